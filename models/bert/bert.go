@@ -89,7 +89,7 @@ func (e *embeddings) Forward(f *frame, ids *tensor) *tensor {
 	return x
 }
 
-// robertaPositions is create_position_ids_from_input_ids.
+// robertaPositions follows create_position_ids_from_input_ids.
 func robertaPositions(f *frame, ids *tensor) *tensor {
 	g := f.FuncFrame(ids)
 	mask := g.Let(ids.EqScalar().To(trace.I32))
@@ -200,7 +200,7 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	return f.Let(l.feedForward(f, y))
 }
 
-// feedForward is feed_forward_chunk.
+// feedForward follows feed_forward_chunk.
 func (l *layer) feedForward(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	inner := g.Let(g.Call(l.Intermediate, x))
@@ -298,7 +298,7 @@ const (
 	dropout   = 0.1
 )
 
-// Models are bert-base and bert-large.
+// Models returns bert-base and bert-large.
 func Models() []models.Model {
 	return []models.Model{
 		entry("bert-base", 768, 12, 12),
@@ -330,7 +330,7 @@ func entry(name string, width, layers, heads int64) models.Model {
 		},
 		Adapts: true, HalfWeights: true, Levers: models.LeverSet{Loop: models.LoopTrainer},
 		Notes: []string{
-			"stage head trains the output layer, whose weight is that of the word embeddings",
+			"stage head trains the output layer, which shares the weight of the word embeddings",
 			hf.PaddingNote,
 		},
 	}, 32, func(c models.Case) train.Task {

@@ -111,8 +111,8 @@ func (h *robertaHead) Forward(f *frame, x *tensor) *tensor {
 	return y
 }
 
-// Classification returns the task of telling something of each sequence. dropout is
-// that of the classifier.
+// Classification returns the task of classifying each sequence. dropout is the
+// classifier's.
 func Classification(c Config, classes hf.Classes, dropout float64, text hf.Text) *hf.TextTask {
 	c.Pooler = !c.Roberta
 	m := New(c)
@@ -172,7 +172,7 @@ func TokenClassification(c Config, classes hf.Classes, dropout *nn.Dropout, text
 	})
 }
 
-// DistilledTokenClassification is that with DistilBERT.
+// DistilledTokenClassification returns the token classification task of DistilBERT.
 func DistilledTokenClassification(c DistilledConfig, classes hf.Classes, dropout *nn.Dropout,
 	text hf.Text,
 ) *hf.TextTask {

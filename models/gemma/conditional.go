@@ -40,8 +40,7 @@ func (w *wrapped) callDecoder(f *frame, in decoderInputs, padding *tensor, text 
 	return g.Return(w.LanguageModel.run(g, in, padding, text))
 }
 
-// embedTokens looks tokens up, but for those that stand for images and sound, of which a text
-// has none.
+// embedTokens looks tokens up, except placeholders of images and sound, of which a text has none.
 func (w *wrapped) embedTokens(g *frame, ids *tensor) (in decoderInputs) {
 	m := w.LanguageModel.Rest
 	senses := g.LetAll([]*tensor{ids.EqScalar(), ids.EqScalar(), ids.EqScalar()})

@@ -18,10 +18,10 @@ type (
 type Config struct {
 	Vocab, Width, Heads int64
 	Layers              []Layer
-	// Window is how many tokens those of layers that slide see.
+	// Window is how many tokens the layers with a window see.
 	Window     int64
 	Activation string
-	// Bias is that of the projections of attention.
+	// Bias gives the projections of attention a bias.
 	Bias             bool
 	AttentionDropout float64
 	// PerLayer is the width of the embeddings that every layer looks up besides the residual
@@ -52,15 +52,15 @@ type Layer struct {
 	Slides            bool
 	HeadSize, KVHeads int64
 	Inner             int64
-	// Shares says that keys and values are those of an earlier layer; Stores that this
-	// is the last of its kind before those that do.
+	// Shares takes keys and values from an earlier layer; Stores marks the last layer of its kind
+	// that makes its own.
 	Shares, Stores bool
 }
 
 // Experts is the size of the mixture next to a feed-forward half.
 type Experts struct{ Count, PerToken, Inner int64 }
 
-// decoderInputs is what a decoder begins with: token embeddings [batch, length, width], those of all layers
+// decoderInputs is what a decoder begins with: token embeddings [batch, length, width], embeddings of all layers
 // [batch, length, layers, width], and what the model around it has made: positions and
 // masks, where made says so.
 type decoderInputs struct {
@@ -112,7 +112,7 @@ func newTextModel(c *Config) *textModel {
 // state is what the layers are called with besides hidden states.
 type state struct {
 	positions *tensor
-	// of layers with full attention, and of those that slide
+	// of layers with full attention, and of layers with a window
 	mask, cos, sin [2]*tensor
 	shared         [2]keysValues
 }
@@ -130,13 +130,13 @@ func (m *textModel) masks(g *frame, in decoderInputs, padding *tensor, text hf.T
 	return s
 }
 
-// positions binds those of tokens.
+// positions binds the positions of tokens.
 func positions(g *frame, embeds *tensor) *tensor {
 	p := g.Let(g.Tape().Arange(embeds.Size(1)).AddScalar())
 	return g.Set(&p, p.Unsqueeze(0))
 }
 
-// masks binds those of full attention and of a window, nil where the kernels need none.
+// masks binds the masks of full attention and of a window, nil where the kernels need none.
 // Blocks mark tokens that see each other both ways, nil for none.
 func (c *Config) masks(g *frame, embeds, positions, padding, blocks *tensor, text hf.Text) (masks [2]*tensor) {
 	for kind, window := range []int64{0, c.Window} {
@@ -186,7 +186,7 @@ func (m *textModel) angles(g *frame, s *state, x *tensor) {
 	}
 }
 
-// kind is 0 for full attention, 1 for a window.
+// kind returns 0 for full attention, 1 for a window.
 func (l Layer) kind() int {
 	if l.Slides {
 		return 1
@@ -205,14 +205,14 @@ func (s *state) keywordArguments(kind int) []*tensor {
 	return out
 }
 
-// perLayerInputs is get_per_layer_inputs of Gemma 4: embeddings of all layers [batch, length,
+// perLayerInputs follows get_per_layer_inputs of Gemma 4: embeddings of all layers [batch, length,
 // layers, width].
 func (m *textModel) perLayerInputs(f *frame, ids *tensor) *tensor {
 	g := f.FuncFrame(ids)
 	return g.Return(m.EmbedTokensPerLayer.call(g, ids).Reshape(ids.Size(0), ids.Size(1), -1, m.c.PerLayer))
 }
 
-// projectPerLayer is project_per_layer_inputs.
+// projectPerLayer follows project_per_layer_inputs.
 func (m *textModel) projectPerLayer(f *frame, embeds, perLayer *tensor) *tensor {
 	g := f.FuncFrame(embeds, perLayer)
 	p := g.Let(g.Call(m.PerLayerModelProjection, embeds).MulScalar())

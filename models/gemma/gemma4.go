@@ -163,7 +163,7 @@ func newRouter(c *Config) *router {
 }
 
 // call gives the probabilities of all experts for tokens [tokens, width], and the weights
-// and numbers of those that see them.
+// and numbers of the chosen ones.
 func (r *router) call(f *frame, x *tensor) (probabilities, weights, chosen *tensor) {
 	g := f.ModuleFrame(r, x)
 	g.Set(&x, g.Call(r.Norm, x))

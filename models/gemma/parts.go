@@ -29,7 +29,7 @@ func (n *norm) Forward(f *frame, x *tensor) *tensor {
 	return y.To(x.DType())
 }
 
-// normalize is Gemma4RMSNorm._norm.
+// normalize follows Gemma4RMSNorm._norm.
 func normalize(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	squared := g.Let(x.Pow(2).Mean(true, -1).AddScalar())
@@ -80,7 +80,7 @@ func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tenso
 	return g.ReturnPair(cos, sin)
 }
 
-// applyRotary is apply_rotary_pos_emb over [batch, length, heads, size].
+// applyRotary follows apply_rotary_pos_emb over [batch, length, heads, size].
 func applyRotary(f *frame, x, cos, sin *tensor) *tensor {
 	g := f.FuncFrame(x, cos, sin)
 	g.Set(&cos, cos.Unsqueeze(2))

@@ -151,7 +151,7 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	return g.Return(g.Set(&x, x.View(ids.Size(0), ids.Size(1), -1)))
 }
 
-// names are those of GPT2LMHeadModel and GPT2ForSequenceClassification.
+// names are the module names of GPT2LMHeadModel and GPT2ForSequenceClassification.
 var names = nn.Names{"model": "transformer"}
 
 // CausalLM returns the task of predicting each next token.
@@ -180,7 +180,7 @@ const (
 	dropout   = 0.1
 )
 
-// Models are gpt2 and its larger sisters.
+// Models returns gpt2 and its larger sizes.
 func Models() []models.Model {
 	return []models.Model{
 		entry("gpt2", 768, 12, 12),
@@ -211,7 +211,7 @@ func entry(name string, width, layers, heads int64) models.Model {
 		Adapts: true, HalfWeights: true,
 		Levers: models.LeverSet{Loop: models.LoopTrainer, Cache: true, Quantize: true, Recompute: true},
 		Notes: []string{
-			"stage head trains the output layer, whose weight is that of the word embeddings",
+			"stage head trains the output layer, which shares the weight of the word embeddings",
 			hf.PackedNote,
 		},
 	}, 4, func(c models.Case) train.Task {

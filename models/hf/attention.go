@@ -28,7 +28,7 @@ type AttentionOptions struct {
 	RepeatKV bool
 }
 
-// Attention is sdpa_attention_forward over [batch, heads, length, head size];
+// Attention follows sdpa_attention_forward over [batch, heads, length, head size];
 // mask may be nil. The result is [batch, length, heads, head size].
 func Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 	g := f.FuncFrame(q, k, v, mask)
@@ -58,7 +58,7 @@ func Attend(f *frame, q, k, v, mask *tensor, o AttentionOptions, eager bool) (y,
 	return f.Let(Attention(f, q, k, v, mask, o)), nil
 }
 
-// EagerAttention is eager_attention_forward over [batch, heads, length, head size]: scores
+// EagerAttention follows eager_attention_forward over [batch, heads, length, head size]: scores
 // are computed and kept, and with softcap their size is held down by a tanh. The results are [batch, length, heads,
 // head size], and the weights.
 func EagerAttention(f *frame, q, k, v, mask *tensor, o AttentionOptions, softcap bool) (y, weights *tensor) {
@@ -88,7 +88,7 @@ func EagerAttention(f *frame, q, k, v, mask *tensor, o AttentionOptions, softcap
 	return g.ReturnPair(y, weights)
 }
 
-// SinkAttention is eager_attention_forward of GPT-OSS, [EagerAttention] in which a sink of each
+// SinkAttention follows eager_attention_forward of GPT-OSS, [EagerAttention] in which a sink of each
 // head [heads] takes part in the softmax, which nothing is read from.
 func SinkAttention(f *frame, q, k, v, mask, sinks *tensor, o AttentionOptions) (y, weights *tensor) {
 	g := f.FuncFrame(q, k, v, mask)
@@ -137,7 +137,7 @@ func DropoutIn(m trainer, p float64) float64 {
 	return 0
 }
 
-// repeatHeads is repeat_kv.
+// repeatHeads follows repeat_kv.
 func repeatHeads(f *frame, x *tensor, n int64) *tensor {
 	g := f.FuncFrame(x)
 	b, heads, length, size := x.Size(0), x.Size(1), x.Size(2), x.Size(3)
@@ -145,12 +145,12 @@ func repeatHeads(f *frame, x *tensor, n int64) *tensor {
 	return g.Return(x.Reshape(b, heads*n, length, size))
 }
 
-// Heads is view(batch, length, -1, size).transpose(1, 2): a projection
+// Heads computes view(batch, length, -1, size).transpose(1, 2): a projection
 // [batch, length, width] split into heads.
 func Heads(x *tensor, size int64) *tensor {
 	return x.View(x.Size(0), x.Size(1), -1, size).Transpose(1, 2)
 }
 
-// Merge is reshape(batch, length, -1).contiguous(): heads [batch, length,
+// Merge computes reshape(batch, length, -1).contiguous(): heads [batch, length,
 // heads, size] put side by side.
 func Merge(x *tensor) *tensor { return x.Reshape(x.Size(0), x.Size(1), -1).Contiguous() }

@@ -10,7 +10,7 @@ import (
 // Cache is the DynamicCache of transformers (use_cache): the keys and values of all layers, which are
 // a part of what a model returns. A nil one is none.
 type Cache struct {
-	// Keys are those of each layer, which the model says.
+	// Keys are the sizes of each layer's keys, which the model sets.
 	Keys  peft.Keys
 	model *frame
 	kept  []*tensor
@@ -37,14 +37,14 @@ func (c *Cache) begin(model *frame) {
 	}
 }
 
-// over has several calls, from first to last, share the cache, which the frame keeps; it returns what ends that.
+// over lets several calls share the cache, which the frame keeps; end stops that.
 func (c *Cache) over(f *frame) (end func()) {
 	before := *c
 	*c = Cache{Keys: c.Keys, model: f}
 	return func() { *c = before }
 }
 
-// fill has the next call find keys and values of tokens before each row: copies of those given, which the frame keeps.
+// fill gives the next call keys and values of tokens before each row: copies of pairs, which the frame keeps.
 func (c *Cache) fill(f *frame, pairs []*tensor) (end func()) {
 	off := c.off
 	end = c.over(f)
@@ -71,8 +71,8 @@ func (c *Cache) Returned() []*tensor {
 	return c.kept
 }
 
-// Update is DynamicLayer.update, which an attention module calls in its frame: keys and values
-// behind those of earlier calls. What it gives are copies.
+// Update follows DynamicLayer.update, which an attention module calls in its frame: keys and values
+// behind the ones of earlier calls. It returns copies.
 func (c *Cache) Update(f *frame, k, v *tensor) (keys, values *tensor) {
 	if c == nil || c.off && !c.filled {
 		return k, v
@@ -90,7 +90,7 @@ func (c *Cache) Update(f *frame, k, v *tensor) (keys, values *tensor) {
 	return k, v
 }
 
-// add puts keys or values behind those that are kept.
+// add appends keys or values to the kept ones.
 func (c *Cache) add(at int, x *tensor) {
 	c.model.Set(&c.kept[at], trace.Cat(-2, c.kept[at], x))
 }
@@ -107,7 +107,7 @@ func (c *Cache) grow(tokens int64) {
 // Packing is what those who make masks are told of rows besides the positions of their tokens.
 type Packing struct {
 	kind int
-	// past is how many tokens of a cache are before those of each row.
+	// past is the number of cached tokens before each row.
 	past int64
 }
 
@@ -120,7 +120,7 @@ var (
 	Unseen = Packing{kind: 2}
 )
 
-// WithoutPositions is that of masks that are made of other positions than those of the batch, and so take a row
+// WithoutPositions returns the packing of masks that do not see the positions of the batch, and so take a row
 // for one sequence.
 func (p Packing) WithoutPositions() Packing {
 	if p == Several {

@@ -28,7 +28,7 @@ func (c *caller) logits(f *frame, b TextBatch) *tensor {
 	return g.Return(logits)
 }
 
-// scores are logits in the precision of training.
+// scores returns logits in the precision of training.
 func (c *caller) scores(f *frame, b TextBatch) *tensor { return c.text.autocast(f, b, c.logits) }
 
 // autocast calls a model in the precision of training, as accelerate wraps forward: what autocast has computed comes
@@ -47,7 +47,7 @@ func (t Text) autocast(f *frame, b TextBatch, call func(*frame, TextBatch) *tens
 	return y
 }
 
-// chunks returns the scores of chunks of tokens, all of them; of one they are those of the model.
+// chunks returns the scores of chunks of tokens, all of them; one chunk has the scores of the model.
 func (c *caller) chunks(f *frame, b TextBatch, n int64) []*tensor {
 	if n <= 1 {
 		return []*tensor{c.scores(f, b)}

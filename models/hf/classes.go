@@ -14,9 +14,9 @@ import (
 type Problem int
 
 const (
-	// OneOf is single_label_classification: each row is of one class.
+	// OneOf is single_label_classification: each row has one class.
 	OneOf Problem = iota
-	// AnyOf is multi_label_classification: each row may be of several.
+	// AnyOf is multi_label_classification: each row may have several.
 	AnyOf
 	// Values is regression: each row has a number for every class.
 	Values
@@ -65,7 +65,7 @@ func (c *Classes) Labels(t *trace.Tape, n int64) *tensor {
 	}
 }
 
-// Loss is that of a model for sequence classification, from its scores [n,
+// Loss returns the loss of a model for sequence classification, from its scores [n,
 // Count].
 func (c *Classes) Loss(logits, labels *tensor) *tensor {
 	switch {
@@ -129,7 +129,7 @@ func HeadDropout(c models.Case, p float64) *nn.Dropout {
 }
 
 // TokenClassification returns the task of telling something of each token
-// (GenericForTokenClassification). states are those of the model's last layer.
+// (GenericForTokenClassification). states returns the hidden states of the last layer.
 func TokenClassification(net any, inputs *nn.Embedding, head TokenHead, classes Classes, text Text,
 	states func(f *frame, b TextBatch) *tensor,
 ) *TextTask {
@@ -148,7 +148,7 @@ func TokenClassification(net any, inputs *nn.Embedding, head TokenHead, classes 
 	}
 }
 
-// tokenLoss is ForTokenClassification, or where scores are not brought to fp32 what BERT does.
+// tokenLoss follows ForTokenClassification, or where scores are not brought to fp32 what BERT does.
 func tokenLoss(f *frame, logits, labels *tensor, whole bool) *tensor {
 	rows := logits.View(-1, logits.Size(-1))
 	if !whole {

@@ -92,13 +92,13 @@ func (c Context) local(f *frame, x *tensor) *tensor {
 	return g.Return(c.part(x))
 }
 
-// part is x.chunk(ranks, dim=1)[rank].contiguous().
+// part computes x.chunk(ranks, dim=1)[rank].contiguous().
 func (c Context) part(x *tensor) *tensor {
 	n := x.Size(1) / c.Ranks
 	return x.Narrow(1, c.Rank*n, n).Contiguous()
 }
 
-// Attention is causal attention over the tokens of all ranks: query, key and value are
+// Attention computes causal attention over the tokens of all ranks: query, key and value are
 // [batch, heads, local length, head size], the result is [batch, local length, heads, head
 // size].
 func (c Context) Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
@@ -137,7 +137,7 @@ func (c Context) Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) 
 	return g.Return(y)
 }
 
-// byHeads is DeepSpeed's Ulysses as ms-swift has it: ranks exchange tokens for heads, each
+// byHeads follows DeepSpeed's Ulysses as ms-swift has it: ranks exchange tokens for heads, each
 // attends over all tokens with some of the heads, and heads come back for tokens.
 func (c Context) byHeads(f *frame, q, k, v *tensor, o AttentionOptions) *tensor {
 	if k.Size(1)%c.Ranks != 0 {
@@ -154,7 +154,7 @@ func (c Context) byHeads(f *frame, q, k, v *tensor, o AttentionOptions) *tensor 
 	return g.Return(g.Apply(c.exchange(false), y)[0])
 }
 
-// exchange is _SeqAllToAll over [batch, length, heads, head size]: a rank gives heads for
+// exchange follows _SeqAllToAll over [batch, length, heads, head size]: a rank gives heads for
 // tokens, or tokens for heads.
 func (c Context) exchange(forTokens bool) *trace.Function {
 	return &trace.Function{
@@ -168,7 +168,7 @@ func (c Context) exchange(forTokens bool) *trace.Function {
 	}
 }
 
-// allToAll is single_all_to_all.
+// allToAll follows single_all_to_all.
 func (c Context) allToAll(f *frame, x *tensor, forTokens bool) *tensor {
 	n, batch, length, heads, size := c.Ranks, x.Size(0), x.Size(1), x.Size(2), x.Size(3)
 	g := f.FuncFrame(x)

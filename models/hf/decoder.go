@@ -47,14 +47,14 @@ type headed struct {
 }
 
 // CausalLM returns the task of predicting each next token with a decoder and an output layer. names are
-// those of the classes of transformers where they are not model and lm_head; holder holds the
+// the names in the classes of transformers where they are not model and lm_head; holder holds the
 // decoder there, and is the decoder itself for most.
 func CausalLM(names nn.Names, holder any, m Decoder, inputs *nn.Embedding, output nn.Layer, text Text) *TextTask {
 	net := &headed{Names: names, Model: holder, LmHead: output}
 	return CausalLMOf(net, m, inputs, &net.LmHead, text)
 }
 
-// CausalLMOf is [CausalLM] with a decoder and an output layer that net holds. Adapters may replace the layer.
+// CausalLMOf returns [CausalLM] with a decoder and an output layer that net holds. Adapters may replace the layer.
 func CausalLMOf(net trainer, m Decoder, inputs *nn.Embedding, output *nn.Layer, text Text) *TextTask {
 	task := &TextTask{
 		Text: text, Net: net, Inputs: inputs, Output: *output,

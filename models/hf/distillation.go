@@ -14,7 +14,7 @@ type distillation struct {
 	n    int64
 }
 
-// loss is _loss_step and the mean of the two losses.
+// loss follows _loss_step and the mean of the two losses.
 func (d *distillation) loss(f *frame, b TextBatch) *tensor {
 	g := f.FuncFrame(b.IDs, b.Padding, b.Labels)
 	student := g.LetAll(d.task.chunks(g, b, d.n))
@@ -45,7 +45,7 @@ func (d *distillation) loss(f *frame, b TextBatch) *tensor {
 	return h.Return(entropy.DivScalar().MulScalar().Add(divergence.DivScalar().MulScalar()))
 }
 
-// forwardKL is ForwardKLLoss of scores [tokens, vocabulary].
+// forwardKL follows ForwardKLLoss of scores [tokens, vocabulary].
 func forwardKL(f *frame, student, teacher, labels *tensor) *tensor {
 	g := f.FuncFrame(student, teacher, labels)
 	prob := g.Let(teacher.SoftmaxTo(-1, trace.F32))
@@ -68,7 +68,7 @@ type generalized struct {
 // comparedTokens is the chunk_size of jsd_loss.
 const comparedTokens = 512
 
-// loss is compute_loss.
+// loss follows compute_loss.
 func (d *generalized) loss(f *frame, b TextBatch) *tensor {
 	b.Keep = d.answer + 1
 	g := f.FuncFrame(b.IDs, b.Padding)
@@ -93,7 +93,7 @@ func (d *generalized) active(f *frame, scores *tensor) *tensor {
 	return g.Return(scores.Index(rows, tokens))
 }
 
-// divergence is jsd_loss, where beta is neither 0 nor 1.
+// divergence follows jsd_loss, where beta is neither 0 nor 1.
 func divergence(f *frame, student, teacher *tensor) *tensor {
 	g := f.FuncFrame(student, teacher)
 	var total, x, y, mean, each *tensor
@@ -112,7 +112,7 @@ func divergence(f *frame, student, teacher *tensor) *tensor {
 	return g.Return(total)
 }
 
-// kullbackLeibler is default_kl_div.
+// kullbackLeibler follows default_kl_div.
 func kullbackLeibler(f *frame, x, target *tensor) *tensor {
 	g := f.FuncFrame(x, target)
 	return g.Return(target.Exp().Mul(target.Sub(x)).Sum(false, -1))

@@ -52,7 +52,7 @@ func blockMask(f *frame, batch, n int64) []*tensor {
 	return out
 }
 
-// FlexAttention is flex_attention_forward over [batch, heads, length, head size], with the
+// FlexAttention follows flex_attention_forward over [batch, heads, length, head size], with the
 // tensors of a block mask, as the code that TorchInductor of PyTorch 2.11 makes of it
 // allocates. The results are [batch, length, heads, head size], and the logarithms of the sums
 // of a row's scores [batch, heads, length].
@@ -124,7 +124,7 @@ func flexFunction() *trace.Function {
 	}
 }
 
-// flexFLOPs returns those of two products of causal attention.
+// flexFLOPs returns the FLOPs of two products of causal attention.
 func flexFLOPs(q, v *tensor) int64 {
 	return q.Numel() / q.Size(-1) * q.Size(2) * (q.Size(-1) + v.Size(-1))
 }

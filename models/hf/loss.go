@@ -8,14 +8,14 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// CausalLMLoss is ForCausalLMLoss: in fp32, every token predicts the next.
+// CausalLMLoss follows ForCausalLMLoss: in fp32, every token predicts the next.
 func CausalLMLoss(f *frame, logits, labels *tensor) *tensor {
 	return shiftedLoss(f, logits, labels, func(_ *frame, source, target *tensor) *tensor {
 		return source.CrossEntropy(target)
 	})
 }
 
-// causalLMLoss is [CausalLMLoss] of a batch, under loss_parallel where ranks share the scores.
+// causalLMLoss computes [CausalLMLoss] of a batch, under loss_parallel where ranks share the scores.
 func (t Text) causalLMLoss(f *frame, logits *tensor, b TextBatch) *tensor {
 	labels := b.Labels
 	switch {
@@ -86,7 +86,7 @@ func (l OutputLoss) Chunked(f *trace.Frame, x, labels *trace.Tensor, chunks int6
 	return g.Return(g.Set(&total, total.DivScalar()))
 }
 
-// Linear is torch.nn.functional.linear_cross_entropy, by the weight of the output layer.
+// Linear follows torch.nn.functional.linear_cross_entropy, by the weight of the output layer.
 func (l OutputLoss) Linear(f *trace.Frame, x, weight, labels *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(x, labels)
 	if !l.OwnLabels {
@@ -107,7 +107,7 @@ func EndWithLoss(f *frame, loss *tensor, rest ...*tensor) *tensor {
 // Begin begins the frame of a model that returns a cache, if the text has one.
 func (t Text) Begin(f *frame) { t.Cache.begin(f) }
 
-// EndWithLoss is [EndWithLoss] of a model that returns its cache, too, if the text has one.
+// EndWithLoss calls [EndWithLoss] for a model that returns its cache, too, if the text has one.
 func (t Text) EndWithLoss(f *frame, loss *tensor, rest ...*tensor) *tensor {
 	all, cache := append([]*tensor{loss}, rest...), t.Cache.Returned()
 	f.End(append(slices.Clip(all), cache...)...)
@@ -116,7 +116,7 @@ func (t Text) EndWithLoss(f *frame, loss *tensor, rest ...*tensor) *tensor {
 	return all[0]
 }
 
-// loss is per_token_loss_func_sp of ms-swift, outside of the model's own frame: a loss for
+// loss follows per_token_loss_func_sp of ms-swift, outside of the model's own frame: a loss for
 // every token of the rank, which are gathered from all of them and summed.
 func (c Context) loss(f *frame, model *caller, b TextBatch) *tensor {
 	g := f.FuncFrame(b.IDs, b.Labels)
@@ -133,7 +133,7 @@ func (c Context) loss(f *frame, model *caller, b TextBatch) *tensor {
 	return g.Return(all.Sum(false).DivScalar())
 }
 
-// gatherLosses is GatherLoss of losses [batch, local length].
+// gatherLosses follows GatherLoss of losses [batch, local length].
 func (c Context) gatherLosses() *trace.Function {
 	return &trace.Function{
 		Name: "GatherLossBackward",

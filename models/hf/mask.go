@@ -2,7 +2,7 @@ package hf
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// BidirectionalMask is create_bidirectional_mask: the boolean mask [batch, 1,
+// BidirectionalMask follows create_bidirectional_mask: the boolean mask [batch, 1,
 // queries, keys] of what each query may attend to, from the padding mask [batch,
 // keys]. PyTorch reads whether anything is padded and makes no mask if nothing
 // is; padded says so here.
@@ -10,7 +10,7 @@ func BidirectionalMask(f *frame, queries int64, padding *tensor, padded bool) *t
 	return bidirectionalMask(f, queries, padding, padded, sdpaMask)
 }
 
-// EagerBidirectionalMask is create_bidirectional_mask for eager attention: of numbers, in the type of x.
+// EagerBidirectionalMask follows create_bidirectional_mask for eager attention: of numbers, in the type of x.
 func EagerBidirectionalMask(f *frame, x, padding *tensor, padded bool) *tensor {
 	return bidirectionalMask(f, x.Size(1), padding, padded, eagerMask(x.DType()))
 }
@@ -27,7 +27,7 @@ func bidirectionalMask(f *frame, queries int64, padding *tensor, padded bool, fo
 	return g.Return(padding)
 }
 
-// CausalMask is create_causal_mask, given the positions [1 or batch, length] of
+// CausalMask follows create_causal_mask, given the positions [1 or batch, length] of
 // the tokens and a padding mask [batch, length], or nil for none. With one,
 // some row is padded. Without, PyTorch reads from the positions whether several
 // sequences are packed into a row and makes no mask if none are, since the
@@ -36,38 +36,38 @@ func CausalMask(f *frame, batch int64, positions, padding *tensor, packed Packin
 	return sequenceMask(f, batch, positions, padding, packed, false, notLater, sdpaMask)
 }
 
-// EagerCausalMask is create_causal_mask for eager attention, which always needs one: of
+// EagerCausalMask follows create_causal_mask for eager attention, which always needs one: of
 // numbers, in the type of x.
 func EagerCausalMask(f *frame, x, positions, padding *tensor, packed Packing) *tensor {
 	return sequenceMask(f, x.Size(0), positions, padding, packed, true, notLater, eagerMask(x.DType()))
 }
 
-// EagerWindowMask is create_sliding_window_causal_mask for eager attention.
+// EagerWindowMask follows create_sliding_window_causal_mask for eager attention.
 func EagerWindowMask(f *frame, x, positions, padding *tensor, packed Packing) *tensor {
 	return sequenceMask(f, x.Size(0), positions, padding, packed, true, allOf(withinWindow, notLater),
 		eagerMask(x.DType()))
 }
 
-// EagerChunkMask is create_chunked_causal_mask for eager attention.
+// EagerChunkMask follows create_chunked_causal_mask for eager attention.
 func EagerChunkMask(f *frame, x, positions, padding *tensor, packed Packing) *tensor {
 	return orderedMask(f, x.Size(0), positions, padding, packed, true, withinChunk, asItIs, eagerMask(x.DType()))
 }
 
-// WindowMask is create_sliding_window_causal_mask: tokens see those before them
+// WindowMask follows create_sliding_window_causal_mask: tokens see those before them
 // up to a distance. A sequence as long as that needs a mask in any case.
 func WindowMask(f *frame, batch int64, positions, padding *tensor, packed Packing, window int64) *tensor {
 	return sequenceMask(f, batch, positions, padding, packed, positions.Size(1)+packed.past >= window,
 		allOf(withinWindow, notLater), sdpaMask)
 }
 
-// ChunkMask is create_chunked_causal_mask: tokens see those before them in their chunk. A
+// ChunkMask follows create_chunked_causal_mask: tokens see those before them in their chunk. A
 // sequence as long as that needs a mask in any case.
 func ChunkMask(f *frame, batch int64, positions, padding *tensor, packed Packing, chunk int64) *tensor {
 	needed := positions.Size(1)+packed.past >= chunk
 	return orderedMask(f, batch, positions, padding, packed, needed, withinChunk, asItIs, sdpaMask)
 }
 
-// BlockMask is create_causal_mask or, with a window above zero,
+// BlockMask follows create_causal_mask or, with a window above zero,
 // create_sliding_window_causal_mask, given blocks [batch, length] of tokens that see each
 // other both ways: then there is a mask in any case. Blocks may be nil.
 func BlockMask(f *frame, batch int64, positions, padding, blocks *tensor, packed Packing, window int64) *tensor {
@@ -104,7 +104,7 @@ func asItIs(mask maskFunction) maskFunction { return mask }
 // maskMaker makes a function for rows with a padding mask.
 type maskMaker func(f *frame, batch int64, padding *tensor) maskFunction
 
-// orderedMask is [sequenceMask] of a function that takes tensors of its own, and of what overlay
+// orderedMask computes [sequenceMask] for a function that takes tensors of its own, and of what overlay
 // makes of it before padding counts.
 func orderedMask(
 	f *frame, batch int64, positions, padding *tensor, packed Packing, needed bool, of maskMaker,
@@ -142,7 +142,7 @@ func orderedMask(
 	return g.Return(form(g, batch, length, length+packed.past, mask))
 }
 
-// packedSequences is find_packed_sequence_indices: the number of the sequence
+// packedSequences follows find_packed_sequence_indices: the number of the sequence
 // that each token belongs to.
 func packedSequences(f *frame, batch int64, positions *tensor, packed Packing) *tensor {
 	if packed.kind == Unseen.kind {
@@ -169,22 +169,22 @@ type indices struct{ batch, query, key *tensor }
 
 type maskFunction func(f *frame, i indices) *tensor
 
-// everyQuery is bidirectional_mask_function.
+// everyQuery follows bidirectional_mask_function.
 func everyQuery(_ *frame, i indices) *tensor { return i.query.GtScalar() }
 
-// picked is padding_mask_function.
+// picked follows padding_mask_function.
 func picked(padding *tensor) maskFunction {
 	return func(_ *frame, i indices) *tensor { return padding.Index(i.batch, i.key) }
 }
 
-// sameSequence is packed_sequence_mask_function.
+// sameSequence follows packed_sequence_mask_function.
 func sameSequence(sequences *tensor) maskFunction {
 	return func(_ *frame, i indices) *tensor {
 		return sequences.Index(i.batch, i.query).Eq(sequences.Index(i.batch, i.key))
 	}
 }
 
-// sameBlock is blockwise_overlay.
+// sameBlock follows blockwise_overlay.
 func sameBlock(blocks *tensor) maskFunction {
 	return func(f *frame, i indices) *tensor {
 		g := f.FuncFrame(i.batch, i.query, i.key)
@@ -194,7 +194,7 @@ func sameBlock(blocks *tensor) maskFunction {
 	}
 }
 
-// remapped is remap_positions_for_packed_sequence: mask sees positions within
+// remapped follows remap_positions_for_packed_sequence: mask sees positions within
 // sequences.
 func remapped(positions *tensor, mask maskFunction) maskFunction {
 	return func(f *frame, i indices) *tensor {
@@ -204,13 +204,13 @@ func remapped(positions *tensor, mask maskFunction) maskFunction {
 	}
 }
 
-// notLater is causal_mask_function.
+// notLater follows causal_mask_function.
 func notLater(_ *frame, i indices) *tensor { return i.key.Gt(i.query) }
 
-// withinWindow is sliding_window_overlay.
+// withinWindow follows sliding_window_overlay.
 func withinWindow(_ *frame, i indices) *tensor { return i.key.Gt(i.query.AddScalar()) }
 
-// withinChunk is chunked_causal_mask_function, whose chunks begin where a row's padding on the
+// withinChunk follows chunked_causal_mask_function, whose chunks begin where a row's padding on the
 // left ends.
 func withinChunk(f *frame, batch int64, padding *tensor) maskFunction {
 	left := f.Let(leftPadding(f, batch, padding))
@@ -226,7 +226,7 @@ func leftPadding(f *frame, batch int64, padding *tensor) *tensor {
 	return padding.CumSum(-1).Eq(padding.ZerosLike()).Sum(false, -1)
 }
 
-// allOf is and_masks, which joins masks one by one, and or_masks, which allocates the same.
+// allOf follows and_masks, which joins masks one by one, and or_masks, which allocates the same.
 func allOf(masks ...maskFunction) maskFunction {
 	return func(f *frame, i indices) *tensor {
 		g := f.FuncFrame(i.batch, i.query, i.key)
@@ -241,7 +241,7 @@ func allOf(masks ...maskFunction) maskFunction {
 // maskForm makes the mask of a function for a kind of attention.
 type maskForm func(f *frame, batch, queries, keys int64, mask maskFunction) *tensor
 
-// eagerMask is eager_mask: what sdpaMask says as numbers of a type, to be added.
+// eagerMask follows eager_mask: what sdpaMask says as numbers of a type, to be added.
 func eagerMask(d trace.DType) maskForm {
 	return func(f *frame, batch, queries, keys int64, mask maskFunction) *tensor {
 		g := f.FuncFrame()
@@ -250,7 +250,7 @@ func eagerMask(d trace.DType) maskForm {
 	}
 }
 
-// sdpaMask is sdpa_mask: what a function says of every query and key.
+// sdpaMask follows sdpa_mask: what a function says of every query and key.
 func sdpaMask(f *frame, batch, queries, keys int64, mask maskFunction) *tensor {
 	g := f.FuncFrame()
 	t := g.Tape()

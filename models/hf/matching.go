@@ -14,11 +14,11 @@ import (
 type matching struct {
 	objective models.Objective
 	model     *caller
-	// ranks compare their embeddings with those of the others.
+	// ranks compare their embeddings with each other's.
 	ranks int64
 }
 
-// loss is compute_loss.
+// loss follows compute_loss.
 func (m *matching) loss(f *frame, b TextBatch) *tensor {
 	g := f.FuncFrame(b.IDs, b.Padding, b.Labels)
 	var y *tensor
@@ -78,7 +78,7 @@ func (m *matching) scores(f *frame, b TextBatch) *tensor {
 	return g.Return(y)
 }
 
-// revertPaddingFree is revert_padding_free of states [1, rows*length, width], where rows come as one without
+// revertPaddingFree follows revert_padding_free of states [1, rows*length, width], where rows come as one without
 // padding: copies of each, and all of them again. Elsewhere it is x.
 func revertPaddingFree(f *frame, x *tensor, text Text) *tensor {
 	if !text.Objective.Unpadded {
@@ -93,7 +93,7 @@ func revertPaddingFree(f *frame, x *tensor, text Text) *tensor {
 	return g.Return(trace.Stack(0, rows...))
 }
 
-// lastPlaces is get_last_valid_indices of a padding mask; without one the last places.
+// lastPlaces follows get_last_valid_indices of a padding mask; without one the last places.
 func lastPlaces(f *frame, x, padding *tensor) *tensor {
 	if padding == nil {
 		return f.Tape().Arange(x.Size(0))
@@ -102,7 +102,7 @@ func lastPlaces(f *frame, x, padding *tensor) *tensor {
 	return g.Return(g.Let(g.Let(padding.Flip(1)).ArgMax(false, 1)).RSubScalar())
 }
 
-// rankingLoss is PointwiseRerankerLoss of scores [rows, 1]; ListwiseRerankerLoss differs in a
+// rankingLoss follows PointwiseRerankerLoss of scores [rows, 1]; ListwiseRerankerLoss differs in a
 // few numbers for each question.
 func rankingLoss(f *frame, scores, labels *tensor) *tensor {
 	g := f.FuncFrame(scores, labels)
@@ -111,7 +111,7 @@ func rankingLoss(f *frame, scores, labels *tensor) *tensor {
 	return g.Return(scores.BCEWithLogits(labels, nil, trace.ReduceMean))
 }
 
-// pairs is CosineSimilarityLoss of texts [rows, width], of which each second one belongs to the
+// pairs follows CosineSimilarityLoss of texts [rows, width], of which each second one belongs to the
 // one before; the contrastive losses differ in a few numbers for each pair.
 func (m *matching) pairs(f *frame, texts, labels *tensor) *tensor {
 	t, n := f.Tape(), texts.Size(0)/2
@@ -121,8 +121,8 @@ func (m *matching) pairs(f *frame, texts, labels *tensor) *tensor {
 	return g.Return(likeness.MSELoss(g.Let(labels.To(likeness.DType())).View(-1), trace.ReduceMean))
 }
 
-// closest is InfonceLoss of texts [rows, width]: a question, its answer and answers to others.
-// Every question is compared with all answers, those of other ranks among them, through which no
+// closest follows InfonceLoss of texts [rows, width]: a question, its answer and answers to others.
+// Every question is compared with all answers, also of other ranks, through which no
 // gradient goes.
 func (m *matching) closest(f *frame, texts, labels *tensor) *tensor {
 	t, group := f.Tape(), m.objective.Rows()

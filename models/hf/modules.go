@@ -8,26 +8,26 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// NewGELU is NewGELUActivation, the tanh form of GELU written out.
+// NewGELU returns NewGELUActivation, the tanh form of GELU written out.
 func NewGELU() *nn.Func {
 	return nn.NewFunc(func(x *tensor) *tensor {
 		return x.MulScalar().Mul(x.Add(x.Pow(3).MulScalar()).MulScalar().Tanh().AddScalar())
 	})
 }
 
-// quickGELU is QuickGELUActivation.
+// quickGELU follows QuickGELUActivation.
 func quickGELU() *nn.Func {
 	return nn.NewFunc(func(x *tensor) *tensor { return x.Mul(x.MulScalar().Sigmoid()) })
 }
 
-// fastGELU is FastGELUActivation.
+// fastGELU follows FastGELUActivation.
 func fastGELU() *nn.Func {
 	return nn.NewFunc(func(x *tensor) *tensor {
 		return x.MulScalar().Mul(x.MulScalar().Mul(x.MulScalar().Mul(x).AddScalar()).Tanh().AddScalar())
 	})
 }
 
-// squaredReLU is ReLUSquaredActivation.
+// squaredReLU follows ReLUSquaredActivation.
 func squaredReLU() *nn.Func {
 	return nn.NewFunc(func(x *tensor) *tensor { return x.ReLU().Square() })
 }
@@ -49,7 +49,7 @@ var activations = map[string]func() *nn.Func{
 // Activations returns the names that [Activation] knows, sorted.
 func Activations() []string { return slices.Sorted(maps.Keys(activations)) }
 
-// Activation is ACT2FN[name]; a name not in [Activations] is a bug and panics.
+// Activation returns ACT2FN[name]; a name not in [Activations] is a bug and panics.
 func Activation(name string) *nn.Func { return activations[name]() }
 
 // RMSNormalize binds x to what LlamaRMSNorm makes of it in fp32 before its weight, in the frame of the
@@ -60,7 +60,7 @@ func RMSNormalize(f *frame, x **tensor) {
 	f.Set(x, (*x).Mul(variance.AddScalar().Rsqrt()))
 }
 
-// GemmaNormalized is GemmaRMSNorm._norm over x in fp32.
+// GemmaNormalized follows GemmaRMSNorm._norm over x in fp32.
 func GemmaNormalized(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	return g.Return(x.Mul(x.Pow(2).Mean(true, -1).AddScalar().Rsqrt()))
@@ -72,13 +72,13 @@ type Frequencies struct {
 	InvFreq, OriginalInvFreq *nn.Buffer
 }
 
-// NewFrequencies makes those of heads of a size, in fp32.
+// NewFrequencies returns the frequencies of heads of a size, in fp32.
 func NewFrequencies(headSize int64) *Frequencies {
 	half := headSize / 2
 	return &Frequencies{InvFreq: nn.NewBuffer(trace.F32, half), OriginalInvFreq: nn.NewBuffer(trace.F32, half)}
 }
 
-// RotateHalf is rotate_half: the halves of x's last dimension change places, and what was the
+// RotateHalf follows rotate_half: the halves of x's last dimension change places, and what was the
 // second is negated.
 func RotateHalf(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(x)

@@ -38,9 +38,9 @@ func (p *policy) load(fresh func(op string, shape ...int64) *tensor, tape *trace
 	p.advantages = tape.Hold(tape.New("sub", program.Batch, trace.F32, all))
 }
 
-// score is what _generate_and_score_completions computes of the answers before the first
+// score computes what _generate_and_score_completions computes of the answers before the first
 // micro-batch, without gradients: log-probabilities of the model, if more than one step
-// learns from them or vLLM has generated them, and those of the reference.
+// learns from them or vLLM has generated them, and log-probabilities of the reference.
 func (p *policy) score(f *frame) {
 	p.micro = 0
 	if p.objective.Name == models.EBFT {
@@ -69,9 +69,9 @@ func (p *policy) score(f *frame) {
 	t.Mark("score")
 }
 
-// features is what axolotl's feature-matching reward takes of the answers of a step, all
+// features computes what axolotl's feature-matching reward takes of the answers of a step, all
 // rows at once (axolotl 0.18, core/trainers/ebft/rewards.py, extract_hidden_states): hidden
-// states of three layers, for which those of all layers are kept, in the type of the weights.
+// states of three layers, for which the states of all layers are kept, in the type of the weights.
 // With adapters the network is the model without them, and its scores are computed, too;
 // else a copy without an output layer. The right answers, fewer rows, come after it.
 func (p *policy) features(f *frame) {
@@ -103,7 +103,7 @@ func (p *policy) features(f *frame) {
 // quarters of the depth.
 const featureLayers = 3
 
-// perTokenAlone is _get_logps_via_local_forward of ms-swift: a micro-batch of which nothing
+// perTokenAlone follows _get_logps_via_local_forward of ms-swift: a micro-batch of which nothing
 // is held while the next is in the model.
 func (p *policy) perTokenAlone(f *frame, ids, padding *tensor, scores func(*frame, TextBatch) *tensor) *tensor {
 	answer := p.objective.Answer()
@@ -114,7 +114,7 @@ func (p *policy) perTokenAlone(f *frame, ids, padding *tensor, scores func(*fram
 	return g.Return(selectiveLogSoftmax(g, logits, g.Let(ids.Slice(1, ids.Size(1)-answer, ids.Size(1)))))
 }
 
-// perToken is _get_per_token_logps_and_entropies of ids [n, length]: log-probabilities [n,
+// perToken follows _get_per_token_logps_and_entropies of ids [n, length]: log-probabilities [n,
 // tokens of an answer], a micro-batch at a time. The scores of one are held while the next
 // is in the model.
 func (p *policy) perToken(f *frame, ids, mask *tensor, scores func(*frame, TextBatch) *tensor, entropy bool) *tensor {
@@ -146,7 +146,7 @@ func (p *policy) perToken(f *frame, ids, mask *tensor, scores func(*frame, TextB
 	return g.Return(trace.Cat(0, all...))
 }
 
-// loss is _compute_loss of the next micro-batch.
+// loss follows _compute_loss of the next micro-batch.
 func (p *policy) loss(f *frame) *tensor {
 	from, to := p.micro%p.task.Micro*p.rows, (p.micro%p.task.Micro+1)*p.rows
 	p.micro++

@@ -18,7 +18,7 @@ type preferences struct {
 	scores func(f *frame, b TextBatch) *tensor
 }
 
-// loss is compute_loss.
+// loss follows compute_loss.
 func (p *preferences) loss(f *frame, b TextBatch) *tensor {
 	g := f.FuncFrame(b.IDs, b.Padding)
 	var kl *tensor
@@ -37,7 +37,7 @@ func (p *preferences) loss(f *frame, b TextBatch) *tensor {
 }
 
 // forward gives scores and the log-probabilities of rows. TRL's function holds the model's
-// output to its end; those of other trainers return log-probabilities alone.
+// output to its end; functions of other trainers return log-probabilities alone.
 func (p *preferences) forward(f *frame, b TextBatch, scores func(*frame, TextBatch) *tensor) (logits, logps *tensor) {
 	if p.objective.As == "" {
 		logits = f.Let(scores(f, b))
@@ -63,7 +63,7 @@ func (p *preferences) forward(f *frame, b TextBatch, scores func(*frame, TextBat
 	return f.Let(y), f.Let(sums)
 }
 
-// halves are log-probabilities of the chosen answers, then of the rejected ones, as
+// halves returns log-probabilities of the chosen answers, then of the rejected ones, as
 // torchtune's full_dpo_distributed takes them.
 func (p *preferences) halves(f *frame, logits, ids *tensor) *tensor {
 	rows, g := ids.Size(0), f.FuncFrame(logits, ids)
@@ -72,7 +72,7 @@ func (p *preferences) halves(f *frame, logits, ids *tensor) *tensor {
 	return g.Return(trace.Cat(0, chosen, rejected))
 }
 
-// unrecorded is forward without gradients, of which the log-probabilities are left.
+// unrecorded calls forward without gradients and returns the log-probabilities.
 func (p *preferences) unrecorded(f *frame, b TextBatch, scores func(*frame, TextBatch) *tensor) (logps *tensor) {
 	f.Tape().NoGrad(func() {
 		g := f.FuncFrame(b.IDs)
@@ -82,7 +82,7 @@ func (p *preferences) unrecorded(f *frame, b TextBatch, scores func(*frame, Text
 	return logps
 }
 
-// logps are sums over tokens of the log-probabilities of labels.
+// logps returns sums over tokens of the log-probabilities of labels.
 func (p *preferences) logps(f *frame, logits, ids *tensor) *tensor {
 	g := f.FuncFrame(logits, ids)
 	labels := g.Let(ids.Slice(-1, 1, ids.Size(-1)))
@@ -106,7 +106,7 @@ func (p *preferences) logps(f *frame, logits, ids *tensor) *tensor {
 	return g.Return(each.Mul(g.Let(labels.EqScalar())).Sum(false, -1))
 }
 
-// selectiveLogSoftmax is selective_log_softmax of trl/trainer/utils.py: row by row.
+// selectiveLogSoftmax follows selective_log_softmax of trl/trainer/utils.py: row by row.
 func selectiveLogSoftmax(f *frame, logits, labels *tensor) *tensor {
 	g := f.FuncFrame(logits, labels)
 	index := g.Let(labels.Unsqueeze(-1))
@@ -131,7 +131,7 @@ func selectiveLogSoftmax(f *frame, logits, labels *tensor) *tensor {
 }
 
 // compared returns the loss of objectives that compare with a reference model (DPO, KTO).
-// The reference's scores are held as long as those of the model.
+// The reference's scores are held as long as the model's.
 func (p *preferences) compared(f *frame, b TextBatch, logps, kl *tensor) *tensor {
 	ratios := logps
 	if !p.objective.Precomputed {
@@ -181,7 +181,7 @@ func (p *preferences) odds(parts []*tensor) *tensor {
 	return parts[0].Sub(parts[1]).MulScalar().LogSigmoid().Neg().Mean(false)
 }
 
-// answersLoss is cross_entropy_loss of the first half of the rows.
+// answersLoss follows cross_entropy_loss of the first half of the rows.
 func answersLoss(f *frame, logits, ids *tensor) *tensor {
 	rows := logits.Size(0) / 2
 	g := f.FuncFrame(logits, ids)
@@ -193,7 +193,7 @@ func answersLoss(f *frame, logits, ids *tensor) *tensor {
 // entropyRows is the chunk_size of entropy_from_logits.
 const entropyRows = 128
 
-// entropies is entropy_from_logits of scores [rows, tokens, vocabulary], of which the first
+// entropies follows entropy_from_logits of scores [rows, tokens, vocabulary], of which the first
 // chunk is recorded: the others need the same again.
 func entropies(f *frame, logits *tensor) {
 	g := f.FuncFrame(logits)
@@ -203,8 +203,8 @@ func entropies(f *frame, logits *tensor) {
 	g.End()
 }
 
-// metrics is what TRL logs of the scores: their entropy, of a copy in one piece, and the
-// mean of those of the chosen and of the rejected answers. Those are views of a batch of
+// metrics computes what TRL logs of the scores: their entropy, of a copy in one piece, and the
+// mean scores of the chosen and of the rejected answers. These are views of a batch of
 // pairs; of judged answers they are picked first, and half of them taken for good ones.
 func (p *preferences) metrics(f *frame, logits *tensor) {
 	f.Tape().NoGrad(func() {
@@ -232,7 +232,7 @@ func chosenRows(scores *tensor, n int64) *tensor {
 	return scores.Tape().New("index", program.Temporaries, scores.DType(), n, scores.Size(1), scores.Size(-1))
 }
 
-// rewardLoss is that of pairs of scores, in TRL's RewardTrainer.
+// rewardLoss computes the loss of pairs of scores in TRL's RewardTrainer.
 func rewardLoss(f *frame, logits *tensor) *tensor {
 	g := f.FuncFrame(logits)
 	parts := g.LetAll(logits.Squeeze(-1).Chunk(2, 0))

@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// gathered is Llama3FlashAttnVarlenFunc of ring-flash-attn 0.1 with heads_k_stride=1, over
+// gathered follows Llama3FlashAttnVarlenFunc of ring-flash-attn 0.1 with heads_k_stride=1, over
 // query, key and value [local length, heads, head size]: one head of keys and values after
 // the other is gathered from all ranks.
 func (c Context) gathered() *trace.Function {
@@ -32,10 +32,10 @@ func sharedAttention(name string, forward func(f *frame, q, k, v *tensor) (y, ls
 	}
 }
 
-// keysSeen returns how many keys the tokens of the rank see, those of ranks before it and their own.
+// keysSeen returns how many keys the tokens of the rank see: their own and the keys of ranks before it.
 func (c Context) keysSeen(local int64) int64 { return (c.Rank + 1) * local }
 
-// gatheredForward is llama3_flash_attn_varlen_forward.
+// gatheredForward follows llama3_flash_attn_varlen_forward.
 func (c Context) gatheredForward(f *frame, q, k, v *tensor) (y, lse *tensor) {
 	t := f.Tape()
 	g := f.FuncFrame(q, k, v)
@@ -59,7 +59,7 @@ func (c Context) gatheredForward(f *frame, q, k, v *tensor) (y, lse *tensor) {
 	return g.ReturnPair(y, lse)
 }
 
-// gatheredBackward is llama3_flash_attn_varlen_backward.
+// gatheredBackward follows llama3_flash_attn_varlen_backward.
 func (c Context) gatheredBackward(f *frame, q, k, v *tensor) []*tensor {
 	t := f.Tape()
 	g := f.FuncFrame(q, k, v)
@@ -84,7 +84,7 @@ func (c Context) gatheredBackward(f *frame, q, k, v *tensor) []*tensor {
 	return []*tensor{dq, dk, dv}
 }
 
-// ring is RingFlashAttnFunc of ring-flash-attn over query, key and value [batch, local
+// ring follows RingFlashAttnFunc of ring-flash-attn over query, key and value [batch, local
 // length, heads, head size]: keys and values go round, and what each block gives is put
 // together in fp32.
 func (c Context) ring() *trace.Function {
@@ -98,7 +98,7 @@ func (c Context) next(f *frame, x *tensor) *tensor {
 	return y
 }
 
-// ringForward is ring_flash_attn_forward.
+// ringForward follows ring_flash_attn_forward.
 func (c Context) ringForward(f *frame, q, k, v *tensor) (y, lse *tensor) {
 	g := f.FuncFrame(q, k, v)
 	batch, local, heads := q.Size(0), q.Size(1), q.Size(2)
@@ -128,7 +128,7 @@ func (c Context) ringForward(f *frame, q, k, v *tensor) (y, lse *tensor) {
 	return g.ReturnPair(y, lse)
 }
 
-// join is update_out_and_lse.
+// join follows update_out_and_lse.
 func (c Context) join(f, g *frame, block, blockSums *tensor, out, sums **tensor) {
 	wide := f.Let(block.To(trace.F32))
 	s := f.Let(blockSums.Transpose(-2, -1).Unsqueeze(-1))
@@ -141,7 +141,7 @@ func (c Context) join(f, g *frame, block, blockSums *tensor, out, sums **tensor)
 	g.Set(sums, (*sums).Sub((*sums).Sub(s).LogSigmoid()))
 }
 
-// ringBackward is ring_flash_attn_backward.
+// ringBackward follows ring_flash_attn_backward.
 func (c Context) ringBackward(f *frame, q, k, v *tensor) []*tensor {
 	t := f.Tape()
 	g := f.FuncFrame(q, k, v)

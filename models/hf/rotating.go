@@ -2,7 +2,7 @@ package hf
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// rotating is attention under PyTorch's context_parallel (torch/distributed/tensor/experimental/_context_parallel,
+// rotating returns attention under PyTorch's context_parallel (torch/distributed/tensor/experimental/_context_parallel,
 // _templated_ring_attention) over query, key and value [batch, heads, local length, head size], as it is unless told
 // otherwise: keys and values of all ranks are gathered at once, and each rank has a part from the head and one from the
 // tail of a sequence, so that all have as much to do. What the blocks give is put together in fp32.
@@ -37,7 +37,7 @@ func (c Context) rotated(f *frame, q, k, v *tensor, o AttentionOptions) *tensor 
 	return g.Return(g.Set(&y, y.Transpose(1, 2).Contiguous()))
 }
 
-// rotation is one call of it. key and value are those of a step, all those of all ranks, joined the ones that were
+// rotation is one call of it: key and value of a step, all keys and values of all ranks, and the tensor that was
 // joined last.
 type rotation struct {
 	Context
@@ -54,21 +54,21 @@ func half(f *frame, x *tensor, i int64) *tensor {
 	return f.Let(x.Slice(tokens, i*n, (i+1)*n))
 }
 
-// joined is torch.cat([x.flatten(), y.flatten()]).
+// joined computes torch.cat([x.flatten(), y.flatten()]).
 func joined(f *frame, x, y *tensor) *tensor {
 	g := f.FuncFrame(x, y)
 	return g.Return(trace.Cat(0, g.Let(x.Reshape(-1)), g.Let(y.Reshape(-1))))
 }
 
-// split has views of the first half of a flat tensor, shaped as x, in first, and of the rest in second.
+// split sets first to a view of the first half of a flat tensor, shaped as x, and second to one of the rest.
 func (r *rotation) split(joined, x *tensor, first, second **tensor) {
 	n := x.Numel()
 	r.f.Set(first, joined.Slice(0, 0, n).Reshape(x.Shape()...))
 	r.f.Set(second, joined.Slice(0, n, 2*n).Reshape(x.Shape()...))
 }
 
-// turn has the keys and values of step i, and those of all ranks on their way in the first. With keep the name of what
-// was joined lasts, as in backward.
+// turn provides the keys and values of step i; the first step sends the own ones to all ranks. With keep the name of
+// what was joined lasts, as in backward.
 func (r *rotation) turn(i int64, keep bool) {
 	if i == 0 {
 		r.f.Set(&r.key, r.k.Contiguous())
@@ -118,7 +118,7 @@ func (r *rotation) forward() []*tensor {
 	return append([]*tensor{out.To(y.DType()), sums.Squeeze(-1)}, kept...)
 }
 
-// merge is _SDPAMerger.step: of late blocks the second half of the tokens alone.
+// merge follows _SDPAMerger.step: of late blocks the second half of the tokens alone.
 func (r *rotation) merge(y, lse *tensor, late bool, out, sums **tensor) {
 	g := r.f.FuncFrame(y, lse)
 	wide := g.Let(y.To(trace.F32))
@@ -145,7 +145,7 @@ func (r *rotation) merge(y, lse *tensor, late bool, out, sums **tensor) {
 	g.End()
 }
 
-// added is _partial_update(x, part, add=True): half i of x is added to in place, and the halves are joined anew.
+// added follows _partial_update(x, part, add=True): half i of x is added to in place, and the halves are joined anew.
 func added(f *frame, x, part *tensor, i int) *tensor {
 	g := f.FuncFrame(x, part)
 	halves := g.LetAll(x.Chunk(2, tokens))
@@ -153,7 +153,7 @@ func added(f *frame, x, part *tensor, i int) *tensor {
 	return g.Return(trace.Cat(tokens, halves...))
 }
 
-// backward is _templated_ring_attention_backward: gradients of keys and values go round in fp32.
+// backward follows _templated_ring_attention_backward: gradients of keys and values go round in fp32.
 func (r *rotation) backward(y, lse, grad *tensor) []*tensor {
 	f := r.f
 	var dq, dk, dv, blockQ, blockK, blockV, sums, arriving, sent *tensor

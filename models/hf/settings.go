@@ -175,5 +175,5 @@ func tensorRanks(c models.Case, does func(s *models.Strategy) bool) int64 {
 	return c.Strategy.TP
 }
 
-// Positions returns those of tokens, nil if the model counts them itself.
+// Positions returns the positions of tokens, nil if the model counts them itself.
 func (t Text) Positions() *tensor { return t.positions }

@@ -34,7 +34,7 @@ type Text struct {
 
 	// hidden is shown the embeddings and what every layer makes of them (output_hidden_states).
 	hidden func(x *tensor)
-	// positions are those of tokens [1, length], nil if the model counts them.
+	// positions are the positions of tokens [1, length], nil if the model counts them.
 	positions *tensor
 }
 
@@ -107,9 +107,9 @@ type Scores struct {
 // last tokens that scores are computed for (logits_to_keep), zero for all.
 type TextBatch struct {
 	IDs, Padding, Labels *tensor
-	// Positions are those of tokens [1 or batch, length], nil where the model counts them.
+	// Positions are the positions of tokens [1 or batch, length], nil where the model counts them.
 	Positions *tensor
-	// Shifted says that labels are those of the next tokens already.
+	// Shifted says that labels are shifted to the next tokens already.
 	Shifted bool
 	Keep    int64
 }
@@ -136,7 +136,7 @@ type TextTask struct {
 	// or the model without its adapters is.
 	Reference *TextTask
 
-	// scores are those of the model's call in the precision of training; states shows
+	// scores returns the scores of the model's call in the precision of training; states shows
 	// hidden states of a call in the model's own type, with the scores or without.
 	scores func(f *trace.Frame, b TextBatch) *trace.Tensor
 	// chunks are the scores of chunks of tokens.
@@ -226,7 +226,7 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 		return
 	}
 	t.batch = TextBatch{IDs: fresh("randint", n, t.Length)}
-	if t.TokenRanks > 1 { // by the embeddings of which the model would count those of the rank alone
+	if t.TokenRanks > 1 { // the model would count the embeddings of the rank alone
 		t.batch.Positions = fresh("arange", 1, t.Length)
 	}
 	if t.Context.On() && t.Context.By == models.RingOfTorch {

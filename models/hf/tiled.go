@@ -45,7 +45,7 @@ func Tiled(f *frame, x *tensor, tiles Tiles, params []*nn.Parameter, half func(f
 	return f.Apply(tiledMLP(n, trained, own), x)[0]
 }
 
-// tiledMLP is axolotl's TiledMLP (monkeypatch/tiled_mlp/base.py, 0.18): tiles one after the
+// tiledMLP follows axolotl's TiledMLP (monkeypatch/tiled_mlp/base.py, 0.18): tiles one after the
 // other without autograd, and again in backward, one backward pass for each, whose
 // gradients of the parameters are summed.
 func tiledMLP(n int64, trained []*nn.Parameter, half func(f *frame, x *tensor) *tensor) *trace.Function {
@@ -110,7 +110,7 @@ func (b *tiledBackward) run(n int64, saved *tensor) *tensor {
 	return dx
 }
 
-// tile is one turn of its loop: dx is the tile's part of the gradient of the input, from
+// tile runs one turn of its loop: dx is the tile's part of the gradient of the input, from
 // where the tile begins.
 func (b *tiledBackward) tile(x, dx *tensor, from int64) {
 	f, t := b.f, b.f.Tape()

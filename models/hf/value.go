@@ -43,7 +43,7 @@ type valued struct {
 	net   *valuedModel
 }
 
-// loss is compute_loss.
+// loss follows compute_loss.
 func (v *valued) loss(f *frame, b TextBatch) *tensor {
 	g := f.FuncFrame(b.IDs, b.Padding)
 	values := g.Let(v.values(g, b))

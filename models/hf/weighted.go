@@ -21,7 +21,7 @@ type weighted struct {
 // entropyTopK is the number of most likely tokens whose entropy EAFT takes.
 const entropyTopK = 20
 
-// loss is compute_loss.
+// loss follows compute_loss.
 func (w *weighted) loss(f *frame, b TextBatch) *tensor {
 	g := f.FuncFrame(b.IDs, b.Padding, b.Labels)
 	var y *tensor
@@ -67,7 +67,7 @@ func (w *weighted) labeled(f *frame, b TextBatch) (logits, own *tensor) {
 	return g.ReturnPair(logits, own)
 }
 
-// rolledLoss is per_token_loss_func of ms-swift 4.6 (swift/trainers/utils.py) and the mean of it.
+// rolledLoss follows per_token_loss_func of ms-swift 4.6 (swift/trainers/utils.py) and the mean of it.
 func rolledLoss(f *frame, logits, labels *tensor) *tensor {
 	g := f.FuncFrame(logits, labels)
 	g.Set(&logits, logits.To(trace.F32))
@@ -80,7 +80,7 @@ func rolledLoss(f *frame, logits, labels *tensor) *tensor {
 	return g.Return(losses.Sum(false).DivScalar())
 }
 
-// selectedLoss is dft_loss of TRL 1.8 (trl/trainer/sft_trainer.py).
+// selectedLoss follows dft_loss of TRL 1.8 (trl/trainer/sft_trainer.py).
 func selectedLoss(f *frame, logits, labels *tensor) *tensor {
 	g := f.FuncFrame(logits, labels)
 	g.Set(&labels, labels.Pad(0, 1))
@@ -106,7 +106,7 @@ func counted(f *frame, source, target *tensor, n int64) (losses, at *tensor) {
 	return f.Let(each.Index(at)), at
 }
 
-// probabilityWeighted is _dft_cross_entropy of dft_loss_func.
+// probabilityWeighted follows _dft_cross_entropy of dft_loss_func.
 func probabilityWeighted(f *frame, source, target *tensor, n int64) *tensor {
 	g := f.FuncFrame(source, target)
 	losses, _ := counted(g, source, target, n)
@@ -115,7 +115,7 @@ func probabilityWeighted(f *frame, source, target *tensor, n int64) *tensor {
 	return g.Return(g.Let(losses.Mul(weights)).Sum(false).DivScalar())
 }
 
-// entropyWeighted is _eaft_cross_entropy of eaft_loss_func.
+// entropyWeighted follows _eaft_cross_entropy of eaft_loss_func.
 func entropyWeighted(f *frame, source, target *tensor, n int64) *tensor {
 	g := f.FuncFrame(source, target)
 	losses, at := counted(g, source, target, n)
@@ -136,7 +136,7 @@ func entropyWeighted(f *frame, source, target *tensor, n int64) *tensor {
 // entropyPower is any exponent: torch.pow copies with one, too.
 const entropyPower = 1.5
 
-// entropyLossOfAxolotl is eaft_loss: scores are shifted by a copy, and those that count are
+// entropyLossOfAxolotl follows eaft_loss: scores are shifted by a copy, and the counted ones are
 // picked twice.
 func entropyLossOfAxolotl(f *frame, logits, labels *tensor) *tensor {
 	n := labels.Size(0) * (labels.Size(1) - 1)
@@ -160,7 +160,7 @@ func entropyLossOfAxolotl(f *frame, logits, labels *tensor) *tensor {
 	return g.Return(g.Let(losses.Mul(weights)).Sum(false).DivScalar())
 }
 
-// anchoredLoss is asft_loss_func.
+// anchoredLoss follows asft_loss_func.
 func anchoredLoss(f *frame, logits, reference, labels *tensor) *tensor {
 	g := f.FuncFrame(logits, reference, labels)
 	g.Set(&logits, logits.To(trace.F32))
@@ -179,7 +179,7 @@ func anchoredLoss(f *frame, logits, reference, labels *tensor) *tensor {
 	return g.Return(y)
 }
 
-// anchoredDivergence is _kl_divergence.
+// anchoredDivergence follows _kl_divergence.
 func anchoredDivergence(f *frame, policy, anchor, target *tensor) *tensor {
 	g := f.FuncFrame(policy, anchor, target)
 	log := g.Let(policy.LogSoftmax(-1))

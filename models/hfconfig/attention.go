@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/models/llama"
 )
 
-// flashed has FlashAttention chosen where it needs another step than PyTorch's attention.
+// flashed adds the choice of FlashAttention where it needs another step than PyTorch's attention.
 func (a *architecture) flashed(c llama.Config) {
 	if !c.Llama4.Enabled && (c.Eager || slices.Contains(c.Windowed, true)) {
 		a.settings = append(a.settings, hf.Flash.Setting())
@@ -43,7 +43,7 @@ func (d relative) attention(c llama.Config, a *architecture) {
 	}
 }
 
-// eager has eager attention chosen.
+// eager adds the choice of eager attention.
 func (a *architecture) eager() {
 	a.settings = append(a.settings, hf.Eager.Setting())
 	a.refuse("eager", "attention is eager or served by FlashAttention; choose one", func(c models.Case) bool {
@@ -51,7 +51,7 @@ func (a *architecture) eager() {
 	})
 }
 
-// flexed has flex_attention chosen, which knows no dropout.
+// flexed adds the choice of flex_attention, which takes no dropout.
 func (a *architecture) flexed(dropout float64) {
 	a.settings = append(a.settings, hf.Flex.Setting())
 	a.caveat(func(c models.Case) (notes []string) {

@@ -16,7 +16,7 @@ const mostExperts = 1 << 12
 // the router, the two halves of gate_up_proj, and down_proj.
 var fusedByQwen = []string{"gate", "gate_proj", "up_proj", "down_proj"}
 
-// fusedByMixtral are those of Mixtral, in the same order.
+// fusedByMixtral has the names of Mixtral, in the same order.
 var fusedByMixtral = []string{"gate", "w1", "w3", "w2"}
 
 // mixture says of an architecture what a mixture of experts brings with it.
@@ -36,7 +36,8 @@ func (d relative) mixture(c llama.Config, a *architecture) {
 	if len(d.fused) == 0 {
 		return
 	}
-	// listed says that linear layers have the names, too: those of an expert that sees all tokens, or of dense blocks.
+	// listed says that linear layers have the names, too: the layers of an expert that sees all tokens, or of dense
+	// blocks.
 	listed := c.Experts.Shared > 0 || slices.Contains(c.Experts.Dense, true)
 	a.rule(func(c models.Case) (setting, reason string) {
 		if c.LoRA != nil {

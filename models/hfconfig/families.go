@@ -23,7 +23,7 @@ type family struct {
 	read    func(*reader) architecture
 }
 
-// families returns all types: those here, and those of the tables of decoders.
+// families returns all types: the ones here, and the tables of decoders.
 func families() map[string]family {
 	all := map[string]family{
 		"bert": {

@@ -13,7 +13,7 @@ import (
 // linear layers but the output layer, one scale for each tensor), transformers 5.23 and torch
 // 2.11 on an H100, allocations in blocks of 512 bytes.
 func TestProductsInFloat8(t *testing.T) {
-	const loss = 512 // which the loop that was measured had let go of
+	const loss = 512 // which the measured loop had freed
 	hopper := trace.GPU{Capability: 90, SMs: 132, ThreadsPerSM: 2048}
 	float8 := models.Case{Batch: 2, Weights: "bf16", Optimizer: "adamw-fused", Settings: models.Settings{
 		"seq-len": 512,

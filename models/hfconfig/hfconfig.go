@@ -1,5 +1,5 @@
 // Package hfconfig makes models of the config.json files of Hugging Face
-// transformers. Keys, defaults and rules are those of transformers 5.23.
+// transformers. Keys, defaults and rules follow transformers 5.23.
 package hfconfig
 
 import (
@@ -66,7 +66,7 @@ func Source() models.Source {
 	}
 }
 
-// Open makes the model of a config.json, or of the one in a folder, which may be that of a
+// Open makes the model of a config.json, or of the one in a folder, also of a model
 // name of the hub in the hub's caches. The error is a [*input.FormatError].
 func Open(path string) (models.Model, error) {
 	if path == "" {
@@ -240,7 +240,7 @@ func (a *architecture) check(c models.Case) error {
 // for other cases.
 type rule func(models.Case) (field, reason string)
 
-// rule adds a rule, which is asked before those that are there.
+// rule adds a rule, which is checked before the existing ones.
 func (a *architecture) rule(r rule) { a.rules = append([]rule{r}, a.rules...) }
 
 // refuse adds the rule that some cases cannot be planned, for a reason that is the same for all.
@@ -263,7 +263,7 @@ func (a *architecture) caveat(notes func(models.Case) []string) { a.caveats = ap
 // An architecture is what a configuration describes.
 type architecture struct {
 	summary string
-	// unit is what a batch counts, batch the usual size and batches those of a
+	// unit is what a batch counts, batch the usual size and batches the sizes of a
 	// sweep.
 	unit     string
 	batch    int
@@ -274,14 +274,14 @@ type architecture struct {
 	notes []string
 	// caveats are notes on a case that stand with its results.
 	caveats []func(models.Case) []string
-	// levers are those that cases may turn.
+	// levers are the options that cases may set.
 	levers models.LeverSet
 	// rules refuse cases, see [architecture.rule].
 	rules []rule
 	task  func(models.Case) train.Task
 	// towers says that there are layers that a step on text does not call.
 	towers bool
-	// adapters are those that peft makes of what a case names; nil says the same.
+	// adapters maps the adapters that a case names to the ones that peft makes; nil changes none.
 	adapters func(models.LoRA) models.LoRA
 	// teacher is the model that it may learn from; nil for none.
 	teacher *architecture
@@ -309,7 +309,7 @@ func (a *architecture) caveatsOf(c models.Case) (notes []string) {
 	return notes
 }
 
-// leverSet returns the levers of an architecture: all have those of the training loop.
+// leverSet returns the levers of an architecture: all have the options of the training loop.
 func (a *architecture) leverSet() models.LeverSet {
 	l := a.levers
 	l.Loop, l.Quantize, l.QAT = models.LoopTrainer, true, true
@@ -407,7 +407,7 @@ const usualName = "config.json"
 
 // name returns what the user would call the model: by the file, or by the folder if
 // the file is called as all are. A snapshot in the cache of the hub stands in a
-// folder whose name has that of its repository.
+// folder whose name contains the name of its repository.
 func (r *reader) name() string {
 	path, err := filepath.Abs(r.file)
 	if err != nil {

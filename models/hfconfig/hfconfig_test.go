@@ -34,7 +34,7 @@ func model(t testing.TB, config string) models.Model {
 }
 
 // The element counts of transformers' own classes, which testdata/counts.py has
-// counted: parameters, those that are trained, and buffers; and those with
+// counted: parameters, trained ones, and buffers; and the counts with
 // adapters as peft makes them.
 func TestCountsAreThoseOfTransformers(t *testing.T) {
 	data, err := os.ReadFile("testdata/counts.json")
@@ -81,7 +81,7 @@ func TestCountsAreThoseOfTransformers(t *testing.T) {
 
 // Modules that peft trains as a whole beside adapters are there twice, even if their
 // weights are tied, and a regular expression is held against whole paths: the counts are
-// those of peft 0.21.
+// counted by peft 0.21.
 func TestAdaptersOfOthersAreThoseOfPeft(t *testing.T) {
 	for _, k := range []struct {
 		config, lora     string
@@ -330,7 +330,7 @@ func TestWindowsNeedAMaskOnceSequencesReachThem(t *testing.T) {
 	require.Positive(t, masks(64))
 }
 
-// A name that no layer has is answered with those that can be named, the head for words among them.
+// A name that no layer has is answered with the names that can be given, the head for words among them.
 func TestAdaptersFindTheLayersByTheirNames(t *testing.T) {
 	for dir, names := range map[string][]string{
 		"distilbert-base-uncased": {

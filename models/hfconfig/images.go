@@ -66,7 +66,7 @@ func (a *architecture) seeing(senses string, s *vision) {
 	a.settings = append(a.settings,
 		models.Setting{
 			Name:  imagesSetting,
-			Usage: "images in every row, whose tokens are among those of the sequence; 0 for text alone", Default: 0,
+			Usage: "images in every row, whose tokens count in the sequence; 0 for text alone", Default: 0,
 			Min: 0, Max: mostImages,
 		})
 	if !s.fixed {
@@ -127,7 +127,7 @@ func (s *vision) check(c models.Case) (setting, reason string) {
 	return "", ""
 }
 
-// visionQwen is that of a tower that takes images of any size, whose configuration read reads.
+// visionQwen returns the reader of a tower that takes images of any size; read reads its configuration.
 func visionQwen(read func(r *reader) tower.Size) func(r *reader) *vision {
 	return func(r *reader) *vision {
 		s := read(r)
@@ -141,7 +141,7 @@ func visionQwen(read func(r *reader) tower.Size) func(r *reader) *vision {
 	}
 }
 
-// visionLlava is that of CLIP's tower; images that Pixtral's tower sees are not described.
+// visionLlava reads CLIP's tower; images that Pixtral's tower sees are not described.
 func visionLlava(r *reader) *vision {
 	s, kind := r.llavaVision()
 	if kind != "clip_vision_model" {

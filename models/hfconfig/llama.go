@@ -119,7 +119,7 @@ func (d relative) readHeads(r *reader, c *llama.Config) {
 	}
 }
 
-// The biases that are off unless a file says otherwise: those of attention, and those of feed-forward layers, too.
+// The biases that are off unless a file sets them: of attention, and with allBiases of feed-forward layers, too.
 const (
 	biases    = "QKVBias+OutputBias=attention_bias:false "
 	allBiases = biases + "MLPBias=mlp_bias:false "
@@ -148,12 +148,12 @@ func readLlama(r *reader, c *llama.Config) {
 	}
 }
 
-// windowed has all layers see a window, if there is one.
+// windowed returns a reader that gives all layers a window, if there is one.
 func windowed(window int64) func(r *reader, c *llama.Config) {
 	return func(r *reader, c *llama.Config) { r.allWindowed(c, window) }
 }
 
-// allWindowed has all layers see a window, if there is one.
+// allWindowed gives all layers a window, if there is one.
 func (r *reader) allWindowed(c *llama.Config, window int64) {
 	if value, _, ok := r.get("sliding_window"); !ok && window == 0 || ok && null(value) {
 		return
@@ -286,8 +286,8 @@ const (
 	chunkedAttention = "chunked_attention"
 )
 
-// layersOf reads which layers are of a kind, by a key that names the kind of each: one of the names
-// of that kind or of the other. Without the key, usual says it.
+// layersOf reads which layers have a kind, by a key that names the kind of each: one of the names
+// of that kind or of the other. Without the key, usual decides.
 func (r *reader) layersOf(key string, c *llama.Config, kind, other []string, usual func(layer int64) bool) []bool {
 	types := r.words(key)
 	if types == nil {

@@ -45,7 +45,7 @@ const offloadedLlama = `{"architectures":["LlamaForCausalLM"],"model_type":"llam
 "tie_word_embeddings":false,"max_position_embeddings":512}`
 
 // What PyTorch 2.15 and DeepSpeed 0.19.8 hold in page-locked memory on one rank, by torch.cuda.host_memory_stats()
-// after two steps: blocks in use (active_bytes), and with those that were freed and stay (allocated_bytes).
+// after two steps: blocks in use (active_bytes), and with the freed ones that stay (allocated_bytes).
 func TestOffloadingPinsWhatPyTorchDoes(t *testing.T) {
 	const n = 28645888
 	for _, want := range []struct {

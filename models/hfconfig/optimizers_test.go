@@ -17,7 +17,7 @@ import (
 // allocations in blocks of 512 bytes.
 func TestOptimizersOfOtherLibraries(t *testing.T) {
 	const (
-		loss = 512 // which the loops that were measured had let go of
+		loss = 512 // which the measured loops had freed
 	)
 	for name, want := range map[string]struct{ forward, backward, step int64 }{
 		"lion32bit": {190896640, 199268352, 0}, // no more than there is after backward

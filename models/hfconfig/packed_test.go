@@ -19,7 +19,7 @@ const packedMixture = `{"model_type": "qwen3_moe", "vocab_size": 8192, "hidden_s
 // bitsandbytes.nn.parametrize and, in 8 bits, by axolotl 0.18's moe_quant. A
 // recomputation that is not reentrant leaves the experts unpacked.
 func TestExpertsInFewBits(t *testing.T) {
-	const labels = 2 * 512 * 8 // were those of the input
+	const labels = 2 * 512 * 8 // shared with the input
 	for _, want := range []struct {
 		quantize          string
 		recompute         models.Recompute

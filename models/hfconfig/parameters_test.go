@@ -14,7 +14,7 @@ import (
 // it match names), transformers 5.23 and torch 2.11 on an A100, allocations in blocks of 512
 // bytes, with adapters beside parameters of experts.
 func TestAdaptersBesideParameters(t *testing.T) {
-	const labels = 2 * 512 * 8 // were those of the input
+	const labels = 2 * 512 * 8 // shared with the input
 	next := `{"model_type": "qwen3_next", "vocab_size": 8192, "hidden_size": 512, "intermediate_size": 1024, "moe_intermediate_size": 128, "shared_expert_intermediate_size": 128,
 		"num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64, "num_experts": 16, "num_experts_per_tok": 4, "linear_num_value_heads": 8,
 		"linear_num_key_heads": 4, "linear_key_head_dim": 64, "linear_value_head_dim": 64, "tie_word_embeddings": false}`

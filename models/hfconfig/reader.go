@@ -28,7 +28,7 @@ type reader struct {
 	in    string
 	up    *reader
 	under map[string]*reader
-	// grids says that positions may be those of several grids.
+	// grids says that positions may come from several grids.
 	grids bool
 }
 
@@ -66,7 +66,7 @@ func (r *reader) sub(key string) *reader {
 	return child
 }
 
-// given returns the keys that were read, with those of the configurations under this one.
+// given returns the keys that were read, also of the configurations under this one.
 func (r *reader) given() (json.RawMessage, error) {
 	for key, child := range r.under {
 		if _, ok := r.raw[key]; !ok {
@@ -81,7 +81,7 @@ func (r *reader) given() (json.RawMessage, error) {
 	return json.Marshal(r.used)
 }
 
-// wrong notes that a key has a value that cannot be.
+// wrong records the error of a key with an impossible value.
 func (r *reader) wrong(key, format string, args ...any) {
 	if r.up != nil {
 		r.up.wrong(r.in+"."+key, format, args...)
@@ -128,8 +128,7 @@ func excerpt(value json.RawMessage) string {
 	return strings.ToValidUTF8(string(value[:most]), "") + "..."
 }
 
-// whole parses a whole number. Python takes 768.0 for a float, and so does
-// this.
+// whole parses a whole number. Like Python, it takes 768.0 for a float.
 func (r *reader) whole(value json.RawMessage, name string, least, most int64) (n int64, ok bool) {
 	n, err := strconv.ParseInt(string(value), 10, 64)
 	switch {
@@ -252,7 +251,7 @@ func (r *reader) probability(key string, otherwise float64) float64 {
 	return p
 }
 
-// flag is true or false.
+// flag returns true or false.
 func (r *reader) flag(key string, otherwise bool) bool {
 	value, name, ok := r.get(key)
 	switch {
@@ -303,7 +302,7 @@ func (r *reader) refuse(key string, harmless ...string) {
 	}
 }
 
-// labels is num_labels, which a file may give as the length of id2label.
+// labels follows num_labels, which a file may give as the length of id2label.
 func (r *reader) labels() int64 {
 	const usual = 2
 	value, name, ok := r.get("id2label")

@@ -31,7 +31,7 @@ const (
 	separateSetting = "separate-projections"
 )
 
-// variants returns those that make a difference to a configuration.
+// variants returns the settings that make a difference to a configuration.
 func variants(c llama.Config) []models.Setting {
 	var all []models.Setting
 	if c.KVHeads < c.Heads && !c.Eager && c.Latent.Rank == 0 {
@@ -44,8 +44,8 @@ func variants(c llama.Config) []models.Setting {
 			"1 if query, key, value, gate and up are projected one by one, as torchtune does, 0 if some at once"))
 	}
 	all = append(all, models.Switch(models.EarlySetting, 0,
-		"1 if layers in 4 bits unpack to fp16 first and keep their inputs, as those of bitsandbytes 0.42 do, 0 "+
-			"if they are today's"))
+		"1 if layers in 4 bits unpack to fp16 first and keep their inputs, as in bitsandbytes 0.42, 0 if they "+
+			"are today's"))
 	all = append(all, models.Setting{Name: models.DeviceMapSetting, Max: 2, Usage: "1 if from_pretrained brings the " +
 		"model to the GPU (device_map), 2 if model.to(device) does, 0 if the first does with --quantize alone"})
 	if !c.Tied {
@@ -56,7 +56,7 @@ func variants(c llama.Config) []models.Setting {
 	return all
 }
 
-// varied has the variants of a configuration chosen.
+// varied adds the choice of variants of a configuration.
 func (a *architecture) varied(c llama.Config) {
 	a.settings = append(a.settings, variants(c)...)
 	a.only[models.PackedHeadSetting] = []string{causalLM}

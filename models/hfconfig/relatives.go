@@ -27,7 +27,7 @@ type relative struct {
 	// liger-kernel has its kernels for it.
 	noClasses, liger bool
 	// tokens says that there is a class for token classification; settledHead that its dropout
-	// is that of the hidden states, which is zero where a file says nothing.
+	// defaults to the dropout of hidden states, which is zero by default.
 	tokens, settledHead bool
 	// unplanned says that transformers has no plan of tensor parallelism for it (base_model_tp_plan), or one that
 	// leaves attention or shared experts whole.
@@ -35,7 +35,7 @@ type relative struct {
 	// fused are the names of layers that transformers has in parameters of all experts, and
 	// that peft adapts as such; see [relative.mixture].
 	fused []string
-	// aliases are the names of keys by those of Llama: the attribute_map, inverted.
+	// aliases maps Llama's names of keys to the file's: the attribute_map, inverted.
 	aliases map[string]string
 	// base is what its classes do otherwise, keys are fields of it that a file decides, as [reader.fields] reads
 	// them, and read reads what is more than that.

@@ -53,8 +53,7 @@ func TestStepsAreThoseOfTransformers(t *testing.T) {
 	}
 }
 
-// Weights in half precision take half, and so does all that has their type;
-// adapters stay in fp32.
+// Weights in half precision and all tensors of their type take half; adapters stay in fp32.
 func TestWeightsHaveATypeOfTheirOwn(t *testing.T) {
 	bytes := func(m models.Model, c models.Case) int64 {
 		c.Batch = 1

@@ -57,7 +57,7 @@ func (s stored) bits() string {
 	return kind
 }
 
-// caveat is said where a case asks for another kind of the same bits.
+// caveat reports a case that takes another kind of the same bits.
 func (s stored) caveat(c models.Case) []string {
 	if s == "" || c.Packing() == string(s) {
 		return nil

@@ -10,14 +10,14 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// TeacherMark comes between the file of a student and that of its teacher in the name of a
+// TeacherMark separates the file of a student and the file of its teacher in the name of a
 // model: hf:student.json,teacher=teacher.json.
 const TeacherMark = "," + teacherKey + "="
 
-// teacherKey is the key under which a teacher's configuration stands in that of its student.
+// teacherKey is the key of a teacher's configuration in its student's.
 const teacherKey = "teacher"
 
-// withTeacher puts a teacher's configuration into that of its student.
+// withTeacher puts a teacher's configuration into its student's.
 func withTeacher(path string, data []byte, teacher string) ([]byte, error) {
 	if info, err := os.Stat(teacher); err == nil && info.IsDir() {
 		teacher = filepath.Join(teacher, usualName)

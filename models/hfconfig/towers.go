@@ -18,8 +18,8 @@ func unquoted(value json.RawMessage) string {
 	return s
 }
 
-// vision reads vision_config, whose model_type must be one of those given; the first is
-// that of one that names none. size has what is usual.
+// vision reads vision_config, whose model_type must be one of kinds, the first by default.
+// s has the default sizes.
 func (r *reader) vision(s tower.Size, kinds ...string) (v *reader, size tower.Size, kind string) {
 	v = r.sub("vision_config")
 	kind = v.word("model_type", kinds[0], kinds)
@@ -46,7 +46,7 @@ func (r *reader) blocks(s tower.Size, kinds ...string) (v *reader, size tower.Si
 	return v, s
 }
 
-// projector is two linear layers with a function between them.
+// projector adds two linear layers with a function between them.
 func projector(p *nn.Parts, in, width int64, bias bool) {
 	p.Add("linear_1", nn.NewLinear(in, width, bias)).Add("linear_2", nn.NewLinear(width, width, bias))
 }
@@ -112,7 +112,7 @@ func (r *reader) llavaVision() (s tower.Size, kind string) {
 	return s, kind
 }
 
-// visual has a tower under that name, whose configuration read reads.
+// visual returns the reader of a tower under that name; read reads its configuration.
 func visual(read func(*reader) tower.Size, made func(tower.Size) *nn.Parts) func(*reader,
 	llama.Config) func() llama.Wrapper {
 	return func(r *reader, _ llama.Config) func() llama.Wrapper {

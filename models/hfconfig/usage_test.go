@@ -55,7 +55,7 @@ func asRequested(b program.Buffer) int64 { return b.Bytes }
 // inBlocks returns the size of the block of the caching allocator.
 func inBlocks(b program.Buffer) int64 { return ceil.Multiple(b.Bytes, 512) }
 
-// inBlocksBesideWorkspaces is that of all buffers but workspaces.
+// inBlocksBesideWorkspaces returns the block of every buffer but workspaces.
 func inBlocksBesideWorkspaces(b program.Buffer) int64 {
 	if b.Class == program.Workspace {
 		return 0

@@ -20,7 +20,7 @@ type wrapper struct {
 	text  string
 	usual map[string]string
 	// tied is tie_word_embeddings where the file says nothing; flat says that
-	// the keys of the text may be among those of the whole.
+	// the keys of the text may be among the keys of the whole.
 	tied, flat bool
 	// liger says that liger-kernel has its kernels for all of the decoder.
 	liger bool

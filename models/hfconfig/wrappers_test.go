@@ -28,7 +28,7 @@ func TestTowersAreMadeAnewForEveryCase(t *testing.T) {
 	}
 }
 
-// The keys of a text may stand beside those of the whole, as older files have them.
+// The keys of a text may be among the keys of the whole, as in older files.
 func TestFlatFilesAreTheNestedOnes(t *testing.T) {
 	const keys = `"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1000`
 	const vision = `"vision_config": {"depth": 1, "hidden_size": 64, "intermediate_size": 128, "num_heads": 4, "out_hidden_size": 256}`

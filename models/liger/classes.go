@@ -8,7 +8,7 @@ import (
 // Kernels is what liger-kernel 0.8 puts in the place of one file of transformers
 // (apply_liger_kernel_to_llama and its like), as far as this package describes it.
 type Kernels struct {
-	// Norm is the class of the file's norms and what takes their place; Gated that of the
+	// Norm is the class of the file's norms and what takes their place; Gated is the class of
 	// feed-forward layers whose product of activation and values is one kernel.
 	Norm  string
 	Kind  Norm
@@ -75,7 +75,7 @@ var files = map[string]Kernels{
 }
 
 // others are the files that liger-kernel has kernels for that this package does not describe,
-// such as those of experts, of images, or of a loss over all logits at once.
+// such as kernels for experts, images, or a loss over all logits at once.
 var others = []string{
 	"deepseek_v2", "deepseek_v3", "deepseek_v4", "falcon_h1", "glm4v", "glm4v_moe", "gpt_oss", "granite",
 	"hunyuan_v1_moe", "internvl", "llama4",
@@ -94,7 +94,7 @@ func Of(class string) (k Kernels, name string, ok bool) {
 }
 
 // Undescribed tells whether liger-kernel replaces classes of the file that a class is of by
-// kernels that this package does not describe; those of vision-language models are among them.
+// kernels that this package does not describe, vision-language models among them.
 func Undescribed(class string) bool {
 	folder, name := fileOf(class)
 	return slices.Contains(others, folder) || files[folder].Norm != "" &&

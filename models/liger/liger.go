@@ -14,12 +14,12 @@ type (
 
 // Norm is what distinguishes the norms of models.
 type Norm struct {
-	// OutOfPlace says that backward writes the gradient of the input into a tensor of its own, not over that of the
-	// output (in_place=False).
+	// OutOfPlace makes backward write the gradient of the input into a tensor of its own, not over the gradient
+	// of the output (in_place=False).
 	OutOfPlace bool
 }
 
-// RMSNorm is LigerRMSNormFunction over the last dimension.
+// RMSNorm follows LigerRMSNormFunction over the last dimension.
 func (n Norm) RMSNorm(f *frame, x, weight *tensor) *tensor {
 	return f.Apply(&trace.Function{
 		Name: "LigerRMSNormFunctionBackward",
@@ -52,13 +52,13 @@ func (n Norm) RMSNorm(f *frame, x, weight *tensor) *tensor {
 	}, x, weight)[0]
 }
 
-// Rotate is liger_rotary_pos_emb: it rotates query and key [batch, heads, length, size]
+// Rotate follows liger_rotary_pos_emb: it rotates query and key [batch, heads, length, size]
 // in place, and copies what is not laid out by tokens first.
 func Rotate(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	return rotate(f, "LigerRopeFunctionBackward", "rope", true, q, k, cos, sin)
 }
 
-// RotateComplex is liger_llama4_text_rotary_pos_emb: it rotates query and key [batch, length,
+// RotateComplex follows liger_llama4_text_rotary_pos_emb: it rotates query and key [batch, length,
 // heads, size] in place by complex numbers, and copies what is not contiguous first.
 func RotateComplex(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
 	return rotate(f, "LigerLlama4RopeFunctionBackward", "llama4_rope", false, q, k, angles)
@@ -96,7 +96,7 @@ func rotate(f *frame, node, kernel string, headsFirst bool, q, k *tensor, angles
 	return ys[0], ys[1]
 }
 
-// GatedProduct is LigerSiLUMulFunction or LigerGELUMulFunction: activation(gate) * up.
+// GatedProduct follows LigerSiLUMulFunction or LigerGELUMulFunction: activation(gate) * up.
 // Their gradients take the places of what was kept.
 func GatedProduct(f *frame, gate, up *tensor) *tensor {
 	return f.Apply(&trace.Function{

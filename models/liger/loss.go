@@ -5,7 +5,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// CausalLMLoss is LigerForCausalLMLoss: the loss of hidden states [batch, length,
+// CausalLMLoss follows LigerForCausalLMLoss: the loss of hidden states [batch, length,
 // width] and an output weight [vocabulary, width], without all scores at once.
 func CausalLMLoss(f *frame, x, weight, labels *tensor) *tensor {
 	g := f.FuncFrame(x, labels)
@@ -17,7 +17,7 @@ func CausalLMLoss(f *frame, x, weight, labels *tensor) *tensor {
 	return g.Return(loss)
 }
 
-// LinearCrossEntropy is LigerFusedLinearCrossEntropyLoss of hidden states [..., width], an
+// LinearCrossEntropy follows LigerFusedLinearCrossEntropyLoss of hidden states [..., width], an
 // output weight [vocabulary, width], and a label for each row.
 func LinearCrossEntropy(f *frame, x, weight, labels *tensor) *tensor {
 	g := f.FuncFrame(x, labels)
@@ -38,7 +38,7 @@ func chunkRows(n, width, vocabulary int64) int64 {
 	return min(rows, n)
 }
 
-// fusedLinearCrossEntropy is LigerFusedLinearCrossEntropyFunction, of hidden states
+// fusedLinearCrossEntropy follows LigerFusedLinearCrossEntropyFunction, of hidden states
 // [n, width], a weight [vocabulary, width] and labels [n]. Gradients are computed on
 // the way, so that backward only hands them over.
 func fusedLinearCrossEntropy() *trace.Function {
@@ -63,7 +63,7 @@ func fusedLinearCrossEntropy() *trace.Function {
 	}
 }
 
-// lossAndGradients is fused_linear_cross_entropy_forward.
+// lossAndGradients follows fused_linear_cross_entropy_forward.
 func lossAndGradients(f *frame, x, weight, labels *tensor, weightNeeds bool) (loss, dx, dw *tensor) {
 	t := f.Tape()
 	rows, vocabulary := x.Size(0), weight.Size(0)

@@ -59,7 +59,7 @@ func (a *attention) call(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	return a.plain(f, x, in)
 }
 
-// plain is LlamaAttention.forward.
+// plain follows LlamaAttention.forward.
 func (a *attention) plain(f *frame, x *tensor, in inputs) (y, weights *tensor) {
 	g := f.ModuleFrame(a, x, in.mask, in.positions, in.cos, in.sin)
 	x = g.Placed(x)
@@ -210,7 +210,7 @@ func (a *attention) applyRotary(f *frame, q, k **tensor, cos, sin *tensor) {
 	f.Set(k, turnedK)
 }
 
-// queryScale is get_llama_4_attn_scale.
+// queryScale follows get_llama_4_attn_scale.
 func queryScale(f *frame, positions *tensor) *tensor {
 	g := f.FuncFrame(positions)
 	scaling := g.Let(positions.DivScalar().Function("floor").AddScalar().Log().MulScalar().AddScalar())
@@ -230,7 +230,7 @@ func (m *Model) attentions() (all []peft.Attention) {
 // AddPrompt implements [peft.Attention].
 func (a *attention) AddPrompt(p *peft.Prompt) { a.prompt = p }
 
-// adapted is AdaptedAttention.forward: what the tokens of a prompt add to the attention module's result.
+// adapted follows AdaptedAttention.forward: what the tokens of a prompt add to the attention module's result.
 func (a *attention) adapted(f *frame, x *tensor, in inputs) *tensor {
 	g := f.CallFrame(x, in.mask, in.positions, in.cos, in.sin)
 	inner := inputs{x: x, mask: in.mask, positions: in.positions, cos: in.cos, sin: in.sin}
@@ -255,7 +255,7 @@ func (a *attention) adapted(f *frame, x *tensor, in inputs) *tensor {
 	return g.Return(g.Set(&y, y.To(query.DType())))
 }
 
-// queryAgain is llama_compute_query_states.
+// queryAgain follows llama_compute_query_states.
 func (a *attention) queryAgain(f *frame, x *tensor, in inputs) *tensor {
 	g := f.FuncFrame()
 	q := g.Let(hf.Heads(g.Call(a.QProj, x), a.c.HeadSize))

@@ -51,13 +51,13 @@ type Config struct {
 	// that layers have two halves.
 	Blocks []Block
 
-	// Experts are those of a mixture, in the place of the feed-forward half.
+	// Experts is the mixture that replaces the feed-forward half.
 	Experts Experts
 	// Llama4 is what Llama 4 does otherwise.
 	Llama4 Llama4
 	// ScoresFloat keeps the logits in fp32.
 	ScoresFloat bool
-	// Names are the names of modules by those of Llama, where they differ.
+	// Names maps Llama's names of modules to other ones.
 	Names Names
 }
 
@@ -67,7 +67,7 @@ type Sizes struct {
 	Vocab, Width, Layers, Heads, KVHeads, HeadSize, Inner int64
 }
 
-// Biases are those of query, key and value, of the projection after attention, of the feed-forward
+// Biases are the biases of query, key and value, of the projection after attention, of the feed-forward
 // layers, and of the output layer.
 type Biases struct {
 	QKVBias, OutputBias, MLPBias, HeadBias bool
@@ -86,7 +86,7 @@ type Masks struct {
 	// Window before them; nil says that none does.
 	Windowed LayerFlags
 	Window   int64
-	// AlwaysFullMask makes the mask of full attention even if no layer has it, AlwaysWindowMask that of a
+	// AlwaysFullMask makes the mask of full attention even if no layer has it, AlwaysWindowMask the mask of a
 	// window.
 	AlwaysFullMask, AlwaysWindowMask bool
 }

@@ -32,7 +32,7 @@ func (a *crossAttention) call(f *frame, x, states, mask *tensor) *tensor {
 	return g.Return(g.Set(&y, g.Call(a.OProj, y)))
 }
 
-// crossing is MllamaCrossAttentionDecoderLayer.forward: it takes hidden states, those of
+// crossing follows MllamaCrossAttentionDecoderLayer.forward: it takes hidden states, states of
 // images, their mask, and which tokens see any.
 func (l *layer) crossing(f *frame, args []*tensor) *tensor {
 	x, rows := args[0], args[3]
@@ -46,7 +46,7 @@ func (l *layer) crossing(f *frame, args []*tensor) *tensor {
 	return f.Set(&x, residual.Add(l.CrossAttnMlpGate.Tanh().Mul(x)))
 }
 
-// newCrossing is MllamaCrossAttentionDecoderLayer.
+// newCrossing returns MllamaCrossAttentionDecoderLayer.
 func newCrossing(c *Config) *layer {
 	query, shared := c.Heads*c.HeadSize, c.KVHeads*c.HeadSize
 	return &layer{

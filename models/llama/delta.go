@@ -94,7 +94,7 @@ func (d *deltaNet) project(f *frame, x *tensor) (mixed, z, b, a *tensor) {
 	return mixed, z, b, f.Let(f.Call(d.InProjA, x))
 }
 
-// unmixed is project as Qwen3-Next does it (fix_query_key_value_ordering).
+// unmixed projects as Qwen3-Next does it (fix_query_key_value_ordering).
 func (d *deltaNet) unmixed(f *frame, x *tensor) (mixed, z, b, a *tensor) {
 	s, batch, length := d.c.DeltaNet, x.Size(0), x.Size(1)
 	all := f.Let(f.Call(d.InProjQkvz, x))
@@ -123,7 +123,7 @@ func (d *deltaNet) unmixed(f *frame, x *tensor) (mixed, z, b, a *tensor) {
 	return mixed, z, b, a
 }
 
-// rule is torch_chunk_gated_delta_rule over query and key [batch, length, key heads, size],
+// rule follows torch_chunk_gated_delta_rule over query and key [batch, length, key heads, size],
 // value [batch, length, value heads, size], decay and beta [batch, length, value heads].
 func (d *deltaNet) rule(f *frame, query, key, value, decay, beta *tensor) *tensor {
 	g := f.FuncFrame(query, key, value, decay, beta)
@@ -153,7 +153,7 @@ func (d *deltaNet) rule(f *frame, query, key, value, decay, beta *tensor) *tenso
 	return g.Return(g.Set(&y, y.Transpose(1, 2).ToContiguous(dtype)))
 }
 
-// rebind is "a, b = (made(x) for x in (a, b))": all are made before a name is bound.
+// rebind runs "a, b = (made(x) for x in (a, b))": all are made before a name is bound.
 func rebind(f *frame, made func(x *tensor) *tensor, names ...**tensor) {
 	fresh := lists.Map(names, func(x **tensor) *tensor { return f.Let(made(*x)) })
 	for i, x := range names {
@@ -192,7 +192,7 @@ func (d *deltaNet) chunks(f *frame, query, key **tensor, keys, values, decay *te
 	return y
 }
 
-// l2Normalize is l2norm.
+// l2Normalize follows l2norm.
 func l2Normalize(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	inverse := g.Let(x.Mul(x).Sum(true, -1).AddScalar().Rsqrt())

@@ -29,8 +29,8 @@ func (e Experts) width() int64 {
 	return ceil.Div(e.Inner, max(1, e.Tensor))
 }
 
-// received returns how many tokens come to a rank where every rank has some: those that choose at least one
-// of the rank's, each once, where all choices of experts are equally likely, times the skew.
+// received returns how many tokens come to a rank where every rank has some: each token that chooses at least
+// one of the rank's experts, once, where all choices of experts are equally likely, times the skew.
 func (e Experts) received(tokens int64) int64 {
 	missed := 1.0
 	for i := range e.PerToken {
@@ -40,7 +40,7 @@ func (e Experts) received(tokens int64) int64 {
 	return int64(math.Round(float64(tokens*e.Ranks) * share))
 }
 
-// dispatched is deep_ep_grouped_mm_experts_forward of axolotl: tokens go to the ranks that have
+// dispatched follows deep_ep_grouped_mm_experts_forward of axolotl: tokens go to the ranks that have
 // their experts, which multiply what has come, and what they give comes back.
 func (e *ExpertWeights) dispatched(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.ModuleFrame(e, x, chosen, weights)
@@ -55,7 +55,7 @@ func (e *ExpertWeights) dispatched(f *frame, x, chosen, weights *tensor) *tensor
 	return g.Return(g.Set(&out, out.To(own)))
 }
 
-// masked is _grouped_mm_local: choices of other ranks' experts count as the first expert, with
+// masked follows _grouped_mm_local: choices of other ranks' experts count as the first expert, with
 // no weight.
 func (e *ExpertWeights) masked(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.FuncFrame(x, chosen, weights)
@@ -71,8 +71,8 @@ func (e *ExpertWeights) masked(f *frame, x, chosen, weights *tensor) *tensor {
 	return g.Return(y)
 }
 
-// exchanged is AllToAllEP of transformers: each pair of a token and an expert goes to the rank of the expert, and what
-// that gives comes back to be weighed and summed.
+// exchanged follows AllToAllEP of transformers: each pair of a token and an expert goes to the rank of the expert, and
+// what that gives comes back to be weighed and summed.
 func (e *ExpertWeights) exchanged(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.ModuleFrame(e, x, chosen, weights)
 	local := e.local(g)
@@ -93,8 +93,8 @@ func (e *ExpertWeights) ran(f *frame, x, chosen, weights *tensor, local []*tenso
 	return g.Return(e.products(g, x, chosen, weights, local))
 }
 
-// reduced is AllReduceEP, which AutoEP takes where no gradient flows and all ranks see the same tokens: each runs its
-// experts on all of them, and what these give is summed.
+// reduced follows AllReduceEP, which AutoEP takes where no gradient flows and all ranks see the same tokens: each runs
+// its experts on all of them, and what these give is summed.
 func (e *ExpertWeights) reduced(f *frame, x, chosen, weights *tensor, local []*tensor) *tensor {
 	g := f.FuncFrame(x, chosen, weights)
 	others := g.Let(trace.Compare("ne_Scalar", chosen.FloorDivide(trace.IntNumber)))
@@ -108,8 +108,8 @@ func (e *ExpertWeights) local(g *frame) []*tensor {
 	return g.LetAll([]*tensor{(*e.in()).Local(), e.DownProj.Local()})
 }
 
-// summed is MoeExpertsParallel of transformers: each rank of a tensor-parallel group has a part of every expert, and
-// what these give is summed over the ranks.
+// summed follows MoeExpertsParallel of transformers: each rank of a tensor-parallel group has a part of every expert,
+// and what these give is summed over the ranks.
 func (e *ExpertWeights) summed(f *frame, x, chosen, weights *tensor) *tensor {
 	g, ranks := f.ModuleFrame(e, x, chosen, weights), e.c.Experts.Tensor
 	g.Set(&x, x.SumGradient(ranks))
@@ -118,8 +118,8 @@ func (e *ExpertWeights) summed(f *frame, x, chosen, weights *tensor) *tensor {
 	return g.Return(y.SumInPlace(ranks))
 }
 
-// dispatch is _dispatch_tokens: the rows that the rank's experts run on, the numbers of their experts and weights of
-// one, the order in which the rank's own pairs went, and their weights. Ranks that see the same tokens share them.
+// dispatch follows _dispatch_tokens: the rows that the rank's experts run on, the numbers of their experts and weights
+// of one, the order in which the rank's own pairs went, and their weights. Ranks that see the same tokens share them.
 func (e *ExpertWeights) dispatch(f *frame, x, chosen, weights *tensor) (tokens, numbers, ones, order, share *tensor) {
 	g := f.FuncFrame(x, chosen, weights)
 	t, n := g.Tape(), e.c.Experts.Ranks
@@ -148,7 +148,7 @@ func (e *ExpertWeights) dispatch(f *frame, x, chosen, weights *tensor) (tokens, 
 	return tokens, numbers, ones, order, weights
 }
 
-// weighed is _combine_tokens: what experts give for the rank's own pairs, in the order of its tokens, of which all
+// weighed follows _combine_tokens: what experts give for the rank's own pairs, in the order of its tokens, of which all
 // ranks that see the same get rows.
 func (e *ExpertWeights) weighed(f *frame, y, order, weights *tensor, rows int64) *tensor {
 	g := f.FuncFrame(y, order, weights)
@@ -170,7 +170,7 @@ func (e Experts) arriving(pairs int64) int64 {
 	return int64(math.Round(float64(pairs) * min(e.Skew, most)))
 }
 
-// send is _DeepEPDispatch: tokens, the numbers of their experts and weights go to other ranks;
+// send follows _DeepEPDispatch: tokens, the numbers of their experts and weights go to other ranks;
 // in backward gradients come back.
 func (e *ExpertWeights) send(tokens int64) *trace.Function {
 	return &trace.Function{
@@ -204,7 +204,7 @@ func (e *ExpertWeights) send(tokens int64) *trace.Function {
 	}
 }
 
-// combine is _DeepEPCombine: what experts give comes back to the ranks of the tokens; in
+// combine follows _DeepEPCombine: what experts give comes back to the ranks of the tokens; in
 // backward gradients go to the experts.
 func (e *ExpertWeights) combine(tokens int64) *trace.Function {
 	exchange := func(f *frame, x *tensor, rows int64) []*tensor {

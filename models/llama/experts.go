@@ -56,7 +56,7 @@ func (c *Config) sparse(i int) bool {
 	return c.Experts.Count > 0 && !c.Experts.Dense.has(i)
 }
 
-// sparse is Qwen2MoeSparseMoeBlock, and those of others.
+// sparse is Qwen2MoeSparseMoeBlock, and the blocks of other mixtures.
 type sparse struct {
 	nn.Module
 	Names
@@ -147,7 +147,7 @@ func (r *router) call(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	return all[0], all[1], all[2]
 }
 
-// softmax is Qwen2MoeTopKRouter.forward, and that of Mixtral.
+// softmax follows Qwen2MoeTopKRouter.forward, and that of Mixtral.
 func (r *router) softmax(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	e := r.c.Experts
 	scores = f.Let(x.Linear(r.Weight.Access(f), r.Bias.T()))
@@ -168,7 +168,7 @@ func (r *router) softmax(f *frame, x *tensor) (scores, weights, chosen *tensor) 
 	return scores, weights, chosen
 }
 
-// topBiased is GptOssTopKRouter.forward.
+// topBiased follows GptOssTopKRouter.forward.
 func (r *router) topBiased(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	scores = f.Let(x.Linear(r.Weight.Access(f), r.Bias.T()))
 	best, chosen := scores.TopK(r.c.Experts.PerToken, -1)
@@ -255,15 +255,15 @@ func (e *ExpertWeights) Call(f *frame, x, chosen, weights *tensor) *tensor {
 	})[0]
 }
 
-// grouped is grouped_mm_experts_forward: tokens [tokens, width] are brought into the order of
+// grouped follows grouped_mm_experts_forward: tokens [tokens, width] are brought into the order of
 // their experts. Nothing in it has a size that depends on how many tokens an expert sees.
 func (e *ExpertWeights) grouped(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.ModuleFrame(e, x, chosen, weights)
 	return g.Return(e.products(g, x, chosen, weights, nil))
 }
 
-// products is grouped_mm_experts_forward in its frame; local are the weights where they are DTensors outside of it.
-// Where a rank has a part of the experts, rows of others are masked.
+// products follows grouped_mm_experts_forward in its frame; local are the weights where they are DTensors outside of
+// it. Where a rank has a part of the experts, rows of others are masked.
 func (e *ExpertWeights) products(g *frame, x, chosen, weights *tensor, local []*tensor) *tensor {
 	t, part := g.Tape(), local != nil && e.c.Experts.Ranks > 1
 	access := func(i int, p *nn.Parameter) *tensor {
@@ -327,7 +327,7 @@ func (e *ExpertWeights) ends(f *frame, sorted *tensor) *tensor {
 	return f.Let(counts.CumSumTo(trace.I32, 0))
 }
 
-// biases binds those of the experts that tokens in order see, if they have any.
+// biases binds the biases of the experts of tokens in order, if there are any.
 func (e *ExpertWeights) biases(f *frame, of *nn.Parameter, sorted *tensor) *tensor {
 	if of == nil {
 		return nil
@@ -335,7 +335,7 @@ func (e *ExpertWeights) biases(f *frame, of *nn.Parameter, sorted *tensor) *tens
 	return f.Let(of.Index(sorted))
 }
 
-// gated is _default_apply_gate.
+// gated follows _default_apply_gate.
 func (e *ExpertWeights) gated(f *frame, x *tensor) *tensor {
 	if e.c.Experts.Clamped {
 		return clamped(f, x)
@@ -345,7 +345,7 @@ func (e *ExpertWeights) gated(f *frame, x *tensor) *tensor {
 	return g.Return(g.Call(e.ActFn, parts[0]).Mul(parts[1]))
 }
 
-// clamped is GptOssExperts._apply_gate.
+// clamped follows GptOssExperts._apply_gate.
 func clamped(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	gate := g.Let(x.SliceStep(-1, 0, x.Size(-1), 2))
@@ -356,7 +356,7 @@ func clamped(f *frame, x *tensor) *tensor {
 	return g.Return(g.Let(up.AddScalar().Mul(glu)))
 }
 
-// linear is _grouped_linear, which autocast does not reach; bias may be nil.
+// linear follows _grouped_linear, which autocast does not reach; bias may be nil.
 func (e *ExpertWeights) linear(f *frame, x, weight, bias, ends *tensor) *tensor {
 	g := f.FuncFrame(x, bias)
 	if !e.c.Experts.Clamped {

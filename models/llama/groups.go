@@ -8,7 +8,7 @@ type Groups struct {
 	Count, Chosen int64
 }
 
-// grouped is DeepseekV3TopkRouter.forward over tokens [tokens, width]: a sigmoid of scores
+// grouped follows DeepseekV3TopkRouter.forward over tokens [tokens, width]: a sigmoid of scores
 // in fp32, to which a bias is added for the choice.
 func (r *router) grouped(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	e := r.c.Experts
@@ -44,8 +44,8 @@ func (r *router) outside(f *frame, byGroup *tensor) *tensor {
 	return trace.Compare("bitwise_not", inside.To(trace.Bool))
 }
 
-// greedy is DeepseekV2TopkRouter.forward: a softmax of scores in fp32, of all experts or of
-// those of the best groups.
+// greedy follows DeepseekV2TopkRouter.forward: a softmax of scores in fp32, of all experts or of
+// the best groups.
 func (r *router) greedy(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	e := r.c.Experts
 	scores = f.Let(x.To(trace.F32).Linear(r.Weight.Access(f).To(trace.F32), nil))

@@ -108,7 +108,7 @@ func (l *latent) applyRotary(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor
 	return l.c.Rotary.rotate(f, q, k, cos, sin)
 }
 
-// rotatePairs is apply_rotary_pos_emb_interleave.
+// rotatePairs follows apply_rotary_pos_emb_interleave.
 func rotatePairs(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	g := f.FuncFrame(q, k, cos, sin)
 	half := cos.Size(-1) / 2
@@ -127,7 +127,7 @@ func rotatePairs(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	return g.ReturnPair(a, b)
 }
 
-// rotateComplex is apply_rotary_emb of DeepSeek V2: neighbors are complex numbers.
+// rotateComplex follows apply_rotary_emb of DeepSeek V2: neighbors are complex numbers.
 func rotateComplex(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
 	g := f.FuncFrame(q, k, angles)
 	qs := g.Let(complexPairs(q))
@@ -138,13 +138,13 @@ func rotateComplex(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
 	return g.ReturnPair(a, b)
 }
 
-// complexPairs is torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2)).
+// complexPairs computes torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2)).
 func complexPairs(x *tensor) *tensor {
 	pairs := append(slices.Clone(x.Shape()[:x.NDim()-1]), -1, 2)
 	return x.To(trace.F32).Reshape(pairs...).ViewAsComplex()
 }
 
-// expand is expand_kv: keys and values of all heads, from vectors [batch, 1, length, rank]
+// expand follows expand_kv: keys and values of all heads, from vectors [batch, 1, length, rank]
 // and the part of keys that has been turned.
 func (l *latent) expand(f *frame, x, turned *tensor) (key, value *tensor) {
 	g := f.FuncFrame(x, turned)

@@ -15,7 +15,7 @@ type layer struct {
 	CrossAttnAttnGate, CrossAttnMlpGate    *nn.Parameter
 	Mlp                                    nn.Layer
 	InputLayernorm, PostAttentionLayernorm nn.Layer
-	// Those that normalize what each half makes, too, have two more.
+	// Layers that also normalize the result of each half have two more.
 	PreFeedforwardLayernorm, PostFeedforwardLayernorm nn.Layer
 	c                                                 *Config
 }
@@ -82,7 +82,7 @@ func fourNorms(l *layer, norm func() nn.Layer) {
 	l.PreFeedforwardLayernorm, l.PostFeedforwardLayernorm = norm(), norm()
 }
 
-// SelfContained reports whether calls give nothing but their output, unlike those of routers, whose scores
+// SelfContained reports whether calls give nothing but their output, unlike calls of routers, whose scores
 // a loss may read.
 func (l *layer) SelfContained() bool { return l.c.Experts.Count == 0 }
 
@@ -99,7 +99,7 @@ func (l *layer) attend(f *frame, x *tensor, in inputs) *tensor {
 	return y
 }
 
-// normFirst is LlamaDecoderLayer.forward.
+// normFirst follows LlamaDecoderLayer.forward.
 func (l *layer) normFirst(f *frame, in inputs) *tensor {
 	x := in.x
 	residual := f.Let(x)
@@ -112,7 +112,7 @@ func (l *layer) normFirst(f *frame, in inputs) *tensor {
 	return f.Set(&x, residual.Add(l.scaleResidual(l.dropout(x))))
 }
 
-// normAround is Gemma2DecoderLayer.forward.
+// normAround follows Gemma2DecoderLayer.forward.
 func (l *layer) normAround(f *frame, in inputs) *tensor {
 	x := in.x
 	residual := f.Let(x)
@@ -126,7 +126,7 @@ func (l *layer) normAround(f *frame, in inputs) *tensor {
 	return f.Set(&x, residual.Add(x))
 }
 
-// parallel is CohereDecoderLayer.forward.
+// parallel follows CohereDecoderLayer.forward.
 func (l *layer) parallel(f *frame, in inputs) *tensor {
 	x := in.x
 	residual := f.Let(x)
@@ -136,7 +136,7 @@ func (l *layer) parallel(f *frame, in inputs) *tensor {
 	return f.Set(&x, residual.Add(attended).Add(fed))
 }
 
-// neox is GPTNeoXLayer.forward.
+// neox follows GPTNeoXLayer.forward.
 func (l *layer) neox(f *frame, in inputs) *tensor {
 	x := in.x
 	attended := f.Let(l.attend(f, f.Call(l.InputLayernorm, x), in))

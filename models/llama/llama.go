@@ -62,7 +62,7 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	return g.Return(m.runLayers(g, tower.DecoderInputs{Embeds: embeds}, padding, text))
 }
 
-// run is [Model.Call] of token embeddings; of ids where layers of cross-attention see the images.
+// run works like [Model.Call], from token embeddings, or from ids where layers of cross-attention see the images.
 func (m *Model) run(f *frame, ids *tensor, seen tower.DecoderInputs, padding *tensor, text hf.Text) *tensor {
 	args := []*tensor{seen.Embeds, padding, seen.Positions, seen.ImageTokens, seen.Full, seen.Window}
 	g := f.CallFrame(slices.Concat(args, seen.Deepstack, seen.Cross)...)
@@ -137,7 +137,7 @@ func (l *layer) run(f *frame, i int, in inputs, images []*tensor, text hf.Text) 
 }
 
 // positionIDs returns the positions of tokens [1, length], which the model counts unless it is given
-// them, or those of images.
+// them, or uses the positions of images.
 func (m *Model) positionIDs(g *frame, seen tower.DecoderInputs, embeds *tensor, text hf.Text) *tensor {
 	switch {
 	case seen.Positions != nil:
@@ -164,7 +164,7 @@ func (m *Model) angles(f *frame, x, positions *tensor) (cos, sin []*tensor) {
 	return cos, sin
 }
 
-// masks returns those of full attention and of a part of what is before a token; nil where the
+// masks returns the masks of full attention and of a part of what is before a token; nil where the
 // kernels need none or no layer does.
 func (m *Model) masks(f *frame, embeds, positions, padding *tensor, packed hf.Packing) (full, part *tensor) {
 	c := m.c
@@ -218,7 +218,7 @@ func (m *Model) fullMask(f *frame, embeds, positions, padding *tensor, packed hf
 	return hf.CausalMask(f, embeds.Size(0), positions, padding, packed)
 }
 
-// partMask is that of a window, or of chunks.
+// partMask returns the mask of a window, or of chunks.
 func (m *Model) partMask(f *frame, embeds, positions, padding *tensor, packed hf.Packing) *tensor {
 	switch {
 	case m.c.Eager && m.c.Llama4.Chunked:
@@ -293,7 +293,7 @@ func TokenClassification(c Config, classes hf.Classes, dropout *nn.Dropout, text
 // shape is the size of a decoder and of its sequences.
 type shape struct{ layers, width, heads, kvHeads, inner, vocab, length, batch int64 }
 
-// Models are llama-tiny, llama-1b, and a llama that is all settings; by
+// Models returns llama-tiny, llama-1b, and a llama that is all settings; by
 // default that is Llama 3 8B.
 func Models() []models.Model {
 	return []models.Model{

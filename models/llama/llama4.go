@@ -77,7 +77,7 @@ func (a *llama4Attention) call(f *frame, x *tensor, in inputs) (y, weights *tens
 	return g.ReturnPair(y, weights)
 }
 
-// applyRotary is apply_rotary_emb over query and key [batch, length, heads, size].
+// applyRotary follows apply_rotary_emb over query and key [batch, length, heads, size].
 func (a *llama4Attention) applyRotary(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
 	g := f.FuncFrame(q, k, angles)
 	qs := g.Let(complexPairs(q))
@@ -89,13 +89,13 @@ func (a *llama4Attention) applyRotary(f *frame, q, k, angles *tensor) (*tensor, 
 	return g.ReturnPair(y, z)
 }
 
-// unweighted is Llama4TextL2Norm.
+// unweighted follows Llama4TextL2Norm.
 func unweighted(f *frame, x *tensor) *tensor {
 	g := f.CallFrame(x)
 	return g.Return(hf.GemmaNormalized(g, x.To(trace.F32)).To(x.DType()))
 }
 
-// llama4 is Llama4TextDecoderLayer.forward.
+// llama4 follows Llama4TextDecoderLayer.forward.
 func (l *layer) llama4(f *frame, in inputs) *tensor {
 	x := in.x
 	residual := f.Let(x)
@@ -168,7 +168,7 @@ type scorer struct {
 }
 
 // call gives a weight of every expert for every token of x [tokens, width], which is zero for
-// those that are not chosen, and the scores.
+// experts that are not chosen, and the scores.
 func (s *scorer) call(f *frame, x *tensor) (weights, scores *tensor) {
 	g := f.ModuleFrame(s, x)
 	scores = g.Let(x.Linear(s.Weight.Tensor, nil))
@@ -262,7 +262,7 @@ func (e *linearExperts) call(f *frame, x *tensor) *tensor {
 	return g.Return(y.View(-1, e.c.Width))
 }
 
-// llama4 is Llama4TextRMSNorm.forward.
+// llama4 follows Llama4TextRMSNorm.forward.
 func (n *norm) llama4(f *frame, x *tensor) *tensor {
 	y := f.Let(hf.GemmaNormalized(f, x.To(trace.F32)).To(x.DType()))
 	return y.Mul(n.Weight.Tensor)

@@ -62,7 +62,7 @@ func (m *mixer) call(f *frame, x, mask *tensor) *tensor {
 	return g.Return(g.Let(g.Call(m.OutProj, y.To(d))))
 }
 
-// unpadded is apply_mask_to_padding_states.
+// unpadded follows apply_mask_to_padding_states.
 func unpadded(f *frame, x, mask *tensor) *tensor {
 	g := f.FuncFrame(x, mask)
 	if mask != nil {
@@ -79,7 +79,7 @@ func newCausalConv(channels, kernel int64, bias bool) *nn.Conv {
 	})
 }
 
-// causalConv is causal_conv1d_fn in PyTorch, over x [batch, channels, length]; each channel
+// causalConv follows causal_conv1d_fn in PyTorch, over x [batch, channels, length]; each channel
 // has a kernel of its own.
 func causalConv(f *frame, x *tensor, conv *nn.Conv) *tensor {
 	g := f.FuncFrame(x)
@@ -91,7 +91,7 @@ func causalConv(f *frame, x *tensor, conv *nn.Conv) *tensor {
 	return g.Return(y.To(d))
 }
 
-// scan is mamba2_chunk_scan in PyTorch: x is [batch, length, heads, size], steps [batch,
+// scan follows mamba2_chunk_scan in PyTorch: x is [batch, length, heads, size], steps [batch,
 // length, heads], b and c [batch, length, groups, state].
 func (m *mixer) scan(f *frame, x, steps, a, b, c *tensor) *tensor {
 	g := f.FuncFrame(x, steps, a, b, c)
@@ -142,7 +142,7 @@ func (m *mixer) states(f *frame, x, b, c, summed *tensor) (states, across *tenso
 	return states, from.Mul(out.Permute(0, 2, 3, 1).Unsqueeze(-1))
 }
 
-// padded is pad_tensor_by_size: the length of x grows.
+// padded follows pad_tensor_by_size: the length of x grows.
 func padded(f *frame, x *tensor, pad int64) *tensor {
 	g := f.FuncFrame(x)
 	pads := []int64{0, 0, 0, pad, 0, 0}
@@ -152,7 +152,7 @@ func padded(f *frame, x *tensor, pad int64) *tensor {
 	return g.Return(x.Pad(pads...))
 }
 
-// chunks is reshape_into_chunks.
+// chunks follows reshape_into_chunks.
 func (m *mixer) chunks(f *frame, x *tensor, pad int64) *tensor {
 	g := f.FuncFrame(x)
 	g.Set(&x, padded(g, x, pad))
@@ -160,7 +160,7 @@ func (m *mixer) chunks(f *frame, x *tensor, pad int64) *tensor {
 	return g.Return(x.Reshape(shape...))
 }
 
-// segmentSum is segment_sum: sums of x [..., length] between any two places.
+// segmentSum follows segment_sum: sums of x [..., length] between any two places.
 func segmentSum(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	t, n := g.Tape(), x.Size(-1)

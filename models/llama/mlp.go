@@ -10,7 +10,7 @@ import (
 type mlp struct {
 	nn.Module
 	Names
-	GateProj, GateUpProj, UpProj, DownProj nn.Layer // those of the kind that c names
+	GateProj, GateUpProj, UpProj, DownProj nn.Layer // as c.MLP names them
 	ActFn                                  nn.Layer
 	c                                      *Config
 }

@@ -28,7 +28,7 @@ func (c *Config) blocks(i int) (kind Block, ok bool) {
 	return c.Blocks[i], true
 }
 
-// newBlock is NemotronHBlock.
+// newBlock returns NemotronHBlock.
 func newBlock(c *Config, i int, kind Block) *layer {
 	l := &layer{Names: c.Names, c: c, InputLayernorm: newNorm(c, c.Width)}
 	switch kind {
@@ -44,7 +44,7 @@ func newBlock(c *Config, i int, kind Block) *layer {
 	return l
 }
 
-// nemotron is NemotronHBlock.forward.
+// nemotron follows NemotronHBlock.forward.
 func (l *layer) nemotron(f *frame, in inputs) *tensor {
 	x := in.x
 	residual := f.Let(x)

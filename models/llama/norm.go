@@ -69,7 +69,7 @@ func (n *layerNorm1P) Forward(f *frame, x *tensor) *tensor {
 	return y
 }
 
-// cohere is CohereLayerNorm.forward.
+// cohere follows CohereLayerNorm.forward.
 func (n *norm) cohere(f *frame, x *tensor) *tensor {
 	d := x.DType()
 	f.Set(&x, x.To(trace.F32))

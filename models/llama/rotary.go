@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// size is how many elements of a head are turned.
+// rotarySize returns the number of elements of a head that are rotated.
 func (c *Config) rotarySize() int64 {
 	if c.Rotary.Size > 0 {
 		return c.Rotary.Size
@@ -59,7 +59,7 @@ func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tenso
 	return g.ReturnPair(cos, sin)
 }
 
-// grids is Qwen2_5_VLRotaryEmbedding.forward.
+// grids follows Qwen2_5_VLRotaryEmbedding.forward.
 func (m *rotary) grids(f *frame, x, positions *tensor) (cos, sin *tensor) {
 	g := f.ModuleFrame(m, x, positions)
 	x, positions = g.Here(x), g.Here(positions)
@@ -78,7 +78,7 @@ func (m *rotary) grids(f *frame, x, positions *tensor) (cos, sin *tensor) {
 	return g.ReturnPair(cos, sin)
 }
 
-// recomposed is recomposition_frequencies: a part of the angles from each grid.
+// recomposed follows recomposition_frequencies: a part of the angles from each grid.
 func (m *rotary) recomposed(f *frame, freq *tensor) *tensor {
 	g := f.FuncFrame(freq)
 	parts := g.LetAll(freq.Chunk(m.r.Grids, -1))
@@ -95,7 +95,7 @@ func (m *rotary) recomposed(f *frame, freq *tensor) *tensor {
 	return g.Return(y)
 }
 
-// rotateHalf is rotate_half, of halves or, with Interleaved, of neighbors.
+// rotateHalf follows rotate_half, of halves or, with Interleaved, of neighbors.
 func (r Rotary) rotateHalf(f *frame, x *tensor) *tensor {
 	if !r.Interleaved {
 		return hf.RotateHalf(f, x)
@@ -106,7 +106,7 @@ func (r Rotary) rotateHalf(f *frame, x *tensor) *tensor {
 	return g.Return(trace.Stack(-1, x2.Neg(), x1).Flatten(-2, -1))
 }
 
-// rotate is apply_rotary_pos_emb.
+// rotate follows apply_rotary_pos_emb.
 func (r Rotary) rotate(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	if r.Inside {
 		return r.rotateParts(f, q, k, cos, sin)
@@ -134,7 +134,7 @@ func (r Rotary) apply(f *frame, x, cos, sin *tensor) *tensor {
 	return x.Mul(cos).Add(r.rotateHalf(f, x).Mul(sin))
 }
 
-// rotateHalves is _apply_rotary_emb of GPT-OSS.
+// rotateHalves follows _apply_rotary_emb of GPT-OSS.
 func rotateHalves(f *frame, x, cos, sin *tensor) *tensor {
 	g := f.FuncFrame(x, cos, sin)
 	parts := g.LetAll(x.Chunk(2, -1))
@@ -143,7 +143,7 @@ func rotateHalves(f *frame, x, cos, sin *tensor) *tensor {
 	return g.Return(trace.Cat(-1, first, second))
 }
 
-// rotateParts is apply_rotary_pos_emb that turns the beginning of each head.
+// rotateParts follows apply_rotary_pos_emb that turns the beginning of each head.
 func (r Rotary) rotateParts(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	g := f.FuncFrame(q, k, cos, sin)
 	g.Set(&cos, cos.Unsqueeze(1))

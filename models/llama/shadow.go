@@ -70,7 +70,7 @@ func (d decoder) Shade(block func(path string) *peft.Shadow, m peft.Mirror) ([]*
 	return slices.Concat(nn.NewTree(base.Shadows).Parameters, nn.NewTree(small).Parameters), forward
 }
 
-// beside runs block i over the states *x, and over those of its shadow.
+// beside runs block i over the states *x, and over the states of its shadow.
 func (m *Model) beside(g *frame, i int, x, shade **tensor, run func(f *frame, x *tensor) *tensor) {
 	at := slices.Index(m.shaded, i)
 	if at < 0 || m.Shadows[at].Begins() == nil {

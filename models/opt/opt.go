@@ -25,7 +25,7 @@ type Config struct {
 	// NormLast normalizes after each half of a layer, as opt-350m does; NoFinalNorm
 	// leaves out the last norm of the others.
 	NormLast, NoFinalNorm bool
-	// Bias is that of the linear layers; PlainNorms have no weights.
+	// Bias gives the linear layers biases; PlainNorms have no weights.
 	Bias, PlainNorms bool
 	Untied           bool
 	Eager            bool

@@ -52,7 +52,7 @@ type Config struct {
 	wanted func(path string) bool
 }
 
-// At has a method that is at blocks be at those alone whose paths are wanted.
+// At puts a method of blocks at the wanted paths alone.
 func (c Config) At(wanted func(path string) bool) Config {
 	c.wanted = wanted
 	return c
@@ -61,7 +61,7 @@ func (c Config) At(wanted func(path string) bool) Config {
 // options are values by their keys, as text.
 type options map[string]string
 
-// NewConfig reads the options of a method; those that are not given have peft's defaults. The
+// NewConfig reads the options of a method; others have peft's defaults. The
 // error names what there is.
 func NewConfig(name string, given map[string]string) (Config, error) {
 	m, ok := methods[name]

@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Methods that are at the input embeddings: virtual tokens before those of each row, and rows of
+// Methods that are at the input embeddings: virtual tokens before each row, and rows of
 // the table that are trained.
 
 // table is the input embeddings as the base layer of a site.
@@ -57,9 +57,9 @@ func (c Config) AtEmbeddings() bool { return c.method.atEmbeddings }
 // ForLanguageModels tells whether the method is recorded in language models alone, of which a row is one text.
 func (c Config) ForLanguageModels() bool { return c.method.name != "trainable_tokens" }
 
-// AdaptEmbeddings is peft.get_peft_model with a method at the input embeddings of a frozen model: it puts the method
-// in the place of the embeddings, and of an output layer that shares their weight. The error says what the method
-// does not take.
+// AdaptEmbeddings follows peft.get_peft_model with a method at the input embeddings of a frozen model: it puts the
+// method in the place of the embeddings, and of an output layer that shares their weight. The error says what the
+// method does not take.
 func AdaptEmbeddings(model any, c Config, w Words) (*Site, error) {
 	t := &table{Embeddings: w.Embeddings, keys: w.Keys, attentions: w.Attentions, decoder: w.Decoder}
 	s, err := newSite(t, c, "")
@@ -81,7 +81,7 @@ func AdaptEmbeddings(model any, c Config, w Words) (*Site, error) {
 	return s, nil
 }
 
-// VirtualTokens returns how many the method puts before those of each row, and whether they are keys and
+// VirtualTokens returns how many tokens the method puts before each row, and whether they are keys and
 // values in the cache.
 func (s *Site) VirtualTokens() (n int64, cached bool) {
 	if _, ok := s.options["num_virtual_tokens"]; ok {
@@ -158,7 +158,7 @@ func (s *Site) AfterMove(t *trace.Tape) {
 // firstOfLSTM is the name of the first weight of the recurrent layers.
 const firstOfLSTM = "lstm_head.weight_ih_l0"
 
-// recur is nn.LSTM.forward of virtual tokens [1, n, width].
+// recur follows nn.LSTM.forward of virtual tokens [1, n, width].
 func (s *Site) recur(f *frame, x *tensor) *tensor {
 	g, layers := f.CallFrame(x), s.count("encoder_num_layers")
 	hidden := s.w("lstm_head.weight_hh_l0").Size(1)
@@ -172,7 +172,7 @@ func (s *Site) recur(f *frame, x *tensor) *tensor {
 	return g.Return(y)
 }
 
-// prompted looks embeddings up and puts those of the virtual tokens before them, which an encoder may compute.
+// prompted looks embeddings up and puts the embeddings of virtual tokens before them, which an encoder may compute.
 func (s *Site) prompted(f *frame, ids *tensor) *tensor {
 	rows := f.Let(f.Call(s.BaseLayer, ids))
 	g, n := f.FuncFrame(), s.count("num_virtual_tokens")
@@ -204,7 +204,7 @@ func (s *Site) before(f *frame, rows, prompts *tensor) *tensor {
 	return s.caller.Let(trace.Cat(1, cast, rows))
 }
 
-// ofTasks is MultitaskPromptEmbedding.forward: virtual tokens times what the task of each row makes of them.
+// ofTasks follows MultitaskPromptEmbedding.forward: virtual tokens times what the task of each row makes of them.
 func (s *Site) ofTasks(f *frame, tokens *tensor) *tensor {
 	g := f.CallFrame(tokens)
 	y := g.Let(tokens.Embedding(s.w("embedding")))
@@ -226,7 +226,7 @@ func (s *Site) addTrainableTokens() error {
 	return nil
 }
 
-// merged is get_merged_weights: a copy of the table with the rows that are trained.
+// merged follows get_merged_weights: a copy of the table with the rows that are trained.
 func (s *Site) merged(f *frame) *tensor {
 	g, w, delta := f.FuncFrame(), s.embeddings().Weight.T(), s.w("trainable_tokens_delta")
 	index := g.Let(g.Tape().New("to_device", program.Temporaries, trace.I64, delta.Size(0)))

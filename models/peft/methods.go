@@ -4,7 +4,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// methods are those of peft by their names. What each computes follows tuners/NAME/layer.py of
+// methods holds the methods of peft by name. What each computes follows tuners/NAME/layer.py of
 // peft 0.21.
 var methods = map[string]*method{
 	"adalora": {

@@ -12,7 +12,7 @@ import (
 // Methods with several products of low rank at a layer: side by side, or mixed for each row.
 
 // addAdaMSS gives a site a product for each group of the layer's outputs. Which outputs are in a group is found by
-// clustering the weight, which needs its values: here all groups are of one size.
+// clustering the weight, which needs its values: here all groups have one size.
 func (s *Site) addAdaMSS() error {
 	if err := s.positive("r", "num_subspaces", "subspace_rank"); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (s *Site) poly(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(before))
 }
 
-// skills is PolyRouter.forward: drawn shares of skills [rows, splits, skills].
+// skills follows PolyRouter.forward: drawn shares of skills [rows, splits, skills].
 func (s *Site) skills(f *frame, rows int64) *tensor {
 	g, all := f.FuncFrame(), s.w("module_logits")
 	tasks := g.Let(s.shared[0].Expand(rows))
@@ -110,7 +110,7 @@ func (s *Site) skills(f *frame, rows int64) *tensor {
 	return g.Return(shares.Div(shares.Sum(true, -1).AddScalar()))
 }
 
-// compressed is VeloraFunction: a linear layer that keeps a number for each group of its inputs.
+// compressed follows VeloraFunction: a linear layer that keeps a number for each group of its inputs.
 func (s *Site) compressed() *trace.Function {
 	groups := s.count("num_groups")
 	size := ceil.Div(s.in, groups)

@@ -11,7 +11,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Methods that train keys and values of tokens before those of each row, which the model finds in
+// Methods that train keys and values of tokens before each row, which the model finds in
 // its cache.
 
 // AtCache tells whether the method fills the cache of keys and values.
@@ -89,7 +89,7 @@ func (s *Site) addCartridge() error {
 // lookedUp returns the embeddings as they are.
 func (s *Site) lookedUp(f *frame, ids *tensor) *tensor { return f.Call(s.BaseLayer, ids) }
 
-// Past is get_prompt: keys and values of the virtual tokens of some rows, of one layer after the other.
+// Past follows get_prompt: keys and values of the virtual tokens of some rows, of one layer after the other.
 func (s *Site) Past(f *frame, rows int64) (pairs []*tensor) {
 	g, n, k := f.FuncFrame(), s.count("num_virtual_tokens"), s.keys()
 	if whole := s.frozenAndTrained(); whole != nil {
@@ -107,7 +107,7 @@ func (s *Site) Past(f *frame, rows int64) (pairs []*tensor) {
 	return pairs
 }
 
-// frozenAndTrained is CartridgeEncoder.weight; nil of prefix tuning.
+// frozenAndTrained follows CartridgeEncoder.weight; nil of prefix tuning.
 func (s *Site) frozenAndTrained() *tensor {
 	switch trained := "trainable_embedding"; {
 	case !s.has(trained):
@@ -136,7 +136,7 @@ func (s *Site) encoded(f *frame, tokens *tensor) *tensor {
 // Attention is an attention module that takes a prompt of LLaMA-Adapter.
 type Attention interface{ AddPrompt(p *Prompt) }
 
-// Prompt has tokens [1, tokens, width] that a layer attends to besides those of a row, and a gate [1] for what
+// Prompt has tokens [1, tokens, width] that a layer attends to besides the row, and a gate [1] for what
 // comes of it.
 type Prompt struct{ Weight, Gate *nn.Parameter }
 

@@ -42,7 +42,7 @@ func (s *Site) oft(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(dtype))
 }
 
-// cayleyNeumann is _cayley_batch: a series for the rotations of skew-symmetric matrices.
+// cayleyNeumann follows _cayley_batch: a series for the rotations of skew-symmetric matrices.
 func (s *Site) cayleyNeumann(f *frame, n int64) *tensor {
 	vec, t := s.w("oft_R"), f.Tape()
 	g := f.FuncFrame()
@@ -143,7 +143,7 @@ func (s *Site) road(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(dtype))
 }
 
-// roadColumns is _prepare_cols: what the two of a pair are multiplied by.
+// roadColumns follows _prepare_cols: what the two of a pair are multiplied by.
 func (s *Site) roadColumns(g *frame) (first, second *tensor) {
 	h, n := g.FuncFrame(), s.count("group_size")
 	theta, alpha := s.w("road_theta"), s.w("road_alpha")
@@ -236,7 +236,7 @@ func (s *Site) psoft(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(dtype))
 }
 
-// rotation is OrthLayer.get_matrix: a rotation by Cayley's formula, or its series, scaled along
+// rotation follows OrthLayer.get_matrix: a rotation by Cayley's formula, or its series, scaled along
 // both sides.
 func (s *Site) rotation(f *frame) *tensor {
 	g, w, r := f.FuncFrame(), s.w("weight"), s.count("r")

@@ -49,7 +49,7 @@ func (s *Shadow) Begins() *trace.Tensor {
 	return s.site.state
 }
 
-// Inject is shadow_inject: what goes into the block in place of x.
+// Inject follows shadow_inject: what goes into the block in place of x.
 func (s *Shadow) Inject(f *trace.Frame, x, state *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(x, state)
 	delta := g.Let(x.Sub(state).To(s.site.dtype()))
@@ -58,7 +58,7 @@ func (s *Shadow) Inject(f *trace.Frame, x, state *trace.Tensor) *trace.Tensor {
 	return g.Return(x.Add(delta.MulScalar().To(x.DType())))
 }
 
-// Update is shadow_update: the state behind the block, which has given x.
+// Update follows shadow_update: the state behind the block, which has given x.
 func (s *Shadow) Update(f *trace.Frame, x, state *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(x, state)
 	dtype := state.DType()
@@ -121,7 +121,7 @@ func (s *Site) addShadow() error {
 	return nil
 }
 
-// shadow is that of a block, whose updates have layers of some width.
+// shadow returns the shadow of a block, whose updates have layers of some width.
 func (s *Site) shadow(hidden int64) *Shadow {
 	update := func() nn.Layer {
 		return nn.NewSequential(nn.NewLinear(s.out, hidden, true), nn.NewGELU(), nn.NewLinear(hidden, s.out, true))
@@ -136,8 +136,8 @@ func (s *Site) shadow(hidden int64) *Shadow {
 // HasShadows tells whether the method gives blocks shadows.
 func (s *Site) HasShadows() bool { return s.mirrored != nil }
 
-// WithShadows is ShadowModel.forward of a batch: call runs the model, to whose loss that of scores which head makes of
-// the small decoder's states is added. f is the frame of PeftModel.forward, which it ends.
+// WithShadows follows ShadowModel.forward of a batch: call runs the model, to whose loss that of scores which head
+// makes of the small decoder's states is added. f is the frame of PeftModel.forward, which it ends.
 func (s *Site) WithShadows(f *trace.Frame, ids, padding, labels *trace.Tensor, call func(),
 	head nn.Layer,
 ) *trace.Tensor {
@@ -169,7 +169,7 @@ func (s *Site) WithShadows(f *trace.Frame, ids, padding, labels *trace.Tensor, c
 	return outputs[0]
 }
 
-// shifted is _shifted_ce_loss, in the type of the scores.
+// shifted follows _shifted_ce_loss, in the type of the scores.
 func shifted(f *frame, scores, labels *tensor) *tensor {
 	g := f.FuncFrame(scores, labels)
 	logits := g.Let(scores.Slice(1, 0, scores.Size(1)-1).Contiguous())

@@ -25,7 +25,7 @@ func shareVeRA(n int64) func(sites []*Site) {
 	}
 }
 
-// shareBuffers has all sites use the buffers of the first.
+// shareBuffers makes all sites use the buffers of the first.
 func shareBuffers(sites []*Site) {
 	for _, s := range sites {
 		s.shared = sites[0].Own.Buffers()
@@ -88,7 +88,7 @@ func (s *Site) vblora(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(dtype))
 }
 
-// mixed is _get_low_rank_matrix: mixtures of the vectors with the highest scores.
+// mixed follows _get_low_rank_matrix: mixtures of the vectors with the highest scores.
 func (s *Site) mixed(f *frame, logits *tensor) *tensor {
 	g := f.FuncFrame(logits)
 	top, places := logits.TopK(s.count("topk"), -1)
@@ -163,7 +163,7 @@ func (s *Site) addTinyLoRA() error {
 	return s.positive("r", "u")
 }
 
-// shareTinyLoRA has neighboring layers share a vector, as many as weight_tying says.
+// shareTinyLoRA makes weight_tying neighboring layers share a vector.
 func shareTinyLoRA(sites []*Site) {
 	n := len(sites)
 	groups := max(1, int(math.RoundToEven(float64(n)*(1-sites[0].number("weight_tying")))))
@@ -303,7 +303,7 @@ var coalesced = &trace.Function{
 	},
 }
 
-// dense is to_dense of a sparse matrix, of its values and places.
+// dense follows to_dense of a sparse matrix, of its values and places.
 func (s *Site) dense() *trace.Function {
 	return &trace.Function{
 		Name: "ToDenseBackward0",

@@ -42,8 +42,8 @@ type Site struct {
 	disabled bool
 }
 
-// Adapt is peft.get_peft_model with a method at linear layers: it freezes the model and replaces the
-// linear layers whose paths are wanted, without the excluded ones. The error is of a layer that
+// Adapt follows peft.get_peft_model with a method at linear layers: it freezes the model and replaces the
+// linear layers whose paths are wanted, without the excluded ones. The error names a layer that
 // the method does not take with these options.
 func Adapt(model any, c Config, wanted func(path string) bool, excluded ...nn.Layer) (made []nn.Adapter, err error) {
 	nn.Freeze(model)
@@ -195,7 +195,7 @@ func (s *Site) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 // weight gives the site a parameter.
 func (s *Site) weight(name string, dims ...int64) { s.Own.Own(name, dims...) }
 
-// parameter is that of a name, the site's own or one that it borrows; nil if there is none.
+// parameter returns the parameter of a name, the site's own or a borrowed one; nil if there is none.
 func (s *Site) parameter(name string) *nn.Parameter {
 	if p, ok := s.borrowed[name]; ok {
 		return p
@@ -209,7 +209,7 @@ func (s *Site) w(name string) *trace.Tensor { return s.parameter(name).T() }
 // has tells whether there is a parameter of a name.
 func (s *Site) has(name string) bool { return s.parameter(name) != nil }
 
-// borrow has the site use the parameter of another site, in place of its own if it has one.
+// borrow makes the site use the parameter of another site, in place of its own if it has one.
 func (s *Site) borrow(name string, from *Site) {
 	if s == from {
 		return

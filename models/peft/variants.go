@@ -86,7 +86,7 @@ func (s *Site) loraVariant(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(dtype))
 }
 
-// blockDiagonal is BlockDiagonalLinear: n products on the diagonal.
+// blockDiagonal follows BlockDiagonalLinear: n products on the diagonal.
 func (s *Site) blockDiagonal(f *frame, x, w *tensor, n, out int64) *tensor {
 	g, shape := f.CallFrame(x), append(slices.Clone(x.Shape()[:x.NDim()-1]), -1)
 	g.Set(&x, x.Reshape(-1, x.Size(-1)))
@@ -119,7 +119,7 @@ func (s *Site) adalora(f *frame, x *tensor) *tensor {
 	return result
 }
 
-// orthogonal is what AdaLoraModel.forward adds to the loss: how far the singular vectors of all
+// orthogonal adds what AdaLoraModel.forward adds to the loss: how far the singular vectors of all
 // layers are from being orthogonal.
 func orthogonal(f *frame, sites []*Site, loss *tensor) {
 	g := f.FuncFrame()
@@ -187,7 +187,7 @@ func (s *Site) gralora(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(before))
 }
 
-// shareLily has layers of one name and shape use the second matrix of the first of them, and the
+// shareLily makes layers of one name and shape use the second matrix of the first of them, and the
 // first matrix of one in so many.
 func shareLily(sites []*Site) {
 	type group struct {

@@ -83,7 +83,7 @@ func (s *Site) addLoKr() error {
 	return s.positive("r")
 }
 
-// factor is a matrix, or two of low rank where that is smaller.
+// factor adds a matrix, or two of low rank where that is smaller.
 func (s *Site) factor(name string, rows, columns, r int64, splits bool) {
 	if splits && 2*r < max(rows, columns) {
 		s.weight(name+"_a", rows, r)
@@ -211,7 +211,7 @@ func (s *Site) miss(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(dtype))
 }
 
-// path is what a path of GLoRA gives: parameters, or else the buffer of a place, which goes on to
+// gloraPath returns what a path of GLoRA gives: parameters, or else the buffer of a place, which goes on to
 // the next.
 func (s *Site) gloraPath(f *frame, name, kind string, place *int) *tensor {
 	var y *tensor
@@ -229,7 +229,7 @@ func (s *Site) gloraPath(f *frame, name, kind string, place *int) *tensor {
 	return f.Let(y.To(s.plain().Weight.T().DType()))
 }
 
-// missBat is MiSS whose blocks change the weight itself.
+// missBat follows MiSS whose blocks change the weight itself.
 func (s *Site) missBat(f *frame, x *tensor) *tensor {
 	dtype, base, block := x.DType(), s.plain(), s.w("miss_block")
 	weight, r := f.Let(base.Weight.Clone()), block.Size(-1)
@@ -314,7 +314,7 @@ func (s *Site) shira(f *frame, x *tensor) *tensor {
 	return f.Let(x.Linear(weight, base.Bias.T()))
 }
 
-// sparseSum is weight.clone() += torch.sparse_coo_tensor(indices, values), as
+// sparseSum returns weight.clone() += torch.sparse_coo_tensor(indices, values), as
 // add_out_dense_sparse_cuda does it where the values are of another type than the weight.
 func (s *Site) sparseSum() *trace.Function {
 	w := s.plain().Weight.T()

@@ -94,7 +94,7 @@ type resNet struct {
 	Fc                             *nn.Linear
 }
 
-// newResNet has the given number of blocks in each stage.
+// newResNet returns a network with the given number of blocks in each stage.
 func newResNet(blocks [4]int64, classes int64, newBlock func(in, planes, stride int64) *block) *resNet {
 	const stem = 64
 	m := &resNet{
@@ -167,7 +167,7 @@ var variants = []variant{
 	{152, [4]int64{3, 8, 36, 3}, newBottleneck},
 }
 
-// Models are resnet18 to resnet152.
+// Models returns resnet18 to resnet152.
 func Models() []models.Model {
 	var all []models.Model
 	for _, v := range variants {

@@ -65,7 +65,7 @@ func (q *Squares) Encode(f *frame, ids, padding, embeds *tensor, text hf.Text) D
 	return seen
 }
 
-// encodeImages is forward of the tower.
+// encodeImages follows forward of the tower.
 func (q *Squares) encodeImages(f *frame, text hf.Text) States {
 	g := f.ModuleFrame(q.Tower, q.pixels)
 	x := g.Let(q.patchEmbeddings(g))
@@ -105,7 +105,7 @@ func (s States) held() []*tensor {
 	return []*tensor{s.Last, s.Chosen}
 }
 
-// patchEmbeddings is forward of the embeddings of patches.
+// patchEmbeddings follows forward of the embeddings of patches.
 func (q *Squares) patchEmbeddings(f *frame) *tensor {
 	m := q.Tower.Part("embeddings")
 	return callModule(f, m, []*tensor{q.pixels}, func(g *frame) *tensor {
@@ -122,7 +122,7 @@ func (q *Squares) patchEmbeddings(f *frame) *tensor {
 	})
 }
 
-// layer is forward of CLIPEncoderLayer and SiglipEncoderLayer.
+// layer follows forward of CLIPEncoderLayer and SiglipEncoderLayer.
 func (q *Squares) layer(f *frame, l *nn.Parts, x *tensor) *tensor {
 	residual := f.Let(x)
 	f.Set(&x, f.Call(l.At("layer_norm1"), x))
@@ -134,7 +134,7 @@ func (q *Squares) layer(f *frame, l *nn.Parts, x *tensor) *tensor {
 	return f.Set(&x, residual.Add(x))
 }
 
-// LlavaProjected returns what LlavaModel makes of the states of its tower: those of a layer, without
+// LlavaProjected returns what LlavaModel makes of the states of its tower: of one layer, without
 // the class of an image if cut says so, through two layers.
 func LlavaProjected(p *nn.Parts, activation string, cut bool) func(f *frame, states States) *tensor {
 	return func(f *frame, states States) *tensor {
@@ -174,7 +174,7 @@ func Gemma3Projected(p *nn.Parts, s Size, tokens int64) func(f *frame, states St
 	}
 }
 
-// Gemma3Masks returns those of a decoder whose tokens of an image see each other both ways
+// Gemma3Masks returns the masks of a decoder whose tokens of an image see each other both ways
 // (create_masks_for_vision_model).
 func Gemma3Masks(window int64) func(f *frame, ids, kinds, padding *tensor) (full, part *tensor) {
 	return func(f *frame, ids, kinds, padding *tensor) (full, part *tensor) {
@@ -185,7 +185,7 @@ func Gemma3Masks(window int64) func(f *frame, ids, kinds, padding *tensor) (full
 	}
 }
 
-// imageBlocks is get_block_sequence_ids_for_mask: the number of the image that each token is of.
+// imageBlocks follows get_block_sequence_ids_for_mask: the number of the image that each token is of.
 func imageBlocks(f *frame, kinds *tensor) *tensor {
 	g := f.FuncFrame(kinds)
 	image := g.Let(kinds.EqScalar())
@@ -201,7 +201,7 @@ type gemmaNorm struct {
 	Weight *nn.Parameter
 }
 
-// NewGemmaNorm is Gemma3RMSNorm, whose weight is added to one.
+// NewGemmaNorm returns Gemma3RMSNorm, whose weight is added to one.
 func NewGemmaNorm(width int64) nn.Layer { return &gemmaNorm{Weight: nn.NewParameter(width)} }
 
 // Forward keeps the shape.

@@ -26,7 +26,7 @@ func clippable(p *nn.Parts, clipped bool, in, out int64, names ...string) {
 	}
 }
 
-// Gemma4 is Gemma4VisionModel.
+// Gemma4 returns Gemma4VisionModel.
 func Gemma4(s GemmaVision) *nn.Parts {
 	p := &nn.Parts{}
 	p.In("patch_embedder").Own("position_embedding_table", 2, s.Positions, s.Width).Add("input_proj",
@@ -61,8 +61,8 @@ func scales(p *nn.Parts, width int64, names ...string) {
 // Conformer is the size of the tower for sound of Gemma 4.
 type Conformer struct {
 	Width, Layers, Heads int64
-	// Channels are those of the two convolutions that come first, Bins the frequencies that
-	// reach what follows them, Kernel is that of the layers' convolution.
+	// Channels are the channels of the two convolutions that come first, Bins the frequencies that
+	// reach what follows them, Kernel is the kernel of the layers' convolution.
 	Channels     []int64
 	Bins, Kernel int64
 	Out          int64
@@ -80,7 +80,7 @@ func (s Conformer) subsample(p *nn.Parts) {
 	c.Add("input_proj_linear", nn.NewLinear(s.Bins*s.Channels[1], s.Width, false))
 }
 
-// Gemma4Audio is Gemma4AudioModel.
+// Gemma4Audio returns Gemma4AudioModel.
 func Gemma4Audio(s Conformer) *nn.Parts {
 	p := &nn.Parts{}
 	s.subsample(p)

@@ -13,7 +13,7 @@ import (
 // many arrangements as Shapes, all of which Global layers see at once.
 type Tiled struct{ Tiles, Shapes, Global int64 }
 
-// Mllama is MllamaVisionModel; s.Positions are the patches of a tile.
+// Mllama returns MllamaVisionModel; s.Positions are the patches of a tile.
 func Mllama(s Size, t Tiled) *nn.Parts {
 	p := (&nn.Parts{}).Own("class_embedding", s.Width).Add("patch_embedding",
 		patches(s.Channels, s.Width, false, s.Patch, s.Patch))
@@ -80,7 +80,7 @@ func (q *Tiles) Encode(f *frame, _, _, _ *tensor, _ hf.Text) DecoderInputs {
 	return DecoderInputs{Cross: []*tensor{states, f.Let(mask), f.Let(rows)}}
 }
 
-// crossMask is _prepare_cross_attention_mask: what of the images each token sees, and which
+// crossMask follows _prepare_cross_attention_mask: what of the images each token sees, and which
 // tokens see anything.
 func (q *Tiles) crossMask(f *frame, places int64) (mask, rows *tensor) {
 	g := f.FuncFrame(q.among)
@@ -95,12 +95,12 @@ func (q *Tiles) crossMask(f *frame, places int64) (mask, rows *tensor) {
 	return g.ReturnPair(mask, rows)
 }
 
-// patchType is that of the weight of the patches' convolution.
+// patchType returns the type of the weight of the patches' convolution.
 func (q *Tiles) patchType() trace.DType {
 	return nn.Base(q.Tower.At("patch_embedding")).(*nn.Conv).Weight.DType
 }
 
-// encodeImages is forward of MllamaVisionModel: [rows, images, tiles, places, width of all states].
+// encodeImages follows forward of MllamaVisionModel: [rows, images, tiles, places, width of all states].
 func (q *Tiles) encodeImages(f *frame) *tensor {
 	s, p := q.Size, q.Tower
 	rows, images, tiles := q.pixels.Size(0), q.pixels.Size(1), q.Tiled.Tiles
@@ -144,7 +144,7 @@ func (q *Tiles) encodeImages(f *frame) *tensor {
 	return g.Return(g.Set(&x, trace.Cat(-1, x, states)))
 }
 
-// tile is forward of MllamaPrecomputedAspectRatioEmbedding.
+// tile follows forward of MllamaPrecomputedAspectRatioEmbedding.
 func (q *Tiles) tile(f *frame, m *nn.Parts, x *tensor) *tensor {
 	return callModule(f, m, []*tensor{x, q.shapes}, func(g *frame) *tensor {
 		e := g.Let(g.Call(m.At("embedding"), q.shapes.View(-1, 1)))
@@ -154,14 +154,14 @@ func (q *Tiles) tile(f *frame, m *nn.Parts, x *tensor) *tensor {
 	})
 }
 
-// classed is apply_class_embedding.
+// classed follows apply_class_embedding.
 func (q *Tiles) classed(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	class := g.Let(q.Tower.Owned("class_embedding").Expand(x.Size(0), 1, q.Size.Width))
 	return g.Return(g.Set(&x, trace.Cat(1, class, x)))
 }
 
-// placed is forward of MllamaPrecomputedPositionEmbedding.
+// placed follows forward of MllamaPrecomputedPositionEmbedding.
 func (q *Tiles) placed(f *frame, m *nn.Parts, x *tensor) *tensor {
 	places := q.Size.Positions + 1
 	return callModule(f, m, []*tensor{x, q.shapes}, func(g *frame) *tensor {
@@ -174,7 +174,7 @@ func (q *Tiles) placed(f *frame, m *nn.Parts, x *tensor) *tensor {
 	})
 }
 
-// mask is _prepare_aspect_ratio_attention_mask: numbers for every pair of places of n images.
+// mask follows _prepare_aspect_ratio_attention_mask: numbers for every pair of places of n images.
 func (q *Tiles) mask(f *frame, n, padded int64) *tensor {
 	d := q.patchType()
 	g := f.FuncFrame(q.tiles)
@@ -200,7 +200,7 @@ func (q *Tiles) encoded(f *frame, m *nn.Parts, layers int64, gated bool, x, mask
 	return states
 }
 
-// layer is forward of MllamaVisionEncoderLayer.
+// layer follows forward of MllamaVisionEncoderLayer.
 func (q *Tiles) layer(f *frame, l *nn.Parts, x, mask *tensor, gated bool) *tensor {
 	through := func(gate string) {
 		if gated {

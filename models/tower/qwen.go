@@ -2,7 +2,7 @@ package tower
 
 import "github.com/vprof/vprof/models/nn"
 
-// Qwen2VL is Qwen2VisionTransformerPretrainedModel.
+// Qwen2VL returns Qwen2VisionTransformerPretrainedModel.
 func Qwen2VL(s Size) *nn.Parts {
 	norm := func() nn.Layer { return nn.NewLayerNorm(s.Width) }
 	return qwen2(s, norm, func(m *nn.Parts) {
@@ -10,7 +10,7 @@ func Qwen2VL(s Size) *nn.Parts {
 	})
 }
 
-// Qwen25VL is Qwen2_5_VisionTransformerPretrainedModel.
+// Qwen25VL returns Qwen2_5_VisionTransformerPretrainedModel.
 func Qwen25VL(s Size) *nn.Parts {
 	norm := func() nn.Layer { return scale(s.Width) }
 	return qwen2(s, norm, func(m *nn.Parts) { gated(m, s.Width, s.Inner, s.Width, true) })
@@ -36,7 +36,7 @@ func joined(l *nn.Parts, width int64, bias bool) {
 	l.In("attn").Add("qkv", nn.NewLinear(width, 3*width, bias)).Add("proj", nn.NewLinear(width, width, bias))
 }
 
-// Qwen3VL is Qwen3VLVisionModel, and that of Qwen3.5, which has no layers besides the last
+// Qwen3VL returns Qwen3VLVisionModel, and that of Qwen3.5, which has no layers besides the last
 // that speak to the decoder.
 func Qwen3VL(s Size) *nn.Parts {
 	p := &nn.Parts{}
@@ -61,7 +61,7 @@ func Qwen3VL(s Size) *nn.Parts {
 	return p
 }
 
-// GLM4V is Glm4vVisionModel; inner is the width of the feed-forward half of what merges.
+// GLM4V returns Glm4vVisionModel; inner is the width of the feed-forward half of what merges.
 func GLM4V(s Size, inner int64) *nn.Parts {
 	p := &nn.Parts{}
 	p.In("embeddings").Add("position_embedding", nn.NewEmbedding(s.Positions, s.Width))

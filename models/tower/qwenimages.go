@@ -71,8 +71,8 @@ func (q *Qwen) Encode(f *frame, ids, _, embeds *tensor, text hf.Text) DecoderInp
 	return seen
 }
 
-// features is get_image_features: the last state of the tower, the features of each image,
-// and those that deeper layers give. All of them live as long as f.
+// features follows get_image_features: the last state of the tower, the features of each image,
+// and the features of deeper layers. All of them live as long as f.
 func (q *Qwen) features(f *frame, text hf.Text) (last *tensor, images []*tensor, deep [][]*tensor) {
 	g := f.CallFrame(q.pixels, q.grid)
 	pixels := g.Let(q.pixels.To(q.patchEmbed().DType))
@@ -94,7 +94,7 @@ func (q *Qwen) patchEmbed() *nn.Parameter {
 	return nn.Base(q.Tower.At("patch_embed.proj")).(*nn.Conv).Weight
 }
 
-// encodeImages is forward of the tower: what its last layer makes, one token of each square, and what
+// encodeImages follows forward of the tower: what its last layer makes, one token of each square, and what
 // deeper layers make.
 func (q *Qwen) encodeImages(f *frame, pixels *tensor, text hf.Text) (last, merged *tensor, deep []*tensor) {
 	s := q.Size
@@ -158,13 +158,13 @@ func (q *Qwen) patched(f *frame, pixels *tensor) *tensor {
 	return y
 }
 
-// ordered is permute_input_for_window_attn: the rows of squares in the order of windows.
+// ordered follows permute_input_for_window_attn: the rows of squares in the order of windows.
 func (q *Qwen) ordered(x, order *tensor) *tensor {
 	unit := q.Size.Merge * q.Size.Merge
 	return x.Reshape(x.Size(0)/unit, unit, -1).Index(order).Reshape(x.Size(0), -1)
 }
 
-// positions is get_vision_position_ids: the row and the column of each patch [patches, 2].
+// positions follows get_vision_position_ids: the row and the column of each patch [patches, 2].
 func (q *Qwen) positions(f *frame) *tensor {
 	g := f.FuncFrame(q.grid)
 	t, n := g.Tape(), q.side()
@@ -259,7 +259,7 @@ func (q *Qwen) attend(f *frame, m *nn.Parts, x, cos, sin *tensor, lengths []int6
 	return f.Set(&y, f.Call(m.At("proj"), y))
 }
 
-// applyRotary is apply_rotary_pos_emb_vision.
+// applyRotary follows apply_rotary_pos_emb_vision.
 func applyRotary(f *frame, q, k, cos, sin *tensor) []*tensor {
 	g := f.FuncFrame(q, k, cos, sin)
 	d := q.DType()
@@ -276,7 +276,7 @@ func applyRotary(f *frame, q, k, cos, sin *tensor) []*tensor {
 	return []*tensor{a, b}
 }
 
-// rotateHalf is rotate_half.
+// rotateHalf follows rotate_half.
 func rotateHalf(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	half := x.Size(-1) / 2
@@ -306,7 +306,7 @@ func (q *Qwen) merged(f *frame, m *nn.Parts, x *tensor) *tensor {
 	})
 }
 
-// interpolation is get_vision_interpolation_indices_and_weights: of each patch the four
+// interpolation follows get_vision_interpolation_indices_and_weights: of each patch the four
 // nearest places [patches, 4], and how much they count.
 func (q *Qwen) interpolation(f *frame) (taps, weights *tensor) {
 	n := q.images() * q.side() * q.side()

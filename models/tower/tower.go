@@ -20,7 +20,7 @@ type (
 // Size is the size of a tower. What a kind of tower has no use for is zero.
 type Size struct {
 	Width, Inner, Layers, Heads int64
-	// Channels, Patch and Image are of what goes in: colors, and pixels of a side; Frames
+	// Channels, Patch and Image describe the input: colors, and pixels of a side; Frames
 	// is how many images a patch reaches over, Bins how many frequencies sound has.
 	Channels, Patch, Image, Frames, Bins int64
 	// Positions is how many places have an embedding, Merge how many patches of a side
@@ -31,7 +31,7 @@ type Size struct {
 	// Pooled says that there is a head that pools, Bias that projections have a bias.
 	Pooled, Bias bool
 	// Activation is the name of a function, see [hf.Activations]. Window is the side of the
-	// square of pixels that most layers see, those of FullAttentionLayers all of the image; zero is none.
+	// square of pixels that most layers see; FullAttentionLayers see all of the image; zero is none.
 	Activation          string
 	Window              int64
 	FullAttentionLayers []int64
@@ -107,7 +107,7 @@ func encoder(p *nn.Parts, s Size) {
 	})
 }
 
-// Siglip is SiglipVisionModel; s.Positions are the patches of an image.
+// Siglip returns SiglipVisionModel; s.Positions are the patches of an image.
 func Siglip(s Size) *nn.Parts {
 	p := &nn.Parts{}
 	p.In("embeddings").Add("patch_embedding", patches(s.Channels, s.Width, true, s.Patch, s.Patch)).
@@ -116,14 +116,14 @@ func Siglip(s Size) *nn.Parts {
 	return p
 }
 
-// PaddleOCR is PaddleOCRVisionTransformer: SigLIP's with rotary positions besides.
+// PaddleOCR returns PaddleOCRVisionTransformer: SigLIP's with rotary positions besides.
 func PaddleOCR(s Size) *nn.Parts {
 	p := Siglip(s)
 	inverse(p, s.Width/s.Heads/4)
 	return p
 }
 
-// SmolVLM is SmolVLMVisionTransformer, which computes the numbers of its patches.
+// SmolVLM returns SmolVLMVisionTransformer, which computes the numbers of its patches.
 func SmolVLM(s Size) *nn.Parts {
 	p := &nn.Parts{}
 	p.In("embeddings").Add("patch_embedding", conv(s.Channels, s.Width, true, s.Patch, s.Patch)).
@@ -145,7 +145,7 @@ func siglipEncoder(p *nn.Parts, s Size) {
 	head.In("mlp").Add("fc1", nn.NewLinear(s.Width, s.Inner, true)).Add("fc2", nn.NewLinear(s.Inner, s.Width, true))
 }
 
-// CLIP is CLIPVisionModel, with a place for the class of an image.
+// CLIP returns CLIPVisionModel, with a place for the class of an image.
 func CLIP(s Size) *nn.Parts {
 	p := &nn.Parts{}
 	p.In("embeddings").Own("class_embedding", s.Width).Add("patch_embedding",
@@ -156,7 +156,7 @@ func CLIP(s Size) *nn.Parts {
 	return p.Add("post_layernorm", nn.NewLayerNorm(s.Width))
 }
 
-// Pixtral is PixtralVisionModel.
+// Pixtral returns PixtralVisionModel.
 func Pixtral(s Size) *nn.Parts {
 	p := &nn.Parts{}
 	p.Add("patch_conv", conv(s.Channels, s.Width, false, s.Patch, s.Patch)).Add("ln_pre", scale(s.Width))
@@ -170,7 +170,7 @@ func Pixtral(s Size) *nn.Parts {
 	return p
 }
 
-// Llama4 is Llama4VisionModel, with a place for the class of an image; s.Inner is that of its
+// Llama4 returns Llama4VisionModel, with a place for the class of an image; s.Inner is the width of its
 // adapter, too.
 func Llama4(s Size) *nn.Parts {
 	places := s.Positions + 1

@@ -37,7 +37,7 @@ type DecoderInputs struct {
 	// there to what the first layers make.
 	ImageTokens *tensor
 	Deepstack   []*tensor
-	// Full and Window are the masks of layers that see all before them and of those that see a
+	// Full and Window are the masks of layers that see all before them and of layers with a
 	// window; both nil where the decoder makes its own.
 	Full, Window *tensor
 	// Cross are the states of images that layers of their own attend to, the mask of what each
@@ -47,7 +47,7 @@ type DecoderInputs struct {
 	Kept []*tensor
 }
 
-// AddDeepstack is _deepstack_process: x [rows, length, width] with the features of layer i added
+// AddDeepstack follows _deepstack_process: x [rows, length, width] with the features of layer i added
 // where images are.
 func (s DecoderInputs) AddDeepstack(f *frame, x *tensor, i int) *tensor {
 	g := f.FuncFrame(x, s.ImageTokens, s.Deepstack[i])
@@ -70,7 +70,7 @@ func batchOf(t *trace.Tape, d trace.DType, shape ...int64) *tensor {
 // movingBatch is what brings a batch to the device.
 const movingBatch = "to_dtype_layout"
 
-// imagePlaces is get_placeholder_mask: which of the ids stand for images, and for what else a
+// imagePlaces follows get_placeholder_mask: which of the ids stand for images, and for what else a
 // model sees; the number of the former is counted.
 func imagePlaces(f *frame, ids *tensor, kinds int) []*tensor {
 	g := f.FuncFrame(ids)
@@ -107,7 +107,7 @@ func feedForwardInSteps(f *frame, m *nn.Parts, activation string, x *tensor) *te
 	})
 }
 
-// selfAttention is forward of an attention module that projects query, key and value one by one, and what
+// selfAttention follows forward of an attention module that projects query, key and value one by one, and what
 // comes of them by the layer output; splitLast splits heads when all three are there.
 func selfAttention(f *frame, m *nn.Parts, x, mask *tensor, s Size, output string, splitLast bool) *tensor {
 	heads := func(y *tensor) *tensor { return hf.Heads(y, s.Width/s.Heads) }

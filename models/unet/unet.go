@@ -18,7 +18,7 @@ type (
 // levels is the number of resolutions; each halves the one before.
 const levels = 5
 
-// Models is unet.
+// Models returns unet.
 func Models() []models.Model {
 	return []models.Model{train.Model(models.Model{
 		Name:      "unet",

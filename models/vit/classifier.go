@@ -11,7 +11,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Models are vit-b16-224 as the notebook trains it, and image classifiers of
+// Models returns vit-b16-224 as the notebook trains it, and image classifiers of
 // the sizes of the paper.
 func Models() []models.Model {
 	return []models.Model{

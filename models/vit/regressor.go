@@ -116,7 +116,7 @@ func (t *trainer) losses(f *trace.Frame, out, loss **tensor, b batch) {
 	f.Tape().Mark("loss")
 }
 
-// groups returns the parameters of the head and, if any are trained, those of the
+// groups returns the parameters of the head and, if any are trained, of the
 // body.
 func (t *trainer) groups() [][]*nn.Parameter {
 	groups := [][]*nn.Parameter{nn.NewTree(t.model.Head).Parameters}
@@ -126,7 +126,7 @@ func (t *trainer) groups() [][]*nn.Parameter {
 	return groups
 }
 
-// step is one update of the notebook.
+// step runs one update of the notebook.
 func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	f := s.Tape.Frame()
 	t.Net.Train(true)

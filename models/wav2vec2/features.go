@@ -26,7 +26,7 @@ type Config struct {
 	// StableLayerNorm normalizes before each half of an encoder layer instead
 	// of after it.
 	StableLayerNorm bool
-	// PositionKernel and PositionGroups are those of the convolution that
+	// PositionKernel and PositionGroups describe the convolution that
 	// encodes positions.
 	PositionKernel, PositionGroups int64
 	// The probabilities of dropout: of the residual stream, of attention

@@ -40,7 +40,7 @@ func (c Config) CheckClip(k models.Case) (setting, reason string) {
 	return "", ""
 }
 
-// base is Wav2Vec2Config's default, without layer drop and SpecAugment.
+// base returns Wav2Vec2Config's default, without layer drop and SpecAugment.
 func base() Config {
 	c := Config{
 		Vocab: 32, Width: 768, Layers: 12, Heads: 12, Inner: 3072, PositionKernel: 128, PositionGroups: 16,
@@ -57,7 +57,7 @@ func base() Config {
 	return c
 }
 
-// Models are wav2vec2-base and wav2vec2-large.
+// Models returns wav2vec2-base and wav2vec2-large.
 func Models() []models.Model {
 	large := base()
 	large.Width, large.Layers, large.Heads, large.Inner = 1024, 24, 16, 4096

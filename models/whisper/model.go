@@ -146,7 +146,7 @@ func (m *generation) call(f *frame, features, labels *tensor, packed hf.Packing,
 	return hf.EndWithLoss(g, loss, logits, states)
 }
 
-// shiftRight is shift_tokens_right: what the decoder reads to predict labels.
+// shiftRight follows shift_tokens_right: what the decoder reads to predict labels.
 func shiftRight(f *frame, ids *tensor) *tensor {
 	g := f.FuncFrame(ids)
 	shifted := g.Let(g.Tape().Filled("new_zeros", trace.I64, ids.Shape()...))

@@ -23,7 +23,7 @@ const (
 // positionsSetting says whether the encoder's positions are trained.
 const positionsSetting = "encoder-positions"
 
-// Models are whisper-tiny to whisper-large.
+// Models returns whisper-tiny to whisper-large.
 func Models() []models.Model {
 	return []models.Model{
 		entry("whisper-tiny", 384, 4, 6),
@@ -52,9 +52,9 @@ func entry(name string, width, layers, heads int64) models.Model {
 		},
 		Notes: []string{
 			"every clip is padded to 30 s, so its length does not matter",
-			"stage head trains the output layer, whose weight is that of the token embeddings",
+			"stage head trains the output layer, which shares the weight of the token embeddings",
 			hf.PackedNote,
-			"the steps measured for vprof train the encoder's positions; those of hf:config.json do not: --set " +
+			"the steps measured for vprof train the encoder's positions; hf:config.json leaves them fixed: --set " +
 				"encoder-positions=0,packed=0 is the same step",
 		},
 		Adapts: true,
