@@ -49,7 +49,7 @@ type Args struct {
 	given  []bool
 }
 
-// Bind arranges the arguments of a call. Those that are not given have their
+// Bind arranges the arguments of a call. Missing ones get their
 // defaults. A name that the schema lacks, a missing argument and a value of the
 // wrong type are errors.
 func (o *Operator) Bind(given ...Arg) (Args, error) {
@@ -118,7 +118,7 @@ func isNilTensor(v Value) bool {
 	return ok && x == nil
 }
 
-// convertOne is convert for a type that is no list.
+// convertOne converts a value to a type that is no list.
 func convertOne(v Value, typ string) (Value, bool) {
 	switch typ {
 	case "Tensor":
@@ -187,8 +187,8 @@ func listOf(typ string) (element string, list bool) {
 	return typ[:i], true
 }
 
-// defaultValue returns the value of a default text. Those of Layout, Device and
-// reductions are not looked at.
+// defaultValue returns the value of a default text. Layout, Device and
+// reductions are ignored.
 func defaultValue(p Argument) Value {
 	base := strings.TrimSuffix(p.Type, "?")
 	if p.Default == "None" {

@@ -69,7 +69,7 @@ func bind(s *Schema, row any) body {
 	}
 }
 
-// parameters give the parameters of a function of type t their values; last are the names of the last ones.
+// parameters returns how each parameter of a function of type t gets its value; last names the last ones.
 func (s *Schema) parameters(t reflect.Type, last []string) []func(a *Args) reflect.Value {
 	out := make([]func(a *Args) reflect.Value, t.NumIn())
 	var ofArguments []int

@@ -64,7 +64,7 @@ func (a *Args) strided(otherwise trace.DType) *tensor {
 
 func filled(a *Args) *tensor { return a.made(trace.F32, a.Ints("size")...) }
 
-// full has the type of its number.
+// full records aten::full, whose result has the type of its number.
 func full(a *Args) *tensor { return a.made(numberType(a.value("fill_value")), a.Ints("size")...) }
 
 // numberType returns the type of a tensor made of a number.

@@ -87,7 +87,7 @@ func outForm(name string, f *entry) *entry {
 	}, Argument{Name: "out", Type: "Tensor"})
 }
 
-// as is another form of an operator.
+// as adds another form of an operator.
 func (e *entry) as(name string, run body, further ...Argument) *entry {
 	s := e.operator().Schema
 	s.Name, s.Overload, _ = strings.Cut(name, ".")

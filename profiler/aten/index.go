@@ -62,7 +62,7 @@ func (a *Args) indexType() trace.DType {
 	return trace.I64
 }
 
-// picked is x[indices].
+// picked records x[indices].
 func picked(a *Args) *tensor {
 	for _, i := range a.Tensors("indices") {
 		a.mask(i)
@@ -70,7 +70,8 @@ func picked(a *Args) *tensor {
 	return a.first(0).Index(a.Tensors("indices")...)
 }
 
-// mask returns an index that may be one: how much it picks depends on the data, and has to be told.
+// mask returns an index that may be a mask. How many elements it picks depends on the data, so
+// the caller must set it.
 func (a *Args) mask(x *tensor) *tensor {
 	if x != nil && (x.DType() == trace.Bool || x.DType() == trace.U8) && !x.TrueIsKnown() {
 		a.Tape().Raise(errors.New("the size of what a boolean mask picks depends on the data"))
@@ -78,7 +79,7 @@ func (a *Args) mask(x *tensor) *tensor {
 	return x
 }
 
-// nonzero is x.nonzero(), see [Args.mask].
+// nonzero records x.nonzero(), see [Args.mask].
 func nonzero(a *Args) *tensor {
 	if x := a.first(0); !x.TrueIsKnown() {
 		a.Tape().Raise(errors.New("how many elements are not zero depends on the data"))
@@ -86,7 +87,7 @@ func nonzero(a *Args) *tensor {
 	return a.first(0).Nonzero()
 }
 
-// unique is torch.unique(x), of which how many elements differ has to be told.
+// unique records torch.unique(x). The caller must set how many elements differ.
 func unique(a *Args) []*tensor {
 	x := a.first(0)
 	if !x.TrueIsKnown() {
@@ -95,7 +96,7 @@ func unique(a *Args) []*tensor {
 	return x.Unique(x.Trues(), a.Bool("return_inverse"), a.Bool("return_counts"))
 }
 
-// columns returns those of nonzero, as torch.where(condition) gives them.
+// columns returns the columns of nonzero, as torch.where(condition) does.
 func columns(a *Args) []*tensor { return nonzero(a).Unbind(1) }
 
 func scatterReduce(a *Args) *tensor {

@@ -150,7 +150,7 @@ func ByTarget(target string) (*Operator, bool) {
 	return e.operator(), true
 }
 
-// nameOf is "aten::add.Tensor" for "torch.ops.aten.add.Tensor".
+// nameOf returns "aten::add.Tensor" for "torch.ops.aten.add.Tensor".
 func nameOf(target string) string {
 	path, ok := strings.CutPrefix(target, "torch.ops.")
 	if !ok {

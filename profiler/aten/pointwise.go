@@ -80,7 +80,7 @@ func arithmetic(tensors func(x, y *tensor) *tensor, number func(x *tensor) *tens
 	}
 }
 
-// added is x + alpha*y; a scale other than one is the gradient's, too. One of the two may be a number.
+// added records x + alpha*y. A scale other than one also scales the gradient. One of the two may be a number.
 func added(a *Args, plain, scaled func(x, y *tensor) *tensor) *tensor {
 	y := a.Tensor("other")
 	if n := a.values[0]; y != nil && isNumber(n) { // torch.add(0, y)

@@ -64,7 +64,7 @@ func product(xs []*tensor) *tensor {
 	return y
 }
 
-// factors returns those of beta * x + alpha * a @ b.
+// factors returns beta and alpha of beta * x + alpha * a @ b.
 func (a *Args) factors() trace.Factors {
 	return trace.Factors{Beta: a.Float("beta") != 1, Alpha: a.Float("alpha") != 1}
 }

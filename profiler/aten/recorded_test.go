@@ -21,7 +21,7 @@ import (
 type memoryCall struct {
 	Op   string   `json:"op"`
 	Args [][2]any `json:"args"`
-	// Result is the one whose gradient comes in; the others are let go of.
+	// Result is the index of the result whose gradient comes in; the others are released.
 	Result            int    `json:"result"`
 	Forward, Backward string // "+BYTES" and "-BYTES", in order
 }

@@ -64,7 +64,7 @@ func ParseSchema(text string) (*Schema, error) {
 	}
 	for _, field := range splitList(args) {
 		if field == "*" {
-			continue // those that follow are given by name, as all are here
+			continue // the arguments that follow are passed by name, as all are here
 		}
 		a, err := parseArgument(field)
 		if err != nil {

@@ -115,7 +115,7 @@ var shapes = family{
 	"copy_":           (*tensor).CopyInPlace,
 }
 
-// slice is x[..., start:end:step, ...]; a missing end is that of the dimension.
+// slice records x[..., start:end:step, ...]. A missing end is the end of the dimension.
 func slice(a *Args) *tensor {
 	return a.first(0).SliceStep(a.Dim("dim"), a.Int("start"), a.sliceEnd(), a.Int("step"))
 }
@@ -274,7 +274,7 @@ func asStrided(a *Args) *tensor {
 	return x.AsStrided(a.Ints("size"), a.Ints("stride"), offset)
 }
 
-// view is x.view(size). An exported graph leaves out contiguous() of a tensor that was
+// view records x.view(size). An exported graph leaves out contiguous() of a tensor that was
 // contiguous where it was exported, and need not be on a GPU: attention lays out its
 // result otherwise there.
 func view(a *Args) *tensor {

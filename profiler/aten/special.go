@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// special are operators with two names, and those that few models call.
+// special are operators with two names, and operators that few models call.
 var special = family{
 	"special_softmax": func(a *Args) *tensor { return softmax(a, (*tensor).Softmax, (*tensor).SoftmaxTo) },
 	"special_log_softmax": func(a *Args) *tensor {
@@ -89,8 +89,8 @@ func positionSensitive(op string) func(a *Args) (y, from *tensor) {
 
 func (a *Args) twoOf(height, width string) [2]int64 { return [2]int64{a.Int(height), a.Int(width)} }
 
-// queries are operators without results, and those that tell of a tensor what
-// is known before it is computed. They take no memory.
+// queries are operators without results, and operators that return facts known
+// before a tensor is computed. They take no memory.
 var queries = family{
 	"_assert_tensor_metadata _assert_async _assert_async.msg _assert_scalar sym_constrain_range": nothing,
 	"sym_constrain_range_for_size": nothing,
@@ -171,7 +171,7 @@ func cartesianProduct(a *Args) *tensor {
 	return trace.Stack(1, flat...)
 }
 
-// cumulativeTrapezoid is (dx / 2 * (left + right)).cumsum(dim).
+// cumulativeTrapezoid records (dx / 2 * (left + right)).cumsum(dim).
 func cumulativeTrapezoid(a *Args) *tensor {
 	y, d := a.first(0), a.Dim("dim")
 	n := y.Size(d)

@@ -2,9 +2,9 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// accumulate is AccumulateGrad: the first gradient is taken over if nothing
-// else holds it and it is laid out as the leaf is, else copied; later ones
-// are added in place. It takes over the reference to g.
+// accumulate records AccumulateGrad. The first gradient becomes the leaf's if nothing else
+// holds it and its layout is the leaf's; otherwise it is copied. Later gradients are added
+// in place. The reference to g passes to the leaf.
 func (x *Tensor) accumulate(g *Tensor) {
 	if g == nil {
 		return
@@ -24,7 +24,7 @@ func (x *Tensor) accumulate(g *Tensor) {
 	c.finish()
 }
 
-// obeysLayoutOf is utils::obeys_layout_contract.
+// obeysLayoutOf implements utils::obeys_layout_contract.
 func (g *Tensor) obeysLayoutOf(x *Tensor) bool {
 	if !x.isDense() {
 		return g.isContiguous()
@@ -40,7 +40,7 @@ func (g *Tensor) obeysLayoutOf(x *Tensor) bool {
 	return true
 }
 
-// cloneLike is utils::clone_obey_contract.
+// cloneLike records utils::clone_obey_contract.
 func (g *Tensor) cloneLike(x *Tensor) *Tensor {
 	t := g.tape
 	t.native = "new_empty_strided"
@@ -67,12 +67,11 @@ func (x *Tensor) Leaf() *Tensor {
 	return x
 }
 
-// RequireGrad has x require gradients if on says so, as requires_grad_ does.
+// RequireGrad makes x require gradients if on is set, as requires_grad_ does.
 func (x *Tensor) RequireGrad(on bool) { x.requiresGrad = x.requiresGrad || on }
 
-// New returns a fresh tensor made by Python code outside the model, such as a
-// parameter brought to the device or a batch; op and native name what PyTorch
-// calls for it.
+// New returns a fresh tensor made by Python code outside the model, such as a batch or a
+// parameter moved to the device; op is the operator that PyTorch calls.
 func (t *Tape) New(op string, c program.Class, d DType, shape ...int64) *Tensor {
 	if t.unplaced && c == program.Weights {
 		return t.unallocated(d, t.contiguous(shape))
@@ -82,14 +81,14 @@ func (t *Tape) New(op string, c program.Class, d DType, shape ...int64) *Tensor 
 	return x
 }
 
-// NewAt is New at a place of the model.
+// NewAt returns a tensor like New, made by a module of the model.
 func (t *Tape) NewAt(p *Path, op string, c program.Class, d DType, shape ...int64) *Tensor {
 	var x *Tensor
 	during(&t.place, t.placeOn(p), func() { x = t.New(op, c, d, shape...) })
 	return x
 }
 
-// NewStrided is New with strides of its own; without any it is contiguous.
+// NewStrided returns a tensor like New with the given strides; without any it is contiguous.
 func (t *Tape) NewStrided(op string, c program.Class, d DType, shape, strides []int64) *Tensor {
 	x := t.New(op, c, d, shape...)
 	if len(strides) > 0 {
@@ -98,7 +97,7 @@ func (t *Tape) NewStrided(op string, c program.Class, d DType, shape, strides []
 	return x
 }
 
-// NewChannelsLast is New in channels-last layout.
+// NewChannelsLast returns a tensor like New in channels-last layout.
 func (t *Tape) NewChannelsLast(op string, c program.Class, d DType, shape ...int64) *Tensor {
 	x := t.New(op, c, d, shape...)
 	x.layout = t.channelsLast(shape)
@@ -111,22 +110,21 @@ func (x *Tensor) SetGrad(g *Tensor) {
 	g.classify(program.Gradients)
 }
 
-// AccumulateInto gives a leaf a gradient that backward adds to in place, and that stays
-// what it is: part of something larger.
+// AccumulateInto gives a leaf a gradient that is part of a larger buffer. Backward adds to it
+// in place.
 func (x *Tensor) AccumulateInto(g *Tensor) {
 	x.ZeroGrad()
 	x.grad = g.retain()
 }
 
-// Incoming returns a fresh gradient for x, laid out as x is.
+// Incoming returns a fresh gradient for x in the layout of x.
 func (x *Tensor) Incoming() *Tensor { return x.emptyLike(x.dtype) }
 
-// Hold keeps x to the end of the recording, as a model or a loader outside the
-// step does.
+// Hold keeps x until the end of the recording, as a model or a data loader does.
 func (t *Tape) Hold(x *Tensor) *Tensor {
 	t.facts.input(t, x)
 	return x.retain()
 }
 
-// Release ends what Hold began, of each of xs in order; nil ones were never held.
+// Release releases tensors that Hold keeps, in order; nil ones are skipped.
 func (*Tape) Release(xs ...*Tensor) { releaseAll(xs) }

@@ -6,8 +6,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Operations per element of the activations, as in pointwise.go. Those of piecewise linear
-// functions stand in the table as they are: comparisons, additions and multiplications.
+// Operations per element of the activations, as in pointwise.go. Piecewise linear
+// functions count comparisons, additions and multiplications in their rows.
 const (
 	tanhFLOPs       = transcendentalFLOPs + 2 // exp, and a quotient
 	eluFLOPs        = transcendentalFLOPs + 2 // exp, less one, times alpha
@@ -29,7 +29,7 @@ const (
 	preluGradFLOPs      = 4                       // a comparison and a product for each gradient
 )
 
-// GLU is torch.nn.functional.glu(x, dim).
+// GLU records torch.nn.functional.glu(x, dim).
 func (x *Tensor) GLU(dim int) *Tensor {
 	t := x.tape
 	c := t.begin("glu", x)
@@ -46,7 +46,7 @@ func (x *Tensor) GLU(dim int) *Tensor {
 	}))
 }
 
-// PReLU is torch.nn.functional.prelu(x, weight). Autocast runs it in the lower
+// PReLU records torch.nn.functional.prelu(x, weight). Autocast runs it in the lower
 // precision.
 func (x *Tensor) PReLU(weight *Tensor) *Tensor {
 	c := x.tape.begin("prelu", x, weight)

@@ -15,10 +15,10 @@ type AttentionArgs struct {
 	EnableGQA bool
 }
 
-// ScaledDotProductAttention is
+// ScaledDotProductAttention records
 // torch.nn.functional.scaled_dot_product_attention(q, k, v, ...) over tensors
-// of shape [batch, heads, length, head size]. The kernel, and with it what is
-// kept for backward, is chosen as PyTorch does for the GPU of the recording.
+// [batch, heads, length, head size]. The kernel, and with it the tensors saved for
+// backward, is PyTorch's choice for the GPU of the recording.
 func (q *Tensor) ScaledDotProductAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := q.tape.begin("scaled_dot_product_attention", q, k, v, a.Mask)
 	c.lower(&q, &k, &v, &a.Mask)
@@ -87,7 +87,7 @@ func (x *Tensor) padLastDim() *Tensor {
 	return x
 }
 
-// mathAttention is _scaled_dot_product_attention_math: ordinary operators, in
+// mathAttention records _scaled_dot_product_attention_math: ordinary operators, in
 // fp32 whatever the type of the inputs.
 func (q *Tensor) mathAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := q.tape.begin("_scaled_dot_product_attention_math", q, k, v, a.Mask)
@@ -126,7 +126,7 @@ func (q *Tensor) mathAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	return c.endAll(y, weights)[0]
 }
 
-// repeatHeads is repeat_interleave(n, -3).
+// repeatHeads records repeat_interleave(n, -3).
 func (x *Tensor) repeatHeads(n int64) *Tensor {
 	c := x.tape.begin("repeat_interleave", x)
 	d := len(x.shape) - 3
@@ -139,7 +139,7 @@ func (x *Tensor) repeatHeads(n int64) *Tensor {
 	return c.end(wide.CloneContiguous().View(flat...))
 }
 
-// safeSoftmax is _safe_softmax over the last dimension: rows that are masked
+// safeSoftmax records _safe_softmax over the last dimension: rows that are masked
 // altogether become zero, in place.
 func (x *Tensor) safeSoftmax() *Tensor {
 	c := x.tape.begin("_safe_softmax", x)
@@ -163,14 +163,14 @@ func (t *Tape) launchAttention(q, k *Tensor, causal bool, passes int64, writes, 
 }
 
 // MultiheadWeights are the parameters of a multi-head attention: the packed
-// projection of query, key and value, and that of the output.
+// projection of query, key and value, and the projection of the output.
 type MultiheadWeights struct {
 	Heads              int64
 	InWeight, InBias   *Tensor
 	OutWeight, OutBias *Tensor
 }
 
-// NativeMultiheadAttention is torch._native_multi_head_attention of x with
+// NativeMultiheadAttention records torch._native_multi_head_attention of x with
 // itself, [batch, length, embedding]: what nn.MultiheadAttention runs in
 // evaluation when nothing needs a gradient. weights is nil unless needed.
 func (x *Tensor) NativeMultiheadAttention(w MultiheadWeights, needWeights bool) (y, weights *Tensor) {
@@ -224,7 +224,7 @@ type EncoderLayerWeights struct {
 	NormFirst                  bool
 }
 
-// TransformerEncoderLayerForward is torch._transformer_encoder_layer_fwd of
+// TransformerEncoderLayerForward records torch._transformer_encoder_layer_fwd of
 // [batch, length, embedding]: what nn.TransformerEncoderLayer runs in
 // evaluation when nothing needs a gradient.
 func (src *Tensor) TransformerEncoderLayerForward(w EncoderLayerWeights) *Tensor {

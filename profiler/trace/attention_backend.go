@@ -34,7 +34,7 @@ func (t *Tape) allows(b attentionBackend) bool {
 	return t.libraries.attentionKernels == nil || slices.Contains(t.libraries.attentionKernels, attentionNames[b])
 }
 
-// attentionBackend returns the backend that PyTorch chooses of those that are allowed.
+// attentionBackend returns the backend that PyTorch chooses among the allowed ones.
 func (t *Tape) attentionBackend(q, k, v *Tensor, a AttentionArgs) (chosen attentionBackend, why string) {
 	chosen, why = t.selectAttention(q, k, v, a)
 	if !t.allows(chosen) {
@@ -44,7 +44,7 @@ func (t *Tape) attentionBackend(q, k, v *Tensor, a AttentionArgs) (chosen attent
 	return chosen, why
 }
 
-// selectAttention is select_sdp_backend of
+// selectAttention implements select_sdp_backend of
 // ATen/native/transformers/cuda/sdp_utils.cpp.
 //
 // Why says what keeps the faster ones off; it is empty for the fastest.
@@ -64,7 +64,7 @@ func (t *Tape) selectAttention(q, k, v *Tensor, a AttentionArgs) (chosen attenti
 		return cudnnAttention, ""
 	}
 	if !grouped {
-		return mathAttention, "heads of the query that those of the key do not divide"
+		return mathAttention, "a number of query heads that the number of key heads does not divide"
 	}
 	noFlash := t.refusesFlash(q, k, v, a)
 	if noFlash == "" {
@@ -80,7 +80,7 @@ func (t *Tape) selectAttention(q, k, v *Tensor, a AttentionArgs) (chosen attenti
 	return mathAttention, noEfficient + "; " + noFlash
 }
 
-// rowsDense is check_last_dim_stride_equals_1.
+// rowsDense implements check_last_dim_stride_equals_1.
 func rowsDense(x *Tensor) bool { return x.strides[len(x.strides)-1] == 1 || x.Size(-1) == 1 }
 
 func canUseCuDNN(q, k, v *Tensor, a AttentionArgs) bool {

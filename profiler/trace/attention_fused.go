@@ -18,7 +18,7 @@ func (x *Tensor) headsTransposed() *Tensor {
 	return x.alias(shape, strides, x.offset)
 }
 
-// flashAttention is _scaled_dot_product_flash_attention.
+// flashAttention records _scaled_dot_product_flash_attention.
 func (q *Tensor) flashAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := q.tape.begin("_scaled_dot_product_flash_attention", q, k, v)
 	kept := c.t.selected(keptAttention, func() []*Tensor { return q.flashForward(k, v, a) })
@@ -32,7 +32,7 @@ func (q *Tensor) flashAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 		}))
 }
 
-// flashForward is mha_fwd of flash_api.cpp.
+// flashForward records mha_fwd of flash_api.cpp.
 func (q *Tensor) flashForward(k, v *Tensor, a AttentionArgs) []*Tensor {
 	c := q.tape.begin("_flash_attention_forward", q, k, v)
 	batch, heads, length, d := q.shape[0], q.shape[1], q.shape[2], q.shape[3]
@@ -58,14 +58,14 @@ func (q *Tensor) flashForward(k, v *Tensor, a AttentionArgs) []*Tensor {
 	return c.endAll(out.headsTransposed(), lse, rng, unused)
 }
 
-// FlashAttentionForward is aten::_scaled_dot_product_flash_attention where autograd does not look: the
+// FlashAttentionForward records aten::_scaled_dot_product_flash_attention where autograd does not look: the
 // result, its log-sum-exp [batch, heads, length] in fp32, and two tensors for random numbers.
 func (q *Tensor) FlashAttentionForward(k, v *Tensor, causal bool) []*Tensor {
 	return q.flashForward(k, v, AttentionArgs{IsCausal: causal})
 }
 
-// FlashAttentionBackward is aten::_scaled_dot_product_flash_attention_backward: the gradients of query,
-// key and value, given that of the result y and its log-sum-exp.
+// FlashAttentionBackward records aten::_scaled_dot_product_flash_attention_backward: the gradients of query,
+// key and value from the gradient of the result y and its log-sum-exp.
 func (q *Tensor) FlashAttentionBackward(k, v, y, lse, grad *Tensor, causal bool) []*Tensor {
 	c := q.tape.begin("_flash_attention_backward", q, k, v, grad) // autograd holds y and lse
 	return c.endAll(c.flashGradients(q, k, v, y, lse, grad, causal)...)
@@ -82,7 +82,7 @@ func flashBlockN(d int64) int64 {
 	return 64
 }
 
-// flashHeadSize is head_size_rounded.
+// flashHeadSize implements head_size_rounded.
 func flashHeadSize(d int64) int64 {
 	if d <= 128 {
 		return ceil.Multiple(d, 32)
@@ -90,7 +90,7 @@ func flashHeadSize(d int64) int64 {
 	return ceil.Multiple(d, 64)
 }
 
-// flashSplits is num_splits_heuristic: the smallest number of splits along the
+// flashSplits implements num_splits_heuristic: the smallest number of splits along the
 // keys that fills the multiprocessors within 85 % of the best.
 func flashSplits(mBlocks, sms, nBlocks int64) int64 {
 	if float32(mBlocks) >= 0.8*float32(sms) {
@@ -116,8 +116,9 @@ func flashSplits(mBlocks, sms, nBlocks int64) int64 {
 	return 1
 }
 
-// flashGradients is _flash_attention_backward: the gradients of query, key and value, given that of the result y. It
-// wants gradient and result contiguous in BSHD, and sums the gradient of the query in fp32.
+// flashGradients records _flash_attention_backward: the gradients of query, key and value
+// from the gradient of the result y. It needs gradient and result contiguous in BSHD, and sums
+// the gradient of the query in fp32.
 func (c *call) flashGradients(q, k, v, y, lse, grad *Tensor, causal bool) []*Tensor {
 	t := c.t
 	grad = c.let(grad.headsTransposed().contiguousUntracked())
@@ -144,7 +145,7 @@ func (c *call) flashGradients(q, k, v, y, lse, grad *Tensor, causal bool) []*Ten
 	return []*Tensor{dq.headsTransposed(), dk.headsTransposed(), dv.headsTransposed()}
 }
 
-// cudnnAttention is _scaled_dot_product_cudnn_attention.
+// cudnnAttention records _scaled_dot_product_cudnn_attention.
 func (q *Tensor) cudnnAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := q.tape.begin("_scaled_dot_product_cudnn_attention", q, k, v, a.Mask)
 	kept := c.t.selected(keptAttention, func() []*Tensor { return q.cudnnForward(k, v, a, c.t.Tracks(q, k, v)) })
@@ -159,7 +160,7 @@ func (q *Tensor) cudnnAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 // besides their accumulators.
 const cudnnAttentionWorkspace = 256
 
-// cudnnForward is run_cudnn_SDP_fprop; the row sums are there only if a gradient is wanted.
+// cudnnForward records run_cudnn_SDP_fprop; the row sums are there only if a gradient is wanted.
 func (q *Tensor) cudnnForward(k, v *Tensor, a AttentionArgs, keep bool) []*Tensor {
 	c := q.tape.begin("_cudnn_attention_forward", q, k, v, a.Mask)
 	seed, offset := c.let(c.t.empty(I64)), c.let(c.t.empty(I64))
@@ -172,7 +173,7 @@ func (q *Tensor) cudnnForward(k, v *Tensor, a AttentionArgs, keep bool) []*Tenso
 	return c.endAll(y, lse, seed, offset)
 }
 
-// likeWithHeadSize is alloc_with_matching_layout: fresh, laid out as q is.
+// likeWithHeadSize records alloc_with_matching_layout: fresh, laid out as q is.
 func (q *Tensor) likeWithHeadSize(d int64) *Tensor {
 	if d == q.shape[3] {
 		return q.emptyLike(q.dtype)
@@ -184,7 +185,7 @@ func (q *Tensor) likeWithHeadSize(d int64) *Tensor {
 	return q.tape.emptyStrided(q.dtype, shape, denseAlong(shape, order))
 }
 
-// cudnnGradients is run_cudnn_SDP_bprop. Its workspace holds the gradient of
+// cudnnGradients records run_cudnn_SDP_bprop. Its workspace holds the gradient of
 // the query in fp32 and a value per row; with grouped heads also the gradients
 // of key and value for each head of the query.
 func (b *backward) cudnnGradients(a AttentionArgs) {
@@ -207,7 +208,7 @@ func (b *backward) cudnnGradients(a AttentionArgs) {
 	b.giveAll(dq.retain(), dk.retain(), dv.retain())
 }
 
-// efficientAttention is _scaled_dot_product_efficient_attention.
+// efficientAttention records _scaled_dot_product_efficient_attention.
 func (q *Tensor) efficientAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := q.tape.begin("_scaled_dot_product_efficient_attention", q, k, v, a.Mask)
 	seeds := c.t.efficientSeeds(c, a)
@@ -231,7 +232,7 @@ func (t *Tape) efficientSeeds(c *call, a AttentionArgs) []*Tensor {
 	return []*Tensor{offset, seed}
 }
 
-// efficientForward is _efficient_attention_forward; the row sums are padded to
+// efficientForward records _efficient_attention_forward; the row sums are padded to
 // 32 queries, and there only if a gradient is wanted.
 func (q *Tensor) efficientForward(k, v *Tensor, a AttentionArgs, keep bool) []*Tensor {
 	c := q.tape.begin("_efficient_attention_forward", q, k, v, a.Mask)
@@ -250,7 +251,7 @@ func (q *Tensor) efficientForward(k, v *Tensor, a AttentionArgs, keep bool) []*T
 	return c.endAll(out.headsTransposed(), lse)
 }
 
-// efficientGradients is _efficient_attention_backward.
+// efficientGradients records _efficient_attention_backward.
 func (b *backward) efficientGradients(a AttentionArgs) {
 	t := b.t
 	mask, k, q, v, lse, y := b.saved(0), b.saved(1), b.saved(2), b.saved(3), b.saved(4), b.saved(5)
@@ -342,7 +343,7 @@ func (e efficientKernel) delta(grad, y *Tensor) *Tensor {
 	return c.end(sum.Transpose(-2, -1).contiguousUntracked())
 }
 
-// workspace is Params::workspace_size of kernel_backward.h, in bytes.
+// workspace implements Params::workspace_size of kernel_backward.h, in bytes.
 func (e efficientKernel) workspace(q, k, v *Tensor) int64 {
 	batch, heads := q.shape[0], q.shape[1]
 	sums := q.dtype.IsHalf() && !e.inRegisters

@@ -7,7 +7,8 @@ type autocast struct {
 	// cached are the fp32 leaves that require grad and have a half copy, until
 	// the outermost region ends.
 	cached []*Tensor
-	// consulted says that a result may depend on autocast: something was cast for it, or code asked whether it is on.
+	// consulted reports whether a result may depend on autocast: a tensor was cast for it,
+	// or code read whether it is on.
 	consulted bool
 }
 
@@ -34,13 +35,13 @@ func (t *Tape) NoAutocast(f func()) {
 	leave()
 }
 
-// Autocasting returns the precision autocast is in force with, if it is.
+// Autocasting returns the precision of autocast, and whether it is on.
 func (t *Tape) Autocasting() (DType, bool) {
 	t.casts.consulted = t.casts.consulted || t.casts.enabled
 	return t.casts.dtype, t.casts.enabled
 }
 
-// restore enters a region with the given state and returns how to leave it.
+// restore enters a region with the given state and returns a function that leaves it.
 func (a *autocast) restore(s autocastState) (leave func()) {
 	was := a.autocastState
 	a.autocastState = s
@@ -81,9 +82,9 @@ func (t *Tape) lower(x *Tensor) *Tensor {
 	return x.half
 }
 
-// lower runs the rest of operator c in the autocast precision: arguments, which
-// may be nil, are cast, the last one first, and autocast is off for what the
-// operator calls. The copies live as long as the operator runs.
+// lower runs the rest of operator c in the precision of autocast. Arguments, which may be
+// nil, are cast, the last one first, and autocast is off for the operators that c calls.
+// The copies live as long as c runs.
 func (c *call) lower(xs ...**Tensor) {
 	if !c.t.casts.enabled {
 		return
@@ -96,12 +97,13 @@ func (c *call) lower(xs ...**Tensor) {
 	c.belowAutocast()
 }
 
-// full runs the rest of operator c in fp32, as autocast does for its fp32
-// list: half arguments are copied, the last one first, and autocast is off for
-// what the operator calls. The copies live as long as the operator runs.
+// full runs the rest of operator c in fp32, as autocast does for its fp32 list. Half
+// arguments are copied, the last one first, and autocast is off for the operators that c
+// calls. The copies live as long as c runs.
 func (c *call) full(xs ...**Tensor) { c.castAll(F32, xs) }
 
-// promote does the same for the promote list: all arguments get the widest of their types.
+// promote casts the arguments of an operator of autocast's promote list to the widest of
+// their types.
 func (c *call) promote(xs ...**Tensor) {
 	d := c.t.casts.dtype
 	for _, x := range xs {
@@ -127,7 +129,7 @@ func (c *call) castAll(d DType, xs []**Tensor) {
 }
 
 // fullResult returns the type in which autocast runs an operator that has a dtype
-// argument: fp32 for half inputs. Autocast is off for what the operator calls.
+// argument: fp32 for half inputs. Autocast is off for the operators that it calls.
 func (c *call) fullResult(d DType) DType {
 	a := &c.t.casts
 	if a.enabled && d.IsHalf() {

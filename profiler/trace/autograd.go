@@ -46,8 +46,8 @@ func (t *Tape) Tracks(xs ...*Tensor) bool {
 	return false
 }
 
-// record makes the node of an operator on inputs, nil if autograd does not
-// follow it. Inputs may be nil.
+// record makes the node of an operator on inputs, or nil if autograd does not follow it.
+// Inputs may be nil.
 func (t *Tape) record(name string, inputs ...*Tensor) *Node {
 	if !t.Tracks(inputs...) {
 		return nil
@@ -59,7 +59,7 @@ func (t *Tape) record(name string, inputs ...*Tensor) *Node {
 	return n
 }
 
-// link makes gradient i of n flow to what made x.
+// link makes gradient i of n flow to the node that made x.
 func (n *Node) link(i int, x *Tensor) {
 	if x == nil || !x.requiresGrad {
 		return
@@ -91,8 +91,8 @@ func (x *Tensor) gradEdge() edge {
 	return edge{x.accum, 0}
 }
 
-// GradientEdge returns where backward of x begins (torch.autograd.graph.get_gradient_edge): as a flat tensor without
-// memory, which the caller holds.
+// GradientEdge returns the start of backward of x (torch.autograd.graph.get_gradient_edge) as a
+// flat tensor without memory, which the caller holds.
 func (x *Tensor) GradientEdge() *Tensor {
 	e, y := x.gradEdge(), x.tape.Unallocated(x.dtype, x.Numel())
 	e.node.retain()
@@ -120,10 +120,11 @@ func (b *backward) dropSaved(i int) {
 	x.release()
 }
 
-// needs reports whether input i of n wants a gradient.
+// needs reports whether input i of n needs a gradient.
 func (n *Node) needs(i int) bool { return n.next()[i].node != nil }
 
-// save keeps xs for backward. A nil one takes a place, too, so that saved values are found by their position.
+// save keeps xs for backward. A nil tensor also takes a place, since saved tensors are found by
+// their position.
 func (n *Node) save(xs ...*Tensor) {
 	for _, x := range xs {
 		if x == nil {
@@ -168,8 +169,7 @@ func (x *Tensor) setNode(n *Node, out int32) {
 	old.release()
 }
 
-// retain adds a reference. The first one to an AccumulateGrad node holds its
-// leaf, which otherwise only knows of the node.
+// retain adds a reference. The first one to an AccumulateGrad node also holds the leaf.
 func (n *Node) retain() {
 	if n.refs == 0 && n.flags&isLeafNode != 0 {
 		n.leaf.retain()
@@ -177,8 +177,8 @@ func (n *Node) retain() {
 	n.refs++
 }
 
-// release drops a reference. The last one frees the nodes behind as
-// deleteNode does: with a stack, the last edge of a node first.
+// release drops a reference. The last one frees the nodes behind it as deleteNode does: with
+// a stack, the last edge of a node first.
 func (n *Node) release() {
 	if n == nil {
 		return
@@ -196,7 +196,7 @@ func (n *Node) release() {
 	}
 }
 
-// gather ends a node that nothing refers to and pushes those that only it did.
+// gather ends a node without references and pushes the nodes that only it referred to.
 func (n *Node) gather(t *Tape, stack []*Node) []*Node {
 	if n.flags&isLeafNode != 0 {
 		n.leaf.release()
@@ -234,29 +234,29 @@ func (n *Node) releaseSaved() {
 type backward struct {
 	*call
 	node *Node
-	// grad is the gradient of the first output; grads are those of all,
-	// nil where none came.
+	// grad is the gradient of the first output, and grads has one for each output, nil
+	// where none came.
 	grad  *Tensor
 	grads []*Tensor
 	out   []*Tensor
 	kept  []*Tensor
 
-	// What most nodes need of the slices above.
+	// Backing arrays of the slices above, enough for most nodes.
 	ins   [1]*Tensor
 	outs  [4]*Tensor
 	keeps [5]*Tensor
-	// terms are what the names in formulas stand for: grad, then what was kept.
+	// terms are the values of the names in formulas: grad, then the saved tensors.
 	terms [6]*Tensor
 }
 
 // saved returns the i-th tensor the forward kept, nil if it was not needed.
 func (b *backward) saved(i int) *Tensor { return b.kept[i] }
 
-// needs reports whether a gradient of input i is wanted.
+// needs reports whether input i needs a gradient.
 func (b *backward) needs(i int) bool { return b.node.needs(i) }
 
-// input returns the shape and type of input i, which its gradient must have too. The
-// input must want one.
+// input returns the shape and type of input i, which its gradient must have too. The input
+// must need one.
 func (b *backward) input(i int) *meta {
 	e := b.node.next()[i]
 	return e.node.output(e.input)
@@ -270,7 +270,7 @@ func (b *backward) give(i int, x *Tensor) {
 	b.statement()
 }
 
-// realAs is handle_r_to_c: of a complex gradient the part that input i has, which is a view.
+// realAs records handle_r_to_c: for a real input i, the real part of a complex gradient, a view.
 func (b *backward) realAs(i int, x *Tensor) *Tensor {
 	e := b.node.next()[i]
 	if x.dtype != C64 || e.node == nil || e.node.output(e.input).dtype == C64 {
@@ -279,7 +279,7 @@ func (b *backward) realAs(i int, x *Tensor) *Tensor {
 	return x.realPart()
 }
 
-// givePair sets the gradients of the first two inputs where they are wanted, and ends the
+// givePair sets the gradients of the first two inputs where they are needed, and ends the
 // statement.
 func (b *backward) givePair(x, y *Tensor) {
 	for i, g := range [...]*Tensor{x, y} {
@@ -290,9 +290,9 @@ func (b *backward) givePair(x, y *Tensor) {
 	b.statement()
 }
 
-// giveAll takes the results of one native function that makes the gradients
-// of inputs 0, 1, ...: a tuple of references, nil where there is none. Those
-// that are not needed are freed after the temporaries, in order.
+// giveAll sets the gradients of inputs 0, 1, ... to the results of one native function: a
+// tuple of references, nil where there is none. Unneeded results are freed after the
+// temporaries, in order.
 func (b *backward) giveAll(xs ...*Tensor) {
 	b.statement()
 	for i, x := range xs {

@@ -63,7 +63,7 @@ func TestAssignedValuesGetTheirGradient(t *testing.T) {
 	}
 }
 
-// A tensor that was let go of cannot be used again, however many others have
+// A released tensor cannot be used again, however many others have
 // taken its place since.
 func TestEndedTensorsAreFoundOut(t *testing.T) {
 	for _, others := range []int{0, 1, 100} {

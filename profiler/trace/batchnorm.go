@@ -38,7 +38,7 @@ func (s *BatchNormState) cudnn(x *Tensor) bool {
 	return x.shape[0] <= limit && x.numel < cudnnBatchNormMaxElements
 }
 
-// BatchNorm is torch.nn.functional.batch_norm(x, ...).
+// BatchNorm records torch.nn.functional.batch_norm(x, ...).
 func (x *Tensor) BatchNorm(s BatchNormState) *Tensor {
 	c := x.tape.begin("batch_norm", x, s.Weight, s.Bias)
 	if s.cudnn(x) {
@@ -48,7 +48,7 @@ func (x *Tensor) BatchNorm(s BatchNormState) *Tensor {
 	return c.end(x.nativeBatchNorm(s))
 }
 
-// inSuggestedFormat is x.contiguous(x.suggest_memory_format()).
+// inSuggestedFormat records x.contiguous(x.suggest_memory_format()).
 func (x *Tensor) inSuggestedFormat() *Tensor {
 	if x.suggestChannelsLast() {
 		return x.contiguousChannelsLast()
@@ -80,7 +80,7 @@ func (x *Tensor) cudnnBatchNorm(s BatchNormState) *Tensor {
 	return c.end(y)
 }
 
-// nativeBatchNorm is native_batch_norm of ATen/native/cuda/Normalization.cu.
+// nativeBatchNorm records native_batch_norm of ATen/native/cuda/Normalization.cu.
 func (x *Tensor) nativeBatchNorm(s BatchNormState) *Tensor {
 	c := x.tape.begin("batch_norm_cuda", x, s.Weight, s.Bias)
 	channels, acc := x.shape[1], x.dtype.accumulate()
@@ -110,7 +110,7 @@ func batchNormBackward(s BatchNormState, cudnn bool) func(*backward) {
 	}
 }
 
-// channelsLastNorm is x as cuDNN's batch norm sees it.
+// channelsLastNorm returns the batch norm of x as a question to cuDNN's rules.
 func (x *Tensor) channelsLastNorm() cudnn.BatchNorm {
 	channels := x.shape[1]
 	return cudnn.BatchNorm{Channels: channels, Rows: x.numel / max(channels, 1), Half: x.dtype.IsHalf()}
@@ -133,7 +133,7 @@ func (b *backward) cudnnBatchNormBackward() []*Tensor {
 	return []*Tensor{gx, gw, gb}
 }
 
-// nativeBatchNormBackward is batch_norm_backward_cuda.
+// nativeBatchNormBackward records batch_norm_backward_cuda.
 func (b *backward) nativeBatchNormBackward(training bool) []*Tensor {
 	t, x, w := b.t, b.saved(0), b.saved(1)
 	g := b.grad
@@ -182,7 +182,7 @@ func (b *backward) nativeBatchNormBackward(training bool) []*Tensor {
 	return out[:]
 }
 
-// batchNormReduce is batch_norm_backward_reduce_cuda: the sums over all but
+// batchNormReduce records batch_norm_backward_reduce_cuda: the sums over all but
 // the channels, which become locals of c, and the parameters' gradients, which
 // are returned with a reference of their own.
 func (b *backward) batchNormReduce(c *call, g *Tensor) (gw, gb *Tensor) {
@@ -218,7 +218,7 @@ const (
 	normGeneral
 )
 
-// batchNormLayout is batch_norm_choose_impl.
+// batchNormLayout implements batch_norm_choose_impl.
 func (x *Tensor) batchNormLayout() normLayout {
 	switch {
 	case x.isContiguous() && x.strides[1] != 1:
@@ -230,7 +230,7 @@ func (x *Tensor) batchNormLayout() normLayout {
 	}
 }
 
-// normChannelsLastKernels is batch_norm_use_channels_last_kernels.
+// normChannelsLastKernels implements batch_norm_use_channels_last_kernels.
 func (x *Tensor) normChannelsLastKernels() bool {
 	return x.isChannelsLast() || (x.isContiguous() && x.strides[1] == 1)
 }
@@ -263,7 +263,7 @@ func (x *Tensor) channelsLastStaging(floats int64) {
 	c.finish()
 }
 
-// InstanceNorm is torch.nn.functional.instance_norm of [N, C, ...]: a batch norm
+// InstanceNorm records torch.nn.functional.instance_norm of [N, C, ...]: a batch norm
 // over one sample of N*C channels. Weight and bias may be nil. Running
 // statistics are not modeled: training layers have none by default.
 func (x *Tensor) InstanceNorm(s BatchNormState) *Tensor {

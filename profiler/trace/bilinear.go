@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// Bilinear is torch.nn.functional.bilinear(x, z, weight, bias): one product of both
+// Bilinear records torch.nn.functional.bilinear(x, z, weight, bias): one product of both
 // inputs with a matrix for each output. Autocast leaves it as it is.
 func (x *Tensor) Bilinear(z, weight, bias *Tensor) *Tensor {
 	c := x.tape.begin("bilinear", x, z, weight, bias)
@@ -21,8 +21,8 @@ func (x *Tensor) Bilinear(z, weight, bias *Tensor) *Tensor {
 	return c.end(y)
 }
 
-// trilinear is _trilinear as bilinear calls it, which takes the outputs one after
-// the other.
+// trilinear records _trilinear as bilinear calls it, which computes one output after the
+// other.
 func (x *Tensor) trilinear(z, weight *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("_trilinear", x, weight, z)
@@ -53,7 +53,7 @@ func (x *Tensor) trilinear(z, weight *Tensor) *Tensor {
 	}))
 }
 
-// eachOutput is a step of _trilinear's loop: products, and what is summed of them.
+// eachOutput records a step of _trilinear's loop: products and their sums.
 func (c *call) eachOutput(d DType, into *Tensor, sizes ...int64) {
 	t := c.t
 	parts := lists.Map(sizes, func(n int64) *Tensor { return c.let(t.empty(d, n)) })

@@ -1,9 +1,8 @@
 package trace
 
-// call is the activation of an operator: a C++ function, whose temporaries
-// live to the end of the full expression that made them and whose locals live
-// to its end, both destroyed in reverse order of construction. Python frames
-// (see Frame) release a temporary as soon as it has been used.
+// call is the activation of an operator, a C++ function. Its temporaries live to the end of the
+// full expression that made them, and its locals to its own end, both destroyed in reverse order
+// of construction. Python frames (see [Frame]) release a temporary as soon as it has been used.
 type call struct {
 	t      *Tape
 	scope  scope
@@ -80,14 +79,14 @@ func (t *Tape) beginList(op string, list []*Tensor) *call {
 	return c
 }
 
-// belowAutocast leaves autocast behind for the rest of the activation: once an
-// operator's arguments are cast, the operators inside it run as they are.
+// belowAutocast turns autocast off for the rest of the activation: once an operator's arguments
+// are cast, the operators inside it run in their types.
 func (c *call) belowAutocast() { c.t.casts.enabled = false }
 
-// withoutGrad has autograd look away from the rest of the activation.
+// withoutGrad turns autograd off for the rest of the activation.
 func (c *call) withoutGrad() { c.t.autograd.noGrad = true }
 
-// statement ends a full expression: temporaries that nothing holds die.
+// statement ends a full expression: temporaries without other references die.
 func (c *call) statement() {
 	t := c.t
 	for i := len(t.temps) - 1; i >= c.temps; i-- {
@@ -110,8 +109,8 @@ func (c *call) let(x *Tensor) *Tensor {
 	return x
 }
 
-// letAll binds a local vector of tensors, nil where there is none; its first
-// element is destroyed first.
+// letAll binds a local vector of tensors, some of them nil, whose first element is destroyed
+// first.
 func (c *call) letAll(xs []*Tensor) {
 	for i := len(xs) - 1; i >= 0; i-- {
 		if xs[i] != nil {
@@ -121,7 +120,7 @@ func (c *call) letAll(xs []*Tensor) {
 	c.statement()
 }
 
-// set assigns to the local *p, which let has bound before.
+// set assigns to the local *p, which let has bound.
 func (c *call) set(p **Tensor, x *Tensor) *Tensor {
 	x.retain()
 	for i := len(c.t.locals) - 1; i >= c.locals; i-- {
@@ -148,8 +147,8 @@ func (c *call) drop(x *Tensor) {
 	panic("trace: drop of a local that was never bound")
 }
 
-// dropLocals ends locals in the order given, as the destructor of a tuple of
-// results does; nil ones are skipped.
+// dropLocals ends locals in the given order, as the destructor of a tuple of results does; nil
+// ones are skipped.
 func (c *call) dropLocals(xs ...*Tensor) {
 	for _, x := range xs {
 		if x != nil {
@@ -158,6 +157,7 @@ func (c *call) dropLocals(xs ...*Tensor) {
 	}
 }
 
+// end leaves the activation and returns its result to the caller.
 func (c *call) end(out *Tensor) *Tensor {
 	out.refs++
 	c.leave()
@@ -168,8 +168,8 @@ func (c *call) end(out *Tensor) *Tensor {
 	return out
 }
 
-// unwind ends a result at once if a recomputation has all it needs in the
-// middle of this activation: PyTorch unwinds it before its caller.
+// unwind ends a result at once if a recomputation got all it needs during this activation:
+// PyTorch unwinds it before its caller.
 func (c *call) unwind(out *Tensor) {
 	if c.t.autograd.hooks.stoppedByResult && !c.unwinding && out.refs == 1 {
 		out.die()
@@ -204,8 +204,7 @@ func (c *call) endPair(x, y *Tensor) (*Tensor, *Tensor) {
 }
 
 // returnTo passes a result to the caller: a C++ caller holds it to the end of its full
-// expression, a Python caller until it is used. An argument that is returned is held by
-// the caller already.
+// expression, a Python caller until it is used. The caller already holds a returned argument.
 func (c *call) returnTo(x *Tensor) {
 	if c.caller.python || x.refs != 0 || x.dead {
 		return
@@ -218,8 +217,8 @@ func (c *call) returnTo(x *Tensor) {
 	c.t.list(x)
 }
 
-// finish ends the activation without a result: temporaries, locals, and last the arguments,
-// which die if a Python caller was their only holder.
+// finish leaves the activation without a result. It ends temporaries, locals, and last the
+// arguments, which die if a Python caller was their only holder.
 func (c *call) finish() {
 	c.leave()
 	c.releaseArguments()
@@ -260,12 +259,12 @@ func (c *call) releaseArgument(x *Tensor) {
 	}
 }
 
-// exception is a Python exception that the recorded program would have raised. It is
-// thrown as a panic, through the model's code.
+// exception is a Python exception that the recorded step raises. It is a panic through the
+// model's code.
 type exception struct{ err error }
 
-// Raise ends the recording as a Python exception ends the training step; the
-// call of [Tape.Try] that is running returns err.
+// Raise ends the recording as a Python exception ends the training step. The running call of
+// [Tape.Try] returns err.
 func (t *Tape) Raise(err error) { panic(exception{err}) }
 
 // Try runs f and returns the error it raised, nil if none.

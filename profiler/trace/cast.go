@@ -3,10 +3,10 @@ package trace
 // castOp names the copies that autocast makes.
 const castOp = "to_copy"
 
-// to is Tensor.to(dtype) as C++ calls it: x itself if nothing is to be done.
+// to records Tensor.to(dtype) as C++ calls it: x itself if nothing is to be done.
 func (x *Tensor) to(d DType) *Tensor { return x.castInto(d, x.emptyLike) }
 
-// castInto is x in another type, in the layout that alloc gives it, or x itself.
+// castInto returns x if it has the type, else a cast copy that alloc allocates.
 func (x *Tensor) castInto(d DType, alloc func(DType) *Tensor) *Tensor {
 	if x.dtype == d {
 		return x
@@ -21,7 +21,7 @@ func (x *Tensor) castInto(d DType, alloc func(DType) *Tensor) *Tensor {
 	return c.end(y)
 }
 
-// castBackward is _to_copy_backward: of a complex gradient a real input gets the
+// castBackward records _to_copy_backward: of a complex gradient a real input gets the
 // real part, a view.
 func castBackward(b *backward) {
 	d := b.input(0).dtype
@@ -32,28 +32,28 @@ func castBackward(b *backward) {
 	b.give(0, b.grad.to(d))
 }
 
-// To is Tensor.to(dtype), .half(), .float() and the like.
+// To records Tensor.to(dtype), .half(), .float() and the like.
 func (x *Tensor) To(d DType) *Tensor {
 	c := x.tape.begin("to_dtype", x)
 	return c.end(x.to(d))
 }
 
-// ToContiguous is x.to(d, memory_format=torch.contiguous_format): in one step, and x itself,
+// ToContiguous records x.to(d, memory_format=torch.contiguous_format): in one step, and x itself,
 // however it is laid out, if it has the type.
 func (x *Tensor) ToContiguous(d DType) *Tensor {
 	c := x.tape.begin("to_dtype", x)
 	return c.end(x.castInto(d, func(d DType) *Tensor { return x.tape.empty(d, x.shape...) }))
 }
 
-// Clone is torch.clone(x), with preserved strides.
+// Clone records torch.clone(x), with preserved strides.
 func (x *Tensor) Clone() *Tensor { return x.cloneInto(x.emptyLike) }
 
-// CloneContiguous is x.clone(memory_format=torch.contiguous_format).
+// CloneContiguous records x.clone(memory_format=torch.contiguous_format).
 func (x *Tensor) CloneContiguous() *Tensor {
 	return x.cloneInto(func(d DType) *Tensor { return x.tape.empty(d, x.shape...) })
 }
 
-// CloneChannelsLast is x.clone(memory_format=torch.channels_last).
+// CloneChannelsLast records x.clone(memory_format=torch.channels_last).
 func (x *Tensor) CloneChannelsLast() *Tensor {
 	return x.cloneInto(func(d DType) *Tensor {
 		return x.tape.fresh(d, x.tape.channelsLast(x.shape))
@@ -67,7 +67,7 @@ func (x *Tensor) cloneInto(alloc func(DType) *Tensor) *Tensor {
 	return c.end(y.derived("CloneBackward0", inputs{x}, nil, func(b *backward) { b.give(0, b.grad) }))
 }
 
-// Contiguous is x.contiguous(): x itself if it is.
+// Contiguous records x.contiguous(): x itself if it is.
 func (x *Tensor) Contiguous() *Tensor {
 	c := x.tape.begin("contiguous", x)
 	return c.end(x.contiguous())
@@ -80,7 +80,7 @@ func (x *Tensor) contiguous() *Tensor {
 	return x.CloneContiguous()
 }
 
-// ContiguousChannelsLast is x.contiguous(memory_format=channels_last), or
+// ContiguousChannelsLast records x.contiguous(memory_format=channels_last), or
 // channels_last_3d for five dimensions: x itself if it is laid out so.
 func (x *Tensor) ContiguousChannelsLast() *Tensor {
 	c := x.tape.begin("contiguous", x)
@@ -94,14 +94,14 @@ func (x *Tensor) contiguousChannelsLast() *Tensor {
 	return x.CloneChannelsLast()
 }
 
-// Detach is x.detach(): the same storage without history.
+// Detach records x.detach(): the same storage without history.
 func (x *Tensor) Detach() *Tensor {
 	c := x.tape.begin("detach", x)
 	return c.end(x.detached())
 }
 
-// SetData is x.data = y: x takes the shape, the type and the storage of y, and its own storage
-// has one holder less.
+// SetData records x.data = y: x gets the shape, the type and the storage of y, and releases its
+// own storage.
 func (x *Tensor) SetData(y *Tensor) {
 	y.store.refs++
 	x.tape.drop(x.store)

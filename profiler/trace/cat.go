@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Cat is torch.cat(xs, dim).
+// Cat records torch.cat(xs, dim).
 func Cat(dim int, xs ...*Tensor) *Tensor {
 	t := xs[0].tape
 	c := t.beginList("cat", xs)
@@ -57,7 +57,7 @@ func Cat(dim int, xs ...*Tensor) *Tensor {
 // tensors whatever the others' dimensions.
 func (x *Tensor) legacyEmpty() bool { return len(x.shape) == 1 && x.numel == 0 }
 
-// Stack is torch.stack(xs, dim).
+// Stack records torch.stack(xs, dim).
 func Stack(dim int, xs ...*Tensor) *Tensor {
 	t := xs[0].tape
 	c := t.beginList("stack", xs)

@@ -8,7 +8,7 @@ type CellWeights struct {
 	InBias, HiddenBias     *Tensor // bias_ih, bias_hh
 }
 
-// LSTMCell is torch.lstm_cell: x is [batch, inputs], h and c [batch, hidden].
+// LSTMCell records torch.lstm_cell: x is [batch, inputs], h and c [batch, hidden].
 func (x *Tensor) LSTMCell(h, c *Tensor, w CellWeights) (hy, cy *Tensor) {
 	call := x.tape.begin("lstm_cell", x, h, c)
 	call.lower(&x, &c, &h, &w.InWeight, &w.HiddenWeight, &w.InBias, &w.HiddenBias)
@@ -22,7 +22,7 @@ func (x *Tensor) lstmCell(h, c *Tensor, w CellWeights) (hy, cy *Tensor) {
 	return call.endPair(in.fusedLSTMCell(hidden, c, w))
 }
 
-// fusedLSTMCell is _thnn_fused_lstm_cell: in and hidden are the gates before
+// fusedLSTMCell records _thnn_fused_lstm_cell: in and hidden are the gates before
 // their sum and the bias.
 func (in *Tensor) fusedLSTMCell(hidden, c *Tensor, w CellWeights) (hy, cy *Tensor) {
 	t := in.tape
@@ -49,7 +49,7 @@ func (in *Tensor) fusedLSTMCell(hidden, c *Tensor, w CellWeights) (hy, cy *Tenso
 	return call.endPair(hy, cy)
 }
 
-// GRUCell is torch.gru_cell: x is [batch, inputs], h [batch, hidden].
+// GRUCell records torch.gru_cell: x is [batch, inputs], h [batch, hidden].
 func (x *Tensor) GRUCell(h *Tensor, w CellWeights) *Tensor {
 	c := x.tape.begin("gru_cell", x, h)
 	c.lower(&x, &h, &w.InWeight, &w.HiddenWeight, &w.InBias, &w.HiddenBias)
@@ -63,7 +63,7 @@ func (x *Tensor) gruCell(h *Tensor, w CellWeights) *Tensor {
 	return c.end(in.fusedGRUCell(hidden, h, w))
 }
 
-// fusedGRUCell is _thnn_fused_gru_cell; it keeps five values per hidden unit.
+// fusedGRUCell records _thnn_fused_gru_cell; it keeps five values per hidden unit.
 func (in *Tensor) fusedGRUCell(hidden, h *Tensor, w CellWeights) *Tensor {
 	c := in.tape.begin("_thnn_fused_gru_cell", in, hidden, h)
 	batch, size := h.shape[0], h.shape[1]
@@ -88,7 +88,7 @@ func (in *Tensor) fusedGRUCell(hidden, h *Tensor, w CellWeights) *Tensor {
 		}))
 }
 
-// RNNCell is torch.rnn_tanh_cell or, if rectified, torch.rnn_relu_cell: x is
+// RNNCell records torch.rnn_tanh_cell or, if rectified, torch.rnn_relu_cell: x is
 // [batch, inputs], h [batch, hidden].
 func (x *Tensor) RNNCell(h *Tensor, w CellWeights, rectified bool) *Tensor {
 	c := x.tape.begin("rnn_cell", x, h)

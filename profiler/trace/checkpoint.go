@@ -47,8 +47,8 @@ func (h *savedHooks) pack(t *Tape, x *Tensor) saved {
 	return saved{x: holdForBackward(x)}
 }
 
-// hold keeps an input of a checkpointed region: the tensor itself, or what a hook in
-// force makes of it, but for a tensor of no bytes, which may stand for a [Slot].
+// hold keeps an input of a checkpointed region: the tensor, or the result of a hook in force.
+// Tensors of no bytes, which may be a [Slot]'s, are kept themselves.
 func (h *savedHooks) hold(t *Tape, x *Tensor) saved {
 	if n := len(h.stack); n > 0 && !x.store.blank {
 		if o, ok := h.stack[n-1].(offload); ok {
@@ -61,8 +61,7 @@ func (h *savedHooks) hold(t *Tape, x *Tensor) saved {
 func (h *savedHooks) push(k savedHook) { h.stack = append(h.stack, k) }
 func (h *savedHooks) pop()             { h.stack = h.stack[:len(h.stack)-1] }
 
-// packed stands in a node for a tensor that will be computed again
-// (checkpoint's _Holder).
+// packed replaces a saved tensor that will be computed again (checkpoint's _Holder).
 type packed struct {
 	region *region
 	value  *Tensor // present between recomputation and use
@@ -70,8 +69,8 @@ type packed struct {
 	host   *hostCopy
 }
 
-// region is one checkpointed call (_CheckpointFrame): its holders, and what is
-// needed to run it again.
+// region is one checkpointed call (_CheckpointFrame): its holders, and the state that
+// running it again needs.
 type region struct {
 	t          *Tape
 	holders    []*packed
@@ -90,7 +89,7 @@ type region struct {
 	outputs bool
 }
 
-// pack takes a place among the holders and keeps nothing.
+// pack adds a holder and keeps nothing.
 func (r *region) pack(t *Tape, x *Tensor) saved {
 	p := &packed{region: r}
 	r.holders = append(r.holders, p)
@@ -102,8 +101,8 @@ func (r *region) pack(t *Tape, x *Tensor) saved {
 	return saved{pack: p}
 }
 
-// release is called when the node that held p releases it; the last one
-// ends the region and its hold on the inputs.
+// release drops the node's reference to p. The last one closes the region, which releases
+// its inputs.
 func (p *packed) release() {
 	if p.host != nil {
 		if !p.dead {
@@ -136,8 +135,8 @@ func (r *region) close() {
 	releaseAll(captured)
 }
 
-// recomputation is the hook while a region runs again: what the first run
-// would have saved is handed to the holders, in order.
+// recomputation is the hook while a region runs again. It passes the tensors that the first
+// run would have saved to the holders, in order.
 type recomputation struct{ r *region }
 
 func (k recomputation) pack(t *Tape, x *Tensor) saved {
@@ -156,8 +155,7 @@ func (k recomputation) pack(t *Tape, x *Tensor) saved {
 	return saved{x: holdForBackward(x)}
 }
 
-// unpack returns what a node finds in place of a saved tensor. The caller releases
-// what came from a holder.
+// unpack returns a saved tensor. The caller releases it if it came from a holder.
 func (t *Tape) unpack(s saved) *Tensor {
 	if s.pack == nil {
 		return s.x
@@ -210,16 +208,15 @@ func (r *region) recompute() {
 	t.autograd.hooks, t.autograd.noGrad, t.fromPython = hooks, noGrad, false
 }
 
-// Checkpoint runs fn on inputs and keeps only the inputs for backward, which
-// runs fn again when it needs what was not kept:
-// torch.utils.checkpoint.checkpoint(fn, *inputs, use_reentrant=False).
-// Like a module call it holds its arguments until it returns.
+// Checkpoint records torch.utils.checkpoint.checkpoint(fn, *inputs, use_reentrant=False): it
+// runs fn and keeps only the inputs, and backward runs fn again when it needs the rest. Like a
+// module call it holds its arguments until it returns.
 func (f *Frame) Checkpoint(fn func(f *Frame, inputs []*Tensor) *Tensor, inputs ...*Tensor) *Tensor {
 	return f.CheckpointClosure(nil, fn, inputs...)
 }
 
-// CheckpointClosure is Checkpoint of a function that captures variables: they
-// live as long as the function may have to run again.
+// CheckpointClosure runs Checkpoint of a function that captures variables. They live as long
+// as the function may run again.
 func (f *Frame) CheckpointClosure(captured []*Tensor, fn func(f *Frame, inputs []*Tensor) *Tensor,
 	inputs ...*Tensor,
 ) *Tensor {
@@ -227,7 +224,7 @@ func (f *Frame) CheckpointClosure(captured []*Tensor, fn func(f *Frame, inputs [
 	return f.checkpoint(captured, run, inputs)[0]
 }
 
-// CheckpointAll is Checkpoint of a function with several results.
+// CheckpointAll runs Checkpoint of a function with several results.
 func (f *Frame) CheckpointAll(fn func(f *Frame, inputs []*Tensor) []*Tensor, inputs ...*Tensor) []*Tensor {
 	return f.checkpoint(nil, fn, inputs)
 }
@@ -263,12 +260,12 @@ func (f *Frame) checkpoint(captured []*Tensor, fn func(f *Frame, inputs []*Tenso
 	return ys
 }
 
-// Unwinding reports whether a recomputation has all that it needs: no code of the model
-// runs any more.
+// Unwinding reports whether a recomputation has all that it needs, so that the model's code
+// no longer runs in PyTorch.
 func (t *Tape) Unwinding() bool { return t.autograd.hooks.unwinding }
 
-// RunHook runs code of a hook, which is no part of what a checkpoint runs again, and may do
-// something else the second time.
+// RunHook runs the code of a hook. A checkpoint does not run it again, and it may behave
+// differently the second time.
 func (t *Tape) RunHook(f func()) {
 	begun, last := t.activations, t.autograd.hooks.stopping
 	t.autograd.hooks.stopping = false
@@ -276,11 +273,10 @@ func (t *Tape) RunHook(f func()) {
 	t.activations, t.autograd.hooks.stopping = begun, last
 }
 
-// CheckpointReentrant runs fn on inputs without autograd; backward runs it
-// again, all of it, and then backward through it, from within a node of the
-// graph: torch.utils.checkpoint.checkpoint(fn, *inputs, use_reentrant=True).
-// Nothing is differentiated unless one of the inputs requires a gradient. What fn
-// captures, some of it nil, lives as long as it may have to run again.
+// CheckpointReentrant records torch.utils.checkpoint.checkpoint(fn, *inputs,
+// use_reentrant=True). It runs fn without autograd; a node of the graph runs all of fn again,
+// and backward through it. Nothing is differentiated unless an input requires a gradient.
+// Captured tensors, some of them nil, live as long as fn may run again.
 func (f *Frame) CheckpointReentrant(fn func(f *Frame, inputs []*Tensor) *Tensor, captured []*Tensor,
 	inputs ...*Tensor,
 ) *Tensor {
@@ -314,7 +310,7 @@ type rerun struct {
 	place *place
 }
 
-// backward is CheckpointFunction.backward.
+// backward implements CheckpointFunction.backward.
 func (r *rerun) backward(b *backward) {
 	t := b.t
 	args := b.grad.retain() // Python's tuple of gradients

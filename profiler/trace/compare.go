@@ -9,36 +9,36 @@ func (x *Tensor) compareScalar(op string) *Tensor {
 	return c.end(c.t.map1(op, Bool, 1, x))
 }
 
-// Gt is x > y; the other comparisons of two tensors allocate the same.
+// Gt records x > y; the other comparisons of two tensors allocate the same.
 func (x *Tensor) Gt(y *Tensor) *Tensor { return x.compare("gt_Tensor", y) }
 
-// GtScalar is x > number; the other comparisons with a number allocate the
+// GtScalar records x > number; the other comparisons with a number allocate the
 // same.
 func (x *Tensor) GtScalar() *Tensor { return x.compareScalar("gt_Scalar") }
 
-// Eq is x == y.
+// Eq records x == y.
 func (x *Tensor) Eq(y *Tensor) *Tensor { return x.compare("eq_Tensor", y) }
 
-// EqScalar is x == number.
+// EqScalar records x == number.
 func (x *Tensor) EqScalar() *Tensor { return x.compareScalar("eq_Scalar") }
 
-// And is x & y; the other bitwise operators allocate the same. No gradient
+// And records x & y; the other bitwise operators allocate the same. No gradient
 // flows through it.
 func (x *Tensor) And(y *Tensor) *Tensor {
 	c := x.tape.begin("__and___Tensor", x, y)
 	return c.end(x.tape.map1("__and__", resultType(x, y), 1, x, y))
 }
 
-// IsNaN is torch.isnan(x).
+// IsNaN records torch.isnan(x).
 func (x *Tensor) IsNaN() *Tensor { return x.compare("ne_Tensor", x) }
 
-// IsInf is torch.isinf(x): x.abs() == inf.
+// IsInf records torch.isinf(x): x.abs() == inf.
 func (x *Tensor) IsInf() *Tensor {
 	c := x.tape.begin("isinf", x)
 	return c.end(x.plain("abs", 1).compareScalar("eq"))
 }
 
-// Where is torch.where(cond, x, y).
+// Where records torch.where(cond, x, y).
 func Where(cond, x, y *Tensor) *Tensor {
 	c := cond.tape.begin("where_self", cond, x, y)
 	d := resultType(x, y)
@@ -59,11 +59,11 @@ func Where(cond, x, y *Tensor) *Tensor {
 	)))
 }
 
-// WhereScalar is torch.where(cond, x, number), or with number and x the other
+// WhereScalar records torch.where(cond, x, number), or with number and x the other
 // way round: the number becomes a tensor on the device.
 func WhereScalar(cond, x *Tensor) *Tensor { return whereScalar("where_ScalarOther", cond, x) }
 
-// WhereNumber is WhereScalar for a number that may lift the type of the result.
+// WhereNumber records WhereScalar for a number that may promote the type of the result.
 func WhereNumber(cond, x *Tensor, n Number) *Tensor {
 	c := cond.tape.begin("where_ScalarOther", cond, x)
 	s := c.let(c.t.scalarTensor(n.with(x.dtype)))
@@ -79,19 +79,19 @@ func whereScalar(op string, cond, x *Tensor) *Tensor {
 	return c.end(Where(cond, x, s))
 }
 
-// Clamp is x.clamp(min, max).
+// Clamp records x.clamp(min, max).
 func (x *Tensor) Clamp() *Tensor { return opClamp.Call(x) }
 
-// ClampInPlace is x.clamp_(min, max).
+// ClampInPlace records x.clamp_(min, max).
 func (x *Tensor) ClampInPlace() *Tensor { return opClamp.CallInPlace(x) }
 
-// ClampOneSided is x.clamp(min=number) or x.clamp(max=number).
+// ClampOneSided records x.clamp(min=number) or x.clamp(max=number).
 func (x *Tensor) ClampOneSided() *Tensor { return opClampOneSided.Call(x) }
 
-// ClampMin is x.clamp_min(number).
+// ClampMin records x.clamp_min(number).
 func (x *Tensor) ClampMin() *Tensor { return operatorIndex["clamp_min"].Call(x) }
 
-// ClampMinInPlace is x.clamp_min_(number).
+// ClampMinInPlace records x.clamp_min_(number).
 func (x *Tensor) ClampMinInPlace() *Tensor { return operatorIndex["clamp_min"].CallInPlace(x) }
 
 var (
@@ -107,7 +107,7 @@ var (
 	}
 )
 
-// clampBackward is clamp_backward with one bound or both.
+// clampBackward records clamp_backward with one bound or both.
 func clampBackward(grad, x *Tensor, both bool) *Tensor {
 	c := grad.tape.begin("clamp_backward", grad, x)
 	zero := c.t.scalarTensor(grad.dtype)
@@ -118,7 +118,7 @@ func clampBackward(grad, x *Tensor, both bool) *Tensor {
 	return c.end(Where(inside, grad, zero))
 }
 
-// MaskedFill is x.masked_fill(mask, number).
+// MaskedFill records x.masked_fill(mask, number).
 func (x *Tensor) MaskedFill(mask *Tensor) *Tensor {
 	c := x.tape.begin("masked_fill_Scalar", x, mask)
 	y := c.t.empty(x.dtype, broadcast(x, mask)...)
@@ -127,7 +127,7 @@ func (x *Tensor) MaskedFill(mask *Tensor) *Tensor {
 	return c.end(y.derived("MaskedFillBackward0", inputs{x}, saves{mask}, maskedFillBackward))
 }
 
-// MaskedFillInPlace is x.masked_fill_(mask, number).
+// MaskedFillInPlace records x.masked_fill_(mask, number).
 func (x *Tensor) MaskedFillInPlace(mask *Tensor) *Tensor {
 	c := x.tape.begin("masked_fill__Scalar", x, mask)
 	c.t.launchElementwise(x, 1, x, mask)
@@ -136,10 +136,10 @@ func (x *Tensor) MaskedFillInPlace(mask *Tensor) *Tensor {
 
 func maskedFillBackward(b *backward) { b.give(0, b.grad.MaskedFill(b.saved(0))) }
 
-// Maximum is torch.maximum(x, y).
+// Maximum records torch.maximum(x, y).
 func (x *Tensor) Maximum(y *Tensor) *Tensor { return operatorIndex["maximum"].Call(x, y) }
 
-// Minimum is torch.minimum(x, y).
+// Minimum records torch.minimum(x, y).
 func (x *Tensor) Minimum(y *Tensor) *Tensor { return operatorIndex["minimum"].Call(x, y) }
 
 // extremumGrad halves the gradient where both are equal.

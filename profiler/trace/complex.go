@@ -2,7 +2,7 @@ package trace
 
 import "slices"
 
-// ViewAsReal is torch.view_as_real(x): a last dimension of two.
+// ViewAsReal records torch.view_as_real(x): a last dimension of two.
 func (x *Tensor) ViewAsReal() *Tensor {
 	shape, strides := append(slices.Clone(x.shape), 2), append(doubled(x.strides), 1)
 	return x.retyped("view_as_real", "ViewAsRealBackward0", F32, shape, strides, 2*x.offset,
@@ -11,7 +11,7 @@ func (x *Tensor) ViewAsReal() *Tensor {
 		})
 }
 
-// ViewAsComplex is torch.view_as_complex(x) of a tensor whose last dimension is
+// ViewAsComplex records torch.view_as_complex(x) of a tensor whose last dimension is
 // two.
 func (x *Tensor) ViewAsComplex() *Tensor {
 	last := len(x.shape) - 1
@@ -25,7 +25,7 @@ func (x *Tensor) ViewAsComplex() *Tensor {
 		})
 }
 
-// Real is torch.real(x), a view of a complex tensor.
+// Real records torch.real(x), a view of a complex tensor.
 func (x *Tensor) Real() *Tensor {
 	if x.dtype != C64 {
 		return x
@@ -34,21 +34,21 @@ func (x *Tensor) Real() *Tensor {
 	return c.end(x.ViewAsReal().Select(-1, 0))
 }
 
-// Imag is torch.imag(x), a view of a complex tensor.
+// Imag records torch.imag(x), a view of a complex tensor.
 func (x *Tensor) Imag() *Tensor {
 	c := x.tape.begin("imag", x)
 	return c.end(x.ViewAsReal().Select(-1, 1))
 }
 
-// Conj is torch.conj(x): a view that the next operator conjugates.
+// Conj records torch.conj(x): a view that the next operator conjugates.
 func (x *Tensor) Conj() *Tensor {
 	return x.viewOf("_conj", "ConjBackward0", x.shape, x.strides, x.offset, func(b *backward) {
 		b.give(0, b.grad.Conj())
 	})
 }
 
-// Complex is torch.complex(re, im). Its backward saves both, and uses neither: their names in PyTorch's table of
-// derivatives are those of the functions in its formulas, real(grad) and imag(grad).
+// Complex records torch.complex(re, im). Its backward saves both and uses neither, because derivatives.yaml
+// gives them the names of the functions real(grad) and imag(grad) in its formulas.
 func Complex(re, im *Tensor) *Tensor {
 	c := re.tape.begin("complex", re, im)
 	z := c.t.map1("complex", C64, 0, re, im)
@@ -70,7 +70,7 @@ func (x *Tensor) retyped(op, node string, d DType, shape, strides []int64, offse
 	return c.end(y)
 }
 
-// doubled are strides of complex numbers in real ones.
+// doubled returns the strides of complex numbers in units of real ones.
 func doubled(strides []int64) []int64 {
 	out := make([]int64, len(strides), len(strides)+1)
 	for d, s := range strides {
@@ -79,7 +79,7 @@ func doubled(strides []int64) []int64 {
 	return out
 }
 
-// Angle is torch.angle(x), of a complex tensor.
+// Angle records torch.angle(x), of a complex tensor.
 func (x *Tensor) Angle() *Tensor {
 	if x.dtype != C64 {
 		return x.Function("angle")
@@ -92,7 +92,7 @@ func (x *Tensor) Angle() *Tensor {
 		func(b *backward) { b.give(0, angleGrad(b.grad, b.saved(0))) }))
 }
 
-// angleGrad is angle_backward: where(self == 0, 0, grad * self / self.abs().pow(2) * 1j).
+// angleGrad records angle_backward: where(self == 0, 0, grad * self / self.abs().pow(2) * 1j).
 func angleGrad(grad, x *Tensor) *Tensor {
 	c := grad.tape.begin("angle_backward", grad, x)
 	square := x.Abs().Pow(2)
@@ -101,7 +101,7 @@ func angleGrad(grad, x *Tensor) *Tensor {
 	return c.end(Where(x.compareScalar("eq"), zero, turned))
 }
 
-// Polar is torch.polar(x, angle): complex numbers of absolute values and angles.
+// Polar records torch.polar(x, angle): complex numbers of absolute values and angles.
 func (x *Tensor) Polar(angle *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("polar", x, angle)

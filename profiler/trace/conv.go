@@ -70,7 +70,7 @@ var (
 	convTransposeNames = [...]string{"", "conv_transpose1d", "conv_transpose2d_input", "conv_transpose3d_input"}
 )
 
-// Conv is torch.nn.functional.conv1d, conv2d or conv3d (or their transposed
+// Conv records torch.nn.functional.conv1d, conv2d or conv3d (or their transposed
 // forms), by the dimensions of x: [N, C, spatial...]. Bias may be nil; it is
 // added in place.
 func (x *Tensor) Conv(weight, bias *Tensor, args ConvArgs) *Tensor {
@@ -114,7 +114,7 @@ func (x *Tensor) padSame(w *Tensor, args *ConvArgs) *Tensor {
 	return x.constantPad(uneven)
 }
 
-// convolution is at::convolution: the operator autograd sees.
+// convolution records at::convolution: the operator autograd sees.
 func (x *Tensor) convolution(weight, bias *Tensor, args ConvArgs) *Tensor {
 	c := x.tape.begin("convolution", x, weight, bias)
 	y := c.let(x.convForward(weight, bias, args))
@@ -145,7 +145,7 @@ func (x *Tensor) view3d() *Tensor {
 	return x.alias([]int64{s[0], s[1], s[3]}, []int64{z[0], z[1], z[3]}, x.offset)
 }
 
-// convForward is _convolution.
+// convForward records _convolution.
 func (x *Tensor) convForward(w, bias *Tensor, args ConvArgs) *Tensor {
 	c := x.tape.begin("_convolution", x, w, bias)
 	if len(w.shape) == 3 {
@@ -215,7 +215,7 @@ func (a ConvArgs) window(x, w, y *Tensor) program.Window {
 	}
 }
 
-// convBackward is convolution_backward: the gradients of input and weight,
+// convBackward records convolution_backward: the gradients of input and weight,
 // then the bias sum.
 func convBackward(b *backward, args ConvArgs) {
 	t, g, x, w := b.t, b.grad, b.saved(0), b.saved(1)
@@ -282,7 +282,7 @@ func (a ConvArgs) nativeDepthwise(x, w *Tensor) bool {
 	return !oneDimensional && !cudnnDepthwise2d(x, a.Stride[1], w.shape[2], w.shape[3])
 }
 
-// cudnnDepthwise2d is check_cudnn_depthwise_workload_with_filter, found by
+// cudnnDepthwise2d implements check_cudnn_depthwise_workload_with_filter, found by
 // PyTorch's developers by measuring.
 func cudnnDepthwise2d(x *Tensor, stride, kh, kw int64) bool {
 	batch, channels, width := x.shape[0], x.shape[1], x.Size(-1)

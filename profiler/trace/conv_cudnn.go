@@ -2,7 +2,7 @@ package trace
 
 import "github.com/vprof/vprof/profiler/trace/cudnn"
 
-// convChannelsLast is cudnn_conv_suggest_memory_format: cuDNN works in
+// convChannelsLast implements cudnn_conv_suggest_memory_format: cuDNN works in
 // channels_last if one of the two tensors is laid out so.
 func convChannelsLast(x, w *Tensor) bool {
 	if x.dtype == F64 || w.dtype == F64 {
@@ -11,7 +11,7 @@ func convChannelsLast(x, w *Tensor) bool {
 	return x.suggestChannelsLast() || w.suggestChannelsLast()
 }
 
-// contiguousIn is contiguous(memory_format) below autograd.
+// contiguousIn records contiguous(memory_format) below autograd.
 func (x *Tensor) contiguousIn(channelsLast bool) *Tensor {
 	if !channelsLast {
 		return x.contiguousUntracked()
@@ -29,7 +29,7 @@ func (x *Tensor) copyIn(channelsLast bool) *Tensor {
 	return y
 }
 
-// emptyIn is at::empty in a memory format.
+// emptyIn records at::empty in a memory format.
 func (t *Tape) emptyIn(d DType, shape []int64, channelsLast bool) *Tensor {
 	if !channelsLast {
 		return t.empty(d, shape...)
@@ -45,7 +45,7 @@ const (
 	convWeight  = cudnn.GradWeight
 )
 
-// cudnnConvForward is cudnn_convolution_forward: the result, a weight copy
+// cudnnConvForward records cudnn_convolution_forward: the result, a weight copy
 // where its layout differs, and the workspace. The gradient of a transposed
 // convolution runs through it too.
 func cudnnConvForward(args ConvArgs, x, w *Tensor, dir convDirection) *Tensor {
@@ -63,7 +63,7 @@ func cudnnConvForward(args ConvArgs, x, w *Tensor, dir convDirection) *Tensor {
 	return c.end(y)
 }
 
-// cudnnConvInput is cudnn_convolution_backward_input, which is also the
+// cudnnConvInput records cudnn_convolution_backward_input, which is also the
 // forward of a transposed convolution.
 func cudnnConvInput(args ConvArgs, shape []int64, g, w *Tensor, dir convDirection) *Tensor {
 	c := g.tape.begin("cudnn_convolution_backward_input", g, w)
@@ -79,7 +79,7 @@ func cudnnConvInput(args ConvArgs, shape []int64, g, w *Tensor, dir convDirectio
 	return c.end(y)
 }
 
-// cudnnConvWeight is cudnn_convolution_backward_weight for input x and
+// cudnnConvWeight records cudnn_convolution_backward_weight for input x and
 // gradient g of the whole convolution.
 func cudnnConvWeight(args ConvArgs, g, x, w *Tensor) *Tensor {
 	c := g.tape.begin("cudnn_convolution_backward_weight", g, x)
@@ -91,7 +91,7 @@ func cudnnConvWeight(args ConvArgs, g, x, w *Tensor) *Tensor {
 	return c.end(y)
 }
 
-// cudnnConvBackward is cudnn_convolution_backward and
+// cudnnConvBackward records cudnn_convolution_backward and
 // cudnn_convolution_transpose_backward.
 func cudnnConvBackward(g, x, w *Tensor, args ConvArgs, needX, needW bool) (gx, gw *Tensor) {
 	c := g.tape.begin("cudnn_convolution_backward", g, x, w)
@@ -223,7 +223,7 @@ func (t *Tape) Convolutions(visit func(cudnn.Config, cudnn.Direction)) {
 	}
 }
 
-// depthwiseConv is _conv_depthwise2d (and conv_depthwise3d) of ATen's CUDA
+// depthwiseConv records _conv_depthwise2d (and conv_depthwise3d) of ATen's CUDA
 // kernels: no workspace.
 func (x *Tensor) depthwiseConv(w *Tensor, args ConvArgs) *Tensor {
 	c := x.tape.begin("_conv_depthwise2d", x, w)

@@ -1,9 +1,9 @@
 package trace
 
-// Full is torch.full(shape, value) on the device.
+// Full records torch.full(shape, value) on the device.
 func (t *Tape) Full(d DType, shape ...int64) *Tensor { return t.Filled("full", d, shape...) }
 
-// Zeros is torch.zeros(shape) on the device.
+// Zeros records torch.zeros(shape) on the device.
 func (t *Tape) Zeros(d DType, shape ...int64) *Tensor { return t.Filled("zeros", d, shape...) }
 
 // Filled returns a fresh tensor, filled with numbers by operator op.
@@ -14,7 +14,7 @@ func (t *Tape) Filled(op string, d DType, shape ...int64) *Tensor {
 	return c.end(x)
 }
 
-// EmptyLike is torch.empty_like(x): it keeps the layout of x.
+// EmptyLike records torch.empty_like(x): it keeps the layout of x.
 func (x *Tensor) EmptyLike() *Tensor {
 	c := x.tape.begin("empty_like", x)
 	return c.end(x.emptyLike(x.dtype))
@@ -29,12 +29,12 @@ func (x *Tensor) FilledLike(op string, d DType) *Tensor {
 	return c.end(y)
 }
 
-// FilledChannelsLast is [Tape.Filled] with the channels last in memory.
+// FilledChannelsLast records [Tape.Filled] in channels-last layout.
 func (t *Tape) FilledChannelsLast(op string, d DType, shape ...int64) *Tensor {
 	return t.FilledStrided(op, d, shape, channelsLastStrides(nil, shape))
 }
 
-// FilledStrided is [Tape.Filled] with strides.
+// FilledStrided records [Tape.Filled] with strides.
 func (t *Tape) FilledStrided(op string, d DType, shape, strides []int64) *Tensor {
 	c := t.begin(op)
 	x := t.emptyStrided(d, shape, strides)
@@ -42,16 +42,16 @@ func (t *Tape) FilledStrided(op string, d DType, shape, strides []int64) *Tensor
 	return c.end(x)
 }
 
-// ZerosLike is torch.zeros_like(x).
+// ZerosLike records torch.zeros_like(x).
 func (x *Tensor) ZerosLike() *Tensor { return x.FilledLike("zeros_like", x.dtype) }
 
-// OnesLike is torch.ones_like(x).
+// OnesLike records torch.ones_like(x).
 func (x *Tensor) OnesLike() *Tensor { return x.FilledLike("ones_like", x.dtype) }
 
-// ZeroInPlace is x.zero_().
+// ZeroInPlace records x.zero_().
 func (x *Tensor) ZeroInPlace() *Tensor { return x.overwrite("zero_", "ZeroBackward0") }
 
-// FillInPlace is x.OP_() of an operator that overwrites x with numbers, such as
+// FillInPlace records x.OP_() of an operator that overwrites x with numbers, such as
 // "fill_" or "normal_".
 func (x *Tensor) FillInPlace(op string) *Tensor { return x.overwrite(op, "FillBackward0") }
 
@@ -61,5 +61,5 @@ func (x *Tensor) overwrite(op, node string) *Tensor {
 	return c.end(x.rederived(node, inputs{x}, nil, func(b *backward) { b.give(0, b.grad.ZerosLike()) }))
 }
 
-// Arange is torch.arange(n) of 64-bit integers on the device.
+// Arange records torch.arange(n) of 64-bit integers on the device.
 func (t *Tape) Arange(n int64) *Tensor { return t.Filled("arange", I64, n) }

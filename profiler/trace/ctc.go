@@ -9,7 +9,7 @@ type CTCLossArgs struct {
 	ZeroInfinity bool
 }
 
-// CTCLoss is torch.nn.functional.ctc_loss of log probabilities x, [T, N, C],
+// CTCLoss records torch.nn.functional.ctc_loss of log probabilities x, [T, N, C],
 // and padded targets, [N, S], with lengths on the host. Autocast runs it in
 // fp32.
 func (x *Tensor) CTCLoss(targets *Tensor, a CTCLossArgs) *Tensor {
@@ -33,7 +33,7 @@ func (x *Tensor) CTCLoss(targets *Tensor, a CTCLossArgs) *Tensor {
 	return c.end(res)
 }
 
-// ctcLoss is _ctc_loss: the negative log likelihoods; it keeps the table of
+// ctcLoss records _ctc_loss: the negative log likelihoods; it keeps the table of
 // forward probabilities.
 func (x *Tensor) ctcLoss(targets *Tensor, zeroInfinity bool) *Tensor {
 	c := x.tape.begin("_ctc_loss", x, targets)
@@ -65,7 +65,7 @@ func (x *Tensor) ctcForward(targets *Tensor) (alpha, loss *Tensor) {
 	return c.endPair(alpha, loss)
 }
 
-// ctcGrad is _ctc_loss_backward. Long inputs go another way: the gradient of
+// ctcGrad records _ctc_loss_backward. Long inputs go another way: the gradient of
 // the blanks is a reduction over the tables, every other column of them.
 func ctcGrad(grad, x, targets, loss, alpha *Tensor, zeroInfinity bool) *Tensor {
 	c := x.tape.begin("_ctc_loss_backward", grad, x, targets)

@@ -2,13 +2,13 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// CumSum is x.cumsum(dim). Autocast runs it in fp32.
+// CumSum records x.cumsum(dim). Autocast runs it in fp32.
 func (x *Tensor) CumSum(dim int) *Tensor {
 	c := x.tape.begin("cumsum", x)
 	return c.end(x.CumSumTo(sumType(c.fullResult(x.dtype)), dim))
 }
 
-// CumSumTo is x.cumsum(dim, dtype=d).
+// CumSumTo records x.cumsum(dim, dtype=d).
 func (x *Tensor) CumSumTo(d DType, dim int) *Tensor {
 	c := x.tape.begin("cumsum", x)
 	y := x.scan("cumsum", d, dim)
@@ -22,13 +22,13 @@ func (x *Tensor) CumSumTo(d DType, dim int) *Tensor {
 	}))
 }
 
-// CumProd is x.cumprod(dim). Autocast runs it in fp32.
+// CumProd records x.cumprod(dim). Autocast runs it in fp32.
 func (x *Tensor) CumProd(dim int) *Tensor {
 	c := x.tape.begin("cumprod", x)
 	return c.end(x.CumProdTo(sumType(c.fullResult(x.dtype)), dim))
 }
 
-// CumProdTo is x.cumprod(dim, dtype=d).
+// CumProdTo records x.cumprod(dim, dtype=d).
 func (x *Tensor) CumProdTo(d DType, dim int) *Tensor {
 	c := x.tape.begin("cumprod", x)
 	y := x.scan("cumprod", d, dim)
@@ -57,7 +57,7 @@ func (x *Tensor) scan(op string, d DType, dim int) *Tensor {
 	return c.end(y)
 }
 
-// Prod is x.prod(dim, keepdim). Autocast runs it in fp32.
+// Prod records x.prod(dim, keepdim). Autocast runs it in fp32.
 func (x *Tensor) Prod(keep bool, dim int) *Tensor {
 	c := x.tape.begin("prod_dim_int", x)
 	d := sumType(c.fullResult(x.dtype))
@@ -67,7 +67,7 @@ func (x *Tensor) Prod(keep bool, dim int) *Tensor {
 		func(b *backward) { b.give(0, prodGrad(b.grad.to(b.saved(0).dtype), b.saved(0), b.saved(1), keep, dim)) }))
 }
 
-// prodGrad is prod_backward of an input without zeros.
+// prodGrad records prod_backward of an input without zeros.
 func prodGrad(grad, input, result *Tensor, keep bool, dim int) *Tensor {
 	c := grad.tape.begin("prod_backward", grad, input, result)
 	if !keep {
@@ -87,7 +87,7 @@ func (x *Tensor) reversedCumSum(dim int) *Tensor {
 	return c.end(x.Flip(dim).scan("cumsum", x.dtype, dim).Flip(dim))
 }
 
-// cumProdGrad is cumprod_backward of an input without zeros.
+// cumProdGrad records cumprod_backward of an input without zeros.
 func cumProdGrad(grad, input, output *Tensor, dim int) *Tensor {
 	c := grad.tape.begin("cumprod_backward", grad, input, output)
 	w := c.let(output.Mul(grad))

@@ -2,8 +2,8 @@ package trace
 
 import "strings"
 
-// What a node is made of: the inputs of its operator, of which some may be nil, and what it
-// saves for backward, with nil in the place of what is not there or not needed.
+// The parts of a node: the inputs of its operator, of which some may be nil, and the tensors
+// that it saves for backward, with nil where one is missing or not needed.
 type (
 	inputs  = []*Tensor
 	saves   = []*Tensor
@@ -21,7 +21,7 @@ func (t *Tape) derive(outs outputs, name string, in inputs, kept saves, gradient
 	n.apply = gradients
 }
 
-// derived is derive for an operator with one result.
+// derived makes the node of an operator with one result.
 func (x *Tensor) derived(name string, in inputs, kept saves, gradients func(b *backward)) *Tensor {
 	x.tape.derive(outputs{x}, name, in, kept, gradients)
 	return x
@@ -37,7 +37,7 @@ func (x *Tensor) rederived(name string, in inputs, kept saves, gradients func(b 
 	return x
 }
 
-// when is x if a condition holds, else nil.
+// when returns x if a condition holds, else nil.
 func when(condition bool, x *Tensor) *Tensor {
 	if condition {
 		return x
@@ -51,7 +51,7 @@ type partial struct {
 	of    func(b *backward) *Tensor
 }
 
-// each computes the gradients that are wanted, in the given order.
+// each computes the needed gradients, in the given order.
 func each(partials ...partial) func(b *backward) {
 	return func(b *backward) {
 		for _, p := range partials {
@@ -65,7 +65,7 @@ func each(partials ...partial) func(b *backward) {
 // formulas are derivatives by argument.
 type formulas = map[string]string
 
-// traits are what a row says in words.
+// traits are the properties of a row.
 type traits uint8
 
 const (
@@ -77,8 +77,8 @@ const (
 	keepsSize                    // the result is real, of the type of self
 )
 
-// row returns an operator: its declaration, or its name if it takes a tensor alone, its traits, operations per element,
-// the gradient of self ("" for none) and aliases.
+// row returns an operator from its declaration (or its name if it takes one tensor), its traits,
+// operations per element, the gradient of self ("" for none) and aliases.
 func row(schema string, t traits, flops int64, gradientOfSelf string, aliases ...string) *Operator {
 	if !strings.Contains(schema, "(") {
 		schema += "(Tensor self) -> Tensor"
@@ -104,7 +104,7 @@ func row(schema string, t traits, flops int64, gradientOfSelf string, aliases ..
 	return o
 }
 
-// as gives the row's autograd node another class than the name says.
+// as sets the class of the row's autograd node where it does not follow from the name.
 func (o *Operator) as(node string) *Operator {
 	o.node = node
 	return o
@@ -116,7 +116,7 @@ func (o *Operator) and(argument, formula string) *Operator {
 	return o
 }
 
-// recordedAs has calls recorded under another name.
+// recordedAs sets the name under which calls are recorded.
 func (o *Operator) recordedAs(native string) *Operator {
 	o.native = native
 	return o

@@ -2,7 +2,7 @@ package trace
 
 import "slices"
 
-// CDist is torch.cdist(x, y, p), the distances between the rows of x and of y in
+// CDist records torch.cdist(x, y, p), the distances between the rows of x and of y in
 // the norm of order p. Autocast runs it in fp32. Euclidean distances are made of
 // matrix products, from more than 25 rows on or as products says.
 func (x *Tensor) CDist(y *Tensor, p float64, products Products) *Tensor {
@@ -36,7 +36,7 @@ const (
 	NoProducts
 )
 
-// euclideanDistance is _euclidean_dist, one product of padded matrices.
+// euclideanDistance records _euclidean_dist, one product of padded matrices.
 func (x *Tensor) euclideanDistance(y *Tensor) *Tensor {
 	c := x.tape.begin("_euclidean_dist", x, y)
 	z := x.paddedProduct(y)
@@ -66,7 +66,7 @@ func (x *Tensor) paddedProduct(y *Tensor) *Tensor {
 	return c.end(z)
 }
 
-// euclideanDistanceBackward is _euclidean_dist_backward, which makes both
+// euclideanDistanceBackward records _euclidean_dist_backward, which makes both
 // gradients, wanted or not.
 func euclideanDistanceBackward(b *backward) {
 	x, y, res := b.saved(0), b.saved(1), b.saved(2)
@@ -86,7 +86,7 @@ func euclideanDistanceGrads(grad, x, y, res *Tensor) (gx, gy *Tensor) {
 	return c.endPair(gx, gy)
 }
 
-// pairwiseDistances is _cdist_forward.
+// pairwiseDistances records _cdist_forward.
 func (x *Tensor) pairwiseDistances(y *Tensor, p float64, shape []int64) *Tensor {
 	c := x.tape.begin("_cdist_forward", x, y)
 	z := c.t.empty(x.dtype, shape...)
@@ -103,7 +103,7 @@ func (x *Tensor) pairwiseDistances(y *Tensor, p float64, shape []int64) *Tensor 
 	}))
 }
 
-// pairwiseDistancesGrad is _cdist_backward: the contributions of all pairs are
+// pairwiseDistancesGrad records _cdist_backward: the contributions of all pairs are
 // written out and then summed; the norm of order zero has none.
 func pairwiseDistancesGrad(grad, x, y, z *Tensor, p float64) *Tensor {
 	c := x.tape.begin("_cdist_backward", grad, x, y, z)
@@ -118,7 +118,7 @@ func pairwiseDistancesGrad(grad, x, y, z *Tensor, p float64) *Tensor {
 	return c.end(result)
 }
 
-// Dist is torch.dist(x, y, p): the norm of their difference, which backward computes
+// Dist records torch.dist(x, y, p): the norm of their difference, which backward computes
 // again. Autocast runs it in fp32.
 func (x *Tensor) Dist(y *Tensor, p float64) *Tensor {
 	c := x.tape.begin("dist", x, y)
@@ -138,7 +138,7 @@ func (x *Tensor) Dist(y *Tensor, p float64) *Tensor {
 	}))
 }
 
-// PDist is torch.pdist(x, p): the distances between all pairs of rows.
+// PDist records torch.pdist(x, p): the distances between all pairs of rows.
 func (x *Tensor) PDist(p float64) *Tensor {
 	t := x.tape
 	c := t.begin("pdist", x)

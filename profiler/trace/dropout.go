@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Dropout is torch.nn.functional.dropout(x, p, training). Nothing happens in
+// Dropout records torch.nn.functional.dropout(x, p, training). Nothing happens in
 // evaluation or with p = 0.
 func (x *Tensor) Dropout(p float64, training bool) *Tensor {
 	c := x.tape.begin("dropout", x)
@@ -30,7 +30,7 @@ func (x *Tensor) dropout(p float64, training bool) *Tensor {
 		func(b *backward) { b.give(0, b.grad.dropoutBackward(b.saved(0))) }))
 }
 
-// dropoutBackward is native_dropout_backward: its result is row-major or
+// dropoutBackward records native_dropout_backward: its result is row-major or
 // channels-last, whatever other layout the gradient has.
 func (g *Tensor) dropoutBackward(mask *Tensor) *Tensor {
 	c := g.tape.begin("native_dropout_backward", g, mask)
@@ -67,24 +67,24 @@ func (c *call) timesAndShift(x, noise *Tensor) *Tensor {
 	return y
 }
 
-// DropoutInPlace is torch.nn.functional.dropout(x, p, training, inplace=True):
-// its mask is of the type of x.
+// DropoutInPlace records torch.nn.functional.dropout(x, p, training, inplace=True):
+// its mask has the type of x.
 func (x *Tensor) DropoutInPlace(p float64, training bool) *Tensor {
 	return x.noisy("dropout_", p, training, false, (*call).timesInPlace)
 }
 
-// FeatureDropout is torch.nn.functional.dropout1d, dropout2d and dropout3d:
+// FeatureDropout records torch.nn.functional.dropout1d, dropout2d and dropout3d:
 // it drops whole channels.
 func (x *Tensor) FeatureDropout(p float64, training bool) *Tensor {
 	return x.noisy("feature_dropout", p, training, true, (*call).times)
 }
 
-// AlphaDropout is torch.nn.functional.alpha_dropout.
+// AlphaDropout records torch.nn.functional.alpha_dropout.
 func (x *Tensor) AlphaDropout(p float64, training bool) *Tensor {
 	return x.noisy("alpha_dropout", p, training, false, (*call).timesAndShift)
 }
 
-// FeatureAlphaDropout is torch.nn.functional.feature_alpha_dropout: alpha dropout of whole
+// FeatureAlphaDropout records torch.nn.functional.feature_alpha_dropout: alpha dropout of whole
 // channels.
 func (x *Tensor) FeatureAlphaDropout(p float64, training bool) *Tensor {
 	return x.noisy("feature_alpha_dropout", p, training, true, (*call).timesAndShift)
@@ -103,7 +103,7 @@ func (x *Tensor) noise(shape []int64) *Tensor {
 	return c.end(y)
 }
 
-// FeatureDropoutInPlace is torch.nn.functional.dropout2d(x, p, training,
+// FeatureDropoutInPlace records torch.nn.functional.dropout2d(x, p, training,
 // inplace=True).
 func (x *Tensor) FeatureDropoutInPlace(p float64, training bool) *Tensor {
 	return x.noisy("feature_dropout_", p, training, true, (*call).timesInPlace)
@@ -116,7 +116,7 @@ func (x *Tensor) perFeature() []int64 {
 	return shape
 }
 
-// NativeDropout is torch.native_dropout(x, p, True): the result and the mask.
+// NativeDropout records torch.native_dropout(x, p, True): the result and the mask.
 func (x *Tensor) NativeDropout(p float64) (y, mask *Tensor) {
 	c := x.tape.begin("native_dropout", x)
 	mask = c.let(x.emptyLike(Bool))
@@ -127,7 +127,7 @@ func (x *Tensor) NativeDropout(p float64) (y, mask *Tensor) {
 	return c.endPair(y, mask)
 }
 
-// RReLU is torch.nn.functional.rrelu: in training it keeps its noise.
+// RReLU records torch.nn.functional.rrelu: in training it keeps its noise.
 func (x *Tensor) RReLU(training bool) *Tensor {
 	c := x.tape.begin("rrelu", x)
 	noise := c.let(x.emptyLike(x.dtype))

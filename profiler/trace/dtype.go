@@ -66,7 +66,7 @@ func (d DType) accumulate() DType {
 	return d
 }
 
-// promote is torch.promote_types.
+// promote returns torch.promote_types.
 func promote(a, b DType) DType {
 	if (a == F16 && b == BF16) || (a == BF16 && b == F16) {
 		return F32
@@ -88,8 +88,8 @@ func (d DType) kind() int {
 	}
 }
 
-// resultType is torch.result_type: tensors without dimensions count only
-// where they are of a higher kind than all that have some.
+// resultType returns torch.result_type: tensors without dimensions count only
+// if their kind is higher than the kind of all others.
 func resultType(xs ...*Tensor) DType {
 	var dimmed, zero DType
 	var hasDimmed, hasZero bool

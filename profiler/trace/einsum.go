@@ -8,15 +8,16 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// Einsum is torch.einsum, of "bhid,bhjd->bhij" or "...d,d->..." for example. Operands are contracted from left to
+// Einsum records torch.einsum, of "bhid,bhjd->bhij" or "...d,d->..." for example. Operands are contracted from left to
 // right, each pair as one batched matrix product. Of a letter that an operand has twice it takes the
 // diagonal.
 func Einsum(equation string, operands ...*Tensor) *Tensor {
 	return EinsumAlong(nil, equation, operands...)
 }
 
-// EinsumAlong is Einsum that contracts in the order of path, as opt_einsum gives it: two indices for each step among
-// the operands that are left, whose product goes to the end. It panics if the path is none of the operands.
+// EinsumAlong records Einsum that contracts in the order of path, as opt_einsum returns it: two
+// indices for each step among the remaining operands, whose product is appended. It panics if
+// the path does not fit the operands.
 func EinsumAlong(path []int64, equation string, operands ...*Tensor) *Tensor {
 	t := operands[0].tape
 	c := t.beginList("einsum", operands)
@@ -201,7 +202,7 @@ func (e *contraction) uses(ops []*Tensor) []int {
 }
 
 // finished finds the labels that can be summed when a and b are contracted,
-// because no other operand has them: those of both, of a alone, of b alone.
+// because no other operand has them: labels of both, of a alone, of b alone.
 func (e *contraction) finished(uses []int, a, b *Tensor) (both, onlyA, onlyB []int) {
 	for d := e.kept; d < len(e.labels); d++ {
 		inA, inB := a.shape[d] != 1, b.shape[d] != 1

@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Embedding is torch.nn.functional.embedding(x, weight): rows of the weight.
+// Embedding records torch.nn.functional.embedding(x, weight): rows of the weight.
 func (x *Tensor) Embedding(weight *Tensor) *Tensor {
 	if of, shared := x.tape.ranks.splits[weight]; shared {
 		return x.parallelEmbedding(weight, of)
@@ -25,7 +25,7 @@ func (x *Tensor) Embedding(weight *Tensor) *Tensor {
 // sorting them (embedding_dense_backward_cuda).
 const embeddingUnsorted = 3072
 
-// embeddingBackward is embedding_dense_backward_cuda.
+// embeddingBackward records embedding_dense_backward_cuda.
 func (g *Tensor) embeddingBackward(indices *Tensor, rows int64) *Tensor {
 	c := g.tape.begin("embedding_backward", g, indices)
 	indices = c.let(indices.contiguousUntracked())
@@ -52,7 +52,7 @@ func (c *call) embeddingOfSorted(grad, indices *Tensor, keyBits int, rows int64)
 	return grad.embeddingSegments(sorted, order, rows)
 }
 
-// embeddingSegments is embedding_backward_cuda_kernel: runs of equal indices
+// embeddingSegments records embedding_backward_cuda_kernel: runs of equal indices
 // are cut into parts of ten, the parts summed, and the sums scattered.
 func (g *Tensor) embeddingSegments(sorted, order *Tensor, rows int64) *Tensor {
 	const rowsPerThread = 10 // NROWS_PER_THREAD
@@ -85,7 +85,7 @@ const (
 	BagMax
 )
 
-// EmbeddingBag is torch.embedding_bag(weight, indices, offsets): for each bag of
+// EmbeddingBag records torch.embedding_bag(weight, indices, offsets): for each bag of
 // indices, which begin at its offset, the sum, mean or maximum of those rows of the
 // weight [rows, width]. Samples may have weights of their own, nil for none. With last,
 // the last offset is where the last bag ends. The results are output [bags, width],
@@ -120,7 +120,7 @@ func (weight *Tensor) EmbeddingBag(indices, offsets *Tensor, mode BagMode, sampl
 	return c.endAll(y, bagOf, size, highest)
 }
 
-// embeddingBagBackward is _embedding_bag_dense_backward_cuda: of sums and means the sorted
+// embeddingBagBackward records _embedding_bag_dense_backward_cuda: of sums and means the sorted
 // parts of the embedding's gradient, of maxima the rows where these were.
 func (g *Tensor) embeddingBagBackward(indices, highest *Tensor, mode BagMode, rows int64) *Tensor {
 	c := g.tape.begin("_embedding_bag_dense_backward", g, indices)
@@ -133,7 +133,7 @@ func (g *Tensor) embeddingBagBackward(indices, highest *Tensor, mode BagMode, ro
 	return c.end(c.embeddingOfSorted(grad, indices, bits.Len64(uint64(rows-1)), rows))
 }
 
-// bagWeightsBackward is _embedding_bag_per_sample_weights_backward: a product for each
+// bagWeightsBackward records _embedding_bag_per_sample_weights_backward: a product for each
 // index.
 func (g *Tensor) bagWeightsBackward(indices, samples, weight *Tensor) *Tensor {
 	c := g.tape.begin("_embedding_bag_per_sample_weights_backward", g, indices, weight)

@@ -13,15 +13,15 @@ type graphTask struct {
 	ready readyQueue
 	// after is called when the last node has run.
 	after []func()
-	// outer is the call whose node this one was made from, if any; shared are
-	// the nodes that it waits for too, as it left them.
+	// outer is the call whose node started this one, if any. shared has the state of outer
+	// calls in the nodes that both wait for.
 	outer  *graphTask
 	visit  int32
 	shared []waiting
 }
 
-// waiting is what a graphTask has noted in a node: how many gradients the node still waits
-// for (deps), and those that came.
+// waiting is the state of a graphTask in a node: the number of gradients that the node still
+// waits for (deps), and the gradients that came.
 type waiting struct {
 	node  *Node
 	visit int32
@@ -30,8 +30,7 @@ type waiting struct {
 	flags nodeFlags
 }
 
-// readyQueue orders nodes as ReadyQueue does: the latest made runs first. It is
-// a binary heap.
+// readyQueue is a binary heap that orders nodes as ReadyQueue does: the latest one runs first.
 type readyQueue []*Node
 
 func (q *readyQueue) push(n *Node) {
@@ -72,8 +71,7 @@ func (q *readyQueue) pop() *Node {
 	return top
 }
 
-// Backward is loss.backward(): it runs the graph behind the scalar x and
-// leaves gradients in the leaves.
+// Backward records loss.backward() of the scalar x, which leaves gradients in the leaves.
 func (x *Tensor) Backward() {
 	t := x.tape
 	at := t.location()
@@ -139,9 +137,9 @@ func (t *Tape) backward(roots, grads []*Tensor) {
 	t.node, t.place, t.python = at.node, at.place, at.python
 }
 
-// enterNode prepares a node for this call of backward(). Such calls nest (a checkpointed
-// region runs one inside of another): what an outer one has noted in the node is put aside
-// until restoreNodes.
+// enterNode prepares a node for this call of backward(). Calls nest, since a checkpointed region
+// runs one inside another. The state of an outer call in the node is set aside until
+// restoreNodes.
 func (g *graphTask) enterNode(n *Node) {
 	if g.outer != nil && n.visit >= g.outermost() {
 		g.shared = append(g.shared, waiting{
@@ -162,7 +160,7 @@ func (g *graphTask) outermost() int32 {
 	return g.visit
 }
 
-// restoreNodes restores what enterNode has put aside.
+// restoreNodes restores the state that enterNode set aside.
 func (g *graphTask) restoreNodes() {
 	for i := range g.shared {
 		s := &g.shared[i]
@@ -172,7 +170,7 @@ func (g *graphTask) restoreNodes() {
 	}
 }
 
-// count finds how many gradients each reachable node waits for.
+// count computes how many gradients each reachable node waits for.
 func (g *graphTask) count(root *Node) {
 	if root.visit == g.visit {
 		return
@@ -202,8 +200,8 @@ func (g *graphTask) enqueue(n *Node) {
 	g.ready.push(n)
 }
 
-// deliver adds a gradient, whose reference it takes over, to what its target
-// has received so far (InputBuffer::add).
+// deliver adds a gradient, whose reference it takes over, to the sum that its target has
+// received so far (InputBuffer::add).
 func (g *graphTask) deliver(e edge, x *Tensor) {
 	grads := e.node.incoming()
 	old := grads[e.input]
@@ -226,7 +224,7 @@ func (g *graphTask) deliver(e edge, x *Tensor) {
 	c.finish()
 }
 
-// runWhere is run on the GPU that has the node's gradients, whose thread does it.
+// runWhere runs a node on the GPU that has its gradients.
 func (g *graphTask) runWhere(n *Node) {
 	var of *Tensor
 	for _, x := range n.incoming() {
@@ -271,7 +269,7 @@ func (g *graphTask) run(n *Node) {
 	n.release()
 }
 
-// pass hands on a gradient, or that there is none, and its reference.
+// pass delivers a gradient, nil for none, with its reference.
 func (g *graphTask) pass(e edge, x *Tensor) {
 	n := e.node
 	switch {
@@ -289,10 +287,10 @@ func (g *graphTask) pass(e edge, x *Tensor) {
 	}
 }
 
-// viewBackward runs the backward of a reshape or a transposition without an activation of its
-// own: the result is a view of the gradient that came in, and nothing is allocated. It is
-// a shortcut for speed, since many nodes of a graph are such. It returns nil for all other
-// nodes, and where a view does not do.
+// viewBackward runs the backward of a reshape or a transposition without an activation: the
+// result is a view of the incoming gradient, and nothing is allocated. It is a shortcut for
+// speed, since many nodes are reshapes. It returns nil for other nodes, and where a view does
+// not suffice.
 func (n *Node) viewBackward() *Tensor {
 	x := n.grads[0]
 	if n.flags&(isReshape|isMatrixT) == 0 || x == nil || n.apply == nil || n.edges[0].node == nil {
@@ -353,7 +351,7 @@ func atLeast(nils []*Tensor, n int) []*Tensor {
 	return nils[:n]
 }
 
-// unpack hands what the node has saved to b.
+// unpack passes the tensors that the node has saved to b.
 func (n *Node) unpack(b *backward) {
 	if n.inputs != exceeding {
 		b.keeps = n.kept
@@ -366,8 +364,8 @@ func (n *Node) unpack(b *backward) {
 	}
 }
 
-// dropUnpacked releases what hooks gave for saved tensors: unlike tensors
-// that the node itself keeps, they are locals of its function.
+// dropUnpacked releases the tensors that hooks returned for saved ones. Unlike tensors that
+// the node keeps, they are locals of its function.
 func (n *Node) dropUnpacked(b *backward) {
 	if n.inputs != exceeding {
 		return
@@ -379,8 +377,7 @@ func (n *Node) dropUnpacked(b *backward) {
 	}
 }
 
-// validate brings each gradient to the shape and type of what it belongs to
-// (validate_outputs).
+// validate brings each gradient to the shape and type of its tensor (validate_outputs).
 func (g *graphTask) validate(n *Node, out []*Tensor) {
 	for i, e := range n.next() {
 		x := out[i]
@@ -410,6 +407,6 @@ func (g *graphTask) validate(n *Node, out []*Tensor) {
 	}
 }
 
-// Backward is torch.autograd.backward(roots, grads): the graph takes over gradients that nothing
-// else holds.
+// Backward records torch.autograd.backward(roots, grads). The graph takes over gradients that
+// nothing else holds.
 func Backward(roots, grads []*Tensor) { roots[0].tape.backward(roots, grads) }

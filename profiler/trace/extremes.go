@@ -2,12 +2,12 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// AMax is x.amax(dims, keepdim); no dims takes the maximum of everything.
+// AMax records x.amax(dims, keepdim); no dims takes the maximum of everything.
 func (x *Tensor) AMax(keep bool, dims ...int) *Tensor {
 	return x.extreme("amax", "AmaxBackward0", keep, dims)
 }
 
-// AMin is x.amin(dims, keepdim).
+// AMin records x.amin(dims, keepdim).
 func (x *Tensor) AMin(keep bool, dims ...int) *Tensor {
 	return x.extreme("amin", "AminBackward0", keep, dims)
 }
@@ -31,10 +31,10 @@ func extremeGrad(grad, result, self *Tensor, keep bool, dims []int) *Tensor {
 	return c.end(share.Mul(mask))
 }
 
-// Max is x.max() over everything.
+// Max records x.max() over everything.
 func (x *Tensor) Max() *Tensor { return x.extremeOfAll("max", "MaxBackward1") }
 
-// Min is x.min() over everything.
+// Min records x.min() over everything.
 func (x *Tensor) Min() *Tensor { return x.extremeOfAll("min", "MinBackward1") }
 
 func (x *Tensor) extremeOfAll(op, node string) *Tensor {
@@ -59,7 +59,7 @@ func evenGrad(grad, input, value *Tensor) *Tensor {
 	return c.end(mask.Mul(share))
 }
 
-// MaxDim is x.max(dim, keepdim): the values and their indices.
+// MaxDim records x.max(dim, keepdim): the values and their indices.
 func (x *Tensor) MaxDim(keep bool, dim int) (values, indices *Tensor) {
 	c := x.tape.begin("max_dim", x)
 	shape, reduced := x.reducedShape([]int{dim}, keep)
@@ -73,7 +73,7 @@ func (x *Tensor) MaxDim(keep bool, dim int) (values, indices *Tensor) {
 	return c.endPair(values, indices)
 }
 
-// selectionGrad is value_selecting_reduction_backward: zeros, with the
+// selectionGrad records value_selecting_reduction_backward: zeros, with the
 // gradient scattered into the places that were selected.
 func selectionGrad(grad *Tensor, shape []int64) *Tensor {
 	c := grad.tape.begin("value_selecting_reduction_backward", grad)
@@ -83,22 +83,22 @@ func selectionGrad(grad *Tensor, shape []int64) *Tensor {
 	return c.end(z)
 }
 
-// ArgMax is x.argmax(dim, keepdim); no dim looks at everything.
+// ArgMax records x.argmax(dim, keepdim); no dim looks at everything.
 func (x *Tensor) ArgMax(keep bool, dim ...int) *Tensor { return x.argExtreme("argmax", keep, dim) }
 
-// ArgMin is x.argmin(dim, keepdim).
+// ArgMin records x.argmin(dim, keepdim).
 func (x *Tensor) ArgMin(keep bool, dim ...int) *Tensor { return x.argExtreme("argmin", keep, dim) }
 
 func (x *Tensor) argExtreme(op string, keep bool, dim []int) *Tensor {
 	return x.reduce(reduction{op: op, out: I64, accSize: 16}, dim, keep)
 }
 
-// Any is x.any(dims) of a boolean tensor; all allocates the same.
+// Any records x.any(dims) of a boolean tensor; all allocates the same.
 func (x *Tensor) Any(keep bool, dims ...int) *Tensor {
 	return x.reduce(reduction{op: "any", out: Bool, accSize: 1}, dims, keep)
 }
 
-// LogSumExp is x.logsumexp(dims, keepdim). Autocast runs it in fp32.
+// LogSumExp records x.logsumexp(dims, keepdim). Autocast runs it in fp32.
 func (x *Tensor) LogSumExp(keep bool, dims ...int) *Tensor {
 	c := x.tape.begin("logsumexp", x)
 	c.full(&x)
@@ -107,7 +107,7 @@ func (x *Tensor) LogSumExp(keep bool, dims ...int) *Tensor {
 		func(b *backward) { b.give(0, logSumExpGrad(b.grad, b.saved(1), b.saved(0), keep, dims)) }))
 }
 
-// logSumExp is logsumexp_out_impl.
+// logSumExp records logsumexp_out_impl.
 func (x *Tensor) logSumExp(keep bool, dims []int) *Tensor {
 	c := x.tape.begin("logsumexp", x)
 	c.withoutGrad()
@@ -121,7 +121,7 @@ func (x *Tensor) logSumExp(keep bool, dims []int) *Tensor {
 	return c.end(y)
 }
 
-// logSumExpGrad is logsumexp_backward: grad * (self - result).exp().
+// logSumExpGrad records logsumexp_backward: grad * (self - result).exp().
 func logSumExpGrad(grad, result, self *Tensor, keep bool, dims []int) *Tensor {
 	c := grad.tape.begin("logsumexp_backward", grad, result, self)
 	if !keep {
@@ -131,7 +131,7 @@ func logSumExpGrad(grad, result, self *Tensor, keep bool, dims []int) *Tensor {
 	return c.end(grad.Mul(weight))
 }
 
-// AMinMax is torch.aminmax(x), or of x along dims; it has no gradient.
+// AMinMax records torch.aminmax(x), or of x along dims; it has no gradient.
 func (x *Tensor) AMinMax(keep bool, dims ...int) (least, most *Tensor) {
 	c := x.tape.begin("aminmax", x)
 	shape, _ := x.reducedShape(dims, keep)

@@ -8,34 +8,32 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
 
-// Facts are properties of a recorded model other than its memory.
+// Facts are properties of a recorded model besides its memory.
 type Facts struct {
 	// Inputs are the batch, in the order in which it was brought to the device.
 	Inputs []Input
-	// Attention has what calls of scaled_dot_product_attention ran on, each
-	// different kind once, in the order of first use.
+	// Attention has the kinds of calls of scaled_dot_product_attention, each once, in the
+	// order of first use.
 	Attention []Attention
-	// Convolutions are the calls of cuDNN's convolutions, each different one once, in
-	// the order of first use.
+	// Convolutions are the calls of cuDNN's convolutions, each once, in the order of first
+	// use.
 	Convolutions []Convolution
-	// Answered says that the recording knew answers of cuDNN's, if not about these calls.
+	// Answered reports whether the recording had answers of cuDNN, if not about these calls.
 	Answered bool
-	// Managed is the size of state in managed memory (cudaMallocManaged), in bytes:
-	// the driver moves it to the device when it is touched, and away from it when the
-	// device is full.
+	// Managed is the size of state in managed memory (cudaMallocManaged), in bytes. The
+	// driver moves it to the device when a kernel uses it, and away when the device is full.
 	Managed int64
-	// HostSaved is the most that lay in the host's memory for backward at a time, in
-	// bytes.
+	// HostSaved is the peak of the bytes that backward needs in host memory.
 	HostSaved int64
-	// HostPinned is as much of page-locked blocks.
+	// HostPinned is the same peak in page-locked blocks.
 	HostPinned int64
-	// Host is what is offloaded for the whole of training.
+	// Host counts the bytes offloaded for the whole of training.
 	Host Host
-	// Uncast says that the same is recorded without autocast: operators alone ask for it ([Tape.AutocastAlone]), and
-	// nothing came in another type for it.
+	// Uncast reports whether the recording is the same without autocast: only operators
+	// depend on it ([Tape.AutocastAlone]), and none cast a tensor.
 	Uncast bool
-	// Outputs is the size of what a forward pass has returned besides the loss, in bytes: the loop
-	// decides how long it lives.
+	// Outputs is the size of a forward pass's outputs besides the loss, in bytes. The loop
+	// decides how long they live.
 	Outputs int64
 }
 
@@ -49,7 +47,7 @@ type Input struct {
 type Convolution struct {
 	Config    cudnn.Config
 	Direction cudnn.Direction
-	// Asked says that its workspace is what cuDNN said itself, else it is modeled.
+	// Asked reports whether its workspace is cuDNN's own answer; otherwise it is modeled.
 	Asked bool
 }
 
@@ -62,7 +60,7 @@ type Attention struct {
 	// HeadWidth is the width of a head of the query.
 	HeadWidth int64
 	Masked    bool
-	// Why says what keeps faster kernels off; empty where none is faster.
+	// Why is the reason that excludes faster kernels; empty if none is faster.
 	Why string
 }
 
@@ -70,7 +68,7 @@ type Attention struct {
 // does not see.
 func (t *Tape) Managed(bytes int64) { t.facts.Managed += bytes }
 
-// Returned notes what a forward pass has returned besides the loss.
+// Returned adds the outputs of a forward pass besides the loss to the facts.
 func (t *Tape) Returned(xs ...*Tensor) {
 	var bytes int64
 	for _, x := range xs {
@@ -86,12 +84,12 @@ func (t *Tape) Facts() Facts {
 	return f
 }
 
-// AutocastAlone notes that the precision of autocast decides by regions of autocast alone what is recorded.
+// AutocastAlone declares that autocast affects the recording only through its regions.
 func (t *Tape) AutocastAlone() { t.facts.Uncast = true }
 
 func (f *Facts) attention(a Attention) { f.Attention = lists.Union(f.Attention, a) }
 
-// input notes a tensor that is held from set-up on, if it is of the batch.
+// input adds a tensor that is held from set-up on, if it belongs to the batch.
 func (f *Facts) input(t *Tape, x *Tensor) {
 	if s := x.store; t.step < 0 && !s.blank && t.prog.Buffers[s.buffer].Class == program.Batch {
 		f.Inputs = append(f.Inputs, Input{x.dtype, slices.Clone(x.shape)})

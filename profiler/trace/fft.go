@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// fftR2C is _fft_r2c: the half spectrum of a real tensor over dims.
+// fftR2C records _fft_r2c: the half spectrum of a real tensor over dims.
 func (x *Tensor) fftR2C(dims ...int) *Tensor {
 	c := x.tape.begin("_fft_r2c", x)
 	last := dims[len(dims)-1]
@@ -22,7 +22,7 @@ func (x *Tensor) fftR2C(dims ...int) *Tensor {
 		func(b *backward) { b.give(0, b.grad.fftR2CBackward(whole, dims)) }))
 }
 
-// fftR2CBackward is fft_r2c_backward: the missing half is padded with zeros,
+// fftR2CBackward records fft_r2c_backward: the missing half is padded with zeros,
 // transformed, and the real part seen in the complex result.
 func (g *Tensor) fftR2CBackward(whole []int64, dims []int) *Tensor {
 	c := g.tape.begin("fft_r2c_backward", g)
@@ -33,7 +33,7 @@ func (g *Tensor) fftR2CBackward(whole []int64, dims []int) *Tensor {
 	return c.end(z.realPart())
 }
 
-// fftC2C is _fft_c2c.
+// fftC2C records _fft_c2c.
 func (x *Tensor) fftC2C(dims []int) *Tensor {
 	c := x.tape.begin("_fft_c2c", x)
 	y := c.let(x.spectrum(C64, x.shape, x.sorted(dims, 0)))
@@ -41,13 +41,13 @@ func (x *Tensor) fftC2C(dims []int) *Tensor {
 	return c.end(y.derived("FftC2CBackward0", inputs{x}, nil, func(b *backward) { b.give(0, b.grad.fftC2C(dims)) }))
 }
 
-// mostPrime is the largest prime of which cuFFT has a kernel, as its manual says.
+// mostPrime is the largest prime for which cuFFT has a kernel, by its manual.
 const mostPrime = 127
 
-// execFFT is one cuFFT plan. Its work area is empty where sizes are products
-// of small primes; a real transform of odd length goes through a complex copy of
-// the whole input, unless the length is a prime that one kernel takes (seen of 65
-// and of 73, on GPUs of two generations).
+// execFFT records the execution of a cuFFT plan. Its work area is empty where sizes are
+// products of small primes. A real transform of odd length copies the input as complex
+// numbers, unless one kernel handles the length, a prime (measured for 65 and 73 on GPUs of two
+// generations).
 func (t *Tape) execFFT(y, x *Tensor, dims []int) {
 	c := t.begin("_exec_fft")
 	if n := x.shape[dims[len(dims)-1]]; x.dtype != C64 && n%2 == 1 &&
@@ -89,7 +89,7 @@ func (x *Tensor) collapses(dims []int) bool {
 	return ok
 }
 
-// sorted are dims in the order of their strides but for the last fixed ones.
+// sorted returns dims in the order of their strides, except the last fixed ones.
 func (x *Tensor) sorted(dims []int, fixed int) []int {
 	out := slices.Clone(dims)
 	slices.SortStableFunc(out[:len(out)-fixed], func(a, b int) int { return cmp.Compare(x.strides[b], x.strides[a]) })
@@ -102,7 +102,7 @@ func (x *Tensor) spectrum(d DType, shape []int64, dims []int) *Tensor {
 	return x.tape.emptyStrided(d, shape, denseAlong(shape, slices.Concat(x.batchDims(dims), dims)))
 }
 
-// FFT is torch.fft.fftn(x, sizes, dims) and its inverse: x becomes complex, and
+// FFT records torch.fft.fftn(x, sizes, dims) and its inverse: x becomes complex, and
 // is cut or padded to sizes, which may be nil.
 func (x *Tensor) FFT(sizes []int64, dims ...int) *Tensor {
 	c := x.tape.begin("fft_fftn", x)
@@ -110,14 +110,14 @@ func (x *Tensor) FFT(sizes []int64, dims ...int) *Tensor {
 	return c.end(x.to(C64).resizedFFT(sizes, dims).fftC2C(dims))
 }
 
-// RealFFT is torch.fft.rfftn(x, sizes, dims).
+// RealFFT records torch.fft.rfftn(x, sizes, dims).
 func (x *Tensor) RealFFT(sizes []int64, dims ...int) *Tensor {
 	c := x.tape.begin("fft_rfftn", x)
 	dims = wrapDims(len(x.shape), dims)
 	return c.end(x.resizedFFT(sizes, dims).fftR2C(dims...))
 }
 
-// InverseRealFFT is torch.fft.irfftn(x, sizes, dims).
+// InverseRealFFT records torch.fft.irfftn(x, sizes, dims).
 func (x *Tensor) InverseRealFFT(sizes []int64, dims ...int) *Tensor {
 	c := x.tape.begin("fft_irfftn", x)
 	dims = wrapDims(len(x.shape), dims)
@@ -130,7 +130,7 @@ func (x *Tensor) InverseRealFFT(sizes []int64, dims ...int) *Tensor {
 	return c.end(x.to(C64).resizedFFT(sizes, dims).fftC2R(dims, n))
 }
 
-// resizedFFT is resize_fft_input.
+// resizedFFT records resize_fft_input.
 func (x *Tensor) resizedFFT(sizes []int64, dims []int) *Tensor {
 	if sizes == nil {
 		return x
@@ -152,7 +152,7 @@ func (x *Tensor) resizedFFT(sizes []int64, dims []int) *Tensor {
 	return x
 }
 
-// fftC2R is _fft_c2r to n values along the last of dims. cuFFT destroys its
+// fftC2R records _fft_c2r to n values along the last of dims. cuFFT destroys its
 // input, so that it gets a copy.
 func (x *Tensor) fftC2R(dims []int, n int64) *Tensor {
 	t := x.tape
@@ -170,18 +170,18 @@ func (x *Tensor) fftC2R(dims []int, n int64) *Tensor {
 	}))
 }
 
-// FFTShift is torch.fft.fftshift(x, dims) and ifftshift: a roll.
+// FFTShift records torch.fft.fftshift(x, dims) and ifftshift: a roll.
 func (x *Tensor) FFTShift(dims ...int) *Tensor {
 	c := x.tape.begin("fft_fftshift", x)
 	return c.end(x.Roll(wrapDims(len(x.shape), dims)...))
 }
 
-// realPart is at::real of a complex tensor: a view of every other number.
+// realPart records at::real of a complex tensor: a view of every other number.
 func (x *Tensor) realPart() *Tensor {
 	return x.tape.header(x.store, F32, x.tape.layout(x.shape, doubled(x.strides)), 2*x.offset)
 }
 
-// HannWindow is torch.hann_window(n): computed with one element more, which
+// HannWindow records torch.hann_window(n): computed with one element more, which
 // the periodic window cuts off.
 func (t *Tape) HannWindow(n int64) *Tensor {
 	c := t.begin("hann_window")
@@ -190,7 +190,7 @@ func (t *Tape) HannWindow(n int64) *Tensor {
 	return c.end(w.alias([]int64{n}, []int64{1}, 0))
 }
 
-// STFT is torch.stft(x, n, hop, window=w, center=True, pad_mode="reflect",
+// STFT records torch.stft(x, n, hop, window=w, center=True, pad_mode="reflect",
 // return_complex=True) of [batch, samples]: [batch, n/2+1, frames]. A window
 // shorter than n is padded with zeros.
 func (x *Tensor) STFT(n, hop int64, w *Tensor) *Tensor {

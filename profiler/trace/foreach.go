@@ -16,9 +16,8 @@ const multiTensorChunk = 65536
 // (depth_to_max_tensors, there).
 var multiTensorMax = [...]int{110, 64, 48, 36, 30}
 
-// ForeachNew returns an operator torch._foreach_<op> that makes a list: one result
-// like each tensor of the first list. The caller must name the results (see
-// [Frame.LetList]) or discard them.
+// ForeachNew records torch._foreach_<op>, which returns a list: one result like each tensor
+// of the first list. The caller must name the results (see [Frame.LetList]) or discard them.
 func ForeachNew(op string, flops int64, lists ...[]*Tensor) []*Tensor {
 	if len(lists[0]) == 0 {
 		return nil
@@ -42,9 +41,8 @@ func (t *Tape) beginForeach(op string, xs []*Tensor) *call {
 	return c
 }
 
-// ForeachUpdate is an operator torch._foreach_<op>_ that updates the tensors of
-// a list in place, reading them and those of the other lists. A list of
-// another length holds scalars for all.
+// ForeachUpdate records torch._foreach_<op>_, which updates the tensors of a list in place
+// and reads them and the other lists. A list of another length holds scalars for all.
 func ForeachUpdate(op string, flops int64, out []*Tensor, lists ...[]*Tensor) {
 	if len(out) == 0 {
 		return
@@ -75,7 +73,7 @@ func (t *Tape) launchForeach(flops int64, out []*Tensor, lists [][]*Tensor) {
 	}
 }
 
-// ForeachNorm is torch._foreach_norm: one norm for each tensor of the list.
+// ForeachNorm records torch._foreach_norm: one norm for each tensor of the list.
 func ForeachNorm(xs []*Tensor) []*Tensor {
 	t := xs[0].tape
 	c := t.beginForeach("_foreach_norm_Scalar", xs)
@@ -117,32 +115,31 @@ func totalNumel(xs []*Tensor) int64 {
 	return n
 }
 
-// Pointwise makes a new tensor element by element, as operator op does where
-// autograd does not look.
+// Pointwise records operator op element by element into a new tensor, without autograd.
 func Pointwise(op string, flops int64, xs ...*Tensor) *Tensor {
 	t := xs[0].tape
 	c := t.begin(op, xs...)
 	return c.end(t.map1(op, resultType(xs...), flops, xs...))
 }
 
-// Update writes out element by element in place, reading it and xs, as
-// operator op does where autograd does not look. It returns out.
+// Update records operator op in place, without autograd: it reads out and xs element by
+// element and writes out, which it returns.
 func Update(op string, flops int64, out *Tensor, xs ...*Tensor) *Tensor {
 	c := out.tape.begin(op, append([]*Tensor{out}, xs...)...)
 	c.t.launchElementwise(out, flops, append([]*Tensor{out}, xs...)...)
 	return c.end(out)
 }
 
-// Compare makes a mask like x, as a comparison with a number does.
+// Compare records a comparison of x with a number, which makes a mask.
 func Compare(op string, x *Tensor) *Tensor { return x.compareScalar(op) }
 
-// VectorNorm is torch.linalg.vector_norm of x over dims, all if none are
+// VectorNorm records torch.linalg.vector_norm of x over dims, all if none are
 // given, without autograd.
 func VectorNorm(x *Tensor, keep bool, dims ...int) *Tensor {
 	return x.reduce(reduction{op: "linalg_vector_norm", out: x.dtype, accSize: x.dtype.accumulate().Size()}, dims, keep)
 }
 
-// Copy is x.to(device, copy=True) without autograd.
+// Copy records x.to(device, copy=True) without autograd.
 func Copy(x *Tensor) *Tensor {
 	c := x.tape.begin("to_dtype_layout", x)
 	y := x.emptyLike(x.dtype)

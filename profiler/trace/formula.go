@@ -117,7 +117,7 @@ func comparison(op string) arithmetic {
 	}
 }
 
-// numberDividedBy is number / x: a tensor that is filled with the number and divided in place.
+// numberDividedBy records number / x: a tensor that is filled with the number and divided in place.
 func (x *Tensor) numberDividedBy() *Tensor {
 	y := x.emptyLike(x.dtype)
 	x.tape.launchElementwise(y, 4, x)

@@ -2,9 +2,9 @@ package trace
 
 import "slices"
 
-// Frame is a Python frame: it holds the names that a model's code binds. What
-// is bound lives until the name is bound anew or the frame ends; what is not
-// bound dies right after the operator that uses it.
+// Frame is a Python frame: it holds the tensors that a model's code names. A named tensor
+// lives until the name is reassigned or the frame ends. An unnamed one dies right after the
+// operator that uses it.
 //
 //	y := f.Let(conv.Forward(f, x))   // y = conv(x)
 //	f.Set(&y, y.ReLU())              // y = relu(y)
@@ -12,14 +12,15 @@ type Frame struct {
 	t     *Tape
 	names []*Tensor
 	held  []*Tensor // the argument tuple of a module call
-	// wrapper is that of the module that runs in the frame, nil for most.
+	// wrapper belongs to the module that runs in the frame; nil for most.
 	wrapper Wrapper
-	// style is how the module that runs in the frame gets its argument.
+	// style is how the frame's module receives its argument.
 	style Style
 	// activation to return to
 	python, subclassed bool
 	place              *place
-	// placed says that the frame's module has a GPU of its own, and before where the caller runs, see [Tape.Spread].
+	// placed reports whether the frame's module has a GPU of its own, and before is the
+	// caller's, see [Tape.Spread].
 	placed bool
 	before StagePart
 }
@@ -42,14 +43,14 @@ func (t *Tape) enter() *Frame {
 // Tape returns the recording the frame belongs to.
 func (f *Frame) Tape() *Tape { return f.t }
 
-// Let binds a new name to x.
+// Let binds a new name to x, as an assignment does.
 func (f *Frame) Let(x *Tensor) *Tensor {
 	x.alive()
 	f.names = append(f.names, x.retain())
 	return x
 }
 
-// LetEach is [Frame.Let] of several results, which may be None, nil here.
+// LetEach binds a name to each of several results; nil ones (None) are skipped.
 func (f *Frame) LetEach(xs ...*Tensor) {
 	for _, x := range xs {
 		if x != nil {
@@ -58,7 +59,7 @@ func (f *Frame) LetEach(xs ...*Tensor) {
 	}
 }
 
-// LetAll binds each of xs, as a list held by a name would.
+// LetAll binds a name to each of xs, as a list under a name holds them.
 func (f *Frame) LetAll(xs []*Tensor) []*Tensor {
 	for _, x := range xs {
 		f.Let(x)
@@ -66,8 +67,8 @@ func (f *Frame) LetAll(xs []*Tensor) []*Tensor {
 	return xs
 }
 
-// LetList binds a name to a list of tensors. When the name goes, the list lets
-// go of its last element first, as Python's does.
+// LetList binds a name to a list of tensors. When the name ends, the list
+// releases its last element first, as Python's does.
 func (f *Frame) LetList(xs []*Tensor) []*Tensor {
 	for _, x := range slices.Backward(xs) {
 		f.Let(x)
@@ -75,7 +76,7 @@ func (f *Frame) LetList(xs []*Tensor) []*Tensor {
 	return xs
 }
 
-// DelList unbinds what LetList has bound.
+// DelList unbinds a list that LetList has bound.
 func (f *Frame) DelList(xs []*Tensor) {
 	if len(xs) == 0 {
 		return
@@ -90,7 +91,7 @@ func (f *Frame) DelList(xs []*Tensor) {
 	}
 }
 
-// Discard drops results that an expression statement leaves unused.
+// Discard frees results that an expression statement leaves unused.
 func (f *Frame) Discard(xs ...*Tensor) { discard(xs) }
 
 func discard(xs []*Tensor) {
@@ -101,8 +102,9 @@ func discard(xs []*Tensor) {
 	}
 }
 
-// Output gives a model's output, of which the first is the loss, nil of models that compute none, to the training loop.
-// The loop may keep it ([Tape.KeepOutputs]); else all but the loss is freed, or what nothing else holds.
+// Output passes a model's outputs to the training loop. The first is the loss, nil if the model
+// computes none. The loop may keep the outputs ([Tape.KeepOutputs]); otherwise all except the loss
+// are freed unless something else holds them.
 func (t *Tape) Output(xs ...*Tensor) {
 	t.Returned(xs[1:]...)
 	if xs[0] == nil {
@@ -115,17 +117,17 @@ func (t *Tape) Output(xs ...*Tensor) {
 	discard(xs[1:])
 }
 
-// KeepOutputs has keep bind what models return ([Tape.Output]); nil lets it go.
+// KeepOutputs sets a function that binds models' outputs ([Tape.Output]); nil frees them.
 func (t *Tape) KeepOutputs(keep func(xs []*Tensor)) { t.keepOutputs = keep }
 
-// Outputs returns what a model returns within call, which goes on with them before it returns them itself
-// ([Tape.Output]); nobody holds them.
+// Outputs returns the outputs of a model that call runs ([Tape.Output]). Nothing holds them, so
+// that the caller can compute with them before it returns them.
 func (t *Tape) Outputs(call func()) (outputs []*Tensor) {
 	during(&t.keepOutputs, func(xs []*Tensor) { outputs = xs }, call)
 	return outputs
 }
 
-// Set binds the name *p to x; what it was bound to before loses a reference.
+// Set binds the name *p to x; the tensor it was bound to before loses a reference.
 func (f *Frame) Set(p **Tensor, x *Tensor) *Tensor {
 	x.alive()
 	x.retain()
@@ -150,8 +152,8 @@ func (f *Frame) Del(ps ...**Tensor) {
 	}
 }
 
-// End closes the frame: its names go, in the order they were bound. Results
-// outlive it.
+// End closes the frame and releases its names, in the order they were bound. Results outlive
+// it.
 func (f *Frame) End(results ...*Tensor) {
 	for _, r := range results {
 		r.alive()
@@ -181,13 +183,13 @@ func (f *Frame) End(results ...*Tensor) {
 	}
 }
 
-// Return closes the frame as [Frame.End] does, and gives its only result.
+// Return closes the frame as [Frame.End] does, and returns its only result.
 func (f *Frame) Return(result *Tensor) *Tensor {
 	f.End(result)
 	return result
 }
 
-// ReturnPair is [Frame.Return] of two results.
+// ReturnPair closes the frame as [Frame.End] does, and returns its two results.
 func (f *Frame) ReturnPair(a, b *Tensor) (*Tensor, *Tensor) {
 	f.End(a, b)
 	return a, b
@@ -219,7 +221,7 @@ func (t *Tape) callFrame(args []*Tensor) *Frame {
 	return g
 }
 
-// Pass binds the name *x to what each module makes of it in turn: x = a(x); x = b(x).
+// Pass binds the name *x to the result of each module in turn: x = a(x); x = b(x).
 func (f *Frame) Pass(x **Tensor, modules ...Module) {
 	for _, m := range modules {
 		f.Set(x, f.Call(m, *x))
@@ -233,8 +235,8 @@ func (f *Frame) ModuleFrame(m any, args ...*Tensor) *Frame {
 	return g
 }
 
-// FuncFrame opens the frame of a plain Python function: its arguments belong
-// to the callee alone, so binding a parameter anew frees what was passed.
+// FuncFrame opens the frame of a plain Python function. Its arguments belong to the callee
+// alone, so reassigning a parameter frees the argument.
 func (f *Frame) FuncFrame(args ...*Tensor) *Frame { return f.t.funcFrame(args...) }
 
 func (t *Tape) funcFrame(args ...*Tensor) *Frame {
@@ -248,7 +250,7 @@ func (t *Tape) funcFrame(args ...*Tensor) *Frame {
 	return g
 }
 
-// In names the module whose code the frame runs, if it knows its path.
+// In sets the module whose code the frame runs, if the module knows its path.
 func (f *Frame) In(m any) {
 	if p, ok := m.(interface{ ModulePath() *Path }); ok {
 		f.t.place = f.t.placeOn(p.ModulePath())
@@ -264,8 +266,7 @@ func (f *Frame) In(m any) {
 	}
 }
 
-// SetAll binds the names *ps to xs, as a name bound to a list or a dict of
-// tensors is bound anew.
+// SetAll binds the names *ps to xs, as reassigning a name of a list or a dict does.
 func (f *Frame) SetAll(ps *[]*Tensor, xs []*Tensor) {
 	old := *ps
 	*ps = f.LetAll(xs)
@@ -284,18 +285,17 @@ func (f *Frame) unbind(x *Tensor) {
 	x.release()
 }
 
-// A Slot stands for an entry of a Python dict that is passed to calls and filled by them.
-// Frames and checkpoints hold it as they hold a tensor; when the last of them releases it, the
-// tensor in it is released.
+// A Slot is an entry of a Python dict that is passed to calls, which fill it. Frames and
+// checkpoints hold it like a tensor; when the last of them releases it, its tensor is released too.
 type Slot struct{ handle *Tensor }
 
 // NewSlot binds a name to an empty slot.
 func (f *Frame) NewSlot() *Slot { return &Slot{f.Let(f.t.Empty(F32, 0))} }
 
-// Handle returns what a checkpoint captures to keep the slot.
+// Handle returns the tensor that a checkpoint captures to keep the slot.
 func (s *Slot) Handle() *Tensor { return s.handle }
 
-// Fill puts x in the place of what the slot holds.
+// Fill replaces the slot's tensor with x.
 func (s *Slot) Fill(x *Tensor) {
 	if s.handle.tape.autograd.hooks.unwinding {
 		return
@@ -305,5 +305,5 @@ func (s *Slot) Fill(x *Tensor) {
 	old.release()
 }
 
-// Value returns what the slot holds.
+// Value returns the slot's tensor.
 func (s *Slot) Value() *Tensor { return s.handle.view }

@@ -2,20 +2,20 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// GPUs are what a recording is for: the GPU that was asked for, and others of
-// [Options.Others]. On most GPUs a step is the same but for scratch memory of some
-// kernels, so that one recording tells them all. Where PyTorch or a library looks at the
-// GPU, the recorder asks what that comes to on each ([onBoard], [Tape.sizedByBoard]);
-// one where something else would be done needs a recording of its own.
+// gpus are the GPUs that a recording serves: its own, and [Options.Others]. On most GPUs a
+// step differs only in the scratch memory of some kernels, so that one recording serves all.
+// Where PyTorch or a library reads a property of the GPU, the recorder compares it on all of
+// them ([onGPU], [Tape.sizedByGPU]). A GPU that would behave differently is lost: it needs a
+// recording of its own.
 type gpus struct {
-	// all begins with the GPU that was asked for.
+	// all begins with the recording's own GPU.
 	all  []GPU
 	lost []bool
-	// sized are the buffers whose size is not the same on all.
+	// sized are the buffers whose size differs between them.
 	sized []sizedBuffer
 }
 
-// sizedBuffer is a buffer with its bytes on each of the GPUs; zero is none.
+// sizedBuffer is a buffer with its size on each GPU; zero means that it is not allocated.
 type sizedBuffer struct {
 	buffer uint32
 	bytes  []int64
@@ -27,8 +27,7 @@ func newGPUs(own GPU, others []GPU) gpus {
 	return b
 }
 
-// onBoard is what a property of the GPU comes to on the tape's. Other GPUs on which
-// it is not the same are lost.
+// onGPU returns a property of the tape's GPU. Other GPUs with another value are lost.
 func onGPU[T comparable](t *Tape, of func(GPU) T) T {
 	own := of(t.gpus.all[0])
 	for i, b := range t.gpus.all[1:] {
@@ -37,13 +36,13 @@ func onGPU[T comparable](t *Tape, of func(GPU) T) T {
 	return own
 }
 
-// atLeast tells whether the GPU has a compute capability, given times ten.
+// atLeast reports whether the GPU has a compute capability, in tenths.
 func (t *Tape) atLeast(capability int) bool {
 	return onGPU(t, func(b GPU) bool { return b.Capability >= capability })
 }
 
-// GPU returns the GPU that the step is recorded for. A caller may do anything depending on it, so
-// from then on the recording serves no other GPU.
+// GPU returns the GPU that the step is recorded for. The caller may depend on any property of it,
+// so that from then on the recording serves no other GPU.
 func (t *Tape) GPU() GPU {
 	for i := range t.gpus.lost[1:] {
 		t.gpus.lost[i+1] = true
@@ -51,9 +50,9 @@ func (t *Tape) GPU() GPU {
 	return t.gpus.all[0]
 }
 
-// sizedByBoard has a buffer allocated whose bytes depend on the GPU, by its index in
-// GPUs.all; where they are zero, it is not there. Nothing else may depend on it. It
-// tells whether any GPU has it.
+// sizedByGPU allocates a buffer whose size depends on the GPU, by its index in gpus.all. A GPU
+// with zero bytes does not allocate it, and nothing else may depend on it. It reports whether
+// any GPU allocates it.
 func (t *Tape) sizedByGPU(bytes func(gpu int) int64, allocate func(bytes int64) *Tensor) bool {
 	own := bytes(0)
 	some, same := own, true
@@ -84,8 +83,8 @@ func (t *Tape) sizedByGPU(bytes func(gpu int) int64, allocate func(bytes int64) 
 	return true
 }
 
-// programs returns what a recording comes to on the other GPUs, nil for those that are lost;
-// p becomes that of the tape's own. They share the tables in which they do not differ.
+// programs returns the programs of the other GPUs, nil for lost ones, and makes p the program
+// of the tape's own. They share the tables in which they do not differ.
 func (b *gpus) programs(p *program.Program) (others []*program.Program) {
 	for i := range b.all[1:] {
 		var other *program.Program
@@ -110,7 +109,7 @@ func (b *gpus) resize(p *program.Program, gpu int) {
 	}
 }
 
-// absent returns the buffers that are not there on a GPU.
+// absent returns the buffers that a GPU does not allocate.
 func (b *gpus) absent(gpu int) map[uint32]bool {
 	gone := map[uint32]bool{}
 	for _, s := range b.sized {
@@ -121,7 +120,7 @@ func (b *gpus) absent(gpu int) map[uint32]bool {
 	return gone
 }
 
-// withoutBuffers takes the instructions of some buffers out of a list, in its memory.
+// withoutBuffers removes the instructions of some buffers from a list, in place.
 func withoutBuffers(all []program.Instruction, gone map[uint32]bool) []program.Instruction {
 	if len(gone) == 0 {
 		return all
@@ -136,8 +135,8 @@ func withoutBuffers(all []program.Instruction, gone map[uint32]bool) []program.I
 	return kept
 }
 
-// GPU is the figures of a GPU that PyTorch and its libraries look at before they decide
-// how much to allocate. The GPU catalog has them.
+// GPU has the properties of a GPU that decide how much PyTorch and its libraries allocate. The
+// catalog of GPUs has their values.
 type GPU struct {
 	// Name is the catalog's name, such as "rtx-5060-ti".
 	Name string

@@ -4,14 +4,14 @@ package trace
 type Wrapper interface {
 	// Enter is called with the arguments before the module's code runs.
 	Enter(args []*Tensor)
-	// Inputs is the type that arguments of floating point are cast to, if they are.
+	// Inputs returns the type that floating-point arguments are cast to, if they are.
 	Inputs() (d DType, cast bool)
-	// Leave is called with the results when the code has returned and its names are
-	// gone; the arguments still live. Results may be nil.
+	// Leave is called with the results when the code has returned and its names have ended.
+	// The arguments still live. Results may be nil.
 	Leave(results []*Tensor)
 }
 
-// Wrap has a wrapper called around the calls of a module.
+// Wrap registers a wrapper around the calls of a module.
 func (t *Tape) Wrap(p *Path, w Wrapper) {
 	if t.wrappers == nil {
 		t.wrappers = map[*Path]Wrapper{}
@@ -29,8 +29,7 @@ func (f *Frame) wrapped(p *Path) {
 	f.t.RunHook(func() { w.Enter(f.held) })
 }
 
-// Argument returns an argument of the module that runs in the frame as its code gets it:
-// in the type of the module's wrapper.
+// Argument returns an argument of the frame's module in the type of the module's wrapper.
 func (f *Frame) Argument(x *Tensor) *Tensor {
 	if f.wrapper == nil || !x.dtype.IsFloat() {
 		return x
@@ -49,12 +48,12 @@ func (t *Tape) hook(f func()) {
 	t.resume(at)
 }
 
-// OnGradient has f called in backward once the gradient of x is complete, before
-// that of what x was made of is computed (Tensor.register_hook).
+// OnGradient registers f to run in backward once the gradient of x is complete, before the node
+// of x runs (Tensor.register_hook).
 func (x *Tensor) OnGradient(f func()) { x.tape.addHook(x.gradEdge().node, f) }
 
-// OnAccumulated has f called in every backward after a gradient went into x.Grad, a
-// leaf (a post hook of its AccumulateGrad).
+// OnAccumulated registers f to run in every backward after a gradient went into the leaf x (a
+// post hook of its AccumulateGrad).
 func (x *Tensor) OnAccumulated(f func()) {
 	n := x.gradEdge().node
 	n.retain()
@@ -72,12 +71,12 @@ func (t *Tape) addHook(n *Node, f func()) {
 // InBackward reports whether a backward is running (torch._C._current_graph_task_id).
 func (t *Tape) InBackward() bool { return t.autograd.task != nil }
 
-// AfterBackward has f called when the backward that is running has run its last node
-// (queue_callback of the engine).
+// AfterBackward registers f to run after the last node of the running backward (the engine's
+// queue_callback).
 func (t *Tape) AfterBackward(f func()) { t.autograd.task.after = append(t.autograd.task.after, f) }
 
-// runHooked runs a leaf's node, or the hooks before another one. It reports whether
-// that was all there is to run.
+// runHooked runs a leaf's node, or the hooks before another node. It reports whether the node
+// is done.
 func (g *graphTask) runHooked(n *Node, grads []*Tensor) (done bool) {
 	var hooks []func()
 	if n.flags&isHooked != 0 {
@@ -103,10 +102,10 @@ func (g *graphTask) runHooked(n *Node, grads []*Tensor) (done bool) {
 	return false
 }
 
-// BeforeInputs puts a node of an autograd.Function that returns its inputs between xs
-// and what made them: f is called in backward when the gradients of all of them have
-// come. What is computed from xs until the returned function is called is computed
-// from the Function's results. xs that no gradient flows to are left alone.
+// BeforeInputs inserts a node of an autograd.Function that returns its inputs between xs and
+// their nodes: f runs in backward when the gradients of all xs have come. Until the returned
+// function is called, operators on xs use the Function's results. xs without gradients are left
+// unchanged.
 func (t *Tape) BeforeInputs(name string, f func(), xs []*Tensor) (restore func()) {
 	var inputs []*Tensor
 	for _, x := range xs {
@@ -149,7 +148,7 @@ func (t *Tape) BeforeInputs(name string, f func(), xs []*Tensor) (restore func()
 	}
 }
 
-// zeros stands for a gradient that did not come, as Functions get it.
+// zeros returns a gradient of zeros for an input without one, as Functions receive it.
 func (b *backward) zeros(i int) *Tensor {
 	m := b.input(i)
 	x := b.t.fresh(m.dtype, m.layout)
@@ -157,16 +156,16 @@ func (b *backward) zeros(i int) *Tensor {
 	return x
 }
 
-// TakeGrad takes the gradient of a leaf away from it, nil if there is none. The caller
-// releases it with [Tape.Release].
+// TakeGrad removes and returns the gradient of a leaf, nil if there is none. The caller releases
+// it with [Tape.Release].
 func (x *Tensor) TakeGrad() *Tensor {
 	g := x.grad
 	x.grad = nil
 	return g
 }
 
-// offload is torch.autograd.graph.save_on_cpu: what backward needs lies in the host's
-// memory meanwhile, a copy for each time that it is saved.
+// offload is torch.autograd.graph.save_on_cpu: saved tensors are copied to host memory, once for
+// each time that they are saved.
 type offload struct{}
 
 // hostCopy is a saved tensor in the host's memory.
@@ -199,7 +198,7 @@ func (offload) pack(t *Tape, x *Tensor) saved {
 	return saved{pack: &packed{host: &hostCopy{t, x.dtype, l, x.requiresGrad}}}
 }
 
-// release is called when the node that held the copy releases it.
+// release removes the copy when its node releases it.
 func (h *hostCopy) release() { h.tape.saveOnHost(h.layout.numel*h.dtype.Size(), -1) }
 
 // back copies the tensor to the device again. The caller releases it.

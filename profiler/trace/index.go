@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Index is x[indices]: tensors of integers, nil where a dimension is taken
+// Index records x[indices]: tensors of integers, nil where a dimension is taken
 // whole. Trailing dimensions need no entry.
 func (x *Tensor) Index(indices ...*Tensor) *Tensor {
 	t := x.tape
@@ -42,7 +42,7 @@ func (c *call) alignIndices(indices []*Tensor) {
 	}
 }
 
-// IndexPut is x.index_put(indices, values), or with accumulate a sum.
+// IndexPut records x.index_put(indices, values), or with accumulate a sum.
 func (x *Tensor) IndexPut(indices []*Tensor, values *Tensor, accumulate bool) *Tensor {
 	t := x.tape
 	c := t.beginList("index_put", slices.Concat([]*Tensor{values}, indicesGiven(indices), []*Tensor{x}))
@@ -52,7 +52,7 @@ func (x *Tensor) IndexPut(indices []*Tensor, values *Tensor, accumulate bool) *T
 	return c.end(y.derived("IndexPutBackward0", inputs{x, values}, indices, indexPutGradients(values, accumulate)))
 }
 
-// SetItem is x[indices] = values. Like Tensor.__setitem__ it drops the leading
+// SetItem records x[indices] = values. Like Tensor.__setitem__ it drops the leading
 // dimensions of size one from values.
 func (x *Tensor) SetItem(values *Tensor, indices ...*Tensor) {
 	c := x.tape.beginList("index_put_", slices.Concat([]*Tensor{values}, indicesGiven(indices), []*Tensor{x}))
@@ -83,7 +83,7 @@ func (x *Tensor) putAt(indices []*Tensor, values *Tensor, accumulate bool) {
 	c.finish()
 }
 
-// indexPutGradients returns those of index_put.
+// indexPutGradients returns the derivative of index_put.
 func indexPutGradients(values *Tensor, accumulate bool) func(b *backward) {
 	shape, d := values.shape, values.dtype
 	return each(
@@ -134,7 +134,7 @@ func (x *Tensor) picks(indices []*Tensor) picks {
 	return picks{shape: shape, slice: numel(rest[at:])}
 }
 
-// accumulateAt is index_put_with_sort_kernel: x[indices] += values, in order.
+// accumulateAt records index_put_with_sort_kernel: x[indices] += values, in order.
 // It sorts the positions written to, whose range is checked unless autograd calls.
 func (x *Tensor) accumulateAt(indices []*Tensor, values *Tensor, check bool) {
 	c := x.tape.begin("_index_put_impl_", x, values)
@@ -172,7 +172,7 @@ func adjacent(indices []*Tensor) bool {
 	return last-first+1 == len(indicesGiven(indices))
 }
 
-// linearIndex is computeLinearIndex: one number for every position that the
+// linearIndex records computeLinearIndex: one number for every position that the
 // indices pick.
 func (x *Tensor) linearIndex(indices []*Tensor, check bool) *Tensor {
 	c := x.tape.begin("computeLinearIndex")
@@ -212,14 +212,14 @@ func (x *Tensor) checkRange() {
 	c.finish()
 }
 
-// IndexPutInPlace is x.index_put_(indices, values).
+// IndexPutInPlace records x.index_put_(indices, values).
 func (x *Tensor) IndexPutInPlace(indices []*Tensor, values *Tensor, accumulate bool) *Tensor {
 	c := x.tape.beginList("index_put_", slices.Concat([]*Tensor{values}, indicesGiven(indices), []*Tensor{x}))
 	x.putAt(indices, values, accumulate)
 	return c.end(x.rederived("IndexPutBackward0", inputs{x, values}, indices, indexPutGradients(values, accumulate)))
 }
 
-// Search is torch.searchsorted and bucketize: for each element of x a place in
+// Search records torch.searchsorted and bucketize: for each element of x a place in
 // sorted boundaries.
 func (x *Tensor) Search(boundaries *Tensor, out DType) *Tensor {
 	c := x.tape.begin("searchsorted", x, boundaries)
@@ -228,7 +228,7 @@ func (x *Tensor) Search(boundaries *Tensor, out DType) *Tensor {
 	return c.end(y)
 }
 
-// ScatterSum is x.scatter_reduce(d, index, src, "sum"); without x itself its
+// ScatterSum records x.scatter_reduce(d, index, src, "sum"); without x itself its
 // places are not counted.
 func (x *Tensor) ScatterSum(index, src *Tensor, withSelf bool) *Tensor {
 	c := x.tape.begin("scatter_reduce_two", x, index, src)
@@ -249,7 +249,7 @@ func (x *Tensor) ScatterSum(index, src *Tensor, withSelf bool) *Tensor {
 	}))
 }
 
-// InterleavedPlaces is torch.repeat_interleave(x) of counts x: as many places as
+// InterleavedPlaces records torch.repeat_interleave(x) of counts x: as many places as
 // they add up to.
 func (x *Tensor) InterleavedPlaces(size int64) *Tensor {
 	c := x.tape.begin("repeat_interleave_Tensor", x)
@@ -259,7 +259,7 @@ func (x *Tensor) InterleavedPlaces(size int64) *Tensor {
 	return c.end(y)
 }
 
-// RepeatInterleaveBy is x.repeat_interleave(counts, d).
+// RepeatInterleaveBy records x.repeat_interleave(counts, d).
 func (x *Tensor) RepeatInterleaveBy(counts *Tensor, d int, size int64) *Tensor {
 	c := x.tape.begin("repeat_interleave_self_Tensor", x, counts)
 	return c.end(x.IndexSelect(d, counts.InterleavedPlaces(size)))
@@ -276,7 +276,7 @@ func (x *Tensor) PickDim(keep bool, d int) (values, indices *Tensor) {
 	return c.endPair(values, indices)
 }
 
-// CumMax is x.cummax(d) and x.cummin(d): the values and where they were.
+// CumMax records x.cummax(d) and x.cummin(d): the values and where they were.
 func (x *Tensor) CumMax() (values, indices *Tensor) {
 	c := x.tape.begin("cummax", x)
 	values, indices = c.let(c.t.empty(x.dtype, x.shape...)), c.let(c.t.empty(I64, x.shape...))
@@ -285,7 +285,7 @@ func (x *Tensor) CumMax() (values, indices *Tensor) {
 	return c.endPair(values, indices)
 }
 
-// IndexReduce is x.index_reduce(d, index, source, how) for "mean", "amax" and "amin"; without x
+// IndexReduce records x.index_reduce(d, index, source, how) for "mean", "amax" and "amin"; without x
 // itself its rows are not counted.
 func (x *Tensor) IndexReduce(how string, d int, index, source *Tensor, withSelf bool) *Tensor {
 	t := x.tape
@@ -314,7 +314,7 @@ func (x *Tensor) IndexReduce(how string, d int, index, source *Tensor, withSelf 
 	}))
 }
 
-// indexCounts are the divisors of means.
+// indexCounts records the divisors of means.
 func (x *Tensor) indexCounts(index, source *Tensor) {
 	c := x.tape.begin("index_reduce", x)
 	counts := c.let(x.like())
@@ -325,7 +325,7 @@ func (x *Tensor) indexCounts(index, source *Tensor) {
 	c.finish()
 }
 
-// maskedRows is grad.index_fill(dim, index, 0).
+// maskedRows records grad.index_fill(dim, index, 0).
 func (x *Tensor) maskedRows(index *Tensor) *Tensor {
 	c := x.tape.begin("index_fill", x, index)
 	y := x.like()
@@ -346,7 +346,8 @@ func indexMeanGrads(grad, index, source *Tensor, d int) (gx, gs *Tensor) {
 	return c.endPair(gx, gs)
 }
 
-// indexExtremeGrads is that for maxima and minima, which share a gradient.
+// indexExtremeGrads records the backward of maxima and minima, where equal elements share a
+// gradient.
 func indexExtremeGrads(grad, x, index, source, result *Tensor, d int) (gx, gs *Tensor) {
 	c := grad.tape.begin("index_reduce_backward", grad)
 	value := c.let(result.IndexSelect(d, index))

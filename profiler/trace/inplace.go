@@ -36,7 +36,7 @@ func (x *Tensor) copySlices(n *Node) *Node {
 	return cs
 }
 
-// copySlices is CopySlices::apply: the gradient of the base is a copy of the
+// copySlices records CopySlices::apply: the gradient of the base is a copy of the
 // incoming one, in which the view's part went through the inner node.
 func (b *backward) copySlices(whole, part geometry, offset int64) {
 	t := b.t
@@ -90,7 +90,7 @@ func (x *Tensor) refresh() {
 	x.setNode(n, 0)
 }
 
-// CopyInPlace is x.copy_(y), and x[...] = y for a view x.
+// CopyInPlace records x.copy_(y), and x[...] = y for a view x.
 func (x *Tensor) CopyInPlace(y *Tensor) *Tensor {
 	c := x.tape.begin("copy_", x, y)
 	c.t.launchCopy(x, y)

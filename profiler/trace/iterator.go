@@ -50,8 +50,8 @@ func (t *Tape) mapped(xs []*Tensor) *layout {
 	return t.layout(shape, outputStrides(buf[:0], shape, xs))
 }
 
-// outputStrides is TensorIterator's choice of layout for an output: that of
-// the inputs where they agree, else sorted by the strides of the inputs.
+// outputStrides returns TensorIterator's layout for an output: the inputs' layout where they
+// agree, else an order by the strides of the inputs.
 func outputStrides(dst, shape []int64, xs []*Tensor) []int64 {
 	same, contiguous, last, dense := true, true, true, true
 	for _, x := range xs {
@@ -85,7 +85,7 @@ func outputStrides(dst, shape []int64, xs []*Tensor) []int64 {
 	return dst
 }
 
-// sortDimensions is TensorIterator's reorder_dimensions: the dimensions of
+// sortDimensions implements TensorIterator's reorder_dimensions: it returns the dimensions of
 // shape, fastest first, ordered by the strides of the operands. For a
 // reduction, reduced marks the dimensions that go to the front. It puts them
 // into dst, which is empty.

@@ -5,9 +5,9 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// launch records a kernel that reads and writes the given tensors and computes
-// in the type of the first it writes. A tensor that is its own input and output
-// is named on both sides. The op may be completed; it is nil if none was recorded.
+// launch records a kernel that reads and writes the given tensors and computes in the type of
+// the first one it writes. A tensor that is input and output is listed on both sides. The caller
+// may complete the returned op, which is nil if none was recorded.
 func (t *Tape) launch(w program.Work, flops int64, writes, reads []*Tensor) *program.Op {
 	if t.autograd.hooks.unwinding || t.ranks.crossing() && t.crossesBoundary(reads) {
 		return nil
@@ -42,9 +42,8 @@ func (t *Tape) touch(xs []*Tensor) {
 	}
 }
 
-// setProduct says that an op, if there is one, is a matrix product. Products of the
-// same sizes follow each other closely: one that is in the table and has not been
-// displaced by another is not added again.
+// setProduct makes an op a matrix product; op may be nil. Products of the same sizes follow each
+// other closely, so a small hash table avoids adding most of them again.
 func (t *Tape) setProduct(op *program.Op, p program.Product) {
 	if op == nil {
 		return
@@ -61,8 +60,8 @@ func (t *Tape) launchElementwise(out *Tensor, flopsPerElement int64, ins ...*Ten
 	t.launch(program.Elementwise, flopsPerElement*out.numel, []*Tensor{out}, ins)
 }
 
-// launchCopy records a copy, which may be a cast: the op's precision is that of the
-// narrower of the two types.
+// launchCopy records a copy, which may be a cast: the op has the precision of the
+// narrower type.
 func (t *Tape) launchCopy(out, in *Tensor) {
 	op := t.launch(program.Copy, 0, []*Tensor{out}, []*Tensor{in})
 	if op != nil && (in.dtype == F16 || in.dtype == BF16) {
@@ -74,14 +73,13 @@ func (t *Tape) launchFill(out *Tensor) {
 	t.launch(program.Copy, 0, []*Tensor{out}, nil)
 }
 
-// touched stands for n elements of x in a launch that does not go through all
-// of it.
+// touched returns an operand of n elements of x, for a launch that does not process all of it.
 func (x *Tensor) touched(n int64) *Tensor {
 	return x.alias([]int64{min(n, x.numel)}, []int64{1}, x.offset)
 }
 
-// The temporary storage that CUB's device-wide algorithms ask for: sizes as in
-// dispatch_radix_sort.cuh and its sisters, tunings (tuning_radix_sort.cuh) by
+// The temporary storage of CUB's device-wide algorithms: sizes as in
+// dispatch_radix_sort.cuh and its siblings, tunings (tuning_radix_sort.cuh) by
 // Rules.CUB. Offsets have 64 bits, as ATen's wrappers pass them.
 
 // cubBlob returns the size of one allocation that holds several pieces
@@ -138,9 +136,9 @@ func (b GPU) radixStorage(cub *CUB, s radixSort) int64 {
 	return cubBlob(portions*passes*radixDigits*8, blocks*radixDigits*4, keys, values, portions*passes*4)
 }
 
-// radixSpine returns the number of digit counts of a sort that goes up and down
-// over its input, on GPUs before Hopper for keys of less than four bytes:
-// a row of digits for every block, five for each that fits the GPU.
+// radixSpine returns the number of digit counts of a sort that sweeps its input up and down, on
+// GPUs before Hopper for keys of less than four bytes: a row of digits for every block, five
+// blocks for each that fits the GPU.
 func (b GPU) radixSpine(s radixSort) int64 {
 	const threads, subscription, scanTile = 512, 5, 512 * 23 / 2
 	digits := int64(128)
@@ -151,8 +149,8 @@ func (b GPU) radixSpine(s radixSort) int64 {
 	return blocks*digits + scanTile
 }
 
-// reduceByCUB sums 32-bit integers (DeviceReduce): a block does it alone for one tile, else each of as many as the
-// GPU holds a few times over leaves a sum.
+// reduceByCUB records a sum of 32-bit integers (DeviceReduce). One block sums a single tile;
+// otherwise each of several times as many blocks as fit the GPU writes a partial sum.
 func (t *Tape) reduceByCUB(sum, x *Tensor) {
 	const threads, items, subscription = 256, 16, 5
 	bytes := int64(1)
@@ -164,11 +162,11 @@ func (t *Tape) reduceByCUB(sum, x *Tensor) {
 	t.scratchFor(bytes, x.numel, []*Tensor{sum}, []*Tensor{x})
 }
 
-// selectByCUB writes the places of the elements of x that are true (DeviceSelect), by tiles as they are tuned for flags
-// besides 64-bit integers.
+// selectByCUB records the indices of the true elements of x (DeviceSelect), with the tiles tuned
+// for flags and 64-bit integers.
 func (t *Tape) selectByCUB(places, x, count *Tensor) { t.scanByCUB(places, x, 1280, count) }
 
-// scanByCUB goes over x by tiles, each of which publishes its state.
+// scanByCUB records a scan of x by tiles, each of which publishes its state.
 func (t *Tape) scanByCUB(out, x *Tensor, tile int64, also ...*Tensor) {
 	storage := cubBlob(tileState * (ceil.Div(x.numel, tile) + tilePadding))
 	t.scratchFor(storage, x.numel, []*Tensor{out}, append([]*Tensor{x}, also...))
@@ -195,8 +193,8 @@ func (t *Tape) radixSort(sortedKeys, sortedValues, keys, values *Tensor, bits in
 	}), passes*s.n, []*Tensor{sortedKeys, sortedValues}, []*Tensor{keys, values})
 }
 
-// uniqueByKey finds where runs of equal sorted 64-bit keys begin, and how many
-// there are. The keys themselves are not wanted but need a place.
+// uniqueByKey records the starts of runs of equal sorted 64-bit keys, and their number. The keys
+// themselves are not needed but are written.
 func (t *Tape) uniqueByKey(keys, starts, count *Tensor) {
 	c := t.begin(t.native)
 	unwanted := c.let(t.empty(keys.dtype, keys.numel))
@@ -206,7 +204,7 @@ func (t *Tape) uniqueByKey(keys, starts, count *Tensor) {
 	c.finish()
 }
 
-// scan is a prefix sum, as that of 64-bit integers is tuned.
+// scan records a prefix sum with the tuning for 64-bit integers.
 func (t *Tape) scan(in, out *Tensor) {
 	tile := onGPU(t, t.rules.CUB.ScanTile.On)
 	t.scratchFor(scanStorage(ceil.Div(in.numel, tile)), in.numel, []*Tensor{out}, []*Tensor{in})
@@ -219,8 +217,8 @@ const tileState, tilePadding = 16, 32
 // scanStorage returns the temporary storage of a scan over 64-bit integers.
 func scanStorage(tiles int64) int64 { return cubBlob(cubBlob(tileState * (tiles + tilePadding))) }
 
-// inclusiveSumByKey is a prefix sum of 32-bit integers, in place, that begins
-// anew with every key.
+// inclusiveSumByKey records a prefix sum of 32-bit integers, in place, that restarts at every
+// key.
 func (t *Tape) inclusiveSumByKey(x *Tensor) {
 	tiles := ceil.Div(x.numel, 256*9)
 	t.scratchFor(cubBlob(tileState*(tiles+tilePadding), 4*(tiles+1)), x.numel, []*Tensor{x}, []*Tensor{x})

@@ -2,7 +2,7 @@ package trace
 
 import "github.com/vprof/vprof/internal/ceil"
 
-// LayerNorm is torch.nn.functional.layer_norm over the last dims dimensions;
+// LayerNorm records torch.nn.functional.layer_norm over the last dims dimensions;
 // weight and bias may be nil. Autocast runs it in fp32.
 func (x *Tensor) LayerNorm(dims int, weight, bias *Tensor) *Tensor {
 	c := x.tape.begin("layer_norm", x, weight, bias)
@@ -12,7 +12,7 @@ func (x *Tensor) LayerNorm(dims int, weight, bias *Tensor) *Tensor {
 	return c.end(out[0])
 }
 
-// NativeLayerNorm is torch.native_layer_norm: the result and the statistics of
+// NativeLayerNorm records torch.native_layer_norm: the result and the statistics of
 // the rows.
 func (x *Tensor) NativeLayerNorm(dims int, weight, bias *Tensor) []*Tensor {
 	return x.nativeLayerNorm("native_layer_norm", dims, weight, bias)
@@ -42,7 +42,7 @@ func (x *Tensor) normRows(dims int) []int64 {
 	return rows
 }
 
-// layerNormBackward is layer_norm_backward_cuda, and that of rms_norm: inputs
+// layerNormBackward records layer_norm_backward_cuda, and that of rms_norm: inputs
 // of the node are x and then params. All results come with a reference.
 func layerNormBackward(b *backward, x *Tensor, stats, params []*Tensor) []*Tensor {
 	t, g := b.t, b.grad
@@ -67,9 +67,9 @@ func layerNormBackward(b *backward, x *Tensor, stats, params []*Tensor) []*Tenso
 	return out
 }
 
-// parameterSums is LaunchGammaBetaBackwardCUDAKernel for rows rows of x: with
-// very many short rows partial sums of 32 of them each go to memory, and their
-// sum replaces the gradients that were allocated.
+// parameterSums records LaunchGammaBetaBackwardCUDAKernel for rows rows of x. With very many
+// short rows, partial sums of 32 rows go to memory, and their sum replaces the allocated
+// gradients.
 func (t *Tape) parameterSums(grads []*Tensor, g, x *Tensor, rows int64) {
 	const (
 		warp        = 32
@@ -105,7 +105,7 @@ func (t *Tape) parameterSums(grads []*Tensor, g, x *Tensor, rows int64) {
 	c.finish()
 }
 
-// RMSNorm is torch.nn.functional.rms_norm over the last dims dimensions; weight
+// RMSNorm records torch.nn.functional.rms_norm over the last dims dimensions; weight
 // may be nil. Where the types of input and weight differ, as under autocast, or
 // in channels_last it is composed of smaller operators in fp32.
 func (x *Tensor) RMSNorm(dims int, weight *Tensor) *Tensor {
@@ -119,7 +119,7 @@ func (x *Tensor) RMSNorm(dims int, weight *Tensor) *Tensor {
 	return c.end(x.fusedRMSNorm(dims, weight))
 }
 
-// composedRMSNorm is rms_norm_composite.
+// composedRMSNorm records rms_norm_composite.
 func (x *Tensor) composedRMSNorm(dims int, weight *Tensor) *Tensor {
 	c := x.tape.begin("rms_norm_composite", x, weight)
 	over := make([]int, dims)
@@ -136,7 +136,7 @@ func (x *Tensor) composedRMSNorm(dims int, weight *Tensor) *Tensor {
 	return c.end(y.to(x.dtype))
 }
 
-// fusedRMSNorm is _fused_rms_norm.
+// fusedRMSNorm records _fused_rms_norm.
 func (x *Tensor) fusedRMSNorm(dims int, weight *Tensor) *Tensor {
 	c := x.tape.begin("_fused_rms_norm_cuda", x, weight)
 	in := c.let(x.contiguousUntracked())
@@ -148,7 +148,7 @@ func (x *Tensor) fusedRMSNorm(dims int, weight *Tensor) *Tensor {
 	}))
 }
 
-// GroupNorm is torch.nn.functional.group_norm of [N, C, ...]; weight and bias
+// GroupNorm records torch.nn.functional.group_norm of [N, C, ...]; weight and bias
 // may be nil. Autocast runs it in fp32.
 func (x *Tensor) GroupNorm(groups int64, weight, bias *Tensor) *Tensor {
 	c := x.tape.begin("group_norm", x, weight, bias)
@@ -159,7 +159,7 @@ func (x *Tensor) GroupNorm(groups int64, weight, bias *Tensor) *Tensor {
 	return c.end(y)
 }
 
-// NativeGroupNorm is native_group_norm with its CUDA kernel: the result, and the
+// NativeGroupNorm records native_group_norm with its CUDA kernel: the result, and the
 // means and reciprocal deviations of the groups, whose gradients are not followed.
 func (x *Tensor) NativeGroupNorm(groups int64, weight, bias *Tensor) (y, mean, rstd *Tensor) {
 	c := x.tape.begin("native_group_norm", x, weight, bias)
@@ -188,7 +188,7 @@ func (x *Tensor) NativeGroupNorm(groups int64, weight, bias *Tensor) (y, mean, r
 	return y, mean, rstd
 }
 
-// groupNormBackward is native_group_norm_backward with its CUDA kernel; results
+// groupNormBackward records native_group_norm_backward with its CUDA kernel; results
 // come with a reference.
 func groupNormBackward(b *backward, groups int64) []*Tensor {
 	t, x, weight := b.t, b.saved(0), b.saved(3)

@@ -5,27 +5,24 @@ import (
 	"slices"
 )
 
-// layout is a shape with strides and what follows from them. A recording has
-// few different ones and keeps each once, so that tensors share theirs and two
-// of the same layout are found to be so at a glance.
+// layout is a shape with strides and the properties that follow from them. A recording has few
+// layouts and keeps each once, so that equal layouts are the same pointer.
 type layout struct {
 	geometry
 	numel int64
-	// extent is how many elements of a storage it reaches over.
+	// extent is the number of elements from its first to its last in a storage.
 	extent int64
-	// dense says that some permutation of the dimensions is contiguous, rowMajor
-	// and channelsLast that the one they name is; dimensions of size one do not
-	// count.
+	// dense reports whether some permutation of the dimensions is contiguous; rowMajor and
+	// channelsLast report the same of one order. Dimensions of size one do not count.
 	dense, rowMajor, channelsLast bool
-	// mapped is the layout of a pointwise function of tensors laid out so, once
-	// it has been asked for.
+	// mapped is the layout of a pointwise function of tensors with this layout, once used.
 	mapped *layout
-	// transposed is the layout of a matrix's transpose, reshaped that of the last
-	// view in another shape, likewise.
+	// transposed is the layout of a matrix's transpose, and reshaped the layout of the last
+	// view in another shape, once used.
 	transposed, reshaped *layout
 }
 
-// geometry is a shape and strides, such as those of a view.
+// geometry is a shape and strides, such as a view's.
 type geometry struct{ shape, strides []int64 }
 
 // expired is the layout of dead tensors: its shape fits no strides.
@@ -164,14 +161,14 @@ func channelsLastStrides(dst, shape []int64) []int64 {
 	return dst
 }
 
-// isContiguous is Tensor.is_contiguous().
+// isContiguous returns Tensor.is_contiguous().
 func (x *Tensor) isContiguous() bool { return x.rowMajor }
 
-// isChannelsLast is Tensor.is_contiguous(memory_format=channels_last or _3d).
+// isChannelsLast returns Tensor.is_contiguous(memory_format=channels_last or _3d).
 func (x *Tensor) isChannelsLast() bool { return x.channelsLast }
 
-// denseAs reports whether the strides are those of a dense tensor laid out in
-// the given order of dimensions, slowest first; nil is row-major.
+// denseAs reports whether the strides belong to a dense tensor laid out in the given order of
+// dimensions, slowest first; nil is row-major.
 func denseAs(shape, strides []int64, order []int) bool {
 	step := int64(1)
 	for i := len(shape) - 1; i >= 0; i-- {
@@ -192,7 +189,7 @@ func denseAs(shape, strides []int64, order []int) bool {
 	return true
 }
 
-// isDense is is_non_overlapping_and_dense.
+// isDense implements is_non_overlapping_and_dense.
 func (x *Tensor) isDense() bool { return x.dense }
 
 // permutes reports whether g is contiguous but for the order of dimensions.
@@ -214,7 +211,7 @@ func (g geometry) permutes() bool {
 	return true
 }
 
-// suggestChannelsLast is suggest_memory_format() == channels_last: the strides
+// suggestChannelsLast implements suggest_memory_format() == channels_last: the strides
 // say so, not merely allow it.
 func (x *Tensor) suggestChannelsLast() bool {
 	n := len(x.shape)

@@ -5,8 +5,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
 
-// libraries is the state that CUDA libraries keep between calls: handles and their
-// workspaces.
+// libraries is the part of a tape with the state of CUDA libraries between calls: the
+// workspaces of cuBLAS, and what is known of cuDNN.
 type libraries struct {
 	// blas and lt report by thread whether the handles of cuBLAS and cuBLASLt have workspaces.
 	blas, lt [2]bool
@@ -28,14 +28,14 @@ func (l *libraries) init(warm bool) {
 	}
 }
 
-// useBLAS is a product by cuBLAS asking for its workspace, after its result: the
-// first of a thread where handles keep it, else each, for as long as it runs.
+// useBLAS allocates the workspace of a product by cuBLAS, after its result. Where handles keep
+// workspaces, only the first product of a thread does; else each product, while it runs.
 func (t *Tape) useBLAS() {
 	t.libraries.use(t, &t.libraries.blas, t.rules.Products.BLAS.On)
 }
 
-// useLt is the same for cuBLASLt, which adds the bias of linear layers. Where
-// handles keep workspaces, its handle is a cuBLAS handle.
+// useLt allocates the workspace of cuBLASLt, which adds the bias of linear layers. Where handles
+// keep workspaces, its handle is a cuBLAS handle.
 func (t *Tape) useLt() {
 	p := &t.rules.Products
 	if !p.PerCall {

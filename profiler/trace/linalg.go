@@ -6,9 +6,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Linear algebra as PyTorch's builds for CUDA have it, without MAGMA: by cuBLAS where it
-// takes a batch at once, by cuSOLVER elsewhere. What cuSOLVER asks for as its workspace is
-// not published and is left out.
+// Linear algebra of PyTorch's CUDA builds without MAGMA: cuBLAS for batches, cuSOLVER otherwise.
+// The workspaces of cuSOLVER are not published and not counted.
 
 // byColumns returns a new tensor of matrices that are laid out by columns.
 func (t *Tape) byColumns(d DType, shape ...int64) *Tensor {
@@ -34,18 +33,17 @@ func (x *Tensor) batched(more ...int64) []int64 {
 // matrices returns how many matrices x holds.
 func (x *Tensor) matrices() int64 { return numel(x.batched()) }
 
-// mT is x.mT, matrices transposed.
+// mT records x.mT, matrices transposed.
 func (x *Tensor) mT() *Tensor { return x.Transpose(-2, -1) }
 
-// pointers are so many arrays with the addresses of the matrices of a batch, which a kernel
-// takes.
+// pointers allocates arrays with the addresses of a batch's matrices for a kernel.
 func (c *call) pointers(arrays int, batch int64) {
 	for range arrays {
 		c.let(c.t.empty(I64, batch))
 	}
 }
 
-// batchedBLAS is a kernel of cuBLAS that takes a batch of matrices by their addresses.
+// batchedBLAS records a kernel of cuBLAS over a batch of matrices, passed by their addresses.
 func (t *Tape) batchedBLAS(arrays int, batch int64) {
 	c := t.begin("allocate_array")
 	c.pointers(arrays, batch)
@@ -56,7 +54,7 @@ func (t *Tape) batchedBLAS(arrays int, batch int64) {
 // emptyInfo returns the info of LAPACK for each matrix of x, which a factorization leaves: zero for success.
 func (x *Tensor) emptyInfo() *Tensor { return x.tape.empty(I32, x.batched()...) }
 
-// checkInfo is _linalg_check_errors.
+// checkInfo records _linalg_check_errors.
 func (x *Tensor) checkInfo() {
 	c := x.tape.begin("_linalg_check_errors", x)
 	if len(x.shape) == 0 {
@@ -74,7 +72,7 @@ func (c *call) checked(x, info *Tensor) *Tensor {
 	return c.end(x)
 }
 
-// factorize is a kernel whose work is that of a factorization of x.
+// factorize launches a kernel with the work of a factorization of x.
 func (x *Tensor) factorize(outs ...*Tensor) {
 	x.tape.launch(program.Matmul, x.numel*x.Size(-1), outs, []*Tensor{x})
 }
@@ -184,7 +182,7 @@ func (x *Tensor) luSolveByTriangles(lu *Tensor, adjoint bool) {
 	c.finish()
 }
 
-// useTriangles is cuBLAS solving systems of triangular matrices, few large ones one by one.
+// useTriangles records triangular solvers of cuBLAS; few large systems are solved one by one.
 func (t *Tape) useTriangles(a *Tensor) {
 	batch := a.matrices()
 	if batch > 8 || a.Size(-1) < 64 {
@@ -196,7 +194,7 @@ func (t *Tape) useTriangles(a *Tensor) {
 	}
 }
 
-// luSolve is torch.linalg.lu_solve where autograd does not look.
+// luSolve records torch.linalg.lu_solve where autograd does not look.
 func (x *Tensor) luSolve(lu *Tensor, adjoint bool) *Tensor { return x.luSolveBy(lu, true, adjoint) }
 
 func (x *Tensor) luSolveBy(lu *Tensor, left, adjoint bool) *Tensor {
@@ -207,14 +205,14 @@ func (x *Tensor) luSolveBy(lu *Tensor, left, adjoint bool) *Tensor {
 	return c.end(y)
 }
 
-// LinalgSolve is torch.linalg.solve(a, b, left=left): x of a @ x = b, or of x @ a = b. A b
+// LinalgSolve records torch.linalg.solve(a, b, left=left): x of a @ x = b, or of x @ a = b. A b
 // with as many dimensions as a batch of vectors has is one.
 func (a *Tensor) LinalgSolve(b *Tensor, left bool) *Tensor {
 	c := a.tape.begin("linalg_solve", a, b)
 	return c.checked(a.LinalgSolveEx(b, left))
 }
 
-// LinalgSolveEx is torch.linalg.solve_ex(a, b, left=left).
+// LinalgSolveEx records torch.linalg.solve_ex(a, b, left=left).
 func (a *Tensor) LinalgSolveEx(b *Tensor, left bool) (solution, info *Tensor) {
 	var x *Tensor
 	c := a.tape.begin("linalg_solve_ex", a, b)
@@ -242,7 +240,7 @@ func (a *Tensor) LinalgSolveEx(b *Tensor, left bool) (solution, info *Tensor) {
 	return c.endPair(x, info)
 }
 
-// solveGrads is linalg_solve_backward.
+// solveGrads records linalg_solve_backward.
 func solveGrads(grad, lu, x *Tensor, left, vector, wantA bool) (ga, gb *Tensor) {
 	c := grad.tape.begin("linalg_solve_backward", grad, lu, x)
 	if vector {
@@ -264,13 +262,13 @@ func solveGrads(grad, lu, x *Tensor, left, vector, wantA bool) (ga, gb *Tensor) 
 	return c.endPair(ga, gb)
 }
 
-// LinalgInv is torch.linalg.inv(x): LinalgInvEx, and a check of its info.
+// LinalgInv records torch.linalg.inv(x): LinalgInvEx, and a check of its info.
 func (x *Tensor) LinalgInv() *Tensor {
 	c := x.tape.begin("linalg_inv", x)
 	return c.checked(x.LinalgInvEx())
 }
 
-// LinalgInvEx is torch.linalg.inv_ex(x): the solution for an identity.
+// LinalgInvEx records torch.linalg.inv_ex(x): the solution for an identity.
 func (x *Tensor) LinalgInvEx() (y, info *Tensor) {
 	t := x.tape
 	c := t.begin("linalg_inv_ex", x)
@@ -292,7 +290,7 @@ func (x *Tensor) LinalgInvEx() (y, info *Tensor) {
 	return c.endPair(y, info)
 }
 
-// MatrixPower is torch.linalg.matrix_power(x, n): by squaring, of the inverse for an n below
+// MatrixPower records torch.linalg.matrix_power(x, n): by squaring, of the inverse for an n below
 // zero.
 func (x *Tensor) MatrixPower(n int64) *Tensor {
 	c := x.tape.begin("linalg_matrix_power", x)

@@ -2,7 +2,7 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// parity is lu_det_P: 1 or -1 for each permutation of pivots.
+// parity records lu_det_P: 1 or -1 for each permutation of pivots.
 func (pivots *Tensor) parity() *Tensor {
 	c := pivots.tape.begin("lu_det_P", pivots)
 	places := c.let(c.t.empty(I32, pivots.Size(-1)))
@@ -18,7 +18,7 @@ func (pivots *Tensor) parity() *Tensor {
 	return c.end(odd)
 }
 
-// LinalgDet is torch.linalg.det(x): the product of the diagonal of an LU factorization, with
+// LinalgDet records torch.linalg.det(x): the product of the diagonal of an LU factorization, with
 // the sign of its permutation.
 func (x *Tensor) LinalgDet() *Tensor {
 	t := x.tape
@@ -42,7 +42,7 @@ func (x *Tensor) spreadAlong(n int64) *Tensor {
 	return x.Unsqueeze(-1).Expand(append(append([]int64(nil), x.shape...), n)...)
 }
 
-// detGrad is linalg_det_backward.
+// detGrad records linalg_det_backward.
 func detGrad(grad, det, lu *Tensor, adjoint bool) *Tensor {
 	c := grad.tape.begin("linalg_det_backward", grad, det, lu)
 	scale := c.let(grad.Mul(det))
@@ -57,11 +57,11 @@ func (lu *Tensor) withoutZeros() *Tensor {
 	return c.end(lu.Add(WhereNumbers(zero, lu.dtype).DiagEmbed(0)))
 }
 
-// luAdjoint reports whether backward solves with the adjoint: a determinant is that of the
-// transpose, which is factorized if that needs no copy.
+// luAdjoint reports whether backward solves with the adjoint. A matrix and its transpose have
+// the same determinant, and the transpose is factorized if that needs no copy.
 func (x *Tensor) luAdjoint() bool { return !x.isContiguous() }
 
-// LinalgSlogDet is torch.linalg.slogdet(x): the sign and the logarithm of the absolute value
+// LinalgSlogDet records torch.linalg.slogdet(x): the sign and the logarithm of the absolute value
 // of the determinant.
 func (x *Tensor) LinalgSlogDet() (sign, logarithm *Tensor) {
 	t := x.tape
@@ -86,7 +86,7 @@ func (x *Tensor) LinalgSlogDet() (sign, logarithm *Tensor) {
 	return c.endPair(sign, logarithm)
 }
 
-// LogDet is torch.logdet(x): NaN where the determinant is below zero.
+// LogDet records torch.logdet(x): NaN where the determinant is below zero.
 func (x *Tensor) LogDet() *Tensor {
 	c := x.tape.begin("logdet", x)
 	sign, logarithm := x.LinalgSlogDet()

@@ -2,13 +2,13 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// Cholesky is torch.linalg.cholesky(x) and its upper variant.
+// Cholesky records torch.linalg.cholesky(x) and its upper variant.
 func (x *Tensor) Cholesky() *Tensor {
 	c := x.tape.begin("linalg_cholesky", x)
 	return c.checked(x.CholeskyEx())
 }
 
-// CholeskyEx is torch.linalg.cholesky_ex(x).
+// CholeskyEx records torch.linalg.cholesky_ex(x).
 func (x *Tensor) CholeskyEx() (l, info *Tensor) {
 	c := x.tape.begin("linalg_cholesky_ex", x)
 	l, info = c.let(c.t.byColumns(x.dtype, x.shape...)), c.let(x.emptyInfo())
@@ -23,7 +23,7 @@ func (x *Tensor) CholeskyEx() (l, info *Tensor) {
 	return c.endPair(l, info)
 }
 
-// choleskyGrad is cholesky_backward.
+// choleskyGrad records cholesky_backward.
 func choleskyGrad(grad, l *Tensor) *Tensor {
 	c := grad.tape.begin("cholesky_backward", grad, l)
 	g := c.let(l.mT().matmul(grad).Tril())
@@ -35,7 +35,7 @@ func choleskyGrad(grad, l *Tensor) *Tensor {
 // batchedQR reports whether cuBLAS factorizes a batch at once (geqrf_kernel).
 func batchedQR(batch, rows int64) bool { return rows <= 256 && batch >= max(2, rows/16) }
 
-// LinalgQR is torch.linalg.qr(x, mode="reduced"), or "complete" with a square Q.
+// LinalgQR records torch.linalg.qr(x, mode="reduced"), or "complete" with a square Q.
 func (x *Tensor) LinalgQR(complete bool) (q, r *Tensor) {
 	c := x.tape.begin("linalg_qr", x)
 	m, n := x.Size(-2), x.Size(-1)
@@ -59,7 +59,7 @@ func (x *Tensor) LinalgQR(complete bool) (q, r *Tensor) {
 	return c.endPair(q, r)
 }
 
-// qrGrad is linalg_qr_backward, for m >= n
+// qrGrad records linalg_qr_backward, for m >= n
 func qrGrad(gq, gr, q, r *Tensor) *Tensor {
 	if q.Size(-2) < r.Size(-1) {
 		return qrGradOfWide(gq, gr, q, r)
@@ -80,7 +80,7 @@ func qrGrad(gq, gr, q, r *Tensor) *Tensor {
 	return c.end(c.set(&g, t.solveTriangular(r, g)))
 }
 
-// qrInner is gR @ R.mH - Q.mH @ gQ, or what there is of it.
+// qrInner records gR @ R.mH - Q.mH @ gQ without the terms of missing gradients.
 func qrInner(gq, gr, q, r *Tensor) *Tensor {
 	c := q.tape.begin("linalg_qr_backward", q, r)
 	switch {
@@ -117,7 +117,7 @@ func qrGradOfWide(gq, gr, q, r *Tensor) *Tensor {
 	return c.end(g)
 }
 
-// LinalgEigh is torch.linalg.eigh(x): eigenvalues and eigenvectors of symmetric matrices.
+// LinalgEigh records torch.linalg.eigh(x): eigenvalues and eigenvectors of symmetric matrices.
 func (x *Tensor) LinalgEigh() (values, vectors *Tensor) {
 	c := x.tape.begin("_linalg_eigh", x)
 	vectors = c.let(c.t.byColumns(x.dtype, x.shape...))
@@ -130,7 +130,7 @@ func (x *Tensor) LinalgEigh() (values, vectors *Tensor) {
 	return c.endPair(values, vectors)
 }
 
-// eighGrad is linalg_eig_backward of symmetric matrices.
+// eighGrad records linalg_eig_backward of symmetric matrices.
 func eighGrad(gl, gv, values, v *Tensor) *Tensor {
 	c := v.tape.begin("linalg_eig_backward", values, v)
 	if gv == nil {
@@ -147,7 +147,7 @@ func eighGrad(gl, gv, values, v *Tensor) *Tensor {
 	return c.end(v.matmul(turn.matmul(v.mT())))
 }
 
-// LinalgEigvalsh is torch.linalg.eigvalsh(x).
+// LinalgEigvalsh records torch.linalg.eigvalsh(x).
 func (x *Tensor) LinalgEigvalsh() *Tensor {
 	c := x.tape.begin("linalg_eigvalsh", x)
 	values, vectors := x.LinalgEigh()
@@ -163,7 +163,7 @@ func (x *Tensor) gaps() *Tensor {
 	return c.end(y)
 }
 
-// LUFactor is torch.linalg.lu_factor(x).
+// LUFactor records torch.linalg.lu_factor(x).
 func (x *Tensor) LUFactor() (lu, pivots *Tensor) {
 	c := x.tape.begin("linalg_lu_factor", x)
 	lu, pivots, info := x.LUFactorEx()
@@ -172,7 +172,7 @@ func (x *Tensor) LUFactor() (lu, pivots *Tensor) {
 	return c.endPair(lu, pivots)
 }
 
-// LUFactorEx is torch.linalg.lu_factor_ex(x).
+// LUFactorEx records torch.linalg.lu_factor_ex(x).
 func (x *Tensor) LUFactorEx() (lu, pivots, info *Tensor) {
 	c := x.tape.begin("linalg_lu_factor_ex", x)
 	lu, pivots, info = c.luOf(x)
@@ -182,7 +182,7 @@ func (x *Tensor) LUFactorEx() (lu, pivots, info *Tensor) {
 	return lu, pivots, info
 }
 
-// luFactorGrad is lu_factor_ex_backward of square matrices.
+// luFactorGrad records lu_factor_ex_backward of square matrices.
 func luFactorGrad(grad, lu, pivots *Tensor) *Tensor {
 	c := grad.tape.begin("lu_factor_ex_backward", grad, lu, pivots)
 	p, l, u := luUnpack(lu, pivots)
@@ -194,7 +194,7 @@ func luFactorGrad(grad, lu, pivots *Tensor) *Tensor {
 	return c.end(p.matmul(g))
 }
 
-// luUnpack is lu_unpack of square matrices: permutations and both triangles.
+// luUnpack records lu_unpack of square matrices: permutations and both triangles.
 func luUnpack(lu, pivots *Tensor) (p, l, u *Tensor) {
 	c := lu.tape.begin("lu_unpack", lu, pivots)
 	p, l, u = c.let(c.t.byColumns(lu.dtype, lu.shape...)), c.let(c.t.byColumns(lu.dtype, lu.shape...)),
@@ -213,7 +213,7 @@ func luUnpack(lu, pivots *Tensor) (p, l, u *Tensor) {
 	return p, l, u
 }
 
-// SolveTriangular is torch.linalg.solve_triangular(a, b, left=left): x of a @ x = b, or of
+// SolveTriangular records torch.linalg.solve_triangular(a, b, left=left): x of a @ x = b, or of
 // x @ a = b, for batches of triangles a [..., n, n] and of right-hand sides b.
 func (a *Tensor) SolveTriangular(b *Tensor, left bool) *Tensor {
 	c := a.tape.begin("linalg_solve_triangular", a, b)
@@ -224,7 +224,7 @@ func (a *Tensor) SolveTriangular(b *Tensor, left bool) *Tensor {
 	}))
 }
 
-// triangularGrads is linalg_solve_triangular_backward.
+// triangularGrads records linalg_solve_triangular_backward.
 func triangularGrads(grad, a, x *Tensor, left, wantA bool) (ga, gb *Tensor) {
 	c := grad.tape.begin("linalg_solve_triangular_backward", grad, a, x)
 	gb = c.let(c.t.solveTriangular(a, grad))
@@ -240,7 +240,7 @@ func triangularGrads(grad, a, x *Tensor, left, wantA bool) (ga, gb *Tensor) {
 	return c.endPair(ga, gb)
 }
 
-// TriangularSolve is torch.triangular_solve(b, a), which gives a copy of a, too.
+// TriangularSolve records torch.triangular_solve(b, a), which gives a copy of a, too.
 func (b *Tensor) TriangularSolve(a *Tensor) (x, clone *Tensor) {
 	t := b.tape
 	c := t.begin("triangular_solve", b, a)

@@ -1,6 +1,6 @@
 package trace
 
-// LinalgSVD is torch.linalg.svd(x, full_matrices=full): U, the singular values and Vh.
+// LinalgSVD records torch.linalg.svd(x, full_matrices=full): U, the singular values and Vh.
 func (x *Tensor) LinalgSVD(full bool) (u, s, vh *Tensor) {
 	c := x.tape.begin("_linalg_svd", x)
 	m, n := x.Size(-2), x.Size(-1)
@@ -40,7 +40,7 @@ func (x *Tensor) LinalgSVD(full bool) (u, s, vh *Tensor) {
 	return u, s, vh
 }
 
-// LinalgSVDVals is torch.linalg.svdvals(x).
+// LinalgSVDVals records torch.linalg.svdvals(x).
 func (x *Tensor) LinalgSVDVals() *Tensor {
 	c := x.tape.begin("linalg_svdvals", x)
 	u, s, vh := x.LinalgSVD(false)
@@ -48,7 +48,7 @@ func (x *Tensor) LinalgSVDVals() *Tensor {
 	return c.end(s)
 }
 
-// svdGrad is svd_backward of real matrices.
+// svdGrad records svd_backward of real matrices.
 func svdGrad(gu, gs, gvh, u, s, vh *Tensor) *Tensor {
 	c := u.tape.begin("svd_backward", u, s, vh)
 	m, n := u.Size(-2), vh.Size(-1)

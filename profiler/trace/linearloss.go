@@ -32,7 +32,7 @@ func (r LinearLossRules) chunkRows(rows, width, classes int64) int64 {
 	return max(1, min(chunk, rows, most))
 }
 
-// LinearCrossEntropy is torch.nn.functional.linear_cross_entropy(x, weight, target,
+// LinearCrossEntropy records torch.nn.functional.linear_cross_entropy(x, weight, target,
 // options=LinearCrossEntropyOptions()) of hidden states [rows, width], the weight of the
 // output layer [classes, width] and class indices [rows]: the mean loss, with the
 // gradients computed on the way (torch/nn/modules/linear_cross_entropy.py).

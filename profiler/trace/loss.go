@@ -16,7 +16,7 @@ const (
 	ReduceNone
 )
 
-// reduceLoss is apply_loss_reduction.
+// reduceLoss records apply_loss_reduction.
 func (x *Tensor) reduceLoss(r Reduction) *Tensor {
 	switch r {
 	case ReduceMean:
@@ -35,13 +35,13 @@ type CrossEntropyArgs struct {
 	Reduction      Reduction
 }
 
-// CrossEntropy is torch.nn.functional.cross_entropy(x, target) with its
+// CrossEntropy records torch.nn.functional.cross_entropy(x, target) with its
 // default options.
 func (x *Tensor) CrossEntropy(target *Tensor) *Tensor {
 	return x.CrossEntropyWith(target, CrossEntropyArgs{})
 }
 
-// CrossEntropyWith is torch.nn.functional.cross_entropy with options. The
+// CrossEntropyWith records torch.nn.functional.cross_entropy with options. The
 // target holds class indices, or probabilities in the shape of x. Inside, the
 // log-softmax stays in the type of x even under autocast.
 func (x *Tensor) CrossEntropyWith(target *Tensor, a CrossEntropyArgs) *Tensor {
@@ -56,7 +56,7 @@ func (x *Tensor) CrossEntropyWith(target *Tensor, a CrossEntropyArgs) *Tensor {
 	}
 }
 
-// crossEntropyOfProbabilities is cross_entropy_loss_prob_target.
+// crossEntropyOfProbabilities records cross_entropy_loss_prob_target.
 func (x *Tensor) crossEntropyOfProbabilities(target *Tensor, a CrossEntropyArgs) *Tensor {
 	c := x.tape.begin("cross_entropy_loss_prob_target", x, target, a.Weight)
 	logp := c.let(x.softmax(&opLogSoftmax, x.dtype))
@@ -77,7 +77,7 @@ func (x *Tensor) crossEntropyOfProbabilities(target *Tensor, a CrossEntropyArgs)
 	}
 }
 
-// smoothedCrossEntropy is cross_entropy_loss_label_smoothing.
+// smoothedCrossEntropy records cross_entropy_loss_label_smoothing.
 func (x *Tensor) smoothedCrossEntropy(target *Tensor, a CrossEntropyArgs) *Tensor {
 	c := x.tape.begin("cross_entropy_loss_label_smoothing", x, target, a.Weight)
 	logp := c.let(x.softmax(&opLogSoftmax, x.dtype))
@@ -113,7 +113,7 @@ func (smooth *Tensor) smoothMean(target, ignored *Tensor, a CrossEntropyArgs) *T
 	return c.end(smooth.Sum(false).Div(count))
 }
 
-// pick is x.gather(0, index) without autograd.
+// pick records x.gather(0, index) without autograd.
 func (x *Tensor) pick(index *Tensor) *Tensor {
 	c := x.tape.begin("gather", x, index)
 	return c.end(c.gathered(x, index, index.numel))
@@ -129,7 +129,7 @@ func (w *Tensor) alongClasses(x *Tensor) *Tensor {
 	return w.View(shape...)
 }
 
-// NLLLoss is torch.nn.functional.nll_loss; the weight may be nil. It allocates the loss and the total weight; the
+// NLLLoss records torch.nn.functional.nll_loss; the weight may be nil. It allocates the loss and the total weight; the
 // spatial variant does it the other way round.
 func (x *Tensor) NLLLoss(target, weight *Tensor, r Reduction) *Tensor {
 	t := x.tape
@@ -157,7 +157,7 @@ func (x *Tensor) NLLLoss(target, weight *Tensor, r Reduction) *Tensor {
 	}))
 }
 
-// KLDiv is torch.kl_div(x, target, reduction, log_target): x holds log
+// KLDiv records torch.kl_div(x, target, reduction, log_target): x holds log
 // probabilities. Autocast runs it in fp32.
 func (x *Tensor) KLDiv(target *Tensor, logTarget bool, r Reduction) *Tensor {
 	c := x.tape.begin("kl_div", x, target)
@@ -173,7 +173,7 @@ func (x *Tensor) KLDiv(target *Tensor, logTarget bool, r Reduction) *Tensor {
 	return c.end(y.reduceLoss(r))
 }
 
-// TripletMarginLoss is torch.nn.functional.triplet_margin_loss(anchor,
+// TripletMarginLoss records torch.nn.functional.triplet_margin_loss(anchor,
 // positive, negative). Autocast runs it in fp32.
 func TripletMarginLoss(anchor, positive, negative *Tensor, r Reduction) *Tensor {
 	c := anchor.tape.begin("triplet_margin_loss", anchor, positive, negative)
@@ -184,13 +184,13 @@ func TripletMarginLoss(anchor, positive, negative *Tensor, r Reduction) *Tensor 
 	return c.end(loss.reduceLoss(r))
 }
 
-// PairwiseDistance is torch.nn.functional.pairwise_distance(x, y).
+// PairwiseDistance records torch.nn.functional.pairwise_distance(x, y).
 func (x *Tensor) PairwiseDistance(y *Tensor, p float64) *Tensor {
 	c := x.tape.begin("pairwise_distance", x, y)
 	return c.end(x.Sub(y).AddScalar().Norm(p, false, -1))
 }
 
-// CosineSimilarity is torch.nn.functional.cosine_similarity(x, y, dim).
+// CosineSimilarity records torch.nn.functional.cosine_similarity(x, y, dim).
 // Autocast runs it in fp32.
 func (x *Tensor) CosineSimilarity(y *Tensor, dim int) *Tensor {
 	c := x.tape.begin("cosine_similarity", x, y)
@@ -208,7 +208,7 @@ func (x *Tensor) CosineSimilarity(y *Tensor, dim int) *Tensor {
 	return c.end(x.Div(nx).Mul(unit).Sum(false, dim))
 }
 
-// CosineEmbeddingLoss is torch.nn.functional.cosine_embedding_loss(x, y,
+// CosineEmbeddingLoss records torch.nn.functional.cosine_embedding_loss(x, y,
 // target). Autocast runs it in fp32.
 func (x *Tensor) CosineEmbeddingLoss(y, target *Tensor, r Reduction) *Tensor {
 	c := x.tape.begin("cosine_embedding_loss", x, y, target)
@@ -227,7 +227,7 @@ func (x *Tensor) CosineEmbeddingLoss(y, target *Tensor, r Reduction) *Tensor {
 	return c.end(loss.reduceLoss(r))
 }
 
-// MarginRankingLoss is torch.nn.functional.margin_ranking_loss(x, y, target).
+// MarginRankingLoss records torch.nn.functional.margin_ranking_loss(x, y, target).
 func MarginRankingLoss(x, y, target *Tensor, r Reduction) *Tensor {
 	c := x.tape.begin("margin_ranking_loss", x, y, target)
 	gap := x.Sub(y)
@@ -236,7 +236,7 @@ func MarginRankingLoss(x, y, target *Tensor, r Reduction) *Tensor {
 	return c.end(loss.reduceLoss(r))
 }
 
-// SoftMarginLoss is torch.nn.functional.soft_margin_loss(x, target): log(1 + exp(-target * x)),
+// SoftMarginLoss records torch.nn.functional.soft_margin_loss(x, target): log(1 + exp(-target * x)),
 // computed in place of -x, and shrunk to the result's size.
 func (x *Tensor) SoftMarginLoss(target *Tensor, r Reduction) *Tensor {
 	c := x.tape.begin("soft_margin_loss", x, target)
@@ -252,7 +252,7 @@ func (x *Tensor) SoftMarginLoss(target *Tensor, r Reduction) *Tensor {
 		func(b *backward) { b.give(0, softMarginGrad(b.grad, b.saved(0), b.saved(1))) }))
 }
 
-// softMarginGrad is soft_margin_loss_backward.
+// softMarginGrad records soft_margin_loss_backward.
 func softMarginGrad(grad, x, target *Tensor) *Tensor {
 	c := grad.tape.begin("soft_margin_loss_backward", grad, x, target)
 	g := x.emptyLike(x.dtype)
@@ -262,13 +262,13 @@ func softMarginGrad(grad, x, target *Tensor) *Tensor {
 	return c.end(g)
 }
 
-// MultiMarginLoss is torch.nn.functional.multi_margin_loss(x, target) of x [samples, classes]
+// MultiMarginLoss records torch.nn.functional.multi_margin_loss(x, target) of x [samples, classes]
 // or [classes].
 func (x *Tensor) MultiMarginLoss(target, weight *Tensor, r Reduction) *Tensor {
 	return x.classMargin("multi_margin_loss", "MultiMarginLossBackward0", target, weight, nil, r)
 }
 
-// MultiLabelMarginLoss is torch.nn.functional.multilabel_margin_loss(x, target), of which
+// MultiLabelMarginLoss records torch.nn.functional.multilabel_margin_loss(x, target), of which
 // it keeps a mask of the targets.
 func (x *Tensor) MultiLabelMarginLoss(target *Tensor, r Reduction) *Tensor {
 	return x.classMargin("multilabel_margin_loss", "MultilabelMarginLossBackward0", target, nil, target, r)
@@ -306,7 +306,7 @@ func (x *Tensor) classMargin(op, node string, target, weight, masked *Tensor, r 
 	}))
 }
 
-// HingeEmbeddingLoss is torch.nn.functional.hinge_embedding_loss(x, target), made of
+// HingeEmbeddingLoss records torch.nn.functional.hinge_embedding_loss(x, target), made of
 // other operators.
 func (x *Tensor) HingeEmbeddingLoss(target *Tensor, r Reduction) *Tensor {
 	c := x.tape.begin("hinge_embedding_loss", x, target)
@@ -318,7 +318,7 @@ func (x *Tensor) HingeEmbeddingLoss(target *Tensor, r Reduction) *Tensor {
 	return c.end(c.let(apart.Add(near)).reduceLoss(r))
 }
 
-// PoissonNLLLoss is torch.nn.functional.poisson_nll_loss(x, target); logs says that x is
+// PoissonNLLLoss records torch.nn.functional.poisson_nll_loss(x, target); logs says that x is
 // the logarithm of the expected count, full adds Stirling's approximation.
 func (x *Tensor) PoissonNLLLoss(target *Tensor, logs, full bool, r Reduction) *Tensor {
 	c := x.tape.begin("poisson_nll_loss", x, target)

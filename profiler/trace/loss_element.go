@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// BroadcastTensors is torch.broadcast_tensors(x, y).
+// BroadcastTensors records torch.broadcast_tensors(x, y).
 func BroadcastTensors(x, y *Tensor) (*Tensor, *Tensor) {
 	shape := broadcast(x, y)
 	return x.Expand(shape...), y.Expand(shape...)
@@ -33,15 +33,15 @@ var (
 	opHuberLoss = elementLoss{op: "huber_loss", node: "HuberLossBackward0", backward: "huber_loss_backward", flops: 5}
 )
 
-// MSELoss is torch.nn.functional.mse_loss(x, y).
+// MSELoss records torch.nn.functional.mse_loss(x, y).
 func (x *Tensor) MSELoss(y *Tensor, r Reduction) *Tensor { return x.elementLoss(&opMSELoss, y, r) }
 
-// SmoothL1Loss is torch.nn.functional.smooth_l1_loss(x, y).
+// SmoothL1Loss records torch.nn.functional.smooth_l1_loss(x, y).
 func (x *Tensor) SmoothL1Loss(y *Tensor, r Reduction) *Tensor {
 	return x.elementLoss(&opSmoothL1Loss, y, r)
 }
 
-// HuberLoss is torch.nn.functional.huber_loss(x, y).
+// HuberLoss records torch.nn.functional.huber_loss(x, y).
 func (x *Tensor) HuberLoss(y *Tensor, r Reduction) *Tensor { return x.elementLoss(&opHuberLoss, y, r) }
 
 // elementLoss returns the Python function around the operator: it broadcasts.
@@ -99,7 +99,7 @@ func (x *Tensor) reduceInto(y *Tensor, accSize int64) {
 	c.finish()
 }
 
-// L1Loss is torch.nn.functional.l1_loss(x, y): (x - y).abs(), reduced. Autocast
+// L1Loss records torch.nn.functional.l1_loss(x, y): (x - y).abs(), reduced. Autocast
 // runs it in fp32.
 func (x *Tensor) L1Loss(y *Tensor, r Reduction) *Tensor {
 	f := x.tape.funcFrame(x, y)
@@ -111,7 +111,7 @@ func (x *Tensor) L1Loss(y *Tensor, r Reduction) *Tensor {
 	return f.Return(z)
 }
 
-// BCELoss is torch.nn.functional.binary_cross_entropy(x, target) of
+// BCELoss records torch.nn.functional.binary_cross_entropy(x, target) of
 // probabilities x, which autocast refuses.
 func (x *Tensor) BCELoss(target *Tensor, r Reduction) *Tensor {
 	c := x.tape.begin("binary_cross_entropy", x, target)
@@ -127,7 +127,7 @@ func (x *Tensor) BCELoss(target *Tensor, r Reduction) *Tensor {
 		func(b *backward) { bceBackward(b, b.saved(0), b.saved(1)) }))
 }
 
-// bceBackward is binary_cross_entropy_backward and its sister for the target.
+// bceBackward records binary_cross_entropy_backward and its sister for the target.
 func bceBackward(b *backward, x, target *Tensor) {
 	if b.needs(0) {
 		b.give(0, callBackwardKernel("binary_cross_entropy_backward", x, target))
@@ -138,7 +138,7 @@ func bceBackward(b *backward, x, target *Tensor) {
 	}
 }
 
-// BCEWithLogits is torch.nn.functional.binary_cross_entropy_with_logits(x,
+// BCEWithLogits records torch.nn.functional.binary_cross_entropy_with_logits(x,
 // target, pos_weight=posWeight); posWeight may be nil. Autocast runs it in
 // fp32.
 func (x *Tensor) BCEWithLogits(target, posWeight *Tensor, r Reduction) *Tensor {
@@ -170,7 +170,7 @@ func bceWithLogits(x, target, posWeight *Tensor, r Reduction) *Tensor {
 	return c.end(y)
 }
 
-// bceWithLogitsGrad is binary_cross_entropy_with_logits_backward.
+// bceWithLogitsGrad records binary_cross_entropy_with_logits_backward.
 func bceWithLogitsGrad(grad, x, target, posWeight *Tensor, r Reduction) *Tensor {
 	c := x.tape.begin("binary_cross_entropy_with_logits_backward", grad, x, target)
 	var g *Tensor
@@ -188,7 +188,7 @@ func bceWithLogitsGrad(grad, x, target, posWeight *Tensor, r Reduction) *Tensor 
 	return c.end(g)
 }
 
-// bceWithLogitsTargetGrad is binary_cross_entropy_with_logits_target_backward.
+// bceWithLogitsTargetGrad records binary_cross_entropy_with_logits_target_backward.
 func bceWithLogitsTargetGrad(grad, x, posWeight *Tensor, r Reduction) *Tensor {
 	c := x.tape.begin("binary_cross_entropy_with_logits_target_backward", grad, x, posWeight)
 	var g *Tensor

@@ -19,11 +19,11 @@ func (x *Tensor) Trues() int64 { return x.store.trues - 1 }
 // isMask reports whether x picks by its elements when it is an index, and not by numbers.
 func (x *Tensor) isMask() bool { return x != nil && (x.dtype == Bool || x.dtype == U8) }
 
-// Nonzero is x.nonzero(): a row of indices for each element of x that is true, see SetTrue.
+// Nonzero records x.nonzero(): a row of indices for each element of x that is true, see SetTrue.
 func (x *Tensor) Nonzero() *Tensor { return x.nonzero(x.store.trues - 1) }
 
-// nonzero is Nonzero of n elements that are true (nonzero_cuda_out_impl): they are counted first, and their indices are
-// written column by column.
+// nonzero records Nonzero with n true elements (nonzero_cuda_out_impl), which counts them first
+// and then writes their indices column by column.
 func (x *Tensor) nonzero(n int64) *Tensor {
 	c := x.tape.begin("nonzero", x)
 	x = c.let(x.contiguousUntracked())
@@ -53,7 +53,7 @@ func (c *call) expandMasks(indices []*Tensor) []*Tensor {
 	return out
 }
 
-// MaskedSelect is x.masked_select(mask): the elements of x where the mask is true, see SetTrue.
+// MaskedSelect records x.masked_select(mask): the elements of x where the mask is true, see SetTrue.
 func (x *Tensor) MaskedSelect(mask *Tensor) *Tensor {
 	c := x.tape.begin("masked_select", x, mask)
 	shape := broadcast(x, mask)
@@ -70,13 +70,13 @@ func (x *Tensor) MaskedSelect(mask *Tensor) *Tensor {
 	}))
 }
 
-// Unique is torch._unique2(x) of a tensor with n different elements, see SetTrue: those, where each element of x is
-// among them, and how often each is there, the latter two empty where they are not asked for (UniqueCub.cu). The
-// elements and their numbers keep the memory in which all of x would have room.
+// Unique records torch._unique2(x) of a tensor with n different elements, see SetTrue. It returns the
+// elements, the index of each element of x among them, and their counts; the latter two are empty unless requested
+// (UniqueCub.cu). Elements and counts keep the memory of as many elements as x has.
 func (x *Tensor) Unique(n int64, inverse, counts bool) []*Tensor {
 	c := x.tape.begin("_unique2", x)
 	x = c.let(x.contiguousUntracked())
-	if x.dtype == Bool { // those that are true are counted, and nothing is sorted
+	if x.dtype == Bool { // true elements are counted, and nothing is sorted
 		count := c.let(c.t.empty(I32))
 		c.t.reduceByCUB(count, x)
 		values, times, size := c.let(c.t.empty(Bool, 2)), c.let(c.t.empty(I64, 2)), []int64{0}

@@ -37,7 +37,7 @@ func TestMasksPickAsManyAsAreTrue(t *testing.T) {
 	}
 }
 
-// The bytes are those of PyTorch 2.15 for masks that are all true, on a GPU of 82 multiprocessors with 1,536 threads.
+// The bytes are PyTorch 2.15's for masks that are all true, on a GPU of 82 multiprocessors with 1,536 threads.
 func TestNonzeroTakesTheMemoryOfItsAlgorithms(t *testing.T) {
 	gpu := trace.GPU{Name: "rtx-3090", Capability: 86, SMs: 82, ThreadsPerSM: 1536, Memory: 24 << 30}
 	for n, want := range map[int64][]int64{
@@ -56,7 +56,7 @@ func TestNonzeroTakesTheMemoryOfItsAlgorithms(t *testing.T) {
 	}
 }
 
-// The bytes are those of PyTorch 2.15 on the same GPU.
+// The bytes are PyTorch 2.15's on the same GPU.
 func TestUniqueTakesTheMemoryOfItsAlgorithms(t *testing.T) {
 	gpu := trace.GPU{Name: "rtx-3090", Capability: 86, SMs: 82, ThreadsPerSM: 1536, Memory: 24 << 30}
 	for _, c := range []struct {

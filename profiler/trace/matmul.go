@@ -11,7 +11,7 @@ func (t *Tape) launchGEMM(y *Tensor, batch, m, n, k int64, ins ...*Tensor) {
 	t.setProduct(op, program.Product{M: m, N: n, K: k, Batch: batch})
 }
 
-// MM is torch.mm of two matrices.
+// MM records torch.mm of two matrices.
 func (a *Tensor) MM(b *Tensor) *Tensor { return a.inLower("mm", b, (*Tensor).mm) }
 
 // inLower runs a product in the precision of autocast.
@@ -21,7 +21,7 @@ func (a *Tensor) inLower(op string, b *Tensor, product func(a, b *Tensor) *Tenso
 	return c.end(product(a, b))
 }
 
-// mm is at::mm below autocast.
+// mm records at::mm below autocast.
 func (a *Tensor) mm(b *Tensor) *Tensor {
 	c := a.tape.begin("mm", a, b)
 	c.t.multipliable(a, b)
@@ -52,14 +52,13 @@ func (t *Tape) multiply(a, b *Tensor, la, lb *layout) *Tensor {
 	})[0]
 }
 
-// mmT is a.mm(b.T()) where autograd does not look: no transpose is made that only
-// the product would see.
+// mmT records a.mm(b.T()) without autograd. No view of the transpose is made.
 func (a *Tensor) mmT(b *Tensor) *Tensor {
 	c := a.tape.begin("mm", a, b)
 	return c.end(a.tape.multiply(a, b, a.layout, b.matrixT()))
 }
 
-// tMM is a.T().mm(b), likewise.
+// tMM records a.T().mm(b) without autograd. No view of the transpose is made.
 func (a *Tensor) tMM(b *Tensor) *Tensor {
 	c := a.tape.begin("mm", a, b)
 	return c.end(a.tape.multiply(a, b, a.matrixT(), b.layout))
@@ -74,7 +73,7 @@ func mmBackward(w *backward) {
 	}
 }
 
-// prepareMatrix is prepare_matrix_for_cublas: cuBLAS takes a matrix whose rows
+// prepareMatrix records prepare_matrix_for_cublas: cuBLAS takes a matrix whose rows
 // or columns are dense; of any other the product works on a copy. It sees x, or
 // its transpose, as l.
 func (x *Tensor) prepareMatrix(l *layout) {
@@ -96,7 +95,7 @@ func (l *layout) columnMajor() bool {
 	return l.strides[0] == 1 && l.strides[1] == l.shape[0]
 }
 
-// mmGrad1 is grad @ b^T (mm_mat1_backward), given the layout of a.
+// mmGrad1 records grad @ b^T (mm_mat1_backward), given the layout of a.
 func mmGrad1(grad, b *Tensor, a *layout) *Tensor {
 	if a.columnMajor() {
 		return b.mmT(grad).T()
@@ -104,7 +103,7 @@ func mmGrad1(grad, b *Tensor, a *layout) *Tensor {
 	return grad.mmT(b)
 }
 
-// mmGrad2 is a^T @ grad (mm_mat2_backward), given the layout of b.
+// mmGrad2 records a^T @ grad (mm_mat2_backward), given the layout of b.
 func mmGrad2(grad, a *Tensor, b *layout) *Tensor {
 	if b.columnMajor() {
 		return grad.tMM(a).T()
@@ -112,7 +111,7 @@ func mmGrad2(grad, a *Tensor, b *layout) *Tensor {
 	return a.tMM(grad)
 }
 
-// AddMM is torch.addmm(bias, a, b).
+// AddMM records torch.addmm(bias, a, b).
 func (bias *Tensor) AddMM(a, b *Tensor) *Tensor { return bias.AddMMScaled(a, b, Factors{}) }
 
 // Factors say which factors of beta * x + alpha * a @ b are not one: each then
@@ -127,14 +126,14 @@ func (g *Tensor) scaledIf(factor bool) *Tensor {
 	return g
 }
 
-// AddMMScaled is torch.addmm(bias, a, b, beta=..., alpha=...).
+// AddMMScaled records torch.addmm(bias, a, b, beta=..., alpha=...).
 func (bias *Tensor) AddMMScaled(a, b *Tensor, f Factors) *Tensor {
 	c := bias.tape.begin("addmm", bias, a, b)
 	c.lower(&bias, &a, &b)
 	return c.end(bias.addmmScaled(a, b, f))
 }
 
-// addmm is at::addmm below autocast. A bias vector is added by cuBLASLt's
+// addmm records at::addmm below autocast. A bias vector is added by cuBLASLt's
 // epilogue, unless the product has a single row or column.
 func (bias *Tensor) addmm(a, b *Tensor) *Tensor { return bias.addmmScaled(a, b, Factors{}) }
 
@@ -174,7 +173,7 @@ func addmmBackward(f Factors) func(b *backward) {
 	)
 }
 
-// Linear is torch.nn.functional.linear(x, weight, bias); bias may be nil.
+// Linear records torch.nn.functional.linear(x, weight, bias); bias may be nil.
 func (x *Tensor) Linear(weight, bias *Tensor) *Tensor {
 	if of, split := x.tape.ranks.splits[weight]; split {
 		return x.parallelLinear(weight, bias, of)
@@ -186,11 +185,11 @@ func (x *Tensor) Linear(weight, bias *Tensor) *Tensor {
 	return x.linearOf(weight, bias, false)
 }
 
-// OverrideLinear has f take the place of torch.nn.functional.linear, whose bias may be nil.
+// OverrideLinear replaces torch.nn.functional.linear, whose bias may be nil, with f.
 func (t *Tape) OverrideLinear(f func(f *Frame, x, weight, bias *Tensor) *Tensor) { t.linear = f }
 
-// linearOf is Linear of what a rank has of the weight. Where the result is a part of a
-// sum over ranks, so must the bias be: it is divided.
+// linearOf records Linear with a rank's part of the weight. If the result is a part of a sum
+// over ranks, the bias is divided.
 func (x *Tensor) linearOf(weight, bias *Tensor, part bool) *Tensor {
 	c := x.tape.begin("linear", x, weight, bias)
 	c.lower(&x, &weight, &bias)
@@ -200,7 +199,7 @@ func (x *Tensor) linearOf(weight, bias *Tensor, part bool) *Tensor {
 	return c.end(c.linear(x, weight, bias))
 }
 
-// linear is at::linear below autocast.
+// linear records at::linear below autocast.
 func (x *Tensor) linear(weight, bias *Tensor) *Tensor {
 	c := x.tape.begin("linear", x, weight, bias)
 	return c.end(c.linear(x, weight, bias))
@@ -224,10 +223,10 @@ func (c *call) linear(x, weight, bias *Tensor) *Tensor {
 	return y
 }
 
-// BMM is torch.bmm.
+// BMM records torch.bmm.
 func (a *Tensor) BMM(b *Tensor) *Tensor { return a.inLower("bmm", b, (*Tensor).bmm) }
 
-// bmm is at::bmm below autocast.
+// bmm records at::bmm below autocast.
 func (a *Tensor) bmm(b *Tensor) *Tensor {
 	c := a.tape.begin("bmm", a, b)
 	y := c.t.selected(keptBMM, func() []*Tensor {
@@ -242,10 +241,10 @@ func (a *Tensor) bmm(b *Tensor) *Tensor {
 		)))
 }
 
-// BAddBMM is torch.baddbmm(x, a, b): x + a @ b.
+// BAddBMM records torch.baddbmm(x, a, b): x + a @ b.
 func (x *Tensor) BAddBMM(a, b *Tensor) *Tensor { return x.BAddBMMScaled(a, b, Factors{}) }
 
-// BAddBMMScaled is torch.baddbmm(x, a, b, beta=..., alpha=...).
+// BAddBMMScaled records torch.baddbmm(x, a, b, beta=..., alpha=...).
 func (x *Tensor) BAddBMMScaled(a, b *Tensor, f Factors) *Tensor {
 	c := x.tape.begin("baddbmm", x, a, b)
 	c.lower(&x, &a, &b)
@@ -264,7 +263,7 @@ func (x *Tensor) baddbmm(a, b *Tensor, f Factors) *Tensor {
 		)))
 }
 
-// batchedProduct is bmm_out_cuda_impl: y = a @ b, plus x if there is one.
+// batchedProduct records bmm_out_cuda_impl: y = a @ b, plus x if there is one.
 // cuBLAS is column-major, so a row-major result is computed transposed.
 func (t *Tape) batchedProduct(y, a, b, x *Tensor) {
 	batch, rows, k, cols := y.shape[0], a.shape[1], a.shape[2], b.shape[2]
@@ -283,7 +282,7 @@ func (t *Tape) batchedProduct(y, a, b, x *Tensor) {
 	t.launchGEMM(y, batch, rows, cols, k, a, b, x)
 }
 
-// prepareBatch is prepare_batch_matrix_for_cublas: it copies matrices that
+// prepareBatch records prepare_batch_matrix_for_cublas: it copies matrices that
 // are dense neither by rows nor by columns.
 func (x *Tensor) prepareBatch(transposed bool, m, n int64) {
 	fast, leading := 1, 2

@@ -11,14 +11,14 @@ func (x *Tensor) copied(node string, y *Tensor, back func(grad *Tensor) *Tensor)
 	return y
 }
 
-// Flip is x.flip(dims).
+// Flip records x.flip(dims).
 func (x *Tensor) Flip(dims ...int) *Tensor {
 	c := x.tape.begin("flip", x)
 	y := x.emptyLike(x.dtype)
 	return c.end(x.copied("FlipBackward0", y, func(g *Tensor) *Tensor { return g.Flip(dims...) }))
 }
 
-// Roll is x.roll(shifts, dims) for as many shifts as dims are given, at least
+// Roll records x.roll(shifts, dims) for as many shifts as dims are given, at least
 // one: each dimension is rolled by itself.
 func (x *Tensor) Roll(dims ...int) *Tensor {
 	c := x.tape.begin("roll", x)
@@ -26,7 +26,7 @@ func (x *Tensor) Roll(dims ...int) *Tensor {
 	return c.end(y.derived("RollBackward0", inputs{x}, nil, func(b *backward) { b.give(0, b.grad.roll(len(dims))) }))
 }
 
-// roll is roll_cuda of the first dimension, then roll of the others.
+// roll records roll_cuda of the first dimension, then roll of the others.
 func (x *Tensor) roll(dims int) *Tensor {
 	c := x.tape.begin("roll_cuda", x)
 	if dims > 1 {
@@ -39,10 +39,10 @@ func (x *Tensor) roll(dims int) *Tensor {
 	return c.end(y)
 }
 
-// Tril is x.tril().
+// Tril records x.tril().
 func (x *Tensor) Tril() *Tensor { return x.triangle("tril", "TrilBackward0") }
 
-// Triu is x.triu().
+// Triu records x.triu().
 func (x *Tensor) Triu() *Tensor { return x.triangle("triu", "TriuBackward0") }
 
 func (x *Tensor) triangle(op, node string) *Tensor {
@@ -51,7 +51,7 @@ func (x *Tensor) triangle(op, node string) *Tensor {
 	return c.end(x.copied(node, y, func(g *Tensor) *Tensor { return g.triangle(op, node) }))
 }
 
-// Repeat is x.repeat(times): the whole tensor, so many times along each
+// Repeat records x.repeat(times): the whole tensor, so many times along each
 // dimension; more times than dimensions add leading ones.
 func (x *Tensor) Repeat(times ...int64) *Tensor {
 	c := x.tape.begin("repeat", x)
@@ -89,7 +89,7 @@ func (g *Tensor) repeatBackward(times, from []int64) *Tensor {
 	return c.end(y)
 }
 
-// Tile is x.tile(times): repeat, with fewer times than dimensions filled up
+// Tile records x.tile(times): repeat, with fewer times than dimensions filled up
 // with ones in front.
 func (x *Tensor) Tile(times ...int64) *Tensor {
 	c := x.tape.begin("tile", x)
@@ -99,7 +99,7 @@ func (x *Tensor) Tile(times ...int64) *Tensor {
 	return c.end(x.Repeat(times...))
 }
 
-// RepeatInterleave is x.repeat_interleave(n, d): each element along dimension
+// RepeatInterleave records x.repeat_interleave(n, d): each element along dimension
 // d, n times in a row.
 func (x *Tensor) RepeatInterleave(n int64, d int) *Tensor {
 	c := x.tape.begin("repeat_interleave_self_int", x)

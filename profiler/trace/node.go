@@ -1,18 +1,18 @@
 package trace
 
-// Node is a step of the backward graph: it turns gradients of an operator's
-// outputs into gradients of its inputs.
+// Node is a step of the backward graph: it turns gradients of an operator's outputs into
+// gradients of its inputs.
 //
-// The graphs of large models do not fit a processor's cache. So a node is small,
-// with room for what most need, and its fields are in the order of their use: the
-// first 64 bytes, a line of the cache, are enough for a walk through the graph,
-// the next for running a node that keeps nothing.
+// The graphs of large models do not fit a processor's cache, so a node is small: it has room for
+// most operators' tensors, and its fields are in the order of their use. The first 64 bytes, a
+// line of the cache, suffice for a walk through the graph, and the next for running a node that
+// saves nothing.
 type Node struct {
 	edges  [3]edge // of the inputs; a zero edge where no gradient is needed
 	visit  int32   // the call of backward that was here last
 	deps   int32   // gradients that it waits for
 	refs   int32
-	inputs uint8 // how many there are, or exceeding
+	inputs uint8 // their number, or exceeding
 	saves  uint8
 	yield  uint8 // outputs
 	flags  nodeFlags
@@ -30,15 +30,15 @@ type Node struct {
 	leaf *Tensor    // AccumulateGrad: the tensor whose gradient this is
 }
 
-// nodeFlags has what is true of a node.
+// nodeFlags are the properties of a node.
 type nodeFlags uint8
 
 const (
 	isQueued       nodeFlags = 1 << iota // it waits to be run
 	isLeafNode                           // it is an AccumulateGrad
-	isSpent                              // it has released what it kept
-	isReshape                            // its gradient is the one that came, in the shape of the input
-	isMatrixT                            // its gradient is the one that came, a matrix, transposed
+	isSpent                              // it has released its saved tensors
+	isReshape                            // its result is the incoming gradient in the shape of the input
+	isMatrixT                            // its result is the incoming gradient, a matrix, transposed
 	isHooked                             // functions are called when it runs, see [Tape.hooked]
 	isEarlierStage                       // an earlier stage of the pipeline made it, see [StagePart]
 	isSubclassed                         // its gradients are DTensors, which are not added in place
@@ -70,7 +70,7 @@ type meta struct {
 	dtype DType
 }
 
-// saved is a tensor kept for backward, or what a saved-tensor hook made of it.
+// saved is a tensor kept for backward, or the result of a saved-tensor hook.
 type saved struct {
 	x    *Tensor
 	pack *packed
@@ -98,7 +98,7 @@ func (t *Tape) newNode(name string, inputs int) *Node {
 	return n
 }
 
-// growable moves the lists of n to where they can grow, and returns them.
+// growable moves the lists of n to a nodeLists, and returns it.
 func (n *Node) growable() *nodeLists {
 	if n.inputs != exceeding {
 		e := n.t.newLists()
@@ -123,7 +123,7 @@ func (t *Tape) newLists() *nodeLists {
 	return e
 }
 
-// end returns the memory of a node whose references are gone.
+// end returns the memory of a node without references.
 func (n *Node) end(t *Tape) {
 	if n.inputs == exceeding {
 		e := n.more
@@ -144,7 +144,7 @@ func (n *Node) next() []edge {
 	return n.edges[:n.inputs]
 }
 
-// addSaved appends a saved tensor, or what a hook made of it.
+// addSaved appends a saved tensor, or the result of a hook.
 func (n *Node) addSaved(s saved) {
 	if n.inputs != exceeding && s.pack == nil && int(n.saves) < len(n.kept) {
 		n.kept[n.saves] = s.x
@@ -155,7 +155,7 @@ func (n *Node) addSaved(s saved) {
 	e.saved = append(e.saved, s)
 }
 
-// numSaved returns how many places for saved tensors there are.
+// numSaved returns the number of places for saved tensors.
 func (n *Node) numSaved() int {
 	if n.inputs == exceeding {
 		return len(n.more.saved)
@@ -163,7 +163,7 @@ func (n *Node) numSaved() int {
 	return int(n.saves)
 }
 
-// saved returns what is kept in place i.
+// saved returns the saved tensor in place i.
 func (n *Node) saved(i int) saved {
 	if n.inputs == exceeding {
 		return n.more.saved[i]
@@ -214,7 +214,7 @@ func (n *Node) output(i int32) *meta {
 	return &n.metas[i]
 }
 
-// incoming returns the gradients that have come, one place for each output.
+// incoming returns the gradients that have come, with one place for each output.
 func (n *Node) incoming() []*Tensor {
 	if n.inputs != exceeding {
 		return n.grads[:]

@@ -49,12 +49,12 @@ func (x *Tensor) byChannel() program.Product {
 	return program.Product{M: channels, N: x.numel / (channels * images), Batch: images}
 }
 
-// byRow are so many groups whose elements lie one after the other.
+// byRow returns a product of rows groups whose elements are adjacent.
 func (x *Tensor) byRow(rows int64) program.Product {
 	return program.Product{M: rows, N: x.numel / max(rows, 1), Batch: 1}
 }
 
-// WeightNorm is torch._weight_norm(v, g, dim): g * v / norm(v), the norm taken
+// WeightNorm records torch._weight_norm(v, g, dim): g * v / norm(v), the norm taken
 // over all dimensions but dim, the first or the last.
 func WeightNorm(v, g *Tensor) *Tensor {
 	t := v.tape
@@ -75,7 +75,7 @@ func WeightNorm(v, g *Tensor) *Tensor {
 	}))
 }
 
-// NormalizeInto is torch.nn.functional.normalize(x, dim=0, out=into) of a
+// NormalizeInto records torch.nn.functional.normalize(x, dim=0, out=into) of a
 // vector.
 func (x *Tensor) NormalizeInto(into *Tensor) {
 	f := x.tape.funcFrame(x)
@@ -84,7 +84,7 @@ func (x *Tensor) NormalizeInto(into *Tensor) {
 	f.End()
 }
 
-// Norm is x.norm(p, dims, keepdim): torch.linalg.vector_norm. Autocast computes
+// Norm records x.norm(p, dims, keepdim): torch.linalg.vector_norm. Autocast computes
 // it in fp32.
 func (x *Tensor) Norm(p float64, keep bool, dims ...int) *Tensor {
 	c := x.tape.begin("linalg_vector_norm", x)
@@ -94,7 +94,7 @@ func (x *Tensor) Norm(p float64, keep bool, dims ...int) *Tensor {
 		func(b *backward) { b.give(0, normBackward(b.grad, b.saved(0), b.saved(1), p, dims, keep)) }))
 }
 
-// normBackward is norm_backward.
+// normBackward records norm_backward.
 func normBackward(grad, self, norm *Tensor, p float64, dims []int, keep bool) *Tensor {
 	if p == 0 {
 		return nil
@@ -154,7 +154,7 @@ func powerNormGrad(grad, self, norm *Tensor, p float64) *Tensor {
 	return c.end(scaled.Mul(scale))
 }
 
-// restoreDims is unsqueeze_multiple: reduced dimensions come back with size
+// restoreDims records unsqueeze_multiple: reduced dimensions come back with size
 // one.
 func (x *Tensor) restoreDims(n int, dims []int) *Tensor {
 	if n == 0 {
@@ -172,7 +172,7 @@ func (x *Tensor) restoreDims(n int, dims []int) *Tensor {
 	return x
 }
 
-// Normalize is torch.nn.functional.normalize(x, dim=dim).
+// Normalize records torch.nn.functional.normalize(x, dim=dim).
 func (x *Tensor) Normalize(dim int) *Tensor {
 	f := x.tape.funcFrame(x)
 	denom := f.Let(x.Norm(2, true, dim).ClampMin().ExpandAs(x))
@@ -180,10 +180,10 @@ func (x *Tensor) Normalize(dim int) *Tensor {
 	return f.Return(y)
 }
 
-// ExpandAs is x.expand_as(y).
+// ExpandAs records x.expand_as(y).
 func (x *Tensor) ExpandAs(y *Tensor) *Tensor { return x.Expand(y.shape...) }
 
-// Renorm is x.renorm(p, d, maxnorm): x with each part along d scaled to a norm of maxnorm
+// Renorm records x.renorm(p, d, maxnorm): x with each part along d scaled to a norm of maxnorm
 // at most.
 func (x *Tensor) Renorm(p float64, d int) *Tensor {
 	c := x.tape.begin("renorm", x)
@@ -207,7 +207,7 @@ func (x *Tensor) Renorm(p float64, d int) *Tensor {
 		func(b *backward) { b.give(0, renormGrad(b.grad, b.saved(0), p, dims)) }))
 }
 
-// renormGrad is renorm_backward.
+// renormGrad records renorm_backward.
 func renormGrad(grad, self *Tensor, p float64, dims []int) *Tensor {
 	c := grad.tape.begin("renorm_backward", grad, self)
 	norm := c.let(self.Norm(p, true, dims...))

@@ -73,7 +73,7 @@ func TestBatchNormGoesWhereATenSendsIt(t *testing.T) {
 	}
 }
 
-// Whatever is normalized keeps its shape, and so do its gradients.
+// A normalized tensor and its gradients keep the shape.
 func TestNormsKeepTheShape(t *testing.T) {
 	norms := map[string]func(x, w, b *tensor) *tensor{
 		"batch": func(x, w, b *tensor) *tensor {

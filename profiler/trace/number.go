@@ -1,10 +1,10 @@
 package trace
 
-// Number is the kind of a Python number that an operator takes: it can lift
-// the type of the result, as a tensor without dimensions would.
+// Number is the kind of a Python number that an operator takes. It can promote the type of the
+// result, as a tensor without dimensions does.
 type Number uint8
 
-// The kinds of numbers, in the order in which they lift.
+// The kinds of numbers, in the order of promotion.
 const (
 	BoolNumber Number = iota
 	IntNumber
@@ -12,8 +12,8 @@ const (
 	ComplexNumber
 )
 
-// with returns the type of a result of x and a number: that of x unless the number
-// is of a higher kind.
+// with returns the type of a result of a tensor and a number: the tensor's, unless the number
+// has a higher kind.
 func (n Number) with(d DType) DType {
 	switch {
 	case n == ComplexNumber:
@@ -27,14 +27,14 @@ func (n Number) with(d DType) DType {
 	}
 }
 
-// AddNumber is x + number, and x - number.
+// AddNumber records x + number, and x - number.
 func (x *Tensor) AddNumber(n Number) *Tensor { return opAddNumber.CallWith(n, x) }
 
-// DivRounded is torch.div(x, number, rounding_mode=...), which keeps integers
+// DivRounded records torch.div(x, number, rounding_mode=...), which keeps integers
 // integers and has a gradient of zero.
 func (x *Tensor) DivRounded(n Number) *Tensor { return opDivNumberRounded.CallWith(n, x) }
 
-// DivRoundedOf is torch.div(x, y, rounding_mode=...) of two tensors; it keeps
+// DivRoundedOf records torch.div(x, y, rounding_mode=...) of two tensors; it keeps
 // integers integers and its gradients are zeros.
 func (x *Tensor) DivRoundedOf(y *Tensor) *Tensor { return opDivRounded.Call(x, y) }
 
@@ -50,13 +50,13 @@ var (
 	}
 )
 
-// FloorDivide is x // number, which autograd refuses to go back through.
+// FloorDivide records x // number, which has no derivative.
 func (x *Tensor) FloorDivide(n Number) *Tensor {
 	c := x.tape.begin("floor_divide", x)
 	return c.end(x.tape.map1("floor_divide", n.with(x.dtype), 1, x))
 }
 
-// FloorDivideOf is x // y of two tensors.
+// FloorDivideOf records x // y of two tensors.
 func (x *Tensor) FloorDivideOf(y *Tensor) *Tensor {
 	return x.compareAs("floor_divide", resultType(x, y), y)
 }
@@ -68,35 +68,36 @@ func (x *Tensor) compareAs(op string, d DType, y *Tensor) *Tensor {
 	return c.end(x.tape.map1(op, d, 1, x, y))
 }
 
-// AddScalar is x + number (also x - number) where the number does not lift the type of x.
+// AddScalar records x + number (also x - number) for a number that keeps the type of x. The number
+// itself changes no allocation.
 func (x *Tensor) AddScalar() *Tensor { return opAddNumber.Call(x) }
 
-// MulScalar is x * number.
+// MulScalar records x * number.
 func (x *Tensor) MulScalar() *Tensor { return opMulNumber.Call(x) }
 
-// DivScalar is x / number.
+// DivScalar records x / number.
 func (x *Tensor) DivScalar() *Tensor { return opDivNumber.Call(x) }
 
-// RSubScalar is number - x.
+// RSubScalar records number - x.
 func (x *Tensor) RSubScalar() *Tensor { return opSubtractFrom.Call(x) }
 
-// RDivScalar is number / x: Tensor.__rdiv__ multiplies the reciprocal.
+// RDivScalar records number / x: Tensor.__rdiv__ multiplies the reciprocal.
 func (x *Tensor) RDivScalar() *Tensor {
 	f := x.tape.funcFrame(x)
 	y := x.Reciprocal().MulScalar()
 	return f.Return(y)
 }
 
-// AddScalarInPlace is x += number (also x -= number).
+// AddScalarInPlace records x += number (also x -= number).
 func (x *Tensor) AddScalarInPlace() *Tensor { return opAddNumber.CallInPlace(x) }
 
-// MulScalarInPlace is x *= number.
+// MulScalarInPlace records x *= number.
 func (x *Tensor) MulScalarInPlace() *Tensor { return opMulNumber.CallInPlace(x) }
 
-// DivScalarInPlace is x /= number.
+// DivScalarInPlace records x /= number.
 func (x *Tensor) DivScalarInPlace() *Tensor { return opDivNumber.CallInPlace(x) }
 
-// scalarTensor is at::scalar_tensor: a number on the device.
+// scalarTensor records at::scalar_tensor: a number on the device.
 func (t *Tape) scalarTensor(d DType) *Tensor {
 	c := t.begin("scalar_tensor")
 	s := t.empty(d)

@@ -13,12 +13,12 @@ import (
 // and the form that overwrites self.
 type Operator struct {
 	// Schema is the declaration of the form that returns a new tensor. A name that ends in
-	// "_" is of an operator whose in-place form has a derivative of its own.
+	// "_" belongs to an operator whose in-place form has a derivative of its own.
 	Schema string
 	// Aliases are other declarations of the same operator; a bare name stands for one with
 	// the same arguments.
 	Aliases []string
-	// InPlace says that PyTorch also has the form that overwrites self.
+	// InPlace reports whether PyTorch also has the form that overwrites self.
 	InPlace bool
 
 	// gradients are formulas of the arguments' gradients, see [compiler]. Autograd does not
@@ -26,7 +26,7 @@ type Operator struct {
 	gradients map[string]string
 	// node is the class of the autograd node; by default the name and "Backward0".
 	node string
-	// native is what calls are recorded as; by default the name and overload.
+	// native is the name under which calls are recorded; by default the name and overload.
 	native string
 	casts  castList
 	result resultRule
@@ -46,17 +46,17 @@ const (
 	castWidest            // it runs in the widest type of its arguments
 )
 
-// resultRule is how the type of a result follows from those of the arguments.
+// resultRule is how the type of a result follows from the types of the arguments.
 type resultRule uint8
 
 const (
 	floatingType resultRule = iota // the common type, float32 for integers
 	promoted                       // the common type
-	selfTyped                      // that of the first argument
+	selfTyped                      // the type of the first argument
 	absolute                       // the common type, real for complex arguments
 )
 
-// compiled is what follows from the text of a row.
+// compiled is the result of compiling the text of a row.
 type compiled struct {
 	name, kernel, inPlace string
 	saves                 []savedArgument
@@ -152,7 +152,7 @@ func (o *Operator) derive() {
 	}
 }
 
-// backward computes the gradients that are wanted.
+// backward computes the needed gradients.
 func (o *Operator) backward(b *backward) {
 	b.terms[0] = b.grad
 	copy(b.terms[1:], b.kept)
@@ -235,8 +235,8 @@ func (t *Tape) complexAbs(x *Tensor, op string) *Tensor {
 	return y
 }
 
-// CallInPlace records the form that overwrites the first argument. If its old value is needed
-// for gradients, autograd keeps a clone.
+// CallInPlace records the form that overwrites the first argument. If gradients need its old
+// value, autograd keeps a clone.
 func (o *Operator) CallInPlace(xs ...*Tensor) *Tensor {
 	o.once.Do(o.prepare)
 	x := xs[0]
@@ -280,7 +280,7 @@ func (x *Tensor) cloneForInPlace() *Tensor {
 	return y
 }
 
-// Function is torch.NAME(x) for a function of one tensor, such as "asin" or "hardshrink".
+// Function records torch.NAME(x) for a function of one tensor, such as "asin" or "hardshrink".
 func (x *Tensor) Function(name string) *Tensor { return operatorIndex[name].Call(x) }
 
 // WithNumber returns the overload of a binary operator for a number as second argument, nil if there

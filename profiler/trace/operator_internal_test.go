@@ -43,7 +43,7 @@ func TestNodeNames(t *testing.T) {
 	}
 }
 
-// The forms of an operator are those of its aliases, and of each the one in place.
+// An operator has the forms of its aliases, each also in place.
 func TestFormsOfOperator(t *testing.T) {
 	require.Equal(t, []Form{
 		{"mul.Tensor(Tensor self, Tensor other) -> Tensor", false},

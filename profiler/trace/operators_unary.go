@@ -1,7 +1,7 @@
 package trace
 
-// unaryOperators are functions of one tensor. Derivatives are those of derivatives.yaml for
-// real tensors.
+// unaryOperators are functions of one tensor, with the derivatives of derivatives.yaml for real
+// tensors.
 var unaryOperators = []*Operator{
 	row("exp", inPlace|inFull, transcendentalFLOPs, "grad * result.conj()"),
 	row("exp2", inPlace, transcendentalFLOPs, "grad * result * M_LN2"),
@@ -58,7 +58,7 @@ var unaryOperators = []*Operator{
 	row("logit(Tensor self, float? eps=None) -> Tensor", inPlace, 10, "logit_backward(grad, self, eps)"),
 }
 
-// activationOperators are those of torch.nn.functional.
+// activationOperators are the activations of torch.nn.functional.
 var activationOperators = []*Operator{
 	row("tanh", inPlace, tanhFLOPs, "tanh_backward(grad, result)"),
 	row("sigmoid", inPlace, sigmoidFLOPs, "sigmoid_backward(grad, result)", "special_expit"),

@@ -6,27 +6,27 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// Pad is torch.nn.functional.pad(x, pads) with a constant. Pads are pairs (before, after) from the last dimension
+// Pad records torch.nn.functional.pad(x, pads) with a constant. Pads are pairs (before, after) from the last dimension
 // backwards; negative ones cut.
 func (x *Tensor) Pad(pads ...int64) *Tensor {
 	c := x.tape.begin("pad", x)
 	return c.end(x.constantPad(pads))
 }
 
-// PadReflect is torch.nn.functional.pad(x, pads, mode="reflect") of one or two
+// PadReflect records torch.nn.functional.pad(x, pads, mode="reflect") of one or two
 // dimensions.
 func (x *Tensor) PadReflect(pads ...int64) *Tensor {
 	nodes := [...]string{"", "ReflectionPad1DBackward0", "ReflectionPad2DBackward0", "ReflectionPad3DBackward0"}
 	return x.borderPad(nodes[len(pads)/2], "reflection_pad_backward", pads)
 }
 
-// PadReplicate is torch.nn.functional.pad(x, pads, mode="replicate").
+// PadReplicate records torch.nn.functional.pad(x, pads, mode="replicate").
 func (x *Tensor) PadReplicate(pads ...int64) *Tensor {
 	nodes := [...]string{"", "ReplicationPad1DBackward0", "ReplicationPad2DBackward0", "ReplicationPad3DBackward0"}
 	return x.borderPad(nodes[len(pads)/2], "replication_pad_backward", pads)
 }
 
-// PadCircular is torch.nn.functional.pad(x, pads, mode="circular"): x is copied
+// PadCircular records torch.nn.functional.pad(x, pads, mode="circular"): x is copied
 // into the middle, then what is on one side to the other, in place.
 func (x *Tensor) PadCircular(pads ...int64) *Tensor {
 	c := x.tape.begin("pad", x)
@@ -80,7 +80,7 @@ func (x *Tensor) borderPad(node, back string, pads []int64) *Tensor {
 	}))
 }
 
-// constantPad is at::constant_pad_nd: a narrowed clone if nothing is added.
+// constantPad records at::constant_pad_nd: a narrowed clone if nothing is added.
 func (x *Tensor) constantPad(pads []int64) *Tensor {
 	c := x.tape.begin("constant_pad_nd", x)
 	var y *Tensor

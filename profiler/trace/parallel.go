@@ -8,13 +8,13 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Split is how the ranks of a group share the weight of a linear layer, as the placement
-// of a DTensor says.
+// Split is how the ranks of a group share the weight of a linear layer: the placement of a
+// DTensor.
 type Split uint8
 
 // The splits of a weight [out, in].
 const (
-	// Whole is a weight of which every rank has all.
+	// Whole is a weight that every rank has all of.
 	Whole Split = iota
 	// ByColumn gives each rank some of the outputs (ColwiseParallel, Shard(0)): the
 	// gradient of the input is the sum over the ranks.
@@ -23,26 +23,26 @@ const (
 	// is the sum over the ranks.
 	ByRow
 	// ByWord gives each rank some of the rows of embeddings (RowwiseParallel, Shard(0)): the
-	// output is the sum over the ranks, which have zeros for tokens that others have.
+	// output is the sum over the ranks, with zeros for tokens of other ranks.
 	ByWord
 )
 
-// Sharing is how the ranks of a group share a parameter and what it is multiplied with.
+// Sharing is how the ranks of a group share a parameter and the layer's input and output.
 type Sharing struct {
 	Split Split
 	Ranks int64
-	// Tokens says that ranks share the tokens of sequences outside of the layer (sequence
-	// parallelism): all are gathered before a layer that is split by column, unless the module
-	// around has done so (Inside), and sums over the ranks are given back by tokens. A Whole
-	// parameter then has a part of its gradient on every rank.
+	// Tokens reports whether ranks share the tokens of sequences outside the layer (sequence
+	// parallelism). All tokens are gathered before a layer that is split by column, unless the
+	// enclosing module did so (Inside), and sums over the ranks are scattered by tokens. Every
+	// rank then has a part of a Whole parameter's gradient.
 	Tokens, Inside bool
-	// Gathered has all ranks get all outputs of a layer that is split by column.
+	// Gathered gives all ranks all outputs of a layer that is split by column.
 	Gathered bool
-	// InPlace has a layer that is split by row sum what it gives in place where no gradient flows.
+	// InPlace makes a layer that is split by row sum its output in place without autograd.
 	InPlace bool
 }
 
-// ShareAmong marks x as what one of several ranks has of a parameter.
+// ShareAmong marks x as one rank's part of a parameter.
 func (x *Tensor) ShareAmong(s Sharing) {
 	t := x.tape
 	if t.ranks.splits == nil {
@@ -51,7 +51,7 @@ func (x *Tensor) ShareAmong(s Sharing) {
 	t.ranks.splits[x] = s
 }
 
-// SplitLike gives x the mark of y, whose place it takes.
+// SplitLike gives x the mark of y, which it replaces.
 func (x *Tensor) SplitLike(y *Tensor) {
 	t := x.tape
 	if of, split := t.ranks.splits[y]; split {
@@ -60,12 +60,12 @@ func (x *Tensor) SplitLike(y *Tensor) {
 	}
 }
 
-// parallelLinear returns a linear layer under parallelize_module: its weight is a DTensor. What comes
-// in and goes out are plain tensors, or DTensors of which the rank has a part.
+// parallelLinear records a linear layer under parallelize_module, whose weight is a DTensor. Its
+// input and output are plain tensors, or DTensors that the rank has a part of.
 func (x *Tensor) parallelLinear(weight, bias *Tensor, of Sharing) *Tensor {
 	f := x.tape.funcFrame()
 	f.Let(x)
-	if of.Split != ByRow { // embeddings' weight may be that of the output layer
+	if of.Split != ByRow { // embeddings may share their weight with the output layer
 		switch {
 		case of.Inside:
 		case of.Tokens:
@@ -90,23 +90,23 @@ func (x *Tensor) parallelLinear(weight, bias *Tensor, of Sharing) *Tensor {
 	return f.Return(y.sumOverRanks(of.Ranks))
 }
 
-// fromReplicas is DTensor.from_local(x, mesh, [Replicate()]): what comes back in
-// backward is a part of the gradient, which the ranks sum.
+// fromReplicas records DTensor.from_local(x, mesh, [Replicate()]). In backward the ranks sum
+// their parts of the gradient.
 func (x *Tensor) fromReplicas(ranks int64) *Tensor {
 	return x.viewAs("_FromTorchTensor", "_FromTorchTensorBackward", x.layout, x.offset, func(b *backward) {
 		b.give(0, b.grad.reduced(ranks))
 	})
 }
 
-// Local is to_local() of x, a DTensor: code that knows of no ranks computes with it, and its gradient reaches x when
-// what was recorded after it has run.
+// Local records to_local() of x, a DTensor, for code without ranks. Its gradient reaches x after the backward of that
+// code.
 func (x *Tensor) Local() *Tensor {
 	return x.viewAs("_ToTorchTensor", "_ToTorchTensorBackward", x.layout, x.offset, func(b *backward) {
 		b.give(0, b.grad)
 	})
 }
 
-// SumInPlace is _AllReduceForward of transformers: the sum over the ranks takes the place of x.
+// SumInPlace records _AllReduceForward of transformers: the sum over the ranks takes the place of x.
 func (x *Tensor) SumInPlace(ranks int64) *Tensor {
 	x.tape.Collective(program.AllReduce, ranks, x, x)
 	return x.viewAs("_AllReduceForward", "_AllReduceForwardBackward", x.layout, x.offset, func(b *backward) {
@@ -114,7 +114,7 @@ func (x *Tensor) SumInPlace(ranks int64) *Tensor {
 	})
 }
 
-// SumGradient is _AllReduceBackward of transformers: x, whose gradient the sum over the ranks takes the place of.
+// SumGradient records _AllReduceBackward of transformers: x, whose gradient the sum over the ranks takes the place of.
 func (x *Tensor) SumGradient(ranks int64) *Tensor {
 	return x.viewAs("_AllReduceBackward", "_AllReduceBackwardBackward", x.layout, x.offset, func(b *backward) {
 		g := b.grad.Contiguous()
@@ -123,21 +123,21 @@ func (x *Tensor) SumGradient(ranks int64) *Tensor {
 	})
 }
 
-// OwnRows is redistribute(Shard(0)) of rows that all ranks have, and to_local(): a copy of the rank's. Their gradient
-// is gathered.
+// OwnRows records redistribute(Shard(0)) of rows that all ranks have, and to_local(): a copy of the rank's rows. Their
+// gradient is gathered.
 func (x *Tensor) OwnRows(ranks int64) *Tensor {
 	rows := x.shape[0]
 	return x.redistributed("split", func(x *Tensor) *Tensor { return x.ownRows(ranks) },
 		func(g *Tensor) *Tensor { return g.allRows(ranks, rows) })
 }
 
-// AllRows is full_tensor() of rows of which each rank has its share.
+// AllRows records full_tensor() of rows of which each rank has its share.
 func (x *Tensor) AllRows(ranks, rows int64) *Tensor {
 	return x.redistributed("all_gather_into_tensor", func(x *Tensor) *Tensor { return x.allRows(ranks, rows) },
 		func(g *Tensor) *Tensor { return g.ownRows(ranks) })
 }
 
-// ownRows returns those of the first rank, which has most where ranks do not divide them.
+// ownRows returns the rows of the first rank, which has the most where ranks do not divide them.
 func (x *Tensor) ownRows(ranks int64) *Tensor {
 	f := x.tape.funcFrame(x)
 	return f.Return(f.Let(x.Narrow(0, 0, ceil.Div(x.shape[0], ranks))).Clone())
@@ -152,13 +152,13 @@ func (x *Tensor) allRows(ranks, rows int64) *Tensor {
 	return f.Return(all)
 }
 
-// sumOverRanks is redistribute(Replicate()) of a part of a sum, and to_local().
+// sumOverRanks records redistribute(Replicate()) of a part of a sum, and to_local().
 func (x *Tensor) sumOverRanks(ranks int64) *Tensor {
 	return x.redistributed("all_reduce", func(x *Tensor) *Tensor { return x.reduced(ranks) },
 		func(g *Tensor) *Tensor { return g })
 }
 
-// redistributed is DTensor.redistribute: what a collective makes of x, and of a gradient.
+// redistributed records DTensor.redistribute: what a collective makes of x, and of a gradient.
 func (x *Tensor) redistributed(op string, forward, back func(*Tensor) *Tensor) *Tensor {
 	c := x.tape.begin(op, x)
 	var y *Tensor
@@ -166,7 +166,7 @@ func (x *Tensor) redistributed(op string, forward, back func(*Tensor) *Tensor) *
 	return c.end(y.derived("RedistributeBackward", inputs{x}, nil, func(b *backward) { b.give(0, back(b.grad)) }))
 }
 
-// reduced is _c10d_functional.all_reduce: a copy, which is reduced in place. The compute
+// reduced records _c10d_functional.all_reduce: a copy, which is reduced in place. The compute
 // stream waits for it.
 func (x *Tensor) reduced(ranks int64) *Tensor {
 	y := x.CloneContiguous()
@@ -174,8 +174,8 @@ func (x *Tensor) reduced(ranks int64) *Tensor {
 	return y
 }
 
-// parallelEmbedding returns an embedding layer whose rows ranks share: tokens of other ranks are looked
-// up as the first row, and what that gives is filled with zeros before the sum over the ranks.
+// parallelEmbedding records an embedding layer whose rows ranks share. Tokens of other ranks are
+// looked up as the first row, and their results are zeroed before the sum over the ranks.
 func (x *Tensor) parallelEmbedding(weight *Tensor, of Sharing) *Tensor {
 	t := x.tape
 	f := t.funcFrame()
@@ -202,7 +202,7 @@ func (x *Tensor) parallelEmbedding(weight *Tensor, of Sharing) *Tensor {
 	}, back))
 }
 
-// ownIndices is _MaskPartial._partition_value: which of indices other ranks have, and the indices
+// ownIndices records _MaskPartial._partition_value: which of indices other ranks have, and the indices
 // as the rank has them.
 func (f *Frame) ownIndices(indices *Tensor) (mask, own *Tensor) {
 	g := f.FuncFrame(indices)
@@ -217,8 +217,8 @@ func (f *Frame) ownIndices(indices *Tensor) (mask, own *Tensor) {
 	return g.ReturnPair(mask, own)
 }
 
-// OwnGradient returns what fully_shard takes for the gradient of x where the ranks of another group
-// share x: g, or what its redistribution makes of it.
+// OwnGradient returns the gradient of x that fully_shard uses where the ranks of another group
+// share x: g, or its redistribution.
 func (x *Tensor) OwnGradient(g *Tensor) *Tensor {
 	of, shared := x.tape.ranks.splits[x]
 	switch {
@@ -233,24 +233,23 @@ func (x *Tensor) OwnGradient(g *Tensor) *Tensor {
 	return g
 }
 
-// misfit returns the error for a model whose shapes do not fit the part of a weight that a
-// rank has.
+// misfit returns the error for a model whose shapes do not fit a rank's part of a weight.
 func misfit(what string) error {
-	return fmt.Errorf("what a rank has of the linear layers does not fit the model's shapes (%s); take a number of "+
-		"ranks that divides the heads of attention, those of key and value too, or name other layers with col= and "+
-		"row=",
+	return fmt.Errorf("a rank's part of the linear layers does not fit the model's shapes (%s); use a number of ranks "+
+		"that divides the heads of query, key and value, or name other layers with col= and row=",
 		strings.TrimPrefix(what, "trace: "))
 }
 
-// CrossEntropyAmong is torch.nn.functional.cross_entropy of scores [rows, classes] in fp32, of
-// whose classes the rank has a part, under torch.distributed.tensor.parallel.loss_parallel: the
-// handlers of its loss.py take the place of the operators, and are Python.
+// CrossEntropyAmong records torch.nn.functional.cross_entropy of logits [rows, classes] in fp32
+// under torch.distributed.tensor.parallel.loss_parallel, where the rank has a part of the
+// classes. The Python handlers of its loss.py replace the operators.
 func (x *Tensor) CrossEntropyAmong(target *Tensor, ranks int64) *Tensor {
 	c := x.tape.begin("cross_entropy_loss", x, target)
 	return c.end(c.let(x.logSoftmaxAmong(ranks)).nllAmong(target, ranks))
 }
 
-// logSoftmaxAmong is _log_softmax_handler. Its backward passes on what that of the loss has computed.
+// logSoftmaxAmong records _log_softmax_handler. Its backward passes on the gradient that
+// the backward of the loss computes.
 func (x *Tensor) logSoftmaxAmong(ranks int64) *Tensor {
 	t := x.tape
 	var y *Tensor
@@ -267,7 +266,7 @@ func (x *Tensor) logSoftmaxAmong(ranks int64) *Tensor {
 	return y.derived("LogSoftmaxBackward0", inputs{x}, saves{y}, func(b *backward) { b.give(0, b.grad) })
 }
 
-// nllAmong is _nll_loss_forward_handler with the mean as reduction, x [rows, classes].
+// nllAmong records _nll_loss_forward_handler with the mean as reduction, x [rows, classes].
 func (x *Tensor) nllAmong(target *Tensor, ranks int64) *Tensor {
 	t := x.tape
 	var y, total *Tensor
@@ -292,7 +291,7 @@ func (x *Tensor) nllAmong(target *Tensor, ranks int64) *Tensor {
 	})
 }
 
-// nllAmongBackward is _nll_loss_and_log_softmax_backward of x, the logarithms of the softmax.
+// nllAmongBackward records _nll_loss_and_log_softmax_backward of x, the logarithms of the softmax.
 func (x *Tensor) nllAmongBackward(grad, target, total *Tensor) *Tensor {
 	t := x.tape
 	f := t.funcFrame(grad, x, target, total)

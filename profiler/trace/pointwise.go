@@ -32,7 +32,7 @@ const (
 	specialFLOPs        = 40 // gamma and Bessel functions: series
 )
 
-// sincBackward is sinc_backward.
+// sincBackward records sinc_backward.
 func sincBackward(g, x *Tensor) *Tensor {
 	c := g.tape.begin("sinc_backward", g, x)
 	angle := c.let(x.MulScalar())
@@ -43,7 +43,7 @@ func sincBackward(g, x *Tensor) *Tensor {
 	return c.end(Where(square.compareScalar("eq"), zero, slope))
 }
 
-// IsFinite is torch.isfinite(x): (x == x) * (x.abs() != inf).
+// IsFinite records torch.isfinite(x): (x == x) * (x.abs() != inf).
 func (x *Tensor) IsFinite() *Tensor {
 	c := x.tape.begin("isfinite", x)
 	if !x.dtype.differentiable() {
@@ -55,70 +55,70 @@ func (x *Tensor) IsFinite() *Tensor {
 
 // The functions that models call by name. All others are called by [Tensor.Function].
 
-// Exp is torch.exp.
+// Exp records torch.exp.
 func (x *Tensor) Exp() *Tensor { return x.Function("exp") }
 
-// Log is torch.log.
+// Log records torch.log.
 func (x *Tensor) Log() *Tensor { return x.Function("log") }
 
-// Sqrt is torch.sqrt.
+// Sqrt records torch.sqrt.
 func (x *Tensor) Sqrt() *Tensor { return x.Function("sqrt") }
 
-// Rsqrt is torch.rsqrt.
+// Rsqrt records torch.rsqrt.
 func (x *Tensor) Rsqrt() *Tensor { return x.Function("rsqrt") }
 
-// Reciprocal is torch.reciprocal.
+// Reciprocal records torch.reciprocal.
 func (x *Tensor) Reciprocal() *Tensor { return x.Function("reciprocal") }
 
-// Abs is torch.abs; that of a complex tensor is real.
+// Abs records torch.abs, whose result is real for a complex tensor.
 func (x *Tensor) Abs() *Tensor { return x.Function("abs") }
 
-// Sin is torch.sin.
+// Sin records torch.sin.
 func (x *Tensor) Sin() *Tensor { return x.Function("sin") }
 
-// Cos is torch.cos.
+// Cos records torch.cos.
 func (x *Tensor) Cos() *Tensor { return x.Function("cos") }
 
-// Sgn is torch.sgn.
+// Sgn records torch.sgn.
 func (x *Tensor) Sgn() *Tensor { return x.Function("sgn") }
 
-// Tanh is torch.tanh.
+// Tanh records torch.tanh.
 func (x *Tensor) Tanh() *Tensor { return x.Function("tanh") }
 
-// Sigmoid is torch.sigmoid.
+// Sigmoid records torch.sigmoid.
 func (x *Tensor) Sigmoid() *Tensor { return x.Function("sigmoid") }
 
-// ReLU is torch.relu.
+// ReLU records torch.relu.
 func (x *Tensor) ReLU() *Tensor { return x.Function("relu") }
 
-// GELU is torch.nn.functional.gelu.
+// GELU records torch.nn.functional.gelu.
 func (x *Tensor) GELU() *Tensor { return x.Function("gelu") }
 
-// SiLU is torch.nn.functional.silu.
+// SiLU records torch.nn.functional.silu.
 func (x *Tensor) SiLU() *Tensor { return x.Function("silu") }
 
-// Softplus is torch.nn.functional.softplus.
+// Softplus records torch.nn.functional.softplus.
 func (x *Tensor) Softplus() *Tensor { return x.Function("softplus") }
 
-// LogSigmoid is torch.nn.functional.logsigmoid.
+// LogSigmoid records torch.nn.functional.logsigmoid.
 func (x *Tensor) LogSigmoid() *Tensor { return x.Function("log_sigmoid") }
 
-// Round is torch.round; floor, ceil, trunc and sign allocate the same.
+// Round records torch.round; floor, ceil, trunc and sign allocate the same.
 func (x *Tensor) Round() *Tensor { return x.Function("round") }
 
-// ExpInPlace is x.exp_().
+// ExpInPlace records x.exp_().
 func (x *Tensor) ExpInPlace() *Tensor { return operatorIndex["exp"].CallInPlace(x) }
 
-// ReLUInPlace is x.relu_().
+// ReLUInPlace records x.relu_().
 func (x *Tensor) ReLUInPlace() *Tensor { return operatorIndex["relu"].CallInPlace(x) }
 
-// LeakyReLU is torch.nn.functional.leaky_relu.
+// LeakyReLU records torch.nn.functional.leaky_relu.
 func (x *Tensor) LeakyReLU() *Tensor { return x.Function("leaky_relu") }
 
-// LeakyReLUInPlace is x.leaky_relu_().
+// LeakyReLUInPlace records x.leaky_relu_().
 func (x *Tensor) LeakyReLUInPlace() *Tensor { return operatorIndex["leaky_relu_"].CallInPlace(x) }
 
-// conjugated is x.conj() as a product takes it: complex numbers are copied.
+// conjugated records x.conj() as a product takes it: complex numbers are copied.
 func (x *Tensor) conjugated() *Tensor {
 	if x.dtype != C64 {
 		return x
@@ -157,35 +157,35 @@ var (
 	}
 )
 
-// Add is x + y.
+// Add records x + y.
 func (x *Tensor) Add(y *Tensor) *Tensor { return opAdd.Call(x, y) }
 
-// AddAlpha is torch.add(x, y, alpha=a) for an a other than one.
+// AddAlpha records torch.add(x, y, alpha=a) for an a other than one.
 func (x *Tensor) AddAlpha(y *Tensor) *Tensor { return opAddScaled.Call(x, y) }
 
-// Sub is x - y.
+// Sub records x - y.
 func (x *Tensor) Sub(y *Tensor) *Tensor { return opSub.Call(x, y) }
 
-// SubAlpha is torch.sub(x, y, alpha=a) for an a other than one.
+// SubAlpha records torch.sub(x, y, alpha=a) for an a other than one.
 func (x *Tensor) SubAlpha(y *Tensor) *Tensor { return opSubScaled.Call(x, y) }
 
-// Mul is x * y.
+// Mul records x * y.
 func (x *Tensor) Mul(y *Tensor) *Tensor { return opMul.Call(x, y) }
 
-// Div is x / y.
+// Div records x / y.
 func (x *Tensor) Div(y *Tensor) *Tensor { return opDiv.Call(x, y) }
 
-// AddInPlace is x += y.
+// AddInPlace records x += y.
 func (x *Tensor) AddInPlace(y *Tensor) *Tensor { return opAdd.CallInPlace(x, y) }
 
-// SubInPlace is x -= y.
+// SubInPlace records x -= y.
 func (x *Tensor) SubInPlace(y *Tensor) *Tensor { return opSub.CallInPlace(x, y) }
 
-// MulInPlace is x *= y.
+// MulInPlace records x *= y.
 func (x *Tensor) MulInPlace(y *Tensor) *Tensor { return opMul.CallInPlace(x, y) }
 
-// DivInPlace is x /= y.
+// DivInPlace records x /= y.
 func (x *Tensor) DivInPlace(y *Tensor) *Tensor { return opDiv.CallInPlace(x, y) }
 
-// Neg is -x.
+// Neg records -x.
 func (x *Tensor) Neg() *Tensor { return opNeg.Call(x) }

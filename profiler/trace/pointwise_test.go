@@ -183,8 +183,8 @@ func TestInPlaceAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Autocast's fp32 list runs in fp32, and so does what takes a dtype; other
-// operators run in the type they get.
+// Operators of autocast's fp32 list, and operators with a dtype argument, run in fp32. Others run
+// in the type of their inputs.
 func TestAutocastChoosesType(t *testing.T) {
 	full := []string{
 		"exp", "log", "rsqrt", "square", "softplus", "rpow_scalar", "softmax", "log_softmax", "cumsum",

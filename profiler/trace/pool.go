@@ -59,7 +59,7 @@ var (
 	avgPoolNodes = [...]string{"", "", "AvgPool2DBackward0", "AvgPool3DBackward0"}
 )
 
-// MaxPool is torch.nn.functional.max_pool1d, 2d or 3d, by the dimensions of x.
+// MaxPool records torch.nn.functional.max_pool1d, 2d or 3d, by the dimensions of x.
 func (x *Tensor) MaxPool(args PoolArgs) *Tensor {
 	dims := len(x.shape) - 2
 	c := x.tape.begin(maxPoolNames[dims], x)
@@ -74,7 +74,7 @@ func (x *Tensor) maxPool(args PoolArgs) *Tensor {
 	return x.indexedPool(maxPoolNodes[len(x.shape)-2], args.outShape(x), args.window(x), x.suggestChannelsLast())
 }
 
-// MaxPoolIndices is max_pool2d or 3d with return_indices=True.
+// MaxPoolIndices records max_pool2d or 3d with return_indices=True.
 func (x *Tensor) MaxPoolIndices(args PoolArgs) (y, indices *Tensor) {
 	c := x.tape.begin("max_pool_with_indices", x)
 	if len(x.shape) == 3 {
@@ -85,7 +85,7 @@ func (x *Tensor) MaxPoolIndices(args PoolArgs) (y, indices *Tensor) {
 		x.suggestChannelsLast()))
 }
 
-// AdaptiveMaxPoolIndices is adaptive_max_pool1d, 2d or 3d to the given spatial
+// AdaptiveMaxPoolIndices records adaptive_max_pool1d, 2d or 3d to the given spatial
 // sizes, with the places of the maxima.
 func (x *Tensor) AdaptiveMaxPoolIndices(sizes ...int64) (y, indices *Tensor) {
 	c := x.tape.begin("adaptive_max_pool", x)
@@ -115,7 +115,7 @@ func (x *Tensor) adaptiveMaxPool(shape []int64) (y, indices *Tensor) {
 	return c.endPair(y, indices)
 }
 
-// adaptiveUnpool is adaptive_max_pool2d_backward.
+// adaptiveUnpool records adaptive_max_pool2d_backward.
 func adaptiveUnpool(g, x, indices *Tensor) *Tensor {
 	c := g.tape.begin("adaptive_max_pool2d_backward", g)
 	gx := c.let(c.t.emptyIn(x.dtype, x.shape, x.suggestChannelsLast()))
@@ -127,7 +127,7 @@ func adaptiveUnpool(g, x, indices *Tensor) *Tensor {
 	return c.end(gx)
 }
 
-// AdaptiveMaxPool is torch.nn.functional.adaptive_max_pool2d (or 3d) to the
+// AdaptiveMaxPool records torch.nn.functional.adaptive_max_pool2d (or 3d) to the
 // given spatial sizes.
 func (x *Tensor) AdaptiveMaxPool(sizes ...int64) *Tensor {
 	c := x.tape.begin("adaptive_max_pool2d", x)
@@ -168,7 +168,7 @@ func (g *Tensor) unpool(x, indices *Tensor, last bool) *Tensor {
 	return c.end(gx)
 }
 
-// AvgPool is torch.nn.functional.avg_pool1d, 2d or 3d, by the dimensions of x.
+// AvgPool records torch.nn.functional.avg_pool1d, 2d or 3d, by the dimensions of x.
 func (x *Tensor) AvgPool(args PoolArgs) *Tensor {
 	dims := len(x.shape) - 2
 	c := x.tape.begin(avgPoolNames[dims], x)
@@ -205,7 +205,7 @@ var (
 	adaptiveNodes = [...]string{"", "", "AdaptiveAvgPool2DBackward0", "AdaptiveAvgPool3DBackward0"}
 )
 
-// AdaptiveAvgPool is torch.nn.functional.adaptive_avg_pool1d, 2d or 3d to the
+// AdaptiveAvgPool records torch.nn.functional.adaptive_avg_pool1d, 2d or 3d to the
 // given spatial sizes.
 func (x *Tensor) AdaptiveAvgPool(sizes ...int64) *Tensor {
 	dims := len(sizes)
@@ -216,7 +216,7 @@ func (x *Tensor) AdaptiveAvgPool(sizes ...int64) *Tensor {
 	return c.end(x.adaptiveAvgPool(sizes))
 }
 
-// adaptiveAvgPool to a single value is a mean over the image.
+// adaptiveAvgPool records the pooling, a mean over the image for a single value.
 func (x *Tensor) adaptiveAvgPool(sizes []int64) *Tensor {
 	c := x.tape.begin("adaptive_avg_pool2d_symint", x)
 	shape := append(append([]int64(nil), x.shape[:2]...), sizes...)
@@ -230,7 +230,7 @@ func (x *Tensor) adaptiveAvgPool(sizes []int64) *Tensor {
 	return c.end(y)
 }
 
-// MaxUnpool is max_unpool2d or 3d to the given spatial sizes: x at the places of indices,
+// MaxUnpool records max_unpool2d or 3d to the given spatial sizes: x at the places of indices,
 // zeros elsewhere. Its kernels want contiguous tensors.
 func (x *Tensor) MaxUnpool(indices *Tensor, sizes ...int64) *Tensor {
 	t := x.tape
@@ -253,7 +253,7 @@ func (x *Tensor) MaxUnpool(indices *Tensor, sizes ...int64) *Tensor {
 	}))
 }
 
-// FractionalMaxPool is fractional_max_pool2d or 3d: the maxima of windows that begin at
+// FractionalMaxPool records fractional_max_pool2d or 3d: the maxima of windows that begin at
 // random places, and where they were.
 func (x *Tensor) FractionalMaxPool(samples *Tensor, sizes ...int64) (y, indices *Tensor) {
 	t := x.tape

@@ -2,12 +2,12 @@ package trace
 
 import "math"
 
-// Pow is x ** e for a number e.
+// Pow records x ** e for a number e.
 func (x *Tensor) Pow(e float64) *Tensor {
 	return x.powScalar("pow_Tensor_Scalar", e)
 }
 
-// Square is torch.square(x).
+// Square records torch.square(x).
 func (x *Tensor) Square() *Tensor { return x.powScalar("square", 2) }
 
 func (x *Tensor) powScalar(op string, e float64) *Tensor {
@@ -22,7 +22,7 @@ func (x *Tensor) powScalar(op string, e float64) *Tensor {
 		func(b *backward) { b.give(0, powBackward(b.grad, b.saved(0), e)) }))
 }
 
-// powBackward is pow_backward: grad * (e * self.pow(e - 1)).
+// powBackward records pow_backward: grad * (e * self.pow(e - 1)).
 func powBackward(grad, self *Tensor, e float64) *Tensor {
 	c := grad.tape.begin("pow_backward", grad, self)
 	if e == 0 {
@@ -34,10 +34,10 @@ func powBackward(grad, self *Tensor, e float64) *Tensor {
 	return c.end(grad.Mul(slope))
 }
 
-// PowTensor is x ** e for a tensor e.
+// PowTensor records x ** e for a tensor e.
 func (x *Tensor) PowTensor(e *Tensor) *Tensor { return operatorIndex["pow.Tensor_Tensor"].Call(x, e) }
 
-// powBaseGrad is pow_backward_self.
+// powBaseGrad records pow_backward_self.
 func powBaseGrad(grad, self, exponent *Tensor) *Tensor {
 	c := grad.tape.begin("pow_backward_self", grad, self, exponent)
 	slope := grad.Mul(exponent.Mul(self.PowTensor(exponent.AddScalar())))
@@ -45,7 +45,7 @@ func powBaseGrad(grad, self, exponent *Tensor) *Tensor {
 	return c.end(Where(exponent.compareScalar("eq"), zero, slope))
 }
 
-// powExponentGrad is pow_backward_exponent.
+// powExponentGrad records pow_backward_exponent.
 func powExponentGrad(grad, self, exponent, result *Tensor) *Tensor {
 	c := grad.tape.begin("pow_backward_exponent", grad, self, exponent, result)
 	positive := exponent.compareScalar("ge")
@@ -55,7 +55,7 @@ func powExponentGrad(grad, self, exponent, result *Tensor) *Tensor {
 	return c.end(grad.Mul(Where(cond, zero, slope)))
 }
 
-// NumberPow is number ** x. The operator also fills a double on the device from the
+// NumberPow records number ** x. The operator also fills a double on the device from the
 // number. Autocast runs it in fp32.
 func (x *Tensor) NumberPow(n Number) *Tensor {
 	c := x.tape.begin("pow_Scalar", x)
@@ -69,7 +69,7 @@ func (x *Tensor) NumberPow(n Number) *Tensor {
 	}))
 }
 
-// PowInPlace is x.pow_(e): backward needs what x was.
+// PowInPlace records x.pow_(e): backward needs what x was.
 func (x *Tensor) PowInPlace(e float64) *Tensor {
 	t := x.tape
 	c := t.begin("pow_", x)
@@ -85,10 +85,10 @@ func (x *Tensor) PowInPlace(e float64) *Tensor {
 	return c.end(x)
 }
 
-// SquareInPlace is x.square_().
+// SquareInPlace records x.square_().
 func (x *Tensor) SquareInPlace() *Tensor { return x.PowInPlace(2) }
 
-// Atan2 is torch.atan2(x, y). Autocast gives both the wider type.
+// Atan2 records torch.atan2(x, y). Autocast gives both the wider type.
 func (x *Tensor) Atan2(y *Tensor) *Tensor {
 	c := x.tape.begin("atan2", x, y)
 	c.promote(&x, &y)
@@ -98,7 +98,7 @@ func (x *Tensor) Atan2(y *Tensor) *Tensor {
 	}))
 }
 
-// atan2Backward is atan2_backward.
+// atan2Backward records atan2_backward.
 func atan2Backward(b *backward, x, y *Tensor) {
 	c := b.t.begin("atan2_backward", b.grad, x, y)
 	yy := y.Mul(y)

@@ -6,14 +6,14 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Matmul is torch.matmul.
+// Matmul records torch.matmul.
 func (a *Tensor) Matmul(b *Tensor) *Tensor {
 	c := a.tape.begin("matmul", a, b)
 	c.lower(&a, &b)
 	return c.end(c.matmul(a, b))
 }
 
-// matmul is at::matmul below autocast.
+// matmul records at::matmul below autocast.
 func (a *Tensor) matmul(b *Tensor) *Tensor {
 	c := a.tape.begin("matmul", a, b)
 	return c.end(c.matmul(a, b))
@@ -144,7 +144,7 @@ func (x *Tensor) lead() *Tensor {
 	return &Tensor{layout: x.tape.layout(x.shape[:n], x.strides[:n])}
 }
 
-// MV is torch.mv: a matrix times a vector.
+// MV records torch.mv: a matrix times a vector.
 func (a *Tensor) MV(v *Tensor) *Tensor { return a.inLower("mv", v, (*Tensor).mv) }
 
 func (a *Tensor) mv(v *Tensor) *Tensor {
@@ -164,7 +164,7 @@ func (a *Tensor) mv(v *Tensor) *Tensor {
 	)))
 }
 
-// Dot is torch.dot of two vectors.
+// Dot records torch.dot of two vectors.
 func (a *Tensor) Dot(b *Tensor) *Tensor {
 	c := a.tape.begin("dot", a, b)
 	c.promote(&a, &b)
@@ -183,13 +183,13 @@ func (a *Tensor) dot(b *Tensor) *Tensor {
 		)))
 }
 
-// Outer is torch.outer (and torch.ger) of two vectors.
+// Outer records torch.outer (and torch.ger) of two vectors.
 func (a *Tensor) Outer(b *Tensor) *Tensor {
 	c := a.tape.begin("outer", a, b)
 	return c.end(a.reshape([]int64{a.shape[0], 1}).Mul(b))
 }
 
-// ScaledMM is torch._scaled_mm of matrices in 8-bit floats, [m, k] by rows and [k, n] by
+// ScaledMM records torch._scaled_mm of matrices in 8-bit floats, [m, k] by rows and [k, n] by
 // columns, each with one scale: a result of type d, by cuBLASLt. Autograd does not look.
 func ScaledMM(a, b *Tensor, d DType) *Tensor {
 	c := a.tape.begin("_scaled_mm", a, b)
@@ -200,7 +200,7 @@ func ScaledMM(a, b *Tensor, d DType) *Tensor {
 	return c.end(y)
 }
 
-// AddMV is torch.addmv(x, a, v): x + a @ v.
+// AddMV records torch.addmv(x, a, v): x + a @ v.
 func (x *Tensor) AddMV(a, v *Tensor) *Tensor {
 	c := x.tape.begin("addmv", x, a, v)
 	c.lower(&x, &a, &v)
@@ -215,7 +215,7 @@ func (x *Tensor) AddMV(a, v *Tensor) *Tensor {
 		)))
 }
 
-// AddBMM is torch.addbmm(x, a, b): x and the sum of all products of a batch.
+// AddBMM records torch.addbmm(x, a, b): x and the sum of all products of a batch.
 func (x *Tensor) AddBMM(a, b *Tensor) *Tensor {
 	c := x.tape.begin("addbmm", x, a, b)
 	c.lower(&x, &a, &b)
@@ -235,7 +235,7 @@ func (x *Tensor) AddBMM(a, b *Tensor) *Tensor {
 		)))
 }
 
-// TensorDot is torch.tensordot(a, b, (dims of a, dims of b)): one product of
+// TensorDot records torch.tensordot(a, b, (dims of a, dims of b)): one product of
 // matrices.
 func (a *Tensor) TensorDot(b *Tensor, da, db []int) *Tensor {
 	c := a.tape.begin("tensordot", a, b)
@@ -260,7 +260,7 @@ func (a *Tensor) TensorDot(b *Tensor, da, db []int) *Tensor {
 	return c.end(first.MM(second).reshape(shape))
 }
 
-// Kron is torch.kron(x, y).
+// Kron records torch.kron(x, y).
 func (x *Tensor) Kron(y *Tensor) *Tensor {
 	c := x.tape.begin("kron", x, y)
 	n := max(len(x.shape), len(y.shape))
@@ -279,7 +279,7 @@ func (x *Tensor) Kron(y *Tensor) *Tensor {
 	return c.end(product.unsafeView(shape))
 }
 
-// AddR is torch.addr(x, a, b): x and the outer product of two vectors.
+// AddR records torch.addr(x, a, b): x and the outer product of two vectors.
 func (x *Tensor) AddR(a, b *Tensor) *Tensor {
 	c := x.tape.begin("addr", x, a, b)
 	y := c.t.empty(x.dtype, a.shape[0], b.shape[0])
@@ -292,7 +292,7 @@ func (x *Tensor) AddR(a, b *Tensor) *Tensor {
 		)))
 }
 
-// GroupedMM is torch.nn.functional.grouped_mm(x, weight, offs=ends): the rows of x [rows,
+// GroupedMM records torch.nn.functional.grouped_mm(x, weight, offs=ends): the rows of x [rows,
 // in] come in groups that end where ends [groups] says, and each group is multiplied by
 // its matrix of weight [groups, in, out]. How rows are shared out does not matter to
 // memory.
@@ -307,8 +307,8 @@ func (x *Tensor) GroupedMM(weight, ends *Tensor) *Tensor {
 // GroupsProducts tells whether grouped_mm runs on the GPU.
 func (t *Tape) GroupsProducts() bool { return t.atLeast(80) }
 
-// GroupedMMFallback is transformers' operator grouped_mm_fallback: x [rows, in] times weight
-// [groups, in, out], a product after the other into one result. Both gradients are computed,
+// GroupedMMFallback records transformers' operator grouped_mm_fallback: x [rows, in] times weight
+// [groups, in, out], one product after the other into one result. Both gradients are computed,
 // needed or not.
 func (x *Tensor) GroupedMMFallback(weight, ends *Tensor) *Tensor {
 	t := x.tape

@@ -5,14 +5,14 @@ import "github.com/vprof/vprof/profiler/program"
 // Function is a torch.autograd.Function: Python code that autograd does not look
 // into, with a backward of its own. Inputs and results may be nil.
 type Function struct {
-	// Name is that of its node: "MatMul4BitBackward".
+	// Name is the name of its node: "MatMul4BitBackward".
 	Name string
 	// Forward runs without autograd. Its frame holds the inputs by name.
 	Forward func(f *Frame, ctx *FunctionContext, inputs []*Tensor) []*Tensor
 	// Backward gives a gradient for each input, nil for none. Its frame holds the
 	// incoming gradients by name.
 	Backward func(f *Frame, ctx *FunctionContext, grads []*Tensor) []*Tensor
-	// AMP marks one with custom_fwd and custom_bwd: backward runs under the
+	// AMP marks a Function with custom_fwd and custom_bwd, whose backward runs under the
 	// autocast of forward.
 	AMP bool
 }
@@ -25,13 +25,13 @@ type FunctionContext struct {
 	drop  func(i int)
 }
 
-// NeedsInputGrad is ctx.needs_input_grad[i].
+// NeedsInputGrad returns ctx.needs_input_grad[i].
 func (c *FunctionContext) NeedsInputGrad(i int) bool { return c.needs[i] }
 
 // Inputs returns how many arguments the Function has.
 func (c *FunctionContext) Inputs() int { return len(c.needs) }
 
-// SaveForBackward is ctx.save_for_backward(*xs).
+// SaveForBackward records ctx.save_for_backward(*xs).
 func (c *FunctionContext) SaveForBackward(xs ...*Tensor) {
 	for _, x := range xs {
 		x.retain()
@@ -39,13 +39,13 @@ func (c *FunctionContext) SaveForBackward(xs ...*Tensor) {
 	c.saved = xs
 }
 
-// Saved is ctx.saved_tensors[i], in backward.
+// Saved records ctx.saved_tensors[i], in backward.
 func (c *FunctionContext) Saved(i int) *Tensor { return c.saved[i] }
 
 // Drop releases the i-th saved tensor in backward, as compiled code does after its last use.
 func (c *FunctionContext) Drop(i int) { c.drop(i) }
 
-// Keep is ctx.name = x: an attribute, of which saved-tensor hooks know nothing and
+// Keep records ctx.name = x: an attribute, of which saved-tensor hooks know nothing and
 // which lives as long as the node.
 func (c *FunctionContext) Keep(xs ...*Tensor) {
 	for _, x := range xs {
@@ -56,8 +56,8 @@ func (c *FunctionContext) Keep(xs ...*Tensor) {
 // Kept returns the i-th attribute.
 func (c *FunctionContext) Kept(i int) *Tensor { return c.attrs[i] }
 
-// Take returns the i-th attribute, which the context releases (ctx.name = None): from now on
-// the frame holds it.
+// Take returns the i-th attribute, which the context releases (ctx.name = None) and the frame
+// holds from now on.
 func (c *FunctionContext) Take(f *Frame, i int) *Tensor {
 	x := f.Let(c.attrs[i])
 	c.attrs[i] = nil
@@ -65,13 +65,13 @@ func (c *FunctionContext) Take(f *Frame, i int) *Tensor {
 	return x
 }
 
-// release releases what forward has given to the context.
+// release releases the tensors that forward saved in the context.
 func (c *FunctionContext) release() {
 	releaseAll(c.saved)
 	c.saved = nil
 }
 
-// Apply is fn.apply(*inputs).
+// Apply records fn.apply(*inputs).
 func (f *Frame) Apply(fn *Function, inputs ...*Tensor) []*Tensor {
 	t := f.t
 	g := f.CallFrame(inputs...)
@@ -106,7 +106,7 @@ func (f *Frame) Apply(fn *Function, inputs ...*Tensor) []*Tensor {
 	return ys
 }
 
-// functionCall is what a node of a [Function] needs to run.
+// functionCall is the state that a node of a [Function] needs to run.
 type functionCall struct {
 	fn    *Function
 	needs []bool
@@ -115,7 +115,7 @@ type functionCall struct {
 	place *place
 }
 
-// backward is PyNode::apply.
+// backward implements PyNode::apply.
 func (r *functionCall) backward(b *backward) {
 	t := b.t
 	f := t.callFrame(b.grads)
@@ -144,21 +144,21 @@ func (r *functionCall) backward(b *backward) {
 	b.statement()
 }
 
-// Empty is torch.empty(shape) on the device.
+// Empty records torch.empty(shape) on the device.
 func (t *Tape) Empty(d DType, shape ...int64) *Tensor {
 	c := t.begin("empty_memory_format")
 	return c.end(t.empty(d, shape...))
 }
 
-// Kernel launches a kernel of Python code, such as one of Triton: it reads and
-// writes tensors that are there, with a number of operations in all.
+// Kernel launches a kernel of Python code, such as Triton's, which reads and writes existing
+// tensors, with the number of operations in all.
 func (t *Tape) Kernel(name string, flops int64, writes, reads []*Tensor) {
 	c := t.begin(name)
 	t.launch(program.Elementwise, flops, writes, reads)
 	c.finish()
 }
 
-// Product launches a matrix product whose result has its place already (out=).
+// Product launches a matrix product into an existing tensor (out=).
 func (t *Tape) Product(name string, flops int64, writes, reads []*Tensor) {
 	c := t.begin(name)
 	t.launch(program.Matmul, flops, writes, reads)

@@ -8,8 +8,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// What a backward lets go of before its end leaves room for what it makes afterwards,
-// whether autograd keeps it or hooks bring it back.
+// A tensor that a backward releases before its end leaves room for tensors that it makes
+// afterwards, whether autograd or a hook keeps it.
 func TestDroppedTensorsMakeRoomWithinBackward(t *testing.T) {
 	peak := func(drops, hooked bool) int64 {
 		tape := trace.New(ada, rules, trace.Options{Warm: true})
@@ -26,7 +26,7 @@ func TestDroppedTensorsMakeRoomWithinBackward(t *testing.T) {
 				require.NotNil(t, ctx.Saved(0))
 				if drops {
 					ctx.Drop(0)
-					ctx.Drop(0) // nothing more to let go of
+					ctx.Drop(0) // nothing more to release
 					require.Nil(t, ctx.Saved(0))
 				}
 				f.Let(f.Tape().Empty(trace.F32, 1<<22))

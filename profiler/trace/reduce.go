@@ -146,7 +146,7 @@ func (b GPU) reduceScratch(g reduceGeometry, inSize, accSize, vt0 int64) (buffer
 	return buffer, 4 * grid
 }
 
-// outputVec is get_output_vec_size: how many outputs one thread makes.
+// outputVec implements get_output_vec_size: how many outputs one thread makes.
 func (g reduceGeometry) outputVec(inSize int64) int64 {
 	vec := int64(4)
 	update := func(n int64) {
@@ -240,7 +240,7 @@ func (x *Tensor) reduceScratch(c *call, reduced []bool, outSize, accSize, vt0 in
 	}, scratch)
 }
 
-// sum is at::sum over dims; none means all.
+// sum records at::sum over dims; none means all.
 func (x *Tensor) sum(op string, dims []int, keep bool) *Tensor {
 	return x.sumAs(op, sumType(x.dtype), dims, keep)
 }
@@ -258,7 +258,7 @@ func sumType(d DType) DType {
 	return d
 }
 
-// Sum is x.sum(dims); no dims sums everything. Autocast sums in fp32.
+// Sum records x.sum(dims); no dims sums everything. Autocast sums in fp32.
 func (x *Tensor) Sum(keep bool, dims ...int) *Tensor {
 	op, node := "sum_dim_IntList", "SumBackward1"
 	if len(dims) == 0 {
@@ -269,20 +269,20 @@ func (x *Tensor) Sum(keep bool, dims ...int) *Tensor {
 	return c.end(y.spreads(x, node, dims, keep, false))
 }
 
-// SumTo is x.sum(dims, dtype=d): the input is converted inside.
+// SumTo records x.sum(dims, dtype=d): the input is converted inside.
 func (x *Tensor) SumTo(d DType, keep bool, dims ...int) *Tensor {
 	c := x.tape.begin("sum_dim_IntList", x)
 	c.belowAutocast()
 	return c.end(x.sumAs("sum_dim_IntList", d, dims, keep).spreads(x, "SumBackward1", dims, keep, false))
 }
 
-// MeanTo is x.mean(dims, dtype=d).
+// MeanTo records x.mean(dims, dtype=d).
 func (x *Tensor) MeanTo(d DType, keep bool, dims ...int) *Tensor {
 	c := x.tape.begin("mean_dim", x)
 	return c.end(x.sumAs("mean_dim", d, dims, keep).spreads(x, "MeanBackward1", dims, keep, true))
 }
 
-// Mean is x.mean(dims); no dims takes the mean of everything.
+// Mean records x.mean(dims); no dims takes the mean of everything.
 func (x *Tensor) Mean(keep bool, dims ...int) *Tensor {
 	op, node := "mean_dim", "MeanBackward1"
 	if len(dims) == 0 {
@@ -313,7 +313,7 @@ func (g *Tensor) spread(shape []int64, dims []int, keep bool) *Tensor {
 	return g.Expand(shape...)
 }
 
-// sumTo is at::sum_to: x summed down to a shape it was broadcast from.
+// sumTo records at::sum_to: x summed down to a shape it was broadcast from.
 func (x *Tensor) sumTo(shape []int64) *Tensor {
 	if slices.Equal(x.shape, shape) {
 		return x

@@ -2,7 +2,7 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// NanSum is x.nansum(dims, keepdim): the sum without NaNs.
+// NanSum records x.nansum(dims, keepdim): the sum without NaNs.
 func (x *Tensor) NanSum(keep bool, dims ...int) *Tensor {
 	c := x.tape.begin("nansum", x)
 	y := x.sumAs("nansum", sumType(x.dtype), dims, keep)
@@ -13,14 +13,14 @@ func (x *Tensor) NanSum(keep bool, dims ...int) *Tensor {
 	}))
 }
 
-// NanMean is x.nanmean(dims, keepdim): nansum over how many are numbers.
+// NanMean records x.nanmean(dims, keepdim): nansum over how many are numbers.
 func (x *Tensor) NanMean(keep bool, dims ...int) *Tensor {
 	c := x.tape.begin("nanmean", x)
 	count := c.let(x.IsNaN().compareScalar("logical_not").Sum(keep, dims...))
 	return c.end(x.NanSum(keep, dims...).Div(count))
 }
 
-// ProdAll is x.prod(): of all elements.
+// ProdAll records x.prod(): of all elements.
 func (x *Tensor) ProdAll() *Tensor {
 	c := x.tape.begin("prod", x)
 	d := sumType(c.fullResult(x.dtype))
@@ -31,7 +31,7 @@ func (x *Tensor) ProdAll() *Tensor {
 	}))
 }
 
-// prodAllGrad is prod_backward of an input without zeros, which it looks for.
+// prodAllGrad records prod_backward of an input without zeros, which it looks for.
 func prodAllGrad(grad, input, result *Tensor) *Tensor {
 	c := grad.tape.begin("prod_backward", grad, input, result)
 	zeros := c.let(input.compareScalar("eq"))
@@ -42,7 +42,7 @@ func prodAllGrad(grad, input, result *Tensor) *Tensor {
 	return c.end(grad.Mul(slope))
 }
 
-// Median is x.median() of all elements, which it sorts. The gradient is shared among all
+// Median records x.median() of all elements, which it sorts. The gradient is shared among all
 // that are equal to it.
 func (x *Tensor) Median() *Tensor {
 	c := x.tape.begin("median", x)
@@ -60,14 +60,14 @@ func (x *Tensor) Median() *Tensor {
 		func(b *backward) { b.give(0, evenGrad(b.grad, b.saved(0), b.saved(1))) }))
 }
 
-// Trapezoid is torch.trapezoid(x, dx=dx, dim=d).
+// Trapezoid records torch.trapezoid(x, dx=dx, dim=d).
 func (x *Tensor) Trapezoid(d int) *Tensor {
 	c := x.tape.begin("trapezoid", x)
 	ends := x.Select(d, 0).Add(x.Select(d, -1)).MulScalar() // operands on the right come first
 	return c.end(x.Sum(false, d).Sub(ends).MulScalar())
 }
 
-// Trace is x.trace(): the sum of a matrix's diagonal.
+// Trace records x.trace(): the sum of a matrix's diagonal.
 func (x *Tensor) Trace() *Tensor {
 	t := x.tape
 	c := t.begin("trace", x)
@@ -83,7 +83,7 @@ func (x *Tensor) Trace() *Tensor {
 	}))
 }
 
-// Histogram is torch.histc(x, bins), which has no gradient. The range is that of the data.
+// Histogram records torch.histc(x, bins), which has no gradient. The range is the data's.
 func (x *Tensor) Histogram(bins int64) *Tensor {
 	c := x.tape.begin("histc", x)
 	y := c.let(c.t.Zeros(x.dtype, bins))
@@ -92,8 +92,8 @@ func (x *Tensor) Histogram(bins int64) *Tensor {
 	return c.end(y)
 }
 
-// BinCount is torch.bincount(x, weights or nil, bins) of numbers below bins, which has no gradient. It looks at the
-// smallest and the largest first.
+// BinCount records torch.bincount(x, weights or nil, bins) of numbers below bins, which has no gradient. It reads
+// the smallest and the largest first.
 func (x *Tensor) BinCount(weights *Tensor, bins int64) *Tensor {
 	c := x.tape.begin("bincount", x)
 	c.let(x.Min())
@@ -107,7 +107,7 @@ func (x *Tensor) BinCount(weights *Tensor, bins int64) *Tensor {
 	return c.end(y)
 }
 
-// Mode is x.mode(d, keepdim): the values that are most often there, and their places.
+// Mode records x.mode(d, keepdim): the values that are most often there, and their places.
 func (x *Tensor) Mode(keep bool, d int) (values, indices *Tensor) {
 	c := x.tape.begin("mode", x)
 	shape, _ := x.reducedShape([]int{d}, keep)
@@ -120,7 +120,7 @@ func (x *Tensor) Mode(keep bool, d int) (values, indices *Tensor) {
 	return c.endPair(values, indices)
 }
 
-// LogCumSumExp is x.logcumsumexp(d).
+// LogCumSumExp records x.logcumsumexp(d).
 func (x *Tensor) LogCumSumExp(d int) *Tensor {
 	c := x.tape.begin("logcumsumexp", x)
 	y := c.let(x.scan("logcumsumexp", x.dtype, d))
@@ -128,7 +128,7 @@ func (x *Tensor) LogCumSumExp(d int) *Tensor {
 		func(b *backward) { b.give(0, logCumSumExpGrad(b.grad, b.saved(0), b.saved(1), d)) }))
 }
 
-// logCumSumExpGrad is logcumsumexp_backward of real numbers.
+// logCumSumExpGrad records logcumsumexp_backward of real numbers.
 func logCumSumExpGrad(grad, self, result *Tensor, d int) *Tensor {
 	c := grad.tape.begin("logcumsumexp_backward", grad, self, result)
 	low := c.let(c.t.empty(grad.dtype))

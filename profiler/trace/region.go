@@ -7,11 +7,11 @@ type RegionArgs struct {
 	Op     string // "roi_align", "roi_pool", "ps_roi_align"
 	Height int64  // of a region's result
 	Width  int64
-	// Channels are those of the result: those of x, or for ps_roi_align those over the
-	// result's places.
+	// Channels is the number of the result's channels: as many as x has, or for
+	// ps_roi_align divided by the result's positions.
 	Channels int64
-	// Places says that the result comes with where its values are from: 32-bit integers of
-	// the same shape.
+	// Places reports whether the operator also returns where its values are from: 32-bit
+	// integers of the same shape.
 	Places bool
 }
 
@@ -49,11 +49,11 @@ type DeformConv2DArgs struct {
 	Groups                     int64
 }
 
-// deformParallelImages is kMaxParallelImgs: how many images deform_conv2d samples at once.
+// deformParallelImages is kMaxParallelImgs: the most images that deform_conv2d samples at once.
 const deformParallelImages = 32
 
-// DeformConv2D is torchvision.ops.deform_conv2d: it samples x where the offsets say, a column
-// for each place of the result, and multiplies the columns with the weight.
+// DeformConv2D records torchvision.ops.deform_conv2d. It samples x at the offsets, one column for
+// each position of the result, and multiplies the columns by the weight.
 func (x *Tensor) DeformConv2D(a DeformConv2DArgs) *Tensor {
 	c := x.tape.begin("deform_conv2d", x, a.Weight, a.Offset, a.Mask)
 	d := x.dtype
@@ -77,10 +77,10 @@ func (x *Tensor) DeformConv2D(a DeformConv2DArgs) *Tensor {
 	return c.end(y.to(d))
 }
 
-// deformation is how a deform_conv2d is carried out.
+// deformation has the sizes of a deform_conv2d.
 type deformation struct {
 	outputs, height, width int64
-	// taps are the rows of a column, images how many are sampled at once.
+	// taps is the number of rows of a column, images how many are sampled at once.
 	taps, images int64
 }
 
@@ -96,8 +96,8 @@ func (a *DeformConv2DArgs) plan(x *Tensor) deformation {
 	return deformation{w[0], size(0), size(1), x.shape[1] * w[2] * w[3], images}
 }
 
-// gradients returns those of x, weight, offset, mask and bias, in the order in which
-// _deform_conv2d_backward makes them.
+// gradients returns the gradients of x, weight, offset, mask and bias, in the order of
+// _deform_conv2d_backward.
 func (a *DeformConv2DArgs) gradients(b *backward, at deformation) []*Tensor {
 	t := b.t
 	x, weight, offset, mask := b.saved(0), b.saved(1), b.saved(2), b.saved(3)

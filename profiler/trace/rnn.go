@@ -26,8 +26,8 @@ type RNNArgs struct {
 	BatchFirst    bool
 	Training      bool
 	Dropout       float64 // between layers
-	// Weights are those of each layer and direction in turn, in the order
-	// weight_ih, weight_hh, bias_ih, bias_hh.
+	// Weights has weight_ih, weight_hh, bias_ih and bias_hh of each layer and direction in
+	// turn.
 	Weights []*Tensor
 }
 
@@ -76,8 +76,8 @@ func (x *Tensor) RNN(h, c *Tensor, a RNNArgs) (y, hy, cy *Tensor) {
 	return outs[0], outs[1], outs[2]
 }
 
-// dropoutStateBytes are those of a resident thread in cuDNN's random number generator
-// (cudnnDropoutGetStatesSize; read off an RTX 3090).
+// dropoutStateBytes is the state of one resident thread in cuDNN's random number generator
+// (cudnnDropoutGetStatesSize; measured on an RTX 3090).
 const dropoutStateBytes = 24
 
 // initDropout makes the state of cuDNN's dropout for the first layers that drop out. It stays for
@@ -107,7 +107,7 @@ func (c *call) flattenHalf(weights []*Tensor) []*Tensor {
 	return views
 }
 
-// FlattenRNNWeights is torch._cudnn_rnn_flatten_weight: the weights become
+// FlattenRNNWeights records torch._cudnn_rnn_flatten_weight: the weights become
 // views of one fresh buffer, and their own go.
 func (t *Tape) FlattenRNNWeights(weights []*Tensor) {
 	flat := t.New("_cudnn_rnn_flatten_weight", program.Weights, weights[0].dtype, totalNumel(weights)).retain()
@@ -122,7 +122,7 @@ func (t *Tape) FlattenRNNWeights(weights []*Tensor) {
 	flat.release()
 }
 
-// cudnnRNN is at::_cudnn_rnn; it returns y, hy and, for an LSTM, cy.
+// cudnnRNN records at::_cudnn_rnn; it returns y, hy and, for an LSTM, cy.
 func (x *Tensor) cudnnRNN(h, c *Tensor, a *RNNArgs) []*Tensor {
 	t := x.tape
 	call := t.begin("_cudnn_rnn", x, h, c)
@@ -165,7 +165,7 @@ func (x *Tensor) timeFirst(a *RNNArgs) *Tensor {
 		[]int64{x.strides[1], x.strides[0], x.strides[2]}, x.offset)
 }
 
-// rnnGradients is _cudnn_rnn_backward.
+// rnnGradients records _cudnn_rnn_backward.
 func (b *backward) rnnGradients(a *RNNArgs, size cudnn.RNN, weights int) {
 	t := b.t
 	c, h, x := b.saved(0), b.saved(1), b.saved(2)
@@ -217,7 +217,7 @@ func (b *backward) rnnGradients(a *RNNArgs, size cudnn.RNN, weights int) {
 	b.giveAll(out...)
 }
 
-// rnnWeightGradients is _cudnn_rnn_backward_weight: one flat buffer, of which
+// rnnWeightGradients records _cudnn_rnn_backward_weight: one flat buffer, of which
 // the gradients are views.
 func (b *backward) rnnWeightGradients(a *RNNArgs, size cudnn.RNN, out []*Tensor) {
 	t := b.t

@@ -18,26 +18,28 @@ type Rules struct {
 	LinearLoss LinearLossRules
 	// Operators say how single operators behave.
 	Operators Operators
-	// GatherEndsFirst: fully_shard frees an all-gather before it copies the next one out. Else after that.
+	// GatherEndsFirst: fully_shard frees an all-gather before it copies the next one out,
+	// instead of afterwards.
 	GatherEndsFirst bool
-	// ReduceFreesAll: fully_shard lets go of all gradients once they are copied, and not of the last after the
-	// reduction.
+	// ReduceFreesAll: fully_shard frees all gradients once they are copied, instead of the last
+	// ones after the reduction.
 	ReduceFreesAll bool
-	// StagesReceiveLate: stages of a pipeline allocate what they receive as it comes, let go of what they have sent,
-	// and fully_shard finishes backward once for all micro-batches, the last module first. Else buffers of all
-	// micro-batches stay, outputs until their backward, and the first module comes first.
+	// StagesReceiveLate: stages of a pipeline allocate tensors when they receive them and free
+	// them when they are sent. fully_shard finishes backward once for all micro-batches, the last
+	// module first. Otherwise buffers of all micro-batches stay, outputs stay until their
+	// backward, and the first module comes first.
 	StagesReceiveLate bool
 }
 
-// Workspaces are the scratch memory that matrix products take.
+// Workspaces are the sizes of the scratch memory of matrix products.
 type Workspaces struct {
 	// BLAS is the workspace of a handle of cuBLAS, in bytes.
 	BLAS ByCapability
-	// Epilogue is that of cuBLASLt, which adds the bias of linear layers, in bytes;
+	// Epilogue is the workspace of cuBLASLt, which adds the bias of linear layers, in bytes;
 	// zero where it uses the handle's.
 	Epilogue int64
-	// PerCall: each product allocates its workspace and frees it. Else the first
-	// one of a thread does, and the handle keeps it.
+	// PerCall: each product allocates its workspace and frees it. Otherwise the first one
+	// of a thread allocates it, and the handle keeps it.
 	PerCall bool
 }
 
@@ -53,8 +55,8 @@ type AttentionRules struct {
 	// EfficientSeeds: without dropout, they allocate a seed and an offset of the
 	// random generator on the device, 8 bytes each, and keep them for backward.
 	EfficientSeeds bool
-	// MultiheadFrees: nn.MultiheadAttention releases query, key and value
-	// once the scores are there.
+	// MultiheadFrees: nn.MultiheadAttention releases query, key and value once it has
+	// the attention scores.
 	MultiheadFrees bool
 }
 
@@ -72,23 +74,22 @@ type Operators struct {
 	// EmbeddingSortsFewBits: the backward of embedding sorts its indices by the
 	// bits that rows of the weight need. Else by all.
 	EmbeddingSortsFewBits bool
-	// ForeachNormByChunk: _foreach_norm has a partial result for each chunk, and a
-	// table of where each tensor's begin. Else as many for each tensor as the
+	// ForeachNormByChunk: _foreach_norm has a partial result for each chunk, and a table
+	// of each tensor's first one. Otherwise each tensor has as many partial results as the
 	// longest has chunks.
 	ForeachNormByChunk bool
 	// RankOneByProduct: batched products over a single element (bmm with k = 1)
-	// multiply elements and call no cuBLAS, those of complex numbers apart.
+	// multiply elements and call no cuBLAS, except for complex numbers.
 	RankOneByProduct bool
 	// FusedAdagrad: Adagrad has an implementation in one kernel.
 	FusedAdagrad bool
 }
 
-// ByCapability is a number that depends on a GPU's compute capability: rows in
-// ascending order, of which the last that begins at or below the GPU's holds.
+// ByCapability is a number that depends on a GPU's compute capability: rows in ascending
+// order, of which the last one at or below the GPU's capability applies.
 type ByCapability []CapabilityRow
 
-// CapabilityRow is a number from a compute capability on, which is given times
-// ten: 86 for 8.6.
+// CapabilityRow is a number from a compute capability on, in tenths: 86 for 8.6.
 type CapabilityRow struct {
 	From  int
 	Value int64
@@ -111,7 +112,7 @@ func (b ByCapability) On(gpu GPU) int64 { return b.At(gpu.Capability) }
 // CUB is how CUB's device-wide algorithms are tuned. A tile is the elements that
 // one block of threads handles.
 type CUB struct {
-	// Radix are the policies of radix sorts: the first row that fits holds.
+	// Radix are the policies of radix sorts: the first row that fits applies.
 	Radix []RadixPolicy
 	// UniqueTile and ScanTile are the tiles of unique-by-key and of prefix sums
 	// over 64-bit integers.
@@ -123,8 +124,8 @@ type CUB struct {
 type RadixPolicy struct {
 	Capability int
 	Key, Value int64
-	// Threads are those of a block, and Items what each of them handles if it is
-	// of four bytes. Zero stands for a sort that goes up and down over its input
+	// Threads is the number of threads of a block, and Items the number of four-byte
+	// elements that each handles. Zero means a sort that sweeps its input up and down
 	// instead of once (no onesweep).
 	Threads, Items int64
 }

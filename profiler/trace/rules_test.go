@@ -5,7 +5,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// rules are those that the tests' figures are of.
+// rules are the release's behind the tests' numbers.
 var rules = func() trace.Rules {
 	s, err := stack.Lookup("2.11")
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Multinomial is torch.multinomial(x, n, replacement): n places of each row, drawn
+// Multinomial records torch.multinomial(x, n, replacement): n places of each row, drawn
 // with the weights x.
 func (x *Tensor) Multinomial(n int64, replacement bool) *Tensor {
 	c := x.tape.begin("multinomial", x)
@@ -35,7 +35,7 @@ func (x *Tensor) Multinomial(n int64, replacement bool) *Tensor {
 	return c.end(y)
 }
 
-// checkWeights is (self.max() < inf) & (self.min() >= 0).
+// checkWeights records (self.max() < inf) & (self.min() >= 0).
 func (x *Tensor) checkWeights() *Tensor {
 	c := x.tape.begin("multinomial", x)
 	largest := c.let(c.t.empty(x.dtype))
@@ -47,8 +47,8 @@ func (x *Tensor) checkWeights() *Tensor {
 	return c.end(valid)
 }
 
-// checkSums is (self.sum(-1) == 0).any(), read by the host; the last result lives
-// as long as the caller.
+// checkSums records (self.sum(-1) == 0).any(), which the host reads. The last result lives as
+// long as the caller.
 func (x *Tensor) checkSums(caller *call) {
 	c := x.tape.begin("multinomial", x)
 	sums := c.let(c.t.empty(x.dtype, x.shape[:len(x.shape)-1]...))
@@ -61,7 +61,7 @@ func (x *Tensor) checkSums(caller *call) {
 	caller.drop(caller.let(c.t.empty(Bool)))
 }
 
-// RandPerm is torch.randperm(n): random keys are sorted, and the places with them.
+// RandPerm records torch.randperm(n): random keys are sorted, and the places with them.
 func (t *Tape) RandPerm(n int64, d DType) *Tensor {
 	c := t.begin("randperm")
 	y := c.let(t.empty(d, n))
@@ -78,7 +78,7 @@ func (t *Tape) RandPerm(n int64, d DType) *Tensor {
 	return c.end(y)
 }
 
-// BlockDiag is torch.block_diag(xs) of matrices, vectors and numbers.
+// BlockDiag records torch.block_diag(xs) of matrices, vectors and numbers.
 func BlockDiag(xs ...*Tensor) *Tensor {
 	t := xs[0].tape
 	c := t.beginList("block_diag", xs)

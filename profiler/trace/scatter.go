@@ -16,7 +16,7 @@ func (c *call) gathered(x, index *Tensor, shape ...int64) *Tensor {
 	return y
 }
 
-// putInto is zeros, made by the given operator, with the elements of g at places.
+// putInto records zeros, made by the given operator, with the elements of g at places.
 func (g *Tensor) putInto(op, zeros string, shape []int64, places *Tensor) *Tensor {
 	c := g.tape.begin(op, g)
 	z := c.let(c.t.Filled(zeros, g.dtype, shape...))
@@ -24,7 +24,7 @@ func (g *Tensor) putInto(op, zeros string, shape []int64, places *Tensor) *Tenso
 	return c.end(z)
 }
 
-// Gather is x.gather(d, index).
+// Gather records x.gather(d, index).
 func (x *Tensor) Gather(index *Tensor) *Tensor {
 	c := x.tape.begin("gather", x, index)
 	return c.end(c.gathered(x, index, index.shape...).derived("GatherBackward0", inputs{x}, saves{index, x},
@@ -33,7 +33,7 @@ func (x *Tensor) Gather(index *Tensor) *Tensor {
 		}))
 }
 
-// IndexSelect is x.index_select(d, index).
+// IndexSelect records x.index_select(d, index).
 func (x *Tensor) IndexSelect(d int, index *Tensor) *Tensor {
 	c := x.tape.begin("index_select", x, index)
 	y, from := c.gathered(x, index, with(x.shape, x.dim(d), index.numel)...), x.shape
@@ -42,7 +42,7 @@ func (x *Tensor) IndexSelect(d int, index *Tensor) *Tensor {
 	}))
 }
 
-// Take is x.take(index): elements by their number in row-major order.
+// Take records x.take(index): elements by their number in row-major order.
 func (x *Tensor) Take(index *Tensor) *Tensor {
 	c := x.tape.begin("take", x, index)
 	return c.end(c.gathered(x, index, index.shape...).derived("TakeBackward0", inputs{x}, saves{index, x},
@@ -116,10 +116,10 @@ func indexFill(index *Tensor) writing {
 	}
 }
 
-// IndexFill is x.index_fill(d, index, number).
+// IndexFill records x.index_fill(d, index, number).
 func (x *Tensor) IndexFill(index *Tensor) *Tensor { return x.write(indexFill(index), false) }
 
-// IndexFillInPlace is x.index_fill_(d, index, number).
+// IndexFillInPlace records x.index_fill_(d, index, number).
 func (x *Tensor) IndexFillInPlace(index *Tensor) *Tensor { return x.write(indexFill(index), true) }
 
 func indexCopy(d int, index, source *Tensor) writing {
@@ -131,12 +131,12 @@ func indexCopy(d int, index, source *Tensor) writing {
 	}
 }
 
-// IndexCopy is x.index_copy(d, index, source).
+// IndexCopy records x.index_copy(d, index, source).
 func (x *Tensor) IndexCopy(d int, index, source *Tensor) *Tensor {
 	return x.write(indexCopy(d, index, source), false)
 }
 
-// IndexCopyInPlace is x.index_copy_(d, index, source).
+// IndexCopyInPlace records x.index_copy_(d, index, source).
 func (x *Tensor) IndexCopyInPlace(d int, index, source *Tensor) *Tensor {
 	return x.write(indexCopy(d, index, source), true)
 }
@@ -149,12 +149,12 @@ func indexAdd(d int, index, source *Tensor) writing {
 	}
 }
 
-// IndexAdd is x.index_add(d, index, source).
+// IndexAdd records x.index_add(d, index, source).
 func (x *Tensor) IndexAdd(d int, index, source *Tensor) *Tensor {
 	return x.write(indexAdd(d, index, source), false)
 }
 
-// IndexAddInPlace is x.index_add_(d, index, source).
+// IndexAddInPlace records x.index_add_(d, index, source).
 func (x *Tensor) IndexAddInPlace(d int, index, source *Tensor) *Tensor {
 	return x.write(indexAdd(d, index, source), true)
 }
@@ -175,10 +175,10 @@ func scatterValue(index *Tensor) writing {
 	}
 }
 
-// ScatterValue is x.scatter(d, index, number).
+// ScatterValue records x.scatter(d, index, number).
 func (x *Tensor) ScatterValue(index *Tensor) *Tensor { return x.write(scatterValue(index), false) }
 
-// ScatterInPlace is x.scatter_(d, index, number).
+// ScatterInPlace records x.scatter_(d, index, number).
 func (x *Tensor) ScatterInPlace(index *Tensor) *Tensor { return x.write(scatterValue(index), true) }
 
 func scatter(index, src *Tensor) writing {
@@ -188,10 +188,10 @@ func scatter(index, src *Tensor) writing {
 	}
 }
 
-// Scatter is x.scatter(d, index, src).
+// Scatter records x.scatter(d, index, src).
 func (x *Tensor) Scatter(index, src *Tensor) *Tensor { return x.write(scatter(index, src), false) }
 
-// ScatterFromInPlace is x.scatter_(d, index, src).
+// ScatterFromInPlace records x.scatter_(d, index, src).
 func (x *Tensor) ScatterFromInPlace(index, src *Tensor) *Tensor {
 	return x.write(scatter(index, src), true)
 }
@@ -203,17 +203,17 @@ func scatterAdd(index, src *Tensor) writing {
 	}
 }
 
-// ScatterAdd is x.scatter_add(d, index, src).
+// ScatterAdd records x.scatter_add(d, index, src).
 func (x *Tensor) ScatterAdd(index, src *Tensor) *Tensor {
 	return x.write(scatterAdd(index, src), false)
 }
 
-// ScatterAddInPlace is x.scatter_add_(d, index, src).
+// ScatterAddInPlace records x.scatter_add_(d, index, src).
 func (x *Tensor) ScatterAddInPlace(index, src *Tensor) *Tensor {
 	return x.write(scatterAdd(index, src), true)
 }
 
-// OneHot is torch.nn.functional.one_hot(x, classes).
+// OneHot records torch.nn.functional.one_hot(x, classes).
 func (x *Tensor) OneHot(classes int64) *Tensor {
 	c := x.tape.begin("one_hot", x)
 	y := c.let(c.t.Zeros(x.dtype, slices.Concat(x.shape, []int64{classes})...))
@@ -221,7 +221,7 @@ func (x *Tensor) OneHot(classes int64) *Tensor {
 	return c.end(y)
 }
 
-// MaskedScatter is x.masked_scatter(mask, source): x with the elements of source, in
+// MaskedScatter records x.masked_scatter(mask, source): x with the elements of source, in
 // order, where the mask is set. All of source is taken to be used, as where images'
 // features take the place of their tokens.
 func (x *Tensor) MaskedScatter(mask, source *Tensor) *Tensor {
@@ -242,7 +242,7 @@ func (x *Tensor) MaskedScatter(mask, source *Tensor) *Tensor {
 	)))
 }
 
-// maskedSelected is masked_scatter_backward: grad.masked_select(mask) in the shape of the
+// maskedSelected records masked_scatter_backward: grad.masked_select(mask) in the shape of the
 // source, by way of the places where the mask is set (nonzero).
 func (g *Tensor) maskedSelected(mask *Tensor, shape []int64) *Tensor {
 	c := g.tape.begin("masked_scatter_backward", g, mask)
@@ -258,7 +258,7 @@ func (g *Tensor) maskedSelected(mask *Tensor, shape []int64) *Tensor {
 	return c.end(y)
 }
 
-// ScatterReduce is x.scatter_reduce(d, index, src, how) for "prod", "mean", "amax"
+// ScatterReduce records x.scatter_reduce(d, index, src, how) for "prod", "mean", "amax"
 // and "amin"; without x itself its places are not counted.
 func (x *Tensor) ScatterReduce(how string, index, src *Tensor, withSelf bool) *Tensor {
 	t := x.tape
@@ -282,7 +282,7 @@ func (x *Tensor) ScatterReduce(how string, index, src *Tensor, withSelf bool) *T
 	}))
 }
 
-// scatterCounts are the divisors of means: how many numbers meet in each place.
+// scatterCounts records the divisors of means: how many numbers meet in each place.
 func (x *Tensor) scatterCounts(index, src *Tensor) {
 	c := x.tape.begin("scatter_reduce_two", x)
 	ones := c.let(src.OnesLike())
@@ -306,7 +306,8 @@ func scatterMeanGrads(b *backward, grad *Tensor) (gx, gsrc *Tensor) {
 	return c.endPair(gx, gsrc)
 }
 
-// scatterExtremeGrads is that for maxima and minima, which share a gradient.
+// scatterExtremeGrads records the backward of maxima and minima, where equal elements share a
+// gradient.
 func scatterExtremeGrads(b *backward, grad *Tensor) (gx, gsrc *Tensor) {
 	index, self, src, result := b.saved(0), b.saved(1), b.saved(2), b.saved(3)
 	c := grad.tape.begin("scatter_reduce_backward", grad)
@@ -321,8 +322,8 @@ func scatterExtremeGrads(b *backward, grad *Tensor) (gx, gsrc *Tensor) {
 	return c.endPair(gx, gsrc)
 }
 
-// scatterProductGrads is that for products, with the cases of none, one and more
-// zeros excepted.
+// scatterProductGrads records the backward of products, which distinguishes none, one and more
+// zeros.
 func scatterProductGrads(b *backward, grad *Tensor) (gx, gsrc *Tensor) {
 	index, self, src, result := b.saved(0), b.saved(1), b.saved(2), b.saved(3)
 	c := grad.tape.begin("scatter_reduce_backward", grad)
@@ -349,7 +350,7 @@ func scatterProductGrads(b *backward, grad *Tensor) (gx, gsrc *Tensor) {
 	return c.endPair(gx, gsrc)
 }
 
-// maskedCopy is x.masked_fill(x == 0, 1).
+// maskedCopy records x.masked_fill(x == 0, 1).
 func (x *Tensor) maskedCopy() *Tensor {
 	c := x.tape.begin("masked_fill", x)
 	zero := c.let(x.compareScalar("eq"))
@@ -361,7 +362,7 @@ func (x *Tensor) maskedCopy() *Tensor {
 // like returns an empty tensor of the shape and type of x.
 func (x *Tensor) like() *Tensor { return x.emptyLike(x.dtype) }
 
-// SegmentReduce is torch.segment_reduce(x, how, lengths=lengths, axis=0), or by offsets: the
+// SegmentReduce records torch.segment_reduce(x, how, lengths=lengths, axis=0), or by offsets: the
 // rows of each segment make one.
 func (x *Tensor) SegmentReduce(lengths, offsets *Tensor) *Tensor {
 	t := x.tape

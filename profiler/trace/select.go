@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// WhereNumbers is torch.where(cond, number, number): both become tensors.
+// WhereNumbers records torch.where(cond, number, number): both become tensors.
 func WhereNumbers(cond *Tensor, d DType) *Tensor {
 	c := cond.tape.begin("where_Scalar", cond)
 	y := c.t.scalarTensor(d)
@@ -14,7 +14,7 @@ func WhereNumbers(cond *Tensor, d DType) *Tensor {
 	return c.end(Where(cond, x, y))
 }
 
-// MaskedFillWith is x.masked_fill(mask, value) for a value that is a tensor
+// MaskedFillWith records x.masked_fill(mask, value) for a value that is a tensor
 // without dimensions.
 func (x *Tensor) MaskedFillWith(mask, value *Tensor) *Tensor {
 	c := x.tape.begin("masked_fill_Tensor", x, mask, value)
@@ -46,7 +46,7 @@ func (x *Tensor) Overwrite() *Tensor {
 	return c.end(x)
 }
 
-// ClampBetween is x.clamp(lo, hi) with tensors as bounds, either of which may
+// ClampBetween records x.clamp(lo, hi) with tensors as bounds, either of which may
 // be nil. The bounds get no gradient.
 func (x *Tensor) ClampBetween(lo, hi *Tensor) *Tensor {
 	t := x.tape
@@ -74,7 +74,7 @@ func (x *Tensor) ClampBetween(lo, hi *Tensor) *Tensor {
 	}))
 }
 
-// ClampBy is x.clamp_min(y), or clamp_max, for a tensor y.
+// ClampBy records x.clamp_min(y), or clamp_max, for a tensor y.
 func (x *Tensor) ClampBy(y *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("clamp_min_Tensor", x, y)
@@ -90,7 +90,7 @@ func (x *Tensor) ClampBy(y *Tensor) *Tensor {
 	}))
 }
 
-// IsClose is torch.isclose(x, y).
+// IsClose records torch.isclose(x, y).
 func (x *Tensor) IsClose(y *Tensor) *Tensor {
 	c := x.tape.begin("isclose", x, y)
 	close := c.let(x.compare("eq", y))
@@ -102,7 +102,7 @@ func (x *Tensor) IsClose(y *Tensor) *Tensor {
 	return c.end(close)
 }
 
-// IsIn is torch.isin(x, set) for a small set.
+// IsIn records torch.isin(x, set) for a small set.
 func (x *Tensor) IsIn(set *Tensor) *Tensor {
 	c := x.tape.begin("isin", x, set)
 	y := c.let(c.t.empty(Bool, x.shape...))
@@ -115,7 +115,7 @@ func (x *Tensor) IsIn(set *Tensor) *Tensor {
 	return c.end(y)
 }
 
-// CopySign is torch.copysign(x, y).
+// CopySign records torch.copysign(x, y).
 func (x *Tensor) CopySign(y *Tensor) *Tensor {
 	t := x.tape
 	c := t.begin("copysign_Tensor", x, y)
@@ -131,7 +131,7 @@ func (x *Tensor) CopySign(y *Tensor) *Tensor {
 	}))
 }
 
-// copySignGrad is copysign_tensor_self_backward.
+// copySignGrad records copysign_tensor_self_backward.
 func copySignGrad(grad, x, result *Tensor) *Tensor {
 	c := grad.tape.begin("copysign_tensor_self_backward", grad, x, result)
 	ratio := c.let(result.Div(x))

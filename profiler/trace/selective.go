@@ -1,7 +1,7 @@
 package trace
 
-// Kept is an operator whose results a checkpointed region keeps where it computes the rest
-// again (torch.utils.checkpoint.create_selective_checkpoint_contexts).
+// Kept is an operator whose results a checkpointed region keeps, while it computes the rest again
+// (torch.utils.checkpoint.create_selective_checkpoint_contexts).
 type Kept struct {
 	// Op is one of [KeptOperators].
 	Op string
@@ -21,11 +21,11 @@ const (
 // KeptOperators returns the values of [Kept].Op.
 func KeptOperators() []string { return []string{keptMM, keptAddMM, keptBMM, keptAttention} }
 
-// KeepInRegions has all regions that are checkpointed from now on, but for reentrant ones,
-// keep the results of operators.
+// KeepInRegions makes all regions that are checkpointed from now on, except reentrant ones, keep
+// the results of operators.
 func (t *Tape) KeepInRegions(all []Kept) { t.autograd.kept = all }
 
-// selection is what one region keeps: the storage of its two dispatch modes.
+// selection has the results that one region keeps: the storage of its two dispatch modes.
 type selection struct {
 	kept  []Kept
 	again bool // the region runs again
@@ -33,13 +33,13 @@ type selection struct {
 	store map[string][]result
 }
 
-// result is what a call of an operator gave, and how many activations it took.
+// result has the results of an operator's call, and the number of its activations.
 type result struct {
 	outs  []*Tensor
 	begun int
 }
 
-// newSelection begins with a region; nil if nothing is kept.
+// newSelection returns the selection of a new region; nil if nothing is kept.
 func (t *Tape) newSelection() *selection {
 	if len(t.autograd.kept) == 0 {
 		return nil
@@ -47,7 +47,7 @@ func (t *Tape) newSelection() *selection {
 	return &selection{kept: t.autograd.kept, calls: map[string]int{}, store: map[string][]result{}}
 }
 
-// during runs f, a region's function, with what it keeps in force.
+// during runs f, a region's function, with the selection in force.
 func (s *selection) during(t *Tape, again bool, f func()) {
 	if s != nil {
 		s.again = again
@@ -56,11 +56,11 @@ func (s *selection) during(t *Tape, again bool, f func()) {
 	during(&t.autograd.selection, s, f)
 }
 
-// BelowDispatch runs f, an operator of another library. Selective checkpointing sees nothing of what it calls, since
-// dispatch modes are off below an operator.
+// BelowDispatch runs f, an operator of another library. Selective checkpointing ignores the
+// operators that f calls, since dispatch modes are off below an operator.
 func (t *Tape) BelowDispatch(f func()) { during(&t.autograd.selection, nil, f) }
 
-// keeps counts a call of an operator, and tells whether its results are kept.
+// keeps counts a call of an operator and reports whether its results are kept.
 func (s *selection) keeps(op string) bool {
 	for _, k := range s.kept {
 		if k.Op == op {
@@ -71,7 +71,7 @@ func (s *selection) keeps(op string) bool {
 	return false
 }
 
-// release releases what was kept and not asked for.
+// release releases kept results that were not used.
 func (s *selection) release() {
 	if s == nil {
 		return
@@ -84,8 +84,8 @@ func (s *selection) release() {
 	clear(s.store)
 }
 
-// selected returns the results of an operator: those that the region has kept of it, or what
-// compute gives, which it may keep.
+// selected returns the results of an operator: the ones that the region has kept, or the results
+// of compute, which it may keep.
 func (t *Tape) selected(op string, compute func() []*Tensor) []*Tensor {
 	s := t.autograd.selection
 	if s == nil || t.autograd.hooks.unwinding || t.autograd.hooks.stopping || !s.keeps(op) {

@@ -6,15 +6,15 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Style is what parallelize_module puts around the calls of a module.
+// Style is how parallelize_module wraps the calls of a module.
 type Style struct {
 	Ranks int64
-	// Gathers has the module see the tokens of all ranks (PrepareModuleInput); else it works on
-	// those of the rank, as a DTensor (SequenceParallel).
+	// Gathers gives the module the tokens of all ranks (PrepareModuleInput). Otherwise it
+	// computes with the rank's own, as a DTensor (SequenceParallel).
 	Gathers bool
 }
 
-// Parallelize puts a style around the calls of a module.
+// Parallelize wraps the calls of a module in a style.
 func (t *Tape) Parallelize(p *Path, s Style) {
 	if t.ranks.styles == nil {
 		t.ranks.styles = map[*Path]Style{}
@@ -22,7 +22,7 @@ func (t *Tape) Parallelize(p *Path, s Style) {
 	t.ranks.styles[p] = s
 }
 
-// Placed is argument x of the module that runs in the frame as its code gets it under the style of
+// Placed returns argument x of the frame's module as its code receives it under the style of
 // [Tape.Parallelize].
 func (f *Frame) Placed(x *Tensor) *Tensor {
 	switch {
@@ -37,8 +37,8 @@ func (f *Frame) Placed(x *Tensor) *Tensor {
 	}))
 }
 
-// gatherTokens is redistribute(Replicate()) of the tokens of all ranks: [batch, tokens, ...]. What
-// comes back is a part of the gradient, which is summed and given back by tokens.
+// gatherTokens records redistribute(Replicate()) of the tokens of all ranks: [batch, tokens, ...].
+// In backward the parts of the gradient are summed and scattered by tokens.
 func (x *Tensor) gatherTokens(ranks int64) *Tensor {
 	var y *Tensor
 	during(&x.tape.ranks.subclassed, true, func() {
@@ -48,13 +48,13 @@ func (x *Tensor) gatherTokens(ranks int64) *Tensor {
 	return y
 }
 
-// scatterTokens is redistribute(Shard(1)) of a part of a sum, and to_local().
+// scatterTokens records redistribute(Shard(1)) of a part of a sum, and to_local().
 func (x *Tensor) scatterTokens(ranks int64) *Tensor {
 	return x.redistributed("reduce_scatter_tensor", func(x *Tensor) *Tensor { return x.scatterAsync(ranks) },
 		func(g *Tensor) *Tensor { return g.gathered(ranks, 1) })
 }
 
-// gatherOutputs is redistribute(Replicate()) of the last dimension, and to_local().
+// gatherOutputs records redistribute(Replicate()) of the last dimension, and to_local().
 func (x *Tensor) gatherOutputs(ranks int64) *Tensor {
 	last := x.NDim() - 1
 	return x.redistributed("all_gather_into_tensor", func(x *Tensor) *Tensor { return x.gathered(ranks, last) },
@@ -64,15 +64,16 @@ func (x *Tensor) gatherOutputs(ranks int64) *Tensor {
 		})
 }
 
-// asyncCollective is a collective whose result is there before it has ended (AsyncCollectiveTensor): the first
-// operator that reads it waits, and only then is the input released.
+// asyncCollective is a collective whose result is returned before it has ended
+// (AsyncCollectiveTensor). The first operator that reads the result waits, and only then is the
+// input released.
 type asyncCollective struct {
 	result *storage
 	input  *Tensor
 }
 
-// releasesWhenRead has the input of a collective live until its result, y, is read. What other ranks of a pipeline run
-// reads nothing.
+// releasesWhenRead keeps the input of a collective until its result, y, is read. Code of other
+// ranks of a pipeline reads nothing.
 func (y *Tensor) releasesWhenRead(input *Tensor) {
 	if !y.tape.ranks.here() {
 		return
@@ -95,7 +96,7 @@ func (t *Tape) waitForRead() {
 	}
 }
 
-// reads tells whether a running operator has a tensor over such a storage as argument.
+// reads reports whether a running operator has such a storage's tensor as argument.
 func (t *Tape) reads(such func(s *storage) bool) bool {
 	for _, c := range t.calls[:t.depth] {
 		for _, x := range c.args[:c.nargs] {
@@ -107,8 +108,8 @@ func (t *Tape) reads(such func(s *storage) bool) bool {
 	return false
 }
 
-// gathered is all_gather_single: ranks lie one after the other in what comes of the collective,
-// which is put in order unless only dimensions of size one stand before dim.
+// gathered records all_gather_single. Ranks lie one after the other in the collective's result,
+// which is reordered unless only dimensions of size one precede dim.
 func (x *Tensor) gathered(ranks int64, dim int) *Tensor {
 	t := x.tape
 	f := t.funcFrame(x)
@@ -127,13 +128,13 @@ func (x *Tensor) gathered(ranks int64, dim int) *Tensor {
 	return f.Return(Cat(dim, f.LetAll(flat.Chunk(ranks, 0))...))
 }
 
-// scatterSum is reduce_scatter_single: the sum over the ranks of their parts of the tokens.
+// scatterSum records reduce_scatter_single: the sum over the ranks of their parts of the tokens.
 func (x *Tensor) scatterSum(ranks int64) *Tensor {
 	f := x.tape.funcFrame(x)
 	return f.Return(f.Let(x.byRank(ranks)).sumOwn(ranks))
 }
 
-// scatterAsync is scatterSum of tokens that nothing waits for before its result is read.
+// scatterAsync records scatterSum that nothing waits for before its result is read.
 func (x *Tensor) scatterAsync(ranks int64) *Tensor {
 	f := x.tape.funcFrame(x)
 	parts := f.Let(x.byRank(ranks))
@@ -142,14 +143,15 @@ func (x *Tensor) scatterAsync(ranks int64) *Tensor {
 	return f.Return(y)
 }
 
-// GatherAsync is all_gather_single(x, gather_dim=0), which releases x when its result is waited for.
+// GatherAsync records all_gather_single(x, gather_dim=0), which releases x when something waits
+// for its result.
 func (x *Tensor) GatherAsync(ranks int64) *Tensor {
 	all := slices.Clone(x.shape)
 	all[0] *= ranks
 	return x.async(program.AllGather, ranks, all)
 }
 
-// PermuteAsync is permute_tensor: what another rank sends for x.
+// PermuteAsync records permute_tensor: the tensor that another rank sends for x.
 func (x *Tensor) PermuteAsync(ranks int64) *Tensor { return x.async(program.Send, ranks, x.shape) }
 
 func (x *Tensor) async(how program.Work, ranks int64, shape []int64) *Tensor {
@@ -159,8 +161,8 @@ func (x *Tensor) async(how program.Work, ranks int64, shape []int64) *Tensor {
 	return y
 }
 
-// AllToAll is all_to_all_single: rows go to the ranks of a group, and so many come. Nothing waits for them before they
-// are read; in backward gradients go back.
+// AllToAll records all_to_all_single: rows go to the ranks of a group, and as many arrive. Nothing
+// waits for them before they are read. In backward gradients go back.
 func (x *Tensor) AllToAll(ranks, rows int64) *Tensor {
 	c := x.tape.begin("all_to_all_single", x)
 	exchange := func(x *Tensor, rows int64) *Tensor {
@@ -186,7 +188,7 @@ func (x *Tensor) Wait() {
 	c.finish()
 }
 
-// byRank has the parts of the tokens one after the other.
+// byRank records a copy with the ranks' tokens one after the other.
 func (x *Tensor) byRank(ranks int64) *Tensor {
 	f := x.tape.funcFrame(x)
 	if !x.isContiguous() {

@@ -117,8 +117,8 @@ func TestCatUndoesSplit(t *testing.T) {
 	})
 }
 
-// Writing to a view gives its base a history: both then lead to what was
-// written, and so does a view that was taken before.
+// Writing to a view gives its base a history. The base, the view and earlier views then lead to
+// the written tensor.
 func TestWriteToViewReachesBaseAndSiblings(t *testing.T) {
 	for name, read := range map[string]func(base, sibling *tensor) *tensor{
 		"base":    func(base, _ *tensor) *tensor { return base.Sum(false) },

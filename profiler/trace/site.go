@@ -8,37 +8,36 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// place is a module, by its path, with the sites of what ran in it: there are
-// few of each, so that looking through them costs less than a map of all. Where
-// the recording is of a graph, a place is a line of the module's source.
+// place is a module, by its path, with the sites of its operators. They are few, so that a search
+// costs less than a map of all sites. In the recording of a graph, a place is a line of the
+// module's source.
 type place struct {
 	module, line string
-	last         uint32 // of its sites, by number less one; zero if there are none
+	last         uint32 // index of its last site plus one; zero if there are none
 }
 
-// site is an entry of the program's table of sites. Steps and layers repeat
-// themselves, so each knows the one that came after it.
+// site is an entry of the program's table of sites. Steps and layers repeat, so each site stores
+// its successor.
 type site struct {
 	place                   *place
 	op, native, node, where string
 	next                    uint32
-	before                  uint32 // the one before it in its place, as [place.last]
+	before                  uint32 // the site before it in its place, as [place.last]
 }
 
-// Path is the place of a module in its model. The module keeps it, so that a recording finds
-// without a search what it knows of the module.
+// Path is the path of a module in its model. The module keeps it, so that a recording finds its
+// state of the module without a search.
 type Path struct {
-	// Name is as in named_modules().
+	// Name is the name in named_modules().
 	Name string
-	// Line is the line of source that runs in the module, "" if the recording
-	// finds that itself.
+	// Line is the line of source that runs in the module, "" if the recording finds it.
 	Line string
 
-	tape  *Tape // the last that asked, and
+	tape  *Tape // the last tape that used it, with its place
 	place *place
 }
 
-// placeOn returns the module that keeps p.
+// placeOn returns the place of the module with path p.
 func (t *Tape) placeOn(p *Path) *place {
 	if p.tape != t {
 		p.tape, p.place = t, t.placeOf(p.Name, p.Line)
@@ -46,7 +45,7 @@ func (t *Tape) placeOn(p *Path) *place {
 	return p.place
 }
 
-// placeOf returns the module of the given path, or a line of it.
+// placeOf returns the place of a module, or of a line of it.
 func (t *Tape) placeOf(module, line string) *place {
 	key := [2]string{module, line}
 	p, known := t.places[key]
@@ -57,7 +56,7 @@ func (t *Tape) placeOf(module, line string) *place {
 	return p
 }
 
-// site returns the index of the place the recording is at.
+// site returns the index of the current site.
 func (t *Tape) site() uint32 {
 	line := t.place.line
 	if line == "" && t.opts.Annotate && t.fromPython {
@@ -87,7 +86,7 @@ func (t *Tape) isAt(s *site, line string) bool {
 	return s.place == t.place && s.native == t.native && s.op == t.op && s.node == t.node && s.where == line
 }
 
-// findSite looks through the sites of the module, and adds one if none fits.
+// findSite searches the sites of the module, and adds one if none matches.
 func (t *Tape) findSite(line string) uint32 {
 	for n := t.place.last; n > 0; n = t.sites[n-1].before {
 		if t.isAt(&t.sites[n-1], line) {
@@ -105,8 +104,8 @@ func (t *Tape) newSite(line string) uint32 {
 	return id
 }
 
-// where finds the line of the model: the innermost frame outside the recorder
-// and the layer library.
+// where returns the line of the model: the innermost frame outside the recorder and the layer
+// library.
 func where() string {
 	var pcs [64]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])

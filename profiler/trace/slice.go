@@ -7,17 +7,17 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// without is xs less element d.
+// without returns xs without element d.
 func without(xs []int64, d int) []int64 { return slices.Concat(xs[:d], xs[d+1:]) }
 
-// with is xs with element d replaced by v.
+// with returns xs with element d replaced by v.
 func with(xs []int64, d int, v int64) []int64 {
 	out := slices.Clone(xs)
 	out[d] = v
 	return out
 }
 
-// Slice is x[..., from:to, ...] along dimension d. As in Python, negative
+// Slice records x[..., from:to, ...] along dimension d. As in Python, negative
 // positions count from the end, and those beyond an end are cut.
 func (x *Tensor) Slice(d int, from, to int64) *Tensor {
 	// Python indexing leaves out a slice that takes all
@@ -29,10 +29,10 @@ func (x *Tensor) Slice(d int, from, to int64) *Tensor {
 	return x.SliceStep(d, from, to, 1)
 }
 
-// Narrow is x.narrow(d, from, size).
+// Narrow records x.narrow(d, from, size).
 func (x *Tensor) Narrow(d int, from, size int64) *Tensor { return x.SliceStep(d, from, from+size, 1) }
 
-// SliceStep is x[..., from:to:step, ...] along dimension d; step is positive.
+// SliceStep records x[..., from:to:step, ...] along dimension d; step is positive.
 func (x *Tensor) SliceStep(d int, from, to, step int64) *Tensor {
 	d = x.dim(d)
 	whole := x.shape
@@ -51,7 +51,7 @@ func position(i, n int64) int64 {
 	return min(max(i, 0), n)
 }
 
-// Select is x[..., i, ...] along dimension d; negative i counts from the end.
+// Select records x[..., i, ...] along dimension d; negative i counts from the end.
 func (x *Tensor) Select(d int, i int64) *Tensor {
 	d = x.dim(d)
 	whole := x.shape
@@ -73,7 +73,7 @@ func (g *Tensor) intoZeros(op string, whole []int64) *Tensor {
 	return c.end(z)
 }
 
-// Split is x.split(size, d): pieces of the given size, the last may be smaller.
+// Split records x.split(size, d): pieces of the given size, the last may be smaller.
 func (x *Tensor) Split(size int64, d int) []*Tensor {
 	total := x.Size(d)
 	sizes := make([]int64, 0, ceil.Div(total, size))
@@ -83,12 +83,12 @@ func (x *Tensor) Split(size int64, d int) []*Tensor {
 	return x.split("split_Tensor", "SplitBackward0", sizes, d)
 }
 
-// SplitSizes is x.split(sizes, d).
+// SplitSizes records x.split(sizes, d).
 func (x *Tensor) SplitSizes(sizes []int64, d int) []*Tensor {
 	return x.split("split_with_sizes", "SplitWithSizesBackward0", sizes, d)
 }
 
-// Chunk is x.chunk(n, d): at most n pieces of equal size but the last.
+// Chunk records x.chunk(n, d): at most n pieces of equal size but the last.
 func (x *Tensor) Chunk(n int64, d int) []*Tensor {
 	c := x.tape.begin("chunk", x)
 	return c.endAll(x.Split(max(ceil.Div(x.Size(d), n), 1), d)...)
@@ -110,7 +110,7 @@ func (x *Tensor) split(op, node string, sizes []int64, d int) []*Tensor {
 	return c.endAll(outs...)
 }
 
-// Unbind is x.unbind(d): the slices along dimension d, without it.
+// Unbind records x.unbind(d): the slices along dimension d, without it.
 func (x *Tensor) Unbind(d int) []*Tensor {
 	c := x.tape.begin("unbind_int", x)
 	d = x.dim(d)
@@ -125,8 +125,7 @@ func (x *Tensor) Unbind(d int) []*Tensor {
 	return c.endAll(outs...)
 }
 
-// joined puts the gradients of all outputs together, zeros for those that
-// have none.
+// joined concatenates the gradients of all outputs, zeros where there is none.
 func (b *backward) joined(join func([]*Tensor) *Tensor, d DType) *Tensor {
 	c := b.t.begin("join")
 	c.t.native = b.node.name
@@ -141,7 +140,7 @@ func (b *backward) joined(join func([]*Tensor) *Tensor, d DType) *Tensor {
 	return c.end(join(all))
 }
 
-// Unfold is x.unfold(d, size, step): windows along dimension d, their elements
+// Unfold records x.unfold(d, size, step): windows along dimension d, their elements
 // in a new last dimension.
 func (x *Tensor) Unfold(d int, size, step int64) *Tensor {
 	d = x.dim(d)
@@ -163,7 +162,7 @@ func (g *Tensor) unfoldBackward(whole []int64, d int) *Tensor {
 	return c.end(x)
 }
 
-// Diff is x.diff(dim=d): differences of neighbors.
+// Diff records x.diff(dim=d): differences of neighbors.
 func (x *Tensor) Diff(d int) *Tensor {
 	c := x.tape.begin("diff", x)
 	n := x.Size(d)

@@ -2,25 +2,25 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// Softmax is torch.softmax(x, dim). Autocast runs it in fp32.
+// Softmax records torch.softmax(x, dim). Autocast runs it in fp32.
 func (x *Tensor) Softmax(dim int) *Tensor {
 	c := x.tape.begin("softmax_int", x)
 	return c.end(x.softmax(&opSoftmax, c.fullResult(x.dtype)))
 }
 
-// SoftmaxTo is torch.softmax(x, dim, dtype=d).
+// SoftmaxTo records torch.softmax(x, dim, dtype=d).
 func (x *Tensor) SoftmaxTo(dim int, d DType) *Tensor {
 	c := x.tape.begin("softmax_int", x)
 	return c.end(x.softmax(&opSoftmax, d))
 }
 
-// LogSoftmax is torch.log_softmax(x, dim). Autocast runs it in fp32.
+// LogSoftmax records torch.log_softmax(x, dim). Autocast runs it in fp32.
 func (x *Tensor) LogSoftmax(dim int) *Tensor {
 	c := x.tape.begin("log_softmax_int", x)
 	return c.end(x.softmax(&opLogSoftmax, c.fullResult(x.dtype)))
 }
 
-// LogSoftmaxTo is torch.log_softmax(x, dim, dtype=d).
+// LogSoftmaxTo records torch.log_softmax(x, dim, dtype=d).
 func (x *Tensor) LogSoftmaxTo(dim int, d DType) *Tensor {
 	c := x.tape.begin("log_softmax_int", x)
 	return c.end(x.softmax(&opLogSoftmax, d))
@@ -53,7 +53,7 @@ func (x *Tensor) softmax(k *softmaxKind, d DType) *Tensor {
 		func(b *backward) { b.give(0, k.gradient(b.grad, b.saved(0), from)) }))
 }
 
-// gradient is _softmax_backward_data: the result comes in the type of the
+// gradient records _softmax_backward_data: the result comes in the type of the
 // input.
 func (k *softmaxKind) gradient(grad, y *Tensor, d DType) *Tensor {
 	c := grad.tape.begin(k.backward, grad, y)

@@ -27,8 +27,8 @@ func TestTrianglesAreSolvedByColumns(t *testing.T) {
 	f.End()
 }
 
-// Solvers of cuBLAS have the workspace of its handle: where that is asked for by each call, once for a batch
-// of matrices, and once for each of few large ones. Those of cuSOLVER have none.
+// Solvers of cuBLAS use the workspace of its handle. Where each call allocates it, a batch of
+// matrices does so once, and each of few large ones once. Solvers of cuSOLVER have none.
 func TestSolversOfCuBLASHaveItsWorkspace(t *testing.T) {
 	perCall := rules
 	perCall.Products.PerCall = true

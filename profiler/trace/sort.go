@@ -12,7 +12,7 @@ import (
 // (should_use_small_sort).
 const smallSort = 4096
 
-// Sort is x.sort(d): the values in order and where they came from.
+// Sort records x.sort(d): the values in order and where they came from.
 func (x *Tensor) Sort(d int) (values, indices *Tensor) {
 	c := x.tape.begin("sort", x)
 	d = x.dim(d)
@@ -28,7 +28,7 @@ func (x *Tensor) Sort(d int) (values, indices *Tensor) {
 	return c.endPair(values, indices)
 }
 
-// ArgSort is x.argsort(d).
+// ArgSort records x.argsort(d).
 func (x *Tensor) ArgSort(d int) *Tensor {
 	c := x.tape.begin("argsort", x)
 	_, indices := x.Sort(d)
@@ -48,8 +48,8 @@ func (x *Tensor) selects(node string, values, indices *Tensor) {
 	})
 }
 
-// stableSort is what sort_cuda_kernel does with long rows: it brings them
-// next to each other, and sorts in one of three ways (launch_stable_sort_kernel).
+// stableSort records sort_cuda_kernel for long rows: it makes them contiguous and sorts in one of
+// three ways (launch_stable_sort_kernel).
 func (x *Tensor) stableSort(d int, values, indices *Tensor) {
 	c := x.tape.begin("launch_stable_sort_kernel")
 	n := x.shape[d]
@@ -116,7 +116,7 @@ func denseAlong(shape []int64, order []int) []int64 {
 	return strides
 }
 
-// TopK is x.topk(k, d).
+// TopK records x.topk(k, d).
 func (x *Tensor) TopK(k int64, d int) (values, indices *Tensor) {
 	c := x.tape.begin("topk", x)
 	d = x.dim(d)
@@ -155,7 +155,7 @@ func topKOverBlocks(rows, n int64) bool {
 	}
 }
 
-// topKOverBlocks is mbtopk::launch: digit by digit it counts how the elements
+// topKOverBlocks records mbtopk::launch: digit by digit it counts how the elements
 // of each block fall, finds the k-th value of each row, and gathers.
 func (x *Tensor) topKOverBlocks(rows, n int64, values, indices *Tensor) {
 	// Constants of mbtopk; a block of its kernel needs 40 registers a thread,

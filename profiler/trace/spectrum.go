@@ -31,7 +31,7 @@ func (c *call) window(a *STFTArgs, d DType, always bool) *Tensor {
 	return full
 }
 
-// ShortTimeFFT is aten::stft and, where it centers frames, aten::stft.center.
+// ShortTimeFFT records aten::stft and, where it centers frames, aten::stft.center.
 func (x *Tensor) ShortTimeFFT(a STFTArgs) *Tensor {
 	c := x.tape.begin("stft", x, a.Window)
 	in, single := x, len(x.shape) == 1
@@ -76,7 +76,7 @@ func (x *Tensor) ShortTimeFFT(a STFTArgs) *Tensor {
 	return c.end(z)
 }
 
-// fftR2CWhole is _fft_r2c with onesided=False: both halves of the spectrum.
+// fftR2CWhole records _fft_r2c with onesided=False: both halves of the spectrum.
 func (x *Tensor) fftR2CWhole(dim int) *Tensor {
 	t := x.tape
 	c := t.begin("_fft_r2c", x)
@@ -89,7 +89,7 @@ func (x *Tensor) fftR2CWhole(dim int) *Tensor {
 	}))
 }
 
-// InverseSTFT is torch.istft: frames are transformed back, windowed, added up where they
+// InverseSTFT records torch.istft: frames are transformed back, windowed, added up where they
 // overlap, and divided by the sum of the squared windows, which must not vanish anywhere.
 func (x *Tensor) InverseSTFT(a STFTArgs) *Tensor {
 	c := x.tape.begin("istft", x, a.Window)
@@ -133,13 +133,13 @@ func (x *Tensor) InverseSTFT(a STFTArgs) *Tensor {
 	return c.end(y)
 }
 
-// vanishes is x.abs().min().lt(number).
+// vanishes records x.abs().min().lt(number).
 func (x *Tensor) vanishes() *Tensor {
 	c := x.tape.begin("istft", x)
 	return c.end(x.Abs().Min().compareScalar("lt"))
 }
 
-// isTrue is is_scalar_tensor_true: whether x equals a tensor that is.
+// isTrue records is_scalar_tensor_true: whether x equals a tensor that is.
 func (x *Tensor) isTrue() {
 	c := x.tape.begin("is_scalar_tensor_true", x)
 	for range 3 { // true itself, the comparison, and whether all of it is
@@ -148,7 +148,7 @@ func (x *Tensor) isTrue() {
 	c.finish()
 }
 
-// overlapped is unfold_backward(x, [rows, length], 1, frame, hop) of x [rows, frames, frame]:
+// overlapped records unfold_backward(x, [rows, length], 1, frame, hop) of x [rows, frames, frame]:
 // frames are added up where they lie.
 func (x *Tensor) overlapped(length, hop int64) *Tensor {
 	c := x.tape.begin("unfold_backward", x)
@@ -162,7 +162,7 @@ func (x *Tensor) overlapped(length, hop int64) *Tensor {
 	}))
 }
 
-// HermitianFFT is torch.fft.hfft(x, n, dim): a real result of half a spectrum.
+// HermitianFFT records torch.fft.hfft(x, n, dim): a real result of half a spectrum.
 func (x *Tensor) HermitianFFT(sizes []int64, dims ...int) *Tensor {
 	c := x.tape.begin("fft_hfft", x)
 	dim := x.dim(dims[0])
@@ -177,14 +177,14 @@ func (x *Tensor) HermitianFFT(sizes []int64, dims ...int) *Tensor {
 	return c.end(conj.fftC2R([]int{dim}, n))
 }
 
-// InverseHermitianFFT is torch.fft.ihfft(x, n, dim).
+// InverseHermitianFFT records torch.fft.ihfft(x, n, dim).
 func (x *Tensor) InverseHermitianFFT(sizes []int64, dims ...int) *Tensor {
 	c := x.tape.begin("fft_ihfft", x)
 	dim := x.dim(dims[0])
 	return c.end(x.resizedFFT(sizes, []int{dim}).fftR2C(dim).Conj())
 }
 
-// Window is torch.kaiser_window(n, periodic) and the like, made with so many tensors of its size
+// Window records torch.kaiser_window(n, periodic) and the like, made with so many tensors of its size
 // beside it; one that is periodic is computed with one number more.
 func (t *Tape) Window(op string, n int64, periodic bool, tensors int) *Tensor {
 	c := t.begin(op)

@@ -6,23 +6,25 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// spread is a model whose modules lie on several GPUs of one process, of which the tape records one. Tensors of the
-// others have shapes and no memory, and are part of the same graph. An operator runs on the GPU of its arguments.
+// spread is a model whose modules lie on several GPUs of one process, of which the tape records
+// one. Tensors of the others have shapes but no memory, and belong to the same graph. An operator
+// runs on the GPU of its arguments.
 type spread struct {
-	// home is where batches are, and what the model returns.
+	// home is the GPU of batches and of the model's outputs.
 	home StagePart
-	// modules says where the modules run that have a GPU of their own; a module that is not there runs where its
-	// inputs are.
+	// modules has the GPU of each module with one of its own. Other modules run on the GPU
+	// of their inputs.
 	modules map[*Path]StagePart
 }
 
-// Spread has the modules of a model lie on several GPUs of this process: each is [OwnStage] or [OtherGPU]. Their inputs
-// are copied to where they run (AlignDevicesHook of accelerate). home is where batches are, and what the model returns.
+// Spread distributes the modules of a model over several GPUs of this process: each is [OwnStage]
+// or [OtherGPU]. Their inputs are copied to their GPU (AlignDevicesHook of accelerate). home is
+// the GPU of batches and of the model's outputs.
 func (t *Tape) Spread(home StagePart, modules map[*Path]StagePart) {
 	t.ranks.spread, t.ranks.pipeline.part = &spread{home, modules}, home
 }
 
-// part returns where x lies.
+// part returns the GPU of x.
 func (x *Tensor) part() StagePart {
 	if x.store.otherGPU {
 		return OtherGPU
@@ -30,7 +32,8 @@ func (x *Tensor) part() StagePart {
 	return OwnStage
 }
 
-// goTo has what follows run where x lies, until the returned function is called. Without [Tape.Spread] it does nothing.
+// goTo runs the code that follows on the GPU of x, until the returned function is called. Without
+// [Tape.Spread] it does nothing.
 func (t *Tape) goTo(x *Tensor) (back func()) {
 	if t.ranks.spread == nil || x == nil {
 		return func() {}
@@ -40,7 +43,8 @@ func (t *Tape) goTo(x *Tensor) (back func()) {
 	return func() { t.ranks.pipeline.part = was }
 }
 
-// runWith has an operator run where its arguments lie, which must be one GPU, but for single numbers.
+// runWith runs an operator on the GPU of its arguments, which must be the same except for single
+// numbers.
 func (t *Tape) runWith(args []*Tensor) {
 	for i, x := range args {
 		switch {
@@ -54,7 +58,7 @@ func (t *Tape) runWith(args []*Tensor) {
 	}
 }
 
-// WhereItIs runs f on the GPU that has x.
+// WhereItIs runs f on the GPU of x.
 func (x *Tensor) WhereItIs(f func()) {
 	defer x.tape.goTo(x)()
 	f()
@@ -63,10 +67,10 @@ func (x *Tensor) WhereItIs(f func()) {
 // SameGPU reports whether x and y lie on one GPU.
 func (x *Tensor) SameGPU(y *Tensor) bool { return x.store.otherGPU == y.store.otherGPU }
 
-// ToGPUOf is x.to(y.device).
+// ToGPUOf records x.to(y.device).
 func (x *Tensor) ToGPUOf(y *Tensor) *Tensor { return x.toPart(y.part()) }
 
-// toPart is x.to(device): a copy on another GPU, or x itself. The gradient goes the way back.
+// toPart records x.to(device): a copy on another GPU, or x itself. The gradient is copied back.
 func (x *Tensor) toPart(p StagePart) *Tensor {
 	t, from := x.tape, x.part()
 	if t.ranks.spread == nil || from == p {
@@ -79,7 +83,7 @@ func (x *Tensor) toPart(p StagePart) *Tensor {
 	return c.end(y.derived("ToCopyBackward0", inputs{x}, nil, func(b *backward) { b.give(0, b.grad.toPart(from)) }))
 }
 
-// enterModule has the module at p run on its GPU until the frame ends, if it has one.
+// enterModule runs the module at p on its GPU, if it has one, until the frame ends.
 func (f *Frame) enterModule(p *Path) {
 	if part, placed := f.t.ranks.spread.modules[p]; placed && !f.placed {
 		f.placed, f.before = true, f.t.ranks.pipeline.part
@@ -87,8 +91,7 @@ func (f *Frame) enterModule(p *Path) {
 	}
 }
 
-// Here returns an argument of the module that runs in the frame as its code gets it: on the module's own GPU. Nil stays
-// nil.
+// Here returns an argument of the frame's module on the module's own GPU. Nil stays nil.
 func (f *Frame) Here(x *Tensor) *Tensor {
 	if !f.placed || x == nil {
 		return x
@@ -100,7 +103,7 @@ func (f *Frame) Here(x *Tensor) *Tensor {
 	return y
 }
 
-// AllHere is [Frame.Here] of several arguments.
+// AllHere returns several arguments as [Frame.Here] does.
 func (f *Frame) AllHere(args []*Tensor) []*Tensor {
 	if !f.placed {
 		return args
@@ -108,8 +111,8 @@ func (f *Frame) AllHere(args []*Tensor) []*Tensor {
 	return lists.Map(args, f.Here)
 }
 
-// Home returns the parts of what a model returns as its caller gets them: on the GPU that the batch came from
-// (io_same_device). All of them are copied before any is freed. Nil stays nil.
+// Home returns a model's outputs on the GPU of the batch (io_same_device). All of them are copied
+// before any is freed. Nil stays nil.
 func (t *Tape) Home(xs []*Tensor) []*Tensor {
 	if t.ranks.spread == nil {
 		return xs

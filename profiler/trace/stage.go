@@ -2,58 +2,60 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// StagePart says which stages of a pipeline the code belongs to that runs, as one rank sees it.
+// StagePart is the part of a pipeline that the running code belongs to, as one rank sees it.
 type StagePart uint8
 
-// A rank runs its own stage. The code of the stages before and after runs with it, to find out which tensors cross a
-// boundary: its tensors have shapes and no memory, and it launches no kernels.
+// A rank runs its own stage. The code of the stages before and after runs too, to find the tensors
+// that cross a boundary: its tensors have shapes but no memory, and it launches no kernels.
 const (
 	OwnStage StagePart = iota
 	EarlierStages
 	LaterStages
-	// OtherGPU is what other GPUs of the same process run ([Tape.Spread]), which is part of the same graph.
+	// OtherGPU is the code on other GPUs of the same process ([Tape.Spread]), in the same graph.
 	OtherGPU
 )
 
-// A StageBoundary is told of the tensors that one stage computes and another reads.
+// A StageBoundary handles the tensors that one stage computes and another reads.
 type StageBoundary interface {
 	// Receive is called before the rank's own stage reads a tensor that has no memory.
 	Receive(x *Tensor)
-	// ReceiveLeaf is called with a tensor of an earlier stage whose gradient is sent back: it is a leaf from now on.
+	// ReceiveLeaf is called with a tensor of an earlier stage, now a leaf, whose gradient is
+	// sent back.
 	ReceiveLeaf(x *Tensor)
-	// Send is called when a later stage reads a tensor that the rank has, or follows it in autograd; several times,
-	// and with views. It reports whether that is new.
+	// Send is called when a later stage reads the rank's tensor, or follows it in autograd;
+	// several times, and with views. It reports whether the tensor is new.
 	Send(x *Tensor) bool
 }
 
-// pipeline is where a recording stands among the stages of a model.
+// pipeline is the state of a recording that runs all stages of a model.
 type pipeline struct {
 	part     StagePart
 	boundary StageBoundary
-	// numbered counts the storages of earlier stages; those of some numbers are in buffers that were received.
+	// numbered counts the storages of earlier stages. Some of them, by number, are in received
+	// buffers.
 	numbered uint32
 	received map[uint32]*Tensor
-	// crossings counts what the boundary was told of while later stages run.
+	// crossings counts the calls of the boundary while later stages run.
 	crossings int
 	skipped   SkippedCalls
 }
 
-// SkippedCalls are the calls of modules in other stages that nothing leaves but their output, as a pass through a
-// model has found them; passes after it skip them.
+// SkippedCalls are the calls of modules in other stages from which only the output crosses, found
+// by one pass through a model. Later passes skip them.
 type SkippedCalls map[*Path]skippedCall
 
-// skippedCall is the number of a call's output, and that of the storage made next (see [Tensor.Number]).
+// skippedCall has the numbers of a call's output and of the next storage (see [Tensor.Number]).
 type skippedCall struct{ output, next uint32 }
 
-// StagePass begins a pass through all stages of a model. Some storages of earlier stages were received, by their
-// numbers (see [Tensor.Number]). Calls that need not run again are noted in skipped, unless that is nil, and skipped
-// in passes after it. A nil boundary ends the pass.
+// StagePass begins a pass through all stages of a model. received has the received storages of
+// earlier stages by their numbers (see [Tensor.Number]). Calls that need not run again are added to
+// skipped, unless it is nil, and later passes skip them. A nil boundary ends the pass.
 func (t *Tape) StagePass(b StageBoundary, received map[uint32]*Tensor, skipped SkippedCalls) {
 	t.ranks.pipeline = pipeline{boundary: b, received: received, skipped: skipped}
 }
 
-// CallOrSkip runs the call of a module with x, which leaves nothing behind but its output. Where it is known to be in
-// another stage with no boundary in it, one operator takes its place.
+// CallOrSkip runs the call of a module with x from which only the output remains. One operator
+// replaces a call that is known to run in another stage without a boundary.
 func (t *Tape) CallOrSkip(p *Path, x *Tensor, call func() *Tensor) *Tensor {
 	b := &t.ranks.pipeline
 	if b.skipped == nil || b.part == OwnStage {
@@ -84,18 +86,18 @@ func (b *pipeline) receivedSince(from uint32) bool {
 	return false
 }
 
-// send tells the boundary of a tensor that a later stage reads.
+// send passes a tensor that a later stage reads to the boundary.
 func (b *pipeline) send(x *Tensor) {
 	if b.boundary.Send(x) {
 		b.crossings++
 	}
 }
 
-// EnterStage says which stages the code from here on belongs to.
+// EnterStage sets the part that the code from here on belongs to.
 func (t *Tape) EnterStage(p StagePart) { t.ranks.pipeline.part = p }
 
-// OnOtherRank runs f as the code of later stages where other is set, else as part of what runs now; of a model that is
-// spread over GPUs, on another GPU or on the tape's own.
+// OnOtherRank runs f as the code of later stages if other is set, else in the current part. A model
+// that is spread over GPUs runs f on another GPU, or on the tape's own.
 func (t *Tape) OnOtherRank(other bool, f func()) {
 	was := t.ranks.pipeline.part
 	defer func() { t.ranks.pipeline.part = was }()
@@ -110,8 +112,9 @@ func (t *Tape) OnOtherRank(other bool, f func()) {
 	f()
 }
 
-// OnHost runs f on the host, whose memory is not counted. In passes through the stages of a pipeline, and where weights
-// come and go, a tensor without memory is one that other ranks have: f runs on the device there.
+// OnHost runs f on the host, whose memory is not counted. In passes through the stages of a
+// pipeline, and with weights that are allocated on demand, tensors without memory belong to other
+// ranks: there f runs on the device.
 func (t *Tape) OnHost(f func()) {
 	t.OnOtherRank(t.ranks.pipeline.boundary == nil && t.onEmptyRead == nil, f)
 }
@@ -131,7 +134,7 @@ func (x *Tensor) Storage() any { return x.store }
 // StorageBytes returns the size of the storage that x is a view of.
 func (x *Tensor) StorageBytes() int64 { return x.store.bytes }
 
-// fill sets up a storage that the rank does not allocate: with the buffer that was received for it, or none.
+// fill sets up a storage that the rank does not allocate: with the received buffer, or none.
 func (b *pipeline) fill(s *storage) {
 	s.blank = true
 	if b.part != EarlierStages {
@@ -144,7 +147,8 @@ func (b *pipeline) fill(s *storage) {
 	}
 }
 
-// crossesBoundary tells the boundary of what a kernel reads. It reports whether another rank runs the kernel.
+// crossesBoundary passes the tensors that a kernel reads to the boundary. It reports whether
+// another rank runs the kernel.
 func (t *Tape) crossesBoundary(reads []*Tensor) bool {
 	b := &t.ranks.pipeline
 	if b.boundary == nil || b.part == EarlierStages {
@@ -162,13 +166,13 @@ func (t *Tape) crossesBoundary(reads []*Tensor) bool {
 	return b.part != OwnStage
 }
 
-// isSent reports whether the rank has computed or received x, so that a later stage that reads x is sent it.
+// isSent reports whether the rank has computed or received x, and sends it to later stages.
 func (x *Tensor) isSent() bool {
 	c := x.class()
 	return !x.store.blank && c != program.Weights && c != program.Buffers && c != program.Batch
 }
 
-// followAcross is called with a tensor that is about to become the input of a node.
+// followAcross reports a tensor that becomes the input of a node to the boundary.
 func (t *Tape) followAcross(x *Tensor) {
 	b := &t.ranks.pipeline
 	if x.node == nil || b.part == EarlierStages {

@@ -2,8 +2,8 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// Streams names the streams of the recording, the computing one first. It is called
-// before anything runs on another.
+// Streams names the streams of the recording, the computing one first. It is called before other
+// streams are used.
 func (t *Tape) Streams(names ...string) { t.prog.Streams = names }
 
 // RecordEvent puts an event into the queue of a stream.
@@ -14,7 +14,7 @@ func (t *Tape) RecordEvent(s program.Stream) uint32 {
 	return e
 }
 
-// WaitEvent holds up a stream until an event was reached.
+// WaitEvent makes a stream wait for an event.
 func (t *Tape) WaitEvent(s program.Stream, event uint32) {
 	if t.prog.Events[event].Stream == s {
 		return // its own work is in order
@@ -23,7 +23,7 @@ func (t *Tape) WaitEvent(s program.Stream, event uint32) {
 	t.emit(program.Await, uint32(len(t.prog.Waits)-1))
 }
 
-// WaitStream holds up a stream until another has done all it was given so far.
+// WaitStream makes a stream wait for all the work that another has queued so far.
 func (t *Tape) WaitStream(s, on program.Stream) {
 	if s != on {
 		t.WaitEvent(s, t.RecordEvent(on))
@@ -42,8 +42,7 @@ func (t *Tape) Collective(w program.Work, group int64, out, in *Tensor) {
 	}
 }
 
-// FreeStorage is untyped_storage().resize_(0): the memory goes, the tensors over it
-// stay.
+// FreeStorage records untyped_storage().resize_(0): the memory is freed, and its tensors remain.
 func (x *Tensor) FreeStorage() {
 	s := x.store
 	if !s.blank {
@@ -57,8 +56,8 @@ func (t *Tape) Unallocated(d DType, n int64) *Tensor {
 	return t.unallocated(d, t.contiguous([]int64{n}))
 }
 
-// AllocStorage is untyped_storage().resize_() to what the tensor needs, if its storage
-// is empty; op is what PyTorch calls.
+// AllocStorage records untyped_storage().resize_() to the size of the tensor, if its storage is
+// empty; op is the operator that PyTorch calls.
 func (x *Tensor) AllocStorage(op string, c program.Class) {
 	s, t := x.store, x.tape
 	if !s.blank || s.bytes == 0 {
@@ -85,8 +84,8 @@ func (x *Tensor) PartLike(offset int64, y *Tensor) *Tensor {
 	return x.alias(y.shape, y.strides, x.offset+offset)
 }
 
-// OnEmptyRead has f called with a tensor that an op is about to read and whose storage is
-// empty. It is to allocate it.
+// OnEmptyRead registers f to allocate an empty storage when an operator is about to read the
+// tensor.
 func (t *Tape) OnEmptyRead(f func(x *Tensor)) {
 	before := t.onEmptyRead
 	t.onEmptyRead = func(x *Tensor) {
@@ -97,14 +96,15 @@ func (t *Tape) OnEmptyRead(f func(x *Tensor)) {
 	}
 }
 
-// Touch has the storage of x allocated if it is empty, as an op that reads it does; see [Tape.OnEmptyRead].
+// Touch allocates the storage of x if it is empty, as an operator that reads x does; see
+// [Tape.OnEmptyRead].
 func (x *Tensor) Touch() {
 	if x.tape.onEmptyRead != nil {
 		x.tape.fetch([]*Tensor{x})
 	}
 }
 
-// fetch has empty storages of what an op reads allocated.
+// fetch allocates the empty storages that an operator reads.
 func (t *Tape) fetch(reads []*Tensor) {
 	for _, x := range reads {
 		if x != nil && x.store.blank && x.store.bytes > 0 {
@@ -117,9 +117,9 @@ func (t *Tape) fetch(reads []*Tensor) {
 	}
 }
 
-// Unplaced runs f, which brings a model to the device, without memory for its weights:
-// their storages are empty until [Tensor.AllocStorage].
+// Unplaced runs f, which moves a model to the device, without memory for its weights. Their
+// storages are empty until [Tensor.AllocStorage].
 func (t *Tape) Unplaced(f func()) { during(&t.unplaced, true, f) }
 
-// Unplacing says that a model's weights get no memory for now, as [Tape.Unplaced] has it.
+// Unplacing reports whether [Tape.Unplaced] runs, so that new weights get no memory.
 func (t *Tape) Unplacing() bool { return t.unplaced }

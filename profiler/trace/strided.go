@@ -18,7 +18,7 @@ func (g geometry) extent() int64 {
 	return last
 }
 
-// spanning is g without the dimensions of one element.
+// spanning returns g without the dimensions of one element.
 func (g geometry) spanning() geometry {
 	var out geometry
 	for d, s := range g.shape {
@@ -44,17 +44,17 @@ func (g geometry) overlaps() bool {
 	return false
 }
 
-// asStrided is x.as_strided(shape, strides, offset).
+// asStrided records x.as_strided(shape, strides, offset).
 func (x *Tensor) asStrided(part geometry, offset int64) *Tensor {
 	whole, from := x.geometry, x.offset
 	return x.viewOf("as_strided", "AsStridedBackward0", part.shape, part.strides, offset,
 		func(b *backward) { b.give(0, b.grad.asStridedBackward(whole, part, offset-from)) })
 }
 
-// asStridedBackward is as_strided_backward: zeros as large as the storage,
+// asStridedBackward records as_strided_backward: zeros as large as the storage,
 // with g copied to where the view was, or added up there element by element
-// if some of the view share a place. The offset is that of the view's first
-// element after the first of the whole.
+// if some of the view share a place. The offset is the distance from the first
+// element of the whole to the first of the view.
 func (g *Tensor) asStridedBackward(whole, part geometry, offset int64) *Tensor {
 	c := g.tape.begin("as_strided_backward", g)
 	grad := c.let(g)

@@ -12,26 +12,25 @@ type storage struct {
 	buffer uint32
 	bytes  int64
 	refs   int32
-	// version counts what autograd followed of the in-place writes.
+	// version counts the in-place writes that autograd followed.
 	version int32
 	// blank marks a storage of zero bytes: PyTorch allocates nothing for it.
 	blank bool
-	// received marks one that lies in the buffer of what another stage has sent, see [Tape.StagePass].
+	// received marks a storage in a buffer that another stage has sent, see [Tape.StagePass].
 	received bool
-	// otherGPU marks one on another GPU of the process, see [Tape.Spread].
+	// otherGPU marks a storage on another GPU of the process, see [Tape.Spread].
 	otherGPU bool
-	// pending marks what a collective is still to fill, see [Tape.waitForRead].
+	// pending marks a storage that a collective has yet to fill, see [Tape.waitForRead].
 	pending bool
-	// trues is one more than how many elements of a mask are true, zero if nobody knows, see SetTrue.
+	// trues is the number of true elements of a mask plus one, zero if unknown, see SetTrue.
 	trues int64
 }
 
 // Tensor has a shape, strides, an element type and a storage, but no data.
 //
-// Its life is PyTorch's: references are counted. A result without a
-// name is a temporary and dies as soon as the expression that uses it is
-// done; names (see [Frame]), autograd, containers and optimizers hold it
-// longer. Using a tensor after its last reference went is a bug of the model
+// Its life is PyTorch's: references are counted. A result without a name is a temporary and
+// dies as soon as the expression that uses it ends; names (see [Frame]), autograd, containers
+// and optimizers hold it longer. Using a tensor without references is a bug of the model's
 // description and panics.
 type Tensor struct {
 	*layout // shape and strides
@@ -44,9 +43,9 @@ type Tensor struct {
 
 	requiresGrad bool
 	dead         bool
-	listed       int8 // how often it is among the tape's temporaries
-	// view is the tensor this one is a view of, nil if it is none; version is
-	// that of the storage when the view's node was made.
+	listed       int8 // how often it is in the tape's list of temporaries
+	// view is the tensor that this one is a view of, nil if it is none; version is the
+	// storage's when the view's node was made.
 	view    *Tensor
 	version int32
 
@@ -59,7 +58,7 @@ type Tensor struct {
 // Shape returns the size of each dimension. It must not be changed.
 func (x *Tensor) Shape() []int64 { return x.shape }
 
-// Strides are in elements. They must not be changed.
+// Strides returns the strides in elements. They must not be changed.
 func (x *Tensor) Strides() []int64 { return x.strides }
 
 // Size returns the size of dimension d; negative d counts from the end.
@@ -98,7 +97,7 @@ func (x *Tensor) dim(d int) int {
 	return d
 }
 
-// retain adds a reference. Those of None, which is nil, are not counted.
+// retain adds a reference. None, which is nil, has no references.
 func (x *Tensor) retain() *Tensor {
 	if x != nil {
 		x.refs++
@@ -124,8 +123,7 @@ func releaseAll(xs []*Tensor) {
 	}
 }
 
-// die gives back the graph first and then the storage, as
-// TensorImpl::release_resources does.
+// die releases the graph first and then the storage, as TensorImpl::release_resources does.
 func (x *Tensor) die() {
 	if x.dead {
 		return
@@ -147,7 +145,7 @@ func (x *Tensor) die() {
 	}
 }
 
-// alive panics when x was used after its last reference went.
+// alive panics when x was used after its last reference ended.
 func (x *Tensor) alive() {
 	if x != nil && x.dead && !x.tape.autograd.hooks.unwinding {
 		panic(fmt.Sprintf("trace: tensor %v used after its last reference went; name it with Frame.Let", x.shape))

@@ -2,7 +2,7 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// Im2Col is torch.nn.functional.unfold: the windows of images [N, C, H, W] as
+// Im2Col records torch.nn.functional.unfold: the windows of images [N, C, H, W] as
 // columns [N, C*kh*kw, positions].
 func (x *Tensor) Im2Col(args PoolArgs) *Tensor {
 	c := x.tape.begin("im2col", x)
@@ -11,7 +11,7 @@ func (x *Tensor) Im2Col(args PoolArgs) *Tensor {
 	return c.end(y.derived("Im2ColBackward0", inputs{x}, nil, func(b *backward) { b.give(0, b.grad.col2im(from)) }))
 }
 
-// Col2Im is torch.nn.functional.fold: columns [N, C*kh*kw, positions] added up
+// Col2Im records torch.nn.functional.fold: columns [N, C*kh*kw, positions] added up
 // to images of the given height and width.
 func (x *Tensor) Col2Im(height, width int64, args PoolArgs) *Tensor {
 	c := x.tape.begin("col2im", x)
@@ -54,14 +54,14 @@ func (x *Tensor) likeThenResized(c *call, shape []int64) *Tensor {
 	return y
 }
 
-// PixelShuffle is torch.nn.functional.pixel_shuffle(x, r).
+// PixelShuffle records torch.nn.functional.pixel_shuffle(x, r).
 func (x *Tensor) PixelShuffle(r int64) *Tensor {
 	c := x.tape.begin("pixel_shuffle", x)
 	return c.end(c.let(x.pixelShuffle(r)).derived("PixelShuffleBackward0", inputs{x}, nil,
 		func(b *backward) { b.give(0, b.grad.pixelUnshuffle(r)) }))
 }
 
-// PixelUnshuffle is torch.nn.functional.pixel_unshuffle(x, r).
+// PixelUnshuffle records torch.nn.functional.pixel_unshuffle(x, r).
 func (x *Tensor) PixelUnshuffle(r int64) *Tensor {
 	c := x.tape.begin("pixel_unshuffle", x)
 	return c.end(c.let(x.pixelUnshuffle(r)).derived("PixelUnshuffleBackward0", inputs{x}, nil,
@@ -78,8 +78,8 @@ func (x *Tensor) pixelUnshuffle(r int64) *Tensor {
 	return x.shuffledTo("pixel_unshuffle", []int64{s[0], s[1] * r * r, s[2] / r, s[3] / r})
 }
 
-// shuffledTo is reshape, which only divides dimensions and so is a view of any input, permute, clone and
-// view in one: what matters is the copy.
+// shuffledTo records reshape, permute, clone and view in one. The reshape only divides dimensions,
+// which is a view of any input, so that only the clone allocates.
 func (x *Tensor) shuffledTo(op string, shape []int64) *Tensor {
 	c := x.tape.begin(op, x)
 	y := c.let(c.t.empty(x.dtype, shape...))

@@ -39,35 +39,35 @@ var (
 	bicubicAntialiasing  = upsampling{"_upsample_bicubic2d_aa", "UpsampleBicubic2DAaBackward0", false, 120, true}
 )
 
-// UpsampleNearestExact is interpolate(x, sizes, mode="nearest-exact").
+// UpsampleNearestExact records interpolate(x, sizes, mode="nearest-exact").
 func (x *Tensor) UpsampleNearestExact(sizes ...int64) *Tensor {
 	return x.upsample(&exactUpsampling[len(sizes)], sizes)
 }
 
-// UpsampleLinearAntialiased is interpolate(x, sizes, mode="bilinear",
+// UpsampleLinearAntialiased records interpolate(x, sizes, mode="bilinear",
 // antialias=True).
 func (x *Tensor) UpsampleLinearAntialiased(sizes ...int64) *Tensor {
 	return x.upsample(&bilinearAntialiasing, sizes)
 }
 
-// UpsampleBicubicAntialiased is interpolate(x, sizes, mode="bicubic",
+// UpsampleBicubicAntialiased records interpolate(x, sizes, mode="bicubic",
 // antialias=True).
 func (x *Tensor) UpsampleBicubicAntialiased(sizes ...int64) *Tensor {
 	return x.upsample(&bicubicAntialiasing, sizes)
 }
 
-// UpsampleNearest is torch.nn.functional.interpolate(x, sizes, mode="nearest").
+// UpsampleNearest records torch.nn.functional.interpolate(x, sizes, mode="nearest").
 func (x *Tensor) UpsampleNearest(sizes ...int64) *Tensor {
 	return x.upsample(&nearestUpsampling[len(sizes)], sizes)
 }
 
-// UpsampleLinear is torch.nn.functional.interpolate(x, sizes, mode="linear"),
+// UpsampleLinear records torch.nn.functional.interpolate(x, sizes, mode="linear"),
 // "bilinear" or "trilinear".
 func (x *Tensor) UpsampleLinear(sizes ...int64) *Tensor {
 	return x.upsample(&linearUpsampling[len(sizes)], sizes)
 }
 
-// UpsampleBicubic is torch.nn.functional.interpolate(x, sizes, mode="bicubic").
+// UpsampleBicubic records torch.nn.functional.interpolate(x, sizes, mode="bicubic").
 func (x *Tensor) UpsampleBicubic(sizes ...int64) *Tensor {
 	return x.upsample(&bicubicUpsampling, sizes)
 }
@@ -98,8 +98,8 @@ func (g *Tensor) downsample(u *upsampling, shape []int64) *Tensor {
 	return c.end(gx)
 }
 
-// AffineGrid is torch.nn.functional.affine_grid(x, size, align_corners): a batch of products of the base grid with the
-// affine maps x. Backward makes the base grid again.
+// AffineGrid records torch.nn.functional.affine_grid(x, size, align_corners): a batch of products of the base grid with
+// the affine maps x. Backward makes the base grid again.
 func (x *Tensor) AffineGrid(size []int64, alignCorners bool) *Tensor {
 	t := x.tape
 	c := t.begin("affine_grid_generator", x)
@@ -118,7 +118,7 @@ func (x *Tensor) AffineGrid(size []int64, alignCorners bool) *Tensor {
 	}))
 }
 
-// baseGrid is make_base_grid_4D or 5D: the places of the points of size [N, C, D, H, W], without D in images, each
+// baseGrid records make_base_grid_4D or 5D: the places of the points of size [N, C, D, H, W], without D in images, each
 // followed by a one.
 func (t *Tape) baseGrid(d DType, size []int64, alignCorners bool) *Tensor {
 	c := t.begin("affine_grid_base")
@@ -132,7 +132,8 @@ func (t *Tape) baseGrid(d DType, size []int64, alignCorners bool) *Tensor {
 	return c.end(base)
 }
 
-// fromMinusOne is linspace_from_neg_one: n numbers from -1 to 1, of the centers of pixels unless corners are aligned.
+// fromMinusOne records linspace_from_neg_one: n numbers from -1 to 1, the centers of pixels
+// unless corners are aligned.
 func (t *Tape) fromMinusOne(d DType, n int64, alignCorners bool) *Tensor {
 	c := t.begin("linspace_from_neg_one")
 	places := c.let(t.Filled("linspace", d, n))
@@ -142,7 +143,7 @@ func (t *Tape) fromMinusOne(d DType, n int64, alignCorners bool) *Tensor {
 	return c.end(places)
 }
 
-// GridSample is torch.nn.functional.grid_sample(x, grid) of images [N, C, H, W]
+// GridSample records torch.nn.functional.grid_sample(x, grid) of images [N, C, H, W]
 // at places [N, Hout, Wout, 2], or of volumes.
 func (x *Tensor) GridSample(grid *Tensor) *Tensor {
 	t := x.tape

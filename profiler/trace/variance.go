@@ -2,7 +2,7 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// Var is x.var(dims, keepdim), unbiased or not; no dims takes the variance of
+// Var records x.var(dims, keepdim), unbiased or not; no dims takes the variance of
 // everything.
 func (x *Tensor) Var(keep bool, dims ...int) *Tensor {
 	c := x.tape.begin("var_dim", x)
@@ -11,7 +11,7 @@ func (x *Tensor) Var(keep bool, dims ...int) *Tensor {
 		func(b *backward) { b.give(0, varBackward(b.grad, b.saved(0), dims, keep)) }))
 }
 
-// Std is x.std(dims, keepdim).
+// Std records x.std(dims, keepdim).
 func (x *Tensor) Std(keep bool, dims ...int) *Tensor {
 	c := x.tape.begin("std_dim", x)
 	y := x.welford("std_dim", dims, keep)
@@ -25,7 +25,7 @@ func (x *Tensor) welford(op string, dims []int, keep bool) *Tensor {
 	return x.reduce(reduction{op: op, out: x.dtype, accSize: 16, vt0: 2}, dims, keep)
 }
 
-// varBackward is var_backward.
+// varBackward records var_backward.
 func varBackward(grad, self *Tensor, dims []int, keep bool) *Tensor {
 	c := grad.tape.begin("var_backward", grad, self)
 	if !keep && self.NDim() > 1 {
@@ -35,7 +35,7 @@ func varBackward(grad, self *Tensor, dims []int, keep bool) *Tensor {
 	return c.end(grad.MulScalar().Mul(centered))
 }
 
-// stdBackward is std_backward.
+// stdBackward records std_backward.
 func stdBackward(grad, result, self *Tensor, dims []int, keep bool) *Tensor {
 	c := grad.tape.begin("std_backward", grad, result, self)
 	quotient := grad.Div(result.MulScalar())
@@ -43,12 +43,12 @@ func stdBackward(grad, result, self *Tensor, dims []int, keep bool) *Tensor {
 	return c.end(varBackward(gradVar, self, dims, keep))
 }
 
-// VarMean is torch.var_mean(x, dims, keepdim=keepdim).
+// VarMean records torch.var_mean(x, dims, keepdim=keepdim).
 func (x *Tensor) VarMean(keep bool, dims ...int) (variance, mean *Tensor) {
 	return x.spreadAndMean("var_mean_dim", "VarMeanBackward0", keep, dims)
 }
 
-// StdMean is torch.std_mean(x, dims, keepdim=keepdim).
+// StdMean records torch.std_mean(x, dims, keepdim=keepdim).
 func (x *Tensor) StdMean(keep bool, dims ...int) (std, mean *Tensor) {
 	return x.spreadAndMean("std_mean_dim", "StdMeanBackward0", keep, dims)
 }
@@ -65,7 +65,7 @@ func (x *Tensor) spreadAndMean(op, node string, keep bool, dims []int) (spread, 
 	return c.endPair(spread, mean)
 }
 
-// spreadAndMeanGrad is var_mean_backward and std_mean_backward.
+// spreadAndMeanGrad records var_mean_backward and std_mean_backward.
 func spreadAndMeanGrad(b *backward, isStd, keep bool, dims []int) *Tensor {
 	self, result := b.saved(0), b.saved(1)
 	c := b.t.begin("var_mean_backward", result, self)

@@ -10,8 +10,8 @@ func (x *Tensor) viewOf(op, node string, shape, strides []int64, offset int64, b
 	return x.viewAs(op, node, x.tape.layout(shape, strides), offset, back)
 }
 
-// viewAs is viewOf for a layout. What C++ calls needs no activation: nothing is
-// allocated in it, and the argument is the caller's.
+// viewAs records viewOf for a layout. A call from C++ needs no activation: it allocates nothing,
+// and the argument belongs to the caller.
 func (x *Tensor) viewAs(op, node string, l *layout, offset int64, back func(b *backward)) *Tensor {
 	t := x.tape
 	if !t.python {
@@ -25,7 +25,7 @@ func (x *Tensor) viewAs(op, node string, l *layout, offset int64, back func(b *b
 	return c.end(y)
 }
 
-// trackedAlias is another header over the storage of x that autograd follows.
+// trackedAlias returns another header over the storage of x that autograd follows.
 func (x *Tensor) trackedAlias(node string, l *layout, offset int64, back func(b *backward)) *Tensor {
 	y := x.tape.header(x.store, x.dtype, l, offset)
 	y.derived(node, inputs{x}, nil, back)
@@ -45,7 +45,7 @@ func (x *Tensor) base() *Tensor {
 	return x
 }
 
-// View is x.view(shape); one size may be -1.
+// View records x.view(shape); one size may be -1.
 func (x *Tensor) View(shape ...int64) *Tensor {
 	l := x.viewed(inferShape(shape, x.numel))
 	if l == nil {
@@ -72,7 +72,7 @@ func (x *Tensor) viewed(shape []int64) *layout {
 	return l.reshaped
 }
 
-// Reshape is x.reshape(shape): a view where strides allow, else a copy.
+// Reshape records x.reshape(shape): a view where strides allow, else a copy.
 func (x *Tensor) Reshape(shape ...int64) *Tensor {
 	c := x.tape.begin("reshape", x)
 	return c.end(x.reshape(inferShape(shape, x.numel)))
@@ -88,7 +88,7 @@ func (x *Tensor) reshape(shape []int64) *Tensor {
 	return c.end(copied.unsafeView(shape))
 }
 
-// Flatten is x.flatten(from, to): the dimensions from..to made one.
+// Flatten records x.flatten(from, to): the dimensions from..to made one.
 func (x *Tensor) Flatten(from, to int) *Tensor {
 	c := x.tape.begin("flatten_using_ints", x)
 	from, to = x.dim(from), x.dim(to)
@@ -98,7 +98,7 @@ func (x *Tensor) Flatten(from, to int) *Tensor {
 
 func reshapeBackward(b *backward) { b.give(0, b.grad.reshape(b.input(0).shape)) }
 
-// unsafeView is _unsafe_view of a tensor whose strides allow it: autograd does
+// unsafeView records _unsafe_view of a tensor whose strides allow it: autograd does
 // not know it to be a view.
 func (x *Tensor) unsafeView(shape []int64) *Tensor {
 	l := x.viewed(shape)
@@ -127,7 +127,7 @@ func inferShape(shape []int64, total int64) []int64 {
 	return with(shape, hole, total/known)
 }
 
-// viewStrides is at::detail::computeStride: the strides a view of the given
+// viewStrides implements at::detail::computeStride: the strides a view of the given
 // shape has, if there can be one. It puts them into dst, which is empty.
 func viewStrides(dst, old, oldStrides, shape []int64) ([]int64, bool) {
 	strides := dst
@@ -160,7 +160,7 @@ func viewStrides(dst, old, oldStrides, shape []int64) ([]int64, bool) {
 	return strides, d < 0
 }
 
-// Permute is x.permute(dims).
+// Permute records x.permute(dims).
 func (x *Tensor) Permute(dims ...int) *Tensor {
 	shape, strides := make([]int64, len(dims)), make([]int64, len(dims))
 	inverse := make([]int, len(dims))
@@ -174,7 +174,7 @@ func (x *Tensor) Permute(dims ...int) *Tensor {
 	})
 }
 
-// MoveDim is x.movedim(from, to): dimension from goes to place to, the others
+// MoveDim records x.movedim(from, to): dimension from goes to place to, the others
 // keep their order.
 func (x *Tensor) MoveDim(from, to int) *Tensor {
 	c := x.tape.begin("movedim_int", x)
@@ -188,7 +188,7 @@ func (x *Tensor) MoveDim(from, to int) *Tensor {
 	return c.end(x.Permute(slices.Insert(order, to, from)...))
 }
 
-// Transpose is x.transpose(a, b).
+// Transpose records x.transpose(a, b).
 func (x *Tensor) Transpose(a, b int) *Tensor {
 	a, b = x.dim(a), x.dim(b)
 	var s, z [8]int64
@@ -200,7 +200,7 @@ func (x *Tensor) Transpose(a, b int) *Tensor {
 	})
 }
 
-// T is x.t() of a matrix.
+// T records x.t() of a matrix.
 func (x *Tensor) T() *Tensor {
 	return x.viewAs("t", "TBackward0", x.matrixT(), x.offset, func(b *backward) {
 		b.give(0, b.grad.T())
@@ -224,7 +224,7 @@ func (x *Tensor) ofViewKind(kind nodeFlags) *Tensor {
 	return x
 }
 
-// Unsqueeze is x.unsqueeze(d).
+// Unsqueeze records x.unsqueeze(d).
 func (x *Tensor) Unsqueeze(d int) *Tensor {
 	n := len(x.shape)
 	if d < 0 {
@@ -241,7 +241,7 @@ func (x *Tensor) Unsqueeze(d int) *Tensor {
 	})
 }
 
-// Squeeze is x.squeeze(d).
+// Squeeze records x.squeeze(d).
 func (x *Tensor) Squeeze(d int) *Tensor {
 	d = x.dim(d)
 	if x.shape[d] != 1 {
@@ -255,7 +255,7 @@ func (x *Tensor) Squeeze(d int) *Tensor {
 		})
 }
 
-// Expand is x.expand(shape); -1 keeps a size.
+// Expand records x.expand(shape); -1 keeps a size.
 func (x *Tensor) Expand(shape ...int64) *Tensor {
 	lead := len(shape) - len(x.shape)
 	to, strides := make([]int64, len(shape)), make([]int64, len(shape))

@@ -6,13 +6,13 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// AsStrided is x.as_strided(shape, strides, offset).
+// AsStrided records x.as_strided(shape, strides, offset).
 func (x *Tensor) AsStrided(shape, strides []int64, offset int64) *Tensor {
 	return x.asStrided(geometry{shape, strides}, offset)
 }
 
-// SqueezeAll is x.squeeze() without some dimensions named, or
-// x.squeeze(dims): those of size one go.
+// SqueezeAll records x.squeeze() without some dimensions named, or
+// x.squeeze(dims), which removes dimensions of size one.
 func (x *Tensor) SqueezeAll(dims ...int) *Tensor {
 	drop := make([]bool, len(x.shape))
 	for d := range drop {
@@ -32,7 +32,7 @@ func (x *Tensor) SqueezeAll(dims ...int) *Tensor {
 	})
 }
 
-// Diagonal is x.diagonal(offset, a, b): the diagonal comes last.
+// Diagonal records x.diagonal(offset, a, b): the diagonal comes last.
 func (x *Tensor) Diagonal(offset int64, a, b int) *Tensor {
 	a, b = x.dim(a), x.dim(b)
 	whole := x.shape
@@ -58,7 +58,7 @@ func (x *Tensor) Diagonal(offset int64, a, b int) *Tensor {
 	})
 }
 
-// DiagEmbed is torch.diag_embed(x): x on the diagonal of zeros.
+// DiagEmbed records torch.diag_embed(x): x on the diagonal of zeros.
 func (x *Tensor) DiagEmbed(offset int64) *Tensor {
 	c := x.tape.begin("diag_embed", x)
 	n := x.Size(-1) + max(offset, -offset)
@@ -68,7 +68,7 @@ func (x *Tensor) DiagEmbed(offset int64) *Tensor {
 	}))
 }
 
-// MoveDims is x.movedim(from, to) for several dimensions.
+// MoveDims records x.movedim(from, to) for several dimensions.
 func (x *Tensor) MoveDims(from, to []int) *Tensor {
 	c := x.tape.begin("movedim_intlist", x)
 	n := len(x.shape)
@@ -94,7 +94,7 @@ func (x *Tensor) MoveDims(from, to []int) *Tensor {
 	return c.end(x.Permute(order...))
 }
 
-// ViewType is x.view(dtype): the same bytes as elements of another type.
+// ViewType records x.view(dtype): the same bytes as elements of another type.
 func (x *Tensor) ViewType(d DType) *Tensor {
 	shape := slices.Clone(x.shape)
 	if last := len(shape) - 1; last >= 0 {
@@ -106,7 +106,7 @@ func (x *Tensor) ViewType(d DType) *Tensor {
 	return c.end(y)
 }
 
-// Rot90 is torch.rot90(x, k, (a, b)).
+// Rot90 records torch.rot90(x, k, (a, b)).
 func (x *Tensor) Rot90(k int64, a, b int) *Tensor {
 	c := x.tape.begin("rot90", x)
 	switch ((k % 4) + 4) % 4 {
@@ -121,7 +121,7 @@ func (x *Tensor) Rot90(k int64, a, b int) *Tensor {
 	}
 }
 
-// Meshgrid is torch.meshgrid(xs, indexing="ij"); "xy" swaps the first two.
+// Meshgrid records torch.meshgrid(xs, indexing="ij"); "xy" swaps the first two.
 func Meshgrid(xy bool, xs ...*Tensor) []*Tensor {
 	c := xs[0].tape.beginList("meshgrid", xs)
 	if xy && len(xs) >= 2 {
@@ -141,7 +141,7 @@ func Meshgrid(xy bool, xs ...*Tensor) []*Tensor {
 	return c.endAll(outs...)
 }
 
-// TensorSplit is x.tensor_split: views that begin at zero and at the given places along
+// TensorSplit records x.tensor_split: views that begin at zero and at the given places along
 // dimension d, such as [Sections].
 func (x *Tensor) TensorSplit(starts []int64, d int) []*Tensor {
 	c := x.tape.begin("tensor_split", x)
@@ -169,7 +169,7 @@ func Sections(size, n int64) []int64 {
 	return starts
 }
 
-// SelectScatter is torch.select_scatter(x, src, d, i): x with one slice
+// SelectScatter records torch.select_scatter(x, src, d, i): x with one slice
 // replaced.
 func (x *Tensor) SelectScatter(src *Tensor, d int, i int64) *Tensor {
 	return x.scatterInto("select_scatter", "SelectScatterBackward0", src, func(y *Tensor) *Tensor {
@@ -177,14 +177,14 @@ func (x *Tensor) SelectScatter(src *Tensor, d int, i int64) *Tensor {
 	})
 }
 
-// SliceScatter is torch.slice_scatter(x, src, d, from, to, step).
+// SliceScatter records torch.slice_scatter(x, src, d, from, to, step).
 func (x *Tensor) SliceScatter(src *Tensor, d int, from, to, step int64) *Tensor {
 	return x.scatterInto("slice_scatter", "SliceScatterBackward0", src, func(y *Tensor) *Tensor {
 		return y.SliceStep(d, from, to, step)
 	})
 }
 
-// DiagonalScatter is torch.diagonal_scatter(x, src, offset, a, b).
+// DiagonalScatter records torch.diagonal_scatter(x, src, offset, a, b).
 func (x *Tensor) DiagonalScatter(src *Tensor, offset int64, a, b int) *Tensor {
 	return x.scatterInto("diagonal_scatter", "DiagonalScatterBackward0", src, func(y *Tensor) *Tensor {
 		return y.Diagonal(offset, a, b)
@@ -209,7 +209,7 @@ func (x *Tensor) scatterInto(op, node string, src *Tensor, view func(*Tensor) *T
 // Offset returns where in its storage x begins, in elements.
 func (x *Tensor) Offset() int64 { return x.offset }
 
-// BroadcastAll is torch.broadcast_tensors(xs).
+// BroadcastAll records torch.broadcast_tensors(xs).
 func BroadcastAll(xs ...*Tensor) []*Tensor {
 	c := xs[0].tape.beginList("broadcast_tensors", xs)
 	shape := broadcast(xs...)
@@ -217,7 +217,7 @@ func BroadcastAll(xs ...*Tensor) []*Tensor {
 	return c.endAll(outs...)
 }
 
-// ChannelShuffle is torch.channel_shuffle(x, groups): a copy.
+// ChannelShuffle records torch.channel_shuffle(x, groups): a copy.
 func (x *Tensor) ChannelShuffle(groups int64) *Tensor {
 	c := x.tape.begin("channel_shuffle", x)
 	n, channels := x.shape[0], x.shape[1]
@@ -233,14 +233,14 @@ func (x *Tensor) ToCopy(d DType) *Tensor {
 	return x.Clone()
 }
 
-// FlatRepeatInterleave is x.repeat_interleave(n): of the flattened x.
+// FlatRepeatInterleave records x.repeat_interleave(n): of the flattened x.
 func (x *Tensor) FlatRepeatInterleave(n int64) *Tensor {
 	c := x.tape.begin("repeat_interleave_self_int", x)
 	flat := c.let(x.reshape([]int64{x.numel}))
 	return c.end(flat.RepeatInterleave(n, 0))
 }
 
-// TriangleInPlace is x.tril_() and x.triu_().
+// TriangleInPlace records x.tril_() and x.triu_().
 func (x *Tensor) TriangleInPlace() *Tensor {
 	c := x.tape.begin("tril_", x)
 	c.t.launchElementwise(x, 1, x)
