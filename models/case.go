@@ -250,6 +250,31 @@ func Describe(text string) Description {
 // Text returns the JSON that the model is made of; empty for none.
 func (d Description) Text() string { return d.text }
 
+// compiledDescription is the text of a description with recorded steps.
+type compiledDescription struct {
+	Compiled []byte `json:"compiled"`
+	Model    string `json:"model"`
+}
+
+// WithSteps returns the description of a model whose steps under torch.compile are those of a file's content.
+func (d Description) WithSteps(content []byte) Description {
+	text, err := json.Marshal(compiledDescription{content, d.text})
+	if err != nil {
+		panic(err) // of bytes and a string
+	}
+	return Describe(string(text))
+}
+
+// parts returns the text of the model itself, and the content of the file with its steps under torch.compile; nil for
+// none.
+func (d Description) parts() (model string, steps []byte) {
+	var both compiledDescription
+	if !strings.HasPrefix(d.text, `{"compiled":"`) || json.Unmarshal([]byte(d.text), &both) != nil {
+		return d.text, nil
+	}
+	return both.Model, both.Compiled
+}
+
 // Hash returns the SHA-256 of the text in hexadecimal; empty for none.
 func (d Description) Hash() string { return d.hash }
 

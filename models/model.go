@@ -85,6 +85,8 @@ type Model struct {
 	// Recorded says that the steps are those of a run that is over, see [Model.Complete]: no
 	// case changes them.
 	Recorded bool
+	// File is the file that a user's model was opened from; empty for others, and if its description made it.
+	File string
 	// Description is the definition of a model that a user has brought; zero for those of
 	// the registry.
 	Description Description

@@ -91,28 +91,27 @@ func NewRegistry(systems ...[]Model) *Registry {
 	return r
 }
 
-// Steps gives a listed model its step under torch.compile where one was recorded of a complete case: of a description,
-// or if that is empty as it is kept. Without one it returns the model as it is.
-type Steps func(m Model, c Case, description string) (Model, error)
+// Steps gives a model its step under torch.compile where one was recorded of a complete case: in a file's content, or if
+// that is nil in the file that is kept for it. Without one it returns the model as it is.
+type Steps func(m Model, c Case, content []byte) (Model, error)
 
-// WithSteps adds the recorded steps of listed models.
+// WithSteps adds the steps that were recorded under torch.compile.
 func (r *Registry) WithSteps(s Steps) *Registry {
 	r.steps = s
 	return r
 }
 
-// Complete is [Model.Complete], with the step of the case under torch.compile if the model is listed and one was
-// recorded.
+// Complete completes a case as [Model.Complete] does, with the step of the case under torch.compile if one was recorded.
 func (r *Registry) Complete(m Model, c Case) (Model, Case, error) {
-	c, err := m.Complete(c)
-	if err != nil || !c.Compile || m.Class == nil || r.steps == nil {
-		return m, c, err
+	full, err := m.Complete(c)
+	if err != nil || !full.Compile || m.Unrecorded != nil || r.steps == nil {
+		return m, full, err
 	}
-	if m, err = r.kept(r.steps(m, c, "")); err != nil {
-		return m, c, err
+	if m, err = r.kept(r.steps(m, full, nil)); err != nil {
+		return m, full, err
 	}
-	c, err = m.Complete(c)
-	return m, c, err
+	full, err = m.Complete(c)
+	return m, full, err
 }
 
 // With adds a source of further models.
@@ -146,7 +145,9 @@ func (r *Registry) Names() []string {
 // The error is an [*UnknownModelError], or the source's.
 func (r *Registry) Lookup(name string) (Model, error) {
 	if s, ref, ok := r.source(name); ok {
-		return r.kept(s.Open(ref))
+		m, err := s.Open(ref)
+		m.File = ref[strings.LastIndexByte(ref, '@')+1:]
+		return r.kept(m, err)
 	}
 	if i, ok := r.index[name]; ok {
 		return r.models[i], nil
@@ -156,21 +157,22 @@ func (r *Registry) Lookup(name string) (Model, error) {
 
 // Of finds the model of a case. That of a case with a description is made of it
 // and of nothing else, so that results can be looked into where the file is not.
-func (r *Registry) Of(c Case, d Description) (Model, error) {
+func (r *Registry) Of(c Case, d Description) (m Model, err error) {
 	if m := r.latest.Load(); m != nil && m.Name == c.Model && m.Description == d {
 		return *m, nil
 	}
-	if s, _, ok := r.source(c.Model); ok && d != (Description{}) {
-		return r.kept(s.Restore(c.Model, d.Text()))
+	own, steps := d.parts()
+	if s, _, ok := r.source(c.Model); ok && own != "" {
+		m, err = s.Restore(c.Model, own)
+	} else {
+		m, err = r.Lookup(c.Model)
 	}
-	m, err := r.Lookup(c.Model)
-	if err != nil || m.Class == nil || r.steps == nil || d == (Description{}) {
-		return m, err
+	if err == nil && steps != nil && r.steps != nil {
+		if c, err = m.Complete(c); err == nil {
+			m, err = r.steps(m, c, steps)
+		}
 	}
-	if c, err = m.Complete(c); err != nil {
-		return m, err
-	}
-	return r.kept(r.steps(m, c, d.Text()))
+	return r.kept(m, err)
 }
 
 // kept returns a model that a source made, remembered as the latest.

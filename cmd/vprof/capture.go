@@ -15,8 +15,8 @@ import (
 	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/internal/shellword"
 	"github.com/vprof/vprof/models/capture"
-	"github.com/vprof/vprof/models/compiled"
 	"github.com/vprof/vprof/models/pt2"
+	"github.com/vprof/vprof/models/recorded"
 )
 
 // captureOptions are what is captured, and what cuDNN is asked about it.
@@ -100,7 +100,7 @@ func runCapture(ctx context.Context, o *captureOptions, args []string) error {
 	if o.Output == "" {
 		o.Output = captureName(o.Spec)
 		if o.compile.step {
-			o.Output = strings.TrimSuffix(o.Output, pt2.Suffix) + compiled.StepSuffix
+			o.Output = strings.TrimSuffix(o.Output, pt2.Suffix) + recorded.Suffix
 		}
 	}
 	if o.compile.step {
@@ -117,7 +117,7 @@ func runCapture(ctx context.Context, o *captureOptions, args []string) error {
 	}
 	tellCaptured(o.app, made)
 	if o.compile.Form != "" {
-		if err := finishCompile(o, compiling, o.Output, compiled.FileOf(o.Output), besideConfig(o.Spec)); err != nil {
+		if err := finishCompile(o, compiling, o.Output, recorded.FileOf(o.Output), besideConfig(o.Spec)); err != nil {
 			return err
 		}
 	}
@@ -189,12 +189,12 @@ func stepCommand(cmd *cobra.Command, args []string) string {
 // recordStep records training steps of a model as they run on a simulated GPU, in place of its graph, writes them and
 // says what they are.
 func recordStep(ctx context.Context, o *captureOptions) error {
-	if !strings.HasSuffix(o.Output, compiled.StepSuffix) {
-		return usagef("-o %s: a recorded step is no graph; its file ends in %s", o.Output, compiled.StepSuffix)
+	if !strings.HasSuffix(o.Output, recorded.Suffix) {
+		return usagef("-o %s: a recorded step is no graph; its file ends in %s", o.Output, recorded.Suffix)
 	}
 	bar := startProgress(o.app, o.Verbose)
 	bar.step("Python runs steps of "+o.Spec, 0, 0)
-	made, err := o.recordCompiled(ctx)
+	made, err := o.recordSteps(ctx)
 	bar.end()
 	if err != nil {
 		return err
@@ -207,7 +207,7 @@ func recordStep(ctx context.Context, o *captureOptions) error {
 		amp = strings.TrimPrefix(amp, "none")
 		printable.Fprintf(o.app.stdout, "  %s\n", made.Line(amp))
 	}
-	for _, line := range made.Guessed {
+	for _, line := range made.Steps.Guessed {
 		printable.Fprintf(o.app.stdout, "note: %s: the course hangs on a number that was never computed\n", line)
 	}
 	printable.Fprintf(o.app.stdout, "next: vprof plan --model %s --amp %s --batch 8\n", o.Output, o.compile.AMP[0])

@@ -17,7 +17,7 @@ import (
 	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/capture"
-	"github.com/vprof/vprof/models/compiled"
+	"github.com/vprof/vprof/models/recorded"
 )
 
 // compileFlags say whether the compiled step is recorded, and how.
@@ -33,7 +33,7 @@ func (f *compileFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.Form, "compile", "",
 		"also record the step under torch.compile, for --torch-compile: compile the `whole` model, "+
 			"the model with its loss, or its blocks one by one: whole, loss, blocks")
-	flags.Lookup("compile").NoOptDefVal = compiled.Forms()[0]
+	flags.Lookup("compile").NoOptDefVal = recorded.Forms()[0]
 	flags.BoolVar(&f.step, "step", false,
 		"record a training step as it runs, in place of a graph: for models that torch.export refuses, such as those "+
 			"whose sizes depend on the numbers in a batch")
@@ -49,7 +49,7 @@ func (f *compileFlags) register(cmd *cobra.Command) {
 		"with --compile, the `share` of activations to keep for backward, as "+
 			"torch._functorch.config.activation_memory_budget has it (default: PyTorch's own)")
 	f.target.register(cmd, "with --compile or --step, the `GPU` that PyTorch finds (see vprof gpus)")
-	complete(cmd, "compile", compiled.Forms)
+	complete(cmd, "compile", recorded.Forms)
 }
 
 // complete fills in defaults, and refuses values that make no sense.
@@ -59,14 +59,14 @@ func (f *compileFlags) complete() error {
 	case f.step && f.Form != "":
 		return usagef("--step and --compile: the one records a step as it is, the other a compiled one beside a graph")
 	case f.step:
-		f.Form, batches = compiled.Eager, []int{4, 16, 64}
+		f.Form, batches = recorded.Eager, []int{4, 16, 64}
 	case f.Form == "":
 		return nil
 	}
 	if len(f.Batches) == 0 {
 		f.Batches = batches
 	}
-	if !f.step && !slices.Contains(compiled.Forms(), f.Form) {
+	if !f.step && !slices.Contains(recorded.Forms(), f.Form) {
 		return usagef("--compile=%s: it is whole, loss or blocks", f.Form)
 	}
 	for _, amp := range f.AMP {
@@ -88,23 +88,23 @@ func (f *compileFlags) complete() error {
 // plentyOfMemory is that of the GPU while compiling: no step may run out of it.
 const plentyOfMemory = 1 << 44
 
-// compilation is a step of a model that is recorded under torch.compile while the model is exported, since each keeps
-// one core busy for most of its time.
+// compilation records the compiled step of a model while the model is exported, since each keeps one core busy for most
+// of its time.
 type compilation struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed at the end, when the others are there
-	made   *compiled.File
+	made   *recorded.File
 	err    error
 }
 
-// startCompile begins to record the compiled step, if that is asked for.
+// startCompile begins to record the compiled step, if flags say so.
 func (o *captureOptions) startCompile(ctx context.Context) *compilation {
 	c := &compilation{done: make(chan struct{})}
 	ctx, c.cancel = context.WithCancel(ctx)
 	go func() {
 		defer close(c.done)
 		if o.compile.Form != "" {
-			c.made, c.err = o.recordCompiled(ctx)
+			c.made, c.err = o.recordSteps(ctx)
 		}
 	}()
 	return c
@@ -116,8 +116,9 @@ func (c *compilation) stop() {
 	<-c.done
 }
 
-// recordCompiled runs the step of a model under torch.compile on a simulated GPU.
-func (o *captureOptions) recordCompiled(ctx context.Context) (*compiled.File, error) {
+// recordSteps runs the steps of a model on a simulated GPU, and then those at batch sizes between the given ones at which
+// Inductor decides otherwise.
+func (o *captureOptions) recordSteps(ctx context.Context) (*recorded.File, error) {
 	gpu, err := o.compile.target.chosen()
 	if err != nil {
 		return nil, err
@@ -126,33 +127,55 @@ func (o *captureOptions) recordCompiled(ctx context.Context) (*compiled.File, er
 	if err != nil {
 		return nil, err
 	}
-	c, err := o.Compile(o.compile.Compile)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	command := script.Command{Args: c.Args, GPU: gpu, Stubs: folder, Until: "end"}
+	command := script.Command{GPU: gpu, Stubs: folder, Until: "end"}
 	command.GPU.Memory = plentyOfMemory
 	if o.Verbose {
 		command.Stdout, command.Stderr = o.app.stderr, o.app.stderr
 	}
-	ran, err := script.Run(ctx, command)
-	if err != nil {
+	all := new(recorded.File)
+	if err := o.recordStepsAt(ctx, command, o.compile.Points(), all); err != nil {
 		return nil, err
 	}
-	made, err := c.Result(gpu.Name)
-	if made != nil {
-		made.Guessed = ran.Guessed()
+	var between []capture.Point
+	for _, amp := range o.compile.AMP {
+		for _, batch := range all.Missing(amp) {
+			between = append(between, capture.Point{AMP: amp, Batch: batch})
+		}
 	}
+	return all, o.recordStepsAt(ctx, command, between, all)
+}
+
+// recordStepsAt adds recordings in some precisions and at some batch sizes.
+func (o *captureOptions) recordStepsAt(ctx context.Context, command script.Command, points []capture.Point,
+	all *recorded.File,
+) error {
+	if len(points) == 0 {
+		return nil
+	}
+	c, err := o.Record(o.compile.Compile, points)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	command.Args = c.Args
+	ran, err := script.Run(ctx, command)
+	if err != nil {
+		return err
+	}
+	err = c.Result(all)
 	refused := (*capture.RefusedError)(nil)
 	switch {
 	case errors.As(err, &refused):
-		return nil, usageError{err}
+		return usageError{err}
 	case err != nil && ran.Torch().Version != "" && ran.Torch().CUDA == "":
-		return nil, usagef("PyTorch of this Python is not built for CUDA, which --compile needs; install a build " +
+		return usagef("PyTorch of this Python is not built for CUDA, which --compile needs; install a build " +
 			"that is (no GPU is needed)")
+	case err != nil:
+		return err
 	}
-	return made, err
+	all.GPU = command.GPU.Name
+	all.Steps.Guessed = slices.Compact(slices.Sorted(slices.Values(append(all.Steps.Guessed, ran.Guessed()...))))
+	return nil
 }
 
 // besideConfig returns the file that lies beside the configuration of a model of transformers, by which plans of that
@@ -162,7 +185,7 @@ func besideConfig(spec string) string {
 	if !ok {
 		return ""
 	}
-	return compiled.FileOf(config[strings.LastIndexByte(config, '@')+1:])
+	return recorded.FileOf(config[strings.LastIndexByte(config, '@')+1:])
 }
 
 // finishCompile waits for the recordings, writes them to files of which the second may be none, and says what they are
@@ -185,8 +208,7 @@ func finishCompile(o *captureOptions, c *compilation, model string, paths ...str
 		}
 	}
 	var of []string
-	for i := range made.Recordings {
-		r := &made.Recordings[i]
+	for i, r := range made.Recordings {
 		of = append(of, strings.TrimSpace(fmt.Sprintf("%s %d", r.AMP, r.Batch)))
 		if r.Breaks > 0 && i == 0 {
 			printable.Fprintf(o.app.stdout, "note: %d graph breaks; what lies between the graphs runs eagerly\n",
@@ -226,7 +248,7 @@ func recordListed(ctx context.Context, o *captureOptions) error {
 	if reason != "" {
 		return usagef("%s", reason)
 	}
-	path := compiled.FileOfListed(o.app.compiled, m, c)
+	path := recorded.FileOfListed(o.app.compiled, m, c)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}

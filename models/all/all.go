@@ -5,7 +5,6 @@ package all
 import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/bert"
-	"github.com/vprof/vprof/models/compiled"
 	"github.com/vprof/vprof/models/gpt"
 	"github.com/vprof/vprof/models/hfconfig"
 	"github.com/vprof/vprof/models/llama"
@@ -50,9 +49,9 @@ func Consulting(o asked.Oracle, steps string) *models.Registry {
 // WithFiles adds the sources of users' models, and the compiled steps in a folder.
 func WithFiles(r *models.Registry, o asked.Oracle, steps string) *models.Registry {
 	for _, s := range []models.Source{
-		compiled.Source(hfconfig.Source(), o), compiled.Source(pt2.Source(o), o), compiled.Steps(o), recorded.Source(),
+		hfconfig.Source(), pt2.Source(o), recorded.Source(o),
 	} {
 		r = r.With(s)
 	}
-	return r.WithSteps(compiled.Listed(steps, o))
+	return r.WithSteps(recorded.CompiledSteps(steps, o))
 }

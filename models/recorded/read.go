@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/profiler/program"
@@ -25,71 +26,125 @@ const (
 	maxOperands     = 1 << 24
 )
 
-// Read reads what [Write] has written, from a file of this name. The error is an
-// [*input.FormatError], or that of reading.
-func Read(from io.Reader, name string) (Header, *program.Program, error) {
-	bad := func(line int, key, reason string) (Header, *program.Program, error) {
-		return Header{}, nil, &input.FormatError{File: name, Line: line, Key: key, Reason: reason}
-	}
+// Read reads a file of this name. The error is an [*input.FormatError], or an error of reading.
+func Read(from io.Reader, name string) (*File, error) {
 	expanded, err := gzip.NewReader(from)
 	if err != nil {
-		return bad(0, "", "is no recorded program, which is compressed by gzip")
+		return nil, &input.FormatError{File: name, Reason: "is no recorded program, which is compressed by gzip"}
 	}
-	lines := bufio.NewScanner(expanded)
-	lines.Buffer(nil, maxHeader)
-	lines.Scan()
-	var h Header
-	if err := json.Unmarshal(lines.Bytes(), &h); err != nil || h.Schema != Schema {
-		return bad(1, "schema", "is not "+Schema+", the format that vprof run writes and this vprof reads")
+	r := newReader(expanded, name)
+	f := &File{last: new(atomic.Pointer[planned])}
+	if text, ok := r.next(); !ok || json.Unmarshal(text, &f.Header) != nil {
+		f.Schema = ""
 	}
-	if key, err := h.check(); err != nil {
-		return bad(1, key, err.Error())
+	if key, err := f.Header.check(); err != nil {
+		return nil, r.bad(key, err)
 	}
-	r, err := newReader(&h)
-	if err != nil {
-		return bad(1, "classes", err.Error())
-	}
-	number := 1
-	for lines.Scan() {
-		number++
-		if err := r.line(lines.Bytes()); err != nil {
-			return bad(number, "", err.Error())
+	for text, ok := r.next(); ok; text, ok = r.next() {
+		if err := r.line(text); err != nil {
+			return nil, r.bad("", err)
 		}
 	}
-	if err := lines.Err(); err != nil {
-		return bad(number+1, "", "the file ends too early, or a line is too long: "+err.Error())
+	if f.Recordings, err = r.end(); err != nil {
+		return nil, err
 	}
-	if err := r.p.Validate(); err != nil {
-		return bad(0, "", err.Error())
+	if key, err := f.check(); err != nil {
+		return nil, &input.FormatError{File: name, Key: key, Reason: err.Error()}
 	}
-	if len(r.p.Phases) == 0 {
-		return bad(0, "", "has no phase (a line \"p STEP NAME\"), so that nothing can be said of its steps")
-	}
-	return h, r.p, nil
+	return f, nil
 }
 
-// reader makes a program of lines.
+// ReadRecording reads a recording as the hook writes it: not compressed, and without a header.
+func ReadRecording(from io.Reader, name string) (*Recording, error) {
+	r := newReader(from, name)
+	for text, ok := r.next(); ok; text, ok = r.next() {
+		if err := r.line(text); err != nil {
+			return nil, r.bad("", err)
+		}
+	}
+	all, err := r.end()
+	if err != nil {
+		return nil, err
+	}
+	if len(all) != 1 {
+		return nil, &input.FormatError{File: name, Reason: "is not one recording"}
+	}
+	return all[0], nil
+}
+
+// A reader makes recordings of lines.
 type reader struct {
-	p       *program.Program
+	lines      *bufio.Scanner
+	name       string
+	number     int // of the line
+	all        []*Recording
+	*Recording // the one that is read
+
 	classes []program.Class
 	works   map[string]program.Work
 	types   map[string]program.Precision
 }
 
-func newReader(h *Header) (*reader, error) {
+func newReader(from io.Reader, name string) *reader {
 	r := &reader{
-		p:     &program.Program{Streams: h.Streams, Sites: h.Sites, Products: h.Products},
-		works: named[program.Work](), types: named[program.Precision](),
+		lines: bufio.NewScanner(from), name: name, works: named[program.Work](), types: named[program.Precision](),
+	}
+	r.lines.Buffer(nil, maxHeader)
+	return r
+}
+
+// next returns the next line; false at the end.
+func (r *reader) next() (text []byte, ok bool) {
+	r.number++
+	ok = r.lines.Scan()
+	return r.lines.Bytes(), ok
+}
+
+// bad returns the error of a line.
+func (r *reader) bad(key string, err error) error {
+	return &input.FormatError{File: r.name, Line: r.number, Key: key, Reason: err.Error()}
+}
+
+// end returns the recordings, which must be valid.
+func (r *reader) end() ([]*Recording, error) {
+	if err := r.lines.Err(); err != nil {
+		return nil, r.bad("", fmt.Errorf("the file ends too early, or a line is too long: %w", err))
+	}
+	for _, one := range r.all {
+		if err := one.Program.Validate(); err != nil {
+			return nil, &input.FormatError{File: r.name, Reason: err.Error()}
+		}
+		for _, n := range one.Notes {
+			if n.Buffer > len(one.Program.Buffers)-1 {
+				return nil, &input.FormatError{File: r.name, Reason: fmt.Sprintf("a note about unknown buffer %d", n.Buffer)}
+			}
+		}
+	}
+	return r.all, nil
+}
+
+// begin begins a recording with its conditions and tables.
+func (r *reader) begin(text []byte) error {
+	t := &section{Recording: new(Recording)}
+	if err := json.Unmarshal(text, t); err != nil {
+		return err
+	}
+	if len(t.Streams) > maxStreams {
+		return fmt.Errorf("%d streams; at most %d are read", len(t.Streams), maxStreams)
 	}
 	known := classNames()
-	for _, name := range h.Classes {
+	r.classes = nil
+	for _, name := range t.Classes {
 		c := slices.Index(known, name)
 		if c < 0 {
-			return nil, fmt.Errorf("there is no class %q; all: %s", name, strings.Join(known, ", "))
+			return fmt.Errorf("there is no class %q; all: %s", name, strings.Join(known, ", "))
 		}
 		r.classes = append(r.classes, program.Class(c))
 	}
-	return r, nil
+	t.Program = &program.Program{Streams: t.Streams, Sites: t.Sites, Products: t.Products}
+	r.Recording = t.Recording
+	r.all = append(r.all, t.Recording)
+	return nil
 }
 
 // named returns the values of a kind of constants by their words.
@@ -104,12 +159,17 @@ func named[T interface {
 	return all
 }
 
-// line adds the instruction of a line.
+// line begins a recording, or adds the instruction or note of a line.
 func (r *reader) line(text []byte) error {
-	if len(r.p.Instructions) == maxInstructions {
-		return fmt.Errorf("more than %d instructions", maxInstructions)
+	if bytes.HasPrefix(text, []byte("{")) {
+		return r.begin(text)
 	}
-	if len(text) > maxLine {
+	switch {
+	case r.Recording == nil:
+		return errors.New("an instruction comes before the line of its recording")
+	case len(r.Program.Instructions)+len(r.Notes) == maxInstructions:
+		return fmt.Errorf("more than %d instructions", maxInstructions)
+	case len(text) > maxLine:
 		return fmt.Errorf("a line of %d bytes; the longest has %d", len(text), maxLine)
 	}
 	kind, rest, _ := bytes.Cut(text, []byte(" "))
@@ -122,24 +182,28 @@ func (r *reader) line(text []byte) error {
 	case "l":
 		r.launch(f)
 	case "p":
-		r.p.Phases = append(r.p.Phases, program.Phase{Step: f.step(), Name: f.remainder()})
-		r.add(program.Mark, uint32(len(r.p.Phases)-1))
+		r.Program.Phases = append(r.Program.Phases, program.Phase{Step: f.step(), Name: f.remainder()})
+		r.add(program.Mark, uint32(len(r.Program.Phases)-1))
 	case "c":
 		r.add(program.EmptyCache, 0)
 	case "r":
-		r.p.Events = append(r.p.Events, program.Event{Stream: f.stream()})
-		r.add(program.Record, uint32(len(r.p.Events)-1))
+		r.Program.Events = append(r.Program.Events, program.Event{Stream: f.stream()})
+		r.add(program.Record, uint32(len(r.Program.Events)-1))
 	case "w":
-		r.p.Waits = append(r.p.Waits, program.Wait{Stream: f.stream(), Event: f.number()})
-		r.add(program.Await, uint32(len(r.p.Waits)-1))
+		r.Program.Waits = append(r.Program.Waits, program.Wait{Stream: f.stream(), Event: f.number()})
+		r.add(program.Await, uint32(len(r.Program.Waits)-1))
+	case "n":
+		n := Note{At: len(r.Program.Instructions), Kind: f.next(), Buffer: f.buffer(), Offset: f.integer()}
+		n.Text, f.done = f.rest, true
+		r.Notes = append(r.Notes, n)
 	default:
-		return fmt.Errorf("there is no instruction %q; it is one of a, f, l, p, c, r, w", kind)
+		return fmt.Errorf("there is no instruction %q; it is one of a, f, l, p, c, r, w, n", kind)
 	}
 	return f.end()
 }
 
 func (r *reader) add(kind program.Kind, arg uint32) {
-	r.p.Instructions = append(r.p.Instructions, program.Instruction{Kind: kind, Arg: arg})
+	r.Program.Instructions = append(r.Program.Instructions, program.Instruction{Kind: kind, Arg: arg})
 }
 
 func (r *reader) allocate(f *fields) {
@@ -150,21 +214,21 @@ func (r *reader) allocate(f *fields) {
 		f.wrong("there is no class %d", class)
 	}
 	b.Stream, b.Site = f.stream(), f.number()
-	r.p.Buffers = append(r.p.Buffers, b)
-	r.add(program.Alloc, uint32(len(r.p.Buffers)-1))
+	r.Program.Buffers = append(r.Program.Buffers, b)
+	r.add(program.Alloc, uint32(len(r.Program.Buffers)-1))
 }
 
 func (r *reader) launch(f *fields) {
 	op := program.Op{Work: word(f, r.works), Precision: word(f, r.types), Stream: f.stream(), Site: f.number()}
 	op.FLOPs, op.Product, op.Group = f.integer(), f.number(), f.number()
 	op.Reads, op.Writes = r.operands(f), r.operands(f)
-	r.p.Ops = append(r.p.Ops, op)
-	r.add(program.Launch, uint32(len(r.p.Ops)-1))
+	r.Program.Ops = append(r.Program.Ops, op)
+	r.add(program.Launch, uint32(len(r.Program.Ops)-1))
 }
 
 // operands reads "BUFFER:BYTES,...", or "-" for none.
 func (r *reader) operands(f *fields) program.Span {
-	from := uint32(len(r.p.Operands))
+	from := uint32(len(r.Program.Operands))
 	list := f.next()
 	if list == "-" {
 		return program.Span{From: from, To: from}
@@ -172,13 +236,13 @@ func (r *reader) operands(f *fields) program.Span {
 	for item := range strings.SplitSeq(list, ",") {
 		buffer, size, _ := strings.Cut(item, ":")
 		of := &fields{rest: buffer + " " + size}
-		r.p.Operands = append(r.p.Operands, program.Operand{Buffer: of.number(), Bytes: of.integer()})
-		if err := of.end(); err != nil || len(r.p.Operands) > maxOperands {
+		r.Program.Operands = append(r.Program.Operands, program.Operand{Buffer: of.number(), Bytes: of.integer()})
+		if err := of.end(); err != nil || len(r.Program.Operands) > maxOperands {
 			f.wrong("operand %q: want BUFFER:BYTES, and at most %d in all", item, maxOperands)
 			break
 		}
 	}
-	return program.Span{From: from, To: uint32(len(r.p.Operands))}
+	return program.Span{From: from, To: uint32(len(r.Program.Operands))}
 }
 
 // fields are the words of a line, and what was wrong with the first that was.
@@ -235,6 +299,15 @@ func (f *fields) number() uint32 {
 		f.wrong("%d is too large", n)
 	}
 	return uint32(n)
+}
+
+// buffer returns the number of a buffer, -1 for "-".
+func (f *fields) buffer() int {
+	if rest, none := strings.CutPrefix(f.rest, "- "); none {
+		f.rest = rest
+		return -1
+	}
+	return int(f.number())
 }
 
 // maxStep bounds the numbers of steps, so that they can be added to.

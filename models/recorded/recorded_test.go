@@ -18,7 +18,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-var header = recorded.Header{Name: "train.py", GPU: "rtx-3090", Torch: "2.15", Batch: 2}
+var header = recorded.Header{Name: "train.py", GPU: "rtx-3090", Torch: "2.15"}
 
 // GPU is enough of a GPU to record for.
 var testGPU = trace.GPU{Name: "rtx-3060", Capability: 86, SMs: 28, ThreadsPerSM: 1536, Memory: 12 << 30}
@@ -32,7 +32,8 @@ func programOf(t testing.TB, c models.Case) *program.Program {
 
 func written(t require.TestingT, h recorded.Header, p *program.Program) []byte {
 	var file bytes.Buffer
-	require.NoError(t, recorded.Write(&file, h, p))
+	of := recorded.File{Header: h, Recordings: []*recorded.Recording{{Batch: 2, Program: p}}}
+	require.NoError(t, of.Write(&file))
 	return file.Bytes()
 }
 
@@ -44,17 +45,18 @@ func TestAWrittenProgramIsReadAgain(t *testing.T) {
 		{Model: "gpt2", Batch: 1, GPUs: 4, Strategy: &strategy},
 	} {
 		p := programOf(t, c)
-		h, again, err := recorded.Read(bytes.NewReader(written(t, header, p)), "run.vprof")
+		f, err := recorded.Read(bytes.NewReader(written(t, header, p)), "run.vprof")
 		require.NoError(t, err)
-		require.Equal(t, header.Name, h.Name)
+		again := f.Recordings[0].Program
+		require.Equal(t, header.Name, f.Name)
 		require.Equal(t, p.Phases, again.Phases)
 		require.Equal(t, p.Sites, again.Sites)
 		require.Equal(t, p.Peak(), again.Peak())
 		require.Equal(t, p.FLOPs(), again.FLOPs())
 		require.Len(t, again.Instructions, len(p.Instructions))
-		_, third, err := recorded.Read(bytes.NewReader(written(t, h, again)), "run.vprof")
+		third, err := recorded.Read(bytes.NewReader(written(t, f.Header, again)), "run.vprof")
 		require.NoError(t, err)
-		require.Equal(t, again, third)
+		require.Equal(t, again, third.Recordings[0].Program)
 	}
 }
 
@@ -122,9 +124,9 @@ func draw(t *rapid.T) *program.Program {
 func TestAnyProgramIsTheSameWhenReadAgain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := draw(t)
-		_, again, err := recorded.Read(bytes.NewReader(written(t, header, p)), "run.vprof")
+		again, err := recorded.Read(bytes.NewReader(written(t, header, p)), "run.vprof")
 		require.NoError(t, err)
-		require.Equal(t, p, again)
+		require.Equal(t, p, again.Recordings[0].Program)
 	})
 }
 
@@ -137,8 +139,10 @@ func zipped(text string) []byte {
 	return file.Bytes()
 }
 
-const first = `{"schema":"vprof.program/v1","name":"train.py","gpu":"rtx-3090","torch":"2.15",` +
-	`"classes":["weights","activations"],"sites":[{"Op":"mm"}]}` + "\n"
+const (
+	head  = `{"schema":"vprof.program/v1","name":"train.py","gpu":"rtx-3090","torch":"2.15"}` + "\n"
+	first = head + `{"classes":["weights","activations"],"sites":[{"Op":"mm"}]}` + "\n"
+)
 
 func TestBadFilesSayWhatIsWrong(t *testing.T) {
 	for text, want := range map[string]string{
@@ -147,44 +151,48 @@ func TestBadFilesSayWhatIsWrong(t *testing.T) {
 		`{"schema":"vprof.program/v1","torch":"2.15"}`:                                "1: name: is empty",
 		`{"schema":"vprof.program/v1","name":"a","torch":"what"}`:                     "1: torch: ",
 		`{"schema":"vprof.program/v1","name":"a","torch":"2.15","alloc_conf":"what"}`: "1: alloc_conf: ",
-		`{"schema":"vprof.program/v1","name":"a","torch":"2.15","batch":-1}`:          "1: batch: ",
-		`{"schema":"vprof.program/v1","name":"a","torch":"2.15","trainable":1}`:       "1: trainable: 1 of 0",
 		`{"schema":"vprof.program/v1","name":"a","torch":"2.15","allocated_bytes":1}`: "1: reserved_bytes: 0, with 1",
-		`{"schema":"vprof.program/v1","name":"a","torch":"2.15","classes":["food"]}`:  `1: classes: there is no class "food"; all: weights`,
+		head:                                  "holds no recording",
+		head + `{"classes":["food"]}`:         `2: there is no class "food"; all: weights`,
+		head + "{\n":                          "run.vprof:2: ",
+		head + "a 8 0 0 0\n":                  "run.vprof:2: an instruction comes before",
+		head + `{"batch":-1}` + "\np 0 end\n": "recordings[0].batch: ",
 		first:                                 "has no phase",
-		first + "a 8 0 0\n":                   "run.vprof:2: the line has too few words",
-		first + "a 8 0 0 0 0\n":               "2: the line has too many words",
-		first + "a x 0 0 0\n":                 `2: "x" is not such a number`,
-		first + "a 8 2 0 0\n":                 "2: there is no class 2",
-		first + "a 8 0 999 0\n":               "2: there is no stream 999",
-		first + "a -8 0 0 0\n":                "2: -8 is below 0",
+		first + "a 8 0 0\n":                   "run.vprof:3: the line has too few words",
+		first + "a 8 0 0 0 0\n":               "3: the line has too many words",
+		first + "a x 0 0 0\n":                 `3: "x" is not such a number`,
+		first + "a 8 2 0 0\n":                 "3: there is no class 2",
+		first + "a 8 0 999 0\n":               "3: there is no stream 999",
+		first + "a -8 0 0 0\n":                "3: -8 is below 0",
 		first + "a 8 0 0 9\n":                 "unknown site 9",
 		first + "f 0\n":                       "there is no buffer 0",
-		first + "f 9999999999\n":              "2: 9999999999 is too large",
-		first + "z\n":                         `2: there is no instruction "z"`,
-		first + "p -2 what\n":                 "2: step -2",
-		first + "p 0\n":                       "2: the line has too few words",
-		first + "l eat fp32 0 0 0 0 0 - -\n":  `2: "eat" is not known`,
-		first + "l copy fp32 0 0 0 0 0 1 -\n": `2: operand "1": want BUFFER:BYTES`,
+		first + "f 9999999999\n":              "3: 9999999999 is too large",
+		first + "z\n":                         `3: there is no instruction "z"`,
+		first + "p -2 what\n":                 "3: step -2",
+		first + "p 0\n":                       "3: the line has too few words",
+		first + "l eat fp32 0 0 0 0 0 - -\n":  `3: "eat" is not known`,
+		first + "l copy fp32 0 0 0 0 0 1 -\n": `3: operand "1": want BUFFER:BYTES`,
+		first + "n gradient 7 0 w\n":          "a note about unknown buffer 7",
 	} {
-		_, _, err := recorded.Read(bytes.NewReader(zipped(text)), "run.vprof")
+		_, err := recorded.Read(bytes.NewReader(zipped(text)), "run.vprof")
 		var bad *input.FormatError
 		require.ErrorAs(t, err, &bad, text)
 		require.ErrorContains(t, err, want, text)
 	}
-	_, _, err := recorded.Read(bytes.NewReader([]byte("import torch")), "train.py")
+	_, err := recorded.Read(bytes.NewReader([]byte("import torch")), "train.py")
 	require.ErrorContains(t, err, "train.py: is no recorded program")
 	whole := zipped(first + "a 8 0 0 0\np 0 forward\n")
-	_, _, err = recorded.Read(bytes.NewReader(whole[:len(whole)-12]), "run.vprof")
+	_, err = recorded.Read(bytes.NewReader(whole[:len(whole)-12]), "run.vprof")
 	require.ErrorContains(t, err, "the file ends too early")
 }
 
 func TestUnsoundProgramsAreNotWritten(t *testing.T) {
-	require.ErrorContains(t, recorded.Write(&bytes.Buffer{}, header,
-		&program.Program{Instructions: []program.Instruction{{}}}),
-		"train.py: instruction 0")
-	require.ErrorContains(t, recorded.Write(&bytes.Buffer{}, recorded.Header{Torch: "2.15"}, &program.Program{}),
-		"name: is empty")
+	unsound := recorded.File{Header: header, Recordings: []*recorded.Recording{
+		{Program: &program.Program{Instructions: []program.Instruction{{}}}},
+	}}
+	require.ErrorContains(t, unsound.Write(&bytes.Buffer{}), "train.py: instruction 0")
+	unsound.Name = ""
+	require.ErrorContains(t, unsound.Write(&bytes.Buffer{}), "name: is empty")
 }
 
 // A recorded run has its own steps, whatever is asked for; allocator settings may be others.
@@ -223,12 +231,14 @@ func FuzzRead(f *testing.F) {
 	f.Add(zipped(first + "a 8 0 0 0\nl copy fp32 0 0 7 0 0 0:8 -\nr 0\nw 0 0\nc\nf 0\np 0 forward\n"))
 	f.Add(zipped(first))
 	f.Fuzz(func(t *testing.T, file []byte) {
-		h, p, err := recorded.Read(bytes.NewReader(file), "run.vprof")
+		f, err := recorded.Read(bytes.NewReader(file), "run.vprof")
 		if err != nil {
 			return
 		}
-		_, again, err := recorded.Read(bytes.NewReader(written(t, h, p)), "run.vprof")
+		var again bytes.Buffer
+		require.NoError(t, f.Write(&again))
+		second, err := recorded.Read(&again, "run.vprof")
 		require.NoError(t, err)
-		require.Equal(t, p, again)
+		require.Equal(t, f.Recordings, second.Recordings)
 	})
 }

@@ -6,7 +6,9 @@ import (
 	"fmt"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/pt2/asked"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -18,32 +20,46 @@ const (
 	Suffix = ".vprof"
 )
 
-// Source opens files for a registry. Errors are [*input.FormatError] or those of reading.
-func Source() models.Source { return models.FileSource(Scheme, Suffix, "recorded program", newModel) }
+// Source opens files for a registry: runs that are over, and eager steps. The oracle is asked about the convolutions of
+// batch sizes that were not recorded; it may be nil. Errors are [*input.FormatError] or errors of reading.
+func Source(o asked.Oracle) models.Source {
+	return models.FileSource(Scheme, Suffix, "recorded program",
+		func(file, name string, content []byte) (models.Model, error) {
+			f, err := Read(bytes.NewReader(content), file)
+			switch {
+			case err != nil:
+				return models.Model{}, err
+			case f.Steps == nil:
+				return runModel(f, name)
+			case f.Steps.Form == Eager:
+				return stepModel(f, name, o)
+			}
+			return models.Model{}, input.KeyErrorf(file, "form",
+				"is %s: a compiled step, which --torch-compile takes from beside the model's own file", f.Steps.Form)
+		})
+}
 
-func newModel(file, name string, content []byte) (models.Model, error) {
-	h, p, err := Read(bytes.NewReader(content), file)
+// runModel returns the model of a run that is over.
+func runModel(f *File, name string) (models.Model, error) {
+	torch, err := models.ParseRelease(f.Torch)
 	if err != nil {
 		return models.Model{}, err
 	}
-	torch, err := models.ParseRelease(h.Torch)
-	if err != nil {
-		return models.Model{}, err
-	}
-	batch := cmp.Or(h.Batch, 1)
+	r := f.Recordings[0]
+	batch := cmp.Or(r.Batch, 1)
 	return models.Model{
-		Name: name, Summary: "a recorded run of " + h.Name, Source: "recorded on " + h.GPU + ", torch " + h.Torch,
-		Torch: h.Torch, Stages: []string{"recorded"}, Trains: map[string]string{"recorded": "what the run trained"},
-		Default: models.Case{Stage: "recorded", Batch: batch, Accumulate: 1, Torch: torch, AllocConf: h.AllocConf},
+		Name: name, Summary: "a recorded run of " + f.Name, Source: "recorded on " + f.GPU + ", torch " + f.Torch,
+		Torch: f.Torch, Stages: []string{"recorded"}, Trains: map[string]string{"recorded": "what the run trained"},
+		Default: models.Case{Stage: "recorded", Batch: batch, Accumulate: 1, Torch: torch, AllocConf: f.AllocConf},
 		Batches: []int{batch}, BatchUnit: "sample",
 		Recorded: true,
-		Caveat:   func(models.Case) []string { return caveats(&h) },
-		Build:    func(models.Case) (models.Trainer, error) { return trainer{&h, p}, nil },
+		Caveat:   func(models.Case) []string { return caveatsOfRun(&f.Header) },
+		Build:    func(models.Case) (models.Trainer, error) { return run{r.Program}, nil },
 	}, nil
 }
 
-// caveats say what the figures of a recorded run are.
-func caveats(h *Header) []string {
+// caveatsOfRun returns what limits the estimates of a recorded run.
+func caveatsOfRun(h *Header) []string {
 	all := []string{
 		fmt.Sprintf("replayed: this is the program of a run of %s that was recorded on %s; on other GPUs "+
 			"libraries may choose other kernels, whose scratch memory differs", h.Name, h.GPU),
@@ -55,19 +71,14 @@ func caveats(h *Header) []string {
 	return all
 }
 
-// trainer is a run that is over: its program is on the tape already.
-type trainer struct {
-	h *Header
-	p *program.Program
-}
+// run is a run that is over: its program is on the tape already.
+type run struct{ p *program.Program }
 
 // Counts implements [models.Trainer].
-func (t trainer) Counts() models.Counts {
-	return models.Counts{Total: t.h.Parameters, Trainable: t.h.Trainable}
-}
+func (run) Counts() models.Counts { return models.Counts{} }
 
 // Record implements [models.Trainer]. The steps are those that the run had.
-func (t trainer) Record(tape *trace.Tape, _ int) error {
+func (t run) Record(tape *trace.Tape, _ int) error {
 	tape.Play(t.p)
 	return nil
 }

@@ -64,8 +64,10 @@ type Event struct {
 	Steps      []int    `json:"steps"`
 	Optimizers []string `json:"optimizers"`
 	Trace      string   `json:"trace"`
-	Retries    int64    `json:"retries"`
-	OOMs       int64    `json:"ooms"`
+	// Failure is the last allocation that failed.
+	Failure *Failure `json:"failure"`
+	Retries int64    `json:"retries"`
+	OOMs    int64    `json:"ooms"`
 	// Benchmark tells that torch.backends.cudnn.benchmark is on.
 	Benchmark bool `json:"benchmark"`
 	// TunedBefore is how many kernels of torch.compile Inductor found tuned when the run began.

@@ -14,15 +14,16 @@ func (o *Outcome) WriteProgram(w io.Writer) error {
 	if o.Program == nil {
 		return errors.New("nothing was recorded, since nothing trained")
 	}
-	if err := o.Program.Validate(); err != nil {
-		return err
-	}
 	release, err := stack.Lookup(o.Torch().Version)
 	if err != nil {
 		return err
 	}
-	return recorded.Write(w, recorded.Header{
-		Name: o.name(), GPU: o.GPU.Name, Torch: release.Release(), AllocConf: o.allocConf(),
-		Allocated: o.End().Allocated, Reserved: o.End().Reserved,
-	}, o.Program)
+	f := recorded.File{
+		Header: recorded.Header{
+			Name: o.name(), GPU: o.GPU.Name, Torch: release.Release(), AllocConf: o.allocConf(),
+			Allocated: o.End().Allocated, Reserved: o.End().Reserved,
+		},
+		Recordings: []*recorded.Recording{{Program: o.Program}},
+	}
+	return f.Write(w)
 }

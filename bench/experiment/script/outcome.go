@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/models/recorded"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -44,12 +45,14 @@ type Sizes struct{ Asked, Modeled, Unknown int }
 
 // Failure is an allocation that the GPU had no room for.
 type Failure struct {
-	// Want is what was asked of the GPU, and Free what it had, in bytes.
-	Want, Free int64
+	// Want and Free are the bytes that the GPU was asked for, and those that it had.
+	Want int64 `json:"want"`
+	Free int64 `json:"free"`
 	// Where is the user's line, file:line:function.
-	Where string
-	// Phase is the one that went on.
-	Phase program.Phase
+	Where string `json:"where"`
+	// Step and Phase are those that ran.
+	Step  int    `json:"step"`
+	Phase string `json:"phase"`
 }
 
 // Trained returns the process that stepped an optimizer most often, or, if none did, one that
@@ -210,13 +213,11 @@ func (o *Outcome) readTrace() error {
 		return err
 	}
 	defer file.Close()
-	rec, err := readRecording(file)
+	r, err := recorded.ReadRecording(file, "the recording of allocations")
 	if err != nil {
 		return err
 	}
-	rec.borders("turn", o.of("phase"))
-	rec.borders("mark", o.marks())
-	o.Program, o.OOM = rec.program()
+	o.Program, o.OOM = r.Program, end.Failure
 	return nil
 }
 

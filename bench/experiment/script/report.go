@@ -151,7 +151,7 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 	if f := o.OOM; f != nil && o.OOMs() > 0 {
 		out.OOM = &report.OOM{
 			Want: f.Want, Free: f.Free, Class: program.Temporaries.String(), Op: "allocation",
-			Line: f.Where, Phase: step.PhaseName(f.Phase),
+			Line: f.Where, Phase: step.PhaseName(program.Phase{Step: f.Step, Name: f.Phase}),
 		}
 	}
 	replayed, err := step.Simulate(ctx, o.Program, step.Plentiful(o.GPU), o.allocator(), 0)

@@ -164,7 +164,7 @@ func TestFailuresHaveTheirKind(t *testing.T) {
 	require.Equal(t, script.Fits, o.Kind())
 	require.EqualValues(t, 1, o.OOMs())
 	require.EqualValues(t, 1000, o.OOM.Want)
-	require.Equal(t, "backward", o.OOM.Phase.Name)
+	require.Equal(t, "backward", o.OOM.Phase)
 	o, _ = trial(t, script.Command{Timeout: 300 * time.Millisecond}, strings.Fields("save")...)
 	require.Contains(t, []script.Kind{script.TimedOut, script.Fits}, o.Kind())
 }

@@ -52,7 +52,7 @@ func (o *Outcome) Smoke(r *report.Report, budget planner.Budget, batch int) *rep
 				continue
 			}
 			c.Allocated, c.Reserved = max(c.Allocated, p.PeakAllocated), max(c.Reserved, p.PeakReserved)
-			if f := o.OOM; f != nil && !run.Fits && f.Phase.Step == p.Step && f.Phase.Name == p.Name {
+			if f := o.OOM; f != nil && !run.Fits && f.Step == p.Step && f.Phase == p.Name {
 				c.OOM, c.Fits = run.OOM, false
 			}
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/models/compiled"
+	"github.com/vprof/vprof/models/recorded"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/program"
@@ -76,7 +76,7 @@ func (h Held) Compiled(n int) []report.Buffer {
 	at := map[key]int{}
 	for _, i := range h.buffers {
 		b, site := h.p.Buffers[i], h.site(i)
-		if site.Op == "" || site.Op == compiled.Unnamed || site.Where == "" {
+		if site.Op == "" || site.Op == recorded.Unnamed || site.Where == "" {
 			continue
 		}
 		k := key{site, b.Class}

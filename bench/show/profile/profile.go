@@ -194,7 +194,11 @@ func (p *Profile) String() string {
 
 // WriteProgram writes the steps as a recorded program, which vprof reads as a model (run.vprof).
 func (p *Profile) WriteProgram(w io.Writer) error {
-	return recorded.Write(w, recorded.Header{
-		Name: p.Case.Model, GPU: p.GPU.Name, Torch: p.Case.ReleaseName(), AllocConf: p.Case.AllocConf, Batch: p.Batch,
-	}, p.Program)
+	f := recorded.File{
+		Header: recorded.Header{
+			Name: p.Case.Model, GPU: p.GPU.Name, Torch: p.Case.ReleaseName(), AllocConf: p.Case.AllocConf,
+		},
+		Recordings: []*recorded.Recording{{Batch: p.Batch, Program: p.Program}},
+	}
+	return f.Write(w)
 }

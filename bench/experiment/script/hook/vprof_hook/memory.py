@@ -3,12 +3,11 @@
 import bisect
 import functools
 import gc
-import json
 import os
 import sys
 import sysconfig
 
-from . import compiling, events
+from . import compiling, events, program
 
 # Of each amount PyTorch keeps the present value and the peak.
 AMOUNTS = {"allocated": "allocated_bytes", "reserved": "reserved_bytes", "requested": "requested_bytes"}
@@ -24,8 +23,7 @@ class Memory:
         self.highest = {}  # peaks of the whole run, by device
         self.earlier = {}  # peaks of this phase before the script has reset them, by device
         self.since = {}  # peaks since the script has reset them
-        self.labels = []
-        self.batch = {}
+        self.labels = program.Labels()
 
     # Peaks.
 
@@ -64,7 +62,9 @@ class Memory:
             self.keep(device, stats)
             self.reset(device)
             free, total = self.torch.cuda.mem_get_info(device)
-            events.send("mark", gpu=device, step=step, phase=phase, used=total - free, **facts)
+            at = events.now()
+            self.labels.add("mark", step, phase, device, at=at)
+            events.send("mark", at=at, gpu=device, step=step, phase=phase, used=total - free, **facts)
 
     def keep(self, device, stats):
         """Remembers the peaks for the script, which does not know that they are reset."""
@@ -98,7 +98,7 @@ class Memory:
     def noting_empty_cache(self, call):
         @functools.wraps(call)
         def wrapped():
-            self.labels.append(("empty_cache", events.now(), 0))
+            self.labels.add("empty_cache")
             return call()
 
         return wrapped
@@ -135,7 +135,7 @@ class Memory:
         except RuntimeError:  # a tensor without storage
             return
         if address:
-            self.labels.append((kind, events.now(), address))
+            self.labels.add("label", kind, address)
 
     def label_optimizer(self, optimizer):
         """Labels parameters, gradients and state of an optimizer."""
@@ -167,7 +167,7 @@ class Memory:
             return
         if isinstance(value, self.torch.Tensor):
             if value.is_leaf and not value.requires_grad:
-                self.label("batch", value)
+                self.label("batch data", value)
         elif depth and type(value) in (list, tuple):
             for part in value[:64]:
                 self.label_inputs(part, depth - 1)
@@ -188,32 +188,15 @@ class Memory:
     # The recording.
 
     def write(self):
-        """Writes the allocations and the labels, and returns the file."""
+        """Writes what was allocated as a program; returns the file and the last allocation that failed."""
         if not self.used:
-            return None
+            return None, None
         self.label_modules()
         snapshot, device = self.torch.cuda.memory._snapshot(), self.judged()
         trace = snapshot["device_traces"][device]
-        in_pools = pooled(trace, private(snapshot["segments"], device))
-        path = events.folder(f"trace-{os.getpid()}.jsonl")
-        sites, known = [], {}
-        with open(path + ".part", "w", encoding="utf-8") as file:
-            for kind, at, address in self.labels:
-                file.write(json.dumps(["label", at, address, kind]) + "\n")
-            for i, e in enumerate(trace):
-                where = line_of_user(e.get("frames", ()), self.libraries)
-                site = known.setdefault(where, len(known))
-                if site == len(sites):
-                    sites.append(where)
-                    file.write(json.dumps(["site", where]) + "\n")
-                record = [e["action"], e.get("time_us", 0), e.get("addr", 0), e.get("size", 0), e.get("stream", 0), site]
-                if e["action"] == "oom":
-                    record[2] = e.get("device_free", 0)
-                file.write(json.dumps(record) + "\n")
-                if i in in_pools:
-                    file.write(json.dumps(["label", record[1], record[2], "graph pool"]) + "\n")
-        os.replace(path + ".part", path)
-        return path
+        p = program.Program(lambda frames: line_of_user(frames, self.libraries), device)
+        p.follow(trace, self.labels.all, pooled(trace, private(snapshot["segments"], device)))
+        return p.write(events.folder(f"trace-{os.getpid()}")), p.failure
 
 
 def private(segments, device):

@@ -64,6 +64,7 @@ class Watch:
             return
         self.memory.mark(self.step(), self.phases[-1])
         change()
+        self.memory.labels.add("turn", self.step(), self.phases[-1])
         events.send("phase", step=self.step(), phase=self.phases[-1])
 
     def begin(self, phase):
@@ -222,10 +223,10 @@ class Watch:
         kinds = sorted({name for name, _ in self.tally})
         if not steps and self.alone:
             steps, kinds = [self.alone], ["no optimizer"]
-        trace = self.memory.write() if any(steps) or self.memory.used else None
+        trace, failure = self.memory.write()
         backends = getattr(self.torch, "backends", None)
         events.send(
-            "end", reason=reason, steps=steps, optimizers=kinds, trace=trace,
+            "end", reason=reason, steps=steps, optimizers=kinds, trace=trace, failure=failure,
             benchmark=bool(backends and backends.cudnn.benchmark), tuned_before=len(compiling.found), **self.memory.peaks(),
         )
 
@@ -240,9 +241,13 @@ class Watch:
         self.finish("exit")
 
 
+watching = None  # what watches this process
+
+
 def watch(torch):
     """Begins to watch."""
-    w = Watch(torch)
+    global watching
+    watching = w = Watch(torch)
     torch.cuda._lazy_call(w.memory.record)
     optimizer = importlib.import_module("torch.optim.optimizer")  # of which torch.optim has no name
     optimizer.register_optimizer_step_pre_hook(w.before_step)

@@ -1,6 +1,7 @@
-package compiled
+package recorded
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/vprof/vprof/models"
@@ -12,43 +13,31 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// dtypes are the element types by PyTorch's names.
-var dtypes = map[string]trace.DType{
-	"uint8": trace.U8, "int8": trace.U8, "int32": trace.I32, "int64": trace.I64, "float16": trace.F16,
-	"bfloat16": trace.BF16,
-	"float32":  trace.F32, "float64": trace.F64, "complex64": trace.C64, "bool": trace.Bool,
-}
-
 // newTrainer trains a model whose forward and backward were recorded. The oracle may be nil.
 func newTrainer(f *File, r *Recording, c models.Case, o asked.Oracle) models.Trainer {
 	net := &nn.Parts{}
-	l := &loop{
-		parameters: map[string]*nn.Parameter{}, sites: make([]*trace.Path, len(f.Sites)), names: f.Names,
-		keeps: c.Loop != models.LoopTrainer,
+	l := &loop{parameters: map[string]*nn.Parameter{}, keeps: c.Loop != models.LoopTrainer}
+	for _, site := range r.Program.Sites {
+		l.paths = append(l.paths, &trace.Path{Line: site.Where})
 	}
-	for i, line := range f.Sites {
-		l.sites[i] = &trace.Path{Line: line}
-	}
-	for _, p := range f.Parameters {
+	for _, p := range f.Steps.Parameters {
 		w := nn.NewParameter(p.Shape...)
 		w.DType, w.Frozen = dtypes[p.DType], !p.Trained
 		l.parameters[p.Name] = w
 		net.Put(p.Name, w)
 	}
-	for _, b := range f.Buffers {
+	for _, b := range f.Steps.Buffers {
 		net.Buffer(dtypes[b.DType], b.Shape...)
 	}
 	own := &train.Own[*loop]{Case: c, Net: nn.NewTree(net)}
-	if f.Setup != nil {
-		own.Place = func(tape *trace.Tape) { f.Setup.play(tape, own.Net) }
-	}
+	own.Place = func(tape *trace.Tape) { r.setup.place(tape, own.Net) }
 	own.Load = func(tape *trace.Tape, n int) *loop {
-		if release, err := c.Release(); err == nil && o != nil && len(r.Steps[1].asked) > 0 {
+		if release, err := c.Release(); err == nil && o != nil && len(r.steps[1].asked) > 0 {
 			asked.Answers(nil).With(o).Answer(tape, release.Versions().CuDNN)
 		}
-		l.tape, l.steps, l.now = tape, 0, nil
-		for i := range f.Inputs {
-			in := &f.Inputs[i]
+		l.tape, l.count, l.now = tape, 0, nil
+		for i := range f.Steps.Inputs {
+			in := &f.Steps.Inputs[i]
 			tape.Hold(tape.New("zeros", program.Batch, dtypes[in.DType], in.at(int64(n))...))
 		}
 		return l
@@ -76,11 +65,10 @@ func newTrainer(f *File, r *Recording, c models.Case, o asked.Oracle) models.Tra
 type loop struct {
 	tape       *trace.Tape
 	parameters map[string]*nn.Parameter
-	sites      []*trace.Path
-	names      []string
-	keeps      bool    // what the model returned, to the end of the step
-	steps      int     // so far
-	now        *played // the step whose variables are bound
+	paths      []*trace.Path // of the recording's sites
+	keeps      bool          // the model's results, to the end of the step
+	count      int           // steps so far
+	now        *played       // the step whose variables are bound
 }
 
 // played is a step as far as it has been played.
@@ -95,15 +83,15 @@ type played struct {
 // still holds goes when its variables are bound to what forward has returned. The scaler, nil if there is none, scales
 // the loss in between.
 func (l *loop) play(r *Recording, scaler *optim.GradScaler) {
-	s := &r.Steps[min(l.steps, len(r.Steps)-1)]
+	s := &r.steps[min(l.count, len(r.steps)-1)]
 	p := &played{
-		Step: s, first: l.steps == 0, live: make([]*trace.Tensor, len(s.Allocations)),
+		Step: s, first: l.count == 0, live: make([]*trace.Tensor, len(s.Allocations)),
 		places: make(map[int]*Convolution, len(s.asked)),
 	}
 	for i := range s.asked {
 		p.places[s.asked[i].Place] = &s.asked[i]
 	}
-	l.steps++
+	l.count++
 	l.events(p, 0, s.Forward)
 	l.end()
 	l.now = p
@@ -142,8 +130,8 @@ func lying(in *trace.Tensor, d trace.DType, dims []int64, offset int64) *trace.T
 	return in.ViewType(d).AsStrided(dims, strides, offset/d.Size())
 }
 
-// play brings a model to the device as it was recorded.
-func (s *Setup) play(tape *trace.Tape, net *nn.Tree) {
+// place brings a model to the device as it was recorded.
+func (s *Step) place(tape *trace.Tape, net *nn.Tree) {
 	classes := make([]program.Class, len(s.Allocations))
 	for _, n := range s.Order {
 		if n < 0 {
@@ -153,8 +141,8 @@ func (s *Setup) play(tape *trace.Tape, net *nn.Tree) {
 		}
 	}
 	for _, h := range s.Held[len(net.Parameters):] {
-		if h[0] >= 0 {
-			classes[h[0]] = program.Buffers
+		if h.Allocation >= 0 {
+			classes[h.Allocation] = program.Buffers
 		}
 	}
 	live := make([]*trace.Tensor, len(s.Allocations))
@@ -162,15 +150,15 @@ func (s *Setup) play(tape *trace.Tape, net *nn.Tree) {
 		if n < 0 {
 			tape.Release(live[^n])
 		} else {
-			live[n] = tape.Hold(tape.New("to_dtype_layout", classes[n], trace.U8, s.Allocations[n]))
+			live[n] = tape.Hold(tape.New("to_dtype_layout", classes[n], trace.U8, s.Allocations[n].Bytes))
 		}
 	}
 	place := func(i int, class program.Class, d trace.DType, dims []int64) *trace.Tensor {
 		h := s.Held[i]
-		if h[0] < 0 {
+		if h.Allocation < 0 {
 			return tape.Hold(tape.New("to_dtype_layout", class, d, dims...))
 		}
-		return tape.Hold(lying(live[h[0]], d, dims, h[1]))
+		return tape.Hold(lying(live[h.Allocation], d, dims, h.Offset))
 	}
 	for i, p := range net.Parameters {
 		tape.NoGrad(func() { p.Tensor = place(i, program.Weights, p.DType, p.Dims) })
@@ -201,21 +189,14 @@ func (l *loop) events(p *played, from, to int) {
 			continue
 		}
 		a := p.Allocations[n]
-		p.live[n] = l.tape.Hold(l.tape.NewAt(l.sites[a[1]], l.name(a[2]), classes[n], trace.U8, a[0]))
+		op := cmp.Or(p.name(n), Unnamed)
+		p.live[n] = l.tape.Hold(l.tape.NewAt(l.paths[a.Site], op, classes[n], trace.U8, a.Bytes))
 	}
 }
 
 // Unnamed is the operator of what compiled code allocates where nobody knows for which node of the graph: the function
 // that allocates.
 const Unnamed = "empty_strided"
-
-// name returns what an allocation is for, by its number.
-func (l *loop) name(n int64) string {
-	if n == 0 || int(n) >= len(l.names) {
-		return Unnamed
-	}
-	return l.names[n]
-}
 
 // end plays the frees at the end of a step, when the variables that hold its tensors go. What the first step leaves
 // allocated stays for good; what later steps leave is freed, since the next step allocates its own.
@@ -241,34 +222,4 @@ func (l *loop) drop(p *played, i int) {
 		p.live[i] = nil
 		l.tape.Release(x)
 	}
-}
-
-// classes returns the class of each allocation of a step: what is allocated in forward and freed in backward is an
-// activation, what is freed earlier is temporary, and what is never freed and is no gradient is a library's workspace.
-// What the model returned is an activation where the loop keeps it.
-func (s *Step) classes(keeps bool) []program.Class {
-	classes := make([]program.Class, len(s.Allocations))
-	forward := 0 // allocations of the forward pass
-	for i, n := range s.Order {
-		switch {
-		case n >= 0:
-			classes[n] = program.Workspace // unless it is freed
-			if i < s.Forward {
-				forward = n + 1
-			}
-		case i >= s.Forward && ^n < forward:
-			classes[^n] = program.Activations
-		default:
-			classes[^n] = program.Temporaries
-		}
-	}
-	for _, n := range s.Returned {
-		if keeps {
-			classes[n] = program.Activations
-		}
-	}
-	for _, g := range s.Gradients {
-		classes[g.Allocation] = program.Gradients
-	}
-	return classes
 }

@@ -1,4 +1,4 @@
-package compiled
+package recorded
 
 import (
 	"os"
@@ -16,13 +16,13 @@ import (
 // refuses what would take another recording.
 func TestModelsOfSteps(t *testing.T) {
 	f := file(step(4), step(16), step(64))
-	f.Form = Eager
-	path := filepath.Join(t.TempDir(), "toy.step")
-	require.NoError(t, os.WriteFile(path, written(t, f), 0o600))
-	m, err := Steps(nil).Open(path)
+	f.Steps.Form = Eager
+	path := filepath.Join(t.TempDir(), "toy.vprof")
+	require.NoError(t, os.WriteFile(path, packed(t, f), 0o600))
+	m, err := Source(nil).Open(path)
 	require.NoError(t, err)
-	require.Equal(t, "step:toy", m.Name)
-	again, err := Steps(nil).Restore(m.Name, m.Description.Text())
+	require.Equal(t, "vprof:toy", m.Name)
+	again, err := Source(nil).Restore(m.Name, m.Description.Text())
 	require.NoError(t, err)
 	require.Equal(t, m.Description, again.Description)
 	require.Equal(t, []int{4, 16, 64}, m.Batches)
@@ -46,12 +46,9 @@ func TestModelsOfSteps(t *testing.T) {
 		change(&c)
 		require.ErrorContains(t, m.Check(c), "recorded")
 	}
-	require.Empty(t, m.Levers.Loop, "what the model returned was kept")
-	f.Recordings[0].Steps[1].Returned = []int{0}
-	m, err = stepModel("x.step", "step:x", written(t, f), nil)
-	require.NoError(t, err)
 	require.Equal(t, models.LoopFunction, m.Levers.Loop)
-	_, err = stepModel("x.step", "step:x", written(t, file(step(4))), nil)
+	require.NoError(t, os.WriteFile(path, packed(t, file(step(4))), 0o600))
+	_, err = Source(nil).Open(path)
 	require.ErrorContains(t, err, "a compiled step")
 }
 
@@ -61,7 +58,7 @@ func TestCasesThatWereNotRecorded(t *testing.T) {
 		Model: "pt2:toy", Stage: "full", Batch: 1, Accumulate: 1,
 		Settings: models.Settings{"seq": 256},
 	}
-	f.Sizes = map[string]int64{"seq": 256}
+	f.Steps.Sizes = map[string]int64{"seq": 256}
 	for _, k := range []struct {
 		change func(*models.Case)
 		want   string
@@ -90,13 +87,14 @@ func TestCasesThatWereNotRecorded(t *testing.T) {
 	}
 }
 
-// A model is planned by what lies beside its file, and by its description where the file is not.
+// A user's model is planned by what lies beside its file, and by its description where the file is not.
 func TestModelsHaveWhatLiesBesideThem(t *testing.T) {
 	plain := models.Source{
 		Scheme: "toy", Open: func(string) (models.Model, error) {
 			return models.Model{
-				Name: "toy:m", Description: models.Describe("a description"),
-				Build: func(models.Case) (models.Trainer, error) { return nil, nil },
+				Name: "toy:m", Description: models.Describe("a description"), Stages: []string{"full"},
+				Levers: models.LeverSet{Loop: models.LoopFunction},
+				Build:  func(models.Case) (models.Trainer, error) { return nil, nil },
 			}, nil
 		},
 	}
@@ -104,14 +102,14 @@ func TestModelsHaveWhatLiesBesideThem(t *testing.T) {
 		require.Equal(t, "a description", description)
 		return plain.Open("")
 	}
-	s, path := Source(plain, nil), filepath.Join(t.TempDir(), "m.toy")
-	m, err := s.Open(path)
-	require.NoError(t, err)
-	require.NotEmpty(t, m.NotRecorded(toyCase(4)))
+	r, path := models.NewRegistry().With(plain).WithSteps(CompiledSteps("", nil)), filepath.Join(t.TempDir(), "m.toy")
+	require.NotEmpty(t, recorded(r, must(r.Lookup("toy:"+path)), toyCase(4)).NotRecorded(toyCase(4)))
 	require.NoError(t, os.WriteFile(FileOf(path), packed(t, file(step(4), step(8))), 0o600))
-	m, err = s.Open(path)
-	require.NoError(t, err)
-	for _, m := range []models.Model{m, must(s.Restore("toy:m", m.Description.Text()))} {
+	m := recorded(r, must(r.Lookup("toy:"+path)), toyCase(4))
+	elsewhere := models.NewRegistry().With(plain).WithSteps(CompiledSteps("", nil))
+	c := toyCase(4)
+	c.Model = m.Name
+	for _, m := range []models.Model{m, must(elsewhere.Of(c, m.Description))} {
 		require.Empty(t, m.NotRecorded(toyCase(4)))
 		built, err := m.Build(toyCase(6))
 		require.NoError(t, err)
@@ -139,17 +137,17 @@ func TestListedModelsHaveWhatWasRecordedOfThem(t *testing.T) {
 			Class:   func(s models.Settings) models.Class { return models.Class{Seq: int(s["size"])} },
 			Default: toyCase(4), Levers: models.LeverSet{Loop: models.LoopTrainer, Cache: true},
 			Build: func(models.Case) (models.Trainer, error) { return nil, nil },
-		}}).WithSteps(Listed(folder, nil))
+		}}).WithSteps(CompiledSteps(folder, nil))
 	}
 	folder := t.TempDir()
 	r, c := registry(folder), toyCase(6)
 	c.Model, c.Settings = "toy", models.Settings{"size": 2}
 	plain := must(r.Lookup("toy"))
 	path := FileOfListed(folder, plain, must(plain.Complete(c)))
-	require.Equal(t, "toy,size=2.compiled", filepath.Base(path))
+	require.Equal(t, "toy,size=2.vprof", filepath.Base(path))
 	require.Equal(t, "vprof capture toy --compile --set size=2 records it", recorded(r, plain, c).NotRecorded(c))
 	recording := step(6)
-	last := &recording.Steps[1]
+	last := &recording.steps[1]
 	last.Returned, last.Order = []int{0}, []int{0, 1, 2, ^0, 3, 4, ^4, ^1, ^2}
 	last.Forward, last.Backward = 4, 8
 	require.NoError(t, os.WriteFile(path, packed(t, file(recording, step(12))), 0o600))

@@ -1,6 +1,7 @@
-package compiled
+package recorded
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,9 +26,9 @@ func question(batch int64) oracle.Question {
 // Workspaces of convolutions do not follow from other batch sizes: cuDNN is asked about each, and what was recorded
 // stays at the batch sizes that were.
 func TestWorkspacesAreAskedFor(t *testing.T) {
-	with := func(batch int) Recording {
+	with := func(batch int) *Recording {
 		r := step(batch)
-		last := &r.Steps[1]
+		last := &r.steps[1]
 		last.Convolutions = []Convolution{{Place: 4, Workspace: 4, Question: question(int64(batch))}}
 		if batch == 16 {
 			last.Allocations = last.Allocations[:4]
@@ -38,9 +39,9 @@ func TestWorkspacesAreAskedFor(t *testing.T) {
 		return r
 	}
 	f := file(with(4), with(16))
-	again, err := Read(written(t, f), "toy.compiled")
+	again, err := Read(bytes.NewReader(packed(t, f)), "toy.vprof")
 	require.NoError(t, err)
-	require.Equal(t, f.Recordings[0].Steps[1].Convolutions, again.Recordings[0].Steps[1].Convolutions)
+	require.Equal(t, f.Recordings[0].steps[1].Convolutions, again.Recordings[0].steps[1].Convolutions)
 	seen := func(batch int) map[int64]int {
 		r, err := f.AtBatch("bf16", batch)
 		require.NoError(t, err)
@@ -74,7 +75,7 @@ func TestOutputsOutliveAPlainLoopsStep(t *testing.T) {
 		c, r := toyCase(6), step(6)
 		c.Loop = loop
 		tape := trace.New(trace.GPU{}, trace.Rules{}, trace.Options{Warm: true})
-		require.NoError(t, newTrainer(file(r), &r, c, nil).Record(tape, 3))
+		require.NoError(t, newTrainer(file(r), r, c, nil).Record(tape, 3))
 		p := tape.Program()
 		require.NoError(t, p.Validate())
 		for in, now := range p.Live() {
@@ -93,11 +94,11 @@ func TestOutputsOutliveAPlainLoopsStep(t *testing.T) {
 // A loop that keeps what the model returned has it to the end of each step, as if it had been recorded so; a trainer's
 // lets go of it once the loss is there.
 func TestLoopsKeepWhatTheModelReturned(t *testing.T) {
-	play := func(r Recording, loop models.Loop) (p *program.Program, backward int64) {
+	play := func(r *Recording, loop models.Loop) (p *program.Program, backward int64) {
 		c := toyCase(6)
 		c.Loop = loop
 		tape := trace.New(trace.GPU{}, trace.Rules{}, trace.Options{Warm: true})
-		require.NoError(t, newTrainer(file(r), &r, c, nil).Record(tape, 2))
+		require.NoError(t, newTrainer(file(r), r, c, nil).Record(tape, 2))
 		p = tape.Program()
 		for in, now := range p.Live() {
 			if in.Kind == program.Mark && p.Phases[in.Arg].Name == "forward" {
@@ -107,12 +108,12 @@ func TestLoopsKeepWhatTheModelReturned(t *testing.T) {
 		return p, backward
 	}
 	kept, loose := step(6), step(6)
-	kept.Steps[1].Order = []int{0, 1, 2, 3, 4, ^4, ^1, ^0, ^2}
-	loose.Steps[0].Order, loose.Steps[0].Forward, loose.Steps[0].Backward = []int{0, 1, ^0, 2}, 3, 4
-	loose.Steps[1].Order, loose.Steps[1].Forward = []int{0, 1, 2, ^0, 3, 4, ^4, ^1, ^2}, 4
-	loose.Steps[1].Backward = 8
-	for i := range loose.Steps {
-		loose.Steps[i].Returned = []int{0}
+	kept.steps[1].Order = []int{0, 1, 2, 3, 4, ^4, ^1, ^0, ^2}
+	loose.steps[0].Order, loose.steps[0].Forward, loose.steps[0].Backward = []int{0, 1, ^0, 2}, 3, 4
+	loose.steps[1].Order, loose.steps[1].Forward = []int{0, 1, 2, ^0, 3, 4, ^4, ^1, ^2}, 4
+	loose.steps[1].Backward = 8
+	for i := range loose.steps {
+		loose.steps[i].Returned = []int{0}
 	}
 	_, want := play(kept, models.LoopTrainer)
 	_, got := play(loose, models.LoopTrainer)
@@ -128,14 +129,18 @@ func TestLoopsKeepWhatTheModelReturned(t *testing.T) {
 // A recorded set-up leaves weights where they lay: the copy that a recurrent layer makes of all its weights, in place
 // of each that came.
 func TestWeightsLieWhereTheyWereRecorded(t *testing.T) {
-	f := file(step(6))
-	f.Setup = &Setup{
-		Allocations: []int64{128, 24, 4096}, Order: []int{0, 1, 2, ^0}, Held: [][2]int64{{2, 512}, {1, 0}},
+	of := func(setup Step) *File {
+		f := file(step(6))
+		setup.sites = toySites
+		f.Recordings[0].setup = setup
+		return f
 	}
-	_, err := f.check()
+	f, err := Read(bytes.NewReader(packed(t, of(Step{
+		Allocations: []Allocation{{128, 0}, {24, 0}, {4096, 0}}, Order: []int{0, 1, 2, ^0}, Held: []Place{{2, 512}, {1, 0}},
+	}))), "toy.vprof")
 	require.NoError(t, err)
 	tape := trace.New(trace.GPU{}, trace.Rules{}, trace.Options{Warm: true})
-	require.NoError(t, newTrainer(f, &f.Recordings[0], toyCase(6), nil).Record(tape, 2))
+	require.NoError(t, newTrainer(f, f.Recordings[0], toyCase(6), nil).Record(tape, 2))
 	p := tape.Program()
 	require.NoError(t, p.Validate())
 	var seen []int64
@@ -148,21 +153,17 @@ func TestWeightsLieWhereTheyWereRecorded(t *testing.T) {
 		}
 		seen = append(seen, map[program.Kind]int64{program.Alloc: 1, program.Free: -1}[in.Kind]*p.Buffers[in.Arg].Bytes)
 	}
-	for what, bad := range map[string]Setup{
-		"two tensors":       {Held: [][2]int64{{-1, 0}}},
-		"is freed":          {Allocations: []int64{128}, Order: []int{0, ^0}, Held: [][2]int64{{0, 0}, {-1, 0}}},
-		"is never made":     {Allocations: []int64{128}, Held: [][2]int64{{0, 0}, {-1, 0}}},
-		"is too small":      {Allocations: []int64{64}, Order: []int{0}, Held: [][2]int64{{0, 0}, {-1, 0}}},
-		"behind its end":    {Allocations: []int64{128}, Order: []int{0}, Held: [][2]int64{{0, 8}, {-1, 0}}},
-		"before it begins":  {Allocations: []int64{128}, Order: []int{0}, Held: [][2]int64{{0, -8}, {-1, 0}}},
-		"nothing there":     {Held: [][2]int64{{7, 0}, {-1, 0}}},
-		"freed before made": {Allocations: []int64{128}, Order: []int{^0, 0}, Held: [][2]int64{{0, 0}, {-1, 0}}},
-		"no such":           {Order: []int{3}, Held: [][2]int64{{-1, 0}, {-1, 0}}},
+	none := Place{Allocation: -1}
+	for what, bad := range map[string]Step{
+		"two tensors":  {Held: []Place{none}},
+		"is freed":     {Allocations: []Allocation{{128, 0}}, Order: []int{0, ^0}, Held: []Place{{0, 0}, none}},
+		"is too small": {Allocations: []Allocation{{64, 0}}, Order: []int{0}, Held: []Place{{0, 0}, none}},
+		"behind its end": {
+			Allocations: []Allocation{{128, 0}}, Order: []int{0}, Held: []Place{{0, 8}, none},
+		},
 	} {
-		f.Setup = &bad
-		key, err := f.check()
-		require.Error(t, err, what)
-		require.Equal(t, "setup", key)
+		_, err := Read(bytes.NewReader(packed(t, of(bad))), "toy.vprof")
+		require.ErrorContains(t, err, "set-up", what)
 	}
 }
 
@@ -171,7 +172,7 @@ func TestScaledSteps(t *testing.T) {
 	c, r := toyCase(6), step(6)
 	c.AMP = "fp16"
 	tape := trace.New(trace.GPU{}, trace.Rules{}, trace.Options{Warm: true})
-	require.NoError(t, newTrainer(file(r), &r, c, nil).Record(tape, 2))
+	require.NoError(t, newTrainer(file(r), r, c, nil).Record(tape, 2))
 	require.NoError(t, tape.Program().Validate())
 }
 
@@ -182,7 +183,7 @@ func TestStepsPlayTheRecording(t *testing.T) {
 		c.Accumulate = accumulate
 		tape := trace.New(trace.GPU{}, trace.Rules{}, trace.Options{Warm: true})
 		r := step(6)
-		require.NoError(t, newTrainer(file(r), &r, c, nil).Record(tape, 2))
+		require.NoError(t, newTrainer(file(r), r, c, nil).Record(tape, 2))
 		p := tape.Program()
 		require.NoError(t, p.Validate())
 		held, seen := map[program.Class]int64{}, map[int64]int{}
@@ -212,5 +213,5 @@ func TestClasses(t *testing.T) {
 	require.Equal(t, []program.Class{
 		program.Activations, program.Activations, program.Activations, program.Gradients,
 		program.Temporaries,
-	}, r.Steps[1].classes(false))
+	}, r.steps[1].classes(false))
 }

@@ -1,4 +1,4 @@
-package compiled
+package recorded
 
 import (
 	"slices"
@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/vprof/vprof/profiler/program"
 )
 
 // Sizes that are affine in the batch are exact between recordings and beyond them.
@@ -15,7 +17,7 @@ func TestSizesFollowTheBatch(t *testing.T) {
 		batch := rapid.IntRange(1, 4096).Draw(t, "batch")
 		r, err := f.AtBatch("bf16", batch)
 		require.NoError(t, err)
-		require.Equal(t, step(batch), *r)
+		require.Equal(t, step(batch), r)
 	})
 }
 
@@ -23,22 +25,22 @@ func TestSizesFollowTheBatch(t *testing.T) {
 // that one of them alone has stay as they are. Between the two the other order is possible, too.
 func TestOrderOfTheNearer(t *testing.T) {
 	last := step(64)
-	far := &last.Steps[1]
-	far.Allocations = append(slices.Clone(far.Allocations), [3]int64{16, 1})
+	far := &last.steps[1]
+	far.Allocations = append(slices.Clone(far.Allocations), Allocation{16, 1})
 	far.Order = []int{0, 1, 2, 3, 4, 5, ^5, ^1, ^4, ^2, ^0}
 	far.Backward = 9
 	f := file(step(4), last)
 	r, err := f.AtBatch("bf16", 10)
 	require.NoError(t, err)
-	require.Equal(t, step(10), *r)
+	require.Equal(t, step(10), r)
 	r, err = f.AtBatch("bf16", 40)
 	require.NoError(t, err)
-	require.Equal(t, far.Order, r.Steps[1].Order)
-	require.Equal(t, append(step(40).Steps[1].Allocations, [3]int64{16, 1}), r.Steps[1].Allocations)
-	require.Equal(t, step(40).Steps[0], r.Steps[0])
+	require.Equal(t, far.Order, r.steps[1].Order)
+	require.Equal(t, append(step(40).steps[1].Allocations, Allocation{16, 1}), r.steps[1].Allocations)
+	require.Equal(t, step(40).steps[0], r.steps[0])
 
-	require.Equal(t, r.Steps[1].Order, f.reordered("bf16", 10).Steps[1].Order)
-	require.Equal(t, step(40), *f.reordered("bf16", 40))
+	require.Equal(t, r.steps[1].Order, f.reordered("bf16", 10).steps[1].Order)
+	require.Equal(t, step(40), f.reordered("bf16", 40))
 	for _, batch := range []int{2, 4, 64, 100} {
 		require.Nil(t, f.reordered("bf16", batch), "no doubt at %d", batch)
 	}
@@ -46,20 +48,20 @@ func TestOrderOfTheNearer(t *testing.T) {
 	require.Nil(t, file(step(4), step(64)).reordered("bf16", 10), "one order")
 
 	f.Recordings[0].FusesFrom, f.Recordings[1].FusesFrom = []int{8, 9, 300}, []int{8, 9}
-	for batch, order := range map[int][]int{7: step(4).Steps[1].Order, 8: step(4).Steps[1].Order, 10: far.Order} {
+	for batch, order := range map[int][]int{7: step(4).steps[1].Order, 8: step(4).steps[1].Order, 10: far.Order} {
 		r, err = f.AtBatch("bf16", batch)
 		require.NoError(t, err)
-		require.Equal(t, order, r.Steps[1].Order, "what is fused goes before what is nearer, at %d", batch)
+		require.Equal(t, order, r.steps[1].Order, "what is fused goes before what is nearer, at %d", batch)
 	}
 	for i := range f.Recordings { // which are of batch 4 and 64
 		f.Recordings[i].FusesFrom, f.Recordings[i].SplitsAt = nil, [][]int{{7, 8, 9, 20, 64}}
 	}
 	for batch, order := range map[int][]int{
-		6: step(4).Steps[1].Order, 7: far.Order, 20: far.Order, 63: step(4).Steps[1].Order,
+		6: step(4).steps[1].Order, 7: far.Order, 20: far.Order, 63: step(4).steps[1].Order,
 	} {
 		r, err = f.AtBatch("bf16", batch)
 		require.NoError(t, err)
-		require.Equal(t, order, r.Steps[1].Order, "how sums are split goes before what is nearer, at %d", batch)
+		require.Equal(t, order, r.steps[1].Order, "how sums are split goes before what is nearer, at %d", batch)
 	}
 	for i := range f.Recordings {
 		f.Recordings[i].SplitsAt = [][]int{{7, 8, 9, 20}}
@@ -70,28 +72,27 @@ func TestOrderOfTheNearer(t *testing.T) {
 
 // Results of the same node, and gradients of the same parameter, are counterparts, whatever their sizes and order.
 func TestNamesGoBeforeSizes(t *testing.T) {
-	at := func(n int64, order ...int) Recording {
+	at := func(n int64, order ...int) *Recording {
 		s := Step{
 			Order: []int{0, 1, 2, 3, 4, ^0, ^1, ^3}, Forward: 2, Backward: 8,
-			Gradients: []Gradient{{2, "w", 0}},
+			Gradients: []Gradient{{Place{2, 0}, "w"}},
 		}
-		all := [][3]int64{{900 + n, 0, 1}, {100 + 50*n, 0, 2}, {128, 0, 0}, {7 + 3*n, 0, 3}, {10 * n, 0, 0}}
+		all := []Allocation{{900 + n, 1}, {100 + 50*n, 2}, {128, 0}, {7 + 3*n, 3}, {10 * n, 0}}
 		for _, i := range order {
 			s.Allocations = append(s.Allocations, all[i])
 		}
-		return Recording{AMP: "bf16", Batch: int(n), Steps: [2]Step{s, s}}
+		s.sites = []program.Site{{}, {Op: "mul > gelu"}, {Op: "addmm"}, {Op: "sum"}}
+		return &Recording{AMP: "bf16", Batch: int(n), steps: [2]Step{s, s}}
 	}
 	near, far := at(8, 0, 1, 2, 3, 4), at(64, 1, 0, 2, 3, 4)
 	f := file(near, far)
-	f.Names = []string{"", "mul > gelu", "addmm", "sum"}
 	r, err := f.AtBatch("bf16", 16)
 	require.NoError(t, err)
-	require.Equal(t, at(16, 0, 1, 2, 3, 4).Steps[1].Allocations, r.Steps[1].Allocations)
-	f.Budget = 0.5
+	require.Equal(t, at(16, 0, 1, 2, 3, 4).steps[1].Allocations, r.steps[1].Allocations)
+	f.Steps.Budget = 0.5
 	_, err = f.AtBatch("bf16", 16)
 	require.NoError(t, err, "the same are kept")
-	f.Names[1] = "mul"
-	f.Recordings[1].Steps[1].Allocations[1][2] = 3
+	f.Recordings[1].steps[1].Allocations[1].Site = 3
 	_, err = f.AtBatch("bf16", 16)
 	require.ErrorContains(t, err, "other tensors are kept")
 }
@@ -99,11 +100,11 @@ func TestNamesGoBeforeSizes(t *testing.T) {
 // What Inductor fuses, and the line that it names, may be other ones at another batch size.
 func TestBuffersOfOtherLinesAreCounterparts(t *testing.T) {
 	far := step(16)
-	last := &far.Steps[1]
-	last.Allocations[0][1], last.Allocations[1][1] = 1, 0
+	last := &far.steps[1]
+	last.Allocations[0].Site, last.Allocations[1].Site = 1, 0
 	r, err := file(step(4), far).AtBatch("bf16", 6)
 	require.NoError(t, err)
-	require.Equal(t, step(6), *r)
+	require.Equal(t, step(6), r)
 }
 
 // Nothing follows from one recording, nor from two steps that have little in common.
@@ -111,9 +112,9 @@ func TestWhereNothingFollows(t *testing.T) {
 	_, err := file(step(4)).AtBatch("bf16", 5)
 	require.ErrorContains(t, err, "record two batch sizes")
 	other := step(8)
-	for i := range other.Steps[1].Allocations {
-		a := &other.Steps[1].Allocations[i]
-		a[0], a[1] = 3*a[0]+7, 1-a[1]
+	for i := range other.steps[1].Allocations {
+		a := &other.steps[1].Allocations[i]
+		a.Bytes, a.Site = 3*a.Bytes+7, 1-a.Site
 	}
 	_, err = file(step(4), other).AtBatch("bf16", 5)
 	require.ErrorContains(t, err, "the steps at batch 4 and 8 have too little in common")
@@ -121,12 +122,12 @@ func TestWhereNothingFollows(t *testing.T) {
 
 // Of eager steps, what one batch size has more of is left out, and the rest is matched in its order.
 func TestEagerStepsKeepTheirOrder(t *testing.T) {
-	sized := func(batch int, sizes ...int64) Recording {
+	sized := func(batch int, sizes ...int64) *Recording {
 		r := step(batch)
-		s := &r.Steps[1]
+		s := &r.steps[1]
 		for i, size := range sizes {
 			n := len(s.Allocations)
-			s.Allocations = append(s.Allocations, [3]int64{size, 1})
+			s.Allocations = append(s.Allocations, Allocation{size, 1})
 			s.Order = slices.Insert(s.Order, s.Forward+2*i, n, ^n)
 		}
 		s.Forward, s.Backward = s.Forward+2*len(sizes), s.Backward+2*len(sizes)
@@ -134,18 +135,18 @@ func TestEagerStepsKeepTheirOrder(t *testing.T) {
 		return r
 	}
 	f := file(sized(4, 1000, 100), sized(8, 40, 1500, 30, 150))
-	f.Form = Eager
+	f.Steps.Form = Eager
 	r, err := f.AtBatch("bf16", 5)
 	require.NoError(t, err)
 	want := sized(5, 1125, 113)
-	require.Equal(t, want.Steps[1], r.Steps[1])
+	require.Equal(t, want.steps[1], r.steps[1])
 	larger := file(step(4), sized(8, 1<<20), step(16))
 	require.Positive(t, larger.offTheLine("bf16"), "a step that needs more than its neighbors")
 }
 
 // renumber numbers the allocations in the order in which they happen.
 func (s *Step) renumber() {
-	numbers, allocations := map[int]int{}, make([][3]int64, 0, len(s.Allocations))
+	numbers, allocations := map[int]int{}, make([]Allocation, 0, len(s.Allocations))
 	for i, n := range s.Order {
 		if n >= 0 {
 			numbers[n] = len(allocations)

@@ -1,12 +1,13 @@
-package compiled
+package recorded
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
 
-	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -31,7 +32,7 @@ func (f *File) AtBatch(amp string, batch int) (*Recording, error) {
 	return p.Recording, p.err
 }
 
-// planned is what [File.AtBatch] last returned, which a plan asks for several times.
+// planned is the last result of [File.AtBatch], which a plan needs several times.
 type planned struct {
 	*Recording
 	amp   string
@@ -44,49 +45,47 @@ func (f *File) interpolated(amp string, batch int) (*Recording, error) {
 	if err != nil || near == far {
 		return near, err
 	}
-	nodes := f.nodes()
-	if f.Budget > 0 && !slices.Equal(near.Steps[1].kept(nodes), far.Steps[1].kept(nodes)) {
+	if f.Steps.Budget > 0 && !slices.Equal(near.steps[1].kept(), far.steps[1].kept()) {
 		return nil, fmt.Errorf("nothing follows for batch %d: with an activation_memory_budget other tensors are kept "+
 			"for backward at batch %d than at %d; record this size with --batch of vprof capture", batch, near.Batch,
 			far.Batch)
 	}
-	return near.interpolate(far, batch, nodes, f.Form == Eager)
+	return near.interpolate(far, batch, f.Steps.Form == Eager)
 }
 
-// reordered returns the same as of [File.AtBatch], in the order of the recording whose batch size is less near. It is
+// reordered returns the recording of [File.AtBatch] in the order of the recording whose batch size is less near. It is
 // nil where this size was recorded or is not between the two, and where both have one order.
 func (f *File) reordered(amp string, batch int) *Recording {
 	near, far, err := f.neighbors(amp, batch)
-	nodes := f.nodes()
-	if err != nil || (batch-near.Batch)*(batch-far.Batch) >= 0 || near.Steps[1].sameCourse(&far.Steps[1], nodes) {
+	if err != nil || (batch-near.Batch)*(batch-far.Batch) >= 0 || near.steps[1].sameCourse(&far.steps[1]) {
 		return nil
 	}
-	r, err := far.interpolate(near, batch, nodes, f.Form == Eager)
+	r, err := far.interpolate(near, batch, f.Steps.Form == Eager)
 	if err != nil {
 		return nil
 	}
 	return r
 }
 
+// in returns the recordings of a precision, by their batch sizes in ascending order.
+func (f *File) in(amp string) []*Recording {
+	amp = strings.TrimPrefix(amp, "none")
+	all := slices.DeleteFunc(slices.Clone(f.Recordings), func(r *Recording) bool { return r.AMP != amp })
+	slices.SortStableFunc(all, func(a, b *Recording) int { return cmp.Compare(a.Batch, b.Batch) })
+	return all
+}
+
 // neighbors returns the recordings of a precision whose batch sizes are next to one: first the one where Inductor fuses
 // what it fuses at this size, or else the nearer one. If one is of that size, it is both.
 func (f *File) neighbors(amp string, batch int) (near, far *Recording, err error) {
-	amp = strings.TrimPrefix(amp, "none")
-	var all []*Recording
-	for i := range f.Recordings {
-		switch r := &f.Recordings[i]; {
-		case r.AMP != amp:
-		case r.Batch == batch:
-			return r, r, nil
-		default:
-			all = append(all, r)
-		}
+	all := f.in(amp)
+	if i := slices.IndexFunc(all, func(r *Recording) bool { return r.Batch == batch }); i >= 0 {
+		return all[i], all[i], nil
 	}
 	if len(all) < 2 {
 		return nil, nil,
 			fmt.Errorf("nothing follows for batch %d: record two batch sizes with --batch of vprof capture", batch)
 	}
-	slices.SortFunc(all, func(a, b *Recording) int { return a.Batch - b.Batch })
 	i := 1
 	for i < len(all)-1 && all[i].Batch < batch {
 		i++
@@ -99,8 +98,7 @@ func (f *File) neighbors(amp string, batch int) (near, far *Recording, err error
 	return near, far, nil
 }
 
-// otherwise returns how many of its reductions Inductor fuses at a batch size and not at the recorded one, or the
-// reverse.
+// otherwise counts the reductions that Inductor fuses at a batch size and not at the recorded one, or the reverse.
 func (r *Recording) otherwise(batch int) int {
 	n := r.splitsOtherwise(batch)
 	for _, from := range r.FusesFrom {
@@ -111,7 +109,7 @@ func (r *Recording) otherwise(batch int) int {
 	return n
 }
 
-// splitsOtherwise returns the same of sums that are split into samples.
+// splitsOtherwise counts the sums that are split into samples at one of a batch size and the recorded one.
 func (r *Recording) splitsOtherwise(batch int) (n int) {
 	for _, at := range r.SplitsAt {
 		if slices.Contains(at, r.Batch) != slices.Contains(at, batch) {
@@ -121,58 +119,74 @@ func (r *Recording) splitsOtherwise(batch int) (n int) {
 	return n
 }
 
+// Missing returns batch sizes between the recorded ones of a precision at which Inductor splits sums as at none of them:
+// the largest of each kind.
+func (f *File) Missing(amp string) []int {
+	all := f.in(amp)
+	largest, known := map[string]int{}, map[string]bool{}
+	kind := func(batch int) string {
+		var split []bool
+		for _, at := range all[0].SplitsAt {
+			split = append(split, slices.Contains(at, batch))
+		}
+		return fmt.Sprint(split)
+	}
+	for _, r := range all {
+		known[kind(r.Batch)] = true
+	}
+	for b := all[0].Batch; b <= all[len(all)-1].Batch; b++ {
+		if k := kind(b); !known[k] {
+			largest[k] = b
+		}
+	}
+	return slices.Sorted(maps.Values(largest))
+}
+
 // kept returns the nodes of the graph whose results a step keeps for backward, in ascending order.
-func (s *Step) kept(nodes []int64) []int64 {
-	var all []int64
+func (s *Step) kept() []string {
+	var all []string
 	for n, class := range s.classes(false) {
 		if class == program.Activations {
-			all = append(all, nodes[s.Allocations[n][2]])
+			all = append(all, s.node(n))
 		}
 	}
 	slices.Sort(all)
 	return all
 }
 
-// nodes are by number of a name the node of the graph whose result an allocation is made for, numbered from 1: of
-// "mul_34 > gelu_3" the first. Zero is none, or a buffer that Inductor numbers ("buf28"), which has another number
-// where sizes have it order its kernels otherwise.
-func (f *File) nodes() []int64 {
-	nodes, known := make([]int64, max(len(f.Names), 1)), map[string]int64{"": 0}
-	for i, name := range f.Names {
-		node, _, _ := strings.Cut(name, " > ")
-		if strings.HasPrefix(node, "buf") {
-			continue
-		}
-		if _, seen := known[node]; !seen {
-			known[node] = int64(len(known))
-		}
-		nodes[i] = known[node]
+// node returns the node of the graph whose result an allocation is made for: the first in "mul_34 > gelu_3". It is empty
+// for a buffer that Inductor numbers ("buf28"): its number differs where sizes change the order of kernels.
+func (s *Step) node(n int) string {
+	node, _, _ := strings.Cut(s.name(n), " > ")
+	if strings.HasPrefix(node, "buf") {
+		return ""
 	}
-	return nodes
+	return node
 }
 
 // interpolate returns the recording at a batch size between, or beyond, this one and another. It is an error if more
 // than [mostUnmatched] of a step has no counterpart in the other one. Eager steps run their lines in the same order.
-func (r *Recording) interpolate(far *Recording, batch int, nodes []int64, eager bool) (*Recording, error) {
+func (r *Recording) interpolate(far *Recording, batch int, eager bool) (*Recording, error) {
 	out := *r
 	out.Batch = batch
 	share := float64(batch-r.Batch) / float64(far.Batch-r.Batch)
 	var bytes, unmatched int64
-	for i := range out.Steps { // the last step decides: the first also holds the memory of Inductor's tuning
+	for i := range out.steps { // the last step decides: the first also holds the memory of Inductor's tuning
 		bytes, unmatched = 0, 0
-		s, other := &out.Steps[i], &far.Steps[i]
+		s, other := &out.steps[i], &far.steps[i]
 		s.asked = s.convolutionsAt(int64(r.Batch), int64(batch))
-		found := s.counterparts(other, int64(r.Batch), int64(far.Batch), nodes, eager)
+		found := s.counterparts(other, int64(r.Batch), int64(far.Batch), eager)
 		s.Allocations = slices.Clone(s.Allocations)
 		used := s.used()
 		for n, a := range s.Allocations {
 			if m := found[n]; m >= 0 {
-				s.Allocations[n][0] = max(0, a[0]+int64(math.Round(share*float64(other.Allocations[m][0]-a[0]))))
+				grown := share * float64(other.Allocations[m].Bytes-a.Bytes)
+				s.Allocations[n].Bytes = max(0, a.Bytes+int64(math.Round(grown)))
 			} else if used[n] {
-				unmatched += a[0]
+				unmatched += a.Bytes
 			}
 			if used[n] {
-				bytes += a[0]
+				bytes += a.Bytes
 			}
 		}
 	}
@@ -197,7 +211,7 @@ func (s *Step) convolutionsAt(batch, other int64) []Convolution {
 	return all
 }
 
-// used tells of each allocation whether another event comes between it and its free. None does for the workspaces of
+// used reports for each allocation whether another event comes between it and its free. None does for the workspaces of
 // libraries, which depend on the algorithm that a library picks for the batch size and need no counterpart.
 func (s *Step) used() []bool {
 	used := make([]bool, len(s.Allocations))
@@ -212,16 +226,19 @@ func (s *Step) used() []bool {
 // A matchKey is what two allocations at different batch sizes must share to be counterparts: the line of code, and the
 // phases (0 forward, 1 backward, 2 the rest) in which they are allocated and freed; -1 for never.
 type matchKey struct {
-	site                 int64
+	line                 string
 	allocatedIn, freedIn int
 }
 
 // matchKeys returns the keys of a step's allocations.
-func (r *Step) matchKeys() []matchKey {
-	keys := lists.Map(r.Allocations, func(a [3]int64) matchKey { return matchKey{site: a[1], freedIn: -1} })
-	for i, n := range r.Order {
+func (s *Step) matchKeys() []matchKey {
+	keys := make([]matchKey, len(s.Allocations))
+	for n := range keys {
+		keys[n] = matchKey{line: s.line(n), freedIn: -1}
+	}
+	for i, n := range s.Order {
 		phase := 0
-		for _, end := range []int{r.Forward, r.Backward} {
+		for _, end := range []int{s.Forward, s.Backward} {
 			if i >= end {
 				phase++
 			}
@@ -237,14 +254,16 @@ func (r *Step) matchKeys() []matchKey {
 
 // A matching pairs the allocations of two steps.
 type matching struct {
-	found []int  // by allocations of one step that of the other which stands for it, -1 for none
-	taken []bool // by allocations of the other
+	own, far *Step
+	found    []int  // the counterpart of each allocation, -1 for none
+	taken    []bool // whether each allocation of the other step is one
 }
 
-// left returns what is not matched yet of both steps, by its keys and in the order in which it comes.
-func left[K comparable](m *matching, own, far func(n int) K) map[K]*[2][]int {
+// left returns the allocations of both steps that are not matched yet, by their keys and in their order.
+func left[K comparable](m *matching, key func(s *Step, n int) K) map[K]*[2][]int {
 	groups := map[K]*[2][]int{}
-	add := func(side, n int, k K) {
+	add := func(side int, s *Step, n int) {
+		k := key(s, n)
 		if groups[k] == nil {
 			groups[k] = new([2][]int)
 		}
@@ -252,69 +271,60 @@ func left[K comparable](m *matching, own, far func(n int) K) map[K]*[2][]int {
 	}
 	for n, at := range m.found {
 		if at < 0 {
-			add(0, n, own(n))
+			add(0, m.own, n)
 		}
 	}
 	for n, taken := range m.taken {
 		if !taken {
-			add(1, n, far(n))
+			add(1, m.far, n)
 		}
 	}
 	return groups
 }
 
 // pair matches allocations with others, in their order.
-func (m *matching) pair(own, far []int) {
-	for i := range min(len(own), len(far)) {
-		m.found[own[i]], m.taken[far[i]] = far[i], true
+func (m *matching) pair(both *[2][]int) {
+	for i := range min(len(both[0]), len(both[1])) {
+		m.found[both[0][i]], m.taken[both[1][i]] = both[1][i], true
 	}
 }
 
-// pairEqual matches what has equal keys.
-func pairEqual[K comparable](m *matching, own, far func(n int) K) {
-	for _, l := range left(m, own, far) {
-		m.pair(l[0], l[1])
+// matchByName matches gradients of the same parameter, and allocations for results of the same node of the graph, whose
+// sizes are those of one expression. Where a graph runs several times, as that of a block does, they are matched in
+// their order.
+func (m *matching) matchByName() {
+	gradients := map[*Step]map[int]string{m.own: m.own.parameters(), m.far: m.far.parameters()}
+	for name, both := range left(m, func(s *Step, n int) string { return gradients[s][n] }) {
+		if name != "" {
+			m.pair(both)
+		}
+	}
+	type named struct{ node, line string }
+	for k, both := range left(m, func(s *Step, n int) named { return named{s.node(n), s.line(n)} }) {
+		if k.node != "" && len(both[0]) == len(both[1]) {
+			m.pair(both)
+		}
 	}
 }
 
-// parameters are by allocation the parameter whose gradient lies there.
-func (s *Step) parameters() []string {
-	names := make([]string, len(s.Allocations))
+// parameters returns by allocation the parameter whose gradient lies there.
+func (s *Step) parameters() map[int]string {
+	names := map[int]string{}
 	for _, g := range slices.Backward(s.Gradients) {
 		names[g.Allocation] = g.Parameter
 	}
 	return names
 }
 
-// matchByName matches gradients of the same parameter, and allocations for results of the same node of the graph, whose
-// sizes are those of one expression. Where a graph runs several times, as that of a block does, they are matched in
-// their order.
-func (m *matching) matchByName(r, far *Step, nodes []int64) {
-	gradients, others := r.parameters(), far.parameters()
-	for name, l := range left(m, func(n int) string { return gradients[n] }, func(n int) string { return others[n] }) {
-		if name != "" {
-			m.pair(l[0], l[1])
-		}
-	}
-	of := func(s *Step) func(int) [2]int64 {
-		return func(n int) [2]int64 { return [2]int64{nodes[s.Allocations[n][2]], s.Allocations[n][1]} }
-	}
-	for k, l := range left(m, of(r), of(far)) {
-		if k[0] != 0 && len(l[0]) == len(l[1]) {
-			m.pair(l[0], l[1])
-		}
-	}
-}
-
-// counterparts returns for each allocation the one of the step at another batch size that stands for it, -1 for none.
+// counterparts returns for each allocation its counterpart in the step at another batch size, -1 for none.
 // Steps of the same course match event by event, others by name first. Of the rest, among allocations of one key, those
 // whose size is proportional to the batch are matched first, then those of equal size; the rest are matched in the
 // order of their sizes, or, if one step has more of them and both are eager, in the order in which they come. What
 // Inductor fuses depends on sizes, and with it the line that it names, so that what is left may have its counterpart at
 // another line.
-func (r *Step) counterparts(far *Step, batch, farBatch int64, nodes []int64, eager bool) []int {
-	m := &matching{make([]int, len(r.Allocations)), make([]bool, len(far.Allocations))}
-	same := r.sameCourse(far, nodes)
+func (s *Step) counterparts(far *Step, batch, farBatch int64, eager bool) []int {
+	m := &matching{s, far, make([]int, len(s.Allocations)), make([]bool, len(far.Allocations))}
+	same := s.sameCourse(far)
 	for n := range m.found {
 		if m.found[n] = -1; same {
 			m.found[n] = n
@@ -323,103 +333,98 @@ func (r *Step) counterparts(far *Step, batch, farBatch int64, nodes []int64, eag
 	if same {
 		return m.found
 	}
-	m.matchByName(r, far, nodes)
-	keys, farKeys := r.matchKeys(), far.matchKeys()
-	m.matchBySize(keys, farKeys, r, far, batch, farBatch)
-	for _, l := range left(m, func(n int) matchKey { return keys[n] }, func(n int) matchKey { return farKeys[n] }) {
-		switch own, others := l[0], l[1]; {
+	m.matchByName()
+	keys := map[*Step][]matchKey{s: s.matchKeys(), far: far.matchKeys()}
+	key := func(s *Step, n int) matchKey { return keys[s][n] }
+	m.matchBySize(key, batch, farBatch)
+	for _, both := range left(m, key) {
+		switch own, others := both[0], both[1]; {
 		case len(own) == len(others):
-			r.sortBySize(own)
+			s.sortBySize(own)
 			far.sortBySize(others)
-			m.pair(own, others)
+			m.pair(both)
 		case eager && len(own)*len(others) <= mostPairs:
-			matchInOrder(m.found, own, others, r, far, batch, farBatch)
+			m.matchInOrder(own, others, batch, farBatch)
 		}
 	}
 	if !eager {
-		for _, all := range [][]matchKey{keys, farKeys} {
-			for n := range all {
-				all[n].site = 0
-			}
-		}
-		m.matchBySize(keys, farKeys, r, far, batch, farBatch)
+		m.matchBySize(func(s *Step, n int) matchKey {
+			return matchKey{"", keys[s][n].allocatedIn, keys[s][n].freedIn}
+		}, batch, farBatch)
 	}
 	return m.found
 }
 
 // matchBySize matches allocations of equal keys whose sizes are proportional to the batch, then those of equal size.
-func (m *matching) matchBySize(keys, farKeys []matchKey, r, far *Step, batch, farBatch int64) {
+func (m *matching) matchBySize(key func(s *Step, n int) matchKey, batch, farBatch int64) {
 	type sized struct {
 		matchKey
 		bytes, remainder int64
 	}
-	at := func(n int) sized { return sized{farKeys[n], far.Allocations[n][0], 0} }
-	pairEqual(m, func(n int) sized {
-		grown := r.Allocations[n][0] * farBatch
-		return sized{keys[n], grown / batch, grown % batch}
-	}, at)
-	pairEqual(m, func(n int) sized { return sized{keys[n], r.Allocations[n][0], 0} }, at)
+	for _, ratio := range [][2]int64{{farBatch, batch}, {1, 1}} {
+		for _, both := range left(m, func(s *Step, n int) sized {
+			bytes := s.Allocations[n].Bytes
+			if s == m.far {
+				return sized{key(s, n), bytes, 0}
+			}
+			return sized{key(s, n), bytes * ratio[0] / ratio[1], bytes * ratio[0] % ratio[1]}
+		}) {
+			m.pair(both)
+		}
+	}
 }
 
 // sortBySize sorts allocations by their sizes, smaller ones first.
-func (r *Step) sortBySize(all []int) {
-	slices.SortStableFunc(all, func(a, b int) int { return int(r.Allocations[a][0] - r.Allocations[b][0]) })
+func (s *Step) sortBySize(all []int) {
+	slices.SortStableFunc(all, func(a, b int) int { return cmp.Compare(s.Allocations[a].Bytes, s.Allocations[b].Bytes) })
 }
 
 // sameCourse reports whether two steps differ in nothing but sizes.
-func (r *Step) sameCourse(other *Step, nodes []int64) bool {
-	return slices.Equal(r.Order, other.Order) && r.Forward == other.Forward && r.Backward == other.Backward &&
-		slices.EqualFunc(r.Allocations, other.Allocations, func(a, b [3]int64) bool {
-			return a[1] == b[1] && nodes[a[2]] == nodes[b[2]]
-		})
+func (s *Step) sameCourse(other *Step) bool {
+	if !slices.Equal(s.Order, other.Order) || s.Forward != other.Forward || s.Backward != other.Backward {
+		return false
+	}
+	for n := range s.Allocations {
+		if s.line(n) != other.line(n) || s.node(n) != other.node(n) {
+			return false
+		}
+	}
+	return true
 }
 
-// mostPairs bounds the table of [matchInOrder]: 64 MiB.
+// mostPairs bounds the table of [matching.matchInOrder]: 64 MiB.
 const mostPairs = 1 << 24
 
-// matchInOrder matches as many allocations of a step as can be with such of the other step that come in the same order,
+// matchInOrder matches as many allocations as can be with allocations of the other step that come in the same order,
 // and whose size is between an equal one and a proportional one.
-func matchInOrder(found, own, left []int, r, far *Step, batch, farBatch int64) {
-	slices.Sort(own)
-	slices.Sort(left)
-	fits := func(n, m int) bool {
-		size := r.Allocations[n][0]
+func (m *matching) matchInOrder(own, others []int, batch, farBatch int64) {
+	fits := func(n, o int) bool {
+		size := m.own.Allocations[n].Bytes
 		low, high := min(size, size*farBatch/batch), max(size, size*farBatch/batch+1)
-		return low <= far.Allocations[m][0] && far.Allocations[m][0] <= high
+		return low <= m.far.Allocations[o].Bytes && m.far.Allocations[o].Bytes <= high
 	}
-	// most[i][j] is the number of pairs among own[i:] and left[j:].
+	// most[i][j] is the number of pairs among own[i:] and others[j:].
 	most := make([][]int32, len(own)+1)
 	for i := range most {
-		most[i] = make([]int32, len(left)+1)
+		most[i] = make([]int32, len(others)+1)
 	}
 	for i, n := range slices.Backward(own) {
-		for j, m := range slices.Backward(left) {
+		for j, o := range slices.Backward(others) {
 			most[i][j] = max(most[i+1][j], most[i][j+1])
-			if fits(n, m) {
+			if fits(n, o) {
 				most[i][j] = max(most[i][j], most[i+1][j+1]+1)
 			}
 		}
 	}
-	for i, j := 0, 0; i < len(own); {
-		switch found[own[i]] = -1; {
-		case j == len(left) || most[i][j] == most[i+1][j]:
+	for i, j := 0, 0; i < len(own) && j < len(others); {
+		switch {
+		case most[i][j] == most[i+1][j]:
 			i++
 		case most[i][j] == most[i][j+1]:
 			j++
 		default:
-			found[own[i]] = left[j]
+			m.found[own[i]] = others[j]
 			i, j = i+1, j+1
 		}
 	}
-}
-
-// batchRange returns the smallest and the largest batch size recorded in a precision.
-func (f *File) batchRange(amp string) (from, to int) {
-	from = math.MaxInt
-	for i := range f.Recordings {
-		if r := &f.Recordings[i]; r.AMP == amp {
-			from, to = min(from, r.Batch), max(to, r.Batch)
-		}
-	}
-	return from, to
 }

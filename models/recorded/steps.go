@@ -1,6 +1,7 @@
-package compiled
+package recorded
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -10,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
@@ -18,66 +18,46 @@ import (
 	"github.com/vprof/vprof/profiler/stack"
 )
 
-// Source opens the models of another source, with the compiled steps that were recorded next to their files. The oracle
-// is asked about the convolutions of batch sizes that were not recorded; it may be nil.
-func Source(of models.Source, o asked.Oracle) models.Source {
-	open, restore := of.Open, of.Restore
-	of.Open = func(ref string) (models.Model, error) {
-		m, err := open(ref)
-		if err != nil {
-			return m, err
-		}
-		path := FileOf(ref[strings.LastIndexByte(ref, '@')+1:])
-		content, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return m, nil
-		}
-		if err != nil {
-			return m, err
-		}
-		return withCompiled(m, m.Default, path, content, o)
-	}
-	of.Restore = func(name, description string) (models.Model, error) {
-		var d described
-		if !strings.HasPrefix(description, describedBegins) || json.Unmarshal([]byte(description), &d) != nil {
-			return restore(name, description)
-		}
-		m, err := restore(name, d.Model)
-		if err != nil {
-			return m, err
-		}
-		return withCompiled(m, m.Default, name, d.Compiled, o)
-	}
-	return of
-}
+// FileOf returns the name of the file beside a model's file that holds its compiled steps: "vit.vprof" for vit.pt2.
+func FileOf(model string) string { return strings.TrimSuffix(model, filepath.Ext(model)) + Suffix }
 
-// Listed gives a registry the compiled steps that lie in a folder of models that it lists; an empty one has none.
-// The oracle answers about cuDNN's workspaces, as that of [Source] does.
-func Listed(folder string, o asked.Oracle) models.Steps {
-	return func(m models.Model, c models.Case, description string) (models.Model, error) {
-		usual := m.Default
-		usual.Settings = c.Settings
-		var d described
-		if json.Unmarshal([]byte(description), &d) == nil {
-			return withCompiled(m, usual, m.Name, d.Compiled, o)
-		}
-		path := FileOfListed(folder, m, c)
-		content, err := os.ReadFile(path)
-		if folder == "" || errors.Is(err, fs.ErrNotExist) {
-			return m, nil
-		}
-		if err != nil {
-			return m, err
-		}
-		return withCompiled(m, usual, path, content, o)
-	}
-}
-
-// FileOfListed returns the file in a folder with the compiled step of a complete case of a listed model: one for each
+// FileOfListed returns the file in a folder with the compiled steps of a complete case of a listed model: one for each
 // choice of settings.
 func FileOfListed(folder string, m models.Model, c models.Case) string {
 	words := append([]string{m.Name}, m.Canonical(c).Settings.Words()...)
-	return filepath.Join(folder, strings.Join(words, ",")+suffix)
+	return filepath.Join(folder, strings.Join(words, ",")+Suffix)
+}
+
+// CompiledSteps gives a registry the steps that were recorded under torch.compile: of users' models beside their files,
+// of listed ones in a folder; an empty one has none. The oracle is asked about the convolutions of batch sizes that were
+// not recorded; it may be nil.
+func CompiledSteps(folder string, o asked.Oracle) models.Steps {
+	return func(m models.Model, c models.Case, content []byte) (models.Model, error) {
+		usual, path := m.Default, ""
+		switch {
+		case m.Class != nil:
+			usual.Settings = c.Settings
+			if folder != "" {
+				path = FileOfListed(folder, m, c)
+			}
+		case m.File != "":
+			path = FileOf(m.File)
+		}
+		if content == nil {
+			var err error
+			if content, err = os.ReadFile(path); path == "" || errors.Is(err, fs.ErrNotExist) {
+				return m, nil
+			} else if err != nil {
+				return m, err
+			}
+		}
+		f, err := Read(bytes.NewReader(content), cmp.Or(path, m.Name))
+		if err != nil || f.Steps == nil || f.Steps.Form == Eager {
+			return m, err
+		}
+		m.Description = m.Description.WithSteps(content)
+		return f.planning(m, usual, o), nil
+	}
 }
 
 // asTrained returns a case by the loop of its model where it names none: transformers' Trainer clips gradients, too.
@@ -89,29 +69,8 @@ func asTrained(c models.Case, own models.Loop) models.Case {
 	return c
 }
 
-// described is the description of a model in results, where its compiled steps are known, too.
-type described struct {
-	Compiled []byte `json:"compiled"`
-	Model    string `json:"model"`
-}
-
-// describedBegins is how the JSON of a [described] begins, and that of no other description.
-const describedBegins = `{"compiled":"`
-
-// withCompiled returns the model with compiled steps planned by the content of a file, recorded of its usual case.
-func withCompiled(m models.Model, usual models.Case, path string, content []byte,
-	o asked.Oracle,
-) (models.Model, error) {
-	f, err := Read(content, path)
-	if err != nil {
-		return m, err
-	}
-	f.last = new(atomic.Pointer[planned])
-	text, err := json.Marshal(described{content, m.Description.Text()})
-	if err != nil {
-		return m, err
-	}
-	m.Description = models.Describe(string(text))
+// planning returns a model whose compiled steps are planned by a file, recorded of its usual case.
+func (f *File) planning(m models.Model, usual models.Case, o asked.Oracle) models.Model {
 	if m.Class == nil { // of a listed model other sizes are recorded in other files
 		m.Settings = f.recordedSizes(m.Settings)
 	}
@@ -123,7 +82,7 @@ func withCompiled(m models.Model, usual models.Case, path string, content []byte
 		}
 		r, err := f.AtBatch(string(c.AMP), c.Batch)
 		if err != nil {
-			return nil, &input.FormatError{File: path, Reason: err.Error()}
+			return nil, &input.FormatError{File: m.Name, Reason: err.Error()}
 		}
 		return newTrainer(f, r, asTrained(c, own), o), nil
 	}
@@ -147,28 +106,28 @@ func withCompiled(m models.Model, usual models.Case, path string, content []byte
 		}
 		return all
 	}
-	return m, nil
+	return m
 }
 
 // recordedSizes returns the settings with the recorded sizes as their defaults.
 func (f *File) recordedSizes(all []models.Setting) []models.Setting {
 	all = slices.Clone(all)
 	for i := range all {
-		if at, ok := f.Sizes[strings.TrimSuffix(all[i].Name, "-len")]; ok {
+		if at, ok := f.Steps.Sizes[strings.TrimSuffix(all[i].Name, "-len")]; ok {
 			all[i].Default = at
 		}
 	}
 	return all
 }
 
-// leftOpen are the fields of a case, by their keys in files, that may differ from the recorded one: what they decide is
-// not a part of the recorded forward and backward passes.
+// leftOpen lists the fields of a case, by their keys in files, that may differ from the recorded one: they do not change
+// the recorded forward and backward passes.
 var leftOpen = []string{
 	"model", "batch", "accumulate", "optimizer", "clip", "alloc_conf", "torch_compile", "config_sha256",
 	"dataset_bytes", "amp", "loss", "torch", "settings", "blocks", "loop", "use_cache",
 }
 
-// missing says why the file has no recording for a case, empty if it has one; usual is the model's default case.
+// missing returns why the file has no recording for a case, empty if it has one; usual is the model's default case.
 func (f *File) missing(c, usual models.Case) string {
 	recordedBy, err := stack.Lookup(f.Torch)
 	if err != nil || recordedBy.Release() != c.ReleaseName() {
@@ -177,23 +136,19 @@ func (f *File) missing(c, usual models.Case) string {
 	return f.differs(c, usual)
 }
 
-// differs says in what a case differs from what was recorded, empty if in nothing that decides the step.
+// differs returns how a case differs from what was recorded, empty if in nothing that decides the step.
 func (f *File) differs(c, usual models.Case) string {
-	if c.Loss != f.Loss && c.Loss != usual.Loss {
+	if c.Loss != f.Steps.Loss && c.Loss != usual.Loss {
 		return "recorded with another loss"
 	}
 	if c.UseCache == "true" {
 		return "recorded with use_cache=False"
 	}
-	recorded := map[string]bool{}
-	for i := range f.Recordings {
-		recorded[f.Recordings[i].AMP] = true
-	}
-	if amp := precision(c.AMP); !recorded[amp] {
-		return fmt.Sprintf("no step with --amp %s is recorded", noneOr(amp))
+	if len(f.in(string(c.AMP))) == 0 {
+		return fmt.Sprintf("no step with --amp %v is recorded", c.AMP)
 	}
 	for name, size := range c.Settings {
-		if at, ok := f.Sizes[strings.TrimSuffix(name, "-len")]; ok && at != size {
+		if at, ok := f.Steps.Sizes[strings.TrimSuffix(name, "-len")]; ok && at != size {
 			return fmt.Sprintf("recorded with %s=%d", name, at)
 		} else if set, given := usual.Settings[name]; !ok && given && set != size {
 			return "recorded without --set " + name
@@ -240,7 +195,7 @@ func firstDifference(c, usual models.Case) string {
 	return first
 }
 
-// bothEmpty tells whether two values of a field both mean its default: each is absent or a zero value.
+// bothEmpty reports whether two values of a field both mean its default: each is absent or a zero value.
 func bothEmpty(a, b json.RawMessage) bool {
 	nothing := func(v json.RawMessage) bool {
 		return len(v) == 0 || slices.Contains([]string{`""`, "false", "0", "1", `"full"`}, string(v))
@@ -248,23 +203,13 @@ func bothEmpty(a, b json.RawMessage) bool {
 	return nothing(a) && nothing(b)
 }
 
-// precision is that of autocast as recordings name it: empty for none.
-func precision(amp models.Autocast) string { return strings.TrimPrefix(string(amp), "none") }
-
-func noneOr(amp string) string {
-	if amp == "" {
-		return "none"
-	}
-	return amp
-}
-
-// caveats say what was recorded.
+// caveats returns what was recorded, and what limits estimates by it.
 func (f *File) caveats(c models.Case) []string {
 	forms := map[string]string{
 		"whole": "the model", "loss": "the model with its loss",
 		"blocks": "each block of the model",
 	}
-	all := []string{fmt.Sprintf("torch-compile: %s as Inductor of PyTorch %s compiled it for %s", forms[f.Form],
+	all := []string{fmt.Sprintf("torch-compile: %s as Inductor of PyTorch %s compiled it for %s", forms[f.Steps.Form],
 		f.Torch, f.GPU)}
 	r, err := f.AtBatch(string(c.AMP), c.Batch)
 	if err != nil {
@@ -274,16 +219,13 @@ func (f *File) caveats(c models.Case) []string {
 		all = append(all, fmt.Sprintf("torch-compile: %d graph breaks; what lies between the graphs ran eagerly",
 			r.Breaks))
 	}
-	if c.Loop == models.LoopTrainer && r.Steps[1].Returned == nil {
-		all = append(all, "torch-compile: an earlier vprof recorded it with what the model returned kept through the "+
-			"step, which a trainer frees; record it again")
-	}
 	if near, _, err := f.neighbors(string(c.AMP), c.Batch); err == nil && near.splitsOtherwise(c.Batch) > 0 {
 		all = append(all, fmt.Sprintf("torch-compile: at batch %d Inductor splits sums over samples otherwise than at "+
 			"batch %d, whose order is planned, and may hold some percent less or more; record it: --batch %[1]d of "+
 			"vprof capture", c.Batch, near.Batch))
 	}
-	if from, to := f.batchRange(precision(c.AMP)); c.Batch < from || c.Batch > to {
+	batches := f.batches(string(c.AMP))
+	if from, to := batches[0], batches[len(batches)-1]; c.Batch < from || c.Batch > to {
 		all = append(all, fmt.Sprintf("torch-compile: recorded from batch %d to %d, and continued in a line", from, to))
 	}
 	return all

@@ -1,13 +1,13 @@
-"""Records what a model's step allocates, compiled for vprof capture --compile, or as it is for vprof capture --step.
+"""Records the steps of a model: as they are for vprof capture --step, or compiled for vprof capture --compile.
 
-It runs under the hook of vprof run, which gives PyTorch a board and spares Triton: Dynamo, AOTAutograd and Inductor
-are the user's own. Of each batch size two steps run, forward, loss and backward, in a process of their own: the first,
-which compiles and tunes, and one of those that follow. Written down is each allocation and free in order, with the
-user's line and the parameters that gradients are of.
+It runs under the hook of vprof run, which gives PyTorch a GPU and spares Triton: Dynamo, AOTAutograd and Inductor are
+the user's own. Two steps run, forward, loss and backward: the first, which compiles and tunes, and a later one. The
+hook's recorder writes each allocation and free in order, with the user's line.
 """
 
 import argparse
 import bisect
+import contextlib
 import gc
 import importlib
 import json
@@ -16,7 +16,8 @@ import sys
 import traceback
 
 import vprof_capture as capture
-from vprof_choices import between, fusions, pieces, splits
+from vprof_choices import fusions, pieces, splits
+from vprof_hook import events, memory, program, training
 
 # At most so many processes record at a time: each has Inductor's memory, a GiB or two.
 MOST = 2
@@ -35,13 +36,13 @@ def blocks(model):
     return best
 
 
-def loss_or_scores(out):
+def loss_or_logits(out):
     """Of what a model returned the first scalar that can be trained, which is a loss, or else the first tensor."""
     import torch
 
     values = [v for v in torch.utils._pytree.tree_leaves(dict(out) if isinstance(out, dict) else out) if isinstance(v, torch.Tensor)]
     if not values:
-        raise capture.Refusal("forward returns no tensor", "return the loss, or scores, or a dict or tuple of them")
+        raise capture.Refusal("forward returns no tensor", "return the loss, or logits, or a dict or tuple of them")
     return next((v for v in values if v.dim() == 0 and v.requires_grad), values[0])
 
 
@@ -88,17 +89,10 @@ def loss_of(name):
         raise capture.Refusal(f"there is no loss {name!r}", f"choose one of {', '.join(losses)}")
 
     def loss(out):
-        out = loss_or_scores(out)
+        out = loss_or_logits(out)
         return losses[name or ("cross-entropy" if out.dim() else "output")](out)
 
     return loss
-
-
-def now():
-    """The time as PyTorch's allocator has it."""
-    from vprof_hook import events
-
-    return events.now()
 
 
 class Convolutions:
@@ -124,11 +118,11 @@ class Convolutions:
         kernel = torch.library.get_kernel(op, "CUDA").call_boxed
 
         def noted(keys, *args):
-            begin = now()
+            begin = events.now()
             out = kernel(keys, *args)
             questions = asked(out, *args)
             if questions:
-                self.calls.append((begin, now(), questions))
+                self.calls.append((begin, events.now(), questions))
             return out
 
         self.libraries.append(torch.library.Library("aten", "IMPL"))
@@ -160,8 +154,19 @@ class Convolutions:
         head = [self.TYPES[str(images.dtype)], int(last), len(dims[0]), images.shape[0], images.shape[1], features.shape[1], groups]
         return [" ".join(map(str, [operation, *head, *sum(dims, [])])) for operation in operations]
 
+    def noted(self, lines):
+        """The instructions of a program with notes: before each workspace, or where it would be, what cuDNN is asked."""
+        places = [i for i, (_, kind, _) in enumerate(lines) if kind in "af"]
+        order = [n if kind == "a" else ~n for _, kind, (n, *_) in (lines[i] for i in places)]
+        times = [lines[i][0] for i in places]
+        notes = {}
+        for place, buffer, question in self.placed(order, times):
+            at = places[place] if place < len(places) else len(lines)
+            notes.setdefault(at, []).append((0, "n", ("convolution", buffer, 0, question)))
+        return [one for i, line in enumerate([*lines, None]) for one in (*notes.get(i, ()), line) if one]
+
     def placed(self, order, times):
-        """Where in the order of a step each workspace is or would be: [place, the allocation or -1, question]."""
+        """Where in the order of buffers and frees each workspace is or would be: [place, the buffer or "-", question]."""
         found = []
         for begin, end, questions in self.calls:
             at, end = bisect.bisect_left(times, begin), bisect.bisect_right(times, end)
@@ -172,39 +177,20 @@ class Convolutions:
                 workspace = next((i for i in range(at, end) if order[i] >= 0 and order[i + 1 : i + 2] == [~order[i]]), None)
                 lasting = next((i for i in range(at, end) if order[i] >= 0 and ~order[i] not in order[i:end]), end)
                 there = workspace is not None and workspace < lasting
-                found.append([workspace if there else min(at, len(order)), order[workspace] if there else -1, question])
-        self.calls = []
+                found.append([workspace if there else min(at, len(order)), order[workspace] if there else "-", question])
         return found
 
 
-def lives(trace, before):
-    """The allocations of a trace, the order of them by number and of their frees as complements, with the place of each
-    in the trace, and what is left, by address.
-
-    What the step before has left, and goes in this one, goes at the end of that one: before is {address: (number, order)}.
-    """
-    made, order, places, live = [], [], [], {}
-    for i, e in enumerate(trace):
-        at = e.get("addr")  # not of failures
-        if e["action"] == "alloc":
-            live[at] = len(made)
-            order.append(len(made))
-            made.append(e)
-        elif e["action"] == "free_completed" and at in live:
-            order.append(~live.pop(at))
-        elif e["action"] == "free_completed" and at in before:
-            n, ended = before.pop(at)
-            ended.append(~n)
-        places += [i] * (len(order) - len(places))
-    return made, order, places, live
-
-
 class Recorder:
-    """A model on the board and its steps."""
+    """Records the steps of a model on the GPU."""
 
     def __init__(self, opts):
         import torch
 
+        training.watching.ended = True  # the steps tell their phases themselves
+        if opts.budget:
+            importlib.import_module("torch._functorch.config").activation_memory_budget = opts.budget
+        torch._inductor.config.compile_threads = 1  # there is nothing for other processes to compile
         self.torch, self.opts = torch, opts
         build, inputs_of = capture.resolve(opts)
         capture.seed()
@@ -215,7 +201,6 @@ class Recorder:
         if "batch" not in self.example.symbols:
             raise capture.Refusal("no input of the model has a dimension that is the batch", "call it batch: --input 'x=float32[batch,3,224,224]'")
         self.loss = loss_of(opts.loss)
-        self.sites, self.names = {}, {"": 0}
 
     def forward(self):
         """The step's forward pass and loss, compiled anew unless the form is eager: a function of the model's arguments."""
@@ -234,63 +219,72 @@ class Recorder:
 
         return forward
 
-    def step(self, call, args, kwargs, amp, before):
-        """What a step allocates that lets go of what the model returned as soon as it has the loss."""
+    def step(self, number, call, args, kwargs, amp):
+        """Runs a step that frees what the model returned as soon as it has the loss."""
         torch = self.torch
-        self.before = 0
-        self.before, ends, returned = len(self.trace()), [], []
 
         def run():
             kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(amp)
             with torch.autocast("cuda", dtype=kind, enabled=kind is not None):
                 out, value = call(args, kwargs)
-            returned.extend(t.untyped_storage().data_ptr() for t in held(out))
+            self.note("returned", held(out))
             out = None
-            ends.append(len(self.trace()))
+            self.mark(number, "forward")
             value.backward()
-            ends.append(len(self.trace()))
-            return self.gradients()
+            self.mark(number, "backward")
+            gradients = {}
+            for name, p in self.model.named_parameters():
+                if p.grad is not None:
+                    gradients.setdefault(p.grad.untyped_storage().data_ptr(), []).append((name, p.grad))
+            for shared in gradients.values():
+                for name, g in shared:
+                    self.note("gradient", [g], name)
 
-        gradients = run()  # and lets go of its variables
+        run()  # and lets go of its variables
         gc.collect()  # what compiling has left in cycles, of which one may hold a result
-        written = self.written(self.trace(), ends, returned, gradients, before)
+        self.mark(number, "step_end")
         self.model.zero_grad(set_to_none=True)
-        return written
+        self.mark(number, "zero_grad")
 
-    def gradients(self):
-        """Addresses of gradients, with their parameters and the bytes that come before them."""
-        found = {}
-        for name, p in self.model.named_parameters():
-            if p.grad is not None:
-                storage = p.grad.untyped_storage()
-                at = p.grad.storage_offset() * p.grad.element_size()
-                found.setdefault(storage.data_ptr(), []).append([name, at])
-        return found
+    def mark(self, step, phase):
+        """Ends a phase of the program."""
+        self.labels.pause()
+        self.labels.add("mark", step, phase)
+        self.labels.pause()
 
-    def record(self, amp, batch):
-        """The recording of a batch size, where nothing has run on the board yet."""
-        torch = self.torch
+    def note(self, kind, tensors, text=""):
+        """Notes where tensors lie."""
+        self.labels.pause()
+        for t in tensors:
+            self.labels.add("note", kind, t.untyped_storage().data_ptr(), t.storage_offset() * t.element_size(), text)
+        self.labels.pause()
+
+    def record(self, point):
+        """Records steps in a precision at a batch size, where nothing has run on the GPU yet."""
+        torch, opts = self.torch, self.opts
+        amp, batch = point.split("-")
+        batch = int(batch)
+        self.labels = program.Labels()
         self.convolutions = Convolutions(torch)
         fuses, sums = (fusions(batch), pieces(batch)) if self.opts.form != "eager" else (set(), set())
-        self.before = 0
         self.model.to("cuda")
-        setup = self.setup()
+        # Some weights do not lie where they came: those of recurrent layers are copied into one buffer.
+        self.note("tensor", self.moved())
+        self.mark(-1, "model")
         symbols = {**self.example.symbols, "batch": batch}
         args, kwargs = torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.to("cuda"), self.example.repeated(symbols))
         call = self.forward()
-        first, live = self.step(call, args, kwargs, amp, {})
+        self.mark(-1, "batch")
+        self.step(0, call, args, kwargs, amp)
         breaks = sum(torch._dynamo.utils.counters["graph_break"].values()) if self.opts.form != "eager" else 0
-        second, _ = self.step(call, args, kwargs, amp, {address: (n, first["order"]) for address, n in live.items()})
-        return {"amp": "" if amp == "none" else amp, "batch": batch, "breaks": breaks, "fuses_from": sorted(fuses), "splits_at": splits(sums), "setup": setup, "steps": [first, second], "sites": list(self.sites), "names": list(self.names)}
-
-    def setup(self):
-        """How the model came to the board: allocations and frees, and where its parameters and then its buffers lie.
-
-        Some do not lie where they came: those of recurrent layers are copied into one buffer.
-        """
-        made, order, _, live = lives(self.trace(), {})
-        at = [(live.get(t.untyped_storage().data_ptr(), -1), t.storage_offset() * t.element_size()) for t in self.moved()]
-        return {"allocations": [e["size"] for e in made], "order": order, "held": at}
+        self.step(1, call, args, kwargs, amp)
+        p = program.Program(self.line)
+        p.follow(torch.cuda.memory._snapshot()["device_traces"][0], self.labels.all)
+        p.lines = self.convolutions.noted(p.lines)
+        p.write(os.path.join(opts.result, point), amp="" if amp == "none" else amp, batch=batch, breaks=breaks, fuses_from=sorted(fuses), splits_at=splits(sums))
+        sizes = {k: v for k, v in self.example.symbols.items() if k != "batch"}
+        steps = {"form": opts.form, "loss": opts.loss, "dynamic": opts.dynamic, "budget": opts.budget, "sizes": sizes, **self.described()}
+        write(opts, point, {"torch": torch.__version__, "name": opts.spec, "steps": steps})
 
     def moved(self):
         """The model's parameters and then its buffers, in the order in which .to(device) moves them, each once."""
@@ -304,32 +298,14 @@ class Recorder:
         move(self.model)
         return sorted(order.values(), key=lambda t: not isinstance(t, self.torch.nn.Parameter))
 
-    def trace(self):
-        """What has happened in this step, of all that vprof_hook has PyTorch record."""
-        return self.torch.cuda.memory._snapshot()["device_traces"][0][self.before:]
-
-    def written(self, trace, ends, returned, gradients, before):
-        """The events of a step, and what is left of it, by address."""
-        from vprof_hook import memory
-
+    def line(self, frames):
+        """The user's line of a stack, and the graph's nodes after a tab."""
         libraries = (*memory.LIBRARIES, os.path.join(os.path.dirname(self.torch.__file__), ""))
-        made, order, places, live = lives(trace, before)
-        allocations = []
-        for e in made:
-            frames = [f for f in e.get("frames", ()) if (f["filename"], f["name"]) != (__file__, "noted")]
-            where, _, nodes = memory.line_of_user(frames, libraries).replace(__file__, "loss").partition("\t")
-            if nodes and where.startswith("loss:") and where.endswith((":forward", ":run")):
-                where = ""  # the line that calls a model of PyTorch's own modules
-            allocations.append([e["size"], self.sites.setdefault(where, len(self.sites)), self.names.setdefault(nodes, len(self.names))])
-        forward, backward = (bisect.bisect_left(places, end) for end in ends)
-        last = {e["addr"]: n for n, e in enumerate(made[: sum(n >= 0 for n in order[:forward])])}
-        written = {
-            "allocations": allocations, "order": order, "forward": forward, "backward": backward,
-            "convolutions": self.convolutions.placed(order, [trace[i]["time_us"] for i in places]),
-            "returned": sorted({last[a] for a in returned if a in last}),
-            "gradients": [[live[a], name, at] for a, names in gradients.items() if a in live for name, at in names],
-        }
-        return written, live
+        frames = [f for f in frames if (f["filename"], f["name"]) != (__file__, "noted")]
+        where, tab, nodes = memory.line_of_user(frames, libraries).replace(__file__, "loss").partition("\t")
+        if nodes and where.startswith("loss:") and where.endswith((":forward", ":run")):
+            where = ""  # the line that calls a model of PyTorch's own modules
+        return where + tab + nodes
 
     def described(self):
         """The model's parameters, buffers and inputs, in the order in which .to(device) moves them."""
@@ -352,120 +328,67 @@ class Recorder:
         }
 
 
-def apart(tell, jobs):
-    """What tell says of jobs, each in a forked process: a board is used there for the first time."""
-    import torch
-    import vprof_hook
-
-    def begin(job):
-        read, write = os.pipe()
-        if torch.cuda.is_initialized():
-            return anew(job, write), os.fdopen(read)
+def apart(r, argv, points):
+    """Records each of some points in a process of its own: a GPU is used there for the first time."""
+    running = []
+    for point in points:
+        if len(running) == MOST:
+            os.waitpid(running.pop(0), 0)
+        # What Inductor tunes for one point it would find in its cache for the next, and not tune again.
+        cache = os.path.join(os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""), point)
+        if r.torch.cuda.is_initialized():  # importing the model has used the GPU, as bitsandbytes does; CUDA works in no fork then
+            end = argv.index("--")  # before the model
+            command = [sys.executable, __file__, *argv[:end], "--at", point, *argv[end:]]
+            running.append(os.posix_spawn(sys.executable, command, {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache}))
+            continue
         pid = os.fork()
         if pid == 0:
-            torch.set_num_threads(1)  # the threads of this process are not there
-            # What Inductor tunes for one job it would find in its cache for the next, and not tune again.
-            os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""), str(os.getpid()))
-            vprof_hook.events.quiet = False  # what lines go by numbers that nobody knows is told from here, too
-            with os.fdopen(write, "w") as f:
-                json.dump(tell(*job), f)
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+            r.torch.set_num_threads(1)  # the threads of the first process are not there
+            events.quiet = False  # what lines go by numbers that nobody knows is told from here, too
+            with telling(r.opts, point):
+                r.record(point)
             os._exit(0)
-        os.close(write)
-        return pid, os.fdopen(read)
-
-    def end(pid, file):
-        with file:
-            text = file.read()
+        running.append(pid)
+    for pid in running:
         os.waitpid(pid, 0)
-        return json.loads(text or '{"error": "the process that compiles died", "do": "--verbose shows what it said"}')
-
-    told, running = [], []
-    for job in jobs:
-        if len(running) == MOST:
-            told.append(end(*running.pop(0)))
-        running.append(begin(job))
-    return told + [end(*r) for r in running]
 
 
-def anew(job, write):
-    """Begins a job in a process that imports everything again, and returns its number: importing the model has used the
-    board here, as bitsandbytes does to see what it is, and CUDA does not work in a fork then.
-    """
-    amp, batch = job
-    env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": os.path.join(os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""), f"{amp}-{batch}")}
-    own = ["--alone", "--amp", amp, "--batches", str(batch), "--result", f"/dev/fd/{write}"]
-    at = sys.argv.index("--")  # before the model
-    os.set_inheritable(write, True)
-    pid = os.posix_spawn(sys.executable, [sys.executable, *sys.argv[:at], *own, *sys.argv[at:]], env)
-    os.close(write)
-    return pid
+def write(opts, point, outcome):
+    """Writes the header of the file that the recording of a point is for, or why there is none."""
+    with open(os.path.join(opts.result, point + ".json"), "w", encoding="utf-8") as f:
+        json.dump(outcome, f)
 
 
-def merged(recordings):
-    """The sites and the names of all recordings, which each numbers by itself."""
-    known = {"sites": {}, "names": {"": 0}}
-    for r in recordings:
-        for place, (kind, all_) in enumerate(known.items(), 1):
-            numbers = [all_.setdefault(text, len(all_)) for text in r.pop(kind)]
-            for a in (a for s in r["steps"] for a in s["allocations"]):
-                a[place] = numbers[a[place]]
-    return {kind: list(all_) for kind, all_ in known.items()}
-
-
-def recorder(opts):
-    import torch
-
-    if opts.budget:
-        importlib.import_module("torch._functorch.config").activation_memory_budget = opts.budget
-    torch._inductor.config.compile_threads = 1  # there is nothing for other processes to compile
-    return Recorder(opts)
-
-
-def record(opts):
-    import torch
-
-    r = recorder(opts)
-    recordings, jobs = [], [(amp, int(b)) for amp in opts.amp.split(",") for b in opts.batches.split(",")]
-    for _ in range(2):
-        recordings += apart(lambda *job: attempt(opts, lambda: r.record(*job)), jobs)
-        refused = next((one for one in recordings if "error" in one), None)
-        if refused:
-            return refused
-        jobs = [(amp, b) for amp in opts.amp.split(",") for b in between([one for one in recordings if one["amp"] == amp.removeprefix("none")])]
-    setups = [one.pop("setup") for one in recordings]
-    return {
-        "torch": torch.__version__, "model": opts.spec, "form": opts.form, "loss": opts.loss, "dynamic": opts.dynamic, "budget": opts.budget,
-        "sizes": {k: v for k, v in r.example.symbols.items() if k != "batch"},
-        **r.described(), "setup": setups[0], **merged(recordings), "recordings": recordings,
-    }
-
-
-def attempt(opts, run):
-    """What run gives, or what the user can do about its error."""
+@contextlib.contextmanager
+def telling(opts, point):
+    """Writes what the user can do about an error."""
     try:
-        return run()
+        yield
     except Exception as e:
         if opts.verbose:
             traceback.print_exc()
         refused = capture.refusal(e, opts, "compiling and running a step")
-        return {"error": str(refused), "do": refused.do}
+        write(opts, point, {"error": str(refused), "do": refused.do})
 
 
 def main(argv):
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--form", required=True, choices=["eager", "whole", "loss", "blocks"])
-    p.add_argument("--amp", default="bf16")
-    p.add_argument("--batches", default="16,128")
+    p.add_argument("--at", required=True, help="precisions and batch sizes: bf16-16,bf16-128")
     p.add_argument("--loss", default="")
     p.add_argument("--dynamic", action="store_true")
     p.add_argument("--budget", type=float, default=0)
-    p.add_argument("--alone", action="store_true", help="record one step here, for another process")
     own, rest = p.parse_known_args(argv)
     opts = capture.arguments(rest)
     vars(opts).update(vars(own))
-    outcome = attempt(opts, lambda: recorder(opts).record(opts.amp, int(opts.batches)) if opts.alone else record(opts))
-    with open(opts.result, "w", encoding="utf-8") as f:
-        json.dump(outcome, f)
+    points = opts.at.split(",")
+    with telling(opts, points[0]):
+        r = Recorder(opts)
+        if len(points) == 1:
+            r.record(points[0])
+        else:
+            apart(r, argv, points)
 
 
 if __name__ == "__main__":

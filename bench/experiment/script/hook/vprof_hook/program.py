@@ -1,0 +1,103 @@
+"""A trace of PyTorch's allocator as a program, in the text of .vprof files (docs/formats.md)."""
+
+import json
+import time
+
+from . import events
+
+# What memory is for. Of two labels of a buffer the first in this list holds: an optimizer's state may also be a module's
+# parameter.
+CLASSES = ("graph pools", "weights", "optimizer state", "gradients", "buffers", "batch data", "activations", "temporaries")
+
+
+class Labels:
+    """What is known of a program besides the trace: (time, kind, values), of the methods of Program."""
+
+    def __init__(self):
+        self.all = []
+
+    def add(self, kind, *values, at=None):
+        self.all.append((events.now() if at is None else at, kind, values))
+
+    def pause(self):
+        """Waits so long that labels before and after are told apart by their times, whichever clock measured them."""
+        time.sleep(0.001)
+
+
+# At one time what is known of a buffer goes before an entry of the trace, and that before the borders of phases.
+ORDER = ("label", "note", "empty_cache", "entry", "turn", "mark")
+
+
+class Program:
+    """The instructions of a device's trace. line_of returns the user's line of a stack, and after a tab the graph's nodes."""
+
+    def __init__(self, line_of, device=0):
+        self.line_of, self.device = line_of, device
+        self.sites, self.streams = {}, {0: 0}
+        self.buffers = []  # [bytes, class, stream, site]
+        self.lines = []  # of each instruction its time, its kind and its arguments
+        self.live = {}  # buffers by address
+        self.phase = {"step": -1, "phase": "set-up"}
+        self.failure = None  # the last allocation that failed
+
+    def follow(self, trace, labels, pooled=()):
+        """Adds the entries of a trace and labels in the order of their times. pooled has the entries in private pools."""
+        things = list(labels)
+        for i, e in enumerate(trace):
+            things.append((e.get("time_us", 0), "entry", (e, i in pooled)))
+        things.sort(key=lambda thing: (thing[0], ORDER.index(thing[1])))
+        for self.at, kind, values in things:
+            getattr(self, kind)(*values)
+        return self
+
+    def emit(self, kind, *arguments):
+        self.lines.append((self.at, kind, arguments))
+
+    def entry(self, e, pooled):
+        """Adds an entry of the trace."""
+        if e["action"] == "alloc":
+            self.live[e["addr"]] = len(self.buffers)
+            self.emit("a", len(self.buffers))
+            stream = self.streams.setdefault(e.get("stream", 0), len(self.streams))
+            where = self.sites.setdefault(self.line_of(e.get("frames", ())), len(self.sites))
+            self.buffers.append([e["size"], CLASSES.index("graph pools" if pooled else "temporaries"), stream, where])
+        elif e["action"] == "free_completed" and e["addr"] in self.live:
+            self.emit("f", self.live.pop(e["addr"]))
+        elif e["action"] == "oom":
+            where = self.line_of(e.get("frames", ())).partition("\t")[0]
+            self.failure = {"want": e["size"], "free": e.get("device_free", 0), "where": where, **self.phase}
+
+    def label(self, name, address):
+        """Labels the buffer at an address with what it is for."""
+        if address in self.live:
+            buffer = self.buffers[self.live[address]]
+            buffer[1] = min(buffer[1], CLASSES.index(name))
+
+    def empty_cache(self):
+        self.emit("c")
+
+    def note(self, kind, address, offset, text=""):
+        """Notes what lies at an address behind some bytes; docs/formats.md lists the kinds."""
+        self.emit("n", kind, self.live.get(address, "-"), offset, *text.split())
+
+    def mark(self, step, phase, device=0):
+        """Ends a phase."""
+        if device == self.device:
+            self.emit("p", step, phase)
+
+    def turn(self, step, phase):
+        """Begins a phase. Buffers without a label that live when backward begins are kept for it."""
+        self.phase = {"step": step, "phase": phase}
+        for number in self.live.values() if phase == "backward" else ():
+            self.buffers[number][1] = min(self.buffers[number][1], CLASSES.index("activations"))
+
+    def write(self, path, **head):
+        """Writes a recording: its tables, and an instruction a line."""
+        sites = [dict(zip(("Where", "Op"), where.partition("\t")[::2])) for where in self.sites]
+        streams = ["stream %d" % n for n in self.streams.values()] if len(self.streams) > 1 else []
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(json.dumps({**head, "classes": CLASSES, "streams": streams, "sites": sites}) + "\n")
+            for _, kind, arguments in self.lines:
+                arguments = self.buffers[arguments[0]] if kind == "a" else arguments
+                file.write(" ".join(map(str, (kind, *arguments))) + "\n")
+        return path

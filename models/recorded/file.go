@@ -1,0 +1,228 @@
+package recorded
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/stack"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Schema is the format of files.
+const Schema = "vprof.program/v1"
+
+// File is a run that is over, or the steps of a model that were recorded at some batch sizes.
+type File struct {
+	Header
+	Recordings []*Recording
+
+	last *atomic.Pointer[planned] // nil to interpolate anew each time
+}
+
+// Header is the first line of a file.
+type Header struct {
+	// Schema is [Schema]; Write fills it in.
+	Schema string `json:"schema"`
+	// Name is the script or the model: "train.py", "timm:vit_small_patch16_224".
+	Name string `json:"name"`
+	// GPU is the catalog's name of the GPU that PyTorch found: "rtx-3090".
+	GPU string `json:"gpu"`
+	// Torch is the release of PyTorch that ran: "2.15".
+	Torch string `json:"torch"`
+	// AllocConf is the PYTORCH_CUDA_ALLOC_CONF of a run; empty for the defaults.
+	AllocConf string `json:"alloc_conf,omitempty"`
+	// Allocated and Reserved are the peaks that PyTorch counted in a run, in bytes; zero if they are unknown.
+	Allocated int64 `json:"allocated_bytes,omitempty"`
+	Reserved  int64 `json:"reserved_bytes,omitempty"`
+	// Steps describes recorded forward and backward passes; nil for a whole run.
+	Steps *Steps `json:"steps,omitempty"`
+}
+
+// Steps describes the model whose forward and backward passes were recorded, and how they ran.
+type Steps struct {
+	// Form is what was compiled: "whole" is the model, "loss" the model and its loss, "blocks" each block by itself;
+	// [Eager] if nothing was.
+	Form string `json:"form"`
+	// Loss is the value of --loss; empty for the model's own.
+	Loss string `json:"loss,omitempty"`
+	// Dynamic is torch.compile(dynamic=True), Budget the activation_memory_budget; zero is PyTorch's own.
+	Dynamic bool    `json:"dynamic,omitempty"`
+	Budget  float64 `json:"budget,omitempty"`
+	// Sizes are the symbols of the inputs besides the batch: {"seq": 256}.
+	Sizes map[string]int64 `json:"sizes,omitempty"`
+	// Parameters and Buffers are in the order in which .to(device) moves them. In Inputs a dimension of -1 is the
+	// batch.
+	Parameters []Tensor `json:"parameters"`
+	Buffers    []Tensor `json:"buffers"`
+	Inputs     []Tensor `json:"inputs"`
+	// Guessed are the lines, "net.py:12", whose control flow depends on numbers that were never computed.
+	Guessed []string `json:"guessed,omitempty"`
+}
+
+// Tensor is a tensor of the model or of the batch.
+type Tensor struct {
+	Name    string  `json:"name"`
+	Shape   []int64 `json:"shape"`
+	DType   string  `json:"dtype"`
+	Trained bool    `json:"trained,omitempty"`
+}
+
+// Recording is a program of training steps.
+type Recording struct {
+	// AMP is the precision of autocast, empty for none, and Batch the number of samples of a micro-batch; zero if it is
+	// unknown.
+	AMP   string `json:"amp,omitempty"`
+	Batch int    `json:"batch,omitempty"`
+	// Breaks is the number of graph breaks.
+	Breaks int `json:"breaks,omitempty"`
+	// FusesFrom are the batch sizes from which on Inductor fuses some of its reductions.
+	FusesFrom []int `json:"fuses_from,omitempty"`
+	// SplitsAt lists, for each sum that Inductor splits, the batch sizes at which the pieces are the samples. It then
+	// fuses them with the kernels that go through the samples.
+	SplitsAt [][]int `json:"splits_at,omitempty"`
+	// Program is what ran.
+	Program *program.Program `json:"-"`
+	// Notes are what is known of recorded steps besides their allocations, in order.
+	Notes []Note `json:"-"`
+
+	setup Step
+	// steps are the first, in which torch.compile compiles and tunes, and a later one.
+	steps [2]Step
+}
+
+// A Note tells what a buffer of a recorded step holds.
+type Note struct {
+	// At is the number of instructions before it.
+	At int
+	// Kind is one of the kinds below.
+	Kind string
+	// Buffer is the one that the note is about, -1 for none, and Offset a number of bytes in it.
+	Buffer int
+	Offset int64
+	// Text is the name of a parameter or a question.
+	Text string
+}
+
+// The kinds of notes.
+const (
+	// heldNote is the place of the model's next parameter or buffer at the end of set-up.
+	heldNote = "tensor"
+	// returnedNote is a buffer that holds a result of the model.
+	returnedNote = "returned"
+	// gradientNote is the place of the gradient of the parameter that Text names.
+	gradientNote = "gradient"
+	// convolutionNote comes before the workspace of a convolution, which is the next buffer. Text is what cuDNN is asked
+	// about it. Without a workspace there is no buffer.
+	convolutionNote = "convolution"
+)
+
+// Forms returns what can be compiled.
+func Forms() []string { return []string{"whole", "loss", "blocks"} }
+
+// Eager is the form of steps that ran without torch.compile.
+const Eager = "eager"
+
+// Add adds a recording of the model that a header describes, unless something is wrong with it.
+func (f *File) Add(h Header, r *Recording) error {
+	if f.Steps == nil {
+		f.Header = h
+	}
+	f.Recordings = append(f.Recordings, r)
+	return r.divide(f.Steps)
+}
+
+// check finds what is wrong with a header.
+func (h *Header) check() (key string, err error) {
+	switch {
+	case h.Schema != Schema:
+		return "schema", errors.New("is not " + Schema + ", the format that vprof run writes and this vprof reads")
+	case h.Name == "":
+		return "name", errors.New("is empty: it names what ran")
+	case h.Allocated < 0 || h.Reserved < h.Allocated:
+		return "reserved_bytes", fmt.Errorf("%d, with %d allocated", h.Reserved, h.Allocated)
+	}
+	release, err := stack.Lookup(h.Torch)
+	if err != nil {
+		return "torch", err
+	}
+	if _, err := release.Allocator().Parse(h.AllocConf); err != nil {
+		return "alloc_conf", err
+	}
+	if h.Steps == nil {
+		return "", nil
+	}
+	if f := h.Steps.Form; f != Eager && !slices.Contains(Forms(), f) {
+		return "form", fmt.Errorf("is %q, and none of %s, %s", f, strings.Join(Forms(), ", "), Eager)
+	}
+	for _, t := range slices.Concat(h.Steps.Parameters, h.Steps.Buffers, h.Steps.Inputs) {
+		if _, err := t.bytes(1); err != nil {
+			return t.Name, err
+		}
+	}
+	return "", nil
+}
+
+// check finds what is wrong with the recordings, and divides them into steps.
+func (f *File) check() (key string, err error) {
+	if len(f.Recordings) == 0 {
+		return "", errors.New("holds no recording")
+	}
+	for i, r := range f.Recordings {
+		at := fmt.Sprintf("recordings[%d]", i)
+		if err := models.CheckBatch(r.Batch); err != nil && (r.Batch != 0 || f.Steps != nil) {
+			return at + ".batch", err
+		}
+		if len(r.Program.Phases) == 0 {
+			return at, errors.New(`has no phase (a line "p STEP NAME"), so that nothing is known of its steps`)
+		}
+		if f.Steps == nil {
+			continue
+		}
+		if err := r.divide(f.Steps); err != nil {
+			return at, err
+		}
+	}
+	return "", nil
+}
+
+// dtypes are the element types by PyTorch's names.
+var dtypes = map[string]trace.DType{
+	"uint8": trace.U8, "int8": trace.U8, "int32": trace.I32, "int64": trace.I64, "float16": trace.F16,
+	"bfloat16": trace.BF16,
+	"float32":  trace.F32, "float64": trace.F64, "complex64": trace.C64, "bool": trace.Bool,
+}
+
+// mostSize bounds sizes in bytes, and mostDim those of dimensions.
+const mostSize, mostDim = 1 << 50, 1 << 40
+
+// bytes returns the size of a tensor at a batch size.
+func (t *Tensor) bytes(batch int64) (int64, error) {
+	d, ok := dtypes[t.DType]
+	if !ok {
+		return 0, fmt.Errorf("there is no type %q", t.DType)
+	}
+	n := d.Size()
+	for _, s := range t.at(batch) {
+		if s < 0 || s > mostDim || n > 0 && s > mostSize/n {
+			return 0, fmt.Errorf("%v is no shape", t.Shape)
+		}
+		n *= s
+	}
+	return n, nil
+}
+
+// at returns the shape at a batch size.
+func (t *Tensor) at(batch int64) []int64 {
+	shape := slices.Clone(t.Shape)
+	for i, n := range shape {
+		if n == -1 {
+			shape[i] = batch
+		}
+	}
+	return shape
+}

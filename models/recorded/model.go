@@ -1,0 +1,108 @@
+package recorded
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/pt2/asked"
+)
+
+// stepModel returns the model of recorded eager steps. Its cases are what the recording leaves open: see [leftOpen].
+func stepModel(f *File, name string, o asked.Oracle) (models.Model, error) {
+	torch, err := models.ParseRelease(f.Torch)
+	if err != nil {
+		return models.Model{}, err
+	}
+	first := f.Recordings[0]
+	usual := models.Case{
+		Model: name, Stage: "full", Batch: first.Batch, Accumulate: 1, Torch: torch, Loss: f.Steps.Loss,
+		AMP: models.Autocast(first.AMP),
+	}
+	return models.Model{
+		Name: name, Summary: "a training step of " + f.Name, Torch: f.Torch,
+		Source: "recorded for " + f.GPU + ", torch " + f.Torch, Stages: []string{"full"}, Default: usual,
+		Levers: models.LeverSet{Loop: models.LoopFunction}, Batches: f.batches(first.AMP), BatchUnit: "sample", Foreign: true,
+		Partial: f.offTheLine(first.AMP) > 0,
+		Check: func(c models.Case) error {
+			why := f.differs(c, usual)
+			switch {
+			case c.Compile:
+				why = "recorded without torch.compile"
+			case c.ReleaseName() != usual.ReleaseName():
+				why = "PyTorch " + f.Torch + " ran what is recorded, and another release may allocate otherwise"
+			case why == "":
+				return nil
+			}
+			return &models.CaseError{Model: name, Field: "recorded step", Reason: why}
+		},
+		Caveat: f.stepCaveats,
+		Build: func(c models.Case) (models.Trainer, error) {
+			r, err := f.AtBatch(string(c.AMP), c.Batch)
+			if err != nil {
+				return nil, err
+			}
+			return newTrainer(f, r, c, o), nil
+		},
+	}, nil
+}
+
+// batches returns the recorded batch sizes in a precision, ascending.
+func (f *File) batches(amp string) []int {
+	return slices.Compact(lists.Map(f.in(amp), func(r *Recording) int { return r.Batch }))
+}
+
+// stepCaveats returns what limits the estimates of recorded steps.
+func (f *File) stepCaveats(c models.Case) []string {
+	amp := string(c.AMP)
+	batches := f.batches(amp)
+	all := []string{fmt.Sprintf("recorded: the step as it ran under PyTorch %s on a simulated %s at batch %s; on "+
+		"other GPUs libraries may choose other kernels", f.Torch, f.GPU, strings.Trim(fmt.Sprint(batches), "[]"))}
+	if from, to := batches[0], batches[len(batches)-1]; c.Batch < from || c.Batch > to {
+		all = append(all, fmt.Sprintf("recorded: what lies beyond batch %d to %d goes on in a line", from, to))
+	}
+	if f.offTheLine(amp) > 0 {
+		all = append(all, "recorded: "+f.Line(amp))
+	}
+	if len(f.Steps.Guessed) > 0 {
+		all = append(all, "recorded: the control flow of the step depends on numbers that were never computed, at "+
+			strings.Join(f.Steps.Guessed, ", "))
+	}
+	return all
+}
+
+// Line returns a sentence about whether sizes between the recordings of a precision follow from them in a line.
+func (f *File) Line(amp string) string {
+	switch name, off := models.Autocast(amp), f.offTheLine(amp); {
+	case len(f.batches(amp)) < 3:
+		return fmt.Sprintf("amp %v: too few batch sizes to see whether sizes follow the batch in a line; record three", name)
+	case math.IsInf(off, 1):
+		return fmt.Sprintf("amp %v: steps of different batch sizes have too little in common to follow from each other",
+			name)
+	case off > 0:
+		return fmt.Sprintf("amp %v: sizes do not follow the batch in a line, peaks between recorded ones are up to "+
+			"%.2g %% off", name, 100*off)
+	default:
+		return fmt.Sprintf("amp %v: sizes follow the batch in a line", name)
+	}
+}
+
+// offTheLine returns the largest difference, as a share, between the peak of a recording and the peak that follows from
+// its neighbors in a precision; infinite where nothing follows.
+func (f *File) offTheLine(amp string) float64 {
+	most := 0.0
+	all := f.in(amp)
+	for i := 1; i < len(all)-1; i++ {
+		others := File{Header: f.Header, Recordings: slices.Delete(slices.Clone(all), i, i+1)}
+		line, err := others.AtBatch(amp, all[i].Batch)
+		if err != nil {
+			return math.Inf(1)
+		}
+		was, follows := all[i].steps[1].peak(), line.steps[1].peak()
+		most = max(most, math.Abs(float64(was-follows))/float64(max(was, 1)))
+	}
+	return most
+}

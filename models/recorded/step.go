@@ -1,0 +1,257 @@
+package recorded
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+)
+
+// Step is set-up, or forward, loss and backward and what goes at the end of the step.
+type Step struct {
+	Allocations []Allocation
+	// Order has the allocation n as n and its free as ^n. Forward and Backward count the events before the end of the
+	// phase.
+	Order             []int
+	Forward, Backward int
+	// Returned are the allocations that hold the model's results. Order has their frees where a loop frees them once it
+	// has the loss.
+	Returned []int
+	// Gradients are the places of the gradients that the step leaves.
+	Gradients []Gradient
+	// Convolutions are the calls of cuDNN; none before PyTorch 2.11.
+	Convolutions []Convolution
+	// Held are the places of parameters and then buffers at the end of set-up.
+	Held []Place
+
+	sites []program.Site
+	asked []Convolution // whose workspaces cuDNN is asked about, at a batch size that was not recorded
+}
+
+// Allocation is what was allocated, and where: an index of the recording's sites.
+type Allocation struct {
+	Bytes int64
+	Site  uint32
+}
+
+// Place is the place of a tensor: an allocation, -1 for none, and the bytes before it there.
+type Place struct {
+	Allocation int
+	Offset     int64
+}
+
+// Gradient is the gradient of a parameter.
+type Gradient struct {
+	Place
+	Parameter string
+}
+
+// Convolution is a direction of a convolution: the place of its workspace in a step's order, the allocation that is the
+// workspace, -1 for none, and the question for cuDNN.
+type Convolution struct {
+	Place, Workspace int
+	Question         oracle.Question
+}
+
+// name returns the nodes of the compiled graph whose results are in an allocation one after the other,
+// "mul_34 > gelu_3"; empty if they are unknown.
+func (s *Step) name(n int) string { return s.sites[s.Allocations[n].Site].Op }
+
+// line returns the line of the model that an allocation is for.
+func (s *Step) line(n int) string { return s.sites[s.Allocations[n].Site].Where }
+
+// The phases of recorded steps, which end with marks. Whatever happens in other phases, such as moving the batch to the
+// GPU, is no part of a step.
+const (
+	modelPhase    = "model"
+	forwardPhase  = "forward"
+	backwardPhase = "backward"
+	endPhase      = "step_end"
+)
+
+// part returns the step that a phase belongs to; nil for none.
+func (r *Recording) part(phase program.Phase) *Step {
+	switch phase.Name {
+	case modelPhase:
+		return &r.setup
+	case forwardPhase, backwardPhase, endPhase:
+		if phase.Step == 0 || phase.Step == 1 {
+			return &r.steps[phase.Step]
+		}
+	}
+	return nil
+}
+
+// home is where a buffer of a recording is allocated: a step, nil for none, and the number of the allocation there.
+type home struct {
+	step *Step
+	n    int
+}
+
+// divide divides a recording into set-up and two steps, and checks its notes. What the first step leaves and the second
+// frees is freed at the end of the first.
+func (r *Recording) divide(of *Steps) error {
+	p := r.Program
+	r.setup, r.steps = Step{sites: p.Sites}, [2]Step{{sites: p.Sites}, {sites: p.Sites}}
+	homes, notes, from := make([]home, len(p.Buffers)), r.Notes, 0
+	for to, in := range p.Instructions {
+		if in.Kind != program.Mark {
+			continue
+		}
+		phase := p.Phases[in.Arg]
+		s := r.part(phase)
+		for i := from; i <= to; i++ {
+			for ; len(notes) > 0 && notes[0].At == i; notes = notes[1:] {
+				if err := s.note(&notes[0], homes); err != nil {
+					return err
+				}
+			}
+			r.event(s, p.Instructions[i], homes)
+		}
+		if s != nil && phase.Name == forwardPhase {
+			s.Forward = len(s.Order)
+		}
+		if s != nil && phase.Name != endPhase {
+			s.Backward = len(s.Order)
+		}
+		from = to + 1
+	}
+	return r.checkSteps(of)
+}
+
+// event adds an allocation or a free to a step.
+func (r *Recording) event(s *Step, in program.Instruction, homes []home) {
+	switch {
+	case s == nil:
+	case in.Kind == program.Alloc:
+		b := r.Program.Buffers[in.Arg]
+		homes[in.Arg] = home{s, len(s.Allocations)}
+		s.Order = append(s.Order, len(s.Allocations))
+		s.Allocations = append(s.Allocations, Allocation{b.Bytes, b.Site})
+	case in.Kind == program.Free:
+		if h := homes[in.Arg]; h.step == s || h.step != nil && h.step == &r.steps[0] && s == &r.steps[1] {
+			h.step.Order = append(h.step.Order, ^h.n)
+		}
+	}
+}
+
+// note adds a note to a step. Buffers of other steps count as none.
+func (s *Step) note(n *Note, homes []home) error {
+	if s == nil {
+		return nil
+	}
+	own := Place{Allocation: -1, Offset: n.Offset}
+	if n.Buffer >= 0 && homes[n.Buffer].step == s {
+		own.Allocation = homes[n.Buffer].n
+	}
+	switch n.Kind {
+	case heldNote:
+		s.Held = append(s.Held, own)
+	case convolutionNote:
+		question, err := oracle.ParseQuestion(n.Text)
+		if err != nil {
+			return err
+		}
+		c := Convolution{len(s.Order), -1, question}
+		if n.Buffer >= 0 {
+			c.Workspace = len(s.Allocations)
+		}
+		s.Convolutions = append(s.Convolutions, c)
+	case returnedNote:
+		if own.Allocation >= 0 {
+			s.Returned = append(s.Returned, own.Allocation)
+		}
+	case gradientNote:
+		if own.Allocation >= 0 {
+			s.Gradients = append(s.Gradients, Gradient{own, n.Text})
+		}
+	default:
+		return fmt.Errorf("there is no note %q", n.Kind)
+	}
+	return nil
+}
+
+// checkSteps checks the places of tensors in each step.
+func (r *Recording) checkSteps(of *Steps) error {
+	sizes := map[string]int64{}
+	held := slices.Concat(of.Parameters, of.Buffers)
+	if len(r.setup.Held) != len(held) {
+		return fmt.Errorf("set-up has the places of %d tensors, and the model has %d", len(r.setup.Held), len(held))
+	}
+	for i, t := range held {
+		n, err := t.bytes(1)
+		if err != nil || r.setup.Held[i].Allocation >= 0 && !r.setup.fits(r.setup.Held[i], n) {
+			return fmt.Errorf("set-up leaves no room for %q", t.Name)
+		}
+		sizes[t.Name] = n
+	}
+	if len(r.steps[1].Order) == 0 {
+		return errors.New("has no second step")
+	}
+	for k := range r.steps {
+		s := &r.steps[k]
+		for _, c := range s.Convolutions {
+			if c.Workspace >= 0 && (c.Place >= len(s.Order) || s.Order[c.Place] != c.Workspace) {
+				return fmt.Errorf("step %d does not allocate the workspace of a convolution at event %d", k, c.Place)
+			}
+		}
+		for _, g := range s.Gradients {
+			if n, known := sizes[g.Parameter]; !known || !s.fits(g.Place, n) {
+				return fmt.Errorf("step %d leaves no room for the gradient of %q", k, g.Parameter)
+			}
+		}
+	}
+	return nil
+}
+
+// fits reports whether so many bytes have room in a place that the step never frees.
+func (s *Step) fits(at Place, bytes int64) bool {
+	size := s.Allocations[at.Allocation].Bytes
+	return at.Offset >= 0 && size <= mostSize && bytes <= size-at.Offset && !slices.Contains(s.Order, ^at.Allocation)
+}
+
+// peak returns the most that the allocations of a step hold at a time, in bytes.
+func (s *Step) peak() int64 {
+	var now, most int64
+	for _, n := range s.Order {
+		if n >= 0 {
+			now += s.Allocations[n].Bytes
+			most = max(most, now)
+		} else {
+			now -= s.Allocations[^n].Bytes
+		}
+	}
+	return most
+}
+
+// classes returns the class of each allocation of a step: what is allocated in forward and freed in backward is an
+// activation, what is freed earlier is temporary, and what is never freed and is no gradient is a library's workspace.
+// The model's results are activations where the loop keeps them.
+func (s *Step) classes(keeps bool) []program.Class {
+	classes := make([]program.Class, len(s.Allocations))
+	forward := 0 // allocations of the forward pass
+	for i, n := range s.Order {
+		switch {
+		case n >= 0:
+			classes[n] = program.Workspace // unless it is freed
+			if i < s.Forward {
+				forward = n + 1
+			}
+		case i >= s.Forward && ^n < forward:
+			classes[^n] = program.Activations
+		default:
+			classes[^n] = program.Temporaries
+		}
+	}
+	for _, n := range s.Returned {
+		if keeps {
+			classes[n] = program.Activations
+		}
+	}
+	for _, g := range s.Gradients {
+		classes[g.Allocation] = program.Gradients
+	}
+	return classes
+}
