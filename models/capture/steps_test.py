@@ -1,8 +1,9 @@
-"""Tests of compile.py. They need PyTorch, no GPU."""
+"""Tests of steps.py. They need PyTorch, no GPU."""
 
 import contextlib
 import importlib.util
 import io
+import json
 import os
 import sys
 import tempfile
@@ -16,14 +17,14 @@ os.environ.setdefault("VPROF_HOOK", "/nonexistent")
 import capture
 import sympy
 
-sys.modules["vprof_capture"] = capture  # which is its name beside compile.py
-import compile as compiling_script
+sys.modules["vprof_capture"] = capture  # which is its name beside steps.py
+import steps
 import torch
 import vprof_choices
 import vprof_hook
 import vprof_model
 from torch import nn
-from vprof_hook import compiling
+from vprof_hook import compiling, program
 
 
 class Imports(unittest.TestCase):
@@ -48,19 +49,19 @@ class Lines(unittest.TestCase):
 
 class Steps(unittest.TestCase):
     def test_the_loss_is_a_scalar_or_of_the_first_tensor(self):
-        loss = compiling_script.loss_of("")
+        loss = steps.loss_of("")
         self.assertEqual(3, loss((torch.zeros(2, 5), {"n": torch.tensor(7.0), "loss": torch.tensor(3.0, requires_grad=True)})))
         self.assertEqual(3, loss({"loss": torch.tensor(3.0), "logits": torch.zeros(2, 5)}))
         self.assertEqual((), loss((torch.zeros(2, 5),)).shape)
         self.assertEqual((), loss(torch.zeros(2, 5)).shape)
         with self.assertRaises(capture.Refusal):
-            compiling_script.loss_of("hinge")
+            steps.loss_of("hinge")
 
     def test_results_hold_tensors_in_objects_too(self):
         a, b, c = torch.zeros(1), torch.zeros(2), torch.zeros(3)
         cache = types.SimpleNamespace(layers=[types.SimpleNamespace(keys=b)], model=nn.Linear(1, 1))
         cache.self = cache
-        self.assertEqual({id(a), id(b), id(c)}, {id(t) for t in compiling_script.held({"logits": a, "cache": cache, "more": (c, None, 3)})})
+        self.assertEqual({id(a), id(b), id(c)}, {id(t) for t in steps.held({"logits": a, "cache": cache, "more": (c, None, 3)})})
 
     def test_numbers_are_those_of_the_users_example(self):
         one = vprof_model.Input(torch.int64, [("batch", 2), 3], torch.tensor([[1, 2, 3], [4, 5, 6]]))
@@ -69,35 +70,43 @@ class Steps(unittest.TestCase):
 
     def test_blocks_are_the_longest_list_of_one_class(self):
         model = nn.Sequential(nn.ModuleList([nn.Linear(2, 2) for _ in range(3)]), nn.ReLU())
-        self.assertEqual(list(model[0]), compiling_script.blocks(model))
+        self.assertEqual(list(model[0]), steps.blocks(model))
         with self.assertRaises(capture.Refusal):
-            compiling_script.blocks(nn.Linear(2, 2))
+            steps.blocks(nn.Linear(2, 2))
 
     def test_events_are_numbered_as_they_come(self):
-        events = [("alloc", 1, 10), ("free_completed", 9, 4), ("alloc", 2, 20), ("free_completed", 1, 10), ("alloc", 1, 30)]
-        trace = [{"action": a, "addr": at, "size": n, "frames": (), "time_us": 0} for a, at, n in events]
-        r = types.SimpleNamespace(torch=torch, sites={}, names={"": 0}, convolutions=types.SimpleNamespace(placed=lambda order, times: [len(order), len(times)]))
-        before = [0]
-        written, left = compiling_script.Recorder.written(r, trace, [3, 5], [2, 7], {1: [["w", 0]]}, {9: (0, before)})
-        self.assertEqual([[10, 0, 0], [20, 0, 0], [30, 0, 0]], written["allocations"])
-        self.assertEqual([0, 1, ~0, 2], written["order"])
-        self.assertEqual((2, 4), (written["forward"], written["backward"]))
-        self.assertEqual([1], written["returned"])
-        self.assertEqual([[2, "w", 0]], written["gradients"])
-        self.assertEqual([4, 4], written["convolutions"])
-        self.assertEqual({1: 2, 2: 1}, left)
-        self.assertEqual([0, ~0], before)
+        happened = [("alloc", 1, 10), ("free_completed", 9, 4), ("alloc", 2, 20), ("free_completed", 1, 10), ("free_requested", 2, 20), ("alloc", 1, 30)]
+        trace = [{"action": a, "addr": at, "size": n, "frames": (), "time_us": 10 * i} for i, (a, at, n) in enumerate(happened)]
+        labels = program.Labels()
+        labels.add("mark", 0, "forward", at=25)
+        labels.add("note", "gradient", 1, 4, "w", at=55)
+        labels.add("note", "returned", 7, 0, at=55)
+        labels.add("turn", 0, "backward", at=45)
+        labels.add("label", "weights", 2, at=60)
+        labels.add("mark", 0, "other device", 1, at=60)
+        p = program.Program(lambda frames: "a.py:1:f\tmul > add").follow(trace, labels.all)
+        with tempfile.NamedTemporaryFile("r") as file:
+            p.write(file.name, batch=8)
+            head, *lines = file.read().splitlines()
+        self.assertEqual(["a 10 7 0 0", "a 20 1 0 0", "p 0 forward", "f 0", "a 30 7 0 0", "n gradient 2 4 w", "n returned - 0"], lines)
+        head = json.loads(head)
+        self.assertEqual((8, [{"Where": "a.py:1:f", "Op": "mul > add"}], []), (head["batch"], head["sites"], head["streams"]))
+        self.assertEqual("weights", head["classes"][1])
 
     def test_workspaces_of_convolutions_come_after_their_results(self):
-        c = compiling_script.Convolutions.__new__(compiling_script.Convolutions)
+        c = steps.Convolutions.__new__(steps.Convolutions)
         # A result; a copy of the weight, a workspace; then backward: a gradient without a workspace, one with, a sum.
         order = [0, 1, 2, ~2, ~1, 3, 4, 5, ~5, 6, ~0]
         c.calls = [(10, 14, ["forward"]), (15, 19, ["input", "weight"])]
-        self.assertEqual([[2, 2, "forward"], [6, -1, "input"], [7, 5, "weight"]], c.placed(order, [*range(10, 20), 25]))
-        self.assertEqual([], c.calls)
+        self.assertEqual([[2, 2, "forward"], [6, "-", "input"], [7, 5, "weight"]], c.placed(order, [*range(10, 20), 25]))
+        kinds = [("a", (n,)) if n >= 0 else ("f", (~n,)) for n in order]
+        lines = [(0, "p", (-1, "model")), *((at, *kind) for at, kind in zip([*range(10, 20), 25], kinds))]
+        noted = [(kind, arguments[:2]) for _, kind, arguments in c.noted(lines)]
+        self.assertEqual([("n", ("convolution", 2)), ("a", (2,))], noted[3:5])
+        self.assertEqual([("n", ("convolution", "-")), ("a", (4,)), ("n", ("convolution", 5)), ("a", (5,))], noted[8:12])
 
     def test_questions_are_about_ordinary_convolutions(self):
-        c = compiling_script.Convolutions.__new__(compiling_script.Convolutions)
+        c = steps.Convolutions.__new__(steps.Convolutions)
         c.torch = torch
         x, w, y = torch.empty(8, 3, 32, 30), torch.empty(16, 3, 3, 3), torch.empty(8, 16, 32, 30)
         about = "0 0 2 8 3 16 1 32 30 3 3 32 30 1 1 1 1 1 1"
@@ -113,11 +122,13 @@ class Steps(unittest.TestCase):
         model = torch.nn.Module()
         model.w, model.v = (torch.nn.Parameter(flat[a:b]) for a, b in ((0, 4), (4, 10)))
         model.register_buffer("b", torch.zeros(3))
-        r = compiling_script.Recorder.__new__(compiling_script.Recorder)
+        r = steps.Recorder.__new__(steps.Recorder)
+        r.torch, r.model, r.labels = torch, model, program.Labels()
+        r.note("tensor", r.moved())
         at, buffer = flat.data_ptr(), model.b.data_ptr()
-        events = (("alloc", 1, 16), ("alloc", buffer, 12), ("alloc", at, 40), ("free_requested", 1, 16), ("free_completed", 1, 16), ("free_completed", 9, 8))
-        r.torch, r.model, r.trace = torch, model, lambda: [{"action": action, "addr": addr, "size": size} for action, addr, size in events]
-        self.assertEqual({"allocations": [16, 12, 40], "order": [0, 1, 2, ~0], "held": [(2, 0), (2, 16), (1, 0)]}, r.setup())
+        self.assertEqual([("tensor", at, 0, ""), ("tensor", at, 16, ""), ("tensor", buffer, 0, "")], [values for _, _, values in r.labels.all])
+        r.mark(0, "forward")
+        self.assertLess(r.labels.all[-2][0], r.labels.all[-1][0])
 
     def test_batches_from_which_reductions_are_fused(self):
         from torch._inductor import config, scheduler
@@ -159,33 +170,33 @@ class Steps(unittest.TestCase):
         with V.set_choices_handler(types.SimpleNamespace(reduction_split_factor=lambda device, n, results, inner: min(n // 256, 6) if results == 32 else 7)):
             self.assertEqual([(2, 3, 4, 5, 6), (7,)], vprof_choices.splits(found))
 
-    def test_batches_between_recordings_that_are_split_otherwise(self):
-        def at(*batches):
-            return [{"batch": b, "splits_at": [[14, 15, 16], [16, 31, 32], [200]]} for b in batches]
+    def test_each_point_has_a_process(self):
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.dict(os.environ):
+            opts = types.SimpleNamespace(result=folder, verbose=False)
 
-        self.assertEqual([15, 16, 32], vprof_choices.between(at(8, 64)))
-        self.assertEqual([32], vprof_choices.between(at(8, 14, 16, 64)))
-        self.assertEqual([], vprof_choices.between(at(8)))
+            def record(point):
+                if point == "bf16-3":
+                    raise capture.Refusal("no such luck", "try again")
+                steps.write(opts, point, {"pid": os.getpid(), "cache": os.environ["TORCHINDUCTOR_CACHE_DIR"]})
 
-    def test_sites_are_numbered_anew(self):
-        recordings = [{"sites": sites, "names": ["", *names], "steps": [{"allocations": [[8, 0, 0], [8, 1, 1]]}]} for sites, names in ((["a", "b"], ["mul"]), (["b", "c"], ["add > mul"]))]
-        self.assertEqual({"sites": ["a", "b", "c"], "names": ["", "mul", "add > mul"]}, compiling_script.merged(recordings))
-        self.assertEqual([[8, 1, 0], [8, 2, 2]], recordings[1]["steps"][0]["allocations"])
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = "/cache"
+            steps.apart(types.SimpleNamespace(torch=torch, opts=opts, record=record), [], ["bf16-1", "bf16-2", "bf16-3"])
+            told = []
+            for point in "bf16-1", "bf16-2", "bf16-3":
+                with open(os.path.join(folder, point + ".json"), encoding="utf-8") as f:
+                    told.append(json.load(f))
+        self.assertEqual(3, len({os.getpid(), told[0]["pid"], told[1]["pid"]}))
+        self.assertEqual(["/cache/bf16-1", "/cache/bf16-2"], [t["cache"] for t in told[:2]])
+        self.assertEqual({"error": "no such luck", "do": "try again"}, told[2])
 
-    def test_each_job_has_a_process(self):
-        told = compiling_script.apart(lambda n: {"n": n, "pid": os.getpid()}, [(1,), (2,), (3,)])
-        self.assertEqual([1, 2, 3], [t["n"] for t in told])
-        self.assertEqual(4, len({os.getpid(), *(t["pid"] for t in told)}))
-
-    def test_a_job_begins_anew_where_the_board_is_in_use(self):
-        with tempfile.NamedTemporaryFile("w", suffix=".py") as script:
-            script.write("import json, sys\njson.dump({'said': sys.argv[1:]}, open(sys.argv[-3], 'w'))\n")
-            script.flush()
-            with unittest.mock.patch("torch.cuda.is_initialized", return_value=True), unittest.mock.patch("sys.argv", [script.name, "--amp=bf16,none", "--", "model"]):
-                told = compiling_script.apart(None, [("bf16", 8), ("none", 16)])
-        for said, amp, batch in zip((t["said"] for t in told), ("bf16", "none"), ("8", "16")):
-            self.assertEqual(["--amp=bf16,none", "--alone", "--amp", amp, "--batches", batch, "--result"], said[:-3])
-            self.assertEqual(["--", "model"], said[-2:])
+    def test_a_point_begins_anew_where_the_gpu_is_in_use(self):
+        began = []
+        r = types.SimpleNamespace(torch=torch)
+        with unittest.mock.patch("torch.cuda.is_initialized", return_value=True), unittest.mock.patch("os.waitpid"), unittest.mock.patch("os.posix_spawn", lambda _, command, env: began.append((command, env["TORCHINDUCTOR_CACHE_DIR"]))):
+            steps.apart(r, ["--form=whole", "--at", "bf16-8,none-16", "--", "model"], ["bf16-8", "none-16"])
+        for (command, cache), point in zip(began, ("bf16-8", "none-16")):
+            self.assertEqual([steps.__file__, "--form=whole", "--at", "bf16-8,none-16", "--at", point, "--", "model"], command[1:])
+            self.assertEqual(point, os.path.basename(cache))
 
 
 class Kernels(unittest.TestCase):

@@ -81,14 +81,3 @@ def splits(sums, most=512):
         return []
     found = {tuple(b for b in range(2, most + 1) if factor(device, b * each, results, True) == b) for device, each, results in sums}
     return sorted(found - {()})
-
-
-def between(recordings):
-    """Batch sizes between those of recordings at which Inductor splits sums as at none of them: the largest of each kind."""
-    batches, sums = {r["batch"] for r in recordings}, recordings[0]["splits_at"]
-
-    def kind(batch):
-        return tuple(batch in at for at in sums)
-
-    largest = {kind(b): b for b in range(min(batches), max(batches) + 1)}
-    return sorted(largest[k] for k in largest.keys() - {kind(b) for b in batches})

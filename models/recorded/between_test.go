@@ -161,3 +161,19 @@ func (s *Step) renumber() {
 	}
 	s.Allocations = allocations
 }
+
+// Between recorded sizes at which Inductor splits sums, the largest of each other way to split them is missing.
+func TestMissingBatches(t *testing.T) {
+	at := func(batches ...int) *File {
+		f := file()
+		for _, b := range batches {
+			r := step(b)
+			r.SplitsAt = [][]int{{14, 15, 16}, {16, 31, 32}, {200}}
+			f.Recordings = append(f.Recordings, r)
+		}
+		return f
+	}
+	require.Equal(t, []int{15, 16, 32}, at(8, 64).Missing("bf16"))
+	require.Equal(t, []int{32}, at(8, 14, 16, 64).Missing("bf16"))
+	require.Empty(t, at(8).Missing("bf16"))
+}

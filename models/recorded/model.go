@@ -18,6 +18,10 @@ func stepModel(f *File, name string, o asked.Oracle) (models.Model, error) {
 		return models.Model{}, err
 	}
 	first := f.Recordings[0]
+	var losses []string
+	if f.Steps.Loss != "" {
+		losses = append(losses, f.Steps.Loss)
+	}
 	usual := models.Case{
 		Model: name, Stage: "full", Batch: first.Batch, Accumulate: 1, Torch: torch, Loss: f.Steps.Loss,
 		AMP: models.Autocast(first.AMP),
@@ -25,7 +29,8 @@ func stepModel(f *File, name string, o asked.Oracle) (models.Model, error) {
 	return models.Model{
 		Name: name, Summary: "a training step of " + f.Name, Torch: f.Torch,
 		Source: "recorded for " + f.GPU + ", torch " + f.Torch, Stages: []string{"full"}, Default: usual,
-		Levers: models.LeverSet{Loop: models.LoopFunction}, Batches: f.batches(first.AMP), BatchUnit: "sample", Foreign: true,
+		Levers: models.LeverSet{Loop: models.LoopFunction}, Batches: f.batches(first.AMP), BatchUnit: "sample",
+		Losses: losses, Foreign: true,
 		Partial: f.offTheLine(first.AMP) > 0,
 		Check: func(c models.Case) error {
 			why := f.differs(c, usual)

@@ -16,7 +16,7 @@ import (
 // refuses what would take another recording.
 func TestModelsOfSteps(t *testing.T) {
 	f := file(step(4), step(16), step(64))
-	f.Steps.Form = Eager
+	f.Steps.Form, f.Steps.Loss = Eager, "mse"
 	path := filepath.Join(t.TempDir(), "toy.vprof")
 	require.NoError(t, os.WriteFile(path, packed(t, f), 0o600))
 	m, err := Source(nil).Open(path)
@@ -30,7 +30,8 @@ func TestModelsOfSteps(t *testing.T) {
 	require.Contains(t, f.Line("bf16"), "sizes follow the batch in a line")
 	c := m.Default
 	c.Batch = 10
-	require.NoError(t, m.Check(c))
+	c, err = m.Complete(c)
+	require.NoError(t, err)
 	trainer, err := m.Build(c)
 	require.NoError(t, err)
 	tape := trace.New(trace.GPU{}, trace.Rules{}, trace.Options{Warm: true})
