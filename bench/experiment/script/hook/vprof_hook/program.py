@@ -55,7 +55,7 @@ class Program:
 
     def entry(self, e, pooled):
         """Adds an entry of the trace."""
-        if e["action"] == "alloc":
+        if e["action"] == "alloc" and e["size"]:
             self.live[e["addr"]] = len(self.buffers)
             self.emit("a", len(self.buffers))
             stream = self.streams.setdefault(e.get("stream", 0), len(self.streams))
