@@ -21,7 +21,7 @@ const (
 	buffersBucket = 250 * mib
 )
 
-// DDPOptions are those of DistributedDataParallel.
+// DDPOptions holds the options of DistributedDataParallel.
 type DDPOptions struct {
 	// Cap is bucket_cap_mb in bytes; zero is the default, with a small first bucket.
 	Cap int64
@@ -40,7 +40,7 @@ type DDP struct {
 	tape    *trace.Tape
 	world   World
 	options DDPOptions
-	params  []*trace.Tensor // those that train
+	params  []*trace.Tensor // the trained parameters
 	buffers []*trace.Tensor
 
 	buckets []*bucket
@@ -141,8 +141,7 @@ func fill(tensors []*trace.Tensor, order []int, limits []int64) [][]int {
 	return out
 }
 
-// makeBuckets allocates buckets (initialize_buckets). Those that were there are gone
-// then.
+// makeBuckets allocates buckets in place of the former ones (initialize_buckets).
 func (d *DDP) makeBuckets(assigned [][]int) {
 	t := d.tape
 	t.Release(d.views...)
@@ -284,7 +283,7 @@ func (d *DDP) reduce(b *bucket) {
 	d.tape.On(communication, func() { d.tape.Collective(program.AllReduce, d.world.Size, b.flat, b.flat) })
 }
 
-// reduceLate is the first reduction of a static graph (delay_all_reduce).
+// reduceLate records the first reduction of a static graph (delay_all_reduce).
 func (d *DDP) reduceLate() {
 	d.delayed = false
 	for i := range d.params {

@@ -79,8 +79,8 @@ func (m *masters) fill(i int, reduced []*trace.Tensor) {
 	})
 }
 
-// norm is what computing the norm of gradients takes: a copy of each in fp64. sizes are
-// how many elements of each are the rank's.
+// norm records the computation of the gradients' norm: a copy of each in fp64. sizes holds the number of elements of
+// each gradient that belong to the rank.
 func norm(t *trace.Tape, sizes []int64) {
 	t.NoGrad(func() {
 		f := t.Frame()
@@ -97,5 +97,5 @@ type span struct{ begin, end int64 }
 // overlap returns how much of a span lies in another.
 func (s span) overlap(o span) int64 { return max(0, min(s.end, o.end)-max(s.begin, o.begin)) }
 
-// aligned is n elements rounded up to what all ranks share equally.
+// aligned returns n rounded up to a multiple that all ranks share equally.
 func aligned(n, ranks int64) int64 { return ceil.Div(n, 2*ranks) * 2 * ranks }

@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// halves are parameters in bf16 of so many elements each.
+// halves returns parameters in bf16 with the given numbers of elements.
 func halves(t *trace.Tape, sizes ...int64) []Param {
 	out := make([]Param, len(sizes))
 	for i, n := range sizes {
@@ -143,8 +143,8 @@ func TestStage3WithoutBucketsOrStreams(t *testing.T) {
 		held(plain)[program.Gradients]-held(record(Fetching{Scattered: true}))[program.Gradients])
 }
 
-// A module that is entered again before it is left, as when a checkpoint breaks off its second forward, lets go
-// of its weights when it is left once; those that another module uses, too, stay.
+// A checkpoint that ends its second forward early enters a module again before leaving it. The module's weights are
+// freed when it is left once; weights that another module uses stay.
 func TestAModuleThatIsEnteredTwiceIsLeftOnce(t *testing.T) {
 	tape := newTape()
 	ps := halves(tape, 4096, 8192)

@@ -1,9 +1,7 @@
-// Package distributed records what a rank allocates when several train a model
-// together: PyTorch's fully_shard (FSDP2), DistributedDataParallel and
-// ZeroRedundancyOptimizer. Each follows its original of PyTorch 2.11 statement by
-// statement (torch/distributed/fsdp/_fully_shard, torch/csrc/distributed/c10d/reducer.cpp,
-// torch/distributed/optim), and DeepSpeed's ZeRO that of its release 0.19.8. What NCCL allocates itself is not in a
-// recording.
+// Package distributed records what a rank allocates when several train a model together: PyTorch's fully_shard (FSDP2),
+// DistributedDataParallel and ZeroRedundancyOptimizer. Each follows its original in PyTorch 2.11 statement by statement
+// (torch/distributed/fsdp/_fully_shard, torch/csrc/distributed/c10d/reducer.cpp, torch/distributed/optim). DeepSpeed's
+// ZeRO follows DeepSpeed 0.19.8. NCCL's own allocations are not in a recording.
 package distributed
 
 import (
@@ -45,7 +43,7 @@ type Param struct {
 	TiedTo string
 }
 
-// empty is torch.empty on the device.
+// empty records torch.empty on the device.
 func empty(t *trace.Tape, c program.Class, d trace.DType, n int64) *trace.Tensor {
 	return t.New("empty_memory_format", c, d, n)
 }

@@ -8,8 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// The streams of FSDP2, after the one that computes. Their order is that of their
-// first use by the allocator.
+// The streams of FSDP2, after the one that computes, in the order of their first use by the allocator.
 const (
 	computeStream program.Stream = iota
 	copyInStream
@@ -18,7 +17,7 @@ const (
 	allReduceStream
 )
 
-// streamNames are those of [trace.Tape.Streams].
+// streamNames holds the names of [trace.Tape.Streams].
 var streamNames = []string{"compute", "all-gather copy-in", "reduce-scatter", "all-gather", "all-reduce"}
 
 // Reshard says what becomes of whole parameters after forward.
@@ -28,8 +27,7 @@ type Reshard uint8
 const (
 	// ReshardAll frees them in every group (True).
 	ReshardAll Reshard = iota
-	// ReshardAuto keeps those of the root, which backward needs first (None,
-	// PyTorch's default).
+	// ReshardAuto keeps the root's parameters, which backward needs first (None, PyTorch's default).
 	ReshardAuto
 	// ReshardNone keeps all until backward has used them (False).
 	ReshardNone
@@ -42,7 +40,7 @@ type Source uint8
 const (
 	// FromDevice has all parameters there as a whole.
 	FromDevice Source = iota
-	// FromHost brings those of a group as a whole when the group is sharded.
+	// FromHost copies the parameters of a group as a whole when the group is sharded.
 	FromHost
 	// FromMeta brings shards alone, in the order of the model (to_empty, load_state_dict).
 	FromMeta
@@ -54,8 +52,8 @@ const (
 type Options struct {
 	From    Source
 	Reshard Reshard
-	// ParamType and ReduceType are those of MixedPrecisionPolicy; nil keeps the
-	// parameters' and the gradients'.
+	// ParamType and ReduceType are param_dtype and reduce_dtype of MixedPrecisionPolicy; nil keeps the types of
+	// parameters and gradients.
 	ParamType, ReduceType *trace.DType
 	// Among is how many ranks share parameters out again after forward, where these are
 	// fewer than share the model (reshard_after_forward as an int); zero is all.
@@ -78,8 +76,8 @@ type Options struct {
 
 // Group are the parameters of a module that are gathered together.
 type Group struct {
-	// Module is the path of the module, empty for the root, and With are those of others that
-	// are wrapped together with it (fully_shard of a list), in the order of their calls.
+	// Module is the path of the module, empty for the root. With holds the paths of modules wrapped together with it
+	// (fully_shard of a list), in the order of their calls.
 	Module string
 	With   []string
 	// Among is how many ranks have each parameters of their own here (experts), so that the
@@ -87,7 +85,7 @@ type Group struct {
 	Among int64
 	// Place is the module's among all of the model, parents first.
 	Place int
-	// Scaled says that gradients are divided by a number other than that of the ranks that share the parameters
+	// Scaled reports whether gradients are divided by another number than the ranks that share the parameters
 	// (set_gradient_divide_factor).
 	Scaled bool
 	// Kept says that its parameters stay after forward (reshard_after_forward=False).
@@ -257,7 +255,7 @@ func (f *FSDP) arrived() {
 	f.arriving = nil
 }
 
-// copyIn and allGather are the streams that the model gathers on.
+// copyIn and allGather return the streams that the model gathers on.
 func (f *FSDP) copyIn() program.Stream {
 	if f.options.Beside {
 		return allReduceStream + 1
@@ -355,7 +353,7 @@ func (f *FSDP) streamsWait(event uint32) {
 	f.tape.WaitEvent(f.allGather(), event)
 }
 
-// afterBackward is what runs when backward has ended: what groups have left over.
+// afterBackward records the end of backward: the reductions that groups have left.
 func (f *FSDP) afterBackward() {
 	for _, g := range f.groups {
 		if g.phase != afterBackward {

@@ -183,7 +183,7 @@ func (g *ParamGroup) copyAlone() {
 	frame.End()
 }
 
-// copyOut is foreach_all_gather_copy_out.
+// copyOut records foreach_all_gather_copy_out.
 func (g *ParamGroup) copyOut(from *gathered) {
 	t := g.fsdp.tape
 	t.WaitEvent(computeStream, from.done)

@@ -234,8 +234,7 @@ func (g *ParamGroup) divide() {
 	g.at = new(t.RecordEvent(computeStream))
 }
 
-// postBackward runs when the gradients of the module's inputs are there, and with
-// them those of its parameters.
+// postBackward runs when the gradients of the module's inputs and parameters exist.
 func (g *ParamGroup) postBackward() {
 	f := g.fsdp
 	g.phase = afterBackward

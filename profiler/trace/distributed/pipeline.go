@@ -2,7 +2,7 @@ package distributed
 
 // Action is the forward or the backward pass of a micro-batch on a stage of a pipeline.
 type Action struct {
-	// Stage is the place of the stage among those that the rank has.
+	// Stage is the index of the stage among the rank's stages.
 	Stage    int
 	Micro    int
 	Backward bool

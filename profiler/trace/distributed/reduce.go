@@ -20,7 +20,7 @@ type reduction struct {
 func (g *ParamGroup) reduce(params []*shardedParam, grads []*trace.Tensor) *reduction {
 	t := g.fsdp.tape
 	r := &reduction{}
-	last := len(grads) // of those that are freed once copied
+	last := len(grads) // of the buffers that are freed once copied
 	if !t.Rules().ReduceFreesAll {
 		last--
 	}
@@ -85,16 +85,14 @@ func (g *ParamGroup) reduceInto(r *reduction, params []*shardedParam, grads, fre
 	frame.End()
 }
 
-// divide is the division by the number of ranks where NCCL's average could overflow:
-// half before, half after.
+// divide records the division by the number of ranks where NCCL's average could overflow: half before, half after.
 func divide(x *trace.Tensor, ranks int64, d trace.DType) {
 	if d == trace.F16 && ranks > 1 {
 		trace.Update("div__Scalar", 1, x)
 	}
 }
 
-// distribute makes the rows of a reduced buffer the gradients of the shards, or adds
-// them to those that are there.
+// distribute turns the rows of a reduced buffer into the shards' gradients, or adds them to existing gradients.
 func (g *ParamGroup) distribute(params []*shardedParam, output *trace.Tensor) {
 	at := int64(0)
 	for _, s := range params {

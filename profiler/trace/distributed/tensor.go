@@ -10,7 +10,7 @@ import (
 
 // Shared is a layer whose weight the ranks of a group share.
 type Shared struct {
-	// Path is that of its module.
+	// Path is the path of its module.
 	Path string
 	trace.Sharing
 	// Weight and Bias are where the model finds its parameters; Bias may be nil.
@@ -72,7 +72,7 @@ func ToDevice(t *trace.Tape, params []Param, warm bool) {
 	}
 }
 
-// warmUp is caching_allocator_warmup of transformers: a block as large as what will be loaded, which is freed.
+// warmUp records caching_allocator_warmup of transformers: a block as large as the weights to load, freed at once.
 func warmUp(t *trace.Tape, bytes int64) {
 	t.Release(t.Hold(t.New("empty", program.Temporaries, trace.U8, bytes)))
 }

@@ -43,8 +43,7 @@ func Largest(parts [][]*trace.Tensor) int64 {
 	return int64(at)
 }
 
-// SendParameters is what follows the optimizer's step: every rank sends the parameters
-// that it has updated to the others.
+// SendParameters records the end of the optimizer's step: every rank sends the parameters it has updated to the others.
 func SendParameters(t *trace.Tape, params []*trace.Tensor, ranks int64) {
 	t.WaitStream(communication, 0)
 	t.On(communication, func() {

@@ -26,8 +26,8 @@ type ZeRO2 struct {
 	elements int64 // in it
 	members  []int // parameters in it
 	large    *trace.Tensor
-	// kept are the rank's reduced gradients of this backward, summed those of earlier ones
-	// of the same step, in the order of parameters.
+	// kept holds the rank's reduced gradients of this backward, summed the sums of earlier backwards of the same step,
+	// in the order of parameters.
 	kept, summed []*trace.Tensor
 	reduced      *trace.Tensor // the buffer that kept lies in
 	at           int64
@@ -253,7 +253,7 @@ func (z *ZeRO2) reduce() {
 	z.members, z.elements, z.large = nil, 0, nil
 }
 
-// sum is average_tensor: the parts of several ranks are put in a row and summed.
+// sum records average_tensor: it concatenates the parts of several ranks and sums them.
 func (z *ZeRO2) sum() {
 	t := z.tape
 	f := t.Frame()
@@ -380,8 +380,7 @@ func (z *ZeRO2) finish() {
 	}
 }
 
-// Step is the first part of the optimizer's step: the gradients of the rank's part become one
-// flat tensor.
+// Step records the first part of the optimizer's step: the gradients of the rank's part become one flat tensor.
 func (z *ZeRO2) Step() {
 	if z.options.OffloadOptimizer {
 		return
@@ -403,7 +402,7 @@ func (z *ZeRO2) Step() {
 	t.Release(mine...)
 }
 
-// End is the last part of the optimizer's step: the updated weights are gathered on all ranks.
+// End records the last part of the optimizer's step: the updated weights are gathered on all ranks.
 func (z *ZeRO2) End() {
 	for _, x := range z.masters.parts {
 		x.ZeroGrad()

@@ -35,8 +35,8 @@ type ZeRO3 struct {
 	options DeepSpeed
 	fetch   Fetching
 
-	// dtype is the type that the engine trains in. Parameters that peft adds besides those of zero.Init
-	// keep theirs, fp32 (_cast_module_mixed_precision); their gradients are exchanged in this one.
+	// dtype is the type that the engine trains in. Parameters that peft adds outside zero.Init stay in fp32
+	// (_cast_module_mixed_precision); their gradients are exchanged in dtype.
 	dtype   trace.DType
 	modules []*ZeROModule
 	trained []*zeroParam
@@ -48,14 +48,14 @@ type ZeRO3 struct {
 	members  []*zeroParam
 	grads    *trace.Tensor // the rank's parts of all gradients
 	queued   bool
-	// order is that of the modules of a step, once known; used is where the running step
-	// stands in it, ahead how far fetching is.
+	// order holds the modules of a step in the order of their calls, once known; used is the position of the running
+	// step in it, ahead the position that fetching has reached.
 	order       []*ZeROModule
 	known       bool
 	used, ahead int
 	within      int   // the parameters of the module where fetching is
 	live        int64 // elements that are whole
-	// running are the modules whose forward runs, active those whose backward has begun and not ended.
+	// running holds the modules whose forward runs, active the modules whose backward has begun and not ended.
 	running, active []*ZeROModule
 }
 
@@ -121,8 +121,7 @@ func FullyPartitioned(t *trace.Tape, w World, o DeepSpeed, fetch Fetching, group
 	return z, nil
 }
 
-// reduction and gathering are the streams that gradients are reduced and parameters
-// gathered on.
+// reduction and gathering return the streams on which gradients are reduced and parameters gathered.
 func (z *ZeRO3) reduction() program.Stream {
 	if z.fetch.Serial {
 		return 0
@@ -190,7 +189,7 @@ func (z *ZeRO3) partition(p Param) *zeroParam {
 	return q
 }
 
-// own is where the rank has its part of a parameter: all of it if it trains alone.
+// own records where the rank has its part of a parameter: all of it if it trains alone.
 func (z *ZeRO3) own(q *zeroParam, part *trace.Tensor, at int64) {
 	if z.world.Size > 1 {
 		return
@@ -249,9 +248,9 @@ func (z *ZeRO3) allocate() {
 	}
 }
 
-// offload counts what stage 3 keeps in the host's memory of the optimizer (_create_fp32_partitions,
-// initialize_optimizer_states): master weights, their gradients in page-locked memory for each group, and
-// those of all parameters in the type that they are reduced in.
+// offload counts the optimizer memory that stage 3 keeps on the host (_create_fp32_partitions,
+// initialize_optimizer_states): master weights, their gradients in page-locked memory for each group, and all
+// parameters' gradients in the type of the reduction.
 func (z *ZeRO3) offload(h *trace.Host) {
 	total := sizeOf(z.trained)
 	for _, g := range z.groups {
@@ -356,8 +355,8 @@ func (m *ZeROModule) backwardBegins() {
 	z.enter(m)
 }
 
-// attribute has the last module whose backward has begun use what module m, which runs again in a
-// checkpoint, has of frozen parameters (update_recompute_parameters).
+// attribute assigns the frozen parameters of module m, which runs again in a checkpoint, to the last module whose
+// backward has begun (update_recompute_parameters).
 func (z *ZeRO3) attribute(m *ZeROModule) {
 	if !z.queued || len(z.active) == 0 {
 		return
@@ -371,7 +370,7 @@ func (z *ZeRO3) attribute(m *ZeROModule) {
 	}
 }
 
-// backwardDone runs when those of its inputs are there.
+// backwardDone runs when the gradients of the module's inputs exist.
 func (m *ZeROModule) backwardDone() {
 	if m.running == 0 {
 		return

@@ -8,8 +8,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// enter has a module's parameters whole, and those of the modules that follow on their
-// way (fetch_sub_module).
+// enter gathers a module's parameters and starts gathering the parameters of the modules that follow
+// (fetch_sub_module).
 func (z *ZeRO3) enter(m *ZeROModule) {
 	var need []*zeroParam
 	if z.used == 0 { // what small parameters take that stay is not counted (reset_step)
@@ -60,9 +60,9 @@ func (z *ZeRO3) prefetch() {
 	z.launch(next)
 }
 
-// A gatherHandle is parameters that are gathered together: one in its own buffer; several in one for
-// those of a type, from which all are copied when the first of them is needed, and which stay until
-// all were (AllGatherCoalescedHandle).
+// A gatherHandle holds parameters that are gathered together. A single one has its own buffer. Several share one buffer
+// for each type; all are copied out when the first is needed, and the buffer stays until all were
+// (AllGatherCoalescedHandle).
 type gatherHandle struct {
 	types  [][]*zeroParam
 	flats  []*trace.Tensor
@@ -96,7 +96,7 @@ func (z *ZeRO3) launch(params []*zeroParam) {
 	}
 }
 
-// coalesce makes the buffers of a gathering, those of bf16 first (sort_dtypes).
+// coalesce allocates the buffers of a gathering, bf16 first (sort_dtypes).
 func (f *gatherHandle) coalesce(z *ZeRO3, params []*zeroParam) {
 	for _, d := range []trace.DType{trace.BF16, trace.F16, trace.F32} {
 		same := lists.Filter(params, func(q *zeroParam) bool { return q.flat.DType() == d })
@@ -144,8 +144,8 @@ func (q *zeroParam) allocate() {
 	q.flat.AllocStorage(op, program.Weights)
 }
 
-// leave releases a module's parameters, but of those that persist, that another module
-// uses, or that come again soon (release_sub_module).
+// leave releases a module's parameters except persistent ones, ones that another module uses, and ones needed again
+// soon (release_sub_module).
 func (z *ZeRO3) leave(m *ZeROModule) {
 	for _, q := range m.params {
 		delete(q.users, m)
@@ -194,9 +194,9 @@ func (z *ZeRO3) usedSoon(q *zeroParam) bool {
 	return false
 }
 
-// linear is DeepSpeed's linear layer (LinearFunctionForZeroStage3 in deepspeed/runtime/zero/linear.py), which
-// zero.Init puts in the place of torch.nn.functional.linear: it keeps its input and its weight for backward
-// whether or not the weight trains, and adds a bias of its own unless the input is a matrix.
+// linear records DeepSpeed's linear layer (LinearFunctionForZeroStage3 in deepspeed/runtime/zero/linear.py), which
+// zero.Init substitutes for torch.nn.functional.linear. It saves its input and weight for backward even if the weight
+// is frozen, and adds a bias in an operation of its own unless the input is a matrix.
 func linear(f *trace.Frame, x, weight, bias *trace.Tensor) *trace.Tensor {
 	return f.Apply(&trace.Function{
 		Name: "LinearFunctionForZeroStage3Backward",

@@ -27,9 +27,8 @@ func initAdafactor(o *Optimizer, s *slot) {
 	s.state[colVar] = o.keep(reduced(n - 2))
 }
 
-// foreachAdafactor does the matrices first if the first parameter is one, as
-// PyTorch groups them, and lets names of the first group live on in the
-// second.
+// foreachAdafactor steps the matrices first if the first parameter is one, as PyTorch groups them. Python names of the
+// first group live on in the second.
 func foreachAdafactor(o *Optimizer, f *trace.Frame, l *lists) {
 	var updates []*trace.Tensor
 	for _, part := range splitByRank(l) {
@@ -81,7 +80,7 @@ func normsToHost(f *trace.Frame, xs []*trace.Tensor) {
 	}
 }
 
-// matrixVariances estimates the second moments from those of rows and columns.
+// matrixVariances estimates the second moments from the moments of rows and columns.
 func matrixVariances(o *Optimizer, l *lists, grads []*trace.Tensor) []*trace.Tensor {
 	f := o.tape.Frame()
 	for k, d := range []int{rowVar: -1, colVar: -2} {

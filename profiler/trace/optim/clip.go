@@ -6,9 +6,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// ClipGradNorm is torch.nn.utils.clip_grad_norm_ for any norm: it returns the
-// total norm, nil if no parameter has a gradient. Foreach or single says which
-// implementation runs; PyTorch's default is foreach.
+// ClipGradNorm records torch.nn.utils.clip_grad_norm_ for any norm. It returns the total norm, nil if no parameter has
+// a gradient. how selects the foreach or single implementation; PyTorch's default is foreach.
 func ClipGradNorm(params []*trace.Tensor, how Implementation) *trace.Tensor {
 	batches := gradients(params)
 	if len(batches) == 0 {
@@ -25,7 +24,7 @@ func ClipGradNorm(params []*trace.Tensor, how Implementation) *trace.Tensor {
 	return total
 }
 
-// gradients returns the gradients there are, grouped by type, those of the last type first.
+// gradients returns the existing gradients, grouped by type, the last type first.
 func gradients(params []*trace.Tensor) [][]*trace.Tensor {
 	var out [][]*trace.Tensor
 	for _, p := range params {
@@ -46,7 +45,7 @@ func gradients(params []*trace.Tensor) [][]*trace.Tensor {
 	return out
 }
 
-// totalNorm is _get_total_norm: the norm of the norms.
+// totalNorm records _get_total_norm: the norm of the norms.
 func totalNorm(t *trace.Tape, batches [][]*trace.Tensor, how Implementation) *trace.Tensor {
 	f := t.Frame()
 	var norms []*trace.Tensor
@@ -65,7 +64,7 @@ func totalNorm(t *trace.Tape, batches [][]*trace.Tensor, how Implementation) *tr
 	return f.Return(total)
 }
 
-// toFirst are norms on the GPU of the first gradient.
+// toFirst returns the norms on the GPU of the first gradient.
 func toFirst(norms []*trace.Tensor, first *trace.Tensor) []*trace.Tensor {
 	out := make([]*trace.Tensor, len(norms))
 	for i, n := range norms {
@@ -74,7 +73,7 @@ func toFirst(norms []*trace.Tensor, first *trace.Tensor) []*trace.Tensor {
 	return out
 }
 
-// clipWithNorm is _clip_grads_with_norm_.
+// clipWithNorm records _clip_grads_with_norm_.
 func clipWithNorm(t *trace.Tape, batches [][]*trace.Tensor, total *trace.Tensor, how Implementation) {
 	f := t.Frame()
 	coef := f.Let(divideScalar(trace.Pointwise("add_Tensor", 1, total)))

@@ -17,8 +17,7 @@ import (
 	"github.com/vprof/vprof/tools/opvectors"
 )
 
-// steps are the events of one step, or "=step2" if they are those of the
-// second.
+// steps holds the events of one step, or "=step2" if they equal the events of the second.
 type steps []string
 
 func (s *steps) UnmarshalJSON(b []byte) error {

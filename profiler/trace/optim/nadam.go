@@ -75,7 +75,7 @@ func singleRAdam(o *Optimizer, f *trace.Frame, l *lists) {
 	}
 }
 
-// adaptiveRate is _compute_adaptive_lr.
+// adaptiveRate records _compute_adaptive_lr.
 func adaptiveRate(sq *trace.Tensor) *trace.Tensor {
 	f := sq.Tape().Frame()
 	root := f.Let(trace.Pointwise("sqrt", 4, sq))

@@ -57,8 +57,8 @@ var named = []namedConfig{
 // usualRank is the rank of GaLore in transformers.
 const usualRank = 128
 
-// Named returns the configuration of that name. Those that project gradients take options after a
-// colon: rank=N, and target= with parts of layers' paths, joined by plus signs.
+// Named returns the configuration with a name. Names of optimizers that project gradients take options after a colon:
+// rank=N, and target= with parts of layers' paths, joined by plus signs.
 func Named(text string) (Config, error) {
 	name, list, more := strings.Cut(text, ":")
 	at := slices.IndexFunc(named, func(n namedConfig) bool { return n.name == name })

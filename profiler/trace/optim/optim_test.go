@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/tools/opvectors"
 )
 
-// parameters are n leaves of 100 elements with gradients.
+// parameters returns n leaves of 100 elements with gradients.
 func parameters(tape *trace.Tape, n int) []*trace.Tensor {
 	f := tape.Frame()
 	var out []*trace.Tensor
@@ -74,7 +74,7 @@ func TestStateIsAllThatAStepLeaves(t *testing.T) {
 				after := live(tape.Program())
 				require.Equal(t, 3*want[name], after[program.OptimizerState])
 				after[program.OptimizerState] = 0
-				for _, p := range params { // some let go of gradients
+				for _, p := range params { // some free gradients
 					if p.Grad() == nil {
 						after[program.Gradients] += 400
 						p.SetGrad(tape.New("grad", program.Gradients, trace.F32, 10, 10))

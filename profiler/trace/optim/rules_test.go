@@ -5,7 +5,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// rules are those that the tests' figures are of.
+// rules holds the rules of the release that the tests' numbers come from.
 var rules = func() trace.Rules {
 	s, err := stack.Lookup("2.11")
 	if err != nil {

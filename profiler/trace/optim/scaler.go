@@ -24,12 +24,12 @@ type foundInf struct {
 	unscaled bool
 }
 
-// NewGradScaler is GradScaler().
+// NewGradScaler records GradScaler().
 func NewGradScaler(t *trace.Tape) *GradScaler {
 	return &GradScaler{tape: t, held: t.Frame()}
 }
 
-// Scale is scaler.scale(loss).
+// Scale records scaler.scale(loss).
 func (s *GradScaler) Scale(loss *trace.Tensor) *trace.Tensor {
 	if s.scale == nil {
 		s.tape.In(program.OptimizerState, func() {
@@ -59,7 +59,7 @@ func Unscales(inKernel bool, groups ...[]*trace.Tensor) error {
 	return nil
 }
 
-// Unscale is scaler.unscale_(optimizer).
+// Unscale records scaler.unscale_(optimizer).
 func (s *GradScaler) Unscale(o *Optimizer) {
 	s.tape.NoGrad(func() {
 		f := s.tape.Frame()
@@ -70,8 +70,8 @@ func (s *GradScaler) Unscale(o *Optimizer) {
 	})
 }
 
-// unscaleGradients is _unscale_grads_: it multiplies all gradients and looks
-// for infinities. The flag goes to a copy for the device.
+// unscaleGradients records _unscale_grads_: it multiplies all gradients and looks for infinities. The flag goes to a
+// copy for the device.
 func (s *GradScaler) unscaleGradients(o *Optimizer, inverse, found *trace.Tensor, unscaled bool) {
 	f := s.tape.Frame()
 	var flag *trace.Tensor
@@ -96,7 +96,7 @@ func (s *GradScaler) state(o *Optimizer) *foundInf {
 	return nil
 }
 
-// Step is scaler.step(optimizer). Fused optimizers unscale in their kernel.
+// Step records scaler.step(optimizer). Fused optimizers unscale in their kernel.
 func (s *GradScaler) Step(o *Optimizer) {
 	if o.config.Implementation == Fused {
 		s.stepFused(o)
@@ -130,7 +130,7 @@ func (s *GradScaler) stepFused(o *Optimizer) {
 	f.End()
 }
 
-// Update is scaler.update().
+// Update records scaler.update().
 func (s *GradScaler) Update() {
 	var combined *trace.Tensor
 	for _, x := range s.found {
