@@ -71,7 +71,7 @@ func (c *cpu) free() {
 	}
 }
 
-// alloc is n bytes of memory whose address is off past a multiple of 512.
+// alloc returns n bytes of memory whose address is off past a multiple of 512.
 func (c *cpu) alloc(n, off int64) tensor {
 	b := cudac.NewBuffer(int(n + off))
 	c.buffers = append(c.buffers, b)

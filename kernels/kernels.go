@@ -5,7 +5,7 @@
 //
 // A module holds all kernels. Besides its code it takes 8 MiB of device
 // memory, where blocks of one launch leave partial results for each other:
-// launches of a module must run one at a time, as those of one stream do.
+// launches of a module must run one at a time, as on one stream.
 package kernels
 
 import (

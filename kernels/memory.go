@@ -139,7 +139,7 @@ func putRanges(args []uint64, ranges []Range) (sum, longest int64) {
 // Gather copies rows of a table to a matrix whose rows lie one after the other:
 // row i of the matrix is row Step*i of the table, modulo the table's rows.
 type Gather struct {
-	// From is the address of the table, To that of the matrix.
+	// From is the address of the table, To the address of the matrix.
 	From, To uint64
 	Step     int64
 	// Rows is the number of rows copied, at most TableRows. Step and TableRows must

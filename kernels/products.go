@@ -104,7 +104,7 @@ func (m Matrix) extent(rows, depth, batch int64) int64 {
 }
 
 // convolve computes a convolution or one of its gradients. The work's M, N and K
-// are those of the product that it amounts to in each of Batch groups:
+// are the sizes of the equivalent product in each of Batch groups:
 //
 //	forward             filters by positions, taps deep
 //	gradient of input   taps by positions, filters deep

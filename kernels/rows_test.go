@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/kernels"
 )
 
-// matrices of rows short enough for a warp and too long for one.
+// drawMatrix draws matrices with rows short enough for a warp and rows too long for one.
 func drawMatrix(t *rapid.T) (rows, columns int64) {
 	if rapid.Bool().Draw(t, "long rows") {
 		return rapid.Int64Range(0, 3).Draw(t, "rows"), rapid.Int64Range(1000, 5000).Draw(t, "columns")

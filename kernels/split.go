@@ -81,7 +81,7 @@ func (s *share) convolution() []Work {
 	return parts
 }
 
-// attention shares out heads; those that share keys stay together.
+// attention divides the heads; heads that share keys stay together.
 func (s *share) attention() []Work {
 	w := s.work
 	keys := max(w.N*w.K*s.size, 1)

@@ -40,8 +40,7 @@ func convolutionOf(w program.Window, channels, filters, groups int64) convolutio
 
 func (c *convolutions) positions() int64 { return c.window.Images * c.outHeight * c.outWidth }
 
-// work is that of a direction: 0 is forward, 1 the gradient of the input and 2 that of
-// the weight.
+// work returns the work of a direction: 0 is forward, 1 the gradient of the input, 2 the gradient of the weight.
 func (c *convolutions) work(direction int) (w kernels.Work, reads, writes []int64) {
 	filters, positions, taps := c.filters, c.positions(), c.window.TapsY*c.window.TapsX*c.channels
 	w = kernels.Work{

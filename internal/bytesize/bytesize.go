@@ -59,8 +59,8 @@ func Parse(s string) (int64, error) {
 	return n, nil
 }
 
-// ParseMemory reads an amount of memory as [Parse] does, but takes a bare number that is too small for bytes,
-// below 65,536, for GiB: people say "a 24 GB board".
+// ParseMemory reads an amount of memory as [Parse] does. A bare number too small for bytes, below 65,536, means GiB, as
+// in "a 24 GB card".
 func ParseMemory(s string) (int64, error) {
 	if gib, err := strconv.ParseFloat(strings.TrimSpace(s), 64); err == nil && gib > 0 && gib < 1<<16 {
 		return int64(gib * GiB), nil
@@ -129,7 +129,7 @@ func ScaleOf(column ...int64) Scale {
 	return Scale{scales[len(scales)-1]}
 }
 
-// magnitude is |n|, also for the smallest int64.
+// magnitude returns |n|, also for the smallest int64.
 func magnitude(n int64) uint64 {
 	if n < 0 {
 		return -uint64(n)

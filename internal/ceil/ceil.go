@@ -1,7 +1,7 @@
 // Package ceil rounds whole numbers up: sizes to units, counts to blocks.
 package ceil
 
-// Div is n divided by d, rounded up. Neither may be negative, nor d zero.
+// Div returns n divided by d, rounded up. Neither may be negative, nor d zero.
 func Div[T int | int64](n, d T) T { return (n + d - 1) / d }
 
 // Multiple returns the smallest multiple of unit that is not below n. Neither may be

@@ -84,8 +84,7 @@ func loadFrom(path string) error {
 // Path returns the file that the library was loaded from; empty before.
 func Path() string { return C.GoString(C.vprof_cuda_path()) }
 
-// Missing returns those of the symbols that the loaded library does not have,
-// as those of an old driver.
+// Missing returns the symbols that the loaded library lacks, as an old driver does.
 func Missing(symbols ...string) []string {
 	var missing []string
 	for _, s := range symbols {

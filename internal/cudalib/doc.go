@@ -10,6 +10,6 @@
 // when it is needed.
 //
 // With the build tag cuda, on Linux and with cgo, the package also has the
-// calls that cu lacks, above all those that map memory page by page. Otherwise
+// calls that cu lacks, such as the ones that map memory page by page. Otherwise
 // it is empty.
 package cudalib

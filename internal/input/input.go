@@ -43,7 +43,7 @@ func (f *File) Close() error {
 	return f.File.Close()
 }
 
-// OpenFile is [os.Open] of the file that someone has named.
+// OpenFile opens a file that the user has named, as [os.Open] does.
 func OpenFile(path string) (*File, error) {
 	end := Begin()
 	f, err := os.Open(path)
@@ -54,7 +54,7 @@ func OpenFile(path string) (*File, error) {
 	return &File{f, end}, nil
 }
 
-// Open is [OpenFile], whose error is a [*FormatError] where the file cannot be opened.
+// Open calls [OpenFile]; its error is a [*FormatError] if the file cannot be opened.
 func Open(path string) (*File, error) {
 	f, err := OpenFile(path)
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
@@ -63,7 +63,7 @@ func Open(path string) (*File, error) {
 	return f, err
 }
 
-// ReadFile is [ReadAll] of the file that someone has named.
+// ReadFile reads a file that the user has named, as [ReadAll] does.
 func ReadFile(path string) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
@@ -120,7 +120,7 @@ type usage interface {
 	Usage() bool
 }
 
-// Errorf is [fmt.Errorf] for an error that means bad input.
+// Errorf returns an error that means bad input, formatted as by [fmt.Errorf].
 func Errorf(format string, args ...any) error { return wrong{fmt.Errorf(format, args...)} }
 
 // wrong is an error that means bad input, and nothing that a caller could tell apart from others.
@@ -161,7 +161,7 @@ func KeyErrorf(file, key, format string, args ...any) error {
 	return &FormatError{File: file, Key: key, Reason: fmt.Sprintf(format, args...)}
 }
 
-// Error is "FILE:LINE: KEY: REASON", without the parts that are not known.
+// Error returns "FILE:LINE: KEY: REASON", without the parts that are unknown.
 func (e *FormatError) Error() string {
 	var b strings.Builder
 	b.WriteString(e.File)

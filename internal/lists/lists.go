@@ -22,7 +22,7 @@ func Filter[T any](list []T, keep func(T) bool) (out []T) {
 	return out
 }
 
-// Union returns the elements of list, and then those of more that it does not have.
+// Union returns the elements of list, followed by the elements of more that list lacks.
 func Union[T comparable](list []T, more ...T) []T {
 	for _, x := range more {
 		if !slices.Contains(list, x) {

@@ -108,14 +108,14 @@ func Typo(word string, names []string) string {
 	return best
 }
 
-// letters returns those of a name in the alphabet's order.
+// letters returns the letters of a name in alphabetical order.
 func letters(s string) string {
 	b := []byte(s)
 	slices.Sort(b)
 	return string(b)
 }
 
-// digits returns those of a folded name.
+// digits returns the digits of a folded name.
 func digits(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsDigit(r) {

@@ -33,7 +33,7 @@ func Choice[T any](key, usual, other string, at func(*T) *bool) Option[T] {
 	return Of(key, read, at, func(on bool) string { return wordIf(on, other) })
 }
 
-// Switch is [Truth] for an option that is written as its key alone.
+// Switch returns [Truth] for an option that is written as its key alone.
 func Switch[T any](key string, at func(*T) *bool) Option[T] {
 	o := Truth(key, at)
 	o.Bare = true

@@ -198,7 +198,7 @@ func (u *unpickler) pop() any {
 	return v
 }
 
-// popN pops n values. They are valid until the next push, as those of toMark.
+// popN pops n values. They are valid until the next push, like the values of toMark.
 func (u *unpickler) popN(n int) []any {
 	rest := len(u.stack)
 	for range n {

@@ -11,8 +11,8 @@ import (
 	"unicode"
 )
 
-// Text escapes characters that a terminal would interpret instead of showing: control
-// characters, Unicode's line separators, and those that change the direction of text. Line breaks and tabs stay.
+// Text escapes characters that a terminal would interpret instead of showing: control characters, Unicode's line
+// separators, and characters that change the direction of text. Line breaks and tabs stay.
 func Text(s string) string {
 	if strings.IndexFunc(s, unsafe) < 0 {
 		return s
@@ -31,8 +31,8 @@ func Text(s string) string {
 	return b.String()
 }
 
-// Fprintf is [fmt.Fprintf] for a terminal: the format may have escape sequences; arguments that are text, errors
-// or [fmt.Stringer] are escaped by [Text].
+// Fprintf prints to a terminal: the format may have escape sequences; arguments that are text, errors or [fmt.Stringer]
+// are escaped by [Text].
 func Fprintf(w io.Writer, format string, args ...any) (int, error) {
 	shown := make([]any, len(args))
 	for i, arg := range args {
@@ -50,7 +50,7 @@ func Fprintf(w io.Writer, format string, args ...any) (int, error) {
 	return fmt.Fprintf(w, format, shown...)
 }
 
-// Line is [Text] on one line.
+// Line returns [Text] on one line.
 func Line(s string) string {
 	return Text(strings.NewReplacer("\r\n", " ", "\n", " ", "\t", " ").Replace(s))
 }
@@ -62,8 +62,8 @@ func unsafe(r rune) bool {
 		unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) || r == unicode.ReplacementChar
 }
 
-// Cell is [Text] that a spreadsheet shows as it is: one that would be a formula gets an
-// apostrophe before it. Numbers stay numbers. CSV goes to terminals, too.
+// Cell returns [Text] that a spreadsheet shows unchanged: an apostrophe precedes a formula. Numbers stay numbers. CSV
+// goes to terminals, too.
 func Cell(s string) string {
 	s = Text(s)
 	if s == "" || !strings.ContainsRune("=+-@\t", rune(s[0])) {
@@ -79,7 +79,7 @@ func Cell(s string) string {
 // Markdown: code, emphasis, HTML, a link.
 var markdown = regexp.MustCompile("[\\\\`*]|<[A-Za-z/!?]|\\]\\(")
 
-// Markdown is [Line] as Markdown shows it.
+// Markdown returns [Line] escaped for Markdown.
 func Markdown(s string) string {
 	return markdown.ReplaceAllStringFunc(Line(s), func(found string) string {
 		if found == "](" {

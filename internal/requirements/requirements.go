@@ -47,8 +47,7 @@ func read(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, mostBytes))
 }
 
-// Version is the release of a package that a file of this name asks for; empty if
-// it does not.
+// Version returns the release of a package that the file requires; empty if it does not.
 func Version(file string, text []byte, name string) string {
 	name = regexp.QuoteMeta(name)
 	pattern := `(?m)^\s*"?` + name + `(?:\[[\w, -]*\])?\s*(?:[=~>]=)\s*v?(\d[\w.+]*)`

@@ -16,5 +16,5 @@ func copyMetadata(from, to string) error {
 	return os.Chmod(to, info.Mode())
 }
 
-// lock does nothing: files are compared with what was read before they are replaced.
+// lock returns a function that does nothing: files are compared with the content read before they are replaced.
 func lock(string) (unlock func(), err error) { return func() {}, nil }

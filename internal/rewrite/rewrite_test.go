@@ -15,7 +15,7 @@ import (
 // untouched are the files of three before anything is done.
 var untouched = map[string]string{"a": "old a", "b": "old b"}
 
-// three are changes of two files in a new directory, and a new file there.
+// three returns changes of two files in a new directory, and a new file there.
 func three(t *testing.T) (dir string, files []File) {
 	dir = t.TempDir()
 	for _, name := range []string{"a", "b"} {

@@ -64,7 +64,7 @@ func (p *Process) forward(signals <-chan os.Signal) {
 // Pid returns the command's process.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// Done is closed when the command and all that it started have ended.
+// Done returns a channel that is closed when the command and its descendants have ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Err returns how the command ended, as [exec.Cmd.Wait] says it; after Done.

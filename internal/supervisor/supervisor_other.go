@@ -26,5 +26,5 @@ func (p *Process) Signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
 
 func awaitExit(int) {}
 
-// endDescendants does nothing: only Linux tells which processes outlive a command.
+// endDescendants ends no process: only Linux lists the processes that outlive a command.
 func (p *Process) endDescendants() {}

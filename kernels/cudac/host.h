@@ -25,7 +25,7 @@ namespace host {
 // touch notes that bytes at p are read or written; stray ones end the launch.
 void touch(const void *p, size_t bytes, bool write);
 void block_barrier();
-// A warp's lanes leave a word each and see those of all others.
+// A warp's lanes leave a word each and see the words of all others.
 const unsigned (*exchange(const unsigned *words, int n))[16];
 char *shared_memory();
 // One 16-byte asynchronous copy: bytes of it from p, zeros after. It happens

@@ -23,10 +23,10 @@ func (b *Buffer) Address() uint64 { return 0 }
 // Bytes returns the memory itself.
 func (b *Buffer) Bytes() []byte { return nil }
 
-// Reads and Writes are how often kernels read and wrote byte i.
+// Reads and Writes return how often kernels read and wrote byte i.
 func (b *Buffer) Reads(int) int { return 0 }
 
-// Writes is to writing what Reads is to reading.
+// Writes returns how often kernels wrote byte i.
 func (b *Buffer) Writes(int) int { return 0 }
 
 // ClearMarks forgets all reads and writes.

@@ -63,11 +63,11 @@ func (b *Buffer) Address() uint64 { return uint64(uintptr(unsafe.Pointer(b.r.dat
 // Bytes returns the memory itself.
 func (b *Buffer) Bytes() []byte { return b.bytes }
 
-// Reads and Writes are how often kernels read and wrote byte i since the
-// buffer was made or its marks were cleared, 15 at most.
+// Reads and Writes return how often kernels read and wrote byte i since the buffer was made or its marks were cleared,
+// 15 at most.
 func (b *Buffer) Reads(i int) int { return int(b.marks[i] & 15) }
 
-// Writes is to writing what Reads is to reading.
+// Writes returns how often kernels wrote byte i.
 func (b *Buffer) Writes(i int) int { return int(b.marks[i] >> 4) }
 
 // ClearMarks forgets all reads and writes.

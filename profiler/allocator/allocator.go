@@ -45,7 +45,7 @@ type Allocator struct {
 
 	blocks   slab
 	segments []*segment  // by number less one; nil where the number is unused
-	unused   []segmentID // numbers of segments given back
+	unused   []segmentID // numbers of segments released
 	reserved int64
 	uses     map[*Block][]Stream // streams that a block is recorded on
 	now      int64               // events recorded so far
@@ -126,7 +126,7 @@ func New(source Source, config Config) (*Allocator, error) {
 // from the source.
 func (a *Allocator) Malloc(n int64) (*Block, error) { return a.MallocOn(0, n) }
 
-// MallocOn is Malloc on a stream.
+// MallocOn allocates on a stream, as Malloc does on the default one.
 func (a *Allocator) MallocOn(s Stream, n int64) (*Block, error) {
 	if n <= 0 {
 		if n < 0 {

@@ -273,8 +273,7 @@ func TestFailureOfTheDeviceIsNotOOM(t *testing.T) {
 	}
 }
 
-// TestFailureToGiveBackComesOut: one segment, or one range with one page, is
-// got with the first calls and cannot be given back.
+// One segment, or one range with one page, is obtained with the first calls and cannot be released.
 func TestFailureToGiveBackComesOut(t *testing.T) {
 	for conf, works := range map[string]int{"": 1, "expandable_segments:True": 2} {
 		config, err := allocator.ParseConfig(conf)

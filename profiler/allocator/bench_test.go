@@ -9,8 +9,8 @@ import (
 	"github.com/vprof/vprof/profiler/allocator"
 )
 
-// trainingSizes are drawn the way a training step asks: many scalars and
-// vectors, fewer matrices, some large activations.
+// trainingSizes draws sizes as a training step requests them: many scalars and vectors, fewer matrices, some large
+// activations.
 func trainingSizes(r *rand.Rand, n int) []int64 {
 	sizes := make([]int64, n)
 	for i := range sizes {

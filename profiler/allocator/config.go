@@ -25,9 +25,8 @@ type Config struct {
 	// and the page of expandable segments of the large pool
 	// (large_segment_size_mb); 20 MiB by default.
 	LargeSegment int64
-	// GarbageCollection is the share of the allowed memory above which cached
-	// segments are given back on a miss (garbage_collection_threshold); zero
-	// is off. It needs a MemoryFraction below one.
+	// GarbageCollection is the share of the allowed memory above which cached segments are released on a miss
+	// (garbage_collection_threshold); zero is off. It needs a MemoryFraction below one.
 	GarbageCollection float64
 	// MemoryFraction is the share of the device that may be reserved
 	// (per_process_memory_fraction, or set_per_process_memory_fraction); one
@@ -138,8 +137,8 @@ func (r Rules) split(s string) ([]setting, error) {
 	return settings, nil
 }
 
-// parsers has a function for every key that some release of PyTorch knows. Those of settings
-// that change no device memory only check.
+// parsers has a function for every key that some release of PyTorch knows. Settings that change no device memory are
+// only checked.
 var parsers = map[string]func(c *Config, value string) error{
 	"expandable_segments": func(c *Config, v string) (err error) {
 		c.Expandable, err = parseBool(v)
@@ -289,10 +288,9 @@ func parseCount(v string) (uint64, error) {
 
 func isPowerOf2(n uint64) bool { return n != 0 && n&(n-1) == 0 }
 
-// Rules are the settings of PYTORCH_CUDA_ALLOC_CONF that releases of PyTorch treat
-// differently, as plain data; package stack has those of each release. The zero value is
-// the newest release. What the allocator itself does, with its sizes of 512 bytes and 1,
-// 2, 10 and 20 MiB, is the same in all releases that are known.
+// Rules are the settings of PYTORCH_CUDA_ALLOC_CONF that releases of PyTorch treat differently, as plain data; package
+// stack has the rules of each release. The zero value is the newest release. The allocator's own constants, sizes of
+// 512 bytes and 1, 2, 10 and 20 MiB, are the same in all known releases.
 type Rules struct {
 	// Unknown are the keys that the release rejects because it does not know them.
 	Unknown []string

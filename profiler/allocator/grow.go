@@ -10,8 +10,8 @@ import (
 // An OOMError says that a request did not fit although the cache was emptied.
 // It is a result as much as a failure: the allocator goes on working.
 type OOMError struct {
-	// Requested is the size of the tensor in bytes, Segment that of the memory which the allocator asked the device
-	// for to hold it: PyTorch's "tried to allocate".
+	// Requested is the size of the tensor in bytes. Segment is the size of the memory that the allocator requested from
+	// the device to hold it: PyTorch's "tried to allocate".
 	Requested, Segment int64
 	// Allocated and Reserved are the statistics at that moment.
 	Allocated, Reserved int64
@@ -42,9 +42,8 @@ func (a *Allocator) segmentSize(size int64) int64 {
 	}
 }
 
-// obtain gets a block for a request that the cache cannot serve. It tries what
-// PyTorch tries, in its order: collect garbage; get a segment; give back
-// oversize blocks and get one; empty the cache and get one.
+// obtain gets a block for a request that the cache cannot serve. It tries PyTorch's steps in its order: collect
+// garbage; get a segment; release oversize blocks and get one; empty the cache and get one.
 func (a *Allocator) obtain(p *pool, n, size int64) (*Block, error) {
 	if a.collects {
 		if err := a.collectGarbage(); err != nil {
@@ -113,7 +112,7 @@ func (a *Allocator) reserve(kind Pool, n int64) {
 	a.stats.NumDeviceAlloc++
 }
 
-// unreserve counts n bytes given back to the source in one call.
+// unreserve counts n bytes returned to the source in one call.
 func (a *Allocator) unreserve(kind Pool, n int64) {
 	a.reserved -= n
 	a.stats.ReservedBytes.sub(kind, n)
@@ -143,10 +142,9 @@ func (a *Allocator) dropSegment(b *Block) {
 	a.blocks.put(b)
 }
 
-// collectGarbage gives back cached segments of the large pool, oldest first,
-// until the reserved memory is at the threshold. Age is the number of searches
-// since a block became free; each round gives back what is at least as old as
-// the average.
+// collectGarbage releases cached segments of the large pool, oldest first, until the reserved memory is at the
+// threshold. Age is the number of searches since a block became free; each round releases blocks at least as old as the
+// average.
 func (a *Allocator) collectGarbage() error {
 	threshold := int64(a.config.GarbageCollection * float64(a.limit))
 	target := a.reserved - threshold
@@ -189,9 +187,8 @@ func (a *Allocator) collectGarbage() error {
 // age returns the number of searches that a free block of the large pool has seen.
 func (a *Allocator) age(b *Block) int64 { return a.clocks[LargePool] - b.born }
 
-// releaseOversize gives back oversize blocks, if there is a maximum split
-// size: one that is large enough, or else the largest ones until enough bytes
-// are back. It reports whether there were enough.
+// releaseOversize releases oversize blocks, if there is a maximum split size: one that is large enough, or else the
+// largest ones until enough bytes are released. It reports whether there were enough.
 func (a *Allocator) releaseOversize(p *pool, size int64) (enough bool, err error) {
 	if a.config.MaxSplit == Unlimited || a.config.Expandable {
 		return false, nil
@@ -218,9 +215,8 @@ func (a *Allocator) releaseOversize(p *pool, size int64) (enough bool, err error
 	return released >= need, nil
 }
 
-// releaseCached gives back everything that can be: after all pending frees,
-// the cached segments that are one block and the wholly free pages of
-// expandable segments.
+// releaseCached releases everything possible: after all pending frees, the cached segments that are one block and the
+// wholly free pages of expandable segments.
 func (a *Allocator) releaseCached() error {
 	a.synchronize()
 	for _, kind := range [...]Pool{LargePool, SmallPool} {
@@ -262,7 +258,7 @@ func (a *Allocator) giveBack(b *Block) error {
 	}
 	a.dropSegment(b)
 	if err := a.source.Put(s.addr, s.size); err != nil {
-		return fmt.Errorf("give back a segment of %d bytes: %w", s.size, err)
+		return fmt.Errorf("release a segment of %d bytes: %w", s.size, err)
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ func (h *Ideal) Malloc(n int64) {
 	h.peak = max(h.peak, h.live)
 }
 
-// Free gives back n bytes that Malloc took.
+// Free returns n bytes that Malloc took.
 func (h *Ideal) Free(n int64) { h.live -= n }
 
 // Live returns the number of bytes held now.

@@ -12,15 +12,15 @@ import (
 // device and ends the allocation at once.
 var ErrOutOfMemory = errors.New("device out of memory")
 
-// A Source is the memory below an [Allocator]: segments are got from it and
-// given back whole, as with cudaMalloc and cudaFree.
+// A Source is the memory below an [Allocator]: segments are allocated and released whole, as with cudaMalloc and
+// cudaFree.
 type Source interface {
 	// Total is the memory of the device in bytes, taken or not. It is what a
 	// memory fraction is a fraction of.
 	Total() int64
 	// Get returns the address of a new segment of size bytes.
 	Get(size int64) (addr uint64, err error)
-	// Put gives back the segment of size bytes that Get returned at addr.
+	// Put releases the segment of size bytes that Get returned at addr.
 	Put(addr uint64, size int64) error
 }
 
@@ -35,8 +35,7 @@ type PagedSource interface {
 	Map(addr uint64, size int64) error
 	// Unmap takes the memory of the page of size bytes at addr back.
 	Unmap(addr uint64, size int64) error
-	// Release gives back the range of size bytes at addr. No page of it is
-	// mapped any more.
+	// Release releases the range of size bytes at addr. No page of it is mapped any more.
 	Release(addr uint64, size int64) error
 }
 

@@ -82,8 +82,8 @@ type Stats struct {
 	// at least the maximum split size.
 	OversizeAllocations, OversizeSegments Stat
 
-	// NumAllocRetries counts allocations tried again after the cache was
-	// emptied, NumOOMs those that failed permanently.
+	// NumAllocRetries counts allocations tried again after the cache was emptied, NumOOMs the allocations that failed
+	// permanently.
 	NumAllocRetries, NumOOMs int64
 	// NumSyncAllStreams counts waits for all pending events.
 	NumSyncAllStreams int64

@@ -21,15 +21,14 @@ type TraceEvent struct {
 	Action Action
 	// Addr is where; zero for TraceOOM.
 	Addr uint64
-	// Size is what was asked for, without rounding, of an allocation or free;
-	// the bytes got or given back of a segment; the rounded request that
-	// failed of TraceOOM.
+	// Size is the requested size, without rounding, of an allocation or free; the bytes of a segment that was allocated
+	// or released; the rounded request that failed for TraceOOM.
 	Size   int64
 	Stream Stream
 }
 
-// SetTrace has f called with every event from now on, in PyTorch's order; nil
-// turns it off. It must not call the allocator.
+// SetTrace registers f for every event from now on, in PyTorch's order; nil turns it off. f must not call the
+// allocator.
 func (a *Allocator) SetTrace(f func(TraceEvent)) { a.tracer = f }
 
 func (a *Allocator) trace(action Action, addr uint64, size int64, p *pool) {

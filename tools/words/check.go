@@ -89,6 +89,9 @@ func unverbed(f *ast.FuncDecl) string {
 	if len(words) < 2 || words[0] != f.Name.Name {
 		return fmt.Sprintf("the comment of %s begins with its name and a verb", f.Name.Name)
 	}
+	if words[1] == "and" { // the comment of two functions: "Reads and Writes return ..."
+		return ""
+	}
 	if w := strings.TrimRight(words[1], ",.;:"); !verb.MatchString(w) || state.MatchString(w) {
 		return fmt.Sprintf("%s %s: the second word is a verb (returns, reports, adds)", f.Name.Name, words[1])
 	}
