@@ -16,7 +16,7 @@ const (
 	tera     = 1e12
 )
 
-// GPUs is the catalog: a row for each GPU with the sources of its figures, those of one
+// GPUs is the catalog: a row for each GPU with the sources of its values, GPUs of one
 // compute capability together, the oldest first. GeForce GPUs accumulate in FP32 at half
 // the speed of the workstation and server GPUs with the same chips; the chips of the
 // GTX 16 series have no tensor cores. But for the T4's, contexts are estimates, which the planner
@@ -50,8 +50,8 @@ func build(text string) ([]GPU, map[string]int) {
 		}
 		gpus = append(gpus, g)
 	}
-	// The driver calls variants of different memory the same: without the memory a name is
-	// that of the one whose alias it is, or else of the first.
+	// The driver gives variants with different memory the same name. Without the memory, a name means the variant whose
+	// alias it is, or else the first.
 	for i, g := range gpus {
 		if _, taken := index[fold(g.Product)]; !taken {
 			index[fold(g.Product)] = i
@@ -60,7 +60,7 @@ func build(text string) ([]GPU, map[string]int) {
 	return gpus, index
 }
 
-// boardOf is the GPU of a row. A rate that is left out is zero.
+// gpuOf returns the GPU of a row. A rate that is left out is zero.
 func gpuOf(head, row []string) GPU {
 	cell := func(name string) string { return row[slices.Index(head, name)] }
 	rate := func(name, exponent string) float64 {

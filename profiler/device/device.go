@@ -43,7 +43,7 @@ type Device interface {
 	// Record puts an event into the queue.
 	Record() (Event, error)
 
-	// Close gives back everything that the device holds.
+	// Close releases everything that the device holds.
 	Close() error
 }
 
@@ -71,7 +71,7 @@ type Patterns interface {
 	// Verify waits, compares a range with the pattern of a seed on the device,
 	// and returns a [*PatternError] if they differ.
 	Verify(r Range, seed uint64) error
-	// Close gives back what the trial needs itself.
+	// Close releases what the trial itself needs.
 	Close() error
 }
 
@@ -93,7 +93,7 @@ type Event interface {
 	// Since waits until the queue has reached the event and returns the time
 	// the device took to get there from an earlier event of its own.
 	Since(earlier Event) (time.Duration, error)
-	// Close gives back the event.
+	// Close releases the event.
 	Close() error
 }
 
@@ -175,5 +175,5 @@ type DefectError struct {
 
 func (e *DefectError) Error() string {
 	return e.Device + ": the GPU gives wrong results: " + e.Finding +
-		"; look for memory errors (nvidia-smi -q -d ECC) and Xids (dmesg | grep -i xid), and use another board"
+		"; look for memory errors (nvidia-smi -q -d ECC) and Xids (dmesg | grep -i xid), and use another GPU"
 }

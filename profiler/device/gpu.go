@@ -92,16 +92,15 @@ func (g GPU) Unsupported(torch, cuda string) string {
 		"for CUDA 12.6 have, where a release comes with them", torch, cuda, g.Capability)
 }
 
-// Rates are dense arithmetic rates in FLOP/s, a multiply-add counting as two.
-// Those of the 16-bit formats are of the tensor cores with accumulation in
-// FP32, as PyTorch uses them. Zero means that the GPU has no tensor cores for
+// Rates are dense arithmetic rates in FLOP/s, a multiply-add counting as two. Rates of the 16-bit formats are the
+// tensor cores' rates with accumulation in FP32, as PyTorch uses them. Zero means that the GPU has no tensor cores for
 // the format.
 type Rates struct {
 	FP32, TF32, FP16, BF16, FP64 float64
 }
 
-// Of returns the rate for a precision. Without tensor cores for it, libraries
-// compute in FP32, and so does Of.
+// Of returns the rate for a precision. Without tensor cores for it, libraries compute in FP32, and Of returns that
+// rate.
 func (r Rates) Of(p program.Precision) float64 {
 	rate := r.FP32
 	switch p {

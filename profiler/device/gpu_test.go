@@ -268,8 +268,8 @@ func TestCatalogAgreesWithTheGPUsBelowTheReferenceData(t *testing.T) {
 			require.Equal(t, row[6], got[6], g.Name)
 		}
 		require.Equal(t, row[:6], got[:6])
-		// Its bandwidth is memory clock times bus width; data sheets round, and
-		// those of the HBM GPUs promise up to 6 % less.
+		// Its bandwidth is memory clock times bus width. Data sheets round, and the sheets of HBM GPUs promise up to 6
+		// % less.
 		bandwidth, err := strconv.ParseFloat(row[7], 64)
 		require.NoError(t, err)
 		require.InEpsilon(t, bandwidth, g.Bandwidth, 0.06, g.Name)

@@ -36,9 +36,8 @@ type Driven interface {
 // A Timed is a device that knows what its work takes at least, by the speed of the
 // GPU.
 type Timed interface {
-	// Floor is that time for everything launched so far; the difference of two
-	// is that of the launches between them. It stays zero on a GPU whose speed
-	// is not known.
+	// Floor returns that time for everything launched so far; the difference of two is the time of the launches between
+	// them. It stays zero on a GPU whose speed is not known.
 	Floor() time.Duration
 }
 
@@ -48,8 +47,8 @@ type Clocked interface {
 	Clocks() (Clocks, bool)
 }
 
-// Clocks are those of a GPU in MHz, zero if it does not tell, and why they are
-// lower than they could be: "power cap", "thermal".
+// Clocks are the clocks of a GPU in MHz, zero if it does not report them, and the reasons for lower clocks: "power
+// cap", "thermal".
 type Clocks struct {
 	SM, Memory int
 	Slowdowns  []string
@@ -99,8 +98,8 @@ type Divided interface {
 	Shared() []string
 }
 
-// A Neighbor is another process on a GPU, or, without a PID, all those that are not listed,
-// as in a container those of the host and of other containers are not.
+// A Neighbor is another process on a GPU. Without a PID it stands for all processes that are not listed: a container
+// does not list processes of the host and of other containers.
 type Neighbor struct {
 	PID int
 	// Name is the name of its program, empty if it is not known.

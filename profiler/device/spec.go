@@ -18,8 +18,7 @@ type SpecError struct{ File, Reason string }
 
 func (e *SpecError) Error() string { return e.File + ": " + e.Reason }
 
-// spec is a GPU that the catalog does not have, as people write it. What is
-// left out is that of the GPU it is like.
+// spec is a GPU that the catalog does not have, as people write it. A missing value is the value of the GPU it is like.
 type spec struct {
 	Name       string  `yaml:"name"`
 	Like       string  `yaml:"like"`
@@ -49,7 +48,7 @@ func ReadSpec(r io.Reader, file string) (GPU, error) {
 		return GPU{}, fmt.Errorf("%s: %w", file, err)
 	}
 	if len(data) > maxSpec {
-		return GPU{}, &SpecError{file, fmt.Sprintf("longer than %d bytes; this is no board", maxSpec)}
+		return GPU{}, &SpecError{file, fmt.Sprintf("longer than %d bytes; this describes no GPU", maxSpec)}
 	}
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
@@ -115,8 +114,8 @@ func replace[T comparable](to *T, given T) {
 	}
 }
 
-// ofCapability returns the generation of a compute capability, and how many threads a
-// multiprocessor has; those of the nearest older one that the catalog knows.
+// ofCapability returns the generation of a compute capability and the threads of a multiprocessor, or the values of the
+// nearest older capability in the catalog.
 func ofCapability(c Capability) (generation string, threads int) {
 	for _, g := range catalog {
 		if g.Capability <= c {

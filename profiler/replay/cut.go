@@ -13,8 +13,7 @@ import (
 // whose batches have another length.
 type Steps struct {
 	setup *part
-	// steps are those that were recorded, of which the last stands for all that follow:
-	// the first makes the optimizer's state.
+	// steps holds the recorded steps. The last stands for all that follow: the first allocates the optimizer's state.
 	steps []cutStep
 }
 
@@ -34,8 +33,8 @@ func (s *cutStep) batch(i int) *part { return s.batches[min(i, len(s.batches)-1)
 // A part is a stretch of a program by itself. Its buffers have numbers of their own.
 type part struct {
 	actions []action
-	// enter are the buffers that live when it begins, leave those that live when it
-	// ends, in the order of their allocation.
+	// enter holds the buffers that live when it begins, leave the buffers that live when it ends, in the order of their
+	// allocation.
 	enter, leave []uint32
 	buffers      []program.Buffer
 }
@@ -170,7 +169,7 @@ func (c *cutter) backwards(from, to, microBatches int) []int {
 	}
 	each := len(ends) / microBatches
 	if each == 0 || len(ends)%microBatches != 0 {
-		c.err = fmt.Errorf("a step has %d backward passes, which are not those of %d micro-batches",
+		c.err = fmt.Errorf("a step has %d backward passes, which do not divide into %d micro-batches",
 			len(ends), microBatches)
 		return nil
 	}

@@ -40,7 +40,7 @@ type memoryUse interface {
 // device.
 var errOverlap = errors.New("the allocator gave out the same memory twice")
 
-// trace is the Trace hook of [Replay]. What it finds is in l.err.
+// trace implements the Trace hook of [Replay]. It stores an error in l.err.
 func (l *ledger) trace(instruction int, e allocator.TraceEvent) {
 	if l.err != nil {
 		return

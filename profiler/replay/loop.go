@@ -14,8 +14,7 @@ import (
 // training.
 type Loop struct {
 	heap *allocator.Allocator
-	// live are the blocks that live now by class, in the order of the program that was
-	// carried out last; those that it does not know come last.
+	// live holds the live blocks by class, in the order of the last executed program; blocks unknown to it come last.
 	live   [program.NumClasses][]holding
 	blocks []*allocator.Block // of the part that is carried out
 	steps  int                // that were carried out
@@ -94,9 +93,8 @@ func (l *Loop) malloc(b program.Buffer) (*allocator.Block, error) {
 	return l.heap.MallocOn(allocator.Stream(b.Stream), b.Bytes)
 }
 
-// enter finds the block of each buffer that lives when a part begins: those of a class
-// are in one order in all programs of a model. Those that the part does not know stay in
-// l.live.
+// enter finds the block of each buffer that lives when a part begins: buffers of a class have one order in all programs
+// of a model. Blocks unknown to the part stay in l.live.
 func (l *Loop) enter(p *part) error {
 	var known [program.NumClasses]int
 	l.blocks = append(l.blocks[:0], make([]*allocator.Block, len(p.buffers))...)
@@ -147,7 +145,7 @@ func (l *Loop) change(h *holding, b program.Buffer) error {
 	}
 }
 
-// leave keeps the blocks that live when a part ends, before those that it does not know.
+// leave puts the blocks that live when a part ends before the blocks unknown to it.
 func (l *Loop) leave(p *part) {
 	var live [program.NumClasses][]holding
 	for _, n := range p.leave {

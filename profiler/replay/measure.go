@@ -18,9 +18,8 @@ type Conditions struct {
 	// Config are the settings of the allocator; nil is
 	// [allocator.DefaultConfig].
 	Config *allocator.Config
-	// WarmUp is how many further replays come before those that are timed,
-	// Repeat how many are timed; zero is one. On a device that computes its time,
-	// which is always the same, it is one without warm-up.
+	// WarmUp is the number of further replays before the timed ones, Repeat the number of timed ones; zero is one. On a
+	// device that computes its time, which is always the same, it is one without warm-up.
 	WarmUp, Repeat int
 	// Verify tries the memory in a replay before all others: every buffer gets
 	// a pattern when it is allocated, which must be there when it is freed. The
@@ -45,9 +44,8 @@ type Measurement struct {
 	Device int64
 	// Granularity is what the driver added to the segments that were held then, bytes.
 	Granularity int64
-	// Process is the most that the GPU held for this process as seen from
-	// outside, asked when Device had risen, before memory is given back and at the
-	// ends of phases, bytes; -1 if that could not be told.
+	// Process is the most that the GPU held for this process as seen from outside, in bytes; -1 if unknown. It is read
+	// when Device has risen, before memory is released and at the ends of phases.
 	Process int64
 	// Neighbors are other processes seen on the GPU.
 	Neighbors []device.Neighbor
@@ -227,8 +225,8 @@ func (w *measurer) floor() time.Duration {
 	return 0
 }
 
-// possible refuses times that no GPU can have. Those of a simulated device are
-// never called measured, so they may be what they like.
+// possible returns an error for times that no GPU can have. Times of a simulated device are never called measured, so
+// they are not checked.
 func (w *measurer) possible(times []time.Duration, floor time.Duration) error {
 	var took time.Duration
 	for _, t := range times {
@@ -324,7 +322,7 @@ func merge(known, seen []device.Neighbor) []device.Neighbor {
 	return known
 }
 
-// launch has the device do the work of an op.
+// launch makes the device do the work of an op.
 func (w *measurer) launch(op *program.Op, address func(uint32) uint64) error {
 	k := &w.kernel
 	k.Work, k.Precision, k.FLOPs = op.Work, op.Precision, op.FLOPs
@@ -419,7 +417,7 @@ func (g *gauge) read(addr uint64, size int64) error {
 	return nil
 }
 
-// noteFree notes that what is at an address is given back.
+// noteFree notes that the memory at an address is released.
 func (g *gauge) noteFree(addr uint64, size int64) {
 	g.used -= size + g.added[addr]
 	delete(g.added, addr)
@@ -439,9 +437,8 @@ func (g *gauge) Unmap(addr uint64, size int64) error {
 	return g.PagedSource.Unmap(addr, size)
 }
 
-// see asks what others see of this process, if it holds more than ever before:
-// before some of that is given back, and at the ends of phases. Asking for each
-// segment would take longer than the segments.
+// see reads what others see of this process, if it holds more than ever before: before some of it is released, and at
+// the ends of phases. Reading for each segment would take longer than the segments.
 func (w *measurer) see() {
 	if !w.unseen || w.observer == nil {
 		return

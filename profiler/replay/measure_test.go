@@ -45,8 +45,8 @@ func (s *script) launch(reads, writes []string) {
 	s.emit(program.Launch, uint32(len(s.Ops)-1))
 }
 
-// twoSteps has a set-up that writes 20 MiB of weights and two steps, each of a
-// forward that writes 60 MiB and a backward that reads them.
+// twoSteps returns a program with a set-up that writes 20 MiB of weights and two steps, each of a forward that writes
+// 60 MiB and a backward that reads them.
 func twoSteps() *script {
 	s := newScript()
 	s.alloc("w", program.Weights, 20*mib)
@@ -133,11 +133,11 @@ func TestWhatDoesNotFitHasNoTimes(t *testing.T) {
 	require.Empty(t, m.Times)
 	require.Empty(t, m.Step())
 	require.Equal(t, int64(350*mib), m.Device)
-	require.Equal(t, int64(330*mib), d.Used(), "everything is given back")
+	require.Equal(t, int64(330*mib), d.Used(), "everything is released")
 }
 
-// What is measured on a simulated GPU is what a replay without work says,
-// whatever the program and the settings; all of the GPU is given back.
+// A measurement on a simulated GPU equals a replay without work, whatever the program and the settings; all of the
+// GPU's memory is released.
 func TestMeasuringIsReplaying(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, config := drawProgram(t), drawConfig(t)
@@ -260,7 +260,7 @@ type bench struct {
 
 func (b *bench) Patterns() (device.Patterns, error) { return patterns{b}, nil }
 
-// patterns are those of a bench.
+// patterns implements the writes of patterns of a bench.
 type patterns struct{ b *bench }
 
 func (patterns) Close() error { return nil }

@@ -16,9 +16,8 @@ type Options struct {
 	// Config are the settings of the allocator; nil is
 	// [allocator.DefaultConfig].
 	Config *allocator.Config
-	// Source is where the allocator gets its segments from. Everything got from it is
-	// given back when the replay ends. Nil is a counter of addresses with the next two
-	// sizes, which have no memory.
+	// Source is where the allocator gets its segments from. Everything allocated from it is released when the replay
+	// ends. Nil is a counter of addresses with the next two sizes, which have no memory.
 	Source allocator.Source
 	// Total is the memory of the GPU; zero is no limit.
 	Total int64
@@ -31,8 +30,7 @@ type Options struct {
 	Hooks Hooks
 }
 
-// Hooks let a device do the work of a program. Those that are nil cost
-// nothing; an error from one ends the replay.
+// Hooks let a device do the work of a program. Nil hooks cost nothing; an error from one ends the replay.
 type Hooks struct {
 	// Launch runs an op. Address gives the device address of a live buffer.
 	Launch func(op *program.Op, address func(buffer uint32) uint64) error

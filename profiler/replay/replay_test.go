@@ -88,8 +88,7 @@ func TestResidualNet(t *testing.T) {
 	}, got)
 	require.Equal(t, "backward", peakPhase(run).Name)
 
-	// The peak is where relu3 has written its gradient and that of the mean
-	// still lives.
+	// The peak is where relu3 has written its gradient and the mean's gradient still lives.
 	peak := run.Peak
 	require.Equal(t, program.Phase{Step: 0, Name: "backward"}, peak.Phase)
 	last := net.Buffers[net.Instructions[peak.Instruction].Arg]

@@ -18,9 +18,8 @@ type Run struct {
 	Max Usage
 	// Peak is the first moment at which the allocated bytes were highest.
 	Peak Moment
-	// Phases are those that ended, in order, with those of the set-up first.
-	// After an OOM a last one, named "oom", is what went on when it happened,
-	// as the reference records have it.
+	// Phases are the ended phases in order, set-up first. After an OOM a last one, named "oom", is the phase in which
+	// it happened, as in the reference records.
 	Phases []Phase
 	// OOM says what did not fit; nil if everything did.
 	OOM *OOM
@@ -58,9 +57,8 @@ func (u Usage) max(v Usage) Usage {
 // Phase is a phase of a program and the memory it took.
 type Phase struct {
 	program.Phase
-	// End is the memory in use when the phase ended, Max the highest values
-	// within it: those that PyTorch shows if torch.cuda.reset_peak_memory_stats
-	// runs at every mark.
+	// End is the memory in use when the phase ended, Max the highest values within it: the values that PyTorch shows if
+	// torch.cuda.reset_peak_memory_stats runs at every mark.
 	End, Max Usage
 }
 
@@ -70,8 +68,7 @@ type Moment struct {
 	Instruction int
 	// Phase is the phase that goes on: the one that the next mark ends.
 	Phase program.Phase
-	// Requested and Allocated are the bytes of the live buffers by class.
-	// Their totals are those of Usage.
+	// Requested and Allocated are the bytes of the live buffers by class. Their totals equal the totals of Usage.
 	Requested, Allocated program.Breakdown
 	Usage                Usage
 	// Live are the live buffers in the order of their numbers.
@@ -89,14 +86,13 @@ func (m *Moment) Largest(n int) []Holding {
 type Holding struct {
 	Buffer uint32
 	Class  program.Class
-	// Requested is the size of the buffer, Allocated that of its block.
+	// Requested is the size of the buffer, Allocated the size of its block.
 	Requested, Allocated int64
 }
 
 // OOM says which request did not fit.
 type OOM struct {
-	// Instruction, Buffer, Class and Site are of the allocation that failed;
-	// Phase is the one that went on.
+	// Instruction, Buffer, Class and Site describe the allocation that failed; Phase is the phase in which it failed.
 	Instruction int
 	Buffer      uint32
 	Class       program.Class
@@ -135,8 +131,7 @@ type Point struct {
 // A PhaseUsage is the memory in use in a phase of a run, or at its end.
 type PhaseUsage struct {
 	Usage
-	// Missed says that the run ran out of memory before; Usage is then that of the
-	// whole run.
+	// Missed reports whether the run ran out of memory before; Usage is then the whole run's.
 	Missed bool
 }
 

@@ -51,8 +51,7 @@ func classNamed(tb testing.TB, name string) program.Class {
 	return 0
 }
 
-// parse reads the line format of testdata/residual-net.txt; marks are those of
-// event lists.
+// parse reads the line format of testdata/residual-net.txt; marks have the form of event lists.
 func parse(tb testing.TB, text string) *program.Program {
 	s := newScript()
 	for line := range strings.Lines(text) {

@@ -31,8 +31,8 @@ const (
 
 var perturbedSizes = [...]float64{.985, .99, .995, 1.005, 1.01, 1.015}
 
-// SpreadOf replays a program with the order of its frees perturbed, and its sizes where those of a batch are not
-// known to the byte, on memory without a limit. Equal programs have equal spreads.
+// SpreadOf replays a program on memory without a limit, with the order of its frees perturbed, and with its sizes
+// perturbed where a batch's sizes are not known to the byte. Equal programs have equal spreads.
 func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config, sizes bool) (Spread, error) {
 	var reserved [len(perturbedSizes) + 1]int64
 	var falling int64

@@ -50,7 +50,7 @@ func TestWhatOpsLeaveAloneIsTouched(t *testing.T) {
 	count := func(of []device.Range, bytes int64) int {
 		return len(slices.DeleteFunc(slices.Clone(of), func(r device.Range) bool { return r.Bytes != bytes }))
 	}
-	require.Equal(t, 1, count(d.written, 10*mib), "in the replay that is watched, not in those that are timed")
+	require.Equal(t, 1, count(d.written, 10*mib), "in the replay that is watched, not in the timed ones")
 	require.Equal(t, 1, count(d.read, 10*mib))
 	require.Equal(t, 3+1, count(d.written, 20*mib), "by an op in three replays, and the rest")
 	require.Equal(t, 3+1, count(d.read, 20*mib))

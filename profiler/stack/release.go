@@ -9,13 +9,13 @@ import (
 type release struct {
 	// Versions are what PyPI's wheel of the release asks for.
 	Versions
-	// asked are versions of cuDNN in the order in which their rules override each other: folder cudnn has all rules
-	// of [complete], and of others those that differ. The last is the nearest to the release's own whose heuristics
-	// were queried. Nil if the rules are those of the release before.
+	// asked holds versions of cuDNN in the order in which their rules override each other: folder cudnn has all rules
+	// of [complete], and only the differing ones of other versions. The last is the version nearest to the release's
+	// own whose heuristics were queried. Nil if the rules are the former release's.
 	asked []string
 	// askedFor is the only compute capability that the last of them was queried for; empty for all.
 	askedFor string
-	// change turns the rules of the release before into those of this one; nil if nothing changes.
+	// change turns the rules of the former release into the rules of this one; nil if nothing changes.
 	change func(*trace.Rules)
 	// settings does the same to the rules for allocator settings.
 	settings func(*allocator.Rules)

@@ -2,7 +2,7 @@
 // rules by which it and they take memory.
 //
 // Rules are written down as differences. A release has one small file, torch2_15.go,
-// with what begins in it; the rules of a release are those of all releases up to
+// with what begins in it; the rules of a release are the rules of all releases up to
 // it. Data that rules are made of lie in folders next to them: cudnn has the choices
 // of cuDNN, by version.
 package stack
@@ -66,11 +66,11 @@ func (s *Stack) Note() string {
 			s.versions.Torch, s.rulesOf)
 	case s.askedFor != "":
 		return fmt.Sprintf("PyTorch %s comes with cuDNN %s, which was asked about compute capability %s alone; "+
-			"elsewhere workspaces of convolutions are those of %s",
+			"elsewhere workspaces of convolutions follow %s",
 			s.versions.Torch, s.versions.CuDNN, s.askedFor, complete)
 	case s.cudnnOf != s.versions.CuDNN:
 		return fmt.Sprintf(
-			"PyTorch %s comes with cuDNN %s; workspaces of convolutions are those of %s, the nearest that was asked",
+			"PyTorch %s comes with cuDNN %s; workspaces of convolutions follow %s, the nearest that was asked",
 			s.versions.Torch, s.versions.CuDNN, s.cudnnOf)
 	}
 	return ""

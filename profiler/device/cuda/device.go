@@ -31,8 +31,7 @@ type Device struct {
 	// identity is what the driver and NVML say of which GPU it is.
 	identity device.Identity
 
-	// segments, ranges and pages are what is to be given back, by address,
-	// with its size.
+	// segments, ranges and pages hold the sizes of memory to release, by address.
 	segments, ranges, pages map[uint64]int64
 	// events are all that were made, idle those not in use.
 	events, idle []cu.Event
@@ -70,10 +69,9 @@ type Device struct {
 
 var _ device.Device = (*Device)(nil)
 
-// Open opens the GPU with an index among those that the driver shows, in its
-// order and after CUDA_VISIBLE_DEVICES. A GPU that cannot be used is a
-// [*device.UnusableError]. The goroutine stays on its thread until Close, and
-// is the only one that may use the device.
+// Open opens the GPU with an index among the GPUs that the driver shows, in its order and after CUDA_VISIBLE_DEVICES. A
+// GPU that cannot be used is a [*device.UnusableError]. The goroutine stays on its thread until Close, and is the only
+// one that may use the device.
 func Open(index int) (*Device, error) {
 	d := &Device{
 		name:     fmt.Sprintf("cuda:%d", index),
@@ -136,7 +134,7 @@ func (d *Device) makeContext() error {
 		return d.contextError(d.check("cuDevicePrimaryCtxRetain", 0, err))
 	}
 	d.defers(func() error {
-		// Even a lost context is given back, and with it what it held.
+		// Even a lost context is released, and with it all that it held.
 		return failure("cuDevicePrimaryCtxRelease", 0, d.id.ReleasePrimaryCtx())
 	})
 	if err := cu.SetCurrentContext(d.context); err != nil {
@@ -146,7 +144,7 @@ func (d *Device) makeContext() error {
 	return nil
 }
 
-// defers has f called by Close, before what was deferred earlier.
+// defers registers f for Close, which calls it before the functions registered earlier.
 func (d *Device) defers(f func() error) { d.undo = append(d.undo, f) }
 
 // Close implements [device.Device]. After a failure that took the context the
@@ -166,7 +164,7 @@ func (d *Device) Close() error {
 	return errors.Join(errs...)
 }
 
-// giveBack gives back what the holder of the device has not.
+// giveBack releases memory that the holder of the device has not released.
 func (d *Device) giveBack() error {
 	var errs []error
 	for _, e := range d.events {
@@ -191,9 +189,8 @@ func (d *Device) Name() string { return d.name }
 // GPU implements [device.Device].
 func (d *Device) GPU() device.GPU { return d.gpu }
 
-// check turns what a call of the driver returned into a [*CallError], and notes
-// if it took the context. Once that is lost, each call fails for that reason;
-// those of Close are no failures any more.
+// check turns a driver call's result into a [*CallError], and notes if it took the context. Once the context is lost,
+// each call fails for that reason; calls of Close are no failures any more.
 func (d *Device) check(call string, bytes int64, err error) error {
 	switch {
 	case err == nil, d.lost != nil && d.closing:
@@ -310,8 +307,8 @@ func (d *Device) Release(addr uint64, size int64) error {
 	return d.gone(d.ranges, addr, d.check("cuMemAddressFree", size, cudalib.FreeAddresses(addr, size)))
 }
 
-// gone notes that what was at an address is given back, unless that failed. A
-// lost context takes it along, so then it is no failure.
+// gone notes that the memory at an address is released, unless releasing failed. A lost context takes it along, so then
+// it is no failure.
 func (d *Device) gone(from map[uint64]int64, addr uint64, err error) error {
 	if d.lost != nil {
 		err = nil

@@ -127,7 +127,7 @@ func TestPagesAreMappedIntoRanges(t *testing.T) {
 	requireClean(t, driver)
 }
 
-// Close gives back what its holder forgot.
+// Close releases what its holder forgot.
 func TestCloseGivesEverythingBack(t *testing.T) {
 	driver := small(t).Restart(t)
 	d := open(t)
@@ -180,7 +180,7 @@ func TestWhatIsInUseIsToldApart(t *testing.T) {
 	}, d.Neighbors())
 	require.NoError(t, d.Close())
 	requireClean(t, driver)
-	require.Zero(t, driver.Stats(t).NVML, "NVML is given back too")
+	require.Zero(t, driver.Stats(t).NVML, "NVML is released too")
 }
 
 // An old NVML counts the 400 MiB that the driver keeps as used.
@@ -426,7 +426,7 @@ func TestEveryCallMayFail(t *testing.T) {
 				require.Zero(t, s.Used)
 			}
 			if !code.fatal {
-				// At most the one thing whose giving back failed.
+				// At most the one object whose release failed.
 				require.LessOrEqual(t, s.Reclaimed, uint64(1), "%d: %s", i, call)
 			}
 			switch {

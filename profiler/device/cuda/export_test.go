@@ -2,7 +2,7 @@
 
 package cuda
 
-// SetWSL has another file tell that this is WSL2, until the result is called.
+// SetWSL makes another file decide whether this is WSL2, until the result is called.
 func SetWSL(file string) (restore func()) {
 	before := wslNode
 	wslNode = file

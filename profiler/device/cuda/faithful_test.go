@@ -91,7 +91,7 @@ func TestEveryKernelIsLaunchedByAModel(t *testing.T) {
 		{Model: "bdslw-spoter", Batch: 2},
 		{Model: "patch-vqvae", Batch: 2},
 		{Model: "unet", Batch: 2},
-		// Heads of 256, wider than those of kernels that work in tiles.
+		// Heads of 256, wider than the heads of kernels that work in tiles.
 		{Model: "hf:../../../models/hfconfig/testdata/configs/gemma/config.json", Batch: 1},
 	} {
 		for _, name := range []string{"t4", "a100-40"} {

@@ -36,7 +36,7 @@ func (d *Device) identify() (id string) {
 	return id
 }
 
-// What comes before the identifier of a GPU and that of a slice.
+// The prefixes of the identifiers of a GPU and of a slice.
 const (
 	wholeID = "GPU-"
 	sliceID = "MIG-"

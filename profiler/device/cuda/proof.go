@@ -24,9 +24,8 @@ const (
 	trialBytes   = 8192 + 4*operandBytes
 )
 
-// prove has kernels run whose results are known. A driver that runs none is a
-// simulated one, however it calls itself. A GPU that runs them and comes to
-// other results is a [*device.DefectError]: nothing it says can be trusted.
+// prove runs kernels whose results are known. A driver that runs none is a simulated one, whatever its name. A GPU that
+// computes other results is a [*device.DefectError]: none of its measurements can be trusted.
 func (d *Device) prove() (err error) {
 	addr, err := d.getForTrial(trialBytes)
 	if err != nil {
@@ -44,7 +43,7 @@ func (d *Device) prove() (err error) {
 	return nil
 }
 
-// getForTrial is Get of memory to try kernels with.
+// getForTrial allocates memory to try kernels with, as Get does.
 func (d *Device) getForTrial(bytes int64) (uint64, error) {
 	addr, err := d.Get(bytes)
 	if errors.Is(err, allocator.ErrOutOfMemory) {
@@ -86,7 +85,7 @@ func (d *Device) provePatterns(r device.Range) (runs bool, err error) {
 	return true, nil
 }
 
-// proveTrial has a kernel compute at an address and compares the result with the CPU's.
+// proveTrial runs a kernel at an address and compares the result with the CPU's.
 func (d *Device) proveTrial(t trial, addr uint64) error {
 	at := make([]uint64, len(t.inputs)+1)
 	for i := range at {
@@ -128,8 +127,8 @@ func (d *Device) Simulated() bool {
 	return !d.runs || strings.Contains(d.driver.Release, simulatedDriver)
 }
 
-// warmUp has kernels of every kind run, since a driver takes some memory at the
-// first launch of a kernel: it belongs to them and not to the first segments.
+// warmUp runs kernels of every kind. A driver takes some memory at the first launch of a kernel, which belongs to the
+// kernels and not to the first segments.
 func (d *Device) warmUp() error {
 	if d.Simulated() {
 		return nil

@@ -27,7 +27,7 @@ import (
 // onGPU tells whether there is a GPU to test.
 var onGPU = os.Getenv("VPROF_GPU") != ""
 
-// realGPU is that GPU. The goroutine must be the only one that uses it.
+// realGPU opens that GPU. The goroutine must be the only one that uses it.
 func realGPU(t testing.TB) *cuda.Device {
 	if !onGPU {
 		setup := small(t)
@@ -184,8 +184,8 @@ func TestRealKernelsRun(t *testing.T) {
 	require.NoError(t, d.Put(addr, 64*mib))
 }
 
-// Measuring on the GPU: allocated bytes are those of a simulation; what the
-// driver shows beyond the reserved ones is the context and the kernels.
+// Measuring on the GPU: allocated bytes equal a simulation's; the bytes that the driver shows beyond the reserved ones
+// are the context and the kernels.
 func TestRealMeasurementsAreSimulations(t *testing.T) {
 	d := realGPU(t)
 	p := &program.Program{Phases: []program.Phase{{Step: 0, Name: "step"}}, Sites: []program.Site{{}}}
@@ -263,14 +263,14 @@ func BenchmarkReal(b *testing.B) {
 				run = func() error { return p.Write(k.Writes[0], 1) }
 			}
 			if k.M > 0 && d.GPU().Peak.Of(k.Precision) == 0 {
-				b.Skip("the catalog has no peak of it for the board")
+				b.Skip("the catalog has no peak of it for the GPU")
 			}
 			benchmarkReal(b, d, run, k)
 		})
 	}
 }
 
-// moved are ranges further on.
+// moved returns ranges further on.
 func moved(ranges []device.Range, by uint64) []device.Range {
 	out := slices.Clone(ranges)
 	for i := range out {

@@ -39,8 +39,7 @@ func (e *CallError) Is(target error) bool {
 	return target == allocator.ErrOutOfMemory && e.Code == outOfMemory
 }
 
-// Lost tells whether the failure took the context with it: whatever is called
-// from then on fails too, until the context is given back.
+// Lost reports whether the failure took the context with it: every later call fails too, until the context is released.
 func (e *CallError) Lost() bool { return results[e.Code].lost }
 
 // The results that code branches on, as in the CUresult of cuda.h.
@@ -72,8 +71,7 @@ const (
 	restart = "restart the machine, or load the kernel module that belongs to the library"
 )
 
-// results are those that a driver can be expected to answer with, from the
-// documentation of CUresult.
+// results holds the results that a driver can be expected to return, from the documentation of CUresult.
 var results = map[int]result{
 	invalidValue:  {"CUDA_ERROR_INVALID_VALUE", "invalid argument", ourBug, false},
 	outOfMemory:   {"CUDA_ERROR_OUT_OF_MEMORY", "out of memory", "", false},

@@ -35,7 +35,7 @@ type System struct {
 
 // A GPU is a GPU that was tried.
 type ProbedGPU struct {
-	// Name is that of the device, "cuda:0".
+	// Name is the name of the device, "cuda:0".
 	Name string
 	GPU  device.GPU
 	// Baseline is what was in use with a context and the kernels, and

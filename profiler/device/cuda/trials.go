@@ -25,9 +25,8 @@ type trial struct {
 // operandBytes is the room for an operand of a trial.
 const operandBytes = 48 * 48 * 4
 
-// trials are products in every format with kernels of its own, a convolution and attention.
-// The operands of all but the last are whole numbers, and so small that their sums are exact in
-// every format.
+// trials returns products in every format with kernels of its own, a convolution and attention. The operands of all but
+// the last are whole numbers, so small that their sums are exact in every format.
 func trials() []trial {
 	return []trial{
 		product("f32", kernels.F32, false), product("f16", kernels.F16, false), product("bf16", kernels.BF16, false),
@@ -36,7 +35,7 @@ func trials() []trial {
 	}
 }
 
-// whole are n whole numbers from -2 to 2.
+// whole returns n whole numbers from -2 to 2.
 func whole(n, seed int) []float64 {
 	values := make([]float64, n)
 	for i := range values {
@@ -66,7 +65,7 @@ func product(name string, t kernels.Type, tf32 bool) trial {
 	}
 }
 
-// convolution has windows of 3 by 3 over an image, channels last.
+// convolution returns a convolution with windows of 3 by 3 over an image, channels last.
 func convolution() trial {
 	const side, channels, taps = 6, 8, 3
 	x, w, y := whole(side*side*channels, 2), whole(channels*taps*taps*channels, 3), make([]float64, side*side*channels)

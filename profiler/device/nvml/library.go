@@ -100,7 +100,7 @@ func (l *Library) GPUs() ([]*GPU, error) {
 	for i := range n {
 		b, err := l.at(i)
 		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("board %d: %w", i, err))
+			failed = errors.Join(failed, fmt.Errorf("GPU %d: %w", i, err))
 			continue
 		}
 		b.Index = i
@@ -109,10 +109,9 @@ func (l *Library) GPUs() ([]*GPU, error) {
 	return gpus, failed
 }
 
-// Visible lists the GPUs, or slices of them, that CUDA shows under a CUDA_VISIBLE_DEVICES, in
-// its order: of numbers those in NVML's order, which is CUDA's if CUDA_DEVICE_ORDER says
-// PCI_BUS_ID or all GPUs are alike, of UUIDs those that begin so. The list ends at the first
-// that there is not, as CUDA's does; empty shows all.
+// Visible lists the GPUs, or slices of them, that CUDA shows under a CUDA_VISIBLE_DEVICES, in its order. Numbers count
+// in NVML's order, which is CUDA's if CUDA_DEVICE_ORDER is PCI_BUS_ID or all GPUs are alike; UUIDs select by prefix.
+// The list ends at the first missing GPU, as CUDA's does; empty shows all.
 func (l *Library) Visible(list string) ([]*GPU, error) {
 	gpus, err := l.GPUs()
 	if list == "" || err != nil {
@@ -178,7 +177,7 @@ func (l *Library) Find(uuid string) (*GPU, error) {
 	}
 	b, err := l.gpu(d)
 	if err != nil {
-		return nil, fmt.Errorf("board %s: %w", uuid, err)
+		return nil, fmt.Errorf("GPU %s: %w", uuid, err)
 	}
 	return b, nil
 }
@@ -225,8 +224,7 @@ type GPU struct {
 
 	library *Library
 	device  api.Device
-	// names are those of the processes of the last list: asking for one takes
-	// longer than all else.
+	// names holds the names of the processes of the last list: reading a name takes longer than all else.
 	names map[int]string
 }
 
@@ -273,8 +271,7 @@ func (b *GPU) Memory() (Memory, error) {
 // noValue is what NVML says for a figure that it does not have.
 const noValue = ^uint64(0)
 
-// Processes lists those that use the GPU, for computing, also by way of an MPS
-// server, or for graphics.
+// Processes lists the processes that use the GPU for computing, also through an MPS server, or for graphics.
 func (b *GPU) Processes() ([]Process, error) {
 	byPID, computes := map[uint32]uint64{}, map[uint32]bool{}
 	for _, list := range []struct {

@@ -186,7 +186,7 @@ func TestALostGPUIsAnError(t *testing.T) {
 		l, err := OpenWith(machine(d))
 		require.NoError(t, err)
 		_, err = l.GPUs()
-		require.EqualError(t, err, "board 0: "+call+": "+lost.Error())
+		require.EqualError(t, err, "GPU 0: "+call+": "+lost.Error())
 	}
 	m := machine()
 	m.DeviceGetCountFunc = answer(0, lost)
@@ -199,7 +199,7 @@ func TestALostGPUIsAnError(t *testing.T) {
 	l, err = OpenWith(machine(d))
 	require.NoError(t, err)
 	_, err = l.GPUs()
-	require.EqualError(t, err, "board 0: nvmlDeviceGetName: "+lost.Error())
+	require.EqualError(t, err, "GPU 0: nvmlDeviceGetName: "+lost.Error())
 }
 
 // One that fell off the bus does not take the others with it.
@@ -209,7 +209,7 @@ func TestOtherGPUsAreListedBesideALostOne(t *testing.T) {
 	l, err := OpenWith(machine(busy(), lost, busy()))
 	require.NoError(t, err)
 	gpus, err := l.GPUs()
-	require.EqualError(t, err, "board 1: nvmlDeviceGetUUID: "+api.ERROR_GPU_IS_LOST.Error())
+	require.EqualError(t, err, "GPU 1: nvmlDeviceGetUUID: "+api.ERROR_GPU_IS_LOST.Error())
 	require.Len(t, gpus, 2)
 	require.Equal(t, 2, gpus[1].Index)
 }

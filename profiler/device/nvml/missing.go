@@ -16,7 +16,7 @@ type GPU struct {
 // Open returns [ErrNotBuilt].
 func Open() (*Library, error) { return nil, ErrNotBuilt }
 
-// Close does nothing.
+// Close returns nil: there is nothing to close.
 func (*Library) Close() error { return nil }
 
 // Versions returns [ErrNotBuilt].

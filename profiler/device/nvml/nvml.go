@@ -3,7 +3,7 @@
 // temperature, power, and why a GPU runs slower than it could.
 //
 // NVML looks from outside: it needs no CUDA context and costs no device memory,
-// so its figures can be compared to those of the driver. The library is loaded at
+// so its values can be compared with the driver's. The library is loaded at
 // run time. That a machine has none is an ordinary answer: [Open] returns an
 // error that wraps [ErrNoDriver]. Without cgo, or elsewhere than on Linux, it
 // returns [ErrNotBuilt].
@@ -21,7 +21,7 @@ var (
 
 // Versions are what the driver says of itself.
 type Versions struct {
-	// Driver is the release, "580.65.06"; NVML that of the library.
+	// Driver is the driver's release, "580.65.06"; NVML the library's.
 	Driver, NVML string
 }
 
@@ -29,7 +29,7 @@ type Versions struct {
 // report is nil.
 type Reading struct {
 	Memory Memory
-	// Processes are those that use the GPU, by process number.
+	// Processes are the processes that use the GPU, by process number.
 	Processes []Process
 	// GPUPercent is the share of the last sample period, up to a second, in
 	// which a kernel ran; MemoryPercent that in which memory was read or
@@ -45,7 +45,7 @@ type Reading struct {
 	Slowdowns []Slowdown
 }
 
-// Clocks are those of a GPU in MHz, zero if it does not tell.
+// Clocks are the clocks of a GPU in MHz, zero if it does not report them.
 type Clocks struct {
 	SM, Memory int
 	// Slowdowns are as in [Reading].

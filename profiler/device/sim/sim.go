@@ -116,7 +116,7 @@ func (d *Device) Synchronize() error { return nil }
 // Record implements [device.Device].
 func (d *Device) Record() (device.Event, error) { return event{d, d.now[0]}, nil }
 
-// Close implements [device.Device]. There is nothing to give back.
+// Close implements [device.Device]. There is nothing to release.
 func (d *Device) Close() error { return nil }
 
 // An event is a moment of a device's simulated time.

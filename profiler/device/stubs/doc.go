@@ -43,12 +43,12 @@
 //	size FUNCTION
 //
 // A graph that begins with a convolution is asked for as conv; its groups are the channels of x
-// divided by those of w. The question is about the engine that PyTorch takes, or else about one that PyTorch tries with
-// torch.backends.cudnn.benchmark: proposal is the place of those that cuDNN proposes, from 1 on, fallback that of those
-// to fall back to, from 0 on. The answer to notes is the set of the engine's numerical notes, a bit for each of
+// divided by the channels of w. The question is about the engine that PyTorch takes, or else about one that PyTorch tries with
+// torch.backends.cudnn.benchmark: proposal is an index of cuDNN's proposals, from 1 on, fallback an index of its
+// fallback engines, from 0 on. The answer to notes is the set of the engine's numerical notes, a bit for each of
 // cudnnBackendNumericalNote_t.
 //
-// Other graphs are given by their descriptors, each after those that it holds and
+// Other graphs are given by their descriptors, each after the descriptors it holds and
 // the graph's own last: KIND|NAME:TYPE:VALUES|..., numbers of cuDNN's public enumerations
 // cudnnBackendDescriptorType_t, cudnnBackendAttributeName_t and cudnnBackendAttributeType_t; values
 // are whole numbers of the same bits, of a descriptor its place in the line. norm is a batch norm

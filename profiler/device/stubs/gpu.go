@@ -7,9 +7,8 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// WriteBoard describes a GPU to the libraries, as the file of VPROF_STUB_GPU: a line is a key, a
-// space and a value; devices is how many of them there are, driver the version of CUDA times
-// 1000 (13020 for 13.2).
+// WriteGPU describes a GPU to the libraries, as the file of VPROF_STUB_GPU: a line is a key, a space and a value.
+// devices is the number of GPUs, driver the version of CUDA times 1000 (13020 for 13.2).
 func WriteGPU(w io.Writer, gpu device.GPU, devices, driver int) error {
 	perSM, perBlock := sharedMemory(gpu.Capability)
 	_, err := fmt.Fprintf(w, `name %s

@@ -2,7 +2,7 @@
 
     python3 names.py INCLUDE... -- OBJECT...
 
-INCLUDE are folders with NVIDIA's public headers, OBJECT shared objects (those of PyTorch) whose
+INCLUDE are folders with NVIDIA's public headers, OBJECT PyTorch's shared objects, whose
 undefined names are added where no header declares them. Rows of the table that is there are kept, so
 that the releases and CUDA versions of several runs add up. A row is the name and where the function
 writes a size or a handle: "3:8" is eight bytes through the fourth argument in an integer register,

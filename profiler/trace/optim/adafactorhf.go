@@ -33,7 +33,7 @@ func (o *Optimizer) factoredState(s *slot, grad *trace.Tensor) {
 	state(factoredColumns, append(slices.Clone(shape[:n-2]), shape[n-1])...)
 }
 
-// factored is the update by second moments: of a gradient in fp32.
+// factored records the update by second moments of a gradient in fp32.
 func factored(f *trace.Frame, s *slot, grad *trace.Tensor, update **trace.Tensor) {
 	f.Set(update, trace.Pointwise("add_Tensor", 1, trace.Pointwise("pow_Tensor_Scalar", 1, grad)))
 	if grad.NDim() > 1 {
@@ -48,8 +48,8 @@ func factored(f *trace.Frame, s *slot, grad *trace.Tensor, update **trace.Tensor
 		trace.Update("clamp_", 1, trace.Pointwise("div_Tensor", 4, rootMeanSquare(*update))))
 }
 
-// singleAdafactorHF is Adafactor.step of transformers 5.23, and GaLore's copy of it, which
-// projects. Its names live on from one parameter to the next.
+// singleAdafactorHF records Adafactor.step of transformers 5.23, and GaLore's copy of it, which projects. Its names
+// live on from one parameter to the next.
 func singleAdafactorHF(o *Optimizer, f *trace.Frame, l *lists) {
 	var grad, whole, update *trace.Tensor
 	for i, p := range l.params {
@@ -88,7 +88,7 @@ func (o *Optimizer) rms(s *slot, p *trace.Tensor) {
 	}
 }
 
-// rootMeanSquare is _rms.
+// rootMeanSquare records _rms.
 func rootMeanSquare(x *trace.Tensor) *trace.Tensor {
 	return trace.Pointwise("div_Tensor", 4, trace.VectorNorm(x, false))
 }
@@ -99,7 +99,7 @@ func average(rows, columns, x *trace.Tensor) {
 	trace.Update("add__Tensor", 2, trace.Update("mul__Tensor", 1, columns), x.Mean(false, -2))
 }
 
-// approximate is _approx_sq_grad.
+// approximate records _approx_sq_grad.
 func approximate(f *trace.Frame, rows, columns *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(rows, columns)
 	r := g.Let(trace.Update("rsqrt_", 4, trace.Pointwise("div_Tensor", 4, rows, rows.Mean(true, -1))).Unsqueeze(-1))

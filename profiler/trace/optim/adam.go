@@ -60,7 +60,7 @@ func (o *Optimizer) foreachGradients(f *trace.Frame, l *lists) (grads []*trace.T
 	return l.grads, false
 }
 
-// foreachMoments updates two averages by gradients, singleMoments those of one parameter.
+// foreachMoments updates two averages by lists of gradients; singleMoments updates the averages of one parameter.
 func foreachMoments(avg, sq, grads []*trace.Tensor) {
 	trace.ForeachUpdate("_foreach_lerp__Scalar", 3, avg, grads)
 	trace.ForeachUpdate("_foreach_mul__Scalar", 1, sq)
@@ -92,8 +92,7 @@ func singleAdam(o *Optimizer, f *trace.Frame, l *lists) {
 	}
 }
 
-// divideScalar is number / x (Tensor.__rtruediv__): x lives until the method
-// returns.
+// divideScalar records number / x (Tensor.__rtruediv__): x lives until the method returns.
 func divideScalar(x *trace.Tensor) *trace.Tensor {
 	f := x.Tape().Frame()
 	f.Let(x)

@@ -11,9 +11,8 @@ const (
 	lowSecond = expAvgSq
 )
 
-// Project has the optimizer see the gradients of some of its parameters through matrices of
-// its rank, those that wanted says. They are stepped after the others, as groups of their own.
-// It returns how many there are.
+// Project makes the optimizer see gradients through matrices of its rank, for the parameters that wanted selects. These
+// are stepped after the others, in groups of their own. It returns their number.
 func (o *Optimizer) Project(wanted func(p *trace.Tensor) bool) int {
 	n := 0
 	for k, group := range o.groups {
@@ -79,7 +78,7 @@ func project(s *slot, grad *trace.Tensor) *trace.Tensor {
 	return m.T().Matmul(grad)
 }
 
-// projectBack is project_back: an update of the size of the parameter.
+// projectBack records project_back: an update of the size of the parameter.
 func projectBack(f *trace.Frame, s *slot, low *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(low)
 	var whole *trace.Tensor
@@ -92,8 +91,7 @@ func projectBack(f *trace.Frame, s *slot, low *trace.Tensor) *trace.Tensor {
 	return g.Return(y)
 }
 
-// singleGaLore is AdamW.step of galore_torch 1.0. Its names live on from one parameter to
-// the next.
+// singleGaLore records AdamW.step of galore_torch 1.0. Its names live on from one parameter to the next.
 func singleGaLore(o *Optimizer, f *trace.Frame, l *lists) {
 	var low, root, update *trace.Tensor
 	for i, p := range l.params {
@@ -116,7 +114,7 @@ func singleGaLore(o *Optimizer, f *trace.Frame, l *lists) {
 	}
 }
 
-// moments makes those of a gradient as it was projected.
+// moments allocates the moments of a projected gradient.
 func (o *Optimizer) moments(s *slot, grad *trace.Tensor) {
 	if s.state[lowFirst] == nil {
 		s.state[lowFirst] = o.keep(grad.ZerosLike)
@@ -131,8 +129,8 @@ func average2(s *slot, grad *trace.Tensor) *trace.Tensor {
 	return trace.Update("add__Tensor", 1, trace.Pointwise("sqrt", 4, s.state[lowSecond]))
 }
 
-// singleGaLore8bit is AdamW8bit.step of galore_torch 1.0: bitsandbytes' state and kernel for
-// what is projected, for which the parameter is put aside in a copy.
+// singleGaLore8bit records AdamW8bit.step of galore_torch 1.0: bitsandbytes' state and kernel for a projected gradient,
+// with a copy of the parameter.
 func singleGaLore8bit(o *Optimizer, f *trace.Frame, l *lists) {
 	var grad *trace.Tensor
 	for i, p := range l.params {

@@ -67,8 +67,8 @@ type Config struct {
 	AMSGrad     bool // Adam, AdamW
 	Paged       bool // of bitsandbytes: state in managed memory
 
-	// Rank is that of matrices that gradients are projected by, of those that Target, names
-	// joined by plus signs, is a part of; empty for all linear layers but the output layer.
+	// Rank is the rank of the matrices that project gradients. Target selects the layers by parts of their paths,
+	// joined by plus signs; empty selects all linear layers but the output layer.
 	Rank   int64
 	Target string
 }
@@ -93,7 +93,7 @@ type Optimizer struct {
 	tape   *trace.Tape
 	held   *trace.Frame // keeps the state alive
 	groups [][]*slot
-	// share are those that this rank updates, in order, if others update the rest.
+	// share holds the parameters that this rank updates, in order, if others update the rest.
 	share []*slot
 	maps  int // tables of 8-bit values on the device
 }
@@ -153,7 +153,7 @@ var rules = map[Algorithm]rule{
 	AdamWFp8:        {init: initTorchao, single: stepBits8},
 }
 
-// initNothing is of algorithms that keep nothing, on the device, or make state as they step.
+// initNothing serves algorithms without state on the device, or with state that the step allocates.
 func initNothing(*Optimizer, *slot) {}
 
 // New returns the optimizer of the given configuration over groups of parameters. It updates only those in share, in
@@ -201,7 +201,7 @@ func (o *Optimizer) Params() []*trace.Tensor {
 	return out
 }
 
-// ZeroGrad is zero_grad(set_to_none=True).
+// ZeroGrad records zero_grad(set_to_none=True).
 func (o *Optimizer) ZeroGrad() {
 	for _, g := range o.groups {
 		for _, s := range g {
@@ -213,7 +213,7 @@ func (o *Optimizer) ZeroGrad() {
 // Whole says that a step needs parameters and gradients as a whole, not the shards of a rank.
 func (c Config) Whole() bool { return rules[c.Algorithm].whole }
 
-// Takes returns the parameters that the optimizer accepts: Muon only those that are matrices, all others every one.
+// Takes returns the parameters that the optimizer accepts: only matrices for Muon, all for any other.
 func (c Config) Takes(params []*trace.Tensor) []*trace.Tensor {
 	if !rules[c.Algorithm].matrices {
 		return params
@@ -221,8 +221,7 @@ func (c Config) Takes(params []*trace.Tensor) []*trace.Tensor {
 	return slices.DeleteFunc(slices.Clone(params), func(p *trace.Tensor) bool { return p.NDim() != 2 })
 }
 
-// Step is step(): it updates every parameter that has a gradient and makes
-// what state is missing.
+// Step records step(): it updates every parameter that has a gradient and allocates missing state.
 func (o *Optimizer) Step() {
 	o.tape.NoGrad(func() {
 		if o.share != nil {
@@ -278,7 +277,7 @@ func (o *Optimizer) collect(group []*slot) []lists {
 	return out
 }
 
-// alike reports whether two tensors are in one group of those that operators on lists take.
+// alike reports whether two tensors belong to the same group of an operator on lists.
 func alike(x, y *trace.Tensor) bool { return x.DType() == y.DType() && x.SameGPU(y) }
 
 // keep makes what f computes part of the optimizer's state.

@@ -291,7 +291,7 @@ void copy_bytes(void *to, const void *from, size_t n)
         memmove(to, from, n);
 }
 
-/* Zeroed pages are given back to the host. */
+/* Zeroed pages are returned to the host. */
 void fill_bytes(void *at, int value, size_t n)
 {
     uintptr_t page = 4096, begin = ((uintptr_t)at + page - 1) / page * page, end = ((uintptr_t)at + n) / page * page;

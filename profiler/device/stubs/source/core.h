@@ -51,7 +51,7 @@ const block *block_of(uint64_t address); /* the allocation or mapping that holds
 void add_block(uint64_t at, uint64_t bytes, int device);
 int drop_block(uint64_t at, block *dropped);
 
-/* Copies between host and device really happen, and so do small ones on the device: counters, flags and
+/* Copies between host and device really happen, as do small ones on the device: counters, flags and
  * what ranks exchange. Larger ones would only move numbers that no kernel computed. */
 void copy_bytes(void *to, const void *from, size_t n);
 void fill_bytes(void *at, int value, size_t n);

@@ -185,7 +185,7 @@ static long long value_of(const attribute *a, int64_t i, const named *names)
 
 static int hidden(const descriptor *d, const attribute *a) { return find(d, a->name) != a; }
 
-/* A descriptor after those that its attributes hold: its kind and its attributes, each with its name, type and
+/* A descriptor after the descriptors that its attributes hold: its kind and its attributes, each with its name, type and
  * values as whole numbers of the bits. */
 static void put_descriptor(question *q, named *names, const descriptor *d)
 {
@@ -205,9 +205,9 @@ static void put_descriptor(question *q, named *names, const descriptor *d)
     }
 }
 
-/* Numbers of engines: those that heuristics propose, in their order, and from FALLBACKS on those to fall back to. How
+/* Numbers of engines: the proposals of the heuristics, in their order, and from FALLBACKS on the fallback engines. How
  * many cuDNN has for a convolution is only known once it is asked, which takes time and is only needed where PyTorch
- * tries them all (torch.backends.cudnn.benchmark) or memory is short: of more than it has no plan can be made. */
+ * tries them all (torch.backends.cudnn.benchmark) or memory is short: no plan can use more than it has. */
 enum { PROPOSALS = 64, FALLBACKS = PROPOSALS, HEUR_MODE_FALLBACK = 2 };
 
 static void put_engine(question *q, const descriptor *graph, int engine)
@@ -254,7 +254,7 @@ static int copy_notes(const descriptor *engine, int64_t wanted, int64_t *count, 
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
-/* A proposal: a configuration whose engine is of the asked graph. */
+/* A proposal: a configuration whose engine belongs to the asked graph. */
 static void configure(descriptor *config, descriptor *graph, int64_t number)
 {
     descriptor *engine;
@@ -288,7 +288,7 @@ static int copy_out(const attribute *a, int64_t wanted, int64_t *count, void *va
     return SUCCESS;
 }
 
-/* Descriptors are read into those that the caller made. */
+/* Descriptors are read into the caller's descriptors. */
 static int copy_descriptors(const attribute *a, int64_t wanted, int64_t *count, descriptor **out)
 {
     int64_t n = a ? a->count : 0;

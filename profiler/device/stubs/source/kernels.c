@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* The architectures that builds of PyTorch have kernels for: a GPU runs those of the nearest older one. */
+/* The architectures that builds of PyTorch have kernels for: a GPU runs the kernels of the nearest older one. */
 static int compiled_for(void)
 {
     static const int built[] = {120, 100, 90, 86, 80, 75, 70, 60, 50};

@@ -130,7 +130,7 @@ API int cudnnGetRNNTempSpaceSizes(void *handle, const recurrent *r, int training
     return SUCCESS;
 }
 
-/* The weights of all layers and directions come first, then their biases. Of each there are those of the input, one
+/* The weights of all layers and directions come first, then their biases. Each has the weights of the input, one
  * for each gate, then as many of the state, then the projection. */
 typedef struct { int rows, columns; size_t at; } part;
 

@@ -184,7 +184,7 @@ API cudaError_t cudaMemsetAsync(void *at, int value, size_t n, cudaStream_t stre
     return cudaMemset(at, value, n);
 }
 
-/* Variables of kernels have nothing to be in. */
+/* Variables of kernels have no memory. */
 API cudaError_t cudaMemcpyToSymbol(const void *symbol, const void *from, size_t n, size_t offset, enum cudaMemcpyKind kind)
 {
     (void)symbol, (void)from, (void)n, (void)offset, (void)kind;

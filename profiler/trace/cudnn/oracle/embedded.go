@@ -46,6 +46,6 @@ func Stubs() map[string][]byte {
 	const older = "libcublasLt.so.12"
 	return map[string][]byte{
 		stubName: library,
-		older:       bytes.ReplaceAll(library, []byte(stubName), []byte(older)),
+		older:    bytes.ReplaceAll(library, []byte(stubName), []byte(older)),
 	}
 }
