@@ -43,7 +43,7 @@ func (m Model) DifferentRanks(c Case, gpu trace.GPU, o Options) ([]RankRange, er
 		one := *s
 		one.Rank = &rank
 		c.Strategy = &one
-		rec, err := m.Record(c, gpu, o)
+		rec, err := m.RecordComplete(c, gpu, o)
 		if err != nil {
 			return nil, err
 		}
@@ -152,7 +152,7 @@ func (m Model) recordWorst(c Case, gpu trace.GPU, o Options) (*Recording, error)
 		s := *c.Strategy
 		s.Rank = &rank
 		c.Strategy = &s
-		rec, err := m.Record(c, gpu, o)
+		rec, err := m.RecordComplete(c, gpu, o)
 		if err != nil {
 			return nil, err
 		}

@@ -420,15 +420,20 @@ func (c *Case) fewestSteps() int {
 	return 2
 }
 
-// Record builds the model for c and records its training steps as they run on
-// the GPU; with [Options.Reordered] it returns nil if there is no other order.
-// The case is completed first, see [Model.Complete]. A data set on the GPU is
-// there before the model, as one tensor.
-func (m Model) Record(c Case, gpu trace.GPU, o Options) (rec *Recording, err error) {
-	c, err = m.Complete(c)
+// Record completes a case and records it, see [Model.Complete] and [Model.RecordComplete].
+func (m Model) Record(c Case, gpu trace.GPU, o Options) (*Recording, error) {
+	c, err := m.Complete(c)
 	if err != nil {
 		return nil, err
 	}
+	return m.RecordComplete(c, gpu, o)
+}
+
+// RecordComplete builds the model of a complete case and records its training steps on the GPU. A case that
+// [Model.Complete] returned stays complete with another batch, rank or number of micro-batches. A data set on the GPU
+// is allocated before the model, as one tensor. With [Options.Reordered] the recording is nil if there is no other
+// order.
+func (m Model) RecordComplete(c Case, gpu trace.GPU, o Options) (rec *Recording, err error) {
 	if s := c.Strategy; s != nil && s.PassesOn() && s.Rank == nil {
 		return m.recordWorst(c, gpu, o)
 	}

@@ -40,7 +40,7 @@ func (s *Setup) RecordCase(ctx context.Context, c models.Case, gpu device.GPU,
 	o models.Options,
 ) (*models.Recording, error) {
 	o.Context = ctx
-	rec, err := s.model.Record(c, RecorderGPU(gpu), o)
+	rec, err := s.model.RecordComplete(c, RecorderGPU(gpu), o)
 	switch {
 	case errors.As(err, new(*models.CaseError)), errors.Is(err, trace.ErrBeyond), err != nil && ctx.Err() != nil:
 		return nil, err
