@@ -71,23 +71,3 @@ func (e *Evaluation) UnmarshalText(text []byte) (err error) {
 	*e, err = ParseEvaluation(string(text))
 	return err
 }
-
-// checkEvaluation finds an evaluation that the model or the strategy cannot have.
-func (l Levers) checkEvaluation(m *Model, c *Case) (field, reason string) {
-	field = "evaluate"
-	switch {
-	case l.Evaluate.IsZero():
-		return "", ""
-	case c.Strategy != nil && c.Strategy.Name == PP:
-		return field, "evaluation by the stages of a pipeline is not recorded"
-	case l.Evaluate.NewTokens > 0 && (!m.Levers.Cache || !c.Objective.IsZero() ||
-		len(m.Tasks) > 0 && c.Task != m.Tasks[0]):
-		return field, "vprof records generation (new-tokens) of decoders of transformers that learn the next token " +
-			"and have attention in every layer; this is none"
-	case l.Evaluate.NewTokens > 0 && c.On("padding"):
-		return field, "vprof records generation (new-tokens) behind rows without padding; leave out padding"
-	case l.Evaluate.Scores > 0 && m.Levers.Loop == "":
-		return field, "the scores that are kept for metrics are those of transformers' Trainer; " + ownLoop
-	}
-	return "", ""
-}

@@ -1,7 +1,6 @@
 package models
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"regexp"
@@ -221,88 +220,6 @@ func parseKept(text string) (all []trace.Kept, err error) {
 
 // mostLayersApart bounds every=N.
 const mostLayersApart = 1 << 10
-
-// checkLevers finds levers that do not go together, with the model, or with the rest of
-// the case.
-func (l Levers) checkLevers(m *Model, c *Case) (field, reason string) {
-	for _, check := range []func(m *Model, c *Case) (field, reason string){
-		l.checkObjective, l.checkTrainOnly, l.checkQAT, l.checkFloat8, l.checkTiles, l.checkLoop, l.checkEvaluation,
-	} {
-		if field, reason := check(m, c); reason != "" {
-			return field, reason
-		}
-	}
-	switch {
-	case l.Quantize != "" && !m.Levers.Quantize:
-		return "quantize",
-			"vprof does not know how to quantize this model; it does for those of transformers and for exported " +
-				"models (.pt2)"
-	case l.Quantize != "" && c.LoRA == nil:
-		return "quantize", "quantized layers cannot be trained; train adapters beside them with --lora"
-	case l.Liger && !m.Levers.Liger:
-		return "liger", cmp.Or(m.Levers.NoLiger,
-			"liger-kernel has nothing for this model that vprof describes; it has for decoders of transformers "+
-				"(hf:config.json, and exported ones), whose modules it replaces")
-	case l.Recompute != "" && !c.Checkpointing:
-		return "checkpointing", string(l.Recompute) + " says how to recompute; it needs checkpointing on"
-	case l.Recompute != "" && !m.Levers.Recompute:
-		return "checkpointing",
-			"vprof describes how this model recomputes; the decoders of transformers and exported models (.pt2) " +
-				"have a choice"
-	case l.InBackward && c.Strategy != nil:
-		return "optimizer-in-backward", "vprof describes it on one GPU; leave out --strategy"
-	case l.InBackward && c.AMP == "fp16":
-		return "optimizer-in-backward", "the loss scaler must see all gradients before a step; use bf16"
-	case l.InBackward && l.Clip == ClipNorm:
-		return "clip",
-			"the norm of all gradients is not known while the optimizer steps in backward; leave out clipping"
-	case l.Routing != "" && (c.Strategy == nil || c.Strategy.EP == 0):
-		return "routing",
-			"it says how many tokens come to a rank that has a part of the experts; it needs a strategy with ep=N"
-	case m.Levers.Loop == "" && l.ofLoop() != "":
-		return l.ofLoop(), ownLoop
-	}
-	return "", ""
-}
-
-// ofLoop returns the first of the levers that only loops with a choice have, as flags name it; empty for none.
-func (l Levers) ofLoop() string {
-	switch {
-	case l.Offload:
-		return "offload"
-	case l.InBackward:
-		return "optimizer-in-backward"
-	case l.Clip != "":
-		return "clip"
-	}
-	return ""
-}
-
-// checkTrainOnly finds what does not go together with a choice of parameters.
-func (l Levers) checkTrainOnly(m *Model, c *Case) (field, reason string) {
-	const at, ofTrained = "train-only", "trained-weights"
-	switch {
-	case l.TrainedWeights != "" && l.TrainedWeights != "fp32":
-		return ofTrained, fmt.Sprintf("%q is not fp32; the type of all weights is --weights", l.TrainedWeights)
-	case l.TrainedWeights != "" && l.TrainOnly == "":
-		return ofTrained, "all weights are trained; their type is --weights (--train-only freezes some)"
-	case l.TrainedWeights != "" && c.Strategy != nil && c.Strategy.Name != DDP:
-		return ofTrained, "strategies that share out weights take one type for all; leave it out, or use ddp"
-	case l.TrainOnly == "":
-		return "", ""
-	}
-	switch {
-	case m.Levers.Loop == "":
-		return at,
-			"vprof describes this model's own freeze stages; those of transformers and exported models (.pt2) have " +
-				"a choice of parameters"
-	case c.LoRA != nil:
-		return at, "adapters freeze all of the model; train modules beside them with --lora save=..."
-	case c.Stage != "full" || c.Freeze != "":
-		return at, "another choice of what is trained is given, too; give one of them"
-	}
-	return "", ""
-}
 
 // leverCaveats returns what a user must know of levers.
 func (l Levers) leverCaveats(c *Case) []string {

@@ -64,7 +64,7 @@ func (m *Model) KeepingMost(c Case) (Case, bool) {
 		return c, false
 	}
 	c.Loop = LoopPlain
-	_, reason := c.checkLoop(m, &c)
+	_, reason := choiceOf(m, &c).first(loopConflicts)
 	return c, reason == ""
 }
 
@@ -72,38 +72,4 @@ func (m *Model) KeepingMost(c Case) (Case, bool) {
 // loss itself where it is asked to.
 func scoresOfStages(m *Model, c *Case) bool {
 	return m.Levers.Loop == LoopTrainer && c.Strategy != nil && c.Strategy.Name == PP && c.Loop == LoopFunction
-}
-
-// checkLoop finds what does not go together with a choice of the loop.
-func (l Levers) checkLoop(m *Model, c *Case) (field, reason string) {
-	field = "loop"
-	switch {
-	case l.Loop != "" && l.Loop != m.Levers.Loop && !scoresOfStages(m, c): // which is what is recorded anyway
-	case l.ZeroGrad != "":
-		field = "zero-grad"
-	case l.UseCache != "":
-		field = "use-cache"
-	case l.EmptyCache != 0:
-		field = "empty-cache"
-	default:
-		return "", ""
-	}
-	switch {
-	case m.Levers.Loop == "":
-		return field, ownLoop
-	case !c.Objective.IsZero():
-		return field, "the loop of the trainer that has the objective " + c.Objective.Name + " is recorded"
-	case c.Strategy != nil && c.Strategy.Name == PP && (field != "use-cache" || l.UseCache == yes):
-		return field, "the schedule of a pipeline is its loop"
-	case l.UseCache == yes && m.Levers.Loop == LoopFunction:
-		return "use-cache", "an exported model returns what it was exported with; export it with use_cache"
-	case l.UseCache == yes && !m.Levers.Cache:
-		return "use-cache",
-			"vprof records the cache of decoders of transformers that have attention in every layer; this is none"
-	case l.UseCache == yes && c.Checkpointing:
-		return "use-cache", "transformers leaves the cache out while layers are recomputed; leave out one of the two"
-	case l.InBackward && l.ZeroGrad != "":
-		return "zero-grad", "gradients are freed as soon as the optimizer has stepped in backward"
-	}
-	return "", ""
 }

@@ -2,7 +2,6 @@ package models
 
 import (
 	"cmp"
-	"fmt"
 
 	"github.com/vprof/vprof/internal/options"
 )
@@ -192,57 +191,6 @@ func (o Objective) Rows() int64 {
 // With adapters the reference is the model without them.
 func (c Case) ReferenceModel() bool {
 	return (c.Objective.Refers() || c.Objective.Name == EBFT) && !c.Objective.Precomputed && c.LoRA == nil
-}
-
-// checkObjective finds what does not go together with an objective.
-func (Levers) checkObjective(m *Model, c *Case) (field, reason string) {
-	o := c.Objective
-	const at = "objective"
-	switch {
-	case o.Name == "":
-		return "", ""
-	case !m.Levers.Objective:
-		return at,
-			"vprof records preferences with the decoders of transformers (hf:config.json); a graph has its loss in it"
-	case o.Name == Reward && o.As == AsLLaMAFactory:
-		if c.Task != preferenceTask {
-			return at, "LLaMA-Factory's reward is a value beside the words of a language model; use --task causal-lm"
-		}
-	case o.Name == Reward && c.Task != rewardTask:
-		return at, "a reward is a score of a whole answer; add --task classification --set classes=1"
-	case o.Name == Reranker && c.Task == rewardTask:
-		if c.Settings["classes"] != 1 {
-			return at, "a reranker gives a text one score; add --set classes=1"
-		}
-	case o.Name != Reward && c.Task != preferenceTask:
-		return at, fmt.Sprintf("%s is learnt by a language model; use --task causal-lm", o.Name)
-	case o.Packed && o.As != AsSwift:
-		return at, "packed: pairs in one row are ms-swift's; add as=ms-swift"
-	case (o.Unpadded || o.Packed) && (c.On("padding") || c.On("packed")):
-		return at, "texts in one row have neither padding nor a mask here; leave out padding=1 and packed=1"
-	case o.Matches() && c.Strategy != nil && c.Strategy.Name == TP:
-		return at, "vprof does not record texts that belong together under tensor parallelism; take another strategy"
-	case c.Liger:
-		return "liger",
-			"vprof does not describe liger-kernel's losses of preferences, and weights of tokens need scores, which " +
-				"its loss does without"
-	case (c.ReferenceModel() || o.Distills()) && c.Strategy != nil && c.Strategy.Name == TP:
-		return at,
-			"vprof does not plan a reference model under tensor parallelism; train adapters, whose reference is the " +
-				"model itself, or take another strategy"
-	case o.Name == ASFT && c.LoRA != nil:
-		return at, "LLaMA-Factory makes no reference for it beside adapters, and fails; train the whole model"
-	case o.Name == EBFT && o.Reference && c.LoRA == nil:
-		return at,
-			"a reference and a feature network would be two models beside the one that is trained, and vprof plans " +
-				"one; leave out reference, or train adapters"
-	case o.Answers() && o.Answer() >= c.Settings["seq-len"]:
-		return at, fmt.Sprintf("answers of %d tokens leave no prompt in rows of %d; say %s:completion=N with less "+
-			"than seq-len", o.Answer(), c.Settings["seq-len"], o.Name)
-	case c.Settings["chunked-loss"] > 1 || c.On("fused-loss") || c.On("linear-cross-entropy"):
-		return at, "the fused and chunked losses are those of the next token; leave them out"
-	}
-	return "", ""
 }
 
 // The tasks that objectives belong to.

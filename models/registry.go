@@ -263,17 +263,14 @@ func (m Model) Complete(c Case) (Case, error) {
 		return wrong(field, "the steps of a recorded run are what they are; record the run again with this changed "+
 			"(other GPUs and allocator settings need no new recording)")
 	}
-	if field, reason := m.refuses(c); reason != "" {
-		return wrong(field, "%s", reason)
+	if err := CheckBatch(c.Batch); err != nil {
+		return wrong("batch", "%v", err)
 	}
-	err := c.checkRanks(m)
-	if err != nil {
-		return wrong("strategy", "%v", err)
-	}
+	var err error
 	if c.Settings, err = m.settings(c.Settings); err != nil {
 		return c, err
 	}
-	if field, reason := c.checkLevers(&m, &c); reason != "" {
+	if field, reason := m.conflict(c); reason != "" {
 		return wrong(field, "%s", reason)
 	}
 	if m.Check != nil {
@@ -296,55 +293,6 @@ func (m Model) filled(c Case) Case {
 		c.Blocks = ""
 	}
 	return c
-}
-
-// refuses finds a value of a filled case that the model does not have or that makes no sense.
-// The reason is empty if there is none.
-func (m Model) refuses(c Case) (field, reason string) {
-	switch {
-	case !slices.Contains(m.Stages, c.Stage):
-		return "stage", fmt.Sprintf("there is no stage %q; its stages are %s", c.Stage, strings.Join(m.Stages, ", "))
-	case CheckBatch(c.Batch) != nil:
-		return "batch", CheckBatch(c.Batch).Error()
-	case c.Weights != "" && !m.HalfWeights:
-		return "weights", fmt.Sprintf("vprof describes this model with weights in fp32 only; it does the text models "+
-			"of transformers in %s, too", c.Weights)
-	case c.Task != "" && len(m.Tasks) == 0:
-		return "task", "this model has one task; the models of configurations (hf:config.json) have a choice"
-	case c.Task != "" && !slices.Contains(m.Tasks, c.Task):
-		return "task", fmt.Sprintf("there is no task %q; its tasks are %s", c.Task, strings.Join(m.Tasks, ", "))
-	case (c.Loss != "" || c.Output != "") && len(m.Losses) == 0:
-		return "loss", "vprof describes this model with its loss; exported models (.pt2) have a choice"
-	case c.Loss != "" && !slices.Contains(m.Losses, c.Loss):
-		return "loss", fmt.Sprintf("there is no loss %q; use %s", c.Loss, strings.Join(m.Losses, ", "))
-	case c.Freeze != "" && !m.Free:
-		return "freeze", fmt.Sprintf("this model has freeze stages instead: %s", strings.Join(m.Stages, ", "))
-	case c.Blocks != "" && !m.Free:
-		return "checkpoint", "vprof describes what this model recomputes; exported models (.pt2) have a choice"
-	case c.LoRA != nil && !m.Adapts:
-		return "lora", "vprof does not know how to put adapters into this model; it does for those of transformers"
-	}
-	return checkOptimizer(c)
-}
-
-func checkOptimizer(c Case) (field, reason string) {
-	if c.Optimizer == "" {
-		return "", ""
-	}
-	name, _, _ := strings.Cut(c.Optimizer, ":")
-	o, err := optim.Named(c.Optimizer)
-	shards := c.Strategy != nil && c.Strategy.Name != DDP
-	switch {
-	case err != nil:
-		return "optimizer", err.Error()
-	case o.Low() && shards:
-		return "optimizer", fmt.Sprintf("%s needs each gradient as a whole, on one GPU or under ddp; leave out "+
-			"--strategy, or take another", name)
-	case o.Whole() && shards:
-		return "optimizer",
-			fmt.Sprintf("vprof records %s on one GPU and under ddp; leave out --strategy, or take another", name)
-	}
-	return "", ""
 }
 
 // MaxBatch is the largest batch size that is accepted; a larger one is taken for a

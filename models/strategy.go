@@ -1,13 +1,5 @@
 package models
 
-import (
-	"cmp"
-	"fmt"
-	"strings"
-
-	"github.com/vprof/vprof/profiler/trace/optim"
-)
-
 // Strategy is how the ranks of a job train a model together: one rank on each GPU.
 type Strategy struct {
 	// Name is one of [Strategies].
@@ -150,76 +142,6 @@ func Strategies() []string { return []string{DDP, FSDP2, TP, ZeRO1, ZeRO2, ZeRO3
 // little as possible (balanced_low_0), or each is filled before the next (sequential).
 func DeviceMapWords() []string { return []string{"auto", "balanced", "balanced_low_0", "sequential"} }
 
-func (s *Strategy) check(gpus int) error {
-	switch {
-	case gpus < 1 || gpus > mostRanks:
-		return fmt.Errorf("%d is not a number of GPUs from 1 to %d", gpus, mostRanks)
-	case s.Rank != nil && *s.Rank >= int64(gpus):
-		return fmt.Errorf("there is no rank %d of %d; ranks begin with 0", *s.Rank, gpus)
-	case s.Replicate > 1 && int64(gpus)%s.Replicate != 0:
-		return fmt.Errorf("%d GPUs cannot be divided into %d replicas", gpus, s.Replicate)
-	case s.Stages > 0 && s.Schedule != Interleaved:
-		return fmt.Errorf("stages=%d is about schedule=%s; other schedules have one stage on each rank",
-			s.Stages, Interleaved)
-	case s.Name == ZeRO1 && s.Engine == "" && (s.Bucket != 0 || s.Overlap || s.Offload != ""):
-		return fmt.Errorf("bucket, overlap and offload are DeepSpeed's; say engine=deepspeed, too")
-	case s.Name == ZeRO1 && s.Engine != "" &&
-		(s.BucketView || s.BucketCap > 0 || s.StaticGraph || s.FindUnused || s.EachSync):
-		return fmt.Errorf(
-			"engine=deepspeed takes bucket, overlap and offload, and no options of DistributedDataParallel")
-	case s.CPBy != "" && s.CP == 0:
-		return fmt.Errorf("cp_by=%s says how ranks share sequences; say how many with cp=N", s.CPBy)
-	case s.CP > 0 && int64(gpus)%(s.CP*max(1, s.TP)) != 0:
-		return fmt.Errorf("%d GPUs cannot be divided into groups of %d that share a sequence (cp=%d)", gpus,
-			s.CP*max(1, s.TP), s.CP)
-	case s.TPBy != "" && (s.Sequence || s.ParallelLoss || len(s.Col)+len(s.Row) > 0):
-		return fmt.Errorf("tp_by=%s is a plan of its own; leave out sequence, loss, col and row", s.TPBy)
-	case s.EPBy != "" && s.EP == 0:
-		return fmt.Errorf("ep_by=%s says how ranks exchange tokens; say how many share out the experts with ep=N",
-			s.EPBy)
-	case s.Name == DeviceMap && len(s.Memory) > 0 && len(s.Memory) != gpus:
-		return fmt.Errorf("memory names %d GPUs, and there are %d; say as many sizes, like memory=10GiB+20GiB",
-			len(s.Memory), gpus)
-	case s.StaticGraph && s.FindUnused:
-		return fmt.Errorf("static_graph and find_unused exclude each other")
-	case s.ReshardAmong() > 0 && s.checkReshard(int64(gpus)) != nil:
-		return s.checkReshard(int64(gpus))
-	case s.Name == TP:
-		return s.checkTensorParallel(int64(gpus))
-	case s.Name == PP:
-		return s.checkPipeline(int64(gpus))
-	}
-	return nil
-}
-
-// checkPipeline says what is wrong with a pipeline on some GPUs.
-func (s *Strategy) checkPipeline(gpus int64) error {
-	ranks := s.PipelineRanks(int(gpus))
-	each := gpus / ranks
-	switch {
-	case gpus%ranks != 0:
-		return fmt.Errorf("%d GPUs cannot be divided into %d stages that as many share (pp=%d)", gpus, ranks, s.PP)
-	case s.Init != "" && s.Init != InitHost:
-		return fmt.Errorf("stages are made on the meta device, or in the host's memory of each process with the whole "+
-			"model (init=host); init=%s is about fully_shard of a whole model", s.Init)
-	case s.Micro > 0 && s.Micro < ranks:
-		return fmt.Errorf("%d micro-batches do not fill a pipeline of %d stages; take at least as many", s.Micro, ranks)
-	case each > 1 && s.Schedule == Interleaved:
-		return fmt.Errorf("vprof records stages that %d GPUs share with one stage on each rank; leave out schedule=%s",
-			each, Interleaved)
-	case each%(max(1, s.TP)*max(1, s.CP)*max(1, s.Replicate)) != 0:
-		return fmt.Errorf("%d GPUs of a stage cannot be divided by tp, cp and replicas of %d, %d and %d", each,
-			max(1, s.TP), max(1, s.CP), max(1, s.Replicate))
-	case each > 1 && each == s.Replicate*max(1, s.TP):
-		return fmt.Errorf("with replicate=%d on %d GPUs of a stage nothing is left for fully_shard; take more GPUs, "+
-			"or leave out replicate", s.Replicate, each)
-	case each == 1 && (s.Reshard != "" || s.MP != "" || s.Reduce != ""):
-		return fmt.Errorf("reshard, mp and reduce are fully_shard's, and each stage has one GPU; say how many stages "+
-			"%d GPUs make with pp=N", gpus)
-	}
-	return nil
-}
-
 // PipelineRanks returns how many ranks a pipeline of some GPUs has, one without one.
 func (s *Strategy) PipelineRanks(gpus int) int64 {
 	switch {
@@ -262,131 +184,9 @@ func (s *Strategy) StagesOfRank() int {
 	return int(s.Stages)
 }
 
-// checkTensorParallel says what is wrong with tensor parallelism on some GPUs.
-func (s *Strategy) checkTensorParallel(gpus int64) error {
-	switch {
-	case s.TP == 0:
-		return fmt.Errorf("tensor parallelism needs the number of ranks that share a layer, such as tp:tp=2")
-	case gpus%s.TP != 0:
-		return fmt.Errorf("%d GPUs cannot be divided into groups of %d (tp=%d)", gpus, s.TP, s.TP)
-	case gpus/s.TP%max(1, s.Replicate) != 0:
-		return fmt.Errorf("%d GPUs in groups of %d (tp=%d) cannot be divided into %d replicas", gpus, s.TP,
-			s.TP, s.Replicate)
-	case gpus == s.TP*s.Replicate:
-		return fmt.Errorf("with tp=%d and replicate=%d on %d GPUs nothing is left for fully_shard; take a multiple of "+
-			"%d GPUs, or leave out replicate", s.TP, s.Replicate, gpus, s.TP*s.Replicate)
-	}
-	return nil
-}
-
-// checkMix says that optimizers that step many parameters at once take no mix of sharded and plain ones.
-func (c Case) checkMix() error {
-	s := c.Strategy
-	o, err := optim.Named(c.Optimizer)
-	gpus := int64(c.GPUs) / s.PipelineRanks(c.GPUs)
-	if s.Sequence || s.TPBy != "" || gpus != s.TP || err == nil && o.Implementation == optim.SingleTensor {
-		return nil
-	}
-	return fmt.Errorf("with tp=%d on %d GPUs nothing is left for fully_shard, and PyTorch's optimizers refuse a mix "+
-		"of sharded and plain parameters; take a multiple of %d GPUs, sequence=true, which leaves no parameter plain, "+
-		"or --optimizer adamw-single (foreach=False), which steps them one by one", s.TP, c.GPUs, s.TP)
-}
-
-// checkRanks says what is wrong with the strategy of a case of model m.
-func (c Case) checkRanks(m Model) error {
-	switch {
-	case c.Strategy == nil && c.GPUs > 1:
-		return fmt.Errorf("%d GPUs need a strategy, one of %s", c.GPUs, strings.Join(Strategies(), ", "))
-	case c.Strategy == nil:
-		return nil
-	case !m.Distributes:
-		return fmt.Errorf("vprof does not record this model's own training loop on several GPUs; it does the models " +
-			"of its common loop and exported ones (.pt2)")
-	}
-	if c.Strategy.Name == PP {
-		switch {
-		case c.Accumulate > 1:
-			return fmt.Errorf("a pipeline has its micro-batches in the strategy (micro=N), not as accumulation")
-		case c.AMP == "fp16":
-			return fmt.Errorf(
-				"the schedule of a pipeline runs backward itself, without a GradScaler's scale; take bf16")
-		case !c.Objective.IsZero():
-			return fmt.Errorf("the stages of a pipeline compute the loss of the next token; leave out the " +
-				"objective, or take another strategy")
-		case c.Offload:
-			return fmt.Errorf("the schedule of a pipeline runs forward itself, without hooks that save to the host; " +
-				"leave out offloading")
-		}
-	}
-	if err := c.checkDeviceMap(m); err != nil {
-		return err
-	}
-	if err := c.checkContext(m); err != nil {
-		return err
-	}
-	if err := c.checkExperts(m); err != nil {
-		return err
-	}
-	if c.Strategy.DeepSpeed() {
-		if err := c.checkDeepSpeed(); err != nil {
-			return err
-		}
-	}
-	if c.Strategy.TP > 0 || c.Strategy.Name == TP {
-		switch {
-		case c.LoRA != nil || c.Quantize != "":
-			return fmt.Errorf("adapters and packed weights stand in the place of linear layers, which " +
-				"parallelize_module then does not find; use another strategy")
-		case !c.Strategy.Sequence && c.Strategy.TPBy == "" && (c.Clip == ClipNorm || c.Clip == "" && !m.Free):
-			return fmt.Errorf("clip_grad_norm_ raises under tensor parallelism (\"All operands in " +
-				"aten.stack.default must have the same mesh\") unless all parameters are shared; take " +
-				"sequence=true, or train with --clip none")
-		}
-		if err := cmp.Or(c.checkTokens(m), c.checkMix()); err != nil {
-			return err
-		}
-	}
-	return c.Strategy.check(c.GPUs)
-}
-
-// checkDeviceMap says what does not go together with a model that is spread over the GPUs of a process.
-func (c Case) checkDeviceMap(m Model) error {
-	switch {
-	case c.Strategy.Name != DeviceMap:
-		return nil
-	case m.Foreign:
-		return fmt.Errorf("a .pt2 model is one graph without the hooks that move tensors from GPU to GPU; take the " +
-			"model by name or hf:, or \"vprof run\"")
-	case !c.Objective.IsZero():
-		return fmt.Errorf("vprof records models that are spread over GPUs with the loss of the next token or of " +
-			"classes; leave out the objective, or use \"vprof run\"")
-	case c.AMP == "fp16":
-		return fmt.Errorf("vprof does not record a GradScaler of gradients on several GPUs; take bf16")
-	case c.Offload || c.InBackward:
-		return fmt.Errorf("vprof records models that are spread over GPUs without offloading and without an " +
-			"optimizer in backward")
-	}
-	return nil
-}
-
 // DeepSpeed tells whether DeepSpeed's engine trains.
 func (s *Strategy) DeepSpeed() bool {
 	return s != nil && (s.Name == ZeRO2 || s.Name == ZeRO3 || s.Engine != "")
-}
-
-// checkDeepSpeed says what does not go together with DeepSpeed.
-func (c Case) checkDeepSpeed() error {
-	switch {
-	case c.AMP != NoAutocast:
-		return fmt.Errorf("DeepSpeed brings the model to the type that it trains in, with master weights in fp32, " +
-			"and autocast is off: --amp none --weights bf16")
-	case c.Strategy.Name == ZeRO3 && c.Quantize != "":
-		return fmt.Errorf(
-			"ZeRO-3 does not share out the weights of a model that bitsandbytes has quantized; use zero2 or fsdp2")
-	case c.Offload:
-		return fmt.Errorf("vprof records DeepSpeed without hooks that save to the host; leave out --offload")
-	}
-	return nil
 }
 
 // Communicators returns how many groups of ranks a rank of so many communicates with, for each of which NCCL makes a

@@ -165,9 +165,11 @@ func TestStrategiesThatRanksCannotFollowAreRefused(t *testing.T) {
 	} {
 		s, err := ParseStrategy(text)
 		require.NoError(t, err, text)
-		require.ErrorContains(t, s.check(8), want, text)
+		_, reason := choiceOf(&Model{Distributes: true}, &Case{GPUs: 8, Strategy: &s}).first(shapeConflicts)
+		require.Contains(t, reason, want, text)
 	}
-	require.ErrorContains(t, (&Strategy{Name: DDP}).check(0), "0 is not a number of GPUs")
+	_, reason := choiceOf(&Model{Distributes: true}, &Case{Strategy: &Strategy{Name: DDP}}).first(rankConflicts)
+	require.Contains(t, reason, " is not a number of GPUs")
 }
 
 func TestStrategiesComeBackFromTheirText(t *testing.T) {

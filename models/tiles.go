@@ -51,26 +51,3 @@ func (t *Tiles) UnmarshalText(text []byte) (err error) {
 	*t, err = ParseTiles(string(text))
 	return err
 }
-
-// checkTiles finds what does not go together with feed-forward layers in tiles.
-func (l Levers) checkTiles(m *Model, c *Case) (field, reason string) {
-	const at = "tiled-mlp"
-	switch s := c.Strategy; {
-	case l.TiledMLP == 0:
-	case !m.Levers.Tiles:
-		return at,
-			"vprof describes tiles of the feed-forward layers of transformers' decoders (hf:config.json) that are " +
-				"no mixtures of experts"
-	case l.InBackward:
-		return at, "the optimizer would step after every tile of a layer; leave out --optimizer-in-backward"
-	case s != nil && (s.Name == DDP || s.Name == ZeRO1 && s.Engine == ""):
-		return at,
-			"DistributedDataParallel raises where parameters get their gradients tile by tile (\"Expected to mark a " +
-				"variable ready only once\"); use fsdp2"
-	case s.DeepSpeed():
-		return at, "vprof records tiles as axolotl has them without DeepSpeed; use fsdp2"
-	case s != nil && s.Name != FSDP2:
-		return at, "vprof records tiles on one GPU and under fully_shard; use fsdp2"
-	}
-	return "", ""
-}

@@ -89,22 +89,6 @@ func (s *Strategy) ReshardAmong() int64 {
 	return n
 }
 
-// checkReshard says what is wrong with resharding to fewer ranks.
-func (s *Strategy) checkReshard(gpus int64) error {
-	n, each := s.ReshardAmong(), gpus/s.PipelineRanks(int(gpus))/max(1, s.Replicate)
-	switch {
-	case s.TP > 0:
-		return fmt.Errorf(
-			"reshard=%d: PyTorch reshards to fewer ranks without tensor parallelism alone; take true, false or auto", n)
-	case s.EP > 0:
-		return fmt.Errorf("reshard=%d: vprof records experts that ranks share out (ep=%d) with true, false or auto", n,
-			s.EP)
-	case n > each || each%n != 0:
-		return fmt.Errorf("reshard=%d: parameters are shared by %d ranks, of which it must be a factor", n, each)
-	}
-	return nil
-}
-
 // parseReshard reads reshard_after_forward.
 func parseReshard(value string) (string, error) {
 	if n, err := strconv.ParseInt(value, 10, 64); err == nil {

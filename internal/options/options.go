@@ -115,6 +115,9 @@ func (t Table[T]) Text(v *T) string {
 	return strings.Join(all, ",")
 }
 
+// Value returns the text of one option of v, empty for the usual value. The key must be one of the table.
+func (t Table[T]) Value(v *T, key string) string { return t[t.index(key)].Write(v) }
+
 // Named returns a name with the options of v: "fsdp2:mp=bf16", or the name alone.
 func (t Table[T]) Named(name string, v *T) string {
 	if text := t.Text(v); text != "" {

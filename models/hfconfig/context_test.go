@@ -154,11 +154,11 @@ func TestExpertsThatRanksShareOut(t *testing.T) {
 		"3 ranks cannot share out 8 experts evenly (ep=3)":                       {Name: models.DDP, EP: 3},
 		"DistributedDataParallel with experts over all ranks alone: ep=4":        {Name: models.DDP, EP: 2},
 		"with ep=4 on 4 GPUs nothing is left over which fully_shard could shard": {Name: models.FSDP2, EP: 4},
-		"beside sequences that they share, and with replicas, by ep_by=torch alone; leave out cp and replic": {
+		"with sequences that they share, and with replicas, by ep_by=torch alone; leave out cp and replic": {
 			Name: models.FSDP2,
 			EP:   2, CP: 2,
 		},
-		"beside sequences that they share under fsdp2 and pp, with cp_by=torch": {
+		"with sequences that they share under fsdp2 and pp, with cp_by=torch": {
 			Name: models.FSDP2,
 			EP:   2, EPBy: models.TorchExperts, CP: 2,
 		},
@@ -167,9 +167,9 @@ func TestExpertsThatRanksShareOut(t *testing.T) {
 		require.ErrorContains(t, err, reason)
 	}
 	for reason, s := range map[string]models.Strategy{
-		"as transformers does: tp:tp=N,tp_by=transformers,ep=M,ep_by=torch":    plain,
-		"transformers has ep a multiple of tp: ep=2 is none of tp=4":           odd,
-		"2 GPUs of each replica cannot be divided into groups of 4 that share": wide,
+		"as transformers does: tp:tp=N,tp_by=transformers,ep=M,ep_by=torch":            plain,
+		"transformers has ep a multiple of tp: ep=2 is none of tp=4":                   odd,
+		"the GPUs of each of 2 replicas cannot be divided into groups of 4 that share": wide,
 	} {
 		_, err := record(s, 4)
 		require.ErrorContains(t, err, reason)

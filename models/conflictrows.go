@@ -1,0 +1,510 @@
+package models
+
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/trace/optim"
+)
+
+// modelConflicts are values that a model does not have.
+var modelConflicts = []Conflict{
+	refuse("stage", "a model without the stage", func(k *choice) bool { return !slices.Contains(k.m.Stages, k.Stage) },
+		"there is no stage \"{stage}\"; its stages are {all stages}"),
+	refuse("weights", "a model in fp32", func(k *choice) bool { return k.Weights != "" && !k.m.HalfWeights },
+		"vprof describes this model with weights in fp32 only; it does the text models of transformers in "+
+			"{weights}, too"),
+	refuse("task", "a model with one task", func(k *choice) bool { return k.Task != "" && len(k.m.Tasks) == 0 },
+		"this model has one task; the models of configurations (hf:config.json) have a choice"),
+	refuse("task", "a model without the task",
+		func(k *choice) bool { return k.Task != "" && !slices.Contains(k.m.Tasks, k.Task) },
+		"there is no task \"{task}\"; its tasks are {all tasks}"),
+	refuse("loss", "a model with its own loss",
+		func(k *choice) bool { return (k.Loss != "" || k.Output != "") && len(k.m.Losses) == 0 },
+		"vprof describes this model with its loss; exported models (.pt2) have a choice"),
+	refuse("loss", "a model without the loss",
+		func(k *choice) bool { return k.Loss != "" && !slices.Contains(k.m.Losses, k.Loss) },
+		"there is no loss \"{loss}\"; use {all losses}"),
+	refuse("freeze", "a model with freeze stages", func(k *choice) bool { return k.Freeze != "" && !k.m.Free },
+		"this model has freeze stages instead: {all stages}"),
+	refuse("checkpoint", "a model with its own checkpointing",
+		func(k *choice) bool { return k.Blocks != "" && !k.m.Free },
+		"vprof describes what this model recomputes; exported models (.pt2) have a choice"),
+	refuse("lora", "a model without adapters", func(k *choice) bool { return k.LoRA != nil && !k.m.Adapts },
+		"vprof does not know how to put adapters into this model; it does for those of transformers"),
+}
+
+// optimizerConflicts are optimizers with other ways to step.
+var optimizerConflicts = []Conflict{
+	refuse("optimizer", "strategy but ddp", func(k *choice) bool { return k.opt.Low() && k.shards() },
+		"{this optimizer} needs each gradient as a whole, on one GPU or under ddp; leave out --strategy, or take "+
+			"another"),
+	refuse("optimizer", "strategy but ddp", func(k *choice) bool { return k.opt.Whole() && k.shards() },
+		"vprof records {this optimizer} on one GPU and under ddp; leave out --strategy, or take another"),
+}
+
+// shards reports whether ranks share the weights, the gradients or the optimizer's state.
+func (k *choice) shards() bool { return k.Strategy != nil && k.s.Name != DDP }
+
+// rankConflicts are GPUs without a strategy, models that have none, and pipelines with other ways to train.
+var rankConflicts = []Conflict{
+	refuse("strategy", "gpus", func(k *choice) bool { return k.Strategy == nil && k.GPUs > 1 },
+		"{gpus} GPUs need a strategy, one of ddp, fsdp2, tp, zero1, zero2, zero3, pp, device-map"),
+	refuse("strategy", "a model with its own loop",
+		func(k *choice) bool { return k.Strategy != nil && !k.m.Distributes },
+		"vprof does not record this model's own training loop on several GPUs; it does the models of its common "+
+			"loop and exported ones (.pt2)"),
+	refuse("strategy", "too many GPUs",
+		func(k *choice) bool { return k.Strategy != nil && (k.GPUs < 1 || k.GPUs > mostRanks) },
+		"{gpus} is not a number of GPUs from 1 to 1048576"),
+	refuse("strategy", "pp with accumulate", func(k *choice) bool { return k.named(PP) && k.Accumulate > 1 },
+		"a pipeline has its micro-batches in the strategy (micro=N), not as accumulation"),
+	refuse("strategy", "pp with amp fp16", func(k *choice) bool { return k.named(PP) && k.AMP == "fp16" },
+		"the schedule of a pipeline runs backward itself, without a GradScaler's scale; take bf16"),
+	refuse("strategy", "pp with objective", func(k *choice) bool { return k.named(PP) && !k.Objective.IsZero() },
+		"the stages of a pipeline compute the loss of the next token; leave out the objective, or take another "+
+			"strategy"),
+	refuse("strategy", "pp with offload", func(k *choice) bool { return k.named(PP) && k.Offload },
+		"the schedule of a pipeline runs forward itself, without hooks that save to the host; leave out offloading"),
+}
+
+// deviceMapConflicts are models that one process spreads over its GPUs, with other ways to train.
+var deviceMapConflicts = []Conflict{
+	refuse("strategy", "device-map with a .pt2 model",
+		func(k *choice) bool { return k.named(DeviceMap) && k.m.Foreign },
+		"a .pt2 model is one graph without the hooks that move tensors from GPU to GPU; take the model by name or "+
+			"hf:, or \"vprof run\""),
+	refuse("strategy", "device-map with objective",
+		func(k *choice) bool { return k.named(DeviceMap) && !k.Objective.IsZero() },
+		"vprof records models that are spread over GPUs with the loss of the next token or of classes; leave out "+
+			"the objective, or use \"vprof run\""),
+	refuse("strategy", "device-map with amp fp16",
+		func(k *choice) bool { return k.named(DeviceMap) && k.AMP == "fp16" },
+		"vprof does not record a GradScaler of gradients on several GPUs; take bf16"),
+	refuse("strategy", "device-map with offload, optimizer-in-backward",
+		func(k *choice) bool { return k.named(DeviceMap) && (k.Offload || k.InBackward) },
+		"vprof records models that are spread over GPUs without offloading and without an optimizer in backward"),
+}
+
+// contextConflicts are sequences that ranks share, with models and pipelines that do not.
+var contextConflicts = []Conflict{
+	refuse("strategy", "cp with a model without plain attention",
+		func(k *choice) bool { return k.s.CP > 0 && !k.m.Levers.Context },
+		"vprof records sequences that ranks share (cp) for transformers' decoders with plain attention "+
+			"(hf:config.json)"),
+	refuse("strategy", "cp with task, objective", func(k *choice) bool { return k.s.CP > 0 && !k.nextToken() },
+		"vprof records sequences that ranks share (cp) for learning the next token"),
+	refuse("strategy", "cp with pp",
+		func(k *choice) bool { return k.s.CP > 0 && k.named(PP) && k.s.CPBy != RingOfTorch },
+		"vprof records sequences that ranks of a stage share (cp) with cp_by=torch"),
+}
+
+// expertConflicts are experts that ranks share out, with numbers of ranks and other ways to share.
+var expertConflicts = []Conflict{
+	refuse("strategy", "ep with a model without experts",
+		func(k *choice) bool { return k.s.EP > 0 && k.m.Levers.Experts == 0 },
+		"vprof records experts that ranks share out (ep) for mixtures of transformers whose experts are grouped "+
+			"products, as in Qwen, Mixtral and DeepSeek"),
+	refuse("strategy", "ep that does not divide the experts",
+		func(k *choice) bool { return k.s.EP > 0 && k.m.Levers.Experts%k.s.EP != 0 },
+		"{ep} ranks cannot share out {experts} experts evenly (ep={ep})"),
+	refuse("strategy", "ep that does not divide the GPUs",
+		func(k *choice) bool { return k.s.EP > 0 && k.each()%k.s.EP != 0 },
+		"{GPUs of a stage} GPUs cannot be divided into groups of {ep} that share out the experts (ep={ep})"),
+	refuse("strategy", "ep with pp", func(k *choice) bool { return k.s.EP > 0 && k.named(PP) && k.s.EPBy == "" },
+		"vprof records experts that ranks of a stage share out (ep) with ep_by=torch"),
+	refuse("strategy", "ep with tp", func(k *choice) bool {
+		return k.s.EP > 0 && k.s.TP > 0 && (k.s.TPBy == "" || k.s.EPBy == "" || k.s.CP > 0)
+	},
+		"vprof records experts that ranks share out (ep) and layers that they share (tp) together as transformers "+
+			"does: tp:tp=N,tp_by=transformers,ep=M,ep_by=torch, without cp"),
+	refuse("strategy", "ep that is no multiple of tp",
+		func(k *choice) bool { return k.s.EP > 0 && k.s.TP > 0 && k.s.EP%k.s.TP != 0 },
+		"transformers has ep a multiple of tp: ep={ep} is none of tp={tp}"),
+	refuse("strategy", "ep with replicate",
+		func(k *choice) bool { return k.s.EP > 0 && k.each()/max(1, k.s.Replicate)%k.s.EP != 0 },
+		"the GPUs of each of {replicate} replicas cannot be divided into groups of {ep} that share out the experts "+
+			"(ep={ep})"),
+	refuse("strategy", "ep with cp, replicate",
+		func(k *choice) bool { return k.s.EP > 0 && (k.s.CP > 0 || k.s.Replicate > 1) && k.s.EPBy == "" },
+		"vprof records experts that ranks share out (ep) together with sequences that they share, and with "+
+			"replicas, by ep_by=torch alone; leave out cp and replicate"),
+	refuse("strategy", "ep with cp",
+		func(k *choice) bool { return k.s.EP > 0 && k.s.CP > 0 && (k.s.CPBy != RingOfTorch || k.named(DDP)) },
+		"vprof records experts that ranks share out (ep) together with sequences that they share under fsdp2 and "+
+			"pp, with cp_by=torch"),
+	refuse("strategy", "ep with fsdp2",
+		func(k *choice) bool { return k.s.EP > 0 && k.named(FSDP2) && int64(k.GPUs) == k.s.EP && k.s.EPBy == "" },
+		"with ep={ep} on {gpus} GPUs nothing is left over which fully_shard could shard the experts; take a "+
+			"multiple of {ep} GPUs, or ddp:ep={ep}"),
+	refuse("strategy", "ep with ddp",
+		func(k *choice) bool { return k.s.EP > 0 && k.named(DDP) && int64(k.GPUs) != k.s.EP },
+		"vprof records DistributedDataParallel with experts over all ranks alone: ep={gpus}"),
+	refuse("strategy", "ep with quantize", func(k *choice) bool { return k.s.EP > 0 && k.Quantize != "" },
+		"vprof records experts that ranks share out (ep) in the type of the weights; leave out --quantize"),
+}
+
+// deepSpeedConflicts are ways to train that DeepSpeed's engine does itself.
+var deepSpeedConflicts = []Conflict{
+	refuse("strategy", "DeepSpeed with amp", func(k *choice) bool { return k.s.DeepSpeed() && k.AMP != NoAutocast },
+		"DeepSpeed brings the model to the type that it trains in, with master weights in fp32, and autocast is "+
+			"off: --amp none --weights bf16"),
+	refuse("strategy", "zero3 with quantize", func(k *choice) bool { return k.named(ZeRO3) && k.Quantize != "" },
+		"ZeRO-3 does not share out the weights of a model that bitsandbytes has quantized; use zero2 or fsdp2"),
+	refuse("strategy", "DeepSpeed with offload", func(k *choice) bool { return k.s.DeepSpeed() && k.Offload },
+		"vprof records DeepSpeed without hooks that save to the host; leave out --offload"),
+}
+
+// tensor reports whether ranks share layers, and tokens whether they also share tokens or logits.
+func (k *choice) tensor() bool { return k.s.TP > 0 || k.named(TP) }
+
+func (k *choice) tokens() bool {
+	return k.tensor() && (k.s.Sequence || k.s.ParallelLoss || k.s.TPBy != "")
+}
+
+// tensorConflicts are layers that ranks share, with models and ways to train.
+var tensorConflicts = []Conflict{
+	refuse("strategy", "tp with lora, quantize",
+		func(k *choice) bool { return k.tensor() && (k.LoRA != nil || k.Quantize != "") },
+		"adapters and packed weights stand in the place of linear layers, which parallelize_module then does not "+
+			"find; use another strategy"),
+	refuse("strategy", "tp with clip", func(k *choice) bool {
+		return k.tensor() && !k.s.Sequence && k.s.TPBy == "" &&
+			(k.Clip == ClipNorm || k.Clip == "" && !k.m.Free)
+	},
+		"clip_grad_norm_ raises under tensor parallelism (\"All operands in aten.stack.default must have the same "+
+			"mesh\") unless all parameters are shared; take sequence=true, or train with --clip none"),
+	refuse("strategy", "sequence, loss, tp_by with a model without plain attention",
+		func(k *choice) bool { return k.tokens() && !k.m.Levers.Context },
+		"vprof records sequence, loss and tp_by of tensor parallelism for transformers' decoders with plain "+
+			"attention (hf:config.json)"),
+	refuse("strategy", "tp_by with a model without a plan",
+		func(k *choice) bool { return k.tokens() && k.s.TPBy != "" && !k.m.Levers.TensorPlan },
+		"vprof does not record what transformers has ranks share of this model (tp_by): its plan gathers between "+
+			"layers, leaves some whole, or is not there; leave out tp_by, or take fsdp2"),
+	refuse("strategy", "sequence, loss, tp_by with cp", func(k *choice) bool { return k.tokens() && k.s.CP > 0 },
+		"vprof records sequence and loss of tensor parallelism without context parallelism; leave out cp"),
+	refuse("strategy", "sequence, loss, tp_by with task, objective",
+		func(k *choice) bool { return k.tokens() && !k.nextToken() },
+		"vprof records sequence and loss of tensor parallelism for learning the next token"),
+	refuse("strategy", "tp over all GPUs with foreach optimizers", func(k *choice) bool {
+		return k.tensor() && !k.s.Sequence && k.s.TPBy == "" && k.each() == k.s.TP &&
+			k.opt.Implementation != optim.SingleTensor
+	},
+		"with tp={tp} on {gpus} GPUs nothing is left for fully_shard, and PyTorch's optimizers refuse a mix of "+
+			"sharded and plain parameters; take a multiple of {tp} GPUs, sequence=true, which leaves no parameter "+
+			"plain, or --optimizer adamw-single (foreach=False), which steps them one by one"),
+}
+
+// shapeConflicts are options of one strategy that exclude each other, or do not divide the GPUs.
+var shapeConflicts = []Conflict{
+	refuse("strategy", "rank", func(k *choice) bool { return k.s.Rank != nil && *k.s.Rank >= int64(k.GPUs) },
+		"there is no rank {rank} of {gpus}; ranks begin with 0"),
+	refuse("strategy", "replicate that does not divide the GPUs",
+		func(k *choice) bool { return k.s.Replicate > 1 && int64(k.GPUs)%k.s.Replicate != 0 },
+		"{gpus} GPUs cannot be divided into {replicate} replicas"),
+	refuse("strategy", "stages without schedule=interleaved",
+		func(k *choice) bool { return k.s.Stages > 0 && k.s.Schedule != Interleaved },
+		"stages={stages} is about schedule=interleaved; other schedules have one stage on each rank"),
+	refuse("strategy", "bucket, overlap, offload without engine", func(k *choice) bool {
+		return k.named(ZeRO1) && k.s.Engine == "" && (k.s.Bucket != 0 || k.s.Overlap || k.s.Offload != "")
+	},
+		"bucket, overlap and offload are DeepSpeed's; say engine=deepspeed, too"),
+	refuse("strategy", "engine with options of ddp", func(k *choice) bool {
+		return k.named(ZeRO1) && k.s.Engine != "" &&
+			(k.s.BucketView || k.s.BucketCap > 0 || k.s.StaticGraph || k.s.FindUnused || k.s.EachSync)
+	},
+		"engine=deepspeed takes bucket, overlap and offload, and no options of DistributedDataParallel"),
+	refuse("strategy", "cp_by without cp", func(k *choice) bool { return k.s.CPBy != "" && k.s.CP == 0 },
+		"cp_by={cp_by} says how ranks share sequences; say how many with cp=N"),
+	refuse("strategy", "cp that does not divide the GPUs",
+		func(k *choice) bool { return k.s.CP > 0 && int64(k.GPUs)%(k.s.CP*max(1, k.s.TP)) != 0 },
+		"{gpus} GPUs cannot be divided into groups of {groups} that share a sequence (cp={cp})"),
+	refuse("strategy", "tp_by with sequence, loss, col, row", func(k *choice) bool {
+		return k.s.TPBy != "" && (k.s.Sequence || k.s.ParallelLoss || len(k.s.Col)+len(k.s.Row) > 0)
+	},
+		"tp_by={tp_by} is a plan of its own; leave out sequence, loss, col and row"),
+	refuse("strategy", "ep_by without ep", func(k *choice) bool { return k.s.EPBy != "" && k.s.EP == 0 },
+		"ep_by={ep_by} says how ranks exchange tokens; say how many share out the experts with ep=N"),
+	refuse("strategy", "memory of another number of GPUs",
+		func(k *choice) bool { return k.named(DeviceMap) && len(k.s.Memory) > 0 && len(k.s.Memory) != k.GPUs },
+		"memory names {memory sizes} GPUs, and there are {gpus}; say as many sizes, like memory=10GiB+20GiB"),
+	refuse("strategy", "static_graph with find_unused",
+		func(k *choice) bool { return k.s.StaticGraph && k.s.FindUnused },
+		"static_graph and find_unused exclude each other"),
+	refuse("strategy", "reshard=N with tp", func(k *choice) bool { return k.s.ReshardAmong() > 0 && k.s.TP > 0 },
+		"reshard={reshard}: PyTorch reshards to fewer ranks without tensor parallelism alone; take true, false or "+
+			"auto"),
+	refuse("strategy", "reshard=N with ep", func(k *choice) bool { return k.s.ReshardAmong() > 0 && k.s.EP > 0 },
+		"reshard={reshard}: vprof records experts that ranks share out (ep={ep}) with true, false or auto"),
+	refuse("strategy", "reshard=N that does not divide the ranks", func(k *choice) bool {
+		n := k.s.ReshardAmong()
+		return n > 0 && (n > k.sharers() || k.sharers()%n != 0)
+	},
+		"reshard={reshard}: parameters are shared by {sharers} ranks, of which it must be a factor"),
+	refuse("strategy", "tp without tp=N", func(k *choice) bool { return k.named(TP) && k.s.TP == 0 },
+		"tensor parallelism needs the number of ranks that share a layer, such as tp:tp=2"),
+	refuse("strategy", "tp that does not divide the GPUs",
+		func(k *choice) bool { return k.named(TP) && int64(k.GPUs)%k.s.TP != 0 },
+		"{gpus} GPUs cannot be divided into groups of {tp} (tp={tp})"),
+	refuse("strategy", "tp with replicate",
+		func(k *choice) bool { return k.named(TP) && int64(k.GPUs)/k.s.TP%max(1, k.s.Replicate) != 0 },
+		"{gpus} GPUs in groups of {tp} (tp={tp}) cannot be divided into {replicate} replicas"),
+	refuse("strategy", "tp with replicate over all GPUs",
+		func(k *choice) bool { return k.named(TP) && int64(k.GPUs) == k.s.TP*k.s.Replicate },
+		"with tp={tp} and replicate={replicate} on {gpus} GPUs nothing is left for fully_shard; take a multiple of "+
+			"{gpus} GPUs, or leave out replicate"),
+	refuse("strategy", "pp that does not divide the GPUs",
+		func(k *choice) bool { return k.named(PP) && int64(k.GPUs)%k.stages() != 0 },
+		"{gpus} GPUs cannot be divided into {ranks} stages that as many share (pp={ranks})"),
+	refuse("strategy", "pp with init but host",
+		func(k *choice) bool { return k.named(PP) && k.s.Init != "" && k.s.Init != InitHost },
+		"stages are made on the meta device, or in the host's memory of each process with the whole model "+
+			"(init=host); init={init} is about fully_shard of a whole model"),
+	refuse("strategy", "micro below the stages",
+		func(k *choice) bool { return k.named(PP) && k.s.Micro > 0 && k.s.Micro < k.stages() },
+		"{micro} micro-batches do not fill a pipeline of {ranks} stages; take at least as many"),
+	refuse("strategy", "schedule=interleaved with shared stages",
+		func(k *choice) bool { return k.named(PP) && k.each() > 1 && k.s.Schedule == Interleaved },
+		"vprof records stages that {GPUs of a stage} GPUs share with one stage on each rank; leave out "+
+			"schedule=interleaved"),
+	refuse("strategy", "tp, cp, replicate that do not divide a stage", func(k *choice) bool {
+		return k.named(PP) && k.each()%(max(1, k.s.TP)*max(1, k.s.CP)*max(1, k.s.Replicate)) != 0
+	},
+		"{GPUs of a stage} GPUs of a stage cannot be divided by the product of tp, cp and replicate"),
+	refuse("strategy", "replicate over a whole stage",
+		func(k *choice) bool { return k.named(PP) && k.each() > 1 && k.each() == k.s.Replicate*max(1, k.s.TP) },
+		"with replicate={replicate} on {GPUs of a stage} GPUs of a stage nothing is left for fully_shard; take "+
+			"more GPUs, or leave out replicate"),
+	refuse("strategy", "reshard, mp, reduce with one GPU a stage", func(k *choice) bool {
+		return k.named(PP) && k.each() == 1 && (k.s.Reshard != "" || k.s.MP != "" || k.s.Reduce != "")
+	},
+		"reshard, mp and reduce are fully_shard's, and each stage has one GPU; say how many stages {gpus} GPUs "+
+			"make with pp=N"),
+}
+
+// sharers returns how many ranks share the parameters.
+func (k *choice) sharers() int64 { return k.each() / max(1, k.s.Replicate) }
+
+// otherObjective reports whether the model learns something else than the next token, by itself and not by a value or a
+// score of a classifier, for which few rules hold.
+func (k *choice) otherObjective() bool {
+	o := k.Objective
+	return !o.IsZero() && (o.Name != Reward || o.As != AsLLaMAFactory) && (o.Name != Reranker || k.Task != rewardTask)
+}
+
+// objectiveConflicts are objectives with models, tasks and ways to train.
+var objectiveConflicts = []Conflict{
+	refuse("objective", "a model without objectives",
+		func(k *choice) bool { return !k.Objective.IsZero() && !k.m.Levers.Objective },
+		"vprof records preferences with the decoders of transformers (hf:config.json); a graph has its loss in it"),
+	refuse("objective", "reward:as=llama-factory with task", func(k *choice) bool {
+		return k.Objective.Name == Reward && k.Objective.As == AsLLaMAFactory && k.Task != preferenceTask
+	},
+		"LLaMA-Factory's reward is a value next to the words of a language model; use --task causal-lm"),
+	refuse("objective", "reward with task",
+		func(k *choice) bool { return k.otherObjective() && k.Objective.Name == Reward && k.Task != rewardTask },
+		"a reward is a score of a whole answer; add --task classification --set classes=1"),
+	refuse("objective", "reranker with classes", func(k *choice) bool {
+		return k.Objective.Name == Reranker && k.Task == rewardTask && k.Settings["classes"] != 1
+	},
+		"a reranker gives a text one score; add --set classes=1"),
+	refuse("objective", "task", func(k *choice) bool {
+		return k.otherObjective() && k.Objective.Name != Reward && k.Task != preferenceTask
+	},
+		"{this objective} is learnt by a language model; use --task causal-lm"),
+	refuse("objective", "packed without as=ms-swift",
+		func(k *choice) bool { return k.otherObjective() && k.Objective.Packed && k.Objective.As != AsSwift },
+		"packed: pairs in one row are ms-swift's; add as=ms-swift"),
+	refuse("objective", "unpadded, packed with the settings padding, packed", func(k *choice) bool {
+		return k.otherObjective() && (k.Objective.Unpadded || k.Objective.Packed) && (k.On("padding") || k.On("packed"))
+	},
+		"texts in one row have neither padding nor a mask here; leave out padding=1 and packed=1"),
+	refuse("objective", "embedding, reranker with tp",
+		func(k *choice) bool { return k.otherObjective() && k.Objective.Matches() && k.named(TP) },
+		"vprof does not record texts that belong together under tensor parallelism; take another strategy"),
+	refuse("liger", "objective", func(k *choice) bool { return k.otherObjective() && k.Liger },
+		"vprof does not describe liger-kernel's losses of preferences, and weights of tokens need logits, which "+
+			"its loss does without"),
+	refuse("objective", "a reference model with tp", func(k *choice) bool {
+		return k.otherObjective() && (k.ReferenceModel() || k.Objective.Distills()) && k.named(TP)
+	},
+		"vprof does not plan a reference model under tensor parallelism; train adapters, whose reference is the "+
+			"model itself, or take another strategy"),
+	refuse("objective", "asft with lora", func(k *choice) bool { return k.Objective.Name == ASFT && k.LoRA != nil },
+		"LLaMA-Factory makes no reference for it with adapters, and fails; train the whole model"),
+	refuse("objective", "ebft:reference without lora",
+		func(k *choice) bool { return k.Objective.Name == EBFT && k.Objective.Reference && k.LoRA == nil },
+		"a reference and a feature network would be two models beside the one that is trained, and vprof plans "+
+			"one; leave out reference, or train adapters"),
+	refuse("objective", "answers as long as seq-len",
+		func(k *choice) bool { return k.Objective.Answers() && k.Objective.Answer() >= k.Settings["seq-len"] },
+		"answers of {answer} tokens leave no prompt in rows of {seq-len}; say {this objective}:completion=N with "+
+			"less than seq-len"),
+	refuse("objective", "fused and chunked losses", func(k *choice) bool {
+		return k.otherObjective() &&
+			(k.Settings["chunked-loss"] > 1 || k.On("fused-loss") || k.On("linear-cross-entropy"))
+	},
+		"the fused and chunked losses are those of the next token; leave them out"),
+}
+
+// trainOnlyConflicts are choices of parameters with other choices of what is trained.
+var trainOnlyConflicts = []Conflict{
+	refuse("trained-weights", "types but fp32",
+		func(k *choice) bool { return k.TrainedWeights != "" && k.TrainedWeights != fp32 },
+		"\"{trained-weights}\" is not fp32; the type of all weights is --weights"),
+	refuse("trained-weights", "no train-only",
+		func(k *choice) bool { return k.TrainedWeights != "" && k.TrainOnly == "" },
+		"all weights are trained; their type is --weights (--train-only freezes some)"),
+	refuse("trained-weights", "strategy but ddp", func(k *choice) bool { return k.TrainedWeights != "" && k.shards() },
+		"strategies that share out weights take one type for all; leave it out, or use ddp"),
+	refuse("train-only", "a model with its own freeze stages",
+		func(k *choice) bool { return k.TrainOnly != "" && k.m.Levers.Loop == "" },
+		"vprof describes this model's own freeze stages; those of transformers and exported models (.pt2) have a "+
+			"choice of parameters"),
+	refuse("train-only", "lora", func(k *choice) bool { return k.TrainOnly != "" && k.LoRA != nil },
+		"adapters freeze all of the model; train further modules with --lora save=..."),
+	refuse("train-only", "stage, freeze",
+		func(k *choice) bool { return k.TrainOnly != "" && (k.Stage != "full" || k.Freeze != "") },
+		"another choice of what is trained is given, too; give one of them"),
+}
+
+// layerConflicts are rounded layers and layers in 8-bit floats with models and other layers.
+var layerConflicts = []Conflict{
+	refuse("qat", "a model without linear layers of transformers",
+		func(k *choice) bool { return !k.QAT.IsZero() && !k.m.Levers.QAT },
+		"vprof puts rounded layers in the place of those of transformers (hf:config.json) and of exported models "+
+			"(.pt2)"),
+	refuse("qat", "quantize", func(k *choice) bool { return !k.QAT.IsZero() && k.Quantize != "" },
+		"layers in few bits have nothing to round; leave out --quantize"),
+	refuse("qat", "strategy tp", func(k *choice) bool { return !k.QAT.IsZero() && k.named(TP) },
+		"parallelize_module does not find rounded layers; use another strategy"),
+	refuse("float8", "a model without linear layers of transformers",
+		func(k *choice) bool { return k.Float8 != "" && !k.m.Levers.QAT },
+		"vprof puts layers in 8-bit floats in the place of those of transformers (hf:config.json) and of exported "+
+			"models (.pt2)"),
+	refuse("float8", "lora, quantize, qat",
+		func(k *choice) bool { return k.Float8 != "" && (k.Quantize != "" || !k.QAT.IsZero() || k.LoRA != nil) },
+		"vprof records 8-bit floats in models that are trained as a whole; leave out --lora, --quantize and --qat"),
+	refuse("float8", "strategy but ddp, fsdp2",
+		func(k *choice) bool { return k.Float8 != "" && !k.named("", DDP, FSDP2) },
+		"vprof records layers in 8-bit floats on one GPU, under ddp and under fsdp2"),
+}
+
+// tileConflicts are feed-forward layers in tiles with models and ways to train.
+var tileConflicts = []Conflict{
+	refuse("tiled-mlp", "a model without such layers",
+		func(k *choice) bool { return k.TiledMLP != 0 && !k.m.Levers.Tiles },
+		"vprof describes tiles of the feed-forward layers of transformers' decoders (hf:config.json) that are no "+
+			"mixtures of experts"),
+	refuse("tiled-mlp", "optimizer-in-backward", func(k *choice) bool { return k.TiledMLP != 0 && k.InBackward },
+		"the optimizer would step after every tile of a layer; leave out --optimizer-in-backward"),
+	refuse("tiled-mlp", "strategy ddp, zero1",
+		func(k *choice) bool { return k.TiledMLP != 0 && (k.named(DDP) || k.named(ZeRO1) && k.s.Engine == "") },
+		"DistributedDataParallel raises where parameters get their gradients tile by tile (\"Expected to mark a "+
+			"variable ready only once\"); use fsdp2"),
+	refuse("tiled-mlp", "DeepSpeed", func(k *choice) bool { return k.TiledMLP != 0 && k.s.DeepSpeed() },
+		"vprof records tiles as axolotl has them without DeepSpeed; use fsdp2"),
+	refuse("tiled-mlp", "strategy but fsdp2", func(k *choice) bool { return k.TiledMLP != 0 && !k.named("", FSDP2) },
+		"vprof records tiles on one GPU and under fully_shard; use fsdp2"),
+}
+
+// loopOption returns the first field about the training loop that the case gives; empty for none. A loop that is
+// recorded anyway counts as none.
+func (k *choice) loopOption() string {
+	switch {
+	case k.Loop != "" && k.Loop != k.m.Levers.Loop && !scoresOfStages(k.m, k.Case):
+		return "loop"
+	case k.ZeroGrad != "":
+		return "zero-grad"
+	case k.UseCache != "":
+		return "use-cache"
+	case k.EmptyCache != 0:
+		return "empty-cache"
+	}
+	return ""
+}
+
+// loopConflicts are fields about the training loop with models and ways to train that have their own.
+var loopConflicts = loopRows()
+
+func loopRows() (all []Conflict) {
+	for _, field := range []string{"loop", "zero-grad", "use-cache", "empty-cache"} {
+		given := func(k *choice) bool { return k.loopOption() == field }
+		all = append(all, []Conflict{
+			refuse(field, "a model with its own loop",
+				func(k *choice) bool { return given(k) && k.m.Levers.Loop == "" }, ownLoop),
+			refuse(field, "objective", func(k *choice) bool { return given(k) && !k.Objective.IsZero() },
+				"the loop of the trainer that has the objective {this objective} is recorded"),
+			refuse(field, "strategy pp", func(k *choice) bool {
+				return given(k) && k.named(PP) && (field != "use-cache" || k.UseCache == yes)
+			}, "the schedule of a pipeline is its loop"),
+		}...)
+	}
+	return append(all, []Conflict{
+		refuse("use-cache", "a .pt2 model",
+			func(k *choice) bool { return k.UseCache == yes && k.m.Levers.Loop == LoopFunction },
+			"an exported model returns what it was exported with; export it with use_cache"),
+		refuse("use-cache", "a model without a cache",
+			func(k *choice) bool { return k.UseCache == yes && !k.m.Levers.Cache },
+			"vprof records the cache of decoders of transformers that have attention in every layer; this is none"),
+		refuse("use-cache", "checkpointing", func(k *choice) bool { return k.UseCache == yes && k.Checkpointing },
+			"transformers leaves the cache out while layers are recomputed; leave out one of the two"),
+		refuse("zero-grad", "optimizer-in-backward", func(k *choice) bool { return k.InBackward && k.ZeroGrad != "" },
+			"gradients are freed as soon as the optimizer has stepped in backward"),
+	}...)
+}
+
+// evaluationConflicts are evaluations that a model or a strategy cannot have.
+var evaluationConflicts = []Conflict{
+	refuse("evaluate", "strategy pp", func(k *choice) bool { return !k.Evaluate.IsZero() && k.named(PP) },
+		"evaluation by the stages of a pipeline is not recorded"),
+	refuse("evaluate", "new-tokens with objective, task, a model without a cache",
+		func(k *choice) bool { return k.Evaluate.NewTokens > 0 && (!k.m.Levers.Cache || !k.nextToken()) },
+		"vprof records generation (new-tokens) of decoders of transformers that learn the next token and have "+
+			"attention in every layer; this is none"),
+	refuse("evaluate", "new-tokens with the setting padding",
+		func(k *choice) bool { return k.Evaluate.NewTokens > 0 && k.On("padding") },
+		"vprof records generation (new-tokens) behind rows without padding; leave out padding"),
+	refuse("evaluate", "scores with a model with its own loop",
+		func(k *choice) bool { return k.Evaluate.Scores > 0 && k.m.Levers.Loop == "" },
+		"the scores that are kept for metrics are those of transformers' Trainer; "+
+			ownLoop),
+}
+
+// otherConflicts are further options that a model does not have, or that exclude each other.
+var otherConflicts = []Conflict{
+	refuse("quantize", "a model without packed layers",
+		func(k *choice) bool { return k.Quantize != "" && !k.m.Levers.Quantize },
+		"vprof does not know how to quantize this model; it does for those of transformers and for exported models "+
+			"(.pt2)"),
+	refuse("quantize", "no lora", func(k *choice) bool { return k.Quantize != "" && k.LoRA == nil },
+		"quantized layers cannot be trained; train adapters beside them with --lora"),
+	refuse("liger", "a model with a reason of its own",
+		func(k *choice) bool { return k.Liger && !k.m.Levers.Liger && k.m.Levers.NoLiger != "" },
+		"{no liger}"),
+	refuse("liger", "a model without such layers", func(k *choice) bool { return k.Liger && !k.m.Levers.Liger },
+		"liger-kernel has nothing for this model that vprof describes; it has for decoders of transformers "+
+			"(hf:config.json, and exported ones), whose modules it replaces"),
+	refuse("checkpointing", "a way to recompute without checkpointing",
+		func(k *choice) bool { return k.Recompute != "" && !k.Checkpointing },
+		"{checkpointing} says how to recompute; it needs checkpointing on"),
+	refuse("checkpointing", "a model with its own checkpointing",
+		func(k *choice) bool { return k.Recompute != "" && !k.m.Levers.Recompute },
+		"vprof describes how this model recomputes; the decoders of transformers and exported models (.pt2) have a "+
+			"choice"),
+	refuse("optimizer-in-backward", "strategy", func(k *choice) bool { return k.InBackward && k.Strategy != nil },
+		"vprof describes it on one GPU; leave out --strategy"),
+	refuse("optimizer-in-backward", "amp fp16", func(k *choice) bool { return k.InBackward && k.AMP == "fp16" },
+		"the loss scaler must see all gradients before a step; use bf16"),
+	refuse("clip", "optimizer-in-backward", func(k *choice) bool { return k.InBackward && k.Clip == ClipNorm },
+		"the norm of all gradients is not known while the optimizer steps in backward; leave out clipping"),
+	refuse("routing", "no strategy with ep=N", func(k *choice) bool { return k.Routing != "" && k.s.EP == 0 },
+		"it says how many tokens come to a rank that has a part of the experts; it needs a strategy with ep=N"),
+	refuse("offload", "a model with its own loop", func(k *choice) bool { return k.m.Levers.Loop == "" && k.Offload },
+		ownLoop),
+	refuse("optimizer-in-backward", "a model with its own loop",
+		func(k *choice) bool { return k.m.Levers.Loop == "" && k.InBackward },
+		ownLoop),
+	refuse("clip", "a model with its own loop", func(k *choice) bool { return k.m.Levers.Loop == "" && k.Clip != "" },
+		ownLoop),
+}

@@ -1,0 +1,124 @@
+package models
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/profiler/trace/optim"
+)
+
+// Conflict is a combination that a case must not have: a value of a field with other values, or with a model.
+type Conflict struct {
+	// Field is the field to change, and With what it does not go together with.
+	Field, With string
+	when        func(*choice) bool
+	// Reason says why, and what to do. Names in braces stand for values of the case.
+	Reason string
+}
+
+// refuse returns a conflict.
+func refuse(field, with string, when func(*choice) bool, reason string) Conflict {
+	return Conflict{Field: field, With: with, when: when, Reason: reason}
+}
+
+// choice is a filled case with its model, as conflicts read it.
+type choice struct {
+	*Case
+	m *Model
+	// s is the strategy, the zero value without one, and opt the optimizer.
+	s   Strategy
+	opt optim.Config
+}
+
+// Conflicts returns all combinations that no case may have, in the order in which they are looked for.
+func Conflicts() []Conflict { return conflicts }
+
+var conflicts = slices.Concat(
+	modelConflicts, optimizerConflicts, rankConflicts, deviceMapConflicts, contextConflicts, expertConflicts,
+	deepSpeedConflicts, tensorConflicts, shapeConflicts, objectiveConflicts, trainOnlyConflicts, layerConflicts,
+	tileConflicts, loopConflicts, evaluationConflicts, otherConflicts,
+)
+
+// conflict returns the first conflict of a filled case; the reason is empty if there is none.
+func (m Model) conflict(c Case) (field, reason string) {
+	return choiceOf(&m, &c).first(conflicts)
+}
+
+func choiceOf(m *Model, c *Case) *choice {
+	k := choice{Case: c, m: m}
+	if c.Strategy != nil {
+		k.s = *c.Strategy
+	}
+	if c.Optimizer != "" {
+		k.opt, _ = optim.Named(c.Optimizer) // which was read before
+	}
+	return &k
+}
+
+// first returns the first of some conflicts that the choice has.
+func (k *choice) first(all []Conflict) (field, reason string) {
+	for i := range all {
+		if all[i].when(k) {
+			return all[i].Field, k.fill(all[i].Reason)
+		}
+	}
+	return "", ""
+}
+
+var braced = regexp.MustCompile(`\{[A-Za-z_ -]+\}`)
+
+// fill puts values of the case in the place of names in braces: of the model, of the strategy's options or of fields.
+func (k *choice) fill(reason string) string {
+	return braced.ReplaceAllStringFunc(reason, func(word string) string {
+		switch name := strings.Trim(word, "{}"); name {
+		case "all stages":
+			return strings.Join(k.m.Stages, ", ")
+		case "all tasks":
+			return strings.Join(k.m.Tasks, ", ")
+		case "all losses":
+			return strings.Join(k.m.Losses, ", ")
+		case "no liger":
+			return k.m.Levers.NoLiger
+		case "this optimizer":
+			name, _, _ := strings.Cut(k.Optimizer, ":")
+			return name
+		case "this objective":
+			return k.Objective.Name
+		case "ranks":
+			return strconv.FormatInt(k.stages(), 10)
+		case "GPUs of a stage":
+			return strconv.FormatInt(k.each(), 10)
+		case "sharers":
+			return strconv.FormatInt(k.sharers(), 10)
+		case "groups":
+			return strconv.FormatInt(k.s.CP*max(1, k.s.TP), 10)
+		case "experts":
+			return strconv.FormatInt(k.m.Levers.Experts, 10)
+		case "answer":
+			return strconv.FormatInt(k.Objective.Answer(), 10)
+		case "memory sizes":
+			return strconv.Itoa(len(k.s.Memory))
+		case "gpus": // which may be zero
+			return strconv.Itoa(k.GPUs)
+		default:
+			if f := FieldNamed(name); f != nil {
+				return f.Text(*k.Case)
+			}
+			return strategyOptions.Value(&k.s, name)
+		}
+	})
+}
+
+// stages returns the number of ranks of a pipeline, and each how many GPUs share a stage.
+func (k *choice) stages() int64 { return k.s.PipelineRanks(k.GPUs) }
+func (k *choice) each() int64   { return int64(k.GPUs) / k.stages() }
+
+// named reports whether the strategy is one of some.
+func (k *choice) named(names ...string) bool { return slices.Contains(names, k.s.Name) }
+
+// nextToken reports whether the model learns the next token.
+func (k *choice) nextToken() bool {
+	return (k.Task == "" || len(k.m.Tasks) == 0 || k.Task == k.m.Tasks[0]) && k.Objective.IsZero()
+}
