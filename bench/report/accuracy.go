@@ -129,8 +129,8 @@ type AccuracyFigures struct {
 	OOM Verdicts `json:"oom_verdicts"`
 }
 
-// ErrorFigures describe relative errors. Median, P90, P95 and Max are of their
-// absolute values, by the nearest rank; Mean keeps the sign.
+// ErrorFigures describe relative errors. Median, P90, P95 and Max are nearest-rank quantiles of the absolute values;
+// Mean keeps the sign.
 type ErrorFigures struct {
 	Median float64 `json:"median"`
 	P90    float64 `json:"p90"`

@@ -29,8 +29,7 @@ func (a *Accuracy) Data() Data {
 
 func percent(f float64) string { return fmt.Sprintf("%.2f%%", 100*f) }
 
-// Sheets returns the summary, the errors by phase, the records furthest off, and
-// those that are unknown.
+// Sheets returns the summary, the errors by phase, the worst records, and the unknown ones.
 func (a *Accuracy) Sheets() []Sheet {
 	sheets := []Sheet{a.summarySheet()}
 	if len(a.Rows) > 0 {

@@ -16,8 +16,8 @@ type Agreement struct {
 	Found     int `json:"found_batch,omitempty"`
 }
 
-// Agree compares what a GPU has shown with the estimates. It is false for other devices, where
-// both are the same calculation.
+// Agree compares the measurements of a GPU with the estimates. It returns false for other devices, where both are the
+// same calculation.
 func (r *Report) Agree(tolerance float64) (Agreement, bool) {
 	d, driven := r.driven()
 	if !driven || d.Simulated {
@@ -51,7 +51,7 @@ func (r *Report) Agree(tolerance float64) (Agreement, bool) {
 	return a, true
 }
 
-// Beyond reports whether a figure was further off than the tolerance.
+// Beyond reports whether a value was further off than the tolerance.
 func (a Agreement) Beyond() bool {
 	apart := float64(max(a.Predicted-a.Found, a.Found-a.Predicted))
 	return a.Within < a.Of || apart > a.Tolerance*float64(a.Found)

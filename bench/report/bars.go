@@ -92,13 +92,13 @@ func (b Bars) render(out *strings.Builder, l Layout) {
 	}
 }
 
-// wholeBoard is from which share of a GPU's memory on a bar says 100 %: nothing is left for anything else.
+// wholeGPU is the share of a GPU's memory from which a bar shows 100 %: nothing is left for anything else.
 const wholeGPU = 0.995
 
 // mostBars is how many bars help; more are a wall.
 const mostBars = 30
 
-// bars returns those of the devices' memory, a bar for each point.
+// bars returns a bar for each point: its share of the device's memory.
 func (r *Report) bars() Bars {
 	if len(r.Devices) == 0 || len(r.Devices) > 1 && len(r.Points) > mostBars {
 		return Bars{}

@@ -49,9 +49,9 @@ func (s *Smoke) check() error {
 	case s.Case.Model == "":
 		return errors.New("it names no model")
 	case s.Device.GPU == "" || s.Device.Memory <= 0 || s.Limit <= 0 || s.Limit > s.Device.Memory:
-		return errors.New("it names no GPU, or may fill more than that has")
+		return errors.New("it names no GPU, or its limit exceeds the GPU's memory")
 	case len(s.Checks) == 0:
-		return errors.New("there are no checks in it")
+		return errors.New("it has no checks")
 	}
 	if err := cmp.Or(models.CheckBatch(s.Batch), checkAccumulate(s.Case.Case), s.Device.check()); err != nil {
 		return err
@@ -67,24 +67,24 @@ func (s *Smoke) check() error {
 		safe = safe && (c.Safe || c.Aside)
 	}
 	if safe != s.Safe {
-		return errors.New("its verdict is not that of its checks")
+		return errors.New("its verdict contradicts its checks")
 	}
 	if !s.Safe {
-		return errors.New("it was not safe itself: a baseline is the result of a good day")
+		return errors.New("it is not safe itself; a baseline must be the result of a safe run")
 	}
 	return s.checkComponents()
 }
 
-// check finds what no moment of training can be.
+// check returns an error for values that no point of training can have.
 func (c Check) check(limit int64) error {
 	if c.Allocated <= 0 || c.Allocated > c.Reserved || c.Reserved > c.Device || c.Device > maxBytes || c.Need < 0 ||
 		c.Need > maxBytes {
-		return fmt.Errorf("%d bytes allocated, %d reserved, %d on the device, %d needed: no moment of training has "+
-			"that", c.Allocated, c.Reserved, c.Device, c.Need)
+		return fmt.Errorf("%d bytes allocated, %d reserved, %d on the device, %d needed: these "+
+			"contradict each other", c.Allocated, c.Reserved, c.Device, c.Need)
 	}
 	strained := c.Lengths != nil && c.Lengths.Epochs.Strained()
 	if c.Safe && (c.Need > limit || c.OOM != nil || !c.Fits || strained) {
-		return errors.New("it is called safe and is not")
+		return errors.New("it is marked safe and is not")
 	}
 	return c.Lengths.check()
 }
@@ -121,11 +121,11 @@ func (c Check) about() string {
 func (s *Smoke) Compare(before *Smoke, file string, tolerance float64) error {
 	was, is := before.Case, s.Case
 	if was.Model != is.Model || was.Task != is.Task || before.Device.GPU != s.Device.GPU || was.Stage != is.Stage {
-		return fmt.Errorf("it is about %s, stage %s on %s, not %s, stage %s on %s",
+		return fmt.Errorf("it tests %s, stage %s on %s, not %s, stage %s on %s",
 			was.Model, was.Stage, before.Device.GPU, is.Model, is.Stage, s.Device.GPU)
 	}
 	if before.Batch > s.Batch {
-		return fmt.Errorf("it is of batch %d, which would hide what grew with batch %d; make a new one",
+		return fmt.Errorf("it tests batch %d, which would hide growth at batch %d; make a new one",
 			before.Batch, s.Batch)
 	}
 	for _, pair := range [][2][]Check{{s.Checks, before.Checks}, {before.Checks, s.Checks}} {

@@ -27,7 +27,7 @@ type Calibration struct {
 	Simulated bool     `json:"simulated"`
 
 	Coefficients []Coefficient `json:"coefficients"`
-	// Undetermined says what the runs could not tell.
+	// Undetermined lists what the runs do not determine.
 	Undetermined []string           `json:"undetermined,omitempty"`
 	Errors       CalibrationErrors  `json:"errors"`
 	Points       []CalibrationPoint `json:"points"`
@@ -37,8 +37,7 @@ type Calibration struct {
 type CalibrationErrors struct {
 	Before ErrorSummary `json:"before"`
 	After  ErrorSummary `json:"after"`
-	// HeldOut is of each run estimated from the others; absent where those are
-	// too few.
+	// HeldOut has the errors of each run estimated from the others; absent where these are too few.
 	HeldOut *ErrorSummary `json:"held_out,omitempty"`
 }
 
@@ -60,7 +59,7 @@ type CalibrationPoint struct {
 	HeldOut int64 `json:"held_out_bytes"`
 }
 
-// Sheets implement [Document].
+// Sheets implements [Document].
 func (c *Calibration) Sheets() []Sheet {
 	what := "measured"
 	if c.Simulated {
@@ -107,7 +106,7 @@ func (c *Calibration) pointSheet() Sheet {
 		s.Note("written to %s.", c.File)
 	}
 	if c.Backup != "" {
-		s.Note("what was there before is in %s.", c.Backup)
+		s.Note("the previous file is in %s.", c.Backup)
 	}
 	return s
 }
@@ -159,7 +158,7 @@ type CoefficientRow struct {
 	Significant bool `json:"significant,omitempty"`
 }
 
-// Sheets implement [Document].
+// Sheets implements [Document].
 func (c *Coefficients) Sheets() []Sheet {
 	s := Sheet{Columns: Columns("entry | coefficient | value> | 95 % interval> | source"), Notes: c.Notes}
 	if c.Compared {

@@ -9,32 +9,31 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// Claim is a figure from a project's own guide.
+// Claim is an estimate from a project's own guide.
 type Claim struct {
-	// Guide is its title, Project whose it is, Where the section.
+	// Guide is the title, Project the owner, Where the section.
 	Guide   string `json:"guide"`
 	Project string `json:"project"`
 	Where   string `json:"where"`
-	// Of is the quantity that the figure is of: "device", "allocated", "weights".
+	// Of is the quantity: "device", "allocated", "weights".
 	Of string `json:"of"`
-	// Says is the figure as the guide writes it.
+	// Says is the estimate as the guide writes it.
 	Says string `json:"says"`
-	// Doubted says that the guide does not promise that the batch fits.
+	// Doubted reports whether the guide expects that the batch does not fit.
 	Doubted bool `json:"doubted,omitempty"`
 	// Bytes or Share are its limits; a claim that a batch fits has neither.
 	Bytes *ByteRange  `json:"bytes,omitempty"`
 	Share *ShareRange `json:"share,omitempty"`
 	// Seconds is a time, with its limits.
 	Seconds *Seconds `json:"seconds,omitempty"`
-	// Batch is the batch size or two with those between, Conditions what else
-	// the guide says it of, Than what it compares with; absent if nothing.
+	// Batch is a batch size or a range, Conditions the other conditions of the guide, and Than the configuration that
+	// a saving is relative to; absent if the guide names none.
 	Batch      string `json:"batch,omitempty"`
 	Conditions string `json:"conditions,omitempty"`
 	Than       string `json:"than,omitempty"`
-	// Note is a remark on the figure for the reader.
+	// Note is a remark for the reader.
 	Note string `json:"note,omitempty"`
-	// Answer is what vprof says for the same conditions; absent where a claim
-	// stands beside an estimate.
+	// Answer is vprof's estimate for the same conditions; absent where the claim is part of an estimate.
 	Answer *Answer `json:"vprof,omitempty"`
 }
 
@@ -50,10 +49,9 @@ type ShareRange struct {
 	High float64 `json:"high"`
 }
 
-// Answer is vprof's own figure for a claim: a range over the batch sizes and stages that
-// the claim leaves open.
+// Answer is vprof's own estimate for a claim: a range over the batch sizes and stages that the claim leaves open.
 type Answer struct {
-	// GPU is the GPU that the figure is for.
+	// GPU is the GPU that the estimate is for.
 	GPU   string      `json:"gpu"`
 	Bytes *ByteRange  `json:"bytes,omitempty"`
 	Share *ShareRange `json:"share,omitempty"`
@@ -133,8 +131,8 @@ const (
 	shareTolerance  = 0.05
 )
 
-// Judge says how the guide's figure compares with the answer: "right", "3.1×
-// too high", "does not fit". It is a dash if there is nothing to compare.
+// Judge compares the guide's estimate with the answer: "right", "3.1× too high", "does not fit". It returns a dash if
+// there is nothing to compare.
 func (c Claim) Judge() string {
 	a := c.Answer
 	switch {
@@ -181,8 +179,8 @@ func judgeBytes(guide, truth ByteRange) string {
 	return "right"
 }
 
-// judgeTimes compares times. Those of the guide include loading and logging, so that more is no
-// contradiction until it is twice as much.
+// judgeTimes compares times. The guide's times include loading and logging, so a longer one contradicts nothing until
+// it is twice as long.
 func judgeTimes(guide, truth Seconds) string {
 	switch {
 	case guide.High < truth.Low:
@@ -244,15 +242,15 @@ func (a *Answer) cell() string {
 	return "-"
 }
 
-// ClaimSheets have the claims of each guide beside the answers.
+// ClaimSheets returns a table for each guide: its estimates and vprof's.
 func ClaimSheets(claims []Claim) []Sheet {
 	var sheets []Sheet
 	var last string
 	for _, c := range claims {
-		title := fmt.Sprintf("What the guide says: %s (%s)", c.Guide, c.Project)
+		title := fmt.Sprintf("Estimates of the guide: %s (%s)", c.Guide, c.Project)
 		if title != last {
 			last = title
-			columns := Columns("section | figure of | batch> | said of | guide> | vprof> | the guide is> | ")
+			columns := Columns("section | quantity | batch> | conditions | guide> | vprof> | the guide is> | ")
 			sheets = append(sheets, Sheet{Title: title, Columns: columns})
 		}
 		s := &sheets[len(sheets)-1]
@@ -264,13 +262,13 @@ func ClaimSheets(claims []Claim) []Sheet {
 		s.Row(c.Where, of, c.Batch, conditions, c.Says, c.Answer.cell(), c.Judge(), c.Note)
 	}
 	for i := range sheets {
-		sheets[i].Notes = []string{"The guide's MB and GB are quotients by 1024² and 1024³. vprof's figures are " +
-			"estimates for the same conditions; a range is over the batch sizes and stages left open."}
+		sheets[i].Notes = []string{"The guide's MB and GB mean 1024² and 1024³ bytes. vprof's values are " +
+			"estimates for the same conditions; a range covers the batch sizes and stages left open."}
 	}
 	return sheets
 }
 
-// claim returns the point's claim that says most about its conditions, in a cell.
+// claim returns the guide's estimate for the point as a cell: the one with the most conditions.
 func (p Point) claim(c column) string {
 	if len(p.Claims) == 0 || p.Claims[0].Bytes == nil {
 		return "-"
@@ -289,7 +287,7 @@ func (p Point) claim(c column) string {
 	return low + "–" + high
 }
 
-// claimNote says where the figures of the guide stand.
+// claimNote returns the source of the guide's estimates.
 func (r *Report) claimNote() string {
 	var shown []Claim
 	for _, p := range r.Points {
@@ -299,5 +297,5 @@ func (r *Report) claimNote() string {
 		return ""
 	}
 	sources := lists.Union(nil, lists.Map(shown, func(c Claim) string { return c.Where })...)
-	return fmt.Sprintf("guide: what %q of %s says: %s.", shown[0].Guide, shown[0].Project, strings.Join(sources, "; "))
+	return fmt.Sprintf("guide: estimates of %q of %s: %s.", shown[0].Guide, shown[0].Project, strings.Join(sources, "; "))
 }

@@ -26,19 +26,19 @@ type Comparison struct {
 	OnlyA     []string          `json:"only_a,omitempty"`
 	OnlyB     []string          `json:"only_b,omitempty"`
 	Snapshots []SnapshotSummary `json:"snapshots,omitempty"`
-	// Changes are what makes A's step B's where both train the same model otherwise, in the order in
-	// which they are made.
+	// Changes are the settings in which A and B differ where both train the same model, in the order in which they are
+	// applied.
 	Changes []Change `json:"changes,omitempty"`
 }
 
 // Change is a setting in which two steps differ, and what it costs.
 type Change struct {
-	// Field is what tables call it; A and B are its values, empty where the model decides.
+	// Field is the setting's name in tables; A and B are its values, empty where the model decides.
 	Field string `json:"field"`
 	A     string `json:"a"`
 	B     string `json:"b"`
-	// Device is how many bytes more the device holds with B's value, simulated, beside B's of the changes
-	// before; absent where that cannot be simulated.
+	// Device is how many bytes more the device holds with B's value, simulated after the changes before; absent where
+	// that cannot be simulated.
 	Device *int64 `json:"device_bytes,omitempty"`
 }
 
@@ -64,7 +64,7 @@ type ComparisonRow struct {
 	// The releases of PyTorch; absent of a snapshot.
 	TorchA string `json:"a_torch,omitempty"`
 	TorchB string `json:"b_torch,omitempty"`
-	// Difference is B less A, relative to A.
+	// Difference is B minus A, relative to A.
 	Difference float64 `json:"difference"`
 	Over       bool    `json:"over"`
 }
@@ -119,7 +119,7 @@ func (c *Comparison) Match(a, b Amounts, step string) {
 	}
 }
 
-// Sheets implement [Document].
+// Sheets implements [Document].
 func (c *Comparison) Sheets() []Sheet {
 	s := sheetIn("", "step | count | > | > | difference> | relative> | verdict",
 		largest(c.Rows, func(r ComparisonRow) int64 { return max(r.A, r.B) }))
@@ -152,7 +152,7 @@ func (c *Comparison) Sheets() []Sheet {
 		s.Notes = append(s.Notes, change.String())
 	}
 	if len(c.Changes) > 0 {
-		s.Note("the costs are of the device, simulated, one change after the other.")
+		s.Note("costs are simulated device bytes, one change after the other.")
 	}
 	s.Notes = append(s.Notes, onlyIn(c.A, c.OnlyA)...)
 	s.Notes = append(s.Notes, onlyIn(c.B, c.OnlyB)...)
@@ -195,14 +195,14 @@ func (s SnapshotSummary) sheet() Sheet {
 	}
 	out.Row("allocated", s.Allocated)
 	out.Row("reserved", s.Reserved)
-	out.Note("%s of the cache are free, the largest piece of it is %s (fragmentation %.0f %%), in %d segments.",
+	out.Note("%s of the cache are free, the largest block has %s (fragmentation %.0f %%), in %d segments.",
 		bytesize.Format(s.Free), bytesize.Format(s.LargestFree), 100*s.Fragmentation, s.Segments)
 	if s.Events == 0 {
-		out.Note("no events were recorded, so its peaks are those of the moment; " +
+		out.Note("no events were recorded, so its peaks are the bytes at the time of the snapshot; " +
 			"torch.cuda.memory._record_memory_history() records them.")
 	}
 	if s.OOMs > 0 {
-		out.Note("%d allocations failed for want of memory.", s.OOMs)
+		out.Note("%d allocations ran out of memory.", s.OOMs)
 	}
 	for i, b := range s.Largest {
 		if b.Name != "" && i < 5 {

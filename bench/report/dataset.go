@@ -17,8 +17,7 @@ func (p Point) Saved() int64 {
 	return p.Estimate.Device.Bytes - p.Streamed.Bytes
 }
 
-// StreamingNote says what streaming the data set from the host would save; empty
-// if it does come from there.
+// StreamingNote returns what streaming the data set from the host would save; empty without a data set on the GPU.
 func (r *Report) StreamingNote() string {
 	var saved []int64
 	for _, p := range r.Points {
@@ -33,7 +32,7 @@ func (r *Report) StreamingNote() string {
 	if least != most {
 		most = least + " to " + most
 	}
-	return fmt.Sprintf("streamed: with the %s of data on the host and a batch at a time on the GPU; that saves %s "+
+	return fmt.Sprintf("streamed: with the %s of data on the host and one batch at a time on the GPU, which saves %s "+
 		"of device memory.", bytesize.Format(r.Case.Dataset), most)
 }
 
@@ -82,7 +81,7 @@ func (r *Report) loopNote() string {
 	if len(r.Points) > 1 {
 		note += fmt.Sprintf(" (batch %d)", most.Batch)
 	}
-	return note + "; the verdict is of that loop."
+	return note + "; the verdict assumes that loop."
 }
 
 // plainExtra returns how many device bytes more a plain loop needs; zero where a loop was chosen.

@@ -32,16 +32,16 @@ type Finding struct {
 	Problem  bool     `json:"problem"`
 	What     string   `json:"what"`
 	Evidence []string `json:"evidence"`
-	// Advice is what the guides say, in the order to try it.
+	// Advice is the guides' advice, in the order to try it.
 	Advice []string `json:"advice,omitempty"`
 	// GPU is the GPU, if the file has several.
 	GPU string `json:"gpu,omitempty"`
 }
 
-// short are the kinds that less memory would help against.
+// short are the kinds of findings that a lower need of memory would solve.
 var short = []string{"out of memory", "cache given back", "nearly full", "spike", "variable input", "fragmentation"}
 
-// Short reports whether something was found that less memory would help against.
+// Short reports whether a finding would be solved by a lower need of memory.
 func (d *Diagnosis) Short() bool { return d.Has(short...) }
 
 // Has reports whether something of one of the kinds was found.
@@ -61,11 +61,10 @@ type Remedy struct {
 	What string `json:"what"`
 	// Saves are the device bytes that this case would need less, by the estimate.
 	Saves int64 `json:"saves_bytes"`
-	// Then are the device bytes with the remedy applied, and Unsafe the reason why they are not safe; absent if safe.
+	// Then are the device bytes with the remedy applied, and Unsafe is why they are not safe; absent if safe.
 	Then   Interval `json:"then_device"`
 	Unsafe Reason   `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
-	// Needs is what has to be done first, because the project's own trainer does not
-	// read the setting; absent if it does.
+	// Needs is a step to do first, because the project's own trainer does not read the setting; absent if it does.
 	Needs string `json:"needs,omitempty"`
 }
 
@@ -80,7 +79,7 @@ func (d *Diagnosis) Problems() int {
 	return n
 }
 
-// Sheets implement [Document].
+// Sheets implements [Document].
 func (d *Diagnosis) Sheets() []Sheet {
 	s := Sheet{Title: d.Of, Columns: Columns("finding | what")}
 	for _, f := range d.Findings {
@@ -102,12 +101,12 @@ func (d *Diagnosis) Sheets() []Sheet {
 	case d.GPU != "":
 		sheets[0].Note("%s.", d.GPU)
 	case d.Case == "" && (d.Short() || d.Has("under-use")):
-		sheets[0].Note("--model, --batch and --gpu say what was trained; then there are remedies with their savings.")
+		sheets[0].Note("give --model, --batch and --gpu for remedies with their savings.")
 	}
 	return sheets
 }
 
-// remedySheet has a row for each remedy.
+// remedySheet returns a row for each remedy.
 func (d *Diagnosis) remedySheet() Sheet {
 	r := Sheet{Title: "remedies for " + d.Case, Columns: Columns("remedy | saves> | then needs> | fits then")}
 	for _, remedy := range d.Remedies {
@@ -117,9 +116,9 @@ func (d *Diagnosis) remedySheet() Sheet {
 		}
 		r.Row(what, remedy.Saves, remedy.Then.High, remedy.Unsafe.safe())
 	}
-	r.Note("estimates of device bytes at the peak, each remedy alone, in the order to try them; then needs: at most.")
+	r.Note("estimated device bytes at the peak, each remedy alone, in the order to try them; then needs: the upper end.")
 	if !slices.ContainsFunc(d.Remedies, func(r Remedy) bool { return r.Unsafe == "" }) {
-		r.Note("none is enough alone; vprof fit looks for the largest batch of several together.")
+		r.Note("none is enough alone; vprof fit searches for the largest batch with several together.")
 	}
 	if d.GPU != "" {
 		r.Note("%s.", d.GPU)

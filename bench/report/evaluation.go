@@ -16,7 +16,7 @@ type Evaluation struct {
 	Device    Interval `json:"device"`
 }
 
-// evaluationNote says what evaluation needs, at the batch size of training where that is most; empty without one.
+// evaluationNote returns the need of evaluation, at the batch size of training where that is most; empty without one.
 func (r *Report) evaluationNote() string {
 	var most *Estimate
 	for _, p := range r.Points {

@@ -40,13 +40,13 @@ type Fit struct {
 	// Profiles are recommendations for the parts of the project's curriculum, where
 	// it has one.
 	Profiles []Profile `json:"profiles,omitempty"`
-	// Guide is what the formula of the project's own script says, if asked for.
+	// Guide has the estimates by the formula of the project's own script, if requested.
 	Guide    []GuideProfile `json:"guide,omitempty"`
 	Warnings []Warning      `json:"warnings,omitempty"`
 	SettingsFrom
 }
 
-// Budget says how much of a device a batch may take.
+// Budget is the memory of a device that a batch may use.
 type Budget struct {
 	// Margin is the share of the memory that the estimate may fill; absent
 	// where Risk decides.
@@ -62,11 +62,11 @@ type Budget struct {
 	EffectiveBatch int `json:"target_effective_batch,omitempty"`
 	// MaxBatch ends the search.
 	MaxBatch int `json:"max_batch"`
-	// Multiple is what batches are multiples of; absent for any.
+	// Multiple is the number that batches are multiples of; absent for any.
 	Multiple int `json:"batch_multiple,omitempty"`
 	// Batch is the one batch size that was tried; absent for the largest that fits.
 	Batch int `json:"batch,omitempty"`
-	// SeqLen says that the longest row was searched, at that batch.
+	// SeqLen reports whether the longest sequence was searched, at that batch.
 	SeqLen bool `json:"search_seq_len,omitempty"`
 }
 
@@ -76,16 +76,15 @@ type Parallel struct {
 	Strategy string `json:"strategy"`
 	// BucketView is DDP's gradient_as_bucket_view.
 	BucketView bool `json:"gradient_as_bucket_view,omitempty"`
-	// Bandwidth is that of the links of one GPU, bytes a second.
+	// Bandwidth is the bandwidth of one GPU's links, bytes a second.
 	Bandwidth float64 `json:"link_bytes_per_second"`
-	// Recorded says that a rank of each configuration was recorded; others are by
-	// formulas.
+	// Recorded reports whether a rank of each configuration was recorded; others are computed by formulas.
 	Recorded bool `json:"recorded,omitempty"`
 	// Least is the smallest power of two of GPUs, or all of them, on which a
 	// configuration fits with one sample each; absent if it was not looked for.
 	Least int `json:"least_gpus,omitempty"`
-	// Searched are the strategies that a search went through, if it was one of several:
-	// all in every configuration, Around in those that came out best.
+	// Searched are the strategies of a search over several, tried in every configuration; Around are strategies tried
+	// only in the best configurations.
 	Searched []string `json:"searched,omitempty"`
 	Around   []string `json:"searched_around_the_best,omitempty"`
 }
@@ -103,21 +102,20 @@ func (p Parallel) String() string {
 type Choice struct {
 	Device string `json:"device"`
 	Case   Case   `json:"case"`
-	// Own says that precision, checkpointing and settings are those that the
-	// model's authors train with.
+	// Own reports whether the model's authors train with this precision, checkpointing and settings.
 	Own bool `json:"own"`
 	// Recommended is the fastest of a stage on a device.
 	Recommended bool `json:"recommended"`
 	// Largest is the largest batch within the budget with this case's
 	// accumulation, zero if not even one sample is.
 	Largest int `json:"largest_batch"`
-	// Capped says that the search ended at the largest batch to try.
+	// Capped reports whether the search ended at the largest batch to try.
 	Capped bool `json:"capped,omitempty"`
 	// Batch is the one to use: Largest, unless the effective batch is met
 	// more evenly by less. Accumulate is in Case.
 	Batch int `json:"batch"`
-	// SeqLen is the number of tokens of the longest row within the budget, which Case has, too; absent where the
-	// batch was searched.
+	// SeqLen is the number of tokens of the longest sequence within the budget, also in Case; absent where the batch was
+	// searched.
 	SeqLen int `json:"seq_len,omitempty"`
 	// EffectiveBatch is the number of samples of one optimizer step.
 	EffectiveBatch int `json:"effective_batch"`
@@ -143,20 +141,20 @@ type Choice struct {
 	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
 	// Run is the step at Batch, replayed on the device.
 	Run *Run `json:"run,omitempty"`
-	// Waterfall is how levers bring the need down at Batch, one after the other: the
-	// first entry is without any. Absent unless levers were searched.
+	// Waterfall is the need at Batch as memory-saving options are added one after the other; the first entry has none.
+	// Absent unless options were searched.
 	Waterfall []Lever `json:"waterfall,omitempty"`
 	// Refused is the reason why PyTorch or the model would not train this configuration;
 	// absent if it would.
 	Refused string `json:"refused,omitempty"`
 }
 
-// Lever is one step of a waterfall: what is needed once it is turned.
+// Lever is one step of a waterfall: the need once a memory-saving option is added.
 type Lever struct {
-	// Name is what is turned, as on the command line; empty for the case without.
+	// Name is the option, as on the command line; empty for the case without.
 	Name   string `json:"name,omitempty"`
 	Device int64  `json:"device_bytes"`
-	// Saves is what that spares, SamplesPerSecond how fast it then is.
+	// Saves is the difference that the option makes, SamplesPerSecond the speed with it.
 	Saves            int64   `json:"saves_bytes"`
 	SamplesPerSecond float64 `json:"samples_per_second"`
 }
@@ -164,7 +162,7 @@ type Lever struct {
 // Fits reports whether a batch was found.
 func (c Choice) Fits() bool { return c.Batch > 0 && c.Refused == "" }
 
-// TrueFirst orders what is recommended by a condition: what meets it comes first.
+// TrueFirst orders two answers to a condition: true comes first.
 func TrueFirst(a, b bool) int {
 	switch {
 	case a == b:
@@ -187,8 +185,7 @@ func (c Choice) configuration() configuration {
 	return configuration{c.Case.AMP, c.Case.Checkpointing, strings.Join(c.Case.Settings.Words(), " "), c.levers()}
 }
 
-// levers returns the words for what is turned, with the optimizer that replaces the
-// system's own.
+// levers returns the memory-saving options in words, with the optimizer that replaces the system's own.
 func (c Choice) levers() string {
 	words := c.Case.LeverWords()
 	if c.Case.Optimizer != "" {
@@ -203,9 +200,8 @@ func (c Choice) SameConfiguration(other Choice) bool {
 	return c.configuration() == other.configuration()
 }
 
-// Overall returns the choice that a device's whole training is safe with: of the
-// configurations that fit in every stage, the fastest in its tightest stage,
-// where it has the smallest batch.
+// Overall returns the choice with which all stages on a device are safe: of the configurations that fit in every stage,
+// the fastest in its tightest stage, which has the smallest batch.
 func (f *Fit) Overall(device string) (Choice, bool) {
 	tightest := map[configuration]Choice{}
 	var order []configuration
@@ -236,11 +232,11 @@ func (f *Fit) Overall(device string) (Choice, bool) {
 	return best, best.Fits()
 }
 
-// String says what a batch may take, in a line.
+// String returns the memory that a batch may use, in a line.
 func (b Budget) String() string {
 	s := fmt.Sprintf("%.0f %% of the memory", 100*b.Margin)
 	if b.Risk > 0 {
-		s = fmt.Sprintf("the memory, with a risk of %s %% to need more", strconv.FormatFloat(100*b.Risk, 'g', 3, 64))
+		s = fmt.Sprintf("the memory, with a risk of %s %% of needing more", strconv.FormatFloat(100*b.Risk, 'g', 3, 64))
 	}
 	if b.Preset != "" {
 		s += " (preset " + b.Preset + ")"
@@ -275,7 +271,7 @@ func (f *Fit) Data() Data {
 // Profile is a recommendation for a part of a project's training.
 type Profile struct {
 	Name string `json:"name"`
-	// Settings are those in which the parts differ.
+	// Settings are the settings in which the parts differ.
 	Settings models.Settings `json:"settings,omitempty"`
 	Choice   Choice          `json:"choice"`
 }
@@ -297,7 +293,7 @@ type GuideProfile struct {
 	TrueLargest int       `json:"true_largest_batch,omitempty"`
 }
 
-// guideSheet has a column for each profile of the guide's formula.
+// guideSheet returns a column for each profile of the guide's formula.
 func (f *Fit) guideSheet() Sheet {
 	s := Sheet{
 		Title: "by the formula of the project's own script",
@@ -321,7 +317,7 @@ func (f *Fit) guideSheet() Sheet {
 	return s.turned()
 }
 
-// profilesSheet has a row for each part of the curriculum.
+// profilesSheet returns a row for each part of the curriculum.
 func (f *Fit) profilesSheet() Sheet {
 	s := sheetIn("the parts of the project's curriculum, as its authors train them",
 		"profile | batch> | micro-batches> | effective> | device {}> | use>",
@@ -339,6 +335,6 @@ func (f *Fit) profilesSheet() Sheet {
 		values := lists.Map(settings, func(name string) string { return strconv.FormatInt(p.Settings[name], 10) })
 		s.Row(p.Name, values, found, c.Estimate.Device, fmt.Sprintf("%.0f%%", 100*c.Utilization))
 	}
-	s.Note("--formula guide shows beside it what the project's own script would say.")
+	s.Note("--formula guide adds the estimate of the project's own script.")
 	return s
 }

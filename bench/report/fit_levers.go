@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// waterfalls are tables of what each lever saves, of what is recommended.
+// waterfalls returns tables of what each memory-saving option of the recommended choices saves.
 func (f *Fit) waterfalls() []Sheet {
 	var sheets []Sheet
 	for _, c := range f.Choices {
@@ -20,12 +20,12 @@ func (f *Fit) waterfalls() []Sheet {
 	return sheets
 }
 
-// waterfall has a row for each lever, in the order in which they are turned.
+// waterfall returns a row for each option, in the order in which they are added.
 func (f *Fit) waterfall(c Choice) Sheet {
 	most := max(1, largest(c.Waterfall, func(l Lever) int64 { return l.Device }))
 	d, _ := find(f.Devices, c.Device)
-	s := sheetIn(fmt.Sprintf("What each lever saves at batch %d on %s", c.Batch, d),
-		"lever | saves {}> | needs {}> | samples/s ~> | ", most)
+	s := sheetIn(fmt.Sprintf("Savings of each option at batch %d on %s", c.Batch, d),
+		"option | saves {}> | needs {}> | samples/s ~> | ", most)
 	for i, l := range c.Waterfall {
 		name, saves := l.Name, s.unit.amount(l.Saves)
 		if i == 0 {
@@ -37,14 +37,13 @@ func (f *Fit) waterfall(c Choice) Sheet {
 	return s
 }
 
-// waterfallCells returns how long the bar of a need is.
+// waterfallCells returns the length of a need's bar.
 func waterfallCells(bytes, most int64) int {
 	const width = 30
 	return int((bytes*width + most/2) / most)
 }
 
-// explanation says in a line how the levers of a choice bring it into the memory of
-// its device.
+// explanation returns in a line how the options of a choice bring it into the memory of its device.
 func (c Choice) explanation(memory int64) string {
 	unit := columnOf(memory)
 	words := []string{fmt.Sprintf("batch %d needs %s of %s %s", c.Batch, unit.amount(c.Waterfall[0].Device),
@@ -56,15 +55,15 @@ func (c Choice) explanation(memory int64) string {
 	return strings.Join(words, "; ") + fmt.Sprintf("; that leaves %s.", unit.amount(last.Device))
 }
 
-// Tried is a case at a batch size on a GPU: what a fit recommends, or what a smoke test is of.
+// Tried is a case at a batch size on a GPU: a recommendation of fit, or the subject of a smoke test.
 type Tried struct {
 	Case   Case
 	Batch  int
 	Device Device
 }
 
-// ReadTried reads what a file of fit or of smoke was about; none of a file of another kind. File is its name for
-// errors, which are [*input.FormatError].
+// ReadTried reads the cases of a file of fit or smoke; other files have none. File is its name for errors, which are
+// [*input.FormatError].
 func ReadTried(file string, data []byte) ([]Tried, error) {
 	var d struct {
 		Schema string `json:"schema"`
@@ -101,7 +100,7 @@ func ReadTried(file string, data []byte) ([]Tried, error) {
 	for _, t := range all {
 		if t.Batch < 1 || t.Batch > models.MaxBatch || t.Device.Memory <= 0 || t.Case.Model == "" {
 			return nil, input.FileErrorf(file,
-				"batch %d of %q on %q is no case that was tried", t.Batch, t.Case.Model,
+				"batch %d of %q on %q is not a case", t.Batch, t.Case.Model,
 				t.Device.Name)
 		}
 	}

@@ -28,13 +28,13 @@ func (f *Fit) Sheets() []Sheet {
 	return sheets
 }
 
-// memory is that of a device, in bytes.
+// memory returns the memory of a device, in bytes.
 func (f *Fit) memory(device string) int64 {
 	d, _ := find(f.Devices, device)
 	return d.Memory
 }
 
-// choicesSheet has a row for every configuration on the one device.
+// choicesSheet returns a row for every configuration on the one device.
 func (f *Fit) choicesSheet() Sheet {
 	s := sheetIn(fmt.Sprintf("%s on %s; the device may fill %s", f.subject(), f.Devices[0], f.Budget),
 		" | "+choiceHeads, largest(f.Choices, func(c Choice) int64 {
@@ -44,7 +44,7 @@ func (f *Fit) choicesSheet() Sheet {
 			return c.Estimate.Device.High
 		}))
 	if f.Parallel != nil {
-		s.Title += "; " + f.Parallel.String() + ", figures of each"
+		s.Title += "; " + f.Parallel.String() + ", values for each"
 	}
 	var answers workspaceAnswers
 	for _, c := range f.Choices {
@@ -63,7 +63,7 @@ func (f *Fit) choicesSheet() Sheet {
 }
 
 // choiceHeads are the heads of a choice's cells.
-const choiceHeads = "stage | precision | checkpointing | settings? | strategy? | levers? | batch> | " +
+const choiceHeads = "stage | precision | checkpointing | settings? | strategy? | options? | batch> | " +
 	"micro-batches>-2 | effective>-4 | device {}> | use>-3 | samples/s ~>-1"
 
 func (c Choice) cells(unit column) []string {
@@ -96,7 +96,7 @@ func (c Choice) cells(unit column) []string {
 		rate(c.SamplesPerSecond))
 }
 
-// notes say what the marks mean and what is recommended.
+// notes explains the marks and the recommendations.
 func (f *Fit) notes() []string {
 	var notes notes
 	for _, c := range f.Choices {
@@ -107,30 +107,30 @@ func (f *Fit) notes() []string {
 	switch all, ok := f.Overall(f.Devices[0].Name); {
 	case len(notes) == 0:
 		notes.add("%s", f.nothing())
-	case len(notes) > 1 && ok && !f.Budget.SeqLen: // stages do not share the longest row
+	case len(notes) > 1 && ok && !f.Budget.SeqLen: // stages do not share the longest sequence
 		notes.add("  for all stages: %s", f.Recommendation(all))
 	}
 	notes = slices.Concat(notes, f.roomNotes(), f.hostNotes())
 	if slices.ContainsFunc(f.Choices, func(c Choice) bool { return c.Own && !c.Recommended }) {
-		notes.add("· as its authors train it.")
+		notes.add("· the settings of the model's authors.")
 	}
 	notes = append(notes, f.refusals()...)
 	if i := slices.IndexFunc(f.Choices, func(c Choice) bool { return c.Capped }); i >= 0 {
 		end := fmt.Sprintf("batch %d (--max-batch)", f.Budget.MaxBatch)
 		if n := f.Choices[i].SeqLen; n > 0 {
-			end = fmt.Sprintf("rows of %d tokens, the longest that vprof takes of the model", n)
+			end = fmt.Sprintf("sequences of %d tokens, the longest that vprof accepts for the model", n)
 		}
 		notes.add("+ the search ends at %s.", end)
 	}
 	return slices.Concat(notes, f.throughEpochs(), f.parallelNotes(),
-		[]string{"samples/s ~: an estimate that ranks; vprof time shows how uncertain it is."})
+		[]string{"samples/s ~: an estimate for ranking; vprof time shows its uncertainty."})
 }
 
-// roomNotes say what expandable segments would leave room for, and why a batch is no multiple of what was asked for.
+// roomNotes returns what expandable segments would leave room for, and why a batch is not the requested multiple.
 func (f *Fit) roomNotes() (notes notes) {
 	more := "a larger batch"
 	if f.Budget.SeqLen {
-		more = "longer rows"
+		more = "longer sequences"
 	}
 	for _, c := range f.Choices {
 		if c.Recommended && c.Expandable != nil {
@@ -140,14 +140,14 @@ func (f *Fit) roomNotes() (notes notes) {
 	}
 	for _, c := range f.Choices {
 		if n := f.Budget.Multiple; c.Recommended && n > 1 && c.Batch%n != 0 {
-			notes.add("stage %s: batch %d is no multiple of %d, since no larger one than %d is safe.",
+			notes.add("stage %s: batch %d is not a multiple of %d, because no batch above %d is safe.",
 				c.Case.Stage, c.Batch, n, c.Largest)
 		}
 	}
 	return notes
 }
 
-// refusals say why configurations are refused, each reason once.
+// refusals returns the reasons why configurations are refused, each once.
 func (f *Fit) refusals() []string {
 	first, others := map[string]string{}, map[string]int{}
 	var reasons []string
@@ -172,31 +172,31 @@ func (f *Fit) refusals() []string {
 	return notes
 }
 
-// parallelNotes say what the figures of several GPUs rest on.
+// parallelNotes returns the assumptions behind the values of several GPUs.
 func (f *Fit) parallelNotes() []string {
 	var notes notes
 	switch p := f.Parallel; {
 	case p == nil:
 	case p.Recorded:
-		notes.add("each of several GPUs: a rank is recorded; NCCL's memory, where no coefficients have it, and links "+
-			"at their full %.0f GB/s beside the kernels are assumptions.", p.Bandwidth/1e9)
+		notes.add("values are for each GPU, from one recorded rank. NCCL's memory (without a coefficient for it) and "+
+			"links at their full %.0f GB/s, overlapped with kernels, are assumptions.", p.Bandwidth/1e9)
 		if len(p.Searched) > 0 {
 			notes.add("searched, with every precision and checkpointing above: %s.", strings.Join(p.Searched, " "))
 		}
 		if len(p.Around) > 0 {
-			notes.add("and with those of them that came out best: %s.", strings.Join(p.Around, " "))
+			notes.add("and with the best of them: %s.", strings.Join(p.Around, " "))
 		}
 		if p.Least > 0 {
-			notes.add("the smallest number of GPUs that does it (of powers of two): %d.", p.Least)
+			notes.add("the fewest GPUs on which it fits (powers of two): %d.", p.Least)
 		}
 	default:
-		notes.add("each of several GPUs: by arithmetic from the replay of one; NCCL's memory and links of %.0f GB/s "+
+		notes.add("values are for each GPU, computed from the replay of one; NCCL's memory and links of %.0f GB/s "+
 			"are assumptions.", p.Bandwidth/1e9)
 	}
 	return notes
 }
 
-// throughEpochs say what became of the epochs that were replayed.
+// throughEpochs returns the results of the replayed epochs.
 func (f *Fit) throughEpochs() []string {
 	var notes []string
 	for _, c := range f.Choices {
@@ -207,7 +207,7 @@ func (f *Fit) throughEpochs() []string {
 	return notes
 }
 
-// throughEpochs says what became of the epochs that were replayed.
+// throughEpochs returns the result of the choice's replayed epochs.
 func (c Choice) throughEpochs() string {
 	what := fmt.Sprintf("stage %s, batch %d", c.Case.Stage, c.Batch)
 	if !c.Fits() {
@@ -232,7 +232,7 @@ func (f *Fit) mostFrugal() (least *Choice) {
 	return least
 }
 
-// nothing says why nothing is recommended.
+// nothing returns why nothing is recommended.
 func (f *Fit) nothing() string {
 	smallest := "the smallest batch"
 	if f.Budget.Batch > 0 {
@@ -245,11 +245,11 @@ func (f *Fit) nothing() string {
 	if c == nil {
 		return "nothing fits."
 	}
-	return fmt.Sprintf("nothing fits: %s of the most frugal configuration takes %s.", smallest,
+	return fmt.Sprintf("nothing fits: %s of the smallest configuration needs %s.", smallest,
 		bytesize.Format(c.Estimate.Device.Bytes))
 }
 
-// Recommendation says a choice in a line.
+// Recommendation returns a choice in a line.
 func (f *Fit) Recommendation(c Choice) string {
 	line := fmt.Sprintf("stage %s: %s", c.Case.Stage, count(c.Batch, f.BatchUnit))
 	if c.SeqLen > 0 {
@@ -295,7 +295,7 @@ func (f *Fit) Recommendation(c Choice) string {
 	return line + "."
 }
 
-// boardsSheet has a row for what is recommended for each device and stage.
+// gpusSheet returns a row for the recommendation of each device and stage.
 func (f *Fit) gpusSheet() Sheet {
 	s := sheetIn(fmt.Sprintf("%s; a device may fill %s", f.subject(), f.Budget), "gpu | memory {}>-3 | "+choiceHeads,
 		bytesize.GiB)
@@ -314,13 +314,13 @@ func (f *Fit) gpusSheet() Sheet {
 			s.Row(d.GPU, d.Memory, slices.Insert(make([]string, 11), 6, word)) // below batch
 		}
 	}
-	s.Note("The fastest configuration of each stage. samples/s ~: an estimate that ranks; vprof time shows how " +
-		"uncertain it is.")
+	s.Note("The fastest configuration of each stage. samples/s ~: an estimate for ranking; vprof time shows its " +
+		"uncertainty.")
 	s.Notes = slices.Concat(s.Notes, f.refusals(), warningNotes(f.Warnings))
 	return s.filled()
 }
 
-// yesOrNo returns the answer of a table to whether something is so; yes leaves the cell empty where it is not.
+// yesOrNo returns the two words of a table for a bool.
 func yesOrNo(b bool) string { return map[bool]string{true: "yes", false: "no"}[b] }
 
 func yes(b bool) string {

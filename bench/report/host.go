@@ -49,13 +49,13 @@ func (h *HostMemory) check() error {
 	return h.Interval.check("its estimate: host")
 }
 
-// worthSaying reports whether a plan says what the machine needs: where its memory is known, or the need beside the
-// processes themselves is more than the memory of the GPUs in it, which no machine may be counted on to have.
+// worthSaying reports whether a plan shows the machine's need: its memory is known, or the need without the processes
+// themselves exceeds the memory of its GPUs, which not every machine has.
 func (h *HostMemory) worthSaying(d Device) bool {
 	return h != nil && (h.Memory > 0 || h.High-h.Parts[0].High > d.Memory*int64(h.Processes))
 }
 
-// note says what each machine needs, and of what.
+// note returns the need of each machine and its parts.
 func (h *HostMemory) note(batch int) string {
 	parts := lists.Map(h.Parts, func(p HostPart) string { return fmt.Sprintf("%s %s", p.Name, p.words()) })
 	of := ""
@@ -81,7 +81,7 @@ func (i Interval) words() string {
 	return fmt.Sprintf("%s [%s, %s]", bytesize.Format(i.Bytes), bytesize.Format(i.Low), bytesize.Format(i.High))
 }
 
-// hostNotes returns what the machine needs by the points of a report, of the last where several are worth saying.
+// hostNotes returns the machine's need at the last point of a report where it is worth saying.
 func (r *Report) hostNotes() []string {
 	for i := len(r.Points) - 1; i >= 0; i-- {
 		p := r.Points[i]
@@ -92,8 +92,8 @@ func (r *Report) hostNotes() []string {
 	return nil
 }
 
-// hostNotes returns what the machine needs by the first choice of a fit that is recommended and worth saying it of, or
-// where none is recommended by the most frugal.
+// hostNotes returns the machine's need for the first recommended choice where it is worth saying; without a
+// recommendation, for the choice with the lowest need.
 func (f *Fit) hostNotes() []string {
 	recommended := false
 	say := func(c *Choice) []string {

@@ -97,16 +97,16 @@ func NameDevices(reports ...*Report) {
 
 func (r *Report) warnOfUntold(d Device) {
 	w := Warning{
-		What: fmt.Sprintf("which GPU %s is the files do not say: all runs on %s are taken for one GPU's", d.Name,
+		What: fmt.Sprintf("the files do not identify GPU %s: all runs on %s are treated as one GPU", d.Name,
 			d),
-		Hint: "measure again with this vprof, which notes it",
+		Hint: "measure again with this vprof, which records the GPU's UUID",
 	}
 	if !slices.Contains(r.Warnings, w) {
 		r.Warnings = append(slices.Clone(r.Warnings), w)
 	}
 }
 
-// distinct are names for GPUs, their own where no other has it.
+// distinct returns names for GPUs: their own where no other has it.
 func distinct(gpus []Device) []string {
 	names := make([]string, len(gpus))
 	groups := map[string][]int{}
@@ -203,19 +203,18 @@ func (r *Report) called(d Device) string {
 	return d.GPU
 }
 
-// Origins says of the settings that decide what a step takes where their values come from: options, a file, or the
-// model, where they were not given.
+// Origins lists where the settings that decide a step's memory come from: options, a file, or the model's defaults.
 type Origins struct {
 	Given    []string `json:"given,omitempty"`
 	FromFile []string `json:"from_file,omitempty"`
 	Assumed  []string `json:"assumed,omitempty"`
 }
 
-// SettingsFrom is the part of a result that says where settings come from.
+// SettingsFrom is the part of a result that lists where settings come from.
 type SettingsFrom struct {
-	// Origins says where settings come from.
+	// Origins lists where settings come from.
 	Origins Origins `json:"settings_from,omitzero"`
 }
 
-// SetOrigins notes where settings come from.
+// SetOrigins records where settings come from.
 func (s *SettingsFrom) SetOrigins(o Origins) { s.Origins = o }

@@ -90,7 +90,7 @@ func TestGPUsOfOneNameAreToldApart(t *testing.T) {
 			require.Equal(t, c.want, names(reports...))
 			if c.untold {
 				require.Len(t, reports[0].Warnings, 1)
-				require.Contains(t, reports[0].Warnings[0].What, "which GPU cuda:0 is the files do not say")
+				require.Contains(t, reports[0].Warnings[0].What, "the files do not identify GPU cuda:0")
 			} else {
 				require.Empty(t, reports[0].Warnings)
 			}

@@ -11,9 +11,9 @@ import (
 // leastText is how far a column of text is wrapped at most, in characters.
 const leastText = 20
 
-// fitted are tables that show the sheet within a width: columns of text wrap, then the
-// columns that matter least are left out, and what is still too wide goes on below with
-// the first column again, which then tells rows apart. Left are the heads of what was left out.
+// fitted returns tables that show the sheet within a width. Text columns wrap first, then the least important columns
+// are left out. A sheet that is still too wide continues below with the first column repeated. Left are the heads of
+// the columns left out.
 func (s Sheet) fitted(width int, show func(string) string) (tables []string, left []string) {
 	if width <= 0 {
 		return []string{s.drawn(show, nil)}, nil

@@ -50,7 +50,7 @@ func TestColumnsAreLeftOutByImportance(t *testing.T) {
 
 	var b bytes.Buffer
 	require.NoError(t, writeSheets(&b, Table, sheets{s}, Layout{Width: 36}))
-	require.Contains(t, b.String(), "not shown for want of room: least\n(--wide).")
+	require.Contains(t, b.String(), "columns left out: least (--wide).")
 }
 
 // Text wraps before columns go, and what cannot be left out goes on below.

@@ -8,8 +8,8 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 )
 
-// Lengths is what epochs over samples of different lengths come to on a GPU, of which
-// steps were replayed in one allocator.
+// Lengths is the result of epochs over samples of different lengths on a GPU, whose steps were replayed in one
+// allocator.
 type Lengths struct {
 	// Simulated is true: no GPU was touched.
 	Simulated bool `json:"simulated"`
@@ -23,7 +23,7 @@ type Lengths struct {
 	Batching string `json:"batching" jsonschema:"enum=padded,enum=grouped,enum=packed"`
 	Multiple int64  `json:"multiple,omitempty"`
 	// Samples is the number of samples of an epoch, Mean, Longest and the quantiles are their lengths
-	// once cut off, and Cut is how many are. P99 and P999 are those of 99 and 99.9 %.
+	// once cut off, and Cut is how many are. P99 and P999 are the quantiles of 99 and 99.9 %.
 	Samples int64   `json:"samples"`
 	Mean    float64 `json:"mean_length"`
 	P95     int64   `json:"p95_length"`
@@ -33,12 +33,10 @@ type Lengths struct {
 	Cut     int64   `json:"cut_samples,omitempty"`
 	// Padding is the share of the batches' positions that no sample fills.
 	Padding float64 `json:"padding_share"`
-	// Steps are the optimizer steps of an epoch, and Replayed those of them that were
-	// replayed, the longest batch among them.
+	// Steps counts the optimizer steps of an epoch, and Replayed the replayed ones, which include the longest batch.
 	Steps    int `json:"steps"`
 	Replayed int `json:"replayed_steps"`
-	// Rounded is what lengths were rounded up to so that fewer had to be recorded; absent
-	// if none were.
+	// Rounded is the multiple to which lengths were rounded up, so that fewer are recorded; absent if none were.
 	Rounded int64 `json:"rounded_to,omitempty"`
 	// Worst estimates a process that begins with the worst batch, whose samples are of
 	// WorstLength.
@@ -85,7 +83,7 @@ type ReservedBy struct {
 // Strained reports whether an epoch ran out of memory or gave cached memory back.
 func (e *Epochs) Strained() bool { return e.OutOfMemory > 0 || e.Slow > 0 }
 
-// lengthsSheets are tables of what epochs came to, one for each point that has any.
+// lengthsSheets returns a table of the epochs of each point that has any.
 func (r *Report) lengthsSheets() []Sheet {
 	var sheets []Sheet
 	for _, p := range r.Points {
@@ -131,7 +129,7 @@ func (l *Lengths) sheet(batch int, d Device) Sheet {
 	return s
 }
 
-// reservedWords say how the cache grows.
+// reservedWords returns the growth of the cache.
 func (e *Epochs) reservedWords() string {
 	var parts []string
 	for i, g := range e.Reserved {
@@ -160,7 +158,7 @@ func (e *Epochs) outcome() string {
 	return "epochs get through, as all batches have one length"
 }
 
-// words say how likely it is that memory runs out.
+// words returns the probability that memory runs out.
 func (e *Epochs) words() string {
 	if e.Low == e.High { // nothing is left to chance
 		text := "no"
@@ -178,23 +176,23 @@ func (e *Epochs) words() string {
 			e.MedianOOM, e.ShortestOOM)
 	}
 	if e.Slow > 0 {
-		text += fmt.Sprintf("; %d more get through only since PyTorch gives cached memory back", e.Slow)
+		text += fmt.Sprintf("; %d more finish only because PyTorch frees cached memory", e.Slow)
 	}
 	return text
 }
 
 func (l *Lengths) notes() []string {
 	notes := notes{"simulated: training steps in one allocator, in random orders of a fixed seed; the range " +
-		"holds the probability with 95 % (Clopper-Pearson) and is of the order of samples alone."}
+		"is a 95 % interval of the probability (Clopper-Pearson) over the order of samples alone."}
 	if l.Epochs.Low == l.Epochs.High {
 		notes[0] = "simulated: training steps in one allocator."
 	}
 	if l.Epochs.OutOfMemory > 0 && l.Worst.Verdict != DoesNotFit && l.Worst.Verdict != Slow {
-		notes.add("the worst batch fits a process that begins with it; what runs out of memory late is the cache " +
-			"that batches of other lengths have left in pieces.")
+		notes.add("the worst batch fits a process that begins with it; later, batches of other lengths have fragmented " +
+			"the cache, and memory runs out.")
 	}
 	if l.Replayed < l.Steps && l.Epochs.Low != l.Epochs.High {
-		notes.add("of %d steps the first %d are replayed, with the longest batch at their end if it is not among them.",
+		notes.add("of %d steps the first %d are replayed, with the longest batch added at the end.",
 			l.Steps, l.Replayed)
 	}
 	if l.Rounded > 0 {

@@ -17,17 +17,17 @@ import (
 // MatrixSchema names this version of the format of [Matrix].
 const MatrixSchema = "vprof.matrix/v1"
 
-// Matrix says which case fits which GPU.
+// Matrix lists which case fits which GPU.
 type Matrix struct {
 	Schema  string       `json:"schema" jsonschema:"const=vprof.matrix/v1"`
 	Tool    Tool         `json:"tool"`
 	Started time.Time    `json:"started"`
 	Name    string       `json:"name"`
 	Rows    []MatrixCell `json:"rows"`
-	// Notes say what the figures rest on.
+	// Notes are the assumptions behind the values.
 	Notes    []string  `json:"notes,omitempty"`
 	Warnings []Warning `json:"warnings,omitempty"`
-	// Wanted are the columns to show, one row a cell; empty shows cases by GPUs.
+	// Wanted are the columns to show, with a row for each cell; empty shows cases by GPUs.
 	Wanted []string `json:"-"`
 }
 
@@ -37,8 +37,7 @@ type MatrixCell struct {
 	// Case is how it is trained, in words.
 	Case string `json:"case"`
 	GPU  string `json:"gpu"`
-	// Device is the GPU's name in its report; Title, Host and UUID are of a measured
-	// one.
+	// Device is the GPU's name in its report; Title, Host and UUID identify a measured GPU.
 	Device string `json:"device"`
 	Title  string `json:"title"`
 	Host   string `json:"host,omitempty"`
@@ -46,8 +45,7 @@ type MatrixCell struct {
 	Memory int64  `json:"memory_bytes"`
 	// Run is "estimated", "simulated" or "measured".
 	Run string `json:"run" jsonschema:"enum=estimated,enum=simulated,enum=measured"`
-	// Fits is of Batch: the largest of the batch sizes asked for that fits, or else the
-	// smallest.
+	// Fits is the verdict on Batch: the largest requested batch size that fits, or else the smallest.
 	Fits  Verdict `json:"fits,omitempty"`
 	Batch int     `json:"batch"`
 	// Largest is the largest safe batch size, of a sweep the largest that ran; zero if there is
@@ -209,7 +207,7 @@ func condition(text string) (func(MatrixCell) bool, error) {
 	return func(cell MatrixCell) bool { return slices.Contains(meet, cmp.Compare(c.number(cell), n)) }, nil
 }
 
-// Sheets implement [Document].
+// Sheets implements [Document].
 func (m *Matrix) Sheets() []Sheet {
 	if len(m.Wanted) > 0 {
 		return []Sheet{m.list()}
@@ -217,7 +215,7 @@ func (m *Matrix) Sheets() []Sheet {
 	return []Sheet{m.square()}
 }
 
-// list has a row for each cell.
+// list returns a row for each cell.
 func (m *Matrix) list() Sheet {
 	s := Sheet{Title: m.Name, Notes: m.notes()}
 	var of []matrixColumn
@@ -240,7 +238,7 @@ func (m *Matrix) list() Sheet {
 	return s
 }
 
-// square has a row for each case and a column for each GPU.
+// square returns a row for each case and a column for each GPU.
 func (m *Matrix) square() Sheet {
 	s := Sheet{Title: m.Name, Columns: Columns("model | case"), Notes: m.notes()}
 	gpus, cases := map[string]int{}, map[[2]string]int{}
@@ -273,7 +271,7 @@ func (m *Matrix) square() Sheet {
 	return s
 }
 
-// simulated names the GPUs whose runs no GPU did; empty if there are none.
+// simulated names the GPUs whose runs were simulated; empty if there are none.
 func (m *Matrix) simulated() string {
 	var gpus []string
 	measured := false
@@ -289,7 +287,7 @@ func (m *Matrix) simulated() string {
 	case len(gpus) == 0:
 		return ""
 	case !measured:
-		return "all runs were simulated; no GPU was touched."
+		return "all runs were simulated; no GPU was used."
 	}
 	return "simulated, not measured: " + strings.Join(gpus, ", ") + "."
 }
@@ -334,8 +332,7 @@ func (m *Matrix) Data() Data {
 		fits batch largest needs_bytes needs_low_bytes needs_high_bytes error refused`, m.Rows)}
 }
 
-// Cell returns what a report of one device says, in a cell: of a sweep what ran, of a plan
-// what is estimated.
+// Cell returns a report of one device as a cell: the run of a sweep, or the estimate of a plan.
 func (r *Report) Cell() MatrixCell {
 	c := MatrixCell{Model: r.Case.Model, Case: r.Case.Manner(), Run: "estimated"}
 	if len(r.Devices) > 0 {

@@ -12,7 +12,7 @@ func TestMatrixSaysWhatNoGPURan(t *testing.T) {
 		return MatrixCell{Model: "toy", Case: "full", GPU: device, Device: device, Memory: 16 << 30, Batch: 8, Run: run}
 	}
 	for want, rows := range map[string][]MatrixCell{
-		"all runs were simulated; no GPU was touched.": {cell("t4", "simulated"), cell("h100", "simulated")},
+		"all runs were simulated; no GPU was used.": {cell("t4", "simulated"), cell("h100", "simulated")},
 		"simulated, not measured: t4.":                 {cell("t4", "simulated"), cell("h100", "measured")},
 	} {
 		var text bytes.Buffer

@@ -61,7 +61,7 @@ type Attention struct {
 	Why string `json:"why,omitempty"`
 }
 
-// StageSheet has the stages with their element counts.
+// StageSheet returns the stages with their element counts.
 func (m *Model) StageSheet() Sheet {
 	s := Sheet{Columns: Columns("task? | stage | parameters> | trainable> | criterion> | buffers> | trains")}
 	for _, p := range m.Parameters {
@@ -71,7 +71,7 @@ func (m *Model) StageSheet() Sheet {
 	return s.filled()
 }
 
-// InputSheet has what a batch is made of; unit is one element of it.
+// InputSheet returns the tensors of a batch; unit is one element of it.
 func (m *Model) InputSheet(unit string) Sheet {
 	s := Sheet{Columns: []Column{{Head: fmt.Sprintf("a batch of B %ss", unit)}}}
 	for _, in := range m.Inputs {
@@ -80,7 +80,7 @@ func (m *Model) InputSheet(unit string) Sheet {
 	return s
 }
 
-// AttentionSheet has what attention runs on; it has no rows without any.
+// AttentionSheet returns the backends of attention; it has no rows without any.
 func (m *Model) AttentionSheet() Sheet {
 	s := Sheet{Columns: Columns("attention in | runs on | head width> | mask | why on " + m.GPU)}
 	for _, a := range m.Attention {

@@ -15,8 +15,8 @@ func (r *Report) notes() []string {
 	var notes notes
 	for _, c := range r.Coefficients {
 		if c.Name == "allocated_residual" {
-			notes.add("[low, high] holds 95 %% of %s; of reserved also replays with slightly different sizes, "+
-				"later frees and falling addresses, of device also what is unknown of the CUDA context.", c.Source)
+			notes.add("[low, high]: 95 %% of %s fell inside. The reserved range also covers allocator timing; "+
+				"the device range also covers the unknown CUDA context.", c.Source)
 		}
 	}
 	if slices.ContainsFunc(r.Points, func(p Point) bool { return p.Run == nil && p.Verdict() == Slow }) {
@@ -26,7 +26,7 @@ func (r *Report) notes() []string {
 	return slices.Concat(notes, r.rankNotes(ran), r.sideNotes(), warningNotes(r.Warnings))
 }
 
-// rankNotes say what figures of several GPUs are of, and what runs of them are.
+// rankNotes returns which rank the values of several GPUs are for, and what their runs leave out.
 func (r *Report) rankNotes(runs bool) []string {
 	c := r.Case
 	if c.Strategy == nil {
@@ -38,38 +38,38 @@ func (r *Report) rankNotes(runs bool) []string {
 	}
 	var notes notes
 	if c.Strategy.Name == models.DeviceMap {
-		notes.add("one process has the layers on %d GPUs; figures are of %s.", c.GPUs,
+		notes.add("one process has its layers on %d GPUs; values are for %s.", c.GPUs,
 			strings.Replace(which, "rank", "GPU", 1))
 		return notes
 	}
-	notes.add("figures are of %s of %d; samples per second are of all. %s", which, c.GPUs, r.communicationNote())
+	notes.add("values are for %s of %d; samples per second are for all ranks. %s", which, c.GPUs, r.communicationNote())
 	if c.Strategy.DeepSpeed() {
-		notes.add("DeepSpeed's steps are those of its release 0.19.8, held against its own allocations; the ranges " +
-			"are those of PyTorch's own.")
+		notes.add("DeepSpeed steps follow its release 0.19.8, compared with its own allocations; the ranges come from " +
+			"records of PyTorch.")
 	}
 	if runs {
-		notes.add("a run has one rank on one GPU: its buffers are there, and collectives are copies of the same " +
-			"bytes; NCCL itself is not.")
+		notes.add("a run has one rank on one GPU: its buffers are allocated, collectives copy the same number of " +
+			"bytes, and NCCL does not run.")
 	}
 	return notes
 }
 
-// communicationNote says what is known of NCCL's own memory.
+// communicationNote returns the source of the estimate of NCCL's own memory.
 func (r *Report) communicationNote() string {
 	for _, k := range r.Coefficients {
 		if strings.HasPrefix(k.Name, "nccl_bytes:") && !strings.HasPrefix(k.Source, "assumption") {
-			return fmt.Sprintf("What NCCL takes (communication) was learned: %s.", k.Source)
+			return fmt.Sprintf("NCCL's memory (communication) was learned: %s.", k.Source)
 		}
 	}
-	return "What NCCL takes (communication) is an assumption."
+	return "NCCL's memory (communication) is an assumption."
 }
 
-// refusals say why batch sizes are refused.
+// refusals returns the reasons why batch sizes are refused.
 func (r *Report) refusals() []string {
 	return lists.Union(nil, lists.Map(r.Refused, func(x Refusal) string { return "refused: " + x.Reason + "." })...)
 }
 
-// sideNotes say what streaming and expandable segments would save, and where the guide's figures stand.
+// sideNotes returns the savings of streaming and of expandable segments, and the source of the guide's estimates.
 func (r *Report) sideNotes() []string {
 	all := []string{
 		r.StreamingNote(), r.setUpNote(), r.slackNote(), r.loopNote(), r.evaluationNote(),
@@ -88,14 +88,13 @@ func (r *Report) setUpNote() string {
 	case !early:
 		return ""
 	case r.Case.Strategy != nil && r.Case.Strategy.Init == models.InitDevice:
-		return "the peak is in set-up, where each GPU has the whole model before it is sharded; made on the meta " +
-			"device " +
-			"or in the host's memory (init=meta), it comes shard by shard."
+		return "the peak is in set-up, where each GPU has the whole model before it is sharded; created on the meta " +
+			"device or in host memory (init=meta), it arrives shard by shard."
 	}
 	return "the peak is in set-up, before the first step: steps themselves need less."
 }
 
-// workspaceNote says which workspaces of convolutions are cuDNN's own answers.
+// workspaceNote returns how many workspaces of convolutions cuDNN itself reported.
 func (r *Report) workspaceNote() string {
 	var answers workspaceAnswers
 	for _, p := range r.Points {
@@ -128,9 +127,9 @@ func (a *workspaceAnswers) note() string {
 	if parts == nil {
 		return ""
 	}
-	note := "workspaces of convolutions as cuDNN itself said: " + strings.Join(parts, ", ")
+	note := "workspaces of convolutions that cuDNN itself reported: " + strings.Join(parts, ", ")
 	if modeled {
-		note += "; the others are modeled (vprof capture ask asks for them)"
+		note += "; the others are modeled (vprof capture ask requests them)"
 	}
 	return note
 }
@@ -152,8 +151,8 @@ func warningNotes(warnings []Warning) []string {
 	return notes
 }
 
-// findingNotes say what fits at most, what hardly fits, what failed first, what
-// was left out because of it, and what the times mean.
+// findingNotes returns what fits at most, what hardly fits, what failed first, what was left out because of it, and
+// what the times mean.
 func (r *Report) findingNotes(word string) []string {
 	var notes notes
 	if r.Agreement != nil {
@@ -169,7 +168,7 @@ func (r *Report) findingNotes(word string) []string {
 		case p.Run.OOM != nil:
 			notes.add("batch %d is out of memory (%s): %s.", p.Batch, word, p.Run.OOM)
 		case p.Run.Retries > 0:
-			notes.add("batch %d fits only since PyTorch gives back cached memory, %s in these steps; that is slow.",
+			notes.add("batch %d fits only because PyTorch frees cached memory, %s in these steps; that is slow.",
 				p.Batch, timesOver(p.Run.Retries))
 		}
 	}
@@ -183,13 +182,13 @@ func (r *Report) findingNotes(word string) []string {
 		}
 	}
 	if i := slices.IndexFunc(r.Points, func(p Point) bool { return p.Run != nil && p.Run.Verified > 0 }); i >= 0 {
-		notes.add("verified: each tensor's pattern was found again, %d at batch %d.",
+		notes.add("verified: the pattern of each tensor was read back, %d at batch %d.",
 			r.Points[i].Run.Verified, r.Points[i].Batch)
 	}
 	return notes
 }
 
-// stepNote says what the step times are; empty without any.
+// stepNote returns what the step times measure; empty without any.
 func (r *Report) stepNote() string {
 	i := slices.IndexFunc(r.Points, func(p Point) bool { return p.Run != nil && p.Run.Step != nil })
 	if i < 0 {
@@ -198,12 +197,12 @@ func (r *Report) stepNote() string {
 	d, driven := r.driven()
 	switch u := r.Points[i].Run; {
 	case u.Simulated && driven:
-		return "ms/step is what the clock of a simulated driver says; no GPU ran."
+		return "ms/step is the clock of a simulated driver; no GPU ran."
 	case u.Simulated:
-		return "ms/step is the time below which the GPU cannot be; nothing ran."
+		return "ms/step is a lower bound for this GPU; nothing ran."
 	default:
-		note := fmt.Sprintf("synthetic ms/step: kernels with the traffic and the arithmetic of PyTorch's, the "+
-			"median of %d after %d to warm up", u.Repeat, u.WarmUp)
+		note := fmt.Sprintf("synthetic ms/step: kernels with PyTorch's memory traffic and arithmetic, the median "+
+			"of %d after %d to warm up", u.Repeat, u.WarmUp)
 		slowest := &Timing{}
 		for _, p := range r.Points {
 			if p.Run == nil || p.Run.Step == nil {
@@ -223,8 +222,7 @@ func (r *Report) stepNote() string {
 	}
 }
 
-// besidesNote says what measured device bytes have besides the reserved ones;
-// empty if nothing was measured.
+// besidesNote returns the parts of measured device bytes other than the reserved ones; empty if nothing was measured.
 func (r *Report) besidesNote() string {
 	var first, highest *Run
 	batch := 0
@@ -245,29 +243,29 @@ func (r *Report) besidesNote() string {
 	note := "device: besides the reserved bytes the GPU shows " + bytesize.Format(first.Context) + " of context"
 	if first.Kernels > 0 {
 		note += " and " + bytesize.Format(first.Kernels) +
-			" of the kernels that stand for PyTorch's, which the error leaves out"
+			" of synthetic kernels, which the error leaves out"
 	}
 	if added, rest := highest.Granularity, highest.Unexplained; added != 0 || rest != 0 {
-		note += fmt.Sprintf("; batch %d: %s that the driver adds to segments, %s unexplained", batch,
+		note += fmt.Sprintf("; batch %d: %s added by the driver to segments, %s unexplained", batch,
 			bytesize.Format(added), bytesize.Format(rest))
 	}
 	if first.Others > 0 {
-		note += "; the " + bytesize.Format(first.Others) + " of other processes are not in it"
+		note += "; the " + bytesize.Format(first.Others) + " of other processes are not included"
 	}
 	if highest.Process > 0 {
-		note += "; NVML shows up to " + bytesize.Format(highest.Process) + " of this process"
+		note += "; NVML reports up to " + bytesize.Format(highest.Process) + " for this process"
 	}
 	return note + "."
 }
 
-// slowWords says what [Slow] means.
-const slowWords = "fits slowly: only since PyTorch gives cached memory back to the driver and asks for it again."
+// slowWords explains [Slow].
+const slowWords = "fits slowly: only because PyTorch frees cached memory and allocates it again."
 
-// marks says what the marks mean.
-const marks = "? tight: the upper end of what it may need is more than the GPU has; ~ fits slowly: only since " +
-	"PyTorch gives back cached memory; ! does not fit."
+// marks explains the marks.
+const marks = "? tight: the upper end of the estimate exceeds the GPU's memory; ~ fits slowly: only because " +
+	"PyTorch frees cached memory; ! does not fit."
 
-// timesOver says how often something happened.
+// timesOver returns a count of events in words.
 func timesOver(n int64) string {
 	if n == 1 {
 		return "once"

@@ -13,7 +13,7 @@ import (
 // page is there when it is whole.
 type Pages struct {
 	Dir string
-	// Size is that of a page, bytes.
+	// Size is the size of a page, in bytes.
 	Size int64
 
 	page    int

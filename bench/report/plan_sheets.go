@@ -9,8 +9,7 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// componentsSheet has a column for every batch size and a row for every
-// component of the device's memory.
+// componentsSheet returns a column for every batch size and a row for every component of the device's memory.
 func (r *Report) componentsSheet() Sheet {
 	s := sheetIn(r.Case.String(), "{} at the peak | allocated | in later steps? | reserved | device | "+
 		"device, streamed? | guide? | peak in | verdict | safe?",
@@ -46,12 +45,12 @@ func (r *Report) componentsSheet() Sheet {
 	return s
 }
 
-// boardsSheet has a row for every GPU and a column for every batch size.
+// gpusSheet returns a row for every GPU and a column for every batch size.
 func (r *Report) gpusSheet() Sheet {
 	c := columnOf(largest(r.Points, func(p Point) int64 { return p.Estimate.Device.High }))
 	s := sheetIn(r.Case.String(), "gpu | memory {}>", largest(r.Devices, func(d Device) int64 { return d.Memory }))
 	s.Bars, s.Notes = r.bars(), slices.Concat([]string{marks}, r.refusals(), r.sideNotes(), warningNotes(r.Warnings))
-	var needs, claims []int // batch sizes, and those that a guide says something of
+	var needs, claims []int // batch sizes, and the ones that a guide estimates
 	for _, p := range r.Points {
 		needs = lists.Union(needs, p.Batch)
 		if len(p.Claims) > 0 {
@@ -93,11 +92,11 @@ func mark(v Verdict) string {
 	return map[Verdict]string{Fits: "  ", Tight: " ?", Slow: " ~", Unrecorded: " ?", DoesNotFit: " !"}[v]
 }
 
-// ExpandableSegments is the allocator setting that spares most of the cache's slack,
-// as PYTORCH_CUDA_ALLOC_CONF has it. It changes neither results nor, noticeably, speed.
+// ExpandableSegments is the allocator setting (PYTORCH_CUDA_ALLOC_CONF) that avoids most of the cache's slack. It
+// changes neither results nor, noticeably, speed.
 const ExpandableSegments = "expandable_segments:True"
 
-// slackWords says what expandable segments would change in an estimate.
+// slackWords returns what expandable segments would change in an estimate.
 func slackWords(e *Estimate, expandable Interval) string {
 	return fmt.Sprintf("%s of its %s are slack of the caching allocator; with PYTORCH_CUDA_ALLOC_CONF=%s it needs %s",
 		bytesize.Format(e.slack()), bytesize.Format(e.Device.Bytes), ExpandableSegments,
@@ -107,8 +106,8 @@ func slackWords(e *Estimate, expandable Interval) string {
 // slack returns what the caching allocator holds beyond allocated bytes.
 func (e *Estimate) slack() int64 { return e.Reserved.Bytes - e.Allocated.Bytes }
 
-// slackNote says what expandable segments would spare where that is most; empty
-// where slack does not matter.
+// slackNote returns what expandable segments would save at the batch size where that is most; empty where slack does
+// not matter.
 func (r *Report) slackNote() string {
 	var most Point
 	for _, p := range r.Points {
@@ -131,7 +130,7 @@ func (r *Report) slackNote() string {
 	return where + ": " + slackWords(most.Estimate, *most.Expandable) + then + "."
 }
 
-// thenFits says whether a need with another setting is within a device's memory, in bytes.
+// thenFits returns whether a need with another setting is within a device's memory, in words.
 func thenFits(need Interval, memory int64) string {
 	switch {
 	case need.Bytes > memory:
@@ -142,8 +141,7 @@ func thenFits(need Interval, memory int64) string {
 	return ", and fits"
 }
 
-// spared returns what expandable segments would spare of the estimate's device bytes; zero
-// where that is not worth saying.
+// spared returns the device bytes that expandable segments would save; zero where they are too few to mention.
 func (p Point) spared() int64 {
 	if p.Estimate == nil || p.Expandable == nil {
 		return 0

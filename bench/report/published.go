@@ -99,8 +99,8 @@ func (d *Published) Data() Data {
 // Sheets returns the errors of each group, and the figures furthest off.
 func (d *Published) Sheets() []Sheet {
 	s := Sheet{
-		Title: fmt.Sprintf("%d published figures of real GPUs", len(d.Rows)),
-		Columns: Columns("figures of | bytes | figures> | planned> | median> | p95> | largest> | signed mean> | " +
+		Title: fmt.Sprintf("%d published measurements of real GPUs", len(d.Rows)),
+		Columns: Columns("source | bytes | values> | planned> | median> | p95> | largest> | signed mean> | " +
 			"in the interval>"),
 	}
 	for _, g := range d.Groups {
@@ -115,7 +115,7 @@ func (d *Published) Sheets() []Sheet {
 
 // worst returns the figures that plans are furthest from.
 func (d *Published) worst(most int) Sheet {
-	s := Sheet{Title: "furthest off", Columns: Columns("figures of | what | bytes | published> | planned> | error>")}
+	s := Sheet{Title: "furthest off", Columns: Columns("source | what | bytes | published> | planned> | error>")}
 	rows := slices.DeleteFunc(slices.Clone(d.Rows), func(r PublishedRow) bool { return r.Estimate == nil })
 	slices.SortStableFunc(rows, func(a, b PublishedRow) int {
 		return cmp.Compare(math.Abs(b.off()), math.Abs(a.off()))

@@ -76,7 +76,7 @@ func decode(d *json.Decoder, v any) error {
 	return json.Unmarshal(text, v)
 }
 
-// values reads the next value of a file, or those of a list: reports, or [Ranks].
+// values reads the next value of a file, or the elements of a list: reports, or [Ranks].
 func values(d *json.Decoder) ([]json.RawMessage, error) {
 	var text json.RawMessage
 	if err := decode(d, &text); err != nil {
@@ -98,7 +98,7 @@ func values(d *json.Decoder) ([]json.RawMessage, error) {
 	return list, nil
 }
 
-// OfRanks reports whether reports are of the ranks of one case.
+// OfRanks reports whether each report is a plan of a rank of one case.
 func OfRanks(reports []*Report) bool {
 	if len(reports) < 2 {
 		return false
@@ -142,7 +142,7 @@ func (r *Report) agrees(other *Report) bool {
 	})
 }
 
-// compact is JSON without the white space that a file's layout brings.
+// compact removes white space from JSON.
 func compact(text json.RawMessage) []byte {
 	var b bytes.Buffer
 	if len(text) == 0 {
@@ -161,8 +161,8 @@ func (r *Report) Batches() []int {
 	return slices.Compact(sizes)
 }
 
-// Components are of what the device's memory consists: those of the estimate,
-// which sum to its device bytes, or else the classes of the run.
+// Components returns the parts of the device's memory: the components of the estimate, which sum to its device bytes,
+// or else the classes of the run.
 func (p Point) Components() []Component {
 	if p.Estimate != nil {
 		return p.Estimate.Components

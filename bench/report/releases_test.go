@@ -19,7 +19,7 @@ func TestReleasesShowWhatChangesBetweenThem(t *testing.T) {
 		updated.Points[i].Estimate = &e
 	}
 	sheets := Releases{old, updated}.Sheets()
-	require.Len(t, sheets, 2, "one for each board")
+	require.Len(t, sheets, 2, "one for each GPU")
 	var text bytes.Buffer
 	require.NoError(t, WriteTable(&text, Releases{old, updated}, Layout{}))
 	for _, want := range []string{"PyTorch 2.11  PyTorch 2.15", old.Points[0].Estimate.Components[0].Name, "verdict"} {

@@ -16,7 +16,7 @@ import (
 // not know; taking a field away or changing its meaning makes a new version.
 const Schema = "vprof.report/v1"
 
-// Kind is the experiment that a report is of.
+// Kind is the experiment that made a report.
 type Kind string
 
 // The kinds of reports.
@@ -158,23 +158,22 @@ type Point struct {
 	// Workspaces counts the convolutions whose workspace is cuDNN's own answer; absent where cuDNN was not
 	// asked about the model.
 	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
-	// Buffers are those of compiled graphs that hold most when the requested bytes are highest, the largest first;
-	// absent without torch.compile.
+	// Buffers are the largest buffers of compiled graphs at the peak of requested bytes, the largest first; absent without
+	// torch.compile.
 	Buffers []Buffer `json:"compiled_buffers,omitempty"`
 	// LastStep is the peak of allocated bytes in later steps than the first, in which Inductor tunes; absent without
 	// a recorded step of torch.compile, or where it is the same.
 	LastStep int64 `json:"last_step_allocated_bytes,omitempty"`
 	// Tuned are the peaks where Inductor finds in its cache what it tunes in a first run; absent if it tunes nothing.
 	Tuned *Peaks `json:"tuned_before,omitempty"`
-	// Lengths is what epochs over samples of different lengths come to; absent where all
-	// are taken to have one.
+	// Lengths is the result of epochs over samples of different lengths; absent where all samples have one length.
 	Lengths *Lengths `json:"lengths,omitempty"`
-	// Claims are what the project's guide documents of this very case, the one
-	// that says most about its conditions first; absent without any.
+	// Claims are the estimates of the project's guide for this case, the one with the most conditions first; absent
+	// without any.
 	Claims []Claim `json:"claims,omitempty"`
 }
 
-// Peaks are those of a replayed run.
+// Peaks are the peaks of a replayed run.
 type Peaks struct {
 	Allocated int64 `json:"allocated_bytes"`
 	Reserved  int64 `json:"reserved_bytes"`
@@ -192,14 +191,13 @@ type Buffer struct {
 	Reused []string `json:"reused_for,omitempty"`
 }
 
-// Workspaces counts sizes that libraries decide: of the different convolutions of a step,
-// forward and backward, or of all that a script came by.
+// Workspaces counts allocations whose size a library chooses (cuDNN): of the different convolutions of a step, forward
+// and backward, or of all convolutions of a script.
 type Workspaces struct {
-	// Asked are those that are cuDNN's own answer, Modeled the others.
+	// Asked counts the answers of cuDNN itself, Modeled the others.
 	Asked   int `json:"asked"`
 	Modeled int `json:"modeled"`
-	// Unknown are those of a script that count as nothing, since there is neither an answer nor
-	// a rule.
+	// Unknown counts a script's convolutions with neither an answer nor a rule, taken as zero bytes.
 	Unknown int `json:"unknown,omitempty"`
 }
 
@@ -210,20 +208,19 @@ type Interval struct {
 	High  int64 `json:"high_bytes"`
 }
 
-// Verdict says whether an estimate fits a device.
+// Verdict is whether an estimate fits a device.
 type Verdict string
 
 // The verdicts, from good to bad.
 const (
 	Fits Verdict = "fits"
-	// Tight says that the step gets through as it is expected, but the upper end
-	// of what it may need is more than there is.
+	// Tight means that the expected need fits, but the upper end of the estimate does not.
 	Tight Verdict = "tight"
-	// Slow says that the step gets through only since PyTorch gives cached memory
-	// back to the driver and asks for it again, in every step.
+	// Slow means that the step fits only because PyTorch frees cached memory to the driver and allocates it again, in
+	// every step.
 	Slow Verdict = "fits slowly"
-	// Unrecorded says that it depends on what torch.compile makes of the step, which
-	// has not been recorded. Checks that gate a pipeline take it for not safe.
+	// Unrecorded means that the need depends on what torch.compile makes of the step, which has not been recorded. Checks
+	// that gate a pipeline treat it as not safe.
 	Unrecorded Verdict = "not known without a recording"
 	DoesNotFit Verdict = "does not fit"
 )
@@ -307,7 +304,7 @@ type Estimate struct {
 	Evaluation *Evaluation `json:"evaluation,omitempty"`
 }
 
-// OpenLoop says that an estimate assumes a training loop, since no flag chose one.
+// OpenLoop is the training loop that an estimate assumes, because no flag chose one.
 type OpenLoop struct {
 	// Loop is the assumed one, Device what the loop "plain" needs, which keeps most of a step alive.
 	Loop   models.Loop `json:"loop"`
@@ -322,7 +319,7 @@ type Component struct {
 
 // Run is the result of a replay on a device.
 type Run struct {
-	// Simulated is true if no GPU was touched.
+	// Simulated reports whether no GPU was used.
 	Simulated bool `json:"simulated"`
 	// At is when a measured run ended, UTC; absent in older files.
 	At   time.Time `json:"at,omitzero"`
@@ -333,7 +330,7 @@ type Run struct {
 	Reserved  int64 `json:"reserved_bytes"`
 	Device    int64 `json:"device_bytes"`
 	// Context and Kernels are the parts of Device that are no tensors: what the
-	// CUDA context took, and what the kernels that stand for PyTorch's did.
+	// CUDA context took, and what the synthetic kernels did.
 	Context int64 `json:"context_bytes,omitempty"`
 	Kernels int64 `json:"kernels_bytes,omitempty"`
 	// Granularity is what the driver added to segments, and Unexplained what Device has
@@ -354,11 +351,11 @@ type Run struct {
 	WarmUp int `json:"warm_up,omitempty"`
 	Repeat int `json:"repeat,omitempty"`
 	// Step is the time of the last step; absent if it did not fit or the
-	// GPU's speed is not known. That of a simulated GPU is a lower bound.
+	// GPU's speed is not known. On a simulated GPU it is a lower bound.
 	Step *Timing `json:"step,omitempty"`
 	// Verified is the number of buffers whose memory held what was written.
 	Verified int `json:"verified,omitempty"`
-	// Retries counts how often the allocator had to give back its cache.
+	// Retries counts how often the allocator had to free its cache.
 	Retries   int64  `json:"retries"`
 	PeakPhase string `json:"peak_phase"`
 	// Classes are the allocated bytes at the peak, by what tensors are for.
@@ -367,7 +364,7 @@ type Run struct {
 	OOM     *OOM        `json:"oom,omitempty"`
 }
 
-// Kind is "measured" or "simulated", which is never called measured; empty for none.
+// Kind returns "measured" or "simulated"; empty for none.
 func (u *Run) Kind() string {
 	if u == nil {
 		return ""
@@ -455,7 +452,7 @@ type OOM struct {
 	Phase string `json:"phase"`
 }
 
-// Stopped says why the rest of a sweep did not run.
+// Stopped is why the rest of a sweep did not run.
 type Stopped struct {
 	Batch int `json:"batch"`
 	// Left are the batch sizes that did not run.

@@ -14,17 +14,17 @@ const negativeVerdict = 3
 // intervals hold for this share of cases like the one estimated.
 const confidence = 0.95
 
-// Response says to a machine, a scheduler or an agent, whether training fits.
+// Response is the answer for a scheduler or an agent: whether training fits.
 type Response struct {
 	Schema string `json:"schema"               jsonschema:"const=vprof.response/v1"`
-	// ExitCode is that of the command: 0 something fits, 1 failure, 2 a wrong request, 3 nothing fits.
+	// ExitCode is the exit code of the command: 0 something fits, 1 failure, 2 a wrong request, 3 nothing fits.
 	ExitCode int `json:"exit_code"`
-	// Fits says that every point fits.
+	// Fits reports whether every point fits.
 	Fits bool `json:"fits"`
 	// Confidence is the share of cases like this one that need no more than the upper bounds.
 	Confidence float64         `json:"confidence,omitempty"`
 	Points     []ResponsePoint `json:"points,omitempty"`
-	// Message is what the command said besides: why a request was refused, and warnings.
+	// Message is why a request was refused, and warnings.
 	Message string `json:"message,omitempty"`
 	// Report is the whole plan.
 	Report *Report `json:"report,omitempty"`
@@ -34,15 +34,15 @@ type Response struct {
 type ResponsePoint struct {
 	GPU   string `json:"gpu"`
 	Batch int    `json:"batch"`
-	// GPUs share the work.
+	// GPUs is how many GPUs share the work.
 	GPUs int  `json:"gpus"`
 	Fits bool `json:"fits"`
 	// Reason is the plan's verdict.
 	Reason Verdict `json:"reason"`
-	// Device is what each GPU has to have, in bytes: the estimate, and its upper bound.
+	// Device is the need of each GPU in bytes: the estimate, and its upper bound.
 	Device int64 `json:"device_bytes"`
 	Upper  int64 `json:"device_upper_bytes"`
-	// Host is what each machine has to have, in bytes: the estimate, and its upper bound; absent where it is not known.
+	// Host is the need of each machine in bytes: the estimate, and its upper bound; absent where it is not known.
 	Host      int64 `json:"host_bytes,omitempty"`
 	HostUpper int64 `json:"host_upper_bytes,omitempty"`
 }

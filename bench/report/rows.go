@@ -13,11 +13,10 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// Rows are rows of CSV below the names of their columns, which are separated by white space. A cell is what
-// the row has under that name in its JSON, or else what one of the values around it has; within another value
-// the names are joined: the CSV's estimate_device_bytes is bytes of device of estimate in JSON. NAME=PATH gives a
-// column another name. A cell is empty where there is no such value. Bytes are exact, fractions have six digits, and
-// what has a method String is written by it.
+// Rows returns rows of CSV below the names of their columns, which white space separates. A cell is the value of that
+// name in the row's JSON, or else in one of the values around it. Names within another value are joined:
+// estimate_device_bytes is bytes of device of estimate. NAME=PATH gives a column another name. A cell without a value
+// is empty. Bytes are exact, fractions have six digits, and a type with a String method is written by it.
 func Rows[R any](columns string, rows []R, around ...any) [][]string {
 	names := strings.Fields(columns)
 	paths := make([]string, len(names))
@@ -129,8 +128,8 @@ func number(v float64) string {
 
 func integer(n int64) string { return strconv.FormatInt(n, 10) }
 
-// linesOf are documents of one row each, so that files of lines can be cut and put together
-// freely; rows is where a document has them.
+// linesOf returns documents of one row each, so that files of lines can be cut and concatenated freely; rows finds
+// the rows of a document.
 func linesOf[D, R any](document D, rows func(*D) *[]R) []any {
 	all := *rows(&document)
 	lines := make([]any, len(all))
@@ -164,8 +163,8 @@ func (r *Report) Data() Data {
 	return Data{lines, Rows(r.columns(), rows, extra{"case": r.Case}, r.Case.words())}
 }
 
-// words returns the cells of what the case's JSON does not say in a word: the settings, and of several ranks their
-// number, their strategy and the one that is shown, empty for the one that needs most.
+// words returns the cells that the case's JSON has no single value for: the settings and, for several ranks, their
+// number, the strategy and the rank, which is empty for the one that needs most.
 func (c Case) words() extra {
 	all := extra{"settings": strings.Join(c.Settings.Words(), " ")}
 	if c.Strategy != nil {
@@ -178,7 +177,7 @@ func (c Case) words() extra {
 	return all
 }
 
-// columns returns those of its CSV.
+// columns returns the columns of its CSV.
 func (r *Report) columns() string {
 	columns := `model=case_model task=case_task stage=case_stage amp=case_amp weights=case_weights
 		checkpointing=case_checkpointing accumulate=case_accumulate optimizer=case_optimizer lora=case_lora settings

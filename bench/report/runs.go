@@ -74,8 +74,8 @@ func (r Runs) notes() []string {
 	return notes
 }
 
-// compared says in a line how far a simulated run was from a measured one, without a path or
-// a name of the user's, so that it can be sent on; empty if one of them has no figures.
+// compared returns in a line how far a simulated run was from a measured one, without paths or names of the user's, so
+// that it can be shared; empty if one of them has no peaks.
 func compared(simulated, measured *Report) string {
 	s, m := simulated.only(), measured.only()
 	if s == nil || m == nil {
@@ -124,7 +124,7 @@ func (r Ranks) Data() Data {
 	return Several(lists.Map(r, func(p RankPlan) *Report { return p.Plan })).Data()
 }
 
-// Sheets has a table for each GPU.
+// Sheets returns a table for each GPU.
 func (r Ranks) Sheets() []Sheet {
 	if len(r) == 0 {
 		return nil
@@ -160,7 +160,7 @@ func (r Ranks) sheet() Sheet {
 			batch = ""
 		}
 	}
-	s.Note("all that differ of %d ranks, the one that needs most first; components that are alike in all are left out.",
+	s.Note("all ranks of %d that differ, the one that needs most first; components that are equal in all are left out.",
 		c.GPUs)
 	if strategy.Replicate > 1 {
 		s.Note("each of %d replicas has such ranks.", strategy.Replicate)
@@ -200,7 +200,7 @@ func component(e *Estimate, name string) int64 {
 // after the other, as [Several] is.
 type Releases []*Report
 
-// Sheets has a table for each GPU: what every release needs at each batch size,
+// Sheets returns a table for each GPU: what every release needs at each batch size,
 // and how far that is from the first.
 func (r Releases) Sheets() []Sheet {
 	if len(r) == 0 {
@@ -239,7 +239,7 @@ func (r Releases) sheet() Sheet {
 		}
 		s.Row(batch, "verdict", verdict)
 	}
-	s.Note("percentages are relative to PyTorch %s; parts that are alike in all are left out.", r[0].Case.ReleaseName())
+	s.Note("percentages are relative to PyTorch %s; parts that are equal in all are left out.", r[0].Case.ReleaseName())
 	for _, release := range r {
 		s.Notes = append(s.Notes, warningNotes(release.Warnings)...)
 	}

@@ -35,7 +35,7 @@ func TestSchemaIsMadeFromTheTypes(t *testing.T) {
 	}
 }
 
-// texts are types that JSON has as text.
+// texts returns the schema of types that JSON has as text; nil for others.
 func texts(t reflect.Type) *jsonschema.Schema {
 	ours := t.PkgPath() == reflect.TypeFor[models.Case]().PkgPath()
 	if ours && reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextMarshaler]()) {

@@ -18,7 +18,7 @@ type Script struct {
 	// empty if it was never imported.
 	Torch string `json:"torch,omitempty"`
 	CUDA  string `json:"cuda,omitempty"`
-	// Result says how it ended: fits, out of memory, failed, timeout, no cuda, no gpu, no training.
+	// Result is how it ended: fits, out of memory, failed, timeout, no cuda, no gpu, no training.
 	Result   string `json:"result" jsonschema:"enum=fits,enum=out of memory,enum=failed,enum=timeout,enum=no cuda,enum=no gpu,enum=no training"`
 	ExitCode int    `json:"exit_code"`
 	// Error is the exception that ended it, Traceback with its lines; absent if none did.
@@ -43,7 +43,7 @@ type Script struct {
 	// Idle are the functions of NVIDIA's libraries that were called and did nothing, in the order
 	// of their first calls.
 	Idle []string `json:"idle_functions,omitempty"`
-	// Guessed are the user's lines whose course hung on numbers that were never computed.
+	// Guessed are the user's lines that branched on numbers that were never computed.
 	Guessed []string `json:"guessed_lines,omitempty"`
 	// Workspaces counts the sizes that libraries decide.
 	Workspaces *Workspaces `json:"workspaces,omitempty"`
@@ -54,7 +54,7 @@ type Script struct {
 	// GPUs is the number of ranks of which Rank was run; absent for one.
 	GPUs int `json:"gpus,omitempty"`
 	Rank int `json:"rank,omitempty"`
-	// Elsewhere are the other GPUs that the same process used; all other figures are of GPU, the fullest.
+	// Elsewhere are the other GPUs that the same process used; all other values are for GPU, the fullest.
 	GPU       int         `json:"gpu,omitempty"`
 	Elsewhere []Elsewhere `json:"elsewhere,omitempty"`
 }
@@ -89,7 +89,7 @@ func (r *Report) scriptSheets() []Sheet {
 	return sheets
 }
 
-// phaseSheet has a row for each phase of each step.
+// phaseSheet returns a row for each phase of each step.
 func (r *Report) phaseSheet(run *Run) Sheet {
 	s := sheetIn(strings.Join(r.Script.Command, " "),
 		"step> | phase | peak {}: allocated> | peak {}: reserved> | at its end {}: allocated>-1", run.Device)
@@ -108,7 +108,7 @@ func (r *Report) phaseSheet(run *Run) Sheet {
 	return s
 }
 
-// holdersSheet shows parts of a total, those that are not zero.
+// holdersSheet returns the parts of a total that are not zero.
 func holdersSheet(title, head string, parts []Component, total int64) Sheet {
 	s := sheetIn(title, head+" | {}> | %>", total)
 	for _, p := range parts {
@@ -119,7 +119,7 @@ func holdersSheet(title, head string, parts []Component, total int64) Sheet {
 	return s
 }
 
-// buffersSheets show what compiled graphs hold at the peak of the last batch size; none if nothing was compiled.
+// buffersSheets returns the buffers of compiled graphs at the peak of the last batch size; none if nothing was compiled.
 func (r *Report) buffersSheets() []Sheet {
 	var p Point
 	if n := len(r.Points); n > 0 {
@@ -141,11 +141,11 @@ func (r *Report) buffersSheets() []Sheet {
 		s.Row(name, b.Bytes, yesOrNo(b.Saved), b.Line, strings.Join(b.Reused, ", "))
 	}
 	if n := r.tunedBefore(); n > 0 {
-		s.Note("Inductor found %d kernels tuned in earlier runs of other commands, as in its cache on a machine where "+
-			"they ran; --inductor-cache none leaves them out.", n)
+		s.Note("Inductor found %d kernels that earlier commands had tuned in its cache; "+
+			"--inductor-cache none ignores them.", n)
 	}
 	if t := p.Tuned; t != nil {
-		s.Note("run again, with in Inductor's cache what it has tuned: %s allocated, %s reserved (replayed).",
+		s.Note("a second run, with the tuned kernels in Inductor's cache: %s allocated, %s reserved (replayed).",
 			bytesize.Format(t.Allocated), bytesize.Format(t.Reserved))
 	}
 	return []Sheet{s.filled()}
@@ -159,7 +159,7 @@ func (r *Report) tunedBefore() int {
 	return r.Script.TunedBefore
 }
 
-// scriptNotes say how the command ended and what became of its files.
+// scriptNotes returns how the command ended and which files it wrote.
 func (r *Report) scriptNotes() []string {
 	s := r.Script
 	notes := notes{s.verdict(r)}
@@ -168,10 +168,10 @@ func (r *Report) scriptNotes() []string {
 			bytesize.Format(s.Host), s.Seconds)
 	}
 	if s.GPUs > 1 && len(s.Elsewhere) == 0 {
-		notes.add("figures are of rank %d of %d; what NCCL takes is not in them.", s.Rank, s.GPUs)
+		notes.add("values are for rank %d of %d, without NCCL's memory.", s.Rank, s.GPUs)
 	}
 	if len(s.Elsewhere) > 0 {
-		notes.add("figures are of GPU %d, the fullest of %d.", s.GPU, 1+len(s.Elsewhere))
+		notes.add("values are for GPU %d, the fullest of %d.", s.GPU, 1+len(s.Elsewhere))
 	}
 	for _, e := range s.Elsewhere {
 		notes.add("GPU %d, which this process also used: at most %s allocated, %s reserved.", e.GPU,
@@ -184,7 +184,7 @@ func (r *Report) scriptNotes() []string {
 func (r *Report) besides() []string {
 	s, notes := r.Script, notes(nil)
 	if w := s.Workspaces; w != nil {
-		notes.add("workspaces of libraries: %d are cuDNN's own answer, %d are modeled, %d are not known.",
+		notes.add("workspaces of libraries: %d reported by cuDNN itself, %d modeled, %d unknown.",
 			w.Asked, w.Modeled, w.Unknown)
 	}
 	if p := s.Private; p != nil {
@@ -201,7 +201,7 @@ func (r *Report) besides() []string {
 		notes.add("left: %s that the run made and libraries wrote into, such as %s.", count(n, "folder"), s.Left[0])
 	}
 	if n := len(s.Guessed); n > 0 {
-		notes.add("%s went by numbers that were never computed, such as %s.", count(n, "line"), s.Guessed[0])
+		notes.add("%s branched on numbers that were never computed, such as %s.", count(n, "line"), s.Guessed[0])
 	}
 	if n := len(s.Idle); n > 0 && s.Result != "fits" {
 		shown := s.Idle[:min(n, 6)]
@@ -214,7 +214,7 @@ func (r *Report) besides() []string {
 	return append(notes, warningNotes(r.Warnings)...)
 }
 
-// verdict says in a line whether the command fits the GPU.
+// verdict returns in a line whether the command fits the GPU.
 func (s *Script) verdict(r *Report) string {
 	ended := strings.TrimSuffix(s.Result+": "+s.Error, ": ")
 	if len(r.Points) == 0 || r.Points[0].Run == nil || len(r.Devices) == 0 {
@@ -232,7 +232,7 @@ func (s *Script) verdict(r *Report) string {
 	return fmt.Sprintf("fits: %s of %s, with the CUDA context.", bytesize.Format(run.Device), bytesize.Format(d.Memory))
 }
 
-// stepWords says how many steps each optimizer made: "3 steps", or "5, 1 steps".
+// stepWords returns the number of steps of each optimizer: "3 steps", or "5, 1 steps".
 func (s *Script) stepWords() string {
 	steps := slices.Compact(slices.Clone(s.Steps))
 	if len(steps) == 1 && steps[0] == 1 {

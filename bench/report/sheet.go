@@ -29,8 +29,8 @@ type Sheet struct {
 	unit column // of amounts of bytes; each has its own without one
 }
 
-// sheetIn returns a sheet whose amounts of bytes all have the unit that suits the largest of some. "{}" in heads, which
-// are those of [Columns], is that unit.
+// sheetIn returns a sheet whose amounts of bytes all have the unit that suits the largest of some. Heads are read by
+// [Columns]; "{}" in them is that unit.
 func sheetIn(title, heads string, amounts ...int64) Sheet {
 	unit := columnOf(amounts...)
 	return Sheet{Title: title, Columns: unit.columns(heads), unit: unit}
@@ -70,7 +70,7 @@ func (s *Sheet) Note(format string, args ...any) {
 	s.Notes = append(s.Notes, fmt.Sprintf(format, args...))
 }
 
-// turned returns the sheet with a column for each row and a row for each column.
+// turned returns the transposed sheet: a column for each row and a row for each column.
 func (s Sheet) turned() Sheet {
 	columns, rows := s.Columns[:1:1], make([][]string, len(s.Columns)-1)
 	for i, c := range s.Columns[1:] {
@@ -158,7 +158,7 @@ func (s Sheet) render(b *strings.Builder, f Format, l Layout) {
 		tables, left := s.fitted(l.Width, show)
 		b.WriteString(strings.Join(tables, "\n"))
 		if len(left) > 0 {
-			notes = append([]string{"not shown for want of room: " + strings.Join(left, ", ") + " (--wide)."}, notes...)
+			notes = append([]string{"columns left out: " + strings.Join(left, ", ") + " (--wide)."}, notes...)
 		}
 	}
 	if f == Table {
@@ -247,7 +247,7 @@ func columnOf(amounts ...int64) column { return column{bytesize.ScaleOf(amounts.
 
 func (c column) head(name string) string { return name + " " + c.scale.Unit() }
 
-// columns are [Columns] in whose heads "{}" is the unit.
+// columns reads [Columns] with the unit in place of "{}".
 func (c column) columns(heads string) []Column {
 	return Columns(strings.ReplaceAll(heads, "{}", c.scale.Unit()))
 }
@@ -263,7 +263,7 @@ func (c column) amount(bytes int64) string {
 	return c.scale.Format(bytes)
 }
 
-// interval shows a value and, where it has a width to be seen, its range.
+// interval returns a value and its range, unless all three look alike.
 func (c column) interval(i Interval) string {
 	value, low, high := c.amount(i.Bytes), c.amount(i.Low), c.amount(i.High)
 	if low == value && high == value {

@@ -24,7 +24,7 @@ func (r *Report) Sheets() []Sheet {
 	}
 }
 
-// String says what the device is, in a few words.
+// String returns the device in a few words.
 func (d Device) String() string {
 	kind := ""
 	if d.Simulated {
@@ -40,7 +40,7 @@ func (d Device) String() string {
 	return s
 }
 
-// on returns what the report says of one of its devices.
+// on returns the part of the report about one of its devices.
 func (r *Report) on(d Device) *Report {
 	part := *r
 	part.Devices, part.Points = []Device{d}, nil
@@ -54,7 +54,7 @@ func (r *Report) on(d Device) *Report {
 	return &part
 }
 
-// Kind is that of a run on the device, as [Run.Kind] has it.
+// Kind returns the kind of runs on the device, as [Run.Kind] does.
 func (d Device) Kind() string { return kindOf(d.Simulated) }
 
 func kindOf(simulated bool) string {
@@ -70,7 +70,7 @@ const measured = "measured"
 // communication is the component of what NCCL takes.
 const communication = "communication"
 
-// String says what was found in a few words.
+// String returns the result in a few words.
 func (l *Largest) String() string {
 	switch {
 	case l.Batch == 0:
@@ -81,7 +81,7 @@ func (l *Largest) String() string {
 	return fmt.Sprintf("largest batch that is %s: %d; %d is not", l.criterion(), l.Batch, l.Fails)
 }
 
-// criterion returns what the batches of a search were tried for: to be safe, or to run at all.
+// criterion returns the condition of a search in words: safe, or not out of memory.
 func (l *Largest) criterion() string {
 	if l.Safe {
 		return "safe"
@@ -89,7 +89,7 @@ func (l *Largest) criterion() string {
 	return "not out of memory"
 }
 
-// String says which tensor of which op and phase failed.
+// String returns the op, phase and tensor of the failed allocation.
 func (o *OOM) String() string {
 	where := o.Op
 	if o.Node != "" {
@@ -101,6 +101,6 @@ func (o *OOM) String() string {
 	if o.Line != "" {
 		where += " (" + o.Line + ")"
 	}
-	return fmt.Sprintf("phase %s, %s asked for %s of %s with %s left", o.Phase, where, bytesize.Format(o.Want), o.Class,
+	return fmt.Sprintf("phase %s, %s requested %s of %s with %s left", o.Phase, where, bytesize.Format(o.Want), o.Class,
 		bytesize.Format(o.Free))
 }

@@ -29,7 +29,7 @@ type Smoke struct {
 	// processes leave.
 	Limit  int64   `json:"limit_bytes"`
 	Checks []Check `json:"checks"`
-	// Safe says that every check is within the limit.
+	// Safe reports whether every check is within the limit.
 	Safe bool `json:"safe"`
 	// Reason is why it is not safe; absent if it is. Judged is the batch size that is not, if
 	// all checks of Batch are within the limit: a smaller one, or the next that is looked at.
@@ -72,10 +72,9 @@ type Check struct {
 	Fits bool `json:"fits"`
 	// Reason is why the check is not safe; absent if it is.
 	Reason Reason `json:"reason,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
-	// Aside says that the check is shown and does not decide the verdict: it is of another stage than the user named.
+	// Aside marks a check that does not decide the verdict, because it tests another stage than the requested one.
 	Aside bool `json:"aside,omitempty"`
-	// GivesBack says that training gets past the moment only since PyTorch gives
-	// cached memory back, which is slow.
+	// GivesBack reports whether training continues only because PyTorch frees cached memory, which is slow.
 	GivesBack bool `json:"gives_back_cache,omitempty"`
 	// Note describes the point of training.
 	Note string `json:"note,omitempty"`
@@ -84,12 +83,12 @@ type Check struct {
 	Lengths *Lengths `json:"lengths,omitempty"`
 }
 
-// outOfMemory says that training ends there: in the moment itself, or in an epoch.
+// outOfMemory reports whether training runs out of memory at the point itself, or in an epoch.
 func (c Check) outOfMemory() bool {
 	return c.OOM != nil || c.Lengths != nil && c.Lengths.Epochs.OutOfMemory > 0
 }
 
-// Baseline says what has grown since an earlier result.
+// Baseline lists what has grown since an earlier result.
 type Baseline struct {
 	File string `json:"file"`
 	// Grown are components and checks that need more than before, the largest
@@ -109,7 +108,7 @@ func (b *Baseline) String() string {
 	return text
 }
 
-// Growth is a figure that grew.
+// Growth is a value that grew.
 type Growth struct {
 	Name   string `json:"name"`
 	Before int64  `json:"before_bytes"`
@@ -152,7 +151,7 @@ func (s *Smoke) Verdict() string {
 		needs = "runs out of memory"
 	case w.GivesBack:
 		needs = "fits slowly: it needs " + bytesize.Format(w.Need) +
-			" and gets through only since PyTorch gives back cached memory"
+			" and finishes only because PyTorch frees cached memory"
 	case w.Need > w.Device:
 		needs = "may need " + bytesize.Format(w.Need)
 	}
@@ -184,7 +183,7 @@ func (s *Smoke) Verdict() string {
 	return "NOT SAFE: " + what + "; not even the smallest batch is safe"
 }
 
-// batchWords name the batch size, of which a command need not have one.
+// batchWords returns the batch size in words; empty for a command without one.
 func (s *Smoke) batchWords() string {
 	if s.Command != nil && s.Batch == 1 {
 		return ""
@@ -192,7 +191,7 @@ func (s *Smoke) batchWords() string {
 	return fmt.Sprintf(", batch %d", s.Batch)
 }
 
-// title says what was tested, and on what.
+// title returns the tested case and device.
 func (s *Smoke) title() string {
 	what := s.Case.String()
 	if s.Command != nil {
@@ -209,7 +208,7 @@ func (s *Smoke) Sheets() []Sheet {
 	for i, c := range s.Checks {
 		note := c.Note
 		if c.Aside {
-			note += "; not judged here"
+			note += "; not part of the verdict"
 		}
 		if c.OOM != nil {
 			note = c.OOM.String()
@@ -228,7 +227,7 @@ func (s *Smoke) Sheets() []Sheet {
 		sheet.Note("%s", s.Host.note(s.Batch))
 	}
 	if s.Streamed > 0 {
-		sheet.Note("with the %s of data on the host and a batch at a time on the GPU, the training step needs %s",
+		sheet.Note("with the %s of data on the host and one batch at a time on the GPU, the training step needs %s",
 			bytesize.Format(s.Case.Dataset), bytesize.Format(s.Streamed))
 	}
 	if slices.ContainsFunc(s.Checks, func(c Check) bool { return c.GivesBack }) {
@@ -245,7 +244,7 @@ func (s *Smoke) Sheets() []Sheet {
 	return append(s.lengthsSheets(), sheet)
 }
 
-// lengthsSheets are tables of what epochs came to, if they were checked.
+// lengthsSheets returns tables of the epochs, if they were checked.
 func (s *Smoke) lengthsSheets() []Sheet {
 	var sheets []Sheet
 	for _, c := range s.Checks {
@@ -256,15 +255,15 @@ func (s *Smoke) lengthsSheets() []Sheet {
 	return sheets
 }
 
-// unvalidated says why there is no check of validation.
+// unvalidated returns why there is no check of validation.
 func (s *Smoke) unvalidated() string {
 	if s.Command != nil {
-		return "no evaluation was seen; --until eval goes on until there was one."
+		return "no evaluation ran; --until eval continues until one has."
 	}
 	if s.Case.Strategy != nil && s.Case.Strategy.Name == models.PP {
-		return "validation by the stages of a pipeline is not recorded."
+		return "validation in a pipeline is not recorded."
 	}
-	return "the project does not validate while it trains."
+	return "the project does not validate during training."
 }
 
 // Data implements [Document]: a smoke test is one line.

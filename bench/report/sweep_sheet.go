@@ -9,8 +9,7 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// sweepSheet has a row for every batch size: the estimate, and beside it what
-// the run needed.
+// sweepSheet returns a row for every batch size: the estimate and the run.
 func (r *Report) sweepSheet() Sheet {
 	word, title := "simulated", r.Case.String()
 	if len(r.Devices) > 0 {
@@ -123,7 +122,7 @@ func timeCells(u *Run) []string {
 	return []string{step, threeDigits(u.Step.SamplesPerSecond)}
 }
 
-// threeDigits shows a figure that is not negative as exactly as a timing is.
+// threeDigits returns a value of at least zero with the precision of timings.
 func threeDigits(v float64) string {
 	return strconv.FormatFloat(v, 'f', min(max(2-int(math.Floor(math.Log10(max(v, 1e-9)))), 0), 4), 64)
 }
@@ -162,8 +161,7 @@ func (r *Report) driven() (Device, bool) {
 	return lists.First(r.Devices, func(d Device) bool { return d.CUDA != "" })
 }
 
-// stepHead returns the head of step times. What ran on a GPU are kernels that stand for
-// PyTorch's.
+// stepHead returns the head of step times. A GPU ran synthetic kernels.
 func (r *Report) stepHead() string {
 	if d, ok := r.driven(); ok && !d.Simulated {
 		return "synthetic ms/step"

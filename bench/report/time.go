@@ -71,7 +71,7 @@ type Checkpointing struct {
 	Memory int64 `json:"device_bytes"`
 }
 
-// Sheets implement [Document].
+// Sheets implements [Document].
 func (t *Times) Sheets() []Sheet {
 	s := Sheet{Title: t.Case.String(), Columns: Columns("gpu | memory> | stage | batch> | needs> | step> | " +
 		"samples/s ~> | epoch> | training> | checkpointing")}
@@ -83,10 +83,10 @@ func (t *Times) Sheets() []Sheet {
 		}
 		s.Row(d.GPU, d.Memory, r.Stage, r.cells())
 	}
-	s.Note("time on the GPU alone, an estimate: data loading, validation and logging come on top. %s", t.source())
+	s.Note("estimated time on the GPU alone, without data loading, validation and logging. %s", t.source())
 	if t.Case.Strategy != nil {
-		s.Note("%d GPUs have %d batches of that size at a time; communication is at the full speed of the links, "+
-			"beside the kernels that do not wait for it.", t.Case.GPUs, t.Case.Batches())
+		s.Note("%d GPUs train %d batches of that size at a time; communication runs at the full speed of the links, "+
+			"overlapped with kernels that do not wait for it.", t.Case.GPUs, t.Case.Batches())
 	}
 	var answers workspaceAnswers
 	for _, r := range t.Rows {
@@ -94,7 +94,7 @@ func (t *Times) Sheets() []Sheet {
 	}
 	s.Notes = append(s.Notes, answers.notes()...)
 	if slices.ContainsFunc(t.Rows, func(r TimeRow) bool { return r.Batch > 0 && !r.Fits }) {
-		s.Note("!: the batch does not fit the GPU; its time is as if it did.")
+		s.Note("!: the batch does not fit the GPU; its time assumes that it does.")
 	}
 	for _, why := range lists.Union(nil, lists.Map(t.Rows, func(r TimeRow) string { return r.Refused })...) {
 		if why != "" {
@@ -102,12 +102,12 @@ func (t *Times) Sheets() []Sheet {
 		}
 	}
 	if t.Dataset == 0 {
-		s.Note("--dataset-size N and --epochs N give the time of an epoch and of all.")
+		s.Note("give --dataset-size N and --epochs N for the time of an epoch and of the whole training.")
 	}
 	return []Sheet{s}
 }
 
-// source says where the efficiencies come from.
+// source returns the source of the efficiencies.
 func (t *Times) source() string {
 	for _, c := range t.Coefficients {
 		return "efficiency of kernels: " + c.Source + "."

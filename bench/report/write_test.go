@@ -35,7 +35,7 @@ func toyEstimate(allocated int64, v Verdict) *Estimate {
 	}
 }
 
-// toySweep ran two of four batch sizes on a GPU of 500 MiB.
+// toySweep returns a sweep that ran two of four batch sizes on a GPU of 500 MiB.
 func toySweep() *Report {
 	return &Report{
 		Schema: Schema, Kind: Sweep, Tool: Tool{Version: "v1.0.0"},
@@ -75,7 +75,7 @@ func toySweep() *Report {
 	}
 }
 
-// toyPlan is for one GPU, or for two.
+// toyPlan returns a plan for one GPU, or for two.
 func toyPlan(gpus int) *Report {
 	r := toySweep()
 	r.Kind, r.Stopped = Plan, nil
@@ -117,7 +117,7 @@ func claimed(r *Report) *Report {
 	return r
 }
 
-// toyAccuracy has a record that is right, one that is off, one OOM missed, one
+// toyAccuracy returns a record that is right, one that is off, one OOM missed, one
 // refused and one unknown.
 func toyAccuracy() *Accuracy {
 	fp16 := "fp16"

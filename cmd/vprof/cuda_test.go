@@ -200,7 +200,7 @@ func TestOthersMakeTheGPUSmaller(t *testing.T) {
 		"yes, beside others", "no, beside others", "measured GiB", "warning: cuda:0 is also used by python3 (4321)",
 		"device: besides the reserved bytes the GPU shows 190.00 MiB of context and 50.00 MiB of the kernels that " +
 			"stand for PyTorch's, " +
-			"which the error leaves out; the 900.00 MiB of other processes are not in it; NVML shows up to ",
+			"which the error leaves out; the 900.00 MiB of other processes are not included; NVML reports up to ",
 	} {
 		require.Contains(t, table.stdout, want)
 	}
@@ -395,7 +395,7 @@ func TestVerifyTriesRealMemory(t *testing.T) {
 	setup.Restart(t)
 	table := command(t, "sweep", "--model", "toy", "--stage", "frozen", "--batch", "2", "--device",
 		"cuda:0", "--verify")
-	require.Contains(t, table.stdout, "verified: each tensor's pattern was found again, 6 at batch 2.")
+	require.Contains(t, table.stdout, "verified: the pattern of each tensor was read back, 6 at batch 2.")
 
 	got := command(t, "sweep", "--model", "toy", "--device", "sim:t4", "--verify")
 	require.Equal(t, exitUsage, got.code)

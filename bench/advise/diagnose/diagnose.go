@@ -257,7 +257,7 @@ func Run(d report.Device, u *report.Run) []report.Finding {
 	if u.OOM == nil && u.Retries > 0 {
 		found = append(found, report.Finding{
 			Kind: "cache given back", Problem: true,
-			What:     "the step fits only since PyTorch gives back cached memory, which is slow",
+			What:     "the step fits only because PyTorch frees cached memory, which is slow",
 			Evidence: []string{fmt.Sprintf("%d times", u.Retries)},
 		})
 	}
