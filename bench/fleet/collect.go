@@ -46,7 +46,7 @@ func (f *Folder) Results(each func(b GPUTasks, r Result) error) error {
 				return &input.FormatError{File: f.Path(b), Reason: fmt.Sprintf("job %d: %v", unit, err)}
 			}
 			if r.Report != nil && len(r.Report.Devices) > 1 {
-				return input.FileErrorf(f.Path(b), "job %d: a sweep of several boards", unit)
+				return input.FileErrorf(f.Path(b), "job %d: a sweep of several GPUs", unit)
 			}
 			return each(b, r)
 		}); err != nil {

@@ -29,7 +29,7 @@ import (
 
 // Config is a fleet as people write it.
 type Config struct {
-	// Name is that of its jobs and of its folder.
+	// Name is the name of its jobs and of its folder.
 	Name string `yaml:"name"`
 	// Models are what is trained, each in every one of the Cases.
 	Models []Case `yaml:"models"`
@@ -44,14 +44,14 @@ type Config struct {
 	source     []byte
 }
 
-// Case is a model or a part of a case: what is left out is the model's. Its keys are those of
+// Case is a model or a part of a case: what is left out is the model's. Its keys are the keys of
 // [models.Fields], beside model, trainer and settings.
 type Case struct {
 	Model string
 	// Trainer are the configuration files of a trainer, seen from the fleet's folder, which say the model and how
 	// it is trained; other keys change that.
 	Trainer Files
-	// patch is what the file says, settings those of the model.
+	// patch has the file's values, settings the model's.
 	patch    models.Patch
 	settings models.Settings
 	line     int
@@ -119,10 +119,10 @@ type Kubernetes struct {
 	ServiceAccount string `yaml:"service-account"`
 	RuntimeClass   string `yaml:"runtime-class"`
 	Queue          string `yaml:"queue"`
-	// Selector are labels of nodes for all GPUs, beside those of each; Tolerations are as a pod has them.
+	// Selector are labels of nodes for all GPUs, besides the labels of each; Tolerations are as a pod has them.
 	Selector    map[string]string `yaml:"node-selector"`
 	Tolerations []map[string]any  `yaml:"tolerations"`
-	// Pod are further fields of the pod's spec, which stand in place of those that vprof writes.
+	// Pod are further fields of the pod's spec, which replace vprof's.
 	Pod map[string]any `yaml:"pod"`
 }
 
@@ -369,7 +369,7 @@ func (c *Config) batchesOf(m models.Model, k models.Case) []int {
 	switch {
 	case len(c.Batches) > 0:
 		return slices.Compact(slices.Sorted(slices.Values(c.Batches)))
-	case k.Batch != m.Default.Batch: // that of a trainer's configuration
+	case k.Batch != m.Default.Batch: // the batch of a trainer's configuration
 		return []int{k.Batch}
 	case len(m.Batches) > 0:
 		return slices.Sorted(slices.Values(m.Batches))

@@ -128,7 +128,7 @@ func (s *scheduler) Start(_ context.Context, b GPUTasks, tasks []int, avoid []st
 	return nil
 }
 
-// What was ended or interrupted is begun again, what found no GPU elsewhere, and what
+// Tasks that ended or were interrupted are restarted, tasks without a GPU run elsewhere, and what
 // failed for good is named.
 func TestTasksAreBegunAgainByTheirExitCodes(t *testing.T) {
 	c, err := Read(strings.NewReader("models: [toy, {model: toy, stage: frozen}, {model: toy, amp: fp16}, {model: "+

@@ -162,7 +162,7 @@ type GPUTasks struct {
 	Hash  string `json:"hash"`
 }
 
-// ShardPlan is that of the GPU's shards.
+// ShardPlan returns the plan of the GPU's shards.
 func (b GPUTasks) ShardPlan(tool report.Tool) shard.Plan {
 	return shard.Plan{Verb: "fleet", Hash: b.Hash, Units: b.Jobs, Tool: tool}
 }

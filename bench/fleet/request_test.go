@@ -39,7 +39,7 @@ func planned(t *rapid.T) *report.Report {
 }
 
 // Whatever is planned and however the GPU is called, a request is text that its scheduler can read: every line
-// of Slurm's is a comment or an option, those of the others are documents of YAML, and all ask for one GPU at least.
+// of Slurm's is a comment or an option, the other requests are documents of YAML, and all request at least one GPU.
 func TestRequestsAreReadByTheirSchedulers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := planned(t)

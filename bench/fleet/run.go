@@ -200,7 +200,7 @@ func (e *UnfinishedError) Error() string {
 }
 
 // Run starts what is not done and waits until all is. A task that was ended or
-// interrupted is begun again, one that found no usable GPU on another node, at most as
+// interrupted is restarted, one that found no usable GPU on another node, at most as
 // often as the strategy says; one that failed otherwise is not. The error is a
 // [*LeftError] if ctx ends first: tasks then go on.
 func (r *Runner) Run(ctx context.Context) error {

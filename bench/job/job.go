@@ -35,7 +35,7 @@ type Job struct {
 	// Lengths is the distribution of the lengths of a plan's samples; absent where all have
 	// the length that the case says.
 	Lengths *epoch.Lengths `json:"lengths,omitempty"`
-	// Conditions are those of a sweep's runs.
+	// Conditions are the conditions of a sweep's runs.
 	Conditions sweep.Conditions `json:"conditions,omitzero"`
 	// Calibrated are the coefficients that estimates are corrected by; absent for the
 	// shipped defaults.
@@ -107,7 +107,7 @@ func (j Job) check() error {
 	case (j.Target.Device == "") == (j.Target.GPU == nil):
 		return errors.New("job: its target is either a device or a GPU to simulate")
 	case j.Kind == report.Plan && j.Target.GPU == nil:
-		return errors.New("job: a plan is for a simulated board")
+		return errors.New("job: a plan needs a simulated GPU")
 	case j.Target.GPU != nil && j.Target.GPU.Memory <= j.Target.GPU.Context:
 		return fmt.Errorf("job: a GPU with %d bytes of memory has no room", j.Target.GPU.Memory)
 	case j.Kind != report.Plan && j.Lengths != nil:

@@ -26,7 +26,7 @@ type wireExported struct {
 	Clip          bool              `json:"clip"`
 	Steps         int               `json:"steps"`
 	Torch         string            `json:"torch"`
-	// Those of a rank, which name the model otherwise.
+	// Records of a rank, which name the model otherwise.
 	Model    string                     `json:"model"`
 	Strategy string                     `json:"strategy"`
 	Options  map[string]json.RawMessage `json:"options"`
@@ -48,7 +48,7 @@ type wirePeaks struct {
 	ByStep        [][3]int64 `json:"by_step"`
 }
 
-// record is that of a case, over so many steps, with what is recorded of it.
+// record returns the record of a case over so many steps.
 func (w *wirePeaks) record(c models.Case, steps int) (r Record, err error) {
 	r = Record{
 		Case: c, GPU: w.GPU, Status: Status(w.Status), Error: w.Error, Runs: steps,

@@ -33,7 +33,7 @@ type wireFineTune struct {
 	UseCache      bool            `json:"use_cache"`
 	Unpacked      bool            `json:"unpacked"`
 	Torch         string          `json:"torch"`
-	// Those of one rank of several.
+	// Records of one rank of several.
 	GPUs     int              `json:"gpus"`
 	Strategy *models.Strategy `json:"strategy"`
 	Clip     bool             `json:"clip"`

@@ -13,7 +13,7 @@ func TestMatrixSaysWhatNoGPURan(t *testing.T) {
 	}
 	for want, rows := range map[string][]MatrixCell{
 		"all runs were simulated; no GPU was used.": {cell("t4", "simulated"), cell("h100", "simulated")},
-		"simulated, not measured: t4.":                 {cell("t4", "simulated"), cell("h100", "measured")},
+		"simulated, not measured: t4.":              {cell("t4", "simulated"), cell("h100", "measured")},
 	} {
 		var text bytes.Buffer
 		require.NoError(t, WriteTable(&text, &Matrix{Name: "lab", Rows: rows}, Layout{}))

@@ -4,8 +4,8 @@ package shard
 
 import "os"
 
-// lock does nothing: fleets run on Linux, elsewhere a shard is run by hand.
+// lock locks nothing: fleets run on Linux; elsewhere shards are started manually.
 func lock(*os.File) error { return nil }
 
-// held is not known.
+// held returns false, since the lock is not known.
 func held(*os.File) bool { return false }

@@ -107,7 +107,7 @@ type State struct {
 type Set struct {
 	Plan
 	Of int
-	// Common is that of the headers, Host and Started are of the first.
+	// Common is the common part of the headers, Host and Started come from the first.
 	First  Header
 	dir    string
 	whole  []string // file by shard; empty is missing
@@ -210,7 +210,7 @@ func (s *State) look(path string, h Header) error {
 	}
 }
 
-// States returns those of all shards.
+// States returns the states of all shards.
 func (s *Set) States() []State { return s.states }
 
 // An IncompleteError says which shards are not there.

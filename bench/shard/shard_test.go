@@ -24,7 +24,7 @@ func header(units, i, of int) Header {
 	return Header{Plan: Plan{Verb: "plan", Hash: "7", Units: units, Tool: v1}, Shard: i, Of: of}
 }
 
-// work does all units that are left, a few at a time; unit n gives 10 n.
+// work completes all units that are left, a few at a time; unit n gives 10 n.
 func work(t require.TestingT, s *File, atOnce int) {
 	for {
 		from, _ := s.Next()

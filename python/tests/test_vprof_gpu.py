@@ -1,4 +1,4 @@
-"""The package against the real command: that of the wheel, or what VPROF_BINARY names."""
+"""The package against the real command: the wheel's, or the one that VPROF_BINARY names."""
 
 import contextlib
 import importlib.util

@@ -1,7 +1,7 @@
 """Know before you train: the peak GPU memory of a PyTorch training step.
 
 Each function calls the command of the same name and returns what it says; nothing is computed here. Options
-are those of the command, with ``_`` for ``-``: ``seq_len=512`` is ``--seq-len 512``. Arguments without a name are
+are the command's, with ``_`` for ``-``: ``seq_len=512`` is ``--seq-len 512``. Arguments without a name are
 files of trainers, as the command takes them.
 """
 
@@ -27,7 +27,7 @@ def plan(*config: str, **options: Any) -> Plan:
 
 
 def fit(*config: str, **options: Any) -> Fit:
-    """The largest safe batch and the fastest configuration on a board."""
+    """The largest safe batch and the fastest configuration on a GPU."""
     return Fit.read(call("fit", config, options))
 
 

@@ -10,7 +10,7 @@ from .watching import Watch
 
 class PeakMemory(Callback):
     """Logs planned and real peaks to every logger of the trainer: ``Trainer(callbacks=[PeakMemory(plan)])``.
-    The options are those of `Watch`."""
+    The options are `Watch`'s."""
 
     def __init__(self, plan: Plan, **options: Any) -> None:
         self.peaks = Watch(plan, **options)

@@ -39,7 +39,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Point:
-    """A batch size on a board: allocated and reserved as PyTorch counts them, device as the driver does, and what
+    """A batch size on a GPU: allocated and reserved as PyTorch counts them, device as the driver does, and what
     each machine needs of its own memory, None where that is not known."""
 
     batch: int
@@ -60,19 +60,19 @@ class Point:
 
 @dataclass(frozen=True)
 class Plan(Result):
-    """What each batch size needs on each board."""
+    """What each batch size needs on each GPU."""
 
     case: Mapping[str, Any]
     points: Sequence[Point]
 
     @classmethod
     def read(cls, d: Mapping[str, Any]) -> Plan:
-        boards = {b["name"]: b for b in d["devices"]}
+        gpus = {b["name"]: b for b in d["devices"]}
         points = []
         for p in d["points"]:
-            e, board = p["estimate"], boards[p["device"]]
+            e, gpu = p["estimate"], gpus[p["device"]]
             points.append(Point(
-                p["batch"], board["gpu"], board["memory_bytes"],
+                p["batch"], gpu["gpu"], gpu["memory_bytes"],
                 *(Interval.read(e[k]) if k in e else None for k in ("allocated", "reserved", "device", "host")),
                 {c["name"]: c["bytes"] for c in e["components"]}, e["peak_phase"], e["verdict"],
             ))
@@ -82,13 +82,13 @@ class Plan(Result):
         return table(self.case["model"], self.warnings, [{
             "gpu": p.gpu, "batch": p.batch, "allocated GiB": gib(p.allocated.bytes),
             "reserved GiB": gib(p.reserved.bytes), "device": p.device,
-            "share of the board": p.device.bytes / p.memory_bytes, "verdict": p.verdict,
+            "share of the GPU": p.device.bytes / p.memory_bytes, "verdict": p.verdict,
         } for p in self.points])
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A configuration on a board, with the largest batch that is safe; 0 if none is."""
+    """A configuration on a GPU, with the largest batch that is safe; 0 if none is."""
 
     gpu: str
     case: Mapping[str, Any]
@@ -107,9 +107,9 @@ class Fit(Result):
 
     @classmethod
     def read(cls, d: Mapping[str, Any]) -> Fit:
-        boards = {b["name"]: b["gpu"] for b in d["devices"]}
+        gpus = {b["name"]: b["gpu"] for b in d["devices"]}
         return cls(d, d["model"], tuple(Choice(
-            boards[c["device"]], c["case"], c.get("largest_batch", 0), c.get("recommended", False),
+            gpus[c["device"]], c["case"], c.get("largest_batch", 0), c.get("recommended", False),
             Interval.read(c["estimate"]["device"]) if c.get("estimate") else None, c.get("samples_per_second"),
         ) for c in d["choices"]))
 
@@ -174,16 +174,16 @@ class Run(Result):
 
     @classmethod
     def read(cls, d: Mapping[str, Any]) -> Run:
-        script, peak, board = d["script"], d["points"][0]["run"], d["devices"][0]
+        script, peak, gpu = d["script"], d["points"][0]["run"], d["devices"][0]
         return cls(
-            d, script["command"], board["gpu"], board["memory_bytes"], peak["allocated_bytes"], peak["reserved_bytes"],
+            d, script["command"], gpu["gpu"], gpu["memory_bytes"], peak["allocated_bytes"], peak["reserved_bytes"],
             peak["device_bytes"], peak["fits"], script.get("exit_code", 0),
         )
 
     def _repr_html_(self) -> str:
         return table("simulated", self.warnings, [{
             "gpu": self.gpu, "allocated GiB": gib(self.allocated_bytes), "reserved GiB": gib(self.reserved_bytes),
-            "device GiB": gib(self.device_bytes), "share of the board": self.device_bytes / self.memory_bytes,
+            "device GiB": gib(self.device_bytes), "share of the GPU": self.device_bytes / self.memory_bytes,
             "verdict": "fits" if self.fits else "does not fit",
         }])
 

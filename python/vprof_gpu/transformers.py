@@ -10,7 +10,7 @@ from .watching import Watch
 
 class PeakMemory(TrainerCallback):
     """Logs planned and real peaks by way of the trainer, and so to W&B, TensorBoard and others:
-    ``trainer.add_callback(PeakMemory(trainer, plan))``. The options are those of `Watch`."""
+    ``trainer.add_callback(PeakMemory(trainer, plan))``. The options are `Watch`'s."""
 
     def __init__(self, trainer: Trainer, plan: Plan, **options: Any) -> None:
         self.trainer, self.peaks = trainer, Watch(plan, **options)

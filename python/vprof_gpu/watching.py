@@ -14,7 +14,7 @@ from .results import GIB, Plan
 class Watch:
     """Compares PyTorch's peaks with a plan at its ``step``-th optimizer step; the third has met all that comes.
 
-    ``record`` is a file for one line that ``vprof accuracy`` reads. Where less than ``margin`` of the board is
+    ``record`` is a file for one line that ``vprof accuracy`` reads. Where less than ``margin`` of the GPU is
     left, or more is reserved than the plan's upper end, a warning says so, once.
     """
 
@@ -61,7 +61,7 @@ class Watch:
             "simulated": bool(os.environ.get("VPROF_STUBS")),
             "peak_requested": torch.cuda.memory_stats().get("requested_bytes.all.peak", 0),
             "peak_allocated": allocated, "peak_reserved": reserved,
-            # What the driver counts now, other processes included, and what the cache has given back since its peak.
+            # What the driver counts now, other processes included, and memory that the cache has freed since its peak.
             "peak_device": total - free + reserved - torch.cuda.memory_reserved(),
         }
         with open(self.record, "a", encoding="utf-8") as f:

@@ -53,7 +53,7 @@ func (c Change) Diff() string {
 	return diff
 }
 
-// lines with their breaks; a last line without one says so as diff does.
+// lines returns lines with their breaks; a last line without one is marked as diff does.
 func lines(data []byte) []string {
 	var out []string
 	for line := range bytes.Lines(data) {

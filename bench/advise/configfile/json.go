@@ -46,7 +46,7 @@ func spliceJSON(data []byte, p path, e Edit) ([]byte, error) {
 }
 
 // findJSON returns the text of the last value with a path, where it ends, and how many there are. An
-// empty path is that of the document.
+// empty path is the document itself.
 func findJSON(data []byte, p path) (raw jsontext.Value, end, times int) {
 	var want jsontext.Pointer
 	for _, key := range p {

@@ -52,7 +52,7 @@ func (s *yamlSplice) insert(m *yaml.Node, keys path) ([]byte, error) {
 	return s.addLine(m, entry), nil
 }
 
-// addLine adds text as lines of its own behind those of a node.
+// addLine adds text as lines of its own after the lines of a node.
 func (s *yamlSplice) addLine(n *yaml.Node, text string) []byte {
 	at, ok := offset(s.data, lastLine(n)+1, 1)
 	if !ok { // the last line of the document has no line break
@@ -61,7 +61,7 @@ func (s *yamlSplice) addLine(n *yaml.Node, text string) []byte {
 	return replace(s.data, at, at, text+s.lineBreak())
 }
 
-// lineBreak is "\n" or "\r\n", whichever ends the first line of the document.
+// lineBreak returns "\n" or "\r\n", whichever ends the first line of the document.
 func (s *yamlSplice) lineBreak() string {
 	if at := bytes.IndexByte(s.data, '\n'); at > 0 && s.data[at-1] == '\r' {
 		return "\r\n"

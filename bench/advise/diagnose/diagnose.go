@@ -84,7 +84,7 @@ func Series(s series.Series) []report.Finding {
 // othersUse returns the finding that other processes use the GPU.
 func othersUse(bytes int64, evidence []string) report.Finding {
 	return report.Finding{
-		Kind: "other processes", Problem: true, What: "other processes use the board", Evidence: evidence,
+		Kind: "other processes", Problem: true, What: "other processes use the GPU", Evidence: evidence,
 		Advice: []string{fmt.Sprintf("end them, which frees %s: nvidia-smi or fuser -v /dev/nvidia* lists them",
 			bytesize.Format(bytes))},
 	}

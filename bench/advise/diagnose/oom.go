@@ -20,7 +20,7 @@ type shortage struct {
 	where string
 }
 
-// missing is by how much the memory fell short, were the cache in one piece.
+// missing returns how many bytes were missing, assuming that the cache was not fragmented.
 func (s shortage) missing() int64 { return max(0, s.want-s.free-s.cached) }
 
 // evidence says who asked, and what would have fitted.

@@ -29,7 +29,7 @@ type mitigation struct {
 }
 
 // mitigations returns the changes that guides advise against too much memory, ordered by
-// cost: first free ones, then those that cost time, precision, and finally training
+// cost: first free ones, then the ones that cost time, precision, and finally training
 // quality.
 func mitigations(s *step.Setup, batch int) []mitigation {
 	var all []mitigation
@@ -83,9 +83,9 @@ func mitigations(s *step.Setup, batch int) []mitigation {
 }
 
 // For returns the mitigations for a case at a batch size, each planned: what it saves of the device
-// bytes, what is then needed, and whether that is safe. Those that then are safe come first, then
-// those that help; each kind by what it costs the user. Left out are those that save nothing, and
-// those that PyTorch or the model refuses.
+// bytes, what is then needed, and whether that is safe. Remedies that are then safe come first, then
+// the others that help; each kind by its cost to the user. Left out are remedies that save nothing, and
+// the ones that PyTorch or the model refuses.
 func For(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) ([]report.Remedy, error) {
 	now, err := deviceBytes(ctx, s, gpu, batch)
 	if err != nil {

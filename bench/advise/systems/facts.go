@@ -31,7 +31,7 @@ type Unplanned struct {
 }
 
 // ReadFacts reads what else in a project's configuration bears on the memory of a model: its
-// settings by name, and values that are not planned, those of unknown keys among them. A file of another model is
+// settings by name, and values that are not planned, values of unknown keys among them. A file of another model is
 // an [*input.FormatError].
 func (s System) ReadFacts(config, model string) (settings map[string]int64, unplanned []Unplanned, err error) {
 	settings = map[string]int64{}
@@ -75,7 +75,7 @@ func (s System) ReadFacts(config, model string) (settings map[string]int64, unpl
 	return settings, unplanned, nil
 }
 
-// paths returns those of the keys that are read, in order.
+// paths returns the paths of the keys that are read, in order.
 func (s System) paths() (all []string) {
 	for _, k := range s.Keys {
 		all = append(all, k.Path)
@@ -121,7 +121,7 @@ func (s System) whyIgnored(key string, keys, read []string) string {
 	return s.Project + " has no such key that vprof knows"
 }
 
-// harmless says whether a key is of those that bear on no memory.
+// harmless reports whether a key has no effect on memory.
 func (s System) harmless(key string) bool {
 	for group := range s.Harmless {
 		for one := range strings.SplitSeq(group, ", ") {

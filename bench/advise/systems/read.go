@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Read reads the values in a project's configuration file, config, by their names: those of
+// Read reads the values in a project's configuration file, config, by their names: the values of
 // [Names], and of settings. Values that the project does not read from its configuration are
 // left out; for those missing in the file the project's own default is returned.
 func (s System) Read(config string) (map[string]any, error) {

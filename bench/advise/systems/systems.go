@@ -71,7 +71,7 @@ func (s Stage) path(config string) string {
 	return filepath.Join(filepath.Dir(config), filepath.FromSlash(s.File))
 }
 
-// Values are a recommended case to be written into files; its settings are those that
+// Values are a recommended case to be written into files; its settings are the ones that
 // were searched.
 type Values struct {
 	models.Case

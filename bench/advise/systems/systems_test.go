@@ -133,7 +133,7 @@ func TestReadTakesTheConfigurationInOurWords(t *testing.T) {
 }
 
 // Of the files of a curriculum that a model stands for, the largest value decides;
-// those of other models and those that are missing do not count.
+// values of other models and missing ones do not count.
 func TestStagesAreReadFromTheCurriculum(t *testing.T) {
 	dir := t.TempDir()
 	config := filepath.Join(dir, "config.yaml")

@@ -49,7 +49,7 @@ func TestLoopsNeedWhatPyTorchSays(t *testing.T) {
 	far := 0
 	for _, r := range a.Rows {
 		if math.Abs(float64(r.Estimate.Allocated-r.Reference.Allocated)) > 1<<20 {
-			far++ // the record has the third step's peak, which may be below that of the second
+			far++ // the record has the third step's peak, which may be below the second's
 		}
 		require.InDelta(t, r.Reference.Allocated, r.Estimate.Allocated, 2<<20, "%+v", r.Case)
 		require.Equal(t, r.Reference.Reserved, r.Estimate.Reserved, "%+v", r.Case)

@@ -22,7 +22,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
-// Steps of vprof's own systems that an H100 ran. Those of transformers are of another release than vprof describes.
+// Steps of vprof's own systems that an H100 ran. The models of transformers belong to another release than vprof describes.
 func TestStepsOfAnH100(t *testing.T) {
 	f, err := reference.Open("../../reference/data/h100/steps.jsonl")
 	require.NoError(t, err)
@@ -45,7 +45,7 @@ func TestStepsOfAnH100(t *testing.T) {
 	}
 }
 
-// Batches that fit recommended there. One is of a model of transformers, whose release is another.
+// Batches that fit recommended there. One has a model of another release of transformers.
 func TestLargestBatchesOfAnH100(t *testing.T) {
 	f, err := reference.Open("../../reference/data/h100/largest.jsonl")
 	require.NoError(t, err)
@@ -57,8 +57,8 @@ func TestLargestBatchesOfAnH100(t *testing.T) {
 	require.Zero(t, a.Summary.Allocated.Median)
 }
 
-// docs/gpu.md compares the workspaces that cuDNN wants on an H100 with those that it names without a GPU, and with
-// those of vprof's rules. Its percentages are the file's.
+// docs/gpu.md compares cuDNN's workspaces on an H100 with the ones that it names without a GPU, and with vprof's
+// rules. Its percentages are the file's.
 func TestConvolutionsOfAnH100(t *testing.T) {
 	f, err := os.Open("../../reference/data/h100/convolutions.txt.gz")
 	require.NoError(t, err)

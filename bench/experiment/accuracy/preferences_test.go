@@ -14,7 +14,7 @@ import (
 // TestPreferencesNeedWhatPyTorchAllocates has the peaks of steps as TRL takes them (DPO
 // of 1.8, the others of 1.10) under transformers 5.23, peft 0.21 and accelerate's
 // autocast (which gives the logits back in fp32): four rows of 512 tokens, SGD, the
-// second step. The bytes are those of PyTorch 2.11's own caching allocator, the CUDA
+// second step. The bytes come from PyTorch 2.11's own caching allocator, the CUDA
 // build run on a driver without a GPU, of TRL's own functions; forward includes what is
 // logged of the scores. KTO's answers are good and bad by halves.
 func TestPreferencesNeedWhatPyTorchAllocates(t *testing.T) {

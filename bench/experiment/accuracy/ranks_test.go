@@ -85,7 +85,7 @@ func TestAccelerateShardsAsPlanned(t *testing.T) {
 }
 
 // TestExpertParallelRanksNeedWhatTransformersDoes estimates records of ranks that share out experts by all-to-all, with
-// routers that are balanced and not, and of those that share layers and experts, too.
+// routers that are balanced and not, and of ranks that share layers and experts, too.
 func TestExpertParallelRanksNeedWhatTransformersDoes(t *testing.T) {
 	allocated, reserved := errorsOfDecoders(t, "expert.jsonl", 36)
 	require.LessOrEqual(t, at(allocated, 1), 0.0001)

@@ -78,7 +78,7 @@ func TestEveryRecordIsComparedOrListedAsUnknown(t *testing.T) {
 	require.Equal(t, records, a.Summary.Records)
 	require.Equal(t, records, len(a.Rows)+len(a.Unknown))
 	for _, u := range a.Unknown {
-		require.NotContains(t, all.Models().Names(), u.Case, "%s:%d is of a model we have: %s", u.File,
+		require.NotContains(t, all.Models().Names(), u.Case, "%s:%d belongs to a model we have: %s", u.File,
 			u.Line, u.Reason)
 	}
 }

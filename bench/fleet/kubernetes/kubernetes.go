@@ -185,7 +185,7 @@ func (e *Engine) Start(ctx context.Context, b fleet.GPUTasks, _ []int, _ []strin
 	if err != nil {
 		return err
 	}
-	// A Job that has ended cannot be changed; its tasks' files stay.
+	// A Job cannot be changed after its end; its tasks' files stay.
 	name := manifest["metadata"].(object)["name"].(string)
 	if _, err := e.kubectl(ctx, nil, "delete", "job", name, "--ignore-not-found", "--wait=true"); err != nil {
 		return err

@@ -70,7 +70,7 @@ func schema(t *testing.T, kind string) *validator.Schema {
 	return s
 }
 
-// documents returns those of a YAML stream, as JSON has them.
+// documents returns the documents of a YAML stream, as JSON has them.
 func documents(t *testing.T, text []byte) []any {
 	t.Helper()
 	var all []any
@@ -163,7 +163,7 @@ func TestRequestsCountGPUs(t *testing.T) {
 		require.NoError(t, fleet.WriteRequests(&out, r, name))
 		require.Contains(t, out.String(), want)
 		require.Contains(t, out.String(), "# 2 machines of 8 GPUs\n")
-		require.NotContains(t, out.String(), "part of one,", "parts are of one GPU")
+		require.NotContains(t, out.String(), "part of one,", "parts belong to one GPU")
 		require.NotContains(t, out.String(), "memory: 4", "nobody knows what the machine needs")
 
 		with := *r

@@ -197,5 +197,5 @@ func TestUnknownPartitionsAreRefusedBeforeAnythingRuns(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, text, 0o644))
 	said, code := m.run("fleet", "run", file, "--on", "slurm")
 	require.Equal(t, 2, code)
-	require.Contains(t, said, `board t4: there is no partition "t5"; near it: t4`)
+	require.Contains(t, said, `GPU t4: there is no partition "t5"; near it: t4`)
 }

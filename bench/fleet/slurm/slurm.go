@@ -65,7 +65,7 @@ func (e *Engine) Check(ctx context.Context) error {
 	}
 	for _, b := range e.Folder.GPUs {
 		if !slices.Contains(there, b.Partition) {
-			return input.Errorf("board %s: there is no partition %q%s (sinfo lists %s); name it with partition:", b.GPU,
+			return input.Errorf("GPU %s: there is no partition %q%s (sinfo lists %s); name it with partition:", b.GPU,
 				b.Partition, nearest.Hint(b.Partition, there, 3), strings.Join(there, ", "))
 		}
 		if _, err := e.Script(b, []int{0}, nil); err != nil {
@@ -87,7 +87,7 @@ type array struct {
 
 func (e *Engine) arraysFile() string { return filepath.Join(e.Folder.Dir, "slurm.jsonl") }
 
-// arrays returns those that were submitted, and the GPU of each.
+// arrays returns the submitted arrays, and the GPU of each.
 func (e *Engine) arrays() (map[string]string, error) {
 	text, err := os.ReadFile(e.arraysFile())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -108,14 +108,14 @@ func (e *Engine) arrays() (map[string]string, error) {
 func (e *Engine) Start(ctx context.Context, b fleet.GPUTasks, tasks []int, avoid []string) error {
 	script, err := e.Script(b, tasks, avoid)
 	if err != nil {
-		return fmt.Errorf("board %s: %w", b.Key, err)
+		return fmt.Errorf("GPU %s: %w", b.Key, err)
 	}
 	if err := os.WriteFile(filepath.Join(e.Folder.Path(b), "job.sh"), []byte(script), 0o644); err != nil {
 		return err
 	}
 	id, err := run(ctx, script, "sbatch", "--parsable")
 	if err != nil {
-		return fmt.Errorf("board %s: %w", b.Key, err)
+		return fmt.Errorf("GPU %s: %w", b.Key, err)
 	}
 	id, _, _ = strings.Cut(id, ";") // the cluster follows, where there are several
 	text, err := json.Marshal(array{id, b.Key, tasks})
@@ -206,7 +206,7 @@ func (e *Engine) jobName(b fleet.GPUTasks) string {
 	return "vprof-" + e.Folder.Name + "-" + b.Key
 }
 
-// indices are tasks as --array takes them: "0-3,7%2".
+// indices returns tasks as --array takes them: "0-3,7%2".
 func indices(tasks []int, atOnce int) string {
 	text := strings.Join(shard.Ranges(tasks), ",")
 	if atOnce > 0 {

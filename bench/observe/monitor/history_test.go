@@ -26,7 +26,7 @@ func TestAnEntryIsTheMostOfItsTime(t *testing.T) {
 	require.Equal(t, []int64{monitor.None, 9, 2, 7}, h.Trace(0, 0, 0, 4, after(200)).Used)
 	require.Equal(t, []int64{monitor.None, 9}, h.Trace(0, 0, 1, 2, after(999)).Used)
 	require.Equal(t, []int64{monitor.None, monitor.None}, h.Trace(0, 0, 0, 2, after(200)).Load)
-	require.Equal(t, []int64{monitor.None}, h.Trace(3, 0, 0, 1, after(200)).Used, "no such board")
+	require.Equal(t, []int64{monitor.None}, h.Trace(3, 0, 0, 1, after(200)).Used, "no such GPU")
 }
 
 // A sample that comes a little late leaves no hole, a lost GPU does.

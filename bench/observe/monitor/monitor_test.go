@@ -43,7 +43,7 @@ func (c *card) Processes() ([]nvml.Process, error) {
 	return r.Processes, err
 }
 
-// reading has a GPU of 1000 MiB, of which the driver keeps 100, with two
+// reading returns a GPU of 1000 MiB, of which the driver keeps 100, with two
 // processes.
 func reading(used, first, second int64) *nvml.Reading {
 	busy, milliwatts, limit := 80, 123456, 300000
@@ -54,7 +54,7 @@ func reading(used, first, second int64) *nvml.Reading {
 	}
 }
 
-// session has one GPU.
+// session returns a session with one GPU.
 func session(c *card) monitor.Session {
 	return monitor.Session{
 		GPUs:  []monitor.GPU{{Index: 0, Name: "Card", UUID: "GPU-1", Reader: c}},
@@ -211,13 +211,13 @@ func TestAGPUThatIsGoneForGoodLeavesTheOthers(t *testing.T) {
 		{Index: 1, UUID: "GPU-2", Reader: two},
 	}}
 	m := monitor.New(both, func() (monitor.Session, error) {
-		return monitor.Session{GPUs: both.GPUs[1:], Missing: errors.New("board 0: GPU is lost")}, nil
+		return monitor.Session{GPUs: both.GPUs[1:], Missing: errors.New("GPU 0: GPU is lost")}, nil
 	}, nil)
 	m.Sample(start)
 	one.says = nil
 	m.Sample(after(1))
 	round := m.Sample(after(2))
-	require.Contains(t, round.Samples[0].Error, "board 0: GPU is lost")
+	require.Contains(t, round.Samples[0].Error, "GPU 0: GPU is lost")
 	require.Equal(t, int64(200*mib), round.Samples[1].Used)
 }
 

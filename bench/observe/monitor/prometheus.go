@@ -140,7 +140,7 @@ func add(f *dto.MetricFamily, value float64, labels []*dto.LabelPair) {
 	f.Metric = append(f.Metric, &dto.Metric{Label: labels, Gauge: &dto.Gauge{Value: &value}})
 }
 
-// labels returns those of a GPU, by dcgm-exporter's names and sorted by them.
+// labels returns the labels of a GPU, by dcgm-exporter's names and sorted by them.
 func labels(s Sample) []*dto.LabelPair {
 	return []*dto.LabelPair{label("UUID", s.UUID), label("gpu", strconv.Itoa(s.GPU)), label("modelName", s.Name)}
 }

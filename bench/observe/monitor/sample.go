@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/device/nvml"
 )
 
-// Sample is one reading of one GPU. Amounts are bytes; those that the driver does not
+// Sample is one reading of one GPU. Amounts are bytes; amounts that the driver does not
 // report are absent.
 type Sample struct {
 	Time time.Time `json:"time"`
@@ -167,7 +167,7 @@ func cell[T int | int64 | float64](v *T) string {
 // Seen is the summary of all samples of a GPU.
 type Seen struct {
 	GPU int
-	// Samples counts readings, Lost those that failed besides. Gap is the
+	// Samples counts readings, Lost the failed ones. Gap is the
 	// longest time between two: a peak shorter than that may have escaped.
 	Samples, Lost int
 	Gap           time.Duration
@@ -187,7 +187,7 @@ func (s Seen) held(watched func(int) bool) int64 {
 	return s.WatchedPeak
 }
 
-// Rise is by how much the memory in use rose above that of the first reading.
+// Rise returns by how much the memory in use rose above the first reading.
 func (s Seen) Rise() int64 { return s.Peak - s.First }
 
 // Seen returns the summary of all samples so far, one for each GPU.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// Tree returns the process with its descendants, itself first. Those of a process
+// Tree returns the process with its descendants, itself first. The children of a process
 // that ended in between are missing.
 func Tree(root int) []int {
 	tree := []int{root}

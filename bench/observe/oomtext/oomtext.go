@@ -43,7 +43,7 @@ const (
 	size = `([0-9]+(?:\.[0-9]+)? (?:[KMGT]iB|bytes?))`
 	// most is how far a message reaches at most, in bytes, mostBefore its traceback.
 	most, mostBefore = 4096, 1 << 16
-	// MaxMessages is how many errors of a log are read: those of the last ranks
+	// MaxMessages is how many errors of a log are read: the errors of the last ranks
 	// say no more.
 	MaxMessages = 1024
 )
@@ -151,7 +151,7 @@ func message(before, text string) Message {
 	return m
 }
 
-// recognize finds the process itself among those that are listed: in a container its number
+// recognize finds the process itself among the listed processes: in a container its number
 // is another than the driver's, and PyTorch takes it for a process beside it. It is one of them
 // if all of them and what PyTorch holds are more than is in use.
 func (m *Message) recognize(listed []int64) {

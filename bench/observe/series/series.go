@@ -149,7 +149,7 @@ func unknown() moment { return moment{used: -1, highest: -1, watched: -1} }
 // maxBoards is more GPUs than a machine has.
 const maxGPUs = 256
 
-// GPU finds the one of a key, or makes it.
+// gpu returns the GPU of a key, which it makes if needed.
 func (j *journal) gpu(key, name, product string) (*gpu, error) {
 	for _, b := range j.gpus {
 		if b.key == key {
@@ -157,7 +157,7 @@ func (j *journal) gpu(key, name, product string) (*gpu, error) {
 		}
 	}
 	if len(j.gpus) == maxGPUs {
-		return nil, fmt.Errorf("there are more than %d boards", maxGPUs)
+		return nil, fmt.Errorf("there are more than %d GPUs", maxGPUs)
 	}
 	b := &gpu{key: key, name: name, product: product}
 	j.gpus = append(j.gpus, b)

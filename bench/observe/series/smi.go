@@ -73,7 +73,7 @@ func columns(header []string) ([]string, error) {
 	return names, nil
 }
 
-// readBoards reads the CSV of nvidia-smi --query-gpu.
+// readGPUs reads the CSV of nvidia-smi --query-gpu.
 func readGPUs(data []byte) (*journal, error) {
 	j := &journal{}
 	return j, j.rows(data, func(cell map[string]string) error {

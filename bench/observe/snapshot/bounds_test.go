@@ -46,8 +46,8 @@ func shotOf(segments, events string) []byte {
 	return pickled(dictOf(str("segments"), listOf(segments), str("device_traces"), listOf(listOf(events))))
 }
 
-// attacks are files of about n bytes, each made to take much memory or time to
-// read, and what the refusal says; "" is none.
+// attacks returns files of about n bytes, each made to take much memory or time to read, with the text of the refusal;
+// "" is none.
 func attacks(n int) map[string]struct {
 	file []byte
 	want string

@@ -21,7 +21,7 @@ const (
 	maxTurnover = 1 << 62
 )
 
-// keys are those that a decoder asks for.
+// keys are the keys that a decoder reads.
 var keys = func() map[string]bool {
 	keys := map[string]bool{}
 	for _, key := range []string{

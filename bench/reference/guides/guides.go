@@ -36,7 +36,7 @@ type Guide struct {
 
 // Claim is one figure of a guide.
 type Claim struct {
-	// Models are those of the guide's that the figure is about.
+	// Models are the guide's models that the estimate is for.
 	Models []string `yaml:"models"`
 	// Where is the guide's section.
 	Where string `yaml:"where"`
@@ -161,7 +161,7 @@ func (c Claim) check() error {
 	case (c.Of == Time) != (c.Took.High > 0) || c.Samples < 0 || c.Samples > 0 && c.Of != Time:
 		return errors.New("a time took seconds, and nothing else did")
 	case (c.Of == Time || c.Of == Host) && (c.Figure != Figure{} || c.Words == "" || c.Batch.To == 0):
-		return errors.New("a time or the host's memory is of a batch and in the guide's words")
+		return errors.New("a time or a host's memory needs a batch and the guide's words")
 	case !slices.Contains([]Quantity{Fits, Time, Host}, c.Of) && c.Figure == Figure{}:
 		return errors.New("it has no figure")
 	case c.Figure.Share != (c.Of == Trainable || c.Than != nil && c.Figure.Share):

@@ -15,7 +15,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// exportedLosses are those of the libraries whose models are not classifiers.
+// exportedLosses are the losses of libraries whose models are not classifiers.
 var exportedLosses = map[string]string{"diffusers": "mse", "hf": "output"}
 
 // TestExportedModelsRunAsInPyTorch compares recorded steps of models of other
@@ -54,7 +54,7 @@ func TestExportedModelsRunAsInPyTorch(t *testing.T) {
 	requireTable(t, "testdata/exported.golden", table.String())
 }
 
-// steps has phases of the set-up and whole steps as phases, as the lists of these models.
+// steps returns phases of the set-up and whole steps as phases, as the lists of these models.
 func steps(events []event, setUp ...string) []event {
 	var out []event
 	for _, e := range events {

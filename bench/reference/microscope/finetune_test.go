@@ -69,7 +69,7 @@ func TestFineTuningRunsAsInPyTorch(t *testing.T) {
 	requireTable(t, "testdata/finetune.golden", table.String())
 }
 
-// unmarked has all events in one phase.
+// unmarked returns all events in one phase.
 func unmarked(events []event) []event {
 	var out []event
 	for _, e := range events {
@@ -108,7 +108,7 @@ func TestConfigurationsRunAsInPyTorch(t *testing.T) {
 		if strings.Contains(name, *only) && *only != "" {
 			result.Print(os.Stdout, *show)
 		}
-		// The lists are of a loop that keeps the scores until the next step, so frees and
+		// The lists come from a loop that keeps the logits until the next step, so frees and
 		// peaks differ.
 		require.GreaterOrEqual(t, result.Allocations.Share(), 0.995, name)
 		require.GreaterOrEqual(t, result.Events.Share(), 0.99, name)

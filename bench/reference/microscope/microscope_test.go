@@ -71,7 +71,7 @@ func ours(t *testing.T, p *program.Program) []event {
 	return events
 }
 
-// oldest is the release whose lists lie in testdata itself; those of others have
+// oldest is the release whose lists lie in testdata itself; the lists of others have
 // a folder each.
 const oldest = "2.11"
 

@@ -53,11 +53,11 @@ func (p *Page) verdict() (sentence string, good, bad bool) {
 	return strings.Join(clauses, "; ") + ".", good, bad
 }
 
-// unsureWords say what verdicts between yes and no mean of a batch.
+// unsureWords explain verdicts between yes and no.
 var unsureWords = map[report.Verdict]string{
-	report.Tight:      "is tight: the upper end of what it may need is more than that",
-	report.Slow:       "fits slowly: only since PyTorch gives back cached memory",
-	report.Unrecorded: "may fit: torch.compile changes what it needs, and nobody has recorded how",
+	report.Tight:      "is tight: the upper end of its estimate exceeds that",
+	report.Slow:       "fits slowly: only because PyTorch frees cached memory",
+	report.Unrecorded: "may fit: torch.compile changes its need, which is not recorded",
 }
 
 func (s series) verdict(model string) (clause string, v report.Verdict) {
@@ -100,7 +100,7 @@ func (s series) verdict(model string) (clause string, v report.Verdict) {
 	return clause, report.Fits
 }
 
-// phaseWords says STEP:PHASE in words.
+// phaseWords returns STEP:PHASE in words.
 func phaseWords(phase string) string {
 	step, name, ok := strings.Cut(phase, ":")
 	if !ok || step == "-1" {
@@ -262,8 +262,8 @@ func (p *Page) peakRow(d report.Device, point report.Point, share func(int64) fl
 	return row
 }
 
-// claimed returns the guide's figure for a point, less the context where it is of the whole
-// device: the chart shows what PyTorch reserves.
+// claimed returns the guide's estimate for a point, less the context if it covers the whole device: the chart shows
+// reserved bytes.
 func claimed(p report.Point, context int64) (report.ByteRange, bool) {
 	if len(p.Claims) == 0 || p.Claims[0].Bytes == nil {
 		return report.ByteRange{}, false
@@ -275,7 +275,7 @@ func claimed(p report.Point, context int64) (report.ByteRange, bool) {
 	return r, true
 }
 
-// claimLabel says what the guide says, and where.
+// claimLabel returns the guide's estimate with its place.
 func claimLabel(c report.Claim) string {
 	label := "guide " + c.Says
 	if c.Of == "device" {
@@ -284,7 +284,7 @@ func claimLabel(c report.Claim) string {
 	return label + ", " + c.Where
 }
 
-// ticks are about five round amounts up to top.
+// ticks returns about five round amounts up to top.
 func ticks(top int64) []tick {
 	step := int64(1 << 20)
 	for _, factor := range []int64{2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2} {

@@ -23,7 +23,7 @@ type matrixView struct {
 	Cases []matrixCase
 }
 
-// matrixBoard is a column.
+// matrixGPU is a column.
 type matrixGPU struct{ Name, Title, Memory string }
 
 // matrixCase is a row.
@@ -32,7 +32,7 @@ type matrixCase struct {
 	Cells       []matrixCell
 }
 
-// matrixCell is a case on a GPU. Class colors it, Words say it in full.
+// matrixCell is a case on a GPU. Class is its color, Words the full text.
 type matrixCell struct{ Class, Largest, Needs, Words string }
 
 // Write writes the page.

@@ -29,7 +29,7 @@ import (
 
 // Page is the content of an HTML report.
 type Page struct {
-	// Runs are of one case and have points. Several may be of several devices.
+	// Runs belong to one case and have points. They may have several devices.
 	Runs []*report.Report
 	// Step is a step of the case; nil shows none, and NoStep says why.
 	Step   *profile.Profile
@@ -41,10 +41,10 @@ type Page struct {
 	References []reference.Record
 }
 
-// ErrEmpty says that there is nothing to show.
+// ErrEmpty is the error of runs with nothing to show.
 var ErrEmpty = errors.New("the runs have no batch size in them")
 
-// A MixedError says that runs are not of one case.
+// A MixedError is the error of runs of several cases.
 type MixedError struct{ One, Other report.Case }
 
 func (e *MixedError) Error() string {
@@ -108,7 +108,7 @@ type view struct {
 // fact is a name and a value of the summary.
 type fact struct{ Name, Value string }
 
-// provenance says where a run comes from.
+// provenance is where a run comes from.
 type provenance struct {
 	Tool, Commit, Started string
 	Kind                  report.Kind
@@ -118,15 +118,14 @@ type provenance struct {
 	Case                  string
 }
 
-// scales are what the charts of a page end at, in bytes, at the least: so that those
-// of two pages can be held beside each other.
+// scales are the least ends of the charts' axes, in bytes, so that the charts of two pages can be compared.
 type scales struct{ peaks, parts, step int64 }
 
 func (s scales) max(t scales) scales {
 	return scales{max(s.peaks, t.peaks), max(s.parts, t.parts), max(s.step, t.step)}
 }
 
-// scales returns what the page's charts take of themselves.
+// scales returns the ends of the page's own charts.
 func (p *Page) scales() scales {
 	var out scales
 	for _, s := range p.series() {
@@ -185,8 +184,8 @@ func (p *Page) view(least scales) (*view, error) {
 	return v, nil
 }
 
-// differs says that the step is not that of the runs: a vprof of another version
-// recorded them. It is empty if the step is the same, or of no run.
+// differs returns a warning if a vprof of another version recorded another step for the runs; empty if the step is the
+// same, or belongs to no run.
 func (p *Page) differs() string {
 	for _, r := range p.Runs {
 		for _, point := range r.Points {
@@ -197,7 +196,7 @@ func (p *Page) differs() string {
 				continue
 			}
 			if now := p.Step.Run.Max.Allocated; now != u.Allocated {
-				return fmt.Sprintf("This vprof records another step than the one of the run did: it peaks at %s, "+
+				return fmt.Sprintf("This vprof records another step than the run had: it peaks at %s, "+
 					"the run at %s.", bytesize.Format(now), bytesize.Format(u.Allocated))
 			}
 		}
@@ -205,7 +204,7 @@ func (p *Page) differs() string {
 	return ""
 }
 
-// facts returns what the fields of the case say, by their names in tables.
+// facts returns the fields of the case by their names in tables.
 func (p *Page) facts() []fact {
 	r := p.Runs[0]
 	facts := []fact{{"Model", r.Case.Model}}
@@ -303,8 +302,7 @@ func execute(w io.Writer, markup string, view any) error {
 	return err
 }
 
-// Fit is a page of a search for what fits: what is recommended first, and what each lever
-// saves and costs.
+// Fit is a page of a search for what fits: the recommendation first, then the savings and costs of each option.
 type Fit struct{ *report.Fit }
 
 //go:embed fit.html.tmpl

@@ -111,7 +111,7 @@ function timeline(section, data) {
       }
     }
   }
-  // drawLevels draws the reserved memory and the board's limit, dashed.
+  // drawLevels draws the reserved memory and the GPU's limit, dashed.
   function drawLevels({g, width, plot, y}) {
     g.strokeStyle = ink; g.setLineDash([4, 3]); g.beginPath();
     for (let px = 0; px < plot; px++) { const v = y(reserved[lanes[px] + 1]); px ? g.lineTo(gutter + px, v) : g.moveTo(gutter, v); }

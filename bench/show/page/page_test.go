@@ -136,13 +136,13 @@ func TestTightIsNotFitting(t *testing.T) {
 	require.Regexp(t, `class="verdict">toy on a .*: batch 32 is tight`, written(t, p))
 }
 
-// What fits only since cached memory is given back is not green.
+// A batch that fits only because cached memory is freed is not green.
 func TestSlowIsNotFitting(t *testing.T) {
 	p := toyPage(t)
 	p.Runs[0].Points = p.Runs[0].Points[:1]
 	p.Runs[0].Points[0].Run.Retries = 3
 	html := written(t, p)
-	require.Regexp(t, `class="verdict">toy on a .*: batch 8 fits slowly: only since PyTorch gives back cached memory\.`,
+	require.Regexp(t, `class="verdict">toy on a .*: batch 8 fits slowly: only because PyTorch frees cached memory\.`,
 		html)
 	require.Equal(t, 1, strings.Count(html, "<b>fits slowly</b>"))
 }

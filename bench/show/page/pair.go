@@ -120,7 +120,7 @@ func (p *Pair) Batch() int {
 	return cmp.Or(fits, common)
 }
 
-// shown returns the points of A and B that are compared: those of the steps shown, or of the
+// shown returns the points of A and B to compare: the points of the steps shown, or of the
 // batch size that both have, or each side's largest that fits.
 func (p *Pair) shown() (a, b report.Point) {
 	return p.A.shown(p.Batch()), p.B.shown(p.Batch())
@@ -215,7 +215,7 @@ func signed(n int64) string {
 	return "+" + bytesize.Format(n)
 }
 
-// differs is everything that is not the same of both cases, of their GPUs, and of the vprof that made the runs.
+// differs returns all differences between the cases, their GPUs, and the vprof that made the runs.
 func (p *Pair) differs() (out []difference) {
 	add := func(name, a, b string) {
 		if a != b {
@@ -249,7 +249,7 @@ func (p *Pair) differs() (out []difference) {
 	return out
 }
 
-// GPUs are those of the page in words.
+// gpus returns the GPUs of the page in words.
 func (p *Page) gpus() string {
 	all := lists.Map(p.series(), func(s series) string { return s.device.String() })
 	return strings.Join(all, ", ")

@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/models/toy"
 )
 
-// toyPair is toy on a GPU of 1 GiB and, with other batch sizes, on one of 2 GiB.
+// toyPair returns toy on a GPU of 1 GiB and, with other batch sizes, on one of 2 GiB.
 func toyPair(t testing.TB) *page.Pair {
 	p := &page.Pair{A: toyPage(t), B: swept(t, toy.Model(), 2<<30, 8, 16, 24)}
 	p.B.Runs[0].Case.AMP = "bf16"

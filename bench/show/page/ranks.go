@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// ranksOf has a bar for all ranks that differ.
+// ranksOf returns a bar for each rank that differs.
 func ranksOf(ranks report.Ranks) *breakdown {
 	if len(ranks) == 0 {
 		return nil

@@ -20,7 +20,7 @@ type step struct {
 	// On is the GPU, if the page shows several.
 	On  string
 	OOM string
-	// Note says that the step is not quite that of the runs.
+	// Note is a difference between this step and the step of the runs.
 	Note    string
 	Peak    string
 	Phase   string
@@ -55,7 +55,7 @@ type stepData struct {
 	Events []int `json:"events"`
 	// Reserved has pairs: from this event on, so many bytes.
 	Reserved [][2]int64 `json:"reserved"`
-	// Bytes, Class and Site are those of buffers.
+	// Bytes, Class and Site describe buffers.
 	Bytes []int64 `json:"bytes"`
 	Class []int   `json:"class"`
 	Site  []int   `json:"site"`

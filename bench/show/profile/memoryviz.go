@@ -113,7 +113,7 @@ type origin struct {
 	site  uint32
 }
 
-// frames are those of PyTorch's snapshots, the innermost first.
+// frames writes the frames of a buffer as PyTorch's snapshots do, the innermost first.
 func (s *snapshot) frames(buffer uint32) {
 	if buffer == none {
 		s.out.List(0, nil)
@@ -132,7 +132,7 @@ func (s *snapshot) frames(buffer uint32) {
 	})
 }
 
-// annotations are the beginnings and ends of the phases.
+// annotations writes the beginnings and ends of the phases.
 func (s *snapshot) annotations() {
 	spans := s.Spans()
 	s.out.List(2*len(spans), func(i int) {

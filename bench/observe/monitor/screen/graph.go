@@ -17,7 +17,7 @@ const gutter = 12
 var levels = [...]string{" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"}
 
 // graph returns the history of the memory of a GPU or of a process in so many
-// rows, with the limit and the peak as lines, and that of the load below.
+// rows, with the limit and the peak as lines, and the load below.
 func (m Model) graph(s monitor.Sample, rows int) []string {
 	columns := max(10, m.width-gutter-1)
 	process := 0
@@ -63,7 +63,7 @@ func (m Model) caption(s monitor.Sample, process int, width time.Duration) strin
 }
 
 // rule returns the label of a row, and the line that crosses it where no column
-// does: that of the limit or of the peak.
+// does: the line of the limit or of the peak.
 func (m Model) rule(s monitor.Sample, process, row, rows int, top, limit int64) (label, rule string) {
 	at := func(v int64) bool { return rowOf(v, rows, top) == row }
 	switch {
@@ -129,7 +129,7 @@ func heightOf(v int64, rows int, top int64) int {
 	return max(1, int(float64(v)/float64(top)*float64(rows)*8+0.5))
 }
 
-// sparkline is percentages in a row.
+// sparkline draws percentages in a row.
 func sparkline(percent []int64) string {
 	var out strings.Builder
 	for _, v := range percent {

@@ -91,7 +91,7 @@ func (m Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// press does what a key says.
+// press handles a key.
 func (m Model) press(key string) (tea.Model, tea.Cmd) {
 	switch key {
 	case "q", "ctrl+c":
@@ -141,7 +141,7 @@ func (m *Model) choose(gpu int) {
 	}
 }
 
-// processes returns those of the chosen GPU, the one with most memory first.
+// processes returns the processes of the chosen GPU, the one with most memory first.
 func (m Model) processes() []monitor.Process {
 	if m.gpu >= len(m.round.Samples) {
 		return nil

@@ -94,7 +94,7 @@ func (m Model) title() string {
 	return bold.Render("vprof monitor") + "  " + m.at.Local().Format("2006-01-02 15:04:05") + "  " + state
 }
 
-// boardLine is a GPU in a line.
+// gpuLine returns a GPU in a line.
 func (m Model) gpuLine(i int) string {
 	s := m.round.Samples[i]
 	name := fmt.Sprintf("%d %s", s.GPU, strings.TrimPrefix(s.Name, "NVIDIA "))
