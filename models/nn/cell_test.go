@@ -8,7 +8,7 @@ type LSTMCell struct {
 	WeightIh, WeightHh, BiasIh, BiasHh *Parameter
 }
 
-// NewLSTMCell has biases.
+// NewLSTMCell returns an LSTM cell with biases.
 func NewLSTMCell(inputs, hidden int64) *LSTMCell {
 	return &LSTMCell{
 		WeightIh: NewParameter(4*hidden, inputs), WeightHh: NewParameter(4*hidden, hidden),
@@ -37,7 +37,7 @@ type GRUCell struct {
 	WeightIh, WeightHh, BiasIh, BiasHh *Parameter
 }
 
-// NewGRUCell has biases.
+// NewGRUCell returns a GRU cell with biases.
 func NewGRUCell(inputs, hidden int64) *GRUCell {
 	return &GRUCell{
 		WeightIh: NewParameter(3*hidden, inputs), WeightHh: NewParameter(3*hidden, hidden),

@@ -23,7 +23,7 @@ func softmin(x *tensor) *tensor {
 	return inFunction(func(*trace.Frame) *tensor { return x.Neg().Softmax(-1) }, x)
 }
 
-// lpPool2D is lp_pool2d(x, 2, 2).
+// lpPool2D records lp_pool2d(x, 2, 2).
 func lpPool2D(x *tensor) *tensor {
 	return inFunction(func(g *trace.Frame) *tensor {
 		out := g.Let(x.Pow(2).AvgPool(trace.PoolArgs{Kernel: []int64{2}}))
@@ -31,7 +31,7 @@ func lpPool2D(x *tensor) *tensor {
 	}, x)
 }
 
-// klDivBatchMean is kl_div(x, target, reduction="batchmean").
+// klDivBatchMean records kl_div(x, target, reduction="batchmean").
 func klDivBatchMean(x, target *tensor) *tensor {
 	return inFunction(func(g *trace.Frame) *tensor {
 		y := g.Let(x.KLDiv(target, false, trace.ReduceSum))

@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/tools/opvectors"
 )
 
-// attentionOperators are scaled_dot_product_attention and its relatives.
+// attentionOperators returns scaled_dot_product_attention and its relatives.
 func attentionOperators() map[string]opvectors.Call {
 	return map[string]opvectors.Call{
 		"sdpa":                   attention(),
@@ -36,7 +36,7 @@ func attention(more ...aten.Arg) opvectors.Call {
 	return operator("scaled_dot_product_attention.default", more...)
 }
 
-// attentionByHand is dropout(softmax(q @ k^T * scale)) @ v.
+// attentionByHand records dropout(softmax(q @ k^T * scale)) @ v.
 func attentionByHand(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
 	scores := f.Let(transposedProduct(in[0], in[1]).MulScalar())
 	f.Set(&scores, scores.Softmax(-1))
@@ -44,7 +44,7 @@ func attentionByHand(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tenso
 	return []*tensor{scores.Matmul(in[2])}
 }
 
-// maskedAttentionByHand is softmax(q @ k^T / scale + mask) @ v.
+// maskedAttentionByHand records softmax(q @ k^T / scale + mask) @ v.
 func maskedAttentionByHand(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
 	scores := f.Let(transposedProduct(in[0], in[1]).DivScalar())
 	f.Set(&scores, scores.Add(in[3]))
@@ -52,7 +52,7 @@ func maskedAttentionByHand(f *trace.Frame, _ *vector, in []*tensor, _ params) []
 	return []*tensor{scores.Matmul(in[2])}
 }
 
-// multiheadAttention is self-attention, of whose results the first is kept.
+// multiheadAttention records self-attention and keeps the first result.
 func multiheadAttention(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {
 	m := nn.NewMultiheadAttention(v.Int("embed", 0), v.Int("heads", 0),
 		nn.MultiheadOptions{Dropout: 0.1, BatchFirst: v.Bool("batch_first", false)})

@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/tools/opvectors"
 )
 
-// indexOperators read and write at positions, or put in order.
+// indexOperators returns operators that read and write at positions, or sort.
 func indexOperators() map[string]opvectors.Call {
 	index := operator("index.Tensor")
 	gather := operator("gather.default", along(-1))

@@ -5,7 +5,7 @@ import (
 	"github.com/vprof/vprof/tools/opvectors"
 )
 
-// matmulOperators are matrix products and what is made of them.
+// matmulOperators returns matrix products and operators made of them.
 func matmulOperators() map[string]opvectors.Call {
 	linear := operatorWith("linear.default", func(_ *vector, _ *tensor, p params) []aten.Arg {
 		return learned(p, "weight", "bias")
@@ -43,7 +43,7 @@ func einsum(equation string) opvectors.Call {
 // byTransposed returns a @ b.t().
 func byTransposed(a, b *tensor) *tensor { return at("matmul.default", a, at("t.default", b)) }
 
-// transposedProduct is q @ k^T.
+// transposedProduct records q @ k^T.
 func transposedProduct(q, k *tensor) *tensor {
 	return at("matmul.default", q, at("transpose.int", k, whole("dim0", -2), whole("dim1", -1)))
 }

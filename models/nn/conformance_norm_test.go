@@ -42,8 +42,7 @@ func normOperators() map[string]opvectors.Call {
 	}
 }
 
-// batchNorm is nn.BatchNorm's forward: without running statistics it always
-// uses those of the batch.
+// batchNorm records nn.BatchNorm's forward: without running statistics it always uses the batch's.
 func batchNorm() opvectors.Call {
 	return operatorWith("batch_norm.default", func(v *vector, _ *tensor, p params) []aten.Arg {
 		return append(learned(p, "weight", "bias", "running_mean", "running_var"),
@@ -85,9 +84,8 @@ func layerNormChannelFirst(f *trace.Frame, _ *vector, in []*tensor, _ params) []
 	return []*tensor{column(weight).Mul(x).Add(column(bias))}
 }
 
-// rmsNormByHand is LLaMA's:
-//
-//	(x.float() * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps)).type_as(x) * w
+// rmsNormByHand records LLaMA's (x.float() * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps)).type_as(x) *
+// w.
 func rmsNormByHand(x, w *tensor) *tensor {
 	wide := x.To(trace.F32)
 	return wide.Mul(x.To(trace.F32).Pow(2).Mean(true, -1).AddScalar().Rsqrt()).To(x.DType()).Mul(w)

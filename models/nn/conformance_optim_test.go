@@ -12,7 +12,7 @@ var procedures = map[string]opvectors.Procedure{
 	"clip_grad_norm_":    clipNorm,
 	"clip_grad_norm_inf": clipNorm,
 	"clip_grad_value_": func(_ *trace.Tape, _ *vector, ps []*tensor) func() {
-		return func() { // the gradients are of one type
+		return func() { // all gradients have one type
 			grads := make([]*tensor, len(ps))
 			for i, p := range ps {
 				grads[i] = p.Grad()

@@ -49,7 +49,7 @@ func poolOperators() map[string]opvectors.Call {
 	}
 }
 
-// statsPool is torch.cat([x.mean(-1), x.std(-1)], dim=1).
+// statsPool records torch.cat([x.mean(-1), x.std(-1)], dim=1).
 func statsPool(_ *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
 	return []*tensor{trace.Cat(1, in[0].Mean(false, -1), in[0].Std(false, -1))}
 }

@@ -6,8 +6,7 @@ import (
 	"github.com/vprof/vprof/tools/opvectors"
 )
 
-// recurrentOperators are recurrent layers and cells; of their results the
-// first is kept.
+// recurrentOperators returns recurrent layers and cells; the first of their results is kept.
 func recurrentOperators() map[string]opvectors.Call {
 	return map[string]opvectors.Call{
 		"lstm": recurrent(nn.NewLSTM),

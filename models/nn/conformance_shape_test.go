@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/tools/opvectors"
 )
 
-// shapeOperators are views, copies and joins.
+// shapeOperators returns views, copies and joins.
 func shapeOperators() map[string]opvectors.Call {
 	return map[string]opvectors.Call{
 		"view": operatorWith("view.default", func(_ *vector, x *tensor, _ params) []aten.Arg {
@@ -90,7 +90,7 @@ func shapeOperators() map[string]opvectors.Call {
 	}
 }
 
-// channelsAtTheEnd is x.permute(0, 2, 3, 1).contiguous().
+// channelsAtTheEnd records x.permute(0, 2, 3, 1).contiguous().
 func channelsAtTheEnd(x *tensor) *tensor {
 	return at("contiguous.default", at("permute.default", x, ints("dims", 0, 2, 3, 1)))
 }

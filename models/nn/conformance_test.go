@@ -68,8 +68,7 @@ func operator(target string, more ...aten.Arg) opvectors.Call {
 	return operatorWith(target, func(*vector, *tensor, params) []aten.Arg { return more })
 }
 
-// operatorWith is operator with arguments that depend on the vector, on its first
-// input, and on its parameters.
+// operatorWith returns operator with arguments that depend on the vector, on its first input, and on its parameters.
 func operatorWith(target string, more func(v *vector, x *tensor, p params) []aten.Arg) opvectors.Call {
 	op, ok := aten.ByTarget("torch.ops.aten." + target)
 	if !ok {
@@ -80,7 +79,7 @@ func operatorWith(target string, more func(v *vector, x *tensor, p params) []ate
 	}
 }
 
-// call calls an operator: tensors are those of the schema that are not given, in its order.
+// call calls an operator: tensors fill the arguments of its schema that are not given, in its order.
 func call(t *trace.Tape, op *aten.Operator, in []*tensor, more []aten.Arg) []*tensor {
 	given := slices.Clone(more)
 	has := func(name string) bool {
@@ -138,11 +137,10 @@ func at(target string, operands ...any) *tensor {
 // ints returns an argument that is a list of numbers.
 func ints(name string, values ...int64) aten.Arg { return aten.Arg{Name: name, Value: values} }
 
-// arg is any other argument.
+// arg returns any other argument.
 func arg(name string, value any) aten.Arg { return aten.Arg{Name: name, Value: value} }
 
-// learned are arguments that are the layer's parameters and buffers; None where it has
-// none.
+// learned returns the layer's parameters and buffers as arguments; None where it has none.
 func learned(p params, names ...string) []aten.Arg {
 	var given []aten.Arg
 	for _, name := range names {
@@ -191,7 +189,7 @@ func binary(f func(a, b *tensor) *tensor) opvectors.Call {
 // tally counts the vectors of one operator.
 type tally struct {
 	total, identical int
-	// bare are those that differ in workspaces of cuDNN's convolutions alone.
+	// bare counts vectors that differ in workspaces of cuDNN's convolutions alone.
 	bare int
 }
 

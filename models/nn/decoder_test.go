@@ -15,7 +15,7 @@ type TransformerDecoderLayer struct {
 	normFirst                    bool
 }
 
-// NewTransformerDecoderLayer has a feed-forward block of the given width.
+// NewTransformerDecoderLayer returns a layer with a feed-forward block of the given width.
 func NewTransformerDecoderLayer(embed, heads, width int64, o TransformerOptions) *TransformerDecoderLayer {
 	attention := MultiheadOptions{Dropout: o.Dropout, BatchFirst: o.BatchFirst}
 	return &TransformerDecoderLayer{
@@ -51,7 +51,7 @@ func (l *TransformerDecoderLayer) feedForward(f *trace.Frame, x *trace.Tensor) *
 	return feedForward(f, x, l.Linear1, l.activation, l.Dropout, l.Linear2, l.Dropout3)
 }
 
-// crossAttention is _mha_block: x attends to memory.
+// crossAttention records _mha_block: x attends to memory.
 func crossAttention(f *trace.Frame, a *MultiheadAttention, d *Dropout, x, memory *trace.Tensor,
 	m TransformerMasks,
 ) *trace.Tensor {

@@ -103,7 +103,7 @@ func splitPath(path string) (parent, own string) {
 
 func (m *deviceModule) splits() bool { return !m.whole && len(m.children) > m.parameters }
 
-// balance is get_balanced_memory: all GPUs but the last are given an equal part of the model and room for a block.
+// balance records get_balanced_memory: all GPUs but the last get an equal part of the model and room for a block.
 func (m *deviceModule) balance(memory []int64, lowZero bool) {
 	shares, last := int64(len(memory)), len(memory)-1
 	if lowZero {
@@ -177,7 +177,7 @@ func (i *inference) run(root *deviceModule) error {
 	return nil
 }
 
-// put has a module, and those that share a parameter with it, on the GPU.
+// put places a module, and the modules that share a parameter with it, on the GPU.
 func (i *inference) put(m *deviceModule, bytes int64, partners []*deviceModule) {
 	i.used[i.device] += bytes
 	for _, x := range append(partners, m) {
@@ -224,8 +224,8 @@ func (i *inference) splitPartner(m *deviceModule, partners []*deviceModule) bool
 
 func inside(name, path string) bool { return name == path || Below(name, path) }
 
-// Spread has the modules and parameters of the model lie on the GPUs of a device map, of which the tape records the one
-// of a number, and batches on the first that has any of it.
+// Spread places the modules and parameters of the model on the GPUs of a device map. The tape records the GPU with the
+// given number. Batches lie on the first GPU that holds any part.
 func (t *Tree) Spread(tape *trace.Tape, on map[string]int, gpu int) {
 	onOther := func(path string) (is, known bool) {
 		for {

@@ -20,7 +20,7 @@ func (l *LoRALinear) Trained() []*Parameter {
 	return all
 }
 
-// peftDoRA is DoraLinearVariant.forward of peft 0.21.
+// peftDoRA records DoraLinearVariant.forward of peft 0.21.
 func (l *LoRALinear) peftDoRA(f *trace.Frame, x, result *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(x, result)
 	base := result
@@ -31,8 +31,8 @@ func (l *LoRALinear) peftDoRA(f *trace.Frame, x, result *trace.Tensor) *trace.Te
 	return g.Return(result.Add(g.Let(l.doraDelta(g, x, base))))
 }
 
-// doraDelta is DoraLinearLayer.forward. base is the layer's result, or nil where dropout has
-// changed the input since.
+// doraDelta records DoraLinearLayer.forward. base is the layer's result, or nil where dropout has changed the input
+// since.
 func (l *LoRALinear) doraDelta(f *trace.Frame, x, base *trace.Tensor) *trace.Tensor {
 	g := f.ModuleFrame(l.Magnitude, x, base)
 	delta := g.Let(l.delta(g))
@@ -67,7 +67,7 @@ func (l *LoRALinear) torchtuneDoRA(f *trace.Frame, x, base *trace.Tensor) *trace
 	return g.Return(y.Add(base))
 }
 
-// rowNorms is get_weight_norm of the adapted weight.
+// rowNorms records get_weight_norm of the adapted weight.
 func rowNorms(f *trace.Frame, weight, delta *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(weight, delta)
 	sum := g.Let(weight.Add(delta.Detach().MulScalar()))
@@ -96,7 +96,7 @@ func (l *LoRALinear) frozenWeight(f *trace.Frame) *trace.Tensor {
 	}
 }
 
-// delta is get_lora_weight: the adapter's weight, by way of its layers.
+// delta records get_lora_weight: the adapter's weight, by way of its layers.
 func (l *LoRALinear) delta(f *trace.Frame) *trace.Tensor {
 	in, _ := l.BaseLayer.Widths()
 	g := f.FuncFrame()

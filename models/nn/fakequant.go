@@ -17,11 +17,9 @@ type FakeQuantization struct {
 	Legacy bool
 }
 
-// FakeQuantizeLinears replaces linear layers of a model by torchao's FakeQuantizedLinear:
-// those whose paths are wanted, without the excluded ones. It returns how many were replaced, and
-// how many were not since groups do not divide their inputs. The legacy kind leaves layers
-// that share their weight with embeddings as they are, since torchtune calls no module for
-// them.
+// FakeQuantizeLinears replaces the linear layers with wanted paths by torchao's FakeQuantizedLinear, without the
+// excluded ones. It returns how many were replaced, and how many were not because groups do not divide their inputs.
+// The legacy kind leaves layers that share their weight with embeddings, since torchtune calls no module for them.
 func FakeQuantizeLinears(model any, q FakeQuantization, wanted func(path string) bool,
 	excluded ...Layer,
 ) (replaced, undivided int) {
@@ -84,8 +82,8 @@ func (l *FakeQuantizedLinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Te
 	return x.Linear(w, l.Bias.T())
 }
 
-// integers is IntxFakeQuantizer: blocks of the last dimension share a scale and a zero
-// point, which stay with the layer.
+// integers records IntxFakeQuantizer: blocks of the last dimension share a scale and a zero point, which stay with the
+// layer.
 func (l *FakeQuantizedLinear) integers(f *trace.Frame, x *trace.Tensor, kept *[2]*trace.Tensor, block int64,
 	symmetric bool,
 ) *trace.Tensor {
@@ -101,7 +99,7 @@ func (l *FakeQuantizedLinear) integers(f *trace.Frame, x *trace.Tensor, kept *[2
 	return g.Return(fromIntegers(g, q, scale, zero, block, x.DType()))
 }
 
-// blocks returns the shape of x with its last dimension in blocks, and that of their scales.
+// blocks returns the shape of x with its last dimension in blocks, and the shape of their scales.
 func blocks(x *trace.Tensor, block int64) (whole, scales []int64) {
 	last := x.NDim() - 1
 	whole = append(append(whole, x.Shape()[:last]...), x.Size(last)/block, block)
@@ -113,8 +111,7 @@ func blocks(x *trace.Tensor, block int64) (whole, scales []int64) {
 	return whole, scales
 }
 
-// scales is choose_qparams_affine: scales in fp32, and zero points in fp32 or in 32-bit
-// integers.
+// scales records choose_qparams_affine: scales in fp32, and zero points in fp32 or in 32-bit integers.
 func (l *FakeQuantizedLinear) scales(f *trace.Frame, x *trace.Tensor, block int64, symmetric bool) (scale,
 	zero *trace.Tensor,
 ) {
@@ -144,7 +141,7 @@ func (l *FakeQuantizedLinear) scales(f *trace.Frame, x *trace.Tensor, block int6
 	return g.ReturnPair(scale, zero)
 }
 
-// toIntegers is _quantize_affine_no_dtype_cast.
+// toIntegers records _quantize_affine_no_dtype_cast.
 func toIntegers(f *trace.Frame, x, scale, zero *trace.Tensor, block int64) *trace.Tensor {
 	g := f.FuncFrame(x, scale, zero)
 	shape := slices.Clone(x.Shape())
@@ -156,7 +153,7 @@ func toIntegers(f *trace.Frame, x, scale, zero *trace.Tensor, block int64) *trac
 	return g.Return(g.Set(&q, q.View(shape...)))
 }
 
-// fromIntegers is _dequantize_affine_no_dtype_check.
+// fromIntegers records _dequantize_affine_no_dtype_check.
 func fromIntegers(f *trace.Frame, q, scale, zero *trace.Tensor, block int64, d trace.DType) *trace.Tensor {
 	g := f.FuncFrame(q, scale, zero)
 	shape := slices.Clone(q.Shape())
@@ -175,7 +172,7 @@ func fromIntegers(f *trace.Frame, q, scale, zero *trace.Tensor, block int64, d t
 	return g.Return(y.View(shape...).To(d))
 }
 
-// int4Weight is Int4WeightFakeQuantizer where activations are in bf16.
+// int4Weight records Int4WeightFakeQuantizer where activations are in bf16.
 func (l *FakeQuantizedLinear) int4Weight(f *trace.Frame, w *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(w)
 	grouped := g.Let(w.To(trace.F32).View(w.Size(0), -1, l.q.Group))
@@ -189,7 +186,7 @@ func (l *FakeQuantizedLinear) int4Weight(f *trace.Frame, w *trace.Tensor) *trace
 	return g.Return(q.View(w.Shape()...).To(w.DType()))
 }
 
-// rounded is _Round: gradients go past it.
+// rounded records _Round, which gradients bypass.
 func rounded(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return f.Apply(&trace.Function{
 		Name: "_RoundBackward",

@@ -89,7 +89,7 @@ var float8Product = &trace.Function{
 // float8 is the type that stands for 8-bit floats.
 const float8 = trace.U8
 
-// toFloat8 is hp_tensor_to_float8_dynamic with one scale.
+// toFloat8 records hp_tensor_to_float8_dynamic with one scale.
 func toFloat8(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(x)
 	size := g.Let(x.Abs())
@@ -113,5 +113,5 @@ func float8Matmul(f *trace.Frame, a, b *trace.Tensor, d trace.DType) *trace.Tens
 	return g.Return(trace.ScaledMM(a, b, d))
 }
 
-// byRows is is_row_major.
+// byRows reports is_row_major.
 func byRows(x *trace.Tensor) bool { return x.Strides()[0] > x.Strides()[1] && x.Strides()[1] == 1 }

@@ -5,9 +5,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// fusedGemm4bit is _gemm_4bit_use_custom_cuda of bitsandbytes 0.50: whether a product
-// of m rows with a packed weight [n, k] runs in one kernel, or the weight is unpacked
-// first. More rows than training ever has fewer of are always unpacked.
+// fusedGemm4bit reports _gemm_4bit_use_custom_cuda of bitsandbytes 0.50: whether a product of m rows with a packed
+// weight [n, k] runs in one kernel. Otherwise the weight is unpacked first. The kernel is for few rows; batches of
+// training usually have more.
 func fusedGemm4bit(b trace.GPU, d trace.DType, m, n, k int64) bool {
 	const always, never = 4, 1536
 	switch {
@@ -45,8 +45,7 @@ func fusedGemm4bit(b trace.GPU, d trace.DType, m, n, k int64) bool {
 	return m <= largeWeightRows(b.Capability, sms, blocks, n, k)
 }
 
-// smallWeightRows is up to how many rows the kernel is faster for weights below 4 Mi
-// elements.
+// smallWeightRows returns up to how many rows the kernel is faster for weights below 4 Mi elements.
 func smallWeightRows(capability int, sms, blocks, m, n, k int64) int64 {
 	ampere, hopper := capability == 80, capability == 90
 	turing, fast := capability == 75, ampere || hopper
@@ -87,7 +86,7 @@ func tallWeightUnpacks(capability int, sms, blocks, m, n, k int64) bool {
 	return k > n && below75 || k == n && (ampere && below60 || hopper && below75 && !below60)
 }
 
-// largeWeightRows is up to how many rows the kernel is faster for larger weights.
+// largeWeightRows returns up to how many rows the kernel is faster for larger weights.
 func largeWeightRows(capability int, sms, blocks, n, k int64) int64 {
 	half := blocks >= sms/2
 	switch capability {
@@ -160,7 +159,7 @@ func adaRows(sms, blocks, n, k int64) int64 {
 	return pick(tall || blocks < 48, 16, 8)
 }
 
-// pick is yes if the condition holds, else no.
+// pick returns yes if the condition holds, else no.
 func pick(condition bool, yes, no int64) int64 {
 	if condition {
 		return yes

@@ -16,7 +16,7 @@ type Linear struct {
 	Weight, Bias *Parameter
 }
 
-// NewLinear has a bias unless told not to.
+// NewLinear returns torch.nn.Linear, with a bias if bias is set.
 func NewLinear(in, out int64, bias bool) *Linear {
 	l := &Linear{Weight: NewParameter(out, in)}
 	if bias {
@@ -56,7 +56,7 @@ func NewConv(in, out int64, o ConvOptions) *Conv {
 	return c
 }
 
-// NewConvTranspose is torch.nn.ConvTranspose1d, 2d or 3d.
+// NewConvTranspose returns torch.nn.ConvTranspose1d, 2d or 3d.
 func NewConvTranspose(in, out int64, o ConvOptions) *Conv {
 	c := newConv(in, out, out, o)
 	c.args.Transposed = true
@@ -92,7 +92,7 @@ type BatchNorm struct {
 	NumBatchesTracked       *Buffer
 }
 
-// NewBatchNorm is affine and tracks running statistics.
+// NewBatchNorm returns an affine layer that tracks running statistics.
 func NewBatchNorm(channels int64) *BatchNorm {
 	return &BatchNorm{
 		Weight: NewParameter(channels), Bias: NewParameter(channels),
@@ -160,19 +160,19 @@ func (l *Func) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor { return l
 // NewFunc makes a layer of an operator.
 func NewFunc(apply func(x *trace.Tensor) *trace.Tensor) *Func { return &Func{apply: apply} }
 
-// NewSiLU is torch.nn.SiLU.
+// NewSiLU returns torch.nn.SiLU.
 func NewSiLU() *Func { return NewFunc((*trace.Tensor).SiLU) }
 
-// NewGELU is torch.nn.GELU.
+// NewGELU returns torch.nn.GELU.
 func NewGELU() *Func { return NewFunc((*trace.Tensor).GELU) }
 
-// NewReLU is torch.nn.ReLU.
+// NewReLU returns torch.nn.ReLU.
 func NewReLU() *Func { return NewFunc((*trace.Tensor).ReLU) }
 
-// NewReLUInPlace is torch.nn.ReLU(inplace=True).
+// NewReLUInPlace returns torch.nn.ReLU(inplace=True).
 func NewReLUInPlace() *Func { return NewFunc((*trace.Tensor).ReLUInPlace) }
 
-// NewIdentity is torch.nn.Identity.
+// NewIdentity returns torch.nn.Identity.
 func NewIdentity() *Func { return NewFunc(func(x *trace.Tensor) *trace.Tensor { return x }) }
 
 // Sequential is torch.nn.Sequential.

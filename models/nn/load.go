@@ -19,8 +19,8 @@ type Loading struct {
 	Asks bool
 }
 
-// Load is from_pretrained of transformers 5 to a device (caching_allocator_warmup and
-// convert_and_load_state_dict_in_model): a block as large as the model, which is freed, and parameters out of it in the
+// Load records from_pretrained of transformers 5 to a device (caching_allocator_warmup and
+// convert_and_load_state_dict_in_model): a block as large as the model, freed at once, and parameters out of it in the
 // order of their names (dot_natural_key).
 func (t *Tree) Load(tape *trace.Tape, l Loading) {
 	var all, widened []*Parameter

@@ -13,7 +13,7 @@ import (
 // LoRA are the options of low-rank adapters, as peft.LoraConfig has them.
 // The scale, alpha/r, has no influence on memory.
 type LoRA struct {
-	// Rank is r, the width of the bottleneck; RankAt is that of the layer of a path, nil where all have Rank.
+	// Rank is r, the width of the bottleneck; RankAt returns the rank of the layer of a path, nil where all have Rank.
 	Rank   int64
 	RankAt func(path string) int64
 	// Dropout of what goes into the adapters; 0 for none.
@@ -49,7 +49,7 @@ func (o LoRA) rankAt(path string) int64 {
 // Projection is a layer that an adapter can wrap.
 type Projection interface {
 	Layer
-	// Widths are those of its input and its output.
+	// Widths returns the widths of its input and its output.
 	Widths() (in, out int64)
 	// AdapterType is the type in which peft makes an adapter of it.
 	AdapterType() trace.DType
@@ -67,7 +67,7 @@ type Conv1D struct {
 	Weight, Bias *Parameter
 }
 
-// NewConv1D has its output first, as the original.
+// NewConv1D takes its output first, as the original.
 func NewConv1D(out, in int64) *Conv1D {
 	return &Conv1D{Weight: NewParameter(in, out), Bias: NewParameter(out)}
 }
@@ -220,10 +220,10 @@ func (l *LoRALinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return f.Set(&result, result.To(dtype))
 }
 
-// AdaptLinears is peft.get_peft_model(model, LoraConfig(...)): it freezes the model, a pointer to a struct that embeds
-// [Module], wraps in adapters the linear layers that o.Adapts chooses and the others that o.Named does, without the
-// excluded ones, such as the output layer of a language model, and returns the adapters in the order of the layers.
-// What it can replace are fields, and elements of lists, of type [Layer].
+// AdaptLinears records peft.get_peft_model(model, LoraConfig(...)). It freezes the model, a pointer to a struct that
+// embeds [Module]. It wraps in adapters the linear layers that o.Adapts or o.Named chooses, without the excluded ones,
+// such as the output layer of a language model. It returns the adapters in the order of the layers. It can replace
+// fields, and elements of lists, of type [Layer].
 func AdaptLinears(model any, o LoRA, excluded ...Layer) []Adapter {
 	Freeze(model)
 	var made []Adapter
@@ -250,13 +250,13 @@ func AdaptLinears(model any, o LoRA, excluded ...Layer) []Adapter {
 // Matches tells whether a path is a name, or ends in it from a dot on: so peft looks for target_modules.
 func Matches(path, name string) bool { return path == name || strings.HasSuffix(path, "."+name) }
 
-// LinearPaths returns those of the layers that [AdaptLinears] could wrap, in their order.
+// LinearPaths returns the paths of the layers that [AdaptLinears] could wrap, in their order.
 func LinearPaths(model any, excluded ...Layer) (paths []string) {
 	WalkLinears(model, excluded, func(_ reflect.Value, path string) { paths = append(paths, path) })
 	return paths
 }
 
-// Linears returns the linear layers of a model by their paths, without those that are packed.
+// Linears returns the linear layers of a model by their paths, without packed ones.
 func Linears(model any) map[string]*Linear {
 	all := map[string]*Linear{}
 	WalkLinears(model, nil, func(v reflect.Value, path string) {

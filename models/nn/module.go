@@ -28,8 +28,8 @@ func (m *Module) ModulePath() *trace.Path { return &m.path }
 // Training reports whether the module is in training mode.
 func (m *Module) Training() bool { return !m.eval }
 
-// Parameters returns those of the module and of what is in it, in the order of parameters(),
-// once it has been given to [NewTree].
+// Parameters returns the parameters of the module and its children, in the order of parameters(), after [NewTree] has
+// visited it.
 func (m *Module) Parameters() (below []*Parameter) {
 	for i, n := range m.tree.names {
 		if Below(join(n.module, n.own), m.path.Name) {
@@ -61,7 +61,7 @@ type Parameter struct {
 	DType  trace.DType
 	Frozen bool // requires_grad is off
 	Away   bool // another rank of a pipeline has it
-	// Strides are those of a parameter that is dense in another order than its dimensions', else nil.
+	// Strides are the strides of a parameter that is dense in another order than its dimensions', else nil.
 	Strides []int64
 	// load brings the parameter to the device in another way than a copy; movesLater says
 	// that [MoveAdapters] moves it, after the model.
@@ -142,7 +142,7 @@ type Tree struct {
 	lists      []list
 	packs      []PacksParameters
 	wraps      []WrapsParameters
-	wrapped    []string // the paths of those that wrap
+	wrapped    []string // the paths of wrappers
 	// others are structs that were visited and are neither modules nor parameters.
 	others map[uintptr]bool
 }
@@ -197,8 +197,8 @@ func NewTree(model any) *Tree {
 	return t
 }
 
-// walk visits what v points to. In parameters() a module's own come before
-// those of its children; .to(device) moves the children first.
+// walk visits the value that v points to. In parameters() a module's own come before its children's; .to(device) moves
+// the children first.
 func (t *Tree) walk(v reflect.Value, path string) {
 	for v.Kind() == reflect.Interface {
 		v = v.Elem()
@@ -372,8 +372,8 @@ func fieldName(f reflect.StructField) string {
 	return b.String()
 }
 
-// childName returns the name of a child of a layer in PyTorch by that of its field, which a
-// layer that several models share may change.
+// childName returns the name of a layer's child in PyTorch by the name of its field; a layer that several models share
+// may change it.
 func childName(layer any, own string) string {
 	if l, ok := layer.(interface{ TorchName(own string) string }); ok {
 		return l.TorchName(own)
@@ -412,14 +412,14 @@ func (t *Tree) BufferNumel() int64 {
 	return n
 }
 
-// To is model.to(device): it allocates parameters and buffers on a tape.
+// To records model.to(device): it allocates parameters and buffers on a tape.
 func (t *Tree) To(tape *trace.Tape) {
 	for _, m := range t.moved {
 		t.bring(tape, m)
 	}
 }
 
-// bring moves a parameter or a buffer, or does what follows after those of a layer.
+// bring moves a parameter or a buffer, or runs the function that follows a layer's.
 func (*Tree) bring(tape *trace.Tape, moved any) {
 	switch x := moved.(type) {
 	case *Parameter:

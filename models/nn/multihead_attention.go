@@ -24,7 +24,7 @@ type MultiheadOptions struct {
 	BatchFirst bool
 }
 
-// NewMultiheadAttention has biases; heads must divide embed.
+// NewMultiheadAttention returns a layer with biases; heads must divide embed.
 func NewMultiheadAttention(embed, heads int64, o MultiheadOptions) *MultiheadAttention {
 	return &MultiheadAttention{
 		InProjWeight: NewParameter(3*embed, embed), InProjBias: NewParameter(3 * embed),
@@ -95,8 +95,7 @@ func canonicalMask(f *trace.Frame, mask, like *trace.Tensor) *trace.Tensor {
 	return f.Let(f.Tape().Zeros(like.DType(), mask.Shape()...).MaskedFillInPlace(mask))
 }
 
-// forward is torch.nn.functional.multi_head_attention_forward over
-// [length, batch, embedding].
+// forward records torch.nn.functional.multi_head_attention_forward over [length, batch, embedding].
 func (m *MultiheadAttention) forward(f *trace.Frame, query, key, value *trace.Tensor, a MultiheadArgs) (y,
 	weights *trace.Tensor,
 ) {
@@ -145,8 +144,8 @@ func (m *MultiheadAttention) forward(f *trace.Frame, query, key, value *trace.Te
 	return g.ReturnPair(out, weights)
 }
 
-// fused is attention of [batch*heads, length, size] by scaled_dot_product_attention, which
-// gives no weights: [length*batch, embedding]. All names stay bound in g.
+// fused records attention of [batch*heads, length, size] by scaled_dot_product_attention, which gives no weights:
+// [length*batch, embedding]. All names stay bound in g.
 func (m *MultiheadAttention) fused(g *trace.Frame, batch int64, q, k, v *trace.Tensor,
 	a trace.AttentionArgs,
 ) *trace.Tensor {
@@ -168,7 +167,7 @@ func (m *MultiheadAttention) fused(g *trace.Frame, batch int64, q, k, v *trace.T
 	return g.Set(&out, out.Permute(2, 0, 1, 3).Contiguous().View(batch*length, m.heads*size))
 }
 
-// weighted is attention whose weights the caller wants; they stay bound in g.
+// weighted records attention whose weights the caller needs; they stay bound in g.
 func (m *MultiheadAttention) weighted(g *trace.Frame, q, k, v, mask *trace.Tensor, dropout float64) (y,
 	weights *trace.Tensor,
 ) {
@@ -188,7 +187,7 @@ func (m *MultiheadAttention) weighted(g *trace.Frame, q, k, v, mask *trace.Tenso
 	return weights.BMM(v), weights
 }
 
-// inProjection is _in_projection_packed; the results are bound in f.
+// inProjection records _in_projection_packed; the results are bound in f.
 func (m *MultiheadAttention) inProjection(f *trace.Frame, query, key, value *trace.Tensor) (q, k, v *trace.Tensor) {
 	g := f.FuncFrame(query, key, value)
 	embed := query.Size(-1)

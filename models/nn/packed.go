@@ -42,7 +42,7 @@ func newPacked4bit(from *Parameter, double bool, compute trace.DType, shared *bo
 	return p
 }
 
-// quantize is quantize_4bit of weights that come to the device as they are stored.
+// quantize records quantize_4bit of weights that come to the device as they are stored.
 func (p *packed4bit) quantize(t *trace.Tape) {
 	f := t.Frame()
 	w := f.Let(t.New("to_dtype_layout", program.Temporaries, p.from.DType, p.from.Dims...))
@@ -65,9 +65,9 @@ func (p *packed4bit) quantize(t *trace.Tape) {
 	f.End()
 }
 
-// keepPacked has the parameter be what was packed on the device. Of a model that comes to the device
-// in parts transformers takes it back to the host, where it waits for its part to be asked for; its
-// scales stay (_load_state_dict_into_meta_model with FSDP or DeepSpeed's stage 3).
+// keepPacked replaces the parameter by its packed form on the device. If a model comes to the device in parts,
+// transformers moves the packed form back to the host until its part is loaded; its scales stay
+// (_load_state_dict_into_meta_model with FSDP or DeepSpeed's stage 3).
 func (p *Parameter) keepPacked(t *trace.Tape, packed *trace.Tensor) {
 	if t.Unplacing() {
 		packed = t.New("to_cpu", program.Weights, packed.DType(), packed.Shape()...)
@@ -75,7 +75,7 @@ func (p *Parameter) keepPacked(t *trace.Tape, packed *trace.Tensor) {
 	p.Tensor = t.Hold(packed)
 }
 
-// quantizeScales is quantize_blockwise(absmax - offset, blocksize=256).
+// quantizeScales records quantize_blockwise(absmax - offset, blocksize=256).
 func (p *packed4bit) quantizeScales(t *trace.Tape, f *trace.Frame, absmax *trace.Tensor) {
 	g := f.FuncFrame(trace.Pointwise("sub_Tensor", 1, absmax))
 	if !*p.shared {
@@ -89,7 +89,7 @@ func (p *packed4bit) quantizeScales(t *trace.Tape, f *trace.Frame, absmax *trace
 	g.End()
 }
 
-// dequantize is bitsandbytes.functional.dequantize_4bit.
+// dequantize records bitsandbytes.functional.dequantize_4bit.
 func (p *packed4bit) dequantize(f *trace.Frame) *trace.Tensor {
 	t := f.Tape()
 	g := f.FuncFrame()
@@ -120,7 +120,7 @@ func newPacked8bit(from *Parameter) *packed8bit {
 	return p
 }
 
-// quantize is int8_vectorwise_quant of weights that come to the device in fp16.
+// quantize records int8_vectorwise_quant of weights that come to the device in fp16.
 func (p *packed8bit) quantize(t *trace.Tape) {
 	f := t.Frame()
 	w := f.Let(t.New("to_dtype_layout", program.Temporaries, trace.F16, p.from.Dims...))
@@ -135,7 +135,7 @@ func (p *packed8bit) quantize(t *trace.Tape) {
 
 func (p *packed8bit) rows() int64 { return p.from.Numel() / p.from.Dims[len(p.from.Dims)-1] }
 
-// dequantize is int8_vectorwise_dequant, whose result is in fp32.
+// dequantize records int8_vectorwise_dequant, whose result is in fp32.
 func (p *packed8bit) dequantize(f *trace.Frame) *trace.Tensor {
 	g := f.FuncFrame()
 	dims := p.from.Dims

@@ -84,7 +84,7 @@ func (w *ParamWrapper) split(f *trace.Frame) (down, up *trace.Tensor) {
 	return f.Let(a.Reshape(experts, -1, a.Dims[1])), f.Let(b.Reshape(b.Dims[0], -1, experts))
 }
 
-// factors is get_delta_factors: those of the product, in the type of the parameter.
+// factors records get_delta_factors: the factors of the product, in the type of the parameter.
 func (w *ParamWrapper) factors(f *trace.Frame) (left, right *trace.Tensor) {
 	g := f.FuncFrame()
 	down, up := w.split(g)
@@ -98,7 +98,7 @@ func (w *ParamWrapper) factors(f *trace.Frame) (left, right *trace.Tensor) {
 	return g.ReturnPair(left, right)
 }
 
-// product is get_delta_weight of peft 0.19.
+// product records get_delta_weight of peft 0.19.
 func (w *ParamWrapper) product(f *trace.Frame) *trace.Tensor {
 	g := f.FuncFrame()
 	down, up := w.split(g)
@@ -138,9 +138,9 @@ func (w *ParamWrapper) value(f *trace.Frame) (x *trace.Tensor) {
 	return f.Let(x)
 }
 
-// register is register_parametrization, which computes the sum once to check its shape and type. inside
-// says that another wrapper is around: of a packed parameter, its cache then has the value without
-// this adapter, so that the module never sees the adapter.
+// register records register_parametrization, which computes the sum once to check its shape and type. inside reports
+// whether another wrapper surrounds it. A packed parameter's cache then has the value without this adapter, so that the
+// module never sees the adapter.
 func (w *ParamWrapper) register(f *trace.Frame, inside bool) {
 	w.inside = inside
 	w.prepare(f)
@@ -216,7 +216,7 @@ type WrapsParameters interface {
 // WrapParameter makes the wrapper of a parameter of a module, or nil.
 type WrapParameter func(own string, p *Parameter, swapped bool) *ParamWrapper
 
-// Wrapping adds a wrapper around those that there are; nil adds none.
+// Wrapping adds a wrapper around the existing ones; nil adds none.
 func (w *Wrappers) Wrapping(around *ParamWrapper) *Wrappers {
 	switch {
 	case around == nil:

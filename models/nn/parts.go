@@ -7,10 +7,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Parts is a module that is known by what it holds: children and parameters, by the names
-// that PyTorch has for them. It is for modules that a step on text holds and never calls,
-// such as towers for images, and for those whose children have names that no struct can have.
-// Those who call it find its children by name ([Parts.At]).
+// Parts is a module with named children and parameters, under PyTorch's names. It is for modules that a text-only step
+// holds and never calls, such as towers for images, and for modules whose children have names that no struct can have.
+// Callers find its children by name ([Parts.At]).
 type Parts struct {
 	Module
 	names    []string
@@ -48,7 +47,7 @@ func (p *Parts) Put(name string, w *Parameter) {
 // PutBuffer gives the module a buffer that there is already.
 func (p *Parts) PutBuffer(b *Buffer) { p.buffers = append(p.buffers, b) }
 
-// Moved has f run when the module has come to a device, and with it what is in it.
+// Moved registers f to run when the module and its children have come to a device.
 func (p *Parts) Moved(f func(t *trace.Tape)) { p.moved = f }
 
 func (p *Parts) afterMove(t *trace.Tape) {

@@ -21,8 +21,8 @@ const (
 	Int8
 )
 
-// QuantizeLinears replaces the linear layers of a model, without the excluded ones, by those of bitsandbytes, which
-// cannot be trained, and returns how many there are.
+// QuantizeLinears replaces the linear layers of a model, without the excluded ones, by bitsandbytes' layers, which
+// cannot be trained. It returns their number.
 func QuantizeLinears(model any, q *Quantizer, excluded ...Layer) (replaced int) {
 	WalkLinears(model, excluded, func(v reflect.Value, _ string) {
 		l, ok := v.Interface().(*Linear)
@@ -49,8 +49,8 @@ func NewQuantizer(q Quantization, compute trace.DType) *Quantizer {
 	return &Quantizer{q: q, compute: compute}
 }
 
-// Early has 4-bit layers be those of bitsandbytes 0.42: they unpack to fp16 first, whatever
-// they compute in, and keep their inputs for a backward that has no use for them.
+// Early selects the 4-bit layers of bitsandbytes 0.42. They unpack to fp16 first, whatever they compute in, and keep
+// their inputs for a backward that does not use them.
 func (q *Quantizer) Early() { q.early = true }
 
 // layer returns a linear layer as bitsandbytes holds it, with the bias of l.
@@ -121,7 +121,7 @@ func (l *Linear4bit) castBias(t *trace.Tape) {
 	t.Release(wide)
 }
 
-// function is MatMul4Bit, of x, the packed weight and a bias.
+// function returns MatMul4Bit of x, the packed weight and a bias.
 func (l *Linear4bit) function() *trace.Function {
 	return &trace.Function{
 		Name: "MatMul4BitBackward",
@@ -146,8 +146,7 @@ func (l *Linear4bit) function() *trace.Function {
 	}
 }
 
-// multiply is gemm_4bit: for a few rows one kernel that unpacks as it goes, else the
-// weight is unpacked first.
+// multiply records gemm_4bit: for a few rows one kernel that unpacks as it goes, else the weight is unpacked first.
 func (l *Linear4bit) multiply(f *trace.Frame, x, bias *trace.Tensor) *trace.Tensor {
 	if l.early {
 		g := f.FuncFrame(x)
@@ -201,9 +200,8 @@ func (l *Linear8bit) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return f.Apply(l.function(), x, l.Weight.Tensor, l.Bias.T())[0]
 }
 
-// function is MatMul8bitLt with the threshold of transformers, 6: columns with
-// outliers are multiplied separately. A batch that is not known is taken to have
-// none, but looking for them takes memory.
+// function returns MatMul8bitLt with the threshold of transformers, 6: columns with outliers are multiplied separately.
+// An unknown batch is assumed to have none, but looking for them takes memory.
 func (l *Linear8bit) function() *trace.Function {
 	return &trace.Function{
 		Name: "MatMul8bitLtBackward",

@@ -38,7 +38,7 @@ func (c *Computed) set(x *trace.Tensor) *trace.Tensor {
 	return x
 }
 
-// holdInstead has an attribute hold a tensor in place of the one that it held, if any.
+// holdInstead sets an attribute to a tensor in place of its former one, if any.
 func holdInstead(t *trace.Tape, attribute **trace.Tensor, x *trace.Tensor) {
 	old := *attribute
 	*attribute = t.Hold(x)
@@ -79,7 +79,7 @@ func (s *SpectralNorm) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return s.layer.forwardWith(s.set(s.compute(f)), x)
 }
 
-// compute is SpectralNorm.compute_weight of torch/nn/utils/spectral_norm.py.
+// compute records SpectralNorm.compute_weight of torch/nn/utils/spectral_norm.py.
 func (s *SpectralNorm) compute(f *trace.Frame) *trace.Tensor {
 	t := f.Tape()
 	weight := s.layer.weight().T()

@@ -23,7 +23,7 @@ func (s *SpectralParametrization) Forward(f *trace.Frame, x *trace.Tensor) *trac
 	return s.Layer.forwardWith(s.compute(f), x)
 }
 
-// compute is _SpectralNorm.forward of torch/nn/utils/parametrizations.py.
+// compute records _SpectralNorm.forward of torch/nn/utils/parametrizations.py.
 func (s *SpectralParametrization) compute(f *trace.Frame) *trace.Tensor {
 	t := f.Tape()
 	weight := s.Layer.weight().T()

@@ -21,15 +21,15 @@ type RNNOptions struct {
 	BatchFirst    bool
 }
 
-// NewLSTM is torch.nn.LSTM with biases.
+// NewLSTM returns torch.nn.LSTM with biases.
 func NewLSTM(inputs, hidden int64, o RNNOptions) *RNN {
 	return newRNN(trace.LSTM, 4, inputs, hidden, o)
 }
 
-// NewGRU is torch.nn.GRU with biases.
+// NewGRU returns torch.nn.GRU with biases.
 func NewGRU(inputs, hidden int64, o RNNOptions) *RNN { return newRNN(trace.GRU, 3, inputs, hidden, o) }
 
-// NewRNN is torch.nn.RNN with biases.
+// NewRNN returns torch.nn.RNN with biases.
 func NewRNN(inputs, hidden int64, o RNNOptions) *RNN {
 	return newRNN(trace.SimpleRNN, 1, inputs, hidden, o)
 }
@@ -62,7 +62,7 @@ func newRNN(mode trace.RNNMode, gates, inputs, hidden int64, o RNNOptions) *RNN 
 // for.
 func (r *RNN) ownParameters() ([]string, []*Parameter) { return r.names, r.weights }
 
-// afterMove is flatten_parameters: cuDNN wants all weights in one buffer.
+// afterMove records flatten_parameters: cuDNN needs all weights in one buffer.
 func (r *RNN) afterMove(t *trace.Tape) {
 	t.OnOtherRank(r.weights[0].Away, func() { t.FlattenRNNWeights(r.tensors()) })
 }

@@ -92,8 +92,8 @@ func (m *ModulesToSave) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return f.Call(m.Saved, x)
 }
 
-// copied is copy.deepcopy of a module that has not been moved to a device: its
-// parameters, buffers and children are copies, all else is shared.
+// copied returns copy.deepcopy of a module that has not been moved to a device: its parameters, buffers and children
+// are copies, all else is shared.
 func copied(v reflect.Value) reflect.Value {
 	switch v.Kind() {
 	case reflect.Interface:

@@ -8,8 +8,7 @@ import (
 	"github.com/vprof/vprof/models/nn"
 )
 
-// A saved layer has its parameters twice, and those of the copy are trained:
-// 3x2 and 2 of each of two linear layers.
+// A saved layer has its parameters twice, and the copy's are trained: 3x2 and 2 of each of two linear layers.
 func TestModulesToSaveTrainACopy(t *testing.T) {
 	l := nn.NewSequential(nn.NewLinear(2, 3, true), nn.NewDropout(0.1), nn.NewLinear(3, 2, true))
 	saved := nn.NewModulesToSave(l)

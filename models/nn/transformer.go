@@ -35,7 +35,7 @@ type TransformerEncoderLayer struct {
 	normFirst          bool
 }
 
-// NewTransformerEncoderLayer has a feed-forward block of the given width.
+// NewTransformerEncoderLayer returns a layer with a feed-forward block of the given width.
 func NewTransformerEncoderLayer(embed, heads, width int64, o TransformerOptions) *TransformerEncoderLayer {
 	return &TransformerEncoderLayer{
 		SelfAttn: NewMultiheadAttention(embed, heads, MultiheadOptions{Dropout: o.Dropout, BatchFirst: o.BatchFirst}),
@@ -131,7 +131,7 @@ func (l *TransformerEncoderLayer) fast(x *trace.Tensor, m TransformerMasks) (w t
 		w.Linear1Weight, w.Linear1Bias, w.Linear2Weight, w.Linear2Bias)
 }
 
-// selfAttention is _sa_block.
+// selfAttention records _sa_block.
 func selfAttention(f *trace.Frame, a *MultiheadAttention, d *Dropout, x *trace.Tensor,
 	m TransformerMasks,
 ) *trace.Tensor {
@@ -142,7 +142,7 @@ func selfAttention(f *trace.Frame, a *MultiheadAttention, d *Dropout, x *trace.T
 	return g.Return(g.Call(d, x))
 }
 
-// feedForward is _ff_block.
+// feedForward records _ff_block.
 func feedForward(f *trace.Frame, x *trace.Tensor, layers ...Layer) *trace.Tensor {
 	g := f.FuncFrame(x)
 	y := x

@@ -77,7 +77,7 @@ const (
 	SmallerBatch Reason = "smaller-batch"
 )
 
-// Why is why an estimate is not safe.
+// Why returns the reason why an estimate is not safe.
 func (b Budget) Why(e Estimate) Reason {
 	why := b.Judge(b.Need(e))
 	if why != "" && e.Verdict == Unrecorded {
@@ -86,7 +86,7 @@ func (b Budget) Why(e Estimate) Reason {
 	return why
 }
 
-// Judge is why a need is not safe.
+// Judge returns the reason why a need is not safe.
 func (b Budget) Judge(need int64) Reason {
 	switch {
 	case need > b.Memory:

@@ -7,9 +7,9 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// compiledModel is what torch.compile made of the memory of one model's steps, over the forms in which it was
-// compiled (the model alone, with its loss, block by block). Figures are shares of the eager step's bytes, less
-// those that no compiler changes: weights, buffers, the optimizer's state and the batch.
+// compiledModel holds what torch.compile made of the memory of one model's steps, over the forms in which it was
+// compiled (the model alone, with its loss, block by block). Values are shares of the eager step's bytes, less the
+// bytes that no compiler changes: weights, buffers, the optimizer's state and the batch.
 type compiledModel struct {
 	of string
 	// text says that the model learns tokens: a compiler keeps scores and their softmax in half, or not at all.
@@ -92,11 +92,11 @@ func (c *Coefficients) Compile(text bool) {
 	}
 }
 
-// student975 is the 97.5 % quantile of Student's distribution with 5 degrees of freedom, those of six models.
+// student975 is the 97.5 % quantile of Student's distribution with 5 degrees of freedom, for six models.
 const student975 = 2.571
 
-// belowNext returns the lower end of the 95 % prediction interval for the share of one further model, which is taken to
-// be distributed as those of these six are, their logarithms normally.
+// belowNext returns the lower end of the 95 % prediction interval for the share of one further model. Its logarithm is
+// assumed to be normally distributed, as for these six models.
 func belowNext(shares []float64) float64 {
 	n := float64(len(shares))
 	var sum, squares float64

@@ -48,7 +48,7 @@ func TestCompiledStepsKeepWhatIsHeld(t *testing.T) {
 	require.InDelta(t, c.Compiled.Allocated.Low/2, allocated.Low, 1e-9)
 }
 
-// The lower end is that of a prediction for one more: below the least of what varies, and equal to what does not.
+// The lower end predicts one further model: below the least of shares that vary, and equal to shares that do not.
 func TestPredictionOfOneMore(t *testing.T) {
 	require.InDelta(t, 0.5, belowNext([]float64{.5, .5, .5, .5, .5, .5}), 1e-6)
 	require.Less(t, belowNext([]float64{.5, .6, .7, .5, .6, .7}), .5)

@@ -74,9 +74,8 @@ type Verdict string
 const (
 	// Fits means that even the upper end of the device bytes fits.
 	Fits Verdict = "fits"
-	// Tight means that it depends: the upper end does not fit, but the
-	// tensors alone do. PyTorch then gives back cached memory and may or may
-	// not get through.
+	// Tight means that the upper end does not fit, but the tensors alone do. PyTorch then releases cached memory and
+	// may or may not get through.
 	Tight Verdict = "tight"
 	// Unrecorded means that it depends on what torch.compile makes of the step, which has not been recorded.
 	Unrecorded Verdict = "not known without a recording"
@@ -174,7 +173,7 @@ func (r Residual) coefficient(name string) Coefficient {
 	return k
 }
 
-// and returns the residual of what has two reasons to be off: their ranges add up.
+// and returns the residual of two independent causes: their ranges add up.
 func (r Residual) and(other Residual) Residual {
 	r.Low, r.High = r.Low+other.Low, r.High+other.High
 	return r
@@ -202,8 +201,8 @@ func Run(gpu device.GPU, reserved int64) Estimate {
 	return e
 }
 
-// What NCCL takes on a GPU, in bytes. Channels are those of a ring or tree over the
-// links: NVLink has two dozen, PCIe a few.
+// The memory of NCCL on a GPU, in bytes. Channels belong to a ring or tree over the links: NVLink has two dozen, PCIe a
+// few.
 const (
 	ncclBuffer    = 4 << 20 // NCCL_BUFFSIZE, for each connection of a channel
 	ncclRest      = 100 << 20

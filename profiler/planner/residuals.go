@@ -54,15 +54,15 @@ var compiledSteps = population{
 	"compiled steps", 34, [2]float64{-.0173, .0112}, [2]float64{-.0170, .0538},
 }
 
-// populations are by what a model's name begins with. Captured models are those that have no convolution, or
-// cuDNN's answers about each. Figures of configurations are those that others measured on a T4, an RTX 4080 and
-// an L40S (docs/evidence.md).
+// populations maps the beginning of a model's name to its population. Captured models have no convolution, or cuDNN's
+// answers about each. Values of configurations were measured by others on a T4, an RTX 4080 and an L40S
+// (docs/evidence.md).
 var populations = map[string]population{
 	"pt2": {"41 captured models", 153, [2]float64{-.0038, .0061}, [2]float64{-.0001, .0001}},
 	"hf":  {"others' loops on real GPUs", 78, [2]float64{-.0011, .0097}, [2]float64{-.018, .027}},
 }
 
-// population is that of a model that comes from a file.
+// population returns the population of a model that comes from a file.
 func (s Subject) population() (p population, ok bool) {
 	if s.Compiled {
 		return compiledSteps, true
@@ -108,9 +108,9 @@ const residualSchema = "vprof.residuals/v2"
 //go:embed residuals.json
 var shipped []byte
 
-// Residuals returns the shipped residuals of a subject: those of its model if
-// there are enough records of it on its release, else those of all models on that
-// release. A release without records has those of the last before it that has some.
+// Residuals returns the shipped residuals of a subject: the residuals of its model if there are enough records of it on
+// its release, else of all models on that release. A release without records has the residuals of the last earlier
+// release with records.
 func Residuals(s Subject) (allocated, reserved Residual, err error) {
 	f, err := shippedResiduals()
 	if err != nil {
@@ -119,7 +119,7 @@ func Residuals(s Subject) (allocated, reserved Residual, err error) {
 	return f.residuals(s)
 }
 
-// shippedResiduals are read once: a search asks for those of thousands of cases.
+// shippedResiduals reads the file once: a search needs the residuals of thousands of cases.
 var shippedResiduals = sync.OnceValues(func() (*residualFile, error) { return readResiduals(shipped) })
 
 func readResiduals(data []byte) (*residualFile, error) {
@@ -164,8 +164,8 @@ func (f *residualFile) of(s Subject) (allocated, reserved Residual, known bool, 
 		Residual{group.Reserved[0], group.Reserved[1], group.Records, name}, group.Release == s.Release, nil
 }
 
-// group finds the group of a subject, nil if there is none, and how many of its
-// records are of the subject's model. Groups are in the order of releases.
+// group returns the group of a subject, nil if there is none, and the number of its records of the subject's model.
+// Groups are in the order of releases.
 func (f *residualFile) group(s Subject) (found *residualGroup, own int) {
 	for i := range f.Groups {
 		g := &f.Groups[i]

@@ -47,14 +47,14 @@ const (
 	perDoubling = 16
 )
 
-// clearShare is the share of the limit below which a need says that those of all smaller batches are within the limit,
-// and nearShare that below which it says so of batches of at most farBelow of its own. No bound is proven, and
-// docs/internals.md says why: over all sizes of 556 cases (32 models in Go, their stages, precisions and checkpointing,
-// up to 20 or 80 GiB, with the spread of perturbed replays) no batch needs more than 1.45 times what a larger one does
-// (redimnet-b6-orig, frozen, PyTorch 2.11 on a T4: 16 and 17). Such pairs are close: over the sizes up to 96 of 217 of
-// them, on an A100, none needs more than 1.04 times one two thirds larger (vit-b16-224 in fp16: 3 and 5), nor
-// in 33 settings of decoders on 4 and 8 GPUs (four models, sizes up to 40, rows of 128 to 2048, ddp, fsdp2, zero3, tp
-// and pp: 1.04, and 1.12 close).
+// clearShare is the share of the limit below which a need implies that all smaller batches are within the limit too.
+// nearShare is the share below which it implies this for batches of at most farBelow of its own. No bound is proven,
+// and docs/internals.md says why: over all sizes of 556 cases (32 models in Go, their stages, precisions and
+// checkpointing, up to 20 or 80 GiB, with the spread of perturbed replays) no batch needs more than 1.45 times what a
+// larger one does (redimnet-b6-orig, frozen, PyTorch 2.11 on a T4: 16 and 17). Such pairs are close. Over the sizes up
+// to 96 of 217 of these cases, on an A100, none needs more than 1.04 times one two thirds larger (vit-b16-224 in fp16:
+// 3 and 5). In 33 settings of decoders on 4 and 8 GPUs (four models, sizes up to 40, sequences of 128 to 2048, ddp,
+// fsdp2, zero3, tp and pp) the factor is 1.04, and 1.12 close.
 const (
 	clearShare = 0.66
 	nearShare  = 0.93
@@ -83,7 +83,7 @@ func (s *Search) check() error {
 	return nil
 }
 
-// need is that of a batch, asked once.
+// need returns the need of a batch, computed once.
 func (s *Search) need(batch int) (int64, error) {
 	if n, ok := s.known[batch]; ok {
 		return n, nil

@@ -121,8 +121,8 @@ func TestWhatCannotBeCut(t *testing.T) {
 		program      *program.Program
 		microBatches int
 	}{
-		"are no step":                      {training(1, 3, 3), 0},
-		"not of a set-up and two":          {training(1, 3), 1},
+		"are no step":                            {training(1, 3, 3), 0},
+		"not of a set-up and two":                {training(1, 3), 1},
 		"2 backward passes, which do not divide": {training(2, 3, 3, 3, 3), 3},
 		"is freed but does not live": {&program.Program{Instructions: []program.Instruction{
 			{Kind: program.Free},

@@ -63,8 +63,7 @@ func communication(c planner.Coefficients) float64 {
 
 // Result is the outcome of a fit.
 type Result struct {
-	// Coefficients are those that the fit began with, with the terms that it
-	// determined replaced.
+	// Coefficients are the coefficients that the fit began with, with the terms that it determined replaced.
 	Coefficients planner.Coefficients
 	// Terms are the terms that the observations determined.
 	Terms []planner.Term
@@ -90,8 +89,8 @@ type Point struct {
 type ConditionError struct {
 	// What the terms are: "what is constant from what grows".
 	What string
-	// Batches are those that ran; Condition is the condition number of their
-	// scaled design, infinite if there are too few.
+	// Batches are the batch sizes that ran; Condition is the condition number of their scaled design, infinite if there
+	// are too few.
 	Batches   []int
 	Condition float64
 }
@@ -220,7 +219,7 @@ func (r *Result) adopt(s *solution, runs int) {
 
 const constantFromGrowing = "what is constant from what grows with the batch"
 
-// allocatedLevel: what libraries and tensors add to what was recorded.
+// allocatedLevel returns the equations of the bytes that libraries and tensors add to the recorded ones.
 func allocatedLevel(observations []Observation, c *planner.Coefficients) *system {
 	s := &system{terms: []planner.Term{planner.LibraryWorkspace, planner.AllocatedSlack}, what: constantFromGrowing}
 	for _, o := range observations {
@@ -232,7 +231,7 @@ func allocatedLevel(observations []Observation, c *planner.Coefficients) *system
 	return s
 }
 
-// reservedLevel: what the cache holds beyond the replay's.
+// reservedLevel returns the equations of the bytes that the cache holds beyond the replay's.
 func reservedLevel(observations []Observation, c *planner.Coefficients) *system {
 	s := &system{terms: []planner.Term{planner.ReservedSlack}, what: "anything of the cache"}
 	for _, o := range observations {
@@ -248,7 +247,7 @@ func reservedLevel(observations []Observation, c *planner.Coefficients) *system 
 	return s
 }
 
-// deviceLevel: what the driver shows beyond the cache.
+// deviceLevel returns the equations of the bytes that the driver shows beyond the cache.
 func deviceLevel(observations []Observation, c *planner.Coefficients) *system {
 	s := &system{
 		terms:    []planner.Term{planner.ContextBytes, planner.DeviceSlack},

@@ -69,8 +69,8 @@ func (s *activeSet) steepest(tolerance float64) int {
 	return best
 }
 
-// settle solves over the passive columns, the newest of which is j, and takes
-// out those that would become negative, until none would.
+// settle solves over the passive columns, the newest of which is j, and removes the columns that would become negative,
+// until none would.
 func (s *activeSet) settle(j int) {
 	for newest := true; ; newest = false {
 		z, ok := s.solve()

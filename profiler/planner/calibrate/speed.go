@@ -77,8 +77,8 @@ func FitSpeed(steps []Timed, from steptime.Efficiency) (steptime.Efficiency, err
 	return from, errors.New("the times determine no efficiency")
 }
 
-// speedDesign has a row for each step: the time of each group by the
-// efficiencies so far, relative to what was measured.
+// speedDesign returns a row for each step: the time of each group by the efficiencies so far, relative to the measured
+// time.
 func speedDesign(steps []Timed, from steptime.Efficiency, g [steptime.NumWorks + 1]int, n int) (*mat.Dense, []float64) {
 	a := mat.NewDense(len(steps), n, nil)
 	b := make([]float64, len(steps))

@@ -16,7 +16,7 @@ func load(products, others float64, launches int) steptime.Load {
 	return l
 }
 
-// slow is twice as slow at products as assumed, half as slow at the rest.
+// slow returns efficiencies of a GPU twice as slow at products as assumed, half as slow at the rest.
 func slow() steptime.Efficiency {
 	e := steptime.Assumed()
 	for w := range e.Share {

@@ -56,8 +56,7 @@ func (s *solution) correlation(i, j int) float64 {
 	return min(1, max(-1, s.covariance.At(i, j)/d))
 }
 
-// solve fits the terms and those of the optional ones that the rows determine
-// with a row to spare.
+// solve fits the terms, and the optional terms that the rows determine with a row to spare.
 func (s *system) solve() (*solution, error) {
 	terms := s.terms
 	if k := s.condition(terms); k > maxCondition {
@@ -168,9 +167,8 @@ func (s *system) fit(terms []planner.Term) (*solution, error) {
 	return out, nil
 }
 
-// spread is by how much the standard errors must grow since the rows agree
-// less than was known of them (Birge's ratio), for so few rows by Student's t;
-// it is 1 where they agree.
+// spread returns the factor by which standard errors grow because the rows agree less than expected (Birge's ratio),
+// for so few rows by Student's t; it is 1 where they agree.
 func (s *system) spread(a *mat.Dense, x, b []float64) float64 {
 	rows, columns := a.Dims()
 	freedom := rows - columns
@@ -188,8 +186,8 @@ func (s *system) spread(a *mat.Dense, x, b []float64) float64 {
 	return ratio * t / 1.96
 }
 
-// covariance of the scaled solution: spread² (aᵀa)⁻¹. Terms at zero are
-// counted as free, which can only widen intervals.
+// covariance returns the covariance of the scaled solution: spread² (aᵀa)⁻¹. Terms at zero are counted as free,
+// which can only widen intervals.
 func covariance(a *mat.Dense, spread float64) (*mat.SymDense, error) {
 	_, n := a.Dims()
 	gram := mat.NewSymDense(n, nil)
@@ -206,9 +204,9 @@ func covariance(a *mat.Dense, spread float64) (*mat.SymDense, error) {
 	return &inverse, nil
 }
 
-// Advise picks, from candidates in ascending batch sizes, the run that would best
-// separate constant from growing memory, in addition to those that ran: the smallest that does so
-// well enough, else the one that does it best. Zero means that none would.
+// Advise picks, from candidates in ascending batch sizes, the run that would best separate constant from growing memory
+// in addition to the finished runs: the smallest that separates well enough, else the best one. Zero means that none
+// would.
 func Advise(ran, candidates []planner.Sample) int {
 	best, lowest := 0, float64(maxCondition)
 	for _, c := range candidates {

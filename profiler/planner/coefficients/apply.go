@@ -36,9 +36,8 @@ func (e *NoEntryError) Unknown() bool { return e.Name == "" && len(e.Found) == 0
 // Usage marks the error as bad input.
 func (*NoEntryError) Usage() bool { return true }
 
-// Find returns the entry of a GPU: the one called name, or the only one
-// there is if name is empty. Among several, those that have seen the model go
-// first. The error is a [*NoEntryError].
+// Find returns the entry of a GPU: the one called name, or the only one there is if name is empty. Among several,
+// entries that have seen the model go first. The error is a [*NoEntryError].
 func (f *File) Find(gpu, model, name string) (*Entry, error) {
 	var found, seen []*Entry
 	for i := range f.Entries {
@@ -73,10 +72,9 @@ func Split(s string) (path, name string) {
 // boardTerms hold for every model on the GPU.
 var gpuTerms = []planner.Term{planner.ContextBytes, planner.Granularity, planner.CommunicationShare}
 
-// Apply corrects the coefficients of a model by the entry. Those of its terms
-// that are a model's, the library workspace and the slacks, are left alone
-// where the entry has not seen the model; the context and its error then stand
-// without what they are correlated with.
+// Apply corrects the coefficients of a model by the entry. Terms of a model, the library workspace and the slacks, are
+// left alone where the entry has not seen the model; the context and its error then stand without their correlated
+// terms.
 func (e *Entry) Apply(model string, c *planner.Coefficients) {
 	mine := slices.Contains(e.Models, model)
 	for t := range planner.Term(planner.NumTerms) {
@@ -138,7 +136,7 @@ func (e *Entry) Speed(s *steptime.Efficiency) {
 	}
 }
 
-// SetSpeed puts efficiencies into the entry: those of PyTorch's kernels, or of synthetic ones.
+// SetSpeed puts efficiencies of PyTorch's kernels, or of synthetic ones, into the entry.
 func (e *Entry) SetSpeed(s steptime.Efficiency, synthetic bool) {
 	numbers := map[string]Number{Launch: {s.Launch.Value, s.Launch.StdErr, s.Launch.Source}}
 	for w, c := range s.Share {
@@ -156,7 +154,7 @@ func (e *Entry) SetSpeed(s steptime.Efficiency, synthetic bool) {
 // carry it to another machine. Nil is no correction.
 type Selection struct {
 	Entries []Entry `json:"entries"`
-	// Name is the one entry to use; empty is that of the GPU and model.
+	// Name is the one entry to use; empty selects the entry of the GPU and model.
 	Name string `json:"name,omitempty"`
 }
 

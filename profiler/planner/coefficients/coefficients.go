@@ -46,8 +46,8 @@ type Entry struct {
 	Simulated bool `yaml:"simulated" json:"simulated"`
 	// Fitted is when, UTC.
 	Fitted time.Time `yaml:"fitted" json:"fitted"`
-	// Models are those that were run. The slacks hold for them only; context,
-	// granularity and efficiency are the GPU's.
+	// Models are the models that were run. The slacks hold for them only; context, granularity and efficiency belong to
+	// the GPU.
 	Models []string `yaml:"models" json:"models"`
 	// Memory are the terms that were fitted, by the names of [planner.Term].
 	Memory       map[string]Number `yaml:"memory" json:"memory"`
@@ -312,8 +312,8 @@ func (e *Entry) checkHistory() error {
 	return nil
 }
 
-// mostOf is more than any value of a term that could be meant: the memory of a
-// hundred GPUs, a page of the driver, a thousand times what was recorded.
+// mostOf returns an upper bound for a term's value: the memory of a hundred GPUs, a page of the driver, a thousand
+// times the recorded bytes.
 func mostOf(t planner.Term) float64 {
 	switch t {
 	case planner.LibraryWorkspace, planner.ContextBytes:

@@ -1,5 +1,5 @@
-// Package host estimates what training needs of the memory of the machine that the GPUs are in: resident bytes that
-// the kernel cannot take back. Pages of files that are mapped, such as those of safetensors, are none.
+// Package host estimates the host memory that training needs: resident bytes that the kernel cannot reclaim. Pages of
+// mapped files, such as safetensors, do not count.
 package host
 
 import "github.com/vprof/vprof/internal/ceil"
@@ -26,7 +26,7 @@ var (
 // Ahead is how many batches each worker has ready (DataLoader's prefetch_factor).
 const Ahead = 2
 
-// MostOnAMachine is how many GPUs one machine is taken to have at most, as those of clouds and clusters do.
+// MostOnAMachine is the assumed maximum number of GPUs of one machine, as in clouds and clusters.
 const MostOnAMachine = 8
 
 // Machines returns how many machines have so many GPUs, and how many of them are in each.
@@ -36,7 +36,7 @@ func Machines(gpus int) (machines, each int) {
 	return machines, ceil.Div(gpus, machines)
 }
 
-// Need is what a training needs of a machine, in bytes. All but Loading is of one process.
+// Need is the memory that a training needs of a machine, in bytes. All fields but Loading count one process.
 type Need struct {
 	// Processes train on the machine, one for each GPU, each with Workers of its DataLoader.
 	Processes, Workers int
@@ -112,7 +112,7 @@ func (n Need) workers() Interval {
 
 func exactly(bytes int64) Interval { return Interval{bytes, bytes, bytes} }
 
-// at sums the parts of a moment, and leaves out those that are nothing.
+// at sums the parts of a moment, and leaves out empty ones.
 func (n Need) at(moment string, parts []Part) Estimate {
 	e := Estimate{Processes: max(1, n.Processes), Peak: moment, Memory: n.Memory}
 	for _, p := range parts {

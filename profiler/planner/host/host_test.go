@@ -26,7 +26,7 @@ func needs() *rapid.Generator[Need] {
 func TestPartsSumToTheEstimate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := needs().Draw(t, "need")
-		e := n.Estimate(rapid.Int64Range(0, 1<<40).Draw(t, "on board"))
+		e := n.Estimate(rapid.Int64Range(0, 1<<40).Draw(t, "on GPU"))
 		var sum Interval
 		for _, p := range e.Parts {
 			require.LessOrEqual(t, p.Low, p.Value, p.Name)

@@ -161,11 +161,9 @@ func Assumed() Efficiency {
 // Estimate is a time in seconds and its 95 % interval.
 type Estimate struct{ Seconds, Low, High float64 }
 
-// Time estimates how long the load takes. Errors of the shares are taken to go
-// together, since what makes kernels slow (clocks, a shared GPU) makes all
-// of them slow; that is the widest interval that they allow. That of a compiled
-// step is wider still: its kernels are fewer, read and write less, and are called
-// by generated code, and by how much no measurement says.
+// Time estimates how long the load takes. Errors of the shares are assumed to be fully correlated, since slow clocks or
+// a shared GPU make all kernels slow; this gives the widest interval. The interval of a compiled step is wider still:
+// its kernels are fewer, read and write less, and are called by generated code, and no measurement says by how much.
 func (e Efficiency) Time(l Load) Estimate {
 	sum := float64(l.Launches) * e.Launch.Value
 	spread := float64(l.Launches) * e.Launch.StdErr
@@ -206,7 +204,7 @@ func (e *Efficiency) kernels(l *Load) float64 {
 	return sum
 }
 
-// Times the estimate n times.
+// Times returns the estimate n times.
 func (t Estimate) Times(n float64) Estimate { return Estimate{t.Seconds * n, t.Low * n, t.High * n} }
 
 // Plus adds estimates whose errors go together.

@@ -13,8 +13,8 @@ import (
 // GPU does 10 FLOP/s and moves 2 bytes/s.
 var testGPU = device.GPU{Peak: device.Rates{FP32: 10}, Bandwidth: 2}
 
-// twoSteps has a product of 100 FLOPs in step 0, and in step 1 a product of
-// 100 FLOPs and a copy of 6 bytes.
+// twoSteps returns a program with a product of 100 FLOPs in step 0, and in step 1 a product of 100 FLOPs and a copy of
+// 6 bytes.
 func twoSteps() *program.Program {
 	return &program.Program{
 		Buffers:  []program.Buffer{{Bytes: 6}},
