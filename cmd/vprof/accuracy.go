@@ -25,9 +25,9 @@ type accuracyOptions struct {
 	app   *app
 	files []string
 	cases []string
-	// models is the folder of the files of exported models.
+	// models is the folder with the files of exported models.
 	models string
-	// shared is the file for lines without names, "-" for none.
+	// shared is the file for anonymous measurements, "-" for none.
 	shared string
 	part   shardFlags
 	out    output
@@ -38,7 +38,7 @@ func newAccuracyCmd(a *app) *cobra.Command {
 	o := &accuracyOptions{app: a, out: output{app: a}}
 	cmd := &cobra.Command{
 		Use:   "accuracy FILE...",
-		Short: "Compare estimates with what PyTorch needed",
+		Short: "Compare estimates with records of PyTorch",
 		Args: between(1, anyNumber,
 			"name the reference files to compare with (there are some in bench/reference/data)"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -53,7 +53,7 @@ func newAccuracyCmd(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&o.models, "models", "",
 		"`folder` with the .pt2 files of records of exported models, such as timm-resnet18.pt2 for timm:resnet18")
 	cmd.Flags().StringVar(&o.shared, "share", "",
-		"write what was measured on GPUs to `file` as lines without names or paths, and show them; - only shows them")
+		"show measurements from GPUs and write them to `file`, without names or paths; - only shows them")
 	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
 	o.part.register(cmd.Flags())
 	return o.out.register(cmd)
@@ -85,7 +85,7 @@ func runAccuracy(ctx context.Context, o *accuracyOptions) error {
 	})
 }
 
-// read reads all files, and reports what is wrong with any of them together.
+// read reads all files and joins their errors.
 func (o *accuracyOptions) read() ([]reference.Record, error) {
 	defer input.Begin()()
 	var records []reference.Record
@@ -126,7 +126,7 @@ func (o *accuracyOptions) read() ([]reference.Record, error) {
 	return records, errors.Join(errs...)
 }
 
-// atOnce is how many records are compared before what they gave is written.
+// atOnce is the number of records that are compared before their results are written.
 const atOnce = 256
 
 // shard compares a part of the records.
@@ -143,7 +143,7 @@ func (o *accuracyOptions) shard(ctx context.Context, records []reference.Record)
 		})
 }
 
-// share writes what was measured on real GPUs as lines without names, after showing them.
+// share shows the measurements from real GPUs, then writes them as lines without names.
 func (o *accuracyOptions) share() error {
 	all, err := o.measured()
 	if err != nil {
@@ -176,10 +176,10 @@ func (o *accuracyOptions) share() error {
 	return nil
 }
 
-// isReport reports whether a file that begins so is a result of vprof's sweep, plan or run.
+// isReport reports whether a file with this beginning is a result of sweep, plan or run.
 func isReport(head []byte) bool { return bytes.Contains(head, []byte(`"`+report.Schema+`"`)) }
 
-// beginning returns the first bytes of a file, none of one that cannot be read: reading it as a whole gives the error.
+// beginning returns the first bytes of a file; none if it cannot be read, since reading all of it returns the error.
 func beginning(path string) []byte {
 	f, err := input.OpenFile(path)
 	if err != nil {
@@ -191,7 +191,7 @@ func beginning(path string) []byte {
 	return head[:n]
 }
 
-// measured returns the runs on real GPUs that the files hold: results of vprof, and lines of callbacks.
+// measured returns the runs on real GPUs in the files: results of vprof, and lines of the Python callbacks.
 func (o *accuracyOptions) measured() ([]reference.Measured, error) {
 	defer input.Begin()()
 	var all []reference.Measured
@@ -221,14 +221,13 @@ func (o *accuracyOptions) measured() ([]reference.Measured, error) {
 		}
 	}
 	if len(all) == 0 {
-		return nil, usagef("--share: nothing in these files was measured on a GPU, and what was simulated is no " +
-			"evidence. Lines of the callbacks of vprof_gpu, and results of sweep --device, run --device and " +
-			"run --both are")
+		return nil, usagef("--share: these files hold no measurements from a GPU. Give lines of vprof_gpu's callbacks, " +
+			"or results of sweep --device, run --device or run --both")
 	}
 	return all, nil
 }
 
-// published plans what others have measured, and shows how far off that is.
+// published plans published measurements and shows the errors of the plans.
 func (o *accuracyOptions) published(ctx context.Context, rows []reference.Published, folder string) error {
 	return o.out.work(o.quiet, func(step progress.Func) (report.Document, error) {
 		all, err := o.app.publishedRows(ctx, rows, folder, step)
@@ -236,7 +235,7 @@ func (o *accuracyOptions) published(ctx context.Context, rows []reference.Publis
 	})
 }
 
-// publishedRows are figures beside their plans.
+// publishedRows returns published measurements with their plans.
 func (a *app) publishedRows(ctx context.Context, rows []reference.Published, folder string, step progress.Func) (
 	all []report.PublishedRow, err error,
 ) {
@@ -266,7 +265,7 @@ func (a *app) publishedRows(ctx context.Context, rows []reference.Published, fol
 	return all, nil
 }
 
-// planned returns the estimate of a plan on one GPU at one batch size, whose files are in a folder.
+// planned returns the estimate of a plan for one GPU and batch size; folder is where the plan finds its files.
 func (a *app) planned(ctx context.Context, command, folder string) (*report.Estimate, error) {
 	words := strings.Fields(command)[1:]
 	for i, w := range words {
@@ -295,7 +294,7 @@ func (a *app) planned(ctx context.Context, command, folder string) (*report.Esti
 		return nil, err
 	}
 	if len(cases)*len(gpus)*len(batches) != 1 {
-		return nil, usagef("%s: a figure is of one release, GPU and batch size of %s", command, m.Name)
+		return nil, usagef("%s: need one PyTorch release, one GPU and one batch size of %s", command, m.Name)
 	}
 	here := &job.Local{Models: a.models(), Evidence: evidence}
 	r, err := here.Run(ctx, job.Plan(cases[0], o.c.ranks.linked(gpus), batches)[0], nil)

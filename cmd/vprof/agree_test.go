@@ -56,7 +56,7 @@ var (
 type training struct {
 	*judges
 	flags []string
-	// memory is that of the GPUs, in MiB.
+	// memory is the GPUs' memory in MiB.
 	memory int
 	// below is the share of the largest safe batch that a smaller one has.
 	below float64
@@ -304,7 +304,7 @@ func TestMicroBatchesOfEpochsHaveAsManySamplesAsTheModelTakes(t *testing.T) {
 	require.Equal(t, []int{2, 2}, []int{row.Batch, row.Case.Accumulate})
 }
 
-// redimnetOfThree is a training whose optimizer steps see three samples.
+// redimnetOfThree returns a training whose optimizer steps see three samples.
 func redimnetOfThree(t *testing.T) training {
 	return training{
 		judges: newJudges(t), memory: 1200, effective: 3,

@@ -35,7 +35,7 @@ type anyOption struct {
 	values string
 }
 
-// anyOptions are those that change what a step needs. What a model refuses is left out with its case.
+// anyOptions change the memory of a step. Cases that a model refuses are skipped.
 var anyOptions = []anyOption{
 	{"amp", 1, []source{ofSystem, inGo, ofConfig, ofFile}, "none fp16 bf16"},
 	{"checkpointing", 1, []source{ofSystem, inGo}, "true false"},

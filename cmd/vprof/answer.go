@@ -23,17 +23,17 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// A request is a command line for machines: the flags of a verb by name, with numbers, texts, truths,
-// lists (joined by commas) and objects (a flag for each key), and under [requestFiles] what has no flag.
+// A request is a command line as JSON: a verb's flags by name, with numbers, strings, booleans, lists (joined by
+// commas) and objects (a flag for each key), and arguments without a flag under [requestFiles].
 type request map[string]any
 
-// requestFiles are arguments without a flag, such as trainers' files.
+// requestFiles is the key of arguments without a flag, such as trainers' files.
 const requestFiles = "files"
 
-// longestRequest is the longest line that is read as a request, in bytes.
+// longestRequest is the length limit of a request line, in bytes.
 const longestRequest = 1 << 20
 
-// line returns the command line of a request. Flags that write files or choose how results look are not taken.
+// line returns the command line of a request. It refuses flags that write files or choose the output.
 func (r request) line(verb string, flags *pflag.FlagSet) ([]string, error) {
 	args := []string{verb}
 	for _, name := range slices.Sorted(maps.Keys(r)) {
@@ -52,7 +52,7 @@ func (r request) line(verb string, flags *pflag.FlagSet) ([]string, error) {
 		}
 		flag := flags.Lookup(name)
 		if flag == nil || !requestable(flag) {
-			return nil, usagef("%s: %s has no such option in a request", name, verb)
+			return nil, usagef("%s: requests for %s have no such option", name, verb)
 		}
 		if _, object := r[name].(map[string]any); !object && len(values) > 1 {
 			values = []string{strings.Join(values, ",")}
@@ -64,13 +64,13 @@ func (r request) line(verb string, flags *pflag.FlagSet) ([]string, error) {
 	return append(args, "--format=json"), nil
 }
 
-// requestable reports whether requests may have a flag.
+// requestable reports whether requests may set a flag.
 func requestable(flag *pflag.Flag) bool {
 	return !flag.Hidden && groupOf(flag) != models.GroupOutput &&
 		!slices.Contains([]string{helpAllFlag, "help", "json-request", "json-lines", "request"}, flag.Name)
 }
 
-// valuesOf returns the values that JSON gives a flag.
+// valuesOf returns the values of a flag from JSON.
 func valuesOf(v any) ([]string, error) {
 	var all []string
 	switch v := v.(type) {
@@ -78,7 +78,7 @@ func valuesOf(v any) ([]string, error) {
 		for _, each := range v {
 			text, ok := scalar(each)
 			if !ok {
-				return nil, errors.New("a list holds numbers and texts")
+				return nil, errors.New("lists may hold only numbers and strings")
 			}
 			all = append(all, text)
 		}
@@ -86,21 +86,21 @@ func valuesOf(v any) ([]string, error) {
 		for _, key := range slices.Sorted(maps.Keys(v)) {
 			text, ok := scalar(v[key])
 			if !ok {
-				return nil, fmt.Errorf("%s is no number or text", key)
+				return nil, fmt.Errorf("%s is neither a number nor a string", key)
 			}
 			all = append(all, key+"="+text)
 		}
 	default:
 		text, ok := scalar(v)
 		if !ok {
-			return nil, fmt.Errorf("%v is no value of an option", v)
+			return nil, fmt.Errorf("%v is not a valid value of an option", v)
 		}
 		all = []string{text}
 	}
 	return all, nil
 }
 
-// scalar returns a value of JSON as the command line has it.
+// scalar formats a JSON value for the command line.
 func scalar(v any) (text string, ok bool) {
 	switch v := v.(type) {
 	case string:
@@ -111,7 +111,7 @@ func scalar(v any) (text string, ok bool) {
 	return "", false
 }
 
-// requestOf reads a request.
+// requestOf parses a request.
 func requestOf(text []byte) (r request, err error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -119,17 +119,17 @@ func requestOf(text []byte) (r request, err error) {
 	return r, err
 }
 
-// verbAnswer is the result of a verb for a request.
+// verbAnswer is a verb's answer to a request.
 type verbAnswer struct {
 	code    exitCode
 	result  json.RawMessage
 	message string
 }
 
-// refuse returns the answer to a request that is wrong.
+// refuse returns the answer to an invalid request.
 func refuse(message string) verbAnswer { return verbAnswer{code: exitUsage, message: message} }
 
-// runVerb runs a verb, whose flags are given, in this process. With only, no other verb is made.
+// runVerb runs a verb with its flags in this process. With only set, it creates no other verb.
 func (a *app) runVerb(
 	ctx context.Context, verb string, only func(*app) *cobra.Command, flags *pflag.FlagSet, r request,
 ) verbAnswer {
@@ -165,14 +165,14 @@ func (s verbAnswer) planned() (*report.Response, error) {
 	return answer, nil
 }
 
-// rememberTrials has requests of the same answered from what earlier ones recorded.
+// rememberTrials reuses recorded trials for later requests of the same case.
 func (a *app) rememberTrials() {
 	if a.trials == nil {
 		a.trials = &step.Remembered{}
 	}
 }
 
-// answerPlans answers requests for plans: one document, or one for each line, in their order.
+// answerPlans answers requests for plans: one document, or one request a line, in order.
 func (a *app) answerPlans(ctx context.Context, in io.Reader, lines bool) error {
 	a.rememberTrials()
 	flags := newPlanCmd(a).Flags()
@@ -188,26 +188,26 @@ func (a *app) answerPlans(ctx context.Context, in io.Reader, lines bool) error {
 		if err := report.WriteResponse(a.stdout, answer, true); err != nil || answer.ExitCode == 0 {
 			return err
 		}
-		return commandError{errors.New(cmp.Or(answer.Message, "nothing of this fits")), exitCode(answer.ExitCode)}
+		return commandError{errors.New(cmp.Or(answer.Message, "nothing fits")), exitCode(answer.ExitCode)}
 	}
 	return inOrder(bufio.NewScanner(in),
 		func(line []byte) (*report.Response, error) { return a.answerPlan(ctx, flags, line) },
 		func(answer *report.Response) error { return report.WriteResponse(a.stdout, answer, false) })
 }
 
-// answerPlan answers one request. What is wrong with it is an answer, too.
+// answerPlan answers one request. An invalid request gets an answer, too.
 func (a *app) answerPlan(ctx context.Context, flags *pflag.FlagSet, text []byte) (*report.Response, error) {
 	r, err := requestOf(text)
 	switch {
 	case len(text) > longestRequest:
 		return refuse(fmt.Sprintf("a request has at most %d bytes", longestRequest)).planned()
 	case err != nil:
-		return refuse("the request is no JSON object of options: " + err.Error()).planned()
+		return refuse("the request is not a JSON object of options: " + err.Error()).planned()
 	}
 	return a.runVerb(ctx, "plan", newPlanCmd, flags, r).planned()
 }
 
-// inOrder answers lines beside each other and writes the answers in the order of the lines.
+// inOrder answers lines concurrently and writes the answers in the order of the lines.
 func inOrder[A any](in *bufio.Scanner, answer func([]byte) (A, error), write func(A) error) error {
 	in.Buffer(nil, longestRequest)
 	pending := make(chan chan A, 4*runtime.GOMAXPROCS(0))

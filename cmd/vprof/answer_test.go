@@ -71,10 +71,10 @@ func TestWhatIsWrongWithARequestIsAnAnswer(t *testing.T) {
 	)
 	require.Zero(t, answers[0].ExitCode)
 	for i, want := range []string{
-		"no JSON object", "moddel: plan has no such option", "export: plan has no such option",
+		"not a JSON object", "moddel: requests for plan have no such option", "export: requests for plan have no such option",
 		"model: <nil> is no value",
-		"set: images is no number or text", `unknown model "resnet81"; near it: resnet18`,
-		"batch: a list holds numbers and texts",
+		"set: images is neither a number nor a string", `unknown model "resnet81"; near it: resnet18`,
+		"batch: lists may hold only numbers and strings",
 	} {
 		require.Equal(t, int(exitUsage), answers[i+1].ExitCode)
 		require.Contains(t, answers[i+1].Message, want)

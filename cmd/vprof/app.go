@@ -28,7 +28,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// app is the environment of commands: streams, clock, models and devices. Tests make
+// app is the environment of commands: streams, clock, models and devices. Tests create
 // their own.
 type app struct {
 	stdin          io.Reader
@@ -36,14 +36,13 @@ type app struct {
 	// color is the choice of --color.
 	color string
 	now   func() time.Time
-	// models opens the registry. It is a function so that commands that do
-	// not need it do not pay for it.
+	// models opens the registry, which only some commands need.
 	models func() *models.Registry
-	// oracle answers questions of models from files about convolutions; nil for none.
+	// oracle answers models from files about workspaces of their convolutions; nil for none.
 	oracle *capture.Oracle
-	// compiled is the folder of the steps of listed models that were recorded under torch.compile; empty for none.
+	// compiled is the folder with recorded torch.compile steps of listed models; empty for none.
 	compiled string
-	// residuals returns how far replays of a model are from PyTorch.
+	// residuals returns the errors of a model's replays compared with PyTorch.
 	residuals step.Residuals
 	// trials runs the trials of estimates; nil for this process.
 	trials step.Executor
@@ -52,15 +51,15 @@ type app struct {
 	// openGPU opens a GPU of this machine by its index. The error is a
 	// [*device.UnusableError].
 	openGPU func(index int) (device.Device, error)
-	// dev is the folder of devices, where a GPU shows that nothing else tells of.
+	// dev is the folder of device files, which shows GPUs whose driver is missing.
 	dev string
-	// GPUs opens NVML for monitor.
+	// gpus opens NVML for monitor.
 	gpus monitor.Source
-	// only makes the one verb there is, where a request is for it; nil for all verbs.
+	// only creates the single verb of a request; nil creates all verbs.
 	only func(*app) *cobra.Command
 }
 
-// open opens a file that a command line names, or standard input for "-"; name is what messages call it.
+// open opens a file of the command line, or standard input for "-", and returns its name for messages.
 func (a *app) open(path string) (r io.ReadCloser, name string, err error) {
 	if path == "-" {
 		return io.NopCloser(a.stdin), "stdin", nil
@@ -91,8 +90,8 @@ func system() *app {
 	return a
 }
 
-// run runs one command line and returns the code to exit with. A panic is a bug
-// of ours; the user gets one line about it.
+// run runs one command line and returns the exit code. A panic is a bug of vprof;
+// the user gets one line about it.
 func run(ctx context.Context, a *app, args []string) (code exitCode) {
 	defer func() {
 		if bug := recover(); bug != nil {
@@ -124,7 +123,7 @@ func run(ctx context.Context, a *app, args []string) (code exitCode) {
 		fmt.Fprintln(a.stderr, "vprof: interrupted")
 		return code
 	}
-	// Files and their names are in it, whatever they hold.
+	// The error quotes files and their names, which may hold control characters.
 	printable.Fprintf(a.stderr, "vprof: %s\n", err)
 	if usage := (usageError{}); errors.As(err, &usage) && cmd.HasParent() {
 		printable.Fprintf(a.stderr, "See \"%s --help\".\n", cmd.CommandPath())
@@ -185,25 +184,25 @@ func newRootCmd(a *app) *cobra.Command {
 	return root
 }
 
-// addVerbs adds the commands by what people want to do with them.
+// addVerbs adds the commands, grouped by what users want to do.
 func addVerbs(root *cobra.Command, a *app) {
 	for _, group := range []struct {
 		id, title string
 		verbs     []*cobra.Command
 	}{
 		{
-			"before", "Before you train:",
+			"before", "Before training:",
 			[]*cobra.Command{newPlanCmd(a), newFitCmd(a), newSweepCmd(a), newSmokeCmd(a), newRunCmd(a), newTimeCmd(a)},
 		},
 		{
-			"subject", "What is trained, and on what:",
+			"subject", "Models and GPUs:",
 			[]*cobra.Command{newCaptureCmd(a), newModelsCmd(a), newGPUsCmd(a), newDoctorCmd(a)},
 		},
 		{
-			"after", "While you train, and after:",
+			"after", "During and after training:",
 			[]*cobra.Command{newMonitorCmd(a), newDiagnoseCmd(a), newReportCmd(a), newCompareCmd(a)},
 		},
-		{"trust", "How far to trust it:", []*cobra.Command{newAccuracyCmd(a), newCalibrateCmd(a)}},
+		{"trust", "Accuracy:", []*cobra.Command{newAccuracyCmd(a), newCalibrateCmd(a)}},
 		{"many", "On many machines:", []*cobra.Command{newFleetCmd(a)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
@@ -219,7 +218,7 @@ func addVerbs(root *cobra.Command, a *app) {
 	}
 }
 
-// newHelpCmd is cobra's own, but for an error where there is no such page.
+// newHelpCmd returns cobra's help command, with an error for pages that do not exist.
 func newHelpCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [command]",
@@ -227,7 +226,7 @@ func newHelpCmd() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			page, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
-				return usagef("there is no command or help page %q (list them with \"vprof help\")",
+				return usagef("no command or help page %q (list them with \"vprof help\")",
 					strings.Join(args, " "))
 			}
 			_ = cmd.Root().PersistentFlags().Set(helpAllFlag, "true")
@@ -236,7 +235,7 @@ func newHelpCmd() *cobra.Command {
 	}
 }
 
-// asksForAll reports whether a command line asks for the whole help.
+// asksForAll reports whether a command line has --help-all.
 func asksForAll(args []string) bool {
 	if i := slices.Index(args, "--"); i >= 0 {
 		args = args[:i]
@@ -244,8 +243,7 @@ func asksForAll(args []string) bool {
 	return slices.Contains(args, "--"+helpAllFlag)
 }
 
-// unknownCommand returns an error about the first word, if it is no command: cobra would rather say
-// that its flags are unknown.
+// unknownCommand returns an error if the first word is not a command. cobra would report its flags as unknown instead.
 func unknownCommand(root *cobra.Command, args []string) error {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") || strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
 		return nil
@@ -258,20 +256,21 @@ func unknownCommand(root *cobra.Command, args []string) error {
 	return noArgs(root, args[:1])
 }
 
-// synonyms are commands by what other tools call them.
+// synonyms maps commands to their names in other tools.
 var synonyms = map[string][]string{
 	"plan": {"estimate", "predict", "calc", "calculate", "mem", "memory"},
 	"fit":  {"search", "find", "optimize", "batch-size"}, "smoke": {"check", "test", "verify"},
 	"gpus": {"devices", "boards", "list-gpus"}, "models": {"list", "list-models"}, "monitor": {"watch", "top"},
 	"time":     {"bench", "benchmark", "speed"},
-	"diagnose": {"debug", "oom", "analyze", "explain"}, "compare": {"diff"}, "report": {"html", "view", "show", "export", "plot"},
+	"diagnose": {"debug", "oom", "analyze", "explain"}, "compare": {"diff"},
+	"report":  {"html", "view", "show", "export", "plot"},
 	"capture": {"convert", "trace"}, "run": {"execute", "simulate"},
 }
 
-// anyNumber is no bound of the number of arguments.
+// anyNumber is the bound of an unlimited number of arguments.
 const anyNumber = math.MaxInt
 
-// between refuses other numbers of arguments, and says what to name.
+// between accepts least to most arguments; what is the error for other numbers.
 func between(least, most int, what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
@@ -281,7 +280,7 @@ func between(least, most int, what string) cobra.PositionalArgs {
 	}
 }
 
-// noArgs refuses arguments of a command that takes none.
+// noArgs refuses arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -291,7 +290,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		hint = fmt.Sprintf("; did you mean %s?", near[0])
 	}
 	if !cmd.HasParent() {
-		return usagef("there is no command %q%s (list them with \"vprof help\")", args[0], hint)
+		return usagef("no command %q%s (list them with \"vprof help\")", args[0], hint)
 	}
-	return usagef("%s takes flags only, not %q%s", cmd.CommandPath(), args[0], hint)
+	return usagef("%s accepts only flags, not %q%s", cmd.CommandPath(), args[0], hint)
 }

@@ -28,8 +28,8 @@ type applyFlags struct {
 	apply, dryRun bool
 	config        string
 	pairs         []string
-	// trainer is the trainer's configuration to write into; nil if none was named. fixed tells
-	// whether the user has given a flag beside it.
+	// trainer is the trainer's configuration to write into; nil without one. fixed reports
+	// whether the user has set a flag in addition to it.
 	trainer *trainers.Config
 	fixed   func(flag string) bool
 }
@@ -37,34 +37,34 @@ type applyFlags struct {
 func (f *applyFlags) register(cmd *cobra.Command) {
 	f.flags = cmd.Flags()
 	f.flags.BoolVar(&f.apply, "apply", false,
-		"write what is recommended into the project's configuration, with a .backup of each file")
-	f.flags.BoolVar(&f.dryRun, "dry-run", false, "with --apply: only show what would be written")
+		"write the recommendation into the project's configuration, with a .backup of each file")
+	f.flags.BoolVar(&f.dryRun, "dry-run", false, "with --apply: show the changes without writing them")
 	f.flags.StringVar(&f.config, "config-path", "",
-		"with --apply: the configuration `file` (default: where the model's project has it)")
+		"with --apply: configuration `file` (default: the path in the model's project)")
 	f.flags.StringArrayVar(&f.pairs, "map", nil,
-		"with --apply: where any other YAML, TOML or JSON file has a value, as `name=path.to.key`; names are "+
+		"with --apply: key of a value in any YAML, TOML or JSON file, as `name=path.to.key`; names are "+
 			strings.Join(systems.Names(), ", ")+" and settings (repeatable)")
 }
 
 // check refuses flags that contradict each other.
 func (f *applyFlags) check(gpus int) error {
 	if !f.apply {
-		return without(f.flags, "--%s belongs to --apply", "dry-run", "config-path", "map")
+		return without(f.flags, "--%s works only with --apply", "dry-run", "config-path", "map")
 	}
 	switch {
 	case gpus > 1:
-		return usagef("--apply: the configuration is for one GPU; name it with --gpu")
+		return usagef("--apply: a configuration is for one GPU; choose it with --gpu")
 	case f.trainer != nil && f.config != "" && len(f.pairs) == 0:
-		return usagef("--config-path: the recommendation is written into %s; leave it out", f.trainer.File)
+		return usagef("--config-path: vprof writes the recommendation into %s; remove the flag", f.trainer.File)
 	case len(f.pairs) > 0 && f.config == "":
 		return usagef("--map: name the file with --config-path")
 	}
 	return nil
 }
 
-// fixByFile fixes in the case what the user's file fixes and --map does not reach: the
-// recommendation must hold with the rest of the file as it is. It returns the names, in
-// our words, that were fixed.
+// fixByFile fixes in the case what the user's file sets and --map does not cover, since the
+// recommendation must hold with the rest of the file unchanged. It returns the names of the
+// fixed fields.
 func (f *applyFlags) fixByFile(c *models.Case) (held map[string]bool, err error) {
 	held = map[string]bool{}
 	if !f.apply || len(f.pairs) == 0 {
@@ -80,11 +80,10 @@ func (f *applyFlags) fixByFile(c *models.Case) (held map[string]bool, err error)
 	return held, setFromFile(c, values, func(name string) bool { return !held[name] })
 }
 
-// sameSpeed is the share of the best speed with which the user's own precision is kept.
+// sameSpeed is the share of the best speed above which the user's own precision is kept.
 const sameSpeed = 0.99
 
-// preferPrecision prefers the choice with the precision that the user's file has, if it is about as
-// good.
+// preferPrecision returns the choice with the precision of the user's file if it is about as fast.
 func (f *applyFlags) preferPrecision(fit *report.Fit, best report.Choice) report.Choice {
 	if !systems.Mapped(f.pairs, "amp") {
 		return best
@@ -113,8 +112,8 @@ func (f *applyFlags) preferPrecision(fit *report.Fit, best report.Choice) report
 	return best
 }
 
-// choose picks the choice to write: one that is safe in all stages and, where the project
-// cannot be configured otherwise, trained as by its authors.
+// choose returns the choice to write: safe in all stages and, for settings that the project
+// does not offer, with its authors' values.
 func (f *applyFlags) choose(fit *report.Fit, s systems.System) (c report.Choice, note string, err error) {
 	device := fit.Devices[0].Name
 	if len(f.pairs) == 0 && (!s.Reads("amp") || !s.Reads("checkpointing")) {
@@ -129,9 +128,9 @@ func (f *applyFlags) choose(fit *report.Fit, s systems.System) (c report.Choice,
 			return c, "", nil
 		}
 		note = s.Project + " does not read its " + strings.Join(s.Unread, " and ") +
-			"; make sure that your code does what was asked for here"
+			"; make sure that your code sets them"
 		if left := s.Left(); len(left) > 0 {
-			note += "; left as they are: " + strings.Join(left, " and ")
+			note += "; unchanged: " + strings.Join(left, " and ")
 		}
 	}
 	c, ok := fit.Overall(device)
@@ -148,7 +147,7 @@ func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error 
 		return err
 	}
 	if !known && len(f.pairs) == 0 && f.trainer == nil {
-		return usagef("--apply: vprof does not know where the project of %s keeps its settings; say so with "+
+		return usagef("--apply: vprof does not know the configuration of %s; name it with "+
 			"--config-path and --map", fit.Model)
 	}
 	c, note, err := f.choose(fit, s)
@@ -206,7 +205,7 @@ func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error 
 	return nil
 }
 
-// paste shows what to paste where there is no file to write into.
+// paste prints the settings to paste for projects without a configuration file.
 func (f *applyFlags) paste(to io.Writer, s systems.System, v systems.Values) error {
 	text, err := s.Paste(v)
 	if err != nil {
@@ -219,12 +218,12 @@ func (f *applyFlags) paste(to io.Writer, s systems.System, v systems.Values) err
 	return err
 }
 
-// unwritable reports whether a lever, by its flag, cannot be written where it is to be written.
+// unwritable reports whether the target file has no key for a memory-saving option, given by its flag.
 func (f *applyFlags) unwritable(flag string) bool {
 	return f.apply && f.trainer != nil && len(f.pairs) == 0 && flag != "checkpointing" && !f.trainer.Turns(flag)
 }
 
-// trainerValues returns what is written into a trainer's configuration.
+// trainerValues returns the values to write into a trainer's configuration.
 func trainerValues(c report.Choice) trainers.Values {
 	v := trainers.Values{
 		Batch: c.Batch, Accumulate: c.Case.Accumulate, Checkpointing: c.Case.Checkpointing,
@@ -244,7 +243,7 @@ func trainerValues(c report.Choice) trainers.Values {
 	return v
 }
 
-// changes returns the files with what is to be in them.
+// changes returns the files with their new contents.
 func (f *applyFlags) changes(s systems.System, v systems.Values, c report.Choice) ([]configfile.Change, error) {
 	var files []systems.File
 	var err error

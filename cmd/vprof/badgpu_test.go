@@ -45,14 +45,14 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 		says   string
 	}{
 		{
-			"no board",
+			"no GPU",
 			fakecuda.Setup{},
 			"", exitNoGPU,
 			"cuda: the driver shows no GPU; see nvidia-smi, and whether CUDA_VISIBLE_DEVICES hides it; a GPU in " +
 				"MIG mode needs slices (nvidia-smi mig -cgi)",
 		},
 		{
-			"no such board",
+			"no such GPU",
 			fakecuda.Setup{GPUs: []fakecuda.GPU{{GPU: gpu}, {GPU: catalogGPU(t, "t4")}}},
 			"cuda:2", exitNoGPU,
 			"cuda:2: there is no such GPU; there are cuda:0 (NVIDIA GeForce RTX 5060 Ti), cuda:1 (Tesla T4)",
@@ -62,7 +62,7 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 			"cuda: the driver is too old: it speaks CUDA 11.4, the kernels need 11.8; install driver 520.61 or newer",
 		},
 		{
-			"old board", fakecuda.Genuine(catalogGPU(t, "gtx-1080")), "", exitNoGPU,
+			"old GPU", fakecuda.Genuine(catalogGPU(t, "gtx-1080")), "", exitNoGPU,
 			"cuda:0: NVIDIA GeForce GTX 1080 is too old: it has compute capability 6.1, the kernels need 7.0; " +
 				"simulate it with --device sim:gtx-1080",
 		},
@@ -78,13 +78,13 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 				"the GPU with nvidia-smi -c DEFAULT",
 		},
 		{
-			"full board", one(func(s *fakecuda.Setup) {
+			"full GPU", one(func(s *fakecuda.Setup) {
 				s.GPUs[0].Others = []fakecuda.Process{{PID: 5, Name: "python3", Used: gpu.Memory - 100*mib}}
 			}), "", exitNoGPU,
 			"cuda:0: the GPU has no room for a context; other processes fill it (see nvidia-smi)",
 		},
 		{
-			"board full but for a context", one(func(s *fakecuda.Setup) {
+			"GPU full but for a context", one(func(s *fakecuda.Setup) {
 				s.GPUs[0].Module = 8 * mib
 				s.GPUs[0].Others = []fakecuda.Process{{PID: 5, Name: "python3", Used: gpu.Memory - gpu.Context - mib}}
 			}), "", exitNoGPU,
@@ -120,7 +120,7 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 				"520.61 or newer",
 		},
 		{
-			"board too new for the compiler", compiling(209), "", exitNoGPU,
+			"GPU too new for the compiler", compiling(209), "", exitNoGPU,
 			"cuda:0: the driver does not compile the kernels for this GPU (CUDA_ERROR_NO_BINARY_FOR_GPU); install " +
 				"the newest driver, and unset CUDA_DISABLE_PTX_JIT",
 		},
@@ -173,7 +173,7 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 				require.NoError(t, os.WriteFile(filepath.Join(dev, "nvidiactl"), nil, 0o600))
 				instead := commandOn(t, dev, "sweep", "--model", "toy", "--batch", "8")
 				require.Equal(t, exitFine, instead.code, instead.stderr)
-				require.Equal(t, "vprof: a GPU is here and was not used: "+
+				require.Equal(t, "vprof: this machine's GPU was not used: "+
 					""+strings.TrimPrefix(strings.TrimPrefix(tt.says, "cuda: "), "cuda:0: ")+"\n", instead.stderr)
 				require.Contains(t, instead.stdout, "simulated "+catalogGPU(t, defaultGPU).Product)
 			}
@@ -217,7 +217,7 @@ func TestASliceIsAGPUAndAMachineOfNoneHasNoGPU(t *testing.T) {
 	doctor = command(t, "doctor")
 	require.Equal(t, exitNoGPU, doctor.code)
 	require.Contains(t, doctor.stdout,
-		"board 0 is in MIG mode and has no slices; make one (nvidia-smi mig -i 0 -cgi 0 -C) or turn the mode off "+
+		"GPU 0 is in MIG mode and has no slices; make one (nvidia-smi mig -i 0 -cgi 0 -C) or turn the mode off "+
 			"(nvidia-smi -i 0 -mig 0)")
 }
 

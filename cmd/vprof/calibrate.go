@@ -40,7 +40,7 @@ func newCalibrateCmd(a *app) *cobra.Command {
 	o := &calibrateOptions{app: a, out: output{app: a}}
 	cmd := &cobra.Command{
 		Use:   "calibrate [BATCH=]RUN...",
-		Short: "Learn from runs what no recording shows, and correct estimates by it",
+		Short: "Fit the planner's coefficients to runs, to correct estimates",
 		Args:  between(1, anyNumber, "name the runs to learn from: reports of vprof sweep, or reference records"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.runs = args
@@ -53,20 +53,20 @@ func newCalibrateCmd(a *app) *cobra.Command {
 	f.VisitAll(func(flag *pflag.Flag) {
 		if flag.Name != "model" {
 			o.snapshotFlags = append(o.snapshotFlags, flag.Name)
-			flag.Usage = "of snapshots: " + flag.Usage
+			flag.Usage = "for snapshots: " + flag.Usage
 		}
 	})
-	f.Lookup("model").Usage = "only runs of this model; of snapshots: `name` of the model (see vprof models)"
-	f.StringVar(&o.gpu, "gpu", "", "only runs of this GPU; of snapshots: `name` of the GPU (see vprof gpus)")
+	f.Lookup("model").Usage = "only runs of this model; for snapshots: `name` of the model (see vprof models)"
+	f.StringVar(&o.gpu, "gpu", "", "only runs of this GPU; for snapshots: `name` of the GPU (see vprof gpus)")
 	f.StringVarP(&o.file, "output", "o", "coefficients.yaml", "coefficients `file` to write to")
 	f.StringVar(&o.name, "name", "", "`name` of the entry (default: the GPU and the stack)")
 	f.StringVar(&o.stack, "stack", "",
-		"what ran, if the runs do not say: a `list` like torch=2.11.0,cuda=13.0,cudnn=9.19,driver=580")
+		"versions, if the runs do not record them: a `list` like torch=2.11.0,cuda=13.0,cudnn=9.19,driver=580")
 	f.BoolVar(&o.pool, "pool", false, "fit one set of coefficients to runs of several models")
 	f.BoolVar(&o.allowSimulated, "allow-simulated", false,
-		"learn from simulated devices and drivers, too; the entry says so")
+		"also fit to simulated devices and drivers; the entry is marked")
 	f.BoolVar(&o.force, "force", false,
-		"learn from runs, too, that are further from the replay than other work of the same kind can be, or too few")
+		"also fit to runs that differ too much from their replay, or are too few")
 	f.BoolVar(&o.dryRun, "dry-run", false, "write nothing")
 	o.batch.register(cmd, "all in the runs")
 	o.out.register(cmd)
@@ -84,7 +84,7 @@ func runCalibrate(ctx context.Context, o *calibrateOptions) error {
 	if err != nil {
 		return err
 	}
-	// A file that cannot be added to must be known before the work.
+	// Fail before the work if the file cannot be extended.
 	if _, err := coefficients.Open(o.file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("--output: %w", err)
 	}
@@ -105,7 +105,7 @@ func runCalibrate(ctx context.Context, o *calibrateOptions) error {
 	return o.out.finish(r)
 }
 
-// read reads the runs that the flags choose.
+// read reads the runs that the flags select.
 func (o *calibrateOptions) read() ([]calibration.Observed, []coefficients.Input, error) {
 	wanted, err := o.wanted()
 	if err != nil {
@@ -123,12 +123,12 @@ func (o *calibrateOptions) read() ([]calibration.Observed, []coefficients.Input,
 		}
 		all = slices.DeleteFunc(all, func(r calibration.Observed) bool { return !wanted(r) })
 		if len(all) == 0 {
-			return nil, nil, usagef("%s: no run is left to learn from (batches %v, of which the flags leave none)",
+			return nil, nil, usagef("%s: the flags select no run (batches in the file: %v)",
 				arg, in.Batches)
 		}
 		if all[0].Simulated && !o.allowSimulated {
-			return nil, nil, usagef("%s: the result of %s in it is simulated, so there is nothing to learn of a real "+
-				"GPU; --allow-simulated learns from it nevertheless", arg, in.Source)
+			return nil, nil, usagef("%s: the result of %s is simulated and shows nothing of a real GPU; "+
+				"--allow-simulated fits to it nevertheless", arg, in.Source)
 		}
 		in.Batches = nil
 		for _, r := range all {
@@ -140,8 +140,7 @@ func (o *calibrateOptions) read() ([]calibration.Observed, []coefficients.Input,
 	return runs, inputs, nil
 }
 
-// batchAndFile takes BATCH=FILE apart; the batch is zero if there is none. A file
-// may have = in its name.
+// batchAndFile splits BATCH=FILE; without a batch it returns zero. File names may contain =.
 func batchAndFile(arg string) (batch int, path string) {
 	before, after, ok := strings.Cut(arg, "=")
 	n, err := strconv.Atoi(before)
@@ -151,16 +150,16 @@ func batchAndFile(arg string) (batch int, path string) {
 	return n, after
 }
 
-// checkSnapshotFlags refuses descriptions of a case where the runs have their own.
+// checkSnapshotFlags refuses flags that describe a case if the runs have their own.
 func (o *calibrateOptions) checkSnapshotFlags() error {
 	if slices.ContainsFunc(o.runs, func(arg string) bool { n, _ := batchAndFile(arg); return n != 0 }) {
 		return nil
 	}
-	return without(o.c.flags, "--%s describes what a memory snapshot is of; reports and records say it themselves",
+	return without(o.c.flags, "--%s describes a memory snapshot; reports and records have their own case",
 		o.snapshotFlags...)
 }
 
-// wanted returns the predicate of the runs that the flags choose.
+// wanted returns a predicate for the runs that the flags select.
 func (o *calibrateOptions) wanted() (func(calibration.Observed) bool, error) {
 	batches, err := o.batch.sizes(nil)
 	if err != nil {
@@ -198,10 +197,10 @@ func (o *calibrateOptions) readRun(arg string) ([]calibration.Observed, coeffici
 	return calibration.ReadDescribedRuns(from, name, c, o.gpu)
 }
 
-// snapshotCase returns the case of a snapshot, by the flags.
+// snapshotCase returns a snapshot's case from the flags.
 func (o *calibrateOptions) snapshotCase(batch int) (models.Case, error) {
 	if o.gpu == "" {
-		return models.Case{}, usagef("--gpu is missing: a memory snapshot does not say on which GPU it was made")
+		return models.Case{}, usagef("--gpu is missing: memory snapshots do not record their GPU")
 	}
 	m, c, err := o.c.resolve(o.app)
 	if err != nil {
@@ -263,7 +262,7 @@ func newCoefficientsDiffCmd(a *app) *cobra.Command {
 	})
 }
 
-// openCoefficients reads the file named, or else the project's.
+// openCoefficients reads the named file, or else the project's.
 func (a *app) openCoefficients(args []string) (*coefficients.File, error) {
 	if len(args) == 0 {
 		f, _, err := (&coefficientFlag{}).load()

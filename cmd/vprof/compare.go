@@ -31,7 +31,7 @@ func newCompareCmd(a *app) *cobra.Command {
 		RunE:  func(cmd *cobra.Command, args []string) error { return runCompare(cmd.Context(), o, args) },
 	}
 	cmd.Flags().StringVar(&o.tolerance, "tolerance", "5%",
-		"largest relative `difference` that counts as none, like 2% or 0.02")
+		"largest accepted relative `difference`, like 2% or 0.02")
 	cmd.Flags().IntVar(&o.batch, "batch", 0, "only steps of this batch `size`")
 	return o.out.register(cmd)
 }
@@ -70,7 +70,7 @@ func runCompare(ctx context.Context, o *compareOptions, args []string) error {
 	return nil
 }
 
-// priced simulates what a case needs.
+// priced returns the simulated memory of a case.
 func (a *app) priced(ctx context.Context) compare.Price {
 	return func(c models.Case, batch int, name string) (int64, error) {
 		gpu, err := device.Lookup(name)
@@ -120,7 +120,7 @@ func (a *app) readSide(arg string) (*compare.Side, error) {
 	return compare.Read(f, name, label)
 }
 
-// parseTolerance reads a share that can be as large as a hundred.
+// parseTolerance parses a relative difference from 0 to 100.
 func parseTolerance(s string) (float64, error) {
 	v, err := parseShare(strings.TrimSpace(s))
 	if err == nil && !(v >= 0 && v <= 100) {

@@ -35,7 +35,7 @@ type outcome struct {
 // command runs a command line in this process.
 func command(t testing.TB, args ...string) outcome { return commandOn(t, os.DevNull, args...) }
 
-// commandOn does so with a folder of devices.
+// commandOn runs vprof with a folder of device files.
 func commandOn(t testing.TB, dev string, args ...string) outcome {
 	var stdout, stderr bytes.Buffer
 	a := withToy(system())
@@ -449,8 +449,8 @@ func TestADriverWithoutKernelsAndASickGPUAreNamed(t *testing.T) {
 	requireBalanced(t, driver)
 }
 
-// Beside others that compute, a GPU is taken only by its name, and 1 GiB of it stays
-// free unless the user says otherwise. Those that only draw do not count.
+// A GPU on which other processes compute is used only if it is named, and 1 GiB of it stays free by default.
+// Processes that only draw do not count.
 func TestASweepLeavesRoomForOthers(t *testing.T) {
 	gpu := sized(catalogGPU(t, "rtx-5060-ti"), 10000*mib)
 	setup := fakecuda.Genuine(gpu)
@@ -590,7 +590,7 @@ func TestTheVisibleGPUIsTheOneAskedFor(t *testing.T) {
 	r := swept(t, "--model", "toy", "--batch", "8")
 	require.Equal(t, "a100-40", r.Devices[0].GPU)
 	require.Equal(t, "GPU-fa000000-0000-0000-0000-000000000001", r.Devices[0].UUID)
-	require.Zero(t, r.Points[0].Run.Others, "they use the other board")
+	require.Zero(t, r.Points[0].Run.Others, "they use the other GPU")
 	found, err := detectByNVML(0)
 	require.NoError(t, err)
 	require.Equal(t, "a100-40", found.GPU.Name, "by NVML alone")

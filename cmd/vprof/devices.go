@@ -14,8 +14,7 @@ import (
 	"github.com/vprof/vprof/profiler/device/sim"
 )
 
-// namedDevice opens the device of a job on this machine by its name. Close gives it back;
-// until then the goroutine is its only user.
+// namedDevice opens a job's device on this machine by its name. Until it is closed, the goroutine is its only user.
 func (a *app) namedDevice(name string) (device.Device, error) {
 	named, err := parseDevice(name)
 	if err != nil {
@@ -24,8 +23,8 @@ func (a *app) namedDevice(name string) (device.Device, error) {
 	return a.openGPU(named.index)
 }
 
-// firstDevice opens the first GPU, or, where none can be used, the default GPU: with it
-// comes why a GPU that is there was left out, nil if there is none.
+// firstDevice opens the first usable GPU or, without one, the default simulated GPU. It also returns why a GPU
+// of this machine was not used; nil without one.
 func (a *app) firstDevice() (device.Device, *report.Warning, error) {
 	d, err := a.openGPU(0)
 	if unusable, ok := errors.AsType[*device.UnusableError](err); ok {
@@ -38,8 +37,8 @@ func (a *app) firstDevice() (device.Device, *report.Warning, error) {
 	}
 	if err == nil {
 		if others := computing(d); len(others) > 0 {
-			return nil, nil, errors.Join(usagef("%s is used by %v; name it with --device %s to run beside that "+
-				"(--leave says how much memory stays free, 1GiB unless given), or simulate a GPU with --device "+
+			return nil, nil, errors.Join(usagef("%s is used by %v; choose it with --device %s to run next to that process "+
+				"(--leave sets the memory to keep free, default 1GiB), or simulate a GPU with --device "+
 				"sim:NAME",
 				d.Name(), others[0], d.Name()), d.Close())
 		}
@@ -47,22 +46,21 @@ func (a *app) firstDevice() (device.Device, *report.Warning, error) {
 	return d, nil, err
 }
 
-// unused returns what a report says of a GPU that is here and cannot be used, nil if there is
-// none. It also goes to standard error, since a table of a simulated GPU looks the same.
+// unused returns the warning about a GPU of this machine that cannot be used; nil without one. It also
+// prints the warning, since a table of a simulated GPU looks the same.
 func (a *app) unused(why *device.UnusableError) *report.Warning {
 	if cuda.Present(a.dev) == "" {
 		return nil
 	}
 	reason := *why
 	reason.Remedy = ""
-	w := &report.Warning{What: "a GPU is here and was not used: " + strings.TrimPrefix(reason.Error(),
+	w := &report.Warning{What: "this machine's GPU was not used: " + strings.TrimPrefix(reason.Error(),
 		reason.Device+": "), Hint: why.Remedy}
 	printable.Fprintf(a.stderr, "vprof: %s\n", w)
 	return w
 }
 
-// detectGPU finds a GPU of this machine: by the driver, or, where this vprof
-// cannot drive one, by what NVML says of it.
+// detectGPU finds a GPU of this machine with the driver or, in builds without CUDA, with NVML.
 func detectGPU(index int) (localGPU, error) {
 	d, err := cuda.Open(index)
 	if err == nil {
@@ -77,8 +75,7 @@ func detectGPU(index int) (localGPU, error) {
 	return localGPU{}, noGPUError{err.Error(), instead}
 }
 
-// detectBoard finds a GPU by its number among those that NVML lists and CUDA_VISIBLE_DEVICES
-// does not hide.
+// detectByNVML finds a GPU by its number among NVML's GPUs without those hidden by CUDA_VISIBLE_DEVICES.
 func detectByNVML(index int) (localGPU, error) {
 	library, err := nvml.Open()
 	if err != nil {

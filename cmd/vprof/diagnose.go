@@ -42,9 +42,9 @@ func newDiagnoseCmd(a *app) *cobra.Command {
 	}
 	o.c.register(cmd, a)
 	o.c.registerAllocConf()
-	o.target.register(cmd, "`GPU` that was trained on (see vprof gpus)")
+	o.target.register(cmd, "`GPU` of the training (see vprof gpus)")
 	cmd.Flags().IntVar(&o.batch, "batch", 0,
-		"batch `size` that was trained with (default: the last of the report, or the model's)")
+		"batch `size` of the training (default: the last of the report, or the model's)")
 	return o.out.register(cmd)
 }
 
@@ -71,7 +71,7 @@ func runDiagnose(ctx context.Context, o *diagnoseOptions, paths []string) error 
 	return nil
 }
 
-// ranks diagnoses snapshots of several ranks, each under its file's name.
+// ranks diagnoses snapshots of several ranks, labeled with their files' names.
 func (o *diagnoseOptions) ranks(ctx context.Context, d *report.Diagnosis, paths []string) error {
 	var names []string
 	var peaks []int64
@@ -81,7 +81,7 @@ func (o *diagnoseOptions) ranks(ctx context.Context, d *report.Diagnosis, paths 
 			return err
 		}
 		if !snapshot.Is(data) {
-			return input.FileErrorf(name, "not a memory snapshot of PyTorch; of several files all must be, one a rank")
+			return input.FileErrorf(name, "not a memory snapshot of PyTorch; several files must all be snapshots, one a rank")
 		}
 		s, err := snapshot.Parse(data, name)
 		if err != nil {
@@ -102,7 +102,7 @@ func (o *diagnoseOptions) ranks(ctx context.Context, d *report.Diagnosis, paths 
 	return o.remedy(ctx, d, device.GPU{})
 }
 
-// onGPU has findings name their GPU, where there are several.
+// onGPU adds the GPU to findings if there are several GPUs.
 func onGPU(gpu string, several bool, found []report.Finding) []report.Finding {
 	for i := range found {
 		if several {
@@ -137,8 +137,8 @@ func (o *diagnoseOptions) diagnose(ctx context.Context, d *report.Diagnosis, pat
 		}
 	default:
 		err = input.FileErrorf(name,
-			"neither a report of vprof, nor a memory snapshot of PyTorch, nor the text of an "+
-				"OutOfMemoryError or of a process that was killed for memory, nor a log of vprof monitor or "+
+			"unknown format; need a report of vprof, a memory snapshot of PyTorch, the text of an "+
+				"OutOfMemoryError or of a process killed for memory, or a log of vprof monitor or "+
 				"nvidia-smi with its header")
 	}
 	return err
@@ -161,8 +161,8 @@ func (a *app) readAll(path string) (data []byte, name string, err error) {
 	return data, name, err
 }
 
-// maxExpanded is how long a compressed file may be once expanded, in bytes: a
-// small file must not fill the machine.
+// maxExpanded is the size limit of a decompressed file, in bytes: a small file must
+// not fill the machine.
 const maxExpanded = 128 << 20
 
 func (o *diagnoseOptions) snapshot(ctx context.Context, d *report.Diagnosis, data []byte, name string) error {
@@ -192,19 +192,18 @@ func (o *diagnoseOptions) series(ctx context.Context, d *report.Diagnosis, data 
 	}
 	gpu, err := device.Lookup(product)
 	if err != nil {
-		gpu = device.GPU{} // a GPU that the catalog does not have cannot be planned for
+		gpu = device.GPU{} // without an entry in the catalog nothing can be planned
 	}
 	return o.remedy(ctx, d, gpu)
 }
 
-// boardOf is the GPU on which memory ran out, by its size: the first of those in the catalog that
-// have so much. The zero GPU if none has.
+// gpuOf returns the GPU on which memory ran out, by its size: the first such GPU of the catalog, or the zero GPU.
 func gpuOf(messages []oomtext.Message, d *report.Diagnosis) device.GPU {
 	for _, m := range messages {
 		var same []string
 		var found device.GPU
 		for _, gpu := range device.Catalog() {
-			// PyTorch says it in GiB with two digits.
+			// PyTorch prints GiB with two digits.
 			if m.Total > 0 && math.Abs(float64(gpu.Memory-m.Total)) <= 0.005*bytesize.GiB {
 				if same = append(same, gpu.Name); found.Name == "" {
 					found = gpu
@@ -212,7 +211,7 @@ func gpuOf(messages []oomtext.Message, d *report.Diagnosis) device.GPU {
 			}
 		}
 		if len(same) > 0 {
-			d.GPU = fmt.Sprintf("the GPU is taken for an %s by its %s (%s); --gpu names another", found.Name,
+			d.GPU = fmt.Sprintf("assumed GPU: %s, by its %s (%s); --gpu chooses another", found.Name,
 				bytesize.Format(m.Total), strings.Join(same, ", "))
 			return found
 		}
@@ -235,7 +234,7 @@ func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data 
 		}
 	}
 	if at == nil {
-		return usagef("%s: there is no run in it to diagnose", name)
+		return usagef("%s: the file holds no run to diagnose", name)
 	}
 	ran, _ := of.Find(at.Device)
 	d.Findings = append(d.Findings, diagnose.Run(ran, at.Run)...)
@@ -257,8 +256,8 @@ func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data 
 	return o.remedyFor(ctx, d, setup, of.Case.Model, at.Batch, gpu)
 }
 
-// remedy adds what could be done about what the flags say was trained, if they
-// do; the GPU is that of --gpu, or else of the file.
+// remedy adds remedies for the case that the flags describe, if they do. The GPU comes from --gpu, or
+// else from the file.
 func (o *diagnoseOptions) remedy(ctx context.Context, d *report.Diagnosis, gpu device.GPU) error {
 	if o.c.model == "" {
 		d.GPU = ""
@@ -296,7 +295,7 @@ func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, se
 		gpu, err = o.target.chosen()
 		d.GPU = ""
 	case gpu.Name == "":
-		d.GPU = "no GPU is known here: --gpu says which, and then there are remedies with their savings"
+		d.GPU = "unknown GPU: choose it with --gpu to get remedies with their savings"
 		return nil
 	}
 	if err != nil {

@@ -16,23 +16,23 @@ import (
 // diagnosis is the result of "vprof doctor".
 type diagnosis struct {
 	Schema string `json:"schema"`
-	// Built reports whether this vprof can drive a GPU at all.
+	// Built reports whether this build of vprof can drive a GPU.
 	Built bool `json:"built_with_cuda"`
-	// Driver, NVML and CUDA are the versions found; empty where nothing was.
+	// Driver, NVML and CUDA are the versions found; empty for what is missing.
 	Driver  string `json:"driver,omitempty"`
 	CUDA    string `json:"cuda,omitempty"`
 	NVML    string `json:"nvml,omitempty"`
 	Library string `json:"library,omitempty"`
-	// GPUs are those that the driver shows, or NVML where the driver does not.
+	// GPUs are the driver's GPUs, or NVML's without a working driver.
 	GPUs []checkedGPU `json:"gpus"`
-	// Problems are the reasons why a GPU cannot be used, with hints.
+	// Problems are the reasons why a GPU cannot be used, with remedies.
 	Problems []report.Warning `json:"problems"`
 
 	// err is the reason why no GPU can be used; nil if one can.
 	err error
 }
 
-// checkedGPU is a GPU and whether it can be used.
+// checkedGPU is a GPU with the result of its check.
 type checkedGPU struct {
 	Device     string `json:"device"`
 	Name       string `json:"name"`
@@ -45,7 +45,7 @@ type checkedGPU struct {
 	Mode       string `json:"compute_mode,omitempty"`
 	MIG        bool   `json:"mig,omitempty"`
 	Usable     bool   `json:"usable"`
-	// Simulated tells that there is a driver and no GPU.
+	// Simulated reports whether the driver has no real GPU.
 	Simulated bool `json:"simulated,omitempty"`
 }
 
@@ -53,7 +53,7 @@ func newDoctorCmd(a *app) *cobra.Command {
 	out := output{app: a}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say whether this machine's GPUs can be used, and what is missing",
+		Short: "Check this machine's GPUs and report what is missing",
 		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			d := examine()
@@ -63,7 +63,7 @@ func newDoctorCmd(a *app) *cobra.Command {
 	return out.register(cmd)
 }
 
-// examine looks at the machine.
+// examine checks the machine.
 func examine() *diagnosis {
 	d := &diagnosis{Schema: "vprof.doctor/v1", Built: cuda.Built, GPUs: []checkedGPU{}, Problems: []report.Warning{}}
 	listed := d.askNVML()
@@ -85,8 +85,8 @@ func examine() *diagnosis {
 		if b.Simulated {
 			d.Problems = append(d.Problems,
 				report.Warning{
-					What: b.Name + " is simulated: its driver runs no kernels or says that it is none",
-					Hint: "what is run on it counts memory and measures nothing",
+					What: b.Name + " is simulated: its driver runs no kernels",
+					Hint: "runs on it count memory and measure nothing",
 				})
 		}
 		for _, way := range b.Shared {
@@ -105,7 +105,7 @@ func examine() *diagnosis {
 	return d
 }
 
-// firstUnusable is why the first GPU cannot be used, nil if any can.
+// firstUnusable returns why the first GPU cannot be used; nil if any GPU can.
 func firstUnusable(listed []cuda.ProbedGPU) error {
 	for _, b := range listed {
 		if b.Err == nil {
@@ -118,11 +118,11 @@ func firstUnusable(listed []cuda.ProbedGPU) error {
 	return &device.UnusableError{Device: listed[0].Name, Reason: "it fails", Err: listed[0].Err}
 }
 
-// askNVML notes the versions, and returns the GPUs that NVML knows.
+// askNVML records the versions and returns NVML's GPUs.
 func (d *diagnosis) askNVML() []checkedGPU {
 	library, err := nvml.Open()
 	if err != nil {
-		hint := "libnvidia-ml.so.1 belongs to the driver; without it other processes on a GPU are not seen"
+		hint := "libnvidia-ml.so.1 belongs to the driver; without it other processes on a GPU are invisible"
 		if errors.Is(err, nvml.ErrNotBuilt) {
 			hint = "build it with a C compiler on Linux (CGO_ENABLED=1)"
 		}
@@ -139,7 +139,7 @@ func (d *diagnosis) askNVML() []checkedGPU {
 	}
 	gpus := []checkedGPU{}
 	for _, b := range listed {
-		g := checkedGPU{Device: fmt.Sprintf("board %d", b.Index), Name: b.Name, Mode: string(b.Mode), MIG: b.MIG}
+		g := checkedGPU{Device: fmt.Sprintf("GPU %d", b.Index), Name: b.Name, Mode: string(b.Mode), MIG: b.MIG}
 		if m, err := b.Memory(); err == nil {
 			g.Memory, g.Others = m.Total-m.Reserved, m.Used
 		}
@@ -155,7 +155,7 @@ func (d *diagnosis) askNVML() []checkedGPU {
 	return gpus
 }
 
-// problem notes an error and, apart, what to do about it.
+// problem records an error and its remedy.
 func (d *diagnosis) problem(err error) {
 	var u *device.UnusableError
 	switch {

@@ -14,8 +14,7 @@ import (
 	"github.com/vprof/vprof/internal/nearest"
 )
 
-// flagError says what is wrong with a flag in the words of this program, and not in
-// those of the library that reads numbers.
+// flagError returns a flag's error in vprof's words in place of the parsing library's.
 func flagError(cmd *cobra.Command, err error) error {
 	var (
 		invalid *pflag.InvalidValueError
@@ -35,9 +34,9 @@ func flagError(cmd *cobra.Command, err error) error {
 	}
 	switch kind := flag.Value.Type(); {
 	case isNumber && errors.Is(number.Err, strconv.ErrRange):
-		return usagef("--%s: %s is beyond all bounds", flag.Name, value)
+		return usagef("--%s: %s is out of range", flag.Name, value)
 	case kind == "duration":
-		return usagef("--%s: %q is not a time; write it with its unit, like 500ms, 30s or 5m", flag.Name, value)
+		return usagef("--%s: %q is not a duration; write it with its unit, like 500ms, 30s or 5m", flag.Name, value)
 	case kind == "bool":
 		return usagef("--%s: %q is neither true nor false", flag.Name, value)
 	case isNumber && kind == "float64":
@@ -48,7 +47,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usagef("--%s: %q: %w", flag.Name, value, errors.Unwrap(invalid))
 }
 
-// without refuses the first of some flags that is given where it means nothing; the reason is a format that names it.
+// without refuses the first of some flags that is set; reason is a format with the flag's name.
 func without(flags *pflag.FlagSet, reason string, names ...string) error {
 	for _, name := range names {
 		if flags.Changed(name) {
@@ -58,8 +57,7 @@ func without(flags *pflag.FlagSet, reason string, names ...string) error {
 	return nil
 }
 
-// emptyFlag returns an error about a flag that was given with nothing in it, as a script gives one
-// whose variable is not set: a user who names an option wants it to have a value.
+// emptyFlag returns an error if a flag has an empty value, as in a script whose variable is not set.
 func emptyFlag(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		values := []string{f.Value.String()}
@@ -67,13 +65,13 @@ func emptyFlag(cmd *cobra.Command) (err error) {
 			values = list.GetSlice()
 		}
 		if len(values) == 0 || slices.ContainsFunc(values, func(v string) bool { return strings.TrimSpace(v) == "" }) {
-			err = usagef("--%s: nothing is given; name a value, or leave the option out", f.Name)
+			err = usagef("--%s: the value is empty; give one, or remove the flag", f.Name)
 		}
 	})
 	return err
 }
 
-// calledOtherwise are flags by what other tools call them.
+// calledOtherwise maps names of flags in other tools to vprof's flags.
 var calledOtherwise = map[string]string{
 	"batch-size": "batch", "micro-batch-size": "batch", "per-device-train-batch-size": "batch", "bs": "batch",
 	"gradient-accumulation": "accumulate", "gradient-accumulation-steps": "accumulate", "grad-accum": "accumulate",
@@ -91,7 +89,7 @@ var calledOtherwise = map[string]string{
 	"config": "config-path",
 }
 
-// meantFlag says which flag of the command may have been meant by one that it does not have.
+// meantFlag returns a hint with the flag that an unknown name may stand for.
 func meantFlag(cmd *cobra.Command, name string) string {
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -113,8 +111,7 @@ func meantFlag(cmd *cobra.Command, name string) string {
 	return "; did you mean --" + near + "?"
 }
 
-// once is a text that a flag takes at most once: of two that differ, it is unknown which
-// was meant. Completion reads all flags twice.
+// once is a string flag that refuses a second, different value. Completion parses all flags twice.
 type once struct {
 	to  *string
 	set bool
@@ -131,7 +128,7 @@ func (o *once) String() string {
 // Set implements pflag.Value.
 func (o *once) Set(s string) error {
 	if o.set && s != *o.to {
-		return fmt.Errorf("it is given twice, and was %q before", *o.to)
+		return fmt.Errorf("given twice; the first value was %q", *o.to)
 	}
 	*o.to, o.set = s, true
 	return nil

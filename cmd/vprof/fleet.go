@@ -39,15 +39,15 @@ func newFleetCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// oneFile takes the fleet's file.
+// oneFile accepts the fleet's file as the only argument.
 func oneFile(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return usagef("%s needs one file that describes the fleet", cmd.CommandPath())
+		return usagef("%s needs one fleet file", cmd.CommandPath())
 	}
 	return nil
 }
 
-// readConfig reads a fleet's file.
+// readConfig parses a fleet's file.
 func readConfig(path string) (*fleet.Config, error) {
 	defer input.Begin()()
 	f, err := input.OpenFile(path)
@@ -58,7 +58,7 @@ func readConfig(path string) (*fleet.Config, error) {
 	return fleet.Read(f, path)
 }
 
-// readFleet reads the file and all its cases.
+// readFleet reads the file and completes its cases.
 func readFleet(a *app, path string) (*fleet.Config, []fleet.Unit, error) {
 	defer input.Begin()()
 	c, err := readConfig(path)
@@ -69,7 +69,7 @@ func readFleet(a *app, path string) (*fleet.Config, []fleet.Unit, error) {
 	return c, units, err
 }
 
-// matrixFlags say what of a matrix is shown.
+// matrixFlags select the cells and columns of a matrix.
 type matrixFlags struct {
 	sort, filter, columns []string
 	page                  string
@@ -85,7 +85,7 @@ func (f *matrixFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.page, "page", "", "also write an HTML page to `file`")
 }
 
-// apply chooses, and writes the page.
+// apply selects, sorts, and writes the page.
 func (f *matrixFlags) apply(m *report.Matrix) error {
 	for flag, do := range map[string]func() error{
 		"--filter":  func() error { return m.Filter(f.filter) },
@@ -113,7 +113,7 @@ func newFleetPlanCmd(a *app) *cobra.Command {
 	o := &fleetPlanOptions{app: a, out: output{app: a}}
 	cmd := &cobra.Command{
 		Use:   "plan FLEET.YAML",
-		Short: "Models by GPUs in one table, simulated",
+		Short: "Estimate which models fit which GPUs, in one table",
 		Args:  oneFile,
 		RunE:  func(cmd *cobra.Command, args []string) error { return runFleetPlan(cmd.Context(), o, args[0]) },
 	}
@@ -151,13 +151,13 @@ func runFleetPlan(ctx context.Context, o *fleetPlanOptions, path string) error {
 	})
 }
 
-// folderFlag names the folder of a fleet.
+// folderFlag adds --dir, the folder of a fleet.
 func folderFlag(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "dir", "",
-		"`folder` of the fleet, which all machines see (default: NAME.fleet beside its file)")
+		"`folder` of the fleet, shared by all machines (default: NAME.fleet next to its file)")
 }
 
-// fleetDir finds the folder of a fleet: that of --dir, or NAME.fleet beside its file.
+// fleetDir returns the folder of a fleet: --dir, or NAME.fleet next to its file.
 func fleetDir(dir, path string, c *fleet.Config) string {
 	if dir != "" {
 		return dir
@@ -178,14 +178,14 @@ func newFleetRunCmd(a *app) *cobra.Command {
 	o := &fleetRunOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "run FLEET.YAML --on ENGINE",
-		Short: "Run the sweeps of a fleet, or go on with them",
+		Short: "Run or resume the sweeps of a fleet",
 		Args:  oneFile,
 		RunE:  func(cmd *cobra.Command, args []string) error { return runFleet(cmd.Context(), o, args[0]) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.on, "on", "", "`engine`: local, local:N, slurm, kubernetes")
 	folderFlag(cmd, &o.dir)
-	f.BoolVar(&o.apply, "apply", false, "apply the manifests of --on kubernetes by kubectl, and wait")
+	f.BoolVar(&o.apply, "apply", false, "with --on kubernetes: apply the manifests with kubectl, and wait")
 	f.DurationVar(&o.poll, "poll", 2*time.Second, "`time` between two checks of the tasks")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
 	o.learned.register(f)
@@ -193,7 +193,7 @@ func newFleetRunCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// parseEngine reads local, local:N, slurm or kubernetes.
+// parseEngine parses local, local:N, slurm or kubernetes.
 func parseEngine(on string) (name string, most int, err error) {
 	name, many, given := strings.Cut(on, ":")
 	most = 1
@@ -214,7 +214,7 @@ func runFleet(ctx context.Context, o *fleetRunOptions, path string) (err error) 
 		return err
 	}
 	if o.apply && name != fleet.OnKubernetes {
-		return usagef("--apply is of --on kubernetes")
+		return usagef("--apply works only with --on kubernetes")
 	}
 	if o.poll < 10*time.Millisecond {
 		return usagef("--poll: %v is too short; the shortest is 10ms", o.poll)
@@ -224,7 +224,7 @@ func runFleet(ctx context.Context, o *fleetRunOptions, path string) (err error) 
 		return err
 	}
 	if units = leftOut(o.app, units); len(units) == 0 {
-		return usagef("%s: no case is left to run", path)
+		return usagef("%s: no case can run", path)
 	}
 	if name == fleet.OnKubernetes {
 		if err := kubernetes.Check(path, c.Kubernetes); err != nil {
@@ -270,7 +270,7 @@ func runFleet(ctx context.Context, o *fleetRunOptions, path string) (err error) 
 	return o.wait(ctx, path, &fleet.Runner{Folder: f, Engine: engine, Poll: o.poll})
 }
 
-// leftOut returns the units that can run; the others are named.
+// leftOut prints the refused units and returns the others.
 func leftOut(a *app, units []fleet.Unit) []fleet.Unit {
 	return slices.DeleteFunc(units, func(u fleet.Unit) bool {
 		if u.Refused != nil {
@@ -280,7 +280,7 @@ func leftOut(a *app, units []fleet.Unit) []fleet.Unit {
 	})
 }
 
-// makeFolder makes the folder of a fleet, unless it would become that of an engine that is not here.
+// makeFolder creates the folder of a fleet, unless the engine is missing on this machine.
 func makeFolder(ctx context.Context, dir, engine string) error {
 	if _, err := os.Stat(dir); err != nil && engine == fleet.OnSlurm {
 		if _, err := slurm.Here(ctx); err != nil {
@@ -290,7 +290,7 @@ func makeFolder(ctx context.Context, dir, engine string) error {
 	return os.MkdirAll(dir, 0o755)
 }
 
-// fleetAndEngine opens the folder of a fleet that was run, and what runs its tasks.
+// fleetAndEngine opens the folder of a fleet that was run, and its engine.
 func fleetAndEngine(path, dir string) (*fleet.Folder, fleet.Engine, error) {
 	f, err := openFleet(path, dir)
 	if err != nil {
@@ -300,7 +300,7 @@ func fleetAndEngine(path, dir string) (*fleet.Folder, fleet.Engine, error) {
 	return f, engine, err
 }
 
-// engineOf returns what runs the tasks of a folder.
+// engineOf returns the engine that runs the tasks of a folder.
 func engineOf(f *fleet.Folder, most int) (fleet.Engine, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -315,22 +315,22 @@ func engineOf(f *fleet.Folder, most int) (fleet.Engine, error) {
 	return &fleet.Local{Folder: f, Program: program, Most: most}, nil
 }
 
-// wait has the tasks run and shows how far they are.
+// wait runs the tasks and shows their progress.
 func (o *fleetRunOptions) wait(ctx context.Context, path string, r *fleet.Runner) error {
 	screen := &fleetScreen{app: o.app, quiet: o.quiet}
 	r.Tell = screen.show
 	err := r.Run(ctx)
 	if errors.As(err, new(*fleet.LeftError)) {
 		printable.Fprintf(o.app.stderr,
-			"vprof: running tasks go on; return to them with\n  vprof fleet status %[1]s\n  vprof fleet run %[1]s "+
-				"--on %[2]s     (starts tasks that wait on this machine or have failed)\n  "+
+			"vprof: running tasks continue; return to them with\n  vprof fleet status %[1]s\n  vprof fleet run %[1]s "+
+				"--on %[2]s     (restarts failed tasks and tasks that wait on this machine)\n  "+
 				"vprof fleet collect %[1]s\n  vprof fleet cancel %[1]s\n", path, o.on)
 		return context.Canceled
 	}
 	if err != nil {
 		return err
 	}
-	printable.Fprintf(o.app.stdout, "all is done; see it with\n  vprof fleet collect %s\n", path)
+	printable.Fprintf(o.app.stdout, "all tasks are done; collect the results with\n  vprof fleet collect %s\n", path)
 	return nil
 }
 
@@ -345,7 +345,7 @@ func openFleet(path, dir string) (*fleet.Folder, error) {
 	}
 	f, err := fleet.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, usagef("%s: this fleet has not been run; begin with \"vprof fleet run %s --on ENGINE\", or name "+
+		return nil, usagef("%s: this fleet has not run yet; start it with \"vprof fleet run %s --on ENGINE\", or name "+
 			"its folder with --dir", dir, path)
 	}
 	return f, err
@@ -355,11 +355,11 @@ func newFleetStatusCmd(a *app) *cobra.Command {
 	var dir, format string
 	cmd := &cobra.Command{
 		Use:   "status FLEET.YAML",
-		Short: "How far the tasks of a fleet are",
+		Short: "Show the progress of a fleet's tasks",
 		Args:  oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if format != "table" && format != "json" {
-				return usagef("--format: there is no format %q; use table, json", format)
+				return usagef("--format: %q: use table or json", format)
 			}
 			f, engine, err := fleetAndEngine(args[0], dir)
 			if err != nil {
@@ -387,7 +387,7 @@ func newFleetCancelCmd(a *app) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "cancel FLEET.YAML",
-		Short: "End the tasks of a fleet that wait or run",
+		Short: "Cancel waiting and running tasks of a fleet",
 		Args:  oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			_, engine, err := fleetAndEngine(args[0], dir)
@@ -399,7 +399,7 @@ func newFleetCancelCmd(a *app) *cobra.Command {
 			}
 			n, err := engine.Cancel(cmd.Context())
 			if err == nil {
-				printable.Fprintf(a.stdout, "ended %d tasks\n", n)
+				printable.Fprintf(a.stdout, "canceled %d tasks\n", n)
 			}
 			return err
 		},

@@ -32,17 +32,17 @@ func newFleetCollectCmd(a *app) *cobra.Command {
 	o := &fleetCollectOptions{app: a, out: output{app: a}}
 	cmd := &cobra.Command{
 		Use:   "collect FLEET.YAML",
-		Short: "Put what a fleet's tasks gave into one answer",
+		Short: "Collect the results of a fleet's tasks",
 		Args:  oneFile,
 		RunE:  func(cmd *cobra.Command, args []string) error { return runFleetCollect(cmd.Context(), o, args[0]) },
 	}
 	f := cmd.Flags()
 	folderFlag(cmd, &o.dir)
 	f.StringVarP(&o.path, "output", "o", "",
-		"write all sweeps to `file`, .jsonl or .json, or to pages in a folder (NAME/)")
+		"write all sweeps to `file`, .jsonl or .json, or to files in a folder (NAME/)")
 	f.StringVar(&o.calibrate, "calibrate", "", "add coefficients of each GPU to `file`")
 	f.BoolVar(&o.allowSimulated, "allow-simulated", false,
-		"calibrate from simulated GPUs and drivers, too; the entries say so")
+		"also calibrate from simulated GPUs and drivers; the entries are marked")
 	o.show.register(cmd)
 	return o.out.register(cmd)
 }
@@ -101,18 +101,18 @@ func runFleetCollect(ctx context.Context, o *fleetCollectOptions, path string) (
 	return nil
 }
 
-// warnOfOtherBoard says where a partition gave another GPU than the fleet names.
+// warnOfOtherGPU adds a warning if a partition has another GPU than the fleet names.
 func warnOfOtherGPU(m *report.Matrix, b fleet.GPUTasks, c report.MatrixCell) {
 	if c.GPU == b.GPU {
 		return
 	}
 	m.Warnings = lists.Union(m.Warnings, report.Warning{
-		What: fmt.Sprintf("%s was asked for as %s, and is %s", b.Partition, b.GPU, c.Title),
-		Hint: "its figures are of what it is",
+		What: fmt.Sprintf("partition %s should have %s, and has %s", b.Partition, b.GPU, c.Title),
+		Hint: "the results are for the GPU that it has",
 	})
 }
 
-// nameApart calls measured GPUs by names that no other has, as reports do.
+// nameApart gives measured GPUs unique names, as reports do.
 func nameApart(m *report.Matrix) {
 	var all []*report.Report
 	for _, c := range m.Rows {
@@ -127,7 +127,7 @@ func nameApart(m *report.Matrix) {
 	}
 }
 
-// write goes over all reports once, and writes them on the way where a file is named.
+// write reads all reports once and writes them to the named file, if any.
 func (o *fleetCollectOptions) write(collect func(func(*report.Report) error) error,
 	each func(*report.Report) error,
 ) error {
@@ -141,7 +141,7 @@ func (o *fleetCollectOptions) write(collect func(func(*report.Report) error) err
 	}
 	format, err := report.FormatOf(o.path)
 	if err != nil || format != report.JSON && format != report.JSONL {
-		return usagef("--output: %s: sweeps are written as .jsonl or .json, or as pages in a folder (%s/)", o.path,
+		return usagef("--output: %s: use a name in .jsonl or .json, or a folder (%s/)", o.path,
 			filepath.Base(o.path))
 	}
 	return report.WriteFile(o.path, func(w io.Writer) error {
@@ -149,17 +149,17 @@ func (o *fleetCollectOptions) write(collect func(func(*report.Report) error) err
 	})
 }
 
-// pageSize is how large a page of JSON Lines becomes, in bytes: less than what vprof
-// reads at once, and what an editor opens.
+// pageSize is the size limit of a page of JSON Lines, in bytes: less than vprof's limit
+// for a file, and small enough for an editor.
 const pageSize = 32 << 20
 
-// fit calibrates each GPU by all of its runs.
+// fit fits each GPU's coefficients to all of its runs.
 func (o *fleetCollectOptions) fit(ctx context.Context, runs []calibration.Observed) error {
 	now := o.app.now().UTC()
 	for _, gpu := range calibration.Apart(runs) {
 		if gpu[0].Simulated && !o.allowSimulated {
-			return usagef("--calibrate: runs on %s are simulated, so there is nothing to learn of a real GPU; "+
-				"--allow-simulated learns from them nevertheless", gpu[0].GPU)
+			return usagef("--calibrate: runs on %s are simulated and show nothing of a real GPU; "+
+				"--allow-simulated fits to them nevertheless", gpu[0].GPU)
 		}
 		c := calibration.Calibration{
 			Models: o.app.models(), Residuals: o.app.residuals, Runs: gpu, Pool: true, Tool: tool(), Now: now,

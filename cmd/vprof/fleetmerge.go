@@ -20,8 +20,8 @@ func newFleetMergeCmd(a *app) *cobra.Command {
 	o := &fleetMergeOptions{app: a, out: output{app: a}}
 	cmd := &cobra.Command{
 		Use:   "merge FOLDER",
-		Short: "Put the shards of a plan, sweep, accuracy or fit together",
-		Args:  between(1, 1, "name the folder of the shards, which --into says (default: shards)"),
+		Short: "Merge the shards of a plan, sweep, accuracy or fit",
+		Args:  between(1, 1, "name the folder of the shards, the value of --into (default: shards)"),
 		RunE:  func(_ *cobra.Command, args []string) error { return runFleetMerge(o, args[0]) },
 	}
 	o.out.register(cmd)
@@ -35,7 +35,7 @@ func runFleetMerge(o *fleetMergeOptions, dir string) error {
 	if err != nil {
 		return usageError{err}
 	}
-	// A part that is missing, and a file that cannot be written, before the work.
+	// Fail before the work if a part is missing or a file cannot be written.
 	if err := set.Incomplete(); err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func runFleetMerge(o *fleetMergeOptions, dir string) error {
 	}
 	merge, ok := mergers[set.Verb]
 	if !ok {
-		return usagef("%s: there is no merging shards of %q", dir, set.Verb)
+		return usagef("%s: shards of %q cannot be merged", dir, set.Verb)
 	}
 	d, err := merge(o.app, set)
 	if err != nil {
@@ -66,12 +66,12 @@ func runFleetMerge(o *fleetMergeOptions, dir string) error {
 	return nil
 }
 
-// mergers make the whole of the shards of a verb.
+// mergers merge the shards of a verb.
 var mergers = map[string]func(*app, *shard.Set) (report.Document, error){
 	"plan": mergePlan, "sweep": mergeSweep, "accuracy": mergeAccuracy, "fit": mergeFit,
 }
 
-// results returns what the units gave, in order.
+// results returns the results of the units, in order.
 func results[T any](set *shard.Set) ([]*T, error) {
 	var all []*T
 	err := set.Results(func(unit, _ int, result json.RawMessage) error {
@@ -103,7 +103,7 @@ func mergePlan(_ *app, set *shard.Set) (report.Document, error) {
 	return r, nil
 }
 
-// setStart gives the whole the time at which the first of its parts began.
+// setStart sets the start of the merged result to the earliest start of its parts.
 func setStart(r *report.Report, parts []*report.Report) {
 	for _, p := range parts {
 		if p.Started.Before(r.Started) {

@@ -11,8 +11,8 @@ import (
 	"github.com/vprof/vprof/internal/printable"
 )
 
-// fleetScreen shows the tasks of all GPUs, a line for each, drawn over itself on a
-// terminal; elsewhere a line for each change.
+// fleetScreen shows the tasks of all GPUs, one line each: redrawn on a terminal,
+// elsewhere one line for each change.
 type fleetScreen struct {
 	app   *app
 	quiet bool
@@ -32,7 +32,7 @@ func (s *fleetScreen) show(status *fleet.Status) {
 	s.lines, s.last = strings.Count(text, "\n"), text
 }
 
-// fleetText has a line for each GPU.
+// fleetText returns a line for each GPU.
 func fleetText(s *fleet.Status) string {
 	var b strings.Builder
 	for _, gpu := range s.GPUs {

@@ -21,13 +21,13 @@ func newFleetTaskCmd(a *app) *cobra.Command {
 	part := shardFlags{}
 	cmd := &cobra.Command{
 		Use:   "task FOLDER --shard i/n",
-		Short: "Do a task of a fleet, as its jobs on the cluster do",
-		Args:  between(1, 1, "name the folder of a GPU, in that of the fleet"),
+		Short: "Run a task of a fleet, as its cluster jobs do",
+		Args:  between(1, 1, "name a GPU's folder in the fleet's folder"),
 		RunE:  func(cmd *cobra.Command, args []string) error { return runFleetTask(cmd.Context(), a, &part, args[0]) },
 	}
 	part.flags = cmd.Flags()
 	part.flags.StringVar(&part.shard, "shard", "",
-		"the `part` i/n of the jobs, i from 0, or auto or auto/n in a job array")
+		"`part` i/n of the jobs, i from 0; auto or auto/n in a job array")
 	return cmd
 }
 
@@ -48,7 +48,7 @@ func runFleetTask(ctx context.Context, a *app, part *shardFlags, path string) er
 	case !ok:
 		return usagef("%s: the fleet has no GPU %s", f.Dir, filepath.Base(path))
 	case f.Tool != tool():
-		return usagef("%s was made by vprof %s, this is %s; run tasks with the same", f.Dir, f.Tool.Version,
+		return usagef("%s was created by vprof %s, this is %s; use the same version", f.Dir, f.Tool.Version,
 			tool().Version)
 	case part.part.Of != b.Tasks:
 		return usagef("--shard: %v, and %s has %d tasks", part.part, b.Key, b.Tasks)
@@ -64,14 +64,14 @@ func runFleetTask(ctx context.Context, a *app, part *shardFlags, path string) er
 		func(ctx context.Context, unit, _ int, partial json.RawMessage, keep func(any) error) (int, any, error) {
 			r, err := runFleetJob(ctx, a, here, jobs[unit-from], partial, keep)
 			if err != nil && ctx.Err() == nil && input.Bad(err) && !errors.As(err, new(*device.UnusableError)) {
-				// It would be refused again, and the other jobs need not.
+				// A restart would be refused again, and the other jobs can run.
 				return 1, fleet.Result{Case: jobs[unit-from].Case.Short(), Refused: err.Error()}, nil
 			}
 			return 1, fleet.Result{Report: r}, err
 		})
 }
 
-// runFleetJob runs a sweep, or goes on with one.
+// runFleetJob runs or resumes a sweep.
 func runFleetJob(ctx context.Context, a *app, here *job.Local, j job.Job, partial json.RawMessage,
 	keep func(any) error,
 ) (*report.Report, error) {
@@ -91,7 +91,7 @@ func runFleetJob(ctx context.Context, a *app, here *job.Local, j job.Job, partia
 	}
 	r, err := run()
 	if errors.As(err, new(*sweep.ResumeError)) {
-		// Another GPU of the kind has begun it; sweeps of two GPUs do not mix.
+		// Another GPU of the kind has started it; a sweep holds results of one GPU.
 		here.Done = nil
 		r, err = run()
 	}

@@ -15,13 +15,13 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// defaultGPU is the GPU that is simulated by default.
+// defaultGPU names the GPU that is simulated by default.
 const defaultGPU = "rtx-5060-ti"
 
-// boardFlags are the flags that choose what something runs on: GPUs of the catalog, or a GPU of this machine.
+// gpuFlags are the flags that choose GPUs: of the catalog, or of this machine.
 type gpuFlags struct {
 	gpu, spec, memory, host string
-	// device is the value of --device; empty of verbs that have no such flag.
+	// device is the value of --device; empty for verbs without the flag.
 	device string
 	flags  *pflag.FlagSet
 }
@@ -31,7 +31,7 @@ func (f *gpuFlags) given() bool {
 	return slices.ContainsFunc([]string{"gpu", "gpu-spec", "gpu-memory"}, f.flags.Changed)
 }
 
-// defaultBoard is the GPU that is simulated by default, where neither the user nor this machine chose one.
+// defaultGPU returns the product name of the default GPU, if neither the user nor this machine chose one.
 func (f *gpuFlags) defaultGPU(gpus []device.GPU) string {
 	chosen := slices.ContainsFunc([]string{"auto", "profile", "device"}, f.flags.Changed)
 	if f.given() || chosen || len(gpus) != 1 {
@@ -45,9 +45,9 @@ func (f *gpuFlags) register(cmd *cobra.Command, gpuUsage string) {
 	f.gpu = defaultGPU
 	cmd.Flags().Var(&once{to: &f.gpu}, "gpu", gpuUsage)
 	cmd.Flags().Var(&once{to: &f.memory}, "gpu-memory",
-		"replace the GPU's total memory by `size`, like 12GiB; a bare number counts GiB, 70% is a part of it")
+		"set the GPU's total memory to `size`, like 12GiB, 12 (GiB) or 70%")
 	cmd.Flags().Var(&once{to: &f.spec}, "gpu-spec",
-		"instead of --gpu: a GPU of your own, described in a YAML `file` (see vprof help gpu-spec)")
+		"simulate the GPU that a YAML `file` describes (see vprof help gpu-spec)")
 	complete(cmd, "gpu", device.Names)
 }
 
@@ -57,13 +57,13 @@ func (f *gpuFlags) registerDevice(cmd *cobra.Command, usage string) {
 	complete(cmd, "device", deviceNames)
 }
 
-// registerHostMemory adds the memory of the machine that the GPUs are in.
+// registerHostMemory adds --host-memory.
 func (f *gpuFlags) registerHostMemory() {
 	f.flags.Var(&once{to: &f.host}, "host-memory",
-		"`size` of the memory of the machine, like 64GiB, which is then judged, too; a bare number counts GiB")
+		"also check the host memory, of `size`, like 64GiB or 64 (GiB)")
 }
 
-// GPU finds the one GPU.
+// chosen returns the single GPU of the flags.
 func (f *gpuFlags) chosen() (device.GPU, error) {
 	gpu, err := f.fromSpec()
 	if err == nil && f.spec == "" {
@@ -95,7 +95,7 @@ func (f *gpuFlags) fromSpec() (device.GPU, error) {
 	return gpu, nil
 }
 
-// GPUs finds several, named in a list with commas, or all.
+// gpus returns the GPUs of a list with commas, or all.
 func (f *gpuFlags) gpus() ([]device.GPU, error) {
 	if f.spec != "" {
 		gpu, err := f.chosen()
@@ -103,7 +103,7 @@ func (f *gpuFlags) gpus() ([]device.GPU, error) {
 	}
 	if f.gpu == "all" {
 		if f.memory != "" {
-			return nil, usagef("--gpu-memory: all GPUs cannot have the same memory; name one with --gpu")
+			return nil, usagef("--gpu-memory: works with one GPU; choose it with --gpu")
 		}
 		return device.Catalog(), nil
 	}
@@ -131,27 +131,27 @@ func (f *gpuFlags) resize(gpu device.GPU) (device.GPU, error) {
 		return gpu, usagef("--gpu-memory: %w", err)
 	}
 	if total <= gpu.Context {
-		return gpu, usagef("--gpu-memory: %s is less than the %s that CUDA's context takes on %s",
+		return gpu, usagef("--gpu-memory: %s is less than the CUDA context of %s on %s",
 			bytesize.Format(total), bytesize.Format(gpu.Context), gpu.Name)
 	}
 	gpu.Memory = total
 	return gpu, nil
 }
 
-// withHostMemory returns the GPU in a machine with the memory of --host-memory.
+// withHostMemory returns the GPU with the host memory of --host-memory.
 func (f *gpuFlags) withHostMemory(gpu device.GPU) (device.GPU, error) {
 	if f.host == "" {
 		return gpu, nil
 	}
 	total, err := parseSize("--host-memory", f.host)
 	if err == nil && total == 0 {
-		err = usagef("--host-memory: a machine has more than 0 bytes")
+		err = usagef("--host-memory: need more than 0 bytes")
 	}
 	gpu.HostMemory = total
 	return gpu, err
 }
 
-// deviceNames returns what --device may be, as far as it is known without looking.
+// deviceNames returns the values of --device that need no detection.
 func deviceNames() []string {
 	names := []string{"cuda:0"}
 	for _, name := range device.Names() {
@@ -162,14 +162,13 @@ func deviceNames() []string {
 
 // A deviceName is the parsed value of --device.
 type deviceName struct {
-	// real tells a GPU of this machine, by its index, from a simulated GPU,
-	// by its name.
+	// real distinguishes a GPU of this machine (index) from a simulated GPU (name).
 	real  bool
 	index int
 	gpu   string
 }
 
-// parseDevice reads cuda, cuda:N, sim or sim:NAME. The error is a usage error.
+// parseDevice parses cuda, cuda:N, sim or sim:NAME. The error is a usage error.
 func parseDevice(text string) (deviceName, error) {
 	kind, which, given := strings.Cut(strings.ToLower(text), ":")
 	switch {
@@ -178,7 +177,7 @@ func parseDevice(text string) (deviceName, error) {
 	case kind == "cuda":
 		index, err := strconv.Atoi(which)
 		if err != nil || index < 0 {
-			return deviceName{}, usagef("--device: %q is not the number of a GPU; use cuda:0 for the first", which)
+			return deviceName{}, usagef("--device: %q is not a GPU index; use cuda:0 for the first", which)
 		}
 		return deviceName{real: true, index: index}, nil
 	case kind == "sim" && !given:
@@ -190,8 +189,8 @@ func parseDevice(text string) (deviceName, error) {
 	return deviceName{}, usagef("--device: %q is neither cuda:N nor sim:NAME (list GPUs with \"vprof gpus\")", text)
 }
 
-// resolveDevice returns what --device names: a GPU of this machine, or a simulated GPU, which replaces the one of
-// --gpu. With real, other flags, which messages list, need a GPU of this machine.
+// resolveDevice returns the device of --device: a GPU of this machine, or a simulated GPU, which replaces --gpu. With
+// real set, other flags need a GPU of this machine; flags names them in messages.
 func (f *gpuFlags) resolveDevice(real bool, flags string) (deviceName, error) {
 	named := deviceName{real: real}
 	if f.device != "" {
@@ -202,9 +201,9 @@ func (f *gpuFlags) resolveDevice(real bool, flags string) (deviceName, error) {
 	}
 	switch {
 	case real && !named.real:
-		return named, usagef("--device %s simulates a GPU, and other flags ask for a GPU of this machine", f.device)
+		return named, usagef("--device %s simulates a GPU, but other flags need a GPU of this machine", f.device)
 	case named.real && f.given():
-		return named, usagef("%s a GPU of this machine; leave --gpu, --gpu-spec and --gpu-memory away", flags)
+		return named, usagef("%s a GPU of this machine; remove --gpu, --gpu-spec and --gpu-memory", flags)
 	case f.device != "" && f.flags.Changed("gpu"):
 		return named, usagef("--device and --gpu both name a GPU; give one")
 	case named.gpu != "":
@@ -213,7 +212,7 @@ func (f *gpuFlags) resolveDevice(real bool, flags string) (deviceName, error) {
 	return named, nil
 }
 
-// target returns what a job runs on. The error is a usage error.
+// target returns the device of a job. The error is a usage error.
 func (f *gpuFlags) target() (job.Target, error) {
 	named, err := f.resolveDevice(false, "--device takes")
 	switch {

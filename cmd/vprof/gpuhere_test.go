@@ -35,8 +35,8 @@ func TestAGPUThatIsNotUsedIsSaid(t *testing.T) {
 			require.NotContains(t, stdout.String(), "GPU is here")
 			continue
 		}
-		require.Equal(t, "vprof: a GPU is here and was not used: "+says+"\n", stderr.String())
-		require.Contains(t, stdout.String(), "warning: a GPU is here and was not used: "+says)
+		require.Equal(t, "vprof: this machine's GPU was not used: "+says+"\n", stderr.String())
+		require.Contains(t, stdout.String(), "warning: this machine's GPU was not used: "+says)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// gpuEntry is a GPU as "vprof gpus" lists it.
+// gpuEntry is a GPU in the list of "vprof gpus".
 type gpuEntry struct {
 	Name          string   `json:"name"`
 	Product       string   `json:"product"`
@@ -26,7 +26,7 @@ type gpuEntry struct {
 	Source        string   `json:"source"`
 }
 
-// rates are FLOP/s by precision; zero where the GPU has no units for it.
+// rates are FLOP/s by precision; zero for precisions without units on the GPU.
 type rates struct {
 	FP32 float64 `json:"fp32"`
 	TF32 float64 `json:"tf32"`
@@ -66,7 +66,7 @@ func (l gpuList) Sheets() []report.Sheet {
 			fmt.Sprintf("%.2f", float64(g.Memory)/bytesize.GiB), int(g.Context/bytesize.MiB),
 			fmt.Sprintf("%.0f", g.Bandwidth/1e9), tera(g.FLOPS.FP32), tera(max(g.FLOPS.FP16, g.FLOPS.BF16)))
 	}
-	s.Note("memory: what the driver reports to programs. 16-bit: tensor cores, dense.")
+	s.Note("memory: as the driver reports it. 16-bit: tensor cores, dense.")
 	return []report.Sheet{s}
 }
 

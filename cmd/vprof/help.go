@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// What --help shows of a verb: as much as fits on a screen.
+// Limits of --help, so that it fits on a screen.
 const (
 	usualWidth    = 80
 	mostShown     = 15
@@ -22,11 +22,11 @@ const (
 	mostExample   = 6
 )
 
-// helpAllFlag shows all that there is to say.
+// helpAllFlag is the flag that shows the whole help.
 const helpAllFlag = "help-all"
 
-// verbFlags are the groups of flags that are no fields of a case; those of Main are shown
-// first, in this order, ahead of the main fields of cases.
+// verbFlags are the flags that are not fields of a case, with their groups. Main flags come
+// first in help, in this order, before the main fields of cases.
 var verbFlags = func() (all []models.Field) {
 	for _, row := range []struct {
 		names string
@@ -51,8 +51,8 @@ var verbFlags = func() (all []models.Field) {
 	return all
 }()
 
-// named finds the row of a flag. The flag of a field of a case is in that table alone: other
-// verbs may have one of the same name for something else.
+// named returns the row of a flag, or -1. Flags of a case's fields are only in the fields' table, because
+// another verb's flag of the same name may mean something else.
 func named(table []models.Field, flag *pflag.Flag) int {
 	if _, ofCase := flag.Value.(*fieldFlag); ofCase && &table[0] == &verbFlags[0] {
 		return -1
@@ -60,7 +60,7 @@ func named(table []models.Field, flag *pflag.Flag) int {
 	return slices.IndexFunc(table, func(f models.Field) bool { return f.Name == flag.Name })
 }
 
-// groupOf returns what a flag is about: the verb's own way of working where no table has it.
+// groupOf returns the group of a flag; flags outside of the tables belong to the verb's options.
 func groupOf(flag *pflag.Flag) models.Group {
 	for _, table := range [][]models.Field{verbFlags, models.Fields()} {
 		if i := named(table, flag); i >= 0 {
@@ -70,8 +70,8 @@ func groupOf(flag *pflag.Flag) models.Group {
 	return models.GroupHow
 }
 
-// importance orders flags for help: the main ones of all verbs, the main fields of a case, the
-// verb's own, and the others.
+// importance returns the rank of a flag in help: main flags of all verbs, main fields of a case, the
+// verb's own flags, and the others.
 func importance(flag *pflag.Flag) int {
 	rank := 0
 	for _, table := range [][]models.Field{verbFlags, models.Fields()} {
@@ -87,19 +87,19 @@ func importance(flag *pflag.Flag) int {
 	return rank
 }
 
-// help writes the help of a command: that of a screen, or all of it.
+// help writes the help of a command: short enough for a screen, or whole.
 type help struct {
 	to    io.Writer
 	width int
 	all   bool
 }
 
-// newHelp makes help as wide as the terminal, or as COLUMNS says.
+// newHelp returns help as wide as the terminal or COLUMNS.
 func newHelp(a *app, all bool) help {
 	return help{to: a.stdout, width: max(cmp.Or(a.width(), usualWidth), 40), all: all}
 }
 
-// write writes the help of a command that takes flags.
+// write writes the help of a command with flags.
 func (h help) write(cmd *cobra.Command) {
 	fmt.Fprintf(h.to, "%s\n\nUsage:\n  %s\n", h.about(cmd), cmd.UseLine())
 	if example := h.example(cmd); example != "" {
@@ -116,12 +116,12 @@ func (h help) write(cmd *cobra.Command) {
 		h.group(group, shown)
 	}
 	if more > 0 {
-		fmt.Fprintf(h.to, "\n%d more flags, and the whole of this help: %s --%s\n", more,
+		fmt.Fprintf(h.to, "\n%d more flags and the full help: %s --%s\n", more,
 			cmd.CommandPath(), helpAllFlag)
 	}
 }
 
-// about returns what the command does: all of it, or the first paragraph.
+// about returns the description of a command, or its first paragraph.
 func (h help) about(cmd *cobra.Command) string {
 	text := strings.TrimSpace(cmd.Long)
 	if text == "" {
@@ -140,7 +140,7 @@ func (h help) about(cmd *cobra.Command) string {
 	return first
 }
 
-// fill breaks paragraphs anew for the width; those with indented lines are lists, and stay as they are.
+// fill wraps paragraphs to the width, except lists, which have indented lines.
 func (h help) fill(text string) string {
 	paragraphs := strings.Split(text, "\n\n")
 	for i, p := range paragraphs {
@@ -151,7 +151,7 @@ func (h help) fill(text string) string {
 	return strings.Join(paragraphs, "\n\n")
 }
 
-// example returns the examples of the command, or the first of them.
+// example returns the examples of a command, or the first ones.
 func (h help) example(cmd *cobra.Command) string {
 	text := strings.Trim(cmd.Example, "\n")
 	if h.all {
@@ -178,7 +178,7 @@ func available(cmd *cobra.Command) []*cobra.Command {
 	})
 }
 
-// chosen returns the flags that are shown, and how many there are beside them.
+// chosen returns the flags to show and the number of the others.
 func (h help) chosen(cmd *cobra.Command) (shown []*pflag.Flag, more int) {
 	cmd.InitDefaultHelpFlag()
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
@@ -242,8 +242,7 @@ func nameAndUsage(f *pflag.Flag) (name, usage string) {
 	return name, usage
 }
 
-// brief returns the beginning of a text that is a whole and fits on a line: up to a stop, or, if that
-// is too long, up to a word.
+// brief shortens a text to a line: to its last complete clause or, if that is too short, at a word.
 func brief(text string, width int) string {
 	if len(text) <= width {
 		return text
@@ -261,7 +260,7 @@ func brief(text string, width int) string {
 	return text[:best]
 }
 
-// wrapped breaks a text at spaces into lines of a width.
+// wrapped wraps a text at spaces into lines of a width.
 func wrapped(text string, width int) (lines []string) {
 	line := ""
 	for _, word := range strings.Fields(text) {
@@ -273,14 +272,14 @@ func wrapped(text string, width int) (lines []string) {
 	return append(lines, line)
 }
 
-// pages are the long help of commands, and their examples: help/fleet-run.txt is of "vprof fleet
+// pages holds the long help of commands with their examples: help/fleet-run.txt for "vprof fleet
 // run".
 //
 //go:embed help
 var pages embed.FS
 
-// addPages gives a root command and those below it their pages, where they are shown. A page
-// takes in what several say, as {shards} stands for help/part-shards.txt, and lists.
+// addPages adds the pages to a root command and its subcommands. It replaces {shards} and others by text that
+// several pages share, such as help/part-shards.txt, or by lists.
 func addPages(root *cobra.Command) {
 	parts := strings.NewReplacer("{lengths}", pageText("part-lengths"), "{shards}", pageText("part-shards"), "{trust}",
 		pageText("part-trust"),
@@ -299,7 +298,7 @@ func addPages(root *cobra.Command) {
 	add(root)
 }
 
-// pageText returns the text of a page; empty if there is none, where the short help says it all.
+// pageText returns the text of a page; empty for commands whose short help is enough.
 func pageText(name string) string {
 	text, err := pages.ReadFile("help/" + name + ".txt")
 	if err != nil {
@@ -308,14 +307,14 @@ func pageText(name string) string {
 	return strings.TrimSuffix(string(text), "\n")
 }
 
-// newTopics returns the help pages that belong to no command.
+// newTopics returns help pages without a command.
 func newTopics() []*cobra.Command {
 	return []*cobra.Command{
-		{Use: "exit-codes", Short: "What vprof's exit codes mean"},
-		{Use: "formats", Short: "What the output formats hold"},
-		{Use: "gpu-spec", Short: "How to describe a GPU of your own"},
-		{Use: "trainers", Short: "How to plan from a trainer's configuration"},
-		{Use: "strategies", Short: "How several GPUs can train together"},
-		{Use: "units", Short: "How amounts of memory are given and counted"},
+		{Use: "exit-codes", Short: "Exit codes of vprof"},
+		{Use: "formats", Short: "Output formats"},
+		{Use: "gpu-spec", Short: "Describe a GPU that the catalog lacks"},
+		{Use: "trainers", Short: "Plan from a trainer's configuration"},
+		{Use: "strategies", Short: "Strategies for several GPUs"},
+		{Use: "units", Short: "Units and counts of memory"},
 	}
 }

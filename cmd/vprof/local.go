@@ -13,20 +13,19 @@ import (
 // localGPU is a GPU of this machine.
 type localGPU struct {
 	GPU device.GPU
-	// Others is the memory in bytes that other processes hold on it now.
+	// Others is the memory of other processes on it, in bytes.
 	Others int64
 }
 
-// A noGPUError says that a command needs a GPU that is not there, and why.
+// A noGPUError reports why a command has no usable GPU.
 type noGPUError struct{ reason, hint string }
 
 func (e noGPUError) Error() string { return "no usable GPU: " + e.reason + " (" + e.hint + ")" }
 
-// instead is the hint of commands that can simulate a GPU.
+// instead is the hint for commands that can simulate a GPU.
 const instead = `name one of "vprof gpus" with --gpu instead`
 
-// negative is the error of a negative verdict, exit code 3. The output holds the verdict
-// already.
+// negative is the error of a negative verdict (exit code 3), which the output already shows.
 type negative struct{ error }
 
 // openGPU opens a GPU of this machine to measure on. The error is a
@@ -39,7 +38,7 @@ func openGPU(index int) (device.Device, error) {
 	return d, nil
 }
 
-// computing returns the other processes that compute on a device.
+// computing returns other processes that compute on a device.
 func computing(d device.Device) []device.Neighbor {
 	o, ok := d.(device.Observer)
 	if !ok {
@@ -48,8 +47,8 @@ func computing(d device.Device) []device.Neighbor {
 	return slices.DeleteFunc(o.Neighbors(), func(n device.Neighbor) bool { return !n.Computes })
 }
 
-// leaveRoom keeps memory of a GPU free for other processes that compute on it, in case their training needs a
-// little more: 1 GiB, or an eighth of what they leave where that is less.
+// leaveRoom keeps memory of a GPU free for other processes that compute on it, in case their training grows:
+// 1 GiB, or an eighth of the free memory if that is less.
 func leaveRoom(d device.Device) {
 	const most, part = 1 << 30, 8
 	if limiter, ok := d.(device.Limiter); ok && len(computing(d)) > 0 {
@@ -57,8 +56,7 @@ func leaveRoom(d device.Device) {
 	}
 }
 
-// othersOn returns the memory in bytes that other processes hold on a device; zero if that is
-// unknown.
+// othersOn returns the memory of other processes on a device in bytes; zero if unknown.
 func othersOn(d device.Device) int64 {
 	if o, ok := d.(device.Observer); ok {
 		return o.Baseline().Others
@@ -66,7 +64,7 @@ func othersOn(d device.Device) int64 {
 	return 0
 }
 
-// localFlags are the flags that choose GPUs: of the catalog, or of this machine.
+// localFlags are the flags that choose GPUs of the catalog or of this machine.
 type localFlags struct {
 	auto, profile bool
 	others        string
@@ -74,18 +72,18 @@ type localFlags struct {
 	device device.Device // open to be measured on; nil if GPUs are simulated
 }
 
-const autoUsage = "use this machine's GPU and count what other processes hold of it"
+const autoUsage = "use this machine's GPU, minus the memory of other processes"
 
 func (l *localFlags) register(cmd *cobra.Command, b *gpuFlags) {
 	f := cmd.Flags()
 	f.BoolVar(&l.auto, "auto", false, autoUsage)
-	f.BoolVar(&l.profile, "profile", false, "as --auto, and measure on it what is recommended before recommending it")
+	f.BoolVar(&l.profile, "profile", false, "as --auto, and measure the recommendation on the GPU first")
 	b.registerDevice(cmd,
-		"`device` to measure on: cuda:0 is what --profile takes; or sim:NAME to simulate, as --gpu does")
-	f.StringVar(&l.others, "other-processes", "", "memory that other processes hold, as `size` like 1GiB")
+		"`device` to measure on, like cuda:0, or sim:NAME to simulate, like --gpu")
+	f.StringVar(&l.others, "other-processes", "", "memory of other processes, a `size` like 1GiB")
 }
 
-// close gives the GPU back.
+// close closes the GPU.
 func (l *localFlags) close() error {
 	if l.device == nil {
 		return nil
@@ -93,14 +91,14 @@ func (l *localFlags) close() error {
 	return l.device.Close()
 }
 
-// GPUs are the GPUs that the flags name, and what others hold of each. The
-// one to measure on is then open.
+// gpus returns the GPUs of the flags and the memory of other processes on each. It opens the GPU to
+// measure on.
 func (l *localFlags) gpus(a *app, b *gpuFlags) ([]device.GPU, int64, error) {
 	others, err := parseSize("--other-processes", l.others)
 	if err != nil {
 		return nil, 0, err
 	}
-	named, err := b.resolveDevice(l.profile || l.auto, "--auto, --profile and --device take")
+	named, err := b.resolveDevice(l.profile || l.auto, "--auto, --profile and --device use")
 	if err != nil {
 		return nil, 0, err
 	}
@@ -120,7 +118,7 @@ func (l *localFlags) gpus(a *app, b *gpuFlags) ([]device.GPU, int64, error) {
 		gpus, err := b.gpus()
 		for _, g := range gpus {
 			if others >= g.Memory-g.Context {
-				return nil, 0, usagef("--other-processes: they leave nothing of the %s of %s",
+				return nil, 0, usagef("--other-processes: nothing is left of the %s of %s",
 					bytesize.Format(g.Memory), g.Name)
 			}
 		}

@@ -1,5 +1,4 @@
-// Command vprof says how much GPU memory a PyTorch training step will need,
-// before it runs.
+// Command vprof estimates the GPU memory of a PyTorch training step before it runs.
 package main
 
 import (
@@ -31,9 +30,8 @@ func collectLess() {
 	}
 }
 
-// runInterruptibly is run until a signal: the first asks the work to end with
-// what there is; after that the default is back, and a second one ends the
-// process at once, as the first does while input is read.
+// runInterruptibly runs a command line. The first SIGINT or SIGTERM cancels the work, which ends with its results up to
+// then; a second one, or the first while input is read, ends the process at once.
 func runInterruptibly(a *app, args []string) exitCode {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, func() {
@@ -58,7 +56,7 @@ const (
 	exitInterrupted exitCode = 130
 )
 
-// A usageError says that the command line is wrong.
+// A usageError is an error of the command line.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
@@ -112,7 +110,7 @@ func (a *app) colored() bool {
 	return os.Getenv("NO_COLOR") == "" && terminal(a.stdout)
 }
 
-// terminal reports whether an output is a terminal that can do more than print.
+// terminal reports whether an output is a terminal with control sequences.
 func terminal(w io.Writer) bool {
 	out, isFile := w.(*os.File)
 	return isFile && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(out.Fd()))

@@ -9,13 +9,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// agentTools are the verbs that agents may use: those that answer and change nothing.
+// agentTools are the verbs that agents may use: verbs without side effects.
 var agentTools = []string{"plan", "fit", "smoke", "time", "diagnose", "gpus", "models"}
 
 func newMCPCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "mcp",
-		Short: "Answer agents, by the Model Context Protocol on standard input and output",
+		Short: "Serve agents through the Model Context Protocol (standard input and output)",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.agentServer().Run(cmd.Context(), &mcp.StdioTransport{MaxLineLength: longestRequest})
@@ -23,7 +23,7 @@ func newMCPCmd(a *app) *cobra.Command {
 	}
 }
 
-// agentServer has a tool for each verb of [agentTools].
+// agentServer returns a server with a tool for each verb of [agentTools].
 func (a *app) agentServer() *mcp.Server {
 	a.rememberTrials()
 	server := mcp.NewServer(&mcp.Implementation{Name: "vprof", Version: thisVersion().Version}, nil)
@@ -49,11 +49,11 @@ func (a *app) agentServer() *mcp.Server {
 	return server
 }
 
-// callTool runs a verb. That something does not fit is an answer; what is refused is an error that the agent reads.
+// callTool runs a verb. A negative verdict is an answer; a refused request is an error for the agent.
 func (a *app) callTool(ctx context.Context, cmd *cobra.Command, arguments json.RawMessage) *mcp.CallToolResult {
 	r, err := requestOf(arguments)
 	if err != nil && len(arguments) > 0 {
-		return toolError("the arguments are no JSON object: " + err.Error())
+		return toolError("the arguments are not a JSON object: " + err.Error())
 	}
 	s := a.runVerb(ctx, cmd.Name(), nil, cmd.Flags(), r)
 	if s.code != exitFine && s.code != exitNegative || s.result == nil {
@@ -70,13 +70,13 @@ func toolError(message string) *mcp.CallToolResult {
 	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: message}}}
 }
 
-// requestSchema returns the JSON Schema of requests with a verb's flags.
+// requestSchema returns the JSON Schema of requests for a verb.
 func requestSchema(flags *pflag.FlagSet) map[string]any {
 	properties := map[string]any{
 		requestFiles: map[string]any{
 			"type":        "array",
 			"items":       map[string]any{"type": "string"},
-			"description": "files that the command takes: a trainer's configuration, a log",
+			"description": "input files of the command: a trainer's configuration, a log",
 		},
 	}
 	flags.VisitAll(func(flag *pflag.Flag) {

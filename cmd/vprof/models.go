@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/models/hfconfig"
 )
 
-// modelEntry is a model as "vprof models" shows it.
+// modelEntry is a model in the list of "vprof models".
 type modelEntry struct {
 	Name          string            `json:"name"`
 	Summary       string            `json:"summary"`
@@ -28,10 +28,9 @@ type modelEntry struct {
 	Checkpointing bool              `json:"checkpointing"`
 	Accumulate    int               `json:"accumulate"`
 	Batches       []int             `json:"batches"`
-	// Validation is the batch size of validation; absent if it is that of
-	// training, or if there is none.
+	// Validation is the batch size of validation; absent if it equals the training batch, or without validation.
 	Validation int `json:"validation,omitempty"`
-	// Adapts says that --lora works.
+	// Adapts reports whether the model supports --lora.
 	Adapts   bool             `json:"adapts"`
 	Settings []models.Setting `json:"settings"`
 	Notes    []string         `json:"notes"`
@@ -47,7 +46,7 @@ func entryOf(m models.Model) modelEntry {
 	}
 }
 
-// hfTypes returns the model types of configurations, for people.
+// hfTypes returns the supported model types of configurations, as text.
 func hfTypes() string { return strings.Join(hfconfig.Types(), ", ") }
 
 // modelList is the result of "vprof models".
@@ -57,7 +56,7 @@ type modelList struct {
 }
 
 func newModelsCmd(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "models", Short: "List the models that vprof knows", Args: noArgs}
+	cmd := &cobra.Command{Use: "models", Short: "List the models for --model", Args: noArgs}
 	cmd.AddCommand(newModelsShowCmd(a))
 	return (&output{app: a}).showing(cmd, func([]string) (report.Document, error) {
 		return modelList{Schema: "vprof.models/v1", Models: lists.Map(a.models().All(), entryOf)}, nil
@@ -70,7 +69,7 @@ func (l modelList) Sheets() []report.Sheet {
 	for _, m := range l.Models {
 		s.Row(m.Name, m.Summary, strings.Join(m.Stages, ", "), m.Batch, m.BatchUnit+"s", m.AMP, m.Accumulate)
 	}
-	s.Note("hf:PATH is the model of a config.json of transformers: %s", hfTypes())
+	s.Note("hf:PATH: the config.json of a transformers model of type %s", hfTypes())
 	return []report.Sheet{s}
 }
 
@@ -91,7 +90,7 @@ func newModelsShowCmd(a *app) *cobra.Command {
 	out, target := output{app: a}, gpuFlags{}
 	cmd := &cobra.Command{
 		Use:   "show NAME",
-		Short: "Show what is known of a model",
+		Short: "Describe a model",
 		Args:  between(1, 1, `name one model (list them with "vprof models")`),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return a.models().Names(), cobra.ShellCompDirectiveNoFileComp
@@ -112,7 +111,7 @@ func newModelsShowCmd(a *app) *cobra.Command {
 			return out.finish(modelPage{"vprof.models/v1", entryOf(m), page})
 		},
 	}
-	target.register(cmd, "`GPU` that attention and estimates are for, where a guide names no other (see vprof gpus)")
+	target.register(cmd, "`GPU` for attention kernels and estimates, unless a guide names another (see vprof gpus)")
 	return out.register(cmd)
 }
 
@@ -131,7 +130,7 @@ func (p modelPage) Sheets() []report.Sheet {
 	return append(sheets, report.ClaimSheets(p.Claims)...)
 }
 
-// about returns what the page says in words.
+// about adds the page's notes.
 func (p modelPage) about() report.Sheet {
 	s := report.Sheet{Title: p.Name + ": " + p.Summary}
 	s.Note("source: %s", p.Source)
@@ -162,7 +161,7 @@ func (p modelPage) about() report.Sheet {
 	return s
 }
 
-// settings has the model's free numbers and how to choose them.
+// settings returns the model's settings and their flags.
 func (p modelPage) settings() report.Sheet {
 	s := report.Sheet{Columns: report.Columns("setting | default> | from> | to> | is")}
 	for _, e := range p.Settings {
@@ -179,7 +178,7 @@ func (p modelPage) settings() report.Sheet {
 	return s
 }
 
-// Data implements [report.Document]: CSV has a row a stage.
+// Data implements [report.Document]: CSV has one row for each stage.
 func (p modelPage) Data() report.Data {
 	columns := "name task stage total trainable criterion buffers"
 	return report.Data{Lines: []any{p}, CSV: report.Rows(columns, p.Parameters, p)}

@@ -39,25 +39,25 @@ func newMonitorCmd(a *app) *cobra.Command {
 	o := &monitorOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "monitor [-- COMMAND ARGS...]",
-		Short: "Watch GPUs: memory, peaks, load; or a training command from start to end",
+		Short: "Watch GPUs or a training command: memory, peaks, load",
 		Args:  cobra.ArbitraryArgs,
 		RunE:  func(cmd *cobra.Command, args []string) error { return runMonitor(cmd.Context(), o, args) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.gpu, "gpu", "all", "`GPUs`: numbers like 0,2, or all")
 	f.IntSliceVar(&o.pids, "pid", nil, "watch these processes only: `numbers`")
-	f.BoolVar(&o.once, "once", false, "print one sample of each GPU and end")
+	f.BoolVar(&o.once, "once", false, "print one sample of each GPU and exit")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "nothing on standard output")
-	f.BoolVar(&o.plain, "plain", false, "lines, on a terminal too")
+	f.BoolVar(&o.plain, "plain", false, "print lines on a terminal, too")
 	f.DurationVar(&o.interval, "interval", time.Second, "`time` between samples, 1ms or more")
-	f.BoolVar(&o.burst, "burst", false, "read the memory every millisecond besides, for short peaks")
-	f.DurationVar(&o.length, "for", 0, "end after this `time` (default: at an interrupt)")
-	f.StringVar(&o.csv, "csv", "", "also add samples to `file` as CSV; - is standard output, without the lines")
-	f.StringVar(&o.jsonl, "jsonl", "", "also add samples to `file` as JSON Lines; - as above")
+	f.BoolVar(&o.burst, "burst", false, "also read the memory every millisecond, for short peaks")
+	f.DurationVar(&o.length, "for", 0, "stop after this `time` (default: at an interrupt)")
+	f.StringVar(&o.csv, "csv", "", "append samples to `file` as CSV; - is standard output, in place of the lines")
+	f.StringVar(&o.jsonl, "jsonl", "", "append samples to `file` as JSON Lines; - as for --csv")
 	f.StringVar(&o.listen, "listen", "",
-		"serve Prometheus metrics at `address`, like localhost:9400; without a host, to this machine only")
+		"serve Prometheus metrics at `address`, like localhost:9400 (default host: this machine only)")
 	f.StringVar((*string)(&o.above), "fail-above", "",
-		"end with exit code 3 when a GPU is fuller than `limit`: 95%, 14GiB or 14, which counts GiB")
+		"exit with code 3 when a GPU exceeds `limit`, like 95%, 14GiB or 14 (GiB)")
 	f.StringVar(&o.run, "run", "", "compare the command's peak with the estimate in `file`")
 	f.IntVar(&o.batch, "batch", 0, "batch `size` of the estimate (default: the run's only one)")
 	return cmd
@@ -102,27 +102,27 @@ func runMonitor(ctx context.Context, o *monitorOptions, command []string) (err e
 	return err
 }
 
-// check refuses flags that contradict each other or make no sense.
+// check refuses invalid and contradictory flags.
 func (o *monitorOptions) check(command []string) error {
 	switch {
 	case o.interval < time.Millisecond:
 		return usagef("--interval: %v is too short; the shortest is 1ms", o.interval)
 	case o.length < 0:
-		return usagef("--for: %v is not a time", o.length)
+		return usagef("--for: %v: need a positive duration", o.length)
 	case slices.ContainsFunc(o.pids, func(pid int) bool { return pid < 1 }):
-		return usagef("--pid: %d is not the number of a process", slices.Min(o.pids))
+		return usagef("--pid: %d is not a process ID", slices.Min(o.pids))
 	case o.once && len(command) > 0:
 		return usagef("--once takes one sample; leave it out to watch a command")
 	case o.length > 0 && len(command) > 0:
-		return usagef("a command is watched to its end; leave --for out")
+		return usagef("--for: a command is watched to its end; remove the flag")
 	case o.run != "" && len(command) == 0:
 		return usagef("--run compares the peak of a command; give one after --")
 	case len(o.pids) > 0 && len(command) > 0:
-		return usagef("a command is watched itself; leave --pid out")
+		return usagef("--pid: the command itself is watched; remove the flag")
 	case o.csv == "-" && o.jsonl == "-":
 		return usagef("--csv and --jsonl cannot both go to standard output")
 	case (o.csv == "-" || o.jsonl == "-") && len(command) > 0:
-		return usagef("standard output is the command's; name a file for samples")
+		return usagef("standard output belongs to the command; name a file for samples")
 	}
 	if o.above == "" {
 		return nil
@@ -133,10 +133,10 @@ func (o *monitorOptions) check(command []string) error {
 	return nil
 }
 
-// ceiling is the limit of --fail-above: an amount of memory, or a share of the GPU's. Empty is no limit.
+// ceiling is the limit of --fail-above: memory or a share of the GPU's memory; empty for none.
 type ceiling string
 
-// of returns the limit in bytes on a GPU with so much memory.
+// of returns the limit in bytes for a GPU's memory.
 func (c ceiling) of(total int64) int64 {
 	if c == "" {
 		return total
@@ -145,7 +145,7 @@ func (c ceiling) of(total int64) int64 {
 	return limit
 }
 
-// exceeded reports whether a GPU held more than the limit at some moment since the previous sample.
+// exceeded reports whether a GPU exceeded the limit since the previous sample.
 func (c ceiling) exceeded(s monitor.Sample) bool { return c != "" && s.Highest > c.of(s.Total) }
 
 // planned returns the point to compare with; nil for none.
@@ -166,12 +166,12 @@ func (o *monitorOptions) planned(ctx context.Context) (*report.Point, error) {
 		}
 	}
 	if len(found) != 1 {
-		return nil, usagef("--run: %s has %d estimates that fit; choose one with --batch", o.run, len(found))
+		return nil, usagef("--run: %s has %d matching estimates; choose one with --batch", o.run, len(found))
 	}
 	return &found[0], nil
 }
 
-// needsNVML is the hint of a machine where nothing can be watched.
+// needsNVML is the hint for machines without NVML.
 const needsNVML = `monitor asks NVML, which comes with NVIDIA's driver; "vprof doctor" says what is missing`
 
 // open opens NVML for the GPUs of --gpu.
@@ -182,7 +182,7 @@ func (o *monitorOptions) open() (monitor.Session, error) {
 	}
 	all := session.GPUs
 	if len(all) == 0 {
-		return session, errors.Join(noGPUError{"NVML lists no board", needsNVML}, session.Missing, session.Close())
+		return session, errors.Join(noGPUError{"NVML lists no GPU", needsNVML}, session.Missing, session.Close())
 	}
 	if o.gpu == "all" {
 		return session, nil
@@ -192,7 +192,7 @@ func (o *monitorOptions) open() (monitor.Session, error) {
 		n, err := strconv.Atoi(strings.TrimSpace(number))
 		i := slices.IndexFunc(all, func(b monitor.GPU) bool { return b.Index == n })
 		if err != nil || i < 0 {
-			return session, errors.Join(usagef("--gpu: there is no GPU %q; NVML lists %d, from 0", number, len(all)),
+			return session, errors.Join(usagef("--gpu: no GPU %q; NVML lists %d, from 0", number, len(all)),
 				session.Missing, session.Close())
 		}
 		if slices.ContainsFunc(session.GPUs, func(b monitor.GPU) bool { return b.Index == n }) {
@@ -230,8 +230,7 @@ func alive(pid int) bool {
 	return err == nil || errors.Is(err, os.ErrPermission)
 }
 
-// screen shows the monitor on the terminal, while it works, until a key or an
-// end of its own.
+// screen shows the monitor on the terminal until a key or its end.
 func (w *watch) screen(ctx context.Context) error {
 	w.sinks.silent, w.sinks.history = true, &monitor.History{}
 	w.notices = io.Discard // the screen shows them
@@ -260,7 +259,7 @@ func (w *watch) screen(ctx context.Context) error {
 	return err
 }
 
-// terminal returns the options of the screen's program.
+// terminal returns the options of the screen program.
 func (w *watch) terminal(ctx context.Context) []tea.ProgramOption {
 	a := w.options.app
 	options := []tea.ProgramOption{

@@ -15,7 +15,7 @@ import (
 	"github.com/vprof/vprof/tools/fakecuda"
 )
 
-// twoBoards is a machine where others use both GPUs; one of them has a name
+// twoGPUs returns a machine where others use both GPUs; one of them has a name
 // that is not UTF-8.
 func twoGPUs(t *testing.T) fakecuda.Setup {
 	return fakecuda.Setup{Quiet: true, GPUs: []fakecuda.GPU{
@@ -54,7 +54,7 @@ func TestMonitorReadsTheDriver(t *testing.T) {
 	}, s.Processes)
 	require.NotNil(t, s.Celsius)
 	require.InDelta(t, 300, *s.LimitWatts, 0)
-	require.Zero(t, d.Stats(t).NVML, "NVML was given back")
+	require.Zero(t, d.Stats(t).NVML, "NVML was shut down")
 
 	samples, _ = watchDriver(t, exitFine, "--once", "--gpu", "1", "--pid", "5151")
 	require.Len(t, samples, 1)

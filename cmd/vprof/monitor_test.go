@@ -193,7 +193,7 @@ func TestMonitorFollowsACommandAndComparesWithThePlan(t *testing.T) {
 	require.Equal(t, exitFine, run(t.Context(), a, args), stderr)
 	require.Equal(t, "trained\n", stdout.String())
 	require.Regexp(t,
-		`gpu 0: NVML does not know its processes; the memory in use rose by at most \S+ [MG]iB \(\d+ readings, up to \d+ms apart\)`, stderr.String())
+		`gpu 0: NVML does not list its processes; the memory in use rose by at most \S+ [MG]iB \(\d+ readings, up to \d+ms apart\)`, stderr.String())
 	require.Regexp(t, `estimated \S+ MiB \[.*\] for batch 16: the estimate is [+-]\S+ % off`, stderr.String())
 
 	stderr.Reset()
@@ -327,7 +327,7 @@ func TestADeadProcessIsAnError(t *testing.T) {
 		code exitCode
 		says string
 	}{
-		dead:                      {exitUsage, "there is no process " + dead},
+		dead:                      {exitUsage, "no process " + dead},
 		"4242":                    {exitFine, ""},
 		strconv.Itoa(os.Getpid()): {exitFine, "process " + strconv.Itoa(os.Getpid()) + " uses no GPU yet"},
 	} {

@@ -19,12 +19,12 @@ import (
 // sinks are the outputs of the monitor: terminal, files, Prometheus.
 type sinks struct {
 	stdout io.Writer
-	// silent leaves the lines on standard output out.
+	// silent turns off the lines on standard output.
 	silent   bool
 	csv      *csv.Writer
 	json     *json.Encoder
 	exporter *monitor.Exporter
-	// history is what the screen shows; nil without one.
+	// history is the data of the screen; nil without one.
 	history *monitor.History
 	closers []io.Closer
 }
@@ -73,9 +73,8 @@ func openSinks(o *monitorOptions) (s *sinks, err error) {
 	return s, nil
 }
 
-// log opens a file to add samples to, - is standard output, which is then theirs
-// alone. A log that is there already is continued; a file that does not begin
-// like one, or ends in the middle of a line, is left alone.
+// log opens a file to append samples to; - is standard output without the lines. It appends to an existing log, and
+// refuses files that do not begin like one or end in the middle of a line.
 func (s *sinks) log(flag, path, begins string) (to io.Writer, continued bool, err error) {
 	if path == "-" {
 		s.silent = true
@@ -101,7 +100,7 @@ func regular(f *os.File) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// isLog reports whether a file is a log to be continued; an empty one is none.
+// isLog reports whether a file is a log to append to; an empty file is not.
 func isLog(f *os.File, begins string) (bool, error) {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
@@ -109,7 +108,7 @@ func isLog(f *os.File, begins string) (bool, error) {
 	}
 	head, last := make([]byte, len(begins)), make([]byte, 1)
 	if _, err := f.ReadAt(head, 0); err != nil || string(head) != begins {
-		return false, errors.New("is no log of vprof monitor in this format")
+		return false, errors.New("is not a log of vprof monitor in this format")
 	}
 	if _, err := f.ReadAt(last, info.Size()-1); err != nil || last[0] != '\n' {
 		return false, errors.New("ends in the middle of a line")
@@ -117,7 +116,7 @@ func isLog(f *os.File, begins string) (bool, error) {
 	return true, nil
 }
 
-// write gives a round of samples to every sink. Each line is complete before the next one.
+// write writes a round of samples to every sink, line by line.
 func (s *sinks) write(round monitor.Round) error {
 	if s.exporter != nil {
 		s.exporter.Set(round.Samples)
@@ -157,7 +156,7 @@ func (s *sinks) close() error {
 	return err
 }
 
-// serve answers Prometheus until the listener is closed: this machine's, unless
+// serve answers Prometheus until the listener is closed: on this machine only, unless
 // the address names another interface.
 func serve(address string, e *monitor.Exporter) (net.Listener, error) {
 	if strings.HasPrefix(address, ":") {
@@ -182,14 +181,14 @@ func serve(address string, e *monitor.Exporter) (net.Listener, error) {
 	return l, nil
 }
 
-// loopback reports whether an address is reached from this machine alone.
+// loopback reports whether only this machine reaches an address.
 func loopback(a net.Addr) bool {
 	tcp, ok := a.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()
 }
 
-// forThisMachine refuses requests for another host: a web page can have its own name
-// resolve to this machine (DNS rebinding), and would be allowed to read the answers.
+// forThisMachine refuses requests for another host: a web page whose name resolves to this machine
+// (DNS rebinding) could read the answers.
 func forThisMachine(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host

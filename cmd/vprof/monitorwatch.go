@@ -25,18 +25,18 @@ type watch struct {
 	monitor *monitor.Monitor
 	sinks   *sinks
 	planned *report.Point
-	// notices is where is said what was lost.
+	// notices receives messages about lost samples and GPUs.
 	notices io.Writer
 	sampled bool
 
-	// root is the command, 0 before it starts; tree are all of its descendants
-	// that were ever seen, as of the time in fresh.
+	// root is the command's process ID, 0 before it starts; tree holds all descendants ever
+	// seen, as of the time in fresh.
 	root  int
 	tree  []int
 	fresh time.Time
 }
 
-// sample reads all GPUs. The error of a GPU that is too full is a negative result.
+// sample reads all GPUs. It returns a negative result if a GPU exceeds the limit.
 func (w *watch) sample(now time.Time) error {
 	seen := w.monitor.Sample(now)
 	first := !w.sampled
@@ -64,8 +64,7 @@ func (w *watch) sample(now time.Time) error {
 	return nil
 }
 
-// missing looks for processes of --pid that use no GPU. One that does not
-// exist either is an error.
+// missing reports processes of --pid that use no GPU. A process that does not exist is an error.
 func (w *watch) missing(samples []monitor.Sample) error {
 	for _, pid := range w.options.pids {
 		uses := slices.ContainsFunc(samples, func(s monitor.Sample) bool {
@@ -74,8 +73,8 @@ func (w *watch) missing(samples []monitor.Sample) error {
 		switch {
 		case uses:
 		case !alive(pid):
-			return usagef("--pid: there is no process %d, and no GPU knows it (in a container, NVML numbers "+
-				"processes as the host does)", pid)
+			return usagef("--pid: no process %d, and no GPU lists it (in a container, NVML reports process "+
+				"IDs of the host)", pid)
 		default:
 			fmt.Fprintf(w.notices, "vprof: process %d uses no GPU yet\n", pid)
 		}
@@ -86,7 +85,7 @@ func (w *watch) missing(samples []monitor.Sample) error {
 // burst is the time between two readings of --burst.
 const burst = time.Millisecond
 
-// loop samples until the context or done ends; with done, only that ends it.
+// loop samples until done, or without done until the context ends.
 func (w *watch) loop(ctx context.Context, done <-chan struct{}) error {
 	o := w.options
 	if o.length > 0 {
@@ -128,7 +127,7 @@ func (w *watch) loop(ctx context.Context, done <-chan struct{}) error {
 
 // follow reports whether a process belongs to the command.
 func (w *watch) follow(pid int) bool {
-	// Going through /proc takes its time.
+	// Reading /proc is slow.
 	if w.root != 0 && time.Since(w.fresh) > 200*time.Millisecond {
 		w.tree = lists.Union(w.tree, monitor.Tree(w.root)...)
 		w.fresh = time.Now()
@@ -137,13 +136,13 @@ func (w *watch) follow(pid int) bool {
 }
 
 const (
-	// signalGrace is how long after an interrupt to wait for its signal, which the command then got, too. A command
-	// that was asked to end is killed after endGrace.
+	// signalGrace is the time to wait for a signal after an interrupt, which the command received, too. A command
+	// that does not end is killed after endGrace.
 	signalGrace = time.Second
 	endGrace    = 30 * time.Second
 )
 
-// command runs a command, watches it, and says what it needed.
+// command runs a command, watches it, and prints its peak.
 func (w *watch) command(ctx context.Context, command []string) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = w.options.app.stdin, w.options.app.stdout, w.options.app.stderr
@@ -156,7 +155,7 @@ func (w *watch) command(ctx context.Context, command []string) error {
 		return usageError{err}
 	}
 	w.root = p.Pid()
-	// An interrupt that came by another way than a signal is handed on, too.
+	// Forward an interrupt that did not come as a signal, too.
 	defer context.AfterFunc(ctx, func() {
 		time.Sleep(signalGrace)
 		if !p.Forwarded() {
@@ -181,13 +180,13 @@ func (w *watch) command(ctx context.Context, command []string) error {
 	return p.Err()
 }
 
-// A commandError is how a command ended that was watched: its exit code is ours.
+// A commandError holds the exit code of a watched command, which vprof returns.
 type commandError struct {
 	error
 	code exitCode
 }
 
-// summarize says what was seen of each GPU.
+// summarize prints the peak of each GPU.
 func (w *watch) summarize() {
 	for _, s := range w.monitor.Seen() {
 		peak := s.Peak
@@ -199,7 +198,7 @@ func (w *watch) summarize() {
 	}
 }
 
-// readings describes how closely a GPU was watched.
+// readings describes the density of a GPU's samples.
 func readings(s monitor.Seen) string {
 	text := fmt.Sprintf("%d readings, up to %s apart", s.Samples, monitor.FormatInterval(s.Gap))
 	if s.Samples == 1 {
@@ -211,14 +210,13 @@ func readings(s monitor.Seen) string {
 	return text
 }
 
-// conclude says what a command needed of the GPU that it needed most of, and
-// how that compares with the plan.
+// conclude prints the command's peak on the GPU that it used most, compared with the plan.
 func (w *watch) conclude() {
 	all := w.monitor.Seen()
 	held := func(s monitor.Seen) int64 { return s.WatchedPeak }
 	what := "its processes held at most"
 	if !slices.ContainsFunc(all, func(s monitor.Seen) bool { return s.WatchedPeak > 0 }) {
-		held, what = monitor.Seen.Rise, "NVML does not know its processes; the memory in use rose by at most"
+		held, what = monitor.Seen.Rise, "NVML does not list its processes; the memory in use rose by at most"
 	}
 	most := slices.MaxFunc(all, func(a, b monitor.Seen) int { return cmp.Compare(held(a), held(b)) })
 	to := w.options.app.stderr

@@ -9,15 +9,13 @@ import (
 )
 
 const (
-	// silence is how long work may take before progress is shown: what people take for at
-	// once. Most commands are done before.
+	// silence is the time before progress is shown. Most commands take less.
 	silence = 100 * time.Millisecond
 	// pace is the time between two updates.
 	pace = 200 * time.Millisecond
 )
 
-// progressLine is a line on standard error that says how far long work is and how
-// long it will take. It is on a terminal only: a log has no use for it.
+// progressLine shows the progress of long work and the remaining time on standard error, on terminals only.
 type progressLine struct {
 	to   io.Writer
 	stop chan struct{}
@@ -30,8 +28,7 @@ type progressLine struct {
 	shown       bool
 }
 
-// startProgress begins to show progress, unless the user or the terminal does
-// not want it. The end must be said.
+// startProgress shows progress on a terminal, unless quiet. The caller calls end.
 func startProgress(a *app, quiet bool) *progressLine {
 	p := &progressLine{to: a.stderr, stop: make(chan struct{}), began: time.Now()}
 	if !quiet && terminal(a.stderr) {
@@ -40,7 +37,7 @@ func startProgress(a *app, quiet bool) *progressLine {
 	return p
 }
 
-// show draws the line from time to time until the end.
+// show redraws the line until the end.
 func (p *progressLine) show() {
 	p.drew.Go(func() {
 		wait := silence
@@ -56,7 +53,7 @@ func (p *progressLine) show() {
 	})
 }
 
-// step says that so many of a total are done.
+// step sets the number of finished units of a total.
 func (p *progressLine) step(what string, done, total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,7 +63,7 @@ func (p *progressLine) step(what string, done, total int) {
 	p.what, p.done, p.total = what, done, total
 }
 
-// end removes the line. Results may follow.
+// end removes the line.
 func (p *progressLine) end() {
 	close(p.stop)
 	p.drew.Wait()
@@ -82,8 +79,7 @@ func (p *progressLine) draw(now time.Time) {
 	fmt.Fprintf(p.to, "\r\x1b[K%s", p.line(now.Sub(p.began)))
 }
 
-// line returns how far the work is after a time. What is left is taken to go on as
-// fast as what is done.
+// line formats the progress after a time. The remaining time assumes a constant rate.
 func (p *progressLine) line(elapsed time.Duration) string {
 	switch {
 	case p.total == 0:

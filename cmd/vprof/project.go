@@ -15,19 +15,18 @@ import (
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
-// projectFile is the name of a project's settings, looked for in the working
+// projectFile is the name of a project's settings file, searched in the working
 // directory and above.
 const projectFile = "vprof.yaml"
 
 // project are a project's settings.
 type project struct {
-	// Coefficients is the file that estimates use, relative to the project
-	// file; #NAME at its end picks one entry.
+	// Coefficients is the coefficients file, relative to the project file; #NAME at its end
+	// selects an entry.
 	Coefficients string `yaml:"coefficients"`
 }
 
-// projectFolder returns the folder of the project file that holds in a directory, there or above; empty if there is
-// none.
+// projectFolder returns the folder of a directory's project file, there or above; empty without one.
 func projectFolder(dir string) string {
 	for {
 		if _, err := os.Stat(filepath.Join(dir, projectFile)); !errors.Is(err, fs.ErrNotExist) {
@@ -41,7 +40,7 @@ func projectFolder(dir string) string {
 	}
 }
 
-// findProject reads the settings that hold in a directory; none are all zero.
+// findProject reads the project settings of a directory; zero without a file.
 func findProject(dir string) (project, error) {
 	folder := projectFolder(dir)
 	if folder == "" {
@@ -71,16 +70,16 @@ func readProject(path string, data []byte) (project, error) {
 	return p, nil
 }
 
-// coefficientFlag is the flag that chooses calibrated coefficients.
+// coefficientFlag is --coefficients.
 type coefficientFlag struct{ file string }
 
 func (f *coefficientFlag) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.file, "coefficients", "",
-		"correct estimates by `file` of vprof calibrate; FILE#NAME picks an entry, none ignores the project's "+
+		"correct estimates with `file` of vprof calibrate; FILE#NAME selects an entry, none turns it off "+
 			"(default: coefficients of "+projectFile+", here or above)")
 }
 
-// load reads the file that the flag or the project names; nil if neither does.
+// load reads the file of the flag or the project; nil without one.
 func (f *coefficientFlag) load() (file *coefficients.File, entry string, err error) {
 	choice := f.file
 	if choice == "" {
@@ -105,7 +104,7 @@ func (f *coefficientFlag) load() (file *coefficients.File, entry string, err err
 	return file, entry, err
 }
 
-// selection returns the coefficients that estimates are corrected by; nil for none.
+// selection returns the coefficients that correct estimates; nil for none.
 func (f *coefficientFlag) selection() (*coefficients.Selection, error) {
 	file, name, err := f.load()
 	if file == nil || err != nil {

@@ -10,15 +10,15 @@ import (
 	"github.com/vprof/vprof/bench/report"
 )
 
-// readBack finds what a trainer's file would say otherwise than the choice that was written
-// into it: nothing is written then.
+// readBack returns an error if a trainer's file with the new values would give another plan than the choice. Then
+// nothing is written.
 func (f *applyFlags) readBack(changes []configfile.Change, c report.Choice) error {
 	if f.trainer == nil || len(f.pairs) > 0 || len(changes) != 1 {
 		return nil
 	}
 	reread, err := f.trainer.Again(changes[0].After)
 	if err != nil {
-		return fmt.Errorf("nothing was written, since %s would be refused then: %w", f.trainer.Trainer, err)
+		return fmt.Errorf("nothing was written, because vprof would then refuse the %s file: %w", f.trainer.Trainer, err)
 	}
 	read := map[string]string{}
 	for _, s := range reread.Settings {
@@ -46,15 +46,15 @@ func (f *applyFlags) readBack(changes []configfile.Change, c report.Choice) erro
 			if flag == "checkpointing" && got != "false" && k.Checkpointing {
 				key, want[flag] = reread.Decides("reentrant"), cmp.Or(string(k.Recompute), "non-reentrant")
 			}
-			return fmt.Errorf("%s: with what would be written, a plan reads --%s %s where fit has chosen %s; set %s "+
-				"by hand, and run fit on the file again (nothing was written)",
+			return fmt.Errorf("%s: after writing, a plan would read --%s %s, but fit chose %s; set %s "+
+				"by hand and run fit again (nothing was written)",
 				f.trainer.File, flag, got, want[flag], cmp.Or(key, "it"))
 		}
 	}
 	return nil
 }
 
-// unwrittenFlags are the flags of a case that fit keeps to and does not write.
+// unwrittenFlags are the flags of a case that fit respects and does not write.
 var unwrittenFlags = []string{
 	"task", "seq-len", "weights", "amp", "lora", "optimizer", "objective", "train-only", "trained-weights", "qat",
 	"chunked-loss",
@@ -62,11 +62,10 @@ var unwrittenFlags = []string{
 	"cublas-workspace",
 }
 
-// factNames are what tables of trainers call what such a flag says, where that is not the flag.
+// factNames maps such flags to their names in the trainers' tables, if those differ.
 var factNames = map[string]string{"amp": "mixed", "lora": "lora-r"}
 
-// unwritten says which flags, given beside a trainer's file, the file does not say, after a
-// note if there is one.
+// unwritten appends to a note the flags of the command line that the trainer's file lacks.
 func (f *applyFlags) unwritten(c report.Choice, note string) (lines []string) {
 	if note != "" {
 		lines = append(lines, note)
@@ -84,7 +83,7 @@ func (f *applyFlags) unwritten(c report.Choice, note string) (lines []string) {
 		if flag == nil || !f.fixed(name) || levers[name] != "" || said[name] == flag.Value.String() {
 			continue
 		}
-		lines = append(lines, fmt.Sprintf("%s: --%s %s was given beside the file and is not written; set %s by hand",
+		lines = append(lines, fmt.Sprintf("%s: --%s %s is not in the file and is not written; set %s by hand",
 			f.trainer.File, name, flag.Value,
 			cmp.Or(f.trainer.Decides(name), f.trainer.Decides(factNames[name]), "it")))
 	}

@@ -34,7 +34,7 @@ func newReportCmd(a *app) *cobra.Command {
 	o := &reportOptions{app: a}
 	cmd := &cobra.Command{
 		Use:   "report RUN...",
-		Short: "Show runs as a page, as pictures, or in other tools",
+		Short: "Show runs as an HTML page, as pictures, or in other tools",
 		Args:  cobra.ArbitraryArgs,
 		RunE:  func(cmd *cobra.Command, args []string) error { return runReport(cmd.Context(), o, args) },
 	}
@@ -42,13 +42,12 @@ func newReportCmd(a *app) *cobra.Command {
 	f.StringVar(&o.to, "to", "", "`form`: "+strings.Join(viewNames(), ", ")+
 		" (default: by the suffix of --output, or page)")
 	f.StringVarP(&o.path, "output", "o", "",
-		"`file` to write; - is standard output (default: report.html for a page, plot.svg for a picture, and "+
-			"otherwise -)")
+		"`file` to write; - is standard output (default: report.html for a page, plot.svg for a picture, else -)")
 	f.IntVar(&o.batch, "batch", 0,
-		"batch `size` of the step to show (default: the largest of the run that fits, or the model's own)")
+		"batch `size` of the step to show (default: the run's largest that fits, or the model's)")
 	f.StringArrayVar(&o.references, "reference", nil, "also show records of PyTorch in `file` (repeatable)")
-	f.BoolVar(&o.step, "step", true, "show a training step on the page; --step=false leaves it out")
-	f.BoolVar(&o.sideBySide, "side-by-side", false, "show two runs side by side although they are of one case")
+	f.BoolVar(&o.step, "step", true, "show a training step on the page")
+	f.BoolVar(&o.sideBySide, "side-by-side", false, "show two runs of the same case side by side")
 	complete(cmd, "to", viewNames)
 	o.c.writes = true
 	o.c.register(cmd, a)
@@ -67,9 +66,9 @@ func runReport(ctx context.Context, o *reportOptions, paths []string) error {
 	}
 	switch {
 	case len(paths) > 0 && o.c.model != "":
-		return usagef("report takes runs or a case, not both: leave --model or the files out")
+		return usagef("report needs runs or a case, not both: remove --model or the files")
 	case len(paths) == 0 && (!v.ofStep || o.c.model == ""):
-		return usagef("report needs a run; make one with \"vprof sweep --export run.json\"")
+		return usagef("report needs a run; create one with \"vprof sweep --export run.json\"")
 	}
 	write, err := v.make(ctx, o, paths)
 	if err != nil {
@@ -91,14 +90,14 @@ func runReport(ctx context.Context, o *reportOptions, paths []string) error {
 // writer writes a file's content.
 type writer = func(io.Writer) error
 
-// view is a form in which report shows runs.
+// view is a form of report's output.
 type view struct {
 	name string
-	// suffixes of files that have this form unless --to says another.
+	// suffixes are the file suffixes that select this form.
 	suffixes []string
-	// file is where it goes unless --output says where.
+	// file is the default of --output.
 	file string
-	// ofStep says that it shows one training step, which flags can describe, too.
+	// ofStep reports whether it shows one training step, which flags can describe, too.
 	ofStep bool
 	make   func(ctx context.Context, o *reportOptions, paths []string) (writer, error)
 }
@@ -125,7 +124,7 @@ func viewNames() []string {
 	return lists.Map(views(), func(v view) string { return v.name })
 }
 
-// view returns the one that --to names, or the suffix of the output, or else the page.
+// view returns the form of --to, of the output's suffix, or the page.
 func (o *reportOptions) view() (view, error) {
 	all, suffix := views(), strings.ToLower(filepath.Ext(o.path))
 	switch {
@@ -136,7 +135,7 @@ func (o *reportOptions) view() (view, error) {
 		}
 		at := slices.IndexFunc(all, func(v view) bool { return v.name == name })
 		if at < 0 {
-			return view{}, usagef("--to: there is no form %q; use %s", o.to, strings.Join(viewNames(), ", "))
+			return view{}, usagef("--to: no form %q; use %s", o.to, strings.Join(viewNames(), ", "))
 		}
 		return all[at], nil
 	case o.path == "" || o.path == "-":
@@ -149,7 +148,7 @@ func (o *reportOptions) view() (view, error) {
 	return all[at], nil
 }
 
-// rowsAs writes every batch size of runs as rows of what other programs read.
+// rowsAs writes every batch size of runs as rows for other programs.
 func rowsAs(write func(io.Writer, []*report.Report) error) func(context.Context, *reportOptions,
 	[]string) (writer, error) {
 	return func(ctx context.Context, o *reportOptions, paths []string) (writer, error) {
@@ -159,7 +158,7 @@ func rowsAs(write func(io.Writer, []*report.Report) error) func(context.Context,
 		}
 		for _, r := range runs {
 			if len(r.Points) == 0 {
-				return nil, usagef("%s: the run has no batch size in it", r.Case.Model)
+				return nil, usagef("%s: the run holds no batch size", r.Case.Model)
 			}
 		}
 		return func(w io.Writer) error { return write(w, runs) }, nil
@@ -170,7 +169,7 @@ func inFormat(f report.Format) func(io.Writer, []*report.Report) error {
 	return func(w io.Writer, runs []*report.Report) error { return report.Write(w, f, report.Several(runs)) }
 }
 
-// stepAs writes what lies in the memory during one step.
+// stepAs writes the contents of memory during one step.
 func stepAs(write func(*profile.Profile, io.Writer) error) func(context.Context, *reportOptions,
 	[]string) (writer, error) {
 	return func(ctx context.Context, o *reportOptions, paths []string) (writer, error) {
@@ -211,7 +210,7 @@ func (o *reportOptions) picture(p *page.Picture, err error) (writer, error) {
 	return p.Write, nil
 }
 
-// oneRun reads the one run that can be shown.
+// oneRun reads the single run to show.
 func (o *reportOptions) oneRun(ctx context.Context, paths []string) (*report.Report, error) {
 	runs, err := readRuns(ctx, o.app, paths)
 	if err == nil && len(runs) != 1 {
@@ -223,7 +222,7 @@ func (o *reportOptions) oneRun(ctx context.Context, paths []string) (*report.Rep
 	return runs[0], nil
 }
 
-// profile is that of the one run, or of the case that the flags describe.
+// profile returns the profile of the single run, or of the flags' case.
 func (o *reportOptions) profile(ctx context.Context, paths []string) (*profile.Profile, error) {
 	if len(paths) > 0 {
 		run, err := o.oneRun(ctx, paths)
@@ -246,7 +245,7 @@ func (o *reportOptions) profile(ctx context.Context, paths []string) (*profile.P
 	return setup.Profile(ctx, gpu, o.batch)
 }
 
-// pageOf makes the HTML page of runs.
+// pageOf returns a writer of the HTML page of runs.
 func pageOf(ctx context.Context, o *reportOptions, paths []string) (writer, error) {
 	runs, err := readRuns(ctx, o.app, paths)
 	if err != nil {
@@ -270,7 +269,7 @@ func pageOf(ctx context.Context, o *reportOptions, paths []string) (writer, erro
 	return p.Write, o.fill(ctx, p, p.Check(), o.batch)
 }
 
-// byCase groups runs by what they are of, in the order of the first of each.
+// byCase groups runs by case, in order of first appearance.
 func byCase(runs []*report.Report) [][]*report.Report {
 	var groups [][]*report.Report
 	for _, r := range runs {
@@ -283,8 +282,7 @@ func byCase(runs []*report.Report) [][]*report.Report {
 	return groups
 }
 
-// fillPair adds the steps of two runs. Without a batch size of their own they show those
-// of one that both have.
+// fillPair adds the steps of two runs, by default at a batch size that both have.
 func (o *reportOptions) fillPair(ctx context.Context, p *page.Pair) error {
 	err, batch := p.Check(), o.batch
 	if err == nil && batch == 0 {
@@ -298,8 +296,8 @@ func (o *reportOptions) fillPair(ctx context.Context, p *page.Pair) error {
 	return nil
 }
 
-// fill adds references and a step of the batch size to a page, of which problem is what
-// its Check found. Batch zero is the largest that fits.
+// fill adds references and a step of the batch size to a page; batch zero is the largest that fits. Problem
+// is the result of the page's Check.
 func (o *reportOptions) fill(ctx context.Context, p *page.Page, problem error, batch int) error {
 	if errors.As(problem, new(*page.MixedError)) || errors.Is(problem, page.ErrEmpty) {
 		return usageError{problem}
@@ -332,7 +330,7 @@ func (o *reportOptions) fill(ctx context.Context, p *page.Page, problem error, b
 	return nil
 }
 
-// isOf reports whether a record is of the case, whatever its batch size.
+// isOf reports whether a record has the case, at any batch size.
 func isOf(r reference.Record, c report.Case) bool {
 	k := r.Case
 	k.Batch = 0

@@ -11,7 +11,7 @@ import (
 func newSchemaCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:       "schema [" + strings.Join(report.Schemas(), "|") + "]",
-		Short:     "Print the JSON Schema of what vprof writes",
+		Short:     "Print the JSON Schema of vprof's output",
 		ValidArgs: report.Schemas(),
 		Args:      between(0, 1, "name one schema: "+strings.Join(report.Schemas(), ", ")),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -21,7 +21,7 @@ func newSchemaCmd(a *app) *cobra.Command {
 			}
 			text, ok := report.JSONSchema(name)
 			if !ok {
-				return usagef("there is no schema %q; use one of %s", name, strings.Join(report.Schemas(), ", "))
+				return usagef("no schema %q; use one of %s", name, strings.Join(report.Schemas(), ", "))
 			}
 			_, err := a.stdout.Write(text)
 			return err

@@ -62,8 +62,8 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Files:         scripts,
 		UpdateScripts: golden.Updating(),
-		// No script fails because the machine is busy: testscript would end those that run when a tenth of the
-		// time limit of go test is left.
+		// Scripts do not fail because the machine is busy: testscript would stop running scripts when a tenth of
+		// the time limit of go test is left.
 		Deadline: time.Now().AddDate(1, 0, 0),
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("SOURCE_DATE_EPOCH", "1793858400") // 2026-11-05
@@ -79,7 +79,7 @@ func TestScripts(t *testing.T) {
 			return errors.Join(err, failed, missing)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
-		// [all] commands take long and are of a kind that others are, too.
+		// [all] commands are slow and repeat what other commands test.
 		Condition: func(name string) (bool, error) {
 			if name != "all" {
 				return false, fmt.Errorf("there is no condition %q", name)
@@ -89,8 +89,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// exits CODE COMMAND... runs a command that must exit with the code and must
-// not show a stack trace.
+// exits implements "exits CODE COMMAND...": the command must exit with the code and must not show a stack trace.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE COMMAND...")

@@ -14,11 +14,11 @@ import (
 	"github.com/vprof/vprof/internal/printable"
 )
 
-// shardFlags say which part of the work to do.
+// shardFlags choose the part of the work.
 type shardFlags struct {
 	shard, into string
 	flags       *pflag.FlagSet
-	// whole are flags that need the whole work: they cannot be combined with --shard.
+	// whole are flags that need all of the work, and are refused with --shard.
 	whole []string
 	part  shard.Part
 }
@@ -26,23 +26,23 @@ type shardFlags struct {
 func (f *shardFlags) register(flags *pflag.FlagSet, whole ...string) {
 	f.flags, f.whole = flags, slices.Concat(whole, []string{"export", "format"})
 	flags.StringVar(&f.shard, "shard", "",
-		"do `part` i/n of the work, i from 0, or auto in a job array (see vprof fleet merge)")
+		"run `part` i/n of the work, i from 0; auto in a job array (see vprof fleet merge)")
 	flags.StringVar(&f.into, "into", "shards", "`folder` for the result of --shard")
 }
 
-// open reads the flags; false without --shard. Results of a part are not printed.
+// open parses the flags; false without --shard. Results of a part are not printed.
 func (f *shardFlags) open() (bool, error) {
 	if f.shard == "" {
-		return false, without(f.flags, "--%s is the folder of --shard i/n, which is missing", "into")
+		return false, without(f.flags, "--%s works only with --shard i/n", "into")
 	}
-	if err := without(f.flags, "--%s needs the whole, and --shard does a part of it; leave one out (vprof fleet merge "+
+	if err := without(f.flags, "--%s needs all of the work and --shard runs a part; remove one (vprof fleet merge "+
 		"has --export and --format)", f.whole...); err != nil {
 		return false, err
 	}
 	return f.parse()
 }
 
-// parse reads which part it is; false without --shard.
+// parse parses the part; false without --shard.
 func (f *shardFlags) parse() (bool, error) {
 	if f.shard == "" {
 		return false, nil
@@ -54,12 +54,12 @@ func (f *shardFlags) parse() (bool, error) {
 	return true, nil
 }
 
-// A shardWork does units of work, beginning with from and before to, and returns how many it did and their
-// result. Partial is the unfinished result that an earlier process has saved; keep saves one for a later process.
+// A shardWork does the units from from to before to, and returns the number done and their result. Partial is the
+// unfinished result of an earlier process; keep saves one for a later process.
 type shardWork func(ctx context.Context, from, to int, partial json.RawMessage, keep func(any) error) (units int,
 	result any, err error)
 
-// run does the part of the work. Common is what is said of the whole.
+// run runs the part of the work. Common describes the whole.
 func (f *shardFlags) run(ctx context.Context, a *app, p shard.Plan, common any, do shardWork) (err error) {
 	p.Tool = tool()
 	h := shard.Header{
@@ -74,7 +74,7 @@ func (f *shardFlags) run(ctx context.Context, a *app, p shard.Plan, common any, 
 		return err
 	}
 	if s == nil {
-		printable.Fprintf(a.stdout, "shard %v is done already, in %s\n", f.part, f.into)
+		printable.Fprintf(a.stdout, "shard %v was done before, in %s\n", f.part, f.into)
 		return nil
 	}
 	for {
@@ -87,7 +87,7 @@ func (f *shardFlags) run(ctx context.Context, a *app, p shard.Plan, common any, 
 			err = s.Put(units, result)
 		}
 		if err != nil {
-			// What stands in the file by then stays, even if this cannot be noted.
+			// The contents of the file stay, even if this fails.
 			return errors.Join(err, s.Fail(err, int(codeOf(err)), h.Host, a.now().UTC().Truncate(time.Second)))
 		}
 	}
@@ -99,7 +99,7 @@ func (f *shardFlags) run(ctx context.Context, a *app, p shard.Plan, common any, 
 	return nil
 }
 
-// planOf returns the plan of some work, which has all that its results depend on.
+// planOf returns the plan of some work, with everything that its results depend on.
 func planOf(verb string, units int, work any) (shard.Plan, error) {
 	hash, err := shard.Hash(work)
 	return shard.Plan{Verb: verb, Hash: hash, Units: units}, err

@@ -21,7 +21,7 @@ import (
 // all GPUs that the recorder says it does, and equal programs have equal replays. All is kept until
 // [sharedTrials.Forget].
 type sharedTrials struct {
-	// GPUs are those that trials are of.
+	// GPUs are the GPUs of the trials.
 	GPUs []device.GPU
 
 	mu      sync.Mutex

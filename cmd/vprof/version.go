@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 )
 
-// version is what "vprof version" says.
+// version is the output of "vprof version".
 type version struct {
 	Schema   string `json:"schema"`
 	Version  string `json:"version"`
@@ -22,7 +22,7 @@ type version struct {
 	Platform string `json:"platform"`
 }
 
-// thisVersion reads what the Go linker left in the binary.
+// thisVersion reads the build information of the binary.
 func thisVersion() version {
 	v := version{
 		Schema: "vprof.version/v1", Version: "devel", Go: runtime.Version(),
@@ -46,15 +46,15 @@ func thisVersion() version {
 	return v
 }
 
-// stamp notes on a report what made it and when.
+// stamp records the tool, the machine and the time in a report.
 func (a *app) stamp(r *report.Report, started time.Time) {
 	r.Tool = tool()
 	r.Started = started.Truncate(time.Second)
 	r.Measured(hostName(), a.now().UTC().Truncate(time.Second))
 }
 
-// hostName is this machine as results name it: by the scheduler's name of the node
-// where one runs us, since a container has a name of its own.
+// hostName returns the name of this machine in results: the scheduler's name of the node, if there
+// is one, since containers have their own names.
 func hostName() string {
 	for _, variable := range []string{"VPROF_NODE", "SLURMD_NODENAME"} {
 		if name := os.Getenv(variable); name != "" {
@@ -63,7 +63,7 @@ func hostName() string {
 	}
 	name, err := os.Hostname()
 	if err != nil {
-		return "" // which is said of it: not known
+		return "" // results then report an unknown machine
 	}
 	return name
 }
