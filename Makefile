@@ -29,7 +29,7 @@ GLIBC = $(if $(findstring musl,$(MACHINE)),,$(findstring linux,$(MACHINE)))
 # Without DWARF and the symbol table, which only debuggers read, the binary is a sixth smaller.
 build: $(if $(GLIBC),cuda,static) ## the vprof binary; on Linux with a C compiler, one that drives NVIDIA GPUs
 
-static: ## the vprof binary that runs on any Linux; it plans and simulates, and neither drives nor watches GPUs
+static: ## the vprof binary for any Linux; it plans and simulates, without GPUs
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags=-s -o vprof ./cmd/vprof
 
 cuda: ## the vprof binary that drives NVIDIA GPUs; needs a C compiler, no CUDA
@@ -73,7 +73,7 @@ gpu-check-build: ## the binaries of gpu-check, in bin/gpu
 	cp tools/record/*.py bin/gpu/tools/record && cp models/capture/*.py bin/gpu/models/capture
 
 WITH_TORCH ?=
-gpu-check: gpu-check-build ## all checks that need a GPU; results in a folder of bin/gpu-check. WITH_TORCH=python judges vprof by PyTorch, too
+gpu-check: gpu-check-build ## all checks that need a GPU; results in a folder of bin/gpu-check. WITH_TORCH=python also compares vprof with PyTorch
 	bin/gpu/gpucheck $(if $(WITH_TORCH),--with-torch $(WITH_TORCH)) bin/gpu-check/$$(date -u +%Y%m%dT%H%M%SZ)
 
 record-check: ## the Python of tools/, of vprof capture and of vprof run; needs a PYTHON with PyTorch, no GPU
@@ -93,7 +93,7 @@ wheel: build ## dist/vprof_gpu-*.whl for this machine: the binary and the Python
 WHEEL_TARGETS := linux/amd64/manylinux_2_17_x86_64.musllinux_1_1_x86_64 linux/arm64/manylinux_2_17_aarch64.musllinux_1_1_aarch64 \
 	darwin/amd64/macosx_12_0_x86_64 darwin/arm64/macosx_12_0_arm64 windows/amd64/win_amd64
 
-wheels: wheel ## and those for other systems, which plan, and say that they use no GPU
+wheels: wheel ## wheels for other systems, too, which plan and use no GPU
 	@set -e; for t in $(WHEEL_TARGETS); do IFS=/ read -r os arch tag <<< "$$t"; \
 	  bin=dist/$$os-$$arch/vprof$$([ $$os = windows ] && echo .exe || true); \
 	  CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch $(GO) build -trimpath -ldflags=-s -o $$bin ./cmd/vprof; \
@@ -107,7 +107,7 @@ wheel-check: wheel ## the wheel installs into an empty environment and plans the
 
 GORELEASER := $(GO) run github.com/goreleaser/goreleaser/v2@v2.12.7
 
-dist: ## dist/release: the archives of a release as they would be, with checksums and SBOMs; publishes nothing
+dist: ## dist/release: the archives of a release, with checksums and SBOMs; publishes nothing
 	$(GORELEASER) check
 	$(GORELEASER) release --snapshot --clean --skip=publish
 
@@ -134,7 +134,7 @@ fmt: ## format in place
 
 SETTINGS := 3000
 
-properties: ## verdicts of all verbs on SETTINGS random settings of fifteen models on twelve boards, and of any on any
+properties: ## hours: verdicts of all verbs on SETTINGS random settings of fifteen models on twelve GPUs, and of any model on any GPU
 	VPROF_SETTINGS=$(SETTINGS) $(GO) test ./cmd/vprof -run TestVerbsAgree -count 1 -timeout 0 -v
 
 nightly: properties fuzz-nightly ## the checks that take hours
@@ -192,14 +192,14 @@ kernels: $(WHEELS)/nvrtc/installed $(WHEELS)/ptxas-12.9/installed ## kernels/ptx
 # Every module goes through the oldest assembler as every GPU's driver would do it
 # (sm_70.ptx for sm_70, sm_75.ptx for sm_75, sm_80.ptx for all later ones), and
 # through the one that the cubins come from.
-kernels-check: $(WHEELS)/nvrtc/installed $(WHEELS)/ptxas-11.8/installed $(WHEELS)/ptxas-12.9/installed cuda-header ## PTX and cubins are those of the sources
+kernels-check: $(WHEELS)/nvrtc/installed $(WHEELS)/ptxas-11.8/installed $(WHEELS)/ptxas-12.9/installed cuda-header ## PTX and cubins match their sources
 	python3 kernels/cudac/compile.py $(WHEELS)/nvrtc $(WHEELS)/ptx
 	for m in sm_70 sm_75 sm_80; do python3 -c "import bz2, sys; sys.stdout.buffer.write(bz2.open(sys.argv[1]).read())" kernels/ptx/$$m.ptx.bz2 | cmp - $(WHEELS)/ptx/$$m.ptx || exit 1; done
 	kernels/cudac/assemble $(WHEELS)/ptxas-11.8 $(WHEELS)/ptx 70 75 80 90
 	python3 kernels/cudac/cubins.py $(WHEELS)/ptxas-12.9 $(WHEELS)/ptx $(WHEELS)/cubin
 	diff -r kernels/cubin $(WHEELS)/cubin
 
-cuda-header: $(WHEELS)/header/installed ## our header of the driver says what NVIDIA's does
+cuda-header: $(WHEELS)/header/installed ## our header of the driver matches NVIDIA's
 	VPROF_CUDA_INCLUDE=$(CURDIR)/$(WHEELS)/header/nvidia/cuda_runtime/include \
 	  $(CUDA_ENV) $(GO) test -count=1 -tags cuda -run TestHeaderIsNVIDIAs ./internal/cudalib
 
@@ -211,7 +211,7 @@ $(STUB_WHEELS)/%/installed: $(STUBS)/wheels/%.txt
 	PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --no-deps --require-hashes --target $(@D) -r $<
 	touch $@
 
-# The libraries that stand in for NVIDIA's, for CUDA 12 and 13, packed.
+# The stubs of NVIDIA's libraries, for CUDA 12 and 13, packed.
 $(STUB_WHEELS)/stubs.tar.bz2: $(foreach w,compiler headers-12 headers-13,$(STUB_WHEELS)/$(w)/installed) $(wildcard $(STUBS)/source/*) $(STUBS)/build.sh
 	rm -rf $(STUB_WHEELS)/built
 	export PYTHONPATH=$(CURDIR)/$(STUB_WHEELS)/compiler CC='python3 -m ziglang cc -target x86_64-linux-gnu.2.17'; set -e; h=$(CURDIR)/$(STUB_WHEELS); \
@@ -219,10 +219,10 @@ $(STUB_WHEELS)/stubs.tar.bz2: $(foreach w,compiler headers-12 headers-13,$(STUB_
 	$(STUBS)/build.sh 13 $(STUB_WHEELS)/built/13 $$h/headers-13/nvidia/cu13/include
 	python3 $(STUBS)/pack.py $(STUB_WHEELS)/built $@
 
-stubs: $(STUB_WHEELS)/stubs.tar.bz2 ## the libraries that stand in for NVIDIA's, from their sources
+stubs: $(STUB_WHEELS)/stubs.tar.bz2 ## the stubs of NVIDIA's libraries, from their sources
 	cp $< $(STUBS)/stubs.tar.bz2
 
-stubs-check: $(STUB_WHEELS)/stubs.tar.bz2 ## these libraries are those of the sources
+stubs-check: $(STUB_WHEELS)/stubs.tar.bz2 ## the packed stubs match their sources
 	cmp $< $(STUBS)/stubs.tar.bz2
 
 # PyTorch and what it imports, none of NVIDIA's packages.

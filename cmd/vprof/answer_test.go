@@ -71,8 +71,9 @@ func TestWhatIsWrongWithARequestIsAnAnswer(t *testing.T) {
 	)
 	require.Zero(t, answers[0].ExitCode)
 	for i, want := range []string{
-		"not a JSON object", "moddel: requests for plan have no such option", "export: requests for plan have no such option",
-		"model: <nil> is no value",
+		"not a JSON object",
+		"moddel: requests for plan have no such option", "export: requests for plan have no such option",
+		"model: <nil> is not a valid value",
 		"set: images is neither a number nor a string", `unknown model "resnet81"; near it: resnet18`,
 		"batch: lists may hold only numbers and strings",
 	} {

@@ -431,7 +431,7 @@ func TestADriverWithoutKernelsAndASickGPUAreNamed(t *testing.T) {
 	require.Equal(t, exitFailure, got.code)
 	require.Contains(t, got.stderr, "cuda:0: its driver runs no kernels, so no pattern can be written or found again")
 	require.Contains(t, command(t, "doctor").stdout,
-		"cuda:0 is simulated: its driver runs no kernels or says that it is none")
+		"cuda:0 is simulated: its driver runs no kernels")
 	require.Contains(t, command(t, "doctor", "--format", "json").stdout, `"simulated": true`)
 
 	fakecuda.Genuine(catalogGPU(t, "t4")).Restart(t)
@@ -460,7 +460,7 @@ func TestASweepLeavesRoomForOthers(t *testing.T) {
 	got := command(t, append([]string{"sweep"}, args...)...)
 	require.Equal(t, exitUsage, got.code)
 	require.Contains(t, got.stderr,
-		"cuda:0 is used by python3 (4321), which holds 500.00 MiB; name it with --device cuda:0 to run beside that")
+		"cuda:0 is used by python3 (4321), which holds 500.00 MiB; choose it with --device cuda:0 to run next to that process")
 	requireBalanced(t, driver)
 
 	filled := func(leave ...string) int64 {

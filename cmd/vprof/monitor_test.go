@@ -201,7 +201,7 @@ func TestMonitorFollowsACommandAndComparesWithThePlan(t *testing.T) {
 	require.Contains(t, stderr.String(), "sh: exit status 7")
 	require.Equal(t, exitCode(128+9), run(t.Context(), a, []string{"monitor", "--", "sh", "-c", "kill -KILL $$"}))
 	require.Equal(t, exitUsage, run(t.Context(), a, []string{"monitor", "--run", plan, "--", "true"}))
-	require.Contains(t, stderr.String(), "2 estimates that fit")
+	require.Contains(t, stderr.String(), "2 matching estimates")
 }
 
 // A log that is there is continued, whatever comes of it; another file is left

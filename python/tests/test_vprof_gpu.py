@@ -78,7 +78,7 @@ class ResultsTest(unittest.TestCase):
 
 
 class WatchTest(unittest.TestCase):
-    """A PyTorch that only counts stands in for the real one."""
+    """Replaces PyTorch by a stub that only counts."""
 
     def torch(self, allocated, reserved, memory):
         cuda = types.SimpleNamespace(
