@@ -38,7 +38,7 @@ def published():
 
 
 def others():
-    """Peaks of torchvision's models, by source, model and board."""
+    """Peaks of torchvision's models, by source, model and GPU."""
     groups = {}
     for row in lines("others.jsonl.gz"):
         groups.setdefault((row["source"], row["model"], row["image"], row["optimizer"], row["gpu"]), []).append(row)
@@ -84,7 +84,7 @@ def compare_peaks(opts, peaks, models):
 
 
 def compare_others(opts, groups):
-    """By source: the rows of compare_peaks, of models with their boards, and (batch, what vprof says) of each out-of-memory."""
+    """By source: the rows of compare_peaks, of models with their GPUs, and (batch, what vprof says) of each out-of-memory."""
     peaks, ooms = {}, {}
     for (source, model, image, optimizer, gpu), wanted in groups.items():
         path = captured(opts, model, image)

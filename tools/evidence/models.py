@@ -15,7 +15,7 @@ import re
 PREFACE = """# Models of other libraries
 
 {records} recorded steps of {models} models that nobody described to vprof, planned from their .pt2 files: PyTorch {torch}
-on a simulated driver, boards {boards}. Errors are relative, of the largest peak of a run; out of memory is right if vprof
+on a simulated driver, GPUs {gpus}. Errors are relative, of the largest peak of a run; out of memory is right if vprof
 says so of the same run. Event lists are compared allocation by allocation, in order and size, where the repository has them;
 a test does that (`bench/reference/microscope`), and another holds the peaks of the models whose files are here
 (`bench/experiment/accuracy`). `tools/evidence/models.py` writes this page; what single operators do is in
@@ -57,7 +57,7 @@ def page(results, shares):
     for r in rows:
         by_model[name(r["case"])].append(r)
     text = PREFACE.format(
-        records=len(rows), models=len(by_model), torch=", ".join(sorted({r["torch"] for r in rows})), boards=", ".join(sorted({r["gpu"] for r in rows}))
+        records=len(rows), models=len(by_model), torch=", ".join(sorted({r["torch"] for r in rows})), gpus=", ".join(sorted({r["gpu"] for r in rows}))
     )
     for model, runs in sorted(by_model.items()):
         errors = [r["error"] for r in runs if r["error"]]

@@ -1,6 +1,6 @@
 """Runs training scripts under `vprof run` with a PyTorch from pip, and holds what they need against records.
 
-Records are of the same scripts with NVIDIA's own libraries (bench/reference/scripts/recorded/peaks.jsonl), which were
+Records come from the same scripts with NVIDIA's own libraries (bench/reference/scripts/recorded/peaks.jsonl), which were
 run to their end; scripts without one have to make three steps, and captured_*.py have to need what a plan says, from
 their network's compiled step at other batch sizes. Nothing of it needs a GPU.
 
@@ -92,13 +92,13 @@ def run(vprof, python, script, args, flags):
 
 def planned(vprof, python, script):
     """What a plan says that a script needs whose network was captured at other batch sizes, as a record has it."""
-    board = ["--gpu", "rtx-3090"]
+    gpu = ["--gpu", "rtx-3090"]
     with tempfile.TemporaryDirectory() as folder:
         for verb in (
             ["capture", "%s:Net" % script, "--inputs-from", "%s:example" % script, "-o", "net.pt2", "--python", python, "--compile", "--batch", "8,64"],
             ["plan", "--model", "net.pt2", "--torch-compile", "--amp", "bf16", "--batch", "24", "--format", "json"],
         ):
-            out = subprocess.run([os.path.abspath(vprof), *verb, *board], cwd=folder, capture_output=True, text=True)
+            out = subprocess.run([os.path.abspath(vprof), *verb, *gpu], cwd=folder, capture_output=True, text=True)
             if out.returncode:
                 sys.exit("%s of %s failed: %s" % (verb[0], script.name, out.stderr[-2000:]))
     estimate = json.loads(out.stdout)["points"][0]["estimate"]

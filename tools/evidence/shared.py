@@ -13,20 +13,20 @@ import subprocess
 MOST_CONTEXT = 4 * 2**30
 
 
-def implausible(row, boards):
+def implausible(row, gpus):
     """Why a line cannot be of a real run; empty if it can."""
     sizes = [row.get("peak_" + name, 0) for name in ("requested", "allocated", "reserved", "device")]
     asked = [n for n in sizes if n]
     if row.get("simulated"):
         return "simulated"
-    if row.get("gpu") not in boards:
-        return f"no board {row.get('gpu')}"
+    if row.get("gpu") not in gpus:
+        return f"no GPU {row.get('gpu')}"
     if row.get("by") not in ("callback", "run", "sweep") or row.get("batch", 0) < 1:
         return "no run"
     if not sizes[1] or not sizes[2] or asked != sorted(asked):
         return "the counts do not rise from requested to device"
-    if sizes[2] > boards[row["gpu"]] or sizes[3] > boards[row["gpu"]]:
-        return "more than the board has"
+    if sizes[2] > gpus[row["gpu"]] or sizes[3] > gpus[row["gpu"]]:
+        return "more than the GPU has"
     if sizes[3] and sizes[3] - sizes[2] > MOST_CONTEXT:
         return "more beside the segments than a process takes"
     return ""
@@ -42,13 +42,13 @@ def errors(vprof, path):
 def section(vprof, folder):
     """The part of the page; nothing where nobody has shared anything."""
     listed = subprocess.run([vprof, "gpus", "--format", "json"], capture_output=True, text=True, check=True)
-    boards = {b["name"]: b["memory_bytes"] for b in json.loads(listed.stdout)["gpus"]}
+    gpus = {b["name"]: b["memory_bytes"] for b in json.loads(listed.stdout)["gpus"]}
     out, counted, people = [], 0, 0
     for path in sorted(glob.glob(os.path.join(folder, "*.jsonl"))):
         with open(path, encoding="utf-8") as f:
             rows = dict(enumerate((json.loads(line) for line in f if line.strip()), 1))
         off = errors(vprof, path)
-        kept = {n: row for n, row in rows.items() if not implausible(row, boards)}
+        kept = {n: row for n, row in rows.items() if not implausible(row, gpus)}
         known = [abs(off[n]) for n in kept if n in off]
         median = f"{statistics.median(known):.2%}" if known else "-"
         used = ", ".join(sorted({row["gpu"] for row in kept.values()}))
@@ -58,5 +58,5 @@ def section(vprof, folder):
     if not out:
         return []
     head = ["", "## Shared by users", "", f"{counted} figures by {people} people.", ""]
-    head += ["| by | boards | figures | implausible | planned | allocated, median error |", "|:--- |:--- | ---:| ---:| ---:| ---:|"]
+    head += ["| by | GPUs | figures | implausible | planned | allocated, median error |", "|:--- |:--- | ---:| ---:| ---:| ---:|"]
     return head + out

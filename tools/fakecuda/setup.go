@@ -27,9 +27,8 @@ type Setup struct {
 	Wave int
 	// Backed gives device memory host memory, and runs the kernels.
 	Backed bool
-	// Genuine passes for a GPU: memory is there and kernels run until a context
-	// has launched enough to be believed, each launch takes 100 ms, and NVML does
-	// not say that the driver is simulated.
+	// Genuine makes the driver pass for a real one: memory is allocated and kernels run until a context has launched
+	// enough to be believed, each launch takes 100 ms, and NVML does not report that the driver is simulated.
 	Genuine bool
 	// Fast has such a driver's launches take the 10 us of others, which no GPU could.
 	Fast bool
@@ -91,10 +90,10 @@ type Process struct {
 	Used int64
 }
 
-// FailNth has the nth call of the driver, counted from 1, return a CUresult.
+// FailNth makes the nth call of the driver, counted from 1, return a CUresult.
 func FailNth(n, result int) string { return fmt.Sprintf("%d:%d", n, result) }
 
-// FailCall has the nth call of a name, as in "cuMemAlloc", return a CUresult.
+// FailCall makes the nth call of a name, such as "cuMemAlloc", return a CUresult.
 func FailCall(name string, n, result int) string { return fmt.Sprintf("%s:%d:%d", name, n, result) }
 
 // Simulated returns a machine with one GPU of the catalog.
@@ -158,7 +157,7 @@ func flag(on bool) string {
 	return ""
 }
 
-// number is n, or nothing where zero stands for the default.
+// number returns n in decimal, or nothing where zero stands for the default.
 func number(n int) string {
 	if n == 0 {
 		return ""

@@ -23,7 +23,7 @@ type secret struct {
 	instead string
 }
 
-// secrets returns those of every machine, and the names of this one.
+// secrets returns the secrets of every machine, and the names of this one.
 func secrets() []secret {
 	all := []secret{
 		{"UUIDs of GPUs", regexp.MustCompile(`\b(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`), "$1-removed"},

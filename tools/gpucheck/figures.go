@@ -78,10 +78,9 @@ func (f figure) bar() string {
 	return ""
 }
 
-// shares returns the shares of the GPU's peak that kernels should reach, percent, on
-// a GPU of a compute capability. Those of products fall from Hopper on, whose
-// peak is of instructions that the kernels do not have (docs/gpu.md), and are low
-// for Turing, whose GPUs for servers are short of power.
+// shares returns the shares of the GPU's peak that kernels should reach, in percent, on a GPU of a compute capability.
+// Shares of products fall from Hopper on, whose peak comes from instructions that the kernels do not have
+// (docs/gpu.md), and are low for Turing, whose GPUs for servers are short of power.
 func shares(c device.Capability) map[string]float64 {
 	products := 50.0
 	switch {
@@ -123,7 +122,7 @@ func sweepSeconds(gpu device.GPU) float64 {
 	return math.Round(seconds * max(1, rate/gpu.Peak.FP32))
 }
 
-// GPU is the checked one as the catalog has it; the zero GPU if it has not.
+// gpu returns the checked GPU as the catalog describes it; the zero GPU if it does not.
 func (r *result) gpu() device.GPU {
 	gpu, _ := device.Identify(r.GPU, r.memory)
 	return gpu

@@ -76,7 +76,7 @@ func TestFiguresAreReadAndJudged(t *testing.T) {
 	require.Equal(t, defect, r.Verdict)
 }
 
-// Bars are those of the GPU: what a healthy one of its kind reaches.
+// Bars belong to the GPU: what a healthy one of its kind reaches.
 func TestBarsAreOfTheGPU(t *testing.T) {
 	for _, tt := range []struct {
 		gpu      string

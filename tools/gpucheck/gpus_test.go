@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// vprof is that binary.
+// vprof returns the path of that binary.
 func vprof(t *testing.T) string {
 	if built == "" {
 		dir, err := os.MkdirTemp("", "gpucheck")
@@ -114,7 +114,7 @@ func TestEverySizeOfGPUIsChecked(t *testing.T) {
 	}
 }
 
-// Whoever interrupts a check gets the GPU back, and so does one that hangs.
+// An interrupted check frees the GPU, as does a check that hangs.
 func TestAnInterruptLeavesTheGPUFree(t *testing.T) {
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(t, err)

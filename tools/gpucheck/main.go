@@ -184,7 +184,7 @@ func largest(memory int64) int {
 	return int(min(max((memory-rest)/sample, sweepBatches+1), most))
 }
 
-// batches are eight batch sizes up to the largest. A batch norm refuses one sample.
+// batches returns eight batch sizes up to the largest. A batch norm refuses one sample.
 func batches(memory int64) string {
 	var list []string
 	for i := range sweepBatches {

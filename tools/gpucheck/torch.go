@@ -19,8 +19,8 @@ import (
 //go:embed torch_models.py
 var torchModels []byte
 
-// torchCases are what is trained with PyTorch: models of torch_models.py. Those that people
-// train are swept, too, so that all three figures stand side by side.
+// torchCases lists the models of torch_models.py that PyTorch trains. Models that people train are swept, too, so that
+// all three values stand side by side.
 var torchCases = []struct {
 	name, input string
 	swept       bool

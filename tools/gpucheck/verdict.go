@@ -69,8 +69,8 @@ type gpuErrors struct {
 	xids        []string
 }
 
-// errorsOfBoard asks nvidia-smi of the GPU with a UUID, whose number there may be another than
-// CUDA's, and dmesg. What they do not tell, as nvidia-smi does not of a slice, is not there.
+// errorsOfGPU reads the errors of the GPU with a UUID from nvidia-smi, whose number for it may differ from CUDA's, and
+// from dmesg. Values that they do not report, as nvidia-smi does not for a slice, are missing.
 func errorsOfGPU(ctx context.Context, uuid string) gpuErrors {
 	var e gpuErrors
 	ctx, done := context.WithTimeout(ctx, time.Minute)

@@ -186,8 +186,8 @@ var GPUs = map[string]trace.GPU{
 // "" if all events are identical.
 func (v *Vector) Compare(call Call) (diff string) { return v.compare(call, "") }
 
-// CompareBut is Compare without the allocations of one native function, such
-// as run_conv_plan, where cuDNN's workspaces come from.
+// CompareBut compares as Compare does, without the allocations of one native function, such as run_conv_plan, where
+// cuDNN's workspaces come from.
 func (v *Vector) CompareBut(native string, call Call) (diff string) { return v.compare(call, native) }
 
 func (v *Vector) compare(call Call, but string) (diff string) {
@@ -211,7 +211,7 @@ func explain(diff *string) {
 // clipping or a step of the GradScaler, and returns what is recorded of it.
 type Procedure func(t *trace.Tape, v *Vector, params []*trace.Tensor) (run func())
 
-// CompareProcedure is [Vector.Compare] for procedures.
+// CompareProcedure compares as [Vector.Compare] does, for procedures.
 func (v *Vector) CompareProcedure(p Procedure) (diff string) {
 	defer explain(&diff)
 	t := trace.New(GPUs[v.GPU], v.stack.Rules(), trace.Options{Warm: true})
@@ -225,8 +225,7 @@ func (v *Vector) CompareProcedure(p Procedure) (diff string) {
 	return Difference("forward", v.Forward, rec.Events())
 }
 
-// leaves are parameters of the shapes and the type that the arguments name,
-// each with a gradient.
+// leaves returns parameters of the shapes and the type that the arguments name, each with a gradient.
 func (v *Vector) leaves(t *trace.Tape) ([]*trace.Tensor, error) {
 	d, err := dtype(v.String("dtype", "f32"))
 	if err != nil {

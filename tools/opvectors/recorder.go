@@ -76,8 +76,7 @@ func tokens(events []string) []string {
 	return out
 }
 
-// tokens does the same and leaves out the allocations of one native function,
-// if it is named.
+// tokens returns the same without the allocations of one native function, if it is named.
 func (n *numbering) tokens(events []string, but string) []string {
 	if but == "" {
 		return tokens(events)

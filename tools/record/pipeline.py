@@ -4,8 +4,8 @@
   vprof run --gpu a100-80 --gpus 8 --steps 3 -- python pipeline.py CONFIG.json '{"pp": 2, "ep": 2, "cp": 2, "rank": 4}'
 
 Stages are made with examples of what they receive and send; each computes what transformers' model does with its
-blocks, and sends hidden states and rotary embeddings on. Other options are those of expert_parallel.py, and with "tp"
-"sequence" and "loss" of tensor_parallel.py. As torchtitan has it, "scores" has the last stage send its scores to a
+blocks, and sends hidden states and rotary embeddings on. Other options come from expert_parallel.py, and with "tp"
+"sequence" and "loss" from tensor_parallel.py. As in torchtitan, with "scores" the last stage sends its logits to a
 loss_fn, whose losses are kept until the optimizer has stepped, "ends" wraps what stands around the blocks, too, and "split" says which blocks the stages begin with.
 """
 import contextlib

@@ -42,7 +42,7 @@ SCHEMA = "vprof.reference/v1"
 SIMULATED = "VPROF_HOOK" in os.environ  # under vprof run, which PyTorch takes for a GPU
 
 
-def board(opts):
+def gpu_name(opts):
     """The name of the GPU as vprof's catalog has it (vprof gpus), as far as it can be told."""
     if opts.gpu:
         return opts.gpu
@@ -61,7 +61,7 @@ def header(opts):
         "cuda": torch.version.cuda or "",
         "cudnn": torch.backends.cudnn.version() or 0 if gpu else 0,
         "source": source(gpu),
-        "gpu": board(opts),
+        "gpu": gpu_name(opts),
         **({"device": torch.cuda.get_device_name(), "driver": driver()} if gpu else {}),
     }
 
@@ -80,7 +80,7 @@ def driver():
 
 
 class Counters:
-    """The allocator's counters at the end of each phase. Those of the CPU are counted from its events."""
+    """The allocator's counters at the end of each phase. The counters of the CPU are computed from its events."""
 
     def __init__(self, device):
         self.device, self.cuda = device, device.type == "cuda"
@@ -129,7 +129,7 @@ class Counters:
 def peaks(opts, batch, amp, checkpointing):
     """One record. Runs in a process of its own, for a fresh context and allocator."""
     device = torch.device(opts.device)
-    record = {"case": opts.case, "stage": "full", "batch": batch, "amp": None if amp == "none" else amp, "checkpointing": checkpointing, "accumulate": opts.accumulate, "optimizer": opts.optimizer, "gpu": board(opts)}
+    record = {"case": opts.case, "stage": "full", "batch": batch, "amp": None if amp == "none" else amp, "checkpointing": checkpointing, "accumulate": opts.accumulate, "optimizer": opts.optimizer, "gpu": gpu_name(opts)}
     conf = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF")
     if conf:
         record["env"] = "PYTORCH_CUDA_ALLOC_CONF=" + conf
@@ -243,7 +243,7 @@ def record_ops(opts):
     unknown = wanted - {o.name for o in table}
     if unknown:
         raise capture.Refusal(f"--only: the table has no {', '.join(sorted(unknown))}", f"it has {', '.join(o.name for o in table)}")
-    device, gpu, count = torch.device(opts.device), board(opts), 0
+    device, gpu, count = torch.device(opts.device), gpu_name(opts), 0
     with opened(opts.out) as f:
         for operator, regime in itertools.product(table, opts.regimes.split(",")):
             if wanted and operator.name not in wanted:
@@ -286,7 +286,7 @@ def arguments(argv):
     v.add_argument("--table", default="", help="a file like operators.py with your own")
     for v in verbs.choices.values():
         v.add_argument("--device", default="cuda:0", help="cuda:N, or cpu for a dry run")
-        v.add_argument("--gpu", default="", help="the board's name in vprof's catalog (vprof gpus)")
+        v.add_argument("--gpu", default="", help="the GPU name in vprof's catalog (vprof gpus)")
         v.add_argument("--out", required=True, help="file to write, .gz to compress")
     opts = p.parse_args(argv)
     if torch is None:

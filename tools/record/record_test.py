@@ -171,7 +171,7 @@ class BoardTest(unittest.TestCase):
         opts.device = "cuda:0"
         for name, want in (("NVIDIA GeForce RTX 3090", "rtx-3090"), ("NVIDIA H200", "h200"), ("Tesla T4", "t4"), ("NVIDIA A100-SXM4-40GB", "a100-40gb")):
             with mock.patch.object(torch.cuda, "get_device_name", lambda _, name=name: name):
-                self.assertEqual(record.board(opts), want)
+                self.assertEqual(record.gpu_name(opts), want)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ func main() {
 	}
 }
 
-// tracked lists the files to check among those that git tracks below the paths, or in the working folder.
+// tracked lists the files to check among the files that git tracks below the paths, or in the working folder.
 func tracked(paths []string) ([]string, error) {
 	out, err := exec.Command("git", append([]string{"ls-files", "-z", "--"}, paths...)...).Output()
 	if err != nil {

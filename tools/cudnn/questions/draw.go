@@ -11,8 +11,7 @@ import (
 // drawer draws calls.
 type drawer struct {
 	*rand.Rand
-	// small says that the shape is that of a small experiment: few samples,
-	// channels and points.
+	// small reports whether the shape is a small experiment's: few samples, channels and points.
 	small bool
 }
 
@@ -24,7 +23,7 @@ func (d drawer) most() int64 {
 	return 1 << 30
 }
 
-// chance is true in p of all cases.
+// chance returns true in p of all cases.
 func (d drawer) chance(p float64) bool { return d.Float64() < p }
 
 // spread draws a whole number between low and high, evenly in the logarithm.

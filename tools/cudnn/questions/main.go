@@ -1,6 +1,6 @@
 // Command questions makes the convolutions that cuDNN is asked about (package
-// oracle): those of all models that vprof knows, those of exported models, some
-// of those of a list that convolutions.py has made of libraries of models, or shapes
+// oracle): convolutions of all models that vprof knows, of exported models, some
+// of a list that convolutions.py has made of libraries of models, or shapes
 // drawn as neural networks have them, and around those, spread evenly over what a
 // GPU can hold.
 //

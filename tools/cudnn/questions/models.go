@@ -21,7 +21,7 @@ var batches = []int{
 	160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024,
 }
 
-// ofFiles returns those of exported models. What cannot be planned is named and left out.
+// ofFiles returns the questions of exported models. Models that cannot be planned are named and left out.
 func ofFiles(files []string, batches []int) ([]oracle.Question, error) {
 	registry := all.Models()
 	var found []models.Model
@@ -111,8 +111,7 @@ func record(m models.Model, c models.Case, asked map[oracle.Question]bool) error
 	return nil
 }
 
-// layoutsOf returns those that a convolution may be called with: of one channel, both
-// are the same.
+// layoutsOf returns the layouts that a convolution may be called with: of one channel, both are the same.
 func layoutsOf(c cudnn.Config) []cudnn.Layout {
 	if c.Ci == 1 || c.Dim == 1 {
 		return []cudnn.Layout{cudnn.Contiguous}

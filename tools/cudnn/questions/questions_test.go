@@ -79,7 +79,7 @@ func TestDrawsReachAllThatNetworksHave(t *testing.T) {
 	}
 }
 
-// lines are drawn questions.
+// lines returns drawn questions.
 func lines(t *testing.T, n int, seed uint64) []string {
 	drawn, err := chosen(false, nil, "", "", n, seed)
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 type kernel struct {
 	choice cudnn.Choice
 	splits bool
-	name   string // of engine and knobs, but for those that split
+	name   string // of engine and knobs, without the number of splits
 }
 
 func kernelOf(a *oracle.Answer, c cudnn.Choice) kernel {
@@ -49,8 +49,8 @@ func splitOf(a *oracle.Answer, c cudnn.Choice) split {
 	return s
 }
 
-// learn grows the trees that vote on kernels, and for each kernel that splits the
-// reduction those that vote on how often.
+// learn grows the trees that vote on kernels, and for each kernel that splits the reduction the trees that vote on the
+// number of splits.
 func (f *fitter) learn(train []labeled, variants census) (*cudnn.Ensemble, error) {
 	if len(train) == 0 {
 		return nil, errors.New("no answer to learn from")
@@ -58,7 +58,7 @@ func (f *fitter) learn(train []labeled, variants census) (*cudnn.Ensemble, error
 	t := tabulate(train)
 	var kernels classes[kernel]
 	var splits []classes[split] // by kernel
-	var samples [][]int32       // of those that split, by kernel
+	var samples [][]int32       // of kernels that split the reduction
 	all := make([]int32, len(train))
 	class, often := make([]int32, len(train)), make([]int32, len(train))
 	for i := range train {

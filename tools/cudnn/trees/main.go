@@ -15,9 +15,9 @@
 //	go run ./tools/cudnn/trees -o profiler/stack/cudnn/9.19 answers/sm120-*.gz
 //
 // With -correct the rules stay as they are, and further trees learn from other
-// answers where they are wrong and what holds there. With -over they are those of
-// another release of cuDNN that answers nearly alike, and only the further trees are
-// written.
+// answers where the rules are wrong and what holds there. With -over the rules come
+// from another release of cuDNN that answers nearly alike, and only the further trees
+// are written.
 package main
 
 import (

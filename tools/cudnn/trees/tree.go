@@ -45,8 +45,7 @@ func tabulate(cases []labeled) *table {
 	return t
 }
 
-// cutsOf are thresholds between the distinct values, thinned out evenly if they
-// are too many.
+// cutsOf returns thresholds between the distinct values, thinned out evenly if they are too many.
 func cutsOf(values []float32) []float32 {
 	distinct := slices.Clone(values)
 	slices.Sort(distinct)
@@ -190,7 +189,7 @@ func (g *grower) sort(order, samples []int32, ranks []uint16, kinds int) {
 	}
 }
 
-// xlogx is x log x, from a table for the counts that occur most.
+// xlogx returns x log x, from a table for the counts that occur most.
 func xlogx(x int32) float64 {
 	if int(x) < len(logTable) {
 		return logTable[x]

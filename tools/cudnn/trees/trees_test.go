@@ -270,8 +270,8 @@ func TestFitWritesWhatItLearnsOfEachFileOfAnswers(t *testing.T) {
 	require.Equal(t, v.Append(nil), written)
 }
 
-// A release that answers otherwise in some cases has corrections alone: after the
-// rules of the other they give its answers, and leave those that are the same.
+// A release that answers otherwise in some cases has corrections alone: after the rules of the other they give its
+// answers, and leave equal answers.
 func TestAReleaseThatDiffersHasCorrectionsAlone(t *testing.T) {
 	log.SetOutput(io.Discard)
 	defer log.SetOutput(os.Stderr)

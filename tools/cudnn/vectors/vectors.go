@@ -22,7 +22,7 @@ type Vector struct {
 	Reference bool
 	// Workspaces are by direction, in bytes and the order they are asked for.
 	Workspaces [3][]int64
-	// Kernels are the names of those that ran, by direction.
+	// Kernels are the names of the kernels that ran, by direction.
 	Kernels [3][]string
 }
 

@@ -10,7 +10,7 @@
  *   FAKECUDA_BACKED=1 gives device memory host memory, so that copies and kernels happen
  *   FAKECUDA_GENUINE=1 does so for the first launches of a context, after which a launch takes 100 ms;
  *   with FAKECUDA_FAST=1 10 us as ever
- *   FAKECUDA_SICK=KERNELS has those whose names begin so come out wrong, where kernels happen */
+ *   FAKECUDA_SICK=KERNELS makes kernels whose names begin so compute wrong results, where kernels run */
 #define _GNU_SOURCE
 #include "fake.h"
 

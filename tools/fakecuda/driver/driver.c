@@ -11,7 +11,7 @@ extern __thread uint64_t my_context;
 static int references; /* to the primary context */
 int eager;
 
-/* The GPU with a number among those that CUDA_VISIBLE_DEVICES, a list of numbers, leaves; -1 without. */
+/* The GPU with a number among the GPUs that CUDA_VISIBLE_DEVICES, a list of numbers, leaves; -1 without. */
 static int shown(int n)
 {
     char list[64], *left = NULL;
@@ -46,7 +46,7 @@ API int cuDriverGetVersion(int *version)
 
 /* ---- devices -------------------------------------------------------------------------------- */
 
-#define BOARD(device)                        \
+#define CHECK_GPU(device)                        \
     if ((device) < 0 || (device) >= ngpus) \
     return violation(INVALID_DEVICE, "device %d", device)
 
@@ -62,14 +62,14 @@ API int cuDeviceGet(int *device, int ordinal)
 {
     CALL(cuDeviceGet, DRIVER);
     *device = shown(ordinal);
-    BOARD(*device);
+    CHECK_GPU(*device);
     return SUCCESS;
 }
 
 API int cuDeviceGetName(char *name, int size, int device)
 {
     CALL(cuDeviceGetName, DRIVER);
-    BOARD(device);
+    CHECK_GPU(device);
     snprintf(name, (size_t)size, "%s", gpus[device].name);
     return SUCCESS;
 }
@@ -77,7 +77,7 @@ API int cuDeviceGetName(char *name, int size, int device)
 API int cuDeviceTotalMem_v2(size_t *bytes, int device)
 {
     CALL(cuDeviceTotalMem, DRIVER);
-    BOARD(device);
+    CHECK_GPU(device);
     *bytes = gpus[device].memory;
     return SUCCESS;
 }
@@ -94,7 +94,7 @@ static void uuid_of(unsigned char *uuid, int device)
 API int cuDeviceGetUuid(unsigned char *uuid, int device)
 {
     CALL(cuDeviceGetUuid, DRIVER);
-    BOARD(device);
+    CHECK_GPU(device);
     while (device > 0 && gpus[device].mig == SLICE)
         device--;
     uuid_of(uuid, device);
@@ -104,7 +104,7 @@ API int cuDeviceGetUuid(unsigned char *uuid, int device)
 API int cuDeviceGetUuid_v2(unsigned char *uuid, int device)
 {
     CALL(cuDeviceGetUuid_v2, DRIVER);
-    BOARD(device);
+    CHECK_GPU(device);
     uuid_of(uuid, device);
     return SUCCESS;
 }
@@ -113,7 +113,7 @@ API int cuDeviceGetUuid_v2(unsigned char *uuid, int device)
 API int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
     CALL(cuDeviceGetAttribute, DRIVER);
-    BOARD(device);
+    CHECK_GPU(device);
     const gpu *b = &gpus[device];
     switch (attribute) {
     case 13: *value = 1000 * b->mhz; break; /* kHz */
@@ -139,7 +139,7 @@ API int cuDevicePrimaryCtxRetain(void **context, int device)
 {
     enum { PROHIBITED = 2, EXCLUSIVE = 3 };
     CALL(cuDevicePrimaryCtxRetain, DRIVER);
-    BOARD(device);
+    CHECK_GPU(device);
     gpu *b = &gpus[device];
     if (b->mode == PROHIBITED || (b->mode == EXCLUSIVE && b->nothers))
         return DEVICE_UNAVAILABLE;
@@ -176,7 +176,7 @@ void end_context(void)
 API int cuDevicePrimaryCtxRelease_v2(int device)
 {
     CALL(cuDevicePrimaryCtxRelease, DRIVER);
-    BOARD(device);
+    CHECK_GPU(device);
     if (!references)
         return violation(INVALID_CONTEXT, "released once too often");
     if (references == 1)

@@ -100,7 +100,7 @@ void believe(void);        /* memory was freed                                  
 int backs(void);           /* whether memory is there now                          */
 int configured(const char *name, char *value, size_t size); /* an environment variable */
 
-void end_context(void);     /* gives back everything  */
+void end_context(void);     /* releases everything  */
 void reclaim_memory(void);  /* what memory.c holds */
 void reclaim_modules(void); /* what module.c holds */
 void forget_nvml(void);     /* what happened to it */

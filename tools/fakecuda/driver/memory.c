@@ -71,7 +71,7 @@ static int overlaps_any(uint64_t at, uint64_t bytes)
 }
 
 /* Addresses rise and are not used twice: the caching allocator prefers lower ones, so where it puts things
- * depends on their order, and that of the simulated GPUs is this. They come from an arena of addresses
+ * depends on their order, and the simulated GPUs use this order. They come from an arena of addresses
  * that cost nothing. FAKECUDA_ADDRESSES has them fall, or come in no order. */
 static uint64_t reserve(uint64_t bytes)
 {

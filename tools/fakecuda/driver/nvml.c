@@ -1,4 +1,4 @@
-/* nvml.c: NVML for the GPUs of the fake driver. Memory is that of the driver in this process. */
+/* nvml.c: NVML for the GPUs of the fake driver. It reports the memory of the driver in this process. */
 #include "fake.h"
 
 #include <stdio.h>
