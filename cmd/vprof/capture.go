@@ -24,7 +24,7 @@ type captureOptions struct {
 	app *app
 	capture.Options
 	print bool
-	// GPUs are those that cuDNN is asked about, library another libcudnn to ask.
+	// gpus are the GPUs that cuDNN is asked about, library another libcudnn to ask.
 	gpus, library string
 	compile       compileFlags
 	settings      settingFlags
@@ -127,10 +127,10 @@ func runCapture(ctx context.Context, o *captureOptions, args []string) error {
 	return askAfterCapture(ctx, o, made.File)
 }
 
-// noBoards leaves cuDNN alone.
+// noGPUs leaves cuDNN alone.
 const noGPUs = "none"
 
-// askedBoards are one of each architecture that cuDNN answers about quickly.
+// askedGPUs are one of each architecture that cuDNN answers about quickly.
 var askedGPUs = []string{"a100-80", "rtx-3090", "rtx-4090", "h100", "rtx-5090"}
 
 // captureName returns the file of a model that is given no name: the last part of
@@ -141,7 +141,7 @@ func captureName(spec string) string {
 	return strings.TrimSuffix(spec[strings.LastIndexAny(spec, ":/")+1:], ".json") + ".pt2"
 }
 
-// tellCaptured says what has been written and what can be done with it.
+// tellCaptured prints what was written and the next command.
 func tellCaptured(a *app, made *capture.Outcome) {
 	open := "its own batch size only"
 	if made.AnyBatch {

@@ -200,7 +200,7 @@ func ask(ctx context.Context, a *app, asker capture.Asking, q question) error {
 	return nil
 }
 
-// whoUses says which releases of PyTorch come with a version of cuDNN.
+// whoUses returns the releases of PyTorch that come with a version of cuDNN.
 func whoUses(version string) string {
 	var releases []string
 	for _, s := range stack.All() {

@@ -20,7 +20,7 @@ import (
 	"github.com/vprof/vprof/models/recorded"
 )
 
-// compileFlags say whether the compiled step is recorded, and how.
+// compileFlags are the options of recorded steps.
 type compileFlags struct {
 	capture.Compile
 	// step records the step as it is, in place of a graph.
@@ -52,7 +52,7 @@ func (f *compileFlags) register(cmd *cobra.Command) {
 	complete(cmd, "compile", recorded.Forms)
 }
 
-// complete fills in defaults, and refuses values that make no sense.
+// complete sets defaults, and rejects invalid values.
 func (f *compileFlags) complete() error {
 	batches := []int{16, 128}
 	switch {
@@ -85,7 +85,7 @@ func (f *compileFlags) complete() error {
 	return nil
 }
 
-// plentyOfMemory is that of the GPU while compiling: no step may run out of it.
+// plentyOfMemory is the GPU's memory while steps are recorded, so that none runs out of it.
 const plentyOfMemory = 1 << 44
 
 // compilation records the compiled step of a model while the model is exported, since each keeps one core busy for most
@@ -178,8 +178,8 @@ func (o *captureOptions) recordStepsAt(ctx context.Context, command script.Comma
 	return nil
 }
 
-// besideConfig returns the file that lies beside the configuration of a model of transformers, by which plans of that
-// go, too; empty for other models.
+// besideConfig returns the file for compiled steps beside the configuration of a model of transformers; empty for other
+// models.
 func besideConfig(spec string) string {
 	config, ok := strings.CutPrefix(spec, "hf:")
 	if !ok {
@@ -188,8 +188,8 @@ func besideConfig(spec string) string {
 	return recorded.FileOf(config[strings.LastIndexByte(config, '@')+1:])
 }
 
-// finishCompile waits for the recordings, writes them to files of which the second may be none, and says what they are
-// and how the model is planned.
+// finishCompile waits for the recordings, writes them to files of which the second may be empty, and prints what they
+// are and the command that plans the model.
 func finishCompile(o *captureOptions, c *compilation, model string, paths ...string) error {
 	bar := startProgress(o.app, o.Verbose)
 	bar.step("Python compiles "+model, 0, 0)

@@ -187,7 +187,7 @@ func (o *runOptions) execute(ctx context.Context, c script.Command) (*script.Out
 	return script.Run(ctx, c)
 }
 
-// unpackStubs has the stubs of NVIDIA's libraries in a folder of the user's cache, and returns it.
+// unpackStubs unpacks the stubs of NVIDIA's libraries into a folder of the user's cache, and returns it.
 func unpackStubs() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -223,7 +223,7 @@ func (p *eventPrinter) print(e script.Event) {
 func endOf(o *script.Outcome, r *report.Report) error {
 	switch o.Kind() {
 	case script.OutOfMemory:
-		return negative{errors.New("the script ended for want of memory on " + r.Devices[0].String())}
+		return negative{errors.New("the script ran out of memory on " + r.Devices[0].String())}
 	case script.Failed:
 		why, after := r.Script.Error, ": "
 		if o.Stderr == nil {
@@ -274,7 +274,7 @@ func (o *runOptions) commands() ([]script.Command, error) {
 	return all, nil
 }
 
-// ranks returns those that are run.
+// ranks returns the ranks to run.
 func (o *runOptions) ranks() ([]int, error) {
 	gpus := o.command.GPUs
 	if o.rank == allRanks {

@@ -63,7 +63,7 @@ func substitute(words []string, values map[string]string) ([]string, error) {
 				if mark == "{batch}" {
 					how = "--batch"
 				}
-				missing = usagef("nothing says what %s is; give it with %s", mark, how)
+				missing = usagef("no value for %s; set it with %s", mark, how)
 			}
 			return value
 		})

@@ -18,7 +18,7 @@ var AskScript string
 // Asking says whom to ask about convolutions.
 type Asking struct {
 	// Python is the interpreter whose cuDNN is asked. Empty: python3 or python of the
-	// PATH. Library is another libcudnn.so.9 than that of its PyTorch.
+	// PATH. Library is a libcudnn.so.9 in the place of its PyTorch's.
 	Python, Library string
 	// Driver is a library of the driver to load, which cuDNN needs to propose kernels that it
 	// compiles; empty for none.
@@ -76,16 +76,16 @@ func askFiles(generation int) (map[string][]byte, error) {
 		return nil, &RefusedError{What: fmt.Sprintf("cuDNN can be asked on Linux (x86-64 and arm64), not on %s/%s",
 			runtime.GOOS, runtime.GOARCH)}
 	}
-	files := map[string][]byte{"board.json": oracle.GPU(generation)}
+	files := map[string][]byte{"gpu.json": oracle.GPU(generation)}
 	for name, library := range stubs {
 		files["stubs/"+name] = library
 	}
 	return files, nil
 }
 
-// args name the files of [askFiles] in a folder to the script.
+// args returns the arguments that name the files of [askFiles] in a folder.
 func (a Asking) args(dir string, generation int) []string {
-	args := []string{"--stubs", dir + "/stubs", "--board", dir + "/board.json"}
+	args := []string{"--stubs", dir + "/stubs", "--gpu", dir + "/gpu.json"}
 	if generation == blackwell {
 		args = append(args, "--no-products-from", productless)
 	}

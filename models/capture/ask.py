@@ -1,6 +1,6 @@
 """Asks cuDNN which workspaces it wants for convolutions, without a GPU.
 
-    python ask.py --result answers.json --stubs FOLDER --board sm86.json < questions
+    python ask.py --result answers.json --stubs FOLDER --gpu sm86.json < questions
 
 cuDNN 9.8 and newer compile for a device that is only described. What is done here is
 what PyTorch does with cudnn.benchmark off: of the proposals of mode instant, then
@@ -15,8 +15,8 @@ they are the numerical notes of that engine. Behind "all" they are two lists, of
 notes of all proposals that are not ruled out and build, as PyTorch tries them with cudnn.benchmark on.
 
 cuDNN asks cuBLASLt whether it has a kernel for a product, which it cannot say without a
-GPU. The folder of stand-ins has libraries of its name that say yes. Engines that are
-compiled at run time, such as those of attention, are only proposed where there is a library
+GPU. The folder of stubs has libraries of its name that say yes. Engines that are
+compiled at run time, such as attention, are only proposed where there is a library
 of the driver, which --driver names: nothing is compiled, since a proposal tells its workspace.
 """
 
@@ -41,7 +41,7 @@ DOUBLE, INT64_FRACTION = 5, 26
 DOWN_CONVERT_INPUTS = 1
 INSTANT, FALLBACK, MODE_A = 0, 2, 3
 DTYPES = [0, 2, 9]  # float, half, bfloat16
-# Engines that call cuBLASLt have this knob: of 1x1 filters those that are one product.
+# Engines that call cuBLASLt have this knob: 1x1 filters that are one product.
 PRODUCT_KNOB = 25
 MOST_KNOBS = 32
 NONE = (-1, [])  # bytes and notes where there is no engine
@@ -108,13 +108,13 @@ class CuDNN:
     def name(self):
         return "%d.%d" % self.version
 
-    def describe(self, board):
+    def describe(self, gpu):
         """Says which device the questions are about."""
-        text = board.encode()
+        text = gpu.encode()
         self.device = self.make(DEVICEPROP)
         self.set(self.device, 2702, CHAR, ctypes.create_string_buffer(text, len(text)), len(text))
         if not self.finalize(self.device):
-            raise Refusal(f"cuDNN {self.name} refuses the description of the board")
+            raise Refusal(f"cuDNN {self.name} refuses the description of the GPU")
 
     def make(self, kind):
         d = ctypes.c_void_p()
@@ -311,10 +311,10 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--result", required=True)
     parser.add_argument("--stubs", required=True)
-    parser.add_argument("--board", required=True)
+    parser.add_argument("--gpu", required=True)
     parser.add_argument("--cudnn", default="")
     parser.add_argument("--driver", default="", help="a libcuda.so.1 to load")
-    # cuBLASLt has no kernel for many products on these boards, where cuDNN goes on to its next proposal.
+    # cuBLASLt has no kernel for many products on these GPUs, where cuDNN goes on to its next proposal.
     parser.add_argument("--no-products-from", default="", help="version of cuDNN from which 1x1 convolutions are no products")
     parser.add_argument("--converse", action="store_true", help="print each answer at once")
     opts = parser.parse_args()
@@ -323,7 +323,7 @@ def main():
         if opts.driver:
             ctypes.CDLL(opts.driver)
         cudnn = CuDNN(find_cudnn(opts.cudnn), opts.stubs)
-        with open(opts.board) as f:
+        with open(opts.gpu) as f:
             cudnn.describe(f.read())
         products = not opts.no_products_from or cudnn.version < tuple(map(int, opts.no_products_from.split(".")))
         say(cudnn.name)

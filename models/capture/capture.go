@@ -22,7 +22,7 @@ var script string
 // and the exported graph besides that, what models read of numbers that their code has, what custom autograd.Functions
 // do in backward, how crashes are told, and where Inductor decides by the batch size.
 //
-//go:embed vprof_model.py vprof_export.py vprof_observe.py vprof_board.py vprof_graph.py vprof_known.py
+//go:embed vprof_model.py vprof_export.py vprof_observe.py vprof_gpu.py vprof_graph.py vprof_known.py
 //go:embed vprof_backward.py vprof_host.py vprof_child.py vprof_choices.py
 var parts embed.FS
 
@@ -59,7 +59,7 @@ type Options struct {
 	// for, and their attn_implementation. Empty: the configuration's own.
 	Task, Attention string
 	// Size is the height and width of images, in pixels, Seq the tokens of a
-	// text, and Samples those of a sound. 0 is the default of the script.
+	// text, and Samples the length of a sound. 0 is the default of the script.
 	Size, Seq, Samples int
 	// Python is the interpreter. Empty: python3 or python of the PATH.
 	Python string
@@ -98,7 +98,7 @@ func (e *RefusedError) Error() string {
 	return e.What + "\n  " + e.Do
 }
 
-// Usage tells that the input is wrong, and not vprof.
+// Usage marks the error as bad input.
 func (e *RefusedError) Usage() bool { return true }
 
 // Run captures a model. The error is a [*RefusedError] if the user can do

@@ -44,7 +44,7 @@ def find_parts(texts):
 
 import vprof_export
 import vprof_observe
-from vprof_board import described_board, marks_of_gpu
+from vprof_gpu import described_gpu, marks_of_gpu
 from vprof_export import hide_tracing, name_devices, paths_of_the_example, shape_recurrent_layers, sized
 from vprof_graph import align, carried, functions, lifetimes, names_in, names_of, nodes_of, rewire
 from vprof_model import SCRIPT_DOOR, TASKS, Input, Refusal, first_line, resolve
@@ -75,11 +75,11 @@ def build_on(place, build):
     import vprof_known as known
 
     failure = None
-    for board in (contextlib.nullcontext, described_board):  # some constructors insist on a GPU
+    for gpu in (contextlib.nullcontext, described_gpu):  # some constructors insist on a GPU
         seed()
         numbers = known.Numbers()
         try:
-            with {"meta": lambda: torch.device("meta"), "fake": FakeTensorMode}.get(place, contextlib.nullcontext)(), known.Building(numbers), known.OneDevice(place), board():
+            with {"meta": lambda: torch.device("meta"), "fake": FakeTensorMode}.get(place, contextlib.nullcontext)(), known.Building(numbers), known.OneDevice(place), gpu():
                 model = as_eager(build())
         except Exception as e:
             failure = failure or e
@@ -153,7 +153,7 @@ def symbols_of(example, program):
 
 BUILDING = [  # what to do where a constructor fails
     (r"missing \d+ required|required positional", "the model is built without arguments: write a function that gives them, def build(): return Model(width=64), and capture file.py:build"),
-    (r"No such file|not find|offline|connect|resolve|URLError", "capture needs no weights: build the model without those that it loads (weights=None, pretrained=False, from a configuration), in a function of its own"),
+    (r"No such file|not find|offline|connect|resolve|URLError", "capture needs no weights: build the model without loading any (weights=None, pretrained=False, from a configuration), in a function of its own"),
     (r"cuda|nvidia|gpu", f"capture builds the model without a GPU: leave moving it there to who builds it, or {SCRIPT_DOOR}"),
 ]
 ADVICE = [
@@ -362,10 +362,10 @@ def write(opts, build, model, example, place, seen):
     extra["reentrant"] = list(dict.fromkeys(m for m, _, _, reentrant in seen.regions if m and reentrant))
     within = [any(not isinstance(m, torch.nn.Module) or m in modules for m in called) for called in (compiled, scripted)]
     if within[0]:
-        notes.append("torch.compile within the model is left out: plans are of its eager step (capture --compile and plan --torch-compile are of one that is compiled)")
+        notes.append("torch.compile within the model is left out: plans describe its eager step (capture --compile and plan --torch-compile describe a compiled one)")
     extra["scripted"] = within[1]
     if extra["scripted"]:
-        notes.append("torch.jit.script within the model is left out: plans are of its functions as Python runs them, whose backward may need less")
+        notes.append("torch.jit.script within the model is left out: plans describe its functions as Python runs them, whose backward may need less")
     unknown = dict.fromkeys(seen.functions.unknown)
     extra["custom_functions"] = [{"name": n, "line": line} for n, line in unknown]
     for n, line in unknown:

@@ -80,7 +80,7 @@ class CaptureTest(CaptureCase):
         self.assertEqual(mark[1], ["math"])
         self.assertEqual(mark[0], [n for n, t in enumerate(made.targets) if t.startswith("scaled_dot")][1])
 
-    def test_kernels_of_attention_that_hang_on_the_board(self):
+    def test_kernels_of_attention_that_depend_on_the_gpu(self):
         made = self.forward(
             """
             with torch.backends.cuda.sdp_kernel(**(self.config if x.is_cuda else {})):
@@ -259,7 +259,7 @@ class CaptureTest(CaptureCase):
         self.assertIn("training_step((x, y), 0)", said.do)
 
         said = self.refusal("import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\nargs = p.parse_args([])")
-        self.assertIn("give those that it needs a default", said.do)
+        self.assertIn("give the ones that it needs a default", said.do)
 
         said = self.refusal("class model(nn.Module):\n    def forward(self, x, mask): return x")
         self.assertIn("missing 1 required", str(said))

@@ -17,7 +17,7 @@ import (
 
 // A Conversation asks cuDNN one question after the other. Close ends it.
 type Conversation struct {
-	// Version is that of the cuDNN that answers ("9.19").
+	// Version is the version of the cuDNN that answers ("9.19").
 	Version string
 
 	mu      sync.Mutex
@@ -91,8 +91,8 @@ func (c *Conversation) start() (err error) {
 // Ask returns the workspace of a convolution in bytes, -1 where cuDNN has no engine.
 func (c *Conversation) Ask(q oracle.Question) (int64, error) { return c.AskLine(q.String()) }
 
-// AskLine is Ask for a line as the asking program reads it, which may also describe another
-// graph than a convolution.
+// AskLine returns the answer to a line as the asking program reads it, which may also describe another graph than a
+// convolution.
 func (c *Conversation) AskLine(q string) (bytes int64, err error) {
 	err = c.ask(q, &bytes)
 	return bytes, err
@@ -111,8 +111,8 @@ func (e *Engine) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&e.Workspace, &e.Notes})
 }
 
-// Engines returns all of cuDNN's engines for a convolution, in the order of its heuristics: those that it proposes, and
-// its fallbacks, which PyTorch tries when none of the others runs.
+// Engines returns all of cuDNN's engines for a convolution, in the order of its heuristics: its proposals, and its
+// fallbacks, which PyTorch tries when none of the others runs.
 func (c *Conversation) Engines(q oracle.Question) (proposed, fallbacks []Engine, err error) {
 	err = c.ask("all "+q.String(), &[]*[]Engine{&proposed, &fallbacks})
 	return proposed, fallbacks, err

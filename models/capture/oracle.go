@@ -119,7 +119,7 @@ func (o *Oracle) answer(t *teller) cudnn.Answer {
 	}
 }
 
-// converse tells whether there is a cuDNN of the teller's version. It is looked for once.
+// converse reports whether there is a cuDNN of the teller's version. It is looked for once.
 func (o *Oracle) converse(t *teller) bool {
 	if t.talk != nil || t.silent {
 		return !t.silent

@@ -102,7 +102,7 @@ class Convolutions:
     """
 
     TYPES = {"torch.float32": 0, "torch.float16": 1, "torch.bfloat16": 2}
-    # What is computed: the result, the gradient of the input, that of the weight.
+    # What is computed: the result, the gradient of the input, the gradient of the weight.
     FORWARD, INPUT, WEIGHT = range(3)
 
     def __init__(self, torch):
@@ -240,7 +240,7 @@ class Recorder:
                 for name, g in shared:
                     self.note("gradient", [g], name)
 
-        run()  # and lets go of its variables
+        run()  # and frees its variables
         gc.collect()  # what compiling has left in cycles, of which one may hold a result
         self.mark(number, "step_end")
         self.model.zero_grad(set_to_none=True)
@@ -268,7 +268,7 @@ class Recorder:
         self.convolutions = Convolutions(torch)
         fuses, sums = (fusions(batch), pieces(batch)) if self.opts.form != "eager" else (set(), set())
         self.model.to("cuda")
-        # Some weights do not lie where they came: those of recurrent layers are copied into one buffer.
+        # Some weights do not lie where they came: recurrent layers copy theirs into one buffer.
         self.note("tensor", self.moved())
         self.mark(-1, "model")
         symbols = {**self.example.symbols, "batch": batch}

@@ -102,7 +102,7 @@ recorder = None  # the Calls that custom Functions are taken down in
 
 
 def watch_functions():
-    """Has custom Functions be taken down while somebody records. Before the model's code is imported, which may say scan = Scan.apply."""
+    """Notes calls of custom Functions while a recording runs. Comes before the import of the model's code, which may have scan = Scan.apply."""
     original = torch.autograd.Function.__dict__["apply"]
 
     def apply(cls, *args, **kwargs):

@@ -40,8 +40,8 @@ def pieces(batch):
     """A set that fills with the sums over samples that Inductor may split into samples: the device, how many elements of a
     sample each result is the sum of, and how many results there are.
 
-    They lie side by side in each sample, but not from one sample to the next, as those that the gradient of a
-    convolution's bias is the sum of. Where Inductor splits such a sum into as many pieces as there are samples
+    They lie side by side in each sample, but not from one sample to the next, as in the sum for the gradient of a
+    convolution's bias. Where Inductor splits such a sum into as many pieces as there are samples
     (Reduction.num_splits), it finds each piece in the order in which other kernels go through the tensor and fuses it with
     these; else it keeps the tensor until it sums.
     """
@@ -73,7 +73,7 @@ def given(summed):
 
 
 def splits(sums, most=512):
-    """The batch sizes up to most at which each of such sums is split into samples, for those that are at any."""
+    """The batch sizes up to most at which each of some sums is split into samples; sums that are split at none are left out."""
     from torch._inductor.virtualized import V
 
     factor = getattr(getattr(V, "choices", None), "reduction_split_factor", None)

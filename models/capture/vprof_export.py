@@ -139,7 +139,7 @@ def freest(models, example, place, symbols):
         try:
             program = export(models, example, place, sizes, free, derived)
             if batch and derived == batch and not program.range_constraints:
-                continue  # it has found the batch to be a constant
+                continue  # the batch is a constant there
             return program, free or derived, sizes
         except Exception as e:
             if (free, derived) == tries[-1]:

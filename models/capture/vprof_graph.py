@@ -11,7 +11,7 @@ from vprof_model import SCRIPT_DOOR, Refusal
 
 def nodes_of(graph, inside=""):
     """Nodes of the program and of the graphs in it, each right after the node that holds it:
-    (node, names of the tensors that it makes). Those of an inner graph have its number before them."""
+    (node, names of the tensors that it makes). Names of an inner graph have its number before them."""
     count = itertools.count()
 
     def walk(graph, prefix):
@@ -127,7 +127,7 @@ def last_nodes(seen, number):
 
 
 def memory_of(values, seen, number, nodes):
-    """What the graph calls values, or, of a view that is not in it since nothing there takes it, those that it looks at;
+    """What the graph calls values, or, of a view that is not in it since nothing there takes it, the values that it looks at;
     and whether such a view was detached, so that it keeps the memory and no history."""
     for op, _ in values:
         if op not in number and op in seen.views:

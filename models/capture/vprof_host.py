@@ -20,7 +20,7 @@ class Host:
         self.made = made  # ids of living tensors that operators have made
         self.moved = {id(t) for t in moved}
         self.of = {}  # id of a living tensor on the host -> its Group
-        self.earlier = {key: group for key, group in before.of.items() if key in made} if before else {}  # those that the forward before has left
+        self.earlier = {key: group for key, group in before.of.items() if key in made} if before else {}  # that the forward before has left
         self.results = []  # (operator, Group) of operators that ran on the host
         self.kept = {}  # id of a tensor that forward found -> (operator, argument, position, Group) where it was first taken
         self.alive = []  # so that ids of those stay their own

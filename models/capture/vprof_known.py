@@ -1,6 +1,6 @@
 """Numbers that do not depend on the batch, for models that look at them.
 
-A model is captured without numbers. Those of masks, counters and flags follow from its
+A model is captured without numbers. Numbers of masks, counters and flags follow from its
 code all the same: they are computed beside, on the CPU, so that
 bool((mask == causal).all()), `if self.initted` and int(self.step) have their answers. What
 was answered while forward was observed is answered again while it is exported.
@@ -37,7 +37,7 @@ class Numbers:
 
     def __init__(self, of_buffers=None):
         self.kept = {}  # id of a living tensor -> its numbers
-        self.lost = set()  # ids of those that something unknown was written to
+        self.lost = set()  # ids of tensors that something unknown was written to
         self.of_buffers = of_buffers or {}
         self.answers = collections.defaultdict(list)  # place in the code -> what was read there
         self.counts = collections.defaultdict(list)  # line -> each Count there
@@ -94,7 +94,7 @@ class Numbers:
                 self.kept[id(made)] = maker(*args, **{**kwargs, "device": "cpu"})
 
     def plain(self, v):
-        """The argument in numbers: of sizes that are open those of the example."""
+        """The argument in numbers; open sizes have the example's."""
         if isinstance(v, torch.Tensor):
             return self.of(v)
         if isinstance(v, (torch.SymInt, torch.SymBool, torch.SymFloat)):
@@ -102,7 +102,7 @@ class Numbers:
         return v
 
     def forget(self, tensors):
-        """Drops all numbers that share memory with those of tensors, which something unknown was written to."""
+        """Drops all numbers that share memory with tensors that something unknown was written to."""
         for n in filter(lambda n: n is not None, map(self.of, list(tensors))):
             at = n.untyped_storage().data_ptr()
             for key in [k for k, other in self.kept.items() if other.untyped_storage().data_ptr() == at]:
@@ -184,7 +184,7 @@ BOOLEAN = ("__bool__", "is_nonzero", "equal", "allclose")
 
 def passes(frame, callers=2):
     """The answer of a check with which forward goes on: where the other one does nothing but raise an error, as in
-    torch.distributions, it is not that of a training that runs. The check may be what a function returns to its
+    torch.distributions, it is not the one of a training that runs. The check may be what a function returns to its
     caller. None of what is no such check."""
     at = statement(frame.f_code.co_filename, frame.f_lineno)
     if isinstance(at, ast.Return) and at.value and callers and frame.f_back:

@@ -25,7 +25,7 @@ TASKS = {
 }
 
 
-SCRIPT_DOOR = "record a training step as it runs (the same command with --step), or run the training script itself: vprof run --gpu BOARD -- python train.py"
+SCRIPT_DOOR = "record a training step as it runs (the same command with --step), or run the training script itself: vprof run --gpu GPU -- python train.py"
 
 
 class Refusal(Exception):
@@ -38,7 +38,7 @@ class Refusal(Exception):
 
 class Input(collections.namedtuple("Input", "dtype dims numbers", defaults=(None,))):
     """An input of the model. A dimension is a number, or (symbol, example size), with True behind where the user gave the
-    size; numbers are those of the user's example."""
+    size; numbers come from the user's example."""
 
     def sizes(self, symbols):
         return [symbols[d[0]] if isinstance(d, tuple) else d for d in self.dims]
@@ -224,7 +224,7 @@ def load(spec):
     except ModuleNotFoundError as e:
         raise Refusal(f"{spec}: {e}", "install it into this Python, or run where it can be imported") from e
     except SystemExit as e:
-        raise Refusal(f"{spec}: {where} ends Python when it is imported ({e.code})", 'it gets no arguments here: give those that it needs a default, or parse them under if __name__ == "__main__"') from e
+        raise Refusal(f"{spec}: {where} ends Python when it is imported ({e.code})", 'it gets no arguments here: give the ones that it needs a default, or parse them under if __name__ == "__main__"') from e
     if not hasattr(module, name):
         raise Refusal(f"{spec}: {where} has no {name!r}")
     return getattr(module, name)

@@ -1,4 +1,4 @@
-"""Watches a model's forward in plain Python: its operators, and when Python lets go of each tensor.
+"""Watches a model's forward in plain Python: its operators, and when Python frees each tensor.
 
 An exported graph does not say the second, and on it hangs what is in memory at the same time.
 """
@@ -58,7 +58,7 @@ def attention_allowed():
 
 class Observation:
     """What one forward in plain Python showed. A tensor is a list of values (operator, result):
-    of the operator that made it, and of those that wrote to it in place."""
+    of the operator that made it, and of operators that wrote to it in place."""
 
     def __init__(self):
         self.ops = []  # name of each ATen operator called from Python, and its tensor arguments: {name: [values or None]}
@@ -78,7 +78,7 @@ class Observation:
         self.views = set()  # operators whose result lies in the memory of their first argument
         self.leaves = []  # values of tensors that forward itself has require gradients (x.detach().requires_grad_())
         self.ended = False  # whether it came to its end
-        self.keeps = False  # whether the forward before did the same, so that its values are those of this one
+        self.keeps = False  # whether the forward before did the same, so that its values are the same
         self.differs = None  # where it began to take another way than expected: the line
         self.before = None  # the Observation of the forward before
         self.begins = False  # whether the first forward did more than this one
@@ -98,7 +98,7 @@ RUNS = 3  # of forward, in which what it prepares is there and what it keeps has
 def observe(model, example, place, symbols, fake=None, expected=None, answers=None, runs=RUNS):
     """Runs forward until it does what it did before, or what is expected, and at most so often, and gives what the last one showed: each operator
     and the death of each tensor. Where operators are expected, it notes the first line that calls another. Answers makes
-    those that it takes, of another forward.
+    the ones that it takes, of another forward.
 
     Operators are seen where torch.export sees them (the PreDispatch key: before
     autograd and before compound operators are taken apart), so that both name the same ones.
@@ -268,7 +268,7 @@ def refuse_sparse(tensors):
         if t.layout not in (torch.strided, torch.jagged):
             where, _, number = line_of(traceback.extract_stack()).rpartition(":")
             line = linecache.getline(where, int(number or 0)).strip()
-            raise Refusal(f"{where}:{number}: {line}\n  forward takes a sparse tensor ({str(t.layout).removeprefix('torch.')}), which a graph has as a dense one", "run the training script itself: vprof run --gpu BOARD -- python train.py")
+            raise Refusal(f"{where}:{number}: {line}\n  forward takes a sparse tensor ({str(t.layout).removeprefix('torch.')}), which a graph has as a dense one", "run the training script itself: vprof run --gpu GPU -- python train.py")
 
 
 def observe_counts(model, example, place, symbols):
@@ -390,7 +390,7 @@ def shape_operators():
     counted(aten.masked_select.default, lambda x: [])
     # PyTorch 2.11 has a function in Python for where already, and wants to be told that this one goes before it.
     override = {"allow_override": True} if "allow_override" in inspect.signature(library.impl).parameters else {}
-    questions = [getattr(aten, name) for name in ("_use_cudnn_ctc_loss", "_use_miopen_ctc_loss") if hasattr(aten, name)]  # to the board
+    questions = [getattr(aten, name) for name in ("_use_cudnn_ctc_loss", "_use_miopen_ctc_loss") if hasattr(aten, name)]  # to the GPU
     for operator in (getattr(q, overload) for q in questions for overload in q.overloads()):
         fake_impls.op_implementations_dict.pop(operator, None)
         fake_impls.register_op_impl(operator)(lambda *_, **__: False)
@@ -430,11 +430,11 @@ def watch_checkpoint():
 
 
 compiled = weakref.WeakSet()  # modules and functions that torch.compile was given and that may run
-scripted = weakref.WeakSet()  # those of torch.jit.script
+scripted = weakref.WeakSet()  # functions of torch.jit.script
 
 
 def leave_uncompiled():
-    """Has torch.compile, which a graph does not show, and torch.jit.script, whose code detaches what it is called with, give back
+    """Has torch.compile, which a graph does not show, and torch.jit.script, whose code detaches what it is called with, return
     what they are given. Before the model's code is imported."""
     import torch
 

@@ -19,7 +19,7 @@ const (
 // its forward: markers of the arguments, forward, incoming gradients, backward, markers of
 // the gradients that it gives.
 type ownBackward struct {
-	// region is all of it; its inputs are those of forward.
+	// region is all of it; its inputs are forward's.
 	*region
 	call export.FunctionCall
 	// forward begins after the markers of arguments; backward from begins after the incoming
@@ -34,7 +34,7 @@ type ownBackward struct {
 }
 
 // capturedFunctions returns the calls that "vprof capture" has seen, with the places of nodes in
-// place of their numbers. Those that do not fit the graph are left out.
+// place of their numbers. Calls that do not fit the graph are left out.
 func capturedFunctions(p *export.Program) []export.FunctionCall {
 	if p.Extra == nil {
 		return nil
@@ -153,7 +153,7 @@ func addOnce(list *[]int32, v int32, wanted bool) {
 	}
 }
 
-// take takes the tensors out of values, and gives those that backward needs.
+// take removes the tensors from values, and returns the ones that backward needs.
 func (f *ownBackward) take(of []aten.Value) (keep []*trace.Tensor, at []int32) {
 	for i, v := range of {
 		if x, ok := v.(*trace.Tensor); ok {
@@ -223,7 +223,7 @@ func (w *walker) ownFunction(f *ownBackward) {
 	w.returned(f.region, outs, results)
 }
 
-// receive gives the incoming gradients their values; those that are absent are zeros.
+// receive sets the values of the incoming gradients; absent ones are zeros.
 func (f *ownBackward) receive(run *walker, shapes map[int32]like, grads []*trace.Tensor) {
 	k := 0
 	for _, v := range f.outputs {

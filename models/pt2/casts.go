@@ -12,8 +12,7 @@ import (
 // writes the type of a cast as it was in the export: where a model in fp32 says
 // x.to(input_dtype), the graph says fp32, and under autocast or with weights in
 // half precision that is wrong. So a cast that changed nothing in the export,
-// and whose source line names no type, takes that of what the module was called
-// with.
+// and whose source line names no type, takes the type of the module's argument.
 func followTypes(p *export.Program) {
 	marks := typeMarks(p)
 	follow(p)
@@ -206,8 +205,8 @@ func restoreCastArguments(p *export.Program) {
 	}
 }
 
-// likeArgument has y.type_as(x) mean x itself where the cast that x was called by is a part
-// of another expression, such as norm(x.float()).
+// likeArgument makes y.type_as(x) mean x itself where the cast that x was called by is a part of another expression,
+// such as norm(x.float()).
 func likeArgument(n *export.Node, means map[int32]int32, p *export.Program, born []int) {
 	if n.Target != "torch.ops.aten.type_as.default" || len(n.Trace) == 0 {
 		return

@@ -16,7 +16,7 @@ import (
 // as torch.utils.checkpoint(module, *inputs, use_reentrant=False) does it.
 type region struct {
 	begin, end int
-	// inputs are values of tensors from outside, outputs those that are used
+	// inputs are values of tensors from outside, outputs the values that are used
 	// afterwards.
 	inputs, outputs []int32
 	// after are values from outside that are released when the call has returned.
@@ -181,8 +181,8 @@ func (w *walker) runRegion(at []int32, inputs []*trace.Tensor) (outs []*trace.Te
 	return outs, results
 }
 
-// returned gives the results of a region their values' names, and releases what ends
-// with it. The tensors among them are outs.
+// returned sets the values of the results of a region, and releases what ends with it. The tensors among them are
+// outs.
 func (w *walker) returned(r *region, outs []*trace.Tensor, results []aten.Value) {
 	for i, v := range r.outputs {
 		if x, ok := results[i].(*trace.Tensor); !ok || x == nil {

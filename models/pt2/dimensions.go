@@ -28,8 +28,8 @@ type dimensions struct {
 	inferred bool
 	settings []models.Setting
 	symbols  map[string]string // the setting that a symbol is
-	// named are the names that the user gave symbols; unit is that of the batch where it is
-	// called otherwise, "" for most.
+	// named are the names that the user gave symbols; unit is the batch's where it has
+	// another name, "" for most.
 	named map[string]export.Symbol
 	unit  string
 }
@@ -37,8 +37,8 @@ type dimensions struct {
 // most is the upper bound of a dimension that has none of its own.
 const most = 1 << 24
 
-// findDimensions takes the first dimension of the first input that has one for
-// the batch, or the one that capture was told, and makes settings of the other symbols.
+// findDimensions finds the batch: the first dimension of the first input that has one for it, or the one that
+// capture was told. It makes settings of the other symbols.
 func findDimensions(p *export.Program) *dimensions {
 	d := &dimensions{symbols: map[string]string{}}
 	var at map[string]int
@@ -64,8 +64,8 @@ func findDimensions(p *export.Program) *dimensions {
 	return d
 }
 
-// findBatch finds the symbol of the batch, which is in one dimension of each input, and those that the user called the
-// same. It returns both.
+// findBatch finds the symbol of the batch, which is in one dimension of each input, and other symbols of the same
+// name. It returns both.
 func (d *dimensions) findBatch(p *export.Program, at map[string]int) (seen map[string]bool) {
 	for _, symbol := range slices.Sorted(maps.Keys(d.named)) {
 		if d.named[symbol].Name == "batch" && d.batch == "" {
@@ -252,8 +252,8 @@ func (d *dimensions) check(file string, c models.Case) error {
 	return nil
 }
 
-// scale gives a program of a fixed batch the sizes of another, where it is known
-// which of its integers follow the batch; else it is the program itself.
+// scale returns a program of a fixed batch at another batch size, where it is known which of its integers follow the
+// batch; else it returns the program itself.
 func (d *dimensions) scale(p *export.Program, batch int64) (*export.Program, error) {
 	if d.batch != "" || d.affine == nil || batch == d.affine.Exported {
 		return p, nil

@@ -55,7 +55,7 @@ type application struct {
 	name   string
 	caller caller
 	// within is the number of functions called forward that the line called, each called by
-	// the one before: the Function's, those of modules, or both.
+	// the one before: the Function's, modules' or both.
 	within int
 }
 
@@ -66,7 +66,7 @@ type caller struct {
 }
 
 // applicationOf finds the outermost line of a stack that has Name.apply( and whose callee is
-// called forward. A model's lines alone count, not those of PyTorch itself.
+// called forward. A model's lines alone count, not lines of PyTorch itself.
 func applicationOf(stack []export.Frame) application {
 	for i := 0; i+1 < len(stack); i++ {
 		if !strings.Contains(stack[i].Source, ".apply(") || strings.Contains(stack[i].File, "-packages/torch/") {
@@ -100,7 +100,7 @@ func forwards(frames []export.Frame) (n int) {
 	return n
 }
 
-// aroundCallers returns the number of modules around each line that applies a Function: those of
+// aroundCallers returns the number of modules around each line that applies a Function: around
 // the node that is in the fewest. A module that the line calls as well, as in
 // proj(Name.apply(x)), has a forward for each module that its nodes are in beyond those; a
 // Function's nodes have one more.

@@ -48,7 +48,7 @@ type call struct {
 	number func(args []aten.Value) (aten.Value, error)
 	// instead computes the results in place of the node; nil of most.
 	instead func(w *walker) []aten.Value
-	// kernels are those that attention may use; nil for all.
+	// kernels are the ones that attention may use; nil for all.
 	kernels []string
 	// trues is how many elements of the node's mask are true; nil if nobody knows.
 	trues *export.Count
@@ -85,7 +85,7 @@ func prepare(p *export.Program) (*graph, error) {
 	return g, nil
 }
 
-// blockEnds returns the places of the nodes that close blocks, by those of the nodes that open them.
+// blockEnds returns the places of the nodes that close blocks, by the places of the nodes that open them.
 func blockEnds(p *export.Program) map[int]int {
 	ends := map[int]int{}
 	var open []int
@@ -198,15 +198,15 @@ func (g *graph) findLeaves() {
 	}
 }
 
-// item is the number in a tensor of one element. Of numbers that depend on data a
-// recording knows nothing; those that a graph only checks it can do without.
+// item is the number in a tensor of one element. Numbers that depend on data are
+// unknown in a recording, which needs none that a graph only checks.
 const item = "torch.ops.aten.item.default"
 
 // row is x[i], of which a number that depends on data may be the index.
 const row = "torch.ops.aten.select.int"
 
-// checksAlone says of each node whether it is a check of the graph, or computes a number
-// that nothing but checks takes, and indices of single rows.
+// checksAlone reports for each node whether it is a check of the graph, or computes a number that only checks use,
+// and indices of single rows.
 func checksAlone(p *export.Program) []bool {
 	out := make([]bool, len(p.Nodes))
 	taken := make([]bool, p.Values) // by something else than a check
@@ -239,7 +239,7 @@ func isCheck(target string) bool {
 		strings.HasPrefix(target, "torch.ops.aten.sym_constrain_range")
 }
 
-// find says what a target does, if it is known.
+// find returns what a target does, if it is known.
 func (c *call) find(target string) bool {
 	if target == "" {
 		c.skip = true
@@ -315,8 +315,8 @@ var dtypes = map[export.ScalarType]trace.DType{
 	export.BFloat16: trace.BF16,
 }
 
-// assignData has the copies that stand for p.data = x in a graph do that: the
-// parameter takes the memory of x, and its own goes.
+// assignData turns the copies that represent p.data = x in a graph into this: the parameter takes the memory of x,
+// and its own is freed.
 func (g *graph) assignData() {
 	if g.Extra == nil {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// peakOf returns the highest requested bytes of a program, and those of its weights at the end.
+// peakOf returns the highest requested bytes of a program, and the bytes of its weights at the end.
 func peakOf(p *program.Program) (peak, weights int64) {
 	now := int64(0)
 	for _, in := range p.Instructions {

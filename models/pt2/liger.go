@@ -55,10 +55,10 @@ func together(p *export.Program, begin int, alike func(a, b *export.Node) bool) 
 	return end
 }
 
-// sameCall says that two nodes are of one call of a module.
+// sameCall reports whether two nodes belong to one call of a module.
 func sameCall(a, b *export.Node) bool { return slices.Equal(a.Stack, b.Stack) }
 
-// sameLine says that two nodes are of one call of a function that turns queries and keys.
+// sameLine reports whether two nodes belong to one call of a function that turns queries and keys.
 func sameLine(a, b *export.Node) bool {
 	return sameCall(a, b) && turnedAt(b) >= 0 && a.Trace[turnedAt(a)] == b.Trace[turnedAt(b)]
 }
@@ -111,7 +111,7 @@ func kernelOf(p *export.Program, c export.KernelCall) *kernel {
 	return nil
 }
 
-// normKernel is LigerRMSNorm in the place of a norm with a weight.
+// normKernel returns LigerRMSNorm for a norm with a weight.
 func normKernel(p *export.Program, c export.KernelCall) *kernel {
 	k, r := span(p, c)
 	weight := int32(-1)
@@ -131,8 +131,8 @@ func normKernel(p *export.Program, c export.KernelCall) *kernel {
 	return k
 }
 
-// rotaryKernel is liger_rotary_pos_emb of queries, keys, cosines and sines: the first two are
-// what one result alone depends on.
+// rotaryKernel returns liger_rotary_pos_emb for queries, keys, cosines and sines: the first two are what one result
+// alone depends on.
 func rotaryKernel(p *export.Program, c export.KernelCall) *kernel {
 	k, r := span(p, c)
 	if len(r.inputs) != 4 || len(r.outputs) != 2 {
@@ -177,8 +177,7 @@ func origins(p *export.Program, r *region, v int32) map[int32]bool {
 	return needed
 }
 
-// gatedKernel is LigerSiLUMulFunction or LigerGELUMulFunction in the place of an activation
-// and its product.
+// gatedKernel returns LigerSiLUMulFunction or LigerGELUMulFunction for an activation and its product.
 func gatedKernel(p *export.Program, c export.KernelCall) *kernel {
 	act, product := &p.Nodes[c.Begin], &p.Nodes[c.End-1]
 	gate, active := inputOf(act, "self"), result(act)
@@ -242,9 +241,9 @@ func (g *graph) withKernels() *graph {
 	return out
 }
 
-// castToQuery has eager attention cast its weights to the type of the query that a kernel
-// turns: queries stay in the type of autocast then, which cosines in fp32 raise otherwise, and
-// the type of the graph's cast is that of the module's argument.
+// castToQuery makes eager attention cast its weights to the type of the query that a kernel turns. Queries stay in
+// the type of autocast then, which cosines in fp32 raise otherwise. The type of the graph's cast is the type of the
+// module's argument.
 func castToQuery(p *export.Program, u uses, from int, query int32) {
 	for i := from; i < len(p.Nodes) && p.Nodes[i].Module == p.Nodes[from].Module; i++ {
 		n := &p.Nodes[i]
@@ -275,8 +274,7 @@ func (k *kernel) call(n *export.Node) func(w *walker) []aten.Value {
 	}
 }
 
-// ligerProblem says why a graph has nothing that liger-kernel replaces and vprof describes, ""
-// if it has.
+// ligerProblem returns why a graph has nothing that liger-kernel replaces and vprof describes; empty if it has.
 func ligerProblem(p *export.Program) string {
 	u := usesOf(p)
 	for i := range p.Nodes {
@@ -299,7 +297,7 @@ func ligerProblem(p *export.Program) string {
 		cmp.Or(p.Class, "of no class that the file names"))
 }
 
-// ligerFound says what of a graph liger-kernel computes in a case.
+// ligerFound returns what liger-kernel computes of a graph in a case.
 func ligerFound(p *export.Program, c models.Case) string {
 	counts := map[string]int{}
 	for _, k := range p.Kernels {
@@ -328,8 +326,7 @@ var ligerWords = map[export.Kernel]string{
 	export.GatedProduct: "feed-forward products",
 }
 
-// hasLigerLoss tells whether scores and loss are computed by a class whose forward
-// liger-kernel replaces.
+// hasLigerLoss reports whether a class whose forward liger-kernel replaces computes logits and loss.
 func hasLigerLoss(p *export.Program) bool {
 	return slices.ContainsFunc(p.Nodes, func(n export.Node) bool {
 		k, class, ok := liger.Of(n.Class)
@@ -337,7 +334,7 @@ func hasLigerLoss(p *export.Program) bool {
 	})
 }
 
-// useLiger has the graph run by liger-kernel's kernels, if the case asks for them.
+// useLiger makes liger-kernel's kernels run the graph, if the case asks for them.
 func (t *task) useLiger() error {
 	if !t.c.Liger {
 		return nil

@@ -16,7 +16,7 @@ import (
 )
 
 // freedTogether sorts releases that no allocation comes between: a graph knows in which order
-// Python lets go of masks and hidden states at the end of a call.
+// Python frees masks and hidden states at the end of a call.
 func freedTogether(events []event) []event {
 	out := slices.Clone(events)
 	for i := 0; i < len(out); i++ {

@@ -82,7 +82,7 @@ func chooseOutput(p *export.Program, name string) (int, error) {
 	return 0, fmt.Errorf("there is no output %q; its outputs are %s", name, strings.Join(names, ", "))
 }
 
-// isLoss tells whether an output is a number called loss.
+// isLoss reports whether an output is a number called loss.
 func isLoss(r export.Result) bool {
 	d, known := dtypes[r.Type]
 	return r.Name == "loss" && r.Value >= 0 && r.Dims == 0 && known && d.IsFloat()

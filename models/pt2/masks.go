@@ -51,8 +51,8 @@ var ofPositions = map[string]bool{
 	lessOrEqual: true, greaterOrEqual: true,
 }
 
-// dropMask takes the mask that the nodes from begin to end make out of the graph,
-// if it is one of positions alone and goes nowhere but into attention.
+// dropMask removes the mask that the nodes from begin to end make, if it depends on positions alone and only
+// attention uses it.
 func dropMask(p *export.Program, begin, end int) {
 	made, causal, ok := positions(p.Nodes[begin:end])
 	if !ok {
@@ -159,7 +159,7 @@ func unmask(p *export.Program, n *export.Node, causal bool) {
 	n.Inputs = kept
 }
 
-// replace has everything use another value instead of one.
+// replace makes everything use another value instead of one.
 func replace(p *export.Program, old, other int32) {
 	var fix func(a *export.Argument)
 	fix = func(a *export.Argument) {

@@ -18,7 +18,7 @@ type weight struct {
 	name string
 	*nn.Parameter
 	*nn.Buffer
-	// values are those of the graph that it is: several if it is tied.
+	// values are the graph's values for it: several if it is tied.
 	values []int32
 }
 
@@ -35,7 +35,7 @@ type site struct {
 // layer returns what stands in the place.
 func (s *site) layer() nn.Layer { return s.in.At(s.name) }
 
-// replaced says that another layer stands where the linear layer with a weight was.
+// replaced notes that another layer is in the place of the linear layer with a weight.
 func (m *modules) replaced(weight int32) bool {
 	s := m.sites[weight]
 	return s != nil && s.layer() != nn.Layer(s.Linear)
@@ -103,8 +103,8 @@ func newModules(p *export.Program) *modules {
 	return m
 }
 
-// keyOf tells the tensors of a model apart: by the first of their names, and constants, whose names are numbers in a
-// graph, also by their sizes.
+// keyOf returns what tells the tensors of a model apart: the first of their names. Constants, whose names are
+// numbers in a graph, also have their sizes.
 func keyOf(in *export.Input, tied map[string]string) string {
 	if in.Role == export.Constant {
 		return fmt.Sprint(in.Name, in.Sizes, in.Type)
@@ -173,7 +173,7 @@ func newWeight(in *export.Input) *weight {
 }
 
 // denseStrides returns the strides of a tensor whose dimensions lie one inside the other in another order than
-// their own, as those of matrices of linear algebra do: .to(device) keeps them. They are nil of all others.
+// their own, as in matrices of linear algebra: .to(device) keeps them. They are nil for all others.
 func denseStrides(in *export.Input, dims []int64) []int64 {
 	if len(in.Strides) != len(dims) {
 		return nil
@@ -264,13 +264,13 @@ func (b *branch) at(path string) *branch {
 	return b
 }
 
-// put gives the module a tensor, under the name of an input.
+// put adds a tensor to the module, under the name of an input.
 func (b *branch) put(w *weight, in *export.Input) {
 	b.own = append(b.own, w)
 	b.names = append(b.names, in.Name[strings.LastIndexByte(in.Name, '.')+1:])
 }
 
-// isLinear says that a module is a linear layer with a weight.
+// isLinear reports whether a module is a linear layer with a weight.
 func (b *branch) isLinear(w *weight) bool {
 	switch {
 	case len(b.children) > 0 || len(b.own) == 0 || b.own[0] != w || b.names[0] != "weight":
@@ -362,8 +362,8 @@ func inOrder(p *export.Program, group map[string]string) map[string]string {
 	return out
 }
 
-// usage finds the values that nodes use, and those that nodes use in modules
-// that the parameter is not of.
+// usage finds the values that nodes use, and the values that nodes use in modules
+// other than the parameter's.
 func usage(p *export.Program) (used, strange map[int32]bool) {
 	owner := map[int32]string{}
 	for i := range p.Inputs {
@@ -419,8 +419,8 @@ func (m *modules) freeze(names string) error {
 	return nil
 }
 
-// toChannelsLast is model.to(memory_format=torch.channels_last): tensors of four dimensions get
-// another storage, one after the other.
+// toChannelsLast runs model.to(memory_format=torch.channels_last): tensors of four dimensions get another storage,
+// one after the other.
 func toChannelsLast(t *trace.Tape, net *nn.Tree) {
 	again := func(old *trace.Tensor, c program.Class) *trace.Tensor {
 		x := t.Hold(t.NewChannelsLast("to", c, old.DType(), old.Shape()...))
@@ -439,15 +439,14 @@ func toChannelsLast(t *trace.Tape, net *nn.Tree) {
 	})
 }
 
-// recurrentOperators are those whose layers keep all their weights in one buffer, as cuDNN wants
-// them.
+// recurrentOperators belong to layers that keep all their weights in one buffer, as cuDNN requires.
 var recurrentOperators = []string{
 	"torch.ops.aten.lstm.input", "torch.ops.aten.gru.input",
 	"torch.ops.aten.rnn_tanh.input", "torch.ops.aten.rnn_relu.input",
 }
 
-// flattenRecurrent has the weights of recurrent layers put into one buffer when they have come to
-// the device (flatten_parameters).
+// flattenRecurrent makes recurrent layers copy their weights into one buffer when they have come to the device
+// (flatten_parameters).
 func (m *modules) flattenRecurrent(p *export.Program, root *branch) {
 	for i := range p.Nodes {
 		n := &p.Nodes[i]

@@ -19,7 +19,7 @@ var sizes = map[string]string{
 	"torch._sym_sqrt": "OpaqueUnaryFn_sqrt", "math.sqrt": "OpaqueUnaryFn_sqrt",
 }
 
-// comparisons are those that compare.
+// comparisons are the operators that compare.
 var comparisons = map[string]func(a, b float64) bool{
 	"_operator.eq":   func(a, b float64) bool { return a == b },
 	"_operator.ne":   func(a, b float64) bool { return a != b },
@@ -83,7 +83,7 @@ func computed(name string, args []aten.Value) (aten.Value, error) {
 	return y.Real(), nil
 }
 
-// property is that of a tensor, the first argument.
+// property returns a property of a tensor, the first argument.
 func property(of func(x *trace.Tensor, d int) int64, args []aten.Value) (aten.Value, error) {
 	var x *trace.Tensor
 	if len(args) > 0 {

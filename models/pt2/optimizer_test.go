@@ -23,7 +23,7 @@ func TestOptimizersThatProjectGradientsAreThoseOfTheDescribedModel(t *testing.T)
 		ofLayers := c
 		ofLayers.Settings = models.Settings{"seq-len": 256, "packed": 1}
 		want, got := largeEvents(record(t, described, ofLayers)), largeEvents(record(t, exported, c))
-		require.ElementsMatch(t, want, got, c.Optimizer) // the loss lets go of scores elsewhere
+		require.ElementsMatch(t, want, got, c.Optimizer) // the loss frees logits elsewhere
 	}
 	_, err = exported.Record(models.Case{Batch: 4, Optimizer: "galore-adamw:target=none"}, testGPU, models.Options{})
 	require.ErrorContains(t, err, "none that is trained is called so")

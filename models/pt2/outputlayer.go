@@ -13,14 +13,14 @@ import (
 // outputLayer is where a program computes scores and their cross entropy: what a loss that
 // goes through chunks of tokens takes the place of.
 type outputLayer struct {
-	// linear is the node of the layer; loss that of the cross entropy, -1 if scores are what
-	// the model returns.
+	// linear is the node of the layer; loss the node of the cross entropy, -1 if the model returns
+	// logits.
 	linear, loss int
 	// adjust are the nodes that scale or cap the scores, in order.
 	adjust []int
-	// gone are all nodes between the two, and those that bring labels into their form.
+	// gone are all nodes between the two, and nodes that bring labels into their form.
 	gone map[int]bool
-	// x are the hidden states; labels those of the batch, -1 if the model returns scores.
+	// x are the hidden states; labels the batch's, -1 if the model returns logits.
 	x, labels int32
 	// ownLabels says that each token has a label of its own; else it predicts the next.
 	ownLabels bool
@@ -29,7 +29,7 @@ type outputLayer struct {
 const crossEntropy = "torch.ops.aten.cross_entropy_loss.default"
 
 // shaping are operators that change the form or the type of scores and labels, and nothing
-// else; scaling are those that change each number by itself.
+// else; scaling are nodes that change each number by itself.
 var (
 	shaping = map[string]bool{
 		"view.default": true, "reshape.default": true, "flatten.using_ints": true, "_unsafe_view.default": true,
@@ -62,7 +62,7 @@ func describe(n *export.Node) string {
 // seeker looks for the output layer of a program.
 type seeker struct {
 	p *export.Program
-	// maker is the node that makes a value, -1 of inputs; takers are those that use one,
+	// maker is the node that makes a value, -1 of inputs; takers are the nodes that use one,
 	// but for checks.
 	maker  []int
 	takers [][]int
@@ -189,7 +189,7 @@ func (s *seeker) goes(v int32, next int) error {
 	return nil
 }
 
-// alone says that a node has no second tensor.
+// alone reports whether a node has no second tensor.
 func alone(n *export.Node) bool {
 	other := find(n, "other")
 	return other == nil || other.Kind == export.Integer || other.Kind == export.Real
@@ -233,13 +233,13 @@ func sliced(n *export.Node) (start, end int64, ok bool) {
 	return start, end, known && ends && steps && step == 1
 }
 
-// keepsAll says that a slice leaves nothing out.
+// keepsAll reports whether a slice leaves nothing out.
 func keepsAll(n *export.Node) bool {
 	start, end, ok := sliced(n)
 	return ok && start == 0 && end == math.MaxInt64
 }
 
-// cutsLast says that a slice leaves out the last token of each row.
+// cutsLast reports whether a slice leaves out the last token of each sequence.
 func cutsLast(n *export.Node) bool {
 	start, end, ok := sliced(n)
 	d, known := constant(n, "dim", 0)
@@ -272,8 +272,8 @@ func (s *seeker) labels(v int32) error {
 	return nil
 }
 
-// shapes says that a node brings labels into the form of the cross entropy, and notes
-// whether it appends a label, or takes the first one away.
+// shapes reports whether a node brings labels into the form of the cross entropy, and notes whether it appends a
+// label, or removes the first one.
 func shapes(n *export.Node, padded, shifted *bool) bool {
 	if inputOf(n, "self") < 0 {
 		return false

@@ -20,7 +20,7 @@ type event struct {
 	bytes int64
 }
 
-// largeEvents returns those of at least 64 KiB: smaller ones are numbers that Python looks at,
+// largeEvents returns the events of at least 64 KiB: smaller ones are numbers that Python looks at,
 // and masks, which a graph has in another way.
 func largeEvents(p *program.Program) (out []event) {
 	for _, in := range p.Instructions {
@@ -191,14 +191,14 @@ func TestLossesInChunksThatAGraphCannotHave(t *testing.T) {
 	}
 }
 
-// again has the cross entropy computed once more.
+// again computes the cross entropy once more.
 func again(p *export.Program) {
 	n := *node(p, "cross_entropy_loss.default")
 	n.Outputs = []export.Argument{{Kind: export.Ref, Ref: int32(p.Values)}}
 	p.Values, p.Nodes = p.Values+1, append(p.Nodes, n)
 }
 
-// twice has the layer before the last one multiply by the weight of the last one, too.
+// twice makes the layer before the last one multiply by the weight of the last one, too.
 func twice(p *export.Program) {
 	last := node(p, "linear.default")
 	var weight export.Named

@@ -23,7 +23,7 @@ const (
 	ligerLoss   = "liger"
 )
 
-// readsTokens says that a program takes rows of whole numbers, as models of language do.
+// readsTokens reports whether a program takes sequences of whole numbers, as language models do.
 func readsTokens(p *export.Program) bool {
 	for i := range p.Inputs {
 		if in := &p.Inputs[i]; in.Role == export.UserInput && !in.Number && in.Type == export.Long &&
@@ -43,8 +43,8 @@ type head struct {
 	loss    hf.OutputLoss
 }
 
-// chunkLoss has scores and loss computed for some tokens at a time, if the case asks for
-// it: the nodes that do it for all at once go. The error is of the setting that it names.
+// chunkLoss computes logits and loss for some tokens at a time, if the case asks for it, in place of the nodes that
+// do it for all at once. The error belongs to the setting that it returns.
 func (t *task) chunkLoss() (setting string, err error) {
 	switch {
 	case t.c.On(linearLoss):
@@ -102,8 +102,8 @@ var weightReaders = map[string]string{
 	ligerLoss: "liger-kernel's fused linear cross entropy",
 }
 
-// caps tells whether scores are held down by a tanh and nothing else, which liger-kernel's
-// loss does itself (softcap).
+// caps reports whether logits are held down by a tanh and nothing else, which liger-kernel's loss does itself
+// (softcap).
 func (h *head) caps() bool {
 	var names []string
 	for _, i := range h.l.adjust {

@@ -74,7 +74,7 @@ func TestInterleavedStagesShareOutTheModel(t *testing.T) {
 	}
 	require.Equal(t, int64(81673728*4), weights)
 
-	// Adapters go with their layers, clipping is of the rank's own gradients, and fp16's
+	// Adapters go with their layers, clipping covers the rank's own gradients, and fp16's
 	// scale has no place.
 	for rank := range int64(2) {
 		s := models.Strategy{Name: models.PP, Rank: &rank, Micro: 2}

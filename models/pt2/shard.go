@@ -36,8 +36,8 @@ func (t *task) shapes(scratch *trace.Tape, net *nn.Tree) [][]int64 {
 	return shapes
 }
 
-// localize brings the sizes among the arguments of a call to those of the part of the
-// tensor that the rank has, or to those of a tensor of another batch.
+// localize replaces the sizes among the arguments of a call by sizes of the part of the
+// tensor that the rank has, or of a tensor of another batch.
 func (w *walker) localize(n *export.Node, given []aten.Arg) {
 	if len(n.Inputs) == 0 || len(n.Outputs) == 0 {
 		return
@@ -85,7 +85,7 @@ type part struct {
 	single bool
 }
 
-// partOf compares the shape of a rank's tensor with that of the whole one.
+// partOf compares the shape of a rank's tensor with the whole one's.
 func partOf(shape, whole []int64) (part, bool) {
 	p := part{whole: whole, dim: -1}
 	if len(shape) != len(whole) {
@@ -111,8 +111,8 @@ func (p part) of(n int64) int64 {
 	return n * p.has / p.wholly
 }
 
-// reshaped is another shape of the whole tensor as the rank has it: the dimension is in
-// the one whose stride is the same.
+// reshaped returns another shape of the whole tensor as the rank has it: the dimension is in the one whose stride is
+// the same.
 func (p part) reshaped(to []int64) []int64 {
 	before := int64(1) // elements of the dimensions outside
 	for _, n := range p.whole[:p.dim] {

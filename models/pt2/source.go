@@ -79,9 +79,8 @@ func restore(name, config string, o asked.Oracle) (models.Model, error) {
 	return newModel(name, name, config, p, o)
 }
 
-// complete has a program follow the types that tensors have in a run, leaves out what is there by
-// tracing alone, and finds what its nodes do not say: how long values live, and blocks, Functions and
-// kernels of the model.
+// complete makes a program follow the types that tensors have in a run, and leaves out what only tracing added. It
+// finds what the nodes do not say: lifetimes of values, and blocks, Functions and kernels of the model.
 func complete(file string, p *export.Program) error {
 	p.First = slices.DeleteFunc(p.First, func(first *export.Program) bool { return complete(file, first) != nil })
 	followTypes(p)
@@ -180,9 +179,8 @@ func halfWeights(p *export.Program) models.WeightType {
 	return models.FP32
 }
 
-// caveats says what the graph of a model leaves out: an exported graph has the
-// operators of a custom autograd.Function's forward, but neither what it saves for
-// backward nor its backward.
+// caveats returns what the graph of a model leaves out: an exported graph has the operators of a custom
+// autograd.Function's forward, but neither what it saves for backward nor its backward.
 func caveats(file string, p *export.Program, d *dimensions) func(models.Case) []string {
 	lines := leftOut(p)
 	return func(c models.Case) []string {
@@ -207,7 +205,7 @@ func caveats(file string, p *export.Program, d *dimensions) func(models.Case) []
 		}
 		if p.Extra != nil && len(p.Extra.Numbers) > 0 {
 			lines = append(lines, fmt.Sprintf("what forward does depends on numbers in tensors, first at %s: "+
-				"figures are of what it did when it was captured, and masks pick the same shares of elements",
+				"estimates follow the capture, and masks pick the same shares of elements",
 				p.Extra.Numbers[0]))
 		}
 		return lines
@@ -221,7 +219,7 @@ func begins(p *export.Program, c models.Case) bool {
 	})
 }
 
-// doubted says that training need not do what the graph says.
+// doubted reports whether training may differ from the graph.
 func doubted(x *export.Extra) bool {
 	return x != nil && (len(x.Numbers) > 0 || x.OtherWay != nil || x.Scripted)
 }
@@ -241,7 +239,7 @@ func captured(x *export.Extra) int64 {
 
 func otherWay(x *export.Extra) string {
 	return fmt.Sprintf("forward does something else at batch %d than at %d, with which it was captured, from %s on: "+
-		"figures are of what it does at %[2]d; capture it with --input 'NAME=TYPE[batch=N,...]' for batch N",
+		"estimates follow batch %[2]d; capture it with --input 'NAME=TYPE[batch=N,...]' for batch N",
 		x.OtherWay.Batch, captured(x), x.OtherWay.Line)
 }
 

@@ -90,7 +90,7 @@ func inputNamed(p *export.Program, name string) int {
 	return slices.IndexFunc(p.Inputs, func(in export.Input) bool { return named(p, in, name) })
 }
 
-// madeByName returns the values that nodes make: others may have the names of those that they are.
+// madeByName returns the values that nodes make, by name: other values may share a name with the one they alias.
 func madeByName(p *export.Program) map[string]int32 {
 	out := map[string]int32{}
 	for i := range p.Nodes {
@@ -103,7 +103,7 @@ func madeByName(p *export.Program) map[string]int32 {
 	return out
 }
 
-// named says that an input has a name in the graph.
+// named reports whether an input has a name in the graph.
 func named(p *export.Program, in export.Input, name string) bool {
 	return in.Value >= 0 && p.Names[in.Value] == name
 }
@@ -155,7 +155,7 @@ func madeByForward(p *export.Program) map[int32]bool {
 	return out
 }
 
-// takeState gives forward what modules keep from the forward before, and notes what buffers begin with.
+// takeState sets the values that modules keep from the forward before, and notes what buffers begin with.
 func (w *walker) takeState() {
 	w.keeping = slices.Clone(w.g.kept)
 	if w.then != nil {
@@ -211,7 +211,7 @@ func shapeOf(in *export.Input) []int64 {
 	return shape
 }
 
-// hold takes hold of a value that modules keep: of x.detach() before x dies, with what backward needs of it.
+// hold keeps a value that modules keep: x.detach() before x dies, with what backward needs of it.
 func (w *walker) hold(v int32) {
 	if len(w.keeping) == 0 || v < 0 || !w.Training() || w.tensor(v) == nil {
 		return

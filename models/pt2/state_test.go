@@ -31,7 +31,7 @@ func TestKeptValuesAreNamed(t *testing.T) {
 
 // What forward puts in the place of buffers and other attributes has the size of the batch, and goes when the next
 // forward replaces it; of what was detached the memory stays alone. The first forward does more, and what it makes
-// stays. The bytes are those that PyTorch 2.15 asked for in the first and third step of testdata/own-memory.py.
+// stays. The bytes are what PyTorch 2.15 requested in the first and third step of testdata/own-memory.py.
 func TestWhatForwardKeepsFollowsTheBatch(t *testing.T) {
 	for _, c := range []struct {
 		batch                int

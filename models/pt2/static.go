@@ -77,8 +77,8 @@ type follower struct {
 	err     error
 }
 
-// resize gives what is created or repeated the size of the other batch, and takes down the arguments that
-// are not those of the file.
+// resize gives what is created or repeated the size of the other batch, and notes the arguments that differ from the
+// file.
 func (f *follower) resize(n *export.Node, given []aten.Arg) {
 	name := overloaded(n.Target)
 	for i := range given {
@@ -112,14 +112,14 @@ func (f *follower) sized(size aten.Value) aten.Value {
 	return size
 }
 
-// repeat has what is repeated for each sample be so for the samples of the other batch.
+// repeat repeats what is repeated for each sample for the samples of the other batch.
 func (f *follower) repeat(name string, given []aten.Arg, i int) {
 	x, isTensor := given[0].Value.(*trace.Tensor)
 	size, isSize := given[i].Value.([]int64)
 	if !isTensor || !isSize || x == nil {
 		return
 	}
-	added := len(size) - x.NDim() // dimensions in front of those of x
+	added := len(size) - x.NDim() // dimensions in front of x's
 	for d := range size {
 		if size[d] == f.Exported && (d < added || x.Size(d-added) == 1 || f.Exported > 1 && name == "repeat") {
 			size = slices.Clone(size)
@@ -130,7 +130,7 @@ func (f *follower) repeat(name string, given []aten.Arg, i int) {
 	}
 }
 
-// note takes an argument down that is another one than in the file.
+// note notes an argument that differs from the file.
 func (f *follower) note(n *export.Node, i int, value aten.Value) {
 	arg := &n.Inputs[i]
 	follow := func(index int, was, is int64) {

@@ -110,8 +110,8 @@ var autocasts = map[models.Autocast]trace.DType{"bf16": trace.BF16, "fp16": trac
 
 var halves = map[models.WeightType]trace.DType{"bf16": trace.BF16, "fp16": trace.F16}
 
-// sized gives the graph the sizes of a batch, and what the case has in the place of its nodes. The
-// error is a [*models.CaseError].
+// sized gives the graph the sizes of a batch, and replaces its nodes as the case needs. The error is a
+// [*models.CaseError].
 func (t *task) sized(batch int) error {
 	wrong := func(field string, err error) error {
 		return &models.CaseError{Model: t.c.Model, Field: field, Reason: err.Error()}
@@ -223,7 +223,7 @@ func ofConfigurations(c models.Case) (field string, err error) {
 		return "checkpointing",
 			errors.New("vprof records reentrant-trained in models of transformers (hf:config.json); use reentrant")
 	case c.TrainedWeights != "":
-		return "trained-weights", errors.New("a graph has the types of its weights; export it with those of training")
+		return "trained-weights", errors.New("a graph has the types of its weights; export it with the types of training")
 	}
 	return "", nil
 }
@@ -255,8 +255,7 @@ func (t *task) Moved(tape *trace.Tape, net *nn.Tree) {
 	}
 }
 
-// answerConvolutions gives a tape what the release's cuDNN said itself about
-// convolutions on its GPUs.
+// answerConvolutions gives a tape the answers of the release's cuDNN about convolutions on its GPUs.
 func (t *task) answerConvolutions(tape *trace.Tape) error {
 	if len(t.plain.Asked) == 0 && t.plain.Oracle == nil {
 		return nil
@@ -269,7 +268,7 @@ func (t *task) answerConvolutions(tape *trace.Tape) error {
 	return nil
 }
 
-// Load implements [train.Task]; a graph of fixed sizes is given those of the batch.
+// Load implements [train.Task]; a graph of fixed sizes gets the sizes of the batch.
 func (t *task) Load(tape *trace.Tape, n int64) {
 	if int(n) != t.c.Batch || !t.Training() {
 		if err := t.sized(int(n)); err != nil {
@@ -304,12 +303,10 @@ func (t *task) Load(tape *trace.Tape, n int64) {
 	}
 }
 
-// channelsLast says that parameters and images of four dimensions are laid out
-// with their channels last.
+// channelsLast reports whether parameters and images of four dimensions are laid out with their channels last.
 func (t *task) channelsLast() bool { return t.c.On(channelsLast) }
 
-// inputsChannelsLast is {k: v.contiguous(memory_format=torch.channels_last)} of
-// the images among the inputs.
+// inputsChannelsLast runs {k: v.contiguous(memory_format=torch.channels_last)} for the images among the inputs.
 func (t *task) inputsChannelsLast(tape *trace.Tape) {
 	var old []*trace.Tensor
 	for i, x := range t.inputs {
@@ -353,7 +350,7 @@ func (t *task) walker(g *trace.Frame) *walker {
 	return w
 }
 
-// weightType is that of the model's weights where they are used.
+// weightType returns the type of the model's weights where they are used.
 func (t *task) weightType() trace.DType {
 	if t.half.IsHalf() {
 		return t.half

@@ -15,13 +15,13 @@ type walker struct {
 	*task
 	frame  *trace.Frame
 	values []aten.Value
-	// regions are those that backward recomputes, in order; inside is the one that
+	// regions are the ones that backward recomputes, in order; inside is the one that
 	// runs.
 	regions []region
 	inside  *region
-	// inFunction says that the nodes are those of an autograd.Function's forward.
+	// inFunction reports that the nodes belong to an autograd.Function's forward.
 	inFunction bool
-	// wraps are the calls of wrapped modules that come, open those that run, the
+	// wraps are the calls of wrapped modules that come, open the ones that run, the
 	// innermost last.
 	wraps, open []*wrapped
 	// note takes down what values are; nil for most.
@@ -108,7 +108,7 @@ func (w *walker) block(n *export.Node, inside func()) {
 	}
 }
 
-// autocast is torch.autocast(device, dtype, enabled, cache_enabled).
+// autocast runs torch.autocast(device, dtype, enabled, cache_enabled).
 func (w *walker) autocast(n *export.Node, inside func()) {
 	t := w.frame.Tape()
 	on, d := true, trace.F16
@@ -171,7 +171,8 @@ func (w *walker) call(n *export.Node, c *call) {
 	w.bind(n, out)
 }
 
-// arguments returns those of an operator's call: on a rank those of its part, in evaluation with dropout off.
+// arguments returns the arguments of an operator's call: on a rank the ones of its part, in evaluation with dropout
+// off.
 func (w *walker) arguments(n *export.Node, c *call) []aten.Arg {
 	given := make([]aten.Arg, len(n.Inputs))
 	for i := range n.Inputs {
@@ -213,8 +214,8 @@ func (w *walker) compute(n *export.Node, c *call, args aten.Args) (out []aten.Va
 // moved is what the operators that move a tensor to another device are called.
 const moved = "torch.ops.aten.to."
 
-// countMasks tells the recorder how many elements of masks among the arguments are true, or how many elements of self
-// differ or are not zero.
+// countMasks counts for the recorder how many elements of masks among the arguments are true, or how many elements
+// of self differ or are not zero.
 func countMasks(given []aten.Arg, count export.Count, batch int64) {
 	var self, masks []*trace.Tensor
 	for _, a := range given {
@@ -272,7 +273,7 @@ func typeOf(op *aten.Operator, name string) string {
 	return ""
 }
 
-// bind gives the results of a node their values' names.
+// bind sets the values of a node's results.
 func (w *walker) bind(n *export.Node, results []aten.Value) {
 	if len(results) < len(n.Outputs) {
 		w.fail(n, fmt.Errorf("%d results where the file says %d", len(results), len(n.Outputs)))
@@ -354,7 +355,7 @@ func (w *walker) value(a export.Argument, typ string) aten.Value {
 	}
 }
 
-// typeOf returns the type of the first tensor of floating point, that of the model's
+// typeOf returns the type of the first tensor of floating point, the type of the model's
 // weights if there is none.
 func (w *walker) typeOf(values []export.Argument) aten.Value {
 	for _, a := range values {

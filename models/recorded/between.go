@@ -198,8 +198,8 @@ func (r *Recording) interpolate(far *Recording, batch int, eager bool) (*Recordi
 	return &out, nil
 }
 
-// convolutionsAt returns the convolutions of a step of a batch size at another one: those of so many samples for each
-// of the batch.
+// convolutionsAt returns the convolutions of a step of a batch size at another one, with as many samples for each of the
+// batch. Others are left out.
 func (s *Step) convolutionsAt(batch, other int64) []Convolution {
 	var all []Convolution
 	for _, c := range s.Convolutions {
@@ -290,8 +290,8 @@ func (m *matching) pair(both *[2][]int) {
 }
 
 // matchByName matches gradients of the same parameter, and allocations for results of the same node of the graph, whose
-// sizes are those of one expression. Where a graph runs several times, as that of a block does, they are matched in
-// their order.
+// sizes follow one expression. Where a graph runs several times, as a compiled block does, they are matched in their
+// order.
 func (m *matching) matchByName() {
 	gradients := map[*Step]map[int]string{m.own: m.own.parameters(), m.far: m.far.parameters()}
 	for name, both := range left(m, func(s *Step, n int) string { return gradients[s][n] }) {
@@ -318,7 +318,7 @@ func (s *Step) parameters() map[int]string {
 
 // counterparts returns for each allocation its counterpart in the step at another batch size, -1 for none.
 // Steps of the same course match event by event, others by name first. Of the rest, among allocations of one key, those
-// whose size is proportional to the batch are matched first, then those of equal size; the rest are matched in the
+// whose size is proportional to the batch are matched first, then allocations of equal size; the rest are matched in the
 // order of their sizes, or, if one step has more of them and both are eager, in the order in which they come. What
 // Inductor fuses depends on sizes, and with it the line that it names, so that what is left may have its counterpart at
 // another line.
@@ -355,7 +355,7 @@ func (s *Step) counterparts(far *Step, batch, farBatch int64, eager bool) []int 
 	return m.found
 }
 
-// matchBySize matches allocations of equal keys whose sizes are proportional to the batch, then those of equal size.
+// matchBySize matches allocations of equal keys whose sizes are proportional to the batch, then allocations of equal size.
 func (m *matching) matchBySize(key func(s *Step, n int) matchKey, batch, farBatch int64) {
 	type sized struct {
 		matchKey

@@ -21,7 +21,7 @@ func TestSizesFollowTheBatch(t *testing.T) {
 	})
 }
 
-// The order of events is that of the nearer recording, and sizes follow from both, whatever the other's order; buffers
+// The order of events comes from the nearer recording, and sizes follow from both, whatever the other's order; buffers
 // that one of them alone has stay as they are. Between the two the other order is possible, too.
 func TestOrderOfTheNearer(t *testing.T) {
 	last := step(64)

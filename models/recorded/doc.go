@@ -1,4 +1,4 @@
-// Package recorded reads and writes training steps that ran elsewhere, such as those of a user's own script, and makes
+// Package recorded reads and writes training steps that ran elsewhere, such as the steps of a user's own script, and makes
 // models of them, which are planned, shown and compared like others. Forward and backward passes that were recorded at
 // some batch sizes are interpolated to others, and stand in the place of a model's own under torch.compile.
 //

@@ -197,7 +197,7 @@ var dtypes = map[string]trace.DType{
 	"float32":  trace.F32, "float64": trace.F64, "complex64": trace.C64, "bool": trace.Bool,
 }
 
-// mostSize bounds sizes in bytes, and mostDim those of dimensions.
+// mostSize bounds sizes in bytes, and mostDim dimensions.
 const mostSize, mostDim = 1 << 50, 1 << 40
 
 // bytes returns the size of a tensor at a batch size.

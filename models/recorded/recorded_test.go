@@ -60,8 +60,8 @@ func TestAWrittenProgramIsReadAgain(t *testing.T) {
 	}
 }
 
-// Buffers, ops and events of a drawn program come in the order in which instructions name them, as
-// they do in a program that was read.
+// draw draws a program whose buffers, ops and events come in the order in which instructions name them, as they do in a
+// program that was read.
 func draw(t *rapid.T) *program.Program {
 	p := &program.Program{
 		Sites:   []program.Site{{Op: "mm", Where: "train.py:7:step"}, {}},

@@ -77,7 +77,7 @@ type run struct{ p *program.Program }
 // Counts implements [models.Trainer].
 func (run) Counts() models.Counts { return models.Counts{} }
 
-// Record implements [models.Trainer]. The steps are those that the run had.
+// Record implements [models.Trainer]. The steps are the run's own.
 func (t run) Record(tape *trace.Tape, _ int) error {
 	tape.Play(t.p)
 	return nil

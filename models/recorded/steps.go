@@ -28,8 +28,8 @@ func FileOfListed(folder string, m models.Model, c models.Case) string {
 	return filepath.Join(folder, strings.Join(words, ",")+Suffix)
 }
 
-// CompiledSteps gives a registry the steps that were recorded under torch.compile: of users' models beside their files,
-// of listed ones in a folder; an empty one has none. The oracle is asked about the convolutions of batch sizes that were
+// CompiledSteps returns the steps that were recorded under torch.compile: of users' models beside their files, of
+// listed ones in a folder; an empty one has none. The oracle answers about the convolutions of batch sizes that were
 // not recorded; it may be nil.
 func CompiledSteps(folder string, o asked.Oracle) models.Steps {
 	return func(m models.Model, c models.Case, content []byte) (models.Model, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
-// question is about a convolution of a batch.
+// question returns a question about a convolution of a batch.
 func question(batch int64) oracle.Question {
 	return oracle.Of(cudnn.Config{
 		Dim: 2, DType: cudnn.BF16, Layout: cudnn.ChannelsLast, N: batch, Ci: 64, Co: 64, Groups: 1,
@@ -92,7 +92,7 @@ func TestOutputsOutliveAPlainLoopsStep(t *testing.T) {
 }
 
 // A loop that keeps what the model returned has it to the end of each step, as if it had been recorded so; a trainer's
-// lets go of it once the loss is there.
+// frees it once the loss is there.
 func TestLoopsKeepWhatTheModelReturned(t *testing.T) {
 	play := func(r *Recording, loop models.Loop) (p *program.Program, backward int64) {
 		c := toyCase(6)

@@ -38,7 +38,7 @@ type Options struct {
 }
 
 // Topics records all steps and returns the questions about their convolutions, a topic
-// for each architecture. Errors are those of [step.Setup.Record].
+// for each architecture. Errors come from [step.Setup.Record].
 func Topics(ctx context.Context, o Options) ([]*Topic, error) {
 	var topics []*Topic
 	questions := 0

@@ -19,7 +19,7 @@ type Outcome struct {
 	Late    bool
 	// ExitCode is the command's, as a shell says it.
 	ExitCode int
-	// Said is the end of what it said on standard error, if that was hidden.
+	// Said is the end of its standard error, if that was hidden.
 	Said string
 	// HostPeak is the most memory of the host that a process of it held, in bytes.
 	HostPeak int64
@@ -45,12 +45,12 @@ type Sizes struct{ Asked, Modeled, Unknown int }
 
 // Failure is an allocation that the GPU had no room for.
 type Failure struct {
-	// Want and Free are the bytes that the GPU was asked for, and those that it had.
+	// Want and Free are the requested bytes and the free bytes of the GPU.
 	Want int64 `json:"want"`
 	Free int64 `json:"free"`
 	// Where is the user's line, file:line:function.
 	Where string `json:"where"`
-	// Step and Phase are those that ran.
+	// Step and Phase ran when it failed.
 	Step  int    `json:"step"`
 	Phase string `json:"phase"`
 }
@@ -124,7 +124,7 @@ func (o *Outcome) Diverted() []string { return o.paths("diverted") }
 // Guessed returns the user's lines, file:line, whose course hung on a number that was never computed.
 func (o *Outcome) Guessed() []string { return o.paths("guessed") }
 
-// paths returns those of all events of a name.
+// paths returns the paths in all events of a name, each once.
 func (o *Outcome) paths(event string) []string {
 	paths := lists.Map(o.named(event), func(e Event) string { return e.Path })
 	slices.Sort(paths)
@@ -152,7 +152,7 @@ const (
 	Untrained
 )
 
-// Kind says how the run ended.
+// Kind returns how the run ended.
 func (o *Outcome) Kind() Kind {
 	torch, failure := o.Torch(), o.failure()
 	switch {
@@ -221,7 +221,7 @@ func (o *Outcome) readTrace() error {
 	return nil
 }
 
-// Seen says how far a command came that did not train.
+// Seen returns how far a command came that did not train.
 func (o *Outcome) Seen() string {
 	switch {
 	case len(o.named("step")) > 0:

@@ -29,5 +29,6 @@ func holdOpen(path string) (io.Closer, error) {
 	return os.OpenFile(path, os.O_RDWR, 0)
 }
 
-// endWith has the system end a command with the thread that starts it, so that it does not go on when vprof is killed.
+// endWith makes the system end a command with the thread that starts it, so that it does not outlive a vprof that is
+// killed.
 func endWith(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

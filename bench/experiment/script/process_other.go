@@ -8,14 +8,14 @@ import (
 	"os/exec"
 )
 
-// hostPeak is not known.
+// hostPeak returns zero: this system does not count it.
 func hostPeak(*os.ProcessState) int64 { return 0 }
 
-// gone is always false: this system does not say.
+// gone returns false: this system does not tell.
 func gone(int) bool { return false }
 
-// holdOpen does nothing: this system has no signal for readers of pipes.
+// holdOpen opens nothing: this system has no signal for readers of pipes.
 func holdOpen(string) (io.Closer, error) { return io.NopCloser(nil), nil }
 
-// endWith does nothing: this system does not.
+// endWith changes nothing: this system has no such setting.
 func endWith(*exec.Cmd) {}

@@ -21,7 +21,7 @@ var (
 type question struct {
 	// asked is what cuDNN can be asked; empty where it does not answer without a GPU.
 	asked string
-	// compiled is what cuDNN does by kernels that it compiles, beside those that it brings.
+	// compiled marks questions about kernels that cuDNN compiles at run time.
 	compiled bool
 	// convolution is the one that is asked about; nil for others.
 	convolution *oracle.Question
@@ -31,7 +31,7 @@ type question struct {
 	rule func(*cudnn.Rules, cudnn.GPU) int64
 }
 
-// An engine is one of those that PyTorch tries with torch.backends.cudnn.benchmark, or where memory is short.
+// An engine is an implementation that PyTorch tries with torch.backends.cudnn.benchmark, or where memory is short.
 type engine struct {
 	list string // "proposal" or "fallback"; empty for the engine of PyTorch's choice
 	at   int
@@ -143,7 +143,7 @@ func batchNorm(pass string, given map[string]string) (int64, error) {
 }
 
 // convolution reads what is asked about one: pass, types, and tensors as dimensions and strides.
-// The groups are the channels of x divided by those of w.
+// The groups are the channels of x divided by the channels of w.
 func convolution(pass string, given map[string]string) (oracle.Question, error) {
 	var q oracle.Question
 	operation, known := operations[pass]

@@ -74,7 +74,7 @@ func (o *Outcome) warnings() []report.Warning {
 		}
 	}
 	if o.OOMs() > 0 && o.Kind() != OutOfMemory {
-		warn("", "the script caught %d errors for want of memory", o.OOMs())
+		warn("", "the script ran out of memory %d times and caught the errors", o.OOMs())
 	}
 	return all
 }
@@ -199,7 +199,7 @@ func (o *Outcome) allocator() allocator.Config {
 	return conf
 }
 
-// phases returns the phases in order; those of a step that have one name are one.
+// phases returns the phases in order. Phases of a step with the same name are merged.
 func (o *Outcome) phases() []report.Phase {
 	var all []report.Phase
 	for _, e := range o.marks() {

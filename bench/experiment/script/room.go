@@ -48,7 +48,7 @@ type room struct {
 // roomPrefix begins the names of rooms; the number of the process that made one follows.
 const roomPrefix = "vprof-run-"
 
-// openRoom makes a room, and removes those of processes that were killed.
+// openRoom makes a room, and removes the rooms of processes that were killed.
 func openRoom() (*room, error) {
 	removeAbandoned()
 	dir, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", roomPrefix, os.Getpid()))
@@ -121,7 +121,7 @@ var offline = []string{
 	"SWANLAB_MODE=disabled", "TRACKIO_DISABLED=1", "HF_HUB_DISABLE_TELEMETRY=1", "MLFLOW_DISABLED=1", "DVCLIVE_TEST=1",
 }
 
-// environment is that of the command: the user's own, and the variables of the hook and the libraries.
+// environment returns the command's environment: the user's own, and the variables of the hook and the libraries.
 func (c *Command) environment(r *room) ([]string, error) {
 	env := os.Environ()
 	set := func(name, value string) { env = append(env, name+"="+value) }
@@ -176,23 +176,23 @@ func (c *Command) compiling(r *room) []string {
 // release of PyTorch needs.
 const driverVersion = 13020
 
-// withBoard adds the variables that describe the GPU to the stub libraries.
+// withGPU adds the variables that describe the GPU to the stub libraries.
 func (c *Command) withGPU(r *room, env []string) ([]string, error) {
 	var gpu bytes.Buffer
 	if err := stubs.WriteGPU(&gpu, c.GPU, max(c.GPUs, 1), driverVersion); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(r.path("board"), gpu.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(r.path("gpu"), gpu.Bytes(), 0o600); err != nil {
 		return nil, err
 	}
 	env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "CUDA_VISIBLE_DEVICES=") })
 	env = append(env, "PATH="+prepended(r.path("hook/bin"), os.Getenv("PATH")),
-		"VPROF_STUBS="+c.Stubs, "VPROF_STUB_GPU="+r.path("board"),
+		"VPROF_STUBS="+c.Stubs, "VPROF_STUB_GPU="+r.path("gpu"),
 		"VPROF_STUB_LOG="+r.path("missing"), "VPROF_ORACLE="+r.path("oracle"))
 	return env, nil
 }
 
-// visible returns the GPU of the machine that the command sees: one of those that it would see otherwise.
+// visible returns the GPU of the machine that the command sees, out of CUDA_VISIBLE_DEVICES.
 func (c *Command) visible(otherwise string) string {
 	number := strings.TrimPrefix(c.Device, "cuda:")
 	index, err := strconv.Atoi(number)

@@ -133,7 +133,7 @@ func TestFiguresAreOfTheFullestGPU(t *testing.T) {
 	require.Zero(t, r.Script.Elsewhere[0].GPU)
 }
 
-// A phase that begins when the script has let go of its optimizer is not one of the first step.
+// A phase that begins when the script has deleted its optimizer does not belong to the first step.
 func TestPhasesAfterTheOptimizerIsGone(t *testing.T) {
 	o, said := trial(t, script.Command{}, "released")
 	require.Equal(t, script.Fits, o.Kind(), said)
@@ -246,7 +246,7 @@ func TestFilesAreFoundAgainAndOthersSpared(t *testing.T) {
 	require.Equal(t, "old line\n", string(log))
 }
 
-// What is run ends with vprof, even if that is killed, and so do Python's processes that it has started.
+// The command and the Python processes that it has started end with vprof, even if that is killed.
 func TestNothingGoesOnAfterAKill(t *testing.T) {
 	if os.Getenv("VPROF_TEST_RUNS") != "" {
 		gpu, err := device.Lookup("t4")

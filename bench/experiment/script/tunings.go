@@ -27,8 +27,8 @@ type tuning struct {
 // mostTunings is the size in bytes beyond which a file of tunings is deleted and begun anew: some 20,000 kernels.
 const mostTunings = 8 << 20
 
-// tuningFile reports whether a name in Inductor's cache is of a file with what it has tuned: of a kernel, or of the
-// LocalCache of codecache.py.
+// tuningFile reports whether a name in Inductor's cache belongs to a file of tunings: of a kernel, or of the LocalCache
+// of codecache.py.
 func tuningFile(name string) bool {
 	return (strings.HasSuffix(name, ".best_config") || filepath.Dir(name) == "cache") && filepath.IsLocal(name)
 }

@@ -21,7 +21,7 @@ for kernel in "$@"; do
 done
 true`
 
-// tuning runs a command that tunes some things, and returns those that it finds tuned.
+// tuning runs a command that tunes some things, and returns what it finds tuned.
 func tuning(t *testing.T, c script.Command, command string, things ...string) string {
 	gpu, err := device.Lookup("t4")
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 )
 
 // A server answers the stubs' questions about workspaces, over a Unix socket. A
-// question is a line and so is its answer: the bytes, and "asked" if cuDNN itself told
+// question is a line, its answer another: the bytes, and "asked" if cuDNN itself told
 // them, "modeled" if vprof's rules did, "unknown", or "none" if cuDNN has no such engine.
 type server struct {
 	ctx      context.Context
@@ -30,7 +30,7 @@ type server struct {
 	asking  map[string]*capture.Conversation // by the library of the driver; nil where cuDNN does not answer
 	driver  string
 	known   map[string]string
-	engines map[oracle.Question]map[string][]capture.Engine // those that cuDNN has, by list
+	engines map[oracle.Question]map[string][]capture.Engine // of cuDNN, by list
 	settled map[oracle.Question]bool                        // convolutions that are counted
 	counted Sizes
 }
@@ -79,7 +79,7 @@ func (s *server) talk(client net.Conn) {
 	}
 }
 
-// found says which Python imports PyTorch: its cuDNN is asked.
+// found sets the Python that imports PyTorch, whose cuDNN answers.
 func (s *server) found(python string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,8 +120,8 @@ func (s *server) answer(line string) string {
 	return s.known[line]
 }
 
-// find asks cuDNN if it answers such questions, and else applies the rules, also those of kernels that cuDNN proposes
-// only on a machine with a GPU.
+// find returns the answer of cuDNN if it has one, and else the result of the rules. Kernels that cuDNN proposes only
+// on a machine with a GPU also go by the rules.
 func (s *server) find(q question) string {
 	if q.engine != (engine{}) {
 		return s.other(q)
@@ -178,7 +178,7 @@ func (s *server) other(q question) string {
 	return "-1 none"
 }
 
-// count counts a question among those of its kind, of the engines of a convolution the first that is asked about.
+// count counts a question by its kind. Of the engines of a convolution only the first question counts.
 func (s *server) count(q question, kind *int) {
 	if c := q.convolution; c != nil {
 		if s.settled[*c] {
@@ -189,7 +189,7 @@ func (s *server) count(q question, kind *int) {
 	*kind++
 }
 
-// told is cuDNN's answer as a line.
+// told returns cuDNN's answer as a line.
 func told(n int64, err error) string {
 	if err != nil {
 		return "0 unknown"
@@ -197,7 +197,7 @@ func told(n int64, err error) string {
 	return strconv.FormatInt(n, 10) + " asked"
 }
 
-// bits are numbers from 0 to 63 as bits.
+// bits returns numbers from 0 to 63 as bits.
 func bits(numbers []int) (set uint64) {
 	for _, n := range numbers {
 		set |= 1 << n
@@ -205,7 +205,7 @@ func bits(numbers []int) (set uint64) {
 	return set
 }
 
-// ask asks cuDNN for the bytes; false if it gives no answer.
+// ask returns the bytes that cuDNN answers; false if it gives no answer.
 func (s *server) ask(q question) (n int64, asked bool) {
 	c := s.converse(q)
 	if c == nil {

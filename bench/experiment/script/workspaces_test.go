@@ -46,7 +46,7 @@ func TestQuestionsAboutConvolutions(t *testing.T) {
 	}
 }
 
-// Sizes of layers are those of package cudnn, which holds them against recordings.
+// Sizes of layers come from package cudnn, which compares them with recordings.
 func TestQuestionsAboutLayers(t *testing.T) {
 	lstm := cudnn.RNN{
 		Mode: cudnn.LSTM, Element: 2, Length: 30, Batch: 8, Inputs: 40, Hidden: 64, Layers: 2,
@@ -79,7 +79,7 @@ func TestQuestionsAboutLayers(t *testing.T) {
 	require.Equal(t, Sizes{Modeled: 8, Unknown: 1}, s.Sizes(), "a question counts once")
 }
 
-// PyTorch tries all engines of a convolution with torch.backends.cudnn.benchmark: those that cuDNN has, in its order.
+// With torch.backends.cudnn.benchmark PyTorch tries all engines that cuDNN has for a convolution, in its order.
 func TestQuestionsAboutOtherEngines(t *testing.T) {
 	const line = "conv fprop dtype=half compute=float x=8,4,64,32;s=8192,1,128,4 w=16,4,3,3;s=36,9,3,1 " +
 		"y=8,16,64,32;s=1,1,1,1 pad=1,1 stride=1,1 dilation=1,1"

@@ -133,7 +133,7 @@ func Save(ctx context.Context, path string, s Set) error {
 // where it cannot.
 type Oracle func(version string, generation int) cudnn.Answer
 
-// Answer has a tape use what a version of cuDNN answered about the tape's GPUs.
+// Answer makes a tape use the answers of a version of cuDNN about the tape's GPUs.
 func (o Oracle) Answer(tape *trace.Tape, version string) {
 	tape.AnswerConvolutions(func(b trace.GPU) cudnn.Answer {
 		return o(version, cudnn.Generation(cudnn.GPU{Capability: b.Capability}))

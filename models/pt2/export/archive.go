@@ -23,7 +23,7 @@ const (
 const howTo = "; vprof reads what torch.export.save(torch.export.export(model, args), \"model.pt2\") writes, or " +
 	"vprof capture"
 
-// Open reads the program of a file. Its errors are [*input.FormatError] or those of
+// Open reads the program of a file. Its errors are [*input.FormatError] or errors of
 // reading the file.
 func Open(path string) (*Program, error) {
 	f, err := input.Open(path)

@@ -73,7 +73,7 @@ func (d *decoder) list(element func() Argument) Argument {
 	return a
 }
 
-// reference is {"name": "x"}.
+// reference reads {"name": "x"}.
 func (d *decoder) reference() Argument {
 	a := Argument{}
 	d.object(func(key string) {
@@ -84,7 +84,7 @@ func (d *decoder) reference() Argument {
 	return a
 }
 
-// symbolic is {"as_name": "n"} or {"as_int": 3}.
+// symbolic reads {"as_name": "n"} or {"as_int": 3}.
 func (d *decoder) symbolic() Argument {
 	a := Argument{}
 	d.object(func(key string) {

@@ -23,8 +23,8 @@ type decoder struct {
 	// same has the value that another one is, where a nested graph calls it by
 	// another name.
 	same map[int32]int32
-	// inputs and outputs are what the signature says of those of the graph, names
-	// what forward calls its results.
+	// inputs and outputs are the signature's descriptions of the graph's, names forward's
+	// names of its results.
 	inputs  []Input
 	outputs []string
 	names   []string
@@ -47,7 +47,7 @@ type graph struct {
 	outputs        []Argument
 }
 
-// Decode reads the program of a model.json. Errors are of one sentence.
+// Decode reads the program of a model.json. Errors are one sentence.
 func Decode(data []byte) (*Program, error) {
 	d := &decoder{
 		scanner: scanner{data: data}, p: &Program{Ranges: map[string]Range{}}, traces: map[string][]Frame{},
@@ -217,7 +217,7 @@ func (d *decoder) node() {
 	}
 }
 
-// stack takes the innermost module of "key,path,class;key,path,class".
+// stack reads the innermost module of "key,path,class;key,path,class".
 func (d *decoder) stack(text string) modulePath {
 	if m, ok := d.paths[text]; ok {
 		return m

@@ -92,7 +92,7 @@ func TestComplexNumbersAreNumbers(t *testing.T) {
 	require.Equal(t, export.Argument{Kind: export.Imaginary}, p.Nodes[0].Inputs[1].Argument)
 }
 
-// TestBadFilesAreRefused has what can be wrong with a file, each said in one
+// TestBadFilesAreRefused spoils a file in each possible way, each said in one
 // sentence.
 func TestBadFilesAreRefused(t *testing.T) {
 	whole := archive(t, "m/models/model.json", program)

@@ -35,13 +35,13 @@ type Expr struct {
 	// Func is "Symbol", "Integer", "Float", "Add", "Mul", ...
 	Func string
 	Args []*Expr
-	// Name is that of a Symbol, Int and Real the value of a number.
+	// Name belongs to a Symbol, Int and Real the value of a number.
 	Name string
 	Int  int64
 	Real float64
 }
 
-// mostNesting bounds expressions; those of real models nest a dozen deep.
+// mostNesting bounds expressions; real models nest them a dozen deep.
 const (
 	mostNesting = 64
 	mostText    = 1 << 16

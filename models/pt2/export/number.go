@@ -42,7 +42,7 @@ type function struct {
 	compute func(args []Number) (Number, error)
 }
 
-// functions are those of SymPy and PyTorch (torch/utils/_sympy/functions.py) by their names, and
+// functions are SymPy's and PyTorch's (torch/utils/_sympy/functions.py) by their names, and
 // Sub and Neg, which graphs have and SymPy writes by others.
 var functions = map[string]function{
 	"Add": {-1, sum},

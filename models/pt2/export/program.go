@@ -22,7 +22,7 @@ type Program struct {
 	// constants of the model, then what forward is called with.
 	Inputs []Input
 	// Results are what forward returns, in order, with their names if they have
-	// any (those of a dict or a dataclass).
+	// any (in a dict or a dataclass).
 	Results []Result
 	// Nodes are the calls in the order in which they run.
 	Nodes []Node
@@ -70,7 +70,7 @@ type Input struct {
 	// the argument's.
 	Name  string
 	Value int32
-	// Type, Sizes and Strides are those of a tensor. Number says that it is none but a
+	// Type, Sizes and Strides describe a tensor. Number reports that it is no tensor but a
 	// whole number, Size.
 	Type         ScalarType
 	Sizes        []Size
@@ -151,7 +151,7 @@ const (
 // Kind says what an argument or result is.
 type Kind uint8
 
-// The kinds of arguments; those of lists have their elements in List.
+// The kinds of arguments; lists have their elements in List.
 const (
 	None Kind = iota
 	// Ref is a value of the graph: a tensor or a number.
@@ -186,7 +186,7 @@ type Argument struct {
 // UnderAutocast says what becomes of a type under autocast, if that was observed.
 type UnderAutocast int8
 
-// A type of the code stays, that of a tensor (x.to(y.dtype)) is half precision where the tensor is.
+// A type of the code stays, a tensor's type (x.to(y.dtype)) is half precision where the tensor is.
 const (
 	NotSeen UnderAutocast = iota
 	Stays
@@ -203,8 +203,8 @@ type Named struct {
 type Node struct {
 	// Target is what is called: "torch.ops.aten.layer_norm.default".
 	Target string
-	// Number counts the nodes of all graphs, those of a nested one after the node
-	// that holds it; a Close has that of the node before it.
+	// Number counts the nodes of all graphs, nodes of a nested one after the node
+	// that holds it; a Close has the number of the node before it.
 	Number  int32
 	Block   Block
 	Inputs  []Named

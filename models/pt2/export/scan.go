@@ -249,7 +249,7 @@ func (s *scanner) integer() int64 {
 	return n
 }
 
-// number is any number. Infinities and NaN are words or strings.
+// number reads any number. Infinities and NaN are words or strings.
 func (s *scanner) number() float64 {
 	var w []byte
 	if s.err == nil && s.peek() == '"' {
@@ -267,7 +267,7 @@ func (s *scanner) number() float64 {
 	return x
 }
 
-// boolean is true or false.
+// boolean reads true or false.
 func (s *scanner) boolean() bool {
 	switch w := s.word(); string(w) {
 	case "true":

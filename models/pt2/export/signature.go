@@ -88,7 +88,7 @@ func resultNames(spec string) []string {
 		var keys []any
 		_ = json.Unmarshal([]byte(t.Context), &keys) // others have numbers
 		if len(keys) == 2 {
-			if fields, ok := keys[0].([]any); ok { // of a dataclass: those set, and those that are None
+			if fields, ok := keys[0].([]any); ok { // of a dataclass: the set ones, and the ones that are None
 				keys = fields
 			}
 		}

@@ -37,7 +37,7 @@ type binding struct {
 	inferred bool
 }
 
-// enter makes the stack of activations that of a call's trace.
+// enter makes the stack of activations equal to a call's trace.
 func (t *tracer) enter(n *export.Node) {
 	if len(n.Trace) == 0 || len(n.Stack) == 0 || n.Module == "" && n.Stack[0] != "" {
 		return // a call that export has put in
@@ -146,7 +146,7 @@ func (a *activation) advance(t *tracer, f export.Frame, calling bool) {
 	a.line, a.text, a.calls = f.Line, text, 0
 }
 
-// yield makes values the result of the statement so far, and returns those that
+// yield makes values the result of the statement so far, and returns the values that
 // were before, which have lost a reference and are to be settled.
 func (a *activation) yield(t *tracer, values []int32) (old []int32) {
 	t.hold(values...)

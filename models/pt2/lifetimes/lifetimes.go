@@ -11,8 +11,8 @@
 //     ends;
 //   - the call of a module holds its arguments until it returns;
 //   - what has no name is gone once it has been used;
-//   - nothing goes before its last use: what then has no holder that can be seen
-//     has one that cannot (a list, an alias), and goes with that use.
+//   - nothing goes before its last use: what then has no visible holder
+//     has an invisible one (a list, an alias), and goes with that use.
 //
 // Since torch 2.8 traces have the frames of forward methods alone, so that names
 // in functions that forward calls are not seen: their values count as having
@@ -149,7 +149,7 @@ func (t *tracer) use(v int32) {
 	home.infer(t, v)
 }
 
-// hold and release count references.
+// hold counts a reference more to each value, and release one less.
 func (t *tracer) hold(values ...int32) {
 	for _, v := range values {
 		t.count[v]++

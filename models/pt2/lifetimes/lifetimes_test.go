@@ -141,7 +141,7 @@ func FuzzStatement(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, text string) { parse(text) })
 }
 
-// A function's several results get the statement's names, also those that an earlier call of
+// A function's several results get the statement's names, also names that an earlier call of
 // its made: they live as long as the names do, and not to their last use.
 func TestSeveralResultsOfAFunctionHaveTheirNames(t *testing.T) {
 	p := program([]traced{

@@ -7,14 +7,14 @@ import (
 
 // statement is what a source line says of its result.
 type statement struct {
-	// names are those that it binds, in order.
+	// names are the ones that it binds, in order.
 	names []string
 	// uses are plain names on its right side that are no functions.
 	uses []string
 	// keeps says that the result goes into a container or an attribute.
 	keeps bool
 	// single says that the line makes one call and binds its result, so that a
-	// second call is that of the next iteration.
+	// second call belongs to the next iteration.
 	single bool
 	// goesOn says that the line is the rest of a statement that began before.
 	goesOn bool
@@ -89,7 +89,7 @@ func isName(text string) bool {
 	return text != ""
 }
 
-// keywords are those of Python, which name no tensors.
+// keywords are Python's, which name no tensors.
 var keywords = map[string]bool{
 	"self": true, "if": true, "else": true, "not": true, "and": true, "or": true, "in": true, "is": true, "for": true,
 	"lambda": true, "None": true, "True": true, "False": true, "torch": true, "F": true, "nn": true,

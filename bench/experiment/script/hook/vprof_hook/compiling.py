@@ -131,7 +131,7 @@ def without_time(benchmark, iterations):
 MILLISECOND = 1.0
 
 
-# The files of kernels that had been tuned before this run, of those that it compiled.
+# The files of compiled kernels that had been tuned before this run.
 found = set()
 
 

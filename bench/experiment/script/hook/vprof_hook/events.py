@@ -1,10 +1,10 @@
-"""What is told to vprof: lines of JSON at the end of a file, from any process."""
+"""Events for vprof: lines of JSON at the end of a file, from any process."""
 
 import json
 import os
 import time
 
-# Processes that a training process forks, such as those of a DataLoader, tell nothing.
+# Set in processes that a training process forks, such as workers of a DataLoader, which send nothing.
 quiet = False
 
 
@@ -34,7 +34,7 @@ def send(event, **facts):
 
 
 def silence():
-    """Ends what this process tells."""
+    """Stops the events of this process."""
     global quiet
     quiet = True
 

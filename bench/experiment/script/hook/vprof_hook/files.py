@@ -72,7 +72,7 @@ def place(path, copied=False):
 
 
 def exists(path):
-    """Tells whether a path is of a regular file."""
+    """Reports whether a path names a regular file."""
     try:
         return os.path.stat.S_ISREG(real_stat(path).st_mode)
     except OSError:
@@ -93,7 +93,7 @@ def goes(path):
 
 
 def cached(folder):
-    """Tells whether a folder is of a cache, of the system, or for temporary files."""
+    """Reports whether a folder belongs to a cache or the system, or holds temporary files."""
     if within(folder, events.folder()) or within(folder, "/dev") or within(folder, "/proc"):
         return True
     if folder.startswith(os.path.join(tempfile.gettempdir(), "torchinductor_")):
@@ -234,7 +234,7 @@ def listing(listdir):
 
 def scanning(scandir):
     class Entries:
-        """The entries of a folder, and of its mirror those that it lacks."""
+        """The entries of a folder, and the further ones of its mirror."""
 
         def __init__(self, path):
             self.real, self.other = scandir(path), scandir(mirror(path))

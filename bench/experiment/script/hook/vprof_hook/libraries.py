@@ -37,7 +37,7 @@ def load():
     os.environ["TRITON_LIBCUDA_PATH"] = folder
     own = [name for name, packages in KEPT.items() if installed(packages)]
     if "nvrtc" not in own:
-        os.environ["USE_PYTORCH_KERNEL_CACHE"] = "0"  # in which the stand-in's empty kernels would stay
+        os.environ["USE_PYTORCH_KERNEL_CACHE"] = "0"  # in which the stub's empty kernels would stay
     for name in sorted(os.listdir(folder)):
         if not any(kept in name for kept in own):
             ctypes.CDLL(os.path.join(folder, name), ctypes.RTLD_GLOBAL)
@@ -64,13 +64,13 @@ def cuda_of_torch():
 
 
 def tell_versions():
-    """Adds the releases of NVIDIA's libraries that PyTorch expects to the description of the board."""
+    """Adds the releases of NVIDIA's libraries that PyTorch expects to the description of the GPU."""
     path = os.environ.get("VPROF_STUB_GPU")
     if not path:
         return
     with open(path, encoding="utf-8") as file:
         text = file.read()
-    own = events.folder("board-%d" % os.getpid())
+    own = events.folder("gpu-%d" % os.getpid())
     with open(own, "w", encoding="utf-8") as file:
         file.write(text)
         for key, (packages, factors) in PACKAGES.items():

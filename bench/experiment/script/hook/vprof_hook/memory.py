@@ -1,4 +1,4 @@
-"""PyTorch's own word on memory: the peaks of each phase, and every allocation with its line."""
+"""PyTorch's own counts of memory: the peaks of each phase, and every allocation with its line."""
 
 import bisect
 import functools
@@ -44,12 +44,12 @@ class Memory:
         events.send("cuda", device=cuda.get_device_name(), allocator=os.environ.get("PYTORCH_CUDA_ALLOC_CONF", os.environ.get("PYTORCH_ALLOC_CONF", "")))
 
     def devices(self):
-        """The current device, and those that a script has laid parts of its model on."""
+        """The current device, and others that hold parts of the model."""
         c = self.torch._C
         return sorted({c._cuda_getDevice(), *filter(c._cuda_hasPrimaryContext, range(self.torch.cuda.device_count()))})
 
     def mark(self, step, phase):
-        """Ends a phase: its peaks go to vprof, and those of the next begin anew."""
+        """Ends a phase: sends its peaks to vprof and resets them for the next."""
         for device in self.devices() if self.used else ():
             stats = self.read(device)
             earlier, highest = self.earlier.pop(device, {}), self.highest.setdefault(device, {})
@@ -77,7 +77,7 @@ class Memory:
                         self.since[place] = max(self.since.get(place, 0), amount["peak"])
 
     def stats_of_script(self, device):
-        """What PyTorch would say had nobody reset its peaks."""
+        """The counts of PyTorch as if the hook had not reset its peaks."""
         stats = self.read(device)
         self.keep(device, stats)
         for (index, key, pool), peak in self.since.items():
@@ -104,11 +104,11 @@ class Memory:
         return wrapped
 
     def judged(self):
-        """The device that figures are of: one whose memory ran out, else the one that most was reserved on."""
+        """The device that is reported: one whose memory ran out, else the one with most reserved bytes."""
         return max(self.highest, key=lambda device: (self.read(device)["num_ooms"] > 0, self.highest[device]["reserved"]))
 
     def peaks(self):
-        """The figures of the whole run."""
+        """The peaks of the whole run."""
         if not self.used:
             return {}
         device = self.judged()
@@ -118,7 +118,7 @@ class Memory:
         return {**self.highest[device], **facts, **self.private(device)}
 
     def private(self, device):
-        """How many private pools there are, those of CUDA graphs for instance, and what they have reserved."""
+        """The number of private pools, such as pools of CUDA graphs, and their reserved bytes."""
         segments = private(self.torch.cuda.memory._snapshot()["segments"], device)
         pools = {tuple(s["segment_pool_id"]) for s in segments}
         return {"private_pools": len(pools), "private_bytes": sum(s["total_size"] for s in segments)}
@@ -126,7 +126,7 @@ class Memory:
     # What tensors are for.
 
     def label(self, kind, tensor):
-        """Remembers what the memory of a tensor is for at this moment."""
+        """Labels the memory of a tensor with what it is for at this moment."""
         if not isinstance(tensor, self.torch.Tensor) or not tensor.is_cuda:
             return
         local = getattr(tensor, "_local_tensor", tensor)  # of a DTensor
@@ -227,7 +227,7 @@ LIBRARIES = tuple(
 
 @functools.lru_cache(maxsize=None)
 def of_user(file, libraries):
-    """Tells whether a source file is of the user and not of a library."""
+    """Reports whether a source file belongs to the user and not to a library."""
     if file.startswith(("<", os.path.dirname(__file__))) or "site-packages" in file or "dist-packages" in file:
         return False
     return not os.path.abspath(file).startswith(libraries)

@@ -156,7 +156,7 @@ def accept_plans(planner):
 
 
 def replace_everywhere(home, functions):
-    """Puts functions in the place of those of a module, in all modules that have imported them."""
+    """Replaces functions of a module, in all modules that have imported them."""
     for name, function in functions.items():
         original = getattr(home, name, None)
         for module in list(sys.modules.values()):

@@ -33,7 +33,7 @@ class Watch:
         self.stepped = weakref.WeakKeyDictionary()
         self.tally = []
         self.alone = 0  # backward passes before there was any optimizer: scripts may change their parameters by themselves
-        self.phases = ["set-up"]  # those that are running, innermost last
+        self.phases = ["set-up"]  # that run, innermost last
         self.seen = set()  # "eval" and "save", once they have ended
         self.evaluated = None  # the module that is being evaluated
         self.due = None  # why training ends when the backward pass that is running has returned
@@ -45,7 +45,7 @@ class Watch:
         """The number of the step that is running, from 0; -1 in set-up."""
         if self.phases[0] == "set-up":
             return -1
-        done = max((steps for _, steps in self.tally), default=0)  # where the script has let go of its optimizers
+        done = max((steps for _, steps in self.tally), default=0)  # where the script has deleted its optimizers
         return min(self.active().values(), default=done)
 
     def active(self):

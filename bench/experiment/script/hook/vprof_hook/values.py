@@ -193,7 +193,7 @@ class Host:
         return run
 
     def choice(self, op, kernel):
-        """Where scores are all alike, as those that nobody knows, rows take turns: each column is chosen as often as the others."""
+        """Where scores are all alike, as unknown ones are, rows take turns: each column is chosen as often as the others."""
         computed = self.result(op, kernel)
         at, dim = next((i, a) for i, a in enumerate(op._schema.arguments) if a.name == "dim")
 
@@ -378,7 +378,7 @@ class Host:
     # What is known.
 
     def known(self, *args):
-        """How much is known of the tensors among arguments; those of the host are."""
+        """How much is known of the tensors among arguments; numbers on the host are."""
         levels = {self.level(t) for t in self.tensors(args)}
         return ALL if levels <= {ALL} else SOME if levels - {NOTHING} else NOTHING
 

@@ -38,12 +38,12 @@ def observe_on_gpu(captured, make, example, seen):
 
 
 @contextlib.contextmanager
-def described_board():
-    """Answers a model's questions about the board as if there were one, of compute capability 8.9."""
+def described_gpu():
+    """Answers a model's questions about the GPU as if there were one, of compute capability 8.9."""
     import torch
 
-    board = types.SimpleNamespace(name="a board that is described", major=8, minor=9, multi_processor_count=128, total_memory=24 << 30)
-    answers = {"is_available": True, "device_count": 1, "current_device": 0, "get_device_name": board.name, "get_device_capability": (8, 9), "get_device_properties": board}
+    gpu = types.SimpleNamespace(name="a described GPU", major=8, minor=9, multi_processor_count=128, total_memory=24 << 30)
+    answers = {"is_available": True, "device_count": 1, "current_device": 0, "get_device_name": gpu.name, "get_device_capability": (8, 9), "get_device_properties": gpu}
     was = {name: getattr(torch.cuda, name) for name in answers}
     try:
         for name, answer in answers.items():
@@ -64,7 +64,7 @@ def marks_of_gpu(captured, make, example, seen, number):
     attends = [k for k, (name, _) in enumerate(seen.ops) if name == "torch.ops.aten.scaled_dot_product_attention.default"]
     if not wanted and not attends and not seen.state:
         return [], [], set()
-    with described_board():
+    with described_gpu():
         cast, other = observe_on_gpu(captured, make, example, seen)
     if cast is None or not cast.ended:  # what the model does with a GPU needs one
         plain = observe_on_gpu(captured, make, example, seen)
