@@ -70,7 +70,7 @@ func (c *Calibration) Sheets() []Sheet {
 		Columns: Columns("coefficient | value> | 95 % interval> | source"),
 	}
 	for _, k := range c.Coefficients {
-		values.Row(k.Name, amount(k.Name, k.Value), "± "+amount(k.Name, 1.96*k.StdErr), k.Source)
+		values.Row(k.Name, Amount(k.Name, k.Value), "± "+Amount(k.Name, 1.96*k.StdErr), k.Source)
 	}
 	for _, u := range c.Undetermined {
 		values.Note("not determined: %s.", u)
@@ -78,16 +78,16 @@ func (c *Calibration) Sheets() []Sheet {
 	return []Sheet{values, c.pointSheet()}
 }
 
-// amount shows a coefficient in its unit.
-func amount(name string, v float64) string {
-	name = strings.TrimPrefix(name, "synthetic ")
+// Amount returns the value of a coefficient in its unit, which its name tells: a time, a share, or bytes.
+func Amount(name string, v float64) string {
+	term, of, _ := strings.Cut(strings.TrimPrefix(name, "synthetic "), ":")
 	switch {
-	case strings.HasSuffix(name, "_slack"), name == communication: // a share of what is assumed
-		return fmt.Sprintf("%.3f %%", 100*v)
-	case strings.HasPrefix(name, "efficiency:launch"):
+	case term == "efficiency" && (of == "launch" || of == "dispatch"):
 		return fmt.Sprintf("%.2f µs", 1e6*v)
-	case strings.HasPrefix(name, "efficiency:"):
+	case term == "efficiency":
 		return fmt.Sprintf("%.1f %%", 100*v)
+	case strings.HasSuffix(term, "_slack"), strings.HasSuffix(term, "_residual"), name == communication:
+		return fmt.Sprintf("%.3f %%", 100*v)
 	}
 	return bytesize.Format(int64(v))
 }
@@ -168,7 +168,7 @@ func (c *Coefficients) Sheets() []Sheet {
 		if c.Compared {
 			s.Row(r.Entry, r.Name, r.cell(r.Old), r.cell(r.Now), r.change())
 		} else {
-			s.Row(r.Entry, r.Name, r.cell(r.Now), "± "+amount(r.Name, 1.96*r.Now.StdErr), r.Now.Source)
+			s.Row(r.Entry, r.Name, r.cell(r.Now), "± "+Amount(r.Name, 1.96*r.Now.StdErr), r.Now.Source)
 		}
 	}
 	if len(s.Rows) == 0 {
@@ -181,7 +181,7 @@ func (r CoefficientRow) cell(c *Coefficient) string {
 	if c == nil {
 		return "-"
 	}
-	return amount(r.Name, c.Value)
+	return Amount(r.Name, c.Value)
 }
 
 func (r CoefficientRow) change() string {

@@ -17,8 +17,8 @@ type Claim struct {
 	Where   string `json:"where"`
 	// Of is the quantity: "device", "allocated", "weights".
 	Of string `json:"of"`
-	// Says is the estimate as the guide writes it.
-	Says string `json:"says"`
+	// Quote is the estimate as the guide writes it.
+	Quote string `json:"says"`
 	// Doubted reports whether the guide expects that the batch does not fit.
 	Doubted bool `json:"doubted,omitempty"`
 	// Bytes or Share are its limits; a claim that a batch fits has neither.
@@ -26,11 +26,11 @@ type Claim struct {
 	Share *ShareRange `json:"share,omitempty"`
 	// Seconds is a time, with its limits.
 	Seconds *Seconds `json:"seconds,omitempty"`
-	// Batch is a batch size or a range, Conditions the other conditions of the guide, and Than the configuration that
+	// Batch is a batch size or a range, Conditions the other conditions of the guide, and Baseline the configuration that
 	// a saving is relative to; absent if the guide names none.
 	Batch      string `json:"batch,omitempty"`
 	Conditions string `json:"conditions,omitempty"`
-	Than       string `json:"than,omitempty"`
+	Baseline   string `json:"than,omitempty"`
 	// Note is a remark for the reader.
 	Note string `json:"note,omitempty"`
 	// Answer is vprof's estimate for the same conditions; absent where the claim is part of an estimate.
@@ -255,11 +255,11 @@ func ClaimSheets(claims []Claim) []Sheet {
 		}
 		s := &sheets[len(sheets)-1]
 		of, conditions := c.Of, c.Conditions
-		if c.Than != "" {
+		if c.Baseline != "" {
 			of = "saving of " + of
-			conditions = strings.TrimPrefix(conditions+" instead of "+c.Than, " ")
+			conditions = strings.TrimPrefix(conditions+" instead of "+c.Baseline, " ")
 		}
-		s.Row(c.Where, of, c.Batch, conditions, c.Says, c.Answer.cell(), c.Judge(), c.Note)
+		s.Row(c.Where, of, c.Batch, conditions, c.Quote, c.Answer.cell(), c.Judge(), c.Note)
 	}
 	for i := range sheets {
 		sheets[i].Notes = []string{"The guide's MB and GB mean 1024² and 1024³ bytes. vprof's values are " +
@@ -275,7 +275,7 @@ func (p Point) claim(c column) string {
 	}
 	b, high := p.Claims[0].Bytes, c.amount(p.Claims[0].Bytes.High)
 	low := c.amount(b.Low)
-	if strings.HasPrefix(p.Claims[0].Says, "≥") {
+	if strings.HasPrefix(p.Claims[0].Quote, "≥") {
 		low = "≥ " + low
 	}
 	switch b.Low {

@@ -311,7 +311,8 @@ func (f *Fit) gpusSheet() Sheet {
 			word = "refused"
 		}
 		if len(s.Rows) == before {
-			s.Row(d.GPU, d.Memory, slices.Insert(make([]string, 11), 6, word)) // below batch
+			s.Row(d.GPU, d.Memory)
+			s.set("batch", word)
 		}
 	}
 	s.Note("The fastest configuration of each stage. samples/s ~: an estimate for ranking; vprof time shows its " +

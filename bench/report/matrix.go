@@ -257,7 +257,7 @@ func (m *Matrix) square() Sheet {
 		key := [2]string{r.Model, r.Case}
 		if _, seen := cases[key]; !seen {
 			cases[key] = len(cases)
-			s.Row(r.Model, r.Case)
+			s.Rows = append(s.Rows, []string{r.Model, r.Case})
 		}
 	}
 	for i := range s.Rows {

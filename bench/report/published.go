@@ -104,7 +104,7 @@ func (d *Published) Sheets() []Sheet {
 			"in the interval>"),
 	}
 	for _, g := range d.Groups {
-		errs := make([]string, 5)
+		var errs []string
 		if e := g.Errors; g.Planned > 0 {
 			errs = []string{percent(e.Median), percent(e.P95), percent(e.Max), percent(e.Mean), strconv.Itoa(g.Within)}
 		}

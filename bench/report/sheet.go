@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -45,7 +46,8 @@ func largest[T any](list []T, amount func(T) int64) (most int64) {
 }
 
 // Row adds a row of values. An int64 is an amount of bytes and an [Interval] one with its range, in the unit of the
-// sheet; a list of texts is a cell each, true is yes, and all else is written as [fmt.Sprint] does.
+// sheet; a list of texts is a cell each, true is yes, and all else is written as [fmt.Sprint] does. Cells that are
+// missing at the end are empty.
 func (s *Sheet) Row(values ...any) {
 	row := make([]string, 0, len(values))
 	for _, value := range values {
@@ -62,7 +64,13 @@ func (s *Sheet) Row(values ...any) {
 			row = append(row, fmt.Sprint(v))
 		}
 	}
-	s.Rows = append(s.Rows, row)
+	s.Rows = append(s.Rows, append(row, make([]string, max(0, len(s.Columns)-len(row)))...))
+}
+
+// set writes a cell of the last row, below a head.
+func (s *Sheet) set(head, cell string) {
+	at := slices.IndexFunc(s.Columns, func(c Column) bool { return c.Head == head })
+	s.Rows[len(s.Rows)-1][at] = cell
 }
 
 // Note adds a note.

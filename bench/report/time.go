@@ -78,7 +78,8 @@ func (t *Times) Sheets() []Sheet {
 	for _, r := range t.Rows {
 		d, _ := find(t.Devices, r.Device)
 		if r.Stage == "all" && r.Batch == 0 && r.Total != nil {
-			s.Row(d.GPU, "", "all", "", "", "", "", "", r.Total, "")
+			s.Row(d.GPU, "", "all")
+			s.set("training", r.Total.String())
 			continue
 		}
 		s.Row(d.GPU, d.Memory, r.Stage, r.cells())
@@ -116,28 +117,35 @@ func (t *Times) source() string {
 }
 
 func (r TimeRow) cells() []string {
-	if r.Refused != "" {
-		return []string{"refused", "", "", "", "", "", ""}
+	switch {
+	case r.Refused != "":
+		return []string{"refused"}
+	case r.Batch == 0:
+		return []string{"none fits"}
 	}
-	if r.Batch == 0 {
-		return []string{"none fits", "", "", "", "", "", ""}
-	}
-	batch := strconv.Itoa(r.Batch)
+	batch, speed := strconv.Itoa(r.Batch), "-"
 	if !r.Fits {
 		batch += " !"
 	}
-	cells := []string{batch, bytesize.Format(r.Memory), r.Step.String(), "-", r.Epoch.String(), r.Total.String(), "-"}
 	if r.SamplesPerSecond > 0 {
-		cells[3] = threeDigits(r.SamplesPerSecond)
+		speed = threeDigits(r.SamplesPerSecond)
 	}
-	if c := r.Checkpointing; c != nil {
-		word := "saves "
-		if c.Memory > 0 {
-			word = "costs "
-		}
-		cells[6] = fmt.Sprintf("%+.0f %% time, %s%s", 100*c.Time, word, bytesize.Format(max(c.Memory, -c.Memory)))
+	return []string{
+		batch, bytesize.Format(r.Memory), r.Step.String(), speed, r.Epoch.String(), r.Total.String(),
+		r.Checkpointing.String(),
 	}
-	return cells
+}
+
+// String returns the cost in time and the bytes saved; "-" if they are not known.
+func (c *Checkpointing) String() string {
+	if c == nil {
+		return "-"
+	}
+	word := "saves "
+	if c.Memory > 0 {
+		word = "costs "
+	}
+	return fmt.Sprintf("%+.0f %% time, %s%s", 100*c.Time, word, bytesize.Format(max(c.Memory, -c.Memory)))
 }
 
 // String returns the time with its range, in the unit that suits it.

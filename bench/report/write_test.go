@@ -104,11 +104,11 @@ func claimed(r *Report) *Report {
 		if p.Batch == 8 {
 			p.Claims = []Claim{
 				{
-					Guide: "Memory", Project: "me/toy", Where: "section 1", Of: "device", Says: "~300-320 MB",
+					Guide: "Memory", Project: "me/toy", Where: "section 1", Of: "device", Quote: "~300-320 MB",
 					Bytes: &ByteRange{300 * mib, 320 * mib}, Batch: "8",
 				},
 				{
-					Guide: "Memory", Project: "me/toy", Where: "section 2", Of: "allocated", Says: "1 GB",
+					Guide: "Memory", Project: "me/toy", Where: "section 2", Of: "allocated", Quote: "1 GB",
 					Bytes: &ByteRange{1024 * mib, 1024 * mib}, Batch: "4-8", Note: "another figure",
 				},
 			}
@@ -313,7 +313,7 @@ func TestExportToADeviceWritesThrough(t *testing.T) {
 func TestClaimsOfLimitsShowThem(t *testing.T) {
 	r := claimed(toyPlan(1))
 	show := func(says string, low, high int64) string {
-		r.Points[0].Claims = []Claim{{Of: "device", Says: says, Bytes: &ByteRange{low * mib, high * mib}}}
+		r.Points[0].Claims = []Claim{{Of: "device", Quote: says, Bytes: &ByteRange{low * mib, high * mib}}}
 		var b bytes.Buffer
 		require.NoError(t, Write(&b, Table, r))
 		for line := range strings.Lines(b.String()) {
@@ -344,4 +344,16 @@ func TestSeveralReportsKeepTheirCells(t *testing.T) {
 		}
 	}
 	require.Len(t, all, at)
+}
+
+func TestCoefficientsHaveUnits(t *testing.T) {
+	for name, want := range map[string]string{
+		"context_bytes:rtx-5060-ti": "190.00 MiB", "context:t4": "190.00 MiB", "library_workspace:t4": "190.00 MiB",
+		"nccl_bytes:t4": "190.00 MiB",
+	} {
+		require.Equal(t, want, Amount(name, 190<<20))
+	}
+	require.Equal(t, "1.500 %", Amount("allocated_residual", 0.015))
+	require.Equal(t, "60.0 %", Amount("efficiency:matmul", 0.6))
+	require.Equal(t, "28.00 µs", Amount("synthetic efficiency:dispatch", 28e-6))
 }

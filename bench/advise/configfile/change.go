@@ -5,8 +5,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
-	"github.com/pmezard/go-difflib/difflib"
+	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/lists"
@@ -46,24 +47,8 @@ func (c Change) Changed() bool { return !bytes.Equal(c.Before, c.After) }
 
 // Diff returns the change as a unified diff; empty if there is none.
 func (c Change) Diff() string {
-	// The error is one of writing into memory.
-	diff, _ := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
-		A: lines(c.Before), B: lines(c.After), FromFile: c.Path, ToFile: c.Path, Context: 3,
-	})
-	return diff
-}
-
-// lines returns lines with their breaks; a last line without one is marked as diff does.
-func lines(data []byte) []string {
-	var out []string
-	for line := range bytes.Lines(data) {
-		s := string(line)
-		if line[len(line)-1] != '\n' {
-			s += "\n\\ No newline at end of file\n"
-		}
-		out = append(out, s)
-	}
-	return out
+	text := string(diff.Diff(c.Path, c.Before, c.Path, c.After))
+	return strings.TrimPrefix(text, "diff "+c.Path+" "+c.Path+"\n")
 }
 
 // Write replaces the files of all changes, or none, and returns the backups it made beside

@@ -22,7 +22,7 @@ import (
 // claimOf converts a claim for a report.
 func claimOf(g guides.Guide, c guides.Claim) report.Claim {
 	out := report.Claim{
-		Guide: g.Title, Project: g.Project, Where: c.Where, Of: c.String(), Says: c.Says(),
+		Guide: g.Title, Project: g.Project, Where: c.Where, Of: c.String(), Quote: c.Says(),
 		Conditions: c.Conditions.String(), Doubted: c.Doubted, Note: c.Note,
 	}
 	if c.Batch.From > 0 {
@@ -38,9 +38,9 @@ func claimOf(g guides.Guide, c guides.Claim) report.Claim {
 		out.Bytes = &report.ByteRange{Low: int64(c.Figure.Low), High: int64(c.Figure.High)}
 	}
 	if c.Than != nil {
-		out.Than = c.Than.String()
+		out.Baseline = c.Than.String()
 		if c.Than.Batch.From > 0 {
-			out.Than = cmp.Or(out.Than, "batch "+c.Than.Batch.String())
+			out.Baseline = cmp.Or(out.Baseline, "batch "+c.Than.Batch.String())
 		}
 	}
 	return out

@@ -46,7 +46,7 @@ func TestGuidesAreSetAgainstWhatIsTrue(t *testing.T) {
 	require.Regexp(t, `^\d\.\d× too high$`, find(t, spoter, "minimum requirements", "device", "8").Judge())
 	half := find(t, spoter, "optimization techniques", "allocated", "8")
 	require.Less(t, half.Answer.Share.High, -0.3, "autocast needs more: head width 12 falls off the fused kernels")
-	require.Equal(t, "fp32", half.Than)
+	require.Equal(t, "fp32", half.Baseline)
 	require.Equal(t, "right", find(t, spoter, "GPU recommendations", "fits", "16-24").Judge())
 	inference := find(t, spoter, "phase 5", "device", "16-32").Answer.Bytes
 	require.Less(t, inference.Low, inference.High, "over the batch sizes")
@@ -62,7 +62,7 @@ func TestGuidesAreSetAgainstWhatIsTrue(t *testing.T) {
 	require.NotNil(t, ultra.Answer.Bytes, "with torch.compile")
 	require.Contains(t, ultra.Conditions, "torch.compile")
 	second := find(t, redimnet, "section 6, batch 32", "time", "32")
-	require.Equal(t, "~0.5 seconds an iteration", second.Says)
+	require.Equal(t, "~0.5 seconds an iteration", second.Quote)
 	require.Less(t, second.Answer.Seconds.High, 0.5, "the GPU is faster than that")
 	require.Regexp(t, `^\d+\.\d× too short$`, find(t, redimnet, "section 3, conservative", "time", "32").Judge(),
 		"120 steps a second are more than it can do")
@@ -87,7 +87,7 @@ func TestGuidesAreSetAgainstWhatIsTrue(t *testing.T) {
 		}
 	}
 	saved := find(t, claimsOf(t, "spectrogram-gan"), "summary", "device", "24")
-	require.Equal(t, "13.00 GiB of data on the GPU", saved.Than)
+	require.Equal(t, "13.00 GiB of data on the GPU", saved.Baseline)
 	require.GreaterOrEqual(t, saved.Answer.Bytes.Low, int64(13<<30))
 	require.Empty(t, claimsOf(t, "resnet50"))
 }
@@ -105,7 +105,7 @@ func TestPointsHaveTheClaimsOfTheirCase(t *testing.T) {
 			return nil
 		})
 	require.NoError(t, err)
-	require.Equal(t, "~2.5-3 GB", r.Points[0].Claims[0].Says)
+	require.Equal(t, "~2.5-3 GB", r.Points[0].Claims[0].Quote)
 	require.Equal(t, report.ByteRange{Low: 5 << 29, High: 3 << 30}, *r.Points[0].Claims[0].Bytes)
 	require.Len(t, r.Points[1].Claims, 1, "8-16")
 	plan, err := sweep.Plan(t.Context(), setup, gpu, []int{8, 9, 16})

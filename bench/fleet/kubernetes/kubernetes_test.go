@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	validator "github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
@@ -54,18 +54,17 @@ func folder(t *testing.T, text string) *fleet.Folder {
 
 // schema returns what Kubernetes 1.37 publishes of a kind, without descriptions; keys that
 // it does not have are refused.
-func schema(t *testing.T, kind string) *validator.Schema {
+func schema(t *testing.T, kind string) *jsonschema.Resolved {
 	t.Helper()
 	f, err := os.Open("testdata/schema-1.37.json.gz")
 	require.NoError(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)
 	require.NoError(t, err)
-	doc, err := validator.UnmarshalJSON(z)
-	require.NoError(t, err)
-	c := validator.NewCompiler()
-	require.NoError(t, c.AddResource("kubernetes.json", doc))
-	s, err := c.Compile("kubernetes.json#/$defs/" + kind)
+	var all jsonschema.Schema
+	require.NoError(t, json.NewDecoder(z).Decode(&all))
+	all.Ref = "#/$defs/" + kind
+	s, err := all.Resolve(nil)
 	require.NoError(t, err)
 	return s
 }
@@ -83,8 +82,8 @@ func documents(t *testing.T, text []byte) []any {
 		require.NoError(t, err)
 		plain, err := json.Marshal(v)
 		require.NoError(t, err)
-		doc, err := validator.UnmarshalJSON(bytes.NewReader(plain))
-		require.NoError(t, err)
+		var doc any
+		require.NoError(t, json.Unmarshal(plain, &doc))
 		all = append(all, doc)
 	}
 }

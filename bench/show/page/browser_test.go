@@ -274,7 +274,7 @@ func TestGuidesFigureIsDrawnToScale(t *testing.T) {
 	context := p.Runs[0].Devices[0].Context
 	perByte := px[0] / float64(p.Runs[0].Devices[0].Memory-context)
 	claim := p.Runs[0].Points[1].Claims[0]
-	require.Equal(t, "~4-6 GB", claim.Says)
+	require.Equal(t, "~4-6 GB", claim.Quote)
 	require.InDelta(t, float64(claim.Bytes.Low-context)*perByte, px[1], 2)
 	require.InDelta(t, float64(claim.Bytes.High-context)*perByte, px[2], 2)
 	require.InDelta(t, (px[1]+px[2])/2, px[3], 2)

@@ -277,7 +277,7 @@ func claimed(p report.Point, context int64) (report.ByteRange, bool) {
 
 // claimLabel returns the guide's estimate with its place.
 func claimLabel(c report.Claim) string {
-	label := "guide " + c.Says
+	label := "guide " + c.Quote
 	if c.Of == "device" {
 		label += " (drawn less the context)"
 	}

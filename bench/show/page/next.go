@@ -2,7 +2,6 @@ package page
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -63,20 +62,4 @@ func fitCommand(c report.Case, d report.Device) string {
 		words = append(words, "--set", word)
 	}
 	return strings.Join(words, " ")
-}
-
-// byteTerms are the coefficients that are bytes; the others are shares, or seconds.
-var byteTerms = []string{"context", "library_workspace", "granularity"}
-
-// amount shows a number that belongs to a coefficient in its unit.
-func amount(name string, v float64) string {
-	term, _, _ := strings.Cut(strings.TrimSuffix(name, "_bytes"), ":")
-	term = strings.TrimSuffix(term, "_bytes")
-	switch {
-	case slices.Contains(byteTerms, term):
-		return bytesize.Format(int64(math.Round(v)))
-	case strings.HasSuffix(term, "_slack"), strings.HasSuffix(term, "_residual"):
-		return fmt.Sprintf("%.2f %%", 100*v)
-	}
-	return fmt.Sprintf("%.3g", v)
 }

@@ -27,14 +27,3 @@ func TestFitCommandHasTheCase(t *testing.T) {
 	c.ConfigHash = "abc"
 	require.Contains(t, fitCommand(c, report.Device{GPU: "t4"}), "--model FILE ")
 }
-
-// Bytes are shown as bytes.
-func TestCoefficientsHaveUnits(t *testing.T) {
-	for name, want := range map[string]string{
-		"context_bytes:rtx-5060-ti": "190.00 MiB", "context:t4": "190.00 MiB", "library_workspace:t4": "190.00 MiB",
-	} {
-		require.Equal(t, want, amount(name, 190<<20))
-	}
-	require.Equal(t, "1.50 %", amount("allocated_residual", 0.015))
-	require.Equal(t, "0.6", amount("efficiency:matmul", 0.6))
-}

@@ -287,7 +287,7 @@ func digest(text string) string {
 func execute(w io.Writer, markup string, view any) error {
 	t := template.New("page").Funcs(template.FuncMap{
 		"bytes":       bytesize.Format,
-		"coefficient": amount,
+		"coefficient": report.Amount,
 		"percent":     func(x float64) string { return fmt.Sprintf("%.2f%%", 100*x) },
 	})
 	for _, text := range []string{parts, markup} {

@@ -171,10 +171,10 @@ func TestPageShowsWhatThereIs(t *testing.T) {
 	}
 	p.Runs[0].Points[0].Claims = []report.Claim{
 		{
-			Of: "device", Says: "~500-600 MB", Where: "section 1",
+			Of: "device", Quote: "~500-600 MB", Where: "section 1",
 			Bytes: &report.ByteRange{Low: 500 << 20, High: 600 << 20},
 		},
-		{Of: "allocated", Says: "7 GB", Where: "section 2", Bytes: &report.ByteRange{Low: 7 << 30, High: 7 << 30}},
+		{Of: "allocated", Quote: "7 GB", Where: "section 2", Bytes: &report.ByteRange{Low: 7 << 30, High: 7 << 30}},
 	}
 	html := written(t, p)
 	for _, want := range []string{
