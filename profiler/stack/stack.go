@@ -162,8 +162,8 @@ func (e *UnknownError) Usage() bool { return true }
 
 // cudnnFiles are the decision rules of convolutions, a folder for each version of
 // cuDNN; command fit of package cudnn writes them. A folder has what differs from
-// the versions before: whole rules, or corrections. They are not compressed: a short run would take
-// longer to unpack them than for all else.
+// the versions before: whole rules, or corrections. Their trees are compressed, and
+// read no further than a convolution needs.
 //
 //go:embed cudnn
 var cudnnFiles embed.FS

@@ -24,11 +24,11 @@ type splits struct {
 	counts []int64 // by class of the votes
 }
 
-// NewEnsemble joins the votes on variants with those on their splits, whose classes
+// newEnsemble joins the votes on variants with those on their splits, whose classes
 // are counts. A variant is named as a choice without splits is; that of a kernel
 // that splits the reduction has a number after it, since each has habits of its
 // own: "copies", "copies/64x128@3".
-func NewEnsemble(variants *forest.Forest, counts map[string]*forest.Forest) (*Ensemble, error) {
+func newEnsemble(variants *forest.Forest, counts map[string]*forest.Forest) (*Ensemble, error) {
 	v := &Ensemble{
 		variants: variants,
 		choices:  make([]Choice, len(variants.Classes)),
@@ -54,9 +54,6 @@ func NewEnsemble(variants *forest.Forest, counts map[string]*forest.Forest) (*En
 }
 
 func newSplits(votes *forest.Forest) (s splits, err error) {
-	if votes == nil {
-		return s, fmt.Errorf("no votes")
-	}
 	s = splits{votes, make([]int64, len(votes.Classes))}
 	for i, c := range votes.Classes {
 		if s.counts[i], err = strconv.ParseInt(c, 10, 64); err != nil || s.counts[i] < 1 {
@@ -76,21 +73,24 @@ func (v *Ensemble) Choose(x []float32) Choice {
 	return choice
 }
 
-// Append appends the ensemble in a compact form: the votes on variants, and
-// those on splits in the order of the variants that have them.
-func (v *Ensemble) Append(b []byte) []byte {
-	b = v.variants.Append(b)
-	for _, s := range v.splits {
-		if s.votes != nil {
-			b = s.votes.Append(b)
+// AppendEnsemble appends an ensemble to b: the votes on variants, and by variant those on splits.
+func AppendEnsemble(b []byte, variants forest.Grown, counts map[string]forest.Grown) []byte {
+	forests := []forest.Grown{variants}
+	for _, variant := range variants.Classes {
+		if strings.Contains(variant, "@") {
+			forests = append(forests, counts[variant])
 		}
 	}
-	return b
+	return forest.Append(b, forests...)
 }
 
-// DecodeEnsemble reads what Append wrote, and returns what follows.
+// DecodeEnsemble reads what AppendEnsemble wrote, and returns the bytes that follow it.
 func DecodeEnsemble(b []byte) (v *Ensemble, rest []byte, err error) {
-	variants, b, err := forest.Decode(b, numFeatures)
+	cuts, b, err := forest.DecodeCuts(b)
+	if err != nil {
+		return nil, nil, err
+	}
+	variants, b, err := cuts.Decode(b)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -99,11 +99,11 @@ func DecodeEnsemble(b []byte) (v *Ensemble, rest []byte, err error) {
 		if !strings.Contains(variant, "@") {
 			continue
 		}
-		if counts[variant], b, err = forest.Decode(b, numFeatures); err != nil {
+		if counts[variant], b, err = cuts.Decode(b); err != nil {
 			return nil, nil, fmt.Errorf("splits of %s: %w", variant, err)
 		}
 	}
-	v, err = NewEnsemble(variants, counts)
+	v, err = newEnsemble(variants, counts)
 	return v, b, err
 }
 

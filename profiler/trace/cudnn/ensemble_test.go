@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,13 +17,13 @@ import (
 
 // steps returns a forest of one tree that names class i where a feature lies between
 // i and i+1, and the last class above.
-func steps(feature int, classes ...string) *forest.Forest {
+func steps(feature int, classes ...string) forest.Grown {
 	last := len(classes) - 1
 	tree := &forest.Branch{Class: last}
 	for i := last; i > 0; i-- {
 		tree = &forest.Branch{Feature: feature, Threshold: float32(i), Less: &forest.Branch{Class: i - 1}, Other: tree}
 	}
-	return forest.New(classes, tree)
+	return forest.Grown{Classes: classes, Trees: []*forest.Branch{tree}}
 }
 
 // caseOf has two features that tell cases apart, and no others.
@@ -32,20 +33,19 @@ func caseOf(variant, count int) []float32 {
 	return x
 }
 
-// someEnsemble take a variant by the first feature, and splits by the second.
-func someEnsemble(t require.TestingT) *Ensemble {
-	v, err := NewEnsemble(steps(0, "direct", "copies@1", "copies/64x128@2", "copies/64x128", "copies@4"),
-		map[string]*forest.Forest{
+// someEnsemble takes a variant by the first feature, and splits by the second.
+func someEnsemble() []byte {
+	return AppendEnsemble(nil, steps(0, "direct", "copies@1", "copies/64x128@2", "copies/64x128", "copies@4"),
+		map[string]forest.Grown{
 			"copies@1":        steps(1, "2", "12"),
 			"copies/64x128@2": steps(1, "3"),
 			"copies@4":        steps(1, "7", "2", "1"),
 		})
-	require.NoError(t, err)
-	return v
 }
 
 func TestOnlyVariantsThatSplitHaveSplitsAndEachItsOwn(t *testing.T) {
-	v := someEnsemble(t)
+	v, err := decodeEnsemble(someEnsemble())
+	require.NoError(t, err)
 	for variant, want := range [][3]string{
 		{"direct", "direct", "direct"},
 		{"copies*2", "copies*12", "copies*12"},
@@ -63,31 +63,31 @@ func TestEnsembleThatCannotChooseAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		variant string
-		counts  map[string]*forest.Forest
+		counts  map[string]forest.Grown
 		want    string
 	}{
 		{"unknown engine", "warp-drive", nil, `unknown engine "warp-drive"`},
 		{"half a tile", "copies/64", nil, `choice "copies/64"`},
-		{"no votes on splits", "copies@1", nil, "splits of copies@1: no votes"},
+		{"no votes on splits", "copies@1", nil, "splits of copies@1: forest: no tree"},
 		{
 			"votes on another's splits", "copies@1",
-			map[string]*forest.Forest{"copies@2": steps(0, "1")},
-			"splits of copies@1: no votes",
+			map[string]forest.Grown{"copies@2": steps(0, "1")},
+			"splits of copies@1: forest: no tree",
 		},
 		{
 			"a count of zero", "copies@1",
-			map[string]*forest.Forest{"copies@1": steps(0, "2", "0")},
+			map[string]forest.Grown{"copies@1": steps(0, "2", "0")},
 			`splits of copies@1: count "0": want a number above zero`,
 		},
-		{"a negative count", "copies@1", map[string]*forest.Forest{"copies@1": steps(0, "-1")}, `count "-1"`},
+		{"a negative count", "copies@1", map[string]forest.Grown{"copies@1": steps(0, "-1")}, `count "-1"`},
 		{
 			"a count that is no number", "copies@1",
-			map[string]*forest.Forest{"copies@1": steps(0, "many")},
+			map[string]forest.Grown{"copies@1": steps(0, "many")},
 			`count "many"`,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := NewEnsemble(steps(0, "direct", c.variant), c.counts)
+			_, err := decodeEnsemble(AppendEnsemble(nil, steps(0, "direct", c.variant), c.counts))
 			require.ErrorContains(t, err, c.want)
 		})
 	}
@@ -96,7 +96,7 @@ func TestEnsembleThatCannotChooseAreRefused(t *testing.T) {
 func TestEnsembleChooseAsTheyWereWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var variants []string
-		counts := map[string]*forest.Forest{}
+		counts := map[string]forest.Grown{}
 		for i := range rapid.IntRange(1, 6).Draw(t, "variants") {
 			c := Choice{Engine: Engine(rapid.IntRange(0, numEngines-1).Draw(t, "engine"))}
 			if rapid.Bool().Draw(t, "tiled") {
@@ -113,15 +113,18 @@ func TestEnsembleChooseAsTheyWereWritten(t *testing.T) {
 			}
 			variants = append(variants, name)
 		}
-		want, err := NewEnsemble(steps(0, variants...), counts)
-		require.NoError(t, err)
-		b := want.Append(nil)
+		b := AppendEnsemble(nil, steps(0, variants...), counts)
 		have, err := decodeEnsemble(b)
 		require.NoError(t, err)
-		for variant := range variants {
+		for variant, name := range variants {
 			for count := range 4 {
-				x := caseOf(variant, count)
-				require.Equal(t, want.Choose(x), have.Choose(x), "%s, count %d", variants[variant], count)
+				want, err := parseChoice(strings.Split(name, "@")[0])
+				require.NoError(t, err)
+				if of := counts[name].Classes; len(of) > 0 {
+					want.Splits, err = strconv.ParseInt(of[min(count, len(of)-1)], 10, 64)
+					require.NoError(t, err)
+				}
+				require.Equal(t, want, have.Choose(caseOf(variant, count)), "%s, count %d", name, count)
 			}
 		}
 		_, err = decodeEnsemble(append(b, 0))
@@ -132,17 +135,18 @@ func TestEnsembleChooseAsTheyWereWritten(t *testing.T) {
 	})
 }
 
+// However rules are damaged, they choose what they can choose again.
 func FuzzDecodeEnsemble(f *testing.F) {
-	b := someEnsemble(f).Append(nil)
+	b := someEnsemble()
 	f.Add(b, float32(1), float32(2))
 	f.Add(b[:len(b)-1], float32(0), float32(0))
-	f.Add(steps(0, "copies@1", "copies@1").Append(nil), float32(0), float32(0))
+	f.Add(forest.Append(nil, steps(0, "copies@1", "copies@1")), float32(0), float32(0))
 	f.Fuzz(func(t *testing.T, b []byte, one, two float32) {
 		first, err := decodeEnsemble(b)
 		if err != nil {
 			return
 		}
-		again, err := decodeEnsemble(first.Append(nil))
+		again, err := decodeEnsemble(b)
 		require.NoError(t, err)
 		x := make([]float32, numFeatures)
 		for i := range x {
@@ -230,31 +234,28 @@ func TestCorrectionsHoldWhereTheyDoNotKeepTheRules(t *testing.T) {
 	small, large := make([]float32, numFeatures), make([]float32, numFeatures)
 	large[0] = 100
 	leaf := func(class int) *forest.Branch { return &forest.Branch{Class: class} }
-	first, err := NewEnsemble(forest.New([]string{"copies"}, leaf(0)), nil)
-	require.NoError(t, err)
-	corrections, err := NewEnsemble(forest.New([]string{"kept", "direct"},
-		&forest.Branch{Threshold: 10, Less: leaf(0), Other: leaf(1)}), nil)
-	require.NoError(t, err)
-
-	rules, err := DecodeRules(first.Append(nil))
+	first := AppendEnsemble(nil, forest.Grown{Classes: []string{"copies"}, Trees: []*forest.Branch{leaf(0)}}, nil)
+	correct := func(b []byte, engine string, from float32) []byte {
+		tree := &forest.Branch{Threshold: from, Less: leaf(0), Other: leaf(1)}
+		return AppendEnsemble(b, forest.Grown{Classes: []string{"kept", engine}, Trees: []*forest.Branch{tree}}, nil)
+	}
+	rules, err := DecodeRules(first)
 	require.NoError(t, err)
 	require.Equal(t, Copies, rules.Choose(large).Engine)
-	rules, err = DecodeRules(corrections.Append(first.Append(nil)))
+	corrected := correct(first, "direct", 10)
+	rules, err = DecodeRules(corrected)
 	require.NoError(t, err)
 	require.Equal(t, Copies, rules.Choose(small).Engine)
 	require.Equal(t, Direct, rules.Choose(large).Engine)
 
 	// Those after them, as of another release, are asked before them.
-	others, err := NewEnsemble(forest.New([]string{"kept", "serial"},
-		&forest.Branch{Threshold: 200, Less: leaf(0), Other: leaf(1)}), nil)
-	require.NoError(t, err)
-	rules, err = DecodeRules(others.Append(corrections.Append(first.Append(nil))))
+	rules, err = DecodeRules(correct(corrected, "serial", 200))
 	require.NoError(t, err)
 	require.Equal(t, Copies, rules.Choose(small).Engine)
 	require.Equal(t, Direct, rules.Choose(large).Engine)
 	large[0] = 300
 	require.Equal(t, Serial, rules.Choose(large).Engine)
 
-	_, err = DecodeRules(append(corrections.Append(first.Append(nil)), 0))
+	_, err = DecodeRules(append(corrected, 0))
 	require.Error(t, err)
 }

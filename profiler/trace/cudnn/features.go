@@ -1,9 +1,12 @@
 package cudnn
 
-import "github.com/vprof/vprof/internal/ceil"
+import (
+	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/profiler/trace/cudnn/forest"
+)
 
 // numFeatures is the length of the list below.
-const numFeatures = 65
+const numFeatures = forest.Features
 
 // features are the quantities that rules compare, in the order of
 // featureNames. They are sizes of the implicit matrix product, its tiles,

@@ -82,7 +82,11 @@ func newArchitecture(files fs.FS, generation int) *architecture {
 				RuleFile(generation, operation, half == 1), CorrectionsFile(generation, operation, half == 1))
 		}
 		a.device[kind] = once(files, func(b []byte) (*forest.Forest, error) {
-			f, rest, err := forest.Decode(b, numFeatures)
+			cuts, b, err := forest.DecodeCuts(b)
+			if err != nil {
+				return nil, err
+			}
+			f, rest, err := cuts.Decode(b)
 			return f, cmp.Or(err, ended(rest))
 		}, DeviceRuleFile(generation, operation), "")
 	}

@@ -50,7 +50,7 @@ func (f *fitter) onDevices(path string) error {
 			samples[i] = int32(i)
 		}
 		trees := tabulate(cases).plant(f.trees, f.support, samples, class[p], 2)
-		rules := forest.New([]string{"as asked", "on devices"}, trees...).Append(nil)
+		rules := forest.Append(nil, forest.Grown{Classes: []string{"as asked", "on devices"}, Trees: trees})
 		name := cudnn.DeviceRuleFile(p.generation, cases[0].study.Operation())
 		log.Printf("%s: %d cases, %d bytes", name, len(cases), len(rules))
 		if err := os.WriteFile(filepath.Join(f.dir, name), rules, 0o644); err != nil {

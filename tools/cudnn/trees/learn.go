@@ -50,8 +50,8 @@ func splitOf(a *oracle.Answer, c cudnn.Choice) split {
 }
 
 // learn grows the trees that vote on kernels, and for each kernel that splits the reduction the trees that vote on the
-// number of splits.
-func (f *fitter) learn(train []labeled, variants census) (*cudnn.Ensemble, error) {
+// number of splits. It returns them as they are written.
+func (f *fitter) learn(train []labeled, variants census) ([]byte, error) {
 	if len(train) == 0 {
 		return nil, errors.New("no answer to learn from")
 	}
@@ -81,7 +81,7 @@ func (f *fitter) learn(train []labeled, variants census) (*cudnn.Ensemble, error
 		}
 		return name
 	}
-	votes := map[string]*forest.Forest{}
+	votes := map[string]forest.Grown{}
 	for k, samples := range samples {
 		if len(samples) > 0 {
 			trees := t.plant(f.trees, f.splitSupport, samples, often, len(splits[k].all))
@@ -91,11 +91,11 @@ func (f *fitter) learn(train []labeled, variants census) (*cudnn.Ensemble, error
 		}
 	}
 	trees := t.plant(f.trees, f.support, all, class, len(kernels.all))
-	return cudnn.NewEnsemble(vote(trees, len(kernels.all), variant), votes)
+	return cudnn.AppendEnsemble(nil, vote(trees, len(kernels.all), variant), votes), nil
 }
 
 // vote makes a forest of trees that tell more classes apart than there are names.
-func vote(trees []*forest.Branch, n int, name func(class int) string) *forest.Forest {
+func vote(trees []*forest.Branch, n int, name func(class int) string) forest.Grown {
 	var names classes[string]
 	number := make([]int, n)
 	for class := range number {
@@ -104,7 +104,7 @@ func vote(trees []*forest.Branch, n int, name func(class int) string) *forest.Fo
 	for i := range trees {
 		trees[i] = trees[i].Merge(number)
 	}
-	return forest.New(names.all, trees...)
+	return forest.Grown{Classes: names.all, Trees: trees}
 }
 
 // classes number things in the order they come.

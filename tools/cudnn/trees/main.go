@@ -194,11 +194,15 @@ func (f *fitter) operation(generation int, o operation, cases []labeled, variant
 		log.Printf("sm%d %v: %d cases, nothing to correct", generation, o, len(train))
 		return nil
 	}
-	ensemble, err := f.learn(train, variants)
+	learned, err := f.learn(train, variants)
 	if err != nil {
 		return fmt.Errorf("sm%d %v: %w", generation, o, err)
 	}
-	rules := ensemble.Append(before)
+	ensemble, _, err := cudnn.DecodeEnsemble(learned)
+	if err != nil {
+		return fmt.Errorf("sm%d %v: %w", generation, o, err)
+	}
+	rules := slices.Concat(before, learned)
 	if len(held) > 0 {
 		log.Printf("sm%d %v: held out %d cases, %v", generation, o, len(held), examine(first, ensemble, held))
 	}
@@ -234,11 +238,9 @@ func (f *fitter) first(generation int, name string, o operation) (rules chooser,
 	if f.over != "" {
 		rules, err = cudnn.DecodeRules(b)
 	} else {
-		var first *cudnn.Ensemble
-		first, _, err = cudnn.DecodeEnsemble(b)
-		if err == nil {
-			rules, before = first, first.Append(nil)
-		}
+		var corrections []byte
+		rules, corrections, err = cudnn.DecodeEnsemble(b)
+		before = b[:len(b)-len(corrections)]
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)

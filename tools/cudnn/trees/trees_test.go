@@ -172,19 +172,27 @@ func misses(v *cudnn.Ensemble, cases []labeled) int {
 	return n
 }
 
+// ensemble reads what a fitter learns.
+func ensemble(t *testing.T, f fitter, train []labeled, variants census) *cudnn.Ensemble {
+	b, err := f.learn(train, variants)
+	require.NoError(t, err)
+	v, rest, err := cudnn.DecodeEnsemble(b)
+	require.NoError(t, err)
+	require.Empty(t, rest)
+	return v
+}
+
 func TestARuleIsLearnedFromItsAnswers(t *testing.T) {
 	train, variants := label(manyMadeUp(t, 1, 400))
 	unseen, _ := label(manyMadeUp(t, 2, 400))
 	one := fitter{trees: 1, support: 1, splitSupport: 1}
-	v, err := one.learn(train, variants)
-	require.NoError(t, err)
+	v := ensemble(t, one, train, variants)
 	require.Zero(t, misses(v, train))
 	require.Zero(t, misses(v, unseen), "boundaries lie where the answers change")
 	require.Equal(t, "exact 100.0 %, within 2 % and 64 KiB 100.0 %", examine(nil, v, unseen))
 
 	three := fitter{trees: 3, support: 1, splitSupport: 1}
-	v, err = three.learn(train, variants)
-	require.NoError(t, err)
+	v = ensemble(t, three, train, variants)
 	require.Zero(t, misses(v, train))
 }
 
@@ -263,11 +271,11 @@ func TestFitWritesWhatItLearnsOfEachFileOfAnswers(t *testing.T) {
 	require.NoError(t, f.fit(testGPU.Capability, []string{path}))
 
 	cases, variants := label(answers)
-	v, err := f.learn(cases, variants)
+	learned, err := f.learn(cases, variants)
 	require.NoError(t, err)
 	written, err := os.ReadFile(filepath.Join(f.dir, cudnn.RuleFile(90, "wgrad", false)))
 	require.NoError(t, err)
-	require.Equal(t, v.Append(nil), written)
+	require.Equal(t, learned, written)
 }
 
 // A release that answers otherwise in some cases has corrections alone: after the rules of the other they give its
@@ -369,12 +377,18 @@ func TestVotesNameEachClassOnce(t *testing.T) {
 	fork := func(cut float32, less, other *forest.Branch) *forest.Branch {
 		return &forest.Branch{Threshold: cut, Less: less, Other: other}
 	}
-	named := func(names ...string) *forest.Forest {
+	named := func(names ...string) forest.Grown {
 		return vote([]*forest.Branch{fork(1, leaf(0), fork(2, leaf(1), leaf(2)))}, len(names), func(i int) string {
 			return names[i]
 		})
 	}
-	require.Equal(t, forest.New([]string{"a", "b"}, fork(1, leaf(0), leaf(1))), named("a", "b", "b"))
-	require.Equal(t, forest.New([]string{"a", "b"}, fork(1, leaf(0), fork(2, leaf(1), leaf(0)))), named("a", "b", "a"))
-	require.Equal(t, forest.New([]string{"a"}, leaf(0)), named("a", "a", "a"))
+	require.Equal(t, forest.Grown{
+		Classes: []string{"a", "b"}, Trees: []*forest.Branch{fork(1, leaf(0), leaf(1))},
+	}, named("a", "b", "b"))
+	require.Equal(t, forest.Grown{
+		Classes: []string{"a", "b"}, Trees: []*forest.Branch{fork(1, leaf(0), fork(2, leaf(1), leaf(0)))},
+	}, named("a", "b", "a"))
+	require.Equal(t, forest.Grown{
+		Classes: []string{"a"}, Trees: []*forest.Branch{leaf(0)},
+	}, named("a", "a", "a"))
 }

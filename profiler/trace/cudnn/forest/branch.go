@@ -2,9 +2,8 @@ package forest
 
 import (
 	"encoding/binary"
-	"math"
+	"math/bits"
 	"slices"
-	"sort"
 )
 
 // Branch is a node of a tree that is built; without Less and Other it is a leaf.
@@ -17,7 +16,13 @@ type Branch struct {
 	Class int
 }
 
-// Leaf says whether b is a leaf.
+// Grown is a forest to be written: trees over classes, of which there are at most 65536 with names in ASCII.
+type Grown struct {
+	Classes []string
+	Trees   []*Branch
+}
+
+// Leaf reports whether b is a leaf.
 func (b *Branch) Leaf() bool { return b.Less == nil }
 
 // Leaves counts the leaves below b.
@@ -41,94 +46,244 @@ func (b *Branch) Merge(classes []int) *Branch {
 	return &Branch{Feature: b.Feature, Threshold: b.Threshold, Less: less, Other: other}
 }
 
-// thresholds adds those below b to the ones of each feature.
-func (b *Branch) thresholds(cuts [][]float32) [][]float32 {
+// thresholds adds the thresholds below b to those of each feature. A threshold that is no number is above all
+// values, and needs no question.
+func (b *Branch) thresholds(of *[Features][]float32) {
 	if b.Leaf() {
-		return cuts
+		return
 	}
-	for len(cuts) <= b.Feature {
-		cuts = append(cuts, nil)
+	if b.Threshold == b.Threshold {
+		of[b.Feature] = append(of[b.Feature], b.Threshold)
 	}
-	cuts[b.Feature] = append(cuts[b.Feature], b.Threshold)
-	return b.Other.thresholds(b.Less.thresholds(cuts))
+	b.Less.thresholds(of)
+	b.Other.thresholds(of)
 }
 
-// New makes a forest of trees over classes, of which there are at most 65536.
-func New(classes []string, trees ...*Branch) *Forest {
-	f := &Forest{Classes: classes}
-	var cuts [][]float32
-	for _, b := range trees {
-		cuts = b.thresholds(cuts)
-	}
-	for feature, c := range cuts {
-		slices.Sort(c)
-		for _, v := range slices.Compact(c) {
-			f.cuts = append(f.cuts, byte(feature))
-			f.cuts = binary.LittleEndian.AppendUint32(f.cuts, math.Float32bits(v))
+// Append appends forests that share their cuts to b, in the form that [DecodeCuts] and [Cuts.Decode] read: the number
+// of cuts and their bits; then for each forest the numbers of classes and trees, the names and each tree. Numbers
+// are varints. Names and trees follow the number of their bytes.
+func Append(b []byte, forests ...Grown) []byte {
+	c := cutsOf(forests)
+	w := newWriter()
+	c.write(w)
+	b = appendPart(binary.AppendUvarint(b, uint64(len(c.values))), w)
+	for _, f := range forests {
+		b = binary.AppendUvarint(b, uint64(len(f.Classes)))
+		b = binary.AppendUvarint(b, uint64(len(f.Trees)))
+		w := newWriter()
+		f.writeNames(w)
+		b = appendPart(b, w)
+		for i := range f.Trees {
+			w := newWriter()
+			f.writeTree(w, i, c)
+			b = appendPart(b, w)
 		}
 	}
-	for _, b := range trees {
-		f.trees = append(f.trees, f.flatten(b))
-	}
-	return f
+	return b
 }
 
-// flatten lays a tree out level by level.
-func (f *Forest) flatten(root *Branch) (t tree) {
-	nodes := []*Branch{root}
-	var questions, classes []int
-	for i := 0; i < len(nodes); i++ {
-		if i%blockNodes == 0 {
-			t.blocks = binary.LittleEndian.AppendUint32(t.blocks, uint32(len(questions)))
-			t.blocks = append(t.blocks, make([]byte, blockNodes/8)...)
+// appendPart appends the number of bytes that a writer has, and the bytes.
+func appendPart(b []byte, w *writer) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(w.b))), w.b...)
+}
+
+func (f *Grown) writeNames(w *writer) {
+	for _, name := range f.Classes {
+		w.name(name)
+	}
+}
+
+func (f *Grown) writeTree(w *writer, i int, c *Cuts) {
+	p := planter{writer: w, classModel: newClassModel(len(f.Classes)), cuts: c, rooms: c.rooms(), first: i == 0}
+	p.reset()
+	p.root(f.Trees[i])
+}
+
+// planter writes a tree.
+type planter struct {
+	*writer
+	classModel
+	cuts  *Cuts
+	rooms roomsOf
+	first bool
+}
+
+func (p *planter) root(b *Branch) {
+	if b = p.needed(b); b.Leaf() {
+		p.bits(0, 1)
+		p.class(b, false)
+		return
+	}
+	p.bits(1, 1)
+	p.question(b, Features)
+}
+
+// needed returns the first branch below b that questions before do not decide.
+func (p *planter) needed(b *Branch) *Branch {
+	for !b.Leaf() {
+		r := p.rooms[b.Feature]
+		switch cut := p.cuts.find(b.Feature, b.Threshold); {
+		case b.Threshold != b.Threshold || cut < r.low:
+			b = b.Other
+		case cut >= r.high:
+			b = b.Less
+		default:
+			return b
 		}
-		b := nodes[i]
-		if b.Leaf() {
-			classes = append(classes, b.Class)
-			continue
+	}
+	return b
+}
+
+// in returns what is needed of a branch whose feature has other cuts left.
+func (p *planter) in(feature int, r room, b *Branch) *Branch {
+	kept := p.rooms[feature]
+	p.rooms[feature] = r
+	b = p.needed(b)
+	p.rooms[feature] = kept
+	return b
+}
+
+func (p *planter) question(b *Branch, parent int) {
+	r := p.rooms[b.Feature]
+	cut := p.cuts.find(b.Feature, b.Threshold)
+	below, above := room{r.low, cut}, room{cut + 1, r.high}
+	less, other := p.in(b.Feature, below, b.Less), p.in(b.Feature, above, b.Other)
+	shape := noLeaf
+	switch {
+	case less.Leaf() && other.Leaf():
+		shape = bothLeaves
+	case less.Leaf():
+		shape = lessIsLeaf
+	case other.Leaf():
+		shape = otherIsLeaf
+	}
+	to, before := p.writer, p.classModel
+	if shape == noLeaf {
+		before = p.classModel.clone()
+		p.writer = to.apart()
+		p.branch(b.Feature, below, less)
+		if p.size > longBits {
+			shape = longBranch
 		}
-		t.blocks[i/blockNodes*blockSize+4+i%blockNodes/8] |= 1 << (i % 8)
-		questions = append(questions, f.find(b.Feature, b.Threshold))
-		nodes = append(nodes, b.Less, b.Other)
 	}
-	cut, class := f.widths()
-	t.questions, t.classes, t.count = pack(questions, cut), pack(classes, class), len(questions)
-	return t
-}
-
-// find returns the number of a feature's cut.
-func (f *Forest) find(feature int, threshold float32) int {
-	return sort.Search(len(f.cuts)/cutSize, func(at int) bool {
-		of, cut := f.cut(at)
-		return of > feature || of == feature && !(cut < threshold)
-	})
-}
-
-// numbers is a list of unsigned numbers that lie in bits one after the other, all equally wide.
-type numbers struct {
-	packed []byte // see packedSize
-	width  int    // bits of a number, at most mostBits
-}
-
-// A number is read with the four bytes that it begins in, of which up to seven bits are those of the
-// number before it.
-const mostBits = 32 - 7
-
-// packedSize returns how many bytes n numbers of that width take, so that four can be read at each.
-func packedSize(n, width int) int { return n*width/8 + 4 }
-
-// pack makes a list of values below 1<<width.
-func pack(values []int, width int) numbers {
-	p := numbers{make([]byte, packedSize(len(values), width)), width}
-	for i, v := range values {
-		at := p.packed[i*width/8:]
-		binary.LittleEndian.PutUint32(at, binary.LittleEndian.Uint32(at)|uint32(v)<<(i*width%8))
+	first := p.writer
+	p.writer = to
+	p.symbol(questionCode, questionContext(parent, p.first), b.Feature*numShapes+shape)
+	if r.high-r.low > 1 {
+		position := r.position(cut)
+		p.symbol(positionCode, r.context(b.Feature), position)
+		r = r.part(position)
 	}
-	return p
+	p.writer.below(int(cut-r.low), int(r.high-r.low))
+	switch shape {
+	case bothLeaves:
+		p.class(less, false)
+		p.class(other, true)
+	case lessIsLeaf:
+		p.class(less, false)
+		p.branch(b.Feature, above, other)
+	case otherIsLeaf:
+		p.class(other, false)
+		p.branch(b.Feature, below, less)
+	default:
+		if shape == longBranch {
+			p.jump(first.size)
+			p.classModel = before
+		}
+		p.add(first)
+		p.branch(b.Feature, above, other)
+	}
 }
 
-// at is number i.
-func (p numbers) at(i int) int {
-	bit := i * p.width
-	return int(binary.LittleEndian.Uint32(p.packed[bit/8:])>>(bit%8)) & (1<<p.width - 1)
+// branch writes a question below one of a feature, which has other cuts left.
+func (p *planter) branch(feature int, r room, b *Branch) {
+	kept := p.rooms[feature]
+	p.rooms[feature] = r
+	p.question(b, feature)
+	p.rooms[feature] = kept
+}
+
+func (p *planter) class(b *Branch, sibling bool) {
+	rank := slices.Index(p.order, uint16(b.Class))
+	p.symbol(rankCode, p.context(sibling), min(rank, ranks-1))
+	if rank >= ranks-1 {
+		p.bits(uint64(rank), p.width())
+	}
+	p.use(rank)
+}
+
+// writer writes bits, highest first.
+type writer struct {
+	b     []byte
+	size  int
+	books *codeBooks
+	count func(c code, context, symbol int) // nil or what sees each symbol
+}
+
+func newWriter() *writer { return &writer{books: shippedBooks()} }
+
+// apart returns a writer of bits that are added later.
+func (w *writer) apart() *writer { return &writer{books: w.books, count: w.count} }
+
+// add writes the bits of another.
+func (w *writer) add(o *writer) {
+	for i := 0; i < o.size; i += 8 {
+		n := min(8, o.size-i)
+		w.bits(uint64(o.b[i/8]>>(8-n)), n)
+	}
+}
+
+func (w *writer) bits(v uint64, n int) {
+	for n--; n >= 0; n-- {
+		if w.size%8 == 0 {
+			w.b = append(w.b, 0)
+		}
+		w.b[w.size/8] |= byte(v>>n&1) << (7 - w.size%8)
+		w.size++
+	}
+}
+
+// jump writes the number of bits of a long branch.
+func (w *writer) jump(size int) {
+	digits := bits.Len(uint(size)) - 1
+	w.symbol(jumpCode, 0, digits)
+	w.bits(uint64(size)&(1<<digits-1), digits)
+}
+
+// name writes a name, and a zero after it.
+func (w *writer) name(name string) {
+	before := 0
+	for _, c := range append([]byte(name), 0) {
+		w.symbol(nameCode, before, int(c))
+		before = int(c)
+	}
+}
+
+// below writes a number below limit, in as few bits as equal chances allow.
+func (w *writer) below(v, limit int) {
+	long, short := widths(limit)
+	if v < short {
+		w.bits(uint64(v), long-1)
+		return
+	}
+	w.bits(uint64(v+short), long)
+}
+
+func (w *writer) symbol(c code, context, symbol int) {
+	if w.count != nil {
+		w.count(c, context, symbol)
+	}
+	b := w.books.book(c, context)
+	v, index := 0, 0
+	for n := 1; n <= longest; n++ {
+		v <<= 1
+		count := int(b.count[n])
+		if at := slices.Index(b.sorted[index:index+count], uint16(symbol)); at >= 0 {
+			w.bits(uint64(v+at), n)
+			return
+		}
+		v += count
+		index += count
+	}
+	panic("forest: symbol without a code")
 }

@@ -1,88 +1,107 @@
-// Package forest holds decision trees that vote on one of a few classes, in a
-// form that can be used as it lies in a file.
+// Package forest holds decision trees that vote on one of a few classes. Trees stay
+// compressed: a vote follows one path of each tree and skips the rest.
 package forest
 
 import (
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"math"
-	"math/bits"
 	"slices"
 )
 
-// MostTrees is the most trees of a forest.
-const MostTrees = 9
+const (
+	// Features is the number of features that trees compare; the codes were learned for these.
+	Features = 65
+	// MostTrees limits the trees of a forest.
+	MostTrees = 9
+)
 
 // Forest is a few decision trees that vote.
 type Forest struct {
 	// Classes are the names of the classes.
 	Classes []string
-	cuts    []byte // cutSize bytes each, ascending by feature, then by threshold
+	cuts    *Cuts
 	trees   []tree
 }
 
-// tree is a binary tree, level by level. As every question has two branches, those
-// of question j, counted from zero in this order, are the nodes 2j+1 (less) and
-// 2j+2; so all that must be known of a node is whether it is a question, and
-// which.
-type tree struct {
-	blocks    []byte  // of blockNodes nodes, see blockSize
-	questions numbers // the cut that each question compares its feature with
-	classes   numbers // of leaves
-	count     int     // of questions
-}
-
-const (
-	// A block has one bit for each of its nodes, set for questions, and before
-	// them the number of questions in all blocks before, in 4 bytes.
-	blockNodes = 64
-	blockSize  = 4 + blockNodes/8
-	// A cut is a feature, in one byte, and a threshold, in four.
-	cutSize = 1 + 4
-)
-
-// node tells of node i whether it is a question, and how many questions come
-// before it.
-func (t *tree) node(i int) (question bool, before int) {
-	block := t.blocks[i/blockNodes*blockSize:][:blockSize]
-	word := binary.LittleEndian.Uint64(block[4:])
-	bit := i % blockNodes
-	before = int(binary.LittleEndian.Uint32(block)) + bits.OnesCount64(word&(1<<bit-1))
-	return word>>bit&1 == 1, before
-}
-
-// leaf walks tree t down to a leaf, whose class it gives.
-func (f *Forest) leaf(t *tree, x []float32) int {
-	for i := 0; ; {
-		question, j := t.node(i)
-		if !question {
-			return t.classes.at(i - j)
-		}
-		feature, threshold := f.cut(t.questions.at(j))
-		i = 2*j + 1
-		if x[feature] >= threshold {
-			i++
-		}
+// Decode reads the next forest that [Append] wrote with these cuts, and returns the bytes that follow it. The forest
+// keeps using b.
+func (c *Cuts) Decode(b []byte) (*Forest, []byte, error) {
+	d := decoder{b: b}
+	f := &Forest{Classes: make([]string, d.count("classes", math.MaxUint16+1)), cuts: c}
+	f.trees = make([]tree, d.count("trees", MostTrees))
+	names := newReader(d.part("names"))
+	for i := range f.Classes {
+		f.Classes[i] = names.name()
 	}
-}
-
-func (f *Forest) cut(at int) (feature int, threshold float32) {
-	c := f.cuts[at*cutSize:][:cutSize]
-	return int(c[0]), math.Float32frombits(binary.LittleEndian.Uint32(c[1:]))
-}
-
-// widths returns the bits that name a cut and a class.
-func (f *Forest) widths() (cut, class int) {
-	return bits.Len(uint(max(len(f.cuts)/cutSize-1, 0))), bits.Len(uint(max(len(f.Classes)-1, 0)))
-}
-
-// Vote returns the class that most trees choose for x, of equals what the
-// earliest tree does. Trees after a majority are not asked.
-func (f *Forest) Vote(x []float32) int {
-	var classes [MostTrees]int
-	var votes [MostTrees]int
-	best := 0
 	for i := range f.trees {
-		c := f.leaf(&f.trees[i], x)
+		f.trees[i].packed = d.part("tree")
+	}
+	switch {
+	case d.err != nil:
+	case len(f.trees) == 0:
+		d.err = errors.New("no tree")
+	case len(f.Classes) == 0:
+		d.err = errors.New("no class")
+	case names.failed():
+		d.err = errors.New("names of classes are missing")
+	}
+	if d.err != nil {
+		return nil, nil, fmt.Errorf("forest: %w", d.err)
+	}
+	return f, d.b, nil
+}
+
+// decoder reads counts and parts until it finds an error; everything after that is empty.
+type decoder struct {
+	b   []byte
+	err error
+}
+
+// count reads a number of things. Up to eight of them share a byte of what follows.
+func (d *decoder) count(things string, most int) int {
+	n, size := binary.Uvarint(d.b)
+	switch {
+	case d.err != nil:
+		return 0
+	case size <= 0:
+		d.err = fmt.Errorf("the number of %s is missing", things)
+		return 0
+	}
+	d.b = d.b[size:]
+	if most = min(most, 8*len(d.b)); n > uint64(most) {
+		d.err = fmt.Errorf("%d %s, at most %d", n, things, most)
+		return 0
+	}
+	return int(n)
+}
+
+// part reads the number of a part's bytes, and returns them.
+func (d *decoder) part(name string) []byte {
+	n, size := binary.Uvarint(d.b)
+	switch have := len(d.b) - max(size, 0); {
+	case d.err != nil:
+	case size <= 0:
+		d.err = fmt.Errorf("the length of the %s is missing", name)
+	case n > uint64(have):
+		d.err = fmt.Errorf("%s: %d bytes of %d", name, have, n)
+	default:
+		p := d.b[size:][:n:n]
+		d.b = d.b[size+int(n):]
+		return p
+	}
+	return nil
+}
+
+// Vote returns the class that most trees choose for x. Of equals it returns the choice of the
+// earliest tree. Trees after a majority are not walked.
+func (f *Forest) Vote(x []float32) int {
+	var classes, votes [MostTrees]int
+	best := 0
+	w := walker{cuts: f.cuts, classModel: newClassModel(len(f.Classes))}
+	for i := range f.trees {
+		c := f.walk(&w, i, x)
 		classes[i] = c
 		at := slices.Index(classes[:], c)
 		if votes[at]++; votes[at] > votes[best] || votes[at] == votes[best] && at < best {
