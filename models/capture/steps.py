@@ -154,19 +154,15 @@ class Convolutions:
         head = [self.TYPES[str(images.dtype)], int(last), len(dims[0]), images.shape[0], images.shape[1], features.shape[1], groups]
         return [" ".join(map(str, [operation, *head, *sum(dims, [])])) for operation in operations]
 
-    def noted(self, lines):
-        """The instructions of a program with notes: before each workspace, or where it would be, what cuDNN is asked."""
-        places = [i for i, (_, kind, _) in enumerate(lines) if kind in "af"]
-        order = [n if kind == "a" else ~n for _, kind, (n, *_) in (lines[i] for i in places)]
-        times = [lines[i][0] for i in places]
-        notes = {}
-        for place, buffer, question in self.placed(order, times):
-            at = places[place] if place < len(places) else len(lines)
-            notes.setdefault(at, []).append((0, "n", ("convolution", buffer, 0, question)))
-        return [one for i, line in enumerate([*lines, None]) for one in (*notes.get(i, ()), line) if one]
+    def add_to(self, p):
+        """Adds notes to a program: before each workspace, or where it would be, what cuDNN is asked."""
+        places = [i for i, one in enumerate(p.instructions) if one["Kind"] in ("alloc", "free")]
+        order = [one["Arg"] if one["Kind"] == "alloc" else ~one["Arg"] for one in (p.instructions[i] for i in places)]
+        for place, buffer, question in self.placed(order, [p.times[i] for i in places]):
+            p.add_note(places[place] if place < len(places) else len(p.instructions), "convolution", buffer, 0, question)
 
     def placed(self, order, times):
-        """Where in the order of buffers and frees each workspace is or would be: [place, the buffer or "-", question]."""
+        """Where in the order of buffers and frees each workspace is or would be: [place, the buffer or -1, question]."""
         found = []
         for begin, end, questions in self.calls:
             at, end = bisect.bisect_left(times, begin), bisect.bisect_right(times, end)
@@ -177,7 +173,7 @@ class Convolutions:
                 workspace = next((i for i in range(at, end) if order[i] >= 0 and order[i + 1 : i + 2] == [~order[i]]), None)
                 lasting = next((i for i in range(at, end) if order[i] >= 0 and ~order[i] not in order[i:end]), end)
                 there = workspace is not None and workspace < lasting
-                found.append([workspace if there else min(at, len(order)), order[workspace] if there else "-", question])
+                found.append([workspace if there else min(at, len(order)), order[workspace] if there else -1, question])
         return found
 
 
@@ -280,7 +276,7 @@ class Recorder:
         self.step(1, call, args, kwargs, amp)
         p = program.Program(self.line)
         p.follow(torch.cuda.memory._snapshot()["device_traces"][0], self.labels.all)
-        p.lines = self.convolutions.noted(p.lines)
+        self.convolutions.add_to(p)
         p.write(os.path.join(opts.result, point), amp="" if amp == "none" else amp, batch=batch, breaks=breaks, fuses_from=sorted(fuses), splits_at=splits(sums))
         sizes = {k: v for k, v in self.example.symbols.items() if k != "batch"}
         steps = {"form": opts.form, "loss": opts.loss, "dynamic": opts.dynamic, "budget": opts.budget, "sizes": sizes, **self.described()}

@@ -87,23 +87,25 @@ class Steps(unittest.TestCase):
         p = program.Program(lambda frames: "a.py:1:f\tmul > add").follow(trace, labels.all)
         with tempfile.NamedTemporaryFile("r") as file:
             p.write(file.name, batch=8)
-            head, *lines = file.read().splitlines()
-        self.assertEqual(["a 10 7 0 0", "a 20 1 0 0", "p 0 forward", "f 0", "a 30 7 0 0", "n gradient 2 4 w", "n returned - 0"], lines)
-        head = json.loads(head)
-        self.assertEqual((8, [{"Where": "a.py:1:f", "Op": "mul > add"}], []), (head["batch"], head["sites"], head["streams"]))
-        self.assertEqual("weights", head["classes"][1])
+            written = json.load(file)
+        program_, notes = written["program"], [(n["At"], n["Kind"], n["Buffer"], n["Offset"], n["Text"]) for n in written["notes"]]
+        self.assertEqual([("alloc", 0), ("alloc", 1), ("mark", 0), ("free", 0), ("alloc", 2)], [(i["Kind"], i["Arg"]) for i in program_["Instructions"]])
+        self.assertEqual([(10, "temporaries"), (20, "weights"), (30, "temporaries")], [(b["Bytes"], b["Class"]) for b in program_["Buffers"]])
+        self.assertEqual([(5, "gradient", 2, 4, "w"), (5, "returned", -1, 0, "")], notes)
+        self.assertEqual((8, [{"Where": "a.py:1:f", "Op": "mul > add"}], []), (written["batch"], program_["Sites"], program_["Streams"]))
+        self.assertEqual([{"Step": 0, "Name": "forward"}], program_["Phases"])
 
     def test_workspaces_of_convolutions_come_after_their_results(self):
         c = steps.Convolutions.__new__(steps.Convolutions)
         # A result; a copy of the weight, a workspace; then backward: a gradient without a workspace, one with, a sum.
         order = [0, 1, 2, ~2, ~1, 3, 4, 5, ~5, 6, ~0]
         c.calls = [(10, 14, ["forward"]), (15, 19, ["input", "weight"])]
-        self.assertEqual([[2, 2, "forward"], [6, "-", "input"], [7, 5, "weight"]], c.placed(order, [*range(10, 20), 25]))
-        kinds = [("a", (n,)) if n >= 0 else ("f", (~n,)) for n in order]
-        lines = [(0, "p", (-1, "model")), *((at, *kind) for at, kind in zip([*range(10, 20), 25], kinds))]
-        noted = [(kind, arguments[:2]) for _, kind, arguments in c.noted(lines)]
-        self.assertEqual([("n", ("convolution", 2)), ("a", (2,))], noted[3:5])
-        self.assertEqual([("n", ("convolution", "-")), ("a", (4,)), ("n", ("convolution", 5)), ("a", (5,))], noted[8:12])
+        self.assertEqual([[2, 2, "forward"], [6, -1, "input"], [7, 5, "weight"]], c.placed(order, [*range(10, 20), 25]))
+        p = program.Program(None)
+        p.instructions = [{"Kind": "mark", "Arg": 0}, *({"Kind": "alloc", "Arg": n} if n >= 0 else {"Kind": "free", "Arg": ~n} for n in order)]
+        p.times = [0, *range(10, 20), 25]
+        c.add_to(p)
+        self.assertEqual([(3, 2, "forward"), (7, -1, "input"), (8, 5, "weight")], [(n["At"], n["Buffer"], n["Text"]) for n in p.notes])
 
     def test_questions_are_about_ordinary_convolutions(self):
         c = steps.Convolutions.__new__(steps.Convolutions)

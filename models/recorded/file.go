@@ -19,12 +19,12 @@ const Schema = "vprof.program/v1"
 // File is a run that is over, or the steps of a model that were recorded at some batch sizes.
 type File struct {
 	Header
-	Recordings []*Recording
+	Recordings []*Recording `json:"recordings"`
 
 	last *atomic.Pointer[planned] // nil to interpolate anew each time
 }
 
-// Header is the first line of a file.
+// Header describes what ran.
 type Header struct {
 	// Schema is [Schema]; Write fills it in.
 	Schema string `json:"schema"`
@@ -86,9 +86,9 @@ type Recording struct {
 	// fuses them with the kernels that go through the samples.
 	SplitsAt [][]int `json:"splits_at,omitempty"`
 	// Program is what ran.
-	Program *program.Program `json:"-"`
+	Program *program.Program `json:"program"`
 	// Notes are what is known of recorded steps besides their allocations, in order.
-	Notes []Note `json:"-"`
+	Notes []Note `json:"notes,omitempty"`
 
 	setup Step
 	// steps are the first, in which torch.compile compiles and tunes, and a later one.
@@ -127,7 +127,7 @@ func Forms() []string { return []string{"whole", "loss", "blocks"} }
 // Eager is the form of steps that ran without torch.compile.
 const Eager = "eager"
 
-// Add adds a recording of the model that a header describes, unless something is wrong with it.
+// Add adds a recording of the model that a header describes. The error tells what is wrong with it.
 func (f *File) Add(h Header, r *Recording) error {
 	if f.Steps == nil {
 		f.Header = h
@@ -167,24 +167,32 @@ func (h *Header) check() (key string, err error) {
 	return "", nil
 }
 
-// check finds what is wrong with the recordings, and divides them into steps.
+// check finds what is wrong with a file, and divides its recordings into steps.
 func (f *File) check() (key string, err error) {
+	if key, err := f.Header.check(); err != nil {
+		return key, err
+	}
 	if len(f.Recordings) == 0 {
 		return "", errors.New("holds no recording")
 	}
 	for i, r := range f.Recordings {
 		at := fmt.Sprintf("recordings[%d]", i)
+		if r == nil {
+			return at, errors.New("is empty")
+		}
 		if err := models.CheckBatch(r.Batch); err != nil && (r.Batch != 0 || f.Steps != nil) {
 			return at + ".batch", err
 		}
-		if len(r.Program.Phases) == 0 {
-			return at, errors.New(`has no phase (a line "p STEP NAME"), so that nothing is known of its steps`)
-		}
-		if f.Steps == nil {
-			continue
-		}
-		if err := r.divide(f.Steps); err != nil {
+		if err := r.check(); err != nil {
 			return at, err
+		}
+		if len(r.Program.Phases) == 0 {
+			return at, errors.New("has no phase, so that nothing is known of its steps")
+		}
+		if f.Steps != nil {
+			if err := r.divide(f.Steps); err != nil {
+				return at, err
+			}
 		}
 	}
 	return "", nil

@@ -139,40 +139,38 @@ func zipped(text string) []byte {
 	return file.Bytes()
 }
 
-const (
-	head  = `{"schema":"vprof.program/v1","name":"train.py","gpu":"rtx-3090","torch":"2.15"}` + "\n"
-	first = head + `{"classes":["weights","activations"],"sites":[{"Op":"mm"}]}` + "\n"
-)
+const head = `{"schema":"vprof.program/v1","name":"train.py","gpu":"rtx-3090","torch":"2.15","recordings":[{`
+
+// first is a file with a program of one phase, but for the rest of the program.
+const first = head + `"program":{"Phases":[{"Step":0,"Name":"forward"}],"Sites":[{"Op":"mm"}],`
 
 func TestBadFilesSayWhatIsWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                              "run.vprof:1: schema: is not vprof.program/v1",
-		`{"schema":"vprof.program/v2"}`: "run.vprof:1: schema: is not vprof.program/v1",
-		`{"schema":"vprof.program/v1","torch":"2.15"}`:                                "1: name: is empty",
-		`{"schema":"vprof.program/v1","name":"a","torch":"what"}`:                     "1: torch: ",
-		`{"schema":"vprof.program/v1","name":"a","torch":"2.15","alloc_conf":"what"}`: "1: alloc_conf: ",
-		`{"schema":"vprof.program/v1","name":"a","torch":"2.15","allocated_bytes":1}`: "1: reserved_bytes: 0, with 1",
-		head:                                  "holds no recording",
-		head + `{"classes":["food"]}`:         `2: there is no class "food"; all: weights`,
-		head + "{\n":                          "run.vprof:2: ",
-		head + "a 8 0 0 0\n":                  "run.vprof:2: an instruction comes before",
-		head + `{"batch":-1}` + "\np 0 end\n": "recordings[0].batch: ",
-		first:                                 "has no phase",
-		first + "a 8 0 0\n":                   "run.vprof:3: the line has too few words",
-		first + "a 8 0 0 0 0\n":               "3: the line has too many words",
-		first + "a x 0 0 0\n":                 `3: "x" is not such a number`,
-		first + "a 8 2 0 0\n":                 "3: there is no class 2",
-		first + "a 8 0 999 0\n":               "3: there is no stream 999",
-		first + "a -8 0 0 0\n":                "3: -8 is below 0",
-		first + "a 8 0 0 9\n":                 "unknown site 9",
-		first + "f 0\n":                       "there is no buffer 0",
-		first + "f 9999999999\n":              "3: 9999999999 is too large",
-		first + "z\n":                         `3: there is no instruction "z"`,
-		first + "p -2 what\n":                 "3: step -2",
-		first + "p 0\n":                       "3: the line has too few words",
-		first + "l eat fp32 0 0 0 0 0 - -\n":  `3: "eat" is not known`,
-		first + "l copy fp32 0 0 0 0 0 1 -\n": `3: operand "1": want BUFFER:BYTES`,
-		first + "n gradient 7 0 w\n":          "a note about unknown buffer 7",
+		"":                              "run.vprof: the file ends too early",
+		"{}":                            "run.vprof: schema: is not vprof.program/v1",
+		`{"schema":"vprof.program/v2"}`: "run.vprof: schema: is not vprof.program/v1",
+		`{"schema":"vprof.program/v1","torch":"2.15"}`:                                  "name: is empty",
+		`{"schema":"vprof.program/v1","name":"a","torch":"what"}`:                       "torch: ",
+		`{"schema":"vprof.program/v1","name":"a","torch":"2.15","alloc_conf":"what"}`:   "alloc_conf: ",
+		`{"schema":"vprof.program/v1","name":"a","torch":"2.15","allocated_bytes":1}`:   "reserved_bytes: 0, with 1",
+		head[:len(head)-1] + "]}":                                                       "holds no recording",
+		head[:len(head)-1] + "null]}":                                                   "recordings[0]: is empty",
+		head + "}]}":                                                                    "recordings[0]: has no program",
+		head + `"batch":-1,"program":{}}]}`:                                             "recordings[0].batch: ",
+		head + `"program":{}}]}`:                                                        "has no phase",
+		head + `"program":{"Instructions":[{"Kind":"eat"}]}}]}`:                         `there is no "eat"; it is one of alloc, free`,
+		head + `"program":{"Buffers":[{"Class":"food"}]}}]}`:                            `there is no "food"; it is one of weights`,
+		head + `"program":{"Ops":[{"Work":"rest"}]}}]}`:                                 `there is no "rest"; it is one of elementwise`,
+		head + `"program":{"Ops":[{"Precision":"fp3"}]}}]}`:                             `there is no "fp3"; it is one of fp32`,
+		head + `"program":{"Buffers":[{"Stream":999}]}}]}`:                              "cannot unmarshal number 999",
+		head + `"program":{"Phases":[{"Step":-2,"Name":"what"}]}}]}`:                    "of step -2",
+		head + `"program":{"Phases":[{"Step":0,"Name":""}]}}]}`:                         `phase ""`,
+		first + `"Instructions":[{"Kind":"free","Arg":0}]}}]}`:                          "there is no buffer 0",
+		first + `"Instructions":[{"Kind":"alloc"}],"Buffers":[{}]}}]}`:                  "buffer 0 has 0 bytes",
+		first + `"Ops":[{"FLOPs":-1}]}}]}`:                                              "op 0 has -1 FLOPs",
+		first + `"Products":[]},"notes":[{"Buffer":7}]}]}`:                              "unknown buffer 7",
+		first + `"Products":[]},"notes":[{"At":-1}]}]}`:                                 "instruction -1",
+		first + `"Products":[]},"notes":[{"At":2,"Buffer":-1},{"At":1,"Buffer":-1}]}]}`: "notes are not in order",
 	} {
 		_, err := recorded.Read(bytes.NewReader(zipped(text)), "run.vprof")
 		var bad *input.FormatError
@@ -181,8 +179,10 @@ func TestBadFilesSayWhatIsWrong(t *testing.T) {
 	}
 	_, err := recorded.Read(bytes.NewReader([]byte("import torch")), "train.py")
 	require.ErrorContains(t, err, "train.py: is no recorded program")
-	whole := zipped(first + "a 8 0 0 0\np 0 forward\n")
-	_, err = recorded.Read(bytes.NewReader(whole[:len(whole)-12]), "run.vprof")
+	whole := zipped(first + `"Products":[]}}]}`)
+	_, err = recorded.Read(bytes.NewReader(whole), "run.vprof")
+	require.NoError(t, err)
+	_, err = recorded.Read(bytes.NewReader(whole[:len(whole)/2]), "run.vprof")
 	require.ErrorContains(t, err, "the file ends too early")
 }
 
@@ -190,7 +190,7 @@ func TestUnsoundProgramsAreNotWritten(t *testing.T) {
 	unsound := recorded.File{Header: header, Recordings: []*recorded.Recording{
 		{Program: &program.Program{Instructions: []program.Instruction{{}}}},
 	}}
-	require.ErrorContains(t, unsound.Write(&bytes.Buffer{}), "train.py: instruction 0")
+	require.ErrorContains(t, unsound.Write(&bytes.Buffer{}), "train.py: recordings[0]: instruction 0")
 	unsound.Name = ""
 	require.ErrorContains(t, unsound.Write(&bytes.Buffer{}), "name: is empty")
 }
@@ -228,8 +228,8 @@ func TestNoCaseChangesARecordedRun(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	f.Add(zipped(first + "a 8 0 0 0\nl copy fp32 0 0 7 0 0 0:8 -\nr 0\nw 0 0\nc\nf 0\np 0 forward\n"))
-	f.Add(zipped(first))
+	f.Add(zipped(first + `"Products":[]}}]}`))
+	f.Add(written(f, header, programOf(f, models.Case{Model: "unet", Batch: 1})))
 	f.Fuzz(func(t *testing.T, file []byte) {
 		f, err := recorded.Read(bytes.NewReader(file), "run.vprof")
 		if err != nil {

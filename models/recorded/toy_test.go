@@ -2,6 +2,8 @@ package recorded
 
 import (
 	"bytes"
+	"compress/gzip"
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -146,7 +148,9 @@ func asFile(f *File) *File {
 // packed returns the content of a file, which may be wrong.
 func packed(t testing.TB, f *File) []byte {
 	var content bytes.Buffer
-	require.NoError(t, asFile(f).Write(&content))
+	w := gzip.NewWriter(&content)
+	require.NoError(t, json.NewEncoder(w).Encode(asFile(f)))
+	require.NoError(t, w.Close())
 	return content.Bytes()
 }
 

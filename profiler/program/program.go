@@ -27,6 +27,8 @@ const (
 	Await
 )
 
+var kindNames = [...]string{"alloc", "free", "launch", "mark", "empty-cache", "record", "await"}
+
 // Instruction is one entry of a program. Arg indexes the table that Kind
 // names: Buffers, Ops, Phases, Events or Waits.
 type Instruction struct {

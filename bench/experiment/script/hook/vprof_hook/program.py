@@ -1,4 +1,4 @@
-"""A trace of PyTorch's allocator as a program, in the text of .vprof files (docs/formats.md)."""
+"""A trace of PyTorch's allocator as a program, in the JSON of .vprof files (docs/formats.md)."""
 
 import json
 import time
@@ -34,8 +34,8 @@ class Program:
     def __init__(self, line_of, device=0):
         self.line_of, self.device = line_of, device
         self.sites, self.streams = {}, {0: 0}
-        self.buffers = []  # [bytes, class, stream, site]
-        self.lines = []  # of each instruction its time, its kind and its arguments
+        self.buffers, self.phases = [], []
+        self.instructions, self.times, self.notes = [], [], []
         self.live = {}  # buffers by address
         self.phase = {"step": -1, "phase": "set-up"}
         self.failure = None  # the last allocation that failed
@@ -50,19 +50,20 @@ class Program:
             getattr(self, kind)(*values)
         return self
 
-    def emit(self, kind, *arguments):
-        self.lines.append((self.at, kind, arguments))
+    def emit(self, kind, number=0):
+        self.instructions.append({"Kind": kind, "Arg": number})
+        self.times.append(self.at)
 
     def entry(self, e, pooled):
         """Adds an entry of the trace."""
         if e["action"] == "alloc" and e["size"]:
             self.live[e["addr"]] = len(self.buffers)
-            self.emit("a", len(self.buffers))
+            self.emit("alloc", len(self.buffers))
             stream = self.streams.setdefault(e.get("stream", 0), len(self.streams))
             where = self.sites.setdefault(self.line_of(e.get("frames", ())), len(self.sites))
-            self.buffers.append([e["size"], CLASSES.index("graph pools" if pooled else "temporaries"), stream, where])
+            self.buffers.append({"Bytes": e["size"], "Class": "graph pools" if pooled else "temporaries", "Stream": stream, "Site": where})
         elif e["action"] == "free_completed" and e["addr"] in self.live:
-            self.emit("f", self.live.pop(e["addr"]))
+            self.emit("free", self.live.pop(e["addr"]))
         elif e["action"] == "oom":
             where = self.line_of(e.get("frames", ())).partition("\t")[0]
             self.failure = {"want": e["size"], "free": e.get("device_free", 0), "where": where, **self.phase}
@@ -71,33 +72,38 @@ class Program:
         """Labels the buffer at an address with what it is for."""
         if address in self.live:
             buffer = self.buffers[self.live[address]]
-            buffer[1] = min(buffer[1], CLASSES.index(name))
+            buffer["Class"] = min(buffer["Class"], name, key=CLASSES.index)
 
     def empty_cache(self):
-        self.emit("c")
+        self.emit("empty-cache")
 
     def note(self, kind, address, offset, text=""):
         """Notes what lies at an address behind some bytes; docs/formats.md lists the kinds."""
-        self.emit("n", kind, self.live.get(address, "-"), offset, *text.split())
+        self.add_note(len(self.instructions), kind, self.live.get(address, -1), offset, text)
+
+    def add_note(self, place, kind, buffer, offset=0, text=""):
+        """Notes what a buffer holds, before an instruction."""
+        self.notes.append({"At": place, "Kind": kind, "Buffer": buffer, "Offset": offset, "Text": text})
 
     def mark(self, step, phase, device=0):
         """Ends a phase."""
         if device == self.device:
-            self.emit("p", step, phase)
+            self.emit("mark", len(self.phases))
+            self.phases.append({"Step": step, "Name": phase})
 
     def turn(self, step, phase):
         """Begins a phase. Buffers without a label that live when backward begins are kept for it."""
         self.phase = {"step": step, "phase": phase}
         for number in self.live.values() if phase == "backward" else ():
-            self.buffers[number][1] = min(self.buffers[number][1], CLASSES.index("activations"))
+            buffer = self.buffers[number]
+            buffer["Class"] = min(buffer["Class"], "activations", key=CLASSES.index)
 
-    def write(self, path, **head):
-        """Writes a recording: its tables, and an instruction a line."""
+    def write(self, path, **conditions):
+        """Writes a recording."""
         sites = [dict(zip(("Where", "Op"), where.partition("\t")[::2])) for where in self.sites]
         streams = ["stream %d" % n for n in self.streams.values()] if len(self.streams) > 1 else []
+        program = {"Instructions": self.instructions, "Buffers": self.buffers, "Phases": self.phases, "Sites": sites, "Streams": streams}
+        self.notes.sort(key=lambda note: note["At"])
         with open(path, "w", encoding="utf-8") as file:
-            file.write(json.dumps({**head, "classes": CLASSES, "streams": streams, "sites": sites}) + "\n")
-            for _, kind, arguments in self.lines:
-                arguments = self.buffers[arguments[0]] if kind == "a" else arguments
-                file.write(" ".join(map(str, (kind, *arguments))) + "\n")
+            json.dump({**conditions, "program": program, "notes": self.notes}, file)
         return path
