@@ -13,14 +13,15 @@ import (
 
 // told is a command that tells what the hook would: the GPU is seen to be used a MiB more at
 // the end than PyTorch holds and the driver takes.
-const told = `cat > $VPROF_HOOK/trace-1.jsonl <<END
-["site", "train.py:7:main"]
-["alloc", 10, 4096, 2097152, 0, 0]
+const told = `cat > $VPROF_HOOK/trace-1 <<END
+{"program": {
+"Instructions": [{"Kind": "alloc"}, {"Kind": "mark"}, {"Kind": "free"}], "Buffers": [{"Bytes": 2097152, "Class": "temporaries"}],
+"Phases": [{"Step": 0, "Name": "forward"}], "Sites": [{"Where": "train.py:7:main"}]}}
 END
 cat > $VPROF_HOOK/events.jsonl <<END
 {"event": "torch", "pid": 1, "version": "2.15.0", "cuda": "13.2", "available": true, "python": ""}
 {"event": "mark", "pid": 1, "at": 20, "phase": "forward", "peak_allocated": 2097152, "reserved": 2097152, "used": 106954752}
-{"event": "end", "pid": 1, "reason": "steps", "steps": [1], "trace": "$VPROF_HOOK/trace-1.jsonl", "allocated": 2097152, "reserved": 2097152, "requested": 2097152}
+{"event": "end", "pid": 1, "reason": "steps", "steps": [1], "trace": "$VPROF_HOOK/trace-1", "allocated": 2097152, "reserved": 2097152, "requested": 2097152}
 END
 echo "on $CUDA_VISIBLE_DEVICES, stubs $VPROF_STUBS"
 `
