@@ -18,7 +18,12 @@ type Evaluation struct {
 	// NewTokens is the number of tokens that are generated behind each row (predict_with_generate), in place of a loss;
 	// zero is none.
 	NewTokens int
+	// Off leaves evaluation out, which users who do not evaluate choose.
+	Off bool
 }
+
+// noEvaluation is the text of an evaluation that is left out.
+const noEvaluation = "none"
 
 // mostEvaluated bounds the numbers of an evaluation, mostKept the batches whose scores are kept, each of
 // which is recorded, and mostWritten the tokens that are generated.
@@ -35,10 +40,13 @@ var evaluationOptions = options.Table[Evaluation]{
 	options.Count("new-tokens", 1, mostWritten, func(e *Evaluation) *int { return &e.NewTokens }),
 }
 
-// ParseEvaluation reads an evaluation like "batch=8,scores=4".
+// ParseEvaluation reads an evaluation like "batch=8,scores=4", or none.
 func ParseEvaluation(text string) (e Evaluation, err error) {
+	if text == noEvaluation {
+		return Evaluation{Off: true}, nil
+	}
 	if err := evaluationOptions.Read(&e, "", text); err != nil {
-		return e, fmt.Errorf("%w, as in batch=8,scores=4 or batch=8,new-tokens=128", err)
+		return e, fmt.Errorf("%w, as in batch=8,scores=4 or batch=8,new-tokens=128; or none", err)
 	}
 	if e.Scores > 0 && e.NewTokens > 0 {
 		return e, errors.New("scores and new-tokens: a trainer that generates takes no scores; give one of them")
@@ -47,7 +55,12 @@ func ParseEvaluation(text string) (e Evaluation, err error) {
 }
 
 // String returns the evaluation as [ParseEvaluation] reads it.
-func (e Evaluation) String() string { return evaluationOptions.Text(&e) }
+func (e Evaluation) String() string {
+	if e.Off {
+		return noEvaluation
+	}
+	return evaluationOptions.Text(&e)
+}
 
 // Words returns what an evaluation keeps or makes besides its loss.
 func (e Evaluation) Words() string {

@@ -22,6 +22,13 @@ func TestEvaluationsComeBackFromTheirText(t *testing.T) {
 	})
 }
 
+func TestAnEvaluationCanBeLeftOut(t *testing.T) {
+	e, err := ParseEvaluation("none")
+	require.NoError(t, err)
+	require.Equal(t, "none", e.String())
+	require.False(t, e.IsZero(), "which is told apart from an evaluation that nobody named")
+}
+
 func TestBadEvaluationsAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                      `"" is not key=value; the options are batch, scores, new-tokens`,

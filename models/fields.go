@@ -218,7 +218,7 @@ var fields = []Field{
 		Usage: "what runs between training steps without gradients, by `options` like batch=8,scores=4: the samples " +
 			"of a batch, and of how many batches the scores stay on the GPU at a time for metrics, as transformers' " +
 			"Trainer keeps them (eval_accumulation_steps, or else all; default: the loss alone, in the batch of " +
-			"training); or batch=8,new-tokens=128 with the tokens that are generated behind each row",
+			"training); batch=8,new-tokens=128 also generates tokens after each sequence; none leaves evaluation out",
 		form: typed(ParseEvaluation, func(c *Case) *Evaluation { return &c.Evaluate }), say: prefixed("evaluation "),
 	},
 	{

@@ -8,6 +8,7 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hfconfig"
 	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
 )
 
 // peakOf returns the highest requested bytes of a program, and the bytes of its weights at the end.
@@ -132,5 +133,33 @@ func TestLeversThatAGraphCannotHave(t *testing.T) {
 	} {
 		_, err := open(t, c.model).Record(c.c, testGPU, models.Options{})
 		require.ErrorContains(t, err, want)
+	}
+}
+
+// A graph returns its loss as a scalar, which the Trainer leaves out of the logits that it keeps.
+func TestLogitsOfGraphsAreKeptForMetrics(t *testing.T) {
+	for _, name := range []string{"hf-bert-tiny", "hf-convnext-tiny", "hf-t5-small", "timm-resnet18"} {
+		m := open(t, name)
+		kept := func(batches int) int64 {
+			c := models.Case{Batch: 2}
+			c.Evaluate.Scores = batches
+			rec, err := m.Record(c, trace.GPU{Capability: 120, SMs: 36, ThreadsPerSM: 1536}, models.Options{Validation: 2})
+			require.NoError(t, err, name)
+			defer rec.Discard()
+			p := *rec.Program
+			last, now := int64(0), int64(0)
+			for _, in := range p.Instructions {
+				switch {
+				case in.Kind == program.Mark && p.Phases[in.Arg].Step == rec.Validation:
+					last = max(last, now)
+				case in.Kind == program.Alloc:
+					now += p.Buffers[in.Arg].Bytes
+				case in.Kind == program.Free:
+					now -= p.Buffers[in.Arg].Bytes
+				}
+			}
+			return last
+		}
+		require.Greater(t, kept(64), kept(2), name)
 	}
 }

@@ -2,6 +2,7 @@ package train
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
@@ -47,8 +48,9 @@ func (t *taskTrainer) Validate(tape *trace.Tape, n int) error {
 	})
 }
 
-// evaluationLoop is Trainer.evaluation_loop with metrics: the scores of a batch live until those of the next are there,
-// and are joined with those of the batches before.
+// evaluationLoop records Trainer.evaluation_loop with metrics. The logits of a batch live until the next batch has
+// returned its own, and are then joined with the logits of earlier batches (nested_concat, which makes scalars
+// vectors of one).
 func (t *taskTrainer) evaluationLoop(f *trace.Frame) {
 	var scores, all []*trace.Tensor
 	for range t.c.Evaluate.Scores {
@@ -59,24 +61,34 @@ func (t *taskTrainer) evaluationLoop(f *trace.Frame) {
 		}
 		joined := make([]*trace.Tensor, len(all))
 		for i := range all {
-			joined[i] = trace.Cat(0, all[i], scores[i])
+			joined[i] = trace.Cat(0, atLeast1D(all[i]), atLeast1D(scores[i]))
 		}
 		f.SetAll(&all, joined)
 	}
 }
 
-// predict is Trainer.prediction_step: the scores of a batch. Under autocast accelerate makes all that a model returns
+// atLeast1D returns a tensor, or a view of a scalar with one dimension, as torch.atleast_1d does.
+func atLeast1D(x *trace.Tensor) *trace.Tensor {
+	if len(x.Shape()) > 0 {
+		return x
+	}
+	return x.View(1)
+}
+
+// predict records Trainer.prediction_step, and returns the logits of a batch. Under autocast accelerate makes all that a model returns
 // fp32 (convert_outputs_to_fp32).
 func (t *taskTrainer) predict(tape *trace.Tape) []*trace.Tensor {
 	f := tape.Frame()
 	var loss *trace.Tensor
 	var outputs []*trace.Tensor
+	lossAt := -1 // among the outputs of a graph
 	keep := func(xs []*trace.Tensor) { f.SetAll(&outputs, xs) }
 	(&Session{Tape: tape, amp: t.c.AMP}).Autocast(func() {
 		tape.KeepOutputs(keep)
 		t.prepare(f)
 		if t.graph != nil {
 			t.graph.Compute(f, &outputs, &loss)
+			lossAt = slices.Index(outputs, loss)
 		} else {
 			t.task.Loss(f, &loss)
 		}
@@ -93,6 +105,9 @@ func (t *taskTrainer) predict(tape *trace.Tape) []*trace.Tensor {
 		}
 	})
 	scores := outputs
+	if lossAt >= 0 {
+		scores = slices.Delete(slices.Clone(outputs), lossAt, lossAt+1)
+	}
 	if n := len(outputs); t.graph == nil { // behind the loss; keys and values are none (keys_to_ignore_at_inference)
 		scores = outputs[min(1, n):min(2, n)]
 	}

@@ -74,10 +74,13 @@ func (s *Setup) Perturb(ctx context.Context, c *Course) error {
 	return s.perturb(ctx, c.With)
 }
 
-// training returns a trial with its validation recorded and training alone replayed.
+// training returns a trial with its validation recorded, unless there is none, and training alone replayed.
 func (s *Setup) training(t Trial, validation int) Trial {
-	t.Validation = cmp.Or(validation, s.c.Evaluate.Batch, s.model.Validation, t.Batch)
 	t.Replay.Training = true
+	if s.c.Evaluate.Off {
+		return t
+	}
+	t.Validation = cmp.Or(validation, s.c.Evaluate.Batch, s.model.Validation, t.Batch)
 	return t
 }
 
