@@ -456,7 +456,7 @@ func loopRows() (all []Conflict) {
 
 // evaluationConflicts are evaluations that a model or a strategy cannot have.
 var evaluationConflicts = []Conflict{
-	refuse("evaluate", "strategy pp", func(k *choice) bool { return !k.Evaluate.IsZero() && k.named(PP) },
+	refuse("evaluate", "strategy pp", func(k *choice) bool { return !k.Evaluate.IsZero() && !k.Evaluate.Off && k.named(PP) },
 		"evaluation by the stages of a pipeline is not recorded"),
 	refuse("evaluate", "new-tokens with objective, task, a model without a cache",
 		func(k *choice) bool { return k.Evaluate.NewTokens > 0 && (!k.m.Levers.Cache || !k.nextToken()) },

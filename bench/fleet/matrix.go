@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/progress"
@@ -31,7 +32,7 @@ func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidenc
 	tell progress.Func,
 ) (*report.Matrix, error) {
 	cases := lists.Map(units, func(u Unit) models.Case { return u.Case })
-	kinds, exact := kindsOf(gpus, units...), len(units)*len(gpus) <= mostExact
+	kinds, exact := kindsOf(gpus, len(units)), len(units)*len(gpus) <= mostExact
 	m := &report.Matrix{
 		Schema: report.MatrixSchema, Rows: make([]report.MatrixCell, len(units)*len(gpus)),
 		Warnings: step.Unsupported(gpus, cases...),
@@ -44,11 +45,11 @@ func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidenc
 				"batch size, once for an architecture, up to 3 %% off; of at most %d cells each is recorded.",
 				mostExact))
 	}
-	if len(kinds) == 1 && len(kindsOf(gpus)) > 1 {
+	if len(kinds) == 1 && len(kindsOf(gpus, 1)) > 1 {
 		m.Notes = append(m.Notes,
 			fmt.Sprintf("many cases: all are recorded for %s alone, whose convolutions' workspaces may differ from "+
 				"those of other architectures; a plan of at most %d cases records each.", gpus[kinds[0][0]].Name,
-				mostRecorded/len(kindsOf(gpus))))
+				mostRecorded/len(kindsOf(gpus, 1))))
 	}
 	e.Residuals = remembered(e.Residuals)
 	known := &recordings{}
@@ -63,26 +64,20 @@ func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidenc
 	})
 }
 
-// kindsOf groups GPUs by what steps of the units depend on: the major compute capability, by which
-// libraries choose their kernels, and of products in 8-bit floats, which not all of it have, the whole.
-func kindsOf(gpus []device.GPU, units ...Unit) [][]int {
+// kindsOf groups GPUs by compute capability, by which libraries choose their kernels and workspaces.
+func kindsOf(gpus []device.GPU, units int) [][]int {
 	var kinds [][]int
 	at := map[device.Capability]int{}
-	whole := slices.ContainsFunc(units, func(u Unit) bool { return u.Case.Float8 != "" })
 	for i, gpu := range gpus {
-		capability := gpu.Capability
-		if !whole {
-			capability /= 10
-		}
-		k, seen := at[capability]
+		k, seen := at[gpu.Capability]
 		if !seen {
 			k = len(kinds)
-			at[capability] = k
+			at[gpu.Capability] = k
 			kinds = append(kinds, nil)
 		}
 		kinds[k] = append(kinds[k], i)
 	}
-	if len(kinds)*len(units) <= mostRecorded {
+	if len(kinds)*units <= mostRecorded {
 		return kinds
 	}
 	return [][]int{slices.Concat(kinds...)}
@@ -149,7 +144,7 @@ func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, group []int
 		if !exact {
 			continue
 		}
-		if err := u.fillExactly(ctx, &row[i], setup, gpus[i], known); step.Refused(err) {
+		if err := u.fillExactly(ctx, &row[i], setup, gpus[i]); step.Refused(err) {
 			row[i].Refused = err.Error()
 		} else if err != nil {
 			return err
@@ -170,15 +165,12 @@ type recordingOf struct {
 	c     models.Key
 	gpu   string
 	batch int
-	exact bool
 }
 
 type recorded struct {
 	once   sync.Once
 	sample planner.Sample
-	// estimate is for the very GPU and batch, of an exact one.
-	estimate *report.Estimate
-	err      error
+	err    error
 }
 
 // samples are replays at the smallest and the largest batch size, and so that there is
@@ -190,7 +182,7 @@ func (k *recordings) samples(ctx context.Context, u Unit, setup *step.Setup, gpu
 	}
 	var samples []planner.Sample
 	for _, batch := range slices.Compact([]int{from, to}) {
-		r := k.at(ctx, setup, gpu, batch, false)
+		r := k.at(ctx, setup, gpu, batch)
 		if r.err != nil {
 			return nil, r.err
 		}
@@ -199,10 +191,10 @@ func (k *recordings) samples(ctx context.Context, u Unit, setup *step.Setup, gpu
 	return samples, nil
 }
 
-// at returns a recording at a batch size, with its estimate and verdict if it is to be exact.
-func (k *recordings) at(ctx context.Context, setup *step.Setup, gpu device.GPU, batch int, exact bool) *recorded {
+// at returns a recording at a batch size.
+func (k *recordings) at(ctx context.Context, setup *step.Setup, gpu device.GPU, batch int) *recorded {
 	setup = setup.Accumulating(step.RecordedSteps(setup.Case().Accumulate))
-	key := recordingOf{setup.Case().Key(), gpu.Name, batch, exact}
+	key := recordingOf{setup.Case().Key(), gpu.Name, batch}
 	k.mu.Lock()
 	if k.all == nil {
 		k.all = map[recordingOf]*recorded{}
@@ -213,77 +205,57 @@ func (k *recordings) at(ctx context.Context, setup *step.Setup, gpu device.GPU, 
 		k.all[key] = r
 	}
 	k.mu.Unlock()
-	r.once.Do(func() { r.err = r.record(ctx, setup, gpu, batch, exact) })
+	r.once.Do(func() {
+		var result *step.Result
+		if result, r.err = setup.Try(ctx, setup.Trial(gpu, batch)); r.err == nil {
+			r.sample = result.Sample()
+			result.Discard()
+		}
+	})
 	return r
 }
 
-func (r *recorded) record(ctx context.Context, setup *step.Setup, gpu device.GPU, batch int, exact bool) error {
-	result, err := setup.Try(ctx, setup.Trial(gpu, batch))
-	if err != nil {
-		return err
-	}
-	defer result.Discard()
-	r.sample = result.Sample()
-	if !exact {
-		return nil
-	}
-	e, err := setup.Estimate(gpu, r.sample)
-	if err != nil {
-		return err
-	}
-	r.estimate, err = setup.Judge(ctx, e, result, 0)
-	return err
-}
-
-// fillExactly corrects a cell that was read off the line by recordings for its GPU: of
-// the batch size that it shows, and of those beside it until one fits and the next does
-// not.
-func (u Unit) fillExactly(ctx context.Context, cell *report.MatrixCell, setup *step.Setup, gpu device.GPU,
-	known *recordings,
-) error {
-	at := slices.Index(u.Batches, cell.Batch)
-	here := known.at(ctx, setup, gpu, cell.Batch, true)
-	fits := func(r *recorded) bool { return r.err == nil && r.estimate.Verdict == report.Fits }
-	for fits(here) && at+1 < len(u.Batches) {
-		next := known.at(ctx, setup, gpu, u.Batches[at+1], true)
-		if next.err != nil {
-			return next.err
-		}
-		if !fits(next) {
-			break
-		}
-		at, here = at+1, next
-	}
-	for here.err == nil && !fits(here) && at > 0 {
-		at--
-		here = known.at(ctx, setup, gpu, u.Batches[at], true)
-	}
-	if here.err != nil {
-		return here.err
-	}
-	cell.Batch, cell.Fits, cell.Needs = u.Batches[at], here.estimate.Verdict, here.estimate.Device
-	safety, err := setup.Safety(gpu, planner.Budget{Margin: planner.DefaultMargin}, 0)
-	if err != nil {
-		return err
-	}
+// fillExactly judges the batches of a cell that was read off the line: the largest that is safe, and the largest of the
+// unit's own sizes up to it, or else the smallest, with its need.
+func (u Unit) fillExactly(ctx context.Context, cell *report.MatrixCell, setup *step.Setup, gpu device.GPU) error {
+	j := judge.Default(setup, gpu, 0)
+	defer j.End()
 	begin := planner.Start{Batch: max(1, cell.Largest), Near: true}
-	cell.Largest, err = safety.Largest(ctx, begin, planner.SearchedBatch)
-	return err
+	var err error
+	if cell.Largest, err = j.Largest(ctx, begin, planner.SearchedBatch); err != nil {
+		return err
+	}
+	cell.Batch = u.Batches[0]
+	for _, batch := range u.Batches {
+		if batch <= cell.Largest {
+			cell.Batch = batch
+		}
+	}
+	d, err := j.Try(ctx, setup, cell.Batch)
+	if err != nil {
+		return err
+	}
+	e, err := d.Report(ctx)
+	if err != nil {
+		return err
+	}
+	cell.Fits, cell.Needs = e.Verdict, e.Device
+	return nil
 }
 
 // fill reads a GPU's cell off the line.
 func (u Unit) fill(cell *report.MatrixCell, p *planner.Planner) error {
+	budget := planner.Budget{Memory: p.Memory, Margin: planner.DefaultMargin}
 	for _, batch := range u.Batches {
 		e, err := p.Estimate(batch)
 		if err != nil {
 			return err
 		}
-		if batch > u.Batches[0] && e.Verdict != planner.Fits {
+		if batch > u.Batches[0] && budget.Need(e) > budget.Limit() {
 			break
 		}
 		cell.Batch, cell.Fits, cell.Needs = batch, report.Verdict(e.Verdict), step.IntervalOf(e.Device)
 	}
-	budget := planner.Budget{Memory: p.Memory, Margin: planner.DefaultMargin}
 	search := planner.Search{From: 1, To: planner.SearchedBatch, Limit: budget.Limit()}
 	search.Begin.Batch = cell.Batch
 	search.Need = func(batch int) (int64, error) {

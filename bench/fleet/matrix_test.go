@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/experiment/steptest"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
@@ -57,10 +58,10 @@ func TestCellsAreWhatPlansSay(t *testing.T) {
 			u := units[i/len(gpus)]
 			setup, err := step.New(u.Model, u.Case, e)
 			require.NoError(t, err)
-			exact, _, err := setup.Estimated(t.Context(), gpus[i%len(gpus)], cell.Batch)
+			exact, err := judge.Of(t.Context(), setup, gpus[i%len(gpus)], cell.Batch)
 			require.NoError(t, err)
 			require.Equal(t, 64, cell.Batch)
-			require.InDelta(t, exact.Device.Value, cell.Needs.Bytes, tolerance*float64(exact.Device.Value))
+			require.InDelta(t, exact.Loops[0].Device.Value, cell.Needs.Bytes, tolerance*float64(exact.Loops[0].Device.Value))
 			require.Greater(t, cell.Largest, 64)
 		}
 	}
@@ -75,21 +76,25 @@ func TestCellsAreCorrectedAtTheEdge(t *testing.T) {
 	require.NoError(t, err)
 	gpu, err := device.Lookup("t4")
 	require.NoError(t, err)
-	exact, _, err := setup.Estimated(t.Context(), gpu, 8)
+	exact, err := judge.Of(t.Context(), setup, gpu, 8)
 	require.NoError(t, err)
-	gpu.Memory = exact.Device.High // 8 fits to the byte
+	gpu.Memory = int64(float64(exact.Need)/planner.DefaultMargin) + 1 // 8 is safe to the byte
 	for _, said := range []int{2, 8, 64} {
 		cell := report.MatrixCell{Batch: said, Largest: said}
-		require.NoError(t, u.fillExactly(t.Context(), &cell, setup, gpu, &recordings{}))
-		require.Equal(t, 8, cell.Batch, "the line said %d", said)
+		require.NoError(t, u.fillExactly(t.Context(), &cell, setup, gpu))
+		largest, err := judge.Default(setup, gpu, 0).Largest(t.Context(), planner.Start{Batch: 1}, 64)
+		require.NoError(t, err)
+		require.Equal(t, largest, cell.Largest, "the line said %d", said)
+		require.LessOrEqual(t, cell.Batch, largest)
+		require.Greater(t, 2*cell.Batch, largest)
 		require.Equal(t, report.Fits, cell.Fits)
-		require.Equal(t, exact.Device.Value, cell.Needs.Bytes)
-		require.Less(t, cell.Largest, 8, "safe is less than fits")
-		require.Positive(t, cell.Largest)
+		need, err := judge.Of(t.Context(), setup, gpu, cell.Batch)
+		require.NoError(t, err)
+		require.Equal(t, need.Loops[0].Device.Value, cell.Needs.Bytes)
 	}
 	gpu.Memory = gpu.Context + 1
 	cell := report.MatrixCell{Batch: 4, Largest: 9}
-	require.NoError(t, u.fillExactly(t.Context(), &cell, setup, gpu, &recordings{}))
+	require.NoError(t, u.fillExactly(t.Context(), &cell, setup, gpu))
 	require.Equal(t, 2, cell.Batch)
 	require.Equal(t, report.DoesNotFit, cell.Fits)
 	require.Less(t, cell.Largest, 2)
@@ -105,10 +110,9 @@ func BenchmarkMatrix(b *testing.B) {
 	}
 }
 
-// Not all GPUs of a major compute capability have products in 8-bit floats.
-func TestGPUsOfAKindCanDoTheSame(t *testing.T) {
-	gpus := steptest.GPUs(t, "a30", "l4", "h100", "rtx-4090")
-	require.Equal(t, [][]int{{0, 1, 3}, {2}}, kindsOf(gpus, Unit{}))
-	float8 := Unit{Case: models.Case{Levers: models.Levers{Float8: "tensorwise"}}}
-	require.Equal(t, [][]int{{0}, {1, 3}, {2}}, kindsOf(gpus, Unit{}, float8))
+// Workspaces of convolutions differ between GPUs of one major compute capability.
+func TestGPUsOfAKindHaveOneComputeCapability(t *testing.T) {
+	gpus := steptest.GPUs(t, "a30", "l4", "h100", "rtx-4090", "rtx-3060")
+	require.Equal(t, [][]int{{0}, {1, 3}, {2}, {4}}, kindsOf(gpus, 1))
+	require.Equal(t, [][]int{{0, 1, 3, 2, 4}}, kindsOf(gpus, mostRecorded))
 }

@@ -118,12 +118,11 @@ func (e *Estimate) check() error {
 	if !slices.Contains(verdicts, e.Verdict) {
 		return fmt.Errorf("its estimate has the verdict %q", e.Verdict)
 	}
-	var plain *Interval
-	if e.PlainLoop != nil {
-		plain = &e.PlainLoop.Device
+	if o := e.OtherLoop; o != nil && (o.Device < 0 || o.Device > maxBytes) {
+		return fmt.Errorf("its estimate: other_loop has %d bytes", o.Device)
 	}
 	return cmp.Or(
-		plain.check("its estimate: plain_device"), e.Host.check(), e.Evaluation.check(),
+		e.Host.check(), e.Evaluation.check(),
 		e.Allocated.check("its estimate: allocated"), e.Reserved.check("its estimate: reserved"),
 		e.Device.check("its estimate: device"),
 		sum("its estimate: components", e.Components, "device", e.Device.Bytes),

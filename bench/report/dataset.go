@@ -65,38 +65,35 @@ func (f *Fit) subject() string {
 	return fmt.Sprintf("%s with %s of data on the GPU", name, bytesize.Format(c.Dataset))
 }
 
-// loopNote names the loop that was assumed since no flag chose one, and how much more another needs at the batch size
-// where that is most; empty if none needs more.
+// loopNote names the training loop that is judged where no flag chose one, and how much less another needs at the batch
+// size where that is most; empty if the loops need the same.
 func (r *Report) loopNote() string {
 	var most Point
 	for _, p := range r.Points {
-		if p.plainExtra() > most.plainExtra() {
+		if p.otherLoopLess() > most.otherLoopLess() {
 			most = p
 		}
 	}
-	if most.plainExtra() == 0 {
+	less := most.otherLoopLess()
+	if less == 0 {
 		return ""
 	}
-	note := "loop: " + most.Estimate.PlainLoop.note(most.plainExtra())
+	e := most.Estimate
+	note := fmt.Sprintf("loop: %s%s, which needs most; %s needs %s less", e.Loop, loopWords[e.Loop], e.OtherLoop.Loop,
+		bytesize.Format(less))
 	if len(r.Points) > 1 {
-		note += fmt.Sprintf(" (batch %d)", most.Batch)
+		note += fmt.Sprintf(" at batch %d", most.Batch)
 	}
-	return note + "; the verdict assumes that loop."
+	return fmt.Sprintf("%s: --loop %s.", note, e.OtherLoop.Loop)
 }
 
-// plainExtra returns how many device bytes more a plain loop needs; zero where a loop was chosen.
-func (p Point) plainExtra() int64 {
-	if p.Estimate == nil || p.Estimate.PlainLoop == nil {
+// loopWords describe loops that users write themselves.
+var loopWords = map[models.Loop]string{models.LoopPlain: " (one of your own that keeps `outputs`)"}
+
+// otherLoopLess returns how many device bytes less the other loop needs; zero where a flag chose the loop.
+func (p Point) otherLoopLess() int64 {
+	if p.Estimate == nil || p.Estimate.OtherLoop == nil {
 		return 0
 	}
-	return p.Estimate.PlainLoop.Device.Bytes - p.Estimate.Device.Bytes
-}
-
-// note names the assumed loop and how many bytes more the plain one needs.
-func (o *OpenLoop) note(more int64) string {
-	where := "a loop of your own that keeps `outputs`"
-	if o.Loop == models.LoopFunction {
-		where = "one at the top level of a script, which keeps the last step's `outputs`,"
-	}
-	return fmt.Sprintf("%s; %s needs %s more: --loop %s", o.Loop, where, bytesize.Format(more), models.LoopPlain)
+	return p.Estimate.Device.Bytes - p.Estimate.OtherLoop.Device
 }

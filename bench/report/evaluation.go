@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/vprof/vprof/internal/bytesize"
 )
@@ -14,6 +15,12 @@ type Evaluation struct {
 	Allocated Interval `json:"allocated"`
 	Reserved  Interval `json:"reserved"`
 	Device    Interval `json:"device"`
+	// Judged says that the verdict counts it: users asked for an evaluation, or the project evaluates. Otherwise it is
+	// what an evaluation would need.
+	Judged bool `json:"judged"`
+	// Verdict and Unsafe are its own.
+	Verdict Verdict `json:"verdict" jsonschema:"enum=fits,enum=tight,enum=fits slowly,enum=not known without a recording,enum=does not fit"`
+	Unsafe  Reason  `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
 }
 
 // evaluationNote returns the need of evaluation, at the batch size of training where that is most; empty without one.
@@ -38,6 +45,9 @@ func (r *Report) evaluationNote() string {
 		note += " (" + w + ")"
 	}
 	switch {
+	case !e.Judged:
+		return fmt.Sprintf("if you evaluate, batch %d: needs %s, %s (%s); this verdict is of training. --evaluate "+
+			"batch=N judges it, too.", e.Batch, bytesize.Format(e.Device.Bytes), e.Verdict, e.Unsafe)
 	case e.Device.Bytes > most.Device.Bytes:
 		return note + ", more than training; the verdict counts it."
 	case e.Allocated.Bytes > most.Allocated.Bytes:
@@ -49,6 +59,9 @@ func (r *Report) evaluationNote() string {
 func (e *Evaluation) check() error {
 	if e == nil {
 		return nil
+	}
+	if !slices.Contains(verdicts, e.Verdict) {
+		return fmt.Errorf("its evaluation has the verdict %q", e.Verdict)
 	}
 	return cmp.Or(
 		e.Allocated.check("its evaluation: allocated"), e.Reserved.check("its evaluation: reserved"),

@@ -5,9 +5,11 @@ package report
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 )
@@ -297,18 +299,39 @@ type Estimate struct {
 	Unsafe Reason `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
 	// Interpolated is false where this very batch size was replayed.
 	Interpolated bool `json:"interpolated"`
-	// PlainLoop is what the step needs with a plain training loop, where no flag chose a loop and plain needs more:
-	// the verdict is by it.
-	PlainLoop *OpenLoop `json:"open_loop,omitempty"`
-	// Evaluation is what the evaluation needs that the case asks for, which the verdict counts; absent for none.
+	// Loop is the training loop that the estimate is of, the one that needs most where no flag chose a loop; absent
+	// where a flag did, or the model has one loop of its own. OtherLoop needs less.
+	Loop      models.Loop `json:"loop,omitempty"`
+	OtherLoop *OtherLoop  `json:"other_loop,omitempty"`
+	// Evaluation is what an evaluation batch needs: where users asked for it, or where it would not be safe.
 	Evaluation *Evaluation `json:"evaluation,omitempty"`
+	// Decides is the moment because of which the batch is not safe; absent if it is, or in older files.
+	Decides *Decision `json:"decides,omitempty"`
 }
 
-// OpenLoop is the training loop that an estimate assumes, because no flag chose one.
-type OpenLoop struct {
-	// Loop is the assumed one, Device what the loop "plain" needs, which keeps most of a step alive.
+// OtherLoop is what the step needs in another training loop, in bytes of the device.
+type OtherLoop struct {
 	Loop   models.Loop `json:"loop"`
-	Device Interval    `json:"plain_device"`
+	Device int64       `json:"device_bytes"`
+}
+
+// Decision is the moment of training that decides a verdict.
+type Decision struct {
+	// What is the moment ("training", "evaluation", "a smaller batch"), and Batch the size of its batch.
+	What  string `json:"what"`
+	Batch int    `json:"batch"`
+	// Need is the number of bytes that must be within Limit; absent of a smaller batch.
+	Need  int64 `json:"need_bytes,omitempty"`
+	Limit int64 `json:"limit_bytes"`
+}
+
+// String returns the decision in a few words.
+func (d *Decision) String() string {
+	if d.Need == 0 {
+		return fmt.Sprintf("batch %d is not safe, whose blocks leave more of the cache unused", d.Batch)
+	}
+	return fmt.Sprintf("%s, batch %d, may need %s of the %s that may be filled", d.What, d.Batch,
+		bytesize.Format(d.Need), bytesize.Format(d.Limit))
 }
 
 // Component is a named part of a total, in bytes.

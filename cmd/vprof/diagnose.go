@@ -271,15 +271,11 @@ func (o *diagnoseOptions) remedy(ctx context.Context, d *report.Diagnosis, gpu d
 	if err != nil {
 		return err
 	}
-	setup, err := step.New(m, o.out.withWorstLoop(m, c), evidence)
+	setup, err := step.New(m, c, evidence)
 	if err != nil {
 		return err
 	}
-	err = o.remedyFor(ctx, d, setup, c.Model, cmp.Or(o.batch, c.Batch), gpu)
-	if len(d.Remedies) == 0 {
-		o.out.ownLoop = "" // which nothing was judged by
-	}
-	return err
+	return o.remedyFor(ctx, d, setup, c.Model, cmp.Or(o.batch, c.Batch), gpu)
 }
 
 func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, setup *step.Setup, model string,

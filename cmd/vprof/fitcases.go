@@ -65,10 +65,6 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 	if err := o.group.apply(&s); err != nil {
 		return s, err
 	}
-	for i, c := range s.Cases {
-		s.Cases[i] = o.out.withWorstLoop(m, c)
-	}
-	s.OwnLoop = o.out.ownLoop
 	return s, nil
 }
 

@@ -32,8 +32,6 @@ type output struct {
 	fromModel bool
 	// defaultBoard names the GPU that a verdict is about where no flag names one; empty otherwise.
 	defaultGPU string
-	// ownLoop is the model's loop where no flag chose one and the verdict is by a loop that needs more; else empty.
-	ownLoop models.Loop
 
 	chosen report.Format
 	files  []report.Export
@@ -94,28 +92,12 @@ func (o *output) save(d report.Document) error {
 func (o *output) print(d report.Document) error {
 	if o.chosen == report.Table {
 		err := report.WriteTable(o.app.stdout, d, o.layout())
-		if err == nil && o.ownLoop != "" {
-			_, err = fmt.Fprintf(o.app.stdout,
-				"judged by a loop that keeps a step's outputs until the next forward pass has returned "+
-					"(no --loop given; --loop %s keeps less)\n", o.ownLoop)
-		}
 		if err == nil && o.defaultGPU != "" {
 			_, err = fmt.Fprintf(o.app.stdout, "judged on an %s (no --gpu given; see vprof gpus)\n", o.defaultGPU)
 		}
 		return err
 	}
 	return report.Write(o.app.stdout, o.chosen, d)
-}
-
-// withWorstLoop returns the case as it is judged: with the plain training loop, which keeps most of a step alive, where
-// no flag chose a loop.
-func (o *output) withWorstLoop(m models.Model, c models.Case) models.Case {
-	most, unchosen := m.KeepingMost(c)
-	if !unchosen {
-		return c
-	}
-	o.ownLoop = m.Levers.Loop
-	return most
 }
 
 // layout is that of tables on standard output: in a terminal they are as wide as that,

@@ -144,12 +144,10 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 		c.Batch = o.batch
 	}
 	o.out.from(m, o.c.origins(m, c))
-	c = o.out.withWorstLoop(m, c)
 	s, err := o.search(o.app, m, c)
 	if err != nil {
 		return t, err
 	}
-	s.OwnLoop = o.out.ownLoop
 	o.out.defaultGPU = o.target.defaultGPU(s.GPUs)
 	if len(s.GPUs) != 1 {
 		return t, usagef("--gpu: a smoke test is for one board")

@@ -82,12 +82,10 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 		return err
 	}
 	o.out.from(m, o.c.origins(m, c))
-	c = o.out.withWorstLoop(m, c)
 	here := &job.Local{Models: o.app.models()}
 	if here.Evidence, err = o.c.evidence(o.app); err != nil {
 		return err
 	}
-	here.Evidence.OwnLoop = o.out.ownLoop
 	batches, err := o.batch.sizes(presets(m, c))
 	if err != nil {
 		return err

@@ -141,8 +141,6 @@ func (o *timeOptions) timedStage(stage string, epochs float64) (timing.Stage, er
 		return timing.Stage{}, err
 	}
 	o.out.from(m, o.c.origins(m, c))
-	c = o.out.withWorstLoop(m, c)
-	evidence.OwnLoop = o.out.ownLoop
 	out := timing.Stage{Name: c.Stage, Epochs: epochs}
 	if out.Setup, err = step.New(m, c, evidence); err != nil {
 		return out, err

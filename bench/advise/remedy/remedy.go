@@ -11,6 +11,7 @@ import (
 
 	"github.com/vprof/vprof/bench/advise/systems"
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/models"
@@ -129,13 +130,14 @@ func tried(ctx context.Context, s *step.Setup, gpu device.GPU, m mitigation) (re
 	if err != nil {
 		return out, err
 	}
-	e, _, err := other.Estimated(ctx, gpu, m.batch)
+	j := judge.Default(other, gpu, 0)
+	defer j.End()
+	d, err := j.At(ctx, m.batch)
 	if err != nil {
 		return out, err
 	}
-	out.Then = step.IntervalOf(e.Device)
-	out.Unsafe, err = other.Unsafe(ctx, gpu, e, 0)
-	return out, err
+	out.Then, out.Unsafe = step.IntervalOf(d.Loops[0].Device), report.Reason(d.Reason)
+	return out, nil
 }
 
 // Enlarge describes what a quarter more samples a batch would need: the advice for a
@@ -158,6 +160,10 @@ func Enlarge(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (str
 }
 
 func deviceBytes(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (int64, error) {
-	e, _, err := s.Estimated(ctx, gpu, batch)
-	return e.Device.Value, err
+	d, err := judge.Of(ctx, s, gpu, batch)
+	if err != nil {
+		return 0, err
+	}
+	defer d.End()
+	return d.Loops[0].Device.Value, nil
 }

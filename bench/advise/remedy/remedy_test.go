@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/experiment/steptest"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
@@ -24,12 +25,12 @@ func TestRemediesSaveWhatTheCaseWouldNeedLess(t *testing.T) {
 	setup, card := steptest.Toy(t, models.Case{}, ""), steptest.Card(280)
 	remedies, err := For(t.Context(), setup, card, 16)
 	require.NoError(t, err)
-	now, _, err := setup.Estimated(t.Context(), card, 16)
+	now, err := judge.Of(t.Context(), setup, card, 16)
 	require.NoError(t, err)
 	helped := true
 	for _, r := range remedies {
 		saves[r.What] = r.Saves
-		require.Equal(t, now.Device.Value-r.Saves, r.Then.Bytes)
+		require.Equal(t, now.Loops[0].Device.Value-r.Saves, r.Then.Bytes)
 		require.Positive(t, r.Saves)
 		require.True(t, r.Unsafe != "" || float64(r.Then.High) <= planner.DefaultMargin*float64(card.Memory), r.What)
 		require.True(t, helped || r.Unsafe != "", "what is enough comes first")

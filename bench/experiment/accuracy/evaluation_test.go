@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
@@ -43,10 +44,10 @@ func TestEvaluationNeedsWhatPyTorchAllocates(t *testing.T) {
 			Torch: "2.15", Settings: models.Settings{"seq-len": 256}, Levers: models.Levers{Loop: models.LoopTrainer, Evaluate: e},
 		}, step.Evidence{})
 		require.NoError(t, err)
-		course, err := setup.Course(t.Context(), setup.Trial(gpu, 2), 0)
+		d, err := judge.Of(t.Context(), setup, gpu, 2)
 		require.NoError(t, err)
-		require.Equal(t, 8, course.Validation)
-		peak := course.With.Run.PeakOf(course.With.ValidationStep, "")
+		require.Equal(t, 8, d.Evaluation.Batch)
+		peak := d.Evaluation.Result.Run.PeakOf(d.Evaluation.Result.ValidationStep, "")
 		require.InDelta(t, k.allocated, peak.Allocated, 64<<10, "%+v", k)
 		require.Equal(t, k.reserved, peak.Reserved, "%+v", k)
 	}

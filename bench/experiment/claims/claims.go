@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/reference/guides"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
@@ -181,13 +182,21 @@ func (a *answers) project(ctx context.Context, c models.Case, gpu device.GPU) (*
 	if err != nil {
 		return nil, err
 	}
-	t := setup.Trial(gpu, c.Batch)
-	t.Timed = []device.GPU{gpu}
-	e, judged, r, err := setup.Judged(ctx, t)
+	d, err := judge.Of(ctx, setup, gpu, c.Batch)
 	if err != nil {
 		return nil, err
 	}
-	seen := &projection{e, judged.Verdict, r.Run, r.Counts, steptime.Assumed().Time(r.Loads[0])}
+	defer d.End()
+	judged, err := d.Report(ctx)
+	if err != nil {
+		return nil, err
+	}
+	load, err := d.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l := d.Loops[0]
+	seen := &projection{l.Estimate, judged.Verdict, l.Steps.Run, l.Steps.Counts, steptime.Assumed().Time(load)}
 	a.known[key] = seen
 	return seen, nil
 }

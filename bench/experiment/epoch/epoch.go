@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/progress"
@@ -76,6 +77,7 @@ func Run(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, l *Lengt
 	if err != nil {
 		return nil, err
 	}
+	s = s.KeepingMost()
 	e := &experiment{
 		setup: s.Accumulating(step.RecordedSteps(s.Case().Accumulate)), gpu: gpu, batch: batch, lengths: l, options: o,
 		setting: setting, limit: s.Case().Settings[setting.Name], microBatches: s.Case().Accumulate,
@@ -269,13 +271,15 @@ func (e *experiment) report(ctx context.Context, s *step.Setup) (*report.Lengths
 	if err != nil {
 		return nil, err
 	}
-	estimate, tried, err := alone.Estimated(ctx, e.gpu, e.batch)
+	d, err := judge.Of(ctx, alone, e.gpu, e.batch)
 	if err != nil {
 		return nil, err
 	}
-	if out.Worst, err = alone.Judge(ctx, estimate, tried, 0); err != nil {
+	defer d.End()
+	if out.Worst, err = d.Report(ctx); err != nil {
 		return nil, err
 	}
+	tried := d.Loops[0].Steps
 	out.WorstLength = worst
 	conf := s.Allocator()
 	if out.Epochs, err = e.epochs(ctx, conf); err != nil {

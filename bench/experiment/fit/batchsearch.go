@@ -6,10 +6,11 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"sync"
 
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
@@ -20,46 +21,19 @@ import (
 
 // batchSearch is the search for the largest batch of one configuration.
 type batchSearch struct {
-	setup  *step.Setup
-	gpu    device.GPU
-	others int64
-	budget planner.Budget
-	begin  planner.Start
+	setup *step.Setup
+	judge *judge.Judge
+	parts []models.Settings
+	begin planner.Start
 	// max is where to end; given is the one batch to try, zero for none.
 	max, given int
 	// row is the batch of a search for the longest row; zero where the batch is searched.
 	row      int
 	multiple int
-	// ceiling is the bytes beyond which trials end early ([step.Trial.Ceiling]).
-	ceiling  int64
 	speed    steptime.Efficiency
 	parallel parallel.Setup
-	// together is how many sizes are tried concurrently; mu guards tried and kept then.
+	// together is how many sizes are tried concurrently.
 	together int
-	mu       sync.Mutex
-	tried    map[trialOf]*trial
-	// kept is the trial that has a recording; nil for none.
-	kept *trial
-}
-
-// trialOf identifies a trial of a batchSearch.
-type trialOf struct{ size, accumulate int }
-
-// trial is what one replay of the configuration came to.
-type trial struct {
-	planner.Estimate
-	// result is the trial, of which more may be asked.
-	result *step.Result
-	// need is what must be within the budget: the most at any point of training.
-	need int64
-	// alone is the need of one GPU by itself.
-	alone int64
-	// course has the replays that are still to be perturbed; nil once the trial is complete.
-	course *step.Course
-	// run is the replay as reports have it; nil of several GPUs, and before the trial is complete.
-	run *report.Run
-	// sizes are what communication depends on, of several GPUs.
-	sizes parallel.Model
 }
 
 // sizesOf returns the sizes of a model that communication depends on. Its largest layer is
@@ -72,14 +46,17 @@ func sizesOf(r *step.Result, e planner.Estimate) parallel.Model {
 }
 
 func (s *Search) batchSearch(setup *step.Setup, gpu device.GPU) (*batchSearch, error) {
-	budget, err := setup.Budget(s.Budget, gpu, s.Others)
+	j, err := judge.New(setup, gpu, s.Budget, s.Others)
 	if err != nil {
 		return nil, err
 	}
 	q := &batchSearch{
-		setup: setup, gpu: gpu, others: s.Others, budget: budget,
+		setup: setup, judge: j, parts: s.Parts,
 		begin: planner.Start{Batch: s.Model.Default.Batch}, max: s.MaxBatch, given: s.Batch, multiple: s.Multiple,
-		parallel: s.Parallel, tried: map[trialOf]*trial{},
+		parallel: s.Parallel,
+	}
+	if q.parallel.GPUs > 1 {
+		j.Shared = func(e planner.Estimate, r *step.Result) planner.Estimate { return q.parallel.Apply(e, sizesOf(r, e)) }
 	}
 	if s.SeqLen {
 		if err := q.alongRows(s); err != nil {
@@ -204,14 +181,11 @@ func (q *batchSearch) largest(ctx context.Context, micro, to int) (int, error) {
 // largestOf returns the largest batch of a search, with a number of recorded micro-batches.
 func (q *batchSearch) largestOf(ctx context.Context, recorded int, s planner.Search) (int, error) {
 	s.Need = func(batch int) (int64, error) {
-		t, err := q.try(ctx, batch, recorded)
+		d, err := q.try(ctx, batch, recorded)
 		if err != nil {
 			return 0, err
 		}
-		if t.need <= q.budget.Limit() && t.run != nil && t.run.Strained() {
-			return q.budget.Limit() + 1, nil
-		}
-		return t.need, nil
+		return d.Need, nil
 	}
 	return q.search(&s)
 }
@@ -219,11 +193,11 @@ func (q *batchSearch) largestOf(ctx context.Context, recorded int, s planner.Sea
 // search returns the largest batch that is safe in the budget, or the given one if it is; zero if
 // none is. A To of zero is the largest that the search may come to.
 func (q *batchSearch) search(s *planner.Search) (int, error) {
-	s.From, s.To, s.Limit, s.Jagged = 1, cmp.Or(s.To, q.max), q.budget.Limit(), q.setup.Jagged()
+	s.From, s.To, s.Limit, s.Jagged = 1, cmp.Or(s.To, q.max), q.judge.Budget.Limit(), q.setup.Jagged()
 	if q.given == 0 {
-		return step.Largest(s)
+		return judge.Largest(s)
 	}
-	if safe, err := step.Safe(s, q.given); err != nil || !safe {
+	if safe, err := judge.Safe(s, q.given); err != nil || !safe {
 		return 0, err
 	}
 	return q.given, nil
@@ -234,142 +208,64 @@ func (q *batchSearch) describedBatch(batch int) int {
 	return cmp.Or(batch, q.given, 1)
 }
 
-// try replays a size with a number of recorded micro-batches. On a GPU that
-// it does not fit the replay goes on all the same, for an estimate of what it needs.
-func (q *batchSearch) try(ctx context.Context, size, accumulate int) (*trial, error) {
-	key := trialOf{size, accumulate}
-	q.mu.Lock()
-	t, done := q.tried[key]
-	q.mu.Unlock()
-	if done {
-		return t, nil
-	}
+// try judges a size with a number of recorded micro-batches, in the part of a curriculum that needs most.
+func (q *batchSearch) try(ctx context.Context, size, accumulate int) (worst *judge.Judgement, err error) {
 	setup, batch := q.setupOf(size, accumulate)
-	planned := setup.Trial(q.gpu, batch)
-	planned.Ceiling = q.ceiling
-	course, err := setup.Course(ctx, planned, 0)
-	if err != nil {
-		return nil, err
+	cases := []*step.Setup{setup}
+	if len(q.parts) > 0 {
+		cases = lists.Map(q.parts, setup.With)
 	}
-	t = &trial{result: course.Training, course: course}
-	if t.alone, err = setup.Need(ctx, q.gpu, q.budget, course); err != nil {
-		return nil, err
+	for _, c := range cases {
+		d, err := q.judge.Try(ctx, c, batch)
+		if err != nil {
+			return nil, err
+		}
+		if worst == nil || d.Need > worst.Need {
+			worst = d
+		}
+		if worst.Need > q.judge.Budget.Limit() {
+			break
+		}
 	}
-	if err := q.estimate(setup, t); err != nil {
-		return nil, err
-	}
-	fits := t.need <= q.budget.Limit()
-	if fits {
-		err = q.complete(ctx, setup, t)
-	} else {
-		t.result.Discard()
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.tried[key] = t
-	if fits {
-		q.keep(t)
-	}
-	return t, err
+	return worst, nil
 }
 
-// estimate sets what a trial needs, by what is known of its spread.
-func (q *batchSearch) estimate(setup *step.Setup, t *trial) (err error) {
-	t.need = t.alone
-	if t.Estimate, err = setup.Estimate(q.gpu, t.result.Sample()); err != nil || q.parallel.GPUs < 2 {
-		return err
-	}
-	// The replay was of one GPU alone.
-	t.sizes = sizesOf(t.result, t.Estimate)
-	alone := q.budget.Need(t.Estimate)
-	t.Estimate = q.parallel.Apply(t.Estimate, t.sizes)
-	t.need = max(t.need, t.need-alone+q.budget.Need(t.Estimate))
-	return nil
-}
+// end frees the memory of the search, which must not be used afterwards.
+func (q *batchSearch) end() { q.judge.End() }
 
-// complete adds what only a trial that is shown or within the budget is asked for: its whole
-// interval, and its run on the GPU.
-func (q *batchSearch) complete(ctx context.Context, setup *step.Setup, t *trial) (err error) {
-	if t.course == nil {
-		return nil
-	}
-	if err := setup.Perturb(ctx, t.course); err != nil {
-		return err
-	}
-	t.course = nil
-	if err := q.estimate(setup, t); err != nil || q.parallel.GPUs > 1 {
-		return err
-	}
-	t.run, err = q.run(ctx, setup, t.result)
-	return err
-}
-
-// run returns the run of a trial on the GPU. Where the GPU's end would change what the
-// allocator does, it is a replay with that end.
-func (q *batchSearch) run(ctx context.Context, setup *step.Setup, r *step.Result) (*report.Run, error) {
-	if r.Device <= q.budget.Memory && setup.Case().AllocConf == "" {
-		return r.Report(), nil
-	}
-	on, err := setup.Try(ctx, r.Again(step.Replay{Within: true, Others: q.others, Training: true}))
-	if err != nil {
-		return nil, err
-	}
-	return on.Report(), nil
-}
-
-// keep lets a trial have its recording and no other, since recordings are large. That of
-// the last batch within the budget is what most searches end with.
-func (q *batchSearch) keep(t *trial) {
-	if q.kept != nil && q.kept != t {
-		q.kept.result.Discard()
-	}
-	q.kept = t
-}
-
-// end gives back the memory of the search, of which nothing may be asked afterwards.
-func (q *batchSearch) end() { q.keep(nil) }
-
-// seconds returns how long a step of a trial takes; zero if that is not known.
-func (q *batchSearch) seconds(ctx context.Context, t *trial) (float64, error) {
-	of := t.result.Again(step.Replay{Omit: true, Nominal: true, Training: true})
-	of.Timed = []device.GPU{q.gpu}
-	r, err := q.setup.Try(ctx, of)
-	if err != nil {
-		return 0, err
-	}
-	t.result = r
-	q.keep(t)
-	return seconds(q.speed, r.Loads[0]), nil
+// seconds returns how long a step of a judgement takes; zero if that is not known.
+func (q *batchSearch) seconds(ctx context.Context, d *judge.Judgement) (float64, error) {
+	load, err := d.Load(ctx)
+	return seconds(q.speed, load), err
 }
 
 // describe completes the choice with the estimate and the time of the size that was found; if
 // nothing fits, with the estimate of the smallest one.
 func (q *batchSearch) describe(ctx context.Context, out *report.Choice, found, steps int) error {
 	size := q.describedBatch(found)
-	t, err := q.try(ctx, size, judged(steps))
+	d, err := q.try(ctx, size, judged(steps))
 	if raised(err) && size == 1 && found == 0 {
-		t, err = q.try(ctx, 2, judged(steps))
+		d, err = q.try(ctx, 2, judged(steps))
 	}
 	if err != nil {
 		return err
 	}
-	setup, _ := q.setupOf(size, judged(steps))
-	if err := q.complete(ctx, setup, t); err != nil {
+	if out.Estimate, err = d.Report(ctx); err != nil {
 		return err
 	}
-	out.Estimate = step.EstimateOf(t.Estimate)
-	if t.run != nil {
-		out.Estimate.Verdict = t.run.Judge(out.Estimate.Verdict)
-	}
-	out.Utilization = float64(t.Device.Value) / float64(q.gpu.Memory)
+	l := d.Loops[0]
+	out.Utilization = float64(l.Device.Value) / float64(q.judge.GPU.Memory)
 	if found == 0 {
 		return nil
 	}
-	out.Run, out.Workspaces = t.run, step.WorkspacesOf(t.result.Facts)
-	if out.StepSeconds, err = q.seconds(ctx, t); err != nil {
+	out.Workspaces = step.WorkspacesOf(l.Steps.Facts)
+	if q.parallel.GPUs < 2 {
+		out.Run = d.Run()
+	}
+	if out.StepSeconds, err = q.seconds(ctx, d); err != nil {
 		return err
 	}
-	if err := q.expandable(ctx, out, t); err != nil {
+	if err := q.expandable(ctx, out, d); err != nil {
 		return err
 	}
 	if recorded := judged(steps); steps > recorded {
@@ -384,7 +280,7 @@ func (q *batchSearch) describe(ctx context.Context, out *report.Choice, found, s
 		}
 		out.StepSeconds += float64(steps-recorded) / float64(recorded-1) * (out.StepSeconds - first)
 	}
-	pace(out, q.parallel, t.sizes)
+	pace(out, q.parallel, sizesOf(l.Steps, l.Estimate))
 	return nil
 }
 
@@ -404,10 +300,10 @@ func pace(out *report.Choice, group parallel.Setup, sizes parallel.Model) {
 
 // expandable notes what expandable segments would spare at the chosen batch of one
 // GPU.
-func (q *batchSearch) expandable(ctx context.Context, out *report.Choice, t *trial) (err error) {
+func (q *batchSearch) expandable(ctx context.Context, out *report.Choice, d *judge.Judgement) (err error) {
 	if q.parallel.GPUs > 1 {
 		return nil
 	}
-	out.Expandable, err = q.setup.Expandable(ctx, out.Estimate, q.gpu, t.result)
+	out.Expandable, err = d.Expandable(ctx)
 	return err
 }

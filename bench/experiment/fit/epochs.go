@@ -119,7 +119,7 @@ func (e *epochSearch) find(ctx context.Context, to int) (batch, steps int, err e
 			break
 		}
 		var need int64
-		if need, err = e.need(ctx, batch, steps, all); err == nil && need <= e.batch.budget.Limit() {
+		if need, err = e.need(ctx, batch, steps, all); err == nil && need <= e.batch.judge.Budget.Limit() {
 			return batch, steps, nil
 		}
 		if e.batch.given > 0 {
@@ -143,7 +143,7 @@ func (e *epochSearch) need(ctx context.Context, batch, steps int, o epoch.Option
 		return math.MaxInt64, nil
 	}
 	d := l.MostDevice
-	return e.batch.budget.Need(planner.Estimate{Device: planner.Interval{Value: d.Bytes, Low: d.Low, High: d.High}}),
+	return e.batch.judge.Budget.Need(planner.Estimate{Device: planner.Interval{Value: d.Bytes, Low: d.Low, High: d.High}}),
 		nil
 }
 

@@ -64,6 +64,9 @@ type Search struct {
 	// Lengths are the lengths of the data set's samples, nil if all are alike: what is
 	// recommended gets through whole epochs over them. On one simulated GPU alone.
 	Lengths *epoch.Lengths
+	// Parts are the settings of each part of a curriculum, which trains with one batch: what fits is safe in all of
+	// them. Nil where training has one part.
+	Parts []models.Settings
 	// Slots are shared with searches that run at the same time; nil if there are none.
 	Slots Slots
 	// Progress is told how many configurations are done.

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/experiment/steptest"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/progress"
@@ -71,9 +72,9 @@ func TestFitIsTheEdgeOfTheBudget(t *testing.T) {
 		setup := steptest.Toy(t, s.Cases[0], "")
 		most := int64(0)
 		for batch := c.Batch + 1; batch <= c.Batch+c.Batch/16+1; batch++ {
-			beyond, _, err := setup.Estimated(context.Background(), s.GPUs[0], batch)
+			beyond, err := judge.Of(context.Background(), setup, s.GPUs[0], batch)
 			require.NoError(t, err)
-			most = max(most, beyond.Device.High)
+			most = max(most, beyond.Loops[0].Device.High)
 		}
 		require.Greater(t, most, limit)
 	})
@@ -108,7 +109,7 @@ func TestTheLargestBatchIsOfAllMicroBatches(t *testing.T) {
 	require.NoError(t, err)
 	setup, err := step.New(m, c, s.Evidence)
 	require.NoError(t, err)
-	safety, err := setup.Safety(gpu, s.Budget, 0)
+	safety, err := judge.New(setup, gpu, s.Budget, 0)
 	require.NoError(t, err)
 	largest, err := safety.Largest(t.Context(), planner.Start{Batch: 16}, s.MaxBatch)
 	require.NoError(t, err)
@@ -211,7 +212,7 @@ func TestMicroBatchesAfterTheSecondAllocateNoMoreAndTakeTheSameTime(t *testing.T
 			require.NoError(t, err)
 			of, err := q.try(t.Context(), 4, n)
 			require.NoError(t, err)
-			allocated[n] = of.Allocated.Value
+			allocated[n] = of.Loops[0].Allocated.Value
 			seconds[n], err = q.seconds(t.Context(), of)
 			require.NoError(t, err)
 		}
@@ -371,7 +372,7 @@ func TestBatchesAreMultiplesOrGiven(t *testing.T) {
 
 	need := func(batch int) (int64, error) { return int64(batch), nil }
 	setup := steptest.Toy(t, models.Case{}, "")
-	q := batchSearch{setup: setup, budget: planner.Budget{Memory: 101, Margin: 1}, max: 1000}
+	q := batchSearch{setup: setup, judge: &judge.Judge{Budget: planner.Budget{Memory: 101, Margin: 1}}, max: 1000}
 	n, err := q.search(&planner.Search{Begin: planner.Start{Batch: 16}, Need: need})
 	require.NoError(t, err)
 	require.Equal(t, 100, n)

@@ -70,7 +70,7 @@ func (s *Search) measure(ctx context.Context, setup *step.Setup, c *report.Choic
 	on := setup.On(s.Device)
 	runs := map[int]*report.Run{}
 	need := func(batch int) (int64, error) {
-		t := on.Trial(q.gpu, batch)
+		t := on.Trial(q.judge.GPU, batch)
 		t.Replay = step.Replay{Device: s.Device.Name(), WarmUp: 1}
 		r, err := on.Try(ctx, t)
 		if err != nil {
@@ -100,14 +100,16 @@ func (s *Search) measure(ctx context.Context, setup *step.Setup, c *report.Choic
 		c.StepSeconds, c.SamplesPerSecond = 0, 0
 		return nil
 	}
-	t, err := q.try(ctx, batch, c.Case.Accumulate)
+	d, err := q.try(ctx, batch, judged(c.Case.Accumulate))
 	if err != nil {
 		return err
 	}
-	c.Estimate = step.EstimateOf(t.Estimate)
+	if c.Estimate, err = d.Report(ctx); err != nil {
+		return err
+	}
 	c.Estimate.Verdict = c.Run.Judge(c.Estimate.Verdict)
-	c.Utilization = float64(c.Run.Device) / float64(q.gpu.Memory)
-	if err := q.expandable(ctx, c, t); err != nil {
+	c.Utilization = float64(c.Run.Device) / float64(q.judge.GPU.Memory)
+	if err := q.expandable(ctx, c, d); err != nil {
 		return err
 	}
 	if c.Run.Step != nil {

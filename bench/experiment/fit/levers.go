@@ -176,7 +176,7 @@ func (s *Search) need(ctx context.Context, gpu device.GPU, k models.Case, batch 
 	if err != nil {
 		return report.Lever{}, err
 	}
-	l := report.Lever{Device: t.Device.Value}
+	l := report.Lever{Device: t.Loops[0].Device.Value}
 	if seconds > 0 {
 		l.SamplesPerSecond = float64(batch*micro) / seconds
 	}

@@ -260,10 +260,10 @@ func (s *Search) fitsOne(ctx context.Context, c models.Case) (bool, error) {
 			return false, err
 		}
 		defer q.end()
-		q.ceiling = q.budget.Limit()
+		q.judge.Ceiling = q.judge.Budget.Limit()
 		t, tried := q.try(ctx, 1, c.Accumulate)
 		if err = tried; err == nil {
-			return q.budget.Need(t.Estimate) <= q.budget.Limit(), nil
+			return t.Need <= q.judge.Budget.Limit(), nil
 		}
 	}
 	if step.Refused(err) || errors.Is(err, trace.ErrBeyond) {

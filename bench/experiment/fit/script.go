@@ -94,7 +94,7 @@ func (s *Search) verify(ctx context.Context, m models.Model, g *report.GuideProf
 	if err != nil {
 		return err
 	}
-	g.True = step.EstimateOf(t.Estimate)
+	g.True = step.EstimateOf(t.Loops[0].Estimate)
 	g.TrueLargest, err = q.largest(ctx, c.Accumulate, q.max)
 	return err
 }

@@ -170,7 +170,7 @@ func (v *survey) draw(ctx context.Context, setup *step.Setup, kinds [][]int) ([]
 				}
 			}
 		}
-		t := setup.Trial(s.GPUs[kinds[0][0]], batch)
+		t := setup.KeepingMost().Trial(s.GPUs[kinds[0][0]], batch)
 		t.Timed = timed[0]
 		for k, group := range kinds[1:] {
 			t.Also = append(t.Also, step.Also{GPU: s.GPUs[group[0]], Timed: timed[k+1]})
@@ -201,7 +201,7 @@ func (v *survey) approach(ctx context.Context, setup *step.Setup, gpu device.GPU
 	l := line{samples: map[int]planner.Sample{}, seconds: map[int][]float64{}}
 	estimate := func(batch int) (planner.Estimate, error) {
 		if _, tried := l.samples[batch]; !tried && len(l.samples) < enough {
-			t := setup.Trial(gpu, batch)
+			t := setup.KeepingMost().Trial(gpu, batch)
 			t.Timed = timed
 			r, err := setup.Try(ctx, t)
 			if err != nil {
@@ -220,7 +220,7 @@ func (v *survey) approach(ctx context.Context, setup *step.Setup, gpu device.GPU
 	}
 	largest, err := q.search(&planner.Search{Begin: q.begin, Need: func(batch int) (int64, error) {
 		e, err := estimate(batch)
-		return q.budget.Need(e), err
+		return q.judge.Budget.Need(e), err
 	}})
 	if err == nil {
 		_, err = estimate(q.describedBatch(largest))
@@ -304,7 +304,7 @@ func (v *survey) choice(setup *step.Setup, l line, group []int, index, steps int
 	begin := planner.Start{Batch: l.batches[len(l.batches)/2]}
 	largest, err := q.search(&planner.Search{Begin: begin, Need: func(batch int) (int64, error) {
 		e, err := estimate(batch)
-		return q.budget.Need(e), err
+		return q.judge.Budget.Need(e), err
 	}})
 	if err != nil {
 		return report.Choice{}, err

@@ -6,40 +6,21 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/epoch"
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// A replayed is a trial of a smoke test: on the device if there is one, else simulated
-// without a memory limit.
-type replayed struct {
-	*step.Result
-	// within is the replay on the simulated GPU itself, with its end; nil if the
-	// one without limit needs less than there is.
-	within *step.Result
-}
-
-// onBoard adds the replay on the simulated GPU itself where its end matters, of the training
-// steps alone or with validation; of a device it takes down who else was seen on it.
-func (m *checks) onGPU(ctx context.Context, r *step.Result, training bool) (*replayed, error) {
-	out := &replayed{Result: r}
-	if r.Measured != nil {
-		m.smoke.Warnings = append(m.smoke.Warnings, m.neighbors.Warnings(m.test.Device, r.Measured.Neighbors...)...)
-		return out, nil
-	}
-	if r.Device <= m.budget.Memory {
-		return out, nil
-	}
-	var err error
-	out.within, err = m.setup.Try(ctx, r.Again(step.Replay{Within: true, Others: m.test.Others, Training: training}))
-	return out, err
+// warnOfNeighbors warns of other processes that were seen on the device.
+func (m *checks) warnOfNeighbors(r *step.Result) {
+	m.smoke.Warnings = append(m.smoke.Warnings, m.neighbors.Warnings(m.test.Device, r.Measured.Neighbors...)...)
 }
 
 // measuredCheck returns a check on the device. Besides the segments, the device is taken to
 // hold what it held besides them at the peak.
-func (m *checks) measuredCheck(name, note string, t *replayed, of replay.PhaseUsage) report.Check {
+func (m *checks) measuredCheck(name, note string, t *step.Result, of replay.PhaseUsage) report.Check {
 	c := report.Check{
 		Name: name, Note: note, Simulated: t.Measured.Run.Simulated,
 		Allocated: of.Allocated, Reserved: of.Reserved,
@@ -50,7 +31,7 @@ func (m *checks) measuredCheck(name, note string, t *replayed, of replay.PhaseUs
 		c.OOM, c.Reason = t.Measured.Run.OOM, report.Reason(planner.OutOfMemory)
 		return c
 	}
-	c.Fits, c.Reason = c.Device <= m.budget.Memory, report.Reason(m.budget.Judge(c.Need))
+	c.Fits, c.Reason = c.Device <= m.judge.Budget.Memory, report.Reason(m.judge.Budget.Judge(c.Need))
 	if t.Measured.Run.Retries > 0 && of == t.Run.Whole() {
 		c.GivesBack, c.Reason = true, report.Reason(planner.GivesBack)
 	}
@@ -58,27 +39,35 @@ func (m *checks) measuredCheck(name, note string, t *replayed, of replay.PhaseUs
 	return c
 }
 
-// ended completes a check of a simulated GPU by the replay on the GPU itself:
-// what runs out of memory there, or gets through only by giving back cached memory,
-// does so whatever the estimate says.
-func (t *replayed) ended(c *report.Check, of moment) {
-	if t.within == nil {
-		return
+// ended completes a check of a simulated GPU by a replay on the GPU itself, where its end matters: a run that is out of
+// memory there, or gets through only by giving back cached memory, is not safe whatever the estimate is.
+func (m *checks) ended(ctx context.Context, c *report.Check, s *step.Setup, r *step.Result, of moment) error {
+	if r.Device <= m.judge.Budget.Memory {
+		return nil
 	}
-	switch on := of(t.within.Run); {
-	case on.Missed:
-		c.OOM, c.Fits, c.Safe, c.Reason = t.within.Report().OOM, false, false, report.Reason(planner.OutOfMemory)
+	on := m.within[r]
+	if on == nil {
+		how := step.Replay{Within: true, Others: m.test.Others, Training: r.TrainsAlone()}
+		var err error
+		if on, err = s.Try(ctx, r.Again(how)); err != nil {
+			return err
+		}
+		m.within[r] = on
+	}
+	switch at := of(on.Run); {
+	case at.Missed:
+		c.OOM, c.Fits, c.Safe, c.Reason = on.Report().OOM, false, false, report.Reason(planner.OutOfMemory)
 	case !c.Fits:
 		c.GivesBack, c.Safe, c.Reason = true, false, report.Reason(planner.GivesBack)
 	}
+	return nil
 }
 
 // components returns the parts of the training step's peak. They are simulated in any case,
 // since a run on a device may end before the peak.
-func (m *checks) components(ctx context.Context, r *caseReplay) ([]report.Component, error) {
-	if r.training.Measured == nil {
-		e, err := m.estimate(r.training.Result, r.training.Run.Max)
-		return step.EstimateOf(e).Components, err
+func (m *checks) components(ctx context.Context, l *judge.Loop) ([]report.Component, error) {
+	if l.Steps.Measured == nil {
+		return step.EstimateOf(l.Estimate).Components, nil
 	}
 	e, err := m.simulated(ctx, m.setup.Case())
 	return step.EstimateOf(e).Components, err
@@ -86,11 +75,11 @@ func (m *checks) components(ctx context.Context, r *caseReplay) ([]report.Compon
 
 // simulated returns an estimate of the training steps of a case.
 func (m *checks) simulated(ctx context.Context, c models.Case) (e planner.Estimate, err error) {
-	r, err := m.setup.Try(ctx, m.setup.For(c).Trial(m.gpu, c.Batch))
+	r, err := m.setup.Try(ctx, m.setup.For(c).Trial(m.test.GPU, c.Batch))
 	if err != nil {
 		return e, err
 	}
-	return m.estimate(r, r.Run.Max)
+	return m.judge.Estimate(m.setup, r, r.Run.Max)
 }
 
 // epochs checks whether training gets through epochs over samples of different lengths. All
@@ -113,7 +102,7 @@ func (m *checks) epochs(ctx context.Context) error {
 	m.epoch = &report.Check{
 		Name: "epoch", Note: "samples of different lengths, one allocator", Simulated: true,
 		Allocated: l.Worst.Allocated.Bytes, Reserved: reserved, Device: device.Bytes, Need: need,
-		Fits:      l.Epochs.OutOfMemory == 0 && device.Bytes <= m.budget.Memory,
+		Fits:      l.Epochs.OutOfMemory == 0 && device.Bytes <= m.judge.Budget.Memory,
 		GivesBack: l.Epochs.OutOfMemory == 0 && l.Epochs.Slow > 0, Lengths: l,
 	}
 	switch {
@@ -122,7 +111,7 @@ func (m *checks) epochs(ctx context.Context) error {
 	case l.Epochs.Strained():
 		m.epoch.Reason = report.Reason(planner.GivesBack)
 	default:
-		m.epoch.Reason = report.Reason(m.budget.Judge(need))
+		m.epoch.Reason = report.Reason(m.judge.Budget.Judge(need))
 	}
 	m.epoch.Safe = m.epoch.Reason == ""
 	m.setup = m.setup.For(m.test.Lengths.Worst(m.test.Model, c, l))
@@ -135,7 +124,7 @@ func (m *checks) replayEpochs(ctx context.Context, batch int, o epoch.Options) (
 	l *report.Lengths, need int64, err error,
 ) {
 	o.Others, o.Progress = m.test.Others, m.test.Progress
-	l, err = epoch.Run(ctx, m.whole, m.gpu, batch, m.test.Lengths, o)
+	l, err = epoch.Run(ctx, m.whole, m.test.GPU, batch, m.test.Lengths, o)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -143,20 +132,20 @@ func (m *checks) replayEpochs(ctx context.Context, batch int, o epoch.Options) (
 	if l.MostDevice != nil {
 		d = *l.MostDevice
 	}
-	return l, m.budget.Need(planner.Estimate{Device: planner.Interval{Value: d.Bytes, Low: d.Low, High: d.High}}), nil
+	return l, m.judge.Budget.Need(planner.Estimate{Device: planner.Interval{Value: d.Bytes, Low: d.Low, High: d.High}}), nil
 }
 
 // largestOfEpochs returns the largest batch up to one with which epochs get through within the limit; zero if none is.
 // A quick look leads there, and all epochs must then agree.
 func (m *checks) largestOfEpochs(ctx context.Context, to int) (int, error) {
-	all := epoch.Options{Within: m.budget.Limit()}
-	largest, err := step.Largest(&planner.Search{
-		From: 1, To: to, Begin: planner.Start{Batch: to, Near: true}, Limit: m.budget.Limit(), Runs: true,
+	all := epoch.Options{Within: m.judge.Budget.Limit()}
+	largest, err := judge.Largest(&planner.Search{
+		From: 1, To: to, Begin: planner.Start{Batch: to, Near: true}, Limit: m.judge.Budget.Limit(), Runs: true,
 		Need: func(batch int) (int64, error) { return m.needOfEpochs(ctx, batch, all.Quick()) },
 	})
 	for ; err == nil && largest > 0; largest-- {
 		var need int64
-		if need, err = m.needOfEpochs(ctx, largest, all); need <= m.budget.Limit() {
+		if need, err = m.needOfEpochs(ctx, largest, all); need <= m.judge.Budget.Limit() {
 			break
 		}
 	}

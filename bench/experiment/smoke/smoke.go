@@ -6,11 +6,11 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/vprof/vprof/bench/experiment/epoch"
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/progress"
@@ -57,20 +57,22 @@ func Run(ctx context.Context, t Test) (*report.Smoke, error) {
 	if err != nil {
 		return nil, err
 	}
-	budget, err := setup.Budget(t.Budget, t.GPU, t.Others)
+	j, err := judge.New(setup, t.GPU, t.Budget, t.Others)
 	if err != nil {
 		return nil, err
 	}
+	defer j.End()
+	j.Validation = t.Validation
 	s := &report.Smoke{
 		Schema: report.SmokeSchema, Case: report.CaseOf(t.Model, setup.Case()), Batch: setup.Case().Batch,
 		Device: step.DeviceOf(t.GPU),
 		Budget: report.Budget{Margin: t.Budget.Margin, Risk: t.Budget.Risk, Others: t.Others},
-		Limit:  budget.Limit(), Safe: true,
+		Limit:  j.Budget.Limit(), Safe: true,
 	}
-	m := &checks{test: t, setup: setup, gpu: t.GPU, budget: budget, smoke: s, replayed: map[models.Key]*caseReplay{}}
+	m := &checks{test: t, setup: setup, judge: j, smoke: s, within: map[*step.Result]*step.Result{}}
 	s.Warnings = append(setup.Warnings(), step.Unsupported([]device.GPU{t.GPU}, setup.Case())...)
 	if t.Device != nil {
-		m.setup = setup.On(t.Device)
+		m.setup, j.Device = setup.On(t.Device), t.Device.Name()
 		s.Device = step.DeviceOn(t.Device)
 		s.Warnings = slices.Concat(s.Warnings, step.Shared(t.Device), m.neighbors.Warnings(t.Device))
 	}
@@ -85,17 +87,8 @@ func Run(ctx context.Context, t Test) (*report.Smoke, error) {
 	if m.epoch != nil {
 		s.Checks = append(s.Checks, *m.epoch)
 	}
-	for _, check := range s.Checks {
-		s.Safe = s.Safe && (check.Safe || check.Aside)
-	}
-	if err := m.host(ctx); err != nil {
-		return nil, err
-	}
-	if err := m.smaller(ctx); err != nil || s.Safe {
+	if err := m.verdict(ctx); err != nil || s.Safe {
 		return s, err
-	}
-	if s.Reason == "" {
-		s.Reason = s.Worst().Reason
 	}
 	s.LargestBatch, err = m.largest(ctx)
 	return s, err
@@ -105,11 +98,10 @@ func Run(ctx context.Context, t Test) (*report.Smoke, error) {
 type checks struct {
 	test   Test
 	setup  *step.Setup
-	gpu    device.GPU
-	budget planner.Budget
+	judge  *judge.Judge
 	smoke  *report.Smoke
-	// replayed are the cases that were replayed.
-	replayed map[models.Key]*caseReplay
+	// within are replays on the simulated GPU itself, by the result without a limit.
+	within map[*step.Result]*step.Result
 	// epoch is the check of epochs over samples of different lengths, nil for none, and
 	// whole the case with samples as long as may be.
 	epoch     *report.Check
@@ -119,48 +111,13 @@ type checks struct {
 	refused []string
 }
 
-// caseReplay is a case that was replayed: training steps alone, and with validation after them.
-type caseReplay struct {
-	*step.Course
-	training, with *replayed
-}
-
-// replayCase replays a case at its batch size, once.
-func (m *checks) replayCase(ctx context.Context, c models.Case) (*caseReplay, error) {
-	key := c.Key()
-	if r := m.replayed[key]; r != nil {
-		return r, nil
-	}
-	t := m.setup.For(c).Trial(m.gpu, c.Batch)
-	if d := m.test.Device; d != nil {
-		t.Replay.Device = d.Name()
-	}
-	course, err := m.setup.For(c).Course(ctx, t, m.test.Validation)
+// judged returns the judgement of a case at its batch size, with all that rows show.
+func (m *checks) judged(ctx context.Context, c models.Case) (*judge.Judgement, error) {
+	d, err := m.judge.Try(ctx, m.setup.For(c), c.Batch)
 	if err != nil {
 		return nil, err
 	}
-	if err := m.setup.Perturb(ctx, course); err != nil {
-		return nil, err
-	}
-	r := &caseReplay{Course: course}
-	if r.training, err = m.onGPU(ctx, course.Training, true); err != nil {
-		return nil, err
-	}
-	if r.with = r.training; course.With != course.Training {
-		if r.with, err = m.onGPU(ctx, course.With, false); err != nil {
-			return nil, err
-		}
-	}
-	if key == m.setup.Case().Key() {
-		m.smoke.Workspaces = step.WorkspacesOf(r.With.Facts)
-	}
-	m.replayed[key] = r
-	return r, nil
-}
-
-// estimate returns the memory in use at a point of a run as an estimate.
-func (m *checks) estimate(r *step.Result, u replay.Usage) (planner.Estimate, error) {
-	return m.setup.EstimateAt(m.gpu, r, u)
+	return d, d.Complete(ctx)
 }
 
 // moment is a moment of a run.
@@ -177,26 +134,32 @@ func endOf(step int, name string) moment {
 
 func whole(r *replay.Run) replay.PhaseUsage { return r.Whole() }
 
-// add appends a check of the memory in use at a point of a run.
-func (m *checks) add(name, note string, t *replayed, of moment) error {
-	at := of(t.Run)
-	if t.Measured != nil {
-		m.smoke.Checks = append(m.smoke.Checks, m.measuredCheck(name, note, t, at))
+// add appends a check of the memory in use at a point of the run of a loop, of its training steps or of a result with
+// an evaluation after them.
+func (m *checks) add(ctx context.Context, name, note string, s *step.Setup, r *step.Result, of moment) error {
+	at := of(r.Run)
+	if r.Measured != nil {
+		m.warnOfNeighbors(r)
+		m.smoke.Checks = append(m.smoke.Checks, m.measuredCheck(name, note, r, at))
 		return nil
 	}
-	e, err := m.estimate(t.Result, at.Usage)
+	if err := s.Perturb(ctx, r); err != nil {
+		return err
+	}
+	e, err := m.judge.Estimate(s, r, at.Usage)
 	if err != nil {
 		return err
 	}
-	need := m.budget.Need(e)
-	why := m.budget.Why(e)
+	budget := m.judge.Budget
+	why := budget.Why(e)
 	check := report.Check{
 		Name: name, Note: note, Simulated: true, Allocated: e.Allocated.Value, Reserved: e.Reserved.Value,
-		Device: e.Device.Value,
-		Need:   need, Safe: why == "", Reason: report.Reason(why),
-		Fits: e.Device.Value-e.Paged.Value <= m.budget.Memory,
+		Device: e.Device.Value, Need: budget.Need(e), Safe: why == "", Reason: report.Reason(why),
+		Fits: e.Device.Value-e.Paged.Value <= budget.Memory,
 	}
-	t.ended(&check, of)
+	if err := m.ended(ctx, &check, s, r, of); err != nil {
+		return err
+	}
 	m.smoke.Checks = append(m.smoke.Checks, check)
 	return nil
 }
@@ -204,11 +167,13 @@ func (m *checks) add(name, note string, t *replayed, of moment) error {
 // training checks the first steps: loading the model, the first forward pass, the first
 // optimizer step, and the step with the highest peak.
 func (m *checks) training(ctx context.Context) error {
-	r, err := m.replayCase(ctx, m.setup.Case())
+	d, err := m.judged(ctx, m.setup.Case())
 	if err != nil {
 		return err
 	}
-	if m.smoke.Components, err = m.components(ctx, r); err != nil {
+	l := d.Loops[0]
+	m.smoke.Workspaces = step.WorkspacesOf(l.Steps.Facts)
+	if m.smoke.Components, err = m.components(ctx, l); err != nil {
 		return err
 	}
 	loaded := "weights and buffers on the device"
@@ -218,7 +183,10 @@ func (m *checks) training(ctx context.Context) error {
 			return err
 		}
 	}
-	t := r.training
+	highest := fmt.Sprintf("the highest, in %s", step.PhaseName(l.Steps.Run.Peak.Phase))
+	if len(d.Loops) > 1 {
+		highest += fmt.Sprintf("; loop %s, which needs most", l.Name)
+	}
 	for _, check := range []struct {
 		name, note string
 		of         moment
@@ -226,9 +194,9 @@ func (m *checks) training(ctx context.Context) error {
 		{"model size", loaded, endOf(-1, "model")},
 		{"forward", "the first, with the graph kept", peakOf(0, "forward")},
 		{"first optimizer step", "its state comes to life", peakOf(0, "optimizer")},
-		{"training step", fmt.Sprintf("the highest, in %s", step.PhaseName(t.Run.Peak.Phase)), whole},
+		{"training step", highest, whole},
 	} {
-		if err := m.add(check.name, check.note, t, check.of); err != nil {
+		if err := m.add(ctx, check.name, check.note, l.Setup, l.Steps, check.of); err != nil {
 			return err
 		}
 	}
@@ -248,36 +216,37 @@ func (m *checks) streamed(ctx context.Context) (int64, error) {
 // next stage.
 func (m *checks) later(ctx context.Context) error {
 	c := m.setup.Case()
-	r, err := m.replayCase(ctx, c)
+	d, err := m.judged(ctx, c)
 	if err != nil {
 		return err
 	}
-	if k, unchosen := m.setup.OtherLoop(c); unchosen && r.Training.Facts.Outputs > 0 {
-		other, err := m.replayCase(ctx, k)
-		if err != nil {
-			return err
-		}
-		name := "training step, loop " + string(k.Loop)
-		if err := m.add(name, "no --loop was given; give it to check one loop", other.training, whole); err != nil {
+	l := d.Loops[0]
+	if len(d.Loops) > 1 && d.Loops[1].Device.Value != l.Device.Value {
+		other := d.Loops[1]
+		name := "training step, loop " + string(other.Name)
+		note := "no --loop was given; give it to check one loop"
+		if err := m.add(ctx, name, note, other.Setup, other.Steps, whole); err != nil {
 			return err
 		}
 	}
-	if r.With.ValidationStep > 0 {
-		name := fmt.Sprintf("validation, batch %d", r.Validation)
-		of := peakOf(r.With.ValidationStep, "")
-		note := "without gradients, after training steps"
+	if e := d.Evaluation; e != nil {
+		name, note := fmt.Sprintf("validation, batch %d", e.Batch), "without gradients, after training steps"
+		if !e.Judged {
+			note = "if you evaluate: --evaluate batch=N judges it, none leaves it out"
+		}
 		if w := c.Evaluate.Words(); w != "" {
 			note += ", " + w
 		}
-		if err := m.add(name, note, r.with, of); err != nil {
+		if err := m.add(ctx, name, note, l.Setup, e.Result, peakOf(e.Result.ValidationStep, "")); err != nil {
 			return err
 		}
+		m.smoke.Checks[len(m.smoke.Checks)-1].Aside = !e.Judged
 	}
-	if err := m.add("checkpoint save", saves(c), r.training, endOf(1, "")); err != nil {
+	if err := m.add(ctx, "checkpoint save", saves(c), l.Setup, l.Steps, endOf(1, "")); err != nil {
 		return err
 	}
 	for _, k := range m.otherStages(c) {
-		r, err := m.replayCase(ctx, k)
+		d, err := m.judged(ctx, k)
 		if step.Refused(err) {
 			m.refused = append(m.refused, k.Stage)
 			m.smoke.Warnings = append(m.smoke.Warnings,
@@ -287,7 +256,8 @@ func (m *checks) later(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("stage %s: %w", k.Stage, err)
 		}
-		if err := m.add("stage "+k.Stage, "if training goes on to it with this batch", r.training, whole); err != nil {
+		l, note := d.Loops[0], "if training goes on to it with this batch"
+		if err := m.add(ctx, "stage "+k.Stage, note, l.Setup, l.Steps, whole); err != nil {
 			return err
 		}
 		m.smoke.Checks[len(m.smoke.Checks)-1].Aside = m.test.Alone
@@ -314,11 +284,16 @@ func (m *checks) longest(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r, err := m.replayCase(ctx, k)
+	d, err := m.judged(ctx, k)
 	if err != nil {
 		return fmt.Errorf("longest sample: %w", err)
 	}
-	return m.add("longest sample", "a batch of nothing else", r.with, whole)
+	l := d.Loops[0]
+	result := l.Steps
+	if e := d.Evaluation; e != nil && e.Judged {
+		result = e.Result
+	}
+	return m.add(ctx, "longest sample", "a batch of nothing else", l.Setup, result, whole)
 }
 
 // stretched returns a case with the settings of the longest sample.
@@ -330,73 +305,44 @@ func (m *checks) stretched(c models.Case) (models.Case, error) {
 	return m.test.Model.Complete(c)
 }
 
-// safety says which batches are safe: in the case, with the longest samples, and in other
-// stages, unless the device itself was asked.
-func (m *checks) safety() *step.Safety {
-	return &step.Safety{
-		Cases: lists.Map(m.variants(m.setup.Case().Batch), m.setup.For), GPU: m.gpu, Budget: m.budget,
-		Validation: m.test.Validation,
+// verdict judges the batch: every check that is not aside, and what no check shows, such as a smaller batch or the
+// machine's memory.
+func (m *checks) verdict(ctx context.Context) error {
+	s, batch := m.smoke, m.smoke.Batch
+	for _, check := range s.Checks {
+		s.Safe = s.Safe && (check.Safe || check.Aside)
 	}
-}
-
-// host adds what the machine needs, and has the verdict say if it may have too little memory.
-func (m *checks) host(ctx context.Context) error {
-	r, err := m.replayCase(ctx, m.setup.Case())
+	m.judge.Cases = lists.Map(m.variants(batch), m.setup.For)
+	d, err := m.judge.At(ctx, batch)
 	if err != nil {
 		return err
 	}
-	e, err := m.estimate(r.Training, r.Training.Run.Max)
-	m.smoke.Host = step.EstimateOf(e).Host
-	if err == nil && m.smoke.Safe && e.Host.Exceeds() {
-		m.smoke.Safe, m.smoke.Reason = false, report.Reason(planner.HostFull)
+	steps := d.Loops[0].Steps
+	e, err := m.judge.Estimate(d.Loops[0].Setup, steps, steps.Run.Max)
+	if err != nil {
+		return err
 	}
-	return err
-}
-
-// smaller has the verdict say if a smaller batch, or the next size of the search, is not safe.
-func (m *checks) smaller(ctx context.Context) error {
-	if m.test.Device != nil || !m.smoke.Safe {
-		return nil
+	s.Host = step.EstimateOf(e).Host
+	switch {
+	case !s.Safe:
+		s.Reason = s.Worst().Reason
+	case !d.Safe():
+		s.Safe, s.Reason = false, report.Reason(d.Reason)
+		if d.Reason != planner.HostFull {
+			s.Judged = d.Decides.Batch
+		}
 	}
-	why, at, err := m.safety().Judge(ctx, m.smoke.Batch)
-	if err == nil && why != "" {
-		m.smoke.Safe, m.smoke.Reason, m.smoke.Judged = false, report.Reason(why), at
-	}
-	return err
+	return nil
 }
 
 // largest returns the largest batch below the one that was tested that is safe; zero if none is.
 func (m *checks) largest(ctx context.Context) (int, error) {
 	batch := m.setup.Case().Batch
-	begin := planner.Start{Batch: batch}
-	if m.test.Device != nil {
-		return step.Largest(&planner.Search{
-			From: 1, To: batch, Begin: begin, Limit: m.budget.Limit(), Runs: true,
-			Need: func(batch int) (int64, error) { return m.measuredNeed(ctx, batch) },
-		})
-	}
-	largest, err := m.safety().Largest(ctx, begin, batch)
+	largest, err := m.judge.Largest(ctx, planner.Start{Batch: batch}, batch)
 	if err != nil || largest == 0 || m.test.Lengths == nil {
 		return largest, err
 	}
 	return m.largestOfEpochs(ctx, largest)
-}
-
-// measuredNeed returns what a batch needs of the device.
-func (m *checks) measuredNeed(ctx context.Context, batch int) (worst int64, err error) {
-	for _, k := range m.variants(batch) {
-		r, err := m.replayCase(ctx, k)
-		if err != nil {
-			return 0, err
-		}
-		for _, t := range []*replayed{r.training, r.with} {
-			if t.Measured.Run.Strained() {
-				return math.MaxInt64, nil
-			}
-			worst = max(worst, t.Device)
-		}
-	}
-	return worst, nil
 }
 
 // otherStages returns a case in each of the stages that training may go on to, with an optimizer where the

@@ -283,8 +283,10 @@ func TestExportedModelsAreValidated(t *testing.T) {
 	} {
 		m, err := registry.Lookup("../../../models/pt2/testdata/" + want.file + ".pt2")
 		require.NoError(t, err)
+		c := models.Case{Model: m.Name, Batch: 4, AMP: want.amp, Loss: want.loss, Torch: "2.11"}
+		c.Loop = models.LoopFunction
 		s, err := Run(t.Context(), Test{
-			Model: m, Case: models.Case{Model: m.Name, Batch: 4, AMP: want.amp, Loss: want.loss, Torch: "2.11"},
+			Model: m, Case: c,
 			GPU: a100, Validation: want.batch,
 			Budget: planner.Budget{Margin: 1}, Evidence: steptest.Exact(),
 		})

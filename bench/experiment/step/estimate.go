@@ -32,7 +32,7 @@ func (s *Setup) Planner(gpu device.GPU, samples ...planner.Sample) (*planner.Pla
 	}
 	return &planner.Planner{
 		Curve: curve, Coefficients: c,
-		Memory: int64(float64(gpu.Memory) * s.conf.MemoryFraction),
+		Memory: int64(float64(gpu.Memory)*s.conf.MemoryFraction) - s.others,
 	}, nil
 }
 
@@ -45,54 +45,22 @@ func (s *Setup) Estimate(gpu device.GPU, sample planner.Sample) (planner.Estimat
 	return p.Estimate(sample.Batch)
 }
 
-// Estimated tries the case at a batch size and estimates what it needs on a GPU.
-func (s *Setup) Estimated(ctx context.Context, gpu device.GPU, batch int) (planner.Estimate, *Result, error) {
-	r, err := s.Settled(ctx, s.training(s.Trial(gpu, batch), 0))
-	if err != nil {
-		return planner.Estimate{}, nil, err
-	}
-	e, err := s.Estimate(gpu, r.Sample())
-	return e, r, err
-}
-
-// Judged tries a trial that is simulated, estimates what it needs on its GPU, and judges that.
-func (s *Setup) Judged(ctx context.Context, t Trial) (planner.Estimate, *report.Estimate, *Result, error) {
-	r, err := s.Try(ctx, t)
-	if err != nil {
-		return planner.Estimate{}, nil, nil, err
-	}
-	e, err := s.Estimate(t.GPU, r.Sample())
-	if err != nil {
-		return e, nil, r, err
-	}
-	judged, err := s.Judge(ctx, e, r, 0)
-	return e, judged, r, err
-}
-
-// Settled tries a trial with as many steps as it takes until further ones need no more. Where
-// the cache had to grow in the second step, a third finds it in another order: it may have it
-// grow once more, or take blocks that are larger than what it asks for. The last results are
-// held, so that of one GPU only one goroutine may ask.
+// Settled tries a trial with as many steps as it takes until further ones need no more, and replays it perturbed.
 func (s *Setup) Settled(ctx context.Context, t Trial) (*Result, error) {
-	r, err := s.nominal(ctx, t)
+	r, err := s.Settle(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	return r, s.perturb(ctx, r)
+	return r, s.Perturb(ctx, r)
 }
 
-// nominal returns a settled trial whose [Result.Spread] may be missing.
-func (s *Setup) nominal(ctx context.Context, t Trial) (*Result, error) {
+// Settle tries a trial with as many steps as it takes until further ones need no more; [Result.Spread] may be missing.
+// Where the cache had to grow in the second step, a third finds it in another order: it may have to grow once more,
+// or take blocks that are larger than what is requested.
+func (s *Setup) Settle(ctx context.Context, t Trial) (*Result, error) {
 	t.Replay.Nominal = true
-	key := keyOf(t)
-	if r := s.recent.get(key); r != nil {
-		return r, nil
-	}
-	if r, err := s.likeTheLast(ctx, t); err != nil {
-		return nil, err
-	} else if r != nil {
-		s.recent.put(key, r)
-		return r, nil
+	if r, err := s.likeTheLast(ctx, t); r != nil || err != nil {
+		return r, err
 	}
 	for last := steadyStep; ; last++ {
 		r, err := s.Try(ctx, t)
@@ -100,19 +68,18 @@ func (s *Setup) nominal(ctx context.Context, t Trial) (*Result, error) {
 			return nil, err
 		}
 		if last == mostSteps-1 || r.Run == nil || !grows(r.Run, last) {
-			s.recent.put(key, r)
 			return r, nil
 		}
 		r.Discard()
 		t.Steps = last + 2
-		s.recent.took(key.c, t.Steps)
+		s.settling.took(t.setup.c.Key(), t.Steps)
 	}
 }
 
 // likeTheLast returns the settled trial with as many steps as another size of the case took beyond the usual ones; nil
 // if none did, or if this one takes another number.
 func (s *Setup) likeTheLast(ctx context.Context, t Trial) (*Result, error) {
-	steps := s.recent.steps(t.setup.c.Key())
+	steps := s.settling.steps(t.setup.c.Key())
 	if t.Steps > 0 || steps == 0 {
 		return nil, nil
 	}
@@ -132,8 +99,8 @@ func (s *Setup) likeTheLast(ctx context.Context, t Trial) (*Result, error) {
 	return nil, nil
 }
 
-// perturb completes a result that was tried without its perturbed replays, unless it is of a device.
-func (s *Setup) perturb(ctx context.Context, r *Result) error {
+// Perturb completes a result that was tried without its perturbed replays, unless a device ran it.
+func (s *Setup) Perturb(ctx context.Context, r *Result) error {
 	if r.Spread.High > 0 || r.Measured != nil {
 		return nil
 	}
@@ -142,6 +109,7 @@ func (s *Setup) perturb(ctx context.Context, r *Result) error {
 	perturbed, err := s.Try(ctx, r.Again(how))
 	if err == nil {
 		r.Spread, r.Reordered = perturbed.Spread, perturbed.Reordered
+		r.Adopt(perturbed)
 	}
 	return err
 }
@@ -194,22 +162,6 @@ func (s *Setup) cases(batches []int) []models.Case {
 	return all
 }
 
-// Streamed estimates what the device would show at a batch size if the data
-// set came from the host; nil if it does.
-func (s *Setup) Streamed(ctx context.Context, gpu device.GPU, batch int) (*report.Interval, error) {
-	if s.c.Dataset == 0 {
-		return nil, nil
-	}
-	c := s.c
-	c.Dataset = 0
-	host := s.For(c)
-	e, _, err := host.Estimated(ctx, gpu, batch)
-	if err != nil {
-		return nil, err
-	}
-	return new(IntervalOf(e.Device)), nil
-}
-
 // What expandable segments must spare of the device bytes to be worth saying.
 const (
 	sparedBytes = 256 << 20
@@ -218,11 +170,11 @@ const (
 
 // Expandable estimates what the device would show with expandable segments; nil if they
 // are on already, or would spare little of the estimate of a trial.
-func (s *Setup) Expandable(ctx context.Context, e *report.Estimate, gpu device.GPU,
+func (s *Setup) Expandable(ctx context.Context, e planner.Estimate, gpu device.GPU,
 	r *Result,
 ) (*report.Interval, error) {
-	worth := max(sparedBytes, int64(sparedShare*float64(e.Device.Bytes)))
-	if s.conf.Expandable || e.Reserved.Bytes-e.Allocated.Bytes < worth {
+	worth := max(sparedBytes, int64(sparedShare*float64(e.Device.Value)))
+	if s.conf.Expandable || e.Reserved.Value-e.Allocated.Value < worth {
 		return nil, nil
 	}
 	other, err := s.Try(ctx, r.Again(Replay{Expandable: true, Training: true}))
@@ -230,7 +182,7 @@ func (s *Setup) Expandable(ctx context.Context, e *report.Estimate, gpu device.G
 		return nil, err
 	}
 	then, err := s.Estimate(gpu, other.Sample())
-	if err != nil || e.Device.Bytes-then.Device.Value < worth {
+	if err != nil || e.Device.Value-then.Device.Value < worth {
 		return nil, err
 	}
 	return new(IntervalOf(then.Device)), nil

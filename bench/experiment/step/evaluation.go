@@ -1,9 +1,6 @@
 package step
 
 import (
-	"context"
-
-	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/program"
@@ -34,31 +31,4 @@ func besidePeak(peak program.Breakdown, sum int64) (b program.Breakdown) {
 	}
 	b[program.Activations] = sum
 	return b
-}
-
-// evaluate adds to the estimate of a trial what the evaluation needs that the case asks for, and its verdict if that
-// is worse. A system that does not validate has none.
-func (s *Setup) evaluate(ctx context.Context, out *report.Estimate, r *Result, others int64) error {
-	if s.c.Evaluate.IsZero() || r.ValidationStep == 0 {
-		return nil
-	}
-	with, err := s.Try(ctx, r.Again(Replay{Nominal: true}))
-	if err != nil {
-		return err
-	}
-	gpu := r.trial.GPU
-	gpu.Memory -= others
-	e, err := s.EstimateAt(gpu, with, with.Run.PeakOf(with.ValidationStep, "").Usage)
-	if err != nil {
-		return err
-	}
-	judged := EstimateOf(e)
-	if err := s.onGPU(ctx, judged, r, Replay{Within: true, Others: others}); err != nil {
-		return err
-	}
-	out.Evaluation = &report.Evaluation{
-		Batch: r.trial.Validation, Allocated: judged.Allocated, Reserved: judged.Reserved, Device: judged.Device,
-	}
-	out.Verdict = out.Verdict.Worse(judged.Verdict)
-	return nil
 }

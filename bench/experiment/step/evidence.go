@@ -23,9 +23,6 @@ type Evidence struct {
 	// Calibrated are coefficients that vprof calibrate has fitted; nil for none,
 	// which leaves the shipped defaults.
 	Calibrated *coefficients.Selection
-	// OwnLoop is the model's own training loop where no flag chose one and cases have the plain loop instead, which
-	// keeps more of a step alive: a batch must be safe in both. It is empty elsewhere.
-	OwnLoop models.Loop
 	// Missed, if not nil, is called for a GPU that Calibrated has no coefficients of.
 	Missed func(error)
 }

@@ -2,6 +2,7 @@ package step
 
 import (
 	"context"
+	"maps"
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/input"
@@ -19,8 +20,10 @@ type Setup struct {
 	evidence Evidence
 	// reported is the case as reports have it.
 	reported report.Case
-	// recent are results of this setup and of others that were made of it.
-	recent *recent
+	// settling is shared with the setups that were made of this one.
+	settling *settling
+	// others is the memory that other processes hold on the GPU, in bytes.
+	others int64
 	// device runs the trials that name it (Replay.Device); nil if there is none.
 	device device.Device
 }
@@ -40,7 +43,7 @@ func New(m models.Model, c models.Case, e Evidence) (*Setup, error) {
 	if err != nil {
 		return nil, input.Errorf("%w", err)
 	}
-	return &Setup{model: m, c: c, conf: conf, evidence: e, reported: report.CaseOf(m, c), recent: &recent{}}, nil
+	return &Setup{model: m, c: c, conf: conf, evidence: e, reported: report.CaseOf(m, c), settling: &settling{}}, nil
 }
 
 // Of makes the setup of a report's case, of which the report holds everything. The error
@@ -100,6 +103,13 @@ func (s *Setup) On(d device.Device) *Setup {
 	return &other
 }
 
+// Beside returns the setup on GPUs of which other processes hold some bytes.
+func (s *Setup) Beside(others int64) *Setup {
+	other := *s
+	other.others = others
+	return &other
+}
+
 // For returns the setup of another case of the model, complete.
 func (s *Setup) For(c models.Case) *Setup {
 	other := *s
@@ -107,6 +117,14 @@ func (s *Setup) For(c models.Case) *Setup {
 	other.reported.Case = s.model.Canonical(c)
 	other.reported.Batch = 0
 	return &other
+}
+
+// With returns the setup with some settings changed.
+func (s *Setup) With(changed models.Settings) *Setup {
+	c := s.c
+	c.Settings = maps.Clone(c.Settings)
+	maps.Copy(c.Settings, changed)
+	return s.For(c)
 }
 
 // Accumulating returns the setup with another number of micro-batches of a step.

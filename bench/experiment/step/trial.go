@@ -181,6 +181,13 @@ func (r *Result) Discard() {
 	}
 }
 
+// Adopt takes over the recording of another result of the same steps, for further trials.
+func (r *Result) Adopt(other *Result) {
+	if other.trial.recording != nil {
+		r.trial.recording = other.trial.recording
+	}
+}
+
 // Again returns the trial of the same recording, replayed in another way. In this process it is
 // not recorded again.
 func (r *Result) Again(how Replay) Trial {
@@ -188,6 +195,9 @@ func (r *Result) Again(how Replay) Trial {
 	t.Replay, t.Timed, t.Also = how, nil, nil
 	return t
 }
+
+// TrainsAlone reports whether training steps were replayed without the evaluation after them.
+func (r *Result) TrainsAlone() bool { return r.trial.Replay.Training }
 
 // Sample returns the peak of the run, as the planner takes it.
 func (r *Result) Sample() planner.Sample {

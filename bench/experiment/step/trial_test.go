@@ -10,6 +10,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/experiment/steptest"
+	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/models/toy"
@@ -157,9 +158,9 @@ func TestEachProcessMayLoadTheModel(t *testing.T) {
 			GPUs: 4, Strategy: &s, Settings: models.Settings{"layers": 4, "seq-len": 64},
 		}, steptest.Exact())
 		require.NoError(t, err)
-		e, _, err := setup.Estimated(t.Context(), gpu, 1)
+		d, err := judge.Of(t.Context(), setup, gpu, 1)
 		require.NoError(t, err)
-		for _, p := range step.EstimateOf(e).Host.Parts {
+		for _, p := range step.EstimateOf(d.Loops[0].Estimate).Host.Parts {
 			if strings.Contains(p.Name, "load") {
 				return p.Bytes
 			}
@@ -184,8 +185,9 @@ func TestIntervalsSpanTheOtherOrder(t *testing.T) {
 		}
 		setup, err := step.New(m, models.Case{Levers: models.Levers{Compile: true}}, steptest.Exact())
 		require.NoError(t, err)
-		e, r, err := setup.Estimated(t.Context(), steptest.Card(600), 8)
+		d, err := judge.Of(t.Context(), setup, steptest.Card(600), 8)
 		require.NoError(t, err)
+		e, r := d.Loops[0].Estimate, d.Loops[0].Steps
 		require.Equal(t, int64(8-other)*15*steptest.MiB, r.Sample().Allocated()-r.Reordered.Allocated)
 		require.Equal(t, min(r.Sample().Allocated(), r.Reordered.Allocated), e.Allocated.Low)
 		require.Equal(t, max(r.Sample().Allocated(), r.Reordered.Allocated), e.Allocated.High)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/claims"
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/profiler/device"
@@ -209,17 +210,20 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 		return report.Point{}, err
 	}
 	gpu := w.device.GPU()
-	r, err := w.setup.Settled(ctx, w.setup.Trial(gpu, batch))
+	j := judge.Default(w.setup, gpu, w.others())
+	defer j.End()
+	d, err := j.At(ctx, batch)
 	if err != nil {
 		return report.Point{}, err
 	}
-	e, err := w.estimate(ctx, r, w.others())
+	e, err := w.estimate(ctx, d)
 	if err != nil {
 		return report.Point{}, err
 	}
-	o := w.options
-	on, err := w.setup.Try(ctx,
-		r.Again(step.Replay{Device: w.device.Name(), WarmUp: o.WarmUp, Repeat: o.Repeat, Verify: o.Verify}))
+	o, loop := w.options, d.Loops[0]
+	on, err := loop.Setup.Try(ctx, loop.Steps.Again(step.Replay{
+		Device: w.device.Name(), WarmUp: o.WarmUp, Repeat: o.Repeat, Verify: o.Verify, Training: true,
+	}))
 	if err != nil {
 		return report.Point{}, fmt.Errorf("batch %d: %w", batch, err)
 	}
@@ -234,35 +238,19 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 		m.Run.WarmUp = o.WarmUp
 	}
 	point := report.Point{Batch: batch, Device: w.device.Name(), Estimate: e, Run: m.Run}
-	return point, complete(ctx, w.setup, gpu, r, &point)
+	return point, complete(ctx, w.setup, d, &point)
 }
 
-// estimate returns the estimate of a trial on the device, of whose memory others bytes are not for
-// the step.
-func (w *sweeper) estimate(ctx context.Context, r *step.Result, others int64) (*report.Estimate, error) {
-	gpu, sample := w.device.GPU(), r.Sample()
-	p, err := w.setup.Planner(gpu, sample)
-	if err != nil {
-		return nil, err
-	}
-	p.Memory -= others
+// estimate returns the estimate of a judgement, and describes in the report what it is based on.
+func (w *sweeper) estimate(ctx context.Context, d *judge.Judgement) (*report.Estimate, error) {
 	if !w.described {
 		// What a resumed sweep took over may be of coefficients before a calibration.
 		w.described, w.report.Coefficients = true, []report.Coefficient{}
-		if err := w.setup.Describe(w.report, gpu, r); err != nil {
+		if err := w.setup.Describe(w.report, w.device.GPU(), d.Loops[0].Steps); err != nil {
 			return nil, err
 		}
 	}
-	e, err := p.Estimate(sample.Batch)
-	if err != nil {
-		return nil, err
-	}
-	out, err := w.setup.Judge(ctx, e, r, others)
-	if err != nil {
-		return nil, err
-	}
-	out.Unsafe, err = w.setup.Unsafe(ctx, gpu, e, others)
-	return out, err
+	return d.Report(ctx)
 }
 
 // others returns the memory of the device that is not for the step: what other processes hold, and
@@ -285,19 +273,23 @@ func (w *sweeper) predict(ctx context.Context, found int) (int, error) {
 	if !driven || w.device.Simulated() {
 		return 0, nil
 	}
-	besides := w.others() + o.Baseline().Kernels
-	limit := w.device.GPU().Memory - besides
+	j, err := judge.New(w.setup, w.device.GPU(), planner.Budget{Margin: 1}, w.others()+o.Baseline().Kernels)
+	if err != nil {
+		return 0, err
+	}
+	defer j.End()
+	limit := j.Budget.Memory
 	s := planner.Search{
 		From: 1, To: maxFound, Begin: planner.Start{Batch: max(found, 1), Near: true}, Limit: limit, Runs: true,
 		Need: func(batch int) (int64, error) {
-			r, err := w.setup.Settled(ctx, w.setup.Trial(w.device.GPU(), batch))
+			d, err := j.Try(ctx, w.setup, batch)
 			if step.Refused(err) {
 				return 0, nil
 			}
 			if err != nil {
 				return 0, err
 			}
-			e, err := w.estimate(ctx, r, besides)
+			e, err := d.Report(ctx)
 			if err != nil {
 				return 0, err
 			}
@@ -398,40 +390,37 @@ func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*r
 
 // plan adds the estimate of a batch size to a report.
 func plan(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, r *report.Report) error {
-	e, tried, err := s.Estimated(ctx, gpu, batch)
+	j := judge.Default(s, gpu, 0)
+	defer j.End()
+	d, err := j.At(ctx, batch)
 	if err != nil {
 		return err
 	}
 	if len(r.Points) == 0 {
-		if err := s.Describe(r, gpu, tried); err != nil {
+		if err := s.Describe(r, gpu, d.Loops[0].Steps); err != nil {
 			return err
 		}
 	}
 	point := report.Point{Batch: batch, Device: step.SimName(gpu)}
-	if point.Estimate, err = s.Judge(ctx, e, tried, 0); err != nil {
-		return err
-	}
-	if err := complete(ctx, s, gpu, tried, &point); err != nil {
-		return err
-	}
-	if point.Estimate.Unsafe, err = s.Unsafe(ctx, gpu, e, 0); err != nil {
+	if point.Estimate, err = d.Report(ctx); err != nil {
 		return err
 	}
 	r.Points = append(r.Points, point)
-	return nil
+	return complete(ctx, s, d, &r.Points[len(r.Points)-1])
 }
 
-// complete adds to a point with an estimate what else a trial shows: claims of guides,
-// answered convolutions, and what other settings would need.
-func complete(ctx context.Context, s *step.Setup, gpu device.GPU, r *step.Result, p *report.Point) (err error) {
-	p.Claims, p.Workspaces, p.Buffers = claims.Of(s, gpu, p.Batch), step.WorkspacesOf(r.Facts), r.Buffers
+// complete adds to a point with an estimate what else a judgement shows: the guides' estimates, answered convolutions,
+// and what other settings would need.
+func complete(ctx context.Context, s *step.Setup, d *judge.Judgement, p *report.Point) (err error) {
+	r := d.Loops[0].Steps
+	p.Claims, p.Workspaces, p.Buffers = claims.Of(s, d.GPU(), p.Batch), step.WorkspacesOf(r.Facts), r.Buffers
 	p.Tuned = r.Tuned
 	if last := r.LastStep(); len(r.Buffers) > 0 && last != r.Run.Max.Allocated {
 		p.LastStep = last
 	}
-	if p.Expandable, err = s.Expandable(ctx, p.Estimate, gpu, r); err != nil {
+	if p.Expandable, err = d.Expandable(ctx); err != nil {
 		return err
 	}
-	p.Streamed, err = s.Streamed(ctx, gpu, p.Batch)
+	p.Streamed, err = d.Streamed(ctx)
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/progress"
@@ -152,29 +153,31 @@ type timedStep struct {
 	asked  *report.Workspaces
 }
 
-func timed(ctx context.Context, s *step.Setup, gpu device.GPU, batch int,
-	speed steptime.Efficiency,
-) (timedStep, error) {
-	t := s.Trial(gpu, batch)
-	t.Timed = []device.GPU{gpu}
-	e, judged, r, err := s.Judged(ctx, t)
+// timed judges a batch and estimates how long its step takes in the loop that is judged.
+func timed(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, speed steptime.Efficiency) (timedStep, error) {
+	d, err := judge.Of(ctx, s, gpu, batch)
 	if err != nil {
 		return timedStep{}, err
 	}
-	load := r.Loads[0]
+	defer d.End()
+	e, err := d.Report(ctx)
+	if err != nil {
+		return timedStep{}, err
+	}
+	load, err := d.Load(ctx)
 	return timedStep{
-		load, speed.Time(load), e.Device.Value, judged.Verdict == report.Fits,
-		step.WorkspacesOf(r.Facts),
-	}, nil
+		load, speed.Time(load), e.Device.Bytes, e.Verdict == report.Fits, step.WorkspacesOf(d.Loops[0].Steps.Facts),
+	}, err
 }
 
 // largest returns the largest safe batch size; zero if none is.
 func (t *Table) largest(ctx context.Context, s *step.Setup, gpu device.GPU) (int, error) {
-	safety, err := s.Safety(gpu, t.Budget, 0)
+	j, err := judge.New(s, gpu, t.Budget, 0)
 	if err != nil {
 		return 0, err
 	}
-	n, err := safety.Largest(ctx, planner.Start{Batch: s.Model().Default.Batch}, planner.SearchedBatch)
+	defer j.End()
+	n, err := j.Largest(ctx, planner.Start{Batch: s.Model().Default.Batch}, planner.SearchedBatch)
 	if err != nil {
 		return 0, fmt.Errorf("%s: the largest batch on %s: %w", s.Model().Name, gpu.Name, err)
 	}

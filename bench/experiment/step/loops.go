@@ -1,0 +1,41 @@
+package step
+
+import (
+	"cmp"
+
+	"github.com/vprof/vprof/models"
+)
+
+// Loops returns the case in each training loop that it may have: as it is, and where no flag chose the loop, also with
+// the plain one, which keeps most of a step alive. A batch must be safe in both.
+func (s *Setup) Loops() []*Setup {
+	c, unchosen := s.model.KeepingMost(s.c)
+	if !unchosen || s.model.Levers.Loop == models.LoopPlain {
+		return []*Setup{s}
+	}
+	return []*Setup{s, s.For(c)}
+}
+
+// KeepingMost returns the case in the loop that keeps most of a step alive, of those that it may have.
+func (s *Setup) KeepingMost() *Setup {
+	loops := s.Loops()
+	return loops[len(loops)-1]
+}
+
+// Loop returns the name of the training loop; empty for a model with a loop of its own.
+func (s *Setup) Loop() models.Loop { return cmp.Or(s.c.Loop, s.model.Levers.Loop) }
+
+// Evaluates reports whether training evaluates: users asked for it, or the project's own loop does.
+func (s *Setup) Evaluates() bool {
+	return !s.c.Evaluate.Off && (!s.c.Evaluate.IsZero() || s.model.Levers.Loop == "")
+}
+
+// Training returns a trial with an evaluation batch recorded, unless the case has none, of which the training steps
+// alone are replayed. A batch size of zero is the evaluation's own, the project's, or that of training.
+func (s *Setup) Training(t Trial, evaluation int) Trial {
+	t.Replay.Training = true
+	if !s.c.Evaluate.Off {
+		t.Validation = cmp.Or(evaluation, s.c.Evaluate.Batch, s.model.Validation, t.Batch)
+	}
+	return t
+}

@@ -1,0 +1,223 @@
+// Package judge decides whether a batch of a case is safe on a GPU. All verbs print parts of its judgements, and none
+// judges by itself.
+//
+// A [Judge] tries a batch: it replays the training steps in each loop that the case may have, and the evaluation after
+// them. Each of these moments has a need with an interval. A [Judgement] compares the needs with the budget. The
+// search for the largest safe batch asks the same judge.
+package judge
+
+import (
+	"context"
+	"math"
+	"sync"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/replay"
+)
+
+// A Judge decides which batches of a case are safe on a GPU: those whose need at each moment of training is within the
+// budget. It remembers what it has tried. Goroutines may share it.
+type Judge struct {
+	// Cases are the case, and what else the same batch must be safe in: other stages, parts of a curriculum, the
+	// longest sample. Their own batch sizes do not matter.
+	Cases []*step.Setup
+	GPU   device.GPU
+	// Budget is complete, as [New] makes it. Others is the memory that other processes hold, in bytes.
+	Budget planner.Budget
+	Others int64
+	// Validation is the size of an evaluation batch; zero is the size that the case, the project or training has.
+	Validation int
+	// Device is the name of the device that the setups run on; empty to simulate the GPU.
+	Device string
+	// Ceiling ends recordings beyond this many bytes ([step.Trial.Ceiling]); zero is no limit.
+	Ceiling int64
+	// Shared, if not nil, changes an estimate of one GPU to the estimate of each of several that share the work.
+	Shared func(planner.Estimate, *step.Result) planner.Estimate
+
+	mu    sync.Mutex
+	known map[tried]*Judgement
+	// kept is the judgement whose recording is kept; nil for none.
+	kept *Judgement
+}
+
+// tried identifies a judgement.
+type tried struct {
+	c     models.Key
+	batch int
+}
+
+// New returns the judge of a case on a GPU, of which other processes hold some bytes. The budget's Memory is taken from
+// the GPU. The error says that nothing is left of it.
+func New(s *step.Setup, gpu device.GPU, b planner.Budget, others int64) (*Judge, error) {
+	b, err := s.Budget(b, gpu, others)
+	return &Judge{Cases: []*step.Setup{s}, GPU: gpu, Budget: b, Others: others}, err
+}
+
+// Default returns the judge for the budget of verbs that have no flag for it. Where other processes leave nothing of
+// the GPU, no batch is safe.
+func Default(s *step.Setup, gpu device.GPU, others int64) *Judge {
+	j, _ := New(s, gpu, planner.Budget{Margin: planner.DefaultMargin}, others)
+	return j
+}
+
+// Of judges one batch of a case by itself, on a GPU and by the budget of verbs without a flag for it. The caller ends
+// the judgement.
+func Of(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*Judgement, error) {
+	d, err := Default(s, gpu, 0).Try(ctx, s, batch)
+	if err != nil {
+		return nil, err
+	}
+	return d, d.Complete(ctx)
+}
+
+// At judges a batch of the case itself, with all that a report shows. A batch is not safe either where another of
+// the cases is not, or a smaller batch.
+func (j *Judge) At(ctx context.Context, batch int) (*Judgement, error) {
+	d, err := j.Try(ctx, j.Cases[0], batch)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.Complete(ctx); err != nil || d.Reason != "" {
+		return d, err
+	}
+	safe, at, err := safeAt(j.search(ctx, planner.Start{}, batch), batch)
+	switch {
+	case err != nil || safe:
+	case at < batch:
+		d.Reason, d.Decides = planner.SmallerBatch, Decision{What: "a smaller batch", Batch: at}
+	default:
+		worst, err := j.worst(ctx, at)
+		if err != nil {
+			return d, err
+		}
+		d.Reason, d.Decides = worst.Reason, worst.Decides
+	}
+	return d, err
+}
+
+// worst returns the judgement of the case that needs most at a batch.
+func (j *Judge) worst(ctx context.Context, batch int) (worst *Judgement, err error) {
+	for _, s := range j.Cases {
+		d, err := j.Try(ctx, s, batch)
+		if err != nil {
+			return nil, err
+		}
+		if worst == nil || d.Need > worst.Need {
+			worst = d
+		}
+		if worst.Need > j.Budget.Limit() {
+			break
+		}
+	}
+	return worst, nil
+}
+
+// Need returns the most that a batch needs in any of the cases, in bytes: [math.MaxInt64] where it cannot train.
+func (j *Judge) Need(ctx context.Context, batch int) (int64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	worst, err := j.worst(ctx, batch)
+	if err != nil {
+		return 0, err
+	}
+	return worst.Need, nil
+}
+
+// Largest returns the largest safe batch up to one; zero if none is.
+func (j *Judge) Largest(ctx context.Context, begin planner.Start, to int) (int, error) {
+	return Largest(j.search(ctx, begin, to))
+}
+
+// search returns the search for the largest safe batch.
+func (j *Judge) search(ctx context.Context, begin planner.Start, to int) *planner.Search {
+	return &planner.Search{
+		From: 1, Begin: begin, To: to, Limit: j.Budget.Limit(), Jagged: j.Cases[0].Jagged(), Runs: j.Device != "",
+		Need: func(batch int) (int64, error) { return j.Need(ctx, batch) },
+	}
+}
+
+// Try judges a batch of one of the cases as far as a search needs: the interval of a need beyond the limit may lack
+// what perturbed replays add. Complete adds it.
+func (j *Judge) Try(ctx context.Context, s *step.Setup, batch int) (*Judgement, error) {
+	key := tried{s.Case().Key(), batch}
+	j.mu.Lock()
+	d := j.known[key]
+	j.mu.Unlock()
+	if d != nil {
+		return d, nil
+	}
+	d = &Judgement{judge: j, setup: s, Batch: batch}
+	if err := d.begin(ctx); err != nil {
+		return nil, err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.known == nil {
+		j.known = map[tried]*Judgement{}
+	}
+	j.known[key] = d
+	if d.Need <= j.Budget.Limit() {
+		j.keep(d)
+	} else {
+		d.discard()
+	}
+	return d, nil
+}
+
+// keep lets a judgement have its recordings and no other, since recordings are large. Most searches end with the last
+// batch within the budget.
+func (j *Judge) keep(d *Judgement) {
+	if j.kept != nil && j.kept != d {
+		j.kept.discard()
+	}
+	j.kept = d
+}
+
+// End frees the recordings that the judge has kept.
+func (j *Judge) End() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.keep(nil)
+}
+
+// Estimate returns what a result of a case needs at a point of its run.
+func (j *Judge) Estimate(s *step.Setup, r *step.Result, at replay.Usage) (planner.Estimate, error) {
+	e, err := s.Beside(j.Others).EstimateAt(j.GPU, r, at)
+	if err == nil && j.Shared != nil {
+		e = j.Shared(e, r)
+	}
+	return e, err
+}
+
+// need returns the bytes of an estimate that must be within the limit: [math.MaxInt64] where the machine has too
+// little memory.
+func (j *Judge) need(e planner.Estimate) int64 {
+	if e.Host.Exceeds() {
+		return math.MaxInt64
+	}
+	return j.Budget.Need(e)
+}
+
+// why returns why an estimate is not safe; empty if it is.
+func (j *Judge) why(e planner.Estimate) planner.Reason {
+	if e.Host.Exceeds() {
+		return planner.HostFull
+	}
+	return j.Budget.Why(e)
+}
+
+// reasonOf returns why a run on the GPU is not safe; empty if it is.
+func reasonOf(r *report.Run) planner.Reason {
+	switch {
+	case !r.Fits:
+		return planner.OutOfMemory
+	case r.Strained():
+		return planner.GivesBack
+	}
+	return ""
+}

@@ -1,0 +1,115 @@
+package judge_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/experiment/steptest"
+	"github.com/vprof/vprof/bench/judge"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// counting is an executor that counts the trials it is given.
+type counting struct {
+	step.Local
+	trials *int
+}
+
+func (c counting) Try(ctx context.Context, t step.Trial) (*step.Result, error) {
+	*c.trials++
+	return c.Local.Try(ctx, t)
+}
+
+// setup returns the setup of a case of a listed model, without residuals.
+func setup(t *testing.T, model string, c models.Case) *step.Setup {
+	m, err := all.Models().Lookup(model)
+	require.NoError(t, err)
+	s, err := step.New(m, c, steptest.Exact())
+	require.NoError(t, err)
+	return s
+}
+
+func TestABatchIsJudgedOnce(t *testing.T) {
+	gpu := steptest.GPUs(t, "rtx-4090")[0]
+	m, err := all.Models().Lookup("resnet18")
+	require.NoError(t, err)
+	trials := 0
+	evidence := steptest.Exact()
+	evidence.Trials = counting{trials: &trials}
+	s, err := step.New(m, m.Default, evidence)
+	require.NoError(t, err)
+	j := judge.Default(s, gpu, 0)
+	first, err := j.At(t.Context(), 8)
+	require.NoError(t, err)
+	once := trials
+	j.End()
+	again, err := j.At(t.Context(), 8)
+	require.NoError(t, err)
+	require.Same(t, first, again)
+	require.Equal(t, once, trials)
+}
+
+// The loop that needs more is judged, whichever that is.
+func TestTheLoopThatNeedsMostIsJudged(t *testing.T) {
+	gpu := steptest.GPUs(t, "rtx-4090")[0]
+	for _, model := range []string{"gpt2", "llama-tiny", "whisper-tiny"} {
+		d, err := judge.Of(t.Context(), setup(t, model, models.Case{Batch: 4}), gpu, 4)
+		require.NoError(t, err)
+		require.Len(t, d.Loops, 2, model)
+		for _, l := range d.Loops {
+			require.LessOrEqual(t, l.Need, d.Need, "%s, loop %s", model, l.Name)
+			c := models.Case{Batch: 4}
+			c.Loop = l.Name
+			alone, err := judge.Of(t.Context(), setup(t, model, c), gpu, 4)
+			require.NoError(t, err)
+			require.Len(t, alone.Loops, 1)
+			require.Equal(t, alone.Loops[0].Allocated.Value, l.Allocated.Value)
+		}
+		e, err := d.Report(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, d.Loops[0].Name, e.Loop)
+		require.Equal(t, d.Loops[1].Name, e.OtherLoop.Loop)
+		require.Equal(t, d.Loops[0].Device.Value, e.Device.Bytes)
+	}
+}
+
+// An evaluation that nobody asked for is no reason, and is said where it would not be safe. One that was asked for
+// decides, and none is left out.
+func TestOnlyAnEvaluationThatWasAskedForDecides(t *testing.T) {
+	gpu := steptest.GPUs(t, "rtx-4090")[0]
+	of := func(evaluation string) (*judge.Judgement, *judge.Judge) {
+		c := models.Case{Checkpointing: true}
+		c.Loop = models.LoopTrainer
+		if evaluation != "" {
+			var err error
+			c.Evaluate, err = models.ParseEvaluation(evaluation)
+			require.NoError(t, err)
+		}
+		s := setup(t, "llama-tiny", c)
+		j, err := judge.New(s, gpu, planner.Budget{Margin: .25}, 0)
+		require.NoError(t, err)
+		d, err := j.At(t.Context(), 8)
+		require.NoError(t, err)
+		return d, j
+	}
+	asked, j := of("batch=64")
+	require.Equal(t, planner.OverShare, asked.Reason)
+	require.Equal(t, "evaluation", asked.Decides.What)
+	require.Equal(t, 64, asked.Decides.Batch)
+	require.Greater(t, asked.Decides.Need, j.Budget.Limit())
+	e, err := asked.Report(t.Context())
+	require.NoError(t, err)
+	require.True(t, e.Evaluation.Judged)
+	none, _ := of("none")
+	require.True(t, none.Safe())
+	require.Nil(t, none.Evaluation)
+	unasked, j := of("")
+	require.True(t, unasked.Safe())
+	require.False(t, unasked.Evaluation.Judged)
+	require.LessOrEqual(t, unasked.Need, j.Budget.Limit())
+}

@@ -1,0 +1,378 @@
+package judge
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/steptime"
+)
+
+// A Judgement is the verdict on a batch: the moments of training, the one that decides, and why.
+type Judgement struct {
+	// Batch is the batch that is judged.
+	Batch int
+	// Loops are the training loops that the case may have, the one that needs most first. Figures are of that one.
+	Loops []*Loop
+	// Evaluation is what runs between training steps in the first loop; nil without one.
+	Evaluation *Evaluation
+	// Need is the number of bytes that must be within the limit: the most of all moments that are judged, or
+	// [math.MaxInt64] where the batch cannot train.
+	Need int64
+	// Reason is why the batch is not safe, and Decides the moment because of which it is not; empty if it is safe.
+	Reason  planner.Reason
+	Decides Decision
+
+	judge *Judge
+	setup *step.Setup
+	// run is the replay of the first loop on the GPU itself, where that may differ; nil elsewhere.
+	run *report.Run
+	// completed says that [Judgement.Complete] was done.
+	completed bool
+}
+
+// A Decision names what decides a verdict.
+type Decision struct {
+	// What is the moment, and Batch the size of its batch.
+	What  string
+	Batch int
+	// Need is the number of bytes that it needs.
+	Need int64
+}
+
+// A Loop is the training steps of a case in one training loop.
+type Loop struct {
+	// Name is the loop; empty for models that have one loop of their own.
+	Name models.Loop
+	// Setup is the case with the loop.
+	Setup *step.Setup
+	// Steps is the replay of the training steps, and Estimate what it needs at its peak.
+	Steps *step.Result
+	planner.Estimate
+	// Need is the number of bytes that must be within the limit.
+	Need int64
+}
+
+// An Evaluation is a batch without gradients after the training steps.
+type Evaluation struct {
+	// Batch is the number of its samples.
+	Batch int
+	// Result is the replay of the training steps and the evaluation, and Estimate what the evaluation needs.
+	Result *step.Result
+	planner.Estimate
+	// Need is the number of bytes that must be within the limit, and Reason why they are not; empty if they are.
+	Need   int64
+	Reason planner.Reason
+	// Judged says that the verdict counts the evaluation: users or projects evaluate. Otherwise it only says what
+	// would happen if they did.
+	Judged bool
+}
+
+// closeLoop is the share of the larger need of two loops from which on the perturbed replays of the other one decide,
+// too. They add at most a fifth to a need (of 147 cases of 15 models the ends of intervals were up to 19 % apart).
+const closeLoop = 0.8
+
+// begin replays the batch until its need is known, or known to be beyond the limit.
+func (d *Judgement) begin(ctx context.Context) error {
+	for _, s := range d.setup.Loops() {
+		l := &Loop{Name: s.Loop(), Setup: s}
+		t := s.Training(s.Trial(d.judge.GPU, d.Batch), d.judge.Validation)
+		t.Ceiling, t.Replay.Device = d.judge.Ceiling, d.judge.Device
+		var err error
+		if l.Steps, err = s.Settle(ctx, t); err != nil {
+			return err
+		}
+		d.Loops = append(d.Loops, l)
+		if err := d.measure(l); err != nil {
+			return err
+		}
+	}
+	d.sort()
+	if d.over() {
+		return nil
+	}
+	if err := d.perturb(ctx); err != nil || d.over() {
+		return err
+	}
+	if err := d.ranOnGPU(ctx); err != nil || d.over() {
+		return err
+	}
+	return d.evaluate(ctx)
+}
+
+// Setup returns the case that is judged.
+func (d *Judgement) Setup() *step.Setup { return d.setup }
+
+// ranOnGPU replays steps within the limit on the GPU itself, where the GPU's end or the allocator settings would change
+// what the allocator does. A batch is not safe if it runs out of memory there, or gives cached memory back.
+func (d *Judgement) ranOnGPU(ctx context.Context) error {
+	l := d.Loops[0]
+	if l.Steps.Measured != nil || l.Steps.Device <= d.judge.Budget.Memory && l.Setup.Case().AllocConf == "" {
+		return nil
+	}
+	on, err := l.Setup.Try(ctx, l.Steps.Again(step.Replay{Within: true, Others: d.judge.Others, Training: true}))
+	if err != nil {
+		return err
+	}
+	d.run = on.Report()
+	if why := reasonOf(d.run); why != "" {
+		d.Need, d.Reason = d.judge.Budget.Limit()+1, why
+		d.Decides = Decision{"training", d.Batch, d.judge.Budget.Need(l.Estimate)}
+	}
+	return nil
+}
+
+// Run returns the replay of the training steps, on the GPU itself where its end matters.
+func (d *Judgement) Run() *report.Run {
+	if d.run != nil {
+		return d.run
+	}
+	return d.Loops[0].Steps.Report()
+}
+
+// measure sets what a loop needs by what is known of its spread.
+func (d *Judgement) measure(l *Loop) (err error) {
+	if m := l.Steps.Measured; m != nil {
+		l.Need = measuredNeed(l.Steps)
+		return nil
+	}
+	l.Estimate, err = d.judge.Estimate(l.Setup, l.Steps, l.Steps.Run.Max)
+	l.Need = d.judge.need(l.Estimate)
+	return err
+}
+
+// measuredNeed returns what a run on a device needs, in bytes: [math.MaxInt64] if it gives cached memory back, or runs
+// out.
+func measuredNeed(r *step.Result) int64 {
+	if r.Measured.Run.Strained() {
+		return math.MaxInt64
+	}
+	return r.Device
+}
+
+// sort puts the loop that needs most first, and takes over its need.
+func (d *Judgement) sort() {
+	slices.SortStableFunc(d.Loops, func(a, b *Loop) int { return cmp.Compare(b.Need, a.Need) })
+	worst := d.Loops[0]
+	d.Need, d.Reason, d.Decides = worst.Need, "", Decision{}
+	switch {
+	case worst.Steps.Measured != nil:
+		d.Reason = cmp.Or(reasonOf(worst.Steps.Measured.Run), d.judge.Budget.Judge(d.Need))
+	default:
+		d.Reason = d.judge.why(worst.Estimate)
+	}
+	if d.Reason != "" {
+		d.Decides = Decision{"training", d.Batch, d.judge.Budget.Need(worst.Estimate)}
+	}
+}
+
+// over reports whether the batch needs more than the limit.
+func (d *Judgement) over() bool { return d.Need > d.judge.Budget.Limit() }
+
+// perturb adds the perturbed replays of the first loop, and of others that need nearly as much.
+func (d *Judgement) perturb(ctx context.Context) error {
+	most := d.Loops[0].Need
+	for i, l := range d.Loops {
+		if i > 0 && float64(l.Need) < closeLoop*float64(most) {
+			continue
+		}
+		if err := l.Setup.Perturb(ctx, l.Steps); err != nil {
+			return err
+		}
+		if err := d.measure(l); err != nil {
+			return err
+		}
+	}
+	d.sort()
+	return nil
+}
+
+// evaluate adds the evaluation of the first loop. Where it is not judged, its interval lacks perturbed replays.
+func (d *Judgement) evaluate(ctx context.Context) (err error) {
+	l := d.Loops[0]
+	if l.Steps.ValidationStep == 0 || d.Evaluation != nil {
+		return nil
+	}
+	how := l.Steps.Again(step.Replay{Nominal: true, Device: d.judge.Device})
+	e := &Evaluation{Batch: how.Validation, Judged: d.judge.Validation > 0 || l.Setup.Evaluates()}
+	d.Evaluation = e
+	if e.Result, err = l.Setup.Try(ctx, how); err != nil {
+		return err
+	}
+	if e.Result.Measured != nil {
+		e.Need = measuredNeed(e.Result)
+		e.Reason = cmp.Or(reasonOf(e.Result.Measured.Run), d.judge.Budget.Judge(e.Need))
+	} else {
+		if e.Result.Run.Max.Reserved <= l.Steps.Run.Max.Reserved {
+			e.Result.Spread, e.Result.Reordered = l.Steps.Spread, l.Steps.Reordered
+		}
+		if e.Judged {
+			if err := l.Setup.Perturb(ctx, e.Result); err != nil {
+				return err
+			}
+		}
+		peak := e.Result.Run.PeakOf(e.Result.ValidationStep, "").Usage
+		if e.Estimate, err = d.judge.Estimate(l.Setup, e.Result, peak); err != nil {
+			return err
+		}
+		e.Need, e.Reason = d.judge.need(e.Estimate), d.judge.why(e.Estimate)
+	}
+	if !e.Judged {
+		return nil
+	}
+	d.Need = max(d.Need, e.Need)
+	if d.Reason == "" && e.Reason != "" {
+		d.Reason, d.Decides = e.Reason, Decision{"evaluation", e.Batch, e.Need}
+	}
+	return nil
+}
+
+// Complete adds what only a judgement that is shown has: the whole interval of a need beyond the limit.
+func (d *Judgement) Complete(ctx context.Context) error {
+	if d.completed {
+		return nil
+	}
+	d.completed = true
+	if !d.over() {
+		return nil
+	}
+	l := d.Loops[0]
+	if err := l.Setup.Perturb(ctx, l.Steps); err != nil {
+		return err
+	}
+	if err := d.measure(l); err != nil {
+		return err
+	}
+	if err := d.evaluate(ctx); err != nil {
+		return err
+	}
+	if d.Decides.What == "training" {
+		d.Decides.Need = d.judge.Budget.Need(l.Estimate)
+	}
+	return nil
+}
+
+// GPU returns the GPU that the batch is judged on.
+func (d *Judgement) GPU() device.GPU { return d.judge.GPU }
+
+// Safe reports whether the batch is safe.
+func (d *Judgement) Safe() bool { return d.Reason == "" }
+
+// End frees the recordings that the judge of the batch has kept.
+func (d *Judgement) End() { d.judge.End() }
+
+// discard frees the recordings. They are made again for further replays.
+func (d *Judgement) discard() {
+	for _, l := range d.Loops {
+		l.Steps.Discard()
+	}
+}
+
+// Report returns the estimate of the loop that is judged as reports show it, with the verdict. Where the GPU's memory
+// lies within the interval, a replay on the GPU itself decides.
+func (d *Judgement) Report(ctx context.Context) (*report.Estimate, error) {
+	if err := d.Complete(ctx); err != nil {
+		return nil, err
+	}
+	worst := d.Loops[0]
+	out := step.EstimateOf(worst.Estimate)
+	if d.run != nil {
+		out.Verdict = d.run.Judge(out.Verdict)
+	}
+	if err := d.onGPU(ctx, out, worst, true); err != nil {
+		return nil, err
+	}
+	if len(d.Loops) > 1 {
+		out.Loop = worst.Name
+		out.OtherLoop = &report.OtherLoop{Loop: d.Loops[1].Name, Device: d.Loops[1].Device.Value}
+	}
+	if err := d.reportEvaluation(ctx, out); err != nil {
+		return nil, err
+	}
+	out.Unsafe = report.Reason(d.Reason)
+	if d.Reason != "" {
+		out.Decides = &report.Decision{
+			What: d.Decides.What, Batch: d.Decides.Batch, Need: d.Decides.Need, Limit: d.judge.Budget.Limit(),
+		}
+	}
+	return out, nil
+}
+
+// reportEvaluation adds the evaluation to an estimate: where the verdict counts it, or where it would not be safe.
+func (d *Judgement) reportEvaluation(ctx context.Context, out *report.Estimate) error {
+	e := d.Evaluation
+	if e == nil || !e.Judged && e.Reason == "" || e.Judged && d.setup.Case().Evaluate.IsZero() && e.Reason == "" {
+		return nil
+	}
+	judged := step.EstimateOf(e.Estimate)
+	if err := d.onGPU(ctx, judged, &Loop{Setup: d.Loops[0].Setup, Steps: e.Result}, false); err != nil {
+		return err
+	}
+	out.Evaluation = &report.Evaluation{
+		Batch: e.Batch, Allocated: judged.Allocated, Reserved: judged.Reserved, Device: judged.Device,
+		Judged: e.Judged, Verdict: judged.Verdict, Unsafe: report.Reason(e.Reason),
+	}
+	if e.Judged {
+		out.Verdict = out.Verdict.Worse(judged.Verdict)
+	}
+	return nil
+}
+
+// onGPU has a replay on the GPU decide where the GPU's memory lies within the interval of an estimate.
+func (d *Judgement) onGPU(ctx context.Context, out *report.Estimate, l *Loop, training bool) error {
+	if out.Verdict != report.Tight {
+		return nil
+	}
+	on, err := l.Setup.Try(ctx, l.Steps.Again(step.Replay{Within: true, Others: d.judge.Others, Training: training}))
+	if err == nil {
+		out.Verdict = on.Report().Judge(out.Verdict)
+	}
+	return err
+}
+
+// Streamed returns the device bytes with the data set on the host and a batch at a time on the GPU; nil if that is so.
+func (d *Judgement) Streamed(ctx context.Context) (*report.Interval, error) {
+	c := d.setup.Case()
+	if c.Dataset == 0 {
+		return nil, nil
+	}
+	c.Dataset = 0
+	other, err := d.judge.Try(ctx, d.setup.For(c), d.Batch)
+	if err != nil {
+		return nil, err
+	}
+	if err := other.Complete(ctx); err != nil {
+		return nil, err
+	}
+	return new(step.IntervalOf(other.Loops[0].Device)), nil
+}
+
+// Expandable returns the device bytes with expandable segments; nil if they are on already, or would spare little.
+func (d *Judgement) Expandable(ctx context.Context) (*report.Interval, error) {
+	l := d.Loops[0]
+	return l.Setup.Expandable(ctx, l.Estimate, d.judge.GPU, l.Steps)
+}
+
+// Load returns the work of a step in the loop that is judged, on the GPU. All of its micro-batches are counted.
+func (d *Judgement) Load(ctx context.Context) (steptime.Load, error) {
+	l := d.Loops[0]
+	t := l.Steps.Again(step.Replay{})
+	if l.Setup.Case().Accumulate > step.MostMicro { // which the replays of memory record in part
+		t = l.Setup.Trial(d.judge.GPU, d.Batch)
+	}
+	t.Replay, t.Timed = step.Replay{Omit: true, Nominal: true, Training: true}, []device.GPU{d.judge.GPU}
+	r, err := l.Setup.Try(ctx, t)
+	if err != nil {
+		return steptime.Load{}, err
+	}
+	if l.Setup.Case().Accumulate <= step.MostMicro {
+		l.Steps.Adopt(r)
+	}
+	return r.Loads[0], nil
+}
