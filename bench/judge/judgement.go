@@ -304,10 +304,10 @@ func (d *Judgement) Report(ctx context.Context) (*report.Estimate, error) {
 	return out, nil
 }
 
-// reportEvaluation adds the evaluation to an estimate: where the verdict counts it, or where it would not be safe.
+// reportEvaluation adds the evaluation to an estimate: where it was asked for, or is not safe and training is.
 func (d *Judgement) reportEvaluation(ctx context.Context, out *report.Estimate) error {
 	e := d.Evaluation
-	if e == nil || !e.Judged && e.Reason == "" || e.Judged && d.setup.Case().Evaluate.IsZero() && e.Reason == "" {
+	if e == nil || !e.Judged && (e.Reason == "" || d.Reason != "") || e.Judged && d.setup.Case().Evaluate.IsZero() && e.Reason == "" {
 		return nil
 	}
 	judged := step.EstimateOf(e.Estimate)
