@@ -40,6 +40,8 @@ type Judge struct {
 
 	mu    sync.Mutex
 	known map[tried]*Judgement
+	// clear are the batches up to which a case is safe whatever the needs of smaller batches are ([planner.ClearShare]).
+	clear map[models.Key]int
 	// kept is the judgement whose recording is kept; nil for none.
 	kept *Judgement
 }
@@ -90,7 +92,7 @@ func (j *Judge) At(ctx context.Context, batch int) (*Judgement, error) {
 	case at < batch:
 		d.Reason, d.Decides = planner.SmallerBatch, Decision{What: "a smaller batch", Batch: at}
 	default:
-		worst, err := j.worst(ctx, at)
+		worst, err := j.Worst(ctx, j.Cases, at)
 		if err != nil {
 			return d, err
 		}
@@ -99,9 +101,13 @@ func (j *Judge) At(ctx context.Context, batch int) (*Judgement, error) {
 	return d, err
 }
 
-// worst returns the judgement of the case that needs most at a batch.
-func (j *Judge) worst(ctx context.Context, batch int) (worst *Judgement, err error) {
-	for _, s := range j.Cases {
+// Worst returns the judgement of the case that needs most at a batch, or of the first that needs more than the limit.
+// Cases after the first are left out where a larger batch of them is far from it.
+func (j *Judge) Worst(ctx context.Context, cases []*step.Setup, batch int) (worst *Judgement, err error) {
+	for i, s := range cases {
+		if i > 0 && j.isClear(s, batch) {
+			continue
+		}
 		d, err := j.Try(ctx, s, batch)
 		if err != nil {
 			return nil, err
@@ -116,12 +122,19 @@ func (j *Judge) worst(ctx context.Context, batch int) (worst *Judgement, err err
 	return worst, nil
 }
 
+// isClear reports whether a larger batch of a case needs so little that no smaller one needs more than the limit.
+func (j *Judge) isClear(s *step.Setup, batch int) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return batch <= j.clear[s.Case().Key()]
+}
+
 // Need returns the most that a batch needs in any of the cases, in bytes: [math.MaxInt64] where it cannot train.
 func (j *Judge) Need(ctx context.Context, batch int) (int64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	worst, err := j.worst(ctx, batch)
+	worst, err := j.Worst(ctx, j.Cases, batch)
 	if err != nil {
 		return 0, err
 	}
@@ -161,6 +174,12 @@ func (j *Judge) Try(ctx context.Context, s *step.Setup, batch int) (*Judgement, 
 		j.known = map[tried]*Judgement{}
 	}
 	j.known[key] = d
+	if float64(d.Need) <= planner.ClearShare*float64(j.Budget.Limit()) && !s.Jagged() {
+		if j.clear == nil {
+			j.clear = map[models.Key]int{}
+		}
+		j.clear[key.c] = max(j.clear[key.c], batch)
+	}
 	if d.Need <= j.Budget.Limit() {
 		j.keep(d)
 	} else {

@@ -62,11 +62,24 @@ func (f *applyFlags) check(gpus int) error {
 	return nil
 }
 
-// fixByFile fixes in the case what the user's file sets and --map does not cover, since the
-// recommendation must hold with the rest of the file unchanged. It returns the names of the
-// fixed fields.
-func (f *applyFlags) fixByFile(c *models.Case) (held map[string]bool, err error) {
+// path returns the file of a system that is written.
+func (f *applyFlags) path(s systems.System) string { return cmp.Or(f.config, s.Config) }
+
+// fixByFile fixes in the case what stays as the user's file has it: what --map does not reach, and the precision and
+// checkpointing of a project. The recommendation must hold with the rest of the file as it is. It returns the names, in
+// our words, that were fixed.
+func (f *applyFlags) fixByFile(m models.Model, c *models.Case) (held map[string]bool, err error) {
 	held = map[string]bool{}
+	if s, values, found, err := f.file(m); found || err != nil {
+		for _, name := range []string{"amp", "checkpointing"} {
+			_, read := values[name]
+			held[name] = !f.flags.Changed(name) && (read || !s.Reads(name))
+		}
+		if err == nil {
+			err = setFromFile(c, values, func(name string) bool { return !held[name] })
+		}
+		return held, err
+	}
 	if !f.apply || len(f.pairs) == 0 {
 		return held, nil
 	}
@@ -259,7 +272,7 @@ func (f *applyFlags) changes(s systems.System, v systems.Values, c report.Choice
 			return nil, fmt.Errorf("--map: %w", err)
 		}
 		files = []systems.File{{Path: f.config, Edits: edits}}
-	} else if files, err = s.Files(cmp.Or(f.config, s.Config), v); err != nil {
+	} else if files, err = s.Files(f.path(s), v); err != nil {
 		return nil, err
 	}
 	var changes []configfile.Change

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/bench/experiment/fit"
+	"github.com/vprof/vprof/bench/experiment/smoke"
 	"github.com/vprof/vprof/bench/experiment/sweep"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 )
 
@@ -39,13 +42,18 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 	if t := o.c.trainer; t != nil && o.effective == 0 && o.over != fit.SeqLen && !o.c.flags.Changed("accumulate") {
 		o.effective = t.Effective(o.group.gpus) // what is learned should stay as it is
 	}
+	if s.Parts, err = o.keepFile(m); err != nil {
+		return s, err
+	}
 	if o.effective < 0 || o.effective > mostEffective {
 		return s, usagef("--target-effective-batch: %d is more samples than any step sees; the largest is %d",
 			o.effective, mostEffective)
 	}
+	parts := s.Parts
 	if s, err = o.searchFlags.search(o.app, m, c); err != nil {
 		return s, err
 	}
+	s.Parts = parts
 	o.out.defaultGPU = o.target.defaultGPU(s.GPUs)
 	s.Levers, s.Effective, s.MaxBatch = o.levers, o.effective, min(o.maxBatch, models.MaxBatch)
 	s.Batch, s.Multiple, s.SeqLen = o.batch, o.multiple, o.over == fit.SeqLen
@@ -66,6 +74,45 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 		return s, err
 	}
 	return s, nil
+}
+
+// keepFile has the search keep the number of samples of an optimizer step that the project's file has, and returns the
+// parts of the curriculum beside it, which train with the same batch.
+func (o *fitOptions) keepFile(m models.Model) ([]models.Settings, error) {
+	s, values, found, err := o.apply.file(m)
+	if err != nil || !found {
+		return nil, err
+	}
+	if o.effective == 0 && !o.c.flags.Changed("accumulate") && o.batch == 0 {
+		o.effective = effectiveOf(values)
+	}
+	written, err := s.ReadParts(o.apply.path(s), true)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	given, err := o.c.givenSettings()
+	if err != nil {
+		return nil, err
+	}
+	parts := curriculum(m, written, func(setting string) bool {
+		_, is := given[setting]
+		return is || slices.ContainsFunc(o.tune, func(t string) bool {
+			name, _, _ := strings.Cut(t, "=")
+			return strings.ReplaceAll(name, "_", "-") == setting
+		})
+	})
+	slices.SortStableFunc(parts, func(a, b smoke.Part) int { // the one that most likely needs most first
+		return cmp.Compare(sum(b.Settings), sum(a.Settings))
+	})
+	return lists.Map(parts, func(p smoke.Part) models.Settings { return p.Settings }), nil
+}
+
+// sum returns the sum of some settings.
+func sum(s models.Settings) (n int64) {
+	for _, v := range s {
+		n += v
+	}
+	return n
 }
 
 // checkSearch refuses an unknown --search, and flags that do not go with --search seq-len.
@@ -106,7 +153,7 @@ func (o *fitOptions) recomputed(m models.Model, c models.Case, cases []models.Ca
 
 // cases returns the configurations: everything that no flag fixes.
 func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error) {
-	held, err := o.apply.fixByFile(&c)
+	held, err := o.apply.fixByFile(m, &c)
 	if err != nil {
 		return nil, err
 	}

@@ -37,6 +37,8 @@ type smokeOptions struct {
 	// unplanned are values of the configuration that are planned otherwise.
 	unplanned []report.Warning
 	tolerance string
+	// parts are the parts of the project's curriculum, by the files beside the configuration.
+	parts []systems.Part
 }
 
 func newSmokeCmd(a *app) *cobra.Command {
@@ -156,6 +158,9 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 		Model: m, Case: c, GPU: s.GPUs[0], Budget: s.Budget, Others: s.Others, Evidence: s.Evidence, Device: s.Device,
 		Validation: o.validation, Alone: o.c.flags.Changed("stage"),
 	}
+	if t.Parts, err = o.otherParts(m, c); err != nil {
+		return t, err
+	}
 	if len(o.longest) > 0 {
 		s := settingFlags{flags: o.c.flags, pairs: o.longest}
 		if t.Longest, err = s.pairValues("--longest"); err != nil {
@@ -234,8 +239,7 @@ func (o *smokeOptions) values(m models.Model) (map[string]any, error) {
 	if _, ok := values["batch"]; !ok && o.batch == 0 {
 		return nil, fmt.Errorf("%s has no %s; name the batch with --batch", o.config, s.Keys["batch"].Path)
 	}
-	stages, err := s.ReadStages(o.config, m.Name)
-	if err != nil {
+	if o.parts, err = s.ReadParts(o.config, false); err != nil {
 		return nil, err
 	}
 	facts, unplanned, err := s.ReadFacts(o.config, m.Name)
@@ -249,7 +253,7 @@ func (o *smokeOptions) values(m models.Model) (map[string]any, error) {
 		}
 		o.unplanned = append(o.unplanned, report.Warning{What: what, Hint: u.Why})
 	}
-	maps.Copy(facts, stages)
+	maps.Copy(facts, systems.Largest(o.parts, m.Name))
 	for name, n := range facts {
 		values[name] = n
 	}

@@ -110,18 +110,25 @@ func (b Budget) Check() error {
 	return nil
 }
 
-// Split divides an effective batch among micro-batches of at most largest samples: the fewest that come within 2 %
-// of it, and of those sizes the nearest. If none does, it is the nearest of all.
-func Split(effective, largest int) (batch, accumulate int) {
-	fewest := ceil.Div(effective, largest)
-	best := math.Inf(1)
-	for n := fewest; n <= 2*fewest; n++ {
-		size := min(max((effective+n/2)/n, 1), largest)
-		off := math.Abs(float64(size*n-effective)) / float64(effective)
-		if off < best {
-			best, batch, accumulate = off, size, n
+// Split divides an effective batch among micro-batches of at most largest samples, each a multiple where largest is not
+// smaller: the largest batch whose product with their number is the effective batch. Where only a batch of one would
+// be, it is the batch with the nearest product that is not below. A multiple of zero or one is any batch.
+func Split(effective, largest, multiple int) (batch, accumulate int) {
+	if multiple < 1 || largest < multiple {
+		multiple = 1
+	}
+	most := min(largest, ceil.Div(effective, multiple)*multiple)
+	most -= most % multiple
+	best := math.MaxInt
+	for b := most; b > 0; b -= multiple {
+		n := ceil.Div(effective, b)
+		if b == 1 && batch > 0 {
+			break
 		}
-		if best <= 0.02 {
+		if b*n < best {
+			best, batch, accumulate = b*n, b, n
+		}
+		if best == effective {
 			break
 		}
 	}

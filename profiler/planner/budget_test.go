@@ -34,21 +34,30 @@ func TestBudgetsThatMakeNoSenseAreRefused(t *testing.T) {
 	require.NoError(t, Budget{Memory: 1, Risk: 0.01}.Check())
 }
 
-func TestSplitComesNearTheEffectiveBatch(t *testing.T) {
-	for _, c := range []struct{ effective, largest, batch, accumulate int }{
-		{256, 512, 256, 1},
-		{256, 46, 43, 6}, // 258 is 0.8 % off, and six is the fewest
-		{256, 64, 64, 4},
-		{7, 2, 1, 7}, // 4 x 2 is 14 % off
+func TestSplitKeepsTheEffectiveBatch(t *testing.T) {
+	for _, c := range []struct{ effective, largest, multiple, batch, accumulate int }{
+		{256, 512, 0, 256, 1},
+		{256, 46, 0, 32, 8},
+		{256, 64, 1, 64, 4},
+		{225, 7, 0, 5, 45},
+		{225, 3, 0, 3, 75},
+		{7, 2, 0, 2, 4}, // no batch but 1 divides 7: 8 is the nearest that is not below
+		{7, 1, 0, 1, 7},
+		{256, 60, 8, 32, 8},
+		{250, 60, 8, 32, 8},
+		{256, 5, 8, 4, 64},
 	} {
-		batch, accumulate := Split(c.effective, c.largest)
+		batch, accumulate := Split(c.effective, c.largest, c.multiple)
 		require.Equal(t, []int{c.batch, c.accumulate}, []int{batch, accumulate}, "%+v", c)
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		effective, largest := rapid.IntRange(1, 4096).Draw(t, "effective"), rapid.IntRange(1, 4096).Draw(t, "largest")
-		batch, accumulate := Split(effective, largest)
+		batch, accumulate := Split(effective, largest, 0)
 		require.LessOrEqual(t, batch, largest)
-		require.GreaterOrEqual(t, batch*accumulate, 1)
-		require.LessOrEqual(t, batch*accumulate, 2*effective)
+		require.GreaterOrEqual(t, batch*accumulate, effective)
+		require.Less(t, batch*accumulate, effective+batch)
+		for b := 2; b <= min(largest, effective); b++ {
+			require.False(t, effective%b == 0 && (batch*accumulate > effective || b > batch), "%d divides it", b)
+		}
 	})
 }

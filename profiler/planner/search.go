@@ -47,7 +47,7 @@ const (
 	perDoubling = 16
 )
 
-// clearShare is the share of the limit below which a need implies that all smaller batches are within the limit too.
+// ClearShare is the share of the limit below which a need implies that all smaller batches are within the limit too.
 // nearShare is the share below which it implies this for batches of at most farBelow of its own. No bound is proven,
 // and docs/internals.md says why: over all sizes of 556 cases (32 models in Go, their stages, precisions and
 // checkpointing, up to 20 or 80 GiB, with the spread of perturbed replays) no batch needs more than 1.45 times what a
@@ -56,7 +56,7 @@ const (
 // 3 and 5). In 33 settings of decoders on 4 and 8 GPUs (four models, sizes up to 40, sequences of 128 to 2048, ddp,
 // fsdp2, zero3, tp and pp) the factor is 1.04, and 1.12 close.
 const (
-	clearShare = 0.66
+	ClearShare = 0.66
 	nearShare  = 0.93
 	farBelow   = 0.6
 )
@@ -136,7 +136,7 @@ func (s *Search) unsafeBelow(size int) (at int, err error) {
 		case share > 1:
 			at = b
 		case s.Jagged:
-		case share <= clearShare:
+		case share <= ClearShare:
 			return at, nil
 		case share <= nearShare:
 			clear = max(clear, int(farBelow*float64(b)))

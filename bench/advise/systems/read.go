@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -48,15 +49,19 @@ func (s System) Read(config string) (map[string]any, error) {
 	return values, nil
 }
 
-// ReadStages reads the settings of a model from the files of curriculum stages that stand
-// beside the configuration. Where several files have a setting the largest value is returned,
-// since the stage with most memory decides. Missing files and keys are left out.
-func (s System) ReadStages(config, model string) (map[string]int64, error) {
-	settings := map[string]int64{}
+// A Part is a part of a curriculum: a file beside the configuration, with the settings that it has in place of the
+// configuration's.
+type Part struct {
+	// Name is the file's name without its suffix, and Model the model that stands for it.
+	Name, Model string
+	Settings    models.Settings
+}
+
+// ReadParts reads the parts of a project's curriculum from the files that stand beside its configuration, or with
+// written, as [System.Files] writes them. Missing files and keys are left out.
+func (s System) ReadParts(config string, written bool) ([]Part, error) {
+	var parts []Part
 	for _, stage := range s.Stages {
-		if stage.Model != model {
-			continue
-		}
 		have, err := configfile.Read(stage.path(config), slices.Sorted(maps.Keys(stage.Set)))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -64,16 +69,37 @@ func (s System) ReadStages(config, model string) (map[string]int64, error) {
 		if err != nil {
 			return nil, err
 		}
-		for key, v := range have {
-			n, ok := v.(int64)
-			if !ok {
+		name := path.Base(stage.File)
+		p := Part{Name: strings.TrimSuffix(name, path.Ext(name)), Model: stage.Model, Settings: models.Settings{}}
+		for key, set := range stage.Set {
+			v, found := have[key]
+			n, whole := v.(int64)
+			switch {
+			case written:
+				n = set
+			case !found:
+				continue
+			case !whole:
 				return nil, fmt.Errorf("%s: %s: %v is not a whole number", stage.path(config), key, v)
 			}
-			name := strings.ReplaceAll(key, "_", "-")
-			settings[name] = max(settings[name], n)
+			p.Settings[strings.ReplaceAll(key, "_", "-")] = n
+		}
+		parts = append(parts, p)
+	}
+	return parts, nil
+}
+
+// Largest returns the largest settings of the parts that a model stands for.
+func Largest(parts []Part, model string) models.Settings {
+	settings := models.Settings{}
+	for _, p := range parts {
+		for name, n := range p.Settings {
+			if p.Model == model {
+				settings[name] = max(settings[name], n)
+			}
 		}
 	}
-	return settings, nil
+	return settings
 }
 
 // ReadMapped takes values from any other file, by "name=path" pairs as of [Map].

@@ -146,12 +146,20 @@ func TestStagesAreReadFromTheCurriculum(t *testing.T) {
 	}
 	s, _, err := Lookup("naics-embedder")
 	require.NoError(t, err)
-	got, err := s.ReadStages(config, "naics-embedder")
+	parts, err := s.ReadParts(config, false)
 	require.NoError(t, err)
-	require.Equal(t, map[string]int64{"n-negatives": 12, "n-positives": 3}, got)
+	require.Equal(t, []Part{
+		{"01_stage", "naics-embedder-stage01", models.Settings{"n-negatives": 64}},
+		{"02_stage", "naics-embedder", models.Settings{"n-negatives": 8}},
+		{"04_stage", "naics-embedder", models.Settings{"n-negatives": 12, "n-positives": 3}},
+	}, parts)
+	require.Equal(t, models.Settings{"n-negatives": 12, "n-positives": 3}, Largest(parts, "naics-embedder"))
+	parts, err = s.ReadParts(config, true)
+	require.NoError(t, err)
+	require.Equal(t, models.Settings{"n-negatives": 24, "n-positives": 32}, parts[0].Settings)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "text_curriculum", "01_stage.yaml"),
 		[]byte("n_negatives: many\n"), 0o600))
-	_, err = s.ReadStages(config, "naics-embedder-stage01")
+	_, err = s.ReadParts(config, false)
 	require.ErrorContains(t, err, "n_negatives: many is not a whole number")
 }
 

@@ -133,7 +133,7 @@ func (q *batchSearch) find(ctx context.Context, effective, steps int) (batch, la
 // share divides an effective batch among micro-batches, of two samples at least where PyTorch refuses one, as batch
 // norm does.
 func (q *batchSearch) share(ctx context.Context, effective, largest int) (batch, steps int, err error) {
-	batch, steps = split(effective, largest, q.multiple)
+	batch, steps = planner.Split(effective, largest, q.multiple)
 	if batch > 1 || largest < 2 {
 		return batch, steps, nil
 	}
@@ -156,22 +156,14 @@ func rounded(batch, multiple int) int {
 	return batch - batch%multiple
 }
 
-// split divides an effective batch among micro-batches that are multiples.
-func split(effective, largest, multiple int) (batch, steps int) {
-	if multiple < 2 || largest < multiple {
-		return planner.Split(effective, largest)
-	}
-	// In units of the multiple it is the same question.
-	units, steps := planner.Split(max(1, (effective+multiple/2)/multiple), largest/multiple)
-	return units * multiple, steps
-}
-
 // largest returns the largest batch within the budget, up to one, with a number of
 // micro-batches; zero if none is.
 func (q *batchSearch) largest(ctx context.Context, micro, to int) (int, error) {
 	looked := min(micro, searchedMicro)
-	found, err := q.largestOf(ctx, looked, planner.Search{Begin: q.begin, To: to, Together: q.together})
-	if err != nil || judged(micro) == looked {
+	whole := judged(micro) == looked
+	// A search that only shows where the next begins needs no sizes below the edge.
+	found, err := q.largestOf(ctx, looked, planner.Search{Begin: q.begin, To: to, Together: q.together, Runs: !whole})
+	if err != nil || whole {
 		return found, err
 	}
 	near := planner.Start{Batch: max(found, 1), Near: true}
@@ -193,7 +185,7 @@ func (q *batchSearch) largestOf(ctx context.Context, recorded int, s planner.Sea
 // search returns the largest batch that is safe in the budget, or the given one if it is; zero if
 // none is. A To of zero is the largest that the search may come to.
 func (q *batchSearch) search(s *planner.Search) (int, error) {
-	s.From, s.To, s.Limit, s.Jagged = 1, cmp.Or(s.To, q.max), q.judge.Budget.Limit(), q.setup.Jagged()
+	s.From, s.To, s.Limit, s.Jagged = 1, cmp.Or(s.To, q.max), q.judge.Budget.Limit(), q.setup.Jagged() && !s.Runs
 	if q.given == 0 {
 		return judge.Largest(s)
 	}
@@ -209,25 +201,13 @@ func (q *batchSearch) describedBatch(batch int) int {
 }
 
 // try judges a size with a number of recorded micro-batches, in the part of a curriculum that needs most.
-func (q *batchSearch) try(ctx context.Context, size, accumulate int) (worst *judge.Judgement, err error) {
+func (q *batchSearch) try(ctx context.Context, size, accumulate int) (*judge.Judgement, error) {
 	setup, batch := q.setupOf(size, accumulate)
 	cases := []*step.Setup{setup}
 	if len(q.parts) > 0 {
 		cases = lists.Map(q.parts, setup.With)
 	}
-	for _, c := range cases {
-		d, err := q.judge.Try(ctx, c, batch)
-		if err != nil {
-			return nil, err
-		}
-		if worst == nil || d.Need > worst.Need {
-			worst = d
-		}
-		if worst.Need > q.judge.Budget.Limit() {
-			break
-		}
-	}
-	return worst, nil
+	return q.judge.Worst(ctx, cases, batch)
 }
 
 // end frees the memory of the search, which must not be used afterwards.

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vprof/vprof/bench/experiment/step"
-	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/experiment/steptest"
+	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/models"
@@ -364,12 +364,6 @@ func TestBatchesAreMultiplesOrGiven(t *testing.T) {
 	} {
 		require.Equal(t, c.want, rounded(c.batch, c.multiple))
 	}
-	batch, steps := split(256, 60, 8)
-	require.Equal(t, []int{32, 8}, []int{batch, steps})
-	batch, steps = split(256, 5, 8)
-	require.LessOrEqual(t, batch, 5)
-	require.InEpsilon(t, 256, batch*steps, 0.03)
-
 	need := func(batch int) (int64, error) { return int64(batch), nil }
 	setup := steptest.Toy(t, models.Case{}, "")
 	q := batchSearch{setup: setup, judge: &judge.Judge{Budget: planner.Budget{Memory: 101, Margin: 1}}, max: 1000}

@@ -311,7 +311,7 @@ func (v *survey) choice(setup *step.Setup, l line, group []int, index, steps int
 	}
 	gpus, batch := s.batchesOf(setup.Case()), rounded(largest, s.Multiple)
 	if s.Effective > 0 && largest > 0 {
-		batch, steps = split((s.Effective+gpus-1)/gpus, largest, s.Multiple)
+		batch, steps = planner.Split((s.Effective+gpus-1)/gpus, largest, s.Multiple)
 	}
 	c := report.CaseOf(s.Model, setup.Case()).Short()
 	c.Accumulate = steps

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/vprof/vprof/bench/experiment/epoch"
 	"github.com/vprof/vprof/bench/experiment/step"
@@ -39,6 +40,8 @@ type Test struct {
 	// Validation is the batch size of validation; zero is the project's, or
 	// else that of training.
 	Validation int
+	// Parts are the parts of a curriculum besides the case, which train with the same batch.
+	Parts []Part
 	// Longest are settings of the longest sample, nil if all are alike.
 	Longest models.Settings
 	// Lengths is the distribution of the lengths of the data set's samples, nil if all are
@@ -46,6 +49,12 @@ type Test struct {
 	Lengths *epoch.Lengths
 	// Progress is told how far work on lengths is.
 	Progress progress.Func
+}
+
+// A Part is a part of a curriculum, with its own settings.
+type Part struct {
+	Name     string
+	Settings models.Settings
 }
 
 // Run replays the training step of a case and looks at the moments at which
@@ -79,7 +88,7 @@ func Run(ctx context.Context, t Test) (*report.Smoke, error) {
 	if err := m.epochs(ctx); err != nil {
 		return nil, err
 	}
-	for _, look := range []func(context.Context) error{m.training, m.later, m.longest} {
+	for _, look := range []func(context.Context) error{m.training, m.later, m.parts, m.longest} {
 		if err := look(ctx); err != nil {
 			return nil, err
 		}
@@ -96,10 +105,10 @@ func Run(ctx context.Context, t Test) (*report.Smoke, error) {
 
 // checks is a smoke test in progress.
 type checks struct {
-	test   Test
-	setup  *step.Setup
-	judge  *judge.Judge
-	smoke  *report.Smoke
+	test  Test
+	setup *step.Setup
+	judge *judge.Judge
+	smoke *report.Smoke
 	// within are replays on the simulated GPU itself, by the result without a limit.
 	within map[*step.Result]*step.Result
 	// epoch is the check of epochs over samples of different lengths, nil for none, and
@@ -265,6 +274,21 @@ func (m *checks) later(ctx context.Context) error {
 	return nil
 }
 
+// parts checks the other parts of a curriculum.
+func (m *checks) parts(ctx context.Context) error {
+	for _, p := range m.test.Parts {
+		d, err := m.judged(ctx, m.setup.With(p.Settings).Case())
+		if err != nil {
+			return fmt.Errorf("part %s: %w", p.Name, err)
+		}
+		l, note := d.Loops[0], strings.Join(p.Settings.Words(), ", ")
+		if err := m.add(ctx, "part "+p.Name, note, l.Setup, l.Steps, whole); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // saves says what the device holds while a checkpoint is saved. Whoever asks for whole weights of ranks that share them
 // out (full_state_dict of torch.distributed.checkpoint, stage3_gather_16bit_weights_on_model_save) has one after the
 // other gathered and copied.
@@ -365,7 +389,7 @@ func (m *checks) otherStages(c models.Case) (others []models.Case) {
 	return others
 }
 
-// variants returns the cases that a batch size must be safe in: all stages, and the longest
+// variants returns the cases that a batch size must be safe in: all stages, all parts of a curriculum, and the longest
 // samples.
 func (m *checks) variants(batch int) []models.Case {
 	c := m.setup.Case()
@@ -373,6 +397,9 @@ func (m *checks) variants(batch int) []models.Case {
 	cases := []models.Case{c}
 	if !m.test.Alone {
 		cases = append(cases, m.otherStages(c)...)
+	}
+	for _, p := range m.test.Parts {
+		cases = append(cases, m.setup.With(p.Settings).Case())
 	}
 	if len(m.test.Longest) > 0 {
 		if k, err := m.stretched(c); err == nil { // an error was found before
