@@ -78,6 +78,9 @@ type Evaluation struct {
 // too. They add at most a fifth to a need (of 147 cases of 15 models the ends of intervals were up to 19 % apart).
 const closeLoop = 0.8
 
+// evaluation is what a [Decision] calls an evaluation.
+const evaluation = "evaluation"
+
 // begin replays the batch until its need is known, or known to be beyond the limit.
 func (d *Judgement) begin(ctx context.Context) error {
 	for _, s := range d.setup.Loops() {
@@ -228,7 +231,7 @@ func (d *Judgement) evaluate(ctx context.Context) (err error) {
 	}
 	d.Need = max(d.Need, e.Need)
 	if d.Reason == "" && e.Reason != "" {
-		d.Reason, d.Decides = e.Reason, Decision{"evaluation", e.Batch, e.Need}
+		d.Reason, d.Decides = e.Reason, Decision{evaluation, e.Batch, e.Need}
 	}
 	return nil
 }
@@ -242,20 +245,16 @@ func (d *Judgement) Complete(ctx context.Context) error {
 	if !d.over() {
 		return nil
 	}
-	l := d.Loops[0]
-	if err := l.Setup.Perturb(ctx, l.Steps); err != nil {
-		return err
+	if l := d.Loops[0]; l.Need > d.judge.Budget.Limit() {
+		if err := l.Setup.Perturb(ctx, l.Steps); err != nil {
+			return err
+		}
+		if err := d.measure(l); err != nil {
+			return err
+		}
+		d.sort()
 	}
-	if err := d.measure(l); err != nil {
-		return err
-	}
-	if err := d.evaluate(ctx); err != nil {
-		return err
-	}
-	if d.Decides.What == "training" {
-		d.Decides.Need = d.judge.Budget.Need(l.Estimate)
-	}
-	return nil
+	return d.evaluate(ctx)
 }
 
 // GPU returns the GPU that the batch is judged on.
@@ -290,6 +289,8 @@ func (d *Judgement) Report(ctx context.Context) (*report.Estimate, error) {
 	}
 	if len(d.Loops) > 1 {
 		out.Loop = worst.Name
+	}
+	if len(d.Loops) > 1 && worst.Steps.Facts.Outputs > 0 { // else loops differ in nothing but when the loss is freed
 		out.OtherLoop = &report.OtherLoop{Loop: d.Loops[1].Name, Device: d.Loops[1].Device.Value}
 	}
 	if err := d.reportEvaluation(ctx, out); err != nil {
@@ -307,7 +308,8 @@ func (d *Judgement) Report(ctx context.Context) (*report.Estimate, error) {
 // reportEvaluation adds the evaluation to an estimate: where it was asked for, or is not safe and training is.
 func (d *Judgement) reportEvaluation(ctx context.Context, out *report.Estimate) error {
 	e := d.Evaluation
-	if e == nil || !e.Judged && (e.Reason == "" || d.Reason != "") || e.Judged && d.setup.Case().Evaluate.IsZero() && e.Reason == "" {
+	asked := !d.setup.Case().Evaluate.IsZero()
+	if e == nil || !asked && d.Decides.What != evaluation && (e.Judged || e.Reason == "" || d.Reason != "") {
 		return nil
 	}
 	judged := step.EstimateOf(e.Estimate)

@@ -3,8 +3,10 @@ package report
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 )
 
@@ -96,4 +98,18 @@ func (p Point) otherLoopLess() int64 {
 		return 0
 	}
 	return p.Estimate.Device.Bytes - p.Estimate.OtherLoop.Device
+}
+
+// judgedLoops returns the note that names the training loops of rows that were judged by the one that needs most.
+func judgedLoops(loops []models.Loop) []string {
+	var names []string
+	for _, l := range loops {
+		if l != "" {
+			names = lists.Union(names, string(l)+loopWords[l])
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("loop: %s, which needs most (no --loop given).", strings.Join(names, " or "))}
 }

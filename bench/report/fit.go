@@ -37,6 +37,8 @@ type Fit struct {
 	// Choices are the configurations searched, by device and stage, the
 	// fastest first.
 	Choices []Choice `json:"choices"`
+	// Parts are the settings of the parts of a curriculum that train with one batch: each choice is safe in all.
+	Parts []models.Settings `json:"parts,omitempty"`
 	// Profiles are recommendations for the parts of the project's curriculum, where
 	// it has one.
 	Profiles []Profile `json:"profiles,omitempty"`
@@ -104,6 +106,9 @@ type Choice struct {
 	Case   Case   `json:"case"`
 	// Own reports whether the model's authors train with this precision, checkpointing and settings.
 	Own bool `json:"own"`
+	// NotAdvised is why the choice is not recommended although it may be fastest: the project's code does not do it, or
+	// the GPU has no such arithmetic. Absent of others.
+	NotAdvised string `json:"not_advised,omitempty"`
 	// Recommended is the fastest of a stage on a device.
 	Recommended bool `json:"recommended"`
 	// Largest is the largest batch within the budget with this case's
@@ -225,8 +230,11 @@ func (f *Fit) Overall(device string) (Choice, bool) {
 	}
 	var best Choice
 	for _, k := range order {
-		if !unfit[k] && (!best.Fits() || tightest[k].SamplesPerSecond > best.SamplesPerSecond) {
-			best = tightest[k]
+		c := tightest[k]
+		advised := c.NotAdvised == "" && best.NotAdvised != ""
+		if !unfit[k] && (!best.Fits() || advised || c.SamplesPerSecond > best.SamplesPerSecond &&
+			(c.NotAdvised == "" || best.NotAdvised != "")) {
+			best = c
 		}
 	}
 	return best, best.Fits()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/models"
 )
 
 // Sheets implements [Document].
@@ -99,6 +100,7 @@ func (c Choice) cells(unit column) []string {
 // notes explains the marks and the recommendations.
 func (f *Fit) notes() []string {
 	var notes notes
+	var loops []models.Loop
 	for _, c := range f.Choices {
 		if c.Recommended {
 			notes.add("▶ %s", f.Recommendation(c))
@@ -122,11 +124,73 @@ func (f *Fit) notes() []string {
 		}
 		notes.add("+ the search ends at %s.", end)
 	}
-	return slices.Concat(notes, f.throughEpochs(), f.parallelNotes(),
-		[]string{"samples/s ~: an estimate for ranking; vprof time shows its uncertainty."})
+	for _, c := range f.Choices {
+		if c.Estimate != nil && c.Estimate.OtherLoop != nil {
+			loops = append(loops, c.Estimate.Loop)
+		}
+	}
+	return slices.Concat(notes, f.partNotes(), f.sampleNotes(), judgedLoops(loops), f.fasterNotes(), f.throughEpochs(), f.parallelNotes(),
+		[]string{"samples/s ~: an estimate that ranks; vprof time shows how uncertain it is."})
 }
 
-// roomNotes returns what expandable segments would leave room for, and why a batch is not the requested multiple.
+// fasterNotes name the fastest configuration of each stage that is not recommended although it is faster, and why.
+func (f *Fit) fasterNotes() (notes notes) {
+	if len(f.Devices) > 1 {
+		return nil
+	}
+	fastest, best := map[string]Choice{}, map[string]Choice{}
+	var stages []string
+	for _, c := range f.Choices {
+		stages = lists.Union(stages, c.Case.Stage)
+		of := fastest
+		if c.Recommended {
+			of = best
+		}
+		if c.Recommended || c.NotAdvised != "" && c.Fits() && c.SamplesPerSecond > of[c.Case.Stage].SamplesPerSecond {
+			of[c.Case.Stage] = c
+		}
+	}
+	for _, stage := range stages {
+		if c := fastest[stage]; c.SamplesPerSecond > best[stage].SamplesPerSecond {
+			notes.add("faster and not recommended: stage %s, %s, batch %d: %s.", stage, c.configurationWords(), c.Batch,
+				c.NotAdvised)
+		}
+	}
+	return notes
+}
+
+// configurationWords names the precision and checkpointing of a choice.
+func (c Choice) configurationWords() string {
+	words := c.Case.Precision()
+	if c.Case.Checkpointing {
+		words += " with checkpointing"
+	}
+	return words
+}
+
+// partNotes name the parts of a curriculum that each row is safe in.
+func (f *Fit) partNotes() []string {
+	if len(f.Parts) == 0 {
+		return nil
+	}
+	parts := lists.Map(f.Parts, func(s models.Settings) string { return strings.Join(s.Words(), " ") })
+	return []string{fmt.Sprintf("safe in every part of the curriculum (%s); values are of the part that needs most.",
+		strings.Join(parts, "; "))}
+}
+
+// sampleNotes say where no safe batch shares out the samples that an optimizer step should see.
+func (f *Fit) sampleNotes() (notes notes) {
+	want := f.Budget.EffectiveBatch
+	for _, c := range f.Choices {
+		if c.Recommended && want > 0 && c.EffectiveBatch != want {
+			notes.add("stage %s: a step sees %d samples, not %d, which no safe batch above 1 divides.", c.Case.Stage,
+				c.EffectiveBatch, want)
+		}
+	}
+	return notes
+}
+
+// roomNotes say what expandable segments would leave room for, and why a batch is no multiple of what was asked for.
 func (f *Fit) roomNotes() (notes notes) {
 	more := "a larger batch"
 	if f.Budget.SeqLen {

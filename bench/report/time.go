@@ -8,6 +8,7 @@ import (
 
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/models"
 )
 
 // TimesSchema names the format of a time table.
@@ -42,6 +43,8 @@ type TimeRow struct {
 	// Batch is the batch size; zero if none fits.
 	Batch int  `json:"batch"`
 	Fits  bool `json:"fits"`
+	// Loop is the training loop that is timed, the one that needs most memory; absent where a flag chose it.
+	Loop models.Loop `json:"loop,omitempty"`
 	// Refused is why the GPU or the stage cannot train the case at all; absent if it can.
 	Refused string `json:"refused,omitempty"`
 	// Memory are the estimated device bytes.
@@ -94,6 +97,7 @@ func (t *Times) Sheets() []Sheet {
 		answers.add(r.Batch, r.Workspaces)
 	}
 	s.Notes = append(s.Notes, answers.notes()...)
+	s.Notes = append(s.Notes, judgedLoops(lists.Map(t.Rows, func(r TimeRow) models.Loop { return r.Loop }))...)
 	if slices.ContainsFunc(t.Rows, func(r TimeRow) bool { return r.Batch > 0 && !r.Fits }) {
 		s.Note("!: the batch does not fit the GPU; its time assumes that it does.")
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/fit"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/show/page"
+	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/planner"
 )
 
@@ -183,9 +184,6 @@ func (o *fitOptions) run(ctx context.Context, s fit.Search) (*report.Fit, error)
 	if o.formula == "guide" {
 		return f, o.script(ctx, s, f)
 	}
-	if err := warnOfUnread(f); err != nil {
-		return nil, err
-	}
 	f.Profiles = profiles
 	return f, profilesErr
 }
@@ -227,23 +225,27 @@ func (o *fitOptions) shard(ctx context.Context, s fit.Search) error {
 		})
 }
 
-// warnOfUnread warns of recommendations that the model's own trainer has no setting for.
-func warnOfUnread(f *report.Fit) error {
-	s, known, err := systems.Lookup(f.Model)
+// unread returns why the project of a model does not train a configuration: its code does not read the precision or the
+// checkpointing that differs from its own. Nil where it reads both, or no project is known.
+func unread(m models.Model) (func(models.Case) string, error) {
+	s, known, err := systems.Lookup(m.Name)
 	if err != nil || !known || s.Reads("amp") && s.Reads("checkpointing") {
-		return err
+		return nil, err
 	}
-	for _, c := range f.Choices {
-		if c.Recommended && !c.Own {
-			f.Warnings = append(f.Warnings, report.Warning{
-				What: fmt.Sprintf("%s does not read its %s: what differs from \"as its authors train it\" needs a "+
-					"change of its code", s.Project, strings.Join(s.Unread, " and ")),
-				Hint: "--apply writes what it can do as it is",
-			})
-			return nil
+	own, err := m.Complete(m.Default)
+	return func(c models.Case) string {
+		var words []string
+		if c.AMP != own.AMP && !s.Reads("amp") {
+			words = append(words, "precision")
 		}
-	}
-	return nil
+		if c.Checkpointing != own.Checkpointing && !s.Reads("checkpointing") {
+			words = append(words, "checkpointing")
+		}
+		if len(words) == 0 {
+			return ""
+		}
+		return fmt.Sprintf("needs a change of the code: %s does not read its %s", s.Project, strings.Join(words, " and "))
+	}, err
 }
 
 // scripted returns the models whose projects have a script.

@@ -54,6 +54,9 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 		return s, err
 	}
 	s.Parts = parts
+	if s.Unread, err = unread(m); err != nil {
+		return s, err
+	}
 	o.out.defaultGPU = o.target.defaultGPU(s.GPUs)
 	s.Levers, s.Effective, s.MaxBatch = o.levers, o.effective, min(o.maxBatch, models.MaxBatch)
 	s.Batch, s.Multiple, s.SeqLen = o.batch, o.multiple, o.over == fit.SeqLen

@@ -160,5 +160,5 @@ func mergeFit(_ *app, set *shard.Set) (report.Document, error) {
 		return nil, err
 	}
 	f.Tool = set.Tool
-	return f, warnOfUnread(f)
+	return f, nil
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -67,6 +68,9 @@ type Search struct {
 	// Parts are the settings of each part of a curriculum, which trains with one batch: what fits is safe in all of
 	// them. Nil where training has one part.
 	Parts []models.Settings
+	// Unread returns why the project's own code does not train a configuration; empty if it does. Nil where nothing is
+	// known of a project.
+	Unread func(models.Case) string
 	// Slots are shared with searches that run at the same time; nil if there are none.
 	Slots Slots
 	// Progress is told how many configurations are done.
@@ -176,6 +180,7 @@ func (s *Search) begin() *report.Fit {
 			Bandwidth: p.Bandwidth,
 		}
 	}
+	f.Parts = s.Parts
 	f.Devices = lists.Map(s.GPUs, step.DeviceOf)
 	f.Warnings = append(step.Caveats(s.Model, s.Cases...), step.Unsupported(s.GPUs, s.Cases...)...)
 	return f
@@ -233,8 +238,9 @@ func rank(f *report.Fit, stages []string) {
 		g := group{c.Device, c.Case.Stage}
 		switch b := best[g]; {
 		case !c.Fits():
-		case b == nil:
+		case b == nil || b.NotAdvised != "" && c.NotAdvised == "":
 			best[g], fastest[g] = c, c.SamplesPerSecond
+		case c.NotAdvised != "" && b.NotAdvised == "":
 		case c.SeqLen == b.SeqLen && c.SamplesPerSecond >= asFast*fastest[g] && plainer(c, b):
 			best[g] = c
 		}
@@ -315,6 +321,7 @@ func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begi
 		whole, out.SeqLen, out.Largest, out.Batch = found.Case(), size, batch, batch
 	}
 	out.Case, out.Own = report.CaseOf(s.Model, whole).Short(), s.own(whole)
+	out.NotAdvised = s.notAdvised(gpu, whole)
 	out.EffectiveBatch = out.Batch * steps * gpus
 	return out, nil, q.describe(ctx, &out, size, steps)
 }
@@ -329,6 +336,21 @@ func (s *Search) refuse(gpu device.GPU, c models.Case, cause error) (report.Choi
 		Device: step.SimName(gpu), Case: report.CaseOf(s.Model, c).Short(),
 		Refused: cause.Error(),
 	}, cause, nil
+}
+
+// firstBF16 is the first compute capability with arithmetic in bfloat16; PyTorch emulates it on older GPUs
+// (torch.cuda.is_bf16_supported).
+const firstBF16 = 80
+
+// notAdvised returns why a configuration is not recommended on a GPU even where it is fastest; empty if it may be.
+func (s *Search) notAdvised(gpu device.GPU, c models.Case) string {
+	if c.AMP == "bf16" && gpu.Capability < firstBF16 {
+		return fmt.Sprintf("is emulated on compute capability %v", gpu.Capability)
+	}
+	if s.Unread != nil {
+		return s.Unread(c)
+	}
+	return ""
 }
 
 // own reports whether the case is trained as the model's authors do: with their precision,

@@ -140,7 +140,7 @@ func TestEffectiveBatchIsSplitIntoFewMicroBatches(t *testing.T) {
 	require.InEpsilon(t, 256, c.EffectiveBatch, 0.02)
 	require.Equal(t, c.EffectiveBatch, c.Batch*c.Case.Accumulate)
 	require.LessOrEqual(t, c.Batch, c.Largest)
-	batch, n := planner.Split(256, c.Largest)
+	batch, n := planner.Split(256, c.Largest, 0)
 	require.Equal(t, []int{batch, n}, []int{c.Batch, c.Case.Accumulate})
 
 	s = toySearch(70000, steptest.Full(models.Case{}))

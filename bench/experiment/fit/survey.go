@@ -319,6 +319,7 @@ func (v *survey) choice(setup *step.Setup, l line, group []int, index, steps int
 		Device: step.SimName(gpu), Case: c, Own: s.own(setup.Case()), Largest: largest, Capped: largest == s.MaxBatch,
 		Batch: batch, EffectiveBatch: batch * steps * gpus,
 	}
+	out.NotAdvised = s.notAdvised(gpu, setup.Case())
 	e, err := estimate(q.describedBatch(batch))
 	if err != nil {
 		return out, err

@@ -230,11 +230,10 @@ func (m *checks) later(ctx context.Context) error {
 		return err
 	}
 	l := d.Loops[0]
-	if len(d.Loops) > 1 && d.Loops[1].Device.Value != l.Device.Value {
+	if len(d.Loops) > 1 && l.Steps.Facts.Outputs > 0 {
 		other := d.Loops[1]
-		name := "training step, loop " + string(other.Name)
-		note := "no --loop was given; give it to check one loop"
-		if err := m.add(ctx, name, note, other.Setup, other.Steps, whole); err != nil {
+		note := fmt.Sprintf("loop %s; no --loop was given, and one checks that loop alone", other.Name)
+		if err := m.add(ctx, "training step, other loop", note, other.Setup, other.Steps, whole); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/progress"
+	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/steptime"
@@ -111,7 +112,7 @@ func (t *Table) row(ctx context.Context, gpu device.GPU, stage Stage,
 	if err != nil {
 		return row, err
 	}
-	row.Fits, row.Memory, row.Workspaces = one.fits, one.memory, one.asked
+	row.Fits, row.Memory, row.Workspaces, row.Loop = one.fits, one.memory, one.asked, one.loop
 	if !one.load.Known() {
 		return row, nil
 	}
@@ -150,6 +151,7 @@ type timedStep struct {
 	time   steptime.Estimate
 	memory int64 // device bytes
 	fits   bool
+	loop   models.Loop
 	asked  *report.Workspaces
 }
 
@@ -166,7 +168,7 @@ func timed(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, speed 
 	}
 	load, err := d.Load(ctx)
 	return timedStep{
-		load, speed.Time(load), e.Device.Bytes, e.Verdict == report.Fits, step.WorkspacesOf(d.Loops[0].Steps.Facts),
+		load, speed.Time(load), e.Device.Bytes, e.Verdict == report.Fits, e.Loop, step.WorkspacesOf(d.Loops[0].Steps.Facts),
 	}, err
 }
 
