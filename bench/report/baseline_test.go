@@ -38,7 +38,7 @@ func TestBaselineThatCouldHideGrowthIsRefused(t *testing.T) {
 		"more than any batch":            func(s *Smoke) { s.Batch = 1 << 62 },
 		"micro-batches are too many":     func(s *Smoke) { s.Case.Accumulate = 1 << 62 },
 		"no GPU":                         func(s *Smoke) { s.Limit = 2000 },
-		"there are no checks":            func(s *Smoke) { s.Checks = nil },
+		"it has no checks":               func(s *Smoke) { s.Checks = nil },
 		"appears twice":                  func(s *Smoke) { s.Checks[1] = s.Checks[0] },
 		"contradict each other":          func(s *Smoke) { s.Checks[1].Device = 1 << 62 },
 		"80 bytes allocated, 0 reserved": func(s *Smoke) { s.Checks[1].Reserved = 0 },

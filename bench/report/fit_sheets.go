@@ -129,8 +129,9 @@ func (f *Fit) notes() []string {
 			loops = append(loops, c.Estimate.Loop)
 		}
 	}
-	return slices.Concat(notes, f.partNotes(), f.sampleNotes(), judgedLoops(loops), f.fasterNotes(), f.throughEpochs(), f.parallelNotes(),
-		[]string{"samples/s ~: an estimate that ranks; vprof time shows how uncertain it is."})
+	return slices.Concat(notes, f.partNotes(), f.sampleNotes(), judgedLoops(loops), f.fasterNotes(),
+		f.throughEpochs(), f.parallelNotes(),
+		[]string{"samples/s ~: an estimate for ranking; vprof time shows its uncertainty."})
 }
 
 // fasterNotes name the fastest configuration of each stage that is not recommended although it is faster, and why.
@@ -190,7 +191,7 @@ func (f *Fit) sampleNotes() (notes notes) {
 	return notes
 }
 
-// roomNotes say what expandable segments would leave room for, and why a batch is no multiple of what was asked for.
+// roomNotes returns what expandable segments would leave room for, and why a batch is not the requested multiple.
 func (f *Fit) roomNotes() (notes notes) {
 	more := "a larger batch"
 	if f.Budget.SeqLen {
