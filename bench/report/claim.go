@@ -254,7 +254,7 @@ func ClaimSheets(claims []Claim) []Sheet {
 			sheets = append(sheets, Sheet{Title: title, Columns: columns})
 		}
 		s := &sheets[len(sheets)-1]
-		of, conditions := c.Of, c.Conditions
+		of, conditions := strings.ReplaceAll(c.Of, "board", "GPU"), c.Conditions // the quantity's name in files
 		if c.Baseline != "" {
 			of = "saving of " + of
 			conditions = strings.TrimPrefix(conditions+" instead of "+c.Baseline, " ")
