@@ -72,7 +72,7 @@ func factsOf(m models.Model, gpu device.GPU, amp models.Autocast, batch int) (tr
 	if c.Task == "" && len(m.Tasks) > 0 {
 		c.Task = m.Tasks[0]
 	}
-	rec, err := m.RecordComplete(c, step.RecorderGPU(gpu), models.Options{Steps: 1})
+	rec, err := m.Record(c, step.RecorderGPU(gpu), models.Options{Steps: 1})
 	if err != nil {
 		return trace.Facts{}, &step.RefusedError{Err: fmt.Errorf("%s: batch %d: %w", m.Name, batch, err)}
 	}
