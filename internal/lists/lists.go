@@ -39,3 +39,13 @@ func First[T any](list []T, is func(T) bool) (first T, ok bool) {
 	}
 	return first, false
 }
+
+// With returns a copy of a list with element i replaced by x.
+func With[T any](list []T, i int, x T) []T {
+	out := slices.Clone(list)
+	out[i] = x
+	return out
+}
+
+// Without returns a copy of a list without element i.
+func Without[T any](list []T, i int) []T { return slices.Concat(list[:i], list[i+1:]) }

@@ -36,3 +36,10 @@ func TestOfNothing(t *testing.T) {
 	require.Equal(t, []string{}, lists.Map(nil, strconv.Itoa))
 	require.Nil(t, lists.Filter([]int{2}, odd))
 }
+
+func TestWithAndWithoutLeaveTheListAsItIs(t *testing.T) {
+	list := []int{1, 2, 3}
+	require.Equal(t, []int{1, 7, 3}, lists.With(list, 1, 7))
+	require.Equal(t, []int{1, 3}, lists.Without(list, 1))
+	require.Equal(t, []int{1, 2, 3}, list)
+}

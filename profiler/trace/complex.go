@@ -70,6 +70,11 @@ func (x *Tensor) retyped(op, node string, d DType, shape, strides []int64, offse
 	return c.end(y)
 }
 
+// realPart records at::real of a complex tensor: a view of every other number.
+func (x *Tensor) realPart() *Tensor {
+	return x.tape.header(x.store, F32, x.tape.layout(x.shape, doubled(x.strides)), 2*x.offset)
+}
+
 // doubled returns the strides of complex numbers in units of real ones.
 func doubled(strides []int64) []int64 {
 	out := make([]int64, len(strides), len(strides)+1)

@@ -9,7 +9,7 @@ func (x *Tensor) CDist(y *Tensor, p float64, products Products) *Tensor {
 	c := x.tape.begin("cdist", x, y)
 	c.full(&x, &y)
 	r1, r2, m := x.Size(-2), y.Size(-2), x.Size(-1)
-	lead := broadcast(x.lead(), y.lead())
+	lead := x.BatchShape(y)
 	batch := numel(lead)
 	shape := append(slices.Clone(lead), r1, r2)
 	if p != 2 || products == NoProducts || products == ProductsOfMany && r1 <= 25 && r2 <= 25 {

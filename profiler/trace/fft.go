@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"github.com/vprof/vprof/internal/lists"
 	"cmp"
 	"math/big"
 	"math/bits"
@@ -125,7 +126,7 @@ func (x *Tensor) InverseRealFFT(sizes []int64, dims ...int) *Tensor {
 	n := 2 * (x.shape[last] - 1)
 	if sizes != nil {
 		n = sizes[len(sizes)-1]
-		sizes = with(sizes, len(sizes)-1, n/2+1)
+		sizes = lists.With(sizes, len(sizes)-1, n/2+1)
 	}
 	return c.end(x.to(C64).resizedFFT(sizes, dims).fftC2R(dims, n))
 }
@@ -157,7 +158,7 @@ func (x *Tensor) resizedFFT(sizes []int64, dims []int) *Tensor {
 func (x *Tensor) fftC2R(dims []int, n int64) *Tensor {
 	t := x.tape
 	c := t.begin("_fft_c2r", x)
-	y := c.let(x.spectrum(F32, with(x.shape, dims[len(dims)-1], n), dims))
+	y := c.let(x.spectrum(F32, lists.With(x.shape, dims[len(dims)-1], n), dims))
 	copied := c.let(t.empty(C64, x.shape...))
 	t.launchCopy(copied, x)
 	t.execFFT(y, copied, dims)
@@ -176,11 +177,6 @@ func (x *Tensor) FFTShift(dims ...int) *Tensor {
 	return c.end(x.Roll(wrapDims(len(x.shape), dims)...))
 }
 
-// realPart records at::real of a complex tensor: a view of every other number.
-func (x *Tensor) realPart() *Tensor {
-	return x.tape.header(x.store, F32, x.tape.layout(x.shape, doubled(x.strides)), 2*x.offset)
-}
-
 // HannWindow records torch.hann_window(n): computed with one element more, which
 // the periodic window cuts off.
 func (t *Tape) HannWindow(n int64) *Tensor {
@@ -194,7 +190,7 @@ func (t *Tape) HannWindow(n int64) *Tensor {
 // return_complex=True) of [batch, samples]: [batch, n/2+1, frames]. A window
 // shorter than n is padded with zeros.
 func (x *Tensor) STFT(n, hop int64, w *Tensor) *Tensor {
-	f := x.tape.enter()
+	f := x.tape.Frame()
 	in, batch := f.Let(x), x.shape[0]
 	f.Let(w)
 	f.Set(&in, in.View(1, batch, in.shape[1]).PadReflect(n/2, n/2))

@@ -12,7 +12,7 @@ import (
 // byColumns returns a new tensor of matrices that are laid out by columns.
 func (t *Tape) byColumns(d DType, shape ...int64) *Tensor {
 	n := len(shape)
-	order := ascending(n)
+	order := wrapDims(n, nil)
 	order[n-1], order[n-2] = n-2, n-1
 	return t.emptyStrided(d, shape, denseAlong(shape, order))
 }
@@ -221,7 +221,7 @@ func (a *Tensor) LinalgSolveEx(b *Tensor, left bool) (solution, info *Tensor) {
 	if vector {
 		x = c.t.empty(a.dtype, a.batched(n)...)
 	} else {
-		x = c.t.matricesOf(a.dtype, left, slices.Concat(broadcast(a.lead(), b.lead()), b.shape[len(b.shape)-2:]))
+		x = c.t.matricesOf(a.dtype, left, slices.Concat(a.BatchShape(b), b.shape[len(b.shape)-2:]))
 	}
 	c.let(x)
 	lu, pivots, info := c.luOf(a)

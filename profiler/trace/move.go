@@ -1,6 +1,9 @@
 package trace
 
-import "slices"
+import (
+	"github.com/vprof/vprof/internal/lists"
+	"slices"
+)
 
 // Operators that put elements elsewhere, or there more than once.
 
@@ -105,7 +108,7 @@ func (x *Tensor) RepeatInterleave(n int64, d int) *Tensor {
 	c := x.tape.begin("repeat_interleave_self_int", x)
 	d = x.dim(d)
 	wide := c.let(x.Unsqueeze(d + 1))
-	shape := with(wide.shape, d+1, n)
+	shape := lists.With(wide.shape, d+1, n)
 	c.set(&wide, wide.Expand(shape...))
 	return c.end(wide.CloneContiguous().Flatten(d, d+1))
 }

@@ -115,7 +115,7 @@ func (c *call) broadcastProduct(a, b *Tensor) *Tensor {
 	if !vectorRight {
 		cols = b.Size(-1)
 	}
-	lead := broadcast(a.lead(), b.lead())
+	lead := a.BatchShape(b)
 	batch := numel(lead)
 	expanded := func(inner ...int64) []int64 { return append(append(make([]int64, 0, len(lead)+4), lead...), inner...) }
 
@@ -138,7 +138,10 @@ func (c *call) broadcastProduct(a, b *Tensor) *Tensor {
 	return left.bmm(right).unsafeView(append(shape, cols))
 }
 
-// lead stands for the batch dimensions of x in broadcasting.
+// BatchShape returns the common batch dimensions of two tensors of matrices.
+func (a *Tensor) BatchShape(b *Tensor) []int64 { return broadcast(a.lead(), b.lead()) }
+
+// lead returns the batch dimensions of x, for broadcasting.
 func (x *Tensor) lead() *Tensor {
 	n := max(len(x.shape)-2, 0)
 	return &Tensor{layout: x.tape.layout(x.shape[:n], x.strides[:n])}

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"github.com/vprof/vprof/internal/lists"
 	"math"
 	"slices"
 
@@ -11,18 +12,18 @@ import (
 // with the weights x.
 func (x *Tensor) Multinomial(n int64, replacement bool) *Tensor {
 	c := x.tape.begin("multinomial", x)
-	y := c.let(c.t.empty(I64, with(x.shape, x.dim(-1), n)...))
+	y := c.let(c.t.empty(I64, lists.With(x.shape, x.dim(-1), n)...))
 	if replacement && n > 1 {
 		// Weights that sum to one, their sums so far, and random numbers.
 		for range 3 {
-			c.let(x.like())
+			c.let(x.emptyLike(x.dtype))
 		}
 		c.t.launch(program.Index, x.numel, []*Tensor{y}, []*Tensor{x})
 		return c.end(y)
 	}
 	c.let(x.checkWeights())
 	x.checkSums(c)
-	q := c.let(x.like())
+	q := c.let(x.emptyLike(x.dtype))
 	c.t.launchElementwise(q, 8, x)
 	if n > 1 {
 		values := c.let(c.t.empty(x.dtype, y.shape...))
@@ -84,10 +85,10 @@ func BlockDiag(xs ...*Tensor) *Tensor {
 	c := t.beginList("block_diag", xs)
 	d := xs[0].dtype
 	var rows, columns int64
-	sizes := make([][2]int64, len(xs))
+	sizes, shapes := make([][2]int64, len(xs)), make([][]int64, len(xs))
 	for i, x := range xs {
 		d = promote(d, x.dtype)
-		sizes[i] = [2]int64{1, 1}
+		sizes[i], shapes[i] = [2]int64{1, 1}, x.shape
 		shape := slices.Concat([]int64{1, 1}, x.shape)
 		copy(sizes[i][:], shape[len(shape)-2:])
 		rows, columns = rows+sizes[i][0], columns+sizes[i][1]
@@ -99,8 +100,8 @@ func BlockDiag(xs ...*Tensor) *Tensor {
 		for i, s := range sizes {
 			if b.needs(i) {
 				part := b.grad.Slice(0, row, row+s[0]).Slice(1, column, column+s[1])
-				if shape := b.input(i).shape; len(shape) < 2 {
-					part = part.reshape(shape)
+				if len(shapes[i]) < 2 {
+					part = part.reshape(shapes[i])
 				}
 				b.out[i] = part.retain()
 			}

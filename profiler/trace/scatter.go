@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"github.com/vprof/vprof/internal/lists"
 	"slices"
 	"strings"
 
@@ -36,7 +37,7 @@ func (x *Tensor) Gather(index *Tensor) *Tensor {
 // IndexSelect records x.index_select(d, index).
 func (x *Tensor) IndexSelect(d int, index *Tensor) *Tensor {
 	c := x.tape.begin("index_select", x, index)
-	y, from := c.gathered(x, index, with(x.shape, x.dim(d), index.numel)...), x.shape
+	y, from := c.gathered(x, index, lists.With(x.shape, x.dim(d), index.numel)...), x.shape
 	return c.end(y.derived("IndexSelectBackward0", inputs{x}, saves{index}, func(b *backward) {
 		b.give(0, b.grad.putInto("index_select_backward", "new_zeros", from, b.saved(0)))
 	}))

@@ -1,21 +1,11 @@
 package trace
 
 import (
-	"slices"
+	"github.com/vprof/vprof/internal/lists"
 
 	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/profiler/program"
 )
-
-// without returns xs without element d.
-func without(xs []int64, d int) []int64 { return slices.Concat(xs[:d], xs[d+1:]) }
-
-// with returns xs with element d replaced by v.
-func with(xs []int64, d int, v int64) []int64 {
-	out := slices.Clone(xs)
-	out[d] = v
-	return out
-}
 
 // Slice records x[..., from:to, ...] along dimension d. As in Python, negative
 // positions count from the end, and those beyond an end are cut.
@@ -37,7 +27,7 @@ func (x *Tensor) SliceStep(d int, from, to, step int64) *Tensor {
 	d = x.dim(d)
 	whole := x.shape
 	from, to = position(from, whole[d]), position(to, whole[d])
-	shape, strides := with(whole, d, ceil.Div(max(to-from, 0), step)), with(x.strides, d, x.strides[d]*step)
+	shape, strides := lists.With(whole, d, ceil.Div(max(to-from, 0), step)), lists.With(x.strides, d, x.strides[d]*step)
 	return x.viewOf("slice", "SliceBackward0", shape, strides, x.offset+from*x.strides[d], func(b *backward) {
 		b.give(0, b.grad.intoZeros("slice_backward", whole))
 	})
@@ -58,7 +48,7 @@ func (x *Tensor) Select(d int, i int64) *Tensor {
 	if i < 0 {
 		i += whole[d]
 	}
-	return x.viewOf("select", "SelectBackward0", without(whole, d), without(x.strides, d), x.offset+i*x.strides[d],
+	return x.viewOf("select", "SelectBackward0", lists.Without(whole, d), lists.Without(x.strides, d), x.offset+i*x.strides[d],
 		func(b *backward) {
 			b.give(0, b.grad.intoZeros("select_backward", whole))
 		})
@@ -100,7 +90,7 @@ func (x *Tensor) split(op, node string, sizes []int64, d int) []*Tensor {
 	outs := make([]*Tensor, len(sizes))
 	at := x.offset
 	for i, size := range sizes {
-		outs[i] = x.alias(with(x.shape, d, size), x.strides, at)
+		outs[i] = x.alias(lists.With(x.shape, d, size), x.strides, at)
 		outs[i].setBase(x)
 		at += size * x.strides[d]
 	}
@@ -116,7 +106,7 @@ func (x *Tensor) Unbind(d int) []*Tensor {
 	d = x.dim(d)
 	outs := make([]*Tensor, x.shape[d])
 	for i := range outs {
-		outs[i] = x.alias(without(x.shape, d), without(x.strides, d), x.offset+int64(i)*x.strides[d])
+		outs[i] = x.alias(lists.Without(x.shape, d), lists.Without(x.strides, d), x.offset+int64(i)*x.strides[d])
 		outs[i].setBase(x)
 	}
 	dtype := x.dtype
@@ -145,8 +135,8 @@ func (b *backward) joined(join func([]*Tensor) *Tensor, d DType) *Tensor {
 func (x *Tensor) Unfold(d int, size, step int64) *Tensor {
 	d = x.dim(d)
 	whole := x.shape
-	shape := append(with(whole, d, (whole[d]-size)/step+1), size)
-	strides := append(with(x.strides, d, x.strides[d]*step), x.strides[d])
+	shape := append(lists.With(whole, d, (whole[d]-size)/step+1), size)
+	strides := append(lists.With(x.strides, d, x.strides[d]*step), x.strides[d])
 	return x.viewOf("unfold", "UnfoldBackward0", shape, strides, x.offset, func(b *backward) {
 		b.give(0, b.grad.unfoldBackward(whole, d))
 	})

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"github.com/vprof/vprof/internal/lists"
 	"math/bits"
 	"slices"
 
@@ -120,7 +121,7 @@ func denseAlong(shape []int64, order []int) []int64 {
 func (x *Tensor) TopK(k int64, d int) (values, indices *Tensor) {
 	c := x.tape.begin("topk", x)
 	d = x.dim(d)
-	shape := with(x.shape, d, k)
+	shape := lists.With(x.shape, d, k)
 	values = c.let(c.t.empty(x.dtype, shape...))
 	indices = c.let(c.t.empty(I64, shape...))
 	in := c.let(x.contiguousUntracked())

@@ -50,10 +50,8 @@ func (x *Tensor) ShortTimeFFT(a STFTArgs) *Tensor {
 	}
 	w := c.window(&a, x.dtype, false)
 	frames := 1 + (in.shape[1]-a.FFT)/a.Hop
-	c.set(&in, in.asStrided(geometry{
-		[]int64{in.shape[0], frames, a.FFT},
-		[]int64{in.strides[0], a.Hop * in.strides[1], in.strides[1]},
-	}, in.offset))
+	c.set(&in, in.AsStrided([]int64{in.shape[0], frames, a.FFT},
+		[]int64{in.strides[0], a.Hop * in.strides[1], in.strides[1]}, in.offset))
 	if w != nil {
 		c.set(&in, in.Mul(w))
 	}
@@ -158,7 +156,7 @@ func (x *Tensor) overlapped(length, hop int64) *Tensor {
 	shape := x.shape
 	return c.end(y.derived("UnfoldBackwardBackward0", inputs{x}, nil, func(b *backward) {
 		g := b.grad
-		b.give(0, g.asStrided(geometry{shape, []int64{g.strides[0], hop * g.strides[1], g.strides[1]}}, g.offset))
+		b.give(0, g.AsStrided(shape, []int64{g.strides[0], hop * g.strides[1], g.strides[1]}, g.offset))
 	}))
 }
 
@@ -184,6 +182,9 @@ func (x *Tensor) InverseHermitianFFT(sizes []int64, dims ...int) *Tensor {
 	return c.end(x.resizedFFT(sizes, []int{dim}).fftR2C(dim).Conj())
 }
 
+// windowFLOPs is the number of operations of a value of a window: Bessel functions are series.
+const windowFLOPs = 40
+
 // Window records torch.kaiser_window(n, periodic) and the like, made with so many tensors of its size
 // beside it; one that is periodic is computed with one number more.
 func (t *Tape) Window(op string, n int64, periodic bool, tensors int) *Tensor {
@@ -195,7 +196,7 @@ func (t *Tape) Window(op string, n int64, periodic bool, tensors int) *Tensor {
 	for range tensors {
 		c.let(t.empty(F32, n))
 	}
-	t.launchElementwise(w, specialFLOPs, w)
+	t.launchElementwise(w, windowFLOPs, w)
 	if periodic {
 		return c.end(w.alias([]int64{n - 1}, []int64{1}, 0))
 	}

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"github.com/vprof/vprof/internal/lists"
 	"slices"
 
 	"github.com/vprof/vprof/profiler/program"
@@ -64,7 +65,7 @@ func (g *Tensor) asStridedBackward(whole, part geometry, offset int64) *Tensor {
 			c.set(&grad, grad.Squeeze(d))
 		case part.strides[d] == 0:
 			c.set(&grad, grad.sum("sum_dim_IntList", []int{d}, false))
-			part.shape, part.strides = with(part.shape, d, 1), with(part.strides, d, 1)
+			part.shape, part.strides = lists.With(part.shape, d, 1), lists.With(part.strides, d, 1)
 		}
 	}
 	scattered := part.spanning().overlaps()

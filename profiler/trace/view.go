@@ -1,6 +1,9 @@
 package trace
 
-import "slices"
+import (
+	"github.com/vprof/vprof/internal/lists"
+	"slices"
+)
 
 // viewOf makes a view of x with an autograd node whose gradient is back(grad).
 // It holds the tensor it is a view of, whether grad mode is on or not
@@ -122,9 +125,9 @@ func inferShape(shape []int64, total int64) []int64 {
 		return shape
 	}
 	if known == 0 {
-		return with(shape, hole, 0)
+		return lists.With(shape, hole, 0)
 	}
-	return with(shape, hole, total/known)
+	return lists.With(shape, hole, total/known)
 }
 
 // viewStrides implements at::detail::computeStride: the strides a view of the given
@@ -249,7 +252,7 @@ func (x *Tensor) Squeeze(d int) *Tensor {
 			b.give(0, b.grad)
 		})
 	}
-	return x.viewOf("squeeze", "SqueezeBackward1", without(x.shape, d), without(x.strides, d), x.offset,
+	return x.viewOf("squeeze", "SqueezeBackward1", lists.Without(x.shape, d), lists.Without(x.strides, d), x.offset,
 		func(b *backward) {
 			b.give(0, b.grad.Unsqueeze(d))
 		})
