@@ -9,25 +9,25 @@ func (x *Tensor) accumulate(g *Tensor) {
 	if g == nil {
 		return
 	}
-	c := x.tape.begin("AccumulateGrad")
+	c := x.tape.Begin("AccumulateGrad")
 	switch {
 	case x.grad != nil:
 		x.grad.AddInPlace(g)
 	case g.refs == 1 && g.obeysLayoutOf(x):
-		x.grad = g.detached().retain()
+		x.grad = g.detached().Retain()
 		x.grad.classify(program.Gradients)
 	default:
-		x.grad = g.cloneLike(x).retain()
+		x.grad = g.cloneLike(x).Retain()
 		x.grad.classify(program.Gradients)
 	}
 	g.release()
-	c.finish()
+	c.Finish()
 }
 
 // obeysLayoutOf implements utils::obeys_layout_contract.
 func (g *Tensor) obeysLayoutOf(x *Tensor) bool {
 	if !x.isDense() {
-		return g.isContiguous()
+		return g.IsContiguous()
 	}
 	for i, s := range g.shape {
 		if s != 1 && g.strides[i] != x.strides[i] {
@@ -48,9 +48,9 @@ func (g *Tensor) cloneLike(x *Tensor) *Tensor {
 	if x.isDense() {
 		y = t.fresh(x.dtype, x.layout)
 	} else {
-		y = t.empty(x.dtype, x.shape...)
+		y = t.Alloc(x.dtype, x.shape...)
 	}
-	t.launchCopy(y, g)
+	t.LaunchCopy(y, g)
 	return y
 }
 
@@ -77,7 +77,7 @@ func (t *Tape) New(op string, c program.Class, d DType, shape ...int64) *Tensor 
 		return t.unallocated(d, t.contiguous(shape))
 	}
 	var x *Tensor
-	t.as(op, op, c, func() { x = t.empty(d, shape...) })
+	t.as(op, op, c, func() { x = t.Alloc(d, shape...) })
 	return x
 }
 
@@ -114,16 +114,16 @@ func (x *Tensor) SetGrad(g *Tensor) {
 // in place.
 func (x *Tensor) AccumulateInto(g *Tensor) {
 	x.ZeroGrad()
-	x.grad = g.retain()
+	x.grad = g.Retain()
 }
 
 // Incoming returns a fresh gradient for x in the layout of x.
-func (x *Tensor) Incoming() *Tensor { return x.emptyLike(x.dtype) }
+func (x *Tensor) Incoming() *Tensor { return x.AllocLike(x.dtype) }
 
 // Hold keeps x until the end of the recording, as a model or a data loader does.
 func (t *Tape) Hold(x *Tensor) *Tensor {
 	t.facts.input(t, x)
-	return x.retain()
+	return x.Retain()
 }
 
 // Release releases tensors that Hold keeps, in order; nil ones are skipped.

@@ -32,25 +32,25 @@ const (
 // GLU records torch.nn.functional.glu(x, dim).
 func (x *Tensor) GLU(dim int) *Tensor {
 	t := x.tape
-	c := t.begin("glu", x)
+	c := t.Begin("glu", x)
 	shape := slices.Clone(x.shape)
-	shape[x.dim(dim)] /= 2
-	y := t.empty(x.dtype, shape...)
-	t.launchElementwise(y, gluFLOPs, x)
-	return c.end(y.derived("GluBackward0", inputs{x}, saves{x}, func(b *backward) {
-		x := b.saved(0)
-		c := b.t.begin("glu_backward", b.grad, x)
-		g := b.t.empty(x.dtype, x.shape...)
-		b.t.launchElementwise(g, gluGradFLOPs, b.grad, x)
-		b.give(0, c.end(g))
+	shape[x.Dim(dim)] /= 2
+	y := t.Alloc(x.dtype, shape...)
+	t.LaunchElementwise(y, gluFLOPs, x)
+	return c.End(y.Derived("GluBackward0", inputs{x}, saves{x}, func(b *Gradients) {
+		x := b.Saved(0)
+		c := b.t.Begin("glu_backward", b.Grad, x)
+		g := b.t.Alloc(x.dtype, x.shape...)
+		b.t.LaunchElementwise(g, gluGradFLOPs, b.Grad, x)
+		b.Give(0, c.End(g))
 	}))
 }
 
 // PReLU records torch.nn.functional.prelu(x, weight). Autocast runs it in the lower
 // precision.
 func (x *Tensor) PReLU(weight *Tensor) *Tensor {
-	c := x.tape.begin("prelu", x, weight)
-	weight, x = c.t.lower(weight), c.t.lower(x)
+	c := x.tape.Begin("prelu", x, weight)
+	weight, x = c.t.Lower(weight), c.t.Lower(x)
 	c.t.casts.enabled = false
 	if n := x.NDim(); n != weight.NDim() {
 		shape := slices.Repeat([]int64{1}, n)
@@ -59,15 +59,15 @@ func (x *Tensor) PReLU(weight *Tensor) *Tensor {
 		}
 		weight = weight.Reshape(shape...)
 	}
-	y := c.t.map1("_prelu_kernel", x.dtype, 2, x, weight)
-	return c.end(y.derived("PreluKernelBackward0", inputs{x, weight}, saves{x, weight}, preluBackward))
+	y := c.t.Map("_prelu_kernel", x.dtype, 2, x, weight)
+	return c.End(y.Derived("PreluKernelBackward0", inputs{x, weight}, saves{x, weight}, preluBackward))
 }
 
 // preluBackward makes both gradients in full size, wanted or not.
-func preluBackward(b *backward) {
-	x, weight := b.saved(0), b.saved(1)
-	gx := b.t.elementwise(x.dtype, b.grad, x, weight)
-	gw := b.t.elementwise(weight.dtype, b.grad, x, weight)
-	b.t.launch(program.Elementwise, preluGradFLOPs*gx.numel, []*Tensor{gx, gw}, []*Tensor{b.grad, x, weight})
-	b.givePair(gx, gw)
+func preluBackward(b *Gradients) {
+	x, weight := b.Saved(0), b.Saved(1)
+	gx := b.t.elementwise(x.dtype, b.Grad, x, weight)
+	gw := b.t.elementwise(weight.dtype, b.Grad, x, weight)
+	b.t.Launch(program.Elementwise, preluGradFLOPs*gx.numel, []*Tensor{gx, gw}, []*Tensor{b.Grad, x, weight})
+	b.GivePair(gx, gw)
 }

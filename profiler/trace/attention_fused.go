@@ -15,47 +15,47 @@ import (
 func (x *Tensor) headsTransposed() *Tensor {
 	shape := []int64{x.shape[0], x.shape[2], x.shape[1], x.shape[3]}
 	strides := []int64{x.strides[0], x.strides[2], x.strides[1], x.strides[3]}
-	return x.alias(shape, strides, x.offset)
+	return x.Alias(shape, strides, x.offset)
 }
 
 // flashAttention records _scaled_dot_product_flash_attention.
 func (q *Tensor) flashAttention(k, v *Tensor, a AttentionArgs) *Tensor {
-	c := q.tape.begin("_scaled_dot_product_flash_attention", q, k, v)
+	c := q.tape.Begin("_scaled_dot_product_flash_attention", q, k, v)
 	kept := c.t.selected(keptAttention, func() []*Tensor { return q.flashForward(k, v, a) })
 	y, lse, rng, unused := kept[0], kept[1], kept[2], kept[3]
-	c.letAll(kept)
-	return c.end(y.derived("ScaledDotProductFlashAttentionBackward0", inputs{q, k, v},
+	c.LetAll(kept)
+	return c.End(y.Derived("ScaledDotProductFlashAttentionBackward0", inputs{q, k, v},
 		saves{k, q, v, lse, y, rng, unused},
-		func(b *backward) {
-			d := b.flashGradients(b.saved(1), b.saved(0), b.saved(2), b.saved(4), b.saved(3), b.grad, a.IsCausal)
-			b.giveAll(d[0].retain(), d[1].retain(), d[2].retain())
+		func(b *Gradients) {
+			d := b.flashGradients(b.Saved(1), b.Saved(0), b.Saved(2), b.Saved(4), b.Saved(3), b.Grad, a.IsCausal)
+			b.GiveAll(d[0].Retain(), d[1].Retain(), d[2].Retain())
 		}))
 }
 
 // flashForward records mha_fwd of flash_api.cpp.
 func (q *Tensor) flashForward(k, v *Tensor, a AttentionArgs) []*Tensor {
-	c := q.tape.begin("_flash_attention_forward", q, k, v)
+	c := q.tape.Begin("_flash_attention_forward", q, k, v)
 	batch, heads, length, d := q.shape[0], q.shape[1], q.shape[2], q.shape[3]
-	out := c.let(q.headsTransposed().emptyLike(q.dtype))
-	lse := c.let(c.t.empty(F32, batch, heads, length))
+	out := c.Let(q.headsTransposed().AllocLike(q.dtype))
+	lse := c.Let(c.t.Alloc(F32, batch, heads, length))
 	if a.Dropout == 0 {
 		mBlocks := batch * heads * ceil.Div(length, 64)
 		splits := onGPU(c.t, func(b GPU) int64 {
 			return flashSplits(mBlocks, 2*int64(b.SMs), ceil.Div(k.shape[2], flashBlockN(d)))
 		})
 		if splits > 1 {
-			lseParts := c.t.empty(F32, splits, batch, heads, length)
-			outParts := c.t.empty(F32, splits, batch, heads, length, flashHeadSize(d))
-			c.letAll([]*Tensor{lseParts, outParts})
+			lseParts := c.t.Alloc(F32, splits, batch, heads, length)
+			outParts := c.t.Alloc(F32, splits, batch, heads, length, flashHeadSize(d))
+			c.LetAll([]*Tensor{lseParts, outParts})
 		}
 	}
-	rng := c.let(c.t.empty(I64, 2)) // uint64: seed and offset
-	unused := c.let(c.t.empty(I64))
+	rng := c.Let(c.t.Alloc(I64, 2)) // uint64: seed and offset
+	unused := c.Let(c.t.Alloc(I64))
 	if a.Dropout > 0 {
-		c.set(&rng, c.t.empty(I64, 2))
+		c.Set(&rng, c.t.Alloc(I64, 2))
 	}
 	c.t.launchAttention(q, k, a.IsCausal, 2, []*Tensor{out, lse}, []*Tensor{q, k, v})
-	return c.endAll(out.headsTransposed(), lse, rng, unused)
+	return c.EndAll(out.headsTransposed(), lse, rng, unused)
 }
 
 // FlashAttentionForward records aten::_scaled_dot_product_flash_attention where autograd does not look: the
@@ -67,8 +67,8 @@ func (q *Tensor) FlashAttentionForward(k, v *Tensor, causal bool) []*Tensor {
 // FlashAttentionBackward records aten::_scaled_dot_product_flash_attention_backward: the gradients of query,
 // key and value from the gradient of the result y and its log-sum-exp.
 func (q *Tensor) FlashAttentionBackward(k, v, y, lse, grad *Tensor, causal bool) []*Tensor {
-	c := q.tape.begin("_flash_attention_backward", q, k, v, grad) // autograd holds y and lse
-	return c.endAll(c.flashGradients(q, k, v, y, lse, grad, causal)...)
+	c := q.tape.Begin("_flash_attention_backward", q, k, v, grad) // autograd holds y and lse
+	return c.EndAll(c.flashGradients(q, k, v, y, lse, grad, causal)...)
 }
 
 // flashBlockN returns the number of keys a block of the split kernel handles.
@@ -119,41 +119,41 @@ func flashSplits(mBlocks, sms, nBlocks int64) int64 {
 // flashGradients records _flash_attention_backward: the gradients of query, key and value
 // from the gradient of the result y. It needs gradient and result contiguous in BSHD, and sums
 // the gradient of the query in fp32.
-func (c *call) flashGradients(q, k, v, y, lse, grad *Tensor, causal bool) []*Tensor {
+func (c *Call) flashGradients(q, k, v, y, lse, grad *Tensor, causal bool) []*Tensor {
 	t := c.t
-	grad = c.let(grad.headsTransposed().contiguousUntracked())
-	out := c.let(y.headsTransposed().contiguousUntracked())
-	dq := c.let(q.headsTransposed().emptyLike(q.dtype))
-	dk := c.let(k.headsTransposed().emptyLike(k.dtype))
-	dv := c.let(v.headsTransposed().emptyLike(v.dtype))
+	grad = c.Let(grad.headsTransposed().ContiguousUntracked())
+	out := c.Let(y.headsTransposed().ContiguousUntracked())
+	dq := c.Let(q.headsTransposed().AllocLike(q.dtype))
+	dk := c.Let(k.headsTransposed().AllocLike(k.dtype))
+	dv := c.Let(v.headsTransposed().AllocLike(v.dtype))
 	batch, heads, keys, d := q.shape[0], q.shape[1], k.shape[2], q.shape[3]
 	rows := ceil.Multiple(q.shape[2], 128)
-	delta := c.let(t.empty(F32, batch, heads, rows))
-	sum := c.let(t.empty(F32, batch, rows, heads, flashHeadSize(d)))
+	delta := c.Let(t.Alloc(F32, batch, heads, rows))
+	sum := c.Let(t.Alloc(F32, batch, rows, heads, flashHeadSize(d)))
 	wideK, wideV := dk, dv
 	if k.shape[1] != heads {
-		wideK = c.let(t.empty(q.dtype, batch, keys, heads, d))
-		wideV = c.let(t.empty(q.dtype, batch, keys, heads, d))
+		wideK = c.Let(t.Alloc(q.dtype, batch, keys, heads, d))
+		wideV = c.Let(t.Alloc(q.dtype, batch, keys, heads, d))
 	}
 	t.launchAttention(q, k, causal, 5, []*Tensor{dq, wideK, wideV, delta, sum}, []*Tensor{grad, q, k, v, out, lse})
 	if wideK != dk {
-		t.launchElementwise(dk, 1, dk, wideK)
-		t.launchElementwise(dv, 1, dv, wideV)
-		c.dropLocals(wideV, wideK)
+		t.LaunchElementwise(dk, 1, dk, wideK)
+		t.LaunchElementwise(dv, 1, dv, wideV)
+		c.DropAll(wideV, wideK)
 	}
-	c.dropLocals(sum, delta, out, grad)
+	c.DropAll(sum, delta, out, grad)
 	return []*Tensor{dq.headsTransposed(), dk.headsTransposed(), dv.headsTransposed()}
 }
 
 // cudnnAttention records _scaled_dot_product_cudnn_attention.
 func (q *Tensor) cudnnAttention(k, v *Tensor, a AttentionArgs) *Tensor {
-	c := q.tape.begin("_scaled_dot_product_cudnn_attention", q, k, v, a.Mask)
+	c := q.tape.Begin("_scaled_dot_product_cudnn_attention", q, k, v, a.Mask)
 	kept := c.t.selected(keptAttention, func() []*Tensor { return q.cudnnForward(k, v, a, c.t.Tracks(q, k, v)) })
 	y, lse, seed, offset := kept[0], kept[1], kept[2], kept[3]
-	c.letAll(kept)
-	return c.end(y.derived("ScaledDotProductCudnnAttentionBackward0", inputs{q, k, v},
+	c.LetAll(kept)
+	return c.End(y.Derived("ScaledDotProductCudnnAttentionBackward0", inputs{q, k, v},
 		saves{a.Mask, k, q, v, lse, y, offset, seed},
-		func(b *backward) { b.cudnnGradients(a) }))
+		func(b *Gradients) { b.cudnnGradients(a) }))
 }
 
 // cudnnAttentionWorkspace is the workspace in bytes of cuDNN 9's fused attention kernels,
@@ -162,134 +162,134 @@ const cudnnAttentionWorkspace = 256
 
 // cudnnForward records run_cudnn_SDP_fprop; the row sums are there only if a gradient is wanted.
 func (q *Tensor) cudnnForward(k, v *Tensor, a AttentionArgs, keep bool) []*Tensor {
-	c := q.tape.begin("_cudnn_attention_forward", q, k, v, a.Mask)
-	seed, offset := c.let(c.t.empty(I64)), c.let(c.t.empty(I64))
-	y, lse := c.let(q.likeWithHeadSize(v.Size(-1))), (*Tensor)(nil)
+	c := q.tape.Begin("_cudnn_attention_forward", q, k, v, a.Mask)
+	seed, offset := c.Let(c.t.Alloc(I64)), c.Let(c.t.Alloc(I64))
+	y, lse := c.Let(q.likeWithHeadSize(v.Size(-1))), (*Tensor)(nil)
 	if keep {
-		lse = c.let(c.t.empty(F32, q.shape[0], q.shape[1], q.shape[2], 1))
+		lse = c.Let(c.t.Alloc(F32, q.shape[0], q.shape[1], q.shape[2], 1))
 	}
-	c.let(c.t.workspace(cudnnAttentionWorkspace))
+	c.Let(c.t.AllocWorkspace(cudnnAttentionWorkspace))
 	c.t.launchAttention(q, k, a.IsCausal, 2, []*Tensor{y, lse}, []*Tensor{q, k, v, a.Mask})
-	return c.endAll(y, lse, seed, offset)
+	return c.EndAll(y, lse, seed, offset)
 }
 
 // likeWithHeadSize records alloc_with_matching_layout: fresh, laid out as q is.
 func (q *Tensor) likeWithHeadSize(d int64) *Tensor {
 	if d == q.shape[3] {
-		return q.emptyLike(q.dtype)
+		return q.AllocLike(q.dtype)
 	}
 	shape := []int64{q.shape[0], q.shape[1], q.shape[2], d}
 	like := &Tensor{tape: q.tape, dtype: q.dtype, layout: q.tape.layout(shape, q.strides)}
 	order := sortDimensions(nil, q.shape, []*Tensor{like}, nil)
 	slices.Reverse(order)
-	return q.tape.emptyStrided(q.dtype, shape, denseAlong(shape, order))
+	return q.tape.AllocStrided(q.dtype, shape, DenseStrides(shape, order))
 }
 
 // cudnnGradients records run_cudnn_SDP_bprop. Its workspace holds the gradient of
 // the query in fp32 and a value per row; with grouped heads also the gradients
 // of key and value for each head of the query.
-func (b *backward) cudnnGradients(a AttentionArgs) {
+func (b *Gradients) cudnnGradients(a AttentionArgs) {
 	t := b.t
-	k, q, v, lse, y := b.saved(1), b.saved(2), b.saved(3), b.saved(4), b.saved(5)
-	dq, dk, dv := b.let(q.emptyLike(q.dtype)), b.let(k.emptyLike(k.dtype)), b.let(v.emptyLike(v.dtype))
-	grad := b.grad
+	k, q, v, lse, y := b.Saved(1), b.Saved(2), b.Saved(3), b.Saved(4), b.Saved(5)
+	dq, dk, dv := b.Let(q.AllocLike(q.dtype)), b.Let(k.AllocLike(k.dtype)), b.Let(v.AllocLike(v.dtype))
+	grad := b.Grad
 	if !slices.Equal(grad.strides, y.strides) {
-		like := y.emptyLike(y.dtype)
-		t.launchCopy(like, grad)
-		grad = b.let(like)
+		like := y.AllocLike(y.dtype)
+		t.LaunchCopy(like, grad)
+		grad = b.Let(like)
 	}
 	bytes := cudnnAttentionWorkspace + 4*q.numel + 4*lse.numel
 	if k.shape[1] != q.shape[1] {
 		groups := q.shape[1] / k.shape[1]
 		bytes += groups * (k.Bytes() + v.Bytes())
 	}
-	work := b.let(t.workspace(bytes))
-	t.launchAttention(q, k, a.IsCausal, 5, []*Tensor{dq, dk, dv, work}, []*Tensor{grad, q, k, v, y, lse, b.saved(0)})
-	b.giveAll(dq.retain(), dk.retain(), dv.retain())
+	work := b.Let(t.AllocWorkspace(bytes))
+	t.launchAttention(q, k, a.IsCausal, 5, []*Tensor{dq, dk, dv, work}, []*Tensor{grad, q, k, v, y, lse, b.Saved(0)})
+	b.GiveAll(dq.Retain(), dk.Retain(), dv.Retain())
 }
 
 // efficientAttention records _scaled_dot_product_efficient_attention.
 func (q *Tensor) efficientAttention(k, v *Tensor, a AttentionArgs) *Tensor {
-	c := q.tape.begin("_scaled_dot_product_efficient_attention", q, k, v, a.Mask)
+	c := q.tape.Begin("_scaled_dot_product_efficient_attention", q, k, v, a.Mask)
 	seeds := c.t.efficientSeeds(c, a)
 	kept := c.t.selected(keptAttention, func() []*Tensor { return q.efficientForward(k, v, a, c.t.Tracks(q, k, v)) })
 	y, lse := kept[0], kept[1]
-	c.letAll(kept)
-	y.derived("ScaledDotProductEfficientAttentionBackward0", inputs{q, k, v, a.Mask},
-		append(saves{a.Mask, k, q, v, lse, y}, seeds...), func(b *backward) { b.efficientGradients(a) })
+	c.LetAll(kept)
+	y.Derived("ScaledDotProductEfficientAttentionBackward0", inputs{q, k, v, a.Mask},
+		append(saves{a.Mask, k, q, v, lse, y}, seeds...), func(b *Gradients) { b.efficientGradients(a) })
 	slices.Reverse(seeds)
-	c.dropLocals(seeds...)
-	return c.end(y)
+	c.DropAll(seeds...)
+	return c.End(y)
 }
 
 // efficientSeeds returns the offset and the seed of the random generator, both zero;
 // none where they stay on the host, as they do with dropout.
-func (t *Tape) efficientSeeds(c *call, a AttentionArgs) []*Tensor {
+func (t *Tape) efficientSeeds(c *Call, a AttentionArgs) []*Tensor {
 	if !t.rules.Attention.EfficientSeeds || a.Dropout > 0 {
 		return nil
 	}
-	seed, offset := c.let(t.Zeros(I64)), c.let(t.Zeros(I64))
+	seed, offset := c.Let(t.Zeros(I64)), c.Let(t.Zeros(I64))
 	return []*Tensor{offset, seed}
 }
 
 // efficientForward records _efficient_attention_forward; the row sums are padded to
 // 32 queries, and there only if a gradient is wanted.
 func (q *Tensor) efficientForward(k, v *Tensor, a AttentionArgs, keep bool) []*Tensor {
-	c := q.tape.begin("_efficient_attention_forward", q, k, v, a.Mask)
+	c := q.tape.Begin("_efficient_attention_forward", q, k, v, a.Mask)
 	batch, heads, length, d := q.shape[0], q.shape[1], q.shape[2], v.Size(-1)
-	out := c.let(c.t.empty(q.dtype, batch, length, heads, d))
+	out := c.Let(c.t.Alloc(q.dtype, batch, length, heads, d))
 	rows := int64(0)
 	if keep {
 		rows = ceil.Multiple(length, 32)
 	}
-	lse := c.let(c.t.empty(F32, batch, heads, rows))
+	lse := c.Let(c.t.Alloc(F32, batch, heads, rows))
 	if q.dtype.IsHalf() && max(d, q.shape[3]) > 128 {
 		// Wide heads do not fit into registers.
-		c.let(c.t.empty(F32, batch, length, heads, d))
+		c.Let(c.t.Alloc(F32, batch, length, heads, d))
 	}
 	c.t.launchAttention(q, k, a.IsCausal, 2, []*Tensor{out, lse}, []*Tensor{q, k, v, a.Mask})
-	return c.endAll(out.headsTransposed(), lse)
+	return c.EndAll(out.headsTransposed(), lse)
 }
 
 // efficientGradients records _efficient_attention_backward.
-func (b *backward) efficientGradients(a AttentionArgs) {
+func (b *Gradients) efficientGradients(a AttentionArgs) {
 	t := b.t
-	mask, k, q, v, lse, y := b.saved(0), b.saved(1), b.saved(2), b.saved(3), b.saved(4), b.saved(5)
-	grad := b.let(b.grad.headsTransposed().contiguousUntracked())
-	fresh := func(x *Tensor) *Tensor { return t.empty(x.dtype, x.shape[0], x.shape[2], x.shape[1], x.shape[3]) }
-	dq, dk, dv := b.let(fresh(q)), b.let(fresh(k)), b.let(fresh(v))
+	mask, k, q, v, lse, y := b.Saved(0), b.Saved(1), b.Saved(2), b.Saved(3), b.Saved(4), b.Saved(5)
+	grad := b.Let(b.Grad.headsTransposed().ContiguousUntracked())
+	fresh := func(x *Tensor) *Tensor { return t.Alloc(x.dtype, x.shape[0], x.shape[2], x.shape[1], x.shape[3]) }
+	dq, dk, dv := b.Let(fresh(q)), b.Let(fresh(k)), b.Let(fresh(v))
 	var wide [2]*Tensor // gradients of key and value for each head of the query, summed at the end
 	if k.shape[1] != q.shape[1] {
 		for i, x := range []*Tensor{k, v} {
-			wide[i] = t.empty(x.dtype, x.shape[0], x.shape[2], q.shape[1], x.shape[3]).retain()
+			wide[i] = t.Alloc(x.dtype, x.shape[0], x.shape[2], q.shape[1], x.shape[3]).Retain()
 		}
 	}
 	var dmask *Tensor
-	if b.needs(3) {
+	if b.Needs(3) {
 		shape := append([]int64(nil), mask.shape...)
 		last := len(shape) - 1
 		shape[last] = ceil.Multiple(shape[last], 16)
-		padded := t.empty(mask.dtype, shape...)
-		dmask = b.let(padded.alias(mask.shape, padded.strides, 0))
+		padded := t.Alloc(mask.dtype, shape...)
+		dmask = b.Let(padded.Alias(mask.shape, padded.strides, 0))
 	}
 	kernel := onGPU(t, func(b GPU) efficientKernel { return b.efficientKernel(q, v, a) })
-	delta := b.let(kernel.delta(grad, y.headsTransposed()))
+	delta := b.Let(kernel.delta(grad, y.headsTransposed()))
 	var work *Tensor
 	if bytes := kernel.workspace(q, k, v); bytes > 0 {
-		work = t.empty(U8, bytes).retain()
+		work = t.Alloc(U8, bytes).Retain()
 	}
 	t.launchAttention(q, k, a.IsCausal, 5, []*Tensor{dq, dk, dv, dmask, work},
 		[]*Tensor{grad, q, k, v, y, lse, delta, mask})
-	b.drop(delta)
+	b.Drop(delta)
 	work.release()
 	for i, sum := range []*Tensor{dv, dk} {
 		if x := wide[1-i]; x != nil {
-			t.launch(program.Reduction, x.numel, []*Tensor{sum}, []*Tensor{x})
+			t.Launch(program.Reduction, x.numel, []*Tensor{sum}, []*Tensor{x})
 			x.release()
 		}
 	}
-	dmask.retain()
-	b.giveAll(dq.headsTransposed().retain(), dk.headsTransposed().retain(), dv.headsTransposed().retain(), dmask)
+	dmask.Retain()
+	b.GiveAll(dq.headsTransposed().Retain(), dk.headsTransposed().Retain(), dv.headsTransposed().Retain(), dmask)
 }
 
 // efficientKernel is one of the backward kernels that CUTLASS was
@@ -336,11 +336,11 @@ func (b GPU) efficientKernel(q, v *Tensor, a AttentionArgs) efficientKernel {
 func (e efficientKernel) delta(grad, y *Tensor) *Tensor {
 	t := grad.tape
 	if e.sumsDelta {
-		return t.empty(F32, grad.shape[0], grad.shape[2], grad.shape[1])
+		return t.Alloc(F32, grad.shape[0], grad.shape[2], grad.shape[1])
 	}
-	c := t.begin("_efficient_attention_backward", grad, y)
-	sum := grad.to(F32).Mul(y.to(F32)).Sum(false, -1)
-	return c.end(sum.Transpose(-2, -1).contiguousUntracked())
+	c := t.Begin("_efficient_attention_backward", grad, y)
+	sum := grad.AsType(F32).Mul(y.AsType(F32)).Sum(false, -1)
+	return c.End(sum.Transpose(-2, -1).ContiguousUntracked())
 }
 
 // workspace implements Params::workspace_size of kernel_backward.h, in bytes.

@@ -62,9 +62,9 @@ func (a *autocast) restore(s autocastState) (leave func()) {
 	}
 }
 
-// lower casts x to the autocast precision for an operator of the lower
+// Lower casts x to the autocast precision for an operator of the lower
 // precision list. Copies of leaf parameters are cached.
-func (t *Tape) lower(x *Tensor) *Tensor {
+func (t *Tape) Lower(x *Tensor) *Tensor {
 	a := &t.casts
 	if x == nil || !a.enabled || !x.dtype.IsFloat() || x.dtype == F64 || x.dtype == a.dtype {
 		return x
@@ -72,39 +72,39 @@ func (t *Tape) lower(x *Tensor) *Tensor {
 	t.casts.consulted = true
 	cacheable := x.dtype == F32 && x.requiresGrad && x.isLeaf() && x.view == nil && !a.noCache
 	if !cacheable {
-		return x.to(a.dtype)
+		return x.AsType(a.dtype)
 	}
 	if x.half == nil {
 		// A copy made under no_grad is used with grad later, too.
-		t.EnableGrad(func() { x.half = x.to(a.dtype).retain() })
-		a.cached = append(a.cached, x.retain())
+		t.EnableGrad(func() { x.half = x.AsType(a.dtype).Retain() })
+		a.cached = append(a.cached, x.Retain())
 	}
 	return x.half
 }
 
-// lower runs the rest of operator c in the precision of autocast. Arguments, which may be
+// Lower runs the rest of operator c in the precision of autocast. Arguments, which may be
 // nil, are cast, the last one first, and autocast is off for the operators that c calls.
 // The copies live as long as c runs.
-func (c *call) lower(xs ...**Tensor) {
+func (c *Call) Lower(xs ...**Tensor) {
 	if !c.t.casts.enabled {
 		return
 	}
 	for i := len(xs) - 1; i >= 0; i-- {
-		if x := c.t.lower(*xs[i]); x != *xs[i] {
-			*xs[i] = c.let(x)
+		if x := c.t.Lower(*xs[i]); x != *xs[i] {
+			*xs[i] = c.Let(x)
 		}
 	}
-	c.belowAutocast()
+	c.BelowAutocast()
 }
 
-// full runs the rest of operator c in fp32, as autocast does for its fp32 list. Half
+// Full runs the rest of operator c in fp32, as autocast does for its fp32 list. Half
 // arguments are copied, the last one first, and autocast is off for the operators that c
 // calls. The copies live as long as c runs.
-func (c *call) full(xs ...**Tensor) { c.castAll(F32, xs) }
+func (c *Call) Full(xs ...**Tensor) { c.castAll(F32, xs) }
 
-// promote casts the arguments of an operator of autocast's promote list to the widest of
+// Promote casts the arguments of an operator of autocast's promote list to the widest of
 // their types.
-func (c *call) promote(xs ...**Tensor) {
+func (c *Call) Promote(xs ...**Tensor) {
 	d := c.t.casts.dtype
 	for _, x := range xs {
 		if *x != nil && (*x).dtype == F32 {
@@ -114,7 +114,7 @@ func (c *call) promote(xs ...**Tensor) {
 	c.castAll(d, xs)
 }
 
-func (c *call) castAll(d DType, xs []**Tensor) {
+func (c *Call) castAll(d DType, xs []**Tensor) {
 	a := &c.t.casts
 	if !a.enabled {
 		return
@@ -122,7 +122,7 @@ func (c *call) castAll(d DType, xs []**Tensor) {
 	for i := len(xs) - 1; i >= 0; i-- {
 		if x := *xs[i]; x != nil && x.dtype.IsFloat() && x.dtype != d && x.dtype != F64 {
 			c.t.casts.consulted = true
-			*xs[i] = c.let(x.to(d))
+			*xs[i] = c.Let(x.AsType(d))
 		}
 	}
 	a.enabled = false
@@ -130,7 +130,7 @@ func (c *call) castAll(d DType, xs []**Tensor) {
 
 // fullResult returns the type in which autocast runs an operator that has a dtype
 // argument: fp32 for half inputs. Autocast is off for the operators that it calls.
-func (c *call) fullResult(d DType) DType {
+func (c *Call) fullResult(d DType) DType {
 	a := &c.t.casts
 	if a.enabled && d.IsHalf() {
 		c.t.casts.consulted = true

@@ -23,7 +23,7 @@ type autograd struct {
 
 	// Memory of ended nodes, for reuse.
 	freeLists []*nodeLists
-	backwards []*backward
+	backwards []*Gradients
 }
 
 // NoGrad runs f as under torch.no_grad().
@@ -97,11 +97,11 @@ func (x *Tensor) GradientEdge() *Tensor {
 	e, y := x.gradEdge(), x.tape.Unallocated(x.dtype, x.Numel())
 	e.node.retain()
 	y.node, y.out, y.requiresGrad = e.node, e.input, true
-	return y.retain()
+	return y.Retain()
 }
 
 // dropSaved releases the i-th tensor the forward kept before the node ends.
-func (b *backward) dropSaved(i int) {
+func (b *Gradients) dropSaved(i int) {
 	n, x := b.node, b.kept[i]
 	if x == nil {
 		return
@@ -142,7 +142,7 @@ func holdForBackward(x *Tensor) *Tensor {
 	if x.class() == program.Temporaries {
 		x.classify(program.Activations)
 	}
-	return y.retain()
+	return y.Retain()
 }
 
 // setOutputs records that n has made outs, so that their gradients come to it. A nil node
@@ -172,7 +172,7 @@ func (x *Tensor) setNode(n *Node, out int32) {
 // retain adds a reference. The first one to an AccumulateGrad node also holds the leaf.
 func (n *Node) retain() {
 	if n.refs == 0 && n.flags&isLeafNode != 0 {
-		n.leaf.retain()
+		n.leaf.Retain()
 	}
 	n.refs++
 }
@@ -229,16 +229,16 @@ func (n *Node) releaseSaved() {
 	n.forget()
 }
 
-// backward is the state of a node's derivative while it runs: the gradients of the node's
-// outputs, the tensors that the forward saved, and the gradients of its inputs.
-type backward struct {
-	*call
+// Gradients is the activation of a node's derivative: the gradients of the node's outputs, the
+// tensors that the forward saved, and the gradients of its inputs, which the derivative gives.
+type Gradients struct {
+	*Call
 	node *Node
 	// grad is the gradient of the first output, and grads has one for each output, nil
 	// where none came.
-	grad  *Tensor
-	grads []*Tensor
-	out   []*Tensor
+	Grad  *Tensor
+	Grads []*Tensor
+	Out   []*Tensor
 	kept  []*Tensor
 
 	// Backing arrays of the slices above, enough for most nodes.
@@ -249,57 +249,57 @@ type backward struct {
 	terms [6]*Tensor
 }
 
-// saved returns the i-th tensor the forward kept, nil if it was not needed.
-func (b *backward) saved(i int) *Tensor { return b.kept[i] }
+// Saved returns the i-th tensor the forward kept, nil if it was not needed.
+func (b *Gradients) Saved(i int) *Tensor { return b.kept[i] }
 
-// needs reports whether input i needs a gradient.
-func (b *backward) needs(i int) bool { return b.node.needs(i) }
+// Needs reports whether input i needs a gradient.
+func (b *Gradients) Needs(i int) bool { return b.node.needs(i) }
 
 // input returns the shape and type of input i, which its gradient must have too. The input
 // must need one.
-func (b *backward) input(i int) *meta {
+func (b *Gradients) input(i int) *meta {
 	e := b.node.next()[i]
 	return e.node.output(e.input)
 }
 
-// give sets the gradient of input i to x and ends the C++ statement.
-func (b *backward) give(i int, x *Tensor) {
+// Give sets the gradient of input i to x and ends the C++ statement.
+func (b *Gradients) Give(i int, x *Tensor) {
 	if x != nil {
-		b.out[i] = x.retain()
+		b.Out[i] = x.Retain()
 	}
-	b.statement()
+	b.EndStatement()
 }
 
 // realAs records handle_r_to_c: for a real input i, the real part of a complex gradient, a view.
-func (b *backward) realAs(i int, x *Tensor) *Tensor {
+func (b *Gradients) realAs(i int, x *Tensor) *Tensor {
 	e := b.node.next()[i]
 	if x.dtype != C64 || e.node == nil || e.node.output(e.input).dtype == C64 {
 		return x
 	}
-	return x.realPart()
+	return x.RealPart()
 }
 
-// givePair sets the gradients of the first two inputs where they are needed, and ends the
+// GivePair sets the gradients of the first two inputs where they are needed, and ends the
 // statement.
-func (b *backward) givePair(x, y *Tensor) {
+func (b *Gradients) GivePair(x, y *Tensor) {
 	for i, g := range [...]*Tensor{x, y} {
-		if b.needs(i) {
-			b.out[i] = g.retain()
+		if b.Needs(i) {
+			b.Out[i] = g.Retain()
 		}
 	}
-	b.statement()
+	b.EndStatement()
 }
 
-// giveAll sets the gradients of inputs 0, 1, ... to the results of one native function: a
+// GiveAll sets the gradients of inputs 0, 1, ... to the results of one native function: a
 // tuple of references, nil where there is none. Unneeded results are freed after the
 // temporaries, in order.
-func (b *backward) giveAll(xs ...*Tensor) {
-	b.statement()
+func (b *Gradients) GiveAll(xs ...*Tensor) {
+	b.EndStatement()
 	for i, x := range xs {
 		switch {
 		case x == nil:
-		case b.needs(i):
-			b.out[i] = x
+		case b.Needs(i):
+			b.Out[i] = x
 		default:
 			x.release()
 		}

@@ -40,73 +40,73 @@ func (s *BatchNormState) cudnn(x *Tensor) bool {
 
 // BatchNorm records torch.nn.functional.batch_norm(x, ...).
 func (x *Tensor) BatchNorm(s BatchNormState) *Tensor {
-	c := x.tape.begin("batch_norm", x, s.Weight, s.Bias)
+	c := x.tape.Begin("batch_norm", x, s.Weight, s.Bias)
 	if s.cudnn(x) {
 		in := x.inSuggestedFormat()
-		return c.end(in.cudnnBatchNorm(s))
+		return c.End(in.cudnnBatchNorm(s))
 	}
-	return c.end(x.nativeBatchNorm(s))
+	return c.End(x.nativeBatchNorm(s))
 }
 
 // inSuggestedFormat records x.contiguous(x.suggest_memory_format()).
 func (x *Tensor) inSuggestedFormat() *Tensor {
-	if x.suggestChannelsLast() {
+	if x.SuggestsChannelsLast() {
 		return x.contiguousChannelsLast()
 	}
-	return x.contiguous()
+	return x.AsContiguous()
 }
 
 // cudnnBatchNorm keeps mean and inverse deviation for backward when training;
 // in evaluation its backward is the native one.
 func (x *Tensor) cudnnBatchNorm(s BatchNormState) *Tensor {
-	c := x.tape.begin("cudnn_batch_norm", x, s.Weight, s.Bias)
+	c := x.tape.Begin("cudnn_batch_norm", x, s.Weight, s.Bias)
 	channels := x.shape[1]
-	last := x.suggestChannelsLast()
-	y := c.let(c.t.emptyIn(x.dtype, x.shape, last))
+	last := x.SuggestsChannelsLast()
+	y := c.Let(c.t.AllocIn(x.dtype, x.shape, last))
 	var mean, invstd *Tensor
 	if s.Training {
-		mean = c.let(c.t.empty(s.Weight.dtype, channels))
-		invstd = c.let(c.t.empty(s.Weight.dtype, channels))
+		mean = c.Let(c.t.Alloc(s.Weight.dtype, channels))
+		invstd = c.Let(c.t.Alloc(s.Weight.dtype, channels))
 		if last {
-			out := c.t.begin("cudnn_batch_norm_out")
-			c.t.workspace(x.channelsLastNorm().Forward())
-			out.finish()
+			out := c.t.Begin("cudnn_batch_norm_out")
+			c.t.AllocWorkspace(x.channelsLastNorm().Forward())
+			out.Finish()
 		}
 	}
 	c.t.launchNormOf(x.byChannel(), y, normFLOPs, x, s.Weight, s.Bias)
-	y.derived("CudnnBatchNormBackward0", inputs{x, s.Weight, s.Bias}, saves{x, s.Weight, s.Mean, s.Var, mean, invstd},
+	y.Derived("CudnnBatchNormBackward0", inputs{x, s.Weight, s.Bias}, saves{x, s.Weight, s.Mean, s.Var, mean, invstd},
 		batchNormBackward(s, s.Training))
-	c.dropLocals(mean, invstd)
-	return c.end(y)
+	c.DropAll(mean, invstd)
+	return c.End(y)
 }
 
 // nativeBatchNorm records native_batch_norm of ATen/native/cuda/Normalization.cu.
 func (x *Tensor) nativeBatchNorm(s BatchNormState) *Tensor {
-	c := x.tape.begin("batch_norm_cuda", x, s.Weight, s.Bias)
+	c := x.tape.Begin("batch_norm_cuda", x, s.Weight, s.Bias)
 	channels, acc := x.shape[1], x.dtype.accumulate()
-	y := c.let(x.emptyLike(x.dtype))
-	mean := c.let(c.t.empty(acc, channels))
-	invstd := c.let(c.t.empty(acc, channels))
+	y := c.Let(x.AllocLike(x.dtype))
+	mean := c.Let(c.t.Alloc(acc, channels))
+	invstd := c.Let(c.t.Alloc(acc, channels))
 	if s.Training && x.batchNormLayout() == normChannelsLast {
 		x.channelsLastStaging(4)
 	}
 	c.t.launchNormOf(x.byChannel(), y, normFLOPs, x, s.Weight, s.Bias)
-	y.derived("NativeBatchNormBackward0", inputs{x, s.Weight, s.Bias}, saves{x, s.Weight, s.Mean, s.Var, mean, invstd},
+	y.Derived("NativeBatchNormBackward0", inputs{x, s.Weight, s.Bias}, saves{x, s.Weight, s.Mean, s.Var, mean, invstd},
 		batchNormBackward(s, false))
-	c.dropLocals(mean, invstd)
-	return c.end(y)
+	c.DropAll(mean, invstd)
+	return c.End(y)
 }
 
 // batchNormBackward returns the backward of both kinds; the node has kept input,
 // weight, running mean and variance, and mean and inverse deviation.
-func batchNormBackward(s BatchNormState, cudnn bool) func(*backward) {
+func batchNormBackward(s BatchNormState, cudnn bool) func(*Gradients) {
 	training := s.Training
-	return func(b *backward) {
+	return func(b *Gradients) {
 		if cudnn {
-			b.giveAll(b.cudnnBatchNormBackward()...)
+			b.GiveAll(b.cudnnBatchNormBackward()...)
 			return
 		}
-		b.giveAll(b.nativeBatchNormBackward(training)...)
+		b.GiveAll(b.nativeBatchNormBackward(training)...)
 	}
 }
 
@@ -117,91 +117,91 @@ func (x *Tensor) channelsLastNorm() cudnn.BatchNorm {
 }
 
 // cudnnBatchNormBackward makes all three gradients, wanted or not.
-func (b *backward) cudnnBatchNormBackward() []*Tensor {
-	t, x, w := b.t, b.saved(0), b.saved(1)
-	last := x.suggestChannelsLast()
-	g := b.grad.contiguousIn(last)
-	c := t.begin("cudnn_batch_norm_backward", g)
-	gx := t.emptyIn(x.dtype, x.shape, last).retain()
-	gw := t.empty(w.dtype, w.shape...).retain()
-	gb := t.empty(w.dtype, w.shape...).retain()
+func (b *Gradients) cudnnBatchNormBackward() []*Tensor {
+	t, x, w := b.t, b.Saved(0), b.Saved(1)
+	last := x.SuggestsChannelsLast()
+	g := b.Grad.ContiguousIn(last)
+	c := t.Begin("cudnn_batch_norm_backward", g)
+	gx := t.AllocIn(x.dtype, x.shape, last).Retain()
+	gw := t.Alloc(w.dtype, w.shape...).Retain()
+	gb := t.Alloc(w.dtype, w.shape...).Retain()
 	if last {
-		t.workspace(x.channelsLastNorm().Backward())
+		t.AllocWorkspace(x.channelsLastNorm().Backward())
 	}
 	t.launchNormOf(x.byChannel(), gx, normBackwardFLOPs, g, x)
-	c.finish()
+	c.Finish()
 	return []*Tensor{gx, gw, gb}
 }
 
 // nativeBatchNormBackward records batch_norm_backward_cuda.
-func (b *backward) nativeBatchNormBackward(training bool) []*Tensor {
-	t, x, w := b.t, b.saved(0), b.saved(1)
-	g := b.grad
-	c := t.begin("native_batch_norm_backward", g)
-	needX, needW, needB := b.needs(0), b.needs(1), b.needs(2)
+func (b *Gradients) nativeBatchNormBackward(training bool) []*Tensor {
+	t, x, w := b.t, b.Saved(0), b.Saved(1)
+	g := b.Grad
+	c := t.Begin("native_batch_norm_backward", g)
+	needX, needW, needB := b.Needs(0), b.Needs(1), b.Needs(2)
 	reduce := training || needW || needB
 	channels, acc := x.shape[1], x.dtype.accumulate()
 	var out [3]*Tensor
 	if reduce && needX && !x.normChannelsLastKernels() {
 		// One kernel reduces and multiplies (batch_norm_backward_cuda_template).
-		x.contiguousUntracked()
-		g.contiguousUntracked()
-		out[0] = t.empty(x.dtype, x.shape...).retain()
+		x.ContiguousUntracked()
+		g.ContiguousUntracked()
+		out[0] = t.Alloc(x.dtype, x.shape...).Retain()
 		if needW {
-			out[1] = t.empty(w.dtype, channels).retain()
+			out[1] = t.Alloc(w.dtype, channels).Retain()
 		}
 		if needB {
-			out[2] = t.empty(b.input(2).dtype, channels).retain()
+			out[2] = t.Alloc(b.input(2).dtype, channels).Retain()
 		}
 		t.launchNormOf(x.byChannel(), out[0], normBackwardFLOPs, g, x)
-		c.finish()
+		c.Finish()
 		return out[:]
 	}
-	if b.saved(4) == nil {
+	if b.Saved(4) == nil {
 		// cuDNN's evaluation keeps no statistics.
-		if reduce && b.saved(2).dtype != acc {
-			c.let(b.saved(2).to(acc))
+		if reduce && b.Saved(2).dtype != acc {
+			c.Let(b.Saved(2).AsType(acc))
 		}
-		c.let(t.empty(acc, channels))
+		c.Let(t.Alloc(acc, channels))
 	}
 	if reduce {
 		out[1], out[2] = b.batchNormReduce(c, g)
 	}
 	if needX {
 		if training && x.batchNormLayout() == normChannelsLast {
-			out[0] = x.emptyLike(x.dtype).retain()
+			out[0] = x.AllocLike(x.dtype).Retain()
 		} else {
-			out[0] = t.empty(x.dtype, x.shape...).retain()
+			out[0] = t.Alloc(x.dtype, x.shape...).Retain()
 			if training && w == nil {
-				t.empty(acc)
+				t.Alloc(acc)
 			}
 		}
 		t.launchNorm(out[0], batchNormElementwiseBackwardFLOPs, g, x)
 	}
-	c.finish()
+	c.Finish()
 	return out[:]
 }
 
 // batchNormReduce records batch_norm_backward_reduce_cuda: the sums over all but
 // the channels, which become locals of c, and the parameters' gradients, which
 // are returned with a reference of their own.
-func (b *backward) batchNormReduce(c *call, g *Tensor) (gw, gb *Tensor) {
-	t, x := c.t, b.saved(0)
+func (b *Gradients) batchNormReduce(c *Call, g *Tensor) (gw, gb *Tensor) {
+	t, x := c.t, b.Saved(0)
 	channels, acc := x.shape[1], x.dtype.accumulate()
 	lastKernels := x.normChannelsLastKernels() && g.normChannelsLastKernels()
-	weighted := b.saved(1) != nil
-	if lastKernels || b.needs(0) {
-		c.let(t.empty(acc, channels))
-		c.let(t.empty(acc, channels))
+	weighted := b.Saved(1) != nil
+	if lastKernels || b.Needs(0) {
+		c.Let(t.Alloc(acc, channels))
+		c.Let(t.Alloc(acc, channels))
 	}
-	if b.needs(1) || lastKernels && weighted {
-		gw = t.empty(b.saved(1).dtype, channels).retain()
+	if b.Needs(1) || lastKernels && weighted {
+		gw = t.Alloc(b.Saved(1).dtype, channels).Retain()
 	}
 	switch {
-	case b.needs(2):
-		gb = t.empty(b.input(2).dtype, channels).retain()
+	case b.Needs(2):
+		gb = t.Alloc(b.input(2).dtype, channels).Retain()
 	case lastKernels && weighted:
-		gb = t.empty(b.saved(1).dtype, channels).retain()
+		gb = t.Alloc(b.Saved(1).dtype, channels).Retain()
 	}
 	if lastKernels {
 		x.channelsLastStaging(2)
@@ -221,9 +221,9 @@ const (
 // batchNormLayout implements batch_norm_choose_impl.
 func (x *Tensor) batchNormLayout() normLayout {
 	switch {
-	case x.isContiguous() && x.strides[1] != 1:
+	case x.IsContiguous() && x.strides[1] != 1:
 		return normContiguous
-	case x.isContiguous(), x.isChannelsLast():
+	case x.IsContiguous(), x.isChannelsLast():
 		return normChannelsLast
 	default:
 		return normGeneral
@@ -232,7 +232,7 @@ func (x *Tensor) batchNormLayout() normLayout {
 
 // normChannelsLastKernels implements batch_norm_use_channels_last_kernels.
 func (x *Tensor) normChannelsLastKernels() bool {
-	return x.isChannelsLast() || (x.isContiguous() && x.strides[1] == 1)
+	return x.isChannelsLast() || (x.IsContiguous() && x.strides[1] == 1)
 }
 
 // channelsLastStaging allocates and frees what the reductions of the
@@ -257,31 +257,31 @@ func (x *Tensor) channelsLastStaging(floats int64) {
 	if grid < minRows {
 		return
 	}
-	c := x.tape.begin("batch_norm_channels_last", x)
-	c.let(c.t.empty(F32, floats*channels*grid))
-	c.let(c.t.empty(I32, ceil.Div(channels, width)))
-	c.finish()
+	c := x.tape.Begin("batch_norm_channels_last", x)
+	c.Let(c.t.Alloc(F32, floats*channels*grid))
+	c.Let(c.t.Alloc(I32, ceil.Div(channels, width)))
+	c.Finish()
 }
 
 // InstanceNorm records torch.nn.functional.instance_norm of [N, C, ...]: a batch norm
 // over one sample of N*C channels. Weight and bias may be nil. Running
 // statistics are not modeled: training layers have none by default.
 func (x *Tensor) InstanceNorm(s BatchNormState) *Tensor {
-	c := x.tape.begin("instance_norm", x, s.Weight, s.Bias)
+	c := x.tape.Begin("instance_norm", x, s.Weight, s.Bias)
 	n := x.shape[0]
 	shape := append([]int64{1, n * x.shape[1]}, x.shape[2:]...)
 	mean, variance := s.Mean, s.Var
 	for _, p := range []**Tensor{&s.Weight, &s.Bias, &s.Mean, &s.Var} {
 		if *p != nil {
-			*p = c.let((*p).Repeat(n))
+			*p = c.Let((*p).Repeat(n))
 		}
 	}
-	in := c.let(x.contiguous().View(shape...))
-	y := c.let(in.BatchNorm(s))
+	in := c.Let(x.AsContiguous().View(shape...))
+	y := c.Let(in.BatchNorm(s))
 	for _, running := range []*Tensor{mean, variance} {
 		if running != nil && s.Training { // the mean over the samples is copied back
-			c.drop(c.let(x.tape.empty(running.dtype, running.shape...)))
+			c.Drop(c.Let(x.tape.Alloc(running.dtype, running.shape...)))
 		}
 	}
-	return c.end(y.View(x.shape...))
+	return c.End(y.View(x.shape...))
 }

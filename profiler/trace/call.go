@@ -1,9 +1,18 @@
 package trace
 
-// call is the activation of an operator, a C++ function. Its temporaries live to the end of the
+// Call is the activation of an operator, a C++ function. Its temporaries live to the end of the
 // full expression that made them, and its locals to its own end, both destroyed in reverse order
 // of construction. Python frames (see [Frame]) release a temporary as soon as it has been used.
-type call struct {
+//
+// An operator reads like its source in ATen. [Tape.Begin] enters it; [Call.Let], [Call.Set] and
+// [Call.Drop] manage its locals; [Tape.Alloc] and [Tape.Launch] allocate results and run kernels;
+// [Tensor.Derived] makes its autograd node; [Call.End] returns its result:
+//
+//	c := x.Tape().Begin("linalg_inv", x)
+//	y := c.Let(c.Tape().Alloc(x.DType(), x.Shape()...))
+//	c.Tape().Launch(program.Matmul, flops, []*Tensor{y}, []*Tensor{x})
+//	return c.End(y.Derived("LinalgInvBackward0", []*Tensor{x}, []*Tensor{y}, gradient))
+type Call struct {
 	t      *Tape
 	scope  scope
 	caller *scope // to be restored
@@ -19,10 +28,13 @@ type call struct {
 	list      []*Tensor // an argument that is a list of tensors
 }
 
+// Tape returns the recording.
+func (c *Call) Tape() *Tape { return c.t }
+
 // activation returns the next place on the stack of activations.
-func (t *Tape) activation() *call {
+func (t *Tape) activation() *Call {
 	if t.depth == len(t.calls) {
-		t.calls = append(t.calls, &call{t: t})
+		t.calls = append(t.calls, &Call{t: t})
 	}
 	c := t.calls[t.depth]
 	t.depth++
@@ -30,9 +42,9 @@ func (t *Tape) activation() *call {
 	return c
 }
 
-// begin enters operator op, called with args; nil arguments are skipped. The
+// Begin enters operator op, called with args; nil arguments are skipped. The
 // activation is valid until it ends.
-func (t *Tape) begin(op string, args ...*Tensor) *call {
+func (t *Tape) Begin(op string, args ...*Tensor) *Call {
 	c := t.activation()
 	caller, s := t.scope, &c.scope
 	c.caller, c.casts, c.part = caller, t.casts.enabled, t.ranks.pipeline.part
@@ -66,9 +78,9 @@ func (t *Tape) begin(op string, args ...*Tensor) *call {
 	return c
 }
 
-// beginList enters operator op, called with a list of tensors.
-func (t *Tape) beginList(op string, list []*Tensor) *call {
-	c := t.begin(op)
+// BeginList enters operator op, called with a list of tensors.
+func (t *Tape) BeginList(op string, list []*Tensor) *Call {
+	c := t.Begin(op)
 	for _, x := range list {
 		x.alive()
 		x.refs++
@@ -79,15 +91,15 @@ func (t *Tape) beginList(op string, list []*Tensor) *call {
 	return c
 }
 
-// belowAutocast turns autocast off for the rest of the activation: once an operator's arguments
+// BelowAutocast turns autocast off for the rest of the activation: once an operator's arguments
 // are cast, the operators inside it run in their types.
-func (c *call) belowAutocast() { c.t.casts.enabled = false }
+func (c *Call) BelowAutocast() { c.t.casts.enabled = false }
 
-// withoutGrad turns autograd off for the rest of the activation.
-func (c *call) withoutGrad() { c.t.autograd.noGrad = true }
+// WithoutGrad turns autograd off for the rest of the activation.
+func (c *Call) WithoutGrad() { c.t.autograd.noGrad = true }
 
-// statement ends a full expression: temporaries without other references die.
-func (c *call) statement() {
+// EndStatement ends a full expression: temporaries without other references die.
+func (c *Call) EndStatement() {
 	t := c.t
 	for i := len(t.temps) - 1; i >= c.temps; i-- {
 		x := t.temps[i]
@@ -102,41 +114,41 @@ func (c *call) statement() {
 	t.temps = t.temps[:c.temps]
 }
 
-// let binds the value of an expression to a C++ local and ends the statement.
-func (c *call) let(x *Tensor) *Tensor {
-	c.t.locals = append(c.t.locals, x.retain())
-	c.statement()
+// Let binds the value of an expression to a C++ local and ends the statement.
+func (c *Call) Let(x *Tensor) *Tensor {
+	c.t.locals = append(c.t.locals, x.Retain())
+	c.EndStatement()
 	return x
 }
 
-// letAll binds a local vector of tensors, some of them nil, whose first element is destroyed
+// LetAll binds a local vector of tensors, some of them nil, whose first element is destroyed
 // first.
-func (c *call) letAll(xs []*Tensor) {
+func (c *Call) LetAll(xs []*Tensor) {
 	for i := len(xs) - 1; i >= 0; i-- {
 		if xs[i] != nil {
-			c.t.locals = append(c.t.locals, xs[i].retain())
+			c.t.locals = append(c.t.locals, xs[i].Retain())
 		}
 	}
-	c.statement()
+	c.EndStatement()
 }
 
-// set assigns to the local *p, which let has bound.
-func (c *call) set(p **Tensor, x *Tensor) *Tensor {
-	x.retain()
+// Set assigns to the local *p, which let has bound.
+func (c *Call) Set(p **Tensor, x *Tensor) *Tensor {
+	x.Retain()
 	for i := len(c.t.locals) - 1; i >= c.locals; i-- {
 		if c.t.locals[i] == *p {
 			c.t.locals[i] = x
 			(*p).release()
 			*p = x
-			c.statement()
+			c.EndStatement()
 			return x
 		}
 	}
 	panic("trace: set of a local that was never bound")
 }
 
-// drop ends a local before its function ends (std::move, reset).
-func (c *call) drop(x *Tensor) {
+// Drop ends a local before its function ends (std::move, reset).
+func (c *Call) Drop(x *Tensor) {
 	for i := len(c.t.locals) - 1; i >= c.locals; i-- {
 		if c.t.locals[i] == x {
 			c.t.locals = append(c.t.locals[:i], c.t.locals[i+1:]...)
@@ -147,18 +159,18 @@ func (c *call) drop(x *Tensor) {
 	panic("trace: drop of a local that was never bound")
 }
 
-// dropLocals ends locals in the given order, as the destructor of a tuple of results does; nil
+// DropAll ends locals in the given order, as the destructor of a tuple of results does; nil
 // ones are skipped.
-func (c *call) dropLocals(xs ...*Tensor) {
+func (c *Call) DropAll(xs ...*Tensor) {
 	for _, x := range xs {
 		if x != nil {
-			c.drop(x)
+			c.Drop(x)
 		}
 	}
 }
 
-// end leaves the activation and returns its result to the caller.
-func (c *call) end(out *Tensor) *Tensor {
+// End leaves the activation and returns its result to the caller.
+func (c *Call) End(out *Tensor) *Tensor {
 	out.refs++
 	c.leave()
 	c.unwind(out)
@@ -170,16 +182,16 @@ func (c *call) end(out *Tensor) *Tensor {
 
 // unwind ends a result at once if a recomputation got all it needs during this activation:
 // PyTorch unwinds it before its caller.
-func (c *call) unwind(out *Tensor) {
+func (c *Call) unwind(out *Tensor) {
 	if c.t.autograd.hooks.stoppedByResult && !c.unwinding && out.refs == 1 {
 		out.die()
 	}
 }
 
-// endAll returns several results, some of which may be nil.
-func (c *call) endAll(outs ...*Tensor) []*Tensor {
+// EndAll returns several results, some of which may be nil.
+func (c *Call) EndAll(outs ...*Tensor) []*Tensor {
 	for _, x := range outs {
-		x.retain()
+		x.Retain()
 	}
 	c.leave()
 	for _, x := range outs {
@@ -197,15 +209,15 @@ func (c *call) endAll(outs ...*Tensor) []*Tensor {
 	return outs
 }
 
-// endPair returns two results, either of which may be nil.
-func (c *call) endPair(x, y *Tensor) (*Tensor, *Tensor) {
-	c.endAll(x, y)
+// EndPair returns two results, either of which may be nil.
+func (c *Call) EndPair(x, y *Tensor) (*Tensor, *Tensor) {
+	c.EndAll(x, y)
 	return x, y
 }
 
 // returnTo passes a result to the caller: a C++ caller holds it to the end of its full
 // expression, a Python caller until it is used. The caller already holds a returned argument.
-func (c *call) returnTo(x *Tensor) {
+func (c *Call) returnTo(x *Tensor) {
 	if c.caller.python || x.refs != 0 || x.dead {
 		return
 	}
@@ -217,18 +229,18 @@ func (c *call) returnTo(x *Tensor) {
 	c.t.list(x)
 }
 
-// finish leaves the activation without a result. It ends temporaries, locals, and last the
+// Finish leaves the activation without a result. It ends temporaries, locals, and last the
 // arguments, which die if a Python caller was their only holder.
-func (c *call) finish() {
+func (c *Call) Finish() {
 	c.leave()
 	c.releaseArguments()
 }
 
 // leave ends temporaries and locals and returns to the caller.
-func (c *call) leave() {
+func (c *Call) leave() {
 	t := c.t
 	if len(t.temps) > c.temps {
-		c.statement()
+		c.EndStatement()
 	}
 	for len(t.locals) > c.locals {
 		last := len(t.locals) - 1
@@ -243,7 +255,7 @@ func (c *call) leave() {
 	}
 }
 
-func (c *call) releaseArguments() {
+func (c *Call) releaseArguments() {
 	for _, x := range c.args[:c.nargs] {
 		c.releaseArgument(x)
 	}
@@ -252,7 +264,7 @@ func (c *call) releaseArguments() {
 	}
 }
 
-func (c *call) releaseArgument(x *Tensor) {
+func (c *Call) releaseArgument(x *Tensor) {
 	x.refs--
 	if x.refs == 0 && c.caller.python {
 		x.die()

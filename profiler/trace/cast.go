@@ -3,54 +3,54 @@ package trace
 // castOp names the copies that autocast makes.
 const castOp = "to_copy"
 
-// to records Tensor.to(dtype) as C++ calls it: x itself if nothing is to be done.
-func (x *Tensor) to(d DType) *Tensor { return x.castInto(d, x.emptyLike) }
+// AsType records Tensor.to(dtype) as C++ calls it: x itself if nothing is to be done.
+func (x *Tensor) AsType(d DType) *Tensor { return x.castInto(d, x.AllocLike) }
 
 // castInto returns x if it has the type, else a cast copy that alloc allocates.
 func (x *Tensor) castInto(d DType, alloc func(DType) *Tensor) *Tensor {
 	if x.dtype == d {
 		return x
 	}
-	c := x.tape.begin(castOp, x)
+	c := x.tape.Begin(castOp, x)
 	y := alloc(d)
-	c.t.launchCopy(y, x)
+	c.t.LaunchCopy(y, x)
 	if d.differentiable() {
-		y.derived("ToCopyBackward0", inputs{x}, nil, castBackward)
+		y.Derived("ToCopyBackward0", inputs{x}, nil, castBackward)
 	}
 	c.caller.point.buffers = len(c.t.prog.Buffers) // the caller's arguments are being cast
-	return c.end(y)
+	return c.End(y)
 }
 
 // castBackward records _to_copy_backward: of a complex gradient a real input gets the
 // real part, a view.
-func castBackward(b *backward) {
+func castBackward(b *Gradients) {
 	d := b.input(0).dtype
-	if b.grad.dtype == C64 && d != C64 {
-		b.give(0, b.grad.realPart().to(d))
+	if b.Grad.dtype == C64 && d != C64 {
+		b.Give(0, b.Grad.RealPart().AsType(d))
 		return
 	}
-	b.give(0, b.grad.to(d))
+	b.Give(0, b.Grad.AsType(d))
 }
 
 // To records Tensor.to(dtype), .half(), .float() and the like.
 func (x *Tensor) To(d DType) *Tensor {
-	c := x.tape.begin("to_dtype", x)
-	return c.end(x.to(d))
+	c := x.tape.Begin("to_dtype", x)
+	return c.End(x.AsType(d))
 }
 
 // ToContiguous records x.to(d, memory_format=torch.contiguous_format): in one step, and x itself,
 // however it is laid out, if it has the type.
 func (x *Tensor) ToContiguous(d DType) *Tensor {
-	c := x.tape.begin("to_dtype", x)
-	return c.end(x.castInto(d, func(d DType) *Tensor { return x.tape.empty(d, x.shape...) }))
+	c := x.tape.Begin("to_dtype", x)
+	return c.End(x.castInto(d, func(d DType) *Tensor { return x.tape.Alloc(d, x.shape...) }))
 }
 
 // Clone records torch.clone(x), with preserved strides.
-func (x *Tensor) Clone() *Tensor { return x.cloneInto(x.emptyLike) }
+func (x *Tensor) Clone() *Tensor { return x.cloneInto(x.AllocLike) }
 
 // CloneContiguous records x.clone(memory_format=torch.contiguous_format).
 func (x *Tensor) CloneContiguous() *Tensor {
-	return x.cloneInto(func(d DType) *Tensor { return x.tape.empty(d, x.shape...) })
+	return x.cloneInto(func(d DType) *Tensor { return x.tape.Alloc(d, x.shape...) })
 }
 
 // CloneChannelsLast records x.clone(memory_format=torch.channels_last).
@@ -61,20 +61,21 @@ func (x *Tensor) CloneChannelsLast() *Tensor {
 }
 
 func (x *Tensor) cloneInto(alloc func(DType) *Tensor) *Tensor {
-	c := x.tape.begin("clone", x)
+	c := x.tape.Begin("clone", x)
 	y := alloc(x.dtype)
-	c.t.launchCopy(y, x)
-	return c.end(y.derived("CloneBackward0", inputs{x}, nil, func(b *backward) { b.give(0, b.grad) }))
+	c.t.LaunchCopy(y, x)
+	return c.End(y.Derived("CloneBackward0", inputs{x}, nil, func(b *Gradients) { b.Give(0, b.Grad) }))
 }
 
 // Contiguous records x.contiguous(): x itself if it is.
 func (x *Tensor) Contiguous() *Tensor {
-	c := x.tape.begin("contiguous", x)
-	return c.end(x.contiguous())
+	c := x.tape.Begin("contiguous", x)
+	return c.End(x.AsContiguous())
 }
 
-func (x *Tensor) contiguous() *Tensor {
-	if x.isContiguous() {
+// AsContiguous records x.contiguous() as C++ calls it: x itself if it is contiguous.
+func (x *Tensor) AsContiguous() *Tensor {
+	if x.IsContiguous() {
 		return x
 	}
 	return x.CloneContiguous()
@@ -83,8 +84,8 @@ func (x *Tensor) contiguous() *Tensor {
 // ContiguousChannelsLast records x.contiguous(memory_format=channels_last), or
 // channels_last_3d for five dimensions: x itself if it is laid out so.
 func (x *Tensor) ContiguousChannelsLast() *Tensor {
-	c := x.tape.begin("contiguous", x)
-	return c.end(x.contiguousChannelsLast())
+	c := x.tape.Begin("contiguous", x)
+	return c.End(x.contiguousChannelsLast())
 }
 
 func (x *Tensor) contiguousChannelsLast() *Tensor {
@@ -96,8 +97,8 @@ func (x *Tensor) contiguousChannelsLast() *Tensor {
 
 // Detach records x.detach(): the same storage without history.
 func (x *Tensor) Detach() *Tensor {
-	c := x.tape.begin("detach", x)
-	return c.end(x.detached())
+	c := x.tape.Begin("detach", x)
+	return c.End(x.detached())
 }
 
 // SetData records x.data = y: x gets the shape, the type and the storage of y, and releases its

@@ -9,7 +9,7 @@ import (
 // Cat records torch.cat(xs, dim).
 func Cat(dim int, xs ...*Tensor) *Tensor {
 	t := xs[0].tape
-	c := t.beginList("cat", xs)
+	c := t.BeginList("cat", xs)
 	d := xs[0].dtype
 	like := xs[0]
 	for _, x := range xs {
@@ -19,37 +19,37 @@ func Cat(dim int, xs ...*Tensor) *Tensor {
 		}
 	}
 	shape := slices.Clone(like.shape)
-	dim = like.dim(dim)
+	dim = like.Dim(dim)
 	shape[dim] = 0
 	last := true
 	for _, x := range xs {
-		d = promote(d, x.dtype)
+		d = PromoteTypes(d, x.dtype)
 		if x.legacyEmpty() {
 			continue
 		}
 		shape[dim] += x.shape[dim]
-		last = last && x.suggestChannelsLast()
+		last = last && x.SuggestsChannelsLast()
 	}
 	var y *Tensor
 	if last {
 		y = t.fresh(d, t.channelsLast(shape))
 	} else {
-		y = t.empty(d, shape...)
+		y = t.Alloc(d, shape...)
 	}
-	t.launch(program.Copy, 0, []*Tensor{y}, xs)
+	t.Launch(program.Copy, 0, []*Tensor{y}, xs)
 	sizes := make([]int64, len(xs))
 	for i, x := range xs {
 		sizes[i] = x.shape[min(dim, len(x.shape)-1)]
 	}
-	return c.end(y.derived("CatBackward0", xs, nil, func(b *backward) {
+	return c.End(y.Derived("CatBackward0", xs, nil, func(b *Gradients) {
 		from := int64(0)
 		for i, size := range sizes {
-			if b.needs(i) && size > 0 {
-				b.out[i] = b.grad.Slice(dim, from, from+size).retain()
+			if b.Needs(i) && size > 0 {
+				b.Out[i] = b.Grad.Slice(dim, from, from+size).Retain()
 			}
 			from += size
 		}
-		b.statement()
+		b.EndStatement()
 	}))
 }
 
@@ -60,24 +60,24 @@ func (x *Tensor) legacyEmpty() bool { return len(x.shape) == 1 && x.numel == 0 }
 // Stack records torch.stack(xs, dim).
 func Stack(dim int, xs ...*Tensor) *Tensor {
 	t := xs[0].tape
-	c := t.beginList("stack", xs)
+	c := t.BeginList("stack", xs)
 	d := xs[0].dtype
 	for _, x := range xs {
-		d = promote(d, x.dtype)
+		d = PromoteTypes(d, x.dtype)
 	}
 	n := len(xs[0].shape)
 	if dim < 0 {
 		dim += n + 1
 	}
 	shape := slices.Insert(slices.Clone(xs[0].shape), dim, int64(len(xs)))
-	y := t.empty(d, shape...)
-	t.launch(program.Copy, 0, []*Tensor{y}, xs)
-	return c.end(y.derived("StackBackward0", xs, nil, func(b *backward) {
-		for i := range b.out {
-			if b.needs(i) {
-				b.out[i] = b.grad.Select(dim, int64(i)).retain()
+	y := t.Alloc(d, shape...)
+	t.Launch(program.Copy, 0, []*Tensor{y}, xs)
+	return c.End(y.Derived("StackBackward0", xs, nil, func(b *Gradients) {
+		for i := range b.Out {
+			if b.Needs(i) {
+				b.Out[i] = b.Grad.Select(dim, int64(i)).Retain()
 			}
 		}
-		b.statement()
+		b.EndStatement()
 	}))
 }

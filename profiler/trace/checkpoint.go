@@ -55,7 +55,7 @@ func (h *savedHooks) hold(t *Tape, x *Tensor) saved {
 			return o.pack(t, x)
 		}
 	}
-	return saved{x: x.retain()}
+	return saved{x: x.Retain()}
 }
 
 func (h *savedHooks) push(k savedHook) { h.stack = append(h.stack, k) }
@@ -247,7 +247,7 @@ func (f *Frame) checkpoint(captured []*Tensor, fn func(f *Frame, inputs []*Tenso
 		r.inputs = append(r.inputs, t.autograd.hooks.hold(t, x))
 	}
 	for _, x := range captured {
-		r.captured = append(r.captured, x.retain())
+		r.captured = append(r.captured, x.Retain())
 	}
 	t.autograd.hooks.push(r)
 	var ys []*Tensor
@@ -293,7 +293,7 @@ func (f *Frame) CheckpointReentrant(fn func(f *Frame, inputs []*Tensor) *Tensor,
 		more := n.growable()
 		for _, x := range captured {
 			if x != nil {
-				more.attrs = append(more.attrs, x.retain())
+				more.attrs = append(more.attrs, x.Retain())
 			}
 		}
 		n.setOutputs(y)
@@ -311,9 +311,9 @@ type rerun struct {
 }
 
 // backward implements CheckpointFunction.backward.
-func (r *rerun) backward(b *backward) {
+func (r *rerun) backward(b *Gradients) {
 	t := b.t
-	args := b.grad.retain() // Python's tuple of gradients
+	args := b.Grad.Retain() // Python's tuple of gradients
 	f := t.enter()
 	t.place = r.place
 	inputs := make([]*Tensor, len(b.kept))
@@ -332,8 +332,8 @@ func (r *rerun) backward(b *backward) {
 	})
 	t.backward([]*Tensor{y}, []*Tensor{args})
 	for i, x := range inputs {
-		if x.grad != nil && b.needs(i) {
-			b.out[i] = x.grad.retain()
+		if x.grad != nil && b.Needs(i) {
+			b.Out[i] = x.grad.Retain()
 		}
 	}
 	f.End()

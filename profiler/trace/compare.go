@@ -4,9 +4,10 @@ package trace
 // autograd does not follow it.
 func (x *Tensor) compare(op string, y *Tensor) *Tensor { return x.compareAs(op, Bool, y) }
 
-func (x *Tensor) compareScalar(op string) *Tensor {
-	c := x.tape.begin(op, x)
-	return c.end(c.t.map1(op, Bool, 1, x))
+// CompareScalar records the comparison op of x with a number.
+func (x *Tensor) CompareScalar(op string) *Tensor {
+	c := x.tape.Begin(op, x)
+	return c.End(c.t.Map(op, Bool, 1, x))
 }
 
 // Gt records x > y; the other comparisons of two tensors allocate the same.
@@ -14,19 +15,19 @@ func (x *Tensor) Gt(y *Tensor) *Tensor { return x.compare("gt_Tensor", y) }
 
 // GtScalar records x > number; the other comparisons with a number allocate the
 // same.
-func (x *Tensor) GtScalar() *Tensor { return x.compareScalar("gt_Scalar") }
+func (x *Tensor) GtScalar() *Tensor { return x.CompareScalar("gt_Scalar") }
 
 // Eq records x == y.
 func (x *Tensor) Eq(y *Tensor) *Tensor { return x.compare("eq_Tensor", y) }
 
 // EqScalar records x == number.
-func (x *Tensor) EqScalar() *Tensor { return x.compareScalar("eq_Scalar") }
+func (x *Tensor) EqScalar() *Tensor { return x.CompareScalar("eq_Scalar") }
 
 // And records x & y; the other bitwise operators allocate the same. No gradient
 // flows through it.
 func (x *Tensor) And(y *Tensor) *Tensor {
-	c := x.tape.begin("__and___Tensor", x, y)
-	return c.end(x.tape.map1("__and__", resultType(x, y), 1, x, y))
+	c := x.tape.Begin("__and___Tensor", x, y)
+	return c.End(x.tape.Map("__and__", resultType(x, y), 1, x, y))
 }
 
 // IsNaN records torch.isnan(x).
@@ -34,28 +35,28 @@ func (x *Tensor) IsNaN() *Tensor { return x.compare("ne_Tensor", x) }
 
 // IsInf records torch.isinf(x): x.abs() == inf.
 func (x *Tensor) IsInf() *Tensor {
-	c := x.tape.begin("isinf", x)
-	return c.end(x.plain("abs", 1).compareScalar("eq"))
+	c := x.tape.Begin("isinf", x)
+	return c.End(x.plain("abs", 1).CompareScalar("eq"))
 }
 
 // Where records torch.where(cond, x, y).
 func Where(cond, x, y *Tensor) *Tensor {
-	c := cond.tape.begin("where_self", cond, x, y)
+	c := cond.tape.Begin("where_self", cond, x, y)
 	d := resultType(x, y)
 	a, b, chosen := x, y, cond
 	c.t.NoGrad(func() { // the casts are below autograd
 		if x.dtype != d {
-			a = c.let(x.to(d))
+			a = c.Let(x.AsType(d))
 		}
 		if y.dtype != d {
-			b = c.let(y.to(d))
+			b = c.Let(y.AsType(d))
 		}
-		chosen = c.let(cond.to(Bool)) // bytes are still taken
+		chosen = c.Let(cond.AsType(Bool)) // bytes are still taken
 	})
-	z := c.t.map1("where", d, 1, chosen, a, b)
-	return c.end(z.derived("WhereBackward0", inputs{x, y}, saves{cond}, each(
-		partial{1, func(b *backward) *Tensor { return whereScalar("where_ScalarSelf", b.saved(0), b.grad) }},
-		partial{0, func(b *backward) *Tensor { return whereScalar("where_ScalarOther", b.saved(0), b.grad) }},
+	z := c.t.Map("where", d, 1, chosen, a, b)
+	return c.End(z.Derived("WhereBackward0", inputs{x, y}, saves{cond}, each(
+		partial{1, func(b *Gradients) *Tensor { return whereScalar("where_ScalarSelf", b.Saved(0), b.Grad) }},
+		partial{0, func(b *Gradients) *Tensor { return whereScalar("where_ScalarOther", b.Saved(0), b.Grad) }},
 	)))
 }
 
@@ -65,18 +66,18 @@ func WhereScalar(cond, x *Tensor) *Tensor { return whereScalar("where_ScalarOthe
 
 // WhereNumber records WhereScalar for a number that may promote the type of the result.
 func WhereNumber(cond, x *Tensor, n Number) *Tensor {
-	c := cond.tape.begin("where_ScalarOther", cond, x)
-	s := c.let(c.t.scalarTensor(n.with(x.dtype)))
-	return c.end(Where(cond, x, s))
+	c := cond.tape.Begin("where_ScalarOther", cond, x)
+	s := c.Let(c.t.ScalarTensor(n.with(x.dtype)))
+	return c.End(Where(cond, x, s))
 }
 
 func whereScalar(op string, cond, x *Tensor) *Tensor {
-	c := cond.tape.begin(op, cond, x)
-	s := c.let(c.t.scalarTensor(x.dtype))
+	c := cond.tape.Begin(op, cond, x)
+	s := c.Let(c.t.ScalarTensor(x.dtype))
 	if op == "where_ScalarSelf" {
-		return c.end(Where(cond, s, x))
+		return c.End(Where(cond, s, x))
 	}
-	return c.end(Where(cond, x, s))
+	return c.End(Where(cond, x, s))
 }
 
 // Clamp records x.clamp(min, max).
@@ -109,32 +110,32 @@ var (
 
 // clampBackward records clamp_backward with one bound or both.
 func clampBackward(grad, x *Tensor, both bool) *Tensor {
-	c := grad.tape.begin("clamp_backward", grad, x)
-	zero := c.t.scalarTensor(grad.dtype)
-	inside := x.compareScalar("ge")
+	c := grad.tape.Begin("clamp_backward", grad, x)
+	zero := c.t.ScalarTensor(grad.dtype)
+	inside := x.CompareScalar("ge")
 	if both {
-		x.compareScalar("le")
+		x.CompareScalar("le")
 	}
-	return c.end(Where(inside, grad, zero))
+	return c.End(Where(inside, grad, zero))
 }
 
 // MaskedFill records x.masked_fill(mask, number).
 func (x *Tensor) MaskedFill(mask *Tensor) *Tensor {
-	c := x.tape.begin("masked_fill_Scalar", x, mask)
-	y := c.t.empty(x.dtype, broadcast(x, mask)...)
-	c.t.launchCopy(y, x)
-	c.t.launchElementwise(y, 1, y, mask)
-	return c.end(y.derived("MaskedFillBackward0", inputs{x}, saves{mask}, maskedFillBackward))
+	c := x.tape.Begin("masked_fill_Scalar", x, mask)
+	y := c.t.Alloc(x.dtype, broadcast(x, mask)...)
+	c.t.LaunchCopy(y, x)
+	c.t.LaunchElementwise(y, 1, y, mask)
+	return c.End(y.Derived("MaskedFillBackward0", inputs{x}, saves{mask}, maskedFillBackward))
 }
 
 // MaskedFillInPlace records x.masked_fill_(mask, number).
 func (x *Tensor) MaskedFillInPlace(mask *Tensor) *Tensor {
-	c := x.tape.begin("masked_fill__Scalar", x, mask)
-	c.t.launchElementwise(x, 1, x, mask)
-	return c.end(x.rederived("MaskedFillBackward0", inputs{x}, saves{mask}, maskedFillBackward))
+	c := x.tape.Begin("masked_fill__Scalar", x, mask)
+	c.t.LaunchElementwise(x, 1, x, mask)
+	return c.End(x.rederived("MaskedFillBackward0", inputs{x}, saves{mask}, maskedFillBackward))
 }
 
-func maskedFillBackward(b *backward) { b.give(0, b.grad.MaskedFill(b.saved(0))) }
+func maskedFillBackward(b *Gradients) { b.Give(0, b.Grad.MaskedFill(b.Saved(0))) }
 
 // Maximum records torch.maximum(x, y).
 func (x *Tensor) Maximum(y *Tensor) *Tensor { return operatorIndex["maximum"].Call(x, y) }
@@ -144,7 +145,7 @@ func (x *Tensor) Minimum(y *Tensor) *Tensor { return operatorIndex["minimum"].Ca
 
 // extremumGrad halves the gradient where both are equal.
 func extremumGrad(grad, x, y *Tensor) *Tensor {
-	c := grad.tape.begin("extremum_backward", grad, x, y)
+	c := grad.tape.Begin("extremum_backward", grad, x, y)
 	var mask *Tensor
 	if c.t.rules.Operators.ExtremumMasksFirst {
 		mask = x.compare("gt_Tensor", y)
@@ -154,5 +155,5 @@ func extremumGrad(grad, x, y *Tensor) *Tensor {
 	if mask == nil {
 		mask = x.compare("gt_Tensor", y)
 	}
-	return c.end(g.MaskedFillInPlace(mask))
+	return c.End(g.MaskedFillInPlace(mask))
 }

@@ -6,8 +6,8 @@ import "slices"
 func (x *Tensor) ViewAsReal() *Tensor {
 	shape, strides := append(slices.Clone(x.shape), 2), append(doubled(x.strides), 1)
 	return x.retyped("view_as_real", "ViewAsRealBackward0", F32, shape, strides, 2*x.offset,
-		func(b *backward) {
-			b.give(0, b.grad.contiguous().ViewAsComplex())
+		func(b *Gradients) {
+			b.Give(0, b.Grad.AsContiguous().ViewAsComplex())
 		})
 }
 
@@ -20,8 +20,8 @@ func (x *Tensor) ViewAsComplex() *Tensor {
 		strides[d] /= 2
 	}
 	return x.retyped("view_as_complex", "ViewAsComplexBackward0", C64, x.shape[:last], strides, x.offset/2,
-		func(b *backward) {
-			b.give(0, b.grad.contiguous().ViewAsReal())
+		func(b *Gradients) {
+			b.Give(0, b.Grad.AsContiguous().ViewAsReal())
 		})
 }
 
@@ -30,48 +30,48 @@ func (x *Tensor) Real() *Tensor {
 	if x.dtype != C64 {
 		return x
 	}
-	c := x.tape.begin("real", x)
-	return c.end(x.ViewAsReal().Select(-1, 0))
+	c := x.tape.Begin("real", x)
+	return c.End(x.ViewAsReal().Select(-1, 0))
 }
 
 // Imag records torch.imag(x), a view of a complex tensor.
 func (x *Tensor) Imag() *Tensor {
-	c := x.tape.begin("imag", x)
-	return c.end(x.ViewAsReal().Select(-1, 1))
+	c := x.tape.Begin("imag", x)
+	return c.End(x.ViewAsReal().Select(-1, 1))
 }
 
 // Conj records torch.conj(x): a view that the next operator conjugates.
 func (x *Tensor) Conj() *Tensor {
-	return x.viewOf("_conj", "ConjBackward0", x.shape, x.strides, x.offset, func(b *backward) {
-		b.give(0, b.grad.Conj())
+	return x.viewOf("_conj", "ConjBackward0", x.shape, x.strides, x.offset, func(b *Gradients) {
+		b.Give(0, b.Grad.Conj())
 	})
 }
 
 // Complex records torch.complex(re, im). Its backward saves both and uses neither, because derivatives.yaml
 // gives them the names of the functions real(grad) and imag(grad) in its formulas.
 func Complex(re, im *Tensor) *Tensor {
-	c := re.tape.begin("complex", re, im)
-	z := c.t.map1("complex", C64, 0, re, im)
+	c := re.tape.Begin("complex", re, im)
+	z := c.t.Map("complex", C64, 0, re, im)
 	kept := saves{when(im.requiresGrad, im), when(re.requiresGrad, re)}
-	return c.end(z.derived("ComplexBackward0", inputs{re, im}, kept, each(
-		partial{1, func(b *backward) *Tensor { return b.grad.Imag() }},
-		partial{0, func(b *backward) *Tensor { return b.grad.Real() }},
+	return c.End(z.Derived("ComplexBackward0", inputs{re, im}, kept, each(
+		partial{1, func(b *Gradients) *Tensor { return b.Grad.Imag() }},
+		partial{0, func(b *Gradients) *Tensor { return b.Grad.Real() }},
 	)))
 }
 
 // retyped returns a view of x as elements of another type.
 func (x *Tensor) retyped(op, node string, d DType, shape, strides []int64, offset int64,
-	back func(b *backward),
+	back func(b *Gradients),
 ) *Tensor {
-	c := x.tape.begin(op, x)
+	c := x.tape.Begin(op, x)
 	y := c.t.header(x.store, d, c.t.layout(shape, strides), offset)
-	y.derived(node, inputs{x}, nil, back)
+	y.Derived(node, inputs{x}, nil, back)
 	y.setBase(x)
-	return c.end(y)
+	return c.End(y)
 }
 
-// realPart records at::real of a complex tensor: a view of every other number.
-func (x *Tensor) realPart() *Tensor {
+// RealPart records at::real of a complex tensor: a view of every other number.
+func (x *Tensor) RealPart() *Tensor {
 	return x.tape.header(x.store, F32, x.tape.layout(x.shape, doubled(x.strides)), 2*x.offset)
 }
 
@@ -89,41 +89,41 @@ func (x *Tensor) Angle() *Tensor {
 	if x.dtype != C64 {
 		return x.Function("angle")
 	}
-	c := x.tape.begin("angle", x)
-	wide := c.let(c.t.map1("angle", C64, transcendentalFLOPs, x))
-	y := c.let(x.emptyLike(F32))
-	c.t.launchCopy(y, wide)
-	return c.end(y.derived("AngleBackward0", inputs{x}, saves{x},
-		func(b *backward) { b.give(0, angleGrad(b.grad, b.saved(0))) }))
+	c := x.tape.Begin("angle", x)
+	wide := c.Let(c.t.Map("angle", C64, transcendentalFLOPs, x))
+	y := c.Let(x.AllocLike(F32))
+	c.t.LaunchCopy(y, wide)
+	return c.End(y.Derived("AngleBackward0", inputs{x}, saves{x},
+		func(b *Gradients) { b.Give(0, angleGrad(b.Grad, b.Saved(0))) }))
 }
 
 // angleGrad records angle_backward: where(self == 0, 0, grad * self / self.abs().pow(2) * 1j).
 func angleGrad(grad, x *Tensor) *Tensor {
-	c := grad.tape.begin("angle_backward", grad, x)
+	c := grad.tape.Begin("angle_backward", grad, x)
 	square := x.Abs().Pow(2)
 	turned := grad.Mul(x).Div(square).MulScalar()
-	zero := c.t.scalarTensor(C64)
-	return c.end(Where(x.compareScalar("eq"), zero, turned))
+	zero := c.t.ScalarTensor(C64)
+	return c.End(Where(x.CompareScalar("eq"), zero, turned))
 }
 
 // Polar records torch.polar(x, angle): complex numbers of absolute values and angles.
 func (x *Tensor) Polar(angle *Tensor) *Tensor {
 	t := x.tape
-	c := t.begin("polar", x, angle)
-	z := t.map1("polar", C64, transcendentalFLOPs, x, angle)
-	return c.end(z.derived("PolarBackward0", inputs{x, angle}, saves{z}, func(b *backward) {
-		c := t.begin("polar_backward", b.grad, b.saved(0))
-		conj := c.let(b.grad.conjugated())
+	c := t.Begin("polar", x, angle)
+	z := t.Map("polar", C64, transcendentalFLOPs, x, angle)
+	return c.End(z.Derived("PolarBackward0", inputs{x, angle}, saves{z}, func(b *Gradients) {
+		c := t.Begin("polar_backward", b.Grad, b.Saved(0))
+		conj := c.Let(b.Grad.conjugated())
 		var dx, dangle *Tensor
-		if b.needs(0) {
-			dx = conj.Mul(b.saved(0).Sgn()).Real().retain()
-			c.statement()
+		if b.Needs(0) {
+			dx = conj.Mul(b.Saved(0).Sgn()).Real().Retain()
+			c.EndStatement()
 		}
-		if b.needs(1) {
-			dangle = conj.Mul(b.saved(0).MulScalar()).Real().retain()
-			c.statement()
+		if b.Needs(1) {
+			dangle = conj.Mul(b.Saved(0).MulScalar()).Real().Retain()
+			c.EndStatement()
 		}
-		c.finish()
-		b.giveAll(dx, dangle)
+		c.Finish()
+		b.GiveAll(dx, dangle)
 	}))
 }

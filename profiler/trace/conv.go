@@ -83,13 +83,13 @@ func (x *Tensor) Conv(weight, bias *Tensor, args ConvArgs) *Tensor {
 	case args.Same:
 		name = convSameNames[dims]
 	}
-	c := t.begin(name, x, weight, bias)
-	bias, weight, x = t.lower(bias), t.lower(weight), t.lower(x)
+	c := t.Begin(name, x, weight, bias)
+	bias, weight, x = t.Lower(bias), t.Lower(weight), t.Lower(x)
 	args = args.normalized(dims)
 	if args.Same {
 		x = x.padSame(weight, &args)
 	}
-	return c.end(x.convolution(weight, bias, args))
+	return c.End(x.convolution(weight, bias, args))
 }
 
 // padSame works out the padding of padding="same"; where it differs between
@@ -111,15 +111,15 @@ func (x *Tensor) padSame(w *Tensor, args *ConvArgs) *Tensor {
 	if symmetric {
 		return x
 	}
-	return x.constantPad(uneven)
+	return x.PadConstant(uneven)
 }
 
 // convolution records at::convolution: the operator autograd sees.
 func (x *Tensor) convolution(weight, bias *Tensor, args ConvArgs) *Tensor {
-	c := x.tape.begin("convolution", x, weight, bias)
-	y := c.let(x.convForward(weight, bias, args))
-	return c.end(y.derived("ConvolutionBackward0", inputs{x, weight, bias}, saves{x, weight},
-		func(b *backward) { convBackward(b, args) }))
+	c := x.tape.Begin("convolution", x, weight, bias)
+	y := c.Let(x.convForward(weight, bias, args))
+	return c.End(y.Derived("ConvolutionBackward0", inputs{x, weight, bias}, saves{x, weight},
+		func(b *Gradients) { convBackward(b, args) }))
 }
 
 // view1dAs2d gives the arguments of the same convolution over images of
@@ -136,40 +136,40 @@ func (a ConvArgs) view1dAs2d() ConvArgs {
 // view4d gives [N, C, L] a height of one, below autograd.
 func (x *Tensor) view4d() *Tensor {
 	s, z := x.shape, x.strides
-	return x.alias([]int64{s[0], s[1], 1, s[2]}, []int64{z[0], z[1], s[2] * z[2], z[2]}, x.offset)
+	return x.Alias([]int64{s[0], s[1], 1, s[2]}, []int64{z[0], z[1], s[2] * z[2], z[2]}, x.offset)
 }
 
 // view3d takes the height away again.
 func (x *Tensor) view3d() *Tensor {
 	s, z := x.shape, x.strides
-	return x.alias([]int64{s[0], s[1], s[3]}, []int64{z[0], z[1], z[3]}, x.offset)
+	return x.Alias([]int64{s[0], s[1], s[3]}, []int64{z[0], z[1], z[3]}, x.offset)
 }
 
 // convForward records _convolution.
 func (x *Tensor) convForward(w, bias *Tensor, args ConvArgs) *Tensor {
-	c := x.tape.begin("_convolution", x, w, bias)
+	c := x.tape.Begin("_convolution", x, w, bias)
 	if len(w.shape) == 3 {
-		x = c.let(x.contiguousUntracked())
-		args, x, w = args.view1dAs2d(), c.let(x.view4d()), c.let(w.view4d())
+		x = c.Let(x.ContiguousUntracked())
+		args, x, w = args.view1dAs2d(), c.Let(x.view4d()), c.Let(w.view4d())
 	}
 	var y *Tensor
 	switch {
 	case args.nativeDepthwise(x, w):
-		y = c.let(x.contiguousUntracked().depthwiseConv(w, args))
+		y = c.Let(x.ContiguousUntracked().depthwiseConv(w, args))
 	case args.Transposed:
-		in := x.contiguousIn(convChannelsLast(x, w))
-		y = c.let(cudnnConvInput(args, args.outShape(x, w), in, w, convForward))
+		in := x.ContiguousIn(convChannelsLast(x, w))
+		y = c.Let(cudnnConvInput(args, args.outShape(x, w), in, w, convForward))
 	default:
-		y = c.let(cudnnConvForward(args, x.contiguousIn(convChannelsLast(x, w)), w, convForward))
+		y = c.Let(cudnnConvForward(args, x.ContiguousIn(convChannelsLast(x, w)), w, convForward))
 	}
 	args.launch(x, w, y, convForward, y, x, w)
 	if bias != nil {
-		c.t.launchElementwise(y, 1, y, bias)
+		c.t.LaunchElementwise(y, 1, y, bias)
 	}
 	if args.flat {
 		y = y.view3d()
 	}
-	return c.end(y)
+	return c.End(y)
 }
 
 // launch records one direction of a convolution: an implicit matrix product,
@@ -180,7 +180,7 @@ func (a ConvArgs) launch(x, w, y *Tensor, dir convDirection, out *Tensor, ins ..
 	if a.Transposed {
 		features = x
 	}
-	filters, taps := w.shape[0]/a.Groups, numel(w.shape[1:])
+	filters, taps := w.shape[0]/a.Groups, Numel(w.shape[1:])
 	positions := features.numel / max(features.shape[1], 1)
 	p := program.Product{Batch: a.Groups, Window: a.window(x, w, y)}
 	switch {
@@ -191,7 +191,7 @@ func (a ConvArgs) launch(x, w, y *Tensor, dir convDirection, out *Tensor, ins ..
 	default: // the sum over features: a gradient of images
 		p.M, p.N, p.K = taps, positions, filters
 	}
-	op := x.tape.launch(program.Convolution, 2*features.numel*taps, []*Tensor{out}, ins)
+	op := x.tape.Launch(program.Convolution, 2*features.numel*taps, []*Tensor{out}, ins)
 	x.tape.setProduct(op, p)
 	if op != nil && x.dtype == F32 && !a.nativeDepthwise(x, w) && x.tape.atLeast(80) {
 		op.Precision = program.TF32 // torch.backends.cudnn.allow_tf32 is on by default
@@ -217,23 +217,23 @@ func (a ConvArgs) window(x, w, y *Tensor) program.Window {
 
 // convBackward records convolution_backward: the gradients of input and weight,
 // then the bias sum.
-func convBackward(b *backward, args ConvArgs) {
-	t, g, x, w := b.t, b.grad, b.saved(0), b.saved(1)
-	c := t.begin("convolution_backward", g, x, w)
+func convBackward(b *Gradients, args ConvArgs) {
+	t, g, x, w := b.t, b.Grad, b.Saved(0), b.Saved(1)
+	c := t.Begin("convolution_backward", g, x, w)
 	if len(w.shape) == 3 {
-		x = c.let(x.contiguousUntracked())
-		args, g, x, w = args.view1dAs2d(), c.let(g.view4d()), c.let(x.view4d()), c.let(w.view4d())
+		x = c.Let(x.ContiguousUntracked())
+		args, g, x, w = args.view1dAs2d(), c.Let(g.view4d()), c.Let(x.view4d()), c.Let(w.view4d())
 	}
-	if b.needs(0) || b.needs(1) {
+	if b.Needs(0) || b.Needs(1) {
 		var gx, gw *Tensor
 		if args.nativeDepthwise(x, w) {
-			gx, gw = depthwiseConvBackward(g, x, w, b.needs(0), b.needs(1))
+			gx, gw = depthwiseConvBackward(g, x, w, b.Needs(0), b.Needs(1))
 		} else {
 			in := x
-			if b.needs(1) {
-				in = x.contiguousIn(convChannelsLast(x, w))
+			if b.Needs(1) {
+				in = x.ContiguousIn(convChannelsLast(x, w))
 			}
-			gx, gw = cudnnConvBackward(g, in, w, args, b.needs(0), b.needs(1))
+			gx, gw = cudnnConvBackward(g, in, w, args, b.Needs(0), b.Needs(1))
 		}
 		for i, y := range []*Tensor{gx, gw} {
 			if y != nil {
@@ -242,17 +242,17 @@ func convBackward(b *backward, args ConvArgs) {
 				if args.flat {
 					y = y.view3d()
 				}
-				b.out[i] = y.retain()
+				b.Out[i] = y.Retain()
 			}
 		}
-		c.statement()
+		c.EndStatement()
 	}
-	if b.needs(2) {
+	if b.Needs(2) {
 		dims := []int{0, 2, 3, 4}[:len(g.shape)-1]
-		b.out[2] = g.sum("convolution_backward", dims, false).retain()
+		b.Out[2] = g.SumUncast("convolution_backward", dims, false).Retain()
 	}
-	c.finish()
-	b.statement()
+	c.Finish()
+	b.EndStatement()
 }
 
 // nativeDepthwise reports whether PyTorch's own depthwise kernels run it

@@ -8,13 +8,13 @@ func convChannelsLast(x, w *Tensor) bool {
 	if x.dtype == F64 || w.dtype == F64 {
 		return false
 	}
-	return x.suggestChannelsLast() || w.suggestChannelsLast()
+	return x.SuggestsChannelsLast() || w.SuggestsChannelsLast()
 }
 
-// contiguousIn records contiguous(memory_format) below autograd.
-func (x *Tensor) contiguousIn(channelsLast bool) *Tensor {
+// ContiguousIn records contiguous(memory_format) below autograd.
+func (x *Tensor) ContiguousIn(channelsLast bool) *Tensor {
 	if !channelsLast {
-		return x.contiguousUntracked()
+		return x.ContiguousUntracked()
 	}
 	if x.isChannelsLast() {
 		return x
@@ -24,15 +24,15 @@ func (x *Tensor) contiguousIn(channelsLast bool) *Tensor {
 
 // copyIn returns a copy in a memory format.
 func (x *Tensor) copyIn(channelsLast bool) *Tensor {
-	y := x.tape.emptyIn(x.dtype, x.shape, channelsLast)
-	x.tape.launchCopy(y, x)
+	y := x.tape.AllocIn(x.dtype, x.shape, channelsLast)
+	x.tape.LaunchCopy(y, x)
 	return y
 }
 
-// emptyIn records at::empty in a memory format.
-func (t *Tape) emptyIn(d DType, shape []int64, channelsLast bool) *Tensor {
+// AllocIn records at::empty in a memory format.
+func (t *Tape) AllocIn(d DType, shape []int64, channelsLast bool) *Tensor {
 	if !channelsLast {
-		return t.empty(d, shape...)
+		return t.Alloc(d, shape...)
 	}
 	return t.fresh(d, t.channelsLast(shape))
 }
@@ -49,66 +49,66 @@ const (
 // where its layout differs, and the workspace. The gradient of a transposed
 // convolution runs through it too.
 func cudnnConvForward(args ConvArgs, x, w *Tensor, dir convDirection) *Tensor {
-	c := x.tape.begin("cudnn_convolution", x, w)
+	c := x.tape.Begin("cudnn_convolution", x, w)
 	last := convChannelsLast(x, w)
 	forward := args
 	forward.Transposed = false
-	y := c.let(c.t.emptyIn(x.dtype, forward.outShape(x, w), last))
-	c.let(w.contiguousIn(last))
+	y := c.Let(c.t.AllocIn(x.dtype, forward.outShape(x, w), last))
+	c.Let(w.ContiguousIn(last))
 	if args.Transposed {
 		c.t.convWorkspace(args, y, w, x, dir, last)
 	} else {
 		c.t.convWorkspace(args, x, w, y, dir, last)
 	}
-	return c.end(y)
+	return c.End(y)
 }
 
 // cudnnConvInput records cudnn_convolution_backward_input, which is also the
 // forward of a transposed convolution.
 func cudnnConvInput(args ConvArgs, shape []int64, g, w *Tensor, dir convDirection) *Tensor {
-	c := g.tape.begin("cudnn_convolution_backward_input", g, w)
+	c := g.tape.Begin("cudnn_convolution_backward_input", g, w)
 	last := convChannelsLast(g, w)
-	y := c.let(c.t.emptyIn(g.dtype, shape, last))
-	c.let(w.contiguousIn(last))
-	g = c.let(g.contiguousIn(last))
+	y := c.Let(c.t.AllocIn(g.dtype, shape, last))
+	c.Let(w.ContiguousIn(last))
+	g = c.Let(g.ContiguousIn(last))
 	if args.Transposed {
 		c.t.convWorkspace(args, g, w, y, dir, last)
 	} else {
 		c.t.convWorkspace(args, y, w, g, dir, last)
 	}
-	return c.end(y)
+	return c.End(y)
 }
 
 // cudnnConvWeight records cudnn_convolution_backward_weight for input x and
 // gradient g of the whole convolution.
 func cudnnConvWeight(args ConvArgs, g, x, w *Tensor) *Tensor {
-	c := g.tape.begin("cudnn_convolution_backward_weight", g, x)
+	c := g.tape.Begin("cudnn_convolution_backward_weight", g, x)
 	last := convChannelsLast(x, g)
-	c.let(g.contiguousIn(last))
-	c.let(x.contiguousIn(last))
-	y := c.let(c.t.emptyIn(w.dtype, w.shape, last))
+	c.Let(g.ContiguousIn(last))
+	c.Let(x.ContiguousIn(last))
+	y := c.Let(c.t.AllocIn(w.dtype, w.shape, last))
 	c.t.convWorkspace(args, x, y, g, convWeight, last)
-	return c.end(y)
+	return c.End(y)
 }
 
 // cudnnConvBackward records cudnn_convolution_backward and
 // cudnn_convolution_transpose_backward.
 func cudnnConvBackward(g, x, w *Tensor, args ConvArgs, needX, needW bool) (gx, gw *Tensor) {
-	c := g.tape.begin("cudnn_convolution_backward", g, x, w)
-	if last := x.suggestChannelsLast(); last != g.suggestChannelsLast() {
-		g = c.let(g.copyIn(last)) // grad_output.to(memory_format), even where dimensions of size one leave both open
+	c := g.tape.Begin("cudnn_convolution_backward", g, x, w)
+	if last := x.SuggestsChannelsLast(); last != g.SuggestsChannelsLast() {
+		g = c.Let(g.copyIn(last)) // grad_output.to(memory_format), even where dimensions of size one leave both open
 	}
 	if needX {
 		if args.Transposed {
-			gx = c.let(cudnnConvForward(args, g, w, convInput))
+			gx = c.Let(cudnnConvForward(args, g, w, convInput))
 		} else {
-			gx = c.let(cudnnConvInput(args, x.shape, g, w, convInput))
+			gx = c.Let(cudnnConvInput(args, x.shape, g, w, convInput))
 		}
 	}
 	if needW {
-		gw = c.let(cudnnConvWeight(args, g, x, w))
+		gw = c.Let(cudnnConvWeight(args, g, x, w))
 	}
-	return c.endPair(gx, gw)
+	return c.EndPair(gx, gw)
 }
 
 // convCall is the key under which the workspace of a convolution is cached.
@@ -141,16 +141,16 @@ func (t *Tape) ConvWorkspace(c cudnn.Config, dir cudnn.Direction) {
 	if most == 0 {
 		return
 	}
-	plan := t.begin("run_conv_plan")
+	plan := t.Begin("run_conv_plan")
 	for i := range most {
 		t.sizedByGPU(func(gpu int) int64 {
 			if s := sizes[gpu]; i < len(s) {
 				return s[i]
 			}
 			return 0
-		}, func(n int64) *Tensor { return plan.let(t.workspace(n)) })
+		}, func(n int64) *Tensor { return plan.Let(t.AllocWorkspace(n)) })
 	}
-	plan.finish()
+	plan.Finish()
 }
 
 // findWorkspaces returns what cuDNN asks for in a call, by GPU: as it said itself of the
@@ -226,23 +226,23 @@ func (t *Tape) Convolutions(visit func(cudnn.Config, cudnn.Direction)) {
 // depthwiseConv records _conv_depthwise2d (and conv_depthwise3d) of ATen's CUDA
 // kernels: no workspace.
 func (x *Tensor) depthwiseConv(w *Tensor, args ConvArgs) *Tensor {
-	c := x.tape.begin("_conv_depthwise2d", x, w)
-	y := c.let(c.t.empty(x.dtype, args.outShape(x, w)...))
-	c.let(w.contiguousUntracked())
-	return c.end(y)
+	c := x.tape.Begin("_conv_depthwise2d", x, w)
+	y := c.Let(c.t.Alloc(x.dtype, args.outShape(x, w)...))
+	c.Let(w.ContiguousUntracked())
+	return c.End(y)
 }
 
 // depthwiseConvBackward gives the gradient of the weight first.
 func depthwiseConvBackward(g, x, w *Tensor, needX, needW bool) (gx, gw *Tensor) {
-	c := g.tape.begin("conv_depthwise2d_backward", g, x, w)
-	c.let(g.contiguousUntracked())
+	c := g.tape.Begin("conv_depthwise2d_backward", g, x, w)
+	c.Let(g.ContiguousUntracked())
 	if needW {
-		c.let(x.contiguousUntracked())
-		gw = c.let(c.t.empty(w.dtype, w.shape...))
+		c.Let(x.ContiguousUntracked())
+		gw = c.Let(c.t.Alloc(w.dtype, w.shape...))
 	}
 	if needX {
-		c.let(w.contiguousUntracked())
-		gx = c.let(c.t.empty(x.dtype, x.shape...))
+		c.Let(w.ContiguousUntracked())
+		gx = c.Let(c.t.Alloc(x.dtype, x.shape...))
 	}
-	return c.endPair(gx, gw)
+	return c.EndPair(gx, gw)
 }

@@ -8,25 +8,25 @@ func (t *Tape) Zeros(d DType, shape ...int64) *Tensor { return t.Filled("zeros",
 
 // Filled returns a fresh tensor, filled with numbers by operator op.
 func (t *Tape) Filled(op string, d DType, shape ...int64) *Tensor {
-	c := t.begin(op)
-	x := t.empty(d, shape...)
-	t.launchFill(x)
-	return c.end(x)
+	c := t.Begin(op)
+	x := t.Alloc(d, shape...)
+	t.LaunchFill(x)
+	return c.End(x)
 }
 
 // EmptyLike records torch.empty_like(x): it keeps the layout of x.
 func (x *Tensor) EmptyLike() *Tensor {
-	c := x.tape.begin("empty_like", x)
-	return c.end(x.emptyLike(x.dtype))
+	c := x.tape.Begin("empty_like", x)
+	return c.End(x.AllocLike(x.dtype))
 }
 
 // FilledLike returns a tensor in the layout of x, of type d, that operator op fills
 // with numbers.
 func (x *Tensor) FilledLike(op string, d DType) *Tensor {
-	c := x.tape.begin(op, x)
-	y := x.emptyLike(d)
-	x.tape.launchFill(y)
-	return c.end(y)
+	c := x.tape.Begin(op, x)
+	y := x.AllocLike(d)
+	x.tape.LaunchFill(y)
+	return c.End(y)
 }
 
 // FilledChannelsLast records [Tape.Filled] in channels-last layout.
@@ -36,10 +36,10 @@ func (t *Tape) FilledChannelsLast(op string, d DType, shape ...int64) *Tensor {
 
 // FilledStrided records [Tape.Filled] with strides.
 func (t *Tape) FilledStrided(op string, d DType, shape, strides []int64) *Tensor {
-	c := t.begin(op)
-	x := t.emptyStrided(d, shape, strides)
-	t.launchFill(x)
-	return c.end(x)
+	c := t.Begin(op)
+	x := t.AllocStrided(d, shape, strides)
+	t.LaunchFill(x)
+	return c.End(x)
 }
 
 // ZerosLike records torch.zeros_like(x).
@@ -56,9 +56,9 @@ func (x *Tensor) ZeroInPlace() *Tensor { return x.overwrite("zero_", "ZeroBackwa
 func (x *Tensor) FillInPlace(op string) *Tensor { return x.overwrite(op, "FillBackward0") }
 
 func (x *Tensor) overwrite(op, node string) *Tensor {
-	c := x.tape.begin(op, x)
-	c.t.launchFill(x)
-	return c.end(x.rederived(node, inputs{x}, nil, func(b *backward) { b.give(0, b.grad.ZerosLike()) }))
+	c := x.tape.Begin(op, x)
+	c.t.LaunchFill(x)
+	return c.End(x.rederived(node, inputs{x}, nil, func(b *Gradients) { b.Give(0, b.Grad.ZerosLike()) }))
 }
 
 // Arange records torch.arange(n) of 64-bit integers on the device.

@@ -10,8 +10,8 @@ type (
 	outputs = []*Tensor
 )
 
-// derive makes the node of an operator that has computed outs, if autograd follows it.
-func (t *Tape) derive(outs outputs, name string, in inputs, kept saves, gradients func(b *backward)) {
+// Derive makes the node of an operator that has computed outs, if autograd follows it.
+func (t *Tape) Derive(outs outputs, name string, in inputs, kept saves, gradients func(b *Gradients)) {
 	n := t.record(name, in...)
 	if n == nil {
 		return
@@ -21,14 +21,14 @@ func (t *Tape) derive(outs outputs, name string, in inputs, kept saves, gradient
 	n.apply = gradients
 }
 
-// derived makes the node of an operator with one result.
-func (x *Tensor) derived(name string, in inputs, kept saves, gradients func(b *backward)) *Tensor {
-	x.tape.derive(outputs{x}, name, in, kept, gradients)
+// Derived makes the node of an operator with one result.
+func (x *Tensor) Derived(name string, in inputs, kept saves, gradients func(b *Gradients)) *Tensor {
+	x.tape.Derive(outputs{x}, name, in, kept, gradients)
 	return x
 }
 
 // rederived makes the node of an operator that has overwritten x, if autograd follows it.
-func (x *Tensor) rederived(name string, in inputs, kept saves, gradients func(b *backward)) *Tensor {
+func (x *Tensor) rederived(name string, in inputs, kept saves, gradients func(b *Gradients)) *Tensor {
 	if n := x.tape.record(name, in...); n != nil {
 		n.save(kept...)
 		n.apply = gradients
@@ -48,15 +48,15 @@ func when(condition bool, x *Tensor) *Tensor {
 // partial is the gradient of one input.
 type partial struct {
 	input int
-	of    func(b *backward) *Tensor
+	of    func(b *Gradients) *Tensor
 }
 
 // each computes the needed gradients, in the given order.
-func each(partials ...partial) func(b *backward) {
-	return func(b *backward) {
+func each(partials ...partial) func(b *Gradients) {
+	return func(b *Gradients) {
 		for _, p := range partials {
-			if b.needs(p.input) {
-				b.give(p.input, p.of(b))
+			if b.Needs(p.input) {
+				b.Give(p.input, p.of(b))
 			}
 		}
 	}

@@ -9,8 +9,8 @@ import (
 // Dropout records torch.nn.functional.dropout(x, p, training). Nothing happens in
 // evaluation or with p = 0.
 func (x *Tensor) Dropout(p float64, training bool) *Tensor {
-	c := x.tape.begin("dropout", x)
-	return c.end(x.dropout(p, training))
+	c := x.tape.Begin("dropout", x)
+	return c.End(x.dropout(p, training))
 }
 
 // dropout keeps a mask of one byte per element for backward (native_dropout).
@@ -18,51 +18,51 @@ func (x *Tensor) dropout(p float64, training bool) *Tensor {
 	if !training || p == 0 || x.numel == 0 {
 		return x
 	}
-	c := x.tape.begin("dropout", x)
+	c := x.tape.Begin("dropout", x)
 	if p == 1 {
-		return c.end(x.Mul(c.t.Zeros(x.dtype)))
+		return c.End(x.Mul(c.t.Zeros(x.dtype)))
 	}
 	c.t.native = "dropout_cuda"
-	mask := c.let(x.emptyLike(Bool))
-	y := x.emptyLike(x.dtype)
-	c.t.launch(program.Elementwise, 8*x.numel, []*Tensor{y, mask}, []*Tensor{x})
-	return c.end(y.derived("NativeDropoutBackward0", inputs{x}, saves{mask},
-		func(b *backward) { b.give(0, b.grad.dropoutBackward(b.saved(0))) }))
+	mask := c.Let(x.AllocLike(Bool))
+	y := x.AllocLike(x.dtype)
+	c.t.Launch(program.Elementwise, 8*x.numel, []*Tensor{y, mask}, []*Tensor{x})
+	return c.End(y.Derived("NativeDropoutBackward0", inputs{x}, saves{mask},
+		func(b *Gradients) { b.Give(0, b.Grad.dropoutBackward(b.Saved(0))) }))
 }
 
 // dropoutBackward records native_dropout_backward: its result is row-major or
 // channels-last, whatever other layout the gradient has.
 func (g *Tensor) dropoutBackward(mask *Tensor) *Tensor {
-	c := g.tape.begin("native_dropout_backward", g, mask)
-	y := c.t.emptyIn(g.dtype, g.shape, g.suggestChannelsLast())
-	c.t.launchElementwise(y, 2, g, mask)
-	return c.end(y)
+	c := g.tape.Begin("native_dropout_backward", g, mask)
+	y := c.t.AllocIn(g.dtype, g.shape, g.SuggestsChannelsLast())
+	c.t.LaunchElementwise(y, 2, g, mask)
+	return c.End(y)
 }
 
 // noisy returns a dropout that is made of other operators, of noise of a shape.
 func (x *Tensor) noisy(op string, p float64, training, features bool,
-	with func(c *call, x, noise *Tensor) *Tensor,
+	with func(c *Call, x, noise *Tensor) *Tensor,
 ) *Tensor {
-	c := x.tape.begin(op, x)
+	c := x.tape.Begin(op, x)
 	if !training || p == 0 {
-		return c.end(x)
+		return c.End(x)
 	}
 	shape := x.shape
 	if features {
 		shape = x.perFeature()
 	}
-	return c.end(with(c, x, c.let(x.noise(shape))))
+	return c.End(with(c, x, c.Let(x.noise(shape))))
 }
 
-func (*call) times(x, noise *Tensor) *Tensor        { return x.Mul(noise) }
-func (*call) timesInPlace(x, noise *Tensor) *Tensor { return x.MulInPlace(noise) }
+func (*Call) times(x, noise *Tensor) *Tensor        { return x.Mul(noise) }
+func (*Call) timesInPlace(x, noise *Tensor) *Tensor { return x.MulInPlace(noise) }
 
 // timesAndShift returns what alpha dropout does with its noise, which goes before the shift.
-func (c *call) timesAndShift(x, noise *Tensor) *Tensor {
-	shift := c.let(noise.AddScalar())
-	y := x.Mul(noise).AddInPlace(shift).retain()
-	c.statement()
-	c.drop(noise)
+func (c *Call) timesAndShift(x, noise *Tensor) *Tensor {
+	shift := c.Let(noise.AddScalar())
+	y := x.Mul(noise).AddInPlace(shift).Retain()
+	c.EndStatement()
+	c.Drop(noise)
 	y.refs--
 	return y
 }
@@ -70,43 +70,43 @@ func (c *call) timesAndShift(x, noise *Tensor) *Tensor {
 // DropoutInPlace records torch.nn.functional.dropout(x, p, training, inplace=True):
 // its mask has the type of x.
 func (x *Tensor) DropoutInPlace(p float64, training bool) *Tensor {
-	return x.noisy("dropout_", p, training, false, (*call).timesInPlace)
+	return x.noisy("dropout_", p, training, false, (*Call).timesInPlace)
 }
 
 // FeatureDropout records torch.nn.functional.dropout1d, dropout2d and dropout3d:
 // it drops whole channels.
 func (x *Tensor) FeatureDropout(p float64, training bool) *Tensor {
-	return x.noisy("feature_dropout", p, training, true, (*call).times)
+	return x.noisy("feature_dropout", p, training, true, (*Call).times)
 }
 
 // AlphaDropout records torch.nn.functional.alpha_dropout.
 func (x *Tensor) AlphaDropout(p float64, training bool) *Tensor {
-	return x.noisy("alpha_dropout", p, training, false, (*call).timesAndShift)
+	return x.noisy("alpha_dropout", p, training, false, (*Call).timesAndShift)
 }
 
 // FeatureAlphaDropout records torch.nn.functional.feature_alpha_dropout: alpha dropout of whole
 // channels.
 func (x *Tensor) FeatureAlphaDropout(p float64, training bool) *Tensor {
-	return x.noisy("feature_alpha_dropout", p, training, true, (*call).timesAndShift)
+	return x.noisy("feature_alpha_dropout", p, training, true, (*Call).timesAndShift)
 }
 
 // noise returns what dropout multiplies with, where no fused kernel does.
 func (x *Tensor) noise(shape []int64) *Tensor {
-	c := x.tape.begin(x.tape.native, x)
+	c := x.tape.Begin(x.tape.native, x)
 	var y *Tensor
 	if slices.Equal(shape, x.shape) {
-		y = x.emptyLike(x.dtype)
+		y = x.AllocLike(x.dtype)
 	} else {
-		y = c.t.empty(x.dtype, shape...)
+		y = c.t.Alloc(x.dtype, shape...)
 	}
-	c.t.launchElementwise(y, 8)
-	return c.end(y)
+	c.t.LaunchElementwise(y, 8)
+	return c.End(y)
 }
 
 // FeatureDropoutInPlace records torch.nn.functional.dropout2d(x, p, training,
 // inplace=True).
 func (x *Tensor) FeatureDropoutInPlace(p float64, training bool) *Tensor {
-	return x.noisy("feature_dropout_", p, training, true, (*call).timesInPlace)
+	return x.noisy("feature_dropout_", p, training, true, (*Call).timesInPlace)
 }
 
 // perFeature returns the shape of one number for each channel of each sample.
@@ -118,21 +118,21 @@ func (x *Tensor) perFeature() []int64 {
 
 // NativeDropout records torch.native_dropout(x, p, True): the result and the mask.
 func (x *Tensor) NativeDropout(p float64) (y, mask *Tensor) {
-	c := x.tape.begin("native_dropout", x)
-	mask = c.let(x.emptyLike(Bool))
-	y = c.let(x.emptyLike(x.dtype))
-	c.t.launch(program.Elementwise, 8*x.numel, []*Tensor{y, mask}, []*Tensor{x})
-	c.t.derive(outputs{y, mask}, "NativeDropoutBackward0", inputs{x}, saves{mask},
-		func(b *backward) { b.give(0, b.grad.dropoutBackward(b.saved(0))) })
-	return c.endPair(y, mask)
+	c := x.tape.Begin("native_dropout", x)
+	mask = c.Let(x.AllocLike(Bool))
+	y = c.Let(x.AllocLike(x.dtype))
+	c.t.Launch(program.Elementwise, 8*x.numel, []*Tensor{y, mask}, []*Tensor{x})
+	c.t.Derive(outputs{y, mask}, "NativeDropoutBackward0", inputs{x}, saves{mask},
+		func(b *Gradients) { b.Give(0, b.Grad.dropoutBackward(b.Saved(0))) })
+	return c.EndPair(y, mask)
 }
 
 // RReLU records torch.nn.functional.rrelu: in training it keeps its noise.
 func (x *Tensor) RReLU(training bool) *Tensor {
-	c := x.tape.begin("rrelu", x)
-	noise := c.let(x.emptyLike(x.dtype))
-	y := c.t.map1("rrelu_with_noise", x.dtype, 8, x)
-	return c.end(y.derived("RreluWithNoiseBackward0", inputs{x}, saves{noise, x}, func(b *backward) {
-		b.give(0, callBackwardKernel("rrelu_with_noise_backward", b.grad, b.saved(0)))
+	c := x.tape.Begin("rrelu", x)
+	noise := c.Let(x.AllocLike(x.dtype))
+	y := c.t.Map("rrelu_with_noise", x.dtype, 8, x)
+	return c.End(y.Derived("RreluWithNoiseBackward0", inputs{x}, saves{noise, x}, func(b *Gradients) {
+		b.Give(0, callBackwardKernel("rrelu_with_noise_backward", b.Grad, b.Saved(0)))
 	}))
 }

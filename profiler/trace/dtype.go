@@ -31,6 +31,7 @@ var (
 // Size returns the number of bytes of one element.
 func (d DType) Size() int64 { return dtypeSizes[d] }
 
+// String returns the name of the type in PyTorch.
 func (d DType) String() string { return dtypeNames[d] }
 
 // Torch returns the name of the type in PyTorch.
@@ -66,8 +67,8 @@ func (d DType) accumulate() DType {
 	return d
 }
 
-// promote returns torch.promote_types.
-func promote(a, b DType) DType {
+// PromoteTypes returns torch.promote_types.
+func PromoteTypes(a, b DType) DType {
 	if (a == F16 && b == BF16) || (a == BF16 && b == F16) {
 		return F32
 	}
@@ -95,9 +96,9 @@ func resultType(xs ...*Tensor) DType {
 	var hasDimmed, hasZero bool
 	for _, x := range xs {
 		if len(x.shape) > 0 {
-			dimmed, hasDimmed = promote(dimmed, x.dtype), true
+			dimmed, hasDimmed = PromoteTypes(dimmed, x.dtype), true
 		} else {
-			zero, hasZero = promote(zero, x.dtype), true
+			zero, hasZero = PromoteTypes(zero, x.dtype), true
 		}
 	}
 	switch {
@@ -106,6 +107,6 @@ func resultType(xs ...*Tensor) DType {
 	case !hasZero || zero.kind() <= dimmed.kind():
 		return dimmed
 	default:
-		return promote(dimmed, zero)
+		return PromoteTypes(dimmed, zero)
 	}
 }

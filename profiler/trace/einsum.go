@@ -20,12 +20,12 @@ func Einsum(equation string, operands ...*Tensor) *Tensor {
 // the path does not fit the operands.
 func EinsumAlong(path []int64, equation string, operands ...*Tensor) *Tensor {
 	t := operands[0].tape
-	c := t.beginList("einsum", operands)
-	cast := lists.Map(operands, t.lower)
-	c.belowAutocast()
+	c := t.BeginList("einsum", operands)
+	cast := lists.Map(operands, t.Lower)
+	c.BelowAutocast()
 	e := parseEinsum(equation, cast)
 	e.path = path
-	return c.end(einsum(e, cast))
+	return c.End(einsum(e, cast))
 }
 
 // contraction is a parsed einsum: labels are the letters of the output, then
@@ -108,14 +108,14 @@ func parseEinsum(equation string, operands []*Tensor) contraction {
 
 // align gives x a dimension for every label, in their order.
 func (e *contraction) align(x *Tensor, in string) *Tensor {
-	c := x.tape.begin("einsum", x)
-	x = c.let(x)
+	c := x.tape.Begin("einsum", x)
+	x = c.Let(x)
 	for i := 0; i < len(in); i++ {
 		for k := i + 1; k < len(in); k++ {
 			if in[i] != in[k] {
 				continue
 			}
-			c.set(&x, x.Diagonal(0, i, k).MoveDim(-1, i))
+			c.Set(&x, x.Diagonal(0, i, k).MoveDim(-1, i))
 			in = in[:k] + in[k+1:]
 			k--
 		}
@@ -124,19 +124,19 @@ func (e *contraction) align(x *Tensor, in string) *Tensor {
 	next := len(in)
 	for i := range perm {
 		if perm[i] = strings.IndexByte(in, e.labels[i]); perm[i] < 0 {
-			c.set(&x, x.Unsqueeze(-1))
+			c.Set(&x, x.Unsqueeze(-1))
 			perm[i] = next
 			next++
 		}
 	}
-	return c.end(c.set(&x, x.Permute(perm...)))
+	return c.End(c.Set(&x, x.Permute(perm...)))
 }
 
 func einsum(e contraction, operands []*Tensor) *Tensor {
-	c := operands[0].tape.beginList("einsum", operands)
+	c := operands[0].tape.BeginList("einsum", operands)
 	ops := make([]*Tensor, len(operands))
 	for i, x := range operands {
-		ops[i] = c.let(e.align(x, e.inputs[i]))
+		ops[i] = c.Let(e.align(x, e.inputs[i]))
 	}
 	uses := e.uses(ops)
 	for step := 0; len(ops) > 1; step++ {
@@ -145,14 +145,14 @@ func einsum(e contraction, operands []*Tensor) *Tensor {
 		ops = slices.Delete(slices.Delete(ops, j, j+1), i, i+1)
 		both, onlyA, onlyB := e.finished(uses, a, b)
 		if len(onlyA) > 0 {
-			c.set(&a, a.Sum(true, onlyA...))
+			c.Set(&a, a.Sum(true, onlyA...))
 		}
 		if len(onlyB) > 0 {
-			c.set(&b, b.Sum(true, onlyB...))
+			c.Set(&b, b.Sum(true, onlyB...))
 		}
-		y := c.let(a.contract(b, both))
-		c.drop(b)
-		c.drop(a)
+		y := c.Let(a.contract(b, both))
+		c.Drop(b)
+		c.Drop(a)
 		if e.path == nil {
 			ops = slices.Insert(ops, 0, y)
 		} else {
@@ -161,16 +161,16 @@ func einsum(e contraction, operands []*Tensor) *Tensor {
 	}
 	y := ops[0]
 	if e.kept == len(e.labels) {
-		return c.end(y)
+		return c.End(y)
 	}
 	if len(operands) > 1 { // the summed dimensions have size one by now
-		return c.end(y.View(y.shape[:e.kept]...))
+		return c.End(y.View(y.shape[:e.kept]...))
 	}
 	var dims []int
 	for d := e.kept; d < len(e.labels); d++ {
 		dims = append(dims, d)
 	}
-	return c.end(y.Sum(false, dims...))
+	return c.End(y.Sum(false, dims...))
 }
 
 // next returns the indices of the operands that a step contracts, of n that are left, the smaller one first.
@@ -233,8 +233,8 @@ func (a *Tensor) contract(b *Tensor, sum []int) *Tensor {
 	if len(sum) == 0 {
 		return a.Mul(b)
 	}
-	c := a.tape.begin("einsum", a, b)
-	left, right := c.let(a), c.let(b)
+	c := a.tape.Begin("einsum", a, b)
+	left, right := c.Let(a), c.Let(b)
 	var shared, lo, ro []int
 	batch, rows, inner, cols := int64(1), int64(1), int64(1), int64(1)
 	for d := range a.shape {
@@ -245,9 +245,9 @@ func (a *Tensor) contract(b *Tensor, sum []int) *Tensor {
 			case inL && inR:
 				inner *= left.shape[d]
 			case inL:
-				c.set(&left, left.Sum(true, d))
+				c.Set(&left, left.Sum(true, d))
 			case inR:
-				c.set(&right, right.Sum(true, d))
+				c.Set(&right, right.Sum(true, d))
 			}
 		case inL && inR:
 			shared = append(shared, d)
@@ -277,8 +277,8 @@ func (a *Tensor) contract(b *Tensor, sum []int) *Tensor {
 	for i, d := range slices.Concat(shared, lo, sum, ro) {
 		back[d] = i
 	}
-	c.set(&left, left.Permute(slices.Concat(shared, lo, sum, ro)...).reshape([]int64{batch, rows, inner}))
-	c.set(&right, right.Permute(slices.Concat(shared, sum, ro, lo)...).reshape([]int64{batch, inner, cols}))
-	y := c.let(left.bmm(right))
-	return c.end(c.set(&y, y.View(shape...).Permute(back...)))
+	c.Set(&left, left.Permute(slices.Concat(shared, lo, sum, ro)...).AsShape([]int64{batch, rows, inner}))
+	c.Set(&right, right.Permute(slices.Concat(shared, sum, ro, lo)...).AsShape([]int64{batch, inner, cols}))
+	y := c.Let(left.BMMUncast(right))
+	return c.End(c.Set(&y, y.View(shape...).Permute(back...)))
 }

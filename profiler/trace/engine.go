@@ -77,8 +77,8 @@ func (x *Tensor) Backward() {
 	at := t.location()
 	t.op, t.native, t.python, t.fromPython = "ones_like", "ones_like", true, true
 	back := t.goTo(x)
-	root := x.emptyLike(x.dtype).retain() // the caller's tuple of gradients
-	t.launchFill(root)
+	root := x.AllocLike(x.dtype).Retain() // the caller's tuple of gradients
+	t.LaunchFill(root)
 	t.python = at.python
 	t.backward([]*Tensor{x}, []*Tensor{root})
 	back()
@@ -110,10 +110,10 @@ func (t *Tape) backward(roots, grads []*Tensor) {
 		task.count(e.node)
 		g := grads[i]
 		if g.dtype != x.dtype { // the caller's list has the cast one in its place
-			g = g.to(x.dtype).retain()
+			g = g.AsType(x.dtype).Retain()
 			defer g.release()
 		}
-		task.deliver(e, g.retain())
+		task.deliver(e, g.Retain())
 	}
 	for _, x := range roots {
 		if n := x.gradEdge().node; n.deps == 0 && n.flags&isQueued == 0 {
@@ -209,19 +209,19 @@ func (g *graphTask) deliver(e edge, x *Tensor) {
 		grads[e.input] = x
 		return
 	}
-	c := g.t.begin("add_")
+	c := g.t.Begin("add_")
 	var sum *Tensor
 	if old.isDense() && old.refs == 1 && old.store.refs == 1 && e.node.flags&isSubclassed == 0 {
 		old.AddInPlace(x)
 		sum = old
 	} else {
 		g.t.native = "add"
-		sum = old.Add(x).retain()
+		sum = old.Add(x).Retain()
 		old.release()
 	}
 	x.release()
 	grads[e.input] = sum
-	c.finish()
+	c.Finish()
 }
 
 // runWhere runs a node on the GPU that has its gradients.
@@ -250,16 +250,16 @@ func (g *graphTask) run(n *Node) {
 	b := n.start(grads)
 	if b != nil {
 		n.apply(b)
-		b.finish()
+		b.Finish()
 		n.dropUnpacked(b)
-		g.validate(n, b.out)
-		releaseAll(b.grads)
+		g.validate(n, b.Out)
+		releaseAll(b.Grads)
 		n.releaseSaved()
 	}
 	for i, e := range n.next() {
 		var x *Tensor
 		if b != nil {
-			x = b.out[i]
+			x = b.Out[i]
 		}
 		g.pass(e, x)
 	}
@@ -311,12 +311,12 @@ func (n *Node) viewBackward() *Tensor {
 	n.grads[0] = nil
 	n.releaseSaved()
 	x.release()
-	return y.retain()
+	return y.Retain()
 }
 
 // start takes over the gradients and unpacks the saved tensors; it returns nil
 // if no gradient came at all.
-func (n *Node) start(grads []*Tensor) *backward {
+func (n *Node) start(grads []*Tensor) *Gradients {
 	if !slices.ContainsFunc(grads, func(x *Tensor) bool { return x != nil }) {
 		return nil
 	}
@@ -324,21 +324,21 @@ func (n *Node) start(grads []*Tensor) *backward {
 		panic("trace: backward through " + n.name + " a second time")
 	}
 	t := n.t
-	var b *backward
+	var b *Gradients
 	if last := len(t.autograd.backwards) - 1; last >= 0 {
 		b, t.autograd.backwards = t.autograd.backwards[last], t.autograd.backwards[:last]
 	} else {
-		b = &backward{}
+		b = &Gradients{}
 	}
-	b.node, b.grad = n, grads[0]
+	b.node, b.Grad = n, grads[0]
 	b.ins, b.outs, b.keeps = [1]*Tensor{}, [4]*Tensor{}, [5]*Tensor{}
-	b.grads = atLeast(b.ins[:], len(grads))
+	b.Grads = atLeast(b.ins[:], len(grads))
 	for i, x := range grads {
-		b.grads[i], grads[i] = x, nil
+		b.Grads[i], grads[i] = x, nil
 	}
-	b.out = atLeast(b.outs[:], len(n.next()))
+	b.Out = atLeast(b.outs[:], len(n.next()))
 	n.unpack(b)
-	b.call = t.begin(n.name)
+	b.Call = t.Begin(n.name)
 	t.op = ""
 	return b
 }
@@ -352,7 +352,7 @@ func atLeast(nils []*Tensor, n int) []*Tensor {
 }
 
 // unpack passes the tensors that the node has saved to b.
-func (n *Node) unpack(b *backward) {
+func (n *Node) unpack(b *Gradients) {
 	if n.inputs != exceeding {
 		b.keeps = n.kept
 		b.kept = b.keeps[:n.saves]
@@ -366,7 +366,7 @@ func (n *Node) unpack(b *backward) {
 
 // dropUnpacked releases the tensors that hooks returned for saved ones. Unlike tensors that
 // the node keeps, they are locals of its function.
-func (n *Node) dropUnpacked(b *backward) {
+func (n *Node) dropUnpacked(b *Gradients) {
 	if n.inputs != exceeding {
 		return
 	}
@@ -389,21 +389,21 @@ func (g *graphTask) validate(n *Node, out []*Tensor) {
 		if alike && x.dtype == want.dtype {
 			continue
 		}
-		c := g.t.begin("validate_outputs")
+		c := g.t.Begin("validate_outputs")
 		if !alike {
-			y := x.sumTo(want.shape).retain()
+			y := x.sumTo(want.shape).Retain()
 			x.release()
 			x = y
-			c.statement()
+			c.EndStatement()
 		}
 		if x.dtype != want.dtype {
-			y := x.to(want.dtype).retain()
+			y := x.AsType(want.dtype).Retain()
 			x.release()
 			x = y
-			c.statement()
+			c.EndStatement()
 		}
 		out[i] = x
-		c.finish()
+		c.Finish()
 	}
 }
 

@@ -13,22 +13,22 @@ func (x *Tensor) AMin(keep bool, dims ...int) *Tensor {
 }
 
 func (x *Tensor) extreme(op, node string, keep bool, dims []int) *Tensor {
-	c := x.tape.begin(op, x)
+	c := x.tape.Begin(op, x)
 	y := x.reduce(reduction{op: op, out: x.dtype, accSize: x.dtype.Size()}, dims, keep)
-	return c.end(y.derived(node, inputs{x}, saves{x, y},
-		func(b *backward) { b.give(0, extremeGrad(b.grad, b.saved(1), b.saved(0), keep, dims)) }))
+	return c.End(y.Derived(node, inputs{x}, saves{x, y},
+		func(b *Gradients) { b.Give(0, extremeGrad(b.Grad, b.Saved(1), b.Saved(0), keep, dims)) }))
 }
 
 // extremeGrad shares the gradient among all that are equal to the result
 // (scale_grad_by_count).
 func extremeGrad(grad, result, self *Tensor, keep bool, dims []int) *Tensor {
-	c := grad.tape.begin("scale_grad_by_count", grad, result, self)
+	c := grad.tape.Begin("scale_grad_by_count", grad, result, self)
 	if !keep {
 		result, grad = result.restoreDims(self.NDim(), dims), grad.restoreDims(self.NDim(), dims)
 	}
 	mask := result.compare("eq_Tensor", self)
 	share := grad.Div(mask.Sum(true, dims...))
-	return c.end(share.Mul(mask))
+	return c.End(share.Mul(mask))
 }
 
 // Max records x.max() over everything.
@@ -38,49 +38,49 @@ func (x *Tensor) Max() *Tensor { return x.extremeOfAll("max", "MaxBackward1") }
 func (x *Tensor) Min() *Tensor { return x.extremeOfAll("min", "MinBackward1") }
 
 func (x *Tensor) extremeOfAll(op, node string) *Tensor {
-	c := x.tape.begin(op, x)
-	y := c.t.empty(x.dtype)
-	in := x.contiguousUntracked()
+	c := x.tape.Begin(op, x)
+	y := c.t.Alloc(x.dtype)
+	in := x.ContiguousUntracked()
 	in.reduceInto(y, x.dtype.Size())
-	return c.end(y.derived(node, inputs{x}, saves{x, y},
-		func(b *backward) { b.give(0, evenGrad(b.grad, b.saved(0), b.saved(1))) }))
+	return c.End(y.Derived(node, inputs{x}, saves{x, y},
+		func(b *Gradients) { b.Give(0, evenGrad(b.Grad, b.Saved(0), b.Saved(1))) }))
 }
 
 // evenGrad shares the gradient among all that are equal to the result, NaN
 // among them (evenly_distribute_backward).
 func evenGrad(grad, input, value *Tensor) *Tensor {
-	c := grad.tape.begin("evenly_distribute_backward", grad, input, value)
-	nan := c.let(input.IsNaN())
-	valueNaN := c.let(value.IsNaN())
-	c.t.launchElementwise(nan, 1, nan, valueNaN)
-	mask := c.let(input.compare("eq_Tensor", value))
-	c.t.launchElementwise(mask, 1, mask, nan)
+	c := grad.tape.Begin("evenly_distribute_backward", grad, input, value)
+	nan := c.Let(input.IsNaN())
+	valueNaN := c.Let(value.IsNaN())
+	c.t.LaunchElementwise(nan, 1, nan, valueNaN)
+	mask := c.Let(input.compare("eq_Tensor", value))
+	c.t.LaunchElementwise(mask, 1, mask, nan)
 	share := grad.Div(mask.Sum(false))
-	return c.end(mask.Mul(share))
+	return c.End(mask.Mul(share))
 }
 
 // MaxDim records x.max(dim, keepdim): the values and their indices.
 func (x *Tensor) MaxDim(keep bool, dim int) (values, indices *Tensor) {
-	c := x.tape.begin("max_dim", x)
+	c := x.tape.Begin("max_dim", x)
 	shape, reduced := x.reducedShape([]int{dim}, keep)
-	values, indices = c.t.empty(x.dtype, shape...), c.t.empty(I64, shape...)
+	values, indices = c.t.Alloc(x.dtype, shape...), c.t.Alloc(I64, shape...)
 	// The accumulator is a value and an index.
 	x.reduceScratch(c, reduced, x.dtype.Size(), 16, 4)
-	c.t.launch(program.Reduction, x.numel, []*Tensor{values, indices}, []*Tensor{x})
+	c.t.Launch(program.Reduction, x.numel, []*Tensor{values, indices}, []*Tensor{x})
 	from := x.shape
-	c.t.derive(outputs{values, indices}, "MaxBackward0", inputs{x}, saves{indices},
-		func(b *backward) { b.give(0, selectionGrad(b.grad, from)) })
-	return c.endPair(values, indices)
+	c.t.Derive(outputs{values, indices}, "MaxBackward0", inputs{x}, saves{indices},
+		func(b *Gradients) { b.Give(0, selectionGrad(b.Grad, from)) })
+	return c.EndPair(values, indices)
 }
 
 // selectionGrad records value_selecting_reduction_backward: zeros, with the
 // gradient scattered into the places that were selected.
 func selectionGrad(grad *Tensor, shape []int64) *Tensor {
-	c := grad.tape.begin("value_selecting_reduction_backward", grad)
-	z := c.t.empty(grad.dtype, shape...)
-	c.t.launchFill(z)
-	c.t.launch(program.Index, grad.numel, []*Tensor{z}, []*Tensor{grad})
-	return c.end(z)
+	c := grad.tape.Begin("value_selecting_reduction_backward", grad)
+	z := c.t.Alloc(grad.dtype, shape...)
+	c.t.LaunchFill(z)
+	c.t.Launch(program.Index, grad.numel, []*Tensor{z}, []*Tensor{grad})
+	return c.End(z)
 }
 
 // ArgMax records x.argmax(dim, keepdim); no dim looks at everything.
@@ -100,45 +100,45 @@ func (x *Tensor) Any(keep bool, dims ...int) *Tensor {
 
 // LogSumExp records x.logsumexp(dims, keepdim). Autocast runs it in fp32.
 func (x *Tensor) LogSumExp(keep bool, dims ...int) *Tensor {
-	c := x.tape.begin("logsumexp", x)
-	c.full(&x)
-	y := x.logSumExp(keep, dims)
-	return c.end(y.derived("LogsumexpBackward0", inputs{x}, saves{x, y},
-		func(b *backward) { b.give(0, logSumExpGrad(b.grad, b.saved(1), b.saved(0), keep, dims)) }))
+	c := x.tape.Begin("logsumexp", x)
+	c.Full(&x)
+	y := x.LogSumExpUncast(keep, dims)
+	return c.End(y.Derived("LogsumexpBackward0", inputs{x}, saves{x, y},
+		func(b *Gradients) { b.Give(0, logSumExpGrad(b.Grad, b.Saved(1), b.Saved(0), keep, dims)) }))
 }
 
-// logSumExp records logsumexp_out_impl.
-func (x *Tensor) logSumExp(keep bool, dims []int) *Tensor {
-	c := x.tape.begin("logsumexp", x)
-	c.withoutGrad()
-	maxes := c.let(x.AMax(true, dims...))
-	maxes.MaskedFillInPlace(maxes.Abs().compareScalar("eq"))
-	c.statement()
+// LogSumExpUncast records logsumexp_out_impl.
+func (x *Tensor) LogSumExpUncast(keep bool, dims []int) *Tensor {
+	c := x.tape.Begin("logsumexp", x)
+	c.WithoutGrad()
+	maxes := c.Let(x.AMax(true, dims...))
+	maxes.MaskedFillInPlace(maxes.Abs().CompareScalar("eq"))
+	c.EndStatement()
 	scaled := x.Sub(maxes).ExpInPlace()
-	y := c.let(scaled.sum("sum", dims, keep))
-	c.t.launchElementwise(y, 8, y)
-	c.t.launchElementwise(y, 1, y, maxes)
-	return c.end(y)
+	y := c.Let(scaled.SumUncast("sum", dims, keep))
+	c.t.LaunchElementwise(y, 8, y)
+	c.t.LaunchElementwise(y, 1, y, maxes)
+	return c.End(y)
 }
 
 // logSumExpGrad records logsumexp_backward: grad * (self - result).exp().
 func logSumExpGrad(grad, result, self *Tensor, keep bool, dims []int) *Tensor {
-	c := grad.tape.begin("logsumexp_backward", grad, result, self)
+	c := grad.tape.Begin("logsumexp_backward", grad, result, self)
 	if !keep {
-		grad, result = c.let(grad.restoreDims(self.NDim(), dims)), c.let(result.restoreDims(self.NDim(), dims))
+		grad, result = c.Let(grad.restoreDims(self.NDim(), dims)), c.Let(result.restoreDims(self.NDim(), dims))
 	}
 	weight := self.Sub(result).Exp()
-	return c.end(grad.Mul(weight))
+	return c.End(grad.Mul(weight))
 }
 
 // AMinMax records torch.aminmax(x), or of x along dims; it has no gradient.
 func (x *Tensor) AMinMax(keep bool, dims ...int) (least, most *Tensor) {
-	c := x.tape.begin("aminmax", x)
+	c := x.tape.Begin("aminmax", x)
 	shape, _ := x.reducedShape(dims, keep)
 	if dims == nil {
 		shape = nil
 	}
-	least, most = c.let(c.t.empty(x.dtype, shape...)), c.let(c.t.empty(x.dtype, shape...))
-	c.t.launch(program.Reduction, 2*x.numel, []*Tensor{least, most}, []*Tensor{x})
-	return c.endPair(least, most)
+	least, most = c.Let(c.t.Alloc(x.dtype, shape...)), c.Let(c.t.Alloc(x.dtype, shape...))
+	c.t.Launch(program.Reduction, 2*x.numel, []*Tensor{least, most}, []*Tensor{x})
+	return c.EndPair(least, most)
 }

@@ -1,45 +1,46 @@
 package trace
 
 import (
-	"github.com/vprof/vprof/internal/lists"
 	"cmp"
 	"math/big"
 	"math/bits"
 	"slices"
+
+	"github.com/vprof/vprof/internal/lists"
 
 	"github.com/vprof/vprof/profiler/program"
 )
 
 // fftR2C records _fft_r2c: the half spectrum of a real tensor over dims.
 func (x *Tensor) fftR2C(dims ...int) *Tensor {
-	c := x.tape.begin("_fft_r2c", x)
+	c := x.tape.Begin("_fft_r2c", x)
 	last := dims[len(dims)-1]
 	shape := append([]int64(nil), x.shape...)
 	shape[last] = shape[last]/2 + 1
-	y := c.let(x.spectrum(C64, shape, x.sorted(dims, 1)))
+	y := c.Let(x.spectrum(C64, shape, x.sorted(dims, 1)))
 	c.t.execFFT(y, x, dims)
 	whole := x.shape
-	return c.end(y.derived("FftR2CBackward0", inputs{x}, saves{x},
-		func(b *backward) { b.give(0, b.grad.fftR2CBackward(whole, dims)) }))
+	return c.End(y.Derived("FftR2CBackward0", inputs{x}, saves{x},
+		func(b *Gradients) { b.Give(0, b.Grad.fftR2CBackward(whole, dims)) }))
 }
 
 // fftR2CBackward records fft_r2c_backward: the missing half is padded with zeros,
 // transformed, and the real part seen in the complex result.
 func (g *Tensor) fftR2CBackward(whole []int64, dims []int) *Tensor {
-	c := g.tape.begin("fft_r2c_backward", g)
-	full := c.let(c.t.empty(C64, whole...))
-	c.t.launchFill(full)
-	c.t.launchCopy(full, g)
-	z := c.let(full.fftC2C(dims))
-	return c.end(z.realPart())
+	c := g.tape.Begin("fft_r2c_backward", g)
+	full := c.Let(c.t.Alloc(C64, whole...))
+	c.t.LaunchFill(full)
+	c.t.LaunchCopy(full, g)
+	z := c.Let(full.fftC2C(dims))
+	return c.End(z.RealPart())
 }
 
 // fftC2C records _fft_c2c.
 func (x *Tensor) fftC2C(dims []int) *Tensor {
-	c := x.tape.begin("_fft_c2c", x)
-	y := c.let(x.spectrum(C64, x.shape, x.sorted(dims, 0)))
+	c := x.tape.Begin("_fft_c2c", x)
+	y := c.Let(x.spectrum(C64, x.shape, x.sorted(dims, 0)))
 	c.t.execFFT(y, x, dims)
-	return c.end(y.derived("FftC2CBackward0", inputs{x}, nil, func(b *backward) { b.give(0, b.grad.fftC2C(dims)) }))
+	return c.End(y.Derived("FftC2CBackward0", inputs{x}, nil, func(b *Gradients) { b.Give(0, b.Grad.fftC2C(dims)) }))
 }
 
 // mostPrime is the largest prime for which cuFFT has a kernel, by its manual.
@@ -50,20 +51,20 @@ const mostPrime = 127
 // numbers, unless one kernel handles the length, a prime (measured for 65 and 73 on GPUs of two
 // generations).
 func (t *Tape) execFFT(y, x *Tensor, dims []int) {
-	c := t.begin("_exec_fft")
+	c := t.Begin("_exec_fft")
 	if n := x.shape[dims[len(dims)-1]]; x.dtype != C64 && n%2 == 1 &&
 		(n > mostPrime || !big.NewInt(n).ProbablyPrime(0)) {
-		t.workspace(x.numel * C64.Size())
+		t.AllocWorkspace(x.numel * C64.Size())
 	}
 	length := int64(1)
 	for _, d := range dims {
 		length *= x.shape[d]
 	}
 	if !x.collapses(dims) {
-		x = c.let(t.empty(x.dtype, x.shape...))
+		x = c.Let(t.Alloc(x.dtype, x.shape...))
 	}
-	t.launch(program.Elementwise, 5*x.numel*int64(bits.Len64(uint64(length))), []*Tensor{y}, []*Tensor{x})
-	c.finish()
+	t.Launch(program.Elementwise, 5*x.numel*int64(bits.Len64(uint64(length))), []*Tensor{y}, []*Tensor{x})
+	c.Finish()
 }
 
 // batchDims returns the dimensions that a transform over dims leaves, those with
@@ -86,7 +87,7 @@ func (x *Tensor) collapses(dims []int) bool {
 	for _, d := range x.batchDims(dims) {
 		shape, strides = append(shape, x.shape[d]), append(strides, x.strides[d])
 	}
-	_, ok := viewStrides(nil, shape, strides, []int64{numel(shape)})
+	_, ok := ViewStrides(nil, shape, strides, []int64{Numel(shape)})
 	return ok
 }
 
@@ -100,35 +101,35 @@ func (x *Tensor) sorted(dims []int, fixed int) []int {
 // spectrum returns the result of a transform of x over dims: in memory the batch
 // comes first and the transformed dimensions last.
 func (x *Tensor) spectrum(d DType, shape []int64, dims []int) *Tensor {
-	return x.tape.emptyStrided(d, shape, denseAlong(shape, slices.Concat(x.batchDims(dims), dims)))
+	return x.tape.AllocStrided(d, shape, DenseStrides(shape, slices.Concat(x.batchDims(dims), dims)))
 }
 
 // FFT records torch.fft.fftn(x, sizes, dims) and its inverse: x becomes complex, and
 // is cut or padded to sizes, which may be nil.
 func (x *Tensor) FFT(sizes []int64, dims ...int) *Tensor {
-	c := x.tape.begin("fft_fftn", x)
-	dims = wrapDims(len(x.shape), dims)
-	return c.end(x.to(C64).resizedFFT(sizes, dims).fftC2C(dims))
+	c := x.tape.Begin("fft_fftn", x)
+	dims = WrapDims(len(x.shape), dims)
+	return c.End(x.AsType(C64).resizedFFT(sizes, dims).fftC2C(dims))
 }
 
 // RealFFT records torch.fft.rfftn(x, sizes, dims).
 func (x *Tensor) RealFFT(sizes []int64, dims ...int) *Tensor {
-	c := x.tape.begin("fft_rfftn", x)
-	dims = wrapDims(len(x.shape), dims)
-	return c.end(x.resizedFFT(sizes, dims).fftR2C(dims...))
+	c := x.tape.Begin("fft_rfftn", x)
+	dims = WrapDims(len(x.shape), dims)
+	return c.End(x.resizedFFT(sizes, dims).fftR2C(dims...))
 }
 
 // InverseRealFFT records torch.fft.irfftn(x, sizes, dims).
 func (x *Tensor) InverseRealFFT(sizes []int64, dims ...int) *Tensor {
-	c := x.tape.begin("fft_irfftn", x)
-	dims = wrapDims(len(x.shape), dims)
+	c := x.tape.Begin("fft_irfftn", x)
+	dims = WrapDims(len(x.shape), dims)
 	last := dims[len(dims)-1]
 	n := 2 * (x.shape[last] - 1)
 	if sizes != nil {
 		n = sizes[len(sizes)-1]
 		sizes = lists.With(sizes, len(sizes)-1, n/2+1)
 	}
-	return c.end(x.to(C64).resizedFFT(sizes, dims).fftC2R(dims, n))
+	return c.End(x.AsType(C64).resizedFFT(sizes, dims).fftC2R(dims, n))
 }
 
 // resizedFFT records resize_fft_input.
@@ -148,7 +149,7 @@ func (x *Tensor) resizedFFT(sizes []int64, dims []int) *Tensor {
 		}
 	}
 	if grows {
-		return x.constantPad(pads)
+		return x.PadConstant(pads)
 	}
 	return x
 }
@@ -157,33 +158,33 @@ func (x *Tensor) resizedFFT(sizes []int64, dims []int) *Tensor {
 // input, so that it gets a copy.
 func (x *Tensor) fftC2R(dims []int, n int64) *Tensor {
 	t := x.tape
-	c := t.begin("_fft_c2r", x)
-	y := c.let(x.spectrum(F32, lists.With(x.shape, dims[len(dims)-1], n), dims))
-	copied := c.let(t.empty(C64, x.shape...))
-	t.launchCopy(copied, x)
+	c := t.Begin("_fft_c2r", x)
+	y := c.Let(x.spectrum(F32, lists.With(x.shape, dims[len(dims)-1], n), dims))
+	copied := c.Let(t.Alloc(C64, x.shape...))
+	t.LaunchCopy(copied, x)
 	t.execFFT(y, copied, dims)
-	return c.end(y.derived("FftC2RBackward0", inputs{x}, nil, func(b *backward) {
+	return c.End(y.Derived("FftC2RBackward0", inputs{x}, nil, func(b *Gradients) {
 		// fft_c2r_backward: the inner half counts twice.
-		g := b.let(b.grad.fftR2C(dims...))
-		t.launchElementwise(g, 1, g)
-		b.give(0, g)
-		b.drop(g)
+		g := b.Let(b.Grad.fftR2C(dims...))
+		t.LaunchElementwise(g, 1, g)
+		b.Give(0, g)
+		b.Drop(g)
 	}))
 }
 
 // FFTShift records torch.fft.fftshift(x, dims) and ifftshift: a roll.
 func (x *Tensor) FFTShift(dims ...int) *Tensor {
-	c := x.tape.begin("fft_fftshift", x)
-	return c.end(x.Roll(wrapDims(len(x.shape), dims)...))
+	c := x.tape.Begin("fft_fftshift", x)
+	return c.End(x.Roll(WrapDims(len(x.shape), dims)...))
 }
 
 // HannWindow records torch.hann_window(n): computed with one element more, which
 // the periodic window cuts off.
 func (t *Tape) HannWindow(n int64) *Tensor {
-	c := t.begin("hann_window")
-	w := c.let(t.empty(F32, n+1))
-	t.launchElementwise(w, 10, w)
-	return c.end(w.alias([]int64{n}, []int64{1}, 0))
+	c := t.Begin("hann_window")
+	w := c.Let(t.Alloc(F32, n+1))
+	t.LaunchElementwise(w, 10, w)
+	return c.End(w.Alias([]int64{n}, []int64{1}, 0))
 }
 
 // STFT records torch.stft(x, n, hop, window=w, center=True, pad_mode="reflect",

@@ -26,15 +26,15 @@ func ForeachNew(op string, flops int64, lists ...[]*Tensor) []*Tensor {
 	c := t.beginForeach(op, lists[0])
 	out := make([]*Tensor, len(lists[0]))
 	for i, x := range lists[0] {
-		out[i] = x.emptyLike(x.dtype)
+		out[i] = x.AllocLike(x.dtype)
 	}
 	t.launchForeach(flops, out, lists)
-	return c.endAll(out...)
+	return c.EndAll(out...)
 }
 
 // beginForeach enters an operator over lists, of which xs is one, on their GPU.
-func (t *Tape) beginForeach(op string, xs []*Tensor) *call {
-	c := t.begin(op)
+func (t *Tape) beginForeach(op string, xs []*Tensor) *Call {
+	c := t.Begin(op)
 	if t.ranks.spread != nil {
 		t.runWith(xs)
 	}
@@ -50,7 +50,7 @@ func ForeachUpdate(op string, flops int64, out []*Tensor, lists ...[]*Tensor) {
 	t := out[0].tape
 	c := t.beginForeach(op, out)
 	t.launchForeach(flops, out, append([][]*Tensor{out}, lists...))
-	c.finish()
+	c.Finish()
 }
 
 // launchForeach launches the kernels of an operator over lists: each takes as
@@ -69,7 +69,7 @@ func (t *Tape) launchForeach(flops int64, out []*Tensor, lists [][]*Tensor) {
 				reads = append(reads, list[from:to]...)
 			}
 		}
-		t.launch(program.OptimizerUpdate, flops*work, out[from:to], reads)
+		t.Launch(program.OptimizerUpdate, flops*work, out[from:to], reads)
 	}
 }
 
@@ -82,15 +82,15 @@ func ForeachNorm(xs []*Tensor) []*Tensor {
 	t.native = "foreach_tensor_norm_cuda_internal"
 	out := make([]*Tensor, len(xs))
 	for i := range xs {
-		out[i] = t.empty(d)
+		out[i] = t.Alloc(d)
 	}
-	t.launch(program.Reduction, 2*totalNumel(xs), []*Tensor{partial}, xs)
-	t.launch(program.Reduction, partial.numel, out, []*Tensor{partial})
-	return c.endAll(out...)
+	t.Launch(program.Reduction, 2*totalNumel(xs), []*Tensor{partial}, xs)
+	t.Launch(program.Reduction, partial.numel, out, []*Tensor{partial})
+	return c.EndAll(out...)
 }
 
 // normPartials returns the partial results of the norms of a list.
-func (t *Tape) normPartials(c *call, xs []*Tensor) *Tensor {
+func (t *Tape) normPartials(c *Call, xs []*Tensor) *Tensor {
 	most, all := int64(0), int64(0)
 	for _, x := range xs {
 		chunks := ceil.Div(x.numel, multiTensorChunk)
@@ -98,12 +98,12 @@ func (t *Tape) normPartials(c *call, xs []*Tensor) *Tensor {
 	}
 	n, acc := int64(len(xs)), xs[0].dtype.accumulate()
 	if t.rules.Operators.ForeachNormByChunk {
-		c.let(t.empty(I64, n+1)) // where each tensor's begin, and the end
-		return c.let(t.empty(acc, all))
+		c.Let(t.Alloc(I64, n+1)) // where each tensor's begin, and the end
+		return c.Let(t.Alloc(acc, all))
 	}
 	t.native = "zeros_symint"
-	partial := c.let(t.empty(acc, n*most))
-	t.launchFill(partial)
+	partial := c.Let(t.Alloc(acc, n*most))
+	t.LaunchFill(partial)
 	return partial
 }
 
@@ -118,20 +118,20 @@ func totalNumel(xs []*Tensor) int64 {
 // Pointwise records operator op element by element into a new tensor, without autograd.
 func Pointwise(op string, flops int64, xs ...*Tensor) *Tensor {
 	t := xs[0].tape
-	c := t.begin(op, xs...)
-	return c.end(t.map1(op, resultType(xs...), flops, xs...))
+	c := t.Begin(op, xs...)
+	return c.End(t.Map(op, resultType(xs...), flops, xs...))
 }
 
 // Update records operator op in place, without autograd: it reads out and xs element by
 // element and writes out, which it returns.
 func Update(op string, flops int64, out *Tensor, xs ...*Tensor) *Tensor {
-	c := out.tape.begin(op, append([]*Tensor{out}, xs...)...)
-	c.t.launchElementwise(out, flops, append([]*Tensor{out}, xs...)...)
-	return c.end(out)
+	c := out.tape.Begin(op, append([]*Tensor{out}, xs...)...)
+	c.t.LaunchElementwise(out, flops, append([]*Tensor{out}, xs...)...)
+	return c.End(out)
 }
 
 // Compare records a comparison of x with a number, which makes a mask.
-func Compare(op string, x *Tensor) *Tensor { return x.compareScalar(op) }
+func Compare(op string, x *Tensor) *Tensor { return x.CompareScalar(op) }
 
 // VectorNorm records torch.linalg.vector_norm of x over dims, all if none are
 // given, without autograd.
@@ -141,8 +141,8 @@ func VectorNorm(x *Tensor, keep bool, dims ...int) *Tensor {
 
 // Copy records x.to(device, copy=True) without autograd.
 func Copy(x *Tensor) *Tensor {
-	c := x.tape.begin("to_dtype_layout", x)
-	y := x.emptyLike(x.dtype)
-	c.t.launchCopy(y, x)
-	return c.end(y)
+	c := x.tape.Begin("to_dtype_layout", x)
+	y := x.AllocLike(x.dtype)
+	c.t.LaunchCopy(y, x)
+	return c.End(y)
 }

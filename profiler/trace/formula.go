@@ -113,14 +113,14 @@ func arithmeticOf(op token.Token) arithmetic {
 func comparison(op string) arithmetic {
 	return arithmetic{
 		tensors:      func(x, y *Tensor) *Tensor { return x.compare(op, y) },
-		tensorNumber: func(x *Tensor) *Tensor { return x.compareScalar(op) },
+		tensorNumber: func(x *Tensor) *Tensor { return x.CompareScalar(op) },
 	}
 }
 
 // numberDividedBy records number / x: a tensor that is filled with the number and divided in place.
 func (x *Tensor) numberDividedBy() *Tensor {
-	y := x.emptyLike(x.dtype)
-	x.tape.launchElementwise(y, 4, x)
+	y := x.AllocLike(x.dtype)
+	x.tape.LaunchElementwise(y, 4, x)
 	return y
 }
 
@@ -214,7 +214,7 @@ func coded(name string) func(xs []*Tensor) *Tensor {
 	case "isnan":
 		return func(xs []*Tensor) *Tensor { return xs[0].IsNaN() }
 	case "zeros":
-		return func(xs []*Tensor) *Tensor { return xs[0].tape.scalarTensor(xs[0].dtype) }
+		return func(xs []*Tensor) *Tensor { return xs[0].tape.ScalarTensor(xs[0].dtype) }
 	case "zeros_like", "div_backward": // a rounded quotient has a gradient of zero
 		return func(xs []*Tensor) *Tensor { return xs[0].ZerosLike() }
 	case "div_floor":
@@ -223,7 +223,7 @@ func coded(name string) func(xs []*Tensor) *Tensor {
 		return func(xs []*Tensor) *Tensor { return xs[0].MaskedFill(xs[1]) }
 	case "logical_or_":
 		return func(xs []*Tensor) *Tensor {
-			xs[0].tape.launchElementwise(xs[0], 1, xs...)
+			xs[0].tape.LaunchElementwise(xs[0], 1, xs...)
 			return xs[0]
 		}
 	case "clamp_backward", "clamp_min_backward":

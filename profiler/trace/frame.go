@@ -46,7 +46,7 @@ func (f *Frame) Tape() *Tape { return f.t }
 // Let binds a new name to x, as an assignment does.
 func (f *Frame) Let(x *Tensor) *Tensor {
 	x.alive()
-	f.names = append(f.names, x.retain())
+	f.names = append(f.names, x.Retain())
 	return x
 }
 
@@ -130,7 +130,7 @@ func (t *Tape) Outputs(call func()) (outputs []*Tensor) {
 // Set binds the name *p to x; the tensor it was bound to before loses a reference.
 func (f *Frame) Set(p **Tensor, x *Tensor) *Tensor {
 	x.alive()
-	x.retain()
+	x.Retain()
 	for i, old := range f.names {
 		if old == *p {
 			f.names[i] = x
@@ -157,7 +157,7 @@ func (f *Frame) Del(ps ...**Tensor) {
 func (f *Frame) End(results ...*Tensor) {
 	for _, r := range results {
 		r.alive()
-		r.retain()
+		r.Retain()
 	}
 	releaseAll(f.names)
 	f.names = f.names[:0]
@@ -216,7 +216,7 @@ func (t *Tape) callFrame(args []*Tensor) *Frame {
 	g := t.funcFrame(args...)
 	g.held = append(g.held, g.names...)
 	for _, x := range g.held {
-		x.retain()
+		x.Retain()
 	}
 	return g
 }
@@ -244,7 +244,7 @@ func (t *Tape) funcFrame(args ...*Tensor) *Frame {
 	for _, x := range args {
 		if x != nil {
 			x.alive()
-			g.names = append(g.names, x.retain())
+			g.names = append(g.names, x.Retain())
 		}
 	}
 	return g
@@ -301,7 +301,7 @@ func (s *Slot) Fill(x *Tensor) {
 		return
 	}
 	old := s.handle.view
-	s.handle.view = x.retain()
+	s.handle.view = x.Retain()
 	old.release()
 }
 

@@ -126,18 +126,18 @@ func (t *Tape) BeforeInputs(name string, f func(), xs []*Tensor) (restore func()
 		made[i] = maker{x.node, x.out}
 		n.addOutput(x)
 		n.retain()
-		x.retain()
+		x.Retain()
 		x.node, x.out = n, int32(i)
 	}
-	n.apply = func(b *backward) {
+	n.apply = func(b *Gradients) {
 		t.hook(f)
-		for i, g := range b.grads {
+		for i, g := range b.Grads {
 			if g == nil {
 				g = b.zeros(i)
 			}
-			b.out[i] = g.retain()
+			b.Out[i] = g.Retain()
 		}
-		b.statement()
+		b.EndStatement()
 	}
 	return func() {
 		for i, x := range inputs {
@@ -149,10 +149,10 @@ func (t *Tape) BeforeInputs(name string, f func(), xs []*Tensor) (restore func()
 }
 
 // zeros returns a gradient of zeros for an input without one, as Functions receive it.
-func (b *backward) zeros(i int) *Tensor {
+func (b *Gradients) zeros(i int) *Tensor {
 	m := b.input(i)
 	x := b.t.fresh(m.dtype, m.layout)
-	b.t.launchFill(x)
+	b.t.LaunchFill(x)
 	return x
 }
 
@@ -190,9 +190,9 @@ func (offload) pack(t *Tape, x *Tensor) saved {
 	l := x.layout
 	if !x.dense { // it is laid out in rows on the device first
 		l = t.contiguous(x.shape)
-		c := t.begin("clone", x)
-		t.launchCopy(t.empty(x.dtype, x.shape...), x)
-		c.finish()
+		c := t.Begin("clone", x)
+		t.LaunchCopy(t.Alloc(x.dtype, x.shape...), x)
+		c.Finish()
 	}
 	t.saveOnHost(x.Bytes(), 1)
 	return saved{pack: &packed{host: &hostCopy{t, x.dtype, l, x.requiresGrad}}}
@@ -203,11 +203,11 @@ func (h *hostCopy) release() { h.tape.saveOnHost(h.layout.numel*h.dtype.Size(), 
 
 // back copies the tensor to the device again. The caller releases it.
 func (h *hostCopy) back(t *Tape) *Tensor {
-	c := t.begin("to_device")
+	c := t.Begin("to_device")
 	x := t.fresh(h.dtype, h.layout)
 	x.requiresGrad = h.requiresGrad
-	t.launchFill(x)
-	x.retain()
-	c.finish()
+	t.LaunchFill(x)
+	x.Retain()
+	c.Finish()
 	return x
 }

@@ -11,61 +11,61 @@ import (
 // whole. Trailing dimensions need no entry.
 func (x *Tensor) Index(indices ...*Tensor) *Tensor {
 	t := x.tape
-	c := t.beginList("index_Tensor", append(indicesGiven(indices), x))
+	c := t.BeginList("index_Tensor", append(indicesGiven(indices), x))
 	places := c.expandMasks(indices)
 	c.alignIndices(indicesGiven(places))
-	y := t.empty(x.dtype, x.picks(places).shape...)
-	t.launch(program.Index, y.numel, []*Tensor{y}, append([]*Tensor{x.touched(y.numel)}, indicesGiven(places)...))
+	y := t.Alloc(x.dtype, x.picks(places).shape...)
+	t.Launch(program.Index, y.numel, []*Tensor{y}, append([]*Tensor{x.Touched(y.numel)}, indicesGiven(places)...))
 	from, d := x.shape, x.dtype
-	return c.end(y.derived("IndexBackward0", inputs{x}, indices, func(b *backward) {
-		c := t.begin("index_backward", b.grad)
+	return c.End(y.Derived("IndexBackward0", inputs{x}, indices, func(b *Gradients) {
+		c := t.Begin("index_backward", b.Grad)
 		zeros := t.Filled("new_zeros", d, from...)
-		zeros.accumulateAt(b.kept, b.grad, false)
-		b.give(0, c.end(zeros))
+		zeros.accumulateAt(b.kept, b.Grad, false)
+		b.Give(0, c.End(zeros))
 	}))
 }
 
 // alignIndices copies several indices that, broadcast together, are not laid
 // out alike (make_info of TensorAdvancedIndexing.cpp).
-func (c *call) alignIndices(indices []*Tensor) {
+func (c *Call) alignIndices(indices []*Tensor) {
 	wide := make([]*Tensor, len(indices))
 	alike := true
 	for k, i := range indices {
-		wide[k] = c.let(i.Expand(broadcast(indices...)...))
+		wide[k] = c.Let(i.Expand(broadcast(indices...)...))
 		alike = alike && slices.Equal(wide[k].strides, wide[0].strides)
 	}
 	if alike {
 		return
 	}
 	for k := range wide {
-		c.set(&wide[k], wide[k].contiguousUntracked())
+		c.Set(&wide[k], wide[k].ContiguousUntracked())
 	}
 }
 
 // IndexPut records x.index_put(indices, values), or with accumulate a sum.
 func (x *Tensor) IndexPut(indices []*Tensor, values *Tensor, accumulate bool) *Tensor {
 	t := x.tape
-	c := t.beginList("index_put", slices.Concat([]*Tensor{values}, indicesGiven(indices), []*Tensor{x}))
-	y := c.let(x.emptyLike(x.dtype))
-	t.launchCopy(y, x)
+	c := t.BeginList("index_put", slices.Concat([]*Tensor{values}, indicesGiven(indices), []*Tensor{x}))
+	y := c.Let(x.AllocLike(x.dtype))
+	t.LaunchCopy(y, x)
 	y.putAt(indices, values, accumulate)
-	return c.end(y.derived("IndexPutBackward0", inputs{x, values}, indices, indexPutGradients(values, accumulate)))
+	return c.End(y.Derived("IndexPutBackward0", inputs{x, values}, indices, indexPutGradients(values, accumulate)))
 }
 
 // SetItem records x[indices] = values. Like Tensor.__setitem__ it drops the leading
 // dimensions of size one from values.
 func (x *Tensor) SetItem(values *Tensor, indices ...*Tensor) {
-	c := x.tape.beginList("index_put_", slices.Concat([]*Tensor{values}, indicesGiven(indices), []*Tensor{x}))
+	c := x.tape.BeginList("index_put_", slices.Concat([]*Tensor{values}, indicesGiven(indices), []*Tensor{x}))
 	sliced := values.shape
 	for len(sliced) > 0 && sliced[0] == 1 {
 		sliced = sliced[1:]
 	}
 	if len(sliced) < len(values.shape) {
-		values = c.let(values.View(sliced...))
+		values = c.Let(values.View(sliced...))
 	}
 	x.putAt(indices, values, false)
 	x.rederived("IndexPutBackward0", inputs{x, values}, indices, indexPutGradients(values, false))
-	c.finish()
+	c.Finish()
 }
 
 // putAt writes values to the places that the indices pick.
@@ -74,26 +74,26 @@ func (x *Tensor) putAt(indices []*Tensor, values *Tensor, accumulate bool) {
 		x.accumulateAt(indices, values, true)
 		return
 	}
-	c := x.tape.begin("index_put_", x, values)
+	c := x.tape.Begin("index_put_", x, values)
 	if values.numel > 1 { // one value is filled in by masked_fill
 		indices = c.expandMasks(indices)
 	}
-	x.tape.launch(program.Index, values.numel, []*Tensor{x.touched(values.numel)},
+	x.tape.Launch(program.Index, values.numel, []*Tensor{x.Touched(values.numel)},
 		append([]*Tensor{values}, indicesGiven(indices)...))
-	c.finish()
+	c.Finish()
 }
 
 // indexPutGradients returns the derivative of index_put.
-func indexPutGradients(values *Tensor, accumulate bool) func(b *backward) {
+func indexPutGradients(values *Tensor, accumulate bool) func(b *Gradients) {
 	shape, d := values.shape, values.dtype
 	return each(
-		partial{0, func(b *backward) *Tensor {
+		partial{0, func(b *Gradients) *Tensor {
 			if accumulate {
-				return b.grad
+				return b.Grad
 			}
-			return b.grad.IndexPut(b.kept, b.t.Zeros(d, shape...), false)
+			return b.Grad.IndexPut(b.kept, b.t.Zeros(d, shape...), false)
 		}},
-		partial{1, func(b *backward) *Tensor { return b.grad.Index(b.kept...) }},
+		partial{1, func(b *Gradients) *Tensor { return b.Grad.Index(b.kept...) }},
 	)
 }
 
@@ -131,31 +131,31 @@ func (x *Tensor) picks(indices []*Tensor) picks {
 		at = slices.IndexFunc(indices, func(i *Tensor) bool { return i != nil })
 	}
 	shape := slices.Concat(rest[:at], broadcast(all...), rest[at:])
-	return picks{shape: shape, slice: numel(rest[at:])}
+	return picks{shape: shape, slice: Numel(rest[at:])}
 }
 
 // accumulateAt records index_put_with_sort_kernel: x[indices] += values, in order.
 // It sorts the positions written to, whose range is checked unless autograd calls.
 func (x *Tensor) accumulateAt(indices []*Tensor, values *Tensor, check bool) {
-	c := x.tape.begin("_index_put_impl_", x, values)
+	c := x.tape.Begin("_index_put_impl_", x, values)
 	indices = c.expandMasks(indices)
-	linear := c.let(x.linearIndex(indices, check))
-	if shape := x.picks(indices).shape; values.numel < numel(shape) {
-		values = c.let(values.Expand(shape...).contiguousUntracked())
+	linear := c.Let(x.linearIndex(indices, check))
+	if shape := x.picks(indices).shape; values.numel < Numel(shape) {
+		values = c.Let(values.Expand(shape...).ContiguousUntracked())
 	} else {
-		c.let(values.contiguousUntracked())
+		c.Let(values.ContiguousUntracked())
 	}
 	if !adjacent(indices) { // the dimensions picked from go to the front of a copy
-		c.let(c.t.empty(x.dtype, x.shape...))
+		c.Let(c.t.Alloc(x.dtype, x.shape...))
 	}
 	n := linear.numel
 	c.t.native = "index_put_with_sort_kernel"
-	sorted := c.let(c.t.empty(I64, n))
-	order := c.let(c.t.empty(I64, n))
-	positions := c.let(c.t.Arange(n))
-	c.t.radixSort(sorted, order, linear, positions, bits.Len64(uint64((x.extent-1)/x.picks(indices).slice)))
-	c.t.launch(program.Index, values.numel, []*Tensor{x.touched(values.numel)}, []*Tensor{sorted, order, values})
-	c.finish()
+	sorted := c.Let(c.t.Alloc(I64, n))
+	order := c.Let(c.t.Alloc(I64, n))
+	positions := c.Let(c.t.Arange(n))
+	c.t.RadixSort(sorted, order, linear, positions, bits.Len64(uint64((x.extent-1)/x.picks(indices).slice)))
+	c.t.Launch(program.Index, values.numel, []*Tensor{x.Touched(values.numel)}, []*Tensor{sorted, order, values})
+	c.Finish()
 }
 
 // adjacent reports whether the dimensions that are picked from are neighbors.
@@ -175,7 +175,7 @@ func adjacent(indices []*Tensor) bool {
 // linearIndex records computeLinearIndex: one number for every position that the
 // indices pick.
 func (x *Tensor) linearIndex(indices []*Tensor, check bool) *Tensor {
-	c := x.tape.begin("computeLinearIndex")
+	c := x.tape.Begin("computeLinearIndex")
 	var linear *Tensor
 	shape := broadcast(indicesGiven(indices)...)
 	for _, i := range indices {
@@ -186,176 +186,176 @@ func (x *Tensor) linearIndex(indices []*Tensor, check bool) *Tensor {
 			i.checkRange()
 		}
 		i = i.Expand(shape...)
-		wrapped := c.t.map1("remainder", I64, 1, i)
-		scaled := c.t.map1("mul", I64, 1, wrapped)
+		wrapped := c.t.Map("remainder", I64, 1, i)
+		scaled := c.t.Map("mul", I64, 1, wrapped)
 		if linear == nil {
-			linear = c.let(scaled)
+			linear = c.Let(scaled)
 			continue
 		}
-		part := c.let(scaled)
-		c.t.launchElementwise(linear, 1, linear, part)
-		c.drop(part)
+		part := c.Let(scaled)
+		c.t.LaunchElementwise(linear, 1, linear, part)
+		c.Drop(part)
 	}
-	return c.end(linear)
+	return c.End(linear)
 }
 
 // checkRange looks whether the indices x are within a dimension: the largest and
 // the smallest are compared with it on the host.
 func (x *Tensor) checkRange() {
-	c := x.tape.begin("wrapIndices", x)
+	c := x.tape.Begin("wrapIndices", x)
 	for range 2 {
-		extreme := c.let(c.t.empty(x.dtype))
-		c.t.launch(program.Reduction, x.numel, []*Tensor{extreme}, []*Tensor{x})
-		c.drop(c.let(c.t.empty(Bool)))
-		c.drop(extreme)
+		extreme := c.Let(c.t.Alloc(x.dtype))
+		c.t.Launch(program.Reduction, x.numel, []*Tensor{extreme}, []*Tensor{x})
+		c.Drop(c.Let(c.t.Alloc(Bool)))
+		c.Drop(extreme)
 	}
-	c.finish()
+	c.Finish()
 }
 
 // IndexPutInPlace records x.index_put_(indices, values).
 func (x *Tensor) IndexPutInPlace(indices []*Tensor, values *Tensor, accumulate bool) *Tensor {
-	c := x.tape.beginList("index_put_", slices.Concat([]*Tensor{values}, indicesGiven(indices), []*Tensor{x}))
+	c := x.tape.BeginList("index_put_", slices.Concat([]*Tensor{values}, indicesGiven(indices), []*Tensor{x}))
 	x.putAt(indices, values, accumulate)
-	return c.end(x.rederived("IndexPutBackward0", inputs{x, values}, indices, indexPutGradients(values, accumulate)))
+	return c.End(x.rederived("IndexPutBackward0", inputs{x, values}, indices, indexPutGradients(values, accumulate)))
 }
 
 // Search records torch.searchsorted and bucketize: for each element of x a place in
 // sorted boundaries.
 func (x *Tensor) Search(boundaries *Tensor, out DType) *Tensor {
-	c := x.tape.begin("searchsorted", x, boundaries)
-	y := c.let(c.t.empty(out, x.shape...))
-	c.t.launch(program.Index, x.numel*16, []*Tensor{y}, []*Tensor{c.let(x.contiguousUntracked()), boundaries})
-	return c.end(y)
+	c := x.tape.Begin("searchsorted", x, boundaries)
+	y := c.Let(c.t.Alloc(out, x.shape...))
+	c.t.Launch(program.Index, x.numel*16, []*Tensor{y}, []*Tensor{c.Let(x.ContiguousUntracked()), boundaries})
+	return c.End(y)
 }
 
 // ScatterSum records x.scatter_reduce(d, index, src, "sum"); without x itself its
 // places are not counted.
 func (x *Tensor) ScatterSum(index, src *Tensor, withSelf bool) *Tensor {
-	c := x.tape.begin("scatter_reduce_two", x, index, src)
+	c := x.tape.Begin("scatter_reduce_two", x, index, src)
 	y := x.scattered("scatter_reduce_two", index, src)
-	return c.end(y.derived("ScatterReduceBackward0", inputs{x, src}, saves{index, x, src, y}, func(b *backward) {
-		index := b.saved(0)
-		if b.needs(1) {
-			b.out[1] = b.grad.Gather(index).retain()
+	return c.End(y.Derived("ScatterReduceBackward0", inputs{x, src}, saves{index, x, src, y}, func(b *Gradients) {
+		index := b.Saved(0)
+		if b.Needs(1) {
+			b.Out[1] = b.Grad.Gather(index).Retain()
 		}
-		if b.needs(0) {
-			g := b.grad
+		if b.Needs(0) {
+			g := b.Grad
 			if !withSelf {
 				g = g.scattered("scatter_value", index)
 			}
-			b.out[0] = g.retain()
+			b.Out[0] = g.Retain()
 		}
-		b.statement()
+		b.EndStatement()
 	}))
 }
 
 // InterleavedPlaces records torch.repeat_interleave(x) of counts x: as many places as
 // they add up to.
 func (x *Tensor) InterleavedPlaces(size int64) *Tensor {
-	c := x.tape.begin("repeat_interleave_Tensor", x)
-	total := c.let(x.scan("cumsum", I64, 0))
-	y := c.let(c.t.empty(x.dtype, size))
-	c.t.launch(program.Index, size, []*Tensor{y}, []*Tensor{x, total})
-	return c.end(y)
+	c := x.tape.Begin("repeat_interleave_Tensor", x)
+	total := c.Let(x.scan("cumsum", I64, 0))
+	y := c.Let(c.t.Alloc(x.dtype, size))
+	c.t.Launch(program.Index, size, []*Tensor{y}, []*Tensor{x, total})
+	return c.End(y)
 }
 
 // RepeatInterleaveBy records x.repeat_interleave(counts, d).
 func (x *Tensor) RepeatInterleaveBy(counts *Tensor, d int, size int64) *Tensor {
-	c := x.tape.begin("repeat_interleave_self_Tensor", x, counts)
-	return c.end(x.IndexSelect(d, counts.InterleavedPlaces(size)))
+	c := x.tape.Begin("repeat_interleave_self_Tensor", x, counts)
+	return c.End(x.IndexSelect(d, counts.InterleavedPlaces(size)))
 }
 
 // PickDim returns an operator that picks one value along a dimension, such as
 // x.median(d): the values and where they were.
 func (x *Tensor) PickDim(keep bool, d int) (values, indices *Tensor) {
-	c := x.tape.begin("median_dim", x)
+	c := x.tape.Begin("median_dim", x)
 	shape, _ := x.reducedShape([]int{d}, keep)
-	values, indices = c.let(c.t.empty(x.dtype, shape...)), c.let(c.t.empty(I64, shape...))
-	c.t.launch(program.Index, x.numel, []*Tensor{values, indices}, []*Tensor{x})
+	values, indices = c.Let(c.t.Alloc(x.dtype, shape...)), c.Let(c.t.Alloc(I64, shape...))
+	c.t.Launch(program.Index, x.numel, []*Tensor{values, indices}, []*Tensor{x})
 	x.selects("MedianBackward1", values, indices)
-	return c.endPair(values, indices)
+	return c.EndPair(values, indices)
 }
 
 // CumMax records x.cummax(d) and x.cummin(d): the values and where they were.
 func (x *Tensor) CumMax() (values, indices *Tensor) {
-	c := x.tape.begin("cummax", x)
-	values, indices = c.let(c.t.empty(x.dtype, x.shape...)), c.let(c.t.empty(I64, x.shape...))
-	c.t.launch(program.Reduction, x.numel, []*Tensor{values, indices}, []*Tensor{x})
+	c := x.tape.Begin("cummax", x)
+	values, indices = c.Let(c.t.Alloc(x.dtype, x.shape...)), c.Let(c.t.Alloc(I64, x.shape...))
+	c.t.Launch(program.Reduction, x.numel, []*Tensor{values, indices}, []*Tensor{x})
 	x.selects("CummaxBackward0", values, indices)
-	return c.endPair(values, indices)
+	return c.EndPair(values, indices)
 }
 
 // IndexReduce records x.index_reduce(d, index, source, how) for "mean", "amax" and "amin"; without x
 // itself its rows are not counted.
 func (x *Tensor) IndexReduce(how string, d int, index, source *Tensor, withSelf bool) *Tensor {
 	t := x.tape
-	c := t.begin("index_reduce", x, index, source)
-	y := c.let(x.like())
-	t.launchCopy(y, x)
+	c := t.Begin("index_reduce", x, index, source)
+	y := c.Let(x.like())
+	t.LaunchCopy(y, x)
 	if how == "mean" {
 		y.indexCounts(index, source)
 	}
-	t.launch(program.Index, source.numel, []*Tensor{y.touched(source.numel)}, []*Tensor{index, source})
-	return c.end(y.derived("IndexReduceBackward0", inputs{x, source}, saves{x, index, source, y}, func(b *backward) {
-		c := t.begin("index_reduce_backward", b.grad)
-		x, index, source, y := b.saved(0), b.saved(1), b.saved(2), b.saved(3)
+	t.Launch(program.Index, source.numel, []*Tensor{y.Touched(source.numel)}, []*Tensor{index, source})
+	return c.End(y.Derived("IndexReduceBackward0", inputs{x, source}, saves{x, index, source, y}, func(b *Gradients) {
+		c := t.Begin("index_reduce_backward", b.Grad)
+		x, index, source, y := b.Saved(0), b.Saved(1), b.Saved(2), b.Saved(3)
 		var gx, gs *Tensor
 		if how == "mean" {
-			gx, gs = indexMeanGrads(b.grad, index, source, d)
+			gx, gs = indexMeanGrads(b.Grad, index, source, d)
 		} else {
-			gx, gs = indexExtremeGrads(b.grad, x, index, source, y, d)
+			gx, gs = indexExtremeGrads(b.Grad, x, index, source, y, d)
 		}
-		c.letAll([]*Tensor{gx, gs})
+		c.LetAll([]*Tensor{gx, gs})
 		if !withSelf {
-			c.set(&gx, gx.maskedRows(index))
+			c.Set(&gx, gx.maskedRows(index))
 		}
-		c.endPair(gx, gs)
-		b.givePair(gx, gs)
+		c.EndPair(gx, gs)
+		b.GivePair(gx, gs)
 	}))
 }
 
 // indexCounts records the divisors of means.
 func (x *Tensor) indexCounts(index, source *Tensor) {
-	c := x.tape.begin("index_reduce", x)
-	counts := c.let(x.like())
-	ones := c.let(source.like())
-	c.t.launch(program.Index, source.numel, []*Tensor{counts}, []*Tensor{index, ones})
-	c.drop(ones)
-	c.drop(c.let(counts.compareScalar("eq")))
-	c.finish()
+	c := x.tape.Begin("index_reduce", x)
+	counts := c.Let(x.like())
+	ones := c.Let(source.like())
+	c.t.Launch(program.Index, source.numel, []*Tensor{counts}, []*Tensor{index, ones})
+	c.Drop(ones)
+	c.Drop(c.Let(counts.CompareScalar("eq")))
+	c.Finish()
 }
 
 // maskedRows records grad.index_fill(dim, index, 0).
 func (x *Tensor) maskedRows(index *Tensor) *Tensor {
-	c := x.tape.begin("index_fill", x, index)
+	c := x.tape.Begin("index_fill", x, index)
 	y := x.like()
-	c.t.launchCopy(y, x)
-	return c.end(y)
+	c.t.LaunchCopy(y, x)
+	return c.End(y)
 }
 
 // indexMeanGrads returns the part of index_reduce_backward for means.
 func indexMeanGrads(grad, index, source *Tensor, d int) (gx, gs *Tensor) {
-	c := grad.tape.begin("index_reduce_backward", grad)
-	n := c.let(grad.OnesLike())
-	c.set(&n, n.IndexAdd(d, index, source.OnesLike()))
-	n.MaskedFillInPlace(n.compareScalar("eq_Scalar"))
-	c.statement()
-	gx = c.let(grad.Div(n))
+	c := grad.tape.Begin("index_reduce_backward", grad)
+	n := c.Let(grad.OnesLike())
+	c.Set(&n, n.IndexAdd(d, index, source.OnesLike()))
+	n.MaskedFillInPlace(n.CompareScalar("eq_Scalar"))
+	c.EndStatement()
+	gx = c.Let(grad.Div(n))
 	picked := grad.IndexSelect(d, index)
-	gs = c.let(picked.Div(n.IndexSelect(d, index)))
-	return c.endPair(gx, gs)
+	gs = c.Let(picked.Div(n.IndexSelect(d, index)))
+	return c.EndPair(gx, gs)
 }
 
 // indexExtremeGrads records the backward of maxima and minima, where equal elements share a
 // gradient.
 func indexExtremeGrads(grad, x, index, source, result *Tensor, d int) (gx, gs *Tensor) {
-	c := grad.tape.begin("index_reduce_backward", grad)
-	value := c.let(result.IndexSelect(d, index))
-	own := c.let(x.compare("eq", result).to(x.dtype))
-	from := c.let(source.compare("eq", value).to(source.dtype))
-	n := c.let(own.IndexAdd(d, index, from))
-	share := c.let(grad.Div(n))
-	gx = c.let(own.Mul(share))
-	gs = c.let(from.Mul(share.IndexSelect(d, index)))
-	return c.endPair(gx, gs)
+	c := grad.tape.Begin("index_reduce_backward", grad)
+	value := c.Let(result.IndexSelect(d, index))
+	own := c.Let(x.compare("eq", result).AsType(x.dtype))
+	from := c.Let(source.compare("eq", value).AsType(source.dtype))
+	n := c.Let(own.IndexAdd(d, index, from))
+	share := c.Let(grad.Div(n))
+	gx = c.Let(own.Mul(share))
+	gs = c.Let(from.Mul(share.IndexSelect(d, index)))
+	return c.EndPair(gx, gs)
 }

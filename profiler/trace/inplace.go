@@ -32,40 +32,40 @@ func (x *Tensor) copySlices(n *Node) *Node {
 	cs.growable().inner = n
 	cs.addOutput(base)
 	whole, part, offset := base.geometry, x.geometry, x.offset-base.offset
-	cs.apply = func(b *backward) { b.copySlices(whole, part, offset) }
+	cs.apply = func(b *Gradients) { b.copySlices(whole, part, offset) }
 	return cs
 }
 
 // copySlices records CopySlices::apply: the gradient of the base is a copy of the
 // incoming one, in which the view's part went through the inner node.
-func (b *backward) copySlices(whole, part geometry, offset int64) {
+func (b *Gradients) copySlices(whole, part geometry, offset int64) {
 	t := b.t
-	result := b.let(t.emptyStrided(b.grad.dtype, whole.shape, whole.strides))
-	t.launchCopy(result, b.grad)
-	slice := b.let(result.asStrided(part, offset))
+	result := b.Let(t.AllocStrided(b.Grad.dtype, whole.shape, whole.strides))
+	t.LaunchCopy(result, b.Grad)
+	slice := b.Let(result.asStrided(part, offset))
 	res := b.runInner(slice.CloneContiguous())
 	for i, g := range res {
 		switch {
-		case g == nil || !b.needs(i):
+		case g == nil || !b.Needs(i):
 		case i == 0:
-			t.launchCopy(slice, g)
-			b.out[0] = result.retain()
+			t.LaunchCopy(slice, g)
+			b.Out[0] = result.Retain()
 		default:
-			b.out[i] = g.retain()
+			b.Out[i] = g.Retain()
 		}
 	}
 	releaseAll(res)
 }
 
 // runInner calls the node that CopySlices wraps; the caller owns the results.
-func (b *backward) runInner(grad *Tensor) []*Tensor {
+func (b *Gradients) runInner(grad *Tensor) []*Tensor {
 	n := b.node.more.inner
-	in := n.start([]*Tensor{grad.retain()})
+	in := n.start([]*Tensor{grad.Retain()})
 	n.apply(in)
-	in.finish()
-	res := slices.Clone(in.out)
+	in.Finish()
+	res := slices.Clone(in.Out)
 	grad.release()
-	b.statement()
+	b.EndStatement()
 	for i, x := range in.kept {
 		if n.saved(i).pack != nil && x != nil {
 			x.release()
@@ -86,17 +86,17 @@ func (x *Tensor) refresh() {
 	n.link(0, base)
 	n.addOutput(x)
 	whole, part, offset := base.geometry, x.geometry, x.offset-base.offset
-	n.apply = func(b *backward) { b.give(0, b.grad.asStridedBackward(whole, part, offset)) }
+	n.apply = func(b *Gradients) { b.Give(0, b.Grad.asStridedBackward(whole, part, offset)) }
 	x.setNode(n, 0)
 }
 
 // CopyInPlace records x.copy_(y), and x[...] = y for a view x.
 func (x *Tensor) CopyInPlace(y *Tensor) *Tensor {
-	c := x.tape.begin("copy_", x, y)
-	c.t.launchCopy(x, y)
+	c := x.tape.Begin("copy_", x, y)
+	c.t.LaunchCopy(x, y)
 	from := y.dtype
-	return c.end(x.rederived("CopyBackwards", inputs{x, y}, nil, each(
-		partial{0, func(b *backward) *Tensor { return b.grad.ZerosLike() }},
-		partial{1, func(b *backward) *Tensor { return b.grad.to(from) }},
+	return c.End(x.rederived("CopyBackwards", inputs{x, y}, nil, each(
+		partial{0, func(b *Gradients) *Tensor { return b.Grad.ZerosLike() }},
+		partial{1, func(b *Gradients) *Tensor { return b.Grad.AsType(from) }},
 	)))
 }

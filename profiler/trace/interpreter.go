@@ -6,7 +6,7 @@ import "github.com/vprof/vprof/profiler/program"
 // operators, Python frames, and the module, class and stream that new buffers get.
 type interpreter struct {
 	*scope
-	calls  []*call // the stack of activations, of which depth are running
+	calls  []*Call // the stack of activations, of which depth are running
 	depth  int
 	temps  []*Tensor // temporaries of the activations that run
 	locals []*Tensor // their C++ locals

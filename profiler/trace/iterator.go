@@ -56,7 +56,7 @@ func outputStrides(dst, shape []int64, xs []*Tensor) []int64 {
 	same, contiguous, last, dense := true, true, true, true
 	for _, x := range xs {
 		same = same && slices.Equal(x.shape, shape)
-		contiguous = contiguous && x.isContiguous()
+		contiguous = contiguous && x.IsContiguous()
 	}
 	if same && contiguous {
 		return contiguousStrides(dst, shape)
@@ -142,9 +142,9 @@ func sortDimensions(dst []int, shape []int64, xs []*Tensor, reduced []bool) []in
 	return perm
 }
 
-// wrapDims turns dimensions counted from the end into plain ones; none given
+// WrapDims turns dimensions counted from the end into plain ones; none given
 // means all.
-func wrapDims(n int, dims []int) []int {
+func WrapDims(n int, dims []int) []int {
 	if len(dims) == 0 {
 		return ascending(n)
 	}

@@ -5,10 +5,10 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// launch records a kernel that reads and writes the given tensors and computes in the type of
+// Launch records a kernel that reads and writes the given tensors and computes in the type of
 // the first one it writes. A tensor that is input and output is listed on both sides. The caller
 // may complete the returned op, which is nil if none was recorded.
-func (t *Tape) launch(w program.Work, flops int64, writes, reads []*Tensor) *program.Op {
+func (t *Tape) Launch(w program.Work, flops int64, writes, reads []*Tensor) *program.Op {
 	if t.autograd.hooks.unwinding || t.ranks.crossing() && t.crossesBoundary(reads) {
 		return nil
 	}
@@ -56,26 +56,28 @@ func (t *Tape) setProduct(op *program.Op, p program.Product) {
 	op.Product = *recent
 }
 
-func (t *Tape) launchElementwise(out *Tensor, flopsPerElement int64, ins ...*Tensor) {
-	t.launch(program.Elementwise, flopsPerElement*out.numel, []*Tensor{out}, ins)
+// LaunchElementwise records a kernel that computes out element by element from ins.
+func (t *Tape) LaunchElementwise(out *Tensor, flopsPerElement int64, ins ...*Tensor) {
+	t.Launch(program.Elementwise, flopsPerElement*out.numel, []*Tensor{out}, ins)
 }
 
-// launchCopy records a copy, which may be a cast: the op has the precision of the
+// LaunchCopy records a copy, which may be a cast: the op has the precision of the
 // narrower type.
-func (t *Tape) launchCopy(out, in *Tensor) {
-	op := t.launch(program.Copy, 0, []*Tensor{out}, []*Tensor{in})
+func (t *Tape) LaunchCopy(out, in *Tensor) {
+	op := t.Launch(program.Copy, 0, []*Tensor{out}, []*Tensor{in})
 	if op != nil && (in.dtype == F16 || in.dtype == BF16) {
 		op.Precision = in.dtype.precision()
 	}
 }
 
-func (t *Tape) launchFill(out *Tensor) {
-	t.launch(program.Copy, 0, []*Tensor{out}, nil)
+// LaunchFill records a kernel that fills out with numbers.
+func (t *Tape) LaunchFill(out *Tensor) {
+	t.Launch(program.Copy, 0, []*Tensor{out}, nil)
 }
 
-// touched returns an operand of n elements of x, for a launch that does not process all of it.
-func (x *Tensor) touched(n int64) *Tensor {
-	return x.alias([]int64{min(n, x.numel)}, []int64{1}, x.offset)
+// Touched returns an operand of n elements of x, for a launch that does not process all of it.
+func (x *Tensor) Touched(n int64) *Tensor {
+	return x.Alias([]int64{min(n, x.numel)}, []int64{1}, x.offset)
 }
 
 // The temporary storage of CUB's device-wide algorithms: sizes as in
@@ -175,14 +177,14 @@ func (t *Tape) scanByCUB(out, x *Tensor, tile int64, also ...*Tensor) {
 // scratchFor holds CUB's temporary storage while the kernels run that fill
 // outs from ins.
 func (t *Tape) scratchFor(bytes, n int64, outs, ins []*Tensor) {
-	c := t.begin(t.native)
-	c.let(t.scratch(bytes))
-	t.launch(program.Index, n, outs, ins)
-	c.finish()
+	c := t.Begin(t.native)
+	c.Let(t.scratch(bytes))
+	t.Launch(program.Index, n, outs, ins)
+	c.Finish()
 }
 
-// radixSort sorts keys, by the given number of low bits, and values with them, nil for none.
-func (t *Tape) radixSort(sortedKeys, sortedValues, keys, values *Tensor, bits int) {
+// RadixSort sorts keys, by the given number of low bits, and values with them, nil for none.
+func (t *Tape) RadixSort(sortedKeys, sortedValues, keys, values *Tensor, bits int) {
 	s := radixSort{n: keys.numel, key: keys.dtype.Size(), bits: bits}
 	if values != nil {
 		s.value = values.dtype.Size()
@@ -196,12 +198,12 @@ func (t *Tape) radixSort(sortedKeys, sortedValues, keys, values *Tensor, bits in
 // uniqueByKey records the starts of runs of equal sorted 64-bit keys, and their number. The keys
 // themselves are not needed but are written.
 func (t *Tape) uniqueByKey(keys, starts, count *Tensor) {
-	c := t.begin(t.native)
-	unwanted := c.let(t.empty(keys.dtype, keys.numel))
+	c := t.Begin(t.native)
+	unwanted := c.Let(t.Alloc(keys.dtype, keys.numel))
 	tile := onGPU(t, t.rules.CUB.UniqueTile.On)
 	t.scratchFor(scanStorage(ceil.Div(keys.numel, tile)), keys.numel, []*Tensor{unwanted, starts, count},
 		[]*Tensor{keys})
-	c.finish()
+	c.Finish()
 }
 
 // scan records a prefix sum with the tuning for 64-bit integers.

@@ -5,11 +5,11 @@ import "github.com/vprof/vprof/internal/ceil"
 // LayerNorm records torch.nn.functional.layer_norm over the last dims dimensions;
 // weight and bias may be nil. Autocast runs it in fp32.
 func (x *Tensor) LayerNorm(dims int, weight, bias *Tensor) *Tensor {
-	c := x.tape.begin("layer_norm", x, weight, bias)
-	c.full(&x, &weight, &bias)
+	c := x.tape.Begin("layer_norm", x, weight, bias)
+	c.Full(&x, &weight, &bias)
 	out := x.nativeLayerNorm("layer_norm_cuda", dims, weight, bias)
-	c.letAll(out)
-	return c.end(out[0])
+	c.LetAll(out)
+	return c.End(out[0])
 }
 
 // NativeLayerNorm records torch.native_layer_norm: the result and the statistics of
@@ -19,17 +19,17 @@ func (x *Tensor) NativeLayerNorm(dims int, weight, bias *Tensor) []*Tensor {
 }
 
 func (x *Tensor) nativeLayerNorm(op string, dims int, weight, bias *Tensor) []*Tensor {
-	c := x.tape.begin(op, x, weight, bias)
+	c := x.tape.Begin(op, x, weight, bias)
 	acc, rows := x.dtype.accumulate(), x.normRows(dims)
-	in := c.let(x.contiguousUntracked())
-	y := c.let(c.t.empty(x.dtype, x.shape...))
-	mean, rstd := c.let(c.t.empty(acc, rows...)), c.let(c.t.empty(acc, rows...))
+	in := c.Let(x.ContiguousUntracked())
+	y := c.Let(c.t.Alloc(x.dtype, x.shape...))
+	mean, rstd := c.Let(c.t.Alloc(acc, rows...)), c.Let(c.t.Alloc(acc, rows...))
 	c.t.launchNormOf(y.byRow(mean.numel), y, normFLOPs, in, weight, bias)
-	y.derived("NativeLayerNormBackward0", inputs{x, weight, bias}, saves{x, mean, rstd, weight, bias},
-		func(b *backward) {
-			b.giveAll(layerNormBackward(b, b.saved(0), b.kept[1:3], b.kept[3:])...)
+	y.Derived("NativeLayerNormBackward0", inputs{x, weight, bias}, saves{x, mean, rstd, weight, bias},
+		func(b *Gradients) {
+			b.GiveAll(layerNormBackward(b, b.Saved(0), b.kept[1:3], b.kept[3:])...)
 		})
-	return c.endAll(y, mean, rstd)
+	return c.EndAll(y, mean, rstd)
 }
 
 // normRows returns the shape of the statistics when the last dims dimensions are
@@ -44,26 +44,26 @@ func (x *Tensor) normRows(dims int) []int64 {
 
 // layerNormBackward records layer_norm_backward_cuda, and that of rms_norm: inputs
 // of the node are x and then params. All results come with a reference.
-func layerNormBackward(b *backward, x *Tensor, stats, params []*Tensor) []*Tensor {
-	t, g := b.t, b.grad
-	c := t.begin("native_layer_norm_backward", g)
+func layerNormBackward(b *Gradients, x *Tensor, stats, params []*Tensor) []*Tensor {
+	t, g := b.t, b.Grad
+	c := t.Begin("native_layer_norm_backward", g)
 	out := make([]*Tensor, 1+len(params))
-	in := c.let(x.contiguousUntracked())
-	if b.needs(0) {
-		out[0] = t.empty(x.dtype, x.shape...).retain()
+	in := c.Let(x.ContiguousUntracked())
+	if b.Needs(0) {
+		out[0] = t.Alloc(x.dtype, x.shape...).Retain()
 	}
 	for i, p := range params {
-		if b.needs(i + 1) {
-			out[i+1] = t.empty(p.dtype, p.shape...).retain()
+		if b.Needs(i + 1) {
+			out[i+1] = t.Alloc(p.dtype, p.shape...).Retain()
 		}
 	}
-	c.statement()
-	g = g.contiguousUntracked()
+	c.EndStatement()
+	g = g.ContiguousUntracked()
 	if out[0] != nil {
 		t.launchNormOf(in.byRow(stats[0].numel), out[0], normBackwardFLOPs, g, in, stats[0], params[0])
 	}
 	t.parameterSums(out[1:], g, in, stats[0].numel)
-	c.finish()
+	c.Finish()
 	return out
 }
 
@@ -87,150 +87,150 @@ func (t *Tape) parameterSums(grads []*Tensor, g, x *Tensor, rows int64) {
 		return
 	}
 	parts := min(maxGrid/ceil.Div(columns, warp), ceil.Div(rows, rowsPerPart))
-	c := t.begin("GammaBetaBackward")
+	c := t.Begin("GammaBetaBackward")
 	partial := make([]*Tensor, len(grads))
 	for i, p := range grads {
 		if p != nil {
-			partial[i] = c.let(t.empty(p.dtype, parts, p.numel))
+			partial[i] = c.Let(t.Alloc(p.dtype, parts, p.numel))
 			t.launchNorm(partial[i], normParameterFLOPs*rows/parts, g, x)
 		}
 	}
 	for i, p := range grads {
 		if p != nil {
-			grads[i] = partial[i].sum("sum_dim_IntList", []int{0}, false).retain()
+			grads[i] = partial[i].SumUncast("sum_dim_IntList", []int{0}, false).Retain()
 			p.release()
-			c.statement()
+			c.EndStatement()
 		}
 	}
-	c.finish()
+	c.Finish()
 }
 
 // RMSNorm records torch.nn.functional.rms_norm over the last dims dimensions; weight
 // may be nil. Where the types of input and weight differ, as under autocast, or
 // in channels_last it is composed of smaller operators in fp32.
 func (x *Tensor) RMSNorm(dims int, weight *Tensor) *Tensor {
-	c := x.tape.begin("rms_norm", x, weight)
+	c := x.tape.Begin("rms_norm", x, weight)
 	if x.tape.rules.Operators.RMSNormInFP32 {
-		c.full(&x, &weight)
+		c.Full(&x, &weight)
 	}
-	if x.suggestChannelsLast() || (weight != nil && weight.dtype != x.dtype) {
-		return c.end(x.composedRMSNorm(dims, weight))
+	if x.SuggestsChannelsLast() || (weight != nil && weight.dtype != x.dtype) {
+		return c.End(x.composedRMSNorm(dims, weight))
 	}
-	return c.end(x.fusedRMSNorm(dims, weight))
+	return c.End(x.fusedRMSNorm(dims, weight))
 }
 
 // composedRMSNorm records rms_norm_composite.
 func (x *Tensor) composedRMSNorm(dims int, weight *Tensor) *Tensor {
-	c := x.tape.begin("rms_norm_composite", x, weight)
+	c := x.tape.Begin("rms_norm_composite", x, weight)
 	over := make([]int, dims)
 	for i := range over {
 		over[i] = len(x.shape) - 1 - i
 	}
-	in := c.let(x.to(x.dtype.accumulate()))
-	scale := c.let(in.Pow(2).Mean(true, over...).AddScalarInPlace().Rsqrt())
-	y := c.let(in.Mul(scale))
+	in := c.Let(x.AsType(x.dtype.accumulate()))
+	scale := c.Let(in.Pow(2).Mean(true, over...).AddScalarInPlace().Rsqrt())
+	y := c.Let(in.Mul(scale))
 	if weight != nil {
-		c.set(&y, y.Mul(weight))
+		c.Set(&y, y.Mul(weight))
 	}
-	c.drop(in)
-	return c.end(y.to(x.dtype))
+	c.Drop(in)
+	return c.End(y.AsType(x.dtype))
 }
 
 // fusedRMSNorm records _fused_rms_norm.
 func (x *Tensor) fusedRMSNorm(dims int, weight *Tensor) *Tensor {
-	c := x.tape.begin("_fused_rms_norm_cuda", x, weight)
-	in := c.let(x.contiguousUntracked())
-	y := c.let(c.t.empty(x.dtype, x.shape...))
-	rstd := c.let(c.t.empty(x.dtype.accumulate(), x.normRows(dims)...))
+	c := x.tape.Begin("_fused_rms_norm_cuda", x, weight)
+	in := c.Let(x.ContiguousUntracked())
+	y := c.Let(c.t.Alloc(x.dtype, x.shape...))
+	rstd := c.Let(c.t.Alloc(x.dtype.accumulate(), x.normRows(dims)...))
 	c.t.launchNormOf(y.byRow(rstd.numel), y, rmsNormFLOPs, in, weight)
-	return c.end(y.derived("FusedRmsNormBackward0", inputs{x, weight}, saves{x, rstd, weight}, func(b *backward) {
-		b.giveAll(layerNormBackward(b, b.saved(0), []*Tensor{b.saved(1)}, []*Tensor{b.saved(2)})...)
+	return c.End(y.Derived("FusedRmsNormBackward0", inputs{x, weight}, saves{x, rstd, weight}, func(b *Gradients) {
+		b.GiveAll(layerNormBackward(b, b.Saved(0), []*Tensor{b.Saved(1)}, []*Tensor{b.Saved(2)})...)
 	}))
 }
 
 // GroupNorm records torch.nn.functional.group_norm of [N, C, ...]; weight and bias
 // may be nil. Autocast runs it in fp32.
 func (x *Tensor) GroupNorm(groups int64, weight, bias *Tensor) *Tensor {
-	c := x.tape.begin("group_norm", x, weight, bias)
-	c.full(&x, &weight, &bias)
-	in := c.let(x.contiguous())
+	c := x.tape.Begin("group_norm", x, weight, bias)
+	c.Full(&x, &weight, &bias)
+	in := c.Let(x.AsContiguous())
 	y, mean, rstd := in.NativeGroupNorm(groups, weight, bias)
-	c.letAll([]*Tensor{y, mean, rstd}) // a tuple
-	return c.end(y)
+	c.LetAll([]*Tensor{y, mean, rstd}) // a tuple
+	return c.End(y)
 }
 
 // NativeGroupNorm records native_group_norm with its CUDA kernel: the result, and the
 // means and reciprocal deviations of the groups, whose gradients are not followed.
 func (x *Tensor) NativeGroupNorm(groups int64, weight, bias *Tensor) (y, mean, rstd *Tensor) {
-	c := x.tape.begin("native_group_norm", x, weight, bias)
+	c := x.tape.Begin("native_group_norm", x, weight, bias)
 	n, channels, acc := x.shape[0], x.shape[1], x.dtype.accumulate()
 	stats := x.dtype
 	if weight != nil && weight.dtype != x.dtype {
 		stats = acc
 	}
-	y = c.let(c.t.empty(x.dtype, x.shape...))
-	mean, rstd = c.let(c.t.empty(stats, n, groups)), c.let(c.t.empty(stats, n, groups))
+	y = c.Let(c.t.Alloc(x.dtype, x.shape...))
+	mean, rstd = c.Let(c.t.Alloc(stats, n, groups)), c.Let(c.t.Alloc(stats, n, groups))
 	if c.t.rules.Operators.GroupNormWidens && stats != acc {
-		c.let(c.t.empty(acc, n, groups))
-		c.let(c.t.empty(acc, n, groups))
+		c.Let(c.t.Alloc(acc, n, groups))
+		c.Let(c.t.Alloc(acc, n, groups))
 	}
 	if x.numel > n*channels && (weight != nil || bias != nil) {
 		// The scale and shift of each channel of each sample.
-		k := c.t.begin("GroupNormKernelImplInternal")
-		k.let(c.t.empty(acc, n, channels))
-		k.let(c.t.empty(acc, n, channels))
-		k.finish()
+		k := c.t.Begin("GroupNormKernelImplInternal")
+		k.Let(c.t.Alloc(acc, n, channels))
+		k.Let(c.t.Alloc(acc, n, channels))
+		k.Finish()
 	}
 	c.t.launchNormOf(x.byRow(n*groups), y, normFLOPs, x, weight, bias)
-	y.derived("NativeGroupNormBackward0", inputs{x, weight, bias}, saves{x, mean, rstd, weight},
-		func(b *backward) { b.giveAll(groupNormBackward(b, groups)...) })
-	c.endAll(y, mean, rstd)
+	y.Derived("NativeGroupNormBackward0", inputs{x, weight, bias}, saves{x, mean, rstd, weight},
+		func(b *Gradients) { b.GiveAll(groupNormBackward(b, groups)...) })
+	c.EndAll(y, mean, rstd)
 	return y, mean, rstd
 }
 
 // groupNormBackward records native_group_norm_backward with its CUDA kernel; results
 // come with a reference.
-func groupNormBackward(b *backward, groups int64) []*Tensor {
-	t, x, weight := b.t, b.saved(0), b.saved(3)
-	g := b.grad.contiguousUntracked()
-	c := t.begin("native_group_norm_backward", g)
+func groupNormBackward(b *Gradients, groups int64) []*Tensor {
+	t, x, weight := b.t, b.Saved(0), b.Saved(3)
+	g := b.Grad.ContiguousUntracked()
+	c := t.Begin("native_group_norm_backward", g)
 	n, channels, acc := x.shape[0], x.shape[1], x.dtype.accumulate()
 	out := make([]*Tensor, 3)
-	if b.needs(0) {
-		out[0] = t.empty(x.dtype, x.shape...).retain()
+	if b.Needs(0) {
+		out[0] = t.Alloc(x.dtype, x.shape...).Retain()
 		t.launchNormOf(x.byRow(n*groups), out[0], normBackwardFLOPs, g, x)
 	}
 	for i := 1; i <= 2; i++ {
-		if b.needs(i) {
-			out[i] = t.empty(b.input(i).dtype, channels).retain()
+		if b.Needs(i) {
+			out[i] = t.Alloc(b.input(i).dtype, channels).Retain()
 			t.launchNorm(out[i], groupNormParameterFLOPs*n, g, x)
 		}
 	}
-	k := t.begin("GroupNormBackwardKernelImplInternal")
+	k := t.Begin("GroupNormBackwardKernelImplInternal")
 	images := x.numel > n*channels
 	if images {
-		k.let(t.empty(acc, n, channels))
-		k.let(t.empty(acc, n, channels))
+		k.Let(t.Alloc(acc, n, channels))
+		k.Let(t.Alloc(acc, n, channels))
 	}
-	if b.needs(0) {
+	if b.Needs(0) {
 		k.groupNormInput(n, channels, groups, acc, images && weight != nil)
 	}
-	k.finish()
-	c.finish()
+	k.Finish()
+	c.Finish()
 	return out
 }
 
 // groupNormInput allocates and frees the three coefficients of the gradient of
 // the input; the first, if there is one, is declared first but sized last, by
 // an iterator.
-func (c *call) groupNormInput(n, channels, groups int64, acc DType, first bool) {
+func (c *Call) groupNormInput(n, channels, groups int64, acc DType, first bool) {
 	t := c.t
-	k := t.begin("GroupNormBackwardKernelImplInternal")
-	second := k.let(t.empty(acc, n, groups))
-	third := k.let(t.empty(acc, n, groups))
+	k := t.Begin("GroupNormBackwardKernelImplInternal")
+	second := k.Let(t.Alloc(acc, n, groups))
+	third := k.Let(t.Alloc(acc, n, groups))
 	if first {
-		k.let(t.empty(acc, n, channels))
+		k.Let(t.Alloc(acc, n, channels))
 	}
-	k.dropLocals(third, second)
-	k.finish()
+	k.DropAll(third, second)
+	k.Finish()
 }

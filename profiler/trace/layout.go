@@ -92,7 +92,7 @@ func newLayout(shape, strides []int64) *layout {
 	copy(both, shape)
 	copy(both[n:], strides[:n])
 	l := &layout{geometry: geometry{both[:n:n], both[n:]}}
-	l.numel, l.extent = numel(l.shape), l.geometry.extent()
+	l.numel, l.extent = Numel(l.shape), l.geometry.extent()
 	l.rowMajor = denseAs(l.shape, l.strides, nil)
 	switch n {
 	case 4:
@@ -110,8 +110,8 @@ func (l *layout) sameShape(m *layout) bool { return l == m || slices.Equal(l.sha
 // device, and so few that sums over all tensors of a step do not overflow.
 const mostElements = 1 << 46
 
-// numel counts elements, up to just beyond [mostElements].
-func numel(shape []int64) int64 {
+// Numel counts elements, up to just beyond [mostElements].
+func Numel(shape []int64) int64 {
 	n := int64(1)
 	for _, s := range shape {
 		switch {
@@ -161,8 +161,8 @@ func channelsLastStrides(dst, shape []int64) []int64 {
 	return dst
 }
 
-// isContiguous returns Tensor.is_contiguous().
-func (x *Tensor) isContiguous() bool { return x.rowMajor }
+// IsContiguous returns Tensor.is_contiguous().
+func (x *Tensor) IsContiguous() bool { return x.rowMajor }
 
 // isChannelsLast returns Tensor.is_contiguous(memory_format=channels_last or _3d).
 func (x *Tensor) isChannelsLast() bool { return x.channelsLast }
@@ -211,9 +211,9 @@ func (g geometry) permutes() bool {
 	return true
 }
 
-// suggestChannelsLast implements suggest_memory_format() == channels_last: the strides
+// SuggestsChannelsLast implements suggest_memory_format() == channels_last: the strides
 // say so, not merely allow it.
-func (x *Tensor) suggestChannelsLast() bool {
+func (x *Tensor) SuggestsChannelsLast() bool {
 	n := len(x.shape)
 	if n != 4 && n != 5 {
 		return false

@@ -28,9 +28,9 @@ func (l *libraries) init(warm bool) {
 	}
 }
 
-// useBLAS allocates the workspace of a product by cuBLAS, after its result. Where handles keep
+// UseBLAS allocates the workspace of a product by cuBLAS, after its result. Where handles keep
 // workspaces, only the first product of a thread does; else each product, while it runs.
-func (t *Tape) useBLAS() {
+func (t *Tape) UseBLAS() {
 	t.libraries.use(t, &t.libraries.blas, t.rules.Products.BLAS.On)
 }
 
@@ -39,7 +39,7 @@ func (t *Tape) useBLAS() {
 func (t *Tape) useLt() {
 	p := &t.rules.Products
 	if !p.PerCall {
-		t.useBLAS()
+		t.UseBLAS()
 	}
 	if p.Epilogue > 0 {
 		t.libraries.use(t, &t.libraries.lt, func(GPU) int64 { return p.Epilogue })
@@ -49,9 +49,9 @@ func (t *Tape) useLt() {
 func (l *libraries) use(t *Tape, have *[2]bool, bytes func(GPU) int64) {
 	on := func(gpu int) int64 { return bytes(t.gpus.all[gpu]) }
 	if t.rules.Products.PerCall {
-		c := t.begin("addmm_out_cuda_impl")
-		t.sizedByGPU(on, func(n int64) *Tensor { return c.let(t.workspace(n)) })
-		c.finish()
+		c := t.Begin("addmm_out_cuda_impl")
+		t.sizedByGPU(on, func(n int64) *Tensor { return c.Let(t.AllocWorkspace(n)) })
+		c.Finish()
 		return
 	}
 	if have[t.autograd.thread] || t.autograd.hooks.unwinding || !t.ranks.here() {
@@ -60,7 +60,7 @@ func (l *libraries) use(t *Tape, have *[2]bool, bytes func(GPU) int64) {
 	have[t.autograd.thread] = true
 	t.as(t.op, "addmm_out_cuda_impl", program.Workspace, func() {
 		t.sizedByGPU(on, func(n int64) *Tensor {
-			w := t.empty(U8, n).retain()
+			w := t.Alloc(U8, n).Retain()
 			l.held = append(l.held, w)
 			return w
 		})

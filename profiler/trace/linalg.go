@@ -12,9 +12,9 @@ import (
 // byColumns returns a new tensor of matrices that are laid out by columns.
 func (t *Tape) byColumns(d DType, shape ...int64) *Tensor {
 	n := len(shape)
-	order := wrapDims(n, nil)
+	order := WrapDims(n, nil)
 	order[n-1], order[n-2] = n-2, n-1
-	return t.emptyStrided(d, shape, denseAlong(shape, order))
+	return t.AllocStrided(d, shape, DenseStrides(shape, order))
 }
 
 // matricesOf returns a new tensor of matrices that are laid out by columns, or by rows.
@@ -22,7 +22,7 @@ func (t *Tape) matricesOf(d DType, columns bool, shape []int64) *Tensor {
 	if columns {
 		return t.byColumns(d, shape...)
 	}
-	return t.empty(d, shape...)
+	return t.Alloc(d, shape...)
 }
 
 // batched returns the leading dimensions of batches of matrices, followed by others.
@@ -31,50 +31,50 @@ func (x *Tensor) batched(more ...int64) []int64 {
 }
 
 // matrices returns how many matrices x holds.
-func (x *Tensor) matrices() int64 { return numel(x.batched()) }
+func (x *Tensor) matrices() int64 { return Numel(x.batched()) }
 
 // mT records x.mT, matrices transposed.
 func (x *Tensor) mT() *Tensor { return x.Transpose(-2, -1) }
 
 // pointers allocates arrays with the addresses of a batch's matrices for a kernel.
-func (c *call) pointers(arrays int, batch int64) {
+func (c *Call) pointers(arrays int, batch int64) {
 	for range arrays {
-		c.let(c.t.empty(I64, batch))
+		c.Let(c.t.Alloc(I64, batch))
 	}
 }
 
 // batchedBLAS records a kernel of cuBLAS over a batch of matrices, passed by their addresses.
 func (t *Tape) batchedBLAS(arrays int, batch int64) {
-	c := t.begin("allocate_array")
+	c := t.Begin("allocate_array")
 	c.pointers(arrays, batch)
-	t.useBLAS()
-	c.finish()
+	t.UseBLAS()
+	c.Finish()
 }
 
 // emptyInfo returns the info of LAPACK for each matrix of x, which a factorization leaves: zero for success.
-func (x *Tensor) emptyInfo() *Tensor { return x.tape.empty(I32, x.batched()...) }
+func (x *Tensor) emptyInfo() *Tensor { return x.tape.Alloc(I32, x.batched()...) }
 
 // checkInfo records _linalg_check_errors.
 func (x *Tensor) checkInfo() {
-	c := x.tape.begin("_linalg_check_errors", x)
+	c := x.tape.Begin("_linalg_check_errors", x)
 	if len(x.shape) == 0 {
-		c.let(c.t.empty(Bool))
+		c.Let(c.t.Alloc(Bool))
 	}
-	wrong := c.let(c.t.empty(Bool))
-	c.t.launch(program.Reduction, x.numel, []*Tensor{wrong}, []*Tensor{x})
-	c.finish()
+	wrong := c.Let(c.t.Alloc(Bool))
+	c.t.Launch(program.Reduction, x.numel, []*Tensor{wrong}, []*Tensor{x})
+	c.Finish()
 }
 
 // checked returns a result after it has checked the info that it comes with.
-func (c *call) checked(x, info *Tensor) *Tensor {
-	c.letAll([]*Tensor{x, info})
+func (c *Call) checked(x, info *Tensor) *Tensor {
+	c.LetAll([]*Tensor{x, info})
 	info.checkInfo()
-	return c.end(x)
+	return c.End(x)
 }
 
 // factorize launches a kernel with the work of a factorization of x.
 func (x *Tensor) factorize(outs ...*Tensor) {
-	x.tape.launch(program.Matmul, x.numel*x.Size(-1), outs, []*Tensor{x})
+	x.tape.Launch(program.Matmul, x.numel*x.Size(-1), outs, []*Tensor{x})
 }
 
 // largestBatchedLU is the size of the smallest matrices that are not factorized as a batch.
@@ -89,10 +89,10 @@ func (x *Tensor) luInto(lu *Tensor) {
 }
 
 // luOf allocates and makes a factorization: LU, pivots and info.
-func (c *call) luOf(x *Tensor) (lu, pivots, info *Tensor) {
-	lu = c.let(c.t.byColumns(x.dtype, x.shape...))
-	pivots = c.let(c.t.empty(I32, x.batched(min(x.Size(-1), x.Size(-2)))...))
-	info = c.let(x.emptyInfo())
+func (c *Call) luOf(x *Tensor) (lu, pivots, info *Tensor) {
+	lu = c.Let(c.t.byColumns(x.dtype, x.shape...))
+	pivots = c.Let(c.t.Alloc(I32, x.batched(min(x.Size(-1), x.Size(-2)))...))
+	info = c.Let(x.emptyInfo())
 	x.luInto(lu)
 	return lu, pivots, info
 }
@@ -137,30 +137,30 @@ func luSolverFor(batch, n, k int64, adjoint bool) luSolver {
 func (x *Tensor) luSolveInPlace(lu *Tensor, adjoint bool) {
 	t := x.tape
 	batch, n := lu.matrices(), lu.Size(-1)
-	c := t.begin("lu_solve", x, lu)
+	c := t.Begin("lu_solve", x, lu)
 	switch luSolverFor(batch, n, x.numel/max(batch*n, 1), adjoint) {
 	case luByCuBLAS:
 		t.batchedBLAS(2, batch)
 	case luByCuSOLVER:
-		c.let(t.empty(I32))
+		c.Let(t.Alloc(I32))
 	case luByTriangles:
 		x.luSolveByTriangles(lu, adjoint)
 	}
-	t.launch(program.Matmul, x.numel*n, []*Tensor{x}, []*Tensor{x, lu})
-	c.finish()
+	t.Launch(program.Matmul, x.numel*n, []*Tensor{x}, []*Tensor{x, lu})
+	c.Finish()
 }
 
 // luSolveByTriangles permutes rows and solves for both triangles.
 func (x *Tensor) luSolveByTriangles(lu *Tensor, adjoint bool) {
 	t := x.tape
 	batch, n := lu.matrices(), lu.Size(-1)
-	c := t.begin("lu_solve_triangular")
-	perm := c.let(t.Arange(n))
+	c := t.Begin("lu_solve_triangular")
+	perm := c.Let(t.Arange(n))
 	if batch > 1 {
 		row := perm
-		perm = c.let(t.empty(I64, lu.batched(n)...))
-		t.launchCopy(perm, row)
-		c.drop(row)
+		perm = c.Let(t.Alloc(I64, lu.batched(n)...))
+		t.LaunchCopy(perm, row)
+		c.Drop(row)
 	}
 	solve := func() {
 		for range 2 {
@@ -170,16 +170,16 @@ func (x *Tensor) luSolveByTriangles(lu *Tensor, adjoint bool) {
 	if adjoint {
 		solve()
 	} else {
-		row := c.let(t.Arange(n))
-		inverse := c.let(t.empty(I64, lu.batched(n)...))
-		t.launch(program.Index, inverse.numel, []*Tensor{inverse}, []*Tensor{perm, row})
+		row := c.Let(t.Arange(n))
+		inverse := c.Let(t.Alloc(I64, lu.batched(n)...))
+		t.Launch(program.Index, inverse.numel, []*Tensor{inverse}, []*Tensor{perm, row})
 	}
-	y := c.let(t.byColumns(x.dtype, lu.batched(n, x.numel/max(batch*n, 1))...))
-	t.launchCopy(y, x)
+	y := c.Let(t.byColumns(x.dtype, lu.batched(n, x.numel/max(batch*n, 1))...))
+	t.LaunchCopy(y, x)
 	if !adjoint {
 		solve()
 	}
-	c.finish()
+	c.Finish()
 }
 
 // useTriangles records triangular solvers of cuBLAS; few large systems are solved one by one.
@@ -190,7 +190,7 @@ func (t *Tape) useTriangles(a *Tensor) {
 		return
 	}
 	for range batch {
-		t.useBLAS()
+		t.UseBLAS()
 	}
 }
 
@@ -198,120 +198,120 @@ func (t *Tape) useTriangles(a *Tensor) {
 func (x *Tensor) luSolve(lu *Tensor, adjoint bool) *Tensor { return x.luSolveBy(lu, true, adjoint) }
 
 func (x *Tensor) luSolveBy(lu *Tensor, left, adjoint bool) *Tensor {
-	c := x.tape.begin("linalg_lu_solve", x, lu)
-	y := c.let(c.t.matricesOf(x.dtype, left, x.shape))
-	c.t.launchCopy(y, x)
+	c := x.tape.Begin("linalg_lu_solve", x, lu)
+	y := c.Let(c.t.matricesOf(x.dtype, left, x.shape))
+	c.t.LaunchCopy(y, x)
 	y.luSolveInPlace(lu, adjoint)
-	return c.end(y)
+	return c.End(y)
 }
 
 // LinalgSolve records torch.linalg.solve(a, b, left=left): x of a @ x = b, or of x @ a = b. A b
 // with as many dimensions as a batch of vectors has is one.
 func (a *Tensor) LinalgSolve(b *Tensor, left bool) *Tensor {
-	c := a.tape.begin("linalg_solve", a, b)
+	c := a.tape.Begin("linalg_solve", a, b)
 	return c.checked(a.LinalgSolveEx(b, left))
 }
 
 // LinalgSolveEx records torch.linalg.solve_ex(a, b, left=left).
 func (a *Tensor) LinalgSolveEx(b *Tensor, left bool) (solution, info *Tensor) {
 	var x *Tensor
-	c := a.tape.begin("linalg_solve_ex", a, b)
+	c := a.tape.Begin("linalg_solve_ex", a, b)
 	n := a.Size(-1)
 	vector := len(b.shape) == 1 || slices.Equal(b.shape, a.shape[:len(a.shape)-1])
 	if vector {
-		x = c.t.empty(a.dtype, a.batched(n)...)
+		x = c.t.Alloc(a.dtype, a.batched(n)...)
 	} else {
 		x = c.t.matricesOf(a.dtype, left, slices.Concat(a.BatchShape(b), b.shape[len(b.shape)-2:]))
 	}
-	c.let(x)
+	c.Let(x)
 	lu, pivots, info := c.luOf(a)
 	if vector {
-		rows := c.let(c.t.byColumns(a.dtype, a.batched(n, 1)...))
+		rows := c.Let(c.t.byColumns(a.dtype, a.batched(n, 1)...))
 		rows.luSolveInPlace(lu, false)
-		c.t.launchCopy(x, rows)
-		c.drop(rows)
+		c.t.LaunchCopy(x, rows)
+		c.Drop(rows)
 	} else {
 		x.luSolveInPlace(lu, false)
 	}
-	x.derived("LinalgSolveExBackward0", inputs{a, b}, saves{a, lu, pivots, x}, func(w *backward) {
-		ga, gb := solveGrads(w.grad, w.saved(1), w.saved(3), left, vector, w.needs(0))
-		w.givePair(ga, gb)
+	x.Derived("LinalgSolveExBackward0", inputs{a, b}, saves{a, lu, pivots, x}, func(w *Gradients) {
+		ga, gb := solveGrads(w.Grad, w.Saved(1), w.Saved(3), left, vector, w.Needs(0))
+		w.GivePair(ga, gb)
 	})
-	return c.endPair(x, info)
+	return c.EndPair(x, info)
 }
 
 // solveGrads records linalg_solve_backward.
 func solveGrads(grad, lu, x *Tensor, left, vector, wantA bool) (ga, gb *Tensor) {
-	c := grad.tape.begin("linalg_solve_backward", grad, lu, x)
+	c := grad.tape.Begin("linalg_solve_backward", grad, lu, x)
 	if vector {
-		grad = c.let(grad.Unsqueeze(-1))
-		x = c.let(x.Unsqueeze(-1))
+		grad = c.Let(grad.Unsqueeze(-1))
+		x = c.Let(x.Unsqueeze(-1))
 	}
-	gb = c.let(grad.luSolveBy(lu, left, true))
+	gb = c.Let(grad.luSolveBy(lu, left, true))
 	if wantA {
 		if left {
-			ga = gb.matmul(x.mT()).Neg()
+			ga = gb.MatmulUncast(x.mT()).Neg()
 		} else {
-			ga = x.mT().matmul(gb).Neg()
+			ga = x.mT().MatmulUncast(gb).Neg()
 		}
-		ga = c.let(ga)
+		ga = c.Let(ga)
 	}
 	if vector {
 		gb = gb.Squeeze(-1)
 	}
-	return c.endPair(ga, gb)
+	return c.EndPair(ga, gb)
 }
 
 // LinalgInv records torch.linalg.inv(x): LinalgInvEx, and a check of its info.
 func (x *Tensor) LinalgInv() *Tensor {
-	c := x.tape.begin("linalg_inv", x)
+	c := x.tape.Begin("linalg_inv", x)
 	return c.checked(x.LinalgInvEx())
 }
 
 // LinalgInvEx records torch.linalg.inv_ex(x): the solution for an identity.
 func (x *Tensor) LinalgInvEx() (y, info *Tensor) {
 	t := x.tape
-	c := t.begin("linalg_inv_ex", x)
-	y = c.let(t.byColumns(x.dtype, x.shape...))
-	info = c.let(x.emptyInfo())
-	t.launchFill(y)
+	c := t.Begin("linalg_inv_ex", x)
+	y = c.Let(t.byColumns(x.dtype, x.shape...))
+	info = c.Let(x.emptyInfo())
+	t.LaunchFill(y)
 	t.NoGrad(func() {
-		c := t.begin("linalg_solve_ex", x)
-		lu := c.let(t.byColumns(x.dtype, x.shape...))
-		c.let(t.empty(I32, x.batched(x.Size(-1))...))
+		c := t.Begin("linalg_solve_ex", x)
+		lu := c.Let(t.byColumns(x.dtype, x.shape...))
+		c.Let(t.Alloc(I32, x.batched(x.Size(-1))...))
 		x.luInto(lu)
 		y.luSolveInPlace(lu, false)
-		c.finish()
+		c.Finish()
 	})
-	y.derived("LinalgInvExBackward0", inputs{x}, saves{y}, func(b *backward) {
-		y := b.saved(0).mT()
-		b.give(0, y.matmul(b.grad.matmul(y)).Neg())
+	y.Derived("LinalgInvExBackward0", inputs{x}, saves{y}, func(b *Gradients) {
+		y := b.Saved(0).mT()
+		b.Give(0, y.MatmulUncast(b.Grad.MatmulUncast(y)).Neg())
 	})
-	return c.endPair(y, info)
+	return c.EndPair(y, info)
 }
 
 // MatrixPower records torch.linalg.matrix_power(x, n): by squaring, of the inverse for an n below
 // zero.
 func (x *Tensor) MatrixPower(n int64) *Tensor {
-	c := x.tape.begin("linalg_matrix_power", x)
+	c := x.tape.Begin("linalg_matrix_power", x)
 	switch {
 	case n == 0:
-		return c.end(x.ZerosLike())
+		return c.End(x.ZerosLike())
 	case n == 1:
-		return c.end(x.Clone())
+		return c.End(x.Clone())
 	case n < 0:
-		x, n = c.let(x.LinalgInv()), -n
+		x, n = c.Let(x.LinalgInv()), -n
 	}
 	if n == 1 {
-		return c.end(x)
+		return c.End(x)
 	}
 	if n == 3 {
-		return c.end(x.Matmul(x).Matmul(x))
+		return c.End(x.Matmul(x).Matmul(x))
 	}
 	z, result := x, (*Tensor)(nil)
 	for first := true; n > 0; n /= 2 {
 		if !first {
-			z = c.let(z.Matmul(z))
+			z = c.Let(z.Matmul(z))
 		}
 		first = false
 		switch {
@@ -319,8 +319,8 @@ func (x *Tensor) MatrixPower(n int64) *Tensor {
 		case result == nil:
 			result = z
 		default:
-			result = c.let(result.Matmul(z))
+			result = c.Let(result.Matmul(z))
 		}
 	}
-	return c.end(result)
+	return c.End(result)
 }

@@ -55,48 +55,48 @@ func (x *Tensor) elementLoss(l *elementLoss, y *Tensor, r Reduction) *Tensor {
 
 // pairLoss returns the operator. Autocast runs it in fp32.
 func (x *Tensor) pairLoss(l *elementLoss, y *Tensor, r Reduction) *Tensor {
-	c := x.tape.begin(l.op, x, y)
-	c.full(&x, &y)
-	z := c.let(l.forward(x, y, r))
-	return c.end(z.derived(l.node, inputs{x, y}, saves{x, y}, func(b *backward) {
-		for i := range b.out {
-			if b.needs(i) {
-				b.give(i, l.gradient(b.grad, b.saved(i), b.saved(1-i)))
+	c := x.tape.Begin(l.op, x, y)
+	c.Full(&x, &y)
+	z := c.Let(l.forward(x, y, r))
+	return c.End(z.Derived(l.node, inputs{x, y}, saves{x, y}, func(b *Gradients) {
+		for i := range b.Out {
+			if b.Needs(i) {
+				b.Give(i, l.gradient(b.Grad, b.Saved(i), b.Saved(1-i)))
 			}
 		}
 	}))
 }
 
 func (l *elementLoss) forward(x, y *Tensor, r Reduction) *Tensor {
-	c := x.tape.begin(l.op, x, y)
-	c.withoutGrad()
-	z := c.let(c.t.elementwise(resultType(x, y), x, y))
+	c := x.tape.Begin(l.op, x, y)
+	c.WithoutGrad()
+	z := c.Let(c.t.elementwise(resultType(x, y), x, y))
 	if l.structured && r != ReduceNone {
-		loss := c.let(c.t.elementwise(resultType(x, y), x, y))
-		c.t.launchElementwise(loss, l.flops, x, y)
+		loss := c.Let(c.t.elementwise(resultType(x, y), x, y))
+		c.t.LaunchElementwise(loss, l.flops, x, y)
 		loss.reduceInto(z, x.dtype.accumulate().Size())
-		z = z.alias(nil, nil, 0)
+		z = z.Alias(nil, nil, 0)
 	} else {
-		c.t.launchElementwise(z, l.flops, x, y)
+		c.t.LaunchElementwise(z, l.flops, x, y)
 		z = z.reduceLoss(r)
 	}
-	return c.end(z)
+	return c.End(z)
 }
 
 // gradient returns the backward kernel: it fills zeros_like(x).
 func (l *elementLoss) gradient(grad, x, y *Tensor) *Tensor {
-	c := x.tape.begin(l.backward, grad, x, y)
-	g := c.t.empty(x.dtype, x.shape...)
-	c.t.launchElementwise(g, l.flops+1, grad, x, y)
-	return c.end(g)
+	c := x.tape.Begin(l.backward, grad, x, y)
+	g := c.t.Alloc(x.dtype, x.shape...)
+	c.t.LaunchElementwise(g, l.flops+1, grad, x, y)
+	return c.End(g)
 }
 
 // reduceInto reduces everything into y, with an accumulator of the given size.
 func (x *Tensor) reduceInto(y *Tensor, accSize int64) {
-	c := x.tape.begin("reduce", x, y)
+	c := x.tape.Begin("reduce", x, y)
 	x.reduceScratch(c, slices.Repeat([]bool{true}, x.NDim()), y.dtype.Size(), accSize, 4)
-	c.t.launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{x})
-	c.finish()
+	c.t.Launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{x})
+	c.Finish()
 }
 
 // L1Loss records torch.nn.functional.l1_loss(x, y): (x - y).abs(), reduced. Autocast
@@ -105,36 +105,36 @@ func (x *Tensor) L1Loss(y *Tensor, r Reduction) *Tensor {
 	f := x.tape.funcFrame(x, y)
 	ex, ey := BroadcastTensors(x, y)
 	f.LetEach(ex, ey)
-	c := x.tape.begin("l1_loss", ex, ey)
-	c.full(&ex, &ey)
-	z := c.end(ex.Sub(ey).Abs().reduceLoss(r))
+	c := x.tape.Begin("l1_loss", ex, ey)
+	c.Full(&ex, &ey)
+	z := c.End(ex.Sub(ey).Abs().reduceLoss(r))
 	return f.Return(z)
 }
 
 // BCELoss records torch.nn.functional.binary_cross_entropy(x, target) of
 // probabilities x, which autocast refuses.
 func (x *Tensor) BCELoss(target *Tensor, r Reduction) *Tensor {
-	c := x.tape.begin("binary_cross_entropy", x, target)
-	loss := x.emptyLike(x.dtype)
-	c.t.launchElementwise(loss, 20, x, target)
+	c := x.tape.Begin("binary_cross_entropy", x, target)
+	loss := x.AllocLike(x.dtype)
+	c.t.LaunchElementwise(loss, 20, x, target)
 	if r != ReduceNone {
 		// The reduced loss is copied into the full-size one.
-		c.let(loss)
-		c.let(loss.reduceLoss(r))
-		loss = loss.alias(nil, nil, 0)
+		c.Let(loss)
+		c.Let(loss.reduceLoss(r))
+		loss = loss.Alias(nil, nil, 0)
 	}
-	return c.end(loss.derived("BinaryCrossEntropyBackward0", inputs{x, target}, saves{x, target},
-		func(b *backward) { bceBackward(b, b.saved(0), b.saved(1)) }))
+	return c.End(loss.Derived("BinaryCrossEntropyBackward0", inputs{x, target}, saves{x, target},
+		func(b *Gradients) { bceBackward(b, b.Saved(0), b.Saved(1)) }))
 }
 
 // bceBackward records binary_cross_entropy_backward and its sister for the target.
-func bceBackward(b *backward, x, target *Tensor) {
-	if b.needs(0) {
-		b.give(0, callBackwardKernel("binary_cross_entropy_backward", x, target))
+func bceBackward(b *Gradients, x, target *Tensor) {
+	if b.Needs(0) {
+		b.Give(0, callBackwardKernel("binary_cross_entropy_backward", x, target))
 	}
-	if b.needs(1) {
+	if b.Needs(1) {
 		g := operatorIndex["log"].CallInPlace(x.RSubScalar())
-		b.give(1, g.SubInPlace(x.Log()).MulInPlace(b.grad))
+		b.Give(1, g.SubInPlace(x.Log()).MulInPlace(b.Grad))
 	}
 }
 
@@ -142,64 +142,64 @@ func bceBackward(b *backward, x, target *Tensor) {
 // target, pos_weight=posWeight); posWeight may be nil. Autocast runs it in
 // fp32.
 func (x *Tensor) BCEWithLogits(target, posWeight *Tensor, r Reduction) *Tensor {
-	c := x.tape.begin("binary_cross_entropy_with_logits", x, target, posWeight)
-	c.full(&x, &target, &posWeight)
-	y := c.let(bceWithLogits(x, target, posWeight, r))
-	return c.end(y.derived("BinaryCrossEntropyWithLogitsBackward0", inputs{x, target}, saves{posWeight, x, target},
-		func(b *backward) {
-			posWeight, x, target := b.saved(0), b.saved(1), b.saved(2)
-			if b.needs(0) {
-				b.give(0, bceWithLogitsGrad(b.grad, x, target, posWeight, r))
+	c := x.tape.Begin("binary_cross_entropy_with_logits", x, target, posWeight)
+	c.Full(&x, &target, &posWeight)
+	y := c.Let(bceWithLogits(x, target, posWeight, r))
+	return c.End(y.Derived("BinaryCrossEntropyWithLogitsBackward0", inputs{x, target}, saves{posWeight, x, target},
+		func(b *Gradients) {
+			posWeight, x, target := b.Saved(0), b.Saved(1), b.Saved(2)
+			if b.Needs(0) {
+				b.Give(0, bceWithLogitsGrad(b.Grad, x, target, posWeight, r))
 			}
-			if b.needs(1) {
-				b.give(1, bceWithLogitsTargetGrad(b.grad, x, posWeight, r))
+			if b.Needs(1) {
+				b.Give(1, bceWithLogitsTargetGrad(b.Grad, x, posWeight, r))
 			}
 		}))
 }
 
 func bceWithLogits(x, target, posWeight *Tensor, r Reduction) *Tensor {
-	c := x.tape.begin("binary_cross_entropy_with_logits", x, target, posWeight)
-	c.withoutGrad()
-	logSigmoid := c.let(x.LogSigmoid())
+	c := x.tape.Begin("binary_cross_entropy_with_logits", x, target, posWeight)
+	c.WithoutGrad()
+	logSigmoid := c.Let(x.LogSigmoid())
 	if posWeight != nil {
-		weight := c.let(posWeight.AddScalar().Mul(target).AddScalarInPlace())
+		weight := c.Let(posWeight.AddScalar().Mul(target).AddScalarInPlace())
 		logSigmoid.MulInPlace(weight)
 	}
-	loss := c.let(target.RSubScalar().MulInPlace(x).SubInPlace(logSigmoid))
+	loss := c.Let(target.RSubScalar().MulInPlace(x).SubInPlace(logSigmoid))
 	y := loss.reduceLoss(r)
-	return c.end(y)
+	return c.End(y)
 }
 
 // bceWithLogitsGrad records binary_cross_entropy_with_logits_backward.
 func bceWithLogitsGrad(grad, x, target, posWeight *Tensor, r Reduction) *Tensor {
-	c := x.tape.begin("binary_cross_entropy_with_logits_backward", grad, x, target)
+	c := x.tape.Begin("binary_cross_entropy_with_logits_backward", grad, x, target)
 	var g *Tensor
 	if posWeight == nil {
-		g = c.let(x.Sigmoid().SubInPlace(target))
+		g = c.Let(x.Sigmoid().SubInPlace(target))
 	} else {
-		weighted := c.let(posWeight.Mul(target))
+		weighted := c.Let(posWeight.Mul(target))
 		g = weighted.AddScalar().SubInPlace(target)
-		g = c.let(g.MulInPlace(x.Sigmoid()).SubInPlace(weighted))
+		g = c.Let(g.MulInPlace(x.Sigmoid()).SubInPlace(weighted))
 	}
 	g.MulInPlace(grad)
 	if r == ReduceMean {
 		g.DivScalarInPlace()
 	}
-	return c.end(g)
+	return c.End(g)
 }
 
 // bceWithLogitsTargetGrad records binary_cross_entropy_with_logits_target_backward.
 func bceWithLogitsTargetGrad(grad, x, posWeight *Tensor, r Reduction) *Tensor {
-	c := x.tape.begin("binary_cross_entropy_with_logits_target_backward", grad, x, posWeight)
+	c := x.tape.Begin("binary_cross_entropy_with_logits_target_backward", grad, x, posWeight)
 	var g *Tensor
 	if posWeight == nil {
-		g = c.let(x.Neg().Mul(grad))
+		g = c.Let(x.Neg().Mul(grad))
 	} else {
 		weighted := x.LogSigmoid().MulInPlace(posWeight)
-		g = c.let(x.Neg().LogSigmoid().SubInPlace(weighted).MulInPlace(grad))
+		g = c.Let(x.Neg().LogSigmoid().SubInPlace(weighted).MulInPlace(grad))
 	}
 	if r == ReduceMean {
 		g.DivScalarInPlace()
 	}
-	return c.end(g)
+	return c.End(g)
 }

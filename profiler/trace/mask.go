@@ -25,17 +25,17 @@ func (x *Tensor) Nonzero() *Tensor { return x.nonzero(x.store.trues - 1) }
 // nonzero records Nonzero with n true elements (nonzero_cuda_out_impl), which counts them first
 // and then writes their indices column by column.
 func (x *Tensor) nonzero(n int64) *Tensor {
-	c := x.tape.begin("nonzero", x)
-	x = c.let(x.contiguousUntracked())
-	count := c.let(c.t.empty(I32))
+	c := x.tape.Begin("nonzero", x)
+	x = c.Let(x.ContiguousUntracked())
+	count := c.Let(c.t.Alloc(I32))
 	c.t.reduceByCUB(count, x)
-	y := c.let(c.t.empty(I64, int64(len(x.shape)), n))
+	y := c.Let(c.t.Alloc(I64, int64(len(x.shape)), n))
 	c.t.selectByCUB(y, x, count)
-	return c.end(y.Permute(1, 0))
+	return c.End(y.Permute(1, 0))
 }
 
 // expandMasks puts the indices of the elements that are true in the place of masks among indices (expandTensors).
-func (c *call) expandMasks(indices []*Tensor) []*Tensor {
+func (c *Call) expandMasks(indices []*Tensor) []*Tensor {
 	if !slices.ContainsFunc(indices, func(i *Tensor) bool { return i.isMask() && i.TrueIsKnown() }) {
 		return indices
 	}
@@ -45,9 +45,9 @@ func (c *call) expandMasks(indices []*Tensor) []*Tensor {
 			out = append(out, i)
 			continue
 		}
-		places := c.let(i.Nonzero())
+		places := c.Let(i.Nonzero())
 		for d := range i.shape {
-			out = append(out, c.let(places.Select(1, int64(d))))
+			out = append(out, c.Let(places.Select(1, int64(d))))
 		}
 	}
 	return out
@@ -55,18 +55,18 @@ func (c *call) expandMasks(indices []*Tensor) []*Tensor {
 
 // MaskedSelect records x.masked_select(mask): the elements of x where the mask is true, see SetTrue.
 func (x *Tensor) MaskedSelect(mask *Tensor) *Tensor {
-	c := x.tape.begin("masked_select", x, mask)
+	c := x.tape.Begin("masked_select", x, mask)
 	shape := broadcast(x, mask)
-	wide, all := c.let(x.Expand(shape...)), c.let(mask.Expand(shape...))
+	wide, all := c.Let(x.Expand(shape...)), c.Let(mask.Expand(shape...))
 	n := (mask.store.trues - 1) * (all.numel / max(mask.numel, 1))
-	places := c.let(all.nonzero(n))
-	y := c.t.empty(x.dtype, n)
-	c.t.launch(program.Index, n, []*Tensor{y}, []*Tensor{wide, places})
-	return c.end(y.derived("MaskedSelectBackward0", inputs{x}, saves{x, mask}, func(b *backward) {
-		c := b.t.begin("masked_select_backward", b.grad)
-		x, mask := b.saved(0), b.saved(1)
-		zeros := c.let(b.t.Filled("zeros", b.grad.dtype, broadcast(x, mask)...))
-		b.give(0, c.end(zeros.MaskedScatter(mask, b.grad).sumTo(x.shape)))
+	places := c.Let(all.nonzero(n))
+	y := c.t.Alloc(x.dtype, n)
+	c.t.Launch(program.Index, n, []*Tensor{y}, []*Tensor{wide, places})
+	return c.End(y.Derived("MaskedSelectBackward0", inputs{x}, saves{x, mask}, func(b *Gradients) {
+		c := b.t.Begin("masked_select_backward", b.Grad)
+		x, mask := b.Saved(0), b.Saved(1)
+		zeros := c.Let(b.t.Filled("zeros", b.Grad.dtype, broadcast(x, mask)...))
+		b.Give(0, c.End(zeros.MaskedScatter(mask, b.Grad).sumTo(x.shape)))
 	}))
 }
 
@@ -74,44 +74,44 @@ func (x *Tensor) MaskedSelect(mask *Tensor) *Tensor {
 // elements, the index of each element of x among them, and their counts; the latter two are empty unless requested
 // (UniqueCub.cu). Elements and counts keep the memory of as many elements as x has.
 func (x *Tensor) Unique(n int64, inverse, counts bool) []*Tensor {
-	c := x.tape.begin("_unique2", x)
-	x = c.let(x.contiguousUntracked())
+	c := x.tape.Begin("_unique2", x)
+	x = c.Let(x.ContiguousUntracked())
 	if x.dtype == Bool { // true elements are counted, and nothing is sorted
-		count := c.let(c.t.empty(I32))
+		count := c.Let(c.t.Alloc(I32))
 		c.t.reduceByCUB(count, x)
-		values, times, size := c.let(c.t.empty(Bool, 2)), c.let(c.t.empty(I64, 2)), []int64{0}
+		values, times, size := c.Let(c.t.Alloc(Bool, 2)), c.Let(c.t.Alloc(I64, 2)), []int64{0}
 		if inverse {
 			size = x.shape
 		}
-		return c.endAll(c.let(values.Narrow(0, 0, n)), c.let(c.t.empty(I64, size...)), c.let(times.Narrow(0, 0, n)))
+		return c.EndAll(c.Let(values.Narrow(0, 0, n)), c.Let(c.t.Alloc(I64, size...)), c.Let(times.Narrow(0, 0, n)))
 	}
 	keyBits := int(8 * x.dtype.Size())
-	sorted := c.let(c.t.empty(x.dtype, x.shape...))
+	sorted := c.Let(c.t.Alloc(x.dtype, x.shape...))
 	var places *Tensor
 	if inverse {
-		from := c.let(c.t.Arange(x.numel))
-		order := c.let(c.t.empty(I64, x.numel))
-		c.t.radixSort(sorted, order, x, from, keyBits)
-		c.drop(from)
-		places = c.let(c.t.empty(I64, x.shape...))
-		sums := c.let(c.t.empty(I64, x.numel))
+		from := c.Let(c.t.Arange(x.numel))
+		order := c.Let(c.t.Alloc(I64, x.numel))
+		c.t.RadixSort(sorted, order, x, from, keyBits)
+		c.Drop(from)
+		places = c.Let(c.t.Alloc(I64, x.shape...))
+		sums := c.Let(c.t.Alloc(I64, x.numel))
 		c.t.scanByCUB(sums, places, 3840)
-		c.drop(sums)
+		c.Drop(sums)
 	} else {
-		c.t.radixSort(sorted, nil, x, nil, keyBits)
-		places = c.let(c.t.empty(I64, 0))
+		c.t.RadixSort(sorted, nil, x, nil, keyBits)
+		places = c.Let(c.t.Alloc(I64, 0))
 	}
-	values := c.let(c.t.empty(x.dtype, x.numel))
-	length := c.let(c.t.empty(I64))
+	values := c.Let(c.t.Alloc(x.dtype, x.numel))
+	length := c.Let(c.t.Alloc(I64))
 	if !counts {
 		tile := int64(1280) // DeviceSelect's before Hopper, where tiles are larger
 		if x.dtype.Size() < 8 {
 			tile *= 2
 		}
 		c.t.scanByCUB(values, sorted, tile)
-		return c.endAll(c.let(values.Narrow(0, 0, n)), places, c.let(c.t.empty(I64, 0)))
+		return c.EndAll(c.Let(values.Narrow(0, 0, n)), places, c.Let(c.t.Alloc(I64, 0)))
 	}
-	times := c.let(c.t.empty(I64, x.numel))
+	times := c.Let(c.t.Alloc(I64, x.numel))
 	c.t.scanByCUB(times, sorted, 768, length)
-	return c.endAll(c.let(values.Narrow(0, 0, n)), places, c.let(times.Narrow(0, 0, n)))
+	return c.EndAll(c.Let(values.Narrow(0, 0, n)), places, c.Let(times.Narrow(0, 0, n)))
 }

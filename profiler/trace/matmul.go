@@ -6,8 +6,9 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-func (t *Tape) launchGEMM(y *Tensor, batch, m, n, k int64, ins ...*Tensor) {
-	op := t.launch(program.Matmul, 2*batch*m*n*k, []*Tensor{y}, ins)
+// LaunchGEMM records a batch of products of matrices [m, k] and [k, n] into y.
+func (t *Tape) LaunchGEMM(y *Tensor, batch, m, n, k int64, ins ...*Tensor) {
+	op := t.Launch(program.Matmul, 2*batch*m*n*k, []*Tensor{y}, ins)
 	t.setProduct(op, program.Product{M: m, N: n, K: k, Batch: batch})
 }
 
@@ -16,17 +17,17 @@ func (a *Tensor) MM(b *Tensor) *Tensor { return a.inLower("mm", b, (*Tensor).mm)
 
 // inLower runs a product in the precision of autocast.
 func (a *Tensor) inLower(op string, b *Tensor, product func(a, b *Tensor) *Tensor) *Tensor {
-	c := a.tape.begin(op, a, b)
-	c.lower(&a, &b)
-	return c.end(product(a, b))
+	c := a.tape.Begin(op, a, b)
+	c.Lower(&a, &b)
+	return c.End(product(a, b))
 }
 
 // mm records at::mm below autocast.
 func (a *Tensor) mm(b *Tensor) *Tensor {
-	c := a.tape.begin("mm", a, b)
+	c := a.tape.Begin("mm", a, b)
 	c.t.multipliable(a, b)
 	y := c.t.multiply(a, b, a.layout, b.layout)
-	return c.end(y.derived("MmBackward0", inputs{a, b}, saves{when(a.requiresGrad, b), when(b.requiresGrad, a)},
+	return c.End(y.Derived("MmBackward0", inputs{a, b}, saves{when(a.requiresGrad, b), when(b.requiresGrad, a)},
 		mmBackward))
 }
 
@@ -43,33 +44,33 @@ func (t *Tape) multipliable(a, b *Tensor) {
 func (t *Tape) multiply(a, b *Tensor, la, lb *layout) *Tensor {
 	return t.selected(keptMM, func() []*Tensor {
 		m, k, cols := la.shape[0], la.shape[1], lb.shape[1]
-		y := t.empty(a.dtype, m, cols)
+		y := t.Alloc(a.dtype, m, cols)
 		a.prepareMatrix(la)
 		b.prepareMatrix(lb)
-		t.useBLAS()
-		t.launchGEMM(y, 1, m, cols, k, a, b)
+		t.UseBLAS()
+		t.LaunchGEMM(y, 1, m, cols, k, a, b)
 		return []*Tensor{y}
 	})[0]
 }
 
 // mmT records a.mm(b.T()) without autograd. No view of the transpose is made.
 func (a *Tensor) mmT(b *Tensor) *Tensor {
-	c := a.tape.begin("mm", a, b)
-	return c.end(a.tape.multiply(a, b, a.layout, b.matrixT()))
+	c := a.tape.Begin("mm", a, b)
+	return c.End(a.tape.multiply(a, b, a.layout, b.matrixT()))
 }
 
 // tMM records a.T().mm(b) without autograd. No view of the transpose is made.
 func (a *Tensor) tMM(b *Tensor) *Tensor {
-	c := a.tape.begin("mm", a, b)
-	return c.end(a.tape.multiply(a, b, a.matrixT(), b.layout))
+	c := a.tape.Begin("mm", a, b)
+	return c.End(a.tape.multiply(a, b, a.matrixT(), b.layout))
 }
 
-func mmBackward(w *backward) {
-	if w.needs(1) {
-		w.give(1, mmGrad2(w.grad, w.saved(1), w.input(1).layout))
+func mmBackward(w *Gradients) {
+	if w.Needs(1) {
+		w.Give(1, mmGrad2(w.Grad, w.Saved(1), w.input(1).layout))
 	}
-	if w.needs(0) {
-		w.give(0, mmGrad1(w.grad, w.saved(0), w.input(0).layout))
+	if w.Needs(0) {
+		w.Give(0, mmGrad1(w.Grad, w.Saved(0), w.input(0).layout))
 	}
 }
 
@@ -83,9 +84,9 @@ func (x *Tensor) prepareMatrix(l *layout) {
 		l.strides[0] == 1 && l.strides[1] >= max(1, rows),
 		l.strides[1] == 1 && l.strides[0] >= max(1, cols):
 	case l != x.layout:
-		x.T().contiguousUntracked()
+		x.T().ContiguousUntracked()
 	default:
-		x.contiguousUntracked()
+		x.ContiguousUntracked()
 	}
 }
 
@@ -128,9 +129,9 @@ func (g *Tensor) scaledIf(factor bool) *Tensor {
 
 // AddMMScaled records torch.addmm(bias, a, b, beta=..., alpha=...).
 func (bias *Tensor) AddMMScaled(a, b *Tensor, f Factors) *Tensor {
-	c := bias.tape.begin("addmm", bias, a, b)
-	c.lower(&bias, &a, &b)
-	return c.end(bias.addmmScaled(a, b, f))
+	c := bias.tape.Begin("addmm", bias, a, b)
+	c.Lower(&bias, &a, &b)
+	return c.End(bias.addmmScaled(a, b, f))
 }
 
 // addmm records at::addmm below autocast. A bias vector is added by cuBLASLt's
@@ -138,10 +139,10 @@ func (bias *Tensor) AddMMScaled(a, b *Tensor, f Factors) *Tensor {
 func (bias *Tensor) addmm(a, b *Tensor) *Tensor { return bias.addmmScaled(a, b, Factors{}) }
 
 func (bias *Tensor) addmmScaled(a, b *Tensor, f Factors) *Tensor {
-	c := bias.tape.begin("addmm", bias, a, b)
+	c := bias.tape.Begin("addmm", bias, a, b)
 	c.t.multipliable(a, b)
 	y := c.t.selected(keptAddMM, func() []*Tensor { return []*Tensor{bias.addmmProduct(a, b)} })[0]
-	return c.end(y.derived("AddmmBackward0", inputs{bias, a, b},
+	return c.End(y.Derived("AddmmBackward0", inputs{bias, a, b},
 		saves{when(b.requiresGrad, a), when(a.requiresGrad, b)},
 		addmmBackward(f)))
 }
@@ -149,27 +150,27 @@ func (bias *Tensor) addmmScaled(a, b *Tensor, f Factors) *Tensor {
 func (bias *Tensor) addmmProduct(a, b *Tensor) *Tensor {
 	t := bias.tape
 	m, k, cols := a.shape[0], a.shape[1], b.shape[1]
-	y := t.empty(a.dtype, m, cols)
+	y := t.Alloc(a.dtype, m, cols)
 	a.prepareMatrix(a.layout)
 	b.prepareMatrix(b.layout)
-	if len(bias.shape) == 1 && bias.shape[0] == cols && bias.isContiguous() && k > 1 && cols > 1 {
+	if len(bias.shape) == 1 && bias.shape[0] == cols && bias.IsContiguous() && k > 1 && cols > 1 {
 		t.useLt()
 	} else {
-		t.useBLAS()
+		t.UseBLAS()
 	}
-	t.launchGEMM(y, 1, m, cols, k, a, b, bias)
+	t.LaunchGEMM(y, 1, m, cols, k, a, b, bias)
 	return y
 }
 
-func addmmBackward(f Factors) func(b *backward) {
+func addmmBackward(f Factors) func(b *Gradients) {
 	return each(
-		partial{1, func(w *backward) *Tensor {
-			return mmGrad1(w.grad, w.saved(1), w.input(1).layout).scaledIf(f.Alpha)
+		partial{1, func(w *Gradients) *Tensor {
+			return mmGrad1(w.Grad, w.Saved(1), w.input(1).layout).scaledIf(f.Alpha)
 		}},
-		partial{2, func(w *backward) *Tensor {
-			return mmGrad2(w.grad, w.saved(0), w.input(2).layout).scaledIf(f.Alpha)
+		partial{2, func(w *Gradients) *Tensor {
+			return mmGrad2(w.Grad, w.Saved(0), w.input(2).layout).scaledIf(f.Alpha)
 		}},
-		partial{0, func(w *backward) *Tensor { return w.grad.scaledIf(f.Beta) }},
+		partial{0, func(w *Gradients) *Tensor { return w.Grad.scaledIf(f.Beta) }},
 	)
 }
 
@@ -191,32 +192,32 @@ func (t *Tape) OverrideLinear(f func(f *Frame, x, weight, bias *Tensor) *Tensor)
 // linearOf records Linear with a rank's part of the weight. If the result is a part of a sum
 // over ranks, the bias is divided.
 func (x *Tensor) linearOf(weight, bias *Tensor, part bool) *Tensor {
-	c := x.tape.begin("linear", x, weight, bias)
-	c.lower(&x, &weight, &bias)
+	c := x.tape.Begin("linear", x, weight, bias)
+	c.Lower(&x, &weight, &bias)
 	if part && bias != nil {
-		x.tape.NoGrad(func() { c.let(bias.DivScalar()) })
+		x.tape.NoGrad(func() { c.Let(bias.DivScalar()) })
 	}
-	return c.end(c.linear(x, weight, bias))
+	return c.End(c.linear(x, weight, bias))
 }
 
-// linear records at::linear below autocast.
-func (x *Tensor) linear(weight, bias *Tensor) *Tensor {
-	c := x.tape.begin("linear", x, weight, bias)
-	return c.end(c.linear(x, weight, bias))
+// LinearUncast records at::linear below autocast.
+func (x *Tensor) LinearUncast(weight, bias *Tensor) *Tensor {
+	c := x.tape.Begin("linear", x, weight, bias)
+	return c.End(c.linear(x, weight, bias))
 }
 
-func (c *call) linear(x, weight, bias *Tensor) *Tensor {
+func (c *Call) linear(x, weight, bias *Tensor) *Tensor {
 	if bias != nil && len(x.shape) == 2 {
 		return bias.addmm(x, weight.T())
 	}
-	if bias != nil && len(x.shape) >= 3 && x.isContiguous() {
+	if bias != nil && len(x.shape) >= 3 && x.IsContiguous() {
 		// _flatten_nd_linear
 		lead := x.shape[:len(x.shape)-1]
-		flat := c.let(x.reshape([]int64{numel(lead), x.Size(-1)}))
-		y := c.let(bias.addmm(flat, weight.T()))
+		flat := c.Let(x.AsShape([]int64{Numel(lead), x.Size(-1)}))
+		y := c.Let(bias.addmm(flat, weight.T()))
 		return y.View(append(append(make([]int64, 0, len(x.shape)), lead...), weight.shape[0])...)
 	}
-	y := c.let(x.matmul(weight.T()))
+	y := c.Let(x.MatmulUncast(weight.T()))
 	if bias != nil {
 		y.AddInPlace(bias)
 	}
@@ -224,20 +225,20 @@ func (c *call) linear(x, weight, bias *Tensor) *Tensor {
 }
 
 // BMM records torch.bmm.
-func (a *Tensor) BMM(b *Tensor) *Tensor { return a.inLower("bmm", b, (*Tensor).bmm) }
+func (a *Tensor) BMM(b *Tensor) *Tensor { return a.inLower("bmm", b, (*Tensor).BMMUncast) }
 
-// bmm records at::bmm below autocast.
-func (a *Tensor) bmm(b *Tensor) *Tensor {
-	c := a.tape.begin("bmm", a, b)
+// BMMUncast records at::bmm below autocast.
+func (a *Tensor) BMMUncast(b *Tensor) *Tensor {
+	c := a.tape.Begin("bmm", a, b)
 	y := c.t.selected(keptBMM, func() []*Tensor {
-		y := c.t.empty(a.dtype, a.shape[0], a.shape[1], b.shape[2])
+		y := c.t.Alloc(a.dtype, a.shape[0], a.shape[1], b.shape[2])
 		c.t.batchedProduct(y, a, b, nil)
 		return []*Tensor{y}
 	})[0]
-	return c.end(y.derived("BmmBackward0", inputs{a, b}, saves{when(a.requiresGrad, b), when(b.requiresGrad, a)},
+	return c.End(y.Derived("BmmBackward0", inputs{a, b}, saves{when(a.requiresGrad, b), when(b.requiresGrad, a)},
 		each(
-			partial{1, func(w *backward) *Tensor { return w.saved(1).Transpose(1, 2).bmm(w.grad) }},
-			partial{0, func(w *backward) *Tensor { return w.grad.bmm(w.saved(0).Transpose(1, 2)) }},
+			partial{1, func(w *Gradients) *Tensor { return w.Saved(1).Transpose(1, 2).BMMUncast(w.Grad) }},
+			partial{0, func(w *Gradients) *Tensor { return w.Grad.BMMUncast(w.Saved(0).Transpose(1, 2)) }},
 		)))
 }
 
@@ -246,20 +247,20 @@ func (x *Tensor) BAddBMM(a, b *Tensor) *Tensor { return x.BAddBMMScaled(a, b, Fa
 
 // BAddBMMScaled records torch.baddbmm(x, a, b, beta=..., alpha=...).
 func (x *Tensor) BAddBMMScaled(a, b *Tensor, f Factors) *Tensor {
-	c := x.tape.begin("baddbmm", x, a, b)
-	c.lower(&x, &a, &b)
-	return c.end(x.baddbmm(a, b, f))
+	c := x.tape.Begin("baddbmm", x, a, b)
+	c.Lower(&x, &a, &b)
+	return c.End(x.baddbmm(a, b, f))
 }
 
 func (x *Tensor) baddbmm(a, b *Tensor, f Factors) *Tensor {
-	c := x.tape.begin("baddbmm", x, a, b)
-	y := c.t.empty(a.dtype, a.shape[0], a.shape[1], b.shape[2])
+	c := x.tape.Begin("baddbmm", x, a, b)
+	y := c.t.Alloc(a.dtype, a.shape[0], a.shape[1], b.shape[2])
 	c.t.batchedProduct(y, a, b, x)
-	return c.end(y.derived("BaddbmmBackward0", inputs{x, a, b}, saves{when(b.requiresGrad, a), when(a.requiresGrad, b)},
+	return c.End(y.Derived("BaddbmmBackward0", inputs{x, a, b}, saves{when(b.requiresGrad, a), when(a.requiresGrad, b)},
 		each(
-			partial{1, func(w *backward) *Tensor { return w.grad.bmm(w.saved(1).Transpose(1, 2)).scaledIf(f.Alpha) }},
-			partial{2, func(w *backward) *Tensor { return w.saved(0).Transpose(1, 2).bmm(w.grad).scaledIf(f.Alpha) }},
-			partial{0, func(w *backward) *Tensor { return w.grad.scaledIf(f.Beta) }},
+			partial{1, func(w *Gradients) *Tensor { return w.Grad.BMMUncast(w.Saved(1).Transpose(1, 2)).scaledIf(f.Alpha) }},
+			partial{2, func(w *Gradients) *Tensor { return w.Saved(0).Transpose(1, 2).BMMUncast(w.Grad).scaledIf(f.Alpha) }},
+			partial{0, func(w *Gradients) *Tensor { return w.Grad.scaledIf(f.Beta) }},
 		)))
 }
 
@@ -277,9 +278,9 @@ func (t *Tape) batchedProduct(y, a, b, x *Tensor) {
 	first.prepareBatch(transposed, m, k)
 	second.prepareBatch(transposed, k, n)
 	if k > 1 || x != nil || y.dtype == C64 || !t.rules.Operators.RankOneByProduct {
-		t.useBLAS()
+		t.UseBLAS()
 	}
-	t.launchGEMM(y, batch, rows, cols, k, a, b, x)
+	t.LaunchGEMM(y, batch, rows, cols, k, a, b, x)
 }
 
 // prepareBatch records prepare_batch_matrix_for_cublas: it copies matrices that
@@ -293,8 +294,8 @@ func (x *Tensor) prepareBatch(transposed bool, m, n int64) {
 	switch {
 	case s[fast] == 1 && s[leading] >= max(1, m),
 		s[leading] == 1 && s[fast] >= max(1, n),
-		x.isContiguous() && s[1] != 0 && s[2] != 0:
+		x.IsContiguous() && s[1] != 0 && s[2] != 0:
 	default:
-		x.contiguousUntracked()
+		x.ContiguousUntracked()
 	}
 }

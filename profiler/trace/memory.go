@@ -142,16 +142,16 @@ func (t *Tape) fresh(d DType, l *layout) *Tensor {
 	return t.header(t.allocate(l.extent*d.Size()), d, l, 0)
 }
 
-// empty returns a fresh row-major tensor.
-func (t *Tape) empty(d DType, shape ...int64) *Tensor { return t.fresh(d, t.contiguous(shape)) }
+// Alloc returns a fresh row-major tensor.
+func (t *Tape) Alloc(d DType, shape ...int64) *Tensor { return t.fresh(d, t.contiguous(shape)) }
 
-// emptyStrided returns a fresh tensor with the given strides.
-func (t *Tape) emptyStrided(d DType, shape, strides []int64) *Tensor {
+// AllocStrided returns a fresh tensor with the given strides.
+func (t *Tape) AllocStrided(d DType, shape, strides []int64) *Tensor {
 	return t.fresh(d, t.layout(shape, strides))
 }
 
-// emptyLike records torch.empty_like with preserved strides.
-func (x *Tensor) emptyLike(d DType) *Tensor {
+// AllocLike records torch.empty_like with preserved strides.
+func (x *Tensor) AllocLike(d DType) *Tensor {
 	if x.dense {
 		return x.tape.fresh(d, x.layout)
 	}
@@ -165,8 +165,8 @@ func (t *Tape) unallocated(d DType, l *layout) *Tensor {
 	return t.header(s, d, l, 0)
 }
 
-// alias returns another header over the storage of x, without history.
-func (x *Tensor) alias(shape, strides []int64, offset int64) *Tensor {
+// Alias returns another header over the storage of x, without history.
+func (x *Tensor) Alias(shape, strides []int64, offset int64) *Tensor {
 	return x.tape.header(x.store, x.dtype, x.tape.layout(shape, strides), offset)
 }
 
@@ -175,10 +175,10 @@ func (x *Tensor) detached() *Tensor { return x.tape.header(x.store, x.dtype, x.l
 
 // scratch allocates scratch memory of a library or kernel as a temporary of the running
 // activation.
-func (t *Tape) scratch(bytes int64) *Tensor { return t.empty(U8, bytes) }
+func (t *Tape) scratch(bytes int64) *Tensor { return t.Alloc(U8, bytes) }
 
-// workspace allocates scratch memory of a library in its class.
-func (t *Tape) workspace(bytes int64) *Tensor {
+// AllocWorkspace allocates scratch memory of a library in its class.
+func (t *Tape) AllocWorkspace(bytes int64) *Tensor {
 	w := t.scratch(bytes)
 	w.classify(program.Workspace)
 	return w

@@ -20,7 +20,7 @@ type Node struct {
 	seq   int64
 	metas [1]meta    // of the outputs: gradients must come in these shapes and types
 	grads [1]*Tensor // that have come
-	apply func(b *backward)
+	apply func(b *Gradients)
 	name  string
 	place *place
 

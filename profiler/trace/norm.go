@@ -34,7 +34,7 @@ const (
 
 // launchNorm records a normalization with a number of operations per element of y.
 func (t *Tape) launchNorm(y *Tensor, flops int64, ins ...*Tensor) *program.Op {
-	return t.launch(program.Normalization, flops*y.numel, []*Tensor{y}, ins)
+	return t.Launch(program.Normalization, flops*y.numel, []*Tensor{y}, ins)
 }
 
 // launchNormOf records one over groups of y's elements, as [program.Product] has
@@ -58,20 +58,20 @@ func (x *Tensor) byRow(rows int64) program.Product {
 // over all dimensions but dim, the first or the last.
 func WeightNorm(v, g *Tensor) *Tensor {
 	t := v.tape
-	c := t.begin("_weight_norm", v, g)
-	w := c.let(t.empty(v.dtype, v.shape...))
+	c := t.Begin("_weight_norm", v, g)
+	w := c.Let(t.Alloc(v.dtype, v.shape...))
 	acc := g.dtype
 	if acc == F16 {
 		acc = F32
 	}
-	norms := c.let(t.fresh(acc, g.layout))
+	norms := c.Let(t.fresh(acc, g.layout))
 	t.launchNorm(w, weightNormFLOPs, v, g)
-	return c.end(w.derived("WeightNormInterfaceBackward0", inputs{v, g}, saves{v, g, norms}, func(b *backward) {
-		v, g := b.saved(0), b.saved(1)
-		in := b.grad.contiguousUntracked()
-		gv, gg := t.empty(v.dtype, v.shape...).retain(), t.empty(g.dtype, g.shape...).retain()
+	return c.End(w.Derived("WeightNormInterfaceBackward0", inputs{v, g}, saves{v, g, norms}, func(b *Gradients) {
+		v, g := b.Saved(0), b.Saved(1)
+		in := b.Grad.ContiguousUntracked()
+		gv, gg := t.Alloc(v.dtype, v.shape...).Retain(), t.Alloc(g.dtype, g.shape...).Retain()
 		t.launchNorm(gv, weightNormBackwardFLOPs, in, v, g)
-		b.giveAll(gv, gg)
+		b.GiveAll(gv, gg)
 	}))
 }
 
@@ -80,78 +80,78 @@ func WeightNorm(v, g *Tensor) *Tensor {
 func (x *Tensor) NormalizeInto(into *Tensor) {
 	f := x.tape.funcFrame(x)
 	denom := f.Let(x.Norm(2, true, 0).ClampMinInPlace().ExpandAs(x))
-	x.tape.launchElementwise(into, 4, x, denom)
+	x.tape.LaunchElementwise(into, 4, x, denom)
 	f.End()
 }
 
 // Norm records x.norm(p, dims, keepdim): torch.linalg.vector_norm. Autocast computes
 // it in fp32.
 func (x *Tensor) Norm(p float64, keep bool, dims ...int) *Tensor {
-	c := x.tape.begin("linalg_vector_norm", x)
+	c := x.tape.Begin("linalg_vector_norm", x)
 	d := c.fullResult(x.dtype)
 	y := x.reduce(reduction{op: "linalg_vector_norm", out: d, accSize: d.accumulate().Size()}, dims, keep)
-	return c.end(y.derived("LinalgVectorNormBackward0", inputs{x}, saves{x, y},
-		func(b *backward) { b.give(0, normBackward(b.grad, b.saved(0), b.saved(1), p, dims, keep)) }))
+	return c.End(y.Derived("LinalgVectorNormBackward0", inputs{x}, saves{x, y},
+		func(b *Gradients) { b.Give(0, NormBackward(b.Grad, b.Saved(0), b.Saved(1), p, dims, keep)) }))
 }
 
-// normBackward records norm_backward.
-func normBackward(grad, self, norm *Tensor, p float64, dims []int, keep bool) *Tensor {
+// NormBackward records norm_backward.
+func NormBackward(grad, self, norm *Tensor, p float64, dims []int, keep bool) *Tensor {
 	if p == 0 {
 		return nil
 	}
-	c := grad.tape.begin("norm_backward", grad, self, norm)
+	c := grad.tape.Begin("norm_backward", grad, self, norm)
 	if !keep {
-		grad, norm = c.let(grad.restoreDims(self.NDim(), dims)), c.let(norm.restoreDims(self.NDim(), dims))
+		grad, norm = c.Let(grad.restoreDims(self.NDim(), dims)), c.Let(norm.restoreDims(self.NDim(), dims))
 	}
 	switch {
 	case p == 1:
-		return c.end(self.Sgn().Mul(grad))
+		return c.End(self.Sgn().Mul(grad))
 	case math.IsInf(p, 0):
-		return c.end(maxNormGrad(grad, self, norm, dims))
+		return c.End(maxNormGrad(grad, self, norm, dims))
 	case p < 1:
-		return c.end(fractionNormGrad(grad, self, norm, p))
+		return c.End(fractionNormGrad(grad, self, norm, p))
 	case p != 2:
-		return c.end(powerNormGrad(grad, self, norm, p))
+		return c.End(powerNormGrad(grad, self, norm, p))
 	}
 	direction := self.Div(norm)
-	direction.MaskedFillInPlace(norm.compareScalar("eq_Scalar"))
-	return c.end(grad.Mul(direction))
+	direction.MaskedFillInPlace(norm.CompareScalar("eq_Scalar"))
+	return c.End(grad.Mul(direction))
 }
 
 // maxNormGrad shares the gradient among the largest elements.
 func maxNormGrad(grad, self, norm *Tensor, dims []int) *Tensor {
-	c := grad.tape.begin("norm_backward", grad, self, norm)
-	size := c.let(self.plain("abs", 1))
+	c := grad.tape.Begin("norm_backward", grad, self, norm)
+	size := c.Let(self.plain("abs", 1))
 	equal := size.compare("eq", norm)
-	mask := c.let(equal.compare("logical_or", size.IsNaN()))
+	mask := c.Let(equal.compare("logical_or", size.IsNaN()))
 	share := grad.Div(mask.Sum(true, dims...)).Mul(mask)
-	return c.end(self.Sgn().Mul(share))
+	return c.End(self.Sgn().Mul(share))
 }
 
 // fractionNormGrad returns the gradient for an order below one.
 func fractionNormGrad(grad, self, norm *Tensor, p float64) *Tensor {
-	c := grad.tape.begin("norm_backward", grad, self, norm)
+	c := grad.tape.Begin("norm_backward", grad, self, norm)
 	size := self.plain("abs", 1)
-	size.MaskedFillInPlace(self.compareScalar("eq_Scalar"))
-	scaled := c.let(self.Sgn().Mul(size))
+	size.MaskedFillInPlace(self.CompareScalar("eq_Scalar"))
+	scaled := c.Let(self.Sgn().Mul(size))
 	power := norm.Pow(1 - p)
-	return c.end(scaled.Mul(grad).Mul(power))
+	return c.End(scaled.Mul(grad).Mul(power))
 }
 
 // powerNormGrad returns the gradient for an order above one but two.
 func powerNormGrad(grad, self, norm *Tensor, p float64) *Tensor {
-	c := grad.tape.begin("norm_backward", grad, self, norm)
+	c := grad.tape.Begin("norm_backward", grad, self, norm)
 	var scaled *Tensor
 	if p < 2 {
 		direction := self.Sgn()
-		scaled = c.let(direction.Mul(self.plain("abs", 1)))
+		scaled = c.Let(direction.Mul(self.plain("abs", 1)))
 	} else {
-		scaled = c.let(self.Mul(self.plain("abs", 1)))
+		scaled = c.Let(self.Mul(self.plain("abs", 1)))
 	}
-	scale := c.let(grad.Div(norm.Pow(p - 1)))
-	scale.MaskedFillInPlace(norm.compareScalar("eq_Scalar"))
-	c.statement()
-	return c.end(scaled.Mul(scale))
+	scale := c.Let(grad.Div(norm.Pow(p - 1)))
+	scale.MaskedFillInPlace(norm.CompareScalar("eq_Scalar"))
+	c.EndStatement()
+	return c.End(scaled.Mul(scale))
 }
 
 // restoreDims records unsqueeze_multiple: reduced dimensions come back with size
@@ -161,7 +161,7 @@ func (x *Tensor) restoreDims(n int, dims []int) *Tensor {
 		return x
 	}
 	reduced := make([]bool, n)
-	for _, d := range wrapDims(n, dims) {
+	for _, d := range WrapDims(n, dims) {
 		reduced[d] = true
 	}
 	for d, r := range reduced {
@@ -186,45 +186,45 @@ func (x *Tensor) ExpandAs(y *Tensor) *Tensor { return x.Expand(y.shape...) }
 // Renorm records x.renorm(p, d, maxnorm): x with each part along d scaled to a norm of maxnorm
 // at most.
 func (x *Tensor) Renorm(p float64, d int) *Tensor {
-	c := x.tape.begin("renorm", x)
-	c.full(&x)
+	c := x.tape.Begin("renorm", x)
+	c.Full(&x)
 	dims := othersThan(x, d)
-	y := x.emptyLike(x.dtype)
-	c.let(y)
+	y := x.AllocLike(x.dtype)
+	c.Let(y)
 	c.t.NoGrad(func() {
-		norm := c.let(x.reduce(reduction{
+		norm := c.Let(x.reduce(reduction{
 			op: "linalg_vector_norm", out: x.dtype.accumulate(),
 			accSize: x.dtype.accumulate().Size(),
 		}, dims, true))
 		factor := norm
 		if norm.dtype != x.dtype {
-			factor = c.let(c.t.empty(x.dtype, norm.shape...))
+			factor = c.Let(c.t.Alloc(x.dtype, norm.shape...))
 		}
-		c.t.launchElementwise(factor, 4, norm)
-		c.t.launchElementwise(y, 1, x, factor)
+		c.t.LaunchElementwise(factor, 4, norm)
+		c.t.LaunchElementwise(y, 1, x, factor)
 	})
-	return c.end(y.derived("RenormBackward0", inputs{x}, saves{x},
-		func(b *backward) { b.give(0, renormGrad(b.grad, b.saved(0), p, dims)) }))
+	return c.End(y.Derived("RenormBackward0", inputs{x}, saves{x},
+		func(b *Gradients) { b.Give(0, renormGrad(b.Grad, b.Saved(0), p, dims)) }))
 }
 
 // renormGrad records renorm_backward.
 func renormGrad(grad, self *Tensor, p float64, dims []int) *Tensor {
-	c := grad.tape.begin("renorm_backward", grad, self)
-	norm := c.let(self.Norm(p, true, dims...))
-	output := c.let(self.Mul(grad).Sum(true, dims...))
-	along := c.let(normBackward(output, self, norm, p, dims, true))
-	inverse := c.let(norm.AddScalar().Reciprocal())
+	c := grad.tape.Begin("renorm_backward", grad, self)
+	norm := c.Let(self.Norm(p, true, dims...))
+	output := c.Let(self.Mul(grad).Sum(true, dims...))
+	along := c.Let(NormBackward(output, self, norm, p, dims, true))
+	inverse := c.Let(norm.AddScalar().Reciprocal())
 	rest := grad.Sub(inverse.Mul(along))
 	scaled := inverse.MulScalar()
-	gradNorm := c.let(scaled.Mul(rest))
-	return c.end(Where(norm.compareScalar("gt"), gradNorm, grad))
+	gradNorm := c.Let(scaled.Mul(rest))
+	return c.End(Where(norm.CompareScalar("gt"), gradNorm, grad))
 }
 
 // othersThan returns all dimensions of x but d.
 func othersThan(x *Tensor, d int) []int {
 	var dims []int
 	for i := range x.shape {
-		if i != x.dim(d) {
+		if i != x.Dim(d) {
 			dims = append(dims, i)
 		}
 	}

@@ -52,8 +52,8 @@ var (
 
 // FloorDivide records x // number, which has no derivative.
 func (x *Tensor) FloorDivide(n Number) *Tensor {
-	c := x.tape.begin("floor_divide", x)
-	return c.end(x.tape.map1("floor_divide", n.with(x.dtype), 1, x))
+	c := x.tape.Begin("floor_divide", x)
+	return c.End(x.tape.Map("floor_divide", n.with(x.dtype), 1, x))
 }
 
 // FloorDivideOf records x // y of two tensors.
@@ -64,8 +64,8 @@ func (x *Tensor) FloorDivideOf(y *Tensor) *Tensor {
 // compareAs returns a pointwise operator of two tensors that autograd does not
 // follow.
 func (x *Tensor) compareAs(op string, d DType, y *Tensor) *Tensor {
-	c := x.tape.begin(op, x, y)
-	return c.end(x.tape.map1(op, d, 1, x, y))
+	c := x.tape.Begin(op, x, y)
+	return c.End(x.tape.Map(op, d, 1, x, y))
 }
 
 // AddScalar records x + number (also x - number) for a number that keeps the type of x. The number
@@ -97,10 +97,10 @@ func (x *Tensor) MulScalarInPlace() *Tensor { return opMulNumber.CallInPlace(x) 
 // DivScalarInPlace records x /= number.
 func (x *Tensor) DivScalarInPlace() *Tensor { return opDivNumber.CallInPlace(x) }
 
-// scalarTensor records at::scalar_tensor: a number on the device.
-func (t *Tape) scalarTensor(d DType) *Tensor {
-	c := t.begin("scalar_tensor")
-	s := t.empty(d)
-	t.launchFill(s)
-	return c.end(s)
+// ScalarTensor records at::scalar_tensor: a number on the device.
+func (t *Tape) ScalarTensor(d DType) *Tensor {
+	c := t.Begin("scalar_tensor")
+	s := t.Alloc(d)
+	t.LaunchFill(s)
+	return c.End(s)
 }

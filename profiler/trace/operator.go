@@ -61,7 +61,7 @@ type compiled struct {
 	name, kernel, inPlace string
 	saves                 []savedArgument
 	derivatives           []derivative
-	apply                 func(b *backward)
+	apply                 func(b *Gradients)
 }
 
 // savedArgument is a tensor that autograd keeps: the argument of that index, or the result.
@@ -153,12 +153,12 @@ func (o *Operator) derive() {
 }
 
 // backward computes the needed gradients.
-func (o *Operator) backward(b *backward) {
-	b.terms[0] = b.grad
+func (o *Operator) backward(b *Gradients) {
+	b.terms[0] = b.Grad
 	copy(b.terms[1:], b.kept)
 	for _, d := range o.derivatives {
-		if b.needs(d.input) {
-			b.give(d.input, b.realAs(d.input, d.value(b.terms[:])))
+		if b.Needs(d.input) {
+			b.Give(d.input, b.realAs(d.input, d.value(b.terms[:])))
 		}
 	}
 }
@@ -170,7 +170,7 @@ func (o *Operator) Call(xs ...*Tensor) *Tensor { return o.CallWith(BoolNumber, x
 func (o *Operator) CallWith(n Number, xs ...*Tensor) *Tensor {
 	o.once.Do(o.prepare)
 	t := xs[0].tape
-	c := t.begin(o.name, xs...)
+	c := t.Begin(o.name, xs...)
 	if o.casts != castUnlisted {
 		c.castArguments(o.casts, xs)
 	}
@@ -184,7 +184,7 @@ func (o *Operator) CallWith(n Number, xs ...*Tensor) *Tensor {
 			node.apply = o.apply
 		}
 	}
-	return c.end(z)
+	return c.End(z)
 }
 
 func (s savedArgument) of(xs []*Tensor, result *Tensor) *Tensor {
@@ -195,16 +195,16 @@ func (s savedArgument) of(xs []*Tensor, result *Tensor) *Tensor {
 }
 
 // castArguments casts xs as autocast does for an operator of the list.
-func (c *call) castArguments(list castList, xs []*Tensor) {
+func (c *Call) castArguments(list castList, xs []*Tensor) {
 	var buf [3]**Tensor
 	places := buf[:0]
 	for i := range xs {
 		places = append(places, &xs[i])
 	}
 	if list == castFull {
-		c.full(places...)
+		c.Full(places...)
 	} else {
-		c.promote(places...)
+		c.Promote(places...)
 	}
 }
 
@@ -223,15 +223,15 @@ func (o *Operator) compute(t *Tape, n Number, xs []*Tensor) *Tensor {
 			return t.complexAbs(xs[0], o.kernel)
 		}
 	}
-	return t.map1(o.kernel, d, o.flops, xs...)
+	return t.Map(o.kernel, d, o.flops, xs...)
 }
 
 // complexAbs returns a real result that is copied out of a complex one.
 func (t *Tape) complexAbs(x *Tensor, op string) *Tensor {
-	y := x.emptyLike(F32)
-	c := t.begin(op)
-	t.launchCopy(y, t.map1(op, x.dtype, rootFLOPs, x))
-	c.finish()
+	y := x.AllocLike(F32)
+	c := t.Begin(op)
+	t.LaunchCopy(y, t.Map(op, x.dtype, rootFLOPs, x))
+	c.Finish()
 	return y
 }
 
@@ -240,14 +240,14 @@ func (t *Tape) complexAbs(x *Tensor, op string) *Tensor {
 func (o *Operator) CallInPlace(xs ...*Tensor) *Tensor {
 	o.once.Do(o.prepare)
 	x := xs[0]
-	c := x.tape.begin(o.inPlace, xs...)
+	c := x.tape.Begin(o.inPlace, xs...)
 	var n *Node
 	if o.derivatives != nil {
 		n = c.t.record(o.node, xs...)
 	}
 	if n == nil {
-		c.t.launchElementwise(x, o.flops, xs...)
-		return c.end(x)
+		c.t.LaunchElementwise(x, o.flops, xs...)
+		return c.End(x)
 	}
 	last := len(o.saves)
 	if last > 0 && o.saves[last-1].argument == savedResult {
@@ -258,24 +258,24 @@ func (o *Operator) CallInPlace(xs ...*Tensor) *Tensor {
 		case s.only >= 0 && !n.needs(s.only):
 			n.save(nil)
 		case s.argument == 0:
-			n.save(c.let(x.cloneForInPlace()))
+			n.save(c.Let(x.cloneForInPlace()))
 		default:
 			n.save(xs[s.argument])
 		}
 	}
-	c.t.launchElementwise(x, o.flops, xs...)
+	c.t.LaunchElementwise(x, o.flops, xs...)
 	if last < len(o.saves) {
 		n.save(x)
 	}
 	n.apply = o.apply
 	x.rebase(n)
-	return c.end(x)
+	return c.End(x)
 }
 
 // cloneForInPlace keeps the value of x that an in-place operator destroys.
 func (x *Tensor) cloneForInPlace() *Tensor {
-	y := x.emptyLike(x.dtype)
-	x.tape.launchCopy(y, x)
+	y := x.AllocLike(x.dtype)
+	x.tape.LaunchCopy(y, x)
 	y.requiresGrad = x.requiresGrad
 	return y
 }

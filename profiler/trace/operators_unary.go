@@ -124,9 +124,9 @@ var backwardKernels = map[string]backwardKernel{
 
 func callBackwardKernel(op string, grad, saved *Tensor) *Tensor {
 	t, k := grad.tape, backwardKernels[op]
-	c := t.begin(op, grad, saved)
+	c := t.Begin(op, grad, saved)
 	if k.savedFirst {
-		return c.end(t.map1(op, grad.dtype, k.flops, saved, grad))
+		return c.End(t.Map(op, grad.dtype, k.flops, saved, grad))
 	}
-	return c.end(t.map1(op, grad.dtype, k.flops, grad, saved))
+	return c.End(t.Map(op, grad.dtype, k.flops, grad, saved))
 }

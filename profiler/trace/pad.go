@@ -9,8 +9,8 @@ import (
 // Pad records torch.nn.functional.pad(x, pads) with a constant. Pads are pairs (before, after) from the last dimension
 // backwards; negative ones cut.
 func (x *Tensor) Pad(pads ...int64) *Tensor {
-	c := x.tape.begin("pad", x)
-	return c.end(x.constantPad(pads))
+	c := x.tape.Begin("pad", x)
+	return c.End(x.PadConstant(pads))
 }
 
 // PadReflect records torch.nn.functional.pad(x, pads, mode="reflect") of one or two
@@ -29,9 +29,9 @@ func (x *Tensor) PadReplicate(pads ...int64) *Tensor {
 // PadCircular records torch.nn.functional.pad(x, pads, mode="circular"): x is copied
 // into the middle, then what is on one side to the other, in place.
 func (x *Tensor) PadCircular(pads ...int64) *Tensor {
-	c := x.tape.begin("pad", x)
+	c := x.tape.Begin("pad", x)
 	shape := x.paddedShape(pads)
-	out := c.let(c.t.empty(x.dtype, shape...))
+	out := c.Let(c.t.Alloc(x.dtype, shape...))
 	middle, from := out, x
 	for i := 0; i+1 < len(pads); i += 2 {
 		d := len(shape) - 1 - i/2
@@ -40,22 +40,22 @@ func (x *Tensor) PadCircular(pads ...int64) *Tensor {
 		from = from.SliceStep(d, max(-before, 0), x.shape[d]-max(-after, 0), 1)
 	}
 	middle.CopyInPlace(from)
-	c.statement()
+	c.EndStatement()
 	for i := 0; i+1 < len(pads); i += 2 {
 		d := len(shape) - 1 - i/2
 		before, after := pads[i], pads[i+1]
 		if before > 0 {
 			end := shape[d] - max(after, 0)
 			out.Narrow(d, 0, before).CopyInPlace(out.Narrow(d, end-before, before))
-			c.statement()
+			c.EndStatement()
 		}
 		if after > 0 {
 			start := max(before, 0)
 			out.Narrow(d, shape[d]-after, after).CopyInPlace(out.Narrow(d, start, after))
-			c.statement()
+			c.EndStatement()
 		}
 	}
-	return c.end(out)
+	return c.End(out)
 }
 
 func (x *Tensor) paddedShape(pads []int64) []int64 {
@@ -69,28 +69,28 @@ func (x *Tensor) paddedShape(pads []int64) []int64 {
 // borderPad pads with values of x itself; backward adds them up again.
 func (x *Tensor) borderPad(node, back string, pads []int64) *Tensor {
 	t := x.tape
-	c := t.begin("pad", x)
-	y := c.let(t.empty(x.dtype, x.paddedShape(pads)...))
-	t.launchCopy(y, c.let(x.contiguousUntracked()))
-	return c.end(y.derived(node, inputs{x}, saves{x}, func(b *backward) {
-		c := t.begin(back, b.grad)
-		gx := c.let(t.empty(b.grad.dtype, b.saved(0).shape...))
-		t.launchCopy(gx, c.let(b.grad.contiguousUntracked()))
-		b.give(0, c.end(gx))
+	c := t.Begin("pad", x)
+	y := c.Let(t.Alloc(x.dtype, x.paddedShape(pads)...))
+	t.LaunchCopy(y, c.Let(x.ContiguousUntracked()))
+	return c.End(y.Derived(node, inputs{x}, saves{x}, func(b *Gradients) {
+		c := t.Begin(back, b.Grad)
+		gx := c.Let(t.Alloc(b.Grad.dtype, b.Saved(0).shape...))
+		t.LaunchCopy(gx, c.Let(b.Grad.ContiguousUntracked()))
+		b.Give(0, c.End(gx))
 	}))
 }
 
-// constantPad records at::constant_pad_nd: a narrowed clone if nothing is added.
-func (x *Tensor) constantPad(pads []int64) *Tensor {
-	c := x.tape.begin("constant_pad_nd", x)
+// PadConstant records at::constant_pad_nd: a narrowed clone if nothing is added.
+func (x *Tensor) PadConstant(pads []int64) *Tensor {
+	c := x.tape.Begin("constant_pad_nd", x)
 	var y *Tensor
 	if !slices.ContainsFunc(pads, func(p int64) bool { return p > 0 }) {
-		y = c.let(x.narrowed(pads).emptyLike(x.dtype))
+		y = c.Let(x.narrowed(pads).AllocLike(x.dtype))
 	} else {
-		y = c.let(c.t.emptyIn(x.dtype, x.paddedShape(pads), x.suggestChannelsLast()))
+		y = c.Let(c.t.AllocIn(x.dtype, x.paddedShape(pads), x.SuggestsChannelsLast()))
 	}
 	back := lists.Map(pads, func(p int64) int64 { return -p })
-	return c.end(x.copied("ConstantPadNdBackward0", y, func(g *Tensor) *Tensor { return g.constantPad(back) }))
+	return c.End(x.copied("ConstantPadNdBackward0", y, func(g *Tensor) *Tensor { return g.PadConstant(back) }))
 }
 
 // narrowed returns the view that negative pads leave.
@@ -99,5 +99,5 @@ func (x *Tensor) narrowed(pads []int64) *Tensor {
 	for i := 0; i+1 < len(pads); i += 2 {
 		offset -= pads[i] * x.strides[len(x.shape)-1-i/2]
 	}
-	return x.alias(x.paddedShape(pads), x.strides, offset)
+	return x.Alias(x.paddedShape(pads), x.strides, offset)
 }

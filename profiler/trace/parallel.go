@@ -93,33 +93,33 @@ func (x *Tensor) parallelLinear(weight, bias *Tensor, of Sharing) *Tensor {
 // fromReplicas records DTensor.from_local(x, mesh, [Replicate()]). In backward the ranks sum
 // their parts of the gradient.
 func (x *Tensor) fromReplicas(ranks int64) *Tensor {
-	return x.viewAs("_FromTorchTensor", "_FromTorchTensorBackward", x.layout, x.offset, func(b *backward) {
-		b.give(0, b.grad.reduced(ranks))
+	return x.viewAs("_FromTorchTensor", "_FromTorchTensorBackward", x.layout, x.offset, func(b *Gradients) {
+		b.Give(0, b.Grad.reduced(ranks))
 	})
 }
 
 // Local records to_local() of x, a DTensor, for code without ranks. Its gradient reaches x after the backward of that
 // code.
 func (x *Tensor) Local() *Tensor {
-	return x.viewAs("_ToTorchTensor", "_ToTorchTensorBackward", x.layout, x.offset, func(b *backward) {
-		b.give(0, b.grad)
+	return x.viewAs("_ToTorchTensor", "_ToTorchTensorBackward", x.layout, x.offset, func(b *Gradients) {
+		b.Give(0, b.Grad)
 	})
 }
 
 // SumInPlace records _AllReduceForward of transformers: the sum over the ranks takes the place of x.
 func (x *Tensor) SumInPlace(ranks int64) *Tensor {
 	x.tape.Collective(program.AllReduce, ranks, x, x)
-	return x.viewAs("_AllReduceForward", "_AllReduceForwardBackward", x.layout, x.offset, func(b *backward) {
-		b.give(0, b.grad)
+	return x.viewAs("_AllReduceForward", "_AllReduceForwardBackward", x.layout, x.offset, func(b *Gradients) {
+		b.Give(0, b.Grad)
 	})
 }
 
 // SumGradient records _AllReduceBackward of transformers: x, whose gradient the sum over the ranks takes the place of.
 func (x *Tensor) SumGradient(ranks int64) *Tensor {
-	return x.viewAs("_AllReduceBackward", "_AllReduceBackwardBackward", x.layout, x.offset, func(b *backward) {
-		g := b.grad.Contiguous()
+	return x.viewAs("_AllReduceBackward", "_AllReduceBackwardBackward", x.layout, x.offset, func(b *Gradients) {
+		g := b.Grad.Contiguous()
 		g.tape.Collective(program.AllReduce, ranks, g, g)
-		b.give(0, g)
+		b.Give(0, g)
 	})
 }
 
@@ -160,10 +160,10 @@ func (x *Tensor) sumOverRanks(ranks int64) *Tensor {
 
 // redistributed records DTensor.redistribute: what a collective makes of x, and of a gradient.
 func (x *Tensor) redistributed(op string, forward, back func(*Tensor) *Tensor) *Tensor {
-	c := x.tape.begin(op, x)
+	c := x.tape.Begin(op, x)
 	var y *Tensor
 	c.t.NoGrad(func() { y = forward(x) })
-	return c.end(y.derived("RedistributeBackward", inputs{x}, nil, func(b *backward) { b.give(0, back(b.grad)) }))
+	return c.End(y.Derived("RedistributeBackward", inputs{x}, nil, func(b *Gradients) { b.Give(0, back(b.Grad)) }))
 }
 
 // reduced records _c10d_functional.all_reduce: a copy, which is reduced in place. The compute
@@ -188,8 +188,8 @@ func (x *Tensor) parallelEmbedding(weight *Tensor, of Sharing) *Tensor {
 		f.Del(&own)
 	})
 	rows := weight.shape[0] * of.Ranks
-	y.derived("EmbeddingBackward0", inputs{weight}, saves{x},
-		func(b *backward) { b.give(0, b.grad.embeddingBackward(b.saved(0), rows)) })
+	y.Derived("EmbeddingBackward0", inputs{weight}, saves{x},
+		func(b *Gradients) { b.Give(0, b.Grad.embeddingBackward(b.Saved(0), rows)) })
 	forward, back := func(y *Tensor) *Tensor { return y.reduced(of.Ranks) }, func(g *Tensor) *Tensor { return g }
 	if of.Tokens {
 		forward = func(y *Tensor) *Tensor { return y.scatterAsync(of.Ranks) }
@@ -244,8 +244,8 @@ func misfit(what string) error {
 // under torch.distributed.tensor.parallel.loss_parallel, where the rank has a part of the
 // classes. The Python handlers of its loss.py replace the operators.
 func (x *Tensor) CrossEntropyAmong(target *Tensor, ranks int64) *Tensor {
-	c := x.tape.begin("cross_entropy_loss", x, target)
-	return c.end(c.let(x.logSoftmaxAmong(ranks)).nllAmong(target, ranks))
+	c := x.tape.Begin("cross_entropy_loss", x, target)
+	return c.End(c.Let(x.logSoftmaxAmong(ranks)).nllAmong(target, ranks))
 }
 
 // logSoftmaxAmong records _log_softmax_handler. Its backward passes on the gradient that
@@ -263,7 +263,7 @@ func (x *Tensor) logSoftmaxAmong(ranks int64) *Tensor {
 		logarithm := f.Let(sum.Log())
 		y = f.Return(shifted.Sub(logarithm))
 	})
-	return y.derived("LogSoftmaxBackward0", inputs{x}, saves{y}, func(b *backward) { b.give(0, b.grad) })
+	return y.Derived("LogSoftmaxBackward0", inputs{x}, saves{y}, func(b *Gradients) { b.Give(0, b.Grad) })
 }
 
 // nllAmong records _nll_loss_forward_handler with the mean as reduction, x [rows, classes].
@@ -286,8 +286,8 @@ func (x *Tensor) nllAmong(target *Tensor, ranks int64) *Tensor {
 		y = f.Let(result.Sum(false).Div(total))
 		f.End(y, total)
 	})
-	return y.derived("NllLossBackward0", inputs{x}, saves{x, target, total}, func(b *backward) {
-		b.give(0, b.saved(0).nllAmongBackward(b.grad, b.saved(1), b.saved(2)))
+	return y.Derived("NllLossBackward0", inputs{x}, saves{x, target, total}, func(b *Gradients) {
+		b.Give(0, b.Saved(0).nllAmongBackward(b.Grad, b.Saved(1), b.Saved(2)))
 	})
 }
 

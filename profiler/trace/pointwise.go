@@ -1,21 +1,21 @@
 package trace
 
-// map1 computes a new tensor element by element, without autograd.
-func (t *Tape) map1(op string, d DType, flops int64, xs ...*Tensor) *Tensor {
+// Map computes a new tensor element by element, without autograd.
+func (t *Tape) Map(op string, d DType, flops int64, xs ...*Tensor) *Tensor {
 	native := t.native
 	if t.native == t.op {
 		t.native = op
 	}
 	y := t.elementwise(d, xs...)
-	t.launchElementwise(y, flops, xs...)
+	t.LaunchElementwise(y, flops, xs...)
 	t.native = native
 	return y
 }
 
 // plain computes a new tensor from x alone, without autograd.
 func (x *Tensor) plain(op string, flops int64) *Tensor {
-	c := x.tape.begin(op, x)
-	return c.end(c.t.map1(op, x.dtype, flops, x))
+	c := x.tape.Begin(op, x)
+	return c.End(c.t.Map(op, x.dtype, flops, x))
 }
 
 // Operations per element of elementwise functions, where an addition, a multiplication
@@ -34,23 +34,23 @@ const (
 
 // sincBackward records sinc_backward.
 func sincBackward(g, x *Tensor) *Tensor {
-	c := g.tape.begin("sinc_backward", g, x)
-	angle := c.let(x.MulScalar())
-	square := c.let(x.Mul(x).MulScalar())
+	c := g.tape.Begin("sinc_backward", g, x)
+	angle := c.Let(x.MulScalar())
+	square := c.Let(x.Mul(x).MulScalar())
 	cosine := angle.Mul(angle.Cos())
-	slope := c.let(g.Mul(cosine.Sub(angle.Sin()).Div(square)))
-	zero := c.t.scalarTensor(g.dtype)
-	return c.end(Where(square.compareScalar("eq"), zero, slope))
+	slope := c.Let(g.Mul(cosine.Sub(angle.Sin()).Div(square)))
+	zero := c.t.ScalarTensor(g.dtype)
+	return c.End(Where(square.CompareScalar("eq"), zero, slope))
 }
 
 // IsFinite records torch.isfinite(x): (x == x) * (x.abs() != inf).
 func (x *Tensor) IsFinite() *Tensor {
-	c := x.tape.begin("isfinite", x)
+	c := x.tape.Begin("isfinite", x)
 	if !x.dtype.differentiable() {
-		return c.end(x.tape.Filled("ones_like", Bool, x.shape...))
+		return c.End(x.tape.Filled("ones_like", Bool, x.shape...))
 	}
-	bounded := x.plain("abs", 1).compareScalar("ne_Scalar")
-	return c.end(x.compare("eq_Tensor", x).Mul(bounded))
+	bounded := x.plain("abs", 1).CompareScalar("ne_Scalar")
+	return c.End(x.compare("eq_Tensor", x).Mul(bounded))
 }
 
 // The functions that models call by name. All others are called by [Tensor.Function].

@@ -36,7 +36,7 @@ func (a PoolArgs) outShape(x *Tensor) []int64 {
 }
 
 // window returns the number of inputs that make one output.
-func (a PoolArgs) window(x *Tensor) int64 { return numel(spatial(a.Kernel, len(x.shape)-2, 1)) }
+func (a PoolArgs) window(x *Tensor) int64 { return Numel(spatial(a.Kernel, len(x.shape)-2, 1)) }
 
 // flat gives the arguments of a one-dimensional pooling over images of height
 // one.
@@ -62,120 +62,120 @@ var (
 // MaxPool records torch.nn.functional.max_pool1d, 2d or 3d, by the dimensions of x.
 func (x *Tensor) MaxPool(args PoolArgs) *Tensor {
 	dims := len(x.shape) - 2
-	c := x.tape.begin(maxPoolNames[dims], x)
+	c := x.tape.Begin(maxPoolNames[dims], x)
 	if dims == 1 {
-		return c.end(x.Unsqueeze(-2).maxPool(args.flat()).Squeeze(-2))
+		return c.End(x.Unsqueeze(-2).maxPool(args.flat()).Squeeze(-2))
 	}
-	return c.end(x.maxPool(args))
+	return c.End(x.maxPool(args))
 }
 
 // maxPool keeps the place of each maximum, as 64-bit indices.
 func (x *Tensor) maxPool(args PoolArgs) *Tensor {
-	return x.indexedPool(maxPoolNodes[len(x.shape)-2], args.outShape(x), args.window(x), x.suggestChannelsLast())
+	return x.indexedPool(maxPoolNodes[len(x.shape)-2], args.outShape(x), args.window(x), x.SuggestsChannelsLast())
 }
 
 // MaxPoolIndices records max_pool2d or 3d with return_indices=True.
 func (x *Tensor) MaxPoolIndices(args PoolArgs) (y, indices *Tensor) {
-	c := x.tape.begin("max_pool_with_indices", x)
+	c := x.tape.Begin("max_pool_with_indices", x)
 	if len(x.shape) == 3 {
 		y, indices = x.Unsqueeze(-2).MaxPoolIndices(args.flat())
-		return c.endPair(y.Squeeze(-2), indices.Squeeze(-2))
+		return c.EndPair(y.Squeeze(-2), indices.Squeeze(-2))
 	}
-	return c.endPair(x.poolWithIndices(maxPoolNodes[len(x.shape)-2], args.outShape(x), args.window(x),
-		x.suggestChannelsLast()))
+	return c.EndPair(x.poolWithIndices(maxPoolNodes[len(x.shape)-2], args.outShape(x), args.window(x),
+		x.SuggestsChannelsLast()))
 }
 
 // AdaptiveMaxPoolIndices records adaptive_max_pool1d, 2d or 3d to the given spatial
 // sizes, with the places of the maxima.
 func (x *Tensor) AdaptiveMaxPoolIndices(sizes ...int64) (y, indices *Tensor) {
-	c := x.tape.begin("adaptive_max_pool", x)
+	c := x.tape.Begin("adaptive_max_pool", x)
 	if len(sizes) == 1 {
 		y, indices = x.Unsqueeze(-2).AdaptiveMaxPoolIndices(1, sizes[0])
-		return c.endPair(y.Squeeze(-2), indices.Squeeze(-2))
+		return c.EndPair(y.Squeeze(-2), indices.Squeeze(-2))
 	}
 	shape := append(append([]int64(nil), x.shape[:len(x.shape)-len(sizes)]...), sizes...)
-	return c.endPair(x.adaptiveMaxPool(shape))
+	return c.EndPair(x.adaptiveMaxPool(shape))
 }
 
 // adaptiveMaxPool keeps the layout of x, but its kernels want contiguous tensors
 // and copy others there and back.
 func (x *Tensor) adaptiveMaxPool(shape []int64) (y, indices *Tensor) {
-	c := x.tape.begin("adaptive_max_pool2d", x)
-	last := x.suggestChannelsLast()
-	y, indices = c.let(c.t.emptyIn(x.dtype, shape, last)), c.let(c.t.emptyIn(I64, shape, last))
+	c := x.tape.Begin("adaptive_max_pool2d", x)
+	last := x.SuggestsChannelsLast()
+	y, indices = c.Let(c.t.AllocIn(x.dtype, shape, last)), c.Let(c.t.AllocIn(I64, shape, last))
 	var out, places *Tensor
-	if !y.isContiguous() {
-		out, places = c.let(c.t.empty(x.dtype, shape...)), c.let(c.t.empty(I64, shape...))
+	if !y.IsContiguous() {
+		out, places = c.Let(c.t.Alloc(x.dtype, shape...)), c.Let(c.t.Alloc(I64, shape...))
 	}
-	in := c.let(x.contiguousUntracked())
-	c.t.launch(program.Reduction, x.numel, []*Tensor{y, indices}, []*Tensor{in})
-	y.derived("AdaptiveMaxPool2DBackward0", inputs{x}, saves{x, indices},
-		func(b *backward) { b.give(0, adaptiveUnpool(b.grad, b.saved(0), b.saved(1))) })
-	c.dropLocals(in, places, out)
-	return c.endPair(y, indices)
+	in := c.Let(x.ContiguousUntracked())
+	c.t.Launch(program.Reduction, x.numel, []*Tensor{y, indices}, []*Tensor{in})
+	y.Derived("AdaptiveMaxPool2DBackward0", inputs{x}, saves{x, indices},
+		func(b *Gradients) { b.Give(0, adaptiveUnpool(b.Grad, b.Saved(0), b.Saved(1))) })
+	c.DropAll(in, places, out)
+	return c.EndPair(y, indices)
 }
 
 // adaptiveUnpool records adaptive_max_pool2d_backward.
 func adaptiveUnpool(g, x, indices *Tensor) *Tensor {
-	c := g.tape.begin("adaptive_max_pool2d_backward", g)
-	gx := c.let(c.t.emptyIn(x.dtype, x.shape, x.suggestChannelsLast()))
-	g, indices = c.let(g.contiguousUntracked()), c.let(indices.contiguousUntracked())
-	if !gx.isContiguous() {
-		c.let(c.t.empty(x.dtype, x.shape...))
+	c := g.tape.Begin("adaptive_max_pool2d_backward", g)
+	gx := c.Let(c.t.AllocIn(x.dtype, x.shape, x.SuggestsChannelsLast()))
+	g, indices = c.Let(g.ContiguousUntracked()), c.Let(indices.ContiguousUntracked())
+	if !gx.IsContiguous() {
+		c.Let(c.t.Alloc(x.dtype, x.shape...))
 	}
-	c.t.launch(program.Index, g.numel, []*Tensor{gx}, []*Tensor{g, indices})
-	return c.end(gx)
+	c.t.Launch(program.Index, g.numel, []*Tensor{gx}, []*Tensor{g, indices})
+	return c.End(gx)
 }
 
 // AdaptiveMaxPool records torch.nn.functional.adaptive_max_pool2d (or 3d) to the
 // given spatial sizes.
 func (x *Tensor) AdaptiveMaxPool(sizes ...int64) *Tensor {
-	c := x.tape.begin("adaptive_max_pool2d", x)
+	c := x.tape.Begin("adaptive_max_pool2d", x)
 	shape := append(append([]int64(nil), x.shape[:2]...), sizes...)
 	y, _ := x.adaptiveMaxPool(shape)
-	return c.end(y)
+	return c.End(y)
 }
 
 // indexedPool returns a pooling that remembers where its values came from. Kernels
 // that do not know channels_last copy there and back.
 func (x *Tensor) indexedPool(node string, shape []int64, window int64, last bool) *Tensor {
-	c := x.tape.begin("max_pool_with_indices", x)
+	c := x.tape.Begin("max_pool_with_indices", x)
 	y, _ := x.poolWithIndices(node, shape, window, last)
-	return c.end(y)
+	return c.End(y)
 }
 
 func (x *Tensor) poolWithIndices(node string, shape []int64, window int64, last bool) (y, indices *Tensor) {
-	c := x.tape.begin("max_pool_with_indices", x)
-	y = c.let(c.t.emptyIn(x.dtype, shape, last))
-	indices = c.let(c.t.emptyIn(I64, shape, last))
-	in := c.let(x.contiguousIn(last))
-	c.t.launch(program.Reduction, y.numel*window, []*Tensor{y, indices}, []*Tensor{in})
-	y.derived(node, inputs{x}, saves{x, indices},
-		func(b *backward) { b.give(0, b.grad.unpool(b.saved(0), b.saved(1), last)) })
-	c.dropLocals(in)
-	return c.endPair(y, indices)
+	c := x.tape.Begin("max_pool_with_indices", x)
+	y = c.Let(c.t.AllocIn(x.dtype, shape, last))
+	indices = c.Let(c.t.AllocIn(I64, shape, last))
+	in := c.Let(x.ContiguousIn(last))
+	c.t.Launch(program.Reduction, y.numel*window, []*Tensor{y, indices}, []*Tensor{in})
+	y.Derived(node, inputs{x}, saves{x, indices},
+		func(b *Gradients) { b.Give(0, b.Grad.unpool(b.Saved(0), b.Saved(1), last)) })
+	c.DropAll(in)
+	return c.EndPair(y, indices)
 }
 
 // unpool sends each gradient to where its maximum came from.
 func (g *Tensor) unpool(x, indices *Tensor, last bool) *Tensor {
-	c := g.tape.begin("max_pool_with_indices_backward", g)
-	gx := c.let(c.t.emptyIn(x.dtype, x.shape, x.suggestChannelsLast()))
-	g = c.let(g.contiguousIn(last))
-	if !last && !gx.isContiguous() {
-		c.let(c.t.empty(x.dtype, x.shape...))
+	c := g.tape.Begin("max_pool_with_indices_backward", g)
+	gx := c.Let(c.t.AllocIn(x.dtype, x.shape, x.SuggestsChannelsLast()))
+	g = c.Let(g.ContiguousIn(last))
+	if !last && !gx.IsContiguous() {
+		c.Let(c.t.Alloc(x.dtype, x.shape...))
 	}
-	c.t.launch(program.Index, 0, []*Tensor{gx}, []*Tensor{g, indices})
-	return c.end(gx)
+	c.t.Launch(program.Index, 0, []*Tensor{gx}, []*Tensor{g, indices})
+	return c.End(gx)
 }
 
 // AvgPool records torch.nn.functional.avg_pool1d, 2d or 3d, by the dimensions of x.
 func (x *Tensor) AvgPool(args PoolArgs) *Tensor {
 	dims := len(x.shape) - 2
-	c := x.tape.begin(avgPoolNames[dims], x)
+	c := x.tape.Begin(avgPoolNames[dims], x)
 	if dims == 1 {
-		return c.end(x.Unsqueeze(-2).avgPool(args.flat()).Squeeze(-2))
+		return c.End(x.Unsqueeze(-2).avgPool(args.flat()).Squeeze(-2))
 	}
-	return c.end(x.avgPool(args))
+	return c.End(x.avgPool(args))
 }
 
 func (x *Tensor) avgPool(args PoolArgs) *Tensor {
@@ -185,18 +185,18 @@ func (x *Tensor) avgPool(args PoolArgs) *Tensor {
 // meanPool returns a pooling whose backward spreads the gradient evenly.
 func (x *Tensor) meanPool(node string, shape []int64, window int64) *Tensor {
 	t := x.tape
-	c := t.begin("avg_pool", x)
-	last := x.suggestChannelsLast()
-	y := c.let(t.emptyIn(x.dtype, shape, last))
-	in := c.let(x.contiguousIn(last))
-	t.launch(program.Reduction, y.numel*window, []*Tensor{y}, []*Tensor{in})
-	return c.end(y.derived(node, inputs{x}, saves{x}, func(b *backward) {
-		x := b.saved(0)
-		last := x.suggestChannelsLast()
-		c := t.begin("avg_pool_backward", b.grad)
-		gx := c.let(t.emptyIn(x.dtype, x.shape, last))
-		t.launchElementwise(gx, window, c.let(b.grad.contiguousIn(last)))
-		b.give(0, c.end(gx))
+	c := t.Begin("avg_pool", x)
+	last := x.SuggestsChannelsLast()
+	y := c.Let(t.AllocIn(x.dtype, shape, last))
+	in := c.Let(x.ContiguousIn(last))
+	t.Launch(program.Reduction, y.numel*window, []*Tensor{y}, []*Tensor{in})
+	return c.End(y.Derived(node, inputs{x}, saves{x}, func(b *Gradients) {
+		x := b.Saved(0)
+		last := x.SuggestsChannelsLast()
+		c := t.Begin("avg_pool_backward", b.Grad)
+		gx := c.Let(t.AllocIn(x.dtype, x.shape, last))
+		t.LaunchElementwise(gx, window, c.Let(b.Grad.ContiguousIn(last)))
+		b.Give(0, c.End(gx))
 	}))
 }
 
@@ -209,47 +209,47 @@ var (
 // given spatial sizes.
 func (x *Tensor) AdaptiveAvgPool(sizes ...int64) *Tensor {
 	dims := len(sizes)
-	c := x.tape.begin(adaptiveNames[dims], x)
+	c := x.tape.Begin(adaptiveNames[dims], x)
 	if dims == 1 {
-		return c.end(x.Unsqueeze(-2).adaptiveAvgPool([]int64{1, sizes[0]}).Squeeze(-2))
+		return c.End(x.Unsqueeze(-2).adaptiveAvgPool([]int64{1, sizes[0]}).Squeeze(-2))
 	}
-	return c.end(x.adaptiveAvgPool(sizes))
+	return c.End(x.adaptiveAvgPool(sizes))
 }
 
 // adaptiveAvgPool records the pooling, a mean over the image for a single value.
 func (x *Tensor) adaptiveAvgPool(sizes []int64) *Tensor {
-	c := x.tape.begin("adaptive_avg_pool2d_symint", x)
+	c := x.tape.Begin("adaptive_avg_pool2d_symint", x)
 	shape := append(append([]int64(nil), x.shape[:2]...), sizes...)
-	if numel(sizes) != 1 {
-		return c.end(x.meanPool(adaptiveNodes[len(sizes)], shape, x.numel/max(numel(shape), 1)))
+	if Numel(sizes) != 1 {
+		return c.End(x.meanPool(adaptiveNodes[len(sizes)], shape, x.numel/max(Numel(shape), 1)))
 	}
-	y := c.let(x.Mean(true, []int{-1, -2, -3}[:len(sizes)]...))
-	if x.suggestChannelsLast() {
-		c.set(&y, y.asStrided(geometry{shape, channelsLastStrides(nil, shape)}, y.offset))
+	y := c.Let(x.Mean(true, []int{-1, -2, -3}[:len(sizes)]...))
+	if x.SuggestsChannelsLast() {
+		c.Set(&y, y.asStrided(geometry{shape, channelsLastStrides(nil, shape)}, y.offset))
 	}
-	return c.end(y)
+	return c.End(y)
 }
 
 // MaxUnpool records max_unpool2d or 3d to the given spatial sizes: x at the places of indices,
 // zeros elsewhere. Its kernels want contiguous tensors.
 func (x *Tensor) MaxUnpool(indices *Tensor, sizes ...int64) *Tensor {
 	t := x.tape
-	c := t.begin("max_unpool", x, indices)
+	c := t.Begin("max_unpool", x, indices)
 	shape := append(append([]int64(nil), x.shape[:len(x.shape)-len(sizes)]...), sizes...)
-	in := c.let(x.contiguousUntracked())
-	places := c.let(indices.contiguousUntracked())
-	y := c.let(t.Zeros(x.dtype, shape...))
-	t.launch(program.Index, x.numel, []*Tensor{y.touched(x.numel)}, []*Tensor{in, places})
+	in := c.Let(x.ContiguousUntracked())
+	places := c.Let(indices.ContiguousUntracked())
+	y := c.Let(t.Zeros(x.dtype, shape...))
+	t.Launch(program.Index, x.numel, []*Tensor{y.Touched(x.numel)}, []*Tensor{in, places})
 	node := map[int]string{2: "MaxUnpool2DBackward0", 3: "MaxUnpool3DBackward0"}[len(sizes)]
 	from := x.shape
-	return c.end(y.derived(node, inputs{x}, saves{indices}, func(b *backward) {
-		c := t.begin("max_unpool_backward", b.grad, b.saved(0))
-		index := c.let(b.saved(0).View(append(append([]int64(nil), from[:len(from)-len(sizes)]...), -1)...))
-		grad := c.let(b.grad.contiguousUntracked().
+	return c.End(y.Derived(node, inputs{x}, saves{indices}, func(b *Gradients) {
+		c := t.Begin("max_unpool_backward", b.Grad, b.Saved(0))
+		index := c.Let(b.Saved(0).View(append(append([]int64(nil), from[:len(from)-len(sizes)]...), -1)...))
+		grad := c.Let(b.Grad.ContiguousUntracked().
 			View(append(append([]int64(nil), from[:len(from)-len(sizes)]...), -1)...))
-		g := c.let(t.empty(b.grad.dtype, index.shape...))
-		t.launch(program.Index, g.numel, []*Tensor{g}, []*Tensor{grad, index})
-		b.give(0, c.end(g.View(from...)))
+		g := c.Let(t.Alloc(b.Grad.dtype, index.shape...))
+		t.Launch(program.Index, g.numel, []*Tensor{g}, []*Tensor{grad, index})
+		b.Give(0, c.End(g.View(from...)))
 	}))
 }
 
@@ -257,17 +257,17 @@ func (x *Tensor) MaxUnpool(indices *Tensor, sizes ...int64) *Tensor {
 // random places, and where they were.
 func (x *Tensor) FractionalMaxPool(samples *Tensor, sizes ...int64) (y, indices *Tensor) {
 	t := x.tape
-	c := t.begin("fractional_max_pool", x, samples)
+	c := t.Begin("fractional_max_pool", x, samples)
 	shape := append(append([]int64(nil), x.shape[:len(x.shape)-len(sizes)]...), sizes...)
-	y, indices = c.let(t.empty(x.dtype, shape...)), c.let(t.empty(I64, shape...))
-	in := c.let(x.contiguousUntracked())
-	t.launch(program.Reduction, x.numel, []*Tensor{y, indices}, []*Tensor{in, samples})
+	y, indices = c.Let(t.Alloc(x.dtype, shape...)), c.Let(t.Alloc(I64, shape...))
+	in := c.Let(x.ContiguousUntracked())
+	t.Launch(program.Reduction, x.numel, []*Tensor{y, indices}, []*Tensor{in, samples})
 	node := map[int]string{2: "FractionalMaxPool2DBackward0", 3: "FractionalMaxPool3DBackward0"}[len(sizes)]
-	y.derived(node, inputs{x}, saves{x, indices}, func(b *backward) {
-		c := t.begin("fractional_max_pool_backward", b.grad, b.saved(0), b.saved(1))
-		g := c.let(t.Zeros(b.grad.dtype, b.saved(0).shape...))
-		t.launch(program.Index, b.grad.numel, []*Tensor{g.touched(b.grad.numel)}, []*Tensor{b.grad, b.saved(1)})
-		b.give(0, c.end(g))
+	y.Derived(node, inputs{x}, saves{x, indices}, func(b *Gradients) {
+		c := t.Begin("fractional_max_pool_backward", b.Grad, b.Saved(0), b.Saved(1))
+		g := c.Let(t.Zeros(b.Grad.dtype, b.Saved(0).shape...))
+		t.Launch(program.Index, b.Grad.numel, []*Tensor{g.Touched(b.Grad.numel)}, []*Tensor{b.Grad, b.Saved(1)})
+		b.Give(0, c.End(g))
 	})
-	return c.endPair(y, indices)
+	return c.EndPair(y, indices)
 }

@@ -11,27 +11,27 @@ func (x *Tensor) Pow(e float64) *Tensor {
 func (x *Tensor) Square() *Tensor { return x.powScalar("square", 2) }
 
 func (x *Tensor) powScalar(op string, e float64) *Tensor {
-	c := x.tape.begin(op, x)
-	c.full(&x)
+	c := x.tape.Begin(op, x)
+	c.Full(&x)
 	d := x.dtype
 	if e != math.Trunc(e) {
 		d = floating(d)
 	}
-	z := c.t.map1("pow", d, transcendentalFLOPs, x)
-	return c.end(z.derived("PowBackward0", inputs{x}, saves{x},
-		func(b *backward) { b.give(0, powBackward(b.grad, b.saved(0), e)) }))
+	z := c.t.Map("pow", d, transcendentalFLOPs, x)
+	return c.End(z.Derived("PowBackward0", inputs{x}, saves{x},
+		func(b *Gradients) { b.Give(0, powBackward(b.Grad, b.Saved(0), e)) }))
 }
 
 // powBackward records pow_backward: grad * (e * self.pow(e - 1)).
 func powBackward(grad, self *Tensor, e float64) *Tensor {
-	c := grad.tape.begin("pow_backward", grad, self)
+	c := grad.tape.Begin("pow_backward", grad, self)
 	if e == 0 {
-		z := grad.emptyLike(grad.dtype)
-		c.t.launchFill(z)
-		return c.end(z)
+		z := grad.AllocLike(grad.dtype)
+		c.t.LaunchFill(z)
+		return c.End(z)
 	}
 	slope := self.Pow(e - 1).MulScalar()
-	return c.end(grad.Mul(slope))
+	return c.End(grad.Mul(slope))
 }
 
 // PowTensor records x ** e for a tensor e.
@@ -39,50 +39,50 @@ func (x *Tensor) PowTensor(e *Tensor) *Tensor { return operatorIndex["pow.Tensor
 
 // powBaseGrad records pow_backward_self.
 func powBaseGrad(grad, self, exponent *Tensor) *Tensor {
-	c := grad.tape.begin("pow_backward_self", grad, self, exponent)
+	c := grad.tape.Begin("pow_backward_self", grad, self, exponent)
 	slope := grad.Mul(exponent.Mul(self.PowTensor(exponent.AddScalar())))
-	zero := c.t.scalarTensor(grad.dtype)
-	return c.end(Where(exponent.compareScalar("eq"), zero, slope))
+	zero := c.t.ScalarTensor(grad.dtype)
+	return c.End(Where(exponent.CompareScalar("eq"), zero, slope))
 }
 
 // powExponentGrad records pow_backward_exponent.
 func powExponentGrad(grad, self, exponent, result *Tensor) *Tensor {
-	c := grad.tape.begin("pow_backward_exponent", grad, self, exponent, result)
-	positive := exponent.compareScalar("ge")
-	cond := c.let(self.compareScalar("eq").compare("logical_and", positive))
-	slope := result.Mul(self.to(resultType(self, exponent)).Log())
-	zero := c.t.scalarTensor(grad.dtype)
-	return c.end(grad.Mul(Where(cond, zero, slope)))
+	c := grad.tape.Begin("pow_backward_exponent", grad, self, exponent, result)
+	positive := exponent.CompareScalar("ge")
+	cond := c.Let(self.CompareScalar("eq").compare("logical_and", positive))
+	slope := result.Mul(self.AsType(resultType(self, exponent)).Log())
+	zero := c.t.ScalarTensor(grad.dtype)
+	return c.End(grad.Mul(Where(cond, zero, slope)))
 }
 
 // NumberPow records number ** x. The operator also fills a double on the device from the
 // number. Autocast runs it in fp32.
 func (x *Tensor) NumberPow(n Number) *Tensor {
-	c := x.tape.begin("pow_Scalar", x)
-	c.full(&x)
-	z := c.t.empty(n.with(x.dtype), x.shape...)
-	base := c.t.scalarTensor(F64)
-	c.t.launchElementwise(z, powFLOPs, x, base)
-	return c.end(z.derived("PowBackward2", inputs{x}, saves{x, z}, func(b *backward) {
+	c := x.tape.Begin("pow_Scalar", x)
+	c.Full(&x)
+	z := c.t.Alloc(n.with(x.dtype), x.shape...)
+	base := c.t.ScalarTensor(F64)
+	c.t.LaunchElementwise(z, powFLOPs, x, base)
+	return c.End(z.Derived("PowBackward2", inputs{x}, saves{x, z}, func(b *Gradients) {
 		// grad * (result * log(base))
-		b.give(0, b.grad.Mul(b.saved(1).MulScalar()))
+		b.Give(0, b.Grad.Mul(b.Saved(1).MulScalar()))
 	}))
 }
 
 // PowInPlace records x.pow_(e): backward needs what x was.
 func (x *Tensor) PowInPlace(e float64) *Tensor {
 	t := x.tape
-	c := t.begin("pow_", x)
+	c := t.Begin("pow_", x)
 	n := t.record("PowBackward0", x)
 	if n != nil {
-		n.save(c.let(x.cloneForInPlace()))
-		n.apply = func(b *backward) { b.give(0, powBackward(b.grad, b.saved(0), e)) }
+		n.save(c.Let(x.cloneForInPlace()))
+		n.apply = func(b *Gradients) { b.Give(0, powBackward(b.Grad, b.Saved(0), e)) }
 	}
-	t.launchElementwise(x, transcendentalFLOPs, x)
+	t.LaunchElementwise(x, transcendentalFLOPs, x)
 	if n != nil {
 		x.rebase(n)
 	}
-	return c.end(x)
+	return c.End(x)
 }
 
 // SquareInPlace records x.square_().
@@ -90,27 +90,27 @@ func (x *Tensor) SquareInPlace() *Tensor { return x.PowInPlace(2) }
 
 // Atan2 records torch.atan2(x, y). Autocast gives both the wider type.
 func (x *Tensor) Atan2(y *Tensor) *Tensor {
-	c := x.tape.begin("atan2", x, y)
-	c.promote(&x, &y)
-	z := c.t.map1("atan2", floating(resultType(x, y)), 20, x, y)
-	return c.end(z.derived("Atan2Backward0", inputs{x, y}, saves{y, x}, func(b *backward) {
-		atan2Backward(b, b.saved(1), b.saved(0))
+	c := x.tape.Begin("atan2", x, y)
+	c.Promote(&x, &y)
+	z := c.t.Map("atan2", floating(resultType(x, y)), 20, x, y)
+	return c.End(z.Derived("Atan2Backward0", inputs{x, y}, saves{y, x}, func(b *Gradients) {
+		atan2Backward(b, b.Saved(1), b.Saved(0))
 	}))
 }
 
 // atan2Backward records atan2_backward.
-func atan2Backward(b *backward, x, y *Tensor) {
-	c := b.t.begin("atan2_backward", b.grad, x, y)
+func atan2Backward(b *Gradients, x, y *Tensor) {
+	c := b.t.Begin("atan2_backward", b.Grad, x, y)
 	yy := y.Mul(y)
-	squares := c.let(x.Mul(x).Add(yy))
+	squares := c.Let(x.Mul(x).Add(yy))
 	recip := squares.Reciprocal()
-	recip = c.let(recip.MaskedFillInPlace(squares.compareScalar("eq_Scalar")))
-	if b.needs(0) {
-		b.out[0] = b.grad.Mul(y).Mul(recip).retain()
+	recip = c.Let(recip.MaskedFillInPlace(squares.CompareScalar("eq_Scalar")))
+	if b.Needs(0) {
+		b.Out[0] = b.Grad.Mul(y).Mul(recip).Retain()
 	}
-	if b.needs(1) {
+	if b.Needs(1) {
 		minus := x.Neg()
-		b.out[1] = b.grad.Mul(minus).Mul(recip).retain()
+		b.Out[1] = b.Grad.Mul(minus).Mul(recip).Retain()
 	}
-	c.finish()
+	c.Finish()
 }

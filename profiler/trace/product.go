@@ -8,20 +8,20 @@ import (
 
 // Matmul records torch.matmul.
 func (a *Tensor) Matmul(b *Tensor) *Tensor {
-	c := a.tape.begin("matmul", a, b)
-	c.lower(&a, &b)
-	return c.end(c.matmul(a, b))
+	c := a.tape.Begin("matmul", a, b)
+	c.Lower(&a, &b)
+	return c.End(c.matmul(a, b))
 }
 
-// matmul records at::matmul below autocast.
-func (a *Tensor) matmul(b *Tensor) *Tensor {
-	c := a.tape.begin("matmul", a, b)
-	return c.end(c.matmul(a, b))
+// MatmulUncast records at::matmul below autocast.
+func (a *Tensor) MatmulUncast(b *Tensor) *Tensor {
+	c := a.tape.Begin("matmul", a, b)
+	return c.End(c.matmul(a, b))
 }
 
 // matmul chooses between the products of vectors, matrices and batches
 // (_matmul_impl).
-func (c *call) matmul(a, b *Tensor) *Tensor {
+func (c *Call) matmul(a, b *Tensor) *Tensor {
 	switch na, nb := len(a.shape), len(b.shape); {
 	case na == 1 && nb == 1:
 		return a.dot(b)
@@ -34,9 +34,9 @@ func (c *call) matmul(a, b *Tensor) *Tensor {
 	case shouldFold(a, b):
 		return c.foldedProduct(a, b)
 	case na == 3 && nb == 3 && a.shape[0] != b.shape[0] && a.shape[0] == 1 && a.requiresGrad:
-		return a.Squeeze(0).matmul(b)
+		return a.Squeeze(0).MatmulUncast(b)
 	case na == 3 && nb == 3 && a.shape[0] != b.shape[0] && b.shape[0] == 1 && b.requiresGrad:
-		return a.matmul(b.Squeeze(0))
+		return a.MatmulUncast(b.Squeeze(0))
 	}
 	return c.broadcastProduct(a, b)
 }
@@ -81,32 +81,32 @@ func shouldFold(a, b *Tensor) bool {
 }
 
 // foldedProduct multiplies a batch with one matrix or vector.
-func (c *call) foldedProduct(a, b *Tensor) *Tensor {
+func (c *Call) foldedProduct(a, b *Tensor) *Tensor {
 	transposed := len(b.shape) > len(a.shape)
 	large, small := a, b
 	if transposed {
-		large, small = c.let(b.Transpose(-2, -1)), a
+		large, small = c.Let(b.Transpose(-2, -1)), a
 		if len(a.shape) == 2 {
-			small = c.let(a.T())
+			small = c.Let(a.T())
 		}
 	}
 	n := len(large.shape)
 	shape := append(make([]int64, 0, n), large.shape[:n-1]...)
-	folded := c.let(large.reshape([]int64{numel(shape), large.shape[n-1]}))
+	folded := c.Let(large.AsShape([]int64{Numel(shape), large.shape[n-1]}))
 	if len(small.shape) == 1 {
 		return folded.mv(small).unsafeView(shape)
 	}
 	shape = append(shape, small.shape[1])
-	y := c.let(folded.mm(small).unsafeView(shape))
+	y := c.Let(folded.mm(small).unsafeView(shape))
 	if transposed {
-		return y.Transpose(-2, -1).contiguous()
+		return y.Transpose(-2, -1).AsContiguous()
 	}
 	return y
 }
 
 // broadcastProduct multiplies two batches, whose batch dimensions are
 // broadcast; where strides do not allow a view this copies.
-func (c *call) broadcastProduct(a, b *Tensor) *Tensor {
+func (c *Call) broadcastProduct(a, b *Tensor) *Tensor {
 	vectorLeft, vectorRight := len(a.shape) == 1, len(b.shape) == 1
 	rows, k, cols := int64(1), a.Size(-1), int64(1)
 	if !vectorLeft {
@@ -116,26 +116,26 @@ func (c *call) broadcastProduct(a, b *Tensor) *Tensor {
 		cols = b.Size(-1)
 	}
 	lead := a.BatchShape(b)
-	batch := numel(lead)
+	batch := Numel(lead)
 	expanded := func(inner ...int64) []int64 { return append(append(make([]int64, 0, len(lead)+4), lead...), inner...) }
 
-	left := c.let(a.Expand(expanded(rows, k)...).reshape([]int64{batch, rows, k}))
+	left := c.Let(a.Expand(expanded(rows, k)...).AsShape([]int64{batch, rows, k}))
 	var right *Tensor
 	if vectorRight {
-		right = c.let(b.Expand(expanded(k)...))
-		c.set(&right, right.reshape([]int64{batch, k}).Unsqueeze(2))
+		right = c.Let(b.Expand(expanded(k)...))
+		c.Set(&right, right.AsShape([]int64{batch, k}).Unsqueeze(2))
 	} else {
-		right = c.let(b.Expand(expanded(k, cols)...))
-		c.set(&right, right.reshape([]int64{batch, k, cols}))
+		right = c.Let(b.Expand(expanded(k, cols)...))
+		c.Set(&right, right.AsShape([]int64{batch, k, cols}))
 	}
 	shape := expanded()
 	if !vectorLeft {
 		shape = append(shape, rows)
 	}
 	if vectorRight {
-		return left.bmm(right).Squeeze(-1).unsafeView(shape)
+		return left.BMMUncast(right).Squeeze(-1).unsafeView(shape)
 	}
-	return left.bmm(right).unsafeView(append(shape, cols))
+	return left.BMMUncast(right).unsafeView(append(shape, cols))
 }
 
 // BatchShape returns the common batch dimensions of two tensors of matrices.
@@ -151,98 +151,98 @@ func (x *Tensor) lead() *Tensor {
 func (a *Tensor) MV(v *Tensor) *Tensor { return a.inLower("mv", v, (*Tensor).mv) }
 
 func (a *Tensor) mv(v *Tensor) *Tensor {
-	c := a.tape.begin("mv", a, v)
-	y := c.t.empty(a.dtype, a.shape[0])
+	c := a.tape.Begin("mv", a, v)
+	y := c.t.Alloc(a.dtype, a.shape[0])
 	if v.strides[0] == 0 {
-		v = v.contiguousUntracked()
+		v = v.ContiguousUntracked()
 	}
 	if a.strides[0] != 1 && a.strides[1] != 1 {
-		a = a.contiguousUntracked()
+		a = a.ContiguousUntracked()
 	}
-	c.t.useBLAS()
-	c.t.launchGEMM(y, 1, a.shape[0], 1, a.shape[1], a, v)
-	return c.end(y.derived("MvBackward0", inputs{a, v}, saves{when(v.requiresGrad, a), when(a.requiresGrad, v)}, each(
-		partial{0, func(b *backward) *Tensor { return b.grad.Outer(b.saved(1)) }},
-		partial{1, func(b *backward) *Tensor { return b.saved(0).T().mv(b.grad) }},
+	c.t.UseBLAS()
+	c.t.LaunchGEMM(y, 1, a.shape[0], 1, a.shape[1], a, v)
+	return c.End(y.Derived("MvBackward0", inputs{a, v}, saves{when(v.requiresGrad, a), when(a.requiresGrad, v)}, each(
+		partial{0, func(b *Gradients) *Tensor { return b.Grad.Outer(b.Saved(1)) }},
+		partial{1, func(b *Gradients) *Tensor { return b.Saved(0).T().mv(b.Grad) }},
 	)))
 }
 
 // Dot records torch.dot of two vectors.
 func (a *Tensor) Dot(b *Tensor) *Tensor {
-	c := a.tape.begin("dot", a, b)
-	c.promote(&a, &b)
-	return c.end(a.dot(b))
+	c := a.tape.Begin("dot", a, b)
+	c.Promote(&a, &b)
+	return c.End(a.dot(b))
 }
 
 func (a *Tensor) dot(b *Tensor) *Tensor {
-	c := a.tape.begin("dot", a, b)
-	y := c.t.empty(a.dtype)
-	c.t.useBLAS()
-	c.t.launch(program.Reduction, 2*a.numel, []*Tensor{y}, []*Tensor{a, b})
-	return c.end(y.derived("DotBackward0", inputs{a, b}, saves{when(b.requiresGrad, a), when(a.requiresGrad, b)},
+	c := a.tape.Begin("dot", a, b)
+	y := c.t.Alloc(a.dtype)
+	c.t.UseBLAS()
+	c.t.Launch(program.Reduction, 2*a.numel, []*Tensor{y}, []*Tensor{a, b})
+	return c.End(y.Derived("DotBackward0", inputs{a, b}, saves{when(b.requiresGrad, a), when(a.requiresGrad, b)},
 		each(
-			partial{0, func(w *backward) *Tensor { return w.grad.Mul(w.saved(1)) }},
-			partial{1, func(w *backward) *Tensor { return w.grad.Mul(w.saved(0)) }},
+			partial{0, func(w *Gradients) *Tensor { return w.Grad.Mul(w.Saved(1)) }},
+			partial{1, func(w *Gradients) *Tensor { return w.Grad.Mul(w.Saved(0)) }},
 		)))
 }
 
 // Outer records torch.outer (and torch.ger) of two vectors.
 func (a *Tensor) Outer(b *Tensor) *Tensor {
-	c := a.tape.begin("outer", a, b)
-	return c.end(a.reshape([]int64{a.shape[0], 1}).Mul(b))
+	c := a.tape.Begin("outer", a, b)
+	return c.End(a.AsShape([]int64{a.shape[0], 1}).Mul(b))
 }
 
 // ScaledMM records torch._scaled_mm of matrices in 8-bit floats, [m, k] by rows and [k, n] by
 // columns, each with one scale: a result of type d, by cuBLASLt. Autograd does not look.
 func ScaledMM(a, b *Tensor, d DType) *Tensor {
-	c := a.tape.begin("_scaled_mm", a, b)
+	c := a.tape.Begin("_scaled_mm", a, b)
 	m, k, n := a.shape[0], a.shape[1], b.shape[1]
-	y := c.t.empty(d, m, n)
+	y := c.t.Alloc(d, m, n)
 	c.t.useLt()
-	c.t.launchGEMM(y, 1, m, n, k, a, b)
-	return c.end(y)
+	c.t.LaunchGEMM(y, 1, m, n, k, a, b)
+	return c.End(y)
 }
 
 // AddMV records torch.addmv(x, a, v): x + a @ v.
 func (x *Tensor) AddMV(a, v *Tensor) *Tensor {
-	c := x.tape.begin("addmv", x, a, v)
-	c.lower(&x, &a, &v)
-	y := c.t.empty(a.dtype, a.shape[0])
-	c.t.useBLAS()
-	c.t.launchGEMM(y, 1, a.shape[0], 1, a.shape[1], a, v, x)
-	return c.end(y.derived("AddmvBackward0", inputs{x, a, v}, saves{when(v.requiresGrad, a), when(a.requiresGrad, v)},
+	c := x.tape.Begin("addmv", x, a, v)
+	c.Lower(&x, &a, &v)
+	y := c.t.Alloc(a.dtype, a.shape[0])
+	c.t.UseBLAS()
+	c.t.LaunchGEMM(y, 1, a.shape[0], 1, a.shape[1], a, v, x)
+	return c.End(y.Derived("AddmvBackward0", inputs{x, a, v}, saves{when(v.requiresGrad, a), when(a.requiresGrad, v)},
 		each(
-			partial{1, func(b *backward) *Tensor { return b.grad.Outer(b.saved(1)) }},
-			partial{0, func(b *backward) *Tensor { return b.grad }},
-			partial{2, func(b *backward) *Tensor { return b.saved(0).T().mv(b.grad) }},
+			partial{1, func(b *Gradients) *Tensor { return b.Grad.Outer(b.Saved(1)) }},
+			partial{0, func(b *Gradients) *Tensor { return b.Grad }},
+			partial{2, func(b *Gradients) *Tensor { return b.Saved(0).T().mv(b.Grad) }},
 		)))
 }
 
 // AddBMM records torch.addbmm(x, a, b): x and the sum of all products of a batch.
 func (x *Tensor) AddBMM(a, b *Tensor) *Tensor {
-	c := x.tape.begin("addbmm", x, a, b)
-	c.lower(&x, &a, &b)
-	y := c.t.empty(a.dtype, a.shape[1], b.shape[2])
-	c.t.useBLAS()
-	c.t.launchGEMM(y, a.shape[0], a.shape[1], b.shape[2], a.shape[2], a, b, x)
+	c := x.tape.Begin("addbmm", x, a, b)
+	c.Lower(&x, &a, &b)
+	y := c.t.Alloc(a.dtype, a.shape[1], b.shape[2])
+	c.t.UseBLAS()
+	c.t.LaunchGEMM(y, a.shape[0], a.shape[1], b.shape[2], a.shape[2], a, b, x)
 	wide := []int64{a.shape[0], a.shape[1], b.shape[2]}
-	return c.end(y.derived("AddbmmBackward0", inputs{x, a, b}, saves{when(b.requiresGrad, a), when(a.requiresGrad, b)},
+	return c.End(y.Derived("AddbmmBackward0", inputs{x, a, b}, saves{when(b.requiresGrad, a), when(a.requiresGrad, b)},
 		each(
-			partial{1, func(w *backward) *Tensor {
-				return w.grad.Unsqueeze(0).Expand(wide...).bmm(w.saved(1).Transpose(1, 2))
+			partial{1, func(w *Gradients) *Tensor {
+				return w.Grad.Unsqueeze(0).Expand(wide...).BMMUncast(w.Saved(1).Transpose(1, 2))
 			}},
-			partial{2, func(w *backward) *Tensor {
-				return w.saved(0).Transpose(1, 2).bmm(w.grad.Unsqueeze(0).Expand(wide...))
+			partial{2, func(w *Gradients) *Tensor {
+				return w.Saved(0).Transpose(1, 2).BMMUncast(w.Grad.Unsqueeze(0).Expand(wide...))
 			}},
-			partial{0, func(w *backward) *Tensor { return w.grad }},
+			partial{0, func(w *Gradients) *Tensor { return w.Grad }},
 		)))
 }
 
 // TensorDot records torch.tensordot(a, b, (dims of a, dims of b)): one product of
 // matrices.
 func (a *Tensor) TensorDot(b *Tensor, da, db []int) *Tensor {
-	c := a.tape.begin("tensordot", a, b)
-	da, db = wrapDims(len(a.shape), da), wrapDims(len(b.shape), db)
+	c := a.tape.Begin("tensordot", a, b)
+	da, db = WrapDims(len(a.shape), da), WrapDims(len(b.shape), db)
 	var left, right []int
 	var shape []int64
 	inner := int64(1)
@@ -258,14 +258,14 @@ func (a *Tensor) TensorDot(b *Tensor, da, db []int) *Tensor {
 			right, shape = append(right, d), append(shape, n)
 		}
 	}
-	first := c.let(a.Permute(slices.Concat(left, da)...).reshape([]int64{numel(shape[:len(left)]), inner}))
-	second := c.let(b.Permute(slices.Concat(db, right)...).reshape([]int64{inner, numel(shape[len(left):])}))
-	return c.end(first.MM(second).reshape(shape))
+	first := c.Let(a.Permute(slices.Concat(left, da)...).AsShape([]int64{Numel(shape[:len(left)]), inner}))
+	second := c.Let(b.Permute(slices.Concat(db, right)...).AsShape([]int64{inner, Numel(shape[len(left):])}))
+	return c.End(first.MM(second).AsShape(shape))
 }
 
 // Kron records torch.kron(x, y).
 func (x *Tensor) Kron(y *Tensor) *Tensor {
-	c := x.tape.begin("kron", x, y)
+	c := x.tape.Begin("kron", x, y)
 	n := max(len(x.shape), len(y.shape))
 	var wx, wy, shape []int64
 	for d := range n {
@@ -278,20 +278,20 @@ func (x *Tensor) Kron(y *Tensor) *Tensor {
 		}
 		wx, wy, shape = append(wx, sx, 1), append(wy, 1, sy), append(shape, sx*sy)
 	}
-	product := c.let(x.reshape(wx).Mul(y.reshape(wy)))
-	return c.end(product.unsafeView(shape))
+	product := c.Let(x.AsShape(wx).Mul(y.AsShape(wy)))
+	return c.End(product.unsafeView(shape))
 }
 
 // AddR records torch.addr(x, a, b): x and the outer product of two vectors.
 func (x *Tensor) AddR(a, b *Tensor) *Tensor {
-	c := x.tape.begin("addr", x, a, b)
-	y := c.t.empty(x.dtype, a.shape[0], b.shape[0])
-	c.t.launchElementwise(y, 2, x, a, b)
-	return c.end(y.derived("AddrBackward0", inputs{x, a, b}, saves{when(a.requiresGrad, b), when(b.requiresGrad, a)},
+	c := x.tape.Begin("addr", x, a, b)
+	y := c.t.Alloc(x.dtype, a.shape[0], b.shape[0])
+	c.t.LaunchElementwise(y, 2, x, a, b)
+	return c.End(y.Derived("AddrBackward0", inputs{x, a, b}, saves{when(a.requiresGrad, b), when(b.requiresGrad, a)},
 		each(
-			partial{0, func(bw *backward) *Tensor { return bw.grad }},
-			partial{1, func(bw *backward) *Tensor { return bw.grad.mv(bw.saved(0)) }},
-			partial{2, func(bw *backward) *Tensor { return bw.grad.T().mv(bw.saved(1)) }},
+			partial{0, func(bw *Gradients) *Tensor { return bw.Grad }},
+			partial{1, func(bw *Gradients) *Tensor { return bw.Grad.mv(bw.Saved(0)) }},
+			partial{2, func(bw *Gradients) *Tensor { return bw.Grad.T().mv(bw.Saved(1)) }},
 		)))
 }
 
@@ -300,9 +300,9 @@ func (x *Tensor) AddR(a, b *Tensor) *Tensor {
 // its matrix of weight [groups, in, out]. How rows are shared out does not matter to
 // memory.
 func (x *Tensor) GroupedMM(weight, ends *Tensor) *Tensor {
-	c := x.tape.begin("_grouped_mm", x, weight, ends)
+	c := x.tape.Begin("_grouped_mm", x, weight, ends)
 	y := c.t.groupedProduct(x, weight, x.shape[0], weight.shape[2])
-	return c.end(y.derived("GroupedMmBackward0", inputs{x, weight},
+	return c.End(y.Derived("GroupedMmBackward0", inputs{x, weight},
 		saves{when(x.requiresGrad, weight), when(weight.requiresGrad, x), ends},
 		groupedBackward))
 }
@@ -315,45 +315,45 @@ func (t *Tape) GroupsProducts() bool { return t.atLeast(80) }
 // needed or not.
 func (x *Tensor) GroupedMMFallback(weight, ends *Tensor) *Tensor {
 	t := x.tape
-	c := t.begin("grouped_mm_fallback", x, weight, ends)
+	c := t.Begin("grouped_mm_fallback", x, weight, ends)
 	y := t.Zeros(x.dtype, x.shape[0], weight.shape[2])
 	t.intoGroups(y, x, weight, weight.shape[1])
-	return c.end(y.derived("grouped_mm_fallbackBackward", inputs{x, weight}, saves{x, weight, ends},
-		func(w *backward) {
-			x, weight := w.saved(0), w.saved(1)
-			dx := w.let(x.ZerosLike())
-			dw := w.let(weight.ZerosLike())
-			t.intoGroups(dx, w.grad, weight, weight.shape[2])
-			t.intoGroups(dw, x, w.grad, x.shape[0]/weight.shape[0])
-			w.givePair(dx, dw)
+	return c.End(y.Derived("grouped_mm_fallbackBackward", inputs{x, weight}, saves{x, weight, ends},
+		func(w *Gradients) {
+			x, weight := w.Saved(0), w.Saved(1)
+			dx := w.Let(x.ZerosLike())
+			dw := w.Let(weight.ZerosLike())
+			t.intoGroups(dx, w.Grad, weight, weight.shape[2])
+			t.intoGroups(dw, x, w.Grad, x.shape[0]/weight.shape[0])
+			w.GivePair(dx, dw)
 		}))
 }
 
 // intoGroups multiplies a and b group by group into y, as mm(out=) does; inner is how long
 // the sums are.
 func (t *Tape) intoGroups(y, a, b *Tensor, inner int64) {
-	t.useBLAS()
-	t.launch(program.Matmul, 2*y.numel*inner, []*Tensor{y}, []*Tensor{a, b})
+	t.UseBLAS()
+	t.Launch(program.Matmul, 2*y.numel*inner, []*Tensor{y}, []*Tensor{a, b})
 }
 
 // groupedBackward follows _grouped_mm_mat2_backward and _grouped_mm_mat1_backward: the
 // gradient of the weight is laid out as the weight is.
-func groupedBackward(w *backward) {
-	t := w.grad.tape
-	if w.needs(1) {
-		c := t.begin("_grouped_mm_mat2_backward", w.grad)
-		x, weight := w.saved(1), w.input(1)
+func groupedBackward(w *Gradients) {
+	t := w.Grad.tape
+	if w.Needs(1) {
+		c := t.Begin("_grouped_mm_mat2_backward", w.Grad)
+		x, weight := w.Saved(1), w.input(1)
 		groups, in, out := weight.shape[0], weight.shape[1], weight.shape[2]
 		if weight.strides[1] == 1 && weight.strides[2] == in {
-			w.give(1, c.end(c.let(t.groupedProduct(w.grad, x, groups, out, in)).Transpose(-2, -1)))
+			w.Give(1, c.End(c.Let(t.groupedProduct(w.Grad, x, groups, out, in)).Transpose(-2, -1)))
 		} else {
-			w.give(1, c.end(t.groupedProduct(w.grad, x, groups, in, out)))
+			w.Give(1, c.End(t.groupedProduct(w.Grad, x, groups, in, out)))
 		}
 	}
-	if w.needs(0) {
-		c := t.begin("_grouped_mm_mat1_backward", w.grad)
-		weight := w.saved(0)
-		w.give(0, c.end(t.groupedProduct(w.grad, weight, w.grad.shape[0], weight.shape[1])))
+	if w.Needs(0) {
+		c := t.Begin("_grouped_mm_mat1_backward", w.Grad)
+		weight := w.Saved(0)
+		w.Give(0, c.End(t.groupedProduct(w.Grad, weight, w.Grad.shape[0], weight.shape[1])))
 	}
 }
 
@@ -371,13 +371,13 @@ func (t *Tape) groupedProduct(a, b *Tensor, shape ...int64) *Tensor {
 			step = row
 		}
 	}
-	y := t.emptyStrided(a.dtype, shape, strides)
+	y := t.AllocStrided(a.dtype, shape, strides)
 	if y.numel > 0 {
 		inner := a.numel / a.shape[0] // of what goes into one row of the result
 		if len(shape) == 3 {
 			inner = a.shape[0] / shape[0]
 		}
-		t.launch(program.Matmul, 2*y.numel*inner, []*Tensor{y}, []*Tensor{a, b})
+		t.Launch(program.Matmul, 2*y.numel*inner, []*Tensor{y}, []*Tensor{a, b})
 	}
 	return y
 }

@@ -34,7 +34,7 @@ func (c *FunctionContext) Inputs() int { return len(c.needs) }
 // SaveForBackward records ctx.save_for_backward(*xs).
 func (c *FunctionContext) SaveForBackward(xs ...*Tensor) {
 	for _, x := range xs {
-		x.retain()
+		x.Retain()
 	}
 	c.saved = xs
 }
@@ -49,7 +49,7 @@ func (c *FunctionContext) Drop(i int) { c.drop(i) }
 // which lives as long as the node.
 func (c *FunctionContext) Keep(xs ...*Tensor) {
 	for _, x := range xs {
-		c.attrs = append(c.attrs, x.retain())
+		c.attrs = append(c.attrs, x.Retain())
 	}
 }
 
@@ -83,7 +83,7 @@ func (f *Frame) Apply(fn *Function, inputs ...*Tensor) []*Tensor {
 	state := t.casts.autocastState
 	t.NoGrad(func() { ys = fn.Forward(g, ctx, inputs) })
 	for _, y := range ys {
-		y.retain()
+		y.Retain()
 	}
 	if n := t.record(fn.Name, inputs...); n != nil {
 		n.save(ctx.saved...)
@@ -116,12 +116,12 @@ type functionCall struct {
 }
 
 // backward implements PyNode::apply.
-func (r *functionCall) backward(b *backward) {
+func (r *functionCall) backward(b *Gradients) {
 	t := b.t
-	f := t.callFrame(b.grads)
+	f := t.callFrame(b.Grads)
 	t.place = r.place
 	ctx := &FunctionContext{needs: r.needs, saved: b.kept, attrs: r.attrs, drop: b.dropSaved}
-	run := func() []*Tensor { return r.fn.Backward(f, ctx, b.grads) }
+	run := func() []*Tensor { return r.fn.Backward(f, ctx, b.Grads) }
 	var grads []*Tensor
 	if r.fn.AMP {
 		leave := t.casts.restore(r.casts)
@@ -131,36 +131,36 @@ func (r *functionCall) backward(b *backward) {
 		grads = run()
 	}
 	for i, x := range grads {
-		if x != nil && b.needs(i) {
-			b.out[i] = x.retain()
+		if x != nil && b.Needs(i) {
+			b.Out[i] = x.Retain()
 		}
 	}
 	f.End(grads...)
 	for i, x := range grads {
-		if x != nil && !b.needs(i) && x.refs == 0 {
+		if x != nil && !b.Needs(i) && x.refs == 0 {
 			x.die()
 		}
 	}
-	b.statement()
+	b.EndStatement()
 }
 
 // Empty records torch.empty(shape) on the device.
 func (t *Tape) Empty(d DType, shape ...int64) *Tensor {
-	c := t.begin("empty_memory_format")
-	return c.end(t.empty(d, shape...))
+	c := t.Begin("empty_memory_format")
+	return c.End(t.Alloc(d, shape...))
 }
 
 // Kernel launches a kernel of Python code, such as Triton's, which reads and writes existing
 // tensors, with the number of operations in all.
 func (t *Tape) Kernel(name string, flops int64, writes, reads []*Tensor) {
-	c := t.begin(name)
-	t.launch(program.Elementwise, flops, writes, reads)
-	c.finish()
+	c := t.Begin(name)
+	t.Launch(program.Elementwise, flops, writes, reads)
+	c.Finish()
 }
 
 // Product launches a matrix product into an existing tensor (out=).
 func (t *Tape) Product(name string, flops int64, writes, reads []*Tensor) {
-	c := t.begin(name)
-	t.launch(program.Matmul, flops, writes, reads)
-	c.finish()
+	c := t.Begin(name)
+	t.Launch(program.Matmul, flops, writes, reads)
+	c.Finish()
 }

@@ -178,7 +178,7 @@ func (x *Tensor) reducedShape(dims []int, keep bool) (shape []int64, reduced []b
 		reduced[d] = len(dims) == 0
 	}
 	for _, d := range dims {
-		reduced[x.dim(d)] = true
+		reduced[x.Dim(d)] = true
 	}
 	for d, s := range x.shape {
 		switch {
@@ -204,29 +204,29 @@ type reduction struct {
 }
 
 func (x *Tensor) reduce(r reduction, dims []int, keep bool) *Tensor {
-	c := x.tape.begin(r.op, x)
+	c := x.tape.Begin(r.op, x)
 	shape, reduced := x.reducedShape(dims, keep)
-	y := c.let(c.t.empty(r.out, shape...))
+	y := c.Let(c.t.Alloc(r.out, shape...))
 	if widens := x.dtype.IsHalf() && r.out == F32; r.convert && x.dtype != r.out && !widens {
-		x = c.let(x.to(r.out))
+		x = c.Let(x.AsType(r.out))
 	}
 	vt0 := r.vt0
 	if vt0 == 0 {
 		vt0 = 4
 	}
 	x.reduceScratch(c, reduced, r.out.Size(), r.accSize, vt0)
-	c.t.launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{x})
-	return c.end(y)
+	c.t.Launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{x})
+	return c.End(y)
 }
 
 // reduceScratch allocates, in operator c, what a reduction of x over the
 // marked dimensions needs besides its result.
-func (x *Tensor) reduceScratch(c *call, reduced []bool, outSize, accSize, vt0 int64) {
+func (x *Tensor) reduceScratch(c *Call, reduced []bool, outSize, accSize, vt0 int64) {
 	t := x.tape
 	var buf [8]reduceDim
 	g := x.reduceGeometry(buf[:0], reduced, outSize)
 	in := x.dtype.Size()
-	scratch := func(n int64) *Tensor { return c.let(t.scratch(n)) }
+	scratch := func(n int64) *Tensor { return c.Let(t.scratch(n)) }
 	split := t.sizedByGPU(func(gpu int) int64 {
 		buffer, _ := t.gpus.all[gpu].reduceScratch(g, in, accSize, vt0)
 		return buffer
@@ -240,8 +240,8 @@ func (x *Tensor) reduceScratch(c *call, reduced []bool, outSize, accSize, vt0 in
 	}, scratch)
 }
 
-// sum records at::sum over dims; none means all.
-func (x *Tensor) sum(op string, dims []int, keep bool) *Tensor {
+// SumUncast records at::sum over dims; none means all.
+func (x *Tensor) SumUncast(op string, dims []int, keep bool) *Tensor {
 	return x.sumAs(op, sumType(x.dtype), dims, keep)
 }
 
@@ -264,22 +264,22 @@ func (x *Tensor) Sum(keep bool, dims ...int) *Tensor {
 	if len(dims) == 0 {
 		op, node = "sum", "SumBackward0"
 	}
-	c := x.tape.begin(op, x)
+	c := x.tape.Begin(op, x)
 	y := x.sumAs(op, sumType(c.fullResult(x.dtype)), dims, keep)
-	return c.end(y.spreads(x, node, dims, keep, false))
+	return c.End(y.spreads(x, node, dims, keep, false))
 }
 
 // SumTo records x.sum(dims, dtype=d): the input is converted inside.
 func (x *Tensor) SumTo(d DType, keep bool, dims ...int) *Tensor {
-	c := x.tape.begin("sum_dim_IntList", x)
-	c.belowAutocast()
-	return c.end(x.sumAs("sum_dim_IntList", d, dims, keep).spreads(x, "SumBackward1", dims, keep, false))
+	c := x.tape.Begin("sum_dim_IntList", x)
+	c.BelowAutocast()
+	return c.End(x.sumAs("sum_dim_IntList", d, dims, keep).spreads(x, "SumBackward1", dims, keep, false))
 }
 
 // MeanTo records x.mean(dims, dtype=d).
 func (x *Tensor) MeanTo(d DType, keep bool, dims ...int) *Tensor {
-	c := x.tape.begin("mean_dim", x)
-	return c.end(x.sumAs("mean_dim", d, dims, keep).spreads(x, "MeanBackward1", dims, keep, true))
+	c := x.tape.Begin("mean_dim", x)
+	return c.End(x.sumAs("mean_dim", d, dims, keep).spreads(x, "MeanBackward1", dims, keep, true))
 }
 
 // Mean records x.mean(dims); no dims takes the mean of everything.
@@ -288,20 +288,20 @@ func (x *Tensor) Mean(keep bool, dims ...int) *Tensor {
 	if len(dims) == 0 {
 		op, node = "mean", "MeanBackward0"
 	}
-	c := x.tape.begin(op, x)
+	c := x.tape.Begin(op, x)
 	y := x.reduce(reduction{op: op, out: x.dtype, accSize: x.dtype.accumulate().Size()}, dims, keep)
-	return c.end(y.spreads(x, node, dims, keep, true))
+	return c.End(y.spreads(x, node, dims, keep, true))
 }
 
 // spreads makes the node of a sum of x, or of a mean, whose gradient is spread over x again.
 func (y *Tensor) spreads(x *Tensor, node string, dims []int, keep, mean bool) *Tensor {
 	from := x.shape
-	return y.derived(node, inputs{x}, nil, func(b *backward) {
-		g := b.grad.spread(from, dims, keep)
+	return y.Derived(node, inputs{x}, nil, func(b *Gradients) {
+		g := b.Grad.spread(from, dims, keep)
 		if mean {
 			g = g.DivScalar()
 		}
-		b.give(0, g)
+		b.Give(0, g)
 	})
 }
 
@@ -318,7 +318,7 @@ func (x *Tensor) sumTo(shape []int64) *Tensor {
 	if slices.Equal(x.shape, shape) {
 		return x
 	}
-	c := x.tape.begin("sum_to", x)
+	c := x.tape.Begin("sum_to", x)
 	lead := len(x.shape) - len(shape)
 	var dims []int
 	for i := range lead {
@@ -331,10 +331,10 @@ func (x *Tensor) sumTo(shape []int64) *Tensor {
 	}
 	y := x
 	if len(dims) > 0 {
-		y = x.sum("sum_dim_IntList", dims, true)
+		y = x.SumUncast("sum_dim_IntList", dims, true)
 	}
 	if lead > 0 {
 		y = y.View(shape...)
 	}
-	return c.end(y)
+	return c.End(y)
 }

@@ -19,27 +19,27 @@ type RegionArgs struct {
 // [regions, 5]. Autocast runs it in fp32 and gives the result the type of x.
 func (x *Tensor) Regions(rois *Tensor, a RegionArgs) (y, places *Tensor) {
 	t := x.tape
-	c := t.begin(a.Op, x, rois)
+	c := t.Begin(a.Op, x, rois)
 	d := x.dtype
-	c.full(&x, &rois)
-	y = c.let(t.Zeros(x.dtype, rois.shape[0], a.Channels, a.Height, a.Width))
+	c.Full(&x, &rois)
+	y = c.Let(t.Zeros(x.dtype, rois.shape[0], a.Channels, a.Height, a.Width))
 	if a.Places {
-		places = c.let(t.Zeros(I32, y.shape...))
+		places = c.Let(t.Zeros(I32, y.shape...))
 	}
-	in, at := c.let(x.contiguousUntracked()), c.let(rois.contiguousUntracked())
-	t.launch(program.Index, 8*y.numel, []*Tensor{y}, []*Tensor{in.touched(4 * y.numel), at})
+	in, at := c.Let(x.ContiguousUntracked()), c.Let(rois.ContiguousUntracked())
+	t.Launch(program.Index, 8*y.numel, []*Tensor{y}, []*Tensor{in.Touched(4 * y.numel), at})
 	from := x.shape
-	y.derived(a.Op+"_backward", inputs{x}, saves{rois, places}, func(b *backward) {
-		c := t.begin("_"+a.Op+"_backward", b.grad, b.saved(0))
-		if places := b.saved(1); places != nil {
-			c.let(t.Zeros(places.dtype, places.shape...)) // its gradient, of which none came
+	y.Derived(a.Op+"_backward", inputs{x}, saves{rois, places}, func(b *Gradients) {
+		c := t.Begin("_"+a.Op+"_backward", b.Grad, b.Saved(0))
+		if places := b.Saved(1); places != nil {
+			c.Let(t.Zeros(places.dtype, places.shape...)) // its gradient, of which none came
 		}
-		g := c.let(t.Zeros(b.grad.dtype, from...))
-		at := c.let(b.saved(0).contiguousUntracked())
-		t.launch(program.Index, 8*b.grad.numel, []*Tensor{g.touched(4 * b.grad.numel)}, []*Tensor{b.grad, at})
-		b.give(0, c.end(g))
+		g := c.Let(t.Zeros(b.Grad.dtype, from...))
+		at := c.Let(b.Saved(0).ContiguousUntracked())
+		t.Launch(program.Index, 8*b.Grad.numel, []*Tensor{g.Touched(4 * b.Grad.numel)}, []*Tensor{b.Grad, at})
+		b.Give(0, c.End(g))
 	})
-	return c.endPair(y.to(d), places)
+	return c.EndPair(y.AsType(d), places)
 }
 
 // DeformConv2DArgs are the inputs of torchvision's deform_conv2d besides x.
@@ -55,26 +55,26 @@ const deformParallelImages = 32
 // DeformConv2D records torchvision.ops.deform_conv2d. It samples x at the offsets, one column for
 // each position of the result, and multiplies the columns by the weight.
 func (x *Tensor) DeformConv2D(a DeformConv2DArgs) *Tensor {
-	c := x.tape.begin("deform_conv2d", x, a.Weight, a.Offset, a.Mask)
+	c := x.tape.Begin("deform_conv2d", x, a.Weight, a.Offset, a.Mask)
 	d := x.dtype
-	c.full(&x, &a.Weight, &a.Offset, &a.Mask, &a.Bias)
+	c.Full(&x, &a.Weight, &a.Offset, &a.Mask, &a.Bias)
 	at := a.plan(x)
-	in := c.let(x.contiguousUntracked())
-	out := c.let(c.t.Zeros(x.dtype, x.shape[0], at.outputs, at.height, at.width))
-	products := c.let(c.t.Zeros(x.dtype, out.shape...))
-	columns := c.let(c.t.Zeros(x.dtype, at.taps, at.images*at.height*at.width))
+	in := c.Let(x.ContiguousUntracked())
+	out := c.Let(c.t.Zeros(x.dtype, x.shape[0], at.outputs, at.height, at.width))
+	products := c.Let(c.t.Zeros(x.dtype, out.shape...))
+	columns := c.Let(c.t.Zeros(x.dtype, at.taps, at.images*at.height*at.width))
 	for range x.shape[0] / at.images {
-		c.t.launch(program.Index, 8*columns.numel, []*Tensor{columns}, []*Tensor{in, a.Offset, a.Mask})
-		c.t.useBLAS()
-		c.t.launchGEMM(products, a.Groups, at.outputs/a.Groups, columns.shape[1], at.taps/a.Groups, a.Weight, columns)
+		c.t.Launch(program.Index, 8*columns.numel, []*Tensor{columns}, []*Tensor{in, a.Offset, a.Mask})
+		c.t.UseBLAS()
+		c.t.LaunchGEMM(products, a.Groups, at.outputs/a.Groups, columns.shape[1], at.taps/a.Groups, a.Weight, columns)
 	}
-	c.t.launchCopy(out, products)
-	y := c.let(out.emptyLike(x.dtype))
-	c.t.launchElementwise(y, 1, out, a.Bias)
-	y.derived("deform_conv2d_backward", inputs{x, a.Weight, a.Offset, a.Mask, a.Bias},
+	c.t.LaunchCopy(out, products)
+	y := c.Let(out.AllocLike(x.dtype))
+	c.t.LaunchElementwise(y, 1, out, a.Bias)
+	y.Derived("deform_conv2d_backward", inputs{x, a.Weight, a.Offset, a.Mask, a.Bias},
 		saves{x, a.Weight, a.Offset, a.Mask, a.Bias},
-		func(b *backward) { b.giveAll(a.gradients(b, at)...) })
-	return c.end(y.to(d))
+		func(b *Gradients) { b.GiveAll(a.gradients(b, at)...) })
+	return c.End(y.AsType(d))
 }
 
 // deformation has the sizes of a deform_conv2d.
@@ -98,34 +98,34 @@ func (a *DeformConv2DArgs) plan(x *Tensor) deformation {
 
 // gradients returns the gradients of x, weight, offset, mask and bias, in the order of
 // _deform_conv2d_backward.
-func (a *DeformConv2DArgs) gradients(b *backward, at deformation) []*Tensor {
+func (a *DeformConv2DArgs) gradients(b *Gradients, at deformation) []*Tensor {
 	t := b.t
-	x, weight, offset, mask := b.saved(0), b.saved(1), b.saved(2), b.saved(3)
-	c := t.begin("_deform_conv2d_backward", b.grad, x, weight, offset)
-	zeros := func(x *Tensor) *Tensor { return c.let(t.Zeros(x.dtype, x.shape...)) }
-	grad := c.let(b.grad.contiguousUntracked())
+	x, weight, offset, mask := b.Saved(0), b.Saved(1), b.Saved(2), b.Saved(3)
+	c := t.Begin("_deform_conv2d_backward", b.Grad, x, weight, offset)
+	zeros := func(x *Tensor) *Tensor { return c.Let(t.Zeros(x.dtype, x.shape...)) }
+	grad := c.Let(b.Grad.ContiguousUntracked())
 	gx, goffset, gmask := zeros(x), zeros(offset), zeros(mask)
 	rounds := x.shape[0] / at.images
-	columns := c.let(t.empty(x.dtype, at.taps, at.images*at.height*at.width))
+	columns := c.Let(t.Alloc(x.dtype, at.taps, at.images*at.height*at.width))
 	for range rounds {
-		t.useBLAS()
-		t.launchGEMM(columns, a.Groups, at.taps/a.Groups, columns.shape[1], at.outputs/a.Groups, weight, grad)
-		t.launch(program.Index, 8*columns.numel, []*Tensor{gx, goffset, gmask}, []*Tensor{columns, x, offset, mask})
+		t.UseBLAS()
+		t.LaunchGEMM(columns, a.Groups, at.taps/a.Groups, columns.shape[1], at.outputs/a.Groups, weight, grad)
+		t.Launch(program.Index, 8*columns.numel, []*Tensor{gx, goffset, gmask}, []*Tensor{columns, x, offset, mask})
 	}
-	c.drop(columns)
+	c.Drop(columns)
 	gweight := zeros(weight)
-	ordered := c.let(grad.emptyLike(grad.dtype))
-	t.launchCopy(ordered, grad)
-	columns = c.let(t.Zeros(x.dtype, at.taps, at.images*at.height*at.width))
+	ordered := c.Let(grad.AllocLike(grad.dtype))
+	t.LaunchCopy(ordered, grad)
+	columns = c.Let(t.Zeros(x.dtype, at.taps, at.images*at.height*at.width))
 	for range rounds {
-		t.launch(program.Index, 8*columns.numel, []*Tensor{columns}, []*Tensor{x, offset, mask})
-		t.useBLAS()
-		t.launchGEMM(gweight, a.Groups, at.outputs/a.Groups, at.taps/a.Groups, columns.shape[1], ordered, columns)
+		t.Launch(program.Index, 8*columns.numel, []*Tensor{columns}, []*Tensor{x, offset, mask})
+		t.UseBLAS()
+		t.LaunchGEMM(gweight, a.Groups, at.outputs/a.Groups, at.taps/a.Groups, columns.shape[1], ordered, columns)
 	}
-	c.dropLocals(columns, ordered)
+	c.DropAll(columns, ordered)
 	sums := grad.Sum(false, 0, 2, 3)
-	gbias := c.let(sums.OnesLike().Mul(sums))
-	out := []*Tensor{gx.retain(), gweight.retain(), goffset.retain(), gmask.retain(), gbias.retain()}
-	c.finish()
+	gbias := c.Let(sums.OnesLike().Mul(sums))
+	out := []*Tensor{gx.Retain(), gweight.Retain(), goffset.Retain(), gmask.Retain(), gbias.Retain()}
+	c.Finish()
 	return out
 }

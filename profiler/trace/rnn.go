@@ -55,7 +55,7 @@ func (a *RNNArgs) of(x *Tensor) cudnn.RNN {
 // cy is nil but for an LSTM.
 func (x *Tensor) RNN(h, c *Tensor, a RNNArgs) (y, hy, cy *Tensor) {
 	t := x.tape
-	call := t.begin("_cudnn_rnn", x, h, c)
+	call := t.Begin("_cudnn_rnn", x, h, c)
 	t.initDropout(&a)
 	if t.casts.enabled && a.Weights[0].dtype == F32 {
 		a.Weights = call.flattenHalf(a.Weights)
@@ -63,13 +63,13 @@ func (x *Tensor) RNN(h, c *Tensor, a RNNArgs) (y, hy, cy *Tensor) {
 	if _, casting := t.Autocasting(); casting { // always to fp16 (_cudnn_rnn_cast_reflatten)
 		for _, p := range []**Tensor{&c, &h, &x} {
 			if *p != nil && (*p).dtype.IsFloat() && (*p).dtype != F64 {
-				*p = call.let((*p).to(F16))
+				*p = call.Let((*p).AsType(F16))
 			}
 		}
 	}
-	call.belowAutocast()
+	call.BelowAutocast()
 	outs := x.cudnnRNN(h, c, &a)
-	call.endAll(outs...)
+	call.EndAll(outs...)
 	if c == nil {
 		return outs[0], outs[1], nil
 	}
@@ -84,24 +84,24 @@ const dropoutStateBytes = 24
 // the others (get_dropout_state).
 func (t *Tape) initDropout(a *RNNArgs) {
 	if a.Dropout > 0 && a.Training && t.libraries.dropoutState == nil {
-		t.libraries.dropoutState = t.workspace(onGPU(t, func(b GPU) int64 {
+		t.libraries.dropoutState = t.AllocWorkspace(onGPU(t, func(b GPU) int64 {
 			return int64(b.SMs*b.ThreadsPerSM) * dropoutStateBytes
-		})).retain()
+		})).Retain()
 	}
 }
 
 // flattenHalf copies fp32 weights into one flat fp16 buffer, whose views take
 // their place; autograd follows the copies.
-func (c *call) flattenHalf(weights []*Tensor) []*Tensor {
+func (c *Call) flattenHalf(weights []*Tensor) []*Tensor {
 	t := c.t
-	flat := c.let(t.Zeros(F16, totalNumel(weights)))
+	flat := c.Let(t.Zeros(F16, totalNumel(weights)))
 	views := make([]*Tensor, len(weights))
 	at := int64(0)
 	for i, w := range weights {
-		v := c.let(flat.alias(w.shape, contiguousStrides(nil, w.shape), at))
+		v := c.Let(flat.Alias(w.shape, contiguousStrides(nil, w.shape), at))
 		at += w.numel
-		t.launchCopy(v, w)
-		v.derived("CopyBackwards", inputs{w}, nil, func(b *backward) { b.give(0, b.grad.to(F32)) })
+		t.LaunchCopy(v, w)
+		v.Derived("CopyBackwards", inputs{w}, nil, func(b *Gradients) { b.Give(0, b.Grad.AsType(F32)) })
 		views[i] = v
 	}
 	return views
@@ -110,11 +110,11 @@ func (c *call) flattenHalf(weights []*Tensor) []*Tensor {
 // FlattenRNNWeights records torch._cudnn_rnn_flatten_weight: the weights become
 // views of one fresh buffer, and their own go.
 func (t *Tape) FlattenRNNWeights(weights []*Tensor) {
-	flat := t.New("_cudnn_rnn_flatten_weight", program.Weights, weights[0].dtype, totalNumel(weights)).retain()
+	flat := t.New("_cudnn_rnn_flatten_weight", program.Weights, weights[0].dtype, totalNumel(weights)).Retain()
 	at := int64(0)
 	for _, w := range weights {
-		t.launchCopy(flat, w)
-		view := flat.alias(w.shape, contiguousStrides(nil, w.shape), at)
+		t.LaunchCopy(flat, w)
+		view := flat.Alias(w.shape, contiguousStrides(nil, w.shape), at)
 		w.SetData(view)
 		view.release()
 		at += w.numel
@@ -125,34 +125,34 @@ func (t *Tape) FlattenRNNWeights(weights []*Tensor) {
 // cudnnRNN records at::_cudnn_rnn; it returns y, hy and, for an LSTM, cy.
 func (x *Tensor) cudnnRNN(h, c *Tensor, a *RNNArgs) []*Tensor {
 	t := x.tape
-	call := t.begin("_cudnn_rnn", x, h, c)
+	call := t.Begin("_cudnn_rnn", x, h, c)
 	size := a.of(x)
-	in := call.let(x.timeFirst(a).contiguousUntracked())
-	y := call.let(t.empty(x.dtype, size.Length, size.Batch, a.directions()*a.Hidden).timeFirst(a))
-	outs := []*Tensor{y, call.let(t.empty(h.dtype, h.shape...))}
+	in := call.Let(x.timeFirst(a).ContiguousUntracked())
+	y := call.Let(t.Alloc(x.dtype, size.Length, size.Batch, a.directions()*a.Hidden).timeFirst(a))
+	outs := []*Tensor{y, call.Let(t.Alloc(h.dtype, h.shape...))}
 	if c != nil {
-		outs = append(outs, call.let(t.empty(c.dtype, c.shape...)))
+		outs = append(outs, call.Let(t.Alloc(c.dtype, c.shape...)))
 	}
 	work := t.rnnWorkspace(size)
 	var reserve *Tensor
 	if a.Training {
-		reserve = t.workspace(size.Reserve()).retain()
+		reserve = t.AllocWorkspace(size.Reserve()).Retain()
 	}
-	t.launch(program.Matmul, 2*size.FLOPs(), outs, append([]*Tensor{in, h, c, work, reserve}, a.Weights...))
-	call.statement() // the workspace goes here, before the input's copy
-	call.drop(in)
+	t.Launch(program.Matmul, 2*size.FLOPs(), outs, append([]*Tensor{in, h, c, work, reserve}, a.Weights...))
+	call.EndStatement() // the workspace goes here, before the input's copy
+	call.Drop(in)
 	kept, weights := *a, len(a.Weights)
 	kept.Weights = nil
-	t.derive(outs, "CudnnRnnBackward0", slices.Concat(inputs{x}, a.Weights, inputs{h, c}),
+	t.Derive(outs, "CudnnRnnBackward0", slices.Concat(inputs{x}, a.Weights, inputs{h, c}),
 		slices.Concat(saves{c, h, x}, a.Weights, saves{y, reserve, a.Weights[0]}), // the last is the flat buffer
-		func(b *backward) { b.rnnGradients(&kept, size, weights) })
+		func(b *Gradients) { b.rnnGradients(&kept, size, weights) })
 	reserve.release()
-	return call.endAll(outs...)
+	return call.EndAll(outs...)
 }
 
 // rnnWorkspace returns what cuDNN asks for in a pass of recurrent layers.
 func (t *Tape) rnnWorkspace(r cudnn.RNN) *Tensor {
-	return t.workspace(onGPU(t, func(b GPU) int64 { return r.Workspace(b.Capability) }))
+	return t.AllocWorkspace(onGPU(t, func(b GPU) int64 { return r.Workspace(b.Capability) }))
 }
 
 // timeFirst swaps the first two dimensions if the batch comes first, below
@@ -161,15 +161,15 @@ func (x *Tensor) timeFirst(a *RNNArgs) *Tensor {
 	if !a.BatchFirst {
 		return x
 	}
-	return x.alias([]int64{x.shape[1], x.shape[0], x.shape[2]},
+	return x.Alias([]int64{x.shape[1], x.shape[0], x.shape[2]},
 		[]int64{x.strides[1], x.strides[0], x.strides[2]}, x.offset)
 }
 
 // rnnGradients records _cudnn_rnn_backward.
-func (b *backward) rnnGradients(a *RNNArgs, size cudnn.RNN, weights int) {
+func (b *Gradients) rnnGradients(a *RNNArgs, size cudnn.RNN, weights int) {
 	t := b.t
-	c, h, x := b.saved(0), b.saved(1), b.saved(2)
-	y, reserve := b.saved(3+weights), b.saved(4+weights)
+	c, h, x := b.Saved(0), b.Saved(1), b.Saved(2)
+	y, reserve := b.Saved(3+weights), b.Saved(4+weights)
 	if reserve == nil {
 		panic("trace: backward of a recurrent layer in evaluation, which PyTorch refuses")
 	}
@@ -177,61 +177,61 @@ func (b *backward) rnnGradients(a *RNNArgs, size cudnn.RNN, weights int) {
 	if c != nil {
 		states = append(states, c)
 	}
-	incoming := append([]*Tensor(nil), b.grads...)
+	incoming := append([]*Tensor(nil), b.Grads...)
 	if incoming[0] == nil {
-		incoming[0] = b.let(t.Zeros(y.dtype, y.shape...)) // whatever the strides of y
+		incoming[0] = b.Let(t.Zeros(y.dtype, y.shape...)) // whatever the strides of y
 	}
 	for i, s := range states {
 		if incoming[1+i] == nil {
-			incoming[1+i] = b.let(s.ZerosLike())
+			incoming[1+i] = b.Let(s.ZerosLike())
 		}
 	}
 
 	// _cudnn_rnn_backward_input
-	in := b.let(x.timeFirst(a).contiguousUntracked())
-	dy := b.let(incoming[0].timeFirst(a).contiguousUntracked())
+	in := b.Let(x.timeFirst(a).ContiguousUntracked())
+	dy := b.Let(incoming[0].timeFirst(a).ContiguousUntracked())
 	out := make([]*Tensor, 1+weights+2)
-	dx := b.let(t.empty(x.dtype, size.Length, size.Batch, x.shape[2]))
-	out[0] = dx.timeFirst(a).retain()
+	dx := b.Let(t.Alloc(x.dtype, size.Length, size.Batch, x.shape[2]))
+	out[0] = dx.timeFirst(a).Retain()
 	for i, s := range states {
-		out[1+weights+i] = b.let(t.empty(s.dtype, s.shape...)).retain()
+		out[1+weights+i] = b.Let(t.Alloc(s.dtype, s.shape...)).Retain()
 	}
 	work := t.rnnWorkspace(size)
-	t.launch(program.Matmul, 2*size.FLOPs(), []*Tensor{dx}, append([]*Tensor{dy, y, reserve, work}, states...))
-	b.statement()
-	b.drop(dx)
+	t.Launch(program.Matmul, 2*size.FLOPs(), []*Tensor{dx}, append([]*Tensor{dy, y, reserve, work}, states...))
+	b.EndStatement()
+	b.Drop(dx)
 	for i := range states {
-		b.drop(out[1+weights+i])
+		b.Drop(out[1+weights+i])
 	}
-	b.drop(dy)
-	b.drop(in)
+	b.Drop(dy)
+	b.Drop(in)
 
 	if slices.ContainsFunc(b.node.next()[1:1+weights], func(e edge) bool { return e.node != nil }) {
 		b.rnnWeightGradients(a, size, out[1:1+weights])
 	}
 	for i := len(states) - 1; i >= 0; i-- {
-		if b.grads[1+i] == nil {
-			b.drop(incoming[1+i])
+		if b.Grads[1+i] == nil {
+			b.Drop(incoming[1+i])
 		}
 	}
-	b.giveAll(out...)
+	b.GiveAll(out...)
 }
 
 // rnnWeightGradients records _cudnn_rnn_backward_weight: one flat buffer, of which
 // the gradients are views.
-func (b *backward) rnnWeightGradients(a *RNNArgs, size cudnn.RNN, out []*Tensor) {
+func (b *Gradients) rnnWeightGradients(a *RNNArgs, size cudnn.RNN, out []*Tensor) {
 	t := b.t
-	in := b.let(b.saved(2).timeFirst(a).contiguousUntracked())
-	flat := b.let(t.Zeros(b.saved(3).dtype, totalNumel(b.kept[3:3+len(out)])))
+	in := b.Let(b.Saved(2).timeFirst(a).ContiguousUntracked())
+	flat := b.Let(t.Zeros(b.Saved(3).dtype, totalNumel(b.kept[3:3+len(out)])))
 	work := t.rnnWorkspace(size)
-	t.launch(program.Matmul, 2*size.FLOPs(), []*Tensor{flat}, []*Tensor{in, b.saved(3 + len(out)), work})
-	b.statement()
+	t.Launch(program.Matmul, 2*size.FLOPs(), []*Tensor{flat}, []*Tensor{in, b.Saved(3 + len(out)), work})
+	b.EndStatement()
 	at := int64(0)
 	for i := range out {
-		w := b.saved(3 + i)
-		out[i] = flat.alias(w.shape, contiguousStrides(nil, w.shape), at).retain()
+		w := b.Saved(3 + i)
+		out[i] = flat.Alias(w.shape, contiguousStrides(nil, w.shape), at).Retain()
 		at += w.numel
 	}
-	b.drop(flat)
-	b.drop(in)
+	b.Drop(flat)
+	b.Drop(in)
 }

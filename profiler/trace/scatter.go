@@ -1,9 +1,10 @@
 package trace
 
 import (
-	"github.com/vprof/vprof/internal/lists"
 	"slices"
 	"strings"
+
+	"github.com/vprof/vprof/internal/lists"
 
 	"github.com/vprof/vprof/profiler/program"
 )
@@ -11,44 +12,44 @@ import (
 // Operators that take elements of x from places that an index names, or write to them.
 
 // gathered returns a fresh tensor of elements of x, at the places that index names.
-func (c *call) gathered(x, index *Tensor, shape ...int64) *Tensor {
-	y := c.let(c.t.empty(x.dtype, shape...))
-	c.t.launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{x.touched(y.numel), index})
+func (c *Call) gathered(x, index *Tensor, shape ...int64) *Tensor {
+	y := c.Let(c.t.Alloc(x.dtype, shape...))
+	c.t.Launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{x.Touched(y.numel), index})
 	return y
 }
 
 // putInto records zeros, made by the given operator, with the elements of g at places.
 func (g *Tensor) putInto(op, zeros string, shape []int64, places *Tensor) *Tensor {
-	c := g.tape.begin(op, g)
-	z := c.let(c.t.Filled(zeros, g.dtype, shape...))
-	c.t.launch(program.Index, g.numel, []*Tensor{z.touched(g.numel)}, []*Tensor{places, g})
-	return c.end(z)
+	c := g.tape.Begin(op, g)
+	z := c.Let(c.t.Filled(zeros, g.dtype, shape...))
+	c.t.Launch(program.Index, g.numel, []*Tensor{z.Touched(g.numel)}, []*Tensor{places, g})
+	return c.End(z)
 }
 
 // Gather records x.gather(d, index).
 func (x *Tensor) Gather(index *Tensor) *Tensor {
-	c := x.tape.begin("gather", x, index)
-	return c.end(c.gathered(x, index, index.shape...).derived("GatherBackward0", inputs{x}, saves{index, x},
-		func(b *backward) {
-			b.give(0, b.grad.putInto("gather_backward", "new_zeros", b.saved(1).shape, b.saved(0)))
+	c := x.tape.Begin("gather", x, index)
+	return c.End(c.gathered(x, index, index.shape...).Derived("GatherBackward0", inputs{x}, saves{index, x},
+		func(b *Gradients) {
+			b.Give(0, b.Grad.putInto("gather_backward", "new_zeros", b.Saved(1).shape, b.Saved(0)))
 		}))
 }
 
 // IndexSelect records x.index_select(d, index).
 func (x *Tensor) IndexSelect(d int, index *Tensor) *Tensor {
-	c := x.tape.begin("index_select", x, index)
-	y, from := c.gathered(x, index, lists.With(x.shape, x.dim(d), index.numel)...), x.shape
-	return c.end(y.derived("IndexSelectBackward0", inputs{x}, saves{index}, func(b *backward) {
-		b.give(0, b.grad.putInto("index_select_backward", "new_zeros", from, b.saved(0)))
+	c := x.tape.Begin("index_select", x, index)
+	y, from := c.gathered(x, index, lists.With(x.shape, x.Dim(d), index.numel)...), x.shape
+	return c.End(y.Derived("IndexSelectBackward0", inputs{x}, saves{index}, func(b *Gradients) {
+		b.Give(0, b.Grad.putInto("index_select_backward", "new_zeros", from, b.Saved(0)))
 	}))
 }
 
 // Take records x.take(index): elements by their number in row-major order.
 func (x *Tensor) Take(index *Tensor) *Tensor {
-	c := x.tape.begin("take", x, index)
-	return c.end(c.gathered(x, index, index.shape...).derived("TakeBackward0", inputs{x}, saves{index, x},
-		func(b *backward) {
-			b.give(0, b.grad.putInto("take_backward", "zeros_like", b.saved(1).shape, b.saved(0)))
+	c := x.tape.Begin("take", x, index)
+	return c.End(c.gathered(x, index, index.shape...).Derived("TakeBackward0", inputs{x}, saves{index, x},
+		func(b *Gradients) {
+			b.Give(0, b.Grad.putInto("take_backward", "zeros_like", b.Saved(1).shape, b.Saved(0)))
 		}))
 }
 
@@ -61,7 +62,7 @@ type writing struct {
 	// bySource: the source says how many elements are written, else the index does.
 	bySource  bool
 	kept      saves
-	gradients func(b *backward)
+	gradients func(b *Gradients)
 }
 
 // name returns the operator as events have it: "scatter_add_", or "scatter__src" with an overload.
@@ -78,42 +79,42 @@ func (w *writing) name(inPlace bool) string {
 
 // write carries out w on x.
 func (x *Tensor) write(w writing, inPlace bool) *Tensor {
-	c := x.tape.begin(w.name(inPlace), x, w.index, w.source)
+	c := x.tape.Begin(w.name(inPlace), x, w.index, w.source)
 	y, n := x, w.index.numel
 	if w.bySource {
 		n = w.source.numel
 	}
 	if !inPlace {
-		y = c.t.empty(x.dtype, x.shape...)
-		c.t.launchCopy(y, x)
+		y = c.t.Alloc(x.dtype, x.shape...)
+		c.t.LaunchCopy(y, x)
 	}
-	c.t.launch(program.Index, n, []*Tensor{y.touched(n)}, []*Tensor{w.index, w.source})
+	c.t.Launch(program.Index, n, []*Tensor{y.Touched(n)}, []*Tensor{w.index, w.source})
 	in := inputs{x, w.source}
 	if w.source == nil {
 		in = in[:1]
 	}
 	if inPlace {
-		return c.end(x.rederived(w.node, in, w.kept, w.gradients))
+		return c.End(x.rederived(w.node, in, w.kept, w.gradients))
 	}
-	return c.end(y.derived(w.node, in, w.kept, w.gradients))
+	return c.End(y.Derived(w.node, in, w.kept, w.gradients))
 }
 
 // The gradients of what was written to, and of what was written.
 var (
-	gradPassed   = partial{0, func(b *backward) *Tensor { return b.grad }}
-	gradCleared  = partial{0, func(b *backward) *Tensor { return b.grad.scattered("scatter_value", b.saved(0)) }}
-	gradGathered = partial{1, func(b *backward) *Tensor { return b.grad.Gather(b.saved(0)) }}
+	gradPassed   = partial{0, func(b *Gradients) *Tensor { return b.Grad }}
+	gradCleared  = partial{0, func(b *Gradients) *Tensor { return b.Grad.scattered("scatter_value", b.Saved(0)) }}
+	gradGathered = partial{1, func(b *Gradients) *Tensor { return b.Grad.Gather(b.Saved(0)) }}
 )
 
 // gradSelected returns the gradient of rows that were written along dimension d.
 func gradSelected(d int) partial {
-	return partial{1, func(b *backward) *Tensor { return b.grad.IndexSelect(d, b.saved(0)) }}
+	return partial{1, func(b *Gradients) *Tensor { return b.Grad.IndexSelect(d, b.Saved(0)) }}
 }
 
 func indexFill(index *Tensor) writing {
 	return writing{
 		op: "index_fill.int_Scalar", node: "IndexFillBackward0", index: index, kept: saves{index},
-		gradients: func(b *backward) { b.give(0, b.grad.IndexFill(b.saved(0))) },
+		gradients: func(b *Gradients) { b.Give(0, b.Grad.IndexFill(b.Saved(0))) },
 	}
 }
 
@@ -128,7 +129,7 @@ func indexCopy(d int, index, source *Tensor) writing {
 		op: "index_copy", node: "IndexCopyBackward0", index: index, source: source, bySource: true,
 		kept: saves{index, when(source.requiresGrad, source)},
 		gradients: each(
-			partial{0, func(b *backward) *Tensor { return b.grad.IndexFill(b.saved(0)) }}, gradSelected(d)),
+			partial{0, func(b *Gradients) *Tensor { return b.Grad.IndexFill(b.Saved(0)) }}, gradSelected(d)),
 	}
 }
 
@@ -162,11 +163,11 @@ func (x *Tensor) IndexAddInPlace(d int, index, source *Tensor) *Tensor {
 
 // scattered returns a copy of x, written to at index, where autograd does not look.
 func (x *Tensor) scattered(op string, index *Tensor, src ...*Tensor) *Tensor {
-	c := x.tape.begin(op, x, index)
-	y := c.t.empty(x.dtype, x.shape...)
-	c.t.launchCopy(y, x)
-	c.t.launch(program.Index, index.numel, []*Tensor{y.touched(index.numel)}, append([]*Tensor{index}, src...))
-	return c.end(y)
+	c := x.tape.Begin(op, x, index)
+	y := c.t.Alloc(x.dtype, x.shape...)
+	c.t.LaunchCopy(y, x)
+	c.t.Launch(program.Index, index.numel, []*Tensor{y.Touched(index.numel)}, append([]*Tensor{index}, src...))
+	return c.End(y)
 }
 
 func scatterValue(index *Tensor) writing {
@@ -216,186 +217,186 @@ func (x *Tensor) ScatterAddInPlace(index, src *Tensor) *Tensor {
 
 // OneHot records torch.nn.functional.one_hot(x, classes).
 func (x *Tensor) OneHot(classes int64) *Tensor {
-	c := x.tape.begin("one_hot", x)
-	y := c.let(c.t.Zeros(x.dtype, slices.Concat(x.shape, []int64{classes})...))
-	c.let(y.ScatterInPlace(x.Unsqueeze(-1)))
-	return c.end(y)
+	c := x.tape.Begin("one_hot", x)
+	y := c.Let(c.t.Zeros(x.dtype, slices.Concat(x.shape, []int64{classes})...))
+	c.Let(y.ScatterInPlace(x.Unsqueeze(-1)))
+	return c.End(y)
 }
 
 // MaskedScatter records x.masked_scatter(mask, source): x with the elements of source, in
 // order, where the mask is set. All of source is taken to be used, as where images'
 // features take the place of their tokens.
 func (x *Tensor) MaskedScatter(mask, source *Tensor) *Tensor {
-	c := x.tape.begin("masked_scatter", x, mask, source)
+	c := x.tape.Begin("masked_scatter", x, mask, source)
 	shape := broadcast(x, mask)
-	y := c.t.empty(x.dtype, shape...)
-	c.t.launchCopy(y, x)
-	c.let(y)
-	places := c.let(c.t.empty(I64, shape...)) // maskPrefixSum
-	wide := c.let(mask.Expand(shape...).contiguousUntracked())
-	from := c.let(source.contiguousUntracked())
+	y := c.t.Alloc(x.dtype, shape...)
+	c.t.LaunchCopy(y, x)
+	c.Let(y)
+	places := c.Let(c.t.Alloc(I64, shape...)) // maskPrefixSum
+	wide := c.Let(mask.Expand(shape...).ContiguousUntracked())
+	from := c.Let(source.ContiguousUntracked())
 	c.t.scan(wide, places)
-	c.t.launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{wide, places, from})
+	c.t.Launch(program.Index, y.numel, []*Tensor{y}, []*Tensor{wide, places, from})
 	to := source.shape
-	return c.end(y.derived("MaskedScatterBackward0", inputs{x, source}, saves{mask}, each(
-		partial{0, func(b *backward) *Tensor { return b.grad.MaskedFill(b.saved(0)) }},
-		partial{1, func(b *backward) *Tensor { return b.grad.maskedSelected(b.saved(0), to) }},
+	return c.End(y.Derived("MaskedScatterBackward0", inputs{x, source}, saves{mask}, each(
+		partial{0, func(b *Gradients) *Tensor { return b.Grad.MaskedFill(b.Saved(0)) }},
+		partial{1, func(b *Gradients) *Tensor { return b.Grad.maskedSelected(b.Saved(0), to) }},
 	)))
 }
 
 // maskedSelected records masked_scatter_backward: grad.masked_select(mask) in the shape of the
 // source, by way of the places where the mask is set (nonzero).
 func (g *Tensor) maskedSelected(mask *Tensor, shape []int64) *Tensor {
-	c := g.tape.begin("masked_scatter_backward", g, mask)
-	wide := c.let(mask.Expand(g.shape...).contiguousUntracked())
-	n := numel(shape)
-	y := c.t.empty(g.dtype, shape...)
-	c.let(y)
-	count := c.let(c.t.empty(I32))
-	c.t.launch(program.Reduction, wide.numel, []*Tensor{count}, []*Tensor{wide})
-	places := c.let(c.t.empty(I64, int64(len(g.shape)), n))
-	c.t.launch(program.Index, n, []*Tensor{places}, []*Tensor{wide})
-	c.t.launch(program.Index, n, []*Tensor{y}, []*Tensor{g, places})
-	return c.end(y)
+	c := g.tape.Begin("masked_scatter_backward", g, mask)
+	wide := c.Let(mask.Expand(g.shape...).ContiguousUntracked())
+	n := Numel(shape)
+	y := c.t.Alloc(g.dtype, shape...)
+	c.Let(y)
+	count := c.Let(c.t.Alloc(I32))
+	c.t.Launch(program.Reduction, wide.numel, []*Tensor{count}, []*Tensor{wide})
+	places := c.Let(c.t.Alloc(I64, int64(len(g.shape)), n))
+	c.t.Launch(program.Index, n, []*Tensor{places}, []*Tensor{wide})
+	c.t.Launch(program.Index, n, []*Tensor{y}, []*Tensor{g, places})
+	return c.End(y)
 }
 
 // ScatterReduce records x.scatter_reduce(d, index, src, how) for "prod", "mean", "amax"
 // and "amin"; without x itself its places are not counted.
 func (x *Tensor) ScatterReduce(how string, index, src *Tensor, withSelf bool) *Tensor {
 	t := x.tape
-	c := t.begin("scatter_reduce_two", x, index, src)
-	y := c.let(x.scattered("scatter_reduce_two", index, src))
+	c := t.Begin("scatter_reduce_two", x, index, src)
+	y := c.Let(x.scattered("scatter_reduce_two", index, src))
 	if how == "mean" {
 		y.scatterCounts(index, src)
 	}
-	return c.end(y.derived("ScatterReduceBackward0", inputs{x, src}, saves{index, x, src, y}, func(b *backward) {
-		gradient := map[string]func(*backward, *Tensor) (*Tensor, *Tensor){
+	return c.End(y.Derived("ScatterReduceBackward0", inputs{x, src}, saves{index, x, src, y}, func(b *Gradients) {
+		gradient := map[string]func(*Gradients, *Tensor) (*Tensor, *Tensor){
 			"prod": scatterProductGrads, "mean": scatterMeanGrads, "amax": scatterExtremeGrads,
 			"amin": scatterExtremeGrads,
 		}[how]
-		c := t.begin("scatter_reduce_backward", b.grad)
-		gx, gsrc := gradient(b, c.let(b.grad))
+		c := t.Begin("scatter_reduce_backward", b.Grad)
+		gx, gsrc := gradient(b, c.Let(b.Grad))
 		if !withSelf {
-			gx = gx.scattered("scatter_value", b.saved(0))
+			gx = gx.scattered("scatter_value", b.Saved(0))
 		}
-		c.endPair(gx, gsrc)
-		b.givePair(gx, gsrc)
+		c.EndPair(gx, gsrc)
+		b.GivePair(gx, gsrc)
 	}))
 }
 
 // scatterCounts records the divisors of means: how many numbers meet in each place.
 func (x *Tensor) scatterCounts(index, src *Tensor) {
-	c := x.tape.begin("scatter_reduce_two", x)
-	ones := c.let(src.OnesLike())
-	count := c.let(x.OnesLike())
-	x.tape.launchElementwise(count, 1, index, ones)
-	c.let(count.compareScalar("eq_Scalar"))
-	c.finish()
+	c := x.tape.Begin("scatter_reduce_two", x)
+	ones := c.Let(src.OnesLike())
+	count := c.Let(x.OnesLike())
+	x.tape.LaunchElementwise(count, 1, index, ones)
+	c.Let(count.CompareScalar("eq_Scalar"))
+	c.Finish()
 }
 
 // scatterMeanGrads returns the part of scatter_reduce_backward for means.
-func scatterMeanGrads(b *backward, grad *Tensor) (gx, gsrc *Tensor) {
-	index, src := b.saved(0), b.saved(2)
-	c := grad.tape.begin("scatter_reduce_backward", grad)
-	n := c.let(grad.OnesLike())
-	c.set(&n, n.ScatterAdd(index, src.OnesLike()))
-	n.MaskedFillInPlace(n.compareScalar("eq_Scalar"))
-	c.statement()
+func scatterMeanGrads(b *Gradients, grad *Tensor) (gx, gsrc *Tensor) {
+	index, src := b.Saved(0), b.Saved(2)
+	c := grad.tape.Begin("scatter_reduce_backward", grad)
+	n := c.Let(grad.OnesLike())
+	c.Set(&n, n.ScatterAdd(index, src.OnesLike()))
+	n.MaskedFillInPlace(n.CompareScalar("eq_Scalar"))
+	c.EndStatement()
 	gx = grad.Div(n)
 	counts := n.Gather(index)
 	gsrc = grad.Gather(index).Div(counts)
-	return c.endPair(gx, gsrc)
+	return c.EndPair(gx, gsrc)
 }
 
 // scatterExtremeGrads records the backward of maxima and minima, where equal elements share a
 // gradient.
-func scatterExtremeGrads(b *backward, grad *Tensor) (gx, gsrc *Tensor) {
-	index, self, src, result := b.saved(0), b.saved(1), b.saved(2), b.saved(3)
-	c := grad.tape.begin("scatter_reduce_backward", grad)
-	value := c.let(result.Gather(index))
-	own := c.let(self.compare("eq", result).to(self.dtype))
-	from := c.let(src.compare("eq", value).to(src.dtype))
-	n := c.let(own.ScatterAdd(index, from))
-	share := c.let(grad.Div(n))
-	gx = c.let(self.compare("eq", result).Mul(share))
+func scatterExtremeGrads(b *Gradients, grad *Tensor) (gx, gsrc *Tensor) {
+	index, self, src, result := b.Saved(0), b.Saved(1), b.Saved(2), b.Saved(3)
+	c := grad.tape.Begin("scatter_reduce_backward", grad)
+	value := c.Let(result.Gather(index))
+	own := c.Let(self.compare("eq", result).AsType(self.dtype))
+	from := c.Let(src.compare("eq", value).AsType(src.dtype))
+	n := c.Let(own.ScatterAdd(index, from))
+	share := c.Let(grad.Div(n))
+	gx = c.Let(self.compare("eq", result).Mul(share))
 	picked := share.Gather(index)
-	gsrc = c.let(src.compare("eq", value).Mul(picked))
-	return c.endPair(gx, gsrc)
+	gsrc = c.Let(src.compare("eq", value).Mul(picked))
+	return c.EndPair(gx, gsrc)
 }
 
 // scatterProductGrads records the backward of products, which distinguishes none, one and more
 // zeros.
-func scatterProductGrads(b *backward, grad *Tensor) (gx, gsrc *Tensor) {
-	index, self, src, result := b.saved(0), b.saved(1), b.saved(2), b.saved(3)
-	c := grad.tape.begin("scatter_reduce_backward", grad)
-	masked := c.let(self.maskedCopy())
-	others := c.let(masked.scattered("scatter_reduce_two", index, src))
+func scatterProductGrads(b *Gradients, grad *Tensor) (gx, gsrc *Tensor) {
+	index, self, src, result := b.Saved(0), b.Saved(1), b.Saved(2), b.Saved(3)
+	c := grad.tape.Begin("scatter_reduce_backward", grad)
+	masked := c.Let(self.maskedCopy())
+	others := c.Let(masked.scattered("scatter_reduce_two", index, src))
 	product := grad.Mul(others)
-	gx = c.let(product.Div(masked))
-	zero := c.let(src.compareScalar("eq"))
+	gx = c.Let(product.Div(masked))
+	zero := c.Let(src.CompareScalar("eq"))
 	zeros := self.ZerosLike()
-	counts := zeros.ScatterAdd(index, zero.to(src.dtype)).Gather(index)
-	counts = c.let(counts)
-	single := counts.compareScalar("eq")
-	single = c.let(single.compare("bitwise_and", zero))
-	c.let(src.like())
-	masked = c.let(result.like())
-	c.let(src.like())
-	c.let(result.like())
-	c.let(src.like())
-	c.let(src.like())
-	c.let(result.like())
-	c.let(src.like())
-	gsrc = c.let(src.like())
-	c.t.launchElementwise(gsrc, 4, grad, masked, single)
-	return c.endPair(gx, gsrc)
+	counts := zeros.ScatterAdd(index, zero.AsType(src.dtype)).Gather(index)
+	counts = c.Let(counts)
+	single := counts.CompareScalar("eq")
+	single = c.Let(single.compare("bitwise_and", zero))
+	c.Let(src.like())
+	masked = c.Let(result.like())
+	c.Let(src.like())
+	c.Let(result.like())
+	c.Let(src.like())
+	c.Let(src.like())
+	c.Let(result.like())
+	c.Let(src.like())
+	gsrc = c.Let(src.like())
+	c.t.LaunchElementwise(gsrc, 4, grad, masked, single)
+	return c.EndPair(gx, gsrc)
 }
 
 // maskedCopy records x.masked_fill(x == 0, 1).
 func (x *Tensor) maskedCopy() *Tensor {
-	c := x.tape.begin("masked_fill", x)
-	zero := c.let(x.compareScalar("eq"))
+	c := x.tape.Begin("masked_fill", x)
+	zero := c.Let(x.CompareScalar("eq"))
 	y := x.like()
-	x.tape.launchElementwise(y, 1, x, zero)
-	return c.end(y)
+	x.tape.LaunchElementwise(y, 1, x, zero)
+	return c.End(y)
 }
 
 // like returns an empty tensor of the shape and type of x.
-func (x *Tensor) like() *Tensor { return x.emptyLike(x.dtype) }
+func (x *Tensor) like() *Tensor { return x.AllocLike(x.dtype) }
 
 // SegmentReduce records torch.segment_reduce(x, how, lengths=lengths, axis=0), or by offsets: the
 // rows of each segment make one.
 func (x *Tensor) SegmentReduce(lengths, offsets *Tensor) *Tensor {
 	t := x.tape
-	c := t.begin("segment_reduce", x, lengths, offsets)
+	c := t.Begin("segment_reduce", x, lengths, offsets)
 	marks, segments := offsets, int64(0)
 	if lengths != nil {
 		marks, segments = lengths, lengths.Size(-1)
 	} else {
 		segments = offsets.Size(-1) - 1
 	}
-	y := c.let(t.empty(x.dtype, append([]int64{segments}, x.shape[1:]...)...))
+	y := c.Let(t.Alloc(x.dtype, append([]int64{segments}, x.shape[1:]...)...))
 	x.segments(y, lengths != nil, marks)
-	return c.end(y.derived("SegmentReduceBackward0", inputs{x}, saves{x, lengths, offsets, y}, func(b *backward) {
-		c := t.begin("_segment_reduce_backward", b.grad)
-		x := b.saved(0)
-		g := c.let(t.empty(x.dtype, x.shape...))
+	return c.End(y.Derived("SegmentReduceBackward0", inputs{x}, saves{x, lengths, offsets, y}, func(b *Gradients) {
+		c := t.Begin("_segment_reduce_backward", b.Grad)
+		x := b.Saved(0)
+		g := c.Let(t.Alloc(x.dtype, x.shape...))
 		x.segments(g, lengths != nil, marks)
-		b.give(0, c.end(g))
+		b.Give(0, c.End(g))
 	}))
 }
 
 // segments runs over them; where they begin is summed up from lengths.
 func (x *Tensor) segments(y *Tensor, lengths bool, marks *Tensor) {
-	c := x.tape.begin("segment_reduce", x)
+	c := x.tape.Begin("segment_reduce", x)
 	if lengths {
-		zero := c.let(c.t.empty(I64))
-		begins := c.let(c.t.empty(I64, marks.numel+1))
-		c.drop(zero)
+		zero := c.Let(c.t.Alloc(I64))
+		begins := c.Let(c.t.Alloc(I64, marks.numel+1))
+		c.Drop(zero)
 		c.t.scan(marks, begins)
 	} else {
-		c.let(c.t.empty(I64, marks.numel-1)) // lengths
+		c.Let(c.t.Alloc(I64, marks.numel-1)) // lengths
 	}
-	c.t.launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{x})
-	c.finish()
+	c.t.Launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{x})
+	c.Finish()
 }

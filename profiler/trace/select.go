@@ -8,23 +8,23 @@ import (
 
 // WhereNumbers records torch.where(cond, number, number): both become tensors.
 func WhereNumbers(cond *Tensor, d DType) *Tensor {
-	c := cond.tape.begin("where_Scalar", cond)
-	y := c.t.scalarTensor(d)
-	x := c.t.scalarTensor(d)
-	return c.end(Where(cond, x, y))
+	c := cond.tape.Begin("where_Scalar", cond)
+	y := c.t.ScalarTensor(d)
+	x := c.t.ScalarTensor(d)
+	return c.End(Where(cond, x, y))
 }
 
 // MaskedFillWith records x.masked_fill(mask, value) for a value that is a tensor
 // without dimensions.
 func (x *Tensor) MaskedFillWith(mask, value *Tensor) *Tensor {
-	c := x.tape.begin("masked_fill_Tensor", x, mask, value)
-	y := c.t.empty(x.dtype, broadcast(x, mask)...)
-	c.t.launchCopy(y, x)
-	c.t.launchElementwise(y, 1, y, mask)
-	return c.end(y.derived("MaskedFillBackward1", inputs{x, value}, saves{mask}, each(
-		partial{0, func(b *backward) *Tensor { return b.grad.MaskedFill(b.saved(0)) }},
-		partial{1, func(b *backward) *Tensor {
-			return whereScalar("where_ScalarOther", b.saved(0), b.grad).Sum(false)
+	c := x.tape.Begin("masked_fill_Tensor", x, mask, value)
+	y := c.t.Alloc(x.dtype, broadcast(x, mask)...)
+	c.t.LaunchCopy(y, x)
+	c.t.LaunchElementwise(y, 1, y, mask)
+	return c.End(y.Derived("MaskedFillBackward1", inputs{x, value}, saves{mask}, each(
+		partial{0, func(b *Gradients) *Tensor { return b.Grad.MaskedFill(b.Saved(0)) }},
+		partial{1, func(b *Gradients) *Tensor {
+			return whereScalar("where_ScalarOther", b.Saved(0), b.Grad).Sum(false)
 		}},
 	)))
 }
@@ -32,18 +32,18 @@ func (x *Tensor) MaskedFillWith(mask, value *Tensor) *Tensor {
 // Filled returns a tensor like x that operator op fills with one number; no gradient
 // comes through.
 func (x *Tensor) Filled(op string) *Tensor {
-	c := x.tape.begin(op, x)
-	y := x.emptyLike(x.dtype)
-	c.t.launchFill(y)
-	return c.end(y.derived("FillBackward0", inputs{x}, nil, func(b *backward) { b.give(0, b.grad.ZerosLike()) }))
+	c := x.tape.Begin(op, x)
+	y := x.AllocLike(x.dtype)
+	c.t.LaunchFill(y)
+	return c.End(y.Derived("FillBackward0", inputs{x}, nil, func(b *Gradients) { b.Give(0, b.Grad.ZerosLike()) }))
 }
 
 // Overwrite returns an operator that changes the elements of x in place and that
 // autograd does not follow, such as x.logical_and_(y).
 func (x *Tensor) Overwrite() *Tensor {
-	c := x.tape.begin("bitwise_", x)
-	x.tape.launchElementwise(x, 1, x)
-	return c.end(x)
+	c := x.tape.Begin("bitwise_", x)
+	x.tape.LaunchElementwise(x, 1, x)
+	return c.End(x)
 }
 
 // ClampBetween records x.clamp(lo, hi) with tensors as bounds, either of which may
@@ -53,13 +53,13 @@ func (x *Tensor) ClampBetween(lo, hi *Tensor) *Tensor {
 	if lo == nil && hi == nil {
 		t.Raise(errors.New("torch.clamp: At least one of 'min' or 'max' must not be None"))
 	}
-	c := t.begin("clamp_Tensor", x, lo, hi)
+	c := t.Begin("clamp_Tensor", x, lo, hi)
 	operands := append([]*Tensor{x}, indicesGiven([]*Tensor{lo, hi})...)
-	z := t.map1("clamp", resultType(operands...), 2, operands...)
-	return c.end(z.derived("ClampBackward0", inputs{x}, saves{hi, lo, x}, func(b *backward) {
-		hi, lo, x := b.saved(0), b.saved(1), b.saved(2)
-		c := t.begin("clamp_backward", b.grad)
-		zero := t.scalarTensor(b.grad.dtype)
+	z := t.Map("clamp", resultType(operands...), 2, operands...)
+	return c.End(z.Derived("ClampBackward0", inputs{x}, saves{hi, lo, x}, func(b *Gradients) {
+		hi, lo, x := b.Saved(0), b.Saved(1), b.Saved(2)
+		c := t.Begin("clamp_backward", b.Grad)
+		zero := t.ScalarTensor(b.Grad.dtype)
 		var inside *Tensor
 		switch {
 		case lo != nil && hi != nil:
@@ -70,21 +70,21 @@ func (x *Tensor) ClampBetween(lo, hi *Tensor) *Tensor {
 		default:
 			inside = x.compare("le", hi)
 		}
-		b.give(0, c.end(Where(inside, b.grad, zero)))
+		b.Give(0, c.End(Where(inside, b.Grad, zero)))
 	}))
 }
 
 // ClampBy records x.clamp_min(y), or clamp_max, for a tensor y.
 func (x *Tensor) ClampBy(y *Tensor) *Tensor {
 	t := x.tape
-	c := t.begin("clamp_min_Tensor", x, y)
-	z := t.map1("clamp_min", resultType(x, y), 1, x, y)
-	return c.end(z.derived("ClampMinBackward1", inputs{x, y}, saves{y, x}, func(b *backward) {
-		y, x := b.saved(0), b.saved(1)
+	c := t.Begin("clamp_min_Tensor", x, y)
+	z := t.Map("clamp_min", resultType(x, y), 1, x, y)
+	return c.End(z.Derived("ClampMinBackward1", inputs{x, y}, saves{y, x}, func(b *Gradients) {
+		y, x := b.Saved(0), b.Saved(1)
 		for _, i := range [...]int{1, 0} {
-			if b.needs(i) {
-				zero := t.scalarTensor(b.grad.dtype)
-				b.give(i, Where(x.compare("ge", y), b.grad, zero))
+			if b.Needs(i) {
+				zero := t.ScalarTensor(b.Grad.dtype)
+				b.Give(i, Where(x.compare("ge", y), b.Grad, zero))
 			}
 		}
 	}))
@@ -92,50 +92,50 @@ func (x *Tensor) ClampBy(y *Tensor) *Tensor {
 
 // IsClose records torch.isclose(x, y).
 func (x *Tensor) IsClose(y *Tensor) *Tensor {
-	c := x.tape.begin("isclose", x, y)
-	close := c.let(x.compare("eq", y))
-	allowed := c.let(y.plain("mul", 1).plain("abs", 1).plain("add", 1))
-	actual := c.let(x.compareAs("sub", x.dtype, y).plain("abs", 1))
+	c := x.tape.Begin("isclose", x, y)
+	close := c.Let(x.compare("eq", y))
+	allowed := c.Let(y.plain("mul", 1).plain("abs", 1).plain("add", 1))
+	actual := c.Let(x.compareAs("sub", x.dtype, y).plain("abs", 1))
 	within := actual.compare("le", allowed)
-	close.tape.launchElementwise(close, 1, actual.IsFinite().compare("logical_and", within))
-	c.statement()
-	return c.end(close)
+	close.tape.LaunchElementwise(close, 1, actual.IsFinite().compare("logical_and", within))
+	c.EndStatement()
+	return c.End(close)
 }
 
 // IsIn records torch.isin(x, set) for a small set.
 func (x *Tensor) IsIn(set *Tensor) *Tensor {
-	c := x.tape.begin("isin", x, set)
-	y := c.let(c.t.empty(Bool, x.shape...))
+	c := x.tape.Begin("isin", x, set)
+	y := c.Let(c.t.Alloc(Bool, x.shape...))
 	shape := append([]int64(nil), x.shape...)
-	wide := c.let(x.alias(append(shape, 1), append(append([]int64(nil), x.strides...), 1), x.offset))
-	hits := c.let(wide.compare("eq", set))
-	found := c.let(c.t.empty(Bool, x.shape...)) // any(-1), which is then copied
-	c.t.launch(program.Reduction, hits.numel, []*Tensor{found}, []*Tensor{hits})
-	c.t.launchCopy(y, found)
-	return c.end(y)
+	wide := c.Let(x.Alias(append(shape, 1), append(append([]int64(nil), x.strides...), 1), x.offset))
+	hits := c.Let(wide.compare("eq", set))
+	found := c.Let(c.t.Alloc(Bool, x.shape...)) // any(-1), which is then copied
+	c.t.Launch(program.Reduction, hits.numel, []*Tensor{found}, []*Tensor{hits})
+	c.t.LaunchCopy(y, found)
+	return c.End(y)
 }
 
 // CopySign records torch.copysign(x, y).
 func (x *Tensor) CopySign(y *Tensor) *Tensor {
 	t := x.tape
-	c := t.begin("copysign_Tensor", x, y)
-	z := t.map1("copysign", floating(resultType(x, y)), 1, x, y)
-	return c.end(z.derived("CopysignBackward0", inputs{x, y}, saves{x, z}, func(b *backward) {
-		if b.needs(1) {
-			b.give(1, t.Zeros(b.input(1).dtype, b.input(1).shape...))
+	c := t.Begin("copysign_Tensor", x, y)
+	z := t.Map("copysign", floating(resultType(x, y)), 1, x, y)
+	return c.End(z.Derived("CopysignBackward0", inputs{x, y}, saves{x, z}, func(b *Gradients) {
+		if b.Needs(1) {
+			b.Give(1, t.Zeros(b.input(1).dtype, b.input(1).shape...))
 		}
-		if b.needs(0) {
-			x := b.saved(0)
-			b.give(0, copySignGrad(b.grad, x, b.saved(1)))
+		if b.Needs(0) {
+			x := b.Saved(0)
+			b.Give(0, copySignGrad(b.Grad, x, b.Saved(1)))
 		}
 	}))
 }
 
 // copySignGrad records copysign_tensor_self_backward.
 func copySignGrad(grad, x, result *Tensor) *Tensor {
-	c := grad.tape.begin("copysign_tensor_self_backward", grad, x, result)
-	ratio := c.let(result.Div(x))
-	ratio.MaskedFillInPlace(x.compareScalar("eq"))
-	c.statement()
-	return c.end(grad.Mul(ratio))
+	c := grad.tape.Begin("copysign_tensor_self_backward", grad, x, result)
+	ratio := c.Let(result.Div(x))
+	ratio.MaskedFillInPlace(x.CompareScalar("eq"))
+	c.EndStatement()
+	return c.End(grad.Mul(ratio))
 }

@@ -111,7 +111,7 @@ func (t *Tape) selected(op string, compute func() []*Tensor) []*Tensor {
 	held := make([]*Tensor, len(outs))
 	for i, x := range outs {
 		if x != nil {
-			held[i] = t.bareHeader(x.store, x.dtype, x.layout, x.offset).retain()
+			held[i] = t.bareHeader(x.store, x.dtype, x.layout, x.offset).Retain()
 		}
 	}
 	s.store[op] = append(s.store[op], result{held, t.activations - begun})

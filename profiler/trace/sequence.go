@@ -32,8 +32,8 @@ func (f *Frame) Placed(x *Tensor) *Tensor {
 		return f.Let(x.gatherTokens(f.style.Ranks))
 	}
 	f.t.ranks.subclassed = true // until the frame ends
-	return f.Let(x.viewAs("_FromTorchTensor", "_FromTorchTensorBackward", x.layout, x.offset, func(b *backward) {
-		b.give(0, b.grad)
+	return f.Let(x.viewAs("_FromTorchTensor", "_FromTorchTensorBackward", x.layout, x.offset, func(b *Gradients) {
+		b.Give(0, b.Grad)
 	}))
 }
 
@@ -79,7 +79,7 @@ func (y *Tensor) releasesWhenRead(input *Tensor) {
 		return
 	}
 	y.store.pending = true
-	y.tape.ranks.collectives = append(y.tape.ranks.collectives, asyncCollective{y.store, input.retain()})
+	y.tape.ranks.collectives = append(y.tape.ranks.collectives, asyncCollective{y.store, input.Retain()})
 }
 
 // waitForRead ends the collectives whose results the running operators read.
@@ -115,12 +115,12 @@ func (x *Tensor) gathered(ranks int64, dim int) *Tensor {
 	f := t.funcFrame(x)
 	all := append([]int64{}, x.shape...)
 	all[0] *= ranks
-	flat := f.Let(t.empty(x.dtype, all...))
+	flat := f.Let(t.Alloc(x.dtype, all...))
 	t.Collective(program.AllGather, ranks, flat, x)
 	switch {
 	case dim == 0:
 		return f.Return(flat)
-	case numel(x.shape[:dim]) == 1:
+	case Numel(x.shape[:dim]) == 1:
 		all[0] = 1
 		all[dim] *= ranks
 		return f.Return(flat.View(all...))
@@ -155,7 +155,7 @@ func (x *Tensor) GatherAsync(ranks int64) *Tensor {
 func (x *Tensor) PermuteAsync(ranks int64) *Tensor { return x.async(program.Send, ranks, x.shape) }
 
 func (x *Tensor) async(how program.Work, ranks int64, shape []int64) *Tensor {
-	y := x.tape.empty(x.dtype, shape...)
+	y := x.tape.Alloc(x.dtype, shape...)
 	x.tape.Collective(how, ranks, y, x)
 	y.releasesWhenRead(x)
 	return y
@@ -164,7 +164,7 @@ func (x *Tensor) async(how program.Work, ranks int64, shape []int64) *Tensor {
 // AllToAll records all_to_all_single: rows go to the ranks of a group, and as many arrive. Nothing
 // waits for them before they are read. In backward gradients go back.
 func (x *Tensor) AllToAll(ranks, rows int64) *Tensor {
-	c := x.tape.begin("all_to_all_single", x)
+	c := x.tape.Begin("all_to_all_single", x)
 	exchange := func(x *Tensor, rows int64) *Tensor {
 		shape := slices.Clone(x.shape)
 		shape[0] = rows
@@ -173,25 +173,25 @@ func (x *Tensor) AllToAll(ranks, rows int64) *Tensor {
 	var y *Tensor
 	c.t.NoGrad(func() { y = exchange(x, rows) })
 	sent := x.shape[0]
-	return c.end(y.derived("AllToAllSingleBackward", inputs{x}, nil, func(b *backward) {
-		f := b.grad.tape.funcFrame(b.grad)
-		g := f.Let(exchange(f.Let(b.grad.Contiguous()), sent))
+	return c.End(y.Derived("AllToAllSingleBackward", inputs{x}, nil, func(b *Gradients) {
+		f := b.Grad.tape.funcFrame(b.Grad)
+		g := f.Let(exchange(f.Let(b.Grad.Contiguous()), sent))
 		g.Wait()
-		b.give(0, f.Return(g))
+		b.Give(0, f.Return(g))
 	}))
 }
 
 // Wait ends the collective that makes x, if it has not ended (AsyncCollectiveTensor.wait).
 func (x *Tensor) Wait() {
-	c := x.tape.begin("wait_tensor", x)
+	c := x.tape.Begin("wait_tensor", x)
 	c.t.waitForRead()
-	c.finish()
+	c.Finish()
 }
 
 // byRank records a copy with the ranks' tokens one after the other.
 func (x *Tensor) byRank(ranks int64) *Tensor {
 	f := x.tape.funcFrame(x)
-	if !x.isContiguous() {
+	if !x.IsContiguous() {
 		x = f.Let(x.Contiguous())
 	}
 	return f.Return(Cat(0, f.LetAll(x.Chunk(ranks, 1))...))
@@ -201,7 +201,7 @@ func (x *Tensor) byRank(ranks int64) *Tensor {
 func (x *Tensor) sumOwn(ranks int64) *Tensor {
 	own := append([]int64{}, x.shape...)
 	own[0] /= ranks
-	y := x.tape.empty(x.dtype, own...)
+	y := x.tape.Alloc(x.dtype, own...)
 	x.tape.Collective(program.ReduceScatter, ranks, y, x)
 	return y
 }

@@ -12,8 +12,8 @@ import (
 func (x *Tensor) Slice(d int, from, to int64) *Tensor {
 	// Python indexing leaves out a slice that takes all
 	if n := x.Size(d); position(from, n) == 0 && position(to, n) == n {
-		return x.viewOf("alias", "AliasBackward0", x.shape, x.strides, x.offset, func(b *backward) {
-			b.give(0, b.grad)
+		return x.viewOf("alias", "AliasBackward0", x.shape, x.strides, x.offset, func(b *Gradients) {
+			b.Give(0, b.Grad)
 		})
 	}
 	return x.SliceStep(d, from, to, 1)
@@ -24,12 +24,12 @@ func (x *Tensor) Narrow(d int, from, size int64) *Tensor { return x.SliceStep(d,
 
 // SliceStep records x[..., from:to:step, ...] along dimension d; step is positive.
 func (x *Tensor) SliceStep(d int, from, to, step int64) *Tensor {
-	d = x.dim(d)
+	d = x.Dim(d)
 	whole := x.shape
 	from, to = position(from, whole[d]), position(to, whole[d])
 	shape, strides := lists.With(whole, d, ceil.Div(max(to-from, 0), step)), lists.With(x.strides, d, x.strides[d]*step)
-	return x.viewOf("slice", "SliceBackward0", shape, strides, x.offset+from*x.strides[d], func(b *backward) {
-		b.give(0, b.grad.intoZeros("slice_backward", whole))
+	return x.viewOf("slice", "SliceBackward0", shape, strides, x.offset+from*x.strides[d], func(b *Gradients) {
+		b.Give(0, b.Grad.intoZeros("slice_backward", whole))
 	})
 }
 
@@ -43,24 +43,23 @@ func position(i, n int64) int64 {
 
 // Select records x[..., i, ...] along dimension d; negative i counts from the end.
 func (x *Tensor) Select(d int, i int64) *Tensor {
-	d = x.dim(d)
+	d = x.Dim(d)
 	whole := x.shape
 	if i < 0 {
 		i += whole[d]
 	}
-	return x.viewOf("select", "SelectBackward0", lists.Without(whole, d), lists.Without(x.strides, d), x.offset+i*x.strides[d],
-		func(b *backward) {
-			b.give(0, b.grad.intoZeros("select_backward", whole))
-		})
+	shape, strides := lists.Without(whole, d), lists.Without(x.strides, d)
+	return x.viewOf("select", "SelectBackward0", shape, strides, x.offset+i*x.strides[d],
+		func(b *Gradients) { b.Give(0, b.Grad.intoZeros("select_backward", whole)) })
 }
 
 // intoZeros returns the backward of a view that leaves elements out: zeros of the
 // whole shape, with g copied to where the view was.
 func (g *Tensor) intoZeros(op string, whole []int64) *Tensor {
-	c := g.tape.begin(op, g)
-	z := c.let(c.t.Zeros(g.dtype, whole...))
-	c.t.launchCopy(z.touched(g.numel), g)
-	return c.end(z)
+	c := g.tape.Begin(op, g)
+	z := c.Let(c.t.Zeros(g.dtype, whole...))
+	c.t.LaunchCopy(z.Touched(g.numel), g)
+	return c.End(z)
 }
 
 // Split records x.split(size, d): pieces of the given size, the last may be smaller.
@@ -80,82 +79,82 @@ func (x *Tensor) SplitSizes(sizes []int64, d int) []*Tensor {
 
 // Chunk records x.chunk(n, d): at most n pieces of equal size but the last.
 func (x *Tensor) Chunk(n int64, d int) []*Tensor {
-	c := x.tape.begin("chunk", x)
-	return c.endAll(x.Split(max(ceil.Div(x.Size(d), n), 1), d)...)
+	c := x.tape.Begin("chunk", x)
+	return c.EndAll(x.Split(max(ceil.Div(x.Size(d), n), 1), d)...)
 }
 
 func (x *Tensor) split(op, node string, sizes []int64, d int) []*Tensor {
-	c := x.tape.begin(op, x)
-	d = x.dim(d)
+	c := x.tape.Begin(op, x)
+	d = x.Dim(d)
 	outs := make([]*Tensor, len(sizes))
 	at := x.offset
 	for i, size := range sizes {
-		outs[i] = x.alias(lists.With(x.shape, d, size), x.strides, at)
+		outs[i] = x.Alias(lists.With(x.shape, d, size), x.strides, at)
 		outs[i].setBase(x)
 		at += size * x.strides[d]
 	}
 	dtype := x.dtype
-	c.t.derive(outs, node, inputs{x}, nil,
-		func(b *backward) { b.give(0, b.joined(func(xs []*Tensor) *Tensor { return Cat(d, xs...) }, dtype)) })
-	return c.endAll(outs...)
+	c.t.Derive(outs, node, inputs{x}, nil,
+		func(b *Gradients) { b.Give(0, b.joined(func(xs []*Tensor) *Tensor { return Cat(d, xs...) }, dtype)) })
+	return c.EndAll(outs...)
 }
 
 // Unbind records x.unbind(d): the slices along dimension d, without it.
 func (x *Tensor) Unbind(d int) []*Tensor {
-	c := x.tape.begin("unbind_int", x)
-	d = x.dim(d)
+	c := x.tape.Begin("unbind_int", x)
+	d = x.Dim(d)
 	outs := make([]*Tensor, x.shape[d])
 	for i := range outs {
-		outs[i] = x.alias(lists.Without(x.shape, d), lists.Without(x.strides, d), x.offset+int64(i)*x.strides[d])
+		outs[i] = x.Alias(lists.Without(x.shape, d), lists.Without(x.strides, d), x.offset+int64(i)*x.strides[d])
 		outs[i].setBase(x)
 	}
 	dtype := x.dtype
-	c.t.derive(outs, "UnbindBackward0", inputs{x}, nil,
-		func(b *backward) { b.give(0, b.joined(func(xs []*Tensor) *Tensor { return Stack(d, xs...) }, dtype)) })
-	return c.endAll(outs...)
+	c.t.Derive(outs, "UnbindBackward0", inputs{x}, nil,
+		func(b *Gradients) { b.Give(0, b.joined(func(xs []*Tensor) *Tensor { return Stack(d, xs...) }, dtype)) })
+	return c.EndAll(outs...)
 }
 
 // joined concatenates the gradients of all outputs, zeros where there is none.
-func (b *backward) joined(join func([]*Tensor) *Tensor, d DType) *Tensor {
-	c := b.t.begin("join")
+func (b *Gradients) joined(join func([]*Tensor) *Tensor, d DType) *Tensor {
+	c := b.t.Begin("join")
 	c.t.native = b.node.name
-	all := make([]*Tensor, len(b.grads))
-	for i, g := range b.grads {
+	all := make([]*Tensor, len(b.Grads))
+	for i, g := range b.Grads {
 		if g == nil {
 			g = b.t.Zeros(d, b.node.output(int32(i)).shape...)
 		}
 		all[i] = g
 	}
-	c.letAll(all)
-	return c.end(join(all))
+	c.LetAll(all)
+	return c.End(join(all))
 }
 
 // Unfold records x.unfold(d, size, step): windows along dimension d, their elements
 // in a new last dimension.
 func (x *Tensor) Unfold(d int, size, step int64) *Tensor {
-	d = x.dim(d)
+	d = x.Dim(d)
 	whole := x.shape
 	shape := append(lists.With(whole, d, (whole[d]-size)/step+1), size)
 	strides := append(lists.With(x.strides, d, x.strides[d]*step), x.strides[d])
-	return x.viewOf("unfold", "UnfoldBackward0", shape, strides, x.offset, func(b *backward) {
-		b.give(0, b.grad.unfoldBackward(whole, d))
+	return x.viewOf("unfold", "UnfoldBackward0", shape, strides, x.offset, func(b *Gradients) {
+		b.Give(0, b.Grad.unfoldBackward(whole, d))
 	})
 }
 
 // unfoldBackward adds overlapping windows up; its kernel takes the positions
 // along the dimension from a tensor.
 func (g *Tensor) unfoldBackward(whole []int64, d int) *Tensor {
-	c := g.tape.begin("unfold_backward", g)
-	x := c.let(c.t.Zeros(g.dtype, whole...))
-	at := c.let(c.t.Arange(whole[d]))
-	c.t.launch(program.Index, g.numel, []*Tensor{x}, []*Tensor{g, at})
-	return c.end(x)
+	c := g.tape.Begin("unfold_backward", g)
+	x := c.Let(c.t.Zeros(g.dtype, whole...))
+	at := c.Let(c.t.Arange(whole[d]))
+	c.t.Launch(program.Index, g.numel, []*Tensor{x}, []*Tensor{g, at})
+	return c.End(x)
 }
 
 // Diff records x.diff(dim=d): differences of neighbors.
 func (x *Tensor) Diff(d int) *Tensor {
-	c := x.tape.begin("diff", x)
+	c := x.tape.Begin("diff", x)
 	n := x.Size(d)
 	first := x.Narrow(d, 0, n-1)
-	return c.end(x.Narrow(d, 1, n-1).Sub(first))
+	return c.End(x.Narrow(d, 1, n-1).Sub(first))
 }

@@ -1,9 +1,10 @@
 package trace
 
 import (
-	"github.com/vprof/vprof/internal/lists"
 	"math/bits"
 	"slices"
+
+	"github.com/vprof/vprof/internal/lists"
 
 	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/profiler/program"
@@ -15,67 +16,68 @@ const smallSort = 4096
 
 // Sort records x.sort(d): the values in order and where they came from.
 func (x *Tensor) Sort(d int) (values, indices *Tensor) {
-	c := x.tape.begin("sort", x)
-	d = x.dim(d)
-	values = c.let(x.emptyLike(x.dtype))
-	indices = c.let(x.emptyLike(I64))
+	c := x.tape.Begin("sort", x)
+	d = x.Dim(d)
+	values = c.Let(x.AllocLike(x.dtype))
+	indices = c.Let(x.AllocLike(I64))
 	if x.shape[d] <= smallSort {
-		c.let(c.t.Arange(x.shape[d]))
-		c.t.launchSort(values, indices, x)
+		c.Let(c.t.Arange(x.shape[d]))
+		c.t.LaunchSort(values, indices, x)
 	} else {
 		x.stableSort(d, values, indices)
 	}
 	x.selects("SortBackward0", values, indices)
-	return c.endPair(values, indices)
+	return c.EndPair(values, indices)
 }
 
 // ArgSort records x.argsort(d).
 func (x *Tensor) ArgSort(d int) *Tensor {
-	c := x.tape.begin("argsort", x)
+	c := x.tape.Begin("argsort", x)
 	_, indices := x.Sort(d)
-	return c.end(indices)
+	return c.End(indices)
 }
 
-func (t *Tape) launchSort(values, indices, x *Tensor) {
+// LaunchSort records a kernel that sorts rows of x.
+func (t *Tape) LaunchSort(values, indices, x *Tensor) {
 	depth := int64(bits.Len64(uint64(x.numel)))
-	t.launch(program.Index, depth*x.numel, []*Tensor{values, indices}, []*Tensor{x})
+	t.Launch(program.Index, depth*x.numel, []*Tensor{values, indices}, []*Tensor{x})
 }
 
 // selects records the node of an operator that picks values of x at indices.
 func (x *Tensor) selects(node string, values, indices *Tensor) {
 	whole := x.shape
-	values.derived(node, inputs{x}, saves{indices}, func(b *backward) {
-		b.give(0, b.grad.putInto("value_selecting_reduction_backward", "zeros", whole, b.saved(0)))
+	values.Derived(node, inputs{x}, saves{indices}, func(b *Gradients) {
+		b.Give(0, b.Grad.putInto("value_selecting_reduction_backward", "zeros", whole, b.Saved(0)))
 	})
 }
 
 // stableSort records sort_cuda_kernel for long rows: it makes them contiguous and sorts in one of
 // three ways (launch_stable_sort_kernel).
 func (x *Tensor) stableSort(d int, values, indices *Tensor) {
-	c := x.tape.begin("launch_stable_sort_kernel")
+	c := x.tape.Begin("launch_stable_sort_kernel")
 	n := x.shape[d]
 	rows := x.numel / max(n, 1)
 	if !x.isDense() || x.strides[d] != 1 {
 		order := append(slices.Delete(ascending(len(x.shape)), d, d+1), d)
-		strides := denseAlong(x.shape, order)
-		x = c.let(c.t.emptyStrided(x.dtype, x.shape, strides))
-		values = c.let(c.t.emptyStrided(x.dtype, x.shape, strides))
-		indices = c.let(c.t.emptyStrided(I64, x.shape, strides))
+		strides := DenseStrides(x.shape, order)
+		x = c.Let(c.t.AllocStrided(x.dtype, x.shape, strides))
+		values = c.Let(c.t.AllocStrided(x.dtype, x.shape, strides))
+		indices = c.Let(c.t.AllocStrided(I64, x.shape, strides))
 	}
 	switch {
 	case rows == 1 || n >= 1_000_000:
-		positions := c.let(c.t.empty(I64, n))
+		positions := c.Let(c.t.Alloc(I64, n))
 		for range rows {
-			c.t.radixSort(values, indices, x.touched(n), positions, int(8*x.dtype.Size()))
+			c.t.RadixSort(values, indices, x.Touched(n), positions, int(8*x.dtype.Size()))
 		}
 	case rows < 128:
 		x.sortAtOnce(rows, values, indices)
 	default:
-		positions := c.let(c.t.empty(I64, x.numel))
+		positions := c.Let(c.t.Alloc(I64, x.numel))
 		storage := cubBlob(x.Bytes(), positions.Bytes())
 		c.t.scratchFor(storage, x.numel, []*Tensor{values, indices}, []*Tensor{x, positions})
 	}
-	c.finish()
+	c.Finish()
 }
 
 // sortAtOnce sorts all rows together by value and then by row
@@ -83,18 +85,18 @@ func (x *Tensor) stableSort(d int, values, indices *Tensor) {
 // with the values, and the values are read again in the end.
 func (x *Tensor) sortAtOnce(rows int64, values, indices *Tensor) {
 	t := x.tape
-	c := t.begin("segmented_sort_pairs_by_full_sort")
-	pairs := c.let(t.empty(I64, x.numel))
-	sorted := c.let(t.empty(I64, x.numel))
+	c := t.Begin("segmented_sort_pairs_by_full_sort")
+	pairs := c.Let(t.Alloc(I64, x.numel))
+	sorted := c.Let(t.Alloc(I64, x.numel))
 	func() {
-		c := t.begin(t.native)
-		keys := c.let(t.empty(x.dtype, x.numel))
-		t.radixSort(keys, sorted, x, pairs, int(8*x.dtype.Size()))
-		c.finish()
+		c := t.Begin(t.native)
+		keys := c.Let(t.Alloc(x.dtype, x.numel))
+		t.RadixSort(keys, sorted, x, pairs, int(8*x.dtype.Size()))
+		c.Finish()
 	}()
-	t.radixSort(pairs, nil, sorted, nil, max(1, bits.Len64(uint64(rows-1))))
-	t.launch(program.Index, x.numel, []*Tensor{values, indices}, []*Tensor{x, pairs})
-	c.finish()
+	t.RadixSort(pairs, nil, sorted, nil, max(1, bits.Len64(uint64(rows-1))))
+	t.Launch(program.Index, x.numel, []*Tensor{values, indices}, []*Tensor{x, pairs})
+	c.Finish()
 }
 
 func ascending(n int) []int {
@@ -105,9 +107,9 @@ func ascending(n int) []int {
 	return out
 }
 
-// denseAlong returns the strides of a dense tensor with the dimensions in the given
+// DenseStrides returns the strides of a dense tensor with the dimensions in the given
 // order, slowest first.
-func denseAlong(shape []int64, order []int) []int64 {
+func DenseStrides(shape []int64, order []int) []int64 {
 	strides := make([]int64, len(shape))
 	step := int64(1)
 	for _, d := range slices.Backward(order) {
@@ -119,20 +121,20 @@ func denseAlong(shape []int64, order []int) []int64 {
 
 // TopK records x.topk(k, d).
 func (x *Tensor) TopK(k int64, d int) (values, indices *Tensor) {
-	c := x.tape.begin("topk", x)
-	d = x.dim(d)
+	c := x.tape.Begin("topk", x)
+	d = x.Dim(d)
 	shape := lists.With(x.shape, d, k)
-	values = c.let(c.t.empty(x.dtype, shape...))
-	indices = c.let(c.t.empty(I64, shape...))
-	in := c.let(x.contiguousUntracked())
+	values = c.Let(c.t.Alloc(x.dtype, shape...))
+	indices = c.Let(c.t.Alloc(I64, shape...))
+	in := c.Let(x.ContiguousUntracked())
 	n := x.shape[d]
 	if rows := x.numel / max(n, 1); topKOverBlocks(rows, n) {
 		in.topKOverBlocks(rows, n, values, indices)
 	} else {
-		c.t.launchSort(values, indices, in)
+		c.t.LaunchSort(values, indices, in)
 	}
 	x.selects("TopkBackward0", values, indices)
-	return c.endPair(values, indices)
+	return c.EndPair(values, indices)
 }
 
 // topKOverBlocks reports whether several blocks look for the largest elements
@@ -163,22 +165,22 @@ func (x *Tensor) topKOverBlocks(rows, n int64, values, indices *Tensor) {
 	// of the 65,536 that every multiprocessor has.
 	const threads, digits = 256, 256
 	const blocksPerSM = 65536 / (40 * threads)
-	c := x.tape.begin("mbtopk")
+	c := x.tape.Begin("mbtopk")
 	items := onGPU(c.t, func(b GPU) int64 { return ceil.Div(rows*n, int64(b.SMs)*blocksPerSM*threads) })
 	items = max(4, min(items, 64))
 	blocks := rows * ceil.Div(n, items*threads)
-	kth := c.let(c.t.empty(x.dtype, rows))
-	c.let(c.t.empty(I32, 2, rows)) // ranks looked for
-	c.let(c.t.empty(topKKey(x.dtype), 2, rows))
-	c.let(c.t.empty(F16, blocks, digits)) // counts of 16 bits
-	sums := c.let(c.t.empty(I32, rows, digits))
-	within := c.let(c.t.empty(I32, blocks))
-	equal := c.let(c.t.empty(I32, blocks))
-	c.t.launch(program.Reduction, x.numel*x.dtype.Size(), []*Tensor{sums, kth}, []*Tensor{x})
+	kth := c.Let(c.t.Alloc(x.dtype, rows))
+	c.Let(c.t.Alloc(I32, 2, rows)) // ranks looked for
+	c.Let(c.t.Alloc(topKKey(x.dtype), 2, rows))
+	c.Let(c.t.Alloc(F16, blocks, digits)) // counts of 16 bits
+	sums := c.Let(c.t.Alloc(I32, rows, digits))
+	within := c.Let(c.t.Alloc(I32, blocks))
+	equal := c.Let(c.t.Alloc(I32, blocks))
+	c.t.Launch(program.Reduction, x.numel*x.dtype.Size(), []*Tensor{sums, kth}, []*Tensor{x})
 	c.t.inclusiveSumByKey(within)
 	c.t.inclusiveSumByKey(equal)
-	c.t.launch(program.Index, x.numel, []*Tensor{values, indices}, []*Tensor{x, within, equal})
-	c.finish()
+	c.t.Launch(program.Index, x.numel, []*Tensor{values, indices}, []*Tensor{x, within, equal})
+	c.Finish()
 }
 
 // topKKey returns the unsigned integer that topk compares values of type d as.

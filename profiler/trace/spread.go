@@ -76,11 +76,11 @@ func (x *Tensor) toPart(p StagePart) *Tensor {
 	if t.ranks.spread == nil || from == p {
 		return x
 	}
-	c := t.begin("to_device", x)
+	c := t.Begin("to_device", x)
 	t.ranks.pipeline.part = p
-	y := x.emptyLike(x.dtype)
-	t.launchCopy(y, x)
-	return c.end(y.derived("ToCopyBackward0", inputs{x}, nil, func(b *backward) { b.give(0, b.grad.toPart(from)) }))
+	y := x.AllocLike(x.dtype)
+	t.LaunchCopy(y, x)
+	return c.End(y.Derived("ToCopyBackward0", inputs{x}, nil, func(b *Gradients) { b.Give(0, b.Grad.toPart(from)) }))
 }
 
 // enterModule runs the module at p on its GPU, if it has one, until the frame ends.
@@ -98,7 +98,7 @@ func (f *Frame) Here(x *Tensor) *Tensor {
 	}
 	y := x.toPart(f.t.ranks.pipeline.part)
 	if y != x { // the hook holds it until the module returns
-		f.held = append(f.held, y.retain())
+		f.held = append(f.held, y.Retain())
 	}
 	return y
 }
@@ -120,7 +120,7 @@ func (t *Tape) Home(xs []*Tensor) []*Tensor {
 	home := make([]*Tensor, len(xs))
 	for i, x := range xs {
 		if x != nil {
-			home[i] = x.retain().toPart(t.ranks.spread.home)
+			home[i] = x.Retain().toPart(t.ranks.spread.home)
 		}
 	}
 	for i, x := range xs {

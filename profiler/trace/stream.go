@@ -37,7 +37,7 @@ func (t *Tape) Collective(w program.Work, group int64, out, in *Tensor) {
 	if out != nil {
 		writes = append(writes, out)
 	}
-	if op := t.launch(w, 0, writes, []*Tensor{in}); op != nil {
+	if op := t.Launch(w, 0, writes, []*Tensor{in}); op != nil {
 		op.Group = uint32(group)
 	}
 }
@@ -73,7 +73,7 @@ func (x *Tensor) AllocStorage(op string, c program.Class) {
 // Part returns a view of n elements of a flat tensor, from an offset on, in a shape.
 func (x *Tensor) Part(offset int64, shape ...int64) *Tensor {
 	var buf [8]int64
-	return x.alias(shape, contiguousStrides(buf[:0], shape), x.offset+offset)
+	return x.Alias(shape, contiguousStrides(buf[:0], shape), x.offset+offset)
 }
 
 // PartLike returns a view of a flat tensor, from an offset on, laid out as another tensor is.
@@ -81,7 +81,7 @@ func (x *Tensor) PartLike(offset int64, y *Tensor) *Tensor {
 	if !y.dense {
 		return x.Part(offset, y.shape...)
 	}
-	return x.alias(y.shape, y.strides, x.offset+offset)
+	return x.Alias(y.shape, y.strides, x.offset+offset)
 }
 
 // OnEmptyRead registers f to allocate an empty storage when an operator is about to read the

@@ -1,8 +1,9 @@
 package trace
 
 import (
-	"github.com/vprof/vprof/internal/lists"
 	"slices"
+
+	"github.com/vprof/vprof/internal/lists"
 
 	"github.com/vprof/vprof/profiler/program"
 )
@@ -49,7 +50,7 @@ func (g geometry) overlaps() bool {
 func (x *Tensor) asStrided(part geometry, offset int64) *Tensor {
 	whole, from := x.geometry, x.offset
 	return x.viewOf("as_strided", "AsStridedBackward0", part.shape, part.strides, offset,
-		func(b *backward) { b.give(0, b.grad.asStridedBackward(whole, part, offset-from)) })
+		func(b *Gradients) { b.Give(0, b.Grad.asStridedBackward(whole, part, offset-from)) })
 }
 
 // asStridedBackward records as_strided_backward: zeros as large as the storage,
@@ -57,27 +58,27 @@ func (x *Tensor) asStrided(part geometry, offset int64) *Tensor {
 // if some of the view share a place. The offset is the distance from the first
 // element of the whole to the first of the view.
 func (g *Tensor) asStridedBackward(whole, part geometry, offset int64) *Tensor {
-	c := g.tape.begin("as_strided_backward", g)
-	grad := c.let(g)
+	c := g.tape.Begin("as_strided_backward", g)
+	grad := c.Let(g)
 	for d := len(part.shape) - 1; d >= 0; d-- {
 		switch {
 		case part.shape[d] == 1:
-			c.set(&grad, grad.Squeeze(d))
+			c.Set(&grad, grad.Squeeze(d))
 		case part.strides[d] == 0:
-			c.set(&grad, grad.sum("sum_dim_IntList", []int{d}, false))
+			c.Set(&grad, grad.SumUncast("sum_dim_IntList", []int{d}, false))
 			part.shape, part.strides = lists.With(part.shape, d, 1), lists.With(part.strides, d, 1)
 		}
 	}
 	scattered := part.spanning().overlaps()
-	storage := c.let(c.t.Filled("new_zeros", g.dtype, max(whole.extent(), offset+part.extent())))
+	storage := c.Let(c.t.Filled("new_zeros", g.dtype, max(whole.extent(), offset+part.extent())))
 	if !scattered {
-		c.t.launchCopy(storage.touched(grad.numel), grad)
-		return c.end(storage.asStrided(whole, 0))
+		c.t.LaunchCopy(storage.Touched(grad.numel), grad)
+		return c.End(storage.asStrided(whole, 0))
 	}
-	all := c.let(c.t.Arange(storage.numel))
-	places := all.asStrided(part, offset).reshape([]int64{grad.numel})
-	c.t.launch(program.Index, grad.numel, []*Tensor{storage.touched(grad.numel)},
-		[]*Tensor{places, grad.reshape([]int64{grad.numel})})
-	c.statement()
-	return c.end(storage.asStrided(whole, 0))
+	all := c.Let(c.t.Arange(storage.numel))
+	places := all.asStrided(part, offset).AsShape([]int64{grad.numel})
+	c.t.Launch(program.Index, grad.numel, []*Tensor{storage.Touched(grad.numel)},
+		[]*Tensor{places, grad.AsShape([]int64{grad.numel})})
+	c.EndStatement()
+	return c.End(storage.asStrided(whole, 0))
 }

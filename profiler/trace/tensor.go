@@ -62,7 +62,7 @@ func (x *Tensor) Shape() []int64 { return x.shape }
 func (x *Tensor) Strides() []int64 { return x.strides }
 
 // Size returns the size of dimension d; negative d counts from the end.
-func (x *Tensor) Size(d int) int64 { return x.shape[x.dim(d)] }
+func (x *Tensor) Size(d int) int64 { return x.shape[x.Dim(d)] }
 
 // NDim returns the number of dimensions.
 func (x *Tensor) NDim() int { return len(x.shape) }
@@ -90,15 +90,16 @@ func (x *Tensor) SharesStorage(y *Tensor) bool { return x.store == y.store }
 
 func (x *Tensor) isLeaf() bool { return x.node == nil }
 
-func (x *Tensor) dim(d int) int {
+// Dim returns dimension d counted from the first; a negative d counts from the end.
+func (x *Tensor) Dim(d int) int {
 	if d < 0 {
 		d += len(x.shape)
 	}
 	return d
 }
 
-// retain adds a reference. None, which is nil, has no references.
-func (x *Tensor) retain() *Tensor {
+// Retain adds a reference. None, which is nil, has no references.
+func (x *Tensor) Retain() *Tensor {
 	if x != nil {
 		x.refs++
 	}

@@ -73,96 +73,96 @@ func (x *Tensor) UpsampleBicubic(sizes ...int64) *Tensor {
 }
 
 func (x *Tensor) upsample(u *upsampling, sizes []int64) *Tensor {
-	c := x.tape.begin(u.op, x)
-	c.full(&x)
+	c := x.tape.Begin(u.op, x)
+	c.Full(&x)
 	shape := append(append([]int64(nil), x.shape[:2]...), sizes...)
-	y := c.let(c.t.emptyIn(x.dtype, shape, x.suggestChannelsLast()))
-	if in := x; u.contiguous && !y.isContiguous() {
-		out := c.let(c.t.empty(x.dtype, shape...))
-		in = c.let(x.contiguousUntracked())
-		c.t.launchElementwise(out, u.flops, in)
-		c.t.launchCopy(y, out)
-		c.dropLocals(in, out)
+	y := c.Let(c.t.AllocIn(x.dtype, shape, x.SuggestsChannelsLast()))
+	if in := x; u.contiguous && !y.IsContiguous() {
+		out := c.Let(c.t.Alloc(x.dtype, shape...))
+		in = c.Let(x.ContiguousUntracked())
+		c.t.LaunchElementwise(out, u.flops, in)
+		c.t.LaunchCopy(y, out)
+		c.DropAll(in, out)
 	} else {
-		c.t.launchElementwise(y, u.flops, in)
+		c.t.LaunchElementwise(y, u.flops, in)
 	}
 	from := x.shape
-	return c.end(y.derived(u.node, inputs{x}, nil, func(b *backward) { b.give(0, b.grad.downsample(u, from)) }))
+	return c.End(y.Derived(u.node, inputs{x}, nil, func(b *Gradients) { b.Give(0, b.Grad.downsample(u, from)) }))
 }
 
 func (g *Tensor) downsample(u *upsampling, shape []int64) *Tensor {
-	c := g.tape.begin(u.op+"_backward", g)
-	last := u.channelsLast && g.suggestChannelsLast()
-	gx := c.let(c.t.emptyIn(g.dtype, shape, last))
-	c.t.launchElementwise(gx, u.flops, c.let(g.contiguousIn(last && !u.contiguous)))
-	return c.end(gx)
+	c := g.tape.Begin(u.op+"_backward", g)
+	last := u.channelsLast && g.SuggestsChannelsLast()
+	gx := c.Let(c.t.AllocIn(g.dtype, shape, last))
+	c.t.LaunchElementwise(gx, u.flops, c.Let(g.ContiguousIn(last && !u.contiguous)))
+	return c.End(gx)
 }
 
 // AffineGrid records torch.nn.functional.affine_grid(x, size, align_corners): a batch of products of the base grid with
 // the affine maps x. Backward makes the base grid again.
 func (x *Tensor) AffineGrid(size []int64, alignCorners bool) *Tensor {
 	t := x.tape
-	c := t.begin("affine_grid_generator", x)
-	n, dims, points := size[0], int64(len(size)-2), numel(size[2:])
+	c := t.Begin("affine_grid_generator", x)
+	n, dims, points := size[0], int64(len(size)-2), Numel(size[2:])
 	var grid *Tensor
 	t.NoGrad(func() {
-		base := c.let(t.baseGrid(x.dtype, size, alignCorners))
+		base := c.Let(t.baseGrid(x.dtype, size, alignCorners))
 		grid = base.View(n, points, dims+1).BMM(x.Transpose(1, 2))
-		grid = c.let(grid.View(slices.Concat([]int64{n}, size[2:], []int64{dims})...))
+		grid = c.Let(grid.View(slices.Concat([]int64{n}, size[2:], []int64{dims})...))
 	})
-	return c.end(grid.derived("AffineGridGeneratorBackward0", inputs{x}, nil, func(b *backward) {
-		c := t.begin("affine_grid_generator_backward", b.grad)
-		base := c.let(t.baseGrid(b.grad.dtype, size, alignCorners))
-		maps := b.grad.reshape([]int64{n, points, dims}).Transpose(1, 2).BMM(base.View(n, points, dims+1))
-		b.give(0, c.end(maps))
+	return c.End(grid.Derived("AffineGridGeneratorBackward0", inputs{x}, nil, func(b *Gradients) {
+		c := t.Begin("affine_grid_generator_backward", b.Grad)
+		base := c.Let(t.baseGrid(b.Grad.dtype, size, alignCorners))
+		maps := b.Grad.AsShape([]int64{n, points, dims}).Transpose(1, 2).BMM(base.View(n, points, dims+1))
+		b.Give(0, c.End(maps))
 	}))
 }
 
 // baseGrid records make_base_grid_4D or 5D: the places of the points of size [N, C, D, H, W], without D in images, each
 // followed by a one.
 func (t *Tape) baseGrid(d DType, size []int64, alignCorners bool) *Tensor {
-	c := t.begin("affine_grid_base")
+	c := t.Begin("affine_grid_base")
 	dims := len(size) - 2
-	base := c.let(t.empty(d, slices.Concat(size[:1], size[2:], []int64{int64(dims + 1)})...))
+	base := c.Let(t.Alloc(d, slices.Concat(size[:1], size[2:], []int64{int64(dims + 1)})...))
 	for k := dims + 1; k > 1; k-- {
-		t.launchCopy(base, t.fromMinusOne(d, size[k], alignCorners))
-		c.statement()
+		t.LaunchCopy(base, t.fromMinusOne(d, size[k], alignCorners))
+		c.EndStatement()
 	}
-	t.launchFill(base)
-	return c.end(base)
+	t.LaunchFill(base)
+	return c.End(base)
 }
 
 // fromMinusOne records linspace_from_neg_one: n numbers from -1 to 1, the centers of pixels
 // unless corners are aligned.
 func (t *Tape) fromMinusOne(d DType, n int64, alignCorners bool) *Tensor {
-	c := t.begin("linspace_from_neg_one")
-	places := c.let(t.Filled("linspace", d, n))
+	c := t.Begin("linspace_from_neg_one")
+	places := c.Let(t.Filled("linspace", d, n))
 	if !alignCorners {
-		c.set(&places, places.MulScalar().DivScalar())
+		c.Set(&places, places.MulScalar().DivScalar())
 	}
-	return c.end(places)
+	return c.End(places)
 }
 
 // GridSample records torch.nn.functional.grid_sample(x, grid) of images [N, C, H, W]
 // at places [N, Hout, Wout, 2], or of volumes.
 func (x *Tensor) GridSample(grid *Tensor) *Tensor {
 	t := x.tape
-	c := t.begin("grid_sampler", x, grid)
-	c.promote(&x, &grid)
+	c := t.Begin("grid_sampler", x, grid)
+	c.Promote(&x, &grid)
 	out := grid.shape[1 : len(grid.shape)-1]
-	y := c.let(t.empty(x.dtype, slices.Concat(x.shape[:2], out)...))
-	t.launchElementwise(y, 12, x, grid)
-	return c.end(y.derived("GridSampler2DBackward0", inputs{x, grid}, saves{x, grid}, func(b *backward) {
-		x, grid := b.saved(0), b.saved(1)
+	y := c.Let(t.Alloc(x.dtype, slices.Concat(x.shape[:2], out)...))
+	t.LaunchElementwise(y, 12, x, grid)
+	return c.End(y.Derived("GridSampler2DBackward0", inputs{x, grid}, saves{x, grid}, func(b *Gradients) {
+		x, grid := b.Saved(0), b.Saved(1)
 		var gx *Tensor
-		c := t.begin("grid_sampler_2d_backward", b.grad)
-		if b.needs(0) {
-			gx = t.empty(x.dtype, x.shape...).retain()
-			t.launchFill(gx)
+		c := t.Begin("grid_sampler_2d_backward", b.Grad)
+		if b.Needs(0) {
+			gx = t.Alloc(x.dtype, x.shape...).Retain()
+			t.LaunchFill(gx)
 		}
-		places := t.empty(grid.dtype, grid.shape...).retain()
-		t.launchElementwise(places, 24*x.shape[1], b.grad, x, grid)
-		c.finish()
-		b.giveAll(gx, places)
+		places := t.Alloc(grid.dtype, grid.shape...).Retain()
+		t.LaunchElementwise(places, 24*x.shape[1], b.Grad, x, grid)
+		c.Finish()
+		b.GiveAll(gx, places)
 	}))
 }

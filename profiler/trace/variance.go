@@ -5,18 +5,18 @@ import "github.com/vprof/vprof/profiler/program"
 // Var records x.var(dims, keepdim), unbiased or not; no dims takes the variance of
 // everything.
 func (x *Tensor) Var(keep bool, dims ...int) *Tensor {
-	c := x.tape.begin("var_dim", x)
+	c := x.tape.Begin("var_dim", x)
 	y := x.welford("var_dim", dims, keep)
-	return c.end(y.derived("VarBackward0", inputs{x}, saves{x},
-		func(b *backward) { b.give(0, varBackward(b.grad, b.saved(0), dims, keep)) }))
+	return c.End(y.Derived("VarBackward0", inputs{x}, saves{x},
+		func(b *Gradients) { b.Give(0, varBackward(b.Grad, b.Saved(0), dims, keep)) }))
 }
 
 // Std records x.std(dims, keepdim).
 func (x *Tensor) Std(keep bool, dims ...int) *Tensor {
-	c := x.tape.begin("std_dim", x)
+	c := x.tape.Begin("std_dim", x)
 	y := x.welford("std_dim", dims, keep)
-	return c.end(y.derived("StdBackward0", inputs{x}, saves{x, y},
-		func(b *backward) { b.give(0, stdBackward(b.grad, b.saved(1), b.saved(0), dims, keep)) }))
+	return c.End(y.Derived("StdBackward0", inputs{x}, saves{x, y},
+		func(b *Gradients) { b.Give(0, stdBackward(b.Grad, b.Saved(1), b.Saved(0), dims, keep)) }))
 }
 
 // welford returns the kernel of std and var: its accumulator is two floats, a count
@@ -27,20 +27,20 @@ func (x *Tensor) welford(op string, dims []int, keep bool) *Tensor {
 
 // varBackward records var_backward.
 func varBackward(grad, self *Tensor, dims []int, keep bool) *Tensor {
-	c := grad.tape.begin("var_backward", grad, self)
+	c := grad.tape.Begin("var_backward", grad, self)
 	if !keep && self.NDim() > 1 {
-		grad = c.let(grad.restoreDims(self.NDim(), dims))
+		grad = c.Let(grad.restoreDims(self.NDim(), dims))
 	}
 	centered := self.Sub(self.Mean(true, dims...))
-	return c.end(grad.MulScalar().Mul(centered))
+	return c.End(grad.MulScalar().Mul(centered))
 }
 
 // stdBackward records std_backward.
 func stdBackward(grad, result, self *Tensor, dims []int, keep bool) *Tensor {
-	c := grad.tape.begin("std_backward", grad, result, self)
+	c := grad.tape.Begin("std_backward", grad, result, self)
 	quotient := grad.Div(result.MulScalar())
-	gradVar := c.let(quotient.MaskedFillInPlace(result.compareScalar("eq_Scalar")))
-	return c.end(varBackward(gradVar, self, dims, keep))
+	gradVar := c.Let(quotient.MaskedFillInPlace(result.CompareScalar("eq_Scalar")))
+	return c.End(varBackward(gradVar, self, dims, keep))
 }
 
 // VarMean records torch.var_mean(x, dims, keepdim=keepdim).
@@ -54,36 +54,36 @@ func (x *Tensor) StdMean(keep bool, dims ...int) (std, mean *Tensor) {
 }
 
 func (x *Tensor) spreadAndMean(op, node string, keep bool, dims []int) (spread, mean *Tensor) {
-	c := x.tape.begin(op, x)
+	c := x.tape.Begin(op, x)
 	shape, reduced := x.reducedShape(dims, keep)
-	spread, mean = c.let(c.t.empty(x.dtype, shape...)), c.let(c.t.empty(x.dtype, shape...))
+	spread, mean = c.Let(c.t.Alloc(x.dtype, shape...)), c.Let(c.t.Alloc(x.dtype, shape...))
 	x.reduceScratch(c, reduced, x.dtype.Size(), 16, 2)
-	c.t.launch(program.Reduction, 4*x.numel, []*Tensor{spread, mean}, []*Tensor{x})
+	c.t.Launch(program.Reduction, 4*x.numel, []*Tensor{spread, mean}, []*Tensor{x})
 	isStd := node == "StdMeanBackward0"
-	c.t.derive(outputs{spread, mean}, node, inputs{x}, saves{x, when(isStd, spread)},
-		func(b *backward) { b.give(0, spreadAndMeanGrad(b, isStd, keep, dims)) })
-	return c.endPair(spread, mean)
+	c.t.Derive(outputs{spread, mean}, node, inputs{x}, saves{x, when(isStd, spread)},
+		func(b *Gradients) { b.Give(0, spreadAndMeanGrad(b, isStd, keep, dims)) })
+	return c.EndPair(spread, mean)
 }
 
 // spreadAndMeanGrad records var_mean_backward and std_mean_backward.
-func spreadAndMeanGrad(b *backward, isStd, keep bool, dims []int) *Tensor {
-	self, result := b.saved(0), b.saved(1)
-	c := b.t.begin("var_mean_backward", result, self)
+func spreadAndMeanGrad(b *Gradients, isStd, keep bool, dims []int) *Tensor {
+	self, result := b.Saved(0), b.Saved(1)
+	c := b.t.Begin("var_mean_backward", result, self)
 	var g *Tensor
-	if gs := b.grads[0]; gs != nil {
+	if gs := b.Grads[0]; gs != nil {
 		if isStd {
-			g = c.let(stdBackward(gs, result, self, dims, keep))
+			g = c.Let(stdBackward(gs, result, self, dims, keep))
 		} else {
-			g = c.let(varBackward(gs, self, dims, keep))
+			g = c.Let(varBackward(gs, self, dims, keep))
 		}
 	}
-	gm := b.grads[1]
+	gm := b.Grads[1]
 	if gm == nil {
-		return c.end(g)
+		return c.End(g)
 	}
-	aux := c.let(gm.spread(self.shape, dims, keep).DivScalar())
+	aux := c.Let(gm.spread(self.shape, dims, keep).DivScalar())
 	if g == nil {
-		return c.end(aux)
+		return c.End(aux)
 	}
-	return c.end(c.set(&g, g.Add(aux)))
+	return c.End(c.Set(&g, g.Add(aux)))
 }

@@ -1,43 +1,44 @@
 package trace
 
 import (
-	"github.com/vprof/vprof/internal/lists"
 	"slices"
+
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // viewOf makes a view of x with an autograd node whose gradient is back(grad).
 // It holds the tensor it is a view of, whether grad mode is on or not
 // (ViewInfo::base_): its storage then has two holders, and gradients that
 // arrive as views are not added up in place.
-func (x *Tensor) viewOf(op, node string, shape, strides []int64, offset int64, back func(b *backward)) *Tensor {
+func (x *Tensor) viewOf(op, node string, shape, strides []int64, offset int64, back func(b *Gradients)) *Tensor {
 	return x.viewAs(op, node, x.tape.layout(shape, strides), offset, back)
 }
 
 // viewAs records viewOf for a layout. A call from C++ needs no activation: it allocates nothing,
 // and the argument belongs to the caller.
-func (x *Tensor) viewAs(op, node string, l *layout, offset int64, back func(b *backward)) *Tensor {
+func (x *Tensor) viewAs(op, node string, l *layout, offset int64, back func(b *Gradients)) *Tensor {
 	t := x.tape
 	if !t.python {
 		y := x.trackedAlias(node, l, offset, back)
 		y.setBase(x)
 		return y
 	}
-	c := t.begin(op, x)
+	c := t.Begin(op, x)
 	y := x.trackedAlias(node, l, offset, back)
 	y.setBase(x)
-	return c.end(y)
+	return c.End(y)
 }
 
 // trackedAlias returns another header over the storage of x that autograd follows.
-func (x *Tensor) trackedAlias(node string, l *layout, offset int64, back func(b *backward)) *Tensor {
+func (x *Tensor) trackedAlias(node string, l *layout, offset int64, back func(b *Gradients)) *Tensor {
 	y := x.tape.header(x.store, x.dtype, l, offset)
-	y.derived(node, inputs{x}, nil, back)
+	y.Derived(node, inputs{x}, nil, back)
 	return y
 }
 
 // setBase makes y a view of x, or of what x is a view of.
 func (y *Tensor) setBase(x *Tensor) {
-	y.view, y.version = x.base().retain(), x.store.version
+	y.view, y.version = x.base().Retain(), x.store.version
 }
 
 // base returns what a view of x is a view of.
@@ -67,7 +68,7 @@ func (x *Tensor) viewed(shape []int64) *layout {
 		return l.reshaped
 	}
 	var buf [8]int64
-	strides, ok := viewStrides(buf[:0], l.shape, l.strides, shape)
+	strides, ok := ViewStrides(buf[:0], l.shape, l.strides, shape)
 	if !ok {
 		return nil
 	}
@@ -77,29 +78,30 @@ func (x *Tensor) viewed(shape []int64) *layout {
 
 // Reshape records x.reshape(shape): a view where strides allow, else a copy.
 func (x *Tensor) Reshape(shape ...int64) *Tensor {
-	c := x.tape.begin("reshape", x)
-	return c.end(x.reshape(inferShape(shape, x.numel)))
+	c := x.tape.Begin("reshape", x)
+	return c.End(x.AsShape(inferShape(shape, x.numel)))
 }
 
-func (x *Tensor) reshape(shape []int64) *Tensor {
+// AsShape records x.reshape(shape) as C++ calls it.
+func (x *Tensor) AsShape(shape []int64) *Tensor {
 	if l := x.viewed(shape); l != nil {
 		return x.viewAs("reshape", "ViewBackward0", l, x.offset, reshapeBackward).ofViewKind(isReshape)
 	}
 	// _unsafe_view of a clone.
-	c := x.tape.begin("reshape", x)
-	copied := c.let(x.CloneContiguous())
-	return c.end(copied.unsafeView(shape))
+	c := x.tape.Begin("reshape", x)
+	copied := c.Let(x.CloneContiguous())
+	return c.End(copied.unsafeView(shape))
 }
 
 // Flatten records x.flatten(from, to): the dimensions from..to made one.
 func (x *Tensor) Flatten(from, to int) *Tensor {
-	c := x.tape.begin("flatten_using_ints", x)
-	from, to = x.dim(from), x.dim(to)
-	shape := slices.Replace(slices.Clone(x.shape), from, to+1, numel(x.shape[from:to+1]))
-	return c.end(x.reshape(shape))
+	c := x.tape.Begin("flatten_using_ints", x)
+	from, to = x.Dim(from), x.Dim(to)
+	shape := slices.Replace(slices.Clone(x.shape), from, to+1, Numel(x.shape[from:to+1]))
+	return c.End(x.AsShape(shape))
 }
 
-func reshapeBackward(b *backward) { b.give(0, b.grad.reshape(b.input(0).shape)) }
+func reshapeBackward(b *Gradients) { b.Give(0, b.Grad.AsShape(b.input(0).shape)) }
 
 // unsafeView records _unsafe_view of a tensor whose strides allow it: autograd does
 // not know it to be a view.
@@ -130,9 +132,9 @@ func inferShape(shape []int64, total int64) []int64 {
 	return lists.With(shape, hole, total/known)
 }
 
-// viewStrides implements at::detail::computeStride: the strides a view of the given
+// ViewStrides implements at::detail::computeStride: the strides a view of the given
 // shape has, if there can be one. It puts them into dst, which is empty.
-func viewStrides(dst, old, oldStrides, shape []int64) ([]int64, bool) {
+func ViewStrides(dst, old, oldStrides, shape []int64) ([]int64, bool) {
 	strides := dst
 	for range shape {
 		strides = append(strides, 1)
@@ -168,45 +170,45 @@ func (x *Tensor) Permute(dims ...int) *Tensor {
 	shape, strides := make([]int64, len(dims)), make([]int64, len(dims))
 	inverse := make([]int, len(dims))
 	for i, d := range dims {
-		d = x.dim(d)
+		d = x.Dim(d)
 		shape[i], strides[i] = x.shape[d], x.strides[d]
 		inverse[d] = i
 	}
-	return x.viewOf("permute", "PermuteBackward0", shape, strides, x.offset, func(b *backward) {
-		b.give(0, b.grad.Permute(inverse...))
+	return x.viewOf("permute", "PermuteBackward0", shape, strides, x.offset, func(b *Gradients) {
+		b.Give(0, b.Grad.Permute(inverse...))
 	})
 }
 
 // MoveDim records x.movedim(from, to): dimension from goes to place to, the others
 // keep their order.
 func (x *Tensor) MoveDim(from, to int) *Tensor {
-	c := x.tape.begin("movedim_int", x)
-	from, to = x.dim(from), x.dim(to)
+	c := x.tape.Begin("movedim_int", x)
+	from, to = x.Dim(from), x.Dim(to)
 	order := make([]int, 0, len(x.shape))
 	for d := range x.shape {
 		if d != from {
 			order = append(order, d)
 		}
 	}
-	return c.end(x.Permute(slices.Insert(order, to, from)...))
+	return c.End(x.Permute(slices.Insert(order, to, from)...))
 }
 
 // Transpose records x.transpose(a, b).
 func (x *Tensor) Transpose(a, b int) *Tensor {
-	a, b = x.dim(a), x.dim(b)
+	a, b = x.Dim(a), x.Dim(b)
 	var s, z [8]int64
 	shape, strides := append(s[:0], x.shape...), append(z[:0], x.strides...)
 	shape[a], shape[b] = shape[b], shape[a]
 	strides[a], strides[b] = strides[b], strides[a]
-	return x.viewOf("transpose", "TransposeBackward0", shape, strides, x.offset, func(bw *backward) {
-		bw.give(0, bw.grad.Transpose(a, b))
+	return x.viewOf("transpose", "TransposeBackward0", shape, strides, x.offset, func(bw *Gradients) {
+		bw.Give(0, bw.Grad.Transpose(a, b))
 	})
 }
 
 // T records x.t() of a matrix.
 func (x *Tensor) T() *Tensor {
-	return x.viewAs("t", "TBackward0", x.matrixT(), x.offset, func(b *backward) {
-		b.give(0, b.grad.T())
+	return x.viewAs("t", "TBackward0", x.matrixT(), x.offset, func(b *Gradients) {
+		b.Give(0, b.Grad.T())
 	}).ofViewKind(isMatrixT)
 }
 
@@ -239,22 +241,22 @@ func (x *Tensor) Unsqueeze(d int) *Tensor {
 	}
 	shape := slices.Insert(slices.Clone(x.shape), d, 1)
 	strides := slices.Insert(slices.Clone(x.strides), d, stride)
-	return x.viewOf("unsqueeze", "UnsqueezeBackward0", shape, strides, x.offset, func(b *backward) {
-		b.give(0, b.grad.Squeeze(d))
+	return x.viewOf("unsqueeze", "UnsqueezeBackward0", shape, strides, x.offset, func(b *Gradients) {
+		b.Give(0, b.Grad.Squeeze(d))
 	})
 }
 
 // Squeeze records x.squeeze(d).
 func (x *Tensor) Squeeze(d int) *Tensor {
-	d = x.dim(d)
+	d = x.Dim(d)
 	if x.shape[d] != 1 {
-		return x.viewOf("squeeze", "SqueezeBackward1", x.shape, x.strides, x.offset, func(b *backward) {
-			b.give(0, b.grad)
+		return x.viewOf("squeeze", "SqueezeBackward1", x.shape, x.strides, x.offset, func(b *Gradients) {
+			b.Give(0, b.Grad)
 		})
 	}
 	return x.viewOf("squeeze", "SqueezeBackward1", lists.Without(x.shape, d), lists.Without(x.strides, d), x.offset,
-		func(b *backward) {
-			b.give(0, b.grad.Unsqueeze(d))
+		func(b *Gradients) {
+			b.Give(0, b.Grad.Unsqueeze(d))
 		})
 }
 
@@ -273,7 +275,7 @@ func (x *Tensor) Expand(shape ...int64) *Tensor {
 			to[i], strides[i] = s, 0
 		}
 	}
-	return x.viewOf("expand", "ExpandBackward0", to, strides, x.offset, func(b *backward) {
-		b.give(0, b.grad.sumTo(b.input(0).shape))
+	return x.viewOf("expand", "ExpandBackward0", to, strides, x.offset, func(b *Gradients) {
+		b.Give(0, b.Grad.sumTo(b.input(0).shape))
 	})
 }

@@ -64,9 +64,9 @@ func drawShape(rt *rapid.T, n int64) []int64 {
 func TestViewKeepsOrderOfElements(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		from := drawGeometry(rt)
-		shape := drawShape(rt, numel(from.shape))
+		shape := drawShape(rt, Numel(from.shape))
 		want := places(from)
-		strides, ok := viewStrides(nil, from.shape, from.strides, shape)
+		strides, ok := ViewStrides(nil, from.shape, from.strides, shape)
 		if ok {
 			require.Equal(rt, want, places(geometry{shape, strides}))
 			return

@@ -19,7 +19,7 @@ func (x *Tensor) SqueezeAll(dims ...int) *Tensor {
 		drop[d] = len(dims) == 0 && x.shape[d] == 1
 	}
 	for _, d := range dims {
-		drop[x.dim(d)] = x.Size(d) == 1
+		drop[x.Dim(d)] = x.Size(d) == 1
 	}
 	var shape, strides []int64
 	for d, gone := range drop {
@@ -27,14 +27,14 @@ func (x *Tensor) SqueezeAll(dims ...int) *Tensor {
 			shape, strides = append(shape, x.shape[d]), append(strides, x.strides[d])
 		}
 	}
-	return x.viewOf("squeeze", "SqueezeBackward0", shape, strides, x.offset, func(b *backward) {
-		b.give(0, b.grad.reshape(b.input(0).shape))
+	return x.viewOf("squeeze", "SqueezeBackward0", shape, strides, x.offset, func(b *Gradients) {
+		b.Give(0, b.Grad.AsShape(b.input(0).shape))
 	})
 }
 
 // Diagonal records x.diagonal(offset, a, b): the diagonal comes last.
 func (x *Tensor) Diagonal(offset int64, a, b int) *Tensor {
-	a, b = x.dim(a), x.dim(b)
+	a, b = x.Dim(a), x.Dim(b)
 	whole := x.shape
 	rows, columns := whole[a], whole[b]
 	at := x.offset
@@ -53,32 +53,32 @@ func (x *Tensor) Diagonal(offset int64, a, b int) *Tensor {
 	}
 	shape = append(shape, max(min(rows, columns), 0))
 	strides = append(strides, x.strides[a]+x.strides[b])
-	return x.viewOf("diagonal", "DiagonalBackward0", shape, strides, at, func(bw *backward) {
-		bw.give(0, bw.grad.intoZeros("diagonal_backward", whole))
+	return x.viewOf("diagonal", "DiagonalBackward0", shape, strides, at, func(bw *Gradients) {
+		bw.Give(0, bw.Grad.intoZeros("diagonal_backward", whole))
 	})
 }
 
 // DiagEmbed records torch.diag_embed(x): x on the diagonal of zeros.
 func (x *Tensor) DiagEmbed(offset int64) *Tensor {
-	c := x.tape.begin("diag_embed", x)
+	c := x.tape.Begin("diag_embed", x)
 	n := x.Size(-1) + max(offset, -offset)
 	z := c.t.Zeros(x.dtype, slices.Concat(x.shape[:len(x.shape)-1], []int64{n, n})...)
-	return c.end(x.copied("DiagEmbedBackward0", c.let(z), func(g *Tensor) *Tensor {
+	return c.End(x.copied("DiagEmbedBackward0", c.Let(z), func(g *Tensor) *Tensor {
 		return g.Diagonal(offset, -2, -1)
 	}))
 }
 
 // MoveDims records x.movedim(from, to) for several dimensions.
 func (x *Tensor) MoveDims(from, to []int) *Tensor {
-	c := x.tape.begin("movedim_intlist", x)
+	c := x.tape.Begin("movedim_intlist", x)
 	n := len(x.shape)
 	order, taken := make([]int, n), make([]bool, n)
 	for d := range order {
 		order[d] = -1
 	}
 	for i := range from {
-		order[x.dim(to[i])] = x.dim(from[i])
-		taken[x.dim(from[i])] = true
+		order[x.Dim(to[i])] = x.Dim(from[i])
+		taken[x.Dim(from[i])] = true
 	}
 	next := 0
 	for d := range order {
@@ -91,7 +91,7 @@ func (x *Tensor) MoveDims(from, to []int) *Tensor {
 		order[d] = next
 		next++
 	}
-	return c.end(x.Permute(order...))
+	return c.End(x.Permute(order...))
 }
 
 // ViewType records x.view(dtype): the same bytes as elements of another type.
@@ -100,30 +100,30 @@ func (x *Tensor) ViewType(d DType) *Tensor {
 	if last := len(shape) - 1; last >= 0 {
 		shape[last] = shape[last] * x.dtype.Size() / d.Size()
 	}
-	c := x.tape.begin("view_dtype", x)
+	c := x.tape.Begin("view_dtype", x)
 	y := x.tape.header(x.store, d, x.tape.contiguous(shape), x.offset*x.dtype.Size()/d.Size())
 	y.setBase(x)
-	return c.end(y)
+	return c.End(y)
 }
 
 // Rot90 records torch.rot90(x, k, (a, b)).
 func (x *Tensor) Rot90(k int64, a, b int) *Tensor {
-	c := x.tape.begin("rot90", x)
+	c := x.tape.Begin("rot90", x)
 	switch ((k % 4) + 4) % 4 {
 	case 1:
-		return c.end(x.Flip(b).Transpose(a, b))
+		return c.End(x.Flip(b).Transpose(a, b))
 	case 2:
-		return c.end(x.Flip(a, b))
+		return c.End(x.Flip(a, b))
 	case 3:
-		return c.end(x.Flip(a).Transpose(a, b))
+		return c.End(x.Flip(a).Transpose(a, b))
 	default:
-		return c.end(x.CloneContiguous())
+		return c.End(x.CloneContiguous())
 	}
 }
 
 // Meshgrid records torch.meshgrid(xs, indexing="ij"); "xy" swaps the first two.
 func Meshgrid(xy bool, xs ...*Tensor) []*Tensor {
-	c := xs[0].tape.beginList("meshgrid", xs)
+	c := xs[0].tape.BeginList("meshgrid", xs)
 	if xy && len(xs) >= 2 {
 		xs = slices.Clone(xs)
 		xs[0], xs[1] = xs[1], xs[0]
@@ -138,20 +138,20 @@ func Meshgrid(xy bool, xs ...*Tensor) []*Tensor {
 	if xy && len(xs) >= 2 {
 		outs[0], outs[1] = outs[1], outs[0]
 	}
-	return c.endAll(outs...)
+	return c.EndAll(outs...)
 }
 
 // TensorSplit records x.tensor_split: views that begin at zero and at the given places along
 // dimension d, such as [Sections].
 func (x *Tensor) TensorSplit(starts []int64, d int) []*Tensor {
-	c := x.tape.begin("tensor_split", x)
+	c := x.tape.Begin("tensor_split", x)
 	outs := make([]*Tensor, 0, len(starts)+1)
 	from := int64(0)
 	for _, to := range append(slices.Clone(starts), x.Size(d)) {
 		outs = append(outs, x.SliceStep(d, from, to, 1))
 		from = to
 	}
-	return c.endAll(outs...)
+	return c.EndAll(outs...)
 }
 
 // Sections returns where all but the first of n parts of a dimension begin, as tensor_split has
@@ -195,14 +195,14 @@ func (x *Tensor) DiagonalScatter(src *Tensor, offset int64, a, b int) *Tensor {
 // x is the same operator with zeros for src, that of src the view.
 func (x *Tensor) scatterInto(op, node string, src *Tensor, view func(*Tensor) *Tensor) *Tensor {
 	t := x.tape
-	c := t.begin(op, x, src)
-	y := c.let(t.elementwise(x.dtype, x))
-	t.launchCopy(y, x)
-	t.launchCopy(y.touched(src.numel), src)
+	c := t.Begin(op, x, src)
+	y := c.Let(t.elementwise(x.dtype, x))
+	t.LaunchCopy(y, x)
+	t.LaunchCopy(y.Touched(src.numel), src)
 	shape, d := src.shape, src.dtype
-	return c.end(y.derived(node, inputs{x, src}, nil, each(
-		partial{1, func(b *backward) *Tensor { return view(b.grad) }},
-		partial{0, func(b *backward) *Tensor { return b.grad.scatterInto(op, node, t.Zeros(d, shape...), view) }},
+	return c.End(y.Derived(node, inputs{x, src}, nil, each(
+		partial{1, func(b *Gradients) *Tensor { return view(b.Grad) }},
+		partial{0, func(b *Gradients) *Tensor { return b.Grad.scatterInto(op, node, t.Zeros(d, shape...), view) }},
 	)))
 }
 
@@ -211,18 +211,18 @@ func (x *Tensor) Offset() int64 { return x.offset }
 
 // BroadcastAll records torch.broadcast_tensors(xs).
 func BroadcastAll(xs ...*Tensor) []*Tensor {
-	c := xs[0].tape.beginList("broadcast_tensors", xs)
+	c := xs[0].tape.BeginList("broadcast_tensors", xs)
 	shape := broadcast(xs...)
 	outs := lists.Map(xs, func(x *Tensor) *Tensor { return x.Expand(shape...) })
-	return c.endAll(outs...)
+	return c.EndAll(outs...)
 }
 
 // ChannelShuffle records torch.channel_shuffle(x, groups): a copy.
 func (x *Tensor) ChannelShuffle(groups int64) *Tensor {
-	c := x.tape.begin("channel_shuffle", x)
+	c := x.tape.Begin("channel_shuffle", x)
 	n, channels := x.shape[0], x.shape[1]
-	y := x.View(slices.Concat([]int64{n, groups, channels / groups}, x.shape[2:])...).Transpose(1, 2).contiguous()
-	return c.end(y.View(x.shape...))
+	y := x.View(slices.Concat([]int64{n, groups, channels / groups}, x.shape[2:])...).Transpose(1, 2).AsContiguous()
+	return c.End(y.View(x.shape...))
 }
 
 // ToCopy returns a copy of x as type d, also where x has it.
@@ -235,14 +235,14 @@ func (x *Tensor) ToCopy(d DType) *Tensor {
 
 // FlatRepeatInterleave records x.repeat_interleave(n): of the flattened x.
 func (x *Tensor) FlatRepeatInterleave(n int64) *Tensor {
-	c := x.tape.begin("repeat_interleave_self_int", x)
-	flat := c.let(x.reshape([]int64{x.numel}))
-	return c.end(flat.RepeatInterleave(n, 0))
+	c := x.tape.Begin("repeat_interleave_self_int", x)
+	flat := c.Let(x.AsShape([]int64{x.numel}))
+	return c.End(flat.RepeatInterleave(n, 0))
 }
 
 // TriangleInPlace records x.tril_() and x.triu_().
 func (x *Tensor) TriangleInPlace() *Tensor {
-	c := x.tape.begin("tril_", x)
-	c.t.launchElementwise(x, 1, x)
-	return c.end(x.rederived("TrilBackward0", inputs{x}, nil, func(b *backward) { b.give(0, b.grad.Tril()) }))
+	c := x.tape.Begin("tril_", x)
+	c.t.LaunchElementwise(x, 1, x)
+	return c.End(x.rederived("TrilBackward0", inputs{x}, nil, func(b *Gradients) { b.Give(0, b.Grad.Tril()) }))
 }
