@@ -5,6 +5,7 @@ import (
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
 // DeltaNet says of layers that they have linear attention by the gated delta rule in the
@@ -174,8 +175,8 @@ func (d *deltaNet) chunks(f *frame, query, key **tensor, keys, values, decay *te
 	system := f.Let(keys.Matmul((*key).Transpose(-1, -2)).Mul(pairs))
 	within := f.Let((*query).Matmul((*key).Transpose(-1, -2)).Mul(pairs))
 	decayed := f.Let(keys.Mul(summed.Exp().Unsqueeze(-1)))
-	fresh := f.Let(system.SolveTriangular(values, true))
-	read := f.Let(system.SolveTriangular(decayed, true))
+	fresh := f.Let(ops.SolveTriangular(system, values, true))
+	read := f.Let(ops.SolveTriangular(system, decayed, true))
 	state := f.Let(t.Zeros(trace.F32, (*query).Size(0), s.ValueHeads, s.KeySize, s.ValueSize))
 	y := f.Let(fresh.ZerosLike())
 	f.Set(query, (*query).Mul(summed.Exp().Unsqueeze(-1)))

@@ -5,6 +5,7 @@ import (
 
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
 // Mamba is the size of a Mamba 2 mixer; no heads mean none.
@@ -113,9 +114,9 @@ func (m *mixer) scan(f *frame, x, steps, a, b, c *tensor) *tensor {
 	g.Set(&a, a.Permute(0, 3, 1, 2))
 	summed := g.Let(a.CumSum(-1))
 	decay := g.Let(segmentSum(g, a).Exp())
-	scores := g.Let(trace.Einsum("bclhn,bcshn->bclsh", c, b))
+	scores := g.Let(ops.Einsum("bclhn,bcshn->bclsh", c, b))
 	weights := g.Let(scores.Mul(decay.Permute(0, 2, 3, 4, 1)))
-	within := g.Let(trace.Einsum("bclsh,bcshp->bclhp", weights, x))
+	within := g.Let(ops.Einsum("bclsh,bcshp->bclhp", weights, x))
 	states, across := m.states(g, x, b, c, summed)
 	g.LetAll([]*tensor{states, across})
 	y := g.Let(within.Add(across).Contiguous())
@@ -131,14 +132,14 @@ func (m *mixer) scan(f *frame, x, steps, a, b, c *tensor) *tensor {
 func (m *mixer) states(f *frame, x, b, c, summed *tensor) (states, across *tensor) {
 	decay := f.Let(summed.Slice(-1, summed.Size(-1)-1, summed.Size(-1)).Sub(summed).Exp())
 	decayed := f.Let(b.Mul(decay.Permute(0, -2, -1, 1).Unsqueeze(-1)))
-	states = f.Let(trace.Einsum("bclhn,bclhp->bchpn", decayed, x))
+	states = f.Let(ops.Einsum("bclhn,bclhp->bchpn", decayed, x))
 	before := f.Let(states.Slice(1, 0, 1).ZerosLike())
 	f.Set(&states, trace.Cat(1, before, states))
 	chunk := f.Let(segmentSum(f, summed.Select(-1, summed.Size(-1)-1).Pad(1, 0)).Exp().Transpose(1, 3))
-	fresh := f.Let(trace.Einsum("bzch,bzhpn->bchpn", chunk, states))
+	fresh := f.Let(ops.Einsum("bzch,bzhpn->bchpn", chunk, states))
 	f.Set(&states, fresh.Slice(1, 0, fresh.Size(1)-1))
 	out := f.Let(summed.Exp())
-	from := f.Let(trace.Einsum("bclhn,bchpn->bclhp", c, states))
+	from := f.Let(ops.Einsum("bclhn,bchpn->bclhp", c, states))
 	return states, from.Mul(out.Permute(0, 2, 3, 1).Unsqueeze(-1))
 }
 

@@ -1,6 +1,9 @@
 package nn
 
-import "github.com/vprof/vprof/profiler/trace"
+import (
+	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
+)
 
 // LSTMCell is torch.nn.LSTMCell.
 type LSTMCell struct {
@@ -24,7 +27,7 @@ func (l *LSTMCell) Step(f *trace.Frame, x, h, c *trace.Tensor) (hy, cy *trace.Te
 		h = g.Let(x.Tape().Zeros(x.DType(), x.Size(0), l.WeightHh.Dims[1]))
 		c = h
 	}
-	hy, cy = x.LSTMCell(h, c, trace.CellWeights{
+	hy, cy = ops.LSTMCell(x, h, c, ops.CellWeights{
 		InWeight: l.WeightIh.T(), HiddenWeight: l.WeightHh.T(),
 		InBias: l.BiasIh.T(), HiddenBias: l.BiasHh.T(),
 	})
@@ -52,7 +55,7 @@ func (l *GRUCell) Step(f *trace.Frame, x, h *trace.Tensor) *trace.Tensor {
 	if h == nil {
 		h = g.Let(x.Tape().Zeros(x.DType(), x.Size(0), l.WeightHh.Dims[1]))
 	}
-	y := x.GRUCell(h, trace.CellWeights{
+	y := ops.GRUCell(x, h, ops.CellWeights{
 		InWeight: l.WeightIh.T(), HiddenWeight: l.WeightHh.T(), InBias: l.BiasIh.T(),
 		HiddenBias: l.BiasHh.T(),
 	})

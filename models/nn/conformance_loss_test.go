@@ -3,6 +3,7 @@ package nn_test
 import (
 	"github.com/vprof/vprof/profiler/aten"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 	"github.com/vprof/vprof/tools/opvectors"
 )
 
@@ -44,7 +45,7 @@ func lossOperators() map[string]opvectors.Call {
 		"cosine_embedding":  operator("cosine_embedding_loss.default"),
 		"cosine_similarity": operator("cosine_similarity.default", along(-1)),
 		"ctc_loss": binary(func(x, targets *tensor) *tensor {
-			return x.LogSoftmax(-1).CTCLoss(targets, trace.CTCLossArgs{})
+			return ops.CTCLoss(x.LogSoftmax(-1), targets, ops.CTCLossArgs{})
 		}),
 		"cdist":       operator("cdist.default"),
 		"cdist_mm":    operator("cdist.default"),

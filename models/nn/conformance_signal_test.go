@@ -2,6 +2,7 @@ package nn_test
 
 import (
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 	"github.com/vprof/vprof/tools/opvectors"
 )
 
@@ -27,7 +28,7 @@ func padded(mode string, sizes ...int64) opvectors.Call {
 }
 
 func spectrogram(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {
-	spec := f.Let(in[0].STFT(v.Int("n_fft", 0), v.Int("hop", 0), p["window"]))
+	spec := f.Let(ops.STFT(in[0], v.Int("n_fft", 0), v.Int("hop", 0), p["window"]))
 	switch v.Int("power", 0) {
 	case 1:
 		spec = spec.Abs()
@@ -39,7 +40,7 @@ func spectrogram(f *trace.Frame, v *vector, in []*tensor, p params) []*tensor {
 
 // logMel returns a log-mel front end that makes its window anew in each call.
 func logMel(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
-	window := f.Tape().HannWindow(512)
-	spec := in[0].STFT(512, 160, window)
+	window := ops.HannWindow(f.Tape(), 512)
+	spec := ops.STFT(in[0], 512, 160, window)
 	return []*tensor{spec.Abs().Pow(2).Transpose(1, 2).Matmul(in[1]).AddScalar().Log()}
 }

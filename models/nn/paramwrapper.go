@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
 // ParamWrapper is peft's lora.ParamWrapper with one adapter: a low-rank bottleneck for a
@@ -106,7 +107,7 @@ func (w *ParamWrapper) product(f *trace.Frame) *trace.Tensor {
 	if w.swapped {
 		equation = "ore,eri->eoi"
 	}
-	delta := g.Let(trace.Einsum(equation, up, down).MulScalar())
+	delta := g.Let(ops.Einsum(equation, up, down).MulScalar())
 	w.value(g)
 	return g.Return(g.Set(&delta, delta.To(w.whole.DType)))
 }

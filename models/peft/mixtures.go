@@ -7,6 +7,7 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
 // Methods with several products of low rank at a layer: side by side, or mixed for each row.
@@ -86,8 +87,8 @@ func (s *Site) poly(f *frame, x *tensor) *tensor {
 	before, r, rows := x.DType(), s.count("r"), x.Size(0)
 	result := f.Let(f.Call(s.BaseLayer, x))
 	mixing := f.Let(s.skills(f, rows))
-	a := f.Let(trace.Einsum("bqs,qsdr->bqdr", mixing, s.w("poly_lora_A")))
-	b := f.Let(trace.Einsum("bqs,qsrd->bqrd", mixing, s.w("poly_lora_B")))
+	a := f.Let(ops.Einsum("bqs,qsdr->bqdr", mixing, s.w("poly_lora_A")))
+	b := f.Let(ops.Einsum("bqs,qsrd->bqrd", mixing, s.w("poly_lora_B")))
 	f.Set(&a, a.Reshape(rows, s.in, r))
 	f.Set(&b, b.Transpose(1, 2).Reshape(rows, r, s.out))
 	f.Set(&x, x.To(a.DType()))
@@ -126,7 +127,7 @@ func (s *Site) compressed() *trace.Function {
 				wide = h.Let(x.Pad(0, over))
 			}
 			grouped := h.Let(wide.Reshape(-1, groups, size))
-			kept := g.Let(h.Return(trace.Einsum("tgd,d->tg", grouped, cast)))
+			kept := g.Let(h.Return(ops.Einsum("tgd,d->tg", grouped, cast)))
 			ctx.SaveForBackward(kept, w, embed)
 			return []*tensor{out}
 		},

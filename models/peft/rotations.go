@@ -7,6 +7,7 @@ import (
 
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
 // Methods that rotate what goes into the layer or comes out of it.
@@ -36,7 +37,7 @@ func (s *Site) oft(f *frame, x *tensor) *tensor {
 	rotation := g.Let(s.cayleyNeumann(g, n))
 	lead := x.Shape()[:x.NDim()-1]
 	blocks := g.Let(x.Reshape(append(slices.Clone(lead), s.in/n, n)...))
-	rotated := g.Let(trace.Einsum("...rk,rkc->...rc", blocks, rotation))
+	rotated := g.Let(ops.Einsum("...rk,rkc->...rc", blocks, rotation))
 	f.Set(&x, g.Return(g.Let(rotated.Reshape(x.Shape()...))))
 	result := f.Let(f.Call(s.BaseLayer, x.To(dtype)))
 	return f.Set(&result, result.To(dtype))
@@ -53,7 +54,7 @@ func (s *Site) cayleyNeumann(f *frame, n int64) *tensor {
 	g.Let(h.Return(q))
 	if !s.on("use_cayley_neumann") {
 		id := g.Let(t.Filled("eye", vec.DType(), n, n).Unsqueeze(0).Expand(vec.Size(0), n, n))
-		return g.Return(id.Add(q).LinalgSolve(id.Sub(q), false))
+		return g.Return(ops.LinalgSolve(id.Add(q), id.Sub(q), false))
 	}
 	r := g.Let(t.Filled("eye", vec.DType(), n, n).Repeat(vec.Size(0), 1, 1))
 	series(g, r, q, s.count("num_cayley_neumann_terms"), (*tensor).BMM)
@@ -86,9 +87,9 @@ func (s *Site) boft(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(blocks)
 	skew := g.Let(blocks.Sub(blocks.Transpose(1, 2)).MulScalar())
 	id := g.Let(t.Filled("eye", trace.F32, n, n).Unsqueeze(0).Expand(s.in/n, n, n))
-	q := g.Let(id.Add(skew).LinalgSolve(id.Sub(skew), false))
+	q := g.Let(ops.LinalgSolve(id.Add(skew), id.Sub(skew), false))
 	orthogonal := f.Let(g.Return(q))
-	whole := f.Let(trace.BlockDiag(orthogonal.Unbind(0)...))
+	whole := f.Let(ops.BlockDiag(orthogonal.Unbind(0)...))
 	f.Set(&whole, whole.Unsqueeze(0))
 	var p *tensor
 	if s.text("boft_P") == "gpu" {
@@ -251,7 +252,7 @@ func (s *Site) rotation(f *frame) *tensor {
 			matrix = g.Let(id.Clone())
 			series(g, matrix, skew, s.count("num_cayley_neumann_terms"), (*tensor).Matmul)
 		} else {
-			matrix = g.Let(id.Sub(skew).LinalgSolve(id.Add(skew), false))
+			matrix = g.Let(ops.LinalgSolve(id.Sub(skew), id.Add(skew), false))
 		}
 	}
 	g.Let(matrix)

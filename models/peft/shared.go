@@ -10,6 +10,7 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
 // Methods whose sites share matrices or vectors.
@@ -127,8 +128,8 @@ var uniqueBase = &trace.Function{
 	},
 	Backward: func(g *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
 		a, lambda, gamma := ctx.Saved(0), ctx.Saved(1), ctx.Saved(2)
-		byLambda := g.Let(trace.Einsum("kbj,kvj,bj->kb", grads[0], a, gamma))
-		return []*tensor{nil, byLambda, g.Let(trace.Einsum("kbj,kvj,kb->bj", grads[0], a, lambda))}
+		byLambda := g.Let(ops.Einsum("kbj,kvj,bj->kb", grads[0], a, gamma))
+		return []*tensor{nil, byLambda, g.Let(ops.Einsum("kbj,kvj,kb->bj", grads[0], a, lambda))}
 	},
 }
 
@@ -176,7 +177,7 @@ func shareTinyLoRA(sites []*Site) {
 func (s *Site) tinylora(f *frame, x *tensor) *tensor {
 	before, a, b := x.DType(), s.Own.Held(0), s.Own.Held(1)
 	result := f.Let(f.Call(s.BaseLayer, x))
-	r := f.Let(trace.Einsum("i,ijk->jk", s.w("tinylora_v"), s.Own.Held(2)))
+	r := f.Let(ops.Einsum("i,ijk->jk", s.w("tinylora_v"), s.Own.Held(2)))
 	dropped := f.Let(f.Call(s.Dropout, x))
 	f.Set(&dropped, dropped.To(a.DType()))
 	h := f.Let(dropped.Linear(a, nil))

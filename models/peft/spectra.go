@@ -6,6 +6,7 @@ import (
 
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
 // Methods that train coefficients of a transform.
@@ -26,7 +27,7 @@ func (s *Site) fourierFT(f *frame, x *tensor) *tensor {
 		places := h.Let(t.New("to_device", program.Temporaries, trace.I64, 2, spectrum.Numel()))
 		dense := h.Let(t.Zeros(trace.F32, s.out, s.in))
 		dense.SetItem(spectrum.To(trace.F32), places.Select(0, 0), places.Select(0, 1))
-		delta := h.Let(dense.FFT(nil, -2, -1).Real().MulScalar())
+		delta := h.Let(ops.FFT(dense, nil, -2, -1).Real().MulScalar())
 		return h.Return(delta.To(spectrum.DType()))
 	})
 }
@@ -95,8 +96,8 @@ var circular = &trace.Function{
 		lead := x.Shape()[:x.NDim()-1]
 		g.Set(&x, x.Reshape(append(slices.Clone(lead), w.Size(1), w.Size(2))...))
 		ctx.SaveForBackward(x, w)
-		g.Set(&x, trace.Einsum("...nb,mnb->...mb", x.FFT(nil, -1), w.FFT(nil, -1)))
-		g.Set(&x, x.FFT(nil, -1).Real())
+		g.Set(&x, ops.Einsum("...nb,mnb->...mb", ops.FFT(x, nil, -1), ops.FFT(w, nil, -1)))
+		g.Set(&x, ops.FFT(x, nil, -1).Real())
 		g.Set(&x, x.Reshape(append(slices.Clone(lead), -1)...))
 		return []*tensor{x}
 	},
@@ -105,10 +106,10 @@ var circular = &trace.Function{
 		lead := grad.Shape()[:grad.NDim()-1]
 		flat := append(slices.Clone(lead), -1)
 		g.Set(&grad, grad.Reshape(append(slices.Clone(lead), w.Size(0), w.Size(2))...))
-		spectrum := g.Let(grad.FFT(nil, -1))
-		gx := g.Let(trace.Einsum("...mb,mnb->...nb", spectrum, w.FFT(nil, -1)).FFT(nil, -1).Real())
+		spectrum := g.Let(ops.FFT(grad, nil, -1))
+		gx := g.Let(ops.FFT(ops.Einsum("...mb,mnb->...nb", spectrum, ops.FFT(w, nil, -1)), nil, -1).Real())
 		g.Set(&gx, gx.Reshape(flat...))
-		gw := g.Let(trace.Einsum("...mb,...nb->mnb", spectrum, x.FFT(nil, -1)).FFT(nil, -1).Real())
+		gw := g.Let(ops.FFT(ops.Einsum("...mb,...nb->mnb", spectrum, ops.FFT(x, nil, -1)), nil, -1).Real())
 		return []*tensor{gx, gw}
 	},
 }

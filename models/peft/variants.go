@@ -9,6 +9,7 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
 // Methods that add a product of low rank to what the layer gives.
@@ -91,7 +92,7 @@ func (s *Site) blockDiagonal(f *frame, x, w *tensor, n, out int64) *tensor {
 	g, shape := f.CallFrame(x), append(slices.Clone(x.Shape()[:x.NDim()-1]), -1)
 	g.Set(&x, x.Reshape(-1, x.Size(-1)))
 	g.Set(&x, x.Reshape(-1, n, x.Size(-1)/n))
-	y := g.Let(trace.Einsum("bim,inm->bin", x, w.View(n, out/n, w.Size(1))))
+	y := g.Let(ops.Einsum("bim,inm->bin", x, w.View(n, out/n, w.Size(1))))
 	return g.Return(y.Reshape(shape...))
 }
 
@@ -180,9 +181,9 @@ func (s *Site) gralora(f *frame, x *tensor) *tensor {
 	result := f.Let(f.Call(s.BaseLayer, x))
 	n, l := x.Size(0), x.Size(1)
 	parts := f.Call(s.Dropout, x.To(s.dtype())).View(n, l, k, s.in/k)
-	mixed := trace.Einsum("blni,nir->blnr", parts, s.w("gralora_A")).View(n, l, k, k, r/k).
+	mixed := ops.Einsum("blni,nir->blnr", parts, s.w("gralora_A")).View(n, l, k, k, r/k).
 		Permute(0, 1, 3, 2, 4).Reshape(n, l, k, r)
-	output := f.Let(trace.Einsum("bljr,jro->bljo", mixed, s.w("gralora_B")).Reshape(n, l, -1))
+	output := f.Let(ops.Einsum("bljr,jro->bljo", mixed, s.w("gralora_B")).Reshape(n, l, -1))
 	result.AddInPlace(output.To(result.DType()).MulScalar())
 	return f.Set(&result, result.To(before))
 }
@@ -213,7 +214,7 @@ func (s *Site) lily(f *frame, x *tensor) *tensor {
 	logits := f.Let(hidden.Linear(s.w("lily_router"), nil))
 	shares := f.Let(logits.Softmax(-1))
 	experts := f.Let(shares.Reshape(-1, n).Mean(false, 0))
-	combined := f.Let(trace.Einsum("e,eio->io", experts, b))
+	combined := f.Let(ops.Einsum("e,eio->io", experts, b))
 	delta := f.Let(hidden.Matmul(combined))
 	return f.Set(&result, result.Add(delta.MulScalar().To(dtype)))
 }
@@ -302,7 +303,7 @@ func (s *Site) deft(f *frame, x *tensor) *tensor {
 	if s.text("decomposition_method") == "relu" {
 		along = f.Let(into.ReLU())
 	} else {
-		q, r := into.LinalgQR(false)
+		q, r := ops.LinalgQR(into, false)
 		f.Discard(r)
 		f.Set(&into, q)
 		along = f.Let(q)

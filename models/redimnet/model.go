@@ -4,6 +4,7 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
 // Facts of the task: audio of 16 kHz, in chunks of 3 s by default, the speakers of VoxCeleb2's
@@ -40,7 +41,7 @@ func (m *melFrontEnd) Forward(f *frame, x *tensor) (y *tensor) {
 	f.Tape().NoGrad(func() {
 		f.Set(&x, x.PadReflect(1, 0))
 		f.Set(&x, x.Conv(m.Emphasis.Tensor, nil, trace.ConvArgs{}).Squeeze(1))
-		spec := f.Let(x.STFT(stftSize, m.hop, m.Window.Tensor))
+		spec := f.Let(ops.STFT(x, stftSize, m.hop, m.Window.Tensor))
 		power := f.Let(spec.Abs().Pow(2))
 		mel := f.Let(power.Transpose(-1, -2).Matmul(m.Bank.Tensor).Transpose(-1, -2))
 		f.Set(&mel, mel.AddScalar().Log())

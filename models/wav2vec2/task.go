@@ -7,6 +7,7 @@ import (
 	"github.com/vprof/vprof/models/train"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
 // sampleRate is the sampling rate of the audio, in samples a second.
@@ -100,7 +101,7 @@ func Recognition(c Config, k models.Case) train.Adaptable {
 			f.Tape().Output(nil, logits)
 			f.Tape().Mark("forward")
 			lp := f.Let(logits.LogSoftmaxTo(-1, trace.F32).Transpose(0, 1))
-			f.Set(loss, lp.CTCLoss(labels, trace.CTCLossArgs{Reduction: trace.ReduceSum, ZeroInfinity: true}))
+			f.Set(loss, ops.CTCLoss(lp, labels, ops.CTCLossArgs{Reduction: trace.ReduceSum, ZeroInfinity: true}))
 			f.Del(&logits, &lp)
 		},
 	}

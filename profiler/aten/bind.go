@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
 // family is a part of the table. Its keys are names of operators with their overloads, separated by spaces
@@ -29,7 +30,7 @@ var composite = map[reflect.Type]func(a *Args) any{
 	reflect.TypeFor[trace.PoolArgs]():  func(a *Args) any { return a.pool() },
 	reflect.TypeFor[trace.Factors]():   func(a *Args) any { return a.factors() },
 	reflect.TypeFor[trace.ConvArgs]():  func(a *Args) any { return a.conv() },
-	reflect.TypeFor[trace.CellWeights](): func(a *Args) any {
+	reflect.TypeFor[ops.CellWeights](): func(a *Args) any {
 		return a.cellWeights()
 	},
 	reflect.TypeFor[trace.BatchNormState](): func(a *Args) any { return a.batchNorm() },
@@ -124,8 +125,8 @@ func (p *Argument) parameter(i int, t reflect.Type) func(a *Args) reflect.Value 
 		value = func(a *Args) any { return a.DType(p.Name, trace.F32) }
 	case trace.BagMode:
 		value = func(a *Args) any { return trace.BagMode(a.Int(p.Name)) }
-	case trace.Products:
-		value = func(a *Args) any { return trace.Products(a.Int(p.Name)) }
+	case ops.Products:
+		value = func(a *Args) any { return ops.Products(a.Int(p.Name)) }
 	default:
 		panic(fmt.Sprintf("aten: argument %q cannot be a %s", p.Name, t))
 	}

@@ -4,17 +4,18 @@ import (
 	"math"
 
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
 // creation are operators that make tensors of no others, and random numbers.
 var creation = family{
 	"full":        full,
-	"multinomial": (*tensor).Multinomial,
+	"multinomial": ops.Multinomial,
 	"randperm": func(a *Args) *tensor {
-		return a.Tape().RandPerm(a.Int("n"), a.DType("dtype", trace.I64))
+		return ops.RandPerm(a.Tape(), a.Int("n"), a.DType("dtype", trace.I64))
 	},
 	"zero_":                     (*tensor).ZeroInPlace,
-	"hann_window":               (*trace.Tape).HannWindow,
+	"hann_window":               ops.HannWindow,
 	"tril_indices triu_indices": triangle,
 	"arange":                    func(a *Args) *tensor { return a.arange(0, a.Float("end"), 1) },
 	"arange.start":              func(a *Args) *tensor { return a.arange(a.Float("start"), a.Float("end"), 1) },

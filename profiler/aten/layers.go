@@ -1,6 +1,9 @@
 package aten
 
-import "github.com/vprof/vprof/profiler/trace"
+import (
+	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
+)
 
 // norms normalize activations to mean zero and variance one, or to length one.
 var norms = family{
@@ -90,8 +93,8 @@ func (a *Args) reduction() trace.Reduction {
 }
 
 func ctc(a *Args) *tensor {
-	return a.Tensor("log_probs").CTCLoss(a.Tensor("targets"),
-		trace.CTCLossArgs{Reduction: a.reduction(), ZeroInfinity: a.Bool("zero_infinity")})
+	return ops.CTCLoss(a.Tensor("log_probs"), a.Tensor("targets"),
+		ops.CTCLossArgs{Reduction: a.reduction(), ZeroInfinity: a.Bool("zero_infinity")})
 }
 
 // recurrent layers run in cuDNN, all of them of a stack at once.
@@ -101,16 +104,16 @@ var recurrent = family{
 	"rnn_tanh.input rnn_relu.input": rnn(trace.SimpleRNN),
 	"lstm_cell": func(a *Args) (*tensor, *tensor) {
 		states := a.Tensors("hx")
-		return a.first(0).LSTMCell(states[0], states[1], a.cellWeights())
+		return ops.LSTMCell(a.first(0), states[0], states[1], a.cellWeights())
 	},
-	"rnn_tanh_cell": func(a *Args) *tensor { return a.first(0).RNNCell(a.Tensor("hx"), a.cellWeights(), false) },
-	"rnn_relu_cell": func(a *Args) *tensor { return a.first(0).RNNCell(a.Tensor("hx"), a.cellWeights(), true) },
-	"gru_cell":      (*tensor).GRUCell,
+	"rnn_tanh_cell": func(a *Args) *tensor { return ops.RNNCell(a.first(0), a.Tensor("hx"), a.cellWeights(), false) },
+	"rnn_relu_cell": func(a *Args) *tensor { return ops.RNNCell(a.first(0), a.Tensor("hx"), a.cellWeights(), true) },
+	"gru_cell":      ops.GRUCell,
 }
 
 // cellWeights returns the parameters of a cell.
-func (a *Args) cellWeights() trace.CellWeights {
-	return trace.CellWeights{
+func (a *Args) cellWeights() ops.CellWeights {
+	return ops.CellWeights{
 		InWeight: a.Tensor("w_ih"), HiddenWeight: a.Tensor("w_hh"), InBias: a.Tensor("b_ih"),
 		HiddenBias: a.Tensor("b_hh"),
 	}

@@ -5,38 +5,39 @@ import (
 	"fmt"
 
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
 // linearAlgebra are factorizations of matrices and what is made of them. What cuSOLVER asks
 // for as its workspace is not published and is left out.
 var linearAlgebra = family{
-	"linalg_solve_triangular":          with((*tensor).SolveTriangular, "B", "left"),
-	"triangular_solve":                 (*tensor).TriangularSolve,
-	"linalg_solve":                     (*tensor).LinalgSolve,
-	"linalg_solve_ex":                  (*tensor).LinalgSolveEx,
-	"linalg_inv inverse":               (*tensor).LinalgInv,
-	"linalg_inv_ex":                    (*tensor).LinalgInvEx,
-	"linalg_matrix_power matrix_power": (*tensor).MatrixPower,
-	"linalg_det det":                   (*tensor).LinalgDet,
-	"linalg_slogdet slogdet":           (*tensor).LinalgSlogDet,
-	"logdet":                           (*tensor).LogDet,
-	"linalg_cholesky cholesky":         (*tensor).Cholesky,
-	"linalg_cholesky_ex":               (*tensor).CholeskyEx,
-	"linalg_lu_factor":                 (*tensor).LUFactor,
+	"linalg_solve_triangular":          with(ops.SolveTriangular, "B", "left"),
+	"triangular_solve":                 ops.TriangularSolve,
+	"linalg_solve":                     ops.LinalgSolve,
+	"linalg_solve_ex":                  ops.LinalgSolveEx,
+	"linalg_inv inverse":               ops.LinalgInv,
+	"linalg_inv_ex":                    ops.LinalgInvEx,
+	"linalg_matrix_power matrix_power": ops.MatrixPower,
+	"linalg_det det":                   ops.LinalgDet,
+	"linalg_slogdet slogdet":           ops.LinalgSlogDet,
+	"logdet":                           ops.LogDet,
+	"linalg_cholesky cholesky":         ops.Cholesky,
+	"linalg_cholesky_ex":               ops.CholeskyEx,
+	"linalg_lu_factor":                 ops.LUFactor,
 	"linalg_qr": func(a *Args) (q, r *tensor) {
 		if a.Text("mode") == "r" {
 			a.Tape().Raise(errors.New("linalg_qr is described with its Q, not for mode='r'"))
 		}
-		return a.first(0).LinalgQR(a.Text("mode") == "complete")
+		return ops.LinalgQR(a.first(0), a.Text("mode") == "complete")
 	},
-	"qr":                  func(a *Args) (q, r *tensor) { return a.first(0).LinalgQR(!a.Bool("some")) },
-	"linalg_eigh":         (*tensor).LinalgEigh,
-	"linalg_eigvalsh":     (*tensor).LinalgEigvalsh,
-	"linalg_svdvals":      (*tensor).LinalgSVDVals,
-	"linalg_lu_factor_ex": (*tensor).LUFactorEx,
-	"linalg_svd":          (*tensor).LinalgSVD,
+	"qr":                  func(a *Args) (q, r *tensor) { return ops.LinalgQR(a.first(0), !a.Bool("some")) },
+	"linalg_eigh":         ops.LinalgEigh,
+	"linalg_eigvalsh":     ops.LinalgEigvalsh,
+	"linalg_svdvals":      ops.LinalgSVDVals,
+	"linalg_lu_factor_ex": ops.LUFactorEx,
+	"linalg_svd":          ops.LinalgSVD,
 	"svd": func(a *Args) (u, s, v *tensor) {
-		u, s, vh := a.first(0).LinalgSVD(!a.Bool("some"))
+		u, s, vh := ops.LinalgSVD(a.first(0), !a.Bool("some"))
 		return u, s, vh.Transpose(-2, -1)
 	},
 }
@@ -44,21 +45,21 @@ var linearAlgebra = family{
 // transforms are Fourier transforms. Their sizes and dimensions may be None:
 // all dimensions, or the last ones if there are sizes.
 var transforms = family{
-	"fft_fft fft_ifft":                      fourier1((*tensor).FFT),
-	"fft_rfft":                              fourier1((*tensor).RealFFT),
-	"fft_irfft":                             fourier1((*tensor).InverseRealFFT),
-	"fft_fft2 fft_ifft2 fft_fftn fft_ifftn": fourier((*tensor).FFT),
-	"fft_rfft2":                             fourier((*tensor).RealFFT),
-	"fft_irfft2 fft_irfftn":                 fourier((*tensor).InverseRealFFT),
-	"fft_rfftn":                             fourier((*tensor).RealFFT),
-	"fft_fftshift fft_ifftshift":            (*tensor).FFTShift,
+	"fft_fft fft_ifft":                      fourier1(ops.FFT),
+	"fft_rfft":                              fourier1(ops.RealFFT),
+	"fft_irfft":                             fourier1(ops.InverseRealFFT),
+	"fft_fft2 fft_ifft2 fft_fftn fft_ifftn": fourier(ops.FFT),
+	"fft_rfft2":                             fourier(ops.RealFFT),
+	"fft_irfft2 fft_irfftn":                 fourier(ops.InverseRealFFT),
+	"fft_rfftn":                             fourier(ops.RealFFT),
+	"fft_fftshift fft_ifftshift":            ops.FFTShift,
 	"fft_fftfreq":                           func(a *Args) *tensor { return a.filledN(a.Int("n")) },
 	"fft_rfftfreq":                          func(a *Args) *tensor { return a.filledN(a.Int("n")/2 + 1) },
 	"stft":                                  func(a *Args) *tensor { return a.stft(a.frames()) },
 	"stft.center":                           centeredSTFT,
 	"istft":                                 istft,
-	"fft_hfft":                              fourier1((*tensor).HermitianFFT),
-	"fft_ihfft":                             fourier1((*tensor).InverseHermitianFFT),
+	"fft_hfft":                              fourier1(ops.HermitianFFT),
+	"fft_ihfft":                             fourier1(ops.InverseHermitianFFT),
 }
 
 type transform = func(x *tensor, sizes []int64, dims ...int) *tensor
@@ -91,9 +92,9 @@ func (a *Args) filledN(n int64) *tensor {
 }
 
 // frames returns the options that both directions have; a missing hop is a quarter of a frame.
-func (a *Args) frames() trace.STFTArgs {
+func (a *Args) frames() ops.STFTArgs {
 	n := a.Int("n_fft")
-	s := trace.STFTArgs{
+	s := ops.STFTArgs{
 		FFT: n, Hop: n / 4, WindowLength: n, Window: a.Tensor("window"),
 		OneSided: a.IsNone("onesided") || a.Bool("onesided"),
 	}
@@ -107,13 +108,13 @@ func (a *Args) frames() trace.STFTArgs {
 }
 
 // stft gives real and imaginary parts separately where it is not told to return complex numbers.
-func (a *Args) stft(s trace.STFTArgs) *tensor {
+func (a *Args) stft(s ops.STFTArgs) *tensor {
 	x := a.first(0)
 	s.Complex = a.Bool("return_complex")
 	if x.DType() == trace.C64 {
 		s.OneSided, s.Complex = false, true
 	}
-	return x.ShortTimeFFT(s)
+	return ops.ShortTimeFFT(x, s)
 }
 
 func centeredSTFT(a *Args) *tensor {
@@ -132,5 +133,5 @@ func istft(a *Args) *tensor {
 	}
 	s := a.frames()
 	s.Center, s.Length = a.Bool("center"), a.Int("length")
-	return a.first(0).InverseSTFT(s)
+	return ops.InverseSTFT(a.first(0), s)
 }

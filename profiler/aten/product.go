@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
 // products are matrix products, convolutions and attention.
@@ -16,9 +17,9 @@ var products = family{
 	"bmm":                  (*tensor).BMM,
 	"matmul linalg_matmul": (*tensor).Matmul,
 	"linear":               (*tensor).Linear,
-	"bilinear":             (*tensor).Bilinear,
+	"bilinear":             ops.Bilinear,
 	"einsum": func(a *Args) *tensor {
-		return trace.EinsumAlong(a.Ints("path"), a.Text("equation"), a.Tensors("tensors")...)
+		return ops.EinsumAlong(a.Ints("path"), a.Text("equation"), a.Tensors("tensors")...)
 	},
 	"scaled_dot_product_attention": func(a *Args) *tensor {
 		return a.first(0).ScaledDotProductAttention(a.Tensor("key"), a.Tensor("value"), trace.AttentionArgs{

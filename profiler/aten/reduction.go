@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
 // reductions make one value of many, along dimensions or of all.
@@ -22,7 +23,7 @@ var reductions = family{
 	"histc":                             (*tensor).Histogram,
 	"bincount":                          with((*tensor).BinCount, "weights", "minlength"),
 	"logcumsumexp":                      (*tensor).LogCumSumExp,
-	"dist":                              (*tensor).Dist,
+	"dist":                              ops.Dist,
 	"renorm":                            (*tensor).Renorm,
 	"sum sum.dim_IntList":               typed((*tensor).Sum, (*tensor).SumTo),
 	"mean mean.dim":                     typed((*tensor).Mean, (*tensor).MeanTo),
@@ -75,7 +76,7 @@ var reductions = family{
 	"norm.Scalar": func(a *Args) *tensor { return a.first(0).Norm(a.power("p"), false) },
 	"argmax":      with((*tensor).ArgMax, "keepdim", "dim"),
 	"argmin":      with((*tensor).ArgMin, "keepdim", "dim"),
-	"cdist":       with((*tensor).CDist, "x2", "p", "compute_mode"),
+	"cdist":       with(ops.CDist, "x2", "p", "compute_mode"),
 }
 
 // cast returns the first argument in the type that the result is to have.
@@ -131,5 +132,5 @@ func matrixNorm(a *Args) *tensor {
 	if keep || len(dims) != 2 || dims[0] != -2 || dims[1] != -1 {
 		a.Tape().Raise(errors.New("the nuclear norm is described of the last two dimensions, without keepdim"))
 	}
-	return x.LinalgSVDVals().Sum(false, -1)
+	return ops.LinalgSVDVals(x).Sum(false, -1)
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
 // resizing are pooling, interpolation and sampling.
@@ -22,22 +23,22 @@ var resizing = family{
 		size := a.Ints("output_size")
 		return a.first(0).Col2Im(size[0], size[len(size)-1], a.pool())
 	},
-	"grid_sampler_2d grid_sampler_3d grid_sampler": (*tensor).GridSample,
-	"affine_grid_generator":                        (*tensor).AffineGrid,
+	"grid_sampler_2d grid_sampler_3d grid_sampler": ops.GridSample,
+	"affine_grid_generator":                        ops.AffineGrid,
 
-	"upsample_nearest1d upsample_nearest2d upsample_nearest3d":             resized((*tensor).UpsampleNearest),
-	"upsample_nearest1d.vec upsample_nearest2d.vec upsample_nearest3d.vec": resized((*tensor).UpsampleNearest),
+	"upsample_nearest1d upsample_nearest2d upsample_nearest3d":             resized(ops.UpsampleNearest),
+	"upsample_nearest1d.vec upsample_nearest2d.vec upsample_nearest3d.vec": resized(ops.UpsampleNearest),
 
-	"_upsample_nearest_exact1d _upsample_nearest_exact2d":         resized((*tensor).UpsampleNearestExact),
-	"_upsample_nearest_exact3d":                                   resized((*tensor).UpsampleNearestExact),
-	"_upsample_nearest_exact1d.vec _upsample_nearest_exact2d.vec": resized((*tensor).UpsampleNearestExact),
-	"_upsample_nearest_exact3d.vec":                               resized((*tensor).UpsampleNearestExact),
+	"_upsample_nearest_exact1d _upsample_nearest_exact2d":         resized(ops.UpsampleNearestExact),
+	"_upsample_nearest_exact3d":                                   resized(ops.UpsampleNearestExact),
+	"_upsample_nearest_exact1d.vec _upsample_nearest_exact2d.vec": resized(ops.UpsampleNearestExact),
+	"_upsample_nearest_exact3d.vec":                               resized(ops.UpsampleNearestExact),
 
-	"upsample_linear1d.vec upsample_linear1d upsample_bilinear2d.vec":   resized((*tensor).UpsampleLinear),
-	"upsample_bilinear2d upsample_trilinear3d.vec upsample_trilinear3d": resized((*tensor).UpsampleLinear),
-	"_upsample_bilinear2d_aa.vec _upsample_bilinear2d_aa":               resized((*tensor).UpsampleLinearAntialiased),
-	"upsample_bicubic2d.vec upsample_bicubic2d":                         resized((*tensor).UpsampleBicubic),
-	"_upsample_bicubic2d_aa.vec _upsample_bicubic2d_aa":                 resized((*tensor).UpsampleBicubicAntialiased),
+	"upsample_linear1d.vec upsample_linear1d upsample_bilinear2d.vec":   resized(ops.UpsampleLinear),
+	"upsample_bilinear2d upsample_trilinear3d.vec upsample_trilinear3d": resized(ops.UpsampleLinear),
+	"_upsample_bilinear2d_aa.vec _upsample_bilinear2d_aa":               resized(ops.UpsampleLinearAntialiased),
+	"upsample_bicubic2d.vec upsample_bicubic2d":                         resized(ops.UpsampleBicubic),
+	"_upsample_bicubic2d_aa.vec _upsample_bicubic2d_aa":                 resized(ops.UpsampleBicubicAntialiased),
 }
 
 func (a *Args) pool() trace.PoolArgs {

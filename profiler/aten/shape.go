@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
 // shapes are views and rearrangements.
@@ -32,7 +33,7 @@ var shapes = family{
 	"narrow":                 (*tensor).Narrow,
 	"unfold":                 (*tensor).Unfold,
 	"cat concat concatenate": with(trace.Cat, "dim", "tensors"),
-	"block_diag":             trace.BlockDiag,
+	"block_diag":             ops.BlockDiag,
 	"squeeze_ squeeze_.dim squeeze_.dims squeeze squeeze.dims": (*tensor).SqueezeAll,
 	"stack":                              with(trace.Stack, "dim", "tensors"),
 	"flip":                               (*tensor).Flip,

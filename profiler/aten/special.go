@@ -6,6 +6,7 @@ import (
 
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
 // special are operators with two names, and operators that few models call.
@@ -26,7 +27,7 @@ var special = family{
 	"special_sinc":                function("sinc"),
 	"special_i0":                  function("i0"),
 	"angle":                       (*tensor).Angle,
-	"pdist":                       (*tensor).PDist,
+	"pdist":                       ops.PDist,
 	"aminmax": func(a *Args) (x, y *tensor) {
 		if a.IsNone("dim") {
 			return a.first(0).AMinMax(false)
@@ -62,7 +63,7 @@ var libraries = family{
 	"torchvision::ps_roi_align": positionSensitive("ps_roi_align"),
 	"torchvision::ps_roi_pool":  positionSensitive("ps_roi_pool"),
 	"torchvision::deform_conv2d": func(a *Args) *tensor {
-		return a.first(0).DeformConv2D(trace.DeformConv2DArgs{
+		return ops.DeformConv2D(a.first(0), ops.DeformConv2DArgs{
 			Weight: a.Tensor("weight"), Offset: a.Tensor("offset"), Mask: a.Tensor("mask"), Bias: a.Tensor("bias"),
 			Stride: a.twoOf("stride_h", "stride_w"), Padding: a.twoOf("pad_h", "pad_w"),
 			Dilation: a.twoOf("dilation_h", "dilation_w"),
@@ -74,7 +75,7 @@ var libraries = family{
 // regions returns an operator on regions of interest; places says that it tells where values are
 // from.
 func (a *Args) regions(op string, channels int64, places bool) (y, from *tensor) {
-	return a.first(0).Regions(a.Tensor("rois"), trace.RegionArgs{
+	return ops.Regions(a.first(0), a.Tensor("rois"), ops.RegionArgs{
 		Op: op, Height: a.Int("pooled_height"), Width: a.Int("pooled_width"), Channels: channels, Places: places,
 	})
 }
@@ -133,7 +134,7 @@ var composed = family{
 	"native_channel_shuffle": (*tensor).ChannelShuffle,
 	"trapz.dx trapezoid.dx":  with((*tensor).Trapezoid, "dim"),
 	"normal.float_float":     filled,
-	"hamming_window":         (*trace.Tape).HannWindow, // with other constants
+	"hamming_window":         ops.HannWindow, // with other constants
 }
 
 // window returns a window of a signal that is computed in so many further operations; it is periodic unless the
@@ -141,7 +142,7 @@ var composed = family{
 func window(operations int) func(a *Args) *tensor {
 	return func(a *Args) *tensor {
 		periodic := a.op.index("periodic") < 0 || a.Bool("periodic")
-		return a.tape.Window(a.op.base(), a.Int("window_length"), periodic, operations)
+		return ops.Window(a.tape, a.op.base(), a.Int("window_length"), periodic, operations)
 	}
 }
 

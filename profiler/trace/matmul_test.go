@@ -8,6 +8,7 @@ import (
 
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
 func leaf(t *trace.Tape, grad bool, shape ...int64) *tensor {
@@ -118,7 +119,7 @@ func TestEinsumCostsWhatItsProductCosts(t *testing.T) {
 		return allocated(tape.Program())
 	}
 	for _, equation := range []string{"bij,bjk->bik", "...ij,...jk->...ik", "... i j, ... j k"} {
-		einsum := func(a, b *tensor) *tensor { return trace.Einsum(equation, a, b) }
+		einsum := func(a, b *tensor) *tensor { return ops.Einsum(equation, a, b) }
 		require.Equal(t, record((*tensor).BMM), record(einsum), equation)
 	}
 }
@@ -132,8 +133,8 @@ func TestEinsumMultipliesInTheOrderOfItsOutput(t *testing.T) {
 		require.Equal(t, []int64{3000, 60, 1}, z.Strides())
 		return allocated(tape.Program())
 	}
-	ordered := record(func(x, y *tensor) *tensor { return trace.Einsum("bnk,bkd->bnd", x, y) })
-	require.Equal(t, ordered, record(func(x, y *tensor) *tensor { return trace.Einsum("bkd,bnk->bnd", y, x) }))
+	ordered := record(func(x, y *tensor) *tensor { return ops.Einsum("bnk,bkd->bnd", x, y) })
+	require.Equal(t, ordered, record(func(x, y *tensor) *tensor { return ops.Einsum("bkd,bnk->bnd", y, x) }))
 }
 
 // The parts of a complex number are saved for a backward that has no use for them.
@@ -166,12 +167,12 @@ func TestEinsumGoesAlongItsPath(t *testing.T) {
 	}
 	const three = "abc,abd,abc->abcd"
 	along := func(path ...int64) int64 {
-		return record(func(x, y, z *tensor) *tensor { return trace.EinsumAlong(path, three, x, y, z) })
+		return record(func(x, y, z *tensor) *tensor { return ops.EinsumAlong(path, three, x, y, z) })
 	}
 	require.Equal(t, record(func(x, y, z *tensor) *tensor {
-		return trace.Einsum("abd,abc->abcd", y, trace.Einsum("abc,abc->abc", x, z))
+		return ops.Einsum("abd,abc->abcd", y, ops.Einsum("abc,abc->abc", x, z))
 	}), along(2, 0, 0, 1))
-	require.Equal(t, record(func(x, y, z *tensor) *tensor { return trace.Einsum(three, x, y, z) }), along(0, 1, 1, 0))
+	require.Equal(t, record(func(x, y, z *tensor) *tensor { return ops.Einsum(three, x, y, z) }), along(0, 1, 1, 0))
 	require.PanicsWithValue(t, "trace: einsum: the path [0 1] leaves 2 operands", func() { along(0, 1) })
 	require.PanicsWithValue(t, "trace: einsum: the path [0 3 0 1] has a pair that is not among 3 operands",
 		func() { along(0, 3, 0, 1) })
@@ -181,10 +182,10 @@ func TestEinsumNamesWhatIsWrong(t *testing.T) {
 	tape := trace.New(hopper, rules, trace.Options{Warm: true})
 	a := leaf(tape, false, 5, 7)
 	require.PanicsWithValue(t, `trace: einsum "ij,jk->ik" has 2 operands, got 1`, func() {
-		trace.Einsum("ij,jk->ik", a)
+		ops.Einsum("ij,jk->ik", a)
 	})
 	require.PanicsWithValue(t, `trace: einsum "ijk->i": operand 0 has 2 dimensions`, func() {
-		trace.Einsum("ijk->i", a)
+		ops.Einsum("ijk->i", a)
 	})
 }
 
@@ -210,7 +211,7 @@ func TestEinsumLeavesNothingBehind(t *testing.T) {
 		}
 		before := tape.Program().Left()
 		f := tape.Frame()
-		y := f.Let(trace.Einsum(c.equation, operands...))
+		y := f.Let(ops.Einsum(c.equation, operands...))
 		require.Equal(t, c.want, y.Shape(), c.equation)
 		y.Sum(false).Backward()
 		f.End()

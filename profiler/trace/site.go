@@ -112,7 +112,8 @@ func where() string {
 	for {
 		f, more := frames.Next()
 		name := strings.TrimPrefix(f.Function, "github.com/vprof/vprof/")
-		if !strings.HasPrefix(name, "profiler/trace.") && !strings.HasPrefix(name, "models/nn.") {
+		recorder := strings.HasPrefix(name, "profiler/trace.") || strings.HasPrefix(name, "profiler/trace/ops.")
+		if !recorder && !strings.HasPrefix(name, "models/nn.") {
 			return fmt.Sprintf("%s:%d:%s", modulePath(f.File), f.Line, name[strings.LastIndexByte(name, '.')+1:])
 		}
 		if !more {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
 // What is solved for is laid out by columns, and both operands get gradients of their
@@ -18,7 +19,7 @@ func TestTrianglesAreSolvedByColumns(t *testing.T) {
 	b := f.Let(tape.New("b", program.Activations, trace.F32, 2, 4, 3))
 	a.Leaf()
 	b.Leaf()
-	x := f.Let(a.SolveTriangular(b, true))
+	x := f.Let(ops.SolveTriangular(a, b, true))
 	require.Equal(t, []int64{2, 4, 3}, x.Shape())
 	require.Equal(t, []int64{12, 1, 4}, x.Strides())
 	x.Sum(false).Backward()
@@ -37,11 +38,11 @@ func TestSolversOfCuBLASHaveItsWorkspace(t *testing.T) {
 		solve    func(a, b *tensor) *tensor
 		want     int
 	}{
-		{9, 64, func(a, b *tensor) *tensor { return a.SolveTriangular(b, true) }, 1},
-		{2, 64, func(a, b *tensor) *tensor { return a.SolveTriangular(b, true) }, 2},
-		{2, 8, func(a, b *tensor) *tensor { return a.SolveTriangular(b, true) }, 1},
-		{2, 8, func(a, _ *tensor) *tensor { return a.Cholesky() }, 0},
-		{2, 8, func(a, _ *tensor) *tensor { return a.LinalgDet() }, 1},
+		{9, 64, func(a, b *tensor) *tensor { return ops.SolveTriangular(a, b, true) }, 1},
+		{2, 64, func(a, b *tensor) *tensor { return ops.SolveTriangular(a, b, true) }, 2},
+		{2, 8, func(a, b *tensor) *tensor { return ops.SolveTriangular(a, b, true) }, 1},
+		{2, 8, func(a, _ *tensor) *tensor { return ops.Cholesky(a) }, 0},
+		{2, 8, func(a, _ *tensor) *tensor { return ops.LinalgDet(a) }, 1},
 	} {
 		tape := trace.New(hopper, perCall, trace.Options{})
 		f := tape.Frame()

@@ -1,6 +1,9 @@
 package optim
 
-import "github.com/vprof/vprof/profiler/trace"
+import (
+	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
+)
 
 // The state of GaLore besides the moments: the matrix that gradients
 // are projected by, if they are.
@@ -58,7 +61,7 @@ func (o *Optimizer) matrix(f *trace.Frame, s *slot, grad *trace.Tensor) {
 // vectors returns the first singular vectors of a matrix, on its shorter side: a part of all of
 // them, which it holds.
 func vectors(g *trace.Frame, x *trace.Tensor, rank int64) *trace.Tensor {
-	u, values, v := x.LinalgSVD(false)
+	u, values, v := ops.LinalgSVD(x, false)
 	g.LetAll([]*trace.Tensor{u, values, v})
 	diagonal := values.Narrow(0, 0, rank).DiagEmbed(0)
 	if x.Size(0) >= x.Size(1) {

@@ -1,27 +1,27 @@
-package trace
+package ops
 
 // LinalgSVD records torch.linalg.svd(x, full_matrices=full): U, the singular values and Vh.
-func (x *Tensor) LinalgSVD(full bool) (u, s, vh *Tensor) {
-	c := x.tape.Begin("_linalg_svd", x)
+func LinalgSVD(x *tensor, full bool) (u, s, vh *tensor) {
+	c := x.Tape().Begin("_linalg_svd", x)
 	m, n := x.Size(-2), x.Size(-1)
 	k := min(m, n)
 	rows, columns := k, k
 	if full {
 		rows, columns = m, n
 	}
-	u, vh = c.Let(c.t.byColumns(x.dtype, x.batched(m, rows)...)),
-		c.Let(c.t.byColumns(x.dtype, x.batched(columns, n)...))
-	s = c.Let(c.t.Alloc(x.dtype, x.batched(k)...))
-	info := c.Let(x.emptyInfo())
-	in := c.Let(c.t.byColumns(x.dtype, x.shape...))
-	c.t.LaunchCopy(in, x)
-	if m != n && !full && m <= 32 && n <= 32 && x.matrices() > 0 { // the kernel for small matrices makes both whole
-		c.Drop(c.Let(c.t.byColumns(x.dtype, x.batched(max(m, n), max(m, n))...)))
+	u, vh = c.Let(byColumns(c.Tape(), x.DType(), batched(x, m, rows)...)),
+		c.Let(byColumns(c.Tape(), x.DType(), batched(x, columns, n)...))
+	s = c.Let(c.Tape().Alloc(x.DType(), batched(x, k)...))
+	info := c.Let(emptyInfo(x))
+	in := c.Let(byColumns(c.Tape(), x.DType(), x.Shape()...))
+	c.Tape().LaunchCopy(in, x)
+	if m != n && !full && m <= 32 && n <= 32 && matrices(x) > 0 { // the kernel for small matrices makes both whole
+		c.Drop(c.Let(byColumns(c.Tape(), x.DType(), batched(x, max(m, n), max(m, n))...)))
 	}
-	in.factorize(u, s, vh)
+	factorize(in, u, s, vh)
 	c.Drop(in)
-	info.checkInfo()
-	c.t.Derive(outputs{u, s, vh}, "LinalgSvdBackward0", inputs{x}, saves{u, s, vh}, func(b *Gradients) {
+	checkInfo(info)
+	c.Tape().Derive(outputs{u, s, vh}, "LinalgSvdBackward0", inputs{x}, saves{u, s, vh}, func(b *backward) {
 		u, s, vh := b.Saved(0), b.Saved(1), b.Saved(2)
 		gu, gs, gvh := b.Grads[0], b.Grads[1], b.Grads[2]
 		if full {
@@ -41,16 +41,16 @@ func (x *Tensor) LinalgSVD(full bool) (u, s, vh *Tensor) {
 }
 
 // LinalgSVDVals records torch.linalg.svdvals(x).
-func (x *Tensor) LinalgSVDVals() *Tensor {
-	c := x.tape.Begin("linalg_svdvals", x)
-	u, s, vh := x.LinalgSVD(false)
-	c.LetAll([]*Tensor{u, s, vh})
+func LinalgSVDVals(x *tensor) *tensor {
+	c := x.Tape().Begin("linalg_svdvals", x)
+	u, s, vh := LinalgSVD(x, false)
+	c.LetAll([]*tensor{u, s, vh})
 	return c.End(s)
 }
 
 // svdGrad records svd_backward of real matrices.
-func svdGrad(gu, gs, gvh, u, s, vh *Tensor) *Tensor {
-	c := u.tape.Begin("svd_backward", u, s, vh)
+func svdGrad(gu, gs, gvh, u, s, vh *tensor) *tensor {
+	c := u.Tape().Begin("svd_backward", u, s, vh)
 	m, n := u.Size(-2), vh.Size(-1)
 	if gu == nil && gvh == nil {
 		if m >= n {
@@ -58,16 +58,16 @@ func svdGrad(gu, gs, gvh, u, s, vh *Tensor) *Tensor {
 		}
 		return c.End(u.Mul(gs.Unsqueeze(-2)).MatmulUncast(vh))
 	}
-	skew := func(x *Tensor) *Tensor {
-		c := u.tape.Begin("skew", x)
-		return c.End(x.Sub(x.mT()))
+	skew := func(x *tensor) *tensor {
+		c := u.Tape().Begin("skew", x)
+		return c.End(x.Sub(mT(x)))
 	}
-	var ugu, vgv *Tensor
+	var ugu, vgv *tensor
 	if gu != nil {
-		ugu = c.Let(skew(u.mT().MatmulUncast(gu)))
+		ugu = c.Let(skew(mT(u).MatmulUncast(gu)))
 	}
 	if gvh != nil {
-		vgv = c.Let(skew(vh.MatmulUncast(gvh.mT())))
+		vgv = c.Let(skew(vh.MatmulUncast(mT(gvh))))
 	}
 	g := c.Let(svdInner(ugu, vgv, gs, s))
 	switch {
@@ -75,12 +75,12 @@ func svdGrad(gu, gs, gvh, u, s, vh *Tensor) *Tensor {
 		// gA = (U @ gA + gU / S - U @ (U.mH @ (gU / S))) @ Vh
 		c.Set(&g, u.MatmulUncast(g))
 		part := c.Let(gu.Div(s.Unsqueeze(-2)))
-		c.Set(&g, g.Add(part).Sub(u.MatmulUncast(u.mT().MatmulUncast(part))))
+		c.Set(&g, g.Add(part).Sub(u.MatmulUncast(mT(u).MatmulUncast(part))))
 		return c.End(c.Set(&g, g.MatmulUncast(vh)))
 	case m < n && gvh != nil:
 		c.Set(&g, g.MatmulUncast(vh))
 		part := c.Let(gvh.Div(s.Unsqueeze(-1)))
-		c.Set(&g, g.Add(part).Sub(part.MatmulUncast(vh.mT()).MatmulUncast(vh)))
+		c.Set(&g, g.Add(part).Sub(part.MatmulUncast(mT(vh)).MatmulUncast(vh)))
 		return c.End(c.Set(&g, u.MatmulUncast(g)))
 	case m >= n:
 		return c.End(u.MatmulUncast(g.MatmulUncast(vh)))
@@ -89,14 +89,14 @@ func svdGrad(gu, gs, gvh, u, s, vh *Tensor) *Tensor {
 }
 
 // svdInner returns what stands between U and Vh, with differences of squares below it.
-func svdInner(ugu, vgv, gs, s *Tensor) *Tensor {
-	c := s.tape.Begin("svd_backward", s)
-	squareGaps := func() *Tensor {
-		c := s.tape.Begin("svd_backward", s)
-		return c.End(c.Let(s.Mul(s)).gaps())
+func svdInner(ugu, vgv, gs, s *tensor) *tensor {
+	c := s.Tape().Begin("svd_backward", s)
+	squareGaps := func() *tensor {
+		c := s.Tape().Begin("svd_backward", s)
+		return c.End(gaps(c.Let(s.Mul(s))))
 	}
-	inner := func() *Tensor {
-		c := s.tape.Begin("svd_backward", s)
+	inner := func() *tensor {
+		c := s.Tape().Begin("svd_backward", s)
 		e := c.Let(squareGaps())
 		switch {
 		case vgv == nil:

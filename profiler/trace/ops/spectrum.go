@@ -1,6 +1,9 @@
-package trace
+package ops
 
-import "github.com/vprof/vprof/profiler/program"
+import (
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
 
 // Short-time Fourier transforms as the operators themselves have them, with all their
 // options; torch.stft of [batch, samples] is [Tensor.STFT].
@@ -8,7 +11,7 @@ import "github.com/vprof/vprof/profiler/program"
 // STFTArgs are the options of both directions.
 type STFTArgs struct {
 	FFT, Hop, WindowLength int64
-	Window                 *Tensor // nil for ones
+	Window                 *tensor // nil for ones
 	Center                 bool
 	Constant               bool // pad with zeros instead of by reflection
 	OneSided, Complex      bool
@@ -17,12 +20,12 @@ type STFTArgs struct {
 
 // window returns the window of a transform, nil if there is none, padded with zeros to the length
 // of a frame; without one, ones are if they are shorter than a frame, or always.
-func (c *Call) window(a *STFTArgs, d DType, always bool) *Tensor {
+func window(c *call, a *STFTArgs, d trace.DType, always bool) *tensor {
 	w := a.Window
-	if w != nil && w.shape[0] == a.FFT || w == nil && a.WindowLength == a.FFT && !always {
+	if w != nil && w.Shape()[0] == a.FFT || w == nil && a.WindowLength == a.FFT && !always {
 		return w
 	}
-	t := c.t
+	t := c.Tape()
 	full := c.Let(t.Alloc(d, a.FFT))
 	t.LaunchFill(full)
 	if w != nil {
@@ -32,9 +35,9 @@ func (c *Call) window(a *STFTArgs, d DType, always bool) *Tensor {
 }
 
 // ShortTimeFFT records aten::stft and, where it centers frames, aten::stft.center.
-func (x *Tensor) ShortTimeFFT(a STFTArgs) *Tensor {
-	c := x.tape.Begin("stft", x, a.Window)
-	in, single := x, len(x.shape) == 1
+func ShortTimeFFT(x *tensor, a STFTArgs) *tensor {
+	c := x.Tape().Begin("stft", x, a.Window)
+	in, single := x, len(x.Shape()) == 1
 	if single {
 		in = c.Let(x.Unsqueeze(0))
 	}
@@ -48,21 +51,21 @@ func (x *Tensor) ShortTimeFFT(a STFTArgs) *Tensor {
 		}
 		c.Set(&in, in.Squeeze(0))
 	}
-	w := c.window(&a, x.dtype, false)
-	frames := 1 + (in.shape[1]-a.FFT)/a.Hop
-	c.Set(&in, in.AsStrided([]int64{in.shape[0], frames, a.FFT},
-		[]int64{in.strides[0], a.Hop * in.strides[1], in.strides[1]}, in.offset))
+	w := window(c, &a, x.DType(), false)
+	frames := 1 + (in.Shape()[1]-a.FFT)/a.Hop
+	c.Set(&in, in.AsStrided([]int64{in.Shape()[0], frames, a.FFT},
+		[]int64{in.Strides()[0], a.Hop * in.Strides()[1], in.Strides()[1]}, in.Offset()))
 	if w != nil {
 		c.Set(&in, in.Mul(w))
 	}
-	var z *Tensor
+	var z *tensor
 	switch {
-	case in.dtype == C64:
-		z = in.fftC2C([]int{2})
+	case in.DType() == trace.C64:
+		z = fftC2C(in, []int{2})
 	case a.OneSided:
-		z = in.fftR2C(2)
+		z = fftR2C(in, 2)
 	default:
-		z = in.fftR2CWhole(2)
+		z = fftR2CWhole(in, 2)
 	}
 	z = c.Let(z).Transpose(1, 2)
 	if single {
@@ -75,39 +78,39 @@ func (x *Tensor) ShortTimeFFT(a STFTArgs) *Tensor {
 }
 
 // fftR2CWhole records _fft_r2c with onesided=False: both halves of the spectrum.
-func (x *Tensor) fftR2CWhole(dim int) *Tensor {
-	t := x.tape
+func fftR2CWhole(x *tensor, dim int) *tensor {
+	t := x.Tape()
 	c := t.Begin("_fft_r2c", x)
-	y := c.Let(x.spectrum(C64, x.shape, []int{dim}))
-	t.execFFT(y, x, []int{dim})
-	return c.End(y.Derived("FftR2CBackward0", inputs{x}, saves{x}, func(b *Gradients) {
+	y := c.Let(spectrum(x, trace.C64, x.Shape(), []int{dim}))
+	execFFT(t, y, x, []int{dim})
+	return c.End(y.Derived("FftR2CBackward0", inputs{x}, saves{x}, func(b *backward) {
 		c := t.Begin("fft_r2c_backward", b.Grad)
-		z := c.Let(b.Grad.fftC2C([]int{dim}))
+		z := c.Let(fftC2C(b.Grad, []int{dim}))
 		b.Give(0, c.End(z.RealPart()))
 	}))
 }
 
 // InverseSTFT records torch.istft: frames are transformed back, windowed, added up where they
 // overlap, and divided by the sum of the squared windows, which must not vanish anywhere.
-func (x *Tensor) InverseSTFT(a STFTArgs) *Tensor {
-	c := x.tape.Begin("istft", x, a.Window)
-	w := c.window(&a, F32, true)
-	in, single := c.Let(x.ViewAsReal()), len(x.shape) == 2
+func InverseSTFT(x *tensor, a STFTArgs) *tensor {
+	c := x.Tape().Begin("istft", x, a.Window)
+	w := window(c, &a, trace.F32, true)
+	in, single := c.Let(x.ViewAsReal()), len(x.Shape()) == 2
 	if single {
 		c.Set(&in, in.Unsqueeze(0))
 	}
 	c.Set(&in, in.Transpose(1, 2).ViewAsComplex()) // whose backward copies the gradient as real numbers
-	frames := in.shape[1]
+	frames := in.Shape()[1]
 	if a.OneSided {
-		c.Set(&in, in.fftC2R([]int{2}, a.FFT))
+		c.Set(&in, fftC2R(in, []int{2}, a.FFT))
 	} else {
-		c.Set(&in, in.SliceStep(2, 0, a.FFT/2+1, 1).fftC2R([]int{2}, a.FFT))
+		c.Set(&in, fftC2R(in.SliceStep(2, 0, a.FFT/2+1, 1), []int{2}, a.FFT))
 	}
 	whole := a.FFT + a.Hop*(frames-1)
 	product := c.Let(in.Mul(w))
-	sum := c.Let(product.overlapped(whole, a.Hop))
+	sum := c.Let(overlapped(product, whole, a.Hop))
 	square := c.Let(w.Pow(2))
-	envelope := c.Let(square.Expand(1, frames, a.FFT).overlapped(whole, a.Hop))
+	envelope := c.Let(overlapped(square.Expand(1, frames, a.FFT), whole, a.Hop))
 	from, to := int64(0), whole
 	if a.Center {
 		from, to = a.FFT/2, whole-a.FFT/2
@@ -117,8 +120,8 @@ func (x *Tensor) InverseSTFT(a STFTArgs) *Tensor {
 	}
 	part := c.Let(sum.Slice(1, from, to))
 	weights := c.Let(envelope.Slice(1, from, to))
-	lowest := c.Let(weights.vanishes())
-	lowest.isTrue()
+	lowest := c.Let(vanishes(weights))
+	isTrue(lowest)
 	y := c.Let(part.Div(weights))
 	c.DropAll(part, sum)
 	if missing := a.Length - (to - from); missing > 0 {
@@ -132,54 +135,54 @@ func (x *Tensor) InverseSTFT(a STFTArgs) *Tensor {
 }
 
 // vanishes records x.abs().min().lt(number).
-func (x *Tensor) vanishes() *Tensor {
-	c := x.tape.Begin("istft", x)
+func vanishes(x *tensor) *tensor {
+	c := x.Tape().Begin("istft", x)
 	return c.End(x.Abs().Min().CompareScalar("lt"))
 }
 
 // isTrue records is_scalar_tensor_true: whether x equals a tensor that is.
-func (x *Tensor) isTrue() {
-	c := x.tape.Begin("is_scalar_tensor_true", x)
+func isTrue(x *tensor) {
+	c := x.Tape().Begin("is_scalar_tensor_true", x)
 	for range 3 { // true itself, the comparison, and whether all of it is
-		c.Let(c.t.Alloc(Bool))
+		c.Let(c.Tape().Alloc(trace.Bool))
 	}
 	c.Finish()
 }
 
 // overlapped records unfold_backward(x, [rows, length], 1, frame, hop) of x [rows, frames, frame]:
 // frames are added up where they lie.
-func (x *Tensor) overlapped(length, hop int64) *Tensor {
-	c := x.tape.Begin("unfold_backward", x)
-	y := c.Let(c.t.Zeros(x.dtype, x.shape[0], length))
-	places := c.Let(c.t.Arange(length))
-	c.t.Launch(program.Index, x.numel, []*Tensor{y.Touched(x.numel)}, []*Tensor{x, places})
-	shape := x.shape
-	return c.End(y.Derived("UnfoldBackwardBackward0", inputs{x}, nil, func(b *Gradients) {
+func overlapped(x *tensor, length, hop int64) *tensor {
+	c := x.Tape().Begin("unfold_backward", x)
+	y := c.Let(c.Tape().Zeros(x.DType(), x.Shape()[0], length))
+	places := c.Let(c.Tape().Arange(length))
+	c.Tape().Launch(program.Index, x.Numel(), []*tensor{y.Touched(x.Numel())}, []*tensor{x, places})
+	shape := x.Shape()
+	return c.End(y.Derived("UnfoldBackwardBackward0", inputs{x}, nil, func(b *backward) {
 		g := b.Grad
-		b.Give(0, g.AsStrided(shape, []int64{g.strides[0], hop * g.strides[1], g.strides[1]}, g.offset))
+		b.Give(0, g.AsStrided(shape, []int64{g.Strides()[0], hop * g.Strides()[1], g.Strides()[1]}, g.Offset()))
 	}))
 }
 
 // HermitianFFT records torch.fft.hfft(x, n, dim): a real result of half a spectrum.
-func (x *Tensor) HermitianFFT(sizes []int64, dims ...int) *Tensor {
-	c := x.tape.Begin("fft_hfft", x)
+func HermitianFFT(x *tensor, sizes []int64, dims ...int) *tensor {
+	c := x.Tape().Begin("fft_hfft", x)
 	dim := x.Dim(dims[0])
-	n := 2 * (x.shape[dim] - 1)
+	n := 2 * (x.Shape()[dim] - 1)
 	if sizes != nil {
 		n = sizes[0]
 		sizes = []int64{n/2 + 1}
 	}
-	conj := c.Let(x.AsType(C64).resizedFFT(sizes, []int{dim}).Conj())
-	resolved := c.Let(c.t.Alloc(C64, conj.shape...))
-	c.t.LaunchCopy(resolved, conj)
-	return c.End(conj.fftC2R([]int{dim}, n))
+	conj := c.Let(resizedFFT(x.AsType(trace.C64), sizes, []int{dim}).Conj())
+	resolved := c.Let(c.Tape().Alloc(trace.C64, conj.Shape()...))
+	c.Tape().LaunchCopy(resolved, conj)
+	return c.End(fftC2R(conj, []int{dim}, n))
 }
 
 // InverseHermitianFFT records torch.fft.ihfft(x, n, dim).
-func (x *Tensor) InverseHermitianFFT(sizes []int64, dims ...int) *Tensor {
-	c := x.tape.Begin("fft_ihfft", x)
+func InverseHermitianFFT(x *tensor, sizes []int64, dims ...int) *tensor {
+	c := x.Tape().Begin("fft_ihfft", x)
 	dim := x.Dim(dims[0])
-	return c.End(x.resizedFFT(sizes, []int{dim}).fftR2C(dim).Conj())
+	return c.End(fftR2C(resizedFFT(x, sizes, []int{dim}), dim).Conj())
 }
 
 // windowFLOPs is the number of operations of a value of a window: Bessel functions are series.
@@ -187,14 +190,14 @@ const windowFLOPs = 40
 
 // Window records torch.kaiser_window(n, periodic) and the like, made with so many tensors of its size
 // beside it; one that is periodic is computed with one number more.
-func (t *Tape) Window(op string, n int64, periodic bool, tensors int) *Tensor {
+func Window(t *tape, op string, n int64, periodic bool, tensors int) *tensor {
 	c := t.Begin(op)
 	if periodic {
 		n++
 	}
-	w := c.Let(t.Alloc(F32, n))
+	w := c.Let(t.Alloc(trace.F32, n))
 	for range tensors {
-		c.Let(t.Alloc(F32, n))
+		c.Let(t.Alloc(trace.F32, n))
 	}
 	t.LaunchElementwise(w, windowFLOPs, w)
 	if periodic {

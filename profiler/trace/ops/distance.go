@@ -1,28 +1,32 @@
-package trace
+package ops
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
 
 // CDist records torch.cdist(x, y, p), the distances between the rows of x and of y in
 // the norm of order p. Autocast runs it in fp32. Euclidean distances are made of
 // matrix products, from more than 25 rows on or as products says.
-func (x *Tensor) CDist(y *Tensor, p float64, products Products) *Tensor {
-	c := x.tape.Begin("cdist", x, y)
+func CDist(x *tensor, y *tensor, p float64, products Products) *tensor {
+	c := x.Tape().Begin("cdist", x, y)
 	c.Full(&x, &y)
 	r1, r2, m := x.Size(-2), y.Size(-2), x.Size(-1)
 	lead := x.BatchShape(y)
-	batch := Numel(lead)
+	batch := trace.Numel(lead)
 	shape := append(slices.Clone(lead), r1, r2)
 	if p != 2 || products == NoProducts || products == ProductsOfMany && r1 <= 25 && r2 <= 25 {
 		x, y = c.Let(x.AsContiguous()), c.Let(y.AsContiguous())
 		x = c.Let(x.Expand(append(slices.Clone(lead), r1, m)...).AsContiguous())
 		y = c.Let(y.Expand(append(slices.Clone(lead), r2, m)...).AsContiguous())
-		return c.End(x.pairwiseDistances(y, p, shape))
+		return c.End(pairwiseDistances(x, y, p, shape))
 	}
 	if batch > 1 {
 		x = c.Let(x.Expand(append(slices.Clone(lead), r1, m)...).AsContiguous().View(batch, r1, m))
 		y = c.Let(y.Expand(append(slices.Clone(lead), r2, m)...).AsContiguous().View(batch, r2, m))
 	}
-	return c.End(x.euclideanDistance(y).View(shape...))
+	return c.End(euclideanDistance(x, y).View(shape...))
 }
 
 // Products says when Euclidean distances are made of matrix products, in the
@@ -37,16 +41,16 @@ const (
 )
 
 // euclideanDistance records _euclidean_dist, one product of padded matrices.
-func (x *Tensor) euclideanDistance(y *Tensor) *Tensor {
-	c := x.tape.Begin("_euclidean_dist", x, y)
-	z := x.paddedProduct(y)
-	c.t.LaunchElementwise(z, 1, z) // clamp_min_
-	c.t.LaunchElementwise(z, 4, z) // sqrt_
+func euclideanDistance(x *tensor, y *tensor) *tensor {
+	c := x.Tape().Begin("_euclidean_dist", x, y)
+	z := paddedProduct(x, y)
+	c.Tape().LaunchElementwise(z, 1, z) // clamp_min_
+	c.Tape().LaunchElementwise(z, 4, z) // sqrt_
 	return c.End(z.Derived("EuclideanDistBackward0", inputs{x, y}, saves{x, y, z}, euclideanDistanceBackward))
 }
 
-func (x *Tensor) paddedProduct(y *Tensor) *Tensor {
-	c := x.tape.Begin("_euclidean_dist", x, y)
+func paddedProduct(x *tensor, y *tensor) *tensor {
+	c := x.Tape().Begin("_euclidean_dist", x, y)
 	c.WithoutGrad()
 	nx := c.Let(x.Pow(2).Sum(true, -1))
 	px := c.Let(nx.OnesLike())
@@ -54,11 +58,11 @@ func (x *Tensor) paddedProduct(y *Tensor) *Tensor {
 	py := c.Let(ny.OnesLike())
 	// The lists of the concatenations take the norms over; they lose the last
 	// element first.
-	left := Cat(-1, x.MulScalar(), nx, px)
+	left := trace.Cat(-1, x.MulScalar(), nx, px)
 	c.Drop(px)
 	c.Drop(nx)
 	left = c.Let(left)
-	right := Cat(-1, y, py, ny)
+	right := trace.Cat(-1, y, py, ny)
 	c.Drop(ny)
 	c.Drop(py)
 	right = c.Let(right)
@@ -68,14 +72,14 @@ func (x *Tensor) paddedProduct(y *Tensor) *Tensor {
 
 // euclideanDistanceBackward records _euclidean_dist_backward, which makes both
 // gradients, wanted or not.
-func euclideanDistanceBackward(b *Gradients) {
+func euclideanDistanceBackward(b *backward) {
 	x, y, res := b.Saved(0), b.Saved(1), b.Saved(2)
 	gx, gy := euclideanDistanceGrads(b.Grad, x, y, res)
 	b.GivePair(gx, gy)
 }
 
-func euclideanDistanceGrads(grad, x, y, res *Tensor) (gx, gy *Tensor) {
-	c := grad.tape.Begin("_euclidean_dist_backward", grad, x, y, res)
+func euclideanDistanceGrads(grad, x, y, res *tensor) (gx, gy *tensor) {
+	c := grad.Tape().Begin("_euclidean_dist_backward", grad, x, y, res)
 	ratio := c.Let(grad.Div(res))
 	ratio.MaskedFillInPlace(res.CompareScalar("eq_Scalar"))
 	c.EndStatement()
@@ -87,11 +91,11 @@ func euclideanDistanceGrads(grad, x, y, res *Tensor) (gx, gy *Tensor) {
 }
 
 // pairwiseDistances records _cdist_forward.
-func (x *Tensor) pairwiseDistances(y *Tensor, p float64, shape []int64) *Tensor {
-	c := x.tape.Begin("_cdist_forward", x, y)
-	z := c.t.Alloc(x.dtype, shape...)
-	c.t.LaunchElementwise(z, 3*x.Size(-1), x, y)
-	return c.End(z.Derived("CdistBackward0", inputs{x, y}, saves{x, y, z}, func(b *Gradients) {
+func pairwiseDistances(x *tensor, y *tensor, p float64, shape []int64) *tensor {
+	c := x.Tape().Begin("_cdist_forward", x, y)
+	z := c.Tape().Alloc(x.DType(), shape...)
+	c.Tape().LaunchElementwise(z, 3*x.Size(-1), x, y)
+	return c.End(z.Derived("CdistBackward0", inputs{x, y}, saves{x, y, z}, func(b *backward) {
 		x, y, z := b.Saved(0), b.Saved(1), b.Saved(2)
 		if b.Needs(0) {
 			b.Give(0, pairwiseDistancesGrad(b.Grad.AsContiguous(), x, y, z, p))
@@ -105,30 +109,30 @@ func (x *Tensor) pairwiseDistances(y *Tensor, p float64, shape []int64) *Tensor 
 
 // pairwiseDistancesGrad records _cdist_backward: the contributions of all pairs are
 // written out and then summed; the norm of order zero has none.
-func pairwiseDistancesGrad(grad, x, y, z *Tensor, p float64) *Tensor {
-	c := x.tape.Begin("_cdist_backward", grad, x, y, z)
+func pairwiseDistancesGrad(grad, x, y, z *tensor, p float64) *tensor {
+	c := x.Tape().Begin("_cdist_backward", grad, x, y, z)
 	if p == 0 {
-		return c.End(c.t.Filled("_cdist_backward", x.dtype, x.shape...))
+		return c.End(c.Tape().Filled("_cdist_backward", x.DType(), x.Shape()...))
 	}
 	r1, r2, m := x.Size(-2), y.Size(-2), x.Size(-1)
-	result := c.Let(c.t.Alloc(x.dtype, x.shape...))
-	pairs := c.Let(c.t.Alloc(x.dtype, Numel(z.shape)/(r1*r2), r2, r1, m))
-	c.t.LaunchElementwise(pairs, 4, grad, x, y, z)
+	result := c.Let(c.Tape().Alloc(x.DType(), x.Shape()...))
+	pairs := c.Let(c.Tape().Alloc(x.DType(), trace.Numel(z.Shape())/(r1*r2), r2, r1, m))
+	c.Tape().LaunchElementwise(pairs, 4, grad, x, y, z)
 	c.Drop(pairs)
 	return c.End(result)
 }
 
 // Dist records torch.dist(x, y, p): the norm of their difference, which backward computes
 // again. Autocast runs it in fp32.
-func (x *Tensor) Dist(y *Tensor, p float64) *Tensor {
-	c := x.tape.Begin("dist", x, y)
+func Dist(x *tensor, y *tensor, p float64) *tensor {
+	c := x.Tape().Begin("dist", x, y)
 	c.Full(&x, &y)
-	var z *Tensor
-	c.t.NoGrad(func() { z = c.Let(x.Sub(y).Norm(p, false)) })
-	return c.End(z.Derived("DistBackward0", inputs{x, y}, saves{y, x, z}, func(b *Gradients) {
+	var z *tensor
+	c.Tape().NoGrad(func() { z = c.Let(x.Sub(y).Norm(p, false)) })
+	return c.End(z.Derived("DistBackward0", inputs{x, y}, saves{y, x, z}, func(b *backward) {
 		for i := range b.Out {
 			if b.Needs(i) {
-				g := NormBackward(b.Grad, b.Saved(1).Sub(b.Saved(0)), b.Saved(2), p, nil, false)
+				g := trace.NormBackward(b.Grad, b.Saved(1).Sub(b.Saved(0)), b.Saved(2), p, nil, false)
 				if i == 1 && g != nil {
 					g = g.Neg()
 				}
@@ -139,19 +143,19 @@ func (x *Tensor) Dist(y *Tensor, p float64) *Tensor {
 }
 
 // PDist records torch.pdist(x, p): the distances between all pairs of rows.
-func (x *Tensor) PDist(p float64) *Tensor {
-	t := x.tape
+func PDist(x *tensor, p float64) *tensor {
+	t := x.Tape()
 	c := t.Begin("pdist", x)
 	in := c.Let(x.AsContiguous())
-	rows, m := in.shape[0], in.shape[1]
+	rows, m := in.Shape()[0], in.Shape()[1]
 	pairs := rows * (rows - 1) / 2
-	y := c.Let(t.Alloc(x.dtype, pairs))
+	y := c.Let(t.Alloc(x.DType(), pairs))
 	t.LaunchElementwise(y, 3*m, in)
-	return c.End(y.Derived("PdistBackward0", inputs{in}, saves{in, y}, func(b *Gradients) {
+	return c.End(y.Derived("PdistBackward0", inputs{in}, saves{in, y}, func(b *backward) {
 		c := t.Begin("_pdist_backward", b.Grad)
 		x := b.Saved(0)
-		g := c.Let(t.Alloc(x.dtype, x.shape...))
-		parts := c.Let(t.Alloc(x.dtype, rows-1, rows, m))
+		g := c.Let(t.Alloc(x.DType(), x.Shape()...))
+		parts := c.Let(t.Alloc(x.DType(), rows-1, rows, m))
 		t.LaunchElementwise(parts, 4, b.Grad, x, b.Saved(1))
 		b.Give(0, c.End(g))
 	}))

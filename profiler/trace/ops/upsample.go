@@ -1,6 +1,10 @@
-package trace
+package ops
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/trace"
+)
 
 // upsampling describes torch.nn.functional.interpolate in one mode.
 type upsampling struct {
@@ -40,79 +44,79 @@ var (
 )
 
 // UpsampleNearestExact records interpolate(x, sizes, mode="nearest-exact").
-func (x *Tensor) UpsampleNearestExact(sizes ...int64) *Tensor {
-	return x.upsample(&exactUpsampling[len(sizes)], sizes)
+func UpsampleNearestExact(x *tensor, sizes ...int64) *tensor {
+	return upsample(x, &exactUpsampling[len(sizes)], sizes)
 }
 
 // UpsampleLinearAntialiased records interpolate(x, sizes, mode="bilinear",
 // antialias=True).
-func (x *Tensor) UpsampleLinearAntialiased(sizes ...int64) *Tensor {
-	return x.upsample(&bilinearAntialiasing, sizes)
+func UpsampleLinearAntialiased(x *tensor, sizes ...int64) *tensor {
+	return upsample(x, &bilinearAntialiasing, sizes)
 }
 
 // UpsampleBicubicAntialiased records interpolate(x, sizes, mode="bicubic",
 // antialias=True).
-func (x *Tensor) UpsampleBicubicAntialiased(sizes ...int64) *Tensor {
-	return x.upsample(&bicubicAntialiasing, sizes)
+func UpsampleBicubicAntialiased(x *tensor, sizes ...int64) *tensor {
+	return upsample(x, &bicubicAntialiasing, sizes)
 }
 
 // UpsampleNearest records torch.nn.functional.interpolate(x, sizes, mode="nearest").
-func (x *Tensor) UpsampleNearest(sizes ...int64) *Tensor {
-	return x.upsample(&nearestUpsampling[len(sizes)], sizes)
+func UpsampleNearest(x *tensor, sizes ...int64) *tensor {
+	return upsample(x, &nearestUpsampling[len(sizes)], sizes)
 }
 
 // UpsampleLinear records torch.nn.functional.interpolate(x, sizes, mode="linear"),
 // "bilinear" or "trilinear".
-func (x *Tensor) UpsampleLinear(sizes ...int64) *Tensor {
-	return x.upsample(&linearUpsampling[len(sizes)], sizes)
+func UpsampleLinear(x *tensor, sizes ...int64) *tensor {
+	return upsample(x, &linearUpsampling[len(sizes)], sizes)
 }
 
 // UpsampleBicubic records torch.nn.functional.interpolate(x, sizes, mode="bicubic").
-func (x *Tensor) UpsampleBicubic(sizes ...int64) *Tensor {
-	return x.upsample(&bicubicUpsampling, sizes)
+func UpsampleBicubic(x *tensor, sizes ...int64) *tensor {
+	return upsample(x, &bicubicUpsampling, sizes)
 }
 
-func (x *Tensor) upsample(u *upsampling, sizes []int64) *Tensor {
-	c := x.tape.Begin(u.op, x)
+func upsample(x *tensor, u *upsampling, sizes []int64) *tensor {
+	c := x.Tape().Begin(u.op, x)
 	c.Full(&x)
-	shape := append(append([]int64(nil), x.shape[:2]...), sizes...)
-	y := c.Let(c.t.AllocIn(x.dtype, shape, x.SuggestsChannelsLast()))
+	shape := append(append([]int64(nil), x.Shape()[:2]...), sizes...)
+	y := c.Let(c.Tape().AllocIn(x.DType(), shape, x.SuggestsChannelsLast()))
 	if in := x; u.contiguous && !y.IsContiguous() {
-		out := c.Let(c.t.Alloc(x.dtype, shape...))
+		out := c.Let(c.Tape().Alloc(x.DType(), shape...))
 		in = c.Let(x.ContiguousUntracked())
-		c.t.LaunchElementwise(out, u.flops, in)
-		c.t.LaunchCopy(y, out)
+		c.Tape().LaunchElementwise(out, u.flops, in)
+		c.Tape().LaunchCopy(y, out)
 		c.DropAll(in, out)
 	} else {
-		c.t.LaunchElementwise(y, u.flops, in)
+		c.Tape().LaunchElementwise(y, u.flops, in)
 	}
-	from := x.shape
-	return c.End(y.Derived(u.node, inputs{x}, nil, func(b *Gradients) { b.Give(0, b.Grad.downsample(u, from)) }))
+	from := x.Shape()
+	return c.End(y.Derived(u.node, inputs{x}, nil, func(b *backward) { b.Give(0, downsample(b.Grad, u, from)) }))
 }
 
-func (g *Tensor) downsample(u *upsampling, shape []int64) *Tensor {
-	c := g.tape.Begin(u.op+"_backward", g)
+func downsample(g *tensor, u *upsampling, shape []int64) *tensor {
+	c := g.Tape().Begin(u.op+"_backward", g)
 	last := u.channelsLast && g.SuggestsChannelsLast()
-	gx := c.Let(c.t.AllocIn(g.dtype, shape, last))
-	c.t.LaunchElementwise(gx, u.flops, c.Let(g.ContiguousIn(last && !u.contiguous)))
+	gx := c.Let(c.Tape().AllocIn(g.DType(), shape, last))
+	c.Tape().LaunchElementwise(gx, u.flops, c.Let(g.ContiguousIn(last && !u.contiguous)))
 	return c.End(gx)
 }
 
 // AffineGrid records torch.nn.functional.affine_grid(x, size, align_corners): a batch of products of the base grid with
 // the affine maps x. Backward makes the base grid again.
-func (x *Tensor) AffineGrid(size []int64, alignCorners bool) *Tensor {
-	t := x.tape
+func AffineGrid(x *tensor, size []int64, alignCorners bool) *tensor {
+	t := x.Tape()
 	c := t.Begin("affine_grid_generator", x)
-	n, dims, points := size[0], int64(len(size)-2), Numel(size[2:])
-	var grid *Tensor
+	n, dims, points := size[0], int64(len(size)-2), trace.Numel(size[2:])
+	var grid *tensor
 	t.NoGrad(func() {
-		base := c.Let(t.baseGrid(x.dtype, size, alignCorners))
+		base := c.Let(baseGrid(t, x.DType(), size, alignCorners))
 		grid = base.View(n, points, dims+1).BMM(x.Transpose(1, 2))
 		grid = c.Let(grid.View(slices.Concat([]int64{n}, size[2:], []int64{dims})...))
 	})
-	return c.End(grid.Derived("AffineGridGeneratorBackward0", inputs{x}, nil, func(b *Gradients) {
+	return c.End(grid.Derived("AffineGridGeneratorBackward0", inputs{x}, nil, func(b *backward) {
 		c := t.Begin("affine_grid_generator_backward", b.Grad)
-		base := c.Let(t.baseGrid(b.Grad.dtype, size, alignCorners))
+		base := c.Let(baseGrid(t, b.Grad.DType(), size, alignCorners))
 		maps := b.Grad.AsShape([]int64{n, points, dims}).Transpose(1, 2).BMM(base.View(n, points, dims+1))
 		b.Give(0, c.End(maps))
 	}))
@@ -120,12 +124,12 @@ func (x *Tensor) AffineGrid(size []int64, alignCorners bool) *Tensor {
 
 // baseGrid records make_base_grid_4D or 5D: the places of the points of size [N, C, D, H, W], without D in images, each
 // followed by a one.
-func (t *Tape) baseGrid(d DType, size []int64, alignCorners bool) *Tensor {
+func baseGrid(t *tape, d trace.DType, size []int64, alignCorners bool) *tensor {
 	c := t.Begin("affine_grid_base")
 	dims := len(size) - 2
 	base := c.Let(t.Alloc(d, slices.Concat(size[:1], size[2:], []int64{int64(dims + 1)})...))
 	for k := dims + 1; k > 1; k-- {
-		t.LaunchCopy(base, t.fromMinusOne(d, size[k], alignCorners))
+		t.LaunchCopy(base, fromMinusOne(t, d, size[k], alignCorners))
 		c.EndStatement()
 	}
 	t.LaunchFill(base)
@@ -134,7 +138,7 @@ func (t *Tape) baseGrid(d DType, size []int64, alignCorners bool) *Tensor {
 
 // fromMinusOne records linspace_from_neg_one: n numbers from -1 to 1, the centers of pixels
 // unless corners are aligned.
-func (t *Tape) fromMinusOne(d DType, n int64, alignCorners bool) *Tensor {
+func fromMinusOne(t *tape, d trace.DType, n int64, alignCorners bool) *tensor {
 	c := t.Begin("linspace_from_neg_one")
 	places := c.Let(t.Filled("linspace", d, n))
 	if !alignCorners {
@@ -145,23 +149,23 @@ func (t *Tape) fromMinusOne(d DType, n int64, alignCorners bool) *Tensor {
 
 // GridSample records torch.nn.functional.grid_sample(x, grid) of images [N, C, H, W]
 // at places [N, Hout, Wout, 2], or of volumes.
-func (x *Tensor) GridSample(grid *Tensor) *Tensor {
-	t := x.tape
+func GridSample(x *tensor, grid *tensor) *tensor {
+	t := x.Tape()
 	c := t.Begin("grid_sampler", x, grid)
 	c.Promote(&x, &grid)
-	out := grid.shape[1 : len(grid.shape)-1]
-	y := c.Let(t.Alloc(x.dtype, slices.Concat(x.shape[:2], out)...))
+	out := grid.Shape()[1 : len(grid.Shape())-1]
+	y := c.Let(t.Alloc(x.DType(), slices.Concat(x.Shape()[:2], out)...))
 	t.LaunchElementwise(y, 12, x, grid)
-	return c.End(y.Derived("GridSampler2DBackward0", inputs{x, grid}, saves{x, grid}, func(b *Gradients) {
+	return c.End(y.Derived("GridSampler2DBackward0", inputs{x, grid}, saves{x, grid}, func(b *backward) {
 		x, grid := b.Saved(0), b.Saved(1)
-		var gx *Tensor
+		var gx *tensor
 		c := t.Begin("grid_sampler_2d_backward", b.Grad)
 		if b.Needs(0) {
-			gx = t.Alloc(x.dtype, x.shape...).Retain()
+			gx = t.Alloc(x.DType(), x.Shape()...).Retain()
 			t.LaunchFill(gx)
 		}
-		places := t.Alloc(grid.dtype, grid.shape...).Retain()
-		t.LaunchElementwise(places, 24*x.shape[1], b.Grad, x, grid)
+		places := t.Alloc(grid.DType(), grid.Shape()...).Retain()
+		t.LaunchElementwise(places, 24*x.Shape()[1], b.Grad, x, grid)
 		c.Finish()
 		b.GiveAll(gx, places)
 	}))

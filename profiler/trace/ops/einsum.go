@@ -1,4 +1,4 @@
-package trace
+package ops
 
 import (
 	"fmt"
@@ -11,15 +11,15 @@ import (
 // Einsum records torch.einsum, of "bhid,bhjd->bhij" or "...d,d->..." for example. Operands are contracted from left to
 // right, each pair as one batched matrix product. Of a letter that an operand has twice it takes the
 // diagonal.
-func Einsum(equation string, operands ...*Tensor) *Tensor {
+func Einsum(equation string, operands ...*tensor) *tensor {
 	return EinsumAlong(nil, equation, operands...)
 }
 
 // EinsumAlong records Einsum that contracts in the order of path, as opt_einsum returns it: two
 // indices for each step among the remaining operands, whose product is appended. It panics if
 // the path does not fit the operands.
-func EinsumAlong(path []int64, equation string, operands ...*Tensor) *Tensor {
-	t := operands[0].tape
+func EinsumAlong(path []int64, equation string, operands ...*tensor) *tensor {
+	t := operands[0].Tape()
 	c := t.BeginList("einsum", operands)
 	cast := lists.Map(operands, t.Lower)
 	c.BelowAutocast()
@@ -39,7 +39,7 @@ type contraction struct {
 
 // spellOut gives the dimensions that an ellipsis stands for letters of their own, the last
 // of all operands the same; without an arrow they come first in the output.
-func spellOut(equation string, operands []*Tensor) string {
+func spellOut(equation string, operands []*tensor) string {
 	const ellipsis, letters = "...", "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	left, right, explicit := strings.Cut(equation, "->")
 	if !strings.Contains(equation, ellipsis) {
@@ -52,7 +52,7 @@ func spellOut(equation string, operands []*Tensor) string {
 		return r
 	}, letters)
 	inputs, most := strings.Split(left, ","), 0
-	stood := func(i int) int { return len(operands[i].shape) - len(inputs[i]) + len(ellipsis) }
+	stood := func(i int) int { return len(operands[i].Shape()) - len(inputs[i]) + len(ellipsis) }
 	for i, in := range inputs {
 		if i < len(operands) && strings.Contains(in, ellipsis) {
 			most = max(most, stood(i))
@@ -77,7 +77,7 @@ func spellOut(equation string, operands []*Tensor) string {
 	return all + "->" + strings.Replace(right, ellipsis, unused[:min(most, len(unused))], 1)
 }
 
-func parseEinsum(equation string, operands []*Tensor) contraction {
+func parseEinsum(equation string, operands []*tensor) contraction {
 	left, right, explicit := strings.Cut(spellOut(strings.ReplaceAll(equation, " ", ""), operands), "->")
 	e := contraction{inputs: strings.Split(left, ",")}
 	if len(e.inputs) != len(operands) {
@@ -99,16 +99,16 @@ func parseEinsum(equation string, operands []*Tensor) contraction {
 		}
 	}
 	for i, in := range e.inputs {
-		if len(in) != len(operands[i].shape) {
-			panic(fmt.Sprintf("trace: einsum %q: operand %d has %d dimensions", equation, i, len(operands[i].shape)))
+		if len(in) != len(operands[i].Shape()) {
+			panic(fmt.Sprintf("trace: einsum %q: operand %d has %d dimensions", equation, i, len(operands[i].Shape())))
 		}
 	}
 	return e
 }
 
 // align gives x a dimension for every label, in their order.
-func (e *contraction) align(x *Tensor, in string) *Tensor {
-	c := x.tape.Begin("einsum", x)
+func (e *contraction) align(x *tensor, in string) *tensor {
+	c := x.Tape().Begin("einsum", x)
 	x = c.Let(x)
 	for i := 0; i < len(in); i++ {
 		for k := i + 1; k < len(in); k++ {
@@ -132,9 +132,9 @@ func (e *contraction) align(x *Tensor, in string) *Tensor {
 	return c.End(c.Set(&x, x.Permute(perm...)))
 }
 
-func einsum(e contraction, operands []*Tensor) *Tensor {
-	c := operands[0].tape.BeginList("einsum", operands)
-	ops := make([]*Tensor, len(operands))
+func einsum(e contraction, operands []*tensor) *tensor {
+	c := operands[0].Tape().BeginList("einsum", operands)
+	ops := make([]*tensor, len(operands))
 	for i, x := range operands {
 		ops[i] = c.Let(e.align(x, e.inputs[i]))
 	}
@@ -150,7 +150,7 @@ func einsum(e contraction, operands []*Tensor) *Tensor {
 		if len(onlyB) > 0 {
 			c.Set(&b, b.Sum(true, onlyB...))
 		}
-		y := c.Let(a.contract(b, both))
+		y := c.Let(contract(a, b, both))
 		c.Drop(b)
 		c.Drop(a)
 		if e.path == nil {
@@ -164,7 +164,7 @@ func einsum(e contraction, operands []*Tensor) *Tensor {
 		return c.End(y)
 	}
 	if len(operands) > 1 { // the summed dimensions have size one by now
-		return c.End(y.View(y.shape[:e.kept]...))
+		return c.End(y.View(y.Shape()[:e.kept]...))
 	}
 	var dims []int
 	for d := e.kept; d < len(e.labels); d++ {
@@ -189,11 +189,11 @@ func (e *contraction) next(step, n int) (i, j int) {
 }
 
 // uses counts the operands in which a label has more than one element.
-func (e *contraction) uses(ops []*Tensor) []int {
+func (e *contraction) uses(ops []*tensor) []int {
 	uses := make([]int, len(e.labels))
 	for d := range uses {
 		for _, x := range ops {
-			if x.shape[d] != 1 {
+			if x.Shape()[d] != 1 {
 				uses[d]++
 			}
 		}
@@ -203,9 +203,9 @@ func (e *contraction) uses(ops []*Tensor) []int {
 
 // finished finds the labels that can be summed when a and b are contracted,
 // because no other operand has them: labels of both, of a alone, of b alone.
-func (e *contraction) finished(uses []int, a, b *Tensor) (both, onlyA, onlyB []int) {
+func (e *contraction) finished(uses []int, a, b *tensor) (both, onlyA, onlyB []int) {
 	for d := e.kept; d < len(e.labels); d++ {
-		inA, inB := a.shape[d] != 1, b.shape[d] != 1
+		inA, inB := a.Shape()[d] != 1, b.Shape()[d] != 1
 		if inA && inB {
 			uses[d]--
 		}
@@ -229,21 +229,21 @@ func (e *contraction) finished(uses []int, a, b *Tensor) (both, onlyA, onlyB []i
 
 // contract multiplies a and b, whose dimensions correspond, and sums over the
 // given ones, which stay with size one (sumproduct_pair).
-func (a *Tensor) contract(b *Tensor, sum []int) *Tensor {
+func contract(a *tensor, b *tensor, sum []int) *tensor {
 	if len(sum) == 0 {
 		return a.Mul(b)
 	}
-	c := a.tape.Begin("einsum", a, b)
+	c := a.Tape().Begin("einsum", a, b)
 	left, right := c.Let(a), c.Let(b)
 	var shared, lo, ro []int
 	batch, rows, inner, cols := int64(1), int64(1), int64(1), int64(1)
-	for d := range a.shape {
-		inL, inR := left.shape[d] != 1, right.shape[d] != 1
+	for d := range a.Shape() {
+		inL, inR := left.Shape()[d] != 1, right.Shape()[d] != 1
 		switch {
 		case slices.Contains(sum, d):
 			switch {
 			case inL && inR:
-				inner *= left.shape[d]
+				inner *= left.Shape()[d]
 			case inL:
 				c.Set(&left, left.Sum(true, d))
 			case inR:
@@ -251,13 +251,13 @@ func (a *Tensor) contract(b *Tensor, sum []int) *Tensor {
 			}
 		case inL && inR:
 			shared = append(shared, d)
-			batch *= left.shape[d]
+			batch *= left.Shape()[d]
 		case inL:
 			lo = append(lo, d)
-			rows *= left.shape[d]
+			rows *= left.Shape()[d]
 		default:
 			ro = append(ro, d)
-			cols *= right.shape[d]
+			cols *= right.Shape()[d]
 		}
 	}
 	if len(lo) > 0 && len(ro) > 0 && ro[len(ro)-1] < lo[0] { // the product is then laid out as the output
@@ -265,13 +265,13 @@ func (a *Tensor) contract(b *Tensor, sum []int) *Tensor {
 	}
 	var shape []int64
 	for _, d := range slices.Concat(shared, lo) {
-		shape = append(shape, left.shape[d])
+		shape = append(shape, left.Shape()[d])
 	}
 	for range sum {
 		shape = append(shape, 1)
 	}
 	for _, d := range ro {
-		shape = append(shape, right.shape[d])
+		shape = append(shape, right.Shape()[d])
 	}
 	back := make([]int, len(shape))
 	for i, d := range slices.Concat(shared, lo, sum, ro) {

@@ -1,0 +1,99 @@
+package ops
+
+import (
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// parity records lu_det_P: 1 or -1 for each permutation of pivots.
+func parity(pivots *tensor) *tensor {
+	c := pivots.Tape().Begin("lu_det_P", pivots)
+	places := c.Let(c.Tape().Alloc(trace.I32, pivots.Size(-1)))
+	c.Tape().LaunchFill(places)
+	moved := c.Let(c.Tape().Map("ne", trace.Bool, 1, pivots, places))
+	lead := pivots.Shape()[:len(pivots.Shape())-1]
+	odd := c.Let(c.Tape().Alloc(trace.I64, lead...))
+	wide := c.Let(c.Tape().Alloc(trace.I64, pivots.Shape()...))
+	c.Tape().LaunchCopy(wide, moved)
+	c.Tape().Launch(program.Reduction, wide.Numel(), []*tensor{odd}, []*tensor{wide})
+	c.DropAll(wide, moved, places)
+	c.Tape().LaunchElementwise(odd, 3, odd)
+	return c.End(odd)
+}
+
+// LinalgDet records torch.linalg.det(x): the product of the diagonal of an LU factorization, with
+// the sign of its permutation.
+func LinalgDet(x *tensor) *tensor {
+	t := x.Tape()
+	c := t.Begin("_linalg_det", x)
+	y := c.Let(t.Alloc(x.DType(), batched(x)...))
+	lu, pivots, _ := luOf(c, x)
+	t.NoGrad(func() {
+		c := t.Begin("_linalg_det", lu, pivots)
+		product := c.Let(diagonal(lu).Prod(false, -1))
+		t.LaunchElementwise(y, 1, c.Let(parity(pivots)), product)
+		c.Finish()
+	})
+	return c.End(y.Derived("LinalgDetBackward0", inputs{x}, saves{x, lu, pivots, y},
+		func(b *backward) { b.Give(0, detGrad(b.Grad, b.Saved(3), b.Saved(1), luAdjoint(b.Saved(0)))) }))
+}
+
+func diagonal(x *tensor) *tensor { return x.Diagonal(0, -2, -1) }
+
+// spreadAlong gives each matrix of a batch x's number n times: x.unsqueeze(-1).expand(.., n).
+func spreadAlong(x *tensor, n int64) *tensor {
+	return x.Unsqueeze(-1).Expand(append(append([]int64(nil), x.Shape()...), n)...)
+}
+
+// detGrad records linalg_det_backward.
+func detGrad(grad, det, lu *tensor, adjoint bool) *tensor {
+	c := grad.Tape().Begin("linalg_det_backward", grad, det, lu)
+	scale := c.Let(grad.Mul(det))
+	d := c.Let(spreadAlong(scale, lu.Size(-1)).DiagEmbed(0))
+	safe := c.Let(withoutZeros(lu))
+	return c.End(luSolve(d, safe, adjoint))
+}
+
+func withoutZeros(lu *tensor) *tensor {
+	c := lu.Tape().Begin("linalg_det_backward", lu)
+	zero := diagonal(lu).CompareScalar("eq")
+	return c.End(lu.Add(trace.WhereNumbers(zero, lu.DType()).DiagEmbed(0)))
+}
+
+// luAdjoint reports whether backward solves with the adjoint. A matrix and its transpose have
+// the same determinant, and the transpose is factorized if that needs no copy.
+func luAdjoint(x *tensor) bool { return !x.IsContiguous() }
+
+// LinalgSlogDet records torch.linalg.slogdet(x): the sign and the logarithm of the absolute value
+// of the determinant.
+func LinalgSlogDet(x *tensor) (sign, logarithm *tensor) {
+	t := x.Tape()
+	c := t.Begin("_linalg_slogdet", x)
+	sign, logarithm = c.Let(t.Alloc(x.DType(), batched(x)...)), c.Let(t.Alloc(x.DType(), batched(x)...))
+	lu, pivots, _ := luOf(c, x)
+	t.NoGrad(func() {
+		c := t.Begin("_linalg_slogdet", lu, pivots)
+		parity := parity(pivots)
+		t.LaunchElementwise(sign, 1, parity, diagonal(lu).Sgn().Prod(false, -1))
+		c.EndStatement()
+		t.Launch(program.Reduction, pivots.Numel(), []*tensor{logarithm}, []*tensor{diagonal(lu).Abs()})
+		c.Finish()
+	})
+	t.Derive(outputs{sign, logarithm}, "LinalgSlogdetBackward0", inputs{x}, saves{x, lu, pivots, sign},
+		func(b *backward) {
+			lu := b.Saved(1)
+			if g := b.Grads[1]; g != nil {
+				b.Give(0, luSolve(spreadAlong(g, lu.Size(-1)).DiagEmbed(0), lu, luAdjoint(b.Saved(0))))
+			}
+		})
+	return c.EndPair(sign, logarithm)
+}
+
+// LogDet records torch.logdet(x): NaN where the determinant is below zero.
+func LogDet(x *tensor) *tensor {
+	c := x.Tape().Begin("logdet", x)
+	sign, logarithm := LinalgSlogDet(x)
+	c.LetAll([]*tensor{sign, logarithm})
+	none := c.Tape().ScalarTensor(x.DType())
+	return c.End(trace.Where(sign.CompareScalar("eq"), none, logarithm))
+}

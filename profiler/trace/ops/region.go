@@ -1,0 +1,134 @@
+package ops
+
+import (
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// RegionArgs are the arguments of torchvision's operators on regions of interest.
+type RegionArgs struct {
+	Op     string // "roi_align", "roi_pool", "ps_roi_align"
+	Height int64  // of a region's result
+	Width  int64
+	// Channels is the number of the result's channels: as many as x has, or for
+	// ps_roi_align divided by the result's positions.
+	Channels int64
+	// Places reports whether the operator also returns where its values are from: 32-bit
+	// integers of the same shape.
+	Places bool
+}
+
+// Regions returns a torchvision operator on regions of x [batch, channels, height, width]; rois are
+// [regions, 5]. Autocast runs it in fp32 and gives the result the type of x.
+func Regions(x *tensor, rois *tensor, a RegionArgs) (y, places *tensor) {
+	t := x.Tape()
+	c := t.Begin(a.Op, x, rois)
+	d := x.DType()
+	c.Full(&x, &rois)
+	y = c.Let(t.Zeros(x.DType(), rois.Shape()[0], a.Channels, a.Height, a.Width))
+	if a.Places {
+		places = c.Let(t.Zeros(trace.I32, y.Shape()...))
+	}
+	in, at := c.Let(x.ContiguousUntracked()), c.Let(rois.ContiguousUntracked())
+	t.Launch(program.Index, 8*y.Numel(), []*tensor{y}, []*tensor{in.Touched(4 * y.Numel()), at})
+	from := x.Shape()
+	y.Derived(a.Op+"_backward", inputs{x}, saves{rois, places}, func(b *backward) {
+		c := t.Begin("_"+a.Op+"_backward", b.Grad, b.Saved(0))
+		if places := b.Saved(1); places != nil {
+			c.Let(t.Zeros(places.DType(), places.Shape()...)) // its gradient, of which none came
+		}
+		g := c.Let(t.Zeros(b.Grad.DType(), from...))
+		at := c.Let(b.Saved(0).ContiguousUntracked())
+		t.Launch(program.Index, 8*b.Grad.Numel(), []*tensor{g.Touched(4 * b.Grad.Numel())}, []*tensor{b.Grad, at})
+		b.Give(0, c.End(g))
+	})
+	return c.EndPair(y.AsType(d), places)
+}
+
+// DeformConv2DArgs are the inputs of torchvision's deform_conv2d besides x.
+type DeformConv2DArgs struct {
+	Weight, Offset, Mask, Bias *tensor
+	Stride, Padding, Dilation  [2]int64
+	Groups                     int64
+}
+
+// deformParallelImages is kMaxParallelImgs: the most images that deform_conv2d samples at once.
+const deformParallelImages = 32
+
+// DeformConv2D records torchvision.ops.deform_conv2d. It samples x at the offsets, one column for
+// each position of the result, and multiplies the columns by the weight.
+func DeformConv2D(x *tensor, a DeformConv2DArgs) *tensor {
+	c := x.Tape().Begin("deform_conv2d", x, a.Weight, a.Offset, a.Mask)
+	d := x.DType()
+	c.Full(&x, &a.Weight, &a.Offset, &a.Mask, &a.Bias)
+	at := a.plan(x)
+	in := c.Let(x.ContiguousUntracked())
+	out := c.Let(c.Tape().Zeros(x.DType(), x.Shape()[0], at.outputs, at.height, at.width))
+	products := c.Let(c.Tape().Zeros(x.DType(), out.Shape()...))
+	columns := c.Let(c.Tape().Zeros(x.DType(), at.taps, at.images*at.height*at.width))
+	for range x.Shape()[0] / at.images {
+		c.Tape().Launch(program.Index, 8*columns.Numel(), []*tensor{columns}, []*tensor{in, a.Offset, a.Mask})
+		c.Tape().UseBLAS()
+		c.Tape().LaunchGEMM(products, a.Groups, at.outputs/a.Groups, columns.Shape()[1], at.taps/a.Groups, a.Weight, columns)
+	}
+	c.Tape().LaunchCopy(out, products)
+	y := c.Let(out.AllocLike(x.DType()))
+	c.Tape().LaunchElementwise(y, 1, out, a.Bias)
+	y.Derived("deform_conv2d_backward", inputs{x, a.Weight, a.Offset, a.Mask, a.Bias},
+		saves{x, a.Weight, a.Offset, a.Mask, a.Bias},
+		func(b *backward) { b.GiveAll(a.gradients(b, at)...) })
+	return c.End(y.AsType(d))
+}
+
+// deformation has the sizes of a deform_conv2d.
+type deformation struct {
+	outputs, height, width int64
+	// taps is the number of rows of a column, images how many are sampled at once.
+	taps, images int64
+}
+
+func (a *DeformConv2DArgs) plan(x *tensor) deformation {
+	w := a.Weight.Shape()
+	size := func(i int) int64 {
+		return (x.Shape()[2+i]+2*a.Padding[i]-a.Dilation[i]*(w[2+i]-1)-1)/a.Stride[i] + 1
+	}
+	images := min(deformParallelImages, x.Shape()[0])
+	for x.Shape()[0]%images != 0 {
+		images--
+	}
+	return deformation{w[0], size(0), size(1), x.Shape()[1] * w[2] * w[3], images}
+}
+
+// gradients returns the gradients of x, weight, offset, mask and bias, in the order of
+// _deform_conv2d_backward.
+func (a *DeformConv2DArgs) gradients(b *backward, at deformation) []*tensor {
+	t := b.Tape()
+	x, weight, offset, mask := b.Saved(0), b.Saved(1), b.Saved(2), b.Saved(3)
+	c := t.Begin("_deform_conv2d_backward", b.Grad, x, weight, offset)
+	zeros := func(x *tensor) *tensor { return c.Let(t.Zeros(x.DType(), x.Shape()...)) }
+	grad := c.Let(b.Grad.ContiguousUntracked())
+	gx, goffset, gmask := zeros(x), zeros(offset), zeros(mask)
+	rounds := x.Shape()[0] / at.images
+	columns := c.Let(t.Alloc(x.DType(), at.taps, at.images*at.height*at.width))
+	for range rounds {
+		t.UseBLAS()
+		t.LaunchGEMM(columns, a.Groups, at.taps/a.Groups, columns.Shape()[1], at.outputs/a.Groups, weight, grad)
+		t.Launch(program.Index, 8*columns.Numel(), []*tensor{gx, goffset, gmask}, []*tensor{columns, x, offset, mask})
+	}
+	c.Drop(columns)
+	gweight := zeros(weight)
+	ordered := c.Let(grad.AllocLike(grad.DType()))
+	t.LaunchCopy(ordered, grad)
+	columns = c.Let(t.Zeros(x.DType(), at.taps, at.images*at.height*at.width))
+	for range rounds {
+		t.Launch(program.Index, 8*columns.Numel(), []*tensor{columns}, []*tensor{x, offset, mask})
+		t.UseBLAS()
+		t.LaunchGEMM(gweight, a.Groups, at.outputs/a.Groups, at.taps/a.Groups, columns.Shape()[1], ordered, columns)
+	}
+	c.DropAll(columns, ordered)
+	sums := grad.Sum(false, 0, 2, 3)
+	gbias := c.Let(sums.OnesLike().Mul(sums))
+	out := []*tensor{gx.Retain(), gweight.Retain(), goffset.Retain(), gmask.Retain(), gbias.Retain()}
+	c.Finish()
+	return out
+}

@@ -1,0 +1,114 @@
+package ops
+
+import (
+	"math"
+	"slices"
+
+	"github.com/vprof/vprof/internal/lists"
+
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Multinomial records torch.multinomial(x, n, replacement): n places of each row, drawn
+// with the weights x.
+func Multinomial(x *tensor, n int64, replacement bool) *tensor {
+	c := x.Tape().Begin("multinomial", x)
+	y := c.Let(c.Tape().Alloc(trace.I64, lists.With(x.Shape(), x.Dim(-1), n)...))
+	if replacement && n > 1 {
+		// Weights that sum to one, their sums so far, and random numbers.
+		for range 3 {
+			c.Let(x.AllocLike(x.DType()))
+		}
+		c.Tape().Launch(program.Index, x.Numel(), []*tensor{y}, []*tensor{x})
+		return c.End(y)
+	}
+	c.Let(checkWeights(x))
+	checkSums(x, c)
+	q := c.Let(x.AllocLike(x.DType()))
+	c.Tape().LaunchElementwise(q, 8, x)
+	if n > 1 {
+		values := c.Let(c.Tape().Alloc(x.DType(), y.Shape()...))
+		c.Tape().LaunchSort(values, y, q)
+		c.Drop(values)
+	} else {
+		c.Tape().Launch(program.Reduction, x.Numel(), []*tensor{y}, []*tensor{q})
+	}
+	c.Drop(q)
+	return c.End(y)
+}
+
+// checkWeights records (self.max() < inf) & (self.min() >= 0).
+func checkWeights(x *tensor) *tensor {
+	c := x.Tape().Begin("multinomial", x)
+	largest := c.Let(c.Tape().Alloc(x.DType()))
+	finite := c.Let(c.Tape().Alloc(trace.Bool))
+	smallest := c.Let(c.Tape().Alloc(x.DType()))
+	positive := c.Let(c.Tape().Alloc(trace.Bool))
+	valid := c.Tape().Alloc(trace.Bool)
+	c.Tape().Launch(program.Reduction, x.Numel(), []*tensor{valid, finite, positive}, []*tensor{x, largest, smallest})
+	return c.End(valid)
+}
+
+// checkSums records (self.sum(-1) == 0).any(), which the host reads. The last result lives as
+// long as the caller.
+func checkSums(x *tensor, caller *call) {
+	c := x.Tape().Begin("multinomial", x)
+	sums := c.Let(c.Tape().Alloc(x.DType(), x.Shape()[:len(x.Shape())-1]...))
+	zero := c.Let(c.Tape().Alloc(trace.Bool, sums.Shape()...))
+	c.Tape().Launch(program.Reduction, x.Numel(), []*tensor{sums, zero}, []*tensor{x})
+	if len(x.Shape()) > 1 {
+		zero = c.Tape().Alloc(trace.Bool)
+	}
+	caller.Let(c.End(zero))
+	caller.Drop(caller.Let(c.Tape().Alloc(trace.Bool)))
+}
+
+// RandPerm records torch.randperm(n): random keys are sorted, and the places with them.
+func RandPerm(t *tape, n int64, d trace.DType) *tensor {
+	c := t.Begin("randperm")
+	y := c.Let(t.Alloc(d, n))
+	c.Drop(c.Let(t.Alloc(trace.I64)))
+	places := c.Let(t.Alloc(d, n))
+	// As many bits as keep two equal keys in one of ten draws apart.
+	wanted := math.Ceil(math.Log2(float64(n) - (6*float64(n)*float64(n)+1)/(12*math.Log(0.9))))
+	key, bits := trace.I64, min(64, int(wanted))
+	if bits <= 32 {
+		key = trace.I32
+	}
+	keys, sorted := c.Let(t.Alloc(key, n)), c.Let(t.Alloc(key, n))
+	t.RadixSort(sorted, y, keys, places, bits)
+	return c.End(y)
+}
+
+// BlockDiag records torch.block_diag(xs) of matrices, vectors and numbers.
+func BlockDiag(xs ...*tensor) *tensor {
+	t := xs[0].Tape()
+	c := t.BeginList("block_diag", xs)
+	d := xs[0].DType()
+	var rows, columns int64
+	sizes, shapes := make([][2]int64, len(xs)), make([][]int64, len(xs))
+	for i, x := range xs {
+		d = trace.PromoteTypes(d, x.DType())
+		sizes[i], shapes[i] = [2]int64{1, 1}, x.Shape()
+		shape := slices.Concat([]int64{1, 1}, x.Shape())
+		copy(sizes[i][:], shape[len(shape)-2:])
+		rows, columns = rows+sizes[i][0], columns+sizes[i][1]
+	}
+	y := t.Filled("block_diag", d, rows, columns)
+	t.Launch(program.Copy, 0, []*tensor{y}, xs)
+	return c.End(y.Derived("BlockDiagBackward0", xs, nil, func(b *backward) {
+		var row, column int64
+		for i, s := range sizes {
+			if b.Needs(i) {
+				part := b.Grad.Slice(0, row, row+s[0]).Slice(1, column, column+s[1])
+				if len(shapes[i]) < 2 {
+					part = part.AsShape(shapes[i])
+				}
+				b.Out[i] = part.Retain()
+			}
+			row, column = row+s[0], column+s[1]
+		}
+		b.EndStatement()
+	}))
+}
