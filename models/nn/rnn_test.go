@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
 // RNN is torch.nn.LSTM, torch.nn.GRU or torch.nn.RNN.
@@ -11,7 +12,7 @@ type RNN struct {
 	Module
 	weights []*Parameter
 	names   []string
-	args    trace.RNNArgs
+	args    ops.RNNArgs
 }
 
 // RNNOptions are the arguments of recurrent layers beside sizes.
@@ -23,19 +24,19 @@ type RNNOptions struct {
 
 // NewLSTM returns torch.nn.LSTM with biases.
 func NewLSTM(inputs, hidden int64, o RNNOptions) *RNN {
-	return newRNN(trace.LSTM, 4, inputs, hidden, o)
+	return newRNN(ops.LSTM, 4, inputs, hidden, o)
 }
 
 // NewGRU returns torch.nn.GRU with biases.
-func NewGRU(inputs, hidden int64, o RNNOptions) *RNN { return newRNN(trace.GRU, 3, inputs, hidden, o) }
+func NewGRU(inputs, hidden int64, o RNNOptions) *RNN { return newRNN(ops.GRU, 3, inputs, hidden, o) }
 
 // NewRNN returns torch.nn.RNN with biases.
 func NewRNN(inputs, hidden int64, o RNNOptions) *RNN {
-	return newRNN(trace.SimpleRNN, 1, inputs, hidden, o)
+	return newRNN(ops.SimpleRNN, 1, inputs, hidden, o)
 }
 
-func newRNN(mode trace.RNNMode, gates, inputs, hidden int64, o RNNOptions) *RNN {
-	r := &RNN{args: trace.RNNArgs{
+func newRNN(mode ops.RNNMode, gates, inputs, hidden int64, o RNNOptions) *RNN {
+	r := &RNN{args: ops.RNNArgs{
 		Mode: mode, Hidden: hidden, Layers: max(o.Layers, 1), Bidirectional: o.Bidirectional, BatchFirst: o.BatchFirst,
 	}}
 	suffixes := []string{""}
@@ -64,7 +65,7 @@ func (r *RNN) ownParameters() ([]string, []*Parameter) { return r.names, r.weigh
 
 // afterMove records flatten_parameters: cuDNN needs all weights in one buffer.
 func (r *RNN) afterMove(t *trace.Tape) {
-	t.OnOtherRank(r.weights[0].Away, func() { t.FlattenRNNWeights(r.tensors()) })
+	t.OnOtherRank(r.weights[0].Away, func() { ops.FlattenRNNWeights(t, r.tensors()) })
 }
 
 func (r *RNN) tensors() []*trace.Tensor {
@@ -91,13 +92,13 @@ func (r *RNN) Run(f *trace.Frame, x, h, c *trace.Tensor) (y, hy, cy *trace.Tenso
 	zeros := func() *trace.Tensor { return g.Let(x.Tape().Zeros(x.DType(), states, batch, r.args.Hidden)) }
 	if h == nil {
 		h = zeros()
-		if r.args.Mode == trace.LSTM {
+		if r.args.Mode == ops.LSTM {
 			c = zeros()
 		}
 	}
 	a := r.args
 	a.Training, a.Weights = r.Training(), r.tensors()
-	y, hy, cy = x.RNN(h, c, a)
+	y, hy, cy = ops.RNN(x, h, c, a)
 	g.End(y, hy, cy)
 	return y, hy, cy
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
 // Methods that are at the input embeddings: virtual tokens before each row, and rows of
@@ -151,7 +152,7 @@ func (s *Site) lstm() (weights []*tensor) {
 // AfterMove implements [nn.Moved]: recurrent layers have their weights in one buffer (flatten_parameters).
 func (s *Site) AfterMove(t *trace.Tape) {
 	if s.has(firstOfLSTM) {
-		t.FlattenRNNWeights(s.lstm())
+		ops.FlattenRNNWeights(t, s.lstm())
 	}
 }
 
@@ -164,8 +165,8 @@ func (s *Site) recur(f *frame, x *tensor) *tensor {
 	hidden := s.w("lstm_head.weight_hh_l0").Size(1)
 	h := g.Let(g.Tape().Zeros(x.DType(), 2*layers, 1, hidden))
 	c := g.Let(g.Tape().Zeros(x.DType(), 2*layers, 1, hidden))
-	y, hy, cy := x.RNN(h, c, trace.RNNArgs{
-		Mode: trace.LSTM, Hidden: hidden, Layers: layers, Bidirectional: true, BatchFirst: true, Training: s.Training(),
+	y, hy, cy := ops.RNN(x, h, c, ops.RNNArgs{
+		Mode: ops.LSTM, Hidden: hidden, Layers: layers, Bidirectional: true, BatchFirst: true, Training: s.Training(),
 		Dropout: s.number("encoder_dropout"), Weights: s.lstm(),
 	})
 	g.LetEach(y, hy, cy)

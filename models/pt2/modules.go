@@ -11,6 +11,7 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
 // weight is a parameter, or a buffer or constant, of the model.
@@ -469,7 +470,7 @@ func (m *modules) flattenRecurrent(p *export.Program, root *branch) {
 				for i, w := range layer {
 					xs[i] = w.Tensor
 				}
-				t.FlattenRNNWeights(xs)
+				ops.FlattenRNNWeights(t, xs)
 			})
 		}
 	}

@@ -100,8 +100,8 @@ func ctc(a *Args) *tensor {
 // recurrent layers run in cuDNN, all of them of a stack at once.
 var recurrent = family{
 	"lstm.input":                    lstm,
-	"gru.input":                     rnn(trace.GRU),
-	"rnn_tanh.input rnn_relu.input": rnn(trace.SimpleRNN),
+	"gru.input":                     rnn(ops.GRU),
+	"rnn_tanh.input rnn_relu.input": rnn(ops.SimpleRNN),
 	"lstm_cell": func(a *Args) (*tensor, *tensor) {
 		states := a.Tensors("hx")
 		return ops.LSTMCell(a.first(0), states[0], states[1], a.cellWeights())
@@ -121,21 +121,21 @@ func (a *Args) cellWeights() ops.CellWeights {
 
 func lstm(a *Args) []Value {
 	states := a.Tensors("hx")
-	y, h, c := a.first(0).RNN(states[0], states[1], a.rnn(trace.LSTM, states[0]))
+	y, h, c := ops.RNN(a.first(0), states[0], states[1], a.rnn(ops.LSTM, states[0]))
 	return []Value{y, h, c}
 }
 
-func rnn(mode trace.RNNMode) body {
+func rnn(mode ops.RNNMode) body {
 	return func(a *Args) []Value {
 		state := a.Tensor("hx")
-		y, h, _ := a.first(0).RNN(state, nil, a.rnn(mode, state))
+		y, h, _ := ops.RNN(a.first(0), state, nil, a.rnn(mode, state))
 		return []Value{y, h}
 	}
 }
 
 // rnn returns the arguments of a stack of layers that begins with the given state.
-func (a *Args) rnn(mode trace.RNNMode, state *tensor) trace.RNNArgs {
-	return trace.RNNArgs{
+func (a *Args) rnn(mode ops.RNNMode, state *tensor) ops.RNNArgs {
+	return ops.RNNArgs{
 		Mode: mode, Hidden: state.Size(-1), Layers: a.Int("num_layers"),
 		Bidirectional: a.Bool("bidirectional"), BatchFirst: a.Bool("batch_first"), Training: a.Bool("train"),
 		Dropout: a.Float("dropout"), Weights: a.Tensors("params"),

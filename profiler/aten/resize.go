@@ -18,10 +18,10 @@ var resizing = family{
 	"avg_pool1d avg_pool2d avg_pool3d":                                        batched((*tensor).AvgPool),
 	"adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d":             adaptiveAvgPool,
 	"_adaptive_avg_pool2d _adaptive_avg_pool3d":                               adaptiveAvgPool,
-	"im2col": (*tensor).Im2Col,
+	"im2col": ops.Im2Col,
 	"col2im": func(a *Args) *tensor {
 		size := a.Ints("output_size")
-		return a.first(0).Col2Im(size[0], size[len(size)-1], a.pool())
+		return ops.Col2Im(a.first(0), size[0], size[len(size)-1], a.pool())
 	},
 	"grid_sampler_2d grid_sampler_3d grid_sampler": ops.GridSample,
 	"affine_grid_generator":                        ops.AffineGrid,

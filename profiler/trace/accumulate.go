@@ -20,7 +20,7 @@ func (x *Tensor) accumulate(g *Tensor) {
 		x.grad = g.cloneLike(x).Retain()
 		x.grad.classify(program.Gradients)
 	}
-	g.release()
+	g.Release()
 	c.Finish()
 }
 
@@ -58,7 +58,7 @@ func (g *Tensor) cloneLike(x *Tensor) *Tensor {
 func (x *Tensor) ZeroGrad() {
 	g := x.grad
 	x.grad = nil
-	g.release()
+	g.Release()
 }
 
 // Leaf makes x a leaf that requires grad: a parameter.

@@ -58,7 +58,7 @@ func (t *Tape) selectAttention(q, k, v *Tensor, a AttentionArgs) (chosen attenti
 	}
 	heads := q.shape[1] == k.shape[1]
 	grouped := heads || a.EnableGQA && q.shape[1]%k.shape[1] == 0 || t.rules.Attention.OneHead && k.shape[1] == 1
-	if t.allows(cudnnAttention) && grouped && canUseCuDNN(q, k, v, a) && onGPU(t, func(b GPU) bool {
+	if t.allows(cudnnAttention) && grouped && canUseCuDNN(q, k, v, a) && OnGPU(t, func(b GPU) bool {
 		return slices.Contains(t.rules.Attention.CuDNNFirst, b.Capability/10)
 	}) {
 		return cudnnAttention, ""
@@ -107,7 +107,7 @@ func (t *Tape) refusesFlash(q, k, v *Tensor, a AttentionArgs) string {
 		return "flash takes heads of one width up to 256"
 	case a.IsCausal && q.Size(-2) != k.Size(-2):
 		return "flash takes no causal mask that is not square"
-	case d > 192 && (a.Dropout != 0 || d <= 224) && t.Tracks(q, k, v) && onGPU(t, GPU.smallSharedMemory):
+	case d > 192 && (a.Dropout != 0 || d <= 224) && t.Tracks(q, k, v) && OnGPU(t, GPU.smallSharedMemory):
 		return "flash's backward of such wide heads needs more shared memory"
 	}
 	return ""
@@ -117,7 +117,7 @@ func (t *Tape) refusesFlash(q, k, v *Tensor, a AttentionArgs) string {
 // if they can.
 func (t *Tape) refusesEfficient(q, k, v *Tensor, a AttentionArgs) string {
 	// minimum_gemm_alignment
-	alignment := onGPU(t, func(b GPU) int64 {
+	alignment := OnGPU(t, func(b GPU) int64 {
 		switch {
 		case b.Capability >= 80:
 			return max(4, 16/q.dtype.Size())

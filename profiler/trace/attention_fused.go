@@ -40,7 +40,7 @@ func (q *Tensor) flashForward(k, v *Tensor, a AttentionArgs) []*Tensor {
 	lse := c.Let(c.t.Alloc(F32, batch, heads, length))
 	if a.Dropout == 0 {
 		mBlocks := batch * heads * ceil.Div(length, 64)
-		splits := onGPU(c.t, func(b GPU) int64 {
+		splits := OnGPU(c.t, func(b GPU) int64 {
 			return flashSplits(mBlocks, 2*int64(b.SMs), ceil.Div(k.shape[2], flashBlockN(d)))
 		})
 		if splits > 1 {
@@ -272,7 +272,7 @@ func (b *Gradients) efficientGradients(a AttentionArgs) {
 		padded := t.Alloc(mask.dtype, shape...)
 		dmask = b.Let(padded.Alias(mask.shape, padded.strides, 0))
 	}
-	kernel := onGPU(t, func(b GPU) efficientKernel { return b.efficientKernel(q, v, a) })
+	kernel := OnGPU(t, func(b GPU) efficientKernel { return b.efficientKernel(q, v, a) })
 	delta := b.Let(kernel.delta(grad, y.headsTransposed()))
 	var work *Tensor
 	if bytes := kernel.workspace(q, k, v); bytes > 0 {
@@ -281,11 +281,11 @@ func (b *Gradients) efficientGradients(a AttentionArgs) {
 	t.launchAttention(q, k, a.IsCausal, 5, []*Tensor{dq, dk, dv, dmask, work},
 		[]*Tensor{grad, q, k, v, y, lse, delta, mask})
 	b.Drop(delta)
-	work.release()
+	work.Release()
 	for i, sum := range []*Tensor{dv, dk} {
 		if x := wide[1-i]; x != nil {
 			t.Launch(program.Reduction, x.numel, []*Tensor{sum}, []*Tensor{x})
-			x.release()
+			x.Release()
 		}
 	}
 	dmask.Retain()

@@ -55,8 +55,8 @@ func (a *autocast) restore(s autocastState) (leave func()) {
 		for _, x := range a.cached {
 			half := x.half
 			x.half = nil
-			half.release()
-			x.release()
+			half.Release()
+			x.Release()
 		}
 		a.cached = a.cached[:0]
 	}

@@ -108,16 +108,16 @@ func (b *Gradients) dropSaved(i int) {
 	}
 	b.kept[i] = nil
 	if n.inputs != exceeding {
-		n.kept[i].release()
+		n.kept[i].Release()
 		n.kept[i] = nil
 		return
 	}
 	if s := &n.more.saved[i]; s.pack == nil {
-		s.x.release()
+		s.x.Release()
 		*s = saved{}
 		return
 	}
-	x.release()
+	x.Release()
 }
 
 // needs reports whether input i of n needs a gradient.
@@ -199,7 +199,7 @@ func (n *Node) release() {
 // gather ends a node without references and pushes the nodes that only it referred to.
 func (n *Node) gather(t *Tape, stack []*Node) []*Node {
 	if n.flags&isLeafNode != 0 {
-		n.leaf.release()
+		n.leaf.Release()
 		return stack
 	}
 	if n.flags&isSpent == 0 {
@@ -301,7 +301,7 @@ func (b *Gradients) GiveAll(xs ...*Tensor) {
 		case b.Needs(i):
 			b.Out[i] = x
 		default:
-			x.release()
+			x.Release()
 		}
 	}
 }

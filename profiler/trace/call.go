@@ -138,7 +138,7 @@ func (c *Call) Set(p **Tensor, x *Tensor) *Tensor {
 	for i := len(c.t.locals) - 1; i >= c.locals; i-- {
 		if c.t.locals[i] == *p {
 			c.t.locals[i] = x
-			(*p).release()
+			(*p).Release()
 			*p = x
 			c.EndStatement()
 			return x
@@ -152,7 +152,7 @@ func (c *Call) Drop(x *Tensor) {
 	for i := len(c.t.locals) - 1; i >= c.locals; i-- {
 		if c.t.locals[i] == x {
 			c.t.locals = append(c.t.locals[:i], c.t.locals[i+1:]...)
-			x.release()
+			x.Release()
 			return
 		}
 	}
@@ -246,7 +246,7 @@ func (c *Call) leave() {
 		last := len(t.locals) - 1
 		x := t.locals[last]
 		t.locals = t.locals[:last]
-		x.release()
+		x.Release()
 	}
 	t.depth--
 	t.scope, t.casts.enabled, t.autograd.noGrad = c.caller, c.casts, c.noGrad

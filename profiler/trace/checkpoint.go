@@ -112,7 +112,7 @@ func (p *packed) release() {
 		return
 	}
 	p.dead = true
-	p.value.release()
+	p.value.Release()
 	p.value = nil
 	r := p.region
 	r.alive--
@@ -129,7 +129,7 @@ func (r *region) close() {
 		if s.pack != nil {
 			s.pack.release()
 		} else if s.x != nil {
-			s.x.release()
+			s.x.Release()
 		}
 	}
 	releaseAll(captured)
@@ -192,7 +192,7 @@ func (r *region) recompute() {
 		x := t.unpack(s)
 		inputs[i] = f.Let(x)
 		if s.pack != nil {
-			x.release() // it is the frame's alone
+			x.Release() // it is the frame's alone
 		}
 	}
 	var ys []*Tensor
@@ -337,5 +337,5 @@ func (r *rerun) backward(b *Gradients) {
 		}
 	}
 	f.End()
-	args.release()
+	args.Release()
 }

@@ -17,8 +17,8 @@ type ConvArgs struct {
 	flat bool // one spatial dimension, viewed as two with a height of one
 }
 
-// spatial gives v for n dimensions, def where nothing is said.
-func spatial(v []int64, n int, def int64) []int64 {
+// Spatial gives v for n dimensions, def where nothing is said.
+func Spatial(v []int64, n int, def int64) []int64 {
 	if len(v) == n {
 		return v
 	}
@@ -37,10 +37,10 @@ func spatial(v []int64, n int, def int64) []int64 {
 }
 
 func (a ConvArgs) normalized(dims int) ConvArgs {
-	a.Stride = spatial(a.Stride, dims, 1)
-	a.Padding = spatial(a.Padding, dims, 0)
-	a.Dilation = spatial(a.Dilation, dims, 1)
-	a.OutputPadding = spatial(a.OutputPadding, dims, 0)
+	a.Stride = Spatial(a.Stride, dims, 1)
+	a.Padding = Spatial(a.Padding, dims, 0)
+	a.Dilation = Spatial(a.Dilation, dims, 1)
+	a.OutputPadding = Spatial(a.OutputPadding, dims, 0)
 	a.Groups = max(a.Groups, 1)
 	return a
 }
@@ -207,7 +207,7 @@ func (a ConvArgs) window(x, w, y *Tensor) program.Window {
 	if a.Transposed {
 		images = y
 	}
-	stride, pad, dilation := spatial(a.Stride, 2, 1), spatial(a.Padding, 2, 0), spatial(a.Dilation, 2, 1)
+	stride, pad, dilation := Spatial(a.Stride, 2, 1), Spatial(a.Padding, 2, 0), Spatial(a.Dilation, 2, 1)
 	return program.Window{
 		Images: images.shape[0], Height: images.shape[2], Width: images.shape[3],
 		TapsY: w.shape[2], TapsX: w.shape[3], StrideY: stride[0], StrideX: stride[1],

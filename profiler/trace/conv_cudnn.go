@@ -169,7 +169,7 @@ func (t *Tape) findWorkspaces(k convCall) [][]int64 {
 			call.Asked = asked && (i == 0 || call.Asked)
 		}
 	}
-	if onGPU(t, func(b GPU) bool { return b.cudnn().Runs(k.config) }) {
+	if OnGPU(t, func(b GPU) bool { return b.cudnn().Runs(k.config) }) {
 		t.facts.Convolutions = append(t.facts.Convolutions, call)
 	}
 	return sizes

@@ -82,7 +82,7 @@ func (x *Tensor) Backward() {
 	t.python = at.python
 	t.backward([]*Tensor{x}, []*Tensor{root})
 	back()
-	root.release()
+	root.Release()
 	t.resume(at)
 	if x.refs == 0 && at.python {
 		x.die()
@@ -111,7 +111,7 @@ func (t *Tape) backward(roots, grads []*Tensor) {
 		g := grads[i]
 		if g.dtype != x.dtype { // the caller's list has the cast one in its place
 			g = g.AsType(x.dtype).Retain()
-			defer g.release()
+			defer g.Release()
 		}
 		task.deliver(e, g.Retain())
 	}
@@ -217,9 +217,9 @@ func (g *graphTask) deliver(e edge, x *Tensor) {
 	} else {
 		g.t.native = "add"
 		sum = old.Add(x).Retain()
-		old.release()
+		old.Release()
 	}
-	x.release()
+	x.Release()
 	grads[e.input] = sum
 	c.Finish()
 }
@@ -274,7 +274,7 @@ func (g *graphTask) pass(e edge, x *Tensor) {
 	n := e.node
 	switch {
 	case n == nil && x != nil:
-		x.release()
+		x.Release()
 		return
 	case n == nil:
 		return
@@ -310,7 +310,7 @@ func (n *Node) viewBackward() *Tensor {
 	y.setBase(x)
 	n.grads[0] = nil
 	n.releaseSaved()
-	x.release()
+	x.Release()
 	return y.Retain()
 }
 
@@ -372,7 +372,7 @@ func (n *Node) dropUnpacked(b *Gradients) {
 	}
 	for i, s := range slices.Backward(n.more.saved) {
 		if s.pack != nil && b.kept[i] != nil {
-			b.kept[i].release()
+			b.kept[i].Release()
 		}
 	}
 }
@@ -392,13 +392,13 @@ func (g *graphTask) validate(n *Node, out []*Tensor) {
 		c := g.t.Begin("validate_outputs")
 		if !alike {
 			y := x.sumTo(want.shape).Retain()
-			x.release()
+			x.Release()
 			x = y
 			c.EndStatement()
 		}
 		if x.dtype != want.dtype {
 			y := x.AsType(want.dtype).Retain()
-			x.release()
+			x.Release()
 			x = y
 			c.EndStatement()
 		}

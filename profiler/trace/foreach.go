@@ -84,7 +84,7 @@ func ForeachNorm(xs []*Tensor) []*Tensor {
 	for i := range xs {
 		out[i] = t.Alloc(d)
 	}
-	t.Launch(program.Reduction, 2*totalNumel(xs), []*Tensor{partial}, xs)
+	t.Launch(program.Reduction, 2*TotalNumel(xs), []*Tensor{partial}, xs)
 	t.Launch(program.Reduction, partial.numel, out, []*Tensor{partial})
 	return c.EndAll(out...)
 }
@@ -107,7 +107,8 @@ func (t *Tape) normPartials(c *Call, xs []*Tensor) *Tensor {
 	return partial
 }
 
-func totalNumel(xs []*Tensor) int64 {
+// TotalNumel returns the number of elements of all tensors.
+func TotalNumel(xs []*Tensor) int64 {
 	n := int64(0)
 	for _, x := range xs {
 		n += x.numel

@@ -87,7 +87,7 @@ func (f *Frame) DelList(xs []*Tensor) {
 	}
 	f.names = slices.Delete(f.names, i, i+len(xs))
 	for _, x := range slices.Backward(xs) {
-		x.release()
+		x.Release()
 	}
 }
 
@@ -135,7 +135,7 @@ func (f *Frame) Set(p **Tensor, x *Tensor) *Tensor {
 		if old == *p {
 			f.names[i] = x
 			*p = x
-			old.release()
+			old.Release()
 			return x
 		}
 	}
@@ -282,7 +282,7 @@ func (f *Frame) unbind(x *Tensor) {
 		panic("trace: a name that is not bound is unbound")
 	}
 	f.names = slices.Delete(f.names, i, i+1)
-	x.release()
+	x.Release()
 }
 
 // A Slot is an entry of a Python dict that is passed to calls, which fill it. Frames and
@@ -302,7 +302,7 @@ func (s *Slot) Fill(x *Tensor) {
 	}
 	old := s.handle.view
 	s.handle.view = x.Retain()
-	old.release()
+	old.Release()
 }
 
 // Value returns the slot's tensor.

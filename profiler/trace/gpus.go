@@ -5,7 +5,7 @@ import "github.com/vprof/vprof/profiler/program"
 // gpus are the GPUs that a recording serves: its own, and [Options.Others]. On most GPUs a
 // step differs only in the scratch memory of some kernels, so that one recording serves all.
 // Where PyTorch or a library reads a property of the GPU, the recorder compares it on all of
-// them ([onGPU], [Tape.sizedByGPU]). A GPU that would behave differently is lost: it needs a
+// them ([OnGPU], [Tape.sizedByGPU]). A GPU that would behave differently is lost: it needs a
 // recording of its own.
 type gpus struct {
 	// all begins with the recording's own GPU.
@@ -27,8 +27,8 @@ func newGPUs(own GPU, others []GPU) gpus {
 	return b
 }
 
-// onGPU returns a property of the tape's GPU. Other GPUs with another value are lost.
-func onGPU[T comparable](t *Tape, of func(GPU) T) T {
+// OnGPU returns a property of the tape's GPU. Other GPUs with another value are lost.
+func OnGPU[T comparable](t *Tape, of func(GPU) T) T {
 	own := of(t.gpus.all[0])
 	for i, b := range t.gpus.all[1:] {
 		t.gpus.lost[i+1] = t.gpus.lost[i+1] || of(b) != own
@@ -38,7 +38,7 @@ func onGPU[T comparable](t *Tape, of func(GPU) T) T {
 
 // atLeast reports whether the GPU has a compute capability, in tenths.
 func (t *Tape) atLeast(capability int) bool {
-	return onGPU(t, func(b GPU) bool { return b.Capability >= capability })
+	return OnGPU(t, func(b GPU) bool { return b.Capability >= capability })
 }
 
 // GPU returns the GPU that the step is recorded for. The caller may depend on any property of it,

@@ -143,7 +143,7 @@ func (t *Tape) BeforeInputs(name string, f func(), xs []*Tensor) (restore func()
 		for i, x := range inputs {
 			n.release()
 			x.node, x.out = made[i].node, made[i].out
-			x.release()
+			x.Release()
 		}
 	}
 }

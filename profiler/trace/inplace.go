@@ -64,11 +64,11 @@ func (b *Gradients) runInner(grad *Tensor) []*Tensor {
 	n.apply(in)
 	in.Finish()
 	res := slices.Clone(in.Out)
-	grad.release()
+	grad.Release()
 	b.EndStatement()
 	for i, x := range in.kept {
 		if n.saved(i).pack != nil && x != nil {
-			x.release()
+			x.Release()
 		}
 	}
 	return res

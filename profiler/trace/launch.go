@@ -157,7 +157,7 @@ func (t *Tape) reduceByCUB(sum, x *Tensor) {
 	const threads, items, subscription = 256, 16, 5
 	bytes := int64(1)
 	if x.numel > threads*items {
-		bytes = onGPU(t, func(b GPU) int64 {
+		bytes = OnGPU(t, func(b GPU) int64 {
 			return cubBlob(int64(b.SMs) * (int64(b.ThreadsPerSM) / threads) * subscription * sum.dtype.Size())
 		})
 	}
@@ -190,7 +190,7 @@ func (t *Tape) RadixSort(sortedKeys, sortedValues, keys, values *Tensor, bits in
 		s.value = values.dtype.Size()
 	}
 	passes := ceil.Div(int64(bits), radixBits)
-	t.scratchFor(onGPU(t, func(b GPU) int64 {
+	t.scratchFor(OnGPU(t, func(b GPU) int64 {
 		return b.radixStorage(&t.rules.CUB, s)
 	}), passes*s.n, []*Tensor{sortedKeys, sortedValues}, []*Tensor{keys, values})
 }
@@ -200,7 +200,7 @@ func (t *Tape) RadixSort(sortedKeys, sortedValues, keys, values *Tensor, bits in
 func (t *Tape) uniqueByKey(keys, starts, count *Tensor) {
 	c := t.Begin(t.native)
 	unwanted := c.Let(t.Alloc(keys.dtype, keys.numel))
-	tile := onGPU(t, t.rules.CUB.UniqueTile.On)
+	tile := OnGPU(t, t.rules.CUB.UniqueTile.On)
 	t.scratchFor(scanStorage(ceil.Div(keys.numel, tile)), keys.numel, []*Tensor{unwanted, starts, count},
 		[]*Tensor{keys})
 	c.Finish()
@@ -208,7 +208,7 @@ func (t *Tape) uniqueByKey(keys, starts, count *Tensor) {
 
 // scan records a prefix sum with the tuning for 64-bit integers.
 func (t *Tape) scan(in, out *Tensor) {
-	tile := onGPU(t, t.rules.CUB.ScanTile.On)
+	tile := OnGPU(t, t.rules.CUB.ScanTile.On)
 	t.scratchFor(scanStorage(ceil.Div(in.numel, tile)), in.numel, []*Tensor{out}, []*Tensor{in})
 }
 

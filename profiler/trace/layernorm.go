@@ -78,7 +78,7 @@ func (t *Tape) parameterSums(grads []*Tensor, g, x *Tensor, rows int64) {
 		maxGrid     = manyRows / 2
 	)
 	columns := x.numel / max(rows, 1)
-	if rows <= manyRows || onGPU(t, func(b GPU) bool { return columns/warp >= int64(b.SMs)/2 }) {
+	if rows <= manyRows || OnGPU(t, func(b GPU) bool { return columns/warp >= int64(b.SMs)/2 }) {
 		for _, p := range grads {
 			if p != nil {
 				t.launchNorm(p, normParameterFLOPs*rows, g, x)
@@ -98,7 +98,7 @@ func (t *Tape) parameterSums(grads []*Tensor, g, x *Tensor, rows int64) {
 	for i, p := range grads {
 		if p != nil {
 			grads[i] = partial[i].SumUncast("sum_dim_IntList", []int{0}, false).Retain()
-			p.release()
+			p.Release()
 			c.EndStatement()
 		}
 	}

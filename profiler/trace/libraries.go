@@ -46,6 +46,21 @@ func (t *Tape) useLt() {
 	}
 }
 
+// dropoutStateBytes is the state of one resident thread in cuDNN's random number generator
+// (cudnnDropoutGetStatesSize; measured on an RTX 3090).
+const dropoutStateBytes = 24
+
+// InitDropout allocates the random state of cuDNN's recurrent layers before the first one with
+// dropout. It stays for the others (get_dropout_state).
+func (t *Tape) InitDropout() {
+	if t.libraries.dropoutState == nil {
+		t.libraries.dropoutState = t.AllocWorkspace(OnGPU(t, func(b GPU) int64 {
+			return int64(b.SMs*b.ThreadsPerSM) * dropoutStateBytes
+		})).Retain()
+	}
+}
+
+// use allocates the workspace of a handle that has none.
 func (l *libraries) use(t *Tape, have *[2]bool, bytes func(GPU) int64) {
 	on := func(gpu int) int64 { return bytes(t.gpus.all[gpu]) }
 	if t.rules.Products.PerCall {

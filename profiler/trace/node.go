@@ -179,7 +179,7 @@ func (n *Node) forget() {
 		return
 	}
 	for _, s := range n.more.saved {
-		s.x.release()
+		s.x.Release()
 		if s.pack != nil {
 			s.pack.release()
 		}

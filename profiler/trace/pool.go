@@ -10,14 +10,14 @@ type PoolArgs struct {
 	Ceil bool
 }
 
-// outShape returns the shape of the result for input x with dims spatial
+// OutShape returns the shape of the result for input x with dims spatial
 // dimensions (pooling_output_shape).
-func (a PoolArgs) outShape(x *Tensor) []int64 {
+func (a PoolArgs) OutShape(x *Tensor) []int64 {
 	dims := len(x.shape) - 2
-	kernel := spatial(a.Kernel, dims, 1)
-	stride, padding, dilation := kernel, spatial(a.Padding, dims, 0), spatial(a.Dilation, dims, 1)
+	kernel := Spatial(a.Kernel, dims, 1)
+	stride, padding, dilation := kernel, Spatial(a.Padding, dims, 0), Spatial(a.Dilation, dims, 1)
 	if len(a.Stride) > 0 {
-		stride = spatial(a.Stride, dims, 1)
+		stride = Spatial(a.Stride, dims, 1)
 	}
 	shape := append([]int64(nil), x.shape...)
 	for i := range dims {
@@ -35,8 +35,8 @@ func (a PoolArgs) outShape(x *Tensor) []int64 {
 	return shape
 }
 
-// window returns the number of inputs that make one output.
-func (a PoolArgs) window(x *Tensor) int64 { return Numel(spatial(a.Kernel, len(x.shape)-2, 1)) }
+// Window returns the number of inputs that make one output.
+func (a PoolArgs) Window(x *Tensor) int64 { return Numel(Spatial(a.Kernel, len(x.shape)-2, 1)) }
 
 // flat gives the arguments of a one-dimensional pooling over images of height
 // one.
@@ -71,7 +71,7 @@ func (x *Tensor) MaxPool(args PoolArgs) *Tensor {
 
 // maxPool keeps the place of each maximum, as 64-bit indices.
 func (x *Tensor) maxPool(args PoolArgs) *Tensor {
-	return x.indexedPool(maxPoolNodes[len(x.shape)-2], args.outShape(x), args.window(x), x.SuggestsChannelsLast())
+	return x.indexedPool(maxPoolNodes[len(x.shape)-2], args.OutShape(x), args.Window(x), x.SuggestsChannelsLast())
 }
 
 // MaxPoolIndices records max_pool2d or 3d with return_indices=True.
@@ -81,7 +81,7 @@ func (x *Tensor) MaxPoolIndices(args PoolArgs) (y, indices *Tensor) {
 		y, indices = x.Unsqueeze(-2).MaxPoolIndices(args.flat())
 		return c.EndPair(y.Squeeze(-2), indices.Squeeze(-2))
 	}
-	return c.EndPair(x.poolWithIndices(maxPoolNodes[len(x.shape)-2], args.outShape(x), args.window(x),
+	return c.EndPair(x.poolWithIndices(maxPoolNodes[len(x.shape)-2], args.OutShape(x), args.Window(x),
 		x.SuggestsChannelsLast()))
 }
 
@@ -179,7 +179,7 @@ func (x *Tensor) AvgPool(args PoolArgs) *Tensor {
 }
 
 func (x *Tensor) avgPool(args PoolArgs) *Tensor {
-	return x.meanPool(avgPoolNodes[len(x.shape)-2], args.outShape(x), args.window(x))
+	return x.meanPool(avgPoolNodes[len(x.shape)-2], args.OutShape(x), args.Window(x))
 }
 
 // meanPool returns a pooling whose backward spreads the gradient evenly.

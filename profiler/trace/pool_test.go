@@ -51,9 +51,9 @@ func TestResizingGradientsHaveTheInputShape(t *testing.T) {
 		"nearest":       func(x *tensor) *tensor { return ops.UpsampleNearest(x, 20, 21) },
 		"bilinear":      func(x *tensor) *tensor { return ops.UpsampleLinear(x, 20, 21) },
 		"bicubic":       func(x *tensor) *tensor { return ops.UpsampleBicubic(x, 5, 7) },
-		"im2col":        func(x *tensor) *tensor { return x.Im2Col(three) },
-		"shuffle":       func(x *tensor) *tensor { return x.PixelShuffle(2) },
-		"unshuffle":     func(x *tensor) *tensor { return x.PixelUnshuffle(2) },
+		"im2col":        func(x *tensor) *tensor { return ops.Im2Col(x, three) },
+		"shuffle":       func(x *tensor) *tensor { return ops.PixelShuffle(x, 2) },
+		"unshuffle":     func(x *tensor) *tensor { return ops.PixelUnshuffle(x, 2) },
 		"pad":           func(x *tensor) *tensor { return x.Pad(1, -2, 3, 0) },
 		"pad_reflect":   func(x *tensor) *tensor { return x.PadReflect(1, 2, 3, 0) },
 		"pad_replicate": func(x *tensor) *tensor { return x.PadReplicate(1, 2, 3, 0) },
@@ -82,8 +82,8 @@ func TestShuffledPixelsAreCopiedOnce(t *testing.T) {
 	f, x := fresh(2, 8, 6, 6)
 	part := f.Let(x.Slice(1, 0, 4))
 	for _, shuffle := range []func() *tensor{
-		func() *tensor { return part.PixelUnshuffle(2) },
-		func() *tensor { return part.PixelShuffle(2) },
+		func() *tensor { return ops.PixelUnshuffle(part, 2) },
+		func() *tensor { return ops.PixelShuffle(part, 2) },
 	} {
 		before := allocated(f.Tape().Program())
 		y := f.Let(shuffle())

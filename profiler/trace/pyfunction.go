@@ -61,7 +61,7 @@ func (c *FunctionContext) Kept(i int) *Tensor { return c.attrs[i] }
 func (c *FunctionContext) Take(f *Frame, i int) *Tensor {
 	x := f.Let(c.attrs[i])
 	c.attrs[i] = nil
-	x.release()
+	x.Release()
 	return x
 }
 

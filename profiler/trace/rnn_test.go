@@ -8,16 +8,17 @@ import (
 
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
 // rnnLayer is a recurrent stack with its weights on a tape.
 type rnnLayer struct {
 	tape    *trace.Tape
 	x, h, c *tensor
-	args    trace.RNNArgs
+	args    ops.RNNArgs
 }
 
-func newRNNLayer(mode trace.RNNMode, length, batch, inputs, hidden, layers int64, bidirectional bool) rnnLayer {
+func newRNNLayer(mode ops.RNNMode, length, batch, inputs, hidden, layers int64, bidirectional bool) rnnLayer {
 	t := trace.New(hopper, rules, trace.Options{Warm: true})
 	directions := int64(1)
 	if bidirectional {
@@ -26,13 +27,13 @@ func newRNNLayer(mode trace.RNNMode, length, batch, inputs, hidden, layers int64
 	l := rnnLayer{tape: t, x: leaf(t, true, length, batch, inputs), h: leaf(t, true, layers*directions, batch, hidden)}
 	gates := int64(1)
 	switch mode {
-	case trace.GRU:
+	case ops.GRU:
 		gates = 3
-	case trace.LSTM:
+	case ops.LSTM:
 		gates = 4
 		l.c = leaf(t, true, layers*directions, batch, hidden)
 	}
-	l.args = trace.RNNArgs{Mode: mode, Hidden: hidden, Layers: layers, Bidirectional: bidirectional, Training: true}
+	l.args = ops.RNNArgs{Mode: mode, Hidden: hidden, Layers: layers, Bidirectional: bidirectional, Training: true}
 	for range layers {
 		for range directions {
 			l.args.Weights = append(l.args.Weights, leaf(t, true, gates*hidden, inputs),
@@ -47,7 +48,7 @@ func newRNNLayer(mode trace.RNNMode, length, batch, inputs, hidden, layers int64
 // step records forward and backward of the whole output.
 func (l rnnLayer) step() {
 	f := l.tape.Frame()
-	y, hy, cy := l.x.RNN(l.h, l.c, l.args)
+	y, hy, cy := ops.RNN(l.x, l.h, l.c, l.args)
 	f.Let(y)
 	f.Let(hy)
 	if cy != nil {
@@ -59,7 +60,7 @@ func (l rnnLayer) step() {
 
 func drawRNN(rt *rapid.T) rnnLayer {
 	size := func(what string) int64 { return rapid.Int64Range(1, 40).Draw(rt, what) }
-	return newRNNLayer(rapid.SampledFrom([]trace.RNNMode{trace.SimpleRNN, trace.GRU, trace.LSTM}).Draw(rt, "mode"),
+	return newRNNLayer(rapid.SampledFrom([]ops.RNNMode{ops.SimpleRNN, ops.GRU, ops.LSTM}).Draw(rt, "mode"),
 		size("length"), size("batch"), size("inputs"), size("hidden"), rapid.Int64Range(1, 3).Draw(rt, "layers"),
 		rapid.Bool().Draw(rt, "bidirectional"))
 }
@@ -105,9 +106,9 @@ func TestRecurrentWorkspaceGrowsWithTheLength(t *testing.T) {
 
 // flatten_parameters: one buffer of all weights takes the place of theirs.
 func TestFlatWeightsShareOneBuffer(t *testing.T) {
-	l := newRNNLayer(trace.LSTM, 10, 4, 8, 16, 2, true)
+	l := newRNNLayer(ops.LSTM, 10, 4, 8, 16, 2, true)
 	before := l.tape.Program().Left()
-	l.tape.FlattenRNNWeights(l.args.Weights)
+	ops.FlattenRNNWeights(l.tape, l.args.Weights)
 	require.Equal(t, before, l.tape.Program().Left())
 	for _, w := range l.args.Weights {
 		require.True(t, w.SharesStorage(l.args.Weights[0]))

@@ -98,7 +98,7 @@ func (t *Tape) selected(op string, compute func() []*Tensor) []*Tensor {
 		for i, x := range stored[0].outs {
 			if x != nil {
 				outs[i] = x.detached()
-				x.release()
+				x.Release()
 			}
 		}
 		return outs

@@ -91,7 +91,7 @@ func (t *Tape) waitForRead() {
 		if f := t.ranks.collectives[i]; t.reads(func(s *storage) bool { return s == f.result }) {
 			f.result.pending = false
 			t.ranks.collectives = slices.Delete(t.ranks.collectives, i, i+1)
-			f.input.release()
+			f.input.Release()
 		}
 	}
 }

@@ -129,7 +129,7 @@ func (t *Tape) Home(xs []*Tensor) []*Tensor {
 		case home[i] == x:
 			x.refs--
 		default:
-			x.release()
+			x.Release()
 		}
 	}
 	return home

@@ -182,7 +182,7 @@ func (t *Tape) followAcross(x *Tensor) {
 		n, v := x.node, x.view
 		x.node, x.out, x.view = nil, 0, nil
 		n.release()
-		v.release()
+		v.Release()
 		b.boundary.ReceiveLeaf(x)
 		b.crossings++
 	}

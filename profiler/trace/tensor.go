@@ -106,8 +106,8 @@ func (x *Tensor) Retain() *Tensor {
 	return x
 }
 
-// release drops a reference; the last one ends the tensor.
-func (x *Tensor) release() {
+// Release drops a reference; the last one ends the tensor.
+func (x *Tensor) Release() {
 	if x == nil {
 		return
 	}
@@ -120,7 +120,7 @@ func (x *Tensor) release() {
 // releaseAll drops a reference to each of xs, in order.
 func releaseAll(xs []*Tensor) {
 	for _, x := range xs {
-		x.release()
+		x.Release()
 	}
 }
 
@@ -135,11 +135,11 @@ func (x *Tensor) die() {
 	n.release()
 	g := x.grad
 	x.grad = nil
-	g.release()
+	g.Release()
 	x.tape.drop(x.store)
 	if v := x.view; v != nil {
 		x.view = nil
-		v.release()
+		v.Release()
 	}
 	if x.listed == 0 {
 		x.tape.retire(x)

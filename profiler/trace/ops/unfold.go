@@ -1,0 +1,91 @@
+package ops
+
+import (
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Im2Col records torch.nn.functional.unfold: the windows of images [N, C, H, W] as
+// columns [N, C*kh*kw, positions].
+func Im2Col(x *tensor, args trace.PoolArgs) *tensor {
+	c := x.Tape().Begin("im2col", x)
+	y := c.Let(im2col(x, args))
+	from := x.Shape()
+	return c.End(y.Derived("Im2ColBackward0", inputs{x}, nil, func(b *backward) { b.Give(0, col2im(b.Grad, from)) }))
+}
+
+// Col2Im records torch.nn.functional.fold: columns [N, C*kh*kw, positions] added up
+// to images of the given height and width.
+func Col2Im(x *tensor, height, width int64, args trace.PoolArgs) *tensor {
+	c := x.Tape().Begin("col2im", x)
+	window := trace.Numel(trace.Spatial(args.Kernel, 2, 1))
+	y := c.Let(col2im(x, []int64{x.Shape()[0], x.Shape()[1] / window, height, width}))
+	return c.End(y.Derived("Col2ImBackward0", inputs{x}, nil, func(b *backward) { b.Give(0, im2col(b.Grad, args)) }))
+}
+
+func im2col(x *tensor, args trace.PoolArgs) *tensor {
+	out := unfoldShape(args, x)
+	shape := []int64{x.Shape()[0], x.Shape()[1] * args.Window(x), trace.Numel(out[2:])}
+	c := x.Tape().Begin("im2col_cuda", x)
+	return c.End(likeThenResized(x, c, shape))
+}
+
+func col2im(x *tensor, shape []int64) *tensor {
+	c := x.Tape().Begin("col2im_cuda", x)
+	return c.End(likeThenResized(x, c, shape))
+}
+
+// unfoldShape returns the shape of the grid of windows; the stride is one if it is
+// not given.
+func unfoldShape(a trace.PoolArgs, x *tensor) []int64 {
+	a.Stride = trace.Spatial(a.Stride, 2, 1)
+	return a.OutShape(x)
+}
+
+// likeThenResized returns a result made like x and then resized: a larger one gets
+// a storage of its own while the first still lives, a smaller one keeps it.
+func likeThenResized(x *tensor, c *call, shape []int64) *tensor {
+	t := x.Tape()
+	c.Let(x.ContiguousUntracked())
+	y := c.Let(t.Alloc(x.DType(), x.Shape()...))
+	if trace.Numel(shape) > x.Numel() {
+		c.Set(&y, t.Alloc(x.DType(), shape...))
+	} else {
+		c.Set(&y, y.Part(0, shape...))
+	}
+	t.Launch(program.Index, 0, []*tensor{y}, []*tensor{x})
+	return y
+}
+
+// PixelShuffle records torch.nn.functional.pixel_shuffle(x, r).
+func PixelShuffle(x *tensor, r int64) *tensor {
+	c := x.Tape().Begin("pixel_shuffle", x)
+	return c.End(c.Let(pixelShuffle(x, r)).Derived("PixelShuffleBackward0", inputs{x}, nil,
+		func(b *backward) { b.Give(0, pixelUnshuffle(b.Grad, r)) }))
+}
+
+// PixelUnshuffle records torch.nn.functional.pixel_unshuffle(x, r).
+func PixelUnshuffle(x *tensor, r int64) *tensor {
+	c := x.Tape().Begin("pixel_unshuffle", x)
+	return c.End(c.Let(pixelUnshuffle(x, r)).Derived("PixelUnshuffleBackward0", inputs{x}, nil,
+		func(b *backward) { b.Give(0, pixelShuffle(b.Grad, r)) }))
+}
+
+func pixelShuffle(x *tensor, r int64) *tensor {
+	s := x.Shape()
+	return shuffledTo(x, "pixel_shuffle", []int64{s[0], s[1] / (r * r), s[2] * r, s[3] * r})
+}
+
+func pixelUnshuffle(x *tensor, r int64) *tensor {
+	s := x.Shape()
+	return shuffledTo(x, "pixel_unshuffle", []int64{s[0], s[1] * r * r, s[2] / r, s[3] / r})
+}
+
+// shuffledTo records reshape, permute, clone and view in one. The reshape only divides dimensions,
+// which is a view of any input, so that only the clone allocates.
+func shuffledTo(x *tensor, op string, shape []int64) *tensor {
+	c := x.Tape().Begin(op, x)
+	y := c.Let(c.Tape().Alloc(x.DType(), shape...))
+	c.Tape().LaunchCopy(y, x)
+	return c.End(y)
+}
