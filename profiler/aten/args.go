@@ -28,7 +28,7 @@ type Value any
 // MemoryFormat is how the dimensions of a tensor are ordered in memory.
 type MemoryFormat string
 
-// The memory formats; ChannelsLast stands for that of images and of volumes.
+// The memory formats; ChannelsLast covers images and volumes.
 const (
 	ContiguousFormat MemoryFormat = "contiguous"
 	PreserveFormat   MemoryFormat = "preserve"
@@ -245,7 +245,7 @@ func (a *Args) value(name string) Value {
 	return a.values[i]
 }
 
-// valueOf returns an argument of a type, the zero value for None and for what has another type.
+// valueOf returns an argument of a type, the zero value for None and for other types.
 func valueOf[T any](a *Args, name string) T {
 	v, _ := a.value(name).(T)
 	return v

@@ -22,7 +22,7 @@ type named struct {
 	last     []string
 }
 
-// composite makes parameters that stand for several arguments, whose names are always the same, or for none.
+// composite has the parameters that combine several arguments, whose names are always the same, or none.
 var composite = map[reflect.Type]func(a *Args) any{
 	reflect.TypeFor[*Args]():           func(a *Args) any { return a },
 	reflect.TypeFor[*trace.Tape]():     func(a *Args) any { return a.tape },

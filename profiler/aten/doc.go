@@ -1,5 +1,5 @@
-// Package aten is the operator table: it says which call of the recorder an
-// operator of PyTorch is. Operators are identified by their ATen schemas (name, overload,
+// Package aten is the operator table: it maps each operator of PyTorch to a
+// call of the recorder. Operators are identified by their ATen schemas (name, overload,
 // argument names, types and defaults), the texts PyTorch itself has.
 //
 //	op, ok := aten.ByTarget("torch.ops.aten.layer_norm.default")
@@ -9,5 +9,5 @@
 // Arguments that do not matter to memory (eps, the numbers that are added or
 // filled in, interpolation coefficients, cudnn_enable) are accepted and left
 // out on purpose: the recorder's tensors have shapes and no data. For the same
-// reason what depends on data is told: of masks how many elements are true (trace.Tensor.SetTrue).
+// reason the caller sets what depends on data: of masks how many elements are true (trace.Tensor.SetTrue).
 package aten

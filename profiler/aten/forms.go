@@ -9,7 +9,7 @@ import (
 // Forms of operators that the table does not name follow from the functional one: X_ writes
 // the result into self, X.out into a tensor that is given.
 
-// derived are the forms that were asked for so far; nil for operators without any.
+// derived are the forms that were used so far; nil for operators without any.
 var derived sync.Map // string to *entry
 
 // entryOf finds an operator by its qualified name and overload; nil if it is not known.
@@ -57,7 +57,7 @@ func functional(base string, overloads ...string) *entry {
 	return nil
 }
 
-// inPlaceForm writes what the functional form gives into its first argument.
+// inPlaceForm writes the result of the functional form into its first argument.
 func inPlaceForm(name string, f *entry) *entry {
 	if f == nil || len(f.operator().Arguments) == 0 || f.operator().Arguments[0].Type != "Tensor" {
 		return nil
@@ -67,7 +67,7 @@ func inPlaceForm(name string, f *entry) *entry {
 	})
 }
 
-// outForm writes what the functional form gives into the argument out. Autograd refuses
+// outForm writes the result of the functional form into the argument out. Autograd refuses
 // arguments that require gradients, so nothing is kept. Pointwise operators compute in place.
 func outForm(name string, f *entry) *entry {
 	if f == nil {

@@ -122,7 +122,7 @@ func scatterReduceInPlace(a *Args) *tensor {
 	return x.CopyInPlace(scatterReduce(a))
 }
 
-// outputSize returns the size that a call must tell: without it the data decide.
+// outputSize returns the size that a call must give, since it otherwise depends on the data.
 func (a *Args) outputSize() int64 {
 	if a.IsNone("output_size") {
 		a.Tape().Raise(errors.New("without output_size the size of the result depends on the data"))

@@ -107,7 +107,7 @@ func (a *Args) frames() ops.STFTArgs {
 	return s
 }
 
-// stft gives real and imaginary parts separately where it is not told to return complex numbers.
+// stft gives real and imaginary parts separately unless return_complex is set.
 func (a *Args) stft(s ops.STFTArgs) *tensor {
 	x := a.first(0)
 	s.Complex = a.Bool("return_complex")

@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Operator is one overload of an operator that the recorder knows.
+// Operator is one overload of an operator that the recorder supports.
 type Operator struct {
 	Schema
 	run body
@@ -47,7 +47,7 @@ var families = []family{
 var schemas string
 
 // index finds an operator by its qualified name and overload: "aten::add.Tensor". Schemas are
-// parsed when first asked for.
+// parsed at first use.
 var index = sync.OnceValue(func() map[string]*entry {
 	all := make(map[string]*entry, 1024)
 	add := func(schema string) *entry {
@@ -104,7 +104,7 @@ func rowBody(o *trace.Operator, inPlace bool) body {
 }
 
 // operands returns the tensors of a call, and the kind of the number that is its argument "other";
-// lacking says that a number was given for a tensor.
+// lacking returns the error for a number in place of a tensor.
 func (a *Args) operands() (xs []*tensor, n trace.Number, lacking bool) {
 	for i, p := range a.op.Arguments {
 		x, ok := a.values[i].(*tensor)

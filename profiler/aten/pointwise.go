@@ -141,7 +141,7 @@ func floorDivide(a *Args) *tensor {
 	return a.first(0).FloorDivide(kindOf(a.value("other")))
 }
 
-// divRounded returns a true division unless it is told how to round.
+// divRounded returns a true division unless rounding_mode is set.
 func divRounded(a *Args) *tensor {
 	x, y := a.first(0), a.Tensor("other")
 	switch rounded := !a.IsNone("rounding_mode"); {

@@ -43,7 +43,7 @@ var products = family{
 }
 
 // conv returns the arguments of a convolution; its padding may be "same" or "valid". One that has output_padding is
-// transposed unless it says otherwise.
+// transposed unless its argument says otherwise.
 func (a *Args) conv() trace.ConvArgs {
 	c := trace.ConvArgs{
 		Stride: a.Ints("stride"), Padding: a.Ints("padding"), Dilation: a.Ints("dilation"), Groups: a.Int("groups"),

@@ -88,7 +88,7 @@ func (a *Args) cast() *tensor {
 	return x
 }
 
-// scanned returns a running sum or product, of the type that the call asks for.
+// scanned returns a running sum or product, in the type that the call requests.
 func scanned(a *Args, plain func(x *tensor, dim int) *tensor,
 	to func(x *tensor, d trace.DType, dim int) *tensor,
 ) *tensor {
@@ -98,7 +98,7 @@ func scanned(a *Args, plain func(x *tensor, dim int) *tensor,
 	return to(a.first(0), a.DType("dtype", trace.F32), a.Dim("dim"))
 }
 
-// power returns the order of a norm, two unless it is told otherwise.
+// power returns the order of a norm, two by default.
 func (a *Args) power(name string) float64 {
 	if a.IsNone(name) {
 		return 2
@@ -106,7 +106,7 @@ func (a *Args) power(name string) float64 {
 	return a.Float(name)
 }
 
-// typed returns the body of a reduction that may be told the type of its result.
+// typed returns the body of a reduction with an optional type of the result.
 func typed(plain func(x *tensor, keep bool, dims ...int) *tensor,
 	to func(x *tensor, d trace.DType, keep bool, dims ...int) *tensor,
 ) func(a *Args) *tensor {

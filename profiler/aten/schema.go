@@ -21,7 +21,7 @@ type Argument struct {
 	Name string
 	// Type is as in the schema, without alias annotations: "Tensor?", "SymInt[]".
 	Type string
-	// Default is the text of the default value; HasDefault says if there is one.
+	// Default is the text of the default value; HasDefault reports whether there is one.
 	Default    string
 	HasDefault bool
 }

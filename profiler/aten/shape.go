@@ -149,7 +149,7 @@ func contiguous(a *Args) *tensor {
 	return a.first(0).Contiguous()
 }
 
-// clone keeps the strides unless it is told otherwise.
+// clone keeps the strides unless memory_format is set.
 func clone(a *Args) *tensor {
 	switch a.Format("memory_format") {
 	case ContiguousFormat:

@@ -72,7 +72,7 @@ var libraries = family{
 	},
 }
 
-// regions returns an operator on regions of interest; places says that it tells where values are
+// regions returns an operator on regions of interest; places reports whether it also returns where values are
 // from.
 func (a *Args) regions(op string, channels int64, places bool) (y, from *tensor) {
 	return ops.Regions(a.first(0), a.Tensor("rois"), ops.RegionArgs{

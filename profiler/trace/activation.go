@@ -63,7 +63,7 @@ func (x *Tensor) PReLU(weight *Tensor) *Tensor {
 	return c.End(y.Derived("PreluKernelBackward0", inputs{x, weight}, saves{x, weight}, preluBackward))
 }
 
-// preluBackward makes both gradients in full size, wanted or not.
+// preluBackward makes both gradients in full size, needed or not.
 func preluBackward(b *Gradients) {
 	x, weight := b.Saved(0), b.Saved(1)
 	gx := b.t.elementwise(x.dtype, b.Grad, x, weight)

@@ -121,7 +121,7 @@ func (q *Tensor) mathAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	if a.Dropout > 0 {
 		c.Set(&scores, scores.dropout(a.Dropout, true))
 	}
-	weights := scores.AsType(from) // the second result, which nobody wants
+	weights := scores.AsType(from) // the second result, which is not used
 	y := scores.MatmulUncast(v).AsType(from)
 	return c.EndAll(y, weights)[0]
 }
@@ -197,7 +197,7 @@ func (x *Tensor) NativeMultiheadAttention(w MultiheadWeights, needWeights bool) 
 	c.t.LaunchGEMM(scores, batch*w.Heads, length, length, size, packed)
 	c.t.Launch(program.Softmax, 5*scores.numel, []*Tensor{scores}, []*Tensor{scores})
 	c.t.UseBLAS()
-	c.t.LaunchGEMM(packed, batch*w.Heads, length, size, length, scores, packed) // into what held the queries
+	c.t.LaunchGEMM(packed, batch*w.Heads, length, size, length, scores, packed) // into the memory of the queries
 	if !needWeights {
 		c.Drop(scores)
 	}

@@ -47,7 +47,7 @@ func (t *Tape) attentionBackend(q, k, v *Tensor, a AttentionArgs) (chosen attent
 // selectAttention implements select_sdp_backend of
 // ATen/native/transformers/cuda/sdp_utils.cpp.
 //
-// Why says what keeps the faster ones off; it is empty for the fastest.
+// The result why is the reason that excludes faster kernels; it is empty for the fastest.
 func (t *Tape) selectAttention(q, k, v *Tensor, a AttentionArgs) (chosen attentionBackend, why string) {
 	if len(q.shape) != 4 || len(k.shape) != 4 || len(v.shape) != 4 ||
 		q.shape[0] != k.shape[0] || q.shape[0] != v.shape[0] || // no broadcasting
@@ -91,7 +91,7 @@ func canUseCuDNN(q, k, v *Tensor, a AttentionArgs) bool {
 		k.Size(-2) != 1 && (a.Dropout == 0 || q.Size(-2) != 1)
 }
 
-// refusesFlash says why the flash kernels cannot be used; empty if they can.
+// refusesFlash returns why the flash kernels cannot be used; empty if they can.
 func (t *Tape) refusesFlash(q, k, v *Tensor, a AttentionArgs) string {
 	d := q.Size(-1)
 	switch {
@@ -113,7 +113,7 @@ func (t *Tape) refusesFlash(q, k, v *Tensor, a AttentionArgs) string {
 	return ""
 }
 
-// refusesEfficient says why the memory-efficient kernels cannot be used; empty
+// refusesEfficient returns why the memory-efficient kernels cannot be used; empty
 // if they can.
 func (t *Tape) refusesEfficient(q, k, v *Tensor, a AttentionArgs) string {
 	// minimum_gemm_alignment

@@ -160,7 +160,7 @@ func (q *Tensor) cudnnAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 // besides their accumulators.
 const cudnnAttentionWorkspace = 256
 
-// cudnnForward records run_cudnn_SDP_fprop; the row sums are there only if a gradient is wanted.
+// cudnnForward records run_cudnn_SDP_fprop; it returns row sums only if a gradient is needed.
 func (q *Tensor) cudnnForward(k, v *Tensor, a AttentionArgs, keep bool) []*Tensor {
 	c := q.tape.Begin("_cudnn_attention_forward", q, k, v, a.Mask)
 	seed, offset := c.Let(c.t.Alloc(I64)), c.Let(c.t.Alloc(I64))
@@ -233,7 +233,7 @@ func (t *Tape) efficientSeeds(c *Call, a AttentionArgs) []*Tensor {
 }
 
 // efficientForward records _efficient_attention_forward; the row sums are padded to
-// 32 queries, and there only if a gradient is wanted.
+// 32 queries, and present only if a gradient is needed.
 func (q *Tensor) efficientForward(k, v *Tensor, a AttentionArgs, keep bool) []*Tensor {
 	c := q.tape.Begin("_efficient_attention_forward", q, k, v, a.Mask)
 	batch, heads, length, d := q.shape[0], q.shape[1], q.shape[2], v.Size(-1)

@@ -69,7 +69,7 @@ func (n *Node) link(i int, x *Tensor) {
 	n.next()[i] = e
 }
 
-// gradEdge returns where a gradient of x goes.
+// gradEdge returns the node that receives a gradient of x.
 func (x *Tensor) gradEdge() edge {
 	if x.view != nil && x.version != x.store.version {
 		x.refresh()
@@ -223,7 +223,7 @@ func (n *Node) gather(t *Tape, stack []*Node) []*Node {
 	return stack
 }
 
-// releaseSaved releases what the node has kept, once.
+// releaseSaved releases the node's saved tensors, once.
 func (n *Node) releaseSaved() {
 	n.apply, n.flags = nil, n.flags|isSpent
 	n.forget()

@@ -9,7 +9,7 @@ import (
 // statistics, nil where it has none.
 type BatchNormState struct {
 	Weight, Bias, Mean, Var *Tensor
-	// Training says whether the batch's own statistics are used.
+	// Training reports whether the batch's own statistics are used.
 	Training bool
 }
 
@@ -116,7 +116,7 @@ func (x *Tensor) channelsLastNorm() cudnn.BatchNorm {
 	return cudnn.BatchNorm{Channels: channels, Rows: x.numel / max(channels, 1), Half: x.dtype.IsHalf()}
 }
 
-// cudnnBatchNormBackward makes all three gradients, wanted or not.
+// cudnnBatchNormBackward makes all three gradients, needed or not.
 func (b *Gradients) cudnnBatchNormBackward() []*Tensor {
 	t, x, w := b.t, b.Saved(0), b.Saved(1)
 	last := x.SuggestsChannelsLast()

@@ -53,7 +53,7 @@ func Cat(dim int, xs ...*Tensor) *Tensor {
 	}))
 }
 
-// legacyEmpty says that x has one dimension and no element: cat skips such
+// legacyEmpty reports whether x has one dimension and no element: cat skips such
 // tensors whatever the others' dimensions.
 func (x *Tensor) legacyEmpty() bool { return len(x.shape) == 1 && x.numel == 0 }
 

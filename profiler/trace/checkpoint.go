@@ -78,13 +78,13 @@ type region struct {
 	run        func(f *Frame, inputs []*Tensor) []*Tensor
 	inputs     []saved
 	recomputed bool
-	captured   []*Tensor // what run has in its closure
+	captured   []*Tensor // variables that run captures
 	next       int
 	selection  *selection
 	casts      autocastState
 	place      *place
 	from       int // activations before the first run
-	// The activation that saved last, and whether it saved what it computed.
+	// The activation that saved last, and whether it saved its result.
 	last    int
 	outputs bool
 }

@@ -17,7 +17,7 @@ type ConvArgs struct {
 	flat bool // one spatial dimension, viewed as two with a height of one
 }
 
-// Spatial gives v for n dimensions, def where nothing is said.
+// Spatial returns v for n dimensions, with def where it is missing.
 func Spatial(v []int64, n int, def int64) []int64 {
 	if len(v) == n {
 		return v
@@ -198,7 +198,7 @@ func (a ConvArgs) launch(x, w, y *Tensor, dir convDirection, out *Tensor, ins ..
 	}
 }
 
-// window returns how the filters of a convolution in two dimensions lie over its images.
+// window returns the geometry of a two-dimensional convolution's filters.
 func (a ConvArgs) window(x, w, y *Tensor) program.Window {
 	if len(w.shape) != 4 {
 		return program.Window{}

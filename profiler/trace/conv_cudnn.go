@@ -117,13 +117,13 @@ type convCall struct {
 	dir    convDirection
 }
 
-// convWorkspace allocates and frees what cuDNN asks for during one call. x, w
+// convWorkspace allocates and frees cuDNN's workspace of one call. x, w
 // and y are input, weight and output of the convolution as the model sees it.
 func (t *Tape) convWorkspace(args ConvArgs, x, w, y *Tensor, dir convDirection, channelsLast bool) {
 	t.ConvWorkspace(convConfig(args, x, w, y, channelsLast), dir)
 }
 
-// ConvWorkspace allocates and frees what cuDNN asks for during a call that computes a direction of a convolution.
+// ConvWorkspace allocates and frees cuDNN's workspace of a call in one direction of a convolution.
 func (t *Tape) ConvWorkspace(c cudnn.Config, dir cudnn.Direction) {
 	k := convCall{c, dir}
 	sizes, known := t.libraries.convs[k]
@@ -153,8 +153,8 @@ func (t *Tape) ConvWorkspace(c cudnn.Config, dir cudnn.Direction) {
 	plan.Finish()
 }
 
-// findWorkspaces returns what cuDNN asks for in a call, by GPU: as it said itself of the
-// tape's own, or by the rules.
+// findWorkspaces returns cuDNN's workspaces of a call by GPU: cuDNN's own answers if there are any,
+// else the rules' estimates.
 func (t *Tape) findWorkspaces(k convCall) [][]int64 {
 	call := Convolution{Config: k.config, Direction: k.dir}
 	sizes := make([][]int64, len(t.gpus.all))
@@ -179,8 +179,8 @@ func (b GPU) cudnn() cudnn.GPU {
 	return cudnn.GPU{Name: b.Name, Capability: b.Capability, Memory: b.Memory}
 }
 
-// AnswerConvolutions gives what cuDNN said itself about convolutions on a GPU of the
-// tape, which goes before the rules. It must come before the first of them.
+// AnswerConvolutions sets cuDNN's own answers about convolutions on a GPU of the tape, which
+// override the rules. It must be called before the first convolution.
 func (t *Tape) AnswerConvolutions(answers func(GPU) cudnn.Answer) {
 	t.libraries.answers, t.facts.Answered = answers, true
 }

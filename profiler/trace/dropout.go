@@ -57,7 +57,7 @@ func (x *Tensor) noisy(op string, p float64, training, features bool,
 func (*Call) times(x, noise *Tensor) *Tensor        { return x.Mul(noise) }
 func (*Call) timesInPlace(x, noise *Tensor) *Tensor { return x.MulInPlace(noise) }
 
-// timesAndShift returns what alpha dropout does with its noise, which goes before the shift.
+// timesAndShift records alpha dropout's product and sum with its noise, which ends before the shift.
 func (c *Call) timesAndShift(x, noise *Tensor) *Tensor {
 	shift := c.Let(noise.AddScalar())
 	y := x.Mul(noise).AddInPlace(shift).Retain()
@@ -90,7 +90,7 @@ func (x *Tensor) FeatureAlphaDropout(p float64, training bool) *Tensor {
 	return x.noisy("feature_alpha_dropout", p, training, true, (*Call).timesAndShift)
 }
 
-// noise returns what dropout multiplies with, where no fused kernel does.
+// noise returns the factors of dropout without a fused kernel.
 func (x *Tensor) noise(shape []int64) *Tensor {
 	c := x.tape.Begin(x.tape.native, x)
 	var y *Tensor

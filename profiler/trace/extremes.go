@@ -83,7 +83,7 @@ func selectionGrad(grad *Tensor, shape []int64) *Tensor {
 	return c.End(z)
 }
 
-// ArgMax records x.argmax(dim, keepdim); no dim looks at everything.
+// ArgMax records x.argmax(dim, keepdim); without dim it covers all elements.
 func (x *Tensor) ArgMax(keep bool, dim ...int) *Tensor { return x.argExtreme("argmax", keep, dim) }
 
 // ArgMin records x.argmin(dim, keepdim).

@@ -5,8 +5,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Operators over lists of tensors, and pointwise ones without autograd: what
-// optimizers, gradient clipping and loss scaling are made of.
+// Operators over lists of tensors, and pointwise operators without autograd, for optimizers,
+// gradient clipping and loss scaling.
 
 // multiTensorChunk is how many elements a block of multi_tensor_apply works
 // on (kChunkSize of ATen/native/cuda/MultiTensorApply.cuh).

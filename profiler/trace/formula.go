@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// term is a compiled formula: its value, given the tensors that its names stand for. The first
-// is the incoming gradient.
+// term is a compiled formula: it computes the value from the tensors that its names refer to. The
+// first is the incoming gradient.
 type term func(xs []*Tensor) *Tensor
 
 // compiler turns formulas of derivatives.yaml and FunctionsManual.cpp into code that records

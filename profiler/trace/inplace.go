@@ -2,7 +2,7 @@ package trace
 
 import "slices"
 
-// rebase makes n what computed x after an in-place operator
+// rebase makes n the node of x after an in-place operator
 // (rebase_history). If x is a view, its base is what has changed: the base
 // then comes from a CopySlices node that runs n for the part the view shows.
 func (x *Tensor) rebase(n *Node) {

@@ -107,7 +107,7 @@ func cubTile(threads, items, width int64) int64 {
 type radixSort struct {
 	n          int64
 	key, value int64 // bytes; no value if 0
-	bits       int   // of the key that are looked at
+	bits       int   // of the key that are compared
 }
 
 const (

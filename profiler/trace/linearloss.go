@@ -6,12 +6,12 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 )
 
-// LinearLossRules say how torch.nn.functional.linear_cross_entropy goes through rows in
+// LinearLossRules describe how torch.nn.functional.linear_cross_entropy processes rows in
 // chunks, with LinearCrossEntropyOptions() as it is.
 type LinearLossRules struct {
 	// Known: the release has it.
 	Known bool
-	// Halved: chunks are half as long as the ratio of classes to features asks for, and
+	// Halved: chunks are half as long as the ratio of classes to features, and
 	// there is no longest one.
 	Halved bool
 	// Materializes: backward gets zeros for the gradients of what only it uses.
@@ -125,7 +125,7 @@ func newLinearLoss(f *Frame, x, weight, target *Tensor, needsX, needsWeight bool
 	return l
 }
 
-// run goes through all chunks.
+// run records all chunks.
 func (l *linearLoss) run(f *Frame) {
 	// The scores in half precision and the rows of the weight's gradient live until the next
 	// ones are there.
@@ -182,10 +182,10 @@ func (l *linearLoss) sumType() DType {
 	return l.x.dtype
 }
 
-// dot returns a sum of products of two vectors, of which one is given.
+// dot records a sum of products of two vectors.
 func dot(x *Tensor) *Tensor { return x.tape.Empty(x.dtype) }
 
-// gradientsOf adds what a chunk gives to the gradients.
+// gradientsOf adds a chunk's contributions to the gradients.
 func (l *linearLoss) gradientsOf(f *Frame, from int64) {
 	t, n := f.t, l.rowsFrom(from)
 	work := 2 * n * l.x.shape[1] * l.weight.shape[0]

@@ -97,7 +97,7 @@ func (x *Tensor) smoothedCrossEntropy(target *Tensor, a CrossEntropyArgs) *Tenso
 	return c.End(nll.MulScalar().Add(right))
 }
 
-// smoothMean reduces the smooth part of the loss over what is not ignored.
+// smoothMean reduces the smooth part of the loss over the classes that are not ignored.
 func (smooth *Tensor) smoothMean(target, ignored *Tensor, a CrossEntropyArgs) *Tensor {
 	c := smooth.tape.Begin("cross_entropy_loss_label_smoothing", smooth, target, ignored, a.Weight)
 	if a.Reduction == ReduceSum {
@@ -274,7 +274,7 @@ func (x *Tensor) MultiLabelMarginLoss(target *Tensor, r Reduction) *Tensor {
 	return x.classMargin("multilabel_margin_loss", "MultilabelMarginLossBackward0", target, nil, target, r)
 }
 
-// classMargin returns a loss whose kernel gives one number a sample, summed where one is wanted.
+// classMargin records a loss whose kernel computes one number per sample, and their sum if reduced.
 func (x *Tensor) classMargin(op, node string, target, weight, masked *Tensor, r Reduction) *Tensor {
 	t := x.tape
 	c := t.Begin(op, x, target, weight)
@@ -318,7 +318,7 @@ func (x *Tensor) HingeEmbeddingLoss(target *Tensor, r Reduction) *Tensor {
 	return c.End(c.Let(apart.Add(near)).reduceLoss(r))
 }
 
-// PoissonNLLLoss records torch.nn.functional.poisson_nll_loss(x, target); logs says that x is
+// PoissonNLLLoss records torch.nn.functional.poisson_nll_loss(x, target); logs reports whether x is
 // the logarithm of the expected count, full adds Stirling's approximation.
 func (x *Tensor) PoissonNLLLoss(target *Tensor, logs, full bool, r Reduction) *Tensor {
 	c := x.tape.Begin("poisson_nll_loss", x, target)

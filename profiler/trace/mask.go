@@ -6,14 +6,14 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// SetTrue says how many elements of the mask x are true, which a recording does not know of itself: as many rows does
+// SetTrue sets how many elements of the mask x are true, which a recording cannot compute: as many rows does
 // the mask pick from a tensor.
 func (x *Tensor) SetTrue(n int64) { x.store.trues = n + 1 }
 
-// TrueIsKnown reports whether SetTrue has said how many elements of x are true.
+// TrueIsKnown reports whether SetTrue has set the number of true elements of x.
 func (x *Tensor) TrueIsKnown() bool { return x.store.trues > 0 }
 
-// Trues returns what SetTrue has said.
+// Trues returns the number that SetTrue has set.
 func (x *Tensor) Trues() int64 { return x.store.trues - 1 }
 
 // isMask reports whether x picks by its elements when it is an index, and not by numbers.

@@ -115,7 +115,7 @@ func mmGrad2(grad, a *Tensor, b *layout) *Tensor {
 // AddMM records torch.addmm(bias, a, b).
 func (bias *Tensor) AddMM(a, b *Tensor) *Tensor { return bias.AddMMScaled(a, b, Factors{}) }
 
-// Factors say which factors of beta * x + alpha * a @ b are not one: each then
+// Factors reports which factors of beta * x + alpha * a @ b are not one: each then
 // is one of the gradients, too.
 type Factors struct{ Beta, Alpha bool }
 

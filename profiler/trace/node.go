@@ -55,7 +55,7 @@ type nodeLists struct {
 	metas []meta
 	grads []*Tensor
 	attrs []*Tensor // of a Function's context
-	inner *Node     // CopySlices: what the view went through
+	inner *Node     // CopySlices: the view's node
 }
 
 type edge struct {

@@ -28,7 +28,7 @@ const (
 	// Gradients of weight and bias, per element of the input: recompute xhat
 	// (subtract and scale), multiply by the gradient, add.
 	normParameterFLOPs = 4
-	// Of group norm, whose kernel sums what it has summed by group already.
+	// Group norm's kernel adds its sums by group.
 	groupNormParameterFLOPs = 2
 )
 

@@ -8,8 +8,8 @@ import (
 )
 
 // Operator is a pointwise operator of PyTorch as a row: its declaration as in
-// native_functions.yaml, its derivative as in derivatives.yaml, and what its kernel costs.
-// Everything else follows: what autograd saves, the order in which gradients are computed,
+// native_functions.yaml, its derivative as in derivatives.yaml, and the operations of its
+// kernel. Everything else follows: the tensors that autograd saves, the order in which gradients are computed,
 // and the form that overwrites self.
 type Operator struct {
 	// Schema is the declaration of the form that returns a new tensor. A name that ends in
@@ -71,7 +71,7 @@ type savedArgument struct {
 	only int
 }
 
-// savedResult stands for the result among saved arguments.
+// savedResult is the index of the result among saved arguments.
 const savedResult = -1
 
 // derivative is the compiled formula of an input's gradient.

@@ -93,10 +93,10 @@ var activationOperators = []*Operator{
 		"threshold_backward(grad, self, threshold)"),
 }
 
-// backwardKernel is a kernel of a backward pass, over the gradient and what was saved.
+// backwardKernel is a kernel of a backward pass, over the gradient and the saved tensor.
 type backwardKernel struct {
 	flops int64
-	// savedFirst says that the iterator has the saved tensor first: the gradient is laid out
+	// savedFirst reports whether the iterator has the saved tensor first: the gradient is laid out
 	// as that is.
 	savedFirst bool
 }

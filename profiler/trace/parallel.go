@@ -131,7 +131,7 @@ func (x *Tensor) OwnRows(ranks int64) *Tensor {
 		func(g *Tensor) *Tensor { return g.allRows(ranks, rows) })
 }
 
-// AllRows records full_tensor() of rows of which each rank has its share.
+// AllRows records full_tensor() of rows that the ranks share.
 func (x *Tensor) AllRows(ranks, rows int64) *Tensor {
 	return x.redistributed("all_gather_into_tensor", func(x *Tensor) *Tensor { return x.allRows(ranks, rows) },
 		func(g *Tensor) *Tensor { return g.ownRows(ranks) })
@@ -158,7 +158,7 @@ func (x *Tensor) sumOverRanks(ranks int64) *Tensor {
 		func(g *Tensor) *Tensor { return g })
 }
 
-// redistributed records DTensor.redistribute: what a collective makes of x, and of a gradient.
+// redistributed records DTensor.redistribute: one collective for x, and one for its gradient.
 func (x *Tensor) redistributed(op string, forward, back func(*Tensor) *Tensor) *Tensor {
 	c := x.tape.Begin(op, x)
 	var y *Tensor

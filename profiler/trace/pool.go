@@ -97,7 +97,7 @@ func (x *Tensor) AdaptiveMaxPoolIndices(sizes ...int64) (y, indices *Tensor) {
 	return c.EndPair(x.adaptiveMaxPool(shape))
 }
 
-// adaptiveMaxPool keeps the layout of x, but its kernels want contiguous tensors
+// adaptiveMaxPool keeps the layout of x, but its kernels need contiguous tensors
 // and copy others there and back.
 func (x *Tensor) adaptiveMaxPool(shape []int64) (y, indices *Tensor) {
 	c := x.tape.Begin("adaptive_max_pool2d", x)
@@ -137,7 +137,7 @@ func (x *Tensor) AdaptiveMaxPool(sizes ...int64) *Tensor {
 }
 
 // indexedPool returns a pooling that remembers where its values came from. Kernels
-// that do not know channels_last copy there and back.
+// without channels_last copy to it and back.
 func (x *Tensor) indexedPool(node string, shape []int64, window int64, last bool) *Tensor {
 	c := x.tape.Begin("max_pool_with_indices", x)
 	y, _ := x.poolWithIndices(node, shape, window, last)
@@ -231,7 +231,7 @@ func (x *Tensor) adaptiveAvgPool(sizes []int64) *Tensor {
 }
 
 // MaxUnpool records max_unpool2d or 3d to the given spatial sizes: x at the places of indices,
-// zeros elsewhere. Its kernels want contiguous tensors.
+// zeros elsewhere. Its kernels need contiguous tensors.
 func (x *Tensor) MaxUnpool(indices *Tensor, sizes ...int64) *Tensor {
 	t := x.tape
 	c := t.Begin("max_unpool", x, indices)

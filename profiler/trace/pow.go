@@ -69,7 +69,7 @@ func (x *Tensor) NumberPow(n Number) *Tensor {
 	}))
 }
 
-// PowInPlace records x.pow_(e): backward needs what x was.
+// PowInPlace records x.pow_(e), whose backward needs the old value of x.
 func (x *Tensor) PowInPlace(e float64) *Tensor {
 	t := x.tape
 	c := t.Begin("pow_", x)

@@ -53,7 +53,7 @@ func shouldFold(a, b *Tensor) bool {
 	if len(large.shape) < 3 || len(small.shape) > 2 {
 		return false
 	}
-	// A view says it requires a gradient if its base does, even where it was
+	// A view requires a gradient if its base does, even where it was
 	// made under no_grad (DifferentiableViewMeta::requires_grad).
 	if small.requiresGrad || small.view != nil && small.view.requiresGrad {
 		return true
@@ -307,7 +307,7 @@ func (x *Tensor) GroupedMM(weight, ends *Tensor) *Tensor {
 		groupedBackward))
 }
 
-// GroupsProducts tells whether grouped_mm runs on the GPU.
+// GroupsProducts reports whether grouped_mm runs on the GPU.
 func (t *Tape) GroupsProducts() bool { return t.atLeast(80) }
 
 // GroupedMMFallback records transformers' operator grouped_mm_fallback: x [rows, in] times weight
@@ -373,7 +373,7 @@ func (t *Tape) groupedProduct(a, b *Tensor, shape ...int64) *Tensor {
 	}
 	y := t.AllocStrided(a.dtype, shape, strides)
 	if y.numel > 0 {
-		inner := a.numel / a.shape[0] // of what goes into one row of the result
+		inner := a.numel / a.shape[0] // inputs of one row of the result
 		if len(shape) == 3 {
 			inner = a.shape[0] / shape[0]
 		}

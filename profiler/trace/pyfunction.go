@@ -45,7 +45,7 @@ func (c *FunctionContext) Saved(i int) *Tensor { return c.saved[i] }
 // Drop releases the i-th saved tensor in backward, as compiled code does after its last use.
 func (c *FunctionContext) Drop(i int) { c.drop(i) }
 
-// Keep records ctx.name = x: an attribute, of which saved-tensor hooks know nothing and
+// Keep records ctx.name = x: an attribute, which saved-tensor hooks ignore and
 // which lives as long as the node.
 func (c *FunctionContext) Keep(xs ...*Tensor) {
 	for _, x := range xs {

@@ -197,7 +197,7 @@ type reduction struct {
 	op      string
 	out     DType
 	accSize int64 // of the accumulator
-	vt0     int64 // values per thread and step; 4 unless the kernel says else
+	vt0     int64 // values per thread and step; 4 unless the kernel sets it
 	// convert: the input is brought to the type of the result first, unless
 	// that is half to fp32, which the kernel does itself.
 	convert bool

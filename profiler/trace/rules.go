@@ -14,9 +14,9 @@ type Rules struct {
 	CUB CUB
 	// Convolutions are cuDNN's choices and workspaces.
 	Convolutions *cudnn.Rules
-	// LinearLoss is how linear_cross_entropy goes through rows.
+	// LinearLoss is how linear_cross_entropy divides its rows.
 	LinearLoss LinearLossRules
-	// Operators say how single operators behave.
+	// Operators are the differences of single operators.
 	Operators Operators
 	// GatherEndsFirst: fully_shard frees an all-gather before it copies the next one out,
 	// instead of afterwards.
@@ -43,7 +43,7 @@ type Workspaces struct {
 	PerCall bool
 }
 
-// AttentionRules say how scaled_dot_product_attention chooses its kernels.
+// AttentionRules describe how scaled_dot_product_attention chooses its kernels.
 type AttentionRules struct {
 	// CuDNNFirst are the major compute capabilities that prefer cuDNN's kernels.
 	CuDNNFirst []int
@@ -60,7 +60,7 @@ type AttentionRules struct {
 	MultiheadFrees bool
 }
 
-// Operators say how operators behave that differ between releases.
+// Operators describe the behavior of operators that differ between releases.
 type Operators struct {
 	// ExtremumMasksFirst: the backward of maximum and minimum compares for the
 	// mask before it halves the gradient.

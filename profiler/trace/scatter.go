@@ -57,9 +57,9 @@ func (x *Tensor) Take(index *Tensor) *Tensor {
 type writing struct {
 	// op is the name of the functional form, with the overload behind a dot.
 	op, node string
-	// source is what is written; nil for numbers.
+	// source is the written tensor; nil for numbers.
 	index, source *Tensor
-	// bySource: the source says how many elements are written, else the index does.
+	// bySource: the source decides how many elements are written, else the index does.
 	bySource  bool
 	kept      saves
 	gradients func(b *Gradients)
@@ -99,7 +99,7 @@ func (x *Tensor) write(w writing, inPlace bool) *Tensor {
 	return c.End(y.Derived(w.node, in, w.kept, w.gradients))
 }
 
-// The gradients of what was written to, and of what was written.
+// The gradients of the written tensor and of the source.
 var (
 	gradPassed   = partial{0, func(b *Gradients) *Tensor { return b.Grad }}
 	gradCleared  = partial{0, func(b *Gradients) *Tensor { return b.Grad.scattered("scatter_value", b.Saved(0)) }}

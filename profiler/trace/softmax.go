@@ -26,7 +26,7 @@ func (x *Tensor) LogSoftmaxTo(dim int, d DType) *Tensor {
 	return c.End(x.softmax(&opLogSoftmax, d))
 }
 
-// softmaxKind tells the two kernels apart.
+// softmaxKind distinguishes the two kernels.
 type softmaxKind struct {
 	op, node, backward string
 	// product: backward multiplies the gradient by the output first.

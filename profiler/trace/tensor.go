@@ -7,7 +7,7 @@ import (
 )
 
 // storage is one allocation. Tensors and their views share it; it is freed
-// when the last of them goes.
+// when the last of them ends.
 type storage struct {
 	buffer uint32
 	bytes  int64
@@ -49,7 +49,7 @@ type Tensor struct {
 	view    *Tensor
 	version int32
 
-	node  *Node   // what computed it; nil for leaves
+	node  *Node   // the node that computed it; nil for leaves
 	accum *Node   // a leaf's AccumulateGrad, once there is one
 	grad  *Tensor // a leaf's gradient
 	half  *Tensor // a leaf's copy in the cache of autocast

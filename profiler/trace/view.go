@@ -36,12 +36,12 @@ func (x *Tensor) trackedAlias(node string, l *layout, offset int64, back func(b 
 	return y
 }
 
-// setBase makes y a view of x, or of what x is a view of.
+// setBase makes y a view of x, or of the base of x.
 func (y *Tensor) setBase(x *Tensor) {
 	y.view, y.version = x.base().Retain(), x.store.version
 }
 
-// base returns what a view of x is a view of.
+// base returns the base of a view of x.
 func (x *Tensor) base() *Tensor {
 	if x.view != nil {
 		return x.view
@@ -58,7 +58,7 @@ func (x *Tensor) View(shape ...int64) *Tensor {
 	return x.viewAs("view", "ViewBackward0", l, x.offset, reshapeBackward).ofViewKind(isReshape)
 }
 
-// Viewable says whether View(shape) is possible without a copy.
+// Viewable reports whether View(shape) is possible without a copy.
 func (x *Tensor) Viewable(shape ...int64) bool { return x.viewed(inferShape(shape, x.numel)) != nil }
 
 // viewed returns the layout of x in another shape, nil if its strides allow no view.

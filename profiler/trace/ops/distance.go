@@ -8,7 +8,7 @@ import (
 
 // CDist records torch.cdist(x, y, p), the distances between the rows of x and of y in
 // the norm of order p. Autocast runs it in fp32. Euclidean distances are made of
-// matrix products, from more than 25 rows on or as products says.
+// matrix products, from more than 25 rows on or as products selects.
 func CDist(x *tensor, y *tensor, p float64, products Products) *tensor {
 	c := x.Tape().Begin("cdist", x, y)
 	c.Full(&x, &y)
@@ -29,7 +29,7 @@ func CDist(x *tensor, y *tensor, p float64, products Products) *tensor {
 	return c.End(euclideanDistance(x, y).View(shape...))
 }
 
-// Products says when Euclidean distances are made of matrix products, in the
+// Products selects when Euclidean distances are made of matrix products, in the
 // numbers of cdist's compute_mode.
 type Products int64
 
@@ -71,7 +71,7 @@ func paddedProduct(x *tensor, y *tensor) *tensor {
 }
 
 // euclideanDistanceBackward records _euclidean_dist_backward, which makes both
-// gradients, wanted or not.
+// gradients, needed or not.
 func euclideanDistanceBackward(b *backward) {
 	x, y, res := b.Saved(0), b.Saved(1), b.Saved(2)
 	gx, gy := euclideanDistanceGrads(b.Grad, x, y, res)

@@ -37,7 +37,7 @@ type contraction struct {
 	path   []int64 // of opt_einsum, see EinsumAlong; nil: from left to right
 }
 
-// spellOut gives the dimensions that an ellipsis stands for letters of their own, the last
+// spellOut replaces the dimensions of an ellipsis by letters of their own, the last
 // of all operands the same; without an arrow they come first in the output.
 func spellOut(equation string, operands []*tensor) string {
 	const ellipsis, letters = "...", "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

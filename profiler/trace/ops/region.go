@@ -35,7 +35,7 @@ func Regions(x *tensor, rois *tensor, a RegionArgs) (y, places *tensor) {
 	y.Derived(a.Op+"_backward", inputs{x}, saves{rois, places}, func(b *backward) {
 		c := t.Begin("_"+a.Op+"_backward", b.Grad, b.Saved(0))
 		if places := b.Saved(1); places != nil {
-			c.Let(t.Zeros(places.DType(), places.Shape()...)) // its gradient, of which none came
+			c.Let(t.Zeros(places.DType(), places.Shape()...)) // zeros for its missing gradient
 		}
 		g := c.Let(t.Zeros(b.Grad.DType(), from...))
 		at := c.Let(b.Saved(0).ContiguousUntracked())

@@ -53,7 +53,7 @@ func (a *RNNArgs) of(x *tensor) cudnn.RNN {
 
 // RNN runs recurrent layers over x, [length, batch, inputs] or batch first,
 // from the states h and, for an LSTM, c: [layers*directions, batch, hidden].
-// cy is nil but for an LSTM.
+// cy is nil except for an LSTM.
 func RNN(x *tensor, h, c *tensor, a RNNArgs) (y, hy, cy *tensor) {
 	t := x.Tape()
 	call := t.Begin("_cudnn_rnn", x, h, c)
@@ -128,7 +128,7 @@ func cudnnRNN(x *tensor, h, c *tensor, a *RNNArgs) []*tensor {
 		reserve = t.AllocWorkspace(size.Reserve()).Retain()
 	}
 	t.Launch(program.Matmul, 2*size.FLOPs(), outs, append([]*tensor{in, h, c, work, reserve}, a.Weights...))
-	call.EndStatement() // the workspace goes here, before the input's copy
+	call.EndStatement() // frees the workspace, before the input's copy
 	call.Drop(in)
 	kept, weights := *a, len(a.Weights)
 	kept.Weights = nil
@@ -139,7 +139,7 @@ func cudnnRNN(x *tensor, h, c *tensor, a *RNNArgs) []*tensor {
 	return call.EndAll(outs...)
 }
 
-// rnnWorkspace returns what cuDNN asks for in a pass of recurrent layers.
+// rnnWorkspace returns cuDNN's workspace of a pass of recurrent layers.
 func rnnWorkspace(t *tape, r cudnn.RNN) *tensor {
 	return t.AllocWorkspace(trace.OnGPU(t, func(b trace.GPU) int64 { return r.Workspace(b.Capability) }))
 }
@@ -209,8 +209,8 @@ func rnnGradients(b *backward, a *RNNArgs, size cudnn.RNN, weights int) {
 	b.GiveAll(out...)
 }
 
-// rnnWeightGradients records _cudnn_rnn_backward_weight: one flat buffer, of which
-// the gradients are views.
+// rnnWeightGradients records _cudnn_rnn_backward_weight: the gradients are views of one flat
+// buffer.
 func rnnWeightGradients(b *backward, a *RNNArgs, size cudnn.RNN, out []*tensor) {
 	t := b.Tape()
 	in := b.Let(timeFirst(b.Saved(2), a).ContiguousUntracked())

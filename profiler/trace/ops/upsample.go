@@ -9,7 +9,7 @@ import (
 // upsampling describes torch.nn.functional.interpolate in one mode.
 type upsampling struct {
 	op, node string
-	// channelsLast says whether the backward kernel knows that layout.
+	// channelsLast reports whether the backward kernel supports that layout.
 	channelsLast bool
 	flops        int64 // of one output
 	// contiguous kernels write and read contiguous tensors alone, and copy others.
