@@ -48,7 +48,7 @@ func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidenc
 	if len(kinds) == 1 && len(kindsOf(gpus, 1)) > 1 {
 		m.Notes = append(m.Notes,
 			fmt.Sprintf("many cases: all are recorded for %s alone, whose convolutions' workspaces may differ from "+
-				"those of other architectures; a plan of at most %d cases records each.", gpus[kinds[0][0]].Name,
+				"the workspaces on other architectures; a plan of at most %d cases records each.", gpus[kinds[0][0]].Name,
 				mostRecorded/len(kindsOf(gpus, 1))))
 	}
 	e.Residuals = remembered(e.Residuals)
@@ -153,7 +153,7 @@ func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, group []int
 	return nil
 }
 
-// recordings are the results of those that were made: units that differ in their number
+// recordings holds the results of the recordings: units that differ in their number
 // of micro-batches alone share them, since all after the second meet the same memory.
 type recordings struct {
 	mu  sync.Mutex
@@ -173,7 +173,7 @@ type recorded struct {
 	err    error
 }
 
-// samples are replays at the smallest and the largest batch size, and so that there is
+// samples returns replays at the smallest and the largest batch size, and so that there is
 // a line, at a larger one of a single.
 func (k *recordings) samples(ctx context.Context, u Unit, setup *step.Setup, gpu device.GPU) ([]planner.Sample, error) {
 	from, to := u.Batches[0], u.Batches[len(u.Batches)-1]

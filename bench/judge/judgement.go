@@ -326,7 +326,7 @@ func (d *Judgement) reportEvaluation(ctx context.Context, out *report.Estimate) 
 	return nil
 }
 
-// onGPU has a replay on the GPU decide where the GPU's memory lies within the interval of an estimate.
+// onGPU lets a replay on the GPU decide where the GPU's memory lies within the interval of an estimate.
 func (d *Judgement) onGPU(ctx context.Context, out *report.Estimate, l *Loop, training bool) error {
 	if out.Verdict != report.Tight {
 		return nil

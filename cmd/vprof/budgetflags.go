@@ -21,7 +21,7 @@ import (
 // text projects give for their settings of these names.
 var marginOf = map[string]float64{"conservative": 0.40, "balanced": 0.50, "aggressive": 0.65, "ultra": 0.85}
 
-// presetNames from the most careful on.
+// presetNames returns the presets, the most careful first.
 func presetNames() []string {
 	names := slices.Collect(maps.Keys(marginOf))
 	slices.SortFunc(names, func(a, b string) int { return int(100*marginOf[a]) - int(100*marginOf[b]) })

@@ -188,7 +188,7 @@ func (o *fitOptions) run(ctx context.Context, s fit.Search) (*report.Fit, error)
 	return f, profilesErr
 }
 
-// profiles are recommendations for the project's curriculum, where it has one.
+// profiles returns recommendations for the project's curriculum, where it has one.
 func (o *fitOptions) profiles(ctx context.Context, s fit.Search) ([]report.Profile, error) {
 	if s.Model.Script == nil || len(s.GPUs) != 1 || s.Device != nil || len(s.Parts) > 0 {
 		return nil, nil // parts that train with one batch have no other

@@ -79,7 +79,7 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 	return s, nil
 }
 
-// keepFile has the search keep the number of samples of an optimizer step that the project's file has, and returns the
+// keepFile keeps the number of samples of an optimizer step that the project's file has, and returns the
 // parts of the curriculum beside it, which train with the same batch.
 func (o *fitOptions) keepFile(m models.Model) ([]models.Settings, error) {
 	s, values, found, err := o.apply.file(m)
@@ -139,8 +139,8 @@ func (o *fitOptions) checkSearch() error {
 		"device", "profile", "formula")
 }
 
-// recomputed has the cases whose layers a search of levers has checkpointed do it as the
-// trainer does, and leaves out those where that cannot be.
+// recomputed sets how the trainer recomputes layers in cases that a search has checkpointed, and leaves out cases in
+// which it cannot.
 func (o *fitOptions) recomputed(m models.Model, c models.Case, cases []models.Case) (out []models.Case) {
 	for _, k := range cases {
 		if o.c.trainer != nil && k.Checkpointing && !c.Checkpointing {
@@ -174,7 +174,7 @@ func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error)
 		return o.recomputed(m, c, cases), nil
 	}
 	stages, amps, recompute := m.Stages, c.Precisions(), []bool{false, true}
-	// adapters belong to one stage, and so do trainers
+	// adapters and trainers belong to one stage
 	if o.c.flags.Changed("stage") || c.LoRA != nil || o.c.trainer != nil {
 		stages = []string{c.Stage}
 	}

@@ -69,7 +69,7 @@ func (o *output) open() (err error) {
 	return nil
 }
 
-// alsoWrite adds a file that the verb itself writes, beside those of --export.
+// alsoWrite adds a file that the verb itself writes, in addition to --export.
 func (o *output) alsoWrite(file string) error {
 	o.exports = append(o.exports, file)
 	return o.open()
@@ -100,8 +100,7 @@ func (o *output) print(d report.Document) error {
 	return report.Write(o.app.stdout, o.chosen, d)
 }
 
-// layout is that of tables on standard output: in a terminal they are as wide as that,
-// or as COLUMNS says; otherwise as wide as they are.
+// layout returns the layout of tables on standard output: as wide as the terminal or COLUMNS, or without a limit.
 func (o *output) layout() report.Layout {
 	l := report.Layout{Color: o.app.colored(), Defaults: o.defaults}
 	if o.wide {
@@ -111,7 +110,7 @@ func (o *output) layout() report.Layout {
 	return l
 }
 
-// width returns how many columns standard output has: those of the terminal, or as COLUMNS says; zero for no limit.
+// width returns how many columns standard output has: the terminal's, or COLUMNS; zero for no limit.
 func (a *app) width() int {
 	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
 		return n
@@ -137,7 +136,7 @@ func (o *output) finish(d report.Document) error {
 	return o.print(d)
 }
 
-// work does a verb's work under a line of progress, and writes what it returns.
+// work runs a verb under a line of progress, and writes its result.
 func (o *output) work(quiet bool, do func(progress.Func) (report.Document, error)) error {
 	bar := startProgress(o.app, quiet)
 	d, err := do(bar.step)
@@ -148,7 +147,7 @@ func (o *output) work(quiet bool, do func(progress.Func) (report.Document, error
 	return o.finish(d)
 }
 
-// showing completes a command whose flags are those of its output alone, and which shows what make returns.
+// showing completes a command that has output flags alone, and shows what make returns.
 func (o *output) showing(cmd *cobra.Command, make func(args []string) (report.Document, error)) *cobra.Command {
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		d, err := make(args)

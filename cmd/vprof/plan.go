@@ -29,7 +29,7 @@ type planOptions struct {
 	auto bool
 	part shardFlags
 	out  output
-	// lengths are those of the samples, an epoch of which is replayed.
+	// lengths holds the lengths of samples, an epoch of which is replayed.
 	lengths lengthFlags
 	// request is the scheduler that is to be asked for the memory; empty for none.
 	request string
@@ -125,7 +125,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 		case err != nil:
 			return err
 		case len(jobs) > 1:
-			return usagef("--torch: %q are several releases; a plan in shards is of one", o.c.torch)
+			return usagef("--torch: %q are several releases; a plan in shards needs one", o.c.torch)
 		}
 		return o.shard(ctx, here, jobs[0], warnings)
 	}
@@ -146,7 +146,7 @@ func (o *planOptions) answerRequests(ctx context.Context) error {
 	return o.app.answerPlans(ctx, f, o.requestLines)
 }
 
-// GPUs are those that the flags name, or this machine's with what others leave of it.
+// gpus returns the GPUs that the flags name, or this machine's with the memory that others leave.
 func (o *planOptions) gpus() ([]device.GPU, error) {
 	if !o.auto {
 		gpus, err := o.target.gpus()
@@ -169,7 +169,7 @@ func (o *planOptions) gpus() ([]device.GPU, error) {
 	return []device.GPU{gpu}, err
 }
 
-// run does the jobs of each release and shows their reports.
+// run runs the jobs of each release and shows their reports.
 func (o *planOptions) run(ctx context.Context, here *job.Local, jobs [][]job.Job, warnings []report.Warning) error {
 	plans, err := o.plan(ctx, here, jobs, warnings)
 	switch {
@@ -221,7 +221,7 @@ func (o *planOptions) cases() (m models.Model, cases []report.Case, batch int, e
 	return m, cases, batch, nil
 }
 
-// plan does the jobs of each release.
+// plan runs the jobs of each release.
 func (o *planOptions) plan(ctx context.Context, here *job.Local, releases [][]job.Job,
 	warnings []report.Warning,
 ) (report.Releases, error) {
@@ -243,7 +243,7 @@ func (o *planOptions) plan(ctx context.Context, here *job.Local, releases [][]jo
 }
 
 // shard estimates a part of all GPUs and batch sizes: the batch sizes of a GPU
-// are neighbors. Warnings are of all GPUs.
+// are neighbors. Warnings cover all GPUs.
 func (o *planOptions) shard(ctx context.Context, here *job.Local, jobs []job.Job, warnings []report.Warning) error {
 	each := len(jobs[0].Batches)
 	p, err := planOf("plan", len(jobs)*each, jobs)
@@ -291,7 +291,7 @@ func (o *planOptions) planRanks(ctx context.Context, here *job.Local, m models.M
 ) error {
 	switch {
 	case len(cases) > 1:
-		return usagef("--rank: a table of all ranks is of one release of PyTorch; --torch names %d", len(cases))
+		return usagef("--rank: a table of all ranks shows one release of PyTorch; --torch lists %d", len(cases))
 	case o.request != "":
 		return usagef("--request asks for the memory of one rank, and --rank %s shows several", allRanks)
 	case o.lengths.source != "":

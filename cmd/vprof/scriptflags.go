@@ -197,7 +197,7 @@ func (b *batchRuns) reserved(batch int) int64 {
 	return b.all.Points[at].Run.Reserved
 }
 
-// runSweepScript is sweep of a command with {batch}.
+// runSweepScript sweeps a command with {batch}.
 func runSweepScript(ctx context.Context, o *sweepOptions) error {
 	batches, err := o.batch.sizes([]int{1})
 	if err != nil {
@@ -209,7 +209,7 @@ func runSweepScript(ctx context.Context, o *sweepOptions) error {
 	})
 }
 
-// runFitScript is fit of a command with {batch}.
+// runFitScript fits a command with {batch}.
 func runFitScript(ctx context.Context, o *fitOptions) error {
 	budget, err := o.budget.budget()
 	if err != nil {

@@ -152,7 +152,7 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 	}
 	o.out.defaultGPU = o.target.defaultGPU(s.GPUs)
 	if len(s.GPUs) != 1 {
-		return t, usagef("--gpu: a smoke test is for one board")
+		return t, usagef("--gpu: a smoke test is for one GPU")
 	}
 	t = smoke.Test{
 		Model: m, Case: c, GPU: s.GPUs[0], Budget: s.Budget, Others: s.Others, Evidence: s.Evidence, Device: s.Device,
@@ -197,8 +197,8 @@ func (o *smokeOptions) configured(m models.Model, c models.Case) (models.Case, e
 	return m.Complete(c)
 }
 
-// setFromFile has a case take its precision, checkpointing and micro-batches from the values of a file, by our names,
-// but for those that are given otherwise.
+// setFromFile sets a case's precision, checkpointing and micro-batches from the values of a file, by our names, except
+// for given fields.
 func setFromFile(c *models.Case, values map[string]any, given func(name string) bool) (err error) {
 	if amp, ok := values["amp"].(string); ok && !given("amp") {
 		if c.AMP, err = models.ParseAutocast(amp); err != nil {
@@ -304,7 +304,7 @@ var modelFlags = []string{
 	"other-processes", "risk",
 }
 
-// runScript is smoke of a command that is run.
+// runScript runs a command and judges it.
 func (o *smokeOptions) runScript(cmd *cobra.Command) error {
 	if err := without(cmd.Flags(), "--%s is about models; a command is run as it is, on the GPU of --gpu",
 		modelFlags...); err != nil {

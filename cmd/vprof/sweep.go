@@ -60,7 +60,7 @@ func newSweepCmd(a *app) *cobra.Command {
 	o.part.register(f, "resume", "find-max")
 	f.BoolVar(&o.conditions.FindMax, "find-max", false, "go on, by halving, to the largest batch that runs")
 	f.IntVar(&o.conditions.WarmUp, "warm-up", 1,
-		"further `runs` of every batch size before those that are timed (real GPUs)")
+		"further `runs` of every batch size before the timed runs (real GPUs)")
 	f.IntVar(&o.conditions.Repeat, "repeat", 5, "timed `runs` of every batch size (real GPUs)")
 	f.BoolVar(&o.conditions.Verify, "verify", false,
 		"first write a pattern into every tensor and see that it stays (real GPUs)")

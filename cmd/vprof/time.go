@@ -36,7 +36,7 @@ func newTimeCmd(a *app) *cobra.Command {
 	o := &timeOptions{app: a, out: output{app: a}}
 	cmd := &cobra.Command{
 		Use:   "time",
-		Short: "Estimate how long a step, an epoch and all training take, GPU by board",
+		Short: "Estimate how long a step, an epoch and all training take, GPU by GPU",
 		RunE:  func(cmd *cobra.Command, _ []string) error { return runTime(cmd.Context(), o) },
 	}
 	o.c.register(cmd, a)
@@ -99,8 +99,7 @@ func (o *timeOptions) check() error {
 	return nil
 }
 
-// timedStages returns the stages of training: those of --stages, or the one of the
-// case.
+// timedStages returns the stages of training: the list of --stages, or the case's own.
 func (o *timeOptions) timedStages() ([]timing.Stage, error) {
 	if o.stages == "" {
 		s, err := o.timedStage("", o.epochs)

@@ -45,8 +45,9 @@ type Calibration struct {
 	Now   time.Time
 }
 
-// Run fits coefficients to the runs. Runs that do not belong together, are not of their case, are too few or give what
-// no GPU has, are an error that means bad input, those that do not determine them a [*calibrate.ConditionError].
+// Run fits coefficients to the runs. It returns an error for bad input where runs do not belong together, differ from
+// their case, are too few or give values that no GPU has. Runs that do not determine the coefficients give a
+// [*calibrate.ConditionError].
 func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficients.Entry, error) {
 	if err := together(c.Runs, c.Pool); err != nil {
 		return nil, nil, err
@@ -104,8 +105,8 @@ func setupKey(o Observed) models.Key {
 	return k.Key()
 }
 
-// observe replays the step of every run. The timed steps are those of synthetic kernels (true)
-// and of others. The coefficients are those that a plan would use without any calibration.
+// observe replays the step of every run. It returns the timed steps of synthetic kernels (true) and of others, and the
+// coefficients of a plan without any calibration.
 func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.Observation,
 	map[bool][]calibrate.Timed, planner.Coefficients, error,
 ) {
@@ -169,7 +170,7 @@ type FewError struct {
 
 func (e *FewError) Error() string {
 	if e.Add == 0 {
-		return e.ConditionError.Error() + "; nor would any other batch that fits this board"
+		return e.ConditionError.Error() + "; nor would any other batch that fits this GPU"
 	}
 	return fmt.Sprintf("%v; add a run at batch %d", e.ConditionError, e.Add)
 }

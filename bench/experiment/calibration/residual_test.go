@@ -17,7 +17,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner/calibrate"
 )
 
-// toyRuns are runs of the toy whose tensors take factor times what they do.
+// toyRuns returns runs of the toy whose tensors take factor times what they do.
 func toyRuns(t *testing.T, factor float64) []Observed {
 	gpu, err := device.Lookup("t4")
 	require.NoError(t, err)

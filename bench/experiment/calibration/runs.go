@@ -28,7 +28,7 @@ type Observed struct {
 	// Label says where it comes from: "b2.json: batch 8".
 	Label string
 	Case  models.Case
-	// Description is that of the case's model.
+	// Description describes the case's model.
 	Description models.Description
 	// GPU is a name that [device.Lookup] takes, or that of Known.
 	GPU string
@@ -51,8 +51,8 @@ type Observed struct {
 }
 
 // ReadObserved reads the runs of a report or of reference records. Two kinds of runs are left
-// out, since their peaks are not what the case needs: those that ran out of memory, and those
-// that had to give cached memory back, whose peak is the size of the GPU. The error is a
+// out, since their peaks are not what the case needs: runs that ran out of memory, and
+// runs that had to free cached memory, whose peak is the size of the GPU. The error is a
 // [*input.FormatError] unless reading itself failed.
 func ReadObserved(r io.Reader, name string) ([]Observed, coefficients.Input, error) {
 	data, in, err := readInput(r, name)
@@ -282,7 +282,7 @@ func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]O
 	}
 	in.Kind, in.Source, in.Batches = "log", "GPU memory over time", []int{c.Batch}
 	var runs []Observed
-	named, _ := device.Lookup(gpu) // a GPU of one's own is in no catalog, and none is of its name
+	named, _ := device.Lookup(gpu) // a GPU of one's own is in no catalog, and none has its name
 	for i, s := range all {
 		logged, err := device.Lookup(s.Product)
 		if err == nil && named.Product != "" && logged.Product != named.Product {

@@ -35,7 +35,7 @@ type Amounts struct {
 	// It is empty for a snapshot, which does not know what was trained.
 	Of string
 	// AnyRelease is the name of the step without the release of PyTorch: steps of different releases are compared
-	// where each side is of one.
+	// where each side has one release.
 	AnyRelease string
 	// Script says that it is a run of a command, which is compared with another whatever their names are.
 	Script bool
@@ -196,8 +196,7 @@ func ofBatch(steps []Amounts, batch int) []Amounts {
 
 // pair compares steps of one name: on the same GPU where both sides have it, else
 // on GPUs of one kind. GPUs of different kinds are compared only where each
-// side is of one GPU, which is what such a comparison asks for, and so are
-// releases of PyTorch.
+// side has one GPU. The same holds for releases of PyTorch.
 func pair(out *report.Comparison, as, bs []Amounts) {
 	several := gpusOf(as) > 1 || gpusOf(bs) > 1
 	step := func(a Amounts) string { return a.Of }
@@ -230,7 +229,7 @@ func pair(out *report.Comparison, as, bs []Amounts) {
 	}
 }
 
-// nearest matches steps that are the same one to one, those of the nearest GPUs first
+// nearest matches steps that are the same one to one, steps of the nearest GPUs first
 // and none whose GPUs are less near than least. For each of as it returns the index of
 // its match in bs, -1 without one, and for each of bs whether it has a match.
 func nearest(as, bs []Amounts, least int, same func(x, y Amounts) bool) (matched []int, used []bool) {
@@ -275,7 +274,7 @@ func releaseOf(steps []Amounts) string {
 	return steps[0].Torch
 }
 
-// boardsOf counts the GPUs of steps.
+// gpusOf counts the GPUs of steps.
 func gpusOf(steps []Amounts) int {
 	gpus := map[string]bool{}
 	for _, s := range steps {
@@ -311,7 +310,7 @@ func snapshotOf(label string, s *snapshot.Summary) report.SnapshotSummary {
 // is given by its name.
 type Price func(c models.Case, batch int, gpu string) (int64, error)
 
-// oneModel reports whether each side is one step, and both are of the same model.
+// oneModel reports whether each side is one step, and both train the same model.
 func oneModel(as, bs []Amounts) bool {
 	return len(as) == 1 && len(bs) == 1 && as[0].Case.Model != "" && as[0].Case.Model == bs[0].Case.Model
 }

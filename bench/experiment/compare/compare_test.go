@@ -83,7 +83,7 @@ func TestGPUsAreMatchedByNearness(t *testing.T) {
 	require.Equal(t, 2, c.Over)
 }
 
-// Releases of PyTorch are compared where each side is of one.
+// Releases of PyTorch are compared where each side has one.
 func TestReleasesAreComparedWhereEachSideIsOfOne(t *testing.T) {
 	of := func(release string) compare.Amounts {
 		a := amounts("x, PyTorch "+release, 100)

@@ -31,13 +31,13 @@ type plan struct {
 	// lengths has an element for each batch, in the order of training: the length in
 	// tokens to which all its rows are padded.
 	lengths []int64
-	// batches is the number of batches of the whole epoch, samples that of its samples.
+	// batches is the number of batches of the whole epoch, samples the number of its samples.
 	batches, samples int
 	// tokens is the length of all samples of the batches, positions what the batches
 	// have room for: their difference is padding.
 	tokens, positions int64
-	// longest is the length of the longest sample, cut the number of those that were cut
-	// off at the limit, total the length of all samples.
+	// longest is the length of the longest sample, cut the number of samples that were
+	// cut off at the limit, total the length of all samples.
 	longest, cut, total int64
 	// p95, p99 and p999 are the lengths that 95, 99 and 99.9 % of the samples are no longer than.
 	p95, p99, p999 int64

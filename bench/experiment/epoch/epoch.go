@@ -52,7 +52,7 @@ const (
 	fewestSteps, mostSteps = 40, 5000
 )
 
-// Quick has narrower bounds: a first look, which finds most batches that run out of memory.
+// Quick returns the options with narrower bounds: a first look, which finds most batches that run out of memory.
 func (o Options) Quick() Options {
 	o.Epochs, o.Actions = quickEpochs, quickActions
 	return o

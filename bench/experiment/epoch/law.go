@@ -17,7 +17,7 @@ type Law struct {
 	// Name is [LogNormal], [Normal], [Uniform] or [Quantiles].
 	Name string `json:"name"`
 	// Location and Scale are the mean and the standard deviation, of a log-normal law
-	// those of the logarithm; of a uniform law the ends.
+	// the mean and standard deviation of the logarithm; of a uniform law the ends.
 	Location float64 `json:"location"`
 	Scale    float64 `json:"scale"`
 	// Least and Most are where lengths are cut off.

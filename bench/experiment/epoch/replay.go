@@ -19,17 +19,17 @@ import (
 // An outcome is the result of replaying one epoch.
 type outcome struct {
 	// reserved are the highest reserved bytes up to each milestone that it reached, peak
-	// those of all.
+	// the highest of all.
 	reserved []int64
 	peak     int64
-	// retries counts how often the cache was given back, oomStep is the step that ran
+	// retries counts how often the cache was freed, oomStep is the step that ran
 	// out of memory, counted from one, with batches of oomLength; zero if none did.
 	retries   int64
 	oomStep   int
 	oomLength int64
 }
 
-// beyond says that memory ran out, cached memory was given back, or more was reserved than these bytes; never of zero
+// beyond reports whether memory ran out, cached memory was freed, or more was reserved than these bytes; never of zero
 // bytes, which stand for no limit.
 func (o outcome) beyond(bytes int64) bool {
 	return bytes > 0 && (o.oomStep > 0 || o.retries > 0 || o.peak > bytes)

@@ -70,7 +70,7 @@ func (s *Search) batchSearch(setup *step.Setup, gpu device.GPU) (*batchSearch, e
 // SeqLen is the setting that a search for the longest row goes along.
 const SeqLen = "seq-len"
 
-// alongRows has the search go along the length of rows, up to the longest that the model takes.
+// alongRows makes the search try lengths of sequences, up to the longest that the model accepts.
 func (q *batchSearch) alongRows(s *Search) error {
 	i := slices.IndexFunc(s.Model.Settings, func(set models.Setting) bool { return set.Name == SeqLen })
 	if i < 0 {

@@ -81,7 +81,7 @@ type Search struct {
 // them: each holds recordings, so that more than there are cores only cost memory.
 type Slots chan struct{}
 
-// NewSlots has a slot for each core.
+// NewSlots returns a slot for each core.
 func NewSlots() Slots { return make(Slots, runtime.GOMAXPROCS(0)) }
 
 // take waits for a slot, and returns what gives it back.

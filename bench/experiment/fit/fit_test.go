@@ -194,7 +194,7 @@ func TestCappedSearchSaysSo(t *testing.T) {
 	require.True(t, f.Choices[0].Capped)
 }
 
-// What lets surveys record two micro-batches for any number of them, and times go on from those that were recorded.
+// What lets surveys record two micro-batches for any number of them, and extrapolate times from the recorded ones.
 func TestMicroBatchesAfterTheSecondAllocateNoMoreAndTakeTheSameTime(t *testing.T) {
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(t, err)

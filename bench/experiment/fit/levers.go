@@ -13,13 +13,13 @@ import (
 // A turn is a lever that a search may turn.
 type turn struct {
 	name string
-	// flag is that of the command line which fixes it.
+	// flag is the command line's flag that fixes it.
 	flag  string
 	apply func(c *models.Case)
 	is    func(c *models.Case) bool
 }
 
-// turns returns the levers, those that cost least time first.
+// turns returns the memory-saving options, in order of the time that they cost.
 func turns() []turn {
 	optimizer := func(name string) turn {
 		return turn{

@@ -13,13 +13,12 @@ import (
 // A Part is what some of a search's configurations came to. Parts join to what the
 // whole search gives.
 type Part struct {
-	// Choices are those of the part's configurations on all GPUs, those of a GPU
-	// after those of the GPU before.
+	// Choices hold the part's configurations on all GPUs, GPU after GPU.
 	Choices []report.Choice `json:"choices"`
 	// Confirmed are the replays of what would be recommended if the part were all
 	// there is, and of what came before it and did not fit, by the place in Choices.
 	Confirmed map[int]report.Choice `json:"confirmed,omitempty"`
-	// Profiles are those of the whole, which the first part has.
+	// Profiles hold the profiles of the whole search. The first part has them.
 	Profiles []report.Profile `json:"profiles,omitempty"`
 }
 
@@ -55,7 +54,7 @@ func placeOf(c report.Choice) string {
 }
 
 // Join makes the whole of the parts, which have the configurations in order. Head is
-// the whole without choices, stages those of the model. The error says that PyTorch
+// the whole without choices, stages are the model's. The error says that PyTorch
 // or the model refuses every configuration.
 func Join(head report.Fit, stages []string, parts []*Part) (*report.Fit, error) {
 	f := &head

@@ -86,7 +86,7 @@ func tensorParallel(m models.Model, c models.Case, gpus int, half bool) (all []s
 	return all
 }
 
-// expertParallel returns those that share out experts: over as many ranks of a node as can be, with groups of
+// expertParallel returns the strategies that share out experts: over as many ranks of a node as can be, with groups of
 // them left for fully_shard, or over all of them.
 func expertParallel(m models.Model, c models.Case, gpus int) (all []string) {
 	if m.Levers.Experts == 0 || c.Quantize != "" {
@@ -107,7 +107,7 @@ func expertParallel(m models.Model, c models.Case, gpus int) (all []string) {
 // longRow is the number of tokens from which rows are shared by ranks, too.
 const longRow = 32_768
 
-// contextParallel returns those that share each row (PyTorch's context_parallel, which takes half precision).
+// contextParallel returns the strategies that share each sequence (PyTorch's context_parallel, which takes half precision).
 func contextParallel(m models.Model, c models.Case, gpus int) (all []string) {
 	length := c.Settings["seq-len"]
 	fp32 := c.AMP == models.NoAutocast && c.Weights != "bf16" && c.Weights != "fp16"
@@ -216,8 +216,8 @@ func (s *Search) leastGPUs(ctx context.Context) (int, error) {
 	}
 }
 
-// frugal returns the cases that need the least memory, those that are likely to need least of
-// all first. Of cases that differ by checkpointing and by what fully_shard keeps alone there
+// frugal returns the cases that need the least memory, the most frugal
+// first. Of cases that differ by checkpointing and by what fully_shard keeps alone there
 // is the most frugal one.
 func frugal(cases []models.Case) []models.Case {
 	cases = slices.Clone(cases)

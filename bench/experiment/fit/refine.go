@@ -143,7 +143,7 @@ func better(a, b report.Choice) bool {
 		a.Estimate.Device.Bytes < b.Estimate.Device.Bytes
 }
 
-// finer are strategies like that of a case, with other options.
+// finer returns the strategy of a case with other options.
 func (s *Search) finer(l leader) []string {
 	c := l.Case
 	var out []string
@@ -206,7 +206,7 @@ func (s *Search) finerShards(c models.Case, try func(change func(o *models.Strat
 // gpusOfNode is the usual number of GPUs of one machine, within which links are fast.
 const gpusOfNode = 8
 
-// wraps are patterns of modules that fully_shard might wrap. By default it wraps the modules of
+// wraps returns patterns of modules that fully_shard might wrap. By default it wraps the modules of
 // the longest list (the blocks). Tried are all lists of modules, large modules that are in no
 // list (embeddings, the output layer), and large modules inside the blocks.
 func (s *Search) wraps(c models.Case) [][]string {

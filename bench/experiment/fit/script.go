@@ -15,10 +15,10 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// Profiles are recommendations for the parts of training that the script of the
+// Profiles returns recommendations for the parts of training that the script of the
 // model's project tells apart, with the precision of its authors, within the budget of
-// the search on its one GPU. The effective batch is that of the search, or else the
-// script's.
+// the search on its one GPU. The search or else the script gives the
+// effective batch.
 func Profiles(ctx context.Context, s Search, lookup func(string) (models.Model, error)) ([]report.Profile, error) {
 	script := s.Model.Script
 	s.Effective = cmp.Or(s.Effective, script.EffectiveBatch())

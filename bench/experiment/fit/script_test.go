@@ -29,7 +29,7 @@ func TestProfilesAreSafeWhereTheScriptIsNot(t *testing.T) {
 	profiles, err := Profiles(t.Context(), s, all.Models().Lookup)
 	require.NoError(t, err)
 	require.Len(t, profiles, 2)
-	require.Empty(t, s.Slots, "all are given back")
+	require.Empty(t, s.Slots, "all are free again")
 	for _, p := range profiles {
 		require.Positive(t, p.Choice.Batch)
 		require.Equal(t, "2.15", p.Choice.Case.Torch, "the release of the search")

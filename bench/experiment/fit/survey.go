@@ -25,11 +25,11 @@ import (
 // three batch sizes of each configuration, with straight lines between them, on
 // one GPU for all of its kind. What differs between GPUs of a kind is scratch
 // space of some kernels, and kinds mostly share a recording, too. On one GPU alone the
-// batch sizes are those that a search for the largest looks at first. A survey is good for
+// survey tries the batch sizes that a search for the largest tries first. A survey is good for
 // finding what to look at; whatever is recommended is replayed for itself.
 type survey struct {
 	search *Search
-	// choices has those of a GPU after those of the GPU before.
+	// choices holds the choices, GPU after GPU.
 	choices  []report.Choice
 	refusals []error
 }
@@ -109,8 +109,8 @@ type line struct {
 	cast bool
 }
 
-// configuration fills in the choices of one configuration on all GPUs, which are given by kind: off the lines that
-// are known of it, or else those that are drawn. It returns the lines; nil if the configuration is refused on some
+// configuration fills in the choices of one configuration on all GPUs, which are given by kind: off known
+// lines, or else off lines that it draws. It returns the lines; nil if the configuration is refused on some
 // GPUs.
 func (v *survey) configuration(ctx context.Context, kinds [][]int, at int, known []line) (lines []line, err error) {
 	s, c := v.search, v.search.Cases[at]
@@ -252,7 +252,7 @@ func (v *survey) estimator(setup *step.Setup, gpu device.GPU,
 	}, err
 }
 
-// batches returns those that are tried: from the smallest GPUs' to the largest ones'.
+// batches returns the sizes to try: from the smallest GPUs' to the largest ones'.
 func (v *survey) batches() []int {
 	s := v.search
 	var batches []int
@@ -387,7 +387,7 @@ func settle(f *report.Fit, stages []string, confirmed map[string]report.Choice) 
 	return all
 }
 
-// GPUs are the simulated GPUs of a search by the names that choices have them by.
+// gpus returns the simulated GPUs of a search by the names that choices use.
 func (s *Search) gpus() map[string]device.GPU {
 	all := map[string]device.GPU{}
 	for _, gpu := range s.GPUs {
@@ -396,7 +396,7 @@ func (s *Search) gpus() map[string]device.GPU {
 	return all
 }
 
-// replayed are choices, each searched exactly on its GPU, from the batch that it has.
+// replayed searches choices exactly, each on its GPU from its batch.
 func (s *Search) replayed(ctx context.Context, choices []report.Choice) ([]report.Choice, error) {
 	if len(choices) == 0 {
 		return nil, nil

@@ -139,7 +139,7 @@ func BenchmarkFitTenThousandConfigurations(b *testing.B) {
 	var searches []Search
 	configurations := 0
 	for _, model := range []string{"redimnet-b0", "redimnet-b2", "redimnet-M"} {
-		s := everyWay(b, model, 64, "rtx-3060", "rtx-5060-ti", "rtx-3090", "a100-40", "a100-80") // those of the guide
+		s := everyWay(b, model, 64, "rtx-3060", "rtx-5060-ti", "rtx-3090", "a100-40", "a100-80") // the guide's GPUs
 		searches = append(searches, s)
 		configurations += s.MaxBatch * len(s.Cases) * len(s.GPUs)
 	}

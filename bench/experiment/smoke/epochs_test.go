@@ -39,7 +39,7 @@ func epochsOf(t *testing.T, memory int64, batch int) *report.Smoke {
 	return s
 }
 
-// The other checks are of the longest batch there is, and an epoch needs no less than it.
+// The other checks use the longest batch there is, and an epoch needs no less than it.
 func TestEpochsAreACheck(t *testing.T) {
 	s := epochsOf(t, 8<<30, 8)
 	require.True(t, s.Safe)

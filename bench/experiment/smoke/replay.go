@@ -40,7 +40,7 @@ func (m *checks) measuredCheck(name, note string, t *step.Result, of replay.Phas
 }
 
 // ended completes a check of a simulated GPU by a replay on the GPU itself, where its end matters: a run that is out of
-// memory there, or gets through only by giving back cached memory, is not safe whatever the estimate is.
+// memory there, or gets through only by freeing cached memory, is not safe whatever the estimate is.
 func (m *checks) ended(ctx context.Context, c *report.Check, s *step.Setup, r *step.Result, of moment) error {
 	if r.Device <= m.judge.Budget.Memory {
 		return nil
@@ -153,7 +153,7 @@ func (m *checks) largestOfEpochs(ctx context.Context, to int) (int, error) {
 }
 
 // needOfEpochs returns the number of bytes that must stay within the limit at a batch size for
-// epochs: [math.MaxInt64] if one runs out of memory or gets through only by giving back cached memory.
+// epochs: [math.MaxInt64] if one runs out of memory or gets through only by freeing cached memory.
 func (m *checks) needOfEpochs(ctx context.Context, batch int, o epoch.Options) (int64, error) {
 	l, need, err := m.epoch.Lengths, m.epoch.Need, error(nil)
 	if batch != m.smoke.Batch {

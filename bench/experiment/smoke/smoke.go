@@ -58,8 +58,8 @@ type Part struct {
 }
 
 // Run replays the training step of a case and looks at the moments at which
-// training runs out of memory: in the order of a training run, with those that
-// only come after hours last. If not all are within the budget, it says which
+// training runs out of memory: in the order of a training run, with the late moments
+// last. If not all are within the budget, it says which
 // batch would be. A case that PyTorch would refuse is an error.
 func Run(ctx context.Context, t Test) (*report.Smoke, error) {
 	setup, err := step.New(t.Model, t.Case, t.Evidence)

@@ -262,7 +262,7 @@ func BenchmarkSmoke(b *testing.B) {
 	}
 }
 
-// An exported model is evaluated by the graph of its training. The peaks are those of PyTorch
+// An exported model is evaluated by the graph of its training. The peaks come from PyTorch
 // 2.11: three steps of AdamW at batch 4, then model.eval(), torch.no_grad() and the loss.
 func TestExportedModelsAreValidated(t *testing.T) {
 	a100, err := device.Lookup("a100-80")

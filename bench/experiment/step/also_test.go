@@ -99,7 +99,7 @@ func TestNewGPUsShareRecordings(t *testing.T) {
 	require.NotEqual(t, rec.Program.Buffers, rec.On(2).Program.Buffers, "they do differ")
 }
 
-// Results on further GPUs are those of trials on them, wherever they run; tf32 needs
+// Results on further GPUs equal the results of trials on them, wherever they run; tf32 needs
 // recordings of its own.
 func TestATrialOnFurtherGPUsGivesWhatEachWouldAlone(t *testing.T) {
 	m, err := all.Models().Lookup("redimnet-b0")

@@ -23,7 +23,7 @@ type Executor interface {
 
 // Local runs trials in this process.
 type Local struct {
-	// Models are those of trials that come from elsewhere.
+	// Models holds the models of trials that come from elsewhere.
 	Models *models.Registry
 	// Device is where trials that name it are run; nil if none do.
 	Device device.Device
@@ -41,8 +41,8 @@ func (l Local) Try(ctx context.Context, t Trial) (*Result, error) {
 	return r, l.also(ctx, t, r)
 }
 
-// also adds the results on the further GPUs of a trial. Those that the recording does
-// not serve have another, which the first of them begins.
+// also adds the results on the further GPUs of a trial. GPUs that the recording does
+// not serve share another one, made for the first of them.
 func (l Local) also(ctx context.Context, t Trial, r *Result) (err error) {
 	r.Also = make([]*Result, len(t.Also))
 	rest := t

@@ -66,7 +66,7 @@ func (h Held) Lines(n int) []report.Component {
 	return all[:min(n, len(all))]
 }
 
-// Compiled returns the buffers of compiled graphs that hold most, at most n of them; those of one name are one.
+// Compiled returns the buffers of compiled graphs that hold most, at most n of them; buffers of one name count as one.
 func (h Held) Compiled(n int) []report.Buffer {
 	type key struct {
 		program.Site
@@ -110,7 +110,7 @@ func Tuned(ctx context.Context, p *program.Program, gpu device.GPU, conf allocat
 	return peaks(ctx, &again, gpu, conf)
 }
 
-// peaks returns those of a program on a simulated GPU.
+// peaks returns the peaks of a program on a simulated GPU.
 func peaks(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config) (*report.Peaks, error) {
 	run, err := Simulate(ctx, p, gpu, conf, 0)
 	if err != nil {

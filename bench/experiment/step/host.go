@@ -41,7 +41,7 @@ func (r *Result) host() host.Need {
 // maps files, whose pages the kernel takes back, and copies what gets another type; other code makes a module on the
 // host, and often reads a checkpoint beside it. Layers that are packed come from the file one by one. Where ranks
 // share the weights, the first loads them for all. Stages of a pipeline that are made on the meta device are loaded
-// each by itself: a machine has those of its GPUs, of which the largest may have embeddings and output layer, too.
+// each by itself: a machine has the stages of its GPUs, of which the largest may have embeddings and output layer, too.
 func (r *Result) loading(c models.Case, processes int64) host.Interval {
 	stages, most := int64(1), processes
 	if s := c.Strategy; s != nil && s.Init != models.InitDevice && s.Init != models.InitHost {
@@ -70,7 +70,7 @@ func (r *Result) loading(c models.Case, processes int64) host.Interval {
 	return host.Interval{Value: weights, Low: weights, High: 2 * high}
 }
 
-// stagesOf counts the stages of a case's pipeline: those that the given GPUs of one machine hold, and all. Without a
+// stagesOf counts the stages of a case's pipeline: the stages that the given GPUs of one machine hold, and all. Without a
 // pipeline the model is one stage.
 func stagesOf(c models.Case, gpus int64) (here, all int64) {
 	all = c.Strategy.PipelineRanks(c.GPUs)

@@ -16,7 +16,7 @@ func (s *Setup) Loops() []*Setup {
 	return []*Setup{s, s.For(c)}
 }
 
-// KeepingMost returns the case in the loop that keeps most of a step alive, of those that it may have.
+// KeepingMost returns the case in the loop that keeps most of a step alive, of the loops that it may have.
 func (s *Setup) KeepingMost() *Setup {
 	loops := s.Loops()
 	return loops[len(loops)-1]

@@ -18,7 +18,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// BoardOf is what a recording needs to know of a GPU.
+// RecorderGPU returns the properties of a GPU that a recording depends on.
 func RecorderGPU(gpu device.GPU) trace.GPU {
 	return trace.GPU{
 		Name: gpu.Name, Capability: int(gpu.Capability), SMs: gpu.SMs, ThreadsPerSM: gpu.ThreadsPerSM,

@@ -73,7 +73,7 @@ func Unsupported(gpus []device.GPU, cases ...models.Case) []report.Warning {
 }
 
 // Describe adds to a report what estimates of a trial on a GPU are based on: the
-// coefficients, without those that the report has already, and the element counts of the
+// coefficients that the report lacks, and the element counts of the
 // model.
 func (s *Setup) Describe(r *report.Report, gpu device.GPU, of *Result) error {
 	k, err := s.Coefficients(gpu, of.modeled(), of.trial.Batch)

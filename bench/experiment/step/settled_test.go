@@ -63,7 +63,7 @@ func TestSizesSettleAsIfTheyWereAlone(t *testing.T) {
 	require.Greater(t, len(lengths), 1, "some settle sooner than others")
 }
 
-// Of memory nothing is learned from more micro-batches than that; a step's time is of all.
+// More micro-batches than that do not change memory. A step's time counts all of them.
 func TestStepsOfManyMicroBatchesAreRecordedInPart(t *testing.T) {
 	gpu, err := device.Lookup("a100-80")
 	require.NoError(t, err)

@@ -47,7 +47,7 @@ func New(m models.Model, c models.Case, e Evidence) (*Setup, error) {
 }
 
 // Of makes the setup of a report's case, of which the report holds everything. The error
-// is a [*models.UnknownModelError], that of [New], or that of a source of models.
+// is a [*models.UnknownModelError], an error of [New], or an error of a source of models.
 func Of(r *models.Registry, c report.Case, e Evidence) (*Setup, error) {
 	m, err := r.Of(c.Case, c.Description())
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *Setup) Trial(gpu device.GPU, batch int) Trial {
 	return Trial{Case: s.reported, Batch: batch, GPU: gpu, setup: s}
 }
 
-// Try has a trial run. Errors are those of [Executor].
+// Try runs a trial. Errors are the same as for [Executor].
 func (s *Setup) Try(ctx context.Context, t Trial) (*Result, error) {
 	var e Executor = Local{Device: s.device}
 	if s.evidence.Trials != nil && t.Replay.Device == "" {

@@ -73,7 +73,7 @@ type Replay struct {
 	// Omit leaves out the replay of the recording as it is, and with it [Result.Run].
 	Omit bool `json:"omit,omitempty"`
 	// Device is the name of the executor's device to replay on, with its own memory and a
-	// kernel for every operator; empty to simulate. WarmUp, Repeat and Verify are those of
+	// kernel for every operator; empty to simulate. WarmUp, Repeat and Verify are as in
 	// [replay.Conditions].
 	Device string `json:"device,omitempty"`
 	WarmUp int    `json:"warm_up,omitempty"`
@@ -98,7 +98,7 @@ func (t Trial) Key() string {
 // with the third, and with the spread the ends of intervals were up to 19 % apart.
 const MostMicro = 16
 
-// Record records the steps of a trial that was made in this process, for its GPU and those that it is also of.
+// Record records the steps of a trial that was made in this process, for its GPU and further ones.
 func (t Trial) Record(ctx context.Context) (*models.Recording, error) {
 	c := t.setup.c
 	c.Batch = t.Batch
@@ -126,7 +126,7 @@ type Result struct {
 	ValidationStep int `json:"validation_step,omitempty"`
 	// LargestWeight is the size of the largest parameter, in bytes.
 	LargestWeight int64 `json:"largest_weight"`
-	// Buffers are those of Inductor that hold most at the peak, of a compiled step that was recorded.
+	// Buffers are the buffers of Inductor that hold most at the peak, of a compiled step that was recorded.
 	Buffers []report.Buffer `json:"buffers,omitempty"`
 	// Tuned are the peaks of such a step where Inductor has tuned before; nil where it tunes nothing.
 	Tuned *report.Peaks `json:"tuned,omitempty"`

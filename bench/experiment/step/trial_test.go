@@ -47,7 +47,7 @@ func TestAKeyIsOfAllThatATrialSays(t *testing.T) {
 	}
 }
 
-// What a trial came to is the same wherever it ran, and so is another replay of it. A rank
+// The result of a trial, and of another replay, is the same wherever it ran. A rank
 // of four has streams, whose schedule is in the load.
 func TestATrialSentElsewhereGivesTheSame(t *testing.T) {
 	strategy, err := models.ParseStrategy("fsdp2")
@@ -106,7 +106,7 @@ func TestATrialWithoutReplayHasWhatTheRecordingTells(t *testing.T) {
 	require.EqualValues(t, 16*steptest.MiB, r.LargestWeight)
 }
 
-// Another replay of a discarded recording is of one that is made again.
+// Another replay of a discarded recording makes the recording again.
 func TestAnotherReplayOfADiscardedRecordingIsTheSame(t *testing.T) {
 	setup := steptest.Toy(t, models.Case{}, "")
 	first, err := setup.Try(t.Context(), setup.Trial(steptest.Card(600), 8))

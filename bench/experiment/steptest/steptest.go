@@ -28,7 +28,7 @@ func Card(free int64) device.GPU {
 	}
 }
 
-// GPUs are GPUs of the catalog.
+// GPUs returns GPUs of the catalog.
 func GPUs(t require.TestingT, names ...string) []device.GPU {
 	var all []device.GPU
 	for _, name := range names {

@@ -35,7 +35,7 @@ type Options struct {
 	Batches []int
 	Conditions
 	// Done is what an earlier sweep left behind; nil for none. All its points stay,
-	// also those of batch sizes that are not in Batches. It must be of the same case,
+	// also points whose batch sizes are not in Batches. It must be of the same case,
 	// GPU and settings, and of no other GPU, or the error is a [*ResumeError].
 	Done *report.Report
 }
@@ -86,7 +86,7 @@ type sweeper struct {
 	neighbors step.Neighborhood
 }
 
-// resume takes over the points of an earlier sweep, after checking that it is of the same
+// resume takes over the points of an earlier sweep, after checking that it has the same
 // case, GPU and driver.
 func (w *sweeper) resume() error {
 	old := w.options.Done
@@ -362,7 +362,7 @@ func (w *sweeper) warn(what, hint string) {
 }
 
 // Plan estimates every batch size on a GPU. Warnings that depend on all GPUs of a
-// plan, as those of [step.Unsupported] do, are left to the caller. Where all batch sizes
+// plan, such as [step.Unsupported] returns, are left to the caller. Where all batch sizes
 // are refused, the report comes with the error of the last.
 func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*report.Report, error) {
 	r := s.Report(report.Plan, gpu)
