@@ -95,7 +95,7 @@ func runCapture(ctx context.Context, o *captureOptions, args []string) error {
 		return recordListed(ctx, o)
 	}
 	if len(o.settings.pairs) > 0 {
-		return usagef("--set: %s is no model that vprof lists; say its sizes with --seq, --size or --input", o.Spec)
+		return usagef("--set: %s is no listed model; give its sizes with --seq, --size or --input", o.Spec)
 	}
 	if o.Output == "" {
 		o.Output = captureName(o.Spec)
@@ -190,7 +190,7 @@ func stepCommand(cmd *cobra.Command, args []string) string {
 // says what they are.
 func recordStep(ctx context.Context, o *captureOptions) error {
 	if !strings.HasSuffix(o.Output, recorded.Suffix) {
-		return usagef("-o %s: a recorded step is no graph; its file ends in %s", o.Output, recorded.Suffix)
+		return usagef("invalid -o %s: the file of a recorded step must end in %s", o.Output, recorded.Suffix)
 	}
 	bar := startProgress(o.app, o.Verbose)
 	bar.step("Python runs steps of "+o.Spec, 0, 0)
@@ -208,7 +208,7 @@ func recordStep(ctx context.Context, o *captureOptions) error {
 		printable.Fprintf(o.app.stdout, "  %s\n", made.Line(amp))
 	}
 	for _, line := range made.Steps.Guessed {
-		printable.Fprintf(o.app.stdout, "note: %s: the course hangs on a number that was never computed\n", line)
+		printable.Fprintf(o.app.stdout, "note: %s: control flow depends on a number that was never computed\n", line)
 	}
 	printable.Fprintf(o.app.stdout, "next: vprof plan --model %s --amp %s --batch 8\n", o.Output, o.compile.AMP[0])
 	return nil

@@ -57,7 +57,7 @@ func (f *compileFlags) complete() error {
 	batches := []int{16, 128}
 	switch {
 	case f.step && f.Form != "":
-		return usagef("--step and --compile: the one records a step as it is, the other a compiled one beside a graph")
+		return usagef("--step and --compile exclude each other: --step records the eager step, --compile the compiled one")
 	case f.step:
 		f.Form, batches = recorded.Eager, []int{4, 16, 64}
 	case f.Form == "":
@@ -67,11 +67,11 @@ func (f *compileFlags) complete() error {
 		f.Batches = batches
 	}
 	if !f.step && !slices.Contains(recorded.Forms(), f.Form) {
-		return usagef("--compile=%s: it is whole, loss or blocks", f.Form)
+		return usagef("invalid --compile=%s: need whole, loss or blocks", f.Form)
 	}
 	for _, amp := range f.AMP {
 		if !slices.Contains([]string{"none", "fp16", "bf16"}, amp) {
-			return usagef("--amp %s: it is none, fp16 or bf16", amp)
+			return usagef("invalid --amp %s: need none, fp16 or bf16", amp)
 		}
 	}
 	for _, b := range f.Batches {
@@ -80,7 +80,7 @@ func (f *compileFlags) complete() error {
 		}
 	}
 	if f.Budget < 0 || f.Budget > 1 {
-		return usagef("--activation-memory-budget %v: it is a share from 0 to 1", f.Budget)
+		return usagef("invalid --activation-memory-budget %v: need a share from 0 to 1", f.Budget)
 	}
 	return nil
 }

@@ -100,7 +100,7 @@ func runCommand(ctx context.Context, o *runOptions, args []string) error {
 		return err
 	}
 	if o.record != "" && len(all) > 1 {
-		return usagef("--record keeps one run; %d are asked for", len(all))
+		return usagef("--record keeps one run, and the flags name %d; name one GPU and one rank", len(all))
 	}
 	started := o.app.now().UTC()
 	var runs report.Runs
@@ -129,13 +129,13 @@ func (o *runOptions) check() error {
 	c := &o.command
 	switch {
 	case c.Until != "" && !slices.Contains(untilEvents, c.Until):
-		return usagef("--until: %q is none of eval, save and end", c.Until)
+		return usagef("invalid --until %q: need eval, save or end", c.Until)
 	case c.ActivationBudget < 0 || c.ActivationBudget > 1:
-		return usagef("--activation-memory-budget %v: it is a share from 0 to 1", c.ActivationBudget)
+		return usagef("invalid --activation-memory-budget %v: need a share from 0 to 1", c.ActivationBudget)
 	case c.Timeout < 0:
-		return usagef("--timeout: %v is not a time", c.Timeout)
+		return usagef("invalid --timeout %v: need a positive duration like 20m", c.Timeout)
 	case c.GPUs < 1:
-		return usagef("--gpus: %d is not a number of GPUs", c.GPUs)
+		return usagef("invalid --gpus %d: need 1 or more", c.GPUs)
 	}
 	switch c.InductorCache {
 	case "":
@@ -150,14 +150,14 @@ func (o *runOptions) check() error {
 		c.InductorCache = folder
 	}
 	if o.record != "" && filepath.Ext(o.record) != ".vprof" {
-		return usagef("--record: %s: the name of a recorded program ends in .vprof", o.record)
+		return usagef("invalid --record %s: the name must end in .vprof", o.record)
 	}
 	if o.steps == "all" {
 		return nil
 	}
 	var err error
 	if c.Steps, err = strconv.Atoi(o.steps); err != nil || c.Steps < 1 {
-		return usagef("--steps: %q is neither a number of steps from 1 nor all", o.steps)
+		return usagef("invalid --steps %q: need a positive integer or all", o.steps)
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (o *runOptions) execute(ctx context.Context, c script.Command) (*script.Out
 func unpackStubs() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("no folder to keep libraries in: %w; set HOME or XDG_CACHE_HOME", err)
+		return "", fmt.Errorf("no cache folder for libraries: %w; set HOME or XDG_CACHE_HOME", err)
 	}
 	return stubs.Unpack(filepath.Join(cache, "vprof"))
 }
@@ -238,7 +238,7 @@ func endOf(o *script.Outcome, r *report.Report) error {
 	case script.NoCUDA:
 		switch torch := o.Torch(); {
 		case torch.CUDA != "":
-			return usagef("PyTorch %s of %s is built for CUDA %s; vprof stands in for CUDA 12 and 13",
+			return usagef("PyTorch %s of %s is built for CUDA %s; vprof has stubs for CUDA 12 and 13",
 				torch.Version, torch.Python, torch.CUDA)
 		case torch.Version != "":
 			return usagef("PyTorch %s of %s is not built for CUDA; install a build that is (no GPU is needed)",
@@ -286,7 +286,7 @@ func (o *runOptions) ranks() ([]int, error) {
 	}
 	n, err := strconv.Atoi(o.rank)
 	if err != nil || n < 0 || n >= gpus {
-		return nil, usagef("--rank: %q is neither all nor one of %d ranks; the first is 0 and the last %d",
+		return nil, usagef("invalid --rank %q of %d ranks: need all or a number from 0 to %d",
 			o.rank, gpus, gpus-1)
 	}
 	return []int{n}, nil

@@ -80,7 +80,7 @@ func read(path, python string, ended error, last string, result any) error {
 		if ended == nil {
 			ended = errors.New("it ended without a result")
 		}
-		return fmt.Errorf("%s: %w: %s (--verbose shows all that it said)", python, ended, last)
+		return fmt.Errorf("%s: %w: %s (--verbose shows its output)", python, ended, last)
 	}
 	refused := new(RefusedError)
 	if err := errors.Join(json.Unmarshal(text, refused), json.Unmarshal(text, result)); err != nil {

@@ -46,7 +46,7 @@ func (f *File) interpolated(amp string, batch int) (*Recording, error) {
 		return near, err
 	}
 	if f.Steps.Budget > 0 && !slices.Equal(near.steps[1].kept(), far.steps[1].kept()) {
-		return nil, fmt.Errorf("nothing follows for batch %d: with an activation_memory_budget other tensors are kept "+
+		return nil, fmt.Errorf("cannot interpolate to batch %d: with an activation_memory_budget other tensors are kept "+
 			"for backward at batch %d than at %d; record this size with --batch of vprof capture", batch, near.Batch,
 			far.Batch)
 	}
@@ -84,7 +84,7 @@ func (f *File) neighbors(amp string, batch int) (near, far *Recording, err error
 	}
 	if len(all) < 2 {
 		return nil, nil,
-			fmt.Errorf("nothing follows for batch %d: record two batch sizes with --batch of vprof capture", batch)
+			fmt.Errorf("cannot interpolate to batch %d: record two batch sizes with --batch of vprof capture", batch)
 	}
 	i := 1
 	for i < len(all)-1 && all[i].Batch < batch {
@@ -192,7 +192,7 @@ func (r *Recording) interpolate(far *Recording, batch int, eager bool) (*Recordi
 	}
 	if float64(unmatched) > mostUnmatched*float64(bytes) {
 		return nil,
-			fmt.Errorf("nothing follows for batch %d: the steps at batch %d and %d have too little in common; record "+
+			fmt.Errorf("cannot interpolate to batch %d: the steps at batch %d and %d have too little in common; record "+
 				"more sizes with --batch of vprof capture", batch, r.Batch, far.Batch)
 	}
 	return &out, nil

@@ -51,7 +51,7 @@ func TestFilesOfSteps(t *testing.T) {
 	require.ErrorContains(t, misplaced.divide(want.Steps), "the workspace of a convolution")
 	unknown := asRun(step(4))
 	unknown.Notes[0].Kind = "other"
-	require.ErrorContains(t, unknown.divide(want.Steps), `no note "other"`)
+	require.ErrorContains(t, unknown.divide(want.Steps), `unknown note "other"`)
 	once := asRun(step(4))
 	once.Program.Instructions = once.Program.Instructions[:7]
 	require.ErrorContains(t, once.divide(want.Steps), "no second step")

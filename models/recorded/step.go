@@ -168,7 +168,7 @@ func (s *Step) note(n *Note, homes []home) error {
 			s.Gradients = append(s.Gradients, Gradient{own, n.Text})
 		}
 	default:
-		return fmt.Errorf("there is no note %q", n.Kind)
+		return fmt.Errorf("unknown note %q", n.Kind)
 	}
 	return nil
 }
@@ -178,7 +178,7 @@ func (r *Recording) checkSteps(of *Steps) error {
 	sizes := map[string]int64{}
 	held := slices.Concat(of.Parameters, of.Buffers)
 	if len(r.setup.Held) != len(held) {
-		return fmt.Errorf("set-up has the places of %d tensors, and the model has %d", len(r.setup.Held), len(held))
+		return fmt.Errorf("set-up places %d tensors, and the model has %d", len(r.setup.Held), len(held))
 	}
 	for i, t := range held {
 		n, err := t.bytes(1)

@@ -66,7 +66,7 @@ func TestCasesThatWereNotRecorded(t *testing.T) {
 	}{
 		{func(*models.Case) {}, ""},
 		{func(c *models.Case) { c.Optimizer, c.Accumulate, c.Clip = "sgd", 4, models.ClipNorm }, ""},
-		{func(c *models.Case) { c.Batch = 5 }, "nothing follows for batch 5"},
+		{func(c *models.Case) { c.Batch = 5 }, "cannot interpolate to batch 5"},
 		{func(c *models.Case) { c.AMP = "none" }, "no step with --amp none is recorded"},
 		{func(c *models.Case) { c.Torch = "2.14" }, "PyTorch 2.15.0+cu132 compiled what is recorded"},
 		{func(c *models.Case) { c.Checkpointing = true }, "recorded without checkpointing"},

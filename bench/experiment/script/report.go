@@ -61,7 +61,7 @@ func (o *Outcome) warnings() []report.Warning {
 			known[len(known)-1])
 	}
 	if o.Sizes.Unknown > 0 {
-		warn("the figures lack them", "libraries were asked for %d workspaces whose size nobody knows", o.Sizes.Unknown)
+		warn("the peaks lack them", "the sizes of %d workspaces of libraries are unknown", o.Sizes.Unknown)
 	}
 	if o.End().Benchmark && o.Device == "" {
 		const tries = "torch.backends.cudnn.benchmark is on: PyTorch tries several algorithms of each convolution; "
@@ -164,7 +164,7 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 	})
 	if rest := out.Allocated - breakdown.Total(); rest != 0 {
 		r.Warnings = append(r.Warnings, report.Warning{
-			What: fmt.Sprintf("replayed, the recording needs %d bytes where PyTorch said %d: the difference counts as "+
+			What: fmt.Sprintf("replayed, the recording needs %d bytes where PyTorch counted %d: the difference counts as "+
 				"temporaries", breakdown.Total(), out.Allocated),
 		})
 		out.Classes[program.Temporaries].Bytes += rest
