@@ -151,7 +151,7 @@ var deepSpeedConflicts = []Conflict{
 	refuse("strategy", "zero3 with quantize", func(k *choice) bool { return k.named(ZeRO3) && k.Quantize != "" },
 		"ZeRO-3 does not share out the weights of a model that bitsandbytes has quantized; use zero2 or fsdp2"),
 	refuse("strategy", "DeepSpeed with offload", func(k *choice) bool { return k.s.DeepSpeed() && k.Offload },
-		"vprof records DeepSpeed without hooks that save to the host; leave out --offload"),
+		"vprof records DeepSpeed without hooks that save to the host; leave out --set offload"),
 }
 
 // tensor reports whether ranks share layers, and tokens whether they also share tokens or logits.
@@ -384,7 +384,7 @@ var layerConflicts = []Conflict{
 			"models (.pt2)"),
 	refuse("float8", "lora, quantize, qat",
 		func(k *choice) bool { return k.Float8 != "" && (k.Quantize != "" || !k.QAT.IsZero() || k.LoRA != nil) },
-		"vprof records 8-bit floats in models that are trained as a whole; leave out --lora, --quantize and --qat"),
+		"vprof records 8-bit floats in models that are trained as a whole; leave out --lora, --quantize, qat"),
 	refuse("float8", "strategy but ddp, fsdp2",
 		func(k *choice) bool { return k.Float8 != "" && !k.named("", DDP, FSDP2) },
 		"vprof records layers in 8-bit floats on one GPU, under ddp and under fsdp2"),

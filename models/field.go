@@ -27,8 +27,8 @@ type Field struct {
 	// Group is what it is about, and Main says that it is among the few that help shows first.
 	Group Group
 	Main  bool
-	// Hidden says that help leaves it out.
-	Hidden bool
+	// Key says that --set NAME=VALUE sets it, and no flag of its own.
+	Key bool
 	// Bare is the value of a flag that stands alone; empty if it needs one.
 	Bare string
 	// Values are the words that it may have; nil if it is free, or if they depend on the model.
@@ -107,6 +107,17 @@ func (p Patch) Apply(c *Case) {
 			change.set(c)
 		}
 	}
+}
+
+// Argument returns the words of a command line that set the field to a value.
+func (f *Field) Argument(text string) []string {
+	switch {
+	case f.Key:
+		return []string{"--set", f.Name + "=" + text}
+	case f.Bare != "":
+		return []string{"--" + f.Name + "=" + text}
+	}
+	return []string{"--" + f.Name, text}
 }
 
 // FieldNamed returns the field with a name; nil if there is none.

@@ -53,12 +53,12 @@ var fields = []Field{
 		form: plain(func(c *Case) *string { return &c.Output }), say: prefixed("of output "),
 	},
 	{
-		Name: "freeze", JSON: "freeze", Group: GroupWhat,
+		Name: "freeze", JSON: "freeze", Key: true, Group: GroupWhat,
 		Usage: "parameters of a .pt2 model that are not trained, by `patterns` of their names like 'stem.*,blocks.0.*'",
 		form:  plain(func(c *Case) *string { return &c.Freeze }), say: prefixed("frozen "),
 	},
 	{
-		Name: "checkpoint", JSON: "blocks", Group: GroupHow,
+		Name: "checkpoint", JSON: "blocks", Key: true, Group: GroupHow,
 		Usage: "modules of a .pt2 model that are recomputed, by `patterns` of their paths like 'layers.*' " +
 			"(implies --checkpointing; default: the longest list of equal modules)",
 		form: form{parseBlocks, func(c *Case) string { return c.Blocks }}, say: omitted,
@@ -118,7 +118,7 @@ var fields = []Field{
 		form: form{text: func(c *Case) string { return string(c.Recompute) }},
 	},
 	{
-		Name: "offload", JSON: "offload", Group: GroupHow, Bare: "true",
+		Name: "offload", JSON: "offload", Key: true, Group: GroupHow, Bare: "true",
 		Usage: "keep what backward needs in the host's memory (save_on_cpu)",
 		form:  truth(func(c *Case) *bool { return &c.Offload }), say: fixed("activations on the host"),
 	},
@@ -136,7 +136,7 @@ var fields = []Field{
 		form: word("loop", Loops, func(c *Case) *Loop { return &c.Loop }), say: prefixed("loop "),
 	},
 	{
-		Name: "zero-grad", JSON: "zero_grad", Group: GroupHow, Values: ZeroGrads,
+		Name: "zero-grad", JSON: "zero_grad", Key: true, Group: GroupHow, Values: ZeroGrads,
 		Usage: "`when` gradients are zeroed: {values}; after the optimizer's step, before forward, " +
 			"between forward and backward as Lightning does, or kept and filled with zeros (default: after)",
 		form: word("way to zero gradients", ZeroGrads, func(c *Case) *ZeroGrad {
@@ -144,7 +144,7 @@ var fields = []Field{
 		}), say: prefixed("zero_grad "),
 	},
 	{
-		Name: "use-cache", JSON: "use_cache", Group: GroupHow, Values: cacheWords,
+		Name: "use-cache", JSON: "use_cache", Key: true, Group: GroupHow, Values: cacheWords,
 		Usage: "keys and values of all layers are a part of the output (use_cache): {values} " +
 			"(default: true with --loop function or plain without checkpointing, as transformers has it, else false)",
 		form: word("choice of the cache", cacheWords, func(c *Case) *string {
@@ -152,7 +152,7 @@ var fields = []Field{
 		}), say: prefixed("use_cache "),
 	},
 	{
-		Name: "empty-cache", JSON: "empty_cache", Group: GroupHow, Bare: "1",
+		Name: "empty-cache", JSON: "empty_cache", Key: true, Group: GroupHow, Bare: "1",
 		Usage: "call torch.cuda.empty_cache() every `n` steps: after the step, in the loop trainer before backward, " +
 			"as torch_empty_cache_steps has it (default: never)",
 		form: form{parseEmptyCache, func(c *Case) string { return options.Number(c.EmptyCache) }},
@@ -165,7 +165,7 @@ var fields = []Field{
 		form: spelled(parseClip, func(c *Case) *string { return &c.Clip }), say: prefixed("clip "),
 	},
 	{
-		Name: "routing", JSON: "routing", Group: GroupHow,
+		Name: "routing", JSON: "routing", Key: true, Group: GroupHow,
 		Usage: "how the routers of a mixture choose experts that ranks share out (--strategy with ep=N): `way` is " +
 			"balanced, skew=F for F times as many tokens on the rank, or worst for all tokens of its group (default: " +
 			"balanced)",
@@ -185,18 +185,18 @@ var fields = []Field{
 		say:  func(_ *Case, text string) string { return "training " + text + " alone" },
 	},
 	{
-		Name: "trained-weights", JSON: "trained_weights", Group: GroupHow,
+		Name: "trained-weights", JSON: "trained_weights", Key: true, Group: GroupHow,
 		Usage: "with --train-only, hold what is trained in this `type` and what is frozen in that of --weights: fp32",
 		form:  plain(func(c *Case) *string { return &c.TrainedWeights }), say: prefixed("trained weights in "),
 	},
 	{
-		Name: "qat", JSON: "qat", Group: GroupHow, Values: QATs,
+		Name: "qat", JSON: "qat", Key: true, Group: GroupHow, Values: QATs,
 		Usage: "round weights and inputs of linear layers as torchao's training for quantization does, " +
 			"by `kind`: {values}; options like int8-int4:group=32",
 		form: typed(ParseQAT, func(c *Case) *QAT { return &c.QAT }), say: prefixed("qat "),
 	},
 	{
-		Name: "float8", JSON: "float8", Group: GroupHow, Values: Float8s,
+		Name: "float8", JSON: "float8", Key: true, Group: GroupHow, Values: Float8s,
 		Usage: "linear layers but the output layer multiply in 8-bit floats " +
 			"as torchao's convert_to_float8_training has it, by `recipe`: {values}",
 		form: spelled(parseFloat8, func(c *Case) *string { return &c.Float8 }), say: prefixed("float8 "),
@@ -208,7 +208,7 @@ var fields = []Field{
 		form: truth(func(c *Case) *bool { return &c.Compile }), say: fixed("torch.compile"),
 	},
 	{
-		Name: "tiled-mlp", JSON: "tiled_mlp", Group: GroupHow,
+		Name: "tiled-mlp", JSON: "tiled_mlp", Key: true, Group: GroupHow,
 		Usage: "have feed-forward layers see the tokens in `n` tiles, one after the other, and again in backward, " +
 			"as axolotl's tiled_mlp does: a number, or auto for one for every 32768 tokens",
 		form: typed(ParseTiles, func(c *Case) *Tiles { return &c.TiledMLP }), say: prefixed("tiled mlp "),
@@ -229,31 +229,26 @@ var fields = []Field{
 		say:  func(c *Case, _ string) string { return bytesize.Format(c.Dataset) + " of data on the GPU" },
 	},
 	{
-		Name: "workers", JSON: "workers", Group: GroupWhere,
+		Name: "workers", JSON: "workers", Key: true, Group: GroupWhere,
 		Usage: "processes `n` of the DataLoader for each GPU (num_workers), which take memory of the host " +
 			"(default: none)",
 		form: counted(within("workers", 0, mostWorkers), func(c *Case) *int { return &c.Workers }), say: omitted,
 	},
 	settingField("seq-len", "tokens `n` of a sequence, where the model has any", true),
-	settingField("image-size", "height and width `n` of an image in pixels, where the model has any", false),
-	settingField("audio-seconds", "seconds `n` of a clip, where the model has any", false),
-	settingField("max-length", "tokens `n` of a text, where the model has any", false),
+	key(settingField("image-size", "height and width `n` of an image in pixels, where the model has any", false)),
+	key(settingField("audio-seconds", "seconds `n` of a clip, where the model has any", false)),
+	key(settingField("max-length", "tokens `n` of a text, where the model has any", false)),
 	{
-		Name: "chunked-loss", JSON: "settings", Group: GroupHow, form: setting("chunked-loss"), say: omitted,
+		Name: "chunked-loss", JSON: "settings", Key: true, Group: GroupHow, form: setting("chunked-loss"), say: omitted,
 		Usage: "chunks `n` of tokens that scores and loss of a language model are computed in, " +
 			"one after the other, as torchtune does (default: all at once)",
 	},
 	{
-		Name: "linear-cross-entropy", JSON: "settings", Group: GroupHow,
+		Name: "linear-cross-entropy", JSON: "settings", Key: true, Group: GroupHow,
 		form: setting("linear-cross-entropy"), say: omitted,
 		Usage: "1 to compute scores and loss of a language model by torch.nn.functional.linear_cross_entropy, " +
 			"in chunks of tokens (`n` is 0 or 1)",
 	},
-	// Flags from before --set, of settings that one project alone has.
-	hidden(settingField("n-negatives", "negatives `n` of an anchor, where the model has any", false)),
-	hidden(settingField("n-positives", "positives `n` of an anchor, where the model has any", false)),
-	hidden(settingField("stride", "frames `n` from one patch to the next, where the model has any", false)),
-	hidden(settingField("n-patches", "patches `n` of a spectrogram, where the model has any", false)),
 	{
 		JSON: "settings", form: form{text: func(c *Case) string { return strings.Join(c.Settings.Words(), ", ") }},
 	},
@@ -285,7 +280,7 @@ var fields = []Field{
 		form:  plain(func(c *Case) *string { return &c.AllocConf }),
 	},
 	{
-		Name: "cublas-workspace", JSON: "cublas_workspace", Label: "workspace of cuBLAS", Group: GroupWhere,
+		Name: "cublas-workspace", JSON: "cublas_workspace", Key: true, Label: "workspace of cuBLAS", Group: GroupWhere,
 		Usage: "workspace of matrix products, as in CUBLAS_WORKSPACE_CONFIG: `sizes` like :4096:8, which " +
 			"deterministic training and MONAI set",
 		form: spelled(parseCublasWorkspace, func(c *Case) *string { return &c.CublasWorkspace }),
@@ -301,8 +296,9 @@ func settingField(name, usage string, main bool) Field {
 	}
 }
 
-func hidden(f Field) Field {
-	f.Hidden = true
+// key returns the field without a flag of its own.
+func key(f Field) Field {
+	f.Key = true
 	return f
 }
 

@@ -120,7 +120,11 @@ func (j *judges) anywhere(t *rapid.T) (c training, gpus []string) {
 			o.name == "accumulate" && c.grown == "effective" {
 			continue
 		}
-		flags = append(flags, "--"+o.name+"="+rapid.SampledFrom(strings.Fields(o.values)).Draw(t, o.name))
+		prefix := "--" + o.name
+		if f := models.FieldNamed(o.name); f != nil && f.Key {
+			prefix = "--set=" + o.name
+		}
+		flags = append(flags, prefix+"="+rapid.SampledFrom(strings.Fields(o.values)).Draw(t, o.name))
 		if o.name == "strategy" {
 			flags = append(flags, fmt.Sprintf("--gpus=%d", rapid.SampledFrom([]int{2, 4}).Draw(t, "gpus")))
 		}

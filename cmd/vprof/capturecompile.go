@@ -238,7 +238,7 @@ func recordListed(ctx context.Context, o *captureOptions) error {
 		return usagef("%s is a model that vprof describes, with its inputs and loss; choose sizes by --set", m.Name)
 	}
 	c := models.Case{}
-	if c.Settings, err = o.settings.values(); err != nil {
+	if c.Settings, err = o.settings.values(nil); err != nil {
 		return err
 	}
 	if c, err = m.Complete(c); err != nil {

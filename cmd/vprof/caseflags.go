@@ -14,6 +14,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/experiment/sweep"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/internal/requirements"
 	"github.com/vprof/vprof/models"
@@ -99,7 +100,7 @@ func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	for i := range models.Fields() {
 		field := &models.Fields()[i]
 		taken := f.writes && field.Name == "output"
-		if field.Name != "" && !taken && !slices.Contains(registeredElsewhere, field.Name) {
+		if field.Name != "" && !field.Key && !taken && !slices.Contains(registeredElsewhere, field.Name) {
 			f.add(cmd, field)
 		}
 	}
@@ -128,7 +129,7 @@ func (f *caseFlags) add(cmd *cobra.Command, field *models.Field) {
 		words = values()
 	}
 	flag := f.flags.VarPF(&fieldFlag{field, f.patch}, field.Name, "", field.Help(words))
-	flag.NoOptDefVal, flag.Hidden = field.Bare, field.Hidden
+	flag.NoOptDefVal = field.Bare
 	if values != nil {
 		complete(cmd, field.Name, values)
 	}
@@ -139,7 +140,7 @@ func (f *caseFlags) complete(cmd *cobra.Command, a *app) {
 	complete(cmd, "torch", func() []string { return append(stack.Releases(), autoRelease) })
 	complete(cmd, "model", func() []string { return a.models().Names() })
 	complete(cmd, "set", func() []string {
-		var names []string
+		names := lists.Map(keyFields(), func(f *models.Field) string { return f.Name + "=" })
 		if m, err := a.models().Lookup(f.model); err == nil {
 			for _, s := range m.Settings {
 				names = append(names, s.Name+"=")
@@ -179,7 +180,7 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	if c.Torch, err = f.release(m); err != nil {
 		return m, c, err
 	}
-	if c.Settings, err = f.settings.values(); err != nil {
+	if c.Settings, err = f.settings.values(f.patch); err != nil {
 		return m, c, err
 	}
 	f.patch.Apply(&c)
@@ -192,7 +193,7 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 
 // givenSettings returns the settings of the model that flags choose; nil if there are none.
 func (f *caseFlags) givenSettings() (models.Settings, error) {
-	own, err := f.settings.values()
+	own, err := f.settings.values(f.patch)
 	c := models.Case{Settings: own}
 	f.patch.Apply(&c)
 	return c.Settings, err

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/vprof/vprof/internal/nearest"
+	"github.com/vprof/vprof/models"
 )
 
 // flagError returns a flag's error in vprof's words in place of the parsing library's.
@@ -98,6 +99,9 @@ func meantFlag(cmd *cobra.Command, name string) string {
 		}
 	})
 	called := strings.ReplaceAll(name, "_", "-")
+	if f := models.FieldNamed(called); f != nil && f.Key && cmd.Flags().Lookup("set") != nil {
+		return fmt.Sprintf("; write --set %s=VALUE", called)
+	}
 	near := cmp.Or(calledOtherwise[called], nearest.Typo(called, names))
 	if first, _, _ := strings.Cut(near, " "); !slices.Contains(names, first) {
 		near = nearest.Typo(called, names)

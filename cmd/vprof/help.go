@@ -315,6 +315,35 @@ func newTopics() []*cobra.Command {
 		{Use: "gpu-spec", Short: "Describe a GPU that the catalog lacks"},
 		{Use: "trainers", Short: "Plan from a trainer's configuration"},
 		{Use: "strategies", Short: "Strategies for several GPUs"},
+		{Use: "options", Short: "Options of --set", Long: optionsPage()},
+		{Use: "conflicts", Short: "Options that do not go together", Long: conflictsPage()},
 		{Use: "units", Short: "Units and counts of memory"},
 	}
+}
+
+// optionsPage lists the options without a flag of their own.
+func optionsPage() string {
+	text := "Options that few need have no flag: --set NAME=VALUE sets them, once each. In files of fleets they are " +
+		"keys like all others."
+	for _, f := range models.Fields() {
+		if f.Key {
+			text += fmt.Sprintf("\n\n%s: %s.", f.Name, strings.ReplaceAll(f.Help(nil), "`", ""))
+		}
+	}
+	return text
+}
+
+// conflictsPage lists what does not go together, by the option to change.
+func conflictsPage() string {
+	text := "An option in each line does not go with what follows it. Names in braces stand for values."
+	last := ""
+	for _, c := range models.Conflicts() {
+		if c.Field != last {
+			text, last = text+"\n\n"+c.Field, c.Field
+		}
+		for i, line := range wrapped("- "+c.With+": "+c.Reason, usualWidth-4) {
+			text += "\n  " + strings.Repeat("  ", min(i, 1)) + line
+		}
+	}
+	return text
 }

@@ -6,7 +6,10 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/models"
 )
 
 // Help of a verb fits on a screen, and --help-all has every flag.
@@ -54,4 +57,33 @@ func flagNames(cmd *cobra.Command) (names []string) {
 		}
 	}
 	return names
+}
+
+// A new option is a key of --set, or an entry of a flag that there is, unless it replaces a flag.
+func TestVerbsHaveFewFlags(t *testing.T) {
+	for verb, most := range map[string]int{"plan": 55, "fit": 65} {
+		cmd, _, err := newRootCmd(system()).Find([]string{verb})
+		require.NoError(t, err)
+		cmd.InitDefaultHelpFlag()
+		flags := 0
+		cmd.Flags().VisitAll(func(*pflag.Flag) { flags++ })
+		cmd.InheritedFlags().VisitAll(func(f *pflag.Flag) {
+			if cmd.Flags().Lookup(f.Name) == nil {
+				flags++
+			}
+		})
+		require.LessOrEqual(t, flags, most, verb)
+		t.Log(verb, flags)
+	}
+}
+
+// Each option without a flag is in the help of --set and can be given there.
+func TestOptionsWithoutAFlagAreKeys(t *testing.T) {
+	page := optionsPage()
+	for _, f := range models.Fields() {
+		if f.Key {
+			require.Contains(t, page, "\n"+f.Name+": ")
+			require.Equal(t, []string{"--set", f.Name + "=x"}, f.Argument("x"))
+		}
+	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -166,7 +165,7 @@ func (p modelPage) settings() report.Sheet {
 	s := report.Sheet{Columns: report.Columns("setting | default> | from> | to> | is")}
 	for _, e := range p.Settings {
 		flag := "--set " + e.Name + "="
-		if slices.Contains(namedSettings(), e.Name) {
+		if f := models.FieldNamed(e.Name); f != nil && !f.Key {
 			flag = "--" + e.Name
 		}
 		is := e.Usage

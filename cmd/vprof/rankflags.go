@@ -34,36 +34,13 @@ func (f *rankFlags) register(cmd *cobra.Command) {
 	complete(cmd, "strategy", models.Strategies)
 }
 
-// registerGroup makes the flags that do not name a rank; --device-map is short for a --strategy.
+// registerGroup makes the flags that do not name a rank.
 func (f *rankFlags) registerGroup(cmd *cobra.Command, strategy, usage string) {
 	f.flags = cmd.Flags()
 	f.flags.IntVar(&f.gpus, "gpus", 1, models.FieldNamed("gpus").Usage)
 	f.flags.StringVar(&f.strategy, "strategy", strategy, usage)
-	f.flags.Var(&deviceMap{flags: f.flags}, "device-map",
-		"one process has the model's layers on --gpus N, shared out as "+
-			"from_pretrained(device_map) does by `word`: "+strings.Join(models.DeviceMapWords(), ", ")+
-			" (short for --strategy device-map:map=WORD)")
 	f.flags.Float64Var(&f.link, "link", 0,
 		"speed at which a GPU sends to others, in `GB/s` (default: the GPU's NVLink, else PCIe)")
-}
-
-// deviceMap is the value of --device-map; it implements [pflag.Value].
-type deviceMap struct {
-	flags *pflag.FlagSet
-	word  string
-}
-
-func (d *deviceMap) String() string { return d.word }
-func (d *deviceMap) Type() string   { return "word" }
-
-// Set implements [pflag.Value].
-func (d *deviceMap) Set(word string) error {
-	d.word = word
-	text := models.DeviceMap + ":map=" + word
-	if _, err := models.ParseStrategy(text); err != nil {
-		return err
-	}
-	return d.flags.Set("strategy", text)
 }
 
 // check finds numbers that are impossible, and flags that are about several GPUs where there is one.

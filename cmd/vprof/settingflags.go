@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// namedSettings returns the settings that have a flag of their own.
+// namedSettings returns the settings of models that have a row in the table of fields.
 func namedSettings() []string {
 	var names []string
 	for _, f := range models.Fields() {
@@ -24,8 +24,18 @@ func namedSettings() []string {
 	return names
 }
 
-// settingFlags are --set name=value for the numbers that a model leaves to the case. The usual
-// ones have a flag each, too.
+// keyFields returns the fields that --set takes and that are no settings of models.
+func keyFields() (all []*models.Field) {
+	fields := models.Fields()
+	for i := range fields {
+		if fields[i].Key && fields[i].JSON != "settings" {
+			all = append(all, &fields[i])
+		}
+	}
+	return all
+}
+
+// settingFlags are --set name=value, for options that few need and for the numbers that a model leaves to the case.
 type settingFlags struct {
 	flags *pflag.FlagSet
 	pairs []string
@@ -36,12 +46,18 @@ type settingFlags struct {
 func (f *settingFlags) register(flags *pflag.FlagSet) {
 	f.flags = flags
 	flags.StringArrayVar(&f.pairs, "set", nil,
-		"another setting of the model, as `name=value` (see vprof models show); may be repeated")
+		"an option without a flag (see vprof help options) or a setting of the model (see vprof models show), as "+
+			"`name=value`; may be repeated")
 }
 
-// values returns the settings given; nil if there are none.
-func (f *settingFlags) values() (models.Settings, error) {
-	s, err := f.pairValues("--set")
+// gives reports whether a pair names an option.
+func (f *settingFlags) gives(name string) bool {
+	return slices.ContainsFunc(f.pairs, func(pair string) bool { return strings.HasPrefix(pair, name+"=") })
+}
+
+// values puts the options given into a patch and returns the settings of the model; nil if there are none.
+func (f *settingFlags) values(patch models.Patch) (models.Settings, error) {
+	s, err := f.read("--set", patch)
 	if err != nil || len(s) == 0 {
 		return nil, err
 	}
@@ -53,20 +69,33 @@ func (f *settingFlags) values() (models.Settings, error) {
 	return s, nil
 }
 
-// pairValues returns the settings given as name=value, by a flag of that name.
-func (f *settingFlags) pairValues(flag string) (models.Settings, error) {
-	s := models.Settings{}
+// read puts the options that a flag gives as name=value into a patch, which may be nil, and returns the others, which
+// are numbers.
+func (f *settingFlags) read(flag string, patch models.Patch) (models.Settings, error) {
+	s, seen := models.Settings{}, map[string]bool{}
 	for _, pair := range f.pairs {
 		name, value, ok := strings.Cut(pair, "=")
-		if !ok || name == "" {
+		at := slices.IndexFunc(keyFields(), func(f *models.Field) bool { return patch != nil && f.Name == name })
+		if at >= 0 && !ok {
+			value = keyFields()[at].Bare
+			ok = value != ""
+		}
+		switch {
+		case !ok || name == "" || strings.TrimSpace(value) == "":
 			return nil, usagef("%s: %q is not name=value", flag, pair)
+		case seen[name]:
+			return nil, usagef("%s %s: given twice", flag, name)
+		}
+		seen[name] = true
+		if at >= 0 {
+			if err := (&fieldFlag{keyFields()[at], patch}).Set(value); err != nil {
+				return nil, usagef("%s %s: %w", flag, name, err)
+			}
+			continue
 		}
 		n, err := strconv.ParseInt(value, 10, 64)
 		if err != nil {
 			return nil, usagef("%s %s: %q is not a whole number", flag, name, value)
-		}
-		if _, twice := s[name]; twice {
-			return nil, usagef("%s %s: given twice", flag, name)
 		}
 		s[name] = n
 	}

@@ -163,7 +163,7 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 	}
 	if len(o.longest) > 0 {
 		s := settingFlags{flags: o.c.flags, pairs: o.longest}
-		if t.Longest, err = s.pairValues("--longest"); err != nil {
+		if t.Longest, err = s.read("--longest", nil); err != nil {
 			return t, err
 		}
 	}

@@ -124,7 +124,7 @@ func (f *caseFlags) applyTrainer(cmd *cobra.Command, a *app, searched []string) 
 	}
 	given := map[string]bool{}
 	for _, s := range t.Settings {
-		given[s.Flag] = f.flags.Changed(s.Flag)
+		given[s.Flag] = f.flags.Changed(s.Flag) || f.settings.gives(s.Flag)
 	}
 	settings, err := f.shared(cmd)
 	if err != nil {
@@ -135,9 +135,7 @@ func (f *caseFlags) applyTrainer(cmd *cobra.Command, a *app, searched []string) 
 		set := s.Flag == "set"
 		return slices.Contains(searched, s.Flag) || given[s.Flag] && !set ||
 			s.Flag == trainers.ImageSize && !f.onImages() ||
-			set && slices.ContainsFunc(f.settings.pairs, func(pair string) bool {
-				return strings.HasPrefix(pair, name+"=")
-			})
+			set && f.settings.gives(name)
 	})
 	if m, err := a.models().Lookup(f.model); err == nil { // the case says what is wrong with a model
 		if settings, err = t.Suited(m, settings); err != nil {
@@ -145,7 +143,12 @@ func (f *caseFlags) applyTrainer(cmd *cobra.Command, a *app, searched []string) 
 		}
 	}
 	for _, s := range settings {
-		flag := f.flags.Lookup(s.Flag)
+		flag, field := f.flags.Lookup(s.Flag), models.FieldNamed(s.Flag)
+		if field != nil && field.Key {
+			f.patch.Set(s.Change)
+			words = append(words, field.Argument(s.Value)...)
+			continue
+		}
 		if flag == nil {
 			return s.Wrong("needs --%s %s, which %s does not have", s.Flag, s.Value, cmd.CommandPath())
 		}

@@ -34,7 +34,7 @@ func (t Text) forBatch(f *frame, b TextBatch) Text {
 func (t Text) checkLinearLoss(f *frame) {
 	if t.ScoreCap || t.ScoreScaled {
 		f.Tape().Raise(errors.New("linear_cross_entropy takes the scores as the output layer gives them, and this " +
-			"model scales or caps them; use --chunked-loss N"))
+			"model scales or caps them; use --set chunked-loss=N"))
 	}
 }
 

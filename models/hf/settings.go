@@ -127,7 +127,7 @@ func CheckLoss(c models.Case) (setting, reason string) {
 	}
 	if s, err := c.Release(); err == nil && !s.Rules().LinearLoss.Known {
 		return linearSetting, "PyTorch " + c.ReleaseName() +
-			" has no linear_cross_entropy, which began with 2.13; use another --torch or --chunked-loss N"
+			" has no linear_cross_entropy, which began with 2.13; use another --torch or --set chunked-loss=N"
 	}
 	return "", ""
 }

@@ -98,7 +98,7 @@ func decoder(name string, layers, width, classes int64, length models.Setting) a
 		only: onlyDecoders(),
 		notes: []string{
 			"trained without the cache of keys and values, as the Trainer of transformers does; loops of one's own " +
-				"have it (--use-cache)",
+				"have it (--set use-cache)",
 			"rows that are padded, or hold several sequences, need an attention mask, which flash attention does " +
 				"not take: --set padding=1, --set packed=1",
 		},

@@ -43,7 +43,7 @@ func Models() []models.Model {
 					"1 if adapters drop out beside frozen encoders in evaluation mode, 0 if they do not"),
 			},
 			Notes: []string{
-				"an anchor brings one positive and n-negatives negatives, each with four texts of --max-length tokens",
+				"an anchor brings one positive and n-negatives negatives, each with four texts of max-length tokens",
 				"n-positives does not change memory: it multiplies the triplets of an epoch, and each batch holds " +
 					"one positive an anchor",
 				"the system sets the checkpointing flag of its encoders, but they stay in evaluation mode, where it " +

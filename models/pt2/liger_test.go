@@ -123,7 +123,7 @@ func TestLigerThatAGraphCannotHave(t *testing.T) {
 		"Qwen3MLP has no other activation than silu": {"hf-qwen3-tiny", func(p *export.Program) {
 			node(p, "silu.default").Target = "torch.ops.aten.gelu.default"
 		}, models.Case{Levers: on}},
-		"leave it out of --checkpoint": {
+		"leave it out of --set checkpoint=": {
 			"hf-qwen3-tiny", same,
 			models.Case{Levers: on, Checkpointing: true, Blocks: "model.layers.*.mlp.act_fn"},
 		},

@@ -149,11 +149,11 @@ func TestLossesInChunksThatAGraphCannotHave(t *testing.T) {
 			"own-gpt-8x768", same,
 			models.Case{Settings: chunks},
 		},
-		"this model scales or caps them; use --chunked-loss N": {
+		"this model scales or caps them; use --set chunked-loss=N": {
 			"hf-gemma2-tiny", same,
 			models.Case{Settings: linear},
 		},
-		"cls.predictions.decoder has one; use --chunked-loss N": {"hf-bert-tiny", same, models.Case{Settings: linear}},
+		"cls.predictions.decoder has one; use --set chunked-loss=N": {"hf-bert-tiny", same, models.Case{Settings: linear}},
 		"has an adapter or is packed": {
 			"hf-qwen3-tiny", same,
 			models.Case{Settings: linear, LoRA: &models.LoRA{Rank: 8, Targets: []string{"lm_head"}}},
@@ -166,7 +166,7 @@ func TestLossesInChunksThatAGraphCannotHave(t *testing.T) {
 			"hf-qwen3-tiny", same,
 			models.Case{Settings: models.Settings{"chunked-loss": 4, "linear-cross-entropy": 1}},
 		},
-		"leave it out of --checkpoint": {
+		"leave it out of --set checkpoint=": {
 			"hf-qwen3-tiny", same,
 			models.Case{Settings: chunks, Checkpointing: true, Blocks: "lm_head"},
 		},

@@ -120,9 +120,9 @@ func (h *head) check() error {
 		switch {
 		case len(h.l.adjust) > 0 && (h.setting == linearLoss || !h.caps()):
 			return fmt.Errorf("%s takes the scores as the output layer gives them, and this model scales or caps "+
-				"them; use --chunked-loss N", name)
+				"them; use --set chunked-loss=N", name)
 		case inputOf(n, "bias") >= 0:
-			return fmt.Errorf("vprof describes %s of a layer without a bias, and %s has one; use --chunked-loss N",
+			return fmt.Errorf("vprof describes %s of a layer without a bias, and %s has one; use --set chunked-loss=N",
 				name, n.Module)
 		case h.t.replaced(h.weight):
 			return fmt.Errorf("%s multiplies by the weight of %s alone, which has an adapter or is packed; leave it "+
@@ -141,8 +141,8 @@ func (h *head) check() error {
 	for i := range h.l.gone {
 		for _, r := range h.t.regions {
 			if r.begin <= i && i < r.end {
-				return fmt.Errorf("%s is among the modules that checkpointing recomputes; leave it out of --checkpoint",
-					n.Module)
+				return fmt.Errorf("%s is among the modules that checkpointing recomputes; leave it out of "+
+					"--set checkpoint=", n.Module)
 			}
 		}
 	}

@@ -207,7 +207,7 @@ func (t *task) recompute() (field string, err error) {
 		return "", nil
 	case t.c.Blocks == "":
 		return "checkpointing",
-			errors.New("there is no list of equal modules; name those to recompute with --checkpoint")
+			errors.New("there is no list of equal modules; name those to recompute with --set checkpoint=PATTERNS")
 	}
 	if t.regions, err = regions(t.plain.Program, t.c.Blocks); err != nil {
 		return "checkpoint", err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/shellword"
 	"github.com/vprof/vprof/models"
 )
@@ -52,10 +53,8 @@ func fitCommand(c report.Case, d report.Device) string {
 		switch {
 		case f.JSON == "settings", slices.Contains([]string{"", "amp", "checkpointing"}, f.Name):
 		case text == "", text == "1" && f.Name == "accumulate", text == "fp32" && f.Name == "weights":
-		case f.Bare != "":
-			words = append(words, "--"+f.Name+"="+shellword.Quote(text))
 		default:
-			words = append(words, "--"+f.Name, shellword.Quote(text))
+			words = append(words, lists.Map(f.Argument(text), shellword.Quote)...)
 		}
 	}
 	for _, word := range c.Settings.Words() {
