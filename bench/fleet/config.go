@@ -1,7 +1,7 @@
 // Package fleet runs sweeps of many cases on the GPUs of a cluster, by the schedulers
 // that it has, and puts what they give into one answer.
 //
-// A [Config] says what to train where. [Prepare] writes the jobs of each GPU into a
+// A [Config] lists what to train where. [Prepare] writes the jobs of each GPU into a
 // folder that all machines see; tasks run them, each a shard of a GPU's jobs, wherever
 // an [Engine] starts them. The files of the shards alone tell what is done, so that any
 // machine can go on from the folder.
@@ -48,7 +48,7 @@ type Config struct {
 // [models.Fields], beside model, trainer and settings.
 type Case struct {
 	Model string
-	// Trainer are the configuration files of a trainer, seen from the fleet's folder, which say the model and how
+	// Trainer are the configuration files of a trainer, seen from the fleet's folder, which give the model and how
 	// it is trained; other keys change that.
 	Trainer Files
 	// patch has the file's values, settings the model's.
@@ -69,7 +69,7 @@ type GPUKind struct {
 	line     int
 }
 
-// Strategy says how the work is done.
+// Strategy is how tasks are scheduled.
 type Strategy struct {
 	// Device is what tasks run on: "cuda:0", or "sim" for a simulated GPU; empty is
 	// cuda:0 where a scheduler runs them, sim on this machine.
@@ -234,7 +234,7 @@ func Read(r io.Reader, file string) (*Config, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if len(data) > maxConfig {
-		return nil, input.FileErrorf(file, "longer than %d MiB; this is no fleet", maxConfig>>20)
+		return nil, input.FileErrorf(file, "longer than %d MiB; this is not a fleet", maxConfig>>20)
 	}
 	c := &Config{source: data}
 	if err := yamlkeys.Decode(file, data, c); err != nil {
@@ -305,7 +305,7 @@ func (c *Config) check(file string) error {
 	return c.checkShell(wrong)
 }
 
-// maxTasks is how many tasks Slurm takes in an array unless it is told otherwise.
+// maxTasks is how many tasks Slurm accepts in an array by default.
 const maxTasks = 1000
 
 // maxRuns is how often a batch size may run.

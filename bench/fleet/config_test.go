@@ -165,7 +165,7 @@ func TestTasksAreBegunAgainByTheirExitCodes(t *testing.T) {
 	other, err := Open(dir)
 	require.NoError(t, err)
 	_, err = other.Lock("me")
-	require.ErrorContains(t, err, "another command is at work on this fleet (vprof fleet run, process 7 of n1)")
+	require.ErrorContains(t, err, "another command runs this fleet (vprof fleet run, process 7 of n1)")
 	require.NoError(t, release())
 
 	_, err = Prepare(dir, OnSlurm, c, units, nil, report.Tool{Version: "v2"}, time.Time{})

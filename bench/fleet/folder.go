@@ -228,7 +228,7 @@ func Prepare(dir, engine string, c *Config, units []Unit, learned *coefficients.
 	case err != nil:
 		return nil, err
 	case was.Tool != tool:
-		return nil, input.Errorf("%s: was made by vprof %s, this is %s; go on with that one, or use another folder "+
+		return nil, input.Errorf("%s: was made by vprof %s, this is %s; continue with that one, or use another folder "+
 			"(--dir)", dir, was.Tool.Version, tool.Version)
 	case was.Engine != engine:
 		return nil, input.Errorf("%s: runs on %s, not on %s; use another folder (--dir)", dir, was.Engine, engine)
@@ -397,7 +397,7 @@ func (f *Folder) readJob(text []byte) (job.Job, error) {
 func (f *Folder) Lock(who string) (release func() error, err error) {
 	release, by, err := shard.Lock(filepath.Join(f.Dir, "lock"), who)
 	if errors.Is(err, shard.ErrLocked) {
-		return nil, input.Errorf("%s: another command is at work on this fleet (%s); look on with "+
+		return nil, input.Errorf("%s: another command runs this fleet (%s); watch it with "+
 			"\"vprof fleet status\", or wait for it", f.Dir, by)
 	}
 	return release, err

@@ -23,10 +23,10 @@ type ask struct {
 	// need as a part of the GPU's memory, from 0 to 1.
 	GPUGiB, MiB, GiB int64
 	Share            float64
-	// HostMiB and HostGiB are what each machine needs of its own memory, ProcessBytes what of it is each
+	// HostMiB and HostGiB are the host memory that each machine needs, ProcessBytes what of it is each
 	// process's; zero where that is not known.
 	HostMiB, HostGiB, ProcessBytes int64
-	// Parts says that a part of one GPU is enough.
+	// Parts reports whether a part of one GPU is enough.
 	Parts bool
 }
 
@@ -34,7 +34,7 @@ type ask struct {
 type request struct {
 	name string
 	text *template.Template
-	// lines says that it is lines of a script and no document of YAML.
+	// lines reports whether it is lines of a script, not a document of YAML.
 	lines bool
 }
 

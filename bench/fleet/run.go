@@ -47,7 +47,7 @@ type Engine interface {
 	Start(ctx context.Context, b GPUTasks, tasks []int, avoid []string) error
 	// Active are the tasks that wait or run, with a word for how.
 	Active(ctx context.Context) (map[Task]string, error)
-	// Cancel ends all tasks that wait or run, and says how many there were.
+	// Cancel ends all tasks that wait or run, and returns their number.
 	Cancel(ctx context.Context) (int, error)
 	// Again reports whether the engine itself begins failed tasks anew.
 	Again() bool
@@ -93,7 +93,7 @@ func (s *Status) Active() bool {
 	return slices.ContainsFunc(s.GPUs, func(b GPUStatus) bool { return b.Running+b.Waiting > 0 })
 }
 
-// Status looks at the shards of all GPUs; active is what the engine says, nil if it
+// Status looks at the shards of all GPUs; active are the engine's answers, nil if it
 // was not asked.
 func (f *Folder) Status(active map[Task]string) (*Status, error) {
 	out := &Status{}
@@ -172,14 +172,14 @@ type Runner struct {
 	avoid    map[string][]string // nodes, by GPU
 }
 
-// A LeftError says that a command stops looking on while tasks go on.
+// A LeftError reports that a command stops watching while tasks continue.
 type LeftError struct{ Status *Status }
 
 func (e *LeftError) Error() string { return "tasks go on" }
 
 func (e *LeftError) Unwrap() error { return context.Canceled }
 
-// An UnfinishedError says that tasks have failed permanently.
+// An UnfinishedError reports that tasks have failed permanently.
 type UnfinishedError struct{ Status *Status }
 
 func (e *UnfinishedError) Error() string {
@@ -201,7 +201,7 @@ func (e *UnfinishedError) Error() string {
 
 // Run starts what is not done and waits until all is. A task that was ended or
 // interrupted is restarted, one that found no usable GPU on another node, at most as
-// often as the strategy says; one that failed otherwise is not. The error is a
+// often as the strategy allows; one that failed otherwise is not. The error is a
 // [*LeftError] if ctx ends first: tasks then go on.
 func (r *Runner) Run(ctx context.Context) error {
 	r.attempts, r.gone, r.avoid = map[Task]int{}, map[Task]int{}, map[string][]string{}
@@ -237,7 +237,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	}
 }
 
-// start starts the tasks that are neither done, waiting nor running; settled says that none waits or runs any more.
+// start starts the tasks that are neither done, waiting nor running; settled reports whether none waits or runs any more.
 func (r *Runner) start(ctx context.Context, s *Status) (settled bool, err error) {
 	settled = !s.Active()
 	for i, b := range s.GPUs {

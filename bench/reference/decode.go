@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// wireRecord is a record as it stands in the file. Pointers tell what is
+// wireRecord is a record as the file has it. Pointers mark what is
 // absent from what is zero.
 type wireRecord struct {
 	Case          *string           `json:"case"`
@@ -82,7 +82,7 @@ func decodeRecord(line []byte) (Record, error) {
 	return r, r.validate()
 }
 
-// complete says which required field is missing.
+// complete returns the error of a missing required field.
 func (w *wireRecord) complete() error {
 	for _, f := range []struct {
 		name    string

@@ -141,7 +141,7 @@ func decodeExported(line []byte) (Record, error) {
 }
 
 // strategy returns how the record's script called PyTorch: with a bucket_cap_mb of 25, rank 0 and a
-// whole model on the device before it is sharded, unless the options say otherwise.
+// whole model on the device before it is sharded, unless the options change that.
 func (w *wireExported) strategy() (models.Strategy, error) {
 	var fields []string
 	add := func(key, value string) { fields = append(fields, key+"="+value) }

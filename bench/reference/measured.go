@@ -24,7 +24,7 @@ type Measured struct {
 	Torch  string `json:"torch,omitempty"`
 	CUDA   string `json:"cuda,omitempty"`
 	Driver string `json:"driver,omitempty"`
-	// Simulated tells that the GPU was none: such a line is no measurement.
+	// Simulated reports whether there was no GPU: such a line is not a measurement.
 	Simulated bool   `json:"simulated,omitempty"`
 	Status    Status `json:"status"`
 	Steps     int    `json:"steps"`
@@ -102,7 +102,7 @@ func isMeasured(line []byte) bool {
 	return found && bytes.HasPrefix(rest, []byte("{")) && !bytes.Contains(before, []byte(`"schema"`))
 }
 
-// decodeMeasured reads such a line. The case says the release that was planned for; the run's own counts.
+// decodeMeasured reads such a line. The case has the planned release; the run's own counts.
 func decodeMeasured(line []byte) (Record, error) {
 	m := Measured{By: "callback"}
 	if err := unmarshal(line, &m); err != nil {

@@ -15,17 +15,17 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// Published is a figure that others measured on a real GPU and published, and the plan that it is held
-// against. Without one, Missing says what vprof cannot say.
+// Published is a published measurement of a real GPU, and the plan that it is compared
+// with. Without one, Missing is what vprof cannot plan.
 type Published struct {
 	report.PublishedRow
 	Missing string `json:"missing"`
 }
 
-// Kinds returns what figures are of.
+// Kinds returns the kinds of measurements.
 func Kinds() []string { return []string{"allocated", "reserved", "device"} }
 
-// OpenPublished reads published figures, JSON Lines, gzipped if the name ends in .gz. ok is false if the file
+// OpenPublished reads published measurements, JSON Lines, gzipped if the name ends in .gz. ok is false if the file
 // cannot be read or holds something else. The error is an [*input.FormatError] if a row is damaged.
 func OpenPublished(path string) (rows []Published, ok bool, err error) {
 	r, err := openText(path)
@@ -36,7 +36,7 @@ func OpenPublished(path string) (rows []Published, ok bool, err error) {
 	return ReadPublished(r, path)
 }
 
-// ReadPublished reads published figures from r; name is used in messages.
+// ReadPublished reads published measurements from r; name is used in messages.
 func ReadPublished(r io.Reader, name string) (rows []Published, ok bool, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
@@ -68,11 +68,11 @@ func (p *Published) check() error {
 	case !slices.Contains(Kinds(), p.Kind):
 		return fmt.Errorf("kind: %q is none of %s", p.Kind, strings.Join(Kinds(), ", "))
 	case p.Source == "":
-		return errors.New("source: missing; say where the figure stands")
+		return errors.New("source: missing; give the place of the measurement")
 	case cmp.Or(p.Command, p.Missing) == "":
-		return errors.New("command: missing; give the plan that says the same, or say in \"missing\" what vprof cannot")
+		return errors.New("command: missing; give the plan of the same step, or name in \"missing\" what vprof cannot plan")
 	case p.Command != "" && !strings.HasPrefix(p.Command, "plan "):
-		return fmt.Errorf("command: %q is no plan", p.Command)
+		return fmt.Errorf("command: %q is not a plan", p.Command)
 	}
 	return nil
 }

@@ -152,7 +152,7 @@ func unmarshal(line []byte, v any) error {
 	return bad("", "%v", err)
 }
 
-// typeName says in the words of JSON what a Go kind holds.
+// typeName returns the JSON name of a Go kind.
 func typeName(kind string) string {
 	switch {
 	case strings.HasPrefix(kind, "int"):

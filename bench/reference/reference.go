@@ -49,7 +49,7 @@ type Phase struct {
 // Record is one run of a case. Bytes of an OOM record are those seen up to
 // the failure; an error record has what it reached.
 type Record struct {
-	// File and Line say where the record stands.
+	// File and Line are the record's place.
 	File string
 	Line int
 
@@ -57,10 +57,10 @@ type Record struct {
 	// where it is the system's own.
 	models.Case
 	GPU string
-	// Exported says that the model is one of another library, which is in a file of
+	// Exported reports whether the model comes from another library, which is in a file of
 	// torch.export called [FileName].
 	Exported bool
-	// FineTuned says that the model is one of [FineTuned], or a configuration of
+	// FineTuned reports whether the model is in [FineTuned], or a configuration of
 	// transformers of that name.
 	FineTuned bool
 	// Runs is how many steps were run, of records without phases.
@@ -102,7 +102,7 @@ func (r *Record) Steps() int {
 	return steps
 }
 
-// ownOptimizers are the names under which a record says that the case kept
+// ownOptimizers are the names by which a record marks that the case kept
 // its own optimizer.
 var ownOptimizers = map[string]bool{"": true, "AdamW": true, "Adam x2": true}
 

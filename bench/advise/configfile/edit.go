@@ -31,7 +31,7 @@ type Edit struct {
 	// Item adds the value to a list of the file, if it is not among the items yet and the
 	// format is YAML.
 	Item bool
-	// Default is what a missing key stands for: if it is Value, the key may stay
+	// Default is the value of a missing key: if it is Value, the key may stay
 	// missing.
 	Default any
 }
@@ -46,7 +46,7 @@ const (
 	JSON Format = "JSON"
 )
 
-// FormatOf returns the format that a file's suffix stands for.
+// FormatOf returns the format of a file's suffix.
 func FormatOf(path string) (Format, error) {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".yaml", ".yml":
@@ -59,11 +59,11 @@ func FormatOf(path string) (Format, error) {
 	return "", fmt.Errorf("%s: the suffix names no format; use .yaml, .yml, .toml or .json", path)
 }
 
-// A KeyError says why a value cannot be set.
+// A KeyError is why a value cannot be set.
 type KeyError struct {
 	Path   string
 	Reason string
-	// Missing says that there is no such key.
+	// Missing reports whether there is no such key.
 	Missing bool
 }
 
@@ -121,7 +121,7 @@ func Splice(f Format, data []byte, edits []Edit) ([]byte, error) {
 	return out, nil
 }
 
-// missing says of a key that is not there what is in its place.
+// missing returns the error for a missing key: what is in its place.
 func missing(f Format, data []byte, p path, e Edit) error {
 	var v any
 	var depth int
@@ -151,7 +151,7 @@ func missing(f Format, data []byte, p path, e Edit) error {
 // path is a path taken apart.
 type path []string
 
-// ValidPath says what is wrong with a path of keys.
+// ValidPath returns what is wrong with a path of keys.
 func ValidPath(s string) error {
 	_, err := parsePath(s)
 	return err
@@ -217,7 +217,7 @@ func (e Edit) choose(old kind, shown string) (any, error) {
 			continue
 		}
 		k := kindOf(v)
-		// A number may become a name: precision 16 and "16-mixed" are both said.
+		// A number may become a name: precision 16 and "16-mixed" are both used.
 		if k == old || old == null || (k == text && old == number && e.Or == nil) {
 			return v, nil
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// place is where a value stands in a text.
+// place is the position of a value in a text.
 type place struct {
 	from, to int
 	kind     kind

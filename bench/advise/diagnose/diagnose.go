@@ -49,7 +49,7 @@ func Series(s series.Series) []report.Finding {
 			Advice: []string{
 				"move batches to the GPU one by one, never the data set: tensors are made on the host",
 				"validate in model.eval() and under torch.no_grad(), with a smaller batch",
-				"vprof smoke looks at validation and, with --longest, at the longest sample",
+				"vprof smoke checks validation and, with --longest, the longest sample",
 			},
 		})
 	}
@@ -59,7 +59,7 @@ func Series(s series.Series) []report.Finding {
 	if !growing && top-low > unsteady*series.Median(filled) && top-low > noticeable {
 		found = append(found, report.Finding{
 			Kind: "variable input",
-			What: "memory goes up and down from step to step, as with inputs of different lengths",
+			What: "memory rises and falls from step to step, as with inputs of different lengths",
 			Evidence: []string{fmt.Sprintf("in the second half, 90 %% of the samples lie between %s and %s",
 				size(low), size(top))},
 			Advice: []string{
@@ -94,8 +94,8 @@ func othersUse(bytes int64, evidence []string) report.Finding {
 func againstLeaks() []string {
 	return []string{
 		"keep numbers and not tensors: total += loss.item(), outputs.append(y.detach().cpu())",
-		"begin lists of results anew in each epoch",
-		"del what a step made (loss, outputs) before the next one, then torch.cuda.empty_cache()",
+		"clear lists of results in each epoch",
+		"delete a step's tensors (loss, outputs) before the next one, then torch.cuda.empty_cache()",
 	}
 }
 
@@ -120,7 +120,7 @@ func leak(s series.Series, steady []float64) (report.Finding, bool) {
 		},
 	}
 	if s.Process.PID != 0 {
-		f.Evidence = append(f.Evidence, fmt.Sprintf("it is %v that grows", s.Process))
+		f.Evidence = append(f.Evidence, fmt.Sprintf("%v grows", s.Process))
 	}
 	inUse := max(float64(s.Last), s.Mine[len(s.Mine)-1])
 	if left := float64(s.Total) - inUse; s.Total > 0 && s.Elapsed > 0 && left > 0 {
@@ -147,7 +147,7 @@ func use(peak, total int64) []report.Finding {
 	case share > nearlyFull:
 		return []report.Finding{{
 			Kind: "nearly full", Problem: true,
-			What: "hardly anything is left for a longer input or another process", Evidence: evidence,
+			What: "hardly any memory is left for a longer input or another process", Evidence: evidence,
 		}}
 	}
 	return nil
@@ -194,7 +194,7 @@ func leakOfSteps(s snapshot.Summary) (report.Finding, bool) {
 	for _, site := range s.Sites {
 		if site.Blocks >= len(ends)/2 {
 			f.Evidence = append(f.Evidence,
-				fmt.Sprintf("%d blocks in use, %s, are of %s", site.Blocks, bytesize.Format(site.Bytes), site.Where))
+				fmt.Sprintf("%d blocks in use, %s, come from %s", site.Blocks, bytesize.Format(site.Bytes), site.Where))
 		}
 	}
 	return f, true
@@ -220,8 +220,8 @@ func fragmentation(c cache) []report.Finding {
 	}
 	f := report.Finding{
 		Kind: "fragmentation", Problem: true,
-		What: "the allocator holds far more than tensors need: free pieces that no request fits, or a cache " +
-			"from before",
+		What: "the allocator holds far more than tensors need: free blocks that fit no request, or an old " +
+			"cache",
 		Evidence: []string{fmt.Sprintf("%s reserved, %s allocated", bytesize.Format(c.reserved),
 			bytesize.Format(c.allocated))},
 		Advice: []string{
@@ -231,11 +231,11 @@ func fragmentation(c cache) []report.Finding {
 	}
 	if c.largest > 0 {
 		f.Evidence = append(f.Evidence,
-			fmt.Sprintf("the largest free piece has %s of %s", bytesize.Format(c.largest), bytesize.Format(c.free)))
+			fmt.Sprintf("the largest free block has %s of %s", bytesize.Format(c.largest), bytesize.Format(c.free)))
 	}
 	if pieces {
 		f.Evidence = append(f.Evidence,
-			fmt.Sprintf("%s were asked for while %s were free in the cache, in pieces too small",
+			fmt.Sprintf("%s were requested while %s were free in the cache, in blocks too small",
 				bytesize.Format(c.failed), bytesize.Format(c.free)))
 	}
 	return []report.Finding{f}

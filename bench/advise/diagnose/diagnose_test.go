@@ -111,7 +111,7 @@ func TestSnapshotsOfSeveralStepsShowWhatLeaks(t *testing.T) {
 	found := Snapshot(s)
 	require.Equal(t, []string{"leak"}, kinds(found))
 	require.Contains(t, found[0].Evidence[0], "10 steps leave 90.00 MiB more and more, 10.00 MiB a step")
-	require.Equal(t, []string{"11 blocks in use, 110.00 MiB, are of train.py:12 main"}, found[0].Evidence[1:])
+	require.Equal(t, []string{"11 blocks in use, 110.00 MiB, come from train.py:12 main"}, found[0].Evidence[1:])
 	s.Troughs = stays
 	require.Empty(t, Snapshot(s))
 	s.Troughs = grows[:7]
@@ -127,7 +127,7 @@ func TestFreePiecesThatNoRequestFitsAreFragments(t *testing.T) {
 	found := Snapshot(s)
 	require.Equal(t, []string{"out of memory", "fragmentation"}, kinds(found))
 	require.Contains(t, found[1].Evidence,
-		"100.00 MiB were asked for while 300.00 MiB were free in the cache, in pieces too small")
+		"100.00 MiB were requested while 300.00 MiB were free in the cache, in blocks too small")
 	s.LargestFree = 150 * steptest.MiB
 	require.Equal(t, []string{"out of memory"}, kinds(Snapshot(s)))
 	run := report.Run{

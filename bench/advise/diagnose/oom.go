@@ -23,7 +23,7 @@ type shortage struct {
 // missing returns how many bytes were missing, assuming that the cache was not fragmented.
 func (s shortage) missing() int64 { return max(0, s.want-s.free-s.cached) }
 
-// evidence says who asked, and what would have fitted.
+// evidence returns the request that failed, and what would have fitted.
 func (s shortage) evidence() []string {
 	asked := "asked for " + bytesize.Format(s.want)
 	if s.where != "" {
@@ -50,7 +50,7 @@ func (s shortage) evidence() []string {
 	return lines
 }
 
-// advice says what to do, what costs least first.
+// advice returns what to do, the cheapest first.
 func (s shortage) advice() []string {
 	var todo []string
 	if s.cached > 0 && s.cached+s.free >= s.want {
@@ -90,7 +90,7 @@ func plural(n int, unit string) string {
 	return fmt.Sprintf("%d %ss", n, unit)
 }
 
-// outOfMemory says of a snapshot who asked, who holds, and what to do.
+// outOfMemory returns a snapshot's failed request, the largest holders, and what to do.
 func outOfMemory(s snapshot.Summary) report.Finding {
 	f := report.Finding{Kind: "out of memory", Problem: true, What: "an allocation failed"}
 	if s.OOMs > 1 {
@@ -102,7 +102,7 @@ func outOfMemory(s snapshot.Summary) report.Finding {
 	}
 	f.Evidence = short.evidence()
 	if s.Failed > short.want {
-		f.Evidence = append(f.Evidence, "the largest that failed asked for "+bytesize.Format(s.Failed))
+		f.Evidence = append(f.Evidence, "the largest failed request has "+bytesize.Format(s.Failed))
 	}
 	for _, c := range s.Categories[:min(len(s.Categories), mostHolders)] {
 		f.Evidence = append(f.Evidence, fmt.Sprintf("%s: %s", c.Name, bytesize.Format(c.Bytes)))
@@ -117,7 +117,7 @@ func outOfMemory(s snapshot.Summary) report.Finding {
 	return f
 }
 
-// Errors finds out what the text of PyTorch's OutOfMemoryError says.
+// Errors returns findings from the text of PyTorch's OutOfMemoryError.
 func Errors(messages []oomtext.Message) []report.Finding {
 	var found []report.Finding
 	seen := map[oomtext.Message]bool{}
@@ -129,22 +129,22 @@ func Errors(messages []oomtext.Message) []report.Finding {
 		found = append(found, errorOf(m))
 		if m.Others > noticeable {
 			found = append(found, othersUse(m.Others,
-				[]string{bytesize.Format(m.Others) + " were theirs when it failed"}))
+				[]string{bytesize.Format(m.Others) + " belonged to them when it failed"}))
 			found[len(found)-1].GPU = found[len(found)-2].GPU
 		}
 	}
 	return found
 }
 
-// HostMemory returns the finding of a text that says that a process was killed for the host's memory.
+// HostMemory returns the finding of a text about a process that was killed because host memory ran out.
 func HostMemory(line string) report.Finding {
 	return report.Finding{
 		Kind: "out of host memory", Problem: true,
-		What:     "a process was killed, as is done where the host's memory (RAM) runs out; it is not the GPU's",
+		What:     "a process was killed, as the kernel does when host memory (RAM) runs out; it is not GPU memory",
 		Evidence: []string{line},
 		Advice: []string{
-			"ask for more memory of the host: sbatch --mem or --mem-per-cpu, resources.limits.memory of a pod",
-			"need less of it: fewer workers of the DataLoader, less that is offloaded to the host, weights loaded " +
+			"request more host memory: sbatch --mem or --mem-per-cpu, resources.limits.memory of a pod",
+			"use less of it: fewer DataLoader workers, less offloading to the host, weights loaded " +
 				"by one rank",
 		},
 	}
@@ -160,14 +160,14 @@ func errorOf(m oomtext.Message) report.Finding {
 		f.GPU = fmt.Sprintf("GPU %d", m.GPU)
 	}
 	if m.Tried == 0 {
-		f.What = "the driver or a library had no memory left, outside of PyTorch's allocator"
-		f.Evidence = []string{"the text names no sizes"}
+		f.What = "the driver or a library had no memory left, outside PyTorch's allocator"
+		f.Evidence = []string{"the message has no sizes"}
 		if m.Where != "" {
 			f.Evidence = append(f.Evidence, "it happened at "+m.Where)
 		}
 		f.Advice = []string{
 			"look for other processes on the GPU: nvidia-smi",
-			"leave room beside PyTorch: torch.cuda.set_per_process_memory_fraction(0.95), or a smaller batch",
+			"leave memory outside PyTorch: torch.cuda.set_per_process_memory_fraction(0.95), or a smaller batch",
 		}
 		return f
 	}
@@ -193,10 +193,10 @@ func errorOf(m oomtext.Message) report.Finding {
 	}
 	if beside := m.Process - m.Allocated - m.Cached; m.Process > 0 && m.Allocated > 0 && beside > noticeable {
 		f.Evidence = append(f.Evidence, bytesize.Format(beside)+
-			" of the process are outside of PyTorch's allocator: the CUDA context, libraries, NCCL")
+			" of the process are outside PyTorch's allocator: the CUDA context, libraries, NCCL")
 	}
 	f.Advice = append(s.advice(),
-		"a snapshot says who holds it: torch.cuda.memory._record_memory_history() before, "+
+		"a snapshot shows what holds it: torch.cuda.memory._record_memory_history() before, "+
 			"torch.cuda.memory._dump_snapshot(\"oom.pickle\") when it fails, then vprof diagnose oom.pickle")
 	return f
 }
@@ -223,7 +223,7 @@ func Ranks(names []string, peaks []int64) []report.Finding {
 	}
 	return []report.Finding{{
 		Kind: "ranks differ",
-		What: "one rank needs far more than another: uneven batches, or what only the first rank does",
+		What: "one rank needs far more than another: uneven batches, or work of the first rank alone",
 		Evidence: []string{fmt.Sprintf("%s peaks at %s, %s at %s", names[high], bytesize.Format(peaks[high]),
 			names[low], bytesize.Format(peaks[low]))},
 		Advice: []string{

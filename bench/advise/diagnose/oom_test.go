@@ -46,7 +46,7 @@ func TestErrorsSayWhatWouldHaveFitted(t *testing.T) {
 	require.Len(t, found, 1, "a log repeats itself")
 	said := strings.Join(found[0].Evidence, "\n")
 	require.Contains(t, said, "with the cache in one piece, 1.00 GiB would still have been missing")
-	require.Contains(t, said, "1.50 GiB of the process are outside of PyTorch's allocator")
+	require.Contains(t, said, "1.50 GiB of the process are outside PyTorch's allocator")
 	// 1 of 15 GiB.
 	require.Contains(t, strings.Join(found[0].Advice, "\n"), "smaller by 7 % or more")
 
@@ -58,7 +58,7 @@ func TestErrorsSayWhatWouldHaveFitted(t *testing.T) {
 	require.Equal(t, "other processes", found[1].Kind)
 
 	found = Errors([]oomtext.Message{{Rank: -1, GPU: -1}})
-	require.Contains(t, found[0].What, "outside of PyTorch's allocator")
+	require.Contains(t, found[0].What, "outside PyTorch's allocator")
 }
 
 func TestRanksThatDifferAreFound(t *testing.T) {

@@ -18,7 +18,7 @@ type Fact struct {
 	// Setting is the model's setting that the value is, Scale what it is multiplied by.
 	Setting string  `yaml:"setting"`
 	Scale   float64 `yaml:"scale"`
-	// Planned is what vprof plans whatever the file says, and Why says so of other values.
+	// Planned is the value that vprof plans in any case, and Why the note on other values.
 	Planned any    `yaml:"planned"`
 	Why     string `yaml:"why"`
 }
@@ -104,7 +104,7 @@ func (s System) locate(path string, keys []string) string {
 // last returns the name of a key.
 func last(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
 
-// whyIgnored says why one of the keys of a file is not read although it may bear on memory: the file has it where the
+// whyIgnored returns why a key that may affect memory is not read: the file has it where the
 // project does not look, or it is none of the project's. It is empty of keys that are read or harmless.
 func (s System) whyIgnored(key string, keys, read []string) string {
 	if slices.Contains(read, key) {
@@ -144,7 +144,7 @@ func (f Fact) scaled(v any) (int64, bool) {
 }
 
 // Of finds the system that a file configures, by the key of its batch size and, if it has a family of models, another
-// of its keys. The model is one that the file trains: the family, as redimnet-*, if the file does not say which. It is
+// of its keys. The model is one that the file trains: the family, as redimnet-*, if the file does not name it. It is
 // false if the file is of none.
 func Of(config string) (model string, found bool) {
 	all, err := All()

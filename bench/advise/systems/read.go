@@ -127,7 +127,7 @@ func ReadMapped(config string, pairs []string) (map[string]any, error) {
 	return values, nil
 }
 
-// precision returns what a file says of precision, in our words.
+// precision returns a file's precision in vprof's words.
 func precision(v any) (string, error) {
 	switch s := strings.ToLower(fmt.Sprint(v)); {
 	case s == "false" || s == "no" || s == "none" || strings.Contains(s, "32"):
@@ -137,7 +137,7 @@ func precision(v any) (string, error) {
 	case s == "true" || s == "yes" || s == "half" || strings.Contains(s, "16"):
 		return "fp16", nil
 	}
-	return "", fmt.Errorf("%v is no precision; use none, fp16 or bf16", v)
+	return "", fmt.Errorf("%v is not a precision; use none, fp16 or bf16", v)
 }
 
 // translate returns a value of the file in our words.

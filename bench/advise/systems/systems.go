@@ -1,4 +1,4 @@
-// Package systems knows where the projects of the shipped models keep batch
+// Package systems lists where the projects of the shipped models keep batch
 // size, micro-batches, precision and checkpointing: in which keys of which
 // files, or in which lines of a notebook.
 package systems
@@ -40,7 +40,7 @@ type System struct {
 	Facts    []Fact            `yaml:"facts"`
 	Harmless map[string]string `yaml:"harmless"`
 	Stages   []Stage           `yaml:"stages"`
-	// Where says what Snippet replaces, a text/template over [Values].
+	// Where is what Snippet replaces, a text/template over [Values].
 	Where   string `yaml:"where"`
 	Snippet string `yaml:"snippet"`
 	// Patches is the number of patches of a sample, where a snippet names it.
@@ -125,7 +125,7 @@ func Lookup(model string) (System, bool, error) {
 	return System{}, false, err
 }
 
-// Reads reports whether the project lets its users choose what the name says.
+// Reads reports whether the project lets its users choose the named value.
 func (s System) Reads(name string) bool { return !slices.Contains(s.Unread, name) }
 
 // File is a file with the edits to make.
@@ -186,7 +186,7 @@ func (k Key) edit(name string, v Values) (configfile.Edit, error) {
 	return e, nil
 }
 
-// written returns how the file says one of our values; nil if it cannot.
+// written returns the file's word for one of our values; nil if it has none.
 func (k Key) written(ours any) any {
 	if len(k.Values) > 0 && ours != nil {
 		ours = k.Values[fmt.Sprint(ours)]

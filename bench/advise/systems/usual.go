@@ -23,7 +23,7 @@ func Mapped(pairs []string, name string) bool {
 }
 
 // ReadUsual reads what a configuration fixes of checkpointing, micro-batches and precision
-// where no pair of "name=path" says under which key to look: under the keys that transformers
+// where no pair of "name=path" names the key: under the keys that transformers
 // and Lightning use, in the group that has the batch. Values whose keys are missing are left
 // out.
 func ReadUsual(config string, pairs []string) (map[string]any, error) {

@@ -38,10 +38,10 @@ func claimOf(g guides.Guide, c guides.Claim) report.Claim {
 	default:
 		out.Bytes = &report.ByteRange{Low: int64(c.Figure.Low), High: int64(c.Figure.High)}
 	}
-	if c.Than != nil {
-		out.Baseline = c.Than.String()
-		if c.Than.Batch.From > 0 {
-			out.Baseline = cmp.Or(out.Baseline, "batch "+c.Than.Batch.String())
+	if c.Baseline != nil {
+		out.Baseline = c.Baseline.String()
+		if c.Baseline.Batch.From > 0 {
+			out.Baseline = cmp.Or(out.Baseline, "batch "+c.Baseline.Batch.String())
 		}
 	}
 	return out
@@ -136,8 +136,8 @@ func (a *answers) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (*
 			continue
 		}
 		value, share := seen.value(c), c.Of == guides.Trainable
-		if c.Than != nil {
-			than, err := a.project(ctx, c.Than.Over(k), gpu)
+		if c.Baseline != nil {
+			than, err := a.project(ctx, c.Baseline.Over(k), gpu)
 			if err != nil {
 				return nil, err
 			}

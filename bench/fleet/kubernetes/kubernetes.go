@@ -76,7 +76,7 @@ func job(f *fleet.Folder, b fleet.GPUTasks) object {
 	container := object{
 		"name": "vprof", "image": k.Image,
 		"command": []string{"vprof", "fleet", "task", mount + "/" + b.Key, "--shard", fmt.Sprintf("auto/%d", b.Tasks)},
-		// A pod's own name says nothing of the machine that has the GPU.
+		// A pod's own name does not identify the machine with the GPU.
 		"env": []object{{
 			"name":      "VPROF_NODE",
 			"valueFrom": object{"fieldRef": object{"fieldPath": "spec.nodeName"}},
@@ -152,7 +152,7 @@ type Engine struct{ Folder *fleet.Folder }
 
 var _ fleet.Engine = (*Engine)(nil)
 
-// noKubectl says that this machine has no kubectl.
+// noKubectl returns the error that this machine has no kubectl.
 func noKubectl() error {
 	return input.Errorf("there is no kubectl on this machine; without --apply the manifests are printed, to be " +
 		"applied elsewhere")
@@ -194,7 +194,7 @@ func (e *Engine) Start(ctx context.Context, b fleet.GPUTasks, _ []int, _ []strin
 	return err
 }
 
-// jobs is what kubectl says of Jobs, as far as it is read.
+// jobs is the part of kubectl's answer about Jobs that vprof reads.
 type jobs struct {
 	Items []struct {
 		Metadata struct {

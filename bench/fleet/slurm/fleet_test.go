@@ -165,7 +165,7 @@ func TestAFleetOnSlurm(t *testing.T) {
 	}, 60*time.Second, time.Second)
 	other, code := m.run("fleet", "run", rough, "--on", "slurm")
 	require.Equal(t, 2, code, other)
-	require.Contains(t, other, "another command is at work on this fleet")
+	require.Contains(t, other, "another command runs this fleet")
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	require.Error(t, cmd.Wait())
 	require.Equal(t, 130, cmd.ProcessState.ExitCode(), out.String())

@@ -33,9 +33,9 @@ type Engine struct {
 
 var _ fleet.Engine = (*Engine)(nil)
 
-// missing says that this machine does not have a command of Slurm.
+// missing returns the error that this machine lacks a command of Slurm.
 func missing(command string) error {
-	return input.Errorf("there is no %s on this machine; run the fleet where jobs are submitted, on a login node",
+	return input.Errorf("there is no %s on this machine; run the fleet on a login node, where jobs are submitted",
 		command)
 }
 

@@ -39,7 +39,7 @@ type gpuHistory struct {
 	processes  map[int]*series
 }
 
-// series has the maxima of a figure, for each of the steps.
+// series has the maxima of a value, for each of the steps.
 type series [4]ring
 
 // ring has the latest entries of a step; the entry of number n is at n % kept.
@@ -141,7 +141,7 @@ func (h *History) Latest() (Round, []Notice) {
 }
 
 // Trace returns the history of a GPU up to a time: n entries, each of the length Steps[step].
-// With a process other than zero its memory stands in the place of the GPU's. Samples do not
+// A process other than zero replaces the GPU's memory by its own. Samples do not
 // come at quite regular times; an entry that fell between two of them has the value before it.
 func (h *History) Trace(gpu, process, step, n int, upTo time.Time) Trace {
 	h.mu.Lock()

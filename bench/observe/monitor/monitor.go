@@ -1,6 +1,6 @@
 // Package monitor watches GPUs from outside, through NVML: how full they are,
 // who uses them, how busy and how hot they are. It samples at an interval, so a
-// peak between two samples is missed; every result says how far apart they were.
+// peak between two samples is missed; every result has the longest time between two samples.
 package monitor
 
 import (
@@ -32,7 +32,7 @@ type Reader interface {
 type Session struct {
 	GPUs  []GPU
 	Close func() error
-	// Missing says which GPUs NVML counts but cannot tell anything of.
+	// Missing is the error for GPUs that NVML counts but cannot read.
 	Missing error
 }
 
@@ -52,7 +52,7 @@ type Monitor struct {
 	gpus    []*watchedGPU
 	source  Source
 	session Session
-	// watched says which processes count; nil are all.
+	// watched selects the processes that count; nil selects all.
 	watched func(pid int) bool
 	notices []string
 	// retry is when NVML may be opened again, and pause how long to wait then.

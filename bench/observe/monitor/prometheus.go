@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// Exporter gives the latest samples to Prometheus. Where the figure is that of
+// Exporter serves the latest samples to Prometheus. Where the value is the same as in
 // NVIDIA's dcgm-exporter, so are name and labels; ours begin with vprof_.
 //
 // It encodes Prometheus's types without its client library, whose collectors of
@@ -28,7 +28,7 @@ func (e *Exporter) Set(samples []Sample) {
 	e.samples = samples
 }
 
-// metric is a figure of a sample; false if it is not known.
+// metric is a value of a sample; false if it is not known.
 type metric struct {
 	name, help string
 	value      func(Sample) (float64, bool)
@@ -43,7 +43,7 @@ func known[T int | float64](v *T) (float64, bool) {
 
 const mib = 1 << 20
 
-// readable returns a figure of memory, which every GPU tells that can be read.
+// readable returns a memory value, which every readable GPU reports.
 func readable(of func(Sample) float64) func(Sample) (float64, bool) {
 	return func(s Sample) (float64, bool) { return of(s), s.Error == "" }
 }
@@ -94,7 +94,7 @@ var metrics = []metric{
 	}},
 }
 
-// ServeHTTP implements [http.Handler] in the format that the client asks for.
+// ServeHTTP implements [http.Handler] in the format that the client requests.
 func (e *Exporter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...)
 	w.Header().Set("Content-Type", string(format))
@@ -145,7 +145,7 @@ func labels(s Sample) []*dto.LabelPair {
 	return []*dto.LabelPair{label("UUID", s.UUID), label("gpu", strconv.Itoa(s.GPU)), label("modelName", s.Name)}
 }
 
-// label returns a label whose value is UTF-8, as Prometheus wants it.
+// label returns a label whose value is UTF-8, as Prometheus requires.
 func label(name, value string) *dto.LabelPair {
 	value = strings.ToValidUTF8(value, "\uFFFD")
 	return &dto.LabelPair{Name: &name, Value: &value}

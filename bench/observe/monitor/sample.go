@@ -40,10 +40,10 @@ type Sample struct {
 	Watts      *float64 `json:"watts,omitempty"`
 	LimitWatts *float64 `json:"limit_watts,omitempty"`
 	SMMHz      *int     `json:"sm_mhz,omitempty"`
-	// Slowdowns say why the clocks are lower than they could be.
+	// Slowdowns are the reasons why the clocks are low.
 	Slowdowns []nvml.Slowdown `json:"slowdowns,omitempty"`
 	Processes []Process       `json:"processes,omitempty"`
-	// Error says that the GPU could not be read; all else is then empty.
+	// Error is why the GPU could not be read; all else is then empty.
 	Error string `json:"error,omitempty"`
 }
 

@@ -2,5 +2,5 @@
 
 package monitor
 
-// Tree returns the process alone: only Linux tells who its descendants are.
+// Tree returns the process alone: only Linux lists its descendants.
 func Tree(root int) []int { return []int{root} }

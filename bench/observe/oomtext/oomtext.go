@@ -1,6 +1,6 @@
-// Package oomtext reads what PyTorch says when memory runs out: the text of
+// Package oomtext reads PyTorch's messages when memory runs out: the text of
 // torch.OutOfMemoryError as releases 1.0 to 2.15 word it, alone or anywhere in a log,
-// with the traceback before it; and what schedulers and kernels say when it was the host's.
+// with the traceback before it; and messages of schedulers and kernels about host memory.
 package oomtext
 
 import (
@@ -17,7 +17,7 @@ import (
 type Message struct {
 	// Rank is that of torchrun, and GPU the device; -1 where the text names none.
 	Rank, GPU int
-	// Tried is what was asked for; zero where the driver or a library failed.
+	// Tried are the requested bytes; zero where the driver or a library failed.
 	Tried int64
 	// Total is the device's memory, Free what was free of it, Process what the
 	// process had of it, Others what other processes had.
@@ -48,7 +48,7 @@ const (
 	MaxMessages = 1024
 )
 
-// parts are the figures of a message. Lines may be broken anywhere between words.
+// parts are the numbers of a message. Lines may be broken anywhere between words.
 var parts = []struct {
 	find *regexp.Regexp
 	put  func(*Message, int64)
@@ -168,7 +168,7 @@ func (m *Message) recognize(listed []int64) {
 	m.Process, m.Others = own, m.Others-own
 }
 
-// hostWordings are parts of messages that say that a process was killed because the host's
+// hostWordings are parts of messages about a process that was killed because the host's
 // memory ran out: by Slurm, Linux, PyTorch's loaders, its CPU allocator and torchrun.
 var hostWordings = []string{
 	"oom_kill event", "oom-kill", "OOM Killed", "OOMKilled", "Exceeded job memory limit", "Out of memory: Kill",
@@ -180,7 +180,7 @@ var hostWordings = []string{
 // mostLine is the largest number of bytes of a line that is quoted.
 const mostLine = 160
 
-// Host returns the first line of a text that says that the host's memory ran out, and not a GPU's;
+// Host returns the first line of a text that reports that the host's memory ran out, not a GPU's;
 // empty if none does.
 func Host(text []byte) string {
 	at := -1

@@ -22,7 +22,7 @@ import (
 // Series is the memory of one GPU over time, read from a log. All amounts are bytes.
 type Series struct {
 	// GPU names it in the log, with its number where there is one: "0 Tesla T4".
-	// Product is the name alone; empty if the log does not say.
+	// Product is the name alone; empty if the log does not contain it.
 	GPU, Product string
 	// Mine is the memory of the training, sample by sample: of the watched processes, or
 	// of the one that takes most, or, where only the whole GPU was logged, all that is
@@ -143,7 +143,7 @@ type moment struct {
 	names                  map[int]string
 }
 
-// unknown returns a moment without any figure.
+// unknown returns a moment without any value.
 func unknown() moment { return moment{used: -1, highest: -1, watched: -1} }
 
 // maxBoards is more GPUs than a machine has.

@@ -86,7 +86,7 @@ func TestProcessesAreToldApart(t *testing.T) {
 	require.Equal(t, []float64{10 * mib, 30 * mib}, all[0].Mine)
 	require.EqualValues(t, 35*mib, all[0].Peak)
 	_, err := Read(strings.NewReader("pid, used_memory [MiB]\n7, [N/A]\n"), "log")
-	require.ErrorContains(t, err, "does not tell here what processes have; log the GPU with --query-gpu")
+	require.ErrorContains(t, err, "does not report the memory of processes here; log the GPU with --query-gpu")
 }
 
 // What vprof monitor writes is read back, in both formats, with the GPU's
@@ -158,9 +158,9 @@ func TestDamageIsNamed(t *testing.T) {
 		"":                               "log:1: there is no column",
 		"a,b\n":                          "log:1: there is no column memory.used",
 		"memory.used\n":                  "log:1: there are no samples",
-		"memory.used\nmuch\n":            `log:2: memory.used: "much" is no number`,
-		"memory.used\n1\nNaN\n":          `log:3: memory.used: "NaN" is no number`,
-		"memory.used\n-1\n":              `"-1" is no number`,
+		"memory.used\nmuch\n":            `log:2: memory.used: "much" is not a number`,
+		"memory.used\n1\nNaN\n":          `log:3: memory.used: "NaN" is not a number`,
+		"memory.used\n-1\n":              `"-1" is not a number`,
 		"memory.used,memory.total\n1,x":  `memory.total: "x"`,
 		"memory.used\n\"1\n":             "log:2:",
 		"pid,used_memory\nx,1\n":         `log:2: pid: "x" is not the number`,
@@ -175,7 +175,7 @@ func TestDamageIsNamed(t *testing.T) {
 		"{\"used_bytes\": 3, \"total_bytes\": 2}\n":                      "3 is more than the total_bytes of 2",
 		"{\"used_bytes\": 3, \"watched_bytes\": -2}\n":                   "watched_bytes: -2",
 		"{\"used_bytes\": 3, \"processes\":[{\"pid\":1},{\"pid\":1}]}\n": "a number of its own",
-		"{\"used_bytes\": -1}\n":                                         "log:1: -1 bytes are none",
+		"{\"used_bytes\": -1}\n":                                         "log:1: -1 is not a number of bytes",
 		"{\"processes\": [{\"pid\": 7, \"used_bytes\": 5}]}\n":           "log:1: used_bytes is missing",
 		"{\"used_bytes\": 1, \"error\": \"lost\"}\n":                     "there are no samples",
 		"time,gpu,used_bytes,watched_bytes\n2026-11-05T06:00:00Z,0,1,x":  `watched_bytes: "x"`,

@@ -132,7 +132,7 @@ func readProcesses(data []byte) (*journal, error) {
 		}
 		pid, err := strconv.Atoi(cell["pid"])
 		if err != nil || pid < 1 {
-			return fmt.Errorf("pid: %q is not the number of a process", cell["pid"])
+			return fmt.Errorf("pid: %q is not a process ID", cell["pid"])
 		}
 		product := cell["gpu_name"]
 		b, err := j.gpu(product+cell["gpu_uuid"]+cell["gpu_bus_id"],
@@ -149,7 +149,7 @@ func readProcesses(data []byte) (*journal, error) {
 		return nil
 	})
 	if err == nil && len(j.gpus) == 0 && untold > 0 {
-		err = errors.New("nvidia-smi does not tell here what processes have; log the GPU with " +
+		err = errors.New("nvidia-smi does not report the memory of processes here; log the GPU with " +
 			"--query-gpu=timestamp,name,memory.used,memory.total")
 	}
 	return j, err
@@ -184,7 +184,7 @@ func mebibytes(column string, cell map[string]string) (float64, error) {
 	s := cell[column]
 	v, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(s, "MiB")), 64)
 	if err != nil || !(v >= 0 && v < 1e9) || math.IsNaN(v) {
-		return 0, fmt.Errorf("%s: %q is no number of MiB", column, s)
+		return 0, fmt.Errorf("%s: %q is not a number of MiB", column, s)
 	}
 	return math.Round(v * (1 << 20)), nil
 }

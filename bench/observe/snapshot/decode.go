@@ -59,7 +59,7 @@ type decoder struct {
 // maxFailures is how many failed allocations are kept.
 const maxFailures = 1024
 
-// A place says where in a snapshot something is, for messages: an item of what
+// A place is a position in a snapshot, for messages: an item of what
 // is at the place above it.
 type place struct {
 	above *place

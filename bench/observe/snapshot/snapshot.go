@@ -1,5 +1,5 @@
 // Package snapshot reads the memory snapshots of PyTorch, the pickles that
-// torch.cuda.memory._dump_snapshot writes, and says what is in them. Nothing of
+// torch.cuda.memory._dump_snapshot writes, and summarizes them. Nothing of
 // a file is ever run: see package pickle.
 package snapshot
 
@@ -71,12 +71,12 @@ type Event struct {
 // Failure is an allocation that failed.
 type Failure struct {
 	Device int
-	// Requested is what was asked for, Free what the driver had left, bytes.
+	// Requested are the requested bytes, Free the bytes that the driver had left.
 	Requested, Free int64
 	Frames          []Frame
 }
 
-// String returns where it was asked for; see [Block.String].
+// String returns where it was requested; see [Block.String].
 func (f Failure) String() string { return Block{Frames: f.Frames}.String() }
 
 // Is reports whether a file that begins with head is a pickle of protocol 2 or

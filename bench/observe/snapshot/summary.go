@@ -30,7 +30,7 @@ type Summary struct {
 	// LargestFree is the largest free block, Free all of them.
 	LargestFree, Free int64
 	Segments          int
-	// Categories are the allocated bytes by what the stack says they are for.
+	// Categories are the allocated bytes by purpose, which the stack shows.
 	Categories []Category
 	// Largest are the largest blocks in use, the largest first.
 	Largest []Block

@@ -149,7 +149,7 @@ func Matching(m models.Model, c models.Case, gpu string) []Match {
 	var found []Match
 	for _, g := range Naming(m.Name) {
 		for _, claim := range g.Claims {
-			if claim.Of.Total() && claim.Than == nil && claim.About(m.Name) && claim.hold(m, c, gpu) {
+			if claim.Of.Total() && claim.Baseline == nil && claim.About(m.Name) && claim.hold(m, c, gpu) {
 				found = append(found, Match{g, claim})
 			}
 		}

@@ -1,6 +1,6 @@
-// Package guides holds, as data, what the guides of the shipped systems say
-// about memory: each figure with the conditions it is said of, a file a guide.
-// It compares nothing; package claims compares the figures with what vprof says.
+// Package guides holds, as data, the memory estimates of the shipped systems' guides:
+// each with its conditions, and a file for each guide. Package claims compares them
+// with vprof's estimates.
 //
 // What a guide calls MB and GB its code divides by 1024**2 and 1024**3. Where a
 // guide does not say what a figure counts, that is what the GPU shows in use.
@@ -34,13 +34,13 @@ type Guide struct {
 	Claims []Claim  `yaml:"claims"`
 }
 
-// Claim is one figure of a guide.
+// Claim is one estimate of a guide.
 type Claim struct {
 	// Models are the guide's models that the estimate is for.
 	Models []string `yaml:"models"`
 	// Where is the guide's section.
 	Where string `yaml:"where"`
-	// Of is the quantity that the figure is of.
+	// Of is the estimated quantity.
 	Of Quantity `yaml:"of"`
 	// Phase is the phase of a step that Of refers to, where it refers to one: "forward".
 	Phase  string `yaml:"phase"`
@@ -49,19 +49,19 @@ type Claim struct {
 	// step without a number.
 	Took    Span  `yaml:"took"`
 	Samples int64 `yaml:"samples"`
-	// Words are the guide's own where it writes no figure.
+	// Words are the guide's own where it has no number.
 	Words string `yaml:"words"`
-	// Doubted says that the guide does not promise that the batch fits.
+	// Doubted reports whether the guide expects that the batch does not fit.
 	Doubted bool `yaml:"doubted"`
-	// Note is what a reader of the figure should know.
+	// Note is a remark for the reader.
 	Note       string `yaml:"note"`
 	Conditions `yaml:",inline"`
-	// Than are the conditions that the figure compares with: only what changes, the
-	// others stay. Nil if the figure is no comparison.
-	Than *Conditions `yaml:"than"`
+	// Baseline holds the conditions that differ in the configuration that the estimate is relative to. Nil if the
+	// estimate is absolute.
+	Baseline *Conditions `yaml:"than"`
 }
 
-// Quantity is the quantity that a figure is of: one of the constants, or a component of
+// Quantity is an estimated quantity: one of the constants, or a component of
 // memory by its name: "weights".
 type Quantity string
 
@@ -81,7 +81,7 @@ const (
 	ModelState Quantity = "model state"
 	// GPU is the memory of the GPU to use.
 	GPU Quantity = "board"
-	// Fits says that the batch fits the GPU; there is no figure.
+	// Fits means that the batch fits the GPU; it has no number.
 	Fits Quantity = "fits"
 	// Trainable is the share of the parameters that are trained.
 	Trainable Quantity = "trainable"
@@ -117,7 +117,7 @@ func States() []program.Class {
 	return []program.Class{program.Weights, program.Gradients, program.OptimizerState}
 }
 
-// String says what the figure counts.
+// String returns the quantity in words.
 func (c Claim) String() string {
 	if c.Phase != "" {
 		return string(c.Of) + " " + c.Phase
@@ -125,7 +125,7 @@ func (c Claim) String() string {
 	return string(c.Of)
 }
 
-// Says returns the figure as the guide writes it.
+// Says returns the estimate as the guide writes it.
 func (c Claim) Says() string {
 	switch {
 	case c.Words != "":
@@ -147,28 +147,28 @@ func (c Claim) check() error {
 	phased := c.Of == AllocatedAfter || c.Of == PeakOf || c.Of == AddedBy
 	switch {
 	case len(c.Models) == 0:
-		return errors.New("it is about no model")
+		return errors.New("it names no model")
 	case c.Where == "":
-		return errors.New("it does not say where it stands")
+		return errors.New("where: missing")
 	case !component && !slices.Contains(quantities, c.Of):
 		return fmt.Errorf("there is no quantity %q", c.Of)
 	case phased != (c.Phase != ""):
 		return fmt.Errorf("%q and phase %q do not go together", c.Of, c.Phase)
 	case c.Of == Fits && (c.Figure != Figure{} || c.GPU == "" || c.Batch.To == 0):
-		return errors.New("that something fits is said of a GPU and a batch, and has no figure")
+		return errors.New("a claim that a batch fits needs a GPU and a batch, and has no number")
 	case c.Doubted && c.Of != Fits:
-		return errors.New("doubted is whether something fits")
+		return errors.New("doubted applies only to claims that a batch fits")
 	case (c.Of == Time) != (c.Took.High > 0) || c.Samples < 0 || c.Samples > 0 && c.Of != Time:
-		return errors.New("a time took seconds, and nothing else did")
+		return errors.New("took applies only to times")
 	case (c.Of == Time || c.Of == Host) && (c.Figure != Figure{} || c.Words == "" || c.Batch.To == 0):
 		return errors.New("a time or a host's memory needs a batch and the guide's words")
 	case !slices.Contains([]Quantity{Fits, Time, Host}, c.Of) && c.Figure == Figure{}:
-		return errors.New("it has no figure")
-	case c.Figure.Share != (c.Of == Trainable || c.Than != nil && c.Figure.Share):
-		return errors.New("a share is one of trained parameters, or compares")
+		return errors.New("it has no number")
+	case c.Figure.Share != (c.Of == Trainable || c.Baseline != nil && c.Figure.Share):
+		return errors.New("a share needs trained parameters, or a configuration to compare with")
 	}
-	if c.Than != nil {
-		if err := c.Than.check(); err != nil {
+	if c.Baseline != nil {
+		if err := c.Baseline.check(); err != nil {
 			return fmt.Errorf("than: %w", err)
 		}
 	}

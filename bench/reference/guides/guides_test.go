@@ -25,8 +25,8 @@ func TestEveryClaimIsAboutACaseOfItsModels(t *testing.T) {
 				require.NoError(t, err)
 				k, err := m.Complete(c.Over(m.Default))
 				require.NoError(t, err, "%s, %s", g.Title, c.Where)
-				if c.Than != nil {
-					than, err := m.Complete(c.Than.Over(k))
+				if c.Baseline != nil {
+					than, err := m.Complete(c.Baseline.Over(k))
 					require.NoError(t, err)
 					require.NotEqual(t, k, than, "%s, %s compares a case with itself", g.Title, c.Where)
 				}
@@ -122,16 +122,16 @@ func TestBatchRangesReadWhatTheyWrite(t *testing.T) {
 func TestReadSaysWhichClaimIsWrong(t *testing.T) {
 	const head = "{title: G, project: p, models: [m], claims: ["
 	for claim, want := range map[string]string{
-		"{where: a, of: device}":                                                       "it has no figure",
+		"{where: a, of: device}":                                                       "it has no number",
 		"{where: a, of: devices, figure: 1 GB}":                                        `there is no quantity "devices"`,
-		"{of: device, figure: 1 GB}":                                                   "it does not say where it stands",
+		"{of: device, figure: 1 GB}":                                                   "where: missing",
 		"{where: a, of: device, figure: 1 GB, phase: loss}":                            `"device" and phase "loss" do not go together`,
 		"{where: a, of: peak of, figure: 1 GB}":                                        `"peak of" and phase "" do not go together`,
-		"{where: a, of: fits, figure: 1 GB, gpu: t4, batch: 1}":                        "has no figure",
-		"{where: a, of: device, figure: 1 GB, doubted: true}":                          "doubted is whether something fits",
-		"{where: a, of: fits, batch: 1}":                                               "said of a GPU and a batch",
-		"{where: a, of: device, figure: 30 %}":                                         "a share is one of trained parameters, or compares",
-		"{where: a, of: trainable, figure: 3 GB}":                                      "a share is one of trained parameters, or compares",
+		"{where: a, of: fits, figure: 1 GB, gpu: t4, batch: 1}":                        "has no number",
+		"{where: a, of: device, figure: 1 GB, doubted: true}":                          "doubted applies only to claims that a batch fits",
+		"{where: a, of: fits, batch: 1}":                                               "needs a GPU and a batch",
+		"{where: a, of: device, figure: 30 %}":                                         "a share needs trained parameters",
+		"{where: a, of: trainable, figure: 3 GB}":                                      "a share needs trained parameters",
 		"{where: a, of: device, figure: 1 GB, amp: fp8}":                               `there is no precision "fp8"`,
 		"{where: a, of: device, figure: 30 %, than: {amp: fp8}}":                       "there is no precision",
 		"{where: a, of: device, figure: 1 GB, dataset: 10 %}":                          "a data set has bytes",
@@ -140,7 +140,7 @@ func TestReadSaysWhichClaimIsWrong(t *testing.T) {
 		"{where: a, of: device, figure: 1 GB, batch: 8-4}":                             `"8-4" is no batch size`,
 		"{where: a, of: device, figure: 1 GB, bach: 8}":                                "bach",
 		"{where: a, of: device, figure: {low: 1}}":                                     "a figure is a word",
-		"{where: a, of: device, models: [], figure: 1 GB}":                             "it is about no model",
+		"{where: a, of: device, models: [], figure: 1 GB}":                             "it names no model",
 		"{where: a, of: device, figure: 1 GB, checkpointing: maybe, settings: {a: b}}": "cannot unmarshal",
 	} {
 		_, err := guides.Read([]byte(head + claim + "]}"))

@@ -38,7 +38,7 @@ func (m Model) graph(s monitor.Sample, rows int) []string {
 	return append(out, faint.Render(fmt.Sprintf("%*s ", gutter-1, "load"))+sparkline(trace.Load))
 }
 
-// caption says what the graph shows, and how sure its peak is.
+// caption returns what the graph shows, and how reliable its peak is.
 func (m Model) caption(s monitor.Sample, process int, width time.Duration) string {
 	what, peak := fmt.Sprintf("gpu %d", s.GPU), s.Peak
 	if process != 0 {

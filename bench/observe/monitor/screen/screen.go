@@ -1,6 +1,6 @@
 // Package screen shows on a terminal what a monitor saw: every GPU in a line,
 // and of one of them the history of its memory and the processes that hold it.
-// It only shows a [monitor.History]; sampling goes on whatever is shown.
+// It only shows a [monitor.History]; sampling continues in any case.
 package screen
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/bench/observe/monitor"
 )
 
-// Model is the screen, as Bubble Tea wants it.
+// Model is the screen as a model of Bubble Tea.
 type Model struct {
 	o             Options
 	width, height int

@@ -22,7 +22,7 @@ var (
 	calm   = lipgloss.NewStyle().Foreground(lipgloss.Cyan)
 )
 
-// A tone is a color that says how full something is. The figure stands beside it.
+// A tone is a color for how full something is, next to the number.
 type tone int
 
 const (
