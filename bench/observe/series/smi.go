@@ -132,7 +132,7 @@ func readProcesses(data []byte) (*journal, error) {
 		}
 		pid, err := strconv.Atoi(cell["pid"])
 		if err != nil || pid < 1 {
-			return fmt.Errorf("pid: %q is not a process ID", cell["pid"])
+			return fmt.Errorf("pid: %q is not the number of a process", cell["pid"])
 		}
 		product := cell["gpu_name"]
 		b, err := j.gpu(product+cell["gpu_uuid"]+cell["gpu_bus_id"],
