@@ -255,7 +255,7 @@ func (f *FSDP) arrived() {
 	f.arriving = nil
 }
 
-// copyIn and allGather return the streams that the model gathers on.
+// copyIn returns the stream on which shards are copied together for a gather.
 func (f *FSDP) copyIn() program.Stream {
 	if f.options.Beside {
 		return allReduceStream + 1
@@ -263,6 +263,7 @@ func (f *FSDP) copyIn() program.Stream {
 	return copyInStream
 }
 
+// allGather returns the stream of all-gathers.
 func (f *FSDP) allGather() program.Stream {
 	if f.options.Beside {
 		return allReduceStream + 2

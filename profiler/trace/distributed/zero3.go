@@ -121,7 +121,7 @@ func FullyPartitioned(t *trace.Tape, w World, o DeepSpeed, fetch Fetching, group
 	return z, nil
 }
 
-// reduction and gathering return the streams on which gradients are reduced and parameters gathered.
+// reduction returns the stream on which gradients are reduced.
 func (z *ZeRO3) reduction() program.Stream {
 	if z.fetch.Serial {
 		return 0
@@ -129,6 +129,7 @@ func (z *ZeRO3) reduction() program.Stream {
 	return reductionStream
 }
 
+// gathering returns the stream on which parameters are gathered.
 func (z *ZeRO3) gathering() program.Stream {
 	if z.fetch.Serial {
 		return 0
