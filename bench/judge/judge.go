@@ -19,7 +19,7 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// A Judge decides which batches of a case are safe on a GPU: their need at each moment of training is within the budget. It remembers what it has tried. Goroutines may share it.
+// A Judge decides which batches of a case are safe on a GPU. Their need at each moment of training is within the budget. It remembers what it has tried. Goroutines may share it.
 type Judge struct {
 	// Cases are the case, and what else the same batch must be safe in: other stages, parts of a curriculum, the
 	// longest sample. Their own batch sizes do not matter.

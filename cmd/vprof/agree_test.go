@@ -205,9 +205,20 @@ func (c training) judge(t tester, gpu string, batch, largest int, safe bool) {
 	}
 	plan, _ := answer[report.Report](t, c, "plan", flags...)
 	require.Equal(t, safe, plan.Points[0].Estimate.Unsafe == "", "plan, %s", where)
+	judged := plan.Points[0].Estimate
+	for _, check := range smoke.Checks {
+		if check.Name == "training step" {
+			require.Equal(t, judged.Device.Bytes, check.Device, "smoke, %s", where)
+			require.Equal(t, judged.Allocated.Bytes, check.Allocated, "smoke, %s", where)
+		}
+	}
+	timed, _ := answer[report.Times](t, c, "time", flags...)
+	require.Equal(t, judged.Device.Bytes, timed.Rows[0].Memory, "time, %s", where)
+	require.Equal(t, judged.Loop, timed.Rows[0].Loop, "time, %s", where)
 	file := filepath.Join(c.folder, "run.json")
 	sweep, _ := answer[report.Report](t, c, "sweep", append(flags, "--export="+file)...)
 	require.Equal(t, safe, sweep.Points[0].Estimate.Unsafe == "", "sweep, %s", where)
+	require.Equal(t, judged, sweep.Points[0].Estimate, "plan and sweep differ: numbers, loop, reason; %s", where)
 	again, _ := answer[report.Report](t, c, "report", file)
 	require.Equal(t, sweep.Points, again.Points)
 }

@@ -107,7 +107,7 @@ func expertParallel(m models.Model, c models.Case, gpus int) (all []string) {
 // longRow is the number of tokens from which rows are shared by ranks, too.
 const longRow = 32_768
 
-// contextParallel returns the strategies that share each sequence (PyTorch's context_parallel, which takes half precision).
+// contextParallel returns the strategies that share each sequence (PyTorch's context_parallel, in half precision).
 func contextParallel(m models.Model, c models.Case, gpus int) (all []string) {
 	length := c.Settings["seq-len"]
 	fp32 := c.AMP == models.NoAutocast && c.Weights != "bf16" && c.Weights != "fp16"

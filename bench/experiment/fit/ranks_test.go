@@ -186,7 +186,7 @@ func TestAPipelineWaitsForItsStages(t *testing.T) {
 	require.Zero(t, stretch("fsdp2"))
 }
 
-// Cases that differ by autocast share recordings where it changes nothing, and each row equals the row of its case alone.
+// Cases that differ by autocast share recordings where it changes nothing. Each row equals the row of its case alone.
 func TestCasesThatAutocastLeavesAloneHaveTheRowsOfEachAlone(t *testing.T) {
 	m, err := all.Models().Lookup("llama-tiny")
 	require.NoError(t, err)

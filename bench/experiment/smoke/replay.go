@@ -132,7 +132,8 @@ func (m *checks) replayEpochs(ctx context.Context, batch int, o epoch.Options) (
 	if l.MostDevice != nil {
 		d = *l.MostDevice
 	}
-	return l, m.judge.Budget.Need(planner.Estimate{Device: planner.Interval{Value: d.Bytes, Low: d.Low, High: d.High}}), nil
+	e := planner.Estimate{Device: planner.Interval{Value: d.Bytes, Low: d.Low, High: d.High}}
+	return l, m.judge.Budget.Need(e), nil
 }
 
 // largestOfEpochs returns the largest batch up to one with which epochs get through within the limit; zero if none is.

@@ -70,8 +70,8 @@ func (r *Result) loading(c models.Case, processes int64) host.Interval {
 	return host.Interval{Value: weights, Low: weights, High: 2 * high}
 }
 
-// stagesOf counts the stages of a case's pipeline: the stages that the given GPUs of one machine hold, and all. Without a
-// pipeline the model is one stage.
+// stagesOf counts the stages of a case's pipeline: the stages that the given GPUs of one machine hold, and all.
+// Without a pipeline the model is one stage.
 func stagesOf(c models.Case, gpus int64) (here, all int64) {
 	all = c.Strategy.PipelineRanks(c.GPUs)
 	return max(1, ceil.Div(gpus*all, int64(max(1, c.GPUs)))), all
