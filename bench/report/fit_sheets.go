@@ -134,7 +134,7 @@ func (f *Fit) notes() []string {
 		[]string{"samples/s ~: an estimate for ranking; vprof time shows its uncertainty."})
 }
 
-// fasterNotes name the fastest configuration of each stage that is not recommended although it is faster, and why.
+// fasterNotes returns the fastest configuration of each stage that is not recommended although it is faster, and why.
 func (f *Fit) fasterNotes() (notes notes) {
 	if len(f.Devices) > 1 {
 		return nil
@@ -169,17 +169,17 @@ func (c Choice) configurationWords() string {
 	return words
 }
 
-// partNotes name the parts of a curriculum that each row is safe in.
+// partNotes returns the parts of a curriculum in which each row is safe.
 func (f *Fit) partNotes() []string {
 	if len(f.Parts) == 0 {
 		return nil
 	}
 	parts := lists.Map(f.Parts, func(s models.Settings) string { return strings.Join(s.Words(), " ") })
-	return []string{fmt.Sprintf("safe in every part of the curriculum (%s); values are of the part that needs most.",
+	return []string{fmt.Sprintf("safe in every part of the curriculum (%s); values are for the part that needs most.",
 		strings.Join(parts, "; "))}
 }
 
-// sampleNotes say where no safe batch shares out the samples that an optimizer step should see.
+// sampleNotes returns the stages where no safe batch divides the samples of an optimizer step.
 func (f *Fit) sampleNotes() (notes notes) {
 	want := f.Budget.EffectiveBatch
 	for _, c := range f.Choices {
