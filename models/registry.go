@@ -259,9 +259,8 @@ func (m Model) Complete(c Case) (Case, error) {
 	if field, reason := c.checkFields(); reason != "" {
 		return wrong(field, "%s", reason)
 	}
-	if field := m.changed(c); field != "" {
-		return wrong(field, "the steps of a recorded run are what they are; record the run again with this changed "+
-			"(other GPUs and allocator settings need no new recording)")
+	if err := m.checkRecorded(c); err != nil {
+		return c, err
 	}
 	if err := CheckBatch(c.Batch); err != nil {
 		return wrong("batch", "%v", err)
@@ -277,6 +276,18 @@ func (m Model) Complete(c Case) (Case, error) {
 		err = m.Check(c)
 	}
 	return c, err
+}
+
+// checkRecorded returns an error if the model is a recorded run and the case differs from it.
+func (m Model) checkRecorded(c Case) error {
+	field := m.changed(c)
+	if field == "" {
+		return nil
+	}
+	return &CaseError{
+		Model: m.Name, Field: field, Reason: "the steps of a recorded run are what they are; record the run again with " +
+			"this changed (other GPUs and allocator settings need no new recording)",
+	}
 }
 
 // filled returns a case with the model's defaults where it leaves something open.
@@ -378,12 +389,15 @@ func (m Model) Record(c Case, gpu trace.GPU, o Options) (*Recording, error) {
 }
 
 // RecordComplete builds the model of a complete case and records its training steps on the GPU. A case that
-// [Model.Complete] returned stays complete with another batch, rank or number of micro-batches. A data set on the GPU
-// is allocated before the model, as one tensor. With [Options.Reordered] the recording is nil if there is no other
-// order.
+// [Model.Complete] returned stays complete with another batch (except for a recorded run), rank or number of
+// micro-batches. A data set on the GPU is allocated before the model, as one tensor. With [Options.Reordered] the
+// recording is nil if there is no other order.
 func (m Model) RecordComplete(c Case, gpu trace.GPU, o Options) (rec *Recording, err error) {
 	if s := c.Strategy; s != nil && s.PassesOn() && s.Rank == nil {
 		return m.recordWorst(c, gpu, o)
+	}
+	if err := m.checkRecorded(c); err != nil {
+		return nil, err
 	}
 	defer func() { rec, err = m.recovered(recover(), o.Context, rec, err) }()
 	build := m.Build
