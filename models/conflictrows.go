@@ -30,7 +30,7 @@ var modelConflicts = []Conflict{
 		func(k *choice) bool { return k.Blocks != "" && !k.m.Free },
 		"vprof describes what this model recomputes; exported models (.pt2) have a choice"),
 	refuse("lora", "a model without adapters", func(k *choice) bool { return k.LoRA != nil && !k.m.Adapts },
-		"vprof does not know how to put adapters into this model; it does for those of transformers"),
+		"vprof does not know how to put adapters into this model; it does for models of transformers"),
 }
 
 // optimizerConflicts are optimizers with other ways to step.
@@ -344,7 +344,7 @@ var objectiveConflicts = []Conflict{
 		return k.otherObjective() &&
 			(k.Settings["chunked-loss"] > 1 || k.On("fused-loss") || k.On("linear-cross-entropy"))
 	},
-		"the fused and chunked losses are those of the next token; leave them out"),
+		"the fused and chunked losses are for the next token; leave them out"),
 }
 
 // trainOnlyConflicts are choices of parameters with other choices of what is trained.
@@ -359,7 +359,7 @@ var trainOnlyConflicts = []Conflict{
 		"strategies that share out weights take one type for all; leave it out, or use ddp"),
 	refuse("train-only", "a model with its own freeze stages",
 		func(k *choice) bool { return k.TrainOnly != "" && k.m.Levers.Loop == "" },
-		"vprof describes this model's own freeze stages; those of transformers and exported models (.pt2) have a "+
+		"vprof describes this model's own freeze stages; models of transformers and exported models (.pt2) have a "+
 			"choice of parameters"),
 	refuse("train-only", "lora", func(k *choice) bool { return k.TrainOnly != "" && k.LoRA != nil },
 		"adapters freeze all of the model; train further modules with --lora save=..."),
@@ -372,7 +372,7 @@ var trainOnlyConflicts = []Conflict{
 var layerConflicts = []Conflict{
 	refuse("qat", "a model without linear layers of transformers",
 		func(k *choice) bool { return !k.QAT.IsZero() && !k.m.Levers.QAT },
-		"vprof puts rounded layers in the place of those of transformers (hf:config.json) and of exported models "+
+		"vprof puts rounded layers in place of layers of transformers (hf:config.json) and of exported models "+
 			"(.pt2)"),
 	refuse("qat", "quantize", func(k *choice) bool { return !k.QAT.IsZero() && k.Quantize != "" },
 		"layers in few bits have nothing to round; leave out --quantize"),
@@ -380,7 +380,7 @@ var layerConflicts = []Conflict{
 		"parallelize_module does not find rounded layers; use another strategy"),
 	refuse("float8", "a model without linear layers of transformers",
 		func(k *choice) bool { return k.Float8 != "" && !k.m.Levers.QAT },
-		"vprof puts layers in 8-bit floats in the place of those of transformers (hf:config.json) and of exported "+
+		"vprof puts layers in 8-bit floats in place of layers of transformers (hf:config.json) and of exported "+
 			"models (.pt2)"),
 	refuse("float8", "lora, quantize, qat",
 		func(k *choice) bool { return k.Float8 != "" && (k.Quantize != "" || !k.QAT.IsZero() || k.LoRA != nil) },
@@ -456,7 +456,8 @@ func loopRows() (all []Conflict) {
 
 // evaluationConflicts are evaluations that a model or a strategy cannot have.
 var evaluationConflicts = []Conflict{
-	refuse("evaluate", "strategy pp", func(k *choice) bool { return !k.Evaluate.IsZero() && !k.Evaluate.Off && k.named(PP) },
+	refuse("evaluate", "strategy pp",
+		func(k *choice) bool { return !k.Evaluate.IsZero() && !k.Evaluate.Off && k.named(PP) },
 		"evaluation by the stages of a pipeline is not recorded"),
 	refuse("evaluate", "new-tokens with objective, task, a model without a cache",
 		func(k *choice) bool { return k.Evaluate.NewTokens > 0 && (!k.m.Levers.Cache || !k.nextToken()) },
@@ -467,7 +468,7 @@ var evaluationConflicts = []Conflict{
 		"vprof records generation (new-tokens) behind rows without padding; leave out padding"),
 	refuse("evaluate", "scores with a model with its own loop",
 		func(k *choice) bool { return k.Evaluate.Scores > 0 && k.m.Levers.Loop == "" },
-		"the scores that are kept for metrics are those of transformers' Trainer; "+
+		"the scores that are kept for metrics belong to transformers' Trainer; "+
 			ownLoop),
 }
 
@@ -475,7 +476,7 @@ var evaluationConflicts = []Conflict{
 var otherConflicts = []Conflict{
 	refuse("quantize", "a model without packed layers",
 		func(k *choice) bool { return k.Quantize != "" && !k.m.Levers.Quantize },
-		"vprof does not know how to quantize this model; it does for those of transformers and for exported models "+
+		"vprof does not know how to quantize this model; it does for models of transformers and for exported models "+
 			"(.pt2)"),
 	refuse("quantize", "no lora", func(k *choice) bool { return k.Quantize != "" && k.LoRA == nil },
 		"quantized layers cannot be trained; train adapters beside them with --lora"),

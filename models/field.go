@@ -166,7 +166,7 @@ func spelled[T ~string](read func(string) (T, error), at func(*Case) *T) form {
 	return valued(read, at, func(value T) string { return string(value) })
 }
 
-// plain is any text.
+// plain returns a form that accepts any text.
 func plain(at func(*Case) *string) form {
 	return spelled(func(text string) (string, error) { return text, nil }, at)
 }
@@ -199,7 +199,7 @@ func oneWord(what, text string, values []string) (string, error) {
 	return "", fmt.Errorf("there is no %s %q; use %s", what, text, strings.Join(values, ", "))
 }
 
-// truth is true or false.
+// truth returns a form that accepts true and false.
 func truth(at func(*Case) *bool) form {
 	return valued(options.ParseTruth, at, func(on bool) string {
 		if on {
@@ -214,7 +214,7 @@ func typed[T fmt.Stringer](read func(string) (T, error), at func(*Case) *T) form
 	return valued(read, at, T.String)
 }
 
-// pointed is valued for a part that a case may lack.
+// pointed returns the form of a part that a case may lack.
 func pointed[T any](read func(string) (T, error), at func(*Case) **T, write func(*T) string) form {
 	parse := func(text string) (func(*Case), error) {
 		value, err := read(text)
@@ -271,7 +271,7 @@ func (f *Field) Words(c *Case) string {
 	return f.say(c, text)
 }
 
-// LeverWords say which levers are turned, as in a line about a case.
+// LeverWords returns the words of the memory-saving options in use, as in a line about a case.
 func (l Levers) LeverWords() []string {
 	var all []string
 	for i := range fields {

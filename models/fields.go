@@ -90,14 +90,14 @@ var fields = []Field{
 	{
 		Name: "optimizer", JSON: "optimizer", Group: GroupHow, Main: true, Values: Optimizers,
 		Usage: "`name` of the optimizer (default: the model's): {values}; " +
-			"those that project gradients take options like galore-adamw:rank=64,target=attn+mlp",
+			"optimizers that project gradients take options like galore-adamw:rank=64,target=attn+mlp",
 		form: spelled(parseOptimizer, func(c *Case) *string { return &c.Optimizer }),
 	},
 	{
 		Name: "lora", JSON: "lora", Label: "adapters", Group: GroupWhat, Main: true,
 		Usage: "train low-rank adapters instead of the model: `options` like r=8,alpha=16,target=all-linear, " +
 			"or target=q_proj,v_proj; dora=true; towers=false leaves out what sees or hears; " +
-			"parameters=experts.gate_up_proj,experts.down_proj is beside those of experts; " +
+			"parameters=experts.gate_up_proj,experts.down_proj adapts experts, too; " +
 			"save=embed_tokens,lm_head trains modules as a whole, match=REGEX goes by whole paths, and last; " +
 			"method=NAME, first, is another method of peft, with the options of its configuration, like " +
 			"method=oft,oft_block_size=32,target=q_proj,v_proj",
@@ -254,7 +254,7 @@ var fields = []Field{
 	},
 	{
 		Name: "gpus", JSON: "gpus", Label: "GPUs", Group: GroupWhere, Main: true,
-		Usage: "train on `n` GPUs of the kind, one rank on each; figures are those of one rank",
+		Usage: "train on `n` GPUs of the kind, one rank on each; values are for one rank",
 		form:  counted(within("GPUs", 1, mostRanks), func(c *Case) *int { return &c.GPUs }), say: omitted,
 	},
 	{
@@ -417,7 +417,7 @@ func parseDataset(text string) (func(*Case), error) {
 	return func(c *Case) { c.Dataset = n }, err
 }
 
-// texts are values as people write them.
+// texts returns values as people write them.
 func texts[T fmt.Stringer](values []T) func() []string {
 	return func() []string {
 		return lists.Map(values, func(v T) string { return v.String() })

@@ -69,7 +69,7 @@ type Levers struct {
 
 // ownLoop is why a model refuses levers of the training loop.
 const ownLoop = "vprof describes this model's own training loop; " +
-	"those of transformers and exported models (.pt2) have a choice"
+	"models of transformers and exported models (.pt2) have a choice"
 
 // LeverSet says which levers a model has.
 type LeverSet struct {
@@ -232,7 +232,7 @@ func (l Levers) leverCaveats(c *Case) []string {
 	if l.PacksExperts() && c.Checkpointing && l.Recompute != Reentrant {
 		all = append(all,
 			"quantize: where recomputing a layer ends in its experts (there is no shared one), it leaves them past "+
-				"the hook with which bitsandbytes lets go of what it has unpacked, and all experts stay unpacked "+
+				"the hook with which bitsandbytes frees what it has unpacked, and all experts stay unpacked "+
 				"from the first step on; reentrant checkpointing does not")
 	}
 	if c.Objective.Generates() {

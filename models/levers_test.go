@@ -53,13 +53,13 @@ func TestLeversThatContradictAreExplained(t *testing.T) {
 		m.Caveats(Case{Accumulate: 4, Levers: Levers{InBackward: true}})[:1])
 	m.Levers = LeverSet{}
 	for want, c := range map[string]Case{
-		"it: quantize: vprof does not know how to quantize this model; it does for those of transformers and for " +
+		"it: quantize: vprof does not know how to quantize this model; it does for models of transformers and for " +
 			"exported models (.pt2)": {LoRA: lora, Levers: Levers{Quantize: "nf4"}},
 		"it: liger: liger-kernel has nothing for this model that vprof describes; it has for decoders of " +
 			"transformers (hf:config.json, and exported ones), whose modules it replaces": {
 			Levers: Levers{Liger: true},
 		},
-		"it: offload: vprof describes this model's own training loop; those of transformers and exported models " +
+		"it: offload: vprof describes this model's own training loop; models of transformers and exported models " +
 			"(.pt2) have a choice": {Levers: Levers{Offload: true}},
 		"it: checkpointing: vprof describes how this model recomputes; the decoders of transformers and exported " +
 			"models (.pt2) have a choice": {Checkpointing: true, Levers: Levers{Recompute: Reentrant}},

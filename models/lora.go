@@ -295,7 +295,7 @@ func (l *LoRA) String() string {
 // unchanged returns a text as it is.
 func unchanged(text string) string { return text }
 
-// joined are values with "+" between them.
+// joined returns values with "+" between them.
 func joined[T any](values []T) string {
 	texts := lists.Map(values, func(v T) string { return fmt.Sprint(v) })
 	return strings.Join(texts, "+")

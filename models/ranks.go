@@ -17,7 +17,7 @@ type RankRange struct {
 	Last  int64 `json:"last"`
 }
 
-// String is "3" or "0-6".
+// String returns "3" or "0-6".
 func (r RankRange) String() string {
 	if r.First == r.Last {
 		return strconv.FormatInt(r.First, 10)

@@ -77,7 +77,7 @@ func (m Model) settings(s Settings) (Settings, error) {
 	return full, nil
 }
 
-// sides has image-size stand for height and width, of models that have both and no such setting.
+// sides replaces image-size by height and width, for models that have both and no such setting.
 func (m Model) sides(s Settings) Settings {
 	has := func(name string) bool {
 		return slices.ContainsFunc(m.Settings, func(d Setting) bool { return d.Name == name })

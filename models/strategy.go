@@ -127,9 +127,9 @@ const (
 	DeviceMap = "device-map"
 )
 
-// TensorWays are whose plan ranks share layers by: parallelize_module of the blocks' linear layers, or transformers'
-// (base_model_tp_plan), which shards embeddings by tokens and the output layer, too, and whose Trainer clips and steps
-// parameters of each mesh by themselves.
+// TensorWays returns the plans by which ranks share layers: parallelize_module of the blocks' linear layers, or
+// transformers' (base_model_tp_plan). The latter also shards embeddings by tokens and the output layer; its Trainer
+// clips and steps the parameters of each mesh separately.
 func TensorWays() []string { return []string{"torch", "transformers"} }
 
 // Interleaved is the schedule of a pipeline whose ranks have several stages.

@@ -176,7 +176,7 @@ func parseSize(value string) (int64, error) {
 	return max(1, n), err
 }
 
-// parseAutoSize is parseSize for sizes that DeepSpeed derives itself where they are "auto".
+// parseAutoSize reads a size that DeepSpeed derives itself where it is "auto".
 func parseAutoSize(value string) (int64, error) {
 	if value == autoSize {
 		return AutoSize, nil

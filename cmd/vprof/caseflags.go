@@ -240,8 +240,8 @@ func (f *batchFlag) sizes(otherwise []int) ([]int, error) {
 	return sizes, nil
 }
 
-// joinValues has "--checkpointing reentrant" mean "--checkpointing=reentrant", and so for all flags that may stand
-// alone, after which a word would be an argument. Words that are no value of the flag are left as they are.
+// joinValues rewrites "--checkpointing reentrant" as "--checkpointing=reentrant", for all flags that may stand alone.
+// Words that are no value of the flag stay arguments.
 func joinValues(args []string) []string {
 	var out []string
 	for i := 0; i < len(args); i++ {

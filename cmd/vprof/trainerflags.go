@@ -17,7 +17,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// searchNothing is of commands that take all that a trainer's configuration says.
+// searchNothing returns no flags, for commands that search none and take every setting of the file.
 func searchNothing() []string { return nil }
 
 // takesTrainer makes a command take the configuration of a trainer as its arguments:

@@ -26,8 +26,8 @@ import (
 // Models returns the registry of all models that vprof describes.
 func Models() *models.Registry { return Consulting(nil, "") }
 
-// Consulting is [Models], with an oracle that answers questions about convolutions of .pt2 files, nil for none, and a
-// folder of the steps that were recorded of the models under torch.compile, empty for none.
+// Consulting returns [Models] with an oracle that answers questions about convolutions of .pt2 files (nil for none),
+// and a folder of steps recorded under torch.compile (empty for none).
 func Consulting(o asked.Oracle, steps string) *models.Registry {
 	return WithFiles(models.NewRegistry(
 		redimnet.Models(),

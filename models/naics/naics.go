@@ -113,7 +113,7 @@ type names struct {
 	probs, idx, share, balance, loss *tensor
 }
 
-// del is the loop's del statement.
+// del runs the loop's del statement.
 func (n *names) del(f *frame) {
 	n.a.del(f)
 	n.p.del(f)
@@ -123,7 +123,7 @@ func (n *names) del(f *frame) {
 	}
 }
 
-// step is one update: micro-batches, then unscale, clip, step.
+// step runs one update: micro-batches, then unscale, clip, step.
 func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b *batch) {
 	f := s.Tape.Frame()
 	var n names
@@ -189,7 +189,7 @@ const (
 // script implements [models.Script].
 type script struct{}
 
-// EffectiveBatch is 256 anchors.
+// EffectiveBatch returns 256 anchors.
 func (script) EffectiveBatch() int { return 256 }
 
 // Parts returns the two profiles of the script, for stages of the curriculum.

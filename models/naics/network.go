@@ -92,7 +92,7 @@ func (o *outputs) del(f *frame) {
 	}
 }
 
-// call is model(inputs).
+// call runs model(inputs).
 func (n *network) call(f *frame, in *tokens) outputs {
 	g := f.ModuleFrame(n)
 	var pooled []*tensor
@@ -130,8 +130,8 @@ func newMixture(dim int64) *mixture {
 	return m
 }
 
-// call is moe(x): the mixed rows, the probabilities of the gate and the
-// experts it chose. The rows are taken to be spread evenly over the experts.
+// call runs moe(x) and returns the mixed rows, the gate's probabilities and the chosen experts. Rows are assumed to
+// spread evenly over the experts.
 func (m *mixture) call(f *frame, x *tensor) (out, probs, idx *tensor) {
 	g := f.ModuleFrame(m, x)
 	logits := g.Let(g.Call(m.Gate, x))
@@ -183,5 +183,5 @@ func lorentz(f *frame, u, v *tensor) *tensor {
 	return g.Return(constant(g).Sqrt().Mul(dot.Neg().Function("acosh")))
 }
 
-// constant is torch.tensor(c, device="cuda").
+// constant returns torch.tensor(c, device="cuda").
 func constant(f *frame) *tensor { return f.Tape().Filled("to_device", trace.F32) }

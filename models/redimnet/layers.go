@@ -74,7 +74,7 @@ func (m *mixPrevious) mix(f *frame, outs []*tensor) *tensor {
 	return w.Mul(stacked).Sum(false, 1)
 }
 
-// call is mix as a module call.
+// call runs mix as a module call.
 func (m *mixPrevious) call(f *frame, outs []*tensor) *tensor {
 	g := f.ModuleFrame(m)
 	return g.Return(m.mix(g, outs))

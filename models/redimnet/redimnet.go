@@ -14,8 +14,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Models are redimnet-b0 to redimnet-b6 and redimnet-M as the MRL trainer
-// builds them, and under -orig the published bodies with the same head.
+// Models returns redimnet-b0 to redimnet-b6 and redimnet-M as the MRL trainer builds them, and under -orig the
+// published bodies with the same head.
 func Models() []models.Model {
 	var all []models.Model
 	for _, original := range []bool{false, true} {
@@ -112,8 +112,8 @@ func (t *trainer) losses(f *trace.Frame, embeddings *[]*tensor, loss **tensor, b
 	f.Tape().Mark("loss")
 }
 
-// step is one optimizer step of the trainer: it clips after every backward and
-// does not divide the loss by the number of micro-batches.
+// step runs one optimizer step of the trainer, which clips after every backward and does not divide the loss by the
+// number of micro-batches.
 func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	f := s.Tape.Frame()
 	t.Net.Train(true)

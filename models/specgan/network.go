@@ -21,7 +21,7 @@ const (
 
 func leaky() *nn.Func { return nn.NewFunc((*tensor).LeakyReLU) }
 
-// leakyInPlace is LeakyReLU(0.2, inplace=True).
+// leakyInPlace returns LeakyReLU(0.2, inplace=True).
 func leakyInPlace() *nn.Func { return nn.NewFunc((*tensor).LeakyReLUInPlace) }
 
 // channelGate scales channels by a gate from their means and maxima.
@@ -74,7 +74,7 @@ func newGenerator() *generator {
 	}
 }
 
-// call is generator(z, c).
+// call runs generator(z, c).
 func (g *generator) call(f *frame, z, c *tensor) *tensor {
 	in := f.ModuleFrame(g, z, c)
 	x := in.Let(in.Call(g.Fc, trace.Cat(1, z, in.Call(g.Cond, c))).View(-1, 256, 16, 20))
@@ -112,7 +112,7 @@ func newDiscriminator() *discriminator {
 	}
 }
 
-// call is discriminator(spec, c).
+// call runs discriminator(spec, c).
 func (d *discriminator) call(f *frame, spec, c *tensor) *tensor {
 	in := f.ModuleFrame(d, spec, c)
 	e := in.Let(in.Call(d.Cond, c))

@@ -120,7 +120,7 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 	})
 }
 
-// condition is torch.rand(n, 2) * 2 - 1.
+// condition returns torch.rand(n, 2) * 2 - 1.
 func (l *loop) condition(n int64) (c *tensor) {
 	l.Tape.In(program.Batch, func() {
 		c = l.Tape.New("rand", program.Batch, trace.F32, n, condition).MulScalar().AddScalar()
@@ -128,7 +128,7 @@ func (l *loop) condition(n int64) (c *tensor) {
 	return c
 }
 
-// step is one update of both networks.
+// step runs one update of both networks.
 func (l *loop) step() {
 	*l = loop{Session: l.Session, t: l.t, batches: l.batches, optG: l.optG, optD: l.optD, spec: l.spec, cond: l.cond}
 	l.f = l.Tape.Frame()
@@ -186,7 +186,7 @@ func (l *loop) call(network func(f *frame, x, c *tensor) *tensor, x *tensor) *te
 	return l.f.Checkpoint(func(g *frame, in []*tensor) *tensor { return network(g, in[0], in[1]) }, x, l.cond)
 }
 
-// loss is binary cross entropy with logits, in fp32.
+// loss returns binary cross entropy with logits, in fp32.
 func (l *loop) loss(logits, target *tensor) *tensor {
 	if l.t.c.AMP != "" {
 		logits = logits.To(trace.F32)

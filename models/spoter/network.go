@@ -151,5 +151,5 @@ func (n *firstNet) call(f *frame, x, _ *tensor, checkpointing bool) *tensor {
 	return g.Return(g.Call(n.Head, firstToken(x)))
 }
 
-// firstToken is x[:, 0].
+// firstToken returns x[:, 0].
 func firstToken(x *tensor) *tensor { return x.Select(1, 0) }

@@ -125,7 +125,7 @@ func (t *trainer) losses(f *trace.Frame, logits, loss **tensor, b batch) {
 	f.Tape().Mark("loss")
 }
 
-// step is one optimizer step of the notebook's loop.
+// step runs one optimizer step of the notebook's loop.
 func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	f := s.Tape.Frame()
 	t.Net.Train(true)
@@ -150,7 +150,7 @@ func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	train.Return(f, loss)
 }
 
-// evaluate is as many batches of the evaluation as a step of training has.
+// evaluate runs as many batches of the evaluation as a training step has.
 func (t *trainer) evaluate(s *train.Session, b batch) {
 	f := s.Tape.Frame()
 	t.Net.Train(false)

@@ -18,9 +18,9 @@ import (
 const noMagnitude = "vprof records DoRA beside linear layers that are neither packed in 8 bits nor rounded, and not " +
 	"beside embeddings or convolutions; leave out dora"
 
-// adapt puts adapters into the task's model as peft does, and returns those that come to the device after the model.
-// With checkpointing on, peft has the input embeddings require gradients. Adapters are in fp32 whatever the weights are
-// in (autocast_adapter_dtype).
+// adapt puts adapters into the task's model as peft does, and returns the adapters that come to the device after the
+// model. With checkpointing, peft makes the input embeddings require gradients. Adapters are in fp32 whatever the
+// weights are in (autocast_adapter_dtype).
 func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 	wrong := func(reason string) ([]nn.Adapter, error) {
 		return nil, c.Wrong("lora", "%s", reason)
@@ -84,7 +84,7 @@ func adapt(task Task, c models.Case) ([]nn.Adapter, error) {
 	return made, nil
 }
 
-// savedLayers returns the places of the layers that are trained as a whole: those of some names, and the task's own.
+// savedLayers returns the places of layers that are trained as a whole: layers of some names, and the task's own.
 func savedLayers(a Adaptable, names []string) (saved []*nn.Layer, missing []string) {
 	saved, missing = nn.Places(a.Model(), names)
 	return lists.Union(saved, a.Saved()...), missing
@@ -138,7 +138,7 @@ func adaptEmbeddings(a Adaptable, l *models.LoRA, method string, options map[str
 	return w.AdaptEmbeddings(t.At(l.Adapts()))
 }
 
-// trainBiases trains the biases of the model, or those of adapted layers alone (bias of LoraConfig and others).
+// trainBiases trains the biases of the model, or only of adapted layers (bias of LoraConfig and others).
 func trainBiases(model any, made []nn.Adapter, which string) {
 	within := []any{model}
 	switch which {
@@ -162,8 +162,8 @@ func trainBiases(model any, made []nn.Adapter, which string) {
 	}
 }
 
-// pack quantizes linear layers but those that stay, of which the output layer comes
-// first, and the experts of a mixture, as far as the case asks for it.
+// pack quantizes linear layers and, where the case asks for it, the experts of a mixture. It skips the layers in stay,
+// of which the output layer comes first.
 func pack(a Adaptable, c models.Case, stay []nn.Layer) error {
 	if c.Quantize == "" {
 		return nil
@@ -185,8 +185,8 @@ func pack(a Adaptable, c models.Case, stay []nn.Layer) error {
 	return nil
 }
 
-// withoutAdapters returns the layers that get no adapters, of those that stay as they are:
-// the output layer, which comes first, is left out of all-linear and not of names.
+// withoutAdapters returns which of the layers in stay get no adapters. The output layer, which comes first, is left
+// out of all-linear, but not of names.
 func withoutAdapters(l *models.LoRA, a Adaptable, stay []nn.Layer) []nn.Layer {
 	if l.All() {
 		return stay
@@ -194,7 +194,7 @@ func withoutAdapters(l *models.LoRA, a Adaptable, stay []nn.Layer) []nn.Layer {
 	return stay[len(a.Unadapted()):]
 }
 
-// pathsOf returns those of the linear layers of a model but the excluded ones, or of all where there are no others.
+// pathsOf returns the paths of a model's linear layers without the excluded ones, or of all where there are no others.
 func pathsOf(model any, excluded []nn.Layer) []string {
 	if paths := nn.LinearPaths(model, excluded...); len(paths) > 0 {
 		return paths

@@ -43,7 +43,7 @@ func deepSpeed(s *models.Strategy, l Layout) distributed.DeepSpeed {
 	return o
 }
 
-// width is that of the model: the shorter side of its first matrix, the embeddings'.
+// width returns the width of the model: the shorter side of its first matrix, the embeddings.
 func width(l Layout) int64 {
 	for _, p := range l.Params {
 		if s := (*p.Tensor).Shape(); len(s) == 2 {
@@ -53,7 +53,7 @@ func width(l Layout) int64 {
 	return 1
 }
 
-// zeroStage is DeepSpeed's stage 1 or 2.
+// zeroStage returns DeepSpeed's stage 1 or 2.
 func zeroStage(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout, stage int) (*Ranks, error) {
 	if s.Rank == nil {
 		w.Rank = distributed.HeaviestRank(l.Params, w.Size)
@@ -94,7 +94,7 @@ func zero3(t *trace.Tape, w distributed.World, c models.Case, l Layout) (*Ranks,
 	return r, nil
 }
 
-// wrapping has the modules of stage 3 fetch their weights.
+// wrapping makes the modules of stage 3 fetch their weights.
 func wrapping(z *distributed.ZeRO3) *Ranks {
 	r := &Ranks{Wrappers: map[string]trace.Wrapper{}}
 	for _, m := range z.Modules() {
@@ -103,8 +103,8 @@ func wrapping(z *distributed.ZeRO3) *Ranks {
 	return r
 }
 
-// frozen3 is stage 3 of a model that is not trained, as TRL's prepare_deepspeed sets it up:
-// nothing is fetched ahead.
+// frozen3 returns stage 3 of a model that is not trained, as TRL's prepare_deepspeed sets it up: nothing is fetched
+// ahead.
 func frozen3(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
 	fetch := distributed.Fetching{
 		Persist: 10 * width(l), Reuse: mostReuseDistance, Live: mostLiveParameters, Frozen: true, Serial: s.Serial,

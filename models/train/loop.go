@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Variables are those of a training loop: what the model returned in the last step, and its loss.
+// Variables holds what a training loop keeps of a step: the model's output and its loss.
 type Variables struct {
 	*trace.Frame
 	Outputs []*trace.Tensor
@@ -20,7 +20,7 @@ type Variables struct {
 	every, step int
 }
 
-// Variables makes those of the loop of case c; own is the loop of a source if the case says nothing.
+// Variables returns the variables of the case's loop; own is the loop of a source, for cases that name none.
 func (s *Session) Variables(c models.Case, own models.Loop) *Variables {
 	return &Variables{loop: cmp.Or(c.Loop, own), zero: cmp.Or(c.ZeroGrad, models.ZeroGradAfter), every: c.EmptyCache}
 }
@@ -38,8 +38,8 @@ func (n *Variables) Begin(t *trace.Tape, opt *optim.Optimizer) {
 	}
 }
 
-// AfterForward does what follows the forward pass of a micro-batch: Lightning frees the gradients of the last
-// step there, and transformers' Trainer empties the cache of the allocator.
+// AfterForward runs what follows the forward pass of a micro-batch: Lightning frees the gradients of the last step
+// there, and transformers' Trainer empties the allocator's cache.
 func (n *Variables) AfterForward(micro int, opt *optim.Optimizer) {
 	if n.zero == models.ZeroGradBetween && micro == 0 {
 		opt.ZeroGrad()

@@ -74,10 +74,9 @@ type Pass struct {
 	Scores       []*trace.Tensor
 }
 
-// NewPipeline makes the stages of a case's rank: of several, those that lie as many stages
-// apart as there are ranks. Blocks are shared out among the stages, and stage makes the
-// one that begins with the block from, unless it is the first, and ends in front of the
-// block to, unless it is the last.
+// NewPipeline makes the stages of a case's rank. Several stages lie as many stages apart as there are ranks. Blocks
+// are divided among the stages. Stage makes the one from block "from" to before block "to"; empty names mean the first
+// and the last stage.
 func NewPipeline(tape *trace.Tape, c models.Case, blocks []string,
 	stage func(from, to string) (*Stage, error),
 ) (*Pipeline, error) {
@@ -186,7 +185,7 @@ func (c Crossing) looksLike(other Crossing) bool {
 	return c.DType == other.DType && slices.Equal(c.Shape, other.Shape)
 }
 
-// late says that stages allocate what they receive as it comes, and let go of what they have sent.
+// late reports whether stages allocate what they receive when it comes, and free what they have sent.
 func (p *Pipeline) late() bool { return p.tape.Rules().StagesReceiveLate }
 
 // buffers returns one for each crossing.
@@ -222,7 +221,7 @@ func (p *Pipeline) allocate() {
 	}
 }
 
-// Run is the forward and backward passes of a step.
+// Run records the forward and backward passes of a step.
 func (p *Pipeline) Run(s *Session) {
 	if p.stages[0].passes == nil {
 		p.allocate()
@@ -271,7 +270,7 @@ func (p *Pipeline) scale(st *Stage) {
 	}
 }
 
-// EndStep lets go of losses, and the graphs behind them.
+// EndStep frees losses, and the graphs behind them.
 func (p *Pipeline) EndStep() {
 	for _, st := range p.stages {
 		p.forget(&st.graph)
@@ -283,7 +282,7 @@ func (p *Pipeline) forget(xs *[]*trace.Tensor) {
 	*xs = nil
 }
 
-// forward is forward_one_chunk.
+// forward records forward_one_chunk.
 func (p *Pipeline) forward(st *Stage, s *Session, i int) {
 	if p.late() {
 		st.received[i] = p.buffers(st.Inputs, program.Activations)
@@ -307,7 +306,7 @@ func (p *Pipeline) forward(st *Stage, s *Session, i int) {
 	st.passes[i] = pass
 }
 
-// release lets go of outputs that were sent. Backward begins where they were made.
+// release frees outputs that were sent. Backward begins where they were made.
 func (p *Pipeline) release() {
 	for _, pass := range p.unsent {
 		for i, x := range pass.Outs {
@@ -326,7 +325,7 @@ func (p *Pipeline) release() {
 	p.unsent = nil
 }
 
-// backward is backward_one_chunk.
+// backward records backward_one_chunk.
 func (p *Pipeline) backward(st *Stage, s *Session, i int) {
 	pass := st.passes[i]
 	st.passes[i] = nil

@@ -86,8 +86,7 @@ func distribute(t *trace.Tape, c models.Case, l Layout) (*Ranks, error) {
 	return dataParallel(t, w, s, l)
 }
 
-// dataParallel is DistributedDataParallel, with ZeroRedundancyOptimizer if the strategy
-// says so.
+// dataParallel returns DistributedDataParallel, with ZeroRedundancyOptimizer if the strategy says so.
 func dataParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
 	o := distributed.DDPOptions{
 		Cap: s.BucketCap << 20, BucketView: s.BucketView, FindUnused: s.FindUnused,
@@ -137,7 +136,7 @@ var comesFrom = map[models.Init]distributed.Source{
 	models.InitRank0: distributed.FromRank0,
 }
 
-// fullyShard is fully_shard of the blocks, then of the model.
+// fullyShard applies fully_shard to the blocks, then to the model.
 func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
 	groups, err := groupsOf(s, l)
 	if err != nil {
@@ -216,7 +215,7 @@ func (r *Ranks) Begin(i, n int) {
 	}
 }
 
-// End is what a rank does after the optimizer's step.
+// End records what a rank does after the optimizer's step.
 func (r *Ranks) End(t *trace.Tape) {
 	switch {
 	case r == nil:
@@ -329,7 +328,7 @@ func (l *Layout) inOrderOfNames() {
 	}
 }
 
-// untie has what several modules share be parameters of their own, on the meta device, until their shards are tied.
+// untie gives each user of a tied weight its own meta parameter until the shards are tied again.
 func (l *Layout) untie(t *trace.Tape, net *nn.Tree) {
 	for i, p := range net.Parameters {
 		own, name := net.Untie(p)
@@ -347,7 +346,7 @@ func (l *Layout) untie(t *trace.Tape, net *nn.Tree) {
 	}
 }
 
-// shareStage is fully_shard of a stage of a pipeline, with some blocks, over its ranks.
+// shareStage applies fully_shard to a stage of a pipeline, with some blocks, over its ranks.
 func (t *taskTrainer) shareStage(s *Session, blocks []string) *Ranks {
 	all := t.blocks()
 	l := Layout{Blocks: blocks}
@@ -381,8 +380,8 @@ func (t *taskTrainer) ofStage() distributed.World {
 	return distributed.World{Size: ranks, Rank: *s.Rank % ranks}
 }
 
-// parallelizeAll shares the layers of all stages of a pipeline, those of other ranks, too: what they send has the shape
-// that they compute in.
+// parallelizeAll shares the layers of all stages of a pipeline, also of other ranks: what they send has the shape in
+// which they compute.
 func (t *taskTrainer) parallelizeAll(tape *trace.Tape) {
 	if t.c.Strategy.TP == 0 {
 		return

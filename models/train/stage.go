@@ -304,8 +304,8 @@ func (s stages) Counts() models.Counts { return s.t.Counts() }
 // Record implements [models.Trainer].
 func (s stages) Record(tape *trace.Tape, steps int) error { return s.t.recordPipeline(tape, steps) }
 
-// computeIn gives all weights the type in which ranks of a stage compute, and so send, until the returned function
-// restores those of the rank's own.
+// computeIn gives all weights the type in which ranks of a stage compute and send, until the returned function
+// restores the types of the rank's own weights.
 func (t *taskTrainer) computeIn() (own func()) {
 	was := make([]trace.DType, len(t.net.Parameters))
 	for i, p := range t.net.Parameters {
@@ -322,8 +322,8 @@ func (t *taskTrainer) computeIn() (own func()) {
 	}
 }
 
-// ofStages returns the parameters of a rank's stages that train, and those whose gradients are clipped, once other
-// ranks have their parts of the stages.
+// ofStages returns the trained parameters of a rank's stages, and the parameters whose gradients are clipped, once
+// other ranks have their parts of the stages.
 func (t *taskTrainer) ofStages(s *Session, p *Pipeline) (trained, clipped []*trace.Tensor) {
 	if !t.c.Strategy.SharesStages(t.c.GPUs) {
 		own := slices.DeleteFunc(slices.Clone(t.net.Parameters), func(p *nn.Parameter) bool { return p.Away })
@@ -337,7 +337,7 @@ func (t *taskTrainer) ofStages(s *Session, p *Pipeline) (trained, clipped []*tra
 	return trained, trained
 }
 
-// recordPipeline is Record of the stages that a rank of a pipeline has.
+// recordPipeline records the stages that a rank of a pipeline has.
 func (t *taskTrainer) recordPipeline(tape *trace.Tape, steps int) error {
 	return tape.Try(func() {
 		blocks := t.blocks()

@@ -228,7 +228,7 @@ func newTrainer(task Task, c models.Case) (*taskTrainer, error) {
 	return t, nil
 }
 
-// fakeQuantize has linear layers round weights and inputs: all, or those with adapters.
+// fakeQuantize makes linear layers round weights and inputs: all layers, or only layers with adapters.
 func fakeQuantize(task Task, c models.Case) error {
 	if c.QAT.IsZero() {
 		return nil
@@ -246,7 +246,7 @@ func fakeQuantize(task Task, c models.Case) error {
 	return nil
 }
 
-// multiplyInFloat8 has linear layers but the output layer multiply in 8-bit floats.
+// multiplyInFloat8 makes linear layers except the output layer multiply in 8-bit floats.
 func multiplyInFloat8(task Task, c models.Case) error {
 	if c.Float8 == "" {
 		return nil
@@ -355,7 +355,7 @@ func (t *taskTrainer) place(tape *trace.Tape) {
 	}
 }
 
-// optimizer is that of the parameters that are trained, or of each of them one.
+// optimizer returns the optimizer of the trained parameters, or one for each of them.
 func (t *taskTrainer) optimizer(s *Session, trained []*trace.Tensor) *optim.Optimizer {
 	s.Linears = linearLayers(t.task)
 	err := s.CheckProjected(t.c, trained)
@@ -386,7 +386,7 @@ func (t *taskTrainer) clips() bool {
 	return t.c.Clip == models.ClipNorm || t.c.Clip == "" && t.loop() == models.LoopTrainer
 }
 
-// linearLayers returns those of a task's model.
+// linearLayers returns the linear layers of a task's model by their weights.
 func linearLayers(task Task) map[*trace.Tensor]Linear {
 	all := map[*trace.Tensor]Linear{}
 	var output []nn.Layer
@@ -409,7 +409,7 @@ func referenceWeights(c models.Case) models.WeightType {
 	return c.Weights
 }
 
-// step is one update: micro-batches, then unscale, clip, step.
+// step runs one update: micro-batches, then unscale, clip, step.
 func (t *taskTrainer) step(s *Session, opt *optim.Optimizer, f *Variables) {
 	f.Begin(s.Tape, opt)
 	t.net.Train(true)
@@ -482,7 +482,7 @@ func (t *taskTrainer) forward(s *Session, f func()) {
 	s.Forward(t.c, f)
 }
 
-// Trainable returns those of the parameters that are not frozen.
+// Trainable returns the parameters that are not frozen.
 func Trainable(params []*nn.Parameter) []*nn.Parameter {
 	return lists.Filter(params, func(p *nn.Parameter) bool { return !p.Frozen })
 }

@@ -51,8 +51,8 @@ func planOf(s *models.Strategy, l Layout) plan {
 	return plans[0]
 }
 
-// tensorParallel is parallelize_module of each block over the ranks of a group, then
-// fully_shard over the groups. Ranks of a group are next to each other.
+// tensorParallel applies parallelize_module to each block over the ranks of a group, then fully_shard over the groups.
+// Ranks of a group are next to each other.
 func tensorParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
 	shared, styles, err := parallelize(t, w, s, l)
 	if err != nil {
@@ -69,8 +69,8 @@ func tensorParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l La
 	return r, err
 }
 
-// parallelize is parallelize_module of each block, and of what stands around them: which layers are shared, and the
-// styles that are to be put around modules.
+// parallelize applies parallelize_module to each block, and to what stands around the blocks. It returns the shared
+// layers and the styles to put around modules.
 func parallelize(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (shared []distributed.Shared,
 	styles map[string]trace.Style, err error,
 ) {
@@ -87,8 +87,7 @@ func parallelize(t *trace.Tape, w distributed.World, s *models.Strategy, l Layou
 	return shared, styles, distributed.ParallelizeModule(t, group, shared, s.Init != models.InitDevice)
 }
 
-// meshesOf names for each parameter that trains the ranks besides those of fully_shard that it is a DTensor over:
-// those that share layers or experts, or none.
+// meshesOf returns each trained parameter's mesh besides fully_shard's: "tp", "ep" or "".
 func meshesOf(s *models.Strategy, l Layout, shared []distributed.Shared) (meshes []string) {
 	for _, p := range l.Params {
 		mesh := ""
@@ -107,7 +106,7 @@ func meshesOf(s *models.Strategy, l Layout, shared []distributed.Shared) (meshes
 	return meshes
 }
 
-// shardOver is fully_shard over groups of ranks that share layers, if there are any, where there are several such.
+// shardOver applies fully_shard over groups of ranks that share layers, if there are several groups.
 func shardOver(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
 	each := max(1, s.TP)
 	if groups := w.Size / each; groups > 1 {

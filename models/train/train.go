@@ -61,8 +61,7 @@ func (s *Session) Optimizer(c models.Case, own optim.Config, groups ...[]*nn.Par
 	return s.OptimizerOf(c, own, nil, lists.Map(groups, Tensors)...)
 }
 
-// OptimizerOf is Optimizer of tensors. Of ranks that share the optimizer's state, each
-// keeps a part.
+// OptimizerOf returns the optimizer of tensors. Ranks that share the optimizer's state each keep a part.
 func (s *Session) OptimizerOf(c models.Case, own optim.Config, r *Ranks,
 	groups ...[]*trace.Tensor,
 ) (*optim.Optimizer, error) {
@@ -181,8 +180,8 @@ func (s *Session) Backward(loss *trace.Tensor) {
 	loss.Backward()
 }
 
-// Step is one update: unscale, clip, step, update the scale. Clipped are the
-// parameters whose gradient norm is clipped, nil for none.
+// Step runs one update: unscale, clip, step, update the scale. Clipped are the parameters whose gradient norm is
+// clipped, nil for none.
 func (s *Session) Step(o *optim.Optimizer, clipped []*nn.Parameter) {
 	var tensors []*trace.Tensor
 	if clipped != nil {
@@ -191,7 +190,7 @@ func (s *Session) Step(o *optim.Optimizer, clipped []*nn.Parameter) {
 	s.StepOver(o, tensors)
 }
 
-// StepOver is Step of tensors; without any to clip it is the scaler that unscales.
+// StepOver runs [Session.Step] on tensors; without any to clip, the scaler unscales.
 func (s *Session) StepOver(o *optim.Optimizer, clipped []*trace.Tensor) {
 	if s.Scaler != nil && clipped != nil {
 		s.Scaler.Unscale(o)
@@ -207,7 +206,7 @@ func (s *Session) StepOver(o *optim.Optimizer, clipped []*trace.Tensor) {
 	s.Scaler.Update()
 }
 
-// Clip is torch.nn.utils.clip_grad_norm_, without its result.
+// Clip records torch.nn.utils.clip_grad_norm_, without its result.
 func Clip(t *trace.Tape, params []*nn.Parameter) { clip(t, Tensors(params)) }
 
 func clip(t *trace.Tape, params []*trace.Tensor) {

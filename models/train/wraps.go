@@ -72,8 +72,8 @@ func member(g distributed.Group, name string) int {
 	return 0
 }
 
-// wrapsOf returns the calls of fully_shard but for the root's, those of modules deepest in the model first, without
-// their parameters. Several modules of one call are gathered together.
+// wrapsOf returns the calls of fully_shard except the root's, without their parameters; calls for the deepest modules
+// come first. Several modules of one call are gathered together.
 func wrapsOf(s *models.Strategy, l Layout) (calls []distributed.Group, err error) {
 	wraps := s.Wraps()
 	switch {
@@ -109,7 +109,7 @@ func wrapsOf(s *models.Strategy, l Layout) (calls []distributed.Group, err error
 	return calls, nil
 }
 
-// matching returns the modules that the patterns of a wrap match, without those that another has named.
+// matching returns the modules that the patterns of a wrap match, without modules that another wrap has named.
 func (l Layout) matching(w models.Wrap, seen map[string]bool) (found []string, err error) {
 	for _, pattern := range w.Patterns {
 		matching := Matching(pattern, l.Modules)

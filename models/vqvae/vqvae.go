@@ -105,7 +105,7 @@ func (t *trainer) load(tape *trace.Tape, size int) batch {
 	}
 }
 
-// step is one update of the trainer: micro-batches, then unscale, clip, step.
+// step runs one update of the trainer: micro-batches, then unscale, clip, step.
 func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	f := s.Tape.Frame()
 	t.Net.Train(true)
@@ -130,7 +130,7 @@ type names struct {
 	part, total                                       *tensor
 }
 
-// del is the loop's del statement.
+// del runs the loop's del statement.
 func (n *names) del(f *frame) {
 	for _, x := range []**tensor{
 		&n.z, &n.q, &n.vq, &n.rec, &n.recLoss, &n.pooled, &n.machine, &n.transform,

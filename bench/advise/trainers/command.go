@@ -224,7 +224,7 @@ func fromWords(file string, c []token) *document {
 	return nil
 }
 
-// document has the keys and values of a command line of the trainer, c.
+// document returns the keys and values of a trainer's command line c.
 func (l launch) document(file string, c []token) *document {
 	d := &document{file: file, command: true, trainer: l.trainer, facts: facts{}}
 	rest := c[len(l.words):]
@@ -239,8 +239,8 @@ func (l launch) document(file string, c []token) *document {
 	return d
 }
 
-// started has the keys and values of the arguments of a program that a launcher starts: a
-// Python file or a module (-m). It is nil if the command names neither.
+// started returns the keys and values of the arguments of a program that a launcher starts: a Python file or a module
+// (-m). It is nil if the command names neither.
 func started(file string, starter []string, c []token) *document {
 	for at, t := range c {
 		var d *document
@@ -291,8 +291,8 @@ func (d *document) takeConfig() {
 	}
 }
 
-// tuneRun has the keys and values of torchtune's command
-// "tune run [options of torchrun] RECIPE --config FILE [key=value ...]"; nil if c is none.
+// tuneRun returns the keys and values of torchtune's command "tune run [options of torchrun] RECIPE --config FILE
+// [key=value ...]"; nil if c is another command.
 func tuneRun(file string, c []token) *document {
 	at := slices.IndexFunc(c, func(t token) bool {
 		return t.text == "--config" || strings.HasPrefix(t.text, "--config=")
@@ -340,8 +340,8 @@ func starts(c []token, words []string) bool {
 	return true
 }
 
-// arguments are options of a command line as the keys of a group: "--key value",
-// "--key=value", "--key" for true, and "key=value" as OmegaConf has it.
+// arguments returns the options of a command line as the keys of a group: "--key value", "--key=value", "--key" for
+// true, and "key=value" as OmegaConf writes it.
 func arguments(c []token) *value {
 	root := &value{kind: group}
 	for i := 0; i < len(c); i++ {
