@@ -4,10 +4,7 @@ package all
 
 import (
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/models/bert"
-	"github.com/vprof/vprof/models/gpt"
 	"github.com/vprof/vprof/models/hfconfig"
-	"github.com/vprof/vprof/models/llama"
 	"github.com/vprof/vprof/models/naics"
 	"github.com/vprof/vprof/models/pt2"
 	"github.com/vprof/vprof/models/pt2/asked"
@@ -19,8 +16,6 @@ import (
 	"github.com/vprof/vprof/models/unet"
 	"github.com/vprof/vprof/models/vit"
 	"github.com/vprof/vprof/models/vqvae"
-	"github.com/vprof/vprof/models/wav2vec2"
-	"github.com/vprof/vprof/models/whisper"
 )
 
 // Models returns the registry of all models that vprof describes.
@@ -35,14 +30,10 @@ func Consulting(o asked.Oracle, steps string) *models.Registry {
 		specgan.Models(),
 		spoter.Models(),
 		naics.Models(),
-		vit.Models(),
+		vit.Models(), hfconfig.Listed("vit"),
 		resnet.Models(),
 		unet.Models(),
-		bert.Models(),
-		gpt.Models(),
-		llama.Models(),
-		whisper.Models(),
-		wav2vec2.Models(),
+		hfconfig.Listed("bert", "gpt2", "llama", "whisper", "wav2vec2"),
 	), o, steps)
 }
 

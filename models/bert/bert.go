@@ -5,12 +5,9 @@ package bert
 
 import (
 	"cmp"
-	"fmt"
 
-	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
-	"github.com/vprof/vprof/models/train"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -288,56 +285,4 @@ func (m *Model) outputs(f *frame, ids, padding *tensor, padded, checkpointing bo
 		pooled = g.Let(g.Call(m.Pooler, states))
 	}
 	return g.ReturnPair(states, pooled)
-}
-
-// BertConfig's defaults besides the sizes.
-const (
-	vocab     = 30522
-	positions = 512
-	types     = 2
-	dropout   = 0.1
-)
-
-// Models returns bert-base and bert-large.
-func Models() []models.Model {
-	return []models.Model{
-		entry("bert-base", 768, 12, 12),
-		entry("bert-large", 1024, 24, 16),
-	}
-}
-
-func entry(name string, width, layers, heads int64) models.Model {
-	return train.Model(models.Model{
-		Name:      name,
-		Summary:   fmt.Sprintf("BERT encoder, %d layers of width %d, as masked language model", layers, width),
-		Source:    "transformers 5.23, BertForMaskedLM",
-		Batches:   []int{4, 8, 16, 32, 64, 128},
-		BatchUnit: "sequence",
-		Settings: []models.Setting{
-			hf.LengthSetting(128, positions),
-			{Name: "layers", Usage: "encoder layers", Default: layers, Min: 1, Max: 256},
-			hf.PaddingSetting(1),
-		},
-		Class: func(s models.Settings) models.Class {
-			class := models.OfTransformers("BertForMaskedLM", s, map[string]any{
-				"model_type": "bert", "hidden_size": width, "num_hidden_layers": s["layers"],
-				"num_attention_heads": heads, "intermediate_size": 4 * width,
-			})
-			if s[hf.Padding] == 1 {
-				class.Inputs = []string{fmt.Sprintf("attention_mask=int64[batch,seq=%d]", class.Seq)}
-			}
-			return class
-		},
-		Adapts: true, HalfWeights: true, Levers: models.LeverSet{Loop: models.LoopTrainer},
-		Notes: []string{
-			"stage head trains the output layer, which shares the weight of the word embeddings",
-			hf.PaddingNote,
-		},
-	}, 32, func(c models.Case) train.Task {
-		return MaskedLM(Config{
-			Vocab: vocab, Width: width, Layers: c.Settings["layers"], Heads: heads, Inner: 4 * width,
-			Positions: positions, Types: types,
-			HiddenDropout: dropout, AttentionDropout: dropout,
-		}, hf.TextOf(c))
-	})
 }

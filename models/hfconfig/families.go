@@ -3,6 +3,7 @@ package hfconfig
 import (
 	"fmt"
 	"maps"
+	"sync"
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/gpt"
@@ -25,6 +26,17 @@ type family struct {
 
 // families returns all types: the ones here, and the tables of decoders.
 func families() map[string]family {
+	familyTable.Do(func() { familyTable.all = allFamilies() })
+	return familyTable.all
+}
+
+// familyTable keeps what families returns. A variable with a value would need itself, as wrappers read their parts.
+var familyTable struct {
+	sync.Once
+	all map[string]family
+}
+
+func allFamilies() map[string]family {
 	all := map[string]family{
 		"bert": {
 			heads: headsOf("Bert", maskedLM, classification, tokens), usual: maskedLM, half: true, read: readBERT,

@@ -320,13 +320,13 @@ func (a *architecture) leverSet() models.LeverSet {
 func Types() []string { return slices.Sorted(maps.Keys(families())) }
 
 func (r *reader) family() (kind string, f family, err error) {
-	supported := "vprof describes " + strings.Join(Types(), ", ")
+	supported := func() string { return "vprof describes " + strings.Join(Types(), ", ") }
 	value, _, ok := r.get("model_type")
 	if !ok {
-		return "", f, input.KeyErrorf(r.file, "model_type", "absent: it says what the model is; %s", supported)
+		return "", f, input.KeyErrorf(r.file, "model_type", "absent: it says what the model is; %s", supported())
 	}
 	if json.Unmarshal(value, &kind) != nil {
-		return "", f, input.KeyErrorf(r.file, "model_type", "%s is not a name; %s", excerpt(value), supported)
+		return "", f, input.KeyErrorf(r.file, "model_type", "%s is not a name; %s", excerpt(value), supported())
 	}
 	if f, ok = families()[kind]; !ok {
 		return "", f, input.KeyErrorf(r.file, "model_type",

@@ -82,8 +82,8 @@ func TestOptimizersThatDoNotGoWithTheRest(t *testing.T) {
 			Optimizer: "galore-adamw", LoRA: nil,
 			Levers: models.Levers{TrainOnly: "embed_tokens"},
 		},
-		"is neither rank=N nor target":    {Optimizer: "galore-adamw:rank=none"},
-		"optimizer muon takes no options": {Optimizer: "muon:rank=2"},
+		"rank: \"none\" is not a whole number": {Optimizer: "galore-adamw:rank=none"},
+		"optimizer muon takes no options":      {Optimizer: "muon:rank=2"},
 		"needs each gradient as a whole": {
 			Optimizer: "galore-adamw",
 			Strategy:  &models.Strategy{Name: "fsdp2"}, GPUs: 2,

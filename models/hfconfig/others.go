@@ -62,7 +62,7 @@ func readWhisper(r *reader) architecture {
 		Dropout:         r.probability("dropout", 0), AttentionDropout: r.probability("attention_dropout", 0),
 		ActivationDropout: r.probability("activation_dropout", 0),
 		Activation:        r.word("activation_function", "gelu", hf.Activations()),
-		Untied:            !r.flag("tie_word_embeddings", true), FixedPositions: true,
+		Untied:            !r.flag("tie_word_embeddings", true),
 	}
 	r.heads("encoder_attention_heads", c.EncoderHeads, "d_model", c.Width)
 	r.heads("decoder_attention_heads", c.DecoderHeads, "d_model", c.Width)
@@ -77,7 +77,7 @@ func readWhisper(r *reader) architecture {
 			"the encoder's positions are sinusoids and not trained",
 			layerDropNote,
 		},
-		task: func(k models.Case) train.Task { return whisper.Transcription(c, hf.TextOf(k)) },
+		task: func(k models.Case) train.Task { return whisper.Transcription(c, k) },
 	}
 }
 

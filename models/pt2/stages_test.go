@@ -1,13 +1,12 @@
 package pt2_test
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/models/gpt"
+	"github.com/vprof/vprof/models/hfconfig"
 	"github.com/vprof/vprof/models/pt2"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -19,8 +18,7 @@ func TestStagesInGoAreThoseOfTheGraph(t *testing.T) {
 	gpu := trace.GPU{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}
 	graph, err := pt2.Open("testdata/hf-gpt2.pt2")
 	require.NoError(t, err)
-	all := gpt.Models()
-	layers := all[slices.IndexFunc(all, func(m models.Model) bool { return m.Name == "gpt2" })]
+	layers := hfconfig.Listed("gpt2")[0]
 	type event struct {
 		kind  program.Kind
 		bytes int64

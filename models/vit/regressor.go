@@ -15,8 +15,11 @@ const values = 2
 // unfrozen is how many of the last layers each stage trains besides the head.
 var unfrozen = map[string]int{"full": -1, "unfreeze-3": 3, "unfreeze-2": 2, "unfreeze-1": 1, "frozen": 0}
 
+// Models returns vit-b16-224 as the notebook trains it.
+func Models() []models.Model { return []models.Model{notebook()} }
+
 func notebook() models.Model {
-	b16 := Config{Patch: 16, Width: 768, Layers: 12, Heads: 12}
+	b16 := Config{Patch: 16, Channels: 3, Width: 768, Layers: 12, Heads: 12, Inner: 3072}
 	return models.Model{
 		Name:    "vit-b16-224",
 		Summary: "Vision Transformer B/16 with a two-value regression head, as a music-emotion notebook trains it",
@@ -33,13 +36,20 @@ func notebook() models.Model {
 		Batches:   []int{4, 8, 12, 16, 32, 64, 128},
 		BatchUnit: "image",
 		Settings:  []models.Setting{ImageSetting(224)},
-		Check:     wholePatches(b16.Patch),
+		Check: func(c models.Case) error {
+			if size := c.Settings[imageSetting]; size%b16.Patch != 0 {
+				return c.Wrong(imageSetting, "%d is not a multiple of the patch size %d", size, b16.Patch)
+			}
+			return nil
+		},
 		Notes: []string{
 			"full is the first epochs, before the schedule freezes all but the last layers: it is the peak of a run",
 			"gradients are cleared at the start of a step and live until then",
 		},
 		Build: func(c models.Case) (models.Trainer, error) {
-			return newTrainer(b16.complete(c.Settings[imageSetting]), c), nil
+			own := b16
+			own.Image = c.Settings[imageSetting]
+			return newTrainer(own, c), nil
 		},
 	}
 }

@@ -41,51 +41,6 @@ func (c Config) CheckClip(k models.Case) (setting, reason string) {
 	return "", ""
 }
 
-// base returns Wav2Vec2Config's default, without layer drop and SpecAugment.
-func base() Config {
-	c := Config{
-		Vocab: 32, Width: 768, Layers: 12, Heads: 12, Inner: 3072, PositionKernel: 128, PositionGroups: 16,
-		HiddenDropout: 0.1, AttentionDropout: 0.1, ActivationDropout: 0.1, FinalDropout: 0.1,
-		FeatureActivation: "gelu", Activation: "gelu",
-	}
-	for i, kernel := range []int64{10, 3, 3, 3, 3, 2, 2} {
-		l := ConvLayer{Width: 512, Kernel: kernel, Stride: 2}
-		if i == 0 {
-			l.Stride = 5
-		}
-		c.Conv = append(c.Conv, l)
-	}
-	return c
-}
-
-// Models returns wav2vec2-base and wav2vec2-large.
-func Models() []models.Model {
-	large := base()
-	large.Width, large.Layers, large.Heads, large.Inner = 1024, 24, 16, 4096
-	return []models.Model{
-		entry("wav2vec2-base", "wav2vec 2.0 speech recognition, 12 layers of width 768", base()),
-		entry("wav2vec2-large", "wav2vec 2.0 speech recognition, 24 layers of width 1024", large),
-	}
-}
-
-func entry(name, summary string, config Config) models.Model {
-	return train.Model(models.Model{
-		Name:      name,
-		Summary:   summary,
-		Source:    "transformers 5.23, Wav2Vec2ForCTC",
-		Batches:   []int{1, 2, 4, 8, 16, 32},
-		BatchUnit: "clip",
-		Settings:  Settings(),
-		Notes: []string{
-			"the input of the convolutions requires a gradient in training, so stage head runs backward through all " +
-				"of them",
-			"layers are never dropped and nothing is masked, so that every step needs the same",
-		},
-		Adapts: true,
-		Levers: models.LeverSet{Loop: models.LoopTrainer},
-	}, 4, func(c models.Case) train.Task { return Recognition(config, c) })
-}
-
 // Recognition returns the task of recognizing labels in clips of the sizes of a case, which has [Settings]. To
 // transformers the model has no input embeddings, and so no output embeddings.
 func Recognition(c Config, k models.Case) train.Adaptable {

@@ -26,7 +26,7 @@ func newEncoder(c Config) *encoder {
 		LayerNorm:      nn.NewLayerNorm(c.Width),
 		dropout:        c.Dropout,
 	}
-	e.EmbedPositions.Weight.Frozen = c.FixedPositions
+	e.EmbedPositions.Weight.Frozen = !c.TrainedPositions
 	for range c.EncoderLayers {
 		e.Layers = append(e.Layers, newEncoderLayer(c))
 	}

@@ -28,9 +28,8 @@ type Config struct {
 	Activation string
 	// Untied gives the output layer a weight of its own.
 	Untied bool
-	// FixedPositions freezes the encoder's positions, as transformers does
-	// unless all parameters are trained.
-	FixedPositions bool
+	// TrainedPositions trains the encoder's positions, which transformers freezes.
+	TrainedPositions bool
 }
 
 // attention is WhisperAttention: of a sequence with itself, or with the

@@ -1,0 +1,237 @@
+package hfconfig
+
+import (
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/train"
+	"github.com/vprof/vprof/models/whisper"
+)
+
+// listedConfigs are the configurations of models with a name of their own.
+//
+//go:embed listed.json
+var listedConfigs []byte
+
+// A listedKind is what the listed models of a model_type share besides their configurations.
+type listedKind struct {
+	// as ends the summary.
+	as    string
+	class string
+	// captured reports whether vprof capture takes the class.
+	captured bool
+	// settings are the settings of a case, nil for the ones of the type. keys are the keys of the configuration that
+	// settings change, which have their defaults.
+	settings []models.Setting
+	keys     map[string]string
+	half     bool
+	levers   models.LeverSet
+	notes    []string
+}
+
+// sized returns a setting for a number of the configuration.
+func sized(name, usage string, most int64) models.Setting {
+	return models.Setting{Name: name, Usage: usage, Min: 1, Max: most}
+}
+
+const (
+	headNote = "stage head trains the output layer"
+	tiedNote = headNote + ", whose weight the embeddings share"
+)
+
+// listedKinds has the kinds of listed models by model_type.
+var listedKinds = map[string]listedKind{
+	"vit": {
+		class: "ViTForImageClassification", as: ", as image classifier", captured: true,
+		keys: map[string]string{"image-size": "image_size", "classes": "num_labels"},
+	},
+	"bert": {
+		class: "BertForMaskedLM", as: ", as masked language model", captured: true, half: true,
+		settings: []models.Setting{
+			hf.LengthSetting(128, 512), sized("layers", "encoder layers", 256), hf.PaddingSetting(1),
+		},
+		keys:  map[string]string{"layers": "num_hidden_layers"},
+		notes: []string{tiedNote, hf.PaddingNote},
+	},
+	"gpt2": {
+		class: "GPT2LMHeadModel", as: ", as causal language model", captured: true, half: true,
+		settings: []models.Setting{
+			hf.LengthSetting(1024, 1024), sized("layers", "decoder layers", 256), hf.PackedSetting(1),
+			hf.SharedLabelsSetting(),
+		},
+		keys:   map[string]string{"layers": "n_layer"},
+		levers: models.LeverSet{Cache: true, Quantize: true, Recompute: true},
+		notes:  []string{tiedNote, hf.PackedNote},
+	},
+	"llama": {
+		class: "LlamaForCausalLM", as: " unless set, as causal language model", captured: true, half: true,
+		settings: []models.Setting{
+			hf.LengthSetting(0, 1<<20), sized("layers", "decoder layers", 512),
+			{Name: "width", Usage: "width of the residual stream", Min: 2, Max: 1 << 16},
+			sized("heads", "heads of the query, which divide the width", 1<<10),
+			sized("kv-heads", "heads of key and value, which divide the heads", 1<<10),
+			sized("inner", "width of the feed-forward layers", 1<<20),
+			sized("vocab", "tokens in the vocabulary", 1<<24),
+			models.Switch("tied", 0, "1 if the output layer shares the weight of the embeddings, 0 if not"),
+			hf.PackedSetting(1), hf.SharedLabelsSetting(),
+		},
+		keys: map[string]string{
+			"seq-len": positionsKey, "layers": "num_hidden_layers", "width": "hidden_size",
+			"heads": "num_attention_heads", "kv-heads": "num_key_value_heads", "inner": "intermediate_size",
+			"vocab": "vocab_size", "tied": "tie_word_embeddings",
+		},
+		levers: models.LeverSet{
+			Cache: true, Quantize: true, Recompute: true, Liger: true, Tiles: true, Context: true,
+		},
+		notes: []string{headNote, hf.PackedNote},
+	},
+	"whisper": {
+		class: "WhisperForConditionalGeneration",
+		settings: []models.Setting{
+			hf.LengthSetting(128, 448), sized("mel-bins", "bins of a log-mel frame", 1024), hf.PackedSetting(1),
+			whisper.PositionsSetting(),
+		},
+		keys: map[string]string{"mel-bins": "num_mel_bins"},
+		notes: []string{
+			"every clip is padded to 30 s, so its length does not matter", tiedNote, hf.PackedNote,
+			"the steps measured for vprof train the encoder's positions; hf:config.json leaves them fixed: --set " +
+				"encoder-positions=0,packed=0 is the same step",
+		},
+	},
+	"wav2vec2": {
+		class: "Wav2Vec2ForCTC",
+		notes: []string{
+			"the input of the convolutions requires a gradient in training, so stage head runs backward through all " +
+				"of them",
+			"layers are never dropped and nothing is masked, so that every step needs the same",
+		},
+	},
+}
+
+// A listed model is a configuration with a name.
+type listed struct {
+	listedKind
+	Name   string
+	Batch  int
+	Config map[string]json.RawMessage
+}
+
+// Listed returns the listed models of some types.
+func Listed(kinds ...string) (out []models.Model) {
+	var all []listed
+	if err := json.Unmarshal(listedConfigs, &all); err != nil {
+		panic(err)
+	}
+	for _, l := range all {
+		if kind := unquoted(l.Config["model_type"]); slices.Contains(kinds, kind) {
+			l.listedKind = listedKinds[kind]
+			out = append(out, l.model())
+		}
+	}
+	return out
+}
+
+// with returns the configuration with the values of settings, where booleans are 1 and 0.
+func (l listed) with(s models.Settings) map[string]json.RawMessage {
+	c := maps.Clone(l.Config)
+	for name, key := range l.keys {
+		value, given := s[name]
+		switch old := string(l.Config[key]); {
+		case given && (old == "true" || old == "false"):
+			c[key] = json.RawMessage(fmt.Sprint(value == 1))
+		case given:
+			c[key] = json.RawMessage(fmt.Sprint(value))
+		}
+	}
+	return c
+}
+
+// read reads the configuration with the values of settings. The error is a [*input.FormatError].
+func (l listed) read(s models.Settings) (architecture, error) {
+	r := &reader{file: l.Name, raw: l.with(s), used: map[string]json.RawMessage{}}
+	_, f, err := r.family()
+	if err != nil {
+		return architecture{}, err
+	}
+	r.aliases = f.aliases
+	r.common()
+	a := f.read(r)
+	if r.err != nil {
+		return a, r.err
+	}
+	return a, nil
+}
+
+// check finds settings that do not go together. The error is a [*models.CaseError].
+func (l listed) check(c models.Case) error {
+	a, err := l.read(c.Settings)
+	var wrong *input.FormatError
+	switch {
+	case errors.As(err, &wrong):
+		for name, key := range l.keys {
+			if key == wrong.Key {
+				return c.Wrong(name, "%s", wrong.Reason)
+			}
+		}
+	case err == nil:
+		for _, refused := range a.rules {
+			if field, reason := refused(c); reason != "" {
+				return c.Wrong(field, "%s", reason)
+			}
+		}
+	}
+	return err
+}
+
+// model returns the model of the configuration.
+func (l listed) model() models.Model {
+	a, err := l.read(nil)
+	if err != nil {
+		panic(err)
+	}
+	settings := slices.Clone(l.settings)
+	if settings == nil {
+		settings = a.settings
+	}
+	for i, s := range settings {
+		if key := l.keys[s.Name]; key != "" && s.Default == 0 {
+			_ = json.Unmarshal(l.Config[key], &settings[i].Default) // false is zero
+		}
+	}
+	l.levers.Loop = models.LoopTrainer
+	m := models.Model{
+		Name: l.Name, Summary: a.summary + l.as, Source: "transformers 5.23, " + l.class,
+		Batches: a.batches, BatchUnit: a.unit, Settings: settings, Adapts: true, HalfWeights: l.half,
+		Levers: l.levers, Notes: l.notes, Check: l.check,
+	}
+	if l.captured {
+		m.Class = l.captures
+	}
+	return train.Model(m, max(l.Batch, a.batch), func(c models.Case) train.Task {
+		a, err := l.read(c.Settings)
+		if err != nil {
+			panic(err) // the check has found nothing
+		}
+		return a.task(c)
+	})
+}
+
+// captures returns the class of transformers with the values of settings.
+func (l listed) captures(s models.Settings) models.Class {
+	config := map[string]any{}
+	for key, value := range l.with(s) {
+		config[key] = value
+	}
+	class := models.OfTransformers(l.class, s, config)
+	if s[hf.Padding] == 1 {
+		class.Inputs = []string{fmt.Sprintf("attention_mask=int64[batch,seq=%d]", class.Seq)}
+	}
+	return class
+}
