@@ -285,11 +285,11 @@ var shapeConflicts = []Conflict{
 // sharers returns how many ranks share the parameters.
 func (k *choice) sharers() int64 { return k.each() / max(1, k.s.Replicate) }
 
-// otherObjective reports whether the model learns something else than the next token, by itself and not by a value or a
-// score of a classifier, for which few rules hold.
+// otherObjective reports whether the model learns something else than the next token, by itself and not by a value, for
+// which few rules hold.
 func (k *choice) otherObjective() bool {
 	o := k.Objective
-	return !o.IsZero() && (o.Name != Reward || o.As != AsLLaMAFactory) && (o.Name != Reranker || k.Task != rewardTask)
+	return !o.IsZero() && (o.Name != Reward || o.As != AsLLaMAFactory)
 }
 
 // objectiveConflicts are objectives with models, tasks and ways to train.
@@ -304,10 +304,6 @@ var objectiveConflicts = []Conflict{
 	refuse("objective", "reward with task",
 		func(k *choice) bool { return k.otherObjective() && k.Objective.Name == Reward && k.Task != rewardTask },
 		"a reward is a score of a whole answer; add --task classification --set classes=1"),
-	refuse("objective", "reranker with classes", func(k *choice) bool {
-		return k.Objective.Name == Reranker && k.Task == rewardTask && k.Settings["classes"] != 1
-	},
-		"a reranker gives a text one score; add --set classes=1"),
 	refuse("objective", "task", func(k *choice) bool {
 		return k.otherObjective() && k.Objective.Name != Reward && k.Task != preferenceTask
 	},
@@ -315,27 +311,17 @@ var objectiveConflicts = []Conflict{
 	refuse("objective", "packed without as=ms-swift",
 		func(k *choice) bool { return k.otherObjective() && k.Objective.Packed && k.Objective.As != AsSwift },
 		"packed: pairs in one row are ms-swift's; add as=ms-swift"),
-	refuse("objective", "unpadded, packed with the settings padding, packed", func(k *choice) bool {
-		return k.otherObjective() && (k.Objective.Unpadded || k.Objective.Packed) && (k.On("padding") || k.On("packed"))
+	refuse("objective", "packed with the settings padding, packed", func(k *choice) bool {
+		return k.otherObjective() && k.Objective.Packed && (k.On("padding") || k.On("packed"))
 	},
 		"texts in one row have neither padding nor a mask here; leave out padding=1 and packed=1"),
-	refuse("objective", "embedding, reranker with tp",
-		func(k *choice) bool { return k.otherObjective() && k.Objective.Matches() && k.named(TP) },
-		"vprof does not record texts that belong together under tensor parallelism; take another strategy"),
 	refuse("liger", "objective", func(k *choice) bool { return k.otherObjective() && k.Liger },
-		"vprof does not describe liger-kernel's losses of preferences, and weights of tokens need logits, which "+
-			"its loss does without"),
+		"vprof does not describe liger-kernel's losses of preferences"),
 	refuse("objective", "a reference model with tp", func(k *choice) bool {
 		return k.otherObjective() && (k.ReferenceModel() || k.Objective.Distills()) && k.named(TP)
 	},
 		"vprof does not plan a reference model under tensor parallelism; train adapters, whose reference is the "+
 			"model itself, or take another strategy"),
-	refuse("objective", "asft with lora", func(k *choice) bool { return k.Objective.Name == ASFT && k.LoRA != nil },
-		"LLaMA-Factory makes no reference for it with adapters, and fails; train the whole model"),
-	refuse("objective", "ebft:reference without lora",
-		func(k *choice) bool { return k.Objective.Name == EBFT && k.Objective.Reference && k.LoRA == nil },
-		"a reference and a feature network would be two models beside the one that is trained, and vprof plans "+
-			"one; leave out reference, or train adapters"),
 	refuse("objective", "answers as long as seq-len",
 		func(k *choice) bool { return k.Objective.Answers() && k.Objective.Answer() >= k.Settings["seq-len"] },
 		"answers of {answer} tokens leave no prompt in rows of {seq-len}; say {this objective}:completion=N with "+

@@ -240,9 +240,7 @@ func (l Levers) leverCaveats(c *Case) []string {
 			": what generates the answers is not in these figures: vLLM on the same GPU (--gpu-memory 70% leaves "+
 			"it 30), or the cache of generate, before the step")
 	}
-	if rows := c.Objective.Rows(); c.Objective.Matches() {
-		all = append(all, fmt.Sprintf("%s: a sample of the batch is %d texts, as many rows", c.Objective.Name, rows))
-	} else if rows > 1 {
+	if c.Objective.Rows() > 1 {
 		all = append(all, fmt.Sprintf("%s: a sample of the batch is a pair of answers, two rows", c.Objective.Name))
 	}
 	return all

@@ -65,7 +65,7 @@ var anyOptions = []anyOption{
 	{"tiled-mlp", 8, []source{ofConfig}, "2 4"},
 	{"use-cache", 8, []source{ofConfig}, "true false"},
 	{"qat", 8, []source{ofConfig, ofFile}, "8da4w int8-int4"},
-	{"objective", 6, []source{ofConfig}, "dpo kto orpo grpo simpo reward kd embedding dft"},
+	{"objective", 6, []source{ofConfig}, "dpo kto orpo grpo simpo reward gkd"},
 	{"torch-compile", 8, []source{ofSystem, inGo, ofConfig, ofFile}, "true"},
 	{"dataset-on-gpu", 8, []source{ofSystem, inGo, ofConfig, ofFile}, "300MiB"},
 	{"seq-len", 4, []source{ofConfig}, "16 29 100 257 512"},

@@ -47,28 +47,9 @@ func (t Text) autocast(f *frame, b TextBatch, call func(*frame, TextBatch) *tens
 	return y
 }
 
-// chunks returns the scores of chunks of tokens, all of them; one chunk has the scores of the model.
-func (c *caller) chunks(f *frame, b TextBatch, n int64) []*tensor {
-	if n <= 1 {
-		return []*tensor{c.scores(f, b)}
-	}
-	var all []*tensor
-	train.Autocast(f.Tape(), c.text.AMP, func() {
-		g := f.ModuleFrame(c.net, b.IDs, b.Padding)
-		x := g.Let(c.decoder.Call(g, b.IDs, b.Padding, c.text))
-		for _, part := range g.LetAll(x.TensorSplit(trace.Sections(x.Size(1), min(n, x.Size(1))), 1)) {
-			scores := g.Let(c.text.scores(g, *c.output, part))
-			c.text.adjustScores(g, &scores)
-			all = append(all, scores)
-		}
-		g.End(all...)
-	})
-	return all
-}
-
 // states shows the embeddings, the result of every layer but the last, and the model's own in its
-// place, to visit, which may hold them. It returns the scores, or the last state without.
-func (c *caller) states(f *frame, b TextBatch, visit func(x *tensor), scores bool) *tensor {
+// place, to visit, which may hold them. It returns the scores.
+func (c *caller) states(f *frame, b TextBatch, visit func(x *tensor)) *tensor {
 	shown := c.text
 	var last *tensor
 	shown.hidden = func(x *tensor) {
@@ -80,9 +61,7 @@ func (c *caller) states(f *frame, b TextBatch, visit func(x *tensor), scores boo
 	g := f.ModuleFrame(c.net, b.IDs, b.Padding)
 	y := g.Let(c.decoder.Call(g, b.IDs, b.Padding, shown))
 	visit(y)
-	if scores {
-		g.Set(&y, c.text.scores(g, *c.output, y))
-		c.text.adjustScores(g, &y)
-	}
+	g.Set(&y, c.text.scores(g, *c.output, y))
+	c.text.adjustScores(g, &y)
 	return g.Return(y)
 }

@@ -88,7 +88,7 @@ func CausalLMOf(net trainer, m Decoder, inputs *nn.Embedding, output *nn.Layer, 
 	case text.Objective.IsZero():
 		return task
 	}
-	task.scores, task.states, task.chunks = c.scores, c.states, c.chunks
+	task.scores = c.scores
 	task.objective(c)
 	return task
 }
@@ -96,17 +96,11 @@ func CausalLMOf(net trainer, m Decoder, inputs *nn.Embedding, output *nn.Layer, 
 // objective sets the loss of what is learnt in place of the next token.
 func (t *TextTask) objective(c *caller) {
 	switch o := t.Objective; {
-	case o.Name == models.KD:
-		t.Call = (&distillation{t, o.Chunks}).loss
 	case o.Name == models.GKD:
 		t.Call = (&generalized{t, o.Answer()}).loss
-	case o.Weighs():
-		t.Call = (&weighted{o, t, c}).loss
 	case o.Name == models.Reward:
 		t.valued = &valuedModel{PretrainedModel: t.Net, VHead: newValueHead(t.Inputs.Weight.Dims[1])}
 		t.Call = (&valued{c, t.valued}).loss
-	case o.Matches():
-		t.Call = (&matching{o, c, t.Ranks}).loss
 	case o.Generates():
 		t.policy = &policy{task: t, objective: o}
 		t.Call = func(f *frame, _ TextBatch) *tensor { return t.policy.loss(f) }
@@ -161,18 +155,11 @@ func SequenceClassification(names nn.Names, holder any, m Decoder, inputs *nn.Em
 			g := f.ModuleFrame(net, b.IDs, b.Padding, b.Labels)
 			text.Begin(g)
 			x := g.Let(m.Call(g, b.IDs, b.Padding, text))
-			g.Set(&x, revertPaddingFree(g, x, text))
 			scores := g.Let(g.Call(*score, x))
-			if text.Objective.Unpadded {
-				return text.EndWithLoss(g, g.Let(rankingLoss(g, g.Let(scores.Select(1, -1)), b.Labels)))
-			}
 			// TRL and ms-swift set one
 			logits := lastTokenScores(g, b.IDs, scores, padToken || !text.Objective.IsZero())
-			switch text.Objective.Name {
-			case models.Reward:
+			if text.Objective.Name == models.Reward {
 				return text.EndWithLoss(g, g.Let(rewardLoss(g, logits)), logits)
-			case models.Reranker:
-				return text.EndWithLoss(g, g.Let(rankingLoss(g, logits, b.Labels)), logits)
 			}
 			return text.EndWithLoss(g, g.Let(classes.Loss(logits, b.Labels.ToGPUOf(logits))), logits)
 		},

@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -43,9 +42,6 @@ func (p *policy) load(fresh func(op string, shape ...int64) *tensor, tape *trace
 // learns from them or vLLM has generated them, and log-probabilities of the reference.
 func (p *policy) score(f *frame) {
 	p.micro = 0
-	if p.objective.Name == models.EBFT {
-		p.features(f)
-	}
 	if !p.objective.Old && !p.objective.Reference {
 		return
 	}
@@ -68,40 +64,6 @@ func (p *policy) score(f *frame) {
 	g.End()
 	t.Mark("score")
 }
-
-// features computes what axolotl's feature-matching reward takes of the answers of a step, all
-// rows at once (axolotl 0.18, core/trainers/ebft/rewards.py, extract_hidden_states): hidden
-// states of three layers, for which the states of all layers are kept, in the type of the weights.
-// With adapters the network is the model without them, and its scores are computed, too;
-// else a copy without an output layer. The right answers, fewer rows, come after it.
-func (p *policy) features(f *frame) {
-	t := f.Tape()
-	g := f.FuncFrame()
-	b := TextBatch{IDs: g.Let(t.New("to_device", program.Temporaries, trace.I64, p.answers.Size(0), p.task.Length))}
-	if p.task.Padded {
-		b.Padding = g.Let(t.New("to_device", program.Temporaries, trace.I64, b.IDs.Shape()...))
-	}
-	network, scores := p.task, true
-	if p.task.Reference != nil {
-		network, scores = p.task.Reference, false
-	}
-	t.NoGrad(func() {
-		nn.WithoutAdapters(network.Net, func() {
-			h := g.FuncFrame()
-			var states []*tensor
-			h.Let(network.states(h, b, func(x *tensor) { states = append(states, h.Let(x)) }, scores))
-			features := h.Let(trace.Cat(-1, states[:featureLayers]...))
-			h.Discard(trace.Cat(0, features))
-			h.End()
-		})
-	})
-	g.End()
-	t.Mark("features")
-}
-
-// featureLayers is how many layers features are taken of, at a quarter, a half and three
-// quarters of the depth.
-const featureLayers = 3
 
 // perTokenAlone follows _get_logps_via_local_forward of ms-swift: a micro-batch of which nothing
 // is held while the next is in the model.

@@ -136,15 +136,11 @@ type TextTask struct {
 	// or the model without its adapters is.
 	Reference *TextTask
 
-	// scores returns the scores of the model's call in the precision of training; states shows
-	// hidden states of a call in the model's own type, with the scores or without.
+	// scores returns the scores of the model's call in the precision of training.
 	scores func(f *trace.Frame, b TextBatch) *trace.Tensor
-	// chunks are the scores of chunks of tokens.
-	chunks func(f *trace.Frame, b TextBatch, n int64) []*trace.Tensor
 	// next gives the logits of the tokens that follow a batch; nil of tasks that generate nothing.
-	next   func(f *trace.Frame, b TextBatch) *trace.Tensor
-	states func(f *trace.Frame, b TextBatch, visit func(x *trace.Tensor), scores bool) *trace.Tensor
-	batch  TextBatch
+	next  func(f *trace.Frame, b TextBatch) *trace.Tensor
+	batch TextBatch
 	// Extra is what a batch has besides its texts; nil for most.
 	Extra Extra
 	// valued is the model with a head of values; nil for most.
@@ -212,17 +208,10 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 		t.policy.load(fresh, tape, n)
 		return
 	}
-	samples := n
 	n *= t.Objective.Rows()
 	if t.Objective.Packed {
 		t.batch = TextBatch{IDs: fresh("randint", 1, n*t.Length), Labels: fresh("clone", 1, n*t.Length)}
 		fresh("clone", 1, n*t.Length) // position_ids, which begin anew with each text
-		return
-	}
-	if t.Objective.Unpadded {
-		t.batch = TextBatch{IDs: fresh("randint", 1, n*t.Length), Labels: fresh("clone", n)}
-		fresh("clone", 1, n*t.Length) // position_ids
-		t.loadExtra(tape, n)
 		return
 	}
 	t.batch = TextBatch{IDs: fresh("randint", n, t.Length)}
@@ -236,10 +225,6 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 		t.batch.Padding = fresh("ones", n, t.Length)
 	}
 	switch {
-	case t.Objective.Name == models.Embedding:
-		t.batch.Labels = tape.Hold(tape.New("clone", program.Batch, trace.F32, samples*(t.Objective.Rows()-1)))
-	case t.Objective.Name == models.Reranker:
-		t.batch.Labels = fresh("clone", n)
 	case t.SharedLabels && t.batch.Positions == nil:
 		t.batch.Labels = t.batch.IDs
 	case t.Classes == nil || t.Classes.Tokens || !t.Objective.IsZero():

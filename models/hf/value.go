@@ -62,7 +62,7 @@ func (v *valued) values(f *frame, b TextBatch) *tensor {
 	g := f.FuncFrame(b.IDs, b.Padding)
 	train.Autocast(f.Tape(), v.model.text.AMP, func() {
 		h := g.ModuleFrame(v.net, b.IDs, b.Padding)
-		logits = h.Let(v.model.states(h, b, func(x *tensor) { value = h.Let(x) }, true))
+		logits = h.Let(v.model.states(h, b, func(x *tensor) { value = h.Let(x) }))
 		value = h.Let(h.Call(v.net.VHead, value))
 		value = value.Squeeze(-1)
 		h.Let(value)

@@ -32,13 +32,13 @@ func TestTeachersBelongToTheirStudents(t *testing.T) {
 		return phasePeak(r.Program, -1, "model")
 	}
 	alone := weights(m, models.Objective{})
-	require.Greater(t, weights(again, models.Objective{Name: models.KD}), alone+4*(5000+1024)*128)
+	require.Greater(t, weights(again, models.Objective{Name: models.GKD}), alone+4*(5000+1024)*128)
 	dpo := models.Objective{Name: models.DPO}
 	require.InEpsilon(t, 2*alone, weights(m, dpo), 0.01, "the reference of other objectives is the model itself")
 
 	plain, err := Open(student)
 	require.NoError(t, err)
-	_, err = plain.Complete(models.Case{Levers: models.Levers{Objective: models.Objective{Name: models.KD}}})
+	_, err = plain.Complete(models.Case{Levers: models.Levers{Objective: models.Objective{Name: models.GKD}}})
 	require.ErrorContains(t, err,
 		"objective: a model learns from the scores of another language model; name its configuration, too: --model "+
 			"hf:student.json,teacher=teacher.json")

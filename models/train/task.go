@@ -403,7 +403,7 @@ func linearLayers(task Task) map[*trace.Tensor]Linear {
 // loads models in the precision of training, and brings only what is trained to fp32.
 func referenceWeights(c models.Case) models.WeightType {
 	o := c.Objective
-	if c.AMP != models.NoAutocast && (o.As == models.AsLLaMAFactory || o.Name == models.ASFT) {
+	if c.AMP != models.NoAutocast && o.As == models.AsLLaMAFactory {
 		return models.WeightType(c.AMP)
 	}
 	return c.Weights

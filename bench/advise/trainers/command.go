@@ -143,7 +143,7 @@ func parseCommand(args []string) (*document, error) {
 func (d *document) environment(vars map[string]token) {
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		fact, ok := map[string]string{
-			"NPROC_PER_NODE": "gpus", "MAX_NEGATIVE_SAMPLES": "negatives",
+			"NPROC_PER_NODE":          "gpus",
 			"PYTORCH_CUDA_ALLOC_CONF": "alloc-conf", "PYTORCH_ALLOC_CONF": "alloc-conf",
 			"CUBLAS_WORKSPACE_CONFIG": cublasWorkspace, "MAX_PIXELS": imagePixels,
 		}[name]

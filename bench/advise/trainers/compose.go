@@ -286,20 +286,8 @@ func (c *Config) prefer() error {
 	if c.facts["reference"].value == "precomputed" && (o.value == "dpo" || o.value == "kto") {
 		list = append(list, "precomputed")
 	}
-	switch {
-	case name == "kd":
-		list = append(list, c.facts.options("chunks", "objective-chunks")...)
-	case name == "embedding" && c.facts["text-pairs"].value != "":
-		list = append(list, "pairs")
-	}
-	switch c.facts["unpadded"].value {
-	case "true":
-		list = append(list, "unpadded")
-	case "packed":
+	if c.facts["pairs-packed"].value == "true" {
 		list = append(list, "packed")
-	}
-	if name == "reranker" {
-		list = append(list, c.facts.options("negatives", "negatives")...)
 	}
 	if list = append(list, c.facts.options("as", "objective-as")...); len(list) > 0 {
 		c.facts.set("objective", name+":"+strings.Join(list, ","), o.from)

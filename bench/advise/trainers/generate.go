@@ -11,7 +11,7 @@ import (
 // and answers are, which log-probabilities come before the step, and what vLLM leaves of
 // the GPU.
 func (c *Config) generate() error {
-	if o := c.facts["objective"].value; o != "grpo" && o != "ebft" && o != "gkd" {
+	if o := c.facts["objective"].value; o != "grpo" && o != "gkd" {
 		return nil
 	}
 	answer, err := c.count("answer", 1)

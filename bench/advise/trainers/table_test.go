@@ -34,7 +34,7 @@ func TestTablesAreConsistent(t *testing.T) {
 		"loading",
 		"wrap", "mixed", meshTensorBy,
 		"reference", "objective-as", "answer", "prompt", "compared", "old", "generated-steps", "iterations",
-		"vllm-share", "teacher", "objective-chunks", "text-pairs", "unpadded", "negatives", "unfrozen", "qat-group",
+		"vllm-share", "teacher", "pairs-packed", "unfrozen", "qat-group",
 		"grouped", "multiple", "to-length", "zero-overlap", "zero-contiguous", "zero-linear", "zero-optimizer",
 		"zero-params", meshContextBy, meshExpertsBy, "tensor-sequence", "tensor-loss",
 	}
