@@ -52,7 +52,7 @@ var rankConflicts = []Conflict{
 	refuse("strategy", "a model with its own loop",
 		func(k *choice) bool { return k.Strategy != nil && !k.m.Distributes },
 		"vprof does not record this model's own training loop on several GPUs; it does the models of its common "+
-			"loop and exported ones (.pt2)"),
+			"loop and exported ones (.pt2); vprof run --gpus N -- torchrun SCRIPT runs the model's own script"),
 	refuse("strategy", "too many GPUs",
 		func(k *choice) bool { return k.Strategy != nil && (k.GPUs < 1 || k.GPUs > mostRanks) },
 		"{gpus} is not a number of GPUs from 1 to 1048576"),

@@ -15,10 +15,10 @@ import (
 func ParseStrategy(text string) (s Strategy, err error) {
 	name, list, more := strings.Cut(text, ":")
 	switch name = strings.ToLower(name); {
-	case name == "fsdp":
+	case name == "fsdp" || name == "fsdp1":
 		return s, fmt.Errorf(
 			"there is no strategy %q: PyTorch's fully_shard is %s, and %s:replicate=N has N copies of the model; "+
-				"FullyShardedDataParallel is a formula of vprof fit, fsdp1", name, FSDP2, hsdp)
+				"vprof run --gpus N -- torchrun SCRIPT measures a script that uses FullyShardedDataParallel", name, FSDP2, hsdp)
 	case name == hsdp && !strings.Contains(","+list, ",replicate="):
 		return s, fmt.Errorf("%s shards within groups of GPUs, and each group has a copy of the model; say "+
 			"how many copies, like %s:replicate=2", hsdp, hsdp)

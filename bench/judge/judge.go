@@ -34,8 +34,6 @@ type Judge struct {
 	Device string
 	// Ceiling ends recordings beyond this many bytes ([step.Trial.Ceiling]); zero is no limit.
 	Ceiling int64
-	// Shared, if not nil, changes an estimate of one GPU to the estimate of each of several that share the work.
-	Shared func(planner.Estimate, *step.Result) planner.Estimate
 
 	mu    sync.Mutex
 	known map[tried]*Judgement
@@ -205,11 +203,7 @@ func (j *Judge) End() {
 
 // Estimate returns what a result of a case needs at a point of its run.
 func (j *Judge) Estimate(s *step.Setup, r *step.Result, at replay.Usage) (planner.Estimate, error) {
-	e, err := s.Beside(j.Others).EstimateAt(j.GPU, r, at)
-	if err == nil && j.Shared != nil {
-		e = j.Shared(e, r)
-	}
-	return e, err
+	return s.Beside(j.Others).EstimateAt(j.GPU, r, at)
 }
 
 // need returns the bytes of an estimate that must be within the limit: [math.MaxInt64] where the machine has too

@@ -76,12 +76,8 @@ type Budget struct {
 type Parallel struct {
 	GPUs     int    `json:"gpus"`
 	Strategy string `json:"strategy"`
-	// BucketView is DDP's gradient_as_bucket_view.
-	BucketView bool `json:"gradient_as_bucket_view,omitempty"`
 	// Bandwidth is the bandwidth of one GPU's links, bytes a second.
 	Bandwidth float64 `json:"link_bytes_per_second"`
-	// Recorded reports whether a rank of each configuration was recorded; others are computed by formulas.
-	Recorded bool `json:"recorded,omitempty"`
 	// Least is the smallest power of two of GPUs, or all of them, on which a
 	// configuration fits with one sample each; absent if it was not looked for.
 	Least int `json:"least_gpus,omitempty"`
@@ -93,11 +89,7 @@ type Parallel struct {
 
 // String returns the group in a few words.
 func (p Parallel) String() string {
-	s := fmt.Sprintf("%d GPUs, %s", p.GPUs, p.Strategy)
-	if p.BucketView {
-		s += " with gradient_as_bucket_view"
-	}
-	return s
+	return fmt.Sprintf("%d GPUs, %s", p.GPUs, p.Strategy)
 }
 
 // Choice is a configuration and the batch size found for it.
@@ -130,10 +122,7 @@ type Choice struct {
 	Utilization float64 `json:"utilization"`
 	// StepSeconds is an estimate of the time of one optimizer step, and
 	// SamplesPerSecond what follows from it.
-	StepSeconds float64 `json:"step_seconds"`
-	// Scaling is the share of their own speed that several GPUs keep, for what
-	// communication does not hide; absent for one.
-	Scaling          float64 `json:"scaling,omitempty"`
+	StepSeconds      float64 `json:"step_seconds"`
 	SamplesPerSecond float64 `json:"samples_per_second"`
 	// Expandable estimates what the device would show at Batch with expandable
 	// segments; absent where they are on already or would spare little.

@@ -240,23 +240,20 @@ func (f *Fit) refusals() []string {
 // parallelNotes returns the assumptions behind the values of several GPUs.
 func (f *Fit) parallelNotes() []string {
 	var notes notes
-	switch p := f.Parallel; {
-	case p == nil:
-	case p.Recorded:
-		notes.add("values are for each GPU, from one recorded rank. NCCL's memory (without a coefficient for it) and "+
-			"links at their full %.0f GB/s, overlapped with kernels, are assumptions.", p.Bandwidth/1e9)
-		if len(p.Searched) > 0 {
-			notes.add("searched, with every precision and checkpointing above: %s.", strings.Join(p.Searched, " "))
-		}
-		if len(p.Around) > 0 {
-			notes.add("and with the best of them: %s.", strings.Join(p.Around, " "))
-		}
-		if p.Least > 0 {
-			notes.add("the fewest GPUs on which it fits (powers of two): %d.", p.Least)
-		}
-	default:
-		notes.add("values are for each GPU, computed from the replay of one; NCCL's memory and links of %.0f GB/s "+
-			"are assumptions.", p.Bandwidth/1e9)
+	p := f.Parallel
+	if p == nil {
+		return nil
+	}
+	notes.add("values are for each GPU, from one recorded rank. NCCL's memory (without a coefficient for it) and "+
+		"links at their full %.0f GB/s, overlapped with kernels, are assumptions.", p.Bandwidth/1e9)
+	if len(p.Searched) > 0 {
+		notes.add("searched, with every precision and checkpointing above: %s.", strings.Join(p.Searched, " "))
+	}
+	if len(p.Around) > 0 {
+		notes.add("and with the best of them: %s.", strings.Join(p.Around, " "))
+	}
+	if p.Least > 0 {
+		notes.add("the fewest GPUs on which it fits (powers of two): %d.", p.Least)
 	}
 	return notes
 }
@@ -346,10 +343,6 @@ func (f *Fit) Recommendation(c Choice) string {
 	}
 	if levers := c.levers(); levers != "" {
 		line += ", " + levers
-	}
-	if c.Scaling > 0 {
-		line += fmt.Sprintf("; %.2g times as fast as one GPU (%.0f %% of %d)", c.Scaling*float64(f.Parallel.GPUs),
-			100*c.Scaling, f.Parallel.GPUs)
 	}
 	if c.Run != nil {
 		line += fmt.Sprintf("; %s at this batch: %s", c.Run.Kind(), bytesize.Format(c.Run.Device))

@@ -104,9 +104,8 @@ func runFit(cmd *cobra.Command, o *fitOptions) (err error) {
 	if s.Lengths != nil && s.SeqLen {
 		return usagef("--lengths and --search seq-len: the longest row is what --lengths says; give one of the two")
 	}
-	if s.Lengths != nil && (len(s.GPUs) > 1 || s.Device != nil || s.Parallel.GPUs > 1 ||
-		s.Ranks.Strategy == fit.AnyStrategy) {
-		return usagef("--lengths: epochs are replayed for one simulated GPU and a strategy that is recorded; name " +
+	if s.Lengths != nil && (len(s.GPUs) > 1 || s.Device != nil || s.Ranks.Strategy == fit.AnyStrategy) {
+		return usagef("--lengths: epochs are replayed for one simulated GPU and one strategy; name " +
 			"one with --gpu, and leave out --device, --profile and --strategy auto")
 	}
 	if part, err := o.part.open(); part || err != nil {

@@ -40,7 +40,7 @@ var verbFlags = func() (all []models.Field) {
 		{"levers", models.GroupHow, true},
 		{"apply", models.GroupOutput, true},
 		{"set lengths batching pad-to-multiple-of", models.GroupWhat, false},
-		{"gpu-memory gpu-spec device profile link rank bucket-view", models.GroupWhere, false},
+		{"gpu-memory gpu-spec device profile link rank", models.GroupWhere, false},
 		{"wide color page request dry-run config-path map into shard", models.GroupOutput, false},
 		{"activation-memory-budget inductor-cache print-hook print-script triton verbose", models.GroupHow, false},
 	} {

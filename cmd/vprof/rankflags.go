@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
-	"github.com/vprof/vprof/profiler/planner/parallel"
 )
 
 // rankFlags say how several GPUs train together, and which of their ranks is looked at.
@@ -62,8 +60,7 @@ func (f *rankFlags) check() error {
 
 // single finds flags that are about several GPUs.
 func (f *rankFlags) single() error {
-	return without(f.flags, "--%s is about several GPUs; say how many with --gpus", "strategy", "rank", "bucket-view",
-		"link")
+	return without(f.flags, "--%s is about several GPUs; say how many with --gpus", "strategy", "rank", "link")
 }
 
 // alone tells of a strategy that one GPU can have, too, where the user says that there is one:
@@ -126,36 +123,16 @@ func (f *rankFlags) linked(gpus []device.GPU) []device.GPU {
 }
 
 // groupFlags are the flags of a search on several GPUs, which may search strategies, too.
-type groupFlags struct {
-	rankFlags
-	bucketView bool
-}
-
-// formulas returns the strategies that are arithmetic on the replay of one GPU.
-func formulas() []string {
-	var names []string
-	for _, s := range parallel.Strategies() {
-		if !slices.Contains(models.Strategies(), string(s)) {
-			names = append(names, string(s))
-		}
-	}
-	return names
-}
+type groupFlags struct{ rankFlags }
 
 func (g *groupFlags) register(cmd *cobra.Command) {
 	g.linkable = true
-	g.registerGroup(cmd, fit.AnyStrategy,
-		"how they share the work, by `name` and options: "+strings.Join(models.Strategies(), ", ")+
-			" are recorded (see vprof help strategies), "+strings.Join(formulas(), ", ")+
-			" are formulas; auto searches the recorded ones")
-	g.flags.BoolVar(&g.bucketView, "bucket-view", false, "DDP with gradient_as_bucket_view")
-	complete(cmd, "strategy", func() []string {
-		return append(append([]string{fit.AnyStrategy}, models.Strategies()...), formulas()...)
-	})
+	g.registerGroup(cmd, fit.AnyStrategy, "how they share the work, by `name` and options: "+
+		strings.Join(models.Strategies(), ", ")+" (see vprof help strategies); auto searches them")
+	complete(cmd, "strategy", func() []string { return append([]string{fit.AnyStrategy}, models.Strategies()...) })
 }
 
-// apply puts the group into a search: into its cases, or as a formula where the model's
-// ranks cannot be recorded.
+// apply gives every case of a search each strategy.
 func (g *groupFlags) apply(s *fit.Search) error {
 	if g.gpus == 1 {
 		return g.single()
@@ -167,35 +144,6 @@ func (g *groupFlags) apply(s *fit.Search) error {
 		return usagef("--profile and --device measure on one GPU; leave them away with --gpus")
 	}
 	s.GPUs = g.linked(s.GPUs)
-	name, _, _ := strings.Cut(g.strategy, ":")
-	if name == "fsdp" {
-		_, err := models.ParseStrategy(name)
-		return usagef("--strategy: %w", err)
-	}
-	if slices.Contains(formulas(), name) || !s.Model.Distributes {
-		return g.formula(s)
-	}
-	return g.record(s)
-}
-
-// formula makes the search one by arithmetic.
-func (g *groupFlags) formula(s *fit.Search) error {
-	name := g.strategy
-	if name == fit.AnyStrategy {
-		name = string(parallel.DDP)
-	}
-	s.Parallel = parallel.Setup{
-		GPUs: g.gpus, Strategy: parallel.Strategy(name), BucketView: g.bucketView,
-		Bandwidth: s.GPUs[0].Link,
-	}
-	if err := s.Parallel.Check(); err != nil {
-		return usageError{err}
-	}
-	return nil
-}
-
-// record gives every case each strategy of the search.
-func (g *groupFlags) record(s *fit.Search) error {
 	s.Ranks = report.Parallel{GPUs: g.gpus, Strategy: g.strategy}
 	var cases []models.Case
 	for _, c := range s.Cases {
@@ -208,8 +156,10 @@ func (g *groupFlags) record(s *fit.Search) error {
 			if err != nil {
 				return usagef("--strategy: %w", err)
 			}
-			strategy.BucketView = strategy.BucketView || g.bucketView && strategy.Name != models.FSDP2
 			c.GPUs, c.Strategy = g.gpus, &strategy
+			if _, err := s.Model.Complete(c); err != nil && !s.Model.Distributes {
+				return err
+			}
 			cases = append(cases, c)
 		}
 	}

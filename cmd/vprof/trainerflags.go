@@ -205,9 +205,9 @@ func (f *caseFlags) shared(cmd *cobra.Command) ([]trainers.Setting, error) {
 	chosen := f.flags.Changed("strategy")
 	settings, err := f.trainer.Shared(gpus, chosen)
 	for _, s := range settings {
-		if s.Flag == "strategy" && !chosen && cmd.Name() != "fit" {
+		if s.Flag == "strategy" && !chosen {
 			if _, err := models.ParseStrategy(s.Value); err != nil {
-				return nil, s.Wrong("vprof records %s, and not %s; vprof fit has a formula for it",
+				return nil, s.Wrong("vprof records %s, and not %s; vprof run --gpus N -- COMMAND runs the script with it",
 					strings.Join(models.Strategies(), ", "), s.Value)
 			}
 		}

@@ -14,9 +14,7 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
-	"github.com/vprof/vprof/profiler/planner/parallel"
 	"github.com/vprof/vprof/profiler/planner/steptime"
-	"github.com/vprof/vprof/profiler/program"
 )
 
 // batchSearch is the search for the largest batch of one configuration.
@@ -31,18 +29,8 @@ type batchSearch struct {
 	row      int
 	multiple int
 	speed    steptime.Efficiency
-	parallel parallel.Setup
 	// together is how many sizes are tried concurrently.
 	together int
-}
-
-// sizesOf returns the sizes of a model that communication depends on. Its largest layer is
-// taken for its largest parameter, which is all of it but biases.
-func sizesOf(r *step.Result, e planner.Estimate) parallel.Model {
-	return parallel.Model{
-		Weights: e.Components[program.Weights], Gradients: r.Counts.Gradients, Trainable: r.Counts.Trainable,
-		LargestLayer: r.LargestWeight,
-	}
 }
 
 func (s *Search) batchSearch(setup *step.Setup, gpu device.GPU) (*batchSearch, error) {
@@ -53,10 +41,6 @@ func (s *Search) batchSearch(setup *step.Setup, gpu device.GPU) (*batchSearch, e
 	q := &batchSearch{
 		setup: setup, judge: j, parts: s.Parts,
 		begin: planner.Start{Batch: s.Model.Default.Batch}, max: s.MaxBatch, given: s.Batch, multiple: s.Multiple,
-		parallel: s.Parallel,
-	}
-	if q.parallel.GPUs > 1 {
-		j.Shared = func(e planner.Estimate, r *step.Result) planner.Estimate { return q.parallel.Apply(e, sizesOf(r, e)) }
 	}
 	if s.SeqLen {
 		if err := q.alongRows(s); err != nil {
@@ -239,13 +223,11 @@ func (q *batchSearch) describe(ctx context.Context, out *report.Choice, found, s
 		return nil
 	}
 	out.Workspaces = step.WorkspacesOf(l.Steps.Facts)
-	if q.parallel.GPUs < 2 {
-		out.Run = d.Run()
-	}
+	out.Run = d.Run()
 	if out.StepSeconds, err = q.seconds(ctx, d); err != nil {
 		return err
 	}
-	if err := q.expandable(ctx, out, d); err != nil {
+	if out.Expandable, err = d.Expandable(ctx); err != nil {
 		return err
 	}
 	if recorded := judged(steps); steps > recorded {
@@ -260,30 +242,13 @@ func (q *batchSearch) describe(ctx context.Context, out *report.Choice, found, s
 		}
 		out.StepSeconds += float64(steps-recorded) / float64(recorded-1) * (out.StepSeconds - first)
 	}
-	pace(out, q.parallel, sizesOf(l.Steps, l.Estimate))
+	pace(out)
 	return nil
 }
 
-// pace notes how fast a choice is whose step takes out.StepSeconds on one GPU alone,
-// zero if that is not known.
-func pace(out *report.Choice, group parallel.Setup, sizes parallel.Model) {
-	if out.StepSeconds <= 0 {
-		return
+// pace notes how fast a choice is whose step takes out.StepSeconds, zero if that is not known.
+func pace(out *report.Choice) {
+	if out.StepSeconds > 0 {
+		out.SamplesPerSecond = float64(out.EffectiveBatch) / out.StepSeconds
 	}
-	if group.GPUs > 1 {
-		alone := out.StepSeconds
-		out.StepSeconds = group.Step(alone, sizes)
-		out.Scaling = alone / out.StepSeconds
-	}
-	out.SamplesPerSecond = float64(out.EffectiveBatch) / out.StepSeconds
-}
-
-// expandable notes what expandable segments would spare at the chosen batch of one
-// GPU.
-func (q *batchSearch) expandable(ctx context.Context, out *report.Choice, d *judge.Judgement) (err error) {
-	if q.parallel.GPUs > 1 {
-		return nil
-	}
-	out.Expandable, err = d.Expandable(ctx)
-	return err
 }

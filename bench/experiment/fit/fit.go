@@ -20,7 +20,6 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
-	"github.com/vprof/vprof/profiler/planner/parallel"
 )
 
 // Search is the input of [Run]: configurations, GPUs and the budget.
@@ -49,9 +48,6 @@ type Search struct {
 	// SeqLen searches the longest safe row ([SeqLen]) at Batch, in place of the batch.
 	SeqLen bool
 	step.Evidence
-	// Parallel is how several GPUs of a kind share the work; its zero value
-	// is one GPU.
-	Parallel parallel.Setup
 	// Ranks says that the cases have strategies, of which each records a rank; its
 	// zero value is that they have none. Of strategies that are searched, several at a
 	// time are read off lines, and the smallest number of GPUs is looked for.
@@ -168,17 +164,10 @@ func (s *Search) begin() *report.Fit {
 	}
 	if s.Ranks.GPUs > 1 {
 		r := s.Ranks
-		r.Recorded = true
 		if r.Bandwidth == 0 {
 			r.Bandwidth = s.GPUs[0].Link
 		}
 		f.Parallel = &r
-	}
-	if p := s.Parallel; p.GPUs > 1 {
-		f.Parallel = &report.Parallel{
-			GPUs: p.GPUs, Strategy: string(p.Strategy), BucketView: p.BucketView,
-			Bandwidth: p.Bandwidth,
-		}
 	}
 	f.Parts = s.Parts
 	f.Devices = lists.Map(s.GPUs, step.DeviceOf)

@@ -19,7 +19,6 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/sim"
 	"github.com/vprof/vprof/profiler/planner"
-	"github.com/vprof/vprof/profiler/planner/parallel"
 )
 
 // toySearch looks for the toy in everything that a card has free.
@@ -280,52 +279,6 @@ func TestProfileComesDownUntilTheDeviceHoldsIt(t *testing.T) {
 	none, err := Run(t.Context(), s)
 	require.NoError(t, err)
 	require.False(t, none.Choices[0].Fits())
-}
-
-// Each of four GPUs holds another 16 MiB of buckets and what NCCL takes, or, with
-// the state split, 24 MiB of it less.
-func TestFitOnSeveralGPUsCountsWhatEachHolds(t *testing.T) {
-	one, err := Run(t.Context(), toySearch(2000, steptest.Full(models.Case{})))
-	require.NoError(t, err)
-	need := func(setup parallel.Setup) report.Choice {
-		s := toySearch(2000, steptest.Full(models.Case{}))
-		s.MaxBatch, s.Parallel = one.Choices[0].Batch/2, setup
-		f, err := Run(t.Context(), s)
-		require.NoError(t, err)
-		require.Equal(t, setup.GPUs, f.Parallel.GPUs)
-		return f.Choices[0]
-	}
-	ddp := need(parallel.Setup{GPUs: 4, Strategy: parallel.DDP, Bandwidth: 1e10})
-	view := need(parallel.Setup{GPUs: 4, Strategy: parallel.DDP, BucketView: true, Bandwidth: 1e10})
-	zero := need(parallel.Setup{GPUs: 4, Strategy: parallel.ZeRO1, BucketView: true, Bandwidth: 1e10})
-	require.EqualValues(t, 16*steptest.MiB, ddp.Estimate.Device.Bytes-view.Estimate.Device.Bytes)
-	require.EqualValues(t, 24*steptest.MiB, view.Estimate.Device.Bytes-zero.Estimate.Device.Bytes)
-	require.Equal(t, 4*ddp.Batch, ddp.EffectiveBatch)
-	require.Nil(t, ddp.Run) // no run of one GPU shows what four do
-}
-
-// Over links that are slow enough, four GPUs are not four times as fast as one.
-func TestSeveralGPUsScaleAsFarAsLinksLet(t *testing.T) {
-	m, err := all.Models().Lookup("gpt2")
-	require.NoError(t, err)
-	gpu, err := device.Lookup("rtx-3090")
-	require.NoError(t, err)
-	speed := func(gpus int, bandwidth float64) report.Choice {
-		f, err := Run(t.Context(), Search{
-			Model: m, Cases: []models.Case{{Stage: "full", Accumulate: 1}}, GPUs: []device.GPU{gpu},
-			Budget:   planner.Budget{Margin: 0.85},
-			MaxBatch: 4, Evidence: steptest.Exact(),
-			Parallel: parallel.Setup{GPUs: gpus, Strategy: parallel.DDP, BucketView: true, Bandwidth: bandwidth},
-		})
-		require.NoError(t, err)
-		return f.Choices[0]
-	}
-	one, fast, slow := speed(1, 1e12), speed(4, 1e12), speed(4, 1e9)
-	require.Zero(t, one.Scaling)
-	require.InDelta(t, 1, fast.Scaling, 1e-9)
-	require.InEpsilon(t, 4*one.SamplesPerSecond, fast.SamplesPerSecond, 1e-9)
-	require.Less(t, slow.Scaling, 0.8)
-	require.InEpsilon(t, 4*one.SamplesPerSecond*slow.Scaling, slow.SamplesPerSecond, 1e-9)
 }
 
 var _ report.Document = (*report.Fit)(nil)

@@ -109,7 +109,7 @@ func (s *Search) measure(ctx context.Context, setup *step.Setup, c *report.Choic
 	}
 	c.Estimate.Verdict = c.Run.Judge(c.Estimate.Verdict)
 	c.Utilization = float64(c.Run.Device) / float64(q.judge.GPU.Memory)
-	if err := q.expandable(ctx, c, d); err != nil {
+	if c.Expandable, err = d.Expandable(ctx); err != nil {
 		return err
 	}
 	if c.Run.Step != nil {

@@ -175,7 +175,7 @@ func dropRefused(f *report.Fit) {
 }
 
 // batchesOf returns how many batches the GPUs that train a case see at a time.
-func (s *Search) batchesOf(c models.Case) int { return max(1, s.Parallel.GPUs, c.Batches()) }
+func (s *Search) batchesOf(c models.Case) int { return max(1, c.Batches()) }
 
 // surveys reports whether configurations are read off lines, and what is recommended
 // is confirmed.

@@ -17,7 +17,6 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
-	"github.com/vprof/vprof/profiler/planner/parallel"
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
@@ -104,7 +103,6 @@ type line struct {
 	samples map[int]planner.Sample
 	// seconds are step times of the smallest and the largest of the batches, by GPU.
 	seconds map[int][]float64
-	sizes   parallel.Model
 	// cast says that autocast had a say in some recording.
 	cast bool
 }
@@ -180,7 +178,7 @@ func (v *survey) draw(ctx context.Context, setup *step.Setup, kinds [][]int) ([]
 			return nil, err
 		}
 		for k, of := range append([]*step.Result{r}, r.Also...) {
-			if err := v.add(&lines[k], setup, s.GPUs[kinds[k][0]], batch, of, timed[k]); err != nil {
+			if err := v.add(&lines[k], batch, of, timed[k]); err != nil {
 				return nil, err
 			}
 		}
@@ -208,7 +206,7 @@ func (v *survey) approach(ctx context.Context, setup *step.Setup, gpu device.GPU
 				return planner.Estimate{}, err
 			}
 			defer r.Discard()
-			if err := v.add(&l, setup, gpu, batch, r, timed); err != nil {
+			if err := v.add(&l, batch, r, timed); err != nil {
 				return planner.Estimate{}, err
 			}
 		}
@@ -244,11 +242,7 @@ func (v *survey) estimator(setup *step.Setup, gpu device.GPU,
 ) (func(batch int) (planner.Estimate, error), error) {
 	p, err := setup.Planner(gpu, slices.Collect(maps.Values(l.samples))...)
 	return func(batch int) (planner.Estimate, error) {
-		e, err := p.Estimate(batch)
-		if group := v.search.Parallel; err == nil && group.GPUs > 1 {
-			e = group.Apply(e, l.sizes)
-		}
-		return e, err
+		return p.Estimate(batch)
 	}, err
 }
 
@@ -265,8 +259,8 @@ func (v *survey) batches() []int {
 	return slices.Compact(batches)
 }
 
-// add adds what a trial at a batch size came to on a GPU to the line of its kind.
-func (v *survey) add(l *line, setup *step.Setup, gpu device.GPU, batch int, r *step.Result, timed []device.GPU) error {
+// add adds the result of a trial at a batch size to the line of its kind of GPU.
+func (v *survey) add(l *line, batch int, r *step.Result, timed []device.GPU) error {
 	l.samples[batch] = r.Sample()
 	l.cast = l.cast || !r.Facts.Uncast
 	for k, load := range r.Loads {
@@ -276,9 +270,7 @@ func (v *survey) add(l *line, setup *step.Setup, gpu device.GPU, batch int, r *s
 		}
 		l.seconds[batch] = append(l.seconds[batch], seconds(speed, load))
 	}
-	e, err := setup.Estimate(gpu, r.Sample())
-	l.sizes = sizesOf(r, e)
-	return err
+	return nil
 }
 
 // seconds estimates the time of a step from the work that it has for a GPU; zero where the GPU's speed is not
@@ -330,7 +322,7 @@ func (v *survey) choice(setup *step.Setup, l line, group []int, index, steps int
 		return out, nil
 	}
 	out.StepSeconds = l.at(batch, slices.Index(group, index)) * float64(steps) / float64(setup.Case().Accumulate)
-	pace(&out, s.Parallel, l.sizes)
+	pace(&out)
 	return out, nil
 }
 
