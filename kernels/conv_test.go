@@ -87,8 +87,8 @@ func TestConvOverSeveralTilesAndShares(t *testing.T) {
 	})
 }
 
-// A convolution of one tap is a product of matrices, and each of its gradients is one. Three of the four combinations of
-// transposed operands occur.
+// A convolution of one tap is a product of matrices, and each of its gradients is one. Three of the four combinations
+// of transposed operands occur.
 func TestConvOfOneTapIsAProduct(t *testing.T) {
 	onEveryArch(t, func(t *testing.T, c *cpu) {
 		checkConv(t, c, kernels.Conv{

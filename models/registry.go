@@ -91,8 +91,8 @@ func NewRegistry(systems ...[]Model) *Registry {
 	return r
 }
 
-// Steps gives a model its step under torch.compile where one was recorded of a complete case: in a file's content, or if
-// that is nil in the file that is kept for it. Without one it returns the model as it is.
+// Steps gives a model its step under torch.compile where one was recorded of a complete case: in a file's content, or
+// if that is nil in the file that is kept for it. Without one it returns the model as it is.
 type Steps func(m Model, c Case, content []byte) (Model, error)
 
 // WithSteps adds the steps that were recorded under torch.compile.
@@ -101,7 +101,8 @@ func (r *Registry) WithSteps(s Steps) *Registry {
 	return r
 }
 
-// Complete completes a case as [Model.Complete] does, with the step of the case under torch.compile if one was recorded.
+// Complete completes a case as [Model.Complete] does, with the step of the case under torch.compile if one was
+// recorded.
 func (r *Registry) Complete(m Model, c Case) (Model, Case, error) {
 	full, err := m.Complete(c)
 	if err != nil || !full.Compile || m.Unrecorded != nil || r.steps == nil {

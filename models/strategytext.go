@@ -18,7 +18,8 @@ func ParseStrategy(text string) (s Strategy, err error) {
 	case name == "fsdp" || name == "fsdp1":
 		return s, fmt.Errorf(
 			"there is no strategy %q: PyTorch's fully_shard is %s, and %s:replicate=N has N copies of the model; "+
-				"vprof run --gpus N -- torchrun SCRIPT measures a script that uses FullyShardedDataParallel", name, FSDP2, hsdp)
+				"vprof run --gpus N -- torchrun SCRIPT measures a script that uses FullyShardedDataParallel",
+			name, FSDP2, hsdp)
 	case name == hsdp && !strings.Contains(","+list, ",replicate="):
 		return s, fmt.Errorf("%s shards within groups of GPUs, and each group has a copy of the model; say "+
 			"how many copies, like %s:replicate=2", hsdp, hsdp)
@@ -64,10 +65,14 @@ var strategyOptions = options.Table[Strategy]{
 	options.Count("bucket_cap_mb", 1, mostBucketMiB, func(s *Strategy) *int64 { return &s.BucketCap }).For(ofDDP...),
 	options.Truth("static_graph", func(s *Strategy) *bool { return &s.StaticGraph }).For(ofDDP...),
 	options.Truth("find_unused", func(s *Strategy) *bool { return &s.FindUnused }).For(ofDDP...),
-	{Key: "reshard", Names: ofShards, Read: (*Strategy).setReshard, Write: func(s *Strategy) string { return s.Reshard }},
+	{
+		Key: "reshard", Names: ofShards, Read: (*Strategy).setReshard,
+		Write: func(s *Strategy) string { return s.Reshard },
+	},
 	options.Word("mp", "", func(s *Strategy) *string { return &s.MP }, "bf16", "fp16").For(ofShards...),
 	options.Word("reduce", "", func(s *Strategy) *string { return &s.Reduce }, "fp32", "bf16", "fp16").For(ofShards...),
-	options.Of("replicate", parseReplicas, func(s *Strategy) *int64 { return &s.Replicate }, options.Number[int64]).For(ofShards...),
+	options.Of("replicate", parseReplicas, func(s *Strategy) *int64 { return &s.Replicate },
+		options.Number[int64]).For(ofShards...),
 	options.Of("wrap", parseWraps, func(s *Strategy) *[]string { return &s.Wrap }, options.JoinNames).For(ofShards...),
 	options.Count("pp", 2, mostRanks, func(s *Strategy) *int64 { return &s.PP }).For(PP),
 	options.Count("tp", 2, mostRanks, func(s *Strategy) *int64 { return &s.TP }).For(ofTensor...),
@@ -163,8 +168,8 @@ func (s *Strategy) setOffload(value string) (err error) {
 		s.Offload, err = options.OneOf(value, OffloadAll)
 		return err
 	}
-	if s.Offload, err = options.OneOf(value, OffloadOptimizer, OffloadParams, OffloadAll); s.Name != ZeRO3 && err == nil &&
-		value != OffloadOptimizer {
+	s.Offload, err = options.OneOf(value, OffloadOptimizer, OffloadParams, OffloadAll)
+	if s.Name != ZeRO3 && err == nil && value != OffloadOptimizer {
 		err = fmt.Errorf("only ZeRO-3 keeps weights in the host's memory; here it is optimizer")
 	}
 	return err

@@ -57,7 +57,7 @@ type Case struct {
 	line     int
 }
 
-// GPU is a kind of GPU of the cluster and how to ask for one.
+// GPUKind is a kind of GPU of the cluster and how to ask for one.
 type GPUKind struct {
 	// GPU is its name in the catalog.
 	GPU string `yaml:"gpu"`

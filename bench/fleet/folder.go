@@ -151,7 +151,7 @@ type Manifest struct {
 	Created time.Time   `json:"created"`
 }
 
-// BoardTasks are the tasks of a GPU.
+// GPUTasks are the tasks of a GPU.
 type GPUTasks struct {
 	GPUKind `json:"-"`
 	// Key is the name of its folder; Jobs of them there are, in Tasks shards. Hash

@@ -48,7 +48,8 @@ func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidenc
 	if len(kinds) == 1 && len(kindsOf(gpus, 1)) > 1 {
 		m.Notes = append(m.Notes,
 			fmt.Sprintf("many cases: all are recorded for %s alone, whose convolutions' workspaces may differ from "+
-				"the workspaces on other architectures; a plan of at most %d cases records each.", gpus[kinds[0][0]].Name,
+				"the workspaces on other architectures; a plan of at most %d cases records each.",
+				gpus[kinds[0][0]].Name,
 				mostRecorded/len(kindsOf(gpus, 1))))
 	}
 	e.Residuals = remembered(e.Residuals)

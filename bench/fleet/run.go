@@ -64,7 +64,7 @@ type Status struct {
 	GPUs []GPUStatus `json:"boards"`
 }
 
-// BoardStatus is how far the tasks of a GPU are.
+// GPUStatus is how far the tasks of a GPU are.
 type GPUStatus struct {
 	GPU string `json:"board"`
 	// Done of Jobs jobs are done, Whole of Tasks tasks.
@@ -237,7 +237,8 @@ func (r *Runner) Run(ctx context.Context) error {
 	}
 }
 
-// start starts the tasks that are neither done, waiting nor running; settled reports whether none waits or runs any more.
+// start starts the tasks that are neither done, waiting nor running; settled reports whether none waits or runs any
+// more.
 func (r *Runner) start(ctx context.Context, s *Status) (settled bool, err error) {
 	settled = !s.Active()
 	for i, b := range s.GPUs {

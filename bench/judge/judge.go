@@ -19,7 +19,8 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// A Judge decides which batches of a case are safe on a GPU. Their need at each moment of training is within the budget. It remembers what it has tried. Goroutines may share it.
+// A Judge decides which batches of a case are safe on a GPU. Their need at each moment of training is within the
+// budget. It remembers what it has tried. Goroutines may share it.
 type Judge struct {
 	// Cases are the case, and what else the same batch must be safe in: other stages, parts of a curriculum, the
 	// longest sample. Their own batch sizes do not matter.
@@ -37,7 +38,8 @@ type Judge struct {
 
 	mu    sync.Mutex
 	known map[tried]*Judgement
-	// clear are the batches up to which a case is safe whatever the needs of smaller batches are ([planner.ClearShare]).
+	// clear are the batches up to which a case is safe whatever the needs of smaller batches are
+	// ([planner.ClearShare]).
 	clear map[models.Key]int
 	// kept is the judgement whose recording is kept; nil for none.
 	kept *Judgement

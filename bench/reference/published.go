@@ -70,7 +70,8 @@ func (p *Published) check() error {
 	case p.Source == "":
 		return errors.New("source: missing; give the place of the measurement")
 	case cmp.Or(p.Command, p.Missing) == "":
-		return errors.New("command: missing; give the plan of the same step, or name in \"missing\" what vprof cannot plan")
+		return errors.New("command: missing; give the plan of the same step, or name in \"missing\" what vprof " +
+			"cannot plan")
 	case p.Command != "" && !strings.HasPrefix(p.Command, "plan "):
 		return fmt.Errorf("command: %q is not a plan", p.Command)
 	}

@@ -26,8 +26,8 @@ type Claim struct {
 	Share *ShareRange `json:"share,omitempty"`
 	// Seconds is a time, with its limits.
 	Seconds *Seconds `json:"seconds,omitempty"`
-	// Batch is a batch size or a range, Conditions the other conditions of the guide, and Baseline the configuration that
-	// a saving is relative to; absent if the guide names none.
+	// Batch is a batch size or a range, Conditions the other conditions of the guide, and Baseline the configuration
+	// that a saving is relative to; absent if the guide names none.
 	Batch      string `json:"batch,omitempty"`
 	Conditions string `json:"conditions,omitempty"`
 	Baseline   string `json:"than,omitempty"`
@@ -297,5 +297,6 @@ func (r *Report) claimNote() string {
 		return ""
 	}
 	sources := lists.Union(nil, lists.Map(shown, func(c Claim) string { return c.Where })...)
-	return fmt.Sprintf("guide: estimates of %q of %s: %s.", shown[0].Guide, shown[0].Project, strings.Join(sources, "; "))
+	return fmt.Sprintf("guide: estimates of %q of %s: %s.", shown[0].Guide, shown[0].Project,
+		strings.Join(sources, "; "))
 }

@@ -116,7 +116,8 @@ func (d *Diagnosis) remedySheet() Sheet {
 		}
 		r.Row(what, remedy.Saves, remedy.Then.High, remedy.Unsafe.safe())
 	}
-	r.Note("estimated device bytes at the peak, each remedy alone, in the order to try them; then needs: the upper end.")
+	r.Note("estimated device bytes at the peak, each remedy alone, in the order to try them; then needs: the upper " +
+		"end.")
 	if !slices.ContainsFunc(d.Remedies, func(r Remedy) bool { return r.Unsafe == "" }) {
 		r.Note("none is enough alone; vprof fit searches for the largest batch with several together.")
 	}

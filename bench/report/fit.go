@@ -111,8 +111,8 @@ type Choice struct {
 	// Batch is the one to use: Largest, unless the effective batch is met
 	// more evenly by less. Accumulate is in Case.
 	Batch int `json:"batch"`
-	// SeqLen is the number of tokens of the longest sequence within the budget, also in Case; absent where the batch was
-	// searched.
+	// SeqLen is the number of tokens of the longest sequence within the budget, also in Case; absent where the batch
+	// was searched.
 	SeqLen int `json:"seq_len,omitempty"`
 	// EffectiveBatch is the number of samples of one optimizer step.
 	EffectiveBatch int `json:"effective_batch"`

@@ -188,7 +188,8 @@ func (l *Lengths) notes() []string {
 		notes[0] = "simulated: training steps in one allocator."
 	}
 	if l.Epochs.OutOfMemory > 0 && l.Worst.Verdict != DoesNotFit && l.Worst.Verdict != Slow {
-		notes.add("the worst batch fits a process that begins with it; later, batches of other lengths have fragmented " +
+		notes.add("the worst batch fits a process that begins with it; later, batches of other lengths have " +
+			"fragmented " +
 			"the cache, and memory runs out.")
 	}
 	if l.Replayed < l.Steps && l.Epochs.Low != l.Epochs.High {

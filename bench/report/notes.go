@@ -44,7 +44,8 @@ func (r *Report) rankNotes(runs bool) []string {
 	}
 	notes.add("values are for %s of %d; samples per second are for all ranks. %s", which, c.GPUs, r.communicationNote())
 	if c.Strategy.DeepSpeed() {
-		notes.add("DeepSpeed steps follow its release 0.19.8, compared with its own allocations; the ranges come from " +
+		notes.add("DeepSpeed steps follow its release 0.19.8, compared with its own allocations; the ranges come " +
+			"from " +
 			"records of PyTorch.")
 	}
 	if runs {

@@ -160,8 +160,8 @@ type Point struct {
 	// Workspaces counts the convolutions whose workspace is cuDNN's own answer; absent where cuDNN was not
 	// asked about the model.
 	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
-	// Buffers are the largest buffers of compiled graphs at the peak of requested bytes, the largest first; absent without
-	// torch.compile.
+	// Buffers are the largest buffers of compiled graphs at the peak of requested bytes, the largest first; absent
+	// without torch.compile.
 	Buffers []Buffer `json:"compiled_buffers,omitempty"`
 	// LastStep is the peak of allocated bytes in later steps than the first, in which Inductor tunes; absent without
 	// a recorded step of torch.compile, or where it is the same.
@@ -221,8 +221,8 @@ const (
 	// Slow means that the step fits only because PyTorch frees cached memory to the driver and allocates it again, in
 	// every step.
 	Slow Verdict = "fits slowly"
-	// Unrecorded means that the need depends on what torch.compile makes of the step, which has not been recorded. Checks
-	// that gate a pipeline treat it as not safe.
+	// Unrecorded means that the need depends on what torch.compile makes of the step, which has not been recorded.
+	// Checks that gate a pipeline treat it as not safe.
 	Unrecorded Verdict = "not known without a recording"
 	DoesNotFit Verdict = "does not fit"
 )

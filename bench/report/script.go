@@ -119,7 +119,8 @@ func holdersSheet(title, head string, parts []Component, total int64) Sheet {
 	return s
 }
 
-// buffersSheets returns the buffers of compiled graphs at the peak of the last batch size; none if nothing was compiled.
+// buffersSheets returns the buffers of compiled graphs at the peak of the last batch size; none if nothing was
+// compiled.
 func (r *Report) buffersSheets() []Sheet {
 	var p Point
 	if n := len(r.Points); n > 0 {

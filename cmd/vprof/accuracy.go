@@ -221,7 +221,8 @@ func (o *accuracyOptions) measured() ([]reference.Measured, error) {
 		}
 	}
 	if len(all) == 0 {
-		return nil, usagef("--share: these files hold no measurements from a GPU. Give lines of vprof_gpu's callbacks, " +
+		return nil, usagef("--share: these files hold no measurements from a GPU. Give lines of vprof_gpu's " +
+			"callbacks, " +
 			"or results of sweep --device, run --device or run --both")
 	}
 	return all, nil

@@ -22,7 +22,7 @@ func TestTheWalkOfABatchIsThatOfTheCode(t *testing.T) {
 	_, walk, found := strings.Cut(string(page), "\n## The walk of a batch\n")
 	require.True(t, found)
 	walk, _, _ = strings.Cut(walk, "\n## ")
-	row := regexp.MustCompile("(?m)^\\| \\[[^\\]]+\\]\\(([^)]+)\\)[^|]*\\| ([^|]+) \\|")
+	row := regexp.MustCompile(`(?m)^\| \[[^\]]+\]\(([^)]+)\)[^|]*\| ([^|]+) \|`)
 	name := regexp.MustCompile("`(\\w+)`")
 	called := map[string]bool{"runsweep": true} // by the command line
 	functions := 0

@@ -57,7 +57,8 @@ func (f *compileFlags) complete() error {
 	batches := []int{16, 128}
 	switch {
 	case f.step && f.Form != "":
-		return usagef("--step and --compile exclude each other: --step records the eager step, --compile the compiled one")
+		return usagef("--step and --compile exclude each other: --step records the eager step, --compile the " +
+			"compiled one")
 	case f.step:
 		f.Form, batches = recorded.Eager, []int{4, 16, 64}
 	case f.Form == "":
@@ -116,8 +117,8 @@ func (c *compilation) stop() {
 	<-c.done
 }
 
-// recordSteps runs the steps of a model on a simulated GPU, and then those at batch sizes between the given ones at which
-// Inductor decides otherwise.
+// recordSteps runs the steps of a model on a simulated GPU, and then those at batch sizes between the given ones at
+// which Inductor decides otherwise.
 func (o *captureOptions) recordSteps(ctx context.Context) (*recorded.File, error) {
 	gpu, err := o.compile.target.chosen()
 	if err != nil {

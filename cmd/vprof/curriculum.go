@@ -18,7 +18,7 @@ func curriculum(m models.Model, parts []systems.Part, fixed func(setting string)
 		settings := models.Settings{}
 		for _, s := range m.Settings {
 			n, has := p.Settings[s.Name]
-			if has && s.Inert == "" && !(p.Model == m.Name && fixed(s.Name)) {
+			if has && s.Inert == "" && (p.Model != m.Name || !fixed(s.Name)) {
 				settings[s.Name] = n
 			}
 		}

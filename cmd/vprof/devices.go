@@ -37,7 +37,8 @@ func (a *app) firstDevice() (device.Device, *report.Warning, error) {
 	}
 	if err == nil {
 		if others := computing(d); len(others) > 0 {
-			return nil, nil, errors.Join(usagef("%s is used by %v; choose it with --device %s to run next to that process "+
+			return nil, nil, errors.Join(usagef("%s is used by %v; choose it with --device %s to run next to that "+
+				"process "+
 				"(--leave sets the memory to keep free, default 1GiB), or simulate a GPU with --device "+
 				"sim:NAME",
 				d.Name(), others[0], d.Name()), d.Close())

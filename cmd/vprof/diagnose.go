@@ -81,7 +81,8 @@ func (o *diagnoseOptions) ranks(ctx context.Context, d *report.Diagnosis, paths 
 			return err
 		}
 		if !snapshot.Is(data) {
-			return input.FileErrorf(name, "not a memory snapshot of PyTorch; several files must all be snapshots, one a rank")
+			return input.FileErrorf(name, "not a memory snapshot of PyTorch; several files must all be snapshots, "+
+				"one a rank")
 		}
 		s, err := snapshot.Parse(data, name)
 		if err != nil {

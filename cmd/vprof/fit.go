@@ -243,7 +243,8 @@ func unread(m models.Model) (func(models.Case) string, error) {
 		if len(words) == 0 {
 			return ""
 		}
-		return fmt.Sprintf("needs a change of the code: %s does not read its %s", s.Project, strings.Join(words, " and "))
+		return fmt.Sprintf("needs a change of the code: %s does not read its %s", s.Project,
+			strings.Join(words, " and "))
 	}, err
 }
 

@@ -12,27 +12,35 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
+// checkBatches returns an error for batch flags that are out of range or contradict each other.
+func (o *fitOptions) checkBatches() error {
+	if o.effective < 0 || o.maxBatch < 1 {
+		return usagef("--target-effective-batch and --max-batch are numbers of samples; the smallest is 1")
+	}
+	if o.batch < 0 || o.batch > models.MaxBatch || o.multiple < 1 || o.multiple > models.MaxBatch {
+		return usagef("--batch and --batch-multiple are numbers of samples; the smallest is 1, the largest %d",
+			models.MaxBatch)
+	}
+	if o.batch > 0 && (o.effective > 0 || o.multiple > 1 || o.c.flags.Changed("max-batch")) {
+		return usagef("--batch names the one batch to try; leave --target-effective-batch, --batch-multiple and " +
+			"--max-batch out")
+	}
+	if o.effective > 0 && o.c.flags.Changed("accumulate") {
+		return usagef("--accumulate and --target-effective-batch contradict each other; give one")
+	}
+	return nil
+}
+
 // search returns what the flags ask for.
 func (o *fitOptions) search() (s fit.Search, err error) {
 	if o.formula != "" && o.formula != "guide" {
 		return s, usagef("--formula: there is no formula %q; use guide", o.formula)
 	}
-	if o.effective < 0 || o.maxBatch < 1 {
-		return s, usagef("--target-effective-batch and --max-batch are numbers of samples; the smallest is 1")
-	}
-	if o.batch < 0 || o.batch > models.MaxBatch || o.multiple < 1 || o.multiple > models.MaxBatch {
-		return s, usagef("--batch and --batch-multiple are numbers of samples; the smallest is 1, the largest %d",
-			models.MaxBatch)
+	if err := o.checkBatches(); err != nil {
+		return s, err
 	}
 	if err := o.checkSearch(); err != nil {
 		return s, err
-	}
-	if o.batch > 0 && (o.effective > 0 || o.multiple > 1 || o.c.flags.Changed("max-batch")) {
-		return s, usagef("--batch names the one batch to try; leave --target-effective-batch, --batch-multiple and " +
-			"--max-batch out")
-	}
-	if o.effective > 0 && o.c.flags.Changed("accumulate") {
-		return s, usagef("--accumulate and --target-effective-batch contradict each other; give one")
 	}
 	m, c, err := o.c.resolve(o.app)
 	if err != nil {

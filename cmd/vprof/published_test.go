@@ -38,9 +38,9 @@ func TestFiguresOfRealGPUsLieWithinIntervals(t *testing.T) {
 	require.LessOrEqual(t, widths[len(widths)/2], 0.1)
 }
 
-// TestLoadedModelsNeedWhatPyTorchSays plans steps of a small Llama that from_pretrained brought to the GPU. The expected
-// bytes are from the third step of a loop in a function under vprof run: transformers 5.24, bitsandbytes 0.50, peft 0.21,
-// PyTorch 2.15 for CUDA on a simulated T4.
+// TestLoadedModelsNeedWhatPyTorchSays plans steps of a small Llama that from_pretrained brought to the GPU. The
+// expected bytes are from the third step of a loop in a function under vprof run: transformers 5.24, bitsandbytes 0.50,
+// peft 0.21, PyTorch 2.15 for CUDA on a simulated T4.
 func TestLoadedModelsNeedWhatPyTorchSays(t *testing.T) {
 	const adapters = " --lora r=32,alpha=64,target=q_proj,k_proj,v_proj,o_proj --optimizer adamw --clip none" +
 		" --checkpointing non-reentrant --loop function --set shared-labels=1 --seq-len 512"

@@ -18,7 +18,8 @@ func (f *applyFlags) readBack(changes []configfile.Change, c report.Choice) erro
 	}
 	reread, err := f.trainer.Again(changes[0].After)
 	if err != nil {
-		return fmt.Errorf("nothing was written, because vprof would then refuse the %s file: %w", f.trainer.Trainer, err)
+		return fmt.Errorf("nothing was written, because vprof would then refuse the %s file: %w",
+			f.trainer.Trainer, err)
 	}
 	read := map[string]string{}
 	for _, s := range reread.Settings {

@@ -76,7 +76,8 @@ func TestCommandsAndFlagsOfPagesExist(t *testing.T) {
 	}
 }
 
-// checkCommand checks the command line of vprof in a line of code, if there is one: after "vprof", or a verb with flags.
+// checkCommand checks the command line of vprof in a line of code, if there is one: after "vprof", or a verb with
+// flags.
 func checkCommand(t *testing.T, root *cobra.Command, line, where string) {
 	_, after, found := strings.Cut(" "+strings.TrimPrefix(line, "$ "), " vprof ")
 	if !found {

@@ -207,7 +207,8 @@ func (f *caseFlags) shared(cmd *cobra.Command) ([]trainers.Setting, error) {
 	for _, s := range settings {
 		if s.Flag == "strategy" && !chosen {
 			if _, err := models.ParseStrategy(s.Value); err != nil {
-				return nil, s.Wrong("vprof records %s, and not %s; vprof run --gpus N -- COMMAND runs the script with it",
+				return nil, s.Wrong("vprof records %s, and not %s; vprof run --gpus N -- COMMAND runs the script "+
+					"with it",
 					strings.Join(models.Strategies(), ", "), s.Value)
 			}
 		}

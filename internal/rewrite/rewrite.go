@@ -166,7 +166,7 @@ func restore(d disk, targets []*target, failed int) error {
 			err = d.Rename(t.backup, t.path)
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s could not be restored; what it held is in %s: %w", t.path, t.backup, err))
+			errs = append(errs, fmt.Errorf("%s could not be restored; its content is in %s: %w", t.path, t.backup, err))
 			continue
 		}
 		discard(d, t.staged, t.backup)

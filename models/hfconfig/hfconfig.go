@@ -330,7 +330,8 @@ func (r *reader) family() (kind string, f family, err error) {
 	}
 	if f, ok = families()[kind]; !ok {
 		return "", f, input.KeyErrorf(r.file, "model_type",
-			"vprof does not describe %s. \"vprof run -- python train.py\" runs your training script on the simulated GPU "+
+			"vprof does not describe %s. \"vprof run -- python train.py\" runs your training script on the simulated "+
+				"GPU "+
 				"and reports exactly what it needs; \"vprof capture %s:%s -o model.pt2\" makes a file for the other "+
 				"commands. Types that it describes: %s",
 			excerpt(value), Scheme, r.file, strings.Join(Types(), ", "))

@@ -51,7 +51,6 @@ func TestOptimizersOfOtherLibraries(t *testing.T) {
 
 // Peaks of galore_torch 1.0's optimizers, which step in backward by layers, as transformers has them.
 func TestOptimizersOfOtherLibrariesInBackward(t *testing.T) {
-	const loss = 512
 	for _, want := range []struct {
 		optimizer, weights string
 		forward, backward  int64

@@ -343,7 +343,7 @@ func (t *task) useLiger() error {
 		for _, r := range t.regions {
 			if (r.begin <= c.Begin && c.Begin < r.end) != (r.begin < c.End && c.End <= r.end) {
 				return fmt.Errorf("liger-kernel has one kernel for %s and what is around it; leave it out of "+
-					"--set checkpoint", t.g.Nodes[c.Begin].Module)
+					"--set checkpoint=", t.g.Nodes[c.Begin].Module)
 			}
 		}
 	}

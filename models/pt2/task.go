@@ -223,7 +223,8 @@ func ofConfigurations(c models.Case) (field string, err error) {
 		return "checkpointing",
 			errors.New("vprof records reentrant-trained in models of transformers (hf:config.json); use reentrant")
 	case c.TrainedWeights != "":
-		return "trained-weights", errors.New("a graph has the types of its weights; export it with the types of training")
+		return "trained-weights", errors.New("a graph has the types of its weights; export it with the types of " +
+			"training")
 	}
 	return "", nil
 }

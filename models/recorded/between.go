@@ -46,7 +46,8 @@ func (f *File) interpolated(amp string, batch int) (*Recording, error) {
 		return near, err
 	}
 	if f.Steps.Budget > 0 && !slices.Equal(near.steps[1].kept(), far.steps[1].kept()) {
-		return nil, fmt.Errorf("cannot interpolate to batch %d: with an activation_memory_budget other tensors are kept "+
+		return nil, fmt.Errorf("cannot interpolate to batch %d: with an activation_memory_budget other tensors are "+
+			"kept "+
 			"for backward at batch %d than at %d; record this size with --batch of vprof capture", batch, near.Batch,
 			far.Batch)
 	}
@@ -119,8 +120,8 @@ func (r *Recording) splitsOtherwise(batch int) (n int) {
 	return n
 }
 
-// Missing returns batch sizes between the recorded ones of a precision at which Inductor splits sums as at none of them:
-// the largest of each kind.
+// Missing returns batch sizes between the recorded ones of a precision at which Inductor splits sums as at none of
+// them: the largest of each kind.
 func (f *File) Missing(amp string) []int {
 	all := f.in(amp)
 	largest, known := map[string]int{}, map[string]bool{}
@@ -154,8 +155,8 @@ func (s *Step) kept() []string {
 	return all
 }
 
-// node returns the node of the graph whose result an allocation is made for: the first in "mul_34 > gelu_3". It is empty
-// for a buffer that Inductor numbers ("buf28"): its number differs where sizes change the order of kernels.
+// node returns the node of the graph whose result an allocation is made for: the first in "mul_34 > gelu_3". It is
+// empty for a buffer that Inductor numbers ("buf28"): its number differs where sizes change the order of kernels.
 func (s *Step) node(n int) string {
 	node, _, _ := strings.Cut(s.name(n), " > ")
 	if strings.HasPrefix(node, "buf") {
@@ -192,14 +193,15 @@ func (r *Recording) interpolate(far *Recording, batch int, eager bool) (*Recordi
 	}
 	if float64(unmatched) > mostUnmatched*float64(bytes) {
 		return nil,
-			fmt.Errorf("cannot interpolate to batch %d: the steps at batch %d and %d have too little in common; record "+
+			fmt.Errorf("cannot interpolate to batch %d: the steps at batch %d and %d have too little in common; "+
+				"record "+
 				"more sizes with --batch of vprof capture", batch, r.Batch, far.Batch)
 	}
 	return &out, nil
 }
 
-// convolutionsAt returns the convolutions of a step of a batch size at another one, with as many samples for each of the
-// batch. Others are left out.
+// convolutionsAt returns the convolutions of a step of a batch size at another one, with as many samples for each of
+// the batch. Others are left out.
 func (s *Step) convolutionsAt(batch, other int64) []Convolution {
 	var all []Convolution
 	for _, c := range s.Convolutions {
@@ -318,8 +320,8 @@ func (s *Step) parameters() map[int]string {
 
 // counterparts returns for each allocation its counterpart in the step at another batch size, -1 for none.
 // Steps of the same course match event by event, others by name first. Of the rest, among allocations of one key, those
-// whose size is proportional to the batch are matched first, then allocations of equal size; the rest are matched in the
-// order of their sizes, or, if one step has more of them and both are eager, in the order in which they come. What
+// whose size is proportional to the batch are matched first, then allocations of equal size; the rest are matched in
+// the order of their sizes, or, if one step has more of them and both are eager, in the order in which they come. What
 // Inductor fuses depends on sizes, and with it the line that it names, so that what is left may have its counterpart at
 // another line.
 func (s *Step) counterparts(far *Step, batch, farBatch int64, eager bool) []int {
@@ -355,7 +357,8 @@ func (s *Step) counterparts(far *Step, batch, farBatch int64, eager bool) []int 
 	return m.found
 }
 
-// matchBySize matches allocations of equal keys whose sizes are proportional to the batch, then allocations of equal size.
+// matchBySize matches allocations of equal keys whose sizes are proportional to the batch, then allocations of equal
+// size.
 func (m *matching) matchBySize(key func(s *Step, n int) matchKey, batch, farBatch int64) {
 	type sized struct {
 		matchKey
@@ -417,10 +420,10 @@ func (m *matching) matchInOrder(own, others []int, batch, farBatch int64) {
 		}
 	}
 	for i, j := 0, 0; i < len(own) && j < len(others); {
-		switch {
-		case most[i][j] == most[i+1][j]:
+		switch most[i][j] {
+		case most[i+1][j]:
 			i++
-		case most[i][j] == most[i][j+1]:
+		case most[i][j+1]:
 			j++
 		default:
 			m.found[own[i]] = others[j]

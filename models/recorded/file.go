@@ -116,8 +116,8 @@ const (
 	returnedNote = "returned"
 	// gradientNote is the place of the gradient of the parameter that Text names.
 	gradientNote = "gradient"
-	// convolutionNote comes before the workspace of a convolution, which is the next buffer. Text is what cuDNN is asked
-	// about it. Without a workspace there is no buffer.
+	// convolutionNote comes before the workspace of a convolution, which is the next buffer. Text is what cuDNN is
+	// asked about it. Without a workspace there is no buffer.
 	convolutionNote = "convolution"
 )
 

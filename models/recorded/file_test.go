@@ -57,8 +57,8 @@ func TestFilesOfSteps(t *testing.T) {
 	require.ErrorContains(t, once.divide(want.Steps), "no second step")
 }
 
-// What the first step leaves and the second frees is freed at the end of the first, and what happens between steps is no
-// part of them.
+// What the first step leaves and the second frees is freed at the end of the first, and what happens between steps is
+// no part of them.
 func TestStepsOfARun(t *testing.T) {
 	r := asRun(step(4))
 	p := r.Program

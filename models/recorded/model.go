@@ -83,7 +83,8 @@ func (f *File) stepCaveats(c models.Case) []string {
 func (f *File) Line(amp string) string {
 	switch name, off := models.Autocast(amp), f.offTheLine(amp); {
 	case len(f.batches(amp)) < 3:
-		return fmt.Sprintf("amp %v: too few batch sizes to see whether sizes follow the batch in a line; record three", name)
+		return fmt.Sprintf("amp %v: too few batch sizes to see whether sizes follow the batch in a line; record three",
+			name)
 	case math.IsInf(off, 1):
 		return fmt.Sprintf("amp %v: steps of different batch sizes have too little in common to follow from each other",
 			name)

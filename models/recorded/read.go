@@ -80,7 +80,7 @@ func (r *Recording) check() error {
 	}
 	for _, phase := range p.Phases {
 		if phase.Step < -1 || phase.Step > maxStep || phase.Name == "" {
-			return fmt.Errorf("phase %q of step %d; set-up is -1, then 0, 1, ...", phase.Name, phase.Step)
+			return fmt.Errorf("phase %q of step %d; set-up is -1, the first step 0", phase.Name, phase.Step)
 		}
 	}
 	for i := range p.Ops {

@@ -120,8 +120,8 @@ func (f *File) recordedSizes(all []models.Setting) []models.Setting {
 	return all
 }
 
-// leftOpen lists the fields of a case, by their keys in files, that may differ from the recorded one: they do not change
-// the recorded forward and backward passes.
+// leftOpen lists the fields of a case, by their keys in files, that may differ from the recorded one: they do not
+// change the recorded forward and backward passes.
 var leftOpen = []string{
 	"model", "batch", "accumulate", "optimizer", "clip", "alloc_conf", "torch_compile", "config_sha256",
 	"dataset_bytes", "amp", "loss", "torch", "settings", "blocks", "loop", "use_cache",

@@ -75,8 +75,8 @@ func atLeast1D(x *trace.Tensor) *trace.Tensor {
 	return x.View(1)
 }
 
-// predict records Trainer.prediction_step, and returns the logits of a batch. Under autocast accelerate makes all that a model returns
-// fp32 (convert_outputs_to_fp32).
+// predict records Trainer.prediction_step, and returns the logits of a batch. Under autocast accelerate makes all that
+// a model returns fp32 (convert_outputs_to_fp32).
 func (t *taskTrainer) predict(tape *trace.Tape) []*trace.Tensor {
 	f := tape.Frame()
 	var loss *trace.Tensor

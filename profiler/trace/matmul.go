@@ -258,8 +258,12 @@ func (x *Tensor) baddbmm(a, b *Tensor, f Factors) *Tensor {
 	c.t.batchedProduct(y, a, b, x)
 	return c.End(y.Derived("BaddbmmBackward0", inputs{x, a, b}, saves{when(b.requiresGrad, a), when(a.requiresGrad, b)},
 		each(
-			partial{1, func(w *Gradients) *Tensor { return w.Grad.BMMUncast(w.Saved(1).Transpose(1, 2)).scaledIf(f.Alpha) }},
-			partial{2, func(w *Gradients) *Tensor { return w.Saved(0).Transpose(1, 2).BMMUncast(w.Grad).scaledIf(f.Alpha) }},
+			partial{1, func(w *Gradients) *Tensor {
+				return w.Grad.BMMUncast(w.Saved(1).Transpose(1, 2)).scaledIf(f.Alpha)
+			}},
+			partial{2, func(w *Gradients) *Tensor {
+				return w.Saved(0).Transpose(1, 2).BMMUncast(w.Grad).scaledIf(f.Alpha)
+			}},
 			partial{0, func(w *Gradients) *Tensor { return w.Grad.scaledIf(f.Beta) }},
 		)))
 }

@@ -58,9 +58,11 @@ func tracked(paths []string) ([]string, error) {
 
 // isChecked reports whether a file holds prose of ours: code, help pages and documents, no recorded data.
 func isChecked(file string) bool {
-	if strings.Contains(file, "testdata/") && filepath.Ext(file) != ".txtar" || strings.HasPrefix(file, "bench/reference/data") ||
+	if strings.Contains(file, "testdata/") && filepath.Ext(file) != ".txtar" ||
+		strings.HasPrefix(file, "bench/reference/data") ||
 		slices.Contains(exceptions, file) {
 		return false
 	}
-	return slices.Contains([]string{".go", ".md", ".txt", ".txtar", ".py", ".c", ".h", ".tmpl", ".js", ".css"}, filepath.Ext(file))
+	prose := []string{".go", ".md", ".txt", ".txtar", ".py", ".c", ".h", ".tmpl", ".js", ".css"}
+	return slices.Contains(prose, filepath.Ext(file))
 }

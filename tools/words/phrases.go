@@ -24,7 +24,8 @@ var phrases = []phrase{
 }
 
 // keys are identifiers that files and programs know by these words: JSON, YAML, C and CSV names.
-var keys = regexp.MustCompile(`(?i)tensorboard|cache given back|near it: boards|keyboard|dashboard|clipboard|motherboard|"boards?"|\bboards?[:=_[\]\\]|\x60boards?\x60|--board|_boards?\b|boards?/|board_\w+|,boards?,`)
+var keys = regexp.MustCompile(`(?i)tensorboard|cache given back|near it: boards|keyboard|dashboard|clipboard` +
+	`|motherboard|"boards?"|\bboards?[:=_[\]\\]|\x60boards?\x60|--board|_boards?\b|boards?/|board_\w+|,boards?,`)
 
 // exceptions are files whose words are not ours.
 var exceptions = []string{

@@ -10,6 +10,7 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
 )
 
 // TestEvaluationNeedsWhatPyTorchAllocates has the peaks of the evaluation after the second step of transformers'
@@ -42,7 +43,7 @@ func TestEvaluationNeedsWhatPyTorchAllocates(t *testing.T) {
 		setup, err := step.New(m, models.Case{
 			Batch: 2, AMP: k.amp, Weights: k.weights, Checkpointing: k.checkpointing, Optimizer: "adamw-fused",
 			Torch: "2.15", Settings: models.Settings{"seq-len": 256}, Levers: models.Levers{Loop: models.LoopTrainer, Evaluate: e},
-		}, step.Evidence{})
+		}, step.Evidence{Residuals: planner.Residuals})
 		require.NoError(t, err)
 		d, err := judge.Of(t.Context(), setup, gpu, 2)
 		require.NoError(t, err)

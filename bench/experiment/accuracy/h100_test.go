@@ -22,7 +22,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
-// Steps of vprof's own systems that an H100 ran. The models of transformers belong to another release than vprof describes.
+// Steps of vprof's own systems that an H100 ran. The models of transformers belong to another release than vprof
+// describes.
 func TestStepsOfAnH100(t *testing.T) {
 	f, err := reference.Open("../../reference/data/h100/steps.jsonl")
 	require.NoError(t, err)

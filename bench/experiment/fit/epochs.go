@@ -143,7 +143,9 @@ func (e *epochSearch) need(ctx context.Context, batch, steps int, o epoch.Option
 		return math.MaxInt64, nil
 	}
 	d := l.MostDevice
-	return e.batch.judge.Budget.Need(planner.Estimate{Device: planner.Interval{Value: d.Bytes, Low: d.Low, High: d.High}}),
+	return e.batch.judge.Budget.Need(planner.Estimate{
+			Device: planner.Interval{Value: d.Bytes, Low: d.Low, High: d.High},
+		}),
 		nil
 }
 

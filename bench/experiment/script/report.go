@@ -164,7 +164,8 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 	})
 	if rest := out.Allocated - breakdown.Total(); rest != 0 {
 		r.Warnings = append(r.Warnings, report.Warning{
-			What: fmt.Sprintf("replayed, the recording needs %d bytes where PyTorch counted %d: the difference counts as "+
+			What: fmt.Sprintf("replayed, the recording needs %d bytes where PyTorch counted %d: the difference "+
+				"counts as "+
 				"temporaries", breakdown.Total(), out.Allocated),
 		})
 		out.Classes[program.Temporaries].Bytes += rest

@@ -156,7 +156,8 @@ type timedStep struct {
 }
 
 // timed judges a batch and estimates how long its step takes in the loop that is judged.
-func timed(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, speed steptime.Efficiency) (timedStep, error) {
+func timed(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, speed steptime.Efficiency,
+) (timedStep, error) {
 	d, err := judge.Of(ctx, s, gpu, batch)
 	if err != nil {
 		return timedStep{}, err
@@ -168,7 +169,8 @@ func timed(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, speed 
 	}
 	load, err := d.Load(ctx)
 	return timedStep{
-		load, speed.Time(load), e.Device.Bytes, e.Verdict == report.Fits, e.Loop, step.WorkspacesOf(d.Loops[0].Steps.Facts),
+		load, speed.Time(load), e.Device.Bytes, e.Verdict == report.Fits, e.Loop,
+		step.WorkspacesOf(d.Loops[0].Steps.Facts),
 	}, err
 }
 

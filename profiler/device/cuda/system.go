@@ -33,7 +33,7 @@ type System struct {
 	Err error
 }
 
-// A GPU is a GPU that was tried.
+// A ProbedGPU is a GPU that was tried.
 type ProbedGPU struct {
 	// Name is the name of the device, "cuda:0".
 	Name string

@@ -43,9 +43,9 @@
 //	size FUNCTION
 //
 // A graph that begins with a convolution is asked for as conv; its groups are the channels of x
-// divided by the channels of w. The question is about the engine that PyTorch takes, or else about one that PyTorch tries with
-// torch.backends.cudnn.benchmark: proposal is an index of cuDNN's proposals, from 1 on, fallback an index of its
-// fallback engines, from 0 on. The answer to notes is the set of the engine's numerical notes, a bit for each of
+// divided by the channels of w. The question is about the engine that PyTorch takes, or else about one that PyTorch
+// tries with torch.backends.cudnn.benchmark: proposal is an index of cuDNN's proposals, from 1 on, fallback an index of
+// its fallback engines, from 0 on. The answer to notes is the set of the engine's numerical notes, a bit for each of
 // cudnnBackendNumericalNote_t.
 //
 // Other graphs are given by their descriptors, each after the descriptors it holds and

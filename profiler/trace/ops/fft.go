@@ -95,7 +95,9 @@ func collapses(x *tensor, dims []int) bool {
 // sorted returns dims in the order of their strides, except the last fixed ones.
 func sorted(x *tensor, dims []int, fixed int) []int {
 	out := slices.Clone(dims)
-	slices.SortStableFunc(out[:len(out)-fixed], func(a, b int) int { return cmp.Compare(x.Strides()[b], x.Strides()[a]) })
+	slices.SortStableFunc(out[:len(out)-fixed], func(a, b int) int {
+		return cmp.Compare(x.Strides()[b], x.Strides()[a])
+	})
 	return out
 }
 

@@ -69,7 +69,8 @@ func DeformConv2D(x *tensor, a DeformConv2DArgs) *tensor {
 	for range x.Shape()[0] / at.images {
 		c.Tape().Launch(program.Index, 8*columns.Numel(), []*tensor{columns}, []*tensor{in, a.Offset, a.Mask})
 		c.Tape().UseBLAS()
-		c.Tape().LaunchGEMM(products, a.Groups, at.outputs/a.Groups, columns.Shape()[1], at.taps/a.Groups, a.Weight, columns)
+		c.Tape().LaunchGEMM(products, a.Groups, at.outputs/a.Groups, columns.Shape()[1], at.taps/a.Groups,
+			a.Weight, columns)
 	}
 	c.Tape().LaunchCopy(out, products)
 	y := c.Let(out.AllocLike(x.DType()))

@@ -63,7 +63,8 @@ func Named(text string) (Config, error) {
 	name, list, more := strings.Cut(text, ":")
 	at := slices.IndexFunc(named, func(n namedConfig) bool { return n.name == name })
 	if at < 0 {
-		return Config{}, fmt.Errorf("unknown optimizer %q; take one of %s; \"vprof run -- python train.py\" answers for "+
+		return Config{}, fmt.Errorf("unknown optimizer %q; take one of %s; \"vprof run -- python train.py\" "+
+			"answers for "+
 			"any other", name, strings.Join(Names(), ", "))
 	}
 	c := named[at].config

@@ -159,7 +159,7 @@ func (p *planter) question(b *Branch, parent int) {
 	}
 	to, before := p.writer, p.classModel
 	if shape == noLeaf {
-		before = p.classModel.clone()
+		before = p.clone()
 		p.writer = to.apart()
 		p.branch(b.Feature, below, less)
 		if p.size > longBits {
@@ -174,7 +174,7 @@ func (p *planter) question(b *Branch, parent int) {
 		p.symbol(positionCode, r.context(b.Feature), position)
 		r = r.part(position)
 	}
-	p.writer.below(int(cut-r.low), int(r.high-r.low))
+	p.below(int(cut-r.low), int(r.high-r.low))
 	switch shape {
 	case bothLeaves:
 		p.class(less, false)

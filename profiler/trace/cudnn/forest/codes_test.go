@@ -53,7 +53,7 @@ func (w *walker) build(parent int) *Branch {
 		b.Other = below(other)
 	case longBranch:
 		w.jump()
-		before := w.classModel.clone()
+		before := w.clone()
 		b.Less = below(less)
 		w.classModel = before
 		b.Other = below(other)

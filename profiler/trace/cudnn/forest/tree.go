@@ -198,7 +198,7 @@ func (t *tree) skip(w *walker, parent int, left room) {
 	if t.ends == nil {
 		t.ends = map[int]end{}
 	}
-	t.ends[from] = end{w.at, w.classModel.clone()}
+	t.ends[from] = end{w.at, w.clone()}
 }
 
 // branch reads a question below one of a feature, which has the cuts in a room left, and all below it.
