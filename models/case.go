@@ -73,7 +73,7 @@ type Case struct {
 	// [ParseRelease] writes it; absent is 2.11.
 	Torch string `json:"torch,omitempty"`
 	// ConfigHash is the SHA-256 of the description of a model that the registry does
-	// not list, see [Description]; absent for those that it does.
+	// not list, see [Description]; absent for models of the registry.
 	ConfigHash string `json:"config_sha256,omitempty"`
 }
 
@@ -159,8 +159,8 @@ var inTorch = map[string]string{"bfloat16": "bf16", "float16": "fp16", "half": "
 // Precisions returns all values of [Autocast].
 func Precisions() []Autocast { return []Autocast{NoAutocast, "fp16", "bf16"} }
 
-// Precisions returns those that a model with the weights of a case may train in: a GradScaler,
-// which autocast in fp16 needs, takes no gradients of weights in half precision.
+// Precisions returns the precisions in which a model with the weights of a case may train. Autocast
+// in fp16 needs a GradScaler, which accepts no gradients of weights in half precision.
 func (c Case) Precisions() []Autocast {
 	if c.Weights == FP32 || c.LoRA != nil || c.TrainedWeights != "" {
 		return Precisions()
@@ -256,7 +256,7 @@ type compiledDescription struct {
 	Model    string `json:"model"`
 }
 
-// WithSteps returns the description of a model whose steps under torch.compile are those of a file's content.
+// WithSteps returns the description of a model whose steps under torch.compile come from the content of a file.
 func (d Description) WithSteps(content []byte) Description {
 	text, err := json.Marshal(compiledDescription{content, d.text})
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// largestWorkspace is that of a step of BERT, on a GPU whose own size is 8 MiB and 128 KiB.
+// largestWorkspace returns the bytes of the largest workspace in a step of BERT, on a GPU whose default workspace
+// is 8 MiB and 128 KiB.
 func largestWorkspace(t require.TestingT, config string) (bytes int64) {
 	m, err := all.Models().Lookup("bert-base")
 	require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 // Evaluation is what a trainer does between training steps: batches without gradients, in evaluation
 // mode, as transformers' Trainer has them. The zero value is what the model's own system does.
 type Evaluation struct {
-	// Batch is the number of samples of a batch; zero is that of the model's system, or of training.
+	// Batch is the number of samples of a batch; zero is the batch size of the model's system, or of training.
 	Batch int
 	// Scores is the number of batches whose scores are on the GPU at a time, as the Trainer keeps them for
 	// compute_metrics: eval_accumulation_steps, or all batches. Zero is that the loss alone is kept.

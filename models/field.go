@@ -14,8 +14,8 @@ import (
 // Field is one field of a [Case]: how people write and read it on command lines, in files of
 // fleets and in the configurations of trainers. See [Fields].
 type Field struct {
-	// Name is that of its flag and of its key in YAML: "train-only". It is empty for a field
-	// that is written as a part of another one.
+	// Name is the name of the field's flag and of its key in YAML: "train-only". It is empty for a
+	// field that is written as a part of another one.
 	Name string
 	// JSON is its key in files that vprof writes.
 	JSON string

@@ -43,7 +43,7 @@ type Levers struct {
 	Clip string `json:"clip,omitempty"`
 
 	// Routing is how the routers of a mixture choose among experts that ranks share out: empty for all
-	// equally often, "worst" for those of one rank alone, or "skew=F" for F times as many tokens as that.
+	// equally often, "worst" for the experts of one rank alone, or "skew=F" for F times as many tokens as that.
 	Routing string `json:"routing,omitempty"`
 	// Objective is what is learnt in place of the next token, from pairs of answers or
 	// from judged ones.
@@ -51,8 +51,8 @@ type Levers struct {
 	// TrainOnly is a regular expression that is looked for in the names of parameters: those
 	// without it are frozen.
 	TrainOnly string `json:"train_only,omitempty"`
-	// TrainedWeights is the type of the parameters that TrainOnly chooses, where it is
-	// another than that of the frozen ones: "fp32", or absent.
+	// TrainedWeights is the type of the parameters that TrainOnly chooses, where it differs
+	// from the type of the frozen parameters: "fp32", or absent.
 	TrainedWeights string `json:"trained_weights,omitempty"`
 	// QAT rounds weights and inputs of linear layers as torchao's training for quantization
 	// does.
@@ -63,7 +63,7 @@ type Levers struct {
 	Compile bool `json:"torch_compile,omitempty"`
 	// TiledMLP has feed-forward layers see a part of the tokens at a time.
 	TiledMLP Tiles `json:"tiled_mlp,omitzero" jsonschema:"type=string"`
-	// Evaluate is the evaluation between training steps; absent for that of the model's own system.
+	// Evaluate is the evaluation between training steps; absent for the evaluation of the model's own system.
 	Evaluate Evaluation `json:"evaluate,omitzero" jsonschema:"type=string"`
 }
 

@@ -45,8 +45,8 @@ const (
 
 func cacheWords() []string { return []string{yes, no} }
 
-// Caches tells whether keys and values are a part of what the model returns: transformers' models do that by
-// default (use_cache), unless layers are recomputed; its Trainer, and those that stand on it, turn it off.
+// Caches reports whether the model returns keys and values. Models of transformers return them by default
+// (use_cache), unless layers are recomputed. Its Trainer, and the trainers built on it, turn the cache off.
 func (c *Case) Caches() bool {
 	if c.UseCache != "" {
 		return c.UseCache == yes

@@ -34,7 +34,7 @@ type LoRA struct {
 	// Parameters are names of single parameters that get adapters, or ends of
 	// their names: target_parameters. Without Targets and Match they are all that is adapted.
 	Parameters []string
-	// Ranks are those of parameters that have another than Rank, by the parameters' own
+	// Ranks holds the ranks of parameters whose rank differs from Rank, by the parameters' own
 	// names: rank_pattern. No text has them.
 	Ranks map[string]int64
 	// DoRA scales the rows of adapted weights by trained magnitudes: use_dora.
@@ -43,8 +43,8 @@ type LoRA struct {
 	// InWeightsType puts adapters into the type of the weights, as torchtune does, and peft with
 	// autocast_adapter_dtype=False; others are in fp32.
 	InWeightsType bool
-	// NoTowers leaves out layers that a step on text holds and never calls: those of towers
-	// that see or hear, and what joins them to the language model.
+	// NoTowers leaves out layers that a step on text holds and never calls: the layers of image and
+	// audio encoders, and the layers that join them to the language model.
 	NoTowers bool
 	// Save are names of modules that are trained as a whole, in a copy: modules_to_save.
 	Save []string
@@ -54,7 +54,7 @@ type LoRA struct {
 	Blocks []int64
 	// Patterns are the ranks of layers that have another than Rank: rank_pattern. The first that matches decides.
 	Patterns []RankPattern
-	// Bias says which biases are trained, too: [AllBiases], those of adapted layers, or none, which is empty.
+	// Bias says which biases are trained, too: [AllBiases], [AdaptedBiases], or none, which is empty.
 	Bias string
 	// Biased has the second matrix of an adapter have a bias: lora_bias.
 	Biased bool
@@ -240,7 +240,7 @@ func parseExpression(text string) (string, error) {
 	return text, nil
 }
 
-// parseBias reads which biases are trained; lora_only, boft_only and the like mean those of adapted layers.
+// parseBias reads which biases are trained; lora_only, boft_only and the like mean the biases of adapted layers.
 func parseBias(text string) (string, error) {
 	switch {
 	case text == "none":
@@ -304,8 +304,8 @@ func joined[T any](values []T) string {
 // String returns the rank as [ParseLoRA] reads it.
 func (p RankPattern) String() string { return fmt.Sprintf("%s:%d", p.Expression, p.Rank) }
 
-// Adapts returns a function that tells by the path of a layer whether it gets an adapter. All
-// layers do if neither Targets nor Match nor Parameters is given, but those excluded and those of other blocks.
+// Adapts returns a function that reports whether the layer with a path gets an adapter. If neither Targets nor
+// Match nor Parameters is given, all layers get one, except excluded layers and layers of other blocks.
 func (l *LoRA) Adapts() func(path string) bool {
 	wanted := l.chooses()
 	return func(path string) bool {

@@ -15,8 +15,8 @@ import (
 
 // Counts are element counts of a built model, and the size of its gradients.
 type Counts struct {
-	// Total and Trainable count the model's parameters, Criterion those of
-	// the loss, Buffers the model's untrained tensors.
+	// Total and Trainable count the model's parameters, Criterion the parameters
+	// of the loss, Buffers the model's untrained tensors.
 	Total, Trainable, Criterion, Buffers int64
 	// Gradients is the size of the gradients of the trainable parameters, each
 	// in the type of its weight, in bytes.
@@ -57,8 +57,8 @@ type Model struct {
 	// Partial says that the file lacks something that training needs, such as the backward pass of
 	// a custom autograd.Function, which is then estimated.
 	Partial bool
-	// Sized says that batches have exactly the sizes that the case gives, as those of a captured model do: its runs
-	// differ only in the order of frees.
+	// Sized says that batches have exactly the sizes that the case gives, as the batches of a captured model do: its
+	// runs differ only in the order of frees.
 	Sized bool
 	// Free says that cases may freeze any parameters and recompute any modules,
 	// by patterns.
@@ -82,13 +82,12 @@ type Model struct {
 	// Reordered builds a case whose step was recorded under torch.compile at other batch sizes in the other order that
 	// its kernels may come in, nil if that is not in doubt.
 	Reordered func(Case) (Trainer, error)
-	// Recorded says that the steps are those of a run that is over, see [Model.Complete]: no
+	// Recorded reports whether the steps were recorded from a finished run, see [Model.Complete]: no
 	// case changes them.
 	Recorded bool
 	// File is the file that a user's model was opened from; empty for others, and if its description made it.
 	File string
-	// Description is the definition of a model that a user has brought; zero for those of
-	// the registry.
+	// Description is the definition of a user's model; zero for models of the registry.
 	Description Description
 	// Check finds values of settings that do not go together, such as a width
 	// that the number of heads does not divide; nil if all do. The error is a
@@ -127,7 +126,7 @@ type Validator interface {
 
 // A Wrappable is a [Trainer] that can say what fully_shard may wrap.
 type Wrappable interface {
-	// Parts are the modules of the model, those that hold others before them.
+	// Parts returns the modules of the model; a module comes before the modules that it holds.
 	Parts() []Part
 }
 
@@ -264,7 +263,7 @@ func (m Model) changed(c Case) string {
 	return ""
 }
 
-// values returns the fields of a case by their keys in files, without those that are absent there.
+// values returns the fields of a case by their keys in files, without the fields that are absent there.
 func (c Case) values() map[string]json.RawMessage {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(c.Key()), &all); err != nil {

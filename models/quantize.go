@@ -89,7 +89,7 @@ func (c Case) Loads() bool {
 	return c.Quantize != "" && (s == nil || s.Name == DDP) && !c.EarlyLayers() && !c.PacksHead()
 }
 
-// EarlyLayers says that 4-bit layers are those of bitsandbytes 0.42.
+// EarlyLayers reports whether 4-bit layers behave as in bitsandbytes 0.42.
 func (c Case) EarlyLayers() bool { return c.On(EarlySetting) }
 
 // PacksHead says that the output layer is quantized with the others.

@@ -181,9 +181,9 @@ func (m Model) recordWorst(c Case, gpu trace.GPU, o Options) (*Recording, error)
 	return worst, nil
 }
 
-// ranksToRecord returns the ranks of a pipeline without those that do what a rank before them
-// does: that one holds at least as many micro-batches at a time, in any schedule. They are all
-// where that cannot be told.
+// ranksToRecord returns the ranks of a pipeline, without ranks that do the same work as an earlier
+// rank: the earlier one holds at least as many micro-batches at a time, in any schedule. It returns
+// all ranks where their work is unknown.
 func (m Model) ranksToRecord(c Case, gpu trace.GPU) (ranks []int64) {
 	does := m.ranksOf(c, gpu)
 	stages := c.Strategy.PipelineRanks(c.GPUs)

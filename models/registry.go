@@ -156,8 +156,8 @@ func (r *Registry) Lookup(name string) (Model, error) {
 	return Model{}, &UnknownModelError{Name: name, Nearest: nearest.Names(name, r.Names(), 3)}
 }
 
-// Of finds the model of a case. That of a case with a description is made of it
-// and of nothing else, so that results can be looked into where the file is not.
+// Of finds the model of a case. If the case has a description, the model is made from the
+// description alone, so that results can be examined without the file.
 func (r *Registry) Of(c Case, d Description) (m Model, err error) {
 	if m := r.latest.Load(); m != nil && m.Name == c.Model && m.Description == d {
 		return *m, nil

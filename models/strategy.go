@@ -28,7 +28,7 @@ type Strategy struct {
 
 	// TP is the number of ranks that share each linear layer; fully_shard shards over the
 	// others. Col and Row are the names of the layers that are shared column-wise and
-	// row-wise, none for those of Llama and its like.
+	// row-wise, none for the names in Llama and similar models.
 	TP       int64
 	Col, Row []string
 	// TPBy is whose plan it is, one of [TensorWays]; empty is the first.
@@ -51,9 +51,9 @@ type Strategy struct {
 	// PP is the number of ranks of a pipeline, zero all; of more GPUs, as many as are left share each stage
 	// (fully_shard).
 	PP int64
-	// Schedule is that of a pipeline, "1f1b", "gpipe" or [Interleaved], Micro how many
-	// micro-batches it has in a step, zero as many as ranks of it, and Stages how many stages a
-	// rank has of an interleaved one, zero two.
+	// Schedule is the schedule of a pipeline: "1f1b", "gpipe" or [Interleaved]. Micro is the number
+	// of micro-batches of a step, zero for the number of the pipeline's ranks. Stages is the number
+	// of stages of a rank in an interleaved schedule, zero for two.
 	Schedule      string
 	Micro, Stages int64
 	// Split are the blocks that stages but the first begin with, by their paths or numbers;
@@ -64,7 +64,7 @@ type Strategy struct {
 	// last only.
 	EachSync bool
 
-	// Those of DeepSpeed's ZeRO, in elements, as its JSON names them; zero is DeepSpeed's
+	// The sizes of DeepSpeed's ZeRO, in elements, by their names in its JSON. Zero is DeepSpeed's
 	// own value, and [AutoSize] what transformers makes of "auto". Bucket is
 	// reduce_bucket_size, Overlap overlap_comm, Prefetch stage3_prefetch_bucket_size,
 	// Persist stage3_param_persistence_threshold, Reuse stage3_max_reuse_distance, Live
@@ -189,9 +189,9 @@ func (s *Strategy) DeepSpeed() bool {
 	return s != nil && (s.Name == ZeRO2 || s.Name == ZeRO3 || s.Engine != "")
 }
 
-// Communicators returns how many groups of ranks a rank of so many communicates with, for each of which NCCL makes a
-// communicator at its first collective: those that share layers, rows or experts, replicas, and those that share
-// the rest. It is at least one, but for a device map, which communicates by plain copies.
+// Communicators returns the number of groups of ranks that a rank communicates with. NCCL makes a communicator for
+// each group at its first collective. Groups share layers, sequences or experts, hold replicas, or share the rest. The
+// number is at least one, except for a device map, which communicates by plain copies.
 func (s *Strategy) Communicators(gpus int) int {
 	if s.Name == DeviceMap {
 		return 0

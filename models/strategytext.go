@@ -205,8 +205,8 @@ func sizeText(n int64) string {
 	return options.Number(n)
 }
 
-// defaultReshard returns the value of reshard that a strategy has unless told: that of its
-// records, which is PyTorch's own under tensor parallelism.
+// defaultReshard returns the value of reshard that a strategy has by default, as in its
+// records: PyTorch's own value under tensor parallelism and in pipelines.
 func (s *Strategy) defaultReshard() string {
 	if s.Name == TP || s.Name == PP {
 		return "auto"

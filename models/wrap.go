@@ -12,8 +12,8 @@ import (
 // Wrap is what fully_shard is called with: the modules that patterns match.
 type Wrap struct {
 	Patterns []string
-	// Each is the number of modules of a call, of those that the patterns match one after the
-	// other; zero is all in one call.
+	// Each is the number of successive matching modules that one call wraps; zero is all in one
+	// call.
 	Each int
 	// Kept says that their parameters stay after forward (reshard_after_forward=False of the call), whatever Reshard
 	// says.
@@ -24,8 +24,8 @@ type Wrap struct {
 // the output layer, whose parameters stay after forward: as accelerate has it from release 1.14 on, and torchtitan.
 const Ends = "ends"
 
-// Wraps returns those of a strategy: "layers.*" wraps every block, "layers.*/2" two at a time,
-// "norm:head" the two together, and "norm:head/kept" keeps them after forward.
+// Wraps returns the calls of fully_shard in a strategy: "layers.*" wraps every block, "layers.*/2"
+// two at a time, "norm:head" the two together, and "norm:head/kept" keeps them after forward.
 func (s *Strategy) Wraps() []Wrap {
 	out := make([]Wrap, len(s.Wrap))
 	for i, text := range s.Wrap {

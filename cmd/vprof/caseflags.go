@@ -228,7 +228,7 @@ func (f *batchFlag) register(cmd *cobra.Command, otherwise string) {
 		"batch sizes: a `list` like 8,16,32 or ranges like 8..128x2, 8..64+8 and 1..8 (default: "+otherwise+")")
 }
 
-// sizes returns the batch sizes given, or else those of the default.
+// sizes returns the given batch sizes, or the default sizes if none are given.
 func (f *batchFlag) sizes(otherwise []int) ([]int, error) {
 	if f.list == "" {
 		return otherwise, nil

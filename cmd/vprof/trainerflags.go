@@ -20,8 +20,8 @@ import (
 // searchNothing returns no flags, for commands that search none and take every setting of the file.
 func searchNothing() []string { return nil }
 
-// takesTrainer makes a command take the configuration of a trainer as its arguments:
-// what it says is then set as flags, but for those that the command searches itself.
+// takesTrainer makes a command accept the configuration of a trainer as its arguments. It sets
+// the flags from the configuration, except the flags whose values the command searches itself.
 func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched func() []string) {
 	cmd.Use += " [config...] [-- command]"
 	cmd.Args = func(cmd *cobra.Command, args []string) error {

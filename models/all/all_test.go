@@ -26,7 +26,7 @@ func liveAtStepEnds(p *program.Program) []int64 {
 }
 
 // TestStepsLeaveNothingBehind: once the optimizer's state is there, a step
-// gives back all it allocates, in every precision, with and without
+// frees all that it allocates, in every precision, with and without
 // checkpointing, with and without accumulation, and with adapters.
 func TestStepsLeaveNothingBehind(t *testing.T) {
 	for _, m := range sample.Of(Models().All()) {

@@ -14,7 +14,7 @@ type Own[B any] struct {
 	Net  *nn.Tree
 	// Criterion is the loss if it has parameters or buffers, nil for most.
 	Criterion *nn.Tree
-	// Groups are those of the optimizer, none for all parameters in one; Untrained is without.
+	// Groups are the parameter groups of the optimizer, none for all parameters in one; Untrained has no optimizer.
 	Groups    [][]*nn.Parameter
 	Untrained bool
 	// Place brings the model to the device, [nn.Tree.To] if nil.

@@ -69,7 +69,8 @@ type Pass struct {
 	Roots []*trace.Tensor
 	// Outs are what is sent on, in the order of the stage's outputs.
 	Outs []*trace.Tensor
-	// Result and Loss are those of the last stage, Scores what its loss was computed from, where the schedule keeps it.
+	// Result and Loss are the results of the last stage, Scores the tensors that its loss was computed from, where the
+	// schedule keeps them.
 	Result, Loss *trace.Tensor
 	Scores       []*trace.Tensor
 }

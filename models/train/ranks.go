@@ -44,10 +44,10 @@ type Ranks struct {
 type Layout struct {
 	// Params are all parameters, in the order of parameters().
 	Params []distributed.Param
-	// Buffers are those of the modules.
+	// Buffers are the buffers of the modules.
 	Buffers []*trace.Tensor
-	// Modules are the paths of the modules, Blocks of those that are wrapped unless
-	// the strategy names others.
+	// Modules are the paths of the modules, Blocks the paths of the modules that are wrapped
+	// unless the strategy names others.
 	Modules, Blocks []string
 	// Linears are the paths of the linear layers.
 	Linears []string
@@ -450,9 +450,9 @@ func (r *Ranks) ParameterType() (d trace.DType, cast bool) {
 	return r.Wrappers[""].Inputs()
 }
 
-// LeaveRoot ends the forward pass of the whole model where no frame is that of its
-// call. It returns the results as the caller gets them, which are copies of the
-// frame's where DDP looks for parameters that are not used. Results may be nil.
+// LeaveRoot ends the forward pass of the whole model where no frame belongs to its call.
+// It returns the results that the caller gets: copies of the frame's results where DDP
+// looks for unused parameters. Results may be nil.
 func (r *Ranks) LeaveRoot(f *trace.Frame, results []*trace.Tensor) []*trace.Tensor {
 	if r == nil || r.Wrappers[""] == nil {
 		return results

@@ -18,7 +18,7 @@ type layers struct {
 	from, to string
 	// root is around all of the stage where ranks share it, nil else.
 	root trace.Wrapper
-	// numbers are those of the storages from before that the stage receives.
+	// numbers are the numbers of the storages that the stage receives from earlier stages.
 	numbers []uint32
 	// skipped are the layers of other stages that passes need not run.
 	skipped trace.SkippedCalls
@@ -91,7 +91,7 @@ type survey struct {
 	numbers   []uint32
 	// result is what the model computes in the end.
 	result Crossing
-	// parameters and buffers are those that the stage uses.
+	// parameters and buffers are the ones that the stage uses.
 	parameters []*nn.Parameter
 	buffers    []*nn.Buffer
 }
@@ -294,8 +294,8 @@ func (l *layers) Send(x *trace.Tensor) bool {
 	return true
 }
 
-// stages is a trainer of a pipeline: its schedules are those of training, and validate
-// nothing. It implements [models.Staged].
+// stages is a trainer of a pipeline. Its schedules train and never validate. It implements
+// [models.Staged].
 type stages struct{ t *taskTrainer }
 
 // Counts implements [models.Trainer].

@@ -33,8 +33,8 @@ type Adaptable interface {
 	// Unadapted are the layers that only targets by name adapt, and that stay
 	// as they are where others are packed: output embeddings.
 	Unadapted() []nn.Layer
-	// Saved are the places of layers that are trained as a whole, in a copy:
-	// those that peft adds to modules_to_save for the kind of task. Adapters
+	// Saved returns the places of layers that are trained as a whole, in a copy:
+	// the layers that peft adds to modules_to_save for the kind of task. Adapters
 	// leave them alone, too.
 	Saved() []*nn.Layer
 	// RequireInputGrads makes the input embeddings of the model require
@@ -100,8 +100,8 @@ type Preparing interface {
 // says itself where the calls of its modules begin and end.
 type Graph interface {
 	Adaptable
-	// Unpacked are the layers that stay as they are where others are packed, besides those of
-	// Unadapted.
+	// Unpacked returns the layers that stay as they are where others are packed, in addition to
+	// the layers of Unadapted.
 	Unpacked() []nn.Layer
 	// Blocks are the modules that are wrapped, and that stages begin with, unless the case names
 	// others.

@@ -16,9 +16,9 @@ import (
 // and row by row, by the ends of their paths.
 type plan struct{ columns, rows []string }
 
-// plans are those of transformers' models (base_model_tp_plan) as far as they split linear
-// layers and gather nothing between them, and that of OPT, which has none. The first is
-// taken if no other is whole.
+// plans are the plans of transformers' models (base_model_tp_plan) that split linear layers and
+// gather nothing between them, and a plan for OPT, which has none. The first is taken if no
+// other is whole.
 var plans = []plan{
 	// Llama and its like
 	{[]string{"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "up"}, []string{"o_proj", "down_proj", "down"}},

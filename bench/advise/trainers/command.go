@@ -60,7 +60,7 @@ var starters = [][]string{
 	{"python3"},
 }
 
-// modules are those that python -m and the starters run, by the command that does the same.
+// modules maps each module that python -m and the starters run to the equivalent command.
 var modules = map[string][]string{
 	"axolotl.cli.train": {"axolotl", "train"},
 	"llamafactory.cli":  {"llamafactory-cli"},

@@ -24,10 +24,10 @@ var flags = []string{
 }
 
 // The settings of models (--set) that a file may ask for: how attention is computed, and how
-// weights are laid out. flash is for models whose attention is eager by default, eager for
-// those whose attention is not, flex for those that flex_attention can serve. linearized has
-// experts as lists of linear layers, repeated has keys and values repeated for all heads that
-// share them, separate has projections apart that the model joins in one.
+// weights are laid out. flash is for models whose attention is eager by default, eager for the
+// other models, flex for models that support flex_attention. linearized stores experts as lists
+// of linear layers. repeated repeats keys and values for all heads that share them. separate
+// splits projections that the model joins in one.
 const (
 	flash      = "flash"
 	eager      = "eager"

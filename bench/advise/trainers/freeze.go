@@ -160,7 +160,7 @@ func layersOf(path string) (count int, composite bool, err error) {
 	return count, config.Text != nil || config.Vision != nil, nil
 }
 
-// readConfig reads a config.json, or that of a folder.
+// readConfig reads a config.json, given as a file or as the folder that holds it.
 func readConfig(path string) ([]byte, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, usualName)

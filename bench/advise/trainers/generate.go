@@ -56,7 +56,7 @@ func (c *Config) generate() error {
 }
 
 // outdated reports whether answers may come from an earlier state of the model than the one
-// that learns from them: several steps do, or those that vLLM gives are weighed.
+// that learns from them: several steps learn from the same answers, or the answers of vLLM are weighted.
 func (c *Config) outdated() (bool, error) {
 	if c.facts["old"].value == "true" {
 		return true, nil
@@ -90,7 +90,7 @@ func (c *Config) malformed(f fact, reason string) error {
 	return c.placed(f.from).wrong("%q %s", f.value, reason)
 }
 
-// placed returns a key that is of the trainer's own file where it names none.
+// placed returns the key with the trainer's own file where it names no file.
 func (c *Config) placed(k Key) Key {
 	k.File = cmp.Or(k.File, c.File)
 	return k

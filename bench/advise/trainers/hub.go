@@ -44,7 +44,7 @@ func (m Model) Find() (path string, err error) {
 	return "", m.from.wrong("%s: %s", m.Name, reason)
 }
 
-// repository reports whether the name can be that of a repository.
+// repository reports whether the name is a possible name of a repository.
 func (m Model) repository() bool {
 	return strings.Count(m.Name, "/") <= 1 && !strings.HasPrefix(m.Name, ".") && !strings.HasPrefix(m.Name, "/") &&
 		!strings.Contains(m.Name, "..") && !strings.ContainsAny(m.Name, `\:`)

@@ -65,7 +65,7 @@ func (r *reader) counts(key string) bool {
 	return true
 }
 
-// file reads the keys of the file that a key names, as those of the group of that name.
+// file reads the file that a key names. Its keys become keys of the group with the name of that key.
 func (r *reader) file(key string, e entry) error {
 	d, err := open(resolvePath(r.doc.file, e.value.text))
 	if err != nil {
@@ -194,8 +194,8 @@ func (r *reader) addFacts(row Row, word string, w Words, from Key) error {
 	return nil
 }
 
-// knownWords returns the words that a key may have, without those that are refused; of many
-// those near the one given.
+// knownWords returns the accepted words of a key. If there are many, it returns the words
+// nearest to the given one and the number of the others.
 func knownWords(given string, words map[string]Words) string {
 	const most = 8
 	var names []string

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// The facts that are sizes of a mesh of ranks: those that share out the weights, hold a copy
-// of them, share each layer, each sequence, and the experts.
+// The facts that are sizes of a mesh of ranks: the number of ranks that shard the weights, hold
+// a copy of them, share each layer, share each sequence, and share out the experts.
 const (
 	meshShard   = "shard-ranks"
 	meshCopies  = "replicate"
@@ -15,7 +15,7 @@ const (
 	meshExperts = "experts"
 )
 
-// expertsInside is the fact that the ranks that share out the experts are among those that share out the weights.
+// expertsInside is the fact that the ranks that share out the experts are a part of the ranks that shard the weights.
 const expertsInside = "experts-inside"
 
 // mesh finds how many GPUs train from the sizes of their mesh, where the file says how many

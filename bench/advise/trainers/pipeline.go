@@ -22,7 +22,7 @@ const (
 	outputLayers  = "output-layers"
 )
 
-// schedules are those that vprof records, by torchtitan's names in lower case.
+// schedules maps torchtitan's names, in lower case, to the pipeline schedules that vprof records.
 var schedules = map[string]string{"": "1f1b", "1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": models.Interleaved}
 
 // whole returns the value of a fact that is a whole number of layers, GPUs or samples; what else stands for it where
@@ -39,7 +39,7 @@ func (c *Config) whole(name string, other int) (int, error) {
 	return n, nil
 }
 
-// pipeline makes the strategy a pipeline, whose stages ranks share as the strategy says. Batch is then that of a
+// pipeline makes the strategy a pipeline, whose stages ranks share as the strategy says. Batch is then the size of a
 // micro-batch.
 func (c *Config) pipeline() error {
 	n, ok := c.facts[meshPipeline]

@@ -92,8 +92,8 @@ func (s Setting) Wrong(format string, args ...any) error {
 	return s.From.wrong(format, args...)
 }
 
-// Open reads the configuration files of one training: that of the trainer, and those
-// of DeepSpeed and accelerate beside it. The error is a [*input.FormatError].
+// Open reads the configuration files of one training: the trainer's file, and the files
+// of DeepSpeed and accelerate with it. The error is a [*input.FormatError].
 func Open(paths []string) (*Config, error) {
 	var docs []*document
 	for _, p := range paths {
@@ -115,7 +115,7 @@ func Command(args []string) (*Config, error) {
 	return read([]*document{d})
 }
 
-// read makes a configuration of documents, the trainer's and those of strategies.
+// read makes a configuration of the trainer's document and the documents of strategies.
 func read(docs []*document) (*Config, error) {
 	c := &Config{facts: facts{}, docs: docs}
 	for _, d := range docs {

@@ -119,7 +119,7 @@ func TestUnfrozenParametersAreAnExpression(t *testing.T) {
 	require.Equal(t, `^(?:^lm_head\.weight$)|^(?:model\.layers\.2[0-9]+\.mlp)|^(?:a.+b)`, setting(c, "train-only"))
 }
 
-// DeepSpeed's options become those of the strategy, and its engine trains in the type of
+// DeepSpeed's options become options of the strategy, and its engine trains in the type of
 // the weights.
 func TestDeepSpeedsFileIsTheStrategy(t *testing.T) {
 	t.Chdir(t.TempDir())

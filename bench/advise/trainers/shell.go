@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// splitScript cuts a script into its commands, with what is known of variables put
-// in for them; those of the environment stay as they are written.
+// splitScript splits a script into its commands. It expands variables whose values the
+// script sets; variables of the environment stay as they are written.
 func splitScript(d *document, script string) (commands [][]token, vars map[string]token, err error) {
 	s := scanner{d: d, text: script, line: 1, vars: map[string]token{}}
 	for s.at < len(s.text) {

@@ -124,7 +124,7 @@ func (c *Config) ligerOf(m models.Model, lossDescribed bool, settings []Setting)
 // Apply puts the settings into a case of the model, the batch size too.
 func Apply(settings []Setting, c *models.Case) error {
 	patch := models.Patch{}
-	own := models.Settings{} // the case's may be those of its model's default
+	own := models.Settings{} // the case may share its map with the model's default
 	maps.Copy(own, c.Settings)
 	c.Settings = own
 	for _, s := range settings {

@@ -138,7 +138,7 @@ func (a *Any) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// Tables returns those of all trainers, in the order in which a file is held against
+// Tables returns the tables of all trainers, in the order in which a file is compared with
 // them.
 func Tables() []*Table {
 	all, err := tables()
@@ -198,7 +198,7 @@ var tables = sync.OnceValues(func() ([]*Table, error) {
 	return all, nil
 })
 
-// liken gives rows the words of those that they are like.
+// liken copies to each row the models that the words of its Like row name.
 func (t *Table) liken() {
 	for key, row := range t.Keys {
 		if row.Like == "" {

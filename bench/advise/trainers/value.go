@@ -35,7 +35,7 @@ type value struct {
 	// boolean, whole numbers in decimal.
 	text string
 	line int
-	// items are those of a list, entries those of a group, in the file's order.
+	// items are the elements of a list, entries the keys of a group with their values, in the file's order.
 	items   []*value
 	entries []entry
 }
@@ -71,7 +71,7 @@ func (v *value) own(key string) *value {
 	return nil
 }
 
-// add adds an entry, or replaces that of its key.
+// add adds an entry, or replaces the entry with the same key.
 func (v *value) add(e entry) {
 	for i, old := range v.entries {
 		if old.key == e.key {

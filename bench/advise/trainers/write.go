@@ -13,11 +13,11 @@ import (
 
 // Values are what a recommendation writes back.
 type Values struct {
-	// Batch is that of one GPU, Accumulate the micro-batches of a step.
+	// Batch is the batch size of one GPU, Accumulate the number of micro-batches of a step.
 	Batch, Accumulate int
 	Checkpointing     bool
-	// Levers are the levers that the recommendation turns, as flags without dashes with
-	// their values; those that the file turns already may be among them.
+	// Levers holds the memory-saving options that the recommendation sets: flags without dashes,
+	// with their values. Options that the file sets already may be among them.
 	Levers map[string]string
 }
 
@@ -32,8 +32,8 @@ func (c *Config) Turns(flag string) bool {
 	return false
 }
 
-// turned are edits that set the keys of the given levers, without those that the configuration
-// sets already, in order.
+// turned returns the edits that set the keys of the given memory-saving options, in the order of
+// their names. It skips options that the configuration sets already.
 func (c *Config) turned(levers map[string]string) (edits []configfile.Edit, err error) {
 	for _, name := range slices.Sorted(maps.Keys(levers)) {
 		if c.facts[name].value == levers[name] {
@@ -82,8 +82,8 @@ func (c *Config) Effective(gpus int) int {
 	return n
 }
 
-// Writable reports whether values can be written into the file; those of a command
-// line are pasted.
+// Writable reports whether values can be written into the file. Values of a command line
+// are pasted by the user.
 func (c *Config) Writable() bool { return !c.doc.command }
 
 // Edits returns the changes of the configuration file that make it say the values, by

@@ -167,7 +167,7 @@ func TestRecordedCallsByGPU(t *testing.T) {
 	scores := group(t, func(v *vectors.Vector, d cudnn.Direction) (string, bool) {
 		return fmt.Sprintf("%s %v", v.GPU.Name, d), v.Config.Layout == cudnn.Contiguous && v.Reference
 	})
-	report(t, "models, by board", scores)
+	report(t, "models, by GPU", scores)
 	for key, s := range scores {
 		exact := 0.94
 		if strings.HasPrefix(key, "h200") { // tiles kept of the last wave, see [Hopper]
@@ -183,17 +183,17 @@ func TestRecordedCallsInChannelsLast(t *testing.T) {
 	scores := group(t, func(v *vectors.Vector, d cudnn.Direction) (string, bool) {
 		return fmt.Sprintf("%s %v", precision(v), d), v.Config.Layout != cudnn.Contiguous
 	})
-	report(t, "channels last, all boards", scores)
+	report(t, "channels last, all GPUs", scores)
 	for key, s := range scores {
 		require.GreaterOrEqual(t, s.closeShare(), 0.60, key)
 		require.LessOrEqual(t, s.byteError(), 0.50, key)
 	}
 }
 
-// TestFormulasGiveEveryByte asks only for the second step: once the engine is
-// known, and its tile and splits, the formula gives every byte. Choosing is not
-// in question here, so the convolutions are those of models, and answers that are
-// far off count as another engine's.
+// TestFormulasGiveEveryByte tests only the second step: once the engine is known,
+// and its tile and splits, the formula gives every byte. The choice of the engine
+// is not tested here. So the test uses convolutions of models, and counts answers
+// that are far off as another engine's.
 func TestFormulasGiveEveryByte(t *testing.T) {
 	vs, err := recorded()
 	require.NoError(t, err)

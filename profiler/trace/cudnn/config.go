@@ -158,7 +158,7 @@ func newProblem(cfg Config, d Direction, b *GPU) problem {
 	return p
 }
 
-// flat says that the images have one row, as those of 1-D convolutions do.
+// flat reports whether the images have one row, as in 1-D convolutions.
 func (p *problem) flat() bool {
 	return p.Dim == 2 && p.In[0] == 1 && p.Out[0] == 1 && p.K[0] == 1
 }

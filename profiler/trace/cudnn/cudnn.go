@@ -1,8 +1,9 @@
-// Package cudnn models the workspaces of cuDNN as PyTorch uses them: those of
-// recurrent layers ([RNN]) and batch norms ([BatchNorm]), and of convolutions, of which
-// the rest speaks: cudnn.benchmark off, TF32 on. It says which transient bytes one call
-// asks the caching allocator for besides its output. What differs between releases of
-// cuDNN is in the [Rules]; the engines and their formulas are those of cuDNN 9.
+// Package cudnn models the workspaces of cuDNN as PyTorch uses them: the workspaces of
+// recurrent layers ([RNN]), batch norms ([BatchNorm]) and convolutions. The rest of this
+// comment describes convolutions, with cudnn.benchmark off and TF32 on. The package computes
+// the transient bytes that one call requests from the caching allocator in addition to its
+// output. [Rules] hold the differences between releases of cuDNN; the engines and their
+// formulas describe cuDNN 9.
 //
 // cuDNN first chooses an engine and its knobs, by heuristics that time nothing,
 // and the engine says how much workspace it wants. The model does the same in
@@ -127,9 +128,9 @@ func (p *problem) sumsBySample() bool {
 		p.Stride[0] == p.Stride[1] && p.Stride[0] <= 2
 }
 
-// weightCopy is PyTorch's own channels-last copy of a contiguous weight when
-// only the input is channels last, made before cuDNN is called. Native
-// depthwise kernels take the weight as it is.
+// weightCopy returns the bytes of PyTorch's own channels-last copy of a contiguous
+// weight. PyTorch makes it before it calls cuDNN when only the input is channels
+// last. Native depthwise kernels accept the weight as it is.
 func (p *problem) weightCopy(d Direction) int64 {
 	if p.Layout != InputChannelsLast || d == GradWeight || p.taps == 1 || p.cg == 1 {
 		return 0
@@ -141,11 +142,11 @@ func (p *problem) weightCopy(d Direction) int64 {
 // (supportsBFloat16ConvolutionWithCuDNNv8 in ATen's CUDAHooks.cpp).
 const bf16Capability = 80
 
-// withoutCuDNN is PyTorch's own convolution (slow_conv2d and its like): native
-// depthwise kernels, else a matrix product of each sample with its windows laid
-// out as columns, in a buffer that all samples use in turn. Groups are convolved
-// one after the other on copies, and the results put together: of these
-// allocations the list has those alive together at the last group.
+// withoutCuDNN returns the plan of PyTorch's own convolution (slow_conv2d and its
+// like): native depthwise kernels, else a matrix product of each sample with its
+// windows laid out as columns, in a buffer that all samples use in turn. Groups are
+// convolved one after the other on copies, and the results are concatenated. The plan
+// holds the allocations that are alive together at the last group.
 func (p *problem) withoutCuDNN() Plan {
 	if p.Groups > 1 && p.cg == 1 {
 		return Plan{}

@@ -250,7 +250,7 @@ func (p *problem) kernelIndices() int64 {
 	return n
 }
 
-// planarCopies are contiguous copies of channels-last tensors.
+// planarCopies returns the bytes of the contiguous copies of channels-last tensors.
 func (p *problem) planarCopies() int64 {
 	if p.Layout == Contiguous {
 		return 0
@@ -320,8 +320,9 @@ func (p *problem) folded() int64 {
 // depthwiseHeader is what the tensor-core depthwise engine adds.
 const depthwiseHeader = 142
 
-// depthwiseTiles are copies, a filter in the kernel's order, and of a wgrad
-// partial sums: tiles of so many channels and taps, with counters.
+// depthwiseTiles returns the bytes of the copies and of the filter in the kernel's
+// order. A choice with splits adds partial sums with counters: a tile for each split
+// of each block of TileM channels.
 func (p *problem) depthwiseTiles(c Choice) int64 {
 	n := align(p.layoutCopies(habits{pad: padNone, unrounded: true})) +
 		ceil.Multiple(p.k*p.cg*p.taps*p.es, 128) + depthwiseHeader
@@ -337,7 +338,7 @@ type Answer func(Config, Direction) (bytes int64, asked bool)
 
 // Answered returns the transient allocations of one direction of a convolution as
 // [Rules.Workspaces] does, but by cuDNN's own answer if there is one, and tells whether there
-// is. What PyTorch allocates around the call is modeled in both cases, and so are kernels that
+// is. In both cases, the rules model what PyTorch allocates around the call, and the kernels that
 // cuDNN proposes only on a machine with a GPU.
 func (r *Rules) Answered(c Config, d Direction, b GPU, answer Answer) (allocations []int64, asked bool) {
 	n, asked := answer(Canonical(c, d))

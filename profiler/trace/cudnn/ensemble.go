@@ -24,9 +24,9 @@ type splits struct {
 	counts []int64 // by class of the votes
 }
 
-// newEnsemble joins the votes on variants with those on their splits, whose classes
-// are counts. A variant is named as a choice without splits is; that of a kernel
-// that splits the reduction has a number after it, since each has habits of its
+// newEnsemble joins the votes on variants with the votes on their splits, whose classes
+// are counts. A variant has the name of a choice without splits. If its kernel splits
+// the reduction, a number follows the name, since each such variant has habits of its
 // own: "copies", "copies/64x128@3".
 func newEnsemble(variants *forest.Forest, counts map[string]*forest.Forest) (*Ensemble, error) {
 	v := &Ensemble{

@@ -26,7 +26,7 @@ func steps(feature int, classes ...string) forest.Grown {
 	return forest.Grown{Classes: classes, Trees: []*forest.Branch{tree}}
 }
 
-// caseOf has two features that tell cases apart, and no others.
+// caseOf returns the features of a case: the variant, the count, and zeros.
 func caseOf(variant, count int) []float32 {
 	x := make([]float32, numFeatures)
 	x[0], x[1] = float32(variant), float32(count)

@@ -56,7 +56,7 @@ var featureNames = [numFeatures]string{
 	"y-bytes",
 	"w-bytes",
 	"product",  // elements of the result
-	"x+y/w",    // bytes of x and y over those of w
+	"x+y/w",    // bytes of x and y over the bytes of w
 	"plain",    // 1 if nothing is strided or dilated
 	"winograd", // the kernel's side if a Winograd engine exists, else 0
 	"all-c",    // channels of the image side, all groups

@@ -33,7 +33,7 @@ const (
 	rnnSlack           = 256     // bytes, of both spaces
 	rnnStreamWorkspace = 8 << 20 // bytes, of each layer and direction: they run on streams of their own
 	rnnSteps           = 256     // of one direction: the gates of so many are computed at once
-	rnnRecorded        = 10 * 10 // capability from which on the sizes are those of recordings
+	rnnRecorded        = 10 * 10 // capability from which on the sizes match recordings
 )
 
 // Reserve returns the space in bytes that a forward pass in training keeps for backward. It holds per

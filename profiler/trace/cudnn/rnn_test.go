@@ -15,7 +15,7 @@ import (
 //go:embed testdata/rnn-spaces.csv
 var rnnSpaces string
 
-// Sizes of recurrent layers are those that cuDNN tells, to the byte where no matrix needs to be aligned.
+// Sizes of recurrent layers equal the sizes that cuDNN reports, to the byte where no matrix needs to be aligned.
 func TestRNNSpacesAreCuDNNs(t *testing.T) {
 	modes := map[string]cudnn.RNNMode{"SimpleRNN": cudnn.SimpleRNN, "GRU": cudnn.GRU, "LSTM": cudnn.LSTM}
 	r := csv.NewReader(strings.NewReader(rnnSpaces))

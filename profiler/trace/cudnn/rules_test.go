@@ -5,7 +5,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
 
-// rules are those of cuDNN 9.19, which the records are of.
+// rules are the rules of cuDNN 9.19, with which the records were made.
 var rules = func() *cudnn.Rules {
 	s, err := stack.Lookup("2.11")
 	if err != nil {

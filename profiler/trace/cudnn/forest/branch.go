@@ -46,8 +46,8 @@ func (b *Branch) Merge(classes []int) *Branch {
 	return &Branch{Feature: b.Feature, Threshold: b.Threshold, Less: less, Other: other}
 }
 
-// thresholds adds the thresholds below b to those of each feature. A threshold that is no number is above all
-// values, and needs no question.
+// thresholds appends the threshold of b and of each branch below it to the list of the branch's feature. It skips
+// NaN, which is above all values and needs no question.
 func (b *Branch) thresholds(of *[Features][]float32) {
 	if b.Leaf() {
 		return

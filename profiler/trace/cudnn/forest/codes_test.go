@@ -61,7 +61,7 @@ func (w *walker) build(parent int) *Branch {
 	return b
 }
 
-// grown reads the forests of a file, those that share their cuts together. Of ensembles, the first forest names the
+// grown reads the forests of a file, grouped by the cuts that they share. In an ensemble, the first forest names the
 // others.
 func grown(t *testing.T, b []byte, ensembles bool) (shared [][]Grown) {
 	for len(b) > 0 {

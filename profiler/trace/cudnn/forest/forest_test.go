@@ -83,7 +83,7 @@ func (d drawing) features() []float32 {
 	return x
 }
 
-// names are n names of classes, the first one empty.
+// names returns n names of classes, the first one empty.
 func names(n int) []string {
 	names := make([]string, n)
 	for i := range names[1:] {

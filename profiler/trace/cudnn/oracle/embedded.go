@@ -32,8 +32,8 @@ func GPU(generation int) []byte {
 // stubName is the name under which cuBLASLt of CUDA 13 is found.
 const stubName = "libcublasLt.so.13"
 
-// Stubs are libraries that take cuBLASLt's place, by their names; nil where
-// there are none for this machine.
+// Stubs returns the stub libraries that replace cuBLASLt, by their names. It returns nil
+// if there are none for this machine.
 func Stubs() map[string][]byte {
 	if runtime.GOOS != "linux" {
 		return nil

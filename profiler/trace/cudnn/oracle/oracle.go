@@ -108,7 +108,7 @@ func possible(c *cudnn.Config) error {
 // Answer is what cuDNN would do.
 type Answer struct {
 	Question
-	// Engine is cuDNN's number of the engine among those of the operation.
+	// Engine is cuDNN's index of the engine among the operation's engines.
 	Engine int
 	// Knobs are the engine's settings by CUDNN_KNOB_TYPE.
 	Knobs map[int]int64

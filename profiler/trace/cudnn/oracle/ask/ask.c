@@ -1,4 +1,4 @@
-/* ask [-no-products] BOARD.json: asks cuDNN which engine its heuristics take for convolutions,
+/* ask [-no-products] GPU.json: asks cuDNN which engine its heuristics take for convolutions,
  * without a GPU: cuDNN compiles ahead of time for the device that the file
  * describes (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, since cuDNN 9.8). It
  * does what PyTorch 2.11 does with cudnn.benchmark off: of the proposals of mode
@@ -112,8 +112,8 @@ static int ruled_out(desc config)
 
 enum { most_knobs = 32 };
 
-/* Engines that call cuBLASLt have this knob: of 1x1 filters those that are one
- * product, of others those that transform (Winograd, FFT). */
+/* Engines that call cuBLASLt have this knob: for 1x1 filters the engines that compute
+ * one product, for other filters the engines that transform (Winograd, FFT). */
 enum { product_knob = 25 };
 static int no_products, skip_products;
 
@@ -264,7 +264,7 @@ int main(int argc, char **argv)
 {
     no_products = argc == 3 && !strcmp(argv[1], "-no-products");
     if (argc != 2 && !no_products) {
-        fprintf(stderr, "usage: ask [-no-products] BOARD.json < questions > answers\n");
+        fprintf(stderr, "usage: ask [-no-products] GPU.json < questions > answers\n");
         return 2;
     }
     describe_device(argv[argc - 1]);
