@@ -291,6 +291,20 @@ func (m Model) checkRecorded(c Case) error {
 	}
 }
 
+// recheck returns an error if the model cannot train a complete case with its present batch, rank and micro-batches.
+func (m Model) recheck(c Case) error {
+	if err := m.checkRecorded(c); err != nil {
+		return err
+	}
+	if err := CheckBatch(c.Batch); err != nil {
+		return c.Wrong("batch", "%v", err)
+	}
+	if m.Check != nil {
+		return m.Check(c)
+	}
+	return nil
+}
+
 // filled returns a case with the model's defaults where it leaves something open.
 func (m Model) filled(c Case) Case {
 	d := m.Default
@@ -390,14 +404,14 @@ func (m Model) Record(c Case, gpu trace.GPU, o Options) (*Recording, error) {
 }
 
 // RecordComplete builds the model of a complete case and records its training steps on the GPU. A case that
-// [Model.Complete] returned stays complete with another batch (except for a recorded run), rank or number of
-// micro-batches. A data set on the GPU is allocated before the model, as one tensor. With [Options.Reordered] the
-// recording is nil if there is no other order.
+// [Model.Complete] returned stays complete with another batch, rank or number of micro-batches; whether the model can
+// train it is checked again. A data set on the GPU is allocated before the model, as one tensor. With
+// [Options.Reordered] the recording is nil if there is no other order.
 func (m Model) RecordComplete(c Case, gpu trace.GPU, o Options) (rec *Recording, err error) {
 	if s := c.Strategy; s != nil && s.PassesOn() && s.Rank == nil {
 		return m.recordWorst(c, gpu, o)
 	}
-	if err := m.checkRecorded(c); err != nil {
+	if err := m.recheck(c); err != nil {
 		return nil, err
 	}
 	defer func() { rec, err = m.recovered(recover(), o.Context, rec, err) }()
