@@ -101,7 +101,7 @@ func TestConvolutionsOfAnH100(t *testing.T) {
 	require.Contains(t, string(page), fmt.Sprintf("vprof's own rules have %.0f %%", percent(ruled)))
 }
 
-// What docs/gpu.md says of scripts on an H100 and under vprof run is what the file has.
+// The numbers of scripts on an H100 and under vprof run in docs/gpu.md and README.md are the file's.
 func TestRunsOfAnH100AreAsDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../reference/data/h100/runs.jsonl")
 	require.NoError(t, err)
@@ -134,4 +134,9 @@ func TestRunsOfAnH100AreAsDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/gpu.md")
 	require.NoError(t, err)
 	require.Contains(t, string(page), row)
+	readme, err := os.ReadFile("../../../README.md")
+	require.NoError(t, err)
+	require.Contains(t, string(readme), fmt.Sprintf("Our H100, %d scripts and steps compared with `vprof run`: "+
+		"allocated %.2f %%, p95 %.1f %%; reserved %.2f %%, p95 %.1f %%",
+		n, at(0, .5), at(0, .95), at(1, .5), at(1, .95)))
 }
