@@ -286,8 +286,8 @@ func (m Model) checkRecorded(c Case) error {
 		return nil
 	}
 	return &CaseError{
-		Model: m.Name, Field: field, Reason: "the steps of a recorded run are what they are; record the run again with " +
-			"this changed (other GPUs and allocator settings need no new recording)",
+		Model: m.Name, Field: field, Reason: "the steps of a recorded run are what they are; record the run again " +
+			"with this changed (other GPUs and allocator settings need no new recording)",
 	}
 }
 

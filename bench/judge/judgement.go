@@ -109,9 +109,6 @@ func (d *Judgement) begin(ctx context.Context) error {
 	return d.evaluate(ctx)
 }
 
-// Setup returns the case that is judged.
-func (d *Judgement) Setup() *step.Setup { return d.setup }
-
 // ranOnGPU replays steps within the limit on the GPU itself, where the GPU's end or the allocator settings would change
 // what the allocator does. A batch is not safe if it runs out of memory there, or gives cached memory back.
 func (d *Judgement) ranOnGPU(ctx context.Context) error {

@@ -379,7 +379,9 @@ func (m *matching) matchBySize(key func(s *Step, n int) matchKey, batch, farBatc
 
 // sortBySize sorts allocations by their sizes, smaller ones first.
 func (s *Step) sortBySize(all []int) {
-	slices.SortStableFunc(all, func(a, b int) int { return cmp.Compare(s.Allocations[a].Bytes, s.Allocations[b].Bytes) })
+	slices.SortStableFunc(all, func(a, b int) int {
+		return cmp.Compare(s.Allocations[a].Bytes, s.Allocations[b].Bytes)
+	})
 }
 
 // sameCourse reports whether two steps differ in nothing but sizes.

@@ -10,11 +10,17 @@ type phrase struct {
 
 // phrases are what a reader had to decode, or what has another word in the field.
 var phrases = []phrase{
-	{regexp.MustCompile(`(?i)\b(is|are|was|were) of (a|an|the|one|it|them|its|their|all|which|what)\b`), "belongs to, has; or a noun"},
+	{
+		regexp.MustCompile(`(?i)\b(is|are|was|were) of (a|an|the|one|it|them|its|their|all|which|what)\b`),
+		"belongs to, has; or a noun",
+	},
 	{regexp.MustCompile(`(?i)\bthose (that|of|which|whose)\b`), "the noun"},
 	{regexp.MustCompile(`(?i)\bthat of (the|a|an|its|their|one|which|what|it)\b`), "the noun"},
 	{regexp.MustCompile(`(?i)\b(has|have|had|having) ([\w']+ ){1,4}be\b`), "makes, lets; or the verb itself"},
-	{regexp.MustCompile(`(?i)\b(lets|let|letting) go of\b|\b(gives|give|gave|given|giving) back\b`), "frees, returns, releases"},
+	{
+		regexp.MustCompile(`(?i)\b(lets|let|letting) go of\b|\b(gives|give|gave|given|giving) back\b`),
+		"frees, returns, releases",
+	},
 	{regexp.MustCompile(`(?i)\bbegun again\b|\bbegins? again\b`), "restarted"},
 	{regexp.MustCompile(`(?i)\bfor want of\b`), "without; ran out of"},
 	{regexp.MustCompile(`(?i)\b(and|or|nor|as) so (does|do|is|are)\b`), "the whole sentence"},
