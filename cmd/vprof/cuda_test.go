@@ -198,9 +198,8 @@ func TestOthersMakeTheGPUSmaller(t *testing.T) {
 	table := command(t, append([]string{"sweep", "--device", "cuda:0", "--leave", "0"}, args...)...)
 	for _, want := range []string{
 		"yes, beside others", "no, beside others", "measured GiB", "warning: cuda:0 is also used by python3 (4321)",
-		"device: besides the reserved bytes the GPU shows 190.00 MiB of context and 50.00 MiB of the kernels that " +
-			"stand for PyTorch's, " +
-			"which the error leaves out; the 900.00 MiB of other processes are not included; NVML reports up to ",
+		"device: besides the reserved bytes the GPU shows 190.00 MiB of context and 50.00 MiB of synthetic " +
+			"kernels, which the error leaves out; the 900.00 MiB of other processes are not included; NVML reports up to ",
 	} {
 		require.Contains(t, table.stdout, want)
 	}
@@ -488,7 +487,7 @@ func TestOthersThatAreNotListedAreLeftAlone(t *testing.T) {
 	got := command(t, "sweep", "--model", "toy", "--batch", "16")
 	require.Equal(t, exitUsage, got.code)
 	require.Contains(t, got.stderr, "cuda:0 is used by processes that are not listed, as those outside a "+
-		"container, which hold about 500.00 MiB; name it")
+		"container, which hold about 500.00 MiB; choose it")
 	for _, args := range [][]string{
 		{"sweep", "--batch", "16", "--find-max"},
 		{"fit", "--stage", "full"},
@@ -571,7 +570,7 @@ func TestASweepOnAGPUEndsWithAVerdict(t *testing.T) {
 	require.Equal(t, exitNegative, got.code)
 	require.Contains(t, got.stderr, "the GPU differs from the estimates by more than 0.1%: device within ±0.1 % of "+
 		"the estimate at 0 of 2")
-	require.Regexp(t, `batch 16: [\d.]+ MiB that the driver adds to segments, 0 B unexplained`, got.stdout)
+	require.Regexp(t, `batch 16: [\d.]+ MiB added by the driver to segments, 0 B unexplained`, got.stdout)
 	setup.Restart(t)
 	require.Equal(t, exitFine, command(t, "sweep", "--model", "toy", "--batch", "8,16", "--device", "cuda:0").code)
 

@@ -169,7 +169,7 @@ func TestAFleetOnSlurm(t *testing.T) {
 	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	require.Error(t, cmd.Wait())
 	require.Equal(t, 130, cmd.ProcessState.ExitCode(), out.String())
-	require.Contains(t, out.String(), "running tasks go on; return to them with")
+	require.Contains(t, out.String(), "running tasks continue; return to them with")
 	t.Logf("disturbed:\n%s", out.String())
 	incomplete, code := m.run("fleet", "collect", rough)
 	require.Equal(t, 2, code)
