@@ -185,7 +185,7 @@ func TestAFleetOnSlurm(t *testing.T) {
 
 	cancelled, code := m.run("fleet", "cancel", rough)
 	require.Zero(t, code, cancelled)
-	require.Contains(t, cancelled, "ended 0 tasks")
+	require.Contains(t, cancelled, "canceled 0 tasks")
 }
 
 func TestUnknownPartitionsAreRefusedBeforeAnythingRuns(t *testing.T) {
