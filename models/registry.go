@@ -285,8 +285,8 @@ func (m Model) checkRecorded(c Case) error {
 	if field == "" {
 		return nil
 	}
-	return c.Wrong(field, "the steps of a recorded run are what they are; record the run again with this changed (other "+
-		"GPUs and allocator settings need no new recording)")
+	return c.Wrong(field, "the steps of a recorded run are what they are; record the run again with this changed "+
+		"(other GPUs and allocator settings need no new recording)")
 }
 
 // recheck returns an error if the model cannot train a complete case with its present batch, rank and micro-batches.
