@@ -103,22 +103,22 @@ func plainly(r *report.Report) *report.Report {
 
 // What a sweep measures on the fake driver is what it simulates, to the byte:
 // estimates, allocated, reserved and device bytes, classes, phases, and the
-// allocation that fails.
+// allocation that fails. Of these GPUs the catalog has the bare context alone.
 func TestMeasuredIsSimulatedToTheByte(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1793858400")
 	for _, tt := range []struct {
 		gpu  string
 		args []string
 	}{
-		{"t4", []string{"--model", "toy", "--batch", "4..1024x2"}},
-		{"t4", []string{"--model", "resnet18", "--stage", "head", "--batch", "8,64"}},
+		{"rtx-2080-ti", []string{"--model", "toy", "--batch", "4..1024x2"}},
+		{"rtx-2080-ti", []string{"--model", "resnet18", "--stage", "head", "--batch", "8,64"}},
 		{"a100-40", []string{"--model", "toy", "--batch", "4..4096x4", "--alloc-conf", "expandable_segments:True"}},
 		{"rtx-5060-ti", []string{"--model", "redimnet-b2", "--stage", "full", "--batch", "16,64,128"}},
 		{"rtx-3060", []string{
 			"--model", "llama-tiny", "--amp", "bf16", "--batch", "2,16", "--alloc-conf",
 			"max_split_size_mb:128,roundup_power2_divisions:4",
 		}},
-		{"h100", []string{"--model", "redimnet-b0", "--batch", "64", "--alloc-conf", "expandable_segments:True"}},
+		{"h100-pcie", []string{"--model", "redimnet-b0", "--batch", "64", "--alloc-conf", "expandable_segments:True"}},
 		{"v100-16", []string{
 			"--model", "toy", "--batch", "16..1024x2", "--alloc-conf",
 			"garbage_collection_threshold:0.6,per_process_memory_fraction:0.8",

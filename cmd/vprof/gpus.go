@@ -22,6 +22,7 @@ type gpuEntry struct {
 	Bandwidth     float64  `json:"bandwidth_bytes_per_second"`
 	FLOPS         rates    `json:"flops"`
 	Context       int64    `json:"context_bytes"`
+	Libraries     int64    `json:"libraries_bytes,omitempty"`
 	ContextSource string   `json:"context_source"`
 	Source        string   `json:"source"`
 }
@@ -50,7 +51,7 @@ func newGPUsCmd(a *app) *cobra.Command {
 				Name: g.Name, Product: g.Product, Aliases: g.Aliases, Generation: g.Generation,
 				Capability: g.Capability.String(),
 				SMs:        g.SMs, Memory: g.Memory, Bandwidth: g.Bandwidth, FLOPS: rates(g.Peak),
-				Context: g.Context, ContextSource: g.ContextSource, Source: g.Source,
+				Context: g.Context, Libraries: g.Libraries, ContextSource: g.ContextSource, Source: g.Source,
 			})
 		}
 		return list, nil
@@ -66,7 +67,8 @@ func (l gpuList) Sheets() []report.Sheet {
 			fmt.Sprintf("%.2f", float64(g.Memory)/bytesize.GiB), int(g.Context/bytesize.MiB),
 			fmt.Sprintf("%.0f", g.Bandwidth/1e9), tera(g.FLOPS.FP32), tera(max(g.FLOPS.FP16, g.FLOPS.BF16)))
 	}
-	s.Note("memory: as the driver reports it. 16-bit: tensor cores, dense.")
+	s.Note("context: of a process of PyTorch, with its libraries' kernels where runs showed them, else bare. " +
+		"memory: as the driver reports it. 16-bit: tensor cores, dense.")
 	return []report.Sheet{s}
 }
 

@@ -19,9 +19,9 @@ const (
 // GPUs is the catalog: a row for each GPU with the sources of its values, GPUs of one
 // compute capability together, the oldest first. GeForce GPUs accumulate in FP32 at half
 // the speed of the workstation and server GPUs with the same chips; the chips of the
-// GTX 16 series have no tensor cores. But for the T4's, contexts are estimates, which the planner
-// replaces by calibration; those "as the driver below the reference data takes" are what the
-// reference data charged its GPUs.
+// GTX 16 series have no tensor cores. context_mib is a bare CUDA context, libraries_mib what PyTorch's libraries add to
+// it, where runs of PyTorch showed it. But for the H100's and the T4's, contexts are estimates, which calibration
+// replaces; those "as the driver below the reference data takes" are what the reference data charged its GPUs.
 //
 //go:embed gpus.csv
 var gpus string
@@ -94,7 +94,8 @@ func gpuOf(head, row []string) GPU {
 			BF16: rate("bf16_tflops", "e12"),
 			FP64: rate("fp64_tflops", "e12"),
 		},
-		Context:       int64(number("context_mib")) * mib,
+		Context:       int64(number("context_mib")+number("libraries_mib")) * mib,
+		Libraries:     int64(number("libraries_mib")) * mib,
 		ContextSource: cell("context_source"),
 		Source:        cell("source"),
 	}

@@ -50,14 +50,25 @@ type GPU struct {
 	// second and direction, by its data sheet: NVLink of GPUs that come with it, of
 	// others PCIe with all the lanes that the GPU has. Zero is a GPU without others.
 	Link float64
-	// Context is what one CUDA context takes of Memory before the first
-	// allocation, in bytes, and ContextSource where the figure comes from.
+	// Context is what a process of PyTorch takes of Memory besides its tensors, in bytes: the bare CUDA context and
+	// Libraries. ContextSource is where the numbers come from.
 	Context       int64
 	ContextSource string
+	// Libraries is the part of Context that kernels of PyTorch, cuBLAS and cuDNN take once they are loaded, in bytes.
+	// Zero is not known: Context is then the bare one.
+	Libraries int64 `json:",omitempty"`
+	// Bare reports whether the process is vprof's own, which loads no library: Context is then the bare one.
+	Bare bool `json:",omitempty"`
 	// Source says where the other figures come from.
 	Source string
 	// HostMemory is the memory of the machine that the GPU is in, in bytes; zero if that is not known.
 	HostMemory int64 `json:",omitempty"`
+}
+
+// WithoutLibraries returns the GPU as a process sees it that loads no libraries of PyTorch.
+func (g GPU) WithoutLibraries() GPU {
+	g.Context, g.Libraries, g.Bare = g.Context-g.Libraries, 0, true
+	return g
 }
 
 // Capability is a compute capability times ten: 120 for 12.0.

@@ -88,7 +88,7 @@ func (s spec) gpu() (g GPU, err error) {
 			return g, fmt.Errorf("%s: %w", key, err)
 		}
 		if key == "context" {
-			g.ContextSource = "the GPU's own file"
+			g.ContextSource, g.Libraries = "the GPU's own file", 0
 		}
 	}
 	if s.Capability != 0 {

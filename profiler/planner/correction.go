@@ -56,8 +56,11 @@ func (t Term) String() string {
 
 // Coefficients are what the planner takes from measurement.
 type Coefficients struct {
-	// Context is the bytes of the CUDA context and its libraries.
+	// Context is the bytes of the CUDA context, and of what PyTorch's libraries load unless Bare is set.
 	Context Coefficient
+	// Bare reports whether the process loads no libraries: vprof's own. Libraries is what they add, otherwise.
+	Bare      bool
+	Libraries Coefficient
 	// Communication is what NCCL takes of device bytes; zero for one GPU alone.
 	Communication Coefficient
 	// Learned are the other terms; zero where nothing was measured. What it
@@ -78,6 +81,17 @@ func (c *Coefficients) Term(t Term) Coefficient {
 		return c.Context
 	}
 	return c.Learned[t]
+}
+
+// SetBareContext replaces the bare context by one that was measured without PyTorch's libraries, which stay as they
+// were.
+func (c *Coefficients) SetBareContext(to Coefficient) {
+	if !c.Bare {
+		to.Value += c.Libraries.Value
+		to.StdErr = math.Hypot(to.StdErr, c.Libraries.StdErr)
+		to.Source += ", without PyTorch's libraries; libraries: " + c.Libraries.Source
+	}
+	c.Context = to
 }
 
 // Set replaces the coefficient of a term.

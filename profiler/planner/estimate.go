@@ -185,6 +185,15 @@ func (r Residual) and(other Residual) Residual {
 // two standard errors must hold.
 const contextStdErr = 90 << 20
 
+// LibrariesOf returns the coefficient of what PyTorch's libraries add to a bare context. Where no run of PyTorch showed
+// it, it is zero with the error of the whole context.
+func LibrariesOf(gpu device.GPU) Coefficient {
+	return Coefficient{
+		Name: "library_bytes:" + gpu.Name, Value: float64(gpu.Libraries), StdErr: contextStdErr,
+		Source: gpu.ContextSource,
+	}
+}
+
 // ContextOf returns the coefficient of a GPU's context from the catalog.
 func ContextOf(gpu device.GPU) Coefficient {
 	return Coefficient{

@@ -17,6 +17,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/accuracy"
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
@@ -139,4 +140,41 @@ func TestRunsOfAnH100AreAsDocumented(t *testing.T) {
 	require.Contains(t, string(readme), fmt.Sprintf("Our H100, %d scripts and steps compared with `vprof run`: "+
 		"allocated %.2f %%, p95 %.1f %%; reserved %.2f %%, p95 %.1f %%",
 		n, at(0, .5), at(0, .95), at(1, .5), at(1, .95)))
+}
+
+// The numbers of vprof's own runs on an H100 in docs/gpu.md are the record's. The catalog has its context.
+func TestOwnRunsOfAnH100AreAsDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../reference/data/h100/own.json")
+	require.NoError(t, err)
+	var r struct {
+		GPU     string
+		Context int64 `json:"context_bytes"`
+		Kernels int64 `json:"kernels_bytes"`
+		Largest []struct {
+			Predicted int `json:"predicted_batch"`
+			Found     int `json:"found_batch"`
+		}
+		Fit struct {
+			Recommended float64 `json:"recommended_gib"`
+			Measured    float64 `json:"measured_gib"`
+		}
+		Percent map[string]int `json:"percent_of_peak"`
+	}
+	require.NoError(t, json.Unmarshal(text, &r))
+	gpu, err := device.Lookup(r.GPU)
+	require.NoError(t, err)
+	require.Equal(t, r.Context, gpu.WithoutLibraries().Context)
+	page, err := os.ReadFile("../../../docs/gpu.md")
+	require.NoError(t, err)
+	p := r.Percent
+	for _, sentence := range []string{
+		fmt.Sprintf("the GPU holds %d MiB of context and %d MiB of vprof's kernels", r.Context>>20, r.Kernels>>20),
+		fmt.Sprintf("%d images were predicted to be the most that run at all, %d did; of ViT-B/16 %d of a sweep that "+
+			"doubles, and %d did", r.Largest[0].Predicted, r.Largest[0].Found, r.Largest[1].Predicted, r.Largest[1].Found),
+		fmt.Sprintf("recommended %.2f GiB and measured %.2f", r.Fit.Recommended, r.Fit.Measured),
+		fmt.Sprintf("| %d %% | %d %% | %d %%, %d %% | %d %%, %d %% | %d %% | %d %% |", p["copy"], p["fill"],
+			p["elementwise_f32"], p["elementwise_f16"], p["gemm_f16"], p["gemm_bf16"], p["gemm_tf32"], p["gemm_f32"]),
+	} {
+		require.Contains(t, strings.Join(strings.Fields(string(page)), " "), sentence)
+	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
@@ -64,6 +65,10 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 	if err != nil {
 		return nil, nil, err
 	}
+	libraries := planner.LibrariesOf(gpu)
+	if c.bare() {
+		gpu = gpu.WithoutLibraries()
+	}
 	seen, timed, from, err := c.observe(ctx, gpu)
 	if err != nil {
 		return nil, nil, err
@@ -83,9 +88,10 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 			return nil, nil, err
 		}
 	}
-	ofVprof := func(o Observed) bool { return o.Synthetic }
-	if slices.Contains(fitted.Terms, planner.ContextBytes) && slices.ContainsFunc(c.Runs, ofVprof) {
-		keepLibraries(fitted, from.Context)
+	if c.bare() {
+		fitted.Undetermined = append(fitted.Undetermined, fmt.Sprintf("what PyTorch adds: the runs and these errors are of "+
+			"vprof's kernels. Plans add %s ± %s for PyTorch's libraries",
+			bytesize.Format(int64(libraries.Value)), bytesize.Format(int64(1.96*libraries.StdErr))))
 	}
 	entry := c.entry(gpu, fitted)
 	for synthetic, steps := range timed {
@@ -97,6 +103,9 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 	}
 	return c.report(entry, fitted), entry, nil
 }
+
+// bare reports whether the runs are of vprof's own process, which loads none of PyTorch's libraries.
+func (c *Calibration) bare() bool { return c.Runs[0].Bare }
 
 // setupKey identifies runs of the same case at different batch sizes.
 func setupKey(o Observed) models.Key {
@@ -142,7 +151,7 @@ func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.
 		}
 		seen = append(seen, calibrate.Observation{
 			Label: o.Label, Sample: r.Sample(), Allocated: o.Allocated,
-			Reserved: o.Reserved, Device: o.Device, Communication: communication(o, gpu),
+			Reserved: o.Reserved, Device: o.Device, Replayed: o.Synthetic, Communication: communication(o, gpu),
 		})
 	}
 	return seen, timed, from, nil
@@ -215,7 +224,7 @@ func (c *Calibration) advise(ctx context.Context, gpu device.GPU, few *calibrate
 // entry makes the entry of the coefficients file.
 func (c *Calibration) entry(gpu device.GPU, r *calibrate.Result) *coefficients.Entry {
 	e := &coefficients.Entry{
-		Name: c.Name, GPU: gpu.Name, Stack: c.Runs[0].Stack, Simulated: c.Runs[0].Simulated, Fitted: c.Now,
+		Name: c.Name, GPU: gpu.Name, Stack: c.Runs[0].Stack, Simulated: c.Runs[0].Simulated, Bare: c.bare(), Fitted: c.Now,
 		Memory: map[string]coefficients.Number{}, Undetermined: r.Undetermined, Inputs: c.Inputs,
 	}
 	if c.Stack != (coefficients.Stack{}) {

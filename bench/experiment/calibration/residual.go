@@ -113,20 +113,3 @@ func possible(r *calibrate.Result) error {
 	}
 	return nil
 }
-
-// keepLibraries widens the error of a context that was learned from kernels of vprof's
-// own: what cuBLAS and cuDNN load into a context of PyTorch's is as unknown as before, and
-// where the catalog's figure is larger, as on an H100 by 240 MiB, it is at least that.
-func keepLibraries(r *calibrate.Result, before planner.Coefficient) {
-	learned := r.Coefficients.Context
-	to := math.Hypot(learned.StdErr, max(before.StdErr, before.Value-learned.Value))
-	scale := learned.StdErr / to
-	learned.StdErr = to
-	learned.Source += ", without the kernels that PyTorch's libraries load"
-	r.Coefficients.Context = learned
-	for t := range planner.Term(planner.NumTerms) {
-		// The new error goes together with no other.
-		r.Coefficients.Correlation[planner.ContextBytes][t] *= scale
-		r.Coefficients.Correlation[t][planner.ContextBytes] *= scale
-	}
-}

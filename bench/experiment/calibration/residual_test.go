@@ -3,6 +3,7 @@ package calibration
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 	"github.com/vprof/vprof/models/toy"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
-	"github.com/vprof/vprof/profiler/planner/calibrate"
+	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
 // toyRuns returns runs of the toy whose tensors take factor times what they do.
@@ -63,27 +64,50 @@ func TestRunsOfSomethingElseAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, "even after calibration")
 }
 
-// Kernels of vprof's own know nothing of what cuBLAS and cuDNN load.
-func TestSyntheticRunsLeaveTheErrorOfTheContext(t *testing.T) {
+// Runs of vprof's kernels teach the bare context. Plans add to it what PyTorch's libraries take, with its error, and
+// counters of vprof's own allocator teach nothing of PyTorch's tensors.
+func TestSyntheticRunsTeachTheBareContext(t *testing.T) {
 	runs := toyRuns(t, 1)
-	_, measured, err := calibrationOf(runs).Run(t.Context())
+	_, ofTorch, err := calibrationOf(runs).Run(t.Context())
 	require.NoError(t, err)
+	require.False(t, ofTorch.Bare)
 	for i := range runs {
-		runs[i].Synthetic = true
+		runs[i].Synthetic, runs[i].Bare = true, true
 	}
-	_, synthetic, err := calibrationOf(runs).Run(t.Context())
+	r, bare, err := calibrationOf(runs).Run(t.Context())
 	require.NoError(t, err)
+	require.True(t, bare.Bare)
+	require.Equal(t, ofTorch.Memory["context"], bare.Memory["context"])
+	require.Contains(t, strings.Join(r.Undetermined, "; "), "44.00 MiB ± 176.40 MiB for PyTorch's libraries")
+	for _, name := range []string{"library_workspace", "allocated_slack", "reserved_slack"} {
+		require.Contains(t, ofTorch.Memory, name)
+		require.NotContains(t, bare.Memory, name)
+	}
+
 	gpu, err := device.Lookup("t4")
 	require.NoError(t, err)
-	libraries := planner.ContextOf(gpu).StdErr
-	learned := measured.Memory["context"]
-	require.Less(t, learned.StdErr, libraries)
-	require.Equal(t, learned.Value, synthetic.Memory["context"].Value)
-	require.InEpsilon(t, math.Hypot(learned.StdErr, libraries), synthetic.Memory["context"].StdErr, 1e-6)
-	require.Contains(t, synthetic.Memory["context"].Source, "without the kernels")
-	for i, k := range synthetic.Correlations {
-		require.LessOrEqual(t, math.Abs(k.Value), math.Abs(measured.Correlations[i].Value))
+	learned, libraries := bare.Memory["context"], planner.LibrariesOf(gpu)
+	planned := func(e *coefficients.Entry, gpu device.GPU) planner.Coefficients {
+		c := planner.Coefficients{Context: planner.ContextOf(gpu), Bare: gpu.Bare, Libraries: planner.LibrariesOf(gpu)}
+		e.Apply(toy.Model().Name, &c)
+		return c
 	}
+	own := planned(bare, gpu.WithoutLibraries())
+	require.Equal(t, []float64{learned.Value, learned.StdErr}, []float64{own.Context.Value, own.Context.StdErr})
+	torch := planned(bare, gpu)
+	require.InEpsilon(t, learned.Value+libraries.Value, torch.Context.Value, 1e-12)
+	require.InEpsilon(t, math.Hypot(learned.StdErr, libraries.StdErr), torch.Context.StdErr, 1e-12)
+	a, b := planner.ContextBytes, planner.DeviceSlack
+	require.Less(t, math.Abs(torch.Correlation[a][b]), math.Abs(own.Correlation[a][b]))
+
+	// Runs of PyTorch show the whole, and leave the context of vprof's own process as it was.
+	require.InEpsilon(t, ofTorch.Memory["context"].Value, planned(ofTorch, gpu).Context.Value, 1e-12)
+	alone := gpu.WithoutLibraries()
+	require.EqualValues(t, alone.Context, planned(ofTorch, alone).Context.Value)
+
+	runs[0].Synthetic, runs[0].Bare = false, false
+	_, _, err = calibrationOf(runs).Run(t.Context())
+	require.ErrorContains(t, err, "runs of different processes: PyTorch's and vprof's own; calibrate them apart")
 }
 
 // Calibration needs three runs more than coefficients, so that each run can be held out and predicted by the others,
@@ -110,15 +134,4 @@ func TestTooFewRunsAndImpossibleCoefficientsAreRefused(t *testing.T) {
 	}
 	_, _, err = calibrationOf(beside).Run(t.Context())
 	require.ErrorContains(t, err, "context would be 5.00 GiB, and 4.00 GiB is the most that it can be")
-}
-
-// A bare context of an H100 takes 524 MiB, and with the libraries' kernels 764: what was learned of the one must not
-// rule out the other.
-func TestABareContextLeavesRoomForLibraries(t *testing.T) {
-	r := &calibrate.Result{}
-	r.Coefficients.Context = planner.Coefficient{Value: 524 << 20, StdErr: 1 << 20}
-	keepLibraries(r, planner.Coefficient{Value: 764 << 20, StdErr: 90 << 20})
-	learned := r.Coefficients.Context
-	require.EqualValues(t, 524<<20, learned.Value)
-	require.GreaterOrEqual(t, learned.Value+learned.StdErr, float64(764<<20))
 }

@@ -44,6 +44,8 @@ type Observed struct {
 	// Synthetic says that kernels of vprof's own ran in place of PyTorch's, which
 	// know nothing of what cuBLAS and cuDNN load.
 	Synthetic bool
+	// Bare reports whether they ran on a GPU, in a process that loads none of PyTorch's libraries.
+	Bare bool
 
 	Allocated, Reserved, Device int64
 	// StepSeconds is the time of a step; zero if it was not measured.
@@ -196,7 +198,7 @@ func observed(r *report.Report, name string) []Observed {
 			Label: fmt.Sprintf("%s: batch %d", name, p.Batch),
 			Case:  c, Description: r.Case.Description(),
 			GPU: d.GPU, Known: known, Identity: d.String(), Stack: coefficients.Stack{CUDA: d.CUDA, Driver: d.Driver},
-			Synthetic: true, OthersAssumed: p.Run.OthersAssumed,
+			Synthetic: r.Script == nil, Bare: r.Script == nil && d.Bare(), OthersAssumed: p.Run.OthersAssumed,
 			Simulated: p.Run.Simulated || d.Simulated || strings.Contains(d.Driver, simulatedDriver),
 			// The kernels that stood for PyTorch's are not PyTorch's.
 			Allocated: p.Run.Allocated, Reserved: p.Run.Reserved, Device: p.Run.Device - p.Run.Kernels,
@@ -232,6 +234,14 @@ func Apart(runs []Observed) [][]Observed {
 	return groups
 }
 
+// process names the process that ran.
+func (o *Observed) process() string {
+	if o.Synthetic {
+		return "vprof's own"
+	}
+	return "PyTorch's"
+}
+
 // mixed says what differs in runs that cannot be calibrated together.
 func mixed(what, a, b string) error {
 	return input.Errorf("runs of different %s: %s and %s; calibrate them apart", what, a, b)
@@ -253,6 +263,8 @@ func together(runs []Observed, pool bool) error {
 			return mixed("models", first.Case.Model, r.Case.Model)
 		case r.Simulated != first.Simulated:
 			return mixed("kinds", "measured", "simulated")
+		case r.Synthetic != first.Synthetic, r.Bare != first.Bare:
+			return mixed("processes", first.process(), r.process())
 		}
 	}
 	return nil

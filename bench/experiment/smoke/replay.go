@@ -27,11 +27,14 @@ func (m *checks) measuredCheck(name, note string, t *step.Result, of replay.Phas
 		Device: of.Reserved + t.Measured.Run.Device - t.Measured.Run.Reserved,
 	}
 	c.Need = c.Device
+	if !c.Simulated { // the device held vprof's kernels; training holds PyTorch's libraries
+		c.Need += max(0, m.test.GPU.Libraries-t.Measured.Run.Kernels)
+	}
 	if of.Missed {
 		c.OOM, c.Reason = t.Measured.Run.OOM, report.Reason(planner.OutOfMemory)
 		return c
 	}
-	c.Fits, c.Reason = c.Device <= m.judge.Budget.Memory, report.Reason(m.judge.Budget.Judge(c.Need))
+	c.Fits, c.Reason = c.Need <= m.judge.Budget.Memory, report.Reason(m.judge.Budget.Judge(c.Need))
 	if t.Measured.Run.Retries > 0 && of == t.Run.Whole() {
 		c.GivesBack, c.Reason = true, report.Reason(planner.GivesBack)
 	}

@@ -38,7 +38,10 @@ func (e Evidence) Coefficients(gpu device.GPU, of planner.Subject) (planner.Coef
 	if err != nil {
 		return planner.Coefficients{}, err
 	}
-	c := planner.Coefficients{Context: planner.ContextOf(gpu), Allocated: allocated, Reserved: reserved}
+	c := planner.Coefficients{
+		Context: planner.ContextOf(gpu), Bare: gpu.Bare, Libraries: planner.LibrariesOf(gpu),
+		Allocated: allocated, Reserved: reserved,
+	}
 	err = e.Calibrated.Correct(gpu.Name, of.Model, &c)
 	if none, ok := errors.AsType[*coefficients.NoEntryError](err); ok && none.Unknown() {
 		if e.Missed != nil {

@@ -128,5 +128,8 @@ func GPUOf(d report.Device) (device.GPU, error) {
 		}
 	}
 	gpu.Memory, gpu.Context = d.Memory, d.Context
+	if d.Bare() {
+		gpu.Context += gpu.Libraries
+	}
 	return gpu, nil
 }

@@ -209,8 +209,7 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 	if err := ctx.Err(); err != nil {
 		return report.Point{}, err
 	}
-	gpu := w.device.GPU()
-	j := judge.Default(w.setup, gpu, w.others())
+	j := judge.Default(w.setup, w.gpu(), w.others())
 	defer j.End()
 	d, err := j.At(ctx, batch)
 	if err != nil {
@@ -246,11 +245,20 @@ func (w *sweeper) estimate(ctx context.Context, d *judge.Judgement) (*report.Est
 	if !w.described {
 		// What a resumed sweep took over may be of coefficients before a calibration.
 		w.described, w.report.Coefficients = true, []report.Coefficient{}
-		if err := w.setup.Describe(w.report, w.device.GPU(), d.Loops[0].Steps); err != nil {
+		if err := w.setup.Describe(w.report, w.gpu(), d.Loops[0].Steps); err != nil {
 			return nil, err
 		}
 	}
 	return d.Report(ctx)
+}
+
+// gpu returns the GPU as the process sees it that the sweep runs: vprof's own on a real device, a process of PyTorch on
+// a simulated one.
+func (w *sweeper) gpu() device.GPU {
+	if _, driven := w.device.(device.Driven); driven {
+		return w.device.GPU().WithoutLibraries()
+	}
+	return w.device.GPU()
 }
 
 // others returns the memory of the device that is not for the step: what other processes hold, and
@@ -273,7 +281,7 @@ func (w *sweeper) predict(ctx context.Context, found int) (int, error) {
 	if !driven || w.device.Simulated() {
 		return 0, nil
 	}
-	j, err := judge.New(w.setup, w.device.GPU(), planner.Budget{Margin: 1}, w.others()+o.Baseline().Kernels)
+	j, err := judge.New(w.setup, w.gpu(), planner.Budget{Margin: 1}, w.others()+o.Baseline().Kernels)
 	if err != nil {
 		return 0, err
 	}

@@ -103,15 +103,15 @@ func (d *Device) sizeContext(before int64) error {
 	return err
 }
 
-// typicalContext returns what a context takes of a GPU by the catalog, or of the GPU whose
+// typicalContext returns what a bare context takes of a GPU by the catalog, or of the GPU whose
 // context takes most if the catalog does not have this one; in bytes.
 func typicalContext(gpu device.GPU) int64 {
 	if gpu.Context > 0 {
-		return gpu.Context
+		return gpu.WithoutLibraries().Context
 	}
 	var most int64
 	for _, g := range device.Catalog() {
-		most = max(most, g.Context)
+		most = max(most, g.WithoutLibraries().Context)
 	}
 	return most
 }

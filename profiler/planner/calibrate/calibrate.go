@@ -30,6 +30,9 @@ type Observation struct {
 	Sample planner.Sample
 	// Allocated, Reserved and Device are the peaks in bytes; zero was not seen.
 	Allocated, Reserved, Device int64
+	// Replayed reports whether Allocated and Reserved are counters of vprof's own allocator. They show nothing of
+	// what PyTorch's tensors and libraries need.
+	Replayed bool
 	// Communication is what NCCL is assumed to take of the device, in bytes; zero of one
 	// GPU alone.
 	Communication float64
@@ -223,7 +226,7 @@ const constantFromGrowing = "what is constant from what grows with the batch"
 func allocatedLevel(observations []Observation, c *planner.Coefficients) *system {
 	s := &system{terms: []planner.Term{planner.LibraryWorkspace, planner.AllocatedSlack}, what: constantFromGrowing}
 	for _, o := range observations {
-		if o.Allocated > 0 {
+		if o.Allocated > 0 && !o.Replayed {
 			s.add(o, o.Sample.AllocatedRow(), o.Allocated-o.Sample.Allocated(),
 				noise(o.Sample.Allocated(), c.Allocated))
 		}
@@ -235,7 +238,7 @@ func allocatedLevel(observations []Observation, c *planner.Coefficients) *system
 func reservedLevel(observations []Observation, c *planner.Coefficients) *system {
 	s := &system{terms: []planner.Term{planner.ReservedSlack}, what: "anything of the cache"}
 	for _, o := range observations {
-		if o.Reserved == 0 {
+		if o.Reserved == 0 || o.Replayed {
 			continue
 		}
 		missing := o.Reserved - c.Totals(o.Sample).Reserved

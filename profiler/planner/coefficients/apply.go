@@ -3,6 +3,7 @@ package coefficients
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -82,10 +83,15 @@ func (e *Entry) Apply(model string, c *planner.Coefficients) {
 		if !ok || !mine && !slices.Contains(gpuTerms, t) {
 			continue
 		}
-		c.Set(t, planner.Coefficient{
-			Name: t.String() + ":" + e.GPU, Value: n.Value, StdErr: n.StdErr,
-			Source: e.source(n),
-		})
+		k := planner.Coefficient{Name: t.String() + ":" + e.GPU, Value: n.Value, StdErr: n.StdErr, Source: e.source(n)}
+		switch {
+		case t != planner.ContextBytes:
+			c.Set(t, k)
+		case e.Bare:
+			c.SetBareContext(k)
+		case !c.Bare: // else the process loads none of the libraries that are part of the entry's context
+			c.Set(t, k)
+		}
 	}
 	if !mine {
 		return
@@ -93,6 +99,10 @@ func (e *Entry) Apply(model string, c *planner.Coefficients) {
 	for _, k := range e.Correlations {
 		a, _ := termOf(k.Between[0])
 		b, _ := termOf(k.Between[1])
+		if n := e.Memory[planner.ContextBytes.String()]; a == planner.ContextBytes || b == planner.ContextBytes {
+			// The error of the libraries goes together with no other.
+			k.Value *= min(1, n.StdErr/max(c.Context.StdErr, math.SmallestNonzeroFloat64))
+		}
 		c.Correlation[a][b], c.Correlation[b][a] = k.Value, k.Value
 	}
 }

@@ -44,6 +44,8 @@ type Entry struct {
 	Stack Stack  `yaml:"stack" json:"stack"`
 	// Simulated is true if any input came from a simulated device or driver.
 	Simulated bool `yaml:"simulated" json:"simulated"`
+	// Bare reports whether the runs were of vprof's kernels: the context is then without PyTorch's libraries.
+	Bare bool `yaml:"bare,omitempty" json:"bare,omitempty"`
 	// Fitted is when, UTC.
 	Fitted time.Time `yaml:"fitted" json:"fitted"`
 	// Models are the models that were run. The slacks hold for them only; context, granularity and efficiency belong to

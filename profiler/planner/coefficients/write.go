@@ -20,6 +20,7 @@ smoke and time with --coefficients FILE, or by naming the file in vprof.yaml.
 var comments = map[string]string{
 	"stack":             "what ran; coefficients do not carry over to another",
 	"simulated":         "true: no GPU of this kind was touched",
+	"bare":              "true: vprof's kernels ran; the context is without what PyTorch's libraries load",
 	"models":            "the slacks and the library workspace hold for these only",
 	"library_workspace": "bytes that libraries take through PyTorch's allocator, whatever the batch",
 	"context":           "bytes outside PyTorch's allocator, whatever the batch: the CUDA context, loaded kernels",
