@@ -40,7 +40,7 @@ func (f *applyFlags) register(cmd *cobra.Command) {
 		"write the recommendation into the project's configuration, with a .backup of each file")
 	f.flags.BoolVar(&f.dryRun, "dry-run", false, "with --apply: show the changes without writing them")
 	f.flags.StringVar(&f.config, "config-path", "",
-		"with --apply: configuration `file` (default: the path in the model's project)")
+		"the project's configuration `file` (default with --apply: the path in the model's project)")
 	f.flags.StringArrayVar(&f.pairs, "map", nil,
 		"with --apply: key of a value in any YAML, TOML or JSON file, as `name=path.to.key`; names are "+
 			strings.Join(systems.Names(), ", ")+" and settings (repeatable)")
@@ -49,7 +49,7 @@ func (f *applyFlags) register(cmd *cobra.Command) {
 // check refuses flags that contradict each other.
 func (f *applyFlags) check(gpus int) error {
 	if !f.apply {
-		return without(f.flags, "--%s works only with --apply", "dry-run", "config-path", "map")
+		return without(f.flags, "--%s works only with --apply", "dry-run", "map")
 	}
 	switch {
 	case gpus > 1:

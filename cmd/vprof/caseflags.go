@@ -43,6 +43,8 @@ type caseFlags struct {
 	trainer *trainers.Config
 	// fromTrainer are the flags that were set from it.
 	fromTrainer []string
+	// config is the configuration of the user's project, without a path if there is none.
+	config *configuration
 	// script is a command with a {batch} that is run; nil if there is none.
 	script []string
 }
@@ -89,7 +91,7 @@ func (f *fieldFlag) Type() string {
 
 // register adds the flags of a case to a command.
 func (f *caseFlags) register(cmd *cobra.Command, a *app) {
-	f.flags, f.patch = cmd.Flags(), models.Patch{}
+	f.flags, f.patch, f.config = cmd.Flags(), models.Patch{}, &configuration{}
 	f.flags.Var(&once{to: &f.model}, "model",
 		"`name` of the model (see vprof models), a file of torch.export (model.pt2), or hf: and a config.json of "+
 			"transformers")
@@ -188,6 +190,9 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 		return m, c, err
 	}
 	m, c, err = a.models().Complete(m, c)
+	if err == nil && f.config.path != "" {
+		c, err = f.configured(a, m, c)
+	}
 	return m, c, f.blame(err)
 }
 

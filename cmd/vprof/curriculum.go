@@ -32,7 +32,7 @@ func curriculum(m models.Model, parts []systems.Part, fixed func(setting string)
 // otherParts returns the parts of the curriculum beside the configuration that train otherwise than the case.
 func (o *smokeOptions) otherParts(m models.Model, c models.Case) ([]smoke.Part, error) {
 	given, err := o.c.givenSettings()
-	parts := curriculum(m, o.parts, func(setting string) bool { _, is := given[setting]; return is })
+	parts := curriculum(m, o.c.config.parts, func(setting string) bool { _, is := given[setting]; return is })
 	return slices.DeleteFunc(parts, func(p smoke.Part) bool {
 		all := maps.Clone(c.Settings)
 		maps.Copy(all, p.Settings)
@@ -42,7 +42,7 @@ func (o *smokeOptions) otherParts(m models.Model, c models.Case) ([]smoke.Part, 
 
 // file returns the system whose configuration is written, with what it holds, and whether there is one.
 func (f *applyFlags) file(m models.Model) (s systems.System, values map[string]any, found bool, err error) {
-	if !f.apply || len(f.pairs) > 0 || f.trainer != nil {
+	if !f.apply && f.config == "" || len(f.pairs) > 0 || f.trainer != nil {
 		return s, nil, false, nil
 	}
 	s, known, err := systems.Lookup(m.Name)

@@ -2,9 +2,11 @@ package main
 
 import (
 	"cmp"
+	"os"
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/bench/advise/systems"
 	"github.com/vprof/vprof/bench/experiment/fit"
 	"github.com/vprof/vprof/bench/experiment/smoke"
 	"github.com/vprof/vprof/bench/experiment/sweep"
@@ -40,6 +42,9 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 		return s, err
 	}
 	if err := o.checkSearch(); err != nil {
+		return s, err
+	}
+	if err := o.open(); err != nil {
 		return s, err
 	}
 	m, c, err := o.c.resolve(o.app)
@@ -85,6 +90,22 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 		return s, err
 	}
 	return s, nil
+}
+
+// open names the configuration of the user's project, which other values are read from than the searched ones.
+func (o *fitOptions) open() error {
+	if o.c.trainer != nil || len(o.apply.pairs) > 0 {
+		return nil
+	}
+	k := o.c.config
+	k.path, k.batchless = o.apply.config, true
+	if s, known, err := systems.Lookup(o.c.model); o.apply.apply && k.path == "" && known {
+		if _, missing := os.Stat(s.Config); missing != nil || err != nil {
+			return err // writing says what is missing
+		}
+		k.path = s.Config
+	}
+	return nil
 }
 
 // keepFile keeps the number of samples of an optimizer step that the project's file has, and returns the

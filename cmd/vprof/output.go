@@ -30,7 +30,7 @@ type output struct {
 	// origins are where settings come from, of the verbs that choose them; others leave what files say.
 	origins   report.Origins
 	fromModel bool
-	// defaultBoard names the GPU that a verdict is about where no flag names one; empty otherwise.
+	// defaultGPU names the GPU that a verdict is about where no flag names one; empty otherwise.
 	defaultGPU string
 
 	chosen report.Format

@@ -39,8 +39,6 @@ func keyFields() (all []*models.Field) {
 type settingFlags struct {
 	flags *pflag.FlagSet
 	pairs []string
-	// fromFile are values that a project's file gives.
-	fromFile map[string]any
 }
 
 func (f *settingFlags) register(flags *pflag.FlagSet) {
@@ -118,7 +116,7 @@ func (f *caseFlags) origins(m models.Model, cases ...models.Case) report.Origins
 			continue
 		}
 		_, isGiven := given[name]
-		_, isTaken := f.settings.fromFile[name]
+		_, isTaken := f.config.values[name]
 		chosen := func(c models.Case) bool {
 			v, given := c.Settings[name]
 			return given && v != m.Settings[i].Default

@@ -3,20 +3,15 @@ package main
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/vprof/vprof/bench/advise/systems"
 	"github.com/vprof/vprof/bench/experiment/script"
 	"github.com/vprof/vprof/bench/experiment/smoke"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/input"
-	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 )
 
@@ -26,19 +21,13 @@ type smokeOptions struct {
 	out output
 
 	batch, validation int
-	config            string
-	pairs             []string
 	longest           []string
 	lengths           lengthFlags
 	json              bool
 	run               bool
 	until             string
 	baseline          string
-	// unplanned are values of the configuration that are planned otherwise.
-	unplanned []report.Warning
-	tolerance string
-	// parts are the parts of the project's curriculum, by the files beside the configuration.
-	parts []systems.Part
+	tolerance         string
 }
 
 func newSmokeCmd(a *app) *cobra.Command {
@@ -54,8 +43,9 @@ func newSmokeCmd(a *app) *cobra.Command {
 	f.IntVar(&o.batch, "batch", 0, "batch size `n` (default: the configuration's, or the model's)")
 	f.IntVar(&o.validation, "validation-batch", 0,
 		"batch size `n` of validation (default: the project's, or that of training)")
-	f.StringVar(&o.config, "config-path", "", "the project's configuration `file` to test")
-	f.StringArrayVar(&o.pairs, "map", nil,
+	o.c.config.reported = true
+	f.StringVar(&o.c.config.path, "config-path", "", "the project's configuration `file` to test")
+	f.StringArrayVar(&o.c.config.pairs, "map", nil,
 		"where any other YAML, TOML or JSON of --config-path has a value, as `name=path.to.key`; names are batch, "+
 			"accumulate, amp, checkpointing and settings (repeatable)")
 	f.StringArrayVar(&o.longest, "longest", nil, "a setting of the longest sample, as `name=value` (repeatable)")
@@ -97,7 +87,7 @@ func runSmoke(cmd *cobra.Command, o *smokeOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	s.Warnings = append(o.unplanned, s.Warnings...)
+	s.Warnings = append(o.c.config.unplanned, s.Warnings...)
 	return o.judge(s, started, before, tolerance)
 }
 
@@ -134,13 +124,8 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 	if o.batch < 0 || o.validation < 0 {
 		return t, usagef("--batch and --validation-batch are numbers of samples; the smallest is 1")
 	}
-	if len(o.pairs) > 0 && o.config == "" {
+	if len(o.c.config.pairs) > 0 && o.c.config.path == "" {
 		return t, usagef("--map: name the file with --config-path")
-	}
-	if o.config != "" {
-		if c, err = o.configured(m, c); err != nil {
-			return t, err
-		}
 	}
 	if o.batch > 0 {
 		c.Batch = o.batch
@@ -168,113 +153,6 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 		}
 	}
 	return t, nil
-}
-
-// configured returns the case with what the project's configuration says where no
-// flag does.
-func (o *smokeOptions) configured(m models.Model, c models.Case) (models.Case, error) {
-	values, err := o.values(m)
-	if err != nil {
-		return c, usageError{err}
-	}
-	if n, ok := values["batch"].(int64); ok {
-		c.Batch = int(n)
-	}
-	if err := setFromFile(&c, values, o.c.flags.Changed); err != nil {
-		return c, err
-	}
-	o.c.settings.fromFile = values
-	given, err := o.c.givenSettings()
-	if err != nil {
-		return c, err
-	}
-	c.Settings = maps.Clone(c.Settings)
-	for _, s := range m.Settings {
-		if n, ok := values[s.Name].(int64); ok && given[s.Name] == 0 {
-			c.Settings[s.Name] = n
-		}
-	}
-	return m.Complete(c)
-}
-
-// setFromFile sets a case's precision, checkpointing and micro-batches from the values of a file, by our names, except
-// for given fields.
-func setFromFile(c *models.Case, values map[string]any, given func(name string) bool) (err error) {
-	if amp, ok := values["amp"].(string); ok && !given("amp") {
-		if c.AMP, err = models.ParseAutocast(amp); err != nil {
-			return usageError{err}
-		}
-	}
-	if on, ok := values["checkpointing"].(bool); ok && !given("checkpointing") {
-		c.Checkpointing = on
-	}
-	if n, ok := values["accumulate"].(int64); ok && !given("accumulate") {
-		c.Accumulate = int(n)
-	}
-	return nil
-}
-
-// values returns what the configuration says, by our names: by --map, or by where the
-// model's project has them.
-func (o *smokeOptions) values(m models.Model) (map[string]any, error) {
-	if len(o.pairs) > 0 {
-		values, err := systems.ReadMapped(o.config, o.pairs)
-		if err != nil {
-			return nil, fmt.Errorf("--map: %w", err)
-		}
-		return values, o.checkNames(m, values)
-	}
-	s, ok, err := systems.Lookup(m.Name)
-	if err != nil {
-		return nil, err
-	}
-	if !ok || s.Config == "" {
-		return nil, fmt.Errorf("--config-path: vprof does not know a configuration file of %s; say with --map where "+
-			"it has what, or use flags", m.Name)
-	}
-	values, err := s.Read(o.config)
-	if err != nil {
-		return nil, err
-	}
-	if _, ok := values["batch"]; !ok && o.batch == 0 {
-		return nil, fmt.Errorf("%s has no %s; name the batch with --batch", o.config, s.Keys["batch"].Path)
-	}
-	if o.parts, err = s.ReadParts(o.config, false); err != nil {
-		return nil, err
-	}
-	facts, unplanned, err := s.ReadFacts(o.config, m.Name)
-	if err != nil {
-		return nil, err
-	}
-	for _, u := range unplanned {
-		what := fmt.Sprintf("%s: %s: is not read", o.config, u.Path)
-		if u.Value != nil {
-			what = fmt.Sprintf("%s: %s: %v is not planned", o.config, u.Path, u.Value)
-		}
-		o.unplanned = append(o.unplanned, report.Warning{What: what, Hint: u.Why})
-	}
-	maps.Copy(facts, systems.Largest(o.parts, m.Name))
-	for name, n := range facts {
-		values[name] = n
-	}
-	return values, nil
-}
-
-// checkNames refuses names of --map that mean nothing for the model.
-func (o *smokeOptions) checkNames(m models.Model, values map[string]any) error {
-	names := []string{"batch", "accumulate", "amp", "checkpointing"}
-	for _, s := range m.Settings {
-		names = append(names, s.Name)
-	}
-	for name, v := range values {
-		if !slices.Contains(names, name) {
-			return fmt.Errorf("--map: there is no %q to read; use %s", name, strings.Join(names, ", "))
-		}
-		if _, isNumber := v.(int64); !isNumber && !slices.Contains([]string{"amp", "checkpointing"}, name) {
-			return fmt.Errorf("--map: %s: %v is not a whole number", name, v)
-		}
-	}
-	return nil
 }
 
 // begin reads the earlier result to compare with, nil if none is asked for.

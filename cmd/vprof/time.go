@@ -16,7 +16,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// guideBoards are the GPUs that a table has unless others are named: those
+// guideGPUs are the GPUs that a table has unless others are named: those
 // of the projects' own guides.
 const guideGPUs = "rtx-3060,rtx-5060-ti,rtx-3090,a100-40,a100-80"
 
@@ -140,6 +140,9 @@ func (o *timeOptions) timedStage(stage string, epochs float64) (timing.Stage, er
 		return timing.Stage{}, err
 	}
 	o.out.from(m, o.c.origins(m, c))
+	if o.batch == 0 && o.c.config.path != "" {
+		o.batch = c.Batch
+	}
 	out := timing.Stage{Name: c.Stage, Epochs: epochs}
 	if out.Setup, err = step.New(m, c, evidence); err != nil {
 		return out, err

@@ -45,6 +45,9 @@ func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched func() []s
 		if err := f.openTrainer(cmd, args, at); err != nil {
 			return err
 		}
+		if f.trainer == nil { // a project's file, which is read when the model is known
+			return nil
+		}
 		return f.applyTrainer(cmd, a, searched())
 	}
 }
@@ -67,13 +70,13 @@ func (f *caseFlags) openTrainer(cmd *cobra.Command, args []string, at int) (err 
 		return err
 	}
 	f.trainer, err = trainers.Open(args)
-	if model, ok := systems.Of(args[0]); ok && err != nil {
-		one := ""
-		if strings.Contains(model, "*") {
-			one = ", with one of these models"
-		}
-		return usagef("%s is the configuration of a project that vprof knows by its model: vprof smoke --model "+
-			"%s --config-path %s%s", args[0], model, args[0], one)
+	if err == nil {
+		return nil
+	}
+	model, ok := systems.Of(args[0])
+	if s, known, _ := systems.Lookup(f.model); ok || known && s.Config != "" {
+		f.trainer = nil
+		return f.takeProject(cmd, args, model)
 	}
 	return err
 }
