@@ -179,13 +179,13 @@ func judgeBytes(guide, truth ByteRange) string {
 	return "right"
 }
 
-// judgeTimes compares times. The guide's times include loading and logging, so a longer one contradicts nothing until
-// it is twice as long.
+// judgeTimes compares times: a guide is right within the interval alone. Its times include loading and logging, which
+// vprof's do not.
 func judgeTimes(guide, truth Seconds) string {
 	switch {
 	case guide.High < truth.Low:
 		return times(truth.Low/guide.High) + " too short"
-	case guide.Low > 2*truth.High:
+	case guide.Low > truth.High:
 		return times(guide.Low/truth.High) + " too long"
 	}
 	return "right"

@@ -66,7 +66,7 @@ func Answered(ctx context.Context, m models.Model, gpu device.GPU, residuals ste
 	a := &answers{model: m, residuals: residuals, known: map[projectionKey]*projection{}}
 	var out []report.Claim
 	for _, g := range guides.Naming(m.Name) {
-		for _, c := range g.Claims {
+		for _, c := range eachStage(m, g.Claims) {
 			if !c.About(m.Name) {
 				continue
 			}
@@ -79,6 +79,21 @@ func Answered(ctx context.Context, m models.Model, gpu device.GPU, residuals ste
 		}
 	}
 	return out, nil
+}
+
+// eachStage returns claims with those about the time of any stage once for each stage of the model: a range over stages
+// would also hold the times between them, which no stage takes.
+func eachStage(m models.Model, all []guides.Claim) (out []guides.Claim) {
+	for _, c := range all {
+		if c.Of != guides.Time || c.Stage != "" {
+			out = append(out, c)
+			continue
+		}
+		for _, c.Stage = range m.Stages {
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 // answers computes vprof's figures for claims, each case once.
