@@ -229,7 +229,7 @@ func (a *Answer) cell() string {
 	case a == nil:
 		return "-"
 	case a.Refused != "":
-		return a.Refused
+		return "refused"
 	case a.Verdict != "" && a.Bytes != nil:
 		return string(a.Verdict) + ": " + a.Bytes.String()
 	case a.Seconds != nil:
@@ -260,10 +260,13 @@ func ClaimSheets(claims []Claim) []Sheet {
 			conditions = strings.TrimPrefix(conditions+" instead of "+c.Baseline, " ")
 		}
 		s.Row(c.Where, of, c.Batch, conditions, c.Quote, c.Answer.cell(), c.Judge(), c.Note)
+		if c.Answer != nil && c.Answer.Refused != "" {
+			s.Notes = append(s.Notes, fmt.Sprintf("%s, %s: refused: %s", c.Where, of, c.Answer.Refused))
+		}
 	}
 	for i := range sheets {
-		sheets[i].Notes = []string{"The guide's MB and GB mean 1024² and 1024³ bytes. vprof's values are " +
-			"estimates for the same conditions; a range covers the batch sizes and stages left open."}
+		sheets[i].Notes = append(sheets[i].Notes, "The guide's MB and GB mean 1024² and 1024³ bytes. vprof's values are "+
+			"estimates for the same conditions; a range covers the batch sizes and stages left open.")
 	}
 	return sheets
 }

@@ -108,13 +108,13 @@ func (d *Diagnosis) Sheets() []Sheet {
 
 // remedySheet returns a row for each remedy.
 func (d *Diagnosis) remedySheet() Sheet {
-	r := Sheet{Title: "remedies for " + d.Case, Columns: Columns("remedy | saves> | then needs> | fits then")}
+	r := Sheet{Title: "remedies for " + d.Case, Columns: Columns("remedy | saves> | then needs> | verdict")}
 	for _, remedy := range d.Remedies {
 		what := remedy.What
 		if remedy.Needs != "" {
 			what += " (needs " + remedy.Needs + ")"
 		}
-		r.Row(what, remedy.Saves, remedy.Then.High, remedy.Unsafe.safe())
+		r.Row(what, remedy.Saves, remedy.Then.High, remedy.Unsafe.String())
 	}
 	r.Note("estimated device bytes at the peak, each remedy alone, in the order to try them; then needs: the upper " +
 		"end.")

@@ -59,6 +59,7 @@ func (f *Fit) choicesSheet() Sheet {
 		}
 		s.Row(mark, c.cells(s.unit))
 	}
+	s.Answer = f.answer()
 	s.Notes = slices.Concat(f.notes(), answers.notes(), warningNotes(f.Warnings))
 	return s.filled()
 }
@@ -97,10 +98,9 @@ func (c Choice) cells(unit column) []string {
 		rate(c.SamplesPerSecond))
 }
 
-// notes explains the marks and the recommendations.
-func (f *Fit) notes() []string {
+// answer returns the recommendations.
+func (f *Fit) answer() []string {
 	var notes notes
-	var loops []models.Loop
 	for _, c := range f.Choices {
 		if c.Recommended {
 			notes.add("▶ %s", f.Recommendation(c))
@@ -112,7 +112,13 @@ func (f *Fit) notes() []string {
 	case len(notes) > 1 && ok && !f.Budget.SeqLen: // stages do not share the longest sequence
 		notes.add("  for all stages: %s", f.Recommendation(all))
 	}
-	notes = slices.Concat(notes, f.roomNotes(), f.hostNotes())
+	return notes
+}
+
+// notes explains the marks, and what the recommendations leave out.
+func (f *Fit) notes() []string {
+	notes := notes(slices.Concat(f.roomNotes(), f.hostNotes()))
+	var loops []models.Loop
 	if slices.ContainsFunc(f.Choices, func(c Choice) bool { return c.Own && !c.Recommended }) {
 		notes.add("· the settings of the model's authors.")
 	}

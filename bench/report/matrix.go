@@ -301,7 +301,7 @@ func (c MatrixCell) String() string {
 	if c.Largest > 0 {
 		text += fmt.Sprintf(" (%d)", c.Largest)
 	}
-	return text + fmt.Sprintf(": %.2f", float64(c.Needs.Bytes)/bytesize.GiB) + mark(c.Fits)
+	return text + fmt.Sprintf(": %.2f", float64(c.Needs.Bytes)/bytesize.GiB) + c.Fits.mark()
 }
 
 func (m *Matrix) notes() []string {

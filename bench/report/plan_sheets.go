@@ -12,7 +12,7 @@ import (
 // componentsSheet returns a column for every batch size and a row for every component of the device's memory.
 func (r *Report) componentsSheet() Sheet {
 	s := sheetIn(r.Case.String(), "{} at the peak | allocated | in later steps? | reserved | device | "+
-		"device, streamed? | guide? | peak in | verdict | safe?",
+		"device, streamed? | guide? | peak in | verdict",
 		largest(r.Points, func(p Point) int64 { return p.Estimate.Device.High }))
 	if len(r.Devices) > 0 {
 		s.Title += "; " + r.Devices[0].String()
@@ -26,19 +26,16 @@ func (r *Report) componentsSheet() Sheet {
 	for i, name := range r.componentNames() {
 		s.Columns = slices.Insert(s.Columns, 1+i, Column{Head: name})
 	}
-	unsafe := slices.ContainsFunc(r.Points, func(p Point) bool { return p.Estimate.Unsafe != "" })
+	s.Answer = r.planAnswer()
 	for _, p := range r.Points {
-		e, safe := p.Estimate, ""
-		if unsafe {
-			safe = e.Unsafe.safe()
-		}
+		e := p.Estimate
 		parts := lists.Map(e.Components, func(c Component) string { return s.unit.amount(c.Bytes) })
 		later := ""
 		if p.LastStep > 0 {
 			later = s.unit.amount(p.LastStep)
 		}
 		s.Row("batch "+strconv.Itoa(p.Batch), parts, e.Allocated, later, e.Reserved, e.Device, streamedCell(p, s.unit),
-			p.claim(s.unit), e.PeakPhase, e.Verdict, safe)
+			p.claim(s.unit), e.PeakPhase, e.judged())
 	}
 	s = s.filled().turned()
 	s.Totals = len(s.Rows) - len(r.componentNames())
@@ -74,7 +71,7 @@ func (r *Report) gpusSheet() Sheet {
 			if p.Device != d.Name {
 				continue
 			}
-			need[slices.Index(needs, p.Batch)] = c.amount(p.Estimate.Device.Bytes) + mark(p.Estimate.Verdict)
+			need[slices.Index(needs, p.Batch)] = c.amount(p.Estimate.Device.Bytes) + p.Estimate.mark()
 			if i := slices.Index(claims, p.Batch); i >= 0 {
 				claim[i] = p.claim(c)
 			}
@@ -88,7 +85,14 @@ func (r *Report) gpusSheet() Sheet {
 }
 
 // mark returns what a cell shows of a verdict besides the number.
-func mark(v Verdict) string {
+func (e *Estimate) mark() string {
+	if e.Unsafe != "" && e.Verdict == Fits {
+		return " *"
+	}
+	return e.Verdict.mark()
+}
+
+func (v Verdict) mark() string {
 	return map[Verdict]string{Fits: "  ", Tight: " ?", Slow: " ~", Unrecorded: " ?", DoesNotFit: " !"}[v]
 }
 

@@ -17,7 +17,9 @@ import (
 // Sheet is a table for people with lines above and below it.
 type Sheet struct {
 	// Title says what the table shows; empty for none.
-	Title   string
+	Title string
+	// Answer stands before the table: what readers came for, a sentence a line.
+	Answer  []string
 	Columns []Column
 	Rows    [][]string
 	// Totals is how many of the last rows sum up those above them.
@@ -156,6 +158,12 @@ func (s Sheet) render(b *strings.Builder, f Format, l Layout) {
 			b.WriteString("**" + show(s.Title) + "**\n\n")
 		} else {
 			b.WriteString(l.lines(show(s.Title)) + "\n")
+		}
+	}
+	for _, sentence := range s.Answer {
+		b.WriteString(l.lines(show(sentence)) + "\n")
+		if f == Markdown {
+			b.WriteByte('\n')
 		}
 	}
 	notes := s.Notes

@@ -218,6 +218,7 @@ func (s *Smoke) Sheets() []Sheet {
 		}
 		sheet.Row(c.Name, c.Allocated, c.Reserved, c.Device, c.Reason, note)
 	}
+	sheet.Answer = []string{s.Verdict()}
 	if s.Baseline != nil {
 		for _, g := range s.Baseline.Grown {
 			sheet.Note("%s", g)
@@ -240,7 +241,6 @@ func (s *Smoke) Sheets() []Sheet {
 	if !slices.ContainsFunc(s.Checks, func(c Check) bool { return strings.HasPrefix(c.Name, "validation") }) {
 		sheet.Note("%s", s.unvalidated())
 	}
-	sheet.Note("%s", s.Verdict())
 	return append(s.lengthsSheets(), sheet)
 }
 

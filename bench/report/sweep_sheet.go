@@ -34,7 +34,7 @@ func (r *Report) sweepSheet() Sheet {
 			p.claim(s.unit), wrong, timeCells(p.Run), peakCell(p), fitsCell(p))
 	}
 	s.Rows = r.refusedRows(s.Rows, len(s.Columns))
-	s.Bars = r.bars()
+	s.Bars, s.Answer = r.bars(), r.sweepAnswer(word)
 	s.Notes = append(r.findingNotes(word), r.notes()...)
 	return s.filled()
 }

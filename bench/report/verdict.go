@@ -40,14 +40,6 @@ func (v Verdict) Worse(w Verdict) Verdict {
 // training, also with every smaller batch.
 type Reason string
 
-// safe returns the answer of a table to whether a batch is safe.
-func (r Reason) safe() string {
-	if r == "" {
-		return "yes"
-	}
-	return "no: " + string(r)
-}
-
 // hostFull is the reason that the machine, and not the GPU, may have too little memory.
 const hostFull Reason = "host-full"
 

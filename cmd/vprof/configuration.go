@@ -19,8 +19,9 @@ import (
 type configuration struct {
 	path  string
 	pairs []string // of --map
-	// batchless says that the verb searches the batch, so that the file need not have it.
-	batchless bool
+	// searched says that the verb searches the batch and what the files of the curriculum have, so that they need not
+	// have it.
+	searched bool
 	// reported says that the verb's result has the warnings, so that standard error need not.
 	reported bool
 
@@ -65,7 +66,7 @@ func (f *caseFlags) configured(a *app, m models.Model, c models.Case) (models.Ca
 	}
 	if n, ok := k.values["batch"].(int64); ok {
 		c.Batch = int(n)
-	} else if flag := f.flags.Lookup("batch"); !k.batchless && len(k.pairs) == 0 && flag != nil && !flag.Changed {
+	} else if flag := f.flags.Lookup("batch"); !k.searched && len(k.pairs) == 0 && flag != nil && !flag.Changed {
 		s, _, err := systems.Lookup(m.Name)
 		if err != nil {
 			return c, err
@@ -139,7 +140,9 @@ func (k *configuration) read(m models.Model) (err error) {
 		}
 		k.unplanned = append(k.unplanned, report.Warning{What: what, Hint: u.Why})
 	}
-	maps.Copy(facts, systems.Largest(k.parts, m.Name))
+	if !k.searched {
+		maps.Copy(facts, systems.Largest(k.parts, m.Name))
+	}
 	for name, n := range facts {
 		values[name] = n
 	}
@@ -155,7 +158,7 @@ func (k *configuration) tell(a *app) {
 	for _, w := range k.unplanned {
 		printable.Fprintf(a.stderr, "vprof: warning: %s; %s\n", w.What, w.Hint)
 	}
-	if len(k.parts) > 1 && !k.batchless {
+	if len(k.parts) > 1 && !k.searched {
 		printable.Fprintf(a.stderr, "vprof: the curriculum beside %s has %d parts; vprof smoke %[1]s judges all\n",
 			k.path, len(k.parts))
 	}

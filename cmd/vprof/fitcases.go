@@ -98,7 +98,7 @@ func (o *fitOptions) open() error {
 		return nil
 	}
 	k := o.c.config
-	k.path, k.batchless = o.apply.config, true
+	k.path, k.searched = o.apply.config, true
 	if s, known, err := systems.Lookup(o.c.model); o.apply.apply && k.path == "" && known {
 		if _, missing := os.Stat(s.Config); missing != nil || err != nil {
 			return err // writing says what is missing

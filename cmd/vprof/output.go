@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -100,13 +101,16 @@ func (o *output) print(d report.Document) error {
 	return report.Write(o.app.stdout, o.chosen, d)
 }
 
+// pipedWidth is the width of tables in files and pipes, in characters.
+const pipedWidth = 120
+
 // layout returns the layout of tables on standard output: as wide as the terminal or COLUMNS, or without a limit.
 func (o *output) layout() report.Layout {
 	l := report.Layout{Color: o.app.colored(), Defaults: o.defaults}
 	if o.wide {
 		return l
 	}
-	l.Width = o.app.width()
+	l.Width = cmp.Or(o.app.width(), pipedWidth)
 	return l
 }
 

@@ -36,6 +36,7 @@ func TestRunOnTheGPUOfThisMachine(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "train.sh")
 	require.NoError(t, os.WriteFile(script, []byte(told), 0o600))
 	t.Setenv("CUDA_VISIBLE_DEVICES", "4,7")
+	t.Setenv("COLUMNS", "1000")
 	a, stdout, stderr := desk()
 	asked := -1
 	a.detect = func(index int) (localGPU, error) { asked = index; return localGPU{gpu, 1 << 20}, nil }

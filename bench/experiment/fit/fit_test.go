@@ -158,7 +158,7 @@ func TestNothingFitsIsAResult(t *testing.T) {
 	require.EqualValues(t, 94*steptest.MiB, c.Estimate.Allocated.Bytes)
 	_, ok := f.Overall("sim:card")
 	require.False(t, ok)
-	require.Contains(t, f.Sheets()[0].Notes[0], "nothing fits: the smallest batch")
+	require.Contains(t, f.Sheets()[0].Answer[0], "nothing fits: the smallest batch")
 }
 
 func TestRefusedConfigurationsStandAsideUnlessAllAre(t *testing.T) {

@@ -1,0 +1,86 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/internal/bytesize"
+)
+
+// judged returns the verdict on an estimate in words: "safe", "does not fit", "not safe: over the limit".
+func (e *Estimate) judged() string {
+	switch {
+	case e.Unsafe == "" && e.Verdict == Fits:
+		return "safe"
+	case e.Unsafe == "" && e.Verdict == Tight:
+		return "safe, tight"
+	case e.Unsafe != "" && (e.Verdict == Fits || e.Verdict == Tight):
+		return "not safe: " + e.Unsafe.String()
+	}
+	return string(e.Verdict)
+}
+
+// safe reports whether an estimate is safe.
+func (e *Estimate) safe() bool { return e.Unsafe == "" && (e.Verdict == Fits || e.Verdict == Tight) }
+
+// planAnswer answers a plan for one device in a sentence: the largest batch that is safe, and the smallest that is not.
+func (r *Report) planAnswer() []string {
+	if len(r.Points) == 0 || len(r.Devices) != 1 {
+		return nil
+	}
+	points := slices.SortedStableFunc(slices.Values(r.Points), func(a, b Point) int { return a.Batch - b.Batch })
+	memory := " of " + bytesize.Format(r.Devices[0].Memory)
+	var parts []string
+	unsafe := slices.IndexFunc(points, func(p Point) bool { return !p.Estimate.safe() })
+	safe := points
+	if unsafe >= 0 {
+		safe = points[:unsafe]
+	}
+	if n := len(safe); n > 0 {
+		p, what := safe[n-1], "safe: batch %d needs %s%s"
+		if n > 1 {
+			what = "safe up to batch %d, which needs %s%s"
+		}
+		parts, memory = append(parts, fmt.Sprintf(what, p.Batch, bytesize.Format(p.Estimate.Device.Bytes), memory)), ""
+	}
+	if unsafe >= 0 {
+		p := points[unsafe]
+		words := strings.TrimPrefix(p.Estimate.judged(), "not safe: ")
+		part := fmt.Sprintf("not safe: batch %d needs %s%s: %s", p.Batch, bytesize.Format(p.Estimate.Device.Bytes),
+			memory, words)
+		if d := p.Estimate.Decides; d != nil && (d.What != "training" || p.Estimate.Verdict == Fits) {
+			part += " (" + d.String() + ")"
+		}
+		parts = append(parts, part)
+	}
+	return []string{strings.Join(parts, "; ") + "."}
+}
+
+// sweepAnswer answers a sweep in a sentence: the largest batch that ran, and the smallest that did not.
+func (r *Report) sweepAnswer(word string) []string {
+	var ran, failed *Point
+	for i := range r.Points {
+		switch p := &r.Points[i]; {
+		case p.Run == nil:
+		case p.Verdict() == Fits:
+			if ran == nil || p.Batch > ran.Batch {
+				ran = p
+			}
+		case failed == nil || p.Batch < failed.Batch:
+			failed = p
+		}
+	}
+	var parts []string
+	if ran != nil {
+		parts = append(parts, fmt.Sprintf("the largest that fits is batch %d (%s, %s)", ran.Batch,
+			bytesize.Format(ran.Run.Device), word))
+	}
+	if failed != nil {
+		parts = append(parts, fmt.Sprintf("batch %d %s", failed.Batch, failed.Verdict()))
+	}
+	if parts == nil {
+		return nil
+	}
+	return []string{strings.Join(parts, "; ") + "."}
+}
