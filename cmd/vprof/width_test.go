@@ -18,7 +18,7 @@ func TestTablesAreNoWiderThanAPage(t *testing.T) {
 		"plan --model gpt2 --torch 2.11,2.14,2.15", "plan --model gpt2 --gpus 4 --strategy fsdp2 --rank all --gpu a100-80",
 		"plan --model resnet18 --batch 8..512x2", "sweep --model redimnet-b0 --batch 8,1024",
 		"fit --model gpt2 --gpu rtx-4090 --tune seq-len=128..512x2 --amp bf16", "time --model redimnet-b0 --gpu t4,h100",
-		"smoke --model resnet18 --batch 4096", "events --model redimnet-b0", "doctor",
+		"smoke --model resnet18 --batch 4096", "events --model redimnet-b0",
 	} {
 		var stdout, stderr bytes.Buffer
 		a := system()
