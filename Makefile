@@ -38,8 +38,8 @@ cuda: ## the vprof binary that drives NVIDIA GPUs; needs a C compiler, no CUDA
 test: ## all tests, those over large corpora on a sample; VPROF_TESTS=all runs the whole corpora, as CI does
 	$(GO) test ./...
 
-# Packages in which more than one goroutine works, in code or in tests: elsewhere the race detector has nothing to see.
-RACE = $(shell grep -rlE --include='*.go' '^[[:space:]]*go [a-z]|errgroup|"sync"|"sync/atomic"' \
+# Packages that start goroutines or lock, in code or in tests: elsewhere the race detector has nothing to see.
+RACE = $(shell grep -rlE --include='*.go' '^[[:space:]]*go [a-z]|errgroup|sync\.(WaitGroup|Mutex|RWMutex)|"sync/atomic"|progress\.Each' \
 	bench cmd internal kernels models profiler tools | xargs -n1 dirname | sort -u | sed 's|^|./|')
 
 race: ## tests of packages with several goroutines under the race detector, those of many cases on a sample
@@ -60,7 +60,7 @@ test-cuda: ## the CUDA build against a driver without a GPU, also under the race
 
 test-slurm: ## a fleet on Slurm as Debian packages it, with a driver without GPUs; needs root, installs what it needs
 	{ command -v slurmctld && command -v munged; } >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends slurm-wlm munge; }
-	$(CUDA_ENV) $(GO) test -count=1 -timeout 5m -tags 'cuda slurm' ./bench/fleet/slurm
+	$(CUDA_ENV) $(GO) test -count=1 -timeout 15m -tags 'cuda slurm' ./bench/fleet/slurm
 
 # What gpu-check runs; on a machine that has only the driver, carry this folder
 # there and run gpucheck in it.

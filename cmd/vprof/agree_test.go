@@ -285,6 +285,7 @@ func TestABatchIsNotSafeWhereASmallerOneIsNot(t *testing.T) {
 // Micro-batches beyond the second may find the cache in another order: in fp32, two of 8 sequences need 19.50 of the
 // 20.10 GiB that may be filled, and three may need more.
 func TestEveryRowIsJudgedByItsMicroBatches(t *testing.T) {
+	sample.Alone(t)
 	c := training{judges: newJudges(t)}
 	flags := []string{"--model=gpt2", "--stage=full", "--checkpointing=false", "--loop=plain", "--gpu=rtx-4090"}
 	f, _ := answer[report.Fit](t, c, "fit", append(flags, "--target-effective-batch=24")...)
@@ -299,6 +300,7 @@ func TestEveryRowIsJudgedByItsMicroBatches(t *testing.T) {
 
 // Batch norm refuses one sample, in which the three of an optimizer step would be shared out where two are safe.
 func TestMicroBatchesHaveAsManySamplesAsTheModelTakes(t *testing.T) {
+	sample.Alone(t)
 	c := redimnetOfThree(t)
 	row := c.largestOn(t, []string{"h20"}, "--target-effective-batch=3")[0]
 	require.Equal(t, []int{2, 2, 2}, []int{row.Largest, row.Batch, row.Case.Accumulate})

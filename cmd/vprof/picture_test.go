@@ -12,10 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/internal/golden"
+	"github.com/vprof/vprof/internal/sample"
 )
 
 // The README's picture of a terminal is what the command prints there.
 func TestPictureOfTheTerminalIsCurrent(t *testing.T) {
+	sample.Alone(t)
 	const command = "sweep --model redimnet-b2 --stage full"
 	a := system()
 	var out bytes.Buffer

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/internal/golden"
+	"github.com/vprof/vprof/internal/sample"
 )
 
 // consoleBlock is a block of a page that shows a command and its output.
@@ -20,6 +21,7 @@ var consoleBlock = regexp.MustCompile("(?s)```console\n\\$ vprof ([^\n]*)\n.*?``
 
 // The README and the guide show what their commands really print.
 func TestPagesShowWhatCommandsPrint(t *testing.T) {
+	sample.Alone(t)
 	for _, path := range []string{"../../README.md", "../../docs/guide.md"} {
 		page, err := os.ReadFile(path)
 		require.NoError(t, err)

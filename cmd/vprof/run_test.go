@@ -19,6 +19,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/toy"
 	"github.com/vprof/vprof/profiler/device"
@@ -82,6 +83,7 @@ func TestNoOptionTakesNothing(t *testing.T) {
 }
 
 func TestJSONOfCommandsFollowsItsSchema(t *testing.T) {
+	sample.Alone(t)
 	for _, c := range []struct {
 		schema string
 		args   []string

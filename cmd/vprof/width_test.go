@@ -7,10 +7,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/internal/sample"
 )
 
 // Tables in files and pipes are at most pipedWidth wide, whatever is asked, and wider with --wide alone.
 func TestTablesAreNoWiderThanAPage(t *testing.T) {
+	sample.Alone(t)
 	t.Setenv("COLUMNS", "")
 	for _, line := range []string{
 		"models", "gpus", "models show spectrogram-gan", "models show redimnet-b2", "models show gpt2",

@@ -44,3 +44,12 @@ func Whole(t testing.TB) {
 		t.Skipf("needs all cases: set %s=all", Variable)
 	}
 }
+
+// Alone skips a test in a short run, where the race detector looks on: one goroutine works in it, and others run the
+// same code.
+func Alone(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("has one goroutine, in which the race detector sees nothing")
+	}
+}
