@@ -28,7 +28,9 @@ type diagnoseOptions struct {
 	c      caseFlags
 	target gpuFlags
 	batch  int
-	out    output
+	// seen is the most memory that the files have of the training; zero if they have none.
+	seen remedy.Peak
+	out  output
 }
 
 func newDiagnoseCmd(a *app) *cobra.Command {
@@ -100,6 +102,7 @@ func (o *diagnoseOptions) ranks(ctx context.Context, d *report.Diagnosis, paths 
 	}
 	d.Of = strings.Join(names, ", ")
 	d.Findings = append(d.Findings, diagnose.Ranks(names, peaks)...)
+	o.seen.Bytes = slices.Max(peaks)
 	return o.remedy(ctx, d, device.GPU{})
 }
 
@@ -130,6 +133,9 @@ func (o *diagnoseOptions) diagnose(ctx context.Context, d *report.Diagnosis, pat
 	case oomtext.Is(data), oomtext.Host(data) != "":
 		messages := oomtext.Parse(string(data))
 		d.Findings = append(d.Findings, diagnose.Errors(messages)...)
+		for _, m := range messages {
+			o.seen.Bytes = max(o.seen.Bytes, m.Allocated)
+		}
 		if line := oomtext.Host(data); line != "" {
 			d.Findings = append(d.Findings, diagnose.HostMemory(line))
 		}
@@ -173,7 +179,9 @@ func (o *diagnoseOptions) snapshot(ctx context.Context, d *report.Diagnosis, dat
 	}
 	devices := s.Devices()
 	for _, device := range devices {
-		d.Findings = append(d.Findings, onGPU(fmt.Sprint(device), len(devices) > 1, diagnose.Snapshot(s.Of(device)))...)
+		sum := s.Of(device)
+		o.seen.Bytes = max(o.seen.Bytes, sum.PeakAllocated)
+		d.Findings = append(d.Findings, onGPU(fmt.Sprint(device), len(devices) > 1, diagnose.Snapshot(sum))...)
 	}
 	return o.remedy(ctx, d, device.GPU{})
 }
@@ -186,6 +194,9 @@ func (o *diagnoseOptions) series(ctx context.Context, d *report.Diagnosis, data 
 	product := ""
 	for _, s := range all {
 		found := diagnose.Series(s)
+		if len(s.Mine) > 0 {
+			o.seen = remedy.Peak{Bytes: max(o.seen.Bytes, int64(series.Quantile(s.Mine, 1))), Device: true}
+		}
 		if product == "" && len(found) > 0 {
 			product = s.Product
 		}
@@ -283,7 +294,7 @@ func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, se
 	batch int, gpu device.GPU,
 ) error {
 	enlarge := slices.IndexFunc(d.Findings, func(f report.Finding) bool { return f.Kind == "under-use" })
-	if enlarge < 0 && !d.Short() {
+	if enlarge < 0 && !d.Short() && o.seen.Bytes == 0 {
 		return nil
 	}
 	var err error
@@ -298,6 +309,16 @@ func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, se
 	if err != nil {
 		return err
 	}
+	beyond, finding, err := remedy.Beyond(ctx, setup, gpu, batch, o.seen)
+	if err != nil {
+		return err
+	}
+	if beyond > 0 { // what the other findings' advice would not remove
+		d.Findings = slices.Insert(d.Findings, 0, finding)
+	}
+	if enlarge < 0 && !d.Short() {
+		return nil
+	}
 	d.Case = fmt.Sprintf("%s, batch %d on %s", model, batch, gpu.Name)
 	if enlarge >= 0 {
 		more, err := remedy.Enlarge(ctx, setup, gpu, batch)
@@ -309,7 +330,7 @@ func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, se
 		}
 	}
 	if d.Short() {
-		d.Remedies, err = remedy.For(ctx, setup, gpu, batch)
+		d.Remedies, err = remedy.For(ctx, setup, gpu, batch, beyond)
 	}
 	return err
 }

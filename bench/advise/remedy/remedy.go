@@ -16,6 +16,7 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
 )
 
 // A mitigation is a change of the case or the batch size that needs less memory.
@@ -65,6 +66,12 @@ func mitigations(s *step.Setup, batch int) []mitigation {
 			"the experts packed, too: --quantize " + packed, batch, "", func(c *models.Case) { c.Quantize = packed },
 		})
 	}
+	if s.Case().Dataset > 0 {
+		all = append(all, mitigation{
+			"the data set on the host, one batch at a time on the GPU", batch, "",
+			func(c *models.Case) { c.Dataset = 0 },
+		})
+	}
 	if half > 0 {
 		all = append(all, mitigation{what: fmt.Sprintf("batch %d instead of %d", half, batch), batch: half})
 	}
@@ -86,8 +93,9 @@ func mitigations(s *step.Setup, batch int) []mitigation {
 // For returns the mitigations for a case at a batch size, each planned: what it saves of the device
 // bytes, what is then needed, and whether that is safe. Remedies that are then safe come first, then
 // the others that help; each kind by its cost to the user. Left out are remedies that save nothing, and
-// the ones that PyTorch or the model refuses.
-func For(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) ([]report.Remedy, error) {
+// the ones that PyTorch or the model refuses. Beyond is what the process holds besides the step, in bytes: it stays,
+// but for the first remedy, which removes it.
+func For(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, beyond int64) ([]report.Remedy, error) {
 	now, err := deviceBytes(ctx, s, gpu, batch)
 	if err != nil {
 		return nil, err
@@ -97,15 +105,25 @@ func For(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) ([]repor
 		return nil, err
 	}
 	var out []report.Remedy
+	if beyond > 0 {
+		r, err := tried(ctx, s, gpu, mitigation{
+			what: "the data set and what else is not the step's on the host, one batch at a time on the GPU", batch: batch,
+		}, 0)
+		if err != nil {
+			return nil, err
+		}
+		r.Saves = beyond
+		out = append(out, r)
+	}
 	for _, m := range mitigations(s, batch) {
-		r, err := tried(ctx, s, gpu, m)
+		r, err := tried(ctx, s, gpu, m, beyond)
 		if step.Refused(err) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		if r.Saves = now - r.Then.Bytes; r.Saves <= 0 {
+		if r.Saves = now + beyond - r.Then.Bytes; r.Saves <= 0 {
 			continue
 		}
 		if known && m.reads != "" && !system.Reads(m.reads) {
@@ -119,8 +137,8 @@ func For(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) ([]repor
 	return out, nil
 }
 
-// tried returns the case after a mitigation.
-func tried(ctx context.Context, s *step.Setup, gpu device.GPU, m mitigation) (report.Remedy, error) {
+// tried returns the case after a mitigation, on a GPU of which the process holds further bytes.
+func tried(ctx context.Context, s *step.Setup, gpu device.GPU, m mitigation, beyond int64) (report.Remedy, error) {
 	out := report.Remedy{What: m.what}
 	c := s.Case()
 	if m.change != nil {
@@ -130,14 +148,60 @@ func tried(ctx context.Context, s *step.Setup, gpu device.GPU, m mitigation) (re
 	if err != nil {
 		return out, err
 	}
-	j := judge.Default(other, gpu, 0)
+	j := judge.Default(other, gpu, beyond)
 	defer j.End()
 	d, err := j.At(ctx, m.batch)
 	if err != nil {
 		return out, err
 	}
 	out.Then, out.Unsafe = step.IntervalOf(d.Loops[0].Device), report.Reason(d.Reason)
+	out.Then.Bytes, out.Then.Low, out.Then.High = out.Then.Bytes+beyond, out.Then.Low+beyond, out.Then.High+beyond
+	if beyond > 0 && out.Unsafe == "" && float64(out.Then.High) > planner.DefaultMargin*float64(gpu.Memory) {
+		out.Unsafe = report.Reason(planner.OverShare) // what other processes hold is no share of this one
+	}
 	return out, nil
+}
+
+// A Peak is the most memory that a log, a snapshot or an error has of a training process, in bytes.
+type Peak struct {
+	// Bytes are what its tensors held, or with Device what the device showed of the process.
+	Bytes  int64
+	Device bool
+}
+
+// What the peak of a log must be beyond the step to be worth a finding: libraries differ by less.
+const (
+	beyondBytes = 256 << 20
+	beyondShare = 0.1
+)
+
+// Beyond compares a peak with the step of a case at a batch size. It returns how many bytes are not the step's, with the
+// finding; zero where the peak lies within the estimate.
+func Beyond(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, seen Peak) (int64, report.Finding, error) {
+	d, err := judge.Of(ctx, s, gpu, batch)
+	if err != nil {
+		return 0, report.Finding{}, err
+	}
+	defer d.End()
+	need, what := step.IntervalOf(d.Loops[0].Allocated), "tensors held"
+	if seen.Device {
+		need, what = step.IntervalOf(d.Loops[0].Device), "the process took"
+	}
+	beyond := seen.Bytes - need.Bytes
+	if beyond < max(beyondBytes, int64(beyondShare*float64(need.Bytes))) || seen.Bytes <= need.High {
+		return 0, report.Finding{}, nil
+	}
+	return beyond, report.Finding{
+		Kind: "not the step's", Problem: true,
+		What: fmt.Sprintf("%s are on the GPU that the training step does not need", bytesize.Format(beyond)),
+		Evidence: []string{fmt.Sprintf("%s %s; the step of %s, batch %d, needs %s (at most %s)", what,
+			bytesize.Format(seen.Bytes), s.Model().Name, batch, bytesize.Format(need.Bytes), bytesize.Format(need.High))},
+		Advice: []string{
+			"keep the data set on the host: build tensors without a device, and move each batch with .to(device)",
+			"do not keep losses or outputs from step to step: append loss.item() or outputs.detach().cpu() to lists",
+			"see that --batch, precision and options are those of the run: vprof plan shows the step",
+		},
+	}, nil
 }
 
 // Enlarge describes what a quarter more samples a batch would need: the advice for a

@@ -23,7 +23,7 @@ import (
 func TestRemediesSaveWhatTheCaseWouldNeedLess(t *testing.T) {
 	saves := map[string]int64{}
 	setup, card := steptest.Toy(t, models.Case{}, ""), steptest.Card(280)
-	remedies, err := For(t.Context(), setup, card, 16)
+	remedies, err := For(t.Context(), setup, card, 16, 0)
 	require.NoError(t, err)
 	now, err := judge.Of(t.Context(), setup, card, 16)
 	require.NoError(t, err)
@@ -51,7 +51,7 @@ func TestRemediesOfAModelIncludeItsOwn(t *testing.T) {
 	require.NoError(t, err)
 	gpu, err := device.Lookup("a100-40")
 	require.NoError(t, err)
-	remedies, err := For(t.Context(), setup, gpu, 1)
+	remedies, err := For(t.Context(), setup, gpu, 1, 0)
 	require.NoError(t, err)
 	require.Equal(t, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", remedies[0].What,
 		"what costs nothing comes first")
@@ -73,7 +73,7 @@ func TestRemediesSayWhatTheTrainerDoesNotRead(t *testing.T) {
 	require.NoError(t, err)
 	gpu, err := device.Lookup("t4")
 	require.NoError(t, err)
-	remedies, err := For(t.Context(), setup, gpu, 16)
+	remedies, err := For(t.Context(), setup, gpu, 16, 0)
 	require.NoError(t, err)
 	require.Equal(t, "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128,expandable_segments:True", remedies[0].What)
 	last := remedies[len(remedies)-2:]
@@ -101,7 +101,7 @@ func TestExpertsArePackedForATry(t *testing.T) {
 			Settings: models.Settings{"seq-len": 64},
 		}, steptest.Exact())
 		require.NoError(t, err)
-		remedies, err := For(t.Context(), setup, steptest.Card(280), 1)
+		remedies, err := For(t.Context(), setup, steptest.Card(280), 1, 0)
 		require.NoError(t, err)
 		packed := slices.ContainsFunc(remedies, func(r report.Remedy) bool {
 			return r.What == "the experts packed, too: --quantize nf4-dq+experts" && r.Saves > 0
