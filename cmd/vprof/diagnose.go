@@ -314,7 +314,11 @@ func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, se
 		return err
 	}
 	if beyond > 0 { // what the other findings' advice would not remove
+		finding.Problem = d.Short()
 		d.Findings = slices.Insert(d.Findings, 0, finding)
+		if enlarge >= 0 {
+			enlarge++
+		}
 	}
 	if enlarge < 0 && !d.Short() {
 		return nil

@@ -192,14 +192,14 @@ func Beyond(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, seen 
 		return 0, report.Finding{}, nil
 	}
 	return beyond, report.Finding{
-		Kind: "not the step's", Problem: true,
+		Kind: "not the step's",
 		What: fmt.Sprintf("%s are on the GPU that the training step does not need", bytesize.Format(beyond)),
 		Evidence: []string{fmt.Sprintf("%s %s; the step of %s, batch %d, needs %s (at most %s)", what,
 			bytesize.Format(seen.Bytes), s.Model().Name, batch, bytesize.Format(need.Bytes), bytesize.Format(need.High))},
 		Advice: []string{
 			"keep the data set on the host: build tensors without a device, and move each batch with .to(device)",
 			"do not keep losses or outputs from step to step: append loss.item() or outputs.detach().cpu() to lists",
-			"see that --batch, precision and options are those of the run: vprof plan shows the step",
+			"give --batch, precision and options as the run had them: vprof plan shows the step",
 		},
 	}, nil
 }
