@@ -142,14 +142,23 @@ func (s *Smoke) Compare(before *Smoke, file string, tolerance float64) error {
 	return nil
 }
 
-// since lists what needs more than in an earlier result of the same work. A
-// component that was not there before has grown from nothing.
+// since lists what needs more than in an earlier result of the same work, if the most that training needs has grown: a
+// moment below that may grow and takes nothing from anybody. A component that was not there before has grown from
+// nothing.
 func (s *Smoke) since(before *Smoke, tolerance float64) []Growth {
 	grown := []Growth{}
+	has := func(was, now int64) bool {
+		return now-was > bytesize.MiB && float64(now) > float64(was)*(1+tolerance)
+	}
 	see := func(name string, was, now int64) {
-		if now-was > bytesize.MiB && float64(now) > float64(was)*(1+tolerance) {
+		if has(was, now) {
 			grown = append(grown, Growth{name, was, now})
 		}
+	}
+	allocated, device := s.most()
+	allocatedThen, deviceThen := before.most()
+	if !has(allocatedThen, allocated) && !has(deviceThen, device) {
+		return grown
 	}
 	for _, c := range s.Components {
 		was := int64(0)
@@ -168,6 +177,16 @@ func (s *Smoke) since(before *Smoke, tolerance float64) []Growth {
 		}
 	}
 	return grown
+}
+
+// most returns the most allocated and device bytes of the moments that are judged.
+func (s *Smoke) most() (allocated, device int64) {
+	for _, c := range s.Checks {
+		if !c.Aside {
+			allocated, device = max(allocated, c.Allocated), max(device, c.Device)
+		}
+	}
+	return allocated, device
 }
 
 // changed names what differs in what was tested.

@@ -223,6 +223,10 @@ func (s *Smoke) Sheets() []Sheet {
 		for _, g := range s.Baseline.Grown {
 			sheet.Note("%s", g)
 		}
+		if len(s.Baseline.Grown) == 0 && len(s.Baseline.Changed) > 0 {
+			sheet.Note("compared with %s, nothing has grown, although the test is another one: %s.", s.Baseline.File,
+				strings.Join(s.Baseline.Changed, ", "))
+		}
 	}
 	if s.Host.worthSaying(s.Device) {
 		sheet.Note("%s", s.Host.note(s.Batch))

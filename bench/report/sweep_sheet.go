@@ -23,7 +23,7 @@ func (r *Report) sweepSheet() Sheet {
 	s := sheetIn(title, "batch> | estimate {}: allocated>-5 | estimate {}: reserved>-4 | estimate {}: device> | "+
 		"estimate {}: streamed>?-1 | "+replayed+" {}: allocated>-5 | "+replayed+" {}: reserved>-4 | "+
 		word+" {}: device> | guide {}>?-2 | error>?-2 | "+r.stepHead()+">-3 | "+
-		r.Case.BatchUnit+"s/s>-3 | peak in-2 | fits", largest(r.Points, Point.highest))
+		r.Case.BatchUnit+"s/s"+r.paceMark()+">-3 | peak in-2 | fits", largest(r.Points, Point.highest))
 	_, driven := r.driven()
 	for _, p := range r.Points {
 		wrong := "-"
@@ -167,10 +167,21 @@ func (d Device) Bare() bool { return d.CUDA != "" || !d.Simulated }
 
 // stepHead returns the head of step times. A GPU ran synthetic kernels.
 func (r *Report) stepHead() string {
-	if d, ok := r.driven(); ok && !d.Simulated {
+	switch d, driven := r.driven(); {
+	case driven && !d.Simulated:
 		return "synthetic ms/step"
+	case driven:
+		return "ms/step"
 	}
-	return "ms/step"
+	return "ms/step ≥" // [Report.stepNote] says why
+}
+
+// paceMark marks rates that the GPU does not exceed.
+func (r *Report) paceMark() string {
+	if _, driven := r.driven(); driven {
+		return ""
+	}
+	return " ≤"
 }
 
 // Several are reports that are written as one: a table after the other, and in
