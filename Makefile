@@ -172,6 +172,9 @@ pictures: ## the README's pictures; needs Chromium
 	$(GO) test -count=1 ./cmd/vprof -run TestPictureOfTheTerminalIsCurrent -update
 	VPROF_SCREENSHOT=$(CURDIR)/docs/report.png $(GO) test -count=1 ./bench/show/page -run TestScreenshot
 
+time-picture: ## the picture of docs/time.md, from the records
+	$(GO) run ./tools/steptimes -picture docs/time.svg
+
 cover: ## coverage of all packages by all tests
 	VPROF_TESTS=all $(GO) test -coverpkg=./... -coverprofile=coverage.out ./...
 	$(GO) tool cover -func=coverage.out | tail -n 1

@@ -33,6 +33,7 @@ type wireRecord struct {
 	Context       int64             `json:"device_used_context"`
 	Retries       int64             `json:"num_alloc_retries"`
 	Phases        []json.RawMessage `json:"phases"`
+	StepMS        *float64          `json:"step_ms"`
 }
 
 // bad returns an error about a field of a line; empty is the whole line.
@@ -72,6 +73,12 @@ func decodeRecord(line []byte) (Record, error) {
 		return Record{}, bad("env", "want %sSETTINGS, found %q", allocConfVariable, w.Env)
 	}
 	r.AllocConf = conf
+	if w.StepMS != nil {
+		if !(*w.StepMS > 0) {
+			return Record{}, bad("step_ms", "%v is no time of a step; need a positive number of milliseconds", *w.StepMS)
+		}
+		r.StepMS = *w.StepMS
+	}
 	for i, raw := range w.Phases {
 		p, err := decodePhase(raw, fmt.Sprintf("phases[%d]", i))
 		if err != nil {

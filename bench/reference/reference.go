@@ -81,6 +81,8 @@ type Record struct {
 	Context       int64
 	Retries       int64
 	Phases        []Phase
+	// StepMS is the measured time of a step in milliseconds; zero if it was not measured.
+	StepMS float64
 }
 
 // Description returns the configuration or graph that the record's model was built from. It is empty for models that

@@ -82,9 +82,9 @@ func (c *Calibration) Sheets() []Sheet {
 func Amount(name string, v float64) string {
 	term, of, _ := strings.Cut(strings.TrimPrefix(name, "synthetic "), ":")
 	switch {
-	case term == "efficiency" && (of == "launch" || of == "dispatch"):
+	case of == "launch" || of == "dispatch" || of == "module":
 		return fmt.Sprintf("%.2f µs", 1e6*v)
-	case term == "efficiency":
+	case term == "efficiency", term == "speed":
 		return fmt.Sprintf("%.1f %%", 100*v)
 	case strings.HasSuffix(term, "_slack"), strings.HasSuffix(term, "_residual"), name == communication:
 		return fmt.Sprintf("%.3f %%", 100*v)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/vprof/vprof/internal/bytesize"
@@ -51,9 +52,11 @@ type TimeRow struct {
 	Memory int64 `json:"device_bytes"`
 	// Step is the time of an optimizer step with all its micro-batches; absent
 	// if the GPU's speed is not known. Roofline is the least it can take.
-	Step             *Seconds `json:"step,omitempty"`
-	Roofline         float64  `json:"roofline_seconds,omitempty"`
-	Launches         int      `json:"launches,omitempty"`
+	Step     *Seconds `json:"step,omitempty"`
+	Roofline float64  `json:"roofline_seconds,omitempty"`
+	Launches int      `json:"launches,omitempty"`
+	// HostBound reports whether the GPU waits for the host to launch its kernels.
+	HostBound        bool     `json:"host_bound,omitempty"`
 	SamplesPerSecond float64  `json:"samples_per_second,omitempty"`
 	Epoch            *Seconds `json:"epoch,omitempty"`
 	Epochs           float64  `json:"epochs,omitempty"`
@@ -88,6 +91,16 @@ func (t *Times) Sheets() []Sheet {
 		s.Row(d.GPU, d.Memory, r.Stage, r.cells())
 	}
 	s.Note("estimated time on the GPU alone, without data loading, validation and logging. %s", t.source())
+	var waiting []string
+	for _, r := range t.Rows {
+		if d, ok := find(t.Devices, r.Device); ok && r.HostBound {
+			waiting = lists.Union(waiting, d.GPU)
+		}
+	}
+	if len(waiting) > 0 {
+		s.Note("held up by the host, which launches kernels more slowly than the GPU runs them: %s; a larger batch or "+
+			"torch.compile costs little there.", strings.Join(waiting, ", "))
+	}
 	if t.Case.Strategy != nil {
 		s.Note("%d GPUs train %d batches of that size at a time; communication runs at the full speed of the links, "+
 			"overlapped with kernels that do not wait for it.", t.Case.GPUs, t.Case.Batches())
@@ -115,7 +128,7 @@ func (t *Times) Sheets() []Sheet {
 // source returns the source of the efficiencies.
 func (t *Times) source() string {
 	for _, c := range t.Coefficients {
-		return "efficiency of kernels: " + c.Source + "."
+		return "speed of kernels: " + c.Source + "."
 	}
 	return ""
 }

@@ -247,6 +247,9 @@ func (p *Program) Traffic(op *Op) int64 {
 	}
 }
 
+// Moved returns the bytes that an op reads and writes.
+func (p *Program) Moved(op *Op) int64 { return p.bytes(op.Reads) + p.bytes(op.Writes) }
+
 func (p *Program) bytes(s Span) int64 {
 	var sum int64
 	for _, o := range p.Operands[s.From:s.To] {

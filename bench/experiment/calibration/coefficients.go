@@ -39,6 +39,7 @@ func keysOf[V any](a, b map[string]V) []string {
 func speeds(e *coefficients.Entry) map[string]coefficients.Number {
 	all := map[string]coefficients.Number{}
 	for prefix, of := range map[string]map[string]coefficients.Number{
+		"speed:":                e.Relative,
 		"efficiency:":           e.Efficiency,
 		"synthetic efficiency:": e.Synthetic,
 	} {

@@ -217,7 +217,7 @@ func TestMicroBatchesAfterTheSecondAllocateNoMoreAndTakeTheSameTime(t *testing.T
 		}
 		require.InEpsilon(t, allocated[2], allocated[3], 1e-3, name)
 		require.InEpsilon(t, allocated[2], allocated[4], 1e-3, name)
-		micro := seconds[2] - seconds[1]
+		micro := seconds[3] - seconds[2]
 		require.InEpsilon(t, seconds[2]+micro, seconds[3], 1e-3, name)
 		require.InEpsilon(t, seconds[2]+2*micro, seconds[4], 1e-3, name)
 	}

@@ -90,7 +90,7 @@ func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, erro
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range append(e.Share[:], e.Launch, e.Dispatch) {
+	for _, c := range append(e.Share[:], e.Launch, e.Dispatch, e.Module) {
 		if c.Value > 0 {
 			out.Coefficients = append(out.Coefficients, report.Coefficient(c))
 		}
@@ -118,6 +118,7 @@ func (t *Table) row(ctx context.Context, gpu device.GPU, stage Stage,
 	}
 	samples := float64(stage.Setup.Case().Samples(row.Batch))
 	row.Step, row.Roofline, row.Launches = new(report.Seconds(one.time)), one.load.Roofline(), one.load.Launches
+	row.HostBound = speed.HostBound(one.load)
 	row.SamplesPerSecond = samples / row.Step.Seconds
 	if t.Dataset > 0 {
 		epoch := one.time.Times(math.Ceil(float64(t.Dataset) / samples))

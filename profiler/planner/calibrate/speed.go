@@ -84,7 +84,7 @@ func speedDesign(steps []Timed, from steptime.Efficiency, g [steptime.NumWorks +
 	b := make([]float64, len(steps))
 	for i, s := range steps {
 		weight := 1 / (timeNoise * s.Seconds)
-		for w, t := range s.Load.Seconds {
+		for w, t := range s.Load.Expected {
 			a.Set(i, g[w], a.At(i, g[w])+weight*t/from.Share[w].Value)
 		}
 		last := g[steptime.NumWorks]
@@ -104,12 +104,12 @@ func scaled(e steptime.Efficiency, g [steptime.NumWorks + 1]int, factors []float
 	relative := func(i int) float64 { return min(1, math.Sqrt(inverse.At(i, i))/factors[i]) }
 	for w := range e.Share {
 		k := g[w]
-		v := min(1, e.Share[w].Value/factors[k])
+		v := e.Share[w].Value / factors[k]
 		e.Share[w] = planner.Coefficient{Name: e.Share[w].Name, Value: v, StdErr: v * relative(k), Source: source}
 	}
 	k := g[steptime.NumWorks]
 	v := e.Launch.Value * factors[k]
 	e.Launch = planner.Coefficient{Name: e.Launch.Name, Value: v, StdErr: v * relative(k), Source: source}
-	e.Dispatch = planner.Coefficient{} // the times of launches have it
+	e.Dispatch, e.Module = planner.Coefficient{}, planner.Coefficient{} // the times of launches include it
 	return e
 }

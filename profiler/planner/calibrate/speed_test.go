@@ -13,10 +13,11 @@ import (
 func load(products, others float64, launches int) steptime.Load {
 	l := steptime.Load{Launches: launches}
 	l.Seconds[program.Convolution], l.Seconds[program.Elementwise] = products, others
+	l.Expected = l.Seconds
 	return l
 }
 
-// slow returns efficiencies of a GPU twice as slow at products as assumed, half as slow at the rest.
+// slow returns efficiencies of a GPU twice as slow at products as expected, half as slow at the rest.
 func slow() steptime.Efficiency {
 	e := steptime.Assumed()
 	for w := range e.Share {
@@ -28,7 +29,7 @@ func slow() steptime.Efficiency {
 		}
 	}
 	e.Launch.Value *= 3
-	e.Dispatch = planner.Coefficient{} // in the time of a launch
+	e.Dispatch, e.Module = planner.Coefficient{}, planner.Coefficient{} // in the time of a launch
 	return e
 }
 

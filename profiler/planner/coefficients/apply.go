@@ -133,11 +133,15 @@ func (f *File) Put(e Entry) {
 // Speed corrects efficiencies by the entry. They are the GPU's and hold for
 // every model. What the dispatch takes was in the steps that they were fitted to.
 func (e *Entry) Speed(s *steptime.Efficiency) {
-	if len(e.Efficiency) > 0 {
-		s.Dispatch = planner.Coefficient{}
+	numbers, kind := e.Relative, "speed:"
+	if len(numbers) == 0 {
+		numbers, kind, s.OfPeak = e.Efficiency, "efficiency:", len(e.Efficiency) > 0
 	}
-	for name, n := range e.Efficiency {
-		c := planner.Coefficient{Name: "efficiency:" + name, Value: n.Value, StdErr: n.StdErr, Source: e.source(n)}
+	if len(numbers) > 0 {
+		s.Dispatch, s.Module = planner.Coefficient{}, planner.Coefficient{}
+	}
+	for name, n := range numbers {
+		c := planner.Coefficient{Name: kind + name, Value: n.Value, StdErr: n.StdErr, Source: e.source(n)}
 		if name == Launch {
 			s.Launch = c
 		} else if w, ok := workOf(name); ok {
@@ -155,7 +159,7 @@ func (e *Entry) SetSpeed(s steptime.Efficiency, synthetic bool) {
 	if synthetic {
 		e.Synthetic = numbers
 	} else {
-		e.Efficiency = numbers
+		e.Relative = numbers
 	}
 }
 

@@ -54,11 +54,13 @@ type Entry struct {
 	// Memory are the terms that were fitted, by the names of [planner.Term].
 	Memory       map[string]Number `yaml:"memory" json:"memory"`
 	Correlations []Correlation     `yaml:"correlations,omitempty" json:"correlations,omitempty"`
-	// Efficiency is what share of the GPU's peak kernels of a class of work
-	// reach, by the names of [program.Work]; "launch" is the seconds that a
-	// kernel takes besides.
+	// Relative is the speed of the kernels of a class of work, relative to the table of kernel
+	// parameters, by the names of [program.Work]; "launch" is the seconds that a kernel takes besides.
+	Relative map[string]Number `yaml:"speed,omitempty" json:"speed,omitempty"`
+	// Efficiency is the share of the GPU's peak that kernels of a class reach, which older releases
+	// of vprof fitted in place of Relative.
 	Efficiency map[string]Number `yaml:"efficiency,omitempty" json:"efficiency,omitempty"`
-	// Synthetic is the same of the kernels of vprof's own that stand for PyTorch's on a GPU.
+	// Synthetic is like Relative, of the kernels of vprof's own that stand for PyTorch's on a GPU.
 	// Times of PyTorch are not estimated by it.
 	Synthetic map[string]Number `yaml:"synthetic_efficiency,omitempty" json:"synthetic_efficiency,omitempty"`
 	Errors    Errors            `yaml:"errors" json:"errors"`
@@ -239,7 +241,7 @@ func (f *File) check() error {
 	return nil
 }
 
-func checkEfficiency(key string, efficiency map[string]Number) error {
+func checkEfficiency(key string, efficiency map[string]Number, most float64) error {
 	for name, n := range efficiency {
 		if name != Launch {
 			if _, ok := workOf(name); !ok {
@@ -249,7 +251,7 @@ func checkEfficiency(key string, efficiency map[string]Number) error {
 				return fmt.Errorf("%s: %s: a share of 0 never ends", key, name)
 			}
 		}
-		if err := n.check(1); err != nil {
+		if err := n.check(most); err != nil {
 			return fmt.Errorf("%s: %s: %w", key, name, err)
 		}
 	}
@@ -266,11 +268,14 @@ func (e *Entry) check() error {
 			return fmt.Errorf("memory: %s: %w", name, err)
 		}
 	}
-	if err := checkEfficiency("efficiency", e.Efficiency); err != nil {
-		return err
-	}
-	if err := checkEfficiency("synthetic_efficiency", e.Synthetic); err != nil {
-		return err
+	for _, of := range []struct {
+		key     string
+		numbers map[string]Number
+		most    float64
+	}{{"speed", e.Relative, 100}, {"efficiency", e.Efficiency, 1}, {"synthetic_efficiency", e.Synthetic, 100}} {
+		if err := checkEfficiency(of.key, of.numbers, of.most); err != nil {
+			return err
+		}
 	}
 	if err := e.checkHistory(); err != nil {
 		return err

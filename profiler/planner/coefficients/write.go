@@ -29,6 +29,7 @@ var comments = map[string]string{
 	"reserved_slack":    "share of the reserved bytes that the allocator caches beyond the replay",
 	"device_slack":      "share of the reserved bytes that is taken outside the allocator besides",
 	"correlations":      "how errors go together, from -1 to 1",
+	"speed":             "speed of kernels relative to the table of kernel parameters, by class of work",
 	"efficiency":        "share of the GPU's peak speed that kernels reach, by class of work",
 	"synthetic_efficiency": "the same of kernels that stand for PyTorch's on a GPU; no time of PyTorch is " +
 		"estimated by it",

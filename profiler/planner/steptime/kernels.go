@@ -1,0 +1,253 @@
+package steptime
+
+import (
+	_ "embed" // the table
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// table holds the parameters of kernel times, a row for each with the GPUs and precisions that it holds for, and its
+// source. tools/steptimes fits them to measured kernels and steps.
+//
+//go:embed kernels.csv
+var table string
+
+// row is a line of the table.
+type row struct {
+	// gpus are names, a generation, a kind of memory ("gddr") or "*"; arithmetic is a precision, "tensor" or "*".
+	gpus, arithmetic string
+	value            float64
+	source           string
+}
+
+// Kernels is the time of kernels by a table of parameters: the share of the GPU's peak rates that each class of kernel
+// reaches, and what tiles, layouts and launches add.
+type Kernels map[string][]row
+
+// Table returns the parameters that vprof comes with.
+var Table = sync.OnceValue(func() Kernels {
+	k, err := ReadKernels(table)
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return k
+})
+
+// ReadKernels reads a table of parameters.
+func ReadKernels(text string) (Kernels, error) {
+	k := Kernels{}
+	for i, line := range strings.Split(strings.TrimSpace(text), "\n")[1:] {
+		cells := strings.SplitN(line, ",", 5)
+		if len(cells) < 5 {
+			return nil, fmt.Errorf("line %d: need five cells, found %d", i+2, len(cells))
+		}
+		v, err := strconv.ParseFloat(cells[3], 64)
+		if err != nil || !(v > 0) {
+			return nil, fmt.Errorf("line %d: invalid value %q: need a positive number", i+2, cells[3])
+		}
+		k[cells[0]] = append(k[cells[0]], row{cells[1], cells[2], v, cells[4]})
+	}
+	for _, name := range Parameters {
+		if len(k[name]) == 0 {
+			return nil, fmt.Errorf("there is no row of %q", name)
+		}
+	}
+	return k, nil
+}
+
+// Parameters are the names of the table. docs/internals.md describes each.
+var Parameters = []string{
+	"stream", "reduction", "softmax", "index", "row-norm", "channel-norm", "depthwise",
+	"matmul", "convolution", "attention", "feed", "fill", "transposes", "launch", "operator", "module", "spread",
+}
+
+// of returns a parameter: of the rows that hold for the GPU and the precision, the one that names them most closely.
+func (k Kernels) of(name string, gpu *device.GPU, p program.Precision) (value float64) {
+	best := -1
+	for _, r := range k[name] {
+		rank := 0
+		switch {
+		case r.gpus == "*":
+		case r.gpus == "gddr" && !stacked(gpu):
+			rank = 10
+		case r.gpus == gpu.Generation:
+			rank = 20
+		case strings.Contains("|"+r.gpus+"|", "|"+gpu.Name+"|"):
+			rank = 30
+		default:
+			continue
+		}
+		switch {
+		case r.arithmetic == "*":
+		case r.arithmetic == "tensor" && p != program.FP32 && p != program.FP64:
+			rank++
+		case r.arithmetic == p.String():
+			rank += 2
+		default:
+			continue
+		}
+		if rank > best {
+			best, value = rank, r.value
+		}
+	}
+	return value
+}
+
+// stacked reports whether the memory of a GPU is HBM, by its chip: compute capability 6.0, 7.0, 8.0, 9.0, 10.0 and 10.3.
+func stacked(gpu *device.GPU) bool {
+	switch gpu.Capability {
+	case 60, 70, 80, 90, 100, 103:
+		return true
+	}
+	return false
+}
+
+// board holds the parameters of a GPU, resolved once.
+type board struct {
+	gpu                                *device.GPU
+	class                              [NumWorks]float64 // share of the memory's bandwidth
+	channelNorm, depthwise, transposes float64
+	spread                             float64
+	share                              [3][numPrecisions]float64
+	feed, fill                         [numPrecisions]float64
+	products                           map[productKey]float64
+}
+
+const numPrecisions = int(program.FP64) + 1
+
+type productKey struct {
+	number uint32
+	work   program.Work
+	p      program.Precision
+}
+
+func (k Kernels) board(gpu *device.GPU) *board {
+	plain := func(name string) float64 { return k.of(name, gpu, program.FP32) }
+	b := &board{gpu: gpu, products: map[productKey]float64{}}
+	stream := plain("stream")
+	for w := range b.class {
+		b.class[w] = stream
+	}
+	for w, name := range map[program.Work]string{
+		program.Reduction: "reduction", program.Softmax: "softmax", program.Index: "index",
+		program.Normalization: "row-norm",
+	} {
+		b.class[w] = stream * plain(name)
+	}
+	b.channelNorm, b.depthwise = stream*plain("channel-norm"), stream*plain("depthwise")
+	b.transposes, b.spread = plain("transposes"), plain("spread")
+	for p := range numPrecisions {
+		q := program.Precision(p)
+		for i, name := range [...]string{"matmul", "convolution", "attention"} {
+			b.share[i][p] = k.of(name, gpu, q)
+		}
+		b.feed[p], b.fill[p] = k.of("feed", gpu, q), k.of("fill", gpu, q)
+	}
+	return b
+}
+
+// seconds returns the expected time of an op that moves bytes, without its launch.
+func (b *board) seconds(p *program.Program, op *program.Op, bytes int64) float64 {
+	moved := float64(bytes) / b.gpu.Bandwidth
+	stream := moved / b.class[op.Work]
+	rate := b.gpu.Peak.Of(op.Precision)
+	switch op.Work {
+	case program.Matmul, program.Convolution:
+		x := p.ProductOf(op)
+		if x.M == 0 {
+			break
+		}
+		if op.Work == program.Matmul {
+			return max(b.product(op, x), stream)
+		}
+		if x.Batch > 1 && min(x.M, x.N, x.K) <= narrow {
+			return max(moved/b.depthwise, float64(op.FLOPs)/rate)
+		}
+		t := max(b.product(op, x), stream)
+		if op.Precision != program.FP32 {
+			t += b.transposes * stream
+		}
+		return t
+	case program.Attention:
+		return max(float64(op.FLOPs)/rate/b.share[2][op.Precision], stream)
+	case program.Normalization:
+		if p.ProductOf(op).Batch > 1 {
+			return moved / b.channelNorm
+		}
+	}
+	return max(stream, float64(op.FLOPs)/rate)
+}
+
+// narrow is the largest number of channels of a group whose convolution runs as a depthwise kernel, which computes
+// without tiles.
+const narrow = 4
+
+// tiles are the sizes of the output that a thread block of a product computes, as cuBLAS and CUTLASS name them.
+var tiles = [...][2]int64{
+	{256, 128}, {128, 256}, {128, 128}, {128, 64}, {64, 128}, {64, 64}, {64, 32}, {32, 64}, {32, 32},
+}
+
+// product returns the time of a matrix product with the best tile. A wave of tiles, one for each multiprocessor, takes
+// as long however few of them it has. A small tile needs more operand bytes for each operation (feed), and each tile
+// first waits for its operands (fill, in steps of the inner dimension). The inner dimension may be split between tiles,
+// whose sums are then added in memory.
+func (b *board) product(op *program.Op, x program.Product) float64 {
+	key := productKey{op.Product, op.Work, op.Precision}
+	if t, ok := b.products[key]; ok {
+		return t
+	}
+	share := b.share[0][op.Precision]
+	if op.Work == program.Convolution {
+		share = b.share[1][op.Precision]
+	}
+	feed, fill, sms := b.feed[op.Precision], b.fill[op.Precision], max(1, b.gpu.SMs)
+	rate := b.gpu.Peak.Of(op.Precision) / float64(sms)
+	best := math.Inf(1)
+	for _, t := range tiles {
+		grid := x.Batch * ceil.Div(x.M, t[0]) * ceil.Div(x.N, t[1])
+		pace := 2 * float64(t[0]*t[1]) * (1/share + feed*(1/float64(t[0])+1/float64(t[1]))) / rate
+		for split := int64(1); split <= mostSplit; split *= 2 {
+			depth, sums := float64(x.K)/float64(split), 0.0
+			if split > 1 {
+				if depth < fill {
+					break
+				}
+				sums = 2 * 4 * float64(split*x.Batch*x.M*x.N) / b.gpu.Bandwidth // fp32, written and read
+			}
+			best = min(best, float64(ceil.Div(grid*split, int64(sms)))*pace*(depth+fill)+sums)
+		}
+	}
+	b.products[key] = best
+	return best
+}
+
+// mostSplit is the largest number of parts that the inner dimension of a product is split into.
+const mostSplit = 32
+
+// Seconds returns the expected time of every op of a program on a GPU, without its launch.
+func (k Kernels) Seconds(p *program.Program, gpu device.GPU) []float64 {
+	b := k.board(&gpu)
+	out := make([]float64, len(p.Ops))
+	for i := range p.Ops {
+		out[i] = b.seconds(p, &p.Ops[i], p.Moved(&p.Ops[i]))
+	}
+	return out
+}
+
+// Set replaces the value of the row with a parameter, GPUs and arithmetic; it reports whether there is one.
+func (k Kernels) Set(parameter, gpus, arithmetic string, value float64) bool {
+	for i, r := range k[parameter] {
+		if r.gpus == gpus && r.arithmetic == arithmetic {
+			k[parameter][i].value = value
+			return true
+		}
+	}
+	return false
+}

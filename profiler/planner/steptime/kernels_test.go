@@ -1,0 +1,102 @@
+package steptime
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// one returns a program of one product that moves bytes.
+func one(work program.Work, p program.Precision, x program.Product, bytes int64) *program.Program {
+	return &program.Program{
+		Ops: []program.Op{{
+			Work: work, Precision: p, FLOPs: 2 * x.Batch * x.M * x.N * x.K, Product: 1,
+			Reads: program.Span{From: 0, To: 1},
+		}},
+		Operands: []program.Operand{{Bytes: bytes}}, Products: []program.Product{x},
+		Phases: []program.Phase{{}}, Instructions: []program.Instruction{{Kind: program.Launch}, {Kind: program.Mark}},
+	}
+}
+
+// A kernel takes at least its roofline on every GPU, and one with more work no less.
+func TestKernelsTakeTheirRooflineAndMoreForMoreWork(t *testing.T) {
+	gpus := device.Catalog()
+	rapid.Check(t, func(t *rapid.T) {
+		gpu := rapid.SampledFrom(gpus).Draw(t, "gpu")
+		work := rapid.SampledFrom([]program.Work{program.Matmul, program.Attention, program.Softmax}).Draw(t, "work")
+		precision := rapid.SampledFrom([]program.Precision{program.FP32, program.TF32, program.BF16}).Draw(t, "precision")
+		size := rapid.Int64Range(1, 5000)
+		x := program.Product{
+			M: size.Draw(t, "m"), N: size.Draw(t, "n"), K: size.Draw(t, "k"), Batch: size.Draw(t, "batch") % 9,
+		}
+		x.Batch++
+		bytes := size.Draw(t, "bytes") << 10
+		load := Of(one(work, precision, x, bytes), gpu, 0)
+		require.GreaterOrEqual(t, load.Expected[work], load.Seconds[work])
+		more := x
+		more.M += size.Draw(t, "more")
+		require.GreaterOrEqual(t, Of(one(work, precision, more, bytes), gpu, 0).Expected[work], load.Expected[work])
+	})
+}
+
+// A product with one tile more than the GPU has multiprocessors needs another wave.
+func TestTheLastWaveIsPaidInFull(t *testing.T) {
+	gpu, err := device.Lookup("a100-80")
+	require.NoError(t, err)
+	wave := program.Product{M: 256, N: 128 * int64(gpu.SMs), K: 8192, Batch: 1}
+	seconds := func(x program.Product) float64 {
+		return Of(one(program.Matmul, program.BF16, x, 1), gpu, 0).Expected[program.Matmul]
+	}
+	full := seconds(wave)
+	wave.N += 128
+	require.Greater(t, seconds(wave), 1.2*full, "one percent more work")
+}
+
+// Of a GPU's rows, the one that names it counts, then its generation's, its kind of memory's, and all GPUs'.
+func TestTheClosestRowOfTheTableCounts(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("parameter,gpus,arithmetic,value,source\n")
+	for _, name := range Parameters {
+		text.WriteString(name + ",*,*,1,all\n")
+	}
+	text.WriteString("stream,gddr,*,2,x\nstream,Turing,*,3,x\nstream,t4|l4,*,4,x\nmatmul,*,tensor,5,x\nmatmul,*,bf16,6,x\n")
+	k, err := ReadKernels(text.String())
+	require.NoError(t, err)
+	for name, want := range map[string]float64{"t4": 4, "rtx-2080": 3, "rtx-3090": 2, "a100-80": 1} {
+		gpu, err := device.Lookup(name)
+		require.NoError(t, err)
+		require.Equal(t, want, k.of("stream", &gpu, program.FP32), name)
+		require.Equal(t, 1.0, k.of("matmul", &gpu, program.FP32))
+		require.Equal(t, 5.0, k.of("matmul", &gpu, program.FP16))
+		require.Equal(t, 6.0, k.of("matmul", &gpu, program.BF16))
+	}
+	require.True(t, k.Set("stream", "gddr", "*", 7))
+	require.False(t, k.Set("stream", "gddr", "bf16", 7))
+}
+
+func TestDamagedTablesAreExplained(t *testing.T) {
+	for text, want := range map[string]string{
+		"head\nstream,*,*,1":      "line 2: need five cells, found 4",
+		"head\nstream,*,*,-1,x":   `line 2: invalid value "-1": need a positive number`,
+		"head\nstream,*,*,fast,x": `line 2: invalid value "fast": need a positive number`,
+		"head\nstream,*,*,1,x":    `there is no row of "reduction"`,
+	} {
+		_, err := ReadKernels(text)
+		require.EqualError(t, err, want)
+	}
+}
+
+// Small steps wait for the host, large ones do not.
+func TestTheHostHoldsUpSmallSteps(t *testing.T) {
+	l := Load{Launches: 1000, Modules: 500}
+	e := Assumed()
+	require.True(t, e.HostBound(l))
+	require.InDelta(t, 500*(e.Dispatch.Value+e.Module.Value), e.Time(l).Seconds, 1e-9)
+	l.Seconds[program.Matmul], l.Expected[program.Matmul] = 1, 1
+	require.False(t, e.HostBound(l))
+}

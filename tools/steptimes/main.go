@@ -1,0 +1,402 @@
+// Command steptimes fits the table of kernel parameters of profiler/planner/steptime to measured kernels and steps.
+//
+// It reads rows of single kernels (kernels.csv.gz) and of steps (records with step_ms, and steps.jsonl), moves one
+// parameter after the other to the value that gives the least mean error, and prints the table. With -judge it changes
+// nothing and prints the errors, those of steps also for tables fitted without their family of models.
+package main
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/steptime"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// A measurement is a kernel or a step with its measured time.
+type measurement struct {
+	// family is the group that is held out together, source the file of the row.
+	family, source, label string
+	gpu                   device.GPU
+	program               *program.Program
+	// step is the step of the program that was timed; -1 for a kernel, which is the program's only op.
+	step    int
+	seconds float64
+	// held rows judge and are never fitted to.
+	held bool
+}
+
+func (m *measurement) estimate(k steptime.Kernels) float64 {
+	if m.step < 0 {
+		return k.Seconds(m.program, m.gpu)[0]
+	}
+	return k.Assumed().Time(k.Load(m.program, m.gpu, m.step)).Seconds
+}
+
+// miss returns the logarithm of the estimate over the measurement.
+func (m *measurement) miss(k steptime.Kernels) float64 { return math.Log(m.estimate(k) / m.seconds) }
+
+// hostBound reports whether the host holds the step up.
+func (m *measurement) hostBound(k steptime.Kernels) bool {
+	return m.step >= 0 && k.Assumed().HostBound(k.Load(m.program, m.gpu, m.step))
+}
+
+func main() {
+	log.SetFlags(0)
+	judge := flag.Bool("judge", false, "print errors instead of a fitted table")
+	data := flag.String("data", "bench/reference/data", "folder of records")
+	file := flag.String("table", "profiler/planner/steptime/kernels.csv", "table to begin with")
+	picture := flag.String("picture", "", "write a picture of estimates against measurements to a file, and nothing else")
+	steps := flag.String("steps", "", "further rows of steps, a jsonl file; models are relative to its folder")
+	flag.Parse()
+	text, err := os.ReadFile(*file)
+	check(err)
+	kernels, err := readKernels(filepath.Join(*data, "times", "kernels.csv.gz"))
+	check(err)
+	timed := records(*data, "h100/steps.jsonl", "h100/largest.jsonl")
+	timed = append(timed, stepRows(filepath.Join(*data, "times", "steps.jsonl"))...)
+	if *steps != "" {
+		timed = append(timed, stepRows(*steps)...)
+	}
+	if *picture != "" {
+		check(os.WriteFile(*picture, []byte(draw(string(text), timed)), 0o644))
+		return
+	}
+	if *judge {
+		judgeAll(string(text), kernels, timed)
+		return
+	}
+	fmt.Print(fit(fit(string(text), kernels, "kernels"), timed, "steps"))
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// most is the largest logarithmic error of a row that counts in full, so that outliers do not pull parameters.
+const most = 0.5
+
+// loss is the mean absolute logarithmic error over families, each of which counts the same.
+func loss(rows []measurement, k steptime.Kernels) float64 {
+	sum, count := map[string]float64{}, map[string]float64{}
+	for i := range rows {
+		sum[rows[i].family] += min(most, math.Abs(rows[i].miss(k)))
+		count[rows[i].family]++
+	}
+	total := 0.0
+	for _, family := range slices.Sorted(maps.Keys(sum)) {
+		total += sum[family] / count[family]
+	}
+	return total / float64(len(sum))
+}
+
+// fit moves the rows of a table whose source begins with the kind of measurement.
+func fit(text string, rows []measurement, kind string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	k, err := steptime.ReadKernels(text)
+	check(err)
+	rows = slices.DeleteFunc(slices.Clone(rows), func(m measurement) bool { return m.held })
+	best := loss(rows, k)
+	for factor := 1.3; factor > 1.01; factor = math.Pow(factor, 0.6) {
+		for i, line := range lines[1:] {
+			cells := strings.SplitN(line, ",", 5)
+			if !strings.HasPrefix(cells[4], kind) {
+				continue
+			}
+			value, err := strconv.ParseFloat(cells[3], 64)
+			check(err)
+			for _, v := range []float64{value * factor, value / factor} {
+				if v > limit(cells[0]) {
+					continue
+				}
+				k.Set(cells[0], cells[1], cells[2], v)
+				if l := loss(rows, k); l < best-1e-5 {
+					best, value = l, v
+				}
+			}
+			k.Set(cells[0], cells[1], cells[2], value)
+			cells[3] = strconv.FormatFloat(value, 'g', 3, 64)
+			lines[i+1] = strings.Join(cells, ",")
+		}
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// limit is the largest value of a parameter: no kernel is faster than the GPU's peak.
+func limit(parameter string) float64 {
+	switch parameter {
+	case "feed", "fill", "transposes":
+		return math.Inf(1)
+	}
+	return 0.97
+}
+
+func judgeAll(text string, kernels, steps []measurement) {
+	k, err := steptime.ReadKernels(text)
+	check(err)
+	summarize("kernels", kernels, k)
+	summarize("steps, by the table", steps, k)
+	for i := range steps {
+		m := &steps[i]
+		fmt.Printf("  %-60s %10.2f ms %+5.0f %%\n", m.label, 1e3*m.seconds, 100*(math.Exp(m.miss(k))-1))
+	}
+	families := map[string]bool{}
+	for _, m := range steps {
+		families[m.family] = families[m.family] || !m.held
+	}
+	maps.DeleteFunc(families, func(_ string, fits bool) bool { return !fits })
+	var all, host []float64
+	for _, family := range slices.Sorted(maps.Keys(families)) {
+		var rest, out []measurement
+		for _, m := range steps {
+			if m.family == family {
+				out = append(out, m)
+			} else {
+				rest = append(rest, m)
+			}
+		}
+		held, err := steptime.ReadKernels(fit(text, rest, "steps"))
+		check(err)
+		for i := range out {
+			if miss := math.Abs(out[i].miss(held)); out[i].hostBound(held) {
+				host = append(host, miss)
+			} else {
+				all = append(all, miss)
+			}
+		}
+		summarize("  held out: "+family, out, held)
+	}
+	fmt.Println(quantiles("steps that the GPU holds up, each family held out", all))
+	fmt.Println(quantiles("steps that the host holds up, each family held out", host))
+}
+
+func summarize(title string, rows []measurement, k steptime.Kernels) {
+	byGroup := map[string][]float64{}
+	for i := range rows {
+		byGroup[rows[i].source] = append(byGroup[rows[i].source], math.Abs(rows[i].miss(k)))
+	}
+	for _, group := range slices.Sorted(maps.Keys(byGroup)) {
+		fmt.Println(quantiles(title+", "+group, byGroup[group]))
+	}
+}
+
+func quantiles(title string, misses []float64) string {
+	slices.Sort(misses)
+	at := func(q float64) float64 {
+		x := q * float64(len(misses)-1)
+		low, high := misses[int(x)], misses[int(math.Ceil(x))]
+		return 100 * (math.Exp(low+(high-low)*(x-math.Floor(x))) - 1)
+	}
+	return fmt.Sprintf("%-64s %5d rows, error median %5.1f %%, 90 %% %5.1f %%", title, len(misses), at(0.5), at(0.9))
+}
+
+// boards are the GPUs of kernels.csv.gz. The V100 with PCIe has a lower clock than the catalog's with NVLink.
+var boards = map[string]func() device.GPU{
+	"Tesla T4":              named("t4", 0),
+	"Tesla V100-PCIE-32GB":  named("v100-32", 14.1e12),
+	"NVIDIA A100-PCIE-40GB": named("a100-40-pcie", 0),
+	"NVIDIA A100 80GB PCIe": named("a100-80-pcie", 0),
+}
+
+func named(name string, fp32 float64) func() device.GPU {
+	return func() device.GPU {
+		g, err := device.Lookup(name)
+		check(err)
+		if fp32 > 0 {
+			g.Peak.FP32 = fp32
+		}
+		return g
+	}
+}
+
+// least is the shortest kernel that is fitted to: shorter ones measure the events around them.
+const least = 0.5e-3
+
+func readKernels(path string) ([]measurement, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, err
+	}
+	r := csv.NewReader(z)
+	head, err := r.Read()
+	if err != nil {
+		return nil, err
+	}
+	var rows []measurement
+	for {
+		cells, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return rows, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		get := func(name string) int64 {
+			v, _ := strconv.ParseFloat(cells[slices.Index(head, name)], 64) // an empty cell is zero
+			return int64(v)
+		}
+		ms, err := strconv.ParseFloat(cells[slices.Index(head, "milliseconds")], 64)
+		if err != nil {
+			return nil, fmt.Errorf("milliseconds: %w", err)
+		}
+		gpu, known := boards[cells[1]]
+		if ms < 1e3*least || !known {
+			continue
+		}
+		m := measurement{
+			family: cells[0] + " " + cells[1], source: cells[0] + ", " + cells[1], gpu: gpu(), step: -1, seconds: ms / 1e3,
+		}
+		m.program = kernel(cells[0], get)
+		rows = append(rows, m)
+	}
+}
+
+// kernel returns a program of one op.
+func kernel(name string, get func(string) int64) *program.Program {
+	const width = 4
+	b, n := get("batch"), get("row_length")
+	op := program.Op{Work: program.Elementwise}
+	bytes := 2 * width * b * n
+	var x program.Product
+	switch name {
+	case "linear":
+		op.Work = program.Matmul
+		x = program.Product{M: b * get("m"), N: get("n"), K: get("k"), Batch: 1}
+	case "bmm":
+		op.Work = program.Matmul
+		x = program.Product{M: get("m"), N: get("n"), K: get("k"), Batch: b}
+	case "conv":
+		op.Work = program.Convolution
+		k, out := get("kernel"), (get("input")+2*get("padding")-get("kernel"))/get("stride")+1
+		x = program.Product{M: get("out_channels"), N: b * out * out, K: get("in_channels") * k * k, Batch: 1}
+		bytes = width * b * (get("in_channels")*get("input")*get("input") + get("out_channels")*out*out)
+	case "softmax":
+		op.Work = program.Softmax
+	case "ln":
+		op.Work = program.Normalization
+		x = program.Product{M: b, N: n, Batch: 1}
+	case "add", "mul", "div", "pow":
+		bytes += width * b * n
+	}
+	if op.Work == program.Matmul {
+		bytes = width * x.Batch * (x.M*x.K + x.K*x.N + x.M*x.N)
+	}
+	op.FLOPs = 2 * x.Batch * x.M * x.N * x.K
+	op.Reads = program.Span{From: 0, To: 1}
+	p := &program.Program{Ops: []program.Op{op}, Operands: []program.Operand{{Bytes: bytes}}}
+	if x.M > 0 {
+		p.Products, p.Ops[0].Product = []program.Product{x}, 1
+	}
+	return p
+}
+
+// records returns the steps with times of reference records.
+func records(folder string, names ...string) (rows []measurement) {
+	for _, name := range names {
+		f, err := reference.Open(filepath.Join(folder, name))
+		check(err)
+		for _, r := range f.Records {
+			if r.StepMS == 0 {
+				continue
+			}
+			gpu, err := device.Lookup(r.GPU)
+			check(err)
+			family, _, _ := strings.Cut(r.Case.Model, "-")
+			rows = append(rows, timed(r.Case, gpu, name, family, r.StepMS))
+		}
+	}
+	return rows
+}
+
+// stepRow is a line of steps.jsonl.
+type stepRow struct {
+	Case   models.Case
+	GPU    string
+	Family string
+	StepMS float64 `json:"step_ms"`
+	// Passes is "forward" or "forward and backward" where nothing else was timed.
+	Passes string
+	// Held rows judge and are never fitted to.
+	Held bool
+	FP32 float64 `json:"fp32_tflops"`
+}
+
+// stepRows returns the rows of a file of steps. Those whose model lies in a file that is not there are left out.
+func stepRows(path string) (rows []measurement) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	check(err)
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		var r stepRow
+		check(json.Unmarshal(lines.Bytes(), &r))
+		if scheme, name, ok := strings.Cut(r.Case.Model, "file:"); ok {
+			r.Case.Model = scheme + filepath.Join(filepath.Dir(path), name)
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), name)); err != nil {
+				continue
+			}
+		}
+		gpu := named(r.GPU, 1e12*r.FP32)()
+		m := timed(r.Case, gpu, filepath.Base(path)+" "+r.GPU+" "+r.Passes, r.Family, r.StepMS)
+		m.held = r.Held
+		if r.Passes != "" {
+			keep(m.program, m.step, r.Passes)
+		}
+		rows = append(rows, m)
+	}
+	return rows
+}
+
+// keep moves the phases of the step that were not timed to another step.
+func keep(p *program.Program, of int, passes string) {
+	for i := range p.Phases {
+		if ph := &p.Phases[i]; ph.Step == of && !strings.Contains(passes, ph.Name) && ph.Name != "loss" {
+			ph.Step = of + 1000
+		}
+	}
+}
+
+// steady is the step that is timed: those before it still allocate.
+const steady = 1
+
+func timed(c models.Case, gpu device.GPU, source, family string, ms float64) measurement {
+	m, err := all.Models().Lookup(c.Model)
+	check(err)
+	s, err := step.New(m, c, step.Evidence{Residuals: planner.Residuals})
+	check(err)
+	rec, err := s.Record(context.Background(), c.Batch, gpu)
+	check(err)
+	label := fmt.Sprintf("%s, batch %d, %s, %s", filepath.Base(c.Model), c.Batch, c.AMP, gpu.Name)
+	return measurement{family, source, label, gpu, rec.Program, steady, ms / 1e3, false}
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/internal/sample"
+	"github.com/vprof/vprof/profiler/planner/steptime"
+)
+
+const data = "../../bench/reference/data"
+
+// Errors of the table on the measurements that come with vprof, and how many of the steps its intervals hold.
+func TestTheTableIsAsGoodAsTheDocumentsSay(t *testing.T) {
+	sample.Whole(t)
+	kernels, err := readKernels(filepath.Join(data, "times", "kernels.csv.gz"))
+	require.NoError(t, err)
+	steps := records(data, "h100/steps.jsonl", "h100/largest.jsonl")
+	held := stepRows(filepath.Join(data, "times", "steps.jsonl"))
+	require.Len(t, steps, 24)
+	require.Len(t, held, 14)
+	k := steptime.Table()
+	for _, c := range []struct {
+		name string
+		rows []measurement
+		most float64 // mean error of families
+	}{{"kernels", kernels, 0.2}, {"H100", steps, 0.12}, {"held out", held, 0.12}} {
+		require.Less(t, loss(c.rows, k), c.most, c.name)
+	}
+	inside := 0
+	for _, m := range append(steps, held...) {
+		e := k.Assumed().Time(k.Load(m.program, m.gpu, m.step))
+		if e.Low <= m.seconds && m.seconds <= e.High {
+			inside++
+		}
+	}
+	require.GreaterOrEqual(t, inside, 33, "of 38")
+}
+
+// A fit to kernels that take twice as long finds about half the shares.
+func TestAFitFollowsTheMeasurements(t *testing.T) {
+	kernels, err := readKernels(filepath.Join(data, "times", "kernels.csv.gz"))
+	require.NoError(t, err)
+	var rows []measurement
+	for _, m := range kernels {
+		if m.program.Ops[0].Product == 0 && m.gpu.Name == "t4" {
+			m.seconds *= 2
+			rows = append(rows, m)
+		}
+	}
+	text, err := os.ReadFile("../../profiler/planner/steptime/kernels.csv")
+	require.NoError(t, err)
+	before, err := steptime.ReadKernels(string(text))
+	require.NoError(t, err)
+	after, err := steptime.ReadKernels(fit(string(text), rows, "kernels"))
+	require.NoError(t, err)
+	require.Less(t, loss(rows, after), loss(rows, before)/2)
+	require.InDelta(t, math.Log(2), rows[0].miss(before)*-1, 0.1)
+}
