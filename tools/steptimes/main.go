@@ -2,7 +2,7 @@
 //
 // It reads rows of single kernels (kernels.csv.gz) and of steps (records with step_ms, and steps.jsonl), moves one
 // parameter after the other to the value that gives the least mean error, and prints the table. With -judge it changes
-// nothing and prints the errors, those of steps also for tables fitted without their family of models.
+// nothing and prints the errors, for steps also by tables fitted without their family of models.
 package main
 
 import (
@@ -100,7 +100,7 @@ func check(err error) {
 // most is the largest logarithmic error of a row that counts in full, so that outliers do not pull parameters.
 const most = 0.5
 
-// loss is the mean absolute logarithmic error over families, each of which counts the same.
+// loss returns the mean absolute logarithmic error over families, each of which counts the same.
 func loss(rows []measurement, k steptime.Kernels) float64 {
 	sum, count := map[string]float64{}, map[string]float64{}
 	for i := range rows {
@@ -146,7 +146,7 @@ func fit(text string, rows []measurement, kind string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// limit is the largest value of a parameter: no kernel is faster than the GPU's peak.
+// limit returns the largest value of a parameter: no kernel is faster than the GPU's peak.
 func limit(parameter string) float64 {
 	switch parameter {
 	case "feed", "fill", "transposes":
@@ -214,8 +214,8 @@ func quantiles(title string, misses []float64) string {
 	return fmt.Sprintf("%-64s %5d rows, error median %5.1f %%, 90 %% %5.1f %%", title, len(misses), at(0.5), at(0.9))
 }
 
-// boards are the GPUs of kernels.csv.gz. The V100 with PCIe has a lower clock than the catalog's with NVLink.
-var boards = map[string]func() device.GPU{
+// measuredOn are the GPUs of kernels.csv.gz. The V100 with PCIe has a lower clock than the catalog's with NVLink.
+var measuredOn = map[string]func() device.GPU{
 	"Tesla T4":              named("t4", 0),
 	"Tesla V100-PCIE-32GB":  named("v100-32", 14.1e12),
 	"NVIDIA A100-PCIE-40GB": named("a100-40-pcie", 0),
@@ -268,7 +268,7 @@ func readKernels(path string) ([]measurement, error) {
 		if err != nil {
 			return nil, fmt.Errorf("milliseconds: %w", err)
 		}
-		gpu, known := boards[cells[1]]
+		gpu, known := measuredOn[cells[1]]
 		if ms < 1e3*least || !known {
 			continue
 		}
@@ -350,7 +350,7 @@ type stepRow struct {
 	FP32 float64 `json:"fp32_tflops"`
 }
 
-// stepRows returns the rows of a file of steps. Those whose model lies in a file that is not there are left out.
+// stepRows returns the rows of a file of steps. Rows whose model is in a missing file are left out.
 func stepRows(path string) (rows []measurement) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -109,8 +109,8 @@ func stacked(gpu *device.GPU) bool {
 	return false
 }
 
-// board holds the parameters of a GPU, resolved once.
-type board struct {
+// limits are the parameters of a GPU, resolved once.
+type limits struct {
 	gpu                                *device.GPU
 	class                              [NumWorks]float64 // share of the memory's bandwidth
 	channelNorm, depthwise, transposes float64
@@ -128,9 +128,9 @@ type productKey struct {
 	p      program.Precision
 }
 
-func (k Kernels) board(gpu *device.GPU) *board {
+func (k Kernels) on(gpu *device.GPU) *limits {
 	plain := func(name string) float64 { return k.of(name, gpu, program.FP32) }
-	b := &board{gpu: gpu, products: map[productKey]float64{}}
+	b := &limits{gpu: gpu, products: map[productKey]float64{}}
 	stream := plain("stream")
 	for w := range b.class {
 		b.class[w] = stream
@@ -154,7 +154,7 @@ func (k Kernels) board(gpu *device.GPU) *board {
 }
 
 // seconds returns the expected time of an op that moves bytes, without its launch.
-func (b *board) seconds(p *program.Program, op *program.Op, bytes int64) float64 {
+func (b *limits) seconds(p *program.Program, op *program.Op, bytes int64) float64 {
 	moved := float64(bytes) / b.gpu.Bandwidth
 	stream := moved / b.class[op.Work]
 	rate := b.gpu.Peak.Of(op.Precision)
@@ -198,7 +198,7 @@ var tiles = [...][2]int64{
 // as long however few of them it has. A small tile needs more operand bytes for each operation (feed), and each tile
 // first waits for its operands (fill, in steps of the inner dimension). The inner dimension may be split between tiles,
 // whose sums are then added in memory.
-func (b *board) product(op *program.Op, x program.Product) float64 {
+func (b *limits) product(op *program.Op, x program.Product) float64 {
 	key := productKey{op.Product, op.Work, op.Precision}
 	if t, ok := b.products[key]; ok {
 		return t
@@ -233,7 +233,7 @@ const mostSplit = 32
 
 // Seconds returns the expected time of every op of a program on a GPU, without its launch.
 func (k Kernels) Seconds(p *program.Program, gpu device.GPU) []float64 {
-	b := k.board(&gpu)
+	b := k.on(&gpu)
 	out := make([]float64, len(p.Ops))
 	for i := range p.Ops {
 		out[i] = b.seconds(p, &p.Ops[i], p.Moved(&p.Ops[i]))

@@ -25,8 +25,8 @@ type Load struct {
 	Expected [NumWorks]float64
 	// Spread is the relative half width of the interval of Expected.
 	Spread float64 `json:",omitempty"`
-	// Launches is the number of kernels. Modules is the number of those that compute products, convolutions, attention
-	// and norms, for which libraries choose a kernel.
+	// Launches is the number of kernels. Modules counts products, convolutions, attention and norms, for
+	// which libraries choose a kernel.
 	Launches, Modules int
 	// FLOPs and Bytes are what the kernels compute and move.
 	FLOPs, Bytes int64
@@ -47,9 +47,9 @@ type Load struct {
 // whose speed is not known.
 func Of(p *program.Program, gpu device.GPU, step int) Load { return Table().Load(p, gpu, step) }
 
-// Load is [Of] by these parameters.
+// Load adds up the work of one step by these parameters, like [Of].
 func (k Kernels) Load(p *program.Program, gpu device.GPU, step int) Load {
-	b := k.board(&gpu)
+	b := k.on(&gpu)
 	total := Load{Spread: b.spread}
 	from := 0
 	for i, in := range p.Instructions {
@@ -65,7 +65,7 @@ func (k Kernels) Load(p *program.Program, gpu device.GPU, step int) Load {
 }
 
 // between adds up the work of some instructions of a program.
-func between(p *program.Program, b *board, from, to int) (l Load) {
+func between(p *program.Program, b *limits, from, to int) (l Load) {
 	for _, in := range p.Instructions[from:to] {
 		if len(p.Streams) > 1 {
 			l.Schedule.add(p, in, b)
@@ -77,7 +77,7 @@ func between(p *program.Program, b *board, from, to int) (l Load) {
 	return l
 }
 
-func (l *Load) add(p *program.Program, op *program.Op, b *board) {
+func (l *Load) add(p *program.Program, op *program.Op, b *limits) {
 	if op.Work.Collective() {
 		l.Sent += p.Traffic(op)
 		return
@@ -263,7 +263,7 @@ type Entry struct {
 	Wait  uint32 `json:",omitempty"`
 }
 
-func (s *Schedule) add(p *program.Program, in program.Instruction, b *board) {
+func (s *Schedule) add(p *program.Program, in program.Instruction, b *limits) {
 	switch in.Kind {
 	case program.Launch:
 		op := &p.Ops[in.Arg]
