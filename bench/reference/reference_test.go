@@ -117,6 +117,10 @@ func TestDamageIsNamedByFileLineAndField(t *testing.T) {
 			swap(`"batch":4`, `"batch":4611686018427387904`),
 			"toy.jsonl:2: batch: 4611686018427387904 is more than any batch (1048576)",
 		},
+		"no time of a step": {
+			swap(`"status"`, `"step_ms":0,"status"`),
+			"toy.jsonl:2: step_ms: 0 is no time of a step; need a positive number of milliseconds",
+		},
 		"case missing": {swap(`"case":"toy",`, ``), "toy.jsonl:2: case: missing"},
 		"case empty":   {swap(`"toy"`, `""`), "toy.jsonl:2: case: empty"},
 		"gpu empty":    {swap(`"t4"`, `""`), "toy.jsonl:2: gpu: empty"},

@@ -95,7 +95,11 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 	}
 	entry := c.entry(gpu, fitted)
 	for synthetic, steps := range timed {
-		speed, err := calibrate.FitSpeed(steps, steptime.Assumed())
+		speed := steptime.Assumed()
+		if synthetic { // no Python launches vprof's own kernels
+			speed.Dispatch, speed.Module = planner.Coefficient{}, planner.Coefficient{}
+		}
+		speed, err := calibrate.FitSpeed(steps, speed)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -191,3 +191,19 @@ func TestSnapshotsThatShowNoStepTeachLittleOrNothing(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 }
+
+// Step times of records reach the calibration: 18 records of an H100 have one.
+func TestStepTimesOfRecordsAreRead(t *testing.T) {
+	f, err := os.Open("../../reference/data/h100/steps.jsonl")
+	require.NoError(t, err)
+	defer f.Close()
+	runs, _, err := ReadObserved(f, "steps.jsonl")
+	require.NoError(t, err)
+	timed := 0
+	for _, o := range runs {
+		if o.StepSeconds > 0 {
+			timed++
+		}
+	}
+	require.Equal(t, 18, timed)
+}

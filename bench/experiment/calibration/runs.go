@@ -159,6 +159,7 @@ func fromReference(data []byte, name string, in *coefficients.Input) ([]Observed
 			Case:  r.Case, GPU: r.GPU, Stack: stack,
 			Simulated: in.Simulated,
 			Allocated: r.PeakAllocated, Reserved: r.PeakReserved, Device: r.PeakDevice,
+			StepSeconds: r.StepMS / 1e3,
 		})
 	}
 	return runs, nil

@@ -7,7 +7,9 @@ import (
 	"slices"
 
 	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/steptime"
 	"github.com/vprof/vprof/profiler/program"
@@ -46,9 +48,10 @@ func grouped(of func(program.Work) int, launch int) (g [steptime.NumWorks + 1]in
 // temperature alone move it by some percent.
 const timeNoise = 0.03
 
-// FitSpeed corrects efficiencies by steps that were timed, with as many
-// factors as the steps determine: for products, for other kernels and for
-// launches; for kernels and for launches; or one for all.
+// FitSpeed corrects efficiencies by steps that were timed. Steps that the host
+// held up correct what it takes for a kernel, by one factor. The others correct
+// kernels, with as many factors as they determine: for products, for other
+// kernels and for launches; for kernels and for launches; or one for all.
 func FitSpeed(steps []Timed, from steptime.Efficiency) (steptime.Efficiency, error) {
 	if len(steps) == 0 {
 		return from, errors.New("there are no times to learn from")
@@ -57,6 +60,14 @@ func FitSpeed(steps []Timed, from steptime.Efficiency) (steptime.Efficiency, err
 		if !(s.Seconds > 0) || math.IsInf(s.Seconds, 1) || !s.Load.Known() {
 			return from, fmt.Errorf("a step of %v s with a roofline of %v s is none", s.Seconds, s.Load.Roofline())
 		}
+	}
+	assumed := from
+	if host := lists.Filter(steps, func(s Timed) bool { return assumed.HostBound(s.Load) }); len(host) > 0 {
+		from = hostScaled(from, host)
+	}
+	steps = lists.Filter(steps, func(s Timed) bool { return !assumed.HostBound(s.Load) })
+	if len(steps) == 0 {
+		return from, nil
 	}
 	for _, g := range groups {
 		n := slices.Max(g[:]) + 1
@@ -110,6 +121,20 @@ func scaled(e steptime.Efficiency, g [steptime.NumWorks + 1]int, factors []float
 	k := g[steptime.NumWorks]
 	v := e.Launch.Value * factors[k]
 	e.Launch = planner.Coefficient{Name: e.Launch.Name, Value: v, StdErr: v * relative(k), Source: source}
-	e.Dispatch, e.Module = planner.Coefficient{}, planner.Coefficient{} // the times of launches include it
+	return e
+}
+
+// hostScaled multiplies what the host takes for a kernel by the geometric mean of measured over estimated times.
+func hostScaled(e steptime.Efficiency, steps []Timed) steptime.Efficiency {
+	logs := lists.Map(steps, func(s Timed) float64 { return math.Log(s.Seconds / e.Host(s.Load)) })
+	mean, deviation := stat.MeanStdDev(logs, nil)
+	if len(steps) == 1 {
+		deviation = e.Dispatch.StdErr / e.Dispatch.Value
+	}
+	for _, c := range []*planner.Coefficient{&e.Dispatch, &e.Module} {
+		c.Value *= math.Exp(mean)
+		c.StdErr = c.Value * max(timeNoise, deviation)
+		c.Source = fmt.Sprintf("fitted to the times of %d steps that the host held up", len(steps))
+	}
 	return e
 }

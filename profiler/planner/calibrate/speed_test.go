@@ -29,16 +29,16 @@ func slow() steptime.Efficiency {
 		}
 	}
 	e.Launch.Value *= 3
-	e.Dispatch, e.Module = planner.Coefficient{}, planner.Coefficient{} // in the time of a launch
 	return e
 }
 
 func TestTimesTellAsManyGroupsAsTheyDetermine(t *testing.T) {
 	truth := slow()
-	loads := []steptime.Load{load(1, .1, 1000), load(.1, 1, 1000), load(.1, .1, 100000), load(1, 1, 1000)}
+	loads := []steptime.Load{load(1, .1, 1000), load(.1, 1, 1000), load(.1, .5, 50000), load(1, 1, 1000)}
 	for n, source := range map[int]string{4: "4 steps, in 3 groups", 1: "1 steps, in 1 groups"} {
 		var seen []Timed
 		for _, l := range loads[:n] {
+			require.False(t, steptime.Assumed().HostBound(l))
 			seen = append(seen, Timed{l, truth.Time(l).Seconds})
 		}
 		got, err := FitSpeed(seen, steptime.Assumed())
@@ -52,6 +52,25 @@ func TestTimesTellAsManyGroupsAsTheyDetermine(t *testing.T) {
 			require.InEpsilon(t, truth.Launch.Value, got.Launch.Value, 1e-6)
 		}
 	}
+}
+
+// Steps that the host holds up correct the host, and the others the kernels.
+func TestStepsThatTheHostHoldsUpCorrectTheHost(t *testing.T) {
+	truth := slow()
+	truth.Dispatch.Value *= 1.5
+	truth.Module.Value *= 1.5
+	small, large := load(.001, .001, 10000), load(1, .1, 1000)
+	small.Modules = 5000
+	got, err := FitSpeed([]Timed{{small, truth.Time(small).Seconds}, {large, truth.Time(large).Seconds}},
+		steptime.Assumed())
+	require.NoError(t, err)
+	require.InEpsilon(t, truth.Dispatch.Value, got.Dispatch.Value, 1e-9)
+	require.InEpsilon(t, truth.Module.Value, got.Module.Value, 1e-9)
+	require.InEpsilon(t, truth.Time(large).Seconds, got.Time(large).Seconds, 1e-9)
+	only, err := FitSpeed([]Timed{{small, truth.Time(small).Seconds}}, steptime.Assumed())
+	require.NoError(t, err)
+	require.Equal(t, steptime.Assumed().Share, only.Share)
+	require.Equal(t, planner.Coefficient{}.StdErr, only.Launch.StdErr)
 }
 
 func TestTimesThatAreNoneAreRefused(t *testing.T) {

@@ -137,22 +137,43 @@ func (e *Entry) Speed(s *steptime.Efficiency) {
 	if len(numbers) == 0 {
 		numbers, kind, s.OfPeak = e.Efficiency, "efficiency:", len(e.Efficiency) > 0
 	}
-	if len(numbers) > 0 {
+	if s.OfPeak { // the times of launches include the host's
 		s.Dispatch, s.Module = planner.Coefficient{}, planner.Coefficient{}
 	}
 	for name, n := range numbers {
 		c := planner.Coefficient{Name: kind + name, Value: n.Value, StdErr: n.StdErr, Source: e.source(n)}
-		if name == Launch {
-			s.Launch = c
+		if t := timeOf(s, name); t != nil {
+			*t = c
 		} else if w, ok := workOf(name); ok {
 			s.Share[w] = c
 		}
 	}
 }
 
+// times are the names of efficiencies that are times in seconds of a kernel, not speeds of a class of work.
+var times = [...]string{Launch, "dispatch", "module"}
+
+// timeOf returns the time of a kernel by its name; nil if the name is none of times.
+func timeOf(s *steptime.Efficiency, name string) *planner.Coefficient {
+	switch name {
+	case times[0]:
+		return &s.Launch
+	case times[1]:
+		return &s.Dispatch
+	case times[2]:
+		return &s.Module
+	}
+	return nil
+}
+
 // SetSpeed puts efficiencies of PyTorch's kernels, or of synthetic ones, into the entry.
 func (e *Entry) SetSpeed(s steptime.Efficiency, synthetic bool) {
-	numbers := map[string]Number{Launch: {s.Launch.Value, s.Launch.StdErr, s.Launch.Source}}
+	numbers := map[string]Number{}
+	for _, name := range times {
+		if c := timeOf(&s, name); c.Value > 0 {
+			numbers[name] = Number{c.Value, c.StdErr, c.Source}
+		}
+	}
 	for w, c := range s.Share {
 		numbers[program.Work(w).String()] = Number{c.Value, c.StdErr, c.Source}
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/vprof/vprof/internal/golden"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/steptime"
+	"github.com/vprof/vprof/profiler/program"
 )
 
 func sample() *File {
@@ -246,4 +248,28 @@ func FuzzRead(f *testing.F) {
 			file.Entries[i].Apply("toy", &c)
 		}
 	})
+}
+
+// Speeds outlive a file, and efficiencies of older files are shares of the peak, which include the host's time.
+func TestSpeedsAreReadAsTheyWereWritten(t *testing.T) {
+	want := steptime.Assumed()
+	want.Share[program.Matmul].Value, want.Dispatch.Value, want.Module.Value = 1.25, 2e-5, 9e-5
+	f := sample()
+	e := &f.Entries[0]
+	e.Efficiency = nil
+	e.SetSpeed(want, false)
+	read, err := Read(bytes.NewReader(encode(t, f)), "speeds")
+	require.NoError(t, err)
+	got := steptime.Assumed()
+	read.Entries[0].Speed(&got)
+	require.InDelta(t, 1.25, got.Share[program.Matmul].Value, 1e-9)
+	require.InDelta(t, 2e-5, got.Dispatch.Value, 1e-12)
+	require.InDelta(t, 9e-5, got.Module.Value, 1e-12)
+	require.False(t, got.OfPeak)
+
+	old := Entry{Efficiency: map[string]Number{"matmul": {Value: 0.5}, Launch: {Value: 4e-6}}}
+	got = steptime.Assumed()
+	old.Speed(&got)
+	require.True(t, got.OfPeak)
+	require.Zero(t, got.Dispatch.Value+got.Module.Value)
 }

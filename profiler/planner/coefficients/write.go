@@ -34,6 +34,8 @@ var comments = map[string]string{
 	"synthetic_efficiency": "the same of kernels that stand for PyTorch's on a GPU; no time of PyTorch is " +
 		"estimated by it",
 	"launch":       "seconds of every kernel besides",
+	"dispatch":     "seconds that the host takes to launch a kernel",
+	"module":       "the same of products, convolutions, attention and norms",
 	"errors":       "relative errors of device bytes (of reserved ones where nobody measured the device)",
 	"held_out":     "each run estimated by coefficients fitted to the others",
 	"undetermined": "what the runs could not tell; the defaults stand",

@@ -216,6 +216,9 @@ func (e *Efficiency) dispatch(l *Load) float64 {
 	return float64(l.Launches-l.Modules)*e.Dispatch.Value + float64(l.Modules)*e.Module.Value
 }
 
+// Host returns the time in which the host launches the kernels, in seconds.
+func (e Efficiency) Host(l Load) float64 { return e.dispatch(&l) }
+
 // HostBound reports whether the GPU waits for the host to launch its kernels.
 func (e Efficiency) HostBound(l Load) bool { return !l.Compiled && e.dispatch(&l) > e.kernels(&l) }
 
