@@ -49,6 +49,9 @@ type Script struct {
 	Workspaces *Workspaces `json:"workspaces,omitempty"`
 	// TunedBefore is how many kernels of torch.compile other commands had tuned before; absent for none.
 	TunedBefore int `json:"kernels_tuned_before,omitempty"`
+	// Seen is how the steps stand for the rest of training; absent where the script ended by itself, or the user has
+	// chosen the steps.
+	Seen *Seen `json:"seen,omitempty"`
 	// Private are the pools of CUDA graphs; absent if there are none.
 	Private *PrivatePools `json:"private_pools,omitempty"`
 	// GPUs is the number of ranks of which Rank was run; absent for one.
@@ -57,6 +60,57 @@ type Script struct {
 	// Elsewhere are the other GPUs that the same process used; all other values are for GPU, the fullest.
 	GPU       int         `json:"gpu,omitempty"`
 	Elsewhere []Elsewhere `json:"elsewhere,omitempty"`
+}
+
+// Seen is how a few steps stand for the rest of training: whether other batches of the data set are larger, and were
+// trained on, too.
+type Seen struct {
+	// Batches are the batches of an epoch, Samples the samples of the data set; absent where they are not known.
+	Batches int `json:"batches,omitempty"`
+	Samples int `json:"samples,omitempty"`
+	// Read is the number of samples whose sizes were read, in so many seconds, and Why is why not all were.
+	Read    int     `json:"read"`
+	Seconds float64 `json:"seconds"`
+	Why     string  `json:"why,omitempty"`
+	// Longer are batches larger than the first ones, which training saw as well.
+	Longer []Longer `json:"longer,omitempty"`
+}
+
+// Longer is a batch: the shape of its largest tensor, and of the largest batch before it.
+type Longer struct {
+	Shape  []int `json:"shape"`
+	Before []int `json:"before"`
+}
+
+// Covered returns which part of training the steps stand for, in words; empty where nothing of it is known.
+func (s *Script) Covered() string {
+	if s.Seen == nil || len(s.Steps) == 0 {
+		return ""
+	}
+	return s.Seen.words(s.stepWords())
+}
+
+// words returns what the steps of a run cover.
+func (s *Seen) words(steps string) string {
+	text := steps + " seen"
+	if s.Batches > 0 {
+		text += fmt.Sprintf(" of an epoch of %d batches", s.Batches)
+	}
+	times := func(shape []int) string { return strings.Join(lists.Map(shape, strconv.Itoa), " x ") }
+	switch {
+	case len(s.Longer) > 0:
+		last := s.Longer[len(s.Longer)-1]
+		text += fmt.Sprintf("; among them the largest batch that the data set has, %s (before: %s)", times(last.Shape),
+			times(last.Before))
+	case s.Why == "":
+		text += "; the data set has no larger batch than these"
+	}
+	if s.Why != "" && s.Samples > 0 {
+		text += fmt.Sprintf("; the sizes of %d of %d samples were read: %s", s.Read, s.Samples, s.Why)
+	} else if s.Why != "" {
+		text += "; whether later batches are larger is not known: " + s.Why + " (--steps all runs all)"
+	}
+	return text
 }
 
 // Elsewhere is what a process needed at most on a further GPU, where a script lays a model over several.
@@ -76,7 +130,7 @@ type PrivatePools struct {
 // scriptSheets returns the phases of a command, what the peak is made of, and how it ended.
 func (r *Report) scriptSheets() []Sheet {
 	if len(r.Points) == 0 || r.Points[0].Run == nil {
-		return []Sheet{{Title: strings.Join(r.Script.Command, " "), Notes: r.scriptNotes()}}
+		return []Sheet{{Title: strings.Join(r.Script.Command, " "), Answer: r.scriptAnswer(), Notes: r.scriptNotes()}}
 	}
 	run := r.Points[0].Run
 	sheets := []Sheet{r.phaseSheet(run), holdersSheet("at the peak", "class", run.Classes, run.Allocated)}
@@ -89,10 +143,20 @@ func (r *Report) scriptSheets() []Sheet {
 	return sheets
 }
 
+// scriptAnswer returns whether the command fits, and what of training that covers.
+func (r *Report) scriptAnswer() []string {
+	answer := []string{r.Script.verdict(r)}
+	if covered := r.Script.Covered(); covered != "" {
+		answer = append(answer, covered+".")
+	}
+	return answer
+}
+
 // phaseSheet returns a row for each phase of each step.
 func (r *Report) phaseSheet(run *Run) Sheet {
 	s := sheetIn(strings.Join(r.Script.Command, " "),
 		"step> | phase | peak {}: allocated> | peak {}: reserved> | at its end {}: allocated>-1", run.Device)
+	s.Answer = r.scriptAnswer()
 	if len(r.Devices) > 0 {
 		s.Title += "; " + r.Devices[0].String()
 	}
@@ -163,7 +227,7 @@ func (r *Report) tunedBefore() int {
 // scriptNotes returns how the command ended and which files it wrote.
 func (r *Report) scriptNotes() []string {
 	s := r.Script
-	notes := notes{s.verdict(r)}
+	var notes notes
 	if len(s.Steps) > 0 {
 		notes.add("%s: %s; host memory at most %s; %.0f s.", strings.Join(s.Optimizers, ", "), s.stepWords(),
 			bytesize.Format(s.Host), s.Seconds)

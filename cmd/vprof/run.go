@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -60,7 +61,8 @@ func (o *runOptions) register(cmd *cobra.Command) {
 	o.target.registerDevice(cmd, "run on this `device` and measure: cuda:0; or sim:NAME, as --gpu")
 	f.BoolVar(&o.both, "both", false, "simulate this machine's GPU, run on it, too, and compare")
 	f.SetInterspersed(false) // what follows the command is its own
-	f.StringVar(&o.steps, "steps", "3", "end training after so many `steps` of each optimizer, or all")
+	f.StringVar(&o.steps, "steps", "", "end training after so many `steps` of each optimizer, or all (default: 3, and "+
+		"the longest batches of the data set)")
 	f.StringVar(&o.command.Until, "until", "",
 		"go on until an `event`: eval, save, or end, which lets the script end by itself")
 	f.DurationVar(&o.command.Timeout, "timeout", 0, "end the command after this `time`")
@@ -82,6 +84,13 @@ func (o *runOptions) register(cmd *cobra.Command) {
 	f.BoolVar(&o.print, "print-hook", false, "print the Python that runs beside the script and do nothing")
 	complete(cmd, "until", func() []string { return untilEvents })
 }
+
+// usualSteps are the steps of a command where none are asked for, and longestSearch is how long the longest batches
+// after them are looked for.
+const (
+	usualSteps    = 3
+	longestSearch = 20 * time.Second
+)
 
 // untilEvents are the values of --until.
 var untilEvents = []string{"eval", "save", "end"}
@@ -152,7 +161,14 @@ func (o *runOptions) check() error {
 	if o.record != "" && filepath.Ext(o.record) != ".vprof" {
 		return usagef("invalid --record %s: the name must end in .vprof", o.record)
 	}
-	if o.steps == "all" {
+	switch o.steps {
+	case "all":
+		return nil
+	case "":
+		c.Steps = usualSteps
+		if c.Until == "" {
+			c.Longest = longestSearch
+		}
 		return nil
 	}
 	var err error

@@ -118,7 +118,9 @@ func (b *batchRuns) try(ctx context.Context, batch int) (bool, error) {
 	o.out.chosen = report.Table
 	bar := startProgress(b.app, b.quiet)
 	bar.step(fmt.Sprintf("running batch %d", batch), 0, 0)
-	outcome, err := o.execute(ctx, script.Command{Args: words, GPU: b.gpu, Steps: 3, GPUs: 1})
+	outcome, err := o.execute(ctx, script.Command{
+		Args: words, GPU: b.gpu, Steps: usualSteps, Longest: longestSearch, GPUs: 1,
+	})
 	bar.end()
 	if err != nil {
 		return false, err

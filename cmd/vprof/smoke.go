@@ -204,7 +204,7 @@ func (o *smokeOptions) runScript(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	runs := &runOptions{app: o.app, target: o.target, rank: "0", steps: "3", out: o.out}
+	runs := &runOptions{app: o.app, target: o.target, rank: "0", out: o.out}
 	runs.command = script.Command{Args: words, Until: o.until, GPUs: 1}
 	if err := runs.check(); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 // An Event is something that the hook has seen in one of the command's processes.
 type Event struct {
 	// Name is what it is: importing, imported, torch, cuda, phase, mark, step, diverted,
-	// kept, made, guessed, error, end.
+	// kept, made, guessed, lengths, longer, error, end.
 	Name string `json:"event"`
 	PID  int    `json:"pid"`
 	// At is when, in microseconds since 1970.
@@ -49,6 +49,17 @@ type Event struct {
 	// Of step: how many are done, of how many.
 	Done int `json:"done"`
 	Of   int `json:"of"`
+
+	// Of lengths: the batches of an epoch, the samples of the data set, how many of them were read, how many batches are
+	// to come because they are larger, and why not all samples were read. Of longer, which is such a batch: the shape of
+	// its largest tensor, and of the largest batch before.
+	Batches int    `json:"batches"`
+	Samples int    `json:"samples"`
+	Read    int    `json:"read"`
+	Found   int    `json:"found"`
+	Why     string `json:"why"`
+	Shape   []int  `json:"shape"`
+	Before  []int  `json:"before"`
 
 	// Of diverted, kept and made: the path as the script knows it; of guessed: file:line.
 	Path string `json:"path"`

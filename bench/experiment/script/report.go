@@ -99,7 +99,7 @@ func (o *Outcome) script() *report.Script {
 		Steps: nonNil(o.Steps()), Optimizers: nonNil(end.Optimizers), Ended: end.Reason,
 		Seconds: o.Seconds, Host: o.HostPeak, Lines: []report.Component{},
 		Diverted: nonNil(o.Diverted()), Spared: o.paths("kept"), Left: o.Left, Idle: o.Idle, Guessed: o.Guessed(),
-		TunedBefore: end.TunedBefore,
+		TunedBefore: end.TunedBefore, Seen: o.seen(),
 	}
 	if failure.Kind != "" {
 		s.Error, s.Traceback = failure.Kind+": "+failure.Text, failure.Traceback
@@ -120,6 +120,22 @@ func (o *Outcome) script() *report.Script {
 		s.Elsewhere = append(s.Elsewhere, report.Elsewhere{GPU: e.Device, Allocated: e.Allocated, Reserved: e.Reserved})
 	}
 	return s
+}
+
+// seen returns how the steps of a run that vprof ended stand for the rest of training; nil where the script ended by
+// itself, or the user has chosen the steps.
+func (o *Outcome) seen() *report.Seen {
+	if o.Longest == 0 || o.End().Reason != "steps" {
+		return nil
+	}
+	seen := &report.Seen{Why: "no DataLoader of PyTorch gave the batches"}
+	for _, e := range o.of("lengths") {
+		seen.Batches, seen.Samples, seen.Read, seen.Seconds, seen.Why = e.Batches, e.Samples, e.Read, e.Seconds, e.Why
+	}
+	for _, e := range o.of("longer") {
+		seen.Longer = append(seen.Longer, report.Longer{Shape: e.Shape, Before: e.Before})
+	}
+	return seen
 }
 
 // nonNil returns a list that JSON writes as [] where it is empty.

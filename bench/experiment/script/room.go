@@ -128,6 +128,7 @@ func (c *Command) environment(r *room) ([]string, error) {
 	set("VPROF_HOOK", r.dir)
 	set("VPROF_STEPS", strconv.Itoa(c.stepsWanted()))
 	set("VPROF_UNTIL", c.until())
+	set("VPROF_LONGEST", strconv.FormatFloat(c.Longest.Seconds(), 'f', -1, 64))
 	set("PYTHONPATH", prepended(r.path("hook"), os.Getenv("PYTHONPATH")))
 	if c.KeepFiles {
 		set("VPROF_KEEP", "1")

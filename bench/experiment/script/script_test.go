@@ -287,3 +287,41 @@ func TestProgramsThatAreNotThere(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, report.WriteTable(&b, r, report.Layout{}))
 }
+
+// The longest batches of a data set that can be read by index come after the steps; else the result says why later ones
+// are not known.
+func TestTheLongestBatchesAreTrainedOn(t *testing.T) {
+	for _, c := range []struct {
+		args   []string
+		longer []report.Longer
+		why    string
+		read   int
+	}{
+		{[]string{"rows"}, []report.Longer{{Shape: []int{4, 900}, Before: []int{4, 22}}}, "", 600},
+		{[]string{"rows", "alike"}, nil, "256 samples of one size were taken for all", 256},
+		{[]string{"rows", "stream"}, nil, "the data set cannot be read by index", 0},
+		{[]string{"rows", "unreadable"}, nil, "OSError: no such sample", 101},
+		{nil, nil, "no DataLoader of PyTorch gave the batches", 0},
+	} {
+		o, said := trial(t, script.Command{Steps: 3, Longest: time.Minute}, c.args...)
+		require.Equal(t, script.Fits, o.Kind(), said)
+		r, err := o.Report(t.Context())
+		require.NoError(t, err)
+		seen := r.Script.Seen
+		require.Equal(t, c.longer, seen.Longer, said)
+		require.Equal(t, c.why, seen.Why)
+		require.Equal(t, c.read, seen.Read)
+		require.Equal(t, len(c.longer) > 0, strings.Contains(said, "batch 4 900\n"), said)
+		if len(c.longer) > 0 {
+			require.Equal(t, 150, seen.Batches)
+			require.Greater(t, r.Points[0].Run.Requested, int64(36000), "of the longest batch")
+			require.Contains(t, r.Sheets()[0].Answer[1], "the largest batch that the data set has, 4 x 900 (before: 4 x 22)")
+		}
+	}
+	// Steps that the user has chosen are what is run.
+	o, said := trial(t, script.Command{Steps: 3}, "rows")
+	require.NotContains(t, said, "900")
+	r, err := o.Report(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, r.Script.Seen)
+}

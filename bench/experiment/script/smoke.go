@@ -67,6 +67,9 @@ func (o *Outcome) Smoke(r *report.Report, budget planner.Budget, batch int) *rep
 		}
 		s.Checks = append(s.Checks, c)
 	}
+	if seen := r.Script.Seen; seen != nil && seen.Why != "" {
+		s.Warnings = append(s.Warnings, report.Warning{What: r.Script.Covered()})
+	}
 	return s
 }
 

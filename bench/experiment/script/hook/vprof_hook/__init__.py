@@ -8,6 +8,7 @@ The environment says what to do:
 
     VPROF_HOOK       folder for what is seen: events.jsonl, trace-PID.jsonl, saved/
     VPROF_STEPS      calls of each optimizer after which training ends; 0 is all
+    VPROF_LONGEST    seconds in which the longest batches are looked for, which training then sees, too; 0 is not
     VPROF_UNTIL      "eval" or "save": training goes on until one has been seen
     VPROF_KEEP       set if what the script saves is to be kept
     VPROF_WORLD      number of ranks that the script believes in; VPROF_RANK which it is
@@ -30,11 +31,12 @@ from . import events
 
 def watch():
     """Waits for the import of the modules that are of interest."""
-    from . import compiling, files, ranks, values
+    from . import compiling, files, loaders, ranks, values
 
     end_with_vprof()
     sys.meta_path.insert(0, Finder({
         "torch": watch_torch,
+        "torch.utils.data": loaders.watch,
         "safetensors": files.divert_safetensors,
         "safetensors.torch": files.divert_safetensors_torch,
         "torch.distributed.checkpoint.default_planner": ranks.accept_plans,

@@ -8,7 +8,7 @@ import sys
 import traceback
 import weakref
 
-from . import compiling, events
+from . import compiling, events, loaders
 from .memory import Memory
 
 # An optimizer that was made and does not step is waited for until another has made so many
@@ -38,6 +38,7 @@ class Watch:
         self.evaluated = None  # the module that is being evaluated
         self.due = None  # why training ends when the backward pass that is running has returned
         self.ended = False
+        self.longest = loaders.Longest(torch, self)
 
     # Phases.
 
@@ -145,14 +146,14 @@ class Watch:
             self.stepped[optimizer][1] += 1
 
         self.turn(more)
-        events.send("step", done=self.step(), of=self.wanted)
+        events.send("step", done=self.step(), of=self.wanted if self.step() <= self.wanted else 0)
         if not self.until and self.trained():
             self.end("steps")
 
     def trained(self):
         """Tells whether all optimizers have made the steps that are asked for."""
         counts = self.active().values()
-        return self.wanted > 0 and any(counts) and min(counts) >= self.wanted
+        return self.wanted > 0 and any(counts) and min(counts) >= self.wanted and not self.longest.open()
 
     def scaled(self, step):
         """GradScaler.step, which calls the optimizer's only if the gradients are finite."""
@@ -258,6 +259,8 @@ def watch(torch):
     torch.autograd.grad = w.within("backward", torch.autograd.grad)
     torch.save = w.within("saving", torch.save)
     torch.nn.Module.train = switching(torch.nn.Module.train, w.mode)
+    if "torch.utils.data" in sys.modules:  # else when it is imported
+        loaders.watch(sys.modules["torch.utils.data"])
     atexit.register(w.exit)
 
 

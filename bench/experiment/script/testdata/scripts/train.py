@@ -21,9 +21,26 @@ def model():
     return m
 
 
-def train(model, optimizer, scaler):
+class Rows:
+    """Samples of 20 numbers, but for a long one near the end; or, by the arguments, of other kinds."""
+
+    def __len__(self):
+        return 600
+
+    def __getitem__(self, i):
+        if "unreadable" in args and i == 100:
+            raise OSError("no such sample")
+        return [1] * (900 if i == 555 and "alike" not in args else 20 + i % 3 * ("alike" not in args))
+
+
+class Stream(Rows, __import__("torch.utils.data").utils.data.IterableDataset):
+    def __iter__(self):
+        return (self[i] for i in range(600))
+
+
+def train(model, optimizer, scaler, extra=0):
     x = torch.Tensor(500)
-    hidden = torch.Tensor(3000)
+    hidden = torch.Tensor(3000 + extra)
     torch.autograd.backward(model.parameters(), 1000)
     del hidden
     scaler.step(optimizer)
@@ -100,6 +117,12 @@ if "within backward" in args:
     torch.grad_hooks += [adam.step, lambda: print("backward goes on")]
     for it in range(40):
         torch.autograd.backward(m.parameters(), 1000)
+    sys.exit()
+if "rows" in args:
+    loader = torch.utils.data.DataLoader(Stream() if "stream" in args else Rows(), 4)
+    for batch in loader:
+        train(m, adam, scaler, 10 * batch.numel())
+        print("batch", *batch.shape, flush=True)
     sys.exit()
 if "small" in args:
     torch.counter.limit = 5500

@@ -145,6 +145,7 @@ def backward(parameters, size):
 
 
 autograd = types.SimpleNamespace(backward=backward, grad=backward)
+random = types.SimpleNamespace(get_rng_state=lambda: 0, set_rng_state=lambda state: None)
 distributed = types.SimpleNamespace(is_available=lambda: False)
 
 
