@@ -23,8 +23,10 @@ type Times struct {
 	Case    Case      `json:"case"`
 	Devices []Device  `json:"devices"`
 	// Dataset is the number of samples of an epoch; absent if it was not given.
-	Dataset int64     `json:"dataset_size,omitempty"`
-	Rows    []TimeRow `json:"rows"`
+	Dataset int64 `json:"dataset_size,omitempty"`
+	// Price is what a GPU costs an hour; absent if it was not given.
+	Price float64   `json:"price_per_hour,omitempty"`
+	Rows  []TimeRow `json:"rows"`
 	// Coefficients are the efficiencies on the first GPU.
 	Coefficients []Coefficient `json:"coefficients"`
 	SettingsFrom
@@ -79,16 +81,22 @@ type Checkpointing struct {
 
 // Sheets implements [Document].
 func (t *Times) Sheets() []Sheet {
-	s := Sheet{Title: t.Case.String(), Columns: Columns("gpu | memory> | stage | batch> | needs> | step> | " +
-		"samples/s ~> | epoch> | training> | checkpointing")}
+	columns := "gpu | memory> | stage | batch> | needs> | step> | samples/s ~> | epoch> | training> | checkpointing"
+	if t.Price > 0 {
+		columns += " | cost>"
+	}
+	s := Sheet{Title: t.Case.String(), Columns: Columns(columns)}
 	for _, r := range t.Rows {
 		d, _ := find(t.Devices, r.Device)
 		if r.Stage == "all" && r.Batch == 0 && r.Total != nil {
 			s.Row(d.GPU, "", "all")
 			s.set("training", r.Total.String())
-			continue
+		} else {
+			s.Row(d.GPU, d.Memory, r.Stage, r.cells())
 		}
-		s.Row(d.GPU, d.Memory, r.Stage, r.cells())
+		if t.Price > 0 {
+			s.set("cost", t.cost(r.Total))
+		}
 	}
 	s.Note("estimated time on the GPU alone, without data loading, validation and logging. %s", t.source())
 	var waiting []string
@@ -123,6 +131,15 @@ func (t *Times) Sheets() []Sheet {
 		s.Note("give --dataset-size N and --epochs N for the time of an epoch and of the whole training.")
 	}
 	return []Sheet{s}
+}
+
+// cost returns the price of a training with its range; "-" if the time is not known.
+func (t *Times) cost(total *Seconds) string {
+	if total == nil {
+		return "-"
+	}
+	perSecond := t.Price / 3600 * float64(max(1, t.Case.GPUs))
+	return fmt.Sprintf("%.2f [%.2f, %.2f]", perSecond*total.Seconds, perSecond*total.Low, perSecond*total.High)
 }
 
 // source returns the source of the efficiencies.

@@ -28,6 +28,7 @@ type timeOptions struct {
 	batch   int
 	dataset int64
 	epochs  float64
+	price   string
 	stages  string
 	out     output
 }
@@ -52,6 +53,7 @@ func newTimeCmd(a *app) *cobra.Command {
 	f.IntVar(&o.batch, "batch", 0, "batch `size` (default: the largest that is safe on each GPU)")
 	f.Int64Var(&o.dataset, "dataset-size", 0, "samples `n` of an epoch")
 	f.Float64Var(&o.epochs, "epochs", 0, "epochs `n` of training")
+	f.StringVar(&o.price, "price", "", "`price` of each GPU, like 0.35/h, for the cost of training")
 	f.StringVar(&o.stages, "stages", "",
 		"stages and their epochs, as a `list` like frozen:5,full:50 (instead of --stage and --epochs)")
 	return o.out.register(cmd)
@@ -74,15 +76,34 @@ func runTime(ctx context.Context, o *timeOptions) error {
 	if err != nil {
 		return err
 	}
+	price, err := o.perHour()
+	if err != nil {
+		return err
+	}
 	started := o.app.now().UTC()
 	return o.out.work(false, func(step progress.Func) (report.Document, error) {
 		t := timing.Table{Stages: stages, Batch: o.batch, Budget: budget, Dataset: o.dataset, Progress: step}
 		r, err := t.Run(ctx, gpus)
 		if err == nil {
-			r.Tool, r.Started = tool(), started
+			r.Tool, r.Started, r.Price = tool(), started, price
 		}
 		return r, err
 	})
+}
+
+// perHour returns the price of a GPU an hour; zero without --price.
+func (o *timeOptions) perHour() (float64, error) {
+	if !o.c.flags.Changed("price") {
+		return 0, nil
+	}
+	v, err := strconv.ParseFloat(strings.TrimSuffix(o.price, "/h"), 64)
+	if err != nil || !(v > 0 && v <= 1e6) {
+		return 0, usagef("--price: %q is not a price an hour; write it like 0.35/h", o.price)
+	}
+	if o.dataset == 0 || o.epochs == 0 && o.stages == "" {
+		return 0, usagef("--price: the cost needs the time of training; add --dataset-size, and --epochs or --stages")
+	}
+	return v, nil
 }
 
 func (o *timeOptions) check() error {

@@ -68,7 +68,7 @@ func main() {
 	judge := flag.Bool("judge", false, "print errors instead of a fitted table")
 	data := flag.String("data", "bench/reference/data", "folder of records")
 	file := flag.String("table", "profiler/planner/steptime/kernels.csv", "table to begin with")
-	picture := flag.String("picture", "", "write a picture of estimates against measurements to a file, and nothing else")
+	picture := flag.String("picture", "", "only draw estimates against measurements to a file")
 	steps := flag.String("steps", "", "further rows of steps, a jsonl file; models are relative to its folder")
 	flag.Parse()
 	text, err := os.ReadFile(*file)
@@ -273,7 +273,8 @@ func readKernels(path string) ([]measurement, error) {
 			continue
 		}
 		m := measurement{
-			family: cells[0] + " " + cells[1], source: cells[0] + ", " + cells[1], gpu: gpu(), step: -1, seconds: ms / 1e3,
+			family: cells[0] + " " + cells[1], source: cells[0] + ", " + cells[1],
+			gpu: gpu(), step: -1, seconds: ms / 1e3,
 		}
 		m.program = kernel(cells[0], get)
 		rows = append(rows, m)
@@ -330,7 +331,7 @@ func records(folder string, names ...string) (rows []measurement) {
 			}
 			gpu, err := device.Lookup(r.GPU)
 			check(err)
-			family, _, _ := strings.Cut(r.Case.Model, "-")
+			family, _, _ := strings.Cut(r.Model, "-")
 			rows = append(rows, timed(r.Case, gpu, name, family, r.StepMS))
 		}
 	}

@@ -18,8 +18,10 @@ func draw(text string, steps []measurement) string {
 		return margin + (side-2*margin)*(math.Log10(ms)-first)/(last-first)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" font-family="sans-serif" font-size="12">`, side, side)
-	fmt.Fprintf(&b, "\n<title>Estimated against measured step times</title>\n<rect width=%q height=%q fill=\"white\"/>\n",
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" font-family="sans-serif" font-size="12">
+<title>Estimated against measured step times</title>
+`, side, side)
+	fmt.Fprintf(&b, "<rect width=%q height=%q fill=\"white\"/>\n",
 		fmt.Sprint(side), fmt.Sprint(side))
 	line := func(x1, y1, x2, y2 float64, style string) {
 		fmt.Fprintf(&b, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" %s/>\n", x1, side-y1, x2, side-y2, style)
@@ -48,14 +50,16 @@ func draw(text string, steps []measurement) string {
 		if _, ok := seen[m.gpu.Name]; !ok {
 			seen[m.gpu.Name] = len(seen)
 			y := side - margin - 16*float64(len(seen))
-			fmt.Fprintf(&b, "<circle cx=\"%g\" cy=\"%g\" r=\"4\" fill=%q/>\n", margin+12, side-y-4, colors[seen[m.gpu.Name]%len(colors)])
+			fmt.Fprintf(&b, "<circle cx=\"%g\" cy=\"%g\" r=\"4\" fill=%q/>\n",
+				margin+12, side-y-4, colors[seen[m.gpu.Name]%len(colors)])
 			write(margin+22, y, "start", m.gpu.Name)
 		}
-		fmt.Fprintf(&b, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=%q fill-opacity=\"0.8\"><title>%s</title></circle>\n",
-			at(1e3*m.seconds), side-at(1e3*m.estimate(k)), colors[seen[m.gpu.Name]%len(colors)], m.label)
+		fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="4" fill=%q fill-opacity="0.8">`,
+			at(1e3*m.seconds), side-at(1e3*m.estimate(k)), colors[seen[m.gpu.Name]%len(colors)])
+		fmt.Fprintf(&b, "<title>%s</title></circle>\n", m.label)
 	}
 	write(side/2, 14, "middle", "measured step time; dashed: 25 % off")
-	fmt.Fprintf(&b, "<text x=\"%g\" y=\"%g\" text-anchor=\"middle\" transform=\"rotate(-90 14 %g)\">estimated by vprof time</text>\n</svg>\n",
-		14.0, side/2, side/2)
+	fmt.Fprintf(&b, `<text x="14" y="%g" text-anchor="middle" transform="rotate(-90 14 %g)">`, side/2, side/2)
+	b.WriteString("estimated by vprof time</text>\n</svg>\n")
 	return b.String()
 }
