@@ -52,6 +52,8 @@ type Script struct {
 	// Seen is how the steps stand for the rest of training; absent where the script ended by itself, or the user has
 	// chosen the steps.
 	Seen *Seen `json:"seen,omitempty"`
+	// Growth is by how much each step needs more than the one before; absent if steps do not grow.
+	Growth *StepGrowth `json:"growth,omitempty"`
 	// Private are the pools of CUDA graphs; absent if there are none.
 	Private *PrivatePools `json:"private_pools,omitempty"`
 	// GPUs is the number of ranks of which Rank was run; absent for one.
@@ -60,6 +62,24 @@ type Script struct {
 	// Elsewhere are the other GPUs that the same process used; all other values are for GPU, the fullest.
 	GPU       int         `json:"gpu,omitempty"`
 	Elsewhere []Elsewhere `json:"elsewhere,omitempty"`
+}
+
+// StepGrowth is memory that every step leaves behind.
+type StepGrowth struct {
+	// Bytes is what a step adds, and Full the step in which the GPU is full.
+	Bytes int64 `json:"bytes_per_step"`
+	Full  int   `json:"full_after_steps"`
+	// Lines are the user's lines that made most of it, in bytes of a step.
+	Lines []Component `json:"lines"`
+}
+
+// String returns the growth in a sentence.
+func (g *StepGrowth) String() string {
+	text := fmt.Sprintf("grows by %s a step: the GPU is full after about %d steps", bytesize.Format(g.Bytes), g.Full)
+	if len(g.Lines) > 0 {
+		text += "; made by " + g.Lines[0].Name + " and still held, as by a list of losses or outputs"
+	}
+	return text
 }
 
 // Seen is how a few steps stand for the rest of training: whether other batches of the data set are larger, and were
@@ -146,6 +166,9 @@ func (r *Report) scriptSheets() []Sheet {
 // scriptAnswer returns whether the command fits, and what of training that covers.
 func (r *Report) scriptAnswer() []string {
 	answer := []string{r.Script.verdict(r)}
+	if g := r.Script.Growth; g != nil {
+		answer = []string{"does not fit for long: it " + g.String() + ".", "so far it " + answer[0]}
+	}
 	if covered := r.Script.Covered(); covered != "" {
 		answer = append(answer, covered+".")
 	}

@@ -265,9 +265,11 @@ func endOf(o *script.Outcome, r *report.Report) error {
 		return noGPUError{fmt.Sprintf("PyTorch %s of %s finds none", o.Torch().Version, o.Torch().Python), instead}
 	case script.Untrained:
 		return usagef("nothing trained: no optimizer made a step on the GPU; %s", o.Seen())
-	default:
-		return nil
 	}
+	if g := r.Script.Growth; g != nil {
+		return negative{errors.New("the script " + g.String())}
+	}
+	return nil
 }
 
 // commands returns the runs that the flags ask for, in their order: of each GPU, and on it of

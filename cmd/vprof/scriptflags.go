@@ -130,6 +130,9 @@ func (b *batchRuns) try(ctx context.Context, batch int) (bool, error) {
 		return false, err
 	}
 	ended := endOf(outcome, r)
+	if g := r.Script.Growth; g != nil { // whatever the batch, it ends
+		return false, negative{fmt.Errorf("batch %d: the script %v", batch, g)}
+	}
 	if ended != nil && !errors.As(ended, new(negative)) {
 		return false, fmt.Errorf("batch %d: %w", batch, ended)
 	}

@@ -222,7 +222,7 @@ func (o *smokeOptions) runScript(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if ended := endOf(outcome, r); ended != nil && outcome.Kind() != script.OutOfMemory {
+	if ended := endOf(outcome, r); ended != nil && outcome.Kind() != script.OutOfMemory && r.Script.Growth == nil {
 		return ended
 	}
 	return o.judge(outcome.Smoke(r, budget, max(o.batch, 1)), started, before, tolerance)

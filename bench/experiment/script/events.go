@@ -75,6 +75,8 @@ type Event struct {
 	Steps      []int    `json:"steps"`
 	Optimizers []string `json:"optimizers"`
 	Trace      string   `json:"trace"`
+	// Growth is by how many bytes each of the last steps has grown; zero if they have not.
+	Growth int64 `json:"growth"`
 	// Failure is the last allocation that failed.
 	Failure *Failure `json:"failure"`
 	Retries int64    `json:"retries"`

@@ -38,6 +38,7 @@ func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.Script.Growth = o.growth(run)
 	held := step.AtPeak(o.Program)
 	r.Script.Lines = held.Lines(5)
 	tuned, err := step.Tuned(ctx, o.Program, step.Plentiful(o.GPU), o.allocator())
@@ -136,6 +137,28 @@ func (o *Outcome) seen() *report.Seen {
 		seen.Longer = append(seen.Longer, report.Longer{Shape: e.Shape, Before: e.Before})
 	}
 	return seen
+}
+
+// mostSteps is the number of steps beyond which growth is of no concern: few trainings have more.
+const mostSteps = 1_000_000
+
+// growth returns by how much each step grows, and when that fills the GPU; nil if steps do not grow, or too little.
+func (o *Outcome) growth(run *report.Run) *report.StepGrowth {
+	each := o.End().Growth
+	if each <= 0 {
+		return nil
+	}
+	last := 0
+	for _, p := range run.Phases {
+		last = max(last, p.Step)
+	}
+	g := &report.StepGrowth{Bytes: each, Full: last + 1 + int(max(0, o.GPU.Memory-run.Device)/each)}
+	if g.Full > mostSteps {
+		return nil
+	}
+	// What the step before the last has left: loop variables hold what the last one has.
+	g.Lines = step.KeptOf(o.Program, last-1).Lines(3)
+	return g
 }
 
 // nonNil returns a list that JSON writes as [] where it is empty.

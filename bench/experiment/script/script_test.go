@@ -20,6 +20,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
 )
 
 // here is the folder of the tests, which they leave.
@@ -324,4 +325,26 @@ func TestTheLongestBatchesAreTrainedOn(t *testing.T) {
 	r, err := o.Report(t.Context())
 	require.NoError(t, err)
 	require.Nil(t, r.Script.Seen)
+}
+
+// Memory that every step leaves behind is named with its line and its end. Warm-up is none.
+func TestGrowthIsNamed(t *testing.T) {
+	for _, c := range []struct {
+		args  []string
+		steps []int
+	}{{[]string{"grow"}, []int{4}}, {[]string{"grow", "warm"}, []int{5}}} {
+		o, said := trial(t, script.Command{Steps: 3, Longest: time.Minute}, c.args...)
+		require.Equal(t, script.Fits, o.Kind(), said)
+		require.Equal(t, c.steps, o.Steps(), c.args)
+		require.Equal(t, map[int]int64{1: 2000, 2: 0}[len(c.args)], o.End().Growth)
+	}
+	o, _ := trial(t, script.Command{Steps: 3, Longest: time.Minute, GPU: device.GPU{Name: "card", Memory: 1 << 20}}, "grow")
+	r, err := o.Report(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 2000, r.Script.Growth.Bytes)
+	require.InDelta(t, (1<<20)/2000, r.Script.Growth.Full, 20)
+	require.Contains(t, r.Script.Growth.Lines[0].Name, "train.py:")
+	require.Contains(t, r.Sheets()[0].Answer[0], "does not fit for long: it grows by 1.95 KiB a step")
+	smoke := o.Smoke(r, planner.Budget{Margin: planner.DefaultMargin}, 1)
+	require.False(t, smoke.Safe)
 }

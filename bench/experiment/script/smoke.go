@@ -67,6 +67,13 @@ func (o *Outcome) Smoke(r *report.Report, budget planner.Budget, batch int) *rep
 		}
 		s.Checks = append(s.Checks, c)
 	}
+	if g := r.Script.Growth; g != nil {
+		s.Safe = false
+		s.Checks = append(s.Checks, report.Check{
+			Name: "later steps", Note: g.String(), Simulated: run.Simulated, Allocated: run.Allocated,
+			Reserved: run.Reserved, Device: o.GPU.Memory, Need: o.GPU.Memory, Reason: report.Reason(planner.OverShare),
+		})
+	}
 	if seen := r.Script.Seen; seen != nil && seen.Why != "" {
 		s.Warnings = append(s.Warnings, report.Warning{What: r.Script.Covered()})
 	}

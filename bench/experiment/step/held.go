@@ -45,6 +45,25 @@ func AtPeak(p *program.Program) Held {
 	return h
 }
 
+// KeptOf finds what a program holds at its end of the buffers that it made in a step.
+func KeptOf(p *program.Program, made int) Held {
+	h, at, kept := Held{p: p}, -1, map[uint32]bool{}
+	for _, in := range p.Instructions {
+		switch in.Kind {
+		case program.Mark:
+			at = p.Phases[in.Arg].Step
+		case program.Alloc:
+			if at == made {
+				h.buffers, kept[in.Arg] = append(h.buffers, in.Arg), true
+			}
+		case program.Free:
+			delete(kept, in.Arg)
+		}
+	}
+	h.buffers = slices.DeleteFunc(h.buffers, func(buffer uint32) bool { return !kept[buffer] })
+	return h
+}
+
 // site returns where a buffer was allocated.
 func (h Held) site(buffer uint32) program.Site { return h.p.Sites[h.p.Buffers[buffer].Site] }
 

@@ -40,7 +40,7 @@ class Longest:
             return False
         done = self.watch.step()
         if self.waiting:
-            return done < self.began + 8  # a script that asks for no further batch
+            return done < self.began + 16  # a script that asks for no further batch
         return self.handed is not None and done < self.handed + 2  # trainers may hold the next batch already
 
     def iterate(self, iterate):
@@ -63,7 +63,7 @@ class Longest:
         if self.loader is None:
             self.loader = loader
             self.find(loader)
-        while self.waiting and watch.step() >= watch.wanted:
+        while self.waiting and watch.step() >= watch.wanted and not watch.growth.open():
             batch = self.waiting.pop(0)
             size, shape = shape_of(self.torch, batch)
             if size > LARGER * self.largest:  # the script has come upon none as large since

@@ -107,6 +107,10 @@ class Memory:
         """The device that is reported: one whose memory ran out, else the one with most reserved bytes."""
         return max(self.highest, key=lambda device: (self.read(device)["num_ooms"] > 0, self.highest[device]["reserved"]))
 
+    def allocated(self):
+        """The allocated bytes on the GPU that figures are of; zero before it is used."""
+        return self.read(self.judged())["allocated_bytes"]["all"]["current"] if self.used else 0
+
     def peaks(self):
         """The peaks of the whole run."""
         if not self.used:

@@ -9,6 +9,7 @@ import traceback
 import weakref
 
 from . import compiling, events, loaders
+from .growth import Growth
 from .memory import Memory
 
 # An optimizer that was made and does not step is waited for until another has made so many
@@ -39,6 +40,7 @@ class Watch:
         self.due = None  # why training ends when the backward pass that is running has returned
         self.ended = False
         self.longest = loaders.Longest(torch, self)
+        self.growth = Growth()
 
     # Phases.
 
@@ -146,6 +148,7 @@ class Watch:
             self.stepped[optimizer][1] += 1
 
         self.turn(more)
+        self.growth.note(self.step(), self.memory.allocated())
         events.send("step", done=self.step(), of=self.wanted if self.step() <= self.wanted else 0)
         if not self.until and self.trained():
             self.end("steps")
@@ -153,7 +156,11 @@ class Watch:
     def trained(self):
         """Tells whether all optimizers have made the steps that are asked for."""
         counts = self.active().values()
-        return self.wanted > 0 and any(counts) and min(counts) >= self.wanted and not self.longest.open()
+        return self.wanted > 0 and any(counts) and min(counts) >= self.wanted and not self.goes_on()
+
+    def goes_on(self):
+        """Tells whether further steps show what the first do not: growth, or the longest batches."""
+        return self.longest.seconds > 0 and (self.growth.open() or self.longest.open())
 
     def scaled(self, step):
         """GradScaler.step, which calls the optimizer's only if the gradients are finite."""
@@ -228,7 +235,8 @@ class Watch:
         backends = getattr(self.torch, "backends", None)
         events.send(
             "end", reason=reason, steps=steps, optimizers=kinds, trace=trace, failure=failure,
-            benchmark=bool(backends and backends.cudnn.benchmark), tuned_before=len(compiling.found), **self.memory.peaks(),
+            benchmark=bool(backends and backends.cudnn.benchmark), tuned_before=len(compiling.found),
+            growth=self.growth.each(), **self.memory.peaks(),
         )
 
     def exit(self):

@@ -124,6 +124,15 @@ if "rows" in args:
         train(m, adam, scaler, 10 * batch.numel())
         print("batch", *batch.shape, flush=True)
     sys.exit()
+if "grow" in args:
+    kept = []
+    for it in range(40):
+        train(m, adam, scaler)
+        if it > 3 or "warm" not in args:
+            kept.append(torch.Tensor(2000))
+        elif it < 3:
+            kept.append(torch.Tensor(100 * (it + 1)))
+    sys.exit()
 if "small" in args:
     torch.counter.limit = 5500
 for it in range(40):
