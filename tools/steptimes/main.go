@@ -58,6 +58,12 @@ func (m *measurement) estimate(k steptime.Kernels) float64 {
 // miss returns the logarithm of the estimate over the measurement.
 func (m *measurement) miss(k steptime.Kernels) float64 { return math.Log(m.estimate(k) / m.seconds) }
 
+// inside reports whether the interval of the estimate holds the measurement.
+func (m *measurement) inside(k steptime.Kernels) bool {
+	e := k.Assumed().Time(k.Load(m.program, m.gpu, m.step))
+	return e.Low <= m.seconds && m.seconds <= e.High
+}
+
 // hostBound reports whether the host holds the step up.
 func (m *measurement) hostBound(k steptime.Kernels) bool {
 	return m.step >= 0 && k.Assumed().HostBound(k.Load(m.program, m.gpu, m.step))
@@ -170,6 +176,7 @@ func judgeAll(text string, kernels, steps []measurement) {
 	}
 	maps.DeleteFunc(families, func(_ string, fits bool) bool { return !fits })
 	var all, host []float64
+	inside := 0
 	for _, family := range slices.Sorted(maps.Keys(families)) {
 		var rest, out []measurement
 		for _, m := range steps {
@@ -182,6 +189,9 @@ func judgeAll(text string, kernels, steps []measurement) {
 		held, err := steptime.ReadKernels(fit(text, rest, "steps"))
 		check(err)
 		for i := range out {
+			if out[i].inside(held) {
+				inside++
+			}
 			if miss := math.Abs(out[i].miss(held)); out[i].hostBound(held) {
 				host = append(host, miss)
 			} else {
@@ -192,6 +202,7 @@ func judgeAll(text string, kernels, steps []measurement) {
 	}
 	fmt.Println(quantiles("steps that the GPU holds up, each family held out", all))
 	fmt.Println(quantiles("steps that the host holds up, each family held out", host))
+	fmt.Printf("intervals hold %d of these %d steps\n", inside, len(all)+len(host))
 }
 
 func summarize(title string, rows []measurement, k steptime.Kernels) {
