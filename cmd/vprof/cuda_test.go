@@ -540,7 +540,7 @@ func TestAGPUThatTheCatalogDoesNotKnowIsCalibrated(t *testing.T) {
 	require.Equal(t, "future-x1", c.GPU)
 	require.Less(t, c.Errors.After.Max, 1e-3)
 	for _, k := range c.Coefficients {
-		require.False(t, strings.HasPrefix(k.Name, "efficiency:"), "kernels of vprof's own say nothing of "+
+		require.False(t, strings.HasPrefix(k.Name, "speed:"), "kernels of vprof's own say nothing of "+
 			"PyTorch's: %s", k.Name)
 	}
 	again := swept(t, "--model", "toy", "--batch", "16", "--coefficients", learned)
