@@ -169,6 +169,9 @@ func (r *Report) scriptAnswer() []string {
 	if g := r.Script.Growth; g != nil {
 		answer = []string{"does not fit for long: it " + g.String() + ".", "so far it " + answer[0]}
 	}
+	if r.Script.Result == "fits" && len(r.Script.Steps) == 0 {
+		answer = append(answer, "no optimizer stepped: the values are of all that the script did on the GPU.")
+	}
 	if covered := r.Script.Covered(); covered != "" {
 		answer = append(answer, covered+".")
 	}
@@ -255,6 +258,9 @@ func (r *Report) scriptNotes() []string {
 		notes.add("%s: %s; host memory at most %s; %.0f s.", strings.Join(s.Optimizers, ", "), s.stepWords(),
 			bytesize.Format(s.Host), s.Seconds)
 	}
+	if unseen := r.unseen(); len(unseen) > 0 {
+		notes.add("not seen: %s.", strings.Join(unseen, ", "))
+	}
 	if s.GPUs > 1 && len(s.Elsewhere) == 0 {
 		notes.add("values are for rank %d of %d, without NCCL's memory.", s.Rank, s.GPUs)
 	}
@@ -266,6 +272,19 @@ func (r *Report) scriptNotes() []string {
 			bytesize.Format(e.Allocated), bytesize.Format(e.Reserved))
 	}
 	return append(notes, r.besides()...)
+}
+
+// unseen returns what a run that vprof ended after some steps has not come to, with the flag that goes on to it.
+func (r *Report) unseen() (all []string) {
+	if r.Script.Ended != "steps" || len(r.Points) == 0 || r.Points[0].Run == nil {
+		return nil
+	}
+	for _, of := range []struct{ phase, flag string }{{"evaluation", "eval"}, {"saving", "save"}} {
+		if !slices.ContainsFunc(r.Points[0].Run.Phases, func(p Phase) bool { return p.Name == of.phase }) {
+			all = append(all, fmt.Sprintf("%s (--until %s goes on to it)", of.phase, of.flag))
+		}
+	}
+	return all
 }
 
 // besides returns the notes below the figures.

@@ -264,7 +264,7 @@ func endOf(o *script.Outcome, r *report.Report) error {
 	case script.NoGPU:
 		return noGPUError{fmt.Sprintf("PyTorch %s of %s finds none", o.Torch().Version, o.Torch().Python), instead}
 	case script.Untrained:
-		return usagef("nothing trained: no optimizer made a step on the GPU; %s", o.Seen())
+		return usagef("nothing was put on the GPU; %s", o.Seen())
 	}
 	if g := r.Script.Growth; g != nil {
 		return negative{errors.New("the script " + g.String())}

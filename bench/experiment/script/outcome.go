@@ -148,7 +148,7 @@ const (
 	NoCUDA
 	// NoGPU was to run on a GPU of the machine, which PyTorch does not find.
 	NoGPU
-	// Untrained never stepped an optimizer on the GPU.
+	// Untrained never put anything on the GPU.
 	Untrained
 )
 
@@ -168,7 +168,7 @@ func (o *Outcome) Kind() Kind {
 		return Failed
 	case torch.Version == "":
 		return NoCUDA
-	case len(o.Steps()) == 0 || o.End().Allocated == 0:
+	case o.End().Allocated == 0:
 		return Untrained
 	}
 	return Fits
@@ -223,11 +223,8 @@ func (o *Outcome) readTrace() error {
 
 // Seen returns how far a command came that did not train.
 func (o *Outcome) Seen() string {
-	switch {
-	case len(o.named("step")) > 0:
+	if len(o.named("step")) > 0 {
 		return "an optimizer stepped, and nothing was put on the GPU: does the command ask for the GPU by a flag?"
-	case len(o.named("cuda")) > 0:
-		return "PyTorch used the GPU, and no optimizer was called"
 	}
 	return "PyTorch was imported, and its CUDA was not used"
 }
