@@ -18,8 +18,8 @@ func draw(text string, steps []measurement) string {
 		return margin + (side-2*margin)*(math.Log10(ms)-first)/(last-first)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" font-family="sans-serif" font-size="12">
-<title>Estimated against measured step times</title>
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" font-family="sans-serif"
+ font-size="12"><title>Estimated against measured step times</title>
 `, side, side)
 	fmt.Fprintf(&b, "<rect width=%q height=%q fill=\"white\"/>\n",
 		fmt.Sprint(side), fmt.Sprint(side))

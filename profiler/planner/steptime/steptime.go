@@ -144,8 +144,8 @@ type Efficiency struct {
 }
 
 // fitted is the source of times that no calibration has corrected. tools/steptimes -judge counts the steps.
-const fitted = "fitted to measured kernels and steps of other machines (intervals hold 46 of 54 steps of model families " +
-	"held out); corrected by vprof calibrate"
+const fitted = "fitted to measured kernels and steps of other machines (intervals hold 46 of 54 steps of model " +
+	"families held out); corrected by vprof calibrate"
 
 // Assumed returns the times by the table of kernel parameters. Their error is the spread of the load.
 func Assumed() Efficiency { return Table().Assumed() }
