@@ -170,7 +170,7 @@ func (r *Report) scriptAnswer() []string {
 		answer = []string{"does not fit for long: it " + g.String() + ".", "so far it " + answer[0]}
 	}
 	if r.Script.Result == "fits" && len(r.Script.Steps) == 0 {
-		answer = append(answer, "no optimizer stepped: the values are of all that the script did on the GPU.")
+		answer = append(answer, "no optimizer stepped: the values cover all that the script did on the GPU.")
 	}
 	if covered := r.Script.Covered(); covered != "" {
 		answer = append(answer, covered+".")
