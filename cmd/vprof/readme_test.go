@@ -40,6 +40,32 @@ func TestPagesShowWhatCommandsPrint(t *testing.T) {
 	}
 }
 
+// Commands of the README run in a clone, but for the ones that need PyTorch or a file of the reader.
+func TestCommandsOfTheREADMERun(t *testing.T) {
+	sample.Alone(t)
+	t.Chdir("../..")
+	t.Setenv("HF_HOME", t.TempDir())
+	page, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	ran := 0
+	for line := range strings.Lines(string(page)) {
+		args := strings.Fields(strings.TrimPrefix(line, "$ "))
+		if len(args) < 3 || args[0] != "vprof" || args[1] != "plan" && args[1] != "fit" ||
+			slices.Contains(args, "python") || slices.Contains(args, "mine.pt2") {
+			continue
+		}
+		if slices.Contains(args, "--apply") {
+			args = append(args, "--dry-run")
+		}
+		var out, errs bytes.Buffer
+		a := system()
+		a.stdout, a.stderr = &out, &errs
+		require.Contains(t, []exitCode{exitFine, exitNegative}, run(t.Context(), a, args[1:]), "%s%s", line, &errs)
+		ran++
+	}
+	require.GreaterOrEqual(t, ran, 5)
+}
+
 // Whoever meets the project reads the README to its end.
 func TestTheREADMEIsShort(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")

@@ -67,7 +67,7 @@ func Source() models.Source {
 }
 
 // Open makes the model of a config.json, or of the one in a folder, also of a model
-// name of the hub in the hub's caches. The error is a [*input.FormatError].
+// name of the hub: by the hub's caches, or by [OfHub]. The error is a [*input.FormatError].
 func Open(path string) (models.Model, error) {
 	if path == "" {
 		return models.Model{}, input.FileErrorf(Scheme+":", "names no file; use %s:path/to/config.json", Scheme)
@@ -81,7 +81,11 @@ func Open(path string) (models.Model, error) {
 	if err != nil {
 		return models.Model{}, err
 	}
-	return Parse(path, data)
+	name := ""
+	if _, known := OfHub(path); known { // whose name has no suffix to cut off
+		name = Scheme + ":" + filepath.Base(path)
+	}
+	return parse(path, name, data)
 }
 
 // located returns where the config.json is that a path or a name of the hub stands for. No shell

@@ -42,6 +42,9 @@ func withTeacher(path string, data []byte, teacher string) ([]byte, error) {
 func readModel(path string) ([]byte, error) {
 	data, err := read(path)
 	if missing, ok := errors.AsType[*fs.PathError](err); ok {
+		if config, known := OfHub(path); known {
+			return config, nil
+		}
 		return nil, &input.FormatError{File: path, Reason: missing.Err.Error() + howToGet(path)}
 	}
 	return data, err

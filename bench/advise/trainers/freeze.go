@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/vprof/vprof/models/hfconfig"
 )
 
 // The facts of LLaMA-Factory's training of some layers: how many of the last (negative: of
@@ -165,5 +167,9 @@ func readConfig(path string) ([]byte, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, usualName)
 	}
-	return os.ReadFile(path)
+	data, err := os.ReadFile(path)
+	if config, known := hfconfig.OfHub(path); known && err != nil {
+		return config, nil
+	}
+	return data, err
 }

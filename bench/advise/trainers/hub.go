@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/hub"
+	"github.com/vprof/vprof/models/hfconfig"
 )
 
 // Model is what a configuration trains: a folder, or a repository of a hub.
@@ -24,13 +25,16 @@ const usualName = "config.json"
 
 // Find finds the model's config.json: in the folder that the name is, seen from here
 // or from the configuration's folder, or in the caches of Hugging Face's hub and of
-// ModelScope's. Nothing is downloaded; the error says the command that does.
+// ModelScope's, or by its name alone where [hfconfig.OfHub] has it. Nothing is downloaded; the error says the command that does.
 func (m Model) Find() (path string, err error) {
 	for _, dir := range append(m.folders(), m.snapshots()...) {
 		path := filepath.Join(dir, usualName)
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 			return path, nil
 		}
+	}
+	if _, known := hfconfig.OfHub(m.Name); known && m.Revision == "" {
+		return m.Name, nil
 	}
 	reason := fmt.Sprintf("the model's %s is not in this machine's caches; get it with: hf download %s %s", usualName,
 		m.Name, usualName)
