@@ -100,7 +100,7 @@ func (k Kernels) of(name string, gpu *device.GPU, p program.Precision) (value fl
 	return value
 }
 
-// stacked reports whether the memory of a GPU is HBM, by its chip: compute capability 6.0, 7.0, 8.0, 9.0, 10.0 and 10.3.
+// stacked reports whether the memory of a GPU is HBM, by its chip: compute capability 6.0, 7.0, 8.0, 9.0, 10.0 or 10.3.
 func stacked(gpu *device.GPU) bool {
 	switch gpu.Capability {
 	case 60, 70, 80, 90, 100, 103:

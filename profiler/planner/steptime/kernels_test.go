@@ -64,7 +64,8 @@ func TestTheClosestRowOfTheTableCounts(t *testing.T) {
 	for _, name := range Parameters {
 		text.WriteString(name + ",*,*,1,all\n")
 	}
-	text.WriteString("stream,gddr,*,2,x\nstream,Turing,*,3,x\nstream,t4|l4,*,4,x\nmatmul,*,tensor,5,x\nmatmul,*,bf16,6,x\n")
+	text.WriteString("stream,gddr,*,2,x\nstream,Turing,*,3,x\nstream,t4|l4,*,4,x\n")
+	text.WriteString("matmul,*,tensor,5,x\nmatmul,*,bf16,6,x\n")
 	k, err := ReadKernels(text.String())
 	require.NoError(t, err)
 	for name, want := range map[string]float64{"t4": 4, "rtx-2080": 3, "rtx-3090": 2, "a100-80": 1} {

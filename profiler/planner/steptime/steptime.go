@@ -144,8 +144,8 @@ type Efficiency struct {
 }
 
 // fitted is the source of times that no calibration has corrected. tools/steptimes -judge counts the steps.
-const fitted = "fitted to measured kernels and steps of other machines (intervals hold 46 of 54 steps of model " +
-	"families held out); corrected by vprof calibrate"
+const fitted = "fitted to measured kernels and steps of other machines (intervals by errors of model families " +
+	"held out on an H100); corrected by vprof calibrate"
 
 // Assumed returns the times by the table of kernel parameters. Their error is the spread of the load.
 func Assumed() Efficiency { return Table().Assumed() }
@@ -165,8 +165,8 @@ func (k Kernels) Assumed() Efficiency {
 	return e
 }
 
-// hostError is the relative standard error of what the host takes for a kernel: 90 % of the steps that one machine's host
-// held up were within 39 % (PyTorch 2.11, eager, each family of models held out).
+// hostError is the relative standard error of what the host takes for a kernel: 90 % of the steps that the host held up
+// were within 39 % (one machine, PyTorch 2.11, eager, each family of models held out).
 const hostError = 0.2
 
 // Estimate is a time in seconds and its 95 % interval.
