@@ -75,7 +75,8 @@ func decodeRecord(line []byte) (Record, error) {
 	r.AllocConf = conf
 	if w.StepMS != nil {
 		if !(*w.StepMS > 0) {
-			return Record{}, bad("step_ms", "%v is no time of a step; need a positive number of milliseconds", *w.StepMS)
+			return Record{}, bad("step_ms", "%v is no time of a step; need a positive number of milliseconds",
+				*w.StepMS)
 		}
 		r.StepMS = *w.StepMS
 	}

@@ -265,8 +265,8 @@ func ClaimSheets(claims []Claim) []Sheet {
 		}
 	}
 	for i := range sheets {
-		sheets[i].Notes = append(sheets[i].Notes, "The guide's MB and GB mean 1024² and 1024³ bytes. vprof's values are "+
-			"estimates for the same conditions; a range covers the batch sizes and stages left open.")
+		sheets[i].Notes = append(sheets[i].Notes, "The guide's MB and GB mean 1024² and 1024³ bytes. vprof's values "+
+			"are estimates for the same conditions; a range covers the batch sizes and stages left open.")
 	}
 	return sheets
 }

@@ -117,7 +117,7 @@ func (f *Fit) answer() []string {
 
 // notes explains the marks, and what the recommendations leave out.
 func (f *Fit) notes() []string {
-	notes := notes(slices.Concat(f.roomNotes(), f.hostNotes()))
+	notes := append(f.roomNotes(), f.hostNotes()...)
 	var loops []models.Loop
 	if slices.ContainsFunc(f.Choices, func(c Choice) bool { return c.Own && !c.Recommended }) {
 		notes.add("· the settings of the model's authors.")

@@ -264,8 +264,8 @@ const slowWords = "fits slowly: only because PyTorch frees cached memory and all
 
 // marks explains the marks.
 const marks = "* not safe: over the share of the memory that may be filled, or because of a smaller batch or an " +
-	"evaluation; ? tight: the upper end of the estimate exceeds the GPU's memory; ~ fits slowly: only because PyTorch " +
-	"frees cached memory; ! does not fit."
+	"evaluation; ? tight: the upper end of the estimate exceeds the GPU's memory; ~ fits slowly: only because " +
+	"PyTorch frees cached memory; ! does not fit."
 
 // timesOver returns a count of events in words.
 func timesOver(n int64) string {

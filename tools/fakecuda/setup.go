@@ -168,8 +168,8 @@ func number(n int) string {
 // String returns the GPU as the driver reads it.
 func (b GPU) String() string {
 	text := fmt.Sprintf("name=%s,cc=%d,sms=%d,threads=%d,mhz=%d,memory=%d,context=%d,module=%d,mode=%d",
-		b.Product, int(b.Capability), b.SMs, b.ThreadsPerSM, b.BoostMHz, b.Memory, b.WithoutLibraries().Context, b.Module,
-		b.Mode)
+		b.Product, int(b.Capability), b.SMs, b.ThreadsPerSM, b.BoostMHz, b.Memory, b.WithoutLibraries().Context,
+		b.Module, b.Mode)
 	if b.ID != 0 {
 		text += fmt.Sprintf(",id=%d", b.ID)
 	}

@@ -107,7 +107,8 @@ func For(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, beyond i
 	var out []report.Remedy
 	if beyond > 0 {
 		r, err := tried(ctx, s, gpu, mitigation{
-			what: "the data set and what else is not the step's on the host, one batch at a time on the GPU", batch: batch,
+			what:  "the data set and what else is not the step's on the host, one batch at a time on the GPU",
+			batch: batch,
 		}, 0)
 		if err != nil {
 			return nil, err
@@ -195,7 +196,8 @@ func Beyond(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, seen 
 		Kind: "not the step's",
 		What: fmt.Sprintf("%s are on the GPU that the training step does not need", bytesize.Format(beyond)),
 		Evidence: []string{fmt.Sprintf("%s %s; the step of %s, batch %d, needs %s (at most %s)", what,
-			bytesize.Format(seen.Bytes), s.Model().Name, batch, bytesize.Format(need.Bytes), bytesize.Format(need.High))},
+			bytesize.Format(seen.Bytes), s.Model().Name, batch, bytesize.Format(need.Bytes),
+			bytesize.Format(need.High))},
 		Advice: []string{
 			"keep the data set on the host: build tensors without a device, and move each batch with .to(device)",
 			"do not keep losses or outputs from step to step: append loss.item() or outputs.detach().cpu() to lists",

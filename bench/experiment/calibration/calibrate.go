@@ -89,8 +89,8 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 		}
 	}
 	if c.bare() {
-		fitted.Undetermined = append(fitted.Undetermined, fmt.Sprintf("what PyTorch adds: the runs and these errors are of "+
-			"vprof's kernels. Plans add %s ± %s for PyTorch's libraries",
+		fitted.Undetermined = append(fitted.Undetermined, fmt.Sprintf("what PyTorch adds: the runs and these errors are "+
+			"of vprof's kernels. Plans add %s ± %s for PyTorch's libraries",
 			bytesize.Format(int64(libraries.Value)), bytesize.Format(int64(1.96*libraries.StdErr))))
 	}
 	entry := c.entry(gpu, fitted)
@@ -228,8 +228,8 @@ func (c *Calibration) advise(ctx context.Context, gpu device.GPU, few *calibrate
 // entry makes the entry of the coefficients file.
 func (c *Calibration) entry(gpu device.GPU, r *calibrate.Result) *coefficients.Entry {
 	e := &coefficients.Entry{
-		Name: c.Name, GPU: gpu.Name, Stack: c.Runs[0].Stack, Simulated: c.Runs[0].Simulated, Bare: c.bare(), Fitted: c.Now,
-		Memory: map[string]coefficients.Number{}, Undetermined: r.Undetermined, Inputs: c.Inputs,
+		Name: c.Name, GPU: gpu.Name, Stack: c.Runs[0].Stack, Simulated: c.Runs[0].Simulated, Bare: c.bare(),
+		Fitted: c.Now, Memory: map[string]coefficients.Number{}, Undetermined: r.Undetermined, Inputs: c.Inputs,
 	}
 	if c.Stack != (coefficients.Stack{}) {
 		e.Stack = c.Stack
