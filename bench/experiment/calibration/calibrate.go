@@ -89,8 +89,8 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 		}
 	}
 	if c.bare() {
-		fitted.Undetermined = append(fitted.Undetermined, fmt.Sprintf("what PyTorch adds: the runs and these errors are "+
-			"of vprof's kernels. Plans add %s ± %s for PyTorch's libraries",
+		fitted.Undetermined = append(fitted.Undetermined, fmt.Sprintf("what PyTorch adds: the runs and these errors "+
+			"are of vprof's kernels. Plans add %s ± %s for PyTorch's libraries",
 			bytesize.Format(int64(libraries.Value)), bytesize.Format(int64(1.96*libraries.StdErr))))
 	}
 	entry := c.entry(gpu, fitted)
