@@ -74,7 +74,10 @@ class Longest:
 
     def note(self, batch):
         """Keeps the size of the largest batch that the script itself has loaded."""
-        size, shape = shape_of(self.torch, batch)
+        try:
+            size, shape = shape_of(self.torch, batch)
+        except Exception:  # of a class of the script's own
+            return batch
         if size > self.largest and not self.watch.ended and "evaluation" not in self.watch.phases:
             self.largest, self.shape = size, shape
         return batch
@@ -226,12 +229,17 @@ def elements(torch, value):
     return 1
 
 
+# The most values of a batch that are looked at.
+MOST_VALUES = 100_000
+
+
 def shape_of(torch, batch):
     """The number of elements of a batch, and the shape of its largest tensor."""
-    total, shape, largest = 0, [], 0
+    total, shape, largest, seen = 0, [], 0, 0
     todo = [batch]
-    while todo:
+    while todo and seen < MOST_VALUES:
         value = todo.pop()
+        seen += 1
         if isinstance(value, torch.Tensor):
             total += value.numel()
             if value.numel() > largest:
