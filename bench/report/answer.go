@@ -59,6 +59,9 @@ func (r *Report) planAnswer() []string {
 
 // sweepAnswer answers a sweep in a sentence: the largest batch that ran, and the smallest that did not.
 func (r *Report) sweepAnswer(word string) []string {
+	if r.Largest != nil {
+		return []string{r.Largest.String() + "."}
+	}
 	var ran, failed *Point
 	for i := range r.Points {
 		switch p := &r.Points[i]; {

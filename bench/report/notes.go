@@ -159,9 +159,6 @@ func (r *Report) findingNotes(word string) []string {
 	if r.Agreement != nil {
 		notes.add("%s.", r.Agreement)
 	}
-	if r.Largest != nil {
-		notes.add("%s.", r.Largest)
-	}
 	notes = append(notes, r.refusals()...)
 	for _, p := range r.Points {
 		switch {

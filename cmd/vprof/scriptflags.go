@@ -171,11 +171,21 @@ func (b *batchRuns) upward(ctx context.Context, batches []int) error {
 	return nil
 }
 
+// Runs of a command take seconds to minutes: the search for the largest batch begins at firstBatch and ends within a
+// share of 1/coarse, so that up to coarse the answer is exact.
+const (
+	firstBatch = 8
+	coarse     = 64
+)
+
 // largest finds the largest multiple that is safe on the GPU, up to a limit.
 func (b *batchRuns) largest(ctx context.Context, multiple, most int, budget planner.Budget) error {
 	budget.Memory = b.gpu.Memory
 	found := report.Largest{Safe: true}
-	s := planner.Search{From: 1, To: max(1, most/multiple), Limit: budget.Limit(), Runs: true}
+	s := planner.Search{
+		From: 1, To: max(1, most/multiple), Begin: planner.Start{Batch: firstBatch / multiple}, Limit: budget.Limit(),
+		Runs: true, Coarse: coarse,
+	}
 	s.Need = func(n int) (int64, error) {
 		need := int64(math.MaxInt64)
 		fits, err := b.try(ctx, n*multiple)

@@ -24,6 +24,9 @@ type Search struct {
 	// Runs says that each need is a run of minutes, so that no size is run for the sake of
 	// larger ones alone.
 	Runs bool
+	// Coarse ends a search of long runs when what fits and what fails lie within this share of the batch, 1/Coarse;
+	// zero ends it at neighbors.
+	Coarse int
 	// Jagged says that a size may need many times what a larger one does, so that all up to the edge are asked for.
 	Jagged bool
 	// Together is how many needs may be asked at a time; zero is one.
@@ -225,6 +228,9 @@ type edge struct {
 // neighbors tells whether there is no size between what fits and what fails.
 func (e *edge) neighbors() bool {
 	next := e.fits + 1
+	if e.Coarse > 0 {
+		next += e.fits / e.Coarse
+	}
 	return e.judged(next) >= e.fails
 }
 
