@@ -296,7 +296,7 @@ func TestAHealthyMachine(t *testing.T) {
 	require.Equal(t, exitFine, got.code, "one usable GPU is enough")
 	require.Empty(t, got.stderr)
 	require.Equal(t, `device,name,compute_capability,memory_bytes,context_bytes,kernels_bytes,others_bytes,usable
-cuda:0,NVIDIA H200,9.0,150109093888,801112064,8388608,0,true
+cuda:0,NVIDIA H200,9.0,150109093888,549453824,8388608,0,true
 cuda:1,Tesla T4,7.5,15828320256,0,0,0,false
 `, got.stdout)
 	got = command(t, "doctor")

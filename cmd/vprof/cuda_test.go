@@ -38,6 +38,7 @@ func command(t testing.TB, args ...string) outcome { return commandOn(t, os.DevN
 // commandOn runs vprof with a folder of device files.
 func commandOn(t testing.TB, dev string, args ...string) outcome {
 	var stdout, stderr bytes.Buffer
+	t.Setenv("COLUMNS", "1000") // lines are matched whole
 	a := withToy(system())
 	a.stdin, a.stdout, a.stderr, a.dev = strings.NewReader(""), &stdout, &stderr, dev
 	code := run(t.Context(), a, args)
