@@ -33,8 +33,9 @@ const requestFiles = "files"
 // longestRequest is the length limit of a request line, in bytes.
 const longestRequest = 1 << 20
 
-// line returns the command line of a request. It refuses flags that write files or choose the output.
-func (r request) line(verb string, flags *pflag.FlagSet) ([]string, error) {
+// line returns the command line of a request, whose result has a format. It refuses flags that write files or choose
+// the output.
+func (r request) line(verb string, flags *pflag.FlagSet, format report.Format) ([]string, error) {
 	args := []string{verb}
 	for _, name := range slices.Sorted(maps.Keys(r)) {
 		values, err := valuesOf(r[name])
@@ -61,7 +62,7 @@ func (r request) line(verb string, flags *pflag.FlagSet) ([]string, error) {
 			args = append(args, "--"+name+"="+v)
 		}
 	}
-	return append(args, "--format=json"), nil
+	return append(args, "--format="+string(format)), nil
 }
 
 // requestable reports whether requests may set a flag.
@@ -121,7 +122,9 @@ func requestOf(text []byte) (r request, err error) {
 
 // verbAnswer is a verb's answer to a request.
 type verbAnswer struct {
-	code    exitCode
+	code exitCode
+	// text is what the verb printed, and result the same where it is JSON.
+	text    []byte
 	result  json.RawMessage
 	message string
 }
@@ -132,6 +135,7 @@ func refuse(message string) verbAnswer { return verbAnswer{code: exitUsage, mess
 // runVerb runs a verb with its flags in this process. With only set, it creates no other verb.
 func (a *app) runVerb(
 	ctx context.Context, verb string, only func(*app) *cobra.Command, flags *pflag.FlagSet, r request,
+	format report.Format,
 ) verbAnswer {
 	var out, errs bytes.Buffer
 	own := &app{
@@ -139,14 +143,14 @@ func (a *app) runVerb(
 		residuals: a.residuals, detect: a.detect, openGPU: a.openGPU, gpus: a.gpus, trials: a.trials,
 		only: only,
 	}
-	args, err := r.line(verb, flags)
+	args, err := r.line(verb, flags, format)
 	if err != nil {
 		return verbAnswer{code: codeOf(err), message: err.Error()}
 	}
 	code := run(ctx, own, args)
 	s := verbAnswer{code: code, message: strings.TrimPrefix(strings.TrimSpace(errs.String()), "vprof: ")}
-	if json.Valid(out.Bytes()) {
-		s.result = out.Bytes()
+	if s.text = out.Bytes(); json.Valid(s.text) {
+		s.result = s.text
 	}
 	return s
 }
@@ -204,7 +208,7 @@ func (a *app) answerPlan(ctx context.Context, flags *pflag.FlagSet, text []byte)
 	case err != nil:
 		return refuse("the request is not a JSON object of options: " + err.Error()).planned()
 	}
-	return a.runVerb(ctx, "plan", newPlanCmd, flags, r).planned()
+	return a.runVerb(ctx, "plan", newPlanCmd, flags, r, report.JSON).planned()
 }
 
 // inOrder answers lines concurrently and writes the answers in the order of the lines.

@@ -96,22 +96,58 @@ func TestAgentsUseVerbsAsTools(t *testing.T) {
 	tools, err := client.ListTools(ctx, nil)
 	require.NoError(t, err)
 	require.Len(t, tools.Tools, len(agentTools))
-	call := func(tool string, arguments map[string]any) (string, bool) {
+	listed, err := json.Marshal(tools)
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(listed), 24_000)
+	for _, tool := range tools.Tools {
+		require.NotEmpty(t, tool.Description, tool.Name)
+	}
+	ask := func(tool string, arguments map[string]any) *mcp.CallToolResult {
 		result, err := client.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: arguments})
 		require.NoError(t, err)
-		return result.Content[0].(*mcp.TextContent).Text, result.IsError
+		return result
 	}
-	text, refused := call("plan", map[string]any{"model": "resnet18", "batch": []int{8, 16}, "gpu": "t4"})
+	call := func(tool string, arguments map[string]any) (string, bool) {
+		result := ask(tool, arguments)
+		text := result.Content[0].(*mcp.TextContent).Text
+		if arguments["report"] != true {
+			whole, err := json.Marshal(result)
+			require.NoError(t, err)
+			require.LessOrEqual(t, len(whole), 2*longestAnswer, tool)
+			require.LessOrEqual(t, len(text), longestAnswer, tool)
+		}
+		return text, result.IsError
+	}
+	plan := map[string]any{"model": "resnet18", "batch": []int{8, 16}, "gpu": "t4"}
+	text, refused := call("plan", plan)
+	require.False(t, refused, text)
+	require.Contains(t, text, "safe up to batch 16")
+	structured, err := json.Marshal(ask("plan", plan).StructuredContent)
+	require.NoError(t, err)
+	var answer report.Response
+	require.NoError(t, json.Unmarshal(structured, &answer))
+	require.Len(t, answer.Points, 2)
+	require.Nil(t, answer.Report)
+	plan["report"], plan["more"] = true, map[string]any{"alloc-conf": "expandable_segments:True"}
+	text, refused = call("plan", plan)
 	require.False(t, refused, text)
 	var r report.Report
 	require.NoError(t, json.Unmarshal([]byte(text), &r))
 	require.Len(t, r.Points, 2)
+	require.Equal(t, "expandable_segments:True", r.Case.AllocConf)
 	text, refused = call("smoke", map[string]any{"model": "resnet18", "batch": 100000, "gpu": "t4"})
 	require.False(t, refused, "that it does not fit is an answer")
-	require.Contains(t, text, `"safe": false`)
+	require.Contains(t, text, "NOT SAFE: ")
+	text, _ = call("gpus", map[string]any{"match": "h200"})
+	require.Contains(t, text, "h200")
+	require.NotContains(t, text, "rtx")
+	text, _ = call("models", nil)
+	require.Contains(t, text, "more lines")
 	text, refused = call("plan", map[string]any{"model": "nobody"})
 	require.True(t, refused)
 	require.Contains(t, text, `unknown model "nobody"`)
+	_, refused = call("plan", map[string]any{"more": 3})
+	require.True(t, refused)
 	_, refused = call("fit", map[string]any{"apply": true, "model": "resnet18"})
 	require.True(t, refused, "agents write no files")
 }
