@@ -146,7 +146,8 @@ func shortened(text, message string) string {
 	room, kept, lines := longestAnswer-len(message)-100, 0, strings.SplitAfter(text, "\n")
 	for i, line := range lines {
 		if kept += len(line); kept > room {
-			return fmt.Sprintf("%s... %d more lines; name fewer GPUs or batches, or ask with \"%s\": true for all as JSON%s",
+			return fmt.Sprintf(
+				"%s... %d more lines; name fewer GPUs or batches, or ask with \"%s\": true for all as JSON%s",
 				strings.Join(lines[:i], ""), len(lines)-i, wholeReport, message)
 		}
 	}
@@ -166,8 +167,8 @@ const (
 )
 
 // agentInstructions tell an agent how to use the tools.
-const agentInstructions = "vprof estimates the GPU memory of PyTorch training before it runs. Name the GPU (gpu) and the " +
-	"model or a trainer's file (files). plan judges a batch, fit finds the largest safe batch, smoke checks a whole " +
+const agentInstructions = "vprof estimates the GPU memory of PyTorch training before it runs. Name the GPU (gpu) " +
+	"and the model or a trainer's file (files). plan judges a batch, fit finds the largest safe batch, smoke checks a whole " +
 	"training, diagnose reads an out-of-memory log. Judge by the upper end of an interval. Answers are short tables; " +
 	"\"report\": true gives all as JSON."
 
