@@ -49,8 +49,8 @@ type Script struct {
 	Workspaces *Workspaces `json:"workspaces,omitempty"`
 	// TunedBefore is how many kernels of torch.compile other commands had tuned before; absent for none.
 	TunedBefore int `json:"kernels_tuned_before,omitempty"`
-	// Seen is how the steps stand for the rest of training; absent where the script ended by itself, or the user has
-	// chosen the steps.
+	// Seen tells which part of training the steps cover; absent where the script ended by itself, or the user chose the
+	// number of steps.
 	Seen *Seen `json:"seen,omitempty"`
 	// Growth is by how much each step needs more than the one before; absent if steps do not grow.
 	Growth *StepGrowth `json:"growth,omitempty"`
@@ -66,7 +66,7 @@ type Script struct {
 
 // StepGrowth is memory that every step leaves behind.
 type StepGrowth struct {
-	// Bytes is what a step adds, and Full the step in which the GPU is full.
+	// Bytes is the growth of a step, and Full the number of the step in which it fills the GPU.
 	Bytes int64 `json:"bytes_per_step"`
 	Full  int   `json:"full_after_steps"`
 	// Lines are the user's lines that made most of it, in bytes of a step.
@@ -82,8 +82,8 @@ func (g *StepGrowth) String() string {
 	return text
 }
 
-// Seen is how a few steps stand for the rest of training: whether other batches of the data set are larger, and were
-// trained on, too.
+// Seen tells which part of training a few steps cover: whether the data set has larger batches, and which of them were
+// trained on.
 type Seen struct {
 	// Batches are the batches of an epoch, Samples the samples of the data set; absent where they are not known.
 	Batches int `json:"batches,omitempty"`

@@ -24,7 +24,7 @@ type Times struct {
 	Devices []Device  `json:"devices"`
 	// Dataset is the number of samples of an epoch; absent if it was not given.
 	Dataset int64 `json:"dataset_size,omitempty"`
-	// Price is what a GPU costs an hour; absent if it was not given.
+	// Price is the price of a GPU per hour, in the user's currency; absent without --price.
 	Price float64   `json:"price_per_hour,omitempty"`
 	Rows  []TimeRow `json:"rows"`
 	// Coefficients are the efficiencies on the first GPU.

@@ -123,7 +123,7 @@ func requestOf(text []byte) (r request, err error) {
 // verbAnswer is a verb's answer to a request.
 type verbAnswer struct {
 	code exitCode
-	// text is what the verb printed, and result the same where it is JSON.
+	// text is the verb's standard output, and result the same if it is JSON.
 	text    []byte
 	result  json.RawMessage
 	message string

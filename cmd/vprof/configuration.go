@@ -25,7 +25,7 @@ type configuration struct {
 	// reported says that the verb's result has the warnings, so that standard error need not.
 	reported bool
 
-	// values are what the file has, by our names; nil before it is read.
+	// values are the values of the file by vprof's names ("batch", "amp"); nil before the file is read.
 	values map[string]any
 	// parts are the parts of the project's curriculum, from the files beside it.
 	parts []systems.Part

@@ -309,10 +309,11 @@ func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, se
 	if err != nil {
 		return err
 	}
-	beyond, finding, err := remedy.Beyond(ctx, setup, gpu, batch, o.seen)
+	now, err := remedy.Of(ctx, setup, gpu, batch)
 	if err != nil {
 		return err
 	}
+	beyond, finding := now.Beyond(o.seen)
 	if beyond > 0 { // what the other findings' advice would not remove
 		finding.Problem = d.Short()
 		d.Findings = slices.Insert(d.Findings, 0, finding)
@@ -325,7 +326,7 @@ func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, se
 	}
 	d.Case = fmt.Sprintf("%s, batch %d on %s", model, batch, gpu.Name)
 	if enlarge >= 0 {
-		more, err := remedy.Enlarge(ctx, setup, gpu, batch)
+		more, err := now.Enlarge(ctx)
 		if err != nil {
 			return err
 		}
@@ -334,7 +335,7 @@ func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, se
 		}
 	}
 	if d.Short() {
-		d.Remedies, err = remedy.For(ctx, setup, gpu, batch, beyond)
+		d.Remedies, err = now.Remedies(ctx, beyond)
 	}
 	return err
 }

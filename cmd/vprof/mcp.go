@@ -138,7 +138,7 @@ const longestAnswer = 4000
 // shortened returns an answer and a message behind it in [longestAnswer] bytes, without the last lines if need be.
 func shortened(text, message string) string {
 	if len(message) > longestAnswer/4 {
-		message = message[:longestAnswer/4] + " ..."
+		message = strings.ToValidUTF8(message[:longestAnswer/4], "") + " ..."
 	}
 	if message != "" {
 		message = "\n" + message

@@ -85,8 +85,8 @@ func (o *runOptions) register(cmd *cobra.Command) {
 	complete(cmd, "until", func() []string { return untilEvents })
 }
 
-// usualSteps are the steps of a command where none are asked for, and longestSearch is how long the longest batches
-// after them are looked for.
+// usualSteps is the number of steps without --steps, and longestSearch limits the search for the largest batches that
+// follow them.
 const (
 	usualSteps    = 3
 	longestSearch = 20 * time.Second

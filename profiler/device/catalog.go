@@ -20,8 +20,9 @@ const (
 // compute capability together, the oldest first. GeForce GPUs accumulate in FP32 at half
 // the speed of the workstation and server GPUs with the same chips; the chips of the
 // GTX 16 series have no tensor cores. context_mib is a bare CUDA context, libraries_mib what PyTorch's libraries add to
-// it, where runs of PyTorch showed it. But for the H100's and the T4's, contexts are estimates, which calibration
-// replaces; those "as the driver below the reference data takes" are what the reference data charged its GPUs.
+// it, where runs of PyTorch showed it. Contexts are estimates, except for the H100's and the T4's, and calibration
+// replaces them. A source "as the driver below the reference data takes" marks the context that the reference data
+// counted for its GPUs.
 //
 //go:embed gpus.csv
 var gpus string

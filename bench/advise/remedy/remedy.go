@@ -90,16 +90,32 @@ func mitigations(s *step.Setup, batch int) []mitigation {
 	return all
 }
 
-// For returns the mitigations for a case at a batch size, each planned: what it saves of the device
-// bytes, what is then needed, and whether that is safe. Remedies that are then safe come first, then
-// the others that help; each kind by its cost to the user. Left out are remedies that save nothing, and
-// the ones that PyTorch or the model refuses. Beyond is what the process holds besides the step, in bytes: it stays,
-// but for the first remedy, which removes it.
-func For(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, beyond int64) ([]report.Remedy, error) {
-	now, err := deviceBytes(ctx, s, gpu, batch)
+// A Step is a step of training for which remedies are sought: a case at a batch size on a GPU, with its need.
+type Step struct {
+	setup             *step.Setup
+	gpu               device.GPU
+	batch             int
+	allocated, device report.Interval
+}
+
+// Of estimates the step of a case. The error is [*step.RefusedError] if PyTorch would raise.
+func Of(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*Step, error) {
+	d, err := judge.Of(ctx, s, gpu, batch)
 	if err != nil {
 		return nil, err
 	}
+	defer d.End()
+	l := d.Loops[0]
+	return &Step{s, gpu, batch, step.IntervalOf(l.Allocated), step.IntervalOf(l.Device)}, nil
+}
+
+// Remedies returns the mitigations for a step, each planned: what it saves of the device
+// bytes, what is then needed, and whether that is safe. Remedies that are then safe come first, then
+// the others that help; each kind by its cost to the user. Left out are remedies that save nothing, and
+// the ones that PyTorch or the model refuses. Beyond are the bytes that the process holds in addition to the step. The
+// first remedy removes them, and with every other one they stay.
+func (n *Step) Remedies(ctx context.Context, beyond int64) ([]report.Remedy, error) {
+	s, gpu, batch := n.setup, n.gpu, n.batch
 	system, known, err := systems.Lookup(s.Model().Name)
 	if err != nil {
 		return nil, err
@@ -124,7 +140,7 @@ func For(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, beyond i
 		if err != nil {
 			return nil, err
 		}
-		if r.Saves = now + beyond - r.Then.Bytes; r.Saves <= 0 {
+		if r.Saves = n.device.Bytes + beyond - r.Then.Bytes; r.Saves <= 0 {
 			continue
 		}
 		if known && m.reads != "" && !system.Reads(m.reads) {
@@ -163,73 +179,54 @@ func tried(ctx context.Context, s *step.Setup, gpu device.GPU, m mitigation, bey
 	return out, nil
 }
 
-// A Peak is the most memory that a log, a snapshot or an error has of a training process, in bytes.
+// A Peak is the most memory that a log, a snapshot or an error shows of a training process, in bytes: what its tensors
+// held, or with Device what the driver counted.
 type Peak struct {
-	// Bytes are what its tensors held, or with Device what the device showed of the process.
 	Bytes  int64
 	Device bool
 }
 
-// What the peak of a log must be beyond the step to be worth a finding: libraries differ by less.
+// A peak that exceeds the step by less than these is no finding: libraries differ by as much.
 const (
 	beyondBytes = 256 << 20
 	beyondShare = 0.1
 )
 
-// Beyond compares a peak with the step of a case at a batch size. It returns how many bytes are not the step's, with the
-// finding; zero where the peak lies within the estimate.
-func Beyond(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, seen Peak) (int64, report.Finding, error) {
-	d, err := judge.Of(ctx, s, gpu, batch)
-	if err != nil {
-		return 0, report.Finding{}, err
-	}
-	defer d.End()
-	need, what := step.IntervalOf(d.Loops[0].Allocated), "tensors held"
+// Beyond compares a peak with the step. It returns the bytes that are not the step's, with the finding; zero where the
+// peak lies within the estimate.
+func (n *Step) Beyond(seen Peak) (int64, report.Finding) {
+	need, what := n.allocated, "tensors held"
 	if seen.Device {
-		need, what = step.IntervalOf(d.Loops[0].Device), "the process took"
+		need, what = n.device, "the process took"
 	}
 	beyond := seen.Bytes - need.Bytes
 	if beyond < max(beyondBytes, int64(beyondShare*float64(need.Bytes))) || seen.Bytes <= need.High {
-		return 0, report.Finding{}, nil
+		return 0, report.Finding{}
 	}
 	return beyond, report.Finding{
 		Kind: "not the step's",
 		What: fmt.Sprintf("%s are on the GPU that the training step does not need", bytesize.Format(beyond)),
 		Evidence: []string{fmt.Sprintf("%s %s; the step of %s, batch %d, needs %s (at most %s)", what,
-			bytesize.Format(seen.Bytes), s.Model().Name, batch, bytesize.Format(need.Bytes),
+			bytesize.Format(seen.Bytes), n.setup.Model().Name, n.batch, bytesize.Format(need.Bytes),
 			bytesize.Format(need.High))},
 		Advice: []string{
 			"keep the data set on the host: build tensors without a device, and move each batch with .to(device)",
 			"do not keep losses or outputs from step to step: append loss.item() or outputs.detach().cpu() to lists",
 			"give --batch, precision and options as the run had them: vprof plan shows the step",
 		},
-	}, nil
+	}
 }
 
 // Enlarge describes what a quarter more samples a batch would need: the advice for a
 // GPU that is not full; empty if PyTorch or the model refuses such a batch.
-func Enlarge(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (string, error) {
-	now, err := deviceBytes(ctx, s, gpu, batch)
-	if err != nil {
-		return "", err
-	}
-	more := batch + max(1, batch/4)
-	then, err := deviceBytes(ctx, s, gpu, more)
+func (n *Step) Enlarge(ctx context.Context) (string, error) {
+	then, err := Of(ctx, n.setup, n.gpu, n.batch+max(1, n.batch/4))
 	if step.Refused(err) {
 		return "", nil
 	}
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("batch %d instead of %d needs %s more; vprof fit finds the largest that is safe", more, batch,
-		bytesize.Format(then-now)), nil
-}
-
-func deviceBytes(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (int64, error) {
-	d, err := judge.Of(ctx, s, gpu, batch)
-	if err != nil {
-		return 0, err
-	}
-	defer d.End()
-	return d.Loops[0].Device.Value, nil
+	return fmt.Sprintf("batch %d instead of %d needs %s more; vprof fit finds the largest that is safe", then.batch,
+		n.batch, bytesize.Format(then.device.Bytes-n.device.Bytes)), nil
 }

@@ -17,13 +17,20 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
+// remediesOf returns the remedies for a step whose process holds nothing else.
+func remediesOf(t *testing.T, s *step.Setup, gpu device.GPU, batch int) ([]report.Remedy, error) {
+	now, err := Of(t.Context(), s, gpu, batch)
+	require.NoError(t, err)
+	return now.Remedies(t.Context(), 0)
+}
+
 // The toy's batch 16 needs 304 MiB allocated: 64 and 15 per sample. Batch 8
 // needs 120 less, checkpointing 8 per sample, half precision 5 per sample; the
 // cache and what lies in it may add to that.
 func TestRemediesSaveWhatTheCaseWouldNeedLess(t *testing.T) {
 	saves := map[string]int64{}
 	setup, card := steptest.Toy(t, models.Case{}, ""), steptest.Card(280)
-	remedies, err := For(t.Context(), setup, card, 16, 0)
+	remedies, err := remediesOf(t, setup, card, 16)
 	require.NoError(t, err)
 	now, err := judge.Of(t.Context(), setup, card, 16)
 	require.NoError(t, err)
@@ -51,14 +58,16 @@ func TestRemediesOfAModelIncludeItsOwn(t *testing.T) {
 	require.NoError(t, err)
 	gpu, err := device.Lookup("a100-40")
 	require.NoError(t, err)
-	remedies, err := For(t.Context(), setup, gpu, 1, 0)
+	remedies, err := remediesOf(t, setup, gpu, 1)
 	require.NoError(t, err)
 	require.Equal(t, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", remedies[0].What,
 		"what costs nothing comes first")
 	own := slices.IndexFunc(remedies, func(r report.Remedy) bool { return r.What == "n-negatives 16 instead of 24" })
 	require.Positive(t, own)
 	require.Positive(t, remedies[own].Saves)
-	more, err := Enlarge(t.Context(), setup, gpu, 1)
+	now, err := Of(t.Context(), setup, gpu, 1)
+	require.NoError(t, err)
+	more, err := now.Enlarge(t.Context())
 	require.NoError(t, err)
 	require.Contains(t, more, "batch 2 instead of 1 needs ")
 }
@@ -73,7 +82,7 @@ func TestRemediesSayWhatTheTrainerDoesNotRead(t *testing.T) {
 	require.NoError(t, err)
 	gpu, err := device.Lookup("t4")
 	require.NoError(t, err)
-	remedies, err := For(t.Context(), setup, gpu, 16, 0)
+	remedies, err := remediesOf(t, setup, gpu, 16)
 	require.NoError(t, err)
 	require.Equal(t, "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128,expandable_segments:True", remedies[0].What)
 	last := remedies[len(remedies)-2:]
@@ -101,7 +110,7 @@ func TestExpertsArePackedForATry(t *testing.T) {
 			Settings: models.Settings{"seq-len": 64},
 		}, steptest.Exact())
 		require.NoError(t, err)
-		remedies, err := For(t.Context(), setup, steptest.Card(280), 1, 0)
+		remedies, err := remediesOf(t, setup, steptest.Card(280), 1)
 		require.NoError(t, err)
 		packed := slices.ContainsFunc(remedies, func(r report.Remedy) bool {
 			return r.What == "the experts packed, too: --quantize nf4-dq+experts" && r.Saves > 0

@@ -25,7 +25,8 @@ const usualName = "config.json"
 
 // Find finds the model's config.json: in the folder that the name is, seen from here
 // or from the configuration's folder, or in the caches of Hugging Face's hub and of
-// ModelScope's, or by its name alone where [hfconfig.OfHub] has it. Nothing is downloaded; the error says the command that does.
+// ModelScope's. A name that [hfconfig.OfHub] has stands for itself. Nothing is downloaded; the error names the
+// command that does.
 func (m Model) Find() (path string, err error) {
 	for _, dir := range append(m.folders(), m.snapshots()...) {
 		path := filepath.Join(dir, usualName)

@@ -50,13 +50,12 @@ type Event struct {
 	Done int `json:"done"`
 	Of   int `json:"of"`
 
-	// Of lengths: the batches of an epoch, the samples of the data set, how many of them were read, how many larger
-	// batches are to come, and why not all samples were read. Of longer, which is such a batch: the shape of its
-	// largest tensor, and of the largest batch before.
+	// Of lengths: the batches of an epoch, the samples of the data set, how many of them were read, and why not all
+	// were. Of longer, a batch that is larger than those before: the shape of its largest tensor, and of the largest
+	// batch before.
 	Batches int    `json:"batches"`
 	Samples int    `json:"samples"`
 	Read    int    `json:"read"`
-	Found   int    `json:"found"`
 	Why     string `json:"why"`
 	Shape   []int  `json:"shape"`
 	Before  []int  `json:"before"`

@@ -123,8 +123,8 @@ func (o *Outcome) script() *report.Script {
 	return s
 }
 
-// seen returns how the steps of a run that vprof ended stand for the rest of training; nil where the script ended by
-// itself, or the user has chosen the steps.
+// seen returns which part of training a run covers that vprof ended; nil where the script ended by itself, or the user
+// chose the number of steps.
 func (o *Outcome) seen() *report.Seen {
 	if o.Longest == 0 || o.End().Reason != "steps" {
 		return nil

@@ -35,8 +35,8 @@ type Command struct {
 	Others int64
 	// Steps is how often each optimizer steps before training is ended; zero for all.
 	Steps int
-	// Longest is how long the longest batches are looked for, of which training sees one or two after the steps; zero
-	// looks for none.
+	// Longest limits the search for the largest batches of the data set, of which one or two are trained on after the
+	// steps; zero skips the search.
 	Longest time.Duration
 	// Until is "eval" or "save" where training goes on until one has been seen, "end" to
 	// let the command end by itself.

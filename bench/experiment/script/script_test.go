@@ -319,7 +319,7 @@ func TestTheLongestBatchesAreTrainedOn(t *testing.T) {
 			require.Contains(t, r.Sheets()[0].Answer[1], "the largest batch that the data set has, 4 x 900 (before: 4 x 22)")
 		}
 	}
-	// Steps that the user has chosen are what is run.
+	// With --steps, nothing else is run.
 	o, said := trial(t, script.Command{Steps: 3}, "rows")
 	require.NotContains(t, said, "900")
 	r, err := o.Report(t.Context())

@@ -126,7 +126,7 @@ func scaled(e steptime.Efficiency, g [steptime.NumWorks + 1]int, factors []float
 
 // hostScaled multiplies what the host takes for a kernel by the geometric mean of measured over estimated times.
 func hostScaled(e steptime.Efficiency, steps []Timed) steptime.Efficiency {
-	logs := lists.Map(steps, func(s Timed) float64 { return math.Log(s.Seconds / e.Host(s.Load)) })
+	logs := lists.Map(steps, func(s Timed) float64 { return math.Log(s.Seconds / e.Host(&s.Load)) })
 	mean, deviation := stat.MeanStdDev(logs, nil)
 	if len(steps) == 1 {
 		deviation = e.Dispatch.StdErr / e.Dispatch.Value

@@ -191,7 +191,7 @@ func (e Efficiency) Time(l Load) Estimate {
 		// What communication adds is what kernels do not hide.
 		sum += max(0, l.Schedule.seconds(&e)-sum)
 	}
-	dispatch := e.dispatch(&l)
+	dispatch := e.Host(&l)
 	unsure := 1.96 * dispatch * e.Dispatch.StdErr / max(e.Dispatch.Value, math.SmallestNonzeroFloat64)
 	// No GPU is faster than its roofline, nor than it is given work.
 	t := Estimate{
@@ -212,16 +212,13 @@ func (e *Efficiency) base(l *Load) *[NumWorks]float64 {
 	return &l.Expected
 }
 
-// dispatch returns the time in which the host launches the kernels.
-func (e *Efficiency) dispatch(l *Load) float64 {
+// Host returns the time in which the host launches the kernels, in seconds.
+func (e *Efficiency) Host(l *Load) float64 {
 	return float64(l.Launches-l.Modules)*e.Dispatch.Value + float64(l.Modules)*e.Module.Value
 }
 
-// Host returns the time in which the host launches the kernels, in seconds.
-func (e Efficiency) Host(l Load) float64 { return e.dispatch(&l) }
-
 // HostBound reports whether the GPU waits for the host to launch its kernels.
-func (e Efficiency) HostBound(l Load) bool { return !l.Compiled && e.dispatch(&l) > e.kernels(&l) }
+func (e Efficiency) HostBound(l Load) bool { return !l.Compiled && e.Host(&l) > e.kernels(&l) }
 
 // hostSpread is how much faster or slower machines are than is assumed of them: PCIe 3.0 x8 to 5.0 x16, memory from two
 // channels for all GPUs to three for each, and optimizers that go over their state once or six times.

@@ -101,7 +101,7 @@ class Longest:
             restore_states(self.torch, states)
         events.send(
             "lengths", batches=length(loader), read=scan.read if scan else 0, samples=scan.samples if scan else 0,
-            found=len(self.waiting), why=why, seconds=time.monotonic() - began,
+            why=why, seconds=time.monotonic() - began,
         )
 
 
