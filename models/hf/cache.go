@@ -2,7 +2,6 @@ package hf
 
 import (
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/models/peft"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -10,21 +9,17 @@ import (
 // Cache is the DynamicCache of transformers (use_cache): the keys and values of all layers, which are
 // a part of what a model returns. A nil one is none.
 type Cache struct {
-	// Keys are the sizes of each layer's keys, which the model sets.
-	Keys  peft.Keys
 	model *frame
 	kept  []*tensor
 	// layer is the place in kept of the layer that comes next, of a cache over several calls.
 	layer int
 	// off says that steps of training return none.
 	off bool
-	// filled says that it comes to the model with tokens before each row (prefix tuning).
-	filled bool
 }
 
 // CacheOf returns the cache of the models of a case; nil if they never have one.
 func CacheOf(c models.Case) *Cache {
-	if c.Caches() || c.Evaluate.NewTokens > 0 || peft.CachedTokens(c.LoRA) > 0 {
+	if c.Caches() || c.Evaluate.NewTokens > 0 {
 		return &Cache{off: !c.Caches()}
 	}
 	return nil
@@ -32,35 +27,16 @@ func CacheOf(c models.Case) *Cache {
 
 // begin empties the cache at the beginning of a call, whose frame keeps what layers put in.
 func (c *Cache) begin(model *frame) {
-	if c != nil && !c.filled {
-		*c = Cache{Keys: c.Keys, model: model, off: c.off}
+	if c != nil {
+		*c = Cache{model: model, off: c.off}
 	}
 }
 
 // over lets several calls share the cache, which the frame keeps; end stops that.
 func (c *Cache) over(f *frame) (end func()) {
 	before := *c
-	*c = Cache{Keys: c.Keys, model: f}
+	*c = Cache{model: f}
 	return func() { *c = before }
-}
-
-// fill gives the next call keys and values of tokens before each row: copies of pairs, which the frame keeps.
-func (c *Cache) fill(f *frame, pairs []*tensor) (end func()) {
-	off := c.off
-	end = c.over(f)
-	for i := 0; i < len(pairs); i += 2 {
-		c.kept = append(c.kept, f.Let(trace.Cat(-2, pairs[i])), f.Let(trace.Cat(-2, pairs[i+1])))
-	}
-	c.filled, c.off = true, off
-	return end
-}
-
-// Another returns an empty cache of the same kind, of a further model; nil if there is none.
-func (c *Cache) Another() *Cache {
-	if c == nil {
-		return nil
-	}
-	return &Cache{off: c.off}
 }
 
 // Returned returns the tensors of the cache that are among the model's outputs.
@@ -74,7 +50,7 @@ func (c *Cache) Returned() []*tensor {
 // Update follows DynamicLayer.update, which an attention module calls in its frame: keys and values
 // behind the ones of earlier calls. It returns copies.
 func (c *Cache) Update(f *frame, k, v *tensor) (keys, values *tensor) {
-	if c == nil || c.off && !c.filled {
+	if c == nil || c.off {
 		return k, v
 	}
 	if c.layer == len(c.kept) {
@@ -105,19 +81,15 @@ func (c *Cache) grow(tokens int64) {
 }
 
 // Packing is what those who make masks are told of rows besides the positions of their tokens.
-type Packing struct {
-	kind int
-	// past is the number of cached tokens before each row.
-	past int64
-}
+type Packing int
 
-var (
+const (
 	// Single rows were looked at, and each holds one sequence.
-	Single Packing
+	Single Packing = iota
 	// Several sequences are in a row.
-	Several = Packing{kind: 1}
+	Several
 	// Unseen is that it is not looked for, as where there is a cache: a row is taken for one sequence.
-	Unseen = Packing{kind: 2}
+	Unseen
 )
 
 // WithoutPositions returns the packing of masks that do not see the positions of the batch, and so take a row
@@ -130,10 +102,9 @@ func (p Packing) WithoutPositions() Packing {
 }
 
 func packingOf(c models.Case) Packing {
-	past := peft.CachedTokens(c.LoRA)
 	switch {
-	case past > 0, c.Caches():
-		return Packing{kind: Unseen.kind, past: past}
+	case c.Caches():
+		return Unseen
 	case c.On(packedSetting),
 		contextOf(c).By == models.RingOfTorch: // positions jump from the head of a row to its tail
 		return Several

@@ -56,14 +56,14 @@ func EagerChunkMask(f *frame, x, positions, padding *tensor, packed Packing) *te
 // WindowMask follows create_sliding_window_causal_mask: tokens see those before them
 // up to a distance. A sequence as long as that needs a mask in any case.
 func WindowMask(f *frame, batch int64, positions, padding *tensor, packed Packing, window int64) *tensor {
-	return sequenceMask(f, batch, positions, padding, packed, positions.Size(1)+packed.past >= window,
+	return sequenceMask(f, batch, positions, padding, packed, positions.Size(1) >= window,
 		allOf(withinWindow, notLater), sdpaMask)
 }
 
 // ChunkMask follows create_chunked_causal_mask: tokens see those before them in their chunk. A
 // sequence as long as that needs a mask in any case.
 func ChunkMask(f *frame, batch int64, positions, padding *tensor, packed Packing, chunk int64) *tensor {
-	needed := positions.Size(1)+packed.past >= chunk
+	needed := positions.Size(1) >= chunk
 	return orderedMask(f, batch, positions, padding, packed, needed, withinChunk, asItIs, sdpaMask)
 }
 
@@ -112,7 +112,6 @@ func orderedMask(
 ) *tensor {
 	g := f.CallFrame(positions, padding)
 	length := positions.Size(1)
-	needed = needed || packed.past > 0 // which plain causality does not know
 	var sequences *tensor
 	if padding != nil {
 		g.Set(&padding, padding.To(trace.Bool))
@@ -139,13 +138,13 @@ func orderedMask(
 	default:
 		mask = overlay(mask)
 	}
-	return g.Return(form(g, batch, length, length+packed.past, mask))
+	return g.Return(form(g, batch, length, length, mask))
 }
 
 // packedSequences follows find_packed_sequence_indices: the number of the sequence
 // that each token belongs to.
 func packedSequences(f *frame, batch int64, positions *tensor, packed Packing) *tensor {
-	if packed.kind == Unseen.kind {
+	if packed == Unseen {
 		return nil
 	}
 	g := f.FuncFrame(positions)

@@ -149,8 +149,6 @@ type TextTask struct {
 	policy *policy
 	// Attentions are the modules, one a layer, that a method of peft puts prompts at; nil if it has none for the model.
 	Attentions []peft.Attention
-	// Decoder is the model that ShadowPEFT is put around; nil if there is no rule for it.
-	Decoder peft.Decoder
 	// tuned is a method of peft at the embeddings; nil for most.
 	tuned *peft.Site
 }
@@ -269,17 +267,7 @@ func (t *TextTask) AdaptEmbeddings(method peft.Config) (nn.Adapter, error) {
 		return nil, errors.New("vprof records methods of peft at the words of language models that learn the next " +
 			"token of rows with one text each; use \"vprof run\"")
 	}
-	words := peft.Words{Embeddings: t.Inputs, Output: t.Output, Attentions: t.Attentions, Decoder: t.Decoder}
-	if t.Cache != nil {
-		words.Keys = t.Cache.Keys
-	}
-	switch {
-	case method.AtCache() && t.Checkpointing:
-		return nil, errors.New("peft raises there: recomputed layers have no cache; leave out --checkpointing")
-	case method.AtCache() && t.Cache != nil && words.Keys == peft.Keys{}:
-		return nil, errors.New("vprof records it in decoders like Llama, whose layers all keep keys and values of " +
-			"one shape; use \"vprof run\"")
-	}
+	words := peft.Words{Embeddings: t.Inputs, Output: t.Output, Attentions: t.Attentions}
 	tuned, err := peft.AdaptEmbeddings(t.Net, method, words)
 	if err != nil {
 		return nil, err
@@ -293,19 +281,12 @@ func (t *TextTask) AdaptEmbeddings(method peft.Config) (nn.Adapter, error) {
 func (t *TextTask) prompted(f *frame) *tensor {
 	b, g := t.batch, f.FuncFrame(t.batch.IDs, t.batch.Labels, t.batch.Padding)
 	t.tuned.CalledFrom(g)
-	if t.tuned.HasShadows() {
-		return t.tuned.WithShadows(g, b.IDs, b.Padding, b.Labels, func() { t.Call(g, b) }, t.Output)
+	n := t.tuned.VirtualTokens()
+	if n > 0 && b.Padding != nil {
+		seen := g.Let(g.Tape().New("to_device", program.Temporaries, trace.F32, b.IDs.Size(0), n))
+		b.Padding = g.Let(trace.Cat(1, seen, b.Padding))
 	}
-	n, cached := t.tuned.VirtualTokens()
 	if n > 0 {
-		if b.Padding != nil {
-			seen := g.Let(g.Tape().New("to_device", program.Temporaries, trace.F32, b.IDs.Size(0), n))
-			b.Padding = g.Let(trace.Cat(1, seen, b.Padding))
-		}
-	}
-	if cached {
-		defer t.Cache.fill(g, t.tuned.Past(g, b.IDs.Size(0)))()
-	} else if n > 0 {
 		unread := g.Let(g.Tape().New("to_device", program.Temporaries, trace.I64, b.IDs.Size(0), n))
 		b.Labels = g.Let(trace.Cat(1, unread, b.Labels))
 	}

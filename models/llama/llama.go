@@ -11,7 +11,6 @@ import (
 
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
-	"github.com/vprof/vprof/models/peft"
 	"github.com/vprof/vprof/models/tower"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -29,10 +28,7 @@ type Model struct {
 	Layers      []*layer
 	Norm        nn.Layer
 	RotaryEmb   *rotary
-	Shadows     []*peft.Shadow
-	Mirrored    *mirrored
 	embedding   *nn.Embedding
-	shaded      []int // the blocks with shadows
 	c           *Config
 }
 
@@ -89,7 +85,6 @@ func (m *Model) runLayers(g *frame, seen tower.DecoderInputs, padding *tensor, t
 	if seen.Positions != nil { // layers are given none of several grids
 		given = nil
 	}
-	var shade *tensor
 	for i, l := range m.Layers {
 		if m.c.CrossAttention.has(i) {
 			if seen.Cross != nil {
@@ -111,10 +106,7 @@ func (m *Model) runLayers(g *frame, seen tower.DecoderInputs, padding *tensor, t
 		if !recurs {
 			in.rows = nil
 		}
-		m.beside(g, i, &x, &shade, func(f *frame, x *tensor) *tensor {
-			in.x = x
-			return l.run(f, i, in, seen.Cross, text)
-		})
+		g.Set(&x, l.run(g, i, in, seen.Cross, text))
 		if i < len(seen.Deepstack) {
 			g.Set(&x, seen.AddDeepstack(g, x, i))
 		}
@@ -232,9 +224,6 @@ func (m *Model) partMask(f *frame, embeds, positions, padding *tensor, packed hf
 func (c *Config) applyTraining(text hf.Text) {
 	c.Liger, c.Tiles, c.Context, c.Cache = text.Liger, text.Tiles, text.Context, text.Cache
 	c.Experts.ExpertSharing = text.Experts
-	if c.Cache != nil && c.PlainAttention() {
-		c.Cache.Keys = peft.Keys{Layers: c.Layers, Heads: c.KVHeads, Size: c.HeadSize}
-	}
 }
 
 // CausalLM returns the task of predicting each next token.
@@ -243,7 +232,7 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	m := New(c)
 	text.ScoreCap, text.ScoreScaled, text.ScoresFloat = c.ScoreCap, c.ScoreScaled, c.ScoresFloat
 	task := hf.CausalLM(c.Names, m, m, m.embedding, m.head(), text)
-	task.Attentions, task.Decoder = m.attentions(), decoder{m, text}
+	task.Attentions = m.attentions()
 	return task
 }
 

@@ -20,8 +20,6 @@ type method struct {
 	options string
 	// atEmbeddings says that it is at the input embeddings and not at linear layers.
 	atEmbeddings bool
-	// atCache says that it fills the cache of keys and values; it is at the embeddings, too.
-	atCache bool
 	// has are the parameters and buffers of a site, in the order in which peft registers them: name[dims] is a
 	// parameter, f32[dims] or i64[dims] a buffer. Dimensions are in, out, options and numbers, and products and
 	// quotients of two of them. counts are the options that must be whole numbers above zero.
@@ -49,13 +47,6 @@ func Methods() []string { return slices.Sorted(maps.Keys(methods)) }
 type Config struct {
 	method *method
 	options
-	wanted func(path string) bool
-}
-
-// At puts a method of blocks at the wanted paths alone.
-func (c Config) At(wanted func(path string) bool) Config {
-	c.wanted = wanted
-	return c
 }
 
 // options are values by their keys, as text.
@@ -121,7 +112,7 @@ func withoutEffect(key string) bool {
 	return slices.Contains([]string{
 		"bias", "fan_in_fan_out", "target_r", "tinit", "tfinal", "deltaT", "total_step", "orth_reg_weight",
 		"mask_type", "select_top", "token_dim", "num_layers", "num_attention_heads", "num_transformer_submodules",
-		"wavelet_family", "psoft_svd", "ab_svd_init",
+		"wavelet_family",
 	}, key)
 }
 

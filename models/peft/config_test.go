@@ -71,7 +71,7 @@ func TestOptionsAreTakenOrRefused(t *testing.T) {
 				_, _ = AdaptEmbeddings(&struct {
 					nn.Module
 					Embeddings nn.Layer
-				}{Embeddings: embeddings}, c, Words{Embeddings: embeddings, Keys: Keys{Layers: 2, Heads: 2, Size: 8}})
+				}{Embeddings: embeddings}, c, Words{Embeddings: embeddings})
 				return
 			}
 			_, _ = Adapt(&struct {

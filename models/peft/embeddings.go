@@ -18,9 +18,7 @@ import (
 type table struct {
 	nn.Module
 	Embeddings *nn.Embedding `torch:""`
-	keys       Keys
 	attentions []Attention
-	decoder    Decoder
 }
 
 // Words are what methods at the input embeddings are put into.
@@ -28,16 +26,9 @@ type Words struct {
 	Embeddings *nn.Embedding
 	// Output is the layer that gives logits.
 	Output nn.Layer
-	Keys   Keys
 	// Attentions are the modules of layers that prompts can be put at; none if peft has no way for the model.
 	Attentions []Attention
-	// Decoder is that whose blocks can have shadows; nil of others.
-	Decoder Decoder
 }
-
-// Keys are what every layer of a decoder keeps of a token in its cache, and values are as many; zero where
-// layers differ.
-type Keys struct{ Layers, Heads, Size int64 }
 
 // Widths returns the number of tokens and the width of a row.
 func (t *table) Widths() (in, out int64) {
@@ -62,7 +53,7 @@ func (c Config) ForLanguageModels() bool { return c.method.name != "trainable_to
 // method in the place of the embeddings, and of an output layer that shares their weight. The error says what the
 // method does not take.
 func AdaptEmbeddings(model any, c Config, w Words) (*Site, error) {
-	t := &table{Embeddings: w.Embeddings, keys: w.Keys, attentions: w.Attentions, decoder: w.Decoder}
+	t := &table{Embeddings: w.Embeddings, attentions: w.Attentions}
 	s, err := newSite(t, c, "")
 	if err != nil {
 		return nil, err
@@ -82,13 +73,12 @@ func AdaptEmbeddings(model any, c Config, w Words) (*Site, error) {
 	return s, nil
 }
 
-// VirtualTokens returns how many tokens the method puts before each row, and whether they are keys and
-// values in the cache.
-func (s *Site) VirtualTokens() (n int64, cached bool) {
+// VirtualTokens returns how many tokens the method puts before each row.
+func (s *Site) VirtualTokens() int64 {
 	if _, ok := s.options["num_virtual_tokens"]; ok {
-		return s.count("num_virtual_tokens"), s.method.atCache
+		return s.count("num_virtual_tokens")
 	}
-	return 0, false
+	return 0
 }
 
 // CalledFrom gives the site the frame of PeftModel.forward, whose variables the virtual tokens are.
@@ -178,9 +168,6 @@ func (s *Site) prompted(f *frame, ids *tensor) *tensor {
 	rows := f.Let(f.Call(s.BaseLayer, ids))
 	g, n := f.FuncFrame(), s.count("num_virtual_tokens")
 	tokens := g.Let(g.Tape().New("to_device", program.Temporaries, trace.I64, ids.Size(0), n))
-	if s.has("prefix_task_cols") {
-		return s.before(f, rows, g.Return(s.ofTasks(g, tokens)))
-	}
 	y := g.Let(tokens.Slice(0, 0, 1).Embedding(s.w("embedding")))
 	if s.has(firstOfLSTM) {
 		g.Set(&y, s.recur(g, y))
@@ -194,27 +181,10 @@ func (s *Site) prompted(f *frame, ids *tensor) *tensor {
 		}
 		g.Set(&y, y.Linear(s.w(fmt.Sprint("mlp_head.weight", i)), s.w(fmt.Sprint("mlp_head.bias", i))))
 	}
-	return s.before(f, rows, g.Return(y.Repeat(ids.Size(0), 1, 1)))
-}
-
-// before puts virtual tokens before the words of each row.
-func (s *Site) before(f *frame, rows, prompts *tensor) *tensor {
-	f.Let(prompts)
+	prompts := f.Let(g.Return(y.Repeat(ids.Size(0), 1, 1)))
 	cast := s.caller.Let(prompts.To(rows.DType()))
 	f.Del(&prompts)
 	return s.caller.Let(trace.Cat(1, cast, rows))
-}
-
-// ofTasks follows MultitaskPromptEmbedding.forward: virtual tokens times what the task of each row makes of them.
-func (s *Site) ofTasks(f *frame, tokens *tensor) *tensor {
-	g := f.CallFrame(tokens)
-	y := g.Let(tokens.Embedding(s.w("embedding")))
-	tasks := g.Let(s.Own.Held(0).Expand(tokens.Size(0)))
-	columns := g.Let(s.w("prefix_task_cols").IndexSelect(0, tasks))
-	lines := g.Let(s.w("prefix_task_rows").IndexSelect(0, tasks))
-	product := g.Let(columns.Matmul(lines))
-	y.MulInPlace(product)
-	return g.Return(y)
 }
 
 func (s *Site) addTrainableTokens() error {

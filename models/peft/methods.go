@@ -25,15 +25,6 @@ var methods = map[string]*method{
 		options: "boft_block_size=4 boft_n_butterfly_factor=1 boft_P=gpu|cpu",
 		add:     (*Site).addBOFT, forward: (*Site).boft,
 	},
-	"c3a": {options: "block_size=256", add: (*Site).addC3A, forward: (*Site).c3a},
-	"deft": {
-		options: "r=8 para=false decomposition_method=relu|qr deft_dropout=0",
-		add:     (*Site).addDEFT, forward: (*Site).deft,
-	},
-	"cartridge": {
-		options: "num_virtual_tokens=none num_frozen_tokens=1", atEmbeddings: true, atCache: true,
-		add: (*Site).addCartridge, forward: (*Site).lookedUp,
-	},
 	"delora": { // its buffer is delora_w_norm
 		options: "r=8 module_dropout=0 rank_pattern=none",
 		has:     "delora_A[r,in] delora_B[out,r] delora_lambda[1] f32[in]", counts: "r", forward: (*Site).delora,
@@ -47,11 +38,9 @@ var methods = map[string]*method{
 		options: "r=8 config_A_B=lora|vector|constant|none config_C=lora|vector|none config_D_E=constant|vector|none",
 		add:     (*Site).addGLoRA, forward: (*Site).glora,
 	},
-	"gralora": {options: "r=32 gralora_k=2 gralora_dropout=0", add: (*Site).addGraLoRA, forward: (*Site).gralora},
 	"hira": {
 		options: "r=32 hira_dropout=0", has: "hira_A[r,in] hira_B[out,r]", counts: "r", forward: (*Site).hira,
 	},
-	"hra": {options: "r=8", has: "hra_u[in,r]", counts: "r", forward: (*Site).hra},
 	"ia3": {options: "feedforward_modules=none", add: (*Site).addIA3, forward: (*Site).ia3},
 	"kasa": {
 		options: "r=8 lora_dropout=0", has: "lora_A[r,in] lora_B[out,r] lora_diag[r]", counts: "r",
@@ -80,13 +69,6 @@ var methods = map[string]*method{
 		options: "r=64 mini_r=1 miss_dropout=0 init_weights=true|bat|mini",
 		add:     (*Site).addMiSS, forward: (*Site).miss,
 	},
-	"multitask_prompt_tuning": {
-		options: "num_virtual_tokens=20 num_ranks=1 num_tasks=1", atEmbeddings: true,
-		// The buffer has the tasks of a batch's rows, as the loop brings them: a block, of 64 rows or fewer.
-		has: "prefix_task_cols[num_tasks,num_virtual_tokens,num_ranks] prefix_task_rows[num_tasks,num_ranks,out] " +
-			"i64[1] embedding[num_virtual_tokens,out]",
-		counts: "num_ranks num_tasks num_virtual_tokens", forward: (*Site).prompted,
-	},
 	"oft": {
 		options: "r=0 oft_block_size=32 use_cayley_neumann=true num_cayley_neumann_terms=5",
 		add:     (*Site).addOFT, forward: (*Site).oft,
@@ -100,24 +82,9 @@ var methods = map[string]*method{
 			"encoder_num_layers=2 encoder_dropout=0",
 		atEmbeddings: true, add: (*Site).addPTuning, forward: (*Site).prompted,
 	},
-	"poly": {
-		options: "r=8 n_tasks=1 n_skills=4 n_splits=1",
-		has: "poly_lora_A[n_splits,n_skills,in/n_splits,r] poly_lora_B[n_splits,n_skills,r,out/n_splits] " +
-			"module_logits[n_tasks,n_splits*n_skills]",
-		counts: "r n_tasks n_skills n_splits", share: sharePoly, forward: (*Site).poly,
-	},
-	"prefix_tuning": {
-		options:      "num_virtual_tokens=none prefix_projection=false encoder_hidden_size=none",
-		atEmbeddings: true, atCache: true, add: (*Site).addPrefix, forward: (*Site).lookedUp,
-	},
 	"prompt_tuning": {
 		options: "num_virtual_tokens=20", atEmbeddings: true, has: "embedding[num_virtual_tokens,out]",
 		counts: "num_virtual_tokens", forward: (*Site).prompted,
-	},
-	"psoft": {
-		options: "r=32 psoft_orth=true psoft_mag_a=true psoft_mag_b=true use_cayley_neumann=false " +
-			"num_cayley_neumann_terms=5 psoft_dropout=0",
-		add: (*Site).addPSOFT, forward: (*Site).psoft,
 	},
 	"pvera": { // whose first matrix has rows for means and for variances
 		options: "r=256 pvera_dropout=0", has: "pvera_lambda_b[out] pvera_lambda_d[2*r]", counts: "r",
@@ -126,20 +93,7 @@ var methods = map[string]*method{
 	"randlora": {
 		options: "r=32 randlora_dropout=0", add: (*Site).addRandLoRA, share: shareRandLoRA, forward: (*Site).randlora,
 	},
-	"road": {
-		options: "variant=road_1|road_2|road_4 group_size=64", add: (*Site).addRoAd, forward: (*Site).road,
-	},
-	"shadow": {
-		options: "r=8 shadow_dropout=0.2 shadow_num_hidden_layers=none shadow_hidden_size=none " +
-			"shadow_num_attention_heads=none shadow_intermediate_size=none share_embeddings=true " +
-			"update_hidden_size=none auxiliary_loss_weight=0.05",
-		atEmbeddings: true, add: (*Site).addShadow, forward: (*Site).lookedUp,
-	},
 	"shira": {options: "r=32", add: (*Site).addSHiRA, forward: (*Site).shira},
-	"supertuning": {
-		options: "sparsity=0.99 r=none rank_pattern=none lora_dropout=0",
-		add:     (*Site).addSupertuning, forward: (*Site).supertuning,
-	},
 	"tinylora": {
 		options: "r=2 u=64 weight_tying=0 tinylora_dropout=0",
 		add:     (*Site).addTinyLoRA, share: shareTinyLoRA, forward: (*Site).tinylora,
@@ -158,9 +112,6 @@ var methods = map[string]*method{
 		has:     "vblora_logits_A[r,in/vector_length,num_vectors] vblora_logits_B[out/vector_length,r,num_vectors]",
 		counts:  "r topk",
 		share:   sharing("vblora_vector_bank", "num_vectors", "vector_length"), forward: (*Site).vblora,
-	},
-	"velora": {
-		options: "r=8 num_groups=32 lora_dropout=0", add: (*Site).addVeLoRA, forward: (*Site).loraVariant,
 	},
 	"vera": {
 		options: "r=256 vera_dropout=0", has: "vera_lambda_b[out] vera_lambda_d[r]", counts: "r", share: shareVeRA(1),

@@ -2,7 +2,6 @@ package peft
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/vprof/vprof/profiler/program"
@@ -57,7 +56,18 @@ func (s *Site) cayleyNeumann(f *frame, n int64) *tensor {
 		return g.Return(ops.LinalgSolve(id.Add(q), id.Sub(q), false))
 	}
 	r := g.Let(t.Filled("eye", vec.DType(), n, n).Repeat(vec.Size(0), 1, 1))
-	series(g, r, q, s.count("num_cayley_neumann_terms"), (*tensor).BMM)
+	terms := s.count("num_cayley_neumann_terms")
+	if terms > 1 {
+		r.AddInPlace(q)
+	}
+	if terms > 2 {
+		power := g.Let(q.BMM(q))
+		r.AddInPlace(power)
+		for range terms - 3 {
+			g.Set(&power, power.BMM(q))
+			r.AddInPlace(power)
+		}
+	}
 	return g.Return(r)
 }
 
@@ -112,170 +122,4 @@ func (s *Site) boft(f *frame, x *tensor) *tensor {
 		f.Set(&result, result.Add(bias))
 	}
 	return f.Set(&result, result.To(dtype))
-}
-
-func (s *Site) addRoAd() error {
-	n, size := s.count("group_size"), s.out/2
-	if err := divides("group_size", n, s.out); err != nil {
-		return err
-	}
-	switch s.text("variant") {
-	case "road_2":
-		size = s.out
-	case "road_4":
-		size = 2 * s.out
-	}
-	s.weight("road_theta", size)
-	s.weight("road_alpha", size)
-	return divides("two", 2, n)
-}
-
-// road rotates and scales pairs of what comes out of the layer.
-func (s *Site) road(f *frame, x *tensor) *tensor {
-	result := f.Let(f.Call(s.BaseLayer, x))
-	dtype, half := result.DType(), s.count("group_size")/2
-	f.Set(&result, result.To(s.dtype()))
-	g := f.FuncFrame(result)
-	first, second := s.roadColumns(g)
-	grouped := g.Let(result.Reshape(-1, 2, half))
-	x1, x2 := g.Let(grouped.Select(1, 0)), g.Let(grouped.Select(1, 1))
-	turned := g.Let(trace.Stack(1, x2.Neg(), x1).Reshape(result.Shape()...))
-	f.Set(&result, g.Return(g.Let(result.Mul(first).Add(turned.Mul(second)))))
-	return f.Set(&result, result.To(dtype))
-}
-
-// roadColumns follows _prepare_cols: what the two of a pair are multiplied by.
-func (s *Site) roadColumns(g *frame) (first, second *tensor) {
-	h, n := g.FuncFrame(), s.count("group_size")
-	theta, alpha := s.w("road_theta"), s.w("road_alpha")
-	spread := func(x *tensor) *tensor {
-		return h.Let(x.Reshape(-1, n/2).RepeatInterleave(2, 0).Flatten(0, -1))
-	}
-	part := func(x *tensor, i int64) *tensor { return x.Select(1, i) }
-	var cos, sin, one, two *tensor
-	switch s.text("variant") {
-	case "road_4":
-		theta = h.Let(theta.Reshape(-1, 2, n))
-		cos = h.Let(part(theta, 0).Cos().Flatten(0, -1))
-		sin = h.Let(part(theta, 1).Sin().Flatten(0, -1))
-		alpha = h.Let(alpha.Reshape(-1, 2, n))
-		one, two = h.Let(part(alpha, 0).Flatten(0, -1)), h.Let(part(alpha, 1).Flatten(0, -1))
-	case "road_1":
-		theta, alpha = spread(theta), spread(alpha)
-		fallthrough
-	default:
-		cos, sin, one, two = h.Let(theta.Cos()), h.Let(theta.Sin()), alpha, alpha
-	}
-	first, second = h.Let(one.Mul(cos)), h.Let(two.Mul(sin))
-	h.End(first, second)
-	g.LetEach(first, second)
-	return first, second
-}
-
-// hra multiplies the weight by Householder reflections.
-func (s *Site) hra(f *frame, x *tensor) *tensor {
-	dtype, base, u := x.DType(), s.plain(), s.w("hra_u")
-	weight := f.Let(f.Tape().Filled("eye", trace.F32, s.in, s.in))
-	g := f.FuncFrame()
-	unit := g.Let(u.Div(u.Norm(2, false, 0)))
-	delta := g.Let(g.Tape().Filled("eye", u.DType(), s.in, s.in))
-	var ui *tensor
-	for i := range s.count("r") {
-		next := unit.Select(1, i).View(-1, 1)
-		if ui == nil {
-			ui = g.Let(next)
-		} else {
-			g.Set(&ui, next)
-		}
-		g.Set(&delta, delta.Sub(delta.MulScalar().Matmul(ui).Matmul(ui.T())))
-	}
-	g.End(delta)
-	f.Let(delta)
-	f.Set(&weight, weight.To(delta.DType()).MM(delta))
-	frozen := f.Let(base.Weight.Detach().To(weight.DType()))
-	f.Set(&weight, frozen.MM(weight))
-	bias := base.Bias.T()
-	if bias != nil {
-		bias = f.Let(bias.To(weight.DType()))
-	}
-	f.Set(&x, x.To(weight.DType()))
-	result := f.Let(x.Linear(weight, bias))
-	return f.Set(&result, result.To(dtype))
-}
-
-func (s *Site) addPSOFT() error {
-	r := s.count("r")
-	if r > min(s.in, s.out) {
-		return fmt.Errorf("peft raises there: r=%d is more than the layer's %d x %d", r, s.in, s.out)
-	}
-	s.Own.Buffer(trace.F32, r, s.in).Buffer(trace.F32, s.out, r) // the cached factors of the weight
-	if s.on("psoft_orth") {
-		s.weight("weight", r*(r-1)/2)
-		s.Own.Buffer(trace.I64, r*(r-1)/2).Buffer(trace.I64, r*(r-1)/2) // rows, cols
-	} else {
-		s.weight("weight", r, r)
-	}
-	for _, v := range []string{"b", "a"} {
-		if s.on("psoft_mag_" + v) {
-			s.weight("vector_"+v, r)
-		}
-	}
-	return s.positive("r")
-}
-
-func (s *Site) psoft(f *frame, x *tensor) *tensor {
-	result := f.Let(f.Call(s.BaseLayer, x))
-	dtype, a, b := result.DType(), s.Own.Held(0), s.Own.Held(1)
-	cast := f.Let(x.To(a.DType()))
-	dropped := f.Let(f.Call(s.Dropout, cast))
-	xa := f.Let(dropped.Matmul(a.T()))
-	g := f.FuncFrame(xa)
-	rotation := g.Let(s.rotation(g))
-	xr := f.Let(g.Return(xa.Matmul(rotation.T())))
-	delta := f.Let(xr.Sub(xa).Matmul(b.T()))
-	f.Set(&result, result.Add(delta.MulScalar()))
-	return f.Set(&result, result.To(dtype))
-}
-
-// rotation follows OrthLayer.get_matrix: a rotation by Cayley's formula, or its series, scaled along
-// both sides.
-func (s *Site) rotation(f *frame) *tensor {
-	g, w, r := f.FuncFrame(), s.w("weight"), s.count("r")
-	matrix := w
-	if s.on("psoft_orth") {
-		h, t := g.FuncFrame(), g.Tape()
-		q := h.Let(t.Zeros(w.DType(), r, r))
-		h.Set(&q, q.IndexPut([]*tensor{s.Own.Held(2), s.Own.Held(3)}, w, false))
-		skew := g.Let(h.Return(q.Sub(q.Transpose(0, 1))))
-		id := g.Let(t.Filled("eye", w.DType(), r, r))
-		if s.on("use_cayley_neumann") {
-			matrix = g.Let(id.Clone())
-			series(g, matrix, skew, s.count("num_cayley_neumann_terms"), (*tensor).Matmul)
-		} else {
-			matrix = g.Let(ops.LinalgSolve(id.Sub(skew), id.Add(skew), false))
-		}
-	}
-	g.Let(matrix)
-	if s.on("psoft_mag_b") {
-		g.Set(&matrix, s.w("vector_b").Unsqueeze(1).Mul(matrix))
-	}
-	if s.on("psoft_mag_a") {
-		g.Set(&matrix, matrix.Mul(s.w("vector_a").Unsqueeze(0)))
-	}
-	return g.Return(matrix)
-}
-
-// series adds the powers of a skew-symmetric matrix to one.
-func series(f *frame, sum, q *tensor, terms int64, product func(a, b *tensor) *tensor) {
-	if terms > 1 {
-		sum.AddInPlace(q)
-	}
-	if terms > 2 {
-		power := f.Let(product(q, q))
-		sum.AddInPlace(power)
-		for range terms - 3 {
-			f.Set(&power, product(power, q))
-			sum.AddInPlace(power)
-		}
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -22,7 +21,6 @@ type Site struct {
 
 	method *method
 	options
-	wanted  func(path string) bool
 	path    string
 	in, out int64
 	// shared are buffers of all sites, in the order in which the method's share has made them;
@@ -30,13 +28,6 @@ type Site struct {
 	shared   []*nn.Buffer
 	borrowed map[string]*nn.Parameter
 	bases    int64 // of RandLoRA
-	// parts are parameters that other modules hold, mirrored is the small decoder of shadows, which embeds tokens
-	// itself or shares the embeddings, state what it has given, and lastLoss the loss of that.
-	parts    []*nn.Parameter
-	mirrored Mirrored
-	embeds   bool
-	state    *tensor
-	lastLoss *tensor
 	// caller is the frame of PeftModel.forward, which holds what a method at the embeddings makes.
 	caller   *trace.Frame
 	disabled bool
@@ -74,7 +65,6 @@ func Adapt(model any, c Config, wanted func(path string) bool, excluded ...nn.La
 func newSite(base nn.Projection, c Config, path string) (*Site, error) {
 	s := &Site{
 		BaseLayer: base, Own: &nn.Parts{}, Dropout: nn.NewIdentity(), method: c.method, options: c.options, path: path,
-		wanted: c.wanted,
 	}
 	s.in, s.out = base.Widths()
 	if _, ok := s.options["rank_pattern"]; ok {
@@ -168,7 +158,7 @@ func AddPenalty(f *trace.Frame, adapters []nn.Adapter, loss *trace.Tensor) {
 }
 
 // Trained implements [nn.Adapter].
-func (s *Site) Trained() []*nn.Parameter { return slices.Concat(s.Own.Parameters(), s.parts) }
+func (s *Site) Trained() []*nn.Parameter { return s.Own.Parameters() }
 
 // BaseType implements [nn.Adapter].
 func (s *Site) BaseType() trace.DType { return s.BaseLayer.AdapterType() }

@@ -2,7 +2,6 @@ package peft
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -77,49 +76,4 @@ var masked = &trace.Function{
 		grad.IndexCopyInPlace(0, places, grads[0])
 		return []*tensor{grad, nil}
 	},
-}
-
-func (s *Site) addC3A() error {
-	n := s.count("block_size")
-	if err := divides("block_size", n, s.in, s.out); err != nil {
-		return err
-	}
-	s.weight("c3a_kernel", s.out/n, s.in/n, n)
-	return nil
-}
-
-// circular is BlockCircularConvolution.
-var circular = &trace.Function{
-	Name: "BlockCircularConvolutionBackward",
-	Forward: func(g *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
-		x, w := in[0], in[1]
-		lead := x.Shape()[:x.NDim()-1]
-		g.Set(&x, x.Reshape(append(slices.Clone(lead), w.Size(1), w.Size(2))...))
-		ctx.SaveForBackward(x, w)
-		g.Set(&x, ops.Einsum("...nb,mnb->...mb", ops.FFT(x, nil, -1), ops.FFT(w, nil, -1)))
-		g.Set(&x, ops.FFT(x, nil, -1).Real())
-		g.Set(&x, x.Reshape(append(slices.Clone(lead), -1)...))
-		return []*tensor{x}
-	},
-	Backward: func(g *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
-		x, w, grad := ctx.Saved(0), ctx.Saved(1), grads[0]
-		lead := grad.Shape()[:grad.NDim()-1]
-		flat := append(slices.Clone(lead), -1)
-		g.Set(&grad, grad.Reshape(append(slices.Clone(lead), w.Size(0), w.Size(2))...))
-		spectrum := g.Let(ops.FFT(grad, nil, -1))
-		gx := g.Let(ops.FFT(ops.Einsum("...mb,mnb->...nb", spectrum, ops.FFT(w, nil, -1)), nil, -1).Real())
-		g.Set(&gx, gx.Reshape(flat...))
-		gw := g.Let(ops.FFT(ops.Einsum("...mb,...nb->mnb", spectrum, ops.FFT(x, nil, -1)), nil, -1).Real())
-		return []*tensor{gx, gw}
-	},
-}
-
-func (s *Site) c3a(f *frame, x *tensor) *tensor {
-	dtype := x.DType()
-	result := f.Let(f.Call(s.BaseLayer, x))
-	f.Set(&x, x.To(trace.F32))
-	kernel := f.Let(s.w("c3a_kernel").To(trace.F32))
-	f.Set(&x, f.Apply(circular, x, kernel)[0].DivScalar())
-	result.AddInPlace(x.To(result.DType()))
-	return f.Set(&result, result.To(dtype))
 }

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
 	"github.com/vprof/vprof/profiler/trace/ops"
@@ -29,16 +28,6 @@ func (s *Site) addBDLoRA() error {
 	s.weight("lora_A", r, in)
 	s.weight("lora_B", s.out, rank)
 	return s.positive("r")
-}
-
-func (s *Site) addVeLoRA() error {
-	if err := s.positive("num_groups", "r"); err != nil {
-		return err
-	}
-	s.weight("lora_A", s.count("r"), s.in)
-	s.weight("lora_B", s.out, s.count("r"))
-	s.Own.Buffer(s.BaseType(), ceil.Div(s.in, s.count("num_groups"))) // lora_velora_embed
-	return nil
 }
 
 // named tells whether an option that is a list of names joined by "+" has one that the layer's
@@ -67,13 +56,7 @@ func (s *Site) loraVariant(f *frame, x *tensor) *tensor {
 		return y.Linear(w, nil)
 	}
 	r := s.count("r")
-	var low *tensor
-	if s.method.name == "velora" {
-		f.Set(&x, f.Call(s.Dropout, x))
-		low = f.Let(f.Apply(s.compressed(), x, s.w("lora_A"), s.Own.Held(0))[0])
-	} else {
-		low = through("lora_A", f.Call(s.Dropout, x), s.in, r)
-	}
+	low := through("lora_A", f.Call(s.Dropout, x), s.in, r)
 	if s.has("lora_diag") {
 		f.Let(low)
 		low = low.Mul(s.w("lora_diag"))
@@ -166,28 +149,6 @@ func (s *Site) delora(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(dtype))
 }
 
-func (s *Site) addGraLoRA() error {
-	r, k := s.count("r"), s.count("gralora_k")
-	if err := divides("gralora_k", k, s.in, s.out, r); err != nil {
-		return err
-	}
-	s.weight("gralora_A", k, s.in/k, r)
-	s.weight("gralora_B", k, r, s.out/k)
-	return s.positive("r")
-}
-
-func (s *Site) gralora(f *frame, x *tensor) *tensor {
-	before, r, k := x.DType(), s.count("r"), s.count("gralora_k")
-	result := f.Let(f.Call(s.BaseLayer, x))
-	n, l := x.Size(0), x.Size(1)
-	parts := f.Call(s.Dropout, x.To(s.dtype())).View(n, l, k, s.in/k)
-	mixed := ops.Einsum("blni,nir->blnr", parts, s.w("gralora_A")).View(n, l, k, k, r/k).
-		Permute(0, 1, 3, 2, 4).Reshape(n, l, k, r)
-	output := f.Let(ops.Einsum("bljr,jro->bljo", mixed, s.w("gralora_B")).Reshape(n, l, -1))
-	result.AddInPlace(output.To(result.DType()).MulScalar())
-	return f.Set(&result, result.To(before))
-}
-
 // shareLily makes layers of one name and shape use the second matrix of the first of them, and the
 // first matrix of one in so many.
 func shareLily(sites []*Site) {
@@ -275,46 +236,12 @@ func (s *Site) ranked(key string) (int64, error) {
 			}
 		}
 	}
-	return s.optional(key)
-}
-
-func (s *Site) addDEFT() error {
-	r := min(s.count("r"), s.out)
-	s.weight("deft_P", s.out, r)
-	if !s.on("para") {
-		s.weight("deft_R", r, s.in)
+	if s.text(key) == none {
+		return 0, nil
 	}
-	return s.positive("r")
-}
-
-// deft takes away what of the layer's result lies in a subspace, and adds something else there.
-func (s *Site) deft(f *frame, x *tensor) *tensor {
-	before, bias := x.DType(), s.plain().Bias.T()
-	base := f.Let(f.Call(s.BaseLayer, x))
-	result := f.Let(base.To(trace.F32))
-	product := result
-	if bias != nil {
-		product = result.Sub(bias.To(trace.F32))
+	n, err := strconv.ParseInt(s.text(key), 10, 64)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("%s=%s must be a whole number above zero", key, s.text(key))
 	}
-	f.Let(product)
-	f.Set(&x, x.To(trace.F32))
-	into := f.Let(s.w("deft_P").To(trace.F32))
-	var along *tensor
-	if s.text("decomposition_method") == "relu" {
-		along = f.Let(into.ReLU())
-	} else {
-		q, r := ops.LinalgQR(into, false)
-		f.Discard(r)
-		f.Set(&into, q)
-		along = f.Let(q)
-	}
-	correction := f.Let(product.Matmul(along).Matmul(into.Transpose(0, 1)))
-	f.Set(&result, result.Sub(correction))
-	if !s.on("para") {
-		r := f.Let(s.w("deft_R").To(trace.F32))
-		f.Set(&r, r.MulScalar())
-		dropped := f.Let(f.Call(s.Dropout, x))
-		f.Set(&result, result.Add(dropped.Linear(r, nil).Matmul(into.Transpose(0, 1))))
-	}
-	return f.Set(&result, result.To(before))
+	return n, nil
 }

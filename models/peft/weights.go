@@ -340,37 +340,3 @@ func (s *Site) sparseSum() *trace.Function {
 		},
 	}
 }
-
-func (s *Site) addSupertuning() error {
-	n := int64(float64(s.in*s.out) * (1 - s.number("sparsity")))
-	s.Own.Buffer(trace.I32, n) // supertuning_indices
-	s.weight("supertuning_values", n)
-	if s.text("r") != none {
-		r, err := s.ranked("r")
-		if err != nil {
-			return err
-		}
-		s.weight("supertuning_lora_A", r, s.in)
-		s.weight("supertuning_lora_B", s.out, r)
-	}
-	if n < 1 {
-		return fmt.Errorf("peft raises there: sparsity=%s leaves nothing to train", s.text("sparsity"))
-	}
-	return nil
-}
-
-func (s *Site) supertuning(f *frame, x *tensor) *tensor {
-	base := s.plain()
-	whole := f.Let(base.Weight.Reshape(-1))
-	indices := f.Let(s.Own.Held(0).To(trace.I64))
-	values := f.Let(s.w("supertuning_values").To(whole.DType()))
-	f.Set(&whole, whole.ScatterAdd(indices, values))
-	result := f.Let(x.Linear(whole.Reshape(s.out, s.in), base.Bias.T()))
-	if s.has("supertuning_lora_A") {
-		a := s.w("supertuning_lora_A")
-		dropped := f.Let(f.Call(s.Dropout, x).To(a.DType()))
-		low := f.Let(dropped.Linear(a, nil).Linear(s.w("supertuning_lora_B"), nil))
-		f.Set(&result, result.Add(low.MulScalar().To(result.DType())))
-	}
-	return result
-}

@@ -135,7 +135,7 @@ func adaptEmbeddings(a Adaptable, l *models.LoRA, method string, options map[str
 	if err != nil {
 		return nil, err
 	}
-	return w.AdaptEmbeddings(t.At(l.Adapts()))
+	return w.AdaptEmbeddings(t)
 }
 
 // trainBiases trains the biases of the model, or only of adapted layers (bias of LoraConfig and others).

@@ -120,13 +120,6 @@ func (t *Tape) Output(xs ...*Tensor) {
 // KeepOutputs sets a function that binds models' outputs ([Tape.Output]); nil frees them.
 func (t *Tape) KeepOutputs(keep func(xs []*Tensor)) { t.keepOutputs = keep }
 
-// Outputs returns the outputs of a model that call runs ([Tape.Output]). Nothing holds them, so
-// that the caller can compute with them before it returns them.
-func (t *Tape) Outputs(call func()) (outputs []*Tensor) {
-	during(&t.keepOutputs, func(xs []*Tensor) { outputs = xs }, call)
-	return outputs
-}
-
 // Set binds the name *p to x; the tensor it was bound to before loses a reference.
 func (f *Frame) Set(p **Tensor, x *Tensor) *Tensor {
 	x.alive()
