@@ -11,8 +11,10 @@ import (
 //go:embed hub.json
 var hubConfigs []byte
 
-// A hubConfig is the configuration of a model on the hub, where it was read, and when.
+// A hubConfig is the configuration of a model on the hub, where it was read, and when; or the name of another model
+// that has the same.
 type hubConfig struct {
+	Same   string          `json:"same"`
 	Source string          `json:"source"`
 	Read   string          `json:"read"`
 	Config json.RawMessage `json:"config"`
@@ -30,5 +32,8 @@ var ofHub = sync.OnceValue(func() map[string]hubConfig {
 // OfHub returns the configuration of a model on the hub by its name, where the binary has it.
 func OfHub(name string) (config []byte, known bool) {
 	c, known := ofHub()[name]
+	if c.Same != "" {
+		c = ofHub()[c.Same]
+	}
 	return c.Config, known
 }
