@@ -19,6 +19,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/observe/monitor"
+	"github.com/vprof/vprof/internal/hub"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/models"
@@ -35,7 +36,9 @@ type app struct {
 	stdout, stderr io.Writer
 	// color is the choice of --color.
 	color string
-	now   func() time.Time
+	// offline is --offline.
+	offline bool
+	now     func() time.Time
 	// models opens the registry, which only some commands need.
 	models func() *models.Registry
 	// oracle answers models from files about workspaces of their convolutions; nil for none.
@@ -141,6 +144,12 @@ func newRootCmd(a *app) *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := applySettings(cmd); err != nil {
+				return err
+			}
+			if a.offline {
+				hub.Online = nil
+			}
 			if !slices.Contains(colorChoices, a.color) {
 				return usagef("--color: %q: use %s", a.color, strings.Join(colorChoices, ", "))
 			}
@@ -151,6 +160,8 @@ func newRootCmd(a *app) *cobra.Command {
 	root.PersistentFlags().StringVar(&a.color, "color", "auto",
 		"color tables: `when` is auto (on terminals), always or never")
 	complete(root, "color", func() []string { return colorChoices })
+	root.PersistentFlags().BoolVar(&a.offline, offlineFlag, false,
+		"fetch no model's configuration from the Hugging Face hub")
 	root.PersistentFlags().Bool(helpAllFlag, false, "help with all flags")
 	plain := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -265,7 +266,15 @@ func newCoefficientsDiffCmd(a *app) *cobra.Command {
 // openCoefficients reads the named file, or else the project's.
 func (a *app) openCoefficients(args []string) (*coefficients.File, error) {
 	if len(args) == 0 {
-		f, _, err := (&coefficientFlag{}).load()
+		here, err := os.Getwd()
+		if err != nil {
+			return nil, err
+		}
+		set, err := findSettings(here)
+		if err != nil {
+			return nil, err
+		}
+		f, _, err := (&coefficientFlag{set[coefficientsFlag].Value}).load()
 		if f == nil && err == nil {
 			err = usagef("name a coefficients file: no %s here or above names one", projectFile)
 		}

@@ -25,6 +25,8 @@ type diagnosis struct {
 	Library string `json:"library,omitempty"`
 	// GPUs are the driver's GPUs, or NVML's without a working driver.
 	GPUs []checkedGPU `json:"gpus"`
+	// Settings are the defaults that the environment and settings files set.
+	Settings []setting `json:"settings,omitempty"`
 	// Problems are the reasons why a GPU cannot be used, with remedies.
 	Problems []report.Warning `json:"problems"`
 
@@ -57,6 +59,10 @@ func newDoctorCmd(a *app) *cobra.Command {
 		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			d := examine()
+			var err error
+			if d.Settings, err = settingRows(); err != nil {
+				return err
+			}
 			return errors.Join(out.finish(d), d.err)
 		},
 	}
@@ -191,7 +197,14 @@ func (d *diagnosis) Sheets() []report.Sheet {
 	if len(gpus.Notes) == 0 {
 		gpus.Note("nothing is missing.")
 	}
-	return []report.Sheet{versions, gpus}
+	defaults := report.Sheet{Title: "Settings", Columns: report.Columns("setting | value | from")}
+	for _, set := range d.Settings {
+		defaults.Row(set.Name, set.Value, set.Source)
+	}
+	if len(d.Settings) == 0 {
+		return []report.Sheet{versions, gpus}
+	}
+	return []report.Sheet{versions, gpus, defaults}
 }
 
 // Data implements [report.Document].

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,12 +14,15 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/vprof/vprof/internal/hub"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/profiler/device"
 )
 
 func main() {
 	collectLess()
+	hub.Online = hub.FromEnvironment(func(what string) { printable.Fprintf(os.Stderr, "vprof: fetching %s\n", what) })
 	os.Exit(int(runInterruptibly(system(), os.Args[1:])))
 }
 
@@ -99,7 +103,7 @@ func codeOf(err error) exitCode {
 var colorChoices = []string{"auto", "always", "never"}
 
 // colored reports whether tables on standard output are in color. NO_COLOR and a
-// dumb terminal turn it off, unless the command line insists.
+// dumb terminal turn it off, FORCE_COLOR and CLICOLOR_FORCE turn it on without a terminal, unless --color decides.
 func (a *app) colored() bool {
 	switch a.color {
 	case "always":
@@ -107,7 +111,8 @@ func (a *app) colored() bool {
 	case "never":
 		return false
 	}
-	return os.Getenv("NO_COLOR") == "" && terminal(a.stdout)
+	forced := cmp.Or(os.Getenv("FORCE_COLOR"), os.Getenv("CLICOLOR_FORCE"))
+	return os.Getenv("NO_COLOR") == "" && (forced != "" && forced != "0" || terminal(a.stdout))
 }
 
 // terminal reports whether an output is a terminal with control sequences.

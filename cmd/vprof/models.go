@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,14 +53,41 @@ func hfTypes() string { return strings.Join(hfconfig.Types(), ", ") }
 type modelList struct {
 	Schema string       `json:"schema"`
 	Models []modelEntry `json:"models"`
+	// Hub are models of the Hugging Face hub whose configurations vprof has.
+	Hub []hfconfig.HubModel `json:"hub,omitempty"`
+	// matched reports whether the list has what a text selected.
+	matched bool
 }
 
 func newModelsCmd(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "models", Short: "List the models for --model", Args: noArgs}
+	cmd := &cobra.Command{
+		Use: "models [TEXT]", Short: "List the models for --model", Args: between(0, 1, "search for one text"),
+	}
 	cmd.AddCommand(newModelsShowCmd(a))
-	return (&output{app: a}).showing(cmd, func([]string) (report.Document, error) {
-		return modelList{Schema: "vprof.models/v1", Models: lists.Map(a.models().All(), entryOf)}, nil
+	return (&output{app: a}).showing(cmd, func(args []string) (report.Document, error) {
+		l := modelList{
+			Schema: "vprof.models/v1", Models: lists.Map(a.models().All(), entryOf), Hub: hfconfig.HubModels(),
+		}
+		if len(args) == 0 {
+			return l, nil
+		}
+		return l.matching(args[0])
 	})
+}
+
+// matching returns the models that have a text in their name, summary or type.
+func (l modelList) matching(text string) (modelList, error) {
+	has := func(texts ...string) bool {
+		return strings.Contains(strings.ToLower(strings.Join(texts, " ")), strings.ToLower(text))
+	}
+	l.matched = true
+	l.Models = slices.DeleteFunc(l.Models, func(m modelEntry) bool { return !has(m.Name, m.Summary) })
+	l.Hub = slices.DeleteFunc(l.Hub, func(m hfconfig.HubModel) bool { return !has(m.Name, m.Type) })
+	if len(l.Models)+len(l.Hub) == 0 {
+		return l, usagef("no model has %q in its name; --model hf:ORGANIZATION/NAME takes any model of the hub of type %s",
+			text, hfTypes())
+	}
+	return l, nil
 }
 
 // Sheets implements [report.Document].
@@ -68,8 +96,22 @@ func (l modelList) Sheets() []report.Sheet {
 	for _, m := range l.Models {
 		s.Row(m.Name, m.Summary, strings.Join(m.Stages, ", "), m.Batch, m.BatchUnit+"s", m.AMP, m.Accumulate)
 	}
-	s.Note("hf:PATH: the config.json of a transformers model of type %s", hfTypes())
-	return []report.Sheet{s}
+	if !l.matched {
+		s.Note("hf:Qwen/Qwen3-8B and %d other models of the hub by name: list them with vprof models TEXT", len(l.Hub)-1)
+		s.Note("hf:PATH: the config.json of a transformers model of type %s", hfTypes())
+		return []report.Sheet{s}
+	}
+	named := report.Sheet{Columns: report.Columns("model | type | configuration from | read on")}
+	for _, m := range l.Hub {
+		named.Row(hfconfig.Scheme+":"+m.Name, m.Type, m.Source, m.Read)
+	}
+	switch {
+	case len(l.Models) == 0:
+		return []report.Sheet{named}
+	case len(l.Hub) == 0:
+		return []report.Sheet{s}
+	}
+	return []report.Sheet{s, named}
 }
 
 // Data implements [report.Document].

@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/internal/golden"
+	"github.com/vprof/vprof/internal/hub"
 	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
@@ -27,6 +30,9 @@ import (
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"vprof": func() {
 		collectLess()
+		if os.Getenv("HF_ENDPOINT") != "" { // a script that tests what the network gives
+			hub.Online = hub.FromEnvironment(func(what string) { fmt.Fprintln(os.Stderr, "vprof: fetching", what) })
+		}
 		os.Exit(int(runInterruptibly(withToy(system()), os.Args[1:])))
 	}})
 }
@@ -53,6 +59,7 @@ func toyResiduals(others step.Residuals) step.Residuals {
 }
 
 func TestScripts(t *testing.T) {
+	hubServer := newHub(t)
 	scripts, err := filepath.Glob("testdata/script/*.txtar")
 	require.NoError(t, err)
 	require.NotEmpty(t, scripts)
@@ -77,6 +84,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("SNAPSHOTS", snapshots)
 			vprof, missing := exec.LookPath("vprof")
 			e.Setenv("VPROF", vprof)
+			e.Setenv("HUB", hubServer.URL)
 			return errors.Join(err, failed, missing)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
@@ -88,6 +96,26 @@ func TestScripts(t *testing.T) {
 			return sample.All(), nil
 		},
 	})
+}
+
+// newHub starts a server that answers as the Hugging Face hub does for two models: one is public, one gated.
+func newHub(t *testing.T) *httptest.Server {
+	mux := http.NewServeMux()
+	config := `{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+		"num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 1000, "architectures": ["LlamaForCausalLM"]}`
+	mux.HandleFunc("GET /org/open/resolve/main/config.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Repo-Commit", "0123456789012345678901234567890123456789")
+		fmt.Fprint(w, config)
+	})
+	mux.HandleFunc("GET /org/gated/resolve/main/config.json", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer hf_secret" {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		fmt.Fprint(w, config)
+	})
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	return s
 }
 
 // exits implements "exits CODE COMMAND...": the command must exit with the code and must not show a stack trace.

@@ -1,5 +1,5 @@
 // Package hub finds the repositories that clients of Hugging Face's hub and ModelScope's have
-// put into their caches on this machine. Nothing is downloaded.
+// put into their caches on this machine, and fetches descriptions of models into the first.
 package hub
 
 import (
@@ -12,11 +12,7 @@ import (
 // Snapshots returns the folders of the caches that can hold a repository ("org/name") at a
 // revision; empty is "main". They need not be there.
 func Snapshots(name, revision string) []string {
-	home, _ := os.UserHomeDir()
-	cache := cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(home, ".cache"))
-	hub := cmp.Or(os.Getenv("HF_HUB_CACHE"), os.Getenv("HUGGINGFACE_HUB_CACHE"),
-		filepath.Join(cmp.Or(os.Getenv("HF_HOME"), filepath.Join(cache, "huggingface")), "hub"))
-	repository := filepath.Join(hub, "models--"+strings.ReplaceAll(name, "/", "--"))
+	repository := filepath.Join(cacheFolder(), "models--"+strings.ReplaceAll(name, "/", "--"))
 	revision = cmp.Or(revision, "main")
 	var dirs []string
 	if !strings.Contains(revision, "..") {
@@ -26,12 +22,26 @@ func Snapshots(name, revision string) []string {
 		}
 		dirs = append(dirs, filepath.Join(repository, "snapshots", revision))
 	}
-	scope := cmp.Or(os.Getenv("MODELSCOPE_CACHE"), filepath.Join(cache, "modelscope", "hub"))
+	scope := cmp.Or(os.Getenv("MODELSCOPE_CACHE"), filepath.Join(caches(), "modelscope", "hub"))
 	for _, n := range []string{name, strings.ReplaceAll(name, ".", "___")} {
 		dirs = append(dirs, filepath.Join(scope, "models", filepath.FromSlash(n)),
 			filepath.Join(scope, filepath.FromSlash(n)))
 	}
 	return dirs
+}
+
+// caches returns the folder of the user's caches on Linux, where both clients keep theirs.
+func caches() string {
+	home, _ := os.UserHomeDir()
+	return cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(home, ".cache"))
+}
+
+// home returns the folder of huggingface_hub's files.
+func home() string { return cmp.Or(os.Getenv("HF_HOME"), filepath.Join(caches(), "huggingface")) }
+
+// cacheFolder returns the folder of huggingface_hub's cache.
+func cacheFolder() string {
+	return cmp.Or(os.Getenv("HF_HUB_CACHE"), os.Getenv("HUGGINGFACE_HUB_CACHE"), filepath.Join(home(), "hub"))
 }
 
 // File returns a file of a repository in the caches; empty if none has it.

@@ -67,14 +67,14 @@ func Source() models.Source {
 }
 
 // Open makes the model of a config.json, or of the one in a folder, also of a model
-// name of the hub: by the hub's caches, or by [OfHub]. The error is a [*input.FormatError].
+// name of the hub: by the hub's caches, by [OfHub], or as [hub.Online] fetches it. The error is a [*input.FormatError].
 func Open(path string) (models.Model, error) {
 	if path == "" {
 		return models.Model{}, input.FileErrorf(Scheme+":", "names no file; use %s:path/to/config.json", Scheme)
 	}
 	path, teacher, taught := strings.Cut(path, TeacherMark)
 	path = located(path)
-	data, err := readModel(path)
+	data, named, err := readModel(path)
 	if err == nil && taught {
 		data, err = withTeacher(path, data, teacher)
 	}
@@ -82,7 +82,7 @@ func Open(path string) (models.Model, error) {
 		return models.Model{}, err
 	}
 	name := ""
-	if _, known := OfHub(path); known { // whose name has no suffix to cut off
+	if named { // which has no suffix to cut off
 		name = Scheme + ":" + filepath.Base(path)
 	}
 	return parse(path, name, data)
@@ -109,8 +109,7 @@ func located(path string) string {
 // hubName is what a model is called on the Hugging Face hub.
 var hubName = regexp.MustCompile(`^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$`)
 
-// howToGet says where the configuration of a model comes from, of the hub, too: nothing is
-// fetched. It is empty for what can only be a file.
+// howToGet says where the configuration of a model comes from, of the hub, too. It is empty for what can only be a file.
 func howToGet(path string) string {
 	switch {
 	case strings.HasSuffix(path, ".json"):
@@ -120,7 +119,7 @@ func howToGet(path string) string {
 			"%s:Qwen/Qwen3-8B, whose %[1]s is in the hub's cache", usualName, Scheme)
 	}
 	folder := filepath.Base(path)
-	return fmt.Sprintf(", nor in the caches of the hub; vprof fetches nothing: \"hf download %s config.json "+
+	return fmt.Sprintf(", nor in the caches of the hub; with a network, \"hf download %s config.json "+
 		"--local-dir %s\" gets the configuration of a model on the Hugging Face hub, then use %s:%s/%s", path, folder,
 		Scheme, folder, usualName)
 }

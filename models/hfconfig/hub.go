@@ -3,7 +3,11 @@ package hfconfig
 import (
 	_ "embed"
 	"encoding/json"
+	"maps"
+	"slices"
 	"sync"
+
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // hubConfigs are configurations of models on the Hugging Face hub by their names, each as a public repository has it.
@@ -31,9 +35,38 @@ var ofHub = sync.OnceValue(func() map[string]hubConfig {
 
 // OfHub returns the configuration of a model on the hub by its name, where the binary has it.
 func OfHub(name string) (config []byte, known bool) {
-	c, known := ofHub()[name]
+	c, known := hubEntry(name)
+	return c.Config, known
+}
+
+// hubEntry returns the entry of a name, with the configuration of the model that has the same.
+func hubEntry(name string) (c hubConfig, known bool) {
+	c, known = ofHub()[name]
 	if c.Same != "" {
 		c = ofHub()[c.Same]
 	}
-	return c.Config, known
+	return c, known
+}
+
+// A HubModel is a model of the Hugging Face hub whose configuration the binary has.
+type HubModel struct {
+	Name string `json:"name"`
+	Type string `json:"model_type"`
+	// Source is where the configuration was read, and Read when.
+	Source string `json:"source"`
+	Read   string `json:"read"`
+}
+
+// HubModels returns the models of the hub that [OfHub] knows, by name.
+func HubModels() []HubModel {
+	return lists.Map(slices.Sorted(maps.Keys(ofHub())), func(name string) HubModel {
+		c, _ := hubEntry(name)
+		var config struct {
+			Type string `json:"model_type"`
+		}
+		if err := json.Unmarshal(c.Config, &config); err != nil {
+			panic(err) // embedded
+		}
+		return HubModel{name, config.Type, c.Source, c.Read}
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/vprof/vprof/internal/hub"
 	"github.com/vprof/vprof/internal/input"
 )
 
@@ -23,7 +24,7 @@ func withTeacher(path string, data []byte, teacher string) ([]byte, error) {
 		teacher = filepath.Join(teacher, usualName)
 	}
 	teacher = located(teacher)
-	other, err := readModel(teacher)
+	other, _, err := readModel(teacher)
 	if err != nil {
 		return nil, err
 	}
@@ -38,16 +39,26 @@ func withTeacher(path string, data []byte, teacher string) ([]byte, error) {
 	return json.Marshal(r.raw)
 }
 
-// readModel reads the description of a model.
-func readModel(path string) ([]byte, error) {
-	data, err := read(path)
-	if missing, ok := errors.AsType[*fs.PathError](err); ok {
-		if config, known := OfHub(path); known {
-			return config, nil
-		}
-		return nil, &input.FormatError{File: path, Reason: missing.Err.Error() + howToGet(path)}
+// readModel reads the description of a model. named reports whether the path is a name of the hub and no file's.
+func readModel(path string) (data []byte, named bool, err error) {
+	data, err = read(path)
+	missing, ok := errors.AsType[*fs.PathError](err)
+	if !ok {
+		return data, false, err
 	}
-	return data, err
+	if config, known := OfHub(path); known {
+		return config, true, nil
+	}
+	reason := missing.Err.Error()
+	if hub.Online != nil && hubName.MatchString(path) {
+		fetched, err := hub.Online.Fetch(path, "", usualName)
+		if err == nil {
+			data, err = read(fetched)
+			return data, true, err
+		}
+		reason = err.Error()
+	}
+	return nil, false, &input.FormatError{File: path, Reason: reason + howToGet(path)}
 }
 
 // teacher reads the model that another learns from; nil if there is none.

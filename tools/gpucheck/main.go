@@ -248,7 +248,7 @@ func (c *check) do(ctx context.Context, name string, command ...string) error {
 	cmd.WaitDelay = time.Minute                                           // and is ended if it does not
 	cmd.Env = os.Environ()
 	if !c.result.Simulated {
-		cmd.Env = append(cmd.Env, "VPROF_GPU=1") // for the tests: there is one
+		cmd.Env = append(cmd.Env, "VPROF_REAL_GPU=1") // for the tests: there is one
 	}
 	cmd.Stdout = io.MultiWriter(c.screen, &out)
 	cmd.Stderr = cmd.Stdout

@@ -34,7 +34,7 @@ case "$file" in
 */calibration.json) echo '{"errors":{"after":{"max":0.01}}}' >"$file" ;;
 esac
 `
-	fast = `echo "VPROF_GPU is $VPROF_GPU"; cat "$(dirname "$0")/kernels.txt"`
+	fast = `echo "VPROF_REAL_GPU is $VPROF_REAL_GPU"; cat "$(dirname "$0")/kernels.txt"`
 )
 
 // What PyTorch needed, and what the sweep of the same says, in bytes.
@@ -66,7 +66,7 @@ func TestEveryStepLeavesItsOutput(t *testing.T) {
 	}
 	text, err := os.ReadFile(filepath.Join(c.out, "tests.txt"))
 	require.NoError(t, err)
-	require.Contains(t, string(text), "VPROF_GPU is 1")
+	require.Contains(t, string(text), "VPROF_REAL_GPU is 1")
 }
 
 func TestAFailureDoesNotEndTheCheck(t *testing.T) {

@@ -25,8 +25,8 @@ const usualName = "config.json"
 
 // Find finds the model's config.json: in the folder that the name is, seen from here
 // or from the configuration's folder, or in the caches of Hugging Face's hub and of
-// ModelScope's. A name that [hfconfig.OfHub] has stands for itself. Nothing is downloaded; the error names the
-// command that does.
+// ModelScope's. A name that [hfconfig.OfHub] has stands for itself. Others are fetched by [hub.Online]; the error
+// names the command that does.
 func (m Model) Find() (path string, err error) {
 	for _, dir := range append(m.folders(), m.snapshots()...) {
 		path := filepath.Join(dir, usualName)
@@ -37,7 +37,15 @@ func (m Model) Find() (path string, err error) {
 	if _, known := hfconfig.OfHub(m.Name); known && m.Revision == "" {
 		return m.Name, nil
 	}
-	reason := fmt.Sprintf("the model's %s is not in this machine's caches; get it with: hf download %s %s", usualName,
+	reason := ""
+	if hub.Online != nil && m.repository() && strings.Contains(m.Name, "/") {
+		path, err := hub.Online.Fetch(m.Name, m.Revision, usualName)
+		if err == nil {
+			return path, nil
+		}
+		reason = err.Error() + "; "
+	}
+	reason += fmt.Sprintf("the model's %s is not in this machine's caches; get it with: hf download %s %s", usualName,
 		m.Name, usualName)
 	if m.Revision != "" {
 		reason += " --revision " + m.Revision

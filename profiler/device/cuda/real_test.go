@@ -25,7 +25,7 @@ import (
 // is one. The names begin with TestReal and BenchmarkReal.
 
 // onGPU tells whether there is a GPU to test.
-var onGPU = os.Getenv("VPROF_GPU") != ""
+var onGPU = os.Getenv("VPROF_REAL_GPU") != ""
 
 // realGPU opens that GPU. The goroutine must be the only one that uses it.
 func realGPU(t testing.TB) *cuda.Device {

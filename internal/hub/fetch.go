@@ -1,0 +1,173 @@
+package hub
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+const (
+	// mostBytes bounds a fetched file, which describes a model and has no weights.
+	mostBytes = 4 << 20
+	// patience bounds a request: a verb that waits for the hub should not seem to hang.
+	patience = 10 * time.Second
+)
+
+// A Client fetches descriptions of models from Hugging Face's hub into the cache that it shares with huggingface_hub.
+type Client struct {
+	// Endpoint is the address of the hub. Token, if not empty, goes to its host alone.
+	Endpoint, Token string
+	// Announce is called with what is fetched, before it is; nil for nobody.
+	Announce func(what string)
+}
+
+// Online is the client of this process; nil fetches nothing. The command line sets it, tests leave it.
+var Online *Client
+
+// FromEnvironment returns a client of HF_ENDPOINT with the token of HF_TOKEN or of "hf auth login"; nil if
+// HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE forbids the network, as in huggingface_hub.
+func FromEnvironment(announce func(string)) *Client {
+	for _, name := range []string{"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"} {
+		switch strings.ToUpper(os.Getenv(name)) {
+		case "1", "ON", "YES", "TRUE":
+			return nil
+		}
+	}
+	c := &Client{
+		Endpoint: strings.TrimSuffix(cmp.Or(os.Getenv("HF_ENDPOINT"), "https://huggingface.co"), "/"),
+		Token:    os.Getenv("HF_TOKEN"), Announce: announce,
+	}
+	if c.Token == "" {
+		file := cmp.Or(os.Getenv("HF_TOKEN_PATH"), filepath.Join(home(), "token"))
+		if token, err := os.ReadFile(file); err == nil && len(token) < 1<<10 {
+			c.Token = strings.TrimSpace(string(token))
+		}
+	}
+	return c
+}
+
+// commitOf matches what the hub calls a commit. It becomes a folder's name.
+var commitOf = regexp.MustCompile(`^[0-9a-f]{40}$`)
+
+// Fetch fetches a file of a repository ("org/name") at a revision (empty is "main") and returns its path in the
+// cache. The error says what to do.
+func (c *Client) Fetch(name, revision, file string) (path string, err error) {
+	revision = cmp.Or(revision, "main")
+	address, err := url.JoinPath(c.Endpoint, name, "resolve", url.PathEscape(revision), file)
+	if err != nil {
+		return "", fmt.Errorf("HF_ENDPOINT %q: %w", c.Endpoint, err)
+	}
+	if c.Announce != nil {
+		c.Announce(fmt.Sprintf("%s of %s from %s", file, name, c.Endpoint))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	response, err := c.get(ctx, address)
+	if err != nil {
+		return "", unreachable(c.Endpoint, err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return "", refused(name, response.StatusCode)
+	}
+	data, err := io.ReadAll(io.LimitReader(response.Body, mostBytes+1))
+	switch {
+	case err != nil:
+		return "", unreachable(c.Endpoint, err)
+	case len(data) > mostBytes:
+		return "", fmt.Errorf("%s of %s has more than %d MiB on the hub", file, name, mostBytes>>20)
+	}
+	return keep(name, revision, response.Header.Get("X-Repo-Commit"), file, data)
+}
+
+// get requests an address. The token goes to the endpoint's host alone: Go's client would send it to subdomains of a
+// redirect, too.
+func (c *Client) get(ctx context.Context, address string) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("User-Agent", "vprof")
+	if c.Token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.Token)
+	}
+	commit, host := "", request.URL.Host
+	client := http.Client{CheckRedirect: func(next *http.Request, before []*http.Request) error {
+		if next.URL.Host != host || next.URL.Scheme != request.URL.Scheme {
+			next.Header.Del("Authorization")
+		}
+		commit = cmp.Or(commit, next.Response.Header.Get("X-Repo-Commit"))
+		if len(before) > 5 {
+			return errors.New("more than five redirects")
+		}
+		return nil
+	}}
+	response, err := client.Do(request)
+	if err == nil && response.Header.Get("X-Repo-Commit") == "" {
+		response.Header.Set("X-Repo-Commit", commit)
+	}
+	return response, err
+}
+
+// unreachable explains a failed request without its address, which the error of net/http repeats.
+func unreachable(endpoint string, err error) error {
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		err = failed.Err
+	}
+	return fmt.Errorf("cannot reach %s: %w", endpoint, err)
+}
+
+// refused explains the status of an answer.
+func refused(name string, status int) error {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return fmt.Errorf("the hub has no public model %s: it is gated, private or misspelled; accept its license on "+
+			"the hub and set HF_TOKEN", name)
+	case http.StatusNotFound:
+		return fmt.Errorf("the hub has no model %s, or no such file in it", name)
+	}
+	return fmt.Errorf("the hub answered %d %s", status, http.StatusText(status))
+}
+
+// keep writes a file into the cache, where huggingface_hub finds it, and returns its path.
+func keep(name, revision, commit, file string, data []byte) (string, error) {
+	repository := filepath.Join(cacheFolder(), "models--"+strings.ReplaceAll(name, "/", "--"))
+	if !commitOf.MatchString(commit) {
+		commit = revision
+	} else if filepath.IsLocal(revision) {
+		if err := write(filepath.Join(repository, "refs", filepath.FromSlash(revision)), []byte(commit)); err != nil {
+			return "", err
+		}
+	}
+	if !filepath.IsLocal(commit) || !filepath.IsLocal(file) {
+		return "", fmt.Errorf("%q is no revision", commit)
+	}
+	path := filepath.Join(repository, "snapshots", commit, file)
+	return path, write(path, data)
+}
+
+// write writes a file whole or not at all: another process may read it meanwhile.
+func write(path string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".vprof-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
