@@ -97,14 +97,15 @@ func (l modelList) Sheets() []report.Sheet {
 		s.Row(m.Name, m.Summary, strings.Join(m.Stages, ", "), m.Batch, m.BatchUnit+"s", m.AMP, m.Accumulate)
 	}
 	if !l.matched {
-		s.Note("hf:Qwen/Qwen3-8B and %d other models of the hub by name: list them with vprof models TEXT", len(l.Hub)-1)
+		s.Note("hf:Qwen/Qwen3-8B and %d other models of the hub by name (vprof models TEXT lists them)", len(l.Hub)-1)
 		s.Note("hf:PATH: the config.json of a transformers model of type %s", hfTypes())
 		return []report.Sheet{s}
 	}
-	named := report.Sheet{Columns: report.Columns("model | type | configuration from | read on")}
+	named := report.Sheet{Columns: report.Columns("model | type")}
 	for _, m := range l.Hub {
-		named.Row(hfconfig.Scheme+":"+m.Name, m.Type, m.Source, m.Read)
+		named.Row(hfconfig.Scheme+":"+m.Name, m.Type)
 	}
+	named.Note("--format json names the public source of each configuration")
 	switch {
 	case len(l.Models) == 0:
 		return []report.Sheet{named}

@@ -96,7 +96,8 @@ func readSettings(path string) (map[string]setting, error) {
 	for name, node := range values {
 		switch {
 		case !slices.Contains(settings, name):
-			return nil, usagef("%s: line %d: no setting %q; use %s", path, node.Line, name, strings.Join(settings, ", "))
+			return nil, usagef("%s: line %d: no setting %q; use %s", path, node.Line, name,
+				strings.Join(settings, ", "))
 		case node.Kind != yaml.ScalarNode:
 			return nil, usagef("%s: line %d: %s: give one value", path, node.Line, name)
 		case name == coefficientsFlag:
