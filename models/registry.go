@@ -254,45 +254,24 @@ func Optimizers() []string { return optim.Names() }
 // The error is a [*CaseError].
 func (m Model) Complete(c Case) (Case, error) {
 	c = m.filled(c)
-	wrong := func(field, format string, args ...any) (Case, error) {
-		return c, &CaseError{Model: m.Name, Field: field, Reason: fmt.Sprintf(format, args...)}
-	}
 	if field, reason := c.checkFields(); reason != "" {
-		return wrong(field, "%s", reason)
-	}
-	if err := m.checkRecorded(c); err != nil {
-		return c, err
-	}
-	if err := CheckBatch(c.Batch); err != nil {
-		return wrong("batch", "%v", err)
+		return c, c.Wrong(field, "%s", reason)
 	}
 	var err error
 	if c.Settings, err = m.settings(c.Settings); err != nil {
 		return c, err
 	}
 	if field, reason := m.conflict(c); reason != "" {
-		return wrong(field, "%s", reason)
+		return c, c.Wrong(field, "%s", reason)
 	}
-	if m.Check != nil {
-		err = m.Check(c)
-	}
-	return c, err
+	return c, m.check(c)
 }
 
-// checkRecorded returns an error if the model is a recorded run and the case differs from it.
-func (m Model) checkRecorded(c Case) error {
-	field := m.changed(c)
-	if field == "" {
-		return nil
-	}
-	return c.Wrong(field, "the steps of a recorded run are what they are; record the run again with this changed "+
-		"(other GPUs and allocator settings need no new recording)")
-}
-
-// recheck returns an error if the model cannot train a complete case with its present batch, rank and micro-batches.
-func (m Model) recheck(c Case) error {
-	if err := m.checkRecorded(c); err != nil {
-		return err
+// check returns an error if the model cannot train a complete case with its present batch, rank and micro-batches.
+func (m Model) check(c Case) error {
+	if field := m.changed(c); field != "" {
+		return c.Wrong(field, "the steps of a recorded run are what they are; record the run again with this changed "+
+			"(other GPUs and allocator settings need no new recording)")
 	}
 	if err := CheckBatch(c.Batch); err != nil {
 		return c.Wrong("batch", "%v", err)
@@ -409,7 +388,7 @@ func (m Model) RecordComplete(c Case, gpu trace.GPU, o Options) (rec *Recording,
 	if s := c.Strategy; s != nil && s.PassesOn() && s.Rank == nil {
 		return m.recordWorst(c, gpu, o)
 	}
-	if err := m.recheck(c); err != nil {
+	if err := m.check(c); err != nil {
 		return nil, err
 	}
 	defer func() { rec, err = m.recovered(recover(), o.Context, rec, err) }()

@@ -2,7 +2,6 @@ package configfile
 
 import (
 	"bytes"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -22,6 +21,7 @@ func (s *yamlSplice) addItem(root *yaml.Node, p path) ([]byte, error) {
 	}
 	byHand := s.wrong("cannot be changed safely in this file; add %s to the list by hand", word)
 	var out []byte
+	add := func(list []any) []any { return append(list, decoded(s.edit.Value)) }
 	switch {
 	case node == nil:
 		if out, err = s.insert(parent, lacking); err != nil {
@@ -46,17 +46,17 @@ func (s *yamlSplice) addItem(root *yaml.Node, p path) ([]byte, error) {
 			word += ", "
 		}
 		out = replace(s.data, at+1, at+1, word)
+		add = func(list []any) []any { return append([]any{decoded(s.edit.Value)}, list...) }
 	default:
 		if out = s.behindItems(node, word); out == nil {
 			return nil, byHand
 		}
 	}
-	before, err := decode(YAML, s.data)
-	if err != nil {
-		return nil, err
-	}
-	after, err := decode(YAML, out)
-	if err != nil || !withItem(before, p, s.edit.Value) || !sameItems(before, after, p) {
+	if out, err = s.checked(out, func(before any) bool {
+		old, _ := lookup(before, p)
+		list, _ := old.([]any)
+		return putYAML(before, p, add(list))
+	}); err != nil {
 		return nil, byHand
 	}
 	return out, nil
@@ -72,38 +72,4 @@ func (s *yamlSplice) behindItems(list *yaml.Node, word string) []byte {
 		return nil
 	}
 	return s.addLine(list, string(s.data[start:dash])+"- "+word)
-}
-
-// withItem adds an item to the list of a decoded document.
-func withItem(v any, p path, item any) bool {
-	m, isMap := v.(map[string]any)
-	for ; isMap && len(p) > 1; p = p[1:] {
-		if m[p[0]] == nil {
-			m[p[0]] = map[string]any{}
-		}
-		m, isMap = m[p[0]].(map[string]any)
-	}
-	if !isMap {
-		return false
-	}
-	list, _ := m[p[0]].([]any)
-	m[p[0]] = append(list, item)
-	return true
-}
-
-// sameItems compares two decoded documents, of which the list at a path has its items in any
-// order.
-func sameItems(a, b any, p path) bool {
-	x, okX := lookup(a, p)
-	y, okY := lookup(b, p)
-	left, isList := x.([]any)
-	right, isListToo := y.([]any)
-	if !okX || !okY || !isList || !isListToo || len(left) != len(right) {
-		return false
-	}
-	last := len(left) - 1
-	if !reflect.DeepEqual(left, right) && !reflect.DeepEqual(append([]any{left[last]}, left[:last]...), right) {
-		return false
-	}
-	return put(b, p, x) && reflect.DeepEqual(a, b)
 }

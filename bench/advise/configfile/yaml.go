@@ -47,10 +47,7 @@ func spliceYAML(data []byte, p path, e Edit) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.check(root, out, parent, node, lacking, value); err != nil {
-		return nil, err
-	}
-	return out, nil
+	return s.checked(out, func(before any) bool { return putYAML(before, p, decoded(value)) })
 }
 
 // parseYAML returns the root value of the one document in data.

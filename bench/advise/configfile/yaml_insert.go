@@ -2,6 +2,8 @@ package configfile
 
 import (
 	"bytes"
+	"reflect"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -78,101 +80,49 @@ func lastLine(n *yaml.Node) int {
 	return last
 }
 
-// check parses what was spliced and compares it with what was meant: the old
-// document with one value changed, or the lacking keys added at the place where
-// the splice put them.
-func (s *yamlSplice) check(root *yaml.Node, out []byte, parent, node *yaml.Node, lacking path, value any) error {
-	got, err := parseYAML(out)
+// checked returns the spliced document if reading it gives what was meant: the old document with one change.
+func (s *yamlSplice) checked(out []byte, change func(before any) bool) ([]byte, error) {
+	before, err := decode(YAML, s.data)
 	if err != nil {
-		return s.wrong("cannot be changed safely in this file; change it by hand (the result would not be YAML: %v)",
-			err)
+		return nil, err
 	}
-	c := comparison{node: node, value: value, budget: maxNodes}
-	if node == nil {
-		c.parent, c.keys, c.flow = parent, lacking, parent.Style&yaml.FlowStyle != 0
+	after, err := decode(YAML, out)
+	if err != nil || !change(before) || !reflect.DeepEqual(before, after) {
+		return nil, s.wrong("cannot be changed safely in this file; change it by hand")
 	}
-	if !c.equal(root, got) {
-		return s.wrong("cannot be changed safely in this file; change it by hand")
-	}
-	return nil
+	return out, nil
 }
 
-// maxNodes bounds a comparison: aliases of aliases can make a small file huge.
-const maxNodes = 1 << 20
-
-// comparison compares documents, except for what an edit means to change.
-type comparison struct {
-	// node has value in the second document.
-	node  *yaml.Node
-	value any
-	// parent, if not nil, has a further entry there, the first in braces and the
-	// last otherwise.
-	parent *yaml.Node
-	keys   path
-	flow   bool
-
-	budget int
+// decoded returns a value of an edit as YAML's decoder reads it.
+func decoded(value any) any {
+	if n, ok := value.(int64); ok {
+		return int(n)
+	}
+	return value
 }
 
-func (c *comparison) equal(a, b *yaml.Node) bool {
-	if c.budget--; c.budget < 0 {
-		return false
-	}
-	if a == c.node {
-		return b.Kind == yaml.ScalarNode && sameYAML(b, c.value) && b.Anchor == anchorOf(a)
-	}
-	if a.Kind != b.Kind || a.Anchor != b.Anchor {
-		return false
-	}
-	switch a.Kind {
-	case yaml.AliasNode:
-		return a.Value == b.Value && c.equal(a.Alias, b.Alias)
-	case yaml.ScalarNode:
-		return a.ShortTag() == b.ShortTag() && a.Value == b.Value
-	}
-	content := b.Content
-	if a == c.parent {
-		if len(content) < 2 {
+// putYAML sets a value below maps, which it adds where they are missing, and lists.
+func putYAML(v any, p path, value any) bool {
+	switch at := v.(type) {
+	case map[string]any:
+		if len(p) == 1 {
+			at[p[0]] = value
+			return true
+		}
+		if _, ok := at[p[0]]; !ok {
+			at[p[0]] = map[string]any{}
+		}
+		return putYAML(at[p[0]], p[1:], value)
+	case []any:
+		i, err := strconv.Atoi(p[0])
+		if err != nil || i < 0 || i >= len(at) {
 			return false
 		}
-		added := content[len(content)-2:]
-		content = content[:len(content)-2]
-		if c.flow {
-			added, content = b.Content[:2], b.Content[2:]
+		if len(p) == 1 {
+			at[i] = value
+			return true
 		}
-		if !c.isAdded(added) {
-			return false
-		}
+		return putYAML(at[i], p[1:], value)
 	}
-	if len(a.Content) != len(content) {
-		return false
-	}
-	for i := range content {
-		if !c.equal(a.Content[i], content[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-// isAdded reports whether an entry is the keys, each within the one before it, with
-// the value in the last.
-func (c *comparison) isAdded(entry []*yaml.Node) bool {
-	for i, key := range c.keys {
-		if len(entry) != 2 || entry[0].Value != key {
-			return false
-		}
-		if i+1 < len(c.keys) {
-			entry = entry[1].Content
-		}
-	}
-	return sameYAML(entry[1], c.value)
-}
-
-// anchorOf returns the anchor that a changed node keeps; an alias has none.
-func anchorOf(n *yaml.Node) string {
-	if n.Kind == yaml.AliasNode {
-		return ""
-	}
-	return n.Anchor
+	return false
 }

@@ -269,7 +269,7 @@ func (c *Config) evaluation() error {
 // round adds to training for quantization how many weights share a scale.
 func (c *Config) round() error {
 	if q, g := c.facts["qat"], c.facts["qat-group"]; q.value != "" && g.value != "" {
-		c.facts.set("qat", q.value+":group="+g.value, q.from)
+		c.facts.extend("qat", "group="+g.value)
 	}
 	return nil
 }
@@ -281,17 +281,13 @@ func (c *Config) prefer() error {
 	if !ok {
 		return nil
 	}
-	name, options, _ := strings.Cut(o.value, ":")
-	list := strings.FieldsFunc(options, func(r rune) bool { return r == ',' })
 	if c.facts["reference"].value == "precomputed" && (o.value == "dpo" || o.value == "kto") {
-		list = append(list, "precomputed")
+		c.facts.extend("objective", "precomputed")
 	}
 	if c.facts["pairs-packed"].value == "true" {
-		list = append(list, "packed")
+		c.facts.extend("objective", "packed")
 	}
-	if list = append(list, c.facts.options("as", "objective-as")...); len(list) > 0 {
-		c.facts.set("objective", name+":"+strings.Join(list, ","), o.from)
-	}
+	c.facts.extend("objective", c.facts.options("as", "objective-as")...)
 	return nil
 }
 
@@ -351,9 +347,7 @@ func (c *Config) deepSpeed() error {
 	case params:
 		list = append(list, "offload=params")
 	}
-	if len(list) > 0 {
-		c.facts.set("strategy", s.value+":"+strings.Join(list, ","), s.from)
-	}
+	c.facts.extend("strategy", list...)
 	return nil
 }
 

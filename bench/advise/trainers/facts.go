@@ -19,6 +19,18 @@ type facts map[string]fact
 
 func (f facts) set(name, value string, from Key) { f[name] = fact{value, from} }
 
+// extend adds options behind the value of a fact, as in "fsdp2:mp=bf16,cp=2".
+func (f facts) extend(name string, options ...string) {
+	v, separator := f[name], ":"
+	if strings.Contains(v.value, ":") {
+		separator = ","
+	}
+	if len(options) > 0 {
+		v.value += separator + strings.Join(options, ",")
+		f[name] = v
+	}
+}
+
 // options returns what the flag of a lever takes behind its name, in pairs of an option and the fact
 // that has its value. Those without a value, or with one that is false or zero, are left out.
 func (f facts) options(pairs ...string) (list []string) {

@@ -21,10 +21,6 @@ const (
 	freezeExtra   = "freeze-extra"
 )
 
-// The facts of LISA, which trains layers by turns: how many at a time, and the list that
-// they are in.
-const ()
-
 // frozenTowers is the fact that what sees or hears is not trained.
 const frozenTowers = "frozen-towers"
 

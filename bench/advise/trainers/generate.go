@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"strconv"
-	"strings"
 )
 
 // generate makes the settings of training on answers that are generated: how long prompts
@@ -18,21 +17,19 @@ func (c *Config) generate() error {
 	if err != nil {
 		return err
 	}
-	o := c.facts["objective"]
-	list := []string{"completion=" + strconv.FormatInt(answer, 10)}
-	if c.facts["compared"].value == "true" {
-		list = append(list, "reference")
-	}
-	if o.value != "gkd" {
-		late, err := c.outdated()
-		if err != nil {
+	late := false
+	if c.facts["objective"].value != "gkd" {
+		if late, err = c.outdated(); err != nil {
 			return err
 		}
-		if late {
-			list = append(list, "old")
-		}
 	}
-	c.facts.set("objective", o.value+":"+strings.Join(list, ","), o.from)
+	c.facts.extend("objective", "completion="+strconv.FormatInt(answer, 10))
+	if c.facts["compared"].value == "true" {
+		c.facts.extend("objective", "reference")
+	}
+	if late {
+		c.facts.extend("objective", "old")
+	}
 	if f, ok := c.facts["prompt"]; ok {
 		prompt, err := c.count("prompt", 1)
 		if err != nil {

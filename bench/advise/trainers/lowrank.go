@@ -37,10 +37,8 @@ func (c *Config) project() error {
 	if err != nil {
 		return err
 	}
-	if len(options) > 0 {
-		name += ":" + strings.Join(options, ",")
-	}
 	c.facts.set("optimizer", name, l.from)
+	c.facts.extend("optimizer", options...)
 	return nil
 }
 

@@ -2,7 +2,6 @@ package trainers
 
 import (
 	"strconv"
-	"strings"
 )
 
 // The facts that are sizes of a mesh of ranks: the number of ranks that shard the weights, hold
@@ -82,28 +81,15 @@ func (c *Config) accumulations() error {
 // share adds to the strategy how many ranks share each sequence, and how, and how many share
 // out the experts.
 func (c *Config) share() error {
-	s := c.facts["strategy"]
-	var list []string
-	if n, ok := c.facts[meshContext]; ok {
-		list = append(list, "cp="+n.value)
-		if by := c.facts[meshContextBy].value; by != "" {
-			list = append(list, meshContextBy+"="+by)
-		}
-	}
-	if n, ok := c.facts[meshExperts]; ok {
-		list = append(list, "ep="+n.value)
-		if by := c.facts[meshExpertsBy].value; by != "" {
-			list = append(list, meshExpertsBy+"="+by)
-		}
-	}
-	if s.value == "" || len(list) == 0 {
+	if c.facts["strategy"].value == "" {
 		return nil
 	}
-	options, separator := strings.Join(list, ","), ":"
-	if strings.Contains(s.value, ":") {
-		separator = ","
+	if _, ok := c.facts[meshContext]; ok {
+		c.facts.extend("strategy", c.facts.options("cp", meshContext, meshContextBy, meshContextBy)...)
 	}
-	c.facts.set("strategy", s.value+separator+options, s.from)
+	if _, ok := c.facts[meshExperts]; ok {
+		c.facts.extend("strategy", c.facts.options("ep", meshExperts, meshExpertsBy, meshExpertsBy)...)
+	}
 	return nil
 }
 

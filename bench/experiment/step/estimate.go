@@ -45,15 +45,6 @@ func (s *Setup) Estimate(gpu device.GPU, sample planner.Sample) (planner.Estimat
 	return p.Estimate(sample.Batch)
 }
 
-// Settled tries a trial with as many steps as it takes until further ones need no more, and replays it perturbed.
-func (s *Setup) Settled(ctx context.Context, t Trial) (*Result, error) {
-	r, err := s.Settle(ctx, t)
-	if err != nil {
-		return nil, err
-	}
-	return r, s.Perturb(ctx, r)
-}
-
 // Settle tries a trial with as many steps as it takes until further ones need no more; [Result.Spread] may be missing.
 // Where the cache had to grow in the second step, a third finds it in another order: it may have to grow once more,
 // or take blocks that are larger than what is requested.

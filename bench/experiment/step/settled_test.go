@@ -31,7 +31,7 @@ func TestStepsAreRecordedUntilTheCacheIsSettled(t *testing.T) {
 		require.NoError(t, err)
 		steps := func(r *step.Result) int { return r.Run.Phases[len(r.Run.Phases)-1].Step + 1 }
 		require.Equal(t, want[0], steps(plain), text)
-		settled, err := setup.Settled(t.Context(), setup.Trial(gpu, 2))
+		settled, err := setup.Settle(t.Context(), setup.Trial(gpu, 2))
 		require.NoError(t, err)
 		require.Equal(t, want[1], steps(settled), text)
 		require.GreaterOrEqual(t, settled.Run.Max.Reserved, plain.Run.Max.Reserved, text)
@@ -52,10 +52,10 @@ func TestSizesSettleAsIfTheyWereAlone(t *testing.T) {
 	}
 	setup, lengths := fresh(), map[int]bool{}
 	for batch := 2; batch <= 20; batch++ {
-		after, err := setup.Settled(t.Context(), setup.Trial(gpu, batch))
+		after, err := setup.Settle(t.Context(), setup.Trial(gpu, batch))
 		require.NoError(t, err)
 		alone := fresh()
-		first, err := alone.Settled(t.Context(), alone.Trial(gpu, batch))
+		first, err := alone.Settle(t.Context(), alone.Trial(gpu, batch))
 		require.NoError(t, err)
 		require.Equal(t, first.Run, after.Run, batch)
 		lengths[first.Run.Phases[len(first.Run.Phases)-1].Step] = true
