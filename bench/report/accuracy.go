@@ -69,7 +69,7 @@ type RelativeError struct {
 	Reserved  float64 `json:"reserved"`
 }
 
-// AccuracyPhase compares the peaks within one phase.
+// AccuracyPhase compares the peaks within one phase. Steps count from 1; 0 is set-up.
 type AccuracyPhase struct {
 	Step      int           `json:"step"`
 	Name      string        `json:"phase"`

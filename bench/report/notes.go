@@ -83,7 +83,7 @@ func (r *Report) sideNotes() []string {
 // setUpNote explains a peak before the first step, and how GPUs that share a model avoid it.
 func (r *Report) setUpNote() string {
 	early := slices.ContainsFunc(r.Points, func(p Point) bool {
-		return p.Estimate != nil && strings.HasPrefix(p.Estimate.PeakPhase, "-1:")
+		return p.Estimate != nil && !strings.Contains(p.Estimate.PeakPhase, ":")
 	})
 	switch {
 	case !early:

@@ -321,7 +321,7 @@ func (u *Run) Judge(estimated Verdict) Verdict {
 	return Fits
 }
 
-// Phase is a stretch of a run. Peaks are those within it.
+// Phase is a stretch of a run. Peaks are those within it. Steps count from 1; 0 is set-up.
 type Phase struct {
 	Step          int    `json:"step"`
 	Name          string `json:"phase"`

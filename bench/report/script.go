@@ -21,6 +21,8 @@ type Script struct {
 	// Result is how it ended: fits, out of memory, failed, timeout, no cuda, no gpu, no training.
 	Result   string `json:"result" jsonschema:"enum=fits,enum=out of memory,enum=failed,enum=timeout,enum=no cuda,enum=no gpu,enum=no training"`
 	ExitCode int    `json:"exit_code"`
+	// Unsafe is why a command that fits is not safe, by the budget of verbs without a flag for it; absent if it is.
+	Unsafe Reason `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=gpu-full"`
 	// Error is the exception that ended it, Traceback with its lines; absent if none did.
 	Error     string `json:"error,omitempty"`
 	Traceback string `json:"traceback,omitempty"`
@@ -187,8 +189,8 @@ func (r *Report) phaseSheet(run *Run) Sheet {
 		s.Title += "; " + r.Devices[0].String()
 	}
 	for _, p := range run.Phases {
-		step := strconv.Itoa(p.Step + 1)
-		if p.Step < 0 {
+		step := strconv.Itoa(p.Step)
+		if p.Step == 0 {
 			step = ""
 		}
 		s.Row(step, p.Name, p.PeakAllocated, p.PeakReserved, p.Allocated)
@@ -336,7 +338,11 @@ func (s *Script) verdict(r *Report) string {
 	case s.Result != "fits":
 		return ended
 	}
-	return fmt.Sprintf("fits: %s of %s, with the CUDA context.", bytesize.Format(run.Device), bytesize.Format(d.Memory))
+	need := fmt.Sprintf("%s of %s, with the CUDA context", bytesize.Format(run.Device), bytesize.Format(d.Memory))
+	if s.Unsafe != "" {
+		return fmt.Sprintf("fits, but is not safe: %s: %v of fit and smoke (--safety-margin).", need, s.Unsafe)
+	}
+	return "fits: " + need + "."
 }
 
 // stepWords returns the number of steps of each optimizer: "3 steps", or "5, 1 steps".

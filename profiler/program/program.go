@@ -4,7 +4,10 @@
 // a replay reads it.
 package program
 
-import "iter"
+import (
+	"fmt"
+	"iter"
+)
 
 // Kind says what an [Instruction] does.
 type Kind uint8
@@ -197,6 +200,14 @@ type Phase struct {
 	// Step is -1 for set-up, then 0, 1, ...
 	Step int
 	Name string
+}
+
+// String returns the phase as people count steps: "1:forward" is of the first step. Set-up has no number.
+func (p Phase) String() string {
+	if p.Step < 0 {
+		return p.Name
+	}
+	return fmt.Sprintf("%d:%s", p.Step+1, p.Name)
 }
 
 // Program is one or more recorded training steps.

@@ -195,7 +195,7 @@ func TestOOMIsAResult(t *testing.T) {
 		At: at,
 	}, oom)
 	require.Equal(t,
-		"out of memory in 0:forward: t asks for 31457280 bytes (temporaries); 52428800 bytes allocated, 52428800 "+
+		"out of memory in 1:forward: t asks for 31457280 bytes (temporaries); 52428800 bytes allocated, 52428800 "+
 			"reserved", oom.String())
 	require.Equal(t, at, run.Peak)
 	require.Len(t, run.Phases, 2)
@@ -207,12 +207,12 @@ func TestOOMIsAResult(t *testing.T) {
 // TestOOMSaysWhere: as much as the program knows of the place.
 func TestOOMSaysWhere(t *testing.T) {
 	for want, site := range map[string]program.Site{
-		"0:x: conv2d of ConvolutionBackward0 in stem.0 asks": {
+		"1:x: conv2d of ConvolutionBackward0 in stem.0 asks": {
 			Op: "conv2d", Node: "ConvolutionBackward0",
 			Module: "stem.0",
 		},
-		"0:x: in stem.0 asks": {Module: "stem.0"},
-		"0:x: buffer 0 asks":  {},
+		"1:x: in stem.0 asks": {Module: "stem.0"},
+		"1:x: buffer 0 asks":  {},
 	} {
 		s := newScript()
 		s.alloc("a", program.Workspace, 3*mib)

@@ -217,7 +217,7 @@ func fill(row *report.AccuracyRow, rec *reference.Record, o *Outcome) {
 	}
 	for i, ref := range rec.Phases {
 		row.Phases = append(row.Phases, report.AccuracyPhase{
-			Step: ref.Step, Name: ref.Name,
+			Step: ref.Step + 1, Name: ref.Name,
 			Reference: report.PhaseBytes{Allocated: ref.MaxAllocated, Reserved: ref.MaxReserved},
 			Estimate:  report.PhaseBytes{Allocated: ours[i].MaxAllocated, Reserved: ours[i].MaxReserved},
 			Error:     *compare(ours[i].MaxAllocated, ref.MaxAllocated, ours[i].MaxReserved, ref.MaxReserved),

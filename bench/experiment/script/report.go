@@ -12,6 +12,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/stack"
 )
@@ -38,7 +39,10 @@ func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Script.Growth = o.growth(run)
+	if r.Script.Growth = o.growth(run); o.Kind() == Fits {
+		budget := planner.Budget{Memory: o.GPU.Memory, Margin: planner.DefaultMargin}
+		r.Script.Unsafe = report.Reason(budget.Judge(run.Device))
+	}
 	held := step.AtPeak(o.Program)
 	r.Script.Lines = held.Lines(5)
 	tuned, err := step.Tuned(ctx, o.Program, step.Plentiful(o.GPU), o.allocator())
@@ -152,12 +156,12 @@ func (o *Outcome) growth(run *report.Run) *report.StepGrowth {
 	for _, p := range run.Phases {
 		last = max(last, p.Step)
 	}
-	g := &report.StepGrowth{Bytes: each, Full: last + 1 + int(max(0, o.GPU.Memory-run.Device)/each)}
+	g := &report.StepGrowth{Bytes: each, Full: last + int(max(0, o.GPU.Memory-run.Device)/each)}
 	if g.Full > mostSteps {
 		return nil
 	}
 	// What the step before the last has left: loop variables hold what the last one has.
-	g.Lines = step.KeptOf(o.Program, last-1).Lines(3)
+	g.Lines = step.KeptOf(o.Program, last-2).Lines(3)
 	return g
 }
 
@@ -186,11 +190,11 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 	highest := slices.MaxFunc(out.Phases, func(a, b report.Phase) int {
 		return cmp.Compare(a.PeakAllocated, b.PeakAllocated)
 	})
-	out.PeakPhase = step.PhaseName(program.Phase{Step: highest.Step, Name: highest.Name})
+	out.PeakPhase = program.Phase{Step: highest.Step - 1, Name: highest.Name}.String()
 	if f := o.OOM; f != nil && o.OOMs() > 0 {
 		out.OOM = &report.OOM{
 			Want: f.Want, Free: f.Free, Class: program.Temporaries.String(), Op: "allocation",
-			Line: f.Where, Phase: step.PhaseName(program.Phase{Step: f.Step, Name: f.Phase}),
+			Line: f.Where, Phase: program.Phase{Step: f.Step, Name: f.Phase}.String(),
 		}
 	}
 	replayed, err := step.Simulate(ctx, o.Program, step.Plentiful(o.GPU), o.allocator(), 0)
@@ -243,10 +247,10 @@ func (o *Outcome) allocator() allocator.Config {
 func (o *Outcome) phases() []report.Phase {
 	var all []report.Phase
 	for _, e := range o.marks() {
-		i := slices.IndexFunc(all, func(p report.Phase) bool { return p.Step == e.Step && p.Name == e.Phase })
+		i := slices.IndexFunc(all, func(p report.Phase) bool { return p.Step == e.Step+1 && p.Name == e.Phase })
 		if i < 0 {
 			i = len(all)
-			all = append(all, report.Phase{Step: e.Step, Name: e.Phase})
+			all = append(all, report.Phase{Step: e.Step + 1, Name: e.Phase})
 		}
 		p := &all[i]
 		p.Allocated, p.Reserved = e.Allocated, e.Reserved

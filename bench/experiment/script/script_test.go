@@ -141,7 +141,7 @@ func TestPhasesAfterTheOptimizerIsGone(t *testing.T) {
 	r, err := o.Report(t.Context())
 	require.NoError(t, err)
 	phases := r.Points[0].Run.Phases
-	require.Equal(t, o.Steps()[0], phases[len(phases)-1].Step)
+	require.Equal(t, o.Steps()[0]+1, phases[len(phases)-1].Step)
 	require.NotZero(t, phases[1].Allocated, "of the first forward, and not of the end")
 }
 
@@ -347,4 +347,20 @@ func TestGrowthIsNamed(t *testing.T) {
 	require.Contains(t, r.Sheets()[0].Answer[0], "does not fit for long: it grows by 1.95 KiB a step")
 	smoke := o.Smoke(r, planner.Budget{Margin: planner.DefaultMargin}, 1)
 	require.False(t, smoke.Safe)
+}
+
+// A command that fits is as safe as its smoke test says.
+func TestRunsAreJudgedAsSmokeTestsAre(t *testing.T) {
+	o, _ := trial(t, script.Command{Steps: 3})
+	r, err := o.Report(t.Context())
+	require.NoError(t, err)
+	need := r.Points[0].Run.Device
+	for memory, unsafe := range map[int64]report.Reason{2 * need: "", need + need/10: "over-share"} {
+		o.GPU.Memory = memory
+		r, err := o.Report(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, unsafe, r.Script.Unsafe)
+		require.Equal(t, unsafe == "", o.Smoke(r, planner.Budget{Margin: planner.DefaultMargin}, 1).Safe)
+		require.Equal(t, unsafe != "", strings.Contains(r.Sheets()[0].Answer[0], "not safe"))
+	}
 }

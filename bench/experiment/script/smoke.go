@@ -13,10 +13,10 @@ var moments = []struct {
 	name, note string
 	of         func(p report.Phase) bool
 }{
-	{"set-up", "until the last optimizer is made", func(p report.Phase) bool { return p.Step < 0 }},
-	{"forward", "the first", func(p report.Phase) bool { return p.Step == 0 && p.Name == "forward" }},
+	{"set-up", "until the last optimizer is made", func(p report.Phase) bool { return p.Step == 0 }},
+	{"forward", "the first", func(p report.Phase) bool { return p.Step == 1 && p.Name == "forward" }},
 	{"first optimizer step", "which makes its state", func(p report.Phase) bool {
-		return p.Step == 0 && p.Name == "optimizer"
+		return p.Step == 1 && p.Name == "optimizer"
 	}},
 	{trainingStep, "the highest of all steps", trains},
 	{"validation", "a module that is trained is in evaluation mode", func(p report.Phase) bool {
@@ -29,7 +29,7 @@ const trainingStep = "training step"
 
 // trains reports whether a phase is training, not set-up, evaluation or saving.
 func trains(p report.Phase) bool {
-	return p.Step >= 0 && slices.Contains([]string{"forward", "backward", "optimizer"}, p.Name)
+	return p.Step > 0 && slices.Contains([]string{"forward", "backward", "optimizer"}, p.Name)
 }
 
 // Smoke returns the run, of which r is the report, as a smoke test: whether each point of training is
@@ -52,7 +52,7 @@ func (o *Outcome) Smoke(r *report.Report, budget planner.Budget, batch int) *rep
 				continue
 			}
 			c.Allocated, c.Reserved = max(c.Allocated, p.PeakAllocated), max(c.Reserved, p.PeakReserved)
-			if f := o.OOM; f != nil && !run.Fits && f.Step == p.Step && f.Phase == p.Name {
+			if f := o.OOM; f != nil && !run.Fits && f.Step+1 == p.Step && f.Phase == p.Name {
 				c.OOM, c.Fits = run.OOM, false
 			}
 		}

@@ -192,7 +192,7 @@ func (m *checks) training(ctx context.Context) error {
 			return err
 		}
 	}
-	highest := fmt.Sprintf("the highest, in %s", step.PhaseName(l.Steps.Run.Peak.Phase))
+	highest := fmt.Sprintf("the highest, in %s", l.Steps.Run.Peak.Phase)
 	if len(d.Loops) > 1 {
 		highest += fmt.Sprintf("; loop %s, which needs most", l.Name)
 	}

@@ -47,20 +47,22 @@ func AtPeak(p *program.Program) Held {
 
 // KeptOf finds what a program holds at its end of the buffers that it made in a step.
 func KeptOf(p *program.Program, made int) Held {
-	h, at, kept := Held{p: p}, -1, map[uint32]bool{}
+	h, freed := Held{p: p}, make([]bool, len(p.Buffers))
+	var phase []uint32 // the buffers that the phase has made, which the next mark ends
 	for _, in := range p.Instructions {
 		switch in.Kind {
 		case program.Mark:
-			at = p.Phases[in.Arg].Step
-		case program.Alloc:
-			if at == made {
-				h.buffers, kept[in.Arg] = append(h.buffers, in.Arg), true
+			if p.Phases[in.Arg].Step == made {
+				h.buffers = append(h.buffers, phase...)
 			}
+			phase = phase[:0]
+		case program.Alloc:
+			phase = append(phase, in.Arg)
 		case program.Free:
-			delete(kept, in.Arg)
+			freed[in.Arg] = true
 		}
 	}
-	h.buffers = slices.DeleteFunc(h.buffers, func(buffer uint32) bool { return !kept[buffer] })
+	h.buffers = slices.DeleteFunc(h.buffers, func(buffer uint32) bool { return freed[buffer] })
 	return h
 }
 

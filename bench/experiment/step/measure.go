@@ -73,14 +73,14 @@ func reportOf(run *replay.Run, free int64) *report.Run {
 	out := &report.Run{
 		Fits:      run.OOM == nil,
 		Requested: run.Max.Requested, Allocated: run.Max.Allocated, Reserved: run.Max.Reserved,
-		Retries: run.Stats.NumAllocRetries, PeakPhase: PhaseName(run.Peak.Phase),
+		Retries: run.Stats.NumAllocRetries, PeakPhase: run.Peak.Phase.String(),
 	}
 	run.Peak.Allocated.Shown(func(c program.Class, bytes int64) {
 		out.Classes = append(out.Classes, report.Component{Name: c.String(), Bytes: bytes})
 	})
 	for _, p := range run.Phases {
 		out.Phases = append(out.Phases, report.Phase{
-			Step: p.Step, Name: p.Name, Allocated: p.End.Allocated, PeakAllocated: p.Max.Allocated,
+			Step: p.Step + 1, Name: p.Name, Allocated: p.End.Allocated, PeakAllocated: p.Max.Allocated,
 			Reserved: p.End.Reserved, PeakReserved: p.Max.Reserved,
 		})
 	}
@@ -88,7 +88,7 @@ func reportOf(run *replay.Run, free int64) *report.Run {
 		out.OOM = &report.OOM{
 			Want: o.Requested, Free: free - o.Cause.Reserved,
 			Class: o.Class.String(), Op: o.Site.Op, Node: o.Site.Node, Module: o.Site.Module, Line: o.Site.Where,
-			Phase: PhaseName(o.Phase),
+			Phase: o.Phase.String(),
 		}
 	}
 	return out

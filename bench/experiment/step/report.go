@@ -198,8 +198,5 @@ func DeviceOn(d device.Device) report.Device {
 	return out
 }
 
-// PhaseName returns a phase as reports name it: "1:backward".
-func PhaseName(p program.Phase) string { return fmt.Sprintf("%d:%s", p.Step, p.Name) }
-
 // SimName returns the name of a simulated GPU: "sim:rtx4090".
 func SimName(gpu device.GPU) string { return "sim:" + gpu.Name }

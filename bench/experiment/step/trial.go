@@ -203,7 +203,7 @@ func (r *Result) TrainsAlone() bool { return r.trial.Replay.Training }
 func (r *Result) Sample() planner.Sample {
 	s := planner.Sample{
 		Batch: r.trial.Batch, Classes: r.Run.Peak.Allocated, Reserved: r.Run.Max.Reserved,
-		Segments: r.Run.Stats.Segment[allocator.All].Current, PeakPhase: PhaseName(r.Run.Peak.Phase),
+		Segments: r.Run.Stats.Segment[allocator.All].Current, PeakPhase: r.Run.Peak.Phase.String(),
 	}
 	s.Managed, s.Modeled, s.Host = r.Facts.Managed, r.modeled(), r.host()
 	if r.Spread.High > 0 {

@@ -103,7 +103,7 @@ func (s series) verdict(model string) (clause string, v report.Verdict) {
 // phaseWords returns STEP:PHASE in words.
 func phaseWords(phase string) string {
 	step, name, ok := strings.Cut(phase, ":")
-	if !ok || step == "-1" {
+	if !ok {
 		return "set-up"
 	}
 	return name + " of step " + step

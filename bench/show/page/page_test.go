@@ -113,7 +113,7 @@ func TestPageSaysTheVerdictInASentence(t *testing.T) {
 	}
 	// 64 MiB and 15 MiB a sample, 1 GiB less the context.
 	require.Regexp(t,
-		`^toy fits a simulated NVIDIA GeForce RTX 5060 Ti with 1.00 GiB up to batch 32, which needs \S+ MiB and leaves \S+ MiB; batch 64 runs out of memory in backward of step 0\.$`,
+		`^toy fits a simulated NVIDIA GeForce RTX 5060 Ti with 1.00 GiB up to batch 32, which needs \S+ MiB and leaves \S+ MiB; batch 64 runs out of memory in backward of step 1\.$`,
 		verdict(toyPage(t)))
 	require.Contains(t, verdict(swept(t, toy.Model(), 1<<30, 64)),
 		"toy does not fit a simulated NVIDIA GeForce RTX 5060 Ti with 1.00 GiB, not even with batch 64.")

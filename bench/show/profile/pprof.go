@@ -20,7 +20,7 @@ func (p *Profile) WritePprof(w io.Writer) error {
 			{Type: "allocated", Unit: "bytes"},
 		},
 		DefaultSampleType: "allocated",
-		Comments:          []string{p.String(), "peak in " + phaseName(p.Run.Peak.Phase)},
+		Comments:          []string{p.String(), "peak in " + p.Run.Peak.Phase.String()},
 	}
 	stacks := stacks{out: out, locations: map[string]*profile.Location{}}
 	for _, h := range p.Run.Peak.Live {

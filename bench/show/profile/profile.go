@@ -185,8 +185,6 @@ func (p *Profile) ByClass() []program.Breakdown {
 	return series
 }
 
-func phaseName(p program.Phase) string { return fmt.Sprintf("%d:%s", p.Step, p.Name) }
-
 // String says what was profiled, in a line.
 func (p *Profile) String() string {
 	return fmt.Sprintf("%s, batch %d; simulated %s", p.Case, p.Batch, p.GPU.Product)
