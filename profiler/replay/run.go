@@ -118,8 +118,8 @@ func (o *OOM) String() string {
 	if where == "" {
 		where = fmt.Sprintf("buffer %d", o.Buffer)
 	}
-	return fmt.Sprintf("out of memory in %v: %s asks for %d bytes (%v); %d bytes allocated, %d reserved", o.Phase, where,
-		o.Requested, o.Class, o.At.Usage.Allocated, o.At.Usage.Reserved)
+	return fmt.Sprintf("out of memory in %v: %s asks for %d bytes (%v); %d bytes allocated, %d reserved",
+		o.Phase, where, o.Requested, o.Class, o.At.Usage.Allocated, o.At.Usage.Reserved)
 }
 
 // Point is the memory in use after an instruction.

@@ -143,7 +143,7 @@ func (s *snapshot) annotations() {
 		s.out.Dict(func() {
 			s.out.Key("device").Int(0)
 			s.out.Key("time_us").Int(s.Clock[at].Microseconds())
-			s.out.Key("name").String(span.Phase.String())
+			s.out.Key("name").String(span.String())
 			s.out.Key("stage").String(stage)
 		})
 	})

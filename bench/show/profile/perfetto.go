@@ -49,7 +49,7 @@ func (p *Profile) WritePerfetto(w io.Writer) error {
 		Arguments: map[string]any{"name": "kernels (simulated)"},
 	})
 	for _, s := range p.Spans() {
-		out.event(p.slice(s.Phase.String(), phaseThread, s.From, s.To))
+		out.event(p.slice(s.String(), phaseThread, s.From, s.To))
 	}
 	p.kernels(out)
 	p.counters(out)
