@@ -202,7 +202,7 @@ type Phase struct {
 	Name string
 }
 
-// String returns the phase as people count steps: "1:forward" is of the first step. Set-up has no number.
+// String returns the phase as people count steps: "1:forward" belongs to the first step. Set-up has no number.
 func (p Phase) String() string {
 	if p.Step < 0 {
 		return p.Name
