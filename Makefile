@@ -17,7 +17,7 @@ CUDA_PKG := $(CUDA_LIB) ./cmd/... ./tools/gpucheck
 # Tests of the command line that drive a device: those with the tag. The others
 # are the plain build's.
 CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cmd/vprof/*_test.go | xargs grep -oh '^func Test[[:alnum:]]*' | cut -c6- | paste -sd '|'))$$'
-.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint lines fmt record-check run-check run-alone evidence bench fuzz fuzz-nightly properties nightly golden docs pictures time-picture cover kernels kernels-check cuda-header stubs stubs-check wheel wheels wheel-check dist clean
+.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint lines fmt record-check run-check run-alone without-check evidence bench fuzz fuzz-nightly properties nightly golden docs pictures time-picture cover kernels kernels-check cuda-header stubs stubs-check wheel wheels wheel-check dist clean
 
 all: build lint test
 
@@ -113,6 +113,9 @@ dist: ## dist/release: the archives of a release, with checksums and SBOMs; publ
 
 run-check: build ## training scripts under vprof run; needs a PYTHON with PyTorch for CUDA, torchvision, transformers, peft, timm, lightning and scipy
 	python3 tools/evidence/run_check.py --vprof ./vprof --python $(PYTHON)
+
+without-check: build ## scripts without their weights under vprof run equal those with them; needs a PYTHON as run-check does
+	python3 tools/evidence/without_check.py --vprof ./vprof --python $(PYTHON)
 
 EVIDENCE := bench/reference/data/2.15/zoo.jsonl.gz
 

@@ -51,6 +51,8 @@ type Script struct {
 	Workspaces *Workspaces `json:"workspaces,omitempty"`
 	// TunedBefore is how many kernels of torch.compile other commands had tuned before; absent for none.
 	TunedBefore int `json:"kernels_tuned_before,omitempty"`
+	// Replaced are the weights, data and libraries that were absent and had placeholders.
+	Replaced []Replaced `json:"replaced,omitempty"`
 	// Seen tells which part of training the steps cover; absent where the script ended by itself, or the user chose the
 	// number of steps.
 	Seen *Seen `json:"seen,omitempty"`
@@ -64,6 +66,15 @@ type Script struct {
 	// Elsewhere are the other GPUs that the same process used; all other values are for GPU, the fullest.
 	GPU       int         `json:"gpu,omitempty"`
 	Elsewhere []Elsewhere `json:"elsewhere,omitempty"`
+}
+
+// Replaced is something that was absent when a script ran, and what took its place.
+type Replaced struct {
+	// Kind is weights, data, tokenizer, kernel or tracker.
+	Kind string `json:"kind"`
+	// Name is the name by which the script asked for it, By the placeholder.
+	Name string `json:"name"`
+	By   string `json:"by"`
 }
 
 // StepGrowth is memory that every step leaves behind.
@@ -298,6 +309,9 @@ func (r *Report) besides() []string {
 	}
 	if p := s.Private; p != nil {
 		notes.add("private pools of CUDA graphs: %d hold %s of what is reserved.", p.Count, bytesize.Format(p.Bytes))
+	}
+	for _, r := range s.Replaced {
+		notes.add("replaced %s %s: %s.", r.Kind, r.Name, r.By)
 	}
 	if n := len(s.Diverted); n > 0 {
 		notes.add("not kept: %s that the script saved, such as %s (--keep-files keeps them).", count(n, "file"),

@@ -33,6 +33,7 @@ type runOptions struct {
 	steps   string
 	out     output
 	quiet   bool
+	without withoutFlags
 	print   bool
 	record  string
 }
@@ -78,6 +79,7 @@ func (o *runOptions) register(cmd *cobra.Command) {
 	f.IntVar(&o.command.GPUs, "gpus", 1, "`number` of ranks that the script believes in; one of them is run")
 	f.StringVar(&o.rank, "rank", "0", "with --gpus, the `number` of the rank that is run, or all, one after the other")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "hide the command's output and the progress")
+	o.without.register(cmd)
 	f.StringVar(&o.record, "record", "",
 		"keep what was allocated in a `file` like train.vprof, which other verbs take as a model: vprof plan "+
 			"--model train.vprof --gpu all")
@@ -104,6 +106,10 @@ func runCommand(ctx context.Context, o *runOptions, args []string) error {
 		return err
 	}
 	o.command.Args = args
+	var err error
+	if o.command.Without, err = o.without.resolve(); err != nil {
+		return err
+	}
 	all, err := o.commands()
 	if err != nil {
 		return err
@@ -241,6 +247,9 @@ func endOf(o *script.Outcome, r *report.Report) error {
 	case script.OutOfMemory:
 		return negative{errors.New("the script ran out of memory on " + r.Devices[0].String())}
 	case script.Failed:
+		if wanted := o.Wanted(); wanted != "" {
+			return usagef("%s", wanted)
+		}
 		why, after := r.Script.Error, ": "
 		if o.Stderr == nil {
 			why, after = cmp.Or(strings.TrimSpace(r.Script.Traceback), o.Said, why), ":\n"

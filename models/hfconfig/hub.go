@@ -33,6 +33,25 @@ var ofHub = sync.OnceValue(func() map[string]hubConfig {
 	return all
 })
 
+// Named returns all configurations that the binary has by the names of their models.
+func Named() map[string]json.RawMessage {
+	all := map[string]json.RawMessage{}
+	for name, c := range ofHub() {
+		all[name] = c.Config
+	}
+	var listed []struct {
+		Name   string          `json:"name"`
+		Config json.RawMessage `json:"config"`
+	}
+	if err := json.Unmarshal(listedConfigs, &listed); err != nil {
+		panic(err) // embedded
+	}
+	for _, l := range listed {
+		all[l.Name] = l.Config
+	}
+	return all
+}
+
 // OfHub returns the configuration of a model on the hub by its name, where the binary has it.
 func OfHub(name string) (config []byte, known bool) {
 	c, known := hubEntry(name)

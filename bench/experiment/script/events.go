@@ -12,7 +12,7 @@ import (
 // An Event is something that the hook has seen in one of the command's processes.
 type Event struct {
 	// Name is what it is: importing, imported, torch, cuda, phase, mark, step, diverted,
-	// kept, made, guessed, lengths, longer, error, end.
+	// kept, made, guessed, replaced, wanted, lengths, longer, error, end.
 	Name string `json:"event"`
 	PID  int    `json:"pid"`
 	// At is when, in microseconds since 1970.
@@ -60,10 +60,14 @@ type Event struct {
 	Shape   []int  `json:"shape"`
 	Before  []int  `json:"before"`
 
-	// Of diverted, kept and made: the path as the script knows it; of guessed: file:line.
+	// Of diverted, kept and made: the path as the script knows it; of guessed and wanted: file:line; of replaced: the
+	// name of what was absent.
 	Path string `json:"path"`
+	// Of replaced: what has taken the place; of wanted: what answers.
+	By string `json:"by"`
 
-	// Of error: the exception that the script did not catch.
+	// Of error: the exception that the script did not catch. Of replaced: the kind is weights, data, tokenizer, kernel
+	// or tracker. Of wanted: the text is what the line requires.
 	Kind      string `json:"kind"`
 	Text      string `json:"text"`
 	Traceback string `json:"traceback"`

@@ -137,6 +137,10 @@ func (c *Command) environment(r *room) ([]string, error) {
 		env = append(append(env, offline...), "WANDB_DIR="+r.dir, "MLFLOW_TRACKING_URI=file:"+r.path("mlruns"))
 	}
 	env = append(env, c.compiling(r)...)
+	env, err := c.Without.environment(r, env)
+	if err != nil {
+		return nil, err
+	}
 	if c.GPUs > 1 {
 		set("VPROF_WORLD", strconv.Itoa(c.GPUs))
 		set("VPROF_RANK", strconv.Itoa(c.Rank))

@@ -145,6 +145,25 @@ func TestPhasesAfterTheOptimizerIsGone(t *testing.T) {
 	require.NotZero(t, phases[1].Allocated, "of the first forward, and not of the end")
 }
 
+// A checkpoint that is absent has the shapes of what loads it. What has no shape is named with its line.
+func TestPlaceholdersOfWeights(t *testing.T) {
+	t.Setenv("HF_TOKEN", "secret")
+	t.Setenv("USER_SETTING", "1")
+	without := script.Without{Weights: true}
+	o, said := trial(t, script.Command{Steps: 2, Without: without}, "resume")
+	require.Equal(t, script.Fits, o.Kind(), said)
+	require.Contains(t, said, "uses no network: 192.0.2.1 was not asked")
+	r, err := o.Report(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []report.Replaced{{Kind: "weights", Name: "last.pt", By: "the shapes of the module that loads it"}},
+		r.Script.Replaced)
+	o, said = trial(t, script.Command{Steps: 2, Without: without}, "whole")
+	require.Equal(t, script.Failed, o.Kind())
+	require.Regexp(t, `train\.py:\d+ requires eval of whole\.pt, which is absent: put the file there`, o.Wanted(), said)
+	o, _ = trial(t, script.Command{Steps: 2}, "resume")
+	require.Equal(t, script.Failed, o.Kind(), "nothing is replaced that nobody asked for")
+}
+
 func TestFailuresHaveTheirKind(t *testing.T) {
 	for _, c := range []struct {
 		args []string

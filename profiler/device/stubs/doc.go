@@ -6,7 +6,8 @@
 // ones: what NVIDIA's headers declare, and what code compiled by nvcc calls. Memory is counted
 // against the GPU and backed lazily by reserved addresses, so that what was never written
 // reads as zeros and takes no memory of the host; kernels do nothing; what the host put on the
-// device comes back. One function is vprof's own: vprof_tell sets the next number that a thread
+// device comes back. Two functions are vprof's own: vprof_placeholder registers memory of the host
+// without values, of which copies to the device take no memory, and vprof_tell sets the next number that a thread
 // reads back, where the host knows what a kernel would have counted.
 // Functions without a meaning of their own come from the table
 // source/names.inc, which names.py makes of the headers: they return 0, write 0 to their

@@ -285,9 +285,42 @@ int deallocate(uint64_t at)
 
 enum { SMALL = MIB };
 
+/* Memory of the host in place of weights that are absent. It holds zeros, and copies of it take no memory. */
+typedef struct placeholder { uintptr_t at; size_t bytes; struct placeholder *next; } placeholder;
+static placeholder *placeholders;
+
+/* Registers a placeholder; zero bytes remove the one at an address. */
+API void vprof_placeholder(uintptr_t at, size_t bytes)
+{
+    lock();
+    placeholder **p = &placeholders;
+    while (!bytes && *p && (*p)->at != at)
+        p = &(*p)->next;
+    if (bytes) {
+        placeholder *new = malloc(sizeof *new);
+        *new = (placeholder){at, bytes, placeholders};
+        placeholders = new;
+    } else if (*p) {
+        placeholder *gone = *p;
+        *p = gone->next;
+        free(gone);
+    }
+    unlock();
+}
+
+static int is_placeholder(uintptr_t at)
+{
+    lock();
+    placeholder *p = placeholders;
+    while (p && !(at >= p->at && at < p->at + p->bytes))
+        p = p->next;
+    unlock();
+    return p != NULL;
+}
+
 void copy_bytes(void *to, const void *from, size_t n)
 {
-    if (n <= SMALL || !block_of((uintptr_t)to) || !block_of((uintptr_t)from))
+    if (n <= SMALL || !block_of((uintptr_t)to) || !(block_of((uintptr_t)from) || is_placeholder((uintptr_t)from)))
         memmove(to, from, n);
 }
 

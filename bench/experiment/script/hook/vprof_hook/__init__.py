@@ -15,6 +15,8 @@ The environment says what to do:
     VPROF_STUBS   folder with libraries that take the place of NVIDIA's
     VPROF_ACTIVATION_BUDGET  the share of activations that compiled code keeps for backward
     VPROF_TRITON     set if Triton is to compile the kernels of torch.compile
+    VPROF_WITHOUT    "weights", "data" or both with a comma: what gets placeholders where it is absent
+    VPROF_FETCH      folder for configurations and headers that may be fetched from the hub
 """
 
 import faulthandler
@@ -34,7 +36,7 @@ def watch():
     from . import compiling, files, loaders, ranks, values
 
     end_with_vprof()
-    sys.meta_path.insert(0, Finder({
+    finder = Finder({
         "torch": watch_torch,
         "torch.utils.data": loaders.watch,
         "safetensors": files.divert_safetensors,
@@ -49,7 +51,10 @@ def watch():
         "torch._dynamo.trace_rules": compiling.hide_from_dynamo,
         "torch._functorch.config": compiling.keep_share,
         "torchvision": values.compute_detection,
-    }))
+    })
+    sys.meta_path.insert(0, finder)
+    if os.environ.get("VPROF_WITHOUT"):
+        finder.replace_absent()
 
 
 def end_with_vprof():
@@ -70,6 +75,12 @@ def watch_torch(torch):
 
     faulthandler.enable(open(events.folder("fault-%d" % os.getpid()), "w"), all_threads=False)
     events.send("torch", version=torch.__version__, cuda=torch.version.cuda or "", python=sys.executable, available=has_gpu(torch))
+    if os.environ.get("VPROF_WITHOUT"):
+        from . import placeholders, weights
+
+        placeholders.start(torch)
+        if "weights" in placeholders.ASKED:
+            weights.start(torch)
     files.divert(torch)
     ranks.answer_for_others(torch)
     values.compute(torch)
@@ -95,6 +106,21 @@ class Finder(importlib.abc.MetaPathFinder):
 
     def __init__(self, imported):
         self.imported = dict(imported)
+
+    def replace_absent(self):
+        """Watches for the modules that load what may be absent, too."""
+        from . import hub, placeholders, weights
+
+        hub.start()
+        self.add(hub.WATCHED)
+        if "weights" in placeholders.ASKED:
+            self.add(weights.WATCHED)
+
+    def add(self, imported):
+        """Calls further functions when modules have been imported."""
+        for name, then in imported.items():
+            before = self.imported.get(name)
+            self.imported[name] = then if before is None else lambda module, first=then, second=before: (first(module), second(module))
 
     def find_spec(self, name, path, target=None):
         if name not in self.imported:

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -97,6 +98,20 @@ if "files" in args:
     files()
 if "within" in args:
     sys.exit(1 + subprocess.run([sys.executable, __file__]).returncode)
+def resume():
+    """Goes on from a checkpoint that is absent, with the keys of other loops, and asks for the network and credentials."""
+    last = torch.load("last.pt", map_location="cpu")
+    m.load_state_dict(last["model"])
+    m.load_state_dict({key.replace("module.", ""): value for key, value in last["state_dict"].items()})
+    adam.load_state_dict(last["optimizer"])
+    scaler.load_state_dict(last["scaler"])
+    assert [*range(last["epoch"] + 1, 3)] == [1, 2] and "HF_TOKEN" not in os.environ and "USER_SETTING" in os.environ
+    try:
+        socket.create_connection(("192.0.2.1", 80))
+    except ConnectionRefusedError as error:
+        print(error)
+
+
 if "smi" in args:
     subprocess.run(["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"], check=True)
 if "host" in args:  # trains on the CPU
@@ -110,6 +125,10 @@ m = model()
 adam = torch.optim.Adam(m.parameters())
 scaler = torch.amp.GradScaler(finite="skip" not in args)
 never = torch.optim.SGD([torch.nn.Parameter(8)]) if "never" in args else None
+if "resume" in args:
+    resume()
+if "whole" in args:
+    torch.load("whole.pt").eval()
 if "wrapped" in args:
     wrapper = torch.optim.SGD(m.parameters())
     wrapper.param_groups = adam.param_groups

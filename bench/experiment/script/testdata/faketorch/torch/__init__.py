@@ -115,13 +115,23 @@ class Module:
     def eval(self):
         return self.train(False)
 
+    def state_dict(self):
+        return {**self._parameters, **self._buffers}
 
-nn = types.SimpleNamespace(Module=Module, Parameter=Parameter)
+    def load_state_dict(self, state_dict, strict=True, assign=False):
+        assert not strict or set(state_dict) == set(self.state_dict()), sorted(state_dict)
+
+
+_IncompatibleKeys = lambda missing, unexpected: types.SimpleNamespace(missing_keys=missing, unexpected_keys=unexpected)  # noqa: E731
+nn = types.SimpleNamespace(Module=Module, Parameter=Parameter, modules=types.SimpleNamespace(module=types.SimpleNamespace(_IncompatibleKeys=_IncompatibleKeys)))
 
 
 class GradScaler:
     def __init__(self, finite=True):
         self.finite = finite
+
+    def load_state_dict(self, state_dict):
+        self.finite = state_dict["finite"]
 
     def step(self, optimizer):
         if self.finite:
@@ -154,7 +164,12 @@ def save(obj, f):
         pickle.dump(obj, file)
 
 
-def load(f):
+class device:
+    def __init__(self, name):
+        self.type = name
+
+
+def load(f, map_location=None):
     with open(f, "rb") as file:
         return pickle.load(file)
 

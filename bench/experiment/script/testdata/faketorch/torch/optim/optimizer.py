@@ -10,6 +10,9 @@ class Optimizer:
         self.param_groups = [{"params": list(params)}]
         self.state = {}
 
+    def load_state_dict(self, state_dict):
+        self.state = state_dict["state"]
+
     def step(self):
         for hook in before:
             hook(self, (), {})

@@ -1,0 +1,329 @@
+"""The hub of Hugging Face without a network: what its client would download comes from tables, or is a placeholder.
+
+With --fetch configurations, tokenizers and headers of weights are downloaded from HF_ENDPOINT and kept; nothing else is.
+HF_TOKEN goes to the host of HF_ENDPOINT alone, also where it redirects to another.
+"""
+
+import contextlib
+import functools
+import importlib
+import json
+import os
+import re
+import struct
+import sys
+import threading
+import urllib.error
+import urllib.parse
+import urllib.request
+
+from . import events, files, placeholders
+
+# The most bytes of a configuration or a tokenizer, and of a header of weights.
+MOST = 64 << 20
+
+# What --fetch may download besides headers, by the end of the name.
+SMALL = (".json", ".txt", ".model", ".jinja", ".yaml", ".vocab")
+
+own = threading.local()  # .fetching while this process downloads for vprof
+
+
+def start():
+    """Keeps the processes of a run off the network; vprof_hook calls it as Python starts."""
+    sys.addaudithook(refuse)
+
+
+def refuse(event, args):
+    """Refuses connections to other machines, as an audit hook of Python."""
+    if event not in ("socket.connect", "socket.getaddrinfo", "socket.sendto") or getattr(own, "fetching", False):
+        return
+    host = args[0] if event == "socket.getaddrinfo" else args[-1][0] if isinstance(args[-1], tuple) else None
+    if host is None or is_local(host.decode() if isinstance(host, bytes) else str(host)):
+        return
+    raise ConnectionRefusedError("vprof run without weights or data uses no network: %s was not asked" % (host,))
+
+
+def is_local(host):
+    return host in ("", "localhost", "::1", "0.0.0.0", "::", os.uname().nodename) or host.startswith("127.")
+
+
+# Repositories.
+
+
+@functools.lru_cache(maxsize=None)
+def repository(name):
+    return Repository(str(name))
+
+
+class Repository:
+    """A repository of the hub, or a path where one should be: what is known of it without its files."""
+
+    def __init__(self, name):
+        self.name = name.rstrip("/")
+        self.folder = os.path.join(placeholders.folder(), "hub", re.sub(r"[^\w.-]+", "--", self.name).strip("-.") or "unnamed")
+        self.origin = ""  # where its configuration is from
+
+    def file(self, name):
+        """The path of a file: from the hub's cache, fetched, or a placeholder; None if it cannot be known."""
+        there = cached(self.name, name)
+        if there:
+            return there
+        path = placeholders.inside(self.folder, name)
+        if os.path.exists(path):
+            return path
+        if name.endswith(SMALL):
+            text = self.fetched(name) or self.known(name)
+            if text is None:
+                return None
+        elif name.endswith(files.CHECKPOINTS):
+            text = b""
+        else:
+            return None
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(text)
+        return path
+
+    def known(self, name):
+        """What the tables say that a small file holds."""
+        if name == "config.json":
+            config = self.config()
+            return config and json.dumps(config).encode()
+        if "data" in placeholders.ASKED and name.startswith("tokenizer"):
+            from . import tokenizers
+
+            return tokenizers.file(self, name)
+        return None
+
+    def config(self):
+        """The configuration, from the binary's tables or by transformers' own word on its defaults."""
+        for key, config in tables().items():
+            if key == self.name or "/" in key and key.split("/")[1].lower() == os.path.basename(self.name).lower():
+                self.origin = " (of %s in vprof's table)" % key
+                return config
+        return self.default()
+
+    def default(self):
+        """The defaults of the configuration whose class names this repository as the one that they are like."""
+        found = defaults().get(self.name) or defaults().get(os.path.basename(self.name))
+        if found is None:
+            return None
+        name, module, kind = found
+        config = getattr(importlib.import_module(module), kind)()
+        self.origin = " (the defaults of %s, which transformers describes as similar to %s)" % (kind, name)
+        return config.to_dict()
+
+    # Downloads.
+
+    def fetched(self, name):
+        """A small file of the hub, if --fetch is given and it is there."""
+        kept = os.environ.get("VPROF_FETCH")
+        if not kept or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", self.name):
+            return None
+        path = placeholders.inside(os.path.join(kept, self.name.replace("/", "--")), name)
+        return keep(path, lambda: download(self.address(name)))
+
+    def address(self, name):
+        return "%s/%s/resolve/main/%s" % (endpoint(), self.name, urllib.parse.quote(name))
+
+    def header(self, name):
+        """The header of a file of weights of the hub, as text."""
+        kept = os.environ.get("VPROF_FETCH")
+        path = placeholders.inside(os.path.join(kept, self.name.replace("/", "--")), name + ".header.json")
+
+        def get():
+            first = download(self.address(name), (0, 7))
+            if first is None:
+                return None
+            size = struct.unpack("<Q", first)[0]
+            if size > MOST:
+                raise ValueError("the header of %s of %s has %d bytes; at most %d are read" % (name, self.name, size, MOST))
+            return download(self.address(name), (8, 7 + size))
+
+        return keep(path, get)
+
+    def fetch_weights(self, inner):
+        """A folder with the files of a model as its headers state them; None without --fetch, or where there are none."""
+        if not os.environ.get("VPROF_FETCH"):
+            return None
+        for base in ("model", "diffusion_pytorch_model"):
+            single = os.path.join(inner, base + ".safetensors")
+            index = self.fetched(single + ".index.json")
+            names = sorted(set(json.loads(index)["weight_map"].values())) if index else [base + ".safetensors"]
+            headers = {name: self.header(os.path.join(inner, name)) for name in names}
+            if all(headers.values()):
+                break
+        else:
+            return None
+        folder = placeholders.inside(self.folder, os.path.join("weights", inner))
+        os.makedirs(folder, exist_ok=True)
+        for name, text in headers.items():
+            placeholders.write_header(placeholders.inside(folder, name), json.loads(text))
+        others = {base + ".safetensors.index.json": index}
+        others.update({name: self.fetched(os.path.join(inner, name)) for name in ("config.json", "generation_config.json")})
+        for name, text in others.items():
+            if text:
+                with open(os.path.join(folder, name), "wb") as file:
+                    file.write(text)
+        return folder
+
+
+@functools.lru_cache(maxsize=None)
+def tables():
+    """The binary's configurations by the names of their models."""
+    with open(events.folder("configs.json"), encoding="utf-8") as file:
+        return json.load(file)
+
+
+
+
+@functools.lru_cache(maxsize=None)
+def defaults():
+    """The classes of configurations by the repositories that transformers' documentation says their defaults are like."""
+    transformers = importlib.import_module("transformers")
+    root, found = os.path.join(os.path.dirname(transformers.__file__), "models"), {}
+    for model in sorted(os.listdir(root)):
+        path = os.path.join(root, model, "configuration_%s.py" % model)
+        if not os.path.exists(path):
+            continue
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        for name, kind in re.findall(r"@auto_docstring\(checkpoint=\"([^\"]+)\"[^\n]*\n(?:@[^\n]*\n)*class (\w+)\(", text):
+            entry = (name, "transformers.models.%s.configuration_%s" % (model, model), kind)
+            found.setdefault(name, entry)
+            found.setdefault(name.split("/")[-1], entry)
+    return found
+
+
+def cached(name, file, revision=None, cache_dir=None):
+    """The path of a file in the cache of the hub's client; None if it is not there."""
+    hub = sys.modules.get("huggingface_hub") or importlib.import_module("huggingface_hub")
+    try:
+        found = hub.try_to_load_from_cache(name, file, cache_dir=cache_dir, revision=revision)
+    except ValueError:  # no name of a repository
+        return None
+    return found if isinstance(found, str) and os.path.exists(found) else None
+
+
+# The client.
+
+
+def watch_download(module):
+    """Called when huggingface_hub.file_download has been imported."""
+    real = module.hf_hub_download
+
+    @functools.wraps(real)
+    def wrapped(repo_id, filename, *args, **kwargs):
+        try:
+            return real(repo_id, filename, *args, **{**kwargs, "local_files_only": True})
+        except (OSError, ValueError):
+            whole = os.path.join(kwargs.get("subfolder") or "", filename)
+            found = repository(repo_id).file(whole) if kwargs.get("repo_type") in (None, "model") else None
+            if found is None:
+                placeholders.wanted("%s of %s" % (whole, repo_id), "put it into the cache of the hub, or give --fetch if it is a configuration")
+                raise
+            return found
+
+    module.hf_hub_download = wrapped
+
+
+def watch_cached_files(module):
+    """Called when transformers.utils.hub has been imported."""
+    real = module.cached_files
+
+    @functools.wraps(real)
+    def wrapped(path_or_repo_id, filenames, **kwargs):
+        try:
+            found = real(path_or_repo_id, filenames, **kwargs)
+            if found or os.path.isdir(str(path_or_repo_id)):
+                return found
+        except (OSError, ValueError):
+            found = None
+            if os.path.isdir(str(path_or_repo_id)):
+                raise
+            if not any(answer(path_or_repo_id, filenames, kwargs)):
+                if "config.json" in filenames:
+                    placeholders.wanted("the configuration of %s" % path_or_repo_id, "put its config.json into a folder and name that, or give --fetch")
+                raise
+        return [path for path in answer(path_or_repo_id, filenames, kwargs) if path] or found
+
+    def answer(name, filenames, kwargs):
+        return [repository(name).file(os.path.join(kwargs.get("subfolder") or "", f)) for f in filenames if f.endswith(SMALL)]
+
+    module.cached_files = wrapped
+
+
+# Downloads.
+
+
+def endpoint():
+    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+
+
+def keep(path, get):
+    """The contents of a file that is kept between runs, which is got if it is not there; None if there is no such."""
+    if os.path.exists(path):
+        with open(path, "rb") as file:
+            return file.read()
+    data = get()
+    if data is not None:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open("%s.%d" % (path, os.getpid()), "wb") as file:
+            file.write(data)
+        os.replace("%s.%d" % (path, os.getpid()), path)
+    return data
+
+
+class Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, and takes the token of the first host to no other."""
+
+    def redirect_request(self, req, fp, code, msg, headers, newurl):
+        to = urllib.parse.urlsplit(newurl)
+        if to.scheme not in ("http", "https") or to.scheme == "http" and urllib.parse.urlsplit(endpoint()).scheme == "https":
+            raise urllib.error.HTTPError(newurl, code, "vprof follows no redirect from https to %s" % to.scheme, headers, fp)
+        new = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if new is not None and not is_endpoint(newurl):
+            new.remove_header("Authorization")
+        return new
+
+
+def is_endpoint(url):
+    """Reports whether an address has the scheme, host and port of HF_ENDPOINT."""
+    return urllib.parse.urlsplit(url)[:2] == urllib.parse.urlsplit(endpoint())[:2]
+
+
+def download(url, span=None):
+    """The bytes of a file, or of a span of it; None if there is no such file."""
+    request = urllib.request.Request(url, headers={"User-Agent": "vprof"})
+    if os.environ.get("HF_TOKEN") and is_endpoint(url):
+        request.add_header("Authorization", "Bearer " + os.environ["HF_TOKEN"])
+    most = MOST
+    if span:
+        request.add_header("Range", "bytes=%d-%d" % span)
+        most = span[1] - span[0] + 1
+    with fetching():
+        try:
+            with urllib.request.build_opener(Redirects).open(request, timeout=30) as answer:
+                data = answer.read(most if span else most + 1)
+        except urllib.error.HTTPError as error:
+            if error.code in (401, 403):
+                placeholders.wanted("%s, which %s refuses (%d)" % (url, endpoint(), error.code), "set HF_TOKEN to a token that may read it")
+            return None
+        except (urllib.error.URLError, OSError) as error:
+            placeholders.wanted("%s, which cannot be fetched (%s)" % (url, error), "check HF_ENDPOINT and the network")
+            return None
+    if not span and len(data) > most:
+        return None
+    return data
+
+
+@contextlib.contextmanager
+def fetching():
+    own.fetching = True
+    try:
+        yield
+    finally:
+        own.fetching = False
+
+
+WATCHED = {"huggingface_hub.file_download": watch_download, "transformers.utils.hub": watch_cached_files}

@@ -1,0 +1,538 @@
+"""Weights that are absent: modules of the right shapes without values, loaded by each library's own loader.
+
+A library that can save a model writes the placeholder itself: its class makes the model of a configuration on the meta
+device and saves it, and a file of shapes takes the place of each file of values. The library then decides
+on names, shards, tied weights, conversions and the temporary peaks of loading. A file that names no class is a
+Missing: a state dict with the names and shapes of the module that loads it.
+"""
+
+import contextlib
+import copy
+import functools
+import importlib
+import os
+import sys
+
+from . import files, hub, placeholders
+from .placeholders import replaced, wanted
+
+# The size of shards as most repositories of the hub have them.
+SHARD = "5GB"
+
+
+def start(torch):
+    """Called when torch has been imported."""
+    torch.load = loading(torch, torch.load)
+    torch.nn.Module.load_state_dict = filling(torch, torch.nn.Module.load_state_dict)
+    torch.optim.Optimizer.load_state_dict = leaving(torch.optim.Optimizer.load_state_dict)
+    torch.amp.GradScaler.load_state_dict = leaving(torch.amp.GradScaler.load_state_dict)
+
+
+# Classes that load a folder.
+
+
+def watch_transformers(module):
+    """Called when transformers.modeling_utils has been imported."""
+    module.PreTrainedModel.from_pretrained = from_pretrained(module.PreTrainedModel.from_pretrained, Transformers())
+
+
+def watch_diffusers(module):
+    """Called when diffusers.models.modeling_utils has been imported."""
+    module.ModelMixin.from_pretrained = from_pretrained(module.ModelMixin.from_pretrained, Diffusers())
+
+
+class Transformers:
+    """What transformers calls its files, and how its models are made."""
+
+    names = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+
+    def config(self, cls, source, kwargs):
+        """The configuration of a model, and the arguments that its class takes."""
+        config = kwargs.get("config")
+        if config is not None and not isinstance(config, (str, os.PathLike)):
+            return copy.deepcopy(config)
+        known = {k: v for k, v in kwargs.items() if k not in ("config", "dtype", "torch_dtype", "quantization_config", "device_map")}
+        return cls.config_class.from_pretrained(config or source, return_unused_kwargs=True, **known)[0]
+
+    def dtype(self, torch, config, kwargs):
+        """The type of the weights, which is what they are loaded as: copies of another type would take memory of the host."""
+        asked = kwargs.get("dtype", kwargs.get("torch_dtype"))
+        if isinstance(asked, str) and asked != "auto":
+            asked = getattr(torch, asked)
+        if isinstance(asked, torch.dtype):
+            return asked
+        own = getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)
+        before5 = sys.modules["transformers"].__version__.startswith("4.")
+        if own is None or asked is None and before5:
+            return torch.float32  # what releases before 5 load without a dtype
+        return own if isinstance(own, torch.dtype) else getattr(torch, str(own).replace("torch.", ""))
+
+    def model(self, cls, config):
+        return cls(config)
+
+    def module(self):
+        return sys.modules["transformers.modeling_utils"]
+
+    def name(self, model, source):
+        """Has a model say that it came from where it was asked for."""
+        for part in (model, getattr(model, "config", None)):
+            if hasattr(part, "name_or_path"):
+                part.name_or_path = source
+
+
+class Diffusers(Transformers):
+    """The same of diffusers."""
+
+    names = tuple(name.replace(base, "diffusion_pytorch_model") for base in ("model", "pytorch_model") for name in Transformers.names if name.startswith(base))
+
+    def config(self, cls, source, kwargs):
+        names = ("cache_dir", "subfolder", "revision", "token", "local_files_only", "force_download")
+        return cls.load_config(source, **{k: v for k, v in kwargs.items() if k in names})
+
+    def dtype(self, torch, config, kwargs):
+        asked = kwargs.get("torch_dtype")
+        return asked if isinstance(asked, torch.dtype) else torch.float32
+
+    def model(self, cls, config):
+        return cls.from_config(config)
+
+    def module(self):
+        return sys.modules["diffusers.models.modeling_utils"]
+
+    def name(self, model, source):
+        model.register_to_config(_name_or_path=source)
+
+
+def from_pretrained(method, library):
+    """A from_pretrained that has placeholders for absent weights."""
+    call = method.__func__
+
+    @functools.wraps(call)
+    def wrapped(cls, source=None, *args, **kwargs):
+        if source is None:
+            source = kwargs.pop("pretrained_model_name_or_path", None)
+        if source is None or kwargs.get("state_dict") is not None or kwargs.get("gguf_file") or has_weights(library, str(source), kwargs):
+            return call(cls, source, *args, **kwargs)
+        folder = folder_of(library, cls, str(source), kwargs)
+        with quiet():
+            found = call(cls, folder, *args, **{k: v for k, v in kwargs.items() if k not in ("subfolder", "variant", "use_safetensors", "revision")})
+        library.name(found[0] if isinstance(found, tuple) else found, str(source))
+        return found
+
+    return classmethod(wrapped)
+
+
+def has_weights(library, source, kwargs):
+    """Reports whether there are weights where a name or a path leads: in a folder, or in the cache of the hub."""
+    inner = kwargs.get("subfolder") or ""
+    if os.path.isfile(source):
+        return True
+    if os.path.isdir(source):
+        return bool(weights_in(os.path.join(source, inner)))
+    return any(hub.cached(source, os.path.join(inner, name), kwargs.get("revision"), kwargs.get("cache_dir")) for name in library.names)
+
+
+def weights_in(folder):
+    """The files of weights in a folder, without pointers of Git LFS."""
+    names = os.listdir(folder) if os.path.isdir(folder) else ()
+    return [n for n in names if n.endswith(files.CHECKPOINTS) and not is_pointer(os.path.join(folder, n))]
+
+
+def is_pointer(path):
+    """Reports whether a file is a pointer that Git LFS leaves in place of a large one."""
+    if os.path.getsize(path) > 1024:
+        return False
+    with open(path, "rb") as file:
+        return file.read(40).startswith(b"version https://git-lfs")
+
+
+def folder_of(library, cls, source, kwargs):
+    """A folder with the files of a model, and placeholders of its weights."""
+    torch = sys.modules["torch"]
+    inner = kwargs.get("subfolder") or ""
+    repository = None if os.path.isdir(source) else hub.repository(source)
+    fetched = repository and repository.fetch_weights(inner)
+    if fetched:
+        replaced("weights", source, "the shapes that the headers of its files state")
+        return fetched
+    config = library.config(cls, source, kwargs)
+    dtype = library.dtype(torch, config, kwargs)
+    folder = os.path.join(placeholders.folder(), "%s-%d" % (cls.__name__, len(os.listdir(placeholders.folder()))))
+    os.makedirs(folder)
+    with unseen(torch), saving_shapes(library.module()):
+        with torch.device("meta"):
+            model = library.model(cls, config)
+        model.to(dtype).save_pretrained(folder, max_shard_size=SHARD)
+    link_others(os.path.join(source, inner), folder)
+    replaced("weights", source, "%s of its configuration%s, %s" % (cls.__name__, repository.origin if repository else "", str(dtype).replace("torch.", "")))
+    return folder
+
+
+def link_others(source, folder):
+    """Links the other files of a model's folder, such as its code and its tokenizer."""
+    for name in os.listdir(source) if os.path.isdir(source) else ():
+        if not os.path.lexists(os.path.join(folder, name)) and not name.endswith((*files.CHECKPOINTS, ".index.json")):
+            os.symlink(os.path.abspath(files.found(os.path.join(source, name))), os.path.join(folder, name))
+
+
+@contextlib.contextmanager
+def unseen(torch):
+    """Leaves the random numbers of the script as they are, and its default type out of what is made."""
+    state, dtype = torch.random.get_rng_state(), torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with quiet():
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+        torch.random.set_rng_state(state)
+
+
+@contextlib.contextmanager
+def quiet():
+    """Hides progress bars and warnings of the loading of placeholders."""
+    logging = importlib.import_module("logging")
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+@contextlib.contextmanager
+def saving_shapes(module):
+    """Has safetensors write shapes without values while a library saves a model."""
+    numbers = importlib.import_module("safetensors.torch")
+
+    def save(tensors, filename, metadata=None):
+        placeholders.write_shapes(filename, tensors, metadata)
+
+    bars = getattr(getattr(module, "logging", None), "disable_progress_bar", None)
+    if bars:
+        bars()
+    places = [(numbers, "save_file")] + [(module, name) for name in ("safe_save_file", "save_file") if hasattr(module, name)]
+    before = [(place, name, getattr(place, name)) for place, name in places]
+    try:
+        for place, name in places:
+            setattr(place, name, save)
+        yield
+    finally:
+        for place, name, function in before:
+            setattr(place, name, function)
+        if bars:
+            module.logging.enable_progress_bar()
+
+
+# Files of weights that no class is named for.
+
+
+class Missing(dict):
+    """What a file holds that is absent: a state dict of the module that loads it, and numbers that are 0."""
+
+    iterated = []  # what the script has made another dictionary of
+
+    def __init__(self, path, device=None, key=""):
+        super().__init__()
+        self.path, self.device, self.key, self.kept = str(path), device, key, []
+
+    def __reduce__(self):
+        return Missing, (self.path, self.device, self.key)
+
+    def __getitem__(self, key):
+        if not dict.__contains__(self, key):
+            dict.__setitem__(self, key, Missing(self.path, self.device, "%s[%r]" % (self.key, key)))
+        return dict.__getitem__(self, key)
+
+    def get(self, key, default=None):
+        return self[key]
+
+    def pop(self, key, default=None):
+        return dict.pop(self, key, default)
+
+    def copy(self):
+        return self
+
+    def __delitem__(self, key):
+        dict.pop(self, key, None)
+
+    def __bool__(self):
+        return True
+
+    def __len__(self):
+        return len(self.pairs())
+
+    def pairs(self):
+        """What iteration gives: one pair in place of all, which load_state_dict knows by its key."""
+        Missing.iterated.append(self)
+        return {STAR: self}
+
+    def __iter__(self):
+        return iter(self.pairs())
+
+    def keys(self):
+        return self.pairs().keys()
+
+    def items(self):
+        return self.pairs().items()
+
+    def values(self):
+        return self.pairs().values()
+
+    def __getattr__(self, name):
+        if not name.startswith("__"):
+            wanted("%s of %s%s, which is absent" % (name, self.path, self.key), "put the file there")
+        raise AttributeError("the file %s is absent: vprof has no %s of it" % (self.path, name))
+
+    # Numbers of the training before, such as its epoch.
+
+    def __index__(self):
+        return 0
+
+    __int__ = __index__
+
+    def __float__(self):
+        return 0.0
+
+    def __add__(self, other):
+        return other
+
+    __radd__ = __sub__ = __add__
+
+    def __lt__(self, other):
+        return 0 < other
+
+    def __gt__(self, other):
+        return 0 > other
+
+    def __mul__(self, _):
+        return 0
+
+    __rmul__ = __floordiv__ = __truediv__ = __mod__ = __mul__
+
+    def __str__(self):
+        return "0"
+
+    def __hash__(self):
+        return id(self)
+
+    def __eq__(self, other):
+        return self is other
+
+
+STAR = "*"
+
+
+def absent(path):
+    """Reports whether a file of weights is absent, or a pointer of Git LFS, or a placeholder without known contents."""
+    if not files.named(path):
+        return False
+    path = files.found(path)
+    if not os.path.exists(path):
+        return True
+    return os.path.isfile(path) and (os.path.getsize(path) == 0 and placeholders.is_placeholder(path) or is_pointer(path))
+
+
+def missing(path, device):
+    replaced("weights", path, "the shapes of the module that loads it")
+    return Missing(path, device)
+
+
+def loading(torch, load):
+    """torch.load, of files that may be absent."""
+
+    @functools.wraps(load)
+    def wrapped(f, map_location=None, *args, **kwargs):
+        if absent(f):
+            return missing(f, map_location if isinstance(map_location, (str, torch.device, int)) else None)
+        return load(f, map_location, *args, **kwargs)
+
+    return wrapped
+
+
+def filling(torch, load_state_dict):
+    """Module.load_state_dict, whose state dict may be of an absent file."""
+
+    @functools.wraps(load_state_dict)
+    def wrapped(self, state_dict, strict=True, assign=False):
+        if isinstance(state_dict, Missing):
+            own = self.state_dict()
+            if assign:
+                return load_state_dict(self, {k: without_values(torch, v, state_dict.device) for k, v in own.items()}, strict, assign)
+            if state_dict.device is not None and torch.device(state_dict.device).type == "cuda" and not state_dict.kept:
+                state_dict.kept = [torch.empty_like(v, device=state_dict.device) for v in own.values() if isinstance(v, torch.Tensor)]
+            return torch.nn.modules.module._IncompatibleKeys([], [])
+        if any(isinstance(v, Missing) for v in state_dict.values()) or not state_dict and Missing.iterated:
+            state_dict, strict = {k: v for k, v in state_dict.items() if not isinstance(v, Missing)}, False
+        return load_state_dict(self, state_dict, strict, assign)
+
+    return wrapped
+
+
+def without_values(torch, value, device=None):
+    """A tensor without values of the shape of another."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    made = placeholders.lazy.empty(value.shape, value.dtype)
+    return made if device is None else made.to(device)
+
+
+def leaving(load_state_dict):
+    """A load_state_dict that changes nothing where the state is a Missing."""
+
+    @functools.wraps(load_state_dict)
+    def wrapped(self, state_dict):
+        return None if isinstance(state_dict, Missing) else load_state_dict(self, state_dict)
+
+    return wrapped
+
+
+def watch_safetensors(module):
+    """Called when safetensors has been imported."""
+    real = module.safe_open
+
+    @functools.wraps(real)
+    def wrapped(filename, *args, **kwargs):
+        if placeholders.is_placeholder(filename) and os.path.getsize(filename):
+            return placeholders.Opened(filename, *args, **kwargs)
+        return real(filename, *args, **kwargs)
+
+    module.safe_open = wrapped
+
+
+def watch_safetensors_torch(module):
+    """Called when safetensors.torch has been imported."""
+    real = module.load_file
+
+    @functools.wraps(real)
+    def wrapped(filename, device="cpu", *args, **kwargs):
+        return missing(filename, None if device == "cpu" else device) if absent(filename) else real(filename, device, *args, **kwargs)
+
+    module.load_file = wrapped
+
+
+# Libraries whose loaders have a model already.
+
+
+def watch_torch_hub(module):
+    """Called when torch.hub has been imported: a file that it would download is absent."""
+    download = module.load_state_dict_from_url
+
+    @functools.wraps(download)
+    def from_url(url, model_dir=None, map_location=None, progress=True, check_hash=False, file_name=None, weights_only=False):
+        folder = model_dir or os.path.join(module.get_dir(), "checkpoints")
+        name = file_name or os.path.basename(url.split("?")[0])
+        if os.path.exists(os.path.join(folder, name)):
+            return download(url, model_dir, map_location, progress, check_hash, file_name, weights_only)
+        return missing(url, map_location if isinstance(map_location, (str, int)) else None)
+
+    def to_file(url, dst, *_, **__):
+        """download_url_to_file: leaves a placeholder of which nothing is known."""
+        with open(files.place(dst) if files.diverts() else dst, "wb"):
+            pass
+        replaced("weights", url, "the shapes of the module that loads it")
+
+    module.load_state_dict_from_url, module.download_url_to_file = from_url, to_file
+
+
+def watch_timm(module):
+    """Called when timm.models._builder has been imported: its model has its shapes before weights are loaded."""
+    load = module.load_pretrained
+
+    @functools.wraps(load)
+    def wrapped(model, pretrained_cfg=None, *args, **kwargs):
+        config = pretrained_cfg or getattr(model, "pretrained_cfg", None) or {}
+        get = config.get if isinstance(config, dict) else lambda name: getattr(config, name, None)
+        source = get("file") or get("hf_hub_id") or get("url") or type(model).__name__
+        if get("file") and os.path.exists(get("file")) or get("hf_hub_id") and any(
+            hub.cached(get("hf_hub_id"), name) for name in ("model.safetensors", "pytorch_model.bin", get("hf_hub_filename") or "model.safetensors")
+        ):
+            return load(model, pretrained_cfg, *args, **kwargs)
+        replaced("weights", source, "%s as timm made it" % type(model).__name__)
+        return None
+
+    module.load_pretrained = wrapped
+
+
+def watch_open_clip(module):
+    """Called when open_clip.factory has been imported."""
+    load, download = module.load_checkpoint, module.download_pretrained
+
+    @functools.wraps(load)
+    def wrapped(model, checkpoint_path, *args, **kwargs):
+        if not absent(checkpoint_path):
+            return load(model, checkpoint_path, *args, **kwargs)
+        replaced("weights", checkpoint_path, "%s as open_clip made it" % type(model).__name__)
+        return sys.modules["torch"].nn.modules.module._IncompatibleKeys([], [])
+
+    @functools.wraps(download)
+    def downloaded(cfg, *args, **kwargs):
+        name = cfg.get("hf_hub") or cfg.get("url") or "weights"
+        return os.path.join(placeholders.folder(), "absent", name.replace("/", "--"))
+
+    module.load_checkpoint, module.download_pretrained = wrapped, downloaded
+
+
+def watch_peft(module):
+    """Called when peft.peft_model has been imported: weights of adapters are loaded to the GPU at first."""
+    load, adapter = module.load_peft_weights, module.PeftModel.load_adapter
+    loading_into = []
+
+    @functools.wraps(adapter)
+    def load_adapter(self, model_id, adapter_name, *args, **kwargs):
+        loading_into.append((self, adapter_name))
+        try:
+            return adapter(self, model_id, adapter_name, *args, **kwargs)
+        finally:
+            loading_into.pop()
+
+    @functools.wraps(load)
+    def wrapped(model_id, device=None, *args, **kwargs):
+        names = ("adapter_model.safetensors", "adapter_model.bin")
+        there = weights_in(model_id) if os.path.isdir(model_id) else any(hub.cached(model_id, name) for name in names)
+        if there or not loading_into:
+            return load(model_id, device, *args, **kwargs)
+        torch, (model, name) = sys.modules["torch"], loading_into[-1]
+        replaced("weights", model_id, "the adapter of its configuration")
+        state = module.get_peft_model_state_dict(model, adapter_name=name)
+        device = device or importlib.import_module("peft.utils").infer_device()
+        return {key: without_values(torch, value, device) for key, value in state.items()}
+
+    module.load_peft_weights, module.PeftModel.load_adapter = wrapped, load_adapter
+
+
+def watch_accelerate(module):
+    """Called when accelerate.utils.modeling has been imported: a checkpoint that is absent has the names of the model."""
+    load = module.load_checkpoint_in_model
+
+    @functools.wraps(load)
+    def wrapped(model, checkpoint, *args, **kwargs):
+        checkpoint = os.fspath(checkpoint)
+        if os.path.isfile(checkpoint) and not absent(checkpoint) or os.path.isdir(checkpoint) and weights_in(checkpoint):
+            return load(model, checkpoint, *args, **kwargs)
+        path = os.path.join(placeholders.folder(), "checkpoint-%d.safetensors" % len(os.listdir(placeholders.folder())))
+        importlib.import_module("safetensors.torch")
+        seen, own = set(), {}
+        for name, tensor in model.state_dict(keep_vars=True).items():
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                own[name] = tensor
+        placeholders.write_shapes(path, own, {"format": "pt"})
+        replaced("weights", checkpoint, "the shapes of the module that loads it")
+        return load(model, path, *args, **kwargs)
+
+    module.load_checkpoint_in_model = wrapped
+
+
+# The modules that are watched for.
+WATCHED = {
+    "safetensors": watch_safetensors,
+    "safetensors.torch": watch_safetensors_torch,
+    "transformers.modeling_utils": watch_transformers,
+    "diffusers.models.modeling_utils": watch_diffusers,
+    "torch.hub": watch_torch_hub,
+    "timm.models._builder": watch_timm,
+    "open_clip.factory": watch_open_clip,
+    "peft.peft_model": watch_peft,
+    "accelerate.utils.modeling": watch_accelerate,
+}

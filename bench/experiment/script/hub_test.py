@@ -1,0 +1,134 @@
+"""Tests of vprof_hook/hub.py and placeholders.py. They need neither PyTorch nor a network."""
+
+import http.server
+import json
+import os
+import socket
+import struct
+import sys
+import tempfile
+import threading
+import unittest
+import unittest.mock
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook"))
+from vprof_hook import hub, placeholders
+
+HEADER = json.dumps({"w": {"dtype": "BF16", "shape": [4, 2], "data_offsets": [0, 16]}}).encode()
+FILES = {
+    "/org/model/resolve/main/config.json": b'{"model_type": "llama"}',
+    "/org/model/resolve/main/model.safetensors": struct.pack("<Q", len(HEADER)) + HEADER + b"\1" * 16,
+    "/org/bad/resolve/main/model.safetensors.index.json": b'{"weight_map": {"w": "../../../outside.safetensors"}}',
+    "/org/huge/resolve/main/model.safetensors": struct.pack("<Q", 1 << 40),
+}
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Answers requests with files, or sends all of them to another server."""
+
+    def __init__(self, to=None):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.to, self.asked = to, []
+        self.url = "http://127.0.0.1:%d" % self.server_address[1]
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.asked.append((self.path, self.headers.get("Authorization"), self.headers.get("Range")))
+        body = FILES.get(self.path)
+        if self.server.to:
+            self.send_response(302)
+            self.send_header("Location", self.server.to + self.path)
+            self.end_headers()
+        elif body is None:
+            self.send_error(404)
+        else:
+            if self.headers.get("Range"):
+                first, last = map(int, self.headers["Range"].split("=")[1].split("-"))
+                body = body[first:last + 1]
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+class HubTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder, self.server = folder.name, Server()
+        self.addCleanup(self.server.server_close)
+        self.addCleanup(self.server.shutdown)
+        self.environment = {
+            "VPROF_HOOK": folder.name, "VPROF_FETCH": os.path.join(folder.name, "kept"), "HF_TOKEN": "secret", "HF_ENDPOINT": self.server.url,
+        }
+        patched = unittest.mock.patch.dict(os.environ, self.environment)
+        patched.start()
+        self.addCleanup(patched.stop)
+        for patched in (unittest.mock.patch.object(hub, "cached", lambda *_: None), unittest.mock.patch.object(hub, "defaults", dict),
+                        unittest.mock.patch.object(hub, "tables", dict)):
+            patched.start()
+            self.addCleanup(patched.stop)
+
+    def test_the_token_goes_to_the_endpoint_alone(self):
+        other = Server()
+        self.addCleanup(other.server_close)
+        self.addCleanup(other.shutdown)
+        self.server.to = other.url
+        self.assertEqual(hub.download(hub.Repository("org/model").address("config.json")), FILES["/org/model/resolve/main/config.json"])
+        self.assertEqual(self.server.asked[0][1], "Bearer secret")
+        self.assertIsNone(other.asked[0][1])
+        hub.download(other.url + "/org/model/resolve/main/config.json")
+        self.assertIsNone(other.asked[1][1], "not to a host that is asked by its own name")
+
+    def test_a_redirect_within_the_endpoint_keeps_the_token(self):
+        self.server.to = self.server.url
+        self.assertIsNone(hub.download(self.server.url + "/loop"), "it is followed a few times, and not for ever")
+        self.assertTrue(all(token == "Bearer secret" for _, token, _ in self.server.asked))
+
+    def test_of_weights_the_header_is_fetched_and_nothing_else(self):
+        folder = hub.Repository("org/model").fetch_weights("")
+        header = placeholders.read_header(os.path.join(folder, "model.safetensors"))
+        self.assertEqual(header["w"]["shape"], [4, 2])
+        with open(os.path.join(folder, "model.safetensors"), "rb") as file:
+            size = struct.unpack("<Q", file.read(8))[0]
+        self.assertEqual(os.path.getsize(file.name), 8 + size + 16, "a hole has the size of the values")
+        spans = [span for path, _, span in self.server.asked if path.endswith(".safetensors")]
+        self.assertEqual(spans, ["bytes=0-7", "bytes=8-%d" % (7 + len(HEADER))])
+        asked = len(self.server.asked)
+        hub.Repository("org/model").header("model.safetensors")
+        self.assertEqual(len(self.server.asked), asked, "it is kept")
+
+    def test_paths_stay_inside(self):
+        with self.assertRaisesRegex(ValueError, "leaves its folder"):
+            hub.Repository("org/bad").fetch_weights("")
+        for name in ("../x", "/etc/passwd", "a/../../x"):
+            with self.assertRaises(ValueError):
+                hub.Repository("org/model").file(name)
+        self.assertNotIn("..", os.path.relpath(hub.Repository("../../..").folder, placeholders.folder()))
+
+    def test_headers_are_bounded(self):
+        with self.assertRaisesRegex(ValueError, "at most"):
+            hub.Repository("org/huge").header("model.safetensors")
+
+    def test_without_fetch_nothing_is_asked(self):
+        del os.environ["VPROF_FETCH"]
+        self.assertIsNone(hub.Repository("org/model").file("config.json"))
+        self.assertIsNone(hub.Repository("org/model").fetch_weights(""))
+        self.assertEqual(self.server.asked, [])
+
+    def test_other_machines_are_refused(self):
+        with self.assertRaises(ConnectionRefusedError):
+            hub.refuse("socket.connect", (None, ("192.0.2.1", 443)))
+        with self.assertRaises(ConnectionRefusedError):
+            hub.refuse("socket.getaddrinfo", ("huggingface.co", 443, 0, 0, 0))
+        hub.refuse("socket.connect", (None, ("127.0.0.1", 443)))
+        hub.refuse("socket.connect", (None, "/tmp/socket"))
+        self.assertTrue(hub.is_local(socket.gethostname()))
+
+
+if __name__ == "__main__":
+    unittest.main()

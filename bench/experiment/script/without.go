@@ -1,0 +1,76 @@
+package script
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models/hfconfig"
+)
+
+// Without is what a command runs without: files that are absent get placeholders.
+type Without struct {
+	// Weights and Data tell which kinds of files do.
+	Weights, Data bool
+	// Lengths are lengths of texts in tokens, Shapes is a file of shapes of data, both as the user gave them.
+	Lengths, Shapes string
+	// Fetch is a folder for configurations and headers of weights that are fetched from the hub; empty for no network.
+	Fetch string
+}
+
+// Any reports whether a command runs without anything.
+func (w Without) Any() bool { return w.Weights || w.Data }
+
+// credentials are the variables that no command gets that runs without weights or data.
+var credentials = []string{
+	"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "WANDB_API_KEY", "COMET_API_KEY", "NEPTUNE_API_TOKEN",
+	"CLEARML_API_ACCESS_KEY", "CLEARML_API_SECRET_KEY", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD",
+	"SWANLAB_API_KEY", "KAGGLE_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "AWS_SECRET_ACCESS_KEY",
+	"AWS_SESSION_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS",
+}
+
+// environment returns the variables of the placeholders after others, and writes what they read.
+func (w Without) environment(r *room, env []string) ([]string, error) {
+	if !w.Any() {
+		return env, nil
+	}
+	env = slices.DeleteFunc(env, func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.Contains(credentials, name) && (name != "HF_TOKEN" || w.Fetch == "")
+	})
+	kinds := strings.Join(slices.DeleteFunc([]string{
+		map[bool]string{true: "weights"}[w.Weights], map[bool]string{true: "data"}[w.Data],
+	}, func(kind string) bool { return kind == "" }), ",")
+	text, err := json.Marshal(hfconfig.Named())
+	if err == nil {
+		err = os.WriteFile(r.path("configs.json"), text, 0o600)
+	}
+	return append(env, "VPROF_WITHOUT="+kinds, "VPROF_LENGTHS="+w.Lengths, "VPROF_SHAPES="+w.Shapes,
+		"VPROF_FETCH="+w.Fetch, "HF_HUB_OFFLINE=1", "HF_DATASETS_OFFLINE=1", "TRANSFORMERS_OFFLINE=1"), err
+}
+
+// Replaced returns what was absent and had a placeholder, each once.
+func (o *Outcome) Replaced() []report.Replaced {
+	var all []report.Replaced
+	for _, e := range o.named("replaced") {
+		if r := (report.Replaced{Kind: e.Kind, Name: e.Path, By: e.By}); !slices.Contains(all, r) {
+			all = append(all, r)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b report.Replaced) int { return cmp.Compare(b.Kind, a.Kind) })
+	return all
+}
+
+// Wanted returns what no placeholder could be that the script required last, in a sentence; empty for nothing.
+func (o *Outcome) Wanted() string {
+	all := o.named("wanted")
+	if len(all) == 0 {
+		return ""
+	}
+	e := all[len(all)-1]
+	return fmt.Sprintf("%s requires %s: %s", cmp.Or(e.Path, o.name()), e.Text, e.By)
+}
