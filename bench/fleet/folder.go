@@ -119,7 +119,7 @@ func (c Case) trainer(folder string) (*trainers.Config, string, error) {
 		}
 		paths = append(paths, p)
 	}
-	t, err := trainers.Open(paths)
+	t, err := trainers.Open(paths, "")
 	if err != nil {
 		return nil, "", err
 	}

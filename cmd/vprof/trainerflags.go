@@ -59,7 +59,7 @@ func (f *caseFlags) openTrainer(cmd *cobra.Command, args []string, at int) (err 
 	case at > 0:
 		return usagef("%s: give files before --, or a command behind it, not both", cmd.CommandPath())
 	case at == 0:
-		f.trainer, err = trainers.Command(args)
+		f.trainer, err = trainers.Command(args, f.patch["objective"].Text)
 		var wrong *input.FormatError
 		switch {
 		case errors.As(err, &wrong) && wrong.Reason == trainers.StartsNothing:
@@ -69,7 +69,7 @@ func (f *caseFlags) openTrainer(cmd *cobra.Command, args []string, at int) (err 
 		}
 		return err
 	}
-	f.trainer, err = trainers.Open(args)
+	f.trainer, err = trainers.Open(args, f.patch["objective"].Text)
 	if err == nil {
 		return nil
 	}

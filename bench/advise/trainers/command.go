@@ -1,6 +1,7 @@
 package trainers
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -22,9 +23,16 @@ type launch struct {
 	trainer string
 	// reads says that the first argument is a configuration file.
 	reads bool
+	// folder says that the first argument is the folder of the model.
+	folder bool
 	// says are the facts that the command itself is.
 	says facts
+	// task is the task of the trainer that the command names.
+	task string
 }
+
+// tuner returns the fact of what a command of litgpt trains.
+func tuner(name string) facts { return facts{"tuner": {value: name}} }
 
 // launches are the programs that start trainers by themselves.
 var launches = []launch{
@@ -34,18 +42,10 @@ var launches = []launch{
 	{words: []string{"llamafactory-cli", "train"}, trainer: "LLaMA-Factory", reads: true},
 	{words: []string{"axolotl", "train"}, trainer: "axolotl", reads: true},
 	{words: []string{"torchtitan", "train"}, trainer: "torchtitan"},
-	{words: []string{"trl", "sft"}, trainer: "TRL"},
-	{words: []string{"trl", "dpo"}, trainer: "TRL", says: facts{"objective": {value: "dpo"}}},
-	{words: []string{"trl", "grpo"}, trainer: "TRL", says: facts{"objective": {value: "grpo"}}},
-	{
-		words: []string{"trl", "rloo"}, trainer: "TRL",
-		says: facts{"objective": {value: "grpo"}, "method": {value: "rloo"}},
-	},
-	{words: []string{"trl", "kto"}, trainer: "TRL", says: facts{"objective": {value: "kto"}}},
-	{
-		words: []string{"trl", "reward"}, trainer: "TRL",
-		says: facts{"objective": {value: "reward"}, "task": {value: "classification"}, "num-labels": {value: "1"}},
-	},
+	{words: []string{"litgpt", "finetune_full"}, trainer: "litgpt", folder: true, says: tuner("full")},
+	{words: []string{"litgpt", "finetune_lora"}, trainer: "litgpt", folder: true, says: tuner("lora")},
+	{words: []string{"litgpt", "finetune"}, trainer: "litgpt", folder: true, says: tuner("lora")},
+	{words: []string{"litgpt", "pretrain"}, trainer: "litgpt", says: tuner("pretrain")},
 }
 
 // starters run a Python program, on one GPU or several. Their own options stand
@@ -68,11 +68,14 @@ var modules = map[string][]string{
 	"swift.cli.sft":     {"swift", "sft"},
 	"swift.cli.pt":      {"swift", "pt"},
 	"swift.cli.rlhf":    {"swift", "rlhf"},
-	"trl.scripts.sft":   {"trl", "sft"},
-	"trl.scripts.dpo":   {"trl", "dpo"},
-	"trl.scripts.grpo":  {"trl", "grpo"},
-	"trl.scripts.rloo":  {"trl", "rloo"},
-	"trl.scripts.kto":   {"trl", "kto"},
+}
+
+// moduleCommand returns the words of the command that a module is: of TRL, trl.scripts.TASK; nil for others.
+func moduleCommand(module string) []string {
+	if task, ok := strings.CutPrefix(module, "trl.scripts."); ok {
+		return []string{"trl", task}
+	}
+	return modules[module]
 }
 
 // wrappers run what is after their own options as it is.
@@ -83,7 +86,7 @@ var wrappers = []string{
 
 // StartsNothing says what vprof knows, of a command that is none of it.
 const StartsNothing = "starts no trainer that vprof knows: swift sft, trl sft, llamafactory-cli train, axolotl " +
-	"train, tune run, or a Python program by accelerate launch, torchrun, deepspeed or python"
+	"train, tune run, litgpt finetune, or a Python program by accelerate launch, torchrun, deepspeed or python"
 
 // words are the tokens of one command with their lines.
 type token struct {
@@ -117,6 +120,12 @@ func parseScript(file, script string) (*document, error) {
 		one.environment(env)
 		found = one
 	}
+	for _, c := range commands {
+		_, words := assignments(c)
+		if err := startedBy(file, words); found == nil && err != nil {
+			return nil, err
+		}
+	}
 	if found == nil {
 		return nil, d.wrong(0, "", StartsNothing)
 	}
@@ -132,7 +141,8 @@ func parseCommand(args []string) (*document, error) {
 	env, words := assignments(tokens)
 	d := fromWords(commandLine, words)
 	if d == nil {
-		return nil, &input.FormatError{File: commandLine, Reason: StartsNothing}
+		return nil, cmp.Or(startedBy(commandLine, words),
+			error(&input.FormatError{File: commandLine, Reason: StartsNothing}))
 	}
 	d.environment(env)
 	return d, nil
@@ -216,6 +226,11 @@ func fromWords(file string, c []token) *document {
 			return l.document(file, c)
 		}
 	}
+	if trl := Named("TRL"); starts(c, []string{"trl"}) && len(c) > 1 {
+		if slices.ContainsFunc(trl.Tasks, func(k Task) bool { return k.Name == c[1].text }) {
+			return launch{words: []string{"trl", c[1].text}, trainer: "TRL", task: c[1].text}.document(file, c)
+		}
+	}
 	for _, s := range starters {
 		if starts(c, s) {
 			return started(file, s, c[len(s):])
@@ -226,7 +241,7 @@ func fromWords(file string, c []token) *document {
 
 // document returns the keys and values of a trainer's command line c.
 func (l launch) document(file string, c []token) *document {
-	d := &document{file: file, command: true, trainer: l.trainer, facts: facts{}}
+	d := &document{file: file, command: true, trainer: l.trainer, task: l.task, facts: facts{}}
 	rest := c[len(l.words):]
 	if l.reads && len(rest) > 0 && !strings.HasPrefix(rest[0].text, "-") {
 		d.config, rest = rest[0].text, rest[1:]
@@ -235,6 +250,11 @@ func (l launch) document(file string, c []token) *document {
 		d.facts.set(name, f.value, Key{file, c[0].line, strings.Join(l.words, " ")})
 	}
 	d.root = arguments(rest)
+	if l.folder && len(rest) > 0 && !strings.HasPrefix(rest[0].text, "-") {
+		d.root.put(entry{key: "checkpoint_dir", line: rest[0].line, value: &value{
+			kind: text, text: rest[0].text, line: rest[0].line,
+		}})
+	}
 	d.takeConfig()
 	return d
 }
@@ -245,16 +265,16 @@ func started(file string, starter []string, c []token) *document {
 	for at, t := range c {
 		var d *document
 		switch {
-		case (t.text == "-m" || t.text == "--module") && at+1 < len(c) && modules[c[at+1].text] != nil:
+		case (t.text == "-m" || t.text == "--module") && at+1 < len(c) && moduleCommand(c[at+1].text) != nil:
 			words := []token{}
-			for _, w := range modules[c[at+1].text] {
+			for _, w := range moduleCommand(c[at+1].text) {
 				words = append(words, token{w, t.line})
 			}
 			if d = fromWords(file, append(words, c[at+2:]...)); d == nil {
 				return nil
 			}
 		case filepath.Ext(t.text) == ".py":
-			d = &document{file: file, command: true, facts: facts{}, script: programName(t.text)}
+			d = &document{file: file, command: true, facts: facts{}, script: programName(t.text), source: t.text}
 			rest := c[at+1:]
 			if len(rest) > 0 && configuration(rest[0].text) { // as HfArgumentParser takes it
 				d.config, rest = rest[0].text, rest[1:]

@@ -72,14 +72,14 @@ func TestLaunchersSayHowGPUsShareTheWork(t *testing.T) {
 			"--block_size", "1024",
 		}, map[string]string{"strategy": "fsdp2", "seq-len": "1024"}},
 	} {
-		c, err := Command(append(append(k.words, program...), k.more...))
+		c, err := Command(append(append(k.words, program...), k.more...), "")
 		require.NoError(t, err, name)
 		for flag, want := range k.want {
 			require.Contains(t, setting(c, flag), want, "%s: --%s", name, flag)
 		}
 		require.Empty(t, c.Unknown, name)
 	}
-	c, err := Command(append([]string{"torchrun", "--nnodes", "$SLURM_NNODES", "--nproc_per_node", "4"}, program...))
+	c, err := Command(append([]string{"torchrun", "--nnodes", "$SLURM_NNODES", "--nproc_per_node", "4"}, program...), "")
 	require.NoError(t, err)
 	require.Contains(t, c.Notes,
 		"command line: --nnodes $SLURM_NNODES is taken for 1; --gpus says how many GPUs there are in all")
@@ -100,7 +100,7 @@ func TestCommandsCountTheirGPUs(t *testing.T) {
 		"CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node=4": "4",
 		"CUDA_VISIBLE_DEVICES=0,1 python":                      "",
 	} {
-		c, err := Command(append(strings.Fields(words), program...))
+		c, err := Command(append(strings.Fields(words), program...), "")
 		require.NoError(t, err, words)
 		require.Equal(t, want, setting(c, "gpus"), words)
 		require.Equal(t, strings.HasSuffix(words, " python"),
@@ -114,7 +114,7 @@ func TestCommandsCountTheirGPUs(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(cache, "accelerate"), 0o755))
 	own := filepath.Join(cache, "accelerate", "default_config.yaml")
 	require.NoError(t, os.WriteFile(own, []byte("distributed_type: MULTI_GPU\nnum_processes: 6\n"), 0o600))
-	c, err := Command(append([]string{"accelerate", "launch"}, program...))
+	c, err := Command(append([]string{"accelerate", "launch"}, program...), "")
 	require.NoError(t, err)
 	require.Equal(t, "6", setting(c, "gpus"))
 	require.Contains(t, c.Notes, "command line: accelerate launch without --config_file goes by "+own)
@@ -128,7 +128,7 @@ func TestCommandsOfWindowsAreRead(t *testing.T) {
 		`C:/venv/Scripts/torchrun.exe --nproc_per_node 4 run_clm.py`:                 "4",
 		`uv.exe run .venv\Scripts\python.exe work\run_clm.py`:                        "",
 	} {
-		c, err := Command(append(strings.Fields(words), "--model_name_or_path", `D:\models\llama`, "--dataset_name", "d"))
+		c, err := Command(append(strings.Fields(words), "--model_name_or_path", `D:\models\llama`, "--dataset_name", "d"), "")
 		require.NoError(t, err, words)
 		require.Equal(t, [2]string{"transformers", gpus}, [2]string{c.Trainer, setting(c, "gpus")}, words)
 		_, err = c.Model.Find()
@@ -162,7 +162,7 @@ func TestCommandsNameTheirConfigurations(t *testing.T) {
 			"tt.yaml", "batch_size=2", "optimizer=torch.optim.SGD", "~optimizer.fused",
 		}, "2"},
 	} {
-		c, err := Command(k.words)
+		c, err := Command(k.words, "")
 		require.NoError(t, err, name)
 		require.Equal(t, k.batch, setting(c, "batch"), name)
 		require.Equal(t, "512", setting(c, "seq-len"), name)
@@ -174,7 +174,7 @@ func TestCommandsNameTheirConfigurations(t *testing.T) {
 			require.Equal(t, "fsdp2:no_sync=false", c.Several)
 		}
 	}
-	c, err := Command([]string{"tune", "run", "r", "--config", "tt.yaml", "tokenizer.max_seq_len=64", "btach_size=2"})
+	c, err := Command([]string{"tune", "run", "r", "--config", "tt.yaml", "tokenizer.max_seq_len=64", "btach_size=2"}, "")
 	require.NoError(t, err)
 	require.Equal(t, "64", setting(c, "seq-len"))
 	require.Equal(t, []UnknownKey{{Key{commandLine, 0, "btach_size"}, "batch_size", "torchtune"}}, c.Unknown)
@@ -184,7 +184,8 @@ func TestCommandsNameTheirConfigurations(t *testing.T) {
 	}{
 		{
 			[]string{"tune", "run", "r", "--config", "llama3/8B_full"},
-			`command line: --config: llama3/8B_full is one of torchtune's own files; "tune cp llama3/8B_full mine.yaml" copies it, then name --config mine.yaml`,
+			`command line: --config: llama3/8B_full is one of torchtune's own files; "tune cp llama3/8B_full mine.yaml" ` +
+				`copies it, then name --config mine.yaml`,
 		},
 		{
 			[]string{"tune", "run", "r", "--config", "tt.yaml", "batch_size=many"},
@@ -193,7 +194,7 @@ func TestCommandsNameTheirConfigurations(t *testing.T) {
 		{[]string{"tune", "run", "r"}, "command line: starts no trainer that vprof knows"},
 		{[]string{"axolotl", "train", "none.yaml"}, "none.yaml: no such file or directory"},
 	} {
-		_, err := Command(bad.words)
+		_, err := Command(bad.words, "")
 		require.ErrorContains(t, err, bad.want)
 	}
 }
@@ -241,11 +242,11 @@ func TestAcceleratesFileIsReadAsItsLauncherReadsIt(t *testing.T) {
 		"torchrun --nproc_per_node 2 " + trainer + "--bf16 --fsdp --fsdp_config " + above: sharded +
 			"init=host,wrap=ends,reshard=false",
 	} {
-		c, err := Command(strings.Fields(words))
+		c, err := Command(strings.Fields(words), "")
 		require.NoError(t, err, words)
 		require.Equal(t, want, setting(c, "strategy"), words)
 		require.Equal(t, want != "", setting(c, "gpus") != "", words)
 	}
-	_, err := Command(strings.Fields("torchrun " + trainer + "--fsdp --fsdp_config " + wrong))
+	_, err := Command(strings.Fields("torchrun "+trainer+"--fsdp --fsdp_config "+wrong), "")
 	require.ErrorContains(t, err, "wrong.json:2: fsdp_config.reshard_after_forward: vprof does not know what")
 }

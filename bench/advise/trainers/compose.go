@@ -81,6 +81,10 @@ func (c *Config) compose() error {
 			Folder: c.facts["folder"].value, from: m.from,
 		}
 	}
+	if f := c.facts["gpus"]; strings.HasPrefix(f.value, "$") { // a command or a variable that counts the GPUs
+		delete(c.facts, "gpus")
+		c.uncounted = f
+	}
 	c.Teacher = Model{Name: c.facts["teacher"].value, from: c.facts["teacher"].from}
 	for _, complete := range []func() error{
 		c.adapters, c.evaluation, c.unfreeze, c.checkFreeze, c.generate, c.prefer, c.round, c.mesh, c.accumulations,

@@ -51,7 +51,7 @@ var counts = []string{
 
 // checked returns what is wrong with the value of a fact; empty if nothing is.
 func checked(name, value string) string {
-	if !slices.Contains(counts, name) {
+	if !slices.Contains(counts, name) || name == "gpus" && strings.HasPrefix(value, "$") {
 		return ""
 	}
 	if n, err := strconv.ParseInt(value, 10, 64); err != nil || n < 1 || n > 1<<40 {

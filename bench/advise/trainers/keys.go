@@ -111,7 +111,7 @@ func (r *reader) row(key string, row Row, e entry) error {
 	case v.kind == null:
 		return nil
 	}
-	joined := strings.Join(texts, ",")
+	joined := strings.TrimPrefix(strings.Join(texts, ","), row.Cut)
 	if reason := checked(row.Is, joined); reason != "" {
 		return wrong("%s %s", v.excerpt(), reason)
 	}
@@ -218,7 +218,7 @@ func knownWords(given string, words map[string]Words) string {
 // resolved returns a value without references to other keys, as OmegaConf writes them:
 // "${batch_size}".
 func (r *reader) resolved(key string, v *value, depth int) (*value, error) {
-	if v.kind != text || !strings.Contains(v.text, "$") {
+	if v.kind != text || !strings.Contains(v.text, "$") || r.table.Keys[key].Is == "gpus" {
 		return v, nil
 	}
 	name, whole := strings.CutPrefix(v.text, "${")
@@ -246,20 +246,30 @@ func (c *Config) rules(t *Table, f facts) error {
 			c.Notes = append(c.Notes, c.placed(at).String()+": "+rule.Note)
 		}
 		for name, v := range rule.Set {
-			if _, has := f[name]; has {
-				continue
-			}
-			from := at
-			if other, reference := strings.CutPrefix(v, "="); reference {
-				v, from = f[other].value, f[other].from
-			}
-			if v != "" {
-				f.set(name, v, from)
-			}
+			f.follow(name, v, at)
 		}
 		for _, name := range rule.Clear {
 			delete(f, name)
 		}
 	}
 	return nil
+}
+
+// follow sets a fact that a rule names, unless it has a value: to a text, to the value of another fact ("=name"), or
+// with one more item of a list ("+item").
+func (f facts) follow(name, v string, at Key) {
+	from := at
+	if more, adds := strings.CutPrefix(v, "+"); adds {
+		if v = more; f[name].value != "" {
+			v = f[name].value + "," + more
+		}
+	} else if _, has := f[name]; has {
+		return
+	}
+	if other, reference := strings.CutPrefix(v, "="); reference {
+		v, from = f[other].value, f[other].from
+	}
+	if v != "" {
+		f.set(name, v, from)
+	}
 }

@@ -43,6 +43,8 @@ type Config struct {
 	doc   *document
 	table *Table
 	facts facts
+	// uncounted is the number of GPUs where it is no number but a variable or a command of the shell.
+	uncounted fact
 	// total is the batch of a whole step, if that is what the file says.
 	total int
 	// groups is the number of groups of ranks that each train on different samples (the data-parallel size); set only
@@ -93,25 +95,28 @@ func (s Setting) Wrong(format string, args ...any) error {
 }
 
 // Open reads the configuration files of one training: the trainer's file, and the files
-// of DeepSpeed and accelerate with it. The error is a [*input.FormatError].
-func Open(paths []string) (*Config, error) {
+// of DeepSpeed and accelerate with it. The objective is what the user says of it, empty where nobody does; it decides
+// where files of several objectives have the same keys. The error is a [*input.FormatError].
+func Open(paths []string, objective string) (*Config, error) {
 	var docs []*document
 	for _, p := range paths {
 		d, err := open(p)
 		if err != nil {
 			return nil, err
 		}
+		d.task = cmp.Or(d.task, objective)
 		docs = append(docs, d)
 	}
 	return read(docs)
 }
 
-// Command reads the command line that starts a trainer.
-func Command(args []string) (*Config, error) {
+// Command reads the command line that starts a trainer; the objective is as in [Open].
+func Command(args []string, objective string) (*Config, error) {
 	d, err := parseCommand(args)
 	if err != nil {
 		return nil, err
 	}
+	d.task = cmp.Or(d.task, objective)
 	return read([]*document{d})
 }
 
@@ -204,6 +209,7 @@ func (d *document) overFile() (*document, error) {
 		file.root.put(e)
 	}
 	file.facts, file.trainer, file.script, file.notes = d.facts, d.trainer, d.script, d.notes
+	file.source, file.task = d.source, d.task
 	return file, nil
 }
 
@@ -226,7 +232,8 @@ func (c *Config) alone(d *document) {
 	}
 }
 
-// tableOf returns the table of a document; nil if it is of no trainer that vprof knows.
+// tableOf returns the table of a document; nil if it is of no trainer that vprof knows. A file that the Trainer's
+// table recognizes is TRL's where its keys, its script or the user name one of TRL's tasks.
 func tableOf(d *document) *Table {
 	t := Named(d.trainer)
 	for _, other := range Tables() {
@@ -237,6 +244,11 @@ func tableOf(d *document) *Table {
 	for _, other := range Tables() {
 		if t == nil && other.recognizes(d) {
 			t = other
+			for _, above := range Tables() {
+				if above.Extends == t.Trainer && above.tasked(d) {
+					t = above
+				}
+			}
 		}
 	}
 	return t
@@ -244,18 +256,24 @@ func tableOf(d *document) *Table {
 
 // take reads the keys of one document.
 func (c *Config) take(d *document) error {
+	if err := unplanned(d); err != nil && d.trainer == "" {
+		return err
+	}
 	t := tableOf(d)
-	if t == nil && d.script != "" && d.file == commandLine && unplanned(d) == nil {
+	if t == nil && d.script != "" && d.file == commandLine {
 		c.Script = d.script
 		return nil
 	}
 	if t == nil {
-		return cmp.Or(unplanned(d), unknownTrainer(d))
+		return unknownTrainer(d)
 	}
 	c.Notes = append(c.Notes, d.notes...)
 	r := reader{doc: d, table: t, config: c, facts: facts{}}
 	if d.facts != nil {
 		maps.Copy(r.facts, d.facts)
+	}
+	if err := r.task(); err != nil {
+		return err
 	}
 	if err := r.group("", d.root); err != nil {
 		return err
@@ -288,25 +306,6 @@ func (c *Config) take(d *document) error {
 		c.facts[name] = f
 	}
 	return nil
-}
-
-// megatron are keys of Megatron-LM and Megatron-Bridge, and of NeMo above it.
-var megatron = []string{
-	"tensor_model_parallel_size", "pipeline_model_parallel_size", "model.tensor_model_parallel_size",
-	"model.pipeline_model_parallel_size", "trainer.strategy.tensor_model_parallel_size",
-}
-
-// unplanned returns an error about a trainer that vprof knows and does not plan; nil if it is none.
-func unplanned(d *document) error {
-	isOne := strings.HasPrefix(d.script, "pretrain_") || slices.ContainsFunc(megatron, func(key string) bool {
-		return d.root.at(key) != nil
-	})
-	if !isOne {
-		return nil
-	}
-	return d.wrong(0, "", "is of Megatron, whose layers, pipelines and distributed optimizer are its own and are not "+
-		"planned; vprof run takes its command as it is: vprof run --gpus N -- torchrun ... pretrain_gpt.py "+
-		"--transformer-impl local ... (kernels of Transformer Engine do not run without a GPU)")
 }
 
 // unknownTrainer says what there is in place of a trainer that vprof knows: which one has most

@@ -44,7 +44,7 @@ func TestExamplesAreReadAsSettings(t *testing.T) {
 		for _, f := range files {
 			paths = append(paths, filepath.Join("testdata", "configs", f))
 		}
-		c, err := Open(paths)
+		c, err := Open(paths, "")
 		require.NoError(t, err, "%v", files)
 		fmt.Fprintf(&out, "== %s: %s %s, %d keys matter, %d do not\nmodel %s\n", strings.Join(files, " + "), c.Trainer,
 			c.Version, c.Mapped, c.Harmless, c.Model.Name)
@@ -66,7 +66,7 @@ func one(t *testing.T, name, content string) (*Config, error) {
 	t.Helper()
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.WriteFile(name, []byte(content), 0o600))
-	return Open([]string{name})
+	return Open([]string{name}, "")
 }
 
 func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
@@ -171,7 +171,7 @@ func TestBadConfigurationsAreNamedByFileLineAndKey(t *testing.T) {
 		},
 		"unknown trainer": {
 			"c.yaml", "base_modell: x\nlayers: 3\n",
-			"c.yaml: has the keys of no trainer that vprof knows: axolotl, torchtune,",
+			"c.yaml: has the keys of no trainer that vprof knows: axolotl, litgpt, torchtune,",
 		},
 		"near a trainer": {
 			"c.yaml", "base_modell: x\nlayers: 3\n",
@@ -260,11 +260,11 @@ func TestFilesThatDisagreeAreRefused(t *testing.T) {
 		[]byte("{\"output_dir\": \"o\", \"bf16\": true,\n\"per_device_train_batch_size\": 4}"), 0o600))
 	require.NoError(t, os.WriteFile("ds.json",
 		[]byte("{\"zero_optimization\": {\"stage\": 2},\n\n\"train_micro_batch_size_per_gpu\": 8}"), 0o600))
-	_, err := Open([]string{"a.json", "ds.json"})
+	_, err := Open([]string{"a.json", "ds.json"}, "")
 	require.ErrorContains(t, err,
 		"ds.json:3: train_micro_batch_size_per_gpu: says 8, and a.json:2: per_device_train_batch_size says 4; make "+
 			"them agree")
-	_, err = Open([]string{"a.json", "a.json"})
+	_, err = Open([]string{"a.json", "a.json"}, "")
 	require.ErrorContains(t, err, "plan one training at a time")
 }
 
@@ -285,7 +285,7 @@ func TestCommandLinesAreRead(t *testing.T) {
 		"accelerate", "launch", "--num_processes", "2", "--mixed_precision=bf16", "train.py",
 		"--model_name_or_path", "a/b", "--output_dir=o", "--per-device-train-batch-size", "3",
 		"--gradient_checkpointing",
-	})
+	}, "")
 	require.NoError(t, err)
 	require.Equal(t, "transformers", c.Trainer)
 	require.Equal(t, "a/b", c.Model.Name)
@@ -297,7 +297,7 @@ func TestCommandLinesAreRead(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "--per_device_train_batch_size 6 --gradient_accumulation_steps 2 --gradient_checkpointing false",
 		text)
-	_, err = Command([]string{"ls", "-l"})
+	_, err = Command([]string{"ls", "-l"}, "")
 	require.ErrorContains(t, err, "command line: starts no trainer that vprof knows")
 }
 
@@ -305,7 +305,7 @@ func TestArgumentsStandOverTheFileThatACommandNames(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.WriteFile("a.yaml",
 		[]byte("model_name_or_path: x/y\nstage: sft\ncutoff_len: 512\nper_device_train_batch_size: 4\n"), 0o600))
-	c, err := Command([]string{"llamafactory-cli", "train", "a.yaml", "per_device_train_batch_size=1"})
+	c, err := Command([]string{"llamafactory-cli", "train", "a.yaml", "per_device_train_batch_size=1"}, "")
 	require.NoError(t, err)
 	require.Equal(t, "1", setting(c, "batch"))
 	require.Equal(t, "512", setting(c, "seq-len"))
@@ -353,7 +353,7 @@ func TestModelsAreFoundInFoldersAndCaches(t *testing.T) {
 func TestWrittenValuesAreReadAgain(t *testing.T) {
 	for _, files := range examples {
 		path := filepath.Join("testdata", "configs", files[0])
-		c, err := Open([]string{path})
+		c, err := Open([]string{path}, "")
 		require.NoError(t, err)
 		v := Values{Batch: 7, Accumulate: 3, Checkpointing: setting(c, "checkpointing") == "false"}
 		if setting(c, "optimizer-in-backward") != "" || c.table.Written["accumulate"] == "" {

@@ -127,18 +127,26 @@ func TestDeepSpeedsFileIsTheStrategy(t *testing.T) {
 		[]byte(`{"output_dir": "o", "bf16": true, "per_device_train_batch_size": 4}`), 0o600))
 	for zero, want := range map[string]string{
 		`"stage": 1`: "zero1:engine=deepspeed",
-		`"stage": 2, "reduce_bucket_size": 2e8, "overlap_comm": true, "stage3_prefetch_bucket_size": 7`:     "zero2:bucket=200000000,overlap=true",
-		`"stage": 2, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}`:            "zero2:offload=optimizer",
-		`"stage": 3, "reduce_bucket_size": "auto", "sub_group_size": 0, "stage3_max_live_parameters": 1000`: "zero3:bucket=auto,live=1000,part=1",
-		`"stage": 3, "overlap_comm": true, "contiguous_gradients": true`:                                    "zero3",
-		`"stage": 3, "memory_efficient_linear": false`:                                                      "zero3:linear=torch",
-		`"stage": 3, "overlap_comm": false, "contiguous_gradients": false`:                                  "zero3:overlap=false,contiguous=false",
-		`"stage": 2, "overlap_comm": false, "cpu_offload": true, "contiguous_gradients": true`:              "zero2:offload=optimizer",
-		`"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}`:            "zero3:offload=all",
-		`"stage": 3, "offload_param": {"device": "cpu"}, "stage3_param_persistence_threshold": "auto"`:      "zero3:persist=auto,offload=params",
+		`"stage": 2, "reduce_bucket_size": 2e8, "overlap_comm": true, "stage3_prefetch_bucket_size": ` +
+			`7`: "zero2:bucket=200000000,overlap=true",
+		`"stage": 2, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": ` +
+			`"cpu"}`: "zero2:offload=optimizer",
+		`"stage": 3, "reduce_bucket_size": "auto", "sub_group_size": 0, "stage3_max_live_parameters": ` +
+			`1000`: "zero3:bucket=auto,live=1000,part=1",
+		`"stage": 3, "overlap_comm": true, "contiguous_gradients": true`: "zero3",
+		`"stage": 3, "memory_efficient_linear": ` +
+			`false`: "zero3:linear=torch",
+		`"stage": 3, "overlap_comm": false, "contiguous_gradients": ` +
+			`false`: "zero3:overlap=false,contiguous=false",
+		`"stage": 2, "overlap_comm": false, "cpu_offload": true, "contiguous_gradients": ` +
+			`true`: "zero2:offload=optimizer",
+		`"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": ` +
+			`"cpu"}`: "zero3:offload=all",
+		`"stage": 3, "offload_param": {"device": "cpu"}, "stage3_param_persistence_threshold": ` +
+			`"auto"`: "zero3:persist=auto,offload=params",
 	} {
 		require.NoError(t, os.WriteFile("d.json", []byte(`{"zero_optimization": {`+zero+`}}`), 0o600))
-		c, err := Open([]string{"a.json", "d.json"})
+		c, err := Open([]string{"a.json", "d.json"}, "")
 		require.NoError(t, err, zero)
 		require.Equal(t, want, setting(c, "strategy"))
 		require.Equal(t, "none", setting(c, "amp"))
@@ -146,18 +154,18 @@ func TestDeepSpeedsFileIsTheStrategy(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile("d.json",
 		[]byte("{\"zero_optimization\": {\"stage\": 2,\n\"reduce_bucket_size\": \"many\"}}"), 0o600))
-	_, err := Open([]string{"a.json", "d.json"})
+	_, err := Open([]string{"a.json", "d.json"}, "")
 	require.ErrorContains(t, err, "d.json:2: zero_optimization.reduce_bucket_size: many is no number of elements")
 	require.NoError(t, os.WriteFile("d.json",
 		[]byte("{\"zero_optimization\": {\"stage\": 2,\n\"contiguous_gradients\": false}}"), 0o600))
-	_, err = Open([]string{"a.json", "d.json"})
+	_, err = Open([]string{"a.json", "d.json"}, "")
 	require.ErrorContains(t, err,
 		"d.json:2: zero_optimization.contiguous_gradients: vprof records gradients of stages 1 and 2 that are "+
 			"copied to a bucket; take true")
 	for stage, refused := range map[int]bool{1: true, 2: false, 3: true} {
 		require.NoError(t, os.WriteFile("d.json", fmt.Appendf(nil,
 			`{"zero_optimization": {"stage": %d}, "data_types": {"grad_accum_dtype": "fp32"}}`, stage), 0o600))
-		_, err = Open([]string{"a.json", "d.json"})
+		_, err = Open([]string{"a.json", "d.json"}, "")
 		if refused {
 			require.ErrorContains(t, err,
 				"data_types.grad_accum_dtype: vprof records gradients of stages 1 and 3 that are added up in the "+
@@ -184,9 +192,12 @@ func TestAxolotlTrainsInBF16ByItself(t *testing.T) {
 func TestAdaptersHaveTheirOptions(t *testing.T) {
 	const begin = "base_model: x/y\nmicro_batch_size: 1\nadapter: lora\nlora_r: 4\n"
 	for more, want := range map[string]string{
-		"lora_target_modules: 'model.layers.[\\d]+.(mlp|self_attn).(up|q)_proj'\n":                  "r=4,match=model.layers.[\\d]+.(mlp|self_attn).(up|q)_proj",
-		"lora_target_modules: [q_proj, v_proj]\nlora_modules_to_save:\n- embed_tokens\n- lm_head\n": "r=4,save=embed_tokens+lm_head,target=q_proj+v_proj",
-		"lora_target_linear: true\nlora_modules_to_save: []\n":                                      "r=4,target=linear-layers",
+		"lora_target_modules: 'model.layers.[\\d]+.(mlp|self_attn).(up|q)_proj'\n": "r=4," +
+			"match=model.layers.[\\d]+.(mlp|self_attn).(up|q)_proj",
+		"lora_target_modules: [q_proj, v_proj]\nlora_modules_to_save:\n- embed_tokens\n- " +
+			"lm_head\n": "r=4,save=embed_tokens+lm_head,target=q_proj+v_proj",
+		"lora_target_linear: true\nlora_modules_to_save: " +
+			"[]\n": "r=4,target=linear-layers",
 	} {
 		c, err := one(t, "c.yaml", begin+more)
 		require.NoError(t, err)
@@ -204,7 +215,7 @@ func TestShardingHasItsOptions(t *testing.T) {
 }
 
 func TestEffectiveBatchCountsGPUs(t *testing.T) {
-	c, err := Open([]string{filepath.Join("testdata", "configs", "swift.sh")})
+	c, err := Open([]string{filepath.Join("testdata", "configs", "swift.sh")}, "")
 	require.NoError(t, err)
 	require.Equal(t, 2*4*4, c.Effective(4))
 	require.True(t, slices.ContainsFunc(c.Settings, func(s Setting) bool {
@@ -294,7 +305,8 @@ func TestTorchCompileIsAFlag(t *testing.T) {
 
 func TestTorchtunesOwnWaysAreSettings(t *testing.T) {
 	c, err := one(t, "c.yaml",
-		`model: {_component_: torchtune.models.phi3.lora_phi3_mini, lora_attn_modules: [q_proj, v_proj], lora_rank: 4, lora_alpha: 8, use_dora: True}
+		`model: {_component_: torchtune.models.phi3.lora_phi3_mini, lora_attn_modules: [q_proj, v_proj], lora_rank: `+
+			`4, lora_alpha: 8, use_dora: True}
 optimizer: {_component_: torch.optim.AdamW}
 enable_activation_checkpointing: False
 ac_mode: selective

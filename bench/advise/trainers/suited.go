@@ -38,6 +38,10 @@ func (c *Config) Shared(gpus string, chosen bool) ([]Setting, error) {
 			gpus = s.Value
 		}
 	}
+	if f := c.uncounted; gpus == "" && f.value != "" {
+		return nil, c.placed(f.from).wrong("is %s, which only the machine with the GPUs knows; say how many there are "+
+			"with --gpus N", f.value)
+	}
 	for _, s := range c.Settings {
 		switch {
 		case s.Flag == "gpus" && s.Value == "1", s.Flag == "strategy" && gpus == "1":

@@ -31,6 +31,8 @@ type Table struct {
 	Recognized [][]string `yaml:"recognized"`
 	// Scripts are Python files that are the trainer's, whatever their arguments are.
 	Scripts []string `yaml:"scripts"`
+	// Tasks are what the trainer trains by, the usual one first; empty for a trainer whose keys say it.
+	Tasks []Task `yaml:"tasks"`
 	// Strategy says that such a file only tells how several GPUs share the work of a trainer, or of what flags say.
 	Strategy bool `yaml:"strategy"`
 	// Several is the strategy by which several GPUs share the work where the file does not say
@@ -57,6 +59,8 @@ type Table struct {
 type Row struct {
 	// Is is the fact that the value is.
 	Is string `yaml:"is"`
+	// Cut is a beginning that the value loses: "checkpoints/" of a folder that is named as a repository.
+	Cut string `yaml:"cut"`
 	// Words are the facts that a value stands for, by value; "" stands for null.
 	// A value that is no word is not described, unless there is a word "*"; "=" stands
 	// for the value itself, and a fact that begins with + is added to a list.
@@ -104,7 +108,7 @@ type Rule struct {
 	When   map[string]Any `yaml:"when"`
 	Unless map[string]Any `yaml:"unless"`
 	// Set are facts that get their value if they have none; a value "=name" is that
-	// of another fact.
+	// of another fact, and one that begins with + is added to a list.
 	Set map[string]string `yaml:"set"`
 	// Clear are facts that are forgotten.
 	Clear []string `yaml:"clear"`

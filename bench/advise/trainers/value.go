@@ -163,8 +163,11 @@ type document struct {
 	facts facts
 	// trainer names the table if the command line does.
 	trainer string
-	// script is the Python file that the command line starts, and starter the program that it starts it with.
-	script, starter string
+	// script is the name of the Python file that the command line starts, source its path, and starter the program that
+	// it starts it with.
+	script, source, starter string
+	// task is the word for what the trainer trains by ("dpo"), where the command or the user names it.
+	task string
 	// config is the configuration that the command line names, over which its arguments stand.
 	config string
 	// sharing is accelerate's configuration of a command line; nil if there is none.

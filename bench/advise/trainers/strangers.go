@@ -1,0 +1,67 @@
+package trainers
+
+import (
+	"bytes"
+	_ "embed"
+	"slices"
+	"strings"
+	"sync"
+
+	"go.yaml.in/yaml/v3"
+)
+
+//go:embed strangers.yaml
+var strangersFile []byte
+
+// stranger is a program whose files are recognized and not planned.
+type stranger struct {
+	// Trainer is its name, Recognized are as in [Table].
+	Trainer    string     `yaml:"trainer"`
+	Recognized [][]string `yaml:"recognized"`
+	// Commands are the first words of its command lines, and Scripts the beginnings of the names of its Python files.
+	Commands []string `yaml:"commands"`
+	Scripts  []string `yaml:"scripts"`
+	// Why is what its files are and why they are not planned; empty if its keys are unknown.
+	Why string `yaml:"why"`
+}
+
+var strangers = sync.OnceValue(func() (all []stranger) {
+	d := yaml.NewDecoder(bytes.NewReader(strangersFile))
+	d.KnownFields(true)
+	if err := d.Decode(&all); err != nil {
+		panic(err) // a bug in the embedded file, which a test shows
+	}
+	return all
+})
+
+// unplanned returns an error about a program that vprof recognizes and does not plan; nil if it is none.
+func unplanned(d *document) error {
+	for _, s := range strangers() {
+		begins := func(name string) bool { return strings.HasPrefix(d.script, name) }
+		if slices.ContainsFunc(s.Scripts, begins) || (&Table{Recognized: s.Recognized}).recognizes(d) {
+			return s.refuse(d)
+		}
+	}
+	return nil
+}
+
+// refuse returns the error about a document of the program.
+func (s stranger) refuse(d *document) error {
+	why := s.Why
+	if why == "" {
+		why = "whose keys vprof does not know; vprof run takes the command that starts it: vprof run -- COMMAND"
+	}
+	return d.wrong(0, "", "is of %s, %s", s.Trainer, why)
+}
+
+// startedBy returns the error about a command of a program that is not planned; nil if it is none.
+func startedBy(file string, c []token) error {
+	for _, s := range strangers() {
+		for _, words := range s.Commands {
+			if starts(c, strings.Fields(words)) {
+				return s.refuse(&document{file: file})
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,186 @@
+package trainers
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
+)
+
+// Task is one of the trainings that a trainer has: of TRL the next token, DPO, GRPO and others, which share most keys.
+type Task struct {
+	// Name is the word of commands and of file names ("dpo"), Names are further words of file names.
+	Name  string   `yaml:"name"`
+	Names []string `yaml:"names"`
+	// Facts are the facts that the task stands for.
+	Facts map[string]string `yaml:"facts"`
+	// Keys are the keys that this task has and some other task lacks, or "key=value" for one value of a key.
+	Keys []string `yaml:"keys"`
+	// Class is the name of its Python class without "Trainer".
+	Class string `yaml:"class"`
+	// Refuse is the reason why vprof does not plan it; empty if it does.
+	Refuse string `yaml:"refuse"`
+}
+
+// task takes the facts of the document's task.
+func (r *reader) task() error {
+	task, from, err := r.config.task(r.doc, r.table)
+	switch {
+	case err != nil || task == nil:
+		return err
+	case task.Refuse != "":
+		return from.wrong("is of %s: %s", task.Name, task.Refuse)
+	}
+	for name, value := range task.Facts {
+		r.facts.set(name, value, from)
+	}
+	return nil
+}
+
+// task returns the task of a document: the one that the command or the user names, the only one that has all its
+// keys, or else the one of these tasks that the script's imports, its name, the file's name or its folder names. It
+// returns nil for a trainer with one task, and an error where several are possible and nothing names one.
+func (c *Config) task(d *document, t *Table) (task *Task, from Key, err error) {
+	from = Key{File: d.file}
+	if len(t.Tasks) == 0 {
+		return nil, from, nil
+	}
+	if at := slices.IndexFunc(t.Tasks, func(k Task) bool { return k.is(d.task) }); d.task != "" {
+		if at < 0 { // the flag decides
+			return &Task{Facts: map[string]string{"objective": d.task}}, from, nil
+		}
+		return &t.Tasks[at], from, nil
+	}
+	left, signs, err := t.byKeys(d)
+	if err != nil {
+		return nil, from, err
+	}
+	if len(signs) > 0 {
+		from = signs[0]
+	}
+	if len(left) > 1 {
+		if task, what := named(left, d); task != nil {
+			if task.Name != t.Tasks[0].Name {
+				c.Notes = append(c.Notes, fmt.Sprintf("%s: is planned as %s, as %s says; --objective names another",
+					d.file, task.Name, what))
+			}
+			return task, from, nil
+		}
+	}
+	if len(left) == 1 || len(signs) == 0 {
+		return left[0], from, nil
+	}
+	names := lists.Map(left, func(k *Task) string { return k.Name })
+	return nil, from, from.wrong("is a key of %s, and nothing says which of them this is: name it with --objective, "+
+		"or by the command that starts it: -- trl NAME --config %s", strings.Join(names, ", "), d.file)
+}
+
+// tasked reports whether a document's keys, its script or the user name a task of the trainer.
+func (t *Table) tasked(d *document) bool {
+	if len(t.Tasks) == 0 {
+		return false
+	}
+	left, signs, err := t.byKeys(d)
+	if err != nil || len(signs) > 0 || d.task != "" {
+		return true
+	}
+	task, _ := named(left, &document{file: commandLine, script: d.script, source: d.source})
+	return task != nil
+}
+
+// is reports whether a word of a command, or of --objective, names the task.
+func (k *Task) is(word string) bool {
+	word, _, _ = strings.Cut(word, ":")
+	return word != "" && (k.Name == word || k.Facts["objective"] == word)
+}
+
+// byKeys returns the tasks that have all keys of a document, and the keys of it that some task lacks.
+func (t *Table) byKeys(d *document) (left []*Task, signs []Key, err error) {
+	for i := range t.Tasks {
+		left = append(left, &t.Tasks[i])
+	}
+	for _, e := range d.root.entries {
+		texts, _ := e.value.scalars()
+		has := func(k *Task) bool {
+			return slices.ContainsFunc(k.Keys, func(key string) bool {
+				key, value, valued := strings.Cut(key, "=")
+				return key == e.key && (!valued || slices.Contains(texts, value))
+			})
+		}
+		if !slices.ContainsFunc(t.Tasks, func(k Task) bool { return has(&k) }) {
+			continue
+		}
+		all := lists.Map(left, func(k *Task) string { return k.Name })
+		signs = append(signs, Key{d.file, e.line, e.key})
+		if left = slices.DeleteFunc(left, func(k *Task) bool { return !has(k) }); len(left) == 0 {
+			return nil, nil, d.wrong(e.line, e.key, "is no key of %s, which other keys of the file are of; vprof "+
+				"plans one training at a time", strings.Join(all, ", "))
+		}
+	}
+	return left, signs, nil
+}
+
+// named returns the one of the tasks that is named by the classes in the document's script, or else by the name of
+// the script, the file or its folder, and what names it; nil if nothing does.
+func named(tasks []*Task, d *document) (task *Task, what string) {
+	var imported []*Task
+	classes := trainerClasses(d.source)
+	for _, k := range tasks {
+		if slices.Contains(classes, k.Class) {
+			imported = append(imported, k)
+		}
+	}
+	if len(imported) == 1 {
+		return imported[0], fmt.Sprintf("%sTrainer in %s", imported[0].Class, d.script)
+	}
+	file, err := filepath.Abs(d.file)
+	if err != nil || d.file == commandLine {
+		file = ""
+	}
+	for _, name := range []string{d.script, filepath.Base(file), filepath.Base(filepath.Dir(file))} {
+		best := ""
+		words := "-" + separators.ReplaceAllString(strings.ToLower(name), "-") + "-"
+		for _, k := range tasks {
+			for _, n := range append([]string{k.Name}, k.Names...) {
+				if len(n) > len(best) && strings.Contains(words, "-"+n+"-") {
+					task, best = k, n
+				}
+			}
+		}
+		if task != nil {
+			return task, fmt.Sprintf("the name %q", name)
+		}
+	}
+	return nil, ""
+}
+
+var (
+	separators   = regexp.MustCompile(`[^a-z0-9]+`)
+	trainerClass = regexp.MustCompile(`\b([A-Z]\w*)Trainer\b`)
+)
+
+// trainerClasses returns the names of the trainers' classes in a Python file without "Trainer"; none if there is no
+// such file.
+func trainerClasses(script string) (names []string) {
+	if script == "" {
+		return nil
+	}
+	f, err := input.Open(script)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, mostBytes))
+	if err != nil {
+		return nil
+	}
+	for _, m := range trainerClass.FindAllSubmatch(text, -1) {
+		names = append(names, string(m[1]))
+	}
+	return names
+}
