@@ -17,7 +17,7 @@ CUDA_PKG := $(CUDA_LIB) ./cmd/... ./tools/gpucheck
 # Tests of the command line that drive a device: those with the tag. The others
 # are the plain build's.
 CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cmd/vprof/*_test.go | xargs grep -oh '^func Test[[:alnum:]]*' | cut -c6- | paste -sd '|'))$$'
-.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint lines fmt record-check run-check run-alone without-check evidence bench fuzz fuzz-nightly properties nightly golden docs pictures time-picture cover kernels kernels-check cuda-header stubs stubs-check wheel wheels wheel-check dist clean
+.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint lines python-lint fmt record-check run-check run-alone without-check evidence bench fuzz fuzz-nightly properties nightly golden docs pictures time-picture cover kernels kernels-check cuda-header stubs stubs-check notices wheel wheels wheel-check dist clean
 
 all: build lint test
 
@@ -86,7 +86,11 @@ record-check: ## the Python of tools/, of vprof capture and of vprof run; needs 
 WHEEL_VERSION = $(shell git describe --tags --match 'v*' 2>/dev/null | sed -E 's/^v//; s/-([0-9]+)-g.*/.dev\1/' | grep . || echo 0.dev0)
 WHEEL = VPROF_VERSION=$(WHEEL_VERSION) $(PYTHON) -m pip wheel -q --no-deps -w dist ./python
 
-wheel: build ## dist/vprof_gpu-*.whl for this machine: the binary and the Python package
+notices: ## .cache/THIRD_PARTY_NOTICES: the licenses of linked modules
+	mkdir -p .cache && tools/notices.sh > .cache/THIRD_PARTY_NOTICES
+
+wheel: build notices ## dist/vprof_gpu-*.whl for this machine: the binary and the Python package
+	cp LICENSE .cache/THIRD_PARTY_NOTICES python/
 	rm -rf dist && VPROF_BINARY=$(CURDIR)/vprof $(WHEEL)
 
 # What GOOS and GOARCH are called in wheels. Go's oldest macOS is 12.
@@ -102,6 +106,8 @@ wheels: wheel ## wheels for other systems, too, which plan and use no GPU
 wheel-check: wheel ## the wheel installs into an empty environment and plans there; the package's tests
 	$(PYTHON) -m venv dist/empty && dist/empty/bin/pip install -q --no-index --find-links dist vprof-gpu
 	dist/empty/bin/vprof plan --model gpt2 --gpu rtx-4090
+	dist/empty/bin/python -m vprof_gpu version
+	unzip -l dist/*.whl | grep -q licenses/THIRD_PARTY_NOTICES
 	cd python && ../dist/empty/bin/python -m unittest discover -s tests
 	@for f in dist/*.whl; do [ $$(stat -c %s $$f) -le 40000000 ] || { echo "$$f is larger than 40 MB"; exit 1; }; done
 
@@ -128,6 +134,15 @@ lint: ## formatting, vet, the words of texts and the linters of .golangci.yml
 	$(GO) vet ./...
 	$(GO) run ./tools/words
 	$(TOOL) golangci-lint run ./...
+
+python-lint: .cache/python-lint/installed ## the linters of Python; types of the package
+	PYTHONPATH=.cache/python-lint python3 -m ruff check .
+	cd python && PYTHONPATH=../.cache/python-lint python3 -m mypy --cache-dir ../.cache/mypy vprof_gpu
+
+.cache/python-lint/installed: tools/linters/python.txt
+	rm -rf $(@D)
+	PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --target $(@D) -r $<
+	touch $@
 
 lines: ## lines of code by kind; fails above the limit
 	tools/lines.sh

@@ -13,6 +13,7 @@ added to the file as extra/vprof.json. Needs PyTorch 2.6 or newer; no GPU, no ne
 import argparse
 import contextlib
 import copy
+import functools
 import importlib
 import importlib.abc
 import importlib.util
@@ -412,7 +413,7 @@ def capture_apart(opts):
     crashed = None
     for k in range(len(PLACES)):
         try:
-            outcome = vprof_child.in_child(lambda: attempt(PLACES[k:]))
+            outcome = vprof_child.in_child(functools.partial(attempt, PLACES[k:]))
         except vprof_child.Crash as e:
             crashed = crashed if crashed and crashed.frames else e  # one that tells where it was
             continue

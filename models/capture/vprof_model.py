@@ -256,7 +256,7 @@ def of_batch(batch, model, where):
     if not isinstance(batch, (dict, tuple, list)):
         batch = (batch,)
     if not isinstance(batch, dict):
-        names = [p for p in inspect.signature(vars(model).get("one_by_one", model.forward)).parameters]
+        names = list(inspect.signature(vars(model).get("one_by_one", model.forward)).parameters)
         if len(batch) > len(names):
             raise Refusal(f"{where} gives {len(batch)} inputs, forward takes {len(names)}")
         batch = dict(zip(names, batch))

@@ -1,10 +1,12 @@
 """The package against the real command: the wheel's, or the one that VPROF_BINARY names."""
 
 import contextlib
+import dataclasses
 import importlib.util
 import io
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import types
@@ -13,8 +15,15 @@ import warnings
 from unittest import mock
 
 import vprof_gpu
-from vprof_gpu import command
+from vprof_gpu import command, testing, watching
 from vprof_gpu.watching import Watch
+
+called = []
+
+
+def top_level():
+    called.append(True)
+
 
 NOTEBOOK = os.path.abspath(os.path.join(os.path.dirname(__file__), "../../docs/python.ipynb"))
 
@@ -34,6 +43,21 @@ class CommandTest(unittest.TestCase):
         with self.assertRaisesRegex(vprof_gpu.VprofError, "gpt3") as refused:
             vprof_gpu.plan(model="gpt3", gpu="t4")
         self.assertEqual(refused.exception.exit_code, 2)
+
+    def test_kinds_of_errors_are_classes(self):
+        with self.assertRaises(vprof_gpu.UsageError):
+            vprof_gpu.plan(model="gpt2", gpu="t4", batch=-1)
+        self.assertIsInstance(command.failure("no GPU", 4), vprof_gpu.NoGPUError)
+        self.assertIs(type(command.failure("broken", 1)), vprof_gpu.VprofError)
+
+    def test_the_module_is_the_command(self):
+        done = subprocess.run(
+            [sys.executable, "-m", "vprof_gpu", "plan", "--model", "none"], capture_output=True, text=True,
+            cwd=os.path.dirname(os.path.dirname(vprof_gpu.__file__)),
+        )
+        self.assertEqual(done.returncode, 2)
+        self.assertIn('unknown model "none"', done.stderr)
+        self.assertTrue(vprof_gpu.__version__)
 
     def test_without_a_command_the_error_says_what_to_do(self):
         with mock.patch.dict(os.environ, {"PATH": ""}):
@@ -55,6 +79,28 @@ class ResultsTest(unittest.TestCase):
             self.assertTrue(p.fits)
         self.assertEqual(plan.case["amp"], "fp16")
         self.assertIn("<td>rtx-4090</td>", plan._repr_html_())
+
+    def test_answers_are_short_in_a_console_and_tables_in_print(self):
+        plan = vprof_gpu.plan(model="gpt2", batch=[2, 4], gpu="t4")
+        self.assertEqual(repr(plan), "<Plan gpt2: 2 rows>")
+        title, head, *rows = str(plan).splitlines()[:4]
+        self.assertEqual(title, "gpt2")
+        self.assertTrue(head.startswith("gpu  batch  allocated GiB"))
+        self.assertTrue(all(row.startswith("t4 ") and row.endswith("fits") for row in rows))
+
+    def test_answers_become_data_frames(self):
+        frames = types.SimpleNamespace(DataFrame=list)  # pandas needs no test of ours
+        with mock.patch.dict(sys.modules, pandas=frames):
+            plan = vprof_gpu.plan(model="gpt2", batch=[2, 4], gpu="t4").to_dataframe()
+            fit = vprof_gpu.fit(model="gpt2", gpu="t4", stage="full", amp="fp16", checkpointing=False).to_dataframe()
+            smoke = vprof_gpu.smoke(model="gpt2", gpu="t4", batch=2).to_dataframe()
+        self.assertEqual([r["batch"] for r in plan], [2, 4])
+        for r in plan:
+            parts = [v for k, v in r.items() if k.endswith("_bytes") and not k.startswith(
+                ("allocated_", "reserved_", "device_", "host_", "memory_"))]
+            self.assertEqual(sum(parts), r["device_bytes"])
+        self.assertTrue(any(r["recommended"] and r["largest_batch"] > 0 for r in fit))
+        self.assertTrue(all(r["need_bytes"] <= r["limit_bytes"] for r in smoke))
 
     def test_what_does_not_fit_is_an_answer(self):
         plan = vprof_gpu.plan(model="gpt2", batch=512, gpu="t4")
@@ -84,7 +130,8 @@ class WatchTest(unittest.TestCase):
         cuda = types.SimpleNamespace(
             is_available=lambda: True, current_device=lambda: 0, max_memory_allocated=lambda: allocated,
             max_memory_reserved=lambda: reserved, memory_reserved=lambda: reserved,
-            mem_get_info=lambda: (memory - reserved, memory), memory_stats=lambda: {"requested_bytes.all.peak": allocated},
+            mem_get_info=lambda: (memory - reserved, memory),
+            memory_stats=lambda: {"requested_bytes.all.peak": allocated},
             get_device_name=lambda: "NVIDIA GeForce RTX 4090",
             get_device_properties=lambda device: types.SimpleNamespace(total_memory=memory),
         )
@@ -117,6 +164,75 @@ class WatchTest(unittest.TestCase):
                     peaks.after(step)
             self.assertEqual(len(seen), 1)
             self.assertIn(words, str(seen[0].message))
+
+
+class LoopTest(WatchTest):
+    """Plain loops, without a trainer."""
+
+    def test_a_loop_warns_once_above_its_limit(self):
+        with self.torch(5 << 30, 6 << 30, 8 << 30), warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            with vprof_gpu.watch(limit="5.5GiB") as loop:
+                for _ in range(3):
+                    loop.step()
+        self.assertEqual([str(w.message) for w in seen], [
+            "step 1: PyTorch has reserved 6.00 GiB, more than the limit of 5.50 GiB"])
+        self.assertEqual((loop.steps, loop.allocated_bytes, loop.reserved_bytes), (3, 5 << 30, 6 << 30))
+
+    def test_a_loop_stops_before_the_cliff(self):
+        with self.torch(0, (8 << 30) - 1, 8 << 30), self.assertRaises(watching.CliffError):
+            with vprof_gpu.watch(stop=True) as loop:
+                loop.step()
+
+    def test_running_out_of_memory_is_explained_and_goes_on(self):
+        class OutOfMemoryError(RuntimeError):
+            pass
+
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said), self.assertRaises(OutOfMemoryError), vprof_gpu.watch():
+            raise OutOfMemoryError(
+                "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 7.79 GiB of which "
+                "1.00 GiB is free. Including non-PyTorch memory, this process has 6.70 GiB memory in use. Of the "
+                "allocated memory 6.00 GiB is allocated by PyTorch, and 200.00 MiB is reserved but unallocated.")
+        self.assertIn("2.00 GiB", said.getvalue())
+
+    def test_sizes(self):
+        sizes = {"11GiB": 11 << 30, "512 MiB": 512 << 20, "12GB": 12 * 10**9, "1.5 gib": 3 << 29, "100": 100}
+        for text, n in sizes.items():
+            self.assertEqual(watching.size(text), n)
+        with self.assertRaisesRegex(ValueError, "write a size like"):
+            watching.size("much")
+
+
+class AssertPeakTest(unittest.TestCase):
+    """The runs are stubs; examples/test_memory.py has a real one."""
+
+    def needs(self, **values):
+        run = vprof_gpu.Run({}, (), "t4", 16 << 30, 1 << 30, 2 << 30, 3 << 30, True, 0)
+        return mock.patch.object(testing, "run", return_value=dataclasses.replace(run, **values))
+
+    def test_a_function_within_its_limit_passes(self):
+        with self.needs() as run:
+            self.assertEqual(testing.assert_peak(top_level, gpu="t4", below="3GiB").device_bytes, 3 << 30)
+        self.assertIn(f"{__file__}:top_level", run.call_args.args[0])
+        self.assertEqual(run.call_args.kwargs, {"gpu": "t4", "steps": "all"})
+
+    def test_the_reason_of_a_failure_is_named(self):
+        for values, below, words in (
+            ({}, "2.5GiB", "needs 3.00 GiB on t4, more than 2.50 GiB"),
+            ({"fits": False}, None, "runs out of memory on t4"),
+            ({"exit_code": 7}, None, "ended with 7"),
+        ):
+            with self.needs(**values), self.assertRaisesRegex(AssertionError, words):
+                testing.assert_peak(top_level, gpu="t4", below=below)
+        with self.assertRaisesRegex(ValueError, "top level"):
+            testing.assert_peak(lambda: None, gpu="t4")
+
+    def test_the_function_of_a_file_is_called(self):
+        with mock.patch.object(sys, "path", list(sys.path)), mock.patch.dict(sys.modules):
+            called.clear()
+            testing.main(f"{__file__}:top_level", *sys.path)
+            self.assertTrue(sys.modules["test_vprof_gpu"].called)
 
 
 class NotebookTest(unittest.TestCase):

@@ -7,36 +7,48 @@ files of trainers, as the command takes them.
 
 from __future__ import annotations
 
+import importlib.metadata
 import shlex
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
-from .command import VprofError, call
+from .command import NoGPUError, UsageError, VprofError, call
 from .exporting import capture
 from .results import Check, Choice, Fit, Interval, Plan, Point, Run, Smoke
+from .watching import Loop, watch
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .options import FitOptions, PlanOptions, RunOptions, SmokeOptions
 
 __all__ = [
-    "Check", "Choice", "Fit", "Interval", "Plan", "Point", "Run", "Smoke", "VprofError",
-    "capture", "fit", "plan", "run", "smoke",
+    "Check", "Choice", "Fit", "Interval", "Loop", "NoGPUError", "Plan", "Point", "Run", "Smoke", "UsageError",
+    "VprofError", "capture", "fit", "plan", "run", "smoke", "watch",
 ]
 
+try:
+    __version__ = importlib.metadata.version("vprof-gpu")
+except importlib.metadata.PackageNotFoundError:  # run from a clone
+    __version__ = "0"
 
-def plan(*config: str, **options: Any) -> Plan:
-    """What a training step needs, estimated without a GPU: of a model, or of a trainer's file."""
+
+def plan(*config: str, **options: Unpack[PlanOptions]) -> Plan:
+    """Estimates what a training step needs, without a GPU: of a model, or of a trainer's file."""
     return Plan.read(call("plan", config, options))
 
 
-def fit(*config: str, **options: Any) -> Fit:
-    """The largest safe batch and the fastest configuration on a GPU."""
+def fit(*config: str, **options: Unpack[FitOptions]) -> Fit:
+    """Finds the largest safe batch and the fastest configuration on a GPU."""
     return Fit.read(call("fit", config, options))
 
 
-def smoke(*config: str, **options: Any) -> Smoke:
-    """Whether a configuration is safe at every point of training."""
+def smoke(*config: str, **options: Unpack[SmokeOptions]) -> Smoke:
+    """Checks whether a configuration is safe at every point of training."""
     return Smoke.read(call("smoke", config, options))
 
 
-def run(command: str | Sequence[str], **options: Any) -> Run:
-    """What a training script needs: vprof runs it on a simulated GPU. The command is a list, or a line."""
+def run(command: str | Sequence[str], **options: Unpack[RunOptions]) -> Run:
+    """Runs a training script on a simulated GPU and returns what it needs. The command is a list, or a line."""
     words = shlex.split(command) if isinstance(command, str) else list(command)
     return Run.read(call("run", ["--", *words], {"quiet": True, **options}, accept=(0, 1, 3)))

@@ -19,6 +19,19 @@ class VprofError(Exception):
         self.exit_code = exit_code
 
 
+class UsageError(VprofError):
+    """An option, a file or a model that vprof does not take; the message names it and says what to do."""
+
+
+class NoGPUError(VprofError):
+    """This machine has no GPU that vprof can use."""
+
+
+def failure(message: str, exit_code: int) -> VprofError:
+    """Returns the error of an exit code."""
+    return {2: UsageError, 4: NoGPUError}.get(exit_code, VprofError)(message, exit_code)
+
+
 def binary() -> str:
     """The vprof of this package; VPROF_BINARY names another. A vprof of the PATH may be another tool's."""
     named = os.environ.get("VPROF_BINARY")
@@ -27,7 +40,7 @@ def binary() -> str:
     for installed in importlib.metadata.distributions(name="vprof-gpu"):
         for file in installed.files or []:
             if file.name in ("vprof", "vprof.exe"):
-                return os.fspath(file.locate())
+                return str(file.locate())
     found = shutil.which("vprof")
     if found is None:
         raise VprofError("there is no vprof: pip install vprof-gpu, or say where it is with VPROF_BINARY", 1)
@@ -52,9 +65,10 @@ def flags(options: Mapping[str, Any]) -> Iterator[str]:
 def call(
     verb: str, arguments: Iterable[str], options: Mapping[str, Any], accept: tuple[int, ...] = (0, 3)
 ) -> dict[str, Any]:
-    """What a verb says, as the JSON that it writes. Exit code 3 is an answer: it does not fit."""
+    """Returns the JSON that a verb writes. Exit code 3 is an answer: it does not fit."""
     command = [binary(), verb, "--format=json", *flags(options), *arguments]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
     if done.returncode not in accept or not done.stdout.strip():
-        raise VprofError(done.stderr.strip() or f"vprof {verb} ended with {done.returncode}", done.returncode)
-    return json.loads(done.stdout)
+        raise failure(done.stderr.strip() or f"vprof {verb} ended with {done.returncode}", done.returncode)
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document

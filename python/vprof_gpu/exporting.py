@@ -46,7 +46,7 @@ def export(module: Any, example: Any, output: str, batch_dim: int, result: str) 
     sys.modules[script.__name__] = script
     exec(compile(source, "vprof_capture.py", "exec"), script.__dict__)
     here = types.ModuleType("vprof_gpu_capture")
-    here.build, here.example = (lambda: without_memory(module)), example
+    vars(here).update(build=lambda: without_memory(module), example=example)
     sys.modules[here.__name__] = here
     inputs = [f"--inputs-from={here.__name__}:example"] if batch_dim == 0 else described(module, example, batch_dim)
     script.main([f"{here.__name__}:build", f"--output={output}", f"--result={result}", *inputs])

@@ -1,13 +1,19 @@
-"""What vprof says, as values. All memory is in bytes; ``document`` is the whole JSON (see ``vprof schema``)."""
+"""The answers of vprof as values. All memory is in bytes; ``document`` is the whole JSON (see ``vprof schema``)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas
 
 GIB = 1 << 30
+
+# A cell of a table: a float is a share, shown as a bar or in percent.
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -26,15 +32,50 @@ class Interval:
         return f"{gib(self.bytes)} [{gib(self.low_bytes)}, {gib(self.high_bytes)}] GiB"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
-    """What vprof said, whole."""
+    """An answer. In a notebook it shows itself as a table, printed as text."""
 
-    document: Mapping[str, Any] = field(repr=False)
+    document: Mapping[str, Any]
 
     @property
     def warnings(self) -> Sequence[str]:
+        """The warnings of the answer."""
         return tuple(w["what"] for w in self.document.get("warnings", ()))
+
+    def title(self) -> str:
+        """Returns the line above the table."""
+        raise NotImplementedError
+
+    def rows(self) -> Sequence[Row]:
+        """Returns the rows of the table."""
+        raise NotImplementedError
+
+    def records(self) -> Sequence[Row]:
+        """Returns the rows of a data frame: bytes as numbers, an interval as three columns."""
+        raise NotImplementedError
+
+    def to_dataframe(self) -> pandas.DataFrame:
+        """Returns a row for each point, choice or check, with memory in bytes. It needs pandas."""
+        import pandas
+
+        return pandas.DataFrame([dict(r) for r in self.records()])
+
+    def __repr__(self) -> str:
+        n = len(self.rows())
+        return f"<{type(self).__name__} {self.title()}: {n} row{'s' * (n != 1)}>"
+
+    def __str__(self) -> str:
+        return text(self.title(), self.warnings, self.rows())
+
+    def _repr_html_(self) -> str:
+        return table(self.title(), self.warnings, self.rows())
+
+
+def columns(**intervals: Interval | None) -> dict[str, int | None]:
+    """Returns the columns of intervals: NAME_bytes, NAME_low_bytes, NAME_high_bytes."""
+    return {f"{name}_{part}": getattr(i, part) if i else None
+            for name, i in intervals.items() for part in ("bytes", "low_bytes", "high_bytes")}
 
 
 @dataclass(frozen=True)
@@ -58,7 +99,7 @@ class Point:
         return self.verdict == "fits"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan(Result):
     """What each batch size needs on each GPU."""
 
@@ -73,17 +114,29 @@ class Plan(Result):
             e, gpu = p["estimate"], gpus[p["device"]]
             points.append(Point(
                 p["batch"], gpu["gpu"], gpu["memory_bytes"],
-                *(Interval.read(e[k]) if k in e else None for k in ("allocated", "reserved", "device", "host")),
+                Interval.read(e["allocated"]), Interval.read(e["reserved"]), Interval.read(e["device"]),
+                Interval.read(e["host"]) if "host" in e else None,
                 {c["name"]: c["bytes"] for c in e["components"]}, e["peak_phase"], e["verdict"],
             ))
         return cls(d, d["case"], tuple(points))
 
-    def _repr_html_(self) -> str:
-        return table(self.case["model"], self.warnings, [{
+    def title(self) -> str:
+        return str(self.case["model"])
+
+    def records(self) -> Sequence[Row]:
+        return [{
+            "gpu": p.gpu, "batch": p.batch, "memory_bytes": p.memory_bytes,
+            **columns(allocated=p.allocated, reserved=p.reserved, device=p.device, host=p.host),
+            **{f"{name.replace(' ', '_')}_bytes": n for name, n in p.components.items()},
+            "peak_phase": p.peak_phase, "verdict": p.verdict,
+        } for p in self.points]
+
+    def rows(self) -> Sequence[Row]:
+        return [{
             "gpu": p.gpu, "batch": p.batch, "allocated GiB": gib(p.allocated.bytes),
             "reserved GiB": gib(p.reserved.bytes), "device": p.device,
             "share of the GPU": p.device.bytes / p.memory_bytes, "verdict": p.verdict,
-        } for p in self.points])
+        } for p in self.points]
 
 
 @dataclass(frozen=True)
@@ -98,7 +151,7 @@ class Choice:
     samples_per_second: float | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Fit(Result):
     """The configurations that were tried, the best first."""
 
@@ -118,13 +171,23 @@ class Fit(Result):
         """What vprof recommends; None if nothing fits."""
         return next((c for c in self.choices if c.recommended), None)
 
-    def _repr_html_(self) -> str:
-        return table(self.model, self.warnings, [{
+    def title(self) -> str:
+        return self.model
+
+    def records(self) -> Sequence[Row]:
+        return [{
+            "gpu": c.gpu, **{k: v for k, v in c.case.items() if not isinstance(v, (Mapping, list))},
+            "largest_batch": c.largest_batch, "recommended": c.recommended, **columns(device=c.device),
+            "samples_per_second": c.samples_per_second,
+        } for c in self.choices]
+
+    def rows(self) -> Sequence[Row]:
+        return [{
             "gpu": c.gpu, "stage": c.case.get("stage", ""), "autocast": c.case.get("amp", ""),
             "checkpointing": "yes" if c.case.get("checkpointing") else "no",
             "largest batch": c.largest_batch or "none", "needs": c.device or "-",
             "": "recommended" if c.recommended else "",
-        } for c in self.choices])
+        } for c in self.choices]
 
 
 @dataclass(frozen=True)
@@ -137,7 +200,7 @@ class Check:
     note: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Smoke(Result):
     """Whether a configuration is safe at every point of training."""
 
@@ -151,15 +214,22 @@ class Smoke(Result):
         checks = tuple(Check(c["name"], c["need_bytes"], c["safe"], c.get("note", "")) for c in d["checks"])
         return cls(d, d["safe"], d["batch"], d["limit_bytes"], checks)
 
-    def _repr_html_(self) -> str:
-        return table(f"batch {self.batch}: " + ("safe" if self.safe else "not safe"), self.warnings, [{
+    def title(self) -> str:
+        return f"batch {self.batch}: " + ("safe" if self.safe else "not safe")
+
+    def records(self) -> Sequence[Row]:
+        return [{"check": c.name, "need_bytes": c.need_bytes, "limit_bytes": self.limit_bytes, "safe": c.safe,
+                 "note": c.note} for c in self.checks]
+
+    def rows(self) -> Sequence[Row]:
+        return [{
             "check": c.name, "needs GiB": gib(c.need_bytes),
             "share of what may be filled": c.need_bytes / self.limit_bytes,
             "verdict": "safe" if c.safe else "not safe", "": c.note,
-        } for c in self.checks])
+        } for c in self.checks]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run(Result):
     """What a script needed on a simulated GPU: the largest counts of the whole run, as its PyTorch had them."""
 
@@ -180,12 +250,30 @@ class Run(Result):
             peak["device_bytes"], peak["fits"], script.get("exit_code", 0),
         )
 
-    def _repr_html_(self) -> str:
-        return table("simulated", self.warnings, [{
+    def title(self) -> str:
+        return "simulated"
+
+    def records(self) -> Sequence[Row]:
+        return [{
+            "gpu": self.gpu, "memory_bytes": self.memory_bytes, "allocated_bytes": self.allocated_bytes,
+            "reserved_bytes": self.reserved_bytes, "device_bytes": self.device_bytes, "fits": self.fits,
+        }]
+
+    def rows(self) -> Sequence[Row]:
+        return [{
             "gpu": self.gpu, "allocated GiB": gib(self.allocated_bytes), "reserved GiB": gib(self.reserved_bytes),
             "device GiB": gib(self.device_bytes), "share of the GPU": self.device_bytes / self.memory_bytes,
             "verdict": "fits" if self.fits else "does not fit",
-        }])
+        }]
+
+
+def text(title: str, notes: Sequence[str], rows: Sequence[Row]) -> str:
+    """Returns a table as aligned text."""
+    cells = [list(row) for row in rows[:1]] + [
+        [f"{c:.0%}" if isinstance(c, float) else str(c) for c in row.values()] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths)).rstrip() for row in cells]
+    return "\n".join([title, *lines, *notes])
 
 
 def gib(n: int) -> str:
@@ -197,7 +285,7 @@ def bar(share: float) -> str:
     return f'<div style="width:10em;border:1px solid #999"><div style="{filled}">&nbsp;</div></div>{share:.0%}'
 
 
-def table(title: str, notes: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+def table(title: str, notes: Sequence[str], rows: Sequence[Row]) -> str:
     """A table whose columns are the keys of the rows, and shares, which are bars."""
 
     def line(tag: str, cells: Iterable[Any]) -> str:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
+import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+from .command import VprofError, binary
 from .results import GIB, Plan
 
 
@@ -64,5 +69,78 @@ class Watch:
             # What the driver counts now, other processes included, and memory that the cache has freed since its peak.
             "peak_device": total - free + reserved - torch.cuda.memory_reserved(),
         }
-        with open(self.record, "a", encoding="utf-8") as f:
-            f.write(json.dumps(line) + "\n")
+        if self.record is not None:
+            with open(self.record, "a", encoding="utf-8") as f:
+                f.write(json.dumps(line) + "\n")
+
+
+class CliffError(RuntimeError):
+    """Raised by a watched loop before the memory of the GPU runs out."""
+
+
+class Loop:
+    """The peaks of a plain training loop. All memory is in bytes."""
+
+    def __init__(self, limit: int | None, stop: bool) -> None:
+        self.limit, self.stop, self.steps, self.warned = limit, stop, 0, False
+        self.allocated_bytes = self.reserved_bytes = 0
+
+    def step(self) -> None:
+        """Records the peaks so far. Call it after each optimizer step.
+
+        It warns once when more is reserved than the limit, or raises `CliffError` with ``stop=True``.
+        """
+        import torch
+
+        self.steps += 1
+        if not torch.cuda.is_available():
+            return
+        self.allocated_bytes = torch.cuda.max_memory_allocated()
+        self.reserved_bytes = torch.cuda.max_memory_reserved()
+        limit = self.limit
+        if limit is None:
+            limit = int(0.95 * torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory)
+        if self.reserved_bytes <= limit or self.warned:
+            return
+        self.warned = True
+        words = (f"step {self.steps}: PyTorch has reserved {self.reserved_bytes / GIB:.2f} GiB, "
+                 f"more than the limit of {limit / GIB:.2f} GiB")
+        if self.stop:
+            raise CliffError(words)
+        warnings.warn(words, ResourceWarning, stacklevel=2)
+
+
+@contextmanager
+def watch(limit: int | str | None = None, stop: bool = False) -> Iterator[Loop]:
+    """Watches the memory of a plain training loop.
+
+    ``with vprof_gpu.watch(limit="11GiB") as loop: ...; loop.step()`` records the peaks and warns when more than
+    ``limit`` is reserved (the default is 95 % of the GPU), or ends the loop with ``stop=True``. An OutOfMemoryError
+    is explained by ``vprof diagnose`` on standard error, and goes on.
+    """
+    try:
+        yield Loop(size(limit) if isinstance(limit, str) else limit, stop)
+    except Exception as failure:
+        if type(failure).__name__ == "OutOfMemoryError":
+            explain(str(failure))
+        raise
+
+
+def size(memory: str) -> int:
+    """Returns the bytes of a size like "11GiB", "512 MiB" or "12GB"."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?\s*", memory, re.IGNORECASE)
+    if found is None:
+        raise ValueError(f"limit={memory!r}: write a size like '11GiB'")
+    number, prefix, binary_unit = found.groups()
+    base = 1024 if binary_unit or not prefix else 1000
+    return int(float(number) * base ** " KMGT".index(prefix.upper() or " "))
+
+
+def explain(message: str) -> None:
+    """Writes what vprof diagnose says of PyTorch's message to standard error."""
+    try:
+        done = subprocess.run([binary(), "diagnose", "-"], input="torch.OutOfMemoryError: " + message,
+                              capture_output=True, encoding="utf-8", errors="replace", check=False)
+    except (OSError, VprofError):
+        return  # the error itself goes on
+    print(done.stdout.strip(), file=sys.stderr)

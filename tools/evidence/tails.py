@@ -200,7 +200,10 @@ def model_rows(table=MODELS):
             yield re.compile(pattern), types.split()
 
 
-def types_of(text, rows=tuple(model_rows())):
+MODEL_ROWS = tuple(model_rows())
+
+
+def types_of(text, rows=MODEL_ROWS):
     """The model types of all names of models in a text."""
     found = set()
     for word in set(re.findall(r"[\w.-]+", text.lower())):
@@ -213,7 +216,7 @@ def peft_pattern(name):
     other = OTHER_NAMES.get(name, "")
     if name == "DoRA":
         return other
-    word = name.lower() if not other else other
+    word = other or name.lower()
     return rf"\b{name}Config\b|\b(?:adapter|finetuning_type|tuner_type|peft_type)[ :=\"']+(?:{word})\b" + (r"|use_peft\b" if name == "LoRA" else "")
 
 

@@ -102,7 +102,9 @@ def language(path, read):
         for pattern, model_type, architecture, dtype, tied, source in FAMILIES:
             if re.match(pattern, name):
                 config = configuration(module.Config(**row), model_type, architecture, dtype, tied)
-                config |= {"max_position_embeddings": n for p, n in POSITIONS if re.match(p, name)}
+                for shortened, positions in POSITIONS:
+                    if re.match(shortened, name):
+                        config["max_position_embeddings"] = positions
                 yield name, {"source": f"{LITGPT}; torch_dtype and tie_word_embeddings: {source}", "read": read,
                              "config": config}
                 break

@@ -46,7 +46,7 @@ class Stage(nn.Module):
 
     def forward(self, x, cos=None, sin=None, labels=None, shifted=None, pos=None):
         if self.first:
-            embedded = x = self.embed_tokens(x)  # the name keeps it, as transformers' inputs_embeds does
+            embedded = x = self.embed_tokens(x)  # noqa: F841 the name keeps it, as transformers' inputs_embeds does
             cos, sin = self.rotary(x, torch.arange(self.length, device=x.device).unsqueeze(0) if pos is None else pos)
         for layer in self.layers:
             x = layer(x, attention_mask=None, position_embeddings=(cos, sin), use_cache=False)

@@ -210,7 +210,7 @@ def record_events(opts):
         now = section.__enter__()
 
     job = training.Job(opts, opts.batch[0], opts.amp.split(",")[0], opts.checkpointing == "on", mark)
-    for step in range(opts.steps):
+    for _ in range(opts.steps):
         job.step()
         mark("step_end")
     section.__exit__(None, None, None)

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+)
+
+// pythonOptions is the file of the Python package with the options of its functions.
+const pythonOptions = "../../python/vprof_gpu/options.py"
+
+// unwantedInPython are flags that choose output, which the package does itself, or belong to command lines.
+var unwantedInPython = regexp.MustCompile(`^(color|export|format|help|help-all|into|json-.*|page|plain|quiet|request|shard|wide)$`)
+
+// The types of the package's options are the flags of the commands: editors complete and check them.
+func TestOptionsOfThePythonPackageAreTheFlags(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("\"\"\"Options of the functions, as the commands have them. Generated: go test ./cmd/vprof " +
+		"-run Python -update.\"\"\"\n\nfrom __future__ import annotations\n\nfrom collections.abc import Mapping, " +
+		"Sequence\nfrom typing import TypedDict, Union\n\nValue = Union[str, int, float, bool]\n" +
+		"Values = Union[Value, Sequence[Value], Mapping[str, Value]]\n")
+	root := newRootCmd(system())
+	for _, verb := range []string{"plan", "fit", "smoke", "run"} {
+		cmd, _, err := root.Find([]string{verb})
+		require.NoError(t, err)
+		cmd.InitDefaultHelpFlag()
+		fmt.Fprintf(&text, "\n\nclass %sOptions(TypedDict, total=False):\n    \"\"\"Options of vprof %s.\"\"\"\n",
+			strings.ToUpper(verb[:1])+verb[1:], verb)
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if unwantedInPython.MatchString(f.Name) || f.Hidden {
+				return
+			}
+			fmt.Fprintf(&text, "\n    %s: %s\n    \"\"\"%s\"\"\"\n", strings.ReplaceAll(f.Name, "-", "_"), pythonType(f),
+				strings.ReplaceAll(docstring(f), `"""`, `'''`))
+		})
+	}
+	if flag.Lookup("update").Value.String() == "true" {
+		require.NoError(t, os.WriteFile(pythonOptions, []byte(text.String()), 0o644))
+	}
+	have, err := os.ReadFile(pythonOptions)
+	require.NoError(t, err)
+	require.Equal(t, text.String(), string(have))
+}
+
+// pythonType returns the type of a flag's value.
+func pythonType(f *pflag.Flag) string {
+	switch f.Value.Type() {
+	case "bool":
+		return "bool"
+	case "int", "int64", "uint":
+		return "int"
+	case "float64":
+		return "float"
+	}
+	return "Values"
+}
+
+// docstring returns the help of a flag in lines of a docstring.
+func docstring(f *pflag.Flag) string {
+	_, usage := pflag.UnquoteUsage(f)
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(strings.ToUpper(usage[:1]) + usage[1:] + ".") {
+		if len(line)+len(word) > 108 {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimSpace(line + " " + word)
+	}
+	return strings.ReplaceAll(strings.Join(append(lines, line), "\n    "), `\`, `\\`)
+}
