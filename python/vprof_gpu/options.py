@@ -579,6 +579,9 @@ class RunOptions(TypedDict, total=False):
     device: Values
     """Run on this device and measure: cuda:0; or sim:NAME, as --gpu."""
 
+    fetch: bool
+    """With placeholders, fetch configurations and headers of weights, and no values, from HF_ENDPOINT."""
+
     gpu: Values
     """The GPU that PyTorch finds, or several with commas between them (see vprof gpus)."""
 
@@ -623,3 +626,6 @@ class RunOptions(TypedDict, total=False):
 
     until: Values
     """Go on until an event: eval, save, or end, which lets the script end by itself."""
+
+    without_weights: bool
+    """Put placeholders without values in place of absent weights, without a network."""

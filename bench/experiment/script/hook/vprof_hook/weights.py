@@ -300,10 +300,10 @@ class Missing(dict):
     __radd__ = __sub__ = __add__
 
     def __lt__(self, other):
-        return 0 < other
+        return other > 0
 
     def __gt__(self, other):
-        return 0 > other
+        return other < 0
 
     def __mul__(self, _):
         return 0
