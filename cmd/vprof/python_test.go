@@ -16,7 +16,8 @@ import (
 const pythonOptions = "../../python/vprof_gpu/options.py"
 
 // unwantedInPython are flags that choose output, which the package does itself, or belong to command lines.
-var unwantedInPython = regexp.MustCompile(`^(color|export|format|help|help-all|into|json-.*|page|plain|quiet|request|shard|wide)$`)
+var unwantedInPython = regexp.MustCompile(
+	`^(color|export|format|help|help-all|into|json-.*|page|plain|quiet|request|shard|wide)$`)
 
 // The types of the package's options are the flags of the commands: editors complete and check them.
 func TestOptionsOfThePythonPackageAreTheFlags(t *testing.T) {
