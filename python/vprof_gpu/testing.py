@@ -28,7 +28,7 @@ def assert_peak(
     """Fails if a function without arguments needs more than ``below`` on a simulated GPU, or does not fit it.
 
     The bytes compared are the device's: what PyTorch reserves, and the CUDA context. The function is found again by its
-    file and name, so it is at the top level of a module. Options are those of ``vprof run``. It returns the run.
+    file and name, so it is at the top level of a module. It takes the options of ``vprof run``. It returns the run.
     """
     where = f"{inspect.getsourcefile(function)}:{function.__qualname__}"
     if not function.__qualname__.isidentifier():
