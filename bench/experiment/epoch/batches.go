@@ -77,6 +77,20 @@ func (l *Lengths) epoch(r *rand.Rand, size int, limit int64, most int) plan {
 	return p
 }
 
+// Spread returns so many lengths that stand for the samples of an epoch, the longest among them, in the same random
+// order each time.
+func (l *Lengths) Spread(n int) []int64 {
+	r := rand.New(rand.NewPCG(1, 1)) //nolint:gosec // the order of samples is no secret
+	samples := l.samples(r)
+	slices.Sort(samples)
+	all := make([]int64, min(n, len(samples)))
+	for i := range all {
+		all[i] = int64(samples[len(samples)-1-i*(len(samples)-1)/max(len(all)-1, 1)])
+	}
+	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
+}
+
 // add adds a batch of samples.
 func (p *plan) add(batch []int32, multiple, limit int64) {
 	length := padded(int64(slices.Max(batch)), multiple, limit)

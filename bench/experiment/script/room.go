@@ -17,7 +17,7 @@ import (
 	"github.com/vprof/vprof/profiler/device/stubs"
 )
 
-//go:embed hook/*.py hook/vprof_hook/*.py hook/bin
+//go:embed hook/*.py hook/vprof_hook/*.py hook/bin hook/kernels
 var hook embed.FS
 
 // Hook returns the Python that runs in the user's process, all files one after the other.

@@ -16,8 +16,10 @@ import (
 type Without struct {
 	// Weights and Data tell which kinds of files do.
 	Weights, Data bool
-	// Lengths are lengths of texts in tokens, Shapes is a file of shapes of data, both as the user gave them.
-	Lengths, Shapes string
+	// Lengths are lengths of texts in tokens, which samples have in turn; empty where only the script cuts them.
+	Lengths []int64
+	// Shapes is a file of the shapes of data (ReadShapes); empty for none.
+	Shapes string
 	// Fetch is a folder for configurations and headers of weights that are fetched from the hub; empty for no network.
 	Fetch string
 }
@@ -49,7 +51,8 @@ func (w Without) environment(r *room, env []string) ([]string, error) {
 	if err == nil {
 		err = os.WriteFile(r.path("configs.json"), text, 0o600)
 	}
-	return append(env, "VPROF_WITHOUT="+kinds, "VPROF_LENGTHS="+w.Lengths, "VPROF_SHAPES="+w.Shapes,
+	lengths := strings.Trim(strings.ReplaceAll(fmt.Sprint(w.Lengths), " ", ","), "[]")
+	return append(env, "VPROF_WITHOUT="+kinds, "VPROF_LENGTHS="+lengths, "VPROF_SHAPES="+w.Shapes,
 		"VPROF_FETCH="+w.Fetch, "HF_HUB_OFFLINE=1", "HF_DATASETS_OFFLINE=1", "TRANSFORMERS_OFFLINE=1"), err
 }
 

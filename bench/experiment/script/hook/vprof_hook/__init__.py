@@ -16,6 +16,7 @@ The environment says what to do:
     VPROF_ACTIVATION_BUDGET  the share of activations that compiled code keeps for backward
     VPROF_TRITON     set if Triton is to compile the kernels of torch.compile
     VPROF_WITHOUT    "weights", "data" or both with a comma: what gets placeholders where it is absent
+    VPROF_LENGTHS    lengths of texts in tokens, with commas; VPROF_SHAPES a file of the shapes of data
     VPROF_FETCH      folder for configurations and headers that may be fetched from the hub
 """
 
@@ -76,11 +77,13 @@ def watch_torch(torch):
     faulthandler.enable(open(events.folder("fault-%d" % os.getpid()), "w"), all_threads=False)
     events.send("torch", version=torch.__version__, cuda=torch.version.cuda or "", python=sys.executable, available=has_gpu(torch))
     if os.environ.get("VPROF_WITHOUT"):
-        from . import placeholders, weights
+        from . import data, placeholders, weights
 
         placeholders.start(torch)
         if "weights" in placeholders.ASKED:
             weights.start(torch)
+        if "data" in placeholders.ASKED:
+            data.start(torch)
     files.divert(torch)
     ranks.answer_for_others(torch)
     values.compute(torch)
@@ -109,10 +112,16 @@ class Finder(importlib.abc.MetaPathFinder):
 
     def replace_absent(self):
         """Watches for the modules that load what may be absent, too."""
-        from . import hub, placeholders, weights
+        from . import data, hub, kernels, placeholders, trackers, weights
 
-        hub.start()
-        self.add(hub.WATCHED)
+        for part in (hub, kernels, trackers):
+            part.start()
+        sys.excepthook = data.explaining(sys.excepthook)
+        for part in (hub, trackers):
+            self.add(part.WATCHED)
+        if "data" in placeholders.ASKED:
+            data.watch_files()
+            self.add(data.WATCHED)
         if "weights" in placeholders.ASKED:
             self.add(weights.WATCHED)
 

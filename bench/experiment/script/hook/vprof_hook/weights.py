@@ -6,10 +6,12 @@ on names, shards, tied weights, conversions and the temporary peaks of loading. 
 Missing: a state dict with the names and shapes of the module that loads it.
 """
 
+import collections
 import contextlib
 import copy
 import functools
 import importlib
+import inspect
 import os
 import sys
 
@@ -24,7 +26,7 @@ def start(torch):
     """Called when torch has been imported."""
     torch.load = loading(torch, torch.load)
     torch.nn.Module.load_state_dict = filling(torch, torch.nn.Module.load_state_dict)
-    torch.optim.Optimizer.load_state_dict = leaving(torch.optim.Optimizer.load_state_dict)
+    torch.optim.Optimizer.load_state_dict = resuming(torch, torch.optim.Optimizer.load_state_dict)
     torch.amp.GradScaler.load_state_dict = leaving(torch.amp.GradScaler.load_state_dict)
 
 
@@ -375,6 +377,36 @@ def without_values(torch, value, device=None):
         return value
     made = placeholders.lazy.empty(value.shape, value.dtype)
     return made if device is None else made.to(device)
+
+
+def resuming(torch, load_state_dict):
+    """Optimizer.load_state_dict: from an absent file, the state has the shapes that a step on the meta device makes."""
+
+    @functools.wraps(load_state_dict)
+    def wrapped(self, state_dict):
+        if not isinstance(state_dict, Missing):
+            return load_state_dict(self, state_dict)
+        twin, parameters = copy.copy(self), []
+        twin.state, twin.param_groups = collections.defaultdict(dict), []
+        for group in self.param_groups:
+            own = [p for p in group["params"] if p.requires_grad]
+            on_meta = [torch.empty_like(p, device="meta", requires_grad=True) for p in own]
+            for p in on_meta:
+                p.grad = torch.empty_like(p)
+            parameters += zip(own, on_meta)
+            twin.param_groups.append({**group, "params": on_meta, **{k: False for k in ("fused", "foreach", "capturable") if k in group}})
+        try:
+            with torch.no_grad():
+                inspect.unwrap(type(self).step)(twin)
+        except Exception:  # an optimizer that reads values: it begins anew
+            return None
+        for p, q in parameters:
+            self.state[p] = {
+                k: torch.empty_like(v, device=p.device) if isinstance(v, torch.Tensor) and v.is_meta else v for k, v in twin.state[q].items()
+            }
+        return None
+
+    return wrapped
 
 
 def leaving(load_state_dict):

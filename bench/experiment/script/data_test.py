@@ -1,0 +1,99 @@
+"""Tests of vprof_hook/data.py, shapes.py, tokenizers.py and trackers.py. They need NumPy, and no PyTorch."""
+
+import json
+import os
+import sys
+import tempfile
+import unittest
+import unittest.mock
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook"))
+from vprof_hook import data, files, placeholders, shapes, tokenizers, trackers
+
+
+class DataTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        patched = unittest.mock.patch.dict(os.environ, {"VPROF_HOOK": os.path.join(folder.name, "room"), "VPROF_SHAPES": "", "VPROF_LENGTHS": ""})
+        patched.start()
+        self.addCleanup(patched.stop)
+        os.mkdir(os.environ["VPROF_HOOK"])
+        for cached in (shapes.given, shapes.lengths, shapes.uncut, data.names_used):
+            cached.cache_clear()
+        data.made.clear()
+
+    def state(self, stated):
+        path = os.path.join(self.folder, "shapes.json")
+        with open(path, "w") as file:
+            json.dump(stated, file)
+        os.environ["VPROF_SHAPES"] = path
+        shapes.given.cache_clear()
+
+    def test_kinds(self):
+        self.assertEqual(shapes.value("float32 2x3").shape, (2, 3))
+        self.assertEqual([shapes.value("int64<3", row) for row in range(4)], [0, 1, 2, 0])
+        self.assertEqual(shapes.value({"a": ["int32"]}), {"a": [0]})
+        with self.assertRaises(SystemExit):
+            shapes.value("float31")
+
+    def test_the_length_of_a_row_is_shared_by_its_texts(self):
+        os.environ["VPROF_LENGTHS"] = "10,20"
+        self.assertEqual(len(shapes.value("string", 1, 2).split()), 10)
+        self.assertEqual(len(shapes.value("messages", 0)[0]["content"].split()), 5)
+
+    def test_columns_are_those_that_the_source_uses(self):
+        path = os.path.join(self.folder, "train.py")
+        with open(path, "w") as file:
+            file.write("x = row['instruction'] + row.get('input', '')\ny = thing['weird']\nf(text_column='summary')\n")
+        with unittest.mock.patch.object(data, "sources", lambda: [path]), unittest.mock.patch.object(sys, "argv", ["train.py"]):
+            self.assertEqual(data.used_columns(), dict.fromkeys(("instruction", "input", "summary"), "string"))
+            absent = os.path.join(self.folder, "train.jsonl")
+            with unittest.mock.patch.object(files, "cached", lambda _: False):
+                rows = data.rows_file(absent)
+        with open(rows) as file:
+            row = json.loads(file.readline())
+        self.assertEqual(sorted(row), ["input", "instruction", "summary"])
+        self.assertGreaterEqual(sum(len(text.split()) for text in row.values()), 3 * (shapes.UNCUT - 1))
+
+    def test_a_size_that_came_through_ends_the_run(self):
+        data.made.update(("text", "image"))
+        data.check([8, 512])
+        with self.assertRaises(data.Unknown):
+            data.check([8, shapes.uncut() + 2])
+        with self.assertRaises(data.Unknown):
+            data.check([8, 3, *reversed(shapes.UNSIZED)])
+        with open(os.path.join(os.environ["VPROF_HOOK"], "events.jsonl")) as file:
+            self.assertIn("--lengths", json.loads(file.readline())["by"])
+        self.state({"images": "509x503"})
+        data.check([8, 3, *reversed(shapes.UNSIZED)])
+
+    def test_features_of_cards(self):
+        self.assertEqual(data.kind_of({"name": "x", "dtype": {"class_label": {"names": {"0": "a", "1": "b", "2": "c"}}}}), "int64<3")
+        self.assertEqual(data.kind_of({"name": "x", "list": [{"name": "role", "dtype": "string"}]}), [{"role": "string"}])
+
+    def test_a_tokenizer_has_the_size_of_the_vocabulary(self):
+        path = os.path.join(self.folder, "config.json")
+        with open(path, "w") as file:
+            json.dump({"model_type": "bert", "vocab_size": 300}, file)
+        repository = unittest.mock.Mock(file=lambda name: path, origin="")
+        repository.name = "org/model"
+        made = json.loads(tokenizers.file(repository, "tokenizer.json"))
+        self.assertEqual(sorted(made["model"]["vocab"].values()), list(range(300)))
+        self.assertEqual(made["post_processor"]["single"][0]["SpecialToken"]["id"], "[CLS]")
+
+    def test_trackers_take_anything(self):
+        run = trackers.Nothing().init(project="x")
+        run.config["a"] = run.log({"loss": 1}, step=run.step)
+        with run as inside:
+            self.assertEqual(["%s" % inside.name, *run], ["placeholder"])
+
+    def test_placeholders_stay_in_their_folder(self):
+        for name in ("../x", "/x", "a/../../x"):
+            with self.assertRaises(ValueError):
+                placeholders.inside(self.folder, name)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,1 @@
+from flash_attn import *  # noqa: F403

@@ -1,0 +1,564 @@
+"""Data that is absent: data sets with rows of the declared features, or of the columns that the script uses.
+
+Where nothing states the length of a text or the size of an image, it is larger than what scripts cut: a batch in which it
+has come through whole ends the run with the line and the flag that answers.
+"""
+
+import ast
+import functools
+import importlib
+import io
+import json
+import os
+import re
+import sys
+import traceback
+
+from . import files, hub, kernels, memory, placeholders, shapes
+from .placeholders import replaced, wanted
+
+# Data sets of the hub by the kinds of their columns, as their cards declare the features.
+KNOWN = {
+    "imdb": {"text": "string", "label": "int64<2"}, "rotten_tomatoes": {"text": "string", "label": "int64<2"},
+    "ag_news": {"text": "string", "label": "int64<4"}, "dbpedia_14": {"label": "int64<14", "title": "string", "content": "string"},
+    "emotion": {"text": "string", "label": "int64<6"}, "yelp_review_full": {"label": "int64<5", "text": "string"}, "yelp_polarity": {"text": "string", "label": "int64<2"},
+    "wikitext": {"text": "string"}, "bookcorpus": {"text": "string"}, "openwebtext": {"text": "string"}, "ptb_text_only": {"sentence": "string"},
+    "tinystories": {"text": "string"}, "c4": {"text": "string", "timestamp": "string", "url": "string"},
+    "wikipedia": {"id": "string", "url": "string", "title": "string", "text": "string"},
+    "fineweb": {"text": "string", "id": "string", "url": "string"}, "fineweb-edu": {"text": "string", "id": "string", "url": "string"},
+    "squad": {"id": "string", "title": "string", "context": "string", "question": "string", "answers": {"text": ["string"], "answer_start": ["int32"]}},
+    "alpaca": {"instruction": "string", "input": "string", "output": "string", "text": "string"},
+    "alpaca-cleaned": {"output": "string", "input": "string", "instruction": "string"},
+    "databricks-dolly-15k": {"instruction": "string", "context": "string", "response": "string", "category": "string"},
+    "openassistant-guanaco": {"text": "string"}, "guanaco-llama2-1k": {"text": "string"}, "slimorca": {"conversations": "conversations"},
+    "ultrachat_200k": {"prompt": "string", "prompt_id": "string", "messages": "messages"}, "capybara": {"source": "string", "messages": "messages", "num_turns": "int64"},
+    "ultrafeedback_binarized": {"chosen": "messages", "rejected": "messages", "score_chosen": "float64", "score_rejected": "float64"},
+    "hh-rlhf": {"chosen": "string", "rejected": "string"}, "gsm8k": {"question": "string", "answer": "string"},
+    "cnn_dailymail": {"article": "string", "highlights": "string", "id": "string"}, "xsum": {"document": "string", "summary": "string", "id": "string"},
+    "samsum": {"id": "string", "dialogue": "string", "summary": "string"}, "billsum": {"text": "string", "summary": "string", "title": "string"},
+    "opus_books": {"id": "string", "translation": {"en": "string", "fr": "string"}}, "sst2": {"idx": "int32", "sentence": "string", "label": "int64<2"},
+    "mnist": {"image": "image 28x28", "label": "int64<10"}, "fashion_mnist": {"image": "image 28x28", "label": "int64<10"},
+    "cifar10": {"img": "image 32x32", "label": "int64<10"}, "cifar100": {"img": "image 32x32", "fine_label": "int64<100", "coarse_label": "int64<20"},
+    "food101": {"image": "image", "label": "int64<101"}, "beans": {"image_file_path": "string", "image": "image", "labels": "int64<3"},
+    "imagenet-1k": {"image": "image", "label": "int64<1000"}, "tiny-imagenet": {"image": "image 64x64", "label": "int64<200"},
+    "smithsonian_butterflies_subset": {"image": "image"}, "naruto-blip-captions": {"image": "image", "text": "string"}, "pokemon-blip-captions": {"image": "image", "text": "string"},
+}
+GLUE = {
+    "cola": ("sentence",), "sst2": ("sentence",), "mrpc": ("sentence1", "sentence2"), "stsb": ("sentence1", "sentence2"), "qqp": ("question1", "question2"),
+    "mnli": ("premise", "hypothesis"), "qnli": ("question", "sentence"), "rte": ("sentence1", "sentence2"), "wnli": ("sentence1", "sentence2"),
+}
+
+# torchvision's data sets: width and height, classes, and the numbers of their samples.
+PICTURES = {
+    "MNIST": (28, 28, 10, 60000, 10000), "FashionMNIST": (28, 28, 10, 60000, 10000), "KMNIST": (28, 28, 10, 60000, 10000),
+    "CIFAR10": (32, 32, 10, 50000, 10000), "CIFAR100": (32, 32, 100, 50000, 10000), "SVHN": (32, 32, 10, 73257, 26032), "STL10": (96, 96, 10, 5000, 8000),
+    "Food101": (0, 0, 101, 75750, 25250), "Flowers102": (0, 0, 102, 1020, 6149), "OxfordIIITPet": (0, 0, 37, 3680, 3669), "ImageNet": (0, 0, 1000, 1281167, 50000),
+    "StanfordCars": (0, 0, 196, 8144, 8041), "DTD": (0, 0, 47, 1880, 1880), "EuroSAT": (64, 64, 10, 27000, 27000), "GTSRB": (0, 0, 43, 26640, 12630),
+    "FGVCAircraft": (0, 0, 100, 3334, 3333), "Caltech101": (0, 0, 101, 8677, 8677), "Caltech256": (0, 0, 257, 30607, 30607),
+}
+
+MODES = {"MNIST": "L", "FashionMNIST": "L", "KMNIST": "L"}
+
+
+class Unknown(SystemExit):
+    """Ends the script where the shape of data cannot be known: no handler of errors does."""
+
+
+def stop(what, answer):
+    wanted(what, answer)
+    raise Unknown(2)
+
+
+SHAPES_FLAG = "state it in a file, --data-shapes FILE"
+made = set()  # the kinds of placeholders that were made: "text", "image"
+
+
+def start(torch):
+    """Called when torch has been imported."""
+    loader = importlib.import_module("torch.utils.data.dataloader")._BaseDataLoaderIter
+    loader.__next__ = checking(torch, loader.__next__)
+    for base in (torch.utils.data.Dataset, torch.utils.data.IterableDataset):
+        base.__init_subclass__ = classmethod(stating(base.__dict__.get("__init_subclass__"), torch, base))
+
+
+# Batches.
+
+
+def checking(torch, real):
+    """The loader's __next__, which ends the run where a placeholder's length has come through uncut."""
+    from . import loaders
+
+    @functools.wraps(real)
+    def wrapped(self):
+        batch = real(self)
+        if made:
+            total, shape = loaders.shape_of(torch, batch)
+            check(shape)
+        return batch
+
+    return wrapped
+
+
+def check(shape):
+    """Ends the run if a batch has a size that nothing but a placeholder has."""
+    if "text" in made and not shapes.lengths() and any(shapes.uncut() <= n <= shapes.uncut() + 16 for n in shape[-3:]):
+        stop("the lengths of texts, which nothing cuts (a batch has the shape %s)" % "x".join(map(str, shape)),
+             "state them with --lengths, such as --lengths lognormal:mean=512,p95=1500")
+    if "image" in made and shapes.sizes("images") is None and sum(n in shapes.UNSIZED for n in shape[-3:]) >= 2:
+        stop("the size of images, which nothing resizes", 'state it in a file, --data-shapes FILE: {"images": "640x480"}')
+
+
+# Data sets of the hub.
+
+
+def watch_load(module):
+    """Called when datasets.load has been imported."""
+    real, disk = module.load_dataset, module.load_from_disk
+
+    @functools.wraps(real)
+    def load_dataset(path, name=None, data_dir=None, data_files=None, split=None, *args, **kwargs):
+        try:
+            return real(path, name, data_dir, data_files, split, *args, **kwargs)
+        except OSError:  # nothing there, or no network
+            source = data_files if path in ("json", "csv", "parquet", "text", "imagefolder", "audiofolder", "arrow") and data_files else path
+            return placeholder(str(source), path, name, split, kwargs.get("streaming"))
+
+    @functools.wraps(disk)
+    def load_from_disk(path, *args, **kwargs):
+        return disk(path, *args, **kwargs) if os.path.isdir(str(path)) else placeholder(str(path), "disk", None, None, False)
+
+    module.load_dataset, module.load_from_disk = load_dataset, load_from_disk
+
+
+def placeholder(source, path, name, split, streaming):
+    """A data set of the hub's library in place of one that is absent."""
+    datasets = importlib.import_module("datasets")
+    columns, origin = columns_of(source, path, name)
+    rows = (shapes.entry("datasets", source) or {}).get("rows", shapes.ROWS)
+    replaced("data", source, "%d rows of %s (%s)" % (rows, ", ".join("%s: %s" % pair for pair in columns.items()), origin))
+    made_of(columns)
+    whole = table(datasets, columns, rows)
+    wants = [split] if isinstance(split, str) else list(split or ())
+    found = {part: whole if part.startswith("train") or wants else whole.select(range(min(rows, shapes.OTHER_ROWS))) for part in wants or ("train", "validation", "test")}
+    for part in wants:
+        share = re.search(r"\[.*?(\d+)(%?)\]", part)
+        if share:
+            found[part] = whole.select(range(max(1, min(rows, int(share[1]) * rows // 100 if share[2] else int(share[1])))))
+    if streaming:
+        found = {part: rows.to_iterable_dataset() for part, rows in found.items()}
+    if isinstance(split, str):
+        return found[split]
+    if split:
+        return [found[part] for part in wants]
+    return (datasets.IterableDatasetDict if streaming else datasets.DatasetDict)(found)
+
+
+def made_of(columns):
+    kinds = json.dumps(columns)
+    made.update(word for word, mark in (("text", "string"), ("text", "messages"), ("text", "conversations"), ("image", '"image"')) if mark in kinds)
+
+
+def columns_of(source, path, name):
+    """The kinds of the columns of a data set, and who says so."""
+    stated = shapes.entry("datasets", source)
+    if stated:
+        return stated["columns"], "as --data-shapes states"
+    declared = declared_columns(source)
+    if declared:
+        return declared, "the features that its card declares"
+    short = source.split("/")[-1].lower()
+    if short == "glue" and name in GLUE:
+        return {**dict.fromkeys(GLUE[name], "string"), "label": "float32" if name == "stsb" else "int64<3" if name == "mnli" else "int64<2", "idx": "int32"}, "vprof's table"
+    if short in KNOWN:
+        return KNOWN[short], "vprof's table"
+    if path in ("text",):
+        return {"text": "string"}, "as datasets reads files of text"
+    if path == "imagefolder":
+        stop("the classes of the images in %s" % source, SHAPES_FLAG)
+    used = used_columns()
+    if not used:
+        stop("the columns of %s" % source, SHAPES_FLAG + ': {"datasets": {"%s": {"columns": {"text": "string"}}}}' % source)
+    return used, "columns that the script uses, by their names"
+
+
+def declared_columns(source):
+    """The columns as the card of a data set declares them, which --fetch reads."""
+    if not os.environ.get("VPROF_FETCH") or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", source):
+        return None
+    path = os.path.join(os.environ["VPROF_FETCH"], "datasets--" + source.replace("/", "--"), "README.md")
+    card = hub.keep(path, lambda: hub.download("%s/datasets/%s/resolve/main/README.md" % (hub.endpoint(), source)))
+    try:
+        facts = importlib.import_module("yaml").safe_load(card.decode().split("---")[1])["dataset_info"]
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError, ImportError):
+        return None
+    return {f["name"]: kind_of(f) for f in (facts[0] if isinstance(facts, list) else facts)["features"]}
+
+
+def kind_of(feature):
+    """The kind of a feature as cards write them."""
+    if "struct" in feature:
+        return {f["name"]: kind_of(f) for f in feature["struct"]}
+    inner = feature.get("list") or feature.get("sequence")
+    if inner is not None:
+        return [{f["name"]: kind_of(f) for f in inner} if isinstance(inner, list) else kind_of({"dtype": inner} if isinstance(inner, str) else inner)]
+    kind = feature.get("dtype", "string")
+    if isinstance(kind, dict):
+        return "int64<%d" % max(len(kind.get("class_label", {}).get("names", ())), 2)
+    return kind if kind in ("image", "audio") or shapes.NUMBERS.match(kind) else "string"
+
+
+def used_columns():
+    """The columns that the user's source names in subscripts and in arguments about columns, by their usual contents."""
+    usual = {name: kind for kind, names in shapes.USUAL.items() for name in names.split()}
+    usual.update(shapes.given().get("columns", {}))
+    found = {}
+    for name in names_used(tuple(sources())):
+        if name in usual:
+            found[name] = usual[name]
+    return found
+
+
+def sources():
+    """The files of the user's source: the script's folder, and what it has imported."""
+    script = os.path.abspath(sys.argv[0] or os.curdir)
+    folder = script if os.path.isdir(script) else os.path.dirname(script)
+    near = [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".py")][:200] if os.path.isdir(folder) else []
+    loaded = [getattr(m, "__file__", None) for m in list(sys.modules.values())]
+    own = [f for f in loaded if f and f.endswith(".py") and memory.of_user(f, memory.LIBRARIES)]
+    return list(dict.fromkeys([f for f in [script] if f.endswith(".py") and os.path.exists(f)] + (own or near)))
+
+
+@functools.lru_cache(maxsize=None)
+def names_used(paths):
+    """Strings in subscripts and in arguments and defaults about columns, in the order of the source."""
+    names = []
+    for path in paths:
+        try:
+            tree = ast.parse(source(path))
+        except (SyntaxError, ValueError):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Subscript):
+                names += constants(node.slice)
+            elif isinstance(node, ast.keyword) and node.arg and re.search("column|field|default|key", node.arg):
+                names += constants(node.value)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop", "rename_column", "select_columns", "cast_column"):
+                names += [name for argument in node.args for name in constants(argument)]
+    names += sys.argv[1:]
+    return tuple(dict.fromkeys(names))
+
+
+def source(path):
+    """The text of a file of the user's source."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def constants(node):
+    return [n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+
+
+def table(datasets, columns, rows):
+    """Rows of the kinds of some columns."""
+    features, content = {}, {}
+    parts = shapes.strings(columns)
+    for name, kind in columns.items():
+        if isinstance(kind, str) and kind.startswith("image"):
+            buffer = io.BytesIO()
+            shapes.value(kind).save(buffer, "PNG")
+            features[name], content[name] = datasets.Image(), [{"bytes": buffer.getvalue(), "path": None}] * rows
+            continue
+        content[name] = [shapes.value(kind, row, parts) for row in range(rows)]
+        if isinstance(kind, str) and kind.startswith("int64<"):
+            features[name] = datasets.ClassLabel(num_classes=int(kind.split("<")[1].split()[0])) if " " not in kind else None
+    whole = datasets.Dataset.from_dict({name: [v.tolist() if hasattr(v, "tolist") else v for v in column] for name, column in content.items()})
+    known = {name: features.get(name) or feature for name, feature in whole.features.items()}
+    return whole.cast(datasets.Features(known)) if features else whole
+
+
+# torchvision.
+
+
+def watch_torchvision(module):
+    """Called when torchvision.datasets has been imported."""
+    for name, picture in PICTURES.items():
+        if hasattr(module, name):
+            wrap_pictures(getattr(module, name), name, picture)
+    wrap_pictures(module.ImageFolder, "ImageFolder", None)
+
+
+def wrap_pictures(cls, name, picture):
+    """Has a class of torchvision make a placeholder of itself where its files are absent."""
+    real = cls.__init__
+    if name == "ImageNet":  # a folder of images below
+        return
+
+    @functools.wraps(real)
+    def init(self, root=None, *args, **kwargs):
+        try:
+            return real(self, root, *args, **{**kwargs, **({"download": False} if kwargs.get("download") else {})})
+        except (RuntimeError, OSError):
+            given = arguments(real, self, root, *args, **kwargs)
+        stated = picture or folder_picture(str(root))
+        train = given.get("train", given.get("split", "train")) in (True, "train", "trainval", "train+unlabeled")
+        width, height = shapes.sizes("images") or (stated[:2] if stated[0] else shapes.UNSIZED)
+        if not stated[0]:
+            made.add("image")
+        own = {key: vars(Pictures)[key] for key in ("fill", "__len__", "__getitem__")}
+        self.__class__ = type(name, (type(self),), {**own, "vprof": (width, height, stated[2], stated[3 if train else 4], MODES.get(name, "RGB"))})
+        self.root, self.train = root, train
+        self.transform, self.target_transform = given.get("transform"), given.get("target_transform")
+        self.transforms = given.get("transforms") or sys.modules["torchvision.datasets.vision"].StandardTransform(self.transform, self.target_transform)
+        self.fill()
+        replaced("data", "%s in %s" % (name, root), "%d images of %dx%d in %d classes" % (len(self), width, height, stated[2]))
+
+    cls.__init__ = init
+
+
+def arguments(function, *args, **kwargs):
+    bound = importlib.import_module("inspect").signature(function).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return {**bound.arguments, **bound.arguments.get("kwargs", {})}
+
+
+def folder_picture(root):
+    """Classes and images of a folder as --data-shapes states them, or as the name of ImageNet does."""
+    stated = shapes.entry("folders", root)
+    if stated:
+        return 0, 0, stated["classes"], stated.get("images", shapes.ROWS), stated.get("images", shapes.ROWS)
+    if "imagenet" in root.lower():
+        return 0, 0, 1000, 1281167, 50000
+    return stop("the classes of the images in %s" % root, 'state them in a file, --data-shapes FILE: {"folders": {"%s": {"classes": 10}}}' % root)
+
+
+class Pictures:
+    """A data set of black images in the place of one of torchvision's."""
+
+    def fill(self):
+        numpy = importlib.import_module("numpy")
+        width, height, classes, count, mode = self.vprof
+        self.classes = getattr(type(self), "classes", None) or ["class %d" % i for i in range(classes)]
+        self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
+        targets = [i % classes for i in range(count)]
+        grey = (count, height, width)
+        pixels = grey if mode == "L" else (*grey, 3)
+        values = dict(targets=targets, labels=targets, _labels=targets, data=numpy.broadcast_to(numpy.uint8(0), pixels),
+                      samples=Samples(count, classes), imgs=Samples(count, classes))
+        if mode == "L":
+            torch = sys.modules["torch"]
+            values.update(data=torch.zeros((), dtype=torch.uint8).expand(grey), targets=torch.tensor(targets))
+        for name, content in values.items():
+            try:
+                setattr(self, name, content)
+            except AttributeError:  # a property of the class
+                pass
+
+    def __len__(self):
+        return self.vprof[3]
+
+    def __getitem__(self, index):
+        width, height, classes, _, mode = self.vprof
+        picture, target = shapes.image((width, height)).convert(mode), int(index) % classes
+        return self.transforms(picture, target) if self.transforms else (picture, target)
+
+
+class Samples:
+    """The paths and classes of the images of a folder."""
+
+    def __init__(self, count, classes):
+        self.count, self.classes = count, classes
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self.count))]
+        if index >= self.count:
+            raise IndexError(index)
+        return "%d.jpg" % index, index % self.classes
+
+
+# Classes of the user, whose samples --data-shapes states.
+
+
+def stating(before, torch, base):
+    """__init_subclass__ of Dataset: classes that --data-shapes names get samples without files."""
+
+    def made_class(cls, **kwargs):
+        super(base, cls).__init_subclass__(**kwargs)
+        stated = shapes.entry("classes", "%s.%s" % (cls.__module__, cls.__name__)) or shapes.entry("classes", cls.__name__)
+        if not stated:
+            return
+        rows = stated.get("rows", shapes.ROWS)
+
+        def init(self, *args, **kwargs):
+            for name, content in stated.get("attributes", {}).items():
+                setattr(self, name, content)
+            replaced("data", cls.__name__, "%d samples as --data-shapes states" % rows)
+
+        def item(self, index):
+            if index >= rows:
+                raise IndexError(index)
+            return sample(torch, stated["item"], index)
+
+        cls.__init__, cls.__getitem__, cls.__len__ = init, item, lambda self: rows
+        if issubclass(cls, torch.utils.data.IterableDataset):
+            cls.__iter__ = lambda self: (sample(torch, stated["item"], i) for i in range(rows))
+
+    return made_class
+
+
+def sample(torch, kind, row):
+    """A sample with tensors in place of arrays."""
+    if isinstance(kind, dict):
+        return {name: sample(torch, inner, row) for name, inner in kind.items()}
+    if isinstance(kind, list):
+        return tuple(sample(torch, inner, row) for inner in kind)
+    found = shapes.value(kind, row)
+    return torch.from_numpy(found) if hasattr(found, "dtype") and hasattr(found, "shape") else found
+
+
+# Files.
+
+# Files of rows by the end of their names, and of what else is opened by a name.
+ROW_FILES = (".jsonl", ".ndjson", ".csv", ".tsv")
+LISTS = re.compile(r"(train|valid|val|dev|test|data|instruct|alpaca)[^/]*\.json$")
+
+
+def watch_files():
+    """Has absent files of rows read as rows; called when Python starts, before files are diverted."""
+    files.absent_rows = rows_file
+
+
+def rows_file(path):
+    """A file with rows in place of one that is absent; None for files of other kinds."""
+    path = os.path.abspath(os.fspath(path))
+    if os.path.lexists(path) or not path.endswith(ROW_FILES) and not LISTS.search(path) or files.cached(os.path.dirname(path)):
+        return None
+    stated = shapes.entry("datasets", path)
+    columns = stated["columns"] if stated else used_columns()
+    if not columns or any(isinstance(kind, str) and kind.startswith(("image", "audio")) for kind in columns.values()):
+        return None
+    made_of(columns)
+    count = (stated or {}).get("rows", shapes.ROWS)
+    replaced("data", path, "%d rows of %s (%s)" % (count, ", ".join(columns), "as --data-shapes states" if stated else "columns that the script uses, by their names"))
+    rows = [{name: plain(shapes.value(kind, row, shapes.strings(columns))) for name, kind in columns.items()} for row in range(count)]
+    target = os.path.join(placeholders.folder(), "rows-%d-%s" % (len(os.listdir(placeholders.folder())), os.path.basename(path)))
+    with files.real_open(target, "w", encoding="utf-8") as file:
+        if path.endswith((".csv", ".tsv")):
+            writer = importlib.import_module("csv").DictWriter(file, list(columns), delimiter="\t" if path.endswith(".tsv") else ",")
+            writer.writeheader()
+            writer.writerows(rows)
+        elif path.endswith(".json"):
+            json.dump(rows, file)
+        else:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+    return target
+
+
+def plain(content):
+    return content.tolist() if hasattr(content, "tolist") else content
+
+
+def watch_numpy(module):
+    """Called when numpy has been imported: streams of tokens that scripts map, and arrays that --data-shapes states."""
+    real_map, real_load = module.memmap, module.load
+
+    class Mapped(real_map):
+        def __new__(cls, filename, dtype=module.uint8, mode="r+", offset=0, shape=None, order="C"):
+            if not files.named(filename) or os.path.exists(filename) or mode not in ("r", "c", "r+"):
+                return real_map.__new__(real_map, filename, dtype, mode, offset, shape, order)
+            size = shape if shape is not None else 10_000_000
+            replaced("data", filename, "%s values of %s" % (size, module.dtype(dtype).name))
+            path = os.path.join(placeholders.folder(), "map-%d" % len(os.listdir(placeholders.folder())))
+            with files.real_open(path, "wb") as file:
+                file.truncate(offset + int(module.prod(size)) * module.dtype(dtype).itemsize)
+            return real_map.__new__(real_map, path, dtype, "r+" if mode == "r+" else "c", offset, shape, order)
+
+    @functools.wraps(real_load)
+    def load(file, *args, **kwargs):
+        if not files.named(file) or os.path.exists(files.found(file)):
+            return real_load(file, *args, **kwargs)
+        stated = shapes.entry("files", os.fspath(file))
+        if stated is None:
+            wanted("the array of %s, which is absent" % file, 'state it in a file, --data-shapes FILE: {"files": {"%s": "float32 100x7"}}' % os.path.basename(file))
+            return real_load(file, *args, **kwargs)
+        replaced("data", file, "%s, as --data-shapes states" % stated)
+        return shapes.value(stated)
+
+    module.memmap, module.load = Mapped, load
+
+
+def watch_pil(module):
+    """Called when PIL.Image has been imported."""
+    real = module.open
+
+    @functools.wraps(real)
+    def opened(fp, *args, **kwargs):
+        if files.named(fp) and not os.path.exists(fp):
+            made.add("image")
+            replaced("data", os.path.dirname(os.path.abspath(fp)), "images of %dx%d" % (shapes.sizes("images") or shapes.UNSIZED))
+            return shapes.image()
+        return real(fp, *args, **kwargs)
+
+    module.open = opened
+
+
+def watch_pandas(module):
+    """Called when pandas has been imported."""
+    for name in ("read_csv", "read_json", "read_parquet", "read_table"):
+        setattr(module, name, reading(module, getattr(module, name)))
+
+
+def reading(module, real):
+    @functools.wraps(real)
+    def wrapped(source, *args, **kwargs):
+        if not files.named(source) or os.path.exists(files.found(source)) or "://" in str(source):
+            return real(source, *args, **kwargs)
+        stated = shapes.entry("datasets", str(source))
+        columns = stated["columns"] if stated else used_columns()
+        if not columns:
+            stop("the columns of %s" % source, SHAPES_FLAG + ': {"datasets": {"%s": {"columns": {"text": "string"}}}}' % os.path.basename(str(source)))
+        made_of(columns)
+        count = (stated or {}).get("rows", shapes.ROWS)
+        replaced("data", source, "%d rows of %s" % (count, ", ".join(columns)))
+        return module.DataFrame({name: [plain(shapes.value(kind, row, shapes.strings(columns))) for row in range(count)] for name, kind in columns.items()})
+
+    return wrapped
+
+
+# What a failure means.
+
+
+def explaining(hook):
+    """sys.excepthook, which notes what data a script has failed for."""
+
+    def wrapped(kind, error, trace):
+        if not issubclass(kind, SystemExit):
+            explain(error, trace)
+        hook(kind, error, trace)
+
+    return wrapped
+
+
+def explain(error, trace):
+    lines = [f for f in traceback.extract_tb(trace) if memory.of_user(f.filename, memory.LIBRARIES)]
+    where = "%s:%d" % (lines[-1].filename, lines[-1].lineno) if lines else ""
+    name = getattr(error, "filename", None)
+    if isinstance(error, FileNotFoundError) and name:
+        owner = next((type(f.f_locals["self"]).__name__ for f, _ in traceback.walk_tb(trace) if hasattr(f.f_locals.get("self"), "__getitem__")), "NAME")
+        wanted("%s, which is absent" % name, 'put it there, or state the samples of the data set\'s class: --data-shapes FILE: {"classes": {"%s": {"item": {"x": "float32 3x64x64"}}}}' % owner, where)
+    elif isinstance(error, ModuleNotFoundError) and error.name:
+        refused = error.name.split(".")[0] in kernels.REFUSED
+        wanted("the package %s, which is not installed" % error.name, "install it" + " (vprof has placeholders of flash-attn, xformers and causal-conv1d alone)" * refused, where)
+    elif isinstance(error, KeyError) and made and error.args and isinstance(error.args[0], str):
+        wanted("the column %r of a data set that is absent" % error.args[0], SHAPES_FLAG + ': {"datasets": {"*": {"columns": {"%s": "string"}}}}' % error.args[0], where)
+
+
+WATCHED = {
+    "datasets.load": watch_load, "torchvision.datasets": watch_torchvision, "numpy": watch_numpy, "PIL.Image": watch_pil, "pandas": watch_pandas,
+}

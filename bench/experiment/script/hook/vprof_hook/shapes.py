@@ -1,0 +1,134 @@
+"""Shapes of data that is absent: what --data-shapes states, and samples of them.
+
+A kind is text: "string", "messages", "conversations", "image 640x480", "audio 16000", "bool", or a type of numbers with
+their exclusive bound and the sizes of an array: "float32 3x224x224", "int64<1000", "int64<32000 77".
+"""
+
+import fnmatch
+import functools
+import json
+import os
+import random
+import re
+import sys
+
+from . import placeholders
+
+NUMBERS = re.compile(r"(bool|u?int(?:8|16|32|64)|float(?:16|32|64))(?:<(\d+))?(?: (\d+(?:x\d+)*))?$")
+
+# The tokens of a text that nothing cuts, at least: a batch that has them all shows that its length is not known.
+UNCUT = 8209
+
+# Sizes of an image that nothing resizes, for the same purpose.
+UNSIZED = (509, 503)
+
+# Rows of a data set of which no number is known, and of its parts that nobody trains on.
+ROWS, OTHER_ROWS = 256, 32
+
+# Columns by their usual contents, for data sets of which nothing but their use is known.
+USUAL = {
+    "string": """text sentence sentence1 sentence2 premise hypothesis question answer question1 question2 context prompt completion chosen rejected
+        instruction input output response content document summary article highlights dialogue title query positive negative anchor passage
+        review caption captions description source target story abstract code transcription normalized_text reply report""",
+    "messages": "messages", "conversations": "conversations", "image": "image img pixel_values_image jpg png picture photo", "audio": "audio wav speech",
+    "int64<2": "label labels_binary is_duplicate", "int64<10": "fine_label coarse_label category", "float32": "score similarity_score rating",
+}
+
+
+@functools.lru_cache(maxsize=None)
+def given():
+    """The contents of the file of --data-shapes, which vprof has checked."""
+    path = os.environ.get("VPROF_SHAPES")
+    if not path:
+        return {}
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def entry(section, name):
+    """What the file states of a name, which its keys match as patterns of a shell; None for nothing."""
+    for pattern, value in given().get(section, {}).items():
+        if fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(os.path.basename(name.rstrip("/")), pattern):
+            return value
+    return None
+
+
+@functools.lru_cache(maxsize=None)
+def lengths():
+    """Lengths of texts in tokens as --lengths states them; empty for none."""
+    return [int(n) for n in os.environ.get("VPROF_LENGTHS", "").split(",") if n]
+
+
+@functools.lru_cache(maxsize=None)
+def uncut():
+    """The tokens of texts without --lengths: more than any number of the command, such as its longest sequence."""
+    numbers = [int(n) for word in sys.argv for n in re.findall(r"\d{3,6}", word)]
+    return max([UNCUT] + [2 * n + 11 for n in numbers if n <= 1 << 17])
+
+
+def tokens(row, parts=1):
+    """The tokens of one of a row's texts, all of which have its length together."""
+    return max(lengths()[row % len(lengths())] // parts, 1) if lengths() else uncut()
+
+
+@functools.lru_cache(maxsize=4096)
+def text(count):
+    """A text of so many words, which tokenizers have one token for each."""
+    return " ".join(["the"] * count)
+
+
+def image(size=None):
+    """A black image of PIL."""
+    module = sys.modules.get("PIL.Image") or __import__("PIL.Image").Image
+    return module.new("RGB", tuple(size or sizes("images") or UNSIZED))
+
+
+def sizes(section):
+    """The width and height of images as the file states them."""
+    return tuple(int(n) for n in given()[section].split("x")) if section in given() else None
+
+
+def shape_of(kind):
+    """The type of numbers of a kind, their bound and the sizes of its array; None for other kinds."""
+    found = NUMBERS.match(kind)
+    return found and (found[1], int(found[2] or 0), [int(n) for n in (found[3] or "").split("x") if n])
+
+
+def value(kind, row=0, parts=1):
+    """A value of a kind, of numbers as an array of NumPy or a number."""
+    if isinstance(kind, dict):
+        return {name: value(inner, row, parts) for name, inner in kind.items()}
+    if isinstance(kind, list):
+        return [value(inner, row, parts) for inner in kind]
+    if kind == "string":
+        return text(tokens(row, parts))
+    if kind in ("messages", "conversations"):
+        half = text(max(tokens(row, parts) // 2, 1))
+        who, what, names = ("role", "content", ("user", "assistant")) if kind == "messages" else ("from", "value", ("human", "gpt"))
+        return [{who: name, what: half} for name in names]
+    if kind.startswith("image"):
+        return image([int(n) for n in kind.split()[1].split("x")] if " " in kind else None)
+    if kind.startswith("audio"):
+        rate = int(kind.split()[1]) if " " in kind else 16000
+        return {"array": numbers("float32", 0, [lengths()[row % len(lengths())] if lengths() else rate * 61 + 7], row), "sampling_rate": rate, "path": None}
+    if not shape_of(kind):
+        placeholders.wanted("the kind %r, which is not known" % (kind,), "correct it in the file of --data-shapes: float32 3x64x64, int64<1000, string, image 640x480")
+        raise SystemExit(2)
+    dtype, bound, array = shape_of(kind)
+    found = numbers(dtype, bound, array, row)
+    return found if array else found.item()
+
+
+def numbers(dtype, bound, array, row):
+    """An array: whole numbers below a bound that follow each other, or fractions."""
+    numpy = __import__("numpy")
+    if dtype.startswith(("int", "uint", "bool")):
+        found = numpy.zeros(array, dtype) + numpy.asarray(row % max(bound, 2), dtype)
+    else:
+        found = numpy.full(array, random.Random(row).random(), dtype)
+    return numpy.asarray(found)
+
+
+def strings(columns):
+    """How many of some columns are texts, which share the length of a row."""
+    return max(sum(kind in ("string", "messages", "conversations") for kind in columns.values()), 1)

@@ -1,0 +1,142 @@
+"""Accounts and trackers without a network: they answer as if all had been recorded, and keep nothing."""
+
+import importlib.machinery
+import sys
+import types
+
+from . import memory, placeholders
+
+# Trackers of which a placeholder takes the place where the user's own source imports one that is not installed.
+TRACKERS = {"wandb", "tensorboardX", "mlflow", "comet_ml", "neptune", "swanlab", "clearml", "aim", "trackio", "dvclive", "torch.utils.tensorboard"}
+
+
+class Nothing:
+    """An object whose methods do nothing, and that is what each of them returns."""
+
+    def __init__(self, *_, **__):
+        pass
+
+    def __call__(self, *args, **__):
+        return args[0] if len(args) == 1 and isinstance(args[0], types.FunctionType) else Nothing()  # as a decorator
+
+    def __getattr__(self, name):
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        return Nothing()
+
+    def __getitem__(self, _):
+        return Nothing()
+
+    def __setitem__(self, *_):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    def __iter__(self):
+        return iter(())
+
+    def __len__(self):
+        return 0
+
+    def __bool__(self):
+        return True
+
+    def __str__(self):
+        return "placeholder"
+
+    def __fspath__(self):
+        return placeholders.folder()
+
+    def __mro_entries__(self, _):
+        return (Nothing,)
+
+
+class Finder:
+    """Finds placeholders of trackers for imports of the user's own source."""
+
+    def find_spec(self, name, path=None, target=None):
+        root = "torch.utils.tensorboard" if name == "torch.utils.tensorboard" else name.split(".")[0]
+        if root not in TRACKERS or root not in sys.modules and not imported_by_user():
+            return None
+        if name == root and name == "torch.utils.tensorboard" and importlib.machinery.PathFinder.find_spec("tensorboard"):
+            return None
+        return importlib.machinery.ModuleSpec(name, Loader(), is_package=True)
+
+
+class Loader:
+    def create_module(self, spec):
+        module = types.ModuleType(spec.name)
+        module.__getattr__ = getattr(Nothing(), "__getattr__")
+        module.__version__, module.SummaryWriter = "0.0.0", Nothing
+        return module
+
+    def exec_module(self, module):
+        placeholders.replaced("tracker", module.__name__.split(".")[0] if not module.__name__.startswith("torch.") else module.__name__, "a tracker that records nothing")
+
+
+def imported_by_user():
+    frame = sys._getframe(2)
+    while frame is not None and ("importlib" in frame.f_code.co_filename or frame.f_code.co_filename == __file__):
+        frame = frame.f_back
+    return frame is not None and memory.of_user(frame.f_code.co_filename, memory.LIBRARIES)
+
+
+def start():
+    sys.meta_path.append(Finder())
+    finder = Finder()
+    sys.meta_path.insert(0, types.SimpleNamespace(find_spec=lambda name, *args: finder.find_spec(name) if name == "torch.utils.tensorboard" else None))
+
+
+# Uploads.
+
+
+def watch_hub(module):
+    """Called when huggingface_hub.hf_api has been imported."""
+    answers = {
+        "create_repo": lambda repo_id="", *_, **__: Address(repo_id), "whoami": lambda *_, **__: {"name": "user", "type": "user", "orgs": []},
+        "repo_exists": lambda *_, **__: False,
+    }
+    for name in ("upload_file", "upload_folder", "upload_large_folder", "create_commit", "create_branch", "create_tag", "delete_repo", "delete_file",
+                 "update_repo_settings", "update_repo_visibility", "preupload_lfs_files", "super_squash_history", "run_as_future"):
+        answers[name] = done(name)
+    for name, answer in answers.items():
+        if hasattr(module.HfApi, name):
+            setattr(module.HfApi, name, lambda self, *args, answer=answer, **kwargs: answer(*args, **kwargs))
+        if hasattr(module, name):
+            setattr(module, name, answer)
+
+
+def done(name):
+    def answer(*_, **kwargs):
+        placeholders.replaced("tracker", kwargs.get("repo_id", "the hub"), "%s uploads nothing" % name)
+        return Nothing()
+
+    return answer
+
+
+class Address(str):
+    """The address of a repository that was not made."""
+
+    @property
+    def repo_id(self):
+        return str(self)
+
+    url = endpoint = repo_id
+    repo_type = "model"
+
+
+def watch_login(module):
+    """Called when huggingface_hub._login has been imported."""
+    module.login = module.notebook_login = module.interpreter_login = lambda *_, **__: None
+
+
+def watch_wandb(module):
+    """Called when wandb has been imported: a login needs no key, since runs are offline."""
+    module.login = lambda *_, **__: True
+
+
+WATCHED = {"huggingface_hub.hf_api": watch_hub, "huggingface_hub._login": watch_login, "wandb": watch_wandb}
