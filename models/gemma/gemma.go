@@ -4,6 +4,8 @@
 package gemma
 
 import (
+	"slices"
+
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -162,12 +164,7 @@ func (c *Config) masks(g *frame, embeds, positions, padding, blocks *tensor, tex
 // them.
 func (c *Config) flashTakes(kind int) bool {
 	const widest = 256
-	for _, l := range c.Layers {
-		if l.kind() == kind && l.HeadSize > widest {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(c.Layers, func(l Layer) bool { return l.kind() == kind && l.HeadSize > widest })
 }
 
 // angles binds the cosines and sines of both kinds of layers, and slots for what they share.

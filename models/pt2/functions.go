@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/pt2/export"
 	"github.com/vprof/vprof/profiler/aten"
 	"github.com/vprof/vprof/profiler/trace"
@@ -163,12 +164,7 @@ func (w *walker) function(fn function) {
 // gradients returns the backward of a Function of which nothing is known: one kernel makes a
 // gradient of each argument that wants one.
 func gradients(f *trace.Frame, ctx *trace.FunctionContext, grads []*trace.Tensor) []*trace.Tensor {
-	var reads []*trace.Tensor
-	for _, g := range grads {
-		if g != nil {
-			reads = append(reads, g)
-		}
-	}
+	reads := lists.Filter(grads, func(g *trace.Tensor) bool { return g != nil })
 	out := make([]*trace.Tensor, ctx.Inputs())
 	for i := range out {
 		if !ctx.NeedsInputGrad(i) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/liger"
 	"github.com/vprof/vprof/models/pt2/export"
@@ -266,10 +267,7 @@ func (k *kernel) call(n *export.Node) func(w *walker) []aten.Value {
 				w.fail(n, errors.New("liger-kernel is given no tensor here"))
 			}
 		}
-		var out []aten.Value
-		for _, x := range k.run(w.frame, in) {
-			out = append(out, x)
-		}
+		out := lists.Map(k.run(w.frame, in), func(x *trace.Tensor) aten.Value { return x })
 		return out
 	}
 }

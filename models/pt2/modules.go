@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/models/pt2/export"
 	"github.com/vprof/vprof/profiler/program"
@@ -466,10 +467,7 @@ func (m *modules) flattenRecurrent(p *export.Program, root *branch) {
 		}
 		if b := root.at(parent(m.of[params.List[0].Ref].name)); b.made != nil {
 			b.made.Moved(func(t *trace.Tape) {
-				xs := make([]*trace.Tensor, len(layer))
-				for i, w := range layer {
-					xs[i] = w.Tensor
-				}
+				xs := lists.Map(layer, func(w *nn.Parameter) *trace.Tensor { return w.Tensor })
 				ops.FlattenRNNWeights(t, xs)
 			})
 		}

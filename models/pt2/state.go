@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/pt2/export"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -204,10 +205,7 @@ func (w *walker) keptFor(input int) int {
 }
 
 func shapeOf(in *export.Input) []int64 {
-	shape := make([]int64, len(in.Sizes))
-	for d, s := range in.Sizes {
-		shape[d] = s.Int
-	}
+	shape := lists.Map(in.Sizes, func(s export.Size) int64 { return s.Int })
 	return shape
 }
 

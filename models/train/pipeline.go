@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -387,10 +388,5 @@ func (st *Stage) keepGraph(t *trace.Tape, pass *Pass, i int) {
 
 // trains returns the crossings that gradients come back for.
 func trains(all []Crossing) (out []Crossing) {
-	for _, c := range all {
-		if c.Trains {
-			out = append(out, c)
-		}
-	}
-	return out
+	return lists.Filter(all, func(c Crossing) bool { return c.Trains })
 }

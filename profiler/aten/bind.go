@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/trace"
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
@@ -53,10 +54,7 @@ func bind(s *Schema, row any) body {
 	}
 	parameters := s.parameters(f.Type(), n.last)
 	return func(a *Args) (out []Value) {
-		in := make([]reflect.Value, len(parameters))
-		for i, value := range parameters {
-			in[i] = value(a)
-		}
+		in := lists.Map(parameters, func(value func(a *Args) reflect.Value) reflect.Value { return value(a) })
 		for _, result := range call(in) {
 			if list, ok := result.Interface().([]*tensor); ok && len(s.Returns) > 1 {
 				for _, x := range list {

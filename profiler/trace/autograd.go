@@ -38,12 +38,7 @@ func (t *Tape) Tracks(xs ...*Tensor) bool {
 	if t.autograd.noGrad {
 		return false
 	}
-	for _, x := range xs {
-		if x != nil && x.requiresGrad {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(xs, func(x *Tensor) bool { return x != nil && x.requiresGrad })
 }
 
 // record makes the node of an operator on inputs, or nil if autograd does not follow it.

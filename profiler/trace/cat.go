@@ -3,6 +3,7 @@ package trace
 import (
 	"slices"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -37,10 +38,7 @@ func Cat(dim int, xs ...*Tensor) *Tensor {
 		y = t.Alloc(d, shape...)
 	}
 	t.Launch(program.Copy, 0, []*Tensor{y}, xs)
-	sizes := make([]int64, len(xs))
-	for i, x := range xs {
-		sizes[i] = x.shape[min(dim, len(x.shape)-1)]
-	}
+	sizes := lists.Map(xs, func(x *Tensor) int64 { return x.shape[min(dim, len(x.shape)-1)] })
 	return c.End(y.Derived("CatBackward0", xs, nil, func(b *Gradients) {
 		from := int64(0)
 		for i, size := range sizes {

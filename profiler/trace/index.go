@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -99,12 +100,7 @@ func indexPutGradients(values *Tensor, accumulate bool) func(b *Gradients) {
 
 // indicesGiven returns the indices of dimensions that are not taken whole.
 func indicesGiven(indices []*Tensor) []*Tensor {
-	var out []*Tensor
-	for _, i := range indices {
-		if i != nil {
-			out = append(out, i)
-		}
-	}
+	out := lists.Filter(indices, func(i *Tensor) bool { return i != nil })
 	return out
 }
 

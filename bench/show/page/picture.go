@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/bench/report"
@@ -265,12 +266,7 @@ func Timeline(pr *profile.Profile) (*Picture, error) {
 
 // holds reports whether a class has bytes at some moment.
 func holds(all []moment, class int) bool {
-	for _, m := range all {
-		if m.classes[class] > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(all, func(m moment) bool { return m.classes[class] > 0 })
 }
 
 // moments returns the memory after each event of a step.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // Size is a dimension: a number, or an expression of symbols.
@@ -171,10 +173,7 @@ func (e *Expr) String() string {
 	case "Float":
 		return fmt.Sprintf("Float('%g')", e.Real)
 	}
-	parts := make([]string, len(e.Args))
-	for i, a := range e.Args {
-		parts[i] = a.String()
-	}
+	parts := lists.Map(e.Args, func(a *Expr) string { return a.String() })
 	return e.Func + "(" + strings.Join(parts, ", ") + ")"
 }
 

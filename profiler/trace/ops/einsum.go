@@ -263,10 +263,7 @@ func contract(a *tensor, b *tensor, sum []int) *tensor {
 	if len(lo) > 0 && len(ro) > 0 && ro[len(ro)-1] < lo[0] { // the product is then laid out as the output
 		left, right, lo, ro, rows, cols = right, left, ro, lo, cols, rows
 	}
-	var shape []int64
-	for _, d := range slices.Concat(shared, lo) {
-		shape = append(shape, left.Shape()[d])
-	}
+	shape := lists.Map(slices.Concat(shared, lo), func(d int) int64 { return left.Shape()[d] })
 	for range sum {
 		shape = append(shape, 1)
 	}
