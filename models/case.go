@@ -72,6 +72,8 @@ type Case struct {
 	// Torch is the release of PyTorch that trains, by whose rules memory is taken, as
 	// [ParseRelease] writes it; absent is 2.11.
 	Torch string `json:"torch,omitempty"`
+	// Stack are the releases of libraries beside PyTorch that the step depends on; absent for the newest known.
+	Stack stack.Libraries `json:"stack,omitempty"`
 	// ConfigHash is the SHA-256 of the description of a model that the registry does
 	// not list, see [Description]; absent for models of the registry.
 	ConfigHash string `json:"config_sha256,omitempty"`
@@ -109,8 +111,14 @@ const unnamedRelease = "2.11"
 // ReleaseName returns the release of PyTorch that trains: "2.15".
 func (c Case) ReleaseName() string { return cmp.Or(c.Torch, unnamedRelease) }
 
-// Release returns the release of PyTorch that trains, with its rules.
-func (c Case) Release() (*stack.Stack, error) { return stack.Lookup(c.ReleaseName()) }
+// Release returns the release of PyTorch that trains, with its rules and the rules of the libraries beside it.
+func (c Case) Release() (*stack.Stack, error) {
+	s, err := stack.Lookup(c.ReleaseName())
+	if err == nil && len(c.Stack) > 0 {
+		s = s.With(c.Stack)
+	}
+	return s, err
+}
 
 // ParseRelease reads the name of a release as [stack.Lookup] does, and returns it as
 // cases have it: "2.15", and nothing for the release of cases that name none.

@@ -15,8 +15,8 @@ func (m Model) Caveats(c Case) []string {
 			caveats = append(caveats, fmt.Sprintf("%s does not change memory: %s", s.Name, s.Inert))
 		}
 	}
-	if s, err := c.Release(); err == nil && s.Note() != "" {
-		caveats = append(caveats, s.Note())
+	if s, err := c.Release(); err == nil {
+		caveats = append(caveats, s.Notes()...)
 	}
 	caveats = append(caveats, c.leverCaveats(&c)...)
 	if why := m.NotRecorded(c); why != "" {

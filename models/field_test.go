@@ -19,6 +19,7 @@ func TestCasesFromFilesAreValidatedAsThoseFromFlags(t *testing.T) {
 		"float8":         `{"float8": "rowwise"}`,
 		"train-only":     `{"train_only": "("}`,
 		"torch":          `{"torch": "newest"}`,
+		"stack":          `{"stack": {"transformers": "new"}}`,
 		"dataset-on-gpu": `{"dataset_bytes": 123456789012345678}`,
 	} {
 		var c Case
@@ -68,7 +69,7 @@ func TestFieldsReadWhatTheyWrite(t *testing.T) {
 		"objective": "dpo:precomputed",
 		"qat":       "8da4w:group=32", "tiled-mlp": "auto", "dataset-on-gpu": "1024", "seq-len": "77", "gpus": "8",
 		"strategy": "fsdp2:mp=bf16,replicate=2",
-		"torch":    "2.15", "loss": "mse", "output": "logits",
+		"torch":    "2.15", "stack": "transformers=5.12,trl=1.16", "loss": "mse", "output": "logits",
 	} {
 		f := FieldNamed(name)
 		change, err := f.Parse(text)

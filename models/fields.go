@@ -10,6 +10,7 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/nearest"
 	"github.com/vprof/vprof/internal/options"
+	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
@@ -273,6 +274,13 @@ var fields = []Field{
 		Name: "torch", JSON: "torch", Group: GroupWhere, Main: true,
 		Usage: "`release` of PyTorch that trains, like 2.15, by whose rules memory is taken",
 		form:  spelled(ParseRelease, func(c *Case) *string { return &c.Torch }), say: prefixed("PyTorch "),
+	},
+	{
+		Name: "stack", JSON: "stack", Label: "libraries", Group: GroupWhere, Main: true,
+		Usage: "`releases` of libraries that train, like transformers=5.12,trl=1.16, or a file that has them: " +
+			"uv.lock, requirements.txt, pixi.lock, environment.yml, pyproject.toml, or a Python",
+		form: valued(stack.ParseLibraries, func(c *Case) *stack.Libraries { return &c.Stack }, stack.Libraries.String),
+		say:  func(c *Case, _ string) string { return c.Stack.Words() },
 	},
 	{
 		Name: "alloc-conf", JSON: "alloc_conf", Label: "allocator", Group: GroupWhere,

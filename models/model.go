@@ -65,6 +65,8 @@ type Model struct {
 	Free bool
 	// Adapts says that cases may have LoRA.
 	Adapts bool
+	// Transformers says that classes of transformers are run, whose release matters.
+	Transformers bool
 	// Towers says that it has encoders of images or sound, which a step of text alone does not call.
 	Towers bool
 	// Levers says which levers cases may turn.

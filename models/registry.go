@@ -257,6 +257,7 @@ func (m Model) Complete(c Case) (Case, error) {
 	if field, reason := c.checkFields(); reason != "" {
 		return c, c.Wrong(field, "%s", reason)
 	}
+	c.Stack = m.stackOf(c)
 	var err error
 	if c.Settings, err = m.settings(c.Settings); err != nil {
 		return c, err

@@ -29,7 +29,6 @@ type calibrateOptions struct {
 	runs           []string
 	gpu            string
 	batch          batchFlag
-	stack          string
 	name, file     string
 	allowSimulated bool
 	pool, dryRun   bool
@@ -52,7 +51,7 @@ func newCalibrateCmd(a *app) *cobra.Command {
 	o.c.writes = true
 	o.c.register(cmd, a)
 	f.VisitAll(func(flag *pflag.Flag) {
-		if flag.Name != "model" {
+		if flag.Name != "model" && flag.Name != "stack" {
 			o.snapshotFlags = append(o.snapshotFlags, flag.Name)
 			flag.Usage = "for snapshots: " + flag.Usage
 		}
@@ -61,8 +60,8 @@ func newCalibrateCmd(a *app) *cobra.Command {
 	f.StringVar(&o.gpu, "gpu", "", "only runs of this GPU; for snapshots: `name` of the GPU (see vprof gpus)")
 	f.StringVarP(&o.file, "output", "o", "coefficients.yaml", "coefficients `file` to write to")
 	f.StringVar(&o.name, "name", "", "`name` of the entry (default: the GPU and the stack)")
-	f.StringVar(&o.stack, "stack", "",
-		"versions, if the runs do not record them: a `list` like torch=2.11.0,cuda=13.0,cudnn=9.19,driver=580")
+	f.Lookup("stack").Usage = "versions, if the runs do not record them: `releases` like " +
+		"torch=2.11.0,cuda=13.0,cudnn=9.19,driver=580, or a file of packages or a Python, as in vprof plan"
 	f.BoolVar(&o.pool, "pool", false, "fit one set of coefficients to runs of several models")
 	f.BoolVar(&o.allowSimulated, "allow-simulated", false,
 		"also fit to simulated devices and drivers; the entry is marked")
@@ -77,10 +76,6 @@ func newCalibrateCmd(a *app) *cobra.Command {
 }
 
 func runCalibrate(ctx context.Context, o *calibrateOptions) error {
-	stack, err := parseStack(o.stack)
-	if err != nil {
-		return err
-	}
 	runs, inputs, err := o.read()
 	if err != nil {
 		return err
@@ -89,9 +84,12 @@ func runCalibrate(ctx context.Context, o *calibrateOptions) error {
 	if _, err := coefficients.Open(o.file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("--output: %w", err)
 	}
+	libraries := o.c.stack.libraries
 	c := calibration.Calibration{
 		Models: o.app.models(), Residuals: o.app.residuals, Runs: runs, Inputs: inputs,
-		Name: o.name, Stack: stack, Pool: o.pool, Force: o.force, Tool: tool(), Now: o.app.now().UTC(),
+		Name: o.name, Stack: coefficients.Stack{
+			Torch: o.c.stack.torch, CUDA: libraries["cuda"], CUDNN: libraries["cudnn"], Driver: o.c.stack.driver,
+		}, Pool: o.pool, Force: o.force, Tool: tool(), Now: o.app.now().UTC(),
 	}
 	r, entry, err := c.Run(ctx)
 	if err != nil {
@@ -209,24 +207,6 @@ func (o *calibrateOptions) snapshotCase(batch int) (models.Case, error) {
 	}
 	c.Batch = batch
 	return m.Complete(c)
-}
-
-// parseStack reads the value of --stack.
-func parseStack(list string) (coefficients.Stack, error) {
-	var s coefficients.Stack
-	if list == "" {
-		return s, nil
-	}
-	fields := map[string]*string{"torch": &s.Torch, "cuda": &s.CUDA, "cudnn": &s.CUDNN, "driver": &s.Driver}
-	for pair := range strings.SplitSeq(list, ",") {
-		key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
-		field := fields[key]
-		if !ok || field == nil || value == "" {
-			return s, usagef("--stack: %q is not one of torch=, cuda=, cudnn=, driver= with a version", pair)
-		}
-		*field = value
-	}
-	return s, nil
 }
 
 func newCoefficientsShowCmd(a *app) *cobra.Command {

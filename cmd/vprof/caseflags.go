@@ -27,6 +27,7 @@ import (
 // models. A flag that is not given leaves the choice to the model.
 type caseFlags struct {
 	model, torch string
+	stack        stackFlag
 	// patch is what the flags choose, but for several GPUs, the release and --set.
 	patch models.Patch
 	// writes says that the command's --output is a file and no output of a model.
@@ -99,6 +100,7 @@ func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 		models.FieldNamed("torch").Usage+
 			"; auto reads it from a .pt2 model, or else from uv.lock, requirements.txt or pyproject.toml beside "+
 			projectFile+" (default "+stack.Default().Release()+")")
+	f.flags.Var(&f.stack, "stack", models.FieldNamed("stack").Usage+" (default: the newest known)")
 	for i := range models.Fields() {
 		field := &models.Fields()[i]
 		taken := f.writes && field.Name == "output"
@@ -115,7 +117,7 @@ func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 
 // registeredElsewhere are the fields whose flags take more than a value of the field, or are not of every
 // verb.
-var registeredElsewhere = []string{"torch", "gpus", "strategy", "alloc-conf"}
+var registeredElsewhere = []string{"torch", "stack", "gpus", "strategy", "alloc-conf"}
 
 // otherValues are the values of fields that depend on more than the table knows.
 var otherValues = map[string]func() []string{"task": hfconfig.Tasks, "loss": pt2.Losses}
@@ -185,6 +187,7 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	if c.Settings, err = f.settings.values(f.patch); err != nil {
 		return m, c, err
 	}
+	c.Stack = f.libraries()
 	f.patch.Apply(&c)
 	if err := f.ranks.apply(&c); err != nil {
 		return m, c, err
@@ -193,7 +196,7 @@ func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
 	if err == nil && f.config.path != "" {
 		c, err = f.configured(a, m, c)
 	}
-	return m, c, f.blame(err)
+	return m, c, cmp.Or(f.blame(err), f.checkStack(c))
 }
 
 // givenSettings returns the settings of the model that flags choose; nil if there are none.
@@ -273,10 +276,10 @@ const autoRelease = "auto"
 // release returns the release of PyTorch that the flags name for a model, as cases have
 // it. Without one a recorded run is of that which ran.
 func (f *caseFlags) release(m models.Model) (string, error) {
-	if f.torch == "" && m.Recorded {
+	if f.torch == "" && f.stack.torch == "" && m.Recorded {
 		return m.Default.Torch, nil
 	}
-	name := cmp.Or(f.torch, stack.Default().Release())
+	name := cmp.Or(f.torch, f.stack.torch, stack.Default().Release())
 	if name == autoRelease {
 		var err error
 		if name, err = findRelease(m); err != nil {

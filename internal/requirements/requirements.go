@@ -1,13 +1,18 @@
-// Package requirements finds which release of a package a Python project asks for.
+// Package requirements finds the releases of packages that a Python project requires, or that a Python has.
 package requirements
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
+	"time"
 
 	"github.com/vprof/vprof/internal/input"
 )
@@ -47,20 +52,69 @@ func read(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, mostBytes))
 }
 
+// Versions returns the releases that a file requires of packages, by the package's name.
+func Versions(path string, names []string) (map[string]string, error) {
+	text, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{}
+	for _, name := range names {
+		if v := Version(path, text, name); v != "" {
+			all[name] = v
+		}
+	}
+	return all, nil
+}
+
+// otherNames are patterns of the names that packages have in some files.
+var otherNames = map[string]string{
+	"torch": "(?:py)?torch", "cudnn": `(?:nvidia-cudnn-cu\d+|cudnn)`, "cuda": "cuda-version",
+}
+
+// patterns find the release of a package NAME by the kind of a file: a lock file with tables (uv.lock, poetry.lock),
+// pyproject.toml, one of conda's environments or pixi's lock file, and requirements.txt.
+var patterns = map[string]string{
+	".lock": `(?m)^name = "NAME"\r?\nversion = "(\d[\w.+]*)"|^\s*name: NAME\r?\n\s*version: ["']?(\d[\w.+]*)|` +
+		`/NAME-(\d[\w.+%]*)-[^/\s]*\.(?:conda|whl|tar\.bz2)\s*$`,
+	".toml": `(?m)(?:["']NAME(?:\[[\w, -]*\])?\s*(?:[=~>]=)|^NAME\s*=\s*["'][=\^~> ]*)\s*v?(\d[\w.+]*)`,
+	".yml":  `(?m)^\s*-\s*["']?(?:[\w-]+::)?NAME(?:\[[\w, -]*\])?\s*[=~>]{1,2}\s*v?(\d[\w.+]*)`,
+	"":      `(?m)^\s*"?NAME(?:\[[\w, -]*\])?\s*(?:[=~>]=)\s*v?(\d[\w.+]*)`,
+}
+
 // Version returns the release of a package that the file requires; empty if it does not.
 func Version(file string, text []byte, name string) string {
-	name = regexp.QuoteMeta(name)
-	pattern := `(?m)^\s*"?` + name + `(?:\[[\w, -]*\])?\s*(?:[=~>]=)\s*v?(\d[\w.+]*)`
-	switch file {
-	case "uv.lock":
-		pattern = `(?m)^name = "` + name + `"\r?\nversion = "(\d[\w.+]*)"`
-	case "pyproject.toml":
-		pattern = `(?m)(?:["']` + name + `(?:\[[\w, -]*\])?\s*(?:[=~>]=)|^` + name +
-			`\s*=\s*["'][\^~=> ]*)\s*v?(\d[\w.+]*)`
+	kind := strings.Replace(filepath.Ext(file), ".yaml", ".yml", 1)
+	pattern, known := patterns[kind]
+	if !known {
+		pattern = patterns[""]
 	}
-	m := regexp.MustCompile(pattern).FindSubmatch(text)
-	if m == nil {
-		return ""
+	name = cmp.Or(otherNames[name], strings.ReplaceAll(regexp.QuoteMeta(name), "-", "[-_]"))
+	for _, v := range regexp.MustCompile(strings.ReplaceAll(pattern, "NAME", name)).FindSubmatch(text) {
+		if len(v) > 0 && v[0] >= '0' && v[0] <= '9' {
+			return string(v)
+		}
 	}
-	return string(m[1])
+	return ""
+}
+
+// listing prints the distributions that a Python has, a line each.
+const listing = `import importlib.metadata as m
+for d in m.distributions(): print('%s==%s' % (d.metadata['Name'], d.version))`
+
+// Installed returns the releases of packages that a Python interpreter has. It runs the interpreter.
+func Installed(ctx context.Context, python string, names []string) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	text, err := exec.CommandContext(ctx, python, "-c", listing).Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s does not list its packages: %w", python, err)
+	}
+	all := map[string]string{}
+	for _, name := range names {
+		if v := Version("", text, name); v != "" {
+			all[name] = v
+		}
+	}
+	return all, nil
 }

@@ -21,6 +21,11 @@ func TestVersionsAreReadAsPeopleWriteThem(t *testing.T) {
 		{"pyproject.toml", "dependencies = [\"torch\"]\n", ""},
 		{"uv.lock", "[[package]]\nname = \"torch\"\nversion = \"2.15.0+cu132\"\n", "2.15.0+cu132"},
 		{"uv.lock", "[[package]]\nname = \"torchvision\"\nversion = \"0.26.0\"\n", ""},
+		{"environment.yml", "dependencies:\n  - conda-forge::pytorch=2.11.0=cuda130\n", "2.11.0"},
+		{"environment.yaml", "  - pip:\n    - torch==2.12.1\n", "2.12.1"},
+		{"pixi.lock", "- conda: https://a.b/linux-64/pytorch-2.13.0-cuda129_1.conda\n", "2.13.0"},
+		{"pixi.lock", "- pypi: https://a.b/x.whl\n  name: torch\n  version: 2.14.0\n", "2.14.0"},
+		{"pixi.lock", "- conda: https://a.b/linux-64/pytorch-lightning-2.5.0-h1_0.conda\n", ""},
 	} {
 		require.Equal(t, c.want, requirements.Version(c.file, []byte(c.text), "torch"), c.text)
 	}

@@ -37,6 +37,12 @@ func (t Text) causalLMLoss(f *frame, logits *tensor, b TextBatch) *tensor {
 func shiftedLoss(f *frame, logits, labels *tensor, of func(f *frame, source, target *tensor) *tensor) *tensor {
 	g := f.FuncFrame(logits, labels)
 	g.Set(&logits, logits.To(trace.F32))
+	if !f.Tape().Rules().Libraries.ShiftsLabels {
+		scores := g.Let(logits.Slice(-2, 0, logits.Size(-2)-1).Contiguous())
+		shifted := g.Let(labels.Slice(-1, 1, labels.Size(-1)).Contiguous())
+		g.Set(&scores, scores.View(-1, scores.Size(-1)))
+		return g.Return(of(g, scores, g.Set(&shifted, shifted.View(-1))))
+	}
 	g.Set(&labels, labels.Pad(0, 1))
 	shifted := g.Let(labels.Slice(-1, 1, labels.Size(-1)).Contiguous())
 	g.Set(&logits, logits.View(-1, logits.Size(-1)))

@@ -185,7 +185,8 @@ func parse(file, name string, data []byte) (models.Model, error) {
 		Tasks: tasks, Default: models.Case{Task: trained, Weights: weights},
 		Description: models.Describe(string(config)),
 		Batches:     a.batches, BatchUnit: a.unit, Settings: a.settings, Adapts: true, Towers: a.towers,
-		HalfWeights: f.half, Levers: a.leverSet(), Notes: a.notes,
+		Transformers: true,
+		HalfWeights:  f.half, Levers: a.leverSet(), Notes: a.notes,
 		Caveat: a.caveatsOf, Check: a.check,
 	}, a.batch, a.tasks)
 	if build := m.Build; a.adapters != nil {

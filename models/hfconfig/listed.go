@@ -209,7 +209,8 @@ func (l listed) model() models.Model {
 	m := models.Model{
 		Name: l.Name, Summary: a.summary + l.as, Source: "transformers 5.23, " + l.class,
 		Batches: a.batches, BatchUnit: a.unit, Settings: settings, Adapts: true, HalfWeights: l.half,
-		Levers: l.levers, Notes: l.notes, Check: l.check,
+		Transformers: true,
+		Levers:       l.levers, Notes: l.notes, Check: l.check,
 	}
 	if l.captured {
 		m.Class = l.captures

@@ -125,6 +125,7 @@ func (f *File) recordedSizes(all []models.Setting) []models.Setting {
 var leftOpen = []string{
 	"model", "batch", "accumulate", "optimizer", "clip", "alloc_conf", "torch_compile", "config_sha256",
 	"dataset_bytes", "amp", "loss", "torch", "settings", "blocks", "loop", "use_cache",
+	"stack",
 }
 
 // missing returns why the file has no recording for a case, empty if it has one; usual is the model's default case.

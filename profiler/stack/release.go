@@ -25,23 +25,23 @@ type release struct {
 var releases = []release{
 	torch2_08,
 	{
-		Versions: Versions{Torch: "2.9", CUDA: "12.8", CuDNN: "9.10", CuBLAS: "12.8", Transformers: "5.23"},
+		Versions: Versions{Torch: "2.9", CUDA: "12.8", CuDNN: "9.10", CuBLAS: "12.8"},
 		settings: func(r *allocator.Rules) { r.MaxSplitAbove = false },
 	},
 	{
-		Versions: Versions{Torch: "2.10", CUDA: "12.8", CuDNN: "9.10", CuBLAS: "12.8", Transformers: "5.23"},
+		Versions: Versions{Torch: "2.10", CUDA: "12.8", CuDNN: "9.10", CuBLAS: "12.8"},
 		settings: func(r *allocator.Rules) { r.Unknown = []string{"large_segment_size_mb"} },
 	},
 	torch2_11,
 	torch2_12,
 	{
-		Versions: Versions{Torch: "2.13", CUDA: "13.0", CuDNN: "9.20", Transformers: "5.23"},
+		Versions: Versions{Torch: "2.13", CUDA: "13.0", CuDNN: "9.20"},
 		change: func(r *trace.Rules) {
 			r.LinearLoss = trace.LinearLossRules{Known: true, Halved: true, Materializes: true}
 		},
 	},
 	{
-		Versions: Versions{Torch: "2.14", CUDA: "13.0", CuDNN: "9.24", Transformers: "5.23"},
+		Versions: Versions{Torch: "2.14", CUDA: "13.0", CuDNN: "9.24"},
 		asked:    []string{"9.26", "9.24"},
 		change:   func(r *trace.Rules) { r.LinearLoss = trace.LinearLossRules{Known: true} },
 	},
@@ -56,6 +56,7 @@ var known = func() []*Stack {
 	var all []*Stack
 	var rules trace.Rules
 	var settings allocator.Rules
+	rules.Libraries = rulesOf(nil)
 	nearest, askedFor := "", ""
 	for _, r := range releases {
 		if r.asked != nil {

@@ -1,5 +1,4 @@
-// Package stack knows releases of PyTorch: which libraries come with each, and the
-// rules by which it and they take memory.
+// Package stack knows releases of PyTorch and of the libraries beside it, and the rules by which they take memory.
 //
 // Rules are written down as differences. A release has one small file, torch2_15.go,
 // with what begins in it; the rules of a release are the rules of all releases up to
@@ -21,13 +20,12 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
 
-// Versions are the library versions of a training step. What is not known is empty.
+// Versions are the versions of PyTorch and NVIDIA's libraries of a training step. What is not known is empty.
 type Versions struct {
-	Torch        string `json:"torch"`
-	CUDA         string `json:"cuda,omitempty"`
-	CuDNN        string `json:"cudnn,omitempty"`
-	CuBLAS       string `json:"cublas,omitempty"`
-	Transformers string `json:"transformers,omitempty"`
+	Torch  string `json:"torch"`
+	CUDA   string `json:"cuda,omitempty"`
+	CuDNN  string `json:"cudnn,omitempty"`
+	CuBLAS string `json:"cublas,omitempty"`
 }
 
 // A Stack is a release of PyTorch with its libraries and their rules. It does not
@@ -42,6 +40,8 @@ type Stack struct {
 	askedFor  string
 	rules     trace.Rules
 	allocator allocator.Rules
+	// libraries are releases of packages beside PyTorch.
+	libraries Libraries
 }
 
 // Versions returns the versions of the libraries that the release comes with on PyPI.
@@ -57,23 +57,29 @@ func (s *Stack) Rules() trace.Rules { return s.rules }
 // Allocator returns the rules for allocator settings.
 func (s *Stack) Allocator() allocator.Rules { return s.allocator }
 
-// Note says which release's rules are used where the release itself was not measured, or its
-// version of cuDNN not asked; otherwise it is empty.
-func (s *Stack) Note() string {
+// Notes tells which release's rules are used where a release itself was not measured, or its version of cuDNN not
+// asked.
+func (s *Stack) Notes() (notes []string) {
 	switch {
 	case s.rulesOf != s.versions.Torch:
-		return fmt.Sprintf("nobody measured PyTorch %s: by the rules of %s, the nearest known",
-			s.versions.Torch, s.rulesOf)
+		notes = append(notes, unmeasured("PyTorch", s.versions.Torch, s.rulesOf))
 	case s.askedFor != "":
-		return fmt.Sprintf("PyTorch %s comes with cuDNN %s, which was asked about compute capability %s alone; "+
-			"elsewhere workspaces of convolutions follow %s",
-			s.versions.Torch, s.versions.CuDNN, s.askedFor, complete)
+		notes = append(notes, fmt.Sprintf("PyTorch %s comes with cuDNN %s, which was asked about compute capability "+
+			"%s alone; elsewhere workspaces of convolutions follow %s",
+			s.versions.Torch, s.versions.CuDNN, s.askedFor, complete))
 	case s.cudnnOf != s.versions.CuDNN:
-		return fmt.Sprintf(
+		notes = append(notes, fmt.Sprintf(
 			"PyTorch %s comes with cuDNN %s; workspaces of convolutions follow %s, the nearest that was asked",
-			s.versions.Torch, s.versions.CuDNN, s.cudnnOf)
+			s.versions.Torch, s.versions.CuDNN, s.cudnnOf))
 	}
-	return ""
+	for _, name := range s.libraries.Unknown() {
+		notes = append(notes, unmeasured(name, s.libraries[name], s.libraries.nearest(name)))
+	}
+	return notes
+}
+
+func unmeasured(name, release, nearest string) string {
+	return fmt.Sprintf("nobody measured %s %s: by the rules of %s, the nearest known", name, release, nearest)
 }
 
 // defaultRelease is the release of cases that name none.

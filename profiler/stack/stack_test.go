@@ -13,7 +13,7 @@ func TestReleasesAreFoundByWhatPeopleAndFilesWrite(t *testing.T) {
 		s, err := stack.Lookup(name)
 		require.NoError(t, err, name)
 		require.Equal(t, "2.11", s.Release(), name)
-		require.Empty(t, s.Note(), name)
+		require.Empty(t, s.Notes(), name)
 	}
 }
 
@@ -24,7 +24,8 @@ func TestReleasesThatNobodyMeasuredSaySo(t *testing.T) {
 		s, err := stack.Lookup(name)
 		require.NoError(t, err, name)
 		require.Equal(t, want.Rules(), s.Rules(), name)
-		require.Contains(t, s.Note(), "by the rules of "+want.Release(), name)
+		require.Len(t, s.Notes(), 1, name)
+		require.Contains(t, s.Notes()[0], "by the rules of "+want.Release(), name)
 		require.Equal(t, stack.Versions{Torch: s.Release()}, s.Versions(), "the libraries of %s are not known", name)
 	}
 }

@@ -9,7 +9,7 @@ import (
 // cuDNN answers as 9.19 does in 92 to 99.9 % on compute capability 7.5, 8.6 and 9.0,
 // and in 61 to 69 % on 8.0, 8.9 and 12.0, the last of which was asked.
 var torch2_08 = release{
-	Versions: Versions{Torch: "2.8", CUDA: "12.8", CuDNN: "9.10", CuBLAS: "12.8", Transformers: "5.23"},
+	Versions: Versions{Torch: "2.8", CUDA: "12.8", CuDNN: "9.10", CuBLAS: "12.8"},
 	asked:    []string{"9.10"}, askedFor: "12.0",
 	settings: func(r *allocator.Rules) {
 		r.MaxSplitAbove, r.Unknown = true, []string{"large_segment_size_mb", "per_process_memory_fraction"}

@@ -6,7 +6,7 @@ import (
 )
 
 var torch2_11 = release{
-	Versions: Versions{Torch: "2.11", CUDA: "13.0", CuDNN: "9.19", CuBLAS: "13.1", Transformers: "5.23"},
+	Versions: Versions{Torch: "2.11", CUDA: "13.0", CuDNN: "9.19", CuBLAS: "13.1"},
 	asked:    []string{complete},
 	change: func(r *trace.Rules) {
 		// check_prefer_cudnn_attention asks for a cuDNN above 9.15.

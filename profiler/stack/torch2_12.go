@@ -3,7 +3,7 @@ package stack
 import "github.com/vprof/vprof/profiler/trace"
 
 var torch2_12 = release{
-	Versions: Versions{Torch: "2.12", CUDA: "13.0", CuDNN: "9.20", CuBLAS: "13.1", Transformers: "5.23"},
+	Versions: Versions{Torch: "2.12", CUDA: "13.0", CuDNN: "9.20", CuBLAS: "13.1"},
 	// Whatever it was asked, it answered as 9.19 does.
 	asked: []string{"9.20"},
 	change: func(r *trace.Rules) {

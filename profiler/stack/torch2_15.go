@@ -3,7 +3,7 @@ package stack
 import "github.com/vprof/vprof/profiler/trace"
 
 var torch2_15 = release{
-	Versions: Versions{Torch: "2.15", CUDA: "13.2", CuDNN: "9.26", Transformers: "5.23"},
+	Versions: Versions{Torch: "2.15", CUDA: "13.2", CuDNN: "9.26"},
 	asked:    []string{"9.26"},
 	change: func(r *trace.Rules) {
 		// Each product has a workspace of its own; that of cuBLASLt has its old size again.

@@ -29,6 +29,15 @@ type Rules struct {
 	// module first. Otherwise buffers of all micro-batches stay, outputs stay until their
 	// backward, and the first module comes first.
 	StagesReceiveLate bool
+	// Libraries are the rules of libraries beside PyTorch.
+	Libraries Libraries
+}
+
+// Libraries are how libraries beside PyTorch compute a step; zero is the oldest known release of each.
+type Libraries struct {
+	// ShiftsLabels: the loss of a causal model shifts the labels. Otherwise it copies the scores of all tokens but the
+	// last of each row.
+	ShiftsLabels bool
 }
 
 // Workspaces are the sizes of the scratch memory of matrix products.
