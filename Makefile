@@ -128,6 +128,17 @@ EVIDENCE := bench/reference/data/2.15/zoo.jsonl.gz
 evidence: build ## records bench/reference's zoo again with the PyTorch of PYTHON (transformers, timm), and compares; of 2.11 with EVIDENCE=bench/reference/data/zoo.jsonl
 	python3 tools/evidence/run_check.py --vprof ./vprof --python $(PYTHON) --records $(EVIDENCE)
 
+# Releases of transformers whose steps are recorded; those of 4.x and 5.x need other releases of what they import.
+STACKS = 4.48.1 4.51.3 4.53.3 4.54.1 4.57.1 5.0.0 5.12.1 5.17.0 5.20.0 5.24.0
+
+.PHONY: stacks
+stacks: build ## records the steps of releases of transformers again; needs a PYTHON with PyTorch for CUDA
+	for v in $(STACKS); do \
+	  $(PYTHON) -m pip install -q --target $(WHEELS)/transformers-$$v transformers==$$v || exit 1; \
+	  PYTHONPATH=$(WHEELS)/transformers-$$v HF_HUB_OFFLINE=1 ./vprof run --gpu a100-40 --steps all -- \
+	    $(PYTHON) tools/record/stacks.py tools/record/stacks.json 2>&1 | grep '^{"stack"' || exit 1; \
+	done | gzip -n > models/hfconfig/testdata/releases.jsonl.gz
+
 lint: ## formatting, vet, the words of texts and the linters of .golangci.yml
 	@unformatted="$$($(TOOL) gofumpt -l .)"; \
 	  [ -z "$$unformatted" ] || { echo "not gofumpt'ed (make fmt):"; echo "$$unformatted"; exit 1; }

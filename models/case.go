@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/profiler/stack"
+	"github.com/vprof/vprof/profiler/trace"
 )
 
 // Case is what is trained and how. Its JSON is the form that a case has in every
@@ -118,6 +119,15 @@ func (c Case) Release() (*stack.Stack, error) {
 		s = s.With(c.Stack)
 	}
 	return s, err
+}
+
+// Libraries returns the rules of libraries beside PyTorch; the newest for an unknown PyTorch.
+func (c Case) Libraries() trace.Libraries {
+	s, err := c.Release()
+	if err != nil {
+		s = stack.Default()
+	}
+	return s.Rules().Libraries
 }
 
 // ParseRelease reads the name of a release as [stack.Lookup] does, and returns it as

@@ -160,6 +160,12 @@ var fields = []Field{
 		say:  func(_ *Case, text string) string { return "empty_cache every " + text },
 	},
 	{
+		Name: "first-step", JSON: "first_step", Key: true, Group: GroupHow, Bare: "true",
+		Usage: "count the first training step alone, which runs without the optimizer's state, as scripts do that " +
+			"measure one step",
+		form: truth(func(c *Case) *bool { return &c.FirstStep }), say: fixed("first step"),
+	},
+	{
 		Name: "clip", JSON: "clip", Group: GroupHow,
 		Usage: "clip gradients by their `norm` before the optimizer's step: norm, none (default: as the model's " +
 			"system does)",

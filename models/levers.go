@@ -36,6 +36,8 @@ type Levers struct {
 	UseCache string `json:"use_cache,omitempty"`
 	// EmptyCache is after how many steps torch.cuda.empty_cache() is called each time; zero is never.
 	EmptyCache int `json:"empty_cache,omitempty"`
+	// FirstStep has the first step alone, which makes the optimizer's state when all else is over.
+	FirstStep bool `json:"first_step,omitempty"`
 	// ZeroGrad is when gradients go; absent is after the optimizer's step.
 	ZeroGrad ZeroGrad `json:"zero_grad,omitempty"`
 	// Clip is whether gradients are clipped to a norm before the optimizer's step:

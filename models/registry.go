@@ -401,7 +401,9 @@ func (m Model) RecordComplete(c Case, gpu trace.GPU, o Options) (rec *Recording,
 	if err != nil || trainer == nil {
 		return nil, err
 	}
-	o.Steps = cmp.Or(o.Steps, c.fewestSteps())
+	if o.Steps = cmp.Or(o.Steps, c.fewestSteps()); c.FirstStep {
+		o.Steps = 1
+	}
 	release, err := c.Release()
 	if err != nil {
 		return nil, err

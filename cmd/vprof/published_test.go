@@ -57,3 +57,26 @@ func TestLoadedModelsNeedWhatPyTorchSays(t *testing.T) {
 		require.Equal(t, want[1], e.Reserved.Bytes, how)
 	}
 }
+
+// Peaks of allocated memory that the authors of FakeGPU measured on an RTX PRO 5000: one step of Qwen3.5 with PyTorch
+// 2.8.0 and transformers 5.12.1 (docs/llm-sft-memory-estimation.md), to the three digits that they print.
+func TestStepsOfQwen35NeedWhatAGPUShowed(t *testing.T) {
+	for how, want := range map[string]float64{
+		"0.8b.json --seq-len 16 --accumulate 2":                                6.626,
+		"0.8b.json --seq-len 128":                                              6.687,
+		"0.8b.json --seq-len 128 --checkpointing":                              6.679,
+		"0.8b.json --seq-len 16 --lora r=8,target=all-linear":                  1.756,
+		"0.8b.json --seq-len 128 --lora r=8,target=all-linear":                 2.696,
+		"0.8b.json --seq-len 128 --lora r=8,target=all-linear --checkpointing": 1.876,
+		"2b.json --seq-len 16 --accumulate 2":                                  15.939,
+		"2b.json --seq-len 16 --lora r=8,target=all-linear":                    3.868,
+		"2b.json --seq-len 128 --lora r=8,target=all-linear":                   4.959,
+		"2b.json --seq-len 128 --lora r=8,target=all-linear --checkpointing":   3.974,
+	} {
+		e, err := system().planned(t.Context(), "plan --gpu rtx-pro-5000 --torch 2.8 --stack transformers=5.12 --batch 1 "+
+			"--optimizer adamw-single --clip none --loop function --set use-cache=false --set first-step=true "+
+			"--model hf:configs/qwen3.5-"+how, "../../bench/reference/data/published")
+		require.NoError(t, err, how)
+		require.InDelta(t, want, float64(e.Allocated.Bytes)/(1<<30), 0.0005, how)
+	}
+}

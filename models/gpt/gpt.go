@@ -24,6 +24,8 @@ type Config struct {
 	Activation string
 	// Untied gives the output layer a weight of its own.
 	Untied bool
+	// CausalBuffers are masks [1, 1, positions, positions] of all layers, as releases before 5.2 have them.
+	CausalBuffers bool
 	// Cache has the keys and values of all layers; nil for none.
 	Cache *hf.Cache
 }
@@ -32,6 +34,7 @@ type Config struct {
 // projection.
 type attention struct {
 	nn.Module
+	Bias         *nn.Buffer
 	CAttn, CProj nn.Layer
 	AttnDropout  *nn.Dropout
 	ResidDropout *nn.Dropout
@@ -79,7 +82,7 @@ type block struct {
 }
 
 func newBlock(c Config) *block {
-	return &block{
+	b := &block{
 		Ln1: nn.NewLayerNorm(c.Width),
 		Attn: &attention{
 			CAttn: nn.NewConv1D(3*c.Width, c.Width), CProj: nn.NewConv1D(c.Width, c.Width),
@@ -92,6 +95,10 @@ func newBlock(c Config) *block {
 			Act: hf.Activation(c.Activation), Dropout: nn.NewDropout(c.ResidualDropout),
 		},
 	}
+	if c.CausalBuffers {
+		b.Attn.Bias = nn.NewBuffer(trace.Bool, 1, 1, c.Positions, c.Positions)
+	}
+	return b
 }
 
 // forward takes hidden states and a mask.

@@ -32,11 +32,17 @@ type AttentionOptions struct {
 // mask may be nil. The result is [batch, length, heads, head size].
 func Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 	g := f.FuncFrame(q, k, v, mask)
-	gqa := false
+	gqa, rules := false, &f.Tape().Rules().Libraries
 	if o.Groups > 1 {
-		if gqa = mask == nil && !o.RepeatKV && k.Size(-1) == v.Size(-1) && v.Size(-1) <= 256; !gqa {
+		fits := rules.GroupedHeads && !o.RepeatKV
+		if gqa = fits && mask == nil && k.Size(-1) == v.Size(-1) && v.Size(-1) <= 256; !gqa {
 			g.Set(&k, repeatHeads(g, k, o.Groups))
 			g.Set(&v, repeatHeads(g, v, o.Groups))
+		}
+	}
+	if !rules.ViewedHeads {
+		for _, x := range []**tensor{&q, &k, &v} {
+			g.Set(x, (*x).Contiguous())
 		}
 	}
 	y := g.Let(q.ScaledDotProductAttention(k, v, trace.AttentionArgs{

@@ -101,9 +101,16 @@ func (p Packing) WithoutPositions() Packing {
 	return p
 }
 
+// givesMasks reports whether a release that makes a mask for rows without one is given it, as collators of the Trainer
+// do.
+func givesMasks(c models.Case) bool {
+	return !c.Libraries().SkipsMasks && (c.Loop == "" || c.Loop == models.LoopTrainer) &&
+		!c.On(packedSetting)
+}
+
 func packingOf(c models.Case) Packing {
 	switch {
-	case c.Caches():
+	case c.Caches(), givesMasks(c):
 		return Unseen
 	case c.On(packedSetting),
 		contextOf(c).By == models.RingOfTorch: // positions jump from the head of a row to its tail

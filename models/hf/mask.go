@@ -131,7 +131,10 @@ func orderedMask(
 		if positions.Size(0) != batch {
 			g.Set(&positions, positions.Expand(batch, -1))
 		}
-		mask = overlay(allOf(sameSequence(sequences), remapped(positions, mask)))
+		if f.Tape().Rules().Libraries.RemapsPositions {
+			mask = remapped(positions, mask)
+		}
+		mask = overlay(allOf(sameSequence(sequences), mask))
 	case !needed:
 		g.End()
 		return nil
@@ -144,7 +147,8 @@ func orderedMask(
 // packedSequences follows find_packed_sequence_indices: the number of the sequence
 // that each token belongs to.
 func packedSequences(f *frame, batch int64, positions *tensor, packed Packing) *tensor {
-	if packed == Unseen {
+	rules := &f.Tape().Rules().Libraries
+	if packed == Unseen || !rules.ReadsPositions {
 		return nil
 	}
 	g := f.FuncFrame(positions)
@@ -154,8 +158,10 @@ func packedSequences(f *frame, batch int64, positions *tensor, packed Packing) *
 	first := g.Let(positions.Slice(1, 0, 1).AddScalar())
 	diff := g.Let(trace.Cat(1, first, positions).Diff(1))
 	sequences := g.Let(diff.EqScalar().CumSum(-1))
-	g.Discard(sequences.Select(1, -1).EqScalar().Any(false)) // all()
-	if packed != Several {
+	if rules.SkipsMasks {
+		g.Discard(sequences.Select(1, -1).EqScalar().Any(false)) // all()
+	}
+	if packed != Several && rules.SkipsMasks {
 		g.End()
 		return nil
 	}

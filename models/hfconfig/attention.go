@@ -18,6 +18,9 @@ func (a *architecture) flashed(c llama.Config) {
 
 // chosen returns a configuration as the settings of a case have it.
 func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
+	if c.AttentionCap && !hf.Eager.Chosen(k) && !k.Libraries().EagerCaps {
+		c.Eager = false
+	}
 	if hf.Flash.Chosen(k) {
 		c.Eager, c.Windowed = false, nil // its kernels need no masks
 	}

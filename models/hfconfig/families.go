@@ -153,6 +153,8 @@ func readGPT(r *reader) architecture {
 	a := decoder("GPT-2", c.Layers, c.Width, labels, rowLength(2048, c.Positions, positionsKey))
 	a.levers.Cache = true
 	a.task = func(k models.Case) train.Task {
+		c := c
+		c.CausalBuffers = !k.Libraries().NoCausalBuffers
 		if k.Task == classification {
 			return gpt.Classification(c, classesOf(k, problem), padded, hf.TextOf(k))
 		}

@@ -109,7 +109,7 @@ func located(path string) string {
 // hubName is what a model is called on the Hugging Face hub.
 var hubName = regexp.MustCompile(`^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$`)
 
-// howToGet says where the configuration of a model comes from, of the hub, too. It is empty for what can only be a file.
+// howToGet says where the configuration of a model comes from, also of the hub. It is empty for what is only a file.
 func howToGet(path string) string {
 	switch {
 	case strings.HasSuffix(path, ".json"):

@@ -71,7 +71,15 @@ func (d *deltaNet) call(f *frame, x, mask *tensor) *tensor {
 	}
 	beta := g.Let(b.Sigmoid())
 	decay := g.Let(d.ALog.To(trace.F32).Exp().Neg().Mul(a.To(trace.F32).Add(d.DtBias.Tensor).Softplus()))
-	y := g.Let(d.rule(g, parts[0], parts[1], parts[2], decay, beta))
+	rule := d.rule
+	if !g.Tape().Rules().Libraries.SolvesDelta {
+		rule = d.ruleByRows
+		if each := s.ValueHeads / s.KeyHeads; each > 1 {
+			g.Set(&parts[0], parts[0].RepeatInterleave(each, 2))
+			g.Set(&parts[1], parts[1].RepeatInterleave(each, 2))
+		}
+	}
+	y := g.Let(rule(g, parts[0], parts[1], parts[2], decay, beta))
 	g.Set(&y, y.Reshape(-1, s.ValueSize))
 	g.Set(&z, z.Reshape(-1, s.ValueSize))
 	g.Set(&y, d.Norm.call(g, y, z))

@@ -116,6 +116,15 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	return x
 }
 
+// packingOf returns the packing of rows, which come to masks with a padding mask that the model makes, where these are
+// not looked at otherwise.
+func packingOf(f *frame, text hf.Text) hf.Packing {
+	if !f.Tape().Rules().Libraries.SkipsMasks {
+		return hf.Unseen
+	}
+	return text.Packed.WithoutPositions()
+}
+
 // Model is OPTDecoder.
 type Model struct {
 	nn.Module
@@ -163,7 +172,7 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	var mask *tensor
 	if m.c.Eager {
 		mask = g.Let(hf.EagerCausalMask(g, embeds, positions, padding, text.Packed.WithoutPositions()))
-	} else if mask = hf.CausalMask(g, ids.Size(0), positions, padding, text.Packed.WithoutPositions()); mask != nil {
+	} else if mask = hf.CausalMask(g, ids.Size(0), positions, padding, packingOf(g, text)); mask != nil {
 		g.Let(mask)
 	}
 	positionEmbeds := g.Let(g.Call(m.EmbedPositions, positions.AddScalar()))

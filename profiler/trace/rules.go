@@ -38,6 +38,26 @@ type Libraries struct {
 	// ShiftsLabels: the loss of a causal model shifts the labels. Otherwise it copies the scores of all tokens but the
 	// last of each row.
 	ShiftsLabels bool
+	// ReadsPositions: masks are made of the positions of tokens, so that sequences of one row do not see each other.
+	// Otherwise rows without a padding mask have no mask.
+	ReadsPositions bool
+	// SkipsMasks: rows without a padding mask are looked at, and have no mask where each holds one sequence. Otherwise
+	// they have one whatever they hold.
+	SkipsMasks bool
+	// GroupedHeads: scaled_dot_product_attention without a mask is given fewer heads of key and value than of the
+	// query. Otherwise they are repeated.
+	GroupedHeads bool
+	// ViewedHeads: it is given heads as they lie in memory. Otherwise they are copied to be contiguous.
+	ViewedHeads bool
+	// RemapsPositions: masks of several sequences in a row see positions within sequences.
+	RemapsPositions bool
+	// NoCausalBuffers: GPT-2 has no buffers of causal masks.
+	NoCausalBuffers bool
+	// EagerCaps: attention whose scores are capped is eager by default (Gemma 2). Otherwise it leaves the cap out.
+	EagerCaps bool
+	// SolvesDelta: the gated delta rule solves a triangular system for each chunk of tokens. Otherwise it goes from row
+	// to row.
+	SolvesDelta bool
 }
 
 // Workspaces are the sizes of the scratch memory of matrix products.

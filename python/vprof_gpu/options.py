@@ -137,6 +137,10 @@ class PlanOptions(TypedDict, total=False):
     """An option without a flag (see vprof help options) or a setting of the model (see vprof models show), as
     name=value; may be repeated."""
 
+    stack: Values
+    """Releases of libraries that train, like transformers=5.12,trl=1.16, or a file that has them: uv.lock,
+    requirements.txt, pixi.lock, environment.yml, pyproject.toml, or a Python (default: the newest known)."""
+
     stage: Values
     """Freeze stage (default: the model's)."""
 
@@ -333,6 +337,10 @@ class FitOptions(TypedDict, total=False):
     """An option without a flag (see vprof help options) or a setting of the model (see vprof models show), as
     name=value; may be repeated."""
 
+    stack: Values
+    """Releases of libraries that train, like transformers=5.12,trl=1.16, or a file that has them: uv.lock,
+    requirements.txt, pixi.lock, environment.yml, pyproject.toml, or a Python (default: the newest known)."""
+
     stage: Values
     """Freeze stage (default: the model's)."""
 
@@ -527,6 +535,10 @@ class SmokeOptions(TypedDict, total=False):
     set: Values
     """An option without a flag (see vprof help options) or a setting of the model (see vprof models show), as
     name=value; may be repeated."""
+
+    stack: Values
+    """Releases of libraries that train, like transformers=5.12,trl=1.16, or a file that has them: uv.lock,
+    requirements.txt, pixi.lock, environment.yml, pyproject.toml, or a Python (default: the newest known)."""
 
     stage: Values
     """Freeze stage (default: the model's)."""
