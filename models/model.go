@@ -162,19 +162,19 @@ type Recording struct {
 	// Stretch is how many times as long as the recorded rank alone a step takes, since
 	// the rank waits for the other stages of its pipeline; zero if it is part of none.
 	Stretch float64
-	// Others are the programs on [Options.Others], nil for GPUs that need a recording of
-	// their own; all else is the same. They end with Program.
-	Others []*program.Program
+	// Others are the programs on [Options.Others]; all else is the same.
+	Others *trace.Others
 }
 
 // On returns the recording for GPU number other of [Options.Others]; nil if that GPU needs a
 // recording of its own.
 func (r *Recording) On(other int) *Recording {
-	if other >= len(r.Others) || r.Others[other] == nil {
+	p := r.Others.On(other)
+	if p == nil {
 		return nil
 	}
 	on := *r
-	on.Program, on.Others = r.Others[other], nil
+	on.Program, on.Others = p, nil
 	return &on
 }
 

@@ -53,11 +53,13 @@ func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidenc
 				mostRecorded/len(kindsOf(gpus, 1))))
 	}
 	e.Residuals = remembered(e.Residuals)
-	known := &recordings{}
+	if e.Trials == nil {
+		e.Trials = &step.Remembered{GPUs: gpus}
+	}
 	return m, progress.Each(ctx, tell, "cases", units, func(ctx context.Context, i int, u Unit) error {
 		row := m.Rows[i*len(gpus) : (i+1)*len(gpus)]
 		for _, kind := range kinds {
-			if err := u.estimate(ctx, row, kind, gpus, e, known, exact); err != nil {
+			if err := u.estimate(ctx, row, kind, gpus, e, exact); err != nil {
 				return err
 			}
 		}
@@ -67,17 +69,7 @@ func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidenc
 
 // kindsOf groups GPUs by compute capability, by which libraries choose their kernels and workspaces.
 func kindsOf(gpus []device.GPU, units int) [][]int {
-	var kinds [][]int
-	at := map[device.Capability]int{}
-	for i, gpu := range gpus {
-		k, seen := at[gpu.Capability]
-		if !seen {
-			k = len(kinds)
-			at[gpu.Capability] = k
-			kinds = append(kinds, nil)
-		}
-		kinds[k] = append(kinds[k], i)
-	}
+	kinds := step.Kinds(gpus)
 	if len(kinds)*units <= mostRecorded {
 		return kinds
 	}
@@ -106,7 +98,7 @@ func remembered(of step.Residuals) step.Residuals {
 
 // estimate fills in the cells of some GPUs, which one recording serves.
 func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, group []int, gpus []device.GPU, e step.Evidence,
-	known *recordings, exact bool,
+	exact bool,
 ) error {
 	c := report.CaseOf(u.Model, u.Case)
 	for _, i := range group {
@@ -123,7 +115,7 @@ func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, group []int
 		setup, err = step.New(u.Model, u.Case, e)
 	}
 	if err == nil {
-		samples, err = known.samples(ctx, u, setup, gpus[group[0]])
+		samples, err = u.samples(ctx, setup, gpus[group[0]])
 	}
 	if step.Refused(err) {
 		for _, i := range group {
@@ -154,66 +146,24 @@ func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, group []int
 	return nil
 }
 
-// recordings holds the results of the recordings: units that differ in their number
-// of micro-batches alone share them, since all after the second meet the same memory.
-type recordings struct {
-	mu  sync.Mutex
-	all map[recordingOf]*recorded
-}
-
-// recordingOf identifies a recording.
-type recordingOf struct {
-	c     models.Key
-	gpu   string
-	batch int
-}
-
-type recorded struct {
-	once   sync.Once
-	sample planner.Sample
-	err    error
-}
-
-// samples returns replays at the smallest and the largest batch size, and so that there is
-// a line, at a larger one of a single.
-func (k *recordings) samples(ctx context.Context, u Unit, setup *step.Setup, gpu device.GPU) ([]planner.Sample, error) {
+// samples returns replays at the smallest and the largest batch size, and so that there is a line, at a larger one of a
+// single. Units that differ in their number of micro-batches alone share them, since all after the second meet the same
+// memory.
+func (u Unit) samples(ctx context.Context, setup *step.Setup, gpu device.GPU) (all []planner.Sample, err error) {
 	from, to := u.Batches[0], u.Batches[len(u.Batches)-1]
 	if from == to {
 		to = min(4*from, models.MaxBatch)
 	}
-	var samples []planner.Sample
-	for _, batch := range slices.Compact([]int{from, to}) {
-		r := k.at(ctx, setup, gpu, batch)
-		if r.err != nil {
-			return nil, r.err
-		}
-		samples = append(samples, r.sample)
-	}
-	return samples, nil
-}
-
-// at returns a recording at a batch size.
-func (k *recordings) at(ctx context.Context, setup *step.Setup, gpu device.GPU, batch int) *recorded {
 	setup = setup.Accumulating(step.RecordedSteps(setup.Case().Accumulate))
-	key := recordingOf{setup.Case().Key(), gpu.Name, batch}
-	k.mu.Lock()
-	if k.all == nil {
-		k.all = map[recordingOf]*recorded{}
-	}
-	r, ok := k.all[key]
-	if !ok {
-		r = &recorded{}
-		k.all[key] = r
-	}
-	k.mu.Unlock()
-	r.once.Do(func() {
-		var result *step.Result
-		if result, r.err = setup.Try(ctx, setup.Trial(gpu, batch)); r.err == nil {
-			r.sample = result.Sample()
-			result.Discard()
+	for _, batch := range slices.Compact([]int{from, to}) {
+		r, err := setup.Try(ctx, setup.Trial(gpu, batch))
+		if err != nil {
+			return nil, err
 		}
-	})
-	return r
+		all = append(all, r.Sample())
+		r.Discard()
+	}
+	return all, nil
 }
 
 // fillExactly judges the batches of a cell that was read off the line: the largest that is safe, and the largest of the

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/experiment/steptest"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/sample"
@@ -72,14 +73,15 @@ type training struct {
 // judges are the verbs, which share what they try.
 type judges struct {
 	registry *models.Registry
-	trials   sharedTrials
+	// trials are by the memory of the GPUs in MiB.
+	trials map[int]*step.Remembered
+	gpus   []string
 	folder   string
 }
 
 func newJudges(t *testing.T) *judges {
 	return &judges{
-		registry: all.Models(), folder: t.TempDir(),
-		trials: sharedTrials{GPUs: steptest.GPUs(t, judgedGPUs...)},
+		registry: all.Models(), folder: t.TempDir(), trials: map[int]*step.Remembered{}, gpus: judgedGPUs,
 	}
 }
 
@@ -98,7 +100,7 @@ func (j *judges) budget(t *rapid.T, most int) training {
 }
 
 func (j *judges) draw(t *rapid.T) training {
-	j.trials.Forget()
+	clear(j.trials)
 	m, err := j.registry.Lookup(rapid.SampledFrom(judgedModels).Draw(t, "model"))
 	require.NoError(t, err)
 	out := j.budget(t, 12<<10)
@@ -147,9 +149,22 @@ func answer[T any](t tester, c training, verb string, flags ...string) (out T, c
 // ask runs vprof with the models and the trials that the judges share.
 func (c training) ask(t tester, args ...string) (stdout, stderr string, code exitCode) {
 	a, out, failed := desk()
-	a.models, a.residuals, a.trials = func() *models.Registry { return c.registry }, planner.Residuals, &c.trials
+	a.models, a.residuals, a.trials = func() *models.Registry { return c.registry }, planner.Residuals, c.remembered(t)
 	code = run(t.Context(), a, args)
 	return out.String(), failed.String(), code
+}
+
+// remembered returns what the verbs share on GPUs of the training's memory.
+func (c training) remembered(t tester) *step.Remembered {
+	known := c.trials[c.memory]
+	if known == nil {
+		known = &step.Remembered{GPUs: steptest.GPUs(t, c.gpus...)}
+		for i := range known.GPUs {
+			known.GPUs[i].Memory = int64(c.memory) << 20
+		}
+		c.trials[c.memory] = known
+	}
+	return known
 }
 
 // largestOn returns the largest safe batch by fit, on each of some GPUs, with further flags.

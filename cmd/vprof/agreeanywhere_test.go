@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/vprof/vprof/bench/experiment/steptest"
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
@@ -110,9 +109,9 @@ func hasOneOf(name string, parts ...string) bool {
 
 // anywhere draws any model with any options, for any two GPUs.
 func (j *judges) anywhere(t *rapid.T) (c training, gpus []string) {
-	j.trials.Forget()
+	clear(j.trials)
 	gpus = rapid.Permutation(device.Names()).Draw(t, "GPUs")[:2]
-	j.trials.GPUs = steptest.GPUs(t, gpus...)
+	j.gpus = gpus
 	c = j.budget(t, 24<<10)
 	flags, from := j.anyModel(t)
 	for _, o := range anyOptions {

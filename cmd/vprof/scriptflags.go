@@ -75,6 +75,9 @@ func substitute(words []string, values map[string]string) ([]string, error) {
 // trainer is wanted; nil if the words name none.
 func asScript(cmd *cobra.Command, words []string) error {
 	at := slices.IndexFunc(words, func(w string) bool { return filepath.Ext(w) == ".py" })
+	if i := slices.Index(words, "-m"); at < 0 && 0 < i && i+1 < len(words) {
+		at = i + 1
+	}
 	if at < 0 {
 		return nil
 	}

@@ -157,12 +157,13 @@ func (t *Tape) ConvWorkspace(c cudnn.Config, dir cudnn.Direction) {
 // else the rules' estimates.
 func (t *Tape) findWorkspaces(k convCall) [][]int64 {
 	call := Convolution{Config: k.config, Direction: k.dir}
-	sizes := make([][]int64, len(t.gpus.all))
+	sizes, plans := make([][]int64, len(t.gpus.all)), make([]cudnn.Plan, len(t.gpus.all))
 	for i, b := range t.gpus.all {
 		switch {
 		case t.gpus.lost[i]:
 		case t.libraries.answers == nil:
-			sizes[i] = t.rules.Convolutions.Workspaces(k.config, k.dir, b.cudnn())
+			plans[i] = t.modeledPlan(k, i, plans)
+			sizes[i] = plans[i].Allocations
 		default:
 			var asked bool
 			sizes[i], asked = t.rules.Convolutions.Answered(k.config, k.dir, b.cudnn(), t.libraries.answers(b))
@@ -173,6 +174,19 @@ func (t *Tape) findWorkspaces(k convCall) [][]int64 {
 		t.facts.Convolutions = append(t.facts.Convolutions, call)
 	}
 	return sizes
+}
+
+// modeledPlan returns the rules' estimate for a GPU by its number, after those of the GPUs before it. Those of one
+// generation differ only where the memory of one is too small for an engine.
+func (t *Tape) modeledPlan(k convCall, gpu int, before []cudnn.Plan) cudnn.Plan {
+	same := func(a, b GPU) bool { return cudnn.Generation(a.cudnn()) == cudnn.Generation(b.cudnn()) }
+	own := t.gpus.all[gpu]
+	for i, b := range t.gpus.all[:gpu] {
+		if same(b, own) && b.Memory <= own.Memory && before[i].Choice != (cudnn.Choice{}) {
+			return before[i]
+		}
+	}
+	return t.rules.Convolutions.Explain(k.config, k.dir, own.cudnn())
 }
 
 func (b GPU) cudnn() cudnn.GPU {

@@ -1,6 +1,11 @@
 package trace
 
-import "github.com/vprof/vprof/profiler/program"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/profiler/program"
+)
 
 // gpus are the GPUs that a recording serves: its own, and [Options.Others]. On most GPUs a
 // step differs only in the scratch memory of some kernels, so that one recording serves all.
@@ -83,22 +88,43 @@ func (t *Tape) sizedByGPU(bytes func(gpu int) int64, allocate func(bytes int64) 
 	return true
 }
 
-// programs returns the programs of the other GPUs, nil for lost ones, and makes p the program
-// of the tape's own. They share the tables in which they do not differ.
-func (b *gpus) programs(p *program.Program) (others []*program.Program) {
-	for i := range b.all[1:] {
-		var other *program.Program
-		if !b.lost[i+1] {
-			short := *p
-			short.Buffers = append([]program.Buffer(nil), p.Buffers...)
-			b.resize(&short, i+1)
-			short.Instructions = withoutBuffers(append([]program.Instruction(nil), p.Instructions...), b.absent(i+1))
-			other = &short
-		}
-		others = append(others, other)
+// Others are the programs of a recording on [Options.Others]. They share the tables in which they do not differ with
+// the program of the recording's own GPU, and end with it.
+type Others struct {
+	gpus
+	// whole has the instructions of all GPUs, and the sizes on the recording's own.
+	whole program.Program
+}
+
+// programs returns the programs of the other GPUs, and makes p the program of the tape's own.
+func (b *gpus) programs(p *program.Program) *Others {
+	o := &Others{*b, *p}
+	if gone := b.absent(0); len(gone) > 0 {
+		p.Instructions = withoutBuffers(slices.Clone(p.Instructions), gone)
 	}
-	p.Instructions = withoutBuffers(p.Instructions, b.absent(0))
-	return others
+	return o
+}
+
+// On returns the program on another GPU, by its number; nil if that GPU needs a recording of its own. Each call makes
+// it anew.
+func (o *Others) On(other int) *program.Program {
+	if !o.Serves(other) {
+		return nil
+	}
+	p := o.whole
+	p.Buffers = slices.Clone(p.Buffers)
+	o.resize(&p, other+1)
+	p.Instructions = withoutBuffers(slices.Clone(p.Instructions), o.absent(other+1))
+	return &p
+}
+
+// Serves reports whether the recording serves another GPU, by its number, or its own for -1.
+func (o *Others) Serves(other int) bool { return o != nil && other+1 < len(o.all) && !o.lost[other+1] }
+
+// Sizes returns the sizes that differ between GPUs, on another GPU by its number, or on the recording's own for -1. GPUs
+// with equal sizes have equal programs.
+func (o *Others) Sizes(other int) []int64 {
+	return lists.Map(o.sized, func(s sizedBuffer) int64 { return s.bytes[other+1] })
 }
 
 func (b *gpus) resize(p *program.Program, gpu int) {

@@ -29,10 +29,8 @@ func (t *Tape) Finish() *program.Program {
 	return p
 }
 
-// FinishAll ends the recording like Finish. It also returns the programs of
-// [Options.Others], nil for GPUs that need a recording of their own. They share tables with
-// the first program, and end with it.
-func (t *Tape) FinishAll() (own *program.Program, others []*program.Program) {
+// FinishAll ends the recording like Finish. It also returns the programs of [Options.Others].
+func (t *Tape) FinishAll() (own *program.Program, others *Others) {
 	m := t.pools
 	t.pools = nil
 	spare, _ := recycled.Get().(*program.Program)

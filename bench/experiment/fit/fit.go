@@ -97,6 +97,7 @@ func (s Slots) take() (giveBack func()) {
 // returned.
 func Run(ctx context.Context, s Search) (*report.Fit, error) {
 	f := s.begin()
+	s.share()
 	v, err := s.look(ctx, f)
 	if err != nil {
 		return nil, err
@@ -150,6 +151,13 @@ func (s *Search) conclude(ctx context.Context, f *report.Fit) error {
 	return g.Wait()
 }
 
+// share lets GPUs share recordings and replays, unless others run the trials.
+func (s *Search) share() {
+	if s.Trials == nil && len(s.GPUs) > 1 {
+		s.Trials = &step.Remembered{GPUs: s.GPUs}
+	}
+}
+
 // begin returns the result before any configuration was looked at.
 func (s *Search) begin() *report.Fit {
 	f := &report.Fit{
@@ -188,9 +196,14 @@ func (s *Search) look(ctx context.Context, f *report.Fit) (*survey, error) {
 // largest batch takes.
 func (s *Search) exactly(ctx context.Context, v *survey) error {
 	begin := planner.Start{Batch: s.Model.Default.Batch}
-	return progress.Each(ctx, s.Progress, "configurations", v.refusals,
-		func(ctx context.Context, at int, _ error) (err error) {
-			gpu, c := s.GPUs[at/len(s.Cases)], s.Cases[at%len(s.Cases)]
+	gpus := make([]device.GPU, len(v.choices))
+	for at := range gpus {
+		gpus[at] = s.GPUs[at/len(s.Cases)]
+	}
+	order := step.InTurn(gpus, func(at int) models.Key { return keyOf(s.Cases[at%len(s.Cases)]) })
+	return progress.Each(ctx, s.Progress, "configurations", order,
+		func(ctx context.Context, _, at int) (err error) {
+			gpu, c := gpus[at], s.Cases[at%len(s.Cases)]
 			v.choices[at], v.refusals[at], err = s.choice(ctx, gpu, c, begin)
 			return err
 		})

@@ -36,11 +36,7 @@ type survey struct {
 // run fills in all choices. Libraries choose kernels by the compute capability, and PyTorch refuses some by it, so
 // that the GPUs of a kind have the same.
 func (v *survey) run(ctx context.Context) error {
-	of := map[device.Capability][]int{}
-	for i, gpu := range v.search.GPUs {
-		of[gpu.Capability] = append(of[gpu.Capability], i)
-	}
-	kinds := lists.Map(slices.Sorted(maps.Keys(of)), func(a device.Capability) []int { return of[a] })
+	kinds := step.Kinds(v.search.GPUs)
 	done := v.search.Progress.Counting("configurations", len(kinds)*len(v.search.Cases))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
@@ -160,29 +156,20 @@ func (v *survey) draw(ctx context.Context, setup *step.Setup, kinds [][]int) ([]
 	}
 	for _, batch := range batches {
 		ends := batch == batches[0] || batch == batches[len(batches)-1] // between which times are a line
-		timed := make([][]device.GPU, len(kinds))
 		for k, group := range kinds {
-			for _, i := range group {
-				if ends {
-					timed[k] = append(timed[k], s.GPUs[i])
-				}
+			t := setup.KeepingMost().Trial(s.GPUs[group[0]], batch)
+			if ends {
+				t.Timed = lists.Map(group, func(i int) device.GPU { return s.GPUs[i] })
 			}
-		}
-		t := setup.KeepingMost().Trial(s.GPUs[kinds[0][0]], batch)
-		t.Timed = timed[0]
-		for k, group := range kinds[1:] {
-			t.Also = append(t.Also, step.Also{GPU: s.GPUs[group[0]], Timed: timed[k+1]})
-		}
-		r, err := setup.Try(ctx, t)
-		if err != nil {
-			return nil, err
-		}
-		for k, of := range append([]*step.Result{r}, r.Also...) {
-			if err := v.add(&lines[k], batch, of, timed[k]); err != nil {
+			r, err := setup.Try(ctx, t)
+			if err != nil {
 				return nil, err
 			}
+			if err := v.add(&lines[k], batch, r, t.Timed); err != nil {
+				return nil, err
+			}
+			r.Discard()
 		}
-		r.Discard()
 	}
 	return lines, nil
 }
@@ -395,8 +382,12 @@ func (s *Search) replayed(ctx context.Context, choices []report.Choice) ([]repor
 	}
 	gpus := s.gpus()
 	exact := make([]report.Choice, len(choices))
-	return exact, progress.Each(ctx, s.Progress, "recommendations", choices,
-		func(ctx context.Context, i int, c report.Choice) error {
+	order := lists.Map(choices, func(c report.Choice) device.GPU { return gpus[c.Device] })
+	return exact, progress.Each(ctx, s.Progress, "recommendations", step.InTurn(order, func(i int) models.Key {
+		return keyOf(choices[i].Case.Case)
+	}),
+		func(ctx context.Context, _, i int) error {
+			c := choices[i]
 			found, refused, err := s.choice(ctx, gpus[c.Device], c.Case.Case,
 				planner.Start{Batch: cmp.Or(c.SeqLen, c.Largest), Near: true})
 			exact[i] = found

@@ -13,6 +13,7 @@ import (
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/replay"
 )
 
 // A recording that serves other GPUs is, instruction by instruction, what each would
@@ -99,44 +100,62 @@ func TestNewGPUsShareRecordings(t *testing.T) {
 	require.NotEqual(t, rec.Program.Buffers, rec.On(2).Program.Buffers, "they do differ")
 }
 
-// Results on further GPUs equal the results of trials on them, wherever they run; tf32 needs
-// recordings of its own.
-func TestATrialOnFurtherGPUsGivesWhatEachWouldAlone(t *testing.T) {
+// Trials on GPUs that share recordings and replays give what each would alone, also after results are discarded; tf32
+// needs recordings of its own.
+func TestATrialAcrossGPUsGivesWhatEachWouldAlone(t *testing.T) {
 	m, err := all.Models().Lookup("redimnet-b0")
 	require.NoError(t, err)
-	gpus := steptest.GPUs(t, "t4", "a100-80", "v100-16", "h100", "rtx-5090")
-	for _, e := range []step.Evidence{
-		steptest.Exact(),
-		{Residuals: steptest.Exact().Residuals, Trials: &steptest.Wire{Models: all.Models()}},
-	} {
-		setup, err := step.New(m, m.Default, e)
-		require.NoError(t, err)
-		trial := setup.Trial(gpus[0], 8)
-		for _, gpu := range gpus[1:] {
-			trial.Also = append(trial.Also, step.Also{GPU: gpu, Timed: []device.GPU{gpu}})
+	gpus := steptest.GPUs(t, "t4", "rtx-2080", "a100-80", "a100-40", "v100-16", "h100", "rtx-5090", "rtx-4090", "rtx-4080")
+	exact := steptest.Exact()
+	alone, err := step.New(m, m.Default, exact)
+	require.NoError(t, err)
+	exact.Trials = &step.Remembered{GPUs: gpus}
+	across, err := step.New(m, m.Default, exact)
+	require.NoError(t, err)
+	for range 2 {
+		for _, gpu := range gpus {
+			try := func(s *step.Setup) *step.Result {
+				trial := s.Training(s.Trial(gpu, 8), 0)
+				trial.Timed = []device.GPU{gpu}
+				r, err := s.Try(t.Context(), trial)
+				require.NoError(t, err)
+				return r
+			}
+			want, got := try(alone), try(across)
+			require.Equal(t, want.Loads, got.Loads, gpu.Name)
+			require.Equal(t, want.Facts, got.Facts)
+			require.Equal(t, want.Counts, got.Counts)
+			require.Equal(t, want.Device, got.Device)
+			require.Equal(t, want.Run, got.Run)
+			require.Equal(t, want.Sample(), got.Sample())
+			for _, how := range []step.Replay{{Expandable: true}, {Within: true}} {
+				want, err := alone.Try(t.Context(), want.Again(how))
+				require.NoError(t, err)
+				got, err := across.Try(t.Context(), got.Again(how))
+				require.NoError(t, err)
+				require.Equal(t, want.Run, got.Run)
+				require.Equal(t, want.Device, got.Device)
+				require.Equal(t, want.Sample(), got.Sample())
+			}
+			got.Discard()
 		}
-		r, err := setup.Try(t.Context(), trial)
-		require.NoError(t, err)
-		require.Len(t, r.Also, len(trial.Also))
-		for i, a := range trial.Also {
-			of := setup.Trial(a.GPU, 8)
-			of.Timed = a.Timed
-			alone, err := setup.Try(t.Context(), of)
-			require.NoError(t, err)
-			also := r.Also[i]
-			require.Equal(t, alone.Loads, also.Loads, a.GPU.Name)
-			require.Equal(t, alone.Facts, also.Facts)
-			require.Equal(t, alone.Counts, also.Counts)
-			require.Equal(t, alone.Device, also.Device)
-			require.Equal(t, alone.Run.Phases, also.Run.Phases)
-			require.Equal(t, alone.Run.Stats, also.Run.Stats)
-			require.Equal(t, alone.Sample(), also.Sample())
-			again, err := setup.Try(t.Context(), also.Again(step.Replay{Expandable: true}))
-			require.NoError(t, err)
-			want, err := setup.Try(t.Context(), alone.Again(step.Replay{Expandable: true}))
-			require.NoError(t, err)
-			require.Equal(t, want.Sample(), again.Sample())
-		}
-		r.Discard()
 	}
+}
+
+// GPUs with equal programs share a replay.
+func TestGPUsAlikeShareReplays(t *testing.T) {
+	m, err := all.Models().Lookup("gpt2")
+	require.NoError(t, err)
+	gpus := steptest.GPUs(t, "a100-40", "a100-80")
+	evidence := steptest.Exact()
+	evidence.Trials = &step.Remembered{GPUs: gpus}
+	setup, err := step.New(m, models.Case{}, evidence)
+	require.NoError(t, err)
+	var runs []*replay.Run
+	for _, gpu := range gpus {
+		r, err := setup.Try(t.Context(), setup.Trial(gpu, 4))
+		require.NoError(t, err)
+		runs = append(runs, r.Run)
+	}
+	require.True(t, runs[0] == runs[1])
 }

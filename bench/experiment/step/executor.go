@@ -34,47 +34,7 @@ func (l Local) Try(ctx context.Context, t Trial) (*Result, error) {
 	if err := l.prepare(ctx, &t); err != nil {
 		return nil, err
 	}
-	r, err := l.result(ctx, t)
-	if err != nil || len(t.Also) == 0 {
-		return r, err
-	}
-	return r, l.also(ctx, t, r)
-}
-
-// also adds the results on the further GPUs of a trial. GPUs that the recording does
-// not serve share another one, made for the first of them.
-func (l Local) also(ctx context.Context, t Trial, r *Result) (err error) {
-	r.Also = make([]*Result, len(t.Also))
-	rest := t
-	rest.Also, rest.recording = nil, nil
-	var missing []int
-	for i, a := range t.Also {
-		on := t
-		on.GPU, on.Timed, on.Also = a.GPU, a.Timed, nil
-		if on.recording = t.recording.On(i); on.recording == nil {
-			missing, rest.Also = append(missing, i), append(rest.Also, a)
-			continue
-		}
-		if r.Also[i], err = l.result(ctx, on); err != nil {
-			return err
-		}
-		r.Also[i].trial.recording = nil // which ends with that of r
-	}
-	if len(missing) == 0 {
-		return nil
-	}
-	rest.GPU, rest.Timed, rest.Also = rest.Also[0].GPU, rest.Also[0].Timed, rest.Also[1:]
-	other, err := l.Try(ctx, rest)
-	if err != nil {
-		return err
-	}
-	other.Discard()
-	found := append([]*Result{other}, other.Also...)
-	other.Also = nil
-	for i, at := range missing {
-		r.Also[at] = found[i]
-	}
-	return nil
+	return l.result(ctx, t)
 }
 
 // result replays the recording of a trial on its GPU.

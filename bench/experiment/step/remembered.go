@@ -1,53 +1,230 @@
 package step
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
 
-// Remembered runs trials as [Local] does and keeps their results, without the recordings: a request for an equal
-// trial is answered at once. It is for processes that answer many requests.
+// Remembered runs trials as [Local] does and keeps the latest recordings with their replays, for processes that answer
+// many requests and searches on several GPUs. GPUs on which a step differs in the sizes of some buffers alone share a
+// recording, and those on which it is the same share its replays. Goroutines may share it.
 type Remembered struct {
-	mu      sync.Mutex
-	results map[string]*Result
+	// GPUs are the GPUs that share recordings; without any each has its own.
+	GPUs []device.GPU
+
+	mu    sync.Mutex
+	steps map[string]*sharedSteps
+	// recent are the keys of steps, the latest last, and instructions the number of theirs.
+	recent       []string
+	instructions int
 }
 
-// mostRemembered bounds the results that are kept, of which each takes 10 to 100 KiB. When it is reached, all are
-// dropped and keeping begins anew.
-const mostRemembered = 2048
+// mostRemembered bounds the instructions of the recordings that are kept. With its tables each takes 50 to 100 bytes.
+const mostRemembered = 2 << 20
+
+// forget counts the instructions of steps, and drops the oldest ones beyond the bound.
+func (x *Remembered) forget(used *sharedSteps) {
+	used.mu.Lock()
+	n := 0
+	for _, r := range used.recordings {
+		n += len(r.Program.Instructions)
+	}
+	used.mu.Unlock()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.steps[used.key] == used { // else it is dropped already
+		x.instructions += n - used.instructions
+		used.instructions = n
+	}
+	for x.instructions > mostRemembered && len(x.recent) > 1 {
+		oldest := x.recent[0]
+		x.instructions -= x.steps[oldest].instructions
+		delete(x.steps, oldest)
+		x.recent = slices.Delete(x.recent, 0, 1)
+	}
+}
+
+// Kinds returns the numbers of GPUs by compute capability, by which libraries choose kernels and PyTorch refuses some.
+func Kinds(gpus []device.GPU) (kinds [][]int) {
+	at := map[device.Capability]int{}
+	for i, gpu := range gpus {
+		k, seen := at[gpu.Capability]
+		if !seen {
+			k, kinds = len(kinds), append(kinds, nil)
+			at[gpu.Capability] = k
+		}
+		kinds[k] = append(kinds[k], i)
+	}
+	return kinds
+}
+
+// InTurn returns the numbers of searches, each of a case on a GPU, in the order in which they share most recordings.
+func InTurn(gpus []device.GPU, of func(i int) models.Key) []int {
+	at := make([]int, len(gpus))
+	for i := range at {
+		at[i] = i
+	}
+	slices.SortStableFunc(at, func(a, b int) int {
+		x, y := gpus[a], gpus[b]
+		return cmp.Or(cmp.Compare(of(a), of(b)), cmp.Compare(generation(x), generation(y)),
+			cmp.Compare(x.Memory, y.Memory))
+	})
+	return at
+}
+
+// generation returns the compute capability by which cuDNN chooses kernels on a GPU. GPUs of one generation mostly
+// share a recording.
+func generation(gpu device.GPU) device.Capability {
+	return device.Capability(cudnn.Generation(cudnn.GPU{Capability: int(gpu.Capability)}))
+}
+
+// sharedSteps are the recordings of a trial on the GPUs of one generation.
+type sharedSteps struct {
+	key string
+	// instructions is the number that is counted of theirs.
+	instructions int
+
+	mu         sync.Mutex
+	recordings []*sharedRecording
+}
+
+// A sharedRecording is a recording, the GPUs that it was made for (its own is the first), and its programs that are in
+// use.
+type sharedRecording struct {
+	*models.Recording
+	gpus     []device.GPU
+	programs []*sharedProgram
+}
+
+// A sharedProgram is a program of one or several GPUs, with its replays without a limit of memory.
+type sharedProgram struct {
+	recording *models.Recording
+	sizes     []int64
+
+	mu      sync.Mutex
+	replays map[Replay]*Result
+}
 
 // Try implements [Executor].
-func (m *Remembered) Try(ctx context.Context, t Trial) (*Result, error) {
-	key := t.Key()
-	m.mu.Lock()
-	known := m.results[key]
-	m.mu.Unlock()
-	if known != nil {
-		return known.Plain(), nil
+func (x *Remembered) Try(ctx context.Context, t Trial) (_ *Result, err error) {
+	if t.shared == nil && t.recording == nil && t.setup != nil && t.Replay.Device == "" {
+		of := x.of(t)
+		if t.shared, err = of.program(ctx, t, x.GPUs); err != nil {
+			return nil, err
+		}
+		t.recording = t.shared.recording
+		x.forget(of)
 	}
-	r, err := Local{}.Try(ctx, t)
+	if t.shared == nil || t.Replay.Within {
+		return Local{}.Try(ctx, t)
+	}
+	return t.shared.try(ctx, t)
+}
+
+// of returns the recordings of a trial.
+func (x *Remembered) of(t Trial) *sharedSteps {
+	if len(t.Timed) > 0 {
+		t.Timed = []device.GPU{} // [Trial.Record] depends on whether there are any
+	}
+	t.GPU, t.Replay = device.GPU{Capability: generation(t.GPU)}, Replay{Omit: t.Timed != nil}
+	key := t.Key()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if i := slices.Index(x.recent, key); i >= 0 {
+		x.recent = slices.Delete(x.recent, i, i+1)
+	} else {
+		if x.steps == nil {
+			x.steps = map[string]*sharedSteps{}
+		}
+		x.steps[key] = &sharedSteps{key: key}
+	}
+	x.recent = append(x.recent, key)
+	return x.steps[key]
+}
+
+// program returns the program of a trial on its GPU, recorded with the other GPUs alike that no recording serves yet.
+func (s *sharedSteps) program(ctx context.Context, t Trial, all []device.GPU) (*sharedProgram, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.recordings {
+		if p := r.on(t.GPU); p != nil {
+			return p, nil
+		}
+	}
+	others := slices.DeleteFunc(slices.Clone(all), func(gpu device.GPU) bool {
+		return gpu.Name == t.GPU.Name || generation(gpu) != generation(t.GPU) ||
+			slices.ContainsFunc(s.recordings, func(r *sharedRecording) bool { return r.serves(gpu) >= 0 })
+	})
+	rec, err := t.Record(ctx, others...)
 	if err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.results == nil || len(m.results) == mostRemembered {
-		m.results = map[string]*Result{}
+	r := &sharedRecording{rec, append([]device.GPU{t.GPU}, others...), nil}
+	if rec.Facts.Answered { // which GPUs cuDNN was asked about is not recorded for each
+		r.gpus = r.gpus[:1]
 	}
-	m.results[key] = r.Plain()
-	return r, nil
+	s.recordings = append(s.recordings, r)
+	return r.on(t.GPU), nil
 }
 
-// Plain returns the result without the trial and its recording, as another process returns it.
-func (r *Result) Plain() *Result {
-	plain := *r
-	plain.trial, plain.Also = Trial{}, nil
-	for _, other := range r.Also {
-		plain.Also = append(plain.Also, other.Plain())
+// serves returns the number of a GPU that the recording serves; negative for others.
+func (r *sharedRecording) serves(gpu device.GPU) int {
+	at := slices.IndexFunc(r.gpus, func(g device.GPU) bool { return g.Name == gpu.Name && g.Memory == gpu.Memory })
+	if at < 0 || !r.Others.Serves(at-1) {
+		return -1
 	}
-	return &plain
+	return at
+}
+
+// on returns the program of a GPU; nil if it needs a recording of its own.
+func (r *sharedRecording) on(gpu device.GPU) *sharedProgram {
+	at := r.serves(gpu)
+	if at < 0 {
+		return nil
+	}
+	sizes := r.Others.Sizes(at - 1)
+	for _, p := range r.programs {
+		if slices.Equal(p.sizes, sizes) {
+			return p
+		}
+	}
+	p := &sharedProgram{recording: r.Recording, sizes: sizes, replays: map[Replay]*Result{}}
+	if at > 0 {
+		p.recording = r.On(at - 1)
+	}
+	r.programs = append(r.programs, p)
+	return p
+}
+
+// try replays the program for a trial, once for all GPUs: without a memory limit only their contexts differ.
+func (p *sharedProgram) try(ctx context.Context, t Trial) (*Result, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known := p.replays[t.Replay]
+	if known == nil {
+		plain := t
+		plain.Timed, plain.GPU.Context = nil, 0
+		r, err := Local{}.result(ctx, plain)
+		if err != nil {
+			return nil, err
+		}
+		r.trial = Trial{}
+		p.replays[t.Replay], known = r, r
+	}
+	r := *known
+	r.trial = t
+	if r.Run != nil {
+		r.Device += t.GPU.Context
+	}
+	var err error
+	r.Loads, err = r.trial.loads(ctx)
+	return &r, err
 }
 
 // settling remembers how many steps trials of a case took until the cache had settled. Goroutines may share it.

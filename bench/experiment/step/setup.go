@@ -83,10 +83,6 @@ func (s *Setup) Try(ctx context.Context, t Trial) (*Result, error) {
 	r, err := e.Try(ctx, t)
 	if err == nil && r.trial.setup == nil { // it was run elsewhere
 		r.trial = t
-		for i, other := range r.Also {
-			other.trial = t
-			other.trial.GPU, other.trial.Timed = t.Also[i].GPU, t.Also[i].Timed
-		}
 	}
 	return r, err
 }

@@ -40,20 +40,13 @@ type Trial struct {
 	Replay  Replay `json:"replay,omitzero"`
 	// Timed are the GPUs whose [Result.Loads] are wanted.
 	Timed []device.GPU `json:"timed,omitempty"`
-	// Also are further GPUs that the same is tried on: mostly by the same recording.
-	Also []Also `json:"also,omitempty"`
 
 	// setup and recording are the case, complete, and its recording, of a trial that was
 	// made in this process. An executor that has neither makes them from the rest.
 	setup     *Setup
 	recording *models.Recording
-}
-
-// Also is a further GPU that a [Trial] is recorded for at once, and the GPUs for which its
-// steps are timed.
-type Also struct {
-	GPU   device.GPU   `json:"board"`
-	Timed []device.GPU `json:"timed,omitempty"`
+	// shared is the recording's program where several GPUs share it ([Remembered]); nil elsewhere.
+	shared *sharedProgram
 }
 
 // Replay says how the recorded steps are replayed. Its zero value is on the simulated
@@ -98,17 +91,17 @@ func (t Trial) Key() string {
 // with the third, and with the spread the ends of intervals were up to 19 % apart.
 const MostMicro = 16
 
-// Record records the steps of a trial that was made in this process, for its GPU and further ones.
-func (t Trial) Record(ctx context.Context) (*models.Recording, error) {
+// Record records the steps of a trial that was made in this process, for its GPU and others.
+func (t Trial) Record(ctx context.Context, others ...device.GPU) (*models.Recording, error) {
 	c := t.setup.c
 	c.Batch = t.Batch
 	pipelined := c.Strategy != nil && c.Strategy.Name == models.PP // whose stages hold several at a time
 	if len(t.Timed) == 0 && t.Replay.Device == "" && !pipelined {
 		c.Accumulate = min(c.Accumulate, MostMicro)
 	}
-	others := lists.Map(t.Also, func(a Also) trace.GPU { return RecorderGPU(a.GPU) })
-	return t.setup.RecordCase(ctx, c, t.GPU,
-		models.Options{Validation: t.Validation, Steps: t.Steps, Ceiling: t.Ceiling, Others: others})
+	return t.setup.RecordCase(ctx, c, t.GPU, models.Options{
+		Validation: t.Validation, Steps: t.Steps, Ceiling: t.Ceiling, Others: lists.Map(others, RecorderGPU),
+	})
 }
 
 // Of returns the trial of a recording that was made by [Trial.Record] of an equal one.
@@ -145,8 +138,6 @@ type Result struct {
 	Device int64 `json:"device"`
 	// Measured is what a device saw; nil where the GPU was simulated.
 	Measured *Measurement `json:"measured,omitempty"`
-	// Also are the results on the trial's further GPUs.
-	Also []*Result `json:"also,omitempty"`
 
 	trial Trial
 }
@@ -176,6 +167,9 @@ func (r *Result) LastStep() int64 {
 // Discard ends the use of the recording, whose memory later ones take over. It is made
 // again for trials of [Result.Again].
 func (r *Result) Discard() {
+	if r.trial.shared != nil {
+		r.trial.shared, r.trial.recording = nil, nil
+	}
 	if r.trial.recording != nil {
 		r.trial.recording.Discard()
 	}
@@ -184,7 +178,7 @@ func (r *Result) Discard() {
 // Adopt takes over the recording of another result of the same steps, for further trials.
 func (r *Result) Adopt(other *Result) {
 	if other.trial.recording != nil {
-		r.trial.recording = other.trial.recording
+		r.trial.recording, r.trial.shared = other.trial.recording, other.trial.shared
 	}
 }
 
@@ -192,7 +186,7 @@ func (r *Result) Adopt(other *Result) {
 // not recorded again.
 func (r *Result) Again(how Replay) Trial {
 	t := r.trial
-	t.Replay, t.Timed, t.Also = how, nil, nil
+	t.Replay, t.Timed = how, nil
 	return t
 }
 

@@ -29,7 +29,6 @@ func TestAKeyIsOfAllThatATrialSays(t *testing.T) {
 		func(t *step.Trial) { t.Validation = 1 },
 		func(t *step.Trial) { t.Steps = 3 },
 		func(t *step.Trial) { t.Timed = []device.GPU{steptest.Card(1)} },
-		func(t *step.Trial) { t.Also = []step.Also{{GPU: steptest.Card(1)}} },
 		func(t *step.Trial) { t.Replay.Within = true },
 		func(t *step.Trial) { t.Replay.Others = 1 },
 		func(t *step.Trial) { t.Replay.Training = true },
