@@ -76,7 +76,7 @@ type judges struct {
 	// trials are by the memory of the GPUs in MiB.
 	trials map[int]*step.Remembered
 	gpus   []string
-	folder   string
+	folder string
 }
 
 func newJudges(t *testing.T) *judges {
