@@ -121,8 +121,8 @@ func (o *Others) On(other int) *program.Program {
 // Serves reports whether the recording serves another GPU, by its number, or its own for -1.
 func (o *Others) Serves(other int) bool { return o != nil && other+1 < len(o.all) && !o.lost[other+1] }
 
-// Sizes returns the sizes that differ between GPUs, on another GPU by its number, or on the recording's own for -1. GPUs
-// with equal sizes have equal programs.
+// Sizes returns the sizes that differ between GPUs, on another GPU by its number, or on the recording's own for -1.
+// GPUs with equal sizes have equal programs.
 func (o *Others) Sizes(other int) []int64 {
 	return lists.Map(o.sized, func(s sizedBuffer) int64 { return s.bytes[other+1] })
 }

@@ -63,21 +63,14 @@ func (s *Setup) Settle(ctx context.Context, t Trial) (*Result, error) {
 		}
 		r.Discard()
 		t.Steps = last + 2
-		s.settling.took(s.loopless(), t.Steps)
+		s.settling.took(t.setup.c.Key(), t.Steps)
 	}
-}
-
-// loopless identifies the case, in whichever loop it trains: most loops settle in as many steps.
-func (s *Setup) loopless() models.Key {
-	c := s.c
-	c.Loop = ""
-	return c.Key()
 }
 
 // likeTheLast returns the settled trial with as many steps as another size of the case took beyond the usual ones; nil
 // if none did, or if this one takes another number.
 func (s *Setup) likeTheLast(ctx context.Context, t Trial) (*Result, error) {
-	steps := s.settling.steps(s.loopless())
+	steps := s.settling.steps(t.setup.c.Key())
 	if t.Steps > 0 || steps == 0 {
 		return nil, nil
 	}
