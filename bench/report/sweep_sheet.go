@@ -11,7 +11,10 @@ import (
 
 // sweepSheet returns a row for every batch size: the estimate and the run.
 func (r *Report) sweepSheet() Sheet {
-	word, title := "simulated", r.Case.String()
+	word, title, own := "simulated", r.Case.String(), ">"
+	if len(r.Points) > 0 && !slices.ContainsFunc(r.Points, func(p Point) bool { return p.Estimate != nil }) {
+		title, own = r.Case.Model, ">?" // a command, which has a precision of its own, and no estimates
+	}
 	if len(r.Devices) > 0 {
 		word = r.Devices[0].Kind()
 		title += "; " + r.Devices[0].String()
@@ -20,10 +23,11 @@ func (r *Report) sweepSheet() Sheet {
 	if word == measured {
 		replayed = "replayed" // by the allocator of vprof's own, whatever the GPU did
 	}
-	s := sheetIn(title, "batch> | estimate {}: allocated>-5 | estimate {}: reserved>-4 | estimate {}: device> | "+
+	s := sheetIn(title, "batch> | estimate {}: allocated"+own+"-5 | estimate {}: reserved"+own+"-4 | "+
+		"estimate {}: device"+own+" | "+
 		"estimate {}: streamed>?-1 | "+replayed+" {}: allocated>-5 | "+replayed+" {}: reserved>-4 | "+
-		word+" {}: device> | guide {}>?-2 | error>?-2 | "+r.stepHead()+">-3 | "+
-		r.Case.BatchUnit+"s/s"+r.paceMark()+">-3 | peak in-2 | fits", largest(r.Points, Point.highest))
+		word+" {}: device> | guide {}>?-2 | error>?-2 | "+r.stepHead()+own+"-3 | "+
+		r.Case.BatchUnit+"s/s"+r.paceMark()+own+"-3 | peak in-2 | fits", largest(r.Points, Point.highest))
 	_, driven := r.driven()
 	for _, p := range r.Points {
 		wrong := "-"

@@ -268,7 +268,7 @@ func runScripts(a *app, c *caseFlags, target *gpuFlags, out *output, search func
 	out.defaultGPU = target.defaultGPU([]device.GPU{gpu})
 	started := a.now().UTC()
 	searched := search(b)
-	if b.all == nil {
+	if b.all == nil || errors.Is(searched, context.Canceled) {
 		return searched
 	}
 	a.stamp(b.all, started)

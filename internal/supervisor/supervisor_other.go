@@ -28,3 +28,9 @@ func awaitExit(int) {}
 
 // endDescendants ends no process: only Linux lists the processes that outlive a command.
 func (p *Process) endDescendants() {}
+
+// gone returns false: this system does not tell.
+func gone(int) bool { return false }
+
+// EndWith changes nothing: this system has no such setting.
+func EndWith(*exec.Cmd) {}

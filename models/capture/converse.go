@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/vprof/vprof/internal/supervisor"
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
@@ -34,7 +35,7 @@ func (a Asking) Converse(ctx context.Context, generation int) (*Conversation, er
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "vprof-capture-")
+	dir, err := supervisor.Folder("vprof-capture-")
 	if err != nil {
 		return nil, err
 	}
@@ -43,6 +44,7 @@ func (a Asking) Converse(ctx context.Context, generation int) (*Conversation, er
 	if err == nil {
 		c.cmd = exec.CommandContext(ctx, python, args...)
 		c.cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES=")
+		supervisor.EndWith(c.cmd)
 		err = c.start()
 	}
 	if err != nil {

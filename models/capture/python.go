@@ -9,9 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
+	"github.com/vprof/vprof/internal/supervisor"
 	"github.com/vprof/vprof/internal/tail"
 )
 
@@ -45,7 +47,7 @@ func (s *program) execute(ctx context.Context, args func(dir string) []string, r
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "vprof-capture-")
+	dir, err := supervisor.Folder("vprof-capture-")
 	if err != nil {
 		return err
 	}
@@ -65,6 +67,9 @@ func (s *program) execute(ctx context.Context, args func(dir string) []string, r
 	if s.verbose {
 		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	}
+	runtime.LockOSThread() // EndWith goes by it
+	defer runtime.UnlockOSThread()
+	supervisor.EndWith(cmd)
 	ended := cmd.Run()
 	if err := ctx.Err(); err != nil {
 		return err

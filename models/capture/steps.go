@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/supervisor"
 	"github.com/vprof/vprof/models/recorded"
 )
 
@@ -65,7 +66,7 @@ func (o Options) Record(c Compile, points []Point) (*StepRecorder, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "vprof-capture-")
+	dir, err := supervisor.Folder("vprof-capture-")
 	if err != nil {
 		return nil, err
 	}

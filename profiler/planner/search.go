@@ -260,6 +260,8 @@ func (e *edge) guess(last, step int) int {
 		switch {
 		case e.Begin.Near:
 			return e.proportional(last)
+		case e.Coarse > 0 && e.fits == last: // the farther apart, the truer the line
+			return int(min(float64(last)*float64(e.Limit)/float64(max(1, e.known[last])), float64(e.fails)))
 		case e.fits == last:
 			return 2 * last
 		}
@@ -274,8 +276,11 @@ func (e *edge) guess(last, step int) int {
 		return middle
 	}
 	at := float64(a) + float64(e.Limit-na)/float64(nb-na)*float64(b-a)
-	return int(min(max(at, 0), float64(e.fails)))
+	return int(min(max(at*(1+rounding), 0), float64(e.fails)))
 }
+
+// rounding is the share by which a batch on a line through needs may come out too small, being a floating-point number.
+const rounding = 1e-9
 
 // proportional returns the batch to try after one near the edge: where the line through nothing at batch zero meets the
 // limit. What does not grow with the batch makes the true edge lie beyond that.

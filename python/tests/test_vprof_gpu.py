@@ -59,6 +59,12 @@ class CommandTest(unittest.TestCase):
         self.assertIn('unknown model "none"', done.stderr)
         self.assertTrue(vprof_gpu.__version__)
 
+    def test_a_failing_script_raises_its_error(self):
+        said = {"script": {"result": "failed", "exit_code": 1, "traceback": "ValueError: no such luck"}, "points": []}
+        with mock.patch.object(vprof_gpu, "call", return_value=said):
+            with self.assertRaisesRegex(vprof_gpu.VprofError, "no such luck"):
+                vprof_gpu.run("python train.py")
+
     def test_without_a_command_the_error_says_what_to_do(self):
         with mock.patch.dict(os.environ, {"PATH": ""}):
             os.environ.pop("VPROF_BINARY", None)

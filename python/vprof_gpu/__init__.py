@@ -49,6 +49,13 @@ def smoke(*config: str, **options: Unpack[SmokeOptions]) -> Smoke:
 
 
 def run(command: str | Sequence[str], **options: Unpack[RunOptions]) -> Run:
-    """Runs a training script on a simulated GPU and returns what it needs. The command is a list, or a line."""
+    """Runs a training script on a simulated GPU and returns what it needs. The command is a list, or a line.
+
+    A VprofError has the traceback of a script that fails."""
     words = shlex.split(command) if isinstance(command, str) else list(command)
-    return Run.read(call("run", ["--", *words], {"quiet": True, **options}, accept=(0, 1, 3)))
+    seen = call("run", ["--", *words], {"quiet": True, **options}, accept=(0, 1, 3))
+    script = seen["script"]
+    if script["result"] not in ("fits", "out of memory"):
+        said = script.get("traceback") or script.get("error") or f"the command ended with {script.get('exit_code', 1)}"
+        raise VprofError(said, 1)
+    return Run.read(seen)

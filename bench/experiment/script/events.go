@@ -12,7 +12,7 @@ import (
 // An Event is something that the hook has seen in one of the command's processes.
 type Event struct {
 	// Name is what it is: importing, imported, torch, cuda, phase, mark, step, diverted,
-	// kept, made, guessed, replaced, wanted, lengths, longer, error, end.
+	// kept, made, guessed, allocator, replaced, wanted, lengths, longer, error, end.
 	Name string `json:"event"`
 	PID  int    `json:"pid"`
 	// At is when, in microseconds since 1970.
@@ -61,7 +61,7 @@ type Event struct {
 	Before  []int  `json:"before"`
 
 	// Of diverted, kept and made: the path as the script knows it; of guessed and wanted: file:line; of replaced: the
-	// name of what was absent.
+	// name of what was absent; of allocator: the setting of another allocator that was not used.
 	Path string `json:"path"`
 	// Of replaced: what has taken the place; of wanted: what answers.
 	By string `json:"by"`

@@ -1,10 +1,8 @@
 package script
 
 import (
-	"errors"
 	"io"
 	"os"
-	"os/exec"
 	"syscall"
 )
 
@@ -17,9 +15,6 @@ func hostPeak(state *os.ProcessState) int64 {
 	return 0
 }
 
-// gone reports whether there is no process of a number.
-func gone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
-
 // holdOpen makes a named pipe and holds it open until it is closed, or this process ends. Whoever reads it learns of
 // that.
 func holdOpen(path string) (io.Closer, error) {
@@ -29,6 +24,8 @@ func holdOpen(path string) (io.Closer, error) {
 	return os.OpenFile(path, os.O_RDWR, 0)
 }
 
-// endWith makes the system end a command with the thread that starts it, so that it does not outlive a vprof that is
-// killed.
-func endWith(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
+// isFull reports whether less than 1 MiB is left on the disk of a folder.
+func isFull(folder string) bool {
+	var disk syscall.Statfs_t
+	return syscall.Statfs(folder, &disk) == nil && disk.Bavail*uint64(disk.Bsize) < 1<<20
+}

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vprof/vprof/internal/supervisor"
 	"github.com/vprof/vprof/profiler/device/stubs"
 )
 
@@ -45,13 +46,9 @@ type room struct {
 	running io.Closer
 }
 
-// roomPrefix begins the names of rooms; the number of the process that made one follows.
-const roomPrefix = "vprof-run-"
-
 // openRoom makes a room, and removes the rooms of processes that were killed.
 func openRoom() (*room, error) {
-	removeAbandoned()
-	dir, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", roomPrefix, os.Getpid()))
+	dir, err := supervisor.Folder("vprof-run-")
 	if err != nil {
 		return nil, err
 	}
@@ -82,21 +79,6 @@ func (r *room) path(name string) string { return filepath.Join(r.dir, name) }
 
 // Close removes the room, and ends what still runs in it.
 func (r *room) Close() error { return errors.Join(r.running.Close(), os.RemoveAll(r.dir)) }
-
-// removeAbandoned removes the rooms of processes that are no more.
-func removeAbandoned() {
-	found, err := filepath.Glob(filepath.Join(os.TempDir(), roomPrefix+"*"))
-	if err != nil {
-		return
-	}
-	for _, dir := range found {
-		number, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), roomPrefix), "-")
-		pid, err := strconv.Atoi(number)
-		if err == nil && pid > 0 && gone(pid) {
-			_ = os.RemoveAll(dir) // what cannot be removed is another user's
-		}
-	}
-}
 
 // removeMade removes the folders that the command has made and put nothing into, since that went to the room. It
 // returns the others, without those within them: what code that is not Python has written is not known by its name.

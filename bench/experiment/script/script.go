@@ -8,10 +8,12 @@ package script
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/vprof/vprof/internal/input"
@@ -91,13 +93,13 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 	defer server.Close()
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = c.Stdin, c.Stdout, c.Stderr, env
-	runtime.LockOSThread() // endWith goes by it
+	runtime.LockOSThread() // EndWith goes by it
 	defer runtime.UnlockOSThread()
 	var said tail.Tail
 	if cmd.Stderr == nil {
 		cmd.Stderr = &said
 	}
-	endWith(cmd)
+	supervisor.EndWith(cmd)
 	began := time.Now()
 	p, err := supervisor.Start(cmd, c.Foreground)
 	if err != nil {
@@ -115,8 +117,16 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 	o := &Outcome{Command: c, Seconds: time.Since(began).Seconds(), Late: late, Said: said.String(), events: log.all}
 	o.Left, o.Sizes = removeMade(log.all), server.Sizes()
 	o.ended(p.Err(), cmd.ProcessState)
-	return o, errors.Join(o.readNative(room), o.readTrace())
+	err = errors.Join(o.readNative(room), o.readTrace())
+	if (err != nil || o.ExitCode != 0) && (isFull(room.dir) || strings.Contains(o.failure().Text, noSpace)) {
+		return nil, fmt.Errorf("%s in %s, where vprof keeps what the script saves; set TMPDIR to a folder with more",
+			strings.ToLower(noSpace), os.TempDir())
+	}
+	return o, err
 }
+
+// noSpace begins what Linux says of a full disk.
+const noSpace = "No space left on device"
 
 // told passes events on, and the Python to the server that answers for cuDNN.
 func (c *Command) told(s *server) func(Event) {

@@ -105,7 +105,8 @@ func TestPeaksPhasesAndClasses(t *testing.T) {
 	require.Equal(t, []string{
 		"set-up", "forward", "backward", "optimizer", "forward", "backward", "optimizer",
 	}, names, "nothing after the last step")
-	require.Less(t, run.Phases[1].Allocated, run.Phases[3].Allocated, "no optimizer's state at the end of the first forward")
+	require.Less(t, run.Phases[1].Allocated, run.Phases[3].Allocated,
+		"no optimizer's state at the end of the first forward")
 	require.EqualValues(t, 1064, run.Phases[0].PeakAllocated)
 	classes := map[string]int64{}
 	for _, c := range run.Classes {
@@ -357,7 +358,8 @@ func TestGrowthIsNamed(t *testing.T) {
 		require.Equal(t, c.steps, o.Steps(), c.args)
 		require.Equal(t, map[int]int64{1: 2000, 2: 0}[len(c.args)], o.End().Growth)
 	}
-	o, _ := trial(t, script.Command{Steps: 3, Longest: time.Minute, GPU: device.GPU{Name: "card", Memory: 1 << 20}}, "grow")
+	card := device.GPU{Name: "card", Memory: 1 << 20}
+	o, _ := trial(t, script.Command{Steps: 3, Longest: time.Minute, GPU: card}, "grow")
 	r, err := o.Report(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 2000, r.Script.Growth.Bytes)
@@ -382,4 +384,45 @@ func TestRunsAreJudgedAsSmokeTestsAre(t *testing.T) {
 		require.Equal(t, unsafe == "", o.Smoke(r, planner.Budget{Margin: planner.DefaultMargin}, 1).Safe)
 		require.Equal(t, unsafe != "", strings.Contains(r.Sheets()[0].Answer[0], "not safe"))
 	}
+}
+
+// After the last step the epoch ends early, so that evaluation and saving are seen. What the script makes before it
+// saves belongs to saving, and a state that is not saved to training. A script that fails in its short epoch has been
+// seen.
+func TestEvaluationAndSavingFollowTheSteps(t *testing.T) {
+	for _, c := range []struct {
+		args       string
+		evaluation int64
+		saving     int64
+		ended      string
+	}{
+		{"rows alike", 0, 0, "shortened"},
+		{"rows alike ema", 0, 0, "shortened"},
+		{"rows alike validate ema", 90000, 70000, "shortened"},
+		{"rows alike broken", 0, 0, "shortened"},
+	} {
+		o, said := trial(t, script.Command{Steps: 3, Longest: time.Minute}, strings.Fields(c.args)...)
+		require.Equal(t, script.Fits, o.Kind(), said)
+		r, err := o.Report(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, c.ended, r.Script.Ended, said)
+		require.Equal(t, []int{3}, r.Script.Steps)
+		peaks := map[string]int64{}
+		for _, p := range r.Points[0].Run.Phases {
+			peaks[p.Name] = max(peaks[p.Name], p.PeakAllocated)
+		}
+		for phase, bytes := range map[string]int64{"evaluation": c.evaluation, "saving": c.saving} {
+			if bytes == 0 {
+				require.NotContains(t, peaks, phase, c.args)
+				continue
+			}
+			require.GreaterOrEqual(t, peaks[phase], bytes, c.args)
+		}
+		require.Less(t, peaks["forward"]-c.saving, int64(50000), "but for what the script still holds when it trains again")
+	}
+	// With --steps, nothing else is run; what follows the last step until the next still does.
+	o, said := trial(t, script.Command{Steps: 3}, "rows", "alike", "validate")
+	require.Equal(t, "steps", o.End().Reason)
+	require.Contains(t, said, "batch 4 20\nbatch 4 20\nbatch 4 20\n")
+	require.NotContains(t, said, "epoch ends")
 }

@@ -94,6 +94,15 @@ class ValuesTest(unittest.TestCase):
         self.assertTrue(1 > first > second > 0)
         self.assertEqual(third, 3)
 
+    def test_what_a_script_has_written_is_chosen_last(self):
+        self.host.level = lambda tensor: values.SOME
+        for scores, along, k in ((torch.zeros(6), -1, 3), (torch.zeros(2, 6), 1, 5)):
+            self.host.note_written(scores[..., 0])
+            run = self.host.choice(aten.topk.default, idle(lambda x, k, dim: torch.topk(x, k, dim)))
+            places = run(None, scores, k, along)[1]
+            self.assertNotIn(0, places[..., :3].flatten().tolist())
+            self.assertTrue(((places > 0) | (scores.dim() > 1)).all())
+
     def test_lbfgs_has_not_come_to_its_end(self):
         self.host.level = lambda tensor: values.NOTHING
         dot, lbfgs, calls = torch.Tensor.dot, sys.modules["torch.optim.lbfgs"], []

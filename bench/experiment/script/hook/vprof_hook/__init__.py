@@ -34,12 +34,13 @@ from . import events
 
 def watch():
     """Waits for the import of the modules that are of interest."""
-    from . import compiling, files, loaders, ranks, values
+    from . import closing, compiling, files, loaders, ranks, values
 
     end_with_vprof()
     finder = Finder({
         "torch": watch_torch,
         "torch.utils.data": loaders.watch,
+        "transformers.trainer_callback": closing.ask_trainer,
         "safetensors": files.divert_safetensors,
         "safetensors.torch": files.divert_safetensors_torch,
         "torch.distributed.checkpoint.default_planner": ranks.accept_plans,

@@ -29,6 +29,8 @@ def send(event, **facts):
         return  # vprof has ended and its folder is gone
     try:
         os.write(file, line.encode())
+    except OSError:
+        pass  # the disk is full, which vprof reports
     finally:
         os.close(file)
 

@@ -68,7 +68,8 @@ def place(path, copied=False):
         shutil.copyfile(path, other)
     if other not in told:
         told.add(other)
-        events.send("diverted", path=os.path.abspath(os.fspath(path)))
+        if not cached(folder):  # temporary files are none that are kept
+            events.send("diverted", path=os.path.abspath(os.fspath(path)))
     return other
 
 

@@ -34,6 +34,7 @@ def load():
     if not os.path.isdir(folder):
         return  # PyTorch finds no GPU then, which vprof reports
     tell_versions()
+    use_own_allocator()
     os.environ["TRITON_LIBCUDA_PATH"] = folder
     own = [name for name, packages in KEPT.items() if installed(packages)]
     if "nvrtc" not in own:
@@ -42,6 +43,23 @@ def load():
         if not any(kept in name for kept in own):
             ctypes.CDLL(os.path.join(folder, name), ctypes.RTLD_GLOBAL)
     load_builtins()
+
+
+# Settings under which PyTorch neither counts nor records what it allocates as its own allocator does.
+OTHER_ALLOCATORS = ("backend:cudaMallocAsync", "PYTORCH_NO_CUDA_MEMORY_CACHING")
+
+
+def use_own_allocator():
+    """Has PyTorch use its caching allocator where it was to use another, and tells vprof."""
+    asynchronous, uncached = OTHER_ALLOCATORS
+    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+        settings = os.environ.get(name, "").split(",")
+        kept = [s for s in settings if s.strip() != asynchronous]
+        if len(kept) < len(settings):
+            os.environ[name] = ",".join(kept)
+            events.send("allocator", path=asynchronous)
+    if os.environ.pop(uncached, None) is not None:
+        events.send("allocator", path=uncached)
 
 
 def load_builtins():

@@ -27,6 +27,7 @@ class Longest:
     def __init__(self, torch, watch):
         self.torch, self.watch = torch, watch
         self.seconds = float(os.environ.get("VPROF_LONGEST", "0"))
+        self.spent = 0  # of them
         self.loader = None  # that is trained with, once an optimizer has stepped
         self.largest = 0  # elements of the largest batch so far, and its shape
         self.shape = []
@@ -58,8 +59,12 @@ class Longest:
     def next(self, loader, own):
         """The next batch of a loader: its own, or one that was found. own makes its own."""
         watch = self.watch
+        watch.stop()
+        watch.settle()
         if watch.ended or "evaluation" in watch.phases or watch.step() < 1 or self.loader not in (None, loader):
+            watch.closing.check(loader)
             return self.note(own())
+        watch.closing.cut()
         if self.loader is None:
             self.loader = loader
             self.find(loader)
@@ -99,9 +104,10 @@ class Longest:
             self.waiting, why = [], "%s: %s" % (type(error).__name__, str(error)[:200])
         finally:
             restore_states(self.torch, states)
+        self.spent = time.monotonic() - began
         events.send(
             "lengths", batches=length(loader), read=scan.read if scan else 0, samples=scan.samples if scan else 0,
-            why=why, seconds=time.monotonic() - began,
+            why=why, seconds=self.spent,
         )
 
 

@@ -8,8 +8,8 @@ import sys
 import traceback
 import weakref
 
-from . import compiling, events, loaders
-from .growth import Growth
+from . import compiling, events, growth, loaders
+from .closing import Closing
 from .memory import Memory
 
 # An optimizer that was made and does not step is waited for until another has made so many
@@ -39,8 +39,11 @@ class Watch:
         self.evaluated = None  # the module that is being evaluated
         self.due = None  # why training ends when the backward pass that is running has returned
         self.ended = False
+        self.over = False  # the script ends when it begins the next step
+        self.gathering = False  # a state_dict was made, which may be saved
+        self.closing = Closing(self)
         self.longest = loaders.Longest(torch, self)
-        self.growth = Growth()
+        self.growth = growth.Growth()
 
     # Phases.
 
@@ -84,12 +87,15 @@ class Watch:
 
         @functools.wraps(call)
         def wrapped(*args, **kwargs):
-            if self.ended or self.phases[-1] == phase:
+            self.stop()
+            gathered, self.gathering = self.gathering and phase == "saving", self.gathering and phase != "saving"
+            if self.ended or self.phases[-1] == phase and not gathered:
                 return call(*args, **kwargs)
             self.settle()
             if phase == "backward":
                 self.memory.label_batch(sys._getframe(1))
-            self.begin(phase)
+            if not gathered:
+                self.begin(phase)
             try:
                 result = call(*args, **kwargs)
             finally:
@@ -122,6 +128,7 @@ class Watch:
 
     def before_step(self, optimizer, *_):
         """Called by PyTorch before the step of any optimizer."""
+        self.stop()
         if not self.ended:
             self.settle()
             self.memory.label_optimizer(optimizer)
@@ -150,7 +157,7 @@ class Watch:
         self.turn(more)
         self.growth.note(self.step(), self.memory.allocated())
         events.send("step", done=self.step(), of=self.wanted if self.step() <= self.wanted else 0)
-        if not self.until and self.trained():
+        if not self.until and self.trained() and not self.closing.goes_on():
             self.end("steps")
 
     def trained(self):
@@ -159,8 +166,15 @@ class Watch:
         return self.wanted > 0 and any(counts) and min(counts) >= self.wanted and not self.goes_on()
 
     def goes_on(self):
-        """Tells whether further steps show what the first do not: growth, or the longest batches."""
-        return self.longest.seconds > 0 and (self.growth.open() or self.longest.open())
+        """Tells whether further steps show what the first do not: growth, the longest batches, or the capture of a CUDA graph."""
+        return self.longest.seconds > 0 and (self.growth.open() or self.longest.open() or self.warms_up())
+
+    def warms_up(self):
+        """Tells whether a step ran on a stream of its own, as those before the capture of a CUDA graph do."""
+        cuda = self.torch.cuda
+        if not self.memory.used or not hasattr(cuda, "current_stream") or self.step() >= growth.MOST:
+            return False
+        return cuda.current_stream() != cuda.default_stream()
 
     def scaled(self, step):
         """GradScaler.step, which calls the optimizer's only if the gradients are finite."""
@@ -181,20 +195,35 @@ class Watch:
         """A module was put into training or evaluation mode."""
         if self.ended:
             return
+        self.settle()
         if self.evaluated is None and not training and self.trains(module):
             self.evaluated = weakref.ref(module)
             self.begin("evaluation")
-        else:
-            self.settle()
 
     def settle(self):
-        """Ends the evaluation if its module trains again: not all call train() to say so."""
+        """Ends the evaluation if its module trains again: not all call train() to say so. What was gathered is not saved."""
+        if self.gathering:
+            self.gathering = False
+            self.phases[-1] = self.phases[-2]
+            self.leave()
         module = self.evaluated and self.evaluated()
         if self.evaluated is None or module is not None and not module.training:
             return
         self.evaluated = None
         self.leave()
         self.saw("eval")
+
+    def gathers(self, gather):
+        """Module.state_dict: from here on a script makes what it saves next, if it does."""
+
+        @functools.wraps(gather)
+        def wrapped(module, *args, **kwargs):
+            if not self.ended and not self.gathering and self.phases[-1] in ("forward", "evaluation") and any(self.counts.values()):
+                self.begin("saving")
+                self.gathering = True
+            return gather(module, *args, **kwargs)
+
+        return wrapped
 
     def trains(self, module):
         """Tells whether an optimizer has parameters of a module."""
@@ -217,14 +246,25 @@ class Watch:
         if self.torch._C._current_graph_task_id() >= 0:
             self.due = reason
             return
+        if reason == "steps" and not self.due:  # callbacks that follow the last step run; the next step does not
+            self.finish(reason, marked=True)
+            self.over = True
+            if "torch._dynamo" not in sys.modules:  # which would compile again for a hook
+                self.torch.nn.modules.module.register_module_forward_pre_hook(lambda *_: self.stop())
+            return
         self.finish(reason)
         raise TrainingEnded(0)
 
-    def finish(self, reason):
-        """Writes down what was seen."""
+    def stop(self):
+        """Ends the script where its next step begins, if it was to end with the last."""
+        if self.over and not events.quiet:
+            raise TrainingEnded(0)
+
+    def finish(self, reason, marked=False):
+        """Writes down what was seen. marked tells that the last phase has just ended, and the next has not begun."""
         if self.ended:
             return
-        if reason != "steps" or self.due:  # else the last step has just ended, and the next has not begun
+        if not marked:
             self.memory.mark(self.step(), self.phases[-1])
         self.ended = True
         steps = sorted((n for _, n in self.tally), reverse=True) + [0 for n in self.counts.values() if n == 0]
@@ -244,10 +284,11 @@ class Watch:
         if events.quiet or self.ended:
             return
         error = getattr(sys, "last_value", None)
-        if error is not None and not isinstance(error, SystemExit):
+        failed = error is not None and not isinstance(error, SystemExit)
+        if failed and (self.closing.began is None or "OutOfMemory" in type(error).__name__):  # else of a short epoch
             lines = traceback.format_exception(type(error), error, error.__traceback__)
             events.send("error", kind=type(error).__name__, text=str(error)[:2000], traceback="".join(lines)[-8000:])
-        self.finish("exit")
+        self.finish(self.closing.reason())
 
 
 watching = None  # what watches this process
@@ -266,6 +307,7 @@ def watch(torch):
     torch.autograd.backward = w.within("backward", torch.autograd.backward)
     torch.autograd.grad = w.within("backward", torch.autograd.grad)
     torch.save = w.within("saving", torch.save)
+    torch.nn.Module.state_dict = w.gathers(torch.nn.Module.state_dict)
     torch.nn.Module.train = switching(torch.nn.Module.train, w.mode)
     if "torch.utils.data" in sys.modules:  # else when it is imported
         loaders.watch(sys.modules["torch.utils.data"])

@@ -168,6 +168,7 @@ class Host:
             whole = out.numel() * out.element_size() == out.untyped_storage().nbytes()
             known = self.known(*(a for a in args if a is not out)) if overwrites else self.known(*args)
             if overwrites and not whole:
+                self.note_written(out)
                 known = min(known, max(self.known(out), SOME))
             if self.is_small(out, args, known):
                 self.blank(out)
@@ -204,6 +205,7 @@ class Host:
             if along is not None and scores.dim() and 0 < places.numel() <= MOST and self.are_alike(scores):
                 k = args[1] if op.__name__.startswith("topk") else 1
                 turns = self.torch.arange(places.numel()).view(*scores.select(along, 0).shape, k) % scores.size(along)
+                turns = self.guesses_first(scores, along)[turns]
                 self.write(places, turns.movedim(-1, along).reshape(places.shape))
             return out
 
@@ -425,6 +427,29 @@ class Host:
         if scores.dtype in self.whole or self.known(scores) == ALL:
             return False
         return not self.is_written(scores) or scores.numel() <= MOST and bool((self.view(scores) == self.view(scores).flatten()[0]).all())
+
+    # Where a script writes single values among numbers that nobody knows, as a zero for what is not to be chosen, the
+    # unknown ones count as larger.
+
+    def note_written(self, out):
+        """Remembers which elements of a storage the script has written, if they are few."""
+        if out.numel() <= 64 and not self.in_backward() and self.known(out) < ALL:
+            storage = out.untyped_storage()
+            storage.vprof_written = getattr(storage, "vprof_written", frozenset()) | set(self.places(out).flatten().tolist())
+
+    def places(self, tensor):
+        """The places of a tensor's elements in its storage."""
+        most = tensor.untyped_storage().nbytes() // tensor.element_size()
+        return self.torch.arange(most).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+    def guesses_first(self, scores, along):
+        """The columns of scores: the ones that the script has written come last."""
+        columns = self.torch.arange(scores.size(along))
+        written = getattr(scores.untyped_storage(), "vprof_written", None)
+        if not written or scores.numel() > MOST:
+            return columns
+        rows = self.torch.isin(self.places(scores), self.torch.tensor(sorted(written)))
+        return columns[rows.movedim(along, 0).reshape(len(columns), -1).any(1).long().argsort(stable=True)]
 
     def note_copy(self, out, args):
         """PyTorch itself copies from the host what is too large to be computed with."""

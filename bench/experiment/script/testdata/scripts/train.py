@@ -142,6 +142,19 @@ if "rows" in args:
     for batch in loader:
         train(m, adam, scaler, 10 * batch.numel())
         print("batch", *batch.shape, flush=True)
+        if "ema" in args:
+            m.state_dict()
+    if "validate" in args:
+        m.eval()
+        kept = torch.Tensor(90000)
+        del kept
+        m.train()
+        gathered = m.state_dict(), torch.Tensor(70000)
+        torch.save({}, "m.pt")
+        del gathered
+    if "broken" in args:
+        raise ZeroDivisionError("no batches")
+    print("epoch ends", flush=True)
     sys.exit()
 if "grow" in args:
     kept = []

@@ -53,19 +53,22 @@ class Counter:
 counter = Counter()
 
 
+strided = "strided"
+
+
 class OutOfMemoryError(RuntimeError):
     pass
 
 
 class Tensor:
-    is_cuda, is_leaf, requires_grad, grad = True, True, False, None
+    is_cuda, is_leaf, requires_grad, grad, grad_fn, layout = True, True, False, None, None, "strided"
 
     def __init__(self, size):
         self.size = size
         self.address = counter.alloc(size)
 
     def untyped_storage(self):
-        return types.SimpleNamespace(data_ptr=lambda: self.address)
+        return types.SimpleNamespace(data_ptr=lambda: self.address, nbytes=lambda: self.size)
 
     def __del__(self):
         if hasattr(self, "address"):
@@ -123,7 +126,7 @@ class Module:
 
 
 _IncompatibleKeys = lambda missing, unexpected: types.SimpleNamespace(missing_keys=missing, unexpected_keys=unexpected)  # noqa: E731
-nn = types.SimpleNamespace(Module=Module, Parameter=Parameter, modules=types.SimpleNamespace(module=types.SimpleNamespace(_IncompatibleKeys=_IncompatibleKeys)))
+nn = types.SimpleNamespace(Module=Module, Parameter=Parameter, modules=types.SimpleNamespace(module=types.SimpleNamespace(_IncompatibleKeys=_IncompatibleKeys, register_module_forward_pre_hook=lambda hook: None)))
 
 
 class GradScaler:

@@ -1,0 +1,124 @@
+"""Has a script whose training steps were seen evaluate and save once, where that costs little, before it is ended.
+
+Where batches come from a DataLoader, the epoch ends early: what the script does at an epoch's end follows. transformers'
+Trainer is told to evaluate and to save. Both end with the time that is left, or when the next epoch begins.
+"""
+
+import ctypes
+import sys
+import threading
+import time
+
+from . import events
+
+# A loader that fetches ahead has its last batches after the cut.
+STEPS = 2
+
+# The share of the time that is left for an evaluation; the rest is for what follows it.
+EVALUATION = 0.6
+
+# Larger models are not saved: files of this size take longer than the steps.
+SAVED = 4 << 30
+
+
+class Closing:
+    """What follows the last step."""
+
+    def __init__(self, watch):
+        self.watch = watch
+        self.began = None  # the step after which the epoch was to end
+        self.over = 0  # when an evaluation ends
+        self.late = False  # whether the time is over
+        self.batches = {}  # of evaluations, by loader
+        self.ended = False  # whether the loader has ended its epoch
+        self.trainer = False  # whether transformers' Trainer runs, which is asked
+        self.asked = False
+
+    def goes_on(self):
+        """Tells whether the script runs on after a step that ends training."""
+        watch = self.watch
+        if self.began is not None:
+            return watch.step() < self.began + STEPS
+        longest = watch.longest
+        if longest.seconds <= longest.spent or longest.loader is None or watch.due:
+            return False
+        left = longest.seconds - longest.spent
+        self.began, self.over = watch.step(), time.monotonic() + left * EVALUATION
+        alarm = threading.Timer(left, self.end_main)
+        alarm.daemon = True
+        alarm.start()
+        hide_failures()
+        return True
+
+    def cut(self):
+        """Ends the epoch of the training loader; when it is asked again, training."""
+        if self.began is None or self.watch.step() < self.began:
+            return
+        if self.ended or self.trainer:
+            self.end()
+        self.ended = True
+        raise StopIteration
+
+    def check(self, loader):
+        """Ends an evaluation whose time is over as if its loader had no further batch."""
+        if self.began is None or self.watch.ended:
+            return
+        done = self.batches.get(id(loader), 0)
+        if time.monotonic() > self.over and done:
+            raise StopIteration
+        self.batches[id(loader)] = done + 1
+
+    def end_main(self):
+        """Ends the main thread: the time is over."""
+        from .training import TrainingEnded
+
+        if not self.watch.ended:
+            self.late = True
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threading.main_thread().ident), ctypes.py_object(TrainingEnded))
+
+    def reason(self):
+        """Why training ended where the script has come to its end."""
+        return "exit" if self.began is None else "steps" if self.late else "shortened"
+
+    def end(self):
+        self.watch.settle()
+        self.watch.finish("steps")
+        self.watch.over = True
+        self.watch.stop()
+
+
+def hide_failures():
+    """Hides what a script says that fails because its epoch was short: only running out of memory is a result."""
+    shown = sys.excepthook
+
+    def hook(kind, error, trace):
+        if "OutOfMemory" in kind.__name__:
+            shown(kind, error, trace)
+
+    sys.excepthook = hook
+
+
+def ask_trainer(callbacks):
+    """Called when transformers.trainer_callback has been imported: its Trainer evaluates and saves when it is told to."""
+    from . import training
+
+    flow = callbacks.DefaultFlowCallback
+    own = flow.on_step_end
+
+    def on_step_end(self, args, state, control, **kwargs):
+        control = own(self, args, state, control, **kwargs) or control
+        closing = training.watching and training.watching.closing
+        if closing and not events.quiet:
+            closing.trainer = True
+            if closing.began is not None and not closing.asked:
+                closing.asked = True
+                control.should_evaluate |= chosen(args.eval_strategy)
+                control.should_save |= chosen(args.save_strategy) and training.watching.memory.allocated() < SAVED
+        return control
+
+    flow.on_step_end = on_step_end
+
+
+def chosen(strategy):
+    """Tells whether a strategy of the Trainer is one."""
+    return getattr(strategy, "value", strategy) != "no"
