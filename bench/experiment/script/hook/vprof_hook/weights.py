@@ -386,27 +386,32 @@ def resuming(torch, load_state_dict):
     def wrapped(self, state_dict):
         if not isinstance(state_dict, Missing):
             return load_state_dict(self, state_dict)
-        twin, parameters = copy.copy(self), []
-        twin.state, twin.param_groups = collections.defaultdict(dict), []
-        for group in self.param_groups:
-            own = [p for p in group["params"] if p.requires_grad]
-            on_meta = [torch.empty_like(p, device="meta", requires_grad=True) for p in own]
-            for p in on_meta:
-                p.grad = torch.empty_like(p)
-            parameters += zip(own, on_meta)
-            twin.param_groups.append({**group, "params": on_meta, **{k: False for k in ("fused", "foreach", "capturable") if k in group}})
         try:
-            with torch.no_grad():
-                inspect.unwrap(type(self).step)(twin)
+            self.state.update(first_state(torch, self))
         except Exception:  # an optimizer that reads values: it begins anew
-            return None
-        for p, q in parameters:
-            self.state[p] = {
-                k: torch.empty_like(v, device=p.device) if isinstance(v, torch.Tensor) and v.is_meta else v for k, v in twin.state[q].items()
-            }
+            pass
         return None
 
     return wrapped
+
+
+def first_state(torch, optimizer):
+    """The state of an optimizer without values, as its step makes it of parameters on the meta device."""
+    twin, parameters = copy.copy(optimizer), []
+    twin.state, twin.param_groups = collections.defaultdict(dict), []
+    for group in optimizer.param_groups:
+        own = [p for p in group["params"] if p.requires_grad]
+        on_meta = [torch.empty_like(p, device="meta", requires_grad=True) for p in own]
+        for p in on_meta:
+            p.grad = torch.empty_like(p)
+        parameters += zip(own, on_meta)
+        twin.param_groups.append({**group, "params": on_meta, **{k: False for k in ("fused", "foreach", "capturable") if k in group}})
+    with torch.no_grad():
+        inspect.unwrap(type(optimizer).step)(twin)
+    return {
+        p: {k: torch.empty_like(v, device=p.device) if isinstance(v, torch.Tensor) and v.is_meta else v for k, v in twin.state[q].items()}
+        for p, q in parameters
+    }
 
 
 def leaving(load_state_dict):
