@@ -21,7 +21,7 @@ func TestSchemaIsMadeFromTheTypes(t *testing.T) {
 		"report": &Report{}, "accuracy": &Accuracy{}, "fit": &Fit{}, "smoke": &Smoke{}, "times": &Times{},
 		"comparison": &Comparison{}, "diagnosis": &Diagnosis{}, "calibration": &Calibration{},
 		"coefficients": &Coefficients{}, "response": &Response{},
-		"published": &Published{}, "matrix": &Matrix{},
+		"published": &Published{}, "matrix": &Matrix{}, "bisection": &Bisection{},
 	} {
 		r := &jsonschema.Reflector{AllowAdditionalProperties: true, Mapper: texts}
 		require.NoError(t, r.AddGoComments("github.com/vprof/vprof/bench/report", "./"))

@@ -211,7 +211,7 @@ func addVerbs(root *cobra.Command, a *app) {
 		},
 		{
 			"after", "During and after training:",
-			[]*cobra.Command{newMonitorCmd(a), newDiagnoseCmd(a), newReportCmd(a), newCompareCmd(a)},
+			[]*cobra.Command{newMonitorCmd(a), newDiagnoseCmd(a), newReportCmd(a), newCompareCmd(a), newBisectCmd(a)},
 		},
 		{"trust", "Accuracy:", []*cobra.Command{newAccuracyCmd(a), newCalibrateCmd(a)}},
 		{"many", "On many machines:", []*cobra.Command{newFleetCmd(a)}},

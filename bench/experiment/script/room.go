@@ -111,7 +111,14 @@ func (c *Command) environment(r *room) ([]string, error) {
 	set("VPROF_STEPS", strconv.Itoa(c.stepsWanted()))
 	set("VPROF_UNTIL", c.until())
 	set("VPROF_LONGEST", strconv.FormatFloat(c.Longest.Seconds(), 'f', -1, 64))
-	set("PYTHONPATH", prepended(r.path("hook"), os.Getenv("PYTHONPATH")))
+	path := os.Getenv("PYTHONPATH")
+	for _, folder := range slices.Backward(c.Folders) {
+		path = prepended(folder, path)
+	}
+	set("PYTHONPATH", prepended(r.path("hook"), path))
+	if c.Libraries {
+		set("VPROF_LINES", "libraries")
+	}
 	if c.KeepFiles {
 		set("VPROF_KEEP", "1")
 	} else {

@@ -61,6 +61,10 @@ type Command struct {
 	Without Without
 	// GPUs is the number of ranks that the script believes in, Rank which of them is run.
 	GPUs, Rank int
+	// Folders are searched for packages before the environment's own, and Libraries has allocations named by lines of
+	// libraries above PyTorch, too.
+	Folders   []string
+	Libraries bool
 	// Stdin, Stdout and Stderr are the command's. What goes to no Stderr is hidden: Outcome.Said is the end of it.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer

@@ -87,6 +87,39 @@ func (h Held) Lines(n int) []report.Component {
 	return all[:min(n, len(all))]
 }
 
+// Holders returns what each line holds, by the phase in which it was allocated, the largest first, without lines that
+// hold less than a thousandth of all.
+func (h Held) Holders() []report.Holder {
+	phase, pending := map[uint32]string{}, []uint32{}
+	for _, in := range h.p.Instructions {
+		switch in.Kind {
+		case program.Alloc:
+			pending = append(pending, in.Arg)
+		case program.Mark:
+			for _, buffer := range pending {
+				phase[buffer] = h.p.Phases[in.Arg].Name
+			}
+			pending = pending[:0]
+		}
+	}
+	sums, total := map[report.Holder]int64{}, int64(0)
+	for _, i := range h.buffers {
+		bytes := h.p.Buffers[i].Bytes
+		sums[report.Holder{Line: h.site(i).Where, Phase: phase[i]}] += bytes
+		total += bytes
+	}
+	all := []report.Holder{}
+	for holder, bytes := range sums {
+		if holder.Bytes = bytes; bytes*1000 >= total {
+			all = append(all, holder)
+		}
+	}
+	slices.SortFunc(all, func(a, b report.Holder) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Phase, b.Phase))
+	})
+	return all
+}
+
 // Compiled returns the buffers of compiled graphs that hold most, at most n of them; buffers of one name count as one.
 func (h Held) Compiled(n int) []report.Buffer {
 	type key struct {

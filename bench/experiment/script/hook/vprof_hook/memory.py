@@ -198,7 +198,8 @@ class Memory:
         self.label_modules()
         snapshot, device = self.torch.cuda.memory._snapshot(), self.judged()
         trace = snapshot["device_traces"][device]
-        p = program.Program(lambda frames: line_of_user(frames, self.libraries), device)
+        which = of_code if os.environ.get("VPROF_LINES") == "libraries" else of_user
+        p = program.Program(lambda frames: line_of_user(frames, self.libraries, which), device)
         p.follow(trace, self.labels.all, pooled(trace, private(snapshot["segments"], device)))
         return p.write(events.folder(f"trace-{os.getpid()}")), p.failure
 
@@ -237,7 +238,17 @@ def of_user(file, libraries):
     return not os.path.abspath(file).startswith(libraries)
 
 
-def line_of_user(frames, libraries):
+@functools.lru_cache(maxsize=None)
+def of_code(file, libraries):
+    """Reports whether a source file belongs to the user or to a library above PyTorch, which comes last of libraries."""
+    if of_user(file, libraries):
+        return True
+    path = os.path.abspath(file)
+    inside = file.startswith(("<", os.path.dirname(__file__))) or path.startswith(libraries[-1])
+    return not inside and ("site-packages" in path or "dist-packages" in path)
+
+
+def line_of_user(frames, libraries, of_user=of_user):
     """The innermost line of the user's own source, as file:line:function; empty if there is none.
 
     Of what compiled code allocates also, after a tab, the names of the graph's nodes that it is for. Where those come from

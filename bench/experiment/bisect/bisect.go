@@ -1,0 +1,242 @@
+// Package bisect finds the package of a Python environment, and its release, with which the memory of a script changed.
+package bisect
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+)
+
+// ErrUnusable reports that an environment cannot run the script, as where releases of packages do not fit together.
+var ErrUnusable = errors.New("the environment does not run the script")
+
+// Step is a change of the value between two positions. They are neighbors unless what is between them is unusable.
+type Step struct {
+	Low, High     int
+	Before, After int64
+}
+
+// Search finds the positions at which a value changes.
+type Search struct {
+	// Value returns the value at a position. An error that is [ErrUnusable] leaves the position out, any other ends
+	// the search.
+	Value func(position int) (int64, error)
+	// Same reports whether two values count as equal.
+	Same func(a, b int64) bool
+	// Left is called before each value is asked for, with the number of values that the search asks for yet if each
+	// open range has one change; nil is not called.
+	Left func(values int)
+}
+
+// mostTries bounds the positions that are tried in a range whose middle is unusable.
+const mostTries = 5
+
+// Steps returns the changes from position 0 to the last, in order. The values of the two must be usable. Changes
+// between two positions of one value, which cancel each other, are not found.
+func (s *Search) Steps(last int) ([]Step, error) {
+	s.left(2 + tries(last))
+	first, err := s.Value(0)
+	if err != nil {
+		return nil, err
+	}
+	s.left(1 + tries(last))
+	end, err := s.Value(last)
+	if err != nil {
+		return nil, err
+	}
+	var found []Step
+	open := []Step{{0, last, first, end}}
+	for len(open) > 0 {
+		r := open[len(open)-1]
+		open = open[:len(open)-1]
+		if s.Same(r.Before, r.After) {
+			continue
+		}
+		at, value, err := s.between(r, open)
+		if err != nil {
+			return nil, err
+		}
+		if at < 0 {
+			found = append(found, r)
+			continue
+		}
+		open = append(open, Step{at, r.High, value, r.After}, Step{r.Low, at, r.Before, value})
+	}
+	return found, nil
+}
+
+// between returns a position inside a range that is usable, as near to its middle as there is one, and its value; -1
+// if there is none.
+func (s *Search) between(r Step, open []Step) (position int, value int64, err error) {
+	inside := make([]int, 0, r.High-r.Low)
+	for i := r.Low + 1; i < r.High; i++ {
+		inside = append(inside, i)
+	}
+	off := func(i int) int { return max(2*i-r.Low-r.High, r.Low+r.High-2*i) }
+	slices.SortStableFunc(inside, func(a, b int) int { return off(a) - off(b) })
+	for _, i := range inside[:min(len(inside), mostTries)] {
+		n := tries(r.High - r.Low)
+		for _, other := range open {
+			if !s.Same(other.Before, other.After) {
+				n += tries(other.High - other.Low)
+			}
+		}
+		s.left(n)
+		value, err := s.Value(i)
+		if !errors.Is(err, ErrUnusable) {
+			return i, value, err
+		}
+	}
+	return -1, 0, nil
+}
+
+func (s *Search) left(values int) {
+	if s.Left != nil {
+		s.Left(values)
+	}
+}
+
+// tries returns how many values tell one change among so many neighbors.
+func tries(neighbors int) int { return bits.Len(uint(max(neighbors-1, 0))) }
+
+// Change is a package with its releases in two environments.
+type Change struct{ Package, Old, New string }
+
+// String returns the change as "package old -> new".
+func (c Change) String() string { return fmt.Sprintf("%s %s -> %s", c.Package, c.Old, c.New) }
+
+// Pins are the releases of packages by name.
+type Pins map[string]string
+
+// Changes returns the packages that two environments have in different releases, by name.
+func Changes(before, after Pins) (all []Change) {
+	for name, release := range before {
+		if now, ok := after[name]; ok && CompareReleases(release, now) != 0 {
+			all = append(all, Change{name, release, now})
+		}
+	}
+	slices.SortFunc(all, func(a, b Change) int { return cmpText(a.Package, b.Package) })
+	return all
+}
+
+// Between returns, of some releases, the ones between the old one and the new one of a package, and the two
+// themselves, from old to new. Pre-releases are left out.
+func (c Change) Between(releases []string) []string {
+	low, high := c.Old, c.New
+	down := CompareReleases(low, high) > 0
+	if down {
+		low, high = high, low
+	}
+	all := []string{low, high}
+	for _, r := range releases {
+		if !preRelease(r) && CompareReleases(low, r) < 0 && CompareReleases(r, high) < 0 {
+			all = append(all, r)
+		}
+	}
+	slices.SortFunc(all, CompareReleases)
+	all = slices.CompactFunc(all, func(a, b string) bool { return CompareReleases(a, b) == 0 })
+	if down {
+		slices.Reverse(all)
+	}
+	return all
+}
+
+// Cause is a change of one package that changes the peak.
+type Cause struct {
+	Change
+	Before, After int64
+	// Low and High are the releases of the packages with which the two values were seen.
+	Low, High Pins
+}
+
+// Finder finds the causes of a change between two environments.
+type Finder struct {
+	// Old and New are the releases of the packages of both environments.
+	Old, New Pins
+	// Peak returns the bytes that the script needs with some releases; errors are as in [Search].
+	Peak func(Pins) (int64, error)
+	// Releases returns the releases that a package has.
+	Releases func(name string) ([]string, error)
+	Same     func(a, b int64) bool
+	Left     func(values int)
+}
+
+// Find returns the packages that change the peak, each with the two nearest releases between which it changes. It
+// bisects packages, then the releases of each package that it finds.
+func (f *Finder) Find() ([]Cause, error) {
+	changes := Changes(f.Old, f.New)
+	at := func(position int) Pins { return f.mixed(changes, position) }
+	steps, err := f.search(len(changes), at)
+	if err != nil {
+		return nil, err
+	}
+	var all []Cause
+	for _, step := range steps {
+		low, high := at(step.Low), at(step.High)
+		if step.High-step.Low > 1 { // which need each other
+			c := Change{Package: changes[step.Low].Package, Old: changes[step.Low].Old, New: changes[step.Low].New}
+			for _, other := range changes[step.Low+1 : step.High] {
+				c.Package, c.Old, c.New = c.Package+"+"+other.Package, c.Old+"+"+other.Old, c.New+"+"+other.New
+			}
+			all = append(all, Cause{c, step.Before, step.After, low, high})
+			continue
+		}
+		causes, err := f.releases(changes[step.Low], low)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, causes...)
+	}
+	return all, nil
+}
+
+// releases returns the releases of one package at which the peak changes, beside the releases of the others.
+func (f *Finder) releases(c Change, beside Pins) ([]Cause, error) {
+	all, err := f.Releases(c.Package)
+	if err != nil {
+		return nil, err
+	}
+	line := c.Between(all)
+	at := func(position int) Pins {
+		pins := maps.Clone(beside)
+		pins[c.Package] = line[position]
+		return pins
+	}
+	steps, err := f.search(len(line)-1, at)
+	if err != nil {
+		return nil, err
+	}
+	var causes []Cause
+	for _, s := range steps {
+		causes = append(causes, Cause{
+			Change{c.Package, line[s.Low], line[s.High]}, s.Before, s.After, at(s.Low), at(s.High),
+		})
+	}
+	return causes, nil
+}
+
+func (f *Finder) search(last int, at func(int) Pins) ([]Step, error) {
+	s := &Search{
+		Value: func(position int) (int64, error) { return f.Peak(at(position)) }, Same: f.Same, Left: f.Left,
+	}
+	return s.Steps(last)
+}
+
+// mixed returns the environment with the new releases of the first changes, and the old ones of the others. Packages
+// that one environment alone has are in all of them, since the other does not use them.
+func (f *Finder) mixed(changes []Change, newer int) Pins {
+	pins := maps.Clone(f.Old)
+	maps.Copy(pins, f.New)
+	for _, c := range changes[newer:] {
+		pins[c.Package] = c.Old
+	}
+	return pins
+}
+
+// Ends returns the releases with which the old and the new environment are run.
+func (f *Finder) Ends() (before, after Pins) {
+	changes := Changes(f.Old, f.New)
+	return f.mixed(changes, 0), f.mixed(changes, len(changes))
+}

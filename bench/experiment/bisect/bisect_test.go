@@ -1,0 +1,166 @@
+package bisect
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// A value that only grows: every change is found, by at most as many values as were announced for each.
+func TestSearchFindsAllChanges(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		last := rapid.IntRange(1, 60).Draw(t, "last")
+		changed := rapid.SliceOfNDistinct(rapid.IntRange(1, last), 0, min(last, 4), rapid.ID).Draw(t, "changed")
+		slices.Sort(changed)
+		value := func(i int) int64 {
+			n := int64(100)
+			for _, c := range changed {
+				if i >= c {
+					n += 10
+				}
+			}
+			return n
+		}
+		asked := map[int]bool{}
+		first := 0
+		s := &Search{
+			Value: func(i int) (int64, error) {
+				require.False(t, asked[i], "position %d is asked for twice", i)
+				asked[i] = true
+				return value(i), nil
+			},
+			Same: func(a, b int64) bool { return a == b },
+			Left: func(n int) {
+				first = max(first, n)
+				require.Positive(t, n)
+			},
+		}
+		steps, err := s.Steps(last)
+		require.NoError(t, err)
+		require.Len(t, steps, len(changed))
+		for i, step := range steps {
+			require.Equal(t, Step{changed[i] - 1, changed[i], value(changed[i] - 1), value(changed[i])}, step)
+		}
+		require.LessOrEqual(t, len(asked), 2+max(1, len(changed))*tries(last))
+		require.GreaterOrEqual(t, first, 2+tries(last))
+	})
+}
+
+// Where environments are unusable, the change is found between the nearest that are usable.
+func TestSearchGoesAroundUnusablePositions(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		last := rapid.IntRange(2, 12).Draw(t, "last")
+		at := rapid.IntRange(1, last).Draw(t, "at")
+		broken := rapid.SliceOfNDistinct(rapid.IntRange(1, last-1), 0, last-1, rapid.ID).Draw(t, "broken")
+		s := &Search{
+			Value: func(i int) (int64, error) {
+				if slices.Contains(broken, i) {
+					return 0, fmt.Errorf("%w: position %d", ErrUnusable, i)
+				}
+				return int64(min(1, max(0, i-at+1))), nil
+			},
+			Same: func(a, b int64) bool { return a == b },
+		}
+		steps, err := s.Steps(last)
+		require.NoError(t, err)
+		require.Len(t, steps, 1)
+		require.True(t, steps[0].Low < at && at <= steps[0].High, "%v", steps)
+	})
+	failed := errors.New("disk full")
+	s := &Search{
+		Value: func(i int) (int64, error) {
+			if i == 2 {
+				return 0, failed
+			}
+			return int64(i), nil
+		},
+		Same: func(a, b int64) bool { return a == b },
+	}
+	_, err := s.Steps(4)
+	require.ErrorIs(t, err, failed)
+}
+
+// finder makes environments of three packages, of which one changes the peak at a release.
+func finder(peak func(Pins) (int64, error)) *Finder {
+	return &Finder{
+		Old:  Pins{"a": "1.0", "b": "1.0", "c": "1.0", "same": "3"},
+		New:  Pins{"a": "2.0", "b": "1.9", "c": "1.1", "same": "3"},
+		Peak: peak,
+		Releases: func(string) ([]string, error) {
+			var all []string
+			for i := range 12 {
+				all = append(all, "1."+strconv.Itoa(i), "1."+strconv.Itoa(i)+"rc1")
+			}
+			return all, nil
+		},
+		Same: func(a, b int64) bool { return a == b },
+	}
+}
+
+func TestFinderNamesPackageAndRelease(t *testing.T) {
+	causes, err := finder(func(p Pins) (int64, error) {
+		n := int64(100)
+		if CompareReleases(p["b"], "1.7") >= 0 {
+			n += 25
+		}
+		if p["a"] == "2.0" {
+			n -= 10
+		}
+		return n, nil
+	}).Find()
+	require.NoError(t, err)
+	require.Len(t, causes, 2)
+	require.Equal(t, "a 1.11 -> 2.0", causes[0].String())
+	require.Equal(t, []int64{100, 90}, []int64{causes[0].Before, causes[0].After})
+	require.Equal(t, "b 1.6 -> 1.7", causes[1].String())
+	require.Equal(t, []int64{90, 115}, []int64{causes[1].Before, causes[1].After})
+	require.Equal(t, "2.0", causes[1].Low["a"])
+}
+
+func TestPackagesThatNeedEachOtherAreOneCause(t *testing.T) {
+	causes, err := finder(func(p Pins) (int64, error) {
+		if (p["a"] == "2.0") != (p["b"] == "1.9") {
+			return 0, ErrUnusable
+		}
+		if p["b"] == "1.9" {
+			return 7, nil
+		}
+		return 5, nil
+	}).Find()
+	require.NoError(t, err)
+	require.Len(t, causes, 1)
+	require.Equal(t, "a+b 1.0+1.0 -> 2.0+1.9", causes[0].String())
+}
+
+func TestReleasesAreOrdered(t *testing.T) {
+	sorted := []string{"0.9", "1.0.dev1", "1.0a1", "1.0b2", "1.0rc1", "1.0", "1.0.post1", "1.0.1", "1.2", "1.10", "5.12.1"}
+	for i, a := range sorted {
+		for j, b := range sorted {
+			want := 0
+			if i < j {
+				want = -1
+			} else if i > j {
+				want = 1
+			}
+			require.Equal(t, want, CompareReleases(a, b), "%s and %s", a, b)
+		}
+	}
+	require.Zero(t, CompareReleases("2.15.0+cu130", "2.15"))
+	line := Change{"p", "1.10", "1.8"}.Between([]string{"1.7", "1.8", "1.9rc1", "1.9", "1.10.0", "1.11"})
+	require.Equal(t, []string{"1.10", "1.9", "1.8"}, line)
+}
+
+func TestLockFilesAreRead(t *testing.T) {
+	for file, text := range map[string]string{
+		"uv.lock":          "version = 1\n[[package]]\nname = \"My_Lib\"\nversion = \"1.2\"\nsource = {}\n",
+		"requirements.txt": "# all\nmy.lib[extra]==1.2 ; python_version > '3.9'\nother>=3\n",
+		"environment.yml":  "dependencies:\n  - conda-forge::my-lib=1.2\n",
+	} {
+		require.Equal(t, Pins{"my-lib": "1.2"}, Locked(file, []byte(text)), file)
+	}
+}

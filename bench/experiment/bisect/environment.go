@@ -1,0 +1,251 @@
+package bisect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/internal/input"
+)
+
+// Installer installs releases of packages beside the environment of a Python: each in a folder of its own, so that an
+// environment is a list of folders, and no release is installed twice.
+type Installer struct {
+	// Python is the interpreter whose environment is the base, Cache the folder of all installed releases.
+	Python, Cache string
+	// Wheels is a folder from which packages are installed without a network; empty for the index of pip or uv.
+	Wheels string
+
+	tag  string
+	pip  bool
+	base Pins
+	// needed are the packages that named ones need, whether the base has them or not.
+	needed Pins
+}
+
+// describe prints the tag of compiled modules, whether there is pip, and the packages of the environment, a line each.
+const describe = `import importlib.metadata as m, importlib.util, sys, sysconfig
+print(sys.implementation.cache_tag + '-' + sysconfig.get_platform())
+print(importlib.util.find_spec('pip') is not None)
+for d in m.distributions(): print('%s==%s' % (d.metadata['Name'], d.version))`
+
+// Base returns the packages of the base environment. It runs the interpreter.
+func (i *Installer) Base(ctx context.Context) (Pins, error) {
+	if i.base != nil {
+		return i.base, nil
+	}
+	text, err := output(ctx, i.Python, "-c", describe)
+	if err != nil {
+		return nil, input.Errorf("%s does not list its packages: %w", i.Python, err)
+	}
+	tag, list, _ := strings.Cut(text, "\n")
+	i.tag, i.pip, i.base = strings.TrimSpace(tag), strings.HasPrefix(list, "True"), Pins{}
+	i.needed = Pins{}
+	for _, m := range pinned.FindAllStringSubmatch(list, -1) {
+		name := Normalized(m[1])
+		if _, shadowed := i.base[name]; !shadowed {
+			i.base[name] = m[2]
+		}
+	}
+	return i.base, nil
+}
+
+var (
+	pinned = regexp.MustCompile(`(?m)^[ +]*([A-Za-z0-9][\w.-]*)(?:\[[\w, -]*\])?\s*===?\s*([0-9][\w.!+]*)`)
+	locked = regexp.MustCompile(`(?m)^name = "([\w.-]+)"\r?\nversion = "([^"]+)"`)
+	yaml   = regexp.MustCompile(`(?m)^\s*-\s*["']?(?:[\w-]+::)?([\w.-]+)={1,2}([0-9][\w.]*)`)
+	hyphen = regexp.MustCompile(`[-_.]+`)
+)
+
+// Normalized returns the name of a package as indexes have it.
+func Normalized(name string) string { return strings.ToLower(hyphen.ReplaceAllString(name, "-")) }
+
+// Locked returns the releases that a lock file (uv.lock, poetry.lock), a list of requirements or an environment of
+// conda names.
+func Locked(file string, text []byte) Pins {
+	pattern := pinned
+	switch filepath.Ext(file) {
+	case ".lock", ".toml":
+		pattern = locked
+	case ".yml", ".yaml":
+		pattern = yaml
+	}
+	pins := Pins{}
+	for _, m := range pattern.FindAllSubmatch(text, -1) {
+		pins[Normalized(string(m[1]))] = string(m[2])
+	}
+	return pins
+}
+
+// Wanted returns the packages of an environment: the packages of a lock file, also at a commit (uv.lock@HEAD~1),
+// or the base with some packages in other releases ("trl==1.10 peft==0.18") and with what those need.
+func (i *Installer) Wanted(ctx context.Context, spec string) (Pins, error) {
+	base, err := i.Base(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pins := maps.Clone(base)
+	if strings.ContainsAny(spec, "=<>~") {
+		more, err := i.resolve(ctx, strings.Fields(spec))
+		if err != nil {
+			return nil, input.Errorf("%s: %w", spec, err)
+		}
+		maps.Copy(pins, more)
+		maps.Copy(i.needed, more)
+		return pins, nil
+	}
+	file, commit, committed := strings.Cut(spec, "@")
+	var text []byte
+	if committed {
+		var shown string
+		shown, err = output(ctx, "git", "-C", filepath.Dir(file), "show", commit+":./"+filepath.Base(file))
+		text = []byte(shown)
+	} else {
+		text, err = os.ReadFile(file)
+	}
+	if err != nil {
+		return nil, input.Errorf("%s: is no list of packages (trl==1.10) and no lock file: %w", spec, err)
+	}
+	all := Locked(file, text)
+	if len(all) == 0 {
+		return nil, input.Errorf("%s: names no release of a package; give a lock file or packages like trl==1.10", spec)
+	}
+	maps.Copy(pins, all)
+	return pins, nil
+}
+
+// resolve returns the releases that would be installed for some requirements.
+func (i *Installer) resolve(ctx context.Context, specs []string) (Pins, error) {
+	args := append(i.command("--dry-run"), specs...)
+	text, err := output(ctx, args[0], args[1:]...)
+	if err != nil {
+		return nil, err
+	}
+	pins := Pins{}
+	for _, m := range pinned.FindAllStringSubmatch(text, -1) { // of uv: " + trl==1.10.0"
+		pins[Normalized(m[1])] = m[2]
+	}
+	for line := range strings.Lines(text) { // of pip: "Would install trl-1.10.0 peft-0.18.0"
+		list, ok := strings.CutPrefix(line, "Would install ")
+		for _, word := range strings.Fields(list) {
+			if at := strings.LastIndexByte(word, '-'); ok && at > 0 {
+				pins[Normalized(word[:at])] = word[at+1:]
+			}
+		}
+	}
+	for _, spec := range specs { // which may be what the base has
+		if m := pinned.FindStringSubmatch(spec); m != nil {
+			pins[Normalized(m[1])] = m[2]
+		}
+	}
+	return pins, nil
+}
+
+// command returns the installer's command line with some options: pip's of the interpreter if it has one, else uv's.
+func (i *Installer) command(options ...string) []string {
+	args := []string{"uv", "pip", "install", "--python", i.Python, "--no-progress"}
+	if i.pip {
+		args = []string{i.Python, "-m", "pip", "install", "--disable-pip-version-check"}
+	}
+	if i.Wheels != "" {
+		args = append(args, "--no-index", "--find-links", i.Wheels)
+	}
+	return append(args, options...)
+}
+
+// Folder returns the folder with a release of a package, and installs it if it is not there yet.
+func (i *Installer) Folder(ctx context.Context, name, release string) (string, error) {
+	dir := filepath.Join(i.Cache, i.tag, name+"-"+release)
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return "", err
+	}
+	made, err := os.MkdirTemp(filepath.Dir(dir), ".installing-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(made)
+	args := i.command("--no-deps", "--target", made, name+"=="+release)
+	if _, err := output(ctx, args[0], args[1:]...); err != nil {
+		return "", fmt.Errorf("%w: %s==%s cannot be installed: %w", ErrUnusable, name, release, err)
+	}
+	if err := os.Rename(made, dir); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	return dir, nil
+}
+
+// Folders returns the folders that make the base the wanted environment, to be put before its own. Libraries of NVIDIA
+// are left out, since stubs stand in their place. Packages that the base lacks are left out unless they are named.
+func (i *Installer) Folders(ctx context.Context, pins Pins, named []string) (folders []string, err error) {
+	base, err := i.Base(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(pins)) {
+		had, has := base[name]
+		_, needed := i.needed[name]
+		if strings.HasPrefix(name, "nvidia-") || has && CompareReleases(had, pins[name]) == 0 ||
+			!has && !needed && !slices.Contains(named, name) {
+			continue
+		}
+		dir, err := i.Folder(ctx, name, pins[name])
+		if err != nil {
+			return nil, err
+		}
+		folders = append(folders, dir)
+	}
+	return folders, nil
+}
+
+// wheel is the beginning of the name of a wheel, or of a source archive, with the package and its release.
+var wheel = regexp.MustCompile(`^([A-Za-z0-9_.]+?)-([0-9][\w.!+]*?)(?:-.*\.whl|\.tar\.gz)$`)
+
+// Releases returns the releases of a package that the index, or the folder of wheels, has.
+func (i *Installer) Releases(ctx context.Context, name string) (all []string, err error) {
+	if i.Wheels != "" {
+		files, err := os.ReadDir(i.Wheels)
+		for _, f := range files {
+			if m := wheel.FindStringSubmatch(f.Name()); m != nil && Normalized(m[1]) == name {
+				all = append(all, m[2])
+			}
+		}
+		return all, err
+	}
+	args := []string{"uv", "tool", "run", "--python", i.Python, "pip"}
+	if i.pip {
+		args = []string{i.Python, "-m", "pip"}
+	}
+	args = append(args, "index", "versions", "--disable-pip-version-check", name)
+	text, err := output(ctx, args[0], args[1:]...)
+	if err != nil {
+		return nil, fmt.Errorf("the index does not list the releases of %s: %w", name, err)
+	}
+	_, list, _ := strings.Cut(text, "Available versions:")
+	list, _, _ = strings.Cut(list, "\n")
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' }), nil
+}
+
+// output returns what a command prints, to standard output first. Its error has the end of that.
+func output(ctx context.Context, name string, args ...string) (string, error) {
+	var stdout, stderr strings.Builder
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	text := stdout.String() + stderr.String()
+	if err != nil {
+		lines := strings.Split(strings.TrimSpace(text), "\n")
+		return "", fmt.Errorf("%w: %s", err, strings.Join(lines[max(0, len(lines)-3):], "; "))
+	}
+	return text, nil
+}

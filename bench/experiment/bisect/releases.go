@@ -1,0 +1,67 @@
+package bisect
+
+import (
+	"cmp"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// cmpText orders texts.
+func cmpText(a, b string) int { return cmp.Compare(a, b) }
+
+// parts are the numbers and words of a release: 1, 10, 0, rc, 1.
+var parts = regexp.MustCompile(`\d+|[a-z]+`)
+
+// ranks order the words of a release (PEP 440): what comes before the release itself is below 0.
+var ranks = map[string]int{
+	"dev": -4, "a": -3, "alpha": -3, "b": -2, "beta": -2, "rc": -1, "c": -1, "pre": -1, "post": 1,
+}
+
+// CompareReleases orders releases as PEP 440 does, without local versions ("+cu130") and epochs.
+func CompareReleases(a, b string) int {
+	x, y := releaseParts(a), releaseParts(b)
+	for i := range max(len(x), len(y)) {
+		p, q := 0, 0
+		if i < len(x) {
+			p = x[i]
+		}
+		if i < len(y) {
+			q = y[i]
+		}
+		if c := cmp.Compare(p, q); c != 0 {
+			return c
+		}
+	}
+	return 0
+}
+
+// segments is how many numbers a release has before its words, filled up with zeros.
+const segments = 6
+
+// releaseParts returns a release as numbers that compare in its order.
+func releaseParts(release string) (all []int) {
+	release, _, _ = strings.Cut(strings.ToLower(release), "+")
+	for _, part := range parts.FindAllString(release, -1) {
+		n, err := strconv.Atoi(part)
+		if err == nil {
+			all = append(all, n)
+			continue
+		}
+		for len(all) < segments {
+			all = append(all, 0)
+		}
+		all = append(all, ranks[part])
+	}
+	return all
+}
+
+// preRelease reports whether a release is one that installers leave out unless it is named.
+func preRelease(release string) bool {
+	for _, part := range parts.FindAllString(strings.ToLower(release), -1) {
+		if ranks[part] < 0 {
+			return true
+		}
+	}
+	return false
+}
