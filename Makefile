@@ -17,7 +17,7 @@ CUDA_PKG := $(CUDA_LIB) ./cmd/... ./tools/gpucheck
 # Tests of the command line that drive a device: those with the tag. The others
 # are the plain build's.
 CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cmd/vprof/*_test.go | xargs grep -oh '^func Test[[:alnum:]]*' | cut -c6- | paste -sd '|'))$$'
-.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint lines python-lint fmt record-check run-check run-alone without-check evidence bench fuzz fuzz-nightly properties nightly golden docs pictures time-picture cover kernels kernels-check cuda-header stubs stubs-check notices wheel wheels wheel-check dist clean
+.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint lines python-lint fmt record-check run-check run-alone without-check evidence bench fuzz fuzz-nightly properties nightly golden docs pictures time-picture cover kernels kernels-check cuda-header stubs stubs-check notices wheel wheels wheel-check web site dist clean
 
 all: build lint test
 
@@ -110,6 +110,20 @@ wheel-check: wheel ## the wheel installs into an empty environment and plans the
 	unzip -l dist/*.whl | grep -q licenses/THIRD_PARTY_NOTICES
 	cd python && ../dist/empty/bin/python -m unittest discover -s tests
 	@for f in dist/*.whl; do [ $$(stat -c %s $$f) -le 40000000 ] || { echo "$$f is larger than 40 MB"; exit 1; }; done
+
+web: ## bin/web: the page that plans in a browser, as static files
+	$(GO) run ./tools/web bin/web
+
+$(WHEELS)/site/installed: tools/site/requirements.txt
+	rm -rf $(@D)
+	PIP_ROOT_USER_ACTION=ignore $(PYTHON) -m pip install --quiet --no-deps --require-hashes --target $(@D) -r $<
+	touch $@
+
+site: $(WHEELS)/site/installed web ## bin/site: the documents with search, and that page, as static files; checks its links
+	rm -rf bin/site
+	PYTHONPATH=$(CURDIR)/$(WHEELS)/site $(PYTHON) -m sphinx -q -W --keep-going -d .cache/doctrees -c tools/site . bin/site
+	cp -r bin/web bin/site/ask
+	$(PYTHON) tools/site/check.py bin/site
 
 GORELEASER := $(GO) run github.com/goreleaser/goreleaser/v2@v2.12.7
 

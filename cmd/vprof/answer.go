@@ -141,7 +141,7 @@ func (a *app) runVerb(
 	own := &app{
 		stdin: strings.NewReader(""), stdout: &out, stderr: &errs, now: a.now, models: a.models,
 		residuals: a.residuals, detect: a.detect, openGPU: a.openGPU, gpus: a.gpus, trials: a.trials,
-		only: only,
+		only: only, tell: a.tell,
 	}
 	args, err := r.line(verb, flags, format)
 	if err != nil {

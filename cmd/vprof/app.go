@@ -22,6 +22,7 @@ import (
 	"github.com/vprof/vprof/internal/hub"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/printable"
+	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/models/capture"
@@ -58,6 +59,8 @@ type app struct {
 	dev string
 	// gpus opens NVML for monitor.
 	gpus monitor.Source
+	// tell receives the progress of long work, one call at a time; nil if no program asked for it.
+	tell progress.Func
 	// only creates the single verb of a request; nil creates all verbs.
 	only func(*app) *cobra.Command
 }
@@ -193,40 +196,6 @@ func newRootCmd(a *app) *cobra.Command {
 	root.SetVersionTemplate("vprof {{.Version}}\n")
 	root.SetHelpCommand(newHelpCmd())
 	return root
-}
-
-// addVerbs adds the commands, grouped by what users want to do.
-func addVerbs(root *cobra.Command, a *app) {
-	for _, group := range []struct {
-		id, title string
-		verbs     []*cobra.Command
-	}{
-		{
-			"before", "Before training:",
-			[]*cobra.Command{newPlanCmd(a), newFitCmd(a), newSweepCmd(a), newSmokeCmd(a), newRunCmd(a), newTimeCmd(a)},
-		},
-		{
-			"subject", "Models and GPUs:",
-			[]*cobra.Command{newCaptureCmd(a), newModelsCmd(a), newGPUsCmd(a), newDoctorCmd(a)},
-		},
-		{
-			"after", "During and after training:",
-			[]*cobra.Command{newMonitorCmd(a), newDiagnoseCmd(a), newReportCmd(a), newCompareCmd(a), newBisectCmd(a)},
-		},
-		{"trust", "Accuracy:", []*cobra.Command{newAccuracyCmd(a), newCalibrateCmd(a)}},
-		{"many", "On many machines:", []*cobra.Command{newFleetCmd(a)}},
-	} {
-		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
-		for _, cmd := range group.verbs {
-			cmd.GroupID = group.id
-			root.AddCommand(cmd)
-		}
-	}
-	root.AddCommand(newVersionCmd(a))
-	for _, cmd := range []*cobra.Command{newEventsCmd(a), newSchemaCmd(a), newMCPCmd(a)} {
-		cmd.Hidden = true
-		root.AddCommand(cmd)
-	}
 }
 
 // newHelpCmd returns cobra's help command, with an error for pages that do not exist.

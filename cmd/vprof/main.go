@@ -68,6 +68,12 @@ func (e usageError) Unwrap() error { return e.error }
 // Usage marks the error as bad input.
 func (usageError) Usage() bool { return true }
 
+// A commandError holds the exit code of a watched command, which vprof returns.
+type commandError struct {
+	error
+	code exitCode
+}
+
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 // codeOf returns the exit code for the error of a command.

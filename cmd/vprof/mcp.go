@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/progress"
 )
 
 // agentTools are the verbs that agents may use: verbs without side effects.
@@ -50,11 +52,34 @@ func (a *app) agentServer() *mcp.Server {
 				Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true},
 			},
 			func(ctx context.Context, call *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-				return a.callTool(ctx, cmd, call.Params.Arguments), nil
+				own := *a
+				own.tell = notify(ctx, call)
+				return own.callTool(ctx, cmd, call.Params.Arguments), nil
 			},
 		)
 	}
 	return server
+}
+
+// notify returns a function that sends progress notifications, at most one in [pace], to a caller that asked for them;
+// otherwise nil.
+func notify(ctx context.Context, call *mcp.CallToolRequest) progress.Func {
+	token := call.Params.GetProgressToken()
+	if token == nil {
+		return nil
+	}
+	began := time.Now()
+	last := began
+	return func(what string, done, total int) {
+		if time.Since(last) < pace {
+			return
+		}
+		last = time.Now()
+		_ = call.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ // the answer counts, not its progress
+			ProgressToken: token, Progress: last.Sub(began).Seconds(),
+			Message: fmt.Sprintf("%d of %d %s", done, total, what),
+		})
+	}
 }
 
 // callTool runs a verb. A negative verdict is an answer; a refused request is an error for the agent.

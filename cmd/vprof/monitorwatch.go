@@ -1,3 +1,5 @@
+//go:build !js
+
 package main
 
 import (
@@ -178,12 +180,6 @@ func (w *watch) command(ctx context.Context, command []string) error {
 		return commandError{fmt.Errorf("%s: %w", command[0], failed), exitCode(supervisor.ExitCode(failed))}
 	}
 	return p.Err()
-}
-
-// A commandError holds the exit code of a watched command, which vprof returns.
-type commandError struct {
-	error
-	code exitCode
 }
 
 // summarize prints the peak of each GPU.

@@ -6,6 +6,8 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"github.com/vprof/vprof/internal/progress"
 )
 
 const (
@@ -18,6 +20,7 @@ const (
 // progressLine shows the progress of long work and the remaining time on standard error, on terminals only.
 type progressLine struct {
 	to   io.Writer
+	tell progress.Func
 	stop chan struct{}
 	drew sync.WaitGroup
 
@@ -30,7 +33,7 @@ type progressLine struct {
 
 // startProgress shows progress on a terminal, unless quiet. The caller calls end.
 func startProgress(a *app, quiet bool) *progressLine {
-	p := &progressLine{to: a.stderr, stop: make(chan struct{}), began: time.Now()}
+	p := &progressLine{to: a.stderr, tell: a.tell, stop: make(chan struct{}), began: time.Now()}
 	if !quiet && terminal(a.stderr) {
 		p.show()
 	}
@@ -61,6 +64,9 @@ func (p *progressLine) step(what string, done, total int) {
 		p.began = time.Now()
 	}
 	p.what, p.done, p.total = what, done, total
+	if p.tell != nil {
+		p.tell(what, done, total)
+	}
 }
 
 // end removes the line.

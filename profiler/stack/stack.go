@@ -7,7 +7,6 @@
 package stack
 
 import (
-	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -165,14 +164,6 @@ func (e *UnknownError) Error() string {
 
 // Usage says that the user can mend it.
 func (e *UnknownError) Usage() bool { return true }
-
-// cudnnFiles are the decision rules of convolutions, a folder for each version of
-// cuDNN; command fit of package cudnn writes them. A folder has what differs from
-// the versions before: whole rules, or corrections. Their trees are compressed, and
-// read no further than a convolution needs.
-//
-//go:embed cudnn
-var cudnnFiles embed.FS
 
 // convolutions returns the choices of a version of cuDNN, the last of those in order.
 func convolutions(versions ...string) *cudnn.Rules {

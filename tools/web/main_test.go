@@ -1,0 +1,372 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/require"
+)
+
+const root = "../.."
+
+// clock is the time of all answers, since answers hold it.
+const clock = "SOURCE_DATE_EPOCH=1800000000"
+
+// served is the page on a server of this machine.
+type served struct {
+	url, binary string
+	server      *httptest.Server
+
+	mu       sync.Mutex
+	bytes    int
+	requests []string
+}
+
+// serve builds the page once and serves it.
+func serve(t *testing.T) *served {
+	t.Helper()
+	folder, scratch := filepath.Join(t.TempDir(), "page"), t.TempDir()
+	require.NoError(t, build(root, folder, scratch))
+	s := &served{binary: filepath.Join(scratch, "vprof")}
+	files := http.FileServer(http.Dir(folder))
+	s.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		counted := &counter{ResponseWriter: w}
+		files.ServeHTTP(counted, r)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.bytes += counted.bytes
+		s.requests = append(s.requests, r.Method+" "+r.URL.RequestURI())
+	}))
+	t.Cleanup(s.server.Close)
+	s.url = s.server.URL + "/?" + clock
+	return s
+}
+
+type counter struct {
+	http.ResponseWriter
+	bytes int
+}
+
+func (c *counter) Write(b []byte) (int, error) {
+	c.bytes += len(b)
+	return c.ResponseWriter.Write(b)
+}
+
+// tab is a tab of a headless Chromium.
+type tab struct {
+	context.Context
+	mu     sync.Mutex
+	errors []string
+}
+
+// launch starts a Chromium. Without one the test is skipped, unless VPROF_BROWSER=required.
+func launch(t *testing.T) *tab {
+	t.Helper()
+	found := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			found = path
+			break
+		}
+	}
+	if found == "" {
+		if os.Getenv("VPROF_BROWSER") == "required" {
+			t.Fatal("there is no Chromium: install chromium")
+		}
+		t.Skip("there is no Chromium")
+	}
+	ctx, cancel := chromedp.NewExecAllocator(t.Context(), append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(found), chromedp.NoSandbox, chromedp.DisableGPU)...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	b := &tab{Context: ctx}
+	require.NoError(t, chromedp.Listen(ctx, func(event any) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		switch e := event.(type) {
+		case *runtime.EventConsoleAPICalled:
+			b.errors = append(b.errors, fmt.Sprint("console: ", e.Type, " ", e.Args))
+		case *runtime.EventExceptionThrown:
+			b.errors = append(b.errors, fmt.Sprint(e.ExceptionDetails))
+		case *log.EventEntryAdded: // violations of the content security policy, and files that are missing
+			b.errors = append(b.errors, e.Entry.Text+" "+e.Entry.URL)
+		}
+	}))
+	require.NoError(t, chromedp.Do(ctx, chromedp.EmulateViewport(1280, 900)))
+	return b
+}
+
+// js returns the value of an expression in the page.
+func js[T any](t testing.TB, b *tab, expression string) T {
+	v, err := chromedp.Run(b, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	require.NoError(t, err, expression)
+	return v
+}
+
+func (b *tab) quiet(t *testing.T) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	require.Empty(t, b.errors, "the console shows errors")
+}
+
+// await waits until an expression is true in the page.
+func (b *tab) await(t *testing.T, expression string) {
+	t.Helper()
+	js[bool](t, b, `new Promise((resolve) => {
+		const look = () => { if (`+expression+`) resolve(true); else setTimeout(look, 20); };
+		look();
+	})`)
+}
+
+// answer returns the answer to what the page asks last, as JSON.
+func (b *tab) answer(t *testing.T) string {
+	t.Helper()
+	b.await(t, `document.body.dataset.answered == turn`)
+	return js[string](t, b, `text`)
+}
+
+// told returns what the command line prints for a command of the page, in a folder.
+func (s *served) told(t *testing.T, folder, command string) string {
+	t.Helper()
+	require.True(t, strings.HasPrefix(command, "vprof "), command)
+	cmd := exec.Command("sh", "-c", s.binary+strings.TrimPrefix(command, "vprof")+" --format json")
+	cmd.Dir, cmd.Env = folder, []string{clock, "HF_HUB_OFFLINE=1"}
+	out, err := cmd.Output()
+	if failed := (*exec.ExitError)(nil); err != nil {
+		require.ErrorAs(t, err, &failed)
+		return strings.TrimPrefix(strings.TrimSpace(string(failed.Stderr)), "vprof: ")
+	}
+	return string(out)
+}
+
+// mostRules returns the bytes of all rules of cuDNN that steps on one GPU can need, on the GPU with the most.
+func mostRules(t *testing.T) (most int) {
+	sizes := map[string]int{}
+	for _, version := range []string{"9.19", "9.26"} { // the rules of the release that a question has by default
+		files, err := os.ReadDir(filepath.Join(root, "profiler/stack/cudnn", version))
+		require.NoError(t, err)
+		for _, f := range files {
+			info, err := f.Info()
+			require.NoError(t, err)
+			sizes[f.Name()] = int(info.Size())
+		}
+	}
+	of := map[string]int{}
+	for name, size := range sizes {
+		architecture, _, _ := strings.Cut(name, "-")
+		of[architecture] += size
+		most = max(most, of[architecture])
+	}
+	return most
+}
+
+func TestPage(t *testing.T) {
+	b := launch(t)
+	s := serve(t)
+	began := time.Now()
+	require.NoError(t, chromedp.Do(b, chromedp.Navigate(s.url)))
+	first := b.answer(t)
+	t.Logf("the first answer came after %v and %.2f MB", time.Since(began).Round(time.Millisecond), float64(s.bytes)/1e6)
+	empty := t.TempDir()
+	require.Equal(t, s.told(t, empty, js[string](t, b, `$("command").textContent`)), first)
+	require.LessOrEqual(t, s.bytes+mostRules(t), 14_000_000, "a first answer of a model with convolutions loads too much")
+	require.Contains(t, js[string](t, b, `$("verdict").textContent`), "Safe. Batch 4 needs")
+	b.await(t, `document.body.dataset.finished`)
+	require.Regexp(t, `^\d+ sequences at these settings`, js[string](t, b, `$("largest-text").textContent`))
+	require.Equal(t, js[int](t, b, `site.gpus.length`), js[int](t, b, `$("gpus").tBodies[0].rows.length`))
+
+	t.Run("fifty questions", func(t *testing.T) { fifty(t, b, s) })
+	t.Run("form", func(t *testing.T) { formed(t, b, s) })
+	t.Run("files", func(t *testing.T) { dropped(t, b, s) })
+	t.Run("looks", func(t *testing.T) { looks(t, b) })
+	b.quiet(t)
+	t.Run("nothing leaves", func(t *testing.T) { nothingLeaves(t, b, s) })
+	t.Run("offline", func(t *testing.T) { offline(t, b, s) })
+	b.quiet(t)
+}
+
+// questions returns fifty questions, over models, GPUs and settings, some of them wrong.
+func questions() []map[string]any {
+	settings := []map[string]any{
+		{},
+		{"amp": "bf16", "batch": "2"},
+		{"checkpointing": "true", "batch": []any{1, 2}},
+		{"optimizer": "sgd", "torch": "2.11"},
+		{"gpus": "4", "strategy": "fsdp2"},
+		{"amp": "fp16", "accumulate": "3"},
+		{"alloc-conf": "expandable_segments:True"},
+	}
+	models := []string{
+		"gpt2", "resnet18", "vit-s16-224", "bert-base", "redimnet-b2", "whisper-tiny", "wav2vec2-base", "llama-tiny",
+		"hf:Qwen/Qwen3-4B", "unet", "bdslw-spoter",
+	}
+	gpus := []any{"rtx-4090", "t4", []any{"a100-80", "rtx-3060"}, "h100-80", "rtx-5060-ti"}
+	all := []map[string]any{
+		{"model": "gpt2", "gpu": "rtx-3060", "lora": "r=8", "quantize": "nf4", "amp": "bf16"},
+		{"model": "hf:Qwen/Qwen3-8B", "gpu": "rtx-4090", "lora": "r=16,alpha=32,target=all-linear", "seq-len": 512},
+		{"model": "gpt2", "gpu": "no-such-gpu"},
+		{"model": "no-such-model"},
+		{"model": "gpt2", "batch": "many"},
+		{"model": "gpt2", "set": map[string]any{"layers": 3}, "loop": "trainer"},
+	}
+	for i := 0; len(all) < 50; i++ {
+		q := map[string]any{"model": models[i%len(models)], "gpu": gpus[i%len(gpus)]}
+		for k, v := range settings[i%len(settings)] {
+			q[k] = v
+		}
+		all = append(all, q)
+	}
+	return all
+}
+
+func fifty(t *testing.T, b *tab, s *served) {
+	folder := t.TempDir()
+	var took []time.Duration
+	for _, q := range questions() {
+		text, err := json.Marshal(q)
+		require.NoError(t, err)
+		began := time.Now()
+		got := js[string](t, b, `engine.call("plan", {...`+string(text)+`, report: true}).then((a) => a.text)`)
+		took = append(took, time.Since(began))
+		command := js[string](t, b, `commandOf("plan", `+string(text)+`)`)
+		require.Equal(t, s.told(t, folder, command), got, "%s", text)
+	}
+	slices.Sort(took)
+	t.Logf("%d answers: median %v, slowest %v", len(took), took[len(took)/2], took[len(took)-1])
+}
+
+// formed fills the form by keyboard, follows a link, and asks for other verbs.
+func formed(t *testing.T, b *tab, s *served) {
+	js[any](t, b, `form.elements.model.value = "", null`)
+	require.NoError(t, chromedp.Do(b,
+		chromedp.SendKeys(`[name=model]`, "bert-base"), chromedp.SendKeys(`[name=batch]`, "8,16"+kb.Enter)))
+	got := b.answer(t)
+	require.Equal(t, `vprof plan --model bert-base --batch 8,16 --gpu rtx-4090 --amp bf16`,
+		js[string](t, b, `$("command").textContent`))
+	require.Equal(t, s.told(t, t.TempDir(), js[string](t, b, `$("command").textContent`)), got)
+	require.Equal(t, "#model=bert-base&batch=8%2C16&gpu=rtx-4090&amp=bf16", js[string](t, b, `location.hash`))
+	require.Equal(t, 2, js[int](t, b, `document.querySelectorAll("#points button").length`))
+	require.Contains(t, js[string](t, b, `$("printed").textContent`), "bert-base, stage full, bf16 autocast")
+
+	js[any](t, b, `location.hash = "model=resnet18&gpu=t4&more=--loop trainer --optimizer=sgd", null`)
+	b.await(t, `form.elements.model.value === "resnet18"`)
+	got = b.answer(t)
+	require.Equal(t, `vprof plan --model resnet18 --gpu t4 --loop trainer --optimizer sgd`,
+		js[string](t, b, `$("command").textContent`))
+	require.Equal(t, s.told(t, t.TempDir(), js[string](t, b, `$("command").textContent`)), got)
+
+	js[any](t, b, `document.querySelector("[data-verb=fit]").click(), null`)
+	b.await(t, `$("verb").textContent.includes("samples/s")`)
+
+	// The server tells how far a search is.
+	require.Regexp(t, `^\d+ of \d+ `, js[string](t, b, `(async () => {
+		let told = "";
+		await engine.call("fit", {model: "gpt2", gpu: "t4"}, (words) => { told = words; });
+		return told;
+	})()`))
+
+	js[any](t, b, `location.hash = "model=no-such-model", null`)
+	b.await(t, `$("verdict").textContent.includes("unknown model")`)
+	require.True(t, js[bool](t, b, `$("need").hidden`))
+}
+
+// dropped asks about files, in the page's folder.
+func dropped(t *testing.T, b *tab, s *served) {
+	folder := filepath.Join(t.TempDir(), "model")
+	require.NoError(t, os.Mkdir(folder, 0o755))
+	for name, from := range map[string]string{
+		"config.json":   "models/hfconfig/testdata/configs/qwen2-0.5b/config.json",
+		"axolotl.yaml":  "examples/axolotl.yaml",
+		"model.pt2":     "models/pt2/testdata/timm-resnet18.pt2",
+		"deepspeed.txt": "examples/axolotl.yaml",
+	} {
+		text, err := os.ReadFile(filepath.Join(root, from))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), text, 0o644))
+	}
+	for _, c := range []struct{ file, command string }{
+		{"config.json", "vprof plan --gpu rtx-4090 --model hf:config.json"},
+		{"model.pt2", "vprof plan --gpu rtx-4090 --model model.pt2"},
+		{"axolotl.yaml", "vprof plan axolotl.yaml --gpu rtx-4090"},
+	} {
+		js[any](t, b, `files.clear(), location.hash = "gpu=rtx-4090", null`)
+		b.await(t, `form.elements.model.value === "" && form.elements.gpu.value === "rtx-4090"`)
+		b.answer(t)
+		require.NoError(t, chromedp.Do(b, chromedp.SetUploadFiles(`#file`, []string{filepath.Join(folder, c.file)})))
+		b.await(t, `files.size === 1 && $("files").textContent.includes("`+c.file+`")`)
+		got := b.answer(t)
+		require.Equal(t, c.command, js[string](t, b, `$("command").textContent`))
+		require.Equal(t, s.told(t, folder, c.command), got)
+	}
+	js[any](t, b, `files.clear(), showFiles(), null`)
+}
+
+// looks holds the page to a phone's width, to both themes, and to names for all that can be used.
+func looks(t *testing.T, b *tab) {
+	js[any](t, b, `location.hash = "model=gpt2&gpu=rtx-4090", null`)
+	b.await(t, `form.elements.model.value === "gpt2"`)
+	b.answer(t)
+	ink := js[string](t, b, `getComputedStyle(document.body).color`)
+	_, err := chromedp.Call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}},
+	})
+	require.NoError(t, err)
+	require.NoError(t, chromedp.Do(b, chromedp.EmulateViewport(360, 740)))
+	require.NotEqual(t, ink, js[string](t, b, `getComputedStyle(document.body).color`))
+	require.LessOrEqual(t, js[int](t, b, `document.documentElement.scrollWidth`), 360)
+	require.Empty(t, js[[]string](t, b, `[...document.querySelectorAll("input, select, button")].filter((e) =>
+		!e.labels?.length && !e.textContent.trim() && !e.ariaLabel).map((e) => e.outerHTML)`))
+	// The tab key goes through everything in its order.
+	require.NoError(t, chromedp.Do(b, chromedp.Focus(`.skip`), chromedp.KeyEvent(kb.Tab)))
+	require.Equal(t, "model", js[string](t, b, `document.activeElement.name`))
+	require.NoError(t, chromedp.Do(b, chromedp.EmulateViewport(1280, 900)))
+}
+
+// nothingLeaves checks that requests are for files and tell nothing, and that workers reach no other server.
+func nothingLeaves(t *testing.T, b *tab, s *served) {
+	s.mu.Lock()
+	for _, r := range s.requests {
+		require.Regexp(t, `^GET /[\w./-]*(\?`+clock+`)?$`, r)
+	}
+	s.mu.Unlock()
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("%s %s came to another server", r.Method, r.URL)
+	}))
+	defer other.Close()
+	require.Equal(t, "refused", js[string](t, b, `new Promise((resolve) => {
+		const say = "fetch('`+other.URL+`', {mode: 'no-cors'}).then(() => postMessage('sent'), () => postMessage('refused'))";
+		new Worker(URL.createObjectURL(new Blob([say]))).onmessage = (e) => resolve(e.data);
+	})`))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.errors = nil // the violation is shown
+}
+
+// offline stops the server and loads the page again.
+func offline(t *testing.T, b *tab, s *served) {
+	b.await(t, `$("offline").textContent === "All of it works offline."`)
+	s.server.Close()
+	require.NoError(t, chromedp.Do(b, chromedp.Reload()))
+	b.await(t, `document.body.dataset.answered > 0`)
+	js[any](t, b, `location.hash = "model=resnet50&gpu=a100-80&torch=2.11", null`)
+	b.await(t, `form.elements.model.value === "resnet50"`)
+	got := b.answer(t)
+	require.Equal(t, s.told(t, t.TempDir(), js[string](t, b, `$("command").textContent`)), got)
+}
