@@ -51,7 +51,7 @@ type wirePeaks struct {
 // record returns the record of a case over so many steps.
 func (w *wirePeaks) record(c models.Case, steps int) (r Record, err error) {
 	r = Record{
-		Case: c, GPU: w.GPU, Status: Status(w.Status), Error: w.Error, Runs: steps,
+		Case: c, GPU: w.GPU, Status: Status(w.Status), Error: w.Error, Runs: steps, Rising: true,
 		Params:        report.Parameters{Total: w.Params, Trainable: w.Trainable},
 		PeakAllocated: w.PeakAllocated, PeakReserved: w.PeakReserved,
 	}

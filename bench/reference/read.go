@@ -82,6 +82,7 @@ func Read(r io.Reader, name string) (*File, error) {
 				continue
 			}
 			rec.File, rec.Line, rec.Torch = name, n, cmp.Or(rec.Torch, torch)
+			rec.Rising = rec.Rising || strings.Contains(file.Header.Source, SimulatedDriver)
 			file.Records = append(file.Records, rec)
 		case header:
 			h, err := decodeHeader(line)

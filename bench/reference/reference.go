@@ -13,6 +13,9 @@ import (
 // Schema names the format that this package reads.
 const Schema = "vprof.reference/v1"
 
+// SimulatedDriver is part of the source of records that were made without a GPU. Its addresses rose.
+const SimulatedDriver = "simulated driver"
+
 // Header is the first line of a file: what recorded it.
 type Header struct {
 	Schema       string `json:"schema"`
@@ -65,6 +68,8 @@ type Record struct {
 	FineTuned bool
 	// Runs is how many steps were run, of records without phases.
 	Runs int
+	// Rising reports whether the driver's addresses rose: the simulated driver's did.
+	Rising bool
 	// Measured is the line itself, of a run of a user's; nil for records of ours.
 	Measured *Measured
 

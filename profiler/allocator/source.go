@@ -43,12 +43,15 @@ type PagedSource interface {
 const Granule = 2 << 20
 
 // Memory is a [PagedSource] without a device. It counts bytes against a total
-// in granules and hands out addresses from a pointer that only moves up, or only
-// down, so that no address is used twice.
+// in granules and uses no address twice.
 type Memory struct {
+	// Rising reports whether each address is above the one before, not below. Drivers on Linux hand out falling addresses
+	// (an H100's, 580.159.04: all of 78 segments). Of blocks that are equally good the allocator takes the lowest, so
+	// the order decides which blocks are split.
+	Rising bool
+
 	total, used, peak int64
 	next              uint64
-	falls             bool
 }
 
 // memoryBase is where the addresses of a [Memory] begin. Any multiple of the
@@ -62,13 +65,6 @@ const addressSpace = 1 << 47
 // bytes are in use by others: the CUDA context, libraries, other processes.
 func NewMemory(total, taken int64) *Memory {
 	return &Memory{total: total, used: taken, peak: taken, next: memoryBase}
-}
-
-// NewFallingMemory returns the same with addresses that fall, as a driver on Linux hands
-// them out (an H100's, 580.159.04: all of 78 segments). The allocator takes the lowest
-// of blocks that are equally good, so that others are split.
-func NewFallingMemory(total, taken int64) *Memory {
-	return &Memory{total: total, used: taken, peak: taken, next: memoryBase, falls: true}
 }
 
 // Total returns the size of the memory in bytes.
@@ -128,7 +124,7 @@ func (m *Memory) take(size int64) error {
 }
 
 func (m *Memory) advance(size int64) uint64 {
-	if m.falls {
+	if !m.Rising {
 		m.next -= uint64(granules(size))
 		return m.next
 	}

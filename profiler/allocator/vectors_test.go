@@ -105,6 +105,7 @@ func newSequence(t *testing.T, v vector, init, prime uint64) *sequence {
 		config.MemoryFraction = *v.Fraction
 	}
 	source := &counted{Memory: allocator.NewMemory(v.Total, 0)}
+	source.Rising = true // as addresses of the driver below the recorded vectors
 	base, err := source.Reserve(0)
 	require.NoError(t, err)
 	heap, err := allocator.New(source, config)

@@ -61,6 +61,9 @@ type GPU struct {
 	Bare bool `json:",omitempty"`
 	// Source says where the other figures come from.
 	Source string
+	// Rising reports whether the driver gives each segment a higher address than the one before ([allocator.Memory]).
+	// The driver below the reference records did.
+	Rising bool `json:",omitempty"`
 	// HostMemory is the memory of the machine that the GPU is in, in bytes; zero if that is not known.
 	HostMemory int64 `json:",omitempty"`
 }

@@ -33,6 +33,7 @@ type spec struct {
 	FP16       float64 `yaml:"fp16_tflops"`
 	BF16       float64 `yaml:"bf16_tflops"`
 	FP64       float64 `yaml:"fp64_tflops"`
+	Addresses  string  `yaml:"addresses"`
 }
 
 // maxSpec is the largest file read, in bytes.
@@ -94,6 +95,13 @@ func (s spec) gpu() (g GPU, err error) {
 	if s.Capability != 0 {
 		g.Capability = Capability(math.Round(10 * s.Capability))
 		g.Generation, g.ThreadsPerSM = ofCapability(g.Capability)
+	}
+	switch s.Addresses {
+	case "":
+	case "rising", "falling":
+		g.Rising = s.Addresses == "rising"
+	default:
+		return g, fmt.Errorf("addresses: %q; need rising or falling", s.Addresses)
 	}
 	replace(&g.SMs, s.SMs)
 	replace(&g.ThreadsPerSM, s.Threads)

@@ -24,6 +24,8 @@ type Options struct {
 	// Available is what of Total the allocator may take: the GPU less the
 	// CUDA context, libraries and other processes. Zero is all of it.
 	Available int64
+	// Rising is [allocator.Memory]'s of that counter.
+	Rising bool
 	// Timeline asks for Run.Timeline.
 	Timeline bool
 	// Hooks are called as the replay goes along.
@@ -71,7 +73,9 @@ func (o *Options) source() (allocator.Source, error) {
 	if total < 0 || available < 0 || available > total {
 		return nil, fmt.Errorf("replay: %d bytes cannot be available of %d", available, total)
 	}
-	return allocator.NewMemory(total, total-available), nil
+	memory := allocator.NewMemory(total, total-available)
+	memory.Rising = o.Rising
+	return memory, nil
 }
 
 // checkEvery is the number of instructions between two checks of the context.

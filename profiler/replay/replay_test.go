@@ -50,7 +50,7 @@ func TestRecordedStepsTakeWhatPyTorchTook(t *testing.T) {
 		require.NoError(t, json.Unmarshal(lines.Bytes(), &want))
 		t.Run(want.List+"/"+want.Conf, func(t *testing.T) {
 			run := mustReplay(t, recordedList(t, want.List), replay.Options{
-				Config: configOf(t, want.Conf), Total: 16615079936, Available: 16615079936 - 199229440,
+				Config: configOf(t, want.Conf), Total: 16615079936, Available: 16615079936 - 199229440, Rising: true,
 			})
 			require.Len(t, want.Phases, 8)
 			for i, phase := range want.Phases {
@@ -325,6 +325,7 @@ func TestHooksSeeTheProgram(t *testing.T) {
 		append([]program.Instruction{{Kind: program.Launch}}, p.Instructions[4:]...)...)
 	var log []string
 	memory := allocator.NewMemory(200*mib, 0)
+	memory.Rising = true
 	base, err := memory.Reserve(0)
 	require.NoError(t, err)
 	hooks := replay.Hooks{

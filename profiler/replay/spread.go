@@ -12,13 +12,13 @@ import (
 )
 
 // Spread is the range of the reserved bytes of a program when the order of its frees, and where they are not known
-// to the byte its sizes, are perturbed a little, or addresses fall. A real run differs from its recording in such
-// details, and the caching allocator may answer a small difference with a whole segment.
+// to the byte its sizes, are perturbed a little, or addresses come in the other order. A real run differs from its
+// recording in such details, and the caching allocator may answer a small difference with a whole segment.
 type Spread struct {
 	Low  int64 `json:"low"`
 	High int64 `json:"high"`
-	// Falling is the peak of allocated bytes where addresses fall.
-	Falling int64 `json:"falling"`
+	// Other is the peak of allocated bytes where addresses come in the other order.
+	Other int64 `json:"other"`
 }
 
 // The perturbations. Sizes that depend on the batch may be scaled, as if samples were a little longer or shorter. One
@@ -31,16 +31,18 @@ const (
 
 var perturbedSizes = [...]float64{.985, .99, .995, 1.005, 1.01, 1.015}
 
-// SpreadOf replays a program on memory without a limit, with the order of its frees perturbed, and with its sizes
-// perturbed where a batch's sizes are not known to the byte. Equal programs have equal spreads.
-func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config, sizes bool) (Spread, error) {
+// SpreadOf replays a program on memory without a limit whose addresses rise or fall, with the order of its frees
+// perturbed, and with its sizes perturbed where a batch's sizes are not known to the byte; and once as it is, with
+// addresses in the other order. Equal programs have equal spreads.
+func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config, sizes, rising bool) (Spread, error) {
 	var reserved [len(perturbedSizes) + 1]int64
-	var falling int64
+	var other int64
 	all, ctx := errgroup.WithContext(ctx)
 	for i := range reserved {
-		memory, r := allocator.NewFallingMemory(noLimit, 0), perturbed{program: p, scale: 1}
+		memory, r := allocator.NewMemory(noLimit, 0), perturbed{program: p, scale: 1}
+		memory.Rising = rising == (i < len(perturbedSizes))
 		if i < len(perturbedSizes) {
-			memory, r.chance = allocator.NewMemory(noLimit, 0), rand.NewPCG(uint64(i), 0)
+			r.chance = rand.NewPCG(uint64(i), 0)
 			if sizes {
 				r.scale = perturbedSizes[i]
 			}
@@ -54,7 +56,7 @@ func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config, 
 			err = r.run(ctx)
 			reserved[i] = heap.Stats().ReservedBytes[allocator.All].Peak
 			if i == len(perturbedSizes) {
-				falling = heap.Stats().AllocatedBytes[allocator.All].Peak
+				other = heap.Stats().AllocatedBytes[allocator.All].Peak
 			}
 			return err
 		})
@@ -62,7 +64,7 @@ func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config, 
 	if err := all.Wait(); err != nil {
 		return Spread{}, err
 	}
-	return Spread{slices.Min(reserved[:]), slices.Max(reserved[:]), falling}, nil
+	return Spread{slices.Min(reserved[:]), slices.Max(reserved[:]), other}, nil
 }
 
 // perturbed is a replay in which something is different.

@@ -25,7 +25,7 @@ func weightsAnd(class program.Class, sizes ...int64) *program.Program {
 }
 
 func TestWhatDoesNotDependOnTheBatchHasNoSpread(t *testing.T) {
-	s, err := SpreadOf(t.Context(), weightsAnd(program.Gradients, 30<<20, 50<<20), allocator.DefaultConfig(), true)
+	s, err := SpreadOf(t.Context(), weightsAnd(program.Gradients, 30<<20, 50<<20), allocator.DefaultConfig(), true, true)
 	require.NoError(t, err)
 	require.Equal(t, Spread{144 << 20, 144 << 20, 144 << 20}, s)
 }
@@ -33,17 +33,17 @@ func TestWhatDoesNotDependOnTheBatchHasNoSpread(t *testing.T) {
 // 1.5 % of 200 MiB are 3 MiB, in segments of 2 MiB.
 func TestSpreadFollowsTheSizesOfSamples(t *testing.T) {
 	p := weightsAnd(program.Activations, 200<<20)
-	s, err := SpreadOf(t.Context(), p, allocator.DefaultConfig(), true)
+	s, err := SpreadOf(t.Context(), p, allocator.DefaultConfig(), true, true)
 	require.NoError(t, err)
 	require.Equal(t, Spread{262 << 20, 268 << 20, 264 << 20}, s)
-	again, err := SpreadOf(t.Context(), p, allocator.DefaultConfig(), true)
+	again, err := SpreadOf(t.Context(), p, allocator.DefaultConfig(), true, true)
 	require.NoError(t, err)
 	require.Equal(t, s, again)
 }
 
 // Where sizes are known to the byte, the order of frees alone decides.
 func TestSpreadOfKnownSizesIsThatOfFrees(t *testing.T) {
-	s, err := SpreadOf(t.Context(), weightsAnd(program.Activations, 200<<20), allocator.DefaultConfig(), false)
+	s, err := SpreadOf(t.Context(), weightsAnd(program.Activations, 200<<20), allocator.DefaultConfig(), false, true)
 	require.NoError(t, err)
 	require.Equal(t, Spread{264 << 20, 264 << 20, 264 << 20}, s)
 
@@ -55,7 +55,7 @@ func TestSpreadOfKnownSizesIsThatOfFrees(t *testing.T) {
 		p.Instructions = append(p.Instructions, program.Instruction{Kind: program.Alloc, Arg: at},
 			program.Instruction{Kind: program.Free, Arg: at})
 	}
-	s, err = SpreadOf(t.Context(), p, allocator.DefaultConfig(), false)
+	s, err = SpreadOf(t.Context(), p, allocator.DefaultConfig(), false, true)
 	require.NoError(t, err)
 	require.EqualValues(t, 264<<20, s.Low)
 	require.Greater(t, s.High, s.Low)
@@ -64,21 +64,20 @@ func TestSpreadOfKnownSizesIsThatOfFrees(t *testing.T) {
 func TestSpreadEndsWithTheContext(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	_, err := SpreadOf(ctx, weightsAnd(program.Batch, 1), allocator.DefaultConfig(), true)
+	_, err := SpreadOf(ctx, weightsAnd(program.Batch, 1), allocator.DefaultConfig(), true, true)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
 // A driver hands out each segment below the one before, so that the lowest of equally good blocks is another.
 func TestAddressesFall(t *testing.T) {
-	for _, m := range []struct {
-		memory *allocator.Memory
-		falls  bool
-	}{{allocator.NewMemory(noLimit, 0), false}, {allocator.NewFallingMemory(noLimit, 0), true}} {
-		first, err := m.memory.Get(3 * allocator.Granule)
+	for _, rising := range []bool{false, true} {
+		memory := allocator.NewMemory(noLimit, 0)
+		memory.Rising = rising
+		first, err := memory.Get(3 * allocator.Granule)
 		require.NoError(t, err)
-		second, err := m.memory.Get(allocator.Granule)
+		second, err := memory.Get(allocator.Granule)
 		require.NoError(t, err)
-		require.Equal(t, m.falls, second < first)
-		require.EqualValues(t, 4*allocator.Granule, m.memory.Used())
+		require.Equal(t, rising, second > first)
+		require.EqualValues(t, 4*allocator.Granule, memory.Used())
 	}
 }

@@ -23,6 +23,9 @@ SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "bench/reference/scripts
 # The models of zoo.py.
 ZOO = ("resnet50", "bert-base", "gpt2", "llama-tiny", "whisper-tiny", "wav2vec2-base")
 
+# The file of a record's GPU, in the folder of its run: addresses rose below the records.
+SPEC = "gpu.yaml"
+
 # What a record and a run may differ by: the shares that docs/run.md promises.
 ALLOCATED, RESERVED = 0.02, 0.02
 
@@ -31,7 +34,7 @@ def cases(folder=SCRIPTS):
     """All runs: the script, its arguments, flags of vprof and the record, None where there is none."""
     for line in (folder / "recorded/peaks.jsonl").read_text().splitlines():
         record = json.loads(line)
-        flags = ["--gpu", record["gpu"], "--steps", "all"]
+        flags = ["--gpu-spec", SPEC, "--steps", "all"]
         if "world" in record:
             flags += ["--gpus", str(record["world"])]
         yield folder / "recorded" / record["script"], record["args"], flags, record
@@ -49,7 +52,7 @@ def zoo(path):
         if record.get("case") in ZOO and record["status"] == "ok" and not record["checkpointing"]:
             args = [record["case"], "--as-recorded", "--batch", str(record["batch"]), "--stage", record["stage"]]
             args += ["--amp", record["amp"]] if record["amp"] else []
-            yield SCRIPTS.parents[2] / "tools/evidence/zoo.py", args, ["--gpu", record["gpu"], "--steps", "all"], record
+            yield SCRIPTS.parents[2] / "tools/evidence/zoo.py", args, ["--gpu-spec", SPEC, "--steps", "all"], record
 
 
 def judge(report, record):
@@ -78,9 +81,11 @@ def figures(report, record):
     return ", ".join(words)
 
 
-def run(vprof, python, script, args, flags):
-    """The report of one run, in a folder of its own."""
+def run(vprof, python, script, args, flags, gpu=None):
+    """The report of one run, in a folder of its own, with a record's GPU in a file."""
     with tempfile.TemporaryDirectory() as folder:
+        if gpu:
+            pathlib.Path(folder, SPEC).write_text("name: %s\nlike: %s\naddresses: rising\n" % (gpu, gpu))
         command = [os.path.abspath(vprof), "run", "-q", "--timeout", "20m", "--format", "json", "--inductor-cache", "none", *flags, "--"]
         command += [python, str(script), *args]
         out = subprocess.run(command, cwd=folder, capture_output=True, text=True)
@@ -121,7 +126,7 @@ def main():
         seen.add(name)
         if script.stem.startswith("captured_"):
             record = planned(options.vprof, options.python, script)
-        report = run(options.vprof, options.python, script, args, flags)
+        report = run(options.vprof, options.python, script, args, flags, record and record.get("gpu"))
         wrong = judge(report, record)
         # With another transformers or cuDNN than the recorder's (docs/run.md) a run differs: it is told, and fails nothing.
         known = options.records and report["script"]["result"] == "fits"

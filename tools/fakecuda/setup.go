@@ -1,6 +1,7 @@
 package fakecuda
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -35,7 +36,7 @@ type Setup struct {
 	// Sick has kernels whose names begin so, as "gemm" or "attention", come out wrong, where
 	// kernels run.
 	Sick string
-	// Addresses is the order of addresses: "falling", "random", or rising.
+	// Addresses is the order of addresses: "falling", which is the default, "random" or "rising".
 	Addresses string
 	// Quiet leaves the log of all calls out, for benchmarks.
 	Quiet bool
@@ -145,7 +146,7 @@ func (s Setup) Driver(tb testing.TB) *Driver {
 	set("FAKECUDA_GENUINE", flag(s.Genuine))
 	set("FAKECUDA_FAST", flag(s.Fast))
 	set("FAKECUDA_SICK", s.Sick)
-	set("FAKECUDA_ADDRESSES", s.Addresses)
+	set("FAKECUDA_ADDRESSES", cmp.Or(s.Addresses, "falling"))
 	return d
 }
 

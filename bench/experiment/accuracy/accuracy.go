@@ -88,6 +88,8 @@ type recordingKey struct {
 	c     models.Key
 	gpu   string
 	steps int
+	// rising is the order of the driver's addresses. A recording has one GPU.
+	rising bool
 }
 
 // shareRecordings groups the indices of records that one recording serves, in
@@ -98,7 +100,7 @@ func shareRecordings(records []reference.Record) [][]int {
 	for i := range records {
 		c := records[i].Case
 		c.AllocConf, c.ConfigHash = "", records[i].Description().Hash()
-		key := recordingKey{c.Key(), records[i].GPU, stepsOf(&records[i])}
+		key := recordingKey{c.Key(), records[i].GPU, stepsOf(&records[i]), records[i].Rising}
 		g, seen := at[key]
 		if !seen {
 			g = len(groups)
@@ -131,6 +133,7 @@ func replayGroup(ctx context.Context, records []reference.Record, group []int, r
 		fail(err)
 		return
 	}
+	gpu.Rising = first.Rising
 	recording, err := r.Record(first.Case, first.Description(), gpu, stepsOf(first))
 	if err != nil {
 		fail(err)

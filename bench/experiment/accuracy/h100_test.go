@@ -16,6 +16,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/accuracy"
 	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/stack"
@@ -28,10 +29,7 @@ import (
 func TestStepsOfAnH100(t *testing.T) {
 	f, err := reference.Open("../../reference/data/h100/steps.jsonl")
 	require.NoError(t, err)
-	records := slices.DeleteFunc(f.Records, func(r reference.Record) bool {
-		return !slices.ContainsFunc([]string{"redimnet", "patch-vqvae", "spectrogram-gan", "bdslw-spoter", "vit-b16"},
-			func(system string) bool { return strings.HasPrefix(r.Model, system) })
-	})
+	records := slices.DeleteFunc(f.Records, func(r reference.Record) bool { return !described(r) })
 	require.Len(t, records, 46)
 	a, err := accuracy.Compare(t.Context(), records, accuracy.Recorder{Models: all.Models()}, nil)
 	require.NoError(t, err)
@@ -45,6 +43,71 @@ func TestStepsOfAnH100(t *testing.T) {
 			require.Zero(t, g.Allocated.Max, g.Name)
 		}
 	}
+	n, equal, off := distances(a.Rows)
+	at := func(share float64) string {
+		i := min(int(share*float64(n)), n-1)
+		return fmt.Sprintf("%.1f %%, %.1f %%", off[0][i], off[1][i])
+	}
+	page, err := os.ReadFile("../../../docs/gpu.md")
+	require.NoError(t, err)
+	require.Contains(t, string(page), "(redimnet, VQ-VAE, GAN, ViT, SPOTER) | "+
+		fmt.Sprintf("%d | %d, %d | %.2f %%, %.2f %% | %s | %s |",
+			n, equal[0], equal[1], off[0][n/2], off[1][n/2], at(.95), at(1)))
+}
+
+// On an H100 each segment of memory was below the one before. With rising addresses fewer peaks are equal.
+func TestAddressesOfAnH100Fall(t *testing.T) {
+	var records []reference.Record
+	for _, name := range []string{"steps", "largest"} {
+		f, err := reference.Open("../../reference/data/h100/" + name + ".jsonl")
+		require.NoError(t, err)
+		records = append(records, slices.DeleteFunc(f.Records, func(r reference.Record) bool {
+			return r.AMP == "fp16" || !described(r)
+		})...)
+	}
+	var equal [2][2]int
+	for i := range equal {
+		a, err := accuracy.Compare(t.Context(), records, accuracy.Recorder{Models: all.Models()}, nil)
+		require.NoError(t, err)
+		n, same, off := distances(a.Rows)
+		equal[i] = same
+		if i == 0 {
+			require.GreaterOrEqual(t, 100*same[0], 85*n)
+			require.LessOrEqual(t, off[1][n*9/10], 0.3)
+		}
+		for k := range records {
+			records[k].Rising = true
+		}
+	}
+	page, err := os.ReadFile("../../../docs/gpu.md")
+	require.NoError(t, err)
+	require.Contains(t, string(page),
+		fmt.Sprintf("equal in %d in place of %d, reserved ones in %d in place of %d. Intervals",
+			equal[0][0], equal[1][0], equal[0][1], equal[1][1]))
+}
+
+// described reports whether the model of a record is one of vprof's own systems.
+func described(r reference.Record) bool {
+	return slices.ContainsFunc([]string{"redimnet", "patch-vqvae", "spectrogram-gan", "bdslw-spoter", "vit-b16"},
+		func(system string) bool { return strings.HasPrefix(r.Model, system) })
+}
+
+// distances returns, of allocated and of reserved bytes, how many estimates equal the reference, and the sorted
+// absolute differences in percent.
+func distances(rows []report.AccuracyRow) (n int, equal [2]int, off [2][]float64) {
+	for _, row := range rows {
+		for i, d := range [2]float64{
+			float64(row.Estimate.Allocated) / float64(row.Reference.Allocated),
+			float64(row.Estimate.Reserved) / float64(row.Reference.Reserved),
+		} {
+			off[i] = append(off[i], 100*math.Abs(d-1))
+		}
+	}
+	for i := range off {
+		slices.Sort(off[i])
+		equal[i], _ = slices.BinarySearch(off[i], math.SmallestNonzeroFloat64)
+	}
+	return len(rows), equal, off
 }
 
 // Batches that fit recommended there. One has a model of another release of transformers.

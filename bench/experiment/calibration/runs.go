@@ -133,17 +133,13 @@ func ReadSnapshotRun(r io.Reader, name string, c models.Case, gpu string) (Obser
 	return o, in, nil
 }
 
-// simulatedDriver occurs in the source of reference files, and in the release of a
-// driver, that are simulated.
-const simulatedDriver = "simulated driver"
-
 func fromReference(data []byte, name string, in *coefficients.Input) ([]Observed, error) {
 	f, err := reference.Read(bytes.NewReader(data), name)
 	if err != nil {
 		return nil, err
 	}
 	in.Kind, in.Source = "reference", f.Header.Source
-	in.Simulated = strings.Contains(f.Header.Source, simulatedDriver)
+	in.Simulated = strings.Contains(f.Header.Source, reference.SimulatedDriver)
 	stack := coefficients.Stack{Torch: f.Header.Torch, CUDA: f.Header.CUDA}
 	if f.Header.CUDNN != 0 {
 		stack.CUDNN = fmt.Sprint(f.Header.CUDNN)
@@ -200,7 +196,7 @@ func observed(r *report.Report, name string) []Observed {
 			Case:  c, Description: r.Case.Description(),
 			GPU: d.GPU, Known: known, Identity: d.String(), Stack: coefficients.Stack{CUDA: d.CUDA, Driver: d.Driver},
 			Synthetic: r.Script == nil, Bare: r.Script == nil && d.Bare(), OthersAssumed: p.Run.OthersAssumed,
-			Simulated: p.Run.Simulated || d.Simulated || strings.Contains(d.Driver, simulatedDriver),
+			Simulated: p.Run.Simulated || d.Simulated || strings.Contains(d.Driver, reference.SimulatedDriver),
 			// The kernels that stood for PyTorch's are not PyTorch's.
 			Allocated: p.Run.Allocated, Reserved: p.Run.Reserved, Device: p.Run.Device - p.Run.Kernels,
 		}

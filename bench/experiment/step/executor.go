@@ -176,7 +176,7 @@ func simulate(ctx context.Context, p *program.Program, r *Result) error {
 		return nil
 	}
 	var err error
-	r.Spread, err = replay.SpreadOf(ctx, p, conf, !t.setup.model.Sized)
+	r.Spread, err = replay.SpreadOf(ctx, p, conf, !t.setup.model.Sized, gpu.Rising)
 	return err
 }
 

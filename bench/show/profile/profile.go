@@ -53,7 +53,9 @@ type Event struct {
 // layouts. The caller fills in tool, case and batch.
 func Of(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config) (*Profile, error) {
 	pr := &Profile{GPU: gpu, Program: p, Clock: clock(p, gpu)}
-	o := replay.Options{Config: &conf, Total: gpu.Memory, Available: gpu.Memory - gpu.Context, Timeline: true}
+	o := replay.Options{
+		Config: &conf, Total: gpu.Memory, Available: gpu.Memory - gpu.Context, Rising: gpu.Rising, Timeline: true,
+	}
 	o.Hooks.Trace = func(instruction int, e allocator.TraceEvent) {
 		pr.Events = append(pr.Events, Event{instruction, e})
 	}

@@ -43,8 +43,10 @@ func New(gpu device.GPU, taken int64) (*Device, error) {
 		return nil, fmt.Errorf("sim:%s: nothing left of %s: the context takes %s, others %s",
 			gpu.Name, bytesize.Format(gpu.Memory), bytesize.Format(gpu.Context), bytesize.Format(taken))
 	}
+	memory := allocator.NewMemory(gpu.Memory, gpu.Context+taken)
+	memory.Rising = gpu.Rising
 	return &Device{
-		Memory: allocator.NewMemory(gpu.Memory, gpu.Context+taken), gpu: gpu, taken: taken,
+		Memory: memory, gpu: gpu, taken: taken,
 		now: make([]time.Duration, 1),
 	}, nil
 }

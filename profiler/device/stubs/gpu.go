@@ -11,6 +11,10 @@ import (
 // devices is the number of GPUs, driver the version of CUDA times 1000 (13020 for 13.2).
 func WriteGPU(w io.Writer, gpu device.GPU, devices, driver int) error {
 	perSM, perBlock := sharedMemory(gpu.Capability)
+	rising := 0
+	if gpu.Rising {
+		rising = 1
+	}
 	_, err := fmt.Fprintf(w, `name %s
 memory %d
 context %d
@@ -24,8 +28,9 @@ l2 %d
 clock_khz %d
 driver %d
 count %d
+rising %d
 `, gpu.Product, gpu.Memory, gpu.Context, int(gpu.Capability)/10, int(gpu.Capability)%10, gpu.SMs, gpu.ThreadsPerSM,
-		perBlock, perSM, gpu.L2, gpu.BoostMHz*1000, driver, devices)
+		perBlock, perSM, gpu.L2, gpu.BoostMHz*1000, driver, devices, rising)
 	return err
 }
 

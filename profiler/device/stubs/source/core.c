@@ -32,6 +32,7 @@ static const struct { const char *key; uint64_t *value; } fields[] = {
     FIELD(memory), FIELD(context), FIELD(cc_major), FIELD(cc_minor), FIELD(sms), FIELD(threads_per_sm), FIELD(warp),
     FIELD(shared_per_block), FIELD(shared_per_sm), FIELD(l2), FIELD(clock_khz), FIELD(memory_clock_khz),
     FIELD(bus_bits), FIELD(driver), FIELD(runtime), FIELD(cudnn), FIELD(cublas), FIELD(nccl), FIELD(count), FIELD(uuid), FIELD(pci),
+    FIELD(rising),
 };
 
 static void read_line(char *line)
@@ -185,12 +186,15 @@ uint64_t reserve(uint64_t bytes)
         void *p = mmap(NULL, arena, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (p != MAP_FAILED) {
             next = round_up((uint64_t)(uintptr_t)p);
-            end = (uint64_t)(uintptr_t)p + arena;
+            end = ((uint64_t)(uintptr_t)p + arena) / GRANULE * GRANULE;
         }
     }
     if (end - next >= size) {
-        at = next;
-        next += size;
+        at = spec.rising ? next : end - size;
+        if (spec.rising)
+            next += size;
+        else
+            end = at;
     }
     unlock();
     return at;

@@ -26,6 +26,7 @@ typedef struct {
     uint64_t driver, runtime;  /* versions of CUDA, times 1000 */
     uint64_t cudnn, cublas, nccl; /* versions as the libraries count them */
     uint64_t count;            /* how many devices there are */
+    uint64_t rising;           /* whether each range of addresses is above the one before, not below */
     uint64_t uuid, pci;        /* the first device's last eight bytes, and its bus number */
 } gpu_spec;
 extern gpu_spec spec;
