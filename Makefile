@@ -17,7 +17,7 @@ CUDA_PKG := $(CUDA_LIB) ./cmd/... ./tools/gpucheck
 # Tests of the command line that drive a device: those with the tag. The others
 # are the plain build's.
 CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cmd/vprof/*_test.go | xargs grep -oh '^func Test[[:alnum:]]*' | cut -c6- | paste -sd '|'))$$'
-.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint lines python-lint fmt record-check run-check run-alone without-check evidence bench fuzz fuzz-nightly properties nightly golden docs pictures time-picture cover kernels kernels-check cuda-header stubs stubs-check notices wheel wheels wheel-check web site dist clean
+.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint lines python-lint fmt record-check run-check run-alone without-check allocator-check evidence bench fuzz fuzz-nightly properties nightly golden docs pictures time-picture cover kernels kernels-check cuda-header stubs stubs-check notices wheel wheels wheel-check web site dist clean
 
 all: build lint test
 
@@ -180,7 +180,7 @@ SETTINGS := 3000
 properties: ## hours: verdicts of all verbs on SETTINGS random settings of fifteen models on twelve GPUs, and of any model on any GPU
 	VPROF_SETTINGS=$(SETTINGS) $(GO) test ./cmd/vprof -run TestVerbsAgree -count 1 -timeout 0 -v
 
-nightly: properties fuzz-nightly ## the checks that take hours
+nightly: properties fuzz-nightly allocator-check ## the checks that take hours
 
 bench: ## benchmarks, in a form that benchstat reads
 	$(GO) test -run '^$$' -bench . -benchmem ./...
@@ -191,6 +191,9 @@ bench: ## benchmarks, in a form that benchstat reads
 # takes a minute, in which nothing else is tried. The sources are asked for the targets:
 # go test -list would link every package.
 fuzz: ## every fuzz target for FUZZTIME each, with memory limited and the corpora kept
+allocator-check: ## the caching allocator against PyTorch's own under vprof run; needs a PYTHON with PyTorch and a build of vprof
+	$(GO) run ./tools/allocations --vprof ./vprof --python $(PYTHON)
+
 fuzz-nightly: ## the same for a million inputs each
 fuzz-nightly: FUZZTIME = 1000000x
 

@@ -6,7 +6,10 @@ import (
 	"slices"
 )
 
-const mib = 1 << 20
+const (
+	mib = 1 << 20
+	gib = 1 << 30
+)
 
 // The constants of the allocator, PyTorch's names in the comments
 // (c10/core/AllocatorConfig.h of 2.11).

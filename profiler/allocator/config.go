@@ -38,6 +38,19 @@ type Config struct {
 	Roundup [16]uint64
 	// Expandable turns expandable segments on (expandable_segments).
 	Expandable bool
+	// Range is the size of the address range of an expandable segment (expandable_segments_reserve), at most 9/8 of the
+	// device, which is also the default. A pool with more blocks than fit into it reserves further ranges.
+	Range Extent
+	// RejectsEarly reports whether a segment with which more than the device's total memory would be reserved raises an
+	// error at once: cached memory is not released, and the failure is not counted (throw_on_cudamalloc_oom). A
+	// MemoryFraction below one is checked before, so it has no effect there.
+	RejectsEarly bool
+}
+
+// Extent is a number of bytes, or a share of the device's memory. The zero value is unset.
+type Extent struct {
+	Bytes int64
+	Share float64
 }
 
 // Unlimited is the MaxSplit that lets every block be split.
@@ -198,6 +211,31 @@ var parsers = map[string]func(c *Config, value string) error{
 		}
 		return nil
 	},
+	"expandable_segments_reserve": func(c *Config, v string) (err error) {
+		c.Range, err = parseExtent(v)
+		return err
+	},
+	// Only C++ code gives a class to a stream.
+	"expandable_segments_reserve_by_class": func(_ *Config, v string) error {
+		list, isList := strings.CutPrefix(v, "[")
+		if !isList {
+			return fmt.Errorf("%q is not a list like [serving:0.25,loading:40G]", v)
+		}
+		for entry := range strings.SplitSeq(strings.TrimSuffix(list, "]"), ",") {
+			class, size, _ := strings.Cut(entry, ":")
+			if _, err := parseExtent(size); err != nil || class == "" {
+				return fmt.Errorf("%q is not CLASS:SHARE or CLASS:SIZE like serving:0.25 or loading:40G", entry)
+			}
+		}
+		return nil
+	},
+	"throw_on_cudamalloc_oom": func(c *Config, v string) (err error) {
+		c.RejectsEarly, err = parseBool(v)
+		return err
+	},
+	"pinned_free_catch_all":             checkBool,
+	"pinned_max_cached_size_mb":         checkCount,
+	"pinned_max_round_threshold_mb":     checkCount,
 	"graph_capture_record_stream_reuse": checkBool,
 	"pinned_use_background_threads":     checkBool,
 	"pinned_use_cuda_host_register":     checkBool,
@@ -209,6 +247,26 @@ var parsers = map[string]func(c *Config, value string) error{
 func checkBool(_ *Config, v string) error {
 	_, err := parseBool(v)
 	return err
+}
+
+func checkCount(_ *Config, v string) error {
+	_, err := parseCount(v)
+	return err
+}
+
+// parseExtent reads a share of the device's memory, or a number of GiB with the suffix G.
+func parseExtent(v string) (e Extent, err error) {
+	number, isSize := strings.CutSuffix(v, "G")
+	n, err := strconv.ParseFloat(number, 64)
+	switch {
+	case err != nil || !(n > 0) || math.IsInf(n, 0):
+		return e, fmt.Errorf("%q is not a share of the memory or a size like 40G, above 0", v)
+	case isSize:
+		e.Bytes = int64(min(n*gib, math.MaxInt64/2))
+	default:
+		e.Share = n
+	}
+	return e, nil
 }
 
 func parseBool(v string) (bool, error) {

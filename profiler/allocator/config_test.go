@@ -97,6 +97,68 @@ func TestConfigErrorNamesTheKey(t *testing.T) {
 	}
 }
 
+// A request larger than an address range fails, others get further ranges.
+func TestAnAddressRangeEndsARequest(t *testing.T) {
+	for conf, largest := range map[string]int64{
+		"expandable_segments:True,expandable_segments_reserve:1G":                                52 * 20,
+		"expandable_segments:True,expandable_segments_reserve:0.1":                               21 * 20,
+		"expandable_segments:True,expandable_segments_reserve:9":                                 4000,
+		"expandable_segments:True,expandable_segments_reserve_by_class:[serving:0.1,loading:2G]": 4000,
+	} {
+		config, err := allocator.ParseConfig(conf)
+		require.NoError(t, err)
+		heap, err := allocator.New(allocator.NewMemory(4<<30, 0), config)
+		require.NoError(t, err)
+		b, err := heap.Malloc(largest << 20)
+		require.NoError(t, err, conf)
+		if largest < 4000 {
+			_, err = heap.Malloc(largest<<20 + 1)
+			require.ErrorAs(t, err, new(*allocator.OOMError), conf)
+			_, err = heap.Malloc(largest << 20)
+			require.NoError(t, err, "a second range, %s", conf)
+		}
+		heap.Free(b)
+	}
+}
+
+// throw_on_cudamalloc_oom fails before cached memory is released, as PyTorch 2.15 did under vprof run.
+func TestARequestIsRejectedEarly(t *testing.T) {
+	for conf, retries := range map[string]int64{
+		"throw_on_cudamalloc_oom:True":                                 0,
+		"throw_on_cudamalloc_oom:False":                                1,
+		"throw_on_cudamalloc_oom:True,per_process_memory_fraction:0.9": 1,
+	} {
+		config, err := allocator.ParseConfig(conf)
+		require.NoError(t, err)
+		heap, err := allocator.New(allocator.NewMemory(4<<30, 150<<20), config)
+		require.NoError(t, err)
+		b, err := heap.Malloc(1000 << 20)
+		require.NoError(t, err)
+		_, err = heap.Malloc(1500 << 20)
+		require.NoError(t, err)
+		heap.Free(b)
+		_, err = heap.Malloc(2600 << 20)
+		require.ErrorAs(t, err, new(*allocator.OOMError), conf)
+		require.Equal(t, retries, heap.Stats().NumAllocRetries, conf)
+		require.Equal(t, retries, heap.Stats().NumOOMs, conf)
+	}
+}
+
+func TestErrorsOfNewerSettingsNameTheKey(t *testing.T) {
+	for conf, want := range map[string]string{
+		"expandable_segments_reserve:0":                  `"0" is not a share of the memory or a size`,
+		"expandable_segments_reserve:12X":                `"12X" is not a share`,
+		"expandable_segments_reserve_by_class:[a:0.5,b]": `"b" is not CLASS:SHARE or CLASS:SIZE`,
+		"expandable_segments_reserve_by_class:0.5":       `"0.5" is not a list`,
+		"throw_on_cudamalloc_oom:1":                      `"1" is not True or False`,
+		"pinned_max_cached_size_mb:-1":                   `"-1" is not a whole number`,
+	} {
+		_, err := allocator.ParseConfig(conf)
+		key, _, _ := strings.Cut(conf, ":")
+		require.ErrorContains(t, err, key+": "+want, conf)
+	}
+}
+
 func TestMemoryFractionOfConfig(t *testing.T) {
 	config, err := allocator.ParseConfig("per_process_memory_fraction:0.25")
 	require.NoError(t, err)

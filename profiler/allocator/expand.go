@@ -14,12 +14,25 @@ import (
 // segment borders. A range consists of blocks like any segment; stretches
 // without memory are unmapped blocks, kept by address in pool.unmapped.
 
+// within returns the size of an address range on a device with total bytes. An eighth more than the device has leaves
+// room for pages that move.
+func (e Extent) within(total int64) int64 {
+	whole := total + total/8
+	switch {
+	case e.Bytes > 0:
+		return min(e.Bytes, whole)
+	case e.Share > 0:
+		return int64(min(e.Share*float64(total), float64(whole)))
+	}
+	return whole
+}
+
 // expand takes size bytes at the lowest address of the pool where free and
 // unmapped blocks add up to them, mapping what is missing. The block it
 // returns is in no set; it is nil if the device has too little memory.
 func (a *Allocator) expand(p *pool, size int64) (*Block, error) {
 	b, err := a.room(p, size)
-	if err != nil {
+	if b == nil || err != nil {
 		return nil, err
 	}
 	if b.state == unmapped {
@@ -39,7 +52,7 @@ func (a *Allocator) expand(p *pool, size int64) (*Block, error) {
 }
 
 // room finds the first free or unmapped block from which on size bytes are
-// unused. If there is none it reserves a new range.
+// unused. If there is none it reserves a new range. It returns nil if the request is larger than a range.
 func (a *Allocator) room(p *pool, size int64) (*Block, error) {
 	for _, b := range p.unmapped {
 		if prev := a.blocks.at(b.prev); prev != nil && prev.available() {
@@ -57,9 +70,10 @@ func (a *Allocator) room(p *pool, size int64) (*Block, error) {
 	if p.kind == SmallPool {
 		page = smallSegment
 	}
-	// An eighth more than the device has leaves room for pages that move.
-	total := a.source.Total()
-	length := ceil.Multiple(total+total/8, page)
+	length := ceil.Multiple(a.config.Range.within(a.source.Total()), page)
+	if length < size {
+		return nil, nil
+	}
 	addr, err := a.paged.Reserve(length)
 	if err != nil {
 		return nil, fmt.Errorf("reserve an address range of %d bytes: %w", length, err)

@@ -87,6 +87,9 @@ func (a *Allocator) grow(p *pool, size int64) (*Block, error) {
 	if a.limit >= 0 && want > a.limit-a.reserved {
 		return nil, nil
 	}
+	if a.config.RejectsEarly && a.limit < 0 && want > a.source.Total()-a.reserved {
+		return nil, a.oom(size, size)
+	}
 	if a.config.Expandable {
 		return a.expand(p, size)
 	}

@@ -17,8 +17,8 @@ type release struct {
 	askedFor string
 	// change turns the rules of the former release into the rules of this one; nil if nothing changes.
 	change func(*trace.Rules)
-	// settings does the same to the rules for allocator settings.
-	settings func(*allocator.Rules)
+	// settings are the allocator settings that came with the release.
+	settings []string
 }
 
 // releases are all that are known, oldest first. A new one goes to the end.
@@ -26,16 +26,16 @@ var releases = []release{
 	torch2_08,
 	{
 		Versions: Versions{Torch: "2.9", CUDA: "12.8", CuDNN: "9.10", CuBLAS: "12.8"},
-		settings: func(r *allocator.Rules) { r.MaxSplitAbove = false },
 	},
 	{
 		Versions: Versions{Torch: "2.10", CUDA: "12.8", CuDNN: "9.10", CuBLAS: "12.8"},
-		settings: func(r *allocator.Rules) { r.Unknown = []string{"large_segment_size_mb"} },
+		settings: []string{"per_process_memory_fraction"},
 	},
 	torch2_11,
 	torch2_12,
 	{
 		Versions: Versions{Torch: "2.13", CUDA: "13.0", CuDNN: "9.20"},
+		settings: []string{"pinned_max_cached_size_mb", "pinned_max_round_threshold_mb"},
 		change: func(r *trace.Rules) {
 			r.LinearLoss = trace.LinearLossRules{Known: true, Halved: true, Materializes: true}
 		},
@@ -55,10 +55,9 @@ const complete = "9.19"
 var known = func() []*Stack {
 	var all []*Stack
 	var rules trace.Rules
-	var settings allocator.Rules
 	rules.Libraries = rulesOf(nil)
 	nearest, askedFor := "", ""
-	for _, r := range releases {
+	for i, r := range releases {
 		if r.asked != nil {
 			nearest, askedFor = r.asked[len(r.asked)-1], r.askedFor
 			rules.Convolutions = convolutions(append([]string{complete}, r.asked...)...)
@@ -66,8 +65,9 @@ var known = func() []*Stack {
 		if r.change != nil {
 			r.change(&rules)
 		}
-		if r.settings != nil {
-			r.settings(&settings)
+		settings := allocator.Rules{MaxSplitAbove: i == 0} // of 2.8 alone
+		for _, later := range releases[i+1:] {
+			settings.Unknown = append(settings.Unknown, later.settings...)
 		}
 		all = append(all, &Stack{
 			versions: r.Versions, rulesOf: r.Torch, cudnnOf: nearest, askedFor: askedFor, rules: rules,

@@ -72,6 +72,10 @@ func TestAllocatorSettingsAreThoseOfTheRelease(t *testing.T) {
 		"max_split_size_mb:20":            "2.9",
 		"per_process_memory_fraction:0.5": "2.10",
 		"large_segment_size_mb:30":        "2.11",
+		"throw_on_cudamalloc_oom:True":    "2.12",
+		"pinned_free_catch_all:True":      "2.12",
+		"pinned_max_cached_size_mb:64":    "2.13",
+		"expandable_segments_reserve:0.5": "2.15",
 	} {
 		known := false
 		for _, s := range stack.All() {

@@ -1,9 +1,6 @@
 package stack
 
-import (
-	"github.com/vprof/vprof/profiler/allocator"
-	"github.com/vprof/vprof/profiler/trace"
-)
+import "github.com/vprof/vprof/profiler/trace"
 
 var torch2_11 = release{
 	Versions: Versions{Torch: "2.11", CUDA: "13.0", CuDNN: "9.19", CuBLAS: "13.1"},
@@ -12,5 +9,5 @@ var torch2_11 = release{
 		// check_prefer_cudnn_attention asks for a cuDNN above 9.15.
 		r.Attention.CuDNNFirst = []int{9, 10}
 	},
-	settings: func(r *allocator.Rules) { r.Unknown = nil },
+	settings: []string{"large_segment_size_mb"},
 }
