@@ -48,7 +48,7 @@ var fields = []Field{
 		form:  form{parseLoss, func(c *Case) string { return c.Loss }}, say: prefixed("loss "),
 	},
 	{
-		Name: "output", JSON: "output", Group: GroupWhat,
+		Name: "output", JSON: "output", Key: true, Group: GroupWhat,
 		Usage: "`name` or number of the output of a .pt2 model that the loss is of, also as --loss LOSS:NAME " +
 			"(default: the first)",
 		form: plain(func(c *Case) *string { return &c.Output }), say: prefixed("of output "),

@@ -57,8 +57,8 @@ func newBisectCmd(a *app) *cobra.Command {
 	o.run.target.register(cmd, "the `GPU` that PyTorch finds (see vprof gpus)")
 	f := cmd.Flags()
 	f.SetInterspersed(false)
-	f.StringVar(&o.old, "old", "", "the earlier environment: packages like trl==1.15.0, with spaces between them, or a "+
-		"lock `file`, at a commit too: uv.lock@HEAD~1")
+	f.StringVar(&o.old, "old", "", "the earlier environment: packages like trl==1.15.0, with spaces between them, or "+
+		"a lock `file`, at a commit too: uv.lock@HEAD~1")
 	f.StringVar(&o.now, "new", "", "the later environment, as --old")
 	f.StringVar(&o.python, "python", "", "the `interpreter` whose packages both begin with (default: the command's)")
 	f.StringVar(&o.installer.Wheels, "find-links", "", "install from a `folder` of wheels, without a network")

@@ -48,7 +48,6 @@ func newCalibrateCmd(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	o.c.writes = true
 	o.c.register(cmd, a)
 	f.VisitAll(func(flag *pflag.Flag) {
 		if flag.Name != "model" && flag.Name != "stack" {

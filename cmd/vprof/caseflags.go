@@ -29,9 +29,7 @@ type caseFlags struct {
 	model, torch string
 	stack        stackFlag
 	// patch is what the flags choose, but for several GPUs, the release and --set.
-	patch models.Patch
-	// writes says that the command's --output is a file and no output of a model.
-	writes   bool
+	patch    models.Patch
 	settings settingFlags
 	ranks    rankFlags
 	// alone says that the command has flags of its own for several GPUs, or is about
@@ -103,8 +101,7 @@ func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	f.flags.Var(&f.stack, "stack", models.FieldNamed("stack").Usage+" (default: the newest known)")
 	for i := range models.Fields() {
 		field := &models.Fields()[i]
-		taken := f.writes && field.Name == "output"
-		if field.Name != "" && !field.Key && !taken && !slices.Contains(registeredElsewhere, field.Name) {
+		if field.Name != "" && !field.Key && !slices.Contains(registeredElsewhere, field.Name) {
 			f.add(cmd, field)
 		}
 	}

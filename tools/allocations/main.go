@@ -52,8 +52,8 @@ func main() {
 	seed := flag.Int("seed", 1, "seed of the random operations")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	differing, err := compare(ctx, *vprof, *python, *count/len(settings), *seed)
+	stop()
 	switch {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "allocations:", err)
@@ -202,7 +202,7 @@ func (h *repeated) statistics() []int64 {
 	s := h.heap.Stats()
 	all := func(p allocator.PoolStat) int64 { return p[allocator.All].Current }
 	return []int64{
-		all(s.AllocatedBytes), all(s.ReservedBytes), all(s.ActiveBytes), all(s.InactiveSplitBytes), all(s.RequestedBytes),
-		all(s.Segment), s.NumAllocRetries, s.NumOOMs,
+		all(s.AllocatedBytes), all(s.ReservedBytes), all(s.ActiveBytes), all(s.InactiveSplitBytes),
+		all(s.RequestedBytes), all(s.Segment), s.NumAllocRetries, s.NumOOMs,
 	}
 }

@@ -213,8 +213,8 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 	rest := out.Allocated - breakdown.Total()
 	if rest != 0 && !end.Benchmark {
 		r.Warnings = append(r.Warnings, report.Warning{
-			What: fmt.Sprintf("replayed, the recording needs %d bytes where PyTorch counted %d: the difference counts as "+
-				"temporaries", breakdown.Total(), out.Allocated),
+			What: fmt.Sprintf("replayed, the recording needs %d bytes where PyTorch counted %d: the difference counts "+
+				"as temporaries", breakdown.Total(), out.Allocated),
 		})
 	}
 	out.Classes[program.Temporaries].Bytes += rest
