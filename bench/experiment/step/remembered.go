@@ -25,8 +25,9 @@ type Remembered struct {
 	instructions int
 }
 
-// mostRemembered bounds the instructions of the recordings that are kept. With its tables each takes 50 to 100 bytes.
-const mostRemembered = 2 << 20
+// mostRemembered bounds the instructions of the recordings that are kept, each with its tables about 100 bytes: some
+// dozens of recordings of a usual model, as many as searches on GPUs of similar memory have in common.
+const mostRemembered = 1 << 19
 
 // forget counts the instructions of steps, and drops the oldest ones beyond the bound.
 func (x *Remembered) forget(used *sharedSteps) {
