@@ -48,6 +48,7 @@ func newCalibrateCmd(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
+	o.c.calibrates = true
 	o.c.register(cmd, a)
 	f.VisitAll(func(flag *pflag.Flag) {
 		if flag.Name != "model" && flag.Name != "stack" {

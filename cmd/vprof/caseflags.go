@@ -29,9 +29,11 @@ type caseFlags struct {
 	model, torch string
 	stack        stackFlag
 	// patch is what the flags choose, but for several GPUs, the release and --set.
-	patch    models.Patch
-	settings settingFlags
-	ranks    rankFlags
+	patch models.Patch
+	// calibrates reports whether the command is calibrate, whose stack also has the driver.
+	calibrates bool
+	settings   settingFlags
+	ranks      rankFlags
 	// alone says that the command has flags of its own for several GPUs, or is about
 	// one.
 	alone   bool

@@ -49,7 +49,6 @@ func newReportCmd(a *app) *cobra.Command {
 	f.BoolVar(&o.step, "step", true, "show a training step on the page")
 	f.BoolVar(&o.sideBySide, "side-by-side", false, "show two runs of the same case side by side")
 	complete(cmd, "to", viewNames)
-	o.c.writes = true
 	o.c.register(cmd, a)
 	o.c.registerAllocConf()
 	o.target.register(cmd, "`GPU` to simulate (see vprof gpus)")

@@ -108,7 +108,7 @@ func (f *caseFlags) of(library string) bool {
 
 // checkStack returns an error if --stack lists a library that the case does not depend on.
 func (f *caseFlags) checkStack(c models.Case) error {
-	if f.stack.driver != "" && !f.writes {
+	if f.stack.driver != "" && !f.calibrates {
 		return usagef("--stack: driver is for vprof calibrate; no estimate depends on it")
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.stack.libraries)) {
