@@ -116,10 +116,6 @@ class PlanOptions(TypedDict, total=False):
     optimizer_in_backward: bool
     """Step the optimizer of each parameter when its gradient is there, and free the gradient."""
 
-    output: Values
-    """Name or number of the output of a .pt2 model that the loss is of, also as --loss LOSS:NAME (default: the
-    first)."""
-
     pad_to_multiple_of: int
     """The length of batches is a multiple of n."""
 
@@ -303,10 +299,6 @@ class FitOptions(TypedDict, total=False):
 
     other_processes: Values
     """Memory of other processes, a size like 1GiB."""
-
-    output: Values
-    """Name or number of the output of a .pt2 model that the loss is of, also as --loss LOSS:NAME (default: the
-    first)."""
 
     pad_to_multiple_of: int
     """The length of batches is a multiple of n."""
@@ -500,10 +492,6 @@ class SmokeOptions(TypedDict, total=False):
     other_processes: Values
     """Memory of other processes, a size like 1GiB."""
 
-    output: Values
-    """Name or number of the output of a .pt2 model that the loss is of, also as --loss LOSS:NAME (default: the
-    first)."""
-
     pad_to_multiple_of: int
     """The length of batches is a multiple of n."""
 
@@ -588,6 +576,9 @@ class RunOptions(TypedDict, total=False):
     both: bool
     """Simulate this machine's GPU, run on it, too, and compare."""
 
+    data_shapes: Values
+    """With --without-data, a file of JSON with the columns, images and samples of absent data (see vprof help run)."""
+
     device: Values
     """Run on this device and measure: cuda:0; or sim:NAME, as --gpu."""
 
@@ -612,6 +603,10 @@ class RunOptions(TypedDict, total=False):
 
     keep_files: bool
     """Keep what the script saves, and let experiment trackers record."""
+
+    lengths: Values
+    """With --without-data, lengths of samples in tokens: a file of them, or a law such as
+    lognormal:mean=512,p95=1500 (default: what the script cuts)."""
 
     offline: bool
     """Fetch no model's configuration from the Hugging Face hub."""
@@ -638,6 +633,9 @@ class RunOptions(TypedDict, total=False):
 
     until: Values
     """Go on until an event: eval, save, or end, which lets the script end by itself."""
+
+    without_data: bool
+    """Put placeholders in place of absent data sets and tokenizers, without a network."""
 
     without_weights: bool
     """Put placeholders without values in place of absent weights, without a network."""
