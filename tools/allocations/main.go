@@ -63,7 +63,7 @@ func main() {
 	}
 }
 
-// compare runs all settings and returns the number of those that differ. The error tells why there is no comparison.
+// compare runs all settings and returns the number of the ones that differ. The error tells why there is no comparison.
 func compare(ctx context.Context, vprof, python string, count, seed int) (differing int, err error) {
 	folder, err := os.MkdirTemp("", "allocations")
 	if err != nil {
