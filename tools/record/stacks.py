@@ -25,11 +25,6 @@ def build(case):
     options = {"attn_implementation": case["attention"]} if "attention" in case else {}
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **config), **options)
     torch.set_default_dtype(torch.float32)
-    if "quantize" in case:
-        model = quantized(model)
-    if case.get("kbit"):
-        from peft import prepare_model_for_kbit_training
-        model = prepare_model_for_kbit_training(model.cuda(), use_gradient_checkpointing=False)
     if "lora" in case:
         import peft
         model = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **case["lora"]))

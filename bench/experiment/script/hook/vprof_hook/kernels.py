@@ -6,7 +6,6 @@ causal_conv1d.cpp of causal-conv1d 1.5; xformers calls flash-attention's kernels
 """
 
 import importlib.machinery
-import os
 import sys
 
 from . import events, memory, placeholders

@@ -70,7 +70,7 @@ class Finder:
 class Loader:
     def create_module(self, spec):
         module = types.ModuleType(spec.name)
-        module.__getattr__ = getattr(Nothing(), "__getattr__")
+        module.__getattr__ = Nothing().__getattr__
         module.__version__, module.SummaryWriter = "0.0.0", Nothing
         return module
 
