@@ -17,6 +17,9 @@ CUDA_PKG := $(CUDA_LIB) ./cmd/... ./tools/gpucheck
 # Tests of the command line that drive a device: those with the tag. The others
 # are the plain build's.
 CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cmd/vprof/*_test.go | xargs grep -oh '^func Test[[:alnum:]]*' | cut -c6- | paste -sd '|'))$$'
+# Wheels from PyPI that targets use, pinned by their hashes.
+WHEELS := .cache/cuda
+
 .PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint lines python-lint fmt record-check run-check run-alone without-check allocator-check evidence bench fuzz fuzz-nightly properties nightly golden docs pictures time-picture cover kernels kernels-check cuda-header stubs stubs-check notices wheel wheels wheel-check web site dist clean
 
 all: build lint test
@@ -227,7 +230,6 @@ cover: ## coverage of all packages by all tests
 
 # The CUDA compiler, assemblers and header come as wheels, pinned by their hashes,
 # and need no GPU. They run on x86-64 Linux with Python 3.
-WHEELS := .cache/cuda
 
 $(WHEELS)/%/installed: kernels/cudac/wheels/%.txt
 	rm -rf $(@D)

@@ -265,7 +265,7 @@ func TestMetricsAreForThisMachineAndForReading(t *testing.T) {
 func TestMonitorGoesOnWhenAGPUIsLost(t *testing.T) {
 	a, stdout, stderr := desk()
 	a.gpus = watching(lostGPU{})
-	require.Equal(t, exitFine, run(t.Context(), a, []string{"monitor", "--for", "30ms", "--interval", "5ms"}), stderr)
+	require.Equal(t, exitFine, run(t.Context(), a, []string{"monitor", "--for", "500ms", "--interval", "5ms"}), stderr)
 	require.Greater(t, strings.Count(stdout.String(), "lost: nvmlInit: driver reloaded"), 1)
 	require.Equal(t, 1, strings.Count(stderr.String(),
 		"vprof: gpu 0 is lost: nvmlInit: driver reloaded\n"), "said once")
