@@ -36,8 +36,8 @@ var ofHub = sync.OnceValue(func() map[string]hubConfig {
 // Named returns all configurations that the binary has by the names of their models.
 func Named() map[string]json.RawMessage {
 	all := map[string]json.RawMessage{}
-	for name, c := range ofHub() {
-		all[name] = c.Config
+	for name := range ofHub() {
+		all[name], _ = OfHub(name)
 	}
 	var listed []struct {
 		Name   string          `json:"name"`

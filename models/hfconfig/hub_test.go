@@ -56,6 +56,9 @@ func TestModelsOfTheHubAreKnownByName(t *testing.T) {
 		// Names leave embeddings out, or are rounded: Gemma 2 has 2.6 billion in its 2b, Llama 3.2 1.24 in its 1B.
 		require.InEpsilon(t, size, trainer.Counts().Total, 0.35, listed.Name)
 	}
+	for name, config := range Named() { // also of a name whose configuration stands under another
+		require.Contains(t, string(config), `"model_type"`, name)
+	}
 	_, err := Open("nobody/nothing")
 	require.ErrorContains(t, err, "hf download nobody/nothing config.json")
 }
