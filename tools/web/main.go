@@ -92,9 +92,6 @@ func build(root, folder, scratch string) error {
 		return err
 	}
 	s, err := ask(binary)
-	if err == nil {
-		err = s.addHub(root)
-	}
 	if err != nil {
 		return err
 	}
@@ -168,7 +165,7 @@ func compressed(path string) ([]byte, error) {
 // ask asks the binary what the page lists.
 func ask(binary string) (*site, error) {
 	s := &site{Choices: map[string][]string{}, Data: map[string]int{}}
-	var models struct{ Models []model }
+	var models struct{ Models, Hub []model }
 	var gpus struct {
 		GPUs []struct {
 			gpu
@@ -186,6 +183,9 @@ func ask(binary string) (*site, error) {
 		}
 	}
 	s.Release, s.Models = version.Version, models.Models
+	for _, m := range models.Hub {
+		s.Models = append(s.Models, model{"hf:" + m.Name, "model of the Hugging Face hub"})
+	}
 	for _, g := range gpus.GPUs {
 		g.Memory = g.Bytes
 		s.GPUs = append(s.GPUs, g.gpu)
@@ -200,22 +200,6 @@ func ask(binary string) (*site, error) {
 		s.Choices[flag] = lines[:len(lines)-1] // the last is for the shell
 	}
 	return s, nil
-}
-
-// addHub adds the models of the hub that are known by name.
-func (s *site) addHub(root string) error {
-	text, err := os.ReadFile(filepath.Join(root, "models", "hfconfig", "hub.json"))
-	if err != nil {
-		return err
-	}
-	var hub map[string]json.RawMessage
-	if err := json.Unmarshal(text, &hub); err != nil {
-		return err
-	}
-	for _, name := range slices.Sorted(maps.Keys(hub)) {
-		s.Models = append(s.Models, model{"hf:" + name, "model of the Hugging Face hub"})
-	}
-	return nil
 }
 
 // finish adds data.json to the files, and what the service worker keeps.

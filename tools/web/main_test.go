@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,10 +15,11 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/internal/headless"
 )
 
 const root = "../.."
@@ -68,63 +67,11 @@ func (c *counter) Write(b []byte) (int, error) {
 	return c.ResponseWriter.Write(b)
 }
 
-// tab is a tab of a headless Chromium.
-type tab struct {
-	context.Context
-	mu     sync.Mutex
-	errors []string
-}
-
-// launch starts a Chromium. Without one the test is skipped, unless VPROF_BROWSER=required.
-func launch(t *testing.T) *tab {
-	t.Helper()
-	found := ""
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if path, err := exec.LookPath(name); err == nil {
-			found = path
-			break
-		}
-	}
-	if found == "" {
-		if os.Getenv("VPROF_BROWSER") == "required" {
-			t.Fatal("there is no Chromium: install chromium")
-		}
-		t.Skip("there is no Chromium")
-	}
-	ctx, cancel := chromedp.NewExecAllocator(t.Context(), append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(found), chromedp.NoSandbox, chromedp.DisableGPU)...)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(cancel)
-	b := &tab{Context: ctx}
-	require.NoError(t, chromedp.Listen(ctx, func(event any) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		switch e := event.(type) {
-		case *runtime.EventConsoleAPICalled:
-			b.errors = append(b.errors, fmt.Sprint("console: ", e.Type, " ", e.Args))
-		case *runtime.EventExceptionThrown:
-			b.errors = append(b.errors, fmt.Sprint(e.ExceptionDetails))
-		case *log.EventEntryAdded: // violations of the content security policy, and files that are missing
-			b.errors = append(b.errors, e.Entry.Text+" "+e.Entry.URL)
-		}
-	}))
-	require.NoError(t, chromedp.Do(ctx, chromedp.EmulateViewport(1280, 900)))
-	return b
-}
+// tab is a tab with the page.
+type tab struct{ *headless.Tab }
 
 // js returns the value of an expression in the page.
-func js[T any](t testing.TB, b *tab, expression string) T {
-	v, err := chromedp.Run(b, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
-	require.NoError(t, err, expression)
-	return v
-}
-
-func (b *tab) quiet(t *testing.T) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	require.Empty(t, b.errors, "the console shows errors")
-}
+func js[T any](t testing.TB, b *tab, expression string) T { return headless.Value[T](t, b, expression) }
 
 // await waits until an expression is true in the page.
 func (b *tab) await(t *testing.T, expression string) {
@@ -178,7 +125,12 @@ func mostRules(t *testing.T) (most int) {
 }
 
 func TestPage(t *testing.T) {
-	b := launch(t)
+	b := &tab{headless.Open(t, 1280, 900)}
+	require.NoError(t, chromedp.Listen(b, func(event any) {
+		if e, ok := event.(*log.EventEntryAdded); ok { // a violation of the content security policy, or a missing file
+			b.Add(e.Entry.Text + " " + e.Entry.URL)
+		}
+	}))
 	s := serve(t)
 	began := time.Now()
 	require.NoError(t, chromedp.Do(b, chromedp.Navigate(s.url)))
@@ -196,10 +148,10 @@ func TestPage(t *testing.T) {
 	t.Run("form", func(t *testing.T) { formed(t, b, s) })
 	t.Run("files", func(t *testing.T) { dropped(t, b, s) })
 	t.Run("looks", func(t *testing.T) { looks(t, b) })
-	b.quiet(t)
+	b.Quiet(t)
 	t.Run("nothing leaves", func(t *testing.T) { nothingLeaves(t, b, s) })
 	t.Run("offline", func(t *testing.T) { offline(t, b, s) })
-	b.quiet(t)
+	b.Quiet(t)
 }
 
 // questions returns fifty questions, over models, GPUs and settings, some of them wrong.
@@ -354,9 +306,7 @@ func nothingLeaves(t *testing.T, b *tab, s *served) {
 		const say = "fetch('`+other.URL+`', {mode: 'no-cors'}).then(() => postMessage('sent'), () => postMessage('refused'))";
 		new Worker(URL.createObjectURL(new Blob([say]))).onmessage = (e) => resolve(e.data);
 	})`))
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.errors = nil // the violation is shown
+	b.Forget() // the violation is shown
 }
 
 // offline stops the server and loads the page again.

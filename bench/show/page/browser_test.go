@@ -3,34 +3,25 @@ package page_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/show/page"
+	"github.com/vprof/vprof/internal/headless"
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// browser is a headless Chromium with the page open, and the errors that its
-// console shows.
-type browser struct {
-	context.Context
-	mu     sync.Mutex
-	errors []string
-}
+// browser is a headless Chromium with the page open.
+type browser struct{ *headless.Tab }
 
 // open opens the page. Without a Chromium the test is skipped, unless
 // VPROF_BROWSER=required.
@@ -40,61 +31,21 @@ func open(t testing.TB, p *page.Page, width, height int64, actions ...chromedp.A
 
 // openText opens the text of a page.
 func openText(t testing.TB, text string, width, height int64, actions ...chromedp.Action[chromedp.Void]) *browser {
-	found := ""
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if path, err := exec.LookPath(name); err == nil {
-			found = path
-			break
-		}
-	}
-	if found == "" {
-		if os.Getenv("VPROF_BROWSER") == "required" {
-			t.Fatal("there is no Chromium: install chromium")
-		}
-		t.Skip("there is no Chromium")
-	}
+	b := &browser{headless.Open(t, width, height)}
 	path := filepath.Join(t.TempDir(), "report.html")
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(found), chromedp.NoSandbox,
-		chromedp.DisableGPU)
-	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(cancel)
-	ctx, cancel = context.WithTimeout(ctx, 8*time.Minute)
-	t.Cleanup(cancel)
-	b := &browser{Context: ctx}
-	require.NoError(t, chromedp.Listen(ctx, func(event any) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		switch e := event.(type) {
-		case *runtime.EventConsoleAPICalled:
-			b.errors = append(b.errors, fmt.Sprint("console: ", e.Type, " ", e.Args))
-		case *runtime.EventExceptionThrown:
-			b.errors = append(b.errors, fmt.Sprint(e.ExceptionDetails))
-		}
-	}))
 	page := (&url.URL{Scheme: "file", Path: path}).String()
-	steps := append([]chromedp.Action[chromedp.Void]{chromedp.EmulateViewport(width, height)}, actions...)
-	require.NoError(t, chromedp.Do(ctx, append(steps, chromedp.Navigate(page), chromedp.WaitVisible("#verdict"))...))
+	require.NoError(t, chromedp.Do(b, append(actions, chromedp.Navigate(page), chromedp.WaitVisible("#verdict"))...))
 	return b
 }
 
 // js returns the value of an expression in the page.
 func js[T any](t testing.TB, b *browser, expression string) T {
-	v, err := chromedp.Run(b, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
-	require.NoError(t, err)
-	return v
+	return headless.Value[T](t, b, expression)
 }
 
 func (b *browser) press(t testing.TB, selector string, keys ...string) {
 	require.NoError(t, chromedp.Do(b, chromedp.Focus(selector), chromedp.KeyEvent(strings.Join(keys, ""))))
-}
-
-func (b *browser) quiet(t testing.TB) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	require.Empty(t, b.errors, "the console shows errors")
 }
 
 func TestEveryPartIsDrawn(t *testing.T) {
@@ -108,7 +59,7 @@ func TestEveryPartIsDrawn(t *testing.T) {
 				` canvas"), d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data, s = new Set(); for (let i = 0; i < d.length; i += 4) s.add(d[i] << 16 | d[i+1] << 8 | d[i+2]); return s.size; })()`), 5, canvas)
 	}
 	require.Contains(t, js[string](t, b, `document.querySelector(".flame button").getAttribute("aria-label")`), "toy: ")
-	b.quiet(t)
+	b.Quiet(t)
 }
 
 func TestHoverAndKeysShowTheTensor(t *testing.T) {
@@ -138,7 +89,7 @@ func TestHoverAndKeysShowTheTensor(t *testing.T) {
 	b.press(t, ".flame button:nth-child(2)", kb.Enter)
 	require.Contains(t, js[string](t, b, `document.querySelector(".flame ~ .live").textContent`), "redimnet-b2")
 	b.press(t, ".flame button", kb.Escape)
-	b.quiet(t)
+	b.Quiet(t)
 }
 
 // What the page draws adds up to what the run says.
@@ -156,13 +107,13 @@ func TestTimelinePeaksWhereTheRunDoes(t *testing.T) {
 	require.Equal(t, got[1], got[2])
 	require.Equal(t, peak.Usage.Allocated, got[3])
 	require.Equal(t, peak.Usage.Reserved, got[4])
-	b.quiet(t)
+	b.Quiet(t)
 }
 
 func TestThirtyThousandEventsArePainted(t *testing.T) {
 	b := open(t, long(t, 30000), 1100, 900)
 	require.Positive(t, b.painted(t))
-	b.quiet(t)
+	b.Quiet(t)
 }
 
 // painted waits for the page to be painted and is when that was, ms after it began.
@@ -203,7 +154,7 @@ func TestPageFitsAPhoneAndTheDark(t *testing.T) {
 	require.LessOrEqual(t, js[int](t, b, `document.documentElement.scrollWidth`), 360)
 	require.Equal(t, "rgb(18, 20, 23)", js[string](t, b, `getComputedStyle(document.body).backgroundColor`))
 	require.Positive(t, js[int](t, b, `document.querySelector(".timeline canvas").width`))
-	b.quiet(t)
+	b.Quiet(t)
 }
 
 // On paper the page is light whatever the screen is, no table is cut off, and
@@ -233,7 +184,7 @@ func TestPageIsWholeOnPaper(t *testing.T) {
 	js[any](t, b, `(window.dispatchEvent(new Event("afterprint")), null)`)
 	require.Equal(t, dark, js[string](t, b, corner))
 	require.Zero(t, js[int](t, b, `document.querySelectorAll("details[open]").length`))
-	b.quiet(t)
+	b.Quiet(t)
 }
 
 // VPROF_SCREENSHOT=FILE takes the picture that the README shows.
@@ -283,5 +234,5 @@ func TestGuidesFigureIsDrawnToScale(t *testing.T) {
 		"guide ~4-6 GB (drawn less the context), section 2, stage 2")
 	require.Contains(t, js[string](t, b, `document.querySelector("ul.legend").textContent`),
 		"estimate in the guide")
-	b.quiet(t)
+	b.Quiet(t)
 }

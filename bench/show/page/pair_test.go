@@ -123,10 +123,10 @@ func TestPairInABrowser(t *testing.T) {
 		`document.querySelectorAll(".timeline ~ .controls .live")[0].textContent`), "(the peak)")
 	sameRow := `document.querySelectorAll(".side")[0].offsetTop === document.querySelectorAll(".side")[1].offsetTop`
 	require.True(t, js[bool](t, b, sameRow))
-	b.quiet(t)
+	b.Quiet(t)
 
 	b = openText(t, writtenPair(t, toyPair(t)), 360, 740)
 	require.LessOrEqual(t, js[int](t, b, `document.documentElement.scrollWidth`), 360)
 	require.False(t, js[bool](t, b, sameRow))
-	b.quiet(t)
+	b.Quiet(t)
 }

@@ -1,0 +1,95 @@
+// Package headless opens tabs of a Chromium without a window, for tests of pages.
+package headless
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+)
+
+// Variable names the environment variable with which tests fail where there is no Chromium: its value is "required".
+const Variable = "VPROF_BROWSER"
+
+// A Tab is a tab of a Chromium, which ends with its test, and the errors that the tab's console shows.
+type Tab struct {
+	context.Context
+	mu     sync.Mutex
+	errors []string
+}
+
+// Open starts a Chromium with an empty tab of a size in pixels. Without one the test is skipped, see [Variable].
+func Open(t testing.TB, width, height int64) *Tab {
+	t.Helper()
+	found := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			found = path
+			break
+		}
+	}
+	if found == "" {
+		if os.Getenv(Variable) == "required" {
+			t.Fatal("there is no Chromium: install chromium")
+		}
+		t.Skip("there is no Chromium")
+	}
+	ctx, cancel := chromedp.NewExecAllocator(t.Context(), append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(found), chromedp.NoSandbox, chromedp.DisableGPU)...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	ctx, cancel = context.WithTimeout(ctx, 8*time.Minute)
+	t.Cleanup(cancel)
+	b := &Tab{Context: ctx}
+	require.NoError(t, chromedp.Listen(ctx, b.listen))
+	require.NoError(t, chromedp.Do(ctx, chromedp.EmulateViewport(width, height)))
+	return b
+}
+
+// listen collects what the console shows.
+func (b *Tab) listen(event any) {
+	switch e := event.(type) {
+	case *runtime.EventConsoleAPICalled:
+		b.Add(fmt.Sprint("console: ", e.Type, " ", e.Args))
+	case *runtime.EventExceptionThrown:
+		b.Add(fmt.Sprint(e.ExceptionDetails))
+	}
+}
+
+// Add adds an error to the console's.
+func (b *Tab) Add(text string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.errors = append(b.errors, text)
+}
+
+// Quiet fails the test if the console shows errors.
+func (b *Tab) Quiet(t testing.TB) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	require.Empty(t, b.errors, "the console shows errors")
+}
+
+// Forget drops the errors so far, which a test provoked.
+func (b *Tab) Forget() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.errors = nil
+}
+
+// Value returns the value of an expression in the page.
+func Value[T any](t testing.TB, b context.Context, expression string) T {
+	t.Helper()
+	v, err := chromedp.Run(b, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	require.NoError(t, err, expression)
+	return v
+}
