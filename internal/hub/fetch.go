@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/vprof/vprof/internal/rewrite"
 )
 
 const (
@@ -24,7 +26,7 @@ const (
 
 // A Client fetches descriptions of models from Hugging Face's hub into the cache that it shares with huggingface_hub.
 type Client struct {
-	// Endpoint is the address of the hub. Token, if not empty, goes to its host alone.
+	// Endpoint is the address of the hub. Token, by default the user's, goes to its host alone.
 	Endpoint, Token string
 	// Announce is called with what is fetched, before it is; nil for nobody.
 	Announce func(what string)
@@ -33,8 +35,8 @@ type Client struct {
 // Online is the client of this process; nil fetches nothing. The command line sets it, tests leave it.
 var Online *Client
 
-// FromEnvironment returns a client of HF_ENDPOINT with the token of HF_TOKEN or of "hf auth login"; nil if
-// HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE forbids the network, as in huggingface_hub.
+// FromEnvironment returns a client of HF_ENDPOINT; nil if HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE forbids the network, as
+// in huggingface_hub.
 func FromEnvironment(announce func(string)) *Client {
 	for _, name := range []string{"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"} {
 		switch strings.ToUpper(os.Getenv(name)) {
@@ -42,17 +44,22 @@ func FromEnvironment(announce func(string)) *Client {
 			return nil
 		}
 	}
-	c := &Client{
+	return &Client{
 		Endpoint: strings.TrimSuffix(cmp.Or(os.Getenv("HF_ENDPOINT"), "https://huggingface.co"), "/"),
-		Token:    os.Getenv("HF_TOKEN"), Announce: announce,
+		Announce: announce,
 	}
-	if c.Token == "" {
-		file := cmp.Or(os.Getenv("HF_TOKEN_PATH"), filepath.Join(home(), "token"))
-		if token, err := os.ReadFile(file); err == nil && len(token) < 1<<10 {
-			c.Token = strings.TrimSpace(string(token))
-		}
+}
+
+// userToken returns the token of HF_TOKEN or of "hf auth login"; empty without one.
+func userToken() string {
+	if token := os.Getenv("HF_TOKEN"); token != "" {
+		return token
 	}
-	return c
+	token, err := os.ReadFile(cmp.Or(os.Getenv("HF_TOKEN_PATH"), filepath.Join(home(), "token")))
+	if err != nil || len(token) >= 1<<10 {
+		return ""
+	}
+	return strings.TrimSpace(string(token))
 }
 
 // commitOf matches what the hub calls a commit. It becomes a folder's name.
@@ -97,8 +104,8 @@ func (c *Client) get(ctx context.Context, address string) (*http.Response, error
 		return nil, err
 	}
 	request.Header.Set("User-Agent", "vprof")
-	if c.Token != "" {
-		request.Header.Set("Authorization", "Bearer "+c.Token)
+	if token := cmp.Or(c.Token, userToken()); token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	commit, host := "", request.URL.Host
 	client := http.Client{CheckRedirect: func(next *http.Request, before []*http.Request) error {
@@ -155,19 +162,10 @@ func keep(name, revision, commit, file string, data []byte) (string, error) {
 	return path, write(path, data)
 }
 
-// write writes a file whole or not at all: another process may read it meanwhile.
+// write writes a file and makes its folder.
 func write(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".vprof-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(data)
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return rewrite.Create(path, data, 0o644)
 }

@@ -54,15 +54,20 @@ func TestTheTokenStaysWithItsHost(t *testing.T) {
 	require.Contains(t, path, commit) // of the redirect
 }
 
+// status answers with a status alone.
+func status(code int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+}
+
 // Whatever the hub answers, nothing is written outside the cache, and a file is whole or absent.
 func TestBadAnswersLeaveNothing(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"has more than 4 MiB": func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = w.Write([]byte(strings.Repeat("x", mostBytes+1)))
 		},
-		"gated, private or misspelled": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) },
-		"no model org/name":            func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) },
-		"the hub answered 503":         func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
+		"gated, private or misspelled": status(http.StatusForbidden),
+		"no model org/name":            status(http.StatusNotFound),
+		"the hub answered 503":         status(http.StatusServiceUnavailable),
 		"more than five redirects": func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, r.URL.Path+"x", http.StatusFound)
 		},

@@ -28,7 +28,7 @@ const mostBytes = 64 << 20
 // stands before it: 2.11.0 of ==2.11.0 and of >=2.11.0.
 func Find(dir, name string) (release string, err error) {
 	for _, file := range []string{"uv.lock", "requirements.txt", "pyproject.toml"} {
-		text, err := read(filepath.Join(dir, file))
+		text, err := Read(filepath.Join(dir, file))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			continue
@@ -43,7 +43,8 @@ func Find(dir, name string) (release string, err error) {
 		ErrNotFound, name)
 }
 
-func read(path string) ([]byte, error) {
+// Read reads a file of requirements, of bounded size.
+func Read(path string) ([]byte, error) {
 	f, err := input.OpenFile(path)
 	if err != nil {
 		return nil, err
@@ -54,7 +55,7 @@ func read(path string) ([]byte, error) {
 
 // Versions returns the releases that a file requires of packages, by the package's name.
 func Versions(path string, names []string) (map[string]string, error) {
-	text, err := read(path)
+	text, err := Read(path)
 	if err != nil {
 		return nil, err
 	}

@@ -339,6 +339,19 @@ func (osDisk) Stage(path string, data []byte, mode fs.FileMode) (name string, er
 	return f.Name(), f.Close()
 }
 
+// Create writes a file whole or not at all, without a backup, for files that can be made again. Another process may read
+// it meanwhile.
+func Create(path string, data []byte, mode fs.FileMode) error {
+	staged, err := osDisk{}.Stage(path, data, mode)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(staged, path); err != nil {
+		return errors.Join(err, os.Remove(staged))
+	}
+	return nil
+}
+
 // Overwrite implements [disk].
 func (osDisk) Overwrite(path string, data []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)

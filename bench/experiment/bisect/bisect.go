@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/bits"
 	"slices"
+	"strings"
 )
 
 // ErrUnusable reports that an environment cannot run the script, as where releases of packages do not fit together.
@@ -117,7 +118,7 @@ func Changes(before, after Pins) (all []Change) {
 			all = append(all, Change{name, release, now})
 		}
 	}
-	slices.SortFunc(all, func(a, b Change) int { return cmpText(a.Package, b.Package) })
+	slices.SortFunc(all, func(a, b Change) int { return strings.Compare(a.Package, b.Package) })
 	return all
 }
 

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/requirements"
 )
 
 // Installer installs releases of packages beside the environment of a Python: each in a folder of its own, so that an
@@ -109,7 +110,7 @@ func (i *Installer) Wanted(ctx context.Context, spec string) (Pins, error) {
 		shown, err = output(ctx, "git", "-C", filepath.Dir(file), "show", commit+":./"+filepath.Base(file))
 		text = []byte(shown)
 	} else {
-		text, err = os.ReadFile(file)
+		text, err = requirements.Read(file)
 	}
 	if err != nil {
 		return nil, input.Errorf("%s: is no list of packages (trl==1.10) and no lock file: %w", spec, err)

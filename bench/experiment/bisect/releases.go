@@ -7,9 +7,6 @@ import (
 	"strings"
 )
 
-// cmpText orders texts.
-func cmpText(a, b string) int { return cmp.Compare(a, b) }
-
 // parts are the numbers and words of a release: 1, 10, 0, rc, 1.
 var parts = regexp.MustCompile(`\d+|[a-z]+`)
 
@@ -36,7 +33,8 @@ func CompareReleases(a, b string) int {
 	return 0
 }
 
-// segments is how many numbers a release has before its words, filled up with zeros.
+// segments is the number of numbers that stand before a release's words. Missing ones are zeros: 1.2rc1 is
+// 1.2.0.0.0.0 rc 1.
 const segments = 6
 
 // releaseParts returns a release as numbers that compare in its order.
