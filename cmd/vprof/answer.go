@@ -68,7 +68,7 @@ func (r request) line(verb string, flags *pflag.FlagSet, format report.Format) (
 // requestable reports whether requests may set a flag.
 func requestable(flag *pflag.Flag) bool {
 	return !flag.Hidden && groupOf(flag) != models.GroupOutput &&
-		!slices.Contains([]string{helpAllFlag, "help", "json-request", "json-lines", "request"}, flag.Name)
+		!slices.Contains([]string{helpAllFlag, offlineFlag, "help", "json-request", "json-lines", "request"}, flag.Name)
 }
 
 // valuesOf returns the values of a flag from JSON.

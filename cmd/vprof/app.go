@@ -150,7 +150,7 @@ func newRootCmd(a *app) *cobra.Command {
 			if err := applySettings(cmd); err != nil {
 				return err
 			}
-			if a.offline {
+			if a.offline && hub.Online != nil { // for good: it is the process's, so that no request sets it
 				hub.Online = nil
 			}
 			if !slices.Contains(colorChoices, a.color) {

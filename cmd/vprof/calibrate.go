@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -246,11 +245,7 @@ func newCoefficientsDiffCmd(a *app) *cobra.Command {
 // openCoefficients reads the named file, or else the project's.
 func (a *app) openCoefficients(args []string) (*coefficients.File, error) {
 	if len(args) == 0 {
-		here, err := os.Getwd()
-		if err != nil {
-			return nil, err
-		}
-		set, err := findSettings(here)
+		set, err := findSettings()
 		if err != nil {
 			return nil, err
 		}

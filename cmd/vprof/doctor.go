@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -59,9 +61,12 @@ func newDoctorCmd(a *app) *cobra.Command {
 		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			d := examine()
-			var err error
-			if d.Settings, err = settingRows(); err != nil {
+			set, err := findSettings()
+			if err != nil {
 				return err
+			}
+			for _, name := range slices.Sorted(maps.Keys(set)) {
+				d.Settings = append(d.Settings, set[name])
 			}
 			return errors.Join(out.finish(d), d.err)
 		},

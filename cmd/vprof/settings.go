@@ -39,14 +39,19 @@ type setting struct {
 	Source string `json:"source"`
 }
 
-// findSettings returns the settings of the environment, the project of a directory and the user, by their names.
-func findSettings(dir string) (map[string]setting, error) {
+// findSettings returns the settings of the environment, the project of the working directory and the user, by their
+// names.
+func findSettings() (map[string]setting, error) {
+	here, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
 	found := map[string]setting{}
 	var files []string
 	if config, err := os.UserConfigDir(); err == nil {
 		files = append(files, filepath.Join(config, "vprof", userFile))
 	}
-	if folder := projectFolder(dir); folder != "" {
+	if folder := projectFolder(here); folder != "" {
 		files = append(files, filepath.Join(folder, projectFile))
 	}
 	for _, path := range files {
@@ -119,11 +124,7 @@ func coefficientsBeside(path, value string) string {
 
 // applySettings sets the flags of a command that the command line leaves alone. Such a flag does not count as given.
 func applySettings(cmd *cobra.Command) error {
-	here, err := os.Getwd()
-	if err != nil {
-		return err
-	}
-	found, err := findSettings(here)
+	found, err := findSettings()
 	if err != nil {
 		return err
 	}
@@ -138,17 +139,4 @@ func applySettings(cmd *cobra.Command) error {
 		}
 	}
 	return nil
-}
-
-// settingRows returns the settings in effect and their sources for a table.
-func settingRows() (rows []setting, err error) {
-	here, err := os.Getwd()
-	if err != nil {
-		return nil, err
-	}
-	found, err := findSettings(here)
-	for _, name := range slices.Sorted(maps.Keys(found)) {
-		rows = append(rows, found[name])
-	}
-	return rows, err
 }
