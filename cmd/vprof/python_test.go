@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // pythonOptions is the file of the Python package with the options of its functions.
@@ -26,20 +29,33 @@ func TestOptionsOfThePythonPackageAreTheFlags(t *testing.T) {
 		"-run Python -update.\"\"\"\n\nfrom __future__ import annotations\n\nfrom collections.abc import Mapping, " +
 		"Sequence\nfrom typing import TypedDict, Union\n\nValue = Union[str, int, float, bool]\n" +
 		"Values = Union[Value, Sequence[Value], Mapping[str, Value]]\n")
-	root := newRootCmd(system())
-	for _, verb := range []string{"plan", "fit", "smoke", "run"} {
+	root, verbs, entries := newRootCmd(system()), []string{"plan", "fit", "smoke", "run"}, map[string][]string{}
+	for _, verb := range verbs {
 		cmd, _, err := root.Find([]string{verb})
 		require.NoError(t, err)
 		cmd.InitDefaultHelpFlag()
-		fmt.Fprintf(&text, "\n\nclass %sOptions(TypedDict, total=False):\n    \"\"\"Options of vprof %s.\"\"\"\n",
-			strings.ToUpper(verb[:1])+verb[1:], verb)
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if unwantedInPython.MatchString(f.Name) || f.Hidden {
 				return
 			}
-			fmt.Fprintf(&text, "\n    %s: %s\n    \"\"\"%s\"\"\"\n", strings.ReplaceAll(f.Name, "-", "_"), pythonType(f),
-				strings.ReplaceAll(docstring(f), `"""`, `'''`))
+			entries[verb] = append(entries[verb], fmt.Sprintf("\n    %s: %s\n    \"\"\"%s\"\"\"\n",
+				strings.ReplaceAll(f.Name, "-", "_"), pythonType(f), strings.ReplaceAll(docstring(f), `"""`, `'''`)))
 		})
+	}
+	shared := lists.Filter(entries["plan"], func(entry string) bool {
+		return slices.Contains(entries["fit"], entry) && slices.Contains(entries["smoke"], entry)
+	})
+	text.WriteString("\n\nclass CaseOptions(TypedDict, total=False):\n    \"\"\"Options of all commands that plan a " +
+		"case.\"\"\"\n" + strings.Join(shared, ""))
+	for _, verb := range verbs {
+		base, own := "CaseOptions", lists.Filter(entries[verb], func(entry string) bool {
+			return !slices.Contains(shared, entry)
+		})
+		if verb == "run" {
+			base, own = "TypedDict", entries[verb]
+		}
+		fmt.Fprintf(&text, "\n\nclass %sOptions(%s, total=False):\n    \"\"\"Options of vprof %s.\"\"\"\n%s",
+			strings.ToUpper(verb[:1])+verb[1:], base, verb, strings.Join(own, ""))
 	}
 	if flag.Lookup("update").Value.String() == "true" {
 		require.NoError(t, os.WriteFile(pythonOptions, []byte(text.String()), 0o644))

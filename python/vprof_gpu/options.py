@@ -9,8 +9,8 @@ Value = Union[str, int, float, bool]
 Values = Union[Value, Sequence[Value], Mapping[str, Value]]
 
 
-class PlanOptions(TypedDict, total=False):
-    """Options of vprof plan."""
+class CaseOptions(TypedDict, total=False):
+    """Options of all commands that plan a case."""
 
     accumulate: Values
     """Micro-batches n of one optimizer step (default: the model's)."""
@@ -23,9 +23,6 @@ class PlanOptions(TypedDict, total=False):
 
     auto: bool
     """Use this machine's GPU, minus the memory of other processes."""
-
-    batch: Values
-    """Batch sizes: a list like 8,16,32 or ranges like 8..128x2, 8..64+8 and 1..8 (default: the model's own batch)."""
 
     batching: Values
     """How batches are made of samples: kind is padded (to the longest of each), grouped (by length), packed
@@ -52,9 +49,6 @@ class PlanOptions(TypedDict, total=False):
     and of how many batches the scores stay on the GPU at a time for metrics, as transformers' Trainer keeps them
     (eval_accumulation_steps, or else all; default: the loss alone, in the batch of training);
     batch=8,new-tokens=128 also generates tokens after each sequence; none leaves evaluation out."""
-
-    gpu: Values
-    """GPUs: a list like rtx-3060,a100-80, or all (see vprof gpus)."""
 
     gpu_memory: Values
     """Set the GPU's total memory to size, like 12GiB, 12 (GiB) or 70%."""
@@ -123,9 +117,6 @@ class PlanOptions(TypedDict, total=False):
     """Hold the frozen layers below adapters (--lora) as bitsandbytes does: type is nf4, nf4-dq, int8, nf4+experts,
     nf4-dq+experts, int8+experts."""
 
-    rank: Values
-    """The rank n that is looked at, or all of which plan makes a table (default: the one that needs most)."""
-
     seq_len: Values
     """Tokens n of a sequence, where the model has any (default: the model's)."""
 
@@ -139,10 +130,6 @@ class PlanOptions(TypedDict, total=False):
 
     stage: Values
     """Freeze stage (default: the model's)."""
-
-    strategy: Values
-    """How the ranks share the work, by name and options like fsdp2:mp=bf16,replicate=2: ddp, fsdp2, tp, zero1,
-    zero2, zero3, pp, device-map (see vprof help strategies)."""
 
     task: Values
     """What an hf: model is trained for: task is causal-lm, masked-lm, classification, token-classification,
@@ -164,23 +151,28 @@ class PlanOptions(TypedDict, total=False):
     """Type of the weights: fp32, bf16, fp16 (default: the model's, of an hf: model its configuration's dtype)."""
 
 
-class FitOptions(TypedDict, total=False):
+class PlanOptions(CaseOptions, total=False):
+    """Options of vprof plan."""
+
+    batch: Values
+    """Batch sizes: a list like 8,16,32 or ranges like 8..128x2, 8..64+8 and 1..8 (default: the model's own batch)."""
+
+    gpu: Values
+    """GPUs: a list like rtx-3060,a100-80, or all (see vprof gpus)."""
+
+    rank: Values
+    """The rank n that is looked at, or all of which plan makes a table (default: the one that needs most)."""
+
+    strategy: Values
+    """How the ranks share the work, by name and options like fsdp2:mp=bf16,replicate=2: ddp, fsdp2, tp, zero1,
+    zero2, zero3, pp, device-map (see vprof help strategies)."""
+
+
+class FitOptions(CaseOptions, total=False):
     """Options of vprof fit."""
-
-    accumulate: Values
-    """Micro-batches n of one optimizer step (default: the model's)."""
-
-    alloc_conf: Values
-    """Allocator settings, as in PYTORCH_CUDA_ALLOC_CONF."""
-
-    amp: Values
-    """Autocast precision: none, fp16, bf16 (default: the model's)."""
 
     apply: bool
     """Write the recommendation into the project's configuration, with a .backup of each file."""
-
-    auto: bool
-    """Use this machine's GPU, minus the memory of other processes."""
 
     batch: int
     """Which configurations hold batch n, and how fast they are (default: the largest batch of each)."""
@@ -188,28 +180,8 @@ class FitOptions(TypedDict, total=False):
     batch_multiple: int
     """Batches that are multiples of n, 8 for tensor cores."""
 
-    batching: Values
-    """How batches are made of samples: kind is padded (to the longest of each), grouped (by length), packed
-    (several to a row)."""
-
-    checkpointing: Values
-    """Recompute activations in backward, and how: true, false, non-reentrant, reentrant, reentrant-trained for
-    layers alone that are not all frozen, every=2 for every second layer, selective=mm,sdpa with the operators
-    whose results are kept (default: the model's)."""
-
-    clip: Values
-    """Clip gradients by their norm before the optimizer's step: norm, none (default: as the model's system does)."""
-
-    coefficients: Values
-    """Correct estimates with file of vprof calibrate; FILE#NAME selects an entry, none turns it off (default:
-    coefficients of vprof.yaml, here or above)."""
-
     config_path: Values
     """The project's configuration file (default with --apply: the path in the model's project)."""
-
-    dataset_on_gpu: Values
-    """Also count training data that lies on the GPU for the whole run, as size like 3.2GiB (default: it comes from
-    the host)."""
 
     device: Values
     """Device to measure on, like cuda:0, or sim:NAME to simulate, like --gpu."""
@@ -217,56 +189,12 @@ class FitOptions(TypedDict, total=False):
     dry_run: bool
     """With --apply: show the changes without writing them."""
 
-    evaluate: Values
-    """What runs between training steps without gradients, by options like batch=8,scores=4: the samples of a batch,
-    and of how many batches the scores stay on the GPU at a time for metrics, as transformers' Trainer keeps them
-    (eval_accumulation_steps, or else all; default: the loss alone, in the batch of training);
-    batch=8,new-tokens=128 also generates tokens after each sequence; none leaves evaluation out."""
-
     gpu: Values
     """GPUs: one like rtx-3060, a list, or all (see vprof gpus)."""
-
-    gpu_memory: Values
-    """Set the GPU's total memory to size, like 12GiB, 12 (GiB) or 70%."""
-
-    gpu_spec: Values
-    """Simulate the GPU that a YAML file describes (see vprof help gpu-spec)."""
-
-    gpus: int
-    """Train on n GPUs of the kind, one rank on each; values are for one rank."""
-
-    host_memory: Values
-    """Also check the host memory, of size, like 64GiB or 64 (GiB)."""
-
-    lengths: Values
-    """Replay epochs over samples of different lengths: a file of them, or a law such as
-    lognormal:mean=512,p95=1500."""
 
     levers: bool
     """Search the levers that make fine-tuning fit: liger-kernel, 8-bit and paged optimizers, the optimizer in
     backward, quantized layers, offload; and explain what each saves."""
-
-    liger: bool
-    """Compute norms, rotary positions, feed-forward layers and the loss with liger-kernel."""
-
-    link: float
-    """Speed at which a GPU sends to others, in GB/s (default: the GPU's NVLink, else PCIe)."""
-
-    loop: Values
-    """What the training loop keeps of a step beside the loss: trainer, function, plain; trainer nothing, function
-    the model's output until the step ends, plain until the next forward pass has returned (default: trainer, of
-    a .pt2 model function)."""
-
-    lora: Values
-    """Train low-rank adapters instead of the model: options like r=8,alpha=16,target=all-linear, or
-    target=q_proj,v_proj; dora=true; towers=false leaves out what sees or hears;
-    parameters=experts.gate_up_proj,experts.down_proj adapts experts, too; save=embed_tokens,lm_head trains
-    modules as a whole, match=REGEX goes by whole paths, and last; method=NAME, first, is another method of peft,
-    with the options of its configuration, like method=oft,oft_block_size=32,target=q_proj,v_proj."""
-
-    loss: Values
-    """Loss of a .pt2 model: cross-entropy, token-cross-entropy, mse, bce, l1, sum, output (default: output if the
-    model returns a loss, else cross-entropy)."""
 
     map: Values
     """With --apply: key of a value in any YAML, TOML or JSON file, as name=path.to.key; names are batch,
@@ -275,43 +203,14 @@ class FitOptions(TypedDict, total=False):
     max_batch: int
     """Largest batch n to try."""
 
-    model: Values
-    """Name of the model (see vprof models), a file of torch.export (model.pt2), or hf: and a config.json of
-    transformers."""
-
-    objective: Values
-    """Learn from answers that were compared or judged, in place of the next token, by name: cpo, dpo, gkd, grpo,
-    kto, orpo, reward, simpo; options like dpo:precomputed,as=llama-factory."""
-
-    offline: bool
-    """Fetch no model's configuration from the Hugging Face hub."""
-
-    optimizer: Values
-    """Name of the optimizer (default: the model's): adamw, adamw-fused, adamw-single, amsgrad, adam, adam-wd, sgd,
-    sgd-momentum, sgd-momentum-wd, rmsprop, adagrad, adadelta, adafactor, adafactor-foreach, adamax, nadam,
-    radam, rprop, muon, adamw8bit, paged-adamw8bit, paged-adamw32bit, lion8bit, lion32bit, paged-lion8bit,
-    paged-lion32bit, galore-adamw, galore-adamw8bit, galore-adafactor, adafactor-transformers, adamw8bit-torchao,
-    adamw-fp8, adamw4bit; optimizers that project gradients take options like
-    galore-adamw:rank=64,target=attn+mlp."""
-
-    optimizer_in_backward: bool
-    """Step the optimizer of each parameter when its gradient is there, and free the gradient."""
-
     other_processes: Values
     """Memory of other processes, a size like 1GiB."""
-
-    pad_to_multiple_of: int
-    """The length of batches is a multiple of n."""
 
     preset: Values
     """Instead: a margin by name: conservative, balanced, aggressive, ultra."""
 
     profile: bool
     """As --auto, and measure the recommendation on the GPU first."""
-
-    quantize: Values
-    """Hold the frozen layers below adapters (--lora) as bitsandbytes does: type is nf4, nf4-dq, int8, nf4+experts,
-    nf4-dq+experts, int8+experts."""
 
     risk: Values
     """Instead: the probability that a step needs more than all of the memory, like 1%."""
@@ -322,20 +221,6 @@ class FitOptions(TypedDict, total=False):
     search: Values
     """What to search the largest of: batch, or seq-len, the longest row that fits at --batch."""
 
-    seq_len: Values
-    """Tokens n of a sequence, where the model has any (default: the model's)."""
-
-    set: Values
-    """An option without a flag (see vprof help options) or a setting of the model (see vprof models show), as
-    name=value; may be repeated."""
-
-    stack: Values
-    """Releases of libraries that train, like transformers=5.12,trl=1.16, or a file that has them: uv.lock,
-    requirements.txt, pixi.lock, environment.yml, pyproject.toml, or a Python (default: the newest known)."""
-
-    stage: Values
-    """Freeze stage (default: the model's)."""
-
     strategy: Values
     """How they share the work, by name and options: ddp, fsdp2, tp, zero1, zero2, zero3, pp, device-map (see vprof
     help strategies); auto searches them."""
@@ -343,167 +228,43 @@ class FitOptions(TypedDict, total=False):
     target_effective_batch: int
     """Samples n that an optimizer step should see (default: any; the accumulation stays)."""
 
-    task: Values
-    """What an hf: model is trained for: task is causal-lm, masked-lm, classification, token-classification,
-    transcription, ctc (default: by its architectures)."""
-
-    torch: Values
-    """Release of PyTorch that trains, like 2.15, by whose rules memory is taken; auto reads it from a .pt2 model,
-    or else from uv.lock, requirements.txt or pyproject.toml beside vprof.yaml (default 2.15)."""
-
-    torch_compile: bool
-    """The step runs under torch.compile: as vprof capture --compile has recorded it, else as the eager one with an
-    interval that holds what such models need."""
-
-    train_only: Values
-    """Train the parameters alone whose names have a regex in them, such as 'layers\\.(30|31)\\.|lm_head', and freeze
-    the others."""
-
     tune: Values
     """Also search a setting of the model, as name=values with values like 8..24+8 (repeatable)."""
 
-    weights: Values
-    """Type of the weights: fp32, bf16, fp16 (default: the model's, of an hf: model its configuration's dtype)."""
 
-
-class SmokeOptions(TypedDict, total=False):
+class SmokeOptions(CaseOptions, total=False):
     """Options of vprof smoke."""
-
-    accumulate: Values
-    """Micro-batches n of one optimizer step (default: the model's)."""
-
-    alloc_conf: Values
-    """Allocator settings, as in PYTORCH_CUDA_ALLOC_CONF."""
-
-    amp: Values
-    """Autocast precision: none, fp16, bf16 (default: the model's)."""
-
-    auto: bool
-    """Use this machine's GPU, minus the memory of other processes."""
 
     batch: int
     """Batch size n (default: the configuration's, or the model's)."""
 
-    batching: Values
-    """How batches are made of samples: kind is padded (to the longest of each), grouped (by length), packed
-    (several to a row)."""
-
-    checkpointing: Values
-    """Recompute activations in backward, and how: true, false, non-reentrant, reentrant, reentrant-trained for
-    layers alone that are not all frozen, every=2 for every second layer, selective=mm,sdpa with the operators
-    whose results are kept (default: the model's)."""
-
-    clip: Values
-    """Clip gradients by their norm before the optimizer's step: norm, none (default: as the model's system does)."""
-
-    coefficients: Values
-    """Correct estimates with file of vprof calibrate; FILE#NAME selects an entry, none turns it off (default:
-    coefficients of vprof.yaml, here or above)."""
-
     config_path: Values
     """The project's configuration file to test."""
-
-    dataset_on_gpu: Values
-    """Also count training data that lies on the GPU for the whole run, as size like 3.2GiB (default: it comes from
-    the host)."""
 
     device: Values
     """Device to measure on, like cuda:0, or sim:NAME to simulate, like --gpu."""
 
-    evaluate: Values
-    """What runs between training steps without gradients, by options like batch=8,scores=4: the samples of a batch,
-    and of how many batches the scores stay on the GPU at a time for metrics, as transformers' Trainer keeps them
-    (eval_accumulation_steps, or else all; default: the loss alone, in the batch of training);
-    batch=8,new-tokens=128 also generates tokens after each sequence; none leaves evaluation out."""
-
     gpu: Values
     """GPU to simulate (see vprof gpus)."""
-
-    gpu_memory: Values
-    """Set the GPU's total memory to size, like 12GiB, 12 (GiB) or 70%."""
-
-    gpu_spec: Values
-    """Simulate the GPU that a YAML file describes (see vprof help gpu-spec)."""
-
-    gpus: int
-    """Train on n GPUs of the kind, one rank on each; values are for one rank."""
-
-    host_memory: Values
-    """Also check the host memory, of size, like 64GiB or 64 (GiB)."""
 
     json: bool
     """The same as --format json."""
 
-    lengths: Values
-    """Replay epochs over samples of different lengths: a file of them, or a law such as
-    lognormal:mean=512,p95=1500."""
-
-    liger: bool
-    """Compute norms, rotary positions, feed-forward layers and the loss with liger-kernel."""
-
-    link: float
-    """Speed at which a GPU sends to others, in GB/s (default: the GPU's NVLink, else PCIe)."""
-
     longest: Values
     """A setting of the longest sample, as name=value (repeatable)."""
-
-    loop: Values
-    """What the training loop keeps of a step beside the loss: trainer, function, plain; trainer nothing, function
-    the model's output until the step ends, plain until the next forward pass has returned (default: trainer, of
-    a .pt2 model function)."""
-
-    lora: Values
-    """Train low-rank adapters instead of the model: options like r=8,alpha=16,target=all-linear, or
-    target=q_proj,v_proj; dora=true; towers=false leaves out what sees or hears;
-    parameters=experts.gate_up_proj,experts.down_proj adapts experts, too; save=embed_tokens,lm_head trains
-    modules as a whole, match=REGEX goes by whole paths, and last; method=NAME, first, is another method of peft,
-    with the options of its configuration, like method=oft,oft_block_size=32,target=q_proj,v_proj."""
-
-    loss: Values
-    """Loss of a .pt2 model: cross-entropy, token-cross-entropy, mse, bce, l1, sum, output (default: output if the
-    model returns a loss, else cross-entropy)."""
 
     map: Values
     """Where any other YAML, TOML or JSON of --config-path has a value, as name=path.to.key; names are batch,
     accumulate, amp, checkpointing and settings (repeatable)."""
 
-    model: Values
-    """Name of the model (see vprof models), a file of torch.export (model.pt2), or hf: and a config.json of
-    transformers."""
-
-    objective: Values
-    """Learn from answers that were compared or judged, in place of the next token, by name: cpo, dpo, gkd, grpo,
-    kto, orpo, reward, simpo; options like dpo:precomputed,as=llama-factory."""
-
-    offline: bool
-    """Fetch no model's configuration from the Hugging Face hub."""
-
-    optimizer: Values
-    """Name of the optimizer (default: the model's): adamw, adamw-fused, adamw-single, amsgrad, adam, adam-wd, sgd,
-    sgd-momentum, sgd-momentum-wd, rmsprop, adagrad, adadelta, adafactor, adafactor-foreach, adamax, nadam,
-    radam, rprop, muon, adamw8bit, paged-adamw8bit, paged-adamw32bit, lion8bit, lion32bit, paged-lion8bit,
-    paged-lion32bit, galore-adamw, galore-adamw8bit, galore-adafactor, adafactor-transformers, adamw8bit-torchao,
-    adamw-fp8, adamw4bit; optimizers that project gradients take options like
-    galore-adamw:rank=64,target=attn+mlp."""
-
-    optimizer_in_backward: bool
-    """Step the optimizer of each parameter when its gradient is there, and free the gradient."""
-
     other_processes: Values
     """Memory of other processes, a size like 1GiB."""
-
-    pad_to_multiple_of: int
-    """The length of batches is a multiple of n."""
 
     preset: Values
     """Instead: a margin by name: conservative, balanced, aggressive, ultra."""
 
     profile: bool
     """As --auto, and measure the recommendation on the GPU first."""
-
-    quantize: Values
-    """Hold the frozen layers below adapters (--lora) as bitsandbytes does: type is nf4, nf4-dq, int8, nf4+experts,
-    nf4-dq+experts, int8+experts."""
 
     rank: Values
     """The rank n that is looked at, or all of which plan makes a table (default: the one that needs most)."""
@@ -517,42 +278,12 @@ class SmokeOptions(TypedDict, total=False):
     safety_margin: float
     """Share of the memory that a step may need at most; the rest is for what no step shows."""
 
-    seq_len: Values
-    """Tokens n of a sequence, where the model has any (default: the model's)."""
-
-    set: Values
-    """An option without a flag (see vprof help options) or a setting of the model (see vprof models show), as
-    name=value; may be repeated."""
-
-    stack: Values
-    """Releases of libraries that train, like transformers=5.12,trl=1.16, or a file that has them: uv.lock,
-    requirements.txt, pixi.lock, environment.yml, pyproject.toml, or a Python (default: the newest known)."""
-
-    stage: Values
-    """Freeze stage (default: the model's)."""
-
     strategy: Values
     """How the ranks share the work, by name and options like fsdp2:mp=bf16,replicate=2: ddp, fsdp2, tp, zero1,
     zero2, zero3, pp, device-map (see vprof help strategies)."""
 
-    task: Values
-    """What an hf: model is trained for: task is causal-lm, masked-lm, classification, token-classification,
-    transcription, ctc (default: by its architectures)."""
-
     tolerance: Values
     """Growth since the baseline that does not matter, as a share."""
-
-    torch: Values
-    """Release of PyTorch that trains, like 2.15, by whose rules memory is taken; auto reads it from a .pt2 model,
-    or else from uv.lock, requirements.txt or pyproject.toml beside vprof.yaml (default 2.15)."""
-
-    torch_compile: bool
-    """The step runs under torch.compile: as vprof capture --compile has recorded it, else as the eager one with an
-    interval that holds what such models need."""
-
-    train_only: Values
-    """Train the parameters alone whose names have a regex in them, such as 'layers\\.(30|31)\\.|lm_head', and freeze
-    the others."""
 
     until: Values
     """With --run, go on until an event: eval, save or end."""
@@ -562,9 +293,6 @@ class SmokeOptions(TypedDict, total=False):
 
     watch_baseline: Values
     """Also compare with file, an earlier result of --format json."""
-
-    weights: Values
-    """Type of the weights: fp32, bf16, fp16 (default: the model's, of an hf: model its configuration's dtype)."""
 
 
 class RunOptions(TypedDict, total=False):
