@@ -10,7 +10,7 @@ import (
 // BisectionSchema names the format of a bisection.
 const BisectionSchema = "vprof.bisection/v1"
 
-// mostLines is how many lines a table of changes has.
+// mostLines bounds the lines of a table of changes.
 const mostLines = 8
 
 // Bisection says which releases of packages changed what a script needs.
@@ -22,13 +22,13 @@ type Bisection struct {
 	// Old and New are the two environments as they were named.
 	Old EnvironmentPeak `json:"old"`
 	New EnvironmentPeak `json:"new"`
-	// Runs is how often the script was run.
+	// Runs counts the runs of the script.
 	Runs int `json:"runs"`
 	// Causes are the changes of packages that changed the peak, in the order in which packages were replaced.
 	Causes []BisectionCause `json:"causes"`
 }
 
-// EnvironmentPeak is what the script needs in one environment, in simulated bytes.
+// EnvironmentPeak has the peaks of the script in one environment, in simulated bytes.
 type EnvironmentPeak struct {
 	Name      string `json:"name"`
 	Allocated int64  `json:"allocated_bytes"`

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Holder is what a line holds at the peak of what one phase allocated.
+// Holder is the number of bytes at the peak that a line allocated in a phase.
 type Holder struct {
 	// Line is file:line:function, empty where it is not known; Phase is "forward", "backward", ... of any step.
 	Line  string `json:"line"`

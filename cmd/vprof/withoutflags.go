@@ -13,7 +13,7 @@ import (
 // mostLengths is the number of different lengths that the samples of absent data have in turn.
 const mostLengths = 509
 
-// withoutFlags are the flags of what a script runs without.
+// withoutFlags are the flags that put placeholders in place of absent files.
 type withoutFlags struct {
 	script.Without
 	fetch   bool
@@ -26,12 +26,6 @@ func (w *withoutFlags) register(cmd *cobra.Command) {
 		"put placeholders without values in place of absent weights, without a network")
 	f.BoolVar(&w.Data, "without-data", false,
 		"put placeholders in place of absent data sets and tokenizers, without a network")
-	w.registerData(cmd)
-}
-
-// registerData adds the flags of data and of fetching.
-func (w *withoutFlags) registerData(cmd *cobra.Command) {
-	f := cmd.Flags()
 	f.StringVar(&w.lengths, "lengths", "", "with --without-data, `lengths` of samples in tokens: a file of them, or a "+
 		"law such as lognormal:mean=512,p95=1500 (default: what the script cuts)")
 	f.StringVar(&w.Shapes, "data-shapes", "", "with --without-data, a `file` of JSON with the columns, images and "+

@@ -95,7 +95,7 @@ func (s Setting) Wrong(format string, args ...any) error {
 }
 
 // Open reads the configuration files of one training: the trainer's file, and the files
-// of DeepSpeed and accelerate with it. The objective is what the user says of it, empty where nobody does; it decides
+// of DeepSpeed and accelerate with it. The objective is the value of --objective, empty without one. It decides
 // where files of several objectives have the same keys. The error is a [*input.FormatError].
 func Open(paths []string, objective string) (*Config, error) {
 	var docs []*document

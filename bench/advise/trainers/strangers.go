@@ -21,7 +21,7 @@ type stranger struct {
 	// Commands are the first words of its command lines, and Scripts the beginnings of the names of its Python files.
 	Commands []string `yaml:"commands"`
 	Scripts  []string `yaml:"scripts"`
-	// Why is what its files are and why they are not planned; empty if its keys are unknown.
+	// Why names the kind of its files and the reason why they are not planned; empty if its keys are unknown.
 	Why string `yaml:"why"`
 }
 

@@ -31,7 +31,7 @@ type Table struct {
 	Recognized [][]string `yaml:"recognized"`
 	// Scripts are Python files that are the trainer's, whatever their arguments are.
 	Scripts []string `yaml:"scripts"`
-	// Tasks are what the trainer trains by, the usual one first; empty for a trainer whose keys say it.
+	// Tasks are the trainings that one file may be of, the usual one first; empty for a trainer with one.
 	Tasks []Task `yaml:"tasks"`
 	// Strategy says that such a file only tells how several GPUs share the work of a trainer, or of what flags say.
 	Strategy bool `yaml:"strategy"`

@@ -57,7 +57,7 @@ type Command struct {
 	// Tunings is a file that keeps what Inductor has tuned for other commands; empty for none, and not read where there
 	// is an InductorCache.
 	Tunings string
-	// Without is what the command runs without.
+	// Without names what placeholders replace.
 	Without Without
 	// GPUs is the number of ranks that the script believes in, Rank which of them is run.
 	GPUs, Rank int

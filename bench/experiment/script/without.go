@@ -6,25 +6,27 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/hfconfig"
 )
 
-// Without is what a command runs without: files that are absent get placeholders.
+// Without names the kinds of absent files that placeholders replace while a command runs.
 type Without struct {
-	// Weights and Data tell which kinds of files do.
+	// Weights and Data report whether these kinds are replaced.
 	Weights, Data bool
 	// Lengths are lengths of texts in tokens, which samples have in turn; empty where only the script cuts them.
 	Lengths []int64
-	// Shapes is a file of the shapes of data (ReadShapes); empty for none.
+	// Shapes is a file of the shapes of data, see [CheckShapes]; empty for none.
 	Shapes string
 	// Fetch is a folder for configurations and headers of weights that are fetched from the hub; empty for no network.
 	Fetch string
 }
 
-// Any reports whether a command runs without anything.
+// Any reports whether any kind is replaced.
 func (w Without) Any() bool { return w.Weights || w.Data }
 
 // credentials are the variables that no command gets that runs without weights or data.
@@ -44,16 +46,21 @@ func (w Without) environment(r *room, env []string) ([]string, error) {
 		name, _, _ := strings.Cut(v, "=")
 		return slices.Contains(credentials, name) && (name != "HF_TOKEN" || w.Fetch == "")
 	})
-	kinds := strings.Join(slices.DeleteFunc([]string{
-		map[bool]string{true: "weights"}[w.Weights], map[bool]string{true: "data"}[w.Data],
-	}, func(kind string) bool { return kind == "" }), ",")
+	var kinds []string
+	if w.Weights {
+		kinds = append(kinds, "weights")
+	}
+	if w.Data {
+		kinds = append(kinds, "data")
+	}
 	text, err := json.Marshal(hfconfig.Named())
 	if err == nil {
 		err = os.WriteFile(r.path("configs.json"), text, 0o600)
 	}
-	lengths := strings.Trim(strings.ReplaceAll(fmt.Sprint(w.Lengths), " ", ","), "[]")
-	return append(env, "VPROF_WITHOUT="+kinds, "VPROF_LENGTHS="+lengths, "VPROF_SHAPES="+w.Shapes,
-		"VPROF_FETCH="+w.Fetch, "HF_HUB_OFFLINE=1", "HF_DATASETS_OFFLINE=1", "TRANSFORMERS_OFFLINE=1"), err
+	lengths := lists.Map(w.Lengths, func(n int64) string { return strconv.FormatInt(n, 10) })
+	return append(env, "VPROF_WITHOUT="+strings.Join(kinds, ","), "VPROF_LENGTHS="+strings.Join(lengths, ","),
+		"VPROF_SHAPES="+w.Shapes, "VPROF_FETCH="+w.Fetch, "HF_HUB_OFFLINE=1", "HF_DATASETS_OFFLINE=1",
+		"TRANSFORMERS_OFFLINE=1"), err
 }
 
 // Replaced returns what was absent and had a placeholder, each once.

@@ -47,23 +47,37 @@ func AtPeak(p *program.Program) Held {
 
 // KeptOf finds what a program holds at its end of the buffers that it made in a step.
 func KeptOf(p *program.Program, made int) Held {
-	h, freed := Held{p: p}, make([]bool, len(p.Buffers))
-	var phase []uint32 // the buffers that the phase has made, which the next mark ends
+	h, phases, freed := Held{p: p}, allocatedIn(p), make([]bool, len(p.Buffers))
 	for _, in := range p.Instructions {
 		switch in.Kind {
-		case program.Mark:
-			if p.Phases[in.Arg].Step == made {
-				h.buffers = append(h.buffers, phase...)
-			}
-			phase = phase[:0]
-		case program.Alloc:
-			phase = append(phase, in.Arg)
 		case program.Free:
 			freed[in.Arg] = true
+		case program.Alloc:
+			if phase := phases[in.Arg]; phase != nil && phase.Step == made {
+				h.buffers = append(h.buffers, in.Arg)
+			}
 		}
 	}
 	h.buffers = slices.DeleteFunc(h.buffers, func(buffer uint32) bool { return freed[buffer] })
 	return h
+}
+
+// allocatedIn returns the phases in which buffers were allocated, by the number of the buffer; nil behind the last mark,
+// each of which ends a phase.
+func allocatedIn(p *program.Program) []*program.Phase {
+	phases, pending := make([]*program.Phase, len(p.Buffers)), []uint32{}
+	for _, in := range p.Instructions {
+		switch in.Kind {
+		case program.Alloc:
+			pending = append(pending, in.Arg)
+		case program.Mark:
+			for _, buffer := range pending {
+				phases[buffer] = &p.Phases[in.Arg]
+			}
+			pending = pending[:0]
+		}
+	}
+	return phases
 }
 
 // site returns where a buffer was allocated.
@@ -90,22 +104,14 @@ func (h Held) Lines(n int) []report.Component {
 // Holders returns what each line holds, by the phase in which it was allocated, the largest first, without lines that
 // hold less than a thousandth of all.
 func (h Held) Holders() []report.Holder {
-	phase, pending := map[uint32]string{}, []uint32{}
-	for _, in := range h.p.Instructions {
-		switch in.Kind {
-		case program.Alloc:
-			pending = append(pending, in.Arg)
-		case program.Mark:
-			for _, buffer := range pending {
-				phase[buffer] = h.p.Phases[in.Arg].Name
-			}
-			pending = pending[:0]
-		}
-	}
+	phases := allocatedIn(h.p)
 	sums, total := map[report.Holder]int64{}, int64(0)
 	for _, i := range h.buffers {
-		bytes := h.p.Buffers[i].Bytes
-		sums[report.Holder{Line: h.site(i).Where, Phase: phase[i]}] += bytes
+		holder, bytes := report.Holder{Line: h.site(i).Where}, h.p.Buffers[i].Bytes
+		if phase := phases[i]; phase != nil {
+			holder.Phase = phase.Name
+		}
+		sums[holder] += bytes
 		total += bytes
 	}
 	all := []report.Holder{}

@@ -13,7 +13,7 @@ import (
 
 // Remembered runs trials as [Local] does and keeps the latest recordings with their replays, for processes that answer
 // many requests and searches on several GPUs. GPUs on which a step differs in the sizes of some buffers alone share a
-// recording, and those on which it is the same share its replays. Goroutines may share it.
+// recording. GPUs on which it is the same also share its replays. Goroutines may share it.
 type Remembered struct {
 	// GPUs are the GPUs that share recordings; without any each has its own.
 	GPUs []device.GPU
