@@ -57,12 +57,10 @@ func (p *plan) reduce() {
 	take(p.writes, w, rows*p.t.Size())
 }
 
-// rowElements is the assumed length of a row, in elements, of operators whose operands
-// do not tell it.
+// rowElements is the assumed length of a row, in elements, of operators whose operands do not tell it.
 const rowElements = 1024
 
-// softmax works on rows of the longest input, with the next as its gradient if
-// it is as long.
+// softmax works on rows of the longest input, with the next as its gradient if it is as long.
 func (p *plan) softmax() {
 	r, w := largest(p.reads), largest(p.writes)
 	if r < 0 || w < 0 || p.reads[r].Bytes != p.writes[w].Bytes {
@@ -89,8 +87,7 @@ func (p *plan) softmax() {
 	p.add(Softmax{Type: p.t, Input: input, Output: output, Rows: rows, Columns: columns}.Launch())
 }
 
-// equal returns the index of the first range of so many bytes, other than the range
-// at index but; -1 if there is none.
+// equal returns the index of the first range of so many bytes, other than the range at index but; -1 if there is none.
 func equal(ranges []Range, bytes int64, but int) int {
 	for i, r := range ranges {
 		if i != but && r.Bytes == bytes {
@@ -100,9 +97,8 @@ func equal(ranges []Range, bytes int64, but int) int {
 	return -1
 }
 
-// pair finds the statistics of a normalization: two ranges of equal length, shorter
-// than the matrix of n elements and whole bytes, with one F32 number for each row. It
-// returns their indices, or -1 and -1.
+// pair finds the statistics of a normalization: two ranges of equal length, shorter than the matrix of n elements and
+// whole bytes, with one F32 number for each row. It returns their indices, or -1 and -1.
 func pair(ranges []Range, n, whole int64) (first, second int) {
 	for i, r := range ranges {
 		rows := r.Bytes / F32.Size()
@@ -116,13 +112,11 @@ func pair(ranges []Range, n, whole int64) (first, second int) {
 	return -1, -1
 }
 
-// cachedRow is the longest row in bytes whose second reading still finds it in a
-// cache.
+// cachedRow is the longest row in bytes whose second reading still finds it in a cache.
 const cachedRow = 64 << 10
 
-// normalizeApart reads all operands to sum them, and leaves it to the stream to read
-// them again and write: so are groups normalized that are long, or lie apart as the
-// channels of images do.
+// normalizeApart reads all operands to sum them, and leaves it to the stream to read them again and write: so are
+// groups normalized that are long, or lie apart as the channels of images do.
 func (p *plan) normalizeApart() {
 	first, size := p.reads[largest(p.reads)], p.t.Size()
 	reads := make([]Range, 0, MaxOperands)
@@ -138,9 +132,8 @@ func (p *plan) normalizeApart() {
 	p.add(l)
 }
 
-// normalize normalizes the rows of the longest input. Two outputs with one number per
-// row are mean and deviation. If there is a second input as long as the longest, the
-// work is a backward step, whose mean and deviation are two inputs.
+// normalize normalizes the rows of the longest input. Two outputs with one number per row are mean and deviation. If
+// there is a second input as long as the longest, the work is a backward step, whose mean and deviation are two inputs.
 func (p *plan) normalize(of *Work) {
 	r, w := largest(p.reads), largest(p.writes)
 	if r < 0 || w < 0 || p.reads[r].Bytes != p.writes[w].Bytes {
@@ -210,9 +203,8 @@ func (p *plan) normalizeBackward(input, gradient, result, mean, deviation int) {
 	}
 }
 
-// index moves rows of the longest input to the longest output in an order of no
-// pattern. The operator's index tensor holds no real indices and is only read; how
-// many it has tells how long rows are.
+// index moves rows of the longest input to the longest output in an order of no pattern. The operator's index tensor
+// holds no real indices and is only read; how many it has tells how long rows are.
 func (p *plan) index() {
 	r, w := largest(p.reads), largest(p.writes)
 	if r < 0 || w < 0 {

@@ -2,11 +2,9 @@ package kernels
 
 import "math/bits"
 
-// Conv is a two-dimensional convolution, with kernels for its output and both gradients.
-// Channels come last: images are [image][y][x][channel], weights
-// [output channel][y][x][input channel]. F16, and BF16 and TF32 from compute
-// capability 8.0 on, run on tensor cores. Addresses, and the channels of a group on
-// either side, are multiples of 16 bytes.
+// Conv is a two-dimensional convolution, with kernels for its output and both gradients. Channels come last: images are
+// [image][y][x][channel], weights [output channel][y][x][input channel]. F16, and BF16 and TF32 from compute capability
+// 8.0 on, run on tensor cores. Addresses, and the channels of a group on either side, are multiples of 16 bytes.
 type Conv struct {
 	Type Type
 	// TF32 is as in [GEMM].
@@ -160,9 +158,8 @@ func (k Conv) launch(names *productNames, p product, capability int) Launch {
 	return p.launch(name, e, p.put(args))
 }
 
-// divisor prepares division by d of numbers below 2^31 (Divisor of conv.cu): a
-// multiplication, an addition and a shift. Granlund and Montgomery, "Division
-// by Invariant Integers using Multiplication", figure 4.1.
+// divisor prepares division by d of numbers below 2^31 (Divisor of conv.cu): a multiplication, an addition and a shift.
+// Granlund and Montgomery, "Division by Invariant Integers using Multiplication", figure 4.1.
 func divisor(d int64) uint64 {
 	if d <= 1 {
 		return 1 // n*1>>32 + n

@@ -9,8 +9,7 @@ import (
 	"github.com/vprof/vprof/kernels"
 )
 
-// products calls visit with the place of every input, weight and output that
-// are multiplied and added in a convolution.
+// products calls visit with the place of every input, weight and output that are multiplied and added in a convolution.
 func products(k kernels.Conv, visit func(in, weight, out int64)) {
 	channels, outChannels := k.Channels/k.Groups, k.OutChannels/k.Groups
 	for o := range k.Images * k.OutHeight() * k.OutWidth() * k.OutChannels {

@@ -31,8 +31,7 @@ type cpu struct {
 	buffers []*cudac.Buffer
 }
 
-// onEveryArch runs a test for each module, with threads in rising and in
-// falling order.
+// onEveryArch runs a test for each module, with threads in rising and in falling order.
 func onEveryArch(t *testing.T, test func(t *testing.T, c *cpu)) {
 	t.Helper()
 	if !cudac.Available {
@@ -78,8 +77,7 @@ func (c *cpu) alloc(n, off int64) tensor {
 	return tensor{b, off, n}
 }
 
-// run starts a kernel and checks that it visits exactly the bytes of memory
-// that the launch says.
+// run starts a kernel and checks that it visits exactly the bytes of memory that the launch says.
 func (c *cpu) run(l kernels.Launch) {
 	c.t.Helper()
 	require.LessOrEqual(c.t, l.Shared, uint32(kernels.MaxShared))
@@ -94,8 +92,7 @@ func (c *cpu) run(l kernels.Launch) {
 	require.Equal(c.t, l.Writes, writes, "bytes written by %s", l.Name)
 }
 
-// traffic returns how many bytes were read and how many written since the marks
-// were cleared.
+// traffic returns how many bytes were read and how many written since the marks were cleared.
 func (c *cpu) traffic() (reads, writes int64) {
 	for _, b := range c.buffers {
 		for i := range b.Bytes() {
@@ -141,8 +138,7 @@ func (x tensor) set(t kernels.Type, values func(i int) float64) {
 	copy(x.data(), d)
 }
 
-// tensorOf allocates n elements and fills them with small numbers that every
-// type holds exactly.
+// tensorOf allocates n elements and fills them with small numbers that every type holds exactly.
 func (c *cpu) tensorOf(t kernels.Type, n int64, seed int) tensor {
 	x := c.alloc(n*t.Size(), 0)
 	x.set(t, func(i int) float64 { return small(seed, i) })
@@ -188,9 +184,8 @@ func encode(t kernels.Type, b []byte, v float64) {
 	}
 }
 
-// roundTo returns the nearest number with so many bits of precision, as the bits of
-// an IEEE format of 16 bits; least is the exponent of its smallest normal
-// number, past its largest there is only infinity.
+// roundTo returns the nearest number with so many bits of precision, as the bits of an IEEE format of 16 bits; least is
+// the exponent of its smallest normal number, past its largest there is only infinity.
 func roundTo(v float64, precision, least, past int) uint16 {
 	sign := uint16(0)
 	if math.Signbit(v) {

@@ -29,14 +29,12 @@ type Matrix struct {
 	Row, Batch int64
 }
 
-// GEMM is a product of matrices, C = A times B transposed, for each of a batch:
-// A is M by K, B is N by K and C is M by N, in one type, with sums in F32. Rows and
-// matrices of A and B begin at multiples of 16 bytes. F16 runs on tensor cores, and
-// so do BF16 and TF32 from compute capability 8.0 on.
+// GEMM is a product of matrices, C = A times B transposed, for each of a batch: A is M by K, B is N by K and C is M by
+// N, in one type, with sums in F32. Rows and matrices of A and B begin at multiples of 16 bytes. F16 runs on tensor
+// cores; BF16 and TF32 run on them from compute capability 8.0 on.
 type GEMM struct {
 	Type Type
-	// TF32 lets tensor cores multiply F32, of which they take 10 bits of the
-	// mantissa.
+	// TF32 lets tensor cores multiply F32, of which they take 10 bits of the mantissa.
 	TF32           bool
 	A, B, C        Matrix
 	M, N, K, Batch int64
@@ -114,8 +112,7 @@ func engineFor(t Type, tf32 bool, capability int) engine {
 	return cores(t)
 }
 
-// productNames are a product's kernels: for each type, and for F32 on tensor
-// cores.
+// productNames are a product's kernels: for each type, and for F32 on tensor cores.
 type productNames struct {
 	typed
 	tf32 string

@@ -87,8 +87,7 @@ func TestTF32DropsTheLowerBits(t *testing.T) {
 	})
 }
 
-// Many tiles go in groups, great depths are shared, and a launch leaves the
-// counters of the shares as they were.
+// Many tiles go in groups, great depths are shared, and a launch leaves the counters of the shares as they were.
 func TestGEMMCoversManyTilesAndSharesTheDepth(t *testing.T) {
 	tests := []struct{ m, n, k, batch, blocks int64 }{
 		{1100, 140, 16, 1, 9 * 2}, // the second group of rows is not full

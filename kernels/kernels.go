@@ -1,11 +1,9 @@
-// Package kernels is the work that vprof gives a GPU: kernels in CUDA C, the
-// PTX and the cubins made from them (make kernels), and one Go type per kernel that says what
-// it takes and turns into a [Launch]. Everything here is arithmetic over
-// addresses; starting a launch is the device's part.
+// Package kernels is the work that vprof gives a GPU: kernels in CUDA C, the PTX and the cubins made from them (make
+// kernels), and one Go type per kernel that says what it takes and turns into a [Launch]. Everything here is arithmetic
+// over addresses; starting a launch is the device's part.
 //
-// A module holds all kernels. Besides its code it takes 8 MiB of device
-// memory, where blocks of one launch leave partial results for each other:
-// launches of a module must run one at a time, as on one stream.
+// A module holds all kernels. Besides its code it takes 8 MiB of device memory, where blocks of one launch leave
+// partial results for each other: launches of a module must run one at a time, as on one stream.
 package kernels
 
 import (
@@ -26,8 +24,7 @@ type Launch struct {
 	// Shared is the dynamic shared memory in bytes. A kernel takes more than
 	// 48 KiB only after cuFuncSetAttribute allowed it MaxShared.
 	Shared uint32
-	// Args is the kernel's one parameter, a structure of 8-byte fields: pass
-	// cuLaunchKernel one pointer, to the first.
+	// Args is the kernel's one parameter, a structure of 8-byte fields: pass cuLaunchKernel one pointer, to the first.
 	Args []uint64
 	// Reads and Writes are the bytes of device memory that the kernel visits,
 	// each counted once, and FLOPs its operations, a multiply-add being two.
@@ -40,8 +37,7 @@ type Launch struct {
 // Every GPU grants that much without cuFuncSetAttribute.
 const MaxShared = 48 << 10
 
-// MinCapability is the lowest compute capability, times ten, that there are
-// kernels for.
+// MinCapability is the lowest compute capability, times ten, that there are kernels for.
 const MinCapability = 70
 
 //go:embed ptx/*.ptx.bz2 cubin/*.cubin.bz2
@@ -61,9 +57,8 @@ func (s *source) unpacked(name string) string {
 
 var ptxSM70, ptxSM75, ptxSM80 source
 
-// PTX returns the module for GPUs of a compute capability times ten, such as 86, or
-// nothing below [MinCapability]. The driver compiles it for the GPU at hand. It is
-// of PTX version 7.8: drivers from 520 on take it.
+// PTX returns the module for GPUs of a compute capability times ten, such as 86, or nothing below [MinCapability]. The
+// driver compiles it for the GPU at hand. It is of PTX version 7.8: drivers from 520 on take it.
 func PTX(capability int) string {
 	switch {
 	case capability >= 80:
@@ -82,9 +77,8 @@ var cubins = [...]struct {
 	source
 }{{capability: 120}, {capability: 100}, {capability: 90}, {capability: 86}, {capability: 80}, {capability: 75}}
 
-// Cubin returns the module as an assembler made it for GPUs of a compute capability times
-// ten, ready to load; empty if there is none. A GPU takes what was made for an
-// earlier one of the same major number.
+// Cubin returns the module as an assembler made it for GPUs of a compute capability times ten, ready to load; empty if
+// there is none. A GPU takes what was made for an earlier one of the same major number.
 func Cubin(capability int) string {
 	for i := range cubins {
 		if c := cubins[i].capability; c <= capability && c/10 == capability/10 {
@@ -168,8 +162,7 @@ func launch(name string, blocks int64, shared uint32, args []uint64) Launch {
 	}
 }
 
-// over returns the number of blocks that cover n bytes, if each thread takes the given number
-// of vectors.
+// over returns the number of blocks that cover n bytes, if each thread takes the given number of vectors.
 func over(n int64, vectorsPerThread int64) int64 {
 	return ceil.Div(n, vectorBytes*threads*vectorsPerThread)
 }

@@ -23,9 +23,8 @@ func (k Fill) Launch() Launch {
 type Verify struct {
 	Of   Range
 	Seed uint64
-	// Result is the address of two words of 8 bytes, zero before: the number of
-	// 16-byte vectors that differ, and the complement of the first one's place,
-	// counted in vectors.
+	// Result is the address of two words of 8 bytes, zero before: the number of 16-byte vectors that differ, and the
+	// complement of the first one's place, counted in vectors.
 	Result uint64
 }
 
@@ -75,22 +74,19 @@ func (k Cast) Launch() Launch {
 	return copyLaunch(name, from, to, ceil.Div(k.Elements, 8*threads))
 }
 
-// MaxOperands is the largest number of inputs, and of outputs, that an
-// [Elementwise] takes.
+// MaxOperands is the largest number of inputs, and of outputs, that an [Elementwise] takes.
 const MaxOperands = 8
 
-// Elementwise writes to every output the sum of its inputs, scaled and shifted
-// as often as there are rounds. Ranges are read as elements of a type, one
-// after the other, and as zeros past their ends; they need not be equally
-// long, nor whole elements.
+// Elementwise writes to every output the sum of its inputs, scaled and shifted as often as there are rounds. Ranges are
+// read as elements of a type, one after the other, and as zeros past their ends; they need not be equally long, nor
+// whole elements.
 type Elementwise struct {
 	Type          Type
 	Reads, Writes []Range
 	// Rounds of x = Scale*x + Shift.
 	Rounds       int64
 	Scale, Shift float64
-	// Settled brings results between a half and one, with their sign and
-	// fraction: see settle in device.cuh.
+	// Settled brings results between a half and one, with their sign and fraction: see settle in device.cuh.
 	Settled bool
 }
 
@@ -125,8 +121,7 @@ func word(on bool) uint64 {
 	return 0
 }
 
-// putRanges writes ranges into arguments and returns their bytes: of all, and
-// of the longest.
+// putRanges writes ranges into arguments and returns their bytes: of all, and of the longest.
 func putRanges(args []uint64, ranges []Range) (sum, longest int64) {
 	for i, r := range ranges {
 		args[2*i], args[2*i+1] = r.Addr, uint64(r.Bytes)

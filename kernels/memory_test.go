@@ -41,8 +41,7 @@ func TestVerifyFindsWhatFillWrote(t *testing.T) {
 	})
 }
 
-// Fill must not leave the same bytes at other places or under other seeds, or
-// stray writes would not show.
+// Fill must not leave the same bytes at other places or under other seeds, or stray writes would not show.
 func TestPatternsDifferByPlaceAndSeed(t *testing.T) {
 	onEveryArch(t, func(t *testing.T, c *cpu) {
 		seen := map[string]string{}

@@ -13,8 +13,7 @@ type Part struct {
 	Addrs []uint64
 }
 
-// The table of parts in a kernel's arguments (table_words of optimizer.cu), and
-// what a block takes of every list.
+// The table of parts in a kernel's arguments (table_words of optimizer.cu), and what a block takes of every list.
 const (
 	tableWords = 480
 	chunkBytes = 32 << 10
@@ -38,8 +37,7 @@ type Update struct {
 
 var updateNames = forTypes("update")
 
-// Launch updates. There must be parts, at most [MaxParts], all with the same
-// number of lists.
+// Launch updates. There must be parts, at most [MaxParts], all with the same number of lists.
 func (k Update) Launch() Launch {
 	l, sum := updateLaunch(updateNames[k.Type], k.Parts)
 	lists := len(k.Parts[0].Addrs)

@@ -17,10 +17,9 @@ func (p *plan) matmul(w *Work) {
 	p.multiply(0, min(1, len(p.reads)-1), w.M, w.N, w.K, w.Batch)
 }
 
-// tiled reports whether a product is worth its tiles. They are computed as wholes;
-// where most of one would be for nothing, it is no kernel for the work: products
-// with a vector, and convolutions of each channel by itself, are bound by memory.
-// Tensor cores are so fast that more may be for nothing.
+// tiled reports whether a product is worth its tiles. They are computed as wholes; where most of one would be for
+// nothing, it is no kernel for the work: products with a vector, and convolutions of each channel by itself, are bound
+// by memory. Tensor cores are so fast that more may be for nothing.
 func (p *plan) tiled(m, n, k, batch int64) bool {
 	if min(m, n, k, batch) <= 0 || max(m, n, k, batch) >= 1<<30 {
 		return false
@@ -39,9 +38,8 @@ func productScale(depth int64) float64 { return 1 / math.Sqrt(float64(max(depth,
 
 func roundDown(a, unit int64) int64 { return a / unit * unit }
 
-// multiply multiplies inputs a and b to the longest output, by a product of m by
-// n, k deep, if the output is of that size, and else by one of its own with as
-// many operations. Inputs may have any size: rows that lie closer than they
+// multiply multiplies inputs a and b to the longest output, by a product of m by n, k deep, if the output is of that
+// size, and else by one of its own with as many operations. Inputs may have any size: rows that lie closer than they
 // are long overlap.
 func (p *plan) multiply(a, b int, m, n, k, batch int64) {
 	w := largest(p.writes)
@@ -110,10 +108,9 @@ func (m Matrix) extent(rows, depth, batch int64) int64 {
 //	gradient of input   taps by positions, filters deep
 //	gradient of weight  filters by taps, positions deep
 //
-// Filters are the output channels, positions the output pixels, taps the elements
-// of one filter. Output and weight are matrices of these sizes, which tells the
-// three apart; the input may have any size. Where two would do, as for filters of
-// one element, they are the same product.
+// Filters are the output channels, positions the output pixels, taps the elements of one filter. Output and weight are
+// matrices of these sizes, which tells the three apart; the input may have any size. Where two would do, as for filters
+// of one element, they are the same product.
 func (p *plan) convolve(w *Work) {
 	if len(p.reads) < 2 || len(p.writes) == 0 {
 		p.matmul(w)
@@ -186,8 +183,7 @@ func (p *plan) convolveWeight(c convolution) bool {
 	return ok
 }
 
-// visit adds a launch that visits the first bytes of the first two inputs and of
-// the first output.
+// visit adds a launch that visits the first bytes of the first two inputs and of the first output.
 func (p *plan) visit(l Launch, first, second, out int64) {
 	p.add(l)
 	p.done(first, second, out)
@@ -200,10 +196,9 @@ func (p *plan) done(first, second, out int64) {
 	take(p.writes, 0, out)
 }
 
-// geometry returns the convolution that a kernel can do: the one at hand, or, where its
-// windows leave pixels out or its geometry is not known, one over a row of pixels.
-// There is none if channels do not come by 16 bytes, or if most of a tile would be for
-// nothing.
+// geometry returns the convolution that a kernel can do: the one at hand, or, where its windows leave pixels out or its
+// geometry is not known, one over a row of pixels. There is none if channels do not come by 16 bytes, or if most of a
+// tile would be for nothing.
 func (p *plan) geometry(c convolution) (Conv, bool) {
 	lanes := vectorBytes / p.t.Size()
 	if !p.tiled(c.positions, c.filters, c.taps, c.groups) || c.filters%lanes != 0 ||

@@ -32,8 +32,7 @@ func TestReductionsSumRowsAndColumns(t *testing.T) {
 	})
 }
 
-// The blocks that share a row leave partial sums, and their counter as it was:
-// a second launch comes to the same.
+// The blocks that share a row leave partial sums, and their counter as it was: a second launch comes to the same.
 func TestLongRowsAreSplitOverBlocks(t *testing.T) {
 	onEveryArch(t, func(t *testing.T, c *cpu) {
 		const rows, columns = 3, 40_001

@@ -6,8 +6,7 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 )
 
-// Softmax computes a softmax along each row of a matrix whose rows lie one after
-// the other.
+// Softmax computes a softmax along each row of a matrix whose rows lie one after the other.
 type Softmax struct {
 	Type          Type
 	Input, Output uint64
@@ -16,8 +15,7 @@ type Softmax struct {
 
 var softmaxNames = forTypes("softmax")
 
-// Launch computes, at five operations an element: compare, subtract, raise,
-// add, scale.
+// Launch computes, at five operations an element: compare, subtract, raise, add, scale.
 func (k Softmax) Launch() Launch {
 	l, team := rowsLaunch(softmaxNames[k.Type], k.Type, k.Rows, k.Columns)
 	l.Args = []uint64{k.Input, k.Output, 0, uint64(k.Rows), uint64(k.Columns), uint64(team)}
@@ -45,15 +43,13 @@ func (k SoftmaxBackward) Launch() Launch {
 	return l
 }
 
-// Normalize brings each row of such a matrix to mean 0 and variance 1, then
-// scales and shifts its columns.
+// Normalize brings each row of such a matrix to mean 0 and variance 1, then scales and shifts its columns.
 type Normalize struct {
 	Type          Type
 	Input, Output uint64
 	// Weight and Bias have a number for each column; 0 for none.
 	Weight, Bias uint64
-	// Mean and Deviation receive the mean and the reciprocal of the standard
-	// deviation of each row, in F32; 0 for none.
+	// Mean and Deviation receive the mean and the reciprocal of the standard deviation of each row, in F32; 0 for none.
 	Mean, Deviation uint64
 	Rows, Columns   int64
 	Epsilon         float64
@@ -91,9 +87,8 @@ func (k Normalize) ofRows(addr uint64) int64 {
 	return k.Rows * F32.Size()
 }
 
-// NormalizeBackward computes the gradient of a [Normalize]'s input, Result, from
-// the normalization's input, the mean and deviation that it wrote, and the gradient of
-// its output.
+// NormalizeBackward computes the gradient of a [Normalize]'s input, Result, from the normalization's input, the mean
+// and deviation that it wrote, and the gradient of its output.
 type NormalizeBackward struct {
 	Type                    Type
 	Input, Gradient, Result uint64
@@ -137,8 +132,7 @@ const (
 	scratchTickets = 4096
 )
 
-// enoughBlocks keeps the multiprocessors of the largest GPU busy: 170 of them,
-// several blocks each.
+// enoughBlocks keeps the multiprocessors of the largest GPU busy: 170 of them, several blocks each.
 const enoughBlocks = 1024
 
 // ReduceRows sums each row of a matrix whose rows lie one after the other.
@@ -150,8 +144,7 @@ type ReduceRows struct {
 
 var reduceRowsNames = forTypes("reduce_rows")
 
-// Launch sums. Where there are fewer rows than a GPU has room for, several
-// blocks share one.
+// Launch sums. Where there are fewer rows than a GPU has room for, several blocks share one.
 func (k ReduceRows) Launch() Launch {
 	const leastShare = 8192 // elements a block, to be worth its start
 	splits := int64(1)

@@ -7,10 +7,9 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Split shares out a product, a convolution or attention among works of at most so
-// many operations each, which follow each other: a GPU that also drives a display
-// ends kernels that take longer than a second or two. It is shared out evenly, by
-// matrices, images or rows; work that cannot be, or is of another kind, stays whole.
+// Split shares out a product, a convolution or attention among works of at most so many operations each, which follow
+// each other: a GPU that also drives a display ends kernels that take longer than a second or two. It is shared out
+// evenly, by matrices, images or rows; work that cannot be, or is of another kind, stays whole.
 func (w *Work) Split(most int64) []Work {
 	whole := []Work{*w}
 	if most <= 0 || w.FLOPs <= most || len(w.Reads) < 2 || len(w.Writes) == 0 {
@@ -89,9 +88,8 @@ func (s *share) attention() []Work {
 	return s.among(n, func(part *Work) { part.Batch /= n }, true)
 }
 
-// among makes n parts, each smaller in one size. Either all ranges are shared out, or
-// the first input and output alone, and the second input is for all. What cannot be
-// shared out evenly goes to the first part.
+// among makes n parts, each smaller in one size. Either all ranges are shared out, or the first input and output alone,
+// and the second input is for all. What cannot be shared out evenly goes to the first part.
 func (s *share) among(n int64, smaller func(*Work), all bool) []Work {
 	w := s.work
 	even := func(r Range) bool { return r.Bytes%(n*vectorBytes) == 0 }

@@ -10,8 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// splitCases are works and how many parts they come in if none may have more than a
-// third of their operations.
+// splitCases are works and how many parts they come in if none may have more than a third of their operations.
 var splitCases = []struct {
 	name          string
 	work          kernels.Work

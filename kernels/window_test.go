@@ -12,9 +12,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// convolutions are the sizes of a convolution in half precision and in each direction
-// the work that a program has for it: the sizes of the product, what is read and what
-// is written.
+// convolutions are the sizes of a convolution in half precision and in each direction the work that a program has for
+// it: the sizes of the product, what is read and what is written.
 type convolutions struct {
 	window                 program.Window
 	channels, filters      int64 // of a group

@@ -5,18 +5,16 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Work is the work of one operator: its arithmetic, and the memory that it reads and
-// writes. [Work.Append] finds launches with that traffic and that
-// arithmetic over that memory. What is computed has no meaning: it takes
-// as long, and touches every byte.
+// Work is the work of one operator: its arithmetic, and the memory that it reads and writes. [Work.Append] finds
+// launches with that traffic and that arithmetic over that memory. What is computed has no meaning: it takes as long,
+// and touches every byte.
 type Work struct {
 	Kind      program.Work
 	Precision program.Precision
 	// FLOPs counts a multiply-add as two.
 	FLOPs int64
-	// M, N, K and Batch are the product of matrices that a product, a
-	// convolution or attention amounts to. A normalization has M groups with a
-	// mean each, in Batch stretches of N elements; zero if that is not known.
+	// M, N, K and Batch are the product of matrices that a product, a convolution or attention amounts to. A
+	// normalization has M groups with a mean each, in Batch stretches of N elements; zero if that is not known.
 	M, N, K, Batch int64
 	// Window is the geometry of a convolution in two dimensions, zero for others.
 	Window        program.Window
@@ -35,9 +33,8 @@ func elements(p program.Precision) Type {
 	return F32
 }
 
-// Append appends to launches the launches of this work, for a GPU of a compute
-// capability times ten. Together they read and write every byte of the work's
-// ranges. Their operations equal the work's FLOPs for a product whose output has the
+// Append appends to launches the launches of this work, for a GPU of a compute capability times ten. Together they read
+// and write every byte of the work's ranges. Their operations equal the work's FLOPs for a product whose output has the
 // size that M, N and Batch give, and come near them for other work.
 func (w *Work) Append(launches []Launch, capability int) []Launch {
 	var buffers [2][8]Range

@@ -19,8 +19,7 @@ const (
 	kib  = 1 << 10
 )
 
-// workCases are operators of training steps, by what a program says of them, and
-// the kernels that are to do their work.
+// workCases are operators of training steps, by what a program says of them, and the kernels that are to do their work.
 var workCases = []struct {
 	name    string
 	work    kernels.Work
@@ -227,8 +226,7 @@ var workCases = []struct {
 		Kind: program.Convolution, Precision: fp16, FLOPs: 2 * 64 * 100 * 288,
 		M: 64, N: 288, K: 100, Batch: 1,
 	}, []int64{12_800, 6400}, []int64{64 * 288 * 2}, []string{"conv_weight_f16"}},
-	// The same with a stride of 2 and no padding: windows of 9 pixels, 6 apart,
-	// reach 99 of 100.
+	// The same with a stride of 2 and no padding: windows of 9 pixels, 6 apart, reach 99 of 100.
 	{"strided", kernels.Work{
 		Kind: program.Convolution, Precision: fp16, FLOPs: 2 * 64 * 16 * 288, M: 64, N: 16, K: 288,
 		Batch: 1,
@@ -355,8 +353,7 @@ func (c *cpu) workOn(w kernels.Work, reads, writes []int64) kernels.Work {
 	return w
 }
 
-// runAll runs the launches of some work and checks that each keeps its word and
-// that together they visit every byte.
+// runAll runs the launches of some work and checks that each keeps its word and that together they visit every byte.
 func (c *cpu) runAll(launches []kernels.Launch, reads, writes int64) {
 	c.t.Helper()
 	for _, l := range launches {
@@ -430,8 +427,7 @@ func TestWorkOfOperatorsHasTheirArithmetic(t *testing.T) {
 			product = product || regexp.MustCompile("^(gemm|conv|attention)_").MatchString(l.Name)
 		}
 		if product {
-			// One of another size comes within an element's depth; adding up what
-			// is left over takes some more.
+			// One of another size comes within an element's depth; adding up what is left over takes some more.
 			require.InEpsilon(t, tt.work.FLOPs, flops, 0.02, tt.name)
 		} else {
 			// Some operations more or less do not count beside the memory.

@@ -20,8 +20,7 @@ import (
 // file of vprof; fields that are absent there are zero here.
 type Case struct {
 	Model string `json:"model"`
-	// Task is what the model is trained for, one of its Tasks; absent if there is
-	// no choice.
+	// Task is what the model is trained for, one of its Tasks; absent if there is no choice.
 	Task string `json:"task,omitempty"`
 	// Stage is the freeze stage, one of the model's Stages.
 	Stage string `json:"stage"`
@@ -40,18 +39,15 @@ type Case struct {
 	Blocks string `json:"blocks,omitempty"`
 	// Accumulate is the number of micro-batches of one optimizer step.
 	Accumulate int `json:"accumulate"`
-	// Optimizer is one of [Optimizers], in place of the system's own; absent keeps the
-	// system's.
+	// Optimizer is one of [Optimizers], in place of the system's own; absent keeps the system's.
 	Optimizer string `json:"optimizer,omitempty"`
 	// Loss is the function that is differentiated, one of the model's Losses, and Output
 	// the model output that it takes; absent for the model's own.
 	Loss   string `json:"loss,omitempty"`
 	Output string `json:"output,omitempty"`
-	// Freeze are glob patterns of the names of parameters that are not trained,
-	// separated by commas.
+	// Freeze are glob patterns of the names of parameters that are not trained, separated by commas.
 	Freeze string `json:"freeze,omitempty"`
-	// LoRA are the options of the adapters that are trained instead of the
-	// model; absent if there are none.
+	// LoRA are the options of the adapters that are trained instead of the model; absent if there are none.
 	LoRA *LoRA `json:"lora,omitempty"`
 	Levers
 	// Dataset is the size in bytes of training data that stays on the GPU for the whole
@@ -66,8 +62,7 @@ type Case struct {
 	AllocConf string `json:"alloc_conf,omitempty"`
 	// CublasWorkspace is the CUBLAS_WORKSPACE_CONFIG; absent means PyTorch's own size.
 	CublasWorkspace string `json:"cublas_workspace,omitempty"`
-	// GPUs is the number of ranks that train together, one on each GPU, and Strategy
-	// how; absent for one alone.
+	// GPUs is the number of ranks that train together, one on each GPU, and Strategy how; absent for one alone.
 	GPUs     int       `json:"gpus,omitempty"`
 	Strategy *Strategy `json:"strategy,omitempty"`
 	// Torch is the release of PyTorch that trains, by whose rules memory is taken, as
@@ -105,8 +100,7 @@ func (c Case) String() string {
 	return strings.Join(words, ", ")
 }
 
-// unnamedRelease is the release of PyTorch of cases that name none: the only one
-// there was before files named it.
+// unnamedRelease is the release of PyTorch of cases that name none: the only one there was before files named it.
 const unnamedRelease = "2.11"
 
 // ReleaseName returns the release of PyTorch that trains: "2.15".
@@ -251,9 +245,8 @@ func (w WeightType) String() string {
 	return string(w)
 }
 
-// Description is the definition of a model that the registry does not list, as JSON: the
-// values of its configuration file, or its graph. Cases refer to it by its hash. The zero
-// value stands for a model of the registry.
+// Description is the definition of a model that the registry does not list, as JSON: the values of its configuration
+// file, or its graph. Cases refer to it by its hash. The zero value stands for a model of the registry.
 type Description struct{ text, hash string }
 
 // Describe makes the description of a text.

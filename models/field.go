@@ -21,8 +21,7 @@ type Field struct {
 	JSON string
 	// Label is what tables and comparisons call it; empty for Name.
 	Label string
-	// Usage is a line of help, with the name of the value between backquotes; "{values}" stands
-	// for all Values.
+	// Usage is a line of help, with the name of the value between backquotes; "{values}" stands for all Values.
 	Usage string
 	// Group is what it is about, and Main says that it is among the few that help shows first.
 	Group Group
@@ -70,8 +69,7 @@ func (f *Field) Parse(text string) (Change, error) {
 	return Change{f, text, set}, err
 }
 
-// Text returns the value of the field in a case, as [Field.Parse] reads it; empty where the model
-// decides.
+// Text returns the value of the field in a case, as [Field.Parse] reads it; empty where the model decides.
 func (f *Field) Text(c Case) string { return f.text(&c) }
 
 // About returns what tables call the field.
@@ -131,9 +129,8 @@ func FieldNamed(name string) *Field {
 	return nil
 }
 
-// checkFields finds a value that no text stands for, and brings the others to their usual
-// spelling: a case that came from a file, or from code, is valid by the rules that hold for one
-// from flags.
+// checkFields finds a value that no text stands for, and brings the others to their usual spelling: a case that came
+// from a file, or from code, is valid by the rules that hold for one from flags.
 func (c *Case) checkFields() (field, reason string) {
 	for i := range fields {
 		f := &fields[i]
@@ -261,8 +258,7 @@ func fixed(words string) func(*Case, string) string {
 	return func(*Case, string) string { return words }
 }
 
-// Words says what a case has of the field, in a line about the case; empty if it is not worth
-// a word.
+// Words says what a case has of the field, in a line about the case; empty if it is not worth a word.
 func (f *Field) Words(c *Case) string {
 	text := f.text(c)
 	if f.say == nil || text == "" {

@@ -15,19 +15,15 @@ import (
 // Levers are the settings of a [Case] with which people make fine-tuning fit into memory,
 // besides its precision, adapters and optimizer. The zero value uses none of them.
 type Levers struct {
-	// Quantize is how bitsandbytes holds the frozen linear layers below adapters,
-	// one of [Quantizations].
+	// Quantize is how bitsandbytes holds the frozen linear layers below adapters, one of [Quantizations].
 	Quantize string `json:"quantize,omitempty"`
-	// Liger replaces norms, rotary positions, gated feed-forward layers and the loss
-	// with the kernels of liger-kernel.
+	// Liger replaces norms, rotary positions, gated feed-forward layers and the loss with the kernels of liger-kernel.
 	Liger bool `json:"liger,omitempty"`
-	// Recompute is how checkpointing does it; absent is
-	// non-reentrant, every layer.
+	// Recompute is how checkpointing does it; absent is non-reentrant, every layer.
 	Recompute Recompute `json:"recompute,omitempty"`
 	// Offload keeps what backward needs in the host's memory (save_on_cpu).
 	Offload bool `json:"offload,omitempty"`
-	// InBackward steps the optimizer of each parameter as soon as its gradient is
-	// there, and frees the gradient.
+	// InBackward steps the optimizer of each parameter as soon as its gradient is there, and frees the gradient.
 	InBackward bool `json:"optimizer_in_backward,omitempty"`
 	// Loop is what the training loop keeps of a step; absent is the loop of the model's source.
 	Loop Loop `json:"loop,omitempty"`
@@ -47,17 +43,14 @@ type Levers struct {
 	// Routing is how the routers of a mixture choose among experts that ranks share out: empty for all
 	// equally often, "worst" for the experts of one rank alone, or "skew=F" for F times as many tokens as that.
 	Routing string `json:"routing,omitempty"`
-	// Objective is what is learnt in place of the next token, from pairs of answers or
-	// from judged ones.
+	// Objective is what is learnt in place of the next token, from pairs of answers or from judged ones.
 	Objective Objective `json:"objective,omitzero"`
-	// TrainOnly is a regular expression that is looked for in the names of parameters: those
-	// without it are frozen.
+	// TrainOnly is a regular expression that is looked for in the names of parameters: those without it are frozen.
 	TrainOnly string `json:"train_only,omitempty"`
 	// TrainedWeights is the type of the parameters that TrainOnly chooses, where it differs
 	// from the type of the frozen parameters: "fp32", or absent.
 	TrainedWeights string `json:"trained_weights,omitempty"`
-	// QAT rounds weights and inputs of linear layers as torchao's training for quantization
-	// does.
+	// QAT rounds weights and inputs of linear layers as torchao's training for quantization does.
 	QAT QAT `json:"qat,omitzero"`
 	// Float8 has linear layers multiply in 8-bit floats: "tensorwise", or absent.
 	Float8 string `json:"float8,omitempty"`
@@ -106,9 +99,8 @@ type LeverSet struct {
 // withExperts is what follows a quantization that holds the experts of mixtures, too.
 const withExperts = "+experts"
 
-// Quantizations returns the values of [Levers.Quantize]: 4-bit NormalFloat, the same
-// with its scales quantized again, and LLM.int8(); then the same of experts, too, whose
-// weights are in no linear layer.
+// Quantizations returns the values of [Levers.Quantize]: 4-bit NormalFloat, the same with its scales quantized again,
+// and LLM.int8(); then the same of experts, too, whose weights are in no linear layer.
 func Quantizations() []string {
 	all := []string{"nf4", "nf4-dq", "int8"}
 	for _, q := range all[:len(all):len(all)] {

@@ -16,9 +16,8 @@ import (
 // LoRA are low-rank adapters of linear layers of a frozen model, as
 // peft.LoraConfig describes them, or what another method of peft puts there.
 type LoRA struct {
-	// Method is another method than LoRA, and Options are what its configuration says besides
-	// what all methods have: the layers, and modules to save. Rank and what follows up to Dropout
-	// are of LoRA alone.
+	// Method is another method than LoRA, and Options are what its configuration says besides what all methods have:
+	// the layers, and modules to save. Rank and what follows up to Dropout are of LoRA alone.
 	Method  string
 	Options map[string]string
 	// Rank is r, Alpha lora_alpha, which has no influence on memory.
@@ -380,8 +379,7 @@ func (l *LoRA) All() bool {
 // Listed tells whether all linear layers get adapters, and no other parameter, see [LinearLayers].
 func (l *LoRA) Listed() bool { return slices.Contains(l.Targets, LinearLayers) }
 
-// Wanted returns the beginning of an error where no layer gets an adapter: which layers were
-// wanted.
+// Wanted returns the beginning of an error where no layer gets an adapter: which layers were wanted.
 func (l *LoRA) Wanted() string {
 	if l.Match != "" {
 		return "no linear layer's path is matched by " + l.Match

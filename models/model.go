@@ -1,5 +1,4 @@
-// Package models is the registry: a name becomes a case builder. Each system
-// has a package of its own below this one.
+// Package models is the registry: a name becomes a case builder. Each system has a package of its own below this one.
 package models
 
 import (
@@ -18,8 +17,7 @@ type Counts struct {
 	// Total and Trainable count the model's parameters, Criterion the parameters
 	// of the loss, Buffers the model's untrained tensors.
 	Total, Trainable, Criterion, Buffers int64
-	// Gradients is the size of the gradients of the trainable parameters, each
-	// in the type of its weight, in bytes.
+	// Gradients is the size of the gradients of the trainable parameters, each in the type of its weight, in bytes.
 	Gradients int64
 }
 
@@ -28,8 +26,7 @@ type Model struct {
 	Name    string
 	Summary string
 	Source  string
-	// Torch is the release of PyTorch that wrote the model's file; empty if none did
-	// or it does not say.
+	// Torch is the release of PyTorch that wrote the model's file; empty if none did or it does not say.
 	Torch string
 	// Stages are the freeze stages, the default first.
 	Stages []string
@@ -39,8 +36,7 @@ type Model struct {
 	Default Case
 	// Batches are the sizes a sweep tries when none are given.
 	Batches []int
-	// Validation is the batch size of the real system's validation; zero is
-	// that of training.
+	// Validation is the batch size of the real system's validation; zero is that of training.
 	Validation int
 	// BatchUnit names what one element of a batch is: "clip", "image".
 	BatchUnit string
@@ -48,8 +44,7 @@ type Model struct {
 	Settings []Setting
 	// Tasks are what the model can be trained for, if there is a choice.
 	Tasks []string
-	// Losses are the loss functions that cases may choose from; empty if there is no
-	// choice.
+	// Losses are the loss functions that cases may choose from; empty if there is no choice.
 	Losses []string
 	// Foreign says that the model is a user's file: a contradiction in it is an error of the
 	// file and not a bug of vprof.
@@ -60,8 +55,7 @@ type Model struct {
 	// Sized says that batches have exactly the sizes that the case gives, as the batches of a captured model do: its
 	// runs differ only in the order of frees.
 	Sized bool
-	// Free says that cases may freeze any parameters and recompute any modules,
-	// by patterns.
+	// Free says that cases may freeze any parameters and recompute any modules, by patterns.
 	Free bool
 	// Adapts says that cases may have LoRA.
 	Adapts bool
@@ -84,25 +78,21 @@ type Model struct {
 	// Reordered builds a case whose step was recorded under torch.compile at other batch sizes in the other order that
 	// its kernels may come in, nil if that is not in doubt.
 	Reordered func(Case) (Trainer, error)
-	// Recorded reports whether the steps were recorded from a finished run, see [Model.Complete]: no
-	// case changes them.
+	// Recorded reports whether the steps were recorded from a finished run, see [Model.Complete]: no case changes them.
 	Recorded bool
 	// File is the file that a user's model was opened from; empty for others, and if its description made it.
 	File string
 	// Description is the definition of a user's model; zero for models of the registry.
 	Description Description
-	// Check finds values of settings that do not go together, such as a width
-	// that the number of heads does not divide; nil if all do. The error is a
-	// [*CaseError].
+	// Check finds values of settings that do not go together, such as a width that the number of heads does not divide;
+	// nil if all do. The error is a [*CaseError].
 	Check func(Case) error
 	// Notes are what a user should know about the system.
 	Notes []string
-	// Caveat finds what a user must know of a case that its figures do not
-	// show: that the system itself would not train so, or that a choice changes
-	// nothing. Nil if there is never any.
+	// Caveat finds what a user must know of a case that its figures do not show: that the system itself would not train
+	// so, or that a choice changes nothing. Nil if there is never any.
 	Caveat func(Case) []string
-	// Script is the calculation of batch sizes that the system's project ships; nil if
-	// it has none.
+	// Script is the calculation of batch sizes that the system's project ships; nil if it has none.
 	Script Script
 	// Build makes the training system for a complete case.
 	Build func(Case) (Trainer, error)
@@ -113,16 +103,14 @@ type Model struct {
 type Trainer interface {
 	// Counts returns the element counts of the model; it needs no recording.
 	Counts() Counts
-	// Record runs set-up and then the given number of steps on the tape.
-	// A step that PyTorch would refuse is an error.
+	// Record runs set-up and then the given number of steps on the tape. A step that PyTorch would refuse is an error.
 	Record(t *trace.Tape, steps int) error
 }
 
 // A Validator is a [Trainer] whose project also runs validation.
 type Validator interface {
-	// Validate runs one batch of n samples after Record's steps: its forward
-	// pass and its loss, in evaluation mode and without gradients. A batch
-	// that PyTorch would refuse is an error.
+	// Validate runs one batch of n samples after Record's steps: its forward pass and its loss, in evaluation mode and
+	// without gradients. A batch that PyTorch would refuse is an error.
 	Validate(t *trace.Tape, n int) error
 }
 
@@ -143,9 +131,8 @@ type Part struct {
 
 // A Staged is a [Trainer] of a pipeline.
 type Staged interface {
-	// Ranks describes what each rank does, so that ranks with the same description differ
-	// at most in how many micro-batches they hold at a time. It runs the model once on
-	// the tape, which the caller throws away.
+	// Ranks describes what each rank does, so that ranks with the same description differ at most in how many
+	// micro-batches they hold at a time. It runs the model once on the tape, which the caller throws away.
 	Ranks(scratch *trace.Tape) ([]string, error)
 }
 
@@ -166,8 +153,7 @@ type Recording struct {
 	Others *trace.Others
 }
 
-// On returns the recording for GPU number other of [Options.Others]; nil if that GPU needs a
-// recording of its own.
+// On returns the recording for GPU number other of [Options.Others]; nil if that GPU needs a recording of its own.
 func (r *Recording) On(other int) *Recording {
 	p := r.Others.On(other)
 	if p == nil {
@@ -191,15 +177,12 @@ func (r *Recording) Discard() {
 type Options struct {
 	// Context ends a recording early, with its error; nil does not.
 	Context context.Context
-	// Steps is the number of training steps; zero means two: the first, and
-	// one with the optimizer's state present. DDP's static graphs have a third, before which
-	// buckets are rebuilt.
+	// Steps is the number of training steps; zero means two: the first, and one with the optimizer's state present.
+	// DDP's static graphs have a third, before which buckets are rebuilt.
 	Steps int
-	// Validation, if not zero, is the size of a validation batch to record
-	// after the steps, of systems that validate.
+	// Validation, if not zero, is the size of a validation batch to record after the steps, of systems that validate.
 	Validation int
-	// Others are further GPUs. The recording serves those, too, on which the step differs
-	// in scratch memory alone.
+	// Others are further GPUs. The recording serves those, too, on which the step differs in scratch memory alone.
 	Others []trace.GPU
 	// Ceiling ends a recording with [trace.ErrBeyond] once more bytes than this live at a time; zero does not.
 	Ceiling int64
@@ -213,8 +196,7 @@ type Options struct {
 // A Script is the calculation that a model's own project ships to choose its batch
 // sizes. vprof keeps it to compare what it says to what is true.
 type Script interface {
-	// EffectiveBatch is the number of samples of an optimizer step that the script
-	// aims at unless it is told otherwise.
+	// EffectiveBatch is the number of samples of an optimizer step that the script aims at unless it is told otherwise.
 	EffectiveBatch() int
 	// Parts are the parts of training that the script distinguishes, in their order.
 	Parts() []ScriptPart

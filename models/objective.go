@@ -23,8 +23,7 @@ type Objective struct {
 	// Reference compares generated answers with a reference (beta is not zero), and Old takes
 	// their log-probabilities before the steps that learn from them.
 	Reference, Old bool
-	// As is the trainer whose code computes log-probabilities, one of [ObjectiveTrainers];
-	// empty is TRL.
+	// As is the trainer whose code computes log-probabilities, one of [ObjectiveTrainers]; empty is TRL.
 	As string
 }
 

@@ -19,8 +19,7 @@ type QAT struct {
 const (
 	// QAT8da4w is Int8DynActInt4WeightQATQuantizer, as torchtune has it.
 	QAT8da4w = "8da4w"
-	// QATInt8Int4 has Int4WeightFakeQuantizeConfig for weights and 8 bits for each token of
-	// inputs, as axolotl has it.
+	// QATInt8Int4 has Int4WeightFakeQuantizeConfig for weights and 8 bits for each token of inputs, as axolotl has it.
 	QATInt8Int4 = "int8-int4"
 )
 

@@ -90,9 +90,8 @@ func eachRank(world int64, record rankRecorder) ([]RankRange, error) {
 	return out, nil
 }
 
-// orderedRanks compares n units of neighboring ranks that run the same, of which a later one
-// has no more rows of any parameter than an earlier one: if two run the same, so do all
-// between them.
+// orderedRanks compares n units of neighboring ranks that run the same, of which a later one has no more rows of any
+// parameter than an earlier one: if two run the same, so do all between them.
 func orderedRanks(record rankRecorder, n, each int64) ([]RankRange, error) {
 	first, err := record(0)
 	if err != nil {

@@ -30,13 +30,11 @@ type Registry struct {
 	latest atomic.Pointer[Model]
 }
 
-// Source is a kind of users' models, named by a scheme and a reference:
-// "hf:config.json".
+// Source is a kind of users' models, named by a scheme and a reference: "hf:config.json".
 type Source struct {
 	// Scheme is what stands before the colon.
 	Scheme string
-	// Suffix, if not empty, is the end of names that are references without a
-	// scheme: ".pt2".
+	// Suffix, if not empty, is the end of names that are references without a scheme: ".pt2".
 	Suffix string
 	// Open makes the model that a reference names.
 	Open func(ref string) (Model, error)
@@ -244,14 +242,12 @@ func (c Case) Wrong(field, format string, args ...any) error {
 	return &CaseError{Model: c.Model, Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
-// Optimizers returns the values Case.Optimizer can have besides "", which keeps
-// the system's own.
+// Optimizers returns the values Case.Optimizer can have besides "", which keeps the system's own.
 func Optimizers() []string { return optim.Names() }
 
-// Complete fills what c leaves open (stage, batch, accumulation, settings) with the
-// model's defaults and checks the rest. What "" and false mean for precision,
-// weights, checkpointing and optimizer is a choice already, so those stay as they are.
-// The error is a [*CaseError].
+// Complete fills what c leaves open (stage, batch, accumulation, settings) with the model's defaults and checks the
+// rest. What "" and false mean for precision, weights, checkpointing and optimizer is a choice already, so those stay
+// as they are. The error is a [*CaseError].
 func (m Model) Complete(c Case) (Case, error) {
 	c = m.filled(c)
 	if field, reason := c.checkFields(); reason != "" {
@@ -299,8 +295,7 @@ func (m Model) filled(c Case) Case {
 	return c
 }
 
-// MaxBatch is the largest batch size that is accepted; a larger one is taken for a
-// mistake.
+// MaxBatch is the largest batch size that is accepted; a larger one is taken for a mistake.
 const MaxBatch = 1 << 20
 
 // mostAccumulated is how many micro-batches of a step are recorded at most.

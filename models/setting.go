@@ -10,8 +10,7 @@ import (
 	"github.com/vprof/vprof/internal/nearest"
 )
 
-// Setting is a number that a model leaves to the case: the length of a
-// sequence, the number of layers.
+// Setting is a number that a model leaves to the case: the length of a sequence, the number of layers.
 type Setting struct {
 	// Name is its name on the command line: "seq-len".
 	Name string `json:"name"`
@@ -19,8 +18,7 @@ type Setting struct {
 	Usage string `json:"usage"`
 	// Inert says why it does not change memory; empty if it does.
 	Inert string `json:"inert,omitempty"`
-	// Length says that the samples of a data set differ in it, and that a batch is as long
-	// as its longest.
+	// Length says that the samples of a data set differ in it, and that a batch is as long as its longest.
 	Length bool `json:"-"`
 	// Default is the value of the real system, Min and Max bound it.
 	Default int64 `json:"default"`

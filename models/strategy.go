@@ -12,23 +12,20 @@ type Strategy struct {
 	BucketCap                           int64
 	BucketView, StaticGraph, FindUnused bool
 
-	// Reshard is reshard_after_forward of fully_shard: "true", "false", "auto" for PyTorch's
-	// None, which frees all but the root's parameters, or the number of ranks that share
-	// parameters out again after forward.
+	// Reshard is reshard_after_forward of fully_shard: "true", "false", "auto" for PyTorch's None, which frees all but
+	// the root's parameters, or the number of ranks that share parameters out again after forward.
 	Reshard string
 	// MP is param_dtype of its MixedPrecisionPolicy, "bf16" or "fp16", and Reduce
 	// reduce_dtype; empty keeps the types that there are.
 	MP, Reduce string
 	// Replicate is the number of groups that each hold a whole model (HSDP).
 	Replicate int64
-	// Wrap are glob patterns of the paths of the modules that are wrapped besides the
-	// root, or [RootAlone] or [Ends]; empty means the children of the longest list of equal modules.
-	// [Strategy.Wraps] reads them.
+	// Wrap are glob patterns of the paths of the modules that are wrapped besides the root, or [RootAlone] or [Ends];
+	// empty means the children of the longest list of equal modules. [Strategy.Wraps] reads them.
 	Wrap []string
 
-	// TP is the number of ranks that share each linear layer; fully_shard shards over the
-	// others. Col and Row are the names of the layers that are shared column-wise and
-	// row-wise, none for the names in Llama and similar models.
+	// TP is the number of ranks that share each linear layer; fully_shard shards over the others. Col and Row are the
+	// names of the layers that are shared column-wise and row-wise, none for the names in Llama and similar models.
 	TP       int64
 	Col, Row []string
 	// TPBy is whose plan it is, one of [TensorWays]; empty is the first.
@@ -38,8 +35,7 @@ type Strategy struct {
 	// share the logits, and compute the loss of those (loss_parallel).
 	Sequence, ParallelLoss bool
 
-	// CP is the number of ranks that share each sequence, and CPBy how, one of
-	// [ContextWays]; empty is the first.
+	// CP is the number of ranks that share each sequence, and CPBy how, one of [ContextWays]; empty is the first.
 	CP   int64
 	CPBy string
 
@@ -60,19 +56,16 @@ type Strategy struct {
 	// none shares them out evenly.
 	Split []string
 
-	// EachSync reduces gradients after every micro-batch of a step, and not after the
-	// last only.
+	// EachSync reduces gradients after every micro-batch of a step, and not after the last only.
 	EachSync bool
 
-	// The sizes of DeepSpeed's ZeRO, in elements, by their names in its JSON. Zero is DeepSpeed's
-	// own value, and [AutoSize] what transformers makes of "auto". Bucket is
-	// reduce_bucket_size, Overlap overlap_comm, Prefetch stage3_prefetch_bucket_size,
-	// Persist stage3_param_persistence_threshold, Reuse stage3_max_reuse_distance, Live
+	// The sizes of DeepSpeed's ZeRO, in elements, by their names in its JSON. Zero is DeepSpeed's own value, and
+	// [AutoSize] what transformers makes of "auto". Bucket is reduce_bucket_size, Overlap overlap_comm, Prefetch
+	// stage3_prefetch_bucket_size, Persist stage3_param_persistence_threshold, Reuse stage3_max_reuse_distance, Live
 	// stage3_max_live_parameters, Part sub_group_size.
 	Bucket, Prefetch, Persist, Reuse, Live, Part int64
 	Overlap                                      bool
-	// Serial is overlap_comm=false of stage 3, which has it by itself, and Scattered
-	// contiguous_gradients=false of it.
+	// Serial is overlap_comm=false of stage 3, which has it by itself, and Scattered contiguous_gradients=false of it.
 	Serial, Scattered bool
 	// TorchLinear is memory_efficient_linear=false of stage 3: linear layers are PyTorch's, which keep the
 	// gathered weights that they save until their backward. Before release 0.19.5 (August 2026) it was so
@@ -109,8 +102,7 @@ const (
 	InitRank0 Init = "rank0"
 )
 
-// AutoSize is the value of a size that DeepSpeed is to derive from the width of the model
-// ("auto").
+// AutoSize is the value of a size that DeepSpeed is to derive from the width of the model ("auto").
 const AutoSize = -1
 
 // The strategies.
@@ -208,8 +200,8 @@ func (s *Strategy) Communicators(gpus int) int {
 }
 
 // Batches returns how many batches all ranks train on together, in the time in which each rank is
-// given one: as many as there are ranks, where the ranks of a tensor-parallel group, or those
-// that share sequences, count as one; of a pipeline, its micro-batches, as often as there are pipelines.
+// given one: as many as there are ranks, where the ranks of a tensor-parallel group, or of a group
+// that shares sequences, count as one; of a pipeline, its micro-batches, as often as there are pipelines.
 func (c Case) Batches() int {
 	s := c.Strategy
 	switch {
@@ -234,13 +226,11 @@ func (s *Strategy) MicroBatches(gpus int) int {
 	return int(s.Micro)
 }
 
-// Samples returns how many samples all ranks see in one step of the optimizer, with micro-
-// batches of a size on each.
+// Samples returns how many samples all ranks see in one step of the optimizer, with micro- batches of a size on each.
 func (c Case) Samples(batch int) int { return batch * max(1, c.Accumulate) * c.Batches() }
 
-// Bubble returns the time of a step relative to the time that its work takes: at least 1, and more
-// in a pipeline, whose stages wait for the first micro-batch to arrive and for the last one to
-// return.
+// Bubble returns the time of a step relative to the time that its work takes: at least 1, and more in a pipeline, whose
+// stages wait for the first micro-batch to arrive and for the last one to return.
 func (s *Strategy) Bubble(gpus int) float64 {
 	if s.Name != PP {
 		return 1

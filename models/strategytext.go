@@ -236,8 +236,7 @@ func memoryText(sizes []int64) string {
 	return options.JoinNames(lists.Map(sizes, options.Number))
 }
 
-// String returns what [ParseStrategy] reads; empty for nil. Options that have PyTorch's
-// own values are left out.
+// String returns what [ParseStrategy] reads; empty for nil. Options that have PyTorch's own values are left out.
 func (s *Strategy) String() string {
 	if s == nil {
 		return ""

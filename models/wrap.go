@@ -12,8 +12,7 @@ import (
 // Wrap is what fully_shard is called with: the modules that patterns match.
 type Wrap struct {
 	Patterns []string
-	// Each is the number of successive matching modules that one call wraps; zero is all in one
-	// call.
+	// Each is the number of successive matching modules that one call wraps; zero is all in one call.
 	Each int
 	// Kept says that their parameters stay after forward (reshard_after_forward=False of the call), whatever Reshard
 	// says.

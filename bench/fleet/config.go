@@ -1,10 +1,9 @@
 // Package fleet runs sweeps of many cases on the GPUs of a cluster, by the schedulers
 // that it has, and puts what they give into one answer.
 //
-// A [Config] lists what to train where. [Prepare] writes the jobs of each GPU into a
-// folder that all machines see; tasks run them, each a shard of a GPU's jobs, wherever
-// an [Engine] starts them. The files of the shards alone tell what is done, so that any
-// machine can go on from the folder.
+// A [Config] lists what to train where. [Prepare] writes the jobs of each GPU into a folder that all machines see;
+// tasks run them, each a shard of a GPU's jobs, wherever an [Engine] starts them. The files of the shards alone tell
+// what is done, so that any machine can go on from the folder.
 package fleet
 
 import (
@@ -80,8 +79,7 @@ type Strategy struct {
 	Verify  bool   `yaml:"verify"`
 	// Tasks is into how many the jobs of a GPU are cut at most; zero is 100.
 	Tasks int `yaml:"tasks"`
-	// AtOnce is how many of a GPU's tasks run at the same time; zero is as many as
-	// the scheduler will.
+	// AtOnce is how many of a GPU's tasks run at the same time; zero is as many as the scheduler will.
 	AtOnce int `yaml:"at-once"`
 	// Attempts is how often a task is begun at most; zero is 3.
 	Attempts int `yaml:"attempts"`
@@ -94,8 +92,7 @@ type Slurm struct {
 	Time    string `yaml:"time"`
 	CPUs    int    `yaml:"cpus"`
 	Memory  string `yaml:"memory"`
-	// Container is the image that tasks run in, by Apptainer or, with Runtime
-	// "pyxis", by srun.
+	// Container is the image that tasks run in, by Apptainer or, with Runtime "pyxis", by srun.
 	Container string `yaml:"container"`
 	Runtime   string `yaml:"container-runtime"`
 	// Setup are lines of the shell before the task, Options further lines of #SBATCH.
@@ -211,8 +208,7 @@ func (c *Case) take(key, value *yaml.Node) error {
 	return nil
 }
 
-// UnmarshalYAML implements [yaml.Unmarshaler]: a name alone is a GPU of the catalog
-// and of the partition of that name.
+// UnmarshalYAML implements [yaml.Unmarshaler]: a name alone is a GPU of the catalog and of the partition of that name.
 func (b *GPUKind) UnmarshalYAML(n *yaml.Node) error {
 	b.line = n.Line
 	if n.Kind == yaml.ScalarNode {
@@ -226,8 +222,7 @@ func (b *GPUKind) UnmarshalYAML(n *yaml.Node) error {
 // maxConfig is the largest file read, in bytes: ten thousand cases are a megabyte.
 const maxConfig = 16 << 20
 
-// Read reads a fleet. The error is an [*input.FormatError] unless reading itself
-// failed.
+// Read reads a fleet. The error is an [*input.FormatError] unless reading itself failed.
 func Read(r io.Reader, file string) (*Config, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxConfig+1))
 	if err != nil {
@@ -334,8 +329,7 @@ func (c *Config) checkShell(wrong func(line int, key, format string, args ...any
 	return nil
 }
 
-// Key returns what the GPU's part of the fleet is called: the GPU, or its partition if
-// that has a name of its own.
+// Key returns what the GPU's part of the fleet is called: the GPU, or its partition if that has a name of its own.
 func (b GPUKind) Key() string {
 	key := b.GPU
 	if b.Partition != b.GPU {

@@ -154,8 +154,7 @@ type Manifest struct {
 // GPUTasks are the tasks of a GPU.
 type GPUTasks struct {
 	GPUKind `json:"-"`
-	// Key is the name of its folder; Jobs of them there are, in Tasks shards. Hash
-	// identifies them.
+	// Key is the name of its folder; Jobs of them there are, in Tasks shards. Hash identifies them.
 	Key   string `json:"key"`
 	Jobs  int    `json:"jobs"`
 	Tasks int    `json:"tasks"`
@@ -273,8 +272,7 @@ func contents(data []byte) func(io.Writer) error {
 	}
 }
 
-// writeJobs writes a job a line. Descriptions of models are files of their own, since
-// many jobs have the same.
+// writeJobs writes a job a line. Descriptions of models are files of their own, since many jobs have the same.
 func (f *Folder) writeJobs(b GPUTasks, jobs []job.Job) error {
 	for _, dir := range []string{filepath.Join(f.Dir, b.Key, "log"), filepath.Join(f.Dir, "models")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {

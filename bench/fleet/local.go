@@ -93,8 +93,7 @@ func (l *Local) command(t Task) (*exec.Cmd, error) {
 
 func (l *Local) pids() string { return filepath.Join(l.Folder.Dir, "local.pids") }
 
-// Active implements [Engine]: tasks of an earlier process are seen by the locks of
-// their shards.
+// Active implements [Engine]: tasks of an earlier process are seen by the locks of their shards.
 func (l *Local) Active(context.Context) (map[Task]string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,8 +107,7 @@ func (l *Local) Active(context.Context) (map[Task]string, error) {
 	return active, nil
 }
 
-// Cancel implements [Engine]: processes that are tasks of this fleet are interrupted,
-// and write what they have.
+// Cancel implements [Engine]: processes that are tasks of this fleet are interrupted, and write what they have.
 func (l *Local) Cancel(context.Context) (int, error) {
 	if _, err := os.Stat("/proc/self/cmdline"); err != nil {
 		return 0,

@@ -23,11 +23,10 @@ const mostRecorded = 5000
 // mostExact is how many cells a matrix has at most for each to be recorded for itself.
 const mostExact = 500
 
-// Matrix estimates every unit on every GPU: which of its batch sizes fits, what that needs,
-// and which is the largest of all. A unit is recorded at a few batch sizes, once for all
-// GPUs of an architecture, and other sizes are interpolated. In a small matrix the
-// interpolation only shows where to look: the batch size of each cell, and the next one, are
-// then recorded for the GPU of the cell.
+// Matrix estimates every unit on every GPU: which of its batch sizes fits, what that needs, and which is the largest of
+// all. A unit is recorded at a few batch sizes, once for all GPUs of an architecture, and other sizes are interpolated.
+// In a small matrix the interpolation only shows where to look: the batch size of each cell, and the next one, are then
+// recorded for the GPU of the cell.
 func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidence,
 	tell progress.Func,
 ) (*report.Matrix, error) {

@@ -33,9 +33,8 @@ func many(t testing.TB, cases int) []Unit {
 	return units
 }
 
-// A cell of a small fleet is what a plan of that GPU and batch says, to the byte; of a
-// large one but for what the line between two batch sizes is off, which is said. The
-// largest batch fits and the next does not.
+// A cell of a small fleet is what a plan of that GPU and batch says, to the byte; of a large one but for what the line
+// between two batch sizes is off, which is said. The largest batch fits and the next does not.
 func TestCellsAreWhatPlansSay(t *testing.T) {
 	var gpus []device.GPU
 	for _, name := range []string{"t4", "rtx-2080-ti"} { // of one architecture

@@ -36,14 +36,11 @@ func Command(ctx context.Context, stdin []byte, absent error, name, program stri
 	return out.Bytes(), nil
 }
 
-// An Engine has tasks run: a scheduler, or this machine. Task i of a GPU is shard i
-// of its jobs.
+// An Engine has tasks run: a scheduler, or this machine. Task i of a GPU is shard i of its jobs.
 type Engine interface {
-	// Check finds what would be refused later: programs and partitions that are not
-	// there.
+	// Check finds what would be refused later: programs and partitions that are not there.
 	Check(ctx context.Context) error
-	// Start has tasks of a GPU run, on none of the nodes to avoid, and returns as
-	// soon as that is arranged.
+	// Start has tasks of a GPU run, on none of the nodes to avoid, and returns as soon as that is arranged.
 	Start(ctx context.Context, b GPUTasks, tasks []int, avoid []string) error
 	// Active are the tasks that wait or run, with a word for how.
 	Active(ctx context.Context) (map[Task]string, error)
@@ -93,8 +90,7 @@ func (s *Status) Active() bool {
 	return slices.ContainsFunc(s.GPUs, func(b GPUStatus) bool { return b.Running+b.Waiting > 0 })
 }
 
-// Status looks at the shards of all GPUs; active are the engine's answers, nil if it
-// was not asked.
+// Status looks at the shards of all GPUs; active are the engine's answers, nil if it was not asked.
 func (f *Folder) Status(active map[Task]string) (*Status, error) {
 	out := &Status{}
 	for _, b := range f.GPUs {
@@ -199,10 +195,9 @@ func (e *UnfinishedError) Error() string {
 	return strings.Join(words, "; ") + ". What is done stays; mend the cause and run the fleet again"
 }
 
-// Run starts what is not done and waits until all is. A task that was ended or
-// interrupted is restarted, one that found no usable GPU on another node, at most as
-// often as the strategy allows; one that failed otherwise is not. The error is a
-// [*LeftError] if ctx ends first: tasks then go on.
+// Run starts what is not done and waits until all is. A task that was ended or interrupted is restarted, one that found
+// no usable GPU on another node, at most as often as the strategy allows; one that failed otherwise is not. The error
+// is a [*LeftError] if ctx ends first: tasks then go on.
 func (r *Runner) Run(ctx context.Context) error {
 	r.attempts, r.gone, r.avoid = map[Task]int{}, map[Task]int{}, map[string][]string{}
 	var last *Status

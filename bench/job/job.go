@@ -1,7 +1,6 @@
-// Package job makes whole plans and sweeps things that can be sent elsewhere: a job says
-// what is trained on which GPU and at which batch sizes, an executor runs it and gives
-// a report, and reports of several jobs merge into one. What a job is made of are trials,
-// see package bench/experiment/step.
+// Package job makes whole plans and sweeps things that can be sent elsewhere: a job says what is trained on which GPU
+// and at which batch sizes, an executor runs it and gives a report, and reports of several jobs merge into one. What a
+// job is made of are trials, see package bench/experiment/step.
 package job
 
 import (
@@ -37,8 +36,7 @@ type Job struct {
 	Lengths *epoch.Lengths `json:"lengths,omitempty"`
 	// Conditions are the conditions of a sweep's runs.
 	Conditions sweep.Conditions `json:"conditions,omitzero"`
-	// Calibrated are the coefficients that estimates are corrected by; absent for the
-	// shipped defaults.
+	// Calibrated are the coefficients that estimates are corrected by; absent for the shipped defaults.
 	Calibrated *coefficients.Selection `json:"calibrated,omitempty"`
 }
 
@@ -91,8 +89,7 @@ func Read(r io.Reader) (Job, error) {
 	return j, j.check()
 }
 
-// maxJob is the longest JSON of a job that is read, in bytes. Nearly all of it is
-// the description of a model.
+// maxJob is the longest JSON of a job that is read, in bytes. Nearly all of it is the description of a model.
 const maxJob = 256 << 20
 
 // check finds what no planner of jobs writes.

@@ -103,8 +103,7 @@ func TestReadSaysWhatIsWrongWithAJob(t *testing.T) {
 	require.ErrorContains(t, err, "there is more after it")
 }
 
-// However the jobs are shared out, each is in one part, and the parts merge to what
-// one process gives.
+// However the jobs are shared out, each is in one part, and the parts merge to what one process gives.
 func TestShardsMergeToTheWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.Permutation([]string{"t4", "rtx-3060", "a100-40", "h200", "rtx-5060-ti"}).Draw(t, "boards")

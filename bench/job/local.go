@@ -18,9 +18,8 @@ import (
 
 // Executor runs jobs.
 type Executor interface {
-	// Run runs a job. After each point of a sweep, each is called with the report
-	// so far; its error ends the job. A job that is interrupted, or that its device
-	// fails, returns the points it has with the error.
+	// Run runs a job. After each point of a sweep, each is called with the report so far; its error ends the job. A job
+	// that is interrupted, or that its device fails, returns the points it has with the error.
 	Run(ctx context.Context, j Job, each func(*report.Report) error) (*report.Report, error)
 }
 
@@ -29,8 +28,7 @@ type Local struct {
 	Models *models.Registry
 	// Evidence is what estimates are made of besides the coefficients of a job.
 	Evidence step.Evidence
-	// Open opens a GPU of this machine by its name, for one job, which closes it; nil
-	// if jobs have none.
+	// Open opens a GPU of this machine by its name, for one job, which closes it; nil if jobs have none.
 	Open func(name string) (device.Device, error)
 	// Progress is told how far work on lengths is.
 	Progress progress.Func
@@ -60,8 +58,7 @@ func (l *Local) Run(ctx context.Context, j Job, each func(*report.Report) error)
 	return r, errors.Join(err, d.Close())
 }
 
-// plan estimates the batch sizes, and epochs over the lengths of samples if the job has
-// any.
+// plan estimates the batch sizes, and epochs over the lengths of samples if the job has any.
 func (l *Local) plan(ctx context.Context, s *step.Setup, j Job) (*report.Report, error) {
 	r, err := sweep.Plan(ctx, s, *j.Target.GPU, j.Batches)
 	if err != nil || j.Lengths == nil {

@@ -174,8 +174,7 @@ func FileName(spec string) string {
 	return strings.ReplaceAll(strings.Replace(spec, ":", "-", 1), "/", "_") + ".pt2"
 }
 
-// decoderOf returns what reads the lines of a file, by its first. Files without a header
-// have a record there already.
+// decoderOf returns what reads the lines of a file, by its first. Files without a header have a record there already.
 func decoderOf(first []byte) (decode func([]byte) (Record, error), header bool) {
 	switch {
 	case isMeasured(first):

@@ -11,9 +11,8 @@ import (
 	"github.com/vprof/vprof/models/hfconfig"
 )
 
-// wireFineTune is a record of a fine-tuning step with the libraries that people use:
-// transformers, peft, bitsandbytes, liger-kernel. Files of such records have no
-// header.
+// wireFineTune is a record of a fine-tuning step with the libraries that people use: transformers, peft, bitsandbytes,
+// liger-kernel. Files of such records have no header.
 type wireFineTune struct {
 	wirePeaks
 	Model         string          `json:"model"`
@@ -75,8 +74,7 @@ func decodeFineTune(line []byte) (Record, error) {
 		r.Settings["shared-labels"] = 1 // as the script has it
 	}
 	if !w.Unpacked {
-		// A simulated device says of any positions that they are of several
-		// sequences, so transformers makes a mask.
+		// A simulated device says of any positions that they are of several sequences, so transformers makes a mask.
 		r.Settings["packed"] = 1
 	}
 	if r.Weights, err = models.ParseWeightType(w.Weights); err != nil {

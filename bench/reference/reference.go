@@ -1,6 +1,5 @@
-// Package reference reads what real PyTorch needed: records of the format
-// vprof.reference/v1, one JSON object a line after a header line. It judges
-// nothing; it only makes sure that what it returns is whole.
+// Package reference reads what real PyTorch needed: records of the format vprof.reference/v1, one JSON object a line
+// after a header line. It judges nothing; it only makes sure that what it returns is whole.
 package reference
 
 import (
@@ -56,15 +55,13 @@ type Record struct {
 	File string
 	Line int
 
-	// Case has the PYTORCH_CUDA_ALLOC_CONF that the run had, and no optimizer
-	// where it is the system's own.
+	// Case has the PYTORCH_CUDA_ALLOC_CONF that the run had, and no optimizer where it is the system's own.
 	models.Case
 	GPU string
 	// Exported reports whether the model comes from another library, which is in a file of
 	// torch.export called [FileName].
 	Exported bool
-	// FineTuned reports whether the model is in [FineTuned], or a configuration of
-	// transformers of that name.
+	// FineTuned reports whether the model is in [FineTuned], or a configuration of transformers of that name.
 	FineTuned bool
 	// Runs is how many steps were run, of records without phases.
 	Runs int
@@ -109,14 +106,12 @@ func (r *Record) Steps() int {
 	return steps
 }
 
-// ownOptimizers are the names by which a record marks that the case kept
-// its own optimizer.
+// ownOptimizers are the names by which a record marks that the case kept its own optimizer.
 var ownOptimizers = map[string]bool{"": true, "AdamW": true, "Adam x2": true}
 
 const allocConfVariable = "PYTORCH_CUDA_ALLOC_CONF="
 
-// allocConf takes the allocator settings out of a record's env field, which
-// holds NAME=VALUE words.
+// allocConf takes the allocator settings out of a record's env field, which holds NAME=VALUE words.
 func allocConf(env string) (string, bool) {
 	if env == "" {
 		return "", true

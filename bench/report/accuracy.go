@@ -19,8 +19,7 @@ type Accuracy struct {
 	Unknown []UnknownRecord `json:"unknown"`
 }
 
-// AccuracyCase identifies a reference record. AMP and Optimizer are null for none and for
-// the model's own.
+// AccuracyCase identifies a reference record. AMP and Optimizer are null for none and for the model's own.
 type AccuracyCase struct {
 	File          string  `json:"file"`
 	Line          int     `json:"line"`
@@ -31,8 +30,7 @@ type AccuracyCase struct {
 	Checkpointing bool    `json:"checkpointing"`
 	Accumulate    int     `json:"accumulate"`
 	Optimizer     *string `json:"optimizer" jsonschema:"nullable"`
-	// Torch is the release of PyTorch that the record is of, and by whose rules it
-	// was estimated: "2.15".
+	// Torch is the release of PyTorch that the record is of, and by whose rules it was estimated: "2.15".
 	Torch     string `json:"torch"`
 	GPU       string `json:"gpu"`
 	AllocConf string `json:"alloc_conf,omitempty"`
@@ -43,8 +41,7 @@ type AccuracyRow struct {
 	AccuracyCase
 	Reference AccuracySide `json:"reference"`
 	Estimate  AccuracySide `json:"estimate"`
-	// Error is null where bytes cannot be compared: PyTorch did not get
-	// through.
+	// Error is null where bytes cannot be compared: PyTorch did not get through.
 	Error *RelativeError `json:"error" jsonschema:"nullable"`
 	// Phases compares phase by phase.
 	Phases []AccuracyPhase `json:"phases,omitempty"`
@@ -92,8 +89,7 @@ type UnknownRecord struct {
 
 // AccuracySummary sums up the rows.
 type AccuracySummary struct {
-	// Records counts rows and unknown records, Compared those rows whose
-	// bytes could be compared.
+	// Records counts rows and unknown records, Compared those rows whose bytes could be compared.
 	Records  int `json:"records"`
 	Compared int `json:"compared"`
 	Unknown  int `json:"unknown"`
@@ -124,8 +120,7 @@ type AccuracyGroup struct {
 type AccuracyFigures struct {
 	Allocated ErrorFigures `json:"allocated"`
 	Reserved  ErrorFigures `json:"reserved"`
-	// OOM counts verdicts: right means that estimate and PyTorch agree on
-	// whether the case fits.
+	// OOM counts verdicts: right means that estimate and PyTorch agree on whether the case fits.
 	OOM Verdicts `json:"oom_verdicts"`
 }
 

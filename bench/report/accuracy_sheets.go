@@ -102,8 +102,7 @@ func (a *Accuracy) phaseSheet() Sheet {
 	return s
 }
 
-// worstSheet shows the n records that are furthest off, wrong OOM verdicts
-// first.
+// worstSheet shows the n records that are furthest off, wrong OOM verdicts first.
 func (a *Accuracy) worstSheet(n int) Sheet {
 	rows := slices.DeleteFunc(slices.Clone(a.Rows), func(r AccuracyRow) bool { return severity(&r) == 0 })
 	slices.SortStableFunc(rows, func(x, y AccuracyRow) int { return cmp.Compare(severity(&y), severity(&x)) })

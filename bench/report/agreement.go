@@ -2,8 +2,7 @@ package report
 
 import "fmt"
 
-// An Agreement is how near the device bytes of a sweep on a GPU, and the largest batch, came to
-// the estimates.
+// An Agreement is how near the device bytes of a sweep on a GPU, and the largest batch, came to the estimates.
 type Agreement struct {
 	// Tolerance is the largest difference that counts as none, a share of what was measured.
 	Tolerance float64 `json:"tolerance"`

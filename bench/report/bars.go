@@ -44,8 +44,7 @@ func (t Tone) paint(s string, color bool) string {
 }
 
 const (
-	// barCells is the length of a bar that ends at the limit, in characters,
-	// and beyondCells how far one goes on.
+	// barCells is the length of a bar that ends at the limit, in characters, and beyondCells how far one goes on.
 	barCells    = 36
 	beyondCells = 9
 )
@@ -53,8 +52,7 @@ const (
 // eighths are bars shorter than a character.
 var eighths = [...]string{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"}
 
-// String returns the bar with the limit's stroke. One that is longer than there is
-// room for ends in an arrow.
+// String returns the bar with the limit's stroke. One that is longer than there is room for ends in an arrow.
 func (b Bar) String() string {
 	units := int(b.Share*barCells*8 + 0.5)
 	if b.Share > 0 && units == 0 {
@@ -126,8 +124,7 @@ func (r *Report) bars() Bars {
 	return b
 }
 
-// Verdict reports whether the point fits its device: as its run went, or else as
-// estimated.
+// Verdict reports whether the point fits its device: as its run went, or else as estimated.
 func (p Point) Verdict() Verdict {
 	switch {
 	case p.Run == nil:

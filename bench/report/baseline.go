@@ -15,13 +15,11 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// maxSmoke is the size of the largest result of a smoke test that is read, in
-// bytes.
+// maxSmoke is the size of the largest result of a smoke test that is read, in bytes.
 const maxSmoke = 16 << 20
 
-// ReadSmoke reads an earlier result of a smoke test, to watch for growth. One
-// that could hide growth is an error: without checks, with figures that no step
-// has, or of a configuration that was not safe itself. File is the name for
+// ReadSmoke reads an earlier result of a smoke test, to watch for growth. One that could hide growth is an error:
+// without checks, with figures that no step has, or of a configuration that was not safe itself. File is the name for
 // errors, which are [*input.FormatError].
 func ReadSmoke(file string, r io.Reader) (*Smoke, error) {
 	var s Smoke
@@ -89,8 +87,7 @@ func (c Check) check(limit int64) error {
 	return c.Lengths.check()
 }
 
-// checkComponents compares the components with the training step that they are
-// the parts of.
+// checkComponents compares the components with the training step that they are the parts of.
 func (s *Smoke) checkComponents() error {
 	total := int64(0)
 	for i, c := range s.Components {
@@ -115,9 +112,8 @@ func (c Check) about() string {
 	return strings.TrimSpace(name)
 }
 
-// Compare watches for growth since an earlier result called file, by more than
-// both a share and 1 MiB. Results of other work, or of less than this one, are an
-// error; precision, settings and a smaller batch may differ, and are named.
+// Compare watches for growth since an earlier result called file, by more than both a share and 1 MiB. Results of other
+// work, or of less than this one, are an error; precision, settings and a smaller batch may differ, and are named.
 func (s *Smoke) Compare(before *Smoke, file string, tolerance float64) error {
 	was, is := before.Case, s.Case
 	if was.Model != is.Model || was.Task != is.Task || before.Device.GPU != s.Device.GPU || was.Stage != is.Stage {

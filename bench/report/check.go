@@ -9,8 +9,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// maxBytes is more than any figure of memory that is meant: estimates of batch
-// sizes that no GPU holds are allowed.
+// maxBytes is more than any figure of memory that is meant: estimates of batch sizes that no GPU holds are allowed.
 const maxBytes = 1 << 60
 
 // check finds what a writer of the schema cannot have written.

@@ -124,8 +124,7 @@ func points(x float64) string {
 	return fmt.Sprintf("%d %%", int(math.Round(100*x)))
 }
 
-// How far off a guide's round figure may be and still be right: a
-// tenth of an amount, or five points of a share.
+// How far off a guide's round figure may be and still be right: a tenth of an amount, or five points of a share.
 const (
 	amountTolerance = 0.1
 	shareTolerance  = 0.05

@@ -10,8 +10,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Saved returns what streaming the data set would save of the estimate's device
-// bytes; zero if none is on the GPU.
+// Saved returns what streaming the data set would save of the estimate's device bytes; zero if none is on the GPU.
 func (p Point) Saved() int64 {
 	if p.Streamed == nil || p.Estimate == nil {
 		return 0

@@ -16,8 +16,7 @@ type Diagnosis struct {
 	Tool     Tool      `json:"tool"`
 	Of       string    `json:"of"`
 	Findings []Finding `json:"findings"`
-	// Remedies are in the order to try them; absent if it is not known what
-	// was trained.
+	// Remedies are in the order to try them; absent if it is not known what was trained.
 	Remedies []Remedy `json:"remedies,omitempty"`
 	// Case is the case that the remedies were estimated for, and GPU how its GPU was found, or that
 	// it was not; absent where the user or the file names it.

@@ -19,9 +19,8 @@ type Export struct {
 	direct bool
 }
 
-// Exports makes sure, before the work begins, that every file can be written.
-// A file that exists keeps its content until the first result, one that does not is
-// not there until then. The format of a file is the one of its suffix.
+// Exports makes sure, before the work begins, that every file can be written. A file that exists keeps its content
+// until the first result, one that does not is not there until then. The format of a file is the one of its suffix.
 func Exports(paths []string) ([]Export, error) {
 	exports := make([]Export, len(paths))
 	for i, path := range paths {
@@ -37,8 +36,7 @@ func Exports(paths []string) ([]Export, error) {
 	return exports, nil
 }
 
-// writable makes sure that a file can be written. Of one that is not there yet,
-// nothing is left.
+// writable makes sure that a file can be written. Of one that is not there yet, nothing is left.
 func writable(path string) (Export, error) {
 	_, missing := os.Stat(path)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)

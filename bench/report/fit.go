@@ -25,22 +25,18 @@ type Fit struct {
 	Started   time.Time `json:"started"`
 	Model     string    `json:"model"`
 	BatchUnit string    `json:"batch_unit"`
-	// Config has what the model of the choices was made of, if it is none of
-	// vprof's own; see [Case].
+	// Config has what the model of the choices was made of, if it is none of vprof's own; see [Case].
 	Config json.RawMessage `json:"config,omitempty" jsonschema:"type=object"`
 	Budget Budget          `json:"budget"`
 	// Devices are the GPUs that choices refer to by name.
 	Devices []Device `json:"devices"`
-	// Parallel says that several GPUs of a kind share the work; estimates are of
-	// each. Absent for one.
+	// Parallel says that several GPUs of a kind share the work; estimates are of each. Absent for one.
 	Parallel *Parallel `json:"parallel,omitempty"`
-	// Choices are the configurations searched, by device and stage, the
-	// fastest first.
+	// Choices are the configurations searched, by device and stage, the fastest first.
 	Choices []Choice `json:"choices"`
 	// Parts are the settings of the parts of a curriculum that train with one batch: each choice is safe in all.
 	Parts []models.Settings `json:"parts,omitempty"`
-	// Profiles are recommendations for the parts of the project's curriculum, where
-	// it has one.
+	// Profiles are recommendations for the parts of the project's curriculum, where it has one.
 	Profiles []Profile `json:"profiles,omitempty"`
 	// Guide has the estimates by the formula of the project's own script, if requested.
 	Guide    []GuideProfile `json:"guide,omitempty"`
@@ -50,8 +46,7 @@ type Fit struct {
 
 // Budget is the memory of a device that a batch may use.
 type Budget struct {
-	// Margin is the share of the memory that the estimate may fill; absent
-	// where Risk decides.
+	// Margin is the share of the memory that the estimate may fill; absent where Risk decides.
 	Margin float64 `json:"margin,omitempty"`
 	// Risk is the probability of needing more than the memory.
 	Risk float64 `json:"risk,omitempty"`
@@ -59,8 +54,7 @@ type Budget struct {
 	Preset string `json:"preset,omitempty"`
 	// Others is the memory that other processes hold on each device.
 	Others int64 `json:"other_processes_bytes,omitempty"`
-	// EffectiveBatch is the number of samples that an optimizer step should
-	// see; absent if it does not matter.
+	// EffectiveBatch is the number of samples that an optimizer step should see; absent if it does not matter.
 	EffectiveBatch int `json:"target_effective_batch,omitempty"`
 	// MaxBatch ends the search.
 	MaxBatch int `json:"max_batch"`
@@ -103,13 +97,11 @@ type Choice struct {
 	NotAdvised string `json:"not_advised,omitempty"`
 	// Recommended is the fastest of a stage on a device.
 	Recommended bool `json:"recommended"`
-	// Largest is the largest batch within the budget with this case's
-	// accumulation, zero if not even one sample is.
+	// Largest is the largest batch within the budget with this case's accumulation, zero if not even one sample is.
 	Largest int `json:"largest_batch"`
 	// Capped reports whether the search ended at the largest batch to try.
 	Capped bool `json:"capped,omitempty"`
-	// Batch is the one to use: Largest, unless the effective batch is met
-	// more evenly by less. Accumulate is in Case.
+	// Batch is the one to use: Largest, unless the effective batch is met more evenly by less. Accumulate is in Case.
 	Batch int `json:"batch"`
 	// SeqLen is the number of tokens of the longest sequence within the budget, also in Case; absent where the batch
 	// was searched.
@@ -120,8 +112,7 @@ type Choice struct {
 	Estimate *Estimate `json:"estimate,omitempty"`
 	// Utilization is Estimate.Device over the device's memory.
 	Utilization float64 `json:"utilization"`
-	// StepSeconds is an estimate of the time of one optimizer step, and
-	// SamplesPerSecond what follows from it.
+	// StepSeconds is an estimate of the time of one optimizer step, and SamplesPerSecond what follows from it.
 	StepSeconds      float64 `json:"step_seconds"`
 	SamplesPerSecond float64 `json:"samples_per_second"`
 	// Expandable estimates what the device would show at Batch with expandable
@@ -138,8 +129,7 @@ type Choice struct {
 	// Waterfall is the need at Batch as memory-saving options are added one after the other; the first entry has none.
 	// Absent unless options were searched.
 	Waterfall []Lever `json:"waterfall,omitempty"`
-	// Refused is the reason why PyTorch or the model would not train this configuration;
-	// absent if it would.
+	// Refused is the reason why PyTorch or the model would not train this configuration; absent if it would.
 	Refused string `json:"refused,omitempty"`
 }
 
@@ -188,8 +178,7 @@ func (c Choice) levers() string {
 	return strings.Join(words, " + ")
 }
 
-// SameConfiguration reports whether two choices differ in nothing but the stage,
-// the device and the batch.
+// SameConfiguration reports whether two choices differ in nothing but the stage, the device and the batch.
 func (c Choice) SameConfiguration(other Choice) bool {
 	return c.configuration() == other.configuration()
 }
@@ -284,8 +273,7 @@ type GuideProfile struct {
 	// Components sum to Total.
 	Components []Component `json:"components"`
 	Total      int64       `json:"total_bytes"`
-	// True is what the same batch needs, and TrueLargest the largest that
-	// fits; absent where the model is not known.
+	// True is what the same batch needs, and TrueLargest the largest that fits; absent where the model is not known.
 	True        *Estimate `json:"true,omitempty"`
 	TrueLargest int       `json:"true_largest_batch,omitempty"`
 }

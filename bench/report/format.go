@@ -27,8 +27,7 @@ const (
 	Markdown Format = "markdown"
 )
 
-// formats in the order that help and messages show, with the file suffixes
-// that stand for each.
+// formats in the order that help and messages show, with the file suffixes that stand for each.
 var formats = []struct {
 	format   Format
 	suffixes []string
@@ -74,8 +73,7 @@ func FormatOf(path string) (Format, error) {
 	return "", fmt.Errorf("%s: the suffix names no format; use one of %s", path, strings.Join(all, " "))
 }
 
-// Document is a result that can be written in every format. Its JSON is what
-// encoding/json makes of it.
+// Document is a result that can be written in every format. Its JSON is what encoding/json makes of it.
 type Document interface {
 	// Sheets are its tables for people.
 	Sheets() []Sheet

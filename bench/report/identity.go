@@ -29,8 +29,7 @@ func (r *Report) Measured(host string, at time.Time) {
 // GPU of a certain machine, and others are GPUs of the catalog.
 func (d Device) Driven() bool { return !d.Simulated || d.Driver != "" || d.UUID != "" }
 
-// identity is what two devices share if and only if they are one GPU under one
-// driver, as far as files tell.
+// identity is what two devices share if and only if they are one GPU under one driver, as far as files tell.
 type identity struct {
 	simulated              bool
 	uuid                   string
@@ -52,8 +51,7 @@ func (d Device) identity() identity {
 	}
 }
 
-// qualifiers are what is added to a name that several GPUs have, one after the
-// other until no two are called the same.
+// qualifiers are what is added to a name that several GPUs have, one after the other until no two are called the same.
 var qualifiers = []func(Device) string{
 	func(d Device) string { return d.GPU },
 	func(d Device) string { return bytesize.Format(d.Memory) },
@@ -69,10 +67,9 @@ func prefixed(prefix, s string) string {
 	return prefix + s
 }
 
-// NameDevices gives each GPU of the reports a name of its own, and the same GPU the
-// same name in all of them: "cuda:0" of five machines becomes "n1/cuda:0" and so on.
-// Where files do not say which GPU it was, the first of their reports gets a
-// warning: what may be several GPUs is then taken for one.
+// NameDevices gives each GPU of the reports a name of its own, and the same GPU the same name in all of them: "cuda:0"
+// of five machines becomes "n1/cuda:0" and so on. Where files do not say which GPU it was, the first of their reports
+// gets a warning: what may be several GPUs is then taken for one.
 func NameDevices(reports ...*Report) {
 	var gpus []Device // one for each identity, in order
 	at := map[identity]int{}
@@ -163,8 +160,7 @@ func qualify(gpus []Device, names []string, group []int) {
 	}
 }
 
-// rename calls the devices by other names, in points too. What other reports may
-// share is copied first.
+// rename calls the devices by other names, in points too. What other reports may share is copied first.
 func (r *Report) rename(name func(Device) string) {
 	to := map[string]string{}
 	for _, d := range r.Devices {
@@ -192,8 +188,7 @@ func (d Device) place() string {
 	return strings.TrimPrefix(d.Name, d.Host+"/") + " of " + d.Host
 }
 
-// called returns what a GPU of the report is called in tables: the GPU, unless
-// another of its GPUs is one, too.
+// called returns what a GPU of the report is called in tables: the GPU, unless another of its GPUs is one, too.
 func (r *Report) called(d Device) string {
 	for _, other := range r.Devices {
 		if other.GPU == d.GPU && other.Name != d.Name {

@@ -130,8 +130,7 @@ func TestNamesAreIdentities(t *testing.T) {
 	})
 }
 
-// Five machines' lines in one file are five GPUs again when it is read, and all
-// that is written of them says which.
+// Five machines' lines in one file are five GPUs again when it is read, and all that is written of them says which.
 func TestGPUsStayApartInEveryFormat(t *testing.T) {
 	var lines bytes.Buffer
 	reports := []*Report{measuredOn(known(t4, "GPU-1", "n1")), measuredOn(known(h100, "GPU-2", "n2"))}

@@ -38,15 +38,13 @@ type Lengths struct {
 	Replayed int `json:"replayed_steps"`
 	// Rounded is the multiple to which lengths were rounded up, so that fewer are recorded; absent if none were.
 	Rounded int64 `json:"rounded_to,omitempty"`
-	// Worst estimates a process that begins with the worst batch, whose samples are of
-	// WorstLength.
+	// Worst estimates a process that begins with the worst batch, whose samples are of WorstLength.
 	WorstLength int64     `json:"worst_length"`
 	Worst       *Estimate `json:"worst"`
 	// Epochs is what became of the epochs, Expandable the same with expandable segments;
 	// absent where nothing would change.
 	Epochs Epochs `json:"epochs"`
-	// MostDevice estimates what the device shows when most is reserved; absent where epochs
-	// run out of memory.
+	// MostDevice estimates what the device shows when most is reserved; absent where epochs run out of memory.
 	MostDevice *Interval `json:"most_device,omitempty"`
 	Expandable *Epochs   `json:"expandable,omitempty"`
 }

@@ -134,8 +134,7 @@ func (m *Matrix) Columns(names []string) error {
 	return nil
 }
 
-// Sort sorts the rows by columns, the first first; one with a - before it, from the
-// largest down.
+// Sort sorts the rows by columns, the first first; one with a - before it, from the largest down.
 func (m *Matrix) Sort(names []string) error {
 	for _, name := range slices.Backward(names) { // stable, so that the first decides
 		bare, down := strings.CutPrefix(name, "-")

@@ -8,15 +8,13 @@ import (
 
 // Model is the content of a model's page beside its registry entry.
 type Model struct {
-	// GPU is the GPU that attention and answers are for, where a claim names
-	// no other.
+	// GPU is the GPU that attention and answers are for, where a claim names no other.
 	GPU string `json:"gpu"`
 	// Parameters has the element counts of each stage.
 	Parameters []Stage `json:"parameters"`
 	// Inputs are the tensors of a batch.
 	Inputs []Input `json:"inputs"`
-	// Attention are the backends of scaled_dot_product_attention; empty if the model does
-	// not call it.
+	// Attention are the backends of scaled_dot_product_attention; empty if the model does not call it.
 	Attention []Attention `json:"attention"`
 	// Claims are what the project's guide says; empty if vprof knows of none.
 	Claims []Claim `json:"claims"`
@@ -32,8 +30,7 @@ type Stage struct {
 	Parameters
 }
 
-// Input is a tensor of a batch, or several alike. Sizes are numbers, B for the
-// batch size, or multiples of it: "8·B".
+// Input is a tensor of a batch, or several alike. Sizes are numbers, B for the batch size, or multiples of it: "8·B".
 type Input struct {
 	Type  string   `json:"type"`
 	Shape []string `json:"shape"`

@@ -8,9 +8,8 @@ import (
 	"path/filepath"
 )
 
-// Pages are JSON Lines of reports in several files of a folder, each at most as large
-// as a reader wants, but for one report that is larger: page-0001.jsonl and so on. A
-// page is there when it is whole.
+// Pages are JSON Lines of reports in several files of a folder, each at most as large as a reader wants, but for one
+// report that is larger: page-0001.jsonl and so on. A page is there when it is whole.
 type Pages struct {
 	Dir string
 	// Size is the size of a page, in bytes.
@@ -67,8 +66,7 @@ func (p *Pages) end() error {
 	return f.replace()
 }
 
-// Close ends the last page; after a failure it is given up. Pages of an earlier, longer
-// result are removed.
+// Close ends the last page; after a failure it is given up. Pages of an earlier, longer result are removed.
 func (p *Pages) Close(failure error) error {
 	if p.file != nil && failure != nil {
 		return p.file.drop()

@@ -32,8 +32,7 @@ type PublishedRow struct {
 	// Bytes is the figure, which may be off by Rounding, as it was printed.
 	Bytes    int64 `json:"published_bytes"`
 	Rounding int64 `json:"rounding_bytes,omitempty"`
-	// Command is the plan that says the same: "plan --model hf:config.json ...", with files beside
-	// the rows' own.
+	// Command is the plan that says the same: "plan --model hf:config.json ...", with files beside the rows' own.
 	Command string `json:"command,omitempty"`
 	// Estimate is what the plan says; absent without one, and Refused says why.
 	Estimate *Interval `json:"estimate,omitempty"`

@@ -19,9 +19,8 @@ import (
 // twenty times as much memory.
 const maxFile = 64 << 20
 
-// Read reads the reports of a file: one as JSON, or one a line, or a list. Lines of the
-// same work are put together again. File is the name for errors, which are
-// [*input.FormatError].
+// Read reads the reports of a file: one as JSON, or one a line, or a list. Lines of the same work are put together
+// again. File is the name for errors, which are [*input.FormatError].
 func Read(file string, r io.Reader) ([]*Report, error) {
 	var reports []*Report
 	bounded := &io.LimitedReader{R: r, N: maxFile}
@@ -144,8 +143,7 @@ func OfRanks(reports []*Report) bool {
 	})
 }
 
-// join adds a report to a list: to the last one's points if the two are lines
-// of the same work.
+// join adds a report to a list: to the last one's points if the two are lines of the same work.
 func join(reports []*Report, r *Report) []*Report {
 	if n := len(reports); n > 0 {
 		last := reports[n-1]

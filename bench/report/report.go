@@ -1,6 +1,5 @@
-// Package report is the public form of a result: the vprof.report/v1 schema
-// and the writers that print it. It computes nothing: the package that has a result
-// fills a [Report] and picks a [Format].
+// Package report is the public form of a result: the vprof.report/v1 schema and the writers that print it. It computes
+// nothing: the package that has a result fills a [Report] and picks a [Format].
 package report
 
 import (
@@ -38,8 +37,7 @@ type Report struct {
 	Parameters Parameters `json:"parameters"`
 	// Devices are the GPUs that points refer to by name.
 	Devices []Device `json:"devices"`
-	// Coefficients are the numbers of the estimates that measurement can
-	// correct.
+	// Coefficients are the numbers of the estimates that measurement can correct.
 	Coefficients []Coefficient `json:"coefficients"`
 	Points       []Point       `json:"points"`
 	// Refused are batch sizes that PyTorch does not take, with its reason.
@@ -68,9 +66,8 @@ type Case struct {
 	models.Case
 	// BatchUnit is what one element of a batch is.
 	BatchUnit string `json:"batch_unit"`
-	// Config has what the model was made of, if it is none of vprof's own: the
-	// values that its configuration file gave. With them the case can be
-	// recorded again, whatever has become of the file.
+	// Config has what the model was made of, if it is none of vprof's own: the values that its configuration file gave.
+	// With them the case can be recorded again, whatever has become of the file.
 	Config json.RawMessage `json:"config,omitempty" jsonschema:"type=object"`
 }
 
@@ -85,8 +82,7 @@ func CaseOf(m models.Model, c models.Case) Case {
 	return out
 }
 
-// Short returns the case without what its model was made of, for documents that have
-// that once for many cases.
+// Short returns the case without what its model was made of, for documents that have that once for many cases.
 func (c Case) Short() Case {
 	c.Config = nil
 	return c
@@ -122,13 +118,11 @@ type Device struct {
 	SMs          int    `json:"multiprocessors,omitempty"`
 	ThreadsPerSM int    `json:"threads_per_multiprocessor,omitempty"`
 	MHz          int    `json:"boost_mhz,omitempty"`
-	// Driver is the release of a real one's driver, as far as it is known, and
-	// CUDA the newest version that it speaks.
+	// Driver is the release of a real one's driver, as far as it is known, and CUDA the newest version that it speaks.
 	Driver string `json:"driver,omitempty"`
 	CUDA   string `json:"cuda,omitempty"`
-	// UUID is the driver's name of a real GPU or of the slice of one, MIG tells
-	// that it is a slice, and Host the machine that it is in; absent in older
-	// files and where it is unknown.
+	// UUID is the driver's name of a real GPU or of the slice of one, MIG tells that it is a slice, and Host the
+	// machine that it is in; absent in older files and where it is unknown.
 	UUID string `json:"uuid,omitempty"`
 	MIG  bool   `json:"mig,omitempty"`
 	Host string `json:"host,omitempty"`
@@ -209,9 +203,8 @@ type Interval struct {
 
 // Estimate is the planner's estimate of one batch size, made without running anything.
 type Estimate struct {
-	// Allocated is the peak of tensors as rounded by the caching allocator,
-	// Reserved what that holds from the driver, Device what the driver shows,
-	// context included.
+	// Allocated is the peak of tensors as rounded by the caching allocator, Reserved what that holds from the driver,
+	// Device what the driver shows, context included.
 	Allocated Interval `json:"allocated"`
 	Reserved  Interval `json:"reserved"`
 	Device    Interval `json:"device"`
@@ -263,14 +256,12 @@ type Run struct {
 	// CUDA context took, and what the synthetic kernels did.
 	Context int64 `json:"context_bytes,omitempty"`
 	Kernels int64 `json:"kernels_bytes,omitempty"`
-	// Granularity is what the driver added to segments, and Unexplained what Device has
-	// besides these, the reserved bytes and what was added: less than zero where part of the
-	// reserved bytes was never seen.
+	// Granularity is what the driver added to segments, and Unexplained what Device has besides these, the reserved
+	// bytes and what was added: less than zero where part of the reserved bytes was never seen.
 	Granularity int64 `json:"granularity_bytes,omitempty"`
 	Unexplained int64 `json:"unexplained_bytes,omitempty"`
-	// Others is what other processes held beside Device, Process what NVML
-	// charged this one with; absent if that is not known. Shared is set if
-	// others used the GPU during the run, OthersAssumed if it is not known what they held, so
+	// Others is what other processes held beside Device, Process what NVML charged this one with; absent if that is not
+	// known. Shared is set if others used the GPU during the run, OthersAssumed if it is not known what they held, so
 	// that Context and Others may be mixed.
 	Others        int64 `json:"others_bytes,omitempty"`
 	OthersAssumed bool  `json:"others_assumed,omitempty"`
@@ -306,9 +297,8 @@ func (u *Run) Kind() string {
 // cached memory back: no batch that does is safe.
 func (u *Run) Strained() bool { return !u.Fits || u.Retries > 0 }
 
-// Judge returns the verdict on a step that was both estimated and run. A simulated run that fits
-// does not show that the upper end of the estimate does, so the estimate's verdict stands
-// then.
+// Judge returns the verdict on a step that was both estimated and run. A simulated run that fits does not show that the
+// upper end of the estimate does, so the estimate's verdict stands then.
 func (u *Run) Judge(estimated Verdict) Verdict {
 	switch {
 	case !u.Fits:
@@ -333,16 +323,14 @@ type Phase struct {
 	Seconds float64 `json:"seconds,omitempty"`
 }
 
-// Timing is how long a training step took: the median of all repeats, the
-// least and the most.
+// Timing is how long a training step took: the median of all repeats, the least and the most.
 type Timing struct {
 	Seconds          float64 `json:"seconds"`
 	Least            float64 `json:"least_seconds"`
 	Most             float64 `json:"most_seconds"`
 	SamplesPerSecond float64 `json:"samples_per_second"`
-	// SMMHz and MemoryMHz are the lowest clocks seen after the timed runs, and
-	// Slowdowns why they were lower than they could be; absent where NVML did not
-	// tell.
+	// SMMHz and MemoryMHz are the lowest clocks seen after the timed runs, and Slowdowns why they were lower than they
+	// could be; absent where NVML did not tell.
 	SMMHz     int      `json:"sm_mhz,omitempty"`
 	MemoryMHz int      `json:"memory_mhz,omitempty"`
 	Slowdowns []string `json:"slowdowns,omitempty"`

@@ -222,8 +222,7 @@ func (r *Report) pointWords(p Point) extra {
 	return all
 }
 
-// componentNames returns the names of the components of every estimate, which has
-// them all, in one order.
+// componentNames returns the names of the components of every estimate, which has them all, in one order.
 func (r *Report) componentNames() []string {
 	var names []string
 	for _, p := range r.Points {

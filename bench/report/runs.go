@@ -12,9 +12,8 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Runs are reports of one command that was run several times: on different GPUs, or as
-// different ranks. As a table each is a row; in the other formats they are written one after
-// the other, as [Several] is.
+// Runs are reports of one command that was run several times: on different GPUs, or as different ranks. As a table each
+// is a row; in the other formats they are written one after the other, as [Several] is.
 type Runs []*Report
 
 // Document returns the one report, or all of them.
@@ -102,9 +101,8 @@ func (r *Report) only() *Run {
 	return r.Points[0].Run
 }
 
-// Ranks are plans of the ranks of one case that differ, the one that needs most first. As
-// a table the ranks stand below each other; in the other formats their plans are written
-// one after the other, as [Several] is.
+// Ranks are plans of the ranks of one case that differ, the one that needs most first. As a table the ranks stand below
+// each other; in the other formats their plans are written one after the other, as [Several] is.
 type Ranks []RankPlan
 
 // RankPlan is the plan of ranks that hold the same.
@@ -195,13 +193,11 @@ func component(e *Estimate, name string) int64 {
 	return 0
 }
 
-// Releases are plans of one case by the rules of several releases of PyTorch. As a
-// table they stand beside each other; in the other formats they are written one
-// after the other, as [Several] is.
+// Releases are plans of one case by the rules of several releases of PyTorch. As a table they stand beside each other;
+// in the other formats they are written one after the other, as [Several] is.
 type Releases []*Report
 
-// Sheets returns a table for each GPU: what every release needs at each batch size,
-// and how far that is from the first.
+// Sheets returns a table for each GPU: what every release needs at each batch size, and how far that is from the first.
 func (r Releases) Sheets() []Sheet {
 	if len(r) == 0 {
 		return nil
@@ -257,8 +253,7 @@ type releasesPart struct {
 	bytes []int64
 }
 
-// parts returns the totals of a batch size, and before them the components in which
-// releases differ.
+// parts returns the totals of a batch size, and before them the components in which releases differ.
 func (r Releases) parts(at int) []releasesPart {
 	var parts []releasesPart
 	add := func(name string, always bool, bytes func(*Estimate) int64) {
@@ -277,8 +272,7 @@ func (r Releases) parts(at int) []releasesPart {
 	return parts
 }
 
-// cells returns the bytes of a part by release, each but the first with its difference
-// from the first.
+// cells returns the bytes of a part by release, each but the first with its difference from the first.
 func (p releasesPart) cells(col column) []string {
 	cells := []string{col.amount(p.bytes[0])}
 	for _, bytes := range p.bytes[1:] {

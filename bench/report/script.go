@@ -10,12 +10,10 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// Script is a command of the user's that was run, and what was seen of it besides the
-// memory of the GPU.
+// Script is a command of the user's that was run, and what was seen of it besides the memory of the GPU.
 type Script struct {
 	Command []string `json:"command"`
-	// Torch and CUDA are the releases of PyTorch and of the CUDA that it was built for;
-	// empty if it was never imported.
+	// Torch and CUDA are the releases of PyTorch and of the CUDA that it was built for; empty if it was never imported.
 	Torch string `json:"torch,omitempty"`
 	CUDA  string `json:"cuda,omitempty"`
 	// Result is how it ended: fits, out of memory, failed, timeout, no cuda, no gpu, no training.
@@ -36,14 +34,12 @@ type Script struct {
 	Host int64 `json:"host_bytes"`
 	// Lines are the user's lines that hold most at the peak, in requested bytes.
 	Lines []Component `json:"lines"`
-	// Diverted are the files that the script saved and that were written elsewhere.
-	// Spared are checkpoints that it would have removed. Left are folders that it has made, with what code that is not
-	// Python has written there.
+	// Diverted are the files that the script saved and that were written elsewhere. Spared are checkpoints that it
+	// would have removed. Left are folders that it has made, with what code that is not Python has written there.
 	Diverted []string `json:"diverted"`
 	Spared   []string `json:"spared,omitempty"`
 	Left     []string `json:"left,omitempty"`
-	// Idle are the functions of NVIDIA's libraries that were called and did nothing, in the order
-	// of their first calls.
+	// Idle are the functions of NVIDIA's libraries that were called and did nothing, in the order of their first calls.
 	Idle []string `json:"idle_functions,omitempty"`
 	// Guessed are the user's lines that branched on numbers that were never computed.
 	Guessed []string `json:"guessed_lines,omitempty"`

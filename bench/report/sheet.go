@@ -110,8 +110,7 @@ type Column struct {
 	Right bool
 	// Sparse leaves the column out where no cell has anything in it but "-".
 	Sparse bool
-	// Minor is how little the column matters where not all have room: the highest
-	// is left out first, zero never.
+	// Minor is how little the column matters where not all have room: the highest is left out first, zero never.
 	Minor int
 }
 

@@ -25,8 +25,7 @@ type Smoke struct {
 	// Command is the user's own that was run; absent where a model was replayed.
 	Command []string `json:"command,omitempty"`
 	Budget  Budget   `json:"budget"`
-	// Limit is what may be filled: the budget's share of the memory that other
-	// processes leave.
+	// Limit is what may be filled: the budget's share of the memory that other processes leave.
 	Limit  int64   `json:"limit_bytes"`
 	Checks []Check `json:"checks"`
 	// Safe reports whether every check is within the limit.
@@ -35,8 +34,7 @@ type Smoke struct {
 	// all checks of Batch are within the limit: a smaller one, or the next that is looked at.
 	Reason Reason `json:"reason,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
 	Judged int    `json:"judged_batch,omitempty"`
-	// LargestBatch is the largest that would be, if this one is not; absent if
-	// none is.
+	// LargestBatch is the largest that would be, if this one is not; absent if none is.
 	LargestBatch int `json:"largest_batch,omitempty"`
 	// Streamed is what the device would show at most in the training step if
 	// the data set on it came from the host; absent without one.
@@ -50,8 +48,7 @@ type Smoke struct {
 	// Workspaces counts the convolutions of the training step whose workspace is cuDNN's own answer; absent
 	// where cuDNN was not asked about the model.
 	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
-	// Warnings are about other processes on the device, and what the figures do
-	// not show of the case.
+	// Warnings are about other processes on the device, and what the figures do not show of the case.
 	Warnings []Warning `json:"warnings,omitempty"`
 	SettingsFrom
 }
@@ -64,8 +61,7 @@ type Check struct {
 	Allocated int64 `json:"allocated_bytes"`
 	Reserved  int64 `json:"reserved_bytes"`
 	Device    int64 `json:"device_bytes"`
-	// Need is the number of bytes that must stay within the limit: Device, or its upper
-	// quantile at the budget's risk.
+	// Need is the number of bytes that must stay within the limit: Device, or its upper quantile at the budget's risk.
 	Need int64 `json:"need_bytes"`
 	// Safe is true within the limit, Fits within all that is free.
 	Safe bool `json:"safe"`
@@ -91,8 +87,7 @@ func (c Check) outOfMemory() bool {
 // Baseline lists what has grown since an earlier result.
 type Baseline struct {
 	File string `json:"file"`
-	// Grown are components and checks that need more than before, the largest
-	// growth first.
+	// Grown are components and checks that need more than before, the largest growth first.
 	Grown []Growth `json:"grown"`
 	// Changed is what else differs from the earlier result, as "batch 55 -> 96":
 	// the causes of what has grown, if anything has.

@@ -88,11 +88,9 @@ func runCells(u *Run, c column) []string {
 	return []string{c.amount(u.Allocated), c.amount(u.Reserved), c.amount(u.Device)}
 }
 
-// Error returns how far the estimate of the device's bytes is from what the run
-// needed, as a share of that; the kernels that stood for PyTorch's are left out.
-// It is false for a point without both, and for a run that had to give cached
-// memory back: that held less than it would have on a GPU with room, of which
-// the estimate speaks.
+// Error returns how far the estimate of the device's bytes is from what the run needed, as a share of that; the kernels
+// that stood for PyTorch's are left out. It is false for a point without both, and for a run that had to give cached
+// memory back: that held less than it would have on a GPU with room, of which the estimate speaks.
 func (p Point) Error() (float64, bool) {
 	if p.Estimate == nil || p.Run == nil || !p.Run.Fits || p.Run.Retries > 0 || p.Run.Device == 0 {
 		return 0, false
@@ -188,8 +186,7 @@ func (r *Report) paceMark() string {
 	return " ≤"
 }
 
-// Several are reports that are written as one: a table after the other, and in
-// CSV with the columns of all.
+// Several are reports that are written as one: a table after the other, and in CSV with the columns of all.
 type Several []*Report
 
 // Sheets implements [Document].

@@ -35,9 +35,8 @@ func (v Verdict) Worse(w Verdict) Verdict {
 	return v
 }
 
-// Reason is why a batch is not safe, in a word for machines; empty if it is safe. Safe is
-// narrower than fits: within the share of the GPU that may be filled, at every point of
-// training, also with every smaller batch.
+// Reason is why a batch is not safe, in a word for machines; empty if it is safe. Safe is narrower than fits: within
+// the share of the GPU that may be filled, at every point of training, also with every smaller batch.
 type Reason string
 
 // hostFull is the reason that the machine, and not the GPU, may have too little memory.

@@ -6,8 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A run on the GPU itself decides; a simulated one that fits says nothing of the
-// upper end of the estimate.
+// A run on the GPU itself decides; a simulated one that fits says nothing of the upper end of the estimate.
 func TestRunsJudgeEstimates(t *testing.T) {
 	for _, c := range []struct {
 		run       Run

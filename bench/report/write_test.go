@@ -93,8 +93,7 @@ func toyPlan(gpus int) *Report {
 	return r
 }
 
-// claimed gives the report a guide that says something of its first batch size,
-// and a data set on the GPU.
+// claimed gives the report a guide that says something of its first batch size, and a data set on the GPU.
 func claimed(r *Report) *Report {
 	r.Case.Dataset = 64 * mib
 	for i := range r.Points {
@@ -117,8 +116,7 @@ func claimed(r *Report) *Report {
 	return r
 }
 
-// toyAccuracy returns a record that is right, one that is off, one OOM missed, one
-// refused and one unknown.
+// toyAccuracy returns a record that is right, one that is off, one OOM missed, one refused and one unknown.
 func toyAccuracy() *Accuracy {
 	fp16 := "fp16"
 	row := func(line int, amp *string, ref, est AccuracySide, e *RelativeError) AccuracyRow {

@@ -13,8 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Where a disk is full, what was written before stays, and the reason is noted once
-// there is room for it.
+// Where a disk is full, what was written before stays, and the reason is noted once there is room for it.
 func TestAFullDiskCostsOneLine(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(dir, header(4, 0, 1))

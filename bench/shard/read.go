@@ -37,8 +37,7 @@ func (r *reader) wrong(reason string) error {
 	return &input.FormatError{File: r.file, Line: r.number, Reason: reason}
 }
 
-// text reads a line. The error is [io.EOF] at the end, [errCut] for a line without
-// one.
+// text reads a line. The error is [io.EOF] at the end, [errCut] for a line without one.
 func (r *reader) text() ([]byte, error) {
 	var text []byte
 	for {
@@ -96,8 +95,7 @@ type State struct {
 	// Done of Units units are done.
 	Done, Units int
 	Whole       bool
-	// Running tells that a process of this machine, or of one that shares its file
-	// system's locks, is working on it.
+	// Running tells that a process of this machine, or of one that shares its file system's locks, is working on it.
 	Running bool
 	// Failure is the last one; nil if there was none since a unit was done.
 	Failure *Failure
@@ -122,9 +120,8 @@ func (e *FolderError) Error() string { return e.Dir + ": " + e.Reason }
 // Usage marks the error as bad input.
 func (*FolderError) Usage() bool { return true }
 
-// ReadDir looks at the shards of a folder. The error means bad input if they
-// are of different plans or of several versions of vprof; it is an [*input.FormatError] if one is no shard, a
-// [*FolderError] if there is none.
+// ReadDir looks at the shards of a folder. The error means bad input if they are of different plans or of several
+// versions of vprof; it is an [*input.FormatError] if one is no shard, a [*FolderError] if there is none.
 func ReadDir(dir string) (*Set, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -274,9 +271,8 @@ func (s *Set) Incomplete() error {
 	return e
 }
 
-// Results gives what the units of all shards gave, in the order of the plan, one
-// shard open at a time. The error is that of Incomplete, an [*input.FormatError] or
-// that of each.
+// Results gives what the units of all shards gave, in the order of the plan, one shard open at a time. The error is
+// that of Incomplete, an [*input.FormatError] or that of each.
 func (s *Set) Results(each func(unit, units int, result json.RawMessage) error) error {
 	if err := s.Incomplete(); err != nil {
 		return err

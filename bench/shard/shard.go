@@ -1,10 +1,8 @@
-// Package shard keeps what parts of a plan gave in files, one for each part, and
-// puts them together again.
+// Package shard keeps what parts of a plan gave in files, one for each part, and puts them together again.
 //
-// A plan is a number of units of work in an order, cut into shards of neighbors. A
-// shard's file is JSON Lines: a header, a line for each unit that is done, and an
-// end. It grows under another name and is renamed once it is whole, so that a file
-// is complete or not there, and work that was broken off goes on where it was.
+// A plan is a number of units of work in an order, cut into shards of neighbors. A shard's file is JSON Lines: a
+// header, a line for each unit that is done, and an end. It grows under another name and is renamed once it is whole,
+// so that a file is complete or not there, and work that was broken off goes on where it was.
 package shard
 
 import (

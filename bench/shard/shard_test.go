@@ -219,8 +219,7 @@ func TestPartsAreEven(t *testing.T) {
 	})
 }
 
-// FuzzRead reads anything as the file of a shard: it is refused with a sentence or
-// read, and nothing else.
+// FuzzRead reads anything as the file of a shard: it is refused with a sentence or read, and nothing else.
 func FuzzRead(f *testing.F) {
 	f.Add(`{"schema":"vprof.shard/v1","verb":"plan","units":2,"of":1,"to":2}` + "\n" +
 		`{"unit":0,"units":2,"result":[]}` + "\n" + `{"done":2}` + "\n")
@@ -244,8 +243,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// BenchmarkMerge reads 10,000 shards of 20 units of 4 KiB, which should take at most
-// 20 s.
+// BenchmarkMerge reads 10,000 shards of 20 units of 4 KiB, which should take at most 20 s.
 func BenchmarkMerge(b *testing.B) {
 	dir, of := b.TempDir(), 10_000
 	result := json.RawMessage(fmt.Sprintf("%q", strings.Repeat("x", 4<<10)))

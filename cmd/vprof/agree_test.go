@@ -238,8 +238,8 @@ func (c training) judge(t tester, gpu string, batch, largest int, safe bool) {
 	require.Equal(t, sweep.Points, again.Points)
 }
 
-// grow checks that more memory, more of it to fill, or more risk never take a smaller batch, and that multiples are of
-// the batch that is safe.
+// grow checks that more memory, more of it to fill, or more risk never take a smaller batch, and that the multiple found is
+// no larger than the largest safe batch.
 func (c training) grow(t tester, gpu string, fit report.Choice) {
 	find := func(c training, flags ...string) report.Choice { return c.largestOn(t, []string{gpu}, flags...)[0] }
 	less, more := fit.Largest, fit.Largest

@@ -30,8 +30,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// app is the environment of commands: streams, clock, models and devices. Tests create
-// their own.
+// app is the environment of commands: streams, clock, models and devices. Tests create their own.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -52,8 +51,7 @@ type app struct {
 	trials step.Executor
 	// detect finds a GPU of this machine by its number. The error is a noGPUError.
 	detect func(index int) (localGPU, error)
-	// openGPU opens a GPU of this machine by its index. The error is a
-	// [*device.UnusableError].
+	// openGPU opens a GPU of this machine by its index. The error is a [*device.UnusableError].
 	openGPU func(index int) (device.Device, error)
 	// dev is the folder of device files, which shows GPUs whose driver is missing.
 	dev string
@@ -96,8 +94,7 @@ func system() *app {
 	return a
 }
 
-// run runs one command line and returns the exit code. A panic is a bug of vprof;
-// the user gets one line about it.
+// run runs one command line and returns the exit code. A panic is a bug of vprof; the user gets one line about it.
 func run(ctx context.Context, a *app, args []string) (code exitCode) {
 	defer func() {
 		if bug := recover(); bug != nil {

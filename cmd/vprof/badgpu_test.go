@@ -14,8 +14,7 @@ import (
 	"github.com/vprof/vprof/tools/fakecuda"
 )
 
-// Each machine that has something wrong with it is told in one sentence, with
-// its exit code, and nothing is left on it.
+// Each machine that has something wrong with it is told in one sentence, with its exit code, and nothing is left on it.
 func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 	gpu := catalogGPU(t, "rtx-5060-ti")
 	one := func(change func(*fakecuda.Setup)) fakecuda.Setup {
@@ -26,8 +25,7 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 	fails := func(call string, result int) fakecuda.Setup {
 		return one(func(s *fakecuda.Setup) { s.Fail = []string{fakecuda.FailCall(call, 1, result)} })
 	}
-	// The driver does not take the kernels as they were assembled, and fails to
-	// compile them.
+	// The driver does not take the kernels as they were assembled, and fails to compile them.
 	compiling := func(result int) fakecuda.Setup {
 		return one(func(s *fakecuda.Setup) {
 			s.Fail = []string{
@@ -181,8 +179,7 @@ func TestWhatIsWrongWithAMachineIsSaidInASentence(t *testing.T) {
 	}
 }
 
-// A slice of a GPU is a GPU of its own size, and the GPU is not there
-// without slices.
+// A slice of a GPU is a GPU of its own size, and the GPU is not there without slices.
 func TestASliceIsAGPUAndAMachineOfNoneHasNoGPU(t *testing.T) {
 	whole := fakecuda.GPU{GPU: catalogGPU(t, "a100-40"), MIG: fakecuda.Sliced}
 	slice := fakecuda.GPU{GPU: sized(whole.GPU, 4864*mib), MIG: fakecuda.Slice}
@@ -221,9 +218,8 @@ func TestASliceIsAGPUAndAMachineOfNoneHasNoGPU(t *testing.T) {
 			"(nvidia-smi -i 0 -mig 0)")
 }
 
-// Libraries that are no driver: none, one that cannot be loaded, one that is
-// too old to have what is called. Each needs a process of its own, since a
-// library is loaded once.
+// Libraries that are no driver: none, one that cannot be loaded, one that is too old to have what is called. Each needs
+// a process of its own, since a library is loaded once.
 func TestLibrariesThatAreNoDriver(t *testing.T) {
 	dir := t.TempDir()
 	garbage, old := filepath.Join(dir, "garbage.so"), filepath.Join(dir, "old.so")
@@ -257,8 +253,7 @@ func TestLibrariesThatAreNoDriver(t *testing.T) {
 	}
 }
 
-// Without --device the first GPU is taken, and a simulated GPU where there is
-// none or where one is named.
+// Without --device the first GPU is taken, and a simulated GPU where there is none or where one is named.
 func TestTheFirstGPUIsTheDefault(t *testing.T) {
 	fakecuda.Genuine(catalogGPU(t, "t4")).Restart(t)
 	r := swept(t, "--model", "toy", "--batch", "8")

@@ -133,8 +133,7 @@ const noGPUs = "none"
 // askedGPUs are one of each architecture that cuDNN answers about quickly.
 var askedGPUs = []string{"a100-80", "rtx-3090", "rtx-4090", "h100", "rtx-5090"}
 
-// captureName returns the file of a model that is given no name: the last part of
-// its spec.
+// captureName returns the file of a model that is given no name: the last part of its spec.
 func captureName(spec string) string {
 	spec, _, _ = strings.Cut(spec, "@")
 	spec = strings.TrimSuffix(strings.ReplaceAll(spec, `\`, "/"), "/config.json")

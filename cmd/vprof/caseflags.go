@@ -34,13 +34,11 @@ type caseFlags struct {
 	calibrates bool
 	settings   settingFlags
 	ranks      rankFlags
-	// alone says that the command has flags of its own for several GPUs, or is about
-	// one.
+	// alone says that the command has flags of its own for several GPUs, or is about one.
 	alone   bool
 	learned coefficientFlag
 	flags   *pflag.FlagSet
-	// trainer is the trainer's configuration that flags come from; nil if there is
-	// none.
+	// trainer is the trainer's configuration that flags come from; nil if there is none.
 	trainer *trainers.Config
 	// fromTrainer are the flags that were set from it.
 	fromTrainer []string
@@ -114,8 +112,7 @@ func (f *caseFlags) register(cmd *cobra.Command, a *app) {
 	f.complete(cmd, a)
 }
 
-// registeredElsewhere are the fields whose flags take more than a value of the field, or are not of every
-// verb.
+// registeredElsewhere are the fields whose flags take more than a value of the field, or are not of every verb.
 var registeredElsewhere = []string{"torch", "stack", "gpus", "strategy", "alloc-conf"}
 
 // otherValues are the values of fields that depend on more than the table knows.
@@ -160,8 +157,7 @@ func (f *caseFlags) complete(cmd *cobra.Command, a *app) {
 	})
 }
 
-// registerAllocConf adds the flags that only replays have a use for: allocator
-// settings and coefficients.
+// registerAllocConf adds the flags that only replays have a use for: allocator settings and coefficients.
 func (f *caseFlags) registerAllocConf() {
 	f.learned.register(f.flags)
 	field := models.FieldNamed("alloc-conf")

@@ -57,8 +57,7 @@ func sized(gpu device.GPU, memory int64) device.GPU {
 	return gpu
 }
 
-// requireBalanced says that the driver has everything back and that no rule was
-// broken.
+// requireBalanced says that the driver has everything back and that no rule was broken.
 func requireBalanced(t testing.TB, driver *fakecuda.Driver) {
 	t.Helper()
 	s := driver.Stats(t)
@@ -79,8 +78,7 @@ func swept(t testing.TB, args ...string) *report.Report {
 	return &r
 }
 
-// plainly returns a report without what differs between a real and a simulated
-// GPU: names, and how long things took.
+// plainly returns a report without what differs between a real and a simulated GPU: names, and how long things took.
 func plainly(r *report.Report) *report.Report {
 	for i := range r.Devices {
 		d := &r.Devices[i]
@@ -102,9 +100,8 @@ func plainly(r *report.Report) *report.Report {
 	return r
 }
 
-// What a sweep measures on the fake driver is what it simulates, to the byte:
-// estimates, allocated, reserved and device bytes, classes, phases, and the
-// allocation that fails. Of these GPUs the catalog has the bare context alone.
+// What a sweep measures on the fake driver is what it simulates, to the byte: estimates, allocated, reserved and device
+// bytes, classes, phases, and the allocation that fails. Of these GPUs the catalog has the bare context alone.
 func TestMeasuredIsSimulatedToTheByte(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1793858400")
 	for _, tt := range []struct {
@@ -209,8 +206,7 @@ func TestOthersMakeTheGPUSmaller(t *testing.T) {
 	require.InDelta(t, 0, errs, 1e-9, "estimates know nothing of the kernels")
 }
 
-// Whichever call of the driver fails, and with whatever: an exit code that
-// says so, one sentence, nothing left.
+// Whichever call of the driver fails, and with whatever: an exit code that says so, one sentence, nothing left.
 func TestEveryDriverCallMayFail(t *testing.T) {
 	setup := fakecuda.Genuine(sized(catalogGPU(t, "rtx-5060-ti"), 1024*mib))
 	args := []string{
@@ -340,8 +336,7 @@ func TestAnInterruptLeavesNothing(t *testing.T) {
 	}
 }
 
-// A sweep whose GPU fails at the third batch size goes on from its file, and
-// comes to what an unbroken one comes to.
+// A sweep whose GPU fails at the third batch size goes on from its file, and comes to what an unbroken one comes to.
 func TestABrokenSweepGoesOn(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1793858400")
 	setup := fakecuda.Genuine(sized(catalogGPU(t, "rtx-5060-ti"), 4096*mib))
@@ -382,8 +377,7 @@ func TestABrokenSweepGoesOn(t *testing.T) {
 	}
 }
 
-// With memory behind it and kernels that run, every buffer's pattern is found
-// again.
+// With memory behind it and kernels that run, every buffer's pattern is found again.
 func TestVerifyTriesRealMemory(t *testing.T) {
 	setup := fakecuda.Simulated(catalogGPU(t, "a100-40"))
 	setup.Backed = true
@@ -402,9 +396,8 @@ func TestVerifyTriesRealMemory(t *testing.T) {
 	require.Contains(t, got.stderr, "sim:t4 has no memory to write to")
 }
 
-// A driver that runs no kernels is simulated in every output, and has nothing to
-// verify; one whose products are wrong is a failure, not a missing GPU.
-// What software shares the GPU is said of it and with every result.
+// A driver that runs no kernels is simulated in every output, and has nothing to verify; one whose products are wrong
+// is a failure, not a missing GPU. What software shares the GPU is said of it and with every result.
 func TestASharedGPUSaysSo(t *testing.T) {
 	setup := fakecuda.Simulated(catalogGPU(t, "t4"))
 	setup.GPUs[0].MPS = true
@@ -580,8 +573,7 @@ func TestASweepOnAGPUEndsWithAVerdict(t *testing.T) {
 	require.NotContains(t, simulated, "replayed")
 }
 
-// The GPU that CUDA shows first is the one that is described and asked, whatever its number in
-// NVML.
+// The GPU that CUDA shows first is the one that is described and asked, whatever its number in NVML.
 func TestTheVisibleGPUIsTheOneAskedFor(t *testing.T) {
 	t.Setenv("CUDA_VISIBLE_DEVICES", "1")
 	setup := fakecuda.Setup{Genuine: true, GPUs: []fakecuda.GPU{{GPU: catalogGPU(t, "t4")}, {GPU: catalogGPU(t, "a100-40")}}}

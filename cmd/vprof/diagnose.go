@@ -168,8 +168,7 @@ func (a *app) readAll(path string) (data []byte, name string, err error) {
 	return data, name, err
 }
 
-// maxExpanded is the size limit of a decompressed file, in bytes: a small file must
-// not fill the machine.
+// maxExpanded is the size limit of a decompressed file, in bytes: a small file must not fill the machine.
 const maxExpanded = 128 << 20
 
 func (o *diagnoseOptions) snapshot(ctx context.Context, d *report.Diagnosis, data []byte, name string) error {

@@ -11,8 +11,7 @@ import (
 	"github.com/vprof/vprof/internal/printable"
 )
 
-// fleetScreen shows the tasks of all GPUs, one line each: redrawn on a terminal,
-// elsewhere one line for each change.
+// fleetScreen shows the tasks of all GPUs, one line each: redrawn on a terminal, elsewhere one line for each change.
 type fleetScreen struct {
 	app   *app
 	quiet bool

@@ -272,8 +272,7 @@ func wrapped(text string, width int) (lines []string) {
 	return append(lines, line)
 }
 
-// pages holds the long help of commands with their examples: help/fleet-run.txt for "vprof fleet
-// run".
+// pages holds the long help of commands with their examples: help/fleet-run.txt for "vprof fleet run".
 //
 //go:embed help
 var pages embed.FS

@@ -28,8 +28,7 @@ const instead = `name one of "vprof gpus" with --gpu instead`
 // negative is the error of a negative verdict (exit code 3), which the output already shows.
 type negative struct{ error }
 
-// openGPU opens a GPU of this machine to measure on. The error is a
-// [*device.UnusableError].
+// openGPU opens a GPU of this machine to measure on. The error is a [*device.UnusableError].
 func openGPU(index int) (device.Device, error) {
 	d, err := cuda.Open(index)
 	if err != nil {
@@ -91,8 +90,7 @@ func (l *localFlags) close() error {
 	return l.device.Close()
 }
 
-// gpus returns the GPUs of the flags and the memory of other processes on each. It opens the GPU to
-// measure on.
+// gpus returns the GPUs of the flags and the memory of other processes on each. It opens the GPU to measure on.
 func (l *localFlags) gpus(a *app, b *gpuFlags) ([]device.GPU, int64, error) {
 	others, err := parseSize("--other-processes", l.others)
 	if err != nil {

@@ -15,8 +15,7 @@ import (
 	"github.com/vprof/vprof/tools/fakecuda"
 )
 
-// twoGPUs returns a machine where others use both GPUs; one of them has a name
-// that is not UTF-8.
+// twoGPUs returns a machine where others use both GPUs; one of them has a name that is not UTF-8.
 func twoGPUs(t *testing.T) fakecuda.Setup {
 	return fakecuda.Setup{Quiet: true, GPUs: []fakecuda.GPU{
 		{GPU: catalogGPU(t, "rtx4090"), Others: []fakecuda.Process{
@@ -85,8 +84,7 @@ func TestMonitorGoesOnWhenTheDriverIsLoadedAnew(t *testing.T) {
 	require.Zero(t, d.Stats(t).NVML)
 }
 
-// The memory rises and falls within 40 readings of it: eleven samples alone would
-// not get to the crest.
+// The memory rises and falls within 40 readings of it: eleven samples alone would not get to the crest.
 func TestBurstSeesThePeaksOfTheDriver(t *testing.T) {
 	setup := twoGPUs(t)
 	setup.Wave = 40

@@ -204,8 +204,7 @@ func TestMonitorFollowsACommandAndComparesWithThePlan(t *testing.T) {
 	require.Contains(t, stderr.String(), "2 matching estimates")
 }
 
-// A log that is there is continued, whatever comes of it; another file is left
-// alone.
+// A log that is there is continued, whatever comes of it; another file is left alone.
 func TestOldLogsAreContinuedAndOtherFilesLeftAlone(t *testing.T) {
 	for flag, want := range map[string]int{"--csv": 3, "--jsonl": 2} {
 		log := filepath.Join(t.TempDir(), "old")
@@ -317,8 +316,7 @@ func TestSamplesGoToStandardOutputAlone(t *testing.T) {
 	}
 }
 
-// A process that does not exist cannot be watched, unless NVML knows it: it
-// numbers processes as the host does.
+// A process that does not exist cannot be watched, unless NVML knows it: it numbers processes as the host does.
 func TestADeadProcessIsAnError(t *testing.T) {
 	ended := exec.Command("true")
 	require.NoError(t, ended.Run())

@@ -13,8 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// On a terminal, monitor shows its screen, in colors, until a key; --plain, and
-// a dumb terminal, have lines.
+// On a terminal, monitor shows its screen, in colors, until a key; --plain, and a dumb terminal, have lines.
 func TestMonitorHasAScreenOnATerminal(t *testing.T) {
 	const alternate = "\x1b[?1049h"
 	for name, c := range map[string]struct {

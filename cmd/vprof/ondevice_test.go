@@ -93,9 +93,8 @@ func jsonNumber(n int) string {
 	return string(raw)
 }
 
-// Estimates know nothing of 600 MiB of kernels. What is recommended for a stage
-// and for all of them was run on the GPU all the same, and is the largest that
-// it holds.
+// Estimates know nothing of 600 MiB of kernels. What is recommended for a stage and for all of them was run on the GPU
+// all the same, and is the largest that it holds.
 func TestFitRecommendsOnlyWhatWasMeasured(t *testing.T) {
 	gpu := sized(catalogGPU(t, "rtx-5060-ti"), 4096*mib)
 	setup := fakecuda.Genuine(gpu)
@@ -214,8 +213,7 @@ func TestAnInterruptOfFitAndSmokeLeavesNothing(t *testing.T) {
 	}
 }
 
-// What ran on a driver that is none teaches nothing of a GPU, although it was
-// measured as on one.
+// What ran on a driver that is none teaches nothing of a GPU, although it was measured as on one.
 func TestMeasuredOnASimulatedDriverIsNoCalibration(t *testing.T) {
 	fakecuda.Simulated(catalogGPU(t, "t4")).Restart(t)
 	file, learned := filepath.Join(t.TempDir(), "sweep.json"), filepath.Join(t.TempDir(), "coefficients.yaml")

@@ -19,8 +19,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// output is the destination of a command's result: standard output in one format, and any
-// number of files.
+// output is the destination of a command's result: standard output in one format, and any number of files.
 type output struct {
 	app     *app
 	format  string

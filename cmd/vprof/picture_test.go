@@ -29,8 +29,7 @@ func TestPictureOfTheTerminalIsCurrent(t *testing.T) {
 var (
 	// sgr is an escape sequence that sets a color or ends it.
 	sgr = regexp.MustCompile("\x1b\\[(\\d*)m")
-	// words stand together: not every program that shows SVG keeps more than
-	// one space.
+	// words stand together: not every program that shows SVG keeps more than one space.
 	words = regexp.MustCompile(`\S+( \S+)*`)
 )
 

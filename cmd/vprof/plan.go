@@ -242,8 +242,7 @@ func (o *planOptions) plan(ctx context.Context, here *job.Local, releases [][]jo
 	return plans, nil
 }
 
-// shard estimates a part of all GPUs and batch sizes: the batch sizes of a GPU
-// are neighbors. Warnings cover all GPUs.
+// shard estimates a part of all GPUs and batch sizes: the batch sizes of a GPU are neighbors. Warnings cover all GPUs.
 func (o *planOptions) shard(ctx context.Context, here *job.Local, jobs []job.Job, warnings []report.Warning) error {
 	each := len(jobs[0].Batches)
 	p, err := planOf("plan", len(jobs)*each, jobs)

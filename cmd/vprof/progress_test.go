@@ -23,8 +23,7 @@ func TestProgressSaysHowLongItWillTake(t *testing.T) {
 	}
 }
 
-// What takes no time shows nothing; the line of what takes longer is
-// gone when results come.
+// What takes no time shows nothing; the line of what takes longer is gone when results come.
 func TestProgressWaitsAndLeavesNothing(t *testing.T) {
 	var out bytes.Buffer
 	p := &progressLine{to: &out, stop: make(chan struct{}), began: time.Now()}

@@ -281,8 +281,7 @@ func endOf(o *script.Outcome, r *report.Report) error {
 	return nil
 }
 
-// commands returns the runs that the flags ask for, in their order: of each GPU, and on it of
-// each rank.
+// commands returns the runs that the flags ask for, in their order: of each GPU, and on it of each rank.
 func (o *runOptions) commands() ([]script.Command, error) {
 	ranks, err := o.ranks()
 	if err != nil {

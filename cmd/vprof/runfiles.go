@@ -89,9 +89,8 @@ func replan(ctx context.Context, a *app, t report.Tried) (*report.Report, error)
 	return r, nil
 }
 
-// profileOf makes the profile of a report's case on its first device. A run
-// file holds no timeline: recording and replaying its case again gives the
-// same one. Batch zero is the largest that ran and fits, or else the smallest.
+// profileOf makes the profile of a report's case on its first device. A run file holds no timeline: recording and
+// replaying its case again gives the same one. Batch zero is the largest that ran and fits, or else the smallest.
 func profileOf(ctx context.Context, a *app, r *report.Report, batch int) (*profile.Profile, error) {
 	if len(r.Points) == 0 {
 		return nil, usagef("%s: the run has no batch size in it", r.Case.Model)
@@ -115,8 +114,7 @@ func profileOf(ctx context.Context, a *app, r *report.Report, batch int) (*profi
 	return p, err
 }
 
-// largestFit returns the largest batch size that fits the first device, or else one
-// that may fit, or else the smallest.
+// largestFit returns the largest batch size that fits the first device, or else one that may fit, or else the smallest.
 func largestFit(r *report.Report) int {
 	for _, verdict := range []report.Verdict{report.Fits, report.Tight, report.Slow} {
 		best := 0
@@ -132,8 +130,7 @@ func largestFit(r *report.Report) int {
 	return r.Batches()[0]
 }
 
-// writeFile writes what a function makes into a file, whole or not at all, or to
-// standard output for "-" and "".
+// writeFile writes what a function makes into a file, whole or not at all, or to standard output for "-" and "".
 func writeFile(a *app, path string, write func(io.Writer) error) error {
 	if path == "" || path == "-" {
 		return write(a.stdout)

@@ -46,8 +46,7 @@ func withToy(a *app) *app {
 	return a
 }
 
-// toyResiduals knows how far estimates of the toy are off: 1 % of the allocated
-// and 2 % of the reserved bytes.
+// toyResiduals knows how far estimates of the toy are off: 1 % of the allocated and 2 % of the reserved bytes.
 func toyResiduals(others step.Residuals) step.Residuals {
 	return func(of planner.Subject) (allocated, reserved planner.Residual, err error) {
 		if of.Model == "toy" {

@@ -11,9 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkProcess is what a user waits for: a process from start to end, built
-// as by make build. A plan should take at most 30 ms and 64 MiB; version shows
-// what of it is the start.
+// BenchmarkProcess is what a user waits for: a process from start to end, built as by make build. A plan should take at
+// most 30 ms and 64 MiB; version shows what of it is the start.
 func BenchmarkProcess(b *testing.B) {
 	binary := filepath.Join(b.TempDir(), "vprof")
 	build := exec.Command("go", "build", "-trimpath", "-o", binary, ".")

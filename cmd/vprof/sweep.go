@@ -128,8 +128,7 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 	return errors.Join(err, o.out.print(r), o.verdict(r))
 }
 
-// verdict returns a negative one where the flags ask for one and a GPU has shown something else than
-// was estimated.
+// verdict returns a negative one where the flags ask for one and a GPU has shown something else than was estimated.
 func (o *sweepOptions) verdict(r *report.Report) error {
 	if o.tolerance == "" || r.Agreement == nil || !r.Agreement.Beyond() {
 		return nil
@@ -149,8 +148,7 @@ func (o *sweepOptions) stamp(r *report.Report, started time.Time) {
 	}
 }
 
-// openDevice opens the device of the sweep, which must be able to do what the flags
-// ask for.
+// openDevice opens the device of the sweep, which must be able to do what the flags ask for.
 func (o *sweepOptions) openDevice(name string) (d device.Device, err error) {
 	if name == job.Auto {
 		d, o.unused, err = o.app.firstDevice()
@@ -233,8 +231,7 @@ func presets(m models.Model, c models.Case) []int {
 	return slices.Sorted(slices.Values(m.Batches))
 }
 
-// shard runs a part of the batch sizes, to the first that does not fit: no larger one
-// would.
+// shard runs a part of the batch sizes, to the first that does not fit: no larger one would.
 func (o *sweepOptions) shard(ctx context.Context, here *job.Local, j job.Job) error {
 	j.Batches = slices.Compact(slices.Sorted(slices.Values(j.Batches)))
 	p, err := planOf("sweep", len(j.Batches), j)

@@ -16,8 +16,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// guideGPUs are the GPUs that a table has unless others are named: those
-// of the projects' own guides.
+// guideGPUs are the GPUs that a table has unless others are named: the ones in the projects' own guides.
 const guideGPUs = "rtx-3060,rtx-5060-ti,rtx-3090,a100-40,a100-80"
 
 type timeOptions struct {

@@ -1,10 +1,8 @@
-// Package bytesize reads and writes amounts of memory the way people do:
-// 16GiB, 512MiB, 24564M, 16GB, 17179869184.
+// Package bytesize reads and writes amounts of memory the way people do: 16GiB, 512MiB, 24564M, 16GB, 17179869184.
 //
-// Powers of two are the rule, as in PyTorch's messages and nvidia-smi. Only a
-// suffix that ends in B without an i is decimal, as the SI defines it: 16GB
-// is 16,000,000,000 bytes, which is also on the safe side of what a GPU
-// sold as "16 GB" gives to programs.
+// Powers of two are the rule, as in PyTorch's messages and nvidia-smi. Only a suffix that ends in B without an i is
+// decimal, as the SI defines it: 16GB is 16,000,000,000 bytes, which is also on the safe side of what a GPU sold as "16
+// GB" gives to programs.
 package bytesize
 
 import (
@@ -46,11 +44,9 @@ var suffixes = map[string]int64{
 // whatever the input. Every int64 in any unit needs fewer.
 const maxNumber = 40
 
-// Parse reads an amount of memory: a decimal number, optionally with a
-// fraction, then an optional unit in any letter case, with or without spaces
-// between. G, Gi and GiB are 2^30 bytes, GB is 10^9; likewise K, M and T. A
-// result that is not a whole number of bytes is rounded to the nearest.
-// Negative amounts, and amounts beyond an int64, are errors.
+// Parse reads an amount of memory: a decimal number, optionally with a fraction, then an optional unit in any letter
+// case, with or without spaces between. G, Gi and GiB are 2^30 bytes, GB is 10^9; likewise K, M and T. A result that is
+// not a whole number of bytes is rounded to the nearest. Negative amounts, and amounts beyond an int64, are errors.
 func Parse(s string) (int64, error) {
 	n, err := parse(strings.TrimSpace(s))
 	if err != nil {
@@ -88,8 +84,7 @@ func parse(s string) (int64, error) {
 	default:
 		return 0, fmt.Errorf("unknown unit %q; K, M, G and T are powers of 1024, as KiB is, KB of 1000", suffix)
 	}
-	// Rationals, not floats: 0.1 GB is 100,000,000 bytes, and int64 values
-	// above 2^53 keep their last digits.
+	// Rationals, not floats: 0.1 GB is 100,000,000 bytes, and int64 values above 2^53 keep their last digits.
 	exact, ok := new(big.Rat).SetString(number)
 	if !ok {
 		return 0, errors.New("does not start with a number")
@@ -110,8 +105,7 @@ func Format(n int64) string {
 	return s.Format(n) + " " + s.Unit()
 }
 
-// A Scale is the unit that a whole column of figures shares, so that a reader
-// compares numbers and not units.
+// A Scale is the unit that a whole column of figures shares, so that a reader compares numbers and not units.
 type Scale struct{ unit unit }
 
 // ScaleOf picks the scale for a column: the largest unit in which the largest
@@ -140,9 +134,8 @@ func magnitude(n int64) uint64 {
 // Unit returns the name of the scale's unit: "GiB".
 func (s Scale) Unit() string { return s.unit.name }
 
-// Format writes n in the scale's unit, without naming it: two decimals, whole
-// numbers for bytes. An amount that is not zero never looks like zero: it
-// shows as "<0.01", or ">-0.01" below zero.
+// Format writes n in the scale's unit, without naming it: two decimals, whole numbers for bytes. An amount that is not
+// zero never looks like zero: it shows as "<0.01", or ">-0.01" below zero.
 func (s Scale) Format(n int64) string {
 	if s.unit.bytes == 1 {
 		return strconv.FormatInt(n, 10)

@@ -96,8 +96,7 @@ func TestParseOfDigitsIsTheIdentity(t *testing.T) {
 	})
 }
 
-// Format shows two decimals of a unit, so reading it back misses by at most
-// half of the last digit.
+// Format shows two decimals of a unit, so reading it back misses by at most half of the last digit.
 func TestParseOfFormatIsWithinHalfADigit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.Int64Range(0, 1<<50).Draw(t, "n")

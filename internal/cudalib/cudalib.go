@@ -20,12 +20,10 @@ import (
 // driver library than the system's, as tests need it.
 const PathVariable = "VPROF_LIBCUDA"
 
-// soname is what NVIDIA's driver package installs; libcuda.so without a number
-// belongs to toolkits and may be a stub.
+// soname is what NVIDIA's driver package installs; libcuda.so without a number belongs to toolkits and may be a stub.
 const soname = "libcuda.so.1"
 
-// A LoadError says that the driver library cannot be loaded: there is no
-// driver, or it is not for this machine.
+// A LoadError says that the driver library cannot be loaded: there is no driver, or it is not for this machine.
 type LoadError struct {
 	// Path is what was asked for, Reason what the dynamic loader says.
 	Path, Reason string
@@ -35,9 +33,8 @@ func (e *LoadError) Error() string { return "load " + e.Path + ": " + e.Reason }
 
 var opening sync.Mutex
 
-// Open loads the driver library, once, and initializes the driver. It returns
-// a [*LoadError], or cuInit's [Result] if that is not a success; it can be tried
-// again after either. What the driver reads from the environment, such as
+// Open loads the driver library, once, and initializes the driver. It returns a [*LoadError], or cuInit's [Result] if
+// that is not a success; it can be tried again after either. What the driver reads from the environment, such as
 // CUDA_VISIBLE_DEVICES, must be set before.
 func Open() error {
 	opening.Lock()
@@ -48,8 +45,7 @@ func Open() error {
 	return result(C.vprof_cuda_init())
 }
 
-// Load loads the driver library, once, without initializing the driver. The
-// error is a [*LoadError].
+// Load loads the driver library, once, without initializing the driver. The error is a [*LoadError].
 func Load() error {
 	opening.Lock()
 	defer opening.Unlock()
@@ -68,8 +64,7 @@ func load() error {
 	return err
 }
 
-// wslLibrary is where WSL2 has the driver, which distributions do not always look
-// in.
+// wslLibrary is where WSL2 has the driver, which distributions do not always look in.
 const wslLibrary = "/usr/lib/wsl/lib/" + soname
 
 func loadFrom(path string) error {

@@ -48,16 +48,14 @@ func (r Result) Error() string { return fmt.Sprintf("CUDA error %d", int(r)) }
 // A Handle is physical memory that can be mapped: CUmemGenericAllocationHandle.
 type Handle uint64
 
-// Create makes physical memory of size bytes, a multiple of the
-// granule of 2 MiB, on a device: cuMemCreate.
+// Create makes physical memory of size bytes, a multiple of the granule of 2 MiB, on a device: cuMemCreate.
 func Create(size int64, device int) (Handle, error) {
 	var h C.CUmemGenericAllocationHandle
 	err := result(C.create(&h, C.size_t(size), C.int(device)))
 	return Handle(h), err
 }
 
-// ReleaseHandle gives physical memory back once it is mapped nowhere:
-// cuMemRelease.
+// ReleaseHandle gives physical memory back once it is mapped nowhere: cuMemRelease.
 func ReleaseHandle(h Handle) error {
 	return result(C.cuMemRelease(C.CUmemGenericAllocationHandle(h)))
 }

@@ -33,8 +33,7 @@ func found(pattern, text string) []string {
 
 const prototype = `(?m)^CUresult (cu\w+)\(`
 
-// Whatever can be called has a jump: the linker does not say if one is
-// missing, the call would.
+// Whatever can be called has a jump: the linker does not say if one is missing, the call would.
 func TestEveryDeclaredCallHasAJump(t *testing.T) {
 	declared := found(prototype, read(t, "include/cuda.h"))
 	jumps := found(`X\((cu\w+)\)`, read(t, "syms.h"))
@@ -70,8 +69,7 @@ func TestHeaderIsNVIDIAs(t *testing.T) {
 	require.Equal(t, compiled(t, c.String(), include), compiled(t, c.String(), "include"))
 }
 
-// compiled returns what a C program prints when it is compiled with a folder of
-// headers.
+// compiled returns what a C program prints when it is compiled with a folder of headers.
 func compiled(t *testing.T, program, include string) string {
 	dir := t.TempDir()
 	source, binary := filepath.Join(dir, "check.c"), filepath.Join(dir, "check")

@@ -33,8 +33,7 @@ func Equal(t testing.TB, path string, got []byte) {
 	}
 }
 
-// firstDifference finds the first line that differs, counted from 1; zero if
-// none does.
+// firstDifference finds the first line that differs, counted from 1; zero if none does.
 func firstDifference(want, got string) (line int, w, g string) {
 	if want == got {
 		return 0, "", ""

@@ -29,10 +29,9 @@ func Hint(word string, names []string, n int) string {
 	return "; near it: " + strings.Join(near, ", ")
 }
 
-// Names returns up to n of the names, those nearest to word first, and names
-// at the same distance in their given order. Names that contain the word come
-// first. Names that would need more than half of the longer of both rewritten
-// are left out: they were not meant. Both sides are folded.
+// Names returns up to n of the names, those nearest to word first, and names at the same distance in their given order.
+// Names that contain the word come first. Names that would need more than half of the longer of both rewritten are left
+// out: they were not meant. Both sides are folded.
 func Names(word string, names []string, n int) []string {
 	folded := Fold(word)
 	if folded == "" {
@@ -87,9 +86,8 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// Typo returns the name of which word is a misspelling: the nearest one that at most a quarter
-// of the letters set apart, or their order alone, with the same digits; empty if there is none, or
-// if word is one of the names.
+// Typo returns the name of which word is a misspelling: the nearest one that at most a quarter of the letters set
+// apart, or their order alone, with the same digits; empty if there is none, or if word is one of the names.
 func Typo(word string, names []string) string {
 	folded, best, least := Fold(word), "", len(word)
 	for _, name := range names {

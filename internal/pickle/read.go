@@ -1,6 +1,5 @@
-// Package pickle reads and writes Python's pickle format as far as it holds plain
-// data: numbers, text, lists, tuples and dicts. The reader carries out no
-// instruction that names or calls code, so nothing of a file is ever run.
+// Package pickle reads and writes Python's pickle format as far as it holds plain data: numbers, text, lists, tuples
+// and dicts. The reader carries out no instruction that names or calls code, so nothing of a file is ever run.
 package pickle
 
 import (
@@ -10,8 +9,7 @@ import (
 	"slices"
 )
 
-// The values of a pickle are nil, bool, int64, float64, string, *[List] (also for
-// tuples) and *[Dict].
+// The values of a pickle are nil, bool, int64, float64, string, *[List] (also for tuples) and *[Dict].
 
 // A List is a list or a tuple.
 type List struct{ Items []any }
@@ -62,8 +60,7 @@ const (
 	costObject = 32 // a list or a dict without its items
 )
 
-// A Budget bounds the memory that reading a file may take, so that a small file
-// cannot fill a machine.
+// A Budget bounds the memory that reading a file may take, so that a small file cannot fill a machine.
 type Budget struct{ left, all int64 }
 
 // NewBudget returns the budget for a file of a length in bytes: 32 MiB and six times the
@@ -85,9 +82,8 @@ func (b *Budget) Spend(bytes int64) error {
 // Python's pickler writes collections in pieces of a thousand.
 const MaxStacked = 1 << 21
 
-// unpickler is the stack machine of the pickle protocol, without the
-// instructions that name or call code: whatever a file holds, nothing of it
-// runs.
+// unpickler is the stack machine of the pickle protocol, without the instructions that name or call code: whatever a
+// file holds, nothing of it runs.
 type unpickler struct {
 	data   []byte
 	at     int

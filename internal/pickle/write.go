@@ -6,13 +6,11 @@ import (
 	"io"
 )
 
-// A Writer writes a pickle of protocol 2, with those instructions alone that the
-// page pytorch.org/memory_viz reads. Each method writes a value; the first error of
-// the writer below is that of Close.
+// A Writer writes a pickle of protocol 2, with those instructions alone that the page pytorch.org/memory_viz reads.
+// Each method writes a value; the first error of the writer below is that of Close.
 type Writer struct {
 	out *bufio.Writer
-	// memo numbers the values written so far that may come again: strings, and
-	// what goes through Shared.
+	// memo numbers the values written so far that may come again: strings, and what goes through Shared.
 	memo map[any]uint32
 }
 
@@ -58,8 +56,7 @@ func (p *Writer) String(s string) {
 	})
 }
 
-// Shared writes a value the first time and refers to it from then on. Values
-// of one key must be the same.
+// Shared writes a value the first time and refers to it from then on. Values of one key must be the same.
 func (p *Writer) Shared(key any, value func()) {
 	if id, ok := p.memo[key]; ok {
 		p.bytes(binary.LittleEndian.AppendUint32([]byte{opLongBinGet}, id)...)
@@ -105,8 +102,7 @@ func (p *Writer) List(n int, element func(i int)) {
 	p.bytes(opAppends)
 }
 
-// Dict writes a dictionary whose entries the function writes, with p.Key
-// before each value.
+// Dict writes a dictionary whose entries the function writes, with p.Key before each value.
 func (p *Writer) Dict(entries func()) {
 	p.bytes(opEmptyDict, opMark)
 	entries()

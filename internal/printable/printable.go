@@ -75,8 +75,7 @@ func Cell(s string) string {
 	return "'" + s
 }
 
-// markdown are the characters that begin something in the middle of a line of
-// Markdown: code, emphasis, HTML, a link.
+// markdown are the characters that begin something in the middle of a line of Markdown: code, emphasis, HTML, a link.
 var markdown = regexp.MustCompile("[\\\\`*]|<[A-Za-z/!?]|\\]\\(")
 
 // Markdown returns [Line] escaped for Markdown.

@@ -13,8 +13,7 @@ import (
 // what. It may be nil. It is called from one goroutine at a time.
 type Func func(what string, done, total int)
 
-// Counting returns a function to call when more of a total are done, from any
-// goroutine.
+// Counting returns a function to call when more of a total are done, from any goroutine.
 func (p Func) Counting(what string, total int) (more func(n int)) {
 	if p == nil {
 		return func(int) {}

@@ -45,8 +45,7 @@ func (d killed) Link(from, to string) error { d.step(); return d.osDisk.Link(fro
 
 func (d killed) Remove(path string) error { d.step(); return d.osDisk.Remove(path) }
 
-// in returns the changes of [three] in two directories that are there; of b there is
-// another name.
+// in returns the changes of [three] in two directories that are there; of b there is another name.
 func in(dir string) []File {
 	return []File{
 		{filepath.Join(dir, "a"), []byte("old a"), []byte("new a")},

@@ -81,8 +81,7 @@ func readXattr(read func([]byte) (int, error)) ([]byte, error) {
 	return b[:max(0, n)], err
 }
 
-// lock waits until it has a directory for itself. File systems without locks
-// are taken without one.
+// lock waits until it has a directory for itself. File systems without locks are taken without one.
 func lock(dir string) (unlock func(), err error) {
 	f, err := os.Open(dir)
 	if err != nil {

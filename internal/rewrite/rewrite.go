@@ -27,13 +27,11 @@ type File struct {
 
 func (f File) changes() bool { return f.Before == nil || !bytes.Equal(f.Before, f.After) }
 
-// Files replaces all files, or none, and returns the backups it made beside
-// them: the file's name and ".backup", or ".backup.1" and so on where there is
-// one already. A file that does not change is left alone; a new one has no
-// backup. If a file does not hold Before, or may not be written, nothing is touched.
-// After an error all files have their old contents, and the backups are removed. Symbolic
-// links stay links, and files keep their owner, mode, extended attributes and hard links.
-// Other processes that write through this package wait meanwhile.
+// Files replaces all files, or none, and returns the backups it made beside them: the file's name and ".backup", or
+// ".backup.1" and so on where there is one already. A file that does not change is left alone; a new one has no backup.
+// If a file does not hold Before, or may not be written, nothing is touched. After an error all files have their old
+// contents, and the backups are removed. Symbolic links stay links, and files keep their owner, mode, extended
+// attributes and hard links. Other processes that write through this package wait meanwhile.
 func Files(ctx context.Context, files []File) (backups []string, err error) {
 	unlock, err := lockAll(lists.Map(files, func(f File) string { return f.Path }))
 	if err != nil {
@@ -272,8 +270,7 @@ func open(f File) (*target, error) {
 	return t, t.unchanged()
 }
 
-// unchanged returns an error if a file no longer holds what it is said to hold, or
-// may not be written.
+// unchanged returns an error if a file no longer holds what it is said to hold, or may not be written.
 func (t *target) unchanged() error {
 	if t.before == nil {
 		return nil
@@ -365,8 +362,7 @@ func (osDisk) Overwrite(path string, data []byte) error {
 // Rename implements [disk].
 func (osDisk) Rename(from, to string) error { return os.Rename(from, to) }
 
-// Link implements [disk]. Where the file system has no links, the file is
-// copied.
+// Link implements [disk]. Where the file system has no links, the file is copied.
 func (osDisk) Link(from, to string) error {
 	err := os.Link(from, to)
 	if err == nil || errors.Is(err, fs.ErrExist) {

@@ -9,9 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A disk that fills in the middle of a write is a limit on the size of files:
-// half of the text gets through. The limit leaves room for what the testing package
-// writes meanwhile.
+// A disk that fills in the middle of a write is a limit on the size of files: half of the text gets through. The limit
+// leaves room for what the testing package writes meanwhile.
 func TestNothingIsLeftOfAWriteThatStopsHalfway(t *testing.T) {
 	var was syscall.Rlimit
 	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was))

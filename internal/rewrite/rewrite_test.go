@@ -131,8 +131,7 @@ func (d meddled) Link(from, to string) error {
 	return d.osDisk.Link(from, to)
 }
 
-// Three files take three stagings, two backups of two calls each, and three
-// calls to put them in place.
+// Three files take three stagings, two backups of two calls each, and three calls to put them in place.
 const calls = 10
 
 func TestFullDiskLeavesAllAsItWas(t *testing.T) {

@@ -36,8 +36,7 @@ func Of[T any](all []T) []T {
 	return some
 }
 
-// Whole skips a test that needs all cases together, or that takes long and repeats what
-// samples test.
+// Whole skips a test that needs all cases together, or that takes long and repeats what samples test.
 func Whole(t testing.TB) {
 	t.Helper()
 	if !All() {

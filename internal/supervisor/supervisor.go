@@ -1,6 +1,5 @@
-// Package supervisor runs a command for a scheduler as if nothing stood in
-// between: it hands on signals at once and ends with the command's exit code, and
-// no process that the command started outlives it.
+// Package supervisor runs a command for a scheduler as if nothing stood in between: it hands on signals at once and
+// ends with the command's exit code, and no process that the command started outlives it.
 package supervisor
 
 import (
@@ -84,8 +83,7 @@ func (p *Process) End(patience time.Duration) {
 	}
 }
 
-// ExitCode returns what a shell would say of how a command ended: its own code, or 128
-// and the signal that ended it.
+// ExitCode returns what a shell would say of how a command ended: its own code, or 128 and the signal that ended it.
 func ExitCode(err *exec.ExitError) int {
 	if s, ok := err.Sys().(syscall.WaitStatus); ok && s.Signaled() {
 		return 128 + int(s.Signal())

@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forwardable returns the signals that schedulers and people send. The keys of a
-// terminal reach the command without us.
+// forwardable returns the signals that schedulers and people send. The keys of a terminal reach the command without us.
 func forwardable(foreground bool) []os.Signal {
 	signals := []os.Signal{
 		syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT,
@@ -81,9 +80,8 @@ func (p *Process) endDescendants() {
 	}
 }
 
-// descendants returns the living processes that the command started: its group, and
-// what this process has adopted, with all that is below. Children that it had
-// before are not among them.
+// descendants returns the living processes that the command started: its group, and what this process has adopted, with
+// all that is below. Children that it had before are not among them.
 func (p *Process) descendants() []int {
 	all := processes()
 	mine := map[int]bool{}
@@ -146,9 +144,8 @@ func processes() map[int]process {
 	return all
 }
 
-// readProcess reads /proc/PID/stat: after the name in parentheses, which may hold
-// anything, come the state, the parent and the group, and as the twentieth field
-// when it started.
+// readProcess reads /proc/PID/stat: after the name in parentheses, which may hold anything, come the state, the parent
+// and the group, and as the twentieth field when it started.
 func readProcess(pid int) (p process, ok bool) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

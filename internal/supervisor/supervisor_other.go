@@ -8,8 +8,7 @@ import (
 	"syscall"
 )
 
-// forwardable returns the signals that every system has. The keys of a terminal
-// reach the command without us.
+// forwardable returns the signals that every system has. The keys of a terminal reach the command without us.
 func forwardable(foreground bool) []os.Signal {
 	if foreground {
 		return []os.Signal{syscall.SIGTERM}

@@ -56,8 +56,7 @@ func TestExitCodesAreThoseOfShells(t *testing.T) {
 	require.Equal(t, 128+15, exit(t, start(t, "kill -TERM $$")))
 }
 
-// The signal reaches the whole group at once; the command decides what comes of
-// it.
+// The signal reaches the whole group at once; the command decides what comes of it.
 func TestSignalsAreHandedOn(t *testing.T) {
 	dir := t.TempDir()
 	ready, got := filepath.Join(dir, "ready"), filepath.Join(dir, "got")
@@ -69,8 +68,7 @@ func TestSignalsAreHandedOn(t *testing.T) {
 	require.True(t, p.Forwarded())
 }
 
-// A grandchild outlives its parent, in a session of its own and deaf to SIGTERM
-// even; not the supervisor.
+// A grandchild outlives its parent, in a session of its own and deaf to SIGTERM even; not the supervisor.
 func TestNothingIsLeftBehind(t *testing.T) {
 	for _, how := range []string{"sleep 100", "setsid sleep 100", "setsid setsid sleep 100"} {
 		left := filepath.Join(t.TempDir(), "left")

@@ -19,8 +19,7 @@ import (
 // Keyed is a type that reads its keys itself, and says which there are.
 type Keyed interface{ Keys() []string }
 
-// Decode reads the one document of data into the struct that v points to. The error
-// is an [*input.FormatError].
+// Decode reads the one document of data into the struct that v points to. The error is an [*input.FormatError].
 func Decode(file string, data []byte, v any) error {
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node

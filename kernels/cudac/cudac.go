@@ -1,8 +1,7 @@
-// Package cudac is the kernels' CUDA C, and a CPU to run it on in tests: every
-// thread of a block is a fiber, barriers and the instructions of tensor cores
-// are played by functions, and memory outside of the buffers may not be
-// touched. It shows that the arithmetic is right, that every byte is visited
-// and that no barrier is missing; it says nothing about speed.
+// Package cudac is the kernels' CUDA C, and a CPU to run it on in tests: every thread of a block is a fiber, barriers
+// and the instructions of tensor cores are played by functions, and memory outside of the buffers may not be touched.
+// It shows that the arithmetic is right, that every byte is visited and that no barrier is missing; it says nothing
+// about speed.
 package cudac
 
 import "embed"
@@ -21,7 +20,6 @@ type Launch struct {
 	Args        []uint64
 	// First is the first block that runs: of a grid with millions, the last are enough.
 	First uint64
-	// Backward runs blocks and threads in falling order. A kernel that lacks a
-	// barrier then comes to another result.
+	// Backward runs blocks and threads in falling order. A kernel that lacks a barrier then comes to another result.
 	Backward bool
 }

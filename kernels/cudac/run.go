@@ -73,8 +73,7 @@ func (b *Buffer) Writes(i int) int { return int(b.marks[i] >> 4) }
 // ClearMarks forgets all reads and writes.
 func (b *Buffer) ClearMarks() { clear(b.marks) }
 
-// Arguments returns the size in bytes of what a kernel takes, and whether there is
-// such a kernel.
+// Arguments returns the size in bytes of what a kernel takes, and whether there is such a kernel.
 func Arguments(arch int, name string) (int, bool) {
 	cname := C.CString(name)
 	defer C.free(unsafe.Pointer(cname))
@@ -82,9 +81,8 @@ func Arguments(arch int, name string) (int, bool) {
 	return int(n), n >= 0
 }
 
-// Run runs a launch to its end. It is an error to touch memory outside of all
-// buffers, to write past the shared memory asked for, or to leave some threads
-// of a block waiting for the others.
+// Run runs a launch to its end. It is an error to touch memory outside of all buffers, to write past the shared memory
+// asked for, or to leave some threads of a block waiting for the others.
 func Run(l Launch) error {
 	if n, ok := Arguments(l.Arch, l.Name); !ok || n != 8*len(l.Args) {
 		return fmt.Errorf("%s on sm_%d: %d bytes of arguments, the kernel takes %d", l.Name, l.Arch, 8*len(l.Args), n)

@@ -25,9 +25,8 @@ func liveAtStepEnds(p *program.Program) []int64 {
 	return ends
 }
 
-// TestStepsLeaveNothingBehind: once the optimizer's state is there, a step
-// frees all that it allocates, in every precision, with and without
-// checkpointing, with and without accumulation, and with adapters.
+// TestStepsLeaveNothingBehind: once the optimizer's state is there, a step frees all that it allocates, in every
+// precision, with and without checkpointing, with and without accumulation, and with adapters.
 func TestStepsLeaveNothingBehind(t *testing.T) {
 	for _, m := range sample.Of(Models().All()) {
 		for _, amp := range models.Precisions() {
@@ -99,8 +98,7 @@ func TestValidationKeepsNothing(t *testing.T) {
 	require.GreaterOrEqual(t, validate, len(registered))
 }
 
-// A setting that says it does not change memory records the same program
-// whatever its value, and its caveat says so.
+// A setting that says it does not change memory records the same program whatever its value, and its caveat says so.
 func TestInertSettingsChangeNothing(t *testing.T) {
 	inert := 0
 	for _, m := range Models().All() {

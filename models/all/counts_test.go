@@ -6,11 +6,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestParameterCountsAreThoseOfTheOriginals: the parameters of every model in
-// its default stage, and the trained parameters in each other stage. The numbers of
-// the systems were counted with their original code. The others are the numbers of the
-// models with these names on Hugging Face and in torchvision, without the mask vector
-// that wav2vec 2.0 has for SpecAugment alone (768 and 1024).
+// TestParameterCountsAreThoseOfTheOriginals: the parameters of every model in its default stage, and the trained
+// parameters in each other stage. The numbers of the systems were counted with their original code. The others are the
+// numbers of the models with these names on Hugging Face and in torchvision, without the mask vector that wav2vec 2.0
+// has for SpecAugment alone (768 and 1024).
 func TestParameterCountsAreThoseOfTheOriginals(t *testing.T) {
 	type trained map[string]int64
 	counted := map[string]bool{}

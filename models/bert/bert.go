@@ -1,6 +1,5 @@
-// Package bert is BERT and RoBERTa as transformers builds them: the encoder,
-// and its training as a masked language model and as a classifier. Linear
-// layers are held as layers, so that adapters can take their places.
+// Package bert is BERT and RoBERTa as transformers builds them: the encoder, and its training as a masked language
+// model and as a classifier. Linear layers are held as layers, so that adapters can take their places.
 package bert
 
 import (
@@ -25,8 +24,7 @@ type Config struct {
 	HiddenDropout, AttentionDropout float64
 	// Pooler adds the pooler over the first token.
 	Pooler bool
-	// Roberta counts positions from the first token that is no padding, and
-	// has other heads.
+	// Roberta counts positions from the first token that is no padding, and has other heads.
 	Roberta bool
 	// Untied gives the output layer a weight of its own.
 	Untied bool
@@ -118,8 +116,7 @@ func (a *selfAttention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	return g.ReturnPair(y, weights)
 }
 
-// output ends both halves of a layer: projection, dropout, and the norm of the
-// sum with what came in.
+// output ends both halves of a layer: projection, dropout, and the norm of the sum with what came in.
 type output struct {
 	nn.Module
 	Dense     nn.Layer
@@ -255,9 +252,8 @@ func New(c Config) *Model {
 // grad, as adapters on a frozen model need for checkpointing.
 func (m *Model) EnableInputRequireGrads() { nn.Table(m.Embeddings.WordEmbeddings).RequireGrads() }
 
-// Call maps token ids and a padding mask [batch, length] to hidden states
-// [batch, length, width]. padded says whether the mask has a zero. What the
-// pooler makes of the states is computed and goes unused.
+// Call maps token ids and a padding mask [batch, length] to hidden states [batch, length, width]. padded says whether
+// the mask has a zero. What the pooler makes of the states is computed and goes unused.
 func (m *Model) Call(f *frame, ids, padding *tensor, padded, checkpointing bool) *tensor {
 	states, pooled := m.outputs(f, ids, padding, padded, checkpointing)
 	if pooled != nil {
@@ -266,8 +262,7 @@ func (m *Model) Call(f *frame, ids, padding *tensor, padded, checkpointing bool)
 	return states
 }
 
-// outputs returns the hidden states and what the pooler makes of them, nil without
-// a pooler.
+// outputs returns the hidden states and what the pooler makes of them, nil without a pooler.
 func (m *Model) outputs(f *frame, ids, padding *tensor, padded, checkpointing bool) (states, pooled *tensor) {
 	g := f.ModuleFrame(m, ids, padding)
 	x := g.Let(g.Call(m.Embeddings, ids))

@@ -17,8 +17,7 @@ type DistilledConfig struct {
 	Untied bool
 }
 
-// distilEmbeddings sum the embeddings of tokens and positions: there are no
-// token types.
+// distilEmbeddings sum the embeddings of tokens and positions: there are no token types.
 type distilEmbeddings struct {
 	nn.Module
 	WordEmbeddings     nn.Layer
@@ -37,8 +36,7 @@ func (e *distilEmbeddings) Forward(f *frame, ids *tensor) *tensor {
 	return x
 }
 
-// distilAttention is DistilBertSelfAttention: projections and attention, and
-// the projection of what comes of it.
+// distilAttention is DistilBertSelfAttention: projections and attention, and the projection of what comes of it.
 type distilAttention struct {
 	nn.Module
 	QLin, KLin, VLin, OutLin nn.Layer
@@ -138,8 +136,7 @@ func NewDistilled(c DistilledConfig) *Distilled {
 	return m
 }
 
-// Call maps token ids and a padding mask [batch, length] to hidden states
-// [batch, length, width].
+// Call maps token ids and a padding mask [batch, length] to hidden states [batch, length, width].
 func (m *Distilled) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
 	x := g.Let(g.Call(m.Embeddings, ids))

@@ -61,8 +61,7 @@ func (h *bertHead) Forward(f *frame, x *tensor) *tensor {
 	return f.Let(f.Call(h.Predictions, x))
 }
 
-// predictions is BertLMPredictionHead; its decoder usually shares the weight
-// of the word embeddings, and its bias.
+// predictions is BertLMPredictionHead; its decoder usually shares the weight of the word embeddings, and its bias.
 type predictions struct {
 	nn.Module
 	Transform *headTransform
@@ -111,8 +110,7 @@ func (h *robertaHead) Forward(f *frame, x *tensor) *tensor {
 	return y
 }
 
-// Classification returns the task of classifying each sequence. dropout is the
-// classifier's.
+// Classification returns the task of classifying each sequence. dropout is the classifier's.
 func Classification(c Config, classes hf.Classes, dropout float64, text hf.Text) *hf.TextTask {
 	c.Pooler = !c.Roberta
 	m := New(c)

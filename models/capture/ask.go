@@ -20,8 +20,7 @@ type Asking struct {
 	// Python is the interpreter whose cuDNN is asked. Empty: python3 or python of the
 	// PATH. Library is a libcudnn.so.9 in the place of its PyTorch's.
 	Python, Library string
-	// Driver is a library of the driver to load, which cuDNN needs to propose kernels that it
-	// compiles; empty for none.
+	// Driver is a library of the driver to load, which cuDNN needs to propose kernels that it compiles; empty for none.
 	Driver string
 	// Verbose shows what Python says on stderr of this process.
 	Verbose bool
@@ -34,10 +33,9 @@ const (
 	productless = "9.26"
 )
 
-// Ask asks cuDNN for the workspaces of convolutions on GPUs of a generation, as
-// [cudnn.Generation] has it. It returns the version that answered ("9.19") and the bytes
-// of each, -1 where it has no engine. The error is a [*RefusedError] if the user can do
-// something about it.
+// Ask asks cuDNN for the workspaces of convolutions on GPUs of a generation, as [cudnn.Generation] has it. It returns
+// the version that answered ("9.19") and the bytes of each, -1 where it has no engine. The error is a [*RefusedError]
+// if the user can do something about it.
 func (a Asking) Ask(ctx context.Context, generation int, questions []oracle.Question) (version string,
 	workspaces []int64, err error,
 ) {

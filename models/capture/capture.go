@@ -1,6 +1,5 @@
-// Package capture makes .pt2 files of people's own models. It runs a script of
-// ours in the user's Python, where the model and its libraries are; vprof itself
-// executes nothing of the model.
+// Package capture makes .pt2 files of people's own models. It runs a script of ours in the user's Python, where the
+// model and its libraries are; vprof itself executes nothing of the model.
 package capture
 
 import (
@@ -101,8 +100,7 @@ func (e *RefusedError) Error() string {
 // Usage marks the error as bad input.
 func (e *RefusedError) Usage() bool { return true }
 
-// Run captures a model. The error is a [*RefusedError] if the user can do
-// something about it.
+// Run captures a model. The error is a [*RefusedError] if the user can do something about it.
 func Run(ctx context.Context, o Options) (*Outcome, error) {
 	s := program{name: "vprof_capture.py", text: Script, purpose: "capture", python: o.Python, verbose: o.Verbose}
 	made := new(Outcome)

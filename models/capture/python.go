@@ -31,9 +31,8 @@ type program struct {
 	verbose bool
 }
 
-// run runs the script with arguments, which may name files in the folder that they are
-// given, and reads its result. The error is a [*RefusedError] if the user can do
-// something about it.
+// run runs the script with arguments, which may name files in the folder that they are given, and reads its result. The
+// error is a [*RefusedError] if the user can do something about it.
 func (s *program) run(ctx context.Context, args func(dir string) []string, result any) error {
 	err := s.execute(ctx, args, result)
 	if refused := (*RefusedError)(nil); err == nil || errors.As(err, &refused) {

@@ -16,8 +16,7 @@ type wrapped struct {
 	c             *Config
 }
 
-// ConditionalGeneration returns the task of predicting each next token of a text with a decoder
-// among other modules.
+// ConditionalGeneration returns the task of predicting each next token of a text with a decoder among other modules.
 func ConditionalGeneration(c Config, w llama.Wrapper, text hf.Text) *hf.TextTask {
 	c.Liger, c.Cache = text.Liger, text.Cache
 	m := newGemma4(&c)

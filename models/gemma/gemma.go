@@ -31,11 +31,9 @@ type Config struct {
 	PerLayer, PerLayerVocab int64
 	// KeysAreValues has the layers with full attention take keys for values.
 	KeysAreValues bool
-	// Experts are next to the feed-forward half of every layer; a count of zero says that
-	// there are none.
+	// Experts are next to the feed-forward half of every layer; a count of zero says that there are none.
 	Experts Experts
-	// ScoreCap bounds the logits by a tanh, Tied says that the output layer
-	// shares the weight of the embeddings.
+	// ScoreCap bounds the logits by a tanh, Tied says that the output layer shares the weight of the embeddings.
 	ScoreCap, Tied bool
 	// Blocks has the model around the decoder mark what tokens see each other both ways,
 	// which is none of a text, but makes masks.
@@ -54,8 +52,7 @@ type Layer struct {
 	Slides            bool
 	HeadSize, KVHeads int64
 	Inner             int64
-	// Shares takes keys and values from an earlier layer; Stores marks the last layer of its kind
-	// that makes its own.
+	// Shares takes keys and values from an earlier layer; Stores marks the last layer of its kind that makes its own.
 	Shares, Stores bool
 }
 
@@ -63,8 +60,7 @@ type Layer struct {
 type Experts struct{ Count, PerToken, Inner int64 }
 
 // decoderInputs is what a decoder begins with: token embeddings [batch, length, width], embeddings of all layers
-// [batch, length, layers, width], and what the model around it has made: positions and
-// masks, where made says so.
+// [batch, length, layers, width], and what the model around it has made: positions and masks, where made says so.
 type decoderInputs struct {
 	embeds, perLayer *tensor
 	made             bool
@@ -160,8 +156,7 @@ func (c *Config) masks(g *frame, embeds, positions, padding, blocks *tensor, tex
 	return masks
 }
 
-// flashTakes reports whether the heads of a kind of layers are as wide as FlashAttention takes
-// them.
+// flashTakes reports whether the heads of a kind of layers are as wide as FlashAttention takes them.
 func (c *Config) flashTakes(kind int) bool {
 	const widest = 256
 	return !slices.ContainsFunc(c.Layers, func(l Layer) bool { return l.kind() == kind && l.HeadSize > widest })
@@ -202,8 +197,7 @@ func (s *state) keywordArguments(kind int) []*tensor {
 	return out
 }
 
-// perLayerInputs follows get_per_layer_inputs of Gemma 4: embeddings of all layers [batch, length,
-// layers, width].
+// perLayerInputs follows get_per_layer_inputs of Gemma 4: embeddings of all layers [batch, length, layers, width].
 func (m *textModel) perLayerInputs(f *frame, ids *tensor) *tensor {
 	g := f.FuncFrame(ids)
 	return g.Return(m.EmbedTokensPerLayer.call(g, ids).Reshape(ids.Size(0), ids.Size(1), -1, m.c.PerLayer))

@@ -101,8 +101,7 @@ func newLayer4(c *Config, l Layer) *layer4 {
 	return y
 }
 
-// forward takes hidden states and the embeddings of the layer, if there are any, by place, and
-// what a state names.
+// forward takes hidden states and the embeddings of the layer, if there are any, by place, and what a state names.
 func (l *layer4) forward(f *frame, args []*tensor, s *state) *tensor {
 	x, perLayer, named := args[0], (*tensor)(nil), args[1:]
 	if l.c.PerLayer > 0 {
@@ -132,8 +131,7 @@ func (l *layer4) forward(f *frame, args []*tensor, s *state) *tensor {
 	return x.MulInPlace(l.LayerScalar.Tensor)
 }
 
-// addExperts adds what the experts make of the residual stream to what the feed-forward half
-// has made of it.
+// addExperts adds what the experts make of the residual stream to what the feed-forward half has made of it.
 func (l *layer4) addExperts(f *frame, x, residual *tensor) *tensor {
 	first := f.Let(f.Call(l.PostFeedforwardLayernorm1, x))
 	flat := f.Let(residual.Reshape(-1, residual.Size(-1)))

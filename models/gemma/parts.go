@@ -51,8 +51,7 @@ func newScaledEmbedding(n, width int64) *scaledEmbedding {
 
 func (s *scaledEmbedding) call(f *frame, ids *tensor) *tensor { return f.Call(s.Table, ids) }
 
-// rotary is Gemma4TextRotaryEmbedding: kinds are full attention and a window, nil where no
-// layer is of that kind.
+// rotary is Gemma4TextRotaryEmbedding: kinds are full attention and a window, nil where no layer is of that kind.
 type rotary struct {
 	nn.Module
 	Kinds []*hf.Frequencies `torch:""`
@@ -66,8 +65,7 @@ func newRotary(c *Config) *rotary {
 	return m
 }
 
-// call gives the cosines and sines of positions [1, length] for a kind of layers, in the
-// type of x.
+// call gives the cosines and sines of positions [1, length] for a kind of layers, in the type of x.
 func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tensor) {
 	g := f.ModuleFrame(m, x, positions)
 	g.Tape().NoGrad(func() {
@@ -115,8 +113,7 @@ func newAttention(c *Config, l Layer) *attention {
 	return a
 }
 
-// call gives what attention makes of x [batch, length, width], and the weights if they are
-// kept.
+// call gives what attention makes of x [batch, length, width], and the weights if they are kept.
 func (a *attention) call(f *frame, x, mask, cos, sin *tensor, shared keysValues) (y, weights *tensor) {
 	g := f.ModuleFrame(a, x, mask, cos, sin)
 	q := g.Let(a.heads(g, a.QProj, x))

@@ -1,6 +1,5 @@
-// Package gpt is GPT-2 as transformers builds it, trained as a causal language
-// model and as a classifier. Linear layers are held as layers, so that adapters
-// can take their places.
+// Package gpt is GPT-2 as transformers builds it, trained as a causal language model and as a classifier. Linear layers
+// are held as layers, so that adapters can take their places.
 package gpt
 
 import (
@@ -17,8 +16,7 @@ type (
 // Config is what GPT2Config holds that matters to memory.
 type Config struct {
 	Vocab, Width, Layers, Heads, Inner, Positions int64
-	// The probabilities of dropout: of embeddings, of attention weights, and
-	// of what is added to the residual stream.
+	// The probabilities of dropout: of embeddings, of attention weights, and of what is added to the residual stream.
 	EmbedDropout, AttentionDropout, ResidualDropout float64
 	// Activation is the name of a function, see [hf.Activations].
 	Activation string
@@ -30,8 +28,7 @@ type Config struct {
 	Cache *hf.Cache
 }
 
-// attention is causal self attention; query, key and value come from one
-// projection.
+// attention is causal self attention; query, key and value come from one projection.
 type attention struct {
 	nn.Module
 	Bias         *nn.Buffer

@@ -1,6 +1,5 @@
-// Package hf has what the models of Hugging Face transformers share: the
-// attention interface, attention masks, activations, losses. Names and
-// statements follow transformers 5.23.
+// Package hf has what the models of Hugging Face transformers share: the attention interface, attention masks,
+// activations, losses. Names and statements follow transformers 5.23.
 package hf
 
 import (
@@ -52,9 +51,8 @@ func Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 	return g.Return(g.Set(&y, y.Transpose(1, 2).Contiguous()))
 }
 
-// Attend returns the attention interface in the frame of an attention module, which holds what it
-// gives: the results of [EagerAttention] if eager is set, else that of [Attention] without
-// weights.
+// Attend returns the attention interface in the frame of an attention module, which holds what it gives: the results of
+// [EagerAttention] if eager is set, else that of [Attention] without weights.
 func Attend(f *frame, q, k, v, mask *tensor, o AttentionOptions, eager bool) (y, weights *tensor) {
 	if eager {
 		y, weights = EagerAttention(f, q, k, v, mask, o, false)
@@ -118,9 +116,8 @@ func SinkAttention(f *frame, q, k, v, mask, sinks *tensor, o AttentionOptions) (
 	return g.ReturnPair(y, weights)
 }
 
-// SelfAttention projects x [batch, length, width] to query, key and value,
-// attends, and puts the heads side by side again: the common part of encoders'
-// attention modules, in their frames. mask may be nil.
+// SelfAttention projects x [batch, length, width] to query, key and value, attends, and puts the heads side by side
+// again: the common part of encoders' attention modules, in their frames. mask may be nil.
 func SelfAttention(f *frame, m trainer, x, mask *tensor, query, key, value nn.Layer, headSize int64,
 	dropout float64,
 ) *tensor {
@@ -151,12 +148,10 @@ func repeatHeads(f *frame, x *tensor, n int64) *tensor {
 	return g.Return(x.Reshape(b, heads*n, length, size))
 }
 
-// Heads computes view(batch, length, -1, size).transpose(1, 2): a projection
-// [batch, length, width] split into heads.
+// Heads computes view(batch, length, -1, size).transpose(1, 2): a projection [batch, length, width] split into heads.
 func Heads(x *tensor, size int64) *tensor {
 	return x.View(x.Size(0), x.Size(1), -1, size).Transpose(1, 2)
 }
 
-// Merge computes reshape(batch, length, -1).contiguous(): heads [batch, length,
-// heads, size] put side by side.
+// Merge computes reshape(batch, length, -1).contiguous(): heads [batch, length, heads, size] put side by side.
 func Merge(x *tensor) *tensor { return x.Reshape(x.Size(0), x.Size(1), -1).Contiguous() }

@@ -9,8 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Problem is the kind of labels that a classifier learns from: problem_type of its
-// configuration.
+// Problem is the kind of labels that a classifier learns from: problem_type of its configuration.
 type Problem int
 
 const (
@@ -65,8 +64,7 @@ func (c *Classes) Labels(t *trace.Tape, n int64) *tensor {
 	}
 }
 
-// Loss returns the loss of a model for sequence classification, from its scores [n,
-// Count].
+// Loss returns the loss of a model for sequence classification, from its scores [n, Count].
 func (c *Classes) Loss(logits, labels *tensor) *tensor {
 	switch {
 	case c.Problem == AnyOf:
@@ -80,15 +78,13 @@ func (c *Classes) Loss(logits, labels *tensor) *tensor {
 	}
 }
 
-// errNoPadding is the error that transformers raises for several rows and no padding
-// token.
+// errNoPadding is the error that transformers raises for several rows and no padding token.
 var errNoPadding = errors.New(
 	"ValueError: Cannot handle batch sizes > 1 if no padding token is defined: pad_token_id is not set")
 
-// lastTokenScores picks the scores [batch, classes] of the last token of each row that
-// is not padding, from scores [batch, length, classes] of all tokens, as a decoder's
-// classification model does in its frame. Without a padding token it is the last token,
-// and the batch has a single row.
+// lastTokenScores picks the scores [batch, classes] of the last token of each row that is not padding, from scores
+// [batch, length, classes] of all tokens, as a decoder's classification model does in its frame. Without a padding
+// token it is the last token, and the batch has a single row.
 func lastTokenScores(f *frame, ids, scores *tensor, padToken bool) *tensor {
 	t := f.Tape()
 	if !padToken {

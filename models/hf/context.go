@@ -35,8 +35,7 @@ func contextOf(c models.Case) Context {
 // On reports whether ranks share sequences.
 func (c Context) On() bool { return c.Ranks > 1 }
 
-// perToken tells whether ranks that share sequences compute a loss for every token, outside of
-// the model.
+// perToken tells whether ranks that share sequences compute a loss for every token, outside of the model.
 func (t Text) perToken() bool {
 	return t.Context.By == models.Ulysses && t.Objective.IsZero() && !t.FusedLoss && !t.LinearLoss && t.LossChunks < 2
 }
@@ -82,8 +81,7 @@ func (c Context) buffers(fresh func(op string, shape ...int64) *tensor, n, lengt
 	return positions
 }
 
-// local returns a rank's part of token ids or labels [batch, length], which are padded to a
-// multiple of the ranks.
+// local returns a rank's part of token ids or labels [batch, length], which are padded to a multiple of the ranks.
 func (c Context) local(f *frame, x *tensor) *tensor {
 	g := f.FuncFrame(x)
 	if rest := x.Size(1) % c.Ranks; rest != 0 {
@@ -98,9 +96,8 @@ func (c Context) part(x *tensor) *tensor {
 	return x.Narrow(1, c.Rank*n, n).Contiguous()
 }
 
-// Attention computes causal attention over the tokens of all ranks: query, key and value are
-// [batch, heads, local length, head size], the result is [batch, local length, heads, head
-// size].
+// Attention computes causal attention over the tokens of all ranks: query, key and value are [batch, heads, local
+// length, head size], the result is [batch, local length, heads, head size].
 func (c Context) Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 	switch {
 	case mask != nil && c.By != models.RingOfTorch: // for which a hook takes it away (_attach_context_parallel_hooks)
@@ -198,8 +195,7 @@ func (c Context) allToAll(f *frame, x *tensor, forTokens bool) *tensor {
 	return g.Return(y)
 }
 
-// flash are the kernels of flash-attn 2 over some heads: what they allocate besides what they
-// are given.
+// flash are the kernels of flash-attn 2 over some heads: what they allocate besides what they are given.
 type flash struct{ f *frame }
 
 // forward gives the result, shaped as q, and its log-sum-exp.
@@ -212,8 +208,7 @@ func (k flash) forward(q *tensor, keys int64, lse ...int64) (y, sums *tensor) {
 	return y, sums
 }
 
-// backward writes the gradients: of q [..., heads, size] with rows in all, and of keys and
-// values [keys, heads, size].
+// backward writes the gradients: of q [..., heads, size] with rows in all, and of keys and values [keys, heads, size].
 func (k flash) backward(q *tensor, rows, heads, keys, keyHeads int64) {
 	t := k.f.Tape()
 	g := k.f.FuncFrame()

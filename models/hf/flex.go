@@ -9,7 +9,7 @@ import (
 const flexBlock = 128
 
 // FlexMask returns what create_block_mask makes of a causal mask, compiled: tensors [batch, blocks]
-// and [batch, blocks, blocks] of the blocks that queries see and keys are seen by, and those
+// and [batch, blocks, blocks] of the blocks that queries see and keys are seen by, and the tensors
 // that the function reads, which are kept with them. Chunked is for a mask of chunks.
 func FlexMask(f *frame, batch int64, positions, padding *tensor, packed Packing, chunked bool) []*tensor {
 	g := f.CallFrame(positions, padding)
@@ -52,10 +52,9 @@ func blockMask(f *frame, batch, n int64) []*tensor {
 	return out
 }
 
-// FlexAttention follows flex_attention_forward over [batch, heads, length, head size], with the
-// tensors of a block mask, as the code that TorchInductor of PyTorch 2.11 makes of it
-// allocates. The results are [batch, length, heads, head size], and the logarithms of the sums
-// of a row's scores [batch, heads, length].
+// FlexAttention follows flex_attention_forward over [batch, heads, length, head size], with the tensors of a block
+// mask, as the code that TorchInductor of PyTorch 2.11 makes of it allocates. The results are [batch, length, heads,
+// head size], and the logarithms of the sums of a row's scores [batch, heads, length].
 func FlexAttention(f *frame, q, k, v *tensor, blocks []*tensor, o AttentionOptions) (y, sums *tensor) {
 	g := f.FuncFrame(q, k, v)
 	if heads := q.Size(1); o.Groups > 1 && heads&(heads-1) != 0 {
@@ -68,9 +67,8 @@ func FlexAttention(f *frame, q, k, v *tensor, blocks []*tensor, o AttentionOptio
 	return g.ReturnPair(y, sums)
 }
 
-// flexFunction returns the compiled flex_attention: forward saves its inputs in the type of
-// autocast, its result, the sums and the block mask, and backward releases each after its
-// last use.
+// flexFunction returns the compiled flex_attention: forward saves its inputs in the type of autocast, its result, the
+// sums and the block mask, and backward releases each after its last use.
 func flexFunction() *trace.Function {
 	const query, key, value, result, sums, blocks = 0, 1, 2, 3, 4, 5
 	var types [3]trace.DType

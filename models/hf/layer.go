@@ -16,10 +16,9 @@ func CallLayer(f *frame, m any, checkpointing bool, forward func(f *frame, args 
 	return callLayer(f, m, checkpointing, false, forward, args, nil)
 }
 
-// callLayer calls a GradientCheckpointingLayer with some arguments by position and others by
-// name. Checkpointing, in its reentrant variant or not, saves the former, by the hooks in force; the latter are held by
-// the function that it calls again, where no hook sees them (_NoopSaveInputs of
-// torch.utils.checkpoint).
+// callLayer calls a GradientCheckpointingLayer with some arguments by position and others by name. Checkpointing, in
+// its reentrant variant or not, saves the former, by the hooks in force; the latter are held by the function that it
+// calls again, where no hook sees them (_NoopSaveInputs of torch.utils.checkpoint).
 func callLayer(f *frame, m any, checkpointing, reentrant bool, forward func(f *frame, args []*tensor) *tensor, inputs,
 	named []*tensor,
 ) *tensor {
@@ -52,9 +51,8 @@ func withNone(in, all []*tensor) []*tensor {
 	return out
 }
 
-// CallLayer calls layer i of a decoder, to which transformers gives the inputs by position and
-// the rest by name. Checkpointing saves the former as its inputs; the latter are held by the
-// function that it calls again.
+// CallLayer calls layer i of a decoder, to which transformers gives the inputs by position and the rest by name.
+// Checkpointing saves the former as its inputs; the latter are held by the function that it calls again.
 func (t Text) CallLayer(f *frame, i int, m any, forward func(f *frame, args []*tensor) *tensor, inputs []*tensor,
 	named ...*tensor,
 ) *tensor {

@@ -62,10 +62,9 @@ type OutputLoss struct {
 	OwnLabels bool
 }
 
-// Chunked returns the LinearCrossEntropyLoss of torchtune 0.7
-// (torchtune/modules/loss/cross_entropy_loss.py): tokens are split by tensor_split, and the
-// scores of one of so many chunks are there at a time. Autograd keeps the log-softmax of every
-// chunk, so what is spared are the scores themselves and their copies. No label is taken to be
+// Chunked returns the LinearCrossEntropyLoss of torchtune 0.7 (torchtune/modules/loss/cross_entropy_loss.py): tokens
+// are split by tensor_split, and the scores of one of so many chunks are there at a time. Autograd keeps the
+// log-softmax of every chunk, so what is spared are the scores themselves and their copies. No label is taken to be
 // ignored, not even the last of a row, which torchtune leaves out.
 func (l OutputLoss) Chunked(f *trace.Frame, x, labels *trace.Tensor, chunks int64) *trace.Tensor {
 	t, g := f.Tape(), f.FuncFrame(x, labels)

@@ -2,10 +2,9 @@ package hf
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// BidirectionalMask follows create_bidirectional_mask: the boolean mask [batch, 1,
-// queries, keys] of what each query may attend to, from the padding mask [batch,
-// keys]. PyTorch reads whether anything is padded and makes no mask if nothing
-// is; padded says so here.
+// BidirectionalMask follows create_bidirectional_mask: the boolean mask [batch, 1, queries, keys] of what each query
+// may attend to, from the padding mask [batch, keys]. PyTorch reads whether anything is padded and makes no mask if
+// nothing is; padded says so here.
 func BidirectionalMask(f *frame, queries int64, padding *tensor, padded bool) *tensor {
 	return bidirectionalMask(f, queries, padding, padded, sdpaMask)
 }
@@ -27,17 +26,15 @@ func bidirectionalMask(f *frame, queries int64, padding *tensor, padded bool, fo
 	return g.Return(padding)
 }
 
-// CausalMask follows create_causal_mask, given the positions [1 or batch, length] of
-// the tokens and a padding mask [batch, length], or nil for none. With one,
-// some row is padded. Without, PyTorch reads from the positions whether several
-// sequences are packed into a row and makes no mask if none are, since the
-// attention kernels know plain causality; packed says so here.
+// CausalMask follows create_causal_mask, given the positions [1 or batch, length] of the tokens and a padding mask
+// [batch, length], or nil for none. With one, some row is padded. Without, PyTorch reads from the positions whether
+// several sequences are packed into a row and makes no mask if none are, since the attention kernels know plain
+// causality; packed says so here.
 func CausalMask(f *frame, batch int64, positions, padding *tensor, packed Packing) *tensor {
 	return sequenceMask(f, batch, positions, padding, packed, false, notLater, sdpaMask)
 }
 
-// EagerCausalMask follows create_causal_mask for eager attention, which always needs one: of
-// numbers, in the type of x.
+// EagerCausalMask follows create_causal_mask for eager attention, which always needs one: of numbers, in the type of x.
 func EagerCausalMask(f *frame, x, positions, padding *tensor, packed Packing) *tensor {
 	return sequenceMask(f, x.Size(0), positions, padding, packed, true, notLater, eagerMask(x.DType()))
 }
@@ -67,9 +64,8 @@ func ChunkMask(f *frame, batch int64, positions, padding *tensor, packed Packing
 	return orderedMask(f, batch, positions, padding, packed, needed, withinChunk, asItIs, sdpaMask)
 }
 
-// BlockMask follows create_causal_mask or, with a window above zero,
-// create_sliding_window_causal_mask, given blocks [batch, length] of tokens that see each
-// other both ways: then there is a mask in any case. Blocks may be nil.
+// BlockMask follows create_causal_mask or, with a window above zero, create_sliding_window_causal_mask, given blocks
+// [batch, length] of tokens that see each other both ways: then there is a mask in any case. Blocks may be nil.
 func BlockMask(f *frame, batch int64, positions, padding, blocks *tensor, packed Packing, window int64) *tensor {
 	switch {
 	case blocks == nil && window == 0:
@@ -144,8 +140,7 @@ func orderedMask(
 	return g.Return(form(g, batch, length, length, mask))
 }
 
-// packedSequences follows find_packed_sequence_indices: the number of the sequence
-// that each token belongs to.
+// packedSequences follows find_packed_sequence_indices: the number of the sequence that each token belongs to.
 func packedSequences(f *frame, batch int64, positions *tensor, packed Packing) *tensor {
 	rules := &f.Tape().Rules().Libraries
 	if packed == Unseen || !rules.ReadsPositions {
@@ -199,8 +194,7 @@ func sameBlock(blocks *tensor) maskFunction {
 	}
 }
 
-// remapped follows remap_positions_for_packed_sequence: mask sees positions within
-// sequences.
+// remapped follows remap_positions_for_packed_sequence: mask sees positions within sequences.
 func remapped(positions *tensor, mask maskFunction) maskFunction {
 	return func(f *frame, i indices) *tensor {
 		query, key := positions.Index(i.batch, i.query), positions.Index(i.batch, i.key)
@@ -215,8 +209,7 @@ func notLater(_ *frame, i indices) *tensor { return i.key.Gt(i.query) }
 // withinWindow follows sliding_window_overlay.
 func withinWindow(_ *frame, i indices) *tensor { return i.key.Gt(i.query.AddScalar()) }
 
-// withinChunk follows chunked_causal_mask_function, whose chunks begin where a row's padding on the
-// left ends.
+// withinChunk follows chunked_causal_mask_function, whose chunks begin where a row's padding on the left ends.
 func withinChunk(f *frame, batch int64, padding *tensor) maskFunction {
 	left := f.Let(leftPadding(f, batch, padding))
 	chunk := func(i indices, of *tensor) *tensor { return of.Sub(left.Index(i.batch)).FloorDivide(trace.IntNumber) }

@@ -52,8 +52,7 @@ func Activations() []string { return slices.Sorted(maps.Keys(activations)) }
 // Activation returns ACT2FN[name]; a name not in [Activations] is a bug and panics.
 func Activation(name string) *nn.Func { return activations[name]() }
 
-// RMSNormalize binds x to what LlamaRMSNorm makes of it in fp32 before its weight, in the frame of the
-// norm.
+// RMSNormalize binds x to what LlamaRMSNorm makes of it in fp32 before its weight, in the frame of the norm.
 func RMSNormalize(f *frame, x **tensor) {
 	f.Set(x, (*x).To(trace.F32))
 	variance := f.Let((*x).Pow(2).Mean(true, -1))
@@ -78,8 +77,7 @@ func NewFrequencies(headSize int64) *Frequencies {
 	return &Frequencies{InvFreq: nn.NewBuffer(trace.F32, half), OriginalInvFreq: nn.NewBuffer(trace.F32, half)}
 }
 
-// RotateHalf follows rotate_half: the halves of x's last dimension change places, and what was the
-// second is negated.
+// RotateHalf follows rotate_half: the halves of x's last dimension change places, and what was the second is negated.
 func RotateHalf(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(x)
 	half := x.Size(-1) / 2

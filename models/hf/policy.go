@@ -8,19 +8,17 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// policy learns from answers that the model has generated, and their advantages: what the
-// GRPOTrainer of TRL 1.8 does once the answers are there (trl/trainer/grpo_trainer.py). The
-// answers of all micro-batches of a step come and are scored together. That of ms-swift does
-// the same, and logs no entropies.
+// policy learns from answers that the model has generated, and their advantages: what the GRPOTrainer of TRL 1.8 does
+// once the answers are there (trl/trainer/grpo_trainer.py). The answers of all micro-batches of a step come and are
+// scored together. That of ms-swift does the same, and logs no entropies.
 //
 // Kinds of its loss (grpo, dapo, cispo, sapo, a weight for each sequence) differ in tensors
 // [rows, tokens of an answer]; recorded is the clipped one.
 type policy struct {
 	task      *TextTask
 	objective models.Objective
-	// prompts, answers and their masks have a row for each sample of all micro-batches, and
-	// so has what is known of them before: log-probabilities, of the model itself and of the
-	// reference.
+	// prompts, answers and their masks have a row for each sample of all micro-batches, and so has what is known of
+	// them before: log-probabilities, of the model itself and of the reference.
 	prompts, promptMask, answers, answerMask, advantages *tensor
 	old, reference                                       *tensor
 	// rows is how many of them a micro-batch has, micro the number of the next.
@@ -76,9 +74,8 @@ func (p *policy) perTokenAlone(f *frame, ids, padding *tensor, scores func(*fram
 	return g.Return(selectiveLogSoftmax(g, logits, g.Let(ids.Slice(1, ids.Size(1)-answer, ids.Size(1)))))
 }
 
-// perToken follows _get_per_token_logps_and_entropies of ids [n, length]: log-probabilities [n,
-// tokens of an answer], a micro-batch at a time. The scores of one are held while the next
-// is in the model.
+// perToken follows _get_per_token_logps_and_entropies of ids [n, length]: log-probabilities [n, tokens of an answer], a
+// micro-batch at a time. The scores of one are held while the next is in the model.
 func (p *policy) perToken(f *frame, ids, mask *tensor, scores func(*frame, TextBatch) *tensor, entropy bool) *tensor {
 	answer := p.objective.Answer()
 	g := f.FuncFrame(ids, mask)

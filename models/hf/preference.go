@@ -239,8 +239,7 @@ func rewardLoss(f *frame, logits *tensor) *tensor {
 	return g.Return(parts[0].Sub(parts[1]).LogSigmoid().Neg().Mean(false))
 }
 
-// withReference runs f with the call of the reference: a model of its own, or this one
-// without its adapters.
+// withReference runs f with the call of the reference: a model of its own, or this one without its adapters.
 func (t *TextTask) withReference(f func(scores func(*frame, TextBatch) *tensor)) {
 	if t.Reference != nil {
 		f(t.Reference.scores)

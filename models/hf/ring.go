@@ -6,9 +6,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// gathered follows Llama3FlashAttnVarlenFunc of ring-flash-attn 0.1 with heads_k_stride=1, over
-// query, key and value [local length, heads, head size]: one head of keys and values after
-// the other is gathered from all ranks.
+// gathered follows Llama3FlashAttnVarlenFunc of ring-flash-attn 0.1 with heads_k_stride=1, over query, key and value
+// [local length, heads, head size]: one head of keys and values after the other is gathered from all ranks.
 func (c Context) gathered() *trace.Function {
 	return sharedAttention("Llama3FlashAttnVarlenFuncBackward", c.gatheredForward, c.gatheredBackward)
 }
@@ -84,9 +83,8 @@ func (c Context) gatheredBackward(f *frame, q, k, v *tensor) []*tensor {
 	return []*tensor{dq, dk, dv}
 }
 
-// ring follows RingFlashAttnFunc of ring-flash-attn over query, key and value [batch, local
-// length, heads, head size]: keys and values go round, and what each block gives is put
-// together in fp32.
+// ring follows RingFlashAttnFunc of ring-flash-attn over query, key and value [batch, local length, heads, head size]:
+// keys and values go round, and what each block gives is put together in fp32.
 func (c Context) ring() *trace.Function {
 	return sharedAttention("RingFlashAttnFuncBackward", c.ringForward, c.ringBackward)
 }

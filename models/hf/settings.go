@@ -91,8 +91,7 @@ func LossSettings() []models.Setting {
 	)
 }
 
-// ChunkSettings returns how PyTorch and torchtune compute them for some tokens at a
-// time.
+// ChunkSettings returns how PyTorch and torchtune compute them for some tokens at a time.
 func ChunkSettings() []models.Setting {
 	return []models.Setting{
 		{
@@ -137,8 +136,7 @@ func fusedLoss(c models.Case) bool {
 	return c.Liger && !c.On(plainSetting) || c.On(fusedSetting)
 }
 
-// ReadsHead tells whether the loss reads the weight of the output layer instead of calling the
-// layer.
+// ReadsHead tells whether the loss reads the weight of the output layer instead of calling the layer.
 func ReadsHead(c models.Case) bool { return fusedLoss(c) || c.On(linearSetting) }
 
 // LigerLoss tells whether the fused loss comes with liger-kernel's replacement of modules

@@ -71,9 +71,8 @@ type ExpertSharing struct {
 	// Skew is how many times as many tokens come to the rank as if all experts were chosen equally often, 1 or
 	// more; as many as its group has at most.
 	Skew float64
-	// Tensor is how many ranks share linear layers by transformers' plan and see the same tokens, zero none: each
-	// sends its share of the tokens to the ranks of their experts, and where none share these out has a part of every
-	// expert.
+	// Tensor is how many ranks share linear layers by transformers' plan and see the same tokens, zero none: each sends
+	// its share of the tokens to the ranks of their experts, and where none share these out has a part of every expert.
 	Tensor int64
 }
 
@@ -102,9 +101,8 @@ type Scores struct {
 	LinearLoss bool
 }
 
-// TextBatch is a batch of token ids [n, length]; Padding is its attention mask
-// or nil, Labels has one for each token or one for each row. Keep is the number of
-// last tokens that scores are computed for (logits_to_keep), zero for all.
+// TextBatch is a batch of token ids [n, length]; Padding is its attention mask or nil, Labels has one for each token or
+// one for each row. Keep is the number of last tokens that scores are computed for (logits_to_keep), zero for all.
 type TextBatch struct {
 	IDs, Padding, Labels *tensor
 	// Positions are the positions of tokens [1 or batch, length], nil where the model counts them.
@@ -124,11 +122,9 @@ type TextTask struct {
 	// Classes describes the classification head that Output is; nil for a language
 	// model, whose Output has a score for every word of the vocabulary at every token.
 	Classes *Classes
-	// Heads are the places of the layers that peft trains as a whole besides
-	// adapters, with task_type SEQ_CLS.
+	// Heads are the places of the layers that peft trains as a whole besides adapters, with task_type SEQ_CLS.
 	Heads []*nn.Layer
-	// Bidirectional says that a batch comes with a padding mask even if no row
-	// is padded.
+	// Bidirectional says that a batch comes with a padding mask even if no row is padded.
 	Bidirectional bool
 	// Call is the loss of a batch, of which nothing else outlives the call.
 	Call func(f *trace.Frame, b TextBatch) *trace.Tensor

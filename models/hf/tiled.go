@@ -25,9 +25,8 @@ func tilesOf(c models.Case) Tiles {
 	return Tiles{Count: c.TiledMLP.Count(), Synchronized: c.GPUs > 1}
 }
 
-// Tiled returns the forward of a feed-forward layer under axolotl's patch_tiled_mlp, over x
-// [batch, length, width]; half is the forward that it takes the place of, and params are the
-// layer's.
+// Tiled returns the forward of a feed-forward layer under axolotl's patch_tiled_mlp, over x [batch, length, width];
+// half is the forward that it takes the place of, and params are the layer's.
 func Tiled(f *frame, x *tensor, tiles Tiles, params []*nn.Parameter, half func(f *frame, x *tensor) *tensor) *tensor {
 	t := f.Tape()
 	n := tiles.Count
@@ -45,9 +44,8 @@ func Tiled(f *frame, x *tensor, tiles Tiles, params []*nn.Parameter, half func(f
 	return f.Apply(tiledMLP(n, trained, own), x)[0]
 }
 
-// tiledMLP follows axolotl's TiledMLP (monkeypatch/tiled_mlp/base.py, 0.18): tiles one after the
-// other without autograd, and again in backward, one backward pass for each, whose
-// gradients of the parameters are summed.
+// tiledMLP follows axolotl's TiledMLP (monkeypatch/tiled_mlp/base.py, 0.18): tiles one after the other without
+// autograd, and again in backward, one backward pass for each, whose gradients of the parameters are summed.
 func tiledMLP(n int64, trained []*nn.Parameter, half func(f *frame, x *tensor) *tensor) *trace.Function {
 	return &trace.Function{
 		Name: "TiledMLPBackward",
@@ -110,8 +108,7 @@ func (b *tiledBackward) run(n int64, saved *tensor) *tensor {
 	return dx
 }
 
-// tile runs one turn of its loop: dx is the tile's part of the gradient of the input, from
-// where the tile begins.
+// tile runs one turn of its loop: dx is the tile's part of the gradient of the input, from where the tile begins.
 func (b *tiledBackward) tile(x, dx *tensor, from int64) {
 	f, t := b.f, b.f.Tape()
 	x.Leaf().AccumulateInto(dx)

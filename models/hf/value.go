@@ -34,10 +34,9 @@ type valuedModel struct {
 	VHead           *valueHead
 }
 
-// valued learns which of two answers is the better one, from the value of its last token: what
-// LLaMA-Factory 0.9.6 does in stage rm (train/rm/trainer.py) with TRL's
-// AutoModelForCausalLMWithValueHead, which computes logits, too, and holds the states
-// of all layers until it returns.
+// valued learns which of two answers is the better one, from the value of its last token: what LLaMA-Factory 0.9.6 does
+// in stage rm (train/rm/trainer.py) with TRL's AutoModelForCausalLMWithValueHead, which computes logits, too, and holds
+// the states of all layers until it returns.
 type valued struct {
 	model *caller
 	net   *valuedModel

@@ -12,8 +12,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Whatever is wrong, the message names the file, the key, its value and the
-// rule.
+// Whatever is wrong, the message names the file, the key, its value and the rule.
 func TestWrongConfigurationsAreExplained(t *testing.T) {
 	for config, want := range map[string]string{
 		`[1]`:  `not a JSON object, as a config.json of transformers is`,
@@ -189,9 +188,8 @@ func TestClassifiersOfBatchesNeedAPaddingToken(t *testing.T) {
 	require.ErrorContains(t, err, "Cannot handle batch sizes > 1 if no padding token is defined")
 }
 
-// FuzzParse: whatever a file says, there is an error or a model, whose
-// configuration makes the same model once more, and whose step, if it is a
-// small one, can be recorded.
+// FuzzParse: whatever a file says, there is an error or a model, whose configuration makes the same model once more,
+// and whose step, if it is a small one, can be recorded.
 func FuzzParse(f *testing.F) {
 	for _, config := range small {
 		f.Add([]byte(config))

@@ -13,10 +13,9 @@ import (
 const shortLlama = `{"model_type": "llama", "vocab_size": 512, "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 3,
 	"num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 4096, "tie_word_embeddings": false}`
 
-// Peaks of two steps, beyond the model and the batch, of the last rank under fully_shard with
-// attention that does what ms-swift's Ulysses does, or ring-flash-attn by what it calls and
-// flash-attn allocates: transformers 5.23, torch 2.11 with a process group that moves nothing,
-// allocations in blocks of 512 bytes.
+// Peaks of two steps, beyond the model and the batch, of the last rank under fully_shard with attention that does what
+// ms-swift's Ulysses does, or ring-flash-attn by what it calls and flash-attn allocates: transformers 5.23, torch 2.11
+// with a process group that moves nothing, allocations in blocks of 512 bytes.
 func TestSequencesThatRanksShare(t *testing.T) {
 	for _, want := range []struct {
 		by        string

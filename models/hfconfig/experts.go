@@ -64,11 +64,10 @@ func (d relative) mixture(c llama.Config, a *architecture) {
 	})
 }
 
-// converted returns the adapters that peft makes where layers are named that transformers 5 has
-// in parameters of the experts (convert_peft_config_for_transformers): of those
-// parameters, with twice the rank where two layers are one parameter, and of no other
-// layer of these names. For peft all-linear has the names, too, and the names of all linear layers do if they are
-// listed.
+// converted returns the adapters that peft makes where layers are named that transformers 5 has in parameters of the
+// experts (convert_peft_config_for_transformers): of those parameters, with twice the rank where two layers are one
+// parameter, and of no other layer of these names. For peft all-linear has the names, too, and the names of all linear
+// layers do if they are listed.
 func (d relative) converted(l models.LoRA, listed bool) (out models.LoRA, reason string) {
 	if l.Match != "" || l.Method != "" {
 		return l, d.expression(l)
@@ -146,8 +145,7 @@ func (d relative) expression(l models.LoRA) string {
 	return ""
 }
 
-// experts reads a mixture: how many experts there are by one of two names, how many see a
-// token, and how wide they are.
+// experts reads a mixture: how many experts there are by one of two names, how many see a token, and how wide they are.
 func (r *reader) experts(c *llama.Config, count int64, key, also string, each, inner int64, innerKey string) {
 	if _, given := r.raw[also]; given {
 		key = also

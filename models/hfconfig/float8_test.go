@@ -9,9 +9,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Peaks of the phases of the second step of torchao 0.17's convert_to_float8_training (all
-// linear layers but the output layer, one scale for each tensor), transformers 5.23 and torch
-// 2.11 on an H100, allocations in blocks of 512 bytes.
+// Peaks of the phases of the second step of torchao 0.17's convert_to_float8_training (all linear layers but the output
+// layer, one scale for each tensor), transformers 5.23 and torch 2.11 on an H100, allocations in blocks of 512 bytes.
 func TestProductsInFloat8(t *testing.T) {
 	const loss = 512 // which the measured loop had freed
 	hopper := trace.GPU{Capability: 90, SMs: 132, ThreadsPerSM: 2048}

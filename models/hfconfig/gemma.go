@@ -156,8 +156,7 @@ func (r *reader) sharing(of []gemma.Layer, last int64) {
 	}
 }
 
-// readGemma4 reads the text of Gemma 4; types that are not unified may have embeddings for every
-// layer, and experts.
+// readGemma4 reads the text of Gemma 4; types that are not unified may have embeddings for every layer, and experts.
 func readGemma4(window, positions int64, whole bool) func(r *reader) gemma.Config {
 	return func(r *reader) gemma.Config {
 		r.number(positionsKey, positions, 1, mostPositions)

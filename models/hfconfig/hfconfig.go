@@ -200,8 +200,7 @@ func parse(file, name string, data []byte) (models.Model, error) {
 	return m, r.affordable(m)
 }
 
-// affordable finds models so large that sizes of their steps would mean
-// nothing.
+// affordable finds models so large that sizes of their steps would mean nothing.
 func (r *reader) affordable(m models.Model) error {
 	c := m.Default
 	c.Task = m.Tasks[0]
@@ -240,8 +239,7 @@ func (a *architecture) check(c models.Case) error {
 	return nil
 }
 
-// A rule names a setting or flag of a case that vprof cannot plan, and the reason; both are empty
-// for other cases.
+// A rule names a setting or flag of a case that vprof cannot plan, and the reason; both are empty for other cases.
 type rule func(models.Case) (field, reason string)
 
 // rule adds a rule, which is checked before the existing ones.
@@ -267,8 +265,7 @@ func (a *architecture) caveat(notes func(models.Case) []string) { a.caveats = ap
 // An architecture is what a configuration describes.
 type architecture struct {
 	summary string
-	// unit is what a batch counts, batch the usual size and batches the sizes of a
-	// sweep.
+	// unit is what a batch counts, batch the usual size and batches the sizes of a sweep.
 	unit     string
 	batch    int
 	batches  []int
@@ -343,8 +340,7 @@ func (r *reader) family() (kind string, f family, err error) {
 	return kind, f, nil
 }
 
-// common reads what all configurations have in common, none of which vprof
-// describes unless it is as usual.
+// common reads what all configurations have in common, none of which vprof describes unless it is as usual.
 func (r *reader) common() {
 	if !r.dequantized() && r.stored() == "" {
 		r.refuseStored()
@@ -357,16 +353,14 @@ func (r *reader) common() {
 	r.refuse("per_layer_config")
 }
 
-// rowLength returns the setting of the tokens of a row, which a key of the
-// configuration bounds.
+// rowLength returns the setting of the tokens of a row, which a key of the configuration bounds.
 func rowLength(usual, most int64, key string) models.Setting {
 	s := hf.LengthSetting(usual, most)
 	s.Usage += " (" + key + " of the configuration)"
 	return s
 }
 
-// weights reads the type of the weights, in which transformers 5 loads and makes
-// a model (dtype "auto").
+// weights reads the type of the weights, in which transformers 5 loads and makes a model (dtype "auto").
 func (r *reader) weights() string {
 	for _, key := range []string{"dtype", "torch_dtype"} {
 		if value, _, ok := r.get(key); ok && !null(value) {
@@ -382,8 +376,7 @@ func (r *reader) weights() string {
 	return ""
 }
 
-// dequantized says that the file's weights are in MXFP4, which transformers loads as bf16
-// wherever they are trained.
+// dequantized says that the file's weights are in MXFP4, which transformers loads as bf16 wherever they are trained.
 func (r *reader) dequantized() bool {
 	var q struct {
 		Method string `json:"quant_method"`
@@ -410,9 +403,8 @@ func (r *reader) trained(f family) (task string, instead []string) {
 // usualName is how configurations are called.
 const usualName = "config.json"
 
-// name returns what the user would call the model: by the file, or by the folder if
-// the file is called as all are. A snapshot in the cache of the hub stands in a
-// folder whose name contains the name of its repository.
+// name returns what the user would call the model: by the file, or by the folder if the file is called as all are. A
+// snapshot in the cache of the hub stands in a folder whose name contains the name of its repository.
 func (r *reader) name() string {
 	path, err := filepath.Abs(r.file)
 	if err != nil {

@@ -27,9 +27,8 @@ func model(t testing.TB, config string) models.Model {
 	return m
 }
 
-// The element counts of transformers' own classes, which testdata/counts.py has
-// counted: parameters, trained ones, and buffers; and the counts with
-// adapters as peft makes them.
+// The element counts of transformers' own classes, which testdata/counts.py has counted: parameters, trained ones, and
+// buffers; and the counts with adapters as peft makes them.
 func TestCountsAreThoseOfTransformers(t *testing.T) {
 	data, err := os.ReadFile("testdata/counts.json")
 	require.NoError(t, err)
@@ -73,9 +72,8 @@ func TestCountsAreThoseOfTransformers(t *testing.T) {
 	}
 }
 
-// Modules that peft trains as a whole beside adapters are there twice, even if their
-// weights are tied, and a regular expression is held against whole paths: the counts are
-// counted by peft 0.21.
+// Modules that peft trains as a whole beside adapters are there twice, even if their weights are tied, and a regular
+// expression is held against whole paths: the counts are counted by peft 0.21.
 func TestAdaptersOfOthersAreThoseOfPeft(t *testing.T) {
 	for _, k := range []struct {
 		config, lora     string
@@ -107,8 +105,7 @@ func TestAdaptersOfOthersAreThoseOfPeft(t *testing.T) {
 	}
 }
 
-// A step that trains the embeddings and the output layer in copies leaves nothing behind,
-// whatever computes the loss.
+// A step that trains the embeddings and the output layer in copies leaves nothing behind, whatever computes the loss.
 func TestSavedModulesAreUsedInTheirPlaces(t *testing.T) {
 	m := model(t,
 		`{"model_type": "gemma", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 512}`)
@@ -217,8 +214,7 @@ var small = []string{
 	`{"model_type": "wav2vec2", "num_hidden_layers": 1, "feat_extract_norm": "layer", "do_stable_layer_norm": true, "conv_bias": true}`,
 }
 
-// Every task of every configuration can be recorded, with and without what
-// changes the shape of a step.
+// Every task of every configuration can be recorded, with and without what changes the shape of a step.
 func TestStepsOfAllConfigurationsAreValid(t *testing.T) {
 	for _, config := range small {
 		m := model(t, config)
@@ -249,8 +245,7 @@ func TestStepsOfAllConfigurationsAreValid(t *testing.T) {
 	}
 }
 
-// What a report keeps of a configuration makes the same model, and keeps the
-// same.
+// What a report keeps of a configuration makes the same model, and keeps the same.
 func TestConfigIsAllThatAModelIsMadeOf(t *testing.T) {
 	for _, dir := range configs(t) {
 		m := open(t, dir)

@@ -105,8 +105,7 @@ func TestLargerImagesHaveMorePositions(t *testing.T) {
 	require.EqualValues(t, 3*196*384, large.Total-small.Total)
 }
 
-// With layer norms in the feature encoder every one of the six other layers
-// gets a norm of 512 features.
+// With layer norms in the feature encoder every one of the six other layers gets a norm of 512 features.
 func TestLayerNormsInTheFeatureEncoder(t *testing.T) {
 	total := func(keys string) int64 {
 		return counts(t, model(t, `{"model_type": "wav2vec2", "mask_time_prob": 0`+keys+`}`), models.Case{}).Total

@@ -125,8 +125,8 @@ const (
 	allBiases = biases + "MLPBias=mlp_bias:false "
 )
 
-// fields reads fields of a configuration that are keys of the file: "QKVBias+OutputBias=attention_bias:false" has two
-// fields be what that key says, or else false. Numbers are probabilities.
+// fields reads fields of a configuration that are keys of the file: "QKVBias+OutputBias=attention_bias:false" sets two
+// fields to what that key says, or else to false. Numbers are probabilities.
 func (r *reader) fields(c *llama.Config, rows string) {
 	for row := range strings.FieldsSeq(rows) {
 		names, key, _ := strings.Cut(row, "=")
@@ -194,8 +194,7 @@ func readGemma3(r *reader, c *llama.Config) {
 	c.Rotary.Kinds = kindsOf(c.Windowed)
 }
 
-// kindsOf returns the number of kinds of layers that there are, by which see a window: each has
-// angles of its own.
+// kindsOf returns the number of kinds of layers that there are, by which see a window: each has angles of its own.
 func kindsOf(windowed []bool) int {
 	if slices.Contains(windowed, true) && slices.Contains(windowed, false) {
 		return 2
@@ -245,8 +244,7 @@ func readSmolLM3(r *reader, c *llama.Config) {
 	}
 }
 
-// notNull says of what transformers has by default whether the file leaves it: by another value than
-// null, or by none.
+// notNull says of what transformers has by default whether the file leaves it: by another value than null, or by none.
 func (r *reader) notNull(key string) bool {
 	value, _, ok := r.get(key)
 	return !ok || !null(value)
@@ -327,10 +325,9 @@ func (r *reader) attentionTypes(c *llama.Config, sliding string, usual func(laye
 	return out
 }
 
-// rotary reads how positions are turned into angles, to which memory is
-// indifferent as long as the angles are computed once, and which part of each head they
-// turn; there may be others than all only if some is set. Layers of several kinds may have
-// their own.
+// rotary reads how positions are turned into angles, to which memory is indifferent as long as the angles are computed
+// once, and which part of each head they turn; there may be others than all only if some is set. Layers of several
+// kinds may have their own.
 func (r *reader) rotary(part float64, some bool) float64 {
 	for _, key := range []string{"rope_parameters", "rope_scaling"} {
 		value, name, ok := r.get(key)

@@ -12,10 +12,9 @@ import (
 const oneLayer = `{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1,
 	"num_attention_heads": 2, "vocab_size": 5000}`
 
-// The loss in chunks: what the first forward pass leaves and what the peak of its
-// backward is, beyond the model, of transformers' LlamaModel and the statements of
-// torchtune's LinearCrossEntropyLoss over its output (2 rows of 256 tokens, on the CPU,
-// counted by a TorchDispatchMode).
+// The loss in chunks: what the first forward pass leaves and what the peak of its backward is, beyond the model, of
+// transformers' LlamaModel and the statements of torchtune's LinearCrossEntropyLoss over its output (2 rows of 256
+// tokens, on the CPU, counted by a TorchDispatchMode).
 func TestChunkedLossNeedsWhatTorchtuneNeeds(t *testing.T) {
 	const config = `{"model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 20000, "tie_word_embeddings": false}`
 	m := model(t, config)

@@ -97,8 +97,7 @@ func (r *reader) positive(value json.RawMessage, name string, most, otherwise fl
 	return p
 }
 
-// readNemotronH reads a decoder whose layers have a mixer, attention, experts or a feed-forward
-// half after a norm each.
+// readNemotronH reads a decoder whose layers have a mixer, attention, experts or a feed-forward half after a norm each.
 func readNemotronH(r *reader, c *llama.Config) {
 	c.Activation, c.MLPBias = r.word("mlp_hidden_act", "relu2", hf.Activations()), r.flag("mlp_bias", false)
 	r.word("mamba_hidden_act", "silu", []string{"silu"})

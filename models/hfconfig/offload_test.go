@@ -9,10 +9,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Checkpointing knows the arguments by place, and those alone go to the host: the mask and the
-// rotary angles of Llama come by name. Bytes beyond those before a
-// step, after its forward pass and at most in backward, under torch.autograd.graph.save_on_cpu:
-// transformers 5.23, torch 2.11, two rows of 1024 tokens in bf16.
+// Checkpointing knows the arguments by place, and those alone go to the host: the mask and the rotary angles of Llama
+// come by name. Bytes beyond those before a step, after its forward pass and at most in backward, under
+// torch.autograd.graph.save_on_cpu: transformers 5.23, torch 2.11, two rows of 1024 tokens in bf16.
 func TestWhatCheckpointsSaveOnTheHost(t *testing.T) {
 	for _, want := range []struct {
 		recompute       models.Recompute

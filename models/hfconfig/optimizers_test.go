@@ -12,9 +12,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Peaks of the phases of the second step with bitsandbytes 0.49, galore_torch 1.0, torchao 0.17
-// (its compiled update left out), transformers 5.23 and torch 2.11 on an A100,
-// allocations in blocks of 512 bytes.
+// Peaks of the phases of the second step with bitsandbytes 0.49, galore_torch 1.0, torchao 0.17 (its compiled update
+// left out), transformers 5.23 and torch 2.11 on an A100, allocations in blocks of 512 bytes.
 func TestOptimizersOfOtherLibraries(t *testing.T) {
 	const (
 		loss = 512 // which the measured loops had freed

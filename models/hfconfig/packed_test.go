@@ -14,10 +14,9 @@ const packedMixture = `{"model_type": "qwen3_moe", "vocab_size": 8192, "hidden_s
 	"num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64, "num_experts": 16, "num_experts_per_tok": 4,
 	"norm_topk_prob": true, "max_position_embeddings": 4096, "tie_word_embeddings": false, "torch_dtype": "bfloat16"}`
 
-// Peaks in the second step of bitsandbytes 0.49.1, peft 0.21, transformers 5.23 and torch
-// 2.11 on an A100, allocations in blocks of 512 bytes, with experts held by
-// bitsandbytes.nn.parametrize and, in 8 bits, by axolotl 0.18's moe_quant. A
-// recomputation that is not reentrant leaves the experts unpacked.
+// Peaks in the second step of bitsandbytes 0.49.1, peft 0.21, transformers 5.23 and torch 2.11 on an A100, allocations
+// in blocks of 512 bytes, with experts held by bitsandbytes.nn.parametrize and, in 8 bits, by axolotl 0.18's moe_quant.
+// A recomputation that is not reentrant leaves the experts unpacked.
 func TestExpertsInFewBits(t *testing.T) {
 	const labels = 2 * 512 * 8 // shared with the input
 	for _, want := range []struct {

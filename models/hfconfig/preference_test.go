@@ -75,9 +75,8 @@ func TestParametersAreTrainedByName(t *testing.T) {
 	}
 }
 
-// Some layers trained as LLaMA-Factory does: in fp32 beside frozen ones in bf16, run again
-// in backward by themselves. PyTorch 2.11 requested this much of its own allocator, up to the
-// end of the second backward pass, within 256 bytes.
+// Some layers trained as LLaMA-Factory does: in fp32 beside frozen ones in bf16, run again in backward by themselves.
+// PyTorch 2.11 requested this much of its own allocator, up to the end of the second backward pass, within 256 bytes.
 func TestTrainedLayersRequestWhatPyTorchDoes(t *testing.T) {
 	m := model(t,
 		`{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 2000, "tie_word_embeddings": false, "max_position_embeddings": 4096, "pad_token_id": 0}`)

@@ -12,9 +12,8 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// A reader reads the keys of a configuration. What is absent has the default of
-// transformers. It keeps the first error and reads on with defaults, so that
-// those who read need not ask after every key.
+// A reader reads the keys of a configuration. What is absent has the default of transformers. It keeps the first error
+// and reads on with defaults, so that those who read need not ask after every key.
 type reader struct {
 	file string
 	raw  map[string]json.RawMessage
@@ -46,8 +45,7 @@ func newReader(file string, data []byte) (*reader, error) {
 	return r, nil
 }
 
-// sub reads the configuration that stands under a key; one that is absent has nothing but
-// defaults.
+// sub reads the configuration that stands under a key; one that is absent has nothing but defaults.
 func (r *reader) sub(key string) *reader {
 	if known := r.under[key]; known != nil {
 		return known
@@ -220,8 +218,7 @@ func (r *reader) square(key string, otherwise int64) int64 {
 	return sides[0]
 }
 
-// padToken returns the id of the padding token; none if it is null or, with absent below
-// zero, not given.
+// padToken returns the id of the padding token; none if it is null or, with absent below zero, not given.
 func (r *reader) padToken(absent, vocab int64) (id int64, some bool) {
 	value, name, ok := r.get("pad_token_id")
 	if ok && null(value) || !ok && absent < 0 {
@@ -293,8 +290,7 @@ func (r *reader) words(key string) []string {
 	return list
 }
 
-// refuse notes a key whose value, unless it is one of those given or absent,
-// asks for what vprof does not describe.
+// refuse notes a key whose value, unless it is one of those given or absent, asks for what vprof does not describe.
 func (r *reader) refuse(key string, harmless ...string) {
 	value, name, ok := r.get(key)
 	if ok && !null(value) && !slices.Contains(harmless, string(value)) {

@@ -24,8 +24,7 @@ func readDots1(r *reader, c *llama.Config) {
 	r.windows(c, 4096, func(i int64) bool { return c.Window > 0 && i >= from })
 }
 
-// Settings of decoders that are built in another way than transformers does it, as
-// torchtune's are.
+// Settings of decoders that are built in another way than transformers does it, as torchtune's are.
 const (
 	repeatedSetting = "repeated-heads"
 	separateSetting = "separate-projections"

@@ -12,10 +12,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Steps of transformers' own classes, run by PyTorch's CUDA build with its allocator: what
-// was requested once the model was there, after the first forward pass, and at the peaks of
-// the first forward and backward pass and of two steps, to the byte. Experts were routed as
-// a GPU that computes nothing routes them, on which no size depends.
+// Steps of transformers' own classes, run by PyTorch's CUDA build with its allocator: what was requested once the model
+// was there, after the first forward pass, and at the peaks of the first forward and backward pass and of two steps, to
+// the byte. Experts were routed as a GPU that computes nothing routes them, on which no size depends.
 func TestStepsRequestWhatPyTorchDoes(t *testing.T) { requestedSteps(t, "testdata/requested.json") }
 
 // So are steps on images.

@@ -10,12 +10,10 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Steps of transformers' own classes, run on fake tensors: what is allocated
-// once the model is there, what the first forward pass leaves for backward, and
-// the peak. Left out is what fake tensors on the CPU do otherwise than CUDA:
-// the attention kernels of grouped heads without a mask, losses of words under
-// autocast, and convolutions. A few bytes differ where CUDA keeps the
-// statistics of a norm in fp32.
+// Steps of transformers' own classes, run on fake tensors: what is allocated once the model is there, what the first
+// forward pass leaves for backward, and the peak. Left out is what fake tensors on the CPU do otherwise than CUDA: the
+// attention kernels of grouped heads without a mask, losses of words under autocast, and convolutions. A few bytes
+// differ where CUDA keeps the statistics of a norm in fp32.
 func TestStepsAreThoseOfTransformers(t *testing.T) {
 	data, err := os.ReadFile("testdata/steps.json")
 	require.NoError(t, err)

@@ -12,9 +12,8 @@ import (
 const wideLlama = `{"model_type": "llama", "vocab_size": 512, "hidden_size": 512, "intermediate_size": 4096, "num_hidden_layers": 3,
 	"num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 4096, "tie_word_embeddings": false}`
 
-// Peaks in the second step of a feed-forward layer that does what axolotl 0.18 does under
-// tiled_mlp, in a Llama of transformers 5.23 with torch 2.11 on an A100, allocations in blocks
-// of 512 bytes.
+// Peaks in the second step of a feed-forward layer that does what axolotl 0.18 does under tiled_mlp, in a Llama of
+// transformers 5.23 with torch 2.11 on an A100, allocations in blocks of 512 bytes.
 func TestFeedForwardLayersInTiles(t *testing.T) {
 	for _, want := range []struct {
 		tiles             models.Tiles

@@ -18,8 +18,7 @@ func unquoted(value json.RawMessage) string {
 	return s
 }
 
-// vision reads vision_config, whose model_type must be one of kinds, the first by default.
-// s has the default sizes.
+// vision reads vision_config, whose model_type must be one of kinds, the first by default. s has the default sizes.
 func (r *reader) vision(s tower.Size, kinds ...string) (v *reader, size tower.Size, kind string) {
 	v = r.sub("vision_config")
 	kind = v.word("model_type", kinds[0], kinds)

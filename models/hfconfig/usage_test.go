@@ -11,8 +11,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// usage is how many bytes are allocated when a phase ends, at most while it lasts, and at most
-// since the program began.
+// usage is how many bytes are allocated when a phase ends, at most while it lasts, and at most since the program began.
 type usage struct{ end, peak, soFar int64 }
 
 // phases returns the usages of all phases of a program, whose buffers take what size says. Of a

@@ -9,9 +9,8 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Bytes that a step asks for beyond those before it, with LLaMA-Factory's loss of rewards and
-// TRL's value head: at most in its forward pass and in backward. They were called with PyTorch
-// 2.11 and its allocator, two pairs of 256 tokens.
+// Bytes that a step asks for beyond those before it, with LLaMA-Factory's loss of rewards and TRL's value head: at most
+// in its forward pass and in backward. They were called with PyTorch 2.11 and its allocator, two pairs of 256 tokens.
 func TestValuesBesideWords(t *testing.T) {
 	o, err := models.ParseObjective("reward:as=llama-factory")
 	require.NoError(t, err)

@@ -12,8 +12,7 @@ import (
 
 const smallUntied = `{"model_type": "llama", "vocab_size": 4096, "hidden_size": 512, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 512, "tie_word_embeddings": `
 
-// An output layer in 4 bits has half a byte for a weight, and 4 for the scale of 64 of them;
-// the step unpacks it.
+// An output layer in 4 bits has half a byte for a weight, and 4 for the scale of 64 of them; the step unpacks it.
 func TestPackedHead(t *testing.T) {
 	const weights = 4096 * 512
 	packed := func(on int64) []int64 {

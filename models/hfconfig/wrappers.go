@@ -11,8 +11,7 @@ import (
 	"github.com/vprof/vprof/models/train"
 )
 
-// wrapper is a model_type that has a decoder in text_config, and towers for images or
-// sound besides it.
+// wrapper is a model_type that has a decoder in text_config, and towers for images or sound besides it.
 type wrapper struct {
 	// name is what the names of its classes begin with.
 	name string
@@ -210,8 +209,7 @@ func (w wrapper) decoder(t *reader) (d relative, kind string) {
 	return d, kind
 }
 
-// readMllama reads a decoder some of whose layers attend to images, which a step on text alone
-// leaves out.
+// readMllama reads a decoder some of whose layers attend to images, which a step on text alone leaves out.
 func readMllama(r *reader, c *llama.Config) {
 	c.ExtraTokens = 8
 	c.AttentionDropout = r.probability("dropout", 0)

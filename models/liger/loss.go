@@ -27,8 +27,7 @@ func LinearCrossEntropy(f *frame, x, weight, labels *tensor) *tensor {
 	return g.Return(loss)
 }
 
-// chunkRows returns how many rows of n have their scores at a time: about as many bytes of
-// scores as of hidden states.
+// chunkRows returns how many rows of n have their scores at a time: about as many bytes of scores as of hidden states.
 func chunkRows(n, width, vocabulary int64) int64 {
 	want := ceil.Div(n, ceil.Div(vocabulary, width))
 	rows := int64(1)
@@ -38,9 +37,8 @@ func chunkRows(n, width, vocabulary int64) int64 {
 	return min(rows, n)
 }
 
-// fusedLinearCrossEntropy follows LigerFusedLinearCrossEntropyFunction, of hidden states
-// [n, width], a weight [vocabulary, width] and labels [n]. Gradients are computed on
-// the way, so that backward only hands them over.
+// fusedLinearCrossEntropy follows LigerFusedLinearCrossEntropyFunction, of hidden states [n, width], a weight
+// [vocabulary, width] and labels [n]. Gradients are computed on the way, so that backward only hands them over.
 func fusedLinearCrossEntropy() *trace.Function {
 	return &trace.Function{
 		Name: "LigerFusedLinearCrossEntropyFunctionBackward", AMP: true,
@@ -90,9 +88,8 @@ func lossAndGradients(f *frame, x, weight, labels *tensor, weightNeeds bool) (lo
 	return losses.Sum(false), dx, dw
 }
 
-// chunkGradients computes the scores of some rows, their gradients in their place, and
-// what follows from those for the rows and the weight. scores is memory for them, nil
-// where autocast has every product make its own.
+// chunkGradients computes the scores of some rows, their gradients in their place, and what follows from those for the
+// rows and the weight. scores is memory for them, nil where autocast has every product make its own.
 func chunkGradients(f *frame, scores, x, weight, dx, dw *tensor) {
 	t := f.Tape()
 	g := f.FuncFrame(x)
@@ -111,9 +108,8 @@ func chunkGradients(f *frame, scores, x, weight, dx, dw *tensor) {
 	g.End()
 }
 
-// weightGradient adds what some rows give to the gradient of the weight, which may be
-// nil: in its place where tensor cores of Ampere or later multiply in half precision,
-// else by way of a product of its own.
+// weightGradient adds what some rows give to the gradient of the weight, which may be nil: in its place where tensor
+// cores of Ampere or later multiply in half precision, else by way of a product of its own.
 func weightGradient(f *frame, scores, x, dw *tensor) {
 	if dw == nil {
 		return

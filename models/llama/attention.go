@@ -10,8 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// attention is causal self attention with rotary positions; several heads of
-// the query may share one of key and value.
+// attention is causal self attention with rotary positions; several heads of the query may share one of key and value.
 type attention struct {
 	nn.Module
 	Names

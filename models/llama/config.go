@@ -5,8 +5,7 @@ import (
 	"github.com/vprof/vprof/models/nn"
 )
 
-// Config is what the configuration of a decoder holds that matters to memory. What is
-// left out is as in Llama.
+// Config is what the configuration of a decoder holds that matters to memory. What is left out is as in Llama.
 type Config struct {
 	Sizes
 	Biases
@@ -47,8 +46,7 @@ type Config struct {
 	// Mamba is the mixer of blocks that Blocks names; DeltaNet replaces attention.
 	Mamba    Mamba
 	DeltaNet DeltaNet
-	// Blocks names of each layer what follows its only norm, as in Nemotron H; nil means
-	// that layers have two halves.
+	// Blocks names of each layer what follows its only norm, as in Nemotron H; nil means that layers have two halves.
 	Blocks []Block
 
 	// Experts is the mixture that replaces the feed-forward half.
@@ -82,12 +80,10 @@ type Dropouts struct {
 
 // Masks are the attention masks that transformers makes.
 type Masks struct {
-	// Windowed says of each layer whether its tokens see only those up to
-	// Window before them; nil says that none does.
+	// Windowed says of each layer whether its tokens see only those up to Window before them; nil says that none does.
 	Windowed LayerFlags
 	Window   int64
-	// AlwaysFullMask makes the mask of full attention even if no layer has it, AlwaysWindowMask the mask of a
-	// window.
+	// AlwaysFullMask makes the mask of full attention even if no layer has it, AlwaysWindowMask the mask of a window.
 	AlwaysFullMask, AlwaysWindowMask bool
 }
 
@@ -97,8 +93,7 @@ type Scaling struct {
 	EmbedScale Scale
 	// ResidualScaled scales what the halves of a layer give.
 	ResidualScaled bool
-	// ScoreCap bounds the logits by a tanh (final_logit_softcapping), ScoreScaled scales
-	// them.
+	// ScoreCap bounds the logits by a tanh (final_logit_softcapping), ScoreScaled scales them.
 	ScoreCap, ScoreScaled bool
 	// QueryScaled scales queries by their positions, as Ministral 3 does.
 	QueryScaled bool
@@ -106,15 +101,13 @@ type Scaling struct {
 
 // Kernels are how a case has attention and layers computed.
 type Kernels struct {
-	// Liger has the kernels of liger-kernel compute norms, rotary positions and
-	// feed-forward layers.
+	// Liger has the kernels of liger-kernel compute norms, rotary positions and feed-forward layers.
 	Liger bool
 	// Tiles has the feed-forward layers see a part of the tokens at a time.
 	Tiles hf.Tiles
 	// Context has ranks share each sequence.
 	Context hf.Context
-	// Eager has attention scores computed and kept, Flex has TorchInductor's kernels of
-	// flex_attention serve attention.
+	// Eager has attention scores computed and kept, Flex has TorchInductor's kernels of flex_attention serve attention.
 	Eager, Flex bool
 	// RepeatKV says that keys and values are repeated for every head of the query.
 	RepeatKV bool
@@ -134,8 +127,7 @@ const (
 	OlmoNorm
 	// LayerNorm is torch.nn.LayerNorm.
 	LayerNorm
-	// LayerNorm1P is NemotronLayerNorm1P: LayerNorm with 1 + weight, in the type
-	// of autocast.
+	// LayerNorm1P is NemotronLayerNorm1P: LayerNorm with 1 + weight, in the type of autocast.
 	LayerNorm1P
 	// FloatNorm is OlmoNorm that brings the weight to fp32, as Nemotron H does.
 	FloatNorm
@@ -243,8 +235,7 @@ type LayerFlags []bool
 
 func (s LayerFlags) has(i int) bool { return i < len(s) && s[i] }
 
-// kinds reports whether layer i has attention, and whether it has a mixer, which takes the mask of
-// padded rows itself.
+// kinds reports whether layer i has attention, and whether it has a mixer, which takes the mask of padded rows itself.
 func (c *Config) kinds(i int) (attends, recurs bool) {
 	if kind, ok := c.blocks(i); ok {
 		return kind == AttentionBlock, kind == MixerBlock

@@ -5,8 +5,7 @@ import (
 	"github.com/vprof/vprof/models/nn"
 )
 
-// crossAttention is MllamaTextCrossAttention. A step on text alone leaves out the layers that
-// attend to images.
+// crossAttention is MllamaTextCrossAttention. A step on text alone leaves out the layers that attend to images.
 type crossAttention struct {
 	nn.Module
 	QProj, KProj, VProj, OProj nn.Layer

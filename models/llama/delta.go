@@ -8,8 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// DeltaNet says of layers that they have linear attention by the gated delta rule in the
-// place of attention.
+// DeltaNet says of layers that they have linear attention by the gated delta rule in the place of attention.
 type DeltaNet struct {
 	Layers                                   LayerFlags
 	KeyHeads, ValueHeads, KeySize, ValueSize int64
@@ -87,9 +86,8 @@ func (d *deltaNet) call(f *frame, x, mask *tensor) *tensor {
 	return g.Return(g.Let(g.Call(d.OutProj, y)))
 }
 
-// project binds query, key and value of x with channels before tokens [batch, channels,
-// length], the gate [batch, length, value heads, size], beta and decay [batch, length, value
-// heads].
+// project binds query, key and value of x with channels before tokens [batch, channels, length], the gate [batch,
+// length, value heads, size], beta and decay [batch, length, value heads].
 func (d *deltaNet) project(f *frame, x *tensor) (mixed, z, b, a *tensor) {
 	s, batch, length := d.c.DeltaNet, x.Size(0), x.Size(1)
 	if s.Fused {

@@ -55,8 +55,7 @@ func (e *ExpertWeights) dispatched(f *frame, x, chosen, weights *tensor) *tensor
 	return g.Return(g.Set(&out, out.To(own)))
 }
 
-// masked follows _grouped_mm_local: choices of other ranks' experts count as the first expert, with
-// no weight.
+// masked follows _grouped_mm_local: choices of other ranks' experts count as the first expert, with no weight.
 func (e *ExpertWeights) masked(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.FuncFrame(x, chosen, weights)
 	h := g.FuncFrame(chosen, weights)

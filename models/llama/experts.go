@@ -12,14 +12,12 @@ type Experts struct {
 	// they are; a count of zero says that there are none.
 	Count, PerToken, Inner int64
 	hf.ExpertSharing
-	// Dense says of each layer whether it has a feed-forward half like that of Llama
-	// instead; nil says that none has.
+	// Dense says of each layer whether it has a feed-forward half like that of Llama instead; nil says that none has.
 	Dense   LayerFlags
 	Routing Routing
 	// Normalized has the weights of a token's experts sum to one.
 	Normalized bool
-	// Shared is the width of an expert that sees all tokens, SharedGate weighs what it
-	// gives; zero is none.
+	// Shared is the width of an expert that sees all tokens, SharedGate weighs what it gives; zero is none.
 	Shared     int64
 	SharedGate bool
 	// SharedLast has that expert see tokens after the others.
@@ -44,8 +42,7 @@ const (
 	RouteSoftmaxFloat
 	// RouteBiased chooses by scores with biases, and weighs by a softmax of those chosen, as GPT-OSS does.
 	RouteBiased
-	// RouteGroups chooses groups of experts first, by a sigmoid of scores in fp32 and a bias,
-	// as DeepSeek V3 does.
+	// RouteGroups chooses groups of experts first, by a sigmoid of scores in fp32 and a bias, as DeepSeek V3 does.
 	RouteGroups
 	// RouteGreedy is RouteSoftmaxFloat of scores in fp32, as DeepSeek V2 does; there may be groups.
 	RouteGreedy

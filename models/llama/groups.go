@@ -31,8 +31,7 @@ func (r *router) grouped(f *frame, x *tensor) (scores, weights, chosen *tensor) 
 	return scores, weights, chosen
 }
 
-// outside tells of each token which experts are not of the groups that are best by scores
-// [tokens, groups].
+// outside tells of each token which experts are not of the groups that are best by scores [tokens, groups].
 func (r *router) outside(f *frame, byGroup *tensor) *tensor {
 	e := r.c.Experts
 	best, groups := byGroup.TopK(e.Groups.Chosen, -1)
@@ -44,8 +43,7 @@ func (r *router) outside(f *frame, byGroup *tensor) *tensor {
 	return trace.Compare("bitwise_not", inside.To(trace.Bool))
 }
 
-// greedy follows DeepseekV2TopkRouter.forward: a softmax of scores in fp32, of all experts or of
-// the best groups.
+// greedy follows DeepseekV2TopkRouter.forward: a softmax of scores in fp32, of all experts or of the best groups.
 func (r *router) greedy(f *frame, x *tensor) (scores, weights, chosen *tensor) {
 	e := r.c.Experts
 	scores = f.Let(x.To(trace.F32).Linear(r.Weight.Access(f).To(trace.F32), nil))

@@ -53,8 +53,7 @@ type inputs struct {
 	blocks                             []*tensor
 }
 
-// An order is how a decoder layer of transformers is laid out: which norms it has and its forward
-// pass.
+// An order is how a decoder layer of transformers is laid out: which norms it has and its forward pass.
 type order struct {
 	norms   func(l *layer, norm func() nn.Layer)
 	forward func(l *layer, f *frame, in inputs) *tensor

@@ -1,8 +1,7 @@
-// Package llama is the Llama family of decoders as transformers builds them, trained as
-// causal language models and as classifiers. The others of the family differ from Llama
-// in what [Config] names: kinds of norms and where they stand, of projections, of
-// feed-forward layers, and how positions turn queries.
-// Linear layers are held as layers, so that adapters can take their places.
+// Package llama is the Llama family of decoders as transformers builds them, trained as causal language models and as
+// classifiers. The others of the family differ from Llama in what [Config] names: kinds of norms and where they stand,
+// of projections, of feed-forward layers, and how positions turn queries. Linear layers are held as layers, so that
+// adapters can take their places.
 package llama
 
 import (
@@ -190,8 +189,7 @@ func (m *Model) blockMasks(f *frame, embeds, positions, padding *tensor, packed 
 	return blocks
 }
 
-// fullyMasked says that there is a mask of all that is before a token, partlyMasked that there
-// is one of a part of it.
+// fullyMasked says that there is a mask of all that is before a token, partlyMasked that there is one of a part of it.
 func (c *Config) fullyMasked() bool {
 	return c.AlwaysFullMask || len(c.Windowed) == 0 || slices.Contains(c.Windowed, false)
 }

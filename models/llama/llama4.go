@@ -14,8 +14,7 @@ type Llama4 struct {
 	// QKNorm has queries and keys with rotary positions normalized without a weight,
 	// TemperatureTuning scales queries without them by their positions (attn_temperature_tuning).
 	QKNorm, TemperatureTuning bool
-	// Linearized has experts as lists of linear layers, as axolotl's llama4_linearized_experts
-	// has them.
+	// Linearized has experts as lists of linear layers, as axolotl's llama4_linearized_experts has them.
 	Linearized bool
 	// Chunked has layers with a window see the tokens before them in chunks of that size.
 	Chunked bool
@@ -116,8 +115,7 @@ func (l *layer) llama4(f *frame, in inputs) *tensor {
 	return f.Set(&x, residual.Add(x.View(residual.Shape()...)))
 }
 
-// llama4Experts is Llama4TextMoe: every expert sees every token, times the weight that it has
-// for it.
+// llama4Experts is Llama4TextMoe: every expert sees every token, times the weight that it has for it.
 type llama4Experts struct {
 	nn.Module
 	Experts      everyExpert

@@ -5,8 +5,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Block is the kind of a layer that has a norm and one module: attention, a mixer, experts or
-// a feed-forward layer.
+// Block is the kind of a layer that has a norm and one module: attention, a mixer, experts or a feed-forward layer.
 type Block int
 
 const (

@@ -31,8 +31,7 @@ func newRotary(c *Config) *rotary {
 	return m
 }
 
-// call gives the cosines and sines of positions [1, length] for a kind of layers, in the
-// type of x.
+// call gives the cosines and sines of positions [1, length] for a kind of layers, in the type of x.
 func (m *rotary) call(f *frame, kind int, x, positions *tensor) (cos, sin *tensor) {
 	if m.r.Grids > 0 {
 		return m.grids(f, x, positions)

@@ -1,6 +1,5 @@
-// Package naics is the NAICS text embedder: four MiniLM encoders with LoRA, a
-// mixture of experts and a hyperbolic projection, trained on anchors with a
-// positive and several negatives each.
+// Package naics is the NAICS text embedder: four MiniLM encoders with LoRA, a mixture of experts and a hyperbolic
+// projection, trained on anchors with a positive and several negatives each.
 package naics
 
 import (
@@ -12,8 +11,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Models returns the system as its configuration file has it, and in stage 01 of
-// its curriculum.
+// Models returns the system as its configuration file has it, and in stage 01 of its curriculum.
 func Models() []models.Model {
 	entry := func(name, summary string, negatives, positives int64) models.Model {
 		return models.Model{
@@ -166,9 +164,8 @@ func (t *trainer) losses(f *frame, n *names, b *batch) {
 	f.Tape().Mark("loss")
 }
 
-// The formula of the NAICS embedder's scripts/optimize_gpu_config.py, as its
-// authors wrote it. It counts activations as four half-precision maps per layer with
-// working checkpointing, and weights in half precision.
+// The formula of the NAICS embedder's scripts/optimize_gpu_config.py, as its authors wrote it. It counts activations as
+// four half-precision maps per layer with working checkpointing, and weights in half precision.
 const (
 	scriptChannels   = 4          // text encoders
 	scriptHidden     = 384        // width of an encoder

@@ -56,8 +56,7 @@ func TestMemoryGrowsWithNegativesAndLength(t *testing.T) {
 	require.Greater(t, record(t, models.Case{Settings: models.Settings{"adapter-dropout": 1}}).Peak(), base)
 }
 
-// The authors measured 346.7 MiB without and 43.0 MiB with checkpointing that
-// runs: an eighth of what the graph keeps.
+// The authors measured 346.7 MiB without and 43.0 MiB with checkpointing that runs: an eighth of what the graph keeps.
 func TestCheckpointingThatRunsSavesMostOfTheGraph(t *testing.T) {
 	kept := func(checkpointing bool) int64 {
 		var loaded, forward int64
@@ -103,8 +102,7 @@ func TestGradientsLiveThroughTheForwardPass(t *testing.T) {
 	}
 }
 
-// What ends and is used again leaves no trace: the same case gives the same
-// program.
+// What ends and is used again leaves no trace: the same case gives the same program.
 func TestRecordingsAreReproducible(t *testing.T) {
 	for _, checkpointing := range []bool{false, true} {
 		c := models.Case{AMP: "fp16", Checkpointing: checkpointing, Accumulate: 2}

@@ -45,9 +45,8 @@ type network struct {
 	checkpointing bool
 }
 
-// newNetwork leaves encoders in evaluation mode, as models that were loaded
-// are, where checkpointing would do nothing; with checkpointing they are in
-// training mode. Adapters have dropout in both cases if adapterDropout is set.
+// newNetwork leaves encoders in evaluation mode, as models that were loaded are, where checkpointing would do nothing;
+// with checkpointing they are in training mode. Adapters have dropout in both cases if adapterDropout is set.
 func newNetwork(checkpointing, adapterDropout bool) *network {
 	n := &network{
 		Moe:        newMixture(channels * width),
@@ -74,8 +73,7 @@ func newNetwork(checkpointing, adapterDropout bool) *network {
 // tokens are the ids and masks of a batch of texts, a pair for each channel.
 type tokens [channels]struct{ ids, mask *tensor }
 
-// outputs are what the network says of n texts: embedding [n, 386], probs
-// [n, 4] and idx [n, 2] of the gate.
+// outputs are what the network says of n texts: embedding [n, 386], probs [n, 4] and idx [n, 2] of the gate.
 type outputs struct{ embedding, euclid, probs, idx *tensor }
 
 // let binds a name to all of o.
@@ -154,8 +152,7 @@ func (m *mixture) call(f *frame, x *tensor) (out, probs, idx *tensor) {
 	return out, probs, idx
 }
 
-// hyperboloid is a linear layer and the exponential map at the origin of the
-// Lorentz model.
+// hyperboloid is a linear layer and the exponential map at the origin of the Lorentz model.
 type hyperboloid struct {
 	nn.Module
 	Linear *nn.Linear

@@ -19,8 +19,7 @@ func NewLSTMCell(inputs, hidden int64) *LSTMCell {
 	}
 }
 
-// Step runs the cell on x, [batch, inputs], with the states h and c; both nil
-// start with zeros.
+// Step runs the cell on x, [batch, inputs], with the states h and c; both nil start with zeros.
 func (l *LSTMCell) Step(f *trace.Frame, x, h, c *trace.Tensor) (hy, cy *trace.Tensor) {
 	g := f.ModuleFrame(l, x, h, c)
 	if h == nil {
@@ -48,8 +47,7 @@ func NewGRUCell(inputs, hidden int64) *GRUCell {
 	}
 }
 
-// Step runs the cell on x, [batch, inputs], with the state h; nil starts with
-// zeros.
+// Step runs the cell on x, [batch, inputs], with the state h; nil starts with zeros.
 func (l *GRUCell) Step(f *trace.Frame, x, h *trace.Tensor) *trace.Tensor {
 	g := f.ModuleFrame(l, x, h)
 	if h == nil {

@@ -8,8 +8,7 @@ import (
 	"github.com/vprof/vprof/tools/opvectors"
 )
 
-// blocks are small modules: what layers, residuals and autocast's cached
-// weights do together, plain and checkpointed.
+// blocks are small modules: what layers, residuals and autocast's cached weights do together, plain and checkpointed.
 var blocks = map[string]func() nn.Layer{
 	"resblock":         func() nn.Layer { return newResblock(relu, (*tensor).Add) },
 	"resblock_inplace": func() nn.Layer { return newResblock((*tensor).ReLUInPlace, (*tensor).Add) },

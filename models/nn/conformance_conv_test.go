@@ -19,8 +19,7 @@ func convOperators() map[string]opvectors.Call {
 	}
 }
 
-// convolution returns the overload whose padding is a number, or the one whose padding is a
-// word, as the vector says.
+// convolution returns the overload whose padding is a number, or the one whose padding is a word, as the vector says.
 func convolution(name string) opvectors.Call {
 	numbers, words := operatorWith(name+".default", convArgs), operatorWith(name+".padding", convArgs)
 	return func(f *frame, v *vector, in []*tensor, p params) []*tensor {

@@ -86,8 +86,7 @@ func vqDistance(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
 	return []*tensor{d.Add(e.Pow(2).Sum(false, 1)).ArgMin(false, 1)}
 }
 
-// aamSoftmax returns the additive angular margin loss as speaker recognition code
-// writes it.
+// aamSoftmax returns the additive angular margin loss as speaker recognition code writes it.
 func aamSoftmax(f *trace.Frame, _ *vector, in []*tensor, _ params) []*tensor {
 	cosine := f.Let(in[0].Normalize(-1).Linear(in[1].Normalize(-1), nil))
 	sine := f.Let(cosine.Mul(cosine).RSubScalar().Clamp().Sqrt())

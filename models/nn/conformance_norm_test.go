@@ -96,8 +96,7 @@ func parameter(x *tensor) *nn.Parameter {
 	return &nn.Parameter{Tensor: x, Dims: x.Shape(), DType: x.DType()}
 }
 
-// layerOf returns the linear or (4x4, stride 2, padding 1) convolution layer that
-// has the given weight.
+// layerOf returns the linear or (4x4, stride 2, padding 1) convolution layer that has the given weight.
 func layerOf(w, bias *tensor) nn.Reweighted {
 	if w.NDim() == 2 {
 		return &nn.Linear{Weight: parameter(w), Bias: parameter(bias)}

@@ -25,8 +25,7 @@ var (
 	show     = flag.Int("show", 0, "print this many differences of each operator")
 )
 
-// recorded are the vectors of each release that there are any of; they are read
-// once for all tests.
+// recorded are the vectors of each release that there are any of; they are read once for all tests.
 var recorded = map[string]func() ([]*vector, error){"2.11": vectorsOf("2.11"), "2.15": vectorsOf("2.15")}
 
 func vectorsOf(release string) func() ([]*vector, error) {
@@ -47,8 +46,7 @@ type (
 	params = map[string]*trace.Tensor
 )
 
-// operators knows how to call each operator of the vectors; the families are
-// in conformance_*_test.go.
+// operators knows how to call each operator of the vectors; the families are in conformance_*_test.go.
 func operators() map[string]opvectors.Call {
 	all := map[string]opvectors.Call{}
 	for _, family := range families {
@@ -193,9 +191,8 @@ type tally struct {
 	bare int
 }
 
-// TestOperatorsAllocateAsPyTorchDoes sets every recorded vector against the
-// recorder. Nothing may differ but the workspaces of convolutions, whose share
-// docs/conformance.md tells.
+// TestOperatorsAllocateAsPyTorchDoes sets every recorded vector against the recorder. Nothing may differ but the
+// workspaces of convolutions, whose share docs/conformance.md tells.
 func TestOperatorsAllocateAsPyTorchDoes(t *testing.T) {
 	pages := ""
 	for _, release := range slices.Sorted(maps.Keys(recorded)) {
@@ -234,8 +231,7 @@ func compareAll(t *testing.T, release string) map[string]*tally {
 	return tallies
 }
 
-// compare records a vector and counts it. The difference is "" if there is
-// none, or with -bare none but in workspaces.
+// compare records a vector and counts it. The difference is "" if there is none, or with -bare none but in workspaces.
 func (c *tally) compare(v *vector, call opvectors.Call) string {
 	c.total++
 	var diff string
@@ -264,8 +260,7 @@ func (c *tally) compare(v *vector, call opvectors.Call) string {
 	return diff
 }
 
-// keptOtherwise are operators whose kept storages are recorded in a way that
-// cannot be compared, and why.
+// keptOtherwise are operators whose kept storages are recorded in a way that cannot be compared, and why.
 var keptOtherwise = map[string]string{
 	"argsort":             "the graph hangs on the values, which the call does not return",
 	"graph_detach_branch": "what a detached branch keeps is not reached from the output",

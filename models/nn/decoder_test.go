@@ -29,8 +29,7 @@ func NewTransformerDecoderLayer(embed, heads, width int64, o TransformerOptions)
 	}
 }
 
-// Decode runs the layer over a target and the memory it attends to, both bound
-// in f, as arguments of a call are.
+// Decode runs the layer over a target and the memory it attends to, both bound in f, as arguments of a call are.
 func (l *TransformerDecoderLayer) Decode(f *trace.Frame, target, memory *trace.Tensor, self,
 	cross TransformerMasks,
 ) *trace.Tensor {

@@ -8,9 +8,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Float8Linear is torchao.float8's, of release 0.17, with one scale for each tensor, which is
-// found anew in every pass: inputs, weights and gradients are cast for each product, in eager
-// steps by way of fp32.
+// Float8Linear is torchao.float8's, of release 0.17, with one scale for each tensor, which is found anew in every pass:
+// inputs, weights and gradients are cast for each product, in eager steps by way of fp32.
 type Float8Linear struct {
 	Module
 	Weight, Bias *Parameter
@@ -100,8 +99,7 @@ func toFloat8(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return g.Return(g.Let(scaled.Clamp()).FilledLike("to_dtype", float8))
 }
 
-// float8Matmul multiplies [m, k] and [k, n], of which copies are made where they do not lie by
-// rows and by columns.
+// float8Matmul multiplies [m, k] and [k, n], of which copies are made where they do not lie by rows and by columns.
 func float8Matmul(f *trace.Frame, a, b *trace.Tensor, d trace.DType) *trace.Tensor {
 	g := f.FuncFrame(a, b)
 	if !byRows(a) {

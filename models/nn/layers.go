@@ -184,8 +184,7 @@ type Sequential struct {
 // NewSequential chains layers.
 func NewSequential(layers ...Layer) *Sequential { return &Sequential{Layers: layers} }
 
-// Forward runs the layers in order; the result of each is bound to the name
-// the one before was.
+// Forward runs the layers in order; the result of each is bound to the name the one before was.
 func (s *Sequential) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	for _, l := range s.Layers {
 		f.Set(&x, f.Call(l, x))

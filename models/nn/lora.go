@@ -198,9 +198,8 @@ func MoveAdapters(tape *trace.Tape, model *Tree, adapters []Adapter) {
 // Moved is an adapter with something to do once its parameters are on the device.
 type Moved interface{ AfterMove(t *trace.Tape) }
 
-// Forward maps [..., in] to [..., out] in the type of the base layer's result.
-// The adapter takes its input in the type of its weights, whatever autocast
-// makes of it afterwards.
+// Forward maps [..., in] to [..., out] in the type of the base layer's result. The adapter takes its input in the type
+// of its weights, whatever autocast makes of it afterwards.
 func (l *LoRALinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	result := f.Let(f.Call(l.BaseLayer, x))
 	if l.off {

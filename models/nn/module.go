@@ -12,17 +12,15 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Module is embedded by every layer, as layers derive from torch.nn.Module. Its
-// parameters, buffers and children are the exported fields of the layer, in the order of
-// their declaration, which must be PyTorch's order.
+// Module is embedded by every layer, as layers derive from torch.nn.Module. Its parameters, buffers and children are
+// the exported fields of the layer, in the order of their declaration, which must be PyTorch's order.
 type Module struct {
 	path trace.Path
 	eval bool
 	tree *Tree // the last that has the module
 }
 
-// ModulePath returns where the module is in the model, known once that has been given
-// to [NewTree].
+// ModulePath returns where the module is in the model, known once that has been given to [NewTree].
 func (m *Module) ModulePath() *trace.Path { return &m.path }
 
 // Training reports whether the module is in training mode.
@@ -352,9 +350,8 @@ func fieldsOf(kind reflect.Type) *fields {
 	return out
 }
 
-// fieldName returns the name of a field in PyTorch: its tag, or the Go name in
-// snake case. The tag is empty for a list whose elements are the module's own
-// children.
+// fieldName returns the name of a field in PyTorch: its tag, or the Go name in snake case. The tag is empty for a list
+// whose elements are the module's own children.
 func fieldName(f reflect.StructField) string {
 	if name, ok := f.Tag.Lookup("torch"); ok {
 		return name
@@ -469,8 +466,7 @@ func (t *Tree) Train(on bool) {
 	}
 }
 
-// Freeze switches requires_grad off for all parameters below the given
-// modules.
+// Freeze switches requires_grad off for all parameters below the given modules.
 func Freeze(modules ...any) {
 	for _, m := range modules {
 		for _, p := range NewTree(m).Parameters {

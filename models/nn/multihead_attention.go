@@ -4,8 +4,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// MultiheadAttention is torch.nn.MultiheadAttention with one embedding size
-// for query, key and value.
+// MultiheadAttention is torch.nn.MultiheadAttention with one embedding size for query, key and value.
 type MultiheadAttention struct {
 	Module
 	InProjWeight, InProjBias *Parameter
@@ -19,8 +18,7 @@ type MultiheadAttention struct {
 type MultiheadOptions struct {
 	// Dropout of the attention weights.
 	Dropout float64
-	// BatchFirst takes and returns [batch, length, embedding] instead of
-	// [length, batch, embedding].
+	// BatchFirst takes and returns [batch, length, embedding] instead of [length, batch, embedding].
 	BatchFirst bool
 }
 
@@ -33,14 +31,11 @@ func NewMultiheadAttention(embed, heads int64, o MultiheadOptions) *MultiheadAtt
 	}
 }
 
-// MultiheadArgs are the arguments of MultiheadAttention's call besides query,
-// key and value, under their PyTorch names.
+// MultiheadArgs are the arguments of MultiheadAttention's call besides query, key and value, under their PyTorch names.
 type MultiheadArgs struct {
-	// KeyPaddingMask is [batch, keys], AttnMask [queries, keys] or
-	// [batch*heads, queries, keys]; both Bool or additive.
+	// KeyPaddingMask is [batch, keys], AttnMask [queries, keys] or [batch*heads, queries, keys]; both Bool or additive.
 	KeyPaddingMask, AttnMask *trace.Tensor
-	// NeedWeights also returns the attention weights, averaged over heads;
-	// PyTorch's default is to do so.
+	// NeedWeights also returns the attention weights, averaged over heads; PyTorch's default is to do so.
 	NeedWeights bool
 	// IsCausal is a hint that AttnMask is the causal one.
 	IsCausal bool
@@ -217,9 +212,8 @@ func unpack(f *trace.Frame, x *trace.Tensor, n int64) *trace.Tensor {
 	return f.Set(&x, x.View(l, b, n, e).Unsqueeze(0).Transpose(0, -2).Squeeze(-2).Contiguous())
 }
 
-// fast reports whether PyTorch runs one fused operator in place of the usual
-// ones: in evaluation of self-attention when nothing requires a gradient.
-// (PyTorch can do so with masks, too; here they take the usual way.)
+// fast reports whether PyTorch runs one fused operator in place of the usual ones: in evaluation of self-attention when
+// nothing requires a gradient. (PyTorch can do so with masks, too; here they take the usual way.)
 func (m *MultiheadAttention) fast(query, key, value *trace.Tensor, a MultiheadArgs) bool {
 	t := query.Tape()
 	_, autocast := t.Autocasting()

@@ -151,9 +151,8 @@ type PacksParameters interface {
 	PackParameters(pack func(*Parameter) *Parameter)
 }
 
-// PackExperts holds the parameters of the [PacksParameters] of a tree as quantizer does, as
-// bitsandbytes.nn.parametrize and axolotl's moe_quant do: an access of the module's unpacks
-// them.
+// PackExperts holds the parameters of the [PacksParameters] of a tree as quantizer does, as bitsandbytes.nn.parametrize
+// and axolotl's moe_quant do: an access of the module's unpacks them.
 func PackExperts(t *Tree, q *Quantizer) (found bool) {
 	for _, l := range t.packs {
 		found = true
@@ -188,9 +187,8 @@ type unpacking struct {
 	stuck *bool
 }
 
-// Access returns the parameter as code of its module reads it: a packed one is unpacked, without
-// autograd. f is the frame of the module's forward pass; the cache keeps the unpacked tensor
-// until it ends.
+// Access returns the parameter as code of its module reads it: a packed one is unpacked, without autograd. f is the
+// frame of the module's forward pass; the cache keeps the unpacked tensor until it ends.
 func (p *Parameter) Access(f *trace.Frame) *trace.Tensor {
 	if p.wrapper != nil && p.wrapper.around != nil {
 		return p.wrapper.access(f)

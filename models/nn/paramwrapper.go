@@ -7,9 +7,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// ParamWrapper is peft's lora.ParamWrapper with one adapter: a low-rank bottleneck for a
-// parameter of a module, with a rank of its own for each expert. A forward pass of the
-// module sees the parameter with the adapter's product added.
+// ParamWrapper is peft's lora.ParamWrapper with one adapter: a low-rank bottleneck for a parameter of a module, with a
+// rank of its own for each expert. A forward pass of the module sees the parameter with the adapter's product added.
 type ParamWrapper struct {
 	Module
 	LoraA *Linear `torch:"lora_A.default"`
@@ -57,10 +56,9 @@ func (w *ParamWrapper) BaseType() trace.DType { return w.whole.DType }
 // Disable implements [Adapter].
 func (w *ParamWrapper) Disable(off bool) { w.off = off }
 
-// prepare makes what the parametrization adds to the parameter: two factors of a product
-// (get_delta_factors), or, for a matrix or a packed parameter, the product itself. peft 0.21 makes
-// factors there, too, but never takes such a parametrization off a parameter that has
-// another, and raises in the second step; what is recorded is peft 0.19.
+// prepare makes what the parametrization adds to the parameter: two factors of a product (get_delta_factors), or, for a
+// matrix or a packed parameter, the product itself. peft 0.21 makes factors there, too, but never takes such a
+// parametrization off a parameter that has another, and raises in the second step; what is recorded is peft 0.19.
 func (w *ParamWrapper) prepare(f *trace.Frame) {
 	if len(w.whole.Dims) == 2 {
 		delta := w.LoraB.Weight.Matmul(w.LoraA.Weight.Tensor).MulScalar()
@@ -78,8 +76,7 @@ func (w *ParamWrapper) prepare(f *trace.Frame) {
 	w.left, w.right = f.Let(left), f.Let(right)
 }
 
-// split gives the adapter's weights as they are for each expert: down [experts, rank, in],
-// up [out, rank, experts].
+// split gives the adapter's weights as they are for each expert: down [experts, rank, in], up [out, rank, experts].
 func (w *ParamWrapper) split(f *trace.Frame) (down, up *trace.Tensor) {
 	a, b, experts := w.LoraA.Weight, w.LoraB.Weight, w.whole.Dims[0]
 	return f.Let(a.Reshape(experts, -1, a.Dims[1])), f.Let(b.Reshape(b.Dims[0], -1, experts))
@@ -208,9 +205,8 @@ func (w *ParamWrapper) access(f *trace.Frame) *trace.Tensor {
 
 // WrapsParameters is a module whose own parameters adapters can wrap.
 type WrapsParameters interface {
-	// Wrap offers parameters in their order, by the names that the module has for them, and
-	// keeps the wrappers, nil where no adapter is wanted. swapped says that a parameter
-	// is [experts, out, in].
+	// Wrap offers parameters in their order, by the names that the module has for them, and keeps the wrappers, nil
+	// where no adapter is wanted. swapped says that a parameter is [experts, out, in].
 	Wrap(wrap WrapParameter)
 }
 
@@ -229,10 +225,9 @@ func (w *Wrappers) Wrapping(around *ParamWrapper) *Wrappers {
 	}
 }
 
-// AdaptParameters wraps in adapters the parameters of experts whose names, or ends of
-// names, are those given, as peft does for target_parameters. rank is by the parameter's
-// name; scaled says that alpha is not the rank. It returns the adapters in
-// the order of the parameters, and names for which there is none.
+// AdaptParameters wraps in adapters the parameters of experts whose names, or ends of names, are those given, as peft
+// does for target_parameters. rank is by the parameter's name; scaled says that alpha is not the rank. It returns the
+// adapters in the order of the parameters, and names for which there is none.
 func AdaptParameters(model any, names []string, rank func(own string) int64, scaled bool) (made []Adapter,
 	missing []string,
 ) {

@@ -26,8 +26,7 @@ func (c *Conv) bias() *Parameter { return c.Bias }
 
 func (c *Conv) forwardWith(w, x *trace.Tensor) *trace.Tensor { return x.Conv(w, c.Bias.T(), c.args) }
 
-// Computed is the weight as a plain attribute of a module: it lives until the
-// next call assigns it anew.
+// Computed is the weight as a plain attribute of a module: it lives until the next call assigns it anew.
 type Computed struct {
 	// Last is the weight of the last call, nil before the first.
 	Last *trace.Tensor
@@ -45,11 +44,9 @@ func holdInstead(t *trace.Tape, attribute **trace.Tensor, x *trace.Tensor) {
 	t.Release(old)
 }
 
-// SpectralNorm is a layer under torch.nn.utils.spectral_norm: before each call
-// its weight is divided by an estimate of its largest singular value and
-// assigned to the layer, where it lives until the next call. The hook takes
-// the weight out of the layer and puts it back under another name, after the
-// bias.
+// SpectralNorm is a layer under torch.nn.utils.spectral_norm: before each call its weight is divided by an estimate of
+// its largest singular value and assigned to the layer, where it lives until the next call. The hook takes the weight
+// out of the layer and puts it back under another name, after the bias.
 type SpectralNorm struct {
 	Module
 	Computed
@@ -106,8 +103,7 @@ func lengths(l Reweighted, dim int) *Parameter {
 	return NewParameter(dims...)
 }
 
-// WeightParametrization is a layer under
-// torch.nn.utils.parametrizations.weight_norm: the weight is a property,
+// WeightParametrization is a layer under torch.nn.utils.parametrizations.weight_norm: the weight is a property,
 // computed whenever it is read, and its parts have moved to a child.
 type WeightParametrization struct {
 	Module
@@ -122,8 +118,7 @@ type WeightParts struct {
 	Original0, Original1 *Parameter
 }
 
-// NewWeightParametrization wraps a layer; the lengths are taken along
-// dimension dim.
+// NewWeightParametrization wraps a layer; the lengths are taken along dimension dim.
 func NewWeightParametrization(l Reweighted, dim int) *WeightParametrization {
 	return &WeightParametrization{
 		layer: l, Bias: l.bias(),

@@ -2,8 +2,7 @@ package nn
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// SpectralParametrization is a layer under
-// torch.nn.utils.parametrizations.spectral_norm: the weight is a property,
+// SpectralParametrization is a layer under torch.nn.utils.parametrizations.spectral_norm: the weight is a property,
 // computed whenever it is read.
 type SpectralParametrization struct {
 	Module

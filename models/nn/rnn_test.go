@@ -59,8 +59,7 @@ func newRNN(mode ops.RNNMode, gates, inputs, hidden int64, o RNNOptions) *RNN {
 	return r
 }
 
-// ownParameters names the parameters, of which there are as many as layers ask
-// for.
+// ownParameters names the parameters, of which there are as many as layers ask for.
 func (r *RNN) ownParameters() ([]string, []*Parameter) { return r.names, r.weights }
 
 // afterMove records flatten_parameters: cuDNN needs all weights in one buffer.
@@ -76,9 +75,8 @@ func (r *RNN) tensors() []*trace.Tensor {
 	return out
 }
 
-// Run calls the layer on x from the states h and, for an LSTM, c; nil starts
-// with zeros. cy is nil but for an LSTM. What is not used of the results must
-// be given to [trace.Frame.Discard], the last first.
+// Run calls the layer on x from the states h and, for an LSTM, c; nil starts with zeros. cy is nil but for an LSTM.
+// What is not used of the results must be given to [trace.Frame.Discard], the last first.
 func (r *RNN) Run(f *trace.Frame, x, h, c *trace.Tensor) (y, hy, cy *trace.Tensor) {
 	g := f.ModuleFrame(r, x, h, c)
 	batch := x.Size(1)

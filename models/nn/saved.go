@@ -26,9 +26,8 @@ func NewModulesToSave(l Layer) *ModulesToSave {
 	return &ModulesToSave{OriginalModule: l, Saved: saved}
 }
 
-// Places returns the fields and list elements of type [Layer] that hold layers of the given names,
-// or ends of paths, and in which those can be replaced. missing are the names that no layer
-// has.
+// Places returns the fields and list elements of type [Layer] that hold layers of the given names, or ends of paths,
+// and in which those can be replaced. missing are the names that no layer has.
 func Places(model any, names []string) (places []*Layer, missing []string) {
 	found := map[string]bool{}
 	places = holders(model, func(l Layer, path string) bool {
@@ -124,8 +123,7 @@ func copied(v reflect.Value) reflect.Value {
 	}
 }
 
-// WithoutAdapters runs f with a model as it was before peft put adapters into it
-// (disable_adapter).
+// WithoutAdapters runs f with a model as it was before peft put adapters into it (disable_adapter).
 func WithoutAdapters(model any, f func()) {
 	turn := func(off bool) {
 		w := &layerWalk{wanted: func(l Layer, _ string) bool {

@@ -10,8 +10,7 @@ type TransformerOptions struct {
 	Activation Layer
 	// NormFirst normalizes before each block instead of after it.
 	NormFirst bool
-	// BatchFirst takes and returns [batch, length, embedding] instead of
-	// [length, batch, embedding].
+	// BatchFirst takes and returns [batch, length, embedding] instead of [length, batch, embedding].
 	BatchFirst bool
 }
 
@@ -81,8 +80,7 @@ func (l *TransformerEncoderLayer) Call(f *trace.Frame, x *trace.Tensor, m Transf
 
 // TransformerMasks are the masks of one attention.
 type TransformerMasks struct {
-	// Mask is over [queries, keys], KeyPadding over [batch, keys]; Bool or
-	// additive.
+	// Mask is over [queries, keys], KeyPadding over [batch, keys]; Bool or additive.
 	Mask, KeyPadding *trace.Tensor
 	// IsCausal is a hint that Mask is the causal one.
 	IsCausal bool

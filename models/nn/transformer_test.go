@@ -26,8 +26,7 @@ func TestLayersHavePyTorchsParameters(t *testing.T) {
 	}, nn.NewTree(nn.NewGRU(8, 16, nn.RNNOptions{Bidirectional: true})).Names())
 }
 
-// A step of an encoder and a decoder layer, with masks of any kind: parameters
-// and gradients stay, nothing else.
+// A step of an encoder and a decoder layer, with masks of any kind: parameters and gradients stay, nothing else.
 func TestTransformerStepLeavesNothingBehind(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		o := nn.TransformerOptions{
@@ -90,8 +89,7 @@ func drawMasks(rt *rapid.T, f *trace.Frame, batch, length int64) nn.TransformerM
 	return nn.TransformerMasks{Mask: draw("mask", length, length), KeyPadding: draw("padding", batch, length)}
 }
 
-// Evaluation without gradients runs fused operators in place of the usual
-// ones, and needs less.
+// Evaluation without gradients runs fused operators in place of the usual ones, and needs less.
 func TestEvaluationTakesTheFastPath(t *testing.T) {
 	peak := func(noGrad bool) int64 {
 		l := nn.NewTransformerEncoderLayer(64, 4, 256, nn.TransformerOptions{BatchFirst: true})
@@ -126,8 +124,7 @@ func TestRecurrentWeightsArePackedOnTheDevice(t *testing.T) {
 	}
 }
 
-// BenchmarkTransformerStep records forward and backward of a twelve-layer
-// encoder.
+// BenchmarkTransformerStep records forward and backward of a twelve-layer encoder.
 func BenchmarkTransformerStep(b *testing.B) {
 	layers := make([]nn.Layer, 12)
 	for i := range layers {

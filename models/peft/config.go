@@ -52,8 +52,7 @@ type Config struct {
 // options are values by their keys, as text.
 type options map[string]string
 
-// NewConfig reads the options of a method; others have peft's defaults. The
-// error names what there is.
+// NewConfig reads the options of a method; others have peft's defaults. The error names what there is.
 func NewConfig(name string, given map[string]string) (Config, error) {
 	m, ok := methods[name]
 	if !ok {
@@ -116,8 +115,7 @@ func withoutEffect(key string) bool {
 	}, key)
 }
 
-// sameType tells whether a value of an option is a number where its default is one, and a boolean
-// where that is one.
+// sameType tells whether a value of an option is a number where its default is one, and a boolean where that is one.
 func sameType(standard, value string) bool {
 	if _, err := strconv.ParseFloat(standard, 64); err == nil {
 		n, err := strconv.ParseFloat(value, 64)

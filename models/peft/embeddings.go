@@ -11,8 +11,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// Methods that are at the input embeddings: virtual tokens before each row, and rows of
-// the table that are trained.
+// Methods that are at the input embeddings: virtual tokens before each row, and rows of the table that are trained.
 
 // table is the input embeddings as the base layer of a site.
 type table struct {

@@ -4,8 +4,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// methods holds the methods of peft by name. What each computes follows tuners/NAME/layer.py of
-// peft 0.21.
+// methods holds the methods of peft by name. What each computes follows tuners/NAME/layer.py of peft 0.21.
 var methods = map[string]*method{
 	"adalora": {
 		options: "init_r=12 lora_dropout=0 importance=false",

@@ -16,8 +16,7 @@ func (s *Site) lookedUp(f *frame, ids *tensor) *tensor { return f.Call(s.BaseLay
 // Attention is an attention module that takes a prompt of LLaMA-Adapter.
 type Attention interface{ AddPrompt(p *Prompt) }
 
-// Prompt has tokens [1, tokens, width] that a layer attends to besides the row, and a gate [1] for what
-// comes of it.
+// Prompt has tokens [1, tokens, width] that a layer attends to besides the row, and a gate [1] for what comes of it.
 type Prompt struct{ Weight, Gate *nn.Parameter }
 
 // Tokens returns the number of tokens.

@@ -87,8 +87,7 @@ func (s *Site) addBOFT() error {
 	return nil
 }
 
-// boft rotates what goes into the layer by one butterfly factor, as peft does without its CUDA
-// extension.
+// boft rotates what goes into the layer by one butterfly factor, as peft does without its CUDA extension.
 func (s *Site) boft(f *frame, x *tensor) *tensor {
 	t, dtype, data, n := f.Tape(), x.DType(), s.w("boft_R"), s.count("boft_block_size")
 	rotation := f.Let(t.Filled("eye", dtype, s.in, s.in))

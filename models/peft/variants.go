@@ -30,8 +30,7 @@ func (s *Site) addBDLoRA() error {
 	return s.positive("r")
 }
 
-// named tells whether an option that is a list of names joined by "+" has one that the layer's
-// path ends in.
+// named tells whether an option that is a list of names joined by "+" has one that the layer's path ends in.
 func (s *Site) named(key string) bool {
 	for name := range strings.SplitSeq(s.text(key), "+") {
 		if nn.Matches(s.path, name) {
@@ -221,7 +220,7 @@ func (s *Site) osf(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.Add(delta.To(dtype)))
 }
 
-// ranked returns the rank that rank_pattern ("q_proj:2944+k_proj:896") has for the layer, or else that
+// ranked returns the rank that rank_pattern ("q_proj:2944+k_proj:896") has for the layer, or else the rank
 // of an option, zero if that is none.
 func (s *Site) ranked(key string) (int64, error) {
 	if pattern := s.text("rank_pattern"); pattern != none {

@@ -15,9 +15,8 @@ const (
 	incoming = "torch.ops.aten.empty_like.default"
 )
 
-// ownBackward is a call of an autograd.Function whose backward stands in the graph, behind
-// its forward: markers of the arguments, forward, incoming gradients, backward, markers of
-// the gradients that it gives.
+// ownBackward is a call of an autograd.Function whose backward stands in the graph, behind its forward: markers of the
+// arguments, forward, incoming gradients, backward, markers of the gradients that it gives.
 type ownBackward struct {
 	// region is all of it; its inputs are forward's.
 	*region
@@ -61,8 +60,7 @@ func capturedFunctions(p *export.Program) []export.FunctionCall {
 	return out
 }
 
-// ownBackwardOf parses a call. The error says where the graph is not as a capture
-// writes it.
+// ownBackwardOf parses a call. The error says where the graph is not as a capture writes it.
 func ownBackwardOf(p *export.Program, c export.FunctionCall) (*ownBackward, error) {
 	f := &ownBackward{region: &region{begin: c.Begin, end: c.End}, call: c, gives: map[int32]int32{}}
 	wrong := func(i int) (*ownBackward, error) {

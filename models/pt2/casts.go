@@ -8,11 +8,10 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// followTypes makes casts follow the types that tensors have in a run. Export
-// writes the type of a cast as it was in the export: where a model in fp32 says
-// x.to(input_dtype), the graph says fp32, and under autocast or with weights in
-// half precision that is wrong. So a cast that changed nothing in the export,
-// and whose source line names no type, takes the type of the module's argument.
+// followTypes makes casts follow the types that tensors have in a run. Export writes the type of a cast as it was in
+// the export: where a model in fp32 says x.to(input_dtype), the graph says fp32, and under autocast or with weights in
+// half precision that is wrong. So a cast that changed nothing in the export, and whose source line names no type,
+// takes the type of the module's argument.
 func followTypes(p *export.Program) {
 	marks := typeMarks(p)
 	follow(p)
@@ -171,11 +170,10 @@ func calledWith(p *export.Program, i int) []export.Argument {
 
 func isPrefix(a, b []string) bool { return len(a) <= len(b) && slices.Equal(a, b[:len(a)]) }
 
-// restoreCastArguments undoes an effect of tracing. A cast that changes nothing returns its argument itself, and
-// export names tensors by their identity: once such a cast has run, the graph refers to the argument by the name of
-// the cast, also where the model's code uses the argument, such as the residual stream around a norm. Where a use is
-// outside of the code that made the cast, and the argument was made outside of it, too, it refers to the argument
-// again.
+// restoreCastArguments undoes an effect of tracing. A cast that changes nothing returns its argument itself, and export
+// names tensors by their identity: once such a cast has run, the graph refers to the argument by the name of the cast,
+// also where the model's code uses the argument, such as the residual stream around a norm. Where a use is outside of
+// the code that made the cast, and the argument was made outside of it, too, it refers to the argument again.
 func restoreCastArguments(p *export.Program) {
 	born := make([]int, p.Values)
 	for i := range born {
@@ -295,7 +293,7 @@ func withinExpression(cast, use *export.Node) bool {
 var goesOn = regexp.MustCompile(`(\w+)\.(?:to\([\w.]*\)|float\(\))\.\w+\(`)
 
 // usedOutside reports whether node use is outside of the code that made the cast at node c, and the argument of the
-// cast was made outside of it: the code ended before use and began after the argument was made. The code is that of
+// cast was made outside of it: the code ended before use and began after the argument was made. The code is
 // the module's call, or, if the line of source does not show the cast, the function that the line calls.
 func usedOutside(p *export.Program, c, argument, use int) bool {
 	n := &p.Nodes[c]

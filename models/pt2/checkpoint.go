@@ -16,8 +16,7 @@ import (
 // as torch.utils.checkpoint(module, *inputs, use_reentrant=False) does it.
 type region struct {
 	begin, end int
-	// inputs are values of tensors from outside, outputs the values that are used
-	// afterwards.
+	// inputs are values of tensors from outside, outputs the values that are used afterwards.
 	inputs, outputs []int32
 	// after are values from outside that are released when the call has returned.
 	after []int32
@@ -36,8 +35,7 @@ func parsePatterns(text string) patterns {
 	return out
 }
 
-// match returns the first pattern that a name matches, -1 if none does. A broken
-// pattern matches nothing.
+// match returns the first pattern that a name matches, -1 if none does. A broken pattern matches nothing.
 func (ps patterns) match(name string) int {
 	return slices.IndexFunc(ps, func(p string) bool {
 		ok, err := path.Match(strings.ReplaceAll(p, "[!", "[^"), name)
@@ -181,8 +179,7 @@ func (w *walker) runRegion(at []int32, inputs []*trace.Tensor) (outs []*trace.Te
 	return outs, results
 }
 
-// returned sets the values of the results of a region, and releases what ends with it. The tensors among them are
-// outs.
+// returned sets the values of the results of a region, and releases what ends with it. The tensors among them are outs.
 func (w *walker) returned(r *region, outs []*trace.Tensor, results []aten.Value) {
 	for i, v := range r.outputs {
 		if x, ok := results[i].(*trace.Tensor); !ok || x == nil {
@@ -219,8 +216,7 @@ func (w *walker) recomputed(module string, run func(*trace.Frame, []*trace.Tenso
 	}, nil, inputs...)}
 }
 
-// outside reports whether a value is held by the caller of the region: it comes
-// from outside, or goes there.
+// outside reports whether a value is held by the caller of the region: it comes from outside, or goes there.
 func (r *region) outside(v int32) bool {
 	return slices.Contains(r.after, v) || slices.Contains(r.inputs, v) || slices.Contains(r.outputs, v)
 }
@@ -235,9 +231,8 @@ func (r *region) dies(p *export.Program, v int32) bool {
 	return false
 }
 
-// blocks returns the children of the longest list of equal modules that holds at
-// least a fifth of the parameters, as a pattern of their paths; "" if there is
-// none.
+// blocks returns the children of the longest list of equal modules that holds at least a fifth of the parameters, as a
+// pattern of their paths; "" if there is none.
 func blocks(p *export.Program) string {
 	class := map[string]string{}
 	for i := range p.Nodes {
@@ -270,8 +265,7 @@ func blocks(p *export.Program) string {
 	return best + ".*"
 }
 
-// isModuleList reports whether modules are the numbered elements of a list and of one
-// class.
+// isModuleList reports whether modules are the numbered elements of a list and of one class.
 func isModuleList(modules []string, class map[string]string) bool {
 	for i, m := range modules {
 		if m[strings.LastIndexByte(m, '.')+1:] != fmt.Sprint(i) || class[m] == "" || class[m] != class[modules[0]] {
@@ -281,8 +275,7 @@ func isModuleList(modules []string, class map[string]string) bool {
 	return true
 }
 
-// numelBelow returns how many elements the parameters below a module have, one that is tied
-// counted once.
+// numelBelow returns how many elements the parameters below a module have, one that is tied counted once.
 func numelBelow(p *export.Program, module string, tied map[string]string) int64 {
 	var n int64
 	counted := map[string]bool{}

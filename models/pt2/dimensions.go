@@ -13,23 +13,20 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// dimensions are the sizes that a program leaves open: the batch, and others
-// that are settings.
+// dimensions are the sizes that a program leaves open: the batch, and others that are settings.
 type dimensions struct {
 	// batch is its symbol, "" if the file has one size, fixed.
 	batch  string
 	also   []string // other symbols that are the same size
 	bounds export.Range
 	fixed  int
-	// affine has the sizes that depend on a fixed batch; nil if it is unknown
-	// which do.
+	// affine has the sizes that depend on a fixed batch; nil if it is unknown which do.
 	affine *export.Batch
 	// inferred says that affine is not what the file says.
 	inferred bool
 	settings []models.Setting
 	symbols  map[string]string // the setting that a symbol is
-	// named are the names that the user gave symbols; unit is the batch's where it has
-	// another name, "" for most.
+	// named are the names that the user gave symbols; unit is the batch's where it has another name, "" for most.
 	named map[string]export.Symbol
 	unit  string
 }
@@ -164,8 +161,7 @@ func (d *dimensions) alike(symbol string) string {
 	return ""
 }
 
-// nameOf returns the usual name of a dimension: the tokens of a sequence, the height and
-// width of an image.
+// nameOf returns the usual name of a dimension: the tokens of a sequence, the height and width of an image.
 func nameOf(in *export.Input, dim int) (name, usage string) {
 	switch {
 	case dim < 0:
@@ -229,9 +225,8 @@ func (d *dimensions) batches() []int {
 	return out
 }
 
-// check returns an error for a batch size outside the bounds of the file. A lower bound
-// of 2 is ignored: torch.export sets it because it does not tell a size of 1 from a
-// constant.
+// check returns an error for a batch size outside the bounds of the file. A lower bound of 2 is ignored: torch.export
+// sets it because it does not tell a size of 1 from a constant.
 func (d *dimensions) check(file string, c models.Case) error {
 	wrong := func(format string, args ...any) error {
 		return c.Wrong("batch", format, args...)

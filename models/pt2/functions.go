@@ -13,9 +13,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// customFunctions finds the calls of autograd.Functions (Name.apply(...)) in a graph: the
-// nodes that ran in the Function's forward. Calls that follow each other on one line
-// are taken together.
+// customFunctions finds the calls of autograd.Functions (Name.apply(...)) in a graph: the nodes that ran in the
+// Function's forward. Calls that follow each other on one line are taken together.
 //
 // Autograd does not look into a Function: what its forward makes for itself goes
 // with it, and its backward is Python code, which an exported graph does not have.
@@ -101,10 +100,9 @@ func forwards(frames []export.Frame) (n int) {
 	return n
 }
 
-// aroundCallers returns the number of modules around each line that applies a Function: around
-// the node that is in the fewest. A module that the line calls as well, as in
-// proj(Name.apply(x)), has a forward for each module that its nodes are in beyond those; a
-// Function's nodes have one more.
+// aroundCallers returns the number of modules around each line that applies a Function: around the node that is in the
+// fewest. A module that the line calls as well, as in proj(Name.apply(x)), has a forward for each module that its nodes
+// are in beyond those; a Function's nodes have one more.
 func aroundCallers(p *export.Program) map[caller]int {
 	around := map[caller]int{}
 	for i := range p.Nodes {
@@ -122,8 +120,7 @@ func aroundCallers(p *export.Program) map[caller]int {
 	return around
 }
 
-// functionRegion returns the nodes of a call of an autograd.Function, with the parameters
-// that go into it.
+// functionRegion returns the nodes of a call of an autograd.Function, with the parameters that go into it.
 func functionRegion(p *export.Program, c export.FunctionCall) *region {
 	r := &region{begin: c.Begin, end: c.End}
 	r.borders(p)

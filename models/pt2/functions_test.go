@@ -10,8 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// allocations counts the allocations of a program by the function that made them, until
-// a phase ends.
+// allocations counts the allocations of a program by the function that made them, until a phase ends.
 func allocations(p *program.Program, phase string) (made, kept map[string]int) {
 	made, kept = map[string]int{}, map[string]int{}
 	var at []string // the functions, by buffer
@@ -36,8 +35,7 @@ func allocations(p *program.Program, phase string) (made, kept map[string]int) {
 	return made, kept
 }
 
-// Bloom's GELU is an autograd.Function: it keeps its argument, and what its forward
-// makes on the way goes with it.
+// Bloom's GELU is an autograd.Function: it keeps its argument, and what its forward makes on the way goes with it.
 func TestFunctionsKeepTheirArgumentsAlone(t *testing.T) {
 	m := open(t, "hf-bloom-tiny")
 	made, kept := allocations(record(t, m, models.Case{Batch: 2}), "forward")
@@ -59,8 +57,7 @@ func TestFunctionsKeepTheirArgumentsAlone(t *testing.T) {
 	require.Contains(t, caveats[0], "GeLUFunction (modeling_bloom.py:163:forward) is a custom autograd.Function")
 }
 
-// BERT makes its masks in a method of its own; while it is not traced it makes none where
-// nothing is hidden.
+// BERT makes its masks in a method of its own; while it is not traced it makes none where nothing is hidden.
 func TestMasksOfTracingAreLeftOut(t *testing.T) {
 	p := record(t, open(t, "hf-bert-tiny"), models.Case{Batch: 2})
 	for _, s := range p.Sites {

@@ -270,8 +270,7 @@ func note(unknown map[string]*UnknownOperator, n *export.Node) {
 	u.Count++
 }
 
-// UnknownOperatorsError says which operators of a model the recorder does not
-// know, all of them at once.
+// UnknownOperatorsError says which operators of a model the recorder does not know, all of them at once.
 type UnknownOperatorsError struct {
 	File      string
 	Operators []*UnknownOperator

@@ -36,8 +36,7 @@ func TestFunctionsAreFoundInStacks(t *testing.T) {
 	}
 }
 
-// A module that is called on the line of a Function is not part of it; one that the Function's
-// own forward calls is.
+// A module that is called on the line of a Function is not part of it; one that the Function's own forward calls is.
 func TestModulesBesideFunctionsAreNotTheirs(t *testing.T) {
 	at := func(line int, source string) export.Frame {
 		return export.Frame{File: "/home/me/model.py", Line: line, Func: "forward", Source: source}
@@ -69,8 +68,7 @@ func TestModulesBesideFunctionsAreNotTheirs(t *testing.T) {
 	require.Equal(t, []int{0, 1, 4}, found)
 }
 
-// A number that depends on data and is only checked is not needed; one that something
-// is computed with is.
+// A number that depends on data and is only checked is not needed; one that something is computed with is.
 func TestNumbersThatAreOnlyCheckedAreLeftOut(t *testing.T) {
 	ref := func(v int32) export.Argument { return export.Argument{Kind: export.Ref, Ref: v} }
 	node := func(target string, in, out int32) export.Node {

@@ -31,8 +31,7 @@ func peakOf(p *program.Program) (peak, weights int64) {
 	return peak, weights
 }
 
-// A graph of Qwen 3 and its description in Go save the same by a lever, but for what the
-// two training loops differ in.
+// A graph of Qwen 3 and its description in Go save the same by a lever, but for what the two training loops differ in.
 func TestLeversSaveWhatTheyDoOfTheDescribedModel(t *testing.T) {
 	described, err := hfconfig.Source().Restore("hf:qwen3-tiny",
 		`{"architectures":["Qwen3ForCausalLM"],"model_type":"qwen3","hidden_size":512,

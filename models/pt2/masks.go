@@ -7,12 +7,11 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// dropMasks takes attention masks out of a graph that are there only because it
-// was traced. The functions of transformers that make masks return None where a
-// mask would hide nothing, and where a causal one is no more than the is_causal
-// of attention, but not while a model is traced (masking_utils.py:
-// _ignore_bidirectional_mask_sdpa, _ignore_causal_mask_sdpa). Such a mask is made
-// of positions alone: one of padding or of packed sequences has other inputs.
+// dropMasks takes attention masks out of a graph that are there only because it was traced. The functions of
+// transformers that make masks return None where a mask would hide nothing, and where a causal one is no more than the
+// is_causal of attention, but not while a model is traced (masking_utils.py: _ignore_bidirectional_mask_sdpa,
+// _ignore_causal_mask_sdpa). Such a mask is made of positions alone: one of padding or of packed sequences has other
+// inputs.
 func dropMasks(p *export.Program) {
 	for i := 0; i < len(p.Nodes); i++ {
 		end := i
@@ -26,8 +25,7 @@ func dropMasks(p *export.Program) {
 	}
 }
 
-// maskMakers are the two functions, and the method around them that the models of the
-// BERT family share.
+// maskMakers are the two functions, and the method around them that the models of the BERT family share.
 var maskMakers = []string{"create_bidirectional_mask(", "create_causal_mask(", "._create_attention_masks("}
 
 // makesMask reports whether a call is within one of the functions that make masks.

@@ -203,8 +203,7 @@ func denseStrides(in *export.Input, dims []int64) []int64 {
 	return strides
 }
 
-// findSites finds the linear layers: modules with a weight, and perhaps a bias, that operators of
-// linear layers take.
+// findSites finds the linear layers: modules with a weight, and perhaps a bias, that operators of linear layers take.
 func (m *modules) findSites(p *export.Program, root *branch) {
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
@@ -307,9 +306,8 @@ func parent(name string) string {
 	return name[:max(strings.LastIndexByte(name, '.'), 0)]
 }
 
-// ties groups the names of parameters that are one tensor; each has the first
-// name of its group. Files of vprof capture say which are. In others, export has
-// replaced a tied parameter by the last of its names everywhere: the others are
+// ties groups the names of parameters that are one tensor; each has the first name of its group. Files of vprof capture
+// say which are. In others, export has replaced a tied parameter by the last of its names everywhere: the others are
 // used nowhere, and a module uses what is not its own.
 func ties(p *export.Program) map[string]string {
 	group := map[string]string{}
@@ -364,8 +362,7 @@ func inOrder(p *export.Program, group map[string]string) map[string]string {
 	return out
 }
 
-// usage finds the values that nodes use, and the values that nodes use in modules
-// other than the parameter's.
+// usage finds the values that nodes use, and the values that nodes use in modules other than the parameter's.
 func usage(p *export.Program) (used, strange map[int32]bool) {
 	owner := map[int32]string{}
 	for i := range p.Inputs {

@@ -13,8 +13,7 @@ import (
 // outputLayer is where a program computes scores and their cross entropy: what a loss that
 // goes through chunks of tokens takes the place of.
 type outputLayer struct {
-	// linear is the node of the layer; loss the node of the cross entropy, -1 if the model returns
-	// logits.
+	// linear is the node of the layer; loss the node of the cross entropy, -1 if the model returns logits.
 	linear, loss int
 	// adjust are the nodes that scale or cap the scores, in order.
 	adjust []int
@@ -62,8 +61,7 @@ func describe(n *export.Node) string {
 // seeker looks for the output layer of a program.
 type seeker struct {
 	p *export.Program
-	// maker is the node that makes a value, -1 of inputs; takers are the nodes that use one,
-	// but for checks.
+	// maker is the node that makes a value, -1 of inputs; takers are the nodes that use one, but for checks.
 	maker  []int
 	takers [][]int
 	found  outputLayer
@@ -85,9 +83,8 @@ func newSeeker(g *graph) *seeker {
 	return s
 }
 
-// findOutputLayer finds the output layer by the result that the loss is of: the loss
-// itself, or scores that are given to a cross entropy of every token (labels of their own).
-// The error says what there is instead.
+// findOutputLayer finds the output layer by the result that the loss is of: the loss itself, or scores that are given
+// to a cross entropy of every token (labels of their own). The error says what there is instead.
 func findOutputLayer(g *graph, result int32, returnsLoss bool) (*outputLayer, error) {
 	s := newSeeker(g)
 	scores := result

@@ -149,8 +149,7 @@ func (h *head) check() error {
 	return nil
 }
 
-// wrapped finds a wrapped module, but for the model itself, whose calls are no more where
-// they were.
+// wrapped finds a wrapped module, but for the model itself, whose calls are no more where they were.
 func (h *head) wrapped(wraps []*wrapped) error {
 	for _, c := range wraps {
 		for i := range h.l.gone {

@@ -11,8 +11,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// The stages of a pipeline have every parameter once, but for tied ones, and the first
-// holds most micro-batches.
+// The stages of a pipeline have every parameter once, but for tied ones, and the first holds most micro-batches.
 func TestStagesShareOutTheModel(t *testing.T) {
 	gpu := trace.GPU{Name: "a100-80", Capability: 80, SMs: 108, ThreadsPerSM: 2048, Memory: 80 << 30}
 	m, err := pt2.Open("testdata/own-gpt-8x768.pt2")
@@ -74,8 +73,7 @@ func TestInterleavedStagesShareOutTheModel(t *testing.T) {
 	}
 	require.Equal(t, int64(81673728*4), weights)
 
-	// Adapters go with their layers, clipping covers the rank's own gradients, and fp16's
-	// scale has no place.
+	// Adapters go with their layers, clipping covers the rank's own gradients, and fp16's scale has no place.
 	for rank := range int64(2) {
 		s := models.Strategy{Name: models.PP, Rank: &rank, Micro: 2}
 		r, err := record(s, func(c *models.Case) { c.LoRA, c.Clip = &models.LoRA{Rank: 4}, models.ClipNorm })

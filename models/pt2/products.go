@@ -8,10 +8,9 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// castProducts puts casts to the type of the weight where a module has computed in fp32,
-// multiplies by a weight of its own, and gives the product to a linear layer. In half
-// precision PyTorch has no such layer for fp32, so the code casts under a condition that was
-// false in the export, as T5's norm does: if self.weight.dtype in [float16, bfloat16].
+// castProducts puts casts to the type of the weight where a module has computed in fp32, multiplies by a weight of its
+// own, and gives the product to a linear layer. In half precision PyTorch has no such layer for fp32, so the code casts
+// under a condition that was false in the export, as T5's norm does: if self.weight.dtype in [float16, bfloat16].
 func castProducts(p *export.Program) {
 	weights := map[int32]bool{}
 	for i := range p.Inputs {

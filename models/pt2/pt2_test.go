@@ -30,8 +30,7 @@ func record(t *testing.T, m models.Model, c models.Case) *program.Program {
 	return r.Program
 }
 
-// TestResultsDescribeModelsWhole records each model of the test data from its
-// file, and from what a result has of it.
+// TestResultsDescribeModelsWhole records each model of the test data from its file, and from what a result has of it.
 func TestResultsDescribeModelsWhole(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.pt2")
 	require.NoError(t, err)

@@ -40,8 +40,7 @@ type task struct {
 	// calls of its wrapped modules, in order, the outer before the inner.
 	ranks *train.Ranks
 	wraps []*wrapped
-	// whole are the shapes of values where no rank has a part only; nil but under
-	// tensor parallelism.
+	// whole are the shapes of values where no rank has a part only; nil but under tensor parallelism.
 	whole [][]int64
 	// resized looks at the arguments of a call, and may change them; nil for most.
 	resized func(n *export.Node, given []aten.Arg)
@@ -199,8 +198,7 @@ func (t *task) Gate(blocks []string, enter func(block string)) error {
 	return nil
 }
 
-// recompute finds the calls that backward runs again, if the case asks for it. The error is of
-// the field that it names.
+// recompute finds the calls that backward runs again, if the case asks for it. The error belongs to the field that it names.
 func (t *task) recompute() (field string, err error) {
 	switch {
 	case !t.c.Checkpointing:
@@ -323,8 +321,7 @@ func (t *task) inputsChannelsLast(tape *trace.Tape) {
 // mostSize is the upper bound of a dimension of the batch.
 const mostSize = 1 << 40
 
-// walker returns one at the beginning of the graph, in a frame, with weights and inputs in
-// place.
+// walker returns one at the beginning of the graph, in a frame, with weights and inputs in place.
 func (t *task) walker(g *trace.Frame) *walker {
 	w := &walker{task: t, frame: g, values: make([]aten.Value, t.g.Values), wraps: t.wraps}
 	if t.Training() {

@@ -9,8 +9,7 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// Files can say anything: what makes nothing or lacks its arguments is left as it is, for
-// the operator table to refuse.
+// Files can say anything: what makes nothing or lacks its arguments is left as it is, for the operator table to refuse.
 func TestNodesWithoutWhatTheyNeedAreLeftAsTheyAre(t *testing.T) {
 	float := export.Named{Name: "dtype", Argument: export.Argument{Kind: export.Type, Int: int64(export.Float)}}
 	mask := export.Named{Name: "attn_mask", Argument: export.Argument{Kind: export.Ref, Ref: 0}}

@@ -15,14 +15,12 @@ type walker struct {
 	*task
 	frame  *trace.Frame
 	values []aten.Value
-	// regions are the ones that backward recomputes, in order; inside is the one that
-	// runs.
+	// regions are the ones that backward recomputes, in order; inside is the one that runs.
 	regions []region
 	inside  *region
 	// inFunction reports that the nodes belong to an autograd.Function's forward.
 	inFunction bool
-	// wraps are the calls of wrapped modules that come, open the ones that run, the
-	// innermost last.
+	// wraps are the calls of wrapped modules that come, open the ones that run, the innermost last.
 	wraps, open []*wrapped
 	// note takes down what values are; nil for most.
 	note func(v int32, x *trace.Tensor)
@@ -315,8 +313,7 @@ func (w *walker) set(v int32, x aten.Value) {
 	w.values[v] = x
 }
 
-// value returns an argument with its values filled in; typ is the type that the
-// operator wants.
+// value returns an argument with its values filled in; typ is the type that the operator wants.
 func (w *walker) value(a export.Argument, typ string) aten.Value {
 	if a.Autocast != export.NotSeen && w.g.autocast != 0 {
 		if a.Autocast == export.Halves {
@@ -355,8 +352,7 @@ func (w *walker) value(a export.Argument, typ string) aten.Value {
 	}
 }
 
-// typeOf returns the type of the first tensor of floating point, the type of the model's
-// weights if there is none.
+// typeOf returns the type of the first tensor of floating point, the type of the model's weights if there is none.
 func (w *walker) typeOf(values []export.Argument) aten.Value {
 	for _, a := range values {
 		if x := w.tensor(a.Ref); x != nil && x.DType().IsFloat() {

@@ -318,12 +318,11 @@ func (s *Step) parameters() map[int]string {
 	return names
 }
 
-// counterparts returns for each allocation its counterpart in the step at another batch size, -1 for none.
-// Steps of the same course match event by event, others by name first. Of the rest, among allocations of one key, those
-// whose size is proportional to the batch are matched first, then allocations of equal size; the rest are matched in
-// the order of their sizes, or, if one step has more of them and both are eager, in the order in which they come. What
-// Inductor fuses depends on sizes, and with it the line that it names, so that what is left may have its counterpart at
-// another line.
+// counterparts returns for each allocation its counterpart in the step at another batch size, -1 for none. Steps of the
+// same course match event by event, others by name first. Of the rest, among allocations of one key, sizes proportional
+// to the batch are matched first, then allocations of equal size; the rest are matched in the order of their sizes, or,
+// if one step has more of them and both are eager, in the order in which they come. What Inductor fuses depends on
+// sizes, and with it the line that it names, so that what is left may have its counterpart at another line.
 func (s *Step) counterparts(far *Step, batch, farBatch int64, eager bool) []int {
 	m := &matching{s, far, make([]int, len(s.Allocations)), make([]bool, len(far.Allocations))}
 	same := s.sameCourse(far)

@@ -129,8 +129,7 @@ func recorded(r *models.Registry, m models.Model, c models.Case) models.Model {
 }
 
 // A listed model is planned by the step that was recorded of it in the settings of a case, if that is compiled, and
-// from its description where the folder is not. Steps of its own loop free the model's results and clip
-// gradients.
+// from its description where the folder is not. Steps of its own loop free the model's results and clip gradients.
 func TestListedModelsHaveWhatWasRecordedOfThem(t *testing.T) {
 	registry := func(folder string) *models.Registry {
 		return models.NewRegistry([]models.Model{{

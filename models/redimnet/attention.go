@@ -62,8 +62,7 @@ func (a *selfAttention) Forward(f *frame, x *tensor) *tensor {
 	return f.Call(a.Out, o)
 }
 
-// attentionLayer is a post-norm encoder layer on [B, C, T]; inside, channels
-// come last.
+// attentionLayer is a post-norm encoder layer on [B, C, T]; inside, channels come last.
 type attentionLayer struct {
 	nn.Module
 	Attn  *selfAttention

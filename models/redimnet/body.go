@@ -5,8 +5,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// stageLayers is one stage: the first layer mixes all earlier outputs, the
-// others work on its result.
+// stageLayers is one stage: the first layer mixes all earlier outputs, the others work on its result.
 type stageLayers struct {
 	nn.Module
 	Layers []any `torch:""`
@@ -60,8 +59,7 @@ func newBody(c config) *body {
 	return b
 }
 
-// newStage builds stage i; channels and bins are those before it and become
-// those after it.
+// newStage builds stage i; channels and bins are those before it and become those after it.
 func newStage(c config, s stage, i int64, channels, bins *int64) *stageLayers {
 	flat := c.channels * c.bins
 	mixed := flat

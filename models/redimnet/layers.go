@@ -13,8 +13,7 @@ type (
 	tensor = trace.Tensor
 )
 
-// channelNorm is a layer norm over dimension 1 made of elementary operators,
-// so that autograd keeps its pieces.
+// channelNorm is a layer norm over dimension 1 made of elementary operators, so that autograd keeps its pieces.
 type channelNorm struct {
 	nn.Module
 	Weight, Bias *nn.Parameter
@@ -53,8 +52,7 @@ func (l *fold1dTo2d) Forward(_ *frame, x *tensor) *tensor {
 	return x.Reshape(s[0], l.f, l.c, s[2]).Permute(0, 2, 1, 3)
 }
 
-// mixPrevious is the softmax-weighted sum of all earlier 1-D outputs, with one
-// weight per input and channel.
+// mixPrevious is the softmax-weighted sum of all earlier 1-D outputs, with one weight per input and channel.
 type mixPrevious struct {
 	nn.Module
 	W *nn.Parameter
@@ -80,8 +78,7 @@ func (m *mixPrevious) call(f *frame, outs []*tensor) *tensor {
 	return g.Return(m.mix(g, outs))
 }
 
-// nextBlock: grouped "same" convolution, batch norm, GELU, pointwise
-// convolution, residual add (convnext_like).
+// nextBlock: grouped "same" convolution, batch norm, GELU, pointwise convolution, residual add (convnext_like).
 type nextBlock struct {
 	nn.Module
 	Spatial *nn.Conv

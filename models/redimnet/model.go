@@ -18,8 +18,7 @@ const (
 
 var widths = []int64{64, 128, 192, 256}
 
-// melFrontEnd: pre-emphasis, power mel spectrogram, log, mean removal; in fp32
-// and without gradient.
+// melFrontEnd: pre-emphasis, power mel spectrogram, log, mean removal; in fp32 and without gradient.
 type melFrontEnd struct {
 	nn.Module
 	Emphasis, Window, Bank *nn.Buffer

@@ -1,6 +1,5 @@
-// Package redimnet is MRL-ReDimNet: a mel front end, the ReDimNet body, an
-// attentive pooling, an MRL head and the angular-margin losses, trained as its
-// trainer does.
+// Package redimnet is MRL-ReDimNet: a mel front end, the ReDimNet body, an attentive pooling, an MRL head and the
+// angular-margin losses, trained as its trainer does.
 package redimnet
 
 import (
@@ -170,10 +169,9 @@ type config struct {
 	stages         []stage
 }
 
-// sizes are the published bodies. Sources: the stage tables of wespeaker's
-// port of ReDimNet (b0, b1, b3 to b6), the class defaults of IDRnD/ReDimNet
-// (M); the table of b2 is the one that gives the 5,016,305 parameters its
-// trainer reports.
+// sizes are the published bodies. Sources: the stage tables of wespeaker's port of ReDimNet (b0, b1, b3 to b6), the
+// class defaults of IDRnD/ReDimNet (M); the table of b2 is the one that gives the 5,016,305 parameters its trainer
+// reports.
 var sizes = map[string]config{
 	"b0": {
 		60, 10, convAndAttention, basicResNet, 1, true, 160, 0,
@@ -212,9 +210,8 @@ var sizes = map[string]config{
 // order is the order in which sizes are listed.
 var order = []string{"b0", "b1", "b2", "b3", "b4", "b5", "b6", "M"}
 
-// asTrained returns what the MRL trainer builds from a size's checkpoint: it takes
-// over channels, bins, block kinds and stages, and has its own defaults for
-// the rest.
+// asTrained returns what the MRL trainer builds from a size's checkpoint: it takes over channels, bins, block kinds and
+// stages, and has its own defaults for the rest.
 func asTrained(c config) config {
 	c.groupDivisor, c.globalContext, c.hop, c.outChannels = 4, false, 160, 512
 	return c

@@ -1,5 +1,4 @@
-// Package resnet is the ResNet family for image classification, as timm builds
-// it.
+// Package resnet is the ResNet family for image classification, as timm builds it.
 package resnet
 
 import (
@@ -23,8 +22,7 @@ func conv(in, out, kernel, stride int64) *nn.Conv {
 	})
 }
 
-// shortcut returns the projection of a block's input, nil where it is added as it
-// is.
+// shortcut returns the projection of a block's input, nil where it is added as it is.
 func shortcut(in, out, stride int64) *nn.Sequential {
 	if in == out && stride == 1 {
 		return nil

@@ -52,8 +52,7 @@ func up(in, out int64) *nn.Sequential {
 		nn.NewBatchNorm(out), leaky())
 }
 
-// generator maps noise [B, 100] and condition [B, 2] to spectrograms
-// [B, 1, 128, 1292].
+// generator maps noise [B, 100] and condition [B, 2] to spectrograms [B, 1, 128, 1292].
 type generator struct {
 	nn.Module
 	Cond, Fc *nn.Sequential

@@ -152,9 +152,8 @@ func (l *loop) step() {
 	train.Return(l.f, l.lossG)
 }
 
-// probeAccuracy runs both networks without gradients on fresh noise and the batch: the
-// discriminator's accuracy there decides how often it is trained. The results keep
-// their names.
+// probeAccuracy runs both networks without gradients on fresh noise and the batch: the discriminator's accuracy there
+// decides how often it is trained. The results keep their names.
 func (l *loop) probeAccuracy() {
 	m, f := l.t.model, l.f
 	l.Tape.NoGrad(func() {

@@ -1,6 +1,5 @@
-// Package spoter is BdSLW-SPOTER, sign language words from poses: the
-// eight-layer encoder of the training notebook and the six-layer one of the
-// notebook before.
+// Package spoter is BdSLW-SPOTER, sign language words from poses: the eight-layer encoder of the training notebook and
+// the six-layer one of the notebook before.
 package spoter
 
 import (
@@ -21,8 +20,7 @@ const (
 // inference is the stage in which nothing is trained.
 const inference = "inference"
 
-// Models returns the two training phases; the network of the second is evaluated in
-// stage inference.
+// Models returns the two training phases; the network of the second is evaluated in stage inference.
 func Models() []models.Model {
 	entry := func(name, summary string, first bool, validation int, d models.Case, notes ...string) models.Model {
 		stages, trains := []string{"full"}, map[string]string(nil)

@@ -12,8 +12,7 @@ import (
 
 var testGPU = trace.GPU{Name: "t4", Capability: 75, SMs: 40, ThreadsPerSM: 1024, Memory: 15_828_320_256}
 
-// record returns the recording of the eight-layer network, and its highest requested
-// bytes.
+// record returns the recording of the eight-layer network, and its highest requested bytes.
 func record(t *testing.T, c models.Case) (classes map[program.Class]bool, peak int64) {
 	r, err := Models()[0].Record(c, testGPU, models.Options{})
 	require.NoError(t, err)
@@ -34,8 +33,7 @@ func record(t *testing.T, c models.Case) (classes map[program.Class]bool, peak i
 	return classes, peak
 }
 
-// Phase 5 evaluates without gradients: nothing of training is there, and what a
-// batch needs is a fraction.
+// Phase 5 evaluates without gradients: nothing of training is there, and what a batch needs is a fraction.
 func TestInferenceKeepsNothing(t *testing.T) {
 	_, training := record(t, models.Case{Batch: 16})
 	for _, amp := range models.Precisions() {

@@ -6,8 +6,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Squares is how a model with CLIP's or SigLIP's tower sees: images all have the size that the
-// tower is made for.
+// Squares is how a model with CLIP's or SigLIP's tower sees: images all have the size that the tower is made for.
 type Squares struct {
 	Tower *nn.Parts
 	Size  Size
@@ -24,9 +23,8 @@ type Squares struct {
 	grads         bool
 }
 
-// States are what a tower makes of images [images, places, width]: Chosen after the layer that
-// is asked for, nil if none is, and Last in the end, through the last norm where the tower has
-// it there.
+// States are what a tower makes of images [images, places, width]: Chosen after the layer that is asked for, nil if
+// none is, and Last in the end, through the last norm where the tower has it there.
 type States struct{ Chosen, Last *tensor }
 
 // Load implements [Vision].

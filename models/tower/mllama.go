@@ -80,8 +80,7 @@ func (q *Tiles) Encode(f *frame, _, _, _ *tensor, _ hf.Text) DecoderInputs {
 	return DecoderInputs{Cross: []*tensor{states, f.Let(mask), f.Let(rows)}}
 }
 
-// crossMask follows _prepare_cross_attention_mask: what of the images each token sees, and which
-// tokens see anything.
+// crossMask follows _prepare_cross_attention_mask: what of the images each token sees, and which tokens see anything.
 func (q *Tiles) crossMask(f *frame, places int64) (mask, rows *tensor) {
 	g := f.FuncFrame(q.among)
 	b, d := q.among.Size(0), q.patchType()

@@ -46,8 +46,7 @@ func (q *Qwen) Load(t *trace.Tape, rows int64) {
 	q.kinds = batchOf(t, trace.I64, rows, q.Pictures.Length)
 }
 
-// RequireGrads implements [Vision]. transformers does not know what Qwen3VLVisionModel makes
-// of images first.
+// RequireGrads implements [Vision]. transformers does not know what Qwen3VLVisionModel makes of images first.
 func (q *Qwen) RequireGrads() { q.grads = q.Size.Positions == 0 }
 
 // ReplacesTokens implements [Vision].
@@ -211,8 +210,7 @@ func (q *Qwen) windows() (lengths []int64) {
 	return lengths
 }
 
-// block takes patches, where spans end, cosines and sines; the patches of each span see each
-// other.
+// block takes patches, where spans end, cosines and sines; the patches of each span see each other.
 func (q *Qwen) block(f *frame, l *nn.Parts, args []*tensor, spans []int64) *tensor {
 	x, attn := args[0], l.Part("attn")
 	lengths := slices.Repeat(spans, int(q.images()))

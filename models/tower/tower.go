@@ -1,7 +1,6 @@
-// Package tower has what multimodal models have besides the decoder: the
-// towers that encode images or sound, and the projectors after them. They are known by
-// what they hold, under the names of transformers 5.23. A step on text alone holds their
-// weights and never calls them; a [Vision] calls those for images.
+// Package tower has what multimodal models have besides the decoder: the towers that encode images or sound, and the
+// projectors after them. They are known by what they hold, under the names of transformers 5.23. A step on text alone
+// holds their weights and never calls them; a [Vision] calls those for images.
 package tower
 
 import (
@@ -35,8 +34,7 @@ type Size struct {
 	Activation          string
 	Window              int64
 	FullAttentionLayers []int64
-	// DeepLayers are the layers that hand what they make to the decoder, too. Gated says that
-	// feed-forward halves are.
+	// DeepLayers are the layers that hand what they make to the decoder, too. Gated says that feed-forward halves are.
 	DeepLayers []int64
 	Gated      bool
 	// FeatureLayer is the layer whose states are looked at, counted from the last one's, -1; zero is
@@ -170,8 +168,7 @@ func Pixtral(s Size) *nn.Parts {
 	return p
 }
 
-// Llama4 returns Llama4VisionModel, with a place for the class of an image; s.Inner is the width of its
-// adapter, too.
+// Llama4 returns Llama4VisionModel, with a place for the class of an image; s.Inner is the width of its adapter, too.
 func Llama4(s Size) *nn.Parts {
 	places := s.Positions + 1
 	p := (&nn.Parts{}).Own("class_embedding", s.Width).Own("positional_embedding_vlm", places, s.Width)

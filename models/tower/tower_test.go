@@ -32,8 +32,7 @@ func TestTowersHaveThePublishedParameters(t *testing.T) {
 	require.EqualValues(t, 416_866_032, parameters(tower.Siglip(siglip)))
 }
 
-// Every further layer adds the same, as much as its four projections, two feed-forward layers and two
-// norms have.
+// Every further layer adds the same, as much as its four projections, two feed-forward layers and two norms have.
 func TestLayersOfTowersAddUp(t *testing.T) {
 	made := map[string]func(tower.Size) *nn.Parts{"CLIP": tower.CLIP, "Siglip": tower.Siglip, "SmolVLM": tower.SmolVLM}
 	rapid.Check(t, func(rt *rapid.T) {

@@ -30,8 +30,7 @@ type Vision interface {
 type DecoderInputs struct {
 	// Embeds are the embeddings [rows, length, width] (inputs_embeds).
 	Embeds *tensor
-	// Positions are those in time, height and width [3, rows, length]; nil where the decoder
-	// counts its tokens.
+	// Positions are those in time, height and width [3, rows, length]; nil where the decoder counts its tokens.
 	Positions *tensor
 	// ImageTokens says which tokens are of images [rows, length]; Deepstack are features that are added
 	// there to what the first layers make.
@@ -47,8 +46,7 @@ type DecoderInputs struct {
 	Kept []*tensor
 }
 
-// AddDeepstack follows _deepstack_process: x [rows, length, width] with the features of layer i added
-// where images are.
+// AddDeepstack follows _deepstack_process: x [rows, length, width] with the features of layer i added where images are.
 func (s DecoderInputs) AddDeepstack(f *frame, x *tensor, i int) *tensor {
 	g := f.FuncFrame(x, s.ImageTokens, s.Deepstack[i])
 	deep := g.Let(s.Deepstack[i].To(x.DType()))

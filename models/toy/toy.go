@@ -1,14 +1,11 @@
 // Package toy is a model for tests whose memory can be added up in the head.
 //
-// It has 16 MiB of weights. A sample takes 1 MiB of batch data, leaves 10 MiB
-// of activations (5 in half precision, 2 with checkpointing) and needs 4 MiB
-// of temporaries in backward and in validation, each as often as seq-len says.
-// Gradients are as large as the weights, the optimizer's state, made in the
-// first step, twice as large. Only stage full has either. PyTorch would refuse to
-// normalize a batch of one.
+// It has 16 MiB of weights. A sample takes 1 MiB of batch data, leaves 10 MiB of activations (5 in half precision, 2
+// with checkpointing) and needs 4 MiB of temporaries in backward and in validation, each as often as seq-len says.
+// Gradients are as large as the weights, the optimizer's state, made in the first step, twice as large. Only stage full
+// has either. PyTorch would refuse to normalize a batch of one.
 //
-// Its peak is in the backward of a step after the first: in stage full and
-// fp32 16 + 32 + 16 MiB + 15 MiB per sample.
+// Its peak is in the backward of a step after the first: in stage full and fp32 16 + 32 + 16 MiB + 15 MiB per sample.
 package toy
 
 import (

@@ -202,8 +202,7 @@ func pathsOf(model any, excluded []nn.Layer) []string {
 	return nn.LinearPaths(model)
 }
 
-// noneAdapted says that none of the layers of the given paths gets an adapter. peft raises
-// there, too.
+// noneAdapted says that none of the layers of the given paths gets an adapter. peft raises there, too.
 func noneAdapted(l *models.LoRA, paths []string) string {
 	if l.Match == "" || len(paths) == 0 {
 		names := map[string]bool{}

@@ -12,10 +12,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// stagesOf describes what each rank of a pipeline does, from p, a forward pass of the whole
-// model. Ranks with equal descriptions run the same kernels on the same sizes, and exchange
-// tensors of the same sizes with their neighbors. places are the indices of the instructions
-// at which stages begin, trained the weights that are not frozen.
+// stagesOf describes what each rank of a pipeline does, from p, a forward pass of the whole model. Ranks with equal
+// descriptions run the same kernels on the same sizes, and exchange tensors of the same sizes with their neighbors.
+// places are the indices of the instructions at which stages begin, trained the weights that are not frozen.
 func stagesOf(c models.Case, p *program.Program, places []int, trained []*trace.Tensor) []string {
 	all := len(places)
 	f := fingerprints{
@@ -110,8 +109,7 @@ func (f *fingerprints) of(from, to int) string {
 	return string(h.Sum(nil))
 }
 
-// across returns the sizes of what is made in front of a place and read after it, but for the
-// model's own.
+// across returns the sizes of what is made in front of a place and read after it, but for the model's own.
 func (f *fingerprints) across(at int) []int64 {
 	var out []int64
 	for b := range f.p.Buffers {

@@ -19,9 +19,8 @@ const (
 	subGroupSize       = 1_000_000_000
 )
 
-// Place runs to, which moves a model to the device, as the case's strategy does. Under ZeRO-3,
-// and under fully_shard unless it is told otherwise, no memory is allocated for the weights
-// yet, since they come to the device in parts.
+// Place runs to, which moves a model to the device, as the case's strategy does. Under ZeRO-3, and under fully_shard
+// unless it is told otherwise, no memory is allocated for the weights yet, since they come to the device in parts.
 func Place(t *trace.Tape, c models.Case, to func()) {
 	if s := c.Strategy; s != nil && s.Init != models.InitDevice &&
 		(slices.Contains([]string{models.ZeRO3, models.FSDP2, models.TP}, s.Name) || s.SharesStages(c.GPUs)) {

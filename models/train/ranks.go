@@ -15,8 +15,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Ranks is a model as one rank of several has it. On one GPU it is nil, and its methods
-// do nothing.
+// Ranks is a model as one rank of several has it. On one GPU it is nil, and its methods do nothing.
 type Ranks struct {
 	// Parameters are what the optimizer is given, in the order of parameters().
 	Parameters []*trace.Tensor
@@ -51,8 +50,7 @@ type Layout struct {
 	Modules, Blocks []string
 	// Linears are the paths of the linear layers.
 	Linears []string
-	// Sharing are the modules that have a parameter, by its name, besides the one that it is
-	// named after.
+	// Sharing are the modules that have a parameter, by its name, besides the one that it is named after.
 	Sharing map[string][]string
 	// Frozen says that this is a model next to the one that is trained, Adapted that its adapters train.
 	Frozen, Adapted bool
@@ -185,8 +183,7 @@ func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout
 	return r, nil
 }
 
-// Updates says that the strategy has a way of its own to step the optimizer, which Update
-// takes.
+// Updates says that the strategy has a way of its own to step the optimizer, which Update takes.
 func (r *Ranks) Updates() bool { return r != nil && r.update != nil }
 
 // Update steps the optimizer.
@@ -441,8 +438,7 @@ func (s sinking) Leave(results []*trace.Tensor) {
 	})
 }
 
-// ParameterType returns the type that the strategy has parameters in where they are used, if
-// it is not their own.
+// ParameterType returns the type that the strategy has parameters in where they are used, if it is not their own.
 func (r *Ranks) ParameterType() (d trace.DType, cast bool) {
 	if r == nil || r.Wrappers[""] == nil {
 		return d, false
@@ -450,9 +446,8 @@ func (r *Ranks) ParameterType() (d trace.DType, cast bool) {
 	return r.Wrappers[""].Inputs()
 }
 
-// LeaveRoot ends the forward pass of the whole model where no frame belongs to its call.
-// It returns the results that the caller gets: copies of the frame's results where DDP
-// looks for unused parameters. Results may be nil.
+// LeaveRoot ends the forward pass of the whole model where no frame belongs to its call. It returns the results that
+// the caller gets: copies of the frame's results where DDP looks for unused parameters. Results may be nil.
 func (r *Ranks) LeaveRoot(f *trace.Frame, results []*trace.Tensor) []*trace.Tensor {
 	if r == nil || r.Wrappers[""] == nil {
 		return results

@@ -67,8 +67,7 @@ func (t *taskTrainer) gates(tape *trace.Tape, blocks []string) {
 	}
 }
 
-// compute returns a forward pass; result is what the loss is of where a graph returns it, and else the
-// loss itself.
+// compute returns a forward pass; result is what the loss is of where a graph returns it, and else the loss itself.
 func (t *taskTrainer) compute(s *Session, f *trace.Frame) (loss, result *trace.Tensor) {
 	s.Autocast(func() {
 		if t.graph != nil {
@@ -81,9 +80,8 @@ func (t *taskTrainer) compute(s *Session, f *trace.Frame) (loss, result *trace.T
 	return loss, result
 }
 
-// survey is a pass on a tape of its own over shapes alone, which shows what crosses a
-// boundary: what the blocks from one on read and code before them has made. It implements
-// [trace.StageBoundary].
+// survey is a pass on a tape of its own over shapes alone, which shows what crosses a boundary: what the blocks from
+// one on read and code before them has made. It implements [trace.StageBoundary].
 type survey struct {
 	known     map[any]bool // the model's own storages, and whether the stage uses them
 	inside    bool
@@ -294,8 +292,7 @@ func (l *layers) Send(x *trace.Tensor) bool {
 	return true
 }
 
-// stages is a trainer of a pipeline. Its schedules train and never validate. It implements
-// [models.Staged].
+// stages is a trainer of a pipeline. Its schedules train and never validate. It implements [models.Staged].
 type stages struct{ t *taskTrainer }
 
 // Counts implements [models.Trainer].

@@ -16,14 +16,12 @@ import (
 // Task is a model with its batch and its loss, trained in the usual way: AdamW
 // over what is trainable, gradients clipped to a norm, one loss.
 type Task interface {
-	// Model is what [nn.NewTree] takes, Head the layer that stage "head"
-	// trains.
+	// Model is what [nn.NewTree] takes, Head the layer that stage "head" trains.
 	Model() any
 	Head() any
 	// Load brings a batch of n samples to the device, where it stays.
 	Load(t *trace.Tape, n int64)
-	// Loss binds *loss to the loss of the batch. It marks phase "forward"
-	// when the model has returned.
+	// Loss binds *loss to the loss of the batch. It marks phase "forward" when the model has returned.
 	Loss(f *trace.Frame, loss **trace.Tensor)
 }
 
@@ -33,12 +31,10 @@ type Adaptable interface {
 	// Unadapted are the layers that only targets by name adapt, and that stay
 	// as they are where others are packed: output embeddings.
 	Unadapted() []nn.Layer
-	// Saved returns the places of layers that are trained as a whole, in a copy:
-	// the layers that peft adds to modules_to_save for the kind of task. Adapters
-	// leave them alone, too.
+	// Saved returns the places of layers that are trained as a whole, in a copy: the layers that peft adds to
+	// modules_to_save for the kind of task. Adapters leave them alone, too.
 	Saved() []*nn.Layer
-	// RequireInputGrads makes the input embeddings of the model require
-	// gradients.
+	// RequireInputGrads makes the input embeddings of the model require gradients.
 	RequireInputGrads()
 }
 
@@ -50,10 +46,9 @@ type Worded interface {
 
 // Recomputing is a task whose model prepares itself for recomputation.
 type Recomputing interface {
-	// PrepareRecomputation is what transformers' activation_checkpointing_enable does besides
-	// having layers recomputed: of models that take tokens, what the input embeddings give
-	// requires gradients, though they may be frozen. LLaMA-Factory, which recomputes layers that
-	// are trained alone, leaves it out.
+	// PrepareRecomputation is what transformers' activation_checkpointing_enable does besides having layers recomputed:
+	// of models that take tokens, what the input embeddings give requires gradients, though they may be frozen.
+	// LLaMA-Factory, which recomputes layers that are trained alone, leaves it out.
 	PrepareRecomputation()
 }
 
@@ -66,8 +61,7 @@ type Comparing interface {
 // Valued is a task with a head of values around its model, which is trained as a whole, in fp32,
 // whatever adapters the model has.
 type Valued interface {
-	// Valued are the model with the head and the head, as [nn.NewTree] takes them; nil if there
-	// is none.
+	// Valued are the model with the head and the head, as [nn.NewTree] takes them; nil if there is none.
 	Valued() (model, head any)
 }
 
@@ -103,8 +97,7 @@ type Graph interface {
 	// Unpacked returns the layers that stay as they are where others are packed, in addition to
 	// the layers of Unadapted.
 	Unpacked() []nn.Layer
-	// Blocks are the modules that are wrapped, and that stages begin with, unless the case names
-	// others.
+	// Blocks are the modules that are wrapped, and that stages begin with, unless the case names others.
 	Blocks() []string
 	// Sharing are the modules that use a parameter of another, by its name.
 	Sharing() map[string][]string
@@ -115,8 +108,7 @@ type Graph interface {
 	Wrap(t *trace.Tape, net *nn.Tree, r *Ranks) error
 	// Gate has enter called before each block.
 	Gate(blocks []string, enter func(block string)) error
-	// Compute is Loss with what the model returned, unless results is nil; of is the result that the
-	// loss is of.
+	// Compute is Loss with what the model returned, unless results is nil; of is the result that the loss is of.
 	Compute(f *trace.Frame, results *[]*trace.Tensor, loss **trace.Tensor) (of *trace.Tensor)
 }
 
@@ -127,9 +119,8 @@ type Casting interface {
 	Casts() bool
 }
 
-// Model completes an entry of the registry for a model that is trained as a
-// task, usually with batches of a size. Its freeze stages are to train all of
-// it, or its last layer alone.
+// Model completes an entry of the registry for a model that is trained as a task, usually with batches of a size. Its
+// freeze stages are to train all of it, or its last layer alone.
 func Model(m models.Model, batch int, task func(models.Case) Task) models.Model {
 	m.Stages, m.Distributes = []string{"full", "head"}, true
 	m.Default.Model, m.Default.Stage, m.Default.Batch, m.Default.Accumulate = m.Name, m.Stages[0], batch, 1

@@ -16,9 +16,8 @@ import (
 // and row by row, by the ends of their paths.
 type plan struct{ columns, rows []string }
 
-// plans are the plans of transformers' models (base_model_tp_plan) that split linear layers and
-// gather nothing between them, and a plan for OPT, which has none. The first is taken if no
-// other is whole.
+// plans are the plans of transformers' models (base_model_tp_plan) that split linear layers and gather nothing between
+// them, and a plan for OPT, which has none. The first is taken if no other is whole.
 var plans = []plan{
 	// Llama and its like
 	{[]string{"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "up"}, []string{"o_proj", "down_proj", "down"}},
@@ -208,8 +207,7 @@ func trained(l Layout) (out []*trace.Tensor) {
 	return out
 }
 
-// splitLayers returns the linear layers of the blocks that ranks share: in each block those
-// column by column first.
+// splitLayers returns the linear layers of the blocks that ranks share: in each block those column by column first.
 func splitLayers(s *models.Strategy, l Layout) ([]distributed.Shared, error) {
 	params := paramsOf(l)
 	chosen := planOf(s, l)

@@ -1,6 +1,5 @@
-// Package train has what the training loops of all systems share: autocast and
-// loss scaling, clipping, the optimizer's step. Names and order follow the
-// loops' PyTorch code.
+// Package train has what the training loops of all systems share: autocast and loss scaling, clipping, the optimizer's
+// step. Names and order follow the loops' PyTorch code.
 package train
 
 import (
@@ -14,8 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Counts returns the element counts of a model and its criterion, which may be
-// nil.
+// Counts returns the element counts of a model and its criterion, which may be nil.
 func Counts(net, criterion *nn.Tree) models.Counts {
 	var c models.Counts
 	c.Total, c.Trainable = net.Numel()
@@ -145,8 +143,7 @@ func (s *Session) Forward(c models.Case, f func()) {
 	s.Autocast(func() { s.Saving(c, f) })
 }
 
-// Saving runs f; where the case offloads activations, what autograd saves in f is kept in the
-// host's memory.
+// Saving runs f; where the case offloads activations, what autograd saves in f is kept in the host's memory.
 func (s *Session) Saving(c models.Case, f func()) {
 	if c.Offload {
 		s.Tape.SaveOnCPU(f)
@@ -215,8 +212,7 @@ func clip(t *trace.Tape, params []*trace.Tensor) {
 	f.End()
 }
 
-// Return ends the frame of a training_step that returns loss.detach() to a caller that ignores
-// it.
+// Return ends the frame of a training_step that returns loss.detach() to a caller that ignores it.
 func Return(f *trace.Frame, loss *trace.Tensor) {
 	out := loss.Detach()
 	f.End(out)

@@ -13,8 +13,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/distributed"
 )
 
-// groupsOf returns the wrapped modules with their parameters, the root last. A parameter is
-// of the innermost module that holds it.
+// groupsOf returns the wrapped modules with their parameters, the root last. A parameter belongs
+// to the innermost module that holds it.
 func groupsOf(s *models.Strategy, l Layout) ([]distributed.Group, error) {
 	groups, err := wrapsOf(s, l)
 	if err != nil {

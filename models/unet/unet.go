@@ -1,5 +1,4 @@
-// Package unet is the U-Net of five levels with padded convolutions, for
-// segmentation.
+// Package unet is the U-Net of five levels with padded convolutions, for segmentation.
 package unet
 
 import (

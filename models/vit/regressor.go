@@ -126,8 +126,7 @@ func (t *trainer) losses(f *trace.Frame, out, loss **tensor, b batch) {
 	f.Tape().Mark("loss")
 }
 
-// groups returns the parameters of the head and, if any are trained, of the
-// body.
+// groups returns the parameters of the head and, if any are trained, of the body.
 func (t *trainer) groups() [][]*nn.Parameter {
 	groups := [][]*nn.Parameter{nn.NewTree(t.model.Head).Parameters}
 	if body := train.Trainable(nn.NewTree(t.model.Vit).Parameters); len(body) > 0 {

@@ -1,7 +1,6 @@
-// Package vit is the Vision Transformer as transformers builds it: with the
-// two-value regression head of a music-emotion notebook, in the stages of its
-// unfreezing, and as an image classifier. Linear layers are held as layers, so
-// that adapters can take their places.
+// Package vit is the Vision Transformer as transformers builds it: with the two-value regression head of a
+// music-emotion notebook, in the stages of its unfreezing, and as an image classifier. Linear layers are held as
+// layers, so that adapters can take their places.
 package vit
 
 import (

@@ -10,16 +10,14 @@ type (
 	tensor = trace.Tensor
 )
 
-// Sizes of the system: patches of 64 x 64 mel bins and frames, latents of 64
-// channels, 128 codes.
+// Sizes of the system: patches of 64 x 64 mel bins and frames, latents of 64 channels, 128 codes.
 const (
 	patch  = 64
 	latent = 64
 	codes  = 128
 )
 
-// separableBlock: depthwise 3x3 without bias, pointwise 1x1, batch norm, SiLU;
-// a residual where the shape stays.
+// separableBlock: depthwise 3x3 without bias, pointwise 1x1, batch norm, SiLU; a residual where the shape stays.
 type separableBlock struct {
 	nn.Module
 	Dw, Pw *nn.Conv
@@ -73,8 +71,7 @@ type table struct {
 	Weight *nn.Parameter
 }
 
-// quantizer finds the nearest code by the full matrix of distances; the
-// codebook follows by moving averages.
+// quantizer finds the nearest code by the full matrix of distances; the codebook follows by moving averages.
 type quantizer struct {
 	nn.Module
 	Count, Total *nn.Buffer
@@ -88,8 +85,7 @@ func newQuantizer() *quantizer {
 	}
 }
 
-// call maps latents [N, c, h, w] to quantized ones, the commitment loss and
-// the perplexity.
+// call maps latents [N, c, h, w] to quantized ones, the commitment loss and the perplexity.
 func (q *quantizer) call(f *frame, z *tensor) (quantized, loss, perplexity *tensor) {
 	g := f.ModuleFrame(q, z)
 	b, c, h, w := z.Size(0), z.Size(1), z.Size(2), z.Size(3)

@@ -1,5 +1,4 @@
-// Package vqvae is the patch VQ-VAE with semantic heads for mel patches, in
-// the phases of its staged training.
+// Package vqvae is the patch VQ-VAE with semantic heads for mel patches, in the phases of its staged training.
 package vqvae
 
 import (
@@ -17,8 +16,7 @@ const (
 	transforms = 6
 )
 
-// Models returns the system with 16 patches a spectrogram, with 8, and as the
-// low-memory command runs it.
+// Models returns the system with 16 patches a spectrogram, with 8, and as the low-memory command runs it.
 func Models() []models.Model {
 	entry := func(name, summary string, patches, stride int64, d models.Case) models.Model {
 		d.Model, d.Stage = name, "full"

@@ -49,8 +49,7 @@ func (l *feedForward) Forward(f *frame, x *tensor) *tensor {
 	return x
 }
 
-// encoderLayer is Wav2Vec2EncoderLayer, or with stable
-// Wav2Vec2EncoderLayerStableLayerNorm.
+// encoderLayer is Wav2Vec2EncoderLayer, or with stable Wav2Vec2EncoderLayerStableLayerNorm.
 type encoderLayer struct {
 	nn.Module
 	Attention      *attention
@@ -150,8 +149,7 @@ func New(c Config) *Model {
 	return m
 }
 
-// Call maps samples [batch, time] to hidden states [batch, frames, width]; it
-// also returns the normalized features.
+// Call maps samples [batch, time] to hidden states [batch, frames, width]; it also returns the normalized features.
 func (m *Model) Call(f *frame, samples *tensor, checkpointing bool) (hidden, features *tensor) {
 	g := f.CallFrame(samples)
 	features = g.Let(m.FeatureExtractor.call(g, samples, checkpointing))

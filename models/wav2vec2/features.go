@@ -1,6 +1,5 @@
-// Package wav2vec2 is wav2vec 2.0 as transformers builds it, trained to
-// recognize speech with the CTC loss. Linear layers are held as layers, so that
-// adapters can take their places.
+// Package wav2vec2 is wav2vec 2.0 as transformers builds it, trained to recognize speech with the CTC loss. Linear
+// layers are held as layers, so that adapters can take their places.
 package wav2vec2
 
 import (
@@ -20,32 +19,26 @@ type Config struct {
 	// Conv are the layers that turn samples into features.
 	Conv     []ConvLayer
 	ConvBias bool
-	// LayerNorms normalizes after every one of them; else the first alone is
-	// normalized, by groups of one channel.
+	// LayerNorms normalizes after every one of them; else the first alone is normalized, by groups of one channel.
 	LayerNorms bool
-	// StableLayerNorm normalizes before each half of an encoder layer instead
-	// of after it.
+	// StableLayerNorm normalizes before each half of an encoder layer instead of after it.
 	StableLayerNorm bool
-	// PositionKernel and PositionGroups describe the convolution that
-	// encodes positions.
+	// PositionKernel and PositionGroups describe the convolution that encodes positions.
 	PositionKernel, PositionGroups int64
 	// The probabilities of dropout: of the residual stream, of attention
 	// weights, after the activation, of projected features, of the result.
 	HiddenDropout, AttentionDropout, ActivationDropout, FeatureDropout, FinalDropout float64
-	// FeatureActivation and Activation are names of functions, see
-	// [hf.Activations].
+	// FeatureActivation and Activation are names of functions, see [hf.Activations].
 	FeatureActivation, Activation string
-	// MaskVector is the parameter that SpecAugment puts in place of masked
-	// frames; nothing is masked here.
+	// MaskVector is the parameter that SpecAugment puts in place of masked frames; nothing is masked here.
 	MaskVector bool
 }
 
 // ConvLayer is a convolution over time.
 type ConvLayer struct{ Width, Kernel, Stride int64 }
 
-// convLayer is one of Wav2Vec2GroupNormConvLayer, Wav2Vec2LayerNormConvLayer
-// and Wav2Vec2NoLayerNormConvLayer; without groups or layers to normalize the
-// norms are nil.
+// convLayer is one of Wav2Vec2GroupNormConvLayer, Wav2Vec2LayerNormConvLayer and Wav2Vec2NoLayerNormConvLayer; without
+// groups or layers to normalize the norms are nil.
 type convLayer struct {
 	nn.Module
 	Conv       *nn.Conv

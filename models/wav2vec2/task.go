@@ -27,8 +27,7 @@ func Settings() []models.Setting {
 	}
 }
 
-// CheckClip finds clips too short for the convolutions. The reason is empty if
-// they are not.
+// CheckClip finds clips too short for the convolutions. The reason is empty if they are not.
 func (c Config) CheckClip(k models.Case) (setting, reason string) {
 	length := sampleRate * k.Settings[secondsSetting]
 	for i, l := range c.Conv {

@@ -33,8 +33,7 @@ func newEncoder(c Config) *encoder {
 	return e
 }
 
-// call maps log-mel frames [batch, bins, 2*positions] to hidden states [batch,
-// positions, width].
+// call maps log-mel frames [batch, bins, 2*positions] to hidden states [batch, positions, width].
 func (e *encoder) call(f *frame, features *tensor, checkpointing bool) *tensor {
 	g := f.CallFrame(features)
 	first := g.Call(e.Conv1, features)
@@ -85,9 +84,8 @@ func newDecoder(c Config) *decoder {
 	return d
 }
 
-// call maps token ids [batch, length] and the encoder's result to hidden
-// states [batch, length, width]. packed says whether several sequences share a
-// row.
+// call maps token ids [batch, length] and the encoder's result to hidden states [batch, length, width]. packed says
+// whether several sequences share a row.
 func (d *decoder) call(f *frame, ids, states *tensor, packed hf.Packing, checkpointing bool) *tensor {
 	g := f.CallFrame(ids, states)
 	embeds := g.Let(g.Call(d.EmbedTokens, ids))
@@ -114,8 +112,7 @@ type Model struct {
 // New builds the model.
 func New(c Config) *Model { return &Model{Encoder: newEncoder(c), Decoder: newDecoder(c)} }
 
-// generation is WhisperForConditionalGeneration; its output layer usually
-// shares the weight of the token embeddings.
+// generation is WhisperForConditionalGeneration; its output layer usually shares the weight of the token embeddings.
 type generation struct {
 	nn.Module
 	Model   *Model

@@ -1,6 +1,5 @@
-// Package whisper is Whisper as transformers builds it, trained to transcribe
-// clips of speech. Linear layers are held as layers, so that adapters can take
-// their places.
+// Package whisper is Whisper as transformers builds it, trained to transcribe clips of speech. Linear layers are held
+// as layers, so that adapters can take their places.
 package whisper
 
 import (
@@ -21,8 +20,7 @@ type Config struct {
 	EncoderHeads, DecoderHeads       int64
 	EncoderInner, DecoderInner       int64
 	SourcePositions, TargetPositions int64
-	// The probabilities of dropout: of the residual stream, of attention
-	// weights, and after the activation.
+	// The probabilities of dropout: of the residual stream, of attention weights, and after the activation.
 	Dropout, AttentionDropout, ActivationDropout float64
 	// Activation is the name of a function, see [hf.Activations].
 	Activation string
@@ -32,8 +30,7 @@ type Config struct {
 	TrainedPositions bool
 }
 
-// attention is WhisperAttention: of a sequence with itself, or with the
-// encoder's result.
+// attention is WhisperAttention: of a sequence with itself, or with the encoder's result.
 type attention struct {
 	nn.Module
 	KProj, VProj, QProj, OutProj nn.Layer

@@ -11,8 +11,7 @@ const (
 	gib = 1 << 30
 )
 
-// The constants of the allocator, PyTorch's names in the comments
-// (c10/core/AllocatorConfig.h of 2.11).
+// The constants of the allocator, PyTorch's names in the comments (c10/core/AllocatorConfig.h of 2.11).
 const (
 	minBlockSize  = 512      // kMinBlockSize: sizes are multiples of it
 	smallSize     = 1 * mib  // kSmallSize: the largest request of the small pool
@@ -23,8 +22,7 @@ const (
 	exabyte = 1 << 60 // one_exa_bytes: from here PyTorch refuses without a try
 )
 
-// Stream is the handle of a CUDA stream; zero is the default stream. Blocks
-// never pass from one stream to another.
+// Stream is the handle of a CUDA stream; zero is the default stream. Blocks never pass from one stream to another.
 type Stream uint64
 
 // An Allocator is PyTorch's caching allocator for one device.
@@ -96,9 +94,8 @@ func (a *Allocator) segment(b *Block) *segment { return a.segments[b.segment-1] 
 
 func (a *Allocator) pool(b *Block) *pool { return a.segment(b).pool }
 
-// New returns an allocator above a source. The source of a configuration with
-// expandable segments must be a [PagedSource]; if it is not, New returns an
-// error, as it does for a configuration whose sizes make no sense.
+// New returns an allocator above a source. The source of a configuration with expandable segments must be a
+// [PagedSource]; if it is not, New returns an error, as it does for a configuration whose sizes make no sense.
 func New(source Source, config Config) (*Allocator, error) {
 	a := &Allocator{config: config, source: source, limit: -1}
 	if config.LargeSegment <= minLargeAlloc || config.MaxSplit < config.LargeSegment ||
@@ -123,10 +120,9 @@ func New(source Source, config Config) (*Allocator, error) {
 	return a, nil
 }
 
-// Malloc returns a block for n bytes on the default stream, nil if n is zero.
-// If there is not enough memory the error is an [*OOMError], the cache has
-// been emptied, and the allocator can still be used; any other error comes
-// from the source.
+// Malloc returns a block for n bytes on the default stream, nil if n is zero. If there is not enough memory the error
+// is an [*OOMError], the cache has been emptied, and the allocator can still be used; any other error comes from the
+// source.
 func (a *Allocator) Malloc(n int64) (*Block, error) { return a.MallocOn(0, n) }
 
 // MallocOn allocates on a stream, as Malloc does on the default one.
@@ -252,8 +248,7 @@ func (a *Allocator) use(b *Block, n, size int64) {
 	}
 }
 
-// release completes the free of a block: it merges with free neighbors and
-// goes into the cache.
+// release completes the free of a block: it merges with free neighbors and goes into the cache.
 func (a *Allocator) release(b *Block) {
 	segment := a.segment(b)
 	p := segment.pool
@@ -300,8 +295,7 @@ func (a *Allocator) cache(p *pool, b *Block) {
 	p.free.insert(b)
 }
 
-// takeFree takes the best fitting cached block out of the free list; nil if
-// none may serve the request.
+// takeFree takes the best fitting cached block out of the free list; nil if none may serve the request.
 func (a *Allocator) takeFree(p *pool, size int64) *Block {
 	if a.collects {
 		a.clocks[p.kind]++
@@ -356,8 +350,7 @@ func (a *Allocator) roundSize(n int64) int64 {
 	return (n + minBlockSize - 1) &^ (minBlockSize - 1)
 }
 
-// roundToDivision rounds size up to the next of the d equal steps between two
-// powers of two; d is a power of two.
+// roundToDivision rounds size up to the next of the d equal steps between two powers of two; d is a power of two.
 func roundToDivision(size, d uint64) uint64 {
 	if isPowerOf2(size) {
 		return size

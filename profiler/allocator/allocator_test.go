@@ -22,8 +22,7 @@ func newHeap(tb testing.TB, total int64, conf string) *allocator.Allocator {
 	return heap
 }
 
-// heapTest drives an allocator with random operations, and an ideal heap with
-// the same requests.
+// heapTest drives an allocator with random operations, and an ideal heap with the same requests.
 type heapTest struct {
 	memory *allocator.Memory
 	heap   *allocator.Allocator
@@ -123,9 +122,8 @@ func (h *heapTest) check(t *rapid.T) {
 	}
 }
 
-// TestHeapLaws: whatever happens, the blocks of a segment tile it, nothing
-// overlaps, the statistics are the sums over the blocks, allocated <= active <=
-// reserved, no heap is better than the ideal one, and when all is freed and the
+// TestHeapLaws: whatever happens, the blocks of a segment tile it, nothing overlaps, the statistics are the sums over
+// the blocks, allocated <= active <= reserved, no heap is better than the ideal one, and when all is freed and the
 // cache emptied the source has everything back.
 func TestHeapLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -289,8 +287,7 @@ func TestFailureToGiveBackComesOut(t *testing.T) {
 	}
 }
 
-// TestTraceTellsWhatHappensInOrder: a device of 100 MiB holds 60; 70 more fit
-// only after the cache was emptied.
+// TestTraceTellsWhatHappensInOrder: a device of 100 MiB holds 60; 70 more fit only after the cache was emptied.
 func TestTraceTellsWhatHappensInOrder(t *testing.T) {
 	var got []string
 	heap := newHeap(t, 100*mib, "")

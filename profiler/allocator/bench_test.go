@@ -28,8 +28,7 @@ func trainingSizes(r *rand.Rand, n int) []int64 {
 	return sizes
 }
 
-// BenchmarkMallocFree frees a random one of a few thousand live blocks and
-// takes another, one operation each.
+// BenchmarkMallocFree frees a random one of a few thousand live blocks and takes another, one operation each.
 func BenchmarkMallocFree(b *testing.B) {
 	for _, bench := range []struct{ name, conf string }{
 		{"default", ""}, {"expandable", "expandable_segments:True"},

@@ -20,9 +20,8 @@ var stateNames = [...]string{"inactive", "active_allocated", "active_pending_fre
 // String returns the state as a PyTorch snapshot spells it.
 func (s State) String() string { return stateNames[s] }
 
-// A Block is a stretch of a segment. [Allocator.Malloc] hands it out; it is
-// valid until it goes back with [Allocator.Free]. The nil Block stands for the
-// null pointer of a request for zero bytes.
+// A Block is a stretch of a segment. [Allocator.Malloc] hands it out; it is valid until it goes back with
+// [Allocator.Free]. The nil Block stands for the null pointer of a request for zero bytes.
 //
 // Blocks refer to each other and to their segment by number, zero for none:
 // without pointers they cost the garbage collector nothing.
@@ -52,8 +51,7 @@ func (b *Block) Addr() uint64 {
 	return b.addr
 }
 
-// Size returns the number of bytes the block takes, the rounding included; zero for
-// the nil Block.
+// Size returns the number of bytes the block takes, the rounding included; zero for the nil Block.
 func (b *Block) Size() int64 {
 	if b == nil {
 		return 0
@@ -64,12 +62,10 @@ func (b *Block) Size() int64 {
 // isSplit tells whether the block is only a part of its segment.
 func (b *Block) isSplit() bool { return b.prev != 0 || b.next != 0 }
 
-// available tells whether the block is an unused part of its segment, mapped
-// or not.
+// available tells whether the block is an unused part of its segment, mapped or not.
 func (b *Block) available() bool { return b.state == Free || b.state == unmapped }
 
-// A slab holds blocks and recycles them, so that a steady state allocates
-// none. Blocks never move.
+// A slab holds blocks and recycles them, so that a steady state allocates none. Blocks never move.
 type slab struct {
 	chunks   []*[slabChunk]Block
 	used     blockID // blocks of the chunks ever used
@@ -136,8 +132,7 @@ func (s *slab) absorb(b *Block) {
 	s.put(rest)
 }
 
-// reach returns how large a free block of an expandable segment can become: itself
-// and the unmapped stretch behind it.
+// reach returns how large a free block of an expandable segment can become: itself and the unmapped stretch behind it.
 func (s *slab) reach(b *Block) int64 {
 	if next := s.at(b.next); next != nil && next.state == unmapped {
 		return b.size + next.size

@@ -14,27 +14,22 @@ import (
 // Config is what PYTORCH_CUDA_ALLOC_CONF sets, as far as it has an effect on
 // device memory. Use [DefaultConfig] or [ParseConfig] to get one.
 type Config struct {
-	// MaxSplit is the size from which blocks are not split
-	// (max_split_size_mb); [Unlimited] by default.
+	// MaxSplit is the size from which blocks are not split (max_split_size_mb); [Unlimited] by default.
 	MaxSplit int64
-	// MaxNonSplitRounding is how much larger than the request a block of at
-	// least MaxSplit bytes may be (max_non_split_rounding_mb); LargeSegment by
-	// default.
+	// MaxNonSplitRounding is how much larger than the request a block of at least MaxSplit bytes may be
+	// (max_non_split_rounding_mb); LargeSegment by default.
 	MaxNonSplitRounding int64
-	// LargeSegment is the segment for requests over 1 MiB and under 10 MiB,
-	// and the page of expandable segments of the large pool
-	// (large_segment_size_mb); 20 MiB by default.
+	// LargeSegment is the segment for requests over 1 MiB and under 10 MiB, and the page of expandable segments of the
+	// large pool (large_segment_size_mb); 20 MiB by default.
 	LargeSegment int64
 	// GarbageCollection is the share of the allowed memory above which cached segments are released on a miss
 	// (garbage_collection_threshold); zero is off. It needs a MemoryFraction below one.
 	GarbageCollection float64
-	// MemoryFraction is the share of the device that may be reserved
-	// (per_process_memory_fraction, or set_per_process_memory_fraction); one
-	// is no limit.
+	// MemoryFraction is the share of the device that may be reserved (per_process_memory_fraction, or
+	// set_per_process_memory_fraction); one is no limit.
 	MemoryFraction float64
-	// Roundup are the divisions between two powers of two that sizes are
-	// rounded up to (roundup_power2_divisions), one for each power from 1 MiB
-	// to 32 GiB; zero and one are off.
+	// Roundup are the divisions between two powers of two that sizes are rounded up to (roundup_power2_divisions), one
+	// for each power from 1 MiB to 32 GiB; zero and one are off.
 	Roundup [16]uint64
 	// Expandable turns expandable segments on (expandable_segments).
 	Expandable bool
@@ -56,8 +51,7 @@ type Extent struct {
 // Unlimited is the MaxSplit that lets every block be split.
 const Unlimited int64 = math.MaxInt64
 
-// defaultLargeSegment is kLargeBuffer of PyTorch before 2.11 and the default
-// since.
+// defaultLargeSegment is kLargeBuffer of PyTorch before 2.11 and the default since.
 const defaultLargeSegment = 20 * mib
 
 // DefaultConfig returns the configuration of an empty PYTORCH_CUDA_ALLOC_CONF.
@@ -70,24 +64,21 @@ func DefaultConfig() Config {
 	}
 }
 
-// ParseConfig reads the value of PYTORCH_CUDA_ALLOC_CONF by the rules of the newest
-// release, see [Rules.Parse].
+// ParseConfig reads the value of PYTORCH_CUDA_ALLOC_CONF by the rules of the newest release, see [Rules.Parse].
 func ParseConfig(s string) (Config, error) { return Rules{}.Parse(s) }
 
 // Parse reads the value of PYTORCH_CUDA_ALLOC_CONF (or PYTORCH_ALLOC_CONF): key:value
 // pairs divided by commas, spaces ignored.
 //
-// What PyTorch rejects is rejected. So is what it silently misreads: a missing colon, or
-// a number with something after it. Settings without an effect on device memory are
-// checked and dropped. The error names the key.
+// What PyTorch rejects is rejected. So is what it silently misreads: a missing colon, or a number with something after
+// it. Settings without an effect on device memory are checked and dropped. The error names the key.
 func (r Rules) Parse(s string) (Config, error) {
 	settings, err := r.split(s)
 	if err != nil {
 		return Config{}, err
 	}
 	c := DefaultConfig()
-	// The large segment comes first wherever it is written, since it is the
-	// lower limit of others.
+	// The large segment comes first wherever it is written, since it is the lower limit of others.
 	for _, pass := range []bool{true, false} {
 		for _, set := range settings {
 			if (set.key == "large_segment_size_mb") != pass {

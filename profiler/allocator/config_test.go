@@ -27,8 +27,7 @@ var misread = map[string]string{
 	"max_split_size_mb:128,max_split_size_mb:256a": "not a whole number",
 }
 
-// TestConfigIsReadAsPyTorchReadsIt compares with what the library of torch
-// 2.11.0+cu130 made of the same strings.
+// TestConfigIsReadAsPyTorchReadsIt compares with what the library of torch 2.11.0+cu130 made of the same strings.
 func TestConfigIsReadAsPyTorchReadsIt(t *testing.T) {
 	f, err := os.Open("testdata/config.jsonl")
 	require.NoError(t, err)
@@ -183,8 +182,7 @@ func TestNewRejectsWhatCannotWork(t *testing.T) {
 	require.ErrorContains(t, err, "maps pages")
 }
 
-// configText returns a configuration as ParseConfig reads it, without what has its
-// default.
+// configText returns a configuration as ParseConfig reads it, without what has its default.
 func configText(c allocator.Config) string {
 	var set []string
 	add := func(key string, value any) { set = append(set, fmt.Sprintf("%s:%v", key, value)) }

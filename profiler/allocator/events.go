@@ -2,9 +2,8 @@ package allocator
 
 import "slices"
 
-// RecordStream notes that a stream other than the block's own uses the block,
-// as Tensor.record_stream does. Its memory is then reused only after the work
-// that the stream has been given by the time of the free.
+// RecordStream notes that a stream other than the block's own uses the block, as Tensor.record_stream does. Its memory
+// is then reused only after the work that the stream has been given by the time of the free.
 func (a *Allocator) RecordStream(b *Block, s Stream) {
 	if b == nil || s == a.pool(b).stream {
 		return
@@ -22,13 +21,11 @@ func (a *Allocator) RecordStream(b *Block, s Stream) {
 	b.recorded = true
 }
 
-// CompleteEvents says that the device has finished all work given to it so
-// far. The frees that waited for it complete with the next Malloc, which is
-// when PyTorch looks.
+// CompleteEvents says that the device has finished all work given to it so far. The frees that waited for it complete
+// with the next Malloc, which is when PyTorch looks.
 func (a *Allocator) CompleteEvents() { a.done = a.now }
 
-// recordEvents leaves a freed block pending until the streams that use it have
-// come this far.
+// recordEvents leaves a freed block pending until the streams that use it have come this far.
 func (a *Allocator) recordEvents(b *Block) {
 	b.state = PendingFree
 	b.recorded = false

@@ -9,10 +9,9 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 )
 
-// Expandable segments: one address range per pool and stream that memory is
-// mapped into page by page, so that neighbors merge across what would be
-// segment borders. A range consists of blocks like any segment; stretches
-// without memory are unmapped blocks, kept by address in pool.unmapped.
+// Expandable segments: one address range per pool and stream that memory is mapped into page by page, so that neighbors
+// merge across what would be segment borders. A range consists of blocks like any segment; stretches without memory are
+// unmapped blocks, kept by address in pool.unmapped.
 
 // within returns the size of an address range on a device with total bytes. An eighth more than the device has leaves
 // room for pages that move.
@@ -27,9 +26,8 @@ func (e Extent) within(total int64) int64 {
 	return whole
 }
 
-// expand takes size bytes at the lowest address of the pool where free and
-// unmapped blocks add up to them, mapping what is missing. The block it
-// returns is in no set; it is nil if the device has too little memory.
+// expand takes size bytes at the lowest address of the pool where free and unmapped blocks add up to them, mapping what
+// is missing. The block it returns is in no set; it is nil if the device has too little memory.
 func (a *Allocator) expand(p *pool, size int64) (*Block, error) {
 	b, err := a.room(p, size)
 	if b == nil || err != nil {
@@ -83,9 +81,8 @@ func (a *Allocator) room(p *pool, size int64) (*Block, error) {
 	return b, nil
 }
 
-// mapPages maps the pages that hold the first size bytes of an unmapped block
-// and merges them with free neighbors. The block it returns is free and
-// cached; it is nil if the device has too little memory.
+// mapPages maps the pages that hold the first size bytes of an unmapped block and merges them with free neighbors. The
+// block it returns is free and cached; it is nil if the device has too little memory.
 func (a *Allocator) mapPages(b *Block, size int64) (*Block, error) {
 	segment := a.segment(b)
 	p, page := segment.pool, segment.page
@@ -113,9 +110,8 @@ func (a *Allocator) mapPages(b *Block, size int64) (*Block, error) {
 	return b, nil
 }
 
-// contract takes the memory of the pages that lie wholly inside a free block
-// back; what is left at its ends stays as smaller free blocks. A range without
-// any memory left is released.
+// contract takes the memory of the pages that lie wholly inside a free block back; what is left at its ends stays as
+// smaller free blocks. A range without any memory left is released.
 func (a *Allocator) contract(b *Block) error {
 	s := a.segment(b)
 	from := ceil.Multiple(int64(b.addr-s.addr), s.page)

@@ -5,11 +5,9 @@ import "math/bits"
 // A freeList is the set of free blocks of one pool and stream, ordered by size
 // and then address, with best fit in constant time.
 //
-// Blocks lie in bins by size: exact multiples of 512 bytes up to 32 KiB, then
-// 32 bins to each power of two. A bitmap says which bins are filled. Within a
-// bin the entries are sorted downwards, so that the best fit of a bin is its
-// last entry and taking it moves nothing. Bins hold few blocks in practice,
-// since free neighbors merge.
+// Blocks lie in bins by size: exact multiples of 512 bytes up to 32 KiB, then 32 bins to each power of two. A bitmap
+// says which bins are filled. Within a bin the entries are sorted downwards, so that the best fit of a bin is its last
+// entry and taking it moves nothing. Bins hold few blocks in practice, since free neighbors merge.
 type freeList struct {
 	filled [numBins / 64]uint64
 	bins   [numBins]bin
@@ -38,8 +36,7 @@ const (
 	numBins = 1024
 )
 
-// binOf returns the bin of a size. Bins are monotone: a larger size never has a
-// lower bin.
+// binOf returns the bin of a size. Bins are monotone: a larger size never has a lower bin.
 func binOf(size int64) int {
 	units := uint64(size) / minBlockSize
 	shift := bits.Len64(units) - 1 - binBits
@@ -100,8 +97,7 @@ func position(entries []freeEntry, size int64, addr uint64) int {
 	return lo
 }
 
-// fit finds the smallest block of at least size bytes, the one with the lowest
-// address among equals.
+// fit finds the smallest block of at least size bytes, the one with the lowest address among equals.
 func (f *freeList) fit(size int64) (at place, ok bool) {
 	n := binOf(size)
 	if i := position(f.bins[n].live(), size, 0); i > 0 {
@@ -150,8 +146,7 @@ func (f *freeList) firstFrom(n int) (at place, ok bool) {
 // at returns the block at a place.
 func (f *freeList) at(at place) blockID { return f.bins[at.bin].entries[at.index].block }
 
-// all yields the blocks of the list in order. The list must not change
-// meanwhile.
+// all yields the blocks of the list in order. The list must not change meanwhile.
 func (f *freeList) all(yield func(blockID) bool) {
 	for at, ok := f.first(); ok; at, ok = f.next(at) {
 		if !yield(f.at(at)) {

@@ -9,8 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestFreeListEqualsSortedList compares every answer of a free list with that
-// of a sorted slice.
+// TestFreeListEqualsSortedList compares every answer of a free list with the answer of a sorted slice.
 func TestFreeListEqualsSortedList(t *testing.T) {
 	order := func(a, b *Block) int {
 		return cmp.Or(cmp.Compare(a.size, b.size), cmp.Compare(a.addr, b.addr))

@@ -1,8 +1,7 @@
 package allocator
 
-// Ideal is a heap that wastes nothing: no rounding, no fragmentation. Its peak
-// is what the live bytes alone need, so no real heap gets below it, and the
-// distance to it is what the real one wastes.
+// Ideal is a heap that wastes nothing: no rounding, no fragmentation. Its peak is what the live bytes alone need, so no
+// real heap gets below it, and the distance to it is what the real one wastes.
 type Ideal struct {
 	live, peak int64
 }

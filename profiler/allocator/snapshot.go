@@ -9,8 +9,7 @@ import (
 // shows once for each contiguous stretch that has memory.
 type SegmentInfo struct {
 	Address uint64
-	// Size is the whole segment; Allocated, Active and Requested are the
-	// parts of it in use, in bytes, as in [Stats].
+	// Size is the whole segment; Allocated, Active and Requested are the parts of it in use, in bytes, as in [Stats].
 	Size, Allocated, Active, Requested int64
 	Stream                             Stream
 	Pool                               Pool

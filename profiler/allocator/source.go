@@ -7,16 +7,14 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 )
 
-// ErrOutOfMemory is what a [Source] returns, wrapped or not, when the device
-// has not enough memory left. Any other error of a source is a failure of the
-// device and ends the allocation at once.
+// ErrOutOfMemory is what a [Source] returns, wrapped or not, when the device has not enough memory left. Any other
+// error of a source is a failure of the device and ends the allocation at once.
 var ErrOutOfMemory = errors.New("device out of memory")
 
 // A Source is the memory below an [Allocator]: segments are allocated and released whole, as with cudaMalloc and
 // cudaFree.
 type Source interface {
-	// Total is the memory of the device in bytes, taken or not. It is what a
-	// memory fraction is a fraction of.
+	// Total is the memory of the device in bytes, taken or not. It is what a memory fraction is a fraction of.
 	Total() int64
 	// Get returns the address of a new segment of size bytes.
 	Get(size int64) (addr uint64, err error)
@@ -24,9 +22,8 @@ type Source interface {
 	Put(addr uint64, size int64) error
 }
 
-// A PagedSource can also back an address range page by page, which expandable
-// segments need: cuMemAddressReserve, cuMemCreate with cuMemMap and
-// cuMemSetAccess, and their opposites.
+// A PagedSource can also back an address range page by page, which expandable segments need: cuMemAddressReserve,
+// cuMemCreate with cuMemMap and cuMemSetAccess, and their opposites.
 type PagedSource interface {
 	Source
 	// Reserve returns the address of a range of size bytes without memory.
@@ -42,8 +39,7 @@ type PagedSource interface {
 // Granule is the unit in which CUDA hands out device memory.
 const Granule = 2 << 20
 
-// Memory is a [PagedSource] without a device. It counts bytes against a total
-// in granules and uses no address twice.
+// Memory is a [PagedSource] without a device. It counts bytes against a total in granules and uses no address twice.
 type Memory struct {
 	// Rising reports whether each address is above the one before, not below. Drivers on Linux hand out falling
 	// addresses (an H100's, 580.159.04: all of 78 segments). Of blocks that are equally good the allocator takes the

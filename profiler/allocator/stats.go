@@ -57,19 +57,16 @@ func (s *PoolStat) change(p Pool, n int64) {
 	}
 }
 
-// Stats are the statistics of an allocator under the names of
-// torch.cuda.memory_stats.
+// Stats are the statistics of an allocator under the names of torch.cuda.memory_stats.
 type Stats struct {
-	// Allocation counts blocks in use, Active those and freed blocks that
-	// still wait for events, InactiveSplit free parts of split segments.
-	// Expandable segments are in neither Segment nor InactiveSplit.
+	// Allocation counts blocks in use, Active those and freed blocks that still wait for events, InactiveSplit free
+	// parts of split segments. Expandable segments are in neither Segment nor InactiveSplit.
 	Allocation, Segment, Active, InactiveSplit PoolStat
 
 	// AllocatedBytes are the sizes of blocks in use, as rounded and with what
 	// was not split off; memory_allocated() is its current value.
 	AllocatedBytes PoolStat
-	// ReservedBytes are the sizes of segments and mapped pages;
-	// memory_reserved() is its current value.
+	// ReservedBytes are the sizes of segments and mapped pages; memory_reserved() is its current value.
 	ReservedBytes PoolStat
 	// ActiveBytes are the sizes of active blocks.
 	ActiveBytes PoolStat
@@ -78,8 +75,7 @@ type Stats struct {
 	// RequestedBytes are the bytes asked for in active blocks.
 	RequestedBytes PoolStat
 
-	// OversizeAllocations and OversizeSegments count blocks and segments of
-	// at least the maximum split size.
+	// OversizeAllocations and OversizeSegments count blocks and segments of at least the maximum split size.
 	OversizeAllocations, OversizeSegments Stat
 
 	// NumAllocRetries counts allocations tried again after the cache was emptied, NumOOMs the allocations that failed

@@ -15,8 +15,7 @@ const (
 	TraceOOM           Action = "oom"
 )
 
-// TraceEvent is something that happened in an allocator: an entry of the
-// device_traces of a PyTorch snapshot.
+// TraceEvent is something that happened in an allocator: an entry of the device_traces of a PyTorch snapshot.
 type TraceEvent struct {
 	Action Action
 	// Addr is where; zero for TraceOOM.

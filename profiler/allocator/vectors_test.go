@@ -15,9 +15,8 @@ import (
 	"github.com/vprof/vprof/profiler/allocator"
 )
 
-// vectors are sequences of operations that ran through the allocator library
-// of torch 2.11.0+cu130 with the statistics after each; the file describes its
-// own format.
+// vectors are sequences of operations that ran through the allocator library of torch 2.11.0+cu130 with the statistics
+// after each; the file describes its own format.
 type vectors struct {
 	HashInit  uint64   `json:"hash_init,string"`
 	HashPrime uint64   `json:"hash_prime,string"`
@@ -177,9 +176,8 @@ func (s *sequence) do(n int, op string) {
 
 func handle(stream int64) allocator.Stream { return allocator.Stream(stream) * 0x10000 }
 
-// TestEveryRecordedOperationIsRepeatedExactly compares, for every operation of
-// every recorded sequence, addresses and current statistics (through the hash),
-// the rows of statistics, which requests failed, all statistics at the end, the
+// TestEveryRecordedOperationIsRepeatedExactly compares, for every operation of every recorded sequence, addresses and
+// current statistics (through the hash), the rows of statistics, which requests failed, all statistics at the end, the
 // calls that reached the driver and the final layout.
 func TestEveryRecordedOperationIsRepeatedExactly(t *testing.T) {
 	all := readVectors(t)

@@ -49,9 +49,8 @@ type Args struct {
 	given  []bool
 }
 
-// Bind arranges the arguments of a call. Missing ones get their
-// defaults. A name that the schema lacks, a missing argument and a value of the
-// wrong type are errors.
+// Bind arranges the arguments of a call. Missing ones get their defaults. A name that the schema lacks, a missing
+// argument and a value of the wrong type are errors.
 func (o *Operator) Bind(given ...Arg) (Args, error) {
 	a := Args{op: o, values: make([]Value, len(o.Arguments)), given: make([]bool, len(o.Arguments))}
 	for _, g := range given {
@@ -77,9 +76,8 @@ func (o *Operator) Bind(given ...Arg) (Args, error) {
 	return a, nil
 }
 
-// convert checks a value against a schema type. What PyTorch's own parser
-// widens is widened: an int where a float is due, one number for a list, a
-// number where an operator takes a tensor.
+// convert checks a value against a schema type. What PyTorch's own parser widens is widened: an int where a float is
+// due, one number for a list, a number where an operator takes a tensor.
 func convert(v Value, typ string) (Value, error) {
 	optional := strings.HasSuffix(typ, "?")
 	base := strings.TrimSuffix(typ, "?")
@@ -187,8 +185,7 @@ func listOf(typ string) (element string, list bool) {
 	return typ[:i], true
 }
 
-// defaultValue returns the value of a default text. Layout, Device and
-// reductions are ignored.
+// defaultValue returns the value of a default text. Layout, Device and reductions are ignored.
 func defaultValue(p Argument) Value {
 	base := strings.TrimSuffix(p.Type, "?")
 	if p.Default == "None" {
@@ -235,8 +232,7 @@ func defaultList(text, element string) Value {
 	return out
 }
 
-// value returns the argument of the given name; asking for one that the schema
-// lacks is a mistake of the table.
+// value returns the argument of the given name; asking for one that the schema lacks is a mistake of the table.
 func (a *Args) value(name string) Value {
 	i := a.op.index(name)
 	if i < 0 {

@@ -28,9 +28,8 @@ var (
 	show       = flag.Int("show", 0, "print this many differences of each operator")
 )
 
-// recordedCall is a call of an ATen operator and what PyTorch 2.11 allocated
-// and freed in it: "+BYTES" is an allocation, "-N" the end of the Nth. The
-// gradients of the outputs are the first allocations of backward.
+// recordedCall is a call of an ATen operator and what PyTorch 2.11 allocated and freed in it: "+BYTES" is an
+// allocation, "-N" the end of the Nth. The gradients of the outputs are the first allocations of backward.
 type recordedCall struct {
 	Target   string            `json:"target"`
 	Args     [][2]any          `json:"args"`
@@ -65,8 +64,7 @@ func loadCalls(t testing.TB, path string) []*recordedCall {
 	return out
 }
 
-// input makes an argument: a fresh tensor or, if the order of its dimensions
-// in memory is another, a permuted one.
+// input makes an argument: a fresh tensor or, if the order of its dimensions in memory is another, a permuted one.
 func (c *recordedCall) input(f *trace.Frame, i int) *trace.Tensor {
 	var shape []int64
 	var name string
@@ -163,8 +161,7 @@ func (c *recordedCall) listValue(list []any, in []*trace.Tensor) Value {
 	}
 }
 
-// compare records the call and returns the first difference, "" if there is
-// none.
+// compare records the call and returns the first difference, "" if there is none.
 func (c *recordedCall) compare() string {
 	op, ok := ByTarget(c.Target)
 	if !ok {

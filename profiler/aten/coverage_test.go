@@ -23,8 +23,7 @@ Their sizes are not published; they live for one call.
 
 `
 
-// TestCoveragePageIsCurrent writes docs/operators.md: which of PyTorch's
-// operators are in the table.
+// TestCoveragePageIsCurrent writes docs/operators.md: which of PyTorch's operators are in the table.
 func TestCoveragePageIsCurrent(t *testing.T) {
 	schemas := published(t)
 	calls := map[string]int{}

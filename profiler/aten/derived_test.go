@@ -13,10 +13,9 @@ import (
 	"github.com/vprof/vprof/tools/opvectors"
 )
 
-// TestDerivedOperatorsAllocateAsTheirFormulasSay has operators whose rules are derived from
-// PyTorch's derivatives and kernels: what they allocate, in bytes and in order, forward and
-// backward (the incoming gradient left out), is what PyTorch 2.11 allocates on fake tensors.
-// What kernels of CUDA take besides is marked.
+// TestDerivedOperatorsAllocateAsTheirFormulasSay has operators whose rules are derived from PyTorch's derivatives and
+// kernels: what they allocate, in bytes and in order, forward and backward (the incoming gradient left out), is what
+// PyTorch 2.11 allocates on fake tensors. What kernels of CUDA take besides is marked.
 func TestDerivedOperatorsAllocateAsTheirFormulasSay(t *testing.T) {
 	x := func(f *trace.Frame, shape ...int64) *trace.Tensor { return f.Let(input(f, shape...).Leaf().Clone()) }
 	ids := func(f *trace.Frame, shape ...int64) *trace.Tensor {

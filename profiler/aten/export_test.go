@@ -1,7 +1,6 @@
 package aten
 
-// Lookup finds an operator by its qualified name ("aten::add") and overload
-// ("Tensor", or "" for the default one).
+// Lookup finds an operator by its qualified name ("aten::add") and overload ("Tensor", or "" for the default one).
 func Lookup(name, overload string) (*Operator, bool) {
 	if overload != "" && overload != "default" {
 		name += "." + overload

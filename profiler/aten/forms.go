@@ -42,8 +42,7 @@ func derive(name string) *entry {
 	return nil
 }
 
-// functional returns the first overload of a name that is in the table and has one tensor as its
-// result.
+// functional returns the first overload of a name that is in the table and has one tensor as its result.
 func functional(base string, overloads ...string) *entry {
 	for _, overload := range overloads {
 		name := base

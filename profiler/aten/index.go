@@ -70,8 +70,7 @@ func picked(a *Args) *tensor {
 	return a.first(0).Index(a.Tensors("indices")...)
 }
 
-// mask returns an index that may be a mask. How many elements it picks depends on the data, so
-// the caller must set it.
+// mask returns an index that may be a mask. How many elements it picks depends on the data, so the caller must set it.
 func (a *Args) mask(x *tensor) *tensor {
 	if x != nil && (x.DType() == trace.Bool || x.DType() == trace.U8) && !x.TrueIsKnown() {
 		a.Tape().Raise(errors.New("the size of what a boolean mask picks depends on the data"))
@@ -112,8 +111,7 @@ func scatterReduce(a *Args) *tensor {
 	}
 }
 
-// scatterReduceInPlace needs nothing of its own unless autograd records it, which keeps a copy
-// of self.
+// scatterReduceInPlace needs nothing of its own unless autograd records it, which keeps a copy of self.
 func scatterReduceInPlace(a *Args) *tensor {
 	x, src := a.first(0), a.Tensor("src")
 	if !a.Tape().Tracks(x, src) && a.Text("reduce") != "mean" {

@@ -18,9 +18,8 @@ type Operator struct {
 // body records a call. Results are in the order of the schema's returns.
 type body = func(a *Args) []Value
 
-// Call records the operator. What PyTorch would raise, and arguments whose
-// shapes do not go together, come back as errors; the recording is of no use
-// after that.
+// Call records the operator. What PyTorch would raise, and arguments whose shapes do not go together, come back as
+// errors; the recording is of no use after that.
 func (o *Operator) Call(t *trace.Tape, a Args) (out []Value, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -46,8 +45,7 @@ var families = []family{
 //go:embed schemas.txt
 var schemas string
 
-// index finds an operator by its qualified name and overload: "aten::add.Tensor". Schemas are
-// parsed at first use.
+// index finds an operator by its qualified name and overload: "aten::add.Tensor". Schemas are parsed at first use.
 var index = sync.OnceValue(func() map[string]*entry {
 	all := make(map[string]*entry, 1024)
 	add := func(schema string) *entry {
@@ -140,8 +138,7 @@ func (e *entry) operator() *Operator {
 	return e.op
 }
 
-// ByTarget finds an operator by the text that exported graphs call it by:
-// "torch.ops.aten.layer_norm.default".
+// ByTarget finds an operator by the text that exported graphs call it by: "torch.ops.aten.layer_norm.default".
 func ByTarget(target string) (*Operator, bool) {
 	e := entryOf(nameOf(target))
 	if e == nil {

@@ -26,11 +26,10 @@ type memoryCall struct {
 	Forward, Backward string // "+BYTES" and "-BYTES", in order
 }
 
-// TestOperatorsAllocateAsRecorded has calls as PyTorch 2.11's build for CUDA makes them over a
-// driver and libraries that answer and compute nothing: its own allocations and frees, in
-// order. What a library alone can size (workspaces of cuSOLVER) is not in the lists. The
-// incoming gradient is as large as the result; arguments are held by their caller and want
-// gradients.
+// TestOperatorsAllocateAsRecorded has calls as PyTorch 2.11's build for CUDA makes them over a driver and libraries
+// that answer and compute nothing: its own allocations and frees, in order. What a library alone can size (workspaces
+// of cuSOLVER) is not in the lists. The incoming gradient is as large as the result; arguments are held by their caller
+// and want gradients.
 func TestOperatorsAllocateAsRecorded(t *testing.T) {
 	release, err := stack.Lookup("2.11")
 	require.NoError(t, err)

@@ -84,8 +84,7 @@ func resized(f func(x *tensor, sizes ...int64) *tensor) func(a *Args) *tensor {
 	return func(a *Args) *tensor { return f(a.first(0), a.resized()...) }
 }
 
-// batched returns the body of a pooling, which adds the dimension of the batch where
-// the input has none.
+// batched returns the body of a pooling, which adds the dimension of the batch where the input has none.
 func batched(f func(x *tensor, p trace.PoolArgs) *tensor) any {
 	return func(x *tensor, p trace.PoolArgs) *tensor {
 		if x.NDim() == len(p.Kernel)+1 {

@@ -47,9 +47,8 @@ func (s *Schema) index(name string) int {
 	return -1
 }
 
-// ParseSchema reads a declaration in PyTorch's notation, such as
-// "add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor". A name
-// without a namespace is of aten.
+// ParseSchema reads a declaration in PyTorch's notation, such as "add.Tensor(Tensor self, Tensor other, *, Scalar
+// alpha=1) -> Tensor". A name without a namespace is of aten.
 func ParseSchema(text string) (*Schema, error) {
 	open := strings.IndexByte(text, '(')
 	if open <= 0 {

@@ -242,8 +242,7 @@ func atLeast(n int) func(x *tensor) *tensor {
 	}
 }
 
-// joined puts tensors together along a dimension, which is the first of
-// vectors.
+// joined puts tensors together along a dimension, which is the first of vectors.
 func joined(dim, atLeast int) func(a *Args) *tensor {
 	return func(a *Args) *tensor {
 		xs := slices.Clone(a.Tensors("tensors"))
@@ -275,9 +274,8 @@ func asStrided(a *Args) *tensor {
 	return x.AsStrided(a.Ints("size"), a.Ints("stride"), offset)
 }
 
-// view records x.view(size). An exported graph leaves out contiguous() of a tensor that was
-// contiguous where it was exported, and need not be on a GPU: attention lays out its
-// result otherwise there.
+// view records x.view(size). An exported graph leaves out contiguous() of a tensor that was contiguous where it was
+// exported, and need not be on a GPU: attention lays out its result otherwise there.
 func view(a *Args) *tensor {
 	x, size := a.first(0), a.Ints("size")
 	if !x.Viewable(size...) {

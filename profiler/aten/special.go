@@ -72,16 +72,14 @@ var libraries = family{
 	},
 }
 
-// regions returns an operator on regions of interest; places reports whether it also returns where values are
-// from.
+// regions returns an operator on regions of interest; places reports whether it also returns where values are from.
 func (a *Args) regions(op string, channels int64, places bool) (y, from *tensor) {
 	return ops.Regions(a.first(0), a.Tensor("rois"), ops.RegionArgs{
 		Op: op, Height: a.Int("pooled_height"), Width: a.Int("pooled_width"), Channels: channels, Places: places,
 	})
 }
 
-// positionSensitive returns an operator that takes each place of a region's result from
-// channels of its own.
+// positionSensitive returns an operator that takes each place of a region's result from channels of its own.
 func positionSensitive(op string) func(a *Args) (y, from *tensor) {
 	return func(a *Args) (*tensor, *tensor) {
 		return a.regions(op, a.first(0).Size(1)/(a.Int("pooled_height")*a.Int("pooled_width")), true)
@@ -114,8 +112,7 @@ func stride(a *Args) Value {
 	return x.Strides()[d]
 }
 
-// composed are operators that PyTorch makes of others (CompositeImplicitAutograd), each
-// as its source has it.
+// composed are operators that PyTorch makes of others (CompositeImplicitAutograd), each as its source has it.
 var composed = family{
 	"addr":                      (*tensor).AddR,
 	"cartesian_prod":            cartesianProduct,

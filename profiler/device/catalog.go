@@ -16,13 +16,12 @@ const (
 	tera     = 1e12
 )
 
-// GPUs is the catalog: a row for each GPU with the sources of its values, GPUs of one
-// compute capability together, the oldest first. GeForce GPUs accumulate in FP32 at half
-// the speed of the workstation and server GPUs with the same chips; the chips of the
-// GTX 16 series have no tensor cores. context_mib is a bare CUDA context, libraries_mib what PyTorch's libraries add to
-// it, where runs of PyTorch showed it. Contexts are estimates, except for the H100's and the T4's, and calibration
-// replaces them. A source "as the driver below the reference data takes" marks the context that the reference data
-// counted for its GPUs.
+// GPUs is the catalog: a row for each GPU with the sources of its values, GPUs of one compute capability together, the
+// oldest first. GeForce GPUs accumulate in FP32 at half the speed of the workstation and server GPUs with the same
+// chips; the chips of the GTX 16 series have no tensor cores. context_mib is a bare CUDA context, libraries_mib what
+// PyTorch's libraries add to it, where runs of PyTorch showed it. Contexts are estimates, except for the H100's and the
+// T4's, and calibration replaces them. A source "as the driver below the reference data takes" marks the context that
+// the reference data counted for its GPUs.
 //
 //go:embed gpus.csv
 var gpus string

@@ -1,6 +1,5 @@
-// Package device says what a GPU is. A [Device] is one that programs are
-// replayed on: simulated ([github.com/vprof/vprof/profiler/device/sim]) or
-// real. A [GPU] of the catalog describes one that need not be there.
+// Package device says what a GPU is. A [Device] is one that programs are replayed on: simulated
+// ([github.com/vprof/vprof/profiler/device/sim]) or real. A [GPU] of the catalog describes one that need not be there.
 package device
 
 import (
@@ -12,15 +11,13 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// A Device is a GPU with its memory and one queue of work. Fills, copies and
-// launches run in the order of the calls, after the calls have returned; their
-// errors may show only at a later call, at the latest in Synchronize.
-// A Device is not safe for concurrent use.
+// A Device is a GPU with its memory and one queue of work. Fills, copies and launches run in the order of the calls,
+// after the calls have returned; their errors may show only at a later call, at the latest in Synchronize. A Device is
+// not safe for concurrent use.
 type Device interface {
 	// Name is how users ask for the device: "sim:rtx-5060-ti", "cuda:0".
 	Name() string
-	// GPU describes the GPU. Rates of a real one that the catalog does not
-	// know are zero.
+	// GPU describes the GPU. Rates of a real one that the catalog does not know are zero.
 	GPU() GPU
 	// Simulated tells whether times and bytes are computed by a model. What such a
 	// device says must never be called measured.
@@ -62,11 +59,9 @@ type Verifier interface {
 	Patterns() (Patterns, error)
 }
 
-// Patterns write and check patterns in memory: one that is found again shows that no other
-// process writes there.
+// Patterns write and check patterns in memory: one that is found again shows that no other process writes there.
 type Patterns interface {
-	// Write fills a range with a pattern that follows from a seed and each
-	// byte's place.
+	// Write fills a range with a pattern that follows from a seed and each byte's place.
 	Write(r Range, seed uint64) error
 	// Verify waits, compares a range with the pattern of a seed on the device,
 	// and returns a [*PatternError] if they differ.
@@ -78,8 +73,7 @@ type Patterns interface {
 // A PatternError says that memory does not hold the pattern that was written.
 type PatternError struct {
 	Range Range
-	// Offset is where the first difference is, within 16 bytes, and Bytes how
-	// many may differ.
+	// Offset is where the first difference is, within 16 bytes, and Bytes how many may differ.
 	Offset, Bytes int64
 }
 
@@ -104,8 +98,7 @@ type Kernel struct {
 	Precision program.Precision
 	// FLOPs counts a multiply-add as two.
 	FLOPs int64
-	// M, N, K and Batch are the matrix product that the op amounts to, zero if
-	// it is none.
+	// M, N, K and Batch are the matrix product that the op amounts to, zero if it is none.
 	M, N, K, Batch int64
 	// Window is the geometry of a convolution in two dimensions, zero for others.
 	Window program.Window
@@ -136,14 +129,12 @@ func (k Kernel) Traffic() int64 {
 	return sum
 }
 
-// An UnusableError says that a GPU that was asked for cannot be used, and what
-// can be done about it. It is about the machine, not about the program: no
-// driver, no such device, a GPU that others have to themselves.
+// An UnusableError says that a GPU that was asked for cannot be used, and what can be done about it. It is about the
+// machine, not about the program: no driver, no such device, a GPU that others have to themselves.
 type UnusableError struct {
 	// Device is what was asked for: "cuda:0", or "cuda" if it is about all.
 	Device string
-	// Reason says what is in the way, and Remedy what to do, each in a clause;
-	// Remedy may be empty.
+	// Reason says what is in the way, and Remedy what to do, each in a clause; Remedy may be empty.
 	Reason, Remedy string
 	// Err is what the driver said; nil if it was not asked.
 	Err error
@@ -163,9 +154,8 @@ func (e *UnusableError) Error() string {
 
 func (e *UnusableError) Unwrap() error { return e.Err }
 
-// A DefectError says that a GPU does its work and does it wrong: memory that
-// does not keep what was written, or arithmetic that comes to another result
-// than the CPU's.
+// A DefectError says that a GPU does its work and does it wrong: memory that does not keep what was written, or
+// arithmetic that comes to another result than the CPU's.
 type DefectError struct {
 	// Device is which, "cuda:0".
 	Device string

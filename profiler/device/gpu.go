@@ -14,9 +14,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// GPU is the description of a GPU: the properties that PyTorch and its libraries query
-// before they decide how much to allocate, and its speed. Entries of the catalog are
-// typical GPUs under Linux; a real device fills in its own figures.
+// GPU is the description of a GPU: the properties that PyTorch and its libraries query before they decide how much to
+// allocate, and its speed. Entries of the catalog are typical GPUs under Linux; a real device fills in its own figures.
 type GPU struct {
 	// Name is how users call it, such as "rtx-5060-ti".
 	Name string
@@ -38,9 +37,8 @@ type GPU struct {
 	L2 int64
 	// BoostMHz is the clock that Peak holds for, in MHz.
 	BoostMHz int
-	// Memory is the total that the driver reports to programs, in bytes: less
-	// than what the GPU is sold with, and a few ten MiB apart between GPUs
-	// and driver versions.
+	// Memory is the total that the driver reports to programs, in bytes: less than what the GPU is sold with, and a few
+	// ten MiB apart between GPUs and driver versions.
 	Memory int64
 	// Bandwidth of the memory, in bytes per second.
 	Bandwidth float64
@@ -80,9 +78,8 @@ type Capability int
 // String returns the capability as NVIDIA writes it: "12.0".
 func (c Capability) String() string { return fmt.Sprintf("%d.%d", c/10, c%10) }
 
-// The oldest GPUs that builds of PyTorch have kernels for: its wheels for CUDA 12.6
-// begin with Maxwell, those for CUDA 12.8 with Volta (pytorch/pytorch#157517), and those
-// for CUDA 13 with Turing, since CUDA 13 itself does.
+// The oldest GPUs that builds of PyTorch have kernels for: its wheels for CUDA 12.6 begin with Maxwell, those for CUDA
+// 12.8 with Volta (pytorch/pytorch#157517), and those for CUDA 13 with Turing, since CUDA 13 itself does.
 const (
 	oldestBuilt  Capability = 50
 	oldestCUDA12 Capability = 70
@@ -133,10 +130,9 @@ func (r Rates) Of(p program.Precision) float64 {
 	return rate
 }
 
-// Roofline returns the time below which the GPU cannot do flops operations that
-// move bytes to and from its memory: whichever takes longer at full speed.
-// Launch latency and imperfect kernels come on top. It is zero for a GPU
-// whose rates are not known.
+// Roofline returns the time below which the GPU cannot do flops operations that move bytes to and from its memory:
+// whichever takes longer at full speed. Launch latency and imperfect kernels come on top. It is zero for a GPU whose
+// rates are not known.
 func (g GPU) Roofline(flops, bytes int64, p program.Precision) time.Duration {
 	rate := g.Peak.Of(p)
 	if rate == 0 || g.Bandwidth == 0 {
@@ -160,13 +156,11 @@ func Names() []string {
 	return lists.Map(catalog, func(g GPU) string { return g.Name })
 }
 
-// Catalog returns all known GPUs, the oldest generation first and by rising
-// speed within each.
+// Catalog returns all known GPUs, the oldest generation first and by rising speed within each.
 func Catalog() []GPU { return slices.Clone(catalog) }
 
-// Lookup finds a GPU of the catalog by its name, an alias or the driver's
-// product name. Letter case, spaces and punctuation do not matter, nor does
-// the maker's "NVIDIA", the "sim:" of results, or the memory that it is sold with
+// Lookup finds a GPU of the catalog by its name, an alias or the driver's product name. Letter case, spaces and
+// punctuation do not matter, nor does the maker's "NVIDIA", the "sim:" of results, or the memory that it is sold with
 // ("5060 Ti 16 GB"). A slice of a GPU has its profile behind the name ("a100-80 1g.10gb"). The error is an
 // [*UnknownGPUError].
 func Lookup(name string) (GPU, error) {

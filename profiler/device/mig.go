@@ -8,9 +8,8 @@ import (
 	"github.com/vprof/vprof/internal/nearest"
 )
 
-// A profile is a kind of slice that a GPU can be cut into (multi-instance GPU): its name
-// without the "MIG" before it, the multiprocessors, and the memory in GiB, as
-// "nvidia-smi mig -lgip" lists them.
+// A profile is a kind of slice that a GPU can be cut into (multi-instance GPU): its name without the "MIG" before it,
+// the multiprocessors, and the memory in GiB, as "nvidia-smi mig -lgip" lists them.
 type profile struct {
 	name string
 	sms  int
@@ -119,9 +118,8 @@ func slicesOf(name string) []string {
 	return names
 }
 
-// Identify finds the GPU of the catalog, or the slice of one, by the driver's name and the
-// memory that it reports: the driver gives variants of different memory the same name. The error is an
-// [*UnknownGPUError].
+// Identify finds the GPU of the catalog, or the slice of one, by the driver's name and the memory that it reports: the
+// driver gives variants of different memory the same name. The error is an [*UnknownGPUError].
 func Identify(product string, memory int64) (GPU, error) {
 	found, err := Lookup(product)
 	if err != nil {

@@ -11,12 +11,10 @@ import (
 type Observer interface {
 	// Baseline is what was in use before the first segment.
 	Baseline() Baseline
-	// ProcessMemory is what the GPU holds for this process as seen from
-	// outside, in bytes, its context included. It is false if that cannot be
-	// told.
+	// ProcessMemory is what the GPU holds for this process as seen from outside, in bytes, its context included. It is
+	// false if that cannot be told.
 	ProcessMemory() (bytes int64, ok bool)
-	// Neighbors are the other processes that use the GPU now, as far as they
-	// can be seen.
+	// Neighbors are the other processes that use the GPU now, as far as they can be seen.
 	Neighbors() []Neighbor
 }
 
@@ -33,8 +31,7 @@ type Driven interface {
 	Driver() Driver
 }
 
-// A Timed is a device that knows what its work takes at least, by the speed of the
-// GPU.
+// A Timed is a device that knows what its work takes at least, by the speed of the GPU.
 type Timed interface {
 	// Floor returns that time for everything launched so far; the difference of two is the time of the launches between
 	// them. It stays zero on a GPU whose speed is not known.
@@ -69,30 +66,26 @@ type Identified interface {
 
 // An Identity identifies the physical GPU of a device.
 type Identity struct {
-	// UUID is the driver's name of the GPU, "GPU-...", or of the slice of one,
-	// "MIG-..."; empty if it does not tell.
+	// UUID is the driver's name of the GPU, "GPU-...", or of the slice of one, "MIG-..."; empty if it does not tell.
 	UUID string
 	// MIG tells the slice of a GPU (multi-instance GPU) from a whole one.
 	MIG bool
 }
 
-// A Baseline is memory of a GPU that is in use without any segment, in
-// bytes.
+// A Baseline is memory of a GPU that is in use without any segment, in bytes.
 type Baseline struct {
 	// Others is what was in use before the context was made. It is only known
 	// if OthersKnown; else it is what was in use beyond a context as the catalog has it.
 	Others      int64
 	OthersKnown bool
-	// Context is what making the context took, Kernels what loading the
-	// kernels took.
+	// Context is what making the context took, Kernels what loading the kernels took.
 	Context, Kernels int64
 }
 
 // Total returns all that is in use.
 func (b Baseline) Total() int64 { return b.Others + b.Context + b.Kernels }
 
-// A Divided device knows whether software divides its GPU among processes (MPS) or
-// virtual machines (vGPU).
+// A Divided device knows whether software divides its GPU among processes (MPS) or virtual machines (vGPU).
 type Divided interface {
 	// Shared says of each such way what it means, a sentence without its full stop.
 	Shared() []string
@@ -110,8 +103,7 @@ type Neighbor struct {
 	Computes bool
 }
 
-// String names the process and what it holds: "python3 (1234), which holds
-// 2.00 GiB".
+// String names the process and what it holds: "python3 (1234), which holds 2.00 GiB".
 func (n Neighbor) String() string {
 	if n.PID == 0 {
 		return "processes that are not listed, as those outside a container, which hold about " +

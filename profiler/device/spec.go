@@ -39,10 +39,9 @@ type spec struct {
 // maxSpec is the largest file read, in bytes.
 const maxSpec = 1 << 16
 
-// ReadSpec reads a GPU of one's own, YAML with a name, the memory, the compute
-// capability and the number of multiprocessors, or the name of a GPU that it
-// is like and what differs. The file's name is for messages. The error is a
-// [*SpecError] unless reading itself failed.
+// ReadSpec reads a GPU of one's own, YAML with a name, the memory, the compute capability and the number of
+// multiprocessors, or the name of a GPU that it is like and what differs. The file's name is for messages. The error is
+// a [*SpecError] unless reading itself failed.
 func ReadSpec(r io.Reader, file string) (GPU, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxSpec+1))
 	if err != nil {

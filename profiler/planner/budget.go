@@ -7,16 +7,13 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 )
 
-// Budget is what a batch must keep to in order to be safe: the upper end of its need within a
-// share of the memory.
+// Budget is what a batch must keep to in order to be safe: the upper end of its need within a share of the memory.
 type Budget struct {
-	// Memory is what there is to take, context included: the GPU's total
-	// less what other processes hold, in bytes.
+	// Memory is what there is to take, context included: the GPU's total less what other processes hold, in bytes.
 	Memory int64
-	// Margin is the share of Memory that a step may fill, in (0, 1]. The rest is for what no
-	// estimate of a step knows: what else comes to the GPU, what a script does besides its
-	// steps, and what thousands of steps leave in the allocator's cache. How far the estimate
-	// itself may be off is a matter of its interval and not counted again.
+	// Margin is the share of Memory that a step may fill, in (0, 1]. The rest is for what no estimate of a step knows:
+	// what else comes to the GPU, what a script does besides its steps, and what thousands of steps leave in the
+	// allocator's cache. How far the estimate itself may be off is a matter of its interval and not counted again.
 	Margin float64
 	// Risk, if not zero, replaces Margin: the probability, below a half, with which the step
 	// alone may need more than all of Memory.
@@ -32,9 +29,8 @@ const SearchedBatch = 4096
 // defaultRisk is how likely it is that a need is above the upper end of an interval of 95 %.
 const defaultRisk = 0.025
 
-// Need returns the number of bytes of an estimate that must not exceed [Budget.Limit]: the upper end
-// of its device bytes, or with a risk that quantile, without managed memory, which the driver
-// takes away where there is no room.
+// Need returns the number of bytes of an estimate that must not exceed [Budget.Limit]: the upper end of its device
+// bytes, or with a risk that quantile, without managed memory, which the driver takes away where there is no room.
 func (b Budget) Need(e Estimate) int64 {
 	value, high := e.Device.Value-e.Paged.Value, e.Device.High-e.Paged.High
 	if b.Risk == 0 || b.Risk == defaultRisk {
@@ -64,11 +60,9 @@ const (
 	GPUFull Reason = "gpu-full"
 	// OutOfMemory is a replay on the GPU in which an allocation fails.
 	OutOfMemory Reason = "oom"
-	// GivesBack is a replay on the GPU that gets through only since PyTorch gives cached
-	// memory back to the driver.
+	// GivesBack is a replay on the GPU that gets through only since PyTorch gives cached memory back to the driver.
 	GivesBack Reason = "gives-back"
-	// NotRecorded is a need that depends on what torch.compile makes of the step, which has
-	// not been recorded.
+	// NotRecorded is a need that depends on what torch.compile makes of the step, which has not been recorded.
 	NotRecorded Reason = "not-recorded"
 	// HostFull is a need of the machine's memory beyond what it has.
 	HostFull Reason = "host-full"

@@ -6,13 +6,11 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Term names a coefficient that calibration fits: an amount or a share that runs need
-// beyond what a replay shows.
+// Term names a coefficient that calibration fits: an amount or a share that runs need beyond what a replay shows.
 type Term uint8
 
-// The terms. Workspace, Context and Granularity are bytes, the slacks shares
-// of what the replay says. With w, c, g, a, r, d for them in this order, A and
-// R for the allocated and reserved bytes of the replay and S for its segments:
+// The terms. Workspace, Context and Granularity are bytes, the slacks shares of what the replay says. With w, c, g, a,
+// r, d for them in this order, A and R for the allocated and reserved bytes of the replay and S for its segments:
 //
 //	allocated = A + w + a·A
 //	reserved  = R + w + a·A + r·R
@@ -21,19 +19,15 @@ const (
 	// LibraryWorkspace is memory in bytes that libraries allocate through PyTorch's
 	// allocator and no recording shows, the same at every batch size.
 	LibraryWorkspace Term = iota
-	// ContextBytes are the CUDA context and what libraries load besides the
-	// allocator.
+	// ContextBytes are the CUDA context and what libraries load besides the allocator.
 	ContextBytes
 	// Granularity is what the driver adds to each segment, in bytes.
 	Granularity
-	// AllocatedSlack is the share of the recorded allocated bytes that real tensors need
-	// beyond them.
+	// AllocatedSlack is the share of the recorded allocated bytes that real tensors need beyond them.
 	AllocatedSlack
-	// ReservedSlack is the share of the replayed reserved bytes that the real cache holds
-	// beyond them.
+	// ReservedSlack is the share of the replayed reserved bytes that the real cache holds beyond them.
 	ReservedSlack
-	// DeviceSlack is the share of the reserved bytes that the device shows beyond them,
-	// besides the context.
+	// DeviceSlack is the share of the reserved bytes that the device shows beyond them, besides the context.
 	DeviceSlack
 	// CommunicationShare is what NCCL takes of the device of one of several ranks, as a
 	// share of what is assumed of it (see [CommunicationOf]).
@@ -66,8 +60,7 @@ type Coefficients struct {
 	// Learned are the other terms; zero where nothing was measured. What it
 	// says of [ContextBytes] is not used: that is Context.
 	Learned [NumTerms]Coefficient
-	// Correlation says how errors of two terms go together, from -1 to 1. It
-	// is symmetric; its diagonal is not used.
+	// Correlation says how errors of two terms go together, from -1 to 1. It is symmetric; its diagonal is not used.
 	Correlation [NumTerms][NumTerms]float64
 	// Allocated and Reserved say how far replays are from PyTorch.
 	Allocated, Reserved Residual
@@ -103,10 +96,9 @@ func (c *Coefficients) Set(t Term, to Coefficient) {
 	c.Learned[t] = to
 }
 
-// List returns the coefficients as named values, in a fixed order: the context,
-// the terms that were learned, and the residuals. The value of a residual is
-// the middle of its range, its standard error what a normal distribution of
-// that range would have.
+// List returns the coefficients as named values, in a fixed order: the context, the terms that were learned, and the
+// residuals. The value of a residual is the middle of its range, its standard error what a normal distribution of that
+// range would have.
 func (c Coefficients) List() []Coefficient {
 	list := []Coefficient{c.Context}
 	if c.Communication.Name != "" {
@@ -123,8 +115,7 @@ func (c Coefficients) List() []Coefficient {
 	return append(list, c.Allocated.coefficient("allocated_residual"), c.Reserved.coefficient("reserved_residual"))
 }
 
-// Communicate sets what NCCL takes: an assumption, or that times the share that was
-// learned.
+// Communicate sets what NCCL takes: an assumption, or that times the share that was learned.
 func (c *Coefficients) Communicate(assumed Coefficient) {
 	if k := c.Learned[CommunicationShare]; k.Name != "" {
 		assumed.Value, assumed.StdErr, assumed.Source = assumed.Value*k.Value, assumed.Value*k.StdErr, k.Source
@@ -132,8 +123,7 @@ func (c *Coefficients) Communicate(assumed Coefficient) {
 	c.Communication = assumed
 }
 
-// Row is the factors of all terms in a total: the total is corrected by the sum of term
-// times factor.
+// Row is the factors of all terms in a total: the total is corrected by the sum of term times factor.
 type Row [NumTerms]float64
 
 // AllocatedRow returns the factors of the terms in the allocated bytes of a sample.
@@ -172,9 +162,8 @@ func (c *Coefficients) correction(r Row) (bytes int64, stderr float64) {
 	return int64(math.Round(sum)), math.Sqrt(max(0, variance))
 }
 
-// apply makes the estimate of a sample: corrected totals, their intervals, and
-// components that sum to them. A correction shows in the component next to
-// what it corrects: the workspace, the allocator's slack, the context.
+// apply makes the estimate of a sample: corrected totals, their intervals, and components that sum to them. A
+// correction shows in the component next to what it corrects: the workspace, the allocator's slack, the context.
 func (c *Coefficients) apply(s Sample, held relative) Estimate {
 	var e Estimate
 	allocated, allocatedErr := c.correction(s.AllocatedRow())

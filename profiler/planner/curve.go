@@ -23,8 +23,7 @@ type Sample struct {
 	// Below and Above are how much less and more was reserved where sizes and the order of frees
 	// were a little different.
 	Below, Above int64
-	// Segments is the number of segments that the allocator held from the device at the
-	// end.
+	// Segments is the number of segments that the allocator held from the device at the end.
 	Segments int64
 	// PeakPhase is where the allocated bytes peaked, as "STEP:PHASE".
 	PeakPhase string
@@ -39,8 +38,7 @@ type Sample struct {
 // Allocated returns the peak of allocated bytes.
 func (s Sample) Allocated() int64 { return s.Classes.Total() }
 
-// Slack returns what the allocator holds beyond the peak of allocated bytes:
-// unused parts of segments and fragments.
+// Slack returns what the allocator holds beyond the peak of allocated bytes: unused parts of segments and fragments.
 func (s Sample) Slack() int64 { return s.Reserved - s.Allocated() }
 
 // Curve interpolates samples, piecewise linearly in the batch size.
@@ -52,9 +50,8 @@ type Curve struct {
 // relative is a relative error of allocated and reserved bytes.
 type relative struct{ allocated, reserved float64 }
 
-// Draw makes the curve through the replays at the given batch sizes, which
-// must not be empty; order and repetition do not matter. It stops at the
-// first replay that fails, with its error.
+// Draw makes the curve through the replays at the given batch sizes, which must not be empty; order and repetition do
+// not matter. It stops at the first replay that fails, with its error.
 func Draw(batches []int, replay func(batch int) (Sample, error)) (*Curve, error) {
 	if len(batches) == 0 {
 		return nil, errors.New("planner: no batch sizes to draw a curve through")
@@ -74,9 +71,8 @@ func Draw(batches []int, replay func(batch int) (Sample, error)) (*Curve, error)
 	return c, nil
 }
 
-// At returns the sample of a batch size; exact says that it was replayed and not interpolated.
-// Beyond the ends of the curve its outermost pieces are continued; a curve through a
-// single sample is known at that batch size only.
+// At returns the sample of a batch size; exact says that it was replayed and not interpolated. Beyond the ends of the
+// curve its outermost pieces are continued; a curve through a single sample is known at that batch size only.
 func (c *Curve) At(batch int) (s Sample, exact bool, err error) {
 	i, exact := slices.BinarySearchFunc(c.samples, batch, func(s Sample, b int) int { return s.Batch - b })
 	switch {
@@ -111,9 +107,8 @@ func between(a, b Sample, batch int) Sample {
 	return s
 }
 
-// crossValidationError returns the largest relative error with which the curve predicts one of its inner
-// samples from the others: an estimate of its error between samples. It is zero if there
-// is no inner sample.
+// crossValidationError returns the largest relative error with which the curve predicts one of its inner samples from
+// the others: an estimate of its error between samples. It is zero if there is no inner sample.
 func (c *Curve) crossValidationError() relative {
 	var worst relative
 	for i := 1; i < len(c.samples)-1; i++ {

@@ -11,8 +11,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// linear replays a step with 100 bytes of weights and 7 of activations per
-// sample of the batch, and 10 % slack.
+// linear replays a step with 100 bytes of weights and 7 of activations per sample of the batch, and 10 % slack.
 func linear(batch int) (Sample, error) {
 	s := Sample{PeakPhase: "1:backward"}
 	s.Classes[program.Weights] = 100
@@ -76,8 +75,7 @@ func TestCurveIsStraightBetweenSamples(t *testing.T) {
 	require.EqualValues(t, 200, s.Reserved)
 }
 
-// Samples 100, 100, 200 at batches 1, 2, 3: without the middle one the line
-// would say 150 there, half as much again.
+// Samples 100, 100, 200 at batches 1, 2, 3: without the middle one the line would say 150 there, half as much again.
 func TestHeldOutErrorIsWhatTheCurveWouldBeOff(t *testing.T) {
 	c, err := Draw([]int{1, 2, 3}, func(b int) (Sample, error) {
 		var s Sample

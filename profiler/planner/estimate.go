@@ -47,18 +47,15 @@ func (c Component) String() string {
 	return "unknown"
 }
 
-// Estimate is the estimated memory of a training step at one batch size on one GPU, in
-// bytes.
+// Estimate is the estimated memory of a training step at one batch size on one GPU, in bytes.
 type Estimate struct {
 	Batch int
-	// Components sum to Device.Value; the classes among them to
-	// Allocated.Value; classes and slack to Reserved.Value.
+	// Components sum to Device.Value; the classes among them to Allocated.Value; classes and slack to Reserved.Value.
 	Components [NumComponents]int64
 	Allocated  Interval
 	Reserved   Interval
 	Device     Interval
-	// Paged is the part of Device that the driver takes away where there is no room: state in
-	// managed memory.
+	// Paged is the part of Device that the driver takes away where there is no room: state in managed memory.
 	Paged Interval
 	// Host is what the machine needs; zero if that is not known.
 	Host      host.Estimate
@@ -83,8 +80,7 @@ const (
 	DoesNotFit Verdict = "does not fit"
 )
 
-// Planner estimates what a training step needs on a GPU, from a curve of replays and
-// the coefficients of the GPU.
+// Planner estimates what a training step needs on a GPU, from a curve of replays and the coefficients of the GPU.
 type Planner struct {
 	Curve        *Curve
 	Coefficients Coefficients
@@ -142,8 +138,7 @@ func (p *Planner) verdict(e Estimate) Verdict {
 	}
 }
 
-// z95 is how many standard errors to either side hold 95 % of a normal
-// distribution.
+// z95 is how many standard errors to either side hold 95 % of a normal distribution.
 const z95 = 1.96
 
 // widen makes the interval of a value from the quantiles of its relative
@@ -179,10 +174,9 @@ func (r Residual) and(other Residual) Residual {
 	return r
 }
 
-// contextStdErr is the standard error of a context that was not measured, in
-// bytes. Beside the context itself, CUDA's libraries load 50 to 400 MiB of
-// kernels in the first steps, by published figures; half that spread is what
-// two standard errors must hold.
+// contextStdErr is the standard error of a context that was not measured, in bytes. Beside the context itself, CUDA's
+// libraries load 50 to 400 MiB of kernels in the first steps, by published figures; half that spread is what two
+// standard errors must hold.
 const contextStdErr = 90 << 20
 
 // LibrariesOf returns the coefficient of what PyTorch's libraries add to a bare context. Where no run of PyTorch showed
@@ -202,8 +196,7 @@ func ContextOf(gpu device.GPU) Coefficient {
 	}
 }
 
-// Run returns the estimate of a step that ran on a GPU whose context was not measured, of the bytes
-// that it reserved.
+// Run returns the estimate of a step that ran on a GPU whose context was not measured, of the bytes that it reserved.
 func Run(gpu device.GPU, reserved int64) Estimate {
 	e := Estimate{Reserved: Interval{reserved, reserved, reserved}}
 	e.Device = Interval{reserved + gpu.Context, reserved + gpu.Context, reserved + gpu.Context}.by(contextStdErr)
@@ -221,9 +214,8 @@ const (
 	ringNeighbors = 2
 )
 
-// CommunicationOf returns the coefficient of what NCCL's communicators take on a GPU
-// outside the allocator. Published figures are from 0.3 to 1.6 GB a communicator, so
-// that its error is as large as itself.
+// CommunicationOf returns the coefficient of what NCCL's communicators take on a GPU outside the allocator. Published
+// figures are from 0.3 to 1.6 GB a communicator, so that its error is as large as itself.
 func CommunicationOf(gpu device.GPU, communicators int) Coefficient {
 	channels := pcieChannels
 	if gpu.Link > nvlinkSpeed {

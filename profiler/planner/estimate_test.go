@@ -52,9 +52,8 @@ func TestIntervalsHoldTheirValue(t *testing.T) {
 	})
 }
 
-// Batch 10: 100 + 70 = 170 allocated, 180 reserved. Residuals of -10 % and
-// +20 % widen 170 to 153..204; a context of 50 with standard error 10 widens
-// the device bytes by 19.6 more.
+// Batch 10: 100 + 70 = 170 allocated, 180 reserved. Residuals of -10 % and +20 % widen 170 to 153..204; a context of 50
+// with standard error 10 widens the device bytes by 19.6 more.
 func TestIntervalWidthIsResidualsAndContext(t *testing.T) {
 	c := Coefficients{
 		Context:   Coefficient{Value: 50, StdErr: 10},
@@ -68,8 +67,7 @@ func TestIntervalWidthIsResidualsAndContext(t *testing.T) {
 	require.Equal(t, Interval{230, 180 + 30, 198 + 70}, e.Device)
 }
 
-// A kink at batch 2 makes the interval of an interpolated batch wider, and
-// only of an interpolated one.
+// A kink at batch 2 makes the interval of an interpolated batch wider, and only of an interpolated one.
 func TestInterpolationWidensTheInterval(t *testing.T) {
 	curve, err := Draw([]int{1, 2, 4}, func(b int) (Sample, error) {
 		s := Sample{Reserved: 1000}

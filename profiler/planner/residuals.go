@@ -10,9 +10,8 @@ import (
 	"sync"
 )
 
-// Residual says how far PyTorch was from our replays, relative to the replay:
-// the middle 95 % of the records of a group lie between Low and High. A
-// positive figure means that PyTorch needed more.
+// Residual says how far PyTorch was from our replays, relative to the replay: the middle 95 % of the records of a group
+// lie between Low and High. A positive figure means that PyTorch needed more.
 type Residual struct {
 	Low, High float64
 	// Records is how many there were, Group what they had in common: "gpt2 on
@@ -82,13 +81,11 @@ func (p population) residuals() (allocated, reserved Residual) {
 // everything is the group of all records.
 const everything = "all models"
 
-// fewRecords is below how many records of its own a model takes the residuals
-// of all models on its release: with fewer than 20, the middle 95 % leaves nothing out and
-// the next record would fall outside more often than not.
+// fewRecords is below how many records of its own a model takes the residuals of all models on its release: with fewer
+// than 20, the middle 95 % leaves nothing out and the next record would fall outside more often than not.
 const fewRecords = 20
 
-// residualFile is how residuals are stored. A test of package accuracy writes it
-// from the reference records.
+// residualFile is how residuals are stored. A test of package accuracy writes it from the reference records.
 type residualFile struct {
 	Schema string          `json:"schema"`
 	Source string          `json:"source"`

@@ -43,8 +43,8 @@ func TestShippedResidualsHoldEveryGroupTheyName(t *testing.T) {
 	require.LessOrEqual(t, reserved.Low, reserved.High)
 }
 
-// A captured model whose convolutions cuDNN was not asked about is known less well than one with its answers, and so
-// are a compiled step and one whose file lacks something.
+// A captured model whose convolutions cuDNN was not asked about is known less well than one with its answers, as is
+// a compiled step and one whose file lacks something.
 func TestWhatIsModeledWidensTheIntervalOfCapturedModels(t *testing.T) {
 	width := func(s Subject) (allocated, reserved float64) {
 		a, r, err := Residuals(s)

@@ -8,11 +8,10 @@ import (
 
 // A Search looks for the largest safe batch: the last of the sizes up to which all are safe.
 //
-// Reserved bytes are jagged in the batch: where a tensor just outgrows a cached block, a batch
-// may need more than a larger one. A batch is therefore safe if the needs of all sizes up to it
-// are within the limit, so that what is safe at one batch is safe at every smaller one,
-// wherever the search began. Sizes are all batches up to 32, and 16 for each doubling beyond;
-// another batch is judged as the next size.
+// Reserved bytes are jagged in the batch: where a tensor just outgrows a cached block, a batch may need more than a
+// larger one. A batch is therefore safe if the needs of all sizes up to it are within the limit, so that what is safe
+// at one batch is safe at every smaller one, wherever the search began. Sizes are all batches up to 32, and 16 for each
+// doubling beyond; another batch is judged as the next size.
 type Search struct {
 	// From and To are the smallest and the largest batch.
 	From, To int
@@ -21,8 +20,7 @@ type Search struct {
 	Limit int64
 	// Need is the need of a batch in bytes. It is asked once for each.
 	Need func(batch int) (int64, error)
-	// Runs says that each need is a run of minutes, so that no size is run for the sake of
-	// larger ones alone.
+	// Runs says that each need is a run of minutes, so that no size is run for the sake of larger ones alone.
 	Runs bool
 	// Coarse ends a search of long runs when what fits and what fails lie within this share of the batch, 1/Coarse;
 	// zero ends it at neighbors.
@@ -35,16 +33,14 @@ type Search struct {
 	known map[int]int64
 }
 
-// Start is where a search for a batch size looks first. Near says that the edge is
-// expected there, as of an estimate, so that the neighbor comes next and not a size as far
-// off again.
+// Start is where a search for a batch size looks first. Near says that the edge is expected there, as of an estimate,
+// so that the neighbor comes next and not a size as far off again.
 type Start struct {
 	Batch int
 	Near  bool
 }
 
-// everyBatch is up to where each batch is a size, and perDoubling the number of sizes of each
-// doubling beyond.
+// everyBatch is up to where each batch is a size, and perDoubling the number of sizes of each doubling beyond.
 const (
 	everyBatch  = 32
 	perDoubling = 16
@@ -109,8 +105,7 @@ func (s *Search) know(batch int, need int64) {
 	s.known[batch] = need
 }
 
-// Safe tells whether a batch is safe. If not, at is the size that is over the limit: that of
-// the batch, or a smaller one.
+// Safe tells whether a batch is safe. If not, at is the size that is over the limit: the batch, or a smaller one.
 func (s *Search) Safe(batch int) (safe bool, at int, err error) {
 	size := s.judged(batch)
 	n, err := s.need(size)

@@ -1,7 +1,6 @@
 package program
 
-// Class says what a buffer is for. Every buffer belongs to exactly one class,
-// so class totals always sum to the whole.
+// Class says what a buffer is for. Every buffer belongs to exactly one class, so class totals always sum to the whole.
 type Class uint8
 
 // The classes, in the order tables show them.
@@ -18,8 +17,7 @@ const (
 	Activations
 	// Batch is the input data of the step.
 	Batch
-	// Temporaries live for a moment: results that are not kept, gradients between
-	// two nodes, scratch space of kernels.
+	// Temporaries live for a moment: results that are not kept, gradients between two nodes, scratch space of kernels.
 	Temporaries
 	// Workspace is scratch space asked for by libraries (cuBLAS, cuDNN, cuFFT).
 	Workspace

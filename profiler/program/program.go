@@ -1,7 +1,6 @@
-// Package program holds the narrow waist of vprof: the flat, ordered list of
-// instructions that a recorded training step comes down to. It knows nothing
-// of tensors, models, allocators or devices; a recorder writes a Program and
-// a replay reads it.
+// Package program holds the narrow waist of vprof: the flat, ordered list of instructions that a recorded training step
+// comes down to. It knows nothing of tensors, models, allocators or devices; a recorder writes a Program and a replay
+// reads it.
 package program
 
 import (
@@ -21,8 +20,7 @@ const (
 	Launch
 	// Mark ends phase Arg: everything since the mark before belongs to it.
 	Mark
-	// EmptyCache gives cached memory back to the device, as
-	// torch.cuda.empty_cache() does. Arg is unused.
+	// EmptyCache gives cached memory back to the device, as torch.cuda.empty_cache() does. Arg is unused.
 	EmptyCache
 	// Record puts event Arg into the queue of its stream.
 	Record
@@ -32,8 +30,7 @@ const (
 
 var kindNames = [...]string{"alloc", "free", "launch", "mark", "empty-cache", "record", "await"}
 
-// Instruction is one entry of a program. Arg indexes the table that Kind
-// names: Buffers, Ops, Phases, Events or Waits.
+// Instruction is one entry of a program. Arg indexes the table that Kind names: Buffers, Ops, Phases, Events or Waits.
 type Instruction struct {
 	Kind Kind
 	Arg  uint32
@@ -72,13 +69,10 @@ type Op struct {
 	Reads, Writes Span
 	// FLOPs counts a multiply-add as two.
 	FLOPs int64
-	// Product is the number of the matrix product in Program.Products that an
-	// op of Work [Matmul], [Convolution] or [Attention] amounts to, or of the
-	// groups of a [Normalization], counted from one; zero is none. Ops may share
-	// one.
+	// Product is the number of the matrix product in Program.Products that an op of Work [Matmul], [Convolution] or
+	// [Attention] amounts to, or of the groups of a [Normalization], counted from one; zero is none. Ops may share one.
 	Product uint32
-	// Group is the number of ranks that take part in a collective; zero for other
-	// works.
+	// Group is the number of ranks that take part in a collective; zero for other works.
 	Group uint32
 }
 
@@ -103,9 +97,8 @@ type Product struct {
 	Window Window
 }
 
-// Window is how the filters of a convolution in two dimensions lie over its images:
-// the input, or of a transposed convolution the output. All is in pixels; the zero
-// value is no window.
+// Window is how the filters of a convolution in two dimensions lie over its images: the input, or of a transposed
+// convolution the output. All is in pixels; the zero value is no window.
 type Window struct {
 	Images, Height, Width int64
 	// TapsY and TapsX are the extent of a filter.
@@ -131,8 +124,7 @@ const (
 	Attention
 	OptimizerUpdate
 
-	// The collectives, in which the ranks of a group exchange data. They read what
-	// a rank gives and write what it gets.
+	// The collectives, in which the ranks of a group exchange data. They read what a rank gives and write what it gets.
 
 	AllGather
 	ReduceScatter
@@ -219,8 +211,7 @@ type Program struct {
 	Products     []Product
 	Sites        []Site
 	Phases       []Phase
-	// Streams are the names of the streams, the computing one first; empty for a
-	// program that has only that one.
+	// Streams are the names of the streams, the computing one first; empty for a program that has only that one.
 	Streams []string
 	Events  []Event
 	Waits   []Wait
@@ -234,9 +225,8 @@ func (p *Program) ProductOf(op *Op) Product {
 	return p.Products[op.Product-1]
 }
 
-// Traffic returns what a rank sends over its links in a collective, in bytes: a ring
-// moves every byte of the whole once for each of the other ranks, divided among them;
-// a sum that all get goes around twice. It is zero for other ops.
+// Traffic returns what a rank sends over its links in a collective, in bytes: a ring moves every byte of the whole once
+// for each of the other ranks, divided among them; a sum that all get goes around twice. It is zero for other ops.
 func (p *Program) Traffic(op *Op) int64 {
 	if op.Group < 2 {
 		return 0

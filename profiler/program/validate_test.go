@@ -6,8 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// toy allocates two buffers, runs an op from the first to the second and frees
-// both.
+// toy allocates two buffers, runs an op from the first to the second and frees both.
 func toy() *Program {
 	return &Program{
 		Instructions: []Instruction{

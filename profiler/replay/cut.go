@@ -8,9 +8,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Steps are the training steps of a program, cut at the places where a training loop gets its
-// next batch. There a [Loop] may go on with the steps of another program of the same model,
-// whose batches have another length.
+// Steps are the training steps of a program, cut at the places where a training loop gets its next batch. There a
+// [Loop] may go on with the steps of another program of the same model, whose batches have another length.
 type Steps struct {
 	setup *part
 	// steps holds the recorded steps. The last stands for all that follow: the first allocates the optimizer's state.
@@ -39,8 +38,7 @@ type part struct {
 	buffers      []program.Buffer
 }
 
-// An action is an instruction that changes the memory; its argument is a number of the
-// part's buffers.
+// An action is an instruction that changes the memory; its argument is a number of the part's buffers.
 type action struct {
 	kind   program.Kind
 	buffer uint32
@@ -93,13 +91,11 @@ func Cut(p *program.Program, microBatches int) (*Steps, error) {
 	return s, nil
 }
 
-// ErrUnsteady says that the last step of a recording ends with other buffers than it began
-// with, so that it cannot stand for all further steps. A recording of more steps may be
-// steady.
+// ErrUnsteady says that the last step of a recording ends with other buffers than it began with, so that it cannot
+// stand for all further steps. A recording of more steps may be steady.
 var ErrUnsteady = errors.New("replay: the last recorded step does not leave what it found")
 
-// steady tells whether the step that stands for all others leaves as many buffers of each
-// class as it found.
+// steady tells whether the step that stands for all others leaves as many buffers of each class as it found.
 func (s *Steps) steady() bool {
 	count := func(p *part, numbers []uint32) (n [program.NumClasses]int) {
 		for _, b := range numbers {
@@ -120,8 +116,7 @@ type cutter struct {
 	err  error
 }
 
-// nextStep returns the step of the first phase that ends at an instruction or after it; no
-// step if none does.
+// nextStep returns the step of the first phase that ends at an instruction or after it; no step if none does.
 func (c *cutter) nextStep(from int) int {
 	const none = -2
 	for _, in := range c.program.Instructions[from:] {
@@ -158,8 +153,7 @@ func (p *part) left() (numbers []uint32, buffers []program.Buffer) {
 	return numbers, buffers
 }
 
-// backwards returns the ends of the micro-batches' backward passes, of which each may have
-// several.
+// backwards returns the ends of the micro-batches' backward passes, of which each may have several.
 func (c *cutter) backwards(from, to, microBatches int) []int {
 	var ends []int
 	for i, in := range c.program.Instructions[from:to] {

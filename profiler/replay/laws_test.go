@@ -13,8 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// drawProgram draws a program in which every buffer is freed at most once and
-// after its allocation.
+// drawProgram draws a program in which every buffer is freed at most once and after its allocation.
 func drawProgram(t *rapid.T) *program.Program {
 	s := newScript()
 	var live []string
@@ -50,10 +49,9 @@ func drawConfig(t *rapid.T) *allocator.Config {
 	return &config
 }
 
-// TestRunLaws: classes sum to the peak; classes and slack sum to what is
-// allocated; the highest phase is the highest of all; the timeline never gets
-// above; an ideal heap needs what is requested; an OOM tells the last state;
-// and a device has everything back in the end.
+// TestRunLaws: classes sum to the peak; classes and slack sum to what is allocated; the highest phase is the highest of
+// all; the timeline never gets above; an ideal heap needs what is requested; an OOM tells the last state; and a device
+// has everything back in the end.
 func TestRunLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProgram(t)
@@ -89,8 +87,7 @@ func TestRunLaws(t *testing.T) {
 				require.Equal(t, peak.Usage, u)
 			}
 		}
-		// Between two instructions, while a retry waits for memory, more may
-		// have been reserved.
+		// Between two instructions, while a retry waits for memory, more may have been reserved.
 		require.LessOrEqual(t, highest.Reserved, run.Max.Reserved)
 		highest.Reserved = run.Max.Reserved
 		require.Equal(t, highest, run.Max)

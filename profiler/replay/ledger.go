@@ -16,8 +16,7 @@ type ledger struct {
 	program *program.Program
 	live    []entry // by address
 	next    uint64  // the number of the next entry
-	// use is called for each allocation and free, to read or write the memory; nil does
-	// nothing.
+	// use is called for each allocation and free, to read or write the memory; nil does nothing.
 	use memoryUse
 	err error // the first thing found
 }
@@ -36,8 +35,7 @@ type memoryUse interface {
 	end(e entry) error
 }
 
-// errOverlap says that the same memory was handed out twice, by the allocator or by the
-// device.
+// errOverlap says that the same memory was handed out twice, by the allocator or by the device.
 var errOverlap = errors.New("the allocator gave out the same memory twice")
 
 // trace implements the Trace hook of [Replay]. It stores an error in l.err.

@@ -9,9 +9,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Loop is a training loop over batches of different lengths: steps of several programs,
-// one after the other in one allocator, whose cache stays between them as it does in
-// training.
+// Loop is a training loop over batches of different lengths: steps of several programs, one after the other in one
+// allocator, whose cache stays between them as it does in training.
 type Loop struct {
 	heap *allocator.Allocator
 	// live holds the live blocks by class, in the order of the last executed program; blocks unknown to it come last.
@@ -26,8 +25,8 @@ type holding struct {
 	bytes int64
 }
 
-// NewLoop makes a loop on the memory that the options name, of which nothing is given
-// back. Timeline and Hooks have no meaning here.
+// NewLoop makes a loop on the memory that the options name, of which nothing is
+// returned. Timeline and Hooks have no meaning here.
 func NewLoop(o Options) (*Loop, error) {
 	heap, err := o.allocator()
 	if err != nil {
@@ -36,9 +35,8 @@ func NewLoop(o Options) (*Loop, error) {
 	return &Loop{heap: heap}, nil
 }
 
-// Step carries out a training step with a program for each micro-batch; the first one
-// also sets up the model, and makes the optimizer's state. An allocation that does not
-// fit is an [*allocator.OOMError]; the loop is over then.
+// Step carries out a training step with a program for each micro-batch; the first one also sets up the model, and makes
+// the optimizer's state. An allocation that does not fit is an [*allocator.OOMError]; the loop is over then.
 func (l *Loop) Step(ctx context.Context, batches ...*Steps) error {
 	if len(batches) == 0 {
 		return errors.New("replay: a step without a batch")
@@ -124,9 +122,8 @@ func (l *Loop) enter(p *part) error {
 	return nil
 }
 
-// change takes account of a buffer whose size is another in this part: a batch is
-// another one, which comes to the device before the name of the last is bound to it;
-// what the last step has left is as large as that step made it.
+// change takes account of a buffer whose size is another in this part: a batch is another one, which comes to the
+// device before the name of the last is bound to it; what the last step has left is as large as that step made it.
 func (l *Loop) change(h *holding, b program.Buffer) error {
 	switch b.Class {
 	case program.Batch:

@@ -13,9 +13,8 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// training returns a training loop of steps of micro-batches whose lengths are given: weights,
-// a batch that stays until the next is there, activations, gradients, and an optimizer
-// whose state comes with the first step.
+// training returns a training loop of steps of micro-batches whose lengths are given: weights, a batch that stays until
+// the next is there, activations, gradients, and an optimizer whose state comes with the first step.
 func training(microBatches int, lengths ...int64) *program.Program {
 	const width = 300_000
 	s := newScript()

@@ -15,25 +15,20 @@ import (
 
 // Conditions are the settings of a measurement.
 type Conditions struct {
-	// Config are the settings of the allocator; nil is
-	// [allocator.DefaultConfig].
+	// Config are the settings of the allocator; nil is [allocator.DefaultConfig].
 	Config *allocator.Config
 	// WarmUp is the number of further replays before the timed ones, Repeat the number of timed ones; zero is one. On a
 	// device that computes its time, which is always the same, it is one without warm-up.
 	WarmUp, Repeat int
-	// Verify tries the memory in a replay before all others: every buffer gets
-	// a pattern when it is allocated, which must be there when it is freed. The
-	// device must be a [device.Verifier].
+	// Verify tries the memory in a replay before all others: every buffer gets a pattern when it is allocated, which
+	// must be there when it is freed. The device must be a [device.Verifier].
 	Verify bool
 }
 
-// A Measurement is the result of replaying a program on a device several times, with a
-// kernel launch for every op.
+// A Measurement is the result of replaying a program on a device several times, with a kernel launch for every op.
 type Measurement struct {
-	// Run is the first replay, which is not timed but watched, and also touches
-	// what no op does, such as libraries' workspaces. The others had
-	// the same peaks, unless Varied. If one of them ran out of memory, it is
-	// that one.
+	// Run is the first replay, which is not timed but watched, and also touches what no op does, such as libraries'
+	// workspaces. The others had the same peaks, unless Varied. If one of them ran out of memory, it is that one.
 	*Run
 	// Varied is set if a later replay needed another amount of memory.
 	Varied bool
@@ -79,9 +74,8 @@ func (m *Measurement) Step() []time.Duration {
 	return steps
 }
 
-// Measure replays a program on a device and has the device do the work of
-// every op. Like [Replay] it gives everything back, and takes running out of
-// memory for a result.
+// Measure replays a program on a device and has the device do the work of every op. Like [Replay] it gives everything
+// back, and takes running out of memory for a result.
 func Measure(ctx context.Context, d device.Device, p *program.Program, c Conditions) (*Measurement, error) {
 	m := &Measurement{Process: -1}
 	w := &measurer{measurement: m, device: d, program: p, config: c.Config}
@@ -121,8 +115,7 @@ type measurer struct {
 	program  *program.Program
 	config   *allocator.Config
 
-	// unseen tells that the GPU holds more than when others were last asked what
-	// they see.
+	// unseen tells that the GPU holds more than when others were last asked what they see.
 	unseen bool
 
 	marks  []device.Event // the start of a replay, and the end of every phase
@@ -183,8 +176,7 @@ func (w *measurer) time(ctx context.Context, counts bool) error {
 	return nil
 }
 
-// lower returns the lower of two readings, with the reasons of both; the first may be
-// none.
+// lower returns the lower of two readings, with the reasons of both; the first may be none.
 func lower(a, b device.Clocks) device.Clocks {
 	if a.SM == 0 {
 		return b
@@ -216,8 +208,7 @@ func (w *measurer) replay(ctx context.Context, o Options, counts bool) (run *Run
 	return run, w.possible(times, w.floor()-before)
 }
 
-// floor returns what the device's work so far takes at least; zero if it does not
-// know.
+// floor returns what the device's work so far takes at least; zero if it does not know.
 func (w *measurer) floor() time.Duration {
 	if t, ok := w.device.(device.Timed); ok {
 		return t.Floor()
@@ -370,8 +361,7 @@ type gauge struct {
 	added map[uint64]int64
 }
 
-// largestAdded is less than which a driver adds to a segment, bytes: what comes with one beyond
-// that is others'.
+// largestAdded is less than which a driver adds to a segment, bytes: what comes with one beyond that is others'.
 const largestAdded = 64 << 20
 
 // Get implements [allocator.Source].

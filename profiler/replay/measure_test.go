@@ -16,8 +16,7 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// GPU has 400 MiB, of which the context takes 100, and moves a byte in a
-// nanosecond.
+// GPU has 400 MiB, of which the context takes 100, and moves a byte in a nanosecond.
 var testGPU = device.GPU{
 	Name: "board", Memory: 400 * mib, Context: 100 * mib, Bandwidth: 1e9,
 	Peak: device.Rates{FP32: 1e12},
@@ -63,9 +62,8 @@ func twoSteps() *script {
 	return s
 }
 
-// The GPU shows 100 MiB of context, 30 taken by others and 80 of segments.
-// It reads or writes 20 MiB in set-up, 80 in forward, 60 in backward, at a
-// nanosecond a byte.
+// The GPU shows 100 MiB of context, 30 taken by others and 80 of segments. It reads or writes 20 MiB in set-up, 80 in
+// forward, 60 in backward, at a nanosecond a byte.
 func TestAMeasurementIsAReplayWithItsWork(t *testing.T) {
 	p := &twoSteps().Program
 	d := &real{Device: newGPU(t, 30*mib)}
@@ -159,8 +157,7 @@ func TestMeasuringIsReplaying(t *testing.T) {
 		if run.OOM == nil && run.Stats.NumAllocRetries == 0 {
 			require.Equal(t, gpu.Context+run.Max.Reserved, seen, "segments are whole granules")
 		}
-		// Pages that were mapped for a stretch that then did not fit count for
-		// the GPU only.
+		// Pages that were mapped for a stretch that then did not fit count for the GPU only.
 		require.GreaterOrEqual(t, seen, gpu.Context+run.Max.Reserved)
 	})
 }

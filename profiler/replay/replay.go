@@ -13,8 +13,7 @@ import (
 // Options are the settings of a replay. The zero value is an allocator with default
 // settings on a GPU without a memory limit.
 type Options struct {
-	// Config are the settings of the allocator; nil is
-	// [allocator.DefaultConfig].
+	// Config are the settings of the allocator; nil is [allocator.DefaultConfig].
 	Config *allocator.Config
 	// Source is where the allocator gets its segments from. Everything allocated from it is released when the replay
 	// ends. Nil is a counter of addresses with the next two sizes, which have no memory.
@@ -36,8 +35,7 @@ type Options struct {
 type Hooks struct {
 	// Launch runs an op. Address gives the device address of a live buffer.
 	Launch func(op *program.Op, address func(buffer uint32) uint64) error
-	// Record puts an event into the queue of its stream, Await holds up a stream
-	// until an event of its own was reached.
+	// Record puts an event into the queue of its stream, Await holds up a stream until an event of its own was reached.
 	Record func(event uint32) error
 	Await  func(program.Wait) error
 	// Mark is called when a phase ends, before the peaks are reset.
@@ -50,8 +48,7 @@ type Hooks struct {
 	Trace func(instruction int, event allocator.TraceEvent)
 }
 
-// noLimit is the memory of a GPU without limit. It must leave room for
-// address ranges an eighth larger.
+// noLimit is the memory of a GPU without limit. It must leave room for address ranges an eighth larger.
 const noLimit = 1 << 46
 
 // source returns where the segments come from.
@@ -81,10 +78,9 @@ func (o *Options) source() (allocator.Source, error) {
 // checkEvery is the number of instructions between two checks of the context.
 const checkEvery = 1024
 
-// Replay carries out a program. If the context ends, a hook fails, the device
-// fails, or the program frees what it has not allocated, it returns the run so
-// far with the error. An allocation that does not fit ends the replay too, but
-// is no error: see Run.OOM.
+// Replay carries out a program. If the context ends, a hook fails, the device fails, or the program frees what it has
+// not allocated, it returns the run so far with the error. An allocation that does not fit ends the replay too, but is
+// no error: see Run.OOM.
 func Replay(ctx context.Context, p *program.Program, o Options) (*Run, error) {
 	r, err := newReplayer(p, o)
 	if err != nil {
@@ -101,10 +97,9 @@ func Replay(ctx context.Context, p *program.Program, o Options) (*Run, error) {
 	return r.result, err
 }
 
-// SnapshotAt replays a program on counted memory up to and with the
-// instruction, and returns the layout of the heap: with the instruction of
-// Run.Peak, the layout at the peak. Hooks are not called. An instruction that
-// does not fit is left out.
+// SnapshotAt replays a program on counted memory up to and with the instruction, and returns the layout of the heap:
+// with the instruction of Run.Peak, the layout at the peak. Hooks are not called. An instruction that does not fit is
+// left out.
 func SnapshotAt(ctx context.Context, p *program.Program, o Options, instruction int) (*Layout, error) {
 	o.Source, o.Hooks, o.Timeline = nil, Hooks{}, false
 	if instruction < 0 || instruction >= len(p.Instructions) {
@@ -128,8 +123,7 @@ func SnapshotAt(ctx context.Context, p *program.Program, o Options, instruction 
 	return layout, nil
 }
 
-// Layout is the content of an allocator's memory: its segments, their blocks, and the
-// buffers in them.
+// Layout is the content of an allocator's memory: its segments, their blocks, and the buffers in them.
 type Layout struct {
 	Segments []allocator.SegmentInfo
 	// Buffers maps the address of a block to the buffer in it.
@@ -150,16 +144,14 @@ type replayer struct {
 	peak peak
 }
 
-// life is what a replay knows of a buffer: the size of its block in bytes, and the
-// indices of the instructions that allocated and freed it, counted from one; zero stands
-// for not yet.
+// life is what a replay knows of a buffer: the size of its block in bytes, and the indices of the instructions that
+// allocated and freed it, counted from one; zero stands for not yet.
 type life struct {
 	size       int64
 	born, died uint32
 }
 
-// peak is the state when the allocated bytes were highest so far; the rest of a [Moment]
-// follows from the program.
+// peak is the state when the allocated bytes were highest so far; the rest of a [Moment] follows from the program.
 type peak struct {
 	instruction         int
 	allocated, reserved int64

@@ -35,9 +35,8 @@ func configOf(tb testing.TB, conf string) *allocator.Config {
 	return &config
 }
 
-// TestRecordedStepsTakeWhatPyTorchTook replays the allocations and frees that
-// PyTorch 2.11 made on a GPU of 16 GB, and compares all phases of the set-up
-// and of the first step with what it reported, under several settings.
+// TestRecordedStepsTakeWhatPyTorchTook replays the allocations and frees that PyTorch 2.11 made on a GPU of 16 GB, and
+// compares all phases of the set-up and of the first step with what it reported, under several settings.
 func TestRecordedStepsTakeWhatPyTorchTook(t *testing.T) {
 	f, err := os.Open("testdata/recorded.jsonl")
 	require.NoError(t, err)

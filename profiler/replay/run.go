@@ -10,11 +10,9 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Run is the result of a replay: peaks, phases and statistics of the allocator. All
-// amounts are in bytes.
+// Run is the result of a replay: peaks, phases and statistics of the allocator. All amounts are in bytes.
 type Run struct {
-	// Max has the highest value of each count, which may fall into different
-	// moments.
+	// Max has the highest value of each count, which may fall into different moments.
 	Max Usage
 	// Peak is the first moment at which the allocated bytes were highest.
 	Peak Moment
@@ -23,25 +21,20 @@ type Run struct {
 	Phases []Phase
 	// OOM says what did not fit; nil if everything did.
 	OOM *OOM
-	// Stats are the allocator's statistics at the end. Peaks in them are
-	// those since the last mark.
+	// Stats are the allocator's statistics at the end. Peaks in them are those since the last mark.
 	Stats allocator.Stats
-	// Timeline has a point for each instruction that changed the memory, if it
-	// was asked for.
+	// Timeline has a point for each instruction that changed the memory, if it was asked for.
 	Timeline []Point
 }
 
-// Usage is the memory in use, counted in four ways, each at least as large as
-// the one before.
+// Usage is the memory in use, counted in four ways, each at least as large as the one before.
 type Usage struct {
-	// Requested are the bytes asked for. Their peak is what an ideal heap
-	// needs.
+	// Requested are the bytes asked for. Their peak is what an ideal heap needs.
 	Requested int64
 	// Allocated are the blocks in use: rounded, with what was not split off.
 	Allocated int64
-	// Active are Allocated and freed blocks that still wait for a stream. No
-	// program uses a block on another stream than its own without waiting for it,
-	// so the two are equal.
+	// Active are Allocated and freed blocks that still wait for a stream. No program uses a block on another stream
+	// than its own without waiting for it, so the two are equal.
 	Active int64
 	// Reserved is what the allocator holds from the device.
 	Reserved int64
@@ -138,8 +131,7 @@ type PhaseUsage struct {
 // Whole returns the peak of the run.
 func (r *Run) Whole() PhaseUsage { return PhaseUsage{r.Max, r.OOM != nil} }
 
-// EndOf returns the memory in use when the last phase of a step ends, or the last one of
-// a name; zero if there is none.
+// EndOf returns the memory in use when the last phase of a step ends, or the last one of a name; zero if there is none.
 func (r *Run) EndOf(step int, name string) PhaseUsage {
 	if r.missed(step, name) {
 		return PhaseUsage{r.Max, true}
@@ -152,8 +144,7 @@ func (r *Run) EndOf(step int, name string) PhaseUsage {
 	return PhaseUsage{}
 }
 
-// PeakOf returns the highest usage in the phases of a step that have a name; a step
-// without such a phase counts whole.
+// PeakOf returns the highest usage in the phases of a step that have a name; a step without such a phase counts whole.
 func (r *Run) PeakOf(step int, name string) PhaseUsage {
 	if r.missed(step, name) {
 		return PhaseUsage{r.Max, true}
@@ -168,8 +159,7 @@ func (r *Run) PeakOf(step int, name string) PhaseUsage {
 	return PhaseUsage{u, false}
 }
 
-// missed tells whether the run ended before a phase of a step did; before the
-// step, if the phase has no name.
+// missed tells whether the run ended before a phase of a step did; before the step, if the phase has no name.
 func (r *Run) missed(step int, name string) bool {
 	if r.OOM == nil || r.OOM.Phase.Step > step {
 		return false

@@ -24,14 +24,12 @@ func (v *verification) end(e entry) error {
 	return nil
 }
 
-// touching writes and reads the buffers that no op touches: libraries' workspaces,
-// scratch of reductions, data that come from the host. So every byte handed out is really
-// used, and a driver that overcommits memory shows it.
+// touching writes and reads the buffers that no op touches: libraries' workspaces, scratch of reductions, data that
+// come from the host. So every byte handed out is really used, and a driver that overcommits memory shows it.
 type touching struct {
 	device  device.Device
 	program *program.Program
-	// written and read are how many bytes of each buffer some op writes and
-	// reads, from its beginning.
+	// written and read are how many bytes of each buffer some op writes and reads, from its beginning.
 	written, read []int64
 }
 

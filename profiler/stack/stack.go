@@ -1,9 +1,8 @@
 // Package stack knows releases of PyTorch and of the libraries beside it, and the rules by which they take memory.
 //
-// Rules are written down as differences. A release has one small file, torch2_15.go,
-// with what begins in it; the rules of a release are the rules of all releases up to
-// it. Data that rules are made of lie in folders next to them: cudnn has the choices
-// of cuDNN, by version.
+// Rules are written down as differences. A release has one small file, torch2_15.go, with what begins in it; the rules
+// of a release are the rules of all releases up to it. Data that rules are made of lie in folders next to them: cudnn
+// has the choices of cuDNN, by version.
 package stack
 
 import (
@@ -27,8 +26,7 @@ type Versions struct {
 	CuBLAS string `json:"cublas,omitempty"`
 }
 
-// A Stack is a release of PyTorch with its libraries and their rules. It does not
-// change, and may be used concurrently.
+// A Stack is a release of PyTorch with its libraries and their rules. It does not change, and may be used concurrently.
 type Stack struct {
 	versions Versions
 	// rulesOf is the release whose rules these are.
@@ -49,8 +47,7 @@ func (s *Stack) Versions() Versions { return s.versions }
 // Release returns the name of the release: "2.11".
 func (s *Stack) Release() string { return s.versions.Torch }
 
-// Rules returns the rules that recordings on this stack follow. The caller must not
-// change what they point to.
+// Rules returns the rules that recordings on this stack follow. The caller must not change what they point to.
 func (s *Stack) Rules() trace.Rules { return s.rules }
 
 // Allocator returns the rules for allocator settings.
@@ -93,8 +90,7 @@ func Default() *Stack {
 	return s
 }
 
-// All returns the releases that are known, oldest first. The caller must not change
-// the slice.
+// All returns the releases that are known, oldest first. The caller must not change the slice.
 func All() []*Stack { return known }
 
 // Releases returns the names of all that are known, oldest first.
@@ -102,10 +98,8 @@ func Releases() []string {
 	return lists.Map(known, func(s *Stack) string { return s.Release() })
 }
 
-// Lookup finds a release by its name: "2.11", or with all that people and files
-// write around it, as in "v2.11.0+cu130". Of a release that is not known the
-// result has the rules of the nearest before it, or of the first; see
-// [Stack.Note].
+// Lookup finds a release by its name: "2.11", or with all that people and files write around it, as in "v2.11.0+cu130".
+// Of a release that is not known the result has the rules of the nearest before it, or of the first; see [Stack.Note].
 func Lookup(release string) (*Stack, error) {
 	at, err := parse(release)
 	if err != nil {

@@ -2,9 +2,8 @@ package stack
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// torch2_08 is the first release that is known; all its rules begin with it. Its
-// cuDNN answers as 9.19 does in 92 to 99.9 % on compute capability 7.5, 8.6 and 9.0,
-// and in 61 to 69 % on 8.0, 8.9 and 12.0, the last of which was asked.
+// torch2_08 is the first release that is known; all its rules begin with it. Its cuDNN answers as 9.19 does in 92 to
+// 99.9 % on compute capability 7.5, 8.6 and 9.0, and in 61 to 69 % on 8.0, 8.9 and 12.0, the last of which was asked.
 var torch2_08 = release{
 	Versions: Versions{Torch: "2.8", CUDA: "12.8", CuDNN: "9.10", CuBLAS: "12.8"},
 	asked:    []string{"9.10"}, askedFor: "12.0",
@@ -22,16 +21,14 @@ var torch2_08 = release{
 	},
 }
 
-// The workspaces of cuBLAS that its documentation recommends: 2 x 4 MiB + 8 x 16 KiB,
-// and on Hopper 32 MiB.
+// The workspaces of cuBLAS that its documentation recommends: 2 x 4 MiB + 8 x 16 KiB, and on Hopper 32 MiB.
 const (
 	blasWorkspace       = 2*4<<20 + 8*16<<10
 	blasWorkspaceHopper = 32 << 20
 )
 
-// cccl3_0 are the tunings of CCCL 3.0: tuning_radix_sort.cuh,
-// tuning_unique_by_key.cuh and tuning_scan.cuh, threads of a block times items of
-// a thread.
+// cccl3_0 are the tunings of CCCL 3.0: tuning_radix_sort.cuh, tuning_unique_by_key.cuh and tuning_scan.cuh, threads of
+// a block times items of a thread.
 var cccl3_0 = trace.CUB{
 	Radix: []trace.RadixPolicy{
 		{Capability: 90, Key: 8, Value: 8, Threads: 384, Items: 24},

@@ -2,9 +2,8 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// accumulate records AccumulateGrad. The first gradient becomes the leaf's if nothing else
-// holds it and its layout is the leaf's; otherwise it is copied. Later gradients are added
-// in place. The reference to g passes to the leaf.
+// accumulate records AccumulateGrad. The first gradient becomes the leaf's if nothing else holds it and its layout is
+// the leaf's; otherwise it is copied. Later gradients are added in place. The reference to g passes to the leaf.
 func (x *Tensor) accumulate(g *Tensor) {
 	if g == nil {
 		return
@@ -110,8 +109,7 @@ func (x *Tensor) SetGrad(g *Tensor) {
 	g.classify(program.Gradients)
 }
 
-// AccumulateInto gives a leaf a gradient that is part of a larger buffer. Backward adds to it
-// in place.
+// AccumulateInto gives a leaf a gradient that is part of a larger buffer. Backward adds to it in place.
 func (x *Tensor) AccumulateInto(g *Tensor) {
 	x.ZeroGrad()
 	x.grad = g.Retain()

@@ -46,8 +46,7 @@ func (x *Tensor) GLU(dim int) *Tensor {
 	}))
 }
 
-// PReLU records torch.nn.functional.prelu(x, weight). Autocast runs it in the lower
-// precision.
+// PReLU records torch.nn.functional.prelu(x, weight). Autocast runs it in the lower precision.
 func (x *Tensor) PReLU(weight *Tensor) *Tensor {
 	c := x.tape.Begin("prelu", x, weight)
 	weight, x = c.t.Lower(weight), c.t.Lower(x)

@@ -2,8 +2,7 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// AttentionArgs are the optional arguments of scaled_dot_product_attention,
-// under their PyTorch names.
+// AttentionArgs are the optional arguments of scaled_dot_product_attention, under their PyTorch names.
 type AttentionArgs struct {
 	// Mask is attn_mask: Bool, or added to the scores; nil for none.
 	Mask *Tensor
@@ -15,10 +14,9 @@ type AttentionArgs struct {
 	EnableGQA bool
 }
 
-// ScaledDotProductAttention records
-// torch.nn.functional.scaled_dot_product_attention(q, k, v, ...) over tensors
-// [batch, heads, length, head size]. The kernel, and with it the tensors saved for
-// backward, is PyTorch's choice for the GPU of the recording.
+// ScaledDotProductAttention records torch.nn.functional.scaled_dot_product_attention(q, k, v, ...) over tensors [batch,
+// heads, length, head size]. The kernel, and with it the tensors saved for backward, is PyTorch's choice for the GPU of
+// the recording.
 func (q *Tensor) ScaledDotProductAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := q.tape.Begin("scaled_dot_product_attention", q, k, v, a.Mask)
 	c.Lower(&q, &k, &v, &a.Mask)
@@ -60,12 +58,10 @@ func (m *Tensor) additiveMask(d DType) *Tensor {
 	return c.End(whereScalar("where_ScalarSelf", m, m.tape.ScalarTensor(d)))
 }
 
-// maskAlignment is the multiple in elements that the memory-efficient kernels
-// need of a mask's strides.
+// maskAlignment is the multiple in elements that the memory-efficient kernels need of a mask's strides.
 const maskAlignment = 8
 
-// alignMask pads the rows of a mask where the memory-efficient kernels need
-// it, and broadcasts it (preprocess_mask).
+// alignMask pads the rows of a mask where the memory-efficient kernels need it, and broadcasts it (preprocess_mask).
 func (m *Tensor) alignMask(q, k *Tensor) *Tensor {
 	c := m.tape.Begin("preprocess_mask", m)
 	x := c.Let(m)
@@ -139,8 +135,7 @@ func (x *Tensor) repeatHeads(n int64) *Tensor {
 	return c.End(wide.CloneContiguous().View(flat...))
 }
 
-// safeSoftmax records _safe_softmax over the last dimension: rows that are masked
-// altogether become zero, in place.
+// safeSoftmax records _safe_softmax over the last dimension: rows that are masked altogether become zero, in place.
 func (x *Tensor) safeSoftmax() *Tensor {
 	c := x.tape.Begin("_safe_softmax", x)
 	y := c.Let(x.softmax(&opSoftmax, x.dtype))
@@ -151,8 +146,7 @@ func (x *Tensor) safeSoftmax() *Tensor {
 	return c.End(y)
 }
 
-// launchAttention records an attention kernel: passes is the number of matrix
-// products of its size that it computes.
+// launchAttention records an attention kernel: passes is the number of matrix products of its size that it computes.
 func (t *Tape) launchAttention(q, k *Tensor, causal bool, passes int64, writes, reads []*Tensor) {
 	p := program.Product{M: q.shape[2], N: k.shape[2], K: q.shape[3], Batch: q.shape[0] * q.shape[1]}
 	flops := 2 * passes * p.Batch * p.M * p.N * p.K
@@ -170,9 +164,8 @@ type MultiheadWeights struct {
 	OutWeight, OutBias *Tensor
 }
 
-// NativeMultiheadAttention records torch._native_multi_head_attention of x with
-// itself, [batch, length, embedding]: what nn.MultiheadAttention runs in
-// evaluation when nothing needs a gradient. weights is nil unless needed.
+// NativeMultiheadAttention records torch._native_multi_head_attention of x with itself, [batch, length, embedding]:
+// what nn.MultiheadAttention runs in evaluation when nothing needs a gradient. weights is nil unless needed.
 func (x *Tensor) NativeMultiheadAttention(w MultiheadWeights, needWeights bool) (y, weights *Tensor) {
 	c := x.tape.Begin("_native_multi_head_attention", x)
 	batch, length, embed := x.shape[0], x.shape[1], x.shape[2]
@@ -224,9 +217,8 @@ type EncoderLayerWeights struct {
 	NormFirst                  bool
 }
 
-// TransformerEncoderLayerForward records torch._transformer_encoder_layer_fwd of
-// [batch, length, embedding]: what nn.TransformerEncoderLayer runs in
-// evaluation when nothing needs a gradient.
+// TransformerEncoderLayerForward records torch._transformer_encoder_layer_fwd of [batch, length, embedding]: what
+// nn.TransformerEncoderLayer runs in evaluation when nothing needs a gradient.
 func (src *Tensor) TransformerEncoderLayerForward(w EncoderLayerWeights) *Tensor {
 	c := src.tape.Begin("_transformer_encoder_layer_fwd", src)
 	x := c.Let(src)

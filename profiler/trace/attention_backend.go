@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// attentionBackend is the kernel family that scaled_dot_product_attention
-// runs on.
+// attentionBackend is the kernel family that scaled_dot_product_attention runs on.
 type attentionBackend int
 
 const (
@@ -44,8 +43,7 @@ func (t *Tape) attentionBackend(q, k, v *Tensor, a AttentionArgs) (chosen attent
 	return chosen, why
 }
 
-// selectAttention implements select_sdp_backend of
-// ATen/native/transformers/cuda/sdp_utils.cpp.
+// selectAttention implements select_sdp_backend of ATen/native/transformers/cuda/sdp_utils.cpp.
 //
 // The result why is the reason that excludes faster kernels; it is empty for the fastest.
 func (t *Tape) selectAttention(q, k, v *Tensor, a AttentionArgs) (chosen attentionBackend, why string) {
@@ -113,8 +111,7 @@ func (t *Tape) refusesFlash(q, k, v *Tensor, a AttentionArgs) string {
 	return ""
 }
 
-// refusesEfficient returns why the memory-efficient kernels cannot be used; empty
-// if they can.
+// refusesEfficient returns why the memory-efficient kernels cannot be used; empty if they can.
 func (t *Tape) refusesEfficient(q, k, v *Tensor, a AttentionArgs) string {
 	// minimum_gemm_alignment
 	alignment := OnGPU(t, func(b GPU) int64 {
@@ -143,9 +140,8 @@ func (t *Tape) refusesEfficient(q, k, v *Tensor, a AttentionArgs) string {
 	return ""
 }
 
-// smallSharedMemory reports the GPUs of the newer architectures whose
-// blocks get 99 KiB of shared memory only (compute capability 8.6, 8.9 and
-// 12.x, against 163 KiB on 8.0 and 227 KiB on 9.0 and 10.x).
+// smallSharedMemory reports the GPUs of the newer architectures whose blocks get 99 KiB of shared memory only (compute
+// capability 8.6, 8.9 and 12.x, against 163 KiB on 8.0 and 227 KiB on 9.0 and 10.x).
 func (b GPU) smallSharedMemory() bool {
 	c := b.Capability
 	return c == 86 || c == 89 || c >= 120

@@ -7,9 +7,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// The fused attention kernels. Shapes are [batch, heads, length, head size]
-// (BHSD); flash and memory-efficient kernels work on [batch, length, heads,
-// head size] (BSHD) views.
+// The fused attention kernels. Shapes are [batch, heads, length, head size] (BHSD); flash and memory-efficient kernels
+// work on [batch, length, heads, head size] (BSHD) views.
 
 // headsTransposed views BHSD as BSHD and back, below autograd.
 func (x *Tensor) headsTransposed() *Tensor {
@@ -116,9 +115,8 @@ func flashSplits(mBlocks, sms, nBlocks int64) int64 {
 	return 1
 }
 
-// flashGradients records _flash_attention_backward: the gradients of query, key and value
-// from the gradient of the result y. It needs gradient and result contiguous in BSHD, and sums
-// the gradient of the query in fp32.
+// flashGradients records _flash_attention_backward: the gradients of query, key and value from the gradient of the
+// result y. It needs gradient and result contiguous in BSHD, and sums the gradient of the query in fp32.
 func (c *Call) flashGradients(q, k, v, y, lse, grad *Tensor, causal bool) []*Tensor {
 	t := c.t
 	grad = c.Let(grad.headsTransposed().ContiguousUntracked())
@@ -156,8 +154,7 @@ func (q *Tensor) cudnnAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 		func(b *Gradients) { b.cudnnGradients(a) }))
 }
 
-// cudnnAttentionWorkspace is the workspace in bytes of cuDNN 9's fused attention kernels,
-// besides their accumulators.
+// cudnnAttentionWorkspace is the workspace in bytes of cuDNN 9's fused attention kernels, besides their accumulators.
 const cudnnAttentionWorkspace = 256
 
 // cudnnForward records run_cudnn_SDP_fprop; it returns row sums only if a gradient is needed.
@@ -185,9 +182,8 @@ func (q *Tensor) likeWithHeadSize(d int64) *Tensor {
 	return q.tape.AllocStrided(q.dtype, shape, DenseStrides(shape, order))
 }
 
-// cudnnGradients records run_cudnn_SDP_bprop. Its workspace holds the gradient of
-// the query in fp32 and a value per row; with grouped heads also the gradients
-// of key and value for each head of the query.
+// cudnnGradients records run_cudnn_SDP_bprop. Its workspace holds the gradient of the query in fp32 and a value per
+// row; with grouped heads also the gradients of key and value for each head of the query.
 func (b *Gradients) cudnnGradients(a AttentionArgs) {
 	t := b.t
 	k, q, v, lse, y := b.Saved(1), b.Saved(2), b.Saved(3), b.Saved(4), b.Saved(5)
@@ -292,20 +288,17 @@ func (b *Gradients) efficientGradients(a AttentionArgs) {
 	b.GiveAll(dq.headsTransposed().Retain(), dk.headsTransposed().Retain(), dv.headsTransposed().Retain(), dmask)
 }
 
-// efficientKernel is one of the backward kernels that CUTLASS was
-// instantiated for: tiles of i queries and j keys.
+// efficientKernel is one of the backward kernels that CUTLASS was instantiated for: tiles of i queries and j keys.
 type efficientKernel struct {
 	i, j int64
-	// inRegisters: the gradients of key and value stay in registers; else
-	// they are summed in the workspace.
+	// inRegisters: the gradients of key and value stay in registers; else they are summed in the workspace.
 	inRegisters bool
 	// sumsDelta: the kernel computes the row sums of grad * output itself.
 	sumsDelta bool
 }
 
-// efficientKernel chooses as dispatch_cutlassB does among the kernels listed
-// by generate_kernels.py: the smallest head size that suffices, then the
-// largest tiles that fit into shared memory.
+// efficientKernel chooses as dispatch_cutlassB does among the kernels listed by generate_kernels.py: the smallest head
+// size that suffices, then the largest tiles that fit into shared memory.
 func (b GPU) efficientKernel(q, v *Tensor, a AttentionArgs) efficientKernel {
 	d, half, cc := max(q.Size(-1), v.Size(-1)), q.dtype.IsHalf(), b.Capability
 	e := efficientKernel{i: 64, j: 64, sumsDelta: half}

@@ -195,8 +195,7 @@ func TestAttentionLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-// Fused kernels never hold the matrix of all scores: what they allocate grows
-// with the length, not with its square.
+// Fused kernels never hold the matrix of all scores: what they allocate grows with the length, not with its square.
 func TestFusedAttentionGrowsWithTheLength(t *testing.T) {
 	for _, c := range []struct {
 		gpu   trace.GPU

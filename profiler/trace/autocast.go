@@ -4,8 +4,7 @@ package trace
 type autocast struct {
 	autocastState
 	depth int
-	// cached are the fp32 leaves that require grad and have a half copy, until
-	// the outermost region ends.
+	// cached are the fp32 leaves that require grad and have a half copy, until the outermost region ends.
 	cached []*Tensor
 	// consulted reports whether a result may depend on autocast: a tensor was cast for it,
 	// or code read whether it is on.
@@ -82,9 +81,8 @@ func (t *Tape) Lower(x *Tensor) *Tensor {
 	return x.half
 }
 
-// Lower runs the rest of operator c in the precision of autocast. Arguments, which may be
-// nil, are cast, the last one first, and autocast is off for the operators that c calls.
-// The copies live as long as c runs.
+// Lower runs the rest of operator c in the precision of autocast. Arguments, which may be nil, are cast, the last one
+// first, and autocast is off for the operators that c calls. The copies live as long as c runs.
 func (c *Call) Lower(xs ...**Tensor) {
 	if !c.t.casts.enabled {
 		return
@@ -97,13 +95,11 @@ func (c *Call) Lower(xs ...**Tensor) {
 	c.BelowAutocast()
 }
 
-// Full runs the rest of operator c in fp32, as autocast does for its fp32 list. Half
-// arguments are copied, the last one first, and autocast is off for the operators that c
-// calls. The copies live as long as c runs.
+// Full runs the rest of operator c in fp32, as autocast does for its fp32 list. Half arguments are copied, the last one
+// first, and autocast is off for the operators that c calls. The copies live as long as c runs.
 func (c *Call) Full(xs ...**Tensor) { c.castAll(F32, xs) }
 
-// Promote casts the arguments of an operator of autocast's promote list to the widest of
-// their types.
+// Promote casts the arguments of an operator of autocast's promote list to the widest of their types.
 func (c *Call) Promote(xs ...**Tensor) {
 	d := c.t.casts.dtype
 	for _, x := range xs {

@@ -16,8 +16,7 @@ type autograd struct {
 	// hooked has the functions that are called when a node runs.
 	hooked map[*Node][]func()
 	hooks  savedHooks
-	// kept are the operators whose results checkpointed regions keep; selection has the
-	// results of the running region.
+	// kept are the operators whose results checkpointed regions keep; selection has the results of the running region.
 	kept      []Kept
 	selection *selection
 
@@ -41,8 +40,7 @@ func (t *Tape) Tracks(xs ...*Tensor) bool {
 	return slices.ContainsFunc(xs, func(x *Tensor) bool { return x != nil && x.requiresGrad })
 }
 
-// record makes the node of an operator on inputs, or nil if autograd does not follow it.
-// Inputs may be nil.
+// record makes the node of an operator on inputs, or nil if autograd does not follow it. Inputs may be nil.
 func (t *Tape) record(name string, inputs ...*Tensor) *Node {
 	if !t.Tracks(inputs...) {
 		return nil
@@ -118,8 +116,7 @@ func (b *Gradients) dropSaved(i int) {
 // needs reports whether input i of n needs a gradient.
 func (n *Node) needs(i int) bool { return n.next()[i].node != nil }
 
-// save keeps xs for backward. A nil tensor also takes a place, since saved tensors are found by
-// their position.
+// save keeps xs for backward. A nil tensor also takes a place, since saved tensors are found by their position.
 func (n *Node) save(xs ...*Tensor) {
 	for _, x := range xs {
 		if x == nil {
@@ -140,8 +137,7 @@ func holdForBackward(x *Tensor) *Tensor {
 	return y.Retain()
 }
 
-// setOutputs records that n has made outs, so that their gradients come to it. A nil node
-// leaves them untracked.
+// setOutputs records that n has made outs, so that their gradients come to it. A nil node leaves them untracked.
 func (n *Node) setOutputs(outs ...*Tensor) {
 	if n == nil {
 		return
@@ -229,8 +225,7 @@ func (n *Node) releaseSaved() {
 type Gradients struct {
 	*Call
 	node *Node
-	// grad is the gradient of the first output, and grads has one for each output, nil
-	// where none came.
+	// grad is the gradient of the first output, and grads has one for each output, nil where none came.
 	Grad  *Tensor
 	Grads []*Tensor
 	Out   []*Tensor
@@ -250,8 +245,7 @@ func (b *Gradients) Saved(i int) *Tensor { return b.kept[i] }
 // Needs reports whether input i needs a gradient.
 func (b *Gradients) Needs(i int) bool { return b.node.needs(i) }
 
-// input returns the shape and type of input i, which its gradient must have too. The input
-// must need one.
+// input returns the shape and type of input i, which its gradient must have too. The input must need one.
 func (b *Gradients) input(i int) *meta {
 	e := b.node.next()[i]
 	return e.node.output(e.input)
@@ -274,8 +268,7 @@ func (b *Gradients) realAs(i int, x *Tensor) *Tensor {
 	return x.RealPart()
 }
 
-// GivePair sets the gradients of the first two inputs where they are needed, and ends the
-// statement.
+// GivePair sets the gradients of the first two inputs where they are needed, and ends the statement.
 func (b *Gradients) GivePair(x, y *Tensor) {
 	for i, g := range [...]*Tensor{x, y} {
 		if b.Needs(i) {
@@ -285,9 +278,8 @@ func (b *Gradients) GivePair(x, y *Tensor) {
 	b.EndStatement()
 }
 
-// GiveAll sets the gradients of inputs 0, 1, ... to the results of one native function: a
-// tuple of references, nil where there is none. Unneeded results are freed after the
-// temporaries, in order.
+// GiveAll sets the gradients of inputs 0, 1, ... to the results of one native function: a tuple of references, nil
+// where there is none. Unneeded results are freed after the temporaries, in order.
 func (b *Gradients) GiveAll(xs ...*Tensor) {
 	b.EndStatement()
 	for i, x := range xs {

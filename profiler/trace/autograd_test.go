@@ -9,8 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// A leaf that nobody names lives as long as the graph that leads to it, and so
-// does its gradient: 4 KiB each.
+// A leaf that nobody names lives as long as the graph that leads to it, as does its gradient: 4 KiB each.
 func TestGraphsHoldTheLeavesTheyLeadTo(t *testing.T) {
 	tape := trace.New(trace.GPU{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, rules, trace.Options{Warm: true})
 	f := tape.Frame()
@@ -63,8 +62,7 @@ func TestAssignedValuesGetTheirGradient(t *testing.T) {
 	}
 }
 
-// A released tensor cannot be used again, however many others have
-// taken its place since.
+// A released tensor cannot be used again, however many others have taken its place since.
 func TestEndedTensorsAreFoundOut(t *testing.T) {
 	for _, others := range []int{0, 1, 100} {
 		tape := trace.New(trace.GPU{Capability: 86, SMs: 82, ThreadsPerSM: 1536}, rules, trace.Options{})

@@ -5,24 +5,21 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
 
-// BatchNormState is the tensors of a batch norm layer: affine parameters and running
-// statistics, nil where it has none.
+// BatchNormState is the tensors of a batch norm layer: affine parameters and running statistics, nil where it has none.
 type BatchNormState struct {
 	Weight, Bias, Mean, Var *Tensor
 	// Training reports whether the batch's own statistics are used.
 	Training bool
 }
 
-// Limits of cuDNN's batch norm (_select_batch_norm_backend of
-// ATen/native/Normalization.cpp).
+// Limits of cuDNN's batch norm (_select_batch_norm_backend of ATen/native/Normalization.cpp).
 const (
 	cudnnBatchNormMaxTraining = 880801
 	cudnnBatchNormMaxEval     = 65535
 	cudnnBatchNormMaxElements = 1<<31 - 1
 )
 
-// cudnn reports whether cuDNN runs the batch norm of x, else PyTorch's own
-// kernels do.
+// cudnn reports whether cuDNN runs the batch norm of x, else PyTorch's own kernels do.
 func (s *BatchNormState) cudnn(x *Tensor) bool {
 	if s.Weight == nil || s.Bias == nil || x.dtype == BF16 || s.Weight.dtype.IsHalf() || len(x.shape) < 3 {
 		return false
@@ -182,9 +179,8 @@ func (b *Gradients) nativeBatchNormBackward(training bool) []*Tensor {
 	return out[:]
 }
 
-// batchNormReduce records batch_norm_backward_reduce_cuda: the sums over all but
-// the channels, which become locals of c, and the parameters' gradients, which
-// are returned with a reference of their own.
+// batchNormReduce records batch_norm_backward_reduce_cuda: the sums over all but the channels, which become locals of
+// c, and the parameters' gradients, which are returned with a reference of their own.
 func (b *Gradients) batchNormReduce(c *Call, g *Tensor) (gw, gb *Tensor) {
 	t, x := c.t, b.Saved(0)
 	channels, acc := x.shape[1], x.dtype.accumulate()
@@ -235,9 +231,8 @@ func (x *Tensor) normChannelsLastKernels() bool {
 	return x.isChannelsLast() || (x.IsContiguous() && x.strides[1] == 1)
 }
 
-// channelsLastStaging allocates and frees what the reductions of the
-// channels-last kernels stage between blocks: so many floats per channel and
-// block, and a counter per column of blocks (flexible_launch_configs).
+// channelsLastStaging allocates and frees what the reductions of the channels-last kernels stage between blocks: so
+// many floats per channel and block, and a counter per column of blocks (flexible_launch_configs).
 func (x *Tensor) channelsLastStaging(floats int64) {
 	const (
 		tileWidth        = 32
@@ -263,9 +258,8 @@ func (x *Tensor) channelsLastStaging(floats int64) {
 	c.Finish()
 }
 
-// InstanceNorm records torch.nn.functional.instance_norm of [N, C, ...]: a batch norm
-// over one sample of N*C channels. Weight and bias may be nil. Running
-// statistics are not modeled: training layers have none by default.
+// InstanceNorm records torch.nn.functional.instance_norm of [N, C, ...]: a batch norm over one sample of N*C channels.
+// Weight and bias may be nil. Running statistics are not modeled: training layers have none by default.
 func (x *Tensor) InstanceNorm(s BatchNormState) *Tensor {
 	c := x.tape.Begin("instance_norm", x, s.Weight, s.Bias)
 	n := x.shape[0]

@@ -42,8 +42,7 @@ func (t *Tape) activation() *Call {
 	return c
 }
 
-// Begin enters operator op, called with args; nil arguments are skipped. The
-// activation is valid until it ends.
+// Begin enters operator op, called with args; nil arguments are skipped. The activation is valid until it ends.
 func (t *Tape) Begin(op string, args ...*Tensor) *Call {
 	c := t.activation()
 	caller, s := t.scope, &c.scope
@@ -121,8 +120,7 @@ func (c *Call) Let(x *Tensor) *Tensor {
 	return x
 }
 
-// LetAll binds a local vector of tensors, some of them nil, whose first element is destroyed
-// first.
+// LetAll binds a local vector of tensors, some of them nil, whose first element is destroyed first.
 func (c *Call) LetAll(xs []*Tensor) {
 	for i := len(xs) - 1; i >= 0; i-- {
 		if xs[i] != nil {
@@ -159,8 +157,7 @@ func (c *Call) Drop(x *Tensor) {
 	panic("trace: drop of a local that was never bound")
 }
 
-// DropAll ends locals in the given order, as the destructor of a tuple of results does; nil
-// ones are skipped.
+// DropAll ends locals in the given order, as the destructor of a tuple of results does; nil ones are skipped.
 func (c *Call) DropAll(xs ...*Tensor) {
 	for _, x := range xs {
 		if x != nil {
@@ -271,12 +268,10 @@ func (c *Call) releaseArgument(x *Tensor) {
 	}
 }
 
-// exception is a Python exception that the recorded step raises. It is a panic through the
-// model's code.
+// exception is a Python exception that the recorded step raises. It is a panic through the model's code.
 type exception struct{ err error }
 
-// Raise ends the recording as a Python exception ends the training step. The running call of
-// [Tape.Try] returns err.
+// Raise ends the recording as a Python exception ends the training step. The running call of [Tape.Try] returns err.
 func (t *Tape) Raise(err error) { panic(exception{err}) }
 
 // Try runs f and returns the error it raised, nil if none.

@@ -21,8 +21,7 @@ func (x *Tensor) castInto(d DType, alloc func(DType) *Tensor) *Tensor {
 	return c.End(y)
 }
 
-// castBackward records _to_copy_backward: of a complex gradient a real input gets the
-// real part, a view.
+// castBackward records _to_copy_backward: of a complex gradient a real input gets the real part, a view.
 func castBackward(b *Gradients) {
 	d := b.input(0).dtype
 	if b.Grad.dtype == C64 && d != C64 {
@@ -101,8 +100,7 @@ func (x *Tensor) Detach() *Tensor {
 	return c.End(x.detached())
 }
 
-// SetData records x.data = y: x gets the shape, the type and the storage of y, and releases its
-// own storage.
+// SetData records x.data = y: x gets the shape, the type and the storage of y, and releases its own storage.
 func (x *Tensor) SetData(y *Tensor) {
 	y.store.refs++
 	x.tape.drop(x.store)

@@ -9,9 +9,8 @@ type savedHooks struct {
 	unwinding bool
 	// stoppedByResult reports whether the result of an operator set unwinding.
 	stoppedByResult bool
-	// stop is the activation that sets unwinding before it computes anything, and stopping
-	// reports whether it has begun. PyTorch saves inputs first, so an operator that keeps
-	// nothing else never runs again.
+	// stop is the activation that sets unwinding before it computes anything, and stopping reports whether it has
+	// begun. PyTorch saves inputs first, so an operator that keeps nothing else never runs again.
 	stop     int
 	stopping bool
 }
@@ -23,8 +22,7 @@ func (h *savedHooks) began(n int) {
 	}
 }
 
-// discards reports whether the result of an operator gets no memory, because a
-// recomputation has all it needs.
+// discards reports whether the result of an operator gets no memory, because a recomputation has all it needs.
 func (h *savedHooks) discards(native string) bool {
 	if h.stopping && native != castOp {
 		h.unwinding = true
@@ -69,8 +67,7 @@ type packed struct {
 	host   *hostCopy
 }
 
-// region is one checkpointed call (_CheckpointFrame): its holders, and the state that
-// running it again needs.
+// region is one checkpointed call (_CheckpointFrame): its holders, and the state that running it again needs.
 type region struct {
 	t          *Tape
 	holders    []*packed
@@ -101,8 +98,7 @@ func (r *region) pack(t *Tape, x *Tensor) saved {
 	return saved{pack: p}
 }
 
-// release drops the node's reference to p. The last one closes the region, which releases
-// its inputs.
+// release drops the node's reference to p. The last one closes the region, which releases its inputs.
 func (p *packed) release() {
 	if p.host != nil {
 		if !p.dead {
@@ -260,12 +256,10 @@ func (f *Frame) checkpoint(captured []*Tensor, fn func(f *Frame, inputs []*Tenso
 	return ys
 }
 
-// Unwinding reports whether a recomputation has all that it needs, so that the model's code
-// no longer runs in PyTorch.
+// Unwinding reports whether a recomputation has all that it needs, so that the model's code no longer runs in PyTorch.
 func (t *Tape) Unwinding() bool { return t.autograd.hooks.unwinding }
 
-// RunHook runs the code of a hook. A checkpoint does not run it again, and it may behave
-// differently the second time.
+// RunHook runs the code of a hook. A checkpoint does not run it again, and it may behave differently the second time.
 func (t *Tape) RunHook(f func()) {
 	begun, last := t.activations, t.autograd.hooks.stopping
 	t.autograd.hooks.stopping = false
@@ -273,10 +267,9 @@ func (t *Tape) RunHook(f func()) {
 	t.activations, t.autograd.hooks.stopping = begun, last
 }
 
-// CheckpointReentrant records torch.utils.checkpoint.checkpoint(fn, *inputs,
-// use_reentrant=True). It runs fn without autograd; a node of the graph runs all of fn again,
-// and backward through it. Nothing is differentiated unless an input requires a gradient.
-// Captured tensors, some of them nil, live as long as fn may run again.
+// CheckpointReentrant records torch.utils.checkpoint.checkpoint(fn, *inputs, use_reentrant=True). It runs fn without
+// autograd; a node of the graph runs all of fn again, and backward through it. Nothing is differentiated unless an
+// input requires a gradient. Captured tensors, some of them nil, live as long as fn may run again.
 func (f *Frame) CheckpointReentrant(fn func(f *Frame, inputs []*Tensor) *Tensor, captured []*Tensor,
 	inputs ...*Tensor,
 ) *Tensor {

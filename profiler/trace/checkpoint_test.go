@@ -11,12 +11,10 @@ import (
 	"github.com/vprof/vprof/tools/opvectors"
 )
 
-// layer is a function of [rows, 8] to the same shape, with weights [8, 8] at
-// hand.
+// layer is a function of [rows, 8] to the same shape, with weights [8, 8] at hand.
 type layer func(f *trace.Frame, x *tensor, weights []*tensor) *tensor
 
-// layers are what blocks are made of: operators that save inputs, outputs,
-// masks, views and nothing.
+// layers are what blocks are made of: operators that save inputs, outputs, masks, views and nothing.
 var layers = []layer{
 	func(_ *trace.Frame, x *tensor, w []*tensor) *tensor { return x.Linear(w[0], nil) },
 	func(_ *trace.Frame, x *tensor, w []*tensor) *tensor { return x.Matmul(w[1]) },

@@ -1,7 +1,6 @@
 package trace
 
-// compare returns a comparison or a logical operator: its result is boolean and
-// autograd does not follow it.
+// compare returns a comparison or a logical operator: its result is boolean and autograd does not follow it.
 func (x *Tensor) compare(op string, y *Tensor) *Tensor { return x.compareAs(op, Bool, y) }
 
 // CompareScalar records the comparison op of x with a number.
@@ -13,8 +12,7 @@ func (x *Tensor) CompareScalar(op string) *Tensor {
 // Gt records x > y; the other comparisons of two tensors allocate the same.
 func (x *Tensor) Gt(y *Tensor) *Tensor { return x.compare("gt_Tensor", y) }
 
-// GtScalar records x > number; the other comparisons with a number allocate the
-// same.
+// GtScalar records x > number; the other comparisons with a number allocate the same.
 func (x *Tensor) GtScalar() *Tensor { return x.CompareScalar("gt_Scalar") }
 
 // Eq records x == y.
@@ -23,8 +21,7 @@ func (x *Tensor) Eq(y *Tensor) *Tensor { return x.compare("eq_Tensor", y) }
 // EqScalar records x == number.
 func (x *Tensor) EqScalar() *Tensor { return x.CompareScalar("eq_Scalar") }
 
-// And records x & y; the other bitwise operators allocate the same. No gradient
-// flows through it.
+// And records x & y; the other bitwise operators allocate the same. No gradient flows through it.
 func (x *Tensor) And(y *Tensor) *Tensor {
 	c := x.tape.Begin("__and___Tensor", x, y)
 	return c.End(x.tape.Map("__and__", resultType(x, y), 1, x, y))

@@ -11,8 +11,7 @@ func (x *Tensor) ViewAsReal() *Tensor {
 		})
 }
 
-// ViewAsComplex records torch.view_as_complex(x) of a tensor whose last dimension is
-// two.
+// ViewAsComplex records torch.view_as_complex(x) of a tensor whose last dimension is two.
 func (x *Tensor) ViewAsComplex() *Tensor {
 	last := len(x.shape) - 1
 	strides := slices.Clone(x.strides[:last])

@@ -2,13 +2,11 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// ConvArgs are the arguments of a convolution, one number per spatial
-// dimension, or a single one for all.
+// ConvArgs are the arguments of a convolution, one number per spatial dimension, or a single one for all.
 type ConvArgs struct {
 	Stride, Padding, Dilation []int64
 	Groups                    int64
-	// Same is padding="same": Padding is worked out so that the output is as
-	// large as the input.
+	// Same is padding="same": Padding is worked out so that the output is as large as the input.
 	Same bool
 	// Transposed makes it a conv_transpose; OutputPadding belongs to it.
 	Transposed    bool
@@ -70,9 +68,8 @@ var (
 	convTransposeNames = [...]string{"", "conv_transpose1d", "conv_transpose2d_input", "conv_transpose3d_input"}
 )
 
-// Conv records torch.nn.functional.conv1d, conv2d or conv3d (or their transposed
-// forms), by the dimensions of x: [N, C, spatial...]. Bias may be nil; it is
-// added in place.
+// Conv records torch.nn.functional.conv1d, conv2d or conv3d (or their transposed forms), by the dimensions of x: [N, C,
+// spatial...]. Bias may be nil; it is added in place.
 func (x *Tensor) Conv(weight, bias *Tensor, args ConvArgs) *Tensor {
 	t := x.tape
 	dims := len(x.shape) - 2
@@ -122,8 +119,7 @@ func (x *Tensor) convolution(weight, bias *Tensor, args ConvArgs) *Tensor {
 		func(b *Gradients) { convBackward(b, args) }))
 }
 
-// view1dAs2d gives the arguments of the same convolution over images of
-// height one, which is how PyTorch runs conv1d.
+// view1dAs2d gives the arguments of the same convolution over images of height one, which is how PyTorch runs conv1d.
 func (a ConvArgs) view1dAs2d() ConvArgs {
 	a.flat = true
 	a.Stride = []int64{1, a.Stride[0]}
@@ -172,9 +168,8 @@ func (x *Tensor) convForward(w, bias *Tensor, args ConvArgs) *Tensor {
 	return c.End(y)
 }
 
-// launch records one direction of a convolution: an implicit matrix product,
-// batched over the groups. Its weight is [F, C/groups, taps]: F are the
-// channels of features, the output or, of a transposed one, the input.
+// launch records one direction of a convolution: an implicit matrix product, batched over the groups. Its weight is [F,
+// C/groups, taps]: F are the channels of features, the output or, of a transposed one, the input.
 func (a ConvArgs) launch(x, w, y *Tensor, dir convDirection, out *Tensor, ins ...*Tensor) {
 	features := y
 	if a.Transposed {
@@ -215,8 +210,7 @@ func (a ConvArgs) window(x, w, y *Tensor) program.Window {
 	}
 }
 
-// convBackward records convolution_backward: the gradients of input and weight,
-// then the bias sum.
+// convBackward records convolution_backward: the gradients of input and weight, then the bias sum.
 func convBackward(b *Gradients, args ConvArgs) {
 	t, g, x, w := b.t, b.Grad, b.Saved(0), b.Saved(1)
 	c := t.Begin("convolution_backward", g, x, w)
@@ -255,9 +249,8 @@ func convBackward(b *Gradients, args ConvArgs) {
 	b.EndStatement()
 }
 
-// nativeDepthwise reports whether PyTorch's own depthwise kernels run it
-// (ConvParams::is_depthwise and use_cudnn_depthwise of ATen/native/
-// Convolution.cpp).
+// nativeDepthwise reports whether PyTorch's own depthwise kernels run it (ConvParams::is_depthwise and
+// use_cudnn_depthwise of ATen/native/ Convolution.cpp).
 func (a ConvArgs) nativeDepthwise(x, w *Tensor) bool {
 	channels := x.shape[1]
 	if a.Transposed || channels != a.Groups || a.Groups == 1 || w.shape[0]%channels != 0 {
@@ -282,8 +275,7 @@ func (a ConvArgs) nativeDepthwise(x, w *Tensor) bool {
 	return !oneDimensional && !cudnnDepthwise2d(x, a.Stride[1], w.shape[2], w.shape[3])
 }
 
-// cudnnDepthwise2d implements check_cudnn_depthwise_workload_with_filter, found by
-// PyTorch's developers by measuring.
+// cudnnDepthwise2d implements check_cudnn_depthwise_workload_with_filter, found by PyTorch's developers by measuring.
 func cudnnDepthwise2d(x *Tensor, stride, kh, kw int64) bool {
 	batch, channels, width := x.shape[0], x.shape[1], x.Size(-1)
 	if kh != kw || (kw != 1 && kw != 3 && kw != 5) || width < 7 {

@@ -45,9 +45,8 @@ const (
 	convWeight  = cudnn.GradWeight
 )
 
-// cudnnConvForward records cudnn_convolution_forward: the result, a weight copy
-// where its layout differs, and the workspace. The gradient of a transposed
-// convolution runs through it too.
+// cudnnConvForward records cudnn_convolution_forward: the result, a weight copy where its layout differs, and the
+// workspace. The gradient of a transposed convolution runs through it too.
 func cudnnConvForward(args ConvArgs, x, w *Tensor, dir convDirection) *Tensor {
 	c := x.tape.Begin("cudnn_convolution", x, w)
 	last := convChannelsLast(x, w)
@@ -63,8 +62,7 @@ func cudnnConvForward(args ConvArgs, x, w *Tensor, dir convDirection) *Tensor {
 	return c.End(y)
 }
 
-// cudnnConvInput records cudnn_convolution_backward_input, which is also the
-// forward of a transposed convolution.
+// cudnnConvInput records cudnn_convolution_backward_input, which is also the forward of a transposed convolution.
 func cudnnConvInput(args ConvArgs, shape []int64, g, w *Tensor, dir convDirection) *Tensor {
 	c := g.tape.Begin("cudnn_convolution_backward_input", g, w)
 	last := convChannelsLast(g, w)
@@ -79,8 +77,7 @@ func cudnnConvInput(args ConvArgs, shape []int64, g, w *Tensor, dir convDirectio
 	return c.End(y)
 }
 
-// cudnnConvWeight records cudnn_convolution_backward_weight for input x and
-// gradient g of the whole convolution.
+// cudnnConvWeight records cudnn_convolution_backward_weight for input x and gradient g of the whole convolution.
 func cudnnConvWeight(args ConvArgs, g, x, w *Tensor) *Tensor {
 	c := g.tape.Begin("cudnn_convolution_backward_weight", g, x)
 	last := convChannelsLast(x, g)
@@ -91,8 +88,7 @@ func cudnnConvWeight(args ConvArgs, g, x, w *Tensor) *Tensor {
 	return c.End(y)
 }
 
-// cudnnConvBackward records cudnn_convolution_backward and
-// cudnn_convolution_transpose_backward.
+// cudnnConvBackward records cudnn_convolution_backward and cudnn_convolution_transpose_backward.
 func cudnnConvBackward(g, x, w *Tensor, args ConvArgs, needX, needW bool) (gx, gw *Tensor) {
 	c := g.tape.Begin("cudnn_convolution_backward", g, x, w)
 	if last := x.SuggestsChannelsLast(); last != g.SuggestsChannelsLast() {
@@ -229,16 +225,14 @@ func convConfig(args ConvArgs, x, w, y *Tensor, channelsLast bool) cudnn.Config 
 	return cfg
 }
 
-// Convolutions calls visit once for each call of cuDNN's convolutions that the
-// tape has seen, in no order.
+// Convolutions calls visit once for each call of cuDNN's convolutions that the tape has seen, in no order.
 func (t *Tape) Convolutions(visit func(cudnn.Config, cudnn.Direction)) {
 	for k := range t.libraries.convs {
 		visit(k.config, k.dir)
 	}
 }
 
-// depthwiseConv records _conv_depthwise2d (and conv_depthwise3d) of ATen's CUDA
-// kernels: no workspace.
+// depthwiseConv records _conv_depthwise2d (and conv_depthwise3d) of ATen's CUDA kernels: no workspace.
 func (x *Tensor) depthwiseConv(w *Tensor, args ConvArgs) *Tensor {
 	c := x.tape.Begin("_conv_depthwise2d", x, w)
 	y := c.Let(c.t.Alloc(x.dtype, args.outShape(x, w)...))

@@ -65,8 +65,7 @@ func TestConvGradientsHaveTheShapeOfTheirTensor(t *testing.T) {
 	})
 }
 
-// Forward, gradient of the input and gradient of the weight are the same sum
-// of products, taken along different axes.
+// Forward, gradient of the input and gradient of the weight are the same sum of products, taken along different axes.
 func TestConvDirectionsDoEqualWork(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		tape, _, _, _ := drawConv(rt).run(hopper, trace.F32)
@@ -114,8 +113,7 @@ func TestSamePaddingKeepsTheSize(t *testing.T) {
 	})
 }
 
-// Which library runs a depthwise convolution, after use_cudnn_depthwise of
-// ATen/native/Convolution.cpp.
+// Which library runs a depthwise convolution, after use_cudnn_depthwise of ATen/native/Convolution.cpp.
 func TestDepthwiseConvsGoWhereATenSendsThem(t *testing.T) {
 	const native, cudnn = "_conv_depthwise2d", "cudnn_convolution"
 	one := func(k, stride, dilation int64) trace.ConvArgs {
@@ -158,8 +156,7 @@ func TestDepthwiseConvsGoWhereATenSendsThem(t *testing.T) {
 	}
 }
 
-// BenchmarkConvolution records the forward and backward of one convolution
-// among many alike.
+// BenchmarkConvolution records the forward and backward of one convolution among many alike.
 func BenchmarkConvolution(b *testing.B) {
 	tape := trace.New(hopper, rules, trace.Options{Warm: true})
 	f := tape.Frame()

@@ -20,8 +20,7 @@ func (x *Tensor) EmptyLike() *Tensor {
 	return c.End(x.AllocLike(x.dtype))
 }
 
-// FilledLike returns a tensor in the layout of x, of type d, that operator op fills
-// with numbers.
+// FilledLike returns a tensor in the layout of x, of type d, that operator op fills with numbers.
 func (x *Tensor) FilledLike(op string, d DType) *Tensor {
 	c := x.tape.Begin(op, x)
 	y := x.AllocLike(d)
@@ -51,8 +50,7 @@ func (x *Tensor) OnesLike() *Tensor { return x.FilledLike("ones_like", x.dtype) 
 // ZeroInPlace records x.zero_().
 func (x *Tensor) ZeroInPlace() *Tensor { return x.overwrite("zero_", "ZeroBackward0") }
 
-// FillInPlace records x.OP_() of an operator that overwrites x with numbers, such as
-// "fill_" or "normal_".
+// FillInPlace records x.OP_() of an operator that overwrites x with numbers, such as "fill_" or "normal_".
 func (x *Tensor) FillInPlace(op string) *Tensor { return x.overwrite(op, "FillBackward0") }
 
 func (x *Tensor) overwrite(op, node string) *Tensor {

@@ -6,8 +6,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Dropout records torch.nn.functional.dropout(x, p, training). Nothing happens in
-// evaluation or with p = 0.
+// Dropout records torch.nn.functional.dropout(x, p, training). Nothing happens in evaluation or with p = 0.
 func (x *Tensor) Dropout(p float64, training bool) *Tensor {
 	c := x.tape.Begin("dropout", x)
 	return c.End(x.dropout(p, training))
@@ -67,14 +66,12 @@ func (c *Call) timesAndShift(x, noise *Tensor) *Tensor {
 	return y
 }
 
-// DropoutInPlace records torch.nn.functional.dropout(x, p, training, inplace=True):
-// its mask has the type of x.
+// DropoutInPlace records torch.nn.functional.dropout(x, p, training, inplace=True): its mask has the type of x.
 func (x *Tensor) DropoutInPlace(p float64, training bool) *Tensor {
 	return x.noisy("dropout_", p, training, false, (*Call).timesInPlace)
 }
 
-// FeatureDropout records torch.nn.functional.dropout1d, dropout2d and dropout3d:
-// it drops whole channels.
+// FeatureDropout records torch.nn.functional.dropout1d, dropout2d and dropout3d: it drops whole channels.
 func (x *Tensor) FeatureDropout(p float64, training bool) *Tensor {
 	return x.noisy("feature_dropout", p, training, true, (*Call).times)
 }
@@ -84,8 +81,7 @@ func (x *Tensor) AlphaDropout(p float64, training bool) *Tensor {
 	return x.noisy("alpha_dropout", p, training, false, (*Call).timesAndShift)
 }
 
-// FeatureAlphaDropout records torch.nn.functional.feature_alpha_dropout: alpha dropout of whole
-// channels.
+// FeatureAlphaDropout records torch.nn.functional.feature_alpha_dropout: alpha dropout of whole channels.
 func (x *Tensor) FeatureAlphaDropout(p float64, training bool) *Tensor {
 	return x.noisy("feature_alpha_dropout", p, training, true, (*Call).timesAndShift)
 }
@@ -103,8 +99,7 @@ func (x *Tensor) noise(shape []int64) *Tensor {
 	return c.End(y)
 }
 
-// FeatureDropoutInPlace records torch.nn.functional.dropout2d(x, p, training,
-// inplace=True).
+// FeatureDropoutInPlace records torch.nn.functional.dropout2d(x, p, training, inplace=True).
 func (x *Tensor) FeatureDropoutInPlace(p float64, training bool) *Tensor {
 	return x.noisy("feature_dropout_", p, training, true, (*Call).timesInPlace)
 }

@@ -85,10 +85,9 @@ const (
 	BagMax
 )
 
-// EmbeddingBag records torch.embedding_bag(weight, indices, offsets): for each bag of
-// indices, which begin at its offset, the sum, mean or maximum of those rows of the
-// weight [rows, width]. Samples may have weights of their own, nil for none. With last,
-// the last offset is where the last bag ends. The results are output [bags, width],
+// EmbeddingBag records torch.embedding_bag(weight, indices, offsets): for each bag of indices, which begin at its
+// offset, the sum, mean or maximum of those rows of the weight [rows, width]. Samples may have weights of their own,
+// nil for none. With last, the last offset is where the last bag ends. The results are output [bags, width],
 // offset2bag, bag_size and max_indices.
 func (weight *Tensor) EmbeddingBag(indices, offsets *Tensor, mode BagMode, samples *Tensor, last bool) []*Tensor {
 	c := weight.tape.Begin("_embedding_bag", weight, indices, offsets, samples)
@@ -133,8 +132,7 @@ func (g *Tensor) embeddingBagBackward(indices, highest *Tensor, mode BagMode, ro
 	return c.End(c.embeddingOfSorted(grad, indices, bits.Len64(uint64(rows-1)), rows))
 }
 
-// bagWeightsBackward records _embedding_bag_per_sample_weights_backward: a product for each
-// index.
+// bagWeightsBackward records _embedding_bag_per_sample_weights_backward: a product for each index.
 func (g *Tensor) bagWeightsBackward(indices, samples, weight *Tensor) *Tensor {
 	c := g.tape.Begin("_embedding_bag_per_sample_weights_backward", g, indices, weight)
 	y := c.t.Alloc(samples.dtype, indices.numel)

@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// graphTask is one call of backward(): PyTorch's autograd engine on its
-// device thread.
+// graphTask is one call of backward(): PyTorch's autograd engine on its device thread.
 type graphTask struct {
 	t     *Tape
 	ready readyQueue
@@ -89,8 +88,7 @@ func (x *Tensor) Backward() {
 	}
 }
 
-// errNoGrad is the error that PyTorch raises in backward of a loss that depends on no
-// parameter that trains.
+// errNoGrad is the error that PyTorch raises in backward of a loss that depends on no parameter that trains.
 var errNoGrad = errors.New("element 0 of tensors does not require grad and does not have a grad_fn: the loss does " +
 	"not depend on anything that is trained")
 
@@ -137,9 +135,8 @@ func (t *Tape) backward(roots, grads []*Tensor) {
 	t.node, t.place, t.python = at.node, at.place, at.python
 }
 
-// enterNode prepares a node for this call of backward(). Calls nest, since a checkpointed region
-// runs one inside another. The state of an outer call in the node is set aside until
-// restoreNodes.
+// enterNode prepares a node for this call of backward(). Calls nest, since a checkpointed region runs one inside
+// another. The state of an outer call in the node is set aside until restoreNodes.
 func (g *graphTask) enterNode(n *Node) {
 	if g.outer != nil && n.visit >= g.outermost() {
 		g.shared = append(g.shared, waiting{
@@ -287,10 +284,9 @@ func (g *graphTask) pass(e edge, x *Tensor) {
 	}
 }
 
-// viewBackward runs the backward of a reshape or a transposition without an activation: the
-// result is a view of the incoming gradient, and nothing is allocated. It is a shortcut for
-// speed, since many nodes are reshapes. It returns nil for other nodes, and where a view does
-// not suffice.
+// viewBackward runs the backward of a reshape or a transposition without an activation: the result is a view of the
+// incoming gradient, and nothing is allocated. It is a shortcut for speed, since many nodes are reshapes. It returns
+// nil for other nodes, and where a view does not suffice.
 func (n *Node) viewBackward() *Tensor {
 	x := n.grads[0]
 	if n.flags&(isReshape|isMatrixT) == 0 || x == nil || n.apply == nil || n.edges[0].node == nil {
@@ -314,8 +310,7 @@ func (n *Node) viewBackward() *Tensor {
 	return y.Retain()
 }
 
-// start takes over the gradients and unpacks the saved tensors; it returns nil
-// if no gradient came at all.
+// start takes over the gradients and unpacks the saved tensors; it returns nil if no gradient came at all.
 func (n *Node) start(grads []*Tensor) *Gradients {
 	if !slices.ContainsFunc(grads, func(x *Tensor) bool { return x != nil }) {
 		return nil
@@ -407,6 +402,5 @@ func (g *graphTask) validate(n *Node, out []*Tensor) {
 	}
 }
 
-// Backward records torch.autograd.backward(roots, grads). The graph takes over gradients that
-// nothing else holds.
+// Backward records torch.autograd.backward(roots, grads). The graph takes over gradients that nothing else holds.
 func Backward(roots, grads []*Tensor) { roots[0].tape.backward(roots, grads) }

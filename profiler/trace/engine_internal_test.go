@@ -22,8 +22,7 @@ func (q *byAge) Pop() any {
 	return n
 }
 
-// The latest node runs first; among leaves, which have one number, the order is
-// that of any binary heap.
+// The latest node runs first; among leaves, which have one number, the order is that of any binary heap.
 func TestReadyQueueIsAHeap(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var q readyQueue

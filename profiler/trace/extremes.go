@@ -19,8 +19,7 @@ func (x *Tensor) extreme(op, node string, keep bool, dims []int) *Tensor {
 		func(b *Gradients) { b.Give(0, extremeGrad(b.Grad, b.Saved(1), b.Saved(0), keep, dims)) }))
 }
 
-// extremeGrad shares the gradient among all that are equal to the result
-// (scale_grad_by_count).
+// extremeGrad shares the gradient among all that are equal to the result (scale_grad_by_count).
 func extremeGrad(grad, result, self *Tensor, keep bool, dims []int) *Tensor {
 	c := grad.tape.Begin("scale_grad_by_count", grad, result, self)
 	if !keep {
@@ -46,8 +45,7 @@ func (x *Tensor) extremeOfAll(op, node string) *Tensor {
 		func(b *Gradients) { b.Give(0, evenGrad(b.Grad, b.Saved(0), b.Saved(1))) }))
 }
 
-// evenGrad shares the gradient among all that are equal to the result, NaN
-// among them (evenly_distribute_backward).
+// evenGrad shares the gradient among all that are equal to the result, NaN among them (evenly_distribute_backward).
 func evenGrad(grad, input, value *Tensor) *Tensor {
 	c := grad.tape.Begin("evenly_distribute_backward", grad, input, value)
 	nan := c.Let(input.IsNaN())

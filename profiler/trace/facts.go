@@ -12,11 +12,9 @@ import (
 type Facts struct {
 	// Inputs are the batch, in the order in which it was brought to the device.
 	Inputs []Input
-	// Attention has the kinds of calls of scaled_dot_product_attention, each once, in the
-	// order of first use.
+	// Attention has the kinds of calls of scaled_dot_product_attention, each once, in the order of first use.
 	Attention []Attention
-	// Convolutions are the calls of cuDNN's convolutions, each once, in the order of first
-	// use.
+	// Convolutions are the calls of cuDNN's convolutions, each once, in the order of first use.
 	Convolutions []Convolution
 	// Answered reports whether the recording had answers of cuDNN, if not about these calls.
 	Answered bool
@@ -32,8 +30,7 @@ type Facts struct {
 	// Uncast reports whether the recording is the same without autocast: only operators
 	// depend on it ([Tape.AutocastAlone]), and none cast a tensor.
 	Uncast bool
-	// Outputs is the size of a forward pass's outputs besides the loss, in bytes. The loop
-	// decides how long they live.
+	// Outputs is the size of a forward pass's outputs besides the loss, in bytes. The loop decides how long they live.
 	Outputs int64
 }
 
@@ -64,8 +61,7 @@ type Attention struct {
 	Why string
 }
 
-// Managed adds bytes of CUDA managed memory, which the driver pages and the caching allocator
-// does not see.
+// Managed adds bytes of CUDA managed memory, which the driver pages and the caching allocator does not see.
 func (t *Tape) Managed(bytes int64) { t.facts.Managed += bytes }
 
 // Returned adds the outputs of a forward pass besides the loss to the facts.

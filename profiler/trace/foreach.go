@@ -12,8 +12,7 @@ import (
 // on (kChunkSize of ATen/native/cuda/MultiTensorApply.cuh).
 const multiTensorChunk = 65536
 
-// multiTensorMax is how many tensors one launch takes, by the number of lists
-// (depth_to_max_tensors, there).
+// multiTensorMax is how many tensors one launch takes, by the number of lists (depth_to_max_tensors, there).
 var multiTensorMax = [...]int{110, 64, 48, 36, 30}
 
 // ForeachNew records torch._foreach_<op>, which returns a list: one result like each tensor
@@ -134,8 +133,7 @@ func Update(op string, flops int64, out *Tensor, xs ...*Tensor) *Tensor {
 // Compare records a comparison of x with a number, which makes a mask.
 func Compare(op string, x *Tensor) *Tensor { return x.CompareScalar(op) }
 
-// VectorNorm records torch.linalg.vector_norm of x over dims, all if none are
-// given, without autograd.
+// VectorNorm records torch.linalg.vector_norm of x over dims, all if none are given, without autograd.
 func VectorNorm(x *Tensor, keep bool, dims ...int) *Tensor {
 	return x.reduce(reduction{op: "linalg_vector_norm", out: x.dtype, accSize: x.dtype.accumulate().Size()}, dims, keep)
 }

@@ -15,10 +15,9 @@ import (
 // first is the incoming gradient.
 type term func(xs []*Tensor) *Tensor
 
-// compiler turns formulas of derivatives.yaml and FunctionsManual.cpp into code that records
-// them. They are written as in C++, which for these is also an expression of Go. Temporaries
-// appear in the order in which GCC evaluates: the right operand before the left, the last
-// argument before the first, but the object of a method before its arguments.
+// compiler turns formulas of derivatives.yaml and FunctionsManual.cpp into code that records them. They are written as
+// in C++, which for these is also an expression of Go. Temporaries appear in the order in which GCC evaluates: the
+// right operand before the left, the last argument before the first, but the object of a method before its arguments.
 type compiler struct {
 	places  map[string]int // of tensors
 	numbers []string       // names of arguments that are numbers
@@ -80,8 +79,7 @@ func opposite(x operand) operand {
 	return operand{value: func(xs []*Tensor) *Tensor { return x.value(xs).Neg() }}
 }
 
-// arithmetic is an operator of formulas: on two tensors, on a tensor and a number, and on a
-// number and a tensor.
+// arithmetic is an operator of formulas: on two tensors, on a tensor and a number, and on a number and a tensor.
 type arithmetic struct {
 	tensors                    func(x, y *Tensor) *Tensor
 	tensorNumber, numberTensor func(x *Tensor) *Tensor

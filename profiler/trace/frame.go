@@ -2,9 +2,8 @@ package trace
 
 import "slices"
 
-// Frame is a Python frame: it holds the tensors that a model's code names. A named tensor
-// lives until the name is reassigned or the frame ends. An unnamed one dies right after the
-// operator that uses it.
+// Frame is a Python frame: it holds the tensors that a model's code names. A named tensor lives until the name is
+// reassigned or the frame ends. An unnamed one dies right after the operator that uses it.
 //
 //	y := f.Let(conv.Forward(f, x))   // y = conv(x)
 //	f.Set(&y, y.ReLU())              // y = relu(y)
@@ -19,8 +18,7 @@ type Frame struct {
 	// activation to return to
 	python, subclassed bool
 	place              *place
-	// placed reports whether the frame's module has a GPU of its own, and before is the
-	// caller's, see [Tape.Spread].
+	// placed reports whether the frame's module has a GPU of its own, and before is the caller's, see [Tape.Spread].
 	placed bool
 	before StagePart
 }
@@ -102,9 +100,8 @@ func discard(xs []*Tensor) {
 	}
 }
 
-// Output passes a model's outputs to the training loop. The first is the loss, nil if the model
-// computes none. The loop may keep the outputs ([Tape.KeepOutputs]); otherwise all except the loss
-// are freed unless something else holds them.
+// Output passes a model's outputs to the training loop. The first is the loss, nil if the model computes none. The loop
+// may keep the outputs ([Tape.KeepOutputs]); otherwise all except the loss are freed unless something else holds them.
 func (t *Tape) Output(xs ...*Tensor) {
 	t.Returned(xs[1:]...)
 	if xs[0] == nil {
@@ -145,8 +142,7 @@ func (f *Frame) Del(ps ...**Tensor) {
 	}
 }
 
-// End closes the frame and releases its names, in the order they were bound. Results outlive
-// it.
+// End closes the frame and releases its names, in the order they were bound. Results outlive it.
 func (f *Frame) End(results ...*Tensor) {
 	for _, r := range results {
 		r.alive()

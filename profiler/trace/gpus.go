@@ -7,11 +7,10 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// gpus are the GPUs that a recording serves: its own, and [Options.Others]. On most GPUs a
-// step differs only in the scratch memory of some kernels, so that one recording serves all.
-// Where PyTorch or a library reads a property of the GPU, the recorder compares it on all of
-// them ([OnGPU], [Tape.sizedByGPU]). A GPU that would behave differently is lost: it needs a
-// recording of its own.
+// gpus are the GPUs that a recording serves: its own, and [Options.Others]. On most GPUs a step differs only in the
+// scratch memory of some kernels, so that one recording serves all. Where PyTorch or a library reads a property of the
+// GPU, the recorder compares it on all of them ([OnGPU], [Tape.sizedByGPU]). A GPU that would behave differently is
+// lost: it needs a recording of its own.
 type gpus struct {
 	// all begins with the recording's own GPU.
 	all  []GPU
@@ -55,9 +54,8 @@ func (t *Tape) GPU() GPU {
 	return t.gpus.all[0]
 }
 
-// sizedByGPU allocates a buffer whose size depends on the GPU, by its index in gpus.all. A GPU
-// with zero bytes does not allocate it, and nothing else may depend on it. It reports whether
-// any GPU allocates it.
+// sizedByGPU allocates a buffer whose size depends on the GPU, by its index in gpus.all. A GPU with zero bytes does not
+// allocate it, and nothing else may depend on it. It reports whether any GPU allocates it.
 func (t *Tape) sizedByGPU(bytes func(gpu int) int64, allocate func(bytes int64) *Tensor) bool {
 	own := bytes(0)
 	some, same := own, true

@@ -9,8 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Rows begin at multiples of 16 bytes, and the gradient of the weight is laid out as the
-// weight is.
+// Rows begin at multiples of 16 bytes, and the gradient of the weight is laid out as the weight is.
 func TestGroupedProductsPadTheirRows(t *testing.T) {
 	tape := trace.New(hopper, rules, trace.Options{Warm: true})
 	f := tape.Frame()

@@ -71,12 +71,10 @@ func (t *Tape) addHook(n *Node, f func()) {
 // InBackward reports whether a backward is running (torch._C._current_graph_task_id).
 func (t *Tape) InBackward() bool { return t.autograd.task != nil }
 
-// AfterBackward registers f to run after the last node of the running backward (the engine's
-// queue_callback).
+// AfterBackward registers f to run after the last node of the running backward (the engine's queue_callback).
 func (t *Tape) AfterBackward(f func()) { t.autograd.task.after = append(t.autograd.task.after, f) }
 
-// runHooked runs a leaf's node, or the hooks before another node. It reports whether the node
-// is done.
+// runHooked runs a leaf's node, or the hooks before another node. It reports whether the node is done.
 func (g *graphTask) runHooked(n *Node, grads []*Tensor) (done bool) {
 	var hooks []func()
 	if n.flags&isHooked != 0 {
@@ -102,10 +100,9 @@ func (g *graphTask) runHooked(n *Node, grads []*Tensor) (done bool) {
 	return false
 }
 
-// BeforeInputs inserts a node of an autograd.Function that returns its inputs between xs and
-// their nodes: f runs in backward when the gradients of all xs have come. Until the returned
-// function is called, operators on xs use the Function's results. xs without gradients are left
-// unchanged.
+// BeforeInputs inserts a node of an autograd.Function that returns its inputs between xs and their nodes: f runs in
+// backward when the gradients of all xs have come. Until the returned function is called, operators on xs use the
+// Function's results. xs without gradients are left unchanged.
 func (t *Tape) BeforeInputs(name string, f func(), xs []*Tensor) (restore func()) {
 	var inputs []*Tensor
 	for _, x := range xs {

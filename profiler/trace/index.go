@@ -53,8 +53,7 @@ func (x *Tensor) IndexPut(indices []*Tensor, values *Tensor, accumulate bool) *T
 	return c.End(y.Derived("IndexPutBackward0", inputs{x, values}, indices, indexPutGradients(values, accumulate)))
 }
 
-// SetItem records x[indices] = values. Like Tensor.__setitem__ it drops the leading
-// dimensions of size one from values.
+// SetItem records x[indices] = values. Like Tensor.__setitem__ it drops the leading dimensions of size one from values.
 func (x *Tensor) SetItem(values *Tensor, indices ...*Tensor) {
 	c := x.tape.BeginList("index_put_", slices.Concat([]*Tensor{values}, indicesGiven(indices), []*Tensor{x}))
 	sliced := values.shape
@@ -111,9 +110,8 @@ type picks struct {
 	slice int64
 }
 
-// picks works out AdvancedIndex: the indices are broadcast together; their
-// shape takes the place of the dimensions they pick from, or the front if
-// those are not neighbors.
+// picks works out AdvancedIndex: the indices are broadcast together; their shape takes the place of the dimensions they
+// pick from, or the front if those are not neighbors.
 func (x *Tensor) picks(indices []*Tensor) picks {
 	all := indicesGiven(indices)
 	var rest []int64
@@ -168,8 +166,7 @@ func adjacent(indices []*Tensor) bool {
 	return last-first+1 == len(indicesGiven(indices))
 }
 
-// linearIndex records computeLinearIndex: one number for every position that the
-// indices pick.
+// linearIndex records computeLinearIndex: one number for every position that the indices pick.
 func (x *Tensor) linearIndex(indices []*Tensor, check bool) *Tensor {
 	c := x.tape.Begin("computeLinearIndex")
 	var linear *Tensor
@@ -215,8 +212,7 @@ func (x *Tensor) IndexPutInPlace(indices []*Tensor, values *Tensor, accumulate b
 	return c.End(x.rederived("IndexPutBackward0", inputs{x, values}, indices, indexPutGradients(values, accumulate)))
 }
 
-// Search records torch.searchsorted and bucketize: for each element of x a place in
-// sorted boundaries.
+// Search records torch.searchsorted and bucketize: for each element of x a place in sorted boundaries.
 func (x *Tensor) Search(boundaries *Tensor, out DType) *Tensor {
 	c := x.tape.Begin("searchsorted", x, boundaries)
 	y := c.Let(c.t.Alloc(out, x.shape...))
@@ -224,8 +220,7 @@ func (x *Tensor) Search(boundaries *Tensor, out DType) *Tensor {
 	return c.End(y)
 }
 
-// ScatterSum records x.scatter_reduce(d, index, src, "sum"); without x itself its
-// places are not counted.
+// ScatterSum records x.scatter_reduce(d, index, src, "sum"); without x itself its places are not counted.
 func (x *Tensor) ScatterSum(index, src *Tensor, withSelf bool) *Tensor {
 	c := x.tape.Begin("scatter_reduce_two", x, index, src)
 	y := x.scattered("scatter_reduce_two", index, src)
@@ -245,8 +240,7 @@ func (x *Tensor) ScatterSum(index, src *Tensor, withSelf bool) *Tensor {
 	}))
 }
 
-// InterleavedPlaces records torch.repeat_interleave(x) of counts x: as many places as
-// they add up to.
+// InterleavedPlaces records torch.repeat_interleave(x) of counts x: as many places as they add up to.
 func (x *Tensor) InterleavedPlaces(size int64) *Tensor {
 	c := x.tape.Begin("repeat_interleave_Tensor", x)
 	total := c.Let(x.scan("cumsum", I64, 0))
@@ -342,8 +336,7 @@ func indexMeanGrads(grad, index, source *Tensor, d int) (gx, gs *Tensor) {
 	return c.EndPair(gx, gs)
 }
 
-// indexExtremeGrads records the backward of maxima and minima, where equal elements share a
-// gradient.
+// indexExtremeGrads records the backward of maxima and minima, where equal elements share a gradient.
 func indexExtremeGrads(grad, x, index, source, result *Tensor, d int) (gx, gs *Tensor) {
 	c := grad.tape.Begin("index_reduce_backward", grad)
 	value := c.Let(result.IndexSelect(d, index))

@@ -2,9 +2,8 @@ package trace
 
 import "slices"
 
-// rebase makes n the node of x after an in-place operator
-// (rebase_history). If x is a view, its base is what has changed: the base
-// then comes from a CopySlices node that runs n for the part the view shows.
+// rebase makes n the node of x after an in-place operator (rebase_history). If x is a view, its base is what has
+// changed: the base then comes from a CopySlices node that runs n for the part the view shows.
 func (x *Tensor) rebase(n *Node) {
 	x.store.version++
 	n.addOutput(x)
@@ -74,8 +73,7 @@ func (b *Gradients) runInner(grad *Tensor) []*Tensor {
 	return res
 }
 
-// refresh makes the node of a view anew after its base or another view of it
-// was written to in place.
+// refresh makes the node of a view anew after its base or another view of it was written to in place.
 func (x *Tensor) refresh() {
 	base := x.view
 	x.version = x.store.version

@@ -52,8 +52,7 @@ type scope struct {
 // number of buffers when it began to compute.
 type point struct{ ordinal, buffers int }
 
-// location is the part of the state that other code, such as a hook, changes and that its
-// caller restores.
+// location is the part of the state that other code, such as a hook, changes and that its caller restores.
 type location struct {
 	op, native, node string
 	place            *place

@@ -85,10 +85,9 @@ func outputStrides(dst, shape []int64, xs []*Tensor) []int64 {
 	return dst
 }
 
-// sortDimensions implements TensorIterator's reorder_dimensions: it returns the dimensions of
-// shape, fastest first, ordered by the strides of the operands. For a
-// reduction, reduced marks the dimensions that go to the front. It puts them
-// into dst, which is empty.
+// sortDimensions implements TensorIterator's reorder_dimensions: it returns the dimensions of shape, fastest first,
+// ordered by the strides of the operands. For a reduction, reduced marks the dimensions that go to the front. It puts
+// them into dst, which is empty.
 func sortDimensions(dst []int, shape []int64, xs []*Tensor, reduced []bool) []int {
 	n := len(shape)
 	perm := dst
@@ -142,8 +141,7 @@ func sortDimensions(dst []int, shape []int64, xs []*Tensor, reduced []bool) []in
 	return perm
 }
 
-// WrapDims turns dimensions counted from the end into plain ones; none given
-// means all.
+// WrapDims turns dimensions counted from the end into plain ones; none given means all.
 func WrapDims(n int, dims []int) []int {
 	if len(dims) == 0 {
 		return ascending(n)

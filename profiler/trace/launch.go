@@ -61,8 +61,7 @@ func (t *Tape) LaunchElementwise(out *Tensor, flopsPerElement int64, ins ...*Ten
 	t.Launch(program.Elementwise, flopsPerElement*out.numel, []*Tensor{out}, ins)
 }
 
-// LaunchCopy records a copy, which may be a cast: the op has the precision of the
-// narrower type.
+// LaunchCopy records a copy, which may be a cast: the op has the precision of the narrower type.
 func (t *Tape) LaunchCopy(out, in *Tensor) {
 	op := t.Launch(program.Copy, 0, []*Tensor{out}, []*Tensor{in})
 	if op != nil && (in.dtype == F16 || in.dtype == BF16) {
@@ -80,9 +79,8 @@ func (x *Tensor) Touched(n int64) *Tensor {
 	return x.Alias([]int64{min(n, x.numel)}, []int64{1}, x.offset)
 }
 
-// The temporary storage of CUB's device-wide algorithms: sizes as in
-// dispatch_radix_sort.cuh and its siblings, tunings (tuning_radix_sort.cuh) by
-// Rules.CUB. Offsets have 64 bits, as ATen's wrappers pass them.
+// The temporary storage of CUB's device-wide algorithms: sizes as in dispatch_radix_sort.cuh and its siblings, tunings
+// (tuning_radix_sort.cuh) by Rules.CUB. Offsets have 64 bits, as ATen's wrappers pass them.
 
 // cubBlob returns the size of one allocation that holds several pieces
 // (AliasTemporaries): each is aligned, and so can the start be.
@@ -95,9 +93,8 @@ func cubBlob(pieces ...int64) int64 {
 	return total
 }
 
-// cubTile returns how many elements a block handles that is tuned to the given
-// threads and items of four bytes (RegBoundScaling): wider elements get fewer
-// items, and no more threads than 48 KiB of shared memory hold.
+// cubTile returns how many elements a block handles that is tuned to the given threads and items of four bytes
+// (RegBoundScaling): wider elements get fewer items, and no more threads than 48 KiB of shared memory hold.
 func cubTile(threads, items, width int64) int64 {
 	items = max(1, items*4/max(4, width))
 	return min(threads, ceil.Div(48<<10/(width*items), 32)*32) * items
@@ -138,9 +135,8 @@ func (b GPU) radixStorage(cub *CUB, s radixSort) int64 {
 	return cubBlob(portions*passes*radixDigits*8, blocks*radixDigits*4, keys, values, portions*passes*4)
 }
 
-// radixSpine returns the number of digit counts of a sort that sweeps its input up and down, on
-// GPUs before Hopper for keys of less than four bytes: a row of digits for every block, five
-// blocks for each that fits the GPU.
+// radixSpine returns the number of digit counts of a sort that sweeps its input up and down, on GPUs before Hopper for
+// keys of less than four bytes: a row of digits for every block, five blocks for each that fits the GPU.
 func (b GPU) radixSpine(s radixSort) int64 {
 	const threads, subscription, scanTile = 512, 5, 512 * 23 / 2
 	digits := int64(128)
@@ -174,8 +170,7 @@ func (t *Tape) scanByCUB(out, x *Tensor, tile int64, also ...*Tensor) {
 	t.scratchFor(storage, x.numel, []*Tensor{out}, append([]*Tensor{x}, also...))
 }
 
-// scratchFor holds CUB's temporary storage while the kernels run that fill
-// outs from ins.
+// scratchFor holds CUB's temporary storage while the kernels run that fill outs from ins.
 func (t *Tape) scratchFor(bytes, n int64, outs, ins []*Tensor) {
 	c := t.Begin(t.native)
 	c.Let(t.scratch(bytes))
@@ -212,15 +207,13 @@ func (t *Tape) scan(in, out *Tensor) {
 	t.scratchFor(scanStorage(ceil.Div(in.numel, tile)), in.numel, []*Tensor{out}, []*Tensor{in})
 }
 
-// A tile of a scan publishes its state in words of this many bytes; there are
-// as many more as a warp has lanes.
+// A tile of a scan publishes its state in words of this many bytes; there are as many more as a warp has lanes.
 const tileState, tilePadding = 16, 32
 
 // scanStorage returns the temporary storage of a scan over 64-bit integers.
 func scanStorage(tiles int64) int64 { return cubBlob(cubBlob(tileState * (tiles + tilePadding))) }
 
-// inclusiveSumByKey records a prefix sum of 32-bit integers, in place, that restarts at every
-// key.
+// inclusiveSumByKey records a prefix sum of 32-bit integers, in place, that restarts at every key.
 func (t *Tape) inclusiveSumByKey(x *Tensor) {
 	tiles := ceil.Div(x.numel, 256*9)
 	t.scratchFor(cubBlob(tileState*(tiles+tilePadding), 4*(tiles+1)), x.numel, []*Tensor{x}, []*Tensor{x})

@@ -12,8 +12,7 @@ func (x *Tensor) LayerNorm(dims int, weight, bias *Tensor) *Tensor {
 	return c.End(out[0])
 }
 
-// NativeLayerNorm records torch.native_layer_norm: the result and the statistics of
-// the rows.
+// NativeLayerNorm records torch.native_layer_norm: the result and the statistics of the rows.
 func (x *Tensor) NativeLayerNorm(dims int, weight, bias *Tensor) []*Tensor {
 	return x.nativeLayerNorm("native_layer_norm", dims, weight, bias)
 }
@@ -32,8 +31,7 @@ func (x *Tensor) nativeLayerNorm(op string, dims int, weight, bias *Tensor) []*T
 	return c.EndAll(y, mean, rstd)
 }
 
-// normRows returns the shape of the statistics when the last dims dimensions are
-// normalized.
+// normRows returns the shape of the statistics when the last dims dimensions are normalized.
 func (x *Tensor) normRows(dims int) []int64 {
 	rows := append([]int64(nil), x.shape...)
 	for i := len(rows) - dims; i < len(rows); i++ {
@@ -67,9 +65,8 @@ func layerNormBackward(b *Gradients, x *Tensor, stats, params []*Tensor) []*Tens
 	return out
 }
 
-// parameterSums records LaunchGammaBetaBackwardCUDAKernel for rows rows of x. With very many
-// short rows, partial sums of 32 rows go to memory, and their sum replaces the allocated
-// gradients.
+// parameterSums records LaunchGammaBetaBackwardCUDAKernel for rows rows of x. With very many short rows, partial sums
+// of 32 rows go to memory, and their sum replaces the allocated gradients.
 func (t *Tape) parameterSums(grads []*Tensor, g, x *Tensor, rows int64) {
 	const (
 		warp        = 32
@@ -105,9 +102,8 @@ func (t *Tape) parameterSums(grads []*Tensor, g, x *Tensor, rows int64) {
 	c.Finish()
 }
 
-// RMSNorm records torch.nn.functional.rms_norm over the last dims dimensions; weight
-// may be nil. Where the types of input and weight differ, as under autocast, or
-// in channels_last it is composed of smaller operators in fp32.
+// RMSNorm records torch.nn.functional.rms_norm over the last dims dimensions; weight may be nil. Where the types of
+// input and weight differ, as under autocast, or in channels_last it is composed of smaller operators in fp32.
 func (x *Tensor) RMSNorm(dims int, weight *Tensor) *Tensor {
 	c := x.tape.Begin("rms_norm", x, weight)
 	if x.tape.rules.Operators.RMSNormInFP32 {
@@ -188,8 +184,7 @@ func (x *Tensor) NativeGroupNorm(groups int64, weight, bias *Tensor) (y, mean, r
 	return y, mean, rstd
 }
 
-// groupNormBackward records native_group_norm_backward with its CUDA kernel; results
-// come with a reference.
+// groupNormBackward records native_group_norm_backward with its CUDA kernel; results come with a reference.
 func groupNormBackward(b *Gradients, groups int64) []*Tensor {
 	t, x, weight := b.t, b.Saved(0), b.Saved(3)
 	g := b.Grad.ContiguousUntracked()
@@ -220,9 +215,8 @@ func groupNormBackward(b *Gradients, groups int64) []*Tensor {
 	return out
 }
 
-// groupNormInput allocates and frees the three coefficients of the gradient of
-// the input; the first, if there is one, is declared first but sized last, by
-// an iterator.
+// groupNormInput allocates and frees the three coefficients of the gradient of the input; the first, if there is one,
+// is declared first but sized last, by an iterator.
 func (c *Call) groupNormInput(n, channels, groups int64, acc DType, first bool) {
 	t := c.t
 	k := t.Begin("GroupNormBackwardKernelImplInternal")

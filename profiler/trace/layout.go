@@ -66,8 +66,7 @@ func (s *layouts) place(shape, strides []int64) uint64 {
 	}
 }
 
-// manyLayouts is when a recording begins with an empty table instead of that
-// of the recording before.
+// manyLayouts is when a recording begins with an empty table instead of the table of the recording before.
 const manyLayouts = 4096
 
 func (s *layouts) empty() {
@@ -211,8 +210,7 @@ func (g geometry) permutes() bool {
 	return true
 }
 
-// SuggestsChannelsLast implements suggest_memory_format() == channels_last: the strides
-// say so, not merely allow it.
+// SuggestsChannelsLast implements suggest_memory_format() == channels_last: the strides say so, not merely allow it.
 func (x *Tensor) SuggestsChannelsLast() bool {
 	n := len(x.shape)
 	if n != 4 && n != 5 {

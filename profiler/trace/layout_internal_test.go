@@ -8,8 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Each layout is kept once: equal ones are the same, others are not, however
-// many there are.
+// Each layout is kept once: equal ones are the same, others are not, however many there are.
 func TestLayoutIsKeptOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var all layouts
@@ -62,8 +61,7 @@ func TestPointwiseResultKeepsTheOrderOfItsArgument(t *testing.T) {
 	})
 }
 
-// What a slab hands out is zero, and nobody else's, also what it handed out
-// before and after it was emptied.
+// What a slab hands out is zero, and nobody else's, also what it handed out before and after it was emptied.
 func TestSlabHandsOutZeroes(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var s slab[int]

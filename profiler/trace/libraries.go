@@ -15,8 +15,7 @@ type libraries struct {
 	convs map[convCall][][]int64
 	// answers returns cuDNN's own workspaces of convolutions; nil if cuDNN was not queried.
 	answers func(GPU) cudnn.Answer
-	// dropoutState is the random state of cuDNN's recurrent layers; nil before the first
-	// layer with dropout.
+	// dropoutState is the random state of cuDNN's recurrent layers; nil before the first layer with dropout.
 	dropoutState *Tensor
 	// attentionKernels are the families of kernels that attention may use; nil for all.
 	attentionKernels []string

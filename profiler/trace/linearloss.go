@@ -11,8 +11,7 @@ import (
 type LinearLossRules struct {
 	// Known: the release has it.
 	Known bool
-	// Halved: chunks are half as long as the ratio of classes to features, and
-	// there is no longest one.
+	// Halved: chunks are half as long as the ratio of classes to features, and there is no longest one.
 	Halved bool
 	// Materializes: backward gets zeros for the gradients of what only it uses.
 	Materializes bool
@@ -127,8 +126,7 @@ func newLinearLoss(f *Frame, x, weight, target *Tensor, needsX, needsWeight bool
 
 // run records all chunks.
 func (l *linearLoss) run(f *Frame) {
-	// The scores in half precision and the rows of the weight's gradient live until the next
-	// ones are there.
+	// The scores in half precision and the rows of the weight's gradient live until the next ones are there.
 	var half, rows *Tensor
 	for from := int64(0); from < l.x.shape[0]; from += l.chunk {
 		g := f.FuncFrame()
@@ -147,8 +145,7 @@ func (l *linearLoss) run(f *Frame) {
 // rowsFrom returns how many rows the chunk has that begins there.
 func (l *linearLoss) rowsFrom(from int64) int64 { return min(l.chunk, l.x.shape[0]-from) }
 
-// lossOf computes the scores of a chunk, adds its loss, and leaves the scaled softmax in
-// the place of the scores.
+// lossOf computes the scores of a chunk, adds its loss, and leaves the scaled softmax in the place of the scores.
 func (l *linearLoss) lossOf(f *Frame, from int64) {
 	t, n := f.t, l.rowsFrom(from)
 	x := f.Let(l.x.Slice(0, from, from+n))

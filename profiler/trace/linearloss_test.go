@@ -9,10 +9,9 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// The bytes that PyTorch's allocator was asked for by linear_cross_entropy with its default
-// options, of the code of releases 2.13 and 2.15 (2.14 has the same), on a driver without a
-// GPU: the highest in forward, what is left of it, and the highest of forward and backward.
-// The few bytes of scalars aside.
+// The bytes that PyTorch's allocator was asked for by linear_cross_entropy with its default options, of the code of
+// releases 2.13 and 2.15 (2.14 has the same), on a driver without a GPU: the highest in forward, what is left of it,
+// and the highest of forward and backward. The few bytes of scalars aside.
 func TestLinearCrossEntropyNeedsWhatPyTorchAllocates(t *testing.T) {
 	v13 := trace.LinearLossRules{Known: true, Halved: true, Materializes: true}
 	v14 := trace.LinearLossRules{Known: true}

@@ -35,15 +35,13 @@ type CrossEntropyArgs struct {
 	Reduction      Reduction
 }
 
-// CrossEntropy records torch.nn.functional.cross_entropy(x, target) with its
-// default options.
+// CrossEntropy records torch.nn.functional.cross_entropy(x, target) with its default options.
 func (x *Tensor) CrossEntropy(target *Tensor) *Tensor {
 	return x.CrossEntropyWith(target, CrossEntropyArgs{})
 }
 
-// CrossEntropyWith records torch.nn.functional.cross_entropy with options. The
-// target holds class indices, or probabilities in the shape of x. Inside, the
-// log-softmax stays in the type of x even under autocast.
+// CrossEntropyWith records torch.nn.functional.cross_entropy with options. The target holds class indices, or
+// probabilities in the shape of x. Inside, the log-softmax stays in the type of x even under autocast.
 func (x *Tensor) CrossEntropyWith(target *Tensor, a CrossEntropyArgs) *Tensor {
 	c := x.tape.Begin("cross_entropy_loss", x, target, a.Weight)
 	switch {
@@ -157,8 +155,7 @@ func (x *Tensor) NLLLoss(target, weight *Tensor, r Reduction) *Tensor {
 	}))
 }
 
-// KLDiv records torch.kl_div(x, target, reduction, log_target): x holds log
-// probabilities. Autocast runs it in fp32.
+// KLDiv records torch.kl_div(x, target, reduction, log_target): x holds log probabilities. Autocast runs it in fp32.
 func (x *Tensor) KLDiv(target *Tensor, logTarget bool, r Reduction) *Tensor {
 	c := x.tape.Begin("kl_div", x, target)
 	c.Full(&x, &target)
@@ -190,8 +187,7 @@ func (x *Tensor) PairwiseDistance(y *Tensor, p float64) *Tensor {
 	return c.End(x.Sub(y).AddScalar().Norm(p, false, -1))
 }
 
-// CosineSimilarity records torch.nn.functional.cosine_similarity(x, y, dim).
-// Autocast runs it in fp32.
+// CosineSimilarity records torch.nn.functional.cosine_similarity(x, y, dim). Autocast runs it in fp32.
 func (x *Tensor) CosineSimilarity(y *Tensor, dim int) *Tensor {
 	c := x.tape.Begin("cosine_similarity", x, y)
 	c.Full(&x, &y)
@@ -208,8 +204,7 @@ func (x *Tensor) CosineSimilarity(y *Tensor, dim int) *Tensor {
 	return c.End(x.Div(nx).Mul(unit).Sum(false, dim))
 }
 
-// CosineEmbeddingLoss records torch.nn.functional.cosine_embedding_loss(x, y,
-// target). Autocast runs it in fp32.
+// CosineEmbeddingLoss records torch.nn.functional.cosine_embedding_loss(x, y, target). Autocast runs it in fp32.
 func (x *Tensor) CosineEmbeddingLoss(y, target *Tensor, r Reduction) *Tensor {
 	c := x.tape.Begin("cosine_embedding_loss", x, y, target)
 	c.Full(&x, &y)
@@ -262,8 +257,7 @@ func softMarginGrad(grad, x, target *Tensor) *Tensor {
 	return c.End(g)
 }
 
-// MultiMarginLoss records torch.nn.functional.multi_margin_loss(x, target) of x [samples, classes]
-// or [classes].
+// MultiMarginLoss records torch.nn.functional.multi_margin_loss(x, target) of x [samples, classes] or [classes].
 func (x *Tensor) MultiMarginLoss(target, weight *Tensor, r Reduction) *Tensor {
 	return x.classMargin("multi_margin_loss", "MultiMarginLossBackward0", target, weight, nil, r)
 }
@@ -306,8 +300,7 @@ func (x *Tensor) classMargin(op, node string, target, weight, masked *Tensor, r 
 	}))
 }
 
-// HingeEmbeddingLoss records torch.nn.functional.hinge_embedding_loss(x, target), made of
-// other operators.
+// HingeEmbeddingLoss records torch.nn.functional.hinge_embedding_loss(x, target), made of other operators.
 func (x *Tensor) HingeEmbeddingLoss(target *Tensor, r Reduction) *Tensor {
 	c := x.tape.Begin("hinge_embedding_loss", x, target)
 	zeros := c.Let(x.ZerosLike())

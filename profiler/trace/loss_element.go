@@ -99,8 +99,7 @@ func (x *Tensor) reduceInto(y *Tensor, accSize int64) {
 	c.Finish()
 }
 
-// L1Loss records torch.nn.functional.l1_loss(x, y): (x - y).abs(), reduced. Autocast
-// runs it in fp32.
+// L1Loss records torch.nn.functional.l1_loss(x, y): (x - y).abs(), reduced. Autocast runs it in fp32.
 func (x *Tensor) L1Loss(y *Tensor, r Reduction) *Tensor {
 	f := x.tape.funcFrame(x, y)
 	ex, ey := BroadcastTensors(x, y)
@@ -111,8 +110,7 @@ func (x *Tensor) L1Loss(y *Tensor, r Reduction) *Tensor {
 	return f.Return(z)
 }
 
-// BCELoss records torch.nn.functional.binary_cross_entropy(x, target) of
-// probabilities x, which autocast refuses.
+// BCELoss records torch.nn.functional.binary_cross_entropy(x, target) of probabilities x, which autocast refuses.
 func (x *Tensor) BCELoss(target *Tensor, r Reduction) *Tensor {
 	c := x.tape.Begin("binary_cross_entropy", x, target)
 	loss := x.AllocLike(x.dtype)
@@ -138,9 +136,8 @@ func bceBackward(b *Gradients, x, target *Tensor) {
 	}
 }
 
-// BCEWithLogits records torch.nn.functional.binary_cross_entropy_with_logits(x,
-// target, pos_weight=posWeight); posWeight may be nil. Autocast runs it in
-// fp32.
+// BCEWithLogits records torch.nn.functional.binary_cross_entropy_with_logits(x, target, pos_weight=posWeight);
+// posWeight may be nil. Autocast runs it in fp32.
 func (x *Tensor) BCEWithLogits(target, posWeight *Tensor, r Reduction) *Tensor {
 	c := x.tape.Begin("binary_cross_entropy_with_logits", x, target, posWeight)
 	c.Full(&x, &target, &posWeight)

@@ -74,9 +74,8 @@ func mmBackward(w *Gradients) {
 	}
 }
 
-// prepareMatrix records prepare_matrix_for_cublas: cuBLAS takes a matrix whose rows
-// or columns are dense; of any other the product works on a copy. It sees x, or
-// its transpose, as l.
+// prepareMatrix records prepare_matrix_for_cublas: cuBLAS takes a matrix whose rows or columns are dense; of any other
+// the product works on a copy. It sees x, or its transpose, as l.
 func (x *Tensor) prepareMatrix(l *layout) {
 	rows, cols := l.shape[0], l.shape[1]
 	switch {
@@ -115,8 +114,7 @@ func mmGrad2(grad, a *Tensor, b *layout) *Tensor {
 // AddMM records torch.addmm(bias, a, b).
 func (bias *Tensor) AddMM(a, b *Tensor) *Tensor { return bias.AddMMScaled(a, b, Factors{}) }
 
-// Factors reports which factors of beta * x + alpha * a @ b are not one: each then
-// is one of the gradients, too.
+// Factors reports which factors of beta * x + alpha * a @ b are not one: each then is one of the gradients, too.
 type Factors struct{ Beta, Alpha bool }
 
 // scaledIf multiplies a gradient with a factor, if it is not one.

@@ -72,8 +72,7 @@ func TestFirstProductsBringTheirWorkspaces(t *testing.T) {
 	f.End()
 }
 
-// matmul over any shapes that broadcast: nothing is left behind, and the
-// gradients have the shapes of the operands.
+// matmul over any shapes that broadcast: nothing is left behind, and the gradients have the shapes of the operands.
 func TestMatmulOfAnyShapes(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		size := func(what string) int64 { return rapid.Int64Range(1, 6).Draw(rt, what) }
@@ -189,8 +188,7 @@ func TestEinsumNamesWhatIsWrong(t *testing.T) {
 	})
 }
 
-// Contracting three operands, summing labels of one of them alone, and
-// transposing by einsum leave nothing behind.
+// Contracting three operands, summing labels of one of them alone, and transposing by einsum leave nothing behind.
 func TestEinsumLeavesNothingBehind(t *testing.T) {
 	for _, c := range []struct {
 		equation string

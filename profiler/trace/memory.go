@@ -7,8 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// memory is the part of a tape that allocates storages, counts references to them and
-// writes the program.
+// memory is the part of a tape that allocates storages, counts references to them and writes the program.
 type memory struct {
 	*pools
 	live int64 // allocated bytes
@@ -79,8 +78,7 @@ func (t *Tape) free(s *storage) {
 	t.emit(program.Free, s.buffer)
 }
 
-// header makes a tensor over a storage. It is a temporary of the running C++ activation,
-// if there is one.
+// header makes a tensor over a storage. It is a temporary of the running C++ activation, if there is one.
 func (t *Tape) header(s *storage, d DType, l *layout, offset int64) *Tensor {
 	x := t.bareHeader(s, d, l, offset)
 	if !t.python {
@@ -133,8 +131,7 @@ func (t *Tape) channelsLast(shape []int64) *layout {
 	return t.layout(shape, channelsLastStrides(buf[:0], shape))
 }
 
-// fresh returns a tensor with a storage of its own, which extends from its first to its
-// last element.
+// fresh returns a tensor with a storage of its own, which extends from its first to its last element.
 func (t *Tape) fresh(d DType, l *layout) *Tensor {
 	if l.numel > mostElements {
 		t.Raise(fmt.Errorf("RuntimeError: Storage size calculation overflowed with sizes=%v", l.shape))
@@ -173,8 +170,7 @@ func (x *Tensor) Alias(shape, strides []int64, offset int64) *Tensor {
 // detached returns a header like x without history.
 func (x *Tensor) detached() *Tensor { return x.tape.header(x.store, x.dtype, x.layout, x.offset) }
 
-// scratch allocates scratch memory of a library or kernel as a temporary of the running
-// activation.
+// scratch allocates scratch memory of a library or kernel as a temporary of the running activation.
 func (t *Tape) scratch(bytes int64) *Tensor { return t.Alloc(U8, bytes) }
 
 // AllocWorkspace allocates scratch memory of a library in its class.

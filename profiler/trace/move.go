@@ -93,8 +93,7 @@ func (g *Tensor) repeatBackward(times, from []int64) *Tensor {
 	return c.End(y)
 }
 
-// Tile records x.tile(times): repeat, with fewer times than dimensions filled up
-// with ones in front.
+// Tile records x.tile(times): repeat, with fewer times than dimensions filled up with ones in front.
 func (x *Tensor) Tile(times ...int64) *Tensor {
 	c := x.tape.Begin("tile", x)
 	for len(times) < len(x.shape) {
@@ -103,8 +102,7 @@ func (x *Tensor) Tile(times ...int64) *Tensor {
 	return c.End(x.Repeat(times...))
 }
 
-// RepeatInterleave records x.repeat_interleave(n, d): each element along dimension
-// d, n times in a row.
+// RepeatInterleave records x.repeat_interleave(n, d): each element along dimension d, n times in a row.
 func (x *Tensor) RepeatInterleave(n int64, d int) *Tensor {
 	c := x.tape.Begin("repeat_interleave_self_int", x)
 	d = x.Dim(d)

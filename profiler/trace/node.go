@@ -1,12 +1,10 @@
 package trace
 
-// Node is a step of the backward graph: it turns gradients of an operator's outputs into
-// gradients of its inputs.
+// Node is a step of the backward graph: it turns gradients of an operator's outputs into gradients of its inputs.
 //
-// The graphs of large models do not fit a processor's cache, so a node is small: it has room for
-// most operators' tensors, and its fields are in the order of their use. The first 64 bytes, a
-// line of the cache, suffice for a walk through the graph, and the next for running a node that
-// saves nothing.
+// The graphs of large models do not fit a processor's cache, so a node is small: it has room for most operators'
+// tensors, and its fields are in the order of their use. The first 64 bytes, a line of the cache, suffice for a walk
+// through the graph, and the next for running a node that saves nothing.
 type Node struct {
 	edges  [3]edge // of the inputs; a zero edge where no gradient is needed
 	visit  int32   // the call of backward that was here last
@@ -47,8 +45,7 @@ const (
 // exceeding is the number of inputs of a node whose lists are elsewhere.
 const exceeding = 255
 
-// nodeLists holds the lists of a node with many inputs or outputs, or with
-// saved tensors that went through hooks.
+// nodeLists holds the lists of a node with many inputs or outputs, or with saved tensors that went through hooks.
 type nodeLists struct {
 	edges []edge
 	saved []saved
@@ -63,8 +60,7 @@ type edge struct {
 	input int32
 }
 
-// meta is the shape, type and layout that the engine checks a gradient against
-// (InputMetadata).
+// meta is the shape, type and layout that the engine checks a gradient against (InputMetadata).
 type meta struct {
 	*layout
 	dtype DType

@@ -7,8 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A walk through the graph reads one line of the cache for each node, on
-// processors of 64 bits.
+// A walk through the graph reads one line of the cache for each node, on processors of 64 bits.
 func TestNodesBeginWithALineOfTheCacheThatIsEnoughForAWalk(t *testing.T) {
 	const line = 64
 	var n Node

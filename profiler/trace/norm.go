@@ -6,13 +6,11 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Operations per element of the normalizations, counted in their formulas: each
-// addition, multiplication and comparison is one. On every GPU of the catalog they
-// take less time than the memory traffic, so that a count off by a few changes no
-// estimate.
+// Operations per element of the normalizations, counted in their formulas: each addition, multiplication and comparison
+// is one. On every GPU of the catalog they take less time than the memory traffic, so that a count off by a few changes
+// no estimate.
 const (
-	// Two sums and a square for mean and variance, then subtract, scale, and the
-	// affine multiplication and addition.
+	// Two sums and a square for mean and variance, then subtract, scale, and the affine multiplication and addition.
 	normFLOPs = 8
 	// Gradient of the input: two sums of products, and the three terms
 	// (g*w - mean(g*w) - xhat*mean(g*w*xhat)) * invstd.
@@ -37,8 +35,7 @@ func (t *Tape) launchNorm(y *Tensor, flops int64, ins ...*Tensor) *program.Op {
 	return t.Launch(program.Normalization, flops*y.numel, []*Tensor{y}, ins)
 }
 
-// launchNormOf records one over groups of y's elements, as [program.Product] has
-// them.
+// launchNormOf records one over groups of y's elements, as [program.Product] has them.
 func (t *Tape) launchNormOf(groups program.Product, y *Tensor, flops int64, ins ...*Tensor) {
 	t.setProduct(t.launchNorm(y, flops, ins...), groups)
 }
@@ -75,8 +72,7 @@ func WeightNorm(v, g *Tensor) *Tensor {
 	}))
 }
 
-// NormalizeInto records torch.nn.functional.normalize(x, dim=0, out=into) of a
-// vector.
+// NormalizeInto records torch.nn.functional.normalize(x, dim=0, out=into) of a vector.
 func (x *Tensor) NormalizeInto(into *Tensor) {
 	f := x.tape.funcFrame(x)
 	denom := f.Let(x.Norm(2, true, 0).ClampMinInPlace().ExpandAs(x))
@@ -84,8 +80,7 @@ func (x *Tensor) NormalizeInto(into *Tensor) {
 	f.End()
 }
 
-// Norm records x.norm(p, dims, keepdim): torch.linalg.vector_norm. Autocast computes
-// it in fp32.
+// Norm records x.norm(p, dims, keepdim): torch.linalg.vector_norm. Autocast computes it in fp32.
 func (x *Tensor) Norm(p float64, keep bool, dims ...int) *Tensor {
 	c := x.tape.Begin("linalg_vector_norm", x)
 	d := c.fullResult(x.dtype)
@@ -154,8 +149,7 @@ func powerNormGrad(grad, self, norm *Tensor, p float64) *Tensor {
 	return c.End(scaled.Mul(scale))
 }
 
-// restoreDims records unsqueeze_multiple: reduced dimensions come back with size
-// one.
+// restoreDims records unsqueeze_multiple: reduced dimensions come back with size one.
 func (x *Tensor) restoreDims(n int, dims []int) *Tensor {
 	if n == 0 {
 		return x
@@ -183,8 +177,7 @@ func (x *Tensor) Normalize(dim int) *Tensor {
 // ExpandAs records x.expand_as(y).
 func (x *Tensor) ExpandAs(y *Tensor) *Tensor { return x.Expand(y.shape...) }
 
-// Renorm records x.renorm(p, d, maxnorm): x with each part along d scaled to a norm of maxnorm
-// at most.
+// Renorm records x.renorm(p, d, maxnorm): x with each part along d scaled to a norm of maxnorm at most.
 func (x *Tensor) Renorm(p float64, d int) *Tensor {
 	c := x.tape.Begin("renorm", x)
 	c.Full(&x)

@@ -41,8 +41,7 @@ func TestLayerNormSumsManyRowsInParts(t *testing.T) {
 	}
 }
 
-// Which kernels run a batch norm, after _select_batch_norm_backend of
-// ATen/native/Normalization.cpp.
+// Which kernels run a batch norm, after _select_batch_norm_backend of ATen/native/Normalization.cpp.
 func TestBatchNormGoesWhereATenSendsIt(t *testing.T) {
 	const native, cudnn = "batch_norm_cuda", "cudnn_batch_norm"
 	for _, c := range []struct {

@@ -12,8 +12,7 @@ const (
 	ComplexNumber
 )
 
-// with returns the type of a result of a tensor and a number: the tensor's, unless the number
-// has a higher kind.
+// with returns the type of a result of a tensor and a number: the tensor's, unless the number has a higher kind.
 func (n Number) with(d DType) DType {
 	switch {
 	case n == ComplexNumber:
@@ -30,8 +29,7 @@ func (n Number) with(d DType) DType {
 // AddNumber records x + number, and x - number.
 func (x *Tensor) AddNumber(n Number) *Tensor { return opAddNumber.CallWith(n, x) }
 
-// DivRounded records torch.div(x, number, rounding_mode=...), which keeps integers
-// integers and has a gradient of zero.
+// DivRounded records torch.div(x, number, rounding_mode=...), which keeps integers integers and has a gradient of zero.
 func (x *Tensor) DivRounded(n Number) *Tensor { return opDivNumberRounded.CallWith(n, x) }
 
 // DivRoundedOf records torch.div(x, y, rounding_mode=...) of two tensors; it keeps
@@ -61,8 +59,7 @@ func (x *Tensor) FloorDivideOf(y *Tensor) *Tensor {
 	return x.compareAs("floor_divide", resultType(x, y), y)
 }
 
-// compareAs returns a pointwise operator of two tensors that autograd does not
-// follow.
+// compareAs returns a pointwise operator of two tensors that autograd does not follow.
 func (x *Tensor) compareAs(op string, d DType, y *Tensor) *Tensor {
 	c := x.tape.Begin(op, x, y)
 	return c.End(x.tape.Map(op, d, 1, x, y))

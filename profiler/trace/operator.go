@@ -7,16 +7,14 @@ import (
 	"sync"
 )
 
-// Operator is a pointwise operator of PyTorch as a row: its declaration as in
-// native_functions.yaml, its derivative as in derivatives.yaml, and the operations of its
-// kernel. Everything else follows: the tensors that autograd saves, the order in which gradients are computed,
-// and the form that overwrites self.
+// Operator is a pointwise operator of PyTorch as a row: its declaration as in native_functions.yaml, its derivative as
+// in derivatives.yaml, and the operations of its kernel. Everything else follows: the tensors that autograd saves, the
+// order in which gradients are computed, and the form that overwrites self.
 type Operator struct {
 	// Schema is the declaration of the form that returns a new tensor. A name that ends in
 	// "_" belongs to an operator whose in-place form has a derivative of its own.
 	Schema string
-	// Aliases are other declarations of the same operator; a bare name stands for one with
-	// the same arguments.
+	// Aliases are other declarations of the same operator; a bare name stands for one with the same arguments.
 	Aliases []string
 	// InPlace reports whether PyTorch also has the form that overwrites self.
 	InPlace bool
@@ -283,8 +281,7 @@ func (x *Tensor) cloneForInPlace() *Tensor {
 // Function records torch.NAME(x) for a function of one tensor, such as "asin" or "hardshrink".
 func (x *Tensor) Function(name string) *Tensor { return operatorIndex[name].Call(x) }
 
-// WithNumber returns the overload of a binary operator for a number as second argument, nil if there
-// is none.
+// WithNumber returns the overload of a binary operator for a number as second argument, nil if there is none.
 func (o *Operator) WithNumber() *Operator {
 	base, _, _ := strings.Cut(o.Name(), ".")
 	return operatorIndex[base+".Scalar"]

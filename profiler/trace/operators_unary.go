@@ -1,7 +1,6 @@
 package trace
 
-// unaryOperators are functions of one tensor, with the derivatives of derivatives.yaml for real
-// tensors.
+// unaryOperators are functions of one tensor, with the derivatives of derivatives.yaml for real tensors.
 var unaryOperators = []*Operator{
 	row("exp", inPlace|inFull, transcendentalFLOPs, "grad * result.conj()"),
 	row("exp2", inPlace, transcendentalFLOPs, "grad * result * M_LN2"),
@@ -96,8 +95,7 @@ var activationOperators = []*Operator{
 // backwardKernel is a kernel of a backward pass, over the gradient and the saved tensor.
 type backwardKernel struct {
 	flops int64
-	// savedFirst reports whether the iterator has the saved tensor first: the gradient is laid out
-	// as that is.
+	// savedFirst reports whether the iterator has the saved tensor first: the gradient is laid out as that is.
 	savedFirst bool
 }
 

@@ -13,8 +13,7 @@ func (x *Tensor) Pad(pads ...int64) *Tensor {
 	return c.End(x.PadConstant(pads))
 }
 
-// PadReflect records torch.nn.functional.pad(x, pads, mode="reflect") of one or two
-// dimensions.
+// PadReflect records torch.nn.functional.pad(x, pads, mode="reflect") of one or two dimensions.
 func (x *Tensor) PadReflect(pads ...int64) *Tensor {
 	nodes := [...]string{"", "ReflectionPad1DBackward0", "ReflectionPad2DBackward0", "ReflectionPad3DBackward0"}
 	return x.borderPad(nodes[len(pads)/2], "reflection_pad_backward", pads)

@@ -8,8 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Split is how the ranks of a group share the weight of a linear layer: the placement of a
-// DTensor.
+// Split is how the ranks of a group share the weight of a linear layer: the placement of a DTensor.
 type Split uint8
 
 // The splits of a weight [out, in].
@@ -19,8 +18,7 @@ const (
 	// ByColumn gives each rank some of the outputs (ColwiseParallel, Shard(0)): the
 	// gradient of the input is the sum over the ranks.
 	ByColumn
-	// ByRow gives each rank some of the inputs (RowwiseParallel, Shard(1)): the output
-	// is the sum over the ranks.
+	// ByRow gives each rank some of the inputs (RowwiseParallel, Shard(1)): the output is the sum over the ranks.
 	ByRow
 	// ByWord gives each rank some of the rows of embeddings (RowwiseParallel, Shard(0)): the
 	// output is the sum over the ranks, with zeros for tokens of other ranks.
@@ -31,10 +29,9 @@ const (
 type Sharing struct {
 	Split Split
 	Ranks int64
-	// Tokens reports whether ranks share the tokens of sequences outside the layer (sequence
-	// parallelism). All tokens are gathered before a layer that is split by column, unless the
-	// enclosing module did so (Inside), and sums over the ranks are scattered by tokens. Every
-	// rank then has a part of a Whole parameter's gradient.
+	// Tokens reports whether ranks share the tokens of sequences outside the layer (sequence parallelism). All tokens
+	// are gathered before a layer that is split by column, unless the enclosing module did so (Inside), and sums over
+	// the ranks are scattered by tokens. Every rank then has a part of a Whole parameter's gradient.
 	Tokens, Inside bool
 	// Gathered gives all ranks all outputs of a layer that is split by column.
 	Gathered bool
@@ -166,8 +163,7 @@ func (x *Tensor) redistributed(op string, forward, back func(*Tensor) *Tensor) *
 	return c.End(y.Derived("RedistributeBackward", inputs{x}, nil, func(b *Gradients) { b.Give(0, back(b.Grad)) }))
 }
 
-// reduced records _c10d_functional.all_reduce: a copy, which is reduced in place. The compute
-// stream waits for it.
+// reduced records _c10d_functional.all_reduce: a copy, which is reduced in place. The compute stream waits for it.
 func (x *Tensor) reduced(ranks int64) *Tensor {
 	y := x.CloneContiguous()
 	x.tape.Collective(program.AllReduce, ranks, y, y)

@@ -59,8 +59,7 @@ var binaries = map[string]func(x, y *tensor) *tensor{
 	"masked":     func(x, y *tensor) *tensor { return x.Add(y).MaskedFill(y.GtScalar()) },
 }
 
-// drawStep records a random chain of operators over leaves that all broadcast
-// with each other, and its backward pass.
+// drawStep records a random chain of operators over leaves that all broadcast with each other, and its backward pass.
 func drawStep(rt *rapid.T, tape *trace.Tape, leaves []*tensor) {
 	f := tape.Frame()
 	defer f.End()
@@ -118,9 +117,8 @@ func drawLeaves(rt *rapid.T, tape *trace.Tape) []*tensor {
 	return leaves
 }
 
-// Whatever is recorded frees what it allocates: after a step, with names and
-// gradients gone, the leaves alone are left, and no kernel touched a buffer
-// that was not there.
+// Whatever is recorded frees what it allocates: after a step, with names and gradients gone, the leaves alone are left,
+// and no kernel touched a buffer that was not there.
 func TestStepLeavesNothingBehind(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		tape := trace.New(hopper, rules, trace.Options{Warm: true})
@@ -201,8 +199,7 @@ func TestAutocastChoosesType(t *testing.T) {
 	}
 }
 
-// The result of a broadcasting operator does not depend on the order of its
-// operands, in shape and in type.
+// The result of a broadcasting operator does not depend on the order of its operands, in shape and in type.
 func TestBroadcastCommutes(t *testing.T) {
 	dtypes := rapid.SampledFrom([]trace.DType{trace.Bool, trace.I64, trace.F16, trace.BF16, trace.F32})
 	rapid.Check(t, func(rt *rapid.T) {
@@ -226,8 +223,7 @@ func TestBroadcastCommutes(t *testing.T) {
 	})
 }
 
-// BenchmarkPointwise records a chain of a hundred operators and its backward
-// pass.
+// BenchmarkPointwise records a chain of a hundred operators and its backward pass.
 func BenchmarkPointwise(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {

@@ -10,8 +10,7 @@ type PoolArgs struct {
 	Ceil bool
 }
 
-// OutShape returns the shape of the result for input x with dims spatial
-// dimensions (pooling_output_shape).
+// OutShape returns the shape of the result for input x with dims spatial dimensions (pooling_output_shape).
 func (a PoolArgs) OutShape(x *Tensor) []int64 {
 	dims := len(x.shape) - 2
 	kernel := Spatial(a.Kernel, dims, 1)
@@ -38,8 +37,7 @@ func (a PoolArgs) OutShape(x *Tensor) []int64 {
 // Window returns the number of inputs that make one output.
 func (a PoolArgs) Window(x *Tensor) int64 { return Numel(Spatial(a.Kernel, len(x.shape)-2, 1)) }
 
-// flat gives the arguments of a one-dimensional pooling over images of height
-// one.
+// flat gives the arguments of a one-dimensional pooling over images of height one.
 func (a PoolArgs) flat() PoolArgs {
 	two := func(v []int64, first int64) []int64 {
 		if len(v) == 0 {
@@ -97,8 +95,7 @@ func (x *Tensor) AdaptiveMaxPoolIndices(sizes ...int64) (y, indices *Tensor) {
 	return c.EndPair(x.adaptiveMaxPool(shape))
 }
 
-// adaptiveMaxPool keeps the layout of x, but its kernels need contiguous tensors
-// and copy others there and back.
+// adaptiveMaxPool keeps the layout of x, but its kernels need contiguous tensors and copy others there and back.
 func (x *Tensor) adaptiveMaxPool(shape []int64) (y, indices *Tensor) {
 	c := x.tape.Begin("adaptive_max_pool2d", x)
 	last := x.SuggestsChannelsLast()
@@ -127,8 +124,7 @@ func adaptiveUnpool(g, x, indices *Tensor) *Tensor {
 	return c.End(gx)
 }
 
-// AdaptiveMaxPool records torch.nn.functional.adaptive_max_pool2d (or 3d) to the
-// given spatial sizes.
+// AdaptiveMaxPool records torch.nn.functional.adaptive_max_pool2d (or 3d) to the given spatial sizes.
 func (x *Tensor) AdaptiveMaxPool(sizes ...int64) *Tensor {
 	c := x.tape.Begin("adaptive_max_pool2d", x)
 	shape := append(append([]int64(nil), x.shape[:2]...), sizes...)
@@ -205,8 +201,7 @@ var (
 	adaptiveNodes = [...]string{"", "", "AdaptiveAvgPool2DBackward0", "AdaptiveAvgPool3DBackward0"}
 )
 
-// AdaptiveAvgPool records torch.nn.functional.adaptive_avg_pool1d, 2d or 3d to the
-// given spatial sizes.
+// AdaptiveAvgPool records torch.nn.functional.adaptive_avg_pool1d, 2d or 3d to the given spatial sizes.
 func (x *Tensor) AdaptiveAvgPool(sizes ...int64) *Tensor {
 	dims := len(sizes)
 	c := x.tape.Begin(adaptiveNames[dims], x)

@@ -18,8 +18,7 @@ func fresh(shape ...int64) (*trace.Frame, *tensor) {
 	return f, f.Let(tape.New("x", program.Batch, trace.F32, shape...).Leaf())
 }
 
-// Rounding up may add one window at the end, but none that begins beyond the
-// input and the padding before it.
+// Rounding up may add one window at the end, but none that begins beyond the input and the padding before it.
 func TestCeilModeAddsNoWindowBeyondTheInput(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		kernel := rapid.Int64Range(1, 5).Draw(rt, "kernel")

@@ -7,8 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// pools are the small objects and growing tables of a recording, which later recordings
-// reuse.
+// pools are the small objects and growing tables of a recording, which later recordings reuse.
 type pools struct {
 	tensors slab[Tensor]
 	stores  slab[storage]
@@ -57,9 +56,8 @@ func (t *Tape) FinishAll() (own *program.Program, others *Others) {
 // recycled are programs whose tables later recordings overwrite.
 var recycled sync.Pool
 
-// Recycle passes the tables of a program to later recordings: they take megabytes, which
-// cost more to allocate and collect than to fill. The program must not be used afterwards,
-// nor anything that refers to its tables.
+// Recycle passes the tables of a program to later recordings: they take megabytes, which cost more to allocate and
+// collect than to fill. The program must not be used afterwards, nor anything that refers to its tables.
 func Recycle(p *program.Program) { recycled.Put(p) }
 
 // empty clears the pools for the next recording.
@@ -73,9 +71,8 @@ func (m *pools) empty() {
 	m.sites = m.sites[:0]
 }
 
-// handOver returns a table, or a copy if much of its memory is unused. It makes room for
-// the next recording, whose tables are often as long; a spare table of that length is
-// reused.
+// handOver returns a table, or a copy if much of its memory is unused. It makes room for the next recording, whose
+// tables are often as long; a spare table of that length is reused.
 func handOver[T any](table *[]T, spare []T) []T {
 	full := *table
 	if cap(spare) >= len(full)-len(full)/8 {

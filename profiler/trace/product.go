@@ -19,8 +19,7 @@ func (a *Tensor) MatmulUncast(b *Tensor) *Tensor {
 	return c.End(c.matmul(a, b))
 }
 
-// matmul chooses between the products of vectors, matrices and batches
-// (_matmul_impl).
+// matmul chooses between the products of vectors, matrices and batches (_matmul_impl).
 func (c *Call) matmul(a, b *Tensor) *Tensor {
 	switch na, nb := len(a.shape), len(b.shape); {
 	case na == 1 && nb == 1:
@@ -41,10 +40,9 @@ func (c *Call) matmul(a, b *Tensor) *Tensor {
 	return c.broadcastProduct(a, b)
 }
 
-// shouldFold reports whether the batch of the larger operand goes into the
-// rows of one matrix product (should_fold): always if the smaller one wants a
-// gradient, which would else be as large as the batch; otherwise only if no
-// copy is needed.
+// shouldFold reports whether the batch of the larger operand goes into the rows of one matrix product (should_fold):
+// always if the smaller one wants a gradient, which would else be as large as the batch; otherwise only if no copy is
+// needed.
 func shouldFold(a, b *Tensor) bool {
 	large, small := a, b
 	if len(b.shape) > len(a.shape) {
@@ -238,8 +236,7 @@ func (x *Tensor) AddBMM(a, b *Tensor) *Tensor {
 		)))
 }
 
-// TensorDot records torch.tensordot(a, b, (dims of a, dims of b)): one product of
-// matrices.
+// TensorDot records torch.tensordot(a, b, (dims of a, dims of b)): one product of matrices.
 func (a *Tensor) TensorDot(b *Tensor, da, db []int) *Tensor {
 	c := a.tape.Begin("tensordot", a, b)
 	da, db = WrapDims(len(a.shape), da), WrapDims(len(b.shape), db)
@@ -295,10 +292,9 @@ func (x *Tensor) AddR(a, b *Tensor) *Tensor {
 		)))
 }
 
-// GroupedMM records torch.nn.functional.grouped_mm(x, weight, offs=ends): the rows of x [rows,
-// in] come in groups that end where ends [groups] says, and each group is multiplied by
-// its matrix of weight [groups, in, out]. How rows are shared out does not matter to
-// memory.
+// GroupedMM records torch.nn.functional.grouped_mm(x, weight, offs=ends): the rows of x [rows, in] come in groups that
+// end where ends [groups] says, and each group is multiplied by its matrix of weight [groups, in, out]. How rows are
+// shared out does not matter to memory.
 func (x *Tensor) GroupedMM(weight, ends *Tensor) *Tensor {
 	c := x.tape.Begin("_grouped_mm", x, weight, ends)
 	y := c.t.groupedProduct(x, weight, x.shape[0], weight.shape[2])
@@ -310,9 +306,8 @@ func (x *Tensor) GroupedMM(weight, ends *Tensor) *Tensor {
 // GroupsProducts reports whether grouped_mm runs on the GPU.
 func (t *Tape) GroupsProducts() bool { return t.atLeast(80) }
 
-// GroupedMMFallback records transformers' operator grouped_mm_fallback: x [rows, in] times weight
-// [groups, in, out], one product after the other into one result. Both gradients are computed,
-// needed or not.
+// GroupedMMFallback records transformers' operator grouped_mm_fallback: x [rows, in] times weight [groups, in, out],
+// one product after the other into one result. Both gradients are computed, needed or not.
 func (x *Tensor) GroupedMMFallback(weight, ends *Tensor) *Tensor {
 	t := x.tape
 	c := t.Begin("grouped_mm_fallback", x, weight, ends)
@@ -329,8 +324,7 @@ func (x *Tensor) GroupedMMFallback(weight, ends *Tensor) *Tensor {
 		}))
 }
 
-// intoGroups multiplies a and b group by group into y, as mm(out=) does; inner is how long
-// the sums are.
+// intoGroups multiplies a and b group by group into y, as mm(out=) does; inner is how long the sums are.
 func (t *Tape) intoGroups(y, a, b *Tensor, inner int64) {
 	t.UseBLAS()
 	t.Launch(program.Matmul, 2*y.numel*inner, []*Tensor{y}, []*Tensor{a, b})

@@ -9,11 +9,9 @@ type Function struct {
 	Name string
 	// Forward runs without autograd. Its frame holds the inputs by name.
 	Forward func(f *Frame, ctx *FunctionContext, inputs []*Tensor) []*Tensor
-	// Backward gives a gradient for each input, nil for none. Its frame holds the
-	// incoming gradients by name.
+	// Backward gives a gradient for each input, nil for none. Its frame holds the incoming gradients by name.
 	Backward func(f *Frame, ctx *FunctionContext, grads []*Tensor) []*Tensor
-	// AMP marks a Function with custom_fwd and custom_bwd, whose backward runs under the
-	// autocast of forward.
+	// AMP marks a Function with custom_fwd and custom_bwd, whose backward runs under the autocast of forward.
 	AMP bool
 }
 
@@ -45,8 +43,7 @@ func (c *FunctionContext) Saved(i int) *Tensor { return c.saved[i] }
 // Drop releases the i-th saved tensor in backward, as compiled code does after its last use.
 func (c *FunctionContext) Drop(i int) { c.drop(i) }
 
-// Keep records ctx.name = x: an attribute, which saved-tensor hooks ignore and
-// which lives as long as the node.
+// Keep records ctx.name = x: an attribute, which saved-tensor hooks ignore and which lives as long as the node.
 func (c *FunctionContext) Keep(xs ...*Tensor) {
 	for _, x := range xs {
 		c.attrs = append(c.attrs, x.Retain())
@@ -56,8 +53,7 @@ func (c *FunctionContext) Keep(xs ...*Tensor) {
 // Kept returns the i-th attribute.
 func (c *FunctionContext) Kept(i int) *Tensor { return c.attrs[i] }
 
-// Take returns the i-th attribute, which the context releases (ctx.name = None) and the frame
-// holds from now on.
+// Take returns the i-th attribute, which the context releases (ctx.name = None) and the frame holds from now on.
 func (c *FunctionContext) Take(f *Frame, i int) *Tensor {
 	x := f.Let(c.attrs[i])
 	c.attrs[i] = nil

@@ -21,9 +21,8 @@ type reduceGeometry struct {
 // the output, where they are zero for one that is reduced.
 type reduceDim struct{ size, in, out int64 }
 
-// reduceGeometry works out the geometry for a sum of x over the marked
-// dimensions into elements of the given size. It puts the dimensions into dst,
-// which is empty.
+// reduceGeometry works out the geometry for a sum of x over the marked dimensions into elements of the given size. It
+// puts the dimensions into dst, which is empty.
 func (x *Tensor) reduceGeometry(dst []reduceDim, reduced []bool, outSize int64) reduceGeometry {
 	g := reduceGeometry{dims: dst, inputs: 1, outputs: 1}
 	out := outSize
@@ -52,8 +51,7 @@ func (x *Tensor) reduceGeometry(dst []reduceDim, reduced []bool, outSize int64) 
 	return g
 }
 
-// merge joins the next dimension to d where their strides allow
-// (coalesce_dimensions).
+// merge joins the next dimension to d where their strides allow (coalesce_dimensions).
 func (d *reduceDim) merge(next reduceDim) bool {
 	switch {
 	case d.size == 1:
@@ -76,9 +74,8 @@ type reduceBlock struct {
 	acrossX, acrossY bool
 }
 
-// block returns the first part of setReduceConfig of
-// ATen/native/cuda/Reduce.cuh: the shape of a block. vt0 is the number of
-// values a thread takes at once.
+// block returns the first part of setReduceConfig of ATen/native/cuda/Reduce.cuh: the shape of a block. vt0 is the
+// number of values a thread takes at once.
 func (g reduceGeometry) block(inSize, vt0 int64) reduceBlock {
 	const maxThreads, warp = 512, 32
 	b := reduceBlock{outVec: 1, stepIn: 1, stepOut: 1, acrossX: true}
@@ -121,9 +118,8 @@ func (g reduceGeometry) block(inSize, vt0 int64) reduceBlock {
 // perThread returns the number of inputs each thread adds up.
 func (b reduceBlock) perThread(g reduceGeometry) int64 { return ceil.Div(g.inputs, b.stepIn) }
 
-// reduceScratch returns the second part of setReduceConfig: whether a reduction is
-// split over blocks, and the bytes of global memory and of semaphores it then
-// needs. accSize is the size of the accumulator, inSize of an input element.
+// reduceScratch returns the second part of setReduceConfig: whether a reduction is split over blocks, and the bytes of
+// global memory and of semaphores it then needs. accSize is the size of the accumulator, inSize of an input element.
 func (b GPU) reduceScratch(g reduceGeometry, inSize, accSize, vt0 int64) (buffer, semaphores int64) {
 	if g.inputs*g.outputs == 0 {
 		return 0, 0
@@ -170,8 +166,7 @@ func lastPow2(n int64) int64 {
 	return 1 << (63 - bits.LeadingZeros64(uint64(n)))
 }
 
-// reducedShape returns the shape of a reduction over dims, all if none are given, and
-// which those are.
+// reducedShape returns the shape of a reduction over dims, all if none are given, and which those are.
 func (x *Tensor) reducedShape(dims []int, keep bool) (shape []int64, reduced []bool) {
 	shape, reduced = make([]int64, 0, len(x.shape)), make([]bool, len(x.shape))
 	for d := range reduced {
@@ -219,8 +214,7 @@ func (x *Tensor) reduce(r reduction, dims []int, keep bool) *Tensor {
 	return c.End(y)
 }
 
-// reduceScratch allocates, in operator c, what a reduction of x over the
-// marked dimensions needs besides its result.
+// reduceScratch allocates, in operator c, what a reduction of x over the marked dimensions needs besides its result.
 func (x *Tensor) reduceScratch(c *Call, reduced []bool, outSize, accSize, vt0 int64) {
 	t := x.tape
 	var buf [8]reduceDim

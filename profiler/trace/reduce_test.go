@@ -44,11 +44,9 @@ func TestColumnSumSplitsOverBlocks(t *testing.T) {
 	}
 }
 
-// The scratch space of a reduction is bounded by the GPU, as long as there
-// are not so many inputs that threads would add up more than 256 each: for each
-// thread that can be resident, four accumulators of at most sixteen bytes for
-// each lane of a warp, and a semaphore; twice, since the number of blocks for an
-// output is rounded up.
+// The scratch space of a reduction is bounded by the GPU, as long as there are not so many inputs that threads would
+// add up more than 256 each: for each thread that can be resident, four accumulators of at most sixteen bytes for each
+// lane of a warp, and a semaphore; twice, since the number of blocks for an output is rounded up.
 func TestReductionScratchIsBoundedByGPU(t *testing.T) {
 	ops := map[string]func(*tensor, bool, ...int) *tensor{
 		"sum": (*tensor).Sum, "mean": (*tensor).Mean, "var": (*tensor).Var, "amax": (*tensor).AMax,
@@ -71,8 +69,7 @@ func TestReductionScratchIsBoundedByGPU(t *testing.T) {
 	})
 }
 
-// Half precision adds up in fp32: the buffer is that of fp32, the result half
-// as large.
+// Half precision adds up in fp32: the buffer is that of fp32, the result half as large.
 func TestHalfSumsAccumulateInFP32(t *testing.T) {
 	shape := []int64{4096, 1024}
 	sum := func(x *tensor) *tensor { return x.Sum(false, 0) }

@@ -65,8 +65,7 @@ func drawRNN(rt *rapid.T) rnnLayer {
 		rapid.Bool().Draw(rt, "bidirectional"))
 }
 
-// After a step the leaves and their gradients are left; all weight gradients
-// are views of one buffer.
+// After a step the leaves and their gradients are left; all weight gradients are views of one buffer.
 func TestRecurrentStepLeavesNothingBehind(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		l := drawRNN(rt)
@@ -90,8 +89,7 @@ func TestRecurrentStepLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-// A longer sequence never needs less, and what training keeps for backward is
-// freed by it.
+// A longer sequence never needs less, and what training keeps for backward is freed by it.
 func TestRecurrentWorkspaceGrowsWithTheLength(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		l := drawRNN(rt)

@@ -2,9 +2,8 @@ package trace
 
 import "github.com/vprof/vprof/profiler/trace/cudnn"
 
-// Rules are the behavior of PyTorch and its libraries that differs between releases, as
-// plain data. A recording reads them and changes nothing in them. Package stack has the
-// rules of each release.
+// Rules are the behavior of PyTorch and its libraries that differs between releases, as plain data. A recording reads
+// them and changes nothing in them. Package stack has the rules of each release.
 type Rules struct {
 	// Products are the workspaces of cuBLAS and cuBLASLt.
 	Products Workspaces
@@ -18,16 +17,14 @@ type Rules struct {
 	LinearLoss LinearLossRules
 	// Operators are the differences of single operators.
 	Operators Operators
-	// GatherEndsFirst: fully_shard frees an all-gather before it copies the next one out,
-	// instead of afterwards.
+	// GatherEndsFirst: fully_shard frees an all-gather before it copies the next one out, instead of afterwards.
 	GatherEndsFirst bool
 	// ReduceFreesAll: fully_shard frees all gradients once they are copied, instead of the last
 	// ones after the reduction.
 	ReduceFreesAll bool
-	// StagesReceiveLate: stages of a pipeline allocate tensors when they receive them and free
-	// them when they are sent. fully_shard finishes backward once for all micro-batches, the last
-	// module first. Otherwise buffers of all micro-batches stay, outputs stay until their
-	// backward, and the first module comes first.
+	// StagesReceiveLate: stages of a pipeline allocate tensors when they receive them and free them when they are sent.
+	// fully_shard finishes backward once for all micro-batches, the last module first. Otherwise buffers of all
+	// micro-batches stay, outputs stay until their backward, and the first module comes first.
 	StagesReceiveLate bool
 	// Libraries are the rules of libraries beside PyTorch.
 	Libraries Libraries
@@ -76,36 +73,30 @@ type Workspaces struct {
 type AttentionRules struct {
 	// CuDNNFirst are the major compute capabilities that prefer cuDNN's kernels.
 	CuDNNFirst []int
-	// EfficientGrouped: the memory-efficient kernels take fewer heads of key and
-	// value than of the query.
+	// EfficientGrouped: the memory-efficient kernels take fewer heads of key and value than of the query.
 	EfficientGrouped bool
 	// OneHead: one head of key and value is taken for all of the query, also without enable_gqa.
 	OneHead bool
 	// EfficientSeeds: without dropout, they allocate a seed and an offset of the
 	// random generator on the device, 8 bytes each, and keep them for backward.
 	EfficientSeeds bool
-	// MultiheadFrees: nn.MultiheadAttention releases query, key and value once it has
-	// the attention scores.
+	// MultiheadFrees: nn.MultiheadAttention releases query, key and value once it has the attention scores.
 	MultiheadFrees bool
 }
 
 // Operators describe the behavior of operators that differ between releases.
 type Operators struct {
-	// ExtremumMasksFirst: the backward of maximum and minimum compares for the
-	// mask before it halves the gradient.
+	// ExtremumMasksFirst: the backward of maximum and minimum compares for the mask before it halves the gradient.
 	ExtremumMasksFirst bool
-	// RMSNormInFP32: autocast runs rms_norm in fp32. Else it runs in the type of
-	// the input.
+	// RMSNormInFP32: autocast runs rms_norm in fp32. Else it runs in the type of the input.
 	RMSNormInFP32 bool
-	// GroupNormWidens: group_norm of half precision works on copies of its
-	// statistics in fp32.
+	// GroupNormWidens: group_norm of half precision works on copies of its statistics in fp32.
 	GroupNormWidens bool
 	// EmbeddingSortsFewBits: the backward of embedding sorts its indices by the
 	// bits that rows of the weight need. Else by all.
 	EmbeddingSortsFewBits bool
-	// ForeachNormByChunk: _foreach_norm has a partial result for each chunk, and a table
-	// of each tensor's first one. Otherwise each tensor has as many partial results as the
-	// longest has chunks.
+	// ForeachNormByChunk: _foreach_norm has a partial result for each chunk, and a table of each tensor's first one.
+	// Otherwise each tensor has as many partial results as the longest has chunks.
 	ForeachNormByChunk bool
 	// RankOneByProduct: batched products over a single element (bmm with k = 1)
 	// multiply elements and call no cuBLAS, except for complex numbers.
@@ -138,13 +129,11 @@ func (b ByCapability) At(capability int) int64 {
 // On returns the number for a GPU.
 func (b ByCapability) On(gpu GPU) int64 { return b.At(gpu.Capability) }
 
-// CUB is how CUB's device-wide algorithms are tuned. A tile is the elements that
-// one block of threads handles.
+// CUB is how CUB's device-wide algorithms are tuned. A tile is the elements that one block of threads handles.
 type CUB struct {
 	// Radix are the policies of radix sorts: the first row that fits applies.
 	Radix []RadixPolicy
-	// UniqueTile and ScanTile are the tiles of unique-by-key and of prefix sums
-	// over 64-bit integers.
+	// UniqueTile and ScanTile are the tiles of unique-by-key and of prefix sums over 64-bit integers.
 	UniqueTile, ScanTile ByCapability
 }
 
@@ -153,9 +142,8 @@ type CUB struct {
 type RadixPolicy struct {
 	Capability int
 	Key, Value int64
-	// Threads is the number of threads of a block, and Items the number of four-byte
-	// elements that each handles. Zero means a sort that sweeps its input up and down
-	// instead of once (no onesweep).
+	// Threads is the number of threads of a block, and Items the number of four-byte elements that each handles. Zero
+	// means a sort that sweeps its input up and down instead of once (no onesweep).
 	Threads, Items int64
 }
 

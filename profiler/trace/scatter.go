@@ -223,9 +223,8 @@ func (x *Tensor) OneHot(classes int64) *Tensor {
 	return c.End(y)
 }
 
-// MaskedScatter records x.masked_scatter(mask, source): x with the elements of source, in
-// order, where the mask is set. All of source is taken to be used, as where images'
-// features take the place of their tokens.
+// MaskedScatter records x.masked_scatter(mask, source): x with the elements of source, in order, where the mask is set.
+// All of source is taken to be used, as where images' features take the place of their tokens.
 func (x *Tensor) MaskedScatter(mask, source *Tensor) *Tensor {
 	c := x.tape.Begin("masked_scatter", x, mask, source)
 	shape := broadcast(x, mask)
@@ -308,8 +307,7 @@ func scatterMeanGrads(b *Gradients, grad *Tensor) (gx, gsrc *Tensor) {
 	return c.EndPair(gx, gsrc)
 }
 
-// scatterExtremeGrads records the backward of maxima and minima, where equal elements share a
-// gradient.
+// scatterExtremeGrads records the backward of maxima and minima, where equal elements share a gradient.
 func scatterExtremeGrads(b *Gradients, grad *Tensor) (gx, gsrc *Tensor) {
 	index, self, src, result := b.Saved(0), b.Saved(1), b.Saved(2), b.Saved(3)
 	c := grad.tape.Begin("scatter_reduce_backward", grad)
@@ -324,8 +322,7 @@ func scatterExtremeGrads(b *Gradients, grad *Tensor) (gx, gsrc *Tensor) {
 	return c.EndPair(gx, gsrc)
 }
 
-// scatterProductGrads records the backward of products, which distinguishes none, one and more
-// zeros.
+// scatterProductGrads records the backward of products, which distinguishes none, one and more zeros.
 func scatterProductGrads(b *Gradients, grad *Tensor) (gx, gsrc *Tensor) {
 	index, self, src, result := b.Saved(0), b.Saved(1), b.Saved(2), b.Saved(3)
 	c := grad.tape.Begin("scatter_reduce_backward", grad)

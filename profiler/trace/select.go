@@ -14,8 +14,7 @@ func WhereNumbers(cond *Tensor, d DType) *Tensor {
 	return c.End(Where(cond, x, y))
 }
 
-// MaskedFillWith records x.masked_fill(mask, value) for a value that is a tensor
-// without dimensions.
+// MaskedFillWith records x.masked_fill(mask, value) for a value that is a tensor without dimensions.
 func (x *Tensor) MaskedFillWith(mask, value *Tensor) *Tensor {
 	c := x.tape.Begin("masked_fill_Tensor", x, mask, value)
 	y := c.t.Alloc(x.dtype, broadcast(x, mask)...)
@@ -29,8 +28,7 @@ func (x *Tensor) MaskedFillWith(mask, value *Tensor) *Tensor {
 	)))
 }
 
-// Filled returns a tensor like x that operator op fills with one number; no gradient
-// comes through.
+// Filled returns a tensor like x that operator op fills with one number; no gradient comes through.
 func (x *Tensor) Filled(op string) *Tensor {
 	c := x.tape.Begin(op, x)
 	y := x.AllocLike(x.dtype)
@@ -46,8 +44,7 @@ func (x *Tensor) Overwrite() *Tensor {
 	return c.End(x)
 }
 
-// ClampBetween records x.clamp(lo, hi) with tensors as bounds, either of which may
-// be nil. The bounds get no gradient.
+// ClampBetween records x.clamp(lo, hi) with tensors as bounds, either of which may be nil. The bounds get no gradient.
 func (x *Tensor) ClampBetween(lo, hi *Tensor) *Tensor {
 	t := x.tape
 	if lo == nil && hi == nil {

@@ -9,8 +9,7 @@ type Kept struct {
 	Every int
 }
 
-// The operators of [Kept]: products of matrices without and with a bias, batches of products,
-// and fused attention.
+// The operators of [Kept]: products of matrices without and with a bias, batches of products, and fused attention.
 const (
 	keptMM        = "mm"
 	keptAddMM     = "addmm"

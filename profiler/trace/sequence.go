@@ -22,8 +22,7 @@ func (t *Tape) Parallelize(p *Path, s Style) {
 	t.ranks.styles[p] = s
 }
 
-// Placed returns argument x of the frame's module as its code receives it under the style of
-// [Tape.Parallelize].
+// Placed returns argument x of the frame's module as its code receives it under the style of [Tape.Parallelize].
 func (f *Frame) Placed(x *Tensor) *Tensor {
 	switch {
 	case f.style.Ranks == 0:
@@ -64,9 +63,8 @@ func (x *Tensor) gatherOutputs(ranks int64) *Tensor {
 		})
 }
 
-// asyncCollective is a collective whose result is returned before it has ended
-// (AsyncCollectiveTensor). The first operator that reads the result waits, and only then is the
-// input released.
+// asyncCollective is a collective whose result is returned before it has ended (AsyncCollectiveTensor). The first
+// operator that reads the result waits, and only then is the input released.
 type asyncCollective struct {
 	result *storage
 	input  *Tensor
@@ -143,8 +141,7 @@ func (x *Tensor) scatterAsync(ranks int64) *Tensor {
 	return f.Return(y)
 }
 
-// GatherAsync records all_gather_single(x, gather_dim=0), which releases x when something waits
-// for its result.
+// GatherAsync records all_gather_single(x, gather_dim=0), which releases x when something waits for its result.
 func (x *Tensor) GatherAsync(ranks int64) *Tensor {
 	all := slices.Clone(x.shape)
 	all[0] *= ranks

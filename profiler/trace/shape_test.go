@@ -10,8 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// rearrangers make a tensor of at least one dimension out of another: views,
-// copies, selections.
+// rearrangers make a tensor of at least one dimension out of another: views, copies, selections.
 var rearrangers = map[string]func(f *trace.Frame, x *tensor) *tensor{
 	"flatten":    func(_ *trace.Frame, x *tensor) *tensor { return x.Flatten(0, -1) },
 	"unsqueeze":  func(_ *trace.Frame, x *tensor) *tensor { return x.Unsqueeze(-1) },
@@ -90,8 +89,7 @@ func TestRearrangedStepLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-// writable reports whether x may be written to: expanded and unfolded tensors
-// have elements that share a place.
+// writable reports whether x may be written to: expanded and unfolded tensors have elements that share a place.
 func writable(x *tensor) bool {
 	last := int64(1)
 	for d, s := range x.Shape() {
@@ -100,8 +98,7 @@ func writable(x *tensor) bool {
 	return last >= x.Numel()
 }
 
-// Cutting a tensor up and putting it together again gives its shape back, and
-// the cuts cost nothing.
+// Cutting a tensor up and putting it together again gives its shape back, and the cuts cost nothing.
 func TestCatUndoesSplit(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		tape := trace.New(hopper, rules, trace.Options{Warm: true})
@@ -117,8 +114,7 @@ func TestCatUndoesSplit(t *testing.T) {
 	})
 }
 
-// Writing to a view gives its base a history. The base, the view and earlier views then lead to
-// the written tensor.
+// Writing to a view gives its base a history. The base, the view and earlier views then lead to the written tensor.
 func TestWriteToViewReachesBaseAndSiblings(t *testing.T) {
 	for name, read := range map[string]func(base, sibling *tensor) *tensor{
 		"base":    func(base, _ *tensor) *tensor { return base.Sum(false) },
@@ -140,8 +136,7 @@ func TestWriteToViewReachesBaseAndSiblings(t *testing.T) {
 	}
 }
 
-// Slices follow Python: negative positions count from the end, and what is
-// beyond an end is cut.
+// Slices follow Python: negative positions count from the end, and what is beyond an end is cut.
 func TestSliceFollowsPython(t *testing.T) {
 	tape := trace.New(hopper, rules, trace.Options{Warm: true})
 	x := tape.Frame().Let(tape.New("x", program.Batch, trace.F32, 10))

@@ -8,16 +8,14 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// place is a module, by its path, with the sites of its operators. They are few, so that a search
-// costs less than a map of all sites. In the recording of a graph, a place is a line of the
-// module's source.
+// place is a module, by its path, with the sites of its operators. They are few, so that a search costs less than a map
+// of all sites. In the recording of a graph, a place is a line of the module's source.
 type place struct {
 	module, line string
 	last         uint32 // index of its last site plus one; zero if there are none
 }
 
-// site is an entry of the program's table of sites. Steps and layers repeat, so each site stores
-// its successor.
+// site is an entry of the program's table of sites. Steps and layers repeat, so each site stores its successor.
 type site struct {
 	place                   *place
 	op, native, node, where string
@@ -104,8 +102,7 @@ func (t *Tape) newSite(line string) uint32 {
 	return id
 }
 
-// where returns the line of the model: the innermost frame outside the recorder and the layer
-// library.
+// where returns the line of the model: the innermost frame outside the recorder and the layer library.
 func where() string {
 	var pcs [64]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])

@@ -129,8 +129,7 @@ func (b *Gradients) joined(join func([]*Tensor) *Tensor, d DType) *Tensor {
 	return c.End(join(all))
 }
 
-// Unfold records x.unfold(d, size, step): windows along dimension d, their elements
-// in a new last dimension.
+// Unfold records x.unfold(d, size, step): windows along dimension d, their elements in a new last dimension.
 func (x *Tensor) Unfold(d int, size, step int64) *Tensor {
 	d = x.Dim(d)
 	whole := x.shape
@@ -141,8 +140,7 @@ func (x *Tensor) Unfold(d int, size, step int64) *Tensor {
 	})
 }
 
-// unfoldBackward adds overlapping windows up; its kernel takes the positions
-// along the dimension from a tensor.
+// unfoldBackward adds overlapping windows up; its kernel takes the positions along the dimension from a tensor.
 func (g *Tensor) unfoldBackward(whole []int64, d int) *Tensor {
 	c := g.tape.Begin("unfold_backward", g)
 	x := c.Let(c.t.Zeros(g.dtype, whole...))

@@ -38,8 +38,7 @@ var (
 	opLogSoftmax = softmaxKind{"log_softmax", "LogSoftmaxBackward0", "_log_softmax_backward_data", false}
 )
 
-// softmax computes in type d. The kernel itself goes from fp16 to fp32; other
-// types are converted before.
+// softmax computes in type d. The kernel itself goes from fp16 to fp32; other types are converted before.
 func (x *Tensor) softmax(k *softmaxKind, d DType) *Tensor {
 	c := x.tape.Begin(k.op, x)
 	if x.dtype != d && (x.dtype != F16 || d != F32) {
@@ -53,8 +52,7 @@ func (x *Tensor) softmax(k *softmaxKind, d DType) *Tensor {
 		func(b *Gradients) { b.Give(0, k.gradient(b.Grad, b.Saved(0), from)) }))
 }
 
-// gradient records _softmax_backward_data: the result comes in the type of the
-// input.
+// gradient records _softmax_backward_data: the result comes in the type of the input.
 func (k *softmaxKind) gradient(grad, y *Tensor, d DType) *Tensor {
 	c := grad.tape.Begin(k.backward, grad, y)
 	out := c.t.Alloc(d, grad.shape...)

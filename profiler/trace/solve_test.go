@@ -10,8 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// What is solved for is laid out by columns, and both operands get gradients of their
-// shapes.
+// What is solved for is laid out by columns, and both operands get gradients of their shapes.
 func TestTrianglesAreSolvedByColumns(t *testing.T) {
 	tape := trace.New(hopper, rules, trace.Options{Warm: true})
 	f := tape.Frame()

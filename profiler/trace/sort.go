@@ -10,8 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Rows up to this length are sorted in place, by one block each
-// (should_use_small_sort).
+// Rows up to this length are sorted in place, by one block each (should_use_small_sort).
 const smallSort = 4096
 
 // Sort records x.sort(d): the values in order and where they came from.
@@ -80,9 +79,8 @@ func (x *Tensor) stableSort(d int, values, indices *Tensor) {
 	c.Finish()
 }
 
-// sortAtOnce sorts all rows together by value and then by row
-// (segmented_sort_pairs_by_full_sort): pairs of a row and a position travel
-// with the values, and the values are read again in the end.
+// sortAtOnce sorts all rows together by value and then by row (segmented_sort_pairs_by_full_sort): pairs of a row and a
+// position travel with the values, and the values are read again in the end.
 func (x *Tensor) sortAtOnce(rows int64, values, indices *Tensor) {
 	t := x.tape
 	c := t.Begin("segmented_sort_pairs_by_full_sort")
@@ -107,8 +105,7 @@ func ascending(n int) []int {
 	return out
 }
 
-// DenseStrides returns the strides of a dense tensor with the dimensions in the given
-// order, slowest first.
+// DenseStrides returns the strides of a dense tensor with the dimensions in the given order, slowest first.
 func DenseStrides(shape []int64, order []int) []int64 {
 	strides := make([]int64, len(shape))
 	step := int64(1)

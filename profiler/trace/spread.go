@@ -6,14 +6,12 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// spread is a model whose modules lie on several GPUs of one process, of which the tape records
-// one. Tensors of the others have shapes but no memory, and belong to the same graph. An operator
-// runs on the GPU of its arguments.
+// spread is a model whose modules lie on several GPUs of one process, of which the tape records one. Tensors of the
+// others have shapes but no memory, and belong to the same graph. An operator runs on the GPU of its arguments.
 type spread struct {
 	// home is the GPU of batches and of the model's outputs.
 	home StagePart
-	// modules has the GPU of each module with one of its own. Other modules run on the GPU
-	// of their inputs.
+	// modules has the GPU of each module with one of its own. Other modules run on the GPU of their inputs.
 	modules map[*Path]StagePart
 }
 
@@ -43,8 +41,7 @@ func (t *Tape) goTo(x *Tensor) (back func()) {
 	return func() { t.ranks.pipeline.part = was }
 }
 
-// runWith runs an operator on the GPU of its arguments, which must be the same except for single
-// numbers.
+// runWith runs an operator on the GPU of its arguments, which must be the same except for single numbers.
 func (t *Tape) runWith(args []*Tensor) {
 	for i, x := range args {
 		switch {

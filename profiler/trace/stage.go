@@ -19,8 +19,7 @@ const (
 type StageBoundary interface {
 	// Receive is called before the rank's own stage reads a tensor that has no memory.
 	Receive(x *Tensor)
-	// ReceiveLeaf is called with a tensor of an earlier stage, now a leaf, whose gradient is
-	// sent back.
+	// ReceiveLeaf is called with a tensor of an earlier stage, now a leaf, whose gradient is sent back.
 	ReceiveLeaf(x *Tensor)
 	// Send is called when a later stage reads the rank's tensor, or follows it in autograd;
 	// several times, and with views. It reports whether the tensor is new.
@@ -31,8 +30,7 @@ type StageBoundary interface {
 type pipeline struct {
 	part     StagePart
 	boundary StageBoundary
-	// numbered counts the storages of earlier stages. Some of them, by number, are in received
-	// buffers.
+	// numbered counts the storages of earlier stages. Some of them, by number, are in received buffers.
 	numbered uint32
 	received map[uint32]*Tensor
 	// crossings counts the calls of the boundary while later stages run.
@@ -112,9 +110,8 @@ func (t *Tape) OnOtherRank(other bool, f func()) {
 	f()
 }
 
-// OnHost runs f on the host, whose memory is not counted. In passes through the stages of a
-// pipeline, and with weights that are allocated on demand, tensors without memory belong to other
-// ranks: there f runs on the device.
+// OnHost runs f on the host, whose memory is not counted. In passes through the stages of a pipeline, and with weights
+// that are allocated on demand, tensors without memory belong to other ranks: there f runs on the device.
 func (t *Tape) OnHost(f func()) {
 	t.OnOtherRank(t.ranks.pipeline.boundary == nil && t.onEmptyRead == nil, f)
 }

@@ -2,8 +2,7 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// Streams names the streams of the recording, the computing one first. It is called before other
-// streams are used.
+// Streams names the streams of the recording, the computing one first. It is called before other streams are used.
 func (t *Tape) Streams(names ...string) { t.prog.Streams = names }
 
 // RecordEvent puts an event into the queue of a stream.
@@ -30,8 +29,7 @@ func (t *Tape) WaitStream(s, on program.Stream) {
 	}
 }
 
-// Collective records a collective of a group of ranks: it reads in and writes out, of
-// which one may be nil.
+// Collective records a collective of a group of ranks: it reads in and writes out, of which one may be nil.
 func (t *Tape) Collective(w program.Work, group int64, out, in *Tensor) {
 	var writes []*Tensor
 	if out != nil {
@@ -84,8 +82,7 @@ func (x *Tensor) PartLike(offset int64, y *Tensor) *Tensor {
 	return x.Alias(y.shape, y.strides, x.offset+offset)
 }
 
-// OnEmptyRead registers f to allocate an empty storage when an operator is about to read the
-// tensor.
+// OnEmptyRead registers f to allocate an empty storage when an operator is about to read the tensor.
 func (t *Tape) OnEmptyRead(f func(x *Tensor)) {
 	before := t.onEmptyRead
 	t.onEmptyRead = func(x *Tensor) {
@@ -96,8 +93,7 @@ func (t *Tape) OnEmptyRead(f func(x *Tensor)) {
 	}
 }
 
-// Touch allocates the storage of x if it is empty, as an operator that reads x does; see
-// [Tape.OnEmptyRead].
+// Touch allocates the storage of x if it is empty, as an operator that reads x does; see [Tape.OnEmptyRead].
 func (x *Tensor) Touch() {
 	if x.tape.onEmptyRead != nil {
 		x.tape.fetch([]*Tensor{x})

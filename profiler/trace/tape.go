@@ -1,6 +1,5 @@
-// Package trace records a training step: the model's Go description runs once
-// over tensors that have a shape and no data, and every allocation, launch and
-// free of PyTorch becomes an instruction of a program.
+// Package trace records a training step: the model's Go description runs once over tensors that have a shape and no
+// data, and every allocation, launch and free of PyTorch becomes an instruction of a program.
 //
 // Six files explain the rest; read them in this order:
 //
@@ -26,8 +25,7 @@ import (
 type Options struct {
 	// Annotate records the model's line for every event.
 	Annotate bool
-	// Warm starts with allocated library workspaces, as in a process that has run the
-	// same operators before.
+	// Warm starts with allocated library workspaces, as in a process that has run the same operators before.
 	Warm bool
 	// Done stops the recording when it is closed: it panics with [ErrStopped].
 	Done <-chan struct{}

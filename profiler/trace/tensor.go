@@ -6,8 +6,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// storage is one allocation. Tensors and their views share it; it is freed
-// when the last of them ends.
+// storage is one allocation. Tensors and their views share it; it is freed when the last of them ends.
 type storage struct {
 	buffer uint32
 	bytes  int64
@@ -28,10 +27,9 @@ type storage struct {
 
 // Tensor has a shape, strides, an element type and a storage, but no data.
 //
-// Its life is PyTorch's: references are counted. A result without a name is a temporary and
-// dies as soon as the expression that uses it ends; names (see [Frame]), autograd, containers
-// and optimizers hold it longer. Using a tensor without references is a bug of the model's
-// description and panics.
+// Its life is PyTorch's: references are counted. A result without a name is a temporary and dies as soon as the
+// expression that uses it ends; names (see [Frame]), autograd, containers and optimizers hold it longer. Using a tensor
+// without references is a bug of the model's description and panics.
 type Tensor struct {
 	*layout // shape and strides
 	tape    *Tape

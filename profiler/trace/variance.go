@@ -2,8 +2,7 @@ package trace
 
 import "github.com/vprof/vprof/profiler/program"
 
-// Var records x.var(dims, keepdim), unbiased or not; no dims takes the variance of
-// everything.
+// Var records x.var(dims, keepdim), unbiased or not; no dims takes the variance of everything.
 func (x *Tensor) Var(keep bool, dims ...int) *Tensor {
 	c := x.tape.Begin("var_dim", x)
 	y := x.welford("var_dim", dims, keep)

@@ -6,10 +6,9 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// viewOf makes a view of x with an autograd node whose gradient is back(grad).
-// It holds the tensor it is a view of, whether grad mode is on or not
-// (ViewInfo::base_): its storage then has two holders, and gradients that
-// arrive as views are not added up in place.
+// viewOf makes a view of x with an autograd node whose gradient is back(grad). It holds the tensor it is a view of,
+// whether grad mode is on or not (ViewInfo::base_): its storage then has two holders, and gradients that arrive as
+// views are not added up in place.
 func (x *Tensor) viewOf(op, node string, shape, strides []int64, offset int64, back func(b *Gradients)) *Tensor {
 	return x.viewAs(op, node, x.tape.layout(shape, strides), offset, back)
 }
@@ -103,8 +102,7 @@ func (x *Tensor) Flatten(from, to int) *Tensor {
 
 func reshapeBackward(b *Gradients) { b.Give(0, b.Grad.AsShape(b.input(0).shape)) }
 
-// unsafeView records _unsafe_view of a tensor whose strides allow it: autograd does
-// not know it to be a view.
+// unsafeView records _unsafe_view of a tensor whose strides allow it: autograd does not know it to be a view.
 func (x *Tensor) unsafeView(shape []int64) *Tensor {
 	l := x.viewed(shape)
 	if l == nil {
@@ -179,8 +177,7 @@ func (x *Tensor) Permute(dims ...int) *Tensor {
 	})
 }
 
-// MoveDim records x.movedim(from, to): dimension from goes to place to, the others
-// keep their order.
+// MoveDim records x.movedim(from, to): dimension from goes to place to, the others keep their order.
 func (x *Tensor) MoveDim(from, to int) *Tensor {
 	c := x.tape.Begin("movedim_int", x)
 	from, to = x.Dim(from), x.Dim(to)
@@ -220,8 +217,7 @@ func (x *Tensor) matrixT() *layout {
 	return x.transposed
 }
 
-// ofViewKind notes which kind of view x is, so that [Node.viewBackward] finds its
-// gradient.
+// ofViewKind notes which kind of view x is, so that [Node.viewBackward] finds its gradient.
 func (x *Tensor) ofViewKind(kind nodeFlags) *Tensor {
 	if x.node != nil {
 		x.node.flags |= kind

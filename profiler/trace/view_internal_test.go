@@ -7,8 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// places returns the positions in the storage of the elements of a tensor, in
-// row-major order.
+// places returns the positions in the storage of the elements of a tensor, in row-major order.
 func places(g geometry) []int64 {
 	out := []int64{0}
 	for d, s := range g.shape {
@@ -59,8 +58,7 @@ func drawShape(rt *rapid.T, n int64) []int64 {
 	return shape
 }
 
-// A view shows the same elements in the same order; where there is none, no
-// strides would do.
+// A view shows the same elements in the same order; where there is none, no strides would do.
 func TestViewKeepsOrderOfElements(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		from := drawGeometry(rt)

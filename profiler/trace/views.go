@@ -169,8 +169,7 @@ func Sections(size, n int64) []int64 {
 	return starts
 }
 
-// SelectScatter records torch.select_scatter(x, src, d, i): x with one slice
-// replaced.
+// SelectScatter records torch.select_scatter(x, src, d, i): x with one slice replaced.
 func (x *Tensor) SelectScatter(src *Tensor, d int, i int64) *Tensor {
 	return x.scatterInto("select_scatter", "SelectScatterBackward0", src, func(y *Tensor) *Tensor {
 		return y.Select(d, i)

@@ -20,9 +20,8 @@ import (
 //go:embed driver/*.c driver/*.h
 var driver embed.FS
 
-// library builds the driver with the kernels in it, unless that was done
-// before, and returns the path of the one file that is both libcuda and
-// libnvidia-ml.
+// library builds the driver with the kernels in it, unless that was done before, and returns the path of the one file
+// that is both libcuda and libnvidia-ml.
 func library(tb testing.TB) string {
 	tb.Helper()
 	sources, err := sources()
@@ -127,8 +126,7 @@ func compile(dir string) error {
 	)
 }
 
-// command runs a compiler, which an environment variable may name, in a folder
-// over the files of a pattern.
+// command runs a compiler, which an environment variable may name, in a folder over the files of a pattern.
 func command(dir, variable, compiler string, args []string, pattern string) error {
 	if v := os.Getenv(variable); v != "" {
 		compiler = v

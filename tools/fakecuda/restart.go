@@ -25,8 +25,7 @@ import (
 	"unsafe"
 )
 
-// Restart makes the setup the machine of this process. Nothing of a machine
-// before it may still be open.
+// Restart makes the setup the machine of this process. Nothing of a machine before it may still be open.
 func (s Setup) Restart(tb testing.TB) *Driver {
 	tb.Helper()
 	d := s.Driver(tb)

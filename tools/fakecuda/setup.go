@@ -28,13 +28,12 @@ type Setup struct {
 	Wave int
 	// Backed gives device memory host memory, and runs the kernels.
 	Backed bool
-	// Genuine makes the driver pass for a real one: memory is allocated and kernels run until a context has launched
-	// enough to be believed, each launch takes 100 ms, and NVML does not report that the driver is simulated.
+	// Genuine makes the driver pass for a real one: memory is allocated and kernels run until a context has made
+	// enough launches, each launch takes 100 ms, and NVML does not report that the driver is simulated.
 	Genuine bool
 	// Fast has such a driver's launches take the 10 us of others, which no GPU could.
 	Fast bool
-	// Sick has kernels whose names begin so, as "gemm" or "attention", come out wrong, where
-	// kernels run.
+	// Sick has kernels whose names begin so, as "gemm" or "attention", come out wrong, where kernels run.
 	Sick string
 	// Addresses is the order of addresses: "falling", which is the default, "random" or "rising".
 	Addresses string
@@ -56,15 +55,12 @@ type GPU struct {
 	device.GPU
 	// Mode is the compute mode: 0 default, 2 prohibited, 3 exclusive.
 	Mode int
-	// MIG makes it one of the slices of the GPU before, or the GPU that is
-	// cut into them.
+	// MIG makes it one of the slices of the GPU before, or the GPU that is cut into them.
 	MIG MIG
-	// ID is a number, less than 256, of which its UUID is made: GPUs of several
-	// machines need different ones.
+	// ID is a number, less than 256, of which its UUID is made: GPUs of several machines need different ones.
 	ID int
-	// Integrated has the GPU share the host's memory; Unpaged cannot map memory
-	// page by page; Spills hands out host memory once the GPU is full, as WSL2
-	// does; Display has it drive one, which limits the time of kernels; MPS has
+	// Integrated has the GPU share the host's memory; Unpaged cannot map memory page by page; Spills hands out host
+	// memory once the GPU is full, as WSL2 does; Display has it drive one, which limits the time of kernels; MPS has
 	// contexts share it through the Multi-Process Service.
 	Integrated, Unpaged, Spills, Display, MPS bool
 	// Unlisted has NVML list no other processes, as in a container.

@@ -12,11 +12,9 @@ import (
 
 // Stats are the counts of a driver: the structure in fake.h.
 type Stats struct {
-	// Calls of the driver, Injected failures of them, and Violations of the
-	// interface's rules.
+	// Calls of the driver, Injected failures of them, and Violations of the interface's rules.
 	Calls, Injected, Violations uint64
-	// Used is the bytes of the GPUs held by the process, Peak the highest
-	// that it was.
+	// Used is the bytes of the GPUs held by the process, Peak the highest that it was.
 	Used, Peak uint64
 	// Objects that are not destroyed.
 	Contexts, Segments, Ranges, Mappings, Handles, Modules, Streams, Events uint64
@@ -34,8 +32,7 @@ func (s Stats) Alive() uint64 {
 	return s.Contexts + s.Segments + s.Ranges + s.Mappings + s.Handles + s.Modules + s.Streams + s.Events
 }
 
-// Stats reads the counts. They are up to date, however a process ended; zero
-// if it never loaded the driver.
+// Stats reads the counts. They are up to date, however a process ended; zero if it never loaded the driver.
 func (d *Driver) Stats(tb testing.TB) Stats {
 	tb.Helper()
 	var s Stats

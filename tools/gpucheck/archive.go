@@ -15,8 +15,7 @@ import (
 	"strings"
 )
 
-// A secret is something that no archive has: what it is, how it looks, and what stands in its
-// place.
+// A secret is something that no archive has: what it is, how it looks, and what stands in its place.
 type secret struct {
 	what    string
 	pattern *regexp.Regexp

@@ -39,8 +39,7 @@ type result struct {
 	Needs []need `json:"needs,omitempty"`
 	// Verdict is the overall outcome; empty on a simulated driver.
 	Verdict verdict `json:"verdict,omitempty"`
-	// Defects are what was found wrong with the GPU, Missing the figures that no
-	// step left.
+	// Defects are what was found wrong with the GPU, Missing the figures that no step left.
 	Defects []string `json:"defects,omitempty"`
 	Missing []string `json:"missing,omitempty"`
 
@@ -55,8 +54,7 @@ type figure struct {
 	// AtLeast and AtMost are the bar; absent where there is none.
 	AtLeast float64 `json:"at_least,omitempty"`
 	AtMost  float64 `json:"at_most,omitempty"`
-	// Impossible is what no GPU of the kind can have: whoever says it did not
-	// measure. Absent where there is none.
+	// Impossible is what no GPU of the kind can have: whoever says it did not measure. Absent where there is none.
 	Impossible float64 `json:"impossible,omitempty"`
 }
 
@@ -99,8 +97,7 @@ func shares(c device.Capability) map[string]float64 {
 	}
 }
 
-// No rate is above the GPU's: a little more is its clock, which data sheets have
-// lower.
+// No rate is above the GPU's: a little more is its clock, which data sheets have lower.
 const (
 	impossibleBandwidth = 110
 	impossibleProducts  = 130

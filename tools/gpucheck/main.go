@@ -1,19 +1,15 @@
-// Command gpucheck tries vprof on a machine with a GPU that nobody else uses,
-// and leaves what it found in one folder: "make gpu-check" runs it. It needs the
-// driver and the binaries beside it, which "make gpu-check-build" makes and
+// Command gpucheck tries vprof on a machine with a GPU that nobody else uses, and leaves what it found in one folder:
+// "make gpu-check" runs it. It needs the driver and the binaries beside it, which "make gpu-check-build" makes and
 // which can be carried to another machine.
 //
 //	gpucheck [--with-torch PYTHON] FOLDER
 //
-// The folder has the output of every step, result.json with the figures and where
-// they come from, and summary.md. FOLDER.tar.gz beside it is what to attach to an issue:
-// the same without names of this machine, of its GPUs, of people and of programs, and
-// OMITTED.txt says what was left out. With
-// --with-torch models are trained with the PyTorch of an interpreter, and what
-// vprof says of them is judged by what they needed. It goes on after a failure, ends a step
-// that takes too long, writes what there is so far when it is interrupted, and
-// ends with 0 on a healthy GPU, 1 if a step could not run, 3 if the GPU has a
-// defect, 4 without a usable GPU, 5 if a figure fell short. On a simulated driver it
+// The folder has the output of every step, result.json with the figures and where they come from, and summary.md.
+// FOLDER.tar.gz beside it is what to attach to an issue: the same without names of this machine, of its GPUs, of people
+// and of programs, and OMITTED.txt says what was left out. With --with-torch models are trained with the PyTorch of an
+// interpreter, and what vprof says of them is judged by what they needed. It goes on after a failure, ends a step that
+// takes too long, writes what there is so far when it is interrupted, and ends with 0 on a healthy GPU, 1 if a step
+// could not run, 3 if the GPU has a defect, 4 without a usable GPU, 5 if a figure fell short. On a simulated driver it
 // tries the same, and says in both files that nothing was measured.
 package main
 

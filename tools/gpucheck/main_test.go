@@ -144,8 +144,7 @@ func TestADefectThatTheDoctorFindsIsNoMissingGPU(t *testing.T) {
 	require.Equal(t, 3, found.verdict.exit())
 }
 
-// With PyTorch beside it, cases are captured, recorded and judged. Here a script
-// stands for the interpreter.
+// With PyTorch beside it, cases are captured, recorded and judged. Here a script stands for the interpreter.
 func TestWithTorchCasesAreJudged(t *testing.T) {
 	c := machine(t, doctor+`
 while [ $# -gt 1 ]; do [ "$1" != --export ] || file="$2"; shift; done

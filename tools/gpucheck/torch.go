@@ -13,8 +13,7 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 )
 
-// What PyTorch itself needs on the GPU, and what vprof says it does: the evidence
-// that no GPU without it gives.
+// What PyTorch itself needs on the GPU, and what vprof says it does: the evidence that no GPU without it gives.
 
 //go:embed torch_models.py
 var torchModels []byte
@@ -136,8 +135,7 @@ func (r *result) torch(out string) error {
 	return errors.Join(errs...)
 }
 
-// A need is what a step of a model needs at a batch size, bytes, by whom: PyTorch, the plan, or the
-// sweep.
+// A need is what a step of a model needs at a batch size, bytes, by whom: PyTorch, the plan, or the sweep.
 type need struct {
 	Model     string `json:"model"`
 	Batch     int    `json:"batch"`

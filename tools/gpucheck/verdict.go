@@ -62,8 +62,7 @@ func lastLine(text string) string {
 	return lines[len(lines)-1]
 }
 
-// boardErrors are what the driver counts: uncorrected errors of memory, and the Xids
-// of the kernel log.
+// boardErrors are what the driver counts: uncorrected errors of memory, and the Xids of the kernel log.
 type gpuErrors struct {
 	uncorrected int
 	xids        []string

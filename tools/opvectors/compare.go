@@ -46,10 +46,9 @@ func (v *Vector) difference(phase string, want, got []string) string {
 	return compare(phase, v.unordered(phase, want), v.unordered(phase, got))
 }
 
-// unordered hides an order that PyTorch does not define: autocast's cache
-// frees its copies in the order of a hash map keyed by address. That happens
-// at the end of forward, and in backward where a checkpoint ends the autocast
-// region it has run again.
+// unordered hides an order that PyTorch does not define: autocast's cache frees its copies in the order of a hash map
+// keyed by address. That happens at the end of forward, and in backward where a checkpoint ends the autocast region it
+// has run again.
 func (v *Vector) unordered(phase string, events []string) []string {
 	switch {
 	case v.Regime == "fp32":

@@ -1,6 +1,5 @@
-// Package opvectors is test support: it reads recorded vectors of single
-// PyTorch operators (what they allocate and free, forward and backward) and
-// sets the recorder's own events against them.
+// Package opvectors is test support: it reads recorded vectors of single PyTorch operators (what they allocate and
+// free, forward and backward) and sets the recorder's own events against them.
 package opvectors
 
 import (
@@ -17,8 +16,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Tensor is a shape and an element type; View marks one that was not plain
-// contiguous (see Vector.Layout).
+// Tensor is a shape and an element type; View marks one that was not plain contiguous (see Vector.Layout).
 type Tensor struct {
 	Shape []int64
 	DType trace.DType
@@ -182,8 +180,7 @@ var GPUs = map[string]trace.GPU{
 	"t4":          {Name: "t4", Capability: 75, SMs: 40, ThreadsPerSM: 1024, Memory: 15828320256},
 }
 
-// Compare records the call and returns the first difference to the vector,
-// "" if all events are identical.
+// Compare records the call and returns the first difference to the vector, "" if all events are identical.
 func (v *Vector) Compare(call Call) (diff string) { return v.compare(call, "") }
 
 // CompareBut compares as Compare does, without the allocations of one native function, such as run_conv_plan, where
@@ -246,8 +243,7 @@ func (v *Vector) leaves(t *trace.Tape) ([]*trace.Tensor, error) {
 	return out, nil
 }
 
-// Difference returns the first difference between recorded events and our own, ""
-// if there is none.
+// Difference returns the first difference between recorded events and our own, "" if there is none.
 func Difference(phase string, want, got []string) string {
 	return compare(phase, tokens(want), got)
 }
@@ -365,8 +361,7 @@ func (v *Vector) parameter(t *trace.Tape, s Tensor) *trace.Tensor {
 	return t.New("parameter", program.Weights, s.DType, s.Shape...)
 }
 
-// buffers returns what a module has beside its parameters, in their type: the
-// vectors do not list them.
+// buffers returns what a module has beside its parameters, in their type: the vectors do not list them.
 func (v *Vector) buffers() []Param {
 	f32 := func(name string, shape ...int64) Param { return Param{name, Tensor{Shape: shape, DType: trace.F32}} }
 	switch {
@@ -391,10 +386,9 @@ func (v *Vector) buffers() []Param {
 	return []Param{{"running_mean", stats}, {"running_var", stats}}
 }
 
-// SavedDifference returns the first difference between the storages that PyTorch
-// keeps for backward and those the last recording kept, "" if there is none.
-// Buffers of modules and the 8-byte states of random generators, which live on
-// the host, do not count.
+// SavedDifference returns the first difference between the storages that PyTorch keeps for backward and those the last
+// recording kept, "" if there is none. Buffers of modules and the 8-byte states of random generators, which live on the
+// host, do not count.
 func (v *Vector) SavedDifference() string {
 	var want, statistics []int64
 	for _, s := range v.Saved {

@@ -51,9 +51,8 @@ func (r *Recorder) Events() []string {
 	return out
 }
 
-// convWorkspace is the native function that the workspaces of convolutions come
-// from. Vectors since 2.15 name the operator instead, as they do for its result;
-// there the workspace is what is freed at once.
+// convWorkspace is the native function that the workspaces of convolutions come from. Vectors since 2.15 name the
+// operator instead, as they do for its result; there the workspace is what is freed at once.
 const convWorkspace = "run_conv_plan"
 
 var convolution = map[string]bool{

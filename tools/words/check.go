@@ -26,11 +26,7 @@ func check(file string, text []byte) []finding {
 	if filepath.Ext(file) == ".go" {
 		return checkGo(file, text)
 	}
-	var found []finding
-	for i, line := range strings.Split(string(text), "\n") {
-		found = append(found, phrasesIn(file, i+1, line)...)
-	}
-	return found
+	return phrasesIn(file, 1, string(text))
 }
 
 // checkGo returns the findings of Go's comments and of its strings that are sentences.
@@ -43,11 +39,11 @@ func checkGo(file string, text []byte) []finding {
 	var found []finding
 	line := func(p token.Pos) int { return set.Position(p).Line }
 	for _, group := range parsed.Comments {
-		for _, comment := range group.List {
-			for i, part := range strings.Split(comment.Text, "\n") {
-				found = append(found, phrasesIn(file, line(comment.Pos())+i, part)...)
-			}
+		text := make([]string, len(group.List)) // a line or a block each; a phrase may go on in the next
+		for i, comment := range group.List {
+			text[i] = strings.TrimPrefix(strings.TrimPrefix(comment.Text, "//"), " ")
 		}
+		found = append(found, phrasesIn(file, line(group.Pos()), strings.Join(text, "\n"))...)
 	}
 	ast.Inspect(parsed, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -57,9 +53,7 @@ func checkGo(file string, text []byte) []finding {
 		case *ast.BasicLit:
 			s, err := strconv.Unquote(n.Value)
 			if n.Kind == token.STRING && err == nil && strings.Contains(s, " ") {
-				for i, part := range strings.Split(s, "\n") {
-					found = append(found, phrasesIn(file, line(n.Pos())+i, part)...)
-				}
+				found = append(found, phrasesIn(file, line(n.Pos()), s)...)
 			}
 		case *ast.FuncDecl:
 			if what := unverbed(n); what != "" {
@@ -98,13 +92,16 @@ func unverbed(f *ast.FuncDecl) string {
 	return ""
 }
 
-// phrasesIn returns the phrases in a line of text, without names that files and programs know.
+// phrasesIn returns the phrases in a text that begins in a line, without names that files and programs know. A phrase
+// may go on in the next line.
 func phrasesIn(file string, line int, text string) []finding {
-	text = keys.ReplaceAllString(text, "")
+	blank := func(key string) string { return strings.Repeat("\x00", len(key)) }
+	joined := strings.ReplaceAll(keys.ReplaceAllStringFunc(text, blank), "\n", " ")
 	var found []finding
 	for _, p := range phrases {
-		if m := p.pattern.FindString(text); m != "" {
-			found = append(found, finding{file, line, fmt.Sprintf("%q: write %s", m, p.instead)})
+		for _, at := range p.pattern.FindAllStringIndex(joined, -1) {
+			what := fmt.Sprintf("%q: write %s", joined[at[0]:at[1]], p.instead)
+			found = append(found, finding{file, line + strings.Count(text[:at[0]], "\n"), what})
 		}
 	}
 	return found

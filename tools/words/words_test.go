@@ -15,6 +15,7 @@ func TestPhrasesAreFoundInProse(t *testing.T) {
 		"A row is of the table.":                 {`"is of the"`},
 		"it has the tensor be freed":             {`"has the tensor be"`},
 		"It lets go of the block for want of it": {`"lets go of"`, `"for want of"`},
+		"It ends for want\nof memory.":           {`"for want of"`},
 		"A stub returns the bytes.":              nil,
 	} {
 		found := check("page.md", []byte(text))
@@ -38,6 +39,9 @@ func TestCommentsOfFunctionsBeginWithAVerb(t *testing.T) {
 		source := "package x\n\n" + comment + "\nfunc Peak() {}\n"
 		require.Equal(t, good, len(check("x.go", []byte(source))) == 0, comment)
 	}
+	found := check("x.go", []byte("package x\n\n// What ends\n// for want\n// of memory.\nvar x int\n"))
+	require.Len(t, found, 1)
+	require.Equal(t, 4, found[0].line)
 	require.Empty(t, check("x.go", []byte("package x\n\n// What holds.\nfunc TestPeak() {}\n\nfunc plain() {}\n")))
 }
 

@@ -16,9 +16,8 @@ import (
 
 // Edit sets one value.
 type Edit struct {
-	// Path names the value by keys between dots, and items of lists by their
-	// number: "training.trainer.devices.0". A key with dots in it stands in
-	// double quotes.
+	// Path names the value by keys between dots, and items of lists by their number: "training.trainer.devices.0". A
+	// key with dots in it stands in double quotes.
 	Path string
 	// Value is an int64, a bool or a string. It must be of the kind that the
 	// file has there, or the file must have null.
@@ -28,11 +27,9 @@ type Edit struct {
 	Or any
 	// Create adds the key, and those above it, if the format is YAML or JSON.
 	Create bool
-	// Item adds the value to a list of the file, if it is not among the items yet and the
-	// format is YAML.
+	// Item adds the value to a list of the file, if it is not among the items yet and the format is YAML.
 	Item bool
-	// Default is the value of a missing key: if it is Value, the key may stay
-	// missing.
+	// Default is the value of a missing key: if it is Value, the key may stay missing.
 	Default any
 }
 
@@ -72,9 +69,8 @@ func (e *KeyError) Error() string { return e.Path + ": " + e.Reason }
 // maxFile is the size of the largest file that is taken for a configuration.
 const maxFile = 4 << 20
 
-// Splice sets the values in data and leaves every other byte alone. An edit that
-// would change nothing leaves all. The error joins a [*KeyError] for each edit
-// that failed, or says that data is not of the format.
+// Splice sets the values in data and leaves every other byte alone. An edit that would change nothing leaves all. The
+// error joins a [*KeyError] for each edit that failed, or says that data is not of the format.
 func Splice(f Format, data []byte, edits []Edit) ([]byte, error) {
 	switch {
 	case len(data) > maxFile:

@@ -71,8 +71,7 @@ func FuzzYAMLSplice(f *testing.F) {
 	})
 }
 
-// child returns what a mapping has under a key, by itself or by a merge, or a list under
-// a number.
+// child returns what a mapping has under a key, by itself or by a merge, or a list under a number.
 func child(n *yaml.Node, key string) *yaml.Node {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias

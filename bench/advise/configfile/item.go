@@ -62,8 +62,7 @@ func (s *yamlSplice) addItem(root *yaml.Node, p path) ([]byte, error) {
 	return out, nil
 }
 
-// behindItems returns the document with a line for an item behind a list in a block, nil if
-// that is no place for one.
+// behindItems returns the document with a line for an item behind a list in a block, nil if that is no place for one.
 func (s *yamlSplice) behindItems(list *yaml.Node, word string) []byte {
 	start, ok := offset(s.data, list.Line, 1)
 	dash, okDash := offset(s.data, list.Line, list.Column)

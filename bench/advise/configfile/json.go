@@ -70,8 +70,7 @@ func findJSON(data []byte, p path) (raw jsontext.Value, end, times int) {
 	}
 }
 
-// insertJSON adds keys, each within the one before it, behind the entries of the object that
-// lacks the first.
+// insertJSON adds keys, each within the one before it, behind the entries of the object that lacks the first.
 func insertJSON(data []byte, p path, e Edit, before any) ([]byte, error) {
 	has := 0
 	for v := before; has < len(p)-1; has++ {

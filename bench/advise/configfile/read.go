@@ -18,9 +18,8 @@ func (e *GroupError) Error() string {
 	return fmt.Sprintf("%s: %s: is not a single value", e.File, e.Path)
 }
 
-// Read reads single values of a file: an int64, float64, bool or string for
-// every path that the file has, and nothing for those it has not. A value of
-// another kind is a [*GroupError].
+// Read reads single values of a file: an int64, float64, bool or string for every path that the file has, and nothing
+// for those it has not. A value of another kind is a [*GroupError].
 func Read(file string, paths []string) (map[string]any, error) {
 	root, err := open(file)
 	if err != nil {

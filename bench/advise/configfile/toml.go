@@ -77,8 +77,7 @@ func keysOf(it unstable.Iterator) path {
 	return p
 }
 
-// valueTOML looks for the path in a key and its value, which may be a table in
-// braces.
+// valueTOML looks for the path in a key and its value, which may be a table in braces.
 func valueTOML(parser *unstable.Parser, x *unstable.Node, above, p path, e Edit) (at place, found bool, err error) {
 	full := slices.Concat(above, keysOf(x.Key()))
 	if len(full) > len(p) || !slices.Equal(full, p[:len(full)]) {

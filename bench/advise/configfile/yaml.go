@@ -152,8 +152,7 @@ func (s *yamlSplice) entry(n *yaml.Node, key string) (*yaml.Node, error) {
 	return found, nil
 }
 
-// merges reports whether a mapping has a key by a merge (<<: *base); an entry of
-// its own then takes precedence.
+// merges reports whether a mapping has a key by a merge (<<: *base); an entry of its own then takes precedence.
 func merges(n *yaml.Node, key string) bool {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].ShortTag() != "!!merge" {
@@ -260,8 +259,7 @@ func scalarStyle(n *yaml.Node) yaml.Style {
 	return n.Style &^ yaml.TaggedStyle
 }
 
-// bare are texts that no YAML reader takes for anything else, or that reading
-// them back shows to be texts.
+// bare are texts that no YAML reader takes for anything else, or that reading them back shows to be texts.
 var bare = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_./-]*$`)
 
 // yamlText writes a value in the quotes of the style.
@@ -282,12 +280,10 @@ func yamlText(value any, style yaml.Style) (string, error) {
 	return quoted, nil
 }
 
-// oldBoolean are words that YAML 1.1 readers, PyYAML among them, take for yes
-// and no.
+// oldBoolean are words that YAML 1.1 readers, PyYAML among them, take for yes and no.
 var oldBoolean = regexp.MustCompile(`^(?i:y|n|yes|no|on|off)$`)
 
-// offset returns where line and column, both from 1 and the column in characters,
-// stand in the data.
+// offset returns where line and column, both from 1 and the column in characters, stand in the data.
 func offset(data []byte, line, column int) (int, bool) {
 	at := 0
 	for ; line > 1; line-- {
@@ -307,8 +303,7 @@ func offset(data []byte, line, column int) (int, bool) {
 	return at, true
 }
 
-// nextLine returns the length of the line with its break, as YAML counts breaks;
-// negative if there is none.
+// nextLine returns the length of the line with its break, as YAML counts breaks; negative if there is none.
 func nextLine(data []byte) int {
 	for at := 0; at < len(data); {
 		r, n := utf8.DecodeRune(data[at:])
@@ -368,8 +363,7 @@ func (s *yamlSplice) end(n *yaml.Node, from int) (int, error) {
 	return from + len(n.Value), nil
 }
 
-// quotedLength returns the length of the quoted text at the start of data; negative
-// if there is none.
+// quotedLength returns the length of the quoted text at the start of data; negative if there is none.
 func quotedLength(data []byte) int {
 	if len(data) == 0 || (data[0] != '"' && data[0] != '\'') {
 		return -1

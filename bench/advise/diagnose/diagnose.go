@@ -102,8 +102,7 @@ func againstLeaks() []string {
 const leaks = "memory grows and does not stop: something keeps tensors of earlier steps (a list of losses with " +
 	"their graph, outputs without detach())"
 
-// leak tests for growth that continues to the end. Memory also grows while a cache fills,
-// but then stops.
+// leak tests for growth that continues to the end. Memory also grows while a cache fills, but then stops.
 func leak(s series.Series, steady []float64) (report.Finding, bool) {
 	whole, end := series.TrendOf(steady), series.TrendOf(steady[len(steady)/2:])
 	growth := whole.PerSample * float64(len(steady)-1)
@@ -203,8 +202,7 @@ func leakOfSteps(s snapshot.Summary) (report.Finding, bool) {
 // cache is the state of an allocator in bytes; what is not known is zero.
 type cache struct {
 	allocated, reserved int64 // at their peaks
-	// free is what was in the cache when an allocation of failed bytes did, and
-	// largest the largest piece of it.
+	// free is what was in the cache when an allocation of failed bytes did, and largest the largest piece of it.
 	free, largest, failed int64
 }
 

@@ -13,8 +13,7 @@ import (
 
 const gib = 1 << 30
 
-// A snapshot of an allocation that failed says who asked, who holds, what would have
-// fitted and what to do.
+// A snapshot of an allocation that failed says who asked, who holds, what would have fitted and what to do.
 func TestSnapshotsSayWhoAskedAndWhoHolds(t *testing.T) {
 	data, err := os.ReadFile("../../observe/snapshot/testdata/requester.pickle")
 	require.NoError(t, err)

@@ -23,16 +23,14 @@ import (
 type mitigation struct {
 	what  string
 	batch int
-	// reads is what the project's trainer must read for it, as [systems.Names] has
-	// it; empty if nothing.
+	// reads is what the project's trainer must read for it, as [systems.Names] has it; empty if nothing.
 	reads string
 	// change makes the change of the case; nil for none.
 	change func(*models.Case)
 }
 
-// mitigations returns the changes that guides advise against too much memory, ordered by
-// cost: first free ones, then the ones that cost time, precision, and finally training
-// quality.
+// mitigations returns the changes that guides advise against too much memory, ordered by cost: first free ones, then
+// the ones that cost time, precision, and finally training quality.
 func mitigations(s *step.Setup, batch int) []mitigation {
 	var all []mitigation
 	if !s.Allocator().Expandable {

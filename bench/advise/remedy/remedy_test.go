@@ -24,9 +24,8 @@ func remediesOf(t *testing.T, s *step.Setup, gpu device.GPU, batch int) ([]repor
 	return now.Remedies(t.Context(), 0)
 }
 
-// The toy's batch 16 needs 304 MiB allocated: 64 and 15 per sample. Batch 8
-// needs 120 less, checkpointing 8 per sample, half precision 5 per sample; the
-// cache and what lies in it may add to that.
+// The toy's batch 16 needs 304 MiB allocated: 64 and 15 per sample. Batch 8 needs 120 less, checkpointing 8 per sample,
+// half precision 5 per sample; the cache and what lies in it may add to that.
 func TestRemediesSaveWhatTheCaseWouldNeedLess(t *testing.T) {
 	saves := map[string]int64{}
 	setup, card := steptest.Toy(t, models.Case{}, ""), steptest.Card(280)

@@ -30,9 +30,8 @@ type Unplanned struct {
 	Why   string
 }
 
-// ReadFacts reads what else in a project's configuration bears on the memory of a model: its
-// settings by name, and values that are not planned, values of unknown keys among them. A file of another model is
-// an [*input.FormatError].
+// ReadFacts reads what else in a project's configuration bears on the memory of a model: its settings by name, and
+// values that are not planned, values of unknown keys among them. A file of another model is an [*input.FormatError].
 func (s System) ReadFacts(config, model string) (settings map[string]int64, unplanned []Unplanned, err error) {
 	settings = map[string]int64{}
 	keys, err := configfile.Keys(config)

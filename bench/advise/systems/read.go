@@ -102,9 +102,8 @@ func Largest(parts []Part, model string) models.Settings {
 	return settings
 }
 
-// ReadMapped takes values from any other file, by "name=path" pairs as of [Map].
-// Precision may be a yes or no, a number of bits or a name with one in it. A key
-// that the file does not have is an error.
+// ReadMapped takes values from any other file, by "name=path" pairs as of [Map]. Precision may be a yes or no, a number
+// of bits or a name with one in it. A key that the file does not have is an error.
 func ReadMapped(config string, pairs []string) (map[string]any, error) {
 	values := map[string]any{}
 	for _, pair := range pairs {

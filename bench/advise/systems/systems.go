@@ -1,6 +1,5 @@
-// Package systems lists where the projects of the shipped models keep batch
-// size, micro-batches, precision and checkpointing: in which keys of which
-// files, or in which lines of a notebook.
+// Package systems lists where the projects of the shipped models keep batch size, micro-batches, precision and
+// checkpointing: in which keys of which files, or in which lines of a notebook.
 package systems
 
 import (
@@ -29,14 +28,12 @@ type System struct {
 	Models []string `yaml:"models"`
 	// Project is how people call it.
 	Project string `yaml:"project"`
-	// Config is the file that its Keys are in, from the project's root; empty if
-	// a Snippet is all there is.
+	// Config is the file that its Keys are in, from the project's root; empty if a Snippet is all there is.
 	Config string         `yaml:"config"`
 	Keys   map[string]Key `yaml:"keys"`
 	// Unread are the names of values that the project does not let its users choose.
 	Unread []string `yaml:"unread"`
-	// Facts are the other keys that bear on memory; Harmless says of groups of keys that
-	// do not why.
+	// Facts are the other keys that bear on memory; Harmless says of groups of keys that do not why.
 	Facts    []Fact            `yaml:"facts"`
 	Harmless map[string]string `yaml:"harmless"`
 	Stages   []Stage           `yaml:"stages"`
@@ -50,8 +47,7 @@ type System struct {
 // Key is the place of a value in a configuration file.
 type Key struct {
 	Path string `yaml:"path"`
-	// Default is the value that the project uses if the key is missing: the key is then
-	// added only for another value.
+	// Default is the value that the project uses if the key is missing: the key is then added only for another value.
 	Default any `yaml:"default"`
 	// Values map our words to the file's; empty if they are the same.
 	Values map[string]any `yaml:"values"`
@@ -71,8 +67,7 @@ func (s Stage) path(config string) string {
 	return filepath.Join(filepath.Dir(config), filepath.FromSlash(s.File))
 }
 
-// Values are a recommended case to be written into files; its settings are the ones that
-// were searched.
+// Values are a recommended case to be written into files; its settings are the ones that were searched.
 type Values struct {
 	models.Case
 	// Effective is the number of samples of one optimizer step.
@@ -100,8 +95,7 @@ func (v Values) value(name string) (any, bool) {
 	return n, ok
 }
 
-// All returns the systems. An error is a bug in systems.yaml, which a test
-// would show.
+// All returns the systems. An error is a bug in systems.yaml, which a test would show.
 func All() ([]System, error) {
 	var all []System
 	d := yaml.NewDecoder(bytes.NewReader(data))
@@ -146,8 +140,7 @@ func (s System) Left() (keys []string) {
 	return keys
 }
 
-// Files returns the edits of the configuration, found at config, and of the stages
-// beside it.
+// Files returns the edits of the configuration, found at config, and of the stages beside it.
 func (s System) Files(config string, v Values) ([]File, error) {
 	f := File{Path: config}
 	for _, name := range Names() {

@@ -22,10 +22,9 @@ func Mapped(pairs []string, name string) bool {
 	return slices.ContainsFunc(pairs, func(pair string) bool { return strings.HasPrefix(pair, name+"=") })
 }
 
-// ReadUsual reads what a configuration fixes of checkpointing, micro-batches and precision
-// where no pair of "name=path" names the key: under the keys that transformers
-// and Lightning use, in the group that has the batch. Values whose keys are missing are left
-// out.
+// ReadUsual reads what a configuration fixes of checkpointing, micro-batches and precision where no pair of "name=path"
+// names the key: under the keys that transformers and Lightning use, in the group that has the batch. Values whose keys
+// are missing are left out.
 func ReadUsual(config string, pairs []string) (map[string]any, error) {
 	group := ""
 	for _, pair := range pairs {

@@ -48,8 +48,7 @@ var launches = []launch{
 	{words: []string{"litgpt", "pretrain"}, trainer: "litgpt", says: tuner("pretrain")},
 }
 
-// starters run a Python program, on one GPU or several. Their own options stand
-// before it.
+// starters run a Python program, on one GPU or several. Their own options stand before it.
 var starters = [][]string{
 	{"accelerate", "launch"},
 	{"torchrun"},

@@ -12,8 +12,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// flags are the facts that have the name and the value of a flag, in the order of a command
-// line.
+// flags are the facts that have the name and the value of a flag, in the order of a command line.
 var flags = []string{
 	"task", "batch", "accumulate", "seq-len", "weights", "amp", "checkpointing", "optimizer", "lora", "quantize",
 	"objective", "train-only", "trained-weights", "qat", "float8", "liger", "chunked-loss",
@@ -23,11 +22,10 @@ var flags = []string{
 	"alloc-conf", cublasWorkspace, "gpu-memory", "workers",
 }
 
-// The settings of models (--set) that a file may ask for: how attention is computed, and how
-// weights are laid out. flash is for models whose attention is eager by default, eager for the
-// other models, flex for models that support flex_attention. linearized stores experts as lists
-// of linear layers. repeated repeats keys and values for all heads that share them. separate
-// splits projections that the model joins in one.
+// The settings of models (--set) that a file may ask for: how attention is computed, and how weights are laid out.
+// flash is for models whose attention is eager by default, eager for the other models, flex for models that support
+// flex_attention. linearized stores experts as lists of linear layers. repeated repeats keys and values for all heads
+// that share them. separate splits projections that the model joins in one.
 const (
 	flash      = "flash"
 	eager      = "eager"
@@ -37,8 +35,7 @@ const (
 	separate   = "separate-projections"
 )
 
-// OfSome reports whether only some models have a setting. The others need no such setting, and
-// it is left out for them.
+// OfSome reports whether only some models have a setting. The others need no such setting, and it is left out for them.
 func OfSome(setting string) bool {
 	return slices.Contains([]string{flash, linearized, repeated, separate}, setting)
 }
@@ -148,8 +145,7 @@ func (c *Config) Recompute() models.Recompute {
 	return ""
 }
 
-// Batching returns how batches are made of samples of different lengths: "padded", "grouped",
-// or "packed".
+// Batching returns how batches are made of samples of different lengths: "padded", "grouped", or "packed".
 func (c *Config) Batching() string {
 	switch {
 	case c.facts["packing"].value == "true":
@@ -235,8 +231,7 @@ func (c *Config) shards(flat bool) (list []string) {
 	return list
 }
 
-// unfrozenRange is what may stand after one of axolotl's patterns: rows, whose gradients
-// alone are kept from zero.
+// unfrozenRange is what may stand after one of axolotl's patterns: rows, whose gradients alone are kept from zero.
 var unfrozenRange = regexp.MustCompile(`\[\d*:?\d*\]$`)
 
 // unfreeze makes a regular expression of axolotl's patterns of the parameters that are
@@ -278,8 +273,7 @@ func (c *Config) round() error {
 	return nil
 }
 
-// prefer adds to the objective whether its reference was computed before, and whose code
-// computes log-probabilities.
+// prefer adds to the objective whether its reference was computed before, and whose code computes log-probabilities.
 func (c *Config) prefer() error {
 	o, ok := c.facts["objective"]
 	if !ok {
@@ -355,8 +349,7 @@ func (c *Config) deepSpeed() error {
 	return nil
 }
 
-// elements reads a number of elements as DeepSpeed's JSON has it: "5e8", or "auto". None
-// at all is as good as one.
+// elements reads a number of elements as DeepSpeed's JSON has it: "5e8", or "auto". None at all is as good as one.
 func elements(text string) (string, error) {
 	if text == "auto" {
 		return text, nil

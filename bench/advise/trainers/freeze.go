@@ -27,8 +27,7 @@ const frozenTowers = "frozen-towers"
 // mostLayers bounds the numbers of layers that are chosen and that models have.
 const mostLayers = 4096
 
-// freezes reports whether it takes the model's number of layers to say which parameters are
-// trained.
+// freezes reports whether it takes the model's number of layers to say which parameters are trained.
 func (c *Config) freezes() bool { return c.facts["tuner"].value == "freeze" }
 
 // checkFreeze finds what is wrong with the choice of layers.
@@ -90,8 +89,7 @@ func (c *Config) ChooseLayers(model string) error {
 	return c.add("train-only", strings.Join(list, "|"), cmp.Or(f.from, c.facts["tuner"].from))
 }
 
-// freezeTowers freezes the vision and audio towers of a model, as trainers do by default when they train no
-// adapters.
+// freezeTowers freezes the vision and audio towers of a model, as trainers do by default when they train no adapters.
 func (c *Config) freezeTowers(model string) error {
 	f := c.facts[frozenTowers]
 	if f.value != "true" || c.facts["tuner"].value == "lora" {

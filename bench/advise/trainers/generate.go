@@ -6,9 +6,8 @@ import (
 	"strconv"
 )
 
-// generate makes the settings of training on answers that are generated: how long prompts
-// and answers are, which log-probabilities come before the step, and what vLLM leaves of
-// the GPU.
+// generate makes the settings of training on answers that are generated: how long prompts and answers are, which
+// log-probabilities come before the step, and what vLLM leaves of the GPU.
 func (c *Config) generate() error {
 	if o := c.facts["objective"].value; o != "grpo" && o != "gkd" {
 		return nil

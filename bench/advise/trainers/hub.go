@@ -23,10 +23,9 @@ type Model struct {
 // usualName is how transformers calls the description of a model.
 const usualName = "config.json"
 
-// Find finds the model's config.json: in the folder that the name is, seen from here
-// or from the configuration's folder, or in the caches of Hugging Face's hub and of
-// ModelScope's. A name that [hfconfig.OfHub] has stands for itself. Others are fetched by [hub.Online]; the error
-// names the command that does.
+// Find finds the model's config.json: in the folder that the name is, seen from here or from the configuration's
+// folder, or in the caches of Hugging Face's hub and of ModelScope's. A name that [hfconfig.OfHub] has stands for
+// itself. Others are fetched by [hub.Online]; the error names the command that does.
 func (m Model) Find() (path string, err error) {
 	for _, dir := range append(m.folders(), m.snapshots()...) {
 		path := filepath.Join(dir, usualName)
@@ -85,8 +84,7 @@ func (m Model) snapshots() []string {
 	return hub.Snapshots(m.Name, m.Revision)
 }
 
-// trustRemote is the key by which all trainers let a repository's own code describe the
-// model.
+// trustRemote is the key by which all trainers let a repository's own code describe the model.
 const trustRemote = "trust_remote_code"
 
 // CheckRemoteCode notes where the trainer may train other code than transformers' own: the

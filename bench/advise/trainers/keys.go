@@ -151,8 +151,7 @@ func (r *reader) words(row Row, v *value, texts []string, from Key) error {
 	return nil
 }
 
-// word finds what a value stands for. A number stands for itself where one is
-// expected.
+// word finds what a value stands for. A number stands for itself where one is expected.
 func (row Row) word(text string) (w Words, ok bool) {
 	for _, t := range []string{text, strings.ToLower(text)} {
 		if w, ok = row.Words[t]; ok {
@@ -215,8 +214,7 @@ func knownWords(given string, words map[string]Words) string {
 	return strings.Join(names, ", ")
 }
 
-// resolved returns a value without references to other keys, as OmegaConf writes them:
-// "${batch_size}".
+// resolved returns a value without references to other keys, as OmegaConf writes them: "${batch_size}".
 func (r *reader) resolved(key string, v *value, depth int) (*value, error) {
 	if v.kind != text || !strings.Contains(v.text, "$") || r.table.Keys[key].Is == "gpus" {
 		return v, nil

@@ -10,12 +10,10 @@ import (
 	"strings"
 )
 
-// starterOptions are options of torchrun, deepspeed and trainers' own commands that say how
-// many GPUs there are.
+// starterOptions are options of torchrun, deepspeed and trainers' own commands that say how many GPUs there are.
 var starterOptions = []string{"nproc_per_node", "num_gpus", "num_processes"}
 
-// accelerateGroups are the groups of accelerate's file that its options stand in, by how
-// they begin.
+// accelerateGroups are the groups of accelerate's file that its options stand in, by how they begin.
 var accelerateGroups = map[string]string{
 	"fsdp_": "fsdp_config", "dynamo_": "dynamo_config", "parallelism_config_": "parallelism_config",
 	"zero_": "deepspeed_config", "zero3_": "deepspeed_config", "offload_optimizer_": "deepspeed_config",

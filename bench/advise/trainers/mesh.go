@@ -78,8 +78,7 @@ func (c *Config) accumulations() error {
 	return nil
 }
 
-// share adds to the strategy how many ranks share each sequence, and how, and how many share
-// out the experts.
+// share adds to the strategy how many ranks share each sequence, and how, and how many share out the experts.
 func (c *Config) share() error {
 	if c.facts["strategy"].value == "" {
 		return nil

@@ -31,8 +31,7 @@ func open(path string) (*document, error) {
 	return parse(path, data)
 }
 
-// parse reads data as what the file's suffix says: JSON, TOML, a shell script, or else
-// YAML.
+// parse reads data as what the file's suffix says: JSON, TOML, a shell script, or else YAML.
 func parse(path string, data []byte) (*document, error) {
 	d := &document{file: path}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
@@ -66,8 +65,7 @@ func parse(path string, data []byte) (*document, error) {
 // yamlLine is how the library says where it stopped.
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
 
-// parseYAML reads the one document of a YAML file. Anchors and merge keys are
-// resolved.
+// parseYAML reads the one document of a YAML file. Anchors and merge keys are resolved.
 func parseYAML(d *document, data []byte) (root *value, err error) {
 	defer func() {
 		if p := recover(); p != nil { // the library panics on some malformed input
@@ -163,8 +161,7 @@ func (y *yamlReader) group(n *yaml.Node, depth int) (*value, error) {
 	return v, nil
 }
 
-// merge takes the keys of a group, or of several, of which the first stand over the
-// others.
+// merge takes the keys of a group, or of several, of which the first stand over the others.
 func (y *yamlReader) merge(into, in *value, line int) error {
 	groups := []*value{in}
 	if in.kind == list {

@@ -83,8 +83,7 @@ type Setting struct {
 	// Change is what it changes in a case; the zero value where the flag is no field of one, or
 	// where several GPUs share the work, which the verb decides.
 	Change models.Change
-	// From is the key that says so; its Path is empty for what the trainer does
-	// where the file says nothing.
+	// From is the key that says so; its Path is empty for what the trainer does where the file says nothing.
 	From Key
 }
 
@@ -358,9 +357,8 @@ func misspelled(d *document, tables []*Table) string {
 	return ""
 }
 
-// resolvePath finds a file that another names: as it is named, from the folder of that
-// file, or from one above it, where a trainer's own examples are started. If there
-// is none it is as it is named.
+// resolvePath finds a file that another names: as it is named, from the folder of that file, or from one above it,
+// where a trainer's own examples are started. If there is none it is as it is named.
 func resolvePath(file, name string) string {
 	if _, err := os.Stat(name); err == nil || filepath.IsAbs(name) {
 		return name

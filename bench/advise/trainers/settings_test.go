@@ -119,8 +119,7 @@ func TestUnfrozenParametersAreAnExpression(t *testing.T) {
 	require.Equal(t, `^(?:^lm_head\.weight$)|^(?:model\.layers\.2[0-9]+\.mlp)|^(?:a.+b)`, setting(c, "train-only"))
 }
 
-// DeepSpeed's options become options of the strategy, and its engine trains in the type of
-// the weights.
+// DeepSpeed's options become options of the strategy, and its engine trains in the type of the weights.
 func TestDeepSpeedsFileIsTheStrategy(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.WriteFile("a.json",
@@ -223,8 +222,7 @@ func TestEffectiveBatchCountsGPUs(t *testing.T) {
 	}))
 }
 
-// A lever that is written into a trainer's file is read from it again, of all that tables
-// know how to turn.
+// A lever that is written into a trainer's file is read from it again, of all that tables know how to turn.
 func TestLeversThatAreWrittenAreReadAgain(t *testing.T) {
 	for trainer, text := range map[string]string{
 		"axolotl": "base_model: x/y\nadapter: lora\nlora_r: 8\nlora_alpha: 16\nlora_target_linear: " +
@@ -278,8 +276,7 @@ func TestLeversThatAreWrittenAreReadAgain(t *testing.T) {
 	}
 }
 
-// Every trainer's key for torch.compile becomes the flag; a backend of which nothing is
-// published is refused.
+// Every trainer's key for torch.compile becomes the flag; a backend of which nothing is published is refused.
 func TestTorchCompileIsAFlag(t *testing.T) {
 	for name, k := range map[string]struct{ content, want string }{
 		"axolotl": {"base_model: a/b\nmicro_batch_size: 1\ntorch_compile: true\n", "true"},

@@ -29,8 +29,7 @@ func splitScript(d *document, script string) (commands [][]token, vars map[strin
 	return commands, s.vars, nil
 }
 
-// scanner reads the words of a shell script: quotes, comments, continued lines and
-// variables; nothing is run.
+// scanner reads the words of a shell script: quotes, comments, continued lines and variables; nothing is run.
 type scanner struct {
 	d         *document
 	text      string

@@ -23,8 +23,7 @@ type Table struct {
 	Version string `yaml:"version"`
 	// Extends names a table whose keys and rules are this one's, too, after its own.
 	Extends string `yaml:"extends"`
-	// Order is the place among the tables that a file is held against: the ones with
-	// keys of their own first.
+	// Order is the place among the tables that a file is held against: the ones with keys of their own first.
 	Order int `yaml:"order"`
 	// Recognized are alternatives: a file is the trainer's if it has all keys of
 	// one. A key may have a value: "model._component_=torchtune.".
@@ -35,15 +34,13 @@ type Table struct {
 	Tasks []Task `yaml:"tasks"`
 	// Strategy says that such a file only tells how several GPUs share the work of a trainer, or of what flags say.
 	Strategy bool `yaml:"strategy"`
-	// Several is the strategy by which several GPUs share the work where the file does not say
-	// how; empty for DDP.
+	// Several is the strategy by which several GPUs share the work where the file does not say how; empty for DDP.
 	Several string `yaml:"several"`
 	// Only are groups of keys that count where other keys have one of some values, and nowhere else.
 	Only map[string]map[string]Any `yaml:"only"`
 	// Keys are the keys that matter, by path.
 	Keys map[string]Row `yaml:"keys"`
-	// Written are the keys that say batch, accumulate and checkpointing in a file that
-	// does not say them yet.
+	// Written are the keys that say batch, accumulate and checkpointing in a file that does not say them yet.
 	Written map[string]string `yaml:"written"`
 	// Turned are the keys that turn a lever, and their values, by "fact=value"; a value that
 	// begins with + is added to a list.
@@ -102,9 +99,8 @@ func (w *Words) UnmarshalYAML(n *yaml.Node) error {
 
 // Rule sets facts, refuses or notes where others are as it says.
 type Rule struct {
-	// When are facts and the values that they may have; "" stands for a fact that
-	// nothing gave, "*" for one that something gave.
-	// Unless excepts such facts.
+	// When are facts and the values that they may have; "" stands for a fact that nothing gave, "*" for one that
+	// something gave. Unless excepts such facts.
 	When   map[string]Any `yaml:"when"`
 	Unless map[string]Any `yaml:"unless"`
 	// Set are facts that get their value if they have none; a value "=name" is that
@@ -112,8 +108,7 @@ type Rule struct {
 	Set map[string]string `yaml:"set"`
 	// Clear are facts that are forgotten.
 	Clear []string `yaml:"clear"`
-	// Refuse says why the configuration cannot be, or cannot be planned; At is the
-	// fact whose key is to blame.
+	// Refuse says why the configuration cannot be, or cannot be planned; At is the fact whose key is to blame.
 	Refuse string `yaml:"refuse"`
 	At     string `yaml:"at"`
 	// Note is said to the user.
@@ -142,8 +137,7 @@ func (a *Any) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// Tables returns the tables of all trainers, in the order in which a file is compared with
-// them.
+// Tables returns the tables of all trainers, in the order in which a file is compared with them.
 func Tables() []*Table {
 	all, err := tables()
 	if err != nil {

@@ -31,8 +31,7 @@ const (
 // value is a value of a file, with where it stands.
 type value struct {
 	kind kind
-	// text is a scalar as tables have it: true and false for all spellings of a
-	// boolean, whole numbers in decimal.
+	// text is a scalar as tables have it: true and false for all spellings of a boolean, whole numbers in decimal.
 	text string
 	line int
 	// items are the elements of a list, entries the keys of a group with their values, in the file's order.
@@ -135,8 +134,7 @@ func (v *value) excerpt() string {
 	return v.text
 }
 
-// scalars returns the texts of a scalar that is not null, or of a list of them; ok is
-// false for other values.
+// scalars returns the texts of a scalar that is not null, or of a list of them; ok is false for other values.
 func (v *value) scalars() (texts []string, ok bool) {
 	if v.kind != list {
 		if v.kind == group || v.kind == null {

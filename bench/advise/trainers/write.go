@@ -21,8 +21,7 @@ type Values struct {
 	Levers map[string]string
 }
 
-// Turns reports whether the trainer has a key for a lever, which is given as the name of its
-// flag without dashes.
+// Turns reports whether the trainer has a key for a lever, which is given as the name of its flag without dashes.
 func (c *Config) Turns(flag string) bool {
 	for lever := range c.table.Turned {
 		if strings.HasPrefix(lever, flag+"=") {
@@ -82,8 +81,7 @@ func (c *Config) Effective(gpus int) int {
 	return n
 }
 
-// Writable reports whether values can be written into the file. Values of a command line
-// are pasted by the user.
+// Writable reports whether values can be written into the file. Values of a command line are pasted by the user.
 func (c *Config) Writable() bool { return !c.doc.command }
 
 // Edits returns the changes of the configuration file that make it say the values, by
@@ -165,8 +163,7 @@ func (c *Config) Paste(v Values) (string, error) {
 	return strings.Join(words, " "), err
 }
 
-// written returns the key that says a fact, and how it says a value of ours; same if it
-// says so already.
+// written returns the key that says a fact, and how it says a value of ours; same if it says so already.
 func (c *Config) written(name string, v Values) (key string, value any, same bool, err error) {
 	ours := map[string]string{
 		"batch": strconv.Itoa(v.Batch), "accumulate": strconv.Itoa(v.Accumulate),

@@ -19,15 +19,13 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Differences below these count as none: no plan depends on so few bytes, and reserved bytes
-// come in segments.
+// Differences below these count as none: no plan depends on so few bytes, and reserved bytes come in segments.
 const (
 	negligibleAllocated = 4 << 20
 	negligibleReserved  = 20 << 20 // one segment of the large pool
 )
 
-// An Outcome is the result of replaying a case: peaks in bytes, as a reference record has
-// them.
+// An Outcome is the result of replaying a case: peaks in bytes, as a reference record has them.
 type Outcome struct {
 	OOM       bool
 	Allocated int64
@@ -35,8 +33,7 @@ type Outcome struct {
 	Phases    []reference.Phase
 }
 
-// A Replayer records cases and replays the recordings. Several goroutines use
-// it at once.
+// A Replayer records cases and replays the recordings. Several goroutines use it at once.
 type Replayer interface {
 	// Record records a case for a GPU. A [*step.RefusedError] says that PyTorch
 	// would not run it, any other error that vprof does not know the case.
@@ -49,10 +46,9 @@ type Replayable interface {
 	Replay(ctx context.Context, allocConf string) (Outcome, error)
 }
 
-// Compare estimates every record and returns how far the
-// estimates are from PyTorch, on all cores. Records of one case and GPU
-// share a recording. After each recording, progress is called with how many
-// records are done; calls do not overlap.
+// Compare estimates every record and returns how far the estimates are from PyTorch, on all cores. Records of one case
+// and GPU share a recording. After each recording, progress is called with how many records are done; calls do not
+// overlap.
 func Compare(ctx context.Context, records []reference.Record, r Replayer,
 	progress progress.Func,
 ) (*report.Accuracy, error) {
@@ -92,8 +88,7 @@ type recordingKey struct {
 	rising bool
 }
 
-// shareRecordings groups the indices of records that one recording serves, in
-// the order of their first records.
+// shareRecordings groups the indices of records that one recording serves, in the order of their first records.
 func shareRecordings(records []reference.Record) [][]int {
 	var groups [][]int
 	at := map[recordingKey]int{}
@@ -228,8 +223,7 @@ func fill(row *report.AccuracyRow, rec *reference.Record, o *Outcome) {
 	}
 }
 
-// compare returns the relative errors of an estimate, negative where it is
-// too low.
+// compare returns the relative errors of an estimate, negative where it is too low.
 func compare(allocated, refAllocated, reserved, refReserved int64) *report.RelativeError {
 	return &report.RelativeError{
 		Allocated: relative(allocated, refAllocated, negligibleAllocated),

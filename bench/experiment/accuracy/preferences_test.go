@@ -11,12 +11,11 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// TestPreferencesNeedWhatPyTorchAllocates has the peaks of steps as TRL takes them (DPO
-// of 1.8, the others of 1.10) under transformers 5.23, peft 0.21 and accelerate's
-// autocast (which gives the logits back in fp32): four rows of 512 tokens, SGD, the
-// second step. The bytes come from PyTorch 2.11's own caching allocator, the CUDA
-// build run on a driver without a GPU, of TRL's own functions; forward includes what is
-// logged of the scores. KTO's answers are good and bad by halves.
+// TestPreferencesNeedWhatPyTorchAllocates has the peaks of steps as TRL takes them (DPO of 1.8, the others of 1.10)
+// under transformers 5.23, peft 0.21 and accelerate's autocast (which gives the logits back in fp32): four rows of 512
+// tokens, SGD, the second step. The bytes come from PyTorch 2.11's own caching allocator, the CUDA build run on a
+// driver without a GPU, of TRL's own functions; forward includes what is logged of the scores. KTO's answers are good
+// and bad by halves.
 func TestPreferencesNeedWhatPyTorchAllocates(t *testing.T) {
 	m, err := all.Models().Lookup("hf:testdata/preferences.json")
 	require.NoError(t, err)
@@ -68,10 +67,9 @@ func TestPreferencesNeedWhatPyTorchAllocates(t *testing.T) {
 	}
 }
 
-// TestGeneratedAnswersNeedWhatPyTorchAllocates has the peaks of steps that learn from
-// generated answers, as the functions of TRL 1.8's GRPOTrainer take them: rows of 512 tokens, a
-// prompt of 256 and an answer of 256. Score is the peak of computing the scores of all answers,
-// before the first micro-batch.
+// TestGeneratedAnswersNeedWhatPyTorchAllocates has the peaks of steps that learn from generated answers, as the
+// functions of TRL 1.8's GRPOTrainer take them: rows of 512 tokens, a prompt of 256 and an answer of 256. Score is the
+// peak of computing the scores of all answers, before the first micro-batch.
 func TestGeneratedAnswersNeedWhatPyTorchAllocates(t *testing.T) {
 	m, err := all.Models().Lookup("hf:testdata/preferences.json")
 	require.NoError(t, err)
@@ -151,9 +149,8 @@ func TestStudentsNeedWhatPyTorchAllocates(t *testing.T) {
 	}
 }
 
-// TestSharedReferencesNeedWhatPyTorchAllocates has such steps of one of four ranks, where
-// fully_shard shares out the model and its reference: reshard_after_forward true and None,
-// which leaves the reference's root whole.
+// TestSharedReferencesNeedWhatPyTorchAllocates has such steps of one of four ranks, where fully_shard shares out the
+// model and its reference: reshard_after_forward true and None, which leaves the reference's root whole.
 func TestSharedReferencesNeedWhatPyTorchAllocates(t *testing.T) {
 	m, err := all.Models().Lookup("hf:testdata/preferences.json")
 	require.NoError(t, err)

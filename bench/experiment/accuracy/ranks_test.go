@@ -15,8 +15,7 @@ import (
 	"github.com/vprof/vprof/models/all"
 )
 
-// errorsOfRanks estimates the records of a file of single ranks of several, at least so
-// many.
+// errorsOfRanks estimates the records of a file of single ranks of several, at least so many.
 func errorsOfRanks(t *testing.T, file string, least int) (allocated, reserved []float64) {
 	f, err := reference.Open("../../reference/data/ranks/" + file)
 	require.NoError(t, err)

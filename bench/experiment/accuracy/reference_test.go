@@ -47,8 +47,7 @@ func accuracyOf(files string) (*report.Accuracy, error) {
 	return accuracy.Compare(context.Background(), records, accuracy.Recorder{Models: all.Models()}, nil)
 }
 
-// The figures that PyTorch 2.15 must reach, by its own rules: the records name
-// their release.
+// The figures that PyTorch 2.15 must reach, by its own rules: the records name their release.
 func TestRecordsAreJudgedByTheRulesOfTheirRelease(t *testing.T) {
 	a, err := committed2_15()
 	require.NoError(t, err)
@@ -83,9 +82,8 @@ func TestEveryRecordIsComparedOrListedAsUnknown(t *testing.T) {
 	}
 }
 
-// The figures that estimates of ReDimNet must reach. What they do reach, and
-// other models with them, is in the table of docs/accuracy.md; these say what is
-// still good enough to plan with.
+// The figures that estimates of ReDimNet must reach. What they do reach, and other models with them, is in the table of
+// docs/accuracy.md; these say what is still good enough to plan with.
 func TestEstimatesOfReDimNetAreGoodEnoughToPlanWith(t *testing.T) {
 	a := &report.Accuracy{Rows: slices.DeleteFunc(slices.Clone(compared(t).Rows), func(r report.AccuracyRow) bool {
 		return !strings.HasPrefix(r.Case, "redimnet-")

@@ -9,10 +9,9 @@ import (
 	"github.com/vprof/vprof/models/all"
 )
 
-// TestSelectiveCheckpointingNeedsWhatPyTorchAllocates has the peaks of steps with
-// create_selective_checkpoint_contexts under transformers 5.23 and peft 0.21: two rows of
-// 1024 tokens, SGD, the second step, by PyTorch 2.11's own caching allocator on a driver
-// without a GPU. Of mm/2 the policy counts calls and has every second one computed again.
+// TestSelectiveCheckpointingNeedsWhatPyTorchAllocates has the peaks of steps with create_selective_checkpoint_contexts
+// under transformers 5.23 and peft 0.21: two rows of 1024 tokens, SGD, the second step, by PyTorch 2.11's own caching
+// allocator on a driver without a GPU. Of mm/2 the policy counts calls and has every second one computed again.
 func TestSelectiveCheckpointingNeedsWhatPyTorchAllocates(t *testing.T) {
 	m, err := all.Models().Lookup("hf:testdata/preferences.json")
 	require.NoError(t, err)

@@ -161,8 +161,7 @@ func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.
 	return seen, timed, from, nil
 }
 
-// communication returns what NCCL is assumed to take of a run's GPU, in bytes: nothing where
-// no NCCL ran.
+// communication returns what NCCL is assumed to take of a run's GPU, in bytes: nothing where no NCCL ran.
 func communication(o Observed, gpu device.GPU) float64 {
 	if o.Case.Strategy == nil || o.Synthetic {
 		return 0
@@ -173,8 +172,7 @@ func communication(o Observed, gpu device.GPU) float64 {
 // largestAdvised is the largest batch size that [FewError.Add] may name.
 const largestAdvised = 4096
 
-// A FewError says that the runs do not determine the coefficients, and which
-// batch size would help most.
+// A FewError says that the runs do not determine the coefficients, and which batch size would help most.
 type FewError struct {
 	*calibrate.ConditionError
 	// Add is a batch size to run; zero if none on this GPU would do.
@@ -190,8 +188,7 @@ func (e *FewError) Error() string {
 
 func (e *FewError) Unwrap() error { return e.ConditionError }
 
-// advise makes a [FewError] that names the further run that would help most, among those
-// whose replay fits the GPU.
+// advise makes a [FewError] that names the further run that would help most, among the runs with a replay that fits the GPU.
 func (c *Calibration) advise(ctx context.Context, gpu device.GPU, few *calibrate.ConditionError,
 	seen []calibrate.Observation,
 ) error {
@@ -277,8 +274,7 @@ func nameOf(s coefficients.Stack) string {
 	return "replay"
 }
 
-// errorsOf sums up how far the points are from what was observed. Held-out
-// errors need all points to have one.
+// errorsOf sums up how far the points are from what was observed. Held-out errors need all points to have one.
 func errorsOf(points []calibrate.Point) (before, after coefficients.Error, heldOut *coefficients.Error) {
 	var b, a, h []float64
 	for _, p := range points {

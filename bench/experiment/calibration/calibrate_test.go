@@ -73,8 +73,7 @@ func TestTwoBatchesPredictHiddenOverhead(t *testing.T) {
 	}
 }
 
-// A prediction is how far the device bytes of a batch are off, and whether they
-// are inside the interval.
+// A prediction is how far the device bytes of a batch are off, and whether they are inside the interval.
 type prediction struct {
 	err    float64
 	inside bool

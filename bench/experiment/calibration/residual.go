@@ -11,9 +11,8 @@ import (
 	"github.com/vprof/vprof/profiler/planner/calibrate"
 )
 
-// Bounds of what coefficients may be learned from. The replay of a step has all but
-// what libraries hide, so runs that are further off, and runs that no
-// coefficients explain together, measured something else.
+// Bounds of what coefficients may be learned from. The replay of a step has all but what libraries hide, so runs that
+// are further off, and runs that no coefficients explain together, measured something else.
 const (
 	// MaxReplay is how far, as a share of what was seen, the tensors of a replay
 	// may be from a run, and MaxFitted how far the calibrated estimate.

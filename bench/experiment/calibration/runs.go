@@ -52,10 +52,9 @@ type Observed struct {
 	StepSeconds float64
 }
 
-// ReadObserved reads the runs of a report or of reference records. Two kinds of runs are left
-// out, since their peaks are not what the case needs: runs that ran out of memory, and
-// runs that had to free cached memory, whose peak is the size of the GPU. The error is a
-// [*input.FormatError] unless reading itself failed.
+// ReadObserved reads the runs of a report or of reference records. Two kinds of runs are left out, since their peaks
+// are not what the case needs: runs that ran out of memory, and runs that had to free cached memory, whose peak is the
+// size of the GPU. The error is a [*input.FormatError] unless reading itself failed.
 func ReadObserved(r io.Reader, name string) ([]Observed, coefficients.Input, error) {
 	data, in, err := readInput(r, name)
 	if err != nil {
@@ -86,8 +85,7 @@ func ReadObserved(r io.Reader, name string) ([]Observed, coefficients.Input, err
 	return runs, in, nil
 }
 
-// readInput reads a whole file of runs, with its name and SHA-256 for the coefficients
-// file.
+// readInput reads a whole file of runs, with its name and SHA-256 for the coefficients file.
 func readInput(r io.Reader, name string) ([]byte, coefficients.Input, error) {
 	data, err := input.ReadAll(r, name)
 	if err == nil && len(bytes.TrimSpace(data)) == 0 {
@@ -97,9 +95,8 @@ func readInput(r io.Reader, name string) ([]byte, coefficients.Input, error) {
 	return data, coefficients.Input{File: name, SHA256: hex.EncodeToString(sum[:])}, err
 }
 
-// ReadSnapshotRun reads a memory snapshot of PyTorch as a run of the case on a
-// GPU. What the driver adds it does not show, and where no events were recorded
-// it has no peak of the allocated bytes. The error is a [*input.FormatError]
+// ReadSnapshotRun reads a memory snapshot of PyTorch as a run of the case on a GPU. What the driver adds it does not
+// show, and where no events were recorded it has no peak of the allocated bytes. The error is a [*input.FormatError]
 // unless reading itself failed.
 func ReadSnapshotRun(r io.Reader, name string, c models.Case, gpu string) (Observed, coefficients.Input, error) {
 	data, in, err := readInput(r, name)
@@ -267,10 +264,9 @@ func together(runs []Observed, pool bool) error {
 	return nil
 }
 
-// ReadDescribedRuns reads files that do not say what was trained, which the caller then says:
-// the case c on GPUs called gpu. They are a memory snapshot of PyTorch, or a monitor's log
-// of one GPU or of the GPUs of several ranks, returned in their order. The error is a
-// [*input.FormatError] unless reading itself failed.
+// ReadDescribedRuns reads files that do not say what was trained, which the caller then says: the case c on GPUs called
+// gpu. They are a memory snapshot of PyTorch, or a monitor's log of one GPU or of the GPUs of several ranks, returned
+// in their order. The error is a [*input.FormatError] unless reading itself failed.
 func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]Observed, coefficients.Input, error) {
 	data, in, err := readInput(r, name)
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package claims compares the figures that projects' guides give with vprof's own for
-// the same conditions.
+// Package claims compares the figures that projects' guides give with vprof's own for the same conditions.
 package claims
 
 import (

@@ -1,5 +1,4 @@
-// Package compare compares the training steps of two files: reports, reference records
-// or memory snapshots.
+// Package compare compares the training steps of two files: reports, reference records or memory snapshots.
 package compare
 
 import (
@@ -42,13 +41,11 @@ type Amounts struct {
 	// Case is what was trained; without a model where the file does not say.
 	Case  models.Case
 	Batch int
-	// GPU is the name of the very GPU, and UUID the driver's; empty where
-	// the file does not say.
+	// GPU is the name of the very GPU, and UUID the driver's; empty where the file does not say.
 	Identity, UUID string
 }
 
-// Read reads a report (runs where it has some, else estimates), reference
-// records or a snapshot of PyTorch.
+// Read reads a report (runs where it has some, else estimates), reference records or a snapshot of PyTorch.
 func Read(r io.Reader, name, label string) (*Side, error) {
 	head := make([]byte, 4096)
 	n, err := io.ReadFull(r, head)
@@ -150,10 +147,9 @@ func amountsOf(c models.Case, batch int, gpu string) Amounts {
 	return a
 }
 
-// Sides puts b beside a. Differences are relative to a; a row is over the
-// tolerance if the larger side is off by more than that. Batch, if not zero,
-// chooses the steps of that batch size. Where each side has one step of the same model, trained
-// otherwise, the comparison says what differs and, by price, what it costs.
+// Sides puts b beside a. Differences are relative to a; a row is over the tolerance if the larger side is off by more
+// than that. Batch, if not zero, chooses the steps of that batch size. Where each side has one step of the same model,
+// trained otherwise, the comparison says what differs and, by price, what it costs.
 func Sides(a, b *Side, tolerance float64, batch int, price Price) (*report.Comparison, error) {
 	out := &report.Comparison{
 		Schema: report.ComparisonSchema, A: a.Label, B: b.Label, Tolerance: tolerance, Rows: []report.ComparisonRow{},
@@ -194,9 +190,8 @@ func ofBatch(steps []Amounts, batch int) []Amounts {
 	return slices.DeleteFunc(slices.Clone(steps), func(s Amounts) bool { return s.Batch != batch && s.Of != "" })
 }
 
-// pair compares steps of one name: on the same GPU where both sides have it, else
-// on GPUs of one kind. GPUs of different kinds are compared only where each
-// side has one GPU. The same holds for releases of PyTorch.
+// pair compares steps of one name: on the same GPU where both sides have it, else on GPUs of one kind. GPUs of
+// different kinds are compared only where each side has one GPU. The same holds for releases of PyTorch.
 func pair(out *report.Comparison, as, bs []Amounts) {
 	several := gpusOf(as) > 1 || gpusOf(bs) > 1
 	step := func(a Amounts) string { return a.Of }

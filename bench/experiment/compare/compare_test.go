@@ -97,8 +97,7 @@ func TestReleasesAreComparedWhereEachSideIsOfOne(t *testing.T) {
 	require.ErrorContains(t, err, "no step is in both files")
 }
 
-// Whatever the steps are, each is in a row or named as one side's, and swapping the
-// sides swaps these.
+// Whatever the steps are, each is in a row or named as one side's, and swapping the sides swaps these.
 func TestEveryStepIsAccountedFor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		drawn := func(label string) *compare.Side {

@@ -43,9 +43,8 @@ type plan struct {
 	p95, p99, p999 int64
 }
 
-// epoch plans an epoch of batches of a size: no batch is longer than a limit, at which
-// samples are cut off, and no more than most are planned. Where an epoch has more, the
-// one with the longest sample is the last.
+// epoch plans an epoch of batches of a size: no batch is longer than a limit, at which samples are cut off, and no more
+// than most are planned. Where an epoch has more, the one with the longest sample is the last.
 func (l *Lengths) epoch(r *rand.Rand, size int, limit int64, most int) plan {
 	samples := l.samples(r)
 	p := plan{samples: len(samples), batches: ceil.Div(len(samples), size)}
@@ -111,9 +110,8 @@ func padded(length, multiple, limit int64) int64 {
 	return min(length, limit)
 }
 
-// group orders samples as get_length_grouped_indices of transformers does: within
-// stretches of up to fifty batches the longest first, and the longest of all before
-// everything else.
+// group orders samples as get_length_grouped_indices of transformers does: within stretches of up to fifty batches the
+// longest first, and the longest of all before everything else.
 func group(samples []int32, size int) {
 	const batches = 50
 	stretch := max(min(len(samples)/(4*size), batches), 1) * size

@@ -22,11 +22,9 @@ import (
 
 // Options bound the work of [Run]. The zero value has the usual bounds.
 type Options struct {
-	// Epochs is the number of epochs that are replayed, each with its samples in another
-	// order; zero is 20.
+	// Epochs is the number of epochs that are replayed, each with its samples in another order; zero is 20.
 	Epochs int
-	// Actions is about how many allocations and frees are replayed in all; zero is 100
-	// million, some ten seconds.
+	// Actions is about how many allocations and frees are replayed in all; zero is 100 million, some ten seconds.
 	Actions int
 	// Others is the number of bytes that other processes hold on the GPU.
 	Others int64
@@ -45,8 +43,7 @@ const (
 	// maxRecorded limits the number of different lengths that are recorded: with more,
 	// lengths are rounded up until they are that few.
 	maxRecorded = 160
-	// mostRecorded is after how many steps every loop does the same again: DDP makes its
-	// buckets anew in the second.
+	// mostRecorded is after how many steps every loop does the same again: DDP makes its buckets anew in the second.
 	mostRecorded = 4
 	// fewest and most are the steps of an epoch that are replayed.
 	fewestSteps, mostSteps = 40, 5000
@@ -260,8 +257,7 @@ func (e *experiment) record(ctx context.Context) error {
 	return err
 }
 
-// report replays the epochs and reports the worst batch, the allocator's growth and how
-// often memory ran out.
+// report replays the epochs and reports the worst batch, the allocator's growth and how often memory ran out.
 func (e *experiment) report(ctx context.Context, s *step.Setup) (*report.Lengths, error) {
 	out := e.describe()
 	worst := slices.Max(slices.Collect(maps.Keys(e.recorded)))

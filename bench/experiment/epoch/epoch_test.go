@@ -40,8 +40,7 @@ func lengths(t *testing.T, text string, b epoch.Batching) *epoch.Lengths {
 	return l
 }
 
-// Samples of one length need what the plan of that length says, however many micro-batches
-// a step has.
+// Samples of one length need what the plan of that length says, however many micro-batches a step has.
 func TestEqualLengthsNeedWhatTheirPlanSays(t *testing.T) {
 	for _, accumulate := range []int{1, 3} {
 		s := setupOf(t, "llama-tiny", models.Case{
@@ -79,8 +78,7 @@ func TestRanksSettleDown(t *testing.T) {
 	}
 }
 
-// The cache grows as lengths vary, to more than the worst batch needs alone; with
-// expandable segments it does not.
+// The cache grows as lengths vary, to more than the worst batch needs alone; with expandable segments it does not.
 func TestTheCacheGrowsOverLengths(t *testing.T) {
 	sample.Whole(t)
 	s := setupOf(t, "llama-tiny", models.Case{Settings: models.Settings{"seq-len": 2048, "packed": 0, "vocab": 32000}})

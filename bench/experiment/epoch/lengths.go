@@ -1,6 +1,5 @@
-// Package epoch answers what an epoch needs whose samples differ in length: which batch
-// is the worst, how the allocator's cache grows from step to step, and how likely it is
-// that memory runs out.
+// Package epoch answers what an epoch needs whose samples differ in length: which batch is the worst, how the
+// allocator's cache grows from step to step, and how likely it is that memory runs out.
 package epoch
 
 import (
@@ -18,20 +17,16 @@ import (
 	"github.com/vprof/vprof/models/hf"
 )
 
-// Lengths are how long the samples of a data set are, and how batches are made of them.
-// Its JSON is a part of jobs.
+// Lengths are how long the samples of a data set are, and how batches are made of them. Its JSON is a part of jobs.
 type Lengths struct {
 	// Source is the file or the law that the user named.
 	Source string `json:"source"`
-	// Setting is the model's setting that is the length of a sample; empty for the only
-	// one there is.
+	// Setting is the model's setting that is the length of a sample; empty for the only one there is.
 	Setting string `json:"setting,omitempty"`
-	// Counts are the lengths of a file in ascending order, Law what lengths are drawn
-	// by instead.
+	// Counts are the lengths of a file in ascending order, Law what lengths are drawn by instead.
 	Counts []Count `json:"counts,omitempty"`
 	Law    *Law    `json:"law,omitempty"`
-	// Batching is how batches are made; Multiple what their length is a multiple of, zero
-	// for one.
+	// Batching is how batches are made; Multiple what their length is a multiple of, zero for one.
 	Batching Batching `json:"batching"`
 	Multiple int64    `json:"multiple,omitempty"`
 	// Masked says that batches with padding have an attention mask, where the model makes
@@ -74,8 +69,7 @@ func ParseLengths(text string) (*Lengths, error) {
 	return &Lengths{Source: text, Counts: counts}, nil
 }
 
-// readLengths reads the lines of a file. Empty lines, lines that begin with # and a
-// header are skipped.
+// readLengths reads the lines of a file. Empty lines, lines that begin with # and a header are skipped.
 func readLengths(name string, r io.Reader) ([]Count, error) {
 	samples := map[int64]int64{}
 	limited := &io.LimitedReader{R: r, N: maxFile}
@@ -147,8 +141,7 @@ func (l *Lengths) mask(m models.Model, batch int, s models.Settings) {
 	}
 }
 
-// samples returns the lengths of all samples of a data set, in no order. Of a law they are
-// drawn.
+// samples returns the lengths of all samples of a data set, in no order. Of a law they are drawn.
 func (l *Lengths) samples(r *rand.Rand) []int32 {
 	if l.Law != nil {
 		return l.Law.draw(r)

@@ -141,8 +141,7 @@ func TestBadLawsAreNamed(t *testing.T) {
 	}
 }
 
-// Whatever the batching, a batch is as long as it must be, no longer than the limit, and
-// the longest comes.
+// Whatever the batching, a batch is as long as it must be, no longer than the limit, and the longest comes.
 func TestEveryEpochHasItsLongestBatch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := &Lengths{

@@ -18,8 +18,7 @@ import (
 
 // An outcome is the result of replaying one epoch.
 type outcome struct {
-	// reserved are the highest reserved bytes up to each milestone that it reached, peak
-	// the highest of all.
+	// reserved are the highest reserved bytes up to each milestone that it reached, peak the highest of all.
 	reserved []int64
 	peak     int64
 	// retries counts how often the cache was freed, oomStep is the step that ran
@@ -38,8 +37,7 @@ func (o outcome) beyond(bytes int64) bool {
 // errBeyond ends the replay of further epochs.
 var errBeyond = errors.New("an epoch is beyond what was allowed")
 
-// milestones returns the steps after which growth is reported: 1, 10, 100 and so on, and the
-// last.
+// milestones returns the steps after which growth is reported: 1, 10, 100 and so on, and the last.
 func milestones(steps int) []int {
 	var at []int
 	for n := 1; n < steps; n *= 10 {
@@ -147,8 +145,7 @@ func summary(outcomes []outcome, at []int) report.Epochs {
 	return e
 }
 
-// clopperPearson returns the exact interval that holds a probability with 95 %, of which k of
-// n trials came true.
+// clopperPearson returns the exact interval that holds a probability with 95 %, of which k of n trials came true.
 func clopperPearson(k, n int) (low, high float64) {
 	low, high = 0, 1
 	if k > 0 {

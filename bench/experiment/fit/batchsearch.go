@@ -140,8 +140,7 @@ func rounded(batch, multiple int) int {
 	return batch - batch%multiple
 }
 
-// largest returns the largest batch within the budget, up to one, with a number of
-// micro-batches; zero if none is.
+// largest returns the largest batch within the budget, up to one, with a number of micro-batches; zero if none is.
 func (q *batchSearch) largest(ctx context.Context, micro, to int) (int, error) {
 	looked := min(micro, searchedMicro)
 	whole := judged(micro) == looked

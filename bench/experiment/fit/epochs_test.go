@@ -39,8 +39,7 @@ func overLengths(t *testing.T, law string, change func(*Search)) Search {
 	return s
 }
 
-// The longest samples of the data set make the batch larger, and epochs over them make it
-// no larger than gets through.
+// The longest samples of the data set make the batch larger, and epochs over them make it no larger than gets through.
 func TestRecommendedBatchesGetThroughEpochs(t *testing.T) {
 	sample.Whole(t)
 	const law = "uniform:min=8,max=64,samples=32"

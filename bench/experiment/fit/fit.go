@@ -30,18 +30,15 @@ type Search struct {
 	GPUs  []device.GPU
 	// Whole is the number of cases of the whole search, if this is a part of one.
 	Whole int
-	// Budget is how much of each GPU may be filled; its Memory is taken
-	// from the GPU.
+	// Budget is how much of each GPU may be filled; its Memory is taken from the GPU.
 	Budget planner.Budget
 	// Others is what other processes hold of each GPU, bytes.
 	Others int64
-	// Effective is the number of samples that an optimizer step should see;
-	// zero keeps the accumulation of the cases.
+	// Effective is the number of samples that an optimizer step should see; zero keeps the accumulation of the cases.
 	Effective int
 	// MaxBatch ends the search.
 	MaxBatch int
-	// Multiple is what batches are multiples of, where they are not smaller; zero and
-	// one are any.
+	// Multiple is what batches are multiples of, where they are not smaller; zero and one are any.
 	Multiple int
 	// Batch is the one batch size to try; zero is the largest that fits.
 	Batch int
@@ -55,8 +52,7 @@ type Search struct {
 	// Device, if not nil, is the one GPU: what is recommended is measured
 	// on it, and comes down until it fits there, too.
 	Device device.Device
-	// Levers says that the cases differ by levers, so that what is recommended is
-	// explained by them.
+	// Levers says that the cases differ by levers, so that what is recommended is explained by them.
 	Levers bool
 	// Lengths are the lengths of the data set's samples, nil if all are alike: what is
 	// recommended gets through whole epochs over them. On one simulated GPU alone.
@@ -89,12 +85,10 @@ func (s Slots) take() (giveBack func()) {
 	return func() { <-s }
 }
 
-// Run finds the largest batch within the budget for every configuration on
-// every GPU, and recommends the fastest for each stage of a GPU: the one
-// with the most samples per second, or the plainest strategy that is as fast. What it recommends has been replayed on
-// the simulated GPU at that very batch. A configuration that PyTorch or the model
-// refuses is part of the result, unless all are: then the first's error is
-// returned.
+// Run finds the largest batch within the budget for every configuration on every GPU, and recommends the fastest for
+// each stage of a GPU: the one with the most samples per second, or the plainest strategy that is as fast. What it
+// recommends has been replayed on the simulated GPU at that very batch. A configuration that PyTorch or the model
+// refuses is part of the result, unless all are: then the first's error is returned.
 func Run(ctx context.Context, s Search) (*report.Fit, error) {
 	f := s.begin()
 	s.share()
@@ -192,8 +186,7 @@ func (s *Search) look(ctx context.Context, f *report.Fit) (*survey, error) {
 	return v, s.exactly(ctx, v)
 }
 
-// exactly replays every configuration on every GPU as often as finding its
-// largest batch takes.
+// exactly replays every configuration on every GPU as often as finding its largest batch takes.
 func (s *Search) exactly(ctx context.Context, v *survey) error {
 	begin := planner.Start{Batch: s.Model.Default.Batch}
 	gpus := make([]device.GPU, len(v.choices))
@@ -328,8 +321,7 @@ func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begi
 	return out, nil, q.describe(ctx, &out, size, steps)
 }
 
-// refuse makes the choice of a configuration that PyTorch or the model refuses; other
-// errors are returned as such.
+// refuse makes the choice of a configuration that PyTorch or the model refuses; other errors are returned as such.
 func (s *Search) refuse(gpu device.GPU, c models.Case, cause error) (report.Choice, error, error) {
 	if !step.Refused(cause) {
 		return report.Choice{}, nil, cause

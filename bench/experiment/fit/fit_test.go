@@ -29,8 +29,7 @@ func toySearch(free int64, cases ...models.Case) Search {
 	}
 }
 
-// A search plans trials and reads results: whoever runs them, it finds the same, on one
-// GPU and on several.
+// A search plans trials and reads results: whoever runs them, it finds the same, on one GPU and on several.
 func TestTrialsOfASearchCanRunElsewhere(t *testing.T) {
 	for _, gpus := range [][]string{{"rtx-3060"}, {"t4", "rtx-3060"}} {
 		s := toySearch(600, steptest.Full(models.Case{}), steptest.Full(models.Case{AMP: "fp16", Accumulate: 4}),
@@ -47,8 +46,7 @@ func TestTrialsOfASearchCanRunElsewhere(t *testing.T) {
 	}
 }
 
-// The device needs 100 MiB, and reserves what the toy allocates, 64 MiB + 15 MiB
-// per sample, and slack.
+// The device needs 100 MiB, and reserves what the toy allocates, 64 MiB + 15 MiB per sample, and slack.
 func TestFitIsTheEdgeOfTheBudget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := toySearch(rapid.Int64Range(200, 4000).Draw(t, "free"), steptest.Full(models.Case{
@@ -115,8 +113,7 @@ func TestTheLargestBatchIsOfAllMicroBatches(t *testing.T) {
 	require.Equal(t, largest, f.Choices[0].Largest)
 }
 
-// Where nothing fits, what is shown has as many micro-batches as the effective batch takes of
-// the smallest.
+// Where nothing fits, what is shown has as many micro-batches as the effective batch takes of the smallest.
 func TestWhatDoesNotFitHasTheMicroBatchesAskedFor(t *testing.T) {
 	s := toySearch(1, steptest.Full(models.Case{}))
 	s.Effective = 4
@@ -305,8 +302,7 @@ func TestLongWorkSaysHowFarItIs(t *testing.T) {
 	require.Equal(t, []string{"0/2 configurations", "1/2 configurations", "2/2 configurations"}, said)
 }
 
-// Batches are multiples where they are not smaller than one, and a given batch is the
-// only one tried.
+// Batches are multiples where they are not smaller than one, and a given batch is the only one tried.
 func TestBatchesAreMultiplesOrGiven(t *testing.T) {
 	for _, c := range []struct{ batch, multiple, want int }{
 		{81, 8, 80},

@@ -121,8 +121,7 @@ func (s *Search) explain(ctx context.Context, f *report.Fit) (err error) {
 	return nil
 }
 
-// waterfall replays a choice at its batch without its levers, and then with one after
-// the other.
+// waterfall replays a choice at its batch without its levers, and then with one after the other.
 func (s *Search) waterfall(ctx context.Context, gpu device.GPU, c *report.Choice) ([]report.Lever, error) {
 	whole := c.Case.Case
 	k := whole

@@ -37,8 +37,7 @@ func TestLeversAreTurnedInEveryCombinationThatMakesSense(t *testing.T) {
 	require.Len(t, Levered(m, adapted, func(flag string) bool { return flag == "quantize" || flag == "liger" }), 3)
 }
 
-// A waterfall begins with the case without levers and ends with what is recommended,
-// and its parts add up.
+// A waterfall begins with the case without levers and ends with what is recommended, and its parts add up.
 func TestWaterfallsAddUp(t *testing.T) {
 	sample.Whole(t)
 	m, err := all.Models().Lookup("llama-tiny")

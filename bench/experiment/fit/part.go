@@ -10,8 +10,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 )
 
-// A Part is what some of a search's configurations came to. Parts join to what the
-// whole search gives.
+// A Part is what some of a search's configurations came to. Parts join to what the whole search gives.
 type Part struct {
 	// Choices hold the part's configurations on all GPUs, GPU after GPU.
 	Choices []report.Choice `json:"choices"`
@@ -54,9 +53,8 @@ func placeOf(c report.Choice) string {
 	return c.Device + " " + string(text)
 }
 
-// Join makes the whole of the parts, which have the configurations in order. Head is
-// the whole without choices, stages are the model's. The error says that PyTorch
-// or the model refuses every configuration.
+// Join makes the whole of the parts, which have the configurations in order. Head is the whole without choices, stages
+// are the model's. The error says that PyTorch or the model refuses every configuration.
 func Join(head report.Fit, stages []string, parts []*Part) (*report.Fit, error) {
 	f := &head
 	f.Choices = []report.Choice{}

@@ -16,13 +16,12 @@ import (
 // AnyStrategy is the strategy of a search that goes through several.
 const AnyStrategy = "auto"
 
-// StrategiesFor returns the strategies that a search of a case of a model goes through on so
-// many GPUs. Parameters in half precision are for cases without autocast, which they take
-// the place of. Tensor parallelism is for cases that PyTorch would not refuse, which clips
-// no gradients over two meshes; where ranks can share tokens and scores, too, they do (as
-// torchtitan has it), and clip. Groups have eight ranks at most, as machines have GPUs.
-// Pipelines have as many micro-batches as stages; of several machines each may be a stage, too. What comes out best is
-// looked at more closely, see [finer]. The experts of mixtures are shared out, and rows that are long.
+// StrategiesFor returns the strategies that a search of a case of a model goes through on so many GPUs. Parameters in
+// half precision are for cases without autocast, which they take the place of. Tensor parallelism is for cases that
+// PyTorch would not refuse, which clips no gradients over two meshes; where ranks can share tokens and scores, too,
+// they do (as torchtitan has it), and clip. Groups have eight ranks at most, as machines have GPUs. Pipelines have as
+// many micro-batches as stages; of several machines each may be a stage, too. What comes out best is looked at more
+// closely, see [finer]. The experts of mixtures are shared out, and rows that are long.
 func StrategiesFor(m models.Model, c models.Case, gpus int) []string {
 	all := []string{"ddp:bucket_view=true", "zero1:bucket_view=true", "fsdp2", "fsdp2:reshard=false", "fsdp2:wrap=none"}
 	half := c.AMP == models.NoAutocast && c.Weights == models.FP32
@@ -177,8 +176,7 @@ func dropRefused(f *report.Fit) {
 // batchesOf returns how many batches the GPUs that train a case see at a time.
 func (s *Search) batchesOf(c models.Case) int { return max(1, c.Batches()) }
 
-// surveys reports whether configurations are read off lines, and what is recommended
-// is confirmed.
+// surveys reports whether configurations are read off lines, and what is recommended is confirmed.
 func (s *Search) surveys() bool {
 	return s.Ranks.Strategy == AnyStrategy || !s.SeqLen && len(s.GPUs) > 1 &&
 		len(s.GPUs)*max(s.Whole, len(s.Cases)) > mostExact
@@ -216,9 +214,8 @@ func (s *Search) leastGPUs(ctx context.Context) (int, error) {
 	}
 }
 
-// frugal returns the cases that need the least memory, the most frugal
-// first. Of cases that differ by checkpointing and by what fully_shard keeps alone there
-// is the most frugal one.
+// frugal returns the cases that need the least memory, the most frugal first. Of cases that differ by checkpointing and
+// by what fully_shard keeps alone there is the most frugal one.
 func frugal(cases []models.Case) []models.Case {
 	cases = slices.Clone(cases)
 	slices.SortStableFunc(cases, func(a, b models.Case) int { return cmp.Compare(frugality(b), frugality(a)) })

@@ -83,12 +83,11 @@ type leader struct {
 	possible, enough float64
 }
 
-// leaders returns the cases to look around, of every stage on every GPU: the fastest of each
-// strategy, and of fully_shard the fastest with and the fastest without checkpointing. Left
-// out are those much slower than the fastest of all; a pipeline is compared as if its stages
-// never waited for each other (see [models.Strategy.Bubble]), since more micro-batches come
-// near to that. A pipeline that does not fit with single samples does not with more of them either, whose
-// buffers and outputs come on top, nor with more stages a rank, which hold more samples at a time.
+// leaders returns the cases to look around, of every stage on every GPU: the fastest of each strategy, and of
+// fully_shard the fastest with and the fastest without checkpointing. Left out are those much slower than the fastest
+// of all; a pipeline is compared as if its stages never waited for each other (see [models.Strategy.Bubble]), since
+// more micro-batches come near to that. A pipeline that does not fit with single samples does not with more of them
+// either, whose buffers and outputs come on top, nor with more stages a rank, which hold more samples at a time.
 func leaders(f *report.Fit) []leader {
 	type kind struct {
 		device, stage, strategy string

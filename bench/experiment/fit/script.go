@@ -15,9 +15,8 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// Profiles returns recommendations for the parts of training that the script of the
-// model's project tells apart, with the precision of its authors, within the budget of
-// the search on its one GPU. The search or else the script gives the
+// Profiles returns recommendations for the parts of training that the script of the model's project tells apart, with
+// the precision of its authors, within the budget of the search on its one GPU. The search or else the script gives the
 // effective batch.
 func Profiles(ctx context.Context, s Search, lookup func(string) (models.Model, error)) ([]report.Profile, error) {
 	script := s.Model.Script
@@ -47,9 +46,8 @@ func Profiles(ctx context.Context, s Search, lookup func(string) (models.Model, 
 	return out, nil
 }
 
-// Script returns what the script of the model's project recommends for the one GPU of a
-// search, part by part, each with what its batch needs in truth and the largest batch
-// within the budget: by a recording with the authors' precision.
+// Script returns what the script of the model's project recommends for the one GPU of a search, part by part, each with
+// what its batch needs in truth and the largest batch within the budget: by a recording with the authors' precision.
 func Script(ctx context.Context, s Search, lookup func(string) (models.Model, error)) ([]report.GuideProfile, error) {
 	script := s.Model.Script
 	effective := cmp.Or(s.Effective, script.EffectiveBatch())
@@ -99,8 +97,7 @@ func (s *Search) verify(ctx context.Context, m models.Model, g *report.GuideProf
 	return err
 }
 
-// inCommon returns a case with what all cases of the search have: allocator settings and the
-// release of PyTorch.
+// inCommon returns a case with what all cases of the search have: allocator settings and the release of PyTorch.
 func (s *Search) inCommon(c models.Case) models.Case {
 	if len(s.Cases) > 0 {
 		c.AllocConf, c.Torch = s.Cases[0].AllocConf, s.Cases[0].Torch

@@ -20,12 +20,11 @@ import (
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
-// A survey estimates every configuration on every GPU from few recordings:
-// three batch sizes of each configuration, with straight lines between them, on
-// one GPU for all of its kind. What differs between GPUs of a kind is scratch
-// space of some kernels, and kinds mostly share a recording, too. On one GPU alone the
-// survey tries the batch sizes that a search for the largest tries first. A survey is good for
-// finding what to look at; whatever is recommended is replayed for itself.
+// A survey estimates every configuration on every GPU from few recordings: three batch sizes of each configuration,
+// with straight lines between them, on one GPU for all of its kind. What differs between GPUs of a kind is scratch
+// space of some kernels, and kinds mostly share a recording, too. On one GPU alone the survey tries the batch sizes
+// that a search for the largest tries first. A survey is good for finding what to look at; whatever is recommended is
+// replayed for itself.
 type survey struct {
 	search *Search
 	// choices holds the choices, GPU after GPU.
@@ -77,8 +76,8 @@ func (v *survey) alike() (all [][]int) {
 	return all
 }
 
-// configurations fills in the choices of cases that may be alike: where autocast changes nothing of the first, those
-// of the others are read off its lines.
+// configurations fills in the choices of cases that may be alike: where autocast changes nothing of the first, the
+// choices of the others are read off its lines.
 func (v *survey) configurations(ctx context.Context, kinds [][]int, alike []int) error {
 	lines, err := v.configuration(ctx, kinds, alike[0], nil)
 	if slices.ContainsFunc(lines, func(l line) bool { return l.cast }) {
@@ -103,9 +102,8 @@ type line struct {
 	cast bool
 }
 
-// configuration fills in the choices of one configuration on all GPUs, which are given by kind: off known
-// lines, or else off lines that it draws. It returns the lines; nil if the configuration is refused on some
-// GPUs.
+// configuration fills in the choices of one configuration on all GPUs, which are given by kind: off known lines, or
+// else off lines that it draws. It returns the lines; nil if the configuration is refused on some GPUs.
 func (v *survey) configuration(ctx context.Context, kinds [][]int, at int, known []line) (lines []line, err error) {
 	s, c := v.search, v.search.Cases[at]
 	steps := c.Accumulate
@@ -260,8 +258,7 @@ func (v *survey) add(l *line, batch int, r *step.Result, timed []device.GPU) err
 	return nil
 }
 
-// seconds estimates the time of a step from the work that it has for a GPU; zero where the GPU's speed is not
-// known.
+// seconds estimates the time of a step from the work that it has for a GPU; zero where the GPU's speed is not known.
 func seconds(speed steptime.Efficiency, load steptime.Load) float64 {
 	if !load.Known() {
 		return 0

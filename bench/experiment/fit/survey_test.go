@@ -76,8 +76,7 @@ func TestWhatDoesNotFitOnReplayMakesWay(t *testing.T) {
 	require.False(t, f.Choices[2].Recommended)
 }
 
-// A survey of many configurations reads them off lines; what it recommends has been replayed, as
-// in a search of few.
+// A survey of many configurations reads them off lines; what it recommends has been replayed, as in a search of few.
 func TestSurveyRecommendsWhatASearchOfFewWould(t *testing.T) {
 	s := everyWay(t, "patch-vqvae", 64, "t4", "rtx-3060")
 	s.Cases = s.Cases[:2]

@@ -18,9 +18,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Describe records a model to find what its page shows beyond the registry: element
-// counts of each stage, the tensors of a batch, attention backends by precision, and the
-// guide's figures beside vprof's.
+// Describe records a model to find what its page shows beyond the registry: element counts of each stage, the tensors
+// of a batch, attention backends by precision, and the guide's figures beside vprof's.
 func Describe(ctx context.Context, m models.Model, gpu device.GPU, residuals step.Residuals) (*report.Model, error) {
 	out := &report.Model{GPU: gpu.Name}
 	tasks := m.Tasks
@@ -79,8 +78,7 @@ func factsOf(m models.Model, gpu device.GPU, amp models.Autocast, batch int) (tr
 	return rec.Facts, nil
 }
 
-// inputsOf lists the tensors of a batch. Recordings of two batch sizes show which
-// dimensions grow with the batch size.
+// inputsOf lists the tensors of a batch. Recordings of two batch sizes show which dimensions grow with the batch size.
 func inputsOf(m models.Model, gpu device.GPU) ([]report.Input, error) {
 	const small, large = 2, 3
 	a, err := factsOf(m, gpu, m.Default.AMP, small)

@@ -15,8 +15,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Every model has a page with its stages, and a batch whose sizes are numbers
-// or multiples of the batch size.
+// Every model has a page with its stages, and a batch whose sizes are numbers or multiples of the batch size.
 func TestEveryModelHasAPage(t *testing.T) {
 	gpu, err := device.Lookup("t4")
 	require.NoError(t, err)

@@ -22,8 +22,7 @@ type Event struct {
 	Module  string  `json:"module"`
 	Seconds float64 `json:"seconds"`
 
-	// Of torch: its release, the CUDA that it was built for and whether it finds a GPU,
-	// and the interpreter.
+	// Of torch: its release, the CUDA that it was built for and whether it finds a GPU, and the interpreter.
 	Version   string `json:"version"`
 	CUDA      string `json:"cuda"`
 	Available bool   `json:"available"`

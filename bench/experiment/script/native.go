@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// readNative reads what the libraries noted (VPROF_STUB_LOG), and what Python said of a crash in
-// native code.
+// readNative reads what the libraries noted (VPROF_STUB_LOG), and what Python said of a crash in native code.
 func (o *Outcome) readNative(r *room) error {
 	noted, err := os.ReadFile(r.path("missing"))
 	if err != nil && !os.IsNotExist(err) {

@@ -25,8 +25,7 @@ type Outcome struct {
 	HostPeak int64
 	// Left are folders that it has made and that are not empty: code that is not Python put something there.
 	Left []string
-	// Idle are the functions of NVIDIA's libraries that were called and did nothing, in the order
-	// of their first calls.
+	// Idle are the functions of NVIDIA's libraries that were called and did nothing, in the order of their first calls.
 	Idle []string
 	// Sizes counts the sizes that libraries decide.
 	Sizes Sizes

@@ -177,8 +177,7 @@ func nonNil[T any](list []T) []T {
 	return list
 }
 
-// run returns the run on the GPU. What the peak is made of comes from a replay of the
-// recording.
+// run returns the run on the GPU. What the peak is made of comes from a replay of the recording.
 func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error) {
 	end := o.End()
 	out := &report.Run{

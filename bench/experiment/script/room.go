@@ -38,8 +38,7 @@ func Hook() string {
 	return b.String()
 }
 
-// A room is the folder of one run, which holds the hook, what it has seen and what the
-// script has saved.
+// A room is the folder of one run, which holds the hook, what it has seen and what the script has saved.
 type room struct {
 	dir string
 	// running is open as long as the run goes on, by which the processes of the command know that it does.

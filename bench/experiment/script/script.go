@@ -1,8 +1,7 @@
-// Package script runs a user's own training command, unchanged, on a GPU that is not
-// there, and turns what was seen into a result. The command runs in the user's environment
-// with a hook in its Python (package hook), which counts optimizer steps, tells phases and
-// records PyTorch's allocations. Libraries that take the place of NVIDIA's give PyTorch
-// the GPU.
+// Package script runs a user's own training command, unchanged, on a GPU that is not there, and turns what was seen
+// into a result. The command runs in the user's environment with a hook in its Python (package hook), which counts
+// optimizer steps, tells phases and records PyTorch's allocations. Libraries that take the place of NVIDIA's give
+// PyTorch the GPU.
 package script
 
 import (
@@ -31,8 +30,7 @@ type Command struct {
 	// Stubs is the folder of libraries that give PyTorch the GPU, with a folder for
 	// each major version of CUDA; empty to run on the GPU of the machine.
 	Stubs string
-	// Device names that GPU ("cuda:0"), of which other processes hold Others bytes; empty
-	// with Stubs.
+	// Device names that GPU ("cuda:0"), of which other processes hold Others bytes; empty with Stubs.
 	Device string
 	Others int64
 	// Steps is how often each optimizer steps before training is ended; zero for all.
@@ -40,8 +38,7 @@ type Command struct {
 	// Longest limits the search for the largest batches of the data set, of which one or two are trained on after the
 	// steps; zero skips the search.
 	Longest time.Duration
-	// Until is "eval" or "save" where training goes on until one has been seen, "end" to
-	// let the command end by itself.
+	// Until is "eval" or "save" where training goes on until one has been seen, "end" to let the command end by itself.
 	Until string
 	// Timeout ends the command; zero is none.
 	Timeout time.Duration
@@ -144,8 +141,7 @@ func (c *Command) told(s *server) func(Event) {
 	}
 }
 
-// await reads the log until the command has ended, and reports whether it was ended for
-// want of time.
+// await reads the log until the command has ended, and reports whether it ran out of time.
 func (c *Command) await(ctx context.Context, p *supervisor.Process, log *log) (late bool) {
 	var timeout <-chan time.Time
 	if c.Timeout > 0 {

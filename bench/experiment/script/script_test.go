@@ -247,8 +247,7 @@ func TestWhatIsSavedGoesElsewhere(t *testing.T) {
 	require.FileExists(t, "m.pt")
 }
 
-// The script finds again what went elsewhere, by whatever function, and what was there before is
-// as it was.
+// The script finds again what went elsewhere, by whatever function, and what was there before is as it was.
 func TestFilesAreFoundAgainAndOthersSpared(t *testing.T) {
 	o, said := trial(t, script.Command{Steps: 3}, "files")
 	require.Equal(t, script.Fits, o.Kind(), said)

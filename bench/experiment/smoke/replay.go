@@ -85,9 +85,8 @@ func (m *checks) simulated(ctx context.Context, c models.Case) (e planner.Estima
 	return m.judge.Estimate(m.setup, r, r.Run.Max)
 }
 
-// epochs checks whether training gets through epochs over samples of different lengths. All
-// further checks then use the worst batch of these epochs. It does nothing if all samples are
-// alike.
+// epochs checks whether training gets through epochs over samples of different lengths. All further checks then use the
+// worst batch of these epochs. It does nothing if all samples are alike.
 func (m *checks) epochs(ctx context.Context) error {
 	m.whole = m.setup
 	if m.test.Lengths == nil {

@@ -27,8 +27,7 @@ type Test struct {
 	// Case is what is trained, at its batch size.
 	Case models.Case
 	GPU  device.GPU
-	// Budget is how much of the GPU may be filled; its Memory is taken from the
-	// GPU.
+	// Budget is how much of the GPU may be filled; its Memory is taken from the GPU.
 	Budget planner.Budget
 	// Others is the number of bytes that other processes hold on the GPU.
 	Others int64
@@ -37,8 +36,7 @@ type Test struct {
 	Device device.Device
 	// Alone says that the user named the stage: later stages of training are shown and not judged.
 	Alone bool
-	// Validation is the batch size of validation; zero is the project's, or
-	// else that of training.
+	// Validation is the batch size of validation; zero is the project's, or else that of training.
 	Validation int
 	// Parts are the parts of a curriculum besides the case, which train with the same batch.
 	Parts []Part
@@ -57,10 +55,9 @@ type Part struct {
 	Settings models.Settings
 }
 
-// Run replays the training step of a case and looks at the moments at which
-// training runs out of memory: in the order of a training run, with the late moments
-// last. If not all are within the budget, it says which
-// batch would be. A case that PyTorch would refuse is an error.
+// Run replays the training step of a case and looks at the moments at which training runs out of memory: in the order
+// of a training run, with the late moments last. If not all are within the budget, it says which batch would be. A case
+// that PyTorch would refuse is an error.
 func Run(ctx context.Context, t Test) (*report.Smoke, error) {
 	setup, err := step.New(t.Model, t.Case, t.Evidence)
 	if err != nil {
@@ -212,8 +209,7 @@ func (m *checks) training(ctx context.Context) error {
 	return nil
 }
 
-// streamed estimates the device bytes of the training step with the data set on the host,
-// in bytes.
+// streamed estimates the device bytes of the training step with the data set on the host, in bytes.
 func (m *checks) streamed(ctx context.Context) (int64, error) {
 	c := m.setup.Case()
 	c.Dataset = 0
@@ -221,8 +217,7 @@ func (m *checks) streamed(ctx context.Context) (int64, error) {
 	return e.Device.Value, err
 }
 
-// later checks what comes after hours of training: validation, saving a checkpoint, the
-// next stage.
+// later checks what comes after hours of training: validation, saving a checkpoint, the next stage.
 func (m *checks) later(ctx context.Context) error {
 	c := m.setup.Case()
 	d, err := m.judged(ctx, c)

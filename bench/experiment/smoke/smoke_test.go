@@ -174,9 +174,8 @@ func TestSmokeLooksAtTheLongestSample(t *testing.T) {
 	require.ErrorAs(t, err, &impossible)
 }
 
-// On a device with as much memory as the search believes, every check is what it
-// is without; on a smaller one they end where memory does: 64 + 15 * 40 MiB are
-// too much for 300.
+// On a device with as much memory as the search believes, every check is what it is without; on a smaller one they end
+// where memory does: 64 + 15 * 40 MiB are too much for 300.
 func TestSmokeOnADeviceCountsWhatTheDeviceSees(t *testing.T) {
 	test := toySmoke(1000, models.Case{Batch: 40})
 	plain, err := Run(t.Context(), test)

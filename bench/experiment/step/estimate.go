@@ -12,8 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// Planner makes estimates on a GPU, by interpolation between samples at some batch
-// sizes.
+// Planner makes estimates on a GPU, by interpolation between samples at some batch sizes.
 func (s *Setup) Planner(gpu device.GPU, samples ...planner.Sample) (*planner.Planner, error) {
 	known := map[int]planner.Sample{}
 	var batches []int
@@ -179,9 +178,8 @@ func (s *Setup) Expandable(ctx context.Context, e planner.Estimate, gpu device.G
 	return new(IntervalOf(then.Device)), nil
 }
 
-// Budget completes a budget for a GPU: its Memory is the share of the GPU's memory that
-// the allocator settings allow the process, less the bytes that others hold. It is an error if
-// nothing is left.
+// Budget completes a budget for a GPU: its Memory is the share of the GPU's memory that the allocator settings allow
+// the process, less the bytes that others hold. It is an error if nothing is left.
 func (s *Setup) Budget(b planner.Budget, gpu device.GPU, others int64) (planner.Budget, error) {
 	b.Memory = int64(float64(gpu.Memory)*s.conf.MemoryFraction) - others
 	if err := b.Check(); err != nil {

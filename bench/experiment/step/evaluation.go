@@ -23,8 +23,7 @@ func (s *Setup) EstimateAt(gpu device.GPU, r *Result, u replay.Usage) (planner.E
 
 // besidePeak returns the breakdown that is assumed for a moment other than the peak, of which only the sum of the
 // allocated bytes is known. What torch.compile does not change is taken to be as large as at the peak, and the rest to
-// be activations. The interval of a moment then never ends above the interval of a moment
-// that holds more.
+// be activations. The interval of a moment then never ends above the interval of a moment that holds more.
 func besidePeak(peak program.Breakdown, sum int64) (b program.Breakdown) {
 	for class, bytes := range planner.Uncompiled(peak) {
 		b[class] = min(bytes, sum)

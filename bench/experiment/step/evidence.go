@@ -13,22 +13,19 @@ import (
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
-// Evidence is what estimates are made of: trials, how far their replays are from PyTorch,
-// and calibrated coefficients.
+// Evidence is what estimates are made of: trials, how far their replays are from PyTorch, and calibrated coefficients.
 type Evidence struct {
 	// Trials runs them; nil is [Local], this process.
 	Trials Executor
 	// Residuals returns how far replays are from PyTorch.
 	Residuals Residuals
-	// Calibrated are coefficients that vprof calibrate has fitted; nil for none,
-	// which leaves the shipped defaults.
+	// Calibrated are coefficients that vprof calibrate has fitted; nil for none, which leaves the shipped defaults.
 	Calibrated *coefficients.Selection
 	// Missed, if not nil, is called for a GPU that Calibrated has no coefficients of.
 	Missed func(error)
 }
 
-// Residuals finds how far estimates are from PyTorch:
-// [planner.Residuals], unless a test has its own.
+// Residuals finds how far estimates are from PyTorch: [planner.Residuals], unless a test has its own.
 type Residuals func(of planner.Subject) (allocated, reserved planner.Residual, err error)
 
 // Coefficients returns the planner's coefficients for a model and release on a GPU: the
@@ -64,8 +61,7 @@ func Refused(err error) bool {
 	return errors.As(err, new(*RefusedError)) || errors.As(err, new(*models.CaseError))
 }
 
-// A RefusedError says that PyTorch would raise an error instead of running a
-// case, in its words.
+// A RefusedError says that PyTorch would raise an error instead of running a case, in its words.
 type RefusedError struct{ Err error }
 
 func (e *RefusedError) Error() string { return e.Err.Error() }
@@ -95,8 +91,7 @@ func Shared(d device.Device) []report.Warning {
 	return all
 }
 
-// A Neighborhood is the set of other processes on a device that were warned of, by
-// process id.
+// A Neighborhood is the set of other processes on a device that were warned of, by process id.
 type Neighborhood map[int]bool
 
 // Warnings returns a warning for each process that uses the device now, or was seen on

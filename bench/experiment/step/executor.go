@@ -119,8 +119,7 @@ func (t *Trial) loads(ctx context.Context) (loads []steptime.Load, err error) {
 	return loads, nil
 }
 
-// prepare makes what a trial that comes from elsewhere lacks: the case, complete, and its
-// recording.
+// prepare makes what a trial that comes from elsewhere lacks: the case, complete, and its recording.
 func (l Local) prepare(ctx context.Context, t *Trial) (err error) {
 	if t.setup == nil {
 		if l.Models == nil {

@@ -15,9 +15,8 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// What a replay writes as a snapshot is read back with its peaks, to the byte,
-// although events say what was asked for and not what was given; and with the ends
-// of both steps.
+// What a replay writes as a snapshot is read back with its peaks, to the byte, although events say what was asked for
+// and not what was given; and with the ends of both steps.
 func TestPeaksOfSnapshotsAreThoseOfTheReplay(t *testing.T) {
 	gpu, err := device.Lookup("t4")
 	require.NoError(t, err)

@@ -67,8 +67,7 @@ func median(times []time.Duration) time.Duration {
 	return slices.Sorted(slices.Values(times))[(len(times)-1)/2]
 }
 
-// reportOf converts a run for a report; free is the memory in bytes that the GPU has
-// for segments.
+// reportOf converts a run for a report; free is the memory in bytes that the GPU has for segments.
 func reportOf(run *replay.Run, free int64) *report.Run {
 	out := &report.Run{
 		Fits:      run.OOM == nil,

@@ -26,9 +26,8 @@ func RecorderGPU(gpu device.GPU) trace.GPU {
 	}
 }
 
-// Record records training steps of the case at a batch size, which replaces the
-// case's own. The error is a [*models.CaseError] if the case is impossible, a
-// [*RefusedError] if PyTorch would raise.
+// Record records training steps of the case at a batch size, which replaces the case's own. The error is a
+// [*models.CaseError] if the case is impossible, a [*RefusedError] if PyTorch would raise.
 func (s *Setup) Record(ctx context.Context, batch int, gpu device.GPU) (*models.Recording, error) {
 	c := s.c
 	c.Batch = batch
@@ -50,8 +49,7 @@ func (s *Setup) RecordCase(ctx context.Context, c models.Case, gpu device.GPU,
 	return rec, nil
 }
 
-// Events records training steps of the case at a batch size, with the lines of
-// the model that cause them.
+// Events records training steps of the case at a batch size, with the lines of the model that cause them.
 func (s *Setup) Events(ctx context.Context, gpu device.GPU, batch, steps int) (*program.Program, error) {
 	c := s.c
 	c.Batch = batch
@@ -70,13 +68,11 @@ func RecordedSteps(n int) int { return min(n, 2) }
 // Simulation is a replay on a simulated GPU.
 type Simulation struct {
 	*replay.Run
-	// Device is the most memory of the GPU that was in use, without that of
-	// other processes, bytes.
+	// Device is the most memory of the GPU that was in use, without that of other processes, bytes.
 	Device int64
 }
 
-// Simulate replays a program on a simulated GPU of which other processes
-// hold some bytes.
+// Simulate replays a program on a simulated GPU of which other processes hold some bytes.
 func Simulate(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config,
 	others int64,
 ) (*Simulation, error) {
@@ -107,9 +103,8 @@ func (s *Setup) Profile(ctx context.Context, gpu device.GPU, batch int) (*profil
 	return p, nil
 }
 
-// GPUOf returns the GPU of a report's device: the catalog's, or, where it is not there, what the
-// driver said of it, with the memory that the device had. The error is a
-// [*device.UnknownGPUError] if neither is known.
+// GPUOf returns the GPU of a report's device: the catalog's, or, where it is not there, what the driver said of it,
+// with the memory that the device had. The error is a [*device.UnknownGPUError] if neither is known.
 func GPUOf(d report.Device) (device.GPU, error) {
 	gpu, err := device.Lookup(d.GPU)
 	if err != nil && d.SMs == 0 {

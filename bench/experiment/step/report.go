@@ -42,8 +42,7 @@ func Caveats(m models.Model, cases ...models.Case) []report.Warning {
 	return all
 }
 
-// Unsupported says which GPUs the releases of PyTorch that train the cases do not run
-// on, one warning for each reason.
+// Unsupported says which GPUs the releases of PyTorch that train the cases do not run on, one warning for each reason.
 func Unsupported(gpus []device.GPU, cases ...models.Case) []report.Warning {
 	var releases []string
 	for _, c := range cases {
@@ -72,9 +71,8 @@ func Unsupported(gpus []device.GPU, cases ...models.Case) []report.Warning {
 	return all
 }
 
-// Describe adds to a report what estimates of a trial on a GPU are based on: the
-// coefficients that the report lacks, and the element counts of the
-// model.
+// Describe adds to a report what estimates of a trial on a GPU are based on: the coefficients that the report lacks,
+// and the element counts of the model.
 func (s *Setup) Describe(r *report.Report, gpu device.GPU, of *Result) error {
 	k, err := s.Coefficients(gpu, of.modeled(), of.trial.Batch)
 	if err != nil {
@@ -176,8 +174,7 @@ func DeviceOf(gpu device.GPU) report.Device {
 	}
 }
 
-// DeviceOn returns a device as reports show it: with its driver and the context that it measured, if it
-// is a real one.
+// DeviceOn returns a device as reports show it: with its driver and the context that it measured, if it is a real one.
 func DeviceOn(d device.Device) report.Device {
 	gpu := d.GPU()
 	out := report.Device{

@@ -11,8 +11,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// A third step is recorded where the cache grew in the second, and
-// of static graphs whoever asks.
+// A third step is recorded where the cache grew in the second, and of static graphs whoever asks.
 func TestStepsAreRecordedUntilTheCacheIsSettled(t *testing.T) {
 	gpu, err := device.Lookup("a100-80")
 	require.NoError(t, err)

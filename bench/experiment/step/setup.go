@@ -68,8 +68,7 @@ func (s *Setup) Allocator() allocator.Config { return s.conf }
 // Evidence returns the residuals and coefficients that estimates use.
 func (s *Setup) Evidence() Evidence { return s.evidence }
 
-// Trial returns the trial of the case at a batch size, which replaces the case's own, replayed
-// without a memory limit.
+// Trial returns the trial of the case at a batch size, which replaces the case's own, replayed without a memory limit.
 func (s *Setup) Trial(gpu device.GPU, batch int) Trial {
 	return Trial{Case: s.reported, Batch: batch, GPU: gpu, setup: s}
 }

@@ -29,9 +29,8 @@ func recordAndReplay(b *testing.B, c models.Case) {
 	}
 }
 
-// BenchmarkRecordAndReplay should take at most 10 ms for redimnet-b2, 50 ms
-// for any other model as it is trained by default, and 250 ms for a Llama of
-// 80 layers.
+// BenchmarkRecordAndReplay should take at most 10 ms for redimnet-b2, 50 ms for any other model as it is trained by
+// default, and 250 ms for a Llama of 80 layers.
 func BenchmarkRecordAndReplay(b *testing.B) {
 	b.Run("redimnet-b2-full", func(b *testing.B) {
 		recordAndReplay(b, models.Case{Model: "redimnet-b2", Stage: "full", Batch: 16})

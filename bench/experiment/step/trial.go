@@ -19,20 +19,16 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// A Trial is the smallest job: the training steps of a case are recorded for a GPU and
-// replayed once. It is plain data, and its JSON has all that running it takes: the
-// description of a model that a user has brought is in the case.
+// A Trial is the smallest job: the training steps of a case are recorded for a GPU and replayed once. It is plain data,
+// and its JSON has all that running it takes: the description of a model that a user has brought is in the case.
 type Trial struct {
 	Case  report.Case `json:"case"`
 	Batch int         `json:"batch"`
-	// GPU is the GPU that is recorded for, and simulated unless the replay is on a
-	// device.
+	// GPU is the GPU that is recorded for, and simulated unless the replay is on a device.
 	GPU device.GPU `json:"board"`
-	// Validation is the size of a validation batch after the training steps, of systems
-	// that validate; zero for none.
+	// Validation is the size of a validation batch after the training steps, of systems that validate; zero for none.
 	Validation int `json:"validation,omitempty"`
-	// Steps is the number of training steps that are recorded, zero as many as
-	// [models.Options] has by itself.
+	// Steps is the number of training steps that are recorded, zero as many as [models.Options] has by itself.
 	Steps int `json:"steps,omitempty"`
 	// Ceiling ends the trial with [trace.ErrBeyond] once more bytes than this are alive at a time; zero is no
 	// limit. The memory of the GPU does not end a recording.
@@ -49,12 +45,10 @@ type Trial struct {
 	shared *sharedProgram
 }
 
-// Replay says how the recorded steps are replayed. Its zero value is on the simulated
-// GPU with more memory than any step needs, since an estimate must go on where the
-// GPU's memory ends.
+// Replay says how the recorded steps are replayed. Its zero value is on the simulated GPU with more memory than any
+// step needs, since an estimate must go on where the GPU's memory ends.
 type Replay struct {
-	// Within ends the memory where the GPU's ends, of which other processes hold Others
-	// bytes.
+	// Within ends the memory where the GPU's ends, of which other processes hold Others bytes.
 	Within bool  `json:"within,omitempty"`
 	Others int64 `json:"others,omitempty"`
 	// Training leaves out the validation batch.
@@ -65,9 +59,8 @@ type Replay struct {
 	Nominal bool `json:"nominal,omitempty"`
 	// Omit leaves out the replay of the recording as it is, and with it [Result.Run].
 	Omit bool `json:"omit,omitempty"`
-	// Device is the name of the executor's device to replay on, with its own memory and a
-	// kernel for every operator; empty to simulate. WarmUp, Repeat and Verify are as in
-	// [replay.Conditions].
+	// Device is the name of the executor's device to replay on, with its own memory and a kernel for every operator;
+	// empty to simulate. WarmUp, Repeat and Verify are as in [replay.Conditions].
 	Device string `json:"device,omitempty"`
 	WarmUp int    `json:"warm_up,omitempty"`
 	Repeat int    `json:"repeat,omitempty"`
@@ -114,8 +107,7 @@ func (t Trial) Of(rec *models.Recording) Trial {
 type Result struct {
 	Counts models.Counts `json:"counts"`
 	Facts  trace.Facts   `json:"facts"`
-	// ValidationStep is the step that the phases of the validation batch are of; zero if
-	// there is none.
+	// ValidationStep is the step that the phases of the validation batch are of; zero if there is none.
 	ValidationStep int `json:"validation_step,omitempty"`
 	// LargestWeight is the size of the largest parameter, in bytes.
 	LargestWeight int64 `json:"largest_weight"`
@@ -133,8 +125,7 @@ type Result struct {
 	Run *replay.Run `json:"run,omitempty"`
 	// Spread is how far the reserved bytes of a replay without a memory limit depend on chance.
 	Spread replay.Spread `json:"spread,omitzero"`
-	// Device is the most memory of the GPU that was in use, without that of other
-	// processes, in bytes.
+	// Device is the most memory of the GPU that was in use, without that of other processes, in bytes.
 	Device int64 `json:"device"`
 	// Measured is what a device saw; nil where the GPU was simulated.
 	Measured *Measurement `json:"measured,omitempty"`
@@ -182,8 +173,7 @@ func (r *Result) Adopt(other *Result) {
 	}
 }
 
-// Again returns the trial of the same recording, replayed in another way. In this process it is
-// not recorded again.
+// Again returns the trial of the same recording, replayed in another way. In this process it is not recorded again.
 func (r *Result) Again(how Replay) Trial {
 	t := r.trial
 	t.Replay, t.Timed = how, nil

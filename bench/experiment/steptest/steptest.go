@@ -47,8 +47,7 @@ func Toy(t require.TestingT, c models.Case, conf string) *step.Setup {
 	return setup
 }
 
-// Full returns a case that trains in the stage "full", with one micro-batch a step unless
-// it says more.
+// Full returns a case that trains in the stage "full", with one micro-batch a step unless it says more.
 func Full(c models.Case) models.Case {
 	c.Stage, c.Accumulate = "full", max(1, c.Accumulate)
 	return c
@@ -72,8 +71,7 @@ func On(t require.TestingT, gpu device.GPU) device.Device {
 	return d
 }
 
-// Wire is an executor that trials reach as JSON, and whose results come back as JSON: what
-// one in another process is.
+// Wire is an executor that trials reach as JSON, and whose results come back as JSON: what one in another process is.
 type Wire struct {
 	Models *models.Registry
 	trials atomic.Int64

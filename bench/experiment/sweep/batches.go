@@ -19,9 +19,8 @@ const (
 	maxEach = 64
 )
 
-// ParseBatches reads a list of batch sizes: sizes and ranges between commas.
-// A range runs from its first size up to at most its last, by a factor or by
-// a difference, without either by one: "8,16,32", "8..128x2" (8, 16, 32, 64, 128),
+// ParseBatches reads a list of batch sizes: sizes and ranges between commas. A range runs from its first size up to at
+// most its last, by a factor or by a difference, without either by one: "8,16,32", "8..128x2" (8, 16, 32, 64, 128),
 // "8..64+8", "1..8". The result is ascending and has every size once.
 func ParseBatches(list string) ([]int, error) {
 	var sizes []int

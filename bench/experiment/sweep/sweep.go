@@ -1,5 +1,4 @@
-// Package sweep estimates a case at several batch sizes, and runs each of them on a
-// device.
+// Package sweep estimates a case at several batch sizes, and runs each of them on a device.
 package sweep
 
 import (
@@ -51,12 +50,10 @@ func (*ResumeError) Usage() bool { return true }
 // maxFound ends the search of FindMax.
 const maxFound = maxBatch
 
-// Run estimates every batch size and runs each on the device, in ascending order. It ends at
-// the first that does not fit, since no larger one would. A batch size that PyTorch refuses, as
-// a batch norm refuses one sample, is no end: it is an error only if there is no other.
-// After each point, each is called with the report so far; its error ends the
-// sweep. A sweep that is interrupted, or that the device fails, returns the
-// points it has with the error.
+// Run estimates every batch size and runs each on the device, in ascending order. It ends at the first that does not
+// fit, since no larger one would. A batch size that PyTorch refuses, as a batch norm refuses one sample, is no end: it
+// is an error only if there is no other. After each point, each is called with the report so far; its error ends the
+// sweep. A sweep that is interrupted, or that the device fails, returns the points it has with the error.
 func Run(ctx context.Context, s *step.Setup, d device.Device, o Options,
 	each func(*report.Report) error,
 ) (*report.Report, error) {
@@ -86,8 +83,7 @@ type sweeper struct {
 	neighbors step.Neighborhood
 }
 
-// resume takes over the points of an earlier sweep, after checking that it has the same
-// case, GPU and driver.
+// resume takes over the points of an earlier sweep, after checking that it has the same case, GPU and driver.
 func (w *sweeper) resume() error {
 	old := w.options.Done
 	if old == nil {
@@ -182,8 +178,7 @@ func (w *sweeper) stop(ctx context.Context, cause error, batch int, left []int) 
 // A saveError is an error of the each function, which saves the report.
 type saveError struct{ error }
 
-// try runs a batch size, unless the report has its point, and adds it. If it does not
-// fit, the sizes left will not run.
+// try runs a batch size, unless the report has its point, and adds it. If it does not fit, the sizes left will not run.
 func (w *sweeper) try(ctx context.Context, batch int, left []int) (fits bool, err error) {
 	at, done := slices.BinarySearchFunc(w.report.Points, batch, func(p report.Point, batch int) int {
 		return cmp.Compare(p.Batch, batch)
@@ -310,9 +305,8 @@ func (w *sweeper) predict(ctx context.Context, found int) (int, error) {
 	return s.Largest()
 }
 
-// findMax brackets the largest batch that gets through between one that does and one
-// that does not, and halves the bracket until they are neighbors. What it
-// reports has been tried.
+// findMax brackets the largest batch that gets through between one that does and one that does not, and halves the
+// bracket until they are neighbors. What it reports has been tried.
 func (w *sweeper) findMax(ctx context.Context) error {
 	fits, fails := 0, maxFound+1
 	for _, p := range w.report.Points {
@@ -351,8 +345,7 @@ func (w *sweeper) findMax(ctx context.Context) error {
 	return w.each(w.report)
 }
 
-// largest returns the result of findMax: the largest batch size that fits and the smallest
-// that does not.
+// largest returns the result of findMax: the largest batch size that fits and the smallest that does not.
 func (w *sweeper) largest() *report.Largest {
 	out := &report.Largest{}
 	for _, p := range w.report.Points {
@@ -369,9 +362,8 @@ func (w *sweeper) warn(what, hint string) {
 	w.report.Warnings = append(w.report.Warnings, report.Warning{What: what, Hint: hint})
 }
 
-// Plan estimates every batch size on a GPU. Warnings that depend on all GPUs of a
-// plan, such as [step.Unsupported] returns, are left to the caller. Where all batch sizes
-// are refused, the report comes with the error of the last.
+// Plan estimates every batch size on a GPU. Warnings that depend on all GPUs of a plan, such as [step.Unsupported]
+// returns, are left to the caller. Where all batch sizes are refused, the report comes with the error of the last.
 func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*report.Report, error) {
 	r := s.Report(report.Plan, gpu)
 	r.Warnings = s.Warnings(batches...)

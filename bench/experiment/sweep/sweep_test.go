@@ -20,10 +20,9 @@ func batches(sizes ...int) Options { return Options{Batches: sizes} }
 
 func quietly(*report.Report) error { return nil }
 
-// The toy peaks at 64 MiB + 15 MiB per sample. Batch 32 needs 544 MiB, and
-// another 128 because the optimizer's state lands in the block of the
-// temporaries; it fits into 800. Batch 64 needs 1024 MiB and does not. The
-// allocation that fails are the 256 MiB of temporaries, after 720.
+// The toy peaks at 64 MiB + 15 MiB per sample. Batch 32 needs 544 MiB, and another 128 because the optimizer's state
+// lands in the block of the temporaries; it fits into 800. Batch 64 needs 1024 MiB and does not. The allocation that
+// fails are the 256 MiB of temporaries, after 720.
 func TestSweepStopsAtTheFirstBatchThatDoesNotFit(t *testing.T) {
 	seen := 0
 	r, err := Run(t.Context(), steptest.Toy(t, models.Case{}, ""), steptest.On(t, steptest.Card(800)),

@@ -23,8 +23,7 @@ type Stage struct {
 	Name   string
 	Epochs float64
 	Setup  *step.Setup
-	// Other is the same case with checkpointing the other way round, to show what it
-	// costs; nil to leave that out.
+	// Other is the same case with checkpointing the other way round, to show what it costs; nil to leave that out.
 	Other *step.Setup
 }
 

@@ -27,8 +27,7 @@ const queueLabel = "kai.scheduler/queue"
 
 type object = map[string]any
 
-// Check finds what the configuration leaves open that manifests need. The error is an
-// [*input.FormatError].
+// Check finds what the configuration leaves open that manifests need. The error is an [*input.FormatError].
 func Check(file string, k fleet.Kubernetes) error {
 	switch {
 	case k.Image == "":
@@ -122,9 +121,8 @@ func job(f *fleet.Folder, b fleet.GPUTasks) object {
 	}
 }
 
-// policy begins tasks anew by their exit codes: a node that was drained or a task that
-// was interrupted does not count, what will fail again fails at once, and the rest, such
-// as a node whose GPU cannot be used, counts.
+// policy begins tasks anew by their exit codes: a node that was drained or a task that was interrupted does not count,
+// what will fail again fails at once, and the rest, such as a node whose GPU cannot be used, counts.
 func policy() object {
 	return object{"rules": []object{
 		{"action": "Ignore", "onPodConditions": []object{{"type": "DisruptionTarget", "status": "True"}}},
@@ -177,8 +175,7 @@ func (e *Engine) Check(context.Context) error {
 // Again implements [fleet.Engine]: the policy of the Jobs begins failed tasks anew.
 func (*Engine) Again() bool { return true }
 
-// Start implements [fleet.Engine]. All tasks of a GPU are one Job, in which those
-// that are done end at once.
+// Start implements [fleet.Engine]. All tasks of a GPU are one Job, in which a task that is done ends at once.
 func (e *Engine) Start(ctx context.Context, b fleet.GPUTasks, _ []int, _ []string) error {
 	manifest := job(e.Folder, b)
 	text, err := json.Marshal(manifest)
@@ -224,8 +221,7 @@ func (s status) ended() bool {
 	return false
 }
 
-// Active implements [fleet.Engine]. Of a Job that has not ended, the tasks that have
-// not count as active.
+// Active implements [fleet.Engine]. Of a Job that has not ended, the tasks that have not count as active.
 func (e *Engine) Active(ctx context.Context) (map[fleet.Task]string, error) {
 	out, err := e.kubectl(ctx, nil, "get", "jobs", "--selector", "vprof.dev/fleet="+e.Folder.Name, "--output", "json")
 	if err != nil {

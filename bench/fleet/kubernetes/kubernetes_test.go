@@ -88,8 +88,7 @@ func documents(t *testing.T, text []byte) []any {
 	}
 }
 
-// No cluster is there to take them: the manifests are checked against the schemas that
-// Kubernetes publishes.
+// No cluster is there to take them: the manifests are checked against the schemas that Kubernetes publishes.
 func TestManifestsAreWhatKubernetesTakes(t *testing.T) {
 	text, err := Jobs(folder(t, config))
 	require.NoError(t, err)

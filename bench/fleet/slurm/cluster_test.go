@@ -17,8 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// cluster is Slurm as it is packaged, with several nodes on this machine. The test must
-// be root's.
+// cluster is Slurm as it is packaged, with several nodes on this machine. The test must be root's.
 type cluster struct {
 	t     *testing.T
 	dir   string

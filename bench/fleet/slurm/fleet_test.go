@@ -109,9 +109,8 @@ func (m *machine) tasks(fleet, gpu string) []int {
 	return pids
 }
 
-// A fleet of 3 models, 4 GPUs and 6 batch sizes runs through job arrays. Then one
-// runs into a node that dies, a task that is killed and a disk that is full, and is
-// left by an interrupt: run again, it gives the same to the byte.
+// A fleet of 3 models, 4 GPUs and 6 batch sizes runs through job arrays. Then one runs into a node that dies, a task
+// that is killed and a disk that is full, and is left by an interrupt: run again, it gives the same to the byte.
 func TestAFleetOnSlurm(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Fatal("the cluster's daemons want root")

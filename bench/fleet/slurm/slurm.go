@@ -1,5 +1,4 @@
-// Package slurm runs the tasks of a fleet as job arrays of Slurm, one for each
-// partition, by its own commands.
+// Package slurm runs the tasks of a fleet as job arrays of Slurm, one for each partition, by its own commands.
 package slurm
 
 import (

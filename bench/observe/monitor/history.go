@@ -45,8 +45,7 @@ type series [4]ring
 // ring has the latest entries of a step; the entry of number n is at n % kept.
 type ring struct {
 	entries [kept]int64
-	// newest is the number of the newest entry, counted from the beginning of
-	// time, and length how many there are.
+	// newest is the number of the newest entry, counted from the beginning of time, and length how many there are.
 	newest int64
 	length int
 }
@@ -72,8 +71,7 @@ func (r *ring) add(number, v int64) {
 	}
 }
 
-// latest returns the n entries up to the one of a number, the oldest first, None
-// where nothing is known.
+// latest returns the n entries up to the one of a number, the oldest first, None where nothing is known.
 func (r *ring) latest(n int, upTo int64) []int64 {
 	out := make([]int64, n)
 	for i := range out {
@@ -126,8 +124,7 @@ func (b *gpuHistory) add(s Sample) {
 	}
 }
 
-// A Trace is a stretch of history: an entry for each step of time, the oldest
-// first, None where nothing is known.
+// A Trace is a stretch of history: an entry for each step of time, the oldest first, None where nothing is known.
 type Trace struct {
 	// Used is bytes, of the GPU or of a process; Load is percent.
 	Used, Load []int64

@@ -55,8 +55,7 @@ func TestAProcessHasItsHistoryWhileItIsThere(t *testing.T) {
 	require.Equal(t, []int64{monitor.None, monitor.None}, h.Trace(0, 7, 0, 2, after(100)).Used)
 }
 
-// However long it goes on and whatever the pauses, the newest entries are the
-// maxima of their times.
+// However long it goes on and whatever the pauses, the newest entries are the maxima of their times.
 func TestHistoryKeepsTheNewest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var h monitor.History

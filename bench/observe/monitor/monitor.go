@@ -64,8 +64,7 @@ type Monitor struct {
 type watchedGPU struct {
 	GPU
 	seen Seen
-	// last is the time of the last reading that succeeded, highest the most
-	// in use since the last sample.
+	// last is the time of the last reading that succeeded, highest the most in use since the last sample.
 	last          time.Time
 	highest       int64
 	lostSince     time.Time // zero while it can be read
@@ -74,9 +73,8 @@ type watchedGPU struct {
 	processesPeak map[int]int64
 }
 
-// New makes a monitor of GPUs of a session, which it closes in the end. When
-// a GPU cannot be read, the source opens NVML again. Watched says which
-// processes are meant, nil means all that use a GPU.
+// New makes a monitor of GPUs of a session, which it closes in the end. When a GPU cannot be read, the source opens
+// NVML again. Watched says which processes are meant, nil means all that use a GPU.
 func New(session Session, source Source, watched func(pid int) bool) *Monitor {
 	m := &Monitor{session: session, source: source, watched: watched}
 	for _, b := range session.GPUs {
@@ -97,9 +95,8 @@ func (m *Monitor) Close() error {
 	return err
 }
 
-// Sample reads every GPU. One that cannot be read has a sample with its error;
-// NVML is then opened again, at most as often as the pauses allow, and the
-// monitor goes on.
+// Sample reads every GPU. One that cannot be read has a sample with its error; NVML is then opened again, at most as
+// often as the pauses allow, and the monitor goes on.
 func (m *Monitor) Sample(now time.Time) Round {
 	m.reopen(now)
 	out := Round{Samples: make([]Sample, len(m.gpus))}
@@ -157,8 +154,7 @@ func (b *watchedGPU) count(now time.Time, used, watched int64) {
 	s.WatchedPeak = max(s.WatchedPeak, watched)
 }
 
-// pick finds the watched ones of processes, and what they hold together: -1 if
-// NVML does not tell of all.
+// pick finds the watched ones of processes, and what they hold together: -1 if NVML does not tell of all.
 func (m *Monitor) pick(all []nvml.Process) (picked []Process, held int64) {
 	for _, p := range all {
 		if m.watched != nil && !m.watched(p.PID) {
@@ -208,8 +204,7 @@ func watts(milliwatts *int) *float64 {
 	return new(float64(*milliwatts) / 1000)
 }
 
-// noteEnded adds a notice for each watched process that no longer uses the GPU. Other
-// processes end without one.
+// noteEnded adds a notice for each watched process that no longer uses the GPU. Other processes end without one.
 func (m *Monitor) noteEnded(b *watchedGPU, now []Process) {
 	for _, p := range b.processes {
 		if slices.ContainsFunc(now, func(q Process) bool { return q.PID == p.PID }) {

@@ -43,8 +43,7 @@ func (c *card) Processes() ([]nvml.Process, error) {
 	return r.Processes, err
 }
 
-// reading returns a GPU of 1000 MiB, of which the driver keeps 100, with two
-// processes.
+// reading returns a GPU of 1000 MiB, of which the driver keeps 100, with two processes.
 func reading(used, first, second int64) *nvml.Reading {
 	busy, milliwatts, limit := 80, 123456, 300000
 	return &nvml.Reading{
@@ -322,8 +321,7 @@ vprof_process_memory_bytes{UUID="GPU-1",gpu="0",modelName="Card",pid="9",program
 `), "DCGM_FI_DEV_FB_USED", "vprof_memory_peak_bytes", "vprof_process_memory_bytes", "DCGM_FI_DEV_GPU_TEMP", "vprof_watched_memory_bytes"))
 }
 
-// Whatever a GPU calls itself, Prometheus can read the answer, of which there
-// is none where nothing is known.
+// Whatever a GPU calls itself, Prometheus can read the answer, of which there is none where nothing is known.
 func TestPrometheusGetsNamesThatAreNotUTF8(t *testing.T) {
 	e := &monitor.Exporter{}
 	e.Set([]monitor.Sample{{Name: "Card\xff\"\n", Error: "lost"}})
@@ -361,8 +359,7 @@ func TestTreeHasTheDescendants(t *testing.T) {
 	require.Subset(t, monitor.Tree(os.Getpid()), monitor.Tree(cmd.Process.Pid))
 }
 
-// A hundredth of a core at ten samples a second is a millisecond each; the
-// GPU itself is not counted.
+// A hundredth of a core at ten samples a second is a millisecond each; the GPU itself is not counted.
 func BenchmarkLook(b *testing.B) {
 	m := monitor.New(session(&card{reading(300, 100, 200)}), nil, nil)
 	for b.Loop() {

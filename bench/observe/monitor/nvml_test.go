@@ -19,8 +19,7 @@ type server struct {
 	*dgxa100.Server
 	// used is what each GPU has in use, bytes.
 	used [8]uint64
-	// reloads counts how often the driver was loaded, opened is the count at
-	// the last nvmlInit.
+	// reloads counts how often the driver was loaded, opened is the count at the last nvmlInit.
 	reloads, opened int
 }
 

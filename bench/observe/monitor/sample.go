@@ -12,27 +12,23 @@ import (
 	"github.com/vprof/vprof/profiler/device/nvml"
 )
 
-// Sample is one reading of one GPU. Amounts are bytes; amounts that the driver does not
-// report are absent.
+// Sample is one reading of one GPU. Amounts are bytes; amounts that the driver does not report are absent.
 type Sample struct {
 	Time time.Time `json:"time"`
 	GPU  int       `json:"gpu"`
 	Name string    `json:"name"`
 	UUID string    `json:"uuid"`
-	// Total is what programs can have, Driver what the driver keeps besides
-	// for itself, Used what contexts hold, and Highest the most in use since
-	// the previous sample.
+	// Total is what programs can have, Driver what the driver keeps besides for itself, Used what contexts hold, and
+	// Highest the most in use since the previous sample.
 	Total   int64 `json:"total_bytes"`
 	Driver  int64 `json:"driver_reserved_bytes,omitempty"`
 	Used    int64 `json:"used_bytes"`
 	Highest int64 `json:"highest_bytes"`
-	// Peak is the most that was ever seen of what is watched, and Gap the
-	// longest time between two readings, in seconds: shorter peaks may have been
-	// missed.
+	// Peak is the most that was ever seen of what is watched, and Gap the longest time between two readings, in
+	// seconds: shorter peaks may have been missed.
 	Peak int64   `json:"peak_bytes"`
 	Gap  float64 `json:"longest_gap_seconds"`
-	// Watched is what the watched processes hold; absent if all are watched,
-	// -1 if NVML does not tell.
+	// Watched is what the watched processes hold; absent if all are watched, -1 if NVML does not tell.
 	Watched    *int64   `json:"watched_bytes,omitempty"`
 	GPUPercent *int     `json:"gpu_percent,omitempty"`
 	MemPercent *int     `json:"memory_percent,omitempty"`
@@ -47,8 +43,7 @@ type Sample struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Process is one that uses a GPU. Used is -1 if NVML does not tell, Peak the
-// highest sampled use.
+// Process is one that uses a GPU. Used is -1 if NVML does not tell, Peak the highest sampled use.
 type Process struct {
 	PID  int    `json:"pid"`
 	Name string `json:"name,omitempty"`
@@ -109,8 +104,7 @@ func (s Sample) Line() string {
 	return b.String()
 }
 
-// Power returns what the GPU draws, and may: "285 of 450 W". It is empty if
-// NVML does not tell.
+// Power returns what the GPU draws, and may: "285 of 450 W". It is empty if NVML does not tell.
 func (s Sample) Power() string {
 	switch {
 	case s.Watts == nil:
@@ -171,8 +165,7 @@ type Seen struct {
 	// longest time between two: a peak shorter than that may have escaped.
 	Samples, Lost int
 	Gap           time.Duration
-	// First is what the GPU had in use at the first reading, Peak at most,
-	// bytes.
+	// First is what the GPU had in use at the first reading, Peak at most, bytes.
 	First, Peak int64
 	// WatchedPeak is the most that the watched processes held together, or all
 	// if all are watched; zero if NVML does not know them.
@@ -255,8 +248,7 @@ func (m *Monitor) reopen(now time.Time) {
 	}
 }
 
-// unreadable is the GPU in place of one that NVML could not open: every reading is an
-// error.
+// unreadable is the GPU in place of one that NVML could not open: every reading is an error.
 type unreadable struct{ why error }
 
 func (u unreadable) Read() (nvml.Reading, error)        { return nvml.Reading{}, u.why }

@@ -33,8 +33,7 @@ func Tree(root int) []int {
 	return tree
 }
 
-// parentOf reads the fourth field of /proc/PID/stat. The second, the name in
-// parentheses, may hold anything.
+// parentOf reads the fourth field of /proc/PID/stat. The second, the name in parentheses, may hold anything.
 func parentOf(pid int) (int, bool) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

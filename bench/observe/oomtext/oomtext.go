@@ -27,8 +27,7 @@ type Message struct {
 	// Allocated is what tensors held, Pools the part of it in private pools (CUDA
 	// graphs), and Cached what the allocator held beyond.
 	Allocated, Pools, Cached int64
-	// Where is the line that asked, the last of the traceback outside of PyTorch; empty
-	// without one.
+	// Where is the line that asked, the last of the traceback outside of PyTorch; empty without one.
 	Where string
 }
 
@@ -43,8 +42,7 @@ const (
 	size = `([0-9]+(?:\.[0-9]+)? (?:[KMGT]iB|bytes?))`
 	// most is how far a message reaches at most, in bytes, mostBefore its traceback.
 	most, mostBefore = 4096, 1 << 16
-	// MaxMessages is how many errors of a log are read: the errors of the last ranks
-	// say no more.
+	// MaxMessages is how many errors of a log are read: the errors of the last ranks say no more.
 	MaxMessages = 1024
 )
 
@@ -180,8 +178,7 @@ var hostWordings = []string{
 // mostLine is the largest number of bytes of a line that is quoted.
 const mostLine = 160
 
-// Host returns the first line of a text that reports that the host's memory ran out, not a GPU's;
-// empty if none does.
+// Host returns the first line of a text that reports that the host's memory ran out, not a GPU's; empty if none does.
 func Host(text []byte) string {
 	at := -1
 	for _, w := range hostWordings {
@@ -211,8 +208,7 @@ func requester(before string) string {
 	return where
 }
 
-// amount parses a size in bytes. Sizes beyond all GPUs are zero, as if the message did
-// not name them.
+// amount parses a size in bytes. Sizes beyond all GPUs are zero, as if the message did not name them.
 func amount(s string) int64 {
 	n, err := bytesize.Parse(strings.TrimSuffix(strings.TrimSuffix(s, " bytes"), " byte"))
 	if err != nil || n > 1<<50 {

@@ -136,8 +136,7 @@ func BenchmarkIs(b *testing.B) {
 	}
 }
 
-// The line that asked is the last of the traceback outside of PyTorch, and ranks are
-// told apart.
+// The line that asked is the last of the traceback outside of PyTorch, and ranks are told apart.
 func TestTracebacksNameTheRequester(t *testing.T) {
 	log := `epoch 1
 [rank1]: Traceback (most recent call last):

@@ -24,12 +24,10 @@ type Series struct {
 	// GPU names it in the log, with its number where there is one: "0 Tesla T4".
 	// Product is the name alone; empty if the log does not contain it.
 	GPU, Product string
-	// Mine is the memory of the training, sample by sample: of the watched processes, or
-	// of the one that takes most, or, where only the whole GPU was logged, all that is
-	// in use.
+	// Mine is the memory of the training, sample by sample: of the watched processes, or of the one that takes most,
+	// or, where only the whole GPU was logged, all that is in use.
 	Mine []float64
-	// Process is the process that Mine belongs to; the zero Process where Mine is the
-	// whole GPU.
+	// Process is the process that Mine belongs to; the zero Process where Mine is the whole GPU.
 	Process Process
 	// Others are the processes besides, the largest first. Where they are not
 	// listed one by one there is one without a number.
@@ -87,11 +85,9 @@ func formatOf(first []byte) func([]byte) (*journal, error) {
 	return nil
 }
 
-// Read reads the log of vprof monitor (--csv or --jsonl), or the CSV of
-// nvidia-smi --query-gpu=...,memory.used,... or --query-compute-apps=pid,
-// used_memory,..., with or without units. Whatever other columns there are is
-// used or left. A last line that was cut off is left out. The error is a
-// [*input.FormatError] unless reading itself failed.
+// Read reads the log of vprof monitor (--csv or --jsonl), or the CSV of nvidia-smi --query-gpu=...,memory.used,... or
+// --query-compute-apps=pid, used_memory,..., with or without units. Whatever other columns there are is used or left. A
+// last line that was cut off is left out. The error is a [*input.FormatError] unless reading itself failed.
 func Read(r io.Reader, name string) ([]Series, error) {
 	data, err := input.ReadAll(r, name)
 	if err != nil {
@@ -239,8 +235,7 @@ type Trend struct {
 	P float64
 }
 
-// trendSamples is how many samples the test compares in pairs; more are
-// thinned out to medians of stretches.
+// trendSamples is how many samples the test compares in pairs; more are thinned out to medians of stretches.
 const trendSamples = 400
 
 // TrendOf tests for growth or decline.
@@ -279,8 +274,7 @@ func TrendOf(values []float64) Trend {
 	return Trend{Median(slopes) / float64(stretch), min(1, p)}
 }
 
-// thin replaces stretches of equal length by their medians, so that at most n
-// are left.
+// thin replaces stretches of equal length by their medians, so that at most n are left.
 func thin(values []float64, n int) (short []float64, stretch int) {
 	stretch = ceil.Div(len(values), max(n, 1))
 	if stretch <= 1 {
@@ -295,8 +289,7 @@ func thin(values []float64, n int) (short []float64, stretch int) {
 // Median returns the middle value; zero of none.
 func Median(values []float64) float64 { return Quantile(values, 0.5) }
 
-// Quantile returns the value at a share of the sorted values, by the nearest rank;
-// zero of none.
+// Quantile returns the value at a share of the sorted values, by the nearest rank; zero of none.
 func Quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return 0

@@ -63,8 +63,7 @@ func TestEveryGPUIsASeries(t *testing.T) {
 	require.Equal(t, "Tesla T4 #2", all[1].GPU)
 }
 
-// The process that takes most is the training; another was there first, and a
-// third came and went.
+// The process that takes most is the training; another was there first, and a third came and went.
 func TestProcessesAreToldApart(t *testing.T) {
 	all := read(t, `timestamp, gpu_name, gpu_bus_id, pid, process_name, used_gpu_memory [MiB]
 2026/11/05 06:00:00.000, Tesla T4, 0:3B:0.0, 7, /usr/bin/notebook, 500 MiB

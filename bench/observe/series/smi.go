@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-// rows goes over the rows of CSV with a header, each as its cells by the names of
-// their columns without units. A header that comes again, of a log that was
-// continued, is left out.
+// rows goes over the rows of CSV with a header, each as its cells by the names of their columns without units. A header
+// that comes again, of a log that was continued, is left out.
 func (j *journal) rows(data []byte, each func(cell map[string]string) error) error {
 	c := csv.NewReader(bytes.NewReader(data))
 	c.TrimLeadingSpace, c.FieldsPerRecord, c.ReuseRecord = true, -1, true
@@ -112,8 +111,7 @@ func readGPUs(data []byte) (*journal, error) {
 	})
 }
 
-// readProcesses reads the CSV of nvidia-smi --query-compute-apps, which has a row
-// for every process at every moment.
+// readProcesses reads the CSV of nvidia-smi --query-compute-apps, which has a row for every process at every moment.
 func readProcesses(data []byte) (*journal, error) {
 	j := &journal{}
 	untold := 0

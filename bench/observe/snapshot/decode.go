@@ -9,15 +9,12 @@ import (
 )
 
 const (
-	// maxDevices is how many GPUs PyTorch can use at once
-	// (C10_COMPILE_TIME_MAX_GPUS in c10/cuda/CUDAMacros.h).
+	// maxDevices is how many GPUs PyTorch can use at once (C10_COMPILE_TIME_MAX_GPUS in c10/cuda/CUDAMacros.h).
 	maxDevices = 120
-	// maxBytes is more memory than any GPU has, maxAddress more than any
-	// address space.
+	// maxBytes is more memory than any GPU has, maxAddress more than any address space.
 	maxBytes   = 1 << 46
 	maxAddress = 1 << 57
-	// maxTurnover bounds the bytes of all events together, so that their sums
-	// fit an int64.
+	// maxTurnover bounds the bytes of all events together, so that their sums fit an int64.
 	maxTurnover = 1 << 62
 )
 
@@ -43,9 +40,8 @@ const (
 	costEvent   = 40
 )
 
-// decoder turns plain values into a snapshot. The first thing that is wrong
-// stays in err. Stacks and frames that blocks share are decoded once; blocks,
-// segments and events that stand twice in a file are an error.
+// decoder turns plain values into a snapshot. The first thing that is wrong stays in err. Stacks and frames that blocks
+// share are decoded once; blocks, segments and events that stand twice in a file are an error.
 type decoder struct {
 	err      error
 	budget   *pickle.Budget
@@ -59,8 +55,7 @@ type decoder struct {
 // maxFailures is how many failed allocations are kept.
 const maxFailures = 1024
 
-// A place is a position in a snapshot, for messages: an item of what
-// is at the place above it.
+// A place is a position in a snapshot, for messages: an item of what is at the place above it.
 type place struct {
 	above *place
 	name  string
@@ -100,8 +95,7 @@ func (d *decoder) dict(v any, where *place) *pickle.Dict {
 	return &pickle.Dict{}
 }
 
-// once reports an error if a dict is found a second time: blocks, segments and events
-// have one place.
+// once reports an error if a dict is found a second time: blocks, segments and events have one place.
 func (d *decoder) once(v any, where *place) *pickle.Dict {
 	m := d.dict(v, where)
 	if m.Taken {
@@ -123,8 +117,7 @@ func (d *decoder) list(v any, where *place) []any {
 	return nil
 }
 
-// each decodes the items of a list, each of which takes cost bytes, until
-// something is wrong.
+// each decodes the items of a list, each of which takes cost bytes, until something is wrong.
 func each[T any](d *decoder, v any, above *place, name string, cost int, decode func(any, *place) T) []T {
 	items := d.list(v, above.at(name, -1))
 	d.spend(cost * len(items))

@@ -18,8 +18,7 @@ type heap struct {
 	free btree.Map[int64, int64]
 	// live are the sizes of the blocks in use by address.
 	live map[int64]int64
-	// borders are where segments from the driver begin and end, how many of each:
-	// blocks do not grow across.
+	// borders are where segments from the driver begin and end, how many of each: blocks do not grow across.
 	borders map[int64]int
 }
 

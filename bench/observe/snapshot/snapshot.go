@@ -1,6 +1,5 @@
-// Package snapshot reads the memory snapshots of PyTorch, the pickles that
-// torch.cuda.memory._dump_snapshot writes, and summarizes them. Nothing of
-// a file is ever run: see package pickle.
+// Package snapshot reads the memory snapshots of PyTorch, the pickles that torch.cuda.memory._dump_snapshot writes, and
+// summarizes them. Nothing of a file is ever run: see package pickle.
 package snapshot
 
 import (
@@ -17,15 +16,13 @@ import (
 // Snapshot is the state of the caching allocator of every device.
 type Snapshot struct {
 	Segments []Segment
-	// Traces are the events of each device, in order; empty unless recording
-	// was on.
+	// Traces are the events of each device, in order; empty unless recording was on.
 	Traces [][]Event
 	// Failures are the allocations that failed, in order.
 	Failures []Failure
 	// AllocConf is the PYTORCH_CUDA_ALLOC_CONF of the process.
 	AllocConf string
-	// SimulatedBy is the program that wrote the snapshot of a simulation; PyTorch
-	// writes none.
+	// SimulatedBy is the program that wrote the snapshot of a simulation; PyTorch writes none.
 	SimulatedBy string
 }
 
@@ -79,12 +76,10 @@ type Failure struct {
 // String returns where it was requested; see [Block.String].
 func (f Failure) String() string { return Block{Frames: f.Frames}.String() }
 
-// Is reports whether a file that begins with head is a pickle of protocol 2 or
-// newer, as snapshots are.
+// Is reports whether a file that begins with head is a pickle of protocol 2 or newer, as snapshots are.
 func Is(head []byte) bool { return pickle.Is(head) }
 
-// Read reads a snapshot; name is used in messages. The error is a
-// [*input.FormatError] unless reading itself failed.
+// Read reads a snapshot; name is used in messages. The error is a [*input.FormatError] unless reading itself failed.
 func Read(r io.Reader, name string) (*Snapshot, error) {
 	data, err := input.ReadAll(r, name)
 	if err != nil {

@@ -16,8 +16,7 @@ type Summary struct {
 	// Peaks over the recorded events, at least the amounts above. Of blocks that were allocated before the first
 	// event and freed since, only the requested size is known: they count with it rounded up.
 	PeakAllocated, PeakReserved int64
-	// Traced is the number of events behind the peaks; with none, the peaks are
-	// only the moment's.
+	// Traced is the number of events behind the peaks; with none, the peaks are only the moment's.
 	Traced int
 	// OOMs is how often an allocation failed, Failed the largest requested size that did.
 	OOMs   int
@@ -37,8 +36,7 @@ type Summary struct {
 	// Sites are where the blocks in use were allocated, those with the most
 	// bytes first; at most ten. It is empty unless stacks were recorded.
 	Sites []Site
-	// Modules are the forward methods in which the blocks in use were allocated, as
-	// Sites.
+	// Modules are the forward methods in which the blocks in use were allocated, as Sites.
 	Modules []Site
 }
 
@@ -129,8 +127,7 @@ func top(places map[string]Site) []Site {
 	return slices.Clip(all[:min(len(all), largestShown)])
 }
 
-// Only sums up the one device that has memory; several are a [*input.FormatError] about
-// the file called name.
+// Only sums up the one device that has memory; several are a [*input.FormatError] about the file called name.
 func (s *Snapshot) Only(name string) (Summary, error) {
 	devices := s.Devices()
 	if len(devices) != 1 {
@@ -139,8 +136,7 @@ func (s *Snapshot) Only(name string) (Summary, error) {
 	return s.Of(devices[0]), nil
 }
 
-// follow replays the recorded events up to the moment of the snapshot, whose bytes are
-// known, and finds the peaks.
+// follow replays the recorded events up to the moment of the snapshot, whose bytes are known, and finds the peaks.
 func (s *Summary) follow(h *heap, events []Event) {
 	s.Traced = len(events)
 	// What was there before the first event follows from what is there now.
@@ -216,8 +212,7 @@ var signs = []struct{ category, file, name string }{
 	{"activations", "", "forward"},
 }
 
-// stacks caches the purposes that stacks suggest. Blocks share stacks, and looking
-// through one takes a while.
+// stacks caches the purposes that stacks suggest. Blocks share stacks, and looking through one takes a while.
 type stacks map[*Frame]stack
 
 type stack struct{ category, where, module string }
@@ -235,8 +230,7 @@ func (s stacks) of(b Block) stack {
 	return of
 }
 
-// module returns the innermost forward method on the stack, with its file and without its
-// line; empty outside of any.
+// module returns the innermost forward method on the stack, with its file and without its line; empty outside of any.
 func module(b Block) string {
 	for _, f := range b.Frames {
 		if f.Name != "forward" && !strings.HasSuffix(f.Name, ".forward") ||

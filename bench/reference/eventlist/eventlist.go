@@ -1,6 +1,5 @@
-// Package eventlist writes event lists: every allocation and free
-// of some training steps, one a line, in the format of the lists recorded from
-// PyTorch. It makes two recordings comparable line by line.
+// Package eventlist writes event lists: every allocation and free of some training steps, one a line, in the format of
+// the lists recorded from PyTorch. It makes two recordings comparable line by line.
 //
 //	m STEP:PHASE                      the phase that ends here; step -1 is set-up
 //	a ID BYTES OP NATIVE NODE WHERE   an allocation, in bytes as requested; stream=N

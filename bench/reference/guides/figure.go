@@ -13,8 +13,7 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 )
 
-// Figure is an amount of memory or a share as a guide writes it, with its
-// limits.
+// Figure is an amount of memory or a share as a guide writes it, with its limits.
 type Figure struct {
 	// Text is what stands there: "~5-6 GB", "30-40 %", "≥ 6-8 GiB", "same".
 	Text string
@@ -24,8 +23,7 @@ type Figure struct {
 	Low, High float64
 }
 
-// units of figures. What the guides call MB and GB is a quotient by 1024**2 and
-// 1024**3 in their code.
+// units of figures. What the guides call MB and GB is a quotient by 1024**2 and 1024**3 in their code.
 var units = map[string]float64{
 	"B": 1, "KB": bytesize.KiB, "KiB": bytesize.KiB, "MB": bytesize.MiB, "MiB": bytesize.MiB, "GB": bytesize.GiB,
 	"GiB": bytesize.GiB,

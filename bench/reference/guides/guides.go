@@ -1,6 +1,5 @@
-// Package guides holds, as data, the memory estimates of the shipped systems' guides:
-// each with its conditions, and a file for each guide. Package claims compares them
-// with vprof's estimates.
+// Package guides holds, as data, the memory estimates of the shipped systems' guides: each with its conditions, and a
+// file for each guide. Package claims compares them with vprof's estimates.
 //
 // What a guide calls MB and GB its code divides by 1024**2 and 1024**3. Where a
 // guide does not say what a figure counts, that is what the GPU shows in use.
@@ -45,8 +44,7 @@ type Claim struct {
 	// Phase is the phase of a step that Of refers to, where it refers to one: "forward".
 	Phase  string `yaml:"phase"`
 	Figure Figure `yaml:"figure"`
-	// Took is the time that the figure of [Time] is, in seconds, of so many samples, or of one
-	// step without a number.
+	// Took is the time that the figure of [Time] is, in seconds, of so many samples, or of one step without a number.
 	Took    Span  `yaml:"took"`
 	Samples int64 `yaml:"samples"`
 	// Words are the guide's own where it has no number.
@@ -61,8 +59,7 @@ type Claim struct {
 	Baseline *Conditions `yaml:"than"`
 }
 
-// Quantity is an estimated quantity: one of the constants, or a component of
-// memory by its name: "weights".
+// Quantity is an estimated quantity: one of the constants, or a component of memory by its name: "weights".
 type Quantity string
 
 // The quantities besides components.
@@ -204,8 +201,7 @@ type file struct {
 	read func() Guide
 }
 
-// files are the guides in data. An error in one is a bug of ours, which any
-// test of this package would show.
+// files are the guides in data. An error in one is a bug of ours, which any test of this package would show.
 var files = sync.OnceValue(func() []file {
 	entries, err := data.ReadDir("data")
 	if err != nil {

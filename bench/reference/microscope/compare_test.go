@@ -1,6 +1,5 @@
-// Package microscope compares two event lists of recorded training steps,
-// phase by phase: how many allocations of the reference appear in ours, in
-// order and in size, and where the first differences are.
+// Package microscope compares two event lists of recorded training steps, phase by phase: how many allocations of the
+// reference appear in ours, in order and in size, and where the first differences are.
 package microscope_test
 
 import (
@@ -30,8 +29,7 @@ func (c *Count) add(d Count) {
 // Phase is the comparison of one phase.
 type Phase struct {
 	Name string
-	// Allocations counts allocations alone, Events allocations and frees,
-	// as shares of the longer list.
+	// Allocations counts allocations alone, Events allocations and frees, as shares of the longer list.
 	Allocations, Events Count
 	Differences         []Difference
 }
@@ -90,8 +88,7 @@ func split(events []event) list {
 	return l
 }
 
-// Compare aligns our events with the reference's: as many as can be matched in
-// order.
+// Compare aligns our events with the reference's: as many as can be matched in order.
 func Compare(reference, ours []event) (*Comparison, error) {
 	ref, our := split(reference), split(ours)
 	if fmt.Sprint(ref.names) != fmt.Sprint(our.names) {

@@ -108,8 +108,7 @@ func TestConfigurationsRunAsInPyTorch(t *testing.T) {
 		if strings.Contains(name, *only) && *only != "" {
 			result.Print(os.Stdout, *show)
 		}
-		// The lists come from a loop that keeps the logits until the next step, so frees and
-		// peaks differ.
+		// The lists come from a loop that keeps the logits until the next step, so frees and peaks differ.
 		require.GreaterOrEqual(t, result.Allocations.Share(), 0.995, name)
 		require.GreaterOrEqual(t, result.Events.Share(), 0.99, name)
 	}

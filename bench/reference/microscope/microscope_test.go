@@ -71,8 +71,7 @@ func ours(t *testing.T, p *program.Program) []event {
 	return events
 }
 
-// oldest is the release whose lists lie in testdata itself; the lists of others have
-// a folder each.
+// oldest is the release whose lists lie in testdata itself; the lists of others have a folder each.
 const oldest = "2.11"
 
 func releaseOf(path string) string {
@@ -82,9 +81,8 @@ func releaseOf(path string) string {
 	return oldest
 }
 
-// TestRecordedStepsAreThoseOfPyTorch compares every recorded list of real
-// PyTorch with what the recorder makes of the same case. A list of a model
-// that is not there yet shows as such in the table.
+// TestRecordedStepsAreThoseOfPyTorch compares every recorded list of real PyTorch with what the recorder makes of the
+// same case. A list of a model that is not there yet shows as such in the table.
 func TestRecordedStepsAreThoseOfPyTorch(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txt.bz2")
 	require.NoError(t, err)

@@ -20,8 +20,7 @@ import (
 // rankList is the name of an event list of a rank: model, strategy, option, world, batch.
 var rankList = regexp.MustCompile(`^((\w+)-[\w-]+?)-(ddp|fsdp2|zero1|tp|pp)-(\S+?)-w(\d+)-b(\d+)-none-adamw$`)
 
-// TestRanksRunAsInPyTorch compares recorded steps of one rank of several with what
-// PyTorch allocated there.
+// TestRanksRunAsInPyTorch compares recorded steps of one rank of several with what PyTorch allocated there.
 func TestRanksRunAsInPyTorch(t *testing.T) {
 	paths, err := filepath.Glob("testdata/ranks/*.txt.bz2")
 	require.NoError(t, err)

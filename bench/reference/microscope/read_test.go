@@ -64,8 +64,7 @@ func readEvents(r io.Reader) ([]event, error) {
 	return events, lines.Err()
 }
 
-// trackLife notes in live what e allocates or frees. An ID is in live from its
-// allocation on, with false once freed.
+// trackLife notes in live what e allocates or frees. An ID is in live from its allocation on, with false once freed.
 func trackLife(live map[int]bool, e event) error {
 	alive, known := live[e.ID]
 	switch {

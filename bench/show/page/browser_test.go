@@ -23,8 +23,7 @@ import (
 // browser is a headless Chromium with the page open.
 type browser struct{ *headless.Tab }
 
-// open opens the page. Without a Chromium the test is skipped, unless
-// VPROF_BROWSER=required.
+// open opens the page. Without a Chromium the test is skipped, unless VPROF_BROWSER=required.
 func open(t testing.TB, p *page.Page, width, height int64, actions ...chromedp.Action[chromedp.Void]) *browser {
 	return openText(t, written(t, p), width, height, actions...)
 }
@@ -208,8 +207,7 @@ func TestScreenshot(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, png, 0o600))
 }
 
-// The guide's figure stands where it belongs: between the ticks of the chart, as
-// long as its range.
+// The guide's figure stands where it belongs: between the ticks of the chart, as long as its range.
 func TestGuidesFigureIsDrawnToScale(t *testing.T) {
 	p := sweptWith(t, residuals, redimnetB2(), 16612720640, 16, 32)
 	require.NotEmpty(t, p.Runs[0].Points[1].Claims)

@@ -109,8 +109,7 @@ func phaseWords(phase string) string {
 	return name + " of step " + step
 }
 
-// deviceBytes returns what a point needs of the device: what the run took, or the
-// estimate.
+// deviceBytes returns what a point needs of the device: what the run took, or the estimate.
 func deviceBytes(p report.Point) int64 {
 	if p.Run != nil {
 		return p.Run.Device
@@ -118,8 +117,7 @@ func deviceBytes(p report.Point) int64 {
 	return p.Estimate.Device.Bytes
 }
 
-// peakChart shows the reserved peak of each batch size on one device.
-// Positions are shares of the chart's width.
+// peakChart shows the reserved peak of each batch size on one device. Positions are shares of the chart's width.
 type peakChart struct {
 	Device string
 	Rows   []peakRow
@@ -167,9 +165,8 @@ type span struct{ From, Width float64 }
 type mark struct {
 	Kind string
 	At   float64
-	// Lane is how far below the row's top the mark stands, in pixels. Marks of
-	// different kinds often have nearly the same value and must not hide each
-	// other.
+	// Lane is how far below the row's top the mark stands, in pixels. Marks of different kinds often have nearly the
+	// same value and must not hide each other.
 	Lane  int
 	Label string
 }

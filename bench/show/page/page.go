@@ -1,10 +1,8 @@
-// Package page writes runs as one HTML file that needs nothing else: no
-// network, no fonts, no scripts from elsewhere. It computes no memory; it
-// shows reports, a profile of one step, and references.
+// Package page writes runs as one HTML file that needs nothing else: no network, no fonts, no scripts from elsewhere.
+// It computes no memory; it shows reports, a profile of one step, and references.
 //
-// Charts over batch sizes are SVG and show without scripts; the timeline, the
-// flame view and the allocator map are drawn by page.js from the data in the
-// page.
+// Charts over batch sizes are SVG and show without scripts; the timeline, the flame view and the allocator map are
+// drawn by page.js from the data in the page.
 package page
 
 import (
@@ -34,8 +32,7 @@ type Page struct {
 	// Step is a step of the case; nil shows none, and NoStep says why.
 	Step   *profile.Profile
 	NoStep string
-	// Ranks are plans of the ranks of the case that differ, at one batch size; nil shows
-	// none.
+	// Ranks are plans of the ranks of the case that differ, at one batch size; nil shows none.
 	Ranks report.Ranks
 	// References are records of the case from PyTorch.
 	References []reference.Record
@@ -257,8 +254,7 @@ var script string
 // frame is what every page has around its content.
 type frame struct {
 	Title string
-	// Policy allows the page its own style and script, by their digests, and
-	// nothing from outside.
+	// Policy allows the page its own style and script, by their digests, and nothing from outside.
 	Policy string
 	Style  template.CSS
 	Script template.JS

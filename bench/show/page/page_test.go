@@ -249,8 +249,7 @@ func BenchmarkPageOfEightBatches(b *testing.B) {
 	}
 }
 
-// long returns a page whose step has n allocations and frees: n/2 buffers of which
-// about a hundred live at a time.
+// long returns a page whose step has n allocations and frees: n/2 buffers of which about a hundred live at a time.
 func long(t testing.TB, n int) *page.Page {
 	p := &program.Program{
 		Sites:  []program.Site{{Op: "conv2d", Module: "stem"}},

@@ -83,8 +83,7 @@ func TestPairComparesComponents(t *testing.T) {
 	}
 }
 
-// The memory of the smaller GPU ends in the middle of an axis that reaches the end of
-// the larger one.
+// The memory of the smaller GPU ends in the middle of an axis that reaches the end of the larger one.
 func TestPairHasOneScale(t *testing.T) {
 	text := writtenPair(t, toyPair(t))
 	var ends []float64

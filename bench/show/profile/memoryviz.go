@@ -10,11 +10,10 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// WriteMemoryViz writes the steps as PyTorch's torch.cuda.memory._dump_snapshot
-// would after them: the segments at the end and everything that happened in the
-// allocator before. pytorch.org/memory_viz and torch/cuda/_memory_viz.py read
-// it. In place of Python's frames stand the operator and the modules around it;
-// a key of its own says that it was simulated.
+// WriteMemoryViz writes the steps as PyTorch's torch.cuda.memory._dump_snapshot would after them: the segments at the
+// end and everything that happened in the allocator before. pytorch.org/memory_viz and torch/cuda/_memory_viz.py read
+// it. In place of Python's frames stand the operator and the modules around it; a key of its own says that it was
+// simulated.
 func (p *Profile) WriteMemoryViz(w io.Writer) error {
 	out := pickle.NewWriter(w)
 	s := snapshot{p, out, p.owners()}
@@ -40,9 +39,8 @@ type snapshot struct {
 // none stands for an event that belongs to no buffer.
 const none = ^uint32(0)
 
-// owners finds the buffer that each event is about: the one that the event's
-// instruction allocates or frees. Segments come and go for the sake of an
-// allocation; they belong to no buffer.
+// owners finds the buffer that each event is about: the one that the event's instruction allocates or frees. Segments
+// come and go for the sake of an allocation; they belong to no buffer.
 func (p *Profile) owners() []uint32 {
 	owners := make([]uint32, len(p.Events))
 	for i, e := range p.Events {

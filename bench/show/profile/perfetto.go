@@ -9,8 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// traceEvent is an entry of the Trace Event Format, which Perfetto and
-// chrome://tracing read. Times are microseconds.
+// traceEvent is an entry of the Trace Event Format, which Perfetto and chrome://tracing read. Times are microseconds.
 type traceEvent struct {
 	Phase     string         `json:"ph"`
 	Name      string         `json:"name"`
@@ -27,9 +26,8 @@ const (
 	kernelThread = 2
 )
 
-// WritePerfetto writes the steps as a JSON trace of the Trace Event Format:
-// counters of the allocated bytes by class and of the reserved bytes, a slice
-// for each phase and one for each kernel. The time is that of Clock.
+// WritePerfetto writes the steps as a JSON trace of the Trace Event Format: counters of the allocated bytes by class
+// and of the reserved bytes, a slice for each phase and one for each kernel. The time is that of Clock.
 func (p *Profile) WritePerfetto(w io.Writer) error {
 	buffered := bufio.NewWriter(w)
 	out := &events{json: json.NewEncoder(buffered), to: buffered}

@@ -7,11 +7,9 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// WritePprof writes the live buffers at the peak as a pprof profile: a sample
-// for each buffer, on the stack of modules and operator that allocated it,
-// with its class and phase as labels. Values are the number of buffers and
-// their requested and allocated bytes; allocated is the default and sums to
-// the peak, to the byte.
+// WritePprof writes the live buffers at the peak as a pprof profile: a sample for each buffer, on the stack of modules
+// and operator that allocated it, with its class and phase as labels. Values are the number of buffers and their
+// requested and allocated bytes; allocated is the default and sums to the peak, to the byte.
 func (p *Profile) WritePprof(w io.Writer) error {
 	out := &profile.Profile{
 		SampleType: []*profile.ValueType{
@@ -36,9 +34,8 @@ func (p *Profile) WritePprof(w io.Writer) error {
 	return out.Write(w)
 }
 
-// Stack returns where a buffer was allocated, outermost first: the model, the
-// modules by their full paths, the operator. What belongs to no module stands
-// under its class.
+// Stack returns where a buffer was allocated, outermost first: the model, the modules by their full paths, the
+// operator. What belongs to no module stands under its class.
 func (p *Profile) Stack(buffer uint32) []string {
 	stack := []string{p.Case.Model}
 	site := p.Site(buffer)

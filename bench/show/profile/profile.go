@@ -1,10 +1,8 @@
-// Package profile shows what lies in the memory during training steps of one
-// case at one batch size, and writes that in the forms that other tools read:
-// pprof, PyTorch's memory_viz, Perfetto.
+// Package profile shows what lies in the memory during training steps of one case at one batch size, and writes that in
+// the forms that other tools read: pprof, PyTorch's memory_viz, Perfetto.
 //
-// A profile is made anew from the case whenever it is needed. Recording a case
-// always gives the same program, and replaying it the same run, so result files
-// need not hold either.
+// A profile is made anew from the case whenever it is needed. Recording a case always gives the same program, and
+// replaying it the same run, so result files need not hold either.
 package profile
 
 import (
@@ -105,8 +103,7 @@ func (p *Profile) Site(buffer uint32) program.Site {
 	return program.Site{}
 }
 
-// Operator returns the operator of a site with the autograd node it belongs to:
-// "conv2d", "mm (AddmmBackward0)".
+// Operator returns the operator of a site with the autograd node it belongs to: "conv2d", "mm (AddmmBackward0)".
 func Operator(s program.Site) string {
 	switch {
 	case s.Op == "" && s.Node == "":
@@ -119,8 +116,7 @@ func Operator(s program.Site) string {
 	return s.Op + " (" + s.Node + ")"
 }
 
-// End returns the number of instructions that were carried out: all, unless the
-// memory ended.
+// End returns the number of instructions that were carried out: all, unless the memory ended.
 func (p *Profile) End() int {
 	if p.Run.OOM != nil {
 		return p.Run.OOM.Instruction
@@ -134,8 +130,7 @@ type Span struct {
 	From, To int
 }
 
-// Spans returns the phases that were run, the last perhaps cut off by the end of
-// memory.
+// Spans returns the phases that were run, the last perhaps cut off by the end of memory.
 func (p *Profile) Spans() []Span {
 	var spans []Span
 	from := 0
@@ -170,8 +165,7 @@ func (p *Profile) PeakStep() (step, from, to int) {
 	return step, from, to
 }
 
-// ByClass returns the allocated bytes of each class at each point of the run's
-// timeline. They sum to the point's.
+// ByClass returns the allocated bytes of each class at each point of the run's timeline. They sum to the point's.
 func (p *Profile) ByClass() []program.Breakdown {
 	series := make([]program.Breakdown, len(p.Run.Timeline))
 	var now program.Breakdown

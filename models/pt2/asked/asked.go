@@ -1,5 +1,4 @@
-// Package asked keeps what cuDNN answered about the convolutions of a model, in a
-// file next to the model's.
+// Package asked keeps what cuDNN answered about the convolutions of a model, in a file next to the model's.
 package asked
 
 import (
@@ -50,8 +49,7 @@ type file struct {
 // FileOf returns the name of the file for the answers about a model's file.
 func FileOf(model string) string { return strings.TrimSuffix(model, ".pt2") + ".cudnn.json" }
 
-// Read reads a file of answers. Without one, there are none. The error is an
-// [*input.FormatError] or that of reading.
+// Read reads a file of answers. Without one, there are none. The error is an [*input.FormatError] or that of reading.
 func Read(path string) (Answers, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -129,8 +127,7 @@ func Save(ctx context.Context, path string, s Set) error {
 	return os.Remove(backup) // what it held is in the new one
 }
 
-// An Oracle answers what version of cuDNN it can be asked about GPUs of a generation; nil
-// where it cannot.
+// An Oracle answers what version of cuDNN it can be asked about GPUs of a generation; nil where it cannot.
 type Oracle func(version string, generation int) cudnn.Answer
 
 // Answer makes a tape use the answers of a version of cuDNN about the tape's GPUs.

@@ -11,8 +11,7 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// Limits of an archive. The weights in it may be as large as they like: they are
-// not read.
+// Limits of an archive. The weights in it may be as large as they like: they are not read.
 const (
 	mostEntries = 200_000
 	mostModel   = 128 << 20
@@ -23,8 +22,7 @@ const (
 const howTo = "; vprof reads what torch.export.save(torch.export.export(model, args), \"model.pt2\") writes, or " +
 	"vprof capture"
 
-// Open reads the program of a file. Its errors are [*input.FormatError] or errors of
-// reading the file.
+// Open reads the program of a file. Its errors are [*input.FormatError] or errors of reading the file.
 func Open(path string) (*Program, error) {
 	f, err := input.Open(path)
 	if err != nil {
@@ -134,8 +132,7 @@ func contents(f *zip.File, most uint64) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// noArchive returns the error for a file that is no zip archive: it names the kind of file
-// that it looks like.
+// noArchive returns the error for a file that is no zip archive: it names the kind of file that it looks like.
 func noArchive(r io.ReaderAt, size int64) error {
 	head := make([]byte, 8)
 	n, _ := r.ReadAt(head, 0)

@@ -8,9 +8,8 @@ const (
 	mostInput = 1 << 40 // elements of one dimension
 )
 
-// check returns an error for a program that torch.export cannot have written: values
-// that are used before they are made (so also cycles), values that are made twice,
-// tensors of impossible sizes.
+// check returns an error for a program that torch.export cannot have written: values that are used before they are made
+// (so also cycles), values that are made twice, tensors of impossible sizes.
 func (p *Program) check() error {
 	made := make([]bool, p.Values)
 	for i := range p.Inputs {
@@ -36,8 +35,7 @@ func (p *Program) check() error {
 	return nil
 }
 
-// checkNode checks that a node uses values that are made, and marks its results as
-// made.
+// checkNode checks that a node uses values that are made, and marks its results as made.
 func (p *Program) checkNode(n *Node, made []bool) error {
 	for _, a := range n.Inputs {
 		if v := unmade(made, a.Argument); v >= 0 {

@@ -20,11 +20,9 @@ type decoder struct {
 	paths  map[string]modulePath
 	// numbered counts nodes.
 	numbered int32
-	// same has the value that another one is, where a nested graph calls it by
-	// another name.
+	// same has the value that another one is, where a nested graph calls it by another name.
 	same map[int32]int32
-	// inputs and outputs are the signature's descriptions of the graph's, names forward's
-	// names of its results.
+	// inputs and outputs are the signature's descriptions of the graph's, names forward's names of its results.
 	inputs  []Input
 	outputs []string
 	names   []string
@@ -40,8 +38,7 @@ type modulePath struct {
 type graph struct {
 	prefix string
 	names  map[string]int32
-	// metas is where the types and sizes of tensors stand; they may come after
-	// their first use.
+	// metas is where the types and sizes of tensors stand; they may come after their first use.
 	metas, symbols int
 	inputs         []Argument
 	outputs        []Argument

@@ -92,8 +92,7 @@ func TestComplexNumbersAreNumbers(t *testing.T) {
 	require.Equal(t, export.Argument{Kind: export.Imaginary}, p.Nodes[0].Inputs[1].Argument)
 }
 
-// TestBadFilesAreRefused spoils a file in each possible way, each said in one
-// sentence.
+// TestBadFilesAreRefused spoils a file in each possible way, each said in one sentence.
 func TestBadFilesAreRefused(t *testing.T) {
 	whole := archive(t, "m/models/model.json", program)
 	change := func(old, new string) []byte {
@@ -174,8 +173,7 @@ func TestTruncatedProgramsNeverRead(t *testing.T) {
 	}
 }
 
-// TestDescriptionsKeepPrograms reads every model of the test data, and what is
-// written of it in a result.
+// TestDescriptionsKeepPrograms reads every model of the test data, and what is written of it in a result.
 func TestDescriptionsKeepPrograms(t *testing.T) {
 	files, err := filepath.Glob("../testdata/*.pt2")
 	require.NoError(t, err)

@@ -31,8 +31,7 @@ func (s Size) Eval(symbols map[string]int64) (int64, error) {
 	return n, nil
 }
 
-// Expr is an expression as SymPy's srepr writes it:
-// Mul(Integer(64), Symbol('s77', positive=True, integer=True)).
+// Expr is an expression as SymPy's srepr writes it: Mul(Integer(64), Symbol('s77', positive=True, integer=True)).
 type Expr struct {
 	// Func is "Symbol", "Integer", "Float", "Add", "Mul", ...
 	Func string
@@ -125,8 +124,7 @@ func (p *exprParser) expr(depth int) (*Expr, error) {
 	return e, check(e.Func, len(e.Args))
 }
 
-// atom reads a symbol or a number: the first argument counts, the others are
-// assumptions, or the precision.
+// atom reads a symbol or a number: the first argument counts, the others are assumptions, or the precision.
 func (p *exprParser) atom(kind string) (*Expr, error) {
 	end := strings.IndexByte(p.text[p.at:], ')')
 	if end < 0 {

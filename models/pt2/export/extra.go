@@ -14,8 +14,7 @@ type Extra struct {
 	Version int `json:"version"`
 	// Dies says when Python released values; nil if that was not observed.
 	Dies []Death `json:"dies,omitempty"`
-	// Checkpointed and Reentrant are the paths of modules whose calls ran under
-	// torch.utils.checkpoint.
+	// Checkpointed and Reentrant are the paths of modules whose calls ran under torch.utils.checkpoint.
 	Checkpointed []string `json:"checkpointed,omitempty"`
 	Reentrant    []string `json:"reentrant,omitempty"`
 	// CustomFunctions are autograd.Functions, whose backward a graph does not have.

@@ -13,8 +13,7 @@ import (
 // graphFormat names what Describe writes.
 const graphFormat = "vprof.graph/v2"
 
-// description is a program in a result file: the entries of the archive that are read, compressed,
-// and what cuDNN said.
+// description is a program in a result file: the entries of the archive that are read, compressed, and what cuDNN said.
 type description struct {
 	Format string        `json:"format"`
 	Model  []byte        `json:"model"`

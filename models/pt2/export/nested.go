@@ -10,8 +10,7 @@ const (
 // nested is a graph in the arguments of a node, with what it is called with.
 type nested struct {
 	graph *graph
-	// at is its place among the arguments: before stand the operator's own,
-	// after it the graph's.
+	// at is its place among the arguments: before stand the operator's own, after it the graph's.
 	at int
 }
 
@@ -54,9 +53,8 @@ func (d *decoder) nestedGraph() *graph {
 	return g
 }
 
-// close makes a node that holds a graph the beginning of a block, which ends
-// here: the graph's inputs are what the node is called with, and the node's
-// results are the graph's.
+// close makes a node that holds a graph the beginning of a block, which ends here: the graph's inputs are what the node
+// is called with, and the node's results are the graph's.
 func (d *decoder) close(n *Node, in *nested) {
 	args := n.Inputs[in.at+1:]
 	if len(args) != len(in.graph.inputs) {

@@ -120,8 +120,7 @@ func fold(ints func(a, b int64) (int64, error), floats func(a, b float64) float6
 	}
 }
 
-// divide computes two numbers, of which the second is not zero. Without a rule for whole numbers
-// the result is none.
+// divide computes two numbers, of which the second is not zero. Without a rule for whole numbers the result is none.
 func divide(ints func(a, b int64) int64, floats func(a, b float64) float64) func([]Number) (Number, error) {
 	return func(args []Number) (Number, error) {
 		a, b := args[0], args[1]

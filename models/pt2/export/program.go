@@ -15,14 +15,12 @@ type Program struct {
 	Torch string
 	// Class is the class of the model: "timm.models.resnet.ResNet".
 	Class string
-	// Modules are the paths of all modules in the order of named_modules(); the
-	// model itself is "".
+	// Modules are the paths of all modules in the order of named_modules(); the model itself is "".
 	Modules []string
 	// Inputs are the inputs of the graph in order: parameters, buffers and
 	// constants of the model, then what forward is called with.
 	Inputs []Input
-	// Results are what forward returns, in order, with their names if they have
-	// any (in a dict or a dataclass).
+	// Results are what forward returns, in order, with their names if they have any (in a dict or a dataclass).
 	Results []Result
 	// Nodes are the calls in the order in which they run.
 	Nodes []Node
@@ -30,8 +28,7 @@ type Program struct {
 	Values int
 	// Names are the names of values in their own graphs.
 	Names []string
-	// Blocks is the pattern of the modules that checkpointing recomputes unless it
-	// is told others.
+	// Blocks is the pattern of the modules that checkpointing recomputes unless it is told others.
 	Blocks string
 	// Ranges are the bounds of symbols.
 	Ranges map[string]Range
@@ -66,12 +63,10 @@ const (
 // Input is a tensor or a number that the graph takes.
 type Input struct {
 	Role Role
-	// Name is that in named_parameters() or named_buffers(); of a user input it is
-	// the argument's.
+	// Name is that in named_parameters() or named_buffers(); of a user input it is the argument's.
 	Name  string
 	Value int32
-	// Type, Sizes and Strides describe a tensor. Number reports that it is no tensor but a
-	// whole number, Size.
+	// Type, Sizes and Strides describe a tensor. Number reports that it is no tensor but a whole number, Size.
 	Type         ScalarType
 	Sizes        []Size
 	Strides      []Size
@@ -121,9 +116,8 @@ type FunctionCall struct {
 	Line  string `json:"line"`
 	Begin int    `json:"begin"`
 	End   int    `json:"end"`
-	// Backward is where its own backward begins in the graph, 0 where it is unknown. AMP
-	// says that it runs under the autocast of forward, Gives for which tensor arguments that
-	// can have one it gives a gradient.
+	// Backward is where its own backward begins in the graph, 0 where it is unknown. AMP says that it runs under the
+	// autocast of forward, Gives for which tensor arguments that can have one it gives a gradient.
 	Backward int    `json:"backward,omitempty"`
 	AMP      bool   `json:"amp,omitempty"`
 	Gives    []bool `json:"gives,omitempty"`
@@ -139,8 +133,7 @@ type KernelCall struct {
 // Kernel is what liger-kernel has in the place of nodes.
 type Kernel string
 
-// The kernels. A gated product is the first and the last of its nodes: the activation and
-// the product.
+// The kernels. A gated product is the first and the last of its nodes: the activation and the product.
 const (
 	RMSNorm           Kernel = "rms-norm"
 	OutOfPlaceRMSNorm Kernel = "rms-norm-fresh" // see [liger.Norm]
@@ -214,12 +207,10 @@ type Node struct {
 	Class  string
 	// Line is the innermost line of the model itself, "file.py:12:forward".
 	Line string
-	// CastsNothing says that the node is a cast to the type that its argument had
-	// in the export.
+	// CastsNothing says that the node is a cast to the type that its argument had in the export.
 	CastsNothing bool
-	// Stack are the paths of the modules whose calls the call is in, the outermost
-	// first; the second call of a module has "@1" after its path. Classes are the
-	// classes of the modules.
+	// Stack are the paths of the modules whose calls the call is in, the outermost first; the second call of a module
+	// has "@1" after its path. Classes are the classes of the modules.
 	Stack   []string
 	Classes []string
 	// Trace are the Python frames of the call, the outermost first.
@@ -276,8 +267,7 @@ func parseTrace(text string) []Frame {
 	return out
 }
 
-// ownLine returns the innermost line that is not of PyTorch's own modules, whose
-// lines say nothing of the model.
+// ownLine returns the innermost line that is not of PyTorch's own modules, whose lines say nothing of the model.
 func ownLine(trace []Frame) string {
 	for i := len(trace) - 1; i >= 0; i-- {
 		f := trace[i]

@@ -8,8 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a program's JSON. The largest graphs in use have some 10^4 nodes of
-// about 60 values each.
+// Limits of a program's JSON. The largest graphs in use have some 10^4 nodes of about 60 values each.
 const (
 	mostDepth  = 100
 	mostValues = 3_000_000

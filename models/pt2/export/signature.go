@@ -35,8 +35,7 @@ func (d *decoder) inputSpec(kind string) {
 	d.inputs = append(d.inputs, in)
 }
 
-// moduleCalls reads the paths of the modules, and from the signature of the
-// model itself what its results are called.
+// moduleCalls reads the paths of the modules, and from the signature of the model itself what its results are called.
 func (d *decoder) moduleCalls() {
 	d.array(func() {
 		path, spec := "", ""
@@ -69,9 +68,8 @@ type treeSpec struct {
 	Children []treeSpec `json:"children_spec"`
 }
 
-// resultNames returns the names of the leaves of a structure of results: keys of
-// dicts and fields of dataclasses, numbers elsewhere; a lone result has none.
-// A structure that is not understood has no names.
+// resultNames returns the names of the leaves of a structure of results: keys of dicts and fields of dataclasses,
+// numbers elsewhere; a lone result has none. A structure that is not understood has no names.
 func resultNames(spec string) []string {
 	var version json.RawMessage
 	var root treeSpec
@@ -152,8 +150,7 @@ func (d *decoder) finish(g *graph) {
 	}
 }
 
-// metas reads types and sizes of the inputs and the results, which may stand
-// after the nodes.
+// metas reads types and sizes of the inputs and the results, which may stand after the nodes.
 func (d *decoder) metas(g *graph, wanted map[int32]int) {
 	if g.metas == 0 || d.err != nil {
 		return

@@ -60,10 +60,9 @@ func (t *tracer) enter(n *export.Node) {
 	t.prev = n
 }
 
-// shared returns how many of the running activations a call is in. Frames are the
-// same as long as their lines are; a frame whose line has changed has gone on,
-// and what it called has returned. Where the modules part, the frame of the first
-// other module is another.
+// shared returns how many of the running activations a call is in. Frames are the same as long as their lines are; a
+// frame whose line has changed has gone on, and what it called has returned. Where the modules part, the frame of the
+// first other module is another.
 func (t *tracer) shared(n *export.Node) int {
 	s := 0
 	for s < len(t.stack) && s < len(n.Trace) {
@@ -89,8 +88,7 @@ func (t *tracer) shared(n *export.Node) int {
 	return s
 }
 
-// frameOf returns the frame of the call of module m of a node's stack: each has one
-// forward.
+// frameOf returns the frame of the call of module m of a node's stack: each has one forward.
 func frameOf(n *export.Node, m int) int {
 	seen := 0
 	for i := range n.Trace {
@@ -130,8 +128,7 @@ func (t *tracer) leave() {
 	t.release(result...)
 }
 
-// advance moves the activation to the line of the next call; calling says that
-// it calls what the trace shows.
+// advance moves the activation to the line of the next call; calling says that it calls what the trace shows.
 func (a *activation) advance(t *tracer, f export.Frame, calling bool) {
 	text := parse(f.Source)
 	again := a.text.single && calling && a.calls > 0 // of a loop over one line
@@ -221,9 +218,8 @@ func (a *activation) set(t *tracer, b binding) {
 	a.names = append(a.names, b)
 }
 
-// infer finds a name that holds a value although no statement was seen that
-// bound it, such as "residual = x": the value has lost its name and is used
-// nevertheless, in a statement with one name that is not known.
+// infer finds a name that holds a value although no statement was seen that bound it, such as "residual = x": the value
+// has lost its name and is used nevertheless, in a statement with one name that is not known.
 func (a *activation) infer(t *tracer, v int32) {
 	if t.count[v] > 0 || !t.named[v] {
 		return

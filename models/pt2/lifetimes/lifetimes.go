@@ -1,11 +1,8 @@
-// Package lifetimes finds when Python releases the values of an exported
-// graph.
+// Package lifetimes finds when Python releases the values of an exported graph.
 //
-// A graph has values without names, but each of its calls has a stack trace with
-// the text of the source lines. From these the activations of forward methods
-// are reconstructed, and the statements in them: which name a result is bound
-// to, and when that name is bound anew. References are then counted as Python
-// counts them:
+// A graph has values without names, but each of its calls has a stack trace with the text of the source lines. From
+// these the activations of forward methods are reconstructed, and the statements in them: which name a result is bound
+// to, and when that name is bound anew. References are then counted as Python counts them:
 //
 //   - a name holds what it is bound to until it is bound anew or its activation
 //     ends;
@@ -14,9 +11,8 @@
 //   - nothing goes before its last use: what then has no visible holder
 //     has an invisible one (a list, an alias), and goes with that use.
 //
-// Since torch 2.8 traces have the frames of forward methods alone, so that names
-// in functions that forward calls are not seen: their values count as having
-// none.
+// Since torch 2.8 traces have the frames of forward methods alone, so that names in functions that forward calls are
+// not seen: their values count as having none.
 package lifetimes
 
 import (
@@ -25,8 +21,7 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// Find fills in the Dies of a program's nodes: from what was observed, or
-// else from the stack traces.
+// Find fills in the Dies of a program's nodes: from what was observed, or else from the stack traces.
 func Find(p *export.Program) error {
 	if p.Extra != nil && p.Extra.Dies != nil {
 		return observed(p)

@@ -36,8 +36,7 @@ func TestStatementsSayWhatTheyBind(t *testing.T) {
 	}
 }
 
-// traced is a call: the values that it takes, and
-// the frames of its trace, "module/line: source".
+// traced is a call: the values that it takes, and the frames of its trace, "module/line: source".
 type traced struct {
 	takes  []int32
 	frames []string

@@ -80,8 +80,7 @@ func lastUses(p *export.Program) []int {
 	return last
 }
 
-// aliases are the values that are one tensor in Python: what an operator in place
-// returns is its argument.
+// aliases are the values that are one tensor in Python: what an operator in place returns is its argument.
 type aliases map[int32][]int32
 
 func aliasesOf(p *export.Program) aliases {

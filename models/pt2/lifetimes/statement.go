@@ -55,8 +55,7 @@ func parse(text string) statement {
 	return s
 }
 
-// cutAssignment splits "x = f(y)" and "x += y" at the sign, if there is one
-// outside of all brackets.
+// cutAssignment splits "x = f(y)" and "x += y" at the sign, if there is one outside of all brackets.
 func cutAssignment(text string) (left, right string, ok bool) {
 	depth := 0
 	for i := 0; i < len(text); i++ {
@@ -96,8 +95,7 @@ var keywords = map[string]bool{
 	"math": true, "dim": true,
 }
 
-// plainNames returns the names in an expression that are neither called nor
-// attributes nor keyword arguments.
+// plainNames returns the names in an expression that are neither called nor attributes nor keyword arguments.
 func plainNames(text string) []string {
 	var out []string
 	for i := 0; i < len(text); {

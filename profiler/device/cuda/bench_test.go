@@ -26,9 +26,8 @@ func quiet(b *testing.B) device.Device {
 	return d
 }
 
-// BenchmarkMeasure replays two steps of redimnet-b2 with all launches, on a
-// driver that does nothing: what is left is the overhead of vprof and cu. It
-// should take at most 3 us an instruction.
+// BenchmarkMeasure replays two steps of redimnet-b2 with all launches, on a driver that does nothing: what is left is
+// the overhead of vprof and cu. It should take at most 3 us an instruction.
 func BenchmarkMeasure(b *testing.B) {
 	d := quiet(b)
 	gpu := d.GPU()
@@ -64,8 +63,7 @@ func BenchmarkLaunch(b *testing.B) {
 	require.NoError(b, d.Synchronize())
 }
 
-// BenchmarkMalloc allocates and frees where the cache has room: no call of the
-// driver. It should take at most 200 ns.
+// BenchmarkMalloc allocates and frees where the cache has room: no call of the driver. It should take at most 200 ns.
 func BenchmarkMalloc(b *testing.B) {
 	a, err := allocator.New(quiet(b), allocator.DefaultConfig())
 	require.NoError(b, err)

@@ -49,9 +49,8 @@ type Device struct {
 	// floor is the time that all launches must have taken at least.
 	floor time.Duration
 
-	// leave is the memory that is not taken, so that others find it; hosts is the
-	// part of it that the host needs; spills tells that the driver hands out more
-	// than the GPU has: see room.
+	// leave is the memory that is not taken, so that others find it; hosts is the part of it that the host needs;
+	// spills tells that the driver hands out more than the GPU has: see room.
 	leave, hosts int64
 	spills       bool
 	// timed tells that kernels have a time limit: see most.
@@ -126,8 +125,7 @@ func (d *Device) open(index int) error {
 	return err
 }
 
-// makeContext makes the primary context, which is the one that PyTorch uses
-// too, and makes it current.
+// makeContext makes the primary context, which is the one that PyTorch uses too, and makes it current.
 func (d *Device) makeContext() error {
 	var err error
 	if d.context, err = d.id.RetainPrimaryCtx(); err != nil {
@@ -147,9 +145,8 @@ func (d *Device) makeContext() error {
 // defers registers f for Close, which calls it before the functions registered earlier.
 func (d *Device) defers(f func() error) { d.undo = append(d.undo, f) }
 
-// Close implements [device.Device]. After a failure that took the context the
-// driver has everything back once the context is released, so nothing else is
-// tried.
+// Close implements [device.Device]. After a failure that took the context the driver has everything back once the
+// context is released, so nothing else is tried.
 func (d *Device) Close() error {
 	var errs []error
 	if d.lost == nil {
@@ -294,8 +291,7 @@ func (d *Device) Unmap(addr uint64, size int64) error {
 	return d.gone(d.pages, addr, d.check("cuMemUnmap", size, cudalib.Unmap(addr, size)))
 }
 
-// Release implements [allocator.PagedSource]. Pages that a failure has left in
-// the range are taken back first.
+// Release implements [allocator.PagedSource]. Pages that a failure has left in the range are taken back first.
 func (d *Device) Release(addr uint64, size int64) error {
 	for page, bytes := range d.pages {
 		if page >= addr && page < addr+uint64(size) {

@@ -145,9 +145,8 @@ func TestCloseGivesEverythingBack(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// Two others hold 100 and 200 MiB, the context takes 100, the kernels 8: the
-// GPU shows them apart, and NVML what belongs to this process.
-// The driver is told to load vprof's own kernels at once. A command that vprof starts is not.
+// Two others hold 100 and 200 MiB, the context takes 100, the kernels 8: the GPU shows them apart, and NVML what
+// belongs to this process. The driver is told to load vprof's own kernels at once. A command that vprof starts is not.
 func TestCommandsLoadTheirKernelsAsEver(t *testing.T) {
 	small(t).Restart(t)
 	d := open(t)
@@ -388,9 +387,8 @@ func session() (err error) {
 	return nil
 }
 
-// Whichever call fails, and with whatever: the error has the name of a call,
-// and nothing is left, neither memory nor a handle. Failures that take the
-// context may leave the rest to it.
+// Whichever call fails, and with whatever: the error has the name of a call, and nothing is left, neither memory nor a
+// handle. Failures that take the context may leave the rest to it.
 func TestEveryCallMayFail(t *testing.T) {
 	driver := small(t).Restart(t)
 	require.NoError(t, session())
@@ -446,9 +444,8 @@ func TestEveryCallMayFail(t *testing.T) {
 	}
 }
 
-// Kernels that were assembled need no compiler: neither on the GPUs they were made
-// for nor on later ones of the same major number. Others, and drivers that refuse
-// them, compile.
+// Kernels that were assembled need no compiler: neither on the GPUs they were made for nor on later ones of the same
+// major number. Others, and drivers that refuse them, compile.
 func TestTheDriverCompilesOnlyWhatWasNotAssembled(t *testing.T) {
 	for _, tt := range []struct {
 		capability device.Capability

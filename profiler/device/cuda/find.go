@@ -19,9 +19,8 @@ import (
 // all is the name in errors about no device in particular.
 const all = "cuda"
 
-// required are the symbols that a driver must have; those for expandable
-// segments among them, since every driver that speaks the needed version of
-// CUDA has them.
+// required are the symbols that a driver must have; those for expandable segments among them, since every driver that
+// speaks the needed version of CUDA has them.
 var required = []string{
 	"cuDevicePrimaryCtxRetain", "cuMemAlloc_v2", "cuMemGetInfo_v2", "cuModuleLoadDataEx", "cuLaunchKernel",
 	"cuEventElapsedTime", "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemAddressReserve",
@@ -32,8 +31,7 @@ func start() error {
 	if err := cudalib.Load(); err != nil {
 		return loadError(err)
 	}
-	// The version can be asked before cuInit, which an old driver may refuse
-	// with a less helpful error.
+	// The version can be asked before cuInit, which an old driver may refuse with a less helpful error.
 	if v := cu.Version(); v > 0 && v < needed {
 		return &device.UnusableError{
 			Device: all,
@@ -136,15 +134,13 @@ func find(index int) (cu.Device, error) {
 	return id, failure("cuDeviceGet", 0, err)
 }
 
-// nodes are the files of GPUs, controlNode that through which the driver is
-// reached.
+// nodes are the files of GPUs, controlNode that through which the driver is reached.
 const (
 	nodes       = "/dev/nvidia[0-9]*"
 	controlNode = "/dev/nvidiactl"
 )
 
-// denied returns the first of the driver's files that this user may not open; empty
-// if there is none.
+// denied returns the first of the driver's files that this user may not open; empty if there is none.
 func denied(open func(file string) error) string {
 	files, _ := filepath.Glob(nodes) // the pattern is well-formed
 	for _, file := range append(files, controlNode) {

@@ -12,8 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// What glibc's loader says of a library that it cannot load, and what that
-// means.
+// What glibc's loader says of a library that it cannot load, and what that means.
 func TestWhyALibraryIsNoDriver(t *testing.T) {
 	for reason, want := range map[string]string{
 		"libcuda.so.1: cannot open shared object file: No such file or directory":                    "no NVIDIA driver",
@@ -33,8 +32,7 @@ func TestWhyALibraryIsNoDriver(t *testing.T) {
 	}
 }
 
-// A driver that may not open its files shows no GPU; the one that is closed to
-// this user is named.
+// A driver that may not open its files shows no GPU; the one that is closed to this user is named.
 func TestAFileThatMayNotBeOpenedIsNamed(t *testing.T) {
 	require.Empty(t, denied(func(string) error { return nil }))
 	require.Empty(t, denied(func(string) error { return fs.ErrNotExist }), "no driver is loaded")

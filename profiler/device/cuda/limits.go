@@ -13,8 +13,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// wslNode is there under WSL2, whose driver hands out the host's memory once that of
-// the GPU is full, so that an allocation never fails. Tests have another.
+// wslNode is there under WSL2, whose driver hands out the host's memory once the GPU's
+// is full, so that an allocation never fails. Tests have another.
 var wslNode = "/dev/dxg"
 
 // virtualMemory is CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: old
@@ -54,17 +54,14 @@ func (d *Device) limits() error {
 	return nil
 }
 
-// A GPU that drives a display ends kernels after two seconds on Windows and some more
-// on Linux. So that even one at a twentieth of the peak takes no longer than a second,
-// none has more operations than the peak does in this time.
+// A GPU that drives a display ends kernels after two seconds on Windows and some more on Linux. So that even one at a
+// twentieth of the peak takes no longer than a second, none has more operations than the peak does in this time.
 const shortLaunch = 50 * time.Millisecond
 
-// mostUnknown is that many operations of the slowest GPUs there are kernels for, for
-// GPUs whose rates are not known.
+// mostUnknown is that many operations of the slowest GPUs there are kernels for, for GPUs whose rates are not known.
 const mostUnknown = 50e9
 
-// most returns the number of operations of one launch in a precision, zero if there is no
-// limit.
+// most returns the number of operations of one launch in a precision, zero if there is no limit.
 func (d *Device) most(p program.Precision) int64 {
 	if !d.timed {
 		return 0
@@ -101,8 +98,7 @@ func (d *Device) Shared() []string {
 
 var _ device.Limiter = (*Device)(nil)
 
-// Leave implements [device.Limiter]. A GPU that shares the host's memory leaves an
-// eighth of it in any case.
+// Leave implements [device.Limiter]. A GPU that shares the host's memory leaves an eighth of it in any case.
 func (d *Device) Leave(bytes int64) { d.leave = max(d.hosts, bytes) }
 
 // Left implements [device.Limiter].

@@ -20,8 +20,7 @@ import (
 	"github.com/vprof/vprof/tools/fakecuda"
 )
 
-// Under WSL2 the driver goes on in the host's memory once the GPU is full. The
-// device ends where the GPU does.
+// Under WSL2 the driver goes on in the host's memory once the GPU is full. The device ends where the GPU does.
 func TestUnderWSLMemoryEndsWithTheGPU(t *testing.T) {
 	setup := small(t)
 	setup.GPUs[0].Spills = true
@@ -158,9 +157,8 @@ func TestTheContextOfAnUnknownGPUIsMeasured(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// Drivers need not hand out rising addresses, and the caching allocator takes the
-// lowest of blocks that are equally good. Allocated bytes are the same whatever the
-// order, and reserved ones differ by little.
+// Drivers need not hand out rising addresses, and the caching allocator takes the lowest of blocks that are equally
+// good. Allocated bytes are the same whatever the order, and reserved ones differ by little.
 func TestTheOrderOfAddressesHardlyMatters(t *testing.T) {
 	gpu := catalogGPU(t, "rtx-3090")
 	spec := trace.GPU{

@@ -42,9 +42,8 @@ const (
 	sliceID = "MIG-"
 )
 
-// observe finds the GPU in NVML and says what is in use on it, in bytes, or
-// -1 if NVML does not tell. That NVML is missing or does not know the GPU is
-// no failure: it only adds to what the driver says.
+// observe finds the GPU in NVML and says what is in use on it, in bytes, or -1 if NVML does not tell. That NVML is
+// missing or does not know the GPU is no failure: it only adds to what the driver says.
 func (d *Device) observe() int64 {
 	id := d.identify()
 	library, err := nvml.Open()
@@ -85,9 +84,8 @@ func (d *Device) used() (int64, error) {
 	return d.gpu.Memory - free, err
 }
 
-// sizeContext tells the context from what others held before. Where that is unknown, a
-// context takes what the catalog says, or as much more again as it may be off; the rest is
-// others'.
+// sizeContext tells the context from what others held before. Where that is unknown, a context takes what the catalog
+// says, or as much more again as it may be off; the rest is others'.
 func (d *Device) sizeContext(before int64) error {
 	used, err := d.used()
 	d.baseline.OthersKnown = before >= 0 && before <= used
@@ -158,10 +156,9 @@ func (d *Device) unlisted(others []nvml.Process) int64 {
 	return left
 }
 
-// processes tells this process from the others on the GPU; own is nil if it
-// cannot be told. NVML lists processes by the numbers of the host, so in a
-// container none has the number that this one knows itself by. It is then the
-// one that came since the context was made.
+// processes tells this process from the others on the GPU; own is nil if it cannot be told. NVML lists processes by the
+// numbers of the host, so in a container none has the number that this one knows itself by. It is then the one that
+// came since the context was made.
 func (d *Device) processes() (own *nvml.Process, others []nvml.Process) {
 	if d.watched == nil || d.strangers == nil {
 		return nil, nil

@@ -10,8 +10,7 @@ import (
 	"github.com/vprof/vprof/internal/cudalib"
 )
 
-// Probe looks for the driver and tries every GPU: it makes a context on each
-// and loads the kernels.
+// Probe looks for the driver and tries every GPU: it makes a context on each and loads the kernels.
 func Probe() System {
 	var s System
 	if err := start(); err != nil {

@@ -59,8 +59,7 @@ func (d *Device) noRoom(what string) error {
 	}
 }
 
-// provePatterns tells whether kernels run: a pattern is found again, and that
-// of another seed is not.
+// provePatterns tells whether kernels run: a pattern is found again, and that of another seed is not.
 func (d *Device) provePatterns(r device.Range) (runs bool, err error) {
 	verdict, err := d.Get(verdictBytes)
 	if err != nil {
@@ -117,12 +116,10 @@ func (d *Device) defect(finding string) error {
 	return &device.DefectError{Device: d.name, Finding: finding}
 }
 
-// simulatedDriver is what the release of a driver says that simulates and runs
-// kernels all the same.
+// simulatedDriver is what the release of a driver says that simulates and runs kernels all the same.
 const simulatedDriver = "simulated driver"
 
-// Simulated implements [device.Device]: kernels that do not run show a driver
-// that only counts.
+// Simulated implements [device.Device]: kernels that do not run show a driver that only counts.
 func (d *Device) Simulated() bool {
 	return !d.runs || strings.Contains(d.driver.Release, simulatedDriver)
 }

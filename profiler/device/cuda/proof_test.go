@@ -42,8 +42,7 @@ func TestKernelsThatDoNotRunMakeADeviceSimulated(t *testing.T) {
 	}
 }
 
-// A result with one wrong byte is a defect, on every architecture that has its
-// own kernels for it.
+// A result with one wrong byte is a defect, on every architecture that has its own kernels for it.
 func TestAWrongResultIsADefect(t *testing.T) {
 	for _, name := range []string{"v100-16", "t4", "a100-40", "h100", "rtx-5060-ti"} {
 		for sick, says := range map[string]string{
@@ -104,8 +103,7 @@ func TestTimesThatNoGPUCanHaveAreRefused(t *testing.T) {
 	}
 }
 
-// What a driver takes at first launches is the kernels': on a GPU most of them run
-// before the baseline is sized.
+// What a driver takes at first launches is the kernels': on a GPU most of them run before the baseline is sized.
 func TestKernelsAreWarmBeforeTheBaseline(t *testing.T) {
 	setup := small(t)
 	setup.Genuine = true

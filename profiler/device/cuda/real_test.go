@@ -19,9 +19,8 @@ import (
 	"github.com/vprof/vprof/profiler/replay"
 )
 
-// What follows is for a GPU that nobody else uses: "make gpu-check" runs it on
-// the first one, in a process of its own, since a driver is loaded once. Without
-// a GPU it runs on a small GPU of the fake driver, so that it works when there
+// What follows is for a GPU that nobody else uses: "make gpu-check" runs it on the first one, in a process of its own,
+// since a driver is loaded once. Without a GPU it runs on a small GPU of the fake driver, so that it works when there
 // is one. The names begin with TestReal and BenchmarkReal.
 
 // onGPU tells whether there is a GPU to test.
@@ -84,8 +83,7 @@ func TestRealMemoryComesBack(t *testing.T) {
 	require.InDelta(t, before, available(t, d), kept(d))
 }
 
-// A device may be opened again and again, and what it is asked for does not add
-// up.
+// A device may be opened again and again, and what it is asked for does not add up.
 func TestRealSessionsLeaveNothing(t *testing.T) {
 	if !onGPU {
 		small(t).Restart(t)

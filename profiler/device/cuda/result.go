@@ -9,8 +9,7 @@ import (
 
 // A CallError is a call of the driver that failed.
 type CallError struct {
-	// Call is the name of the call, "cuMemAlloc", and Bytes what it was about,
-	// zero if nothing.
+	// Call is the name of the call, "cuMemAlloc", and Bytes what it was about, zero if nothing.
 	Call  string
 	Bytes int64
 	// Code is the CUresult.

@@ -93,8 +93,7 @@ func convolution() trial {
 	}
 }
 
-// attention weighs values by how near keys are to queries. Weights are rounded to F16, of 11
-// bits, as are results.
+// attention weighs values by how near keys are to queries. Weights are rounded to F16, of 11 bits, as are results.
 func attention() trial {
 	const positions, depth, scale, within = 64, 16, 0.125, 4.0 / (1 << 11)
 	q, k, v, out := whole(positions*depth, 4), whole(positions*depth, 5), whole(positions*depth, 6),

@@ -20,8 +20,7 @@ import (
 type workload struct {
 	module    cu.Module
 	functions map[string]cu.Function
-	// next, planned and args are kept from launch to launch, so as not to be
-	// made anew.
+	// next, planned and args are kept from launch to launch, so as not to be made anew.
 	next    kernels.Work
 	planned []kernels.Launch
 	args    []unsafe.Pointer
@@ -54,8 +53,7 @@ func (d *Device) load() (*workload, error) {
 	return &workload{module: module, functions: map[string]cu.Function{}}, nil
 }
 
-// assembled loads the cubin for a compute capability. Without one it fails as the
-// driver does.
+// assembled loads the cubin for a compute capability. Without one it fails as the driver does.
 func assembled(capability int) (cu.Module, error) {
 	cubin := kernels.Cubin(capability)
 	if cubin == "" {
@@ -110,10 +108,9 @@ var _ device.Timed = (*Device)(nil)
 // Floor implements [device.Timed].
 func (d *Device) Floor() time.Duration { return d.floor }
 
-// floorOf returns the time below which a launch cannot be. Caches hold what a launch
-// before has left, at most 128 MiB (the data sheets have 126 MB for B200), and
-// GPUs clock up to a fifth higher than the peaks of data sheets hold for. FP64
-// is computed in FP32.
+// floorOf returns the time below which a launch cannot be. Caches hold what a launch before has left, at most 128 MiB
+// (the data sheets have 126 MB for B200), and GPUs clock up to a fifth higher than the peaks of data sheets hold for.
+// FP64 is computed in FP32.
 func (d *Device) floorOf(l *kernels.Launch, p program.Precision) time.Duration {
 	const caches, boost = 128 << 20, 1.25
 	if p == program.FP64 {
@@ -128,9 +125,8 @@ func (d *Device) start(l *kernels.Launch) error {
 	if err != nil {
 		return err
 	}
-	// A kernel takes one structure. cu knows only parameters of 8 bytes, but
-	// copies all of them into one piece of memory, in order: given the fields
-	// one by one, the first parameter is where the structure begins.
+	// A kernel takes one structure. cu knows only parameters of 8 bytes, but copies all of them into one piece of
+	// memory, in order: given the fields one by one, the first parameter is where the structure begins.
 	args := d.work.args[:0]
 	for i := range l.Args {
 		args = append(args, unsafe.Pointer(&l.Args[i]))

@@ -37,9 +37,8 @@ func check(call string, code api.Return) error {
 	return &CallError{call, code}
 }
 
-// untold tells whether a failure only means that this GPU, this driver or
-// this user does not get an answer. An invalid argument is a slice that has no figure of
-// its own: handles and buffers are go-nvml's.
+// untold tells whether a failure only means that this GPU, this driver or this user does not get an answer. An invalid
+// argument is a slice that has no figure of its own: handles and buffers are go-nvml's.
 func untold(code api.Return) bool {
 	switch code {
 	case api.ERROR_NOT_SUPPORTED, api.ERROR_NO_PERMISSION, api.ERROR_FUNCTION_NOT_FOUND, api.ERROR_NOT_FOUND,
@@ -87,9 +86,8 @@ func (l *Library) Versions() (Versions, error) {
 	return Versions{driver, library}, nil
 }
 
-// GPUs lists the GPUs of this machine in NVML's order, which is that of
-// the bus and not always CUDA's. With an error come the GPUs that NVML could
-// tell of: one that fell off the bus does not take the others with it.
+// GPUs lists the GPUs of this machine in NVML's order: the bus's order, not always CUDA's. With an error
+// come the GPUs that NVML could tell of: one that fell off the bus does not take the others with it.
 func (l *Library) GPUs() ([]*GPU, error) {
 	n, code := l.api.DeviceGetCount()
 	if err := check("nvmlDeviceGetCount", code); err != nil {
@@ -132,8 +130,7 @@ func (l *Library) Visible(list string) ([]*GPU, error) {
 	return shown, nil
 }
 
-// visible returns the GPU, or the slice of one, with a number or the beginning of a UUID; nil if
-// there is none.
+// visible returns the GPU, or the slice of one, with a number or the beginning of a UUID; nil if there is none.
 func (l *Library) visible(gpus []*GPU, word string) (*GPU, error) {
 	if i, err := strconv.Atoi(word); err == nil {
 		at := slices.IndexFunc(gpus, func(b *GPU) bool { return b.Index == i })
@@ -168,8 +165,7 @@ func (l *Library) at(i int) (*GPU, error) {
 	return l.gpu(d)
 }
 
-// Find finds a GPU, or the slice of one, by its UUID: "GPU-..." or
-// "MIG-...".
+// Find finds a GPU, or the slice of one, by its UUID: "GPU-..." or "MIG-...".
 func (l *Library) Find(uuid string) (*GPU, error) {
 	d, code := l.api.DeviceGetHandleByUUID(uuid)
 	if err := check("nvmlDeviceGetHandleByUUID", code); err != nil {
@@ -210,16 +206,14 @@ func (l *Library) gpu(d api.Device) (*GPU, error) {
 	return b, nil
 }
 
-// A GPU is a GPU, or a slice of one (MIG), as NVML sees it. It is not safe for
-// concurrent use.
+// A GPU is a GPU, or a slice of one (MIG), as NVML sees it. It is not safe for concurrent use.
 type GPU struct {
 	// Index is NVML's number of the GPU, -1 if it was found otherwise.
 	Index int
 	// Name is the product, UUID the name that no other GPU has.
 	Name, UUID string
 	Mode       Mode
-	// MIG tells whether the GPU is cut into slices, which CUDA then uses in
-	// its place.
+	// MIG tells whether the GPU is cut into slices, which CUDA then uses in its place.
 	MIG bool
 
 	library *Library

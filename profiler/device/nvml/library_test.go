@@ -96,8 +96,7 @@ func TestAReadingHasEverythingThatIsTold(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Reading{
 		Memory: Memory{Total: 100 * mib, Reserved: 10 * mib, Used: 60 * mib},
-		// 9 computes and draws, and is listed once; 3 is somebody else's, 8 a
-		// client of an MPS server.
+		// 9 computes and draws, and is listed once; 3 is somebody else's, 8 a client of an MPS server.
 		Processes: []Process{
 			{3, "", -1, false},
 			{7, "python3", 20 * mib, true},
@@ -111,8 +110,7 @@ func TestAReadingHasEverythingThatIsTold(t *testing.T) {
 	}, r)
 }
 
-// What a GPU does not have is nil and no failure; memory comes from the
-// call that older drivers have.
+// What a GPU does not have is nil and no failure; memory comes from the call that older drivers have.
 func TestWhatIsNotToldIsNil(t *testing.T) {
 	for _, code := range []api.Return{api.ERROR_NOT_SUPPORTED, api.ERROR_NO_PERMISSION, api.ERROR_FUNCTION_NOT_FOUND} {
 		d := busy()
@@ -136,8 +134,7 @@ func TestWhatIsNotToldIsNil(t *testing.T) {
 	}
 }
 
-// A GPU that fell off the bus fails every call; each failure has the name of
-// its call.
+// A GPU that fell off the bus fails every call; each failure has the name of its call.
 func TestALostGPUIsAnError(t *testing.T) {
 	const lost = api.ERROR_GPU_IS_LOST
 	number := answer(uint32(0), lost)

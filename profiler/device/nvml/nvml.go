@@ -1,12 +1,9 @@
-// Package nvml reads what NVIDIA's management library says of the GPUs of
-// this machine: memory of the GPU and of each process, utilization, clocks,
-// temperature, power, and why a GPU runs slower than it could.
+// Package nvml reads what NVIDIA's management library says of the GPUs of this machine: memory of the GPU and of each
+// process, utilization, clocks, temperature, power, and why a GPU runs slower than it could.
 //
-// NVML looks from outside: it needs no CUDA context and costs no device memory,
-// so its values can be compared with the driver's. The library is loaded at
-// run time. That a machine has none is an ordinary answer: [Open] returns an
-// error that wraps [ErrNoDriver]. Without cgo, or elsewhere than on Linux, it
-// returns [ErrNotBuilt].
+// NVML looks from outside: it needs no CUDA context and costs no device memory, so its values can be compared with the
+// driver's. The library is loaded at run time. That a machine has none is an ordinary answer: [Open] returns an error
+// that wraps [ErrNoDriver]. Without cgo, or elsewhere than on Linux, it returns [ErrNotBuilt].
 package nvml
 
 import "errors"
@@ -25,23 +22,20 @@ type Versions struct {
 	Driver, NVML string
 }
 
-// A Reading is the state of a GPU at one moment. What a GPU or its driver does not
-// report is nil.
+// A Reading is the state of a GPU at one moment. What a GPU or its driver does not report is nil.
 type Reading struct {
 	Memory Memory
 	// Processes are the processes that use the GPU, by process number.
 	Processes []Process
-	// GPUPercent is the share of the last sample period, up to a second, in
-	// which a kernel ran; MemoryPercent that in which memory was read or
-	// written.
+	// GPUPercent is the share of the last sample period, up to a second, in which a kernel ran; MemoryPercent that in
+	// which memory was read or written.
 	GPUPercent, MemoryPercent *int
 	// SMMHz is the clock of the multiprocessors.
 	SMMHz   *int
 	Celsius *int
 	// Milliwatts is the power drawn, LimitMilliwatts what is enforced.
 	Milliwatts, LimitMilliwatts *int
-	// Slowdowns say why the clocks are lower than they could be, nil if they
-	// are not.
+	// Slowdowns say why the clocks are lower than they could be, nil if they are not.
 	Slowdowns []Slowdown
 }
 
@@ -54,15 +48,13 @@ type Clocks struct {
 
 // Memory is the memory of a GPU, in bytes.
 type Memory struct {
-	// Total is the GPU's memory in bytes. Reserved is the driver's own share, Used
-	// that of contexts. An old driver counts its share in Used and reports a Reserved
-	// of zero.
+	// Total is the GPU's memory in bytes. Reserved is the driver's own share, Used that of contexts. An old driver
+	// counts its share in Used and reports a Reserved of zero.
 	Total, Reserved, Used int64
 }
 
-// Held returns the memory in bytes that contexts of programs hold. Visible is the total
-// that programs see of the GPU. An old driver counts its own share of the memory
-// as used; that share is what programs do not see, and is subtracted.
+// Held returns the memory in bytes that contexts of programs hold. Visible is the total that programs see of the GPU.
+// An old driver counts its own share of the memory as used; that share is what programs do not see, and is subtracted.
 func (m Memory) Held(visible int64) int64 {
 	if m.Reserved > 0 {
 		return m.Used
@@ -72,12 +64,10 @@ func (m Memory) Held(visible int64) int64 {
 
 // A Process is one that uses a GPU.
 type Process struct {
-	// PID is its number as the driver sees it; in a container that is not the
-	// one that the process itself sees.
+	// PID is its number as the driver sees it; in a container that is not the one that the process itself sees.
 	PID int
-	// Name is the name of its program, without the folder, with U+FFFD for what
-	// is not printable; empty if NVML does not tell, as of the processes of
-	// other users.
+	// Name is the name of its program, without the folder, with U+FFFD for what is not printable; empty if NVML does
+	// not tell, as of the processes of other users.
 	Name string
 	// Used is the device memory it holds in bytes, -1 if NVML does not report it.
 	Used int64

@@ -1,7 +1,6 @@
-// Package sim is a GPU without hardware: any GPU of the catalog, or one that
-// only exists on paper. Its memory is counted like a driver's, so that what
-// fits and what does not is answered as the GPU would answer it. Its time is
-// the roofline of the GPU, a lower bound: nothing runs.
+// Package sim is a GPU without hardware: any GPU of the catalog, or one that only exists on paper. Its memory is
+// counted like a driver's, so that what fits and what does not is answered as the GPU would answer it. Its time is the
+// roofline of the GPU, a lower bound: nothing runs.
 package sim
 
 import (
@@ -21,8 +20,7 @@ type Device struct {
 	gpu device.GPU
 	// taken is what libraries and other processes hold, bytes.
 	taken int64
-	// now is the simulated time since the device was made, of each stream that
-	// ran something.
+	// now is the simulated time since the device was made, of each stream that ran something.
 	now []time.Duration
 }
 
@@ -32,9 +30,8 @@ var (
 	_ device.Observer = (*Device)(nil)
 )
 
-// New makes a device out of a description. Of its memory, the context and taken
-// bytes, which stand for libraries and other processes, are in use from the
-// start. It is an error if that leaves nothing.
+// New makes a device out of a description. Of its memory, the context and taken bytes, which stand for libraries and
+// other processes, are in use from the start. It is an error if that leaves nothing.
 func New(gpu device.GPU, taken int64) (*Device, error) {
 	if taken < 0 {
 		return nil, fmt.Errorf("sim:%s: %d bytes taken by others: want none or more", gpu.Name, taken)
@@ -80,8 +77,7 @@ func (d *Device) Fill(_ uint64, _ byte, bytes int64) error {
 	return nil
 }
 
-// Launch implements [device.Device]. A collective takes as long as the links or the
-// memory do, whichever is slower.
+// Launch implements [device.Device]. A collective takes as long as the links or the memory do, whichever is slower.
 func (d *Device) Launch(k device.Kernel) error {
 	d.spend(k.Stream, max(d.gpu.Roofline(k.FLOPs, k.Traffic(), k.Precision), d.gpu.Transfer(k.Sent)))
 	return nil

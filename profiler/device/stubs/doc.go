@@ -1,24 +1,20 @@
 // Package stubs holds libraries that stand in for NVIDIA's, so that PyTorch's own CUDA
 // build runs on a machine without a GPU.
 //
-// Under each soname that PyTorch needs (libcudart, libcublas, libcudnn, libnccl, libcuda, ...)
-// there is a small library that needs libvprof_gpu.so, which has all functions. They are public
-// ones: what NVIDIA's headers declare, and what code compiled by nvcc calls. Memory is counted
-// against the GPU and backed lazily by reserved addresses, so that what was never written
-// reads as zeros and takes no memory of the host; kernels do nothing; what the host put on the
-// device comes back. Two functions are vprof's own: vprof_placeholder registers memory of the host
-// without values, of which copies to the device take no memory, and vprof_tell sets the next number that a thread
-// reads back, where the host knows what a kernel would have counted.
-// Functions without a meaning of their own come from the table
-// source/names.inc, which names.py makes of the headers: they return 0, write 0 to their
-// outputs, and are logged once.
+// Under each soname that PyTorch needs (libcudart, libcublas, libcudnn, libnccl, libcuda, ...) there is a small library
+// that needs libvprof_gpu.so, which has all functions. They are public ones: what NVIDIA's headers declare, and what
+// code compiled by nvcc calls. Memory is counted against the GPU and backed lazily by reserved addresses, so that what
+// was never written reads as zeros and takes no memory of the host; kernels do nothing; what the host put on the device
+// comes back. Two functions are vprof's own: vprof_placeholder registers memory of the host without values, of which
+// copies to the device take no memory, and vprof_tell sets the next number that a thread reads back, where the host
+// knows what a kernel would have counted. Functions without a meaning of their own come from the table
+// source/names.inc, which names.py makes of the headers: they return 0, write 0 to their outputs, and are logged once.
 //
-// [Unpack] writes the libraries, a folder for each major version of CUDA. Its files are loaded by
-// full path, in the order of their names and with RTLD_GLOBAL, before torch is imported: the
-// loader then takes them for the sonames that torch needs, whatever its RPATH says. Every
-// Python process does that again in its own start-up hook, so that children with a changed
-// LD_PRELOAD find them, too. Triton links against libcuda.so.1 in the folder that
-// TRITON_LIBCUDA_PATH names; that is this one.
+// [Unpack] writes the libraries, a folder for each major version of CUDA. Its files are loaded by full path, in the
+// order of their names and with RTLD_GLOBAL, before torch is imported: the loader then takes them for the sonames that
+// torch needs, whatever its RPATH says. Every Python process does that again in its own start-up hook, so that children
+// with a changed LD_PRELOAD find them, too. Triton links against libcuda.so.1 in the folder that TRITON_LIBCUDA_PATH
+// names; that is this one.
 //
 // # Environment
 //

@@ -21,9 +21,8 @@ import (
 //go:embed stubs.tar.bz2
 var archive []byte
 
-// Unpack puts the libraries into a folder below cache that is named after their content, unless
-// they are there already, and returns it. It has a folder for each major version of CUDA, 12
-// and 13.
+// Unpack puts the libraries into a folder below cache that is named after their content, unless they are there already,
+// and returns it. It has a folder for each major version of CUDA, 12 and 13.
 func Unpack(cache string) (string, error) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		return "", fmt.Errorf("scripts run on a simulated GPU on Linux x86-64 alone, not on %s/%s", runtime.GOOS,

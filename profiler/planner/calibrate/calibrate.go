@@ -1,13 +1,10 @@
 // Package calibrate fits the planner's coefficients to runs.
 //
-// A run says how many bytes were allocated, reserved and taken of the device,
-// or some of these; the replay of the same step says what the recording
-// accounts for. Each difference between two levels is a small linear system
-// in the terms of [planner.Term]: what libraries and tensors add to the
-// allocated bytes, the cache to the reserved ones, context and driver to the
-// device's. They are solved one after another by non-negative least squares,
-// weighted by how well the replay is known to match: nothing that is missing
-// from a recording can take less than nothing.
+// A run says how many bytes were allocated, reserved and taken of the device, or some of these; the replay of the same
+// step says what the recording accounts for. Each difference between two levels is a small linear system in the terms
+// of [planner.Term]: what libraries and tensors add to the allocated bytes, the cache to the reserved ones, context and
+// driver to the device's. They are solved one after another by non-negative least squares, weighted by how well the
+// replay is known to match: nothing that is missing from a recording can take less than nothing.
 package calibrate
 
 import (
@@ -33,13 +30,11 @@ type Observation struct {
 	// Replayed reports whether Allocated and Reserved are counters of vprof's own allocator. They show nothing of
 	// what PyTorch's tensors and libraries need.
 	Replayed bool
-	// Communication is what NCCL is assumed to take of the device, in bytes; zero of one
-	// GPU alone.
+	// Communication is what NCCL is assumed to take of the device, in bytes; zero of one GPU alone.
 	Communication float64
 }
 
-// observed returns the highest level that was measured (device, else reserved, else
-// allocated), in bytes.
+// observed returns the highest level that was measured (device, else reserved, else allocated), in bytes.
 func (o Observation) observed() int64 {
 	return cmp.Or(o.Device, o.Reserved, o.Allocated)
 }
@@ -76,15 +71,13 @@ type Result struct {
 	Points []Point
 }
 
-// Point is an observation and its estimates, in bytes of the highest level that was
-// observed.
+// Point is an observation and its estimates, in bytes of the highest level that was observed.
 type Point struct {
 	Label    string
 	Batch    int
 	Observed int64
-	// Before is the estimate by the coefficients that the fit began with, After by the
-	// fitted ones, HeldOut by a fit to the other observations; HeldOut is zero where
-	// those do not determine one.
+	// Before is the estimate by the coefficients that the fit began with, After by the fitted ones, HeldOut by a fit to
+	// the other observations; HeldOut is zero where those do not determine one.
 	Before, After, HeldOut int64
 }
 
@@ -117,9 +110,8 @@ func batchList(batches []int) string {
 	return "batches " + strings.Join(words, ", ")
 }
 
-// Fit fits the coefficients to observations of one GPU and software stack,
-// beginning with from. The error is a [*ConditionError] where the observations
-// do not determine what is constant and what grows.
+// Fit fits the coefficients to observations of one GPU and software stack, beginning with from. The error is a
+// [*ConditionError] where the observations do not determine what is constant and what grows.
 func Fit(observations []Observation, from planner.Coefficients) (*Result, error) {
 	if err := check(observations); err != nil {
 		return nil, err
@@ -289,9 +281,8 @@ const (
 	repeatShare = 1e-3
 )
 
-// noise returns the standard error of a difference between a run and a replay of so
-// many bytes: what the residuals of the model against PyTorch say, whose range
-// holds 95 %, and what is left of it between two equal runs.
+// noise returns the standard error of a difference between a run and a replay of so many bytes: what the residuals of
+// the model against PyTorch say, whose range holds 95 %, and what is left of it between two equal runs.
 func noise(bytes int64, r planner.Residual) float64 {
 	share := math.Hypot(repeatShare, (r.High-r.Low)/2/1.96)
 	return math.Hypot(repeatBytes, share*float64(bytes))

@@ -60,8 +60,7 @@ func TestFitRecoversWhatMadeTheRuns(t *testing.T) {
 	})
 }
 
-// Nothing is ever fitted below zero, so a corrected estimate is at least the
-// replay.
+// Nothing is ever fitted below zero, so a corrected estimate is at least the replay.
 func TestFitTakesNothingAway(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var seen []Observation
@@ -90,8 +89,7 @@ func TestFitTakesNothingAway(t *testing.T) {
 	})
 }
 
-// 4 runs with different numbers of segments for as many bytes determine what
-// the driver adds to one.
+// 4 runs with different numbers of segments for as many bytes determine what the driver adds to one.
 func TestGranularityNeedsSegmentsThatDiffer(t *testing.T) {
 	want := coefficients(3e8, 0, 0, 0, 0)
 	var seen []Observation

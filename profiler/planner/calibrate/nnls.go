@@ -9,13 +9,11 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// errNoEnd says that the active set cycles, which rounding errors cause where columns are
-// nearly dependent.
+// errNoEnd says that the active set cycles, which rounding errors cause where columns are nearly dependent.
 var errNoEnd = errors.New("calibrate: the least squares found no end; the columns hardly differ")
 
-// NNLS finds the x with no negative element for which |a·x - b| is smallest,
-// by the active-set method of Lawson and Hanson, Solving Least Squares
-// Problems, 1974, chapter 23. Columns should be of like size; they need not be
+// NNLS finds the x with no negative element for which |a·x - b| is smallest, by the active-set method of Lawson and
+// Hanson, Solving Least Squares Problems, 1974, chapter 23. Columns should be of like size; they need not be
 // independent.
 func NNLS(a *mat.Dense, b []float64) ([]float64, error) {
 	m, n := a.Dims()
@@ -41,8 +39,7 @@ func NNLS(a *mat.Dense, b []float64) ([]float64, error) {
 	return nil, errNoEnd
 }
 
-// activeSet is the state of the method: x is zero outside the passive columns
-// and the least squares solution over them.
+// activeSet is the state of the method: x is zero outside the passive columns and the least squares solution over them.
 type activeSet struct {
 	a       *mat.Dense
 	b       *mat.VecDense
@@ -52,8 +49,7 @@ type activeSet struct {
 	refused []int
 }
 
-// steepest returns the column outside the passive set that lowers the residual
-// most, or -1 if none does.
+// steepest returns the column outside the passive set that lowers the residual most, or -1 if none does.
 func (s *activeSet) steepest(tolerance float64) int {
 	var r, w mat.VecDense
 	r.MulVec(s.a, mat.NewVecDense(len(s.x), s.x))
@@ -75,8 +71,7 @@ func (s *activeSet) settle(j int) {
 	for newest := true; ; newest = false {
 		z, ok := s.solve()
 		if !ok || newest && z[j] <= 0 {
-			// The column depends on the others, so that only rounding made it
-			// look like one to take.
+			// The column depends on the others, so that only rounding made it look like one to take.
 			s.passive[j] = false
 			s.refused = append(s.refused, j)
 			return
@@ -101,8 +96,7 @@ func (s *activeSet) settle(j int) {
 	}
 }
 
-// solve returns the least squares solution over the passive columns; false if they
-// depend on one another.
+// solve returns the least squares solution over the passive columns; false if they depend on one another.
 func (s *activeSet) solve() ([]float64, bool) {
 	var columns []int
 	for j, in := range s.passive {

@@ -52,9 +52,8 @@ func residual(a *mat.Dense, x, b []float64) float64 {
 	return mat.Norm(&r, 2)
 }
 
-// At the solution no step into the feasible region goes downhill (the
-// conditions of Karush, Kuhn and Tucker): the gradient is zero where x is
-// positive and points outside where x is zero.
+// At the solution no step into the feasible region goes downhill (the conditions of Karush, Kuhn and Tucker): the
+// gradient is zero where x is positive and points outside where x is zero.
 func TestNNLSSolutionsAreOptimal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m, n := rapid.IntRange(1, 8).Draw(t, "m"), rapid.IntRange(1, 5).Draw(t, "n")

@@ -21,9 +21,8 @@ type Timed struct {
 	Seconds float64
 }
 
-// groups are sets of coefficients that are corrected by one factor, from the
-// finest: what a few runs can hardly tell apart must move together. The last
-// number of each is the group of the launches.
+// groups are sets of coefficients that are corrected by one factor, from the finest: what a few runs can hardly tell
+// apart must move together. The last number of each is the group of the launches.
 var groups = [][steptime.NumWorks + 1]int{
 	grouped(func(w program.Work) int {
 		switch w {
@@ -44,13 +43,11 @@ func grouped(of func(program.Work) int, launch int) (g [steptime.NumWorks + 1]in
 	return g
 }
 
-// timeNoise is the relative standard error of a step's time: clocks and
-// temperature alone move it by some percent.
+// timeNoise is the relative standard error of a step's time: clocks and temperature alone move it by some percent.
 const timeNoise = 0.03
 
-// FitSpeed corrects efficiencies by steps that were timed. Steps that the host
-// held up correct what it takes for a kernel, by one factor. The others correct
-// kernels, with as many factors as they determine: for products, for other
+// FitSpeed corrects efficiencies by steps that were timed. Steps that the host held up correct what it takes for a
+// kernel, by one factor. The others correct kernels, with as many factors as they determine: for products, for other
 // kernels and for launches; for kernels and for launches; or one for all.
 func FitSpeed(steps []Timed, from steptime.Efficiency) (steptime.Efficiency, error) {
 	if len(steps) == 0 {
@@ -105,8 +102,7 @@ func speedDesign(steps []Timed, from steptime.Efficiency, g [steptime.NumWorks +
 	return a, b
 }
 
-// scaled applies the factors: a share that takes twice as long is half as
-// large.
+// scaled applies the factors: a share that takes twice as long is half as large.
 func scaled(e steptime.Efficiency, g [steptime.NumWorks + 1]int, factors []float64, inverse *mat.SymDense,
 	steps int,
 ) steptime.Efficiency {

@@ -12,9 +12,8 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// maxCondition is the condition number of columns of unit length above which
-// they count as dependent: the limit of Belsley, Kuh and Welsch, Regression
-// Diagnostics, 1980, section 3.2.
+// maxCondition is the condition number of columns of unit length above which they count as dependent: the limit of
+// Belsley, Kuh and Welsch, Regression Diagnostics, 1980, section 3.2.
 const maxCondition = 30
 
 // system is the equations of one level: each row is the bytes that are missing from the
@@ -87,8 +86,7 @@ func (s *system) solve() (*solution, error) {
 	return solved, nil
 }
 
-// design returns the weighted matrix of the terms, its columns scaled to unit
-// length, and the lengths.
+// design returns the weighted matrix of the terms, its columns scaled to unit length, and the lengths.
 func (s *system) design(terms []planner.Term) (*mat.Dense, []float64) {
 	a := mat.NewDense(len(s.rows), len(terms), nil)
 	scale := make([]float64, len(terms))
@@ -106,9 +104,8 @@ func (s *system) design(terms []planner.Term) (*mat.Dense, []float64) {
 	return a, scale
 }
 
-// condition returns the condition number of the design. Columns are not weighted
-// for it: what a design can tell apart must not depend on how large a memory
-// is known how well. It is infinite where there are fewer distinct rows than
+// condition returns the condition number of the design. Columns are not weighted for it: what a design can tell apart
+// must not depend on how large a memory is known how well. It is infinite where there are fewer distinct rows than
 // terms.
 func (s *system) condition(terms []planner.Term) float64 {
 	if len(s.rows) < len(terms) {

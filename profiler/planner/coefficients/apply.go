@@ -30,8 +30,7 @@ func (e *NoEntryError) Error() string {
 		strings.Join(e.Found, ", "))
 }
 
-// Unknown tells whether no entry was asked for by name and the GPU has none, so
-// that the defaults stand.
+// Unknown tells whether no entry was asked for by name and the GPU has none, so that the defaults stand.
 func (e *NoEntryError) Unknown() bool { return e.Name == "" && len(e.Found) == 0 }
 
 // Usage marks the error as bad input.
@@ -107,8 +106,7 @@ func (e *Entry) Apply(model string, c *planner.Coefficients) {
 	}
 }
 
-// SimulatedSource is the suffix of the source of numbers that were learned from simulated
-// runs.
+// SimulatedSource is the suffix of the source of numbers that were learned from simulated runs.
 const SimulatedSource = " (simulated)"
 
 // source returns where a number comes from, as estimates show it.
@@ -184,9 +182,8 @@ func (e *Entry) SetSpeed(s steptime.Efficiency, synthetic bool) {
 	}
 }
 
-// A Selection is the coefficients that estimates are corrected by: the entries of a
-// file, of which GPUs and models have their own. It is plain data, so that a job can
-// carry it to another machine. Nil is no correction.
+// A Selection is the coefficients that estimates are corrected by: the entries of a file, of which GPUs and models have
+// their own. It is plain data, so that a job can carry it to another machine. Nil is no correction.
 type Selection struct {
 	Entries []Entry `json:"entries"`
 	// Name is the one entry to use; empty selects the entry of the GPU and model.

@@ -1,7 +1,6 @@
-// Package coefficients reads and writes what calibration has learned: one
-// YAML file with an entry for each GPU and software stack, every number with
-// its standard error and its source. Plans, searches and smoke tests read it;
-// only `vprof calibrate` writes it.
+// Package coefficients reads and writes what calibration has learned: one YAML file with an entry for each GPU and
+// software stack, every number with its standard error and its source. Plans, searches and smoke tests read it; only
+// `vprof calibrate` writes it.
 package coefficients
 
 import (
@@ -96,8 +95,7 @@ func (s Stack) String() string {
 	return strings.Join(words, " ")
 }
 
-// Number is a coefficient: 1.96 of its standard errors to either side are its
-// 95 % interval.
+// Number is a coefficient: 1.96 of its standard errors to either side are its 95 % interval.
 type Number struct {
 	Value  float64 `yaml:"value" json:"value"`
 	StdErr float64 `yaml:"stderr" json:"stderr"`
@@ -137,8 +135,7 @@ type Input struct {
 	Batches   []int  `yaml:"batches" json:"batches"`
 }
 
-// Open reads the coefficients file at path. The error is a [*input.FormatError] unless
-// the file cannot be read.
+// Open reads the coefficients file at path. The error is a [*input.FormatError] unless the file cannot be read.
 func Open(path string) (*File, error) {
 	f, err := input.OpenFile(path)
 	if err != nil {
@@ -148,8 +145,7 @@ func Open(path string) (*File, error) {
 	return Read(f, path)
 }
 
-// Read reads a coefficients file; name is used in messages. The error is a
-// [*input.FormatError] unless reading fails.
+// Read reads a coefficients file; name is used in messages. The error is a [*input.FormatError] unless reading fails.
 func Read(r io.Reader, name string) (*File, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxFile+1))
 	if err != nil {
@@ -177,8 +173,7 @@ func Read(r io.Reader, name string) (*File, error) {
 	return &f, nil
 }
 
-// required are the keys that every entry has, and that every input of one has,
-// the last among them.
+// required are the keys that every entry has, and that every input of one has, the last among them.
 var (
 	required      = []string{"name", "gpu", "stack", "simulated", "fitted", "models", "memory", "errors", "inputs"}
 	requiredInput = []string{"file", "sha256", "kind", "source", "simulated", "batches"}

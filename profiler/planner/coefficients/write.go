@@ -93,11 +93,10 @@ func layOut(n *yaml.Node, depth int) {
 	}
 }
 
-// Add puts an entry into the file at path, in place of one of the same name, or
-// into a new file. The file is replaced whole or not at all, whatever happens,
-// and what stood there is kept next to it, in the first of PATH.backup,
-// PATH.backup.1, ... that is free. Several can add at once. It returns the name of the backup; empty if
-// there was no file. A file that cannot be read is a [*input.FormatError] and stays.
+// Add puts an entry into the file at path, in place of one of the same name, or into a new file. The file is replaced
+// whole or not at all, whatever happens, and what stood there is kept next to it, in the first of PATH.backup,
+// PATH.backup.1, ... that is free. Several can add at once. It returns the name of the backup; empty if there was no
+// file. A file that cannot be read is a [*input.FormatError] and stays.
 func Add(ctx context.Context, path, tool string, e Entry) (backup string, err error) {
 	return rewrite.Update(ctx, path, func(before []byte) ([]byte, error) {
 		f := &File{Schema: Schema}

@@ -1,8 +1,6 @@
-// Package steptime estimates how long a training step takes on a GPU, from
-// the work of its program: the expected time of every op by a table of
-// kernel parameters, and a fixed time for each launch; or the time in which
-// the host can launch that many, if that is longer.
-// Runs on a real device correct the expected times, by class of kernel.
+// Package steptime estimates how long a training step takes on a GPU, from the work of its program: the expected time
+// of every op by a table of kernel parameters, and a fixed time for each launch; or the time in which the host can
+// launch that many, if that is longer. Runs on a real device correct the expected times, by class of kernel.
 package steptime
 
 import (
@@ -18,8 +16,7 @@ const NumWorks = int(program.OptimizerUpdate) + 1
 
 // Load is the work of one training step on one GPU.
 type Load struct {
-	// Seconds is the roofline by class of work: what the step would take if
-	// every kernel ran at the GPU's peak.
+	// Seconds is the roofline by class of work: what the step would take if every kernel ran at the GPU's peak.
 	Seconds [NumWorks]float64
 	// Expected is the time of the kernels by class of work, by the table of kernel parameters, without launches.
 	Expected [NumWorks]float64
@@ -43,8 +40,7 @@ type Load struct {
 	Compiled bool `json:",omitempty"`
 }
 
-// Of adds up the work of one step of a program on a GPU. It is all zero for a GPU
-// whose speed is not known.
+// Of adds up the work of one step of a program on a GPU. It is all zero for a GPU whose speed is not known.
 func Of(p *program.Program, gpu device.GPU, step int) Load { return Table().Load(p, gpu, step) }
 
 // Load adds up the work of one step by these parameters, like [Of].
@@ -83,8 +79,7 @@ func (l *Load) add(p *program.Program, op *program.Op, b *limits) {
 		return
 	}
 	bytes := p.Moved(op)
-	// Not through GPU.Roofline, which rounds to nanoseconds: there are steps of
-	// ten thousand kernels of one.
+	// Not through GPU.Roofline, which rounds to nanoseconds: there are steps of ten thousand kernels of one.
 	if rate := b.gpu.Peak.Of(op.Precision); rate > 0 && b.gpu.Bandwidth > 0 {
 		roofline := max(float64(op.FLOPs)/rate, float64(bytes)/b.gpu.Bandwidth)
 		l.Seconds[op.Work] += roofline
@@ -288,9 +283,8 @@ func (s *Schedule) add(p *program.Program, in program.Instruction, b *limits) {
 	}
 }
 
-// seconds returns how long the schedule takes if the kernels take what e says and
-// collectives run at the full speed of the links, side by side with kernels of other
-// streams.
+// seconds returns how long the schedule takes if the kernels take what e says and collectives run at the full speed of
+// the links, side by side with kernels of other streams.
 func (s Schedule) seconds(e *Efficiency) float64 {
 	clocks := map[program.Stream]float64{}
 	events := map[uint32]float64{}

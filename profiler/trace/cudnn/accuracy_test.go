@@ -126,12 +126,10 @@ func precision(v *vectors.Vector) string {
 	return "half"
 }
 
-// TestRecordedCalls reports how well the rules do on what PyTorch was recorded to
-// ask for, and holds them to what they achieved: at least these shares of exact
-// and close (2 % and 64 KiB) answers, at most this error in bytes (sum of
-// differences over sum of workspaces). What flatters the figures: rules on kernels
-// that run only on devices were found from these records, and cuDNN was asked
-// about the convolutions of models among others.
+// TestRecordedCalls reports how well the rules do on what PyTorch was recorded to ask for, and holds them to what they
+// achieved: at least these shares of exact and close (2 % and 64 KiB) answers, at most this error in bytes (sum of
+// differences over sum of workspaces). What flatters the figures: rules on kernels that run only on devices were found
+// from these records, and cuDNN was asked about the convolutions of models among others.
 func TestRecordedCalls(t *testing.T) {
 	scores := group(t, func(v *vectors.Vector, d cudnn.Direction) (string, bool) {
 		key := fmt.Sprintf("%s %s %v", source(v), precision(v), d)
@@ -190,10 +188,9 @@ func TestRecordedCallsInChannelsLast(t *testing.T) {
 	}
 }
 
-// TestFormulasGiveEveryByte tests only the second step: once the engine is known,
-// and its tile and splits, the formula gives every byte. The choice of the engine
-// is not tested here. So the test uses convolutions of models, and counts answers
-// that are far off as another engine's.
+// TestFormulasGiveEveryByte tests only the second step: once the engine is known, and its tile and splits, the formula
+// gives every byte. The choice of the engine is not tested here. So the test uses convolutions of models, and counts
+// answers that are far off as another engine's.
 func TestFormulasGiveEveryByte(t *testing.T) {
 	vs, err := recorded()
 	require.NoError(t, err)

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// DType is the element type of input, weight and output; cuDNN computes all of
-// them with fp32 accumulation.
+// DType is the element type of input, weight and output; cuDNN computes all of them with fp32 accumulation.
 type DType uint8
 
 // The types convolutions run in. F32 means TF32 on GPUs that have it.
@@ -31,8 +30,7 @@ func (d DType) String() string { return dtypeNames[d] }
 // Layout is the memory format of the tensors PyTorch hands to the convolution.
 type Layout uint8
 
-// The layouts. InputChannelsLast is a channels-last input with a contiguous
-// weight, which PyTorch first copies.
+// The layouts. InputChannelsLast is a channels-last input with a contiguous weight, which PyTorch first copies.
 const (
 	Contiguous Layout = iota
 	ChannelsLast
@@ -62,9 +60,8 @@ type Config struct {
 	Transposed bool
 	// N is the batch size, Ci and Co the channels of input and output.
 	N, Ci, Co int64
-	// In is the spatial size of the input, K the kernel; both of length Dim,
-	// as are the others. For Transposed, Out must be given too (it depends on
-	// output_padding); otherwise it is computed when zero.
+	// In is the spatial size of the input, K the kernel; both of length Dim, as are the others. For Transposed, Out
+	// must be given too (it depends on output_padding); otherwise it is computed when zero.
 	In, K, Stride, Pad, Dilation, Out [3]int64
 	// Groups divides Ci and Co.
 	Groups int64
@@ -81,8 +78,7 @@ type GPU struct {
 	Name string
 	// Capability is the compute capability times ten: 75, 80, 86, 89, 90, 120.
 	Capability int
-	// Memory is the device memory in bytes; an engine whose workspace does not
-	// fit is passed over.
+	// Memory is the device memory in bytes; an engine whose workspace does not fit is passed over.
 	Memory int64
 }
 
@@ -108,10 +104,9 @@ type problem struct {
 	es     int64 // bytes per element
 }
 
-// Canonical returns the call of cuDNN that direction d of c is. PyTorch runs 1-D
-// convolutions as 2-D ones with one row, the forward of a transposed convolution
-// as the data gradient of the ordinary one from its output to its input, and its
-// gradient of the input as that one's forward. Sizes left out are computed.
+// Canonical returns the call of cuDNN that direction d of c is. PyTorch runs 1-D convolutions as 2-D ones with one row,
+// the forward of a transposed convolution as the data gradient of the ordinary one from its output to its input, and
+// its gradient of the input as that one's forward. Sizes left out are computed.
 func Canonical(c Config, d Direction) (Config, Direction) {
 	for i := range c.Dim {
 		if c.Out[i] == 0 {
@@ -163,8 +158,7 @@ func (p *problem) flat() bool {
 	return p.Dim == 2 && p.In[0] == 1 && p.Out[0] == 1 && p.K[0] == 1
 }
 
-// outSize returns the spatial size of the output along axis i, without
-// output_padding.
+// outSize returns the spatial size of the output along axis i, without output_padding.
 func outSize(c Config, i int) int64 {
 	reach := c.Dilation[i]*(c.K[i]-1) + 1
 	if c.Transposed {
@@ -177,8 +171,7 @@ func outSize(c Config, i int) int64 {
 type Choice struct {
 	// Engine is the class.
 	Engine Engine
-	// TileM and TileN are the sides of the kernel's tile where the workspace
-	// depends on them, else zero.
+	// TileM and TileN are the sides of the kernel's tile where the workspace depends on them, else zero.
 	TileM, TileN int64
 	// Splits is how often the reduction is split, zero for most.
 	Splits int64

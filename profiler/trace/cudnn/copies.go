@@ -10,9 +10,8 @@ import (
 // engine adds for the alignment of the workspace itself.
 const copyAlign = 16
 
-// concurrentGroups is the most groups that engines without a grouped kernel
-// keep in flight: one launch and one set of copies per group, in turn on eight
-// internal streams. Seen as min(groups, 8)/groups of the copies of all groups.
+// concurrentGroups is the most groups that engines without a grouped kernel keep in flight: one launch and one set of
+// copies per group, in turn on eight internal streams. Seen as min(groups, 8)/groups of the copies of all groups.
 const concurrentGroups = 8
 
 // padding is how an engine pads the channels of one group in its copies.
@@ -21,11 +20,9 @@ type padding uint8
 const (
 	// padNone keeps the channels as they are.
 	padNone padding = iota
-	// padVector pads to the width of a tensor-core load: 16 bytes, that is 8
-	// channels in half precision and 4 in TF32.
+	// padVector pads to the width of a tensor-core load: 16 bytes, that is 8 channels in half precision and 4 in TF32.
 	padVector
-	// padGroup pads both sides of every group to one power of two, as the
-	// grouped xmma kernels want them.
+	// padGroup pads both sides of every group to one power of two, as the grouped xmma kernels want them.
 	padGroup
 )
 
@@ -55,8 +52,7 @@ func (p *problem) padded(h habits) shape {
 	return s
 }
 
-// groupedChannels is the multiple to which the grouped xmma kernels pad the channels of
-// all groups.
+// groupedChannels is the multiple to which the grouped xmma kernels pad the channels of all groups.
 const groupedChannels = 8
 
 // vectorBytes is the width of the loads of tensor-core kernels.
@@ -91,9 +87,8 @@ var copyHabits = [numEngines]habits{
 	Hopper:          {pad: padGroup, unrounded: true},
 }
 
-// layoutCopies returns the room for the channels-last copies of an engine. A tensor
-// is copied when its layout differs from channels last, when its channels are
-// padded, or when it must be rounded or widened.
+// layoutCopies returns the room for the channels-last copies of an engine. A tensor is copied when its layout differs
+// from channels last, when its channels are padded, or when it must be rounded or widened.
 func (p *problem) layoutCopies(h habits) int64 {
 	s := p.padded(h)
 	strided := p.Layout == Contiguous

@@ -1,13 +1,10 @@
-// Package cudnn models the workspaces of cuDNN as PyTorch uses them: the workspaces of
-// recurrent layers ([RNN]), batch norms ([BatchNorm]) and convolutions. The rest of this
-// comment describes convolutions, with cudnn.benchmark off and TF32 on. The package computes
-// the transient bytes that one call requests from the caching allocator in addition to its
-// output. [Rules] hold the differences between releases of cuDNN; the engines and their
-// formulas describe cuDNN 9.
+// Package cudnn models the workspaces of cuDNN as PyTorch uses them: the workspaces of recurrent layers ([RNN]), batch
+// norms ([BatchNorm]) and convolutions. The rest of this comment describes convolutions, with cudnn.benchmark off and
+// TF32 on. The package computes the transient bytes that one call requests from the caching allocator in addition to
+// its output. [Rules] hold the differences between releases of cuDNN; the engines and their formulas describe cuDNN 9.
 //
-// cuDNN first chooses an engine and its knobs, by heuristics that time nothing,
-// and the engine says how much workspace it wants. The model does the same in
-// two steps:
+// cuDNN first chooses an engine and its knobs, by heuristics that time nothing, and the engine says how much workspace
+// it wants. The model does the same in two steps:
 //
 //  1. Choice. If one size is varied, cuDNN's choice changes at sharp bounds that
 //     do not depend on the other sizes: its heuristics look like decision trees
@@ -26,23 +23,18 @@
 //     cuDNN's answers, on Hopper and Turing of 90 to 98 %: what splits the
 //     reduction there is not fully understood.
 //
-// Corrections follow the rules in the same files: trees that learned from the
-// convolutions of public libraries of models where the first rules are wrong, and
-// choose [Kept] where they are right (fit -correct).
+// Corrections follow the rules in the same files: trees that learned from the convolutions of public libraries of
+// models where the first rules are wrong, and choose [Kept] where they are right (fit -correct).
 //
-// A few kernels for few channels in half precision are proposed only where there
-// is a device; where they run is learned from what PyTorch was recorded to ask
-// for on six GPUs, and for one of them (summedBySample) on two. Nothing else is:
-// TestRecordedCalls compares the model with these records and has the figures,
-// which say how far to trust it. Between GPUs of one architecture cuDNN makes no
-// difference, so a GPU counts by its architecture only.
+// A few kernels for few channels in half precision are proposed only where there is a device; where they run is learned
+// from what PyTorch was recorded to ask for on six GPUs, and for one of them (summedBySample) on two. Nothing else is:
+// TestRecordedCalls compares the model with these records and has the figures, which say how far to trust it. Between
+// GPUs of one architecture cuDNN makes no difference, so a GPU counts by its architecture only.
 //
-// A transposed convolution runs as the ordinary one's data gradient and the
-// reverse; 1-D runs as 2-D with one row.
+// A transposed convolution runs as the ordinary one's data gradient and the reverse; 1-D runs as 2-D with one row.
 package cudnn
 
-// Plan is the engine that the rules predict for one direction of a convolution, and its
-// workspace.
+// Plan is the engine that the rules predict for one direction of a convolution, and its workspace.
 type Plan struct {
 	// Choice is the chosen engine with its knobs.
 	Choice
@@ -128,9 +120,8 @@ func (p *problem) sumsBySample() bool {
 		p.Stride[0] == p.Stride[1] && p.Stride[0] <= 2
 }
 
-// weightCopy returns the bytes of PyTorch's own channels-last copy of a contiguous
-// weight. PyTorch makes it before it calls cuDNN when only the input is channels
-// last. Native depthwise kernels accept the weight as it is.
+// weightCopy returns the bytes of PyTorch's own channels-last copy of a contiguous weight. PyTorch makes it before it
+// calls cuDNN when only the input is channels last. Native depthwise kernels accept the weight as it is.
 func (p *problem) weightCopy(d Direction) int64 {
 	if p.Layout != InputChannelsLast || d == GradWeight || p.taps == 1 || p.cg == 1 {
 		return 0
@@ -142,11 +133,10 @@ func (p *problem) weightCopy(d Direction) int64 {
 // (supportsBFloat16ConvolutionWithCuDNNv8 in ATen's CUDAHooks.cpp).
 const bf16Capability = 80
 
-// withoutCuDNN returns the plan of PyTorch's own convolution (slow_conv2d and its
-// like): native depthwise kernels, else a matrix product of each sample with its
-// windows laid out as columns, in a buffer that all samples use in turn. Groups are
-// convolved one after the other on copies, and the results are concatenated. The plan
-// holds the allocations that are alive together at the last group.
+// withoutCuDNN returns the plan of PyTorch's own convolution (slow_conv2d and its like): native depthwise kernels, else
+// a matrix product of each sample with its windows laid out as columns, in a buffer that all samples use in turn.
+// Groups are convolved one after the other on copies, and the results are concatenated. The plan holds the allocations
+// that are alive together at the last group.
 func (p *problem) withoutCuDNN() Plan {
 	if p.Groups > 1 && p.cg == 1 {
 		return Plan{}

@@ -90,8 +90,7 @@ func drawGPU(t *rapid.T) cudnn.GPU {
 	}
 }
 
-// PyTorch's own copies are not cuDNN's to avoid, so only a chosen engine, copy
-// included, has to fit.
+// PyTorch's own copies are not cuDNN's to avoid, so only a chosen engine, copy included, has to fit.
 func TestChosenEnginesFitTheGPU(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, b := drawConfig(t), drawGPU(t)
@@ -118,9 +117,8 @@ func TestTheSameCallHasTheSameAnswer(t *testing.T) {
 	})
 }
 
-// A transposed convolution's forward is the data gradient of the ordinary
-// convolution from its output to its input, so both choose alike wherever the
-// rules do not ask which of the two PyTorch called.
+// A transposed convolution's forward is the data gradient of the ordinary convolution from its output to its input, so
+// both choose alike wherever the rules do not ask which of the two PyTorch called.
 func TestTransposedForwardCopiesWhatTheDataGradientCopies(t *testing.T) {
 	b := vectors.GPUs["a100-40"]
 	down := cudnn.Config{

@@ -8,10 +8,9 @@ type Engine uint8
 
 // The engine classes.
 const (
-	// Direct engines read and write the tensors where they are: PyTorch's
-	// native depthwise kernels, matrix products of 1x1 convolutions, direct
-	// and precomputed-index convolutions, channels-last tensor-core kernels
-	// whose tensors are as they want them. No workspace, or a few KiB.
+	// Direct engines read and write the tensors where they are: PyTorch's native depthwise kernels, matrix products of
+	// 1x1 convolutions, direct and precomputed-index convolutions, channels-last tensor-core kernels whose tensors are
+	// as they want them. No workspace, or a few KiB.
 	Direct Engine = iota
 	// Copies engines (xmma_*_implicit_gemm, cutlass_tensorop_*) work on
 	// channels-last copies of x, w and y, padded to full vectors.
@@ -32,16 +31,13 @@ const (
 	LoopedSerial
 	// Grouped is Copies with a kernel for groups (xmma only).
 	Grouped
-	// ContiguousOut (xmma_*_nhwckrsc_nchw, fp32) reads channels-last copies
-	// and writes the contiguous result itself.
+	// ContiguousOut (xmma_*_nhwckrsc_nchw, fp32) reads channels-last copies and writes the contiguous result itself.
 	ContiguousOut
 	// Unpadded (xmma_*_indexed_wo_smem) copies without padding.
 	Unpadded
-	// GroupPairs (h200, fp32) transposes x and y of one group after the other
-	// and leaves w alone.
+	// GroupPairs (h200, fp32) transposes x and y of one group after the other and leaves w alone.
 	GroupPairs
-	// Unrounded (sm90_xmma_*) is Copies or Grouped whose kernels round to TF32
-	// themselves.
+	// Unrounded (sm90_xmma_*) is Copies or Grouped whose kernels round to TF32 themselves.
 	Unrounded
 	// Hopper (sm90_xmma_*) is Copies or Grouped with kernels of capability 9.0,
 	// which round to TF32 themselves and keep a header in the workspace.
@@ -66,11 +62,9 @@ const (
 	FFT2D64
 	// WholeFFT is the oldest FFT engine, over whole images.
 	WholeFFT
-	// TurnsFFT is the FFT engine of wgrad over whole images, whose spectra take
-	// turns in two regions.
+	// TurnsFFT is the FFT engine of wgrad over whole images, whose spectra take turns in two regions.
 	TurnsFFT
-	// DepthwiseTiles (xmma_depthwise_convolution_*) is the tensor-core
-	// depthwise engine of half precision.
+	// DepthwiseTiles (xmma_depthwise_convolution_*) is the tensor-core depthwise engine of half precision.
 	DepthwiseTiles
 	// Offsets (5x_cudnn_*) keeps tables of offsets.
 	Offsets
@@ -78,8 +72,7 @@ const (
 	OffsetCopies
 	// Planar engines work on contiguous copies of channels-last tensors.
 	Planar
-	// Indices (precomputed_convolve_*) keeps a table of where each number of the
-	// filter meets the image.
+	// Indices (precomputed_convolve_*) keeps a table of where each number of the filter meets the image.
 	Indices
 	// Counters (cublas-like wgrad kernels) keeps two counters for each tile.
 	Counters
@@ -110,8 +103,7 @@ func (e Engine) String() string {
 	return "unknown"
 }
 
-// can says whether engines of class e exist for the problem: what the
-// algorithms need, whatever the heuristics prefer.
+// can says whether engines of class e exist for the problem: what the algorithms need, whatever the heuristics prefer.
 func (p *problem) can(e Engine) bool {
 	switch e {
 	case Looped, LoopedSerial, Grouped, GroupPairs:
@@ -240,8 +232,7 @@ const (
 // counterTile is the side of the tiles that Counters engines count for.
 const counterTile = 32
 
-// kernelIndices returns a table of 4 bytes for each number of the filter that one
-// result sees.
+// kernelIndices returns a table of 4 bytes for each number of the filter that one result sees.
 func (p *problem) kernelIndices() int64 {
 	n := 4 * p.cg * p.taps
 	if p.Groups > 1 {
@@ -272,9 +263,8 @@ func (p *problem) planarCopies() int64 {
 // workspace besides copies: 128 at any alignment of 4.
 const hopperHeader = 131
 
-// offsetTables returns the tables of an indexed dgrad: 4 bytes for each point of x
-// and for each coordinate of each axis, 16 for each point of the
-// kernel and one more, in pieces of 128 bytes.
+// offsetTables returns the tables of an indexed dgrad: 4 bytes for each point of x and for each coordinate of each
+// axis, 16 for each point of the kernel and one more, in pieces of 128 bytes.
 func (p *problem) offsetTables() int64 {
 	coordinates := int64(0)
 	for i := range p.Dim {
@@ -283,9 +273,8 @@ func (p *problem) offsetTables() int64 {
 	return ceil.Multiple(4*(p.xs+coordinates)+16*(p.taps+2), 128)
 }
 
-// pointOffsets returns the tables of the 5x_cudnn kernels: 6 bytes for each point of
-// the result and an end mark, in pieces of 128 bytes, and 17 more of those for
-// the filter of a dgrad.
+// pointOffsets returns the tables of the 5x_cudnn kernels: 6 bytes for each point of the result and an end mark, in
+// pieces of 128 bytes, and 17 more of those for the filter of a dgrad.
 func (p *problem) pointOffsets() int64 {
 	if p.kind == dgrad {
 		return ceil.Multiple(6*p.xs+1, 128) + 17*128
@@ -301,9 +290,8 @@ func align(n int64) int64 {
 	return n + copyAlign
 }
 
-// folded returns the room of a strided dgrad that folds each stride into channels:
-// y keeps its points, x has the points of y (and one more where the kernel
-// reaches over) times stride channels, and the kernel shrinks alike.
+// folded returns the room of a strided dgrad that folds each stride into channels: y keeps its points, x has the points
+// of y (and one more where the kernel reaches over) times stride channels, and the kernel shrinks alike.
 func (p *problem) folded() int64 {
 	xPoints, taps, fold := int64(1), int64(1), int64(1)
 	for i := range p.Dim {
@@ -320,9 +308,8 @@ func (p *problem) folded() int64 {
 // depthwiseHeader is what the tensor-core depthwise engine adds.
 const depthwiseHeader = 142
 
-// depthwiseTiles returns the bytes of the copies and of the filter in the kernel's
-// order. A choice with splits adds partial sums with counters: a tile for each split
-// of each block of TileM channels.
+// depthwiseTiles returns the bytes of the copies and of the filter in the kernel's order. A choice with splits adds
+// partial sums with counters: a tile for each split of each block of TileM channels.
 func (p *problem) depthwiseTiles(c Choice) int64 {
 	n := align(p.layoutCopies(habits{pad: padNone, unrounded: true})) +
 		ceil.Multiple(p.k*p.cg*p.taps*p.es, 128) + depthwiseHeader
@@ -336,10 +323,9 @@ func (p *problem) depthwiseTiles(c Choice) int64 {
 // workspace, and whether it was asked about it. Sizes are given as [Canonical] has them.
 type Answer func(Config, Direction) (bytes int64, asked bool)
 
-// Answered returns the transient allocations of one direction of a convolution as
-// [Rules.Workspaces] does, but by cuDNN's own answer if there is one, and tells whether there
-// is. In both cases, the rules model what PyTorch allocates around the call, and the kernels that
-// cuDNN proposes only on a machine with a GPU.
+// Answered returns the transient allocations of one direction of a convolution as [Rules.Workspaces] does, but by
+// cuDNN's own answer if there is one, and tells whether there is. In both cases, the rules model what PyTorch allocates
+// around the call, and the kernels that cuDNN proposes only on a machine with a GPU.
 func (r *Rules) Answered(c Config, d Direction, b GPU, answer Answer) (allocations []int64, asked bool) {
 	n, asked := answer(Canonical(c, d))
 	if !asked || !b.Runs(c) {

@@ -8,26 +8,23 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/forest"
 )
 
-// An Ensemble chooses an engine with its knobs in two votes, as cuDNN's heuristics do:
-// first on the variant, that is an engine and its tile, then, if that variant
-// splits the reduction, on how often.
+// An Ensemble chooses an engine with its knobs in two votes, as cuDNN's heuristics do: first on the variant, that is an
+// engine and its tile, then, if that variant splits the reduction, on how often.
 type Ensemble struct {
 	variants *forest.Forest
 	choices  []Choice // by variant, without splits
 	splits   []splits // by variant
 }
 
-// splits vote on how often a variant splits the reduction; without votes it does
-// not.
+// splits vote on how often a variant splits the reduction; without votes it does not.
 type splits struct {
 	votes  *forest.Forest
 	counts []int64 // by class of the votes
 }
 
-// newEnsemble joins the votes on variants with the votes on their splits, whose classes
-// are counts. A variant has the name of a choice without splits. If its kernel splits
-// the reduction, a number follows the name, since each such variant has habits of its
-// own: "copies", "copies/64x128@3".
+// newEnsemble joins the votes on variants with the votes on their splits, whose classes are counts. A variant has the
+// name of a choice without splits. If its kernel splits the reduction, a number follows the name, since each such
+// variant has habits of its own: "copies", "copies/64x128@3".
 func newEnsemble(variants *forest.Forest, counts map[string]*forest.Forest) (*Ensemble, error) {
 	v := &Ensemble{
 		variants: variants,

@@ -8,10 +8,8 @@ import (
 // numFeatures is the length of the list below.
 const numFeatures = forest.Features
 
-// features are the quantities that rules compare, in the order of
-// featureNames. They are sizes of the implicit matrix product, its tiles,
-// alignments and the shape's proportions: what a heuristic that
-// never saw the shape could use.
+// features are the quantities that rules compare, in the order of featureNames. They are sizes of the implicit matrix
+// product, its tiles, alignments and the shape's proportions: what a heuristic that never saw the shape could use.
 type features [numFeatures]float32
 
 var featureNames = [numFeatures]string{
@@ -123,8 +121,7 @@ func (p *problem) features() (f features) {
 	}
 }
 
-// product returns the implicit matrix product of one group: rows x columns, summed
-// over reduction.
+// product returns the implicit matrix product of one group: rows x columns, summed over reduction.
 func (p *problem) product() (rows, columns, reduction int64) {
 	switch p.kind {
 	case dgrad:

@@ -5,11 +5,9 @@ import "github.com/vprof/vprof/internal/ceil"
 // fftSizes are the sides of the tiles that tiled FFT engines transform.
 var fftSizes = [numEngines]int64{FFT1D32: 32, FFT1D256: 256, FFT2D16: 16, FFT2D32: 32, FFT2D64: 64}
 
-// fft returns the workspace of the FFT engines (fp32): the half spectra, complex, of
-// x, w and y. The tiled engines cut long images into overlapping tiles and hold
-// two of them per sample at a time; the old engine transforms the whole image,
-// padded to a square power of two, and needs a fourth region for transposing,
-// so it has no sensible bound.
+// fft returns the workspace of the FFT engines (fp32): the half spectra, complex, of x, w and y. The tiled engines cut
+// long images into overlapping tiles and hold two of them per sample at a time; the old engine transforms the whole
+// image, padded to a square power of two, and needs a fourth region for transposing, so it has no sensible bound.
 func (p *problem) fft(e Engine) int64 {
 	switch e {
 	case WholeFFT:
@@ -41,9 +39,8 @@ func (p *problem) side() int64 {
 	return side
 }
 
-// turnsFFT returns the workspace bytes of an FFT engine with two regions and a copy of
-// y. Each region holds the spectra of x and y together, or the spectra of w.
-// Channels-last tensors are all copied first.
+// turnsFFT returns the workspace bytes of an FFT engine with two regions and a copy of y. Each region holds the spectra
+// of x and y together, or the spectra of w. Channels-last tensors are all copied first.
 func (p *problem) turnsFFT() int64 {
 	side := p.side()
 	spectra := 8 * side * (side/2 + 1) * 2 * max(p.N*(p.cg+p.kg), p.cg*p.kg)
@@ -68,11 +65,9 @@ func (p *problem) wholeFFT() int64 {
 	return spectra*min(p.Groups, concurrentGroups) + images + copyAlign
 }
 
-// winograd returns the workspace of the Winograd engines (fp32; Lavin and Gray,
-// arXiv 1509.09308). The unfused ones keep the transformed input, filter and
-// output: (m+r-1)^2 numbers per tile of m x m outputs and pair of channels. The
-// fused one keeps the filter, and its transform of 16 numbers per pair of
-// channels with the outputs padded to 32.
+// winograd returns the workspace of the Winograd engines (fp32; Lavin and Gray, arXiv 1509.09308). The unfused ones
+// keep the transformed input, filter and output: (m+r-1)^2 numbers per tile of m x m outputs and pair of channels. The
+// fused one keeps the filter, and its transform of 16 numbers per pair of channels with the outputs padded to 32.
 func (p *problem) winograd(e Engine) int64 {
 	groups := min(p.Groups, concurrentGroups)
 	if e == WinogradFused {

@@ -74,11 +74,10 @@ func (r RNN) FLOPs() int64 {
 // Workspace returns what any pass asks for in bytes, on a GPU of a compute capability (times ten).
 // Training asks for the larger of what forward and backward need.
 //
-// The counts were fitted to thousands of answers of cuDNN 9.10, 9.19, 9.20, 9.24 and 9.26, and give
-// them to the byte where sizes are multiples of 16, within 256 bytes elsewhere. cuDNN gave these
-// answers without a GPU; peaks of PyTorch 2.15 on an RTX 3090 agree, recordings of an RTX 5060 Ti
-// (12.0) do not. GPUs of 98 multiprocessors and more may run persistent kernels instead, whose
-// workspaces have not been seen.
+// The counts were fitted to thousands of answers of cuDNN 9.10, 9.19, 9.20, 9.24 and 9.26, and give them to the byte
+// where sizes are multiples of 16, within 256 bytes elsewhere. cuDNN gave these answers without a GPU; peaks of PyTorch
+// 2.15 on an RTX 3090 agree, recordings of an RTX 5060 Ti (12.0) do not. GPUs of 98 multiprocessors and more may run
+// persistent kernels instead, whose workspaces have not been seen.
 func (r RNN) Workspace(capability int) int64 {
 	forward, backward := r.forward(), r.backward()
 	if capability >= rnnRecorded {
@@ -160,10 +159,9 @@ func (r RNN) window() int64 {
 	return max(8, ahead) + r.Layers*ahead
 }
 
-// recorded returns the elements of a pass forward and one backward as they were on an RTX 5060 Ti: the
-// inputs and outputs of all layers, products of the gates, and states. They are read off
-// recordings of ten layers (each kind with one layer, GRU and LSTM with two bidirectional ones,
-// for training and not), which they give to the byte.
+// recorded returns the elements of a pass forward and one backward as they were on an RTX 5060 Ti: the inputs and
+// outputs of all layers, products of the gates, and states. They are read off recordings of ten layers (each kind with
+// one layer, GRU and LSTM with two bidirectional ones, for training and not), which they give to the byte.
 func (r RNN) recorded() (forward, backward int64) {
 	layers, d, gates, states, hidden := r.Layers, r.Directions, r.Mode.Gates(), r.states(), r.Hidden
 	all, widest := r.Inputs+(layers-1)*d*hidden, r.Inputs

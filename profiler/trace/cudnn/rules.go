@@ -14,13 +14,11 @@ import (
 // generations are the architectures there are rules for.
 var generations = [...]int{75, 80, 86, 89, 90, 120}
 
-// Rules are the decision rules of one release of cuDNN, by architecture. They
-// may be used concurrently.
+// Rules are the decision rules of one release of cuDNN, by architecture. They may be used concurrently.
 type Rules struct{ architectures map[int]*architecture }
 
-// NewRules returns the rules in a directory of files (see [RuleFile]), each of
-// which is read when it is first needed. A file that cannot be read then is a bug
-// of ours and panics.
+// NewRules returns the rules in a directory of files (see [RuleFile]), each of which is read when it is first needed. A
+// file that cannot be read then is a bug of ours and panics.
 func NewRules(files fs.FS) *Rules {
 	r := &Rules{map[int]*architecture{}}
 	for _, g := range generations {
@@ -33,9 +31,8 @@ func NewRules(files fs.FS) *Rules {
 type architecture struct {
 	// ensemble choose, by operation and element size.
 	ensemble [len(kindNames)][len(precisionNames)]func() Corrected
-	// device says, by operation, where kernels for few channels in half precision
-	// run instead, which need no workspace and which cuDNN proposes only if
-	// there is a device.
+	// device says, by operation, where kernels for few channels in half precision run instead, which need no workspace
+	// and which cuDNN proposes only if there is a device.
 	device [len(kindNames)]func() *forest.Forest
 }
 
@@ -53,15 +50,13 @@ func RuleFile(generation int, operation string, half bool) string {
 	return fmt.Sprintf("sm%d-%s-%s", generation, operation, precision)
 }
 
-// CorrectionsFile returns the name of the file of corrections to such rules: all that a
-// release has that answers nearly as the one whose rules it takes over. There need
-// not be one.
+// CorrectionsFile returns the name of the file of corrections to such rules: all that a release has that answers nearly
+// as the one whose rules it takes over. There need not be one.
 func CorrectionsFile(generation int, operation string, half bool) string {
 	return RuleFile(generation, operation, half) + "-corrections"
 }
 
-// DeviceRuleFile returns the name of the file of rules on kernels that cuDNN proposes
-// only if there is a device.
+// DeviceRuleFile returns the name of the file of rules on kernels that cuDNN proposes only if there is a device.
 func DeviceRuleFile(generation int, operation string) string {
 	return fmt.Sprintf("sm%d-%s-device", generation, operation)
 }
@@ -101,8 +96,7 @@ func ended(rest []byte) error {
 	return nil
 }
 
-// once decodes a file, and what lies in another to be read after it if there is
-// one, when they are first needed.
+// once decodes a file, and what lies in another to be read after it if there is one, when they are first needed.
 func once[T any](files fs.FS, decode func([]byte) (T, error), name, behind string) func() T {
 	return sync.OnceValue(func() T {
 		b, err := fs.ReadFile(files, name)

@@ -2,9 +2,8 @@ package cudnn
 
 import "github.com/vprof/vprof/internal/ceil"
 
-// partials returns the workspace, besides the copies, of a split-k reduction: partial
-// results in fp32, summed afterwards, and the counters that order the summing.
-// What the engines keep differs:
+// partials returns the workspace, besides the copies, of a split-k reduction: partial results in fp32, summed
+// afterwards, and the counters that order the summing. What the engines keep differs:
 //
 //   - xmma kernels keep whole tiles of the kernel's size and a counter for each,
 //     and one more set of counters (4*(splits+1) bytes a tile);
@@ -30,20 +29,17 @@ func (p *problem) partials(c Choice) int64 {
 }
 
 const (
-	// splitHeader is what CUTLASS engines that split add, tileHeader the same
-	// of xmma engines.
+	// splitHeader is what CUTLASS engines that split add, tileHeader the same of xmma engines.
 	splitHeader = 128
 	tileHeader  = 159
-	// groupTile is the side of the blocks that grouped kernels cut the
-	// channels of all groups into.
+	// groupTile is the side of the blocks that grouped kernels cut the channels of all groups into.
 	groupTile = 64
 )
 
 // tileBytes returns one tile of partial sums.
 func (c Choice) tileBytes() int64 { return 4 * c.TileM * c.TileN }
 
-// tileCount returns how many tiles the result is cut into. The grouped wgrad takes
-// several small groups in one block.
+// tileCount returns how many tiles the result is cut into. The grouped wgrad takes several small groups in one block.
 func (p *problem) tileCount(c Choice) int64 {
 	s := p.padded(copyHabits[c.Engine])
 	var rows, columns int64

@@ -8,8 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// communication is the stream that collectives of DDP run on: NCCL's own, from whose
-// pool nothing is allocated.
+// communication is the stream that collectives of DDP run on: NCCL's own, from whose pool nothing is allocated.
 const communication program.Stream = 1
 
 const mib = 1 << 20
@@ -34,8 +33,7 @@ type DDPOptions struct {
 	StaticGraph bool
 }
 
-// DDP is a model under DistributedDataParallel. It implements [trace.Wrapper], around
-// the model.
+// DDP is a model under DistributedDataParallel. It implements [trace.Wrapper], around the model.
 type DDP struct {
 	tape    *trace.Tape
 	world   World
@@ -105,8 +103,7 @@ func (d *DDP) limits() []int64 {
 	return []int64{firstBucket, defaultBucket}
 }
 
-// assign fills buckets with parameters of one type, in an order, up to limits
-// (compute_bucket_assignment_by_size).
+// assign fills buckets with parameters of one type, in an order, up to limits (compute_bucket_assignment_by_size).
 func (d *DDP) assign(order []int, limits []int64) [][]int { return fill(d.params, order, limits) }
 
 func fill(tensors []*trace.Tensor, order []int, limits []int64) [][]int {
@@ -197,8 +194,7 @@ func (d *DDP) Leave([]*trace.Tensor) {
 	}
 }
 
-// rebuild orders the buckets as gradients came in the first backward, once: the ranks
-// agree on the order on the device.
+// rebuild orders the buckets as gradients came in the first backward, once: the ranks agree on the order on the device.
 func (d *DDP) rebuild() {
 	if d.rebuilt || d.options.FindUnused || len(d.ready) == 0 {
 		return
@@ -216,8 +212,7 @@ func (d *DDP) rebuild() {
 	d.makeBuckets(assigned)
 }
 
-// sendBuffers brings the first rank's buffers to the others
-// (_distributed_broadcast_coalesced).
+// sendBuffers brings the first rank's buffers to the others (_distributed_broadcast_coalesced).
 func (d *DDP) sendBuffers() {
 	if len(d.buffers) == 0 {
 		return
@@ -298,8 +293,7 @@ func (d *DDP) reduceLate() {
 // that their gradients pass through DDP first (_DDPSink).
 func (d *DDP) Sinks() bool { return d.expects && (d.options.FindUnused || d.delayed) }
 
-// finish waits for the reductions and brings the sums to the gradients
-// (finalize_backward).
+// finish waits for the reductions and brings the sums to the gradients (finalize_backward).
 func (d *DDP) finish() {
 	t := d.tape
 	if d.delayed {

@@ -6,9 +6,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// DeepSpeed are the options of DeepSpeed's ZeRO that its stages share. The stages follow
-// deepspeed/runtime/zero of release 0.19.8, on an optimizer whose states the device holds
-// or the host does.
+// DeepSpeed are the options of DeepSpeed's ZeRO that its stages share. The stages follow deepspeed/runtime/zero of
+// release 0.19.8, on an optimizer whose states the device holds or the host does.
 type DeepSpeed struct {
 	// Bucket is reduce_bucket_size, in elements; zero is DeepSpeed's own.
 	Bucket int64

@@ -135,8 +135,8 @@ func TestWhatRanksCannotShareIsRefused(t *testing.T) {
 	require.ErrorContains(t, f.Check(), `the forward pass of module "head" is never called`)
 }
 
-// Of tokens that two ranks share, each half of a block sees all: they are gathered before it, and sums are given
-// back by tokens; backward does the reverse.
+// Of tokens that two ranks share, each half of a block sees all: they are gathered before it, and sums return
+// by tokens; backward does the reverse.
 func TestRanksShareTokensOutsideOfHalves(t *testing.T) {
 	tape := newTape()
 	p := params(tape, []int64{8, 6}, []int64{6, 8}, []int64{10, 6})
@@ -181,8 +181,7 @@ func TestRanksShareLinearLayers(t *testing.T) {
 		require.True(t, (*p[i].Tensor).RequiresGrad())
 	}
 
-	// The sums over ranks: the output of the second in forward, the gradient of the
-	// input of the first in backward.
+	// The sums over ranks: the output of the second in forward, the gradient of the input of the first in backward.
 	f := tape.Frame()
 	x := f.Let(tape.New("zeros", program.Batch, trace.F32, 5, 6).Leaf())
 	y := f.Let(f.Let(x.Linear(*p[0].Tensor, *p[1].Tensor)).ReLU().Linear(*p[2].Tensor, *p[3].Tensor))

@@ -58,14 +58,11 @@ type Options struct {
 	// Among is how many ranks share parameters out again after forward, where these are
 	// fewer than share the model (reshard_after_forward as an int); zero is all.
 	Among int64
-	// Replicate is the number of groups of ranks that each hold a whole model (HSDP);
-	// one for plain sharding.
+	// Replicate is the number of groups of ranks that each hold a whole model (HSDP); one for plain sharding.
 	Replicate int64
-	// Offload keeps shards, their gradients and the optimizer's state in the host's memory
-	// (CPUOffloadPolicy).
+	// Offload keeps shards, their gradients and the optimizer's state in the host's memory (CPUOffloadPolicy).
 	Offload bool
-	// Beside says that this is a frozen model next to the one that is trained. It gathers on streams
-	// of its own.
+	// Beside says that this is a frozen model next to the one that is trained. It gathers on streams of its own.
 	Beside bool
 	// WarmUp allocates as much as all shards first, and frees it (from_pretrained of transformers).
 	WarmUp bool
@@ -125,8 +122,7 @@ const (
 	afterBackward
 )
 
-// FullyShard shards the parameters of groups, the root's last. Where a group has no
-// parameters only its hooks run.
+// FullyShard shards the parameters of groups, the root's last. Where a group has no parameters only its hooks run.
 func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error) {
 	o.Replicate = max(1, o.Replicate)
 	if err := w.Check(); err != nil {
@@ -327,8 +323,7 @@ func (f *FSDP) Finish() {
 	f.syncs = false
 }
 
-// Sync says whether the backward passes that follow reduce gradients
-// (set_requires_gradient_sync).
+// Sync says whether the backward passes that follow reduce gradients (set_requires_gradient_sync).
 func (f *FSDP) Sync(on bool) { f.syncs = on }
 
 // enter begins a forward pass: the streams wait for what came before.

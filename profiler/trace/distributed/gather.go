@@ -18,8 +18,7 @@ type gathered struct {
 	copied uint32 // an event after its copy-out
 }
 
-// unshard gathers the group's parameters (foreach_all_gather). They are whole only
-// after [ParamGroup.wait].
+// unshard gathers the group's parameters (foreach_all_gather). They are whole only after [ParamGroup.wait].
 func (g *ParamGroup) unshard() {
 	f, t := g.fsdp, g.fsdp.tape
 	if g.gathered != nil || g.whole {
@@ -211,12 +210,10 @@ const (
 	copyTile  = 16 * copyBlock
 )
 
-// splitTable returns the number of elements of the table that
-// split_with_sizes_copy_out_cuda_contiguous_no_cast brings to the device: for each
-// split its source, destination and size, for each block which split it is of, and
-// where the blocks of each split begin. Chunks are the sizes of splits in bytes, of
-// which each of n ranks has one; most is how many blocks the GPU runs at once,
-// twice.
+// splitTable returns the number of elements of the table that split_with_sizes_copy_out_cuda_contiguous_no_cast brings
+// to the device: for each split its source, destination and size, for each block which split it is of, and where the
+// blocks of each split begin. Chunks are the sizes of splits in bytes, of which each of n ranks has one; most is how
+// many blocks the GPU runs at once, twice.
 func splitTable(chunks []int64, n, most int64) int64 {
 	blocks := int64(0)
 	for _, c := range chunks {

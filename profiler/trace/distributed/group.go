@@ -7,9 +7,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// ParamGroup are parameters that are gathered, used and reduced together, and the
-// hooks around their module's forward (FSDPState and FSDPParamGroup). It implements
-// [trace.Wrapper].
+// ParamGroup are parameters that are gathered, used and reduced together, and the hooks around their module's forward
+// (FSDPState and FSDPParamGroup). It implements [trace.Wrapper].
 type ParamGroup struct {
 	fsdp     *FSDP
 	modules  []string // that are wrapped together
@@ -30,8 +29,7 @@ type ParamGroup struct {
 	restore  func()    // ends the node before the inputs
 	entered  int       // forwards that run
 	pending  []bool    // the modules whose forwards are to run yet, none between passes
-	// reduced is an event after the group's gradients, and summed their buffer while
-	// replicas sum it.
+	// reduced is an event after the group's gradients, and summed their buffer while replicas sum it.
 	reduced *uint32
 	summed  *trace.Tensor
 }
@@ -48,9 +46,8 @@ func (g *ParamGroup) Wrappers() map[string]trace.Wrapper {
 	return out
 }
 
-// member is a module that is wrapped together with others: what runs before forward does
-// so before the first of them, and what runs after it after the last
-// (_register_group_forward_hooks).
+// member is a module that is wrapped together with others: what runs before forward does so before the first of them,
+// and what runs after it after the last (_register_group_forward_hooks).
 type member struct {
 	group *ParamGroup
 	index int
@@ -287,8 +284,7 @@ func (s *shardedParam) own(x *trace.Tensor) *trace.Tensor {
 	return y
 }
 
-// accumulate adds a gradient to what earlier micro-batches have left in the type of
-// the reduction.
+// accumulate adds a gradient to what earlier micro-batches have left in the type of the reduction.
 func (s *shardedParam) accumulate() {
 	if s.accumulated == nil || s.whole.Grad() == nil {
 		return

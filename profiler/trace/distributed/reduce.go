@@ -124,10 +124,9 @@ func copyGradients(t *trace.Tape, into *trace.Tensor, grads []*trace.Tensor, par
 	frame.End()
 }
 
-// chunkTable returns the number of elements of the table that _chunk_cat_out_cuda brings
-// to the device: for each tensor its address, sizes and number of blocks, where its
-// bytes and blocks begin, and for each block which tensor it is of. Chunks are what a
-// rank gets of each tensor, in bytes.
+// chunkTable returns the number of elements of the table that _chunk_cat_out_cuda brings to the device: for each tensor
+// its address, sizes and number of blocks, where its bytes and blocks begin, and for each block which tensor it is of.
+// Chunks are what a rank gets of each tensor, in bytes.
 func chunkTable(chunks []int64) int64 {
 	n := int64(len(chunks))
 	table := 4*n + 2*(n+1)

@@ -12,8 +12,7 @@ import (
 type shardedParam struct {
 	name  string
 	shape []int64
-	// row is the number of elements of a row, rows how many of them every rank has
-	// room for.
+	// row is the number of elements of a row, rows how many of them every rank has room for.
 	row, rows int64
 	dtype     trace.DType // of the shard
 	gathered  trace.DType // of the whole
@@ -22,8 +21,7 @@ type shardedParam struct {
 	order     int // among the model's parameters
 	tiedTo    string
 
-	// data is the padded shard, local the rows that the rank has of it, which the
-	// optimizer updates.
+	// data is the padded shard, local the rows that the rank has of it, which the optimizer updates.
 	data, local *trace.Tensor
 	// part is the share of the whole that the rank keeps between forward and backward where
 	// fewer ranks share it then (Options.Among).
@@ -36,9 +34,8 @@ type shardedParam struct {
 	accumulated *trace.Tensor
 }
 
-// newShardedParam lays a parameter out over the ranks of a world: rows of the first
-// dimension, as torch.chunk has them, padded to equal shares. Its memory is allocated
-// by shard.
+// newShardedParam lays a parameter out over the ranks of a world: rows of the first dimension, as torch.chunk has them,
+// padded to equal shares. Its memory is allocated by shard.
 func newShardedParam(p Param, w World, o Options) (*shardedParam, error) {
 	x := *p.Tensor
 	shape := x.Shape()

@@ -7,9 +7,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Partition shares parameters out among ranks as ZeroRedundancyOptimizer does: the
-// largest first, each to the rank that has least. A rank's optimizer steps through its
-// own in this order.
+// Partition shares parameters out among ranks as ZeroRedundancyOptimizer does: the largest first, each to the rank that
+// has least. A rank's optimizer steps through its own in this order.
 func Partition(params []*trace.Tensor, ranks int64) [][]*trace.Tensor {
 	sorted := slices.Clone(params)
 	slices.SortStableFunc(sorted, func(a, b *trace.Tensor) int { return int(b.Numel() - a.Numel()) })

@@ -67,8 +67,7 @@ func HeaviestRank(params []Param, ranks int64) (heaviest int64) {
 	return heaviest
 }
 
-// errNothingTrained is the error for a model without parameters that train, for which
-// DeepSpeed makes no optimizer.
+// errNothingTrained is the error for a model without parameters that train, for which DeepSpeed makes no optimizer.
 var errNothingTrained = errors.New("no parameter is trained, and DeepSpeed partitions trained parameters")
 
 // Partitioned puts a model under stage 1 or 2.
@@ -231,8 +230,7 @@ func (z *ZeRO2) collect(i int, x *trace.Tensor) {
 	z.members = append(z.members, i)
 }
 
-// reduce sums what is in the bucket over the ranks, and keeps what is this rank's
-// (reduce_ipg_grads).
+// reduce sums what is in the bucket over the ranks, and keeps what is this rank's (reduce_ipg_grads).
 func (z *ZeRO2) reduce() {
 	if len(z.members) == 0 {
 		return
@@ -302,8 +300,7 @@ func (z *ZeRO2) slices() (sizes []int64) {
 	return sizes
 }
 
-// keep takes a reduced gradient over from the bucket (copy_grads_in_partition), or lets
-// go of it.
+// keep takes a reduced gradient over from the bucket (copy_grads_in_partition), or frees it.
 func (z *ZeRO2) keep(i int) {
 	t, x := z.tape, z.params[i]
 	switch {

@@ -11,9 +11,8 @@ import (
 
 // Fetching are the options of DeepSpeed's stage 3 about weights, in elements.
 type Fetching struct {
-	// Prefetch is stage3_prefetch_bucket_size, Persist stage3_param_persistence_threshold,
-	// Reuse stage3_max_reuse_distance, Live stage3_max_live_parameters, Part
-	// sub_group_size.
+	// Prefetch is stage3_prefetch_bucket_size, Persist stage3_param_persistence_threshold, Reuse
+	// stage3_max_reuse_distance, Live stage3_max_live_parameters, Part sub_group_size.
 	Prefetch, Persist, Reuse, Live, Part int64
 	// Frozen says that the model is not trained, as DeepSpeed takes one without an optimizer.
 	Frozen bool
@@ -74,8 +73,7 @@ type zeroParam struct {
 	handle        *gatherHandle
 }
 
-// ZeROModule are a module's own parameters and the hooks around its forward. It
-// implements [trace.Wrapper].
+// ZeROModule are a module's own parameters and the hooks around its forward. It implements [trace.Wrapper].
 type ZeROModule struct {
 	zero    *ZeRO3
 	module  string
@@ -87,8 +85,7 @@ type ZeROModule struct {
 	recomputed []*zeroParam
 }
 
-// FullyPartitioned puts a model under stage 3. Its weights must not be on the device yet:
-// they come there part by part.
+// FullyPartitioned puts a model under stage 3. Its weights must not be on the device yet: they come there part by part.
 func FullyPartitioned(t *trace.Tape, w World, o DeepSpeed, fetch Fetching, groups []Group) (*ZeRO3, error) {
 	if err := w.Check(); err != nil {
 		return nil, err
@@ -263,10 +260,9 @@ func (z *ZeRO3) offload(h *trace.Host) {
 	h.Pin(&h.Gradients, total*z.dtype.Size())
 }
 
-// hold makes the master weights of each group, by a copy in fp32 that ends with the next one,
-// and for a moment their gradients (_create_fp32_partitions, initialize_optimizer_states).
-// Weights in fp32 are copied too: DeepSpeed means to leave them where they are, and compares a
-// torch.device with a string, which are never equal.
+// hold makes the master weights of each group, by a copy in fp32 that ends with the next one, and for a moment their
+// gradients (_create_fp32_partitions, initialize_optimizer_states). Weights in fp32 are copied too: DeepSpeed means to
+// leave them where they are, and compares a torch.device with a string, which are never equal.
 func (z *ZeRO3) hold(d trace.DType) {
 	t, largest := z.tape, int64(0)
 	t.NoGrad(func() {

@@ -23,8 +23,7 @@ func (z *ZeRO3) accumulated(q *zeroParam) {
 	})
 }
 
-// reduce sums gradients over the ranks and keeps the rank's parts
-// (__reduce_and_partition_ipg_grads).
+// reduce sums gradients over the ranks and keeps the rank's parts (__reduce_and_partition_ipg_grads).
 func (z *ZeRO3) reduce() {
 	if len(z.members) == 0 {
 		return
@@ -79,9 +78,8 @@ func (z *ZeRO3) finish() {
 	z.known, z.used, z.ahead, z.within = true, 0, 0, 0
 }
 
-// Step steps the groups of the optimizer one after the other, each by a step of the
-// optimizer, which passes over master weights without a gradient; clip is whether the
-// norm of the gradients is computed.
+// Step steps the groups of the optimizer one after the other, each by a step of the optimizer, which passes over master
+// weights without a gradient; clip is whether the norm of the gradients is computed.
 func (z *ZeRO3) Step(clip bool, step func()) {
 	t := z.tape
 	z.persistent(z.free)

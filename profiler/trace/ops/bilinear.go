@@ -22,8 +22,7 @@ func Bilinear(x *tensor, z, weight, bias *tensor) *tensor {
 	return c.End(y)
 }
 
-// trilinear records _trilinear as bilinear calls it, which computes one output after the
-// other.
+// trilinear records _trilinear as bilinear calls it, which computes one output after the other.
 func trilinear(x *tensor, z, weight *tensor) *tensor {
 	t := x.Tape()
 	c := t.Begin("_trilinear", x, weight, z)

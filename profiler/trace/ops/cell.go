@@ -24,8 +24,7 @@ func lstmCell(x *tensor, h, c *tensor, w CellWeights) (hy, cy *tensor) {
 	return call.EndPair(fusedLSTMCell(in, hidden, c, w))
 }
 
-// fusedLSTMCell records _thnn_fused_lstm_cell: in and hidden are the gates before
-// their sum and the bias.
+// fusedLSTMCell records _thnn_fused_lstm_cell: in and hidden are the gates before their sum and the bias.
 func fusedLSTMCell(in *tensor, hidden, c *tensor, w CellWeights) (hy, cy *tensor) {
 	t := in.Tape()
 	call := t.Begin("_thnn_fused_lstm_cell", in, hidden, c)
@@ -91,8 +90,7 @@ func fusedGRUCell(in *tensor, hidden, h *tensor, w CellWeights) *tensor {
 		}))
 }
 
-// RNNCell records torch.rnn_tanh_cell or, if rectified, torch.rnn_relu_cell: x is
-// [batch, inputs], h [batch, hidden].
+// RNNCell records torch.rnn_tanh_cell or, if rectified, torch.rnn_relu_cell: x is [batch, inputs], h [batch, hidden].
 func RNNCell(x *tensor, h *tensor, w CellWeights, rectified bool) *tensor {
 	c := x.Tape().Begin("rnn_cell", x, h)
 	c.Lower(&x, &h, &w.InWeight, &w.HiddenWeight, &w.InBias, &w.HiddenBias)

@@ -12,9 +12,8 @@ type CTCLossArgs struct {
 	ZeroInfinity bool
 }
 
-// CTCLoss records torch.nn.functional.ctc_loss of log probabilities x, [T, N, C],
-// and padded targets, [N, S], with lengths on the host. Autocast runs it in
-// fp32.
+// CTCLoss records torch.nn.functional.ctc_loss of log probabilities x, [T, N, C], and padded targets, [N, S], with
+// lengths on the host. Autocast runs it in fp32.
 func CTCLoss(x *tensor, targets *tensor, a CTCLossArgs) *tensor {
 	c := x.Tape().Begin("ctc_loss_Tensor", x, targets)
 	c.Full(&x)
@@ -36,8 +35,7 @@ func CTCLoss(x *tensor, targets *tensor, a CTCLossArgs) *tensor {
 	return c.End(res)
 }
 
-// ctcLoss records _ctc_loss: the negative log likelihoods; it keeps the table of
-// forward probabilities.
+// ctcLoss records _ctc_loss: the negative log likelihoods; it keeps the table of forward probabilities.
 func ctcLoss(x *tensor, targets *tensor, zeroInfinity bool) *tensor {
 	c := x.Tape().Begin("_ctc_loss", x, targets)
 	alpha, loss := ctcForward(x, targets)

@@ -6,9 +6,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// CDist records torch.cdist(x, y, p), the distances between the rows of x and of y in
-// the norm of order p. Autocast runs it in fp32. Euclidean distances are made of
-// matrix products, from more than 25 rows on or as products selects.
+// CDist records torch.cdist(x, y, p), the distances between the rows of x and of y in the norm of order p. Autocast
+// runs it in fp32. Euclidean distances are made of matrix products, from more than 25 rows on or as products selects.
 func CDist(x *tensor, y *tensor, p float64, products Products) *tensor {
 	c := x.Tape().Begin("cdist", x, y)
 	c.Full(&x, &y)
@@ -29,8 +28,7 @@ func CDist(x *tensor, y *tensor, p float64, products Products) *tensor {
 	return c.End(euclideanDistance(x, y).View(shape...))
 }
 
-// Products selects when Euclidean distances are made of matrix products, in the
-// numbers of cdist's compute_mode.
+// Products selects when Euclidean distances are made of matrix products, in the numbers of cdist's compute_mode.
 type Products int64
 
 // The ways of cdist.
@@ -56,8 +54,7 @@ func paddedProduct(x *tensor, y *tensor) *tensor {
 	px := c.Let(nx.OnesLike())
 	ny := c.Let(y.Pow(2).Sum(true, -1))
 	py := c.Let(ny.OnesLike())
-	// The lists of the concatenations take the norms over; they lose the last
-	// element first.
+	// The lists of the concatenations take the norms over; they lose the last element first.
 	left := trace.Cat(-1, x.MulScalar(), nx, px)
 	c.Drop(px)
 	c.Drop(nx)
@@ -70,8 +67,7 @@ func paddedProduct(x *tensor, y *tensor) *tensor {
 	return c.End(z)
 }
 
-// euclideanDistanceBackward records _euclidean_dist_backward, which makes both
-// gradients, needed or not.
+// euclideanDistanceBackward records _euclidean_dist_backward, which makes both gradients, needed or not.
 func euclideanDistanceBackward(b *backward) {
 	x, y, res := b.Saved(0), b.Saved(1), b.Saved(2)
 	gx, gy := euclideanDistanceGrads(b.Grad, x, y, res)

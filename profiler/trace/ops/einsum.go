@@ -9,15 +9,13 @@ import (
 )
 
 // Einsum records torch.einsum, of "bhid,bhjd->bhij" or "...d,d->..." for example. Operands are contracted from left to
-// right, each pair as one batched matrix product. Of a letter that an operand has twice it takes the
-// diagonal.
+// right, each pair as one batched matrix product. Of a letter that an operand has twice it takes the diagonal.
 func Einsum(equation string, operands ...*tensor) *tensor {
 	return EinsumAlong(nil, equation, operands...)
 }
 
-// EinsumAlong records Einsum that contracts in the order of path, as opt_einsum returns it: two
-// indices for each step among the remaining operands, whose product is appended. It panics if
-// the path does not fit the operands.
+// EinsumAlong records Einsum that contracts in the order of path, as opt_einsum returns it: two indices for each step
+// among the remaining operands, whose product is appended. It panics if the path does not fit the operands.
 func EinsumAlong(path []int64, equation string, operands ...*tensor) *tensor {
 	t := operands[0].Tape()
 	c := t.BeginList("einsum", operands)
@@ -28,8 +26,7 @@ func EinsumAlong(path []int64, equation string, operands ...*tensor) *tensor {
 	return c.End(einsum(e, cast))
 }
 
-// contraction is a parsed einsum: labels are the letters of the output, then
-// those to be summed, in alphabetical order.
+// contraction is a parsed einsum: labels are the letters of the output, then those to be summed, in alphabetical order.
 type contraction struct {
 	inputs []string
 	labels string

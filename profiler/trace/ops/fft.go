@@ -47,10 +47,9 @@ func fftC2C(x *tensor, dims []int) *tensor {
 // mostPrime is the largest prime for which cuFFT has a kernel, by its manual.
 const mostPrime = 127
 
-// execFFT records the execution of a cuFFT plan. Its work area is empty where sizes are
-// products of small primes. A real transform of odd length copies the input as complex
-// numbers, unless one kernel handles the length, a prime (measured for 65 and 73 on GPUs of two
-// generations).
+// execFFT records the execution of a cuFFT plan. Its work area is empty where sizes are products of small primes. A
+// real transform of odd length copies the input as complex numbers, unless one kernel handles the length, a prime
+// (measured for 65 and 73 on GPUs of two generations).
 func execFFT(t *tape, y, x *tensor, dims []int) {
 	c := t.Begin("_exec_fft")
 	if n := x.Shape()[dims[len(dims)-1]]; x.DType() != trace.C64 && n%2 == 1 &&
@@ -68,8 +67,7 @@ func execFFT(t *tape, y, x *tensor, dims []int) {
 	c.Finish()
 }
 
-// batchDims returns the dimensions that a transform over dims leaves, those with
-// the largest strides first.
+// batchDims returns the dimensions that a transform over dims leaves, those with the largest strides first.
 func batchDims(x *tensor, dims []int) []int {
 	var batch []int
 	for d := range x.Shape() {
@@ -81,8 +79,7 @@ func batchDims(x *tensor, dims []int) []int {
 	return batch
 }
 
-// collapses reports whether the other dimensions can be viewed as one batch,
-// so that cuFFT needs no copy.
+// collapses reports whether the other dimensions can be viewed as one batch, so that cuFFT needs no copy.
 func collapses(x *tensor, dims []int) bool {
 	var shape, strides []int64
 	for _, d := range batchDims(x, dims) {
@@ -157,8 +154,7 @@ func resizedFFT(x *tensor, sizes []int64, dims []int) *tensor {
 	return x
 }
 
-// fftC2R records _fft_c2r to n values along the last of dims. cuFFT destroys its
-// input, so that it gets a copy.
+// fftC2R records _fft_c2r to n values along the last of dims. cuFFT destroys its input, so that it gets a copy.
 func fftC2R(x *tensor, dims []int, n int64) *tensor {
 	t := x.Tape()
 	c := t.Begin("_fft_c2r", x)
@@ -181,8 +177,7 @@ func FFTShift(x *tensor, dims ...int) *tensor {
 	return c.End(x.Roll(trace.WrapDims(len(x.Shape()), dims)...))
 }
 
-// HannWindow records torch.hann_window(n): computed with one element more, which
-// the periodic window cuts off.
+// HannWindow records torch.hann_window(n): computed with one element more, which the periodic window cuts off.
 func HannWindow(t *tape, n int64) *tensor {
 	c := t.Begin("hann_window")
 	w := c.Let(t.Alloc(trace.F32, n+1))
@@ -190,9 +185,8 @@ func HannWindow(t *tape, n int64) *tensor {
 	return c.End(w.Alias([]int64{n}, []int64{1}, 0))
 }
 
-// STFT records torch.stft(x, n, hop, window=w, center=True, pad_mode="reflect",
-// return_complex=True) of [batch, samples]: [batch, n/2+1, frames]. A window
-// shorter than n is padded with zeros.
+// STFT records torch.stft(x, n, hop, window=w, center=True, pad_mode="reflect", return_complex=True) of [batch,
+// samples]: [batch, n/2+1, frames]. A window shorter than n is padded with zeros.
 func STFT(x *tensor, n, hop int64, w *tensor) *tensor {
 	f := x.Tape().Frame()
 	in, batch := f.Let(x), x.Shape()[0]

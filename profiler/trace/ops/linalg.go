@@ -293,8 +293,7 @@ func LinalgInvEx(x *tensor) (y, info *tensor) {
 	return c.EndPair(y, info)
 }
 
-// MatrixPower records torch.linalg.matrix_power(x, n): by squaring, of the inverse for an n below
-// zero.
+// MatrixPower records torch.linalg.matrix_power(x, n): by squaring, of the inverse for an n below zero.
 func MatrixPower(x *tensor, n int64) *tensor {
 	c := x.Tape().Begin("linalg_matrix_power", x)
 	switch {

@@ -64,8 +64,7 @@ func withoutZeros(lu *tensor) *tensor {
 // the same determinant, and the transpose is factorized if that needs no copy.
 func luAdjoint(x *tensor) bool { return !x.IsContiguous() }
 
-// LinalgSlogDet records torch.linalg.slogdet(x): the sign and the logarithm of the absolute value
-// of the determinant.
+// LinalgSlogDet records torch.linalg.slogdet(x): the sign and the logarithm of the absolute value of the determinant.
 func LinalgSlogDet(x *tensor) (sign, logarithm *tensor) {
 	t := x.Tape()
 	c := t.Begin("_linalg_slogdet", x)

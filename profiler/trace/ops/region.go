@@ -13,8 +13,7 @@ type RegionArgs struct {
 	// Channels is the number of the result's channels: as many as x has, or for
 	// ps_roi_align divided by the result's positions.
 	Channels int64
-	// Places reports whether the operator also returns where its values are from: 32-bit
-	// integers of the same shape.
+	// Places reports whether the operator also returns where its values are from: 32-bit integers of the same shape.
 	Places bool
 }
 
@@ -100,8 +99,7 @@ func (a *DeformConv2DArgs) plan(x *tensor) deformation {
 	return deformation{w[0], size(0), size(1), x.Shape()[1] * w[2] * w[3], images}
 }
 
-// gradients returns the gradients of x, weight, offset, mask and bias, in the order of
-// _deform_conv2d_backward.
+// gradients returns the gradients of x, weight, offset, mask and bias, in the order of _deform_conv2d_backward.
 func (a *DeformConv2DArgs) gradients(b *backward, at deformation) []*tensor {
 	t := b.Tape()
 	x, weight, offset, mask := b.Saved(0), b.Saved(1), b.Saved(2), b.Saved(3)

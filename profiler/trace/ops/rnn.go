@@ -27,8 +27,7 @@ type RNNArgs struct {
 	BatchFirst    bool
 	Training      bool
 	Dropout       float64 // between layers
-	// Weights has weight_ih, weight_hh, bias_ih and bias_hh of each layer and direction in
-	// turn.
+	// Weights has weight_ih, weight_hh, bias_ih and bias_hh of each layer and direction in turn.
 	Weights []*tensor
 }
 
@@ -51,9 +50,8 @@ func (a *RNNArgs) of(x *tensor) cudnn.RNN {
 	}
 }
 
-// RNN runs recurrent layers over x, [length, batch, inputs] or batch first,
-// from the states h and, for an LSTM, c: [layers*directions, batch, hidden].
-// cy is nil except for an LSTM.
+// RNN runs recurrent layers over x, [length, batch, inputs] or batch first, from the states h and, for an LSTM, c:
+// [layers*directions, batch, hidden]. cy is nil except for an LSTM.
 func RNN(x *tensor, h, c *tensor, a RNNArgs) (y, hy, cy *tensor) {
 	t := x.Tape()
 	call := t.Begin("_cudnn_rnn", x, h, c)
@@ -79,8 +77,7 @@ func RNN(x *tensor, h, c *tensor, a RNNArgs) (y, hy, cy *tensor) {
 	return outs[0], outs[1], outs[2]
 }
 
-// flattenHalf copies fp32 weights into one flat fp16 buffer, whose views take
-// their place; autograd follows the copies.
+// flattenHalf copies fp32 weights into one flat fp16 buffer, whose views take their place; autograd follows the copies.
 func flattenHalf(c *call, weights []*tensor) []*tensor {
 	t := c.Tape()
 	flat := c.Let(t.Zeros(trace.F16, trace.TotalNumel(weights)))
@@ -144,8 +141,7 @@ func rnnWorkspace(t *tape, r cudnn.RNN) *tensor {
 	return t.AllocWorkspace(trace.OnGPU(t, func(b trace.GPU) int64 { return r.Workspace(b.Capability) }))
 }
 
-// timeFirst swaps the first two dimensions if the batch comes first, below
-// autograd.
+// timeFirst swaps the first two dimensions if the batch comes first, below autograd.
 func timeFirst(x *tensor, a *RNNArgs) *tensor {
 	if !a.BatchFirst {
 		return x
@@ -209,8 +205,7 @@ func rnnGradients(b *backward, a *RNNArgs, size cudnn.RNN, weights int) {
 	b.GiveAll(out...)
 }
 
-// rnnWeightGradients records _cudnn_rnn_backward_weight: the gradients are views of one flat
-// buffer.
+// rnnWeightGradients records _cudnn_rnn_backward_weight: the gradients are views of one flat buffer.
 func rnnWeightGradients(b *backward, a *RNNArgs, size cudnn.RNN, out []*tensor) {
 	t := b.Tape()
 	in := b.Let(timeFirst(b.Saved(2), a).ContiguousUntracked())

@@ -10,8 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Multinomial records torch.multinomial(x, n, replacement): n places of each row, drawn
-// with the weights x.
+// Multinomial records torch.multinomial(x, n, replacement): n places of each row, drawn with the weights x.
 func Multinomial(x *tensor, n int64, replacement bool) *tensor {
 	c := x.Tape().Begin("multinomial", x)
 	y := c.Let(c.Tape().Alloc(trace.I64, lists.With(x.Shape(), x.Dim(-1), n)...))
@@ -50,8 +49,7 @@ func checkWeights(x *tensor) *tensor {
 	return c.End(valid)
 }
 
-// checkSums records (self.sum(-1) == 0).any(), which the host reads. The last result lives as
-// long as the caller.
+// checkSums records (self.sum(-1) == 0).any(), which the host reads. The last result lives as long as the caller.
 func checkSums(x *tensor, caller *call) {
 	c := x.Tape().Begin("multinomial", x)
 	sums := c.Let(c.Tape().Alloc(x.DType(), x.Shape()[:len(x.Shape())-1]...))

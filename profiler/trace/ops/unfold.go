@@ -5,8 +5,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Im2Col records torch.nn.functional.unfold: the windows of images [N, C, H, W] as
-// columns [N, C*kh*kw, positions].
+// Im2Col records torch.nn.functional.unfold: the windows of images [N, C, H, W] as columns [N, C*kh*kw, positions].
 func Im2Col(x *tensor, args trace.PoolArgs) *tensor {
 	c := x.Tape().Begin("im2col", x)
 	y := c.Let(im2col(x, args))
@@ -35,8 +34,7 @@ func col2im(x *tensor, shape []int64) *tensor {
 	return c.End(likeThenResized(x, c, shape))
 }
 
-// unfoldShape returns the shape of the grid of windows; the stride is one if it is
-// not given.
+// unfoldShape returns the shape of the grid of windows; the stride is one if it is not given.
 func unfoldShape(a trace.PoolArgs, x *tensor) []int64 {
 	a.Stride = trace.Spatial(a.Stride, 2, 1)
 	return a.OutShape(x)

@@ -48,14 +48,12 @@ func UpsampleNearestExact(x *tensor, sizes ...int64) *tensor {
 	return upsample(x, &exactUpsampling[len(sizes)], sizes)
 }
 
-// UpsampleLinearAntialiased records interpolate(x, sizes, mode="bilinear",
-// antialias=True).
+// UpsampleLinearAntialiased records interpolate(x, sizes, mode="bilinear", antialias=True).
 func UpsampleLinearAntialiased(x *tensor, sizes ...int64) *tensor {
 	return upsample(x, &bilinearAntialiasing, sizes)
 }
 
-// UpsampleBicubicAntialiased records interpolate(x, sizes, mode="bicubic",
-// antialias=True).
+// UpsampleBicubicAntialiased records interpolate(x, sizes, mode="bicubic", antialias=True).
 func UpsampleBicubicAntialiased(x *tensor, sizes ...int64) *tensor {
 	return upsample(x, &bicubicAntialiasing, sizes)
 }
@@ -65,8 +63,7 @@ func UpsampleNearest(x *tensor, sizes ...int64) *tensor {
 	return upsample(x, &nearestUpsampling[len(sizes)], sizes)
 }
 
-// UpsampleLinear records torch.nn.functional.interpolate(x, sizes, mode="linear"),
-// "bilinear" or "trilinear".
+// UpsampleLinear records torch.nn.functional.interpolate(x, sizes, mode="linear"), "bilinear" or "trilinear".
 func UpsampleLinear(x *tensor, sizes ...int64) *tensor {
 	return upsample(x, &linearUpsampling[len(sizes)], sizes)
 }
@@ -136,8 +133,7 @@ func baseGrid(t *tape, d trace.DType, size []int64, alignCorners bool) *tensor {
 	return c.End(base)
 }
 
-// fromMinusOne records linspace_from_neg_one: n numbers from -1 to 1, the centers of pixels
-// unless corners are aligned.
+// fromMinusOne records linspace_from_neg_one: n numbers from -1 to 1, the centers of pixels unless corners are aligned.
 func fromMinusOne(t *tape, d trace.DType, n int64, alignCorners bool) *tensor {
 	c := t.Begin("linspace_from_neg_one")
 	places := c.Let(t.Filled("linspace", d, n))

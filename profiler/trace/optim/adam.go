@@ -45,9 +45,8 @@ func foreachAdam(o *Optimizer, f *trace.Frame, l *lists) {
 	trace.ForeachUpdate("_foreach_addcdiv__ScalarList", 6, l.params, avg, root)
 }
 
-// foreachGradients returns what the foreach loops make of the gradients before
-// they use them: with the parameter added for weight decay. It reports whether they
-// are a list of their own.
+// foreachGradients returns what the foreach loops make of the gradients before they use them: with the parameter added
+// for weight decay. It reports whether they are a list of their own.
 func (o *Optimizer) foreachGradients(f *trace.Frame, l *lists) (grads []*trace.Tensor, own bool) {
 	l.tick()
 	switch {

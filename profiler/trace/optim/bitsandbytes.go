@@ -89,8 +89,7 @@ func (o *Optimizer) updateBits8(s *slot, p, grad *trace.Tensor) {
 		append([]*trace.Tensor{grad}, written...))
 }
 
-// The optimizers of torchao: elements of a block that share a scale, and values that a code
-// stands for.
+// The optimizers of torchao: elements of a block that share a scale, and values that a code stands for.
 const (
 	blockAO4bit = 128
 	values4bit  = 16

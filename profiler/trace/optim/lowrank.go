@@ -5,8 +5,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// The state of GaLore besides the moments: the matrix that gradients
-// are projected by, if they are.
+// The state of GaLore besides the moments: the matrix that gradients are projected by, if they are.
 const (
 	lowMatrix = bnbStates // in 8 bits, the moments are bitsandbytes'
 
@@ -58,8 +57,7 @@ func (o *Optimizer) matrix(f *trace.Frame, s *slot, grad *trace.Tensor) {
 	g.End()
 }
 
-// vectors returns the first singular vectors of a matrix, on its shorter side: a part of all of
-// them, which it holds.
+// vectors returns the first singular vectors of a matrix, on its shorter side: a part of all of them, which it holds.
 func vectors(g *trace.Frame, x *trace.Tensor, rank int64) *trace.Tensor {
 	u, values, v := ops.LinalgSVD(x, false)
 	g.LetAll([]*trace.Tensor{u, values, v})

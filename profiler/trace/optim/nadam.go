@@ -27,8 +27,7 @@ func singleNAdam(o *Optimizer, f *trace.Frame, l *lists) {
 	}
 }
 
-// decay applies weight decay to a gradient, or to the parameter if it is
-// decoupled.
+// decay applies weight decay to a gradient, or to the parameter if it is decoupled.
 func (o *Optimizer) decay(f *trace.Frame, grad **trace.Tensor, p *trace.Tensor) {
 	switch {
 	case !o.config.WeightDecay:

@@ -1,7 +1,6 @@
-// Package optim records what the optimizers of torch.optim, GradScaler,
-// gradient clipping and weight averaging allocate and free. Each function
-// follows its PyTorch 2.11 original statement by statement, so temporaries
-// live exactly as long as Python's names for them do.
+// Package optim records what the optimizers of torch.optim, GradScaler, gradient clipping and weight averaging allocate
+// and free. Each function follows its PyTorch 2.11 original statement by statement, so temporaries live exactly as long
+// as Python's names for them do.
 package optim
 
 import (
@@ -47,8 +46,7 @@ type Implementation uint8
 
 // The implementations.
 const (
-	// Foreach works on lists of tensors; PyTorch's default on CUDA, but for
-	// Adafactor.
+	// Foreach works on lists of tensors; PyTorch's default on CUDA, but for Adafactor.
 	Foreach Implementation = iota
 	// SingleTensor works on one parameter after the other (foreach=False).
 	SingleTensor
@@ -117,8 +115,7 @@ type rule struct {
 	init func(o *Optimizer, s *slot)
 	// foreach and single take one step on parameters of one group and type.
 	foreach, single, fused func(o *Optimizer, f *trace.Frame, l *lists)
-	// eager says that the constructor makes the state, matrices that only matrices
-	// are updated.
+	// eager says that the constructor makes the state, matrices that only matrices are updated.
 	eager, matrices bool
 	// whole says that what one rank has of sharded parameters and gradients is not enough for a step.
 	whole bool
@@ -306,8 +303,7 @@ func (o *Optimizer) deviceStep(s *slot) {
 	}
 }
 
-// lists are the arguments of an optimizer's functional form: list by list,
-// what its parameters have.
+// lists are the arguments of an optimizer's functional form: list by list, what its parameters have.
 type lists struct {
 	slots                []*slot
 	params, grads, steps []*trace.Tensor

@@ -232,8 +232,7 @@ func (d drawer) kernels(c *cudnn.Config) {
 	}
 }
 
-// band draws a kernel that reaches along one axis only, strided like a patch or not
-// at all.
+// band draws a kernel that reaches along one axis only, strided like a patch or not at all.
 func (d drawer) band(c *cudnn.Config) {
 	axis := d.IntN(c.Dim)
 	for i := range c.Dim {

@@ -1,8 +1,6 @@
-// Command questions makes the convolutions that cuDNN is asked about (package
-// oracle): convolutions of all models that vprof knows, of exported models, some
-// of a list that convolutions.py has made of libraries of models, or shapes
-// drawn as neural networks have them, and around those, spread evenly over what a
-// GPU can hold.
+// Command questions makes the convolutions that cuDNN is asked about (package oracle): convolutions of all models that
+// vprof knows, of exported models, some of a list that convolutions.py has made of libraries of models, or shapes drawn
+// as neural networks have them, and around those, spread evenly over what a GPU can hold.
 //
 //	go run ./tools/cudnn/questions -models > questions.txt
 //	go run ./tools/cudnn/questions -batches 1,8,64 *.pt2 > questions.txt
@@ -49,8 +47,7 @@ func main() {
 	}
 }
 
-// chosen returns the questions of the models that are known, of files, of a list of
-// convolutions, or drawn ones.
+// chosen returns the questions of the models that are known, of files, of a list of convolutions, or drawn ones.
 func chosen(known bool, files []string, list, sizes string, n int, seed uint64) ([]oracle.Question, error) {
 	at := batches
 	if sizes != "" {

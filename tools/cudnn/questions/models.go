@@ -81,8 +81,7 @@ func casesOf(m models.Model, batches []int) []models.Case {
 	return cases
 }
 
-// record adds the calls of one step. Cases that the model or PyTorch refuses
-// have none.
+// record adds the calls of one step. Cases that the model or PyTorch refuses have none.
 func record(m models.Model, c models.Case, asked map[oracle.Question]bool) error {
 	c, err := m.Complete(c)
 	var refused *models.CaseError

@@ -13,15 +13,13 @@ import (
 	"github.com/vprof/vprof/tools/cudnn/vectors"
 )
 
-// deviceKernels run where few channels meet in half precision. They need no
-// workspace, and cuDNN proposes them only where there is a device; so answers
-// without one say nothing of them, and where they run is learned from records.
+// deviceKernels run where few channels meet in half precision. They need no workspace, and cuDNN proposes them only
+// where there is a device; so answers without one say nothing of them, and where they run is learned from records.
 var deviceKernels = []string{
 	"wgrad2d_shmem_tiling", "dgrad2d_c1_k1_nchw_shmem_tiling", "conv2d_c1_k1_nchw_shmem_tiling", "conv1D_NCHW_wgrad",
 }
 
-// onDevices writes the rules of where those kernels run, for all architectures
-// and operations.
+// onDevices writes the rules of where those kernels run, for all architectures and operations.
 func (f *fitter) onDevices(path string) error {
 	records, err := vectors.Read(path)
 	if err != nil {

@@ -21,8 +21,7 @@ const (
 // splitKnobs tell how often a reduction is split.
 var splitKnobs = []int{knobSplitK, knobSplitBuf, knobSplitSlc}
 
-// tiles are the values of CUDNN_KNOB_TYPE_TILE_SIZE, as the names of the
-// kernels that run tell them.
+// tiles are the values of CUDNN_KNOB_TYPE_TILE_SIZE, as the names of the kernels that run tell them.
 var tiles = map[int64][2]int64{
 	0: {128, 128}, 1: {128, 64}, 2: {128, 32}, 3: {256, 128}, 4: {256, 64}, 5: {64, 64},
 	6: {128, 256}, 7: {64, 128}, 8: {64, 32}, 9: {64, 256}, 10: {64, 16}, 11: {32, 16},
@@ -44,8 +43,7 @@ type labeled struct {
 	trusted bool
 }
 
-// fold puts a geometry into one of five parts, by a hash of everything but
-// batch size, type and layout.
+// fold puts a geometry into one of five parts, by a hash of everything but batch size, type and layout.
 func fold(c cudnn.Config) int64 {
 	c.N, c.DType, c.Layout = 0, 0, 0
 	h := fnv.New32a()

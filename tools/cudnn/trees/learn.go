@@ -12,8 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
-// kernel is what the first vote learns: a choice without its splits, and all
-// that tells cuDNN's kernels apart.
+// kernel is what the first vote learns: a choice without its splits, and all that tells cuDNN's kernels apart.
 type kernel struct {
 	choice cudnn.Choice
 	splits bool
@@ -34,8 +33,7 @@ func kernelOf(a *oracle.Answer, c cudnn.Choice) kernel {
 	return k
 }
 
-// split is what the second vote learns: how often the reduction is split, and all
-// knobs that have to do with it.
+// split is what the second vote learns: how often the reduction is split, and all knobs that have to do with it.
 type split struct {
 	count int64
 	knobs [3]int64 // zero for those the engine lacks

@@ -1,23 +1,18 @@
-// Command trees finds the decision rules of package cudnn from what cuDNN answered
-// (package oracle): which kernel it chooses, and how often that splits the
-// reduction. For each architecture, operation and precision it grows a few
-// decision trees over the features of package cudnn, until a leaf has one answer
-// or too few cases. They differ in the features that each question may use: all
-// in the first tree, half of them, drawn anew each time, in the others.
+// Command trees finds the decision rules of package cudnn from what cuDNN answered (package oracle): which kernel it
+// chooses, and how often that splits the reduction. For each architecture, operation and precision it grows a few
+// decision trees over the features of package cudnn, until a leaf has one answer or too few cases. They differ in the
+// features that each question may use: all in the first tree, half of them, drawn anew each time, in the others.
 //
-// Boundaries found by asking along one size at a time run straight through all
-// others, at one number of samples times points or one remainder of a tile: the
-// heuristics look like decision trees themselves, one for the kernel and others
-// for the splits of each. So the trees here learn the whole kernel, though only
-// what its workspace depends on is kept of it, and the splits apart: a third
-// fewer misses than with trees that learn what counts at once.
+// Boundaries found by asking along one size at a time run straight through all others, at one number of samples times
+// points or one remainder of a tile: the heuristics look like decision trees themselves, one for the kernel and others
+// for the splits of each. So the trees here learn the whole kernel, though only what its workspace depends on is kept
+// of it, and the splits apart: a third fewer misses than with trees that learn what counts at once.
 //
 //	go run ./tools/cudnn/trees -o profiler/stack/cudnn/9.19 answers/sm120-*.gz
 //
-// With -correct the rules stay as they are, and further trees learn from other
-// answers where the rules are wrong and what holds there. With -over the rules come
-// from another release of cuDNN that answers nearly alike, and only the further trees
-// are written.
+// With -correct the rules stay as they are, and further trees learn from other answers where the rules are wrong and
+// what holds there. With -over the rules come from another release of cuDNN that answers nearly alike, and only the
+// further trees are written.
 package main
 
 import (

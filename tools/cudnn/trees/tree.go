@@ -9,8 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/forest"
 )
 
-// table is the features of samples, each as the rank of its value: how many of
-// the cuts lie below.
+// table is the features of samples, each as the rank of its value: how many of the cuts lie below.
 type table struct {
 	cuts  [][]float32 // by feature, ascending
 	ranks [][]uint16  // by feature, then sample
@@ -71,10 +70,9 @@ type grower struct {
 	total, below, above []int32
 }
 
-// plant grows trees over some samples of a table, each of one of so many classes.
-// Trees split by the question that tells most (in bits) until a leaf has one
-// answer. The first may ask about all features, others about half of them, drawn
-// anew each time.
+// plant grows trees over some samples of a table, each of one of so many classes. Trees split by the question that
+// tells most (in bits) until a leaf has one answer. The first may ask about all features, others about half of them,
+// drawn anew each time.
 func (t *table) plant(trees, support int, samples, class []int32, classes int) []*forest.Branch {
 	grown := make([]*forest.Branch, trees)
 	for i := range grown {
@@ -112,9 +110,8 @@ func (g *grower) grow(samples []int32) *forest.Branch {
 	return b
 }
 
-// find sets the feature and threshold of the question that leaves the least
-// entropy, and b's class should there be none. It returns the rank of the cut, or
-// less than zero.
+// find sets the feature and threshold of the question that leaves the least entropy, and b's class should there be
+// none. It returns the rank of the cut, or less than zero.
 func (g *grower) find(b *forest.Branch, samples []int32) (cut int) {
 	clear(g.total)
 	for _, s := range samples {

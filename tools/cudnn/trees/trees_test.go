@@ -116,9 +116,8 @@ func TestFoldsKeepAGeometryTogether(t *testing.T) {
 	require.Greater(t, len(seen), 1)
 }
 
-// madeUp answers as a heuristic might that prefers copies with tiles for a few
-// samples, splitting the reduction the more often the more channels there are,
-// and beyond that copies in one piece.
+// madeUp answers as a heuristic might that prefers copies with tiles for a few samples, splitting the reduction the
+// more often the more channels there are, and beyond that copies in one piece.
 func madeUp(t require.TestingT, n, ci, side int64) oracle.Answer {
 	a := oracle.Answer{
 		Question: oracle.Of(square(n, ci, 64, side, 1), cudnn.GradWeight), Engine: 1,

@@ -1,6 +1,5 @@
-// Package vectors reads recorded convolution workspaces: what cuDNN 9.19 asked
-// for through PyTorch 2.11 on six GPUs, one line of JSON per configuration and
-// GPU, compressed by bzip2.
+// Package vectors reads recorded convolution workspaces: what cuDNN 9.19 asked for through PyTorch 2.11 on six GPUs,
+// one line of JSON per configuration and GPU, compressed by bzip2.
 package vectors
 
 import (

@@ -120,8 +120,7 @@ func (m Model) row(used []int64, row, rows int, top, limit int64, rule string) s
 	return out.String()
 }
 
-// heightOf returns how high a value stands, in eighths of rows. What is not zero can
-// be seen.
+// heightOf returns how high a value stands, in eighths of rows. What is not zero can be seen.
 func heightOf(v int64, rows int, top int64) int {
 	if v <= 0 {
 		return 0

@@ -1,6 +1,5 @@
-// Package screen shows on a terminal what a monitor saw: every GPU in a line,
-// and of one of them the history of its memory and the processes that hold it.
-// It only shows a [monitor.History]; sampling continues in any case.
+// Package screen shows on a terminal what a monitor saw: every GPU in a line, and of one of them the history of its
+// memory and the processes that hold it. It only shows a [monitor.History]; sampling continues in any case.
 package screen
 
 import (
@@ -37,8 +36,7 @@ type Options struct {
 	History *monitor.History
 	// Interval is the time between two samples.
 	Interval time.Duration
-	// Limit is where the line is drawn on a GPU with so much memory, and
-	// Alarm whether it was set.
+	// Limit is where the line is drawn on a GPU with so much memory, and Alarm whether it was set.
 	Limit func(total int64) int64
 	Alarm bool
 	Now   func() time.Time
@@ -64,8 +62,7 @@ func finest(interval time.Duration) int {
 // Tick is the message that brings the picture up to date.
 type Tick time.Time
 
-// next waits for the next picture. Drawing one takes longer than many samples, so
-// there are at most two in a second.
+// next waits for the next picture. Drawing one takes longer than many samples, so there are at most two in a second.
 func (m Model) next() tea.Cmd {
 	return tea.Tick(max(500*time.Millisecond, min(m.o.Interval, time.Second)), func(t time.Time) tea.Msg {
 		return Tick(t)
@@ -128,8 +125,7 @@ func (m *Model) refresh() {
 	m.choose(m.gpu)
 }
 
-// choose shows another GPU, around at the ends. A chosen process that is not
-// there any more is forgotten.
+// choose shows another GPU, around at the ends. A chosen process that is not there any more is forgotten.
 func (m *Model) choose(gpu int) {
 	n := len(m.round.Samples)
 	if n == 0 {
@@ -156,8 +152,7 @@ func (m Model) pointed() int {
 	return slices.IndexFunc(m.processes(), func(p monitor.Process) bool { return p.PID == m.process })
 }
 
-// point moves the choice of a process. From none, down goes to the first and up
-// to the last.
+// point moves the choice of a process. From none, down goes to the first and up to the last.
 func (m *Model) point(by int) {
 	all := m.processes()
 	if len(all) == 0 {

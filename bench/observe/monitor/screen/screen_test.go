@@ -20,8 +20,7 @@ import (
 
 const gib = 1 << 30
 
-// desk is a screen over a history of two GPUs, the first of which fills from
-// nothing to 20 GiB of 24 within 60 seconds.
+// desk is a screen over a history of two GPUs, the first of which fills from nothing to 20 GiB of 24 within 60 seconds.
 type desk struct {
 	tea.Model
 	history *monitor.History
@@ -111,8 +110,7 @@ func TestScreenShowsGPUsHistoryAndProcesses(t *testing.T) {
 	require.Contains(t, lines[23], "q quit  p pause")
 }
 
-// The graph is as high as the memory is full: a third of the time is a third of
-// the height.
+// The graph is as high as the memory is full: a third of the time is a third of the height.
 func TestGraphGrowsWithTheMemory(t *testing.T) {
 	graph := regexp.MustCompile(`[▁-█]+$`)
 	before := 0

@@ -64,8 +64,7 @@ func (m Model) View() tea.View {
 	if m.gpu < len(m.round.Samples) {
 		s := m.round.Samples[m.gpu]
 		table := m.table(s)
-		// What is left is the graph's; a blank line, its caption, the load and
-		// the help are not.
+		// What is left is the graph's; a blank line, its caption, the load and the help are not.
 		rows := m.height - len(lines) - len(table) - len(notices) - 4
 		lines = append(lines, "")
 		lines = append(lines, m.graph(s, max(3, rows))...)

@@ -33,8 +33,7 @@ func (b *Branch) Leaves() int {
 	return b.Less.Leaves() + b.Other.Leaves()
 }
 
-// Merge renumbers the classes of the leaves below b, and joins neighbors whose
-// classes become one.
+// Merge renumbers the classes of the leaves below b, and joins neighbors whose classes become one.
 func (b *Branch) Merge(classes []int) *Branch {
 	if b.Leaf() {
 		return &Branch{Class: classes[b.Class]}

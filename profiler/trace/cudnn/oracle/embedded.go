@@ -12,15 +12,13 @@ import (
 //go:embed ask/boards/*.json
 var gpus embed.FS
 
-// stubs take cuBLASLt's place where cuDNN is asked (ask/cublaslt.c), built for
-// Linux by "make stub" there.
+// stubs take cuBLASLt's place where cuDNN is asked (ask/cublaslt.c), built for Linux by "make stub" there.
 //
 //go:embed stub/*.so
 var stubs embed.FS
 
-// GPU returns the description of a GPU, for cuDNN: of one architecture, by the
-// generation that [cudnn.Generation] gives. GPUs of one architecture get the same
-// answers.
+// GPU returns the description of a GPU, for cuDNN: of one architecture, by the generation that [cudnn.Generation]
+// gives. GPUs of one architecture get the same answers.
 func GPU(generation int) []byte {
 	text, err := gpus.ReadFile(fmt.Sprintf("ask/boards/sm%d.json", generation))
 	if err != nil {

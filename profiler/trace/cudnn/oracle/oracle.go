@@ -1,6 +1,5 @@
-// Package oracle reads what cuDNN itself answered when it was asked which engine
-// it would take for a convolution, and how much workspace that wants. Directory
-// ask has the program that asks; its README says how.
+// Package oracle reads what cuDNN itself answered when it was asked which engine it would take for a convolution, and
+// how much workspace that wants. Directory ask has the program that asks; its README says how.
 package oracle
 
 import (
@@ -116,9 +115,8 @@ type Answer struct {
 	Bytes int64
 }
 
-// parseAnswer reads a line of the asking program: bytes, engine and knobs, and
-// how many of the heuristics' proposals came before. Lines that begin with "none"
-// tell that cuDNN has no engine.
+// parseAnswer reads a line of the asking program: bytes, engine and knobs, and how many of the heuristics' proposals
+// came before. Lines that begin with "none" tell that cuDNN has no engine.
 func parseAnswer(q Question, line string) (a Answer, ok bool, err error) {
 	words := strings.Fields(line)
 	if len(words) > 0 && words[0] == "none" {
