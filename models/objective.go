@@ -44,7 +44,8 @@ func Objectives() []string {
 	return []string{CPO, DPO, GKD, GRPO, KTO, ORPO, Reward, SimPO}
 }
 
-// rareObjectives are ones of trainers that few of their examples use (docs/evidence.md), which vprof does not describe.
+// rareObjectives are objectives of trainers that few of their examples use (docs/lab/evidence.md). vprof does not
+// describe them.
 var rareObjectives = []string{"asft", "dft", "eaft", "ebft", "embedding", "kd", "reranker"}
 
 // The trainers whose code differs, of most objectives from that of TRL.

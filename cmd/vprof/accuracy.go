@@ -171,7 +171,7 @@ func (o *accuracyOptions) share() error {
 	if err != nil {
 		return err
 	}
-	printable.Fprintf(o.app.stderr, "vprof: wrote these %d lines to %s; docs/evidence.md says where to send them\n",
+	printable.Fprintf(o.app.stderr, "vprof: wrote these %d lines to %s; docs/lab/evidence.md says where to send them\n",
 		len(all), o.shared)
 	return nil
 }

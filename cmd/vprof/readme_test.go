@@ -83,10 +83,20 @@ var pageCode = regexp.MustCompile("(?s)```[a-z]*\n(.*?)```|`([^`]+)`")
 var foreignFlags = strings.Fields("as-recorded config config_file dummy exclude fsdp_config mem num_processes " +
 	"read-only sample tmpfs use_fsdp zero_stage")
 
+// documents returns the pages for users and the laboratory's.
+func documents(t *testing.T) (pages []string) {
+	for _, pattern := range []string{"../../docs/*.md", "../../docs/lab/*.md"} {
+		found, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, found)
+		pages = append(pages, found...)
+	}
+	return pages
+}
+
 // Commands and flags that pages name exist: flags of "vprof VERB ..." for that verb, flags alone for any verb.
 func TestCommandsAndFlagsOfPagesExist(t *testing.T) {
-	pages, err := filepath.Glob("../../docs/*.md")
-	require.NoError(t, err)
+	pages := documents(t)
 	root := newRootCmd(system())
 	root.InitDefaultHelpCmd()
 	for _, path := range append(pages, "../../README.md", "../../ARCHITECTURE.md", "../../CONTRIBUTING.md") {
@@ -149,8 +159,7 @@ func hasFlag(cmd *cobra.Command, name string) bool {
 var link = regexp.MustCompile(`\]\(([^):#]+)[^):]*\)`)
 
 func TestLinksOfPagesLeadToFiles(t *testing.T) {
-	pages, err := filepath.Glob("../../docs/*.md")
-	require.NoError(t, err)
+	pages := documents(t)
 	for _, path := range append(pages, "../../README.md", "../../ARCHITECTURE.md", "../../CONTRIBUTING.md") {
 		page, err := os.ReadFile(path)
 		require.NoError(t, err)

@@ -15,7 +15,7 @@ import (
 // The table of safeguards names no test that is gone.
 func TestTrustNamesTestsThatExist(t *testing.T) {
 	tests := allTests(t)
-	for _, name := range namedIn(t, "../../docs/trust.md", "`((?:Test|Fuzz)[A-Za-z0-9]+|[a-z]+\\.txtar)`") {
+	for _, name := range namedIn(t, "../../docs/lab/trust.md", "`((?:Test|Fuzz)[A-Za-z0-9]+|[a-z]+\\.txtar)`") {
 		if strings.HasSuffix(name, ".txtar") {
 			require.FileExists(t, filepath.Join("testdata/script", name))
 			continue

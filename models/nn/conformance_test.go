@@ -192,14 +192,14 @@ type tally struct {
 }
 
 // TestOperatorsAllocateAsPyTorchDoes sets every recorded vector against the recorder. Nothing may differ but the
-// workspaces of convolutions, whose share docs/conformance.md tells.
+// workspaces of convolutions, whose share docs/lab/conformance.md tells.
 func TestOperatorsAllocateAsPyTorchDoes(t *testing.T) {
 	pages := ""
 	for _, release := range slices.Sorted(maps.Keys(recorded)) {
 		t.Run(release, func(t *testing.T) { pages += section(release, compareAll(t, release)) })
 	}
 	if *onlyOps == "" && sample.All() {
-		golden.Equal(t, "../../docs/conformance.md", []byte(intro+pages))
+		golden.Equal(t, "../../docs/lab/conformance.md", []byte(intro+pages))
 	}
 }
 
@@ -311,7 +311,7 @@ vectors, and a test demands it. How far whole steps of others' models are off, m
 
 `
 
-// section returns the part of docs/conformance.md on a release.
+// section returns the part of docs/lab/conformance.md on a release.
 func section(release string, tallies map[string]*tally) string {
 	var sum tally
 	var off, rest strings.Builder

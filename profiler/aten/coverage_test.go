@@ -23,7 +23,7 @@ Their sizes are not published; they live for one call.
 
 `
 
-// TestCoveragePageIsCurrent writes docs/operators.md: which of PyTorch's operators are in the table.
+// TestCoveragePageIsCurrent writes docs/lab/operators.md: which of PyTorch's operators are in the table.
 func TestCoveragePageIsCurrent(t *testing.T) {
 	schemas := published(t)
 	calls := map[string]int{}
@@ -50,7 +50,7 @@ func TestCoveragePageIsCurrent(t *testing.T) {
 	b.WriteString(coverageIntro)
 	fmt.Fprintf(&b, "The table has %d operators of %d names. Calls of %d of them are recorded with PyTorch itself\n",
 		rows, len(overloads), recorded)
-	b.WriteString("(profiler/aten/testdata), others through docs/conformance.md.\n\n## Known\n\nWith the overloads, " +
+	b.WriteString("(profiler/aten/testdata), others through docs/lab/conformance.md.\n\n## Known\n\nWith the overloads, " +
 		"where there is more than the default one:\n\n")
 	for _, base := range slices.Sorted(maps.Keys(overloads)) {
 		slices.Sort(overloads[base])
@@ -66,7 +66,7 @@ func TestCoveragePageIsCurrent(t *testing.T) {
 	b.WriteString("\n## Not known\n\nOf those a model could call; internal ones, quantized and sparse kernels and " +
 		"out= forms are left out.\n\n")
 	b.WriteString(strings.Join(slices.Sorted(maps.Keys(unknown)), ", ") + "\n")
-	golden.Equal(t, "../../docs/operators.md", []byte(b.String()))
+	golden.Equal(t, "../../docs/lab/operators.md", []byte(b.String()))
 }
 
 // public reports whether an exported model could call an operator.

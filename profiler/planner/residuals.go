@@ -41,7 +41,7 @@ type population struct {
 	allocated, reserved [2]float64
 }
 
-// modeled are other people's models that torch.export wrote (docs/models.md), of whose convolutions, some of them
+// modeled are other people's models that torch.export wrote (docs/lab/models.md), of whose convolutions, some of them
 // in three dimensions, cuDNN was not asked.
 var modeled = population{
 	"73 captured models without cuDNN's answers", 335, [2]float64{-.0084, .0063}, [2]float64{-.0335, .0147},
@@ -55,7 +55,7 @@ var compiledSteps = population{
 
 // populations maps the beginning of a model's name to its population. Captured models have no convolution, or cuDNN's
 // answers about each. Values of configurations were measured by others on a T4, an RTX 4080 and an L40S
-// (docs/evidence.md).
+// (docs/lab/evidence.md).
 var populations = map[string]population{
 	"pt2": {"41 captured models", 153, [2]float64{-.0038, .0061}, [2]float64{-.0001, .0001}},
 	"hf":  {"others' loops on real GPUs", 78, [2]float64{-.0011, .0097}, [2]float64{-.018, .027}},

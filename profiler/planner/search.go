@@ -48,7 +48,7 @@ const (
 
 // ClearShare is the share of the limit below which a need implies that all smaller batches are within the limit too.
 // nearShare is the share below which it implies this for batches of at most farBelow of its own, or below of it where
-// the batch is at least fine. No bound is proven, and docs/internals.md says why: over all sizes of 556 cases (32
+// the batch is at least fine. No bound is proven, and docs/lab/internals.md says why: over all sizes of 556 cases (32
 // models in Go, their stages, precisions and checkpointing, up to 20 or 80 GiB, with the spread of perturbed replays)
 // no batch needs more than 1.47 times what a larger one does (redimnet-b3, frozen, bf16 on an H100: 3 and 4). Such
 // pairs are close. Of 258 random cases on seven GPUs (batches up to 256, PyTorch 2.15) the closest pair of batches with

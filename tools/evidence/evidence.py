@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sets vprof against what others measured on real GPUs and published: docs/evidence.md.
+"""Sets vprof against what others measured on real GPUs and published: docs/lab/evidence.md.
 
     python tools/evidence/evidence.py --vprof ./vprof --folder /tmp/models --models resnet18,vit_small_patch16_224
 
@@ -214,7 +214,7 @@ def main():
     p.add_argument("--models", default="", help="names, with commas between")
     p.add_argument("--sample", type=int, default=0, metavar="N", help="N models that have peaks, always the same")
     p.add_argument("--made", action="store_true", help="take the models alone whose files are in the folder")
-    p.add_argument("--out", default=os.path.join(HERE, "..", "..", "docs", "evidence.md"))
+    p.add_argument("--out", default=os.path.join(HERE, "..", "..", "docs", "lab", "evidence.md"))
     opts = p.parse_args()
     peaks, brackets = published()
     models = opts.models.split(",") if opts.models else sorted({*peaks, *brackets})

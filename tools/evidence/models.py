@@ -1,7 +1,7 @@
-"""Write docs/models.md: how far vprof is from recorded steps of models of other libraries, model by model.
+"""Write docs/lab/models.md: how far vprof is from recorded steps of models of other libraries, model by model.
 
     vprof accuracy records.jsonl --models captured --format json > accuracy.json
-    python tools/evidence/models.py accuracy.json... --lists bench/reference/microscope/testdata/exported.golden > docs/models.md
+    python tools/evidence/models.py accuracy.json... --lists bench/reference/microscope/testdata/exported.golden > docs/lab/models.md
 
 The records are peaks that PyTorch had (tools/record), the models' files what `vprof capture` or torch.export wrote.
 """

@@ -1,4 +1,4 @@
-"""Figures that people share: lines of `vprof accuracy --share`, checked and counted for docs/evidence.md.
+"""Figures that people share: lines of `vprof accuracy --share`, checked and counted for docs/lab/evidence.md.
 
 They lie in tools/evidence/shared, a file for each person (NAME.jsonl, by whoever offers it).
 """

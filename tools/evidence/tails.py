@@ -1,7 +1,7 @@
 """Counts how many examples of public trainers use what vprof describes in Go: bench/reference/data/tails.json.
 
     python tools/evidence/tails.py huggingface/trl=trl.git pytorch/torchtune=torchtune.git ... \\
-        --out bench/reference/data/tails.json --page docs/evidence.md tools/evidence/preface.md
+        --out bench/reference/data/tails.json --page docs/lab/evidence.md tools/evidence/preface.md
 
 Each argument names a repository of REPOSITORIES and its git directory, which may be bare; its newest commit is read.
 A model type, an objective, an optimizer or a method of peft is kept where at least 3 files of at least 2 repositories
@@ -296,7 +296,7 @@ START, END = "<!-- tails -->", "<!-- /tails -->"
 
 
 def page(found):
-    """The section of docs/evidence.md."""
+    """The section of docs/lab/evidence.md."""
     out = [START, "| repository | commit | examples |", "|---|---|---|"]
     out += [f"| {name} | `{r['commit'][:12]}` of {r['date'][:10]} | {r['files']} |" for name, r in found["repositories"].items()]
     out += ["", "| | in 3 files of 2 repositories (files) | in fewer (files) | in none |", "|---|---|---|---|"]

@@ -58,7 +58,7 @@ class TailsTest(unittest.TestCase):
             self.assertEqual(set(found["counts"][kind]), names)
             for name, counted in found["counts"][kind].items():
                 self.assertEqual(counted["kept"], tails.kept(counted["by"]), name)
-        for page in ("docs/evidence.md", "tools/evidence/preface.md"):
+        for page in ("docs/lab/evidence.md", "tools/evidence/preface.md"):
             self.assertIn(tails.page(found), (RECORD.parents[3] / page).read_text())
 
 

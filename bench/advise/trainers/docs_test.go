@@ -1,10 +1,10 @@
 package trainers
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -14,9 +14,9 @@ import (
 	"github.com/vprof/vprof/internal/golden"
 )
 
-// The end of docs/trainers.md is made of the tables.
+// docs/lab/trainer-keys.md ends with the tables: which keys are read, refused, and noted in a warning.
 func TestDocumentationHasTheTables(t *testing.T) {
-	const path, marker = "../../../docs/trainers.md", "<!-- What follows is made of the tables by the tests. -->\n"
+	const path, marker = "../../../docs/lab/trainer-keys.md", "<!-- The tests write what follows. -->\n"
 	page, err := os.ReadFile(path)
 	require.NoError(t, err)
 	head, _, found := strings.Cut(string(page), marker)
@@ -29,71 +29,56 @@ func TestDocumentationHasTheTables(t *testing.T) {
 	golden.Equal(t, path, []byte(b.String()))
 }
 
+// writeTable writes a section: the keys of a table by what they decide.
 func writeTable(b *strings.Builder, t *Table) {
 	fmt.Fprintf(b, "\n### %s %s\n\n", t.Trainer, t.Version)
 	base := &Table{}
 	if t.Extends != "" {
 		base = Named(t.Extends)
-		fmt.Fprintf(b, "Keys of %s that are not here mean what they mean there.\n\n", t.Extends)
+		fmt.Fprintf(b, "Keys of %s that are not listed here have the same meaning.\n\n", t.Extends)
 	}
-	b.WriteString("| key | means |\n|---|---|\n")
+	var read []string
+	refused, noted := map[string][]string{}, map[string][]string{}
 	for _, key := range slices.Sorted(maps.Keys(t.Keys)) {
-		says := meaning(t.Keys[key])
-		if other, ok := base.Keys[key]; ok && meaning(other) == says {
-			continue
+		row, name := t.Keys[key], "`"+key+"`"
+		switch other, ok := base.Keys[key]; {
+		case ok && reflect.DeepEqual(other, row):
+		case row.Needs != "":
+			refused[row.Needs] = append(refused[row.Needs], name)
+		case row.Bound != "":
+			noted[row.Bound] = append(noted[row.Bound], name)
+		default:
+			if values := refusedValues(row); len(values) > 0 {
+				name += " (not " + strings.Join(values, ", ") + ")"
+			}
+			read = append(read, name)
 		}
-		fmt.Fprintf(b, "| `%s` | %s |\n", key, says)
 	}
-	var harmless []string
-	for _, key := range t.Harmless {
-		if !slices.Contains(base.Harmless, key) {
-			harmless = append(harmless, "`"+key+"`")
-		}
+	for part := range slices.Chunk(read, 60) {
+		fmt.Fprintf(b, "Read: %s.\n\n", strings.Join(part, ", "))
 	}
-	slices.Sort(harmless)
-	fmt.Fprintf(b, "\nHarmless: %s.\n", strings.Join(slices.Compact(harmless), ", "))
+	writeReasons(b, "Refused where it would matter", refused)
+	writeReasons(b, "Planned with a warning", noted)
 }
 
-// meaning returns a row in a line.
-func meaning(r Row) string {
-	unless := strings.Join(append([]string{"absent"}, r.Unless...), " or ")
-	switch {
-	case r.File:
-		return "a file with the keys of this group"
-	case r.Needs != "":
-		return "refused unless " + unless + ": " + r.Needs
-	case r.Bound != "":
-		return "noted unless " + unless + ": " + r.Bound
-	case len(r.Words) == 0:
-		return r.Is
+// writeReasons writes a list of keys by the reason why they are refused or noted.
+func writeReasons(b *strings.Builder, head string, keys map[string][]string) {
+	if len(keys) == 0 {
+		return
 	}
-	var parts, refused []string
+	fmt.Fprintf(b, "%s:\n\n", head)
+	for _, reason := range slices.Sorted(maps.Keys(keys)) {
+		fmt.Fprintf(b, "- %s: %s\n", strings.Join(keys[reason], ", "), reason)
+	}
+	b.WriteByte('\n')
+}
+
+// refusedValues returns the values of a key that are refused.
+func refusedValues(r Row) (refused []string) {
 	for _, word := range slices.Sorted(maps.Keys(r.Words)) {
-		w := r.Words[word]
-		if _, no := w.Facts["refuse"]; no {
-			refused = append(refused, word)
-			continue
+		if _, no := r.Words[word].Facts["refuse"]; no {
+			refused = append(refused, map[bool]string{true: "other values", false: word}[word == "*"])
 		}
-		var facts []string
-		if w.Own != "" {
-			facts = append(facts, r.Is+" "+w.Own)
-		}
-		for _, name := range slices.Sorted(maps.Keys(w.Facts)) {
-			if name != "note" {
-				facts = append(facts, name+" "+strings.TrimPrefix(w.Facts[name], "+"))
-			}
-		}
-		parts = append(parts, cmp.Or(word, "null")+": "+cmp.Or(strings.Join(facts, " + "), "nothing"))
 	}
-	if slices.Contains(counts, r.Is) {
-		parts = append(parts, "N: "+r.Is+" N")
-	}
-	const most = 20
-	if len(parts) > most {
-		parts = append(parts[:3], fmt.Sprintf("and %d more", len(parts)-3))
-	}
-	if len(refused) > 0 {
-		parts = append(parts, "refused: "+strings.Join(refused, ", "))
-	}
-	return strings.Join(parts, "; ")
+	return refused
 }

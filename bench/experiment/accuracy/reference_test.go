@@ -83,7 +83,7 @@ func TestEveryRecordIsComparedOrListedAsUnknown(t *testing.T) {
 }
 
 // The figures that estimates of ReDimNet must reach. What they do reach, and other models with them, is in the table of
-// docs/accuracy.md; these say what is still good enough to plan with.
+// docs/lab/accuracy.md; these say what is still good enough to plan with.
 func TestEstimatesOfReDimNetAreGoodEnoughToPlanWith(t *testing.T) {
 	a := &report.Accuracy{Rows: slices.DeleteFunc(slices.Clone(compared(t).Rows), func(r report.AccuracyRow) bool {
 		return !strings.HasPrefix(r.Case, "redimnet-")
@@ -112,17 +112,17 @@ func TestAccuracyTablesOfTheDocsAreCurrent(t *testing.T) {
 	later, err := committed2_15()
 	require.NoError(t, err)
 	tables := accuracyTable("PyTorch 2.15", later) + "\n" + accuracyTable("PyTorch 2.11", compared(t))
-	page, err := os.ReadFile("../../../docs/accuracy.md")
+	page, err := os.ReadFile("../../../docs/lab/accuracy.md")
 	require.NoError(t, err)
 	before, rest, found := strings.Cut(string(page), "<!-- accuracy -->\n")
 	require.True(t, found)
 	_, after, found := strings.Cut(rest, "<!-- /accuracy -->\n")
 	require.True(t, found)
-	golden.Equal(t, "../../../docs/accuracy.md",
+	golden.Equal(t, "../../../docs/lab/accuracy.md",
 		[]byte(before+"<!-- accuracy -->\n"+tables+"<!-- /accuracy -->\n"+after))
 }
 
-// accuracyTable returns the table of docs/accuracy.md, in Markdown.
+// accuracyTable returns the table of docs/lab/accuracy.md, in Markdown.
 func accuracyTable(head string, a *report.Accuracy) string {
 	table := report.Sheet{Columns: []report.Column{
 		{Head: head},

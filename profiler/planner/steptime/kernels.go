@@ -62,7 +62,7 @@ func ReadKernels(text string) (Kernels, error) {
 	return k, nil
 }
 
-// Parameters are the names of the table. docs/internals.md describes each.
+// Parameters are the names of the table. docs/lab/internals.md describes each.
 var Parameters = []string{
 	"stream", "reduction", "softmax", "index", "row-norm", "channel-norm", "depthwise",
 	"matmul", "convolution", "attention", "feed", "fill", "transposes", "launch", "operator", "module", "spread",

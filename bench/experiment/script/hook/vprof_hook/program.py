@@ -1,4 +1,4 @@
-"""A trace of PyTorch's allocator as a program, in the JSON of .vprof files (docs/formats.md)."""
+"""A trace of PyTorch's allocator as a program, in the JSON of .vprof files (docs/lab/formats.md)."""
 
 import json
 import time
@@ -78,7 +78,7 @@ class Program:
         self.emit("empty-cache")
 
     def note(self, kind, address, offset, text=""):
-        """Notes what lies at an address behind some bytes; docs/formats.md lists the kinds."""
+        """Notes what lies at an address behind some bytes; docs/lab/formats.md lists the kinds."""
         self.add_note(len(self.instructions), kind, self.live.get(address, -1), offset, text)
 
     def add_note(self, place, kind, buffer, offset=0, text=""):
