@@ -59,8 +59,8 @@ type AccuracySide struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// RelativeError is (estimate - reference) / reference. Differences below
-// 4 MiB allocated and 20 MiB reserved count as zero.
+// RelativeError is (estimate - reference) / reference. Differences below 4 MiB allocated, or 20 MiB reserved,
+// and 2 % of the reference count as zero.
 type RelativeError struct {
 	Allocated float64 `json:"allocated"`
 	Reserved  float64 `json:"reserved"`

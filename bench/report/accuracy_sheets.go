@@ -62,7 +62,7 @@ func (a *Accuracy) summarySheet() Sheet {
 	s.Row("all", figureCells(a.Summary.Compared, a.Summary.AccuracyFigures))
 	s.Note("median, p95 and max of the absolute relative error, mean with its sign; <-5%%: share of estimates more " +
 		"than 5 %% too low.")
-	s.Note("differences below 4 MiB allocated and 20 MiB reserved count as zero.")
+	s.Note("differences below 4 MiB allocated, or 20 MiB reserved, and 2 %% of the reference count as zero.")
 	if r := a.Summary.Refusals; r.Right+r.Wrong > 0 {
 		s.Note("PyTorch refuses a further %d; vprof refuses %d of them for the same reason.", r.Right+r.Wrong, r.Right)
 	}

@@ -62,6 +62,20 @@ type Tried struct {
 	Device Device
 }
 
+// ReadFit reads a file of fit; it returns nil for other files.
+func ReadFit(data []byte) *Fit {
+	var f Fit
+	if json.Unmarshal(data, &f) != nil || f.Schema != FitSchema {
+		return nil
+	}
+	for _, c := range f.Choices {
+		if _, known := find(f.Devices, c.Device); !known {
+			return nil
+		}
+	}
+	return &f
+}
+
 // ReadTried reads the cases of a file of fit or smoke; other files have none. File is its name for errors, which are
 // [*input.FormatError].
 func ReadTried(file string, data []byte) ([]Tried, error) {

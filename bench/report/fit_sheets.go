@@ -59,7 +59,7 @@ func (f *Fit) choicesSheet() Sheet {
 		}
 		s.Row(mark, c.cells(s.unit))
 	}
-	s.Answer = f.answer()
+	s.Answer = f.Answer()
 	s.Notes = slices.Concat(f.notes(), answers.notes(), warningNotes(f.Warnings))
 	return s.filled()
 }
@@ -98,13 +98,21 @@ func (c Choice) cells(unit column) []string {
 		rate(c.SamplesPerSecond))
 }
 
-// answer returns the recommendations.
-func (f *Fit) answer() []string {
+// Answer returns the recommendations, a line each, or that nothing fits.
+func (f *Fit) Answer() []string {
 	var notes notes
 	for _, c := range f.Choices {
-		if c.Recommended {
-			notes.add("▶ %s", f.Recommendation(c))
+		if !c.Recommended {
+			continue
 		}
+		on := ""
+		if len(f.Devices) > 1 {
+			on = strings.TrimPrefix(c.Device, "sim:") + ", "
+		}
+		notes.add("▶ %s%s", on, f.Recommendation(c))
+	}
+	if len(f.Devices) != 1 {
+		return notes
 	}
 	switch all, ok := f.Overall(f.Devices[0].Name); {
 	case len(notes) == 0:

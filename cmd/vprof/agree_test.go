@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"flag"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -148,10 +150,16 @@ func answer[T any](t tester, c training, verb string, flags ...string) (out T, c
 
 // ask runs vprof with the models and the trials that the judges share.
 func (c training) ask(t tester, args ...string) (stdout, stderr string, code exitCode) {
-	a, out, failed := desk()
-	a.models, a.residuals, a.trials = func() *models.Registry { return c.registry }, planner.Residuals, c.remembered(t)
+	a, out, failed := c.desk(t)
 	code = run(t.Context(), a, args)
 	return out.String(), failed.String(), code
+}
+
+// desk returns a command line with the models and the trials that the judges share.
+func (c training) desk(t tester) (a *app, stdout, stderr *bytes.Buffer) {
+	a, stdout, stderr = desk()
+	a.models, a.residuals, a.trials = func() *models.Registry { return c.registry }, planner.Residuals, c.remembered(t)
+	return a, stdout, stderr
 }
 
 // remembered returns what the verbs share on GPUs of the training's memory.
@@ -196,8 +204,10 @@ func (c training) judgeRow(t tester, row report.Choice) {
 
 // agree asks every verb about the training, of which fit says what is safe.
 func (c training) agree(t tester, gpu string, fit report.Choice) {
-	times, _ := answer[report.Times](t, c, "time", c.on(gpu)...)
-	require.Equal(t, fit.Largest, times.Rows[0].Batch, "time on %s", gpu)
+	if strings.HasPrefix(c.flags[0], "--") { // a trainer's file names the batch that time is asked about
+		times, _ := answer[report.Times](t, c, "time", c.on(gpu)...)
+		require.Equal(t, fit.Largest, times.Rows[0].Batch, "time on %s", gpu)
+	}
 	if largest := fit.Largest; largest > 0 {
 		c.judge(t, gpu, largest, largest, true)
 		c.judge(t, gpu, max(least(fit), int(c.below*float64(largest))), largest, true)
@@ -230,12 +240,68 @@ func (c training) judge(t tester, gpu string, batch, largest int, safe bool) {
 	timed, _ := answer[report.Times](t, c, "time", flags...)
 	require.Equal(t, judged.Device.Bytes, timed.Rows[0].Memory, "time, %s", where)
 	require.Equal(t, judged.Loop, timed.Rows[0].Loop, "time, %s", where)
+	if fit := c.largestOn(t, []string{gpu})[0]; fit.Batch == batch && fit.Estimate != nil {
+		require.Equal(t, judged.Device, fit.Estimate.Device, "fit, %s", where)
+	}
+	c.judgeRequests(t, flags, plan, smoke, where)
 	file := filepath.Join(c.folder, "run.json")
 	sweep, _ := answer[report.Report](t, c, "sweep", append(flags, "--export="+file)...)
 	require.Equal(t, safe, sweep.Points[0].Estimate.Unsafe == "", "sweep, %s", where)
 	require.Equal(t, judged, sweep.Points[0].Estimate, "plan and sweep differ: numbers, loop, reason; %s", where)
 	again, _ := answer[report.Report](t, c, "report", file)
 	require.Equal(t, sweep.Points, again.Points)
+}
+
+// judgeRequests asks for the same as a JSON request and as an agent does.
+func (c training) judgeRequests(t tester, flags []string, plan report.Report, smoke report.Smoke, where string) {
+	asked := requestFor(flags)
+	line, err := json.Marshal(asked)
+	require.NoError(t, err)
+	a, out, failed := c.desk(t)
+	a.stdin = strings.NewReader(string(line))
+	code := run(t.Context(), a, []string{"plan", "--json-request=-"})
+	require.Contains(t, []exitCode{exitFine, exitNegative}, code, failed)
+	var response report.Response
+	require.NoError(t, json.Unmarshal(out.Bytes(), &response))
+	require.Equal(t, plan.Points[0].Estimate, response.Report.Points[0].Estimate, "request, %s", where)
+	require.Equal(t, plan.Points[0].Verdict(), response.Points[0].Reason, "request, %s", where)
+
+	asked[wholeReport] = true
+	line, err = json.Marshal(asked)
+	require.NoError(t, err)
+	text := func(verb string) []byte {
+		cmd, _, err := newRootCmd(a).Find([]string{verb})
+		require.NoError(t, err)
+		result := a.callTool(t.Context(), cmd, line)
+		text := result.Content[0].(*mcp.TextContent).Text
+		require.False(t, result.IsError, text)
+		return []byte(text)
+	}
+	var planned report.Report
+	require.NoError(t, json.Unmarshal(text("plan"), &planned))
+	require.Equal(t, plan.Points, planned.Points, "agent's plan, %s", where)
+	var smoked report.Smoke
+	require.NoError(t, json.Unmarshal(text("smoke"), &smoked))
+	require.Equal(t, smoke, smoked, "agent's smoke, %s", where)
+}
+
+// requestFor returns a command line as a request.
+func requestFor(line []string) map[string]any {
+	asked := map[string]any{}
+	for _, word := range line {
+		name, value, _ := strings.Cut(strings.TrimPrefix(word, "--"), "=")
+		switch key, of, _ := strings.Cut(value, "="); {
+		case !strings.HasPrefix(word, "--"):
+			asked[requestFiles] = word
+		case name == "set" && asked[name] == nil:
+			asked[name] = map[string]any{key: of}
+		case name == "set":
+			asked[name].(map[string]any)[key] = of
+		default:
+			asked[name] = value
+		}
+	}
+	return asked
 }
 
 // grow checks that more memory, more of it to fill, or more risk never take a smaller batch, and that the multiple found is

@@ -24,6 +24,7 @@ const (
 	inGo                   // another listed one
 	ofConfig               // a config.json of transformers
 	ofFile                 // of torch.export
+	ofTrainer              // with the settings of a trainer's file, which flags change
 )
 
 // An anyOption is an option that a case of some sources has once in so many.
@@ -36,26 +37,26 @@ type anyOption struct {
 
 // anyOptions change the memory of a step. Cases that a model refuses are skipped.
 var anyOptions = []anyOption{
-	{"amp", 1, []source{ofSystem, inGo, ofConfig, ofFile}, "none fp16 bf16"},
+	{"amp", 1, []source{ofSystem, inGo, ofConfig, ofFile, ofTrainer}, "none fp16 bf16"},
 	{"checkpointing", 1, []source{ofSystem, inGo}, "true false"},
-	{"checkpointing", 1, []source{ofConfig, ofFile}, "true false reentrant every=2 selective=mm,sdpa"},
-	{"torch", 2, []source{ofSystem, inGo, ofConfig, ofFile}, "2.8 2.9 2.10 2.11 2.12 2.13 2.14 2.15"},
+	{"checkpointing", 1, []source{ofConfig, ofFile, ofTrainer}, "true false reentrant every=2 selective=mm,sdpa"},
+	{"torch", 2, []source{ofSystem, inGo, ofConfig, ofFile, ofTrainer}, "2.8 2.9 2.10 2.11 2.12 2.13 2.14 2.15"},
 	{
 		"optimizer", 2, []source{ofSystem, inGo, ofConfig, ofFile}, "adamw adamw-fused amsgrad sgd sgd-momentum rmsprop " +
 			"adafactor adafactor-transformers muon adamw8bit paged-adamw8bit lion8bit paged-lion32bit " +
 			"adamw4bit adamw-fp8 galore-adamw",
 	},
 	{"loop", 3, []source{inGo, ofConfig, ofFile}, "trainer function plain"},
-	{"accumulate", 5, []source{ofSystem, inGo, ofConfig, ofFile}, "2 3 8 40"},
+	{"accumulate", 5, []source{ofSystem, inGo, ofConfig, ofFile, ofTrainer}, "2 3 8 40"},
 	{"zero-grad", 5, []source{inGo, ofConfig, ofFile}, "after before between keep"},
 	{"clip", 6, []source{inGo, ofConfig, ofFile}, "norm none"},
 	{"empty-cache", 6, []source{inGo, ofConfig, ofFile}, "1 2"},
 	{
-		"alloc-conf", 6, []source{ofSystem, inGo, ofConfig, ofFile}, "expandable_segments:True max_split_size_mb:128 " +
+		"alloc-conf", 6, []source{ofSystem, inGo, ofConfig, ofFile, ofTrainer}, "expandable_segments:True max_split_size_mb:128 " +
 			"roundup_power2_divisions:4 garbage_collection_threshold:0.6",
 	},
 	{"weights", 6, []source{ofConfig, ofFile}, "fp32 bf16 fp16"},
-	{"evaluate", 6, []source{ofSystem, inGo, ofConfig, ofFile}, "batch=8 batch=2,scores=4"},
+	{"evaluate", 6, []source{ofSystem, inGo, ofConfig, ofFile, ofTrainer}, "batch=8 batch=2,scores=4"},
 	{"optimizer-in-backward", 8, []source{inGo, ofConfig, ofFile}, "true"},
 	{"offload", 8, []source{ofSystem, inGo, ofConfig, ofFile}, "true"},
 	{"liger", 8, []source{ofConfig, ofFile}, "true"},
@@ -66,8 +67,8 @@ var anyOptions = []anyOption{
 	{"qat", 8, []source{ofConfig, ofFile}, "8da4w int8-int4"},
 	{"objective", 6, []source{ofConfig}, "dpo kto orpo grpo simpo reward gkd"},
 	{"torch-compile", 8, []source{ofSystem, inGo, ofConfig, ofFile}, "true"},
-	{"dataset-on-gpu", 8, []source{ofSystem, inGo, ofConfig, ofFile}, "300MiB"},
-	{"seq-len", 4, []source{ofConfig}, "16 29 100 257 512"},
+	{"dataset-on-gpu", 8, []source{ofSystem, inGo, ofConfig, ofFile, ofTrainer}, "300MiB"},
+	{"seq-len", 4, []source{ofConfig, ofTrainer}, "16 29 100 257 512"},
 	{"lora", 5, []source{ofConfig, ofFile}, "r=8 r=16,target=all-linear r=8,dora=true"},
 	{
 		"strategy", 4, []source{inGo, ofConfig, ofFile}, "ddp ddp:bucket_view=true ddp:static_graph=true fsdp2 " +
@@ -78,9 +79,11 @@ var anyOptions = []anyOption{
 
 // anyModel draws a model, as its flags.
 func (j *judges) anyModel(t *rapid.T) (flags []string, from source) {
-	from = rapid.SampledFrom([]source{inGo, ofConfig, ofFile}).Draw(t, "from")
+	from = rapid.SampledFrom([]source{inGo, ofConfig, ofFile, ofTrainer}).Draw(t, "from")
 	name, stages := "", []string{"full", "head"}
 	switch from {
+	case ofTrainer:
+		return []string{anyFile(t, "../../bench/advise/trainers/testdata/configs/*l")}, from
 	case ofConfig:
 		name = "hf:" + anyFile(t, "../../models/hfconfig/testdata/configs/*/config.json")
 	case ofFile: // which has no stages

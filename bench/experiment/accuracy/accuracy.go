@@ -5,6 +5,7 @@ package accuracy
 import (
 	"context"
 	"errors"
+	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -19,10 +20,12 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Differences below these count as none: no plan depends on so few bytes, and reserved bytes come in segments.
+// Differences below these count as none: no plan depends on so few bytes, and reserved bytes come in segments. Of a
+// small step they are much, so that they are also less than a share of the reference.
 const (
 	negligibleAllocated = 4 << 20
 	negligibleReserved  = 20 << 20 // one segment of the large pool
+	negligibleShare     = 0.02
 )
 
 // An Outcome is the result of replaying a case: peaks in bytes, as a reference record has them.
@@ -233,10 +236,11 @@ func compare(allocated, refAllocated, reserved, refReserved int64) *report.Relat
 
 func relative(estimate, reference, negligible int64) float64 {
 	diff := estimate - reference
-	if max(diff, -diff) < negligible {
+	share := float64(diff) / float64(max(1, reference))
+	if max(diff, -diff) < negligible && math.Abs(share) < negligibleShare {
 		return 0
 	}
-	return float64(diff) / float64(max(1, reference))
+	return share
 }
 
 // samePhases returns our phases of the steps that the reference has; nil if those are not

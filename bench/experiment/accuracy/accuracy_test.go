@@ -76,11 +76,19 @@ func TestErrorIsRelativeToTheReference(t *testing.T) {
 }
 
 func TestNegligibleDifferencesCountAsZero(t *testing.T) {
-	row := compareOne(t, toyRecord(100*steptest.MiB, 200*steptest.MiB),
-		toyOutcome(104*steptest.MiB-1, 180*steptest.MiB+1))
+	large := toyRecord(1000*steptest.MiB, 2000*steptest.MiB)
+	row := compareOne(t, large, toyOutcome(1004*steptest.MiB-1, 1980*steptest.MiB+1))
 	require.Equal(t, &report.RelativeError{}, row.Error)
-	row = compareOne(t, toyRecord(100*steptest.MiB, 200*steptest.MiB), toyOutcome(104*steptest.MiB, 180*steptest.MiB))
-	require.Equal(t, &report.RelativeError{Allocated: 0.04, Reserved: -0.1}, row.Error)
+	row = compareOne(t, large, toyOutcome(1004*steptest.MiB, 1980*steptest.MiB))
+	require.Equal(t, &report.RelativeError{Allocated: 0.004, Reserved: -0.01}, row.Error)
+}
+
+// Of a small step a few MiB are much.
+func TestDifferencesAreNegligibleForTheirStep(t *testing.T) {
+	row := compareOne(t, toyRecord(100*steptest.MiB, 200*steptest.MiB), toyOutcome(103*steptest.MiB, 194*steptest.MiB))
+	require.Equal(t, &report.RelativeError{Allocated: 0.03, Reserved: -0.03}, row.Error)
+	row = compareOne(t, toyRecord(100*steptest.MiB, 200*steptest.MiB), toyOutcome(101*steptest.MiB, 199*steptest.MiB))
+	require.Equal(t, &report.RelativeError{}, row.Error)
 }
 
 func TestOOMRecordHasAVerdictButNoError(t *testing.T) {

@@ -301,7 +301,7 @@ func ticks(top int64) []tick {
 // breakdown shows the components of a device's memory, in a row for each batch size or rank.
 type breakdown struct {
 	Device string
-	// Unit names what a row is: "batch" or "rank".
+	// Unit names what a row is: "batch", "rank", or "configuration" of several devices.
 	Unit string
 	Rows []breakdownRow
 }
@@ -337,18 +337,25 @@ func (s series) partsTop() int64 {
 // breakdownOf draws components on an axis of at least so many bytes.
 func breakdownOf(s series, least int64) breakdown {
 	b := breakdown{Device: s.device.String(), Unit: "batch"}
-	top := max(least, s.partsTop())
 	for _, p := range s.points {
-		row := breakdownRow{Batch: fmt.Sprint(p.Batch)}
-		for _, c := range p.Components() {
-			row.Parts = append(row.Parts, part{
-				Name: c.Name, Key: key(c.Name), Bytes: c.Bytes,
-				From: float64(row.Total),
-			})
-			row.Total += c.Bytes
-		}
-		b.Rows = append(b.Rows, row)
+		b.Rows = append(b.Rows, barOf(fmt.Sprint(p.Batch), p.Components()))
 	}
+	b.scale(max(least, s.partsTop()))
+	return b
+}
+
+// barOf returns a bar whose parts lie behind each other, in bytes.
+func barOf(name string, components []report.Component) breakdownRow {
+	row := breakdownRow{Batch: name}
+	for _, c := range components {
+		row.Parts = append(row.Parts, part{Name: c.Name, Key: key(c.Name), Bytes: c.Bytes, From: float64(row.Total)})
+		row.Total += c.Bytes
+	}
+	return row
+}
+
+// scale turns the places of parts into shares of an axis that ends at top bytes.
+func (b *breakdown) scale(top int64) {
 	for _, row := range b.Rows {
 		for i := range row.Parts {
 			p := &row.Parts[i]
@@ -357,7 +364,6 @@ func breakdownOf(s series, least int64) breakdown {
 			p.Share = float64(p.Bytes) / float64(max(1, row.Total))
 		}
 	}
-	return b
 }
 
 // legend returns every component of some bar.

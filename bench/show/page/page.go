@@ -297,27 +297,3 @@ func execute(w io.Writer, markup string, view any) error {
 	_, err := io.WriteString(w, printable.Text(b.String()))
 	return err
 }
-
-// Fit is a page of a search for what fits: the recommendation first, then the savings and costs of each option.
-type Fit struct{ *report.Fit }
-
-//go:embed fit.html.tmpl
-var fitMarkup string
-
-// fitView is what the template shows.
-type fitView struct {
-	*report.Fit
-	frame
-	Tables []report.Sheet
-}
-
-// Write writes the page.
-func (f *Fit) Write(w io.Writer) error {
-	v := fitView{Fit: f.Fit, Tables: f.Sheets()}
-	title := "What fits"
-	if len(v.Tables) > 0 && v.Tables[0].Title != "" {
-		title = v.Tables[0].Title
-	}
-	v.frame = framed(title, false)
-	return execute(w, fitMarkup, v)
-}
