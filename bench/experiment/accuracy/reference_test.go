@@ -122,7 +122,7 @@ func TestAccuracyTablesOfTheDocsAreCurrent(t *testing.T) {
 		[]byte(before+"<!-- accuracy -->\n"+tables+"<!-- /accuracy -->\n"+after))
 }
 
-// accuracyTable returns the table of docs/lab/accuracy.md, in Markdown.
+// accuracyTable returns the table of docs/lab/accuracy.md, in Markdown: a row for each model with an error.
 func accuracyTable(head string, a *report.Accuracy) string {
 	table := report.Sheet{Columns: []report.Column{
 		{Head: head},
@@ -135,7 +135,12 @@ func accuracyTable(head string, a *report.Accuracy) string {
 		{Head: "max", Right: true},
 		{Head: "OOM right", Right: true},
 	}}
+	var exact []string
 	for _, g := range append(slices.Clone(a.Summary.ByModel), allOf(a)) {
+		if max(g.Allocated.Max, g.Reserved.Max) == 0 && g.OOM.Wrong == 0 {
+			exact = append(exact, fmt.Sprintf("%s %d", g.Name, g.OOM.Right))
+			continue
+		}
 		row := []string{g.Name, fmt.Sprint(g.Compared)}
 		for _, e := range []report.ErrorFigures{g.Allocated, g.Reserved} {
 			for _, f := range []float64{e.Median, e.P95, e.Max} {
@@ -144,5 +149,6 @@ func accuracyTable(head string, a *report.Accuracy) string {
 		}
 		table.Rows = append(table.Rows, append(row, fmt.Sprintf("%d/%d", g.OOM.Right, g.OOM.Right+g.OOM.Wrong)))
 	}
-	return table.Markdown()
+	return table.Markdown() + "\nAll errors of these models are 0.0 %, and all verdicts right; with the number of runs: " +
+		strings.Join(exact, ", ") + ".\n"
 }
