@@ -115,9 +115,9 @@ func TestKernelsTakeOneStructureOfTheSameSizeEverywhere(t *testing.T) {
 	}
 }
 
-// docs/gpu.md says what the assembler said, of sm_86.
+// docs/lab/gpu.md says what the assembler said, of sm_86.
 func TestTheTableOfKernelsIsTheAssemblers(t *testing.T) {
-	doc, err := os.ReadFile("../docs/gpu.md")
+	doc, err := os.ReadFile("../docs/lab/gpu.md")
 	require.NoError(t, err)
 	usage, err := os.ReadFile("cubin/usage.csv")
 	require.NoError(t, err)

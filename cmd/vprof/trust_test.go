@@ -27,7 +27,7 @@ func TestTrustNamesTestsThatExist(t *testing.T) {
 // Nor do the pages that say how a figure can be checked: go test -run NAME.
 func TestPagesNameTestsThatExist(t *testing.T) {
 	tests := allTests(t)
-	for _, page := range []string{"../../docs/finetuning.md", "../../CONTRIBUTING.md"} {
+	for _, page := range []string{"../../docs/lab/finetuning.md", "../../CONTRIBUTING.md"} {
 		for _, name := range namedIn(t, page, `-run\s+([A-Za-z]+)`) {
 			there := regexp.MustCompile(`func Test[A-Za-z0-9]*` + strings.TrimPrefix(name, "Test")).MatchString(tests)
 			require.True(t, there, "%s: -run %s", page, name)

@@ -48,7 +48,7 @@ var modeled = population{
 }
 
 // compiledSteps are the records of torch.compile at batch sizes 16 and 40 compared to plans of captures at 8 and 64
-// (docs/compile.md), of which some found in Inductor's cache what others had tuned.
+// (docs/lab/compile.md), of which some found in Inductor's cache what others had tuned.
 var compiledSteps = population{
 	"compiled steps", 34, [2]float64{-.0173, .0112}, [2]float64{-.0170, .0538},
 }

@@ -26,7 +26,7 @@ ZOO = ("resnet50", "bert-base", "gpt2", "llama-tiny", "whisper-tiny", "wav2vec2-
 # The file of a record's GPU, in the folder of its run: addresses rose below the records.
 SPEC = "gpu.yaml"
 
-# What a record and a run may differ by: the shares that docs/run.md promises.
+# What a record and a run may differ by: the shares that docs/lab/run.md promises.
 ALLOCATED, RESERVED = 0.02, 0.02
 
 
@@ -128,7 +128,7 @@ def main():
             record = planned(options.vprof, options.python, script)
         report = run(options.vprof, options.python, script, args, flags, record and record.get("gpu"))
         wrong = judge(report, record)
-        # With another transformers or cuDNN than the recorder's (docs/run.md) a run differs: it is told, and fails nothing.
+        # With another transformers or cuDNN than the recorder's (docs/lab/run.md) a run differs: it is told, and fails nothing.
         known = options.records and report["script"]["result"] == "fits"
         bad += bool(wrong and not known)
         what = " ".join([script.stem, *args, *flags])

@@ -78,7 +78,7 @@ func (f figure) bar() string {
 
 // shares returns the shares of the GPU's peak that kernels should reach, in percent, on a GPU of a compute capability.
 // Shares of products fall from Hopper on, whose peak comes from instructions that the kernels do not have
-// (docs/gpu.md), and are low for Turing, whose GPUs for servers are short of power.
+// (docs/lab/gpu.md), and are low for Turing, whose GPUs for servers are short of power.
 func shares(c device.Capability) map[string]float64 {
 	products := 50.0
 	switch {

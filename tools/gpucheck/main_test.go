@@ -108,7 +108,7 @@ func TestWithoutAGPUThereIsNothingToCheck(t *testing.T) {
 }
 
 // What a check says of three GPUs: one that is healthy, one that computes wrongly,
-// and a driver that runs nothing. docs/gpu.md shows them.
+// and a driver that runs nothing. docs/lab/gpu.md shows them.
 func TestThreeGPUs(t *testing.T) {
 	took, sweep := regexp.MustCompile(`\d+\.\d s`), regexp.MustCompile(`time of the sweep \| [\d.]+ s`)
 	for name, tt := range map[string]struct {

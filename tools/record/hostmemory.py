@@ -1,7 +1,7 @@
 """What processes of PyTorch take of the host's memory: python hostmemory.py
 
 Prints a line of JSON for each stage, in MiB: resident bytes (anonymous, of files, shared), and what is the process's
-alone. docs/host.md has the results; profiler/planner/host the coefficients."""
+alone. docs/lab/host.md has the results; profiler/planner/host the coefficients."""
 
 import json
 import multiprocessing

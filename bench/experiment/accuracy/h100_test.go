@@ -48,7 +48,7 @@ func TestStepsOfAnH100(t *testing.T) {
 		i := min(int(share*float64(n)), n-1)
 		return fmt.Sprintf("%.1f %%, %.1f %%", off[0][i], off[1][i])
 	}
-	page, err := os.ReadFile("../../../docs/gpu.md")
+	page, err := os.ReadFile("../../../docs/lab/gpu.md")
 	require.NoError(t, err)
 	require.Contains(t, string(page), "(redimnet, VQ-VAE, GAN, ViT, SPOTER) | "+
 		fmt.Sprintf("%d | %d, %d | %.2f %%, %.2f %% | %s | %s |",
@@ -79,7 +79,7 @@ func TestAddressesOfAnH100Fall(t *testing.T) {
 			records[k].Rising = true
 		}
 	}
-	page, err := os.ReadFile("../../../docs/gpu.md")
+	page, err := os.ReadFile("../../../docs/lab/gpu.md")
 	require.NoError(t, err)
 	require.Contains(t, string(page),
 		fmt.Sprintf("equal in %d in place of %d, reserved ones in %d in place of %d. Intervals",
@@ -122,7 +122,7 @@ func TestLargestBatchesOfAnH100(t *testing.T) {
 	require.Zero(t, a.Summary.Allocated.Median)
 }
 
-// docs/gpu.md compares cuDNN's workspaces on an H100 with the ones that it names without a GPU, and with vprof's
+// docs/lab/gpu.md compares cuDNN's workspaces on an H100 with the ones that it names without a GPU, and with vprof's
 // rules. Its percentages are the file's.
 func TestConvolutionsOfAnH100(t *testing.T) {
 	f, err := os.Open("../../reference/data/h100/convolutions.txt.gz")
@@ -156,7 +156,7 @@ func TestConvolutionsOfAnH100(t *testing.T) {
 			ruled++
 		}
 	}
-	page, err := os.ReadFile("../../../docs/gpu.md")
+	page, err := os.ReadFile("../../../docs/lab/gpu.md")
 	require.NoError(t, err)
 	percent := func(n int) float64 { return 100 * float64(n) / float64(all) }
 	require.Contains(t, string(page), fmt.Sprintf("described in %.1f %%,", percent(same)))
@@ -165,7 +165,7 @@ func TestConvolutionsOfAnH100(t *testing.T) {
 	require.Contains(t, string(page), fmt.Sprintf("vprof's own rules have %.0f %%", percent(ruled)))
 }
 
-// The numbers of scripts on an H100 and under vprof run in docs/gpu.md and README.md are the file's.
+// The numbers of scripts on an H100 and under vprof run in docs/lab/gpu.md and README.md are the file's.
 func TestRunsOfAnH100AreAsDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../reference/data/h100/runs.jsonl")
 	require.NoError(t, err)
@@ -195,7 +195,7 @@ func TestRunsOfAnH100AreAsDocumented(t *testing.T) {
 	at := func(i int, share float64) float64 { return off[i][int(share*float64(n))] }
 	row := fmt.Sprintf("cuDNN and transformers | %d | %d, %d | %.2f %%, %.2f %% | %.1f %%, %.1f %% | %.0f %%, %.0f %% |",
 		n, equal[0], equal[1], at(0, .5), at(1, .5), at(0, .95), at(1, .95), off[0][n-1], off[1][n-1])
-	page, err := os.ReadFile("../../../docs/gpu.md")
+	page, err := os.ReadFile("../../../docs/lab/gpu.md")
 	require.NoError(t, err)
 	require.Contains(t, string(page), row)
 	readme, err := os.ReadFile("../../../README.md")
@@ -205,7 +205,7 @@ func TestRunsOfAnH100AreAsDocumented(t *testing.T) {
 		n, at(0, .5), at(0, .95), at(1, .5), at(1, .95)))
 }
 
-// The numbers of vprof's own runs on an H100 in docs/gpu.md are the record's. The catalog has its context.
+// The numbers of vprof's own runs on an H100 in docs/lab/gpu.md are the record's. The catalog has its context.
 func TestOwnRunsOfAnH100AreAsDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../reference/data/h100/own.json")
 	require.NoError(t, err)
@@ -227,7 +227,7 @@ func TestOwnRunsOfAnH100AreAsDocumented(t *testing.T) {
 	gpu, err := device.Lookup(r.GPU)
 	require.NoError(t, err)
 	require.Equal(t, r.Context, gpu.WithoutLibraries().Context)
-	page, err := os.ReadFile("../../../docs/gpu.md")
+	page, err := os.ReadFile("../../../docs/lab/gpu.md")
 	require.NoError(t, err)
 	p := r.Percent
 	for _, sentence := range []string{

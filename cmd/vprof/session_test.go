@@ -18,12 +18,12 @@ import (
 
 // The six commands of docs/gpu.md run as they are written. What make does besides is tested
 // where it is: here it only has to know the targets.
-func TestTheFirstEveningRunsAsWritten(t *testing.T) {
+func TestTheFirstSessionRunsAsWritten(t *testing.T) {
 	page, err := os.ReadFile("../../docs/gpu.md")
 	require.NoError(t, err)
-	_, evening, found := strings.Cut(string(page), "## The first evening")
+	_, session, found := strings.Cut(string(page), "## The first session")
 	require.True(t, found)
-	commands := strings.Split(strings.TrimSpace(strings.Split(evening, "```")[1]), "\n")
+	commands := strings.Split(strings.TrimSpace(strings.Split(session, "```")[1]), "\n")
 	require.Len(t, commands, 6)
 	unknown := device.GPU{
 		Product: "NVIDIA Future X1", Capability: 121, SMs: 48, ThreadsPerSM: 1536, BoostMHz: 3000,
