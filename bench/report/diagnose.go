@@ -65,6 +65,8 @@ type Remedy struct {
 	Unsafe Reason   `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
 	// Needs is a step to do first, because the project's own trainer does not read the setting; absent if it does.
 	Needs string `json:"needs,omitempty"`
+	// How tells how the saving of a script's remedy was found: tried in a step of the script, replayed, or an estimate.
+	How string `json:"how,omitempty" jsonschema:"enum=tried,enum=replayed,enum=estimate"`
 }
 
 // Problems counts the findings that are problems.

@@ -54,6 +54,11 @@ type Script struct {
 	Seen *Seen `json:"seen,omitempty"`
 	// Growth is by how much each step needs more than the one before; absent if steps do not grow.
 	Growth *StepGrowth `json:"growth,omitempty"`
+	// Remedies are changes that need less memory, the largest saving first.
+	Remedies []Remedy `json:"remedies,omitempty"`
+	// Without is the need in device bytes on a GPU with memory without end, of a command that ran out of memory; absent
+	// where it was not found.
+	Without int64 `json:"unlimited_device_bytes,omitempty"`
 	// Private are the pools of CUDA graphs; absent if there are none.
 	Private *PrivatePools `json:"private_pools,omitempty"`
 	// GPUs is the number of ranks of which Rank was run; absent for one.
@@ -80,13 +85,22 @@ type StepGrowth struct {
 	Full  int   `json:"full_after_steps"`
 	// Lines are the user's lines that made most of it, in bytes of a step.
 	Lines []Component `json:"lines"`
+	// Through is what holds it, with the line that adds to it: a variable, a collection, a graph of autograd, a hook;
+	// absent if that was not found.
+	Through string `json:"through,omitempty"`
 }
 
 // String returns the growth in a sentence.
 func (g *StepGrowth) String() string {
 	text := fmt.Sprintf("grows by %s a step: the GPU is full after about %d steps", bytesize.Format(g.Bytes), g.Full)
 	if len(g.Lines) > 0 {
-		text += "; made by " + g.Lines[0].Name + " and still held, as by a list of losses or outputs"
+		text += "; made by " + g.Lines[0].Name
+	}
+	switch {
+	case g.Through != "":
+		text += ", held by " + g.Through
+	case len(g.Lines) > 0:
+		text += " and still held, as by a list of losses or outputs"
 	}
 	return text
 }
@@ -167,6 +181,9 @@ func (r *Report) scriptSheets() []Sheet {
 		sheets = append(sheets, holdersSheet("lines that hold most at the peak", "line", r.Script.Lines, run.Requested))
 	}
 	sheets = append(sheets, r.buffersSheets()...)
+	if len(r.Script.Remedies) > 0 {
+		sheets = append(sheets, remedySheet(r.Script.Remedies, run.Device))
+	}
 	last := &sheets[len(sheets)-1]
 	last.Notes = append(last.Notes, r.scriptNotes()...)
 	return sheets
@@ -214,6 +231,19 @@ func holdersSheet(title, head string, parts []Component, total int64) Sheet {
 		if p.Bytes != 0 {
 			s.Row(p.Name, p.Bytes, fmt.Sprintf("%.1f", 100*float64(p.Bytes)/float64(max(total, 1))))
 		}
+	}
+	return s
+}
+
+// remedySheet returns a row for each change that saves memory.
+func remedySheet(all []Remedy, total int64) Sheet {
+	s := sheetIn("what would need less", "change | saves {}> | then {}> | how", total)
+	for _, r := range all {
+		then := any(r.Then.Bytes)
+		if r.Then.Bytes == 0 {
+			then = ""
+		}
+		s.Row(r.What, r.Saves, then, r.How)
 	}
 	return s
 }
@@ -341,6 +371,8 @@ func (s *Script) verdict(r *Report) string {
 	}
 	run, d := r.Points[0].Run, r.Devices[0]
 	switch {
+	case run.OOM != nil && !run.Fits && s.Without > 0:
+		return fmt.Sprintf("does not fit: it would need %s; %v", bytesize.Format(s.Without), run.OOM)
 	case run.OOM != nil && !run.Fits:
 		return "does not fit: " + run.OOM.String()
 	case run.OOM != nil:

@@ -12,7 +12,7 @@ import (
 // An Event is something that the hook has seen in one of the command's processes.
 type Event struct {
 	// Name is what it is: importing, imported, torch, cuda, phase, mark, step, diverted,
-	// kept, made, guessed, allocator, replaced, wanted, lengths, longer, error, end.
+	// kept, made, guessed, allocator, replaced, wanted, lengths, longer, error, end, tried, copy.
 	Name string `json:"event"`
 	PID  int    `json:"pid"`
 	// At is when, in microseconds since 1970.
@@ -65,6 +65,9 @@ type Event struct {
 	// Of replaced: what has taken the place; of wanted: what answers.
 	By string `json:"by"`
 
+	// Of tried: the text names a change that was made for one step, which had the peak PeakAllocated, and Allocated is the
+	// peak of a step without changes. Of copy: the text names a copy of the model of Allocated bytes.
+
 	// Of error: the exception that the script did not catch. Of replaced: the kind is weights, data, tokenizer, kernel
 	// or tracker. Of wanted: the text is what the line requires.
 	Kind      string `json:"kind"`
@@ -77,8 +80,11 @@ type Event struct {
 	Steps      []int    `json:"steps"`
 	Optimizers []string `json:"optimizers"`
 	Trace      string   `json:"trace"`
-	// Growth is by how many bytes each of the last steps has grown; zero if they have not.
-	Growth int64 `json:"growth"`
+	// Growth is by how many bytes each of the last steps has grown; zero if they have not by as many. Uneven tells that
+	// each has left as many allocations, of different sizes. Through is what holds them.
+	Growth  int64  `json:"growth"`
+	Uneven  bool   `json:"uneven"`
+	Through string `json:"through"`
 	// Failure is the last allocation that failed.
 	Failure *Failure `json:"failure"`
 	Retries int64    `json:"retries"`

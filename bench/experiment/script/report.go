@@ -45,6 +45,11 @@ func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
 	}
 	held := step.AtPeak(o.Program)
 	r.Script.Lines = held.Lines(5)
+	if r.Script.Growth == nil && o.Kind() == Fits {
+		if r.Script.Remedies, err = o.remedies(ctx, run, held); err != nil {
+			return nil, err
+		}
+	}
 	tuned, err := step.Tuned(ctx, o.Program, step.Plentiful(o.GPU), o.allocator())
 	r.Points = append(r.Points, report.Point{
 		Batch: 1, Device: r.Devices[0].Name, Run: run, Buffers: held.Compiled(step.MostBuffers), Tuned: tuned,
@@ -152,20 +157,29 @@ const mostSteps = 1_000_000
 
 // growth returns by how much each step grows, and when that fills the GPU; nil if steps do not grow, or too little.
 func (o *Outcome) growth(run *report.Run) *report.StepGrowth {
-	each := o.End().Growth
-	if each <= 0 {
-		return nil
-	}
 	last := 0
 	for _, p := range run.Phases {
 		last = max(last, p.Step)
 	}
-	g := &report.StepGrowth{Bytes: each, Full: last + int(max(0, o.GPU.Memory-run.Device)/each)}
+	// What the step before the last has left: loop variables hold what the last one has.
+	kept := step.KeptOf(o.Program, last-2)
+	each := o.End().Growth
+	if o.End().Uneven {
+		each = 0
+		for made := 1; made <= last-2; made++ { // the first step makes the optimizer's state
+			kept = step.KeptOf(o.Program, made)
+			each += kept.Bytes() / int64(last-2)
+		}
+	}
+	if each <= 0 {
+		return nil
+	}
+	g := &report.StepGrowth{
+		Bytes: each, Full: last + int(max(0, o.GPU.Memory-run.Device)/each), Lines: kept.Lines(3), Through: o.End().Through,
+	}
 	if g.Full > mostSteps {
 		return nil
 	}
-	// What the step before the last has left: loop variables hold what the last one has.
-	g.Lines = step.KeptOf(o.Program, last-2).Lines(3)
 	return g
 }
 
@@ -208,9 +222,9 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 	breakdown.Shown(func(c program.Class, bytes int64) {
 		out.Classes = append(out.Classes, report.Component{Name: c.String(), Bytes: bytes})
 	})
-	// The trials of cudnn.benchmark fail where they find no room, which a replay does not repeat.
+	// Trials of cudnn.benchmark that fail where they find no room are not replayed.
 	rest := out.Allocated - breakdown.Total()
-	if rest != 0 && !end.Benchmark {
+	if max(rest, -rest) > out.Allocated/100 && !end.Benchmark {
 		r.Warnings = append(r.Warnings, report.Warning{
 			What: fmt.Sprintf("replayed, the recording needs %d bytes where PyTorch counted %d: the difference counts "+
 				"as temporaries", breakdown.Total(), out.Allocated),

@@ -351,11 +351,12 @@ func TestGrowthIsNamed(t *testing.T) {
 	for _, c := range []struct {
 		args  []string
 		steps []int
-	}{{[]string{"grow"}, []int{4}}, {[]string{"grow", "warm"}, []int{5}}} {
+	}{{[]string{"grow"}, []int{4}}, {[]string{"grow", "warm"}, []int{5}}, {[]string{"grow", "uneven"}, []int{12}}} {
 		o, said := trial(t, script.Command{Steps: 3, Longest: time.Minute}, c.args...)
 		require.Equal(t, script.Fits, o.Kind(), said)
 		require.Equal(t, c.steps, o.Steps(), c.args)
 		require.Equal(t, map[int]int64{1: 2000, 2: 0}[len(c.args)], o.End().Growth)
+		require.Equal(t, slices.Contains(c.args, "uneven"), o.End().Uneven)
 	}
 	card := device.GPU{Name: "card", Memory: 1 << 20}
 	o, _ := trial(t, script.Command{Steps: 3, Longest: time.Minute, GPU: card}, "grow")
@@ -365,6 +366,16 @@ func TestGrowthIsNamed(t *testing.T) {
 	require.InDelta(t, (1<<20)/2000, r.Script.Growth.Full, 20)
 	require.Contains(t, r.Script.Growth.Lines[0].Name, "train.py:")
 	require.Contains(t, r.Sheets()[0].Answer[0], "does not fit for long: it grows by 1.95 KiB a step")
+	for args, through := range map[string]string{
+		"grow":         `the list kept \(.*train\.py:\d+\)`,
+		"grow uneven":  `the list kept \(.*train\.py:\d+\)`,
+		"grow closure": `the dict keeper\.seen \(.*train\.py:\d+\), which the hook keeper\.<locals>\.hook fills`,
+		"grow object":  `the deque keeper\.rows \(.*train\.py:\d+\)`,
+		"grow graph":   `total \(.*train\.py:\d+\), to whose graph every step adds`,
+	} {
+		o, said := trial(t, script.Command{Steps: 3, Longest: time.Minute}, strings.Fields(args)...)
+		require.Regexp(t, `^`+through, o.End().Through, said)
+	}
 	smoke := o.Smoke(r, planner.Budget{Margin: planner.DefaultMargin}, 1)
 	require.False(t, smoke.Safe)
 }

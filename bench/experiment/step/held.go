@@ -23,26 +23,56 @@ type Held struct {
 }
 
 // AtPeak finds what a program holds when its requested bytes are highest.
-func AtPeak(p *program.Program) Held {
+func AtPeak(p *program.Program) Held { return PeakOf(p, nil) }
+
+// PeakOf finds what a program holds when its requested bytes are highest in some phases, of what it allocated in these; a
+// nil function stands for all.
+func PeakOf(p *program.Program, within func(*program.Phase) bool) Held {
 	most, peak, n := int64(0), 0, 0
-	for _, now := range p.Live() {
-		if n++; now > most {
-			most, peak = now, n
+	phases, now := []*program.Phase(nil), (*program.Phase)(nil)
+	if within != nil {
+		phases = allocatedIn(p)
+	}
+	counts := func(phase *program.Phase) bool { return within == nil || phase != nil && within(phase) }
+	for _, live := range p.Live() {
+		if in := p.Instructions[n]; in.Kind == program.Alloc && within != nil {
+			now = phases[in.Arg]
+		}
+		if n++; live > most && counts(now) {
+			most, peak = live, n
 		}
 	}
-	freed := make([]bool, len(p.Buffers))
+	h, freed := Held{p: p}, make([]bool, len(p.Buffers))
 	for _, in := range p.Instructions[:peak] {
 		if in.Kind == program.Free {
 			freed[in.Arg] = true
 		}
 	}
-	h := Held{p: p}
 	for _, in := range p.Instructions[:peak] {
-		if in.Kind == program.Alloc && !freed[in.Arg] {
+		if in.Kind == program.Alloc && !freed[in.Arg] && (within == nil || counts(phases[in.Arg])) {
 			h.buffers = append(h.buffers, in.Arg)
 		}
 	}
 	return h
+}
+
+// Repeated returns the bytes of the line that holds most, of lines of which at least so many buffers have one size, without
+// the last buffer.
+func (h Held) Repeated(least int) (most int64, line string) {
+	type key struct {
+		line  string
+		bytes int64
+	}
+	counts := map[key]int{}
+	for _, i := range h.buffers {
+		counts[key{h.site(i).Where, h.p.Buffers[i].Bytes}]++
+	}
+	for k, n := range counts {
+		if sum := k.bytes * int64(n-1); n >= least && k.line != "" && (sum > most || sum == most && k.line < line) {
+			most, line = sum, k.line
+		}
+	}
+	return most, line
 }
 
 // KeptOf finds what a program holds at its end of the buffers that it made in a step.
@@ -60,6 +90,14 @@ func KeptOf(p *program.Program, made int) Held {
 	}
 	h.buffers = slices.DeleteFunc(h.buffers, func(buffer uint32) bool { return freed[buffer] })
 	return h
+}
+
+// Bytes returns the requested bytes of all that is held.
+func (h Held) Bytes() (sum int64) {
+	for _, i := range h.buffers {
+		sum += h.p.Buffers[i].Bytes
+	}
+	return sum
 }
 
 // allocatedIn returns the phases in which buffers were allocated, by the number of the buffer; nil behind the last mark,

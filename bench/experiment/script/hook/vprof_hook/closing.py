@@ -44,7 +44,7 @@ class Closing:
             return False
         left = longest.seconds - longest.spent
         self.began, self.over = watch.step(), time.monotonic() + left * EVALUATION
-        alarm = threading.Timer(left, self.end_main)
+        alarm = threading.Timer(left, interrupt, [self.is_late])
         alarm.daemon = True
         alarm.start()
         hide_failures()
@@ -55,7 +55,7 @@ class Closing:
         if self.began is None or self.watch.step() < self.began:
             return
         if self.ended or self.trainer:
-            self.end()
+            return self.end()
         self.ended = True
         raise StopIteration
 
@@ -68,13 +68,10 @@ class Closing:
             raise StopIteration
         self.batches[id(loader)] = done + 1
 
-    def end_main(self):
-        """Ends the main thread: the time is over."""
-        from .training import TrainingEnded
-
-        if not self.watch.ended:
-            self.late = True
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threading.main_thread().ident), ctypes.py_object(TrainingEnded))
+    def is_late(self):
+        """Tells that the time is over, and whether that ends the script."""
+        self.late = self.late or not self.watch.ended
+        return not self.watch.ended
 
     def reason(self):
         """Why training ended where the script has come to its end."""
@@ -83,8 +80,17 @@ class Closing:
     def end(self):
         self.watch.settle()
         self.watch.finish("steps")
-        self.watch.over = True
-        self.watch.stop()
+        if not self.watch.trials.begin():
+            self.watch.over = True
+            self.watch.stop()
+
+
+def interrupt(due):
+    """Ends the main thread if that is due."""
+    from .training import TrainingEnded
+
+    if due():
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(threading.main_thread().ident), ctypes.py_object(TrainingEnded))
 
 
 def hide_failures():

@@ -1,32 +1,51 @@
 """Tells whether what a training script holds at the end of its steps grows without end."""
 
+from . import events
+
 # After so many equal changes what is held grows, and is no warm-up: states of optimizers, caches.
 STEADY = 3
+
+# Where batches differ in size, the number of allocations must have grown by as many in so many steps.
+UNEVEN = 6
 
 # Training goes on to at most so many steps to tell.
 MOST = 12
 
 
 class Growth:
-    """The allocated bytes at the ends of steps."""
+    """The allocated bytes and the number of allocations at the ends of steps."""
 
     def __init__(self):
         self.ends = []
+        self.times = []  # when the steps ended
 
     def note(self, step, allocated):
-        """Takes the bytes at the end of a step, which are counted from 1; later ones of the same step replace them."""
-        del self.ends[max(step - 1, 0):]
-        self.ends.append(allocated)
+        """Takes bytes and allocations at the end of a step, which are counted from 1; later ones of the same step replace them."""
+        for values, value in (self.ends, allocated), (self.times, events.now()):
+            del values[max(step - 1, 0):]
+            values.append(value)
 
-    def changes(self):
-        return [after - before for before, after in zip(self.ends, self.ends[1:])]
+    def changes(self, of):
+        """The changes from step to step of the bytes (0) or the allocations (1)."""
+        return [after[of] - before[of] for before, after in zip(self.ends, self.ends[1:])]
 
     def each(self):
         """The bytes by which every step grows; zero if the last ones did not all grow by as much."""
-        last = self.changes()[-STEADY:]
-        return last[0] if len(last) == STEADY and last[0] > 0 and len(set(last)) == 1 else 0
+        return steady(self.changes(0), STEADY)
+
+    def uneven(self):
+        """Tells whether every step leaves as many allocations behind, of different sizes."""
+        return not self.each() and steady(self.changes(1), UNEVEN) > 0
+
+    def found(self):
+        return self.each() > 0 or self.uneven()
 
     def open(self):
         """Tells whether further steps would show what the last one leaves open."""
-        changes = self.changes()
-        return 1 < len(self.ends) < MOST and changes[-1] > 0 and not self.each()
+        return 1 < len(self.ends) < MOST and max(self.changes(0)[-1], self.changes(1)[-1]) > 0 and not self.each()
+
+
+def steady(changes, number):
+    """The last of some changes, if so many are equal and growth; else zero."""
+    last = changes[-number:]
+    return last[0] if len(last) == number and last[0] > 0 and len(set(last)) == 1 else 0

@@ -3,6 +3,7 @@
 import bisect
 import functools
 import gc
+import inspect
 import os
 import sys
 import sysconfig
@@ -109,7 +110,12 @@ class Memory:
 
     def allocated(self):
         """The allocated bytes on the GPU that figures are of; zero before it is used."""
-        return self.read(self.judged())["allocated_bytes"]["all"]["current"] if self.used else 0
+        return self.in_use()[0]
+
+    def in_use(self):
+        """The allocated bytes on the GPU that figures are of, and the number of allocations."""
+        stats = self.read(self.judged()) if self.used else {}
+        return tuple(stats[key]["all"]["current"] if key in stats else 0 for key in ("allocated_bytes", "allocation"))
 
     def peaks(self):
         """The peaks of the whole run."""
@@ -155,29 +161,26 @@ class Memory:
                 self.label("optimizer state", value)
 
     def label_batch(self, frame):
-        """Labels the tensors that functions of the script hold and nobody computed.
-
-        The frames are asked for what they refer to, since reading their f_locals would make
-        older Pythons hold the tensors longer.
-        """
+        """Labels the tensors that variables of the script hold and nobody computed."""
         while self.used and frame is not None:
             if of_user(frame.f_code.co_filename, self.libraries):
-                for value in gc.get_referents(frame):
-                    self.label_inputs(value, 2)
+                most = 64 if frame.f_code.co_flags & inspect.CO_OPTIMIZED else 8  # dicts of a module's are copies of models
+                for value in variables(frame).values():
+                    self.label_inputs(value, 2, most)
             frame = frame.f_back
 
-    def label_inputs(self, value, depth):
+    def label_inputs(self, value, depth, most):
         if isinstance(value, self.torch.nn.Parameter):
             return
         if isinstance(value, self.torch.Tensor):
             if value.is_leaf and not value.requires_grad:
                 self.label("batch data", value)
         elif depth and type(value) in (list, tuple):
-            for part in value[:64]:
-                self.label_inputs(part, depth - 1)
-        elif depth and isinstance(value, dict) and len(value) <= 64 and value.get("__name__") is None:
+            for part in value if len(value) <= most else ():
+                self.label_inputs(part, depth - 1, most)
+        elif depth and isinstance(value, dict) and len(value) <= most and value.get("__name__") is None:
             for part in list(value.values()):
-                self.label_inputs(part, depth - 1)
+                self.label_inputs(part, depth - 1, most)
 
     def label_modules(self):
         """Labels parameters and buffers of all modules that are alive."""
@@ -202,6 +205,16 @@ class Memory:
         p = program.Program(lambda frames: line_of_user(frames, self.libraries, which), device)
         p.follow(trace, self.labels.all, pooled(trace, private(snapshot["segments"], device)))
         return p.write(events.folder(f"trace-{os.getpid()}")), p.failure
+
+
+def variables(frame):
+    """The variables of a frame by their names."""
+    values = frame.f_locals
+    found = dict(values)
+    # Before Python 3.13 the frame keeps the first dict, which would hold the tensors longer, unless the script has asked for it.
+    if frame.f_code.co_flags & inspect.CO_OPTIMIZED and isinstance(values, dict) and sys.getrefcount(values) <= 3:
+        values.clear()
+    return found
 
 
 def private(segments, device):

@@ -8,9 +8,10 @@ import sys
 import traceback
 import weakref
 
-from . import compiling, events, growth, loaders
+from . import compiling, events, growth, holders, loaders
 from .closing import Closing
 from .memory import Memory
+from .trials import Trials
 
 # An optimizer that was made and does not step is waited for until another has made so many
 # times the steps that are asked for.
@@ -42,8 +43,10 @@ class Watch:
         self.over = False  # the script ends when it begins the next step
         self.gathering = False  # a state_dict was made, which may be saved
         self.closing = Closing(self)
+        self.trials = Trials(self)
         self.longest = loaders.Longest(torch, self)
         self.growth = growth.Growth()
+        self.through = None  # what holds that which grows
 
     # Phases.
 
@@ -137,6 +140,8 @@ class Watch:
     def after_step(self, optimizer, *_):
         """Called by PyTorch after the step of any optimizer."""
         if self.ended:
+            if self.trials.running and not events.quiet:
+                self.trials.after_step(optimizer)
             return
         self.memory.label_optimizer(optimizer)
         self.count(optimizer)
@@ -155,10 +160,18 @@ class Watch:
             self.stepped[optimizer][1] += 1
 
         self.turn(more)
-        self.growth.note(self.step(), self.memory.allocated())
+        self.growth.note(self.step(), self.memory.in_use())
+        if self.through is None and self.growth.found():
+            self.through = self.name_holder()
         events.send("step", done=self.step(), of=self.wanted if self.step() <= self.wanted else 0)
         if not self.until and self.trained() and not self.closing.goes_on():
             self.end("steps")
+
+    def name_holder(self):
+        try:
+            return holders.find(self)
+        except Exception:  # objects of the script's own that answer in strange ways
+            return ""
 
     def trained(self):
         """Tells whether all optimizers have made the steps that are asked for."""
@@ -248,12 +261,17 @@ class Watch:
             return
         if reason == "steps" and not self.due:  # callbacks that follow the last step run; the next step does not
             self.finish(reason, marked=True)
-            self.over = True
-            if "torch._dynamo" not in sys.modules:  # which would compile again for a hook
-                self.torch.nn.modules.module.register_module_forward_pre_hook(lambda *_: self.stop())
+            if not self.trials.begin():
+                self.leave_loop()
             return
         self.finish(reason)
         raise TrainingEnded(0)
+
+    def leave_loop(self):
+        """Has the script end where its next step begins."""
+        self.over = True
+        if "torch._dynamo" not in sys.modules:  # which would compile again for a hook
+            self.torch.nn.modules.module.register_module_forward_pre_hook(lambda *_: self.stop())
 
     def stop(self):
         """Ends the script where its next step begins, if it was to end with the last."""
@@ -276,7 +294,7 @@ class Watch:
         events.send(
             "end", reason=reason, steps=steps, optimizers=kinds, trace=trace, failure=failure,
             benchmark=bool(backends and backends.cudnn.benchmark), tuned_before=len(compiling.found),
-            growth=self.growth.each(), **self.memory.peaks(),
+            growth=self.growth.each(), uneven=self.growth.uneven(), through=self.through or "", **self.memory.peaks(),
         )
 
     def exit(self):

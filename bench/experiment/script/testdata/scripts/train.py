@@ -1,5 +1,6 @@
 """Trains with what the arguments say, for as long as it is let."""
 
+import collections
 import ctypes
 import glob
 import importlib.util
@@ -91,6 +92,33 @@ def files():
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+class Rollout:
+    def __init__(self):
+        self.rows = collections.deque()
+
+
+def keeper(module):
+    """Registers a hook that stores what it sees."""
+    seen = {}
+
+    def hook(output):
+        seen[len(seen)] = output
+
+    module._forward_hooks = {0: hook}
+    return hook
+
+
+class Node(torch.Tensor):
+    """A tensor with a graph."""
+
+    def __init__(self, graph):
+        super().__init__(8)
+        self.grad_fn = graph
+
+    def __add__(self, other):
+        return Node(torch.Graph(other, self.grad_fn))
+
+
 args = sys.argv[1:]
 if "files" in args:
     for name, text in ("log.txt", "old line\n"), ("real.pt", "real"):
@@ -158,9 +186,22 @@ if "rows" in args:
     sys.exit()
 if "grow" in args:
     kept = []
+    if "closure" in args:
+        keeper = keeper(m)
+    if "object" in args:
+        keeper = Rollout()
+    total = Node(None)
     for it in range(40):
         train(m, adam, scaler)
-        if it > 3 or "warm" not in args:
+        if "uneven" in args:
+            kept.append(torch.Tensor(2000 + 100 * (it % 3)))
+        elif "closure" in args:
+            m._forward_hooks[0](torch.Tensor(2000))
+        elif "object" in args:
+            keeper.rows.append({"obs": torch.Tensor(2000)})
+        elif "graph" in args:
+            total = total + torch.Tensor(2000)
+        elif it > 3 or "warm" not in args:
             kept.append(torch.Tensor(2000))
         elif it < 3:
             kept.append(torch.Tensor(100 * (it + 1)))

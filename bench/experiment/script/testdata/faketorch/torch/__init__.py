@@ -15,7 +15,7 @@ class Counter:
     """Bytes in use, their peak, and the trace of all that happened."""
 
     def __init__(self):
-        self.now = self.peak = 0
+        self.now = self.peak = self.blocks = 0
         self.trace = []
         self.segments = [
             {"device": 0, "segment_pool_id": pool, "address": address, "total_size": size}
@@ -41,12 +41,14 @@ class Counter:
             raise OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size} bytes")
         address, self.next = self.next, self.next + size
         self.now += size
+        self.blocks += 1
         self.peak = max(self.peak, self.now)
         self.note("alloc", address, size)
         return address
 
     def free(self, address, size):
         self.now -= size
+        self.blocks -= 1
         self.note("free_completed", address, size)
 
 
@@ -75,6 +77,32 @@ class Tensor:
             counter.free(self.address, self.size)
 
 
+class Graph:
+    """A node of a graph of autograd, whose saved tensor Python does not see until it asks for it."""
+
+    def __init__(self, saved, before):
+        self.storage, self.next_functions = Storage(saved), [] if before is None else [(before, 0)]
+        saved.__dict__.clear()
+
+    @property
+    def _saved_self(self):
+        return types.SimpleNamespace(untyped_storage=lambda: self.storage)
+
+
+class Storage:
+    def __init__(self, tensor):
+        self.address, self.size = tensor.address, tensor.size
+
+    def data_ptr(self):
+        return self.address
+
+    def nbytes(self):
+        return self.size
+
+    def __del__(self):
+        counter.free(self.address, self.size)
+
+
 class Parameter(Tensor):
     requires_grad = True
 
@@ -84,7 +112,8 @@ def stats(device):
     now, peak = [(counter.now, counter.peak), (second, second), (0, 0)][device]
     amount = {"all": {"current": now, "peak": peak}}
     kinds = {kind: {pool: dict(a) for pool, a in amount.items()} for kind in ("allocated_bytes", "reserved_bytes", "requested_bytes")}
-    return {**kinds, "num_alloc_retries": 0, "num_ooms": sum(e["action"] == "oom" for e in counter.trace)}
+    blocks = {"all": {"current": counter.blocks, "peak": counter.blocks}}
+    return {**kinds, "allocation": blocks, "num_alloc_retries": 0, "num_ooms": sum(e["action"] == "oom" for e in counter.trace)}
 
 
 def reset(device):

@@ -1,0 +1,127 @@
+package script
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Ways to find what a change saves.
+const (
+	tried    = "tried"
+	replayed = "replayed"
+	estimate = "estimate"
+)
+
+// leastSaving is the share of the peak below which a change is not worth a line.
+const leastSaving = 0.01
+
+// remedies returns the changes that would need less memory than a run: ones that the hook tried in further steps, the
+// allocator's settings replayed, and estimates from what the peak is made of.
+func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.Held) ([]report.Remedy, error) {
+	var all []report.Remedy
+	add := func(what, how string, saves int64) {
+		if float64(saves) >= leastSaving*float64(run.Reserved) {
+			all = append(all, report.Remedy{What: what, How: how, Saves: saves})
+		}
+	}
+	other, evaluation := int64(0), int64(0) // the peaks outside of training steps, and outside of evaluation
+	for _, p := range run.Phases {
+		if !trains(p) {
+			other = max(other, p.PeakAllocated)
+		}
+		if p.Name != "evaluation" {
+			evaluation = max(evaluation, p.PeakAllocated)
+		}
+	}
+	for _, e := range o.of("tried") {
+		if e.Text != "" {
+			add(e.Text, tried, min(e.Allocated-e.PeakAllocated, run.Allocated-other))
+		} else if o.End().Benchmark {
+			add("torch.backends.cudnn.benchmark = False, whose trials of algorithms have the peak", tried,
+				min(run.Allocated-e.Allocated, run.Allocated-other))
+		}
+	}
+	for _, e := range o.of("copy") {
+		add(e.Text, estimate, e.Allocated)
+	}
+	if kept, line := o.keptInEvaluation(); kept > 0 {
+		add("outputs of the evaluation brought to the host batch by batch ("+line+
+			"; eval_accumulation_steps of a Trainer)", estimate, min(kept, run.Allocated-evaluation))
+	}
+	if bytes, line := scores(held); bytes > 0 {
+		add("F.scaled_dot_product_attention in place of scores and masks ("+line+")", estimate,
+			min(bytes, run.Allocated-other))
+	}
+	if conf := o.allocator(); !conf.Expandable && o.Stubs != "" {
+		conf.Expandable = true
+		there, err := step.Simulate(ctx, o.Program, step.Plentiful(o.GPU), conf, 0)
+		if err != nil {
+			return nil, err
+		}
+		add("PYTORCH_ALLOC_CONF="+report.ExpandableSegments, replayed, run.Reserved-there.Max.Reserved)
+	}
+	slices.SortStableFunc(all, func(a, b report.Remedy) int { return cmp.Compare(b.Saves, a.Saves) })
+	for i := range all {
+		then := run.Device - all[i].Saves
+		all[i].Then = report.Interval{Bytes: then, Low: then, High: then}
+		all[i].Unsafe = report.Reason(planner.Budget{Memory: o.GPU.Memory, Margin: planner.DefaultMargin}.Judge(then))
+	}
+	return all, nil
+}
+
+// keptInEvaluation returns the bytes that evaluations hold at their peak of outputs of batches before the last one, and
+// the line that has made them.
+func (o *Outcome) keptInEvaluation() (int64, string) {
+	within := func(p *program.Phase) bool { return p.Name == "evaluation" }
+	return step.PeakOf(o.Program, within).Repeated(3)
+}
+
+// attention matches source lines that compute scores of attention, or masks.
+var attention = regexp.MustCompile(`\b(masked_fill|softmax|baddbmm)_?\(`)
+
+// scores returns the bytes that are held of what lines of the user's attention have made, and the line of most.
+func scores(held step.Held) (sum int64, most string) {
+	for _, c := range held.Lines(20) {
+		if text := sourceLine(c.Name); attention.MatchString(text) && !strings.Contains(text, "log_softmax") {
+			if sum += c.Bytes; most == "" {
+				most = c.Name
+			}
+		}
+	}
+	return sum, most
+}
+
+// sourceLine returns the text of a line, file:line:function; empty if it cannot be read.
+func sourceLine(where string) string {
+	parts := strings.Split(where, ":")
+	if len(parts) < 3 {
+		return ""
+	}
+	number, err := strconv.Atoi(parts[len(parts)-2])
+	if err != nil {
+		return ""
+	}
+	file, err := os.Open(strings.Join(parts[:len(parts)-2], ":"))
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	for n := 1; lines.Scan(); n++ {
+		if n == number {
+			return lines.Text()
+		}
+	}
+	return ""
+}

@@ -1,0 +1,257 @@
+"""Finds through what a script holds memory that grows with every step: a list, a graph of autograd, a hook, a cache."""
+
+import collections
+import gc
+import linecache
+import os
+import re
+import sys
+import types
+
+from . import memory
+
+COLLECTIONS = (list, dict, set, collections.deque)
+
+# How many references a name may be away from a tensor, how many objects are followed, and how many nodes of graphs.
+FARTHEST = 10
+MOST_OBJECTS = 20_000
+MOST_NODES = 50_000
+
+
+def find(watch):
+    """Says what holds the tensors of the last steps, as in "list losses of main (train.py:12)"; empty where nothing is found."""
+    torch, grown = watch.torch, addresses(watch)
+    gc.collect()
+    tensors = [t for t in gc.get_objects() if is_strided(torch, t)]
+    seen = {}
+    for t in tensors:
+        if address_of(t) in grown:
+            seen.setdefault(address_of(t), t)
+    size = sum(grown[a] for a in seen)
+    if 2 * size < sum(grown.values()):
+        with_graph = [t for t in seen.values() if t.grad_fn is not None]
+        return by_graph(watch, with_graph, tensors, grown)
+    largest = seen[max(seen, key=grown.get)]
+    return Path(watch, largest).text() or by_graph(watch, [], tensors, grown)
+
+
+def by_graph(watch, kept, tensors, grown):
+    """Says which tensors hold a graph of autograd, of a collection that is kept or of one tensor that every step adds to."""
+    best, owner = 0, None
+    for tensor in kept[-1:] or [t for t in tensors if t.grad_fn is not None][-256:]:
+        held = saved(tensor.grad_fn, grown)
+        if held > best:
+            best, owner = held, tensor
+    path = Path(watch, owner) if best else None
+    text = path and path.text()
+    if not text:
+        return by_graph(watch, [], tensors, grown) if kept else ""
+    if path.kind:
+        return text + ", with the graphs of its tensors: detach them, or keep .item()"
+    return text + ", to whose graph every step adds: detach what is added, or use .item()"
+
+
+def addresses(watch):
+    """The bytes by address of what the steps before the last one have made and left behind."""
+    times = watch.growth.times
+    first, last = times[-min(4, len(times))], times[-2]
+    live = {}
+    for e in watch.torch.cuda.memory._snapshot()["device_traces"][watch.memory.judged()]:
+        if e["action"] == "alloc":
+            live[e["addr"]] = e
+        elif e["action"] == "free_completed":
+            live.pop(e["addr"], None)
+    return {address: e["size"] for address, e in live.items() if first < e.get("time_us", 0) <= last}
+
+
+def is_strided(torch, thing):
+    return issubclass(type(thing), torch.Tensor) and thing.is_cuda and thing.layout is torch.strided
+
+
+def address_of(tensor):
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except RuntimeError:  # a tensor without storage
+        return 0
+
+
+def saved(node, grown):
+    """The bytes of what has grown that the nodes of a graph have saved."""
+    nodes, todo, found = set(), [node], set()
+    while todo and len(nodes) < MOST_NODES:
+        node = todo.pop()
+        if node in nodes:
+            continue
+        nodes.add(node)
+        todo += [n for n, _ in node.next_functions if n is not None]
+        for name in dir(node):
+            if name.startswith("_saved_") or name == "saved_tensors":
+                try:
+                    values = getattr(node, name)
+                except RuntimeError:  # which backward has freed
+                    continue
+                found.update(address_of(v) for v in (values if isinstance(values, tuple) else [values]) if hasattr(v, "untyped_storage"))
+    return sum(grown.get(address, 0) for address in found)
+
+
+class Path:
+    """How a name of the script leads to a tensor: variable, attributes, collections."""
+
+    def __init__(self, watch, tensor):
+        self.torch, self.libraries = watch.torch, watch.memory.libraries
+        self.steps = []  # (holder, held), the name's first
+        self.name = self.kind = ""
+        names, came, level = self.names(), {id(tensor): None}, [tensor]
+        own = {id(came), id(names), id(self.steps)}
+        for _ in range(FARTHEST):
+            ids = {id(thing) for thing in level}
+            own |= {id(level)}
+            found = []
+            for holder in gc.get_referrers(*level):
+                if id(holder) in came or id(holder) in own or isinstance(holder, types.FrameType) or self.is_ours(holder):
+                    continue
+                for held in gc.get_referents(holder):
+                    if id(held) in ids:
+                        came[id(holder)] = (holder, held)
+                        found.append(holder)
+                        break
+            for thing in [*level, *found]:
+                if id(thing) in names:
+                    return self.found(names[id(thing)], thing, came)
+            if not found or len(came) > MOST_OBJECTS:
+                return
+            level = found
+
+    def is_ours(self, holder):
+        return isinstance(holder, dict) and str(holder.get("__name__", "")).startswith("vprof_hook")
+
+    def found(self, name, thing, came):
+        """Keeps the way from a named object to the tensor."""
+        self.name = name
+        while came[id(thing)] is not None:
+            self.steps.append(came[id(thing)])
+            thing = self.steps[-1][1]
+
+    def names(self):
+        """The names of objects, by their id: the script's global and local variables, and those of libraries that run it."""
+        names, frame = {}, sys._getframe(1)
+        while frame is not None:
+            code = frame.f_code
+            if code.co_filename != __file__:
+                for name, value in memory.variables(frame).items():
+                    if self.is_user(code.co_filename) or id(value) not in names:
+                        names[id(value)] = (name, "" if code.co_name == "<module>" else code.co_name, code.co_filename)
+            frame = frame.f_back
+        for module in list(sys.modules.values()):
+            file = getattr(module, "__file__", None)
+            if isinstance(file, str) and self.is_user(file):
+                names.update((id(value), (name, "", file)) for name, value in list(vars(module).items()) if not name.startswith("__"))
+        for singleton in (None, True, False, self.torch):
+            names.pop(id(singleton), None)
+        return names
+
+    def is_user(self, file):
+        return memory.of_user(file, self.libraries)
+
+    def text(self):
+        """The kind of what grows, its name, the line that fills it, and the hook that does; empty where no name was found."""
+        if not self.name:
+            return ""
+        name, function, file = self.name
+        owner, parts, kind, end = None, [name], "", None
+        for number, (holder, held) in enumerate(self.steps):
+            namespace = self.is_namespace(holder)
+            if isinstance(holder, COLLECTIONS) and len(holder) >= 3 and not namespace:
+                kind, end = type(holder).__name__, len(parts)
+            elif type(holder).__name__ == "_lru_cache_wrapper":
+                kind, end = "functools.lru_cache", len(parts)
+            above = self.steps[max(number - 1, 0)][0]
+            if isinstance(held, types.CellType) and isinstance(above, types.FunctionType):
+                names = zip(above.__code__.co_freevars, above.__closure__)
+                attribute = next((name for name, cell in names if cell is held), "")
+            else:
+                attribute = key_of(holder, held) if namespace else attribute_of(holder, held)
+            if attribute and end is None:  # what is inside of elements has no name
+                owner = above if namespace else holder
+                parts.append(attribute)
+                file = self.file_of(owner) or file
+        whole = ".".join(parts)
+        if owner is not None and (len(parts) > 3 or not self.is_user(self.name[2])):
+            whole = type(owner).__name__ + "." + parts[-1]
+        self.kind = kind
+        text = f"the {kind} {whole}" if kind else whole
+        text += " of " + function if function and whole == name else ""
+        where = line_that_fills(file, parts[-1], kind)
+        text += f" ({file}:{where})" if where else f" ({os.path.basename(file)})"
+        hook = self.hook()
+        return text + (f", which the hook {hook} fills" if hook else "")
+
+    def is_namespace(self, holder):
+        """Tells whether a dict has the variables of a module or the attributes of an object."""
+        if not isinstance(holder, dict):
+            return False
+        return "__name__" in holder or any(getattr(o, "__dict__", None) is holder for o in gc.get_referrers(holder))
+
+    def file_of(self, owner):
+        """The user's file that has the class of an object."""
+        module = sys.modules.get(type(owner).__module__)
+        file = getattr(module, "__file__", None)
+        return file if isinstance(file, str) and self.is_user(file) else ""
+
+    def hook(self):
+        """The name of a hook of a module that reaches what is held."""
+        on_way = {id(holder) for holder, _ in self.steps}
+        for module in gc.get_objects():
+            if not issubclass(type(module), self.torch.nn.Module):
+                continue
+            for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
+                for hook in (vars(module).get(kind) or {}).values():
+                    if id(module) not in on_way and on_way & reach(hook):
+                        return getattr(hook, "__qualname__", type(hook).__name__)
+        return ""
+
+
+def attribute_of(holder, held):
+    """The name under which an object has another as its attribute; empty for other holders."""
+    try:
+        values = object.__getattribute__(holder, "__dict__")
+    except AttributeError:
+        return next((n for n in getattr(type(holder), "__slots__", ()) if getattr(holder, n, None) is held), "")
+    if held is values:  # the attribute follows
+        return ""
+    return key_of(values, held) if isinstance(values, dict) else ""
+
+
+def key_of(values, held):
+    return next((name for name, value in values.items() if value is held and isinstance(name, str)), "")
+
+
+def reach(hook):
+    """The ids of the objects that a hook has in its closure, its arguments, its globals, or is a method of."""
+    function = getattr(hook, "func", hook)
+    known = [getattr(function, "__self__", None), *getattr(hook, "args", ()), *(getattr(function, "__defaults__", None) or ())]
+    for cell in getattr(function, "__closure__", None) or ():
+        try:
+            known.append(cell.cell_contents)
+        except ValueError:  # empty
+            pass
+    names = getattr(getattr(function, "__code__", None), "co_names", ())
+    known += [function.__globals__[n] for n in names if n in getattr(function, "__globals__", {})]
+    known += [value for k in list(known) for value in getattr(k, "__dict__", {}).values() if isinstance(value, COLLECTIONS)]
+    return {id(k) for k in known if not isinstance(k, (types.ModuleType, type, types.FunctionType)) and k is not None}
+
+
+def line_that_fills(file, name, kind):
+    """The number of the line that adds to a variable; zero where none is found."""
+    word = r"\b" + re.escape(name) + r"\b"
+    item = r"(\[[^]]*\])*"
+    patterns = [word + item + r"\.(append|appendleft|extend|add|insert|update|setdefault|push)\b", word + r"\[[^]]*\]\s*=[^=]"] if kind else []
+    patterns += [word + item + r"\s*\+=", word + r"\s*=[^=].*" + word]
+    if kind == "functools.lru_cache":
+        patterns = [r"def\s+" + word]
+    lines = linecache.getlines(file)
+    for pattern in patterns:
+        for number, line in enumerate(lines, 1):
+            if re.search(pattern, line):
+                return number
+    return 0

@@ -1,0 +1,261 @@
+"""Tries what would save memory: further steps of the script, each with one change, when all else has been seen.
+
+The changes are made between steps, in objects that the script has made: options of its optimizers, checkpointing of its
+blocks, autocast. What a step needs is compared with a step without changes. A script that fails in such a step has been seen.
+"""
+
+import collections
+import functools
+import gc
+import sys
+import threading
+import time
+
+from . import closing, events
+
+# Further steps may take this share of the time that the script has run, and at least so many seconds.
+SHARE, LEAST = 0.1, 4.0
+
+# Losses over fewer classes have small logits.
+CLASSES = 4096
+
+CHUNKS = 8
+
+
+# The methods of transformers' and diffusers' models that turn checkpointing on and off, and their property that it is on.
+METHODS = (
+    ("activation_checkpointing_enable", "activation_checkpointing_disable", "is_activation_checkpointing"),
+    ("gradient_checkpointing_enable", "gradient_checkpointing_disable", "is_gradient_checkpointing"),
+    ("enable_gradient_checkpointing", "disable_gradient_checkpointing", "is_gradient_checkpointing"),
+)
+
+
+def compiles():
+    """Tells whether torch.compile has seen a function of the script."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    return utils is not None and utils.counters["frames"]["total"] > 0
+
+
+class Trials:
+    """The changes that are tried, one a step."""
+
+    def __init__(self, watch):
+        self.watch, self.torch = watch, watch.torch
+        self.running = False
+        self.began = time.monotonic()
+        self.queue = collections.deque()
+        self.undo = None
+        self.name = ""
+        self.base = 0  # the peak of a step without changes
+        self.stepped = set()  # the optimizers that have stepped in this trial
+        self.autocast = self.loss = False  # whether the script computes under autocast, and a loss of many classes
+
+    def begin(self):
+        """Begins to try, after the last step that counts; False where there is nothing to try."""
+        watch = self.watch
+        if watch.longest.seconds <= 0 or watch.growth.found() or events.quiet or not watch.memory.used or not any(watch.counts.values()):
+            return False
+        if compiles() or watch.torch.distributed.is_available() and watch.torch.distributed.is_initialized():
+            return False  # a change would compile again, and ranks must do the same
+        budget = max(LEAST, SHARE * (time.monotonic() - self.began))
+        self.until = time.monotonic() + budget
+        try:
+            self.owned = {id(p) for o in watch.counts for group in o.param_groups for p in group["params"]}
+            self.send_copies()
+            self.queue.extend([("", self.observe), *self.optimizers(), *self.unowned(), *self.blocks()])
+            self.running = True
+            self.next()
+        except Exception:  # of a release or a model without what is changed
+            self.running = False
+            return False
+        sys.excepthook = lambda *_: None
+        alarm = threading.Timer(3 * budget, closing.interrupt, [lambda: self.running])
+        alarm.daemon = True
+        alarm.start()
+        return True
+
+    def after_step(self, optimizer):
+        """Ends a trial when each optimizer has stepped that steps."""
+        self.stepped.add(optimizer)
+        if any(n > 0 and o not in self.stepped for o, n in self.watch.active().items()):
+            return
+        peak = self.watch.memory.read(self.watch.memory.judged())["allocated_bytes"]["all"]["peak"]
+        self.undo()
+        if not self.name:
+            self.base = peak
+            self.queue.extend(self.losses())
+            if not self.autocast:
+                self.queue.extend(self.casts())
+        events.send("tried", text=self.name, peak_allocated=peak, allocated=self.base)
+        self.next()
+
+    def next(self):
+        """Makes the next change; ends the script when there is none, or the time is over."""
+        if not self.queue or time.monotonic() > self.until:
+            self.running = False
+            self.watch.leave_loop()
+            return
+        self.name, change = self.queue.popleft()
+        self.stepped = set()
+        self.undo = change()
+        memory = self.watch.memory
+        memory.reset(memory.judged())
+
+    # Changes: each function changes something and returns what puts it back.
+
+    def observe(self):
+        """Changes nothing, and sees whether the script uses autocast and a loss over many classes."""
+        torch = self.torch
+        enter, loss = torch.autocast.__enter__, torch.nn.functional.cross_entropy
+
+        def entered(context):
+            self.autocast = True
+            return enter(context)
+
+        @functools.wraps(loss)
+        def computed(logits, *args, **kwargs):
+            self.loss |= logits.dim() == 2 and logits.shape[-1] >= CLASSES
+            return loss(logits, *args, **kwargs)
+
+        torch.autocast.__enter__, torch.nn.functional.cross_entropy = entered, computed
+
+        def undo():
+            torch.autocast.__enter__, torch.nn.functional.cross_entropy = enter, loss
+
+        return undo
+
+    def optimizers(self):
+        """Optimizers that make copies of all their values at once."""
+        groups = [g for o in self.watch.counts for g in o.param_groups if g.get("foreach", False) is not False and not g.get("fused")]
+        if not groups:
+            return
+
+        def change():
+            before = [g["foreach"] for g in groups]
+            for group in groups:
+                group["foreach"] = False
+            return lambda: [g.__setitem__("foreach", b) for g, b in zip(groups, before)]
+
+        names = sorted({type(o).__name__ for o in self.watch.counts if any(g in groups for g in o.param_groups)})
+        yield "%s with fused=True or foreach=False" % " and ".join(names), change
+
+    def modules(self):
+        """The modules that nothing is above."""
+        every = [m for m in gc.get_objects() if issubclass(type(m), self.torch.nn.Module) and "_modules" in vars(m)]
+        inner = {id(c) for m in every for c in m._modules.values() if c is not None}
+        return [m for m in every if id(m) not in inner]
+
+    def unowned(self):
+        """Parameters that get gradients and that no optimizer has."""
+        found = {id(p): p for m in self.modules() for p in m.parameters() if p.requires_grad and p.grad is not None and id(p) not in self.owned}
+        if not found:
+            return
+
+        def change():
+            for p in found.values():
+                p.requires_grad_(False).grad = None
+            return lambda: [p.requires_grad_(True) for p in found.values()]
+
+        yield "requires_grad_(False) for %d parameters that no optimizer has" % len(found), change
+
+    def blocks(self):
+        """Checkpointing by the model's own method, or of blocks of one kind."""
+        for module in self.modules():
+            if not any(id(p) in self.owned for p in module.parameters()):
+                continue
+            for inner in module.modules():
+                implementation = getattr(getattr(inner, "config", None), "_attn_implementation", "")
+                if implementation == "eager" and hasattr(inner, "set_attn_implementation"):
+                    yield 'attn_implementation="sdpa"', functools.partial(self.call, inner.set_attn_implementation, ["sdpa"], ["eager"])
+                for on, off, known in METHODS:
+                    if hasattr(inner, on) and not getattr(inner, known, False):
+                        yield f"{on}() of the {type(inner).__name__}", functools.partial(self.switch, getattr(inner, on), getattr(inner, off))
+                        return
+                if isinstance(inner, (self.torch.nn.ModuleList, self.torch.nn.Sequential)) and len(inner) >= 3:
+                    kinds = {type(c) for c in inner}
+                    if len(kinds) == 1 and all(any(True for _ in c.children()) for c in inner):
+                        what = "checkpointing of the %d %s (torch.utils.checkpoint)" % (len(inner), kinds.pop().__name__)
+                        yield what, functools.partial(self.wrap, list(inner))
+                        return
+
+    @staticmethod
+    def switch(on, off):
+        on()
+        return off
+
+    @staticmethod
+    def call(method, there, back):
+        method(*there)
+        return lambda: method(*back)
+
+    def wrap(self, blocks):
+        from torch.utils.checkpoint import checkpoint
+
+        for block in blocks:
+            block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+        return lambda: [vars(block).pop("forward", None) for block in blocks]
+
+    def losses(self):
+        """A loss over many classes whose rows are computed in parts."""
+        if not self.loss:
+            return
+        from torch.utils.checkpoint import checkpoint
+
+        functional = self.torch.nn.functional
+        own = functional.cross_entropy
+
+        @functools.wraps(own)
+        def parts(logits, target, *args, **kwargs):
+            if logits.dim() != 2 or logits.shape[-1] < CLASSES or args or kwargs.get("reduction", "mean") == "none":
+                return own(logits, target, *args, **kwargs)
+            kwargs["reduction"] = "sum"
+            rows = zip(logits.chunk(CHUNKS), target.chunk(CHUNKS))
+            return sum(checkpoint(own, x, y, use_reentrant=False, **kwargs) for x, y in rows) / len(target)
+
+        def change():
+            functional.cross_entropy = parts
+            return lambda: setattr(functional, "cross_entropy", own)
+
+        yield "cross_entropy in %d parts, each checkpointed" % CHUNKS, change
+
+    def casts(self):
+        """Autocast in bf16 where parameters are fp32."""
+        torch = self.torch
+        if not all(p.dtype is torch.float32 for o in self.watch.counts for g in o.param_groups for p in g["params"]):
+            return
+
+        def change():
+            torch.set_autocast_dtype("cuda", torch.bfloat16)
+            torch.set_autocast_enabled("cuda", True)
+
+            def undo():
+                torch.set_autocast_enabled("cuda", False)
+                torch.clear_autocast_cache()
+
+            return undo
+
+        yield 'torch.autocast("cuda", torch.bfloat16)', change
+
+    # What is not run.
+
+    def send_copies(self):
+        """Sends the bytes of copies of the trained parameters that are not trained: averages, targets, references."""
+        torch = self.torch
+        trained = collections.Counter(tuple(p.shape) for o in self.watch.counts for g in o.param_groups for p in g["params"] if p.is_cuda)
+        own = self.owned | {id(s) for o in self.watch.counts for state in o.state.values() if isinstance(state, dict) for s in state.values()}
+        own |= {id(p.grad) for o in self.watch.counts for g in o.param_groups for p in g["params"]}
+        sets = [(type(m).__name__, list(m.parameters())) for m in self.modules()]
+        for thing in gc.get_objects():
+            if type(thing) in (list, dict, collections.OrderedDict) and len(thing) >= len(trained):
+                sets.append(("a " + type(thing).__name__, list(thing.values() if isinstance(thing, dict) else thing)))
+        known, least = set(), sum(trained.values())
+        for name, values in sets:
+            values = [v for v in values if issubclass(type(v), torch.Tensor) and v.is_cuda and v.grad_fn is None]
+            if len(values) < least or least < 2 or any(id(v) in own for v in values):
+                continue
+            storages = {v.untyped_storage().data_ptr(): v.untyped_storage().nbytes() for v in values}
+            own_storages = {p.untyped_storage().data_ptr() for o in self.watch.counts for g in o.param_groups for p in g["params"]}
+            if trained - collections.Counter(tuple(v.shape) for v in values) or known & set(storages) or own_storages & set(storages):
+                continue
+            known |= set(storages)
+            events.send("copy", text=f"the copy of the model in {name}, such as an average, on the host", allocated=sum(storages.values()))
