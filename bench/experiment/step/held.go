@@ -25,8 +25,8 @@ type Held struct {
 // AtPeak finds what a program holds when its requested bytes are highest.
 func AtPeak(p *program.Program) Held { return PeakOf(p, nil) }
 
-// PeakOf finds what a program holds when its requested bytes are highest in some phases, of what it allocated in these; a
-// nil function stands for all.
+// PeakOf finds what a program holds when its requested bytes are highest in some phases, of what it allocated in these.
+// A nil function stands for all phases.
 func PeakOf(p *program.Program, within func(*program.Phase) bool) Held {
 	most, peak, n := int64(0), 0, 0
 	phases, now := []*program.Phase(nil), (*program.Phase)(nil)
@@ -56,8 +56,8 @@ func PeakOf(p *program.Program, within func(*program.Phase) bool) Held {
 	return h
 }
 
-// Repeated returns the bytes of the line that holds most, of lines of which at least so many buffers have one size, without
-// the last buffer.
+// Repeated returns the line that holds most in buffers of one size, of which there are at least so many, and their bytes
+// without the last buffer.
 func (h Held) Repeated(least int) (most int64, line string) {
 	type key struct {
 		line  string
