@@ -20,11 +20,11 @@ import (
 type source int
 
 const (
-	ofSystem source = iota // with the training loop of its own system
-	inGo                   // another listed one
-	ofConfig               // a config.json of transformers
-	ofFile                 // of torch.export
-	ofTrainer              // with the settings of a trainer's file, which flags change
+	ofSystem  source = iota // with the training loop of its own system
+	inGo                    // another listed one
+	ofConfig                // a config.json of transformers
+	ofFile                  // of torch.export
+	ofTrainer               // with the settings of a trainer's file, which flags change
 )
 
 // An anyOption is an option that a case of some sources has once in so many.

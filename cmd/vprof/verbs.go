@@ -12,7 +12,9 @@ func addVerbs(root *cobra.Command, a *app) {
 	}{
 		{
 			"before", "Before training:",
-			[]*cobra.Command{newPlanCmd(a), newFitCmd(a), newSweepCmd(a), newSmokeCmd(a), newRunCmd(a), newTimeCmd(a)},
+			[]*cobra.Command{
+				newPlanCmd(a), newFitCmd(a), newSweepCmd(a), newSmokeCmd(a), newRunCmd(a), newCardCmd(a), newTimeCmd(a),
+			},
 		},
 		{
 			"subject", "Models and GPUs:",

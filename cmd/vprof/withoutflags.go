@@ -26,9 +26,15 @@ func (w *withoutFlags) register(cmd *cobra.Command) {
 		"put placeholders without values in place of absent weights, without a network")
 	f.BoolVar(&w.Data, "without-data", false,
 		"put placeholders in place of absent data sets and tokenizers, without a network")
-	f.StringVar(&w.lengths, "lengths", "", "with --without-data, `lengths` of samples in tokens: a file of them, or a "+
+	w.registerData(cmd)
+}
+
+// registerData adds the flags that say what placeholders are like.
+func (w *withoutFlags) registerData(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&w.lengths, "lengths", "", "of absent data, the `lengths` of samples in tokens: a file of them, or a "+
 		"law such as lognormal:mean=512,p95=1500 (default: what the script cuts)")
-	f.StringVar(&w.Shapes, "data-shapes", "", "with --without-data, a `file` of JSON with the columns, images and "+
+	f.StringVar(&w.Shapes, "data-shapes", "", "a `file` of JSON with the columns, images and "+
 		"samples of absent data (see vprof help run)")
 	f.BoolVar(&w.fetch, "fetch", false,
 		"with placeholders, fetch configurations and headers of weights, and no values, from HF_ENDPOINT")

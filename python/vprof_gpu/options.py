@@ -305,7 +305,7 @@ class RunOptions(TypedDict, total=False):
     """Simulate this machine's GPU, run on it, too, and compare."""
 
     data_shapes: Values
-    """With --without-data, a file of JSON with the columns, images and samples of absent data (see vprof help run)."""
+    """A file of JSON with the columns, images and samples of absent data (see vprof help run)."""
 
     device: Values
     """Run on this device and measure: cuda:0; or sim:NAME, as --gpu."""
@@ -333,7 +333,7 @@ class RunOptions(TypedDict, total=False):
     """Keep what the script saves, and let experiment trackers record."""
 
     lengths: Values
-    """With --without-data, lengths of samples in tokens: a file of them, or a law such as
+    """Of absent data, the lengths of samples in tokens: a file of them, or a law such as
     lognormal:mean=512,p95=1500 (default: what the script cuts)."""
 
     offline: bool

@@ -67,6 +67,8 @@ type Event struct {
 
 	// Of tried: the text names a change that was made for one step, which had the peak PeakAllocated, and Allocated is the
 	// peak of a step without changes. Of copy: the text names a copy of the model of Allocated bytes.
+	// Of options: what the parser of the command has.
+	Options []Option `json:"options"`
 
 	// Of error: the exception that the script did not catch. Of replaced: the kind is weights, data, tokenizer, kernel
 	// or tracker. Of wanted: the text is what the line requires.
@@ -102,6 +104,14 @@ type Event struct {
 		Allocated int64 `json:"allocated"`
 		Reserved  int64 `json:"reserved"`
 	} `json:"elsewhere"`
+}
+
+// An Option is an option of a command's own parser and its value.
+type Option struct {
+	Flag, Value string
+	// Switch needs no value, Number takes numbers. Choices are all values there are; empty for any.
+	Switch, Number bool
+	Choices        []string
 }
 
 // A log is the file that the hook appends events to.

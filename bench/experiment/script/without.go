@@ -75,6 +75,16 @@ func (o *Outcome) Replaced() []report.Replaced {
 	return all
 }
 
+// Options returns the options of the command's own parser; the longest list, where there are several parsers.
+func (o *Outcome) Options() (options []Option) {
+	for _, e := range o.named("options") {
+		if len(e.Options) > len(options) {
+			options = e.Options
+		}
+	}
+	return options
+}
+
 // Wanted returns what no placeholder could be that the script required last, in a sentence; empty for nothing.
 func (o *Outcome) Wanted() string {
 	all := o.named("wanted")

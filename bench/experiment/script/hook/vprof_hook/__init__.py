@@ -113,12 +113,12 @@ class Finder(importlib.abc.MetaPathFinder):
 
     def replace_absent(self):
         """Watches for the modules that load what may be absent, too."""
-        from . import data, hub, kernels, placeholders, trackers, weights
+        from . import data, hub, kernels, options, placeholders, trackers, weights
 
         for part in (hub, kernels, trackers):
             part.start()
         sys.excepthook = data.explaining(sys.excepthook)
-        for part in (hub, trackers):
+        for part in (hub, trackers, options):
             self.add(part.WATCHED)
         if "data" in placeholders.ASKED:
             data.watch_files()

@@ -1,0 +1,224 @@
+// Package card says what a repository's training needs: it runs the documented command without weights, data and GPUs,
+// varies the settings that its parser has, and writes the needs as a page.
+package card
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/vprof/vprof/bench/experiment/script"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// Card is what is known of a command. Its JSON is the state from which an interrupted card goes on.
+type Card struct {
+	Command Command `json:"command"`
+	GPU     string  `json:"gpu"`
+	Rows    []Row   `json:"rows"`
+}
+
+// Row is one setting of the command.
+type Row struct {
+	Setting string   `json:"setting"`
+	Args    []string `json:"args"`
+	// Result is fits, or why there are no numbers.
+	Result string `json:"result"`
+	// Need is the device bytes, context included. Training, Evaluation and Saving are the reserved bytes at the peaks
+	// of these phases, zero where no such phase ran. Host is the most host memory of a process.
+	Need, Training, Evaluation, Saving, Host int64
+	// GPUs are the products of the catalog in which the need is safe, from the smallest memory.
+	GPUs     []string
+	Replaced []report.Replaced
+}
+
+// variants are settings that save memory: the flags by which parsers have them, and a value where a flag needs one.
+var variants = []struct {
+	setting string
+	flag    *regexp.Regexp
+	value   string
+}{
+	{"bf16", regexp.MustCompile(`^--(bf16|use_bf16)$`), ""},
+	{"mixed precision", regexp.MustCompile(`^--(fp16|amp|use_amp|use_fp16)$`), ""},
+	{"bf16", regexp.MustCompile(`(precision|dtype)$`), "bf16"},
+	{"checkpointing", regexp.MustCompile(`checkpointing|use_checkpoint|grad_?ckpt`), ""},
+	{"LoRA", regexp.MustCompile(`^--(use_?)?(lora|peft)$`), ""},
+	{"4 bits", regexp.MustCompile(`4_?bit|qlora`), ""},
+	{"block swap", regexp.MustCompile(`blocks_to_swap|block_swap`), "16"},
+}
+
+// documented names the setting of the command itself.
+const documented = "as documented"
+
+var batchFlag = regexp.MustCompile(
+	`^--?((per_device_|micro_|local_)?(train_)?(micro_)?batch_?size(_per_gpu|_per_device)?|bs|b)$`)
+
+// Make fills a card: each setting once, until a time. Settings that the card has are not run again. keep is called with
+// the card after each.
+func (c *Card) Make(ctx context.Context, of script.Command, until time.Time, keep func() error) error {
+	options, err := c.run(ctx, of, Row{Setting: documented, Args: c.Command.Args}, until, keep)
+	if err != nil {
+		return err
+	}
+	for _, r := range c.settings(options) {
+		if _, err := c.run(ctx, of, r, until, keep); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settings returns the rows that a parser permits: the smallest batch, each option that saves memory, and all of them.
+func (c *Card) settings(options []script.Option) []Row {
+	var rows []Row
+	all := Row{Setting: "batch 1 and all of these", Args: c.Command.Args}
+	add := func(name, flag, value string) {
+		rows = append(rows, Row{Setting: name, Args: with(c.Command.Args, flag, value)})
+		all.Args = with(all.Args, flag, value)
+	}
+	for _, o := range options {
+		key := strings.ReplaceAll(o.Flag, "-", "_")
+		if batchFlag.MatchString("--"+strings.TrimLeft(key, "_")) && o.Value != "1" && o.Number {
+			add("batch 1", o.Flag, "1")
+		}
+	}
+	for _, v := range variants {
+		for _, o := range options {
+			flag, value := "--"+strings.ReplaceAll(strings.TrimLeft(o.Flag, "-"), "-", "_"), v.value
+			at := slices.IndexFunc(o.Choices, func(c string) bool { return value != "" && strings.HasPrefix(c, value) })
+			switch {
+			case !v.flag.MatchString(flag) || o.Value == "True" || value != "" && strings.HasPrefix(o.Value, value):
+				continue
+			case value == "" && !o.Switch || value != "" && at < 0 && !o.Number:
+				continue
+			case at >= 0:
+				value = o.Choices[at]
+			}
+			add(v.setting, o.Flag, value)
+			break
+		}
+	}
+	if len(rows) > 1 {
+		rows = append(rows, all)
+	}
+	return rows
+}
+
+// with returns arguments with a flag set to a value, or given where it has none.
+func with(args []string, flag, value string) []string {
+	args = slices.DeleteFunc(slices.Clone(args), func(a string) bool { return strings.HasPrefix(a, flag+"=") })
+	if at := slices.Index(args, flag); at >= 0 {
+		end := at + 1
+		if end < len(args) && !strings.HasPrefix(args[end], "-") {
+			end++
+		}
+		args = slices.Delete(args, at, end)
+	}
+	args = append(args, flag)
+	if value != "" {
+		args = append(args, value)
+	}
+	return args
+}
+
+// run runs a row if the card lacks it, and returns the options of the command's parser, which a kept row has no more.
+func (c *Card) run(
+	ctx context.Context, of script.Command, r Row, until time.Time, keep func() error,
+) ([]script.Option, error) {
+	at := slices.IndexFunc(c.Rows, func(known Row) bool { return slices.Equal(known.Args, r.Args) })
+	done := at >= 0 && r.Setting != documented && !strings.HasPrefix(c.Rows[at].Result, "timeout")
+	if of.Timeout = time.Until(until); of.Timeout <= 0 || done {
+		return nil, nil
+	}
+	of.Args = r.Args
+	o, err := script.Run(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	result, err := o.Report(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.fill(o, result)
+	if at >= 0 {
+		c.Rows[at] = r
+	} else {
+		c.Rows = append(c.Rows, r)
+	}
+	return o.Options(), keep()
+}
+
+// fill reads the numbers of a run.
+func (r *Row) fill(o *script.Outcome, of *report.Report) {
+	r.Result, r.Host, r.Replaced = of.Script.Result, of.Script.Host, of.Script.Replaced
+	if wanted := o.Wanted(); wanted != "" && o.Kind() == script.Failed {
+		r.Result = wanted
+	} else if of.Script.Error != "" {
+		cause, _, _ := strings.Cut(of.Script.Error, "\n")
+		r.Result += ": " + cause
+	}
+	if len(of.Points) == 0 || o.Kind() != script.Fits {
+		return
+	}
+	run := of.Points[0].Run
+	r.Need = run.Device
+	for _, p := range run.Phases {
+		to := map[string]*int64{"evaluation": &r.Evaluation, "saving": &r.Saving}[p.Name]
+		if to == nil {
+			to = &r.Training
+		}
+		*to = max(*to, p.PeakReserved)
+	}
+	gpus := device.Catalog()
+	slices.SortStableFunc(gpus, func(a, b device.GPU) int { return int((a.Memory - b.Memory) >> 20) })
+	for _, g := range gpus {
+		budget := planner.Budget{Memory: g.Memory, Margin: planner.DefaultMargin}
+		if budget.Judge(run.Reserved+g.Context) == "" {
+			r.GPUs = append(r.GPUs, g.Name)
+		}
+	}
+}
+
+//go:embed card.md card.html badge.svg
+var texts embed.FS
+
+// Write writes the card as "card.md", "card.html" or "badge.svg".
+func (c *Card) Write(w io.Writer, name string) error {
+	t, err := template.New(name).Funcs(template.FuncMap{
+		"size": func(n int64) string { return map[bool]string{true: bytesize.Format(n), false: "-"}[n > 0] },
+		"join": strings.Join, "html": template.HTMLEscapeString,
+		"cell": func(s string) string { return strings.ReplaceAll(strings.ReplaceAll(s, "|", "\\|"), "\n", " ") },
+	}).ParseFS(texts, name)
+	if err != nil {
+		return err
+	}
+	return t.Execute(w, c)
+}
+
+// Least returns the row with the smallest need; nil if none ran.
+func (c *Card) Least() *Row {
+	var least *Row
+	for i := range c.Rows {
+		if r := &c.Rows[i]; r.Need > 0 && (least == nil || r.Need < least.Need) {
+			least = r
+		}
+	}
+	return least
+}
+
+// Read reads the state of a card; what is another command's, or unreadable, is left.
+func (c *Card) Read(data []byte) {
+	var kept Card
+	if json.Unmarshal(data, &kept) == nil && slices.Equal(kept.Command.Args, c.Command.Args) && kept.GPU == c.GPU {
+		c.Rows = kept.Rows
+	}
+}

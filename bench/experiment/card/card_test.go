@@ -1,0 +1,85 @@
+package card_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/experiment/card"
+	"github.com/vprof/vprof/bench/report"
+)
+
+// repository writes files into a folder, and returns it.
+func repository(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	return dir
+}
+
+func TestFindReadsDocumentedCommands(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{
+			"```bash\npip install -r requirements.txt\npython train.py --lr 1e-4 \\\n    --batch-size 8\n```",
+			"python train.py --lr 1e-4 --batch-size 8",
+		},
+		{
+			"$ CUDA_VISIBLE_DEVICES=0 torchrun --nproc_per_node=4 train.py --out 'a b'  # on four",
+			"torchrun --nproc_per_node=4 train.py --out a b",
+		},
+		{"    python3 train.py --data <data dir> > log.txt", "python3 train.py --data absent-data-dir"},
+		{
+			"MODEL=\"org/model\"\npython train.py --model $MODEL --out ${OUT_DIR}",
+			"python train.py --model org/model --out absent-out_dir",
+		},
+		{"- run: python train.py", "python train.py"},
+		{"python test.py\npython missing_train.py\npython evaluate.py", ""},
+	} {
+		files := map[string]string{"README.md": c.text, "train.py": "", "test.py": "", "evaluate.py": ""}
+		found, err := card.Find(repository(t, files))
+		if c.want == "" {
+			require.ErrorContains(t, err, "no training command")
+			continue
+		}
+		require.NoError(t, err, c.text)
+		require.Equal(t, c.want, strings.Join(found[0].Args, " "))
+		require.Contains(t, found[0].From, "README.md:")
+	}
+}
+
+func TestCardIsWrittenAndResumed(t *testing.T) {
+	c := &card.Card{Command: card.Command{Args: []string{"python", "train.py"}, From: "README.md:3"}, GPU: "b200"}
+	c.Rows = []card.Row{
+		{
+			Setting: "as documented", Args: c.Command.Args, Result: "fits", Need: 8 << 30, GPUs: []string{"rtx-3090"},
+			Replaced: []report.Replaced{{Kind: "weights", Name: "org/model", By: "shapes"}},
+		},
+		{
+			Setting: "batch 1", Args: []string{"python", "train.py", "-b", "1"}, Result: "fits", Need: 4 << 30,
+			GPUs: []string{"t4"},
+		},
+		{Setting: "LoRA", Args: c.Command.Args, Result: "failed: a | <b>"},
+	}
+	for name, want := range map[string]string{
+		"card.md": "At least **4.00 GiB** of GPU memory (batch 1); the smallest GPU that fits: t4.", "badge.svg": "from 4.00 GiB",
+		"card.html": "failed: a | &lt;b&gt;",
+	} {
+		var b bytes.Buffer
+		require.NoError(t, c.Write(&b, name))
+		require.Contains(t, b.String(), want)
+	}
+	again := &card.Card{Command: c.Command, GPU: "b200"}
+	again.Read([]byte(`{"command": {"args": ["python", "train.py"]}, "gpu": "b200", "rows": [{"setting": "batch 1"}]}`))
+	require.Len(t, again.Rows, 1)
+	again = &card.Card{Command: c.Command, GPU: "t4"}
+	again.Read([]byte(`{"command": {"args": ["python", "train.py"]}, "gpu": "b200", "rows": [{"setting": "batch 1"}]}`))
+	require.Empty(t, again.Rows, "another GPU's")
+}
