@@ -34,6 +34,9 @@ type Script struct {
 	Host int64 `json:"host_bytes"`
 	// Lines are the user's lines that hold most at the peak, in requested bytes.
 	Lines []Component `json:"lines"`
+	// Below are the lines of libraries, behind the paths of their modules, that the first of Lines calls, if that holds
+	// over half; absent otherwise, or where it calls none.
+	Below []Component `json:"below_first_line,omitempty"`
 	// Diverted are the files that the script saved and that were written elsewhere. Spared are checkpoints that it
 	// would have removed. Left are folders that it has made, with what code that is not Python has written there.
 	Diverted []string `json:"diverted"`
@@ -179,6 +182,10 @@ func (r *Report) scriptSheets() []Sheet {
 	sheets := []Sheet{r.phaseSheet(run), holdersSheet("at the peak", "class", run.Classes, run.Allocated)}
 	if len(r.Script.Lines) > 0 {
 		sheets = append(sheets, holdersSheet("lines that hold most at the peak", "line", r.Script.Lines, run.Requested))
+	}
+	if len(r.Script.Below) > 0 {
+		sheets = append(sheets, holdersSheet("below "+r.Script.Lines[0].Name, "module, line of the library", r.Script.Below,
+			run.Requested))
 	}
 	sheets = append(sheets, r.buffersSheets()...)
 	if len(r.Script.Remedies) > 0 {

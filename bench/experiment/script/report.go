@@ -45,6 +45,9 @@ func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
 	}
 	held := step.AtPeak(o.Program)
 	r.Script.Lines = held.Lines(5)
+	if all := r.Script.Lines; len(all) > 0 && 2*all[0].Bytes > held.Bytes() {
+		r.Script.Below = held.Below(all[0].Name, 8)
+	}
 	if r.Script.Growth == nil && o.Kind() == Fits {
 		if r.Script.Remedies, err = o.remedies(ctx, run, held); err != nil {
 			return nil, err

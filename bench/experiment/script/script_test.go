@@ -119,6 +119,21 @@ func TestPeaksPhasesAndClasses(t *testing.T) {
 	require.Equal(t, []report.Elsewhere{{GPU: 1, Allocated: 700, Reserved: 700}}, r.Script.Elsewhere, "not what lies idle")
 }
 
+// Where one line of the user holds most, the lines of libraries that it calls are named, with the paths of their modules.
+func TestLinesOfLibrariesBelow(t *testing.T) {
+	folder := filepath.Join(here, "testdata/site-packages")
+	o, said := trial(t, script.Command{Steps: 2, Folders: []string{folder}}, "library")
+	require.Equal(t, script.Fits, o.Kind(), said)
+	r, err := o.Report(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "layers.* blocks.py:8:forward", r.Script.Below[0].Name)
+	require.EqualValues(t, 4*90000, r.Script.Below[0].Bytes, "of two steps, since a variable holds the last one's")
+	o, _ = trial(t, script.Command{Steps: 2})
+	r, err = o.Report(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, r.Script.Below, "the user's own code")
+}
+
 // What is said of one GPU of several that a process uses is said of the fullest.
 func TestFiguresAreOfTheFullestGPU(t *testing.T) {
 	t.Setenv("FAKE_SECOND", "9000")

@@ -123,9 +123,25 @@ func (h Held) site(buffer uint32) program.Site { return h.p.Sites[h.p.Buffers[bu
 
 // Lines returns the lines of the user's source that hold most, at most n of them.
 func (h Held) Lines(n int) []report.Component {
+	return h.named(n, func(s program.Site) string { return s.Where })
+}
+
+// Below returns the lines of libraries, with the paths of their modules, that hold most of what a line of the user's
+// source calls, at most n of them.
+func (h Held) Below(line string, n int) []report.Component {
+	return h.named(n, func(s program.Site) string {
+		if s.Where != line || s.Native == "" {
+			return ""
+		}
+		return strings.TrimSpace(s.Module + " " + s.Native)
+	})
+}
+
+// named returns the names that hold most, at most n of them. A name is of the site of a buffer; "" leaves it out.
+func (h Held) named(n int, name func(program.Site) string) []report.Component {
 	byLine := map[string]int64{}
 	for _, i := range h.buffers {
-		if line := h.site(i).Where; line != "" {
+		if line := name(h.site(i)); line != "" {
 			byLine[line] += h.p.Buffers[i].Bytes
 		}
 	}

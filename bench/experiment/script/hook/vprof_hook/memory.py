@@ -1,10 +1,13 @@
 """PyTorch's own counts of memory: the peaks of each phase, and every allocation with its line."""
 
+import ast
 import bisect
 import functools
 import gc
 import inspect
+import linecache
 import os
+import re
 import sys
 import sysconfig
 
@@ -202,7 +205,8 @@ class Memory:
         snapshot, device = self.torch.cuda.memory._snapshot(), self.judged()
         trace = snapshot["device_traces"][device]
         which = of_code if os.environ.get("VPROF_LINES") == "libraries" else of_user
-        p = program.Program(lambda frames: line_of_user(frames, self.libraries, which), device)
+        below = Below(self.torch, self.libraries)
+        p = program.Program(lambda frames: line_of_user(frames, self.libraries, which) + below.line(frames), device)
         p.follow(trace, self.labels.all, pooled(trace, private(snapshot["segments"], device)))
         return p.write(events.folder(f"trace-{os.getpid()}")), p.failure
 
@@ -259,6 +263,50 @@ def of_code(file, libraries):
     path = os.path.abspath(file)
     inside = file.startswith(("<", os.path.dirname(__file__))) or path.startswith(libraries[-1])
     return not inside and ("site-packages" in path or "dist-packages" in path)
+
+
+class Below:
+    """Names the lines of libraries above PyTorch that the user's lines call, and the modules that they belong to."""
+
+    def __init__(self, torch, libraries):
+        self.torch, self.libraries = torch, libraries
+        self.classes = {}  # by file: (first line, last line, name) of each class
+        self.paths = None  # patterns of paths by file and class
+
+    def line(self, frames):
+        """After two tabs the innermost line of a library, and after one more its modules; empty where the user's own code is innermost."""
+        for frame in frames:
+            file = frame["filename"]
+            if of_user(file, self.libraries):
+                return ""
+            if of_code(file, self.libraries):
+                short = file.rpartition("-packages" + os.sep)[2]
+                return "\t\t%s:%d:%s\t%s" % (short, frame["line"], frame["name"], self.module(file, frame["line"]))
+        return ""
+
+    def module(self, file, line):
+        """The paths of the modules whose class has a line, with * for numbers that differ."""
+        if file not in self.classes:
+            try:
+                tree = ast.parse("".join(linecache.getlines(file)))
+            except SyntaxError:
+                tree = ast.Module([], [])
+            self.classes[file] = [(n.lineno, n.end_lineno, n.name) for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
+        if self.paths is None:
+            self.paths = self.name_modules()
+        name = next((n for first, last, n in self.classes[file] if first <= line <= last), "")
+        return self.paths.get((file, name), "")
+
+    def name_modules(self):
+        module = self.torch.nn.Module
+        every = [m for m in gc.get_objects() if issubclass(type(m), module) and "_modules" in vars(m)]
+        inner = {id(c) for m in every for c in m._modules.values() if c is not None}
+        found = {}
+        for m in every:
+            for path, part in m.named_modules() if id(m) not in inner else ():
+                file = getattr(sys.modules.get(type(part).__module__), "__file__", None)
+                found.setdefault((file, type(part).__name__), set()).add(re.sub(r"\b\d+\b", "*", path) or type(part).__name__)
+        return {key: " and ".join(sorted(paths)[:2]) for key, paths in found.items()}
 
 
 def line_of_user(frames, libraries, of_user=of_user):

@@ -29,7 +29,10 @@ ORDER = ("label", "note", "empty_cache", "entry", "turn", "mark")
 
 
 class Program:
-    """The instructions of a device's trace. line_of returns the user's line of a stack, and after a tab the graph's nodes."""
+    """The instructions of a device's trace.
+
+    line_of returns the user's line of a stack, and after tabs the graph's nodes, a library's line below it, and its modules.
+    """
 
     def __init__(self, line_of, device=0):
         self.line_of, self.device = line_of, device
@@ -100,7 +103,7 @@ class Program:
 
     def write(self, path, **conditions):
         """Writes a recording."""
-        sites = [dict(zip(("Where", "Op"), where.partition("\t")[::2])) for where in self.sites]
+        sites = [dict(zip(("Where", "Op", "Native", "Module"), where.split("\t"))) for where in self.sites]
         streams = ["stream %d" % n for n in self.streams.values()] if len(self.streams) > 1 else []
         program = {"Instructions": self.instructions, "Buffers": self.buffers, "Phases": self.phases, "Sites": sites, "Streams": streams}
         self.notes.sort(key=lambda note: note["At"])

@@ -149,6 +149,10 @@ if "bare" in args:  # changes its parameters by itself
     for it in range(40):
         torch.autograd.backward(model().parameters(), 1000)
     sys.exit()
+if "library" in args:
+    import blocks
+
+    library = blocks.Model()
 m = model()
 adam = torch.optim.Adam(m.parameters())
 scaler = torch.amp.GradScaler(finite="skip" not in args)
@@ -209,6 +213,7 @@ if "grow" in args:
 if "small" in args:
     torch.counter.limit = 5500
 for it in range(40):
+    outputs = library.forward() if "library" in args else None
     try:
         train(m, adam, scaler)
     except torch.OutOfMemoryError:

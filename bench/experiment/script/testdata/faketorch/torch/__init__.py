@@ -135,10 +135,13 @@ cuda = types.SimpleNamespace(
 
 class Module:
     def __init__(self):
-        self._parameters, self._buffers, self.training = {}, {}, True
+        self._parameters, self._buffers, self._modules, self.training = {}, {}, {}, True
 
     def parameters(self):
         return list(self._parameters.values())
+
+    def named_modules(self):
+        return [("", self), *self._modules.items()]
 
     def train(self, mode=True):
         self.training = mode
