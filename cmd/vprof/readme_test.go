@@ -155,17 +155,34 @@ func hasFlag(cmd *cobra.Command, name string) bool {
 		slices.ContainsFunc(cmd.Commands(), func(sub *cobra.Command) bool { return hasFlag(sub, name) })
 }
 
-// link is a link of a page to a file of the repository.
-var link = regexp.MustCompile(`\]\(([^):#]+)[^):]*\)`)
+var (
+	// link is a link of a page to a file of the repository, and to a heading there.
+	link = regexp.MustCompile(`\]\(([^):#]*)(?:#([^):]*))?\)`)
+	// heading is a heading of a page.
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+)
 
 func TestLinksOfPagesLeadToFiles(t *testing.T) {
-	pages := documents(t)
-	for _, path := range append(pages, "../../README.md", "../../ARCHITECTURE.md", "../../CONTRIBUTING.md") {
-		page, err := os.ReadFile(path)
-		require.NoError(t, err)
-		for _, to := range link.FindAllSubmatch(page, -1) {
-			_, err := os.Stat(filepath.Join(filepath.Dir(path), string(to[1])))
+	for _, path := range append(documents(t), "../../README.md", "../../ARCHITECTURE.md", "../../CONTRIBUTING.md") {
+		for _, to := range link.FindAllStringSubmatch(readPage(t, path), -1) {
+			file := path
+			if to[1] != "" {
+				file = filepath.Join(filepath.Dir(path), to[1])
+			}
+			_, err := os.Stat(file)
 			require.NoError(t, err, path)
+			if to[2] != "" {
+				require.Contains(t, anchors(readPage(t, file)), to[2], "%s: %s", path, to[0])
+			}
 		}
 	}
+}
+
+// anchors returns the names of a page's headings in links, as GitHub and the site make them.
+func anchors(page string) (names []string) {
+	outside := regexp.MustCompile(`[^\w\- ]`)
+	for _, found := range heading.FindAllStringSubmatch(codeOfPages.ReplaceAllString(page, ""), -1) {
+		names = append(names, strings.ReplaceAll(outside.ReplaceAllString(strings.ToLower(found[1]), ""), " ", "-"))
+	}
+	return names
 }

@@ -297,8 +297,8 @@ func requireKept(t *testing.T, vectors []*vector) {
 
 const intro = `# Conformance
 
-For maintainers: what single operators allocate and free, forward and backward, compared with PyTorch. The comparison is event
-for event, in order and in size.
+For maintainers: what single operators allocate and free, forward and backward, compared with PyTorch. The comparison is
+event for event, in order and in size.
 
 The recorded calls (vectors) of each release are in models/nn/testdata. The test that compares them writes this page
 (` + "`make golden`" + `) and fails if a vector differs in anything but the workspace of a convolution. That workspace depends on

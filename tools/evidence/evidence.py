@@ -10,6 +10,7 @@ that are published. --made takes those alone whose files are there.
 """
 
 import argparse
+import csv
 import gzip
 import json
 import os
@@ -152,24 +153,33 @@ def increments(rows):
 
 
 def section(rows):
-    """Errors of the rows in short, then model by model."""
+    """A table of the errors of the rows. rows.csv has them one by one."""
     context, grown = context_of(rows), increments(rows)
+    if len(rows) < 10:
+        off = statistics.median(map(abs, errors(rows))), statistics.median(map(abs, errors(rows, context)))
+        return [f"Median error: device bytes, estimated {off[0]:.1%}; reserved bytes and one context for all {off[1]:.1%}."]
     out = [
         "| against `nvidia-smi` | peaks | error: median | p95 | max | signed median |",
         "|:--- | ---:| ---:| ---:| ---:| ---:|",
-        summary("device bytes as vprof says them", errors(rows)),
+        summary("device bytes, estimated", errors(rows)),
         summary("reserved bytes and one context for all", errors(rows, context)),
         *([summary("the same, of figures that rise with the batch", errors(rising(rows), context))] if len(rising(rows)) < len(rows) else []),
         *([summary("growth from the smallest batch to the largest", grown)] if grown else []),
-        "",
-        "| model | batches | measured, MiB | reserved + context, MiB | error |",
-        "|:--- |:--- |:--- |:--- |:--- |",
     ]
-    for model in dict.fromkeys(r[0] for r in rows):
-        own = sorted((r for r in rows if r[0] == model), key=lambda r: r[1])
-        row = [[str(r[1]) for r in own], [f"{r[2] // MIB:,}" for r in own], [f"{(r[3] + context) // MIB:,}" for r in own], [f"{e:+.1%}" for e in errors(own, context)]]
-        out.append(f"| {model} | " + " | ".join("; ".join(cells) for cells in row) + " |")
     return out
+
+
+def rows_of(source, rows):
+    """The rows of a source for rows.csv: source, model, batch, what was measured, reserved bytes and one context for all (MiB)."""
+    context = context_of(rows)
+    return [(source, model, batch, measured // MIB, (reserved + context) // MIB) for model, batch, measured, reserved, _ in rows]
+
+
+def keep(folder, name, head, rows):
+    with open(os.path.join(folder, name), "w", newline="", encoding="utf-8") as f:
+        out = csv.writer(f, lineterminator="\n")
+        out.writerow(head.split())
+        out.writerows(rows)
 
 
 def verdicts(rows, column, right, what):
@@ -180,16 +190,18 @@ def verdicts(rows, column, right, what):
 
 
 def fitting(brackets):
-    """What fits and what does not, model by model."""
-    brackets = sorted(set(brackets), key=str)  # several releases gave the same
+    """How many verdicts on what fits are right. brackets.csv has them one by one."""
     fits = [r for r in brackets if r[4]]
     fails = [r for r in brackets if r[5]]
-    out = ["", "## What fits on an RTX 3090", "", f"{verdicts(fits, 4, 'fits', 'fitted')} {verdicts(fails, 5, 'does not fit', 'ran out of memory')}", ""]
-    out += ["| model | precision | fitted | vprof | out of memory | vprof |", "|:--- |:--- | ---:|:--- | ---:|:--- |"]
-    return out + [f"| {m} | {p} | {fit} | {a or ''} | {oom or 'not tried'} | {b or ''} |" for m, p, fit, oom, a, b in brackets]
+    out = ["", "## What fits on an RTX 3090", "", f"{verdicts(fits, 4, 'fits', 'fitted')} {verdicts(fails, 5, 'does not fit', 'ran out of memory')}"]
+    return out
 
 
 def write(opts, peaks, brackets, more=({}, {})):
+    brackets = sorted(set(brackets), key=str)  # several releases gave the same
+    by_source = {"itu-rad/GPUMemNet": peaks, **more[0]}
+    keep(opts.rows, "rows.csv", "source model batch measured_mib reserved_and_context_mib", [row for source, rows in by_source.items() for row in rows_of(source, rows)])
+    keep(opts.rows, "brackets.csv", "model precision fitted verdict out_of_memory verdict", [(m, p, fit, a, oom, b) for m, p, fit, oom, a, b in brackets])
     with open(os.path.join(HERE, "preface.md")) as f:
         preface = f.read()
     text = [preface.rstrip(), "", "## Peaks of an A100", ""]
@@ -215,6 +227,7 @@ def main():
     p.add_argument("--sample", type=int, default=0, metavar="N", help="N models that have peaks, always the same")
     p.add_argument("--made", action="store_true", help="take the models alone whose files are in the folder")
     p.add_argument("--out", default=os.path.join(HERE, "..", "..", "docs", "lab", "evidence.md"))
+    p.add_argument("--rows", default=HERE, help="the folder of rows.csv and brackets.csv")
     opts = p.parse_args()
     peaks, brackets = published()
     models = opts.models.split(",") if opts.models else sorted({*peaks, *brackets})

@@ -32,7 +32,7 @@ class EvidenceTest(unittest.TestCase):
         os.chmod(self.vprof, 0o700)
         for name in ("net.pt2", "net@64.pt2", "bad.pt2", "torchvision-net@86.pt2"):
             open(os.path.join(folder.name, name), "w").close()
-        self.opts = type("", (), {"vprof": self.vprof, "folder": folder.name, "python": "", "made": False, "out": os.path.join(folder.name, "out.md")})()
+        self.opts = type("", (), {"vprof": self.vprof, "folder": folder.name, "python": "", "made": False, "rows": folder.name, "out": os.path.join(folder.name, "out.md")})()
 
     def test_peaks_and_brackets_are_compared(self):
         peaks = {m: [{"batch": 8, "bytes": 1000, "oom": False}, {"batch": 16, "bytes": 1800, "oom": False}, {"batch": 32, "bytes": 9, "oom": True}] for m in ("net", "bad")}
@@ -47,6 +47,10 @@ class EvidenceTest(unittest.TestCase):
         evidence.write(self.opts, rows, found)
         with open(self.opts.out) as f:
             self.assertIn("Of 1 batch sizes that fitted, vprof says \"fits\" of 1.", f.read())
+        with open(os.path.join(self.opts.rows, "brackets.csv")) as f:
+            self.assertEqual(f.read().splitlines()[1:], ["net (64),amp,8,fits,16,does not fit"])
+        with open(os.path.join(self.opts.rows, "rows.csv")) as f:
+            self.assertEqual(len(f.read().splitlines()), 3)
 
     def test_other_sources_are_compared_apart(self):
         row = {"model": "torchvision:net", "image": 86, "batch": 8, "bytes": 1000, "oom": False, "optimizer": "adam", "gpu": "a100-40", "source": "lab"}
@@ -102,14 +106,15 @@ class SharedTest(unittest.TestCase):
 
 
 class ModelsTest(unittest.TestCase):
-    def test_a_page_has_a_row_for_each_model(self):
+    def test_a_page_has_a_row_for_each_model_with_an_error(self):
         def row(path, allocated, reserved, oom=False):
             side = {"oom": oom}
             return {"case": path, "torch": "2.11", "gpu": "t4", "reference": side, "estimate": {"oom": False}, "error": {"allocated": allocated, "reserved": reserved}}
 
-        results = [{"rows": [row("x/timm-a.pt2", 0, 0.01), row("x/timm-a.pt2", -0.02, 0)]}, {"rows": [row("b.pt2", 0, 0, oom=True)]}]
+        results = [{"rows": [row("x/timm-a.pt2", 0, 0.01), row("x/timm-a.pt2", -0.02, 0)]}, {"rows": [row("b.pt2", 0, 0, oom=True), row("c.pt2", 0, 0)]}]
         text = models.page(results, {"timm-a": 99.96})
-        self.assertIn("3 recorded steps of 2 models", text)
+        self.assertIn("4 recorded steps of 3 models", text)
+        self.assertIn("all verdicts right: c 1.", text)
         self.assertIn("| b | 1 | 0.00% | 0.00% | 0.00% | 0.00% | 0/1 | - |\n| timm-a | 2 | 2.00% | 2.00% | 1.00% | 1.00% | 2/2 | 100.0% |\n", text)
 
     def test_lists_keep_the_lowest_share_of_a_model(self):

@@ -297,12 +297,11 @@ START, END = "<!-- tails -->", "<!-- /tails -->"
 
 def page(found):
     """The section of docs/lab/evidence.md."""
-    out = [START, "| repository | commit | examples |", "|---|---|---|"]
-    out += [f"| {name} | `{r['commit'][:12]}` of {r['date'][:10]} | {r['files']} |" for name, r in found["repositories"].items()]
-    out += ["", "| | in 3 files of 2 repositories (files) | in fewer (files) | in none |", "|---|---|---|---|"]
+    out = [START, "Example files of " + "; ".join(f"{name} `{r['commit'][:12]}` {r['files']}" for name, r in found["repositories"].items()) + "."]
+    out += ["", "With the number of files:", ""]
     for kind, names in found["counts"].items():
-        cells = ["; ".join(f"{n} {c['files']}" for n, c in names.items() if c["files"] and c["kept"] == keep) for keep in (True, False)]
-        out.append(f"| {kind} | {cells[0]} | {cells[1]} | {sum(not c['files'] for c in names.values())} |")
+        cells = [", ".join(f"{n} {c['files']}" for n, c in names.items() if c["files"] and c["kept"] == keep) for keep in (True, False)]
+        out += [f"- {kind} in 3 files of 2 repositories: {cells[0]}", f"- {kind} in fewer: {cells[1]} (and {sum(not c['files'] for c in names.values())} in none)"]
     return "\n".join([*out, END])
 
 

@@ -37,16 +37,15 @@ func writeTable(b *strings.Builder, t *Table) {
 		base = Named(t.Extends)
 		fmt.Fprintf(b, "Keys of %s that are not listed here have the same meaning.\n\n", t.Extends)
 	}
-	var read []string
-	refused, noted := map[string][]string{}, map[string][]string{}
+	var read, refused, noted []string
 	for _, key := range slices.Sorted(maps.Keys(t.Keys)) {
 		row, name := t.Keys[key], "`"+key+"`"
 		switch other, ok := base.Keys[key]; {
 		case ok && reflect.DeepEqual(other, row):
 		case row.Needs != "":
-			refused[row.Needs] = append(refused[row.Needs], name)
+			refused = append(refused, name)
 		case row.Bound != "":
-			noted[row.Bound] = append(noted[row.Bound], name)
+			noted = append(noted, name)
 		default:
 			if values := refusedValues(row); len(values) > 0 {
 				name += " (not " + strings.Join(values, ", ") + ")"
@@ -54,23 +53,16 @@ func writeTable(b *strings.Builder, t *Table) {
 			read = append(read, name)
 		}
 	}
-	for part := range slices.Chunk(read, 60) {
-		fmt.Fprintf(b, "Read: %s.\n\n", strings.Join(part, ", "))
-	}
-	writeReasons(b, "Refused where it would matter", refused)
-	writeReasons(b, "Planned with a warning", noted)
+	writeKeys(b, "Read", read)
+	writeKeys(b, "Refused where it would matter", refused)
+	writeKeys(b, "Planned with a warning", noted)
 }
 
-// writeReasons writes a list of keys by the reason why they are refused or noted.
-func writeReasons(b *strings.Builder, head string, keys map[string][]string) {
-	if len(keys) == 0 {
-		return
+// writeKeys writes paragraphs of keys.
+func writeKeys(b *strings.Builder, head string, keys []string) {
+	for part := range slices.Chunk(keys, 60) {
+		fmt.Fprintf(b, "%s: %s.\n\n", head, strings.Join(part, ", "))
 	}
-	fmt.Fprintf(b, "%s:\n\n", head)
-	for _, reason := range slices.Sorted(maps.Keys(keys)) {
-		fmt.Fprintf(b, "- %s: %s\n", strings.Join(keys[reason], ", "), reason)
-	}
-	b.WriteByte('\n')
 }
 
 // refusedValues returns the values of a key that are refused.

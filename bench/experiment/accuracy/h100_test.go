@@ -48,9 +48,8 @@ func TestStepsOfAnH100(t *testing.T) {
 		i := min(int(share*float64(n)), n-1)
 		return fmt.Sprintf("%.1f %%, %.1f %%", off[0][i], off[1][i])
 	}
-	page, err := os.ReadFile("../../../docs/lab/gpu.md")
-	require.NoError(t, err)
-	require.Contains(t, string(page), "(redimnet, VQ-VAE, GAN, ViT, SPOTER) | "+
+	page := gpuPage(t)
+	require.Contains(t, page, "(redimnet, VQ-VAE, GAN, ViT, SPOTER) | "+
 		fmt.Sprintf("%d | %d, %d | %.2f %%, %.2f %% | %s | %s |",
 			n, equal[0], equal[1], off[0][n/2], off[1][n/2], at(.95), at(1)))
 }
@@ -79,11 +78,17 @@ func TestAddressesOfAnH100Fall(t *testing.T) {
 			records[k].Rising = true
 		}
 	}
-	page, err := os.ReadFile("../../../docs/lab/gpu.md")
-	require.NoError(t, err)
-	require.Contains(t, string(page),
+	page := gpuPage(t)
+	require.Contains(t, page,
 		fmt.Sprintf("equal in %d in place of %d, reserved ones in %d in place of %d. Intervals",
 			equal[0][0], equal[1][0], equal[0][1], equal[1][1]))
+}
+
+// gpuPage returns docs/lab/gpu.md with one space between words.
+func gpuPage(t *testing.T) string {
+	page, err := os.ReadFile("../../../docs/lab/gpu.md")
+	require.NoError(t, err)
+	return strings.Join(strings.Fields(string(page)), " ")
 }
 
 // described reports whether the model of a record is one of vprof's own systems.
@@ -156,13 +161,12 @@ func TestConvolutionsOfAnH100(t *testing.T) {
 			ruled++
 		}
 	}
-	page, err := os.ReadFile("../../../docs/lab/gpu.md")
-	require.NoError(t, err)
+	page := gpuPage(t)
 	percent := func(n int) float64 { return 100 * float64(n) / float64(all) }
-	require.Contains(t, string(page), fmt.Sprintf("described in %.1f %%,", percent(same)))
-	require.Contains(t, string(page), fmt.Sprintf("to a KiB, in %.0f %%; the others want up to %.1f MB more",
+	require.Contains(t, page, fmt.Sprintf("described in %.1f %%,", percent(same)))
+	require.Contains(t, page, fmt.Sprintf("to a KiB, in %.0f %%; the others want up to %.1f MB more",
 		percent(described), float64(most)/1e6))
-	require.Contains(t, string(page), fmt.Sprintf("vprof's own rules have %.0f %%", percent(ruled)))
+	require.Contains(t, page, fmt.Sprintf("vprof's own rules have %.0f %%", percent(ruled)))
 }
 
 // The numbers of scripts on an H100 and under vprof run in docs/lab/gpu.md and README.md are the file's.
@@ -195,9 +199,8 @@ func TestRunsOfAnH100AreAsDocumented(t *testing.T) {
 	at := func(i int, share float64) float64 { return off[i][int(share*float64(n))] }
 	row := fmt.Sprintf("cuDNN and transformers | %d | %d, %d | %.2f %%, %.2f %% | %.1f %%, %.1f %% | %.0f %%, %.0f %% |",
 		n, equal[0], equal[1], at(0, .5), at(1, .5), at(0, .95), at(1, .95), off[0][n-1], off[1][n-1])
-	page, err := os.ReadFile("../../../docs/lab/gpu.md")
-	require.NoError(t, err)
-	require.Contains(t, string(page), row)
+	page := gpuPage(t)
+	require.Contains(t, page, row)
 	readme, err := os.ReadFile("../../../README.md")
 	require.NoError(t, err)
 	require.Contains(t, string(readme), fmt.Sprintf("Our H100, %d scripts and steps compared with `vprof run`: "+
@@ -227,8 +230,7 @@ func TestOwnRunsOfAnH100AreAsDocumented(t *testing.T) {
 	gpu, err := device.Lookup(r.GPU)
 	require.NoError(t, err)
 	require.Equal(t, r.Context, gpu.WithoutLibraries().Context)
-	page, err := os.ReadFile("../../../docs/lab/gpu.md")
-	require.NoError(t, err)
+	page := gpuPage(t)
 	p := r.Percent
 	for _, sentence := range []string{
 		fmt.Sprintf("the GPU holds %d MiB of context and %d MiB of vprof's kernels", r.Context>>20, r.Kernels>>20),
@@ -238,6 +240,6 @@ func TestOwnRunsOfAnH100AreAsDocumented(t *testing.T) {
 		fmt.Sprintf("| %d %% | %d %% | %d %%, %d %% | %d %%, %d %% | %d %% | %d %% |", p["copy"], p["fill"],
 			p["elementwise_f32"], p["elementwise_f16"], p["gemm_f16"], p["gemm_bf16"], p["gemm_tf32"], p["gemm_f32"]),
 	} {
-		require.Contains(t, strings.Join(strings.Fields(string(page)), " "), sentence)
+		require.Contains(t, page, sentence)
 	}
 }
