@@ -52,7 +52,8 @@ var anyOptions = []anyOption{
 	{"clip", 6, []source{inGo, ofConfig, ofFile}, "norm none"},
 	{"empty-cache", 6, []source{inGo, ofConfig, ofFile}, "1 2"},
 	{
-		"alloc-conf", 6, []source{ofSystem, inGo, ofConfig, ofFile, ofTrainer},
+		"alloc-conf", 6,
+		[]source{ofSystem, inGo, ofConfig, ofFile, ofTrainer},
 		"expandable_segments:True max_split_size_mb:128 " +
 			"roundup_power2_divisions:4 garbage_collection_threshold:0.6",
 	},

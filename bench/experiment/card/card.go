@@ -6,6 +6,7 @@ import (
 	"context"
 	"embed"
 	"encoding/json"
+	"fmt"
 	"io"
 	"regexp"
 	"slices"
@@ -163,8 +164,7 @@ func (r *Row) fill(o *script.Outcome, of *report.Report) {
 	if wanted := o.Wanted(); wanted != "" && o.Kind() == script.Failed {
 		r.Result = wanted
 	} else if of.Script.Error != "" {
-		cause, _, _ := strings.Cut(of.Script.Error, "\n")
-		r.Result += ": " + cause
+		r.Result += ": " + cause(of.Script.Error, of.Script.Traceback)
 	}
 	if len(of.Points) == 0 || o.Kind() != script.Fits {
 		return
@@ -186,6 +186,20 @@ func (r *Row) fill(o *script.Outcome, of *report.Report) {
 			r.GPUs = append(r.GPUs, g.Name)
 		}
 	}
+}
+
+// frame matches a frame of a traceback with its line of source.
+var frame = regexp.MustCompile(`(?m)^ *File "([^"]+)", line (\d+).*\n *(\S.*)$`)
+
+// cause says an exception in a line: its text without what follows the first line, and where it was raised.
+func cause(exception, traceback string) string {
+	exception, _, _ = strings.Cut(exception, "\n")
+	frames := frame.FindAllStringSubmatch(traceback, -1)
+	if len(frames) == 0 {
+		return exception
+	}
+	last := frames[len(frames)-1]
+	return fmt.Sprintf("%s at %s:%s (%s)", strings.TrimRight(exception, ": "), last[1], last[2], last[3])
 }
 
 //go:embed card.md card.html badge.svg

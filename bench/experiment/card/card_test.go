@@ -69,7 +69,7 @@ func TestCardIsWrittenAndResumed(t *testing.T) {
 		{Setting: "LoRA", Args: c.Command.Args, Result: "failed: a | <b>"},
 	}
 	for name, want := range map[string]string{
-		"card.md": "At least **4.00 GiB** of GPU memory (batch 1); the smallest GPU that fits: t4.",
+		"card.md":   "At least **4.00 GiB** of GPU memory (batch 1); the smallest GPU that fits: t4.",
 		"badge.svg": "from 4.00 GiB",
 		"card.html": "failed: a | &lt;b&gt;",
 	} {

@@ -34,11 +34,13 @@ var (
 	scripts = regexp.MustCompile(`\S+\.py\b|-m\s+\S+`)
 	others  = regexp.MustCompile(
 		`(?i)eval|infer|test|sampl|generat|demo|predict|export|convert|preproc|prepare|download|setup`)
-	variable = regexp.MustCompile(`\$\{?(\w+)(?::-[^}]*)?\}?`)
-	assigned = regexp.MustCompile(`^\s*(?:export\s+)?([A-Za-z_]\w*)=("[^"]*"|'[^']*'|[^\s$;&|]*)\s*$`)
-	blank    = regexp.MustCompile(`<[^<>]+>|\[[A-Z][^\[\]]+\]`)
-	ranks    = regexp.MustCompile(`(--nproc[-_]per[-_]node[= ])[A-Za-z<$]\S*`) // a number that readers fill in
-	words    = regexp.MustCompile(`"([^"]*)"|'([^']*)'|([^\s"']+)`)
+	// evaluates matches an option by which a training script evaluates and does not train.
+	evaluates = regexp.MustCompile(`(?i)^--?(only[-_])?(eval|evaluate|test|infer|inference|predict)([-_]only)?$`)
+	variable  = regexp.MustCompile(`\$\{?(\w+)(?::-[^}]*)?\}?`)
+	assigned  = regexp.MustCompile(`^\s*(?:export\s+)?([A-Za-z_]\w*)=("[^"]*"|'[^']*'|[^\s$;&|]*)\s*$`)
+	blank     = regexp.MustCompile(`<[^<>]+>|\[[A-Z][^\[\]]+\]`)
+	ranks     = regexp.MustCompile(`(--nproc[-_]per[-_]node[= ])[A-Za-z<$]\S*`) // a number that readers fill in
+	words     = regexp.MustCompile(`"([^"]*)"|'([^']*)'|([^\s"']+)`)
 )
 
 // Find returns the training commands that a repository documents, first the one that most likely trains; bad input if
@@ -106,6 +108,9 @@ func commandsOf(dir, name, text string) (all []Command) {
 		ends := func(word string) bool { return strings.ContainsAny(word[:min(len(word), 1)], "#|&;>") }
 		if end := slices.IndexFunc(c.Args, ends); end > 0 {
 			c.Args = c.Args[:end]
+		}
+		if slices.ContainsFunc(c.Args, evaluates.MatchString) {
+			continue
 		}
 		all = append(all, c)
 	}
