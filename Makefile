@@ -157,6 +157,16 @@ stacks: build ## records the steps of releases of transformers again; needs a PY
 	    $(PYTHON) tools/record/stacks.py tools/record/stacks.json 2>&1 | grep '^{"stack"' || exit 1; \
 	done | gzip -n > models/hfconfig/testdata/releases.jsonl.gz
 
+TRL = 1.9.0 1.10.0 1.13.0 1.14.0 1.15.0 1.16.0
+
+.PHONY: trl-stacks
+trl-stacks: build ## records the steps of releases of TRL again; needs a PYTHON with what TRL imports, Triton and datasets included
+	for v in $(TRL); do \
+	  $(PYTHON) -m pip install -q --no-deps --target $(WHEELS)/trl-$$v trl==$$v || exit 1; \
+	  PYTHONPATH=$(WHEELS)/trl-$$v HF_HUB_OFFLINE=1 ./vprof run --gpu a100-40 --steps all -- \
+	    $(PYTHON) tools/record/trl_steps.py tools/record/trl_steps.json .cache/trl 2>&1 | grep '^{"stack"' || exit 1; \
+	done | gzip -n > cmd/vprof/testdata/trl.jsonl.gz
+
 lint: ## formatting, vet, the words of texts and the linters of .golangci.yml
 	@unformatted="$$($(TOOL) gofumpt -l .)"; \
 	  [ -z "$$unformatted" ] || { echo "not gofumpt'ed (make fmt):"; echo "$$unformatted"; exit 1; }

@@ -9,6 +9,10 @@ import (
 // libraries say on which packages beside PyTorch a step depends.
 var libraries = map[string]func(m Model, c Case) bool{
 	"transformers": func(m Model, _ Case) bool { return m.Transformers },
+	"trl": func(m Model, c Case) bool {
+		o := c.Objective
+		return m.Transformers && (c.Settings["trl-loss"] > 0 || !o.IsZero() && !o.Distills() && o.As == "")
+	},
 	"peft":         func(_ Model, c Case) bool { return c.LoRA != nil },
 	"bitsandbytes": func(_ Model, c Case) bool { return c.Quantize != "" },
 	"liger-kernel": func(_ Model, c Case) bool { return c.Liger },

@@ -88,7 +88,7 @@ func listedReleases(list string) (releases, error) {
 }
 
 // trainerLibraries are libraries that matter where their configuration is planned alone.
-var trainerLibraries = []string{"trl", "axolotl", "llamafactory", "ms-swift", "torchtune", "torchtitan"}
+var trainerLibraries = []string{"axolotl", "llamafactory", "ms-swift", "torchtune", "torchtitan"}
 
 // libraries returns the releases of --stack that may matter for the flags' case. Among trainers it has only the trainer
 // whose configuration is planned.

@@ -105,14 +105,14 @@ func (p Packing) WithoutPositions() Packing {
 // do.
 func givesMasks(c models.Case) bool {
 	return !c.Libraries().SkipsMasks && (c.Loop == "" || c.Loop == models.LoopTrainer) &&
-		!c.On(packedSetting)
+		!c.On(packedSetting) && !c.On(flatSetting)
 }
 
 func packingOf(c models.Case) Packing {
 	switch {
 	case c.Caches(), givesMasks(c):
 		return Unseen
-	case c.On(packedSetting),
+	case c.On(packedSetting), c.On(flatSetting),
 		contextOf(c).By == models.RingOfTorch: // positions jump from the head of a row to its tail
 		return Several
 	}

@@ -31,6 +31,17 @@ func (c *caller) logits(f *frame, b TextBatch) *tensor {
 // scores returns logits in the precision of training.
 func (c *caller) scores(f *frame, b TextBatch) *tensor { return c.text.autocast(f, b, c.logits) }
 
+// logs returns what [tiledLogs] gives of a batch, whose labels are given.
+func (c *caller) logs(f *frame, b TextBatch, types ...trace.DType) (all []*tensor) {
+	train.Autocast(f.Tape(), c.text.AMP, func() {
+		g := f.ModuleFrame(c.net, b.IDs, b.Padding, b.Labels)
+		x := g.Let(c.decoder.Call(g, b.IDs, b.Padding, c.text))
+		all = tiledLogs(g, x, plainWeight(g, *c.output), b.Labels, b.Keep, types...)
+		g.End(all...)
+	})
+	return all
+}
+
 // autocast calls a model in the precision of training, as accelerate wraps forward: what autocast has computed comes
 // back in fp32.
 func (t Text) autocast(f *frame, b TextBatch, call func(*frame, TextBatch) *tensor) (y *tensor) {

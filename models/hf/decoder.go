@@ -22,7 +22,7 @@ func (t Text) forBatch(f *frame, b TextBatch) Text {
 	case t.TokenRanks > 1 && b.IDs.Size(1)%t.TokenRanks != 0:
 		f.Tape().Raise(fmt.Errorf("sequence: %d ranks cannot share rows of %d tokens evenly; take a length that %d "+
 			"divides", t.TokenRanks, b.IDs.Size(1), t.TokenRanks))
-	case t.VocabRanks > 1 && (t.FusedLoss || t.LinearLoss || t.LossChunks > 1):
+	case t.VocabRanks > 1 && !t.whole():
 		f.Tape().Raise(errors.New("loss: loss_parallel takes the scores of the output layer; leave out the fused or " +
 			"chunked loss, or the strategy's loss"))
 	}
@@ -70,6 +70,11 @@ func CausalLMOf(net trainer, m Decoder, inputs *nn.Embedding, output *nn.Layer, 
 			case text.LinearLoss:
 				text.checkLinearLoss(f)
 				return text.EndWithLoss(g, g.Let(OutputLoss{}.Linear(g, x, plainWeight(g, *output), b.Labels)))
+			case text.TiledLoss:
+				return text.EndWithLoss(g, g.Let(tiledLoss(g, x, plainWeight(g, *output), b.Labels)))
+			case text.CheckpointedLoss:
+				return text.EndWithLoss(g, g.Let(checkpointedLoss(g, x, plainWeight(g, *output), b.Labels,
+					text.adjustScores)))
 			case text.LossChunks > 1:
 				return text.EndWithLoss(g, g.Let(OutputLoss{Output: *output, Adjust: text.adjustScores}.Chunked(g, x,
 					b.Labels, text.LossChunks)))
@@ -85,10 +90,13 @@ func CausalLMOf(net trainer, m Decoder, inputs *nn.Embedding, output *nn.Layer, 
 	case text.perToken():
 		task.Call = func(f *frame, b TextBatch) *tensor { return text.Context.loss(f, c, b) }
 		return task
+	case text.LoggedLoss && text.whole():
+		task.Call, task.model = c.loggedLoss, c
+		return task
 	case text.Objective.IsZero():
 		return task
 	}
-	task.scores = c.scores
+	task.model = c
 	task.objective(c)
 	return task
 }
@@ -105,7 +113,7 @@ func (t *TextTask) objective(c *caller) {
 		t.policy = &policy{task: t, objective: o}
 		t.Call = func(f *frame, _ TextBatch) *tensor { return t.policy.loss(f) }
 	default:
-		t.Call = (&preferences{o, t, t.scores}).loss
+		t.Call = (&preferences{o, t}).loss
 	}
 }
 

@@ -20,9 +20,9 @@ const comparedTokens = 512
 func (d *generalized) loss(f *frame, b TextBatch) *tensor {
 	b.Keep = d.answer + 1
 	g := f.FuncFrame(b.IDs, b.Padding)
-	student := g.Let(d.task.scores(g, b))
+	student := g.Let(d.task.model.scores(g, b))
 	var teacher *tensor
-	f.Tape().NoGrad(func() { teacher = g.Let(d.task.Reference.scores(g, b)) })
+	f.Tape().NoGrad(func() { teacher = g.Let(d.task.Reference.model.scores(g, b)) })
 	h := g.FuncFrame(student, teacher)
 	own, theirs := h.Let(d.active(h, student)), h.Let(d.active(h, teacher))
 	x, y := h.Let(own.DivScalar()), h.Let(theirs.DivScalar())

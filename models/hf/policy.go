@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// policy learns from answers that the model has generated, and their advantages: what the GRPOTrainer of TRL 1.8 does
+// policy learns from answers that the model has generated, and their advantages: what the GRPOTrainer of TRL does
 // once the answers are there (trl/trainer/grpo_trainer.py). The answers of all micro-batches of a step come and are
 // scored together. That of ms-swift does the same, and logs no entropies.
 //
@@ -46,17 +46,17 @@ func (p *policy) score(f *frame) {
 	t := f.Tape()
 	g := f.FuncFrame()
 	ids, mask := g.Let(trace.Cat(1, p.prompts, p.answers)), g.Let(trace.Cat(1, p.promptMask, p.answerMask))
-	renew := func(old **tensor, scores func(*frame, TextBatch) *tensor) {
-		y := t.Hold(p.perToken(g, ids, mask, scores, false))
+	renew := func(old **tensor, model *caller) {
+		y := t.Hold(p.perToken(g, ids, mask, model, false))
 		t.Release(*old)
 		*old = y
 	}
 	t.NoGrad(func() {
 		if p.objective.Old {
-			renew(&p.old, p.task.scores)
+			renew(&p.old, p.task.model)
 		}
 		if p.objective.Reference {
-			p.task.withReference(func(scores func(*frame, TextBatch) *tensor) { renew(&p.reference, scores) })
+			p.task.withReference(func(model *caller) { renew(&p.reference, model) })
 		}
 	})
 	g.End()
@@ -65,20 +65,22 @@ func (p *policy) score(f *frame) {
 
 // perTokenAlone follows _get_logps_via_local_forward of ms-swift: a micro-batch of which nothing
 // is held while the next is in the model.
-func (p *policy) perTokenAlone(f *frame, ids, padding *tensor, scores func(*frame, TextBatch) *tensor) *tensor {
+func (p *policy) perTokenAlone(f *frame, ids, padding *tensor, model *caller) *tensor {
 	answer := p.objective.Answer()
 	g := f.FuncFrame(ids, padding)
-	logits := g.Let(scores(g, TextBatch{IDs: ids, Padding: padding, Keep: answer + 1}))
+	logits := g.Let(model.scores(g, TextBatch{IDs: ids, Padding: padding, Keep: answer + 1}))
 	g.Set(&logits, logits.Slice(1, 0, answer))
 	g.Discard(logits.DivScalarInPlace())
-	return g.Return(selectiveLogSoftmax(g, logits, g.Let(ids.Slice(1, ids.Size(1)-answer, ids.Size(1)))))
+	return g.Return(selectiveLogSoftmax(g, logits, g.Let(ids.Slice(1, ids.Size(1)-answer, ids.Size(1))),
+		p.objective.As))
 }
 
 // perToken follows _get_per_token_logps_and_entropies of ids [n, length]: log-probabilities [n, tokens of an answer], a
 // micro-batch at a time. The scores of one are held while the next is in the model.
-func (p *policy) perToken(f *frame, ids, mask *tensor, scores func(*frame, TextBatch) *tensor, entropy bool) *tensor {
-	answer := p.objective.Answer()
+func (p *policy) perToken(f *frame, ids, mask *tensor, model *caller, entropy bool) *tensor {
+	answer, rules := p.objective.Answer(), f.Tape().Rules().Libraries
 	g := f.FuncFrame(ids, mask)
+	types := []trace.DType{trace.F32} // the entropy
 	var chunk, padding, output, logits *tensor
 	var all []*tensor
 	for from := int64(0); from < ids.Size(0); from += p.rows {
@@ -89,16 +91,28 @@ func (p *policy) perToken(f *frame, ids, mask *tensor, scores func(*frame, TextB
 			b.Padding = padding
 		}
 		if p.objective.As == models.AsSwift {
-			all = append(all, g.Let(p.perTokenAlone(g, b.IDs, b.Padding, scores)))
+			all = append(all, g.Let(p.perTokenAlone(g, b.IDs, b.Padding, model)))
+			continue
+		}
+		if rules.FusedHead {
+			b.Keep, b.Labels = answer, g.Let(chunk.MaskedFill(g.Let(padding.EqScalar())))
+			logs := g.LetAll(model.logs(g, b, types...))
+			all = append(all, g.Let(logs[0].Slice(1, logs[0].Size(1)-answer, logs[0].Size(1))))
 			continue
 		}
 		labels := g.Let(chunk.Slice(1, chunk.Size(1)-answer, chunk.Size(1)))
-		g.Set(&output, scores(g, b))
+		g.Set(&output, model.scores(g, b))
 		g.Set(&logits, output.Slice(1, 0, answer))
 		g.Set(&logits, logits.Slice(1, 0, answer))
-		g.Discard(logits.DivScalarInPlace())
-		all = append(all, g.Let(selectiveLogSoftmax(g, logits, labels)))
-		if entropy {
+		switch { // the kernel divides by the temperature itself
+		case rules.LogKernels:
+		case rules.ScalesAnew:
+			g.Set(&logits, logits.DivScalar())
+		default:
+			g.Discard(logits.DivScalarInPlace())
+		}
+		all = append(all, g.Let(selectiveLogSoftmax(g, logits, labels, "")))
+		if entropy && !rules.LogKernels {
 			f.Tape().NoGrad(func() { entropies(g, logits) })
 		}
 	}
@@ -113,7 +127,7 @@ func (p *policy) loss(f *frame) *tensor {
 	g := f.FuncFrame()
 	answers, mask := g.Let(part(p.answers)), g.Let(part(p.answerMask))
 	ids := g.Let(trace.Cat(1, part(p.prompts), answers))
-	logps := g.Let(p.perToken(g, ids, g.Let(trace.Cat(1, part(p.promptMask), mask)), p.task.scores, true))
+	logps := g.Let(p.perToken(g, ids, g.Let(trace.Cat(1, part(p.promptMask), mask)), p.task.model, true))
 	advantages := g.Let(part(p.advantages).Unsqueeze(1))
 	var old *tensor
 	if p.objective.Old {

@@ -14,8 +14,6 @@ import (
 type preferences struct {
 	objective models.Objective
 	task      *TextTask
-	// scores is the model's call: scores [rows, length, vocabulary].
-	scores func(f *frame, b TextBatch) *tensor
 }
 
 // loss follows compute_loss.
@@ -23,14 +21,14 @@ func (p *preferences) loss(f *frame, b TextBatch) *tensor {
 	g := f.FuncFrame(b.IDs, b.Padding)
 	var kl *tensor
 	if p.objective.Name == models.KTO {
-		kl = g.Let(p.unrecorded(g, b, p.scores))
+		kl = g.Let(p.unrecorded(g, b, p.task.model))
 	}
 	if !p.objective.Refers() {
 		return g.Return(p.alone(g, b))
 	}
-	logits, logps := p.forward(g, b, p.scores)
+	logits, logps := p.forward(g, b, p.task.model)
 	loss := g.Let(p.compared(g, b, logps, kl))
-	if p.objective.As == "" {
+	if p.objective.As == "" && logits != nil {
 		p.metrics(g, logits)
 	}
 	return g.Return(loss)
@@ -38,13 +36,21 @@ func (p *preferences) loss(f *frame, b TextBatch) *tensor {
 
 // forward gives scores and the log-probabilities of rows. TRL's function holds the model's
 // output to its end; functions of other trainers return log-probabilities alone.
-func (p *preferences) forward(f *frame, b TextBatch, scores func(*frame, TextBatch) *tensor) (logits, logps *tensor) {
+func (p *preferences) forward(f *frame, b TextBatch, model *caller) (logits, logps *tensor) {
+	if p.tiled(f) {
+		b.Labels = f.Let(b.IDs.MaskedFill(f.Let(b.IDs.EqScalar())))
+		var types []trace.DType
+		if model == p.task.model {
+			types = []trace.DType{trace.F32, trace.F32, trace.Bool} // entropy, mean_logits, is_top1
+		}
+		return nil, f.Let(f.LetAll(model.logs(f, b, types...))[0].Sum(false, -1))
+	}
 	if p.objective.As == "" {
-		logits = f.Let(scores(f, b))
+		logits = f.Let(model.scores(f, b))
 		return logits, f.Let(p.logps(f, logits, b.IDs))
 	}
 	g := f.FuncFrame(b.IDs)
-	y := g.Let(scores(g, b))
+	y := g.Let(model.scores(g, b))
 	if p.objective.As == models.AsLLaMAFactory {
 		g.Set(&y, y.To(trace.F32))
 	}
@@ -63,6 +69,11 @@ func (p *preferences) forward(f *frame, b TextBatch, scores func(*frame, TextBat
 	return f.Let(y), f.Let(sums)
 }
 
+// tiled reports whether TRL computes log-probabilities of hidden states.
+func (p *preferences) tiled(f *frame) bool {
+	return p.objective.As == "" && p.objective.Refers() && f.Tape().Rules().Libraries.FusedHead
+}
+
 // halves returns log-probabilities of the chosen answers, then of the rejected ones, as
 // torchtune's full_dpo_distributed takes them.
 func (p *preferences) halves(f *frame, logits, ids *tensor) *tensor {
@@ -73,10 +84,10 @@ func (p *preferences) halves(f *frame, logits, ids *tensor) *tensor {
 }
 
 // unrecorded calls forward without gradients and returns the log-probabilities.
-func (p *preferences) unrecorded(f *frame, b TextBatch, scores func(*frame, TextBatch) *tensor) (logps *tensor) {
+func (p *preferences) unrecorded(f *frame, b TextBatch, model *caller) (logps *tensor) {
 	f.Tape().NoGrad(func() {
 		g := f.FuncFrame(b.IDs)
-		_, logps = p.forward(g, b, scores)
+		_, logps = p.forward(g, b, model)
 		g.End(logps)
 	})
 	return logps
@@ -94,7 +105,7 @@ func (p *preferences) logps(f *frame, logits, ids *tensor) *tensor {
 	case models.AsLLaMAFactory:
 		each = g.Let(shifted.LogSoftmax(-1).Gather(labels.Unsqueeze(-1)).Squeeze(-1))
 	default:
-		each = g.Let(selectiveLogSoftmax(g, shifted, labels))
+		each = g.Let(selectiveLogSoftmax(g, shifted, labels, p.objective.As))
 	}
 	if p.objective.Packed { // the chosen answers come before the rejected ones
 		g.Set(&each, each.Mul(g.Let(labels.EqScalar())))
@@ -106,8 +117,12 @@ func (p *preferences) logps(f *frame, logits, ids *tensor) *tensor {
 	return g.Return(each.Mul(g.Let(labels.EqScalar())).Sum(false, -1))
 }
 
-// selectiveLogSoftmax follows selective_log_softmax of trl/trainer/utils.py: row by row.
-func selectiveLogSoftmax(f *frame, logits, labels *tensor) *tensor {
+// selectiveLogSoftmax follows selective_log_softmax of trl/trainer/utils.py, or of another trainer: row by row, or by
+// a kernel.
+func selectiveLogSoftmax(f *frame, logits, labels *tensor, trainer string) *tensor {
+	if trainer == "" && f.Tape().Rules().Libraries.LogKernels {
+		return kernelLogs(f, logits, labels)
+	}
 	g := f.FuncFrame(logits, labels)
 	index := g.Let(labels.Unsqueeze(-1))
 	rows := g.LetAll(logits.Unbind(0))
@@ -137,11 +152,11 @@ func (p *preferences) compared(f *frame, b TextBatch, logps, kl *tensor) *tensor
 	if !p.objective.Precomputed {
 		var reference *tensor
 		f.Tape().NoGrad(func() {
-			p.task.withReference(func(scores func(*frame, TextBatch) *tensor) {
+			p.task.withReference(func(model *caller) {
 				if kl != nil {
-					f.Let(p.unrecorded(f, b, scores))
+					f.Let(p.unrecorded(f, b, model))
 				}
-				_, reference = p.forward(f, b, scores)
+				_, reference = p.forward(f, b, model)
 			})
 		})
 		ratios = f.Let(logps.Sub(reference))
@@ -158,12 +173,12 @@ func (p *preferences) compared(f *frame, b TextBatch, logps, kl *tensor) *tensor
 // one, which comes before log-probabilities. SimPO is CPOTrainer with cpo_alpha=0.
 func (p *preferences) alone(f *frame, b TextBatch) *tensor {
 	if p.objective.As != "" {
-		_, logps := p.forward(f, b, p.scores)
+		_, logps := p.forward(f, b, p.task.model)
 		parts := f.LetAll(logps.Chunk(2, 0))
 		odds := f.Let(p.odds(parts))
 		return odds.Sub(parts[0].Mean(false))
 	}
-	logits := f.Let(p.scores(f, b))
+	logits := f.Let(p.task.model.scores(f, b))
 	var nll *tensor
 	if p.objective.Name != models.SimPO {
 		nll = f.Let(answersLoss(f, logits, b.IDs))
@@ -210,7 +225,9 @@ func (p *preferences) metrics(f *frame, logits *tensor) {
 	f.Tape().NoGrad(func() {
 		g := f.FuncFrame()
 		shifted := g.Let(logits.Detach().Slice(1, 0, logits.Size(1)-1))
-		entropies(g, shifted)
+		if !f.Tape().Rules().Libraries.LogKernels {
+			entropies(g, shifted)
+		}
 		rows := shifted.Size(0)
 		good := rows - rows/2
 		if p.objective.Name == models.KTO {
@@ -240,12 +257,12 @@ func rewardLoss(f *frame, logits *tensor) *tensor {
 }
 
 // withReference runs f with the call of the reference: a model of its own, or this one without its adapters.
-func (t *TextTask) withReference(f func(scores func(*frame, TextBatch) *tensor)) {
+func (t *TextTask) withReference(f func(model *caller)) {
 	if t.Reference != nil {
-		f(t.Reference.scores)
+		f(t.Reference.model)
 		return
 	}
-	nn.WithoutAdapters(t.Net, func() { f(t.scores) })
+	nn.WithoutAdapters(t.Net, func() { f(t.model) })
 }
 
 // ReferenceModel implements [train.Comparing].

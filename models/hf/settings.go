@@ -6,10 +6,12 @@ import "github.com/vprof/vprof/models"
 const (
 	lengthSetting = "seq-len"
 	packedSetting = "packed"
+	flatSetting   = "flat"
 	chunksSetting = "chunked-loss"
 	fusedSetting  = "fused-loss"
 	linearSetting = "linear-cross-entropy"
 	plainSetting  = "plain-loss"
+	trlSetting    = "trl-loss"
 )
 
 // LengthSetting returns the number of tokens of a row.
@@ -35,6 +37,12 @@ const PaddingNote = "a batch without padding needs no attention mask, and flash 
 // PackedSetting says whether rows hold several sequences, which needs a mask.
 func PackedSetting(usual int64) models.Setting {
 	return models.Switch(packedSetting, usual, "1 if rows hold several sequences, 0 if each holds one")
+}
+
+// FlatSetting says whether the sequences of a batch lie behind each other in one row, which needs a mask over all.
+func FlatSetting() models.Setting {
+	return models.Switch(flatSetting, 0, "1 if all sequences of a batch are in one row without padding (padding_free), "+
+		"0 if each has a row")
 }
 
 // An Implementation of attention is a value of transformers' attn_implementation that a case may choose
@@ -88,7 +96,27 @@ func LossSettings() []models.Setting {
 				"does"),
 		models.Switch(fusedSetting, 0,
 			"1 if liger-kernel's fused linear cross entropy computes scores and loss, 0 if PyTorch does"),
+		models.Setting{
+			Name: trlSetting, Usage: "1 if TRL's SFTTrainer computes scores and loss, by its release (--stack trl=), 2 if " +
+				"it does with loss_type=nll, 0 if the model does", Min: 0, Max: trlNLL,
+		},
 	)
+}
+
+// The values of trl-loss.
+const (
+	trlDefault = 1
+	trlNLL     = 2
+)
+
+// trlLoss returns what of a loss TRL's SFTTrainer computes in place of the model: tiles, or chunks.
+func trlLoss(c models.Case) (tiles, chunks bool) {
+	how := c.Settings[trlSetting]
+	if how == 0 {
+		return false, false
+	}
+	rules := c.Libraries()
+	return rules.FusedHead, !rules.FusedHead && how == trlDefault && rules.ChunksLoss && !c.Liger
 }
 
 // ChunkSettings returns how PyTorch and torchtune compute them for some tokens at a time.
@@ -107,7 +135,7 @@ func ChunkSettings() []models.Setting {
 
 // LossSettingNames returns their names.
 func LossSettingNames() []string {
-	return []string{chunksSetting, fusedSetting, linearSetting, plainSetting}
+	return []string{chunksSetting, fusedSetting, linearSetting, plainSetting, trlSetting}
 }
 
 // CheckLoss finds settings of the loss that do not go together, and says why.
@@ -117,6 +145,9 @@ func CheckLoss(c models.Case) (setting, reason string) {
 	}
 	if c.Settings[chunksSetting] > 1 && fusedLoss(c) {
 		return chunksSetting, "the fused loss of liger-kernel goes through chunks of its own; give one of the two"
+	}
+	if c.Settings[trlSetting] > 0 && (c.On(fusedSetting) || c.Settings[chunksSetting] > 1 || c.On(linearSetting)) {
+		return trlSetting, "another way of computing scores and loss is asked for, too; give one of them"
 	}
 	if !c.On(linearSetting) {
 		return "", ""
@@ -133,11 +164,15 @@ func CheckLoss(c models.Case) (setting, reason string) {
 
 // fusedLoss says that liger-kernel computes scores and loss.
 func fusedLoss(c models.Case) bool {
-	return c.Liger && !c.On(plainSetting) || c.On(fusedSetting)
+	tiles, _ := trlLoss(c)
+	return !tiles && (c.Liger && !c.On(plainSetting) || c.On(fusedSetting))
 }
 
 // ReadsHead tells whether the loss reads the weight of the output layer instead of calling the layer.
-func ReadsHead(c models.Case) bool { return fusedLoss(c) || c.On(linearSetting) }
+func ReadsHead(c models.Case) bool {
+	tiles, chunks := trlLoss(c)
+	return tiles || chunks || fusedLoss(c) || c.On(linearSetting)
+}
 
 // LigerLoss tells whether the fused loss comes with liger-kernel's replacement of modules
 // (--liger), and not from a setting of its own.
@@ -145,16 +180,20 @@ func LigerLoss(c models.Case) bool { return fusedLoss(c) && !c.On(fusedSetting) 
 
 // TextOf reads the settings of a case.
 func TextOf(c models.Case) Text {
+	tiles, chunks := trlLoss(c)
 	return Text{
 		Rows: Rows{
 			Length: c.Settings[lengthSetting], SharedLabels: c.On(SharedLabels),
-			Padded: c.On(Padding), Packed: packingOf(c),
+			Padded: c.On(Padding), Packed: packingOf(c), Flat: c.On(flatSetting),
 		},
 		Recomputation: Recomputation{
 			Checkpointing: c.Checkpointing, Every: c.Recompute.EveryLayers(), Reentrant: c.Recompute.Reentrant(),
 			TrainedOnly: c.Recompute == models.ReentrantTrained,
 		},
-		Scores: Scores{FusedLoss: fusedLoss(c), LossChunks: c.Settings[chunksSetting], LinearLoss: c.On(linearSetting)},
+		Scores: Scores{
+			FusedLoss: fusedLoss(c), LossChunks: c.Settings[chunksSetting], LinearLoss: c.On(linearSetting),
+			TiledLoss: tiles, CheckpointedLoss: chunks, LoggedLoss: c.Settings[trlSetting] > 0,
+		},
 		Sharing: Sharing{
 			Ranks: int64(max(1, c.GPUs)), Context: contextOf(c), Experts: expertSharing(c),
 			TokenRanks: tensorRanks(c, func(s *models.Strategy) bool { return s.Sequence }),

@@ -48,6 +48,8 @@ type Rows struct {
 	// sequences. Attention needs a mask in both cases.
 	Padded bool
 	Packed Packing
+	// Flat says that all sequences of a batch lie in one row.
+	Flat bool
 }
 
 // Sharing is what several GPUs have of a step each.
@@ -99,7 +101,19 @@ type Scores struct {
 	LossChunks int64
 	// LinearLoss has torch.nn.functional.linear_cross_entropy compute them.
 	LinearLoss bool
+	// TiledLoss has TRL compute them in tiles, CheckpointedLoss in chunks that backward computes again.
+	TiledLoss, CheckpointedLoss bool
+	// LoggedLoss has TRL log the entropies of scores that the model computes.
+	LoggedLoss bool
 }
+
+// whole reports whether the output layer gives the scores of all tokens at once.
+func (s Scores) whole() bool {
+	return !s.FusedLoss && !s.LinearLoss && s.LossChunks < 2 && !s.TiledLoss && !s.CheckpointedLoss
+}
+
+// OfModel reports whether the model computes scores and loss as it does by itself.
+func (t Text) OfModel() bool { return t.whole() && t.Objective.IsZero() }
 
 // TextBatch is a batch of token ids [n, length]; Padding is its attention mask or nil, Labels has one for each token or
 // one for each row. Keep is the number of last tokens that scores are computed for (logits_to_keep), zero for all.
@@ -132,8 +146,9 @@ type TextTask struct {
 	// or the model without its adapters is.
 	Reference *TextTask
 
-	// scores returns the scores of the model's call in the precision of training.
-	scores func(f *trace.Frame, b TextBatch) *trace.Tensor
+	// model is called for what a trainer computes of its results, in the precision of training; nil if it computes the
+	// loss.
+	model *caller
 	// next gives the logits of the tokens that follow a batch; nil of tasks that generate nothing.
 	next  func(f *trace.Frame, b TextBatch) *trace.Tensor
 	batch TextBatch
@@ -208,6 +223,13 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 		fresh("clone", 1, n*t.Length) // position_ids, which begin anew with each text
 		return
 	}
+	if t.Flat {
+		t.batch = TextBatch{
+			IDs: fresh("randint", 1, n*t.Length), Labels: fresh("clone", 1, n*t.Length),
+			Positions: fresh("clone", 1, n*t.Length),
+		}
+		return
+	}
 	t.batch = TextBatch{IDs: fresh("randint", n, t.Length)}
 	if t.TokenRanks > 1 { // the model would count the embeddings of the rank alone
 		t.batch.Positions = fresh("arange", 1, t.Length)
@@ -244,7 +266,7 @@ func (t *TextTask) Prepare(f *trace.Frame) {
 }
 
 // Casts implements [train.Casting].
-func (t *TextTask) Casts() bool { return t.scores != nil }
+func (t *TextTask) Casts() bool { return t.model != nil }
 
 // Loss implements [train.Task].
 func (t *TextTask) Loss(f *trace.Frame, loss **trace.Tensor) {

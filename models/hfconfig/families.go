@@ -106,6 +106,7 @@ func decoder(name string, layers, width, classes int64, length models.Setting) a
 		unit:    "sequence", batch: 1, batches: []int{1, 2, 4, 8, 16, 32},
 		settings: append([]models.Setting{
 			length, hf.PaddingSetting(0), hf.PackedSetting(0), hf.ClassesSetting(classes), hf.SharedLabelsSetting(),
+			hf.FlatSetting(),
 		}, hf.LossSettings()...),
 		only: onlyDecoders(),
 		notes: []string{
@@ -117,6 +118,12 @@ func decoder(name string, layers, width, classes int64, length models.Setting) a
 		rules: []rule{
 			refusing("packed", "rows that come with a padding mask are not looked at for several sequences; leave out "+
 				"padding", func(c models.Case) bool { return c.On("padding") && c.On("packed") }),
+			refusing("flat", "a batch in one row has no padding and no ranks that share rows, and is about the loss of the "+
+				"next token; leave it out", func(c models.Case) bool {
+				s := c.Strategy
+				return c.On("flat") && (c.On("padding") || c.On(hf.SharedLabels) || !c.Objective.IsZero() ||
+					s != nil && (s.CP > 1 || s.Sequence))
+			}),
 			hf.CheckLoss,
 		},
 	}
@@ -125,7 +132,7 @@ func decoder(name string, layers, width, classes int64, length models.Setting) a
 // onlyDecoders returns the settings of decoders that one task alone has a use for.
 func onlyDecoders() map[string][]string {
 	only := maps.Clone(onlyClassification)
-	for _, name := range append(hf.LossSettingNames(), hf.SharedLabels) {
+	for _, name := range append(hf.LossSettingNames(), hf.SharedLabels, "flat") {
 		only[name] = []string{causalLM}
 	}
 	return only

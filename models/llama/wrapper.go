@@ -90,7 +90,7 @@ func (w *conditionalWithHead) Call(f *frame, ids, padding *tensor, text hf.Text)
 func causalLMWithHead(w Wrapper, m *languageModel, text hf.Text) *hf.TextTask {
 	net := &conditionalWithHead{Before: w.Before, LanguageModel: m}
 	task := hf.CausalLMOf(net, net, m.Model.embedding, &m.LmHead, text)
-	if text.FusedLoss || text.LinearLoss || text.LossChunks > 1 || !text.Objective.IsZero() {
+	if !text.OfModel() {
 		return task
 	}
 	task.Call = func(f *frame, b hf.TextBatch) *tensor {

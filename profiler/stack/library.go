@@ -35,7 +35,7 @@ var libraries = []library{
 	{name: "cuda"},
 	{name: "cudnn"},
 	transformers,
-	{name: "trl", first: "1.16", newest: "1.16"},
+	trl,
 	{name: "peft", first: "0.21", newest: "0.21"},
 	{name: "accelerate", first: "1.15", newest: "1.15"},
 	{name: "bitsandbytes", first: "0.49", newest: "0.50"},

@@ -55,6 +55,17 @@ type Libraries struct {
 	// SolvesDelta: the gated delta rule solves a triangular system for each chunk of tokens. Otherwise it goes from row
 	// to row.
 	SolvesDelta bool
+	// ChunksLoss: TRL's SFTTrainer computes its default loss in chunks of tokens. Otherwise the model computes it.
+	ChunksLoss bool
+	// ChunksInHalf: those chunks multiply in the precision of the hidden states. Otherwise they cast to fp32.
+	ChunksInHalf bool
+	// ScalesAnew: TRL's GRPOTrainer divides scores by the temperature into new memory. Otherwise it does so in place.
+	ScalesAnew bool
+	// LogKernels: TRL's trainers compute log-probabilities and entropies of scores in one kernel. Otherwise they use
+	// PyTorch's operators, row by row.
+	LogKernels bool
+	// FusedHead: TRL's trainers, SFTTrainer included, compute log-probabilities of hidden states in tiles.
+	FusedHead bool
 }
 
 // Workspaces are the sizes of the scratch memory of matrix products.

@@ -25,7 +25,8 @@ var flags = []string{
 // The settings of models (--set) that a file may ask for: how attention is computed, and how weights are laid out.
 // flash is for models whose attention is eager by default, eager for the other models, flex for models that support
 // flex_attention. linearized stores experts as lists of linear layers. repeated repeats keys and values for all heads
-// that share them. separate splits projections that the model joins in one.
+// that share them. separate splits projections that the model joins in one. flat puts all sequences of a batch in one
+// row. loaded has from_pretrained bring the model to the device.
 const (
 	flash      = "flash"
 	eager      = "eager"
@@ -33,16 +34,19 @@ const (
 	linearized = "linearized-experts"
 	repeated   = "repeated-heads"
 	separate   = "separate-projections"
+	flat       = "flat"
+	loaded     = models.DeviceMapSetting
 )
 
 // OfSome reports whether only some models have a setting. The others need no such setting, and it is left out for them.
 func OfSome(setting string) bool {
-	return slices.Contains([]string{flash, linearized, repeated, separate}, setting)
+	return slices.Contains([]string{flash, flat, linearized, loaded, repeated, separate}, setting)
 }
 
 // sets are facts that --set takes, by the names of the settings.
 var sets = []struct{ fact, setting string }{
 	{"packed", "packed"},
+	{flat, "flat"},
 	{"padding", "padding"},
 	{"num-labels", "classes"},
 	{"head-dropout", "head-dropout"},
@@ -50,6 +54,8 @@ var sets = []struct{ fact, setting string }{
 	{repeated, repeated},
 	{separate, separate},
 	{"plain-loss", "plain-loss"},
+	{"trl-loss", "trl-loss"},
+	{loaded, loaded},
 	{linearized, linearized},
 }
 

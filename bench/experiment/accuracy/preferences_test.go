@@ -9,6 +9,7 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/stack"
 )
 
 // TestPreferencesNeedWhatPyTorchAllocates has the peaks of steps as TRL takes them (DPO of 1.8, the others of 1.10)
@@ -49,6 +50,7 @@ func TestPreferencesNeedWhatPyTorchAllocates(t *testing.T) {
 			Batch: 2, AMP: k.amp, LoRA: k.lora, Weights: "bf16", Optimizer: "sgd", Torch: "2.11",
 			Settings: models.Settings{"seq-len": 512},
 			Levers:   models.Levers{Objective: models.Objective{Name: k.objective}, Clip: models.ClipNone},
+			Stack:    stack.Libraries{"trl": "1.8"},
 		}
 		switch k.objective {
 		case models.KTO:
@@ -113,6 +115,7 @@ func TestGeneratedAnswersNeedWhatPyTorchAllocates(t *testing.T) {
 			Torch: "2.11", Checkpointing: k.checkpointing,
 			Settings: models.Settings{"seq-len": 512},
 			Levers:   models.Levers{Objective: k.objective, Clip: models.ClipNone},
+			Stack:    stack.Libraries{"trl": "1.8"},
 		}
 		peaks := peaksOfSecondStep(t, m, c)
 		name := []any{k.objective, k.amp, k.lora, k.batch, k.checkpointing}
@@ -166,6 +169,7 @@ func TestSharedReferencesNeedWhatPyTorchAllocates(t *testing.T) {
 				Objective: models.Objective{Name: models.GRPO, Completion: 256, Reference: true},
 				Clip:      models.ClipNone,
 			},
+			Stack: stack.Libraries{"trl": "1.8"},
 		}
 		peaks := peaksOfSecondStep(t, m, c)
 		for i, phase := range []string{"score", "forward", "backward"} {

@@ -1,0 +1,214 @@
+package hf
+
+import (
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Sizes of trl.kernels and of trl.trainer: tokens and words of a tile of scores (TOKEN_CHUNK_SIZE,
+// _CHUNKED_LOGPROB_CHUNK_SIZE), and tokens of a chunk of SFTTrainer up to 1.14 (_CHUNKED_LM_HEAD_CHUNK_SIZE).
+const (
+	tileTokens  = 4096
+	tileWords   = 32768
+	chunkTokens = 256
+)
+
+// tiledLoss follows compute_loss of SFTTrainer of TRL 1.15 and newer.
+func tiledLoss(f *frame, x, weight, labels *tensor) *tensor {
+	g := f.FuncFrame(x, labels)
+	logs := tiledLogs(g, x, weight, labels, 0, trace.F32, trace.Bool) // is_top1, entropy
+	return g.Return(logs[0].Neg().Sum(false).DivScalar())
+}
+
+// loggedLoss follows compute_loss of SFTTrainer up to 1.14, of scores that the model returns: what is logged are their
+// entropies, and which tokens are right.
+func (c *caller) loggedLoss(f *frame, b TextBatch) (loss *tensor) {
+	t, g := f.Tape(), f.FuncFrame(b.IDs, b.Padding, b.Labels)
+	logits := g.Let(c.text.autocast(g, b, func(f *frame, b TextBatch) *tensor {
+		h := f.ModuleFrame(c.net, b.IDs, b.Padding, b.Labels)
+		c.text.Context.shard(h, &b)
+		text := c.text.forBatch(h, b)
+		y := h.Let(text.scores(h, *c.output, h.Let(c.decoder.Call(h, b.IDs, b.Padding, text))))
+		text.adjustScores(h, &y)
+		loss = g.Let(text.causalLMLoss(h, y, b))
+		return h.Return(y)
+	}))
+	t.NoGrad(func() {
+		h := g.FuncFrame(logits)
+		shifted := h.Let(logits.Slice(1, 0, logits.Size(1)-1))
+		if !t.Rules().Libraries.LogKernels {
+			entropies(h, shifted)
+		}
+		h.Discard(shifted.ArgMax(false, -1))
+		h.End()
+	})
+	return g.Return(loss)
+}
+
+// tiledLogs follows _fused_forward of add_fused_lm_head (trl/trainer/utils.py of TRL 1.15 and newer), of hidden states
+// [rows, length, width] and the labels of tokens, of which the last ones of a row count (zero: all): log-probabilities [rows, length - 1] and as many
+// numbers of each type that are logged, without scores of all tokens.
+func tiledLogs(f *frame, x, weight, labels *tensor, keep int64, types ...trace.DType) []*tensor {
+	t, g := f.Tape(), f.FuncFrame(x, labels)
+	g.Set(&x, x.Slice(1, 0, x.Size(1)-1))
+	g.Set(&labels, labels.Slice(1, 1, labels.Size(1)))
+	mask := g.Let(labels.EqScalar())
+	if keep == 0 {
+		keep = mask.Size(1)
+	}
+	mask.SetTrue(mask.Size(0) * keep)
+	all := g.Apply(tiles(types), x.Index(mask), weight, labels.Index(mask))
+	g.LetAll(all)
+	for i := range all {
+		g.Set(&all[i], g.Let(t.Zeros(all[i].DType(), mask.Shape()...)).MaskedScatter(mask, all[i]))
+	}
+	g.Discard(all[0].Sum(false).Neg().Div(mask.Sum(false).ClampMin())) // outputs.loss
+	g.End(all...)
+	return f.LetAll(all)
+}
+
+// tiles follows ChunkedLogProbFunction of hidden states [n, width], a weight [vocabulary, width] and targets [n]:
+// log-probabilities, and results of other types.
+func tiles(types []trace.DType) *trace.Function {
+	var d trace.DType
+	return &trace.Function{
+		Name: "ChunkedLogProbFunctionBackward",
+		Forward: func(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
+			t, n := f.Tape(), in[0].Size(0)
+			d = in[0].DType()
+			if half, casting := t.Autocasting(); casting {
+				d = half
+			}
+			stats := make([]*tensor, 7)
+			for i := range stats {
+				stats[i] = f.Let(t.Zeros(trace.F32, n))
+			}
+			forTiles(f, d, in[0], in[1], nil)
+			z := f.Let(stats[0].Add(f.Let(stats[1].Log())))
+			all := []*tensor{f.Let(stats[6].Sub(z))}
+			for _, d := range types {
+				all = append(all, f.Let(t.New("div", program.Temporaries, d, n)))
+			}
+			ctx.SaveForBackward(in[0], in[1], in[2], z, all[len(all)-1])
+			return all
+		},
+		Backward: func(f *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
+			return tileGradients(f, ctx, d, grads[0])
+		},
+	}
+}
+
+// tileGradients follows its backward: gradients of hidden states and of the weight add up in fp32.
+func tileGradients(f *frame, ctx *trace.FunctionContext, d trace.DType, grad *tensor) []*tensor {
+	t, of := f.Tape(), []*tensor{ctx.Saved(0), ctx.Saved(1)}
+	sums := make([]*tensor, 3)
+	for i, x := range of {
+		if ctx.NeedsInputGrad(i) {
+			sums[i] = f.Let(t.Zeros(trace.F32, x.Shape()...))
+		}
+	}
+	f.Let(grad.To(trace.F32))
+	forTiles(f, d, of[0], of[1], func(scores *tensor, others ...*tensor) {
+		for i, other := range others {
+			if sums[i] != nil {
+				t.UseBLAS()
+				t.Product("addmm_out", 2*scores.Numel()*other.Size(1), sums[i:i+1], []*tensor{scores, other})
+			}
+		}
+	})
+	for i, x := range of {
+		if sums[i] != nil {
+			sums[i] = f.Let(sums[i].To(x.DType()))
+		}
+	}
+	return sums
+}
+
+// forTiles computes scores in a precision, tile by tile in one buffer. Each is shown with its part of the weight and of
+// the hidden states, unless show is nil; f holds these until the next, as Python's variables do.
+func forTiles(f *frame, d trace.DType, x, weight *tensor, show func(scores *tensor, others ...*tensor)) {
+	t, n, words := f.Tape(), x.Size(0), weight.Size(0)
+	buffer := f.Let(t.Empty(d, min(n, tileTokens), tileWords))
+	var tokens, w, scores *tensor
+	for from := int64(0); from < n; from += tileTokens {
+		f.Set(&tokens, x.Slice(0, from, min(from+tileTokens, n)).To(d))
+		for word := int64(0); word < words; word += tileWords {
+			end := min(word+tileWords, words)
+			f.Set(&w, weight.Slice(0, word, end).To(d))
+			f.Set(&scores, buffer.Slice(0, 0, tokens.Size(0)).Slice(1, 0, end-word))
+			t.UseBLAS()
+			t.Product("mm_out", 2*tokens.Numel()*(end-word), []*tensor{scores}, []*tensor{tokens, w})
+			t.Kernel("fold", scores.Numel(), []*tensor{scores}, []*tensor{scores})
+			if show == nil {
+				f.Del(&w)
+				continue
+			}
+			show(scores, w, tokens)
+		}
+	}
+}
+
+// kernelLogs follows selective_log_softmax_and_entropy of TRL 1.14: a kernel computes log-probabilities and entropies
+// of scores [rows, tokens, vocabulary], and one the gradient of the scores.
+func kernelLogs(f *frame, logits, labels *tensor) *tensor {
+	return f.Apply(&trace.Function{
+		Name: "_LogProbEntropyFunctionBackward",
+		Forward: func(f *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {
+			t, of := f.Tape(), make([]*tensor, 4)
+			for i := range of {
+				of[i] = f.Let(t.Empty(trace.F32, in[1].Shape()...))
+			}
+			t.Kernel("_forward_kernel", in[0].Numel(), of, in)
+			ctx.SaveForBackward(in[0], in[1], of[2], of[3])
+			return of[:1]
+		},
+		Backward: func(f *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
+			t, x := f.Tape(), ctx.Saved(0)
+			y := f.Let(t.Empty(x.DType(), x.Shape()...))
+			t.Kernel("_backward_kernel", x.Numel(), []*tensor{y}, []*tensor{x, grads[0]})
+			return []*tensor{y, nil}
+		},
+	}, logits, labels)[0]
+}
+
+// checkpointedLoss follows _chunked_cross_entropy_loss of SFTTrainer of TRL 1.6 to 1.14: chunks of tokens whose scores
+// backward computes again. All tokens count.
+func checkpointedLoss(f *frame, x, weight, labels *tensor, adjust func(f *frame, scores **tensor)) *tensor {
+	t, g := f.Tape(), f.FuncFrame(x, labels)
+	g.Set(&x, x.Slice(1, 0, x.Size(1)-1).Reshape(-1, x.Size(-1)))
+	g.Set(&labels, labels.Slice(1, 1, labels.Size(1)).Reshape(-1))
+	order := g.Let(t.New("argsort", program.Activations, trace.I64, labels.Numel()))
+	g.Set(&x, x.Index(order))
+	g.Set(&labels, labels.Index(order))
+	total, n := g.Let(t.Zeros(trace.F32)), x.Size(0)
+	var tokens, targets *tensor
+	for from := int64(0); from < n; from += chunkTokens {
+		g.Set(&tokens, x.Slice(0, from, min(from+chunkTokens, n)))
+		g.Set(&targets, labels.Slice(0, from, min(from+chunkTokens, n)))
+		parts := g.CheckpointAll(func(f *frame, in []*tensor) []*tensor {
+			return chunkLoss(f, in[0], in[1], in[2], adjust)
+		}, tokens, weight, targets)
+		g.LetAll(parts)
+		g.Set(&total, total.Add(parts[0]))
+	}
+	return g.Return(total.DivScalar())
+}
+
+// chunkLoss follows _chunk: the loss of some tokens, how many are right, and their entropy.
+func chunkLoss(f *frame, x, weight, labels *tensor, adjust func(f *frame, scores **tensor)) []*tensor {
+	g := f.FuncFrame(x, weight, labels)
+	var scores *tensor
+	if f.Tape().Rules().Libraries.ChunksInHalf {
+		scores = g.Let(x.Matmul(weight.To(x.DType()).T()).To(trace.F32))
+	} else {
+		scores = g.Let(x.To(trace.F32).Matmul(weight.To(trace.F32).T()))
+	}
+	adjust(g, &scores)
+	logs := g.Let(scores.LogSoftmax(-1))
+	loss := g.Let(logs.NLLLoss(labels, nil, trace.ReduceSum))
+	valid := g.Let(labels.EqScalar())
+	right := g.Let(g.Let(scores.ArgMax(false, -1)).EqScalar().Sum(false).To(trace.F32))
+	entropy := g.Let(logs.Exp().Mul(logs).Sum(false, -1).Neg().Mul(valid).Sum(false))
+	g.End(loss, right, entropy)
+	return []*tensor{loss, right, entropy}
+}
