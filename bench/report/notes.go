@@ -73,7 +73,7 @@ func (r *Report) refusals() []string {
 // sideNotes returns the savings of streaming and of expandable segments, and the source of the guide's estimates.
 func (r *Report) sideNotes() []string {
 	all := []string{
-		r.StreamingNote(), r.setUpNote(), r.slackNote(), r.loopNote(), r.evaluationNote(),
+		r.StreamingNote(), r.setUpNote(), r.slackNote(), r.loopNote(), r.stackNote(), r.evaluationNote(),
 		r.workspaceNote(), r.claimNote(),
 	}
 	all = append(all, r.hostNotes()...)

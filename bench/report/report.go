@@ -142,6 +142,8 @@ type Point struct {
 	Device   string    `json:"device"`
 	Estimate *Estimate `json:"estimate,omitempty"`
 	Run      *Run      `json:"run,omitempty"`
+	// StackRange is the range over releases of a library; absent where flags name a stack, or all need the same.
+	StackRange *StackRange `json:"stack_range,omitempty"`
 	// Streamed estimates the bytes that the device would show if the data set
 	// on it came from the host instead, batch by batch; absent without one.
 	Streamed *Interval `json:"streamed_device,omitempty"`

@@ -235,6 +235,11 @@ func (o *planOptions) plan(ctx context.Context, here *job.Local, releases [][]jo
 		if err != nil {
 			return nil, err
 		}
+		if len(releases) == 1 {
+			if err := o.ranged(ctx, here, r, jobs); err != nil {
+				return nil, err
+			}
+		}
 		r.Warnings = append(r.Warnings, warnings...)
 		o.app.stamp(r, started)
 		plans = append(plans, r)

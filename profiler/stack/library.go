@@ -18,8 +18,9 @@ type Libraries map[string]string
 // A library is a package beside PyTorch whose code decides what a step allocates.
 type library struct {
 	name string
-	// first and newest are the oldest and the newest release whose rules are known.
-	first, newest string
+	// first and newest are the oldest and the newest release whose rules are known. oldest is one before them of which
+	// most is known; empty for none.
+	oldest, first, newest string
 	// changes are what began with a release, oldest first.
 	changes []change
 }
@@ -69,20 +70,14 @@ func Newest(name string) string {
 	return ""
 }
 
-// Rulings returns the releases of a library from one on with which rules begin, that one first; each has the rules
-// of all releases up to the next.
-func Rulings(name, from string) []string {
+// Rulings returns the known releases of a library with which rules begin, oldest first; each has the rules of all
+// releases up to the next. It is nil for a library without changes.
+func Rulings(name string) []string {
 	l := libraryNamed(name)
 	if l == nil || l.changes == nil {
 		return nil
 	}
-	all, at := []string{from}, mustParse(from)
-	for _, c := range l.changes {
-		if at.before(mustParse(c.since)) {
-			all = lists.Union(all, c.since)
-		}
-	}
-	return all
+	return append([]string{cmp.Or(l.oldest, l.first)}, lists.Map(l.changes, func(c change) string { return c.since })...)
 }
 
 // ParseLibraries reads releases: "transformers=5.12,trl=1.16". Patches are dropped.

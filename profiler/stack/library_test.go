@@ -33,7 +33,13 @@ func TestRulesBeginWithReleases(t *testing.T) {
 		", the nearest known"}, of("9.9").Notes())
 	require.Equal(t, of("4.48").Rules(), of("3.0").Rules())
 	require.Len(t, of("3.0").Notes(), 1)
-	require.Equal(t, []string{"4.48", "4.49"}, stack.Rulings("transformers", "4.48")[:2])
+	older := stack.Default().With(stack.Libraries{"trl": "1.6"})
+	require.False(t, older.Rules().Libraries.ChunksLoss)
+	require.Equal(t, []string{
+		"nobody measured all of trl 1.6: values are of what is known of releases before 1.9",
+	}, older.Notes())
+	require.Equal(t, []string{"1.6", "1.7"}, stack.Rulings("trl")[:2])
+	require.Equal(t, []string{"4.48", "4.49"}, stack.Rulings("transformers")[:2])
 }
 
 func TestNVIDIAsLibrariesOfAStack(t *testing.T) {

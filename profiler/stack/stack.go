@@ -69,7 +69,13 @@ func (s *Stack) Notes() (notes []string) {
 			s.versions.Torch, s.versions.CuDNN, s.cudnnOf))
 	}
 	for _, name := range s.libraries.Unknown() {
-		notes = append(notes, unmeasured(name, s.libraries[name], s.libraries.nearest(name)))
+		nearest := s.libraries.nearest(name)
+		if libraryNamed(name).oldest != "" && mustParse(s.libraries[name]).before(mustParse(nearest)) {
+			notes = append(notes, fmt.Sprintf("nobody measured all of %s %s: values are of what is known of releases "+
+				"before %s", name, s.libraries[name], nearest))
+			continue
+		}
+		notes = append(notes, unmeasured(name, s.libraries[name], nearest))
 	}
 	return notes
 }

@@ -4,7 +4,7 @@ import "github.com/vprof/vprof/profiler/trace"
 
 // trl has what begins with releases of TRL, as recorded steps show it (cmd/vprof/testdata/trl.jsonl.gz).
 var trl = library{
-	name: "trl", first: "1.9", newest: "1.16",
+	name: "trl", oldest: "1.6", first: "1.9", newest: "1.16",
 	changes: []change{
 		{"1.7", func(r *trace.Libraries) { r.ChunksLoss = true }},    // loss_type of sft_config.py
 		{"1.10", func(r *trace.Libraries) { r.ScalesAnew = true }},   // grpo_trainer.py

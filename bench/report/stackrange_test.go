@@ -1,0 +1,37 @@
+package report_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/report"
+)
+
+func pointOf(bytes int64, v report.Verdict) report.Point {
+	i := report.Interval{Bytes: bytes, Low: bytes - 1, High: bytes + 1}
+	e := &report.Estimate{Allocated: i, Reserved: i, Device: i, Verdict: v}
+	return report.Point{Batch: 2, Device: "sim:t4", Estimate: e}
+}
+
+func TestTheRangeOverReleasesHoldsAll(t *testing.T) {
+	others := map[string][]report.Point{
+		"4.48": {pointOf(12, report.DoesNotFit)}, "4.53": {pointOf(8, report.Fits)}, "5.0": {pointOf(10, report.Fits)},
+	}
+	p := pointOf(10, report.Fits)
+	p.Range([]string{"trl 1.6 to 1.16"}, others, false)
+	require.Equal(t, []string{"4.48", "4.53"}, p.StackRange.Releases)
+	require.Equal(t, report.Interval{Bytes: 10, Low: 7, High: 13}, p.StackRange.Device)
+	require.Equal(t, report.DoesNotFit, p.StackRange.Verdict)
+	require.Equal(t, report.Interval{Bytes: 10, Low: 9, High: 11}, p.Estimate.Device)
+
+	same := pointOf(10, report.Fits)
+	same.Range(nil, map[string][]report.Point{"5.0": {pointOf(10, report.Fits)}}, false)
+	require.Nil(t, same.StackRange)
+
+	unknown := pointOf(10, report.Fits)
+	unknown.Range(nil, others, true)
+	require.Nil(t, unknown.StackRange)
+	require.Equal(t, report.Interval{Bytes: 10, Low: 7, High: 13}, unknown.Estimate.Allocated)
+	require.Equal(t, report.DoesNotFit, unknown.Estimate.Verdict)
+}
