@@ -41,8 +41,8 @@ func PackedSetting(usual int64) models.Setting {
 
 // FlatSetting says whether the sequences of a batch lie behind each other in one row, which needs a mask over all.
 func FlatSetting() models.Setting {
-	return models.Switch(flatSetting, 0, "1 if all sequences of a batch are in one row without padding (padding_free), "+
-		"0 if each has a row")
+	return models.Switch(flatSetting, 0,
+		"1 if all sequences of a batch are in one row without padding (padding_free), 0 if each has a row")
 }
 
 // An Implementation of attention is a value of transformers' attn_implementation that a case may choose
@@ -97,8 +97,9 @@ func LossSettings() []models.Setting {
 		models.Switch(fusedSetting, 0,
 			"1 if liger-kernel's fused linear cross entropy computes scores and loss, 0 if PyTorch does"),
 		models.Setting{
-			Name: trlSetting, Usage: "1 if TRL's SFTTrainer computes scores and loss, by its release (--stack trl=), 2 if " +
-				"it does with loss_type=nll, 0 if the model does", Min: 0, Max: trlNLL,
+			Name: trlSetting, Min: 0, Max: trlNLL,
+			Usage: "1 if TRL's SFTTrainer computes scores and loss, by its release (--stack trl=), 2 if it does with " +
+				"loss_type=nll, 0 if the model does",
 		},
 	)
 }

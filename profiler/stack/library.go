@@ -77,7 +77,8 @@ func Rulings(name string) []string {
 	if l == nil || l.changes == nil {
 		return nil
 	}
-	return append([]string{cmp.Or(l.oldest, l.first)}, lists.Map(l.changes, func(c change) string { return c.since })...)
+	begun := lists.Map(l.changes, func(c change) string { return c.since })
+	return append([]string{cmp.Or(l.oldest, l.first)}, begun...)
 }
 
 // ParseLibraries reads releases: "transformers=5.12,trl=1.16". Patches are dropped.

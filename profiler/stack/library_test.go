@@ -36,7 +36,7 @@ func TestRulesBeginWithReleases(t *testing.T) {
 	older := stack.Default().With(stack.Libraries{"trl": "1.6"})
 	require.False(t, older.Rules().Libraries.ChunksLoss)
 	require.Equal(t, []string{
-		"nobody measured all of trl 1.6: values are of what is known of releases before 1.9",
+		"nobody measured all of trl 1.6: values follow what is known of releases before 1.9",
 	}, older.Notes())
 	require.Equal(t, []string{"1.6", "1.7"}, stack.Rulings("trl")[:2])
 	require.Equal(t, []string{"4.48", "4.49"}, stack.Rulings("transformers")[:2])

@@ -71,7 +71,7 @@ func (s *Stack) Notes() (notes []string) {
 	for _, name := range s.libraries.Unknown() {
 		nearest := s.libraries.nearest(name)
 		if libraryNamed(name).oldest != "" && mustParse(s.libraries[name]).before(mustParse(nearest)) {
-			notes = append(notes, fmt.Sprintf("nobody measured all of %s %s: values are of what is known of releases "+
+			notes = append(notes, fmt.Sprintf("nobody measured all of %s %s: values follow what is known of releases "+
 				"before %s", name, s.libraries[name], nearest))
 			continue
 		}
