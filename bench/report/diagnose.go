@@ -115,7 +115,14 @@ func (d *Diagnosis) remedySheet() Sheet {
 		if remedy.Needs != "" {
 			what += " (needs " + remedy.Needs + ")"
 		}
+		if remedy.How != "" {
+			what += ", " + remedy.How
+		}
 		r.Row(what, remedy.Saves, remedy.Then.High, remedy.Unsafe.String())
+	}
+	if d.Remedies[0].How != "" {
+		r.Note("device bytes at the peak, each change alone, tried in the script, replayed or estimated (vprof run).")
+		return r
 	}
 	r.Note("estimated device bytes at the peak, each remedy alone, in the order to try them; then needs: the upper " +
 		"end.")

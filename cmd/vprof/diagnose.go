@@ -249,6 +249,16 @@ func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data 
 	}
 	ran, _ := of.Find(at.Device)
 	d.Findings = append(d.Findings, diagnose.Run(ran, at.Run)...)
+	if of.Script != nil {
+		if found := diagnose.Script(of.Script); len(found) > 0 {
+			enlarge := func(f report.Finding) bool { return f.Kind == "under-use" }
+			d.Findings = append(found, slices.DeleteFunc(d.Findings, enlarge)...)
+		}
+		d.Remedies, d.Case = of.Script.Remedies, of.Case.Model+" on "+ran.GPU
+		if o.c.model == "" {
+			return nil
+		}
+	}
 	gpu, err := step.GPUOf(ran)
 	if err != nil {
 		gpu = device.GPU{}

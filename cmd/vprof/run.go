@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/vprof/vprof/bench/experiment/script"
+	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/stubs"
@@ -129,6 +130,11 @@ func runCommand(ctx context.Context, o *runOptions, args []string) error {
 		if err != nil {
 			return err
 		}
+		if outcome.Kind() == script.OutOfMemory && c.Longest > 0 && outcome.Stubs != "" {
+			if err := o.addNeed(ctx, outcome, r); err != nil {
+				return err
+			}
+		}
 		o.app.stamp(r, started)
 		runs = append(runs, r)
 		ended = errors.Join(ended, endOf(outcome, r))
@@ -209,6 +215,27 @@ func (o *runOptions) execute(ctx context.Context, c script.Command) (*script.Out
 	return script.Run(ctx, c)
 }
 
+// addNeed runs a command that ran out of memory again, on a GPU with more than it needs, and adds to the report what it
+// needs and what would need less. Nothing is added where the command does not get through that.
+func (o *runOptions) addNeed(ctx context.Context, failed *script.Outcome, r *report.Report) error {
+	c := failed.Command
+	c.GPU, c.Timeout = step.Plentiful(c.GPU), time.Minute+time.Duration(3*failed.Seconds*float64(time.Second))
+	c.Stdout, c.Stderr, c.Told = nil, nil, nil
+	if !o.quiet {
+		fmt.Fprintln(o.app.stderr, "vprof: out of memory; runs again on a GPU with more, to see what it needs")
+	}
+	again, err := script.Run(ctx, c)
+	if err != nil || again.Kind() != script.Fits {
+		return err
+	}
+	again.GPU = failed.GPU
+	more, err := again.Report(ctx)
+	if err == nil && len(more.Points) > 0 {
+		r.Script.Without, r.Script.Remedies = more.Points[0].Run.Device, more.Script.Remedies
+	}
+	return err
+}
+
 // unpackStubs unpacks the stubs of NVIDIA's libraries into a folder of the user's cache, and returns it.
 func unpackStubs() (string, error) {
 	cache, err := os.UserCacheDir()
@@ -235,6 +262,8 @@ func (p *eventPrinter) print(e script.Event) {
 			of = fmt.Sprintf(" of %d", e.Of)
 		}
 		fmt.Fprintf(p.to, "vprof: step %d%s\n", e.Done, of)
+	case e.Name == "busy":
+		fmt.Fprintf(p.to, "vprof: %s, for %.0f s\n", e.Text, e.Seconds)
 	case e.Name == "phase" && (e.Phase == "evaluation" || e.Phase == "saving"):
 		fmt.Fprintf(p.to, "vprof: %s\n", e.Phase)
 	}

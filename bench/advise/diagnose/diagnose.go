@@ -269,4 +269,26 @@ func Run(d report.Device, u *report.Run) []report.Finding {
 	return found
 }
 
+// Script finds what a script that was run leaves behind with every step, and whether it fits without being safe.
+func Script(s *report.Script) (found []report.Finding) {
+	if s.Unsafe != "" {
+		found = append(found, report.Finding{
+			Kind: "nearly full", Problem: true, What: "the script fits and is not safe",
+			Evidence: []string{s.Unsafe.String() + " of fit and smoke (--safety-margin)"},
+		})
+	}
+	if s.Growth == nil {
+		return found
+	}
+	f := report.Finding{
+		Kind: "leak", Problem: true, What: "memory grows with every step of the script",
+		Evidence: []string{s.Growth.String()},
+		Advice:   []string{"keep numbers (.item()) or detached tensors on the host, and remove hooks that store tensors"},
+	}
+	for _, l := range s.Growth.Lines {
+		f.Evidence = append(f.Evidence, fmt.Sprintf("%s a step: %s", bytesize.Format(l.Bytes), l.Name))
+	}
+	return append(found, f)
+}
+
 func size(bytes float64) string { return bytesize.Format(int64(bytes)) }

@@ -119,6 +119,9 @@ func (s *Side) reports(r io.Reader, name string) error {
 		for _, p := range r.Points {
 			d, _ := r.Find(p.Device)
 			a := amountsOf(r.Case.Case, p.Batch, d.GPU)
+			if r.Script != nil { // whose precision and batch nobody knows
+				a.Of, a.AnyRelease = r.Case.Model, r.Case.Model
+			}
 			a.Identity, a.UUID = d.Name, d.UUID
 			a.Script = r.Script != nil || strings.HasPrefix(r.Case.Model, "vprof:")
 			switch {

@@ -12,7 +12,8 @@ import (
 // An Event is something that the hook has seen in one of the command's processes.
 type Event struct {
 	// Name is what it is: importing, imported, torch, cuda, phase, mark, step, diverted,
-	// kept, made, guessed, allocator, replaced, wanted, lengths, longer, error, end, tried, copy.
+	// kept, made, guessed, allocator, replaced, wanted, lengths, longer, error, end, tried, copy,
+	// busy.
 	Name string `json:"event"`
 	PID  int    `json:"pid"`
 	// At is when, in microseconds since 1970.
@@ -66,7 +67,8 @@ type Event struct {
 	By string `json:"by"`
 
 	// Of tried: the text names a change that was made for one step, which had the peak PeakAllocated, and Allocated is the
-	// peak of a step without changes. Of copy: the text names a copy of the model of Allocated bytes.
+	// peak of a step without changes. Of copy: the text names a copy of the model of Allocated bytes. Of busy: the text is
+	// what the script does, without an event for Seconds.
 	// Of options: what the parser of the command has.
 	Options []Option `json:"options"`
 

@@ -134,6 +134,19 @@ func TestLinesOfLibrariesBelow(t *testing.T) {
 	require.Empty(t, r.Script.Below, "the user's own code")
 }
 
+// Long parts without events say what they do.
+func TestLongSilentPartsSayWhatTheyDo(t *testing.T) {
+	t.Setenv("VPROF_SILENCE", "0.1")
+	var said []string
+	_, _ = trial(t, script.Command{Steps: 1, Told: func(e script.Event) {
+		if e.Name == "busy" {
+			said = append(said, e.Text)
+		}
+	}}, "slow")
+	require.NotEmpty(t, said)
+	require.Regexp(t, `^runs train\.py:\d+$`, said[0])
+}
+
 // What is said of one GPU of several that a process uses is said of the fullest.
 func TestFiguresAreOfTheFullestGPU(t *testing.T) {
 	t.Setenv("FAKE_SECOND", "9000")

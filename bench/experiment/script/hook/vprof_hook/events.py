@@ -7,6 +7,9 @@ import time
 # Set in processes that a training process forks, such as workers of a DataLoader, which send nothing.
 quiet = False
 
+# When the last event was sent, in microseconds since 1970.
+last = 0
+
 
 def folder(*names):
     """The path of something in the folder that vprof reads."""
@@ -22,7 +25,9 @@ def send(event, **facts):
     """Appends an event. A short line that is written at once stays in one piece."""
     if quiet:
         return
-    line = json.dumps({"event": event, "pid": os.getpid(), "at": now(), **facts}, default=str) + "\n"
+    global last
+    last = now()
+    line = json.dumps({"event": event, "pid": os.getpid(), "at": last, **facts}, default=str) + "\n"
     try:
         file = os.open(folder("events.jsonl"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     except OSError:

@@ -8,7 +8,7 @@ import sys
 import traceback
 import weakref
 
-from . import compiling, events, growth, holders, loaders
+from . import busy, compiling, events, growth, holders, loaders
 from .closing import Closing
 from .memory import Memory
 from .trials import Trials
@@ -330,6 +330,7 @@ def watch(torch):
     if "torch.utils.data" in sys.modules:  # else when it is imported
         loaders.watch(sys.modules["torch.utils.data"])
     atexit.register(w.exit)
+    busy.watch(w.memory.libraries)
 
 
 def announcing(init, made):

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 assert importlib.util.find_spec("torch")  # as transformers asks before anybody imports it
 import torch
@@ -149,6 +150,8 @@ if "bare" in args:  # changes its parameters by itself
     for it in range(40):
         torch.autograd.backward(model().parameters(), 1000)
     sys.exit()
+if "slow" in args:
+    time.sleep(2)
 if "library" in args:
     import blocks
 
