@@ -20,7 +20,7 @@ CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cmd/vprof/*_test.go | xargs gr
 # Wheels from PyPI that targets use, pinned by their hashes.
 WHEELS := .cache/cuda
 
-.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint lines python-lint fmt record-check run-check run-alone without-check allocator-check evidence bench fuzz fuzz-nightly properties nightly golden docs pictures time-picture cover kernels kernels-check cuda-header stubs stubs-check notices wheel wheels wheel-check web site dist clean
+.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint lines python-lint fmt record-check run-check run-alone without-check allocator-check guarantee evidence bench fuzz fuzz-nightly properties nightly golden docs pictures time-picture cover kernels kernels-check cuda-header stubs stubs-check notices wheel wheels wheel-check web site dist clean
 
 all: build lint test
 
@@ -140,6 +140,9 @@ run-check: build ## training scripts under vprof run; needs a PYTHON with PyTorc
 
 without-check: build ## scripts without their weights under vprof run equal those with them; needs a PYTHON as run-check does
 	python3 tools/evidence/without_check.py --vprof ./vprof --python $(PYTHON)
+
+guarantee: build ## how often a step needs more than the upper end of its estimate; needs a PYTHON with PyTorch for CUDA and timm
+	$(PYTHON) tools/evidence/guarantee.py --vprof ./vprof
 
 EVIDENCE := bench/reference/data/2.15/zoo.jsonl.gz
 
