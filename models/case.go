@@ -60,6 +60,8 @@ type Case struct {
 	Settings Settings `json:"settings,omitempty"`
 	// AllocConf is the PYTORCH_CUDA_ALLOC_CONF; absent means the defaults.
 	AllocConf string `json:"alloc_conf,omitempty"`
+	// TF32 is which fp32 operators compute in TF32, one of [TF32s]; absent is PyTorch's default, convolutions.
+	TF32 string `json:"tf32,omitempty"`
 	// CublasWorkspace is the CUBLAS_WORKSPACE_CONFIG; absent means PyTorch's own size.
 	CublasWorkspace string `json:"cublas_workspace,omitempty"`
 	// GPUs is the number of ranks that train together, one on each GPU, and Strategy how; absent for one alone.

@@ -93,6 +93,12 @@ var fields = []Field{
 		Usage: "`name` of the optimizer (default: the model's): {values}; " +
 			"optimizers that project gradients take options like galore-adamw:rank=64,target=attn+mlp",
 		form: spelled(parseOptimizer, func(c *Case) *string { return &c.Optimizer }),
+		say: func(_ *Case, text string) string {
+			if text == string(optim.None) {
+				return "no optimizer"
+			}
+			return text
+		},
 	},
 	{
 		Name: "lora", JSON: "lora", Label: "adapters", Group: GroupWhat, Main: true,
@@ -292,6 +298,12 @@ var fields = []Field{
 		Name: "alloc-conf", JSON: "alloc_conf", Label: "allocator", Group: GroupWhere,
 		Usage: "allocator `settings`, as in PYTORCH_CUDA_ALLOC_CONF",
 		form:  plain(func(c *Case) *string { return &c.AllocConf }),
+	},
+	{
+		Name: "tf32", JSON: "tf32", Key: true, Group: GroupHow, Values: TF32s,
+		Usage: "fp32 operators that compute in TF32 from Ampere on (torch.backends), by `name`: {values}; all is " +
+			"set_float32_matmul_precision of high or medium. It changes times; workspaces are those of the default",
+		form: word("choice of TF32", TF32s, func(c *Case) *string { return &c.TF32 }), say: prefixed("TF32 "),
 	},
 	{
 		Name: "cublas-workspace", JSON: "cublas_workspace", Key: true, Label: "workspace of cuBLAS", Group: GroupWhere,

@@ -272,8 +272,18 @@ func rulesOf(c Case, release *stack.Stack) trace.Rules {
 	if c.CublasWorkspace != "" {
 		rules.Products.BLAS = trace.ByCapability{{Value: cublasBytes(c.CublasWorkspace)}}
 	}
+	rules.TF32 = tf32[c.TF32]
 	return rules
 }
+
+// tf32 are the choices of [Case.TF32].
+var tf32 = map[string]trace.TF32{
+	"": trace.ConvolutionsInTF32, "convolutions": trace.ConvolutionsInTF32, "all": trace.AllInTF32,
+	"none": trace.NoneInTF32,
+}
+
+// TF32s returns the values of [Case.TF32].
+func TF32s() []string { return []string{"convolutions", "all", "none"} }
 
 // The values of [Levers.Routing].
 const (

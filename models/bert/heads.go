@@ -37,6 +37,9 @@ func MaskedLM(c Config, text hf.Text) *hf.TextTask {
 	task.Call = func(f *frame, b hf.TextBatch) *tensor {
 		g := f.ModuleFrame(task.Net, b.IDs, b.Padding, b.Labels)
 		x := g.Let(m.Call(g, b.IDs, b.Padding, text.Padded, text.Checkpointing))
+		if text.Headless {
+			return hf.EndWithLoss(g, g.Let(x.Sum(false)))
+		}
 		logits := g.Let(g.Call(head, x))
 		loss := g.Let(logits.View(-1, logits.Size(-1)).CrossEntropy(b.Labels.View(-1)))
 		return hf.EndWithLoss(g, loss, logits)

@@ -22,6 +22,8 @@ type Config struct {
 	Activation string
 	// Untied gives the output layer a weight of its own.
 	Untied bool
+	// Eager attention computes scores and keeps them.
+	Eager bool
 	// CausalBuffers are masks [1, 1, positions, positions] of all layers, as releases before 5.2 have them.
 	CausalBuffers bool
 	// Cache has the keys and values of all layers; nil for none.
@@ -37,10 +39,11 @@ type attention struct {
 	ResidDropout *nn.Dropout
 	width, heads int64
 	dropout      float64
+	eager        bool
 	cache        *hf.Cache
 }
 
-func (a *attention) call(f *frame, x, mask *tensor) *tensor {
+func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	g := f.ModuleFrame(a, x, mask)
 	parts := g.Call(a.CAttn, x).Split(a.width, 2)
 	q, k, v := g.Let(parts[0]), g.Let(parts[1]), g.Let(parts[2])
@@ -49,11 +52,29 @@ func (a *attention) call(f *frame, x, mask *tensor) *tensor {
 	g.Set(&v, hf.Heads(v, size))
 	g.Set(&q, hf.Heads(q, size))
 	k, v = a.cache.Update(g, k, v)
-	o := hf.AttentionOptions{Causal: true, Dropout: hf.DropoutIn(a, a.dropout)}
-	y := g.Let(hf.Attention(g, q, k, v, mask, o))
+	dropout := hf.DropoutIn(a, a.dropout)
+	if a.eager {
+		y, weights = eagerAttention(g, q, k, v, mask, dropout)
+		g.LetAll([]*tensor{y, weights})
+	} else {
+		y = g.Let(hf.Attention(g, q, k, v, mask, hf.AttentionOptions{Causal: true, Dropout: dropout}))
+	}
 	g.Set(&y, hf.Merge(y))
 	g.Pass(&y, a.CProj, a.ResidDropout)
-	return g.Return(y)
+	return g.ReturnPair(y, weights)
+}
+
+// eagerAttention follows eager_attention_forward of GPT-2 in transformers 5.24.
+func eagerAttention(f *frame, q, k, v, mask *tensor, dropout float64) (y, weights *tensor) {
+	g := f.FuncFrame(q, k, v, mask)
+	weights = g.Let(q.Matmul(k.Transpose(2, 3)).MulScalar())
+	g.Set(&weights, weights.Add(mask))
+	g.Set(&weights, weights.Softmax(-1))
+	g.Set(&weights, weights.To(v.DType()))
+	g.Set(&weights, weights.Dropout(dropout, dropout > 0))
+	y = g.Let(weights.Matmul(v))
+	g.Set(&y, y.Transpose(1, 2))
+	return g.ReturnPair(y, weights)
 }
 
 // mlp is the feed-forward half of a block.
@@ -84,7 +105,7 @@ func newBlock(c Config) *block {
 		Attn: &attention{
 			CAttn: nn.NewConv1D(3*c.Width, c.Width), CProj: nn.NewConv1D(c.Width, c.Width),
 			AttnDropout: nn.NewDropout(c.AttentionDropout), ResidDropout: nn.NewDropout(c.ResidualDropout),
-			width: c.Width, heads: c.Heads, dropout: c.AttentionDropout, cache: c.Cache,
+			width: c.Width, heads: c.Heads, dropout: c.AttentionDropout, eager: c.Eager, cache: c.Cache,
 		},
 		Ln2: nn.NewLayerNorm(c.Width),
 		Mlp: &mlp{
@@ -103,7 +124,8 @@ func (b *block) forward(f *frame, args []*tensor) *tensor {
 	x, mask := args[0], args[1]
 	residual := f.Let(x)
 	f.Set(&x, f.Call(b.Ln1, x))
-	y := f.Let(b.Attn.call(f, x, mask))
+	y, weights := b.Attn.call(f, x, mask)
+	f.LetAll([]*tensor{y, weights})
 	f.Set(&x, y.Add(residual))
 	f.Set(&residual, x)
 	f.Set(&x, f.Call(b.Ln2, x))
@@ -119,13 +141,15 @@ type Model struct {
 	Drop *nn.Dropout
 	H    []*block
 	LnF  *nn.LayerNorm
+
+	eager bool
 }
 
 // New builds the model.
 func New(c Config) *Model {
 	m := &Model{
 		Wte: nn.NewEmbedding(c.Vocab, c.Width), Wpe: nn.NewEmbedding(c.Positions, c.Width),
-		Drop: nn.NewDropout(c.EmbedDropout), LnF: nn.NewLayerNorm(c.Width),
+		Drop: nn.NewDropout(c.EmbedDropout), LnF: nn.NewLayerNorm(c.Width), eager: c.Eager,
 	}
 	for range c.Layers {
 		m.H = append(m.H, newBlock(c))
@@ -141,7 +165,12 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g.Set(&positions, positions.Unsqueeze(0))
 	positionEmbeds := g.Let(g.Call(m.Wpe, positions))
 	x := g.Let(embeds.Add(positionEmbeds))
-	mask := hf.CausalMask(g, ids.Size(0), positions, padding, text.Packed)
+	var mask *tensor
+	if m.eager {
+		mask = hf.EagerCausalMask(g, embeds, positions, padding, text.Packed)
+	} else {
+		mask = hf.CausalMask(g, ids.Size(0), positions, padding, text.Packed)
+	}
 	g.LetEach(mask)
 	g.Set(&x, g.Call(m.Drop, x))
 	for i, b := range m.H {

@@ -65,6 +65,8 @@ func CausalLMOf(net trainer, m Decoder, inputs *nn.Embedding, output *nn.Layer, 
 			text := text.forBatch(g, b)
 			x := g.Let(m.Call(g, b.IDs, b.Padding, text))
 			switch {
+			case text.Headless:
+				return text.EndWithLoss(g, g.Let(x.Sum(false)))
 			case text.FusedLoss && net.Training(): // its forward has all scores in evaluation
 				return text.EndWithLoss(g, g.Let(liger.CausalLMLoss(g, x, plainWeight(g, *output), b.Labels)))
 			case text.LinearLoss:

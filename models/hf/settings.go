@@ -12,6 +12,8 @@ const (
 	linearSetting = "linear-cross-entropy"
 	plainSetting  = "plain-loss"
 	trlSetting    = "trl-loss"
+	// HeadSetting is the name of the setting of the output layer and its loss.
+	HeadSetting = "head"
 )
 
 // LengthSetting returns the number of tokens of a row.
@@ -88,6 +90,12 @@ func SharedLabelsSetting() models.Setting {
 	return models.Switch(SharedLabels, 0, usage)
 }
 
+// Head returns the setting that leaves the output layer out.
+func Head() models.Setting {
+	return models.Switch(HeadSetting, 1, "1 if the output layer and its loss are computed, 0 for the layers before it "+
+		"alone, whose result is summed up, as benchmarks of layers time them")
+}
+
 // LossSettings returns how the scores of a language model and their loss are computed.
 func LossSettings() []models.Setting {
 	return append(ChunkSettings(),
@@ -144,6 +152,9 @@ func CheckLoss(c models.Case) (setting, reason string) {
 	if c.On(plainSetting) && (!c.Liger || c.On(fusedSetting)) {
 		return plainSetting, "is about --liger without its fused loss; leave it out, or give --liger alone"
 	}
+	if headless(c) && (fusedLoss(c) || c.Settings[chunksSetting] > 1 || c.On(linearSetting) || !c.Objective.IsZero()) {
+		return HeadSetting, "is 0, and another setting is about the loss of the output layer; leave one of them out"
+	}
 	if c.Settings[chunksSetting] > 1 && fusedLoss(c) {
 		return chunksSetting, "the fused loss of liger-kernel goes through chunks of its own; give one of the two"
 	}
@@ -161,6 +172,12 @@ func CheckLoss(c models.Case) (setting, reason string) {
 			" has no linear_cross_entropy, which began with 2.13; use another --torch or --set chunked-loss=N"
 	}
 	return "", ""
+}
+
+// headless reports whether the output layer is left out.
+func headless(c models.Case) bool {
+	n, given := c.Settings[HeadSetting]
+	return given && n == 0
 }
 
 // fusedLoss says that liger-kernel computes scores and loss.
@@ -194,6 +211,7 @@ func TextOf(c models.Case) Text {
 		Scores: Scores{
 			FusedLoss: fusedLoss(c), LossChunks: c.Settings[chunksSetting], LinearLoss: c.On(linearSetting),
 			TiledLoss: tiles, CheckpointedLoss: chunks, LoggedLoss: c.Settings[trlSetting] > 0,
+			Headless: headless(c),
 		},
 		Sharing: Sharing{
 			Ranks: int64(max(1, c.GPUs)), Context: contextOf(c), Experts: expertSharing(c),

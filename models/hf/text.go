@@ -105,6 +105,8 @@ type Scores struct {
 	TiledLoss, CheckpointedLoss bool
 	// LoggedLoss has TRL log the entropies of scores that the model computes.
 	LoggedLoss bool
+	// Headless leaves the output layer out: the loss is the sum of what it would take.
+	Headless bool
 }
 
 // whole reports whether the output layer gives the scores of all tokens at once.

@@ -25,7 +25,9 @@ func encoder(name string, layers, width, positions, classes int64) architecture 
 }
 
 // onlyClassification are the settings that no other task has a use for.
-var onlyClassification = map[string][]string{"classes": {classification, tokens}, "head-dropout": {tokens}}
+var onlyClassification = map[string][]string{
+	"classes": {classification, tokens}, "head-dropout": {tokens}, hf.HeadSetting: {maskedLM},
+}
 
 func classesOf(c models.Case, problem func(classes int64) hf.Problem) hf.Classes {
 	n := hf.ClassesOf(c)
@@ -93,6 +95,7 @@ func readBERT(r *reader) architecture {
 	c, labels := r.bertConfig(30522, false), r.labels()
 	r.padToken(0, c.Vocab)
 	a := encoder("BERT", c.Layers, c.Width, c.Positions, labels)
+	a.settings = append(a.settings, hf.Head())
 	a.eager()
 	a.task = r.bertTask(c, labels)
 	return a
@@ -106,6 +109,7 @@ func readRoBERTa(r *reader) architecture {
 	r.must(most > 0, "max_position_embeddings",
 		"%d leaves no position: they are counted from pad_token_id %d on", c.Positions, pad)
 	a := encoder("RoBERTa", c.Layers, c.Width, max(1, most), labels)
+	a.settings = append(a.settings, hf.Head())
 	a.eager()
 	a.task = r.bertTask(c, labels)
 	return a

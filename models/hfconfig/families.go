@@ -106,7 +106,7 @@ func decoder(name string, layers, width, classes int64, length models.Setting) a
 		unit:    "sequence", batch: 1, batches: []int{1, 2, 4, 8, 16, 32},
 		settings: append([]models.Setting{
 			length, hf.PaddingSetting(0), hf.PackedSetting(0), hf.ClassesSetting(classes), hf.SharedLabelsSetting(),
-			hf.FlatSetting(),
+			hf.FlatSetting(), hf.Head(),
 		}, hf.LossSettings()...),
 		only: onlyDecoders(),
 		notes: []string{
@@ -132,7 +132,7 @@ func decoder(name string, layers, width, classes int64, length models.Setting) a
 // onlyDecoders returns the settings of decoders that one task alone has a use for.
 func onlyDecoders() map[string][]string {
 	only := maps.Clone(onlyClassification)
-	for _, name := range append(hf.LossSettingNames(), hf.SharedLabels, "flat") {
+	for _, name := range append(hf.LossSettingNames(), hf.SharedLabels, "flat", hf.HeadSetting) {
 		only[name] = []string{causalLM}
 	}
 	return only
@@ -158,9 +158,11 @@ func readGPT(r *reader) architecture {
 	labels := r.labels()
 	problem := r.problem(labels)
 	a := decoder("GPT-2", c.Layers, c.Width, labels, rowLength(2048, c.Positions, positionsKey))
+	a.eager()
 	a.levers.Cache = true
 	a.task = func(k models.Case) train.Task {
 		c := c
+		c.Eager = hf.Eager.Chosen(k)
 		c.CausalBuffers = !k.Libraries().NoCausalBuffers
 		if k.Task == classification {
 			return gpt.Classification(c, classesOf(k, problem), padded, hf.TextOf(k))

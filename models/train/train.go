@@ -189,6 +189,9 @@ func (s *Session) Step(o *optim.Optimizer, clipped []*nn.Parameter) {
 
 // StepOver runs [Session.Step] on tensors; without any to clip, the scaler unscales.
 func (s *Session) StepOver(o *optim.Optimizer, clipped []*trace.Tensor) {
+	if !o.Updates() {
+		return
+	}
 	if s.Scaler != nil && clipped != nil {
 		s.Scaler.Unscale(o)
 	}

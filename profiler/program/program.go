@@ -64,7 +64,9 @@ type Op struct {
 	Precision Precision
 	// Stream is the queue that the op waits in.
 	Stream Stream
-	Site   uint32
+	// ChannelsLast reports whether the images that the op reads or writes are laid out with their channels last.
+	ChannelsLast bool `json:",omitempty"`
+	Site         uint32
 	// Reads and Writes are half-open ranges of Program.Operands.
 	Reads, Writes Span
 	// FLOPs counts a multiply-add as two.

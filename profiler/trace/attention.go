@@ -153,7 +153,9 @@ func (t *Tape) launchAttention(q, k *Tensor, causal bool, passes int64, writes, 
 	if causal {
 		flops /= 2
 	}
-	t.setProduct(t.Launch(program.Attention, flops, writes, reads), p)
+	op := t.Launch(program.Attention, flops, writes, reads)
+	t.setProduct(op, p)
+	t.useTF32(op, true) // CUTLASS's kernels of fp32 attention run on tensor cores, whatever torch.backends says
 }
 
 // MultiheadWeights are the parameters of a multi-head attention: the packed

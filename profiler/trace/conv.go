@@ -188,9 +188,7 @@ func (a ConvArgs) launch(x, w, y *Tensor, dir convDirection, out *Tensor, ins ..
 	}
 	op := x.tape.Launch(program.Convolution, 2*features.numel*taps, []*Tensor{out}, ins)
 	x.tape.setProduct(op, p)
-	if op != nil && x.dtype == F32 && !a.nativeDepthwise(x, w) && x.tape.atLeast(80) {
-		op.Precision = program.TF32 // torch.backends.cudnn.allow_tf32 is on by default
-	}
+	x.tape.useTF32(op, x.tape.rules.TF32 != NoneInTF32 && x.dtype == F32 && !a.nativeDepthwise(x, w))
 }
 
 // window returns the geometry of a two-dimensional convolution's filters.

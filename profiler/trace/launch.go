@@ -1,6 +1,8 @@
 package trace
 
 import (
+	"slices"
+
 	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/profiler/program"
 )
@@ -29,7 +31,13 @@ func (t *Tape) Launch(w program.Work, flops int64, writes, reads []*Tensor) *pro
 	op.Work, op.Precision, op.FLOPs, op.Product, op.Stream, op.Group = w, precision, flops, 0, t.stream, 0
 	op.Reads.From, op.Reads.To, op.Writes.From, op.Writes.To = from, mid, mid, uint32(len(p.Operands))
 	op.Site = t.site()
+	op.ChannelsLast = anyChannelsLast(writes) || anyChannelsLast(reads)
 	return op
+}
+
+// anyChannelsLast reports whether one of some tensors is laid out with its channels last.
+func anyChannelsLast(xs []*Tensor) bool {
+	return slices.ContainsFunc(xs, func(x *Tensor) bool { return x != nil && x.layout.channelsLast && !x.layout.rowMajor })
 }
 
 // touch adds the operands of a launch.

@@ -26,9 +26,21 @@ type Rules struct {
 	// fully_shard finishes backward once for all micro-batches, the last module first. Otherwise buffers of all
 	// micro-batches stay, outputs stay until their backward, and the first module comes first.
 	StagesReceiveLate bool
+	// TF32 is what fp32 operators compute in TF32 from compute capability 8.0 on (torch.backends).
+	TF32 TF32
 	// Libraries are the rules of libraries beside PyTorch.
 	Libraries Libraries
 }
+
+// TF32 is which fp32 operators may compute in TF32, on tensor cores.
+type TF32 uint8
+
+// The choices; PyTorch's default is convolutions alone.
+const (
+	ConvolutionsInTF32 TF32 = iota
+	AllInTF32
+	NoneInTF32
+)
 
 // Libraries are how libraries beside PyTorch compute a step; zero is the oldest known release of each.
 type Libraries struct {

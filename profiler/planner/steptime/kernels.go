@@ -64,8 +64,9 @@ func ReadKernels(text string) (Kernels, error) {
 
 // Parameters are the names of the table. docs/lab/internals.md describes each.
 var Parameters = []string{
-	"stream", "reduction", "softmax", "index", "row-norm", "channel-norm", "depthwise",
-	"matmul", "convolution", "attention", "feed", "fill", "transposes", "launch", "operator", "module", "spread",
+	"stream", "reduction", "softmax", "index", "row-norm", "channel-norm", "depthwise", "depthwise-rate",
+	"depthwise-last", "grouped", "matmul", "convolution", "attention", "feed", "fill", "transposes", "link",
+	"collective", "launch", "operator", "module", "spread",
 }
 
 // of returns a parameter: of the rows that hold for the GPU and the precision, the one that names them most closely.
@@ -111,13 +112,15 @@ func stacked(gpu *device.GPU) bool {
 
 // limits are the parameters of a GPU, resolved once.
 type limits struct {
-	gpu                                *device.GPU
-	class                              [NumWorks]float64 // share of the memory's bandwidth
-	channelNorm, depthwise, transposes float64
-	spread                             float64
-	share                              [3][numPrecisions]float64
-	feed, fill                         [numPrecisions]float64
-	products                           map[productKey]float64
+	gpu   *device.GPU
+	class [NumWorks]float64 // share of the memory's bandwidth
+	// depthwiseLast is the share of depthwise convolutions with channels last, depthwise and depthwiseRate are the
+	// shares of bandwidth and of the FP32 rate of those with channels first.
+	channelNorm, depthwise, depthwiseRate, depthwiseLast float64
+	grouped, transposes, link, collective, spread        float64
+	share                                                [3][numPrecisions]float64
+	feed, fill                                           [numPrecisions]float64
+	products                                             map[productKey]float64
 }
 
 const numPrecisions = int(program.FP64) + 1
@@ -142,7 +145,9 @@ func (k Kernels) on(gpu *device.GPU) *limits {
 		b.class[w] = stream * plain(name)
 	}
 	b.channelNorm, b.depthwise = stream*plain("channel-norm"), stream*plain("depthwise")
-	b.transposes, b.spread = plain("transposes"), plain("spread")
+	b.depthwiseLast, b.depthwiseRate = stream*plain("depthwise-last"), plain("depthwise-rate")*gpu.Peak.FP32
+	b.grouped, b.transposes, b.spread = plain("grouped"), plain("transposes"), plain("spread")
+	b.link, b.collective = plain("link"), plain("collective")
 	for p := range numPrecisions {
 		q := program.Precision(p)
 		for i, name := range [...]string{"matmul", "convolution", "attention"} {
@@ -158,36 +163,47 @@ func (b *limits) seconds(p *program.Program, op *program.Op, bytes int64) float6
 	moved := float64(bytes) / b.gpu.Bandwidth
 	stream := moved / b.class[op.Work]
 	rate := b.gpu.Peak.Of(op.Precision)
-	switch op.Work {
-	case program.Matmul, program.Convolution:
-		x := p.ProductOf(op)
-		if x.M == 0 {
-			break
-		}
-		if op.Work == program.Matmul {
-			return max(b.product(op, x), stream)
-		}
-		if x.Batch > 1 && min(x.M, x.N, x.K) <= narrow {
-			return max(moved/b.depthwise, float64(op.FLOPs)/rate)
-		}
-		t := max(b.product(op, x), stream)
-		if op.Precision != program.FP32 {
-			t += b.transposes * stream
-		}
-		return t
-	case program.Attention:
+	switch x := p.ProductOf(op); {
+	case op.Work == program.Matmul && x.M > 0:
+		return max(b.product(op, x), stream)
+	case op.Work == program.Convolution && x.M > 0:
+		return b.convolution(op, x, moved)
+	case op.Work == program.Attention:
 		return max(float64(op.FLOPs)/rate/b.share[2][op.Precision], stream)
-	case program.Normalization:
-		if p.ProductOf(op).Batch > 1 {
-			return moved / b.channelNorm
-		}
+	case op.Work == program.Normalization && x.Batch > 1:
+		return moved / b.channelNorm
 	}
 	return max(stream, float64(op.FLOPs)/rate)
 }
 
-// narrow is the largest number of channels of a group whose convolution runs as a depthwise kernel, which computes
+// narrow is the largest number of filters of a group whose convolution runs as a depthwise kernel, which computes
 // without tiles.
-const narrow = 4
+const narrow = 2
+
+// convolution returns the time of a convolution that moves its bytes in some seconds. Channels first costs more:
+// PyTorch's own depthwise kernels compute on CUDA cores, kernels of groups are slower, and those of tensor cores
+// transpose their operands.
+func (b *limits) convolution(op *program.Op, x program.Product, moved float64) float64 {
+	stream := moved / b.class[op.Work]
+	depthwise := x.Batch > 1 && min(x.M, x.N, x.K) <= narrow
+	switch {
+	case depthwise && op.ChannelsLast:
+		return moved / b.depthwiseLast
+	case depthwise:
+		return moved/b.depthwise + float64(op.FLOPs)/b.depthwiseRate
+	}
+	t := max(b.product(op, x), stream)
+	switch {
+	case op.ChannelsLast:
+		return t
+	case x.Batch > 1:
+		t /= b.grouped
+	}
+	if op.Precision != program.FP32 {
+		t += b.transposes * stream
+	}
+	return t
+}
 
 // tiles are the sizes of the output that a thread block of a product computes, as cuBLAS and CUTLASS name them.
 var tiles = [...][2]int64{

@@ -101,3 +101,25 @@ func TestTheHostHoldsUpSmallSteps(t *testing.T) {
 	l.Seconds[program.Matmul], l.Expected[program.Matmul] = 1, 1
 	require.False(t, e.HostBound(l))
 }
+
+// A convolution on tensor cores is faster with channels last, one of groups too; depthwise ones are as memory allows.
+func TestChannelsLastSparesTransposes(t *testing.T) {
+	gpu, err := device.Lookup("rtx-3090")
+	require.NoError(t, err)
+	seconds := func(x program.Product, p program.Precision, last bool) float64 {
+		r := one(program.Convolution, p, x, 1<<28)
+		r.Ops[0].ChannelsLast = last
+		return Of(r, gpu, 0).Expected[program.Convolution]
+	}
+	plain := program.Product{M: 256, N: 100352, K: 2304, Batch: 1}
+	groups := program.Product{M: 8, N: 100352, K: 72, Batch: 32}
+	depthwise := program.Product{M: 1, N: 100352, K: 9, Batch: 256}
+	for _, x := range []program.Product{plain, groups} {
+		require.Less(t, seconds(x, program.FP16, true), seconds(x, program.FP16, false))
+	}
+	require.Equal(t, seconds(plain, program.FP32, true), seconds(plain, program.FP32, false), "no tensor cores")
+	large := depthwise
+	large.K = 81
+	require.Greater(t, seconds(large, program.FP16, false), 1.5*seconds(depthwise, program.FP16, false))
+	require.InEpsilon(t, seconds(large, program.FP16, true), seconds(depthwise, program.FP16, true), 0.01)
+}

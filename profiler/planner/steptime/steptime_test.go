@@ -85,7 +85,7 @@ func TestNoStepBeatsItsRoofline(t *testing.T) {
 
 // What the host takes for a kernel of generated code is not known: it may be as much as for an eager one, or nothing.
 func TestCompiledStepsWaitForTheHostAtMost(t *testing.T) {
-	l := Load{Launches: 10000}
+	l := Load{Launches: 10000, Modules: 5000}
 	l.Seconds[program.Matmul], l.Seconds[program.Copy] = 0.001, 0.001
 	l.Expected = l.Seconds
 	eager := Assumed().Time(l)
@@ -99,7 +99,9 @@ func TestCompiledStepsWaitForTheHostAtMost(t *testing.T) {
 // An all-gather of a second beside a product that the GPU does in a millisecond: the
 // step waits for it if the program says so.
 func TestCommunicationHidesBehindKernels(t *testing.T) {
-	gpu := device.GPU{Bandwidth: 1e12, Peak: device.Rates{FP32: 1e12}, Link: 1e9}
+	gpu := device.GPU{Bandwidth: 1e12, Peak: device.Rates{FP32: 1e12}}
+	b := Table().on(&gpu)
+	gpu.Link = 1e9 / b.link / (1 - b.collective)
 	p := &program.Program{
 		Buffers: []program.Buffer{{Bytes: 2e9, Stream: 1}}, Operands: []program.Operand{{Buffer: 0, Bytes: 2e9}},
 		Sites: []program.Site{{}},

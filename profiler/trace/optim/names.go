@@ -52,6 +52,8 @@ var named = []namedConfig{
 	{"adamw8bit-torchao", Config{Algorithm: AdamW8bitAO, Implementation: SingleTensor}},
 	{"adamw-fp8", Config{Algorithm: AdamWFp8, Implementation: SingleTensor}},
 	{"adamw4bit", Config{Algorithm: AdamW4bit, Implementation: SingleTensor}},
+	// forward and backward alone, as benchmarks time them
+	{"none", Config{Algorithm: None, Implementation: SingleTensor}},
 }
 
 // usualRank is the rank of GaLore in transformers.

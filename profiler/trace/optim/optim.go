@@ -39,6 +39,8 @@ const (
 	AdafactorHF     Algorithm = "transformers.Adafactor"
 	AdamW8bitAO     Algorithm = "torchao.AdamW8bit"
 	AdamWFp8        Algorithm = "AdamWFp8"
+	// None updates nothing: a step is forward and backward.
+	None Algorithm = "none"
 )
 
 // Implementation is which of PyTorch's loops runs.
@@ -74,7 +76,7 @@ type Config struct {
 // Moments returns how many tensors of a parameter's size the state of an optimizer has that steps on the host.
 func (c Config) Moments() int64 {
 	switch {
-	case c.Algorithm == SGD && !c.Momentum, c.Algorithm == Adafactor, c.Algorithm == AdafactorHF:
+	case c.Algorithm == SGD && !c.Momentum, c.Algorithm == Adafactor, c.Algorithm == AdafactorHF, c.Algorithm == None:
 		return 0
 	case c.Algorithm == SGD, c.Algorithm == RMSprop, c.Algorithm == Adagrad, c.Algorithm == Muon:
 		return 1
@@ -148,6 +150,7 @@ var rules = map[Algorithm]rule{
 	AdafactorHF:     {init: initNothing, single: singleAdafactorHF, whole: true},
 	AdamW8bitAO:     {init: initTorchao, single: stepBits8},
 	AdamWFp8:        {init: initTorchao, single: stepBits8},
+	None:            {init: initNothing, single: func(*Optimizer, *trace.Frame, *lists) {}},
 }
 
 // initNothing serves algorithms without state on the device, or with state that the step allocates.
@@ -186,6 +189,9 @@ func New(t *trace.Tape, c Config, share []*trace.Tensor, groups ...[]*trace.Tens
 	}
 	return o, nil
 }
+
+// Updates reports whether a step changes parameters: all optimizers but [None].
+func (o *Optimizer) Updates() bool { return o.config.Algorithm != None }
 
 // Params returns all parameters, group by group.
 func (o *Optimizer) Params() []*trace.Tensor {

@@ -58,6 +58,7 @@ func TestStateIsAllThatAStepLeaves(t *testing.T) {
 		// without layers that are projected
 		"galore-adamw": 800, "galore-adafactor": 84, "galore-adamw8bit": 800,
 		"adafactor-transformers": 84, "adamw8bit-torchao": 800, "adamw-fp8": 800,
+		"none": 0,
 	}
 	require.Len(t, optim.Names(), len(want))
 	for _, name := range optim.Names() {
