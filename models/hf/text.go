@@ -111,7 +111,7 @@ type Scores struct {
 
 // whole reports whether the output layer gives the scores of all tokens at once.
 func (s Scores) whole() bool {
-	return !s.FusedLoss && !s.LinearLoss && s.LossChunks < 2 && !s.TiledLoss && !s.CheckpointedLoss
+	return !s.FusedLoss && !s.LinearLoss && s.LossChunks < 2 && !s.TiledLoss && !s.CheckpointedLoss && !s.Headless
 }
 
 // OfModel reports whether the model computes scores and loss as it does by itself.
