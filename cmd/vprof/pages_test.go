@@ -46,7 +46,7 @@ func TestPagesForUsersAreShort(t *testing.T) {
 	}
 }
 
-// All documents together stay below a number of words, and so does each paragraph, list item and row of a table.
+// All documents together stay below a number of words, as does each paragraph, list item and row of a table.
 func TestDocumentsAreShort(t *testing.T) {
 	words := 0
 	for _, path := range documents(t) {

@@ -137,7 +137,7 @@ func (h Held) Below(line string, n int) []report.Component {
 	})
 }
 
-// named returns the names that hold most, at most n of them. A name is of the site of a buffer; "" leaves it out.
+// named returns the names that hold most, at most n of them. name names the site of a buffer; "" leaves it out.
 func (h Held) named(n int, name func(program.Site) string) []report.Component {
 	byLine := map[string]int64{}
 	for _, i := range h.buffers {

@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// choice is a recommended batch that needs so many bytes of a GPU.
+// choice returns a recommended batch that needs so many bytes of a GPU.
 func choice(gpu string, batch int, bytes int64) report.Choice {
 	return report.Choice{
 		Device: gpu, Recommended: true, Batch: batch, Largest: batch, EffectiveBatch: batch,

@@ -133,7 +133,7 @@ class Path:
             thing = self.steps[-1][1]
 
     def names(self):
-        """The names of objects, by their id: the script's global and local variables, and those of libraries that run it."""
+        """The names of objects, by their id: the script's global and local variables, and the variables of libraries that run it."""
         names, frame = {}, sys._getframe(1)
         while frame is not None:
             code = frame.f_code
