@@ -301,8 +301,8 @@ For maintainers: what single operators allocate and free, forward and backward, 
 event for event, in order and in size.
 
 The recorded calls (vectors) of each release are in models/nn/testdata. The test that compares them writes this page
-(` + "`make golden`" + `) and fails if a vector differs in anything but the workspace of a convolution. That workspace depends on
-the engine that cuDNN's heuristic chooses, and on the number of splits of its sum. vprof models both
+(` + "`make golden`" + `) and fails if a vector differs in anything but the workspace of a convolution. That workspace
+depends on the engine that cuDNN's heuristic chooses, and on the number of splits of its sum. vprof models both
 (profiler/trace/cudnn). Where cuDNN chose another engine, one size in the list differs.
 
 Whole steps of other people's models: [models.md](models.md).

@@ -300,8 +300,10 @@ def page(found):
     out = [START, "Example files of " + "; ".join(f"{name} `{r['commit'][:12]}` {r['files']}" for name, r in found["repositories"].items()) + "."]
     out += ["", "With the number of files:", ""]
     for kind, names in found["counts"].items():
-        cells = [", ".join(f"{n} {c['files']}" for n, c in names.items() if c["files"] and c["kept"] == keep) for keep in (True, False)]
-        out += [f"- {kind} in 3 files of 2 repositories: {cells[0]}", f"- {kind} in fewer: {cells[1]} (and {sum(not c['files'] for c in names.values())} in none)"]
+        used = {n: c for n, c in names.items() if c["files"]}
+        most = ", ".join(f"{n} {c['files']}" for n, c in used.items() if c["kept"])
+        fewer = sum(not c["kept"] for c in used.values())
+        out.append(f"- {kind} in 3 files of 2 repositories: {most}; {fewer} more in fewer, {len(names) - len(used)} in none")
     return "\n".join([*out, END])
 
 
