@@ -175,7 +175,7 @@ type PrivatePools struct {
 
 // scriptSheets returns the phases of a command, what the peak is made of, and how it ended.
 func (r *Report) scriptSheets() []Sheet {
-	if len(r.Points) == 0 || r.Points[0].Run == nil {
+	if !r.usedGPU() {
 		return []Sheet{{Title: strings.Join(r.Script.Command, " "), Answer: r.scriptAnswer(), Notes: r.scriptNotes()}}
 	}
 	run := r.Points[0].Run
@@ -194,6 +194,11 @@ func (r *Report) scriptSheets() []Sheet {
 	last := &sheets[len(sheets)-1]
 	last.Notes = append(last.Notes, r.scriptNotes()...)
 	return sheets
+}
+
+// usedGPU reports whether the command allocated anything on the GPU.
+func (r *Report) usedGPU() bool {
+	return len(r.Points) > 0 && r.Points[0].Run != nil && r.Points[0].Run.Allocated > 0
 }
 
 // scriptAnswer returns whether the command fits, and what of training that covers.
@@ -359,7 +364,7 @@ func (r *Report) besides() []string {
 	if n := len(s.Guessed); n > 0 {
 		notes.add("%s branched on numbers that were never computed, such as %s.", count(n, "line"), s.Guessed[0])
 	}
-	if n := len(s.Idle); n > 0 && s.Result != "fits" {
+	if n := len(s.Idle); n > 0 && s.Result != "fits" && r.usedGPU() {
 		shown := s.Idle[:min(n, 6)]
 		line := "library functions that were called and did nothing: " + strings.Join(shown, ", ")
 		if n > len(shown) {

@@ -78,7 +78,11 @@ func (l *Largest) String() string {
 	case l.Fails == 0:
 		return fmt.Sprintf("largest batch tried: %d, which is %s", l.Batch, l.criterion())
 	}
-	return fmt.Sprintf("largest batch that is %s: %d; %d is not", l.criterion(), l.Batch, l.Fails)
+	by := ""
+	if l.ByLine {
+		by = "by the line through the runs, "
+	}
+	return fmt.Sprintf("largest batch that is %s: %d; %s%d is not", l.criterion(), l.Batch, by, l.Fails)
 }
 
 // criterion returns the condition of a search in words: safe, or not out of memory.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -97,7 +98,8 @@ type batchRuns struct {
 	gpu    device.GPU
 	quiet  bool
 	all    *report.Report
-	tried  map[int]bool // whether a batch size fits
+	tried  map[int]bool  // whether a batch size fits
+	took   time.Duration // all of them
 }
 
 func newBatchRuns(a *app, words, settings []string, gpu device.GPU) (*batchRuns, error) {
@@ -119,12 +121,25 @@ func (b *batchRuns) try(ctx context.Context, batch int) (bool, error) {
 	}
 	o := &runOptions{app: b.app, quiet: true}
 	o.out.chosen = report.Table
-	bar := startProgress(b.app, b.quiet)
-	bar.step(fmt.Sprintf("running batch %d", batch), 0, 0)
+	bar, began := startProgress(b.app, b.quiet), time.Now()
+	tell := func(what string) {
+		bar.step(what, 0, 0)
+		if !b.quiet && !terminal(b.app.stderr) {
+			fmt.Fprintf(b.app.stderr, "vprof: %s\n", what)
+		}
+	}
+	what := fmt.Sprintf("run %d: batch %d%s", len(b.tried)+1, batch, b.left())
+	tell(what)
 	outcome, err := o.execute(ctx, script.Command{
 		Args: words, GPU: b.gpu, Steps: usualSteps, Longest: longestSearch, GPUs: 1,
+		Told: func(e script.Event) {
+			if e.Name == "busy" {
+				tell(what + ", " + e.Text)
+			}
+		},
 	})
 	bar.end()
+	b.took += time.Since(began)
 	if err != nil {
 		return false, err
 	}
@@ -142,6 +157,18 @@ func (b *batchRuns) try(ctx context.Context, batch int) (bool, error) {
 	b.add(r, batch)
 	b.tried[batch] = ended == nil
 	return ended == nil, nil
+}
+
+// usualRuns is the number of runs that a search for the largest batch usually needs.
+const usualRuns = 4
+
+// left returns the time that the remaining runs of a search may take, by those that ended.
+func (b *batchRuns) left() string {
+	if len(b.tried) == 0 {
+		return ""
+	}
+	more := max(1, usualRuns-len(b.tried))
+	return fmt.Sprintf(", about %v left", (b.took * time.Duration(more) / time.Duration(len(b.tried))).Round(time.Second))
 }
 
 // add adds a run to the report of all.
@@ -205,6 +232,9 @@ func (b *batchRuns) largest(ctx context.Context, multiple, most int, budget plan
 		return err
 	}
 	found.Batch = n * multiple
+	if next := n + 1 + min(1, n/32); n > 0 && n < s.To && (found.Fails == 0 || found.Fails > (next+n/coarse)*multiple) {
+		found.Fails, found.ByLine = next*multiple, true
+	}
 	b.all.Largest = &found
 	return nil
 }

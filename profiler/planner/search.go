@@ -2,6 +2,8 @@ package planner
 
 import (
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"sync"
 )
@@ -18,12 +20,12 @@ type Search struct {
 	Begin    Start
 	// Limit is what the need of a batch may be, in bytes.
 	Limit int64
-	// Need is the need of a batch in bytes. It is asked once for each.
+	// Need is the need of a batch in bytes, MaxInt64 where it is not known but over the limit. It is asked once for each.
 	Need func(batch int) (int64, error)
 	// Runs says that each need is a run of minutes, so that no size is run for the sake of larger ones alone.
 	Runs bool
-	// Coarse ends a search of long runs when what fits and what fails lie within this share of the batch, 1/Coarse;
-	// zero ends it at neighbors.
+	// Coarse ends a search of long runs when what fits and what fails lie within this share of the batch, 1/Coarse, or
+	// when the line through the needs ends at the batch that fits, of 32 and more at the next; zero ends it at neighbors.
 	Coarse int
 	// Jagged says that a size may need many times what a larger one does, so that all up to the edge are asked for.
 	Jagged bool
@@ -211,7 +213,7 @@ func (s *Search) edge() (int, error) {
 		} else {
 			e.fails = next
 		}
-		if e.neighbors() {
+		if e.neighbors() || e.ended(next) {
 			return e.fits, nil
 		}
 		next = e.within(e.guess(next, step))
@@ -232,6 +234,37 @@ func (e *edge) neighbors() bool {
 		next += e.fits / e.Coarse
 	}
 	return e.judged(next) >= e.fails
+}
+
+// ended tells whether a coarse search has run a batch that fits and the line through the needs has none beyond it within
+// the limit, or of 32 batches and more at most one.
+func (e *edge) ended(last int) bool {
+	if e.Coarse == 0 || last != e.fits || len(e.known) < 2 {
+		return false
+	}
+	at, known := e.line()
+	return known && at < float64(e.fits+1+min(1, e.fits/everyBatch))
+}
+
+// line returns the batch at which the line through two needs meets the limit, and whether there are two. In a coarse
+// search that has not failed yet they are the largest batch and one of at most three quarters of it, or the smallest:
+// lines through close ones are steps.
+func (e *edge) line() (at float64, known bool) {
+	a, b := e.nearest()
+	if n, tried := e.known[e.fails]; e.Coarse > 0 && e.fits >= e.From && (!tried || n == math.MaxInt64) {
+		sizes := slices.Sorted(maps.Keys(e.known))
+		a, b = sizes[0], e.fits
+		for _, batch := range sizes {
+			if 4*batch <= 3*b {
+				a = batch
+			}
+		}
+	}
+	na, nb := e.known[a], e.known[b]
+	if nb <= na || nb == math.MaxInt64 {
+		return 0, false
+	}
+	return float64(a) + float64(e.Limit-na)/float64(nb-na)*float64(b-a), true
 }
 
 // within returns the size to try for a guess: the nearest that lies between fits and fails.
@@ -262,16 +295,17 @@ func (e *edge) guess(last, step int) int {
 		}
 		return last / 2
 	}
-	if step%4 == 3 { // whatever the line says, the range halves now and then
+	at, known := e.line()
+	_, tried := e.known[e.fails]
+	switch {
+	case step%4 == 3 && (tried || e.Coarse == 0): // whatever the line says, the range halves now and then
 		return middle
+	case known:
+		return int(min(max(at*(1+rounding), 0), float64(e.fails)))
+	case e.Coarse > 0 && e.fits >= e.From:
+		return e.proportional(e.fits)
 	}
-	a, b := e.nearest()
-	na, nb := e.known[a], e.known[b]
-	if nb <= na {
-		return middle
-	}
-	at := float64(a) + float64(e.Limit-na)/float64(nb-na)*float64(b-a)
-	return int(min(max(at*(1+rounding), 0), float64(e.fails)))
+	return middle
 }
 
 // rounding is the share by which a batch on a line through needs may come out too small, being a floating-point number.

@@ -1,7 +1,6 @@
 package script
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"os"
@@ -87,13 +86,20 @@ func (o *Outcome) keptInEvaluation() (int64, string) {
 	return step.PeakOf(o.Program, within).Repeated(3)
 }
 
-// attention matches source lines that compute scores of attention, or masks.
-var attention = regexp.MustCompile(`\b(masked_fill|softmax|baddbmm)_?\(`)
+// scoring matches source lines that compute scores or masks, and attention what lines around them have where these are
+// attention's.
+var (
+	scoring   = regexp.MustCompile(`\b(masked_fill|softmax|baddbmm)_?\(`)
+	attention = regexp.MustCompile(`(?i)att(n|ention|_|\b)`)
+)
+
+// around is the number of lines before and after one that belong to the same computation.
+const around = 8
 
 // scores returns the bytes that are held of what lines of the user's attention have made, and the line of most.
 func scores(held step.Held) (sum int64, most string) {
 	for _, c := range held.Lines(20) {
-		if text := sourceLine(c.Name); attention.MatchString(text) && !strings.Contains(text, "log_softmax") {
+		if text, near := source(c.Name); scoring.MatchString(text) && attention.MatchString(near) {
 			if sum += c.Bytes; most == "" {
 				most = c.Name
 			}
@@ -102,26 +108,23 @@ func scores(held step.Held) (sum int64, most string) {
 	return sum, most
 }
 
-// sourceLine returns the text of a line, file:line:function; empty if it cannot be read.
-func sourceLine(where string) string {
+// source returns the text of a line, file:line:function, and of the lines around it; empty if it cannot be read.
+func source(where string) (line, near string) {
 	parts := strings.Split(where, ":")
 	if len(parts) < 3 {
-		return ""
+		return "", ""
 	}
 	number, err := strconv.Atoi(parts[len(parts)-2])
 	if err != nil {
-		return ""
+		return "", ""
 	}
-	file, err := os.Open(strings.Join(parts[:len(parts)-2], ":"))
+	text, err := os.ReadFile(strings.Join(parts[:len(parts)-2], ":"))
 	if err != nil {
-		return ""
+		return "", ""
 	}
-	defer file.Close()
-	lines := bufio.NewScanner(file)
-	for n := 1; lines.Scan(); n++ {
-		if n == number {
-			return lines.Text()
-		}
+	lines := strings.Split(string(text), "\n")
+	if number < 1 || number > len(lines) {
+		return "", ""
 	}
-	return ""
+	return lines[number-1], strings.Join(lines[max(0, number-1-around):min(len(lines), number+around)], "\n")
 }
