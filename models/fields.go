@@ -172,6 +172,15 @@ var fields = []Field{
 		form: truth(func(c *Case) *bool { return &c.FirstStep }), say: fixed("first step"),
 	},
 	{
+		Name: "beside", JSON: "beside_bytes", Key: true, Group: GroupHow,
+		Usage: "`size` of what stays on the GPU beside the model, such as a frozen network or an average of the weights " +
+			"(1.2GiB; 2 or 4 bytes a parameter)",
+		form: form{parseBytes(func(c *Case) *int64 { return &c.Beside }), func(c *Case) string {
+			return options.Number(c.Beside)
+		}},
+		say: func(c *Case, _ string) string { return bytesize.Format(c.Beside) + " beside the model" },
+	},
+	{
 		Name: "clip", JSON: "clip", Group: GroupHow,
 		Usage: "clip gradients by their `norm` before the optimizer's step: norm, none (default: as the model's " +
 			"system does)",
@@ -238,7 +247,9 @@ var fields = []Field{
 		Name: "dataset-on-gpu", JSON: "dataset_bytes", Label: "data set", Group: GroupWhat,
 		Usage: "also count training data that lies on the GPU for the whole run, as `size` like 3.2GiB " +
 			"(default: it comes from the host)",
-		form: form{parseDataset, func(c *Case) string { return options.Number(c.Dataset) }},
+		form: form{parseBytes(func(c *Case) *int64 { return &c.Dataset }), func(c *Case) string {
+			return options.Number(c.Dataset)
+		}},
 		say:  func(c *Case, _ string) string { return bytesize.Format(c.Dataset) + " of data on the GPU" },
 	},
 	{
@@ -435,12 +446,15 @@ func parseFloat8(text string) (string, error) {
 	return recipe, nil
 }
 
-func parseDataset(text string) (func(*Case), error) {
-	n, err := bytesize.Parse(text)
-	if err == nil && (n < 0 || n > mostDataset) {
-		err = fmt.Errorf("%d bytes are no data set that a GPU could hold", n)
+// parseBytes returns a function that reads what stays on the GPU for the whole training.
+func parseBytes(of func(*Case) *int64) func(text string) (func(*Case), error) {
+	return func(text string) (func(*Case), error) {
+		n, err := bytesize.Parse(text)
+		if err == nil && (n < 0 || n > mostHeld) {
+			err = fmt.Errorf("%d bytes are more than a GPU could hold", n)
+		}
+		return func(c *Case) { *of(c) = n }, err
 	}
-	return func(c *Case) { c.Dataset = n }, err
 }
 
 // texts returns values as people write them.

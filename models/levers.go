@@ -34,6 +34,8 @@ type Levers struct {
 	EmptyCache int `json:"empty_cache,omitempty"`
 	// FirstStep has the first step alone, which makes the optimizer's state when all else is over.
 	FirstStep bool `json:"first_step,omitempty"`
+	// Beside is the size in bytes of what stays on the GPU beside the model: a frozen network, a copy of the weights.
+	Beside int64 `json:"beside_bytes,omitempty"`
 	// ZeroGrad is when gradients go; absent is after the optimizer's step.
 	ZeroGrad ZeroGrad `json:"zero_grad,omitempty"`
 	// Clip is whether gradients are clipped to a norm before the optimizer's step:

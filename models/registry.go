@@ -340,8 +340,8 @@ func (m Model) Canonical(c Case) Case {
 	return c
 }
 
-// mostDataset is the largest accepted data set, in bytes: more than any GPU holds.
-const mostDataset = 1 << 44
+// mostHeld is the largest accepted data set or network beside the model, in bytes: more than any GPU holds.
+const mostHeld = 1 << 44
 
 // recovered makes an error of the panic that stops a recording, and of one in a graph that came from elsewhere, which
 // nothing has checked as a whole; other panics go on.
@@ -412,6 +412,9 @@ func (m Model) RecordComplete(c Case, gpu trace.GPU, o Options) (rec *Recording,
 	if c.Dataset > 0 {
 		tape.Hold(tape.New("to", program.Batch, trace.U8, c.Dataset))
 		tape.Mark("dataset")
+	}
+	if c.Beside > 0 {
+		tape.Hold(tape.New("to", program.Weights, trace.U8, c.Beside))
 	}
 	if err := trainer.Record(tape, o.Steps); err != nil {
 		return nil, err
