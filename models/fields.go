@@ -250,7 +250,7 @@ var fields = []Field{
 		form: form{parseBytes(func(c *Case) *int64 { return &c.Dataset }), func(c *Case) string {
 			return options.Number(c.Dataset)
 		}},
-		say:  func(c *Case, _ string) string { return bytesize.Format(c.Dataset) + " of data on the GPU" },
+		say: func(c *Case, _ string) string { return bytesize.Format(c.Dataset) + " of data on the GPU" },
 	},
 	{
 		Name: "workers", JSON: "workers", Key: true, Group: GroupWhere,

@@ -46,8 +46,8 @@ func (c *caller) loggedLoss(f *frame, b TextBatch) (loss *tensor) {
 }
 
 // tiledLogs follows _fused_forward of add_fused_lm_head (trl/trainer/utils.py of TRL 1.15 and newer), of hidden states
-// [rows, length, width] and the labels of tokens, of which the last ones of a row count (zero: all): log-probabilities [rows, length - 1] and as many
-// numbers of each type that are logged, without scores of all tokens.
+// [rows, length, width] and the labels of tokens. The last keep tokens of a row count, all if keep is zero. It returns
+// log-probabilities [rows, length - 1] and as many numbers of each type that are logged. Scores exist a tile at a time.
 func tiledLogs(f *frame, x, weight, labels *tensor, keep int64, types ...trace.DType) []*tensor {
 	t, g := f.Tape(), f.FuncFrame(x, labels)
 	g.Set(&x, x.Slice(1, 0, x.Size(1)-1))
@@ -171,7 +171,7 @@ func kernelLogs(f *frame, logits, labels *tensor) *tensor {
 	}, logits, labels)[0]
 }
 
-// checkpointedLoss follows _chunked_cross_entropy_loss of SFTTrainer of TRL 1.6 to 1.14: chunks of tokens whose scores
+// checkpointedLoss follows _chunked_cross_entropy_loss of SFTTrainer of TRL 1.7 to 1.14: chunks of tokens whose scores
 // backward computes again. All tokens count.
 func checkpointedLoss(f *frame, x, weight, labels *tensor, adjust func(f *frame, scores **tensor)) *tensor {
 	t, g := f.Tape(), f.FuncFrame(x, labels)
