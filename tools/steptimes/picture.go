@@ -13,7 +13,7 @@ func draw(text string, steps []measurement) string {
 	k, err := steptime.ReadKernels(text)
 	check(err)
 	const side, margin = 480.0, 56.0
-	const first, last = 1.0, 4.0 // powers of ten of milliseconds
+	const first, last = 1.0, 5.3 // powers of ten of milliseconds
 	at := func(ms float64) float64 {
 		return margin + (side-2*margin)*(math.Log10(ms)-first)/(last-first)
 	}
@@ -43,7 +43,7 @@ func draw(text string, steps []measurement) string {
 		line(at(low*max(1, 1/f)), at(low*max(1, f)), at(high*min(1, 1/f)), at(high*min(1, f)),
 			`stroke="#444" stroke-dasharray="4 4"`)
 	}
-	colors := []string{"#1b6ca8", "#c8553d", "#3a7d44", "#8e5aa8", "#b8860b"}
+	colors := []string{"#1b6ca8", "#c8553d", "#3a7d44", "#8e5aa8", "#b8860b", "#4b9fa5", "#7a4a2b", "#d477a6", "#6b6b6b"}
 	seen := map[string]int{}
 	for i := range steps {
 		m := &steps[i]
