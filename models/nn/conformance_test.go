@@ -317,7 +317,7 @@ func section(release string, tallies map[string]*tally) string {
 		c := tallies[op]
 		sum.total, sum.identical, sum.bare = sum.total+c.total, sum.identical+c.identical, sum.bare+c.bare
 		if c.identical < c.total {
-			fmt.Fprintf(&off, "| %s | %d | %d |\n", op, c.total, c.identical)
+			fmt.Fprintf(&off, ", %s %d/%d", op, c.identical, c.total)
 		}
 	}
 	return "## PyTorch " + release +
@@ -325,5 +325,5 @@ func section(release string, tallies map[string]*tally) string {
 			"workspaces of convolutions.\n\n",
 			sum.total, len(tallies), sum.identical, 100*float64(sum.identical)/float64(sum.total),
 			sum.identical+sum.bare, 100*float64(sum.identical+sum.bare)/float64(sum.total)) +
-		"Workspaces differ in:\n\n| operator | vectors | identical |\n|---|---:|---:|\n" + off.String() + "\n"
+		"Identical among the vectors of operators that differ: " + strings.TrimPrefix(off.String(), ", ") + ".\n\n"
 }
