@@ -12,14 +12,14 @@ import (
 
 const coverageIntro = `# Operators
 
-For someone whose exported model (` + "`--model FILE.pt2`" + `) calls an operator that vprof does not know: the error names it, with
-its module and line. ` + "`vprof run`" + ` and ` + "`vprof capture --step`" + ` need no table of operators.
+For someone whose exported model (` + "`--model FILE.pt2`" + `) calls an operator that vprof does not know: the
+error names it, with its module and line. ` + "`vprof run`" + ` and ` + "`vprof capture --step`" + ` need no table of operators.
 
-The table (profiler/aten) holds what each operator of eager PyTorch 2.11 allocates, keeps for backward and frees. A test writes
-this page (` + "`make golden`" + `).
+The table (profiler/aten) holds what each operator of eager PyTorch 2.11 allocates, keeps for backward and frees. A
+test writes this page (` + "`make golden`" + `).
 
-The workspaces of cuSOLVER are not counted. cuSOLVER factorizes matrices for cholesky, qr, eigh and svd, and for lu, inv, solve
-and det of single matrices or of 512 rows and more. Their sizes are not published; they live for one call.
+The workspaces of cuSOLVER are not counted. cuSOLVER factorizes matrices for cholesky, qr, eigh and svd, and for lu,
+inv, solve and det of single matrices or of 512 rows and more. Their sizes are not published; they live for one call.
 
 `
 
@@ -47,10 +47,10 @@ func TestCoveragePageIsCurrent(t *testing.T) {
 	maps.DeleteFunc(unknown, func(base string, _ bool) bool { return names[base] })
 	var b strings.Builder
 	b.WriteString(coverageIntro)
-	fmt.Fprintf(&b, "The table has %d operators (overloads) of %d names. Calls of %d of them are recorded with PyTorch itself\n"+
+	fmt.Fprintf(&b, "The table has %d operators (overloads) of %d names. Calls of %d of them are recorded with PyTorch\n"+
 		"(profiler/aten/testdata), others through [conformance.md](conformance.md).\n\n", rows, len(names), recorded)
-	b.WriteString("## Not known\n\nThese are the operators that an exported model could call and the table does not have. " +
-		"Internal ones,\nquantized and sparse kernels and out= forms are left out.\n\n")
+	b.WriteString("## Not known\n\nThese are the operators that an exported model could call and the table does not " +
+		"have. Internal ones,\nquantized and sparse kernels and out= forms are left out.\n\n")
 	for part := range slices.Chunk(slices.Sorted(maps.Keys(unknown)), 100) {
 		b.WriteString(strings.Join(part, ", ") + ".\n\n")
 	}
