@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -28,6 +29,7 @@ type timeOptions struct {
 	dataset int64
 	epochs  float64
 	price   string
+	seen    string
 	stages  string
 	out     output
 }
@@ -53,6 +55,8 @@ func newTimeCmd(a *app) *cobra.Command {
 	f.Int64Var(&o.dataset, "dataset-size", 0, "samples `n` of an epoch")
 	f.Float64Var(&o.epochs, "epochs", 0, "epochs `n` of training")
 	f.StringVar(&o.price, "price", "", "`price` of each GPU, like 0.35/h, for the cost of training")
+	f.StringVar(&o.seen, "measured", "",
+		"`time` that a step of the first stage took on the GPU, like 0.42s, or 0.42s@8 at another batch than --batch")
 	f.StringVar(&o.stages, "stages", "",
 		"stages and their epochs, as a `list` like frozen:5,full:50 (instead of --stage and --epochs)")
 	return o.out.register(cmd)
@@ -79,15 +83,43 @@ func runTime(ctx context.Context, o *timeOptions) error {
 	if err != nil {
 		return err
 	}
+	measured, err := o.measured(len(gpus))
+	if err != nil {
+		return err
+	}
 	started := o.app.now().UTC()
 	return o.out.work(false, func(step progress.Func) (report.Document, error) {
-		t := timing.Table{Stages: stages, Batch: o.batch, Budget: budget, Dataset: o.dataset, Progress: step}
+		t := timing.Table{
+			Stages: stages, Batch: o.batch, Budget: budget, Dataset: o.dataset, Measured: measured, Progress: step,
+		}
 		r, err := t.Run(ctx, gpus)
 		if err == nil {
 			r.Tool, r.Started, r.Price = tool(), started, price
 		}
 		return r, err
 	})
+}
+
+// measured returns the step that was timed; zero without --measured.
+func (o *timeOptions) measured(gpus int) (timing.Measured, error) {
+	if !o.c.flags.Changed("measured") {
+		return timing.Measured{}, nil
+	}
+	text, batch, other := strings.Cut(o.seen, "@")
+	d, err := time.ParseDuration(text)
+	m := timing.Measured{Seconds: d.Seconds(), Batch: o.batch}
+	if other && err == nil {
+		m.Batch, err = strconv.Atoi(batch)
+	}
+	switch {
+	case err != nil || d <= 0 || m.Batch < 0 || m.Batch > 1<<20 || other && m.Batch == 0:
+		return m, usagef("--measured: %q is not the time of a step; write it like 0.42s, or 0.42s@8 with its batch", o.seen)
+	case m.Batch == 0:
+		return m, usagef("--measured: the batch of the step is missing; add --batch 8, or write %s@8", text)
+	case gpus != 1:
+		return m, usagef("--measured: a step was timed on one GPU, and %d are listed; name it with --gpu", gpus)
+	}
+	return m, nil
 }
 
 // perHour returns the price of a GPU an hour; zero without --price.

@@ -37,7 +37,7 @@ func (t *Tape) Launch(w program.Work, flops int64, writes, reads []*Tensor) *pro
 
 // anyChannelsLast reports whether one of some tensors is laid out with its channels last.
 func anyChannelsLast(xs []*Tensor) bool {
-	return slices.ContainsFunc(xs, func(x *Tensor) bool { return x != nil && x.layout.channelsLast && !x.layout.rowMajor })
+	return slices.ContainsFunc(xs, func(x *Tensor) bool { return x != nil && x.channelsLast && !x.rowMajor })
 }
 
 // touch adds the operands of a launch.

@@ -43,7 +43,10 @@ func draw(text string, steps []measurement) string {
 		line(at(low*max(1, 1/f)), at(low*max(1, f)), at(high*min(1, 1/f)), at(high*min(1, f)),
 			`stroke="#444" stroke-dasharray="4 4"`)
 	}
-	colors := []string{"#1b6ca8", "#c8553d", "#3a7d44", "#8e5aa8", "#b8860b", "#4b9fa5", "#7a4a2b", "#d477a6", "#6b6b6b"}
+	colors := []string{
+		"#1b6ca8", "#c8553d", "#3a7d44", "#8e5aa8", "#b8860b",
+		"#4b9fa5", "#7a4a2b", "#d477a6", "#6b6b6b",
+	}
 	seen := map[string]int{}
 	for i := range steps {
 		m := &steps[i]

@@ -10,11 +10,13 @@ import (
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/planner/calibrate"
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
@@ -36,8 +38,36 @@ type Table struct {
 	Budget planner.Budget
 	// Dataset is the number of samples of an epoch; zero is unknown.
 	Dataset int64
+	// Measured is a step that was timed on the GPU; zero for none.
+	Measured Measured
 	// Progress is told how many GPUs are done.
 	Progress progress.Func
+}
+
+// Measured is the time of a step of the first stage at a batch size, which corrects the estimates of its GPU.
+type Measured struct {
+	Seconds float64
+	Batch   int
+}
+
+// corrected returns a speed by which the step takes what was measured.
+func (t *Table) corrected(ctx context.Context, gpu device.GPU, speed steptime.Efficiency) (steptime.Efficiency, error) {
+	if t.Measured.Seconds == 0 {
+		return speed, nil
+	}
+	one, err := timed(ctx, t.Stages[0].Setup, gpu, t.Measured.Batch, speed)
+	if err != nil {
+		return speed, err
+	}
+	if !one.load.Known() {
+		return speed, input.Errorf("the measured step corrects nothing: the speed of %s is not known", gpu.Name)
+	}
+	kernels := t.Measured.Seconds/max(1, one.load.Stretch) - one.load.Host
+	speed, err = calibrate.FitSpeed([]calibrate.Timed{{Load: one.load, Seconds: kernels}}, speed)
+	if err != nil {
+		return speed, input.Errorf("the measured step corrects nothing: %w", err)
+	}
+	return speed, nil
 }
 
 // Run estimates every stage on every GPU.
@@ -55,6 +85,9 @@ func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, erro
 	trains := false
 	for _, gpu := range gpus {
 		speed, err := first.Evidence().Speed(gpu, first.Model().Name)
+		if err == nil {
+			speed, err = t.corrected(ctx, gpu, speed)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -86,6 +119,9 @@ func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, erro
 		return nil, refused
 	}
 	e, err := first.Evidence().Speed(gpus[0], first.Model().Name)
+	if err == nil {
+		e, err = t.corrected(ctx, gpus[0], e)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -78,3 +78,36 @@ func TestLargestBatchIsTheLastThatIsSafe(t *testing.T) {
 		require.Equal(t, fits, s.fits, batch)
 	}
 }
+
+// A step that was measured takes what was measured, one of twice the batch about twice as long, within a narrower
+// interval. A GPU of unknown speed is refused.
+func TestMeasuredStepsCorrectTheEstimates(t *testing.T) {
+	m, err := all.Models().Lookup("redimnet-b2")
+	require.NoError(t, err)
+	setup, err := step.New(m, models.Case{}, step.Evidence{Residuals: planner.Residuals})
+	require.NoError(t, err)
+	gpu, err := device.Lookup("rtx-3090")
+	require.NoError(t, err)
+	row := func(batch int, measured Measured, gpu device.GPU) (report.TimeRow, error) {
+		table := Table{Stages: []Stage{{Name: "full", Setup: setup}}, Batch: batch, Measured: measured}
+		r, err := table.Run(t.Context(), []device.GPU{gpu})
+		if err != nil {
+			return report.TimeRow{}, err
+		}
+		return r.Rows[0], nil
+	}
+	width := func(s *report.Seconds) float64 { return (s.High - s.Low) / s.Seconds }
+	plain, err := row(64, Measured{}, gpu)
+	require.NoError(t, err)
+	same, err := row(64, Measured{0.9, 64}, gpu)
+	require.NoError(t, err)
+	require.InDelta(t, 0.9, same.Step.Seconds, 1e-6)
+	require.Less(t, width(same.Step), width(plain.Step)/2)
+	twice, err := row(128, Measured{0.9, 64}, gpu)
+	require.NoError(t, err)
+	require.InDelta(t, 1.8, twice.Step.Seconds, 0.25)
+	unknown := gpu
+	unknown.Bandwidth = 0
+	_, err = row(64, Measured{0.9, 64}, unknown)
+	require.ErrorContains(t, err, "the speed of rtx-3090 is not known")
+}
