@@ -13,7 +13,8 @@ import (
 const coverageIntro = `# Operators
 
 For someone whose exported model (` + "`--model FILE.pt2`" + `) calls an operator that vprof does not know: the
-error names it, with its module and line. ` + "`vprof run`" + ` and ` + "`vprof capture --step`" + ` need no table of operators.
+error names it, with its module and line. ` + "`vprof run`" + ` and ` + "`vprof capture --step`" + ` need no table of
+operators.
 
 The table (profiler/aten) holds what each operator of eager PyTorch 2.11 allocates, keeps for backward and frees. A
 test writes this page (` + "`make golden`" + `).
