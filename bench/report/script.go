@@ -55,6 +55,8 @@ type Script struct {
 	// Seen tells which part of training the steps cover; absent where the script ended by itself, or the user chose the
 	// number of steps.
 	Seen *Seen `json:"seen,omitempty"`
+	// Unseen are the lines, file:line, that evaluate ("eval") or save and did not run; empty where a trainer may do so.
+	Unseen map[string]string `json:"unseen,omitempty"`
 	// Growth is by how much each step needs more than the one before; absent if steps do not grow.
 	Growth *StepGrowth `json:"growth,omitempty"`
 	// Remedies are changes that need less memory, the largest saving first.
@@ -224,16 +226,42 @@ func (r *Report) phaseSheet(run *Run) Sheet {
 	if len(r.Devices) > 0 {
 		s.Title += "; " + r.Devices[0].String()
 	}
-	for _, p := range run.Phases {
-		step := strconv.Itoa(p.Step)
-		if p.Step == 0 {
+	for phases := run.Phases; len(phases) > 0; {
+		one, alike := stepsAlike(phases)
+		step := strconv.Itoa(one[0].Step)
+		if last := one[0].Step + alike - 1; alike > 1 {
+			step += "-" + strconv.Itoa(last)
+		} else if last == 0 {
 			step = ""
 		}
-		s.Row(step, p.Name, p.PeakAllocated, p.PeakReserved, p.Allocated)
+		for _, p := range one {
+			s.Row(step, p.Name, p.PeakAllocated, p.PeakReserved, p.Allocated)
+		}
+		phases = phases[alike*len(one):]
 	}
 	s.Row("", "whole run", run.Allocated, run.Reserved, "")
 	s.Totals = 1
 	return s
+}
+
+// stepsAlike returns the phases of the first step, and how many steps in a row have the same.
+func stepsAlike(phases []Phase) (one []Phase, alike int) {
+	n := 1
+	for n < len(phases) && phases[n].Step == phases[0].Step {
+		n++
+	}
+	one, alike = phases[:n], 1
+	for ; (alike+1)*n <= len(phases); alike++ {
+		for i, p := range phases[alike*n : (alike+1)*n] {
+			if p.Step -= alike; p != one[i] {
+				return one, alike
+			}
+		}
+		if end := (alike + 1) * n; end < len(phases) && phases[end].Step == one[0].Step+alike {
+			return one, alike
+		}
+	}
+	return one, alike
 }
 
 // holdersSheet returns the parts of a total that are not zero.
@@ -331,8 +359,13 @@ func (r *Report) unseen() (all []string) {
 		return nil
 	}
 	for _, of := range []struct{ phase, flag string }{{"evaluation", "eval"}, {"saving", "save"}} {
-		if !slices.ContainsFunc(r.Points[0].Run.Phases, func(p Phase) bool { return p.Name == of.phase }) {
-			all = append(all, fmt.Sprintf("%s (--until %s goes on to it)", of.phase, of.flag))
+		ran := slices.ContainsFunc(r.Points[0].Run.Phases, func(p Phase) bool { return p.Name == of.phase })
+		line, has := r.Script.Unseen[of.flag]
+		if line != "" {
+			line += "; "
+		}
+		if has && !ran {
+			all = append(all, fmt.Sprintf("%s (%s--until %s goes on to it)", of.phase, line, of.flag))
 		}
 	}
 	return all

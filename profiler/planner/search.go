@@ -236,7 +236,7 @@ func (e *edge) neighbors() bool {
 	return e.judged(next) >= e.fails
 }
 
-// ended tells whether a coarse search has run a batch that fits and the line through the needs has none beyond it within
+// ended tells whether a coarse search ran a batch that fits, and the line through the needs has no larger one within
 // the limit, or of 32 batches and more at most one.
 func (e *edge) ended(last int) bool {
 	if e.Coarse == 0 || last != e.fits || len(e.known) < 2 {

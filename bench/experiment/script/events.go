@@ -89,6 +89,8 @@ type Event struct {
 	Growth  int64  `json:"growth"`
 	Uneven  bool   `json:"uneven"`
 	Through string `json:"through"`
+	// Unseen are the lines, file:line, that evaluate ("eval") or save and did not run; empty where a trainer may do so.
+	Unseen map[string]string `json:"unseen"`
 	// Failure is the last allocation that failed.
 	Failure *Failure `json:"failure"`
 	Retries int64    `json:"retries"`

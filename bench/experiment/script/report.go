@@ -117,6 +117,7 @@ func (o *Outcome) script() *report.Script {
 		Seconds: o.Seconds, Host: o.HostPeak, Lines: []report.Component{},
 		Diverted: nonNil(o.Diverted()), Spared: o.paths("kept"), Left: o.Left, Idle: o.Idle, Guessed: o.Guessed(),
 		TunedBefore: end.TunedBefore, Seen: o.seen(), Replaced: o.Replaced(),
+		Unseen: end.Unseen,
 	}
 	if failure.Kind != "" {
 		s.Error, s.Traceback = failure.Kind+": "+failure.Text, failure.Traceback

@@ -42,6 +42,9 @@ func trial(t *testing.T, c script.Command, args ...string) (*script.Outcome, str
 	}
 	t.Setenv("PYTHONPATH", filepath.Join(here, "testdata/faketorch"))
 	t.Setenv("PYTHONDONTWRITEBYTECODE", "1")
+	if os.Getenv("VPROF_SEEK") == "" {
+		t.Setenv("VPROF_SEEK", "0") // the test's script has lines that evaluate and save
+	}
 	t.Setenv("TMPDIR", t.TempDir())
 	t.Chdir(t.TempDir())
 	var out bytes.Buffer
@@ -132,6 +135,23 @@ func TestLinesOfLibrariesBelow(t *testing.T) {
 	r, err = o.Report(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, r.Script.Below, "the user's own code")
+}
+
+// Where lines of the script evaluate or save, steps go on to them; ones that do not run are named.
+func TestStepsGoOnToEvaluationAndSaving(t *testing.T) {
+	t.Setenv("VPROF_SEEK", "100")
+	o, said := trial(t, script.Command{Steps: 3, Longest: time.Minute}, "eval", "save")
+	require.Equal(t, []int{6}, o.Steps(), "the step after the evaluation: %s", said)
+	require.Equal(t, "steps", o.End().Reason)
+	r, err := o.Report(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, r.Script.Unseen)
+	t.Setenv("VPROF_SEEK", "0")
+	o, _ = trial(t, script.Command{Steps: 3, Longest: time.Minute}, "eval", "save")
+	r, err = o.Report(t.Context())
+	require.NoError(t, err)
+	require.Regexp(t, `train\.py:\d+$`, r.Script.Unseen["eval"])
+	require.Contains(t, fmt.Sprint(r.Sheets()), "--until eval goes on to it")
 }
 
 // Long parts without events say what they do.

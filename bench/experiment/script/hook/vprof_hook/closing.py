@@ -5,11 +5,15 @@ Trainer is told to evaluate and to save. Both end with the time that is left, or
 """
 
 import ctypes
+import functools
+import linecache
+import os
+import re
 import sys
 import threading
 import time
 
-from . import events
+from . import events, memory
 
 # A loader that fetches ahead has its last batches after the cut.
 STEPS = 2
@@ -19,6 +23,18 @@ EVALUATION = 0.6
 
 # Larger models are not saved: files of this size take longer than the steps.
 SAVED = 4 << 30
+
+
+# Where a line of the script evaluates or saves and has not run, steps go on for so many seconds and steps.
+SEEK = float(os.environ.get("VPROF_SEEK", "5"))
+MOST = 400
+
+# What evaluates and what saves, in the source of a script; trainers do so by themselves.
+LINES = {
+    "eval": re.compile(r"^[^#]*\.eval\(\)"),
+    "save": re.compile(r"^[^#]*\b(torch\.save|save_pretrained|save_file|save_model|save_checkpoint|save_state)\("),
+}
+TRAINERS = ("transformers.trainer", "pytorch_lightning", "lightning.pytorch")
 
 
 class Closing:
@@ -33,15 +49,19 @@ class Closing:
         self.ended = False  # whether the loader has ended its epoch
         self.trainer = False  # whether transformers' Trainer runs, which is asked
         self.asked = False
+        self.sought = 0  # when what has not been seen is given up
+        self.ran = set()  # the lines of the script that called eval()
 
     def goes_on(self):
         """Tells whether the script runs on after a step that ends training."""
         watch = self.watch
         if self.began is not None:
-            return watch.step() < self.began + STEPS
+            return watch.step() < self.began + STEPS or self.seeks()
         longest = watch.longest
-        if longest.seconds <= longest.spent or longest.loader is None or watch.due:
+        if longest.seconds <= longest.spent or watch.due:
             return False
+        if longest.loader is None:
+            return self.seeks()
         left = longest.seconds - longest.spent
         self.began, self.over = watch.step(), time.monotonic() + left * EVALUATION
         alarm = threading.Timer(left, interrupt, [self.is_late])
@@ -55,9 +75,45 @@ class Closing:
         if self.began is None or self.watch.step() < self.began:
             return
         if self.ended or self.trainer:
-            return self.end()
+            return None if not self.trainer and self.seeks() else self.end()
         self.ended = True
         raise StopIteration
+
+    def seeks(self):
+        """Tells whether further steps may come to an evaluation or a save that the script has, and that was not seen."""
+        watch = self.watch
+        self.sought = self.sought or time.monotonic() + SEEK
+        if time.monotonic() > self.sought or watch.step() > MOST or watch.growth.found():
+            return False
+        return any(self.unseen().values())
+
+    def unseen(self):
+        """The lines that evaluate and save, of what was not seen; empty ones where only trainers of libraries do so."""
+        found = {}
+        for kind in LINES.keys() - self.watch.seen:
+            line = next((line for line in self.lines()[kind] if line not in self.ran), None)
+            if line or any(name in sys.modules for name in TRAINERS):
+                found[kind] = line or ""
+        return found
+
+    @functools.lru_cache(maxsize=None)  # noqa: B019, of one object
+    def lines(self):
+        """The lines of the script's own files that evaluate and save, as file:line."""
+        found = {kind: [] for kind in LINES}
+        for file in {getattr(m, "__file__", None) for m in list(sys.modules.values())}:
+            if isinstance(file, str) and memory.of_user(file, self.watch.memory.libraries):
+                for number, text in enumerate(linecache.getlines(file), 1):
+                    for kind, pattern in LINES.items():
+                        if pattern.match(text):
+                            found[kind].append(f"{file}:{number}")
+        return found
+
+    def evaluates(self, frame):
+        """Notes the line of the script that called eval()."""
+        while frame is not None and not memory.of_user(frame.f_code.co_filename, self.watch.memory.libraries):
+            frame = frame.f_back
+        if frame is not None:
+            self.ran.add(f"{frame.f_code.co_filename}:{frame.f_lineno}")
 
     def check(self, loader):
         """Ends an evaluation whose time is over as if its loader had no further batch."""

@@ -208,6 +208,8 @@ class Watch:
         """A module was put into training or evaluation mode."""
         if self.ended:
             return
+        if not training:
+            self.closing.evaluates(sys._getframe(1))
         self.settle()
         if self.evaluated is None and not training and self.trains(module):
             self.evaluated = weakref.ref(module)
@@ -294,7 +296,8 @@ class Watch:
         events.send(
             "end", reason=reason, steps=steps, optimizers=kinds, trace=trace, failure=failure,
             benchmark=bool(backends and backends.cudnn.benchmark), tuned_before=len(compiling.found),
-            growth=self.growth.each(), uneven=self.growth.uneven(), through=self.through or "", **self.memory.peaks(),
+            growth=self.growth.each(), uneven=self.growth.uneven(), through=self.through or "",
+            unseen=self.closing.unseen(), **self.memory.peaks(),
         )
 
     def exit(self):

@@ -13,7 +13,7 @@ import time
 
 from . import closing, events
 
-# Further steps may take this share of the time that the script has run, and at least so many seconds.
+# Further steps may take this share of the processor's time that the script has had, and at least so many seconds.
 SHARE, LEAST = 0.1, 4.0
 
 # Losses over fewer classes have small logits.
@@ -42,7 +42,7 @@ class Trials:
     def __init__(self, watch):
         self.watch, self.torch = watch, watch.torch
         self.running = False
-        self.began = time.monotonic()
+        self.began = time.process_time()
         self.queue = collections.deque()
         self.undo = None
         self.name = ""
@@ -57,8 +57,8 @@ class Trials:
             return False
         if compiles() or watch.torch.distributed.is_available() and watch.torch.distributed.is_initialized():
             return False  # a change would compile again, and ranks must do the same
-        budget = max(LEAST, SHARE * (time.monotonic() - self.began))
-        self.until = time.monotonic() + budget
+        budget = max(LEAST, SHARE * (time.process_time() - self.began))
+        self.until = time.process_time() + budget
         try:
             self.owned = {id(p) for o in watch.counts for group in o.param_groups for p in group["params"]}
             self.send_copies()
@@ -69,7 +69,7 @@ class Trials:
             self.running = False
             return False
         sys.excepthook = lambda *_: None
-        alarm = threading.Timer(3 * budget, closing.interrupt, [lambda: self.running])
+        alarm = threading.Timer(6 * budget, closing.interrupt, [lambda: self.running])
         alarm.daemon = True
         alarm.start()
         return True
@@ -91,7 +91,7 @@ class Trials:
 
     def next(self):
         """Makes the next change; ends the script when there is none, or the time is over."""
-        if not self.queue or time.monotonic() > self.until:
+        if not self.queue or time.process_time() > self.until:
             self.running = False
             self.watch.leave_loop()
             return
