@@ -39,7 +39,7 @@ func Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 			g.Set(&v, repeatHeads(g, v, o.Groups))
 		}
 	}
-	if !rules.ViewedHeads {
+	if !rules.ViewedHeads && (mask != nil || rules.SharedFunctions) {
 		for _, x := range []**tensor{&q, &k, &v} {
 			g.Set(x, (*x).Contiguous())
 		}

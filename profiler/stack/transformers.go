@@ -4,8 +4,9 @@ import "github.com/vprof/vprof/profiler/trace"
 
 // transformers has what begins with releases of transformers, as recorded steps show it (models/hfconfig/testdata).
 var transformers = library{
-	name: "transformers", first: "4.48", newest: "5.24",
+	name: "transformers", first: "4.45", newest: "5.24",
 	changes: []change{
+		{"4.48", func(r *trace.Libraries) { r.SharedFunctions = true }}, // loss_function of CausalLM classes
 		{"4.49", func(r *trace.Libraries) { r.ShiftsLabels = true }},    // ForCausalLMLoss of loss_utils.py
 		{"4.53", func(r *trace.Libraries) { r.ReadsPositions = true }},  // masking_utils.py
 		{"4.54", func(r *trace.Libraries) { r.GroupedHeads = true }},    // use_gqa_in_sdpa of sdpa_attention.py

@@ -44,6 +44,9 @@ const (
 
 // Libraries are how libraries beside PyTorch compute a step; zero is the oldest known release of each.
 type Libraries struct {
+	// SharedFunctions: functions that models share compute their loss and attention. Otherwise models do so themselves:
+	// scores in fp32 take the place of the scores, and heads are copied only where there is a mask.
+	SharedFunctions bool
 	// ShiftsLabels: the loss of a causal model shifts the labels. Otherwise it copies the scores of all tokens but the
 	// last of each row.
 	ShiftsLabels bool
