@@ -186,8 +186,8 @@ func (r *Report) scriptSheets() []Sheet {
 		sheets = append(sheets, holdersSheet("lines that hold most at the peak", "line", r.Script.Lines, run.Requested))
 	}
 	if len(r.Script.Below) > 0 {
-		sheets = append(sheets, holdersSheet("below "+r.Script.Lines[0].Name, "module, line of the library", r.Script.Below,
-			run.Requested))
+		title := "below " + r.Script.Lines[0].Name
+		sheets = append(sheets, holdersSheet(title, "module, line of the library", r.Script.Below, run.Requested))
 	}
 	sheets = append(sheets, r.buffersSheets()...)
 	if len(r.Script.Remedies) > 0 {

@@ -252,7 +252,7 @@ func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data 
 	if of.Script != nil {
 		if found := diagnose.Script(of.Script); len(found) > 0 {
 			enlarge := func(f report.Finding) bool { return f.Kind == "under-use" }
-			d.Findings = append(found, slices.DeleteFunc(d.Findings, enlarge)...)
+			d.Findings = slices.Concat(found, slices.DeleteFunc(d.Findings, enlarge))
 		}
 		d.Remedies, d.Case = of.Script.Remedies, of.Case.Model+" on "+ran.GPU
 		if o.c.model == "" {

@@ -162,13 +162,13 @@ func (b *batchRuns) try(ctx context.Context, batch int) (bool, error) {
 // usualRuns is the number of runs that a search for the largest batch usually needs.
 const usualRuns = 4
 
-// left returns the time that the remaining runs of a search may take, by those that ended.
+// left returns the time that the remaining runs of a search may take, by the time of its runs so far.
 func (b *batchRuns) left() string {
 	if len(b.tried) == 0 {
 		return ""
 	}
-	more := max(1, usualRuns-len(b.tried))
-	return fmt.Sprintf(", about %v left", (b.took * time.Duration(more) / time.Duration(len(b.tried))).Round(time.Second))
+	left := b.took * time.Duration(max(1, usualRuns-len(b.tried))) / time.Duration(len(b.tried))
+	return fmt.Sprintf(", about %v left", left.Round(time.Second))
 }
 
 // add adds a run to the report of all.

@@ -20,12 +20,13 @@ type Search struct {
 	Begin    Start
 	// Limit is what the need of a batch may be, in bytes.
 	Limit int64
-	// Need is the need of a batch in bytes, MaxInt64 where it is not known but over the limit. It is asked once for each.
+	// Need is the need of a batch in bytes, MaxInt64 where it is unknown and over the limit. It is asked once for each.
 	Need func(batch int) (int64, error)
 	// Runs says that each need is a run of minutes, so that no size is run for the sake of larger ones alone.
 	Runs bool
 	// Coarse ends a search of long runs when what fits and what fails lie within this share of the batch, 1/Coarse, or
-	// when the line through the needs ends at the batch that fits, of 32 and more at the next; zero ends it at neighbors.
+	// when the line through the needs ends at the batch that fits (of 32 and more at the next); zero ends it at
+	// neighbors.
 	Coarse int
 	// Jagged says that a size may need many times what a larger one does, so that all up to the edge are asked for.
 	Jagged bool

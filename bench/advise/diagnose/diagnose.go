@@ -283,7 +283,7 @@ func Script(s *report.Script) (found []report.Finding) {
 	f := report.Finding{
 		Kind: "leak", Problem: true, What: "memory grows with every step of the script",
 		Evidence: []string{s.Growth.String()},
-		Advice:   []string{"keep numbers (.item()) or detached tensors on the host, and remove hooks that store tensors"},
+		Advice:   []string{"keep numbers (.item()), or detached tensors on the host; remove hooks that store tensors"},
 	}
 	for _, l := range s.Growth.Lines {
 		f.Evidence = append(f.Evidence, fmt.Sprintf("%s a step: %s", bytesize.Format(l.Bytes), l.Name))

@@ -36,7 +36,8 @@ func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.Held)
 	}
 	other, evaluation := int64(0), int64(0) // the peaks outside of training steps, and outside of evaluation
 	evaluates := func(step int) bool {      // what follows an evaluation in its step uses its outputs
-		return slices.ContainsFunc(run.Phases, func(p report.Phase) bool { return p.Step == step && p.Name == "evaluation" })
+		evaluation := func(p report.Phase) bool { return p.Step == step && p.Name == "evaluation" }
+		return slices.ContainsFunc(run.Phases, evaluation)
 	}
 	for _, p := range run.Phases {
 		if !trains(p) || evaluates(p.Step) {

@@ -66,9 +66,9 @@ type Event struct {
 	// Of replaced: what has taken the place; of wanted: what answers.
 	By string `json:"by"`
 
-	// Of tried: the text names a change that was made for one step, which had the peak PeakAllocated, and Allocated is the
-	// peak of a step without changes. Of copy: the text names a copy of the model of Allocated bytes. Of busy: the text is
-	// what the script does, without an event for Seconds.
+	// Of tried: the text names a change that was made for one step, which had the peak PeakAllocated, and Allocated is
+	// the peak of a step without changes. Of copy: the text names a copy of the model of Allocated bytes. Of busy: the
+	// text is what the script does, without an event for Seconds.
 	// Of options: what the parser of the command has.
 	Options []Option `json:"options"`
 

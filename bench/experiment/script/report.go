@@ -179,7 +179,8 @@ func (o *Outcome) growth(run *report.Run) *report.StepGrowth {
 		return nil
 	}
 	g := &report.StepGrowth{
-		Bytes: each, Full: last + int(max(0, o.GPU.Memory-run.Device)/each), Lines: kept.Lines(3), Through: o.End().Through,
+		Bytes: each, Full: last + int(max(0, o.GPU.Memory-run.Device)/each), Lines: kept.Lines(3),
+		Through: o.End().Through,
 	}
 	if g.Full > mostSteps {
 		return nil
