@@ -111,3 +111,33 @@ func TestMeasuredStepsCorrectTheEstimates(t *testing.T) {
 	_, err = row(64, Measured{0.9, 64}, unknown)
 	require.ErrorContains(t, err, "the speed of rtx-3090 is not known")
 }
+
+// What torch.backends allows to compute in TF32 changes the time: products of a language model, and convolutions. A step
+// without optimizer is faster, one without output layer faster still.
+func TestChoicesOfACaseChangeItsTime(t *testing.T) {
+	gpu, err := device.Lookup("a100-80")
+	require.NoError(t, err)
+	seconds := func(name string, change func(c *models.Case)) float64 {
+		m, err := all.Models().Lookup(name)
+		require.NoError(t, err)
+		c := models.Case{Batch: 8}
+		change(&c)
+		setup, err := step.New(m, c, step.Evidence{Residuals: planner.Residuals})
+		require.NoError(t, err)
+		s, err := timed(t.Context(), setup, gpu, 8, steptime.Assumed())
+		require.NoError(t, err)
+		return s.time.Seconds
+	}
+	tf32 := func(which string) func(c *models.Case) { return func(c *models.Case) { c.TF32 = which } }
+	for model, slow := range map[string]string{"gpt2": "convolutions", "unet": "none"} {
+		require.Greater(t, seconds(model, tf32(slow)), 1.5*seconds(model, tf32("all")), model)
+	}
+	const bert = "hf:../../reference/data/times/bert_large.json"
+	whole := seconds(bert, func(c *models.Case) { c.Task = "masked-lm" })
+	passes := seconds(bert, func(c *models.Case) { c.Task, c.Optimizer = "masked-lm", "none" })
+	layers := seconds(bert, func(c *models.Case) {
+		c.Task, c.Optimizer, c.Settings = "masked-lm", "none", models.Settings{"head": 0}
+	})
+	require.Less(t, passes, whole)
+	require.Less(t, layers, 0.95*passes)
+}
