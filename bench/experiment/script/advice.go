@@ -91,9 +91,10 @@ func (o *Outcome) keptInEvaluation() (int64, string) {
 }
 
 // scoring matches source lines that compute scores or masks, and attention what lines around them have where these are
-// attention's.
+// attention's. place has the file and the number of file:line:function.
 var (
 	scoring   = regexp.MustCompile(`\b(masked_fill|softmax|baddbmm)_?\(`)
+	place     = regexp.MustCompile(`^(.*):(\d+):[^:]*$`)
 	attention = regexp.MustCompile(`(?i)att(n|ention|_|\b)`)
 )
 
@@ -114,20 +115,14 @@ func scores(held step.Held) (sum int64, most string) {
 
 // source returns the text of a line, file:line:function, and of the lines around it; empty if it cannot be read.
 func source(where string) (line, near string) {
-	parts := strings.Split(where, ":")
-	if len(parts) < 3 {
+	parts := place.FindStringSubmatch(where)
+	if parts == nil {
 		return "", ""
 	}
-	number, err := strconv.Atoi(parts[len(parts)-2])
-	if err != nil {
-		return "", ""
-	}
-	text, err := os.ReadFile(strings.Join(parts[:len(parts)-2], ":"))
-	if err != nil {
-		return "", ""
-	}
+	text, _ := os.ReadFile(parts[1]) // which may be gone
+	number, err := strconv.Atoi(parts[2])
 	lines := strings.Split(string(text), "\n")
-	if number < 1 || number > len(lines) {
+	if err != nil || number < 1 || number > len(lines) {
 		return "", ""
 	}
 	return lines[number-1], strings.Join(lines[max(0, number-1-around):min(len(lines), number+around)], "\n")

@@ -419,6 +419,7 @@ func TestGrowthIsNamed(t *testing.T) {
 		"grow uneven":  `the list kept \(.*train\.py:\d+\)`,
 		"grow closure": `the dict keeper\.seen \(.*train\.py:\d+\), which the hook keeper\.<locals>\.hook fills`,
 		"grow object":  `the deque keeper\.rows \(.*train\.py:\d+\)`,
+		"grow cache":   `the functools\.lru_cache table \(.*train\.py:\d+\)`,
 		"grow graph":   `total \(.*train\.py:\d+\), to whose graph every step adds`,
 	} {
 		o, said := trial(t, script.Command{Steps: 3, Longest: time.Minute}, strings.Fields(args)...)

@@ -162,7 +162,7 @@ class Path:
         for number, (holder, held) in enumerate(self.steps):
             namespace = self.is_namespace(holder)
             if isinstance(holder, COLLECTIONS) and len(holder) >= 3 and not namespace:
-                kind, end = type(holder).__name__, len(parts)
+                kind, end = kind if kind == "functools.lru_cache" else type(holder).__name__, len(parts)
             elif type(holder).__name__ == "_lru_cache_wrapper":
                 kind, end = "functools.lru_cache", len(parts)
             above = self.steps[max(number - 1, 0)][0]

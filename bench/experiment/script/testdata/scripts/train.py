@@ -2,6 +2,7 @@
 
 import collections
 import ctypes
+import functools
 import glob
 import importlib.util
 import os
@@ -91,6 +92,11 @@ def files():
     os.rename("out", "new")
     script = "import torch; assert torch.load('new/ckpt/best.pt') == {'a': 1}"
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@functools.lru_cache(maxsize=None)
+def table(step):
+    return torch.Tensor(2000)
 
 
 class Rollout:
@@ -206,6 +212,8 @@ if "grow" in args:
             m._forward_hooks[0](torch.Tensor(2000))
         elif "object" in args:
             keeper.rows.append({"obs": torch.Tensor(2000)})
+        elif "cache" in args:
+            table(it)
         elif "graph" in args:
             total = total + torch.Tensor(2000)
         elif it > 3 or "warm" not in args:
