@@ -112,8 +112,8 @@ func TestMeasuredStepsCorrectTheEstimates(t *testing.T) {
 	require.ErrorContains(t, err, "the speed of rtx-3090 is not known")
 }
 
-// What torch.backends allows to compute in TF32 changes the time: products of a language model, and convolutions. A step
-// without optimizer is faster, one without output layer faster still.
+// What torch.backends allows to compute in TF32 changes the time: products of a language model, and convolutions. Steps
+// without optimizer are faster, those without output layer faster still.
 func TestChoicesOfACaseChangeItsTime(t *testing.T) {
 	gpu, err := device.Lookup("a100-80")
 	require.NoError(t, err)
@@ -128,7 +128,7 @@ func TestChoicesOfACaseChangeItsTime(t *testing.T) {
 		require.NoError(t, err)
 		return s.time.Seconds
 	}
-	tf32 := func(which string) func(c *models.Case) { return func(c *models.Case) { c.TF32 = which } }
+	tf32 := func(which string) func(*models.Case) { return func(c *models.Case) { c.TF32 = which } }
 	for model, slow := range map[string]string{"gpt2": "convolutions", "unet": "none"} {
 		require.Greater(t, seconds(model, tf32(slow)), 1.5*seconds(model, tf32("all")), model)
 	}
