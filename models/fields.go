@@ -173,8 +173,8 @@ var fields = []Field{
 	},
 	{
 		Name: "beside", JSON: "beside_bytes", Key: true, Group: GroupHow,
-		Usage: "`size` of what stays on the GPU beside the model, such as a frozen network or an average of the weights " +
-			"(1.2GiB; 2 or 4 bytes a parameter)",
+		Usage: "`size` of what stays on the GPU beside the model, such as a frozen network or an average of the " +
+			"weights (1.2GiB; 2 or 4 bytes a parameter)",
 		form: form{parseBytes(func(c *Case) *int64 { return &c.Beside }), func(c *Case) string {
 			return options.Number(c.Beside)
 		}},
