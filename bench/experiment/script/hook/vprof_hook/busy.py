@@ -22,14 +22,16 @@ def tell(libraries, main):
     while not events.quiet:
         time.sleep(SILENCE / 4)
         silent = (events.now() - events.last) / 1e6
-        frame = sys._current_frames().get(main)
-        if silent >= SILENCE and frame is not None:
-            events.send("busy", text=describe(frame, libraries), seconds=silent)
+        if silent >= SILENCE:
+            events.send("busy", text=describe(main, libraries), seconds=silent)
 
 
-def describe(frame, libraries):
-    """What the innermost frames do: the work of a library, and the line of the user."""
-    what = ""
+def describe(main, libraries):
+    """What the innermost frames of a thread do: the work of a library, and the line of the user.
+
+    No frame is held longer: it would hold the tensors of its function.
+    """
+    frame, what = sys._current_frames().get(main), ""
     while frame is not None:
         file = frame.f_code.co_filename
         if memory.of_user(file, libraries):

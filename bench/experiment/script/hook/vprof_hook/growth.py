@@ -5,7 +5,7 @@ from . import events
 # After so many equal changes what is held grows, and is no warm-up: states of optimizers, caches.
 STEADY = 3
 
-# Where batches differ in size, the number of allocations must have grown by as many in so many steps.
+# Where batches differ in size, the number of allocations must have grown in so many steps in a row.
 UNEVEN = 6
 
 # Training goes on to at most so many steps to tell.
@@ -18,6 +18,7 @@ class Growth:
     def __init__(self):
         self.ends = []
         self.times = []  # when the steps ended
+        self.left = False  # whether so many steps have left allocations behind
 
     def note(self, step, allocated):
         """Takes bytes and allocations at the end of a step, which are counted from 1; later ones of the same step replace them."""
@@ -34,8 +35,10 @@ class Growth:
         return steady(self.changes(0), STEADY)
 
     def uneven(self):
-        """Tells whether every step leaves as many allocations behind, of different sizes."""
-        return not self.each() and steady(self.changes(1), UNEVEN) > 0
+        """Tells whether every step leaves allocations behind, of different sizes."""
+        last = self.changes(1)[-UNEVEN:]
+        self.left = self.left or len(last) == UNEVEN and min(last) > 0
+        return self.left and not self.each()
 
     def found(self):
         return self.each() > 0 or self.uneven()
