@@ -313,7 +313,7 @@ var fields = []Field{
 	{
 		Name: "tf32", JSON: "tf32", Key: true, Group: GroupHow, Values: TF32s,
 		Usage: "fp32 operators that compute in TF32 from Ampere on (torch.backends), by `name`: {values}; all is " +
-			"set_float32_matmul_precision of high or medium. It changes times; workspaces are those of the default",
+			"set_float32_matmul_precision of high or medium. It changes times and not the workspaces",
 		form: word("choice of TF32", TF32s, func(c *Case) *string { return &c.TF32 }), say: prefixed("TF32 "),
 	},
 	{

@@ -113,7 +113,8 @@ func (o *timeOptions) measured(gpus int) (timing.Measured, error) {
 	}
 	switch {
 	case err != nil || d <= 0 || m.Batch < 0 || m.Batch > 1<<20 || other && m.Batch == 0:
-		return m, usagef("--measured: %q is not the time of a step; write it like 0.42s, or 0.42s@8 with its batch", o.seen)
+		return m, usagef("--measured: %q is not the time of a step; write it like 0.42s, or 0.42s@8 with its batch",
+			o.seen)
 	case m.Batch == 0:
 		return m, usagef("--measured: the batch of the step is missing; add --batch 8, or write %s@8", text)
 	case gpus != 1:

@@ -13,7 +13,7 @@ func (t *Tape) LaunchGEMM(y *Tensor, batch, m, n, k int64, ins ...*Tensor) {
 	t.useTF32(op, t.rules.TF32 == AllInTF32)
 }
 
-// useTF32 has an op in fp32 compute in TF32 where that is allowed and the GPU can; op may be nil.
+// useTF32 sets the precision of an op in fp32 to TF32 where that is allowed and the GPU can; op may be nil.
 func (t *Tape) useTF32(op *program.Op, allowed bool) {
 	if op != nil && allowed && op.Precision == program.FP32 && t.atLeast(80) {
 		op.Precision = program.TF32
