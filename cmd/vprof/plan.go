@@ -236,7 +236,7 @@ func (o *planOptions) plan(ctx context.Context, here *job.Local, releases [][]jo
 			return nil, err
 		}
 		if len(releases) == 1 {
-			if err := o.ranged(ctx, here, r, jobs); err != nil {
+			if err := o.ranged(ctx, here, r, jobs, bar.step); err != nil {
 				return nil, err
 			}
 		}

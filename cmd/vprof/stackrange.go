@@ -3,11 +3,15 @@ package main
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 
+	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/job"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/progress"
+	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/stack"
 )
 
@@ -18,11 +22,18 @@ const mostRanged = 2
 // ranged plans a report's points by the rules of other releases of the libraries that they depend on, each changed
 // alone. Where the flags name no stack, points get the range ([report.StackRange]). Where they name a release that was
 // not measured, intervals are widened to the range.
-func (o *planOptions) ranged(ctx context.Context, here *job.Local, r *report.Report, jobs []job.Job) error {
+func (o *planOptions) ranged(ctx context.Context, here *job.Local, r *report.Report, jobs []job.Job,
+	step progress.Func,
+) error {
 	unknown := r.Case.Stack.Unknown()
 	if len(r.Points) == 0 || len(r.Points) > mostRanged || o.c.stack.value != "" && unknown == nil {
 		return nil
 	}
+	base, err := o.allocations(ctx, here, jobs[0])
+	if err != nil {
+		return err
+	}
+	known := map[uint64][]report.Point{base: r.Points} // by what a step allocates
 	var over []string
 	others := map[string][]report.Point{}
 	for _, name := range slices.Sorted(maps.Keys(r.Case.Stack)) {
@@ -31,21 +42,52 @@ func (o *planOptions) ranged(ctx context.Context, here *job.Local, r *report.Rep
 			continue
 		}
 		over = append(over, fmt.Sprintf("%s %s to %s", name, releases[0], stack.Newest(name)))
-		for _, release := range releases {
+		for i, release := range releases {
+			step("releases of "+name, i, len(releases))
 			again := slices.Clone(jobs)
-			for i := range again {
-				again[i].Case.Stack = maps.Clone(again[i].Case.Stack)
-				again[i].Case.Stack[name] = release
+			for k := range again {
+				again[k].Case.Stack = maps.Clone(again[k].Case.Stack)
+				again[k].Case.Stack[name] = release
 			}
-			other, err := job.RunAll(ctx, here, again, nil)
+			allocations, err := o.allocations(ctx, here, again[0])
 			if err != nil {
 				return err
 			}
-			others[name+" "+release] = other.Points
+			points, planned := known[allocations]
+			if !planned {
+				other, err := job.RunAll(ctx, here, again, nil)
+				if err != nil {
+					return err
+				}
+				points = other.Points
+				known[allocations] = points
+			}
+			others[name+" "+release] = points
 		}
 	}
 	for i := range r.Points {
 		r.Points[i].Range(over, others, unknown != nil)
 	}
 	return nil
+}
+
+// allocations returns a digest of what a step of a job allocates and frees: releases with one digest need one plan.
+func (o *planOptions) allocations(ctx context.Context, here *job.Local, j job.Job) (uint64, error) {
+	j.Case.Accumulate = 1 // all micro-batches are alike
+	setup, err := step.Of(here.Models, j.Case, here.Evidence)
+	if err != nil {
+		return 0, err
+	}
+	recording, err := setup.Record(ctx, j.Batches[0], *j.Target.GPU)
+	if err != nil {
+		return 0, err
+	}
+	p, digest := recording.Program, fnv.New64a()
+	for _, in := range p.Instructions {
+		if in.Kind == program.Alloc || in.Kind == program.Free {
+			b := p.Buffers[in.Arg]
+			fmt.Fprintln(digest, in.Kind, in.Arg, b.Bytes, b.Stream)
+		}
+	}
+	return digest.Sum64(), nil
 }
