@@ -397,7 +397,7 @@ func (r *Report) besides() []string {
 	if n := len(s.Guessed); n > 0 {
 		notes.add("%s branched on numbers that were never computed, such as %s.", count(n, "line"), s.Guessed[0])
 	}
-	if n := len(s.Idle); n > 0 && s.Result != "fits" && r.usedGPU() {
+	if n := len(s.Idle); n > 0 && s.Result == "failed" && r.usedGPU() {
 		shown := s.Idle[:min(n, 6)]
 		line := "library functions that were called and did nothing: " + strings.Join(shown, ", ")
 		if n > len(shown) {
