@@ -23,7 +23,7 @@ const mostRanged = 2
 // alone. Where the flags name no stack, points get the range ([report.StackRange]). Where they name a release that was
 // not measured, intervals are widened to the range.
 func (o *planOptions) ranged(ctx context.Context, here *job.Local, r *report.Report, jobs []job.Job,
-	step progress.Func,
+	tell progress.Func,
 ) error {
 	unknown := r.Case.Stack.Unknown()
 	if len(r.Points) == 0 || len(r.Points) > mostRanged || o.c.stack.value != "" && unknown == nil {
@@ -43,7 +43,7 @@ func (o *planOptions) ranged(ctx context.Context, here *job.Local, r *report.Rep
 		}
 		over = append(over, fmt.Sprintf("%s %s to %s", name, releases[0], stack.Newest(name)))
 		for i, release := range releases {
-			step("releases of "+name, i, len(releases))
+			tell("releases of "+name, i, len(releases))
 			again := slices.Clone(jobs)
 			for k := range again {
 				again[k].Case.Stack = maps.Clone(again[k].Case.Stack)
