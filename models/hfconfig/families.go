@@ -118,7 +118,7 @@ func decoder(name string, layers, width, classes int64, length models.Setting) a
 		rules: []rule{
 			refusing("packed", "rows that come with a padding mask are not looked at for several sequences; leave out "+
 				"padding", func(c models.Case) bool { return c.On("padding") && c.On("packed") }),
-			refusing("flat", "a batch in one row has no padding and no ranks that share rows, and is about the loss of "+
+			refusing("flat", "a batch in one row has no padding and no ranks that share rows, and needs the loss of "+
 				"the next token; leave it out", func(c models.Case) bool {
 				s := c.Strategy
 				return c.On("flat") && (c.On("padding") || c.On(hf.SharedLabels) || !c.Objective.IsZero() ||
