@@ -33,7 +33,7 @@ func (o *planOptions) ranged(ctx context.Context, here *job.Local, r *report.Rep
 	if err != nil {
 		return err
 	}
-	known := map[uint64][]report.Point{base: r.Points} // by what a step allocates
+	known := map[string][]report.Point{base: r.Points} // by what a step allocates
 	var over []string
 	others := map[string][]report.Point{}
 	for _, name := range slices.Sorted(maps.Keys(r.Case.Stack)) {
@@ -54,7 +54,7 @@ func (o *planOptions) ranged(ctx context.Context, here *job.Local, r *report.Rep
 				return err
 			}
 			points, planned := known[allocations]
-			if !planned {
+			if !planned || allocations == "" {
 				other, err := job.RunAll(ctx, here, again, nil)
 				if err != nil {
 					return err
@@ -71,16 +71,20 @@ func (o *planOptions) ranged(ctx context.Context, here *job.Local, r *report.Rep
 	return nil
 }
 
-// allocations returns a digest of what a step of a job allocates and frees: releases with one digest need one plan.
-func (o *planOptions) allocations(ctx context.Context, here *job.Local, j job.Job) (uint64, error) {
+// allocations returns a digest of what a step of a job allocates and frees: releases with one digest need one plan. It
+// is empty where PyTorch refuses the step of the first GPU and batch.
+func (o *planOptions) allocations(ctx context.Context, here *job.Local, j job.Job) (string, error) {
 	j.Case.Accumulate = 1 // all micro-batches are alike
 	setup, err := step.Of(here.Models, j.Case, here.Evidence)
 	if err != nil {
-		return 0, err
+		return "", err
 	}
 	recording, err := setup.Record(ctx, j.Batches[0], *j.Target.GPU)
-	if err != nil {
-		return 0, err
+	switch {
+	case step.Refused(err):
+		return "", nil
+	case err != nil:
+		return "", err
 	}
 	p, digest := recording.Program, fnv.New64a()
 	for _, in := range p.Instructions {
@@ -89,5 +93,5 @@ func (o *planOptions) allocations(ctx context.Context, here *job.Local, j job.Jo
 			fmt.Fprintln(digest, in.Kind, in.Arg, b.Bytes, b.Stream)
 		}
 	}
-	return digest.Sum64(), nil
+	return fmt.Sprint(digest.Sum64()), nil
 }
