@@ -44,23 +44,9 @@ func (o *planOptions) ranged(ctx context.Context, here *job.Local, r *report.Rep
 		over = append(over, fmt.Sprintf("%s %s to %s", name, releases[0], stack.Newest(name)))
 		for i, release := range releases {
 			tell("releases of "+name, i, len(releases))
-			again := slices.Clone(jobs)
-			for k := range again {
-				again[k].Case.Stack = maps.Clone(again[k].Case.Stack)
-				again[k].Case.Stack[name] = release
-			}
-			allocations, err := o.allocations(ctx, here, again[0])
+			points, err := o.pointsBy(ctx, here, known, jobs, name, release)
 			if err != nil {
 				return err
-			}
-			points, planned := known[allocations]
-			if !planned || allocations == "" {
-				other, err := job.RunAll(ctx, here, again, nil)
-				if err != nil {
-					return err
-				}
-				points = other.Points
-				known[allocations] = points
 			}
 			others[name+" "+release] = points
 		}
@@ -69,6 +55,31 @@ func (o *planOptions) ranged(ctx context.Context, here *job.Local, r *report.Rep
 		r.Points[i].Range(over, others, unknown != nil)
 	}
 	return nil
+}
+
+// pointsBy plans jobs by the rules of a release of a library, or takes the points of a release whose step allocates
+// alike from the known ones, which it adds to.
+func (o *planOptions) pointsBy(
+	ctx context.Context, here *job.Local, known map[string][]report.Point, jobs []job.Job, name, release string,
+) ([]report.Point, error) {
+	again := slices.Clone(jobs)
+	for i := range again {
+		again[i].Case.Stack = maps.Clone(again[i].Case.Stack)
+		again[i].Case.Stack[name] = release
+	}
+	allocations, err := o.allocations(ctx, here, again[0])
+	if err != nil {
+		return nil, err
+	}
+	if points, planned := known[allocations]; planned && allocations != "" {
+		return points, nil
+	}
+	r, err := job.RunAll(ctx, here, again, nil)
+	if err != nil {
+		return nil, err
+	}
+	known[allocations] = r.Points
+	return r.Points, nil
 }
 
 // allocations returns a digest of what a step of a job allocates and frees: releases with one digest need one plan. It
