@@ -197,7 +197,8 @@ SETTINGS := 3000
 properties: ## hours: verdicts of all verbs on SETTINGS random settings of fifteen models on twelve GPUs, and of any model on any GPU
 	VPROF_SETTINGS=$(SETTINGS) $(GO) test ./cmd/vprof -run TestVerbsAgree -count 1 -timeout 0 -v
 
-nightly: properties fuzz-nightly allocator-check ## the checks that take hours
+nightly: properties fuzz-nightly allocator-check ## the checks that take hours, and all cases of tests that take minutes
+	VPROF_TESTS=nightly $(GO) test -timeout 60m ./cmd/vprof ./tools/web
 
 bench: ## benchmarks, in a form that benchstat reads
 	$(GO) test -run '^$$' -bench . -benchmem ./...

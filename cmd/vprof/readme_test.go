@@ -62,7 +62,7 @@ func TestCommandsOfPagesRun(t *testing.T) {
 		commands = append(commands, commandsOf(t, path)...)
 	}
 	require.GreaterOrEqual(t, len(commands), 20)
-	for _, args := range sample.Of(commands) {
+	for _, args := range sample.OfSlow(commands) {
 		requireRuns(t, args)
 	}
 }

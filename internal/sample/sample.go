@@ -8,8 +8,12 @@ import (
 	"testing"
 )
 
-// Variable names the environment variable that selects the whole corpora with the value "all".
-const Variable = "VPROF_TESTS"
+// Variable names the environment variable that selects the whole corpora with the value "all", and with "nightly" also
+// the cases of tests that take minutes.
+const (
+	Variable = "VPROF_TESTS"
+	nightly  = "nightly"
+)
 
 // How many cases there are for one that is tested: in a plain run, and in a short one.
 const (
@@ -18,19 +22,35 @@ const (
 )
 
 // All reports whether tests run all cases.
-func All() bool { return os.Getenv(Variable) == "all" && !testing.Short() }
+func All() bool {
+	level := os.Getenv(Variable)
+	return (level == "all" || level == nightly) && !testing.Short()
+}
+
+// OfSlow returns the cases of a test that takes minutes: all of them in a nightly run, or else as [Of] does in a plain
+// one.
+func OfSlow[T any](all []T) []T {
+	if os.Getenv(Variable) == nightly {
+		return all
+	}
+	return every(all, usual)
+}
 
 // Of returns the cases to test: all of them, or every third (every thirtieth in a short run), beginning with the first.
 func Of[T any](all []T) []T {
 	if All() {
 		return all
 	}
-	every := usual
 	if testing.Short() {
-		every = short
+		return every(all, short)
 	}
-	some := make([]T, 0, len(all)/every+1)
-	for i := 0; i < len(all); i += every {
+	return every(all, usual)
+}
+
+// every returns one case in so many.
+func every[T any](all []T, of int) []T {
+	some := make([]T, 0, len(all)/of+1)
+	for i := 0; i < len(all); i += of {
 		some = append(some, all[i])
 	}
 	return some
