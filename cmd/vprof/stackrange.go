@@ -29,17 +29,20 @@ func (o *planOptions) ranged(ctx context.Context, here *job.Local, r *report.Rep
 	if len(r.Points) == 0 || len(r.Points) > mostRanged || o.c.stack.value != "" && unknown == nil {
 		return nil
 	}
-	base, err := o.allocations(ctx, here, jobs[0])
-	if err != nil {
-		return err
-	}
-	known := map[string][]report.Point{base: r.Points} // by what a step allocates
+	known := map[string][]report.Point{} // by what the steps allocate
 	var over []string
 	others := map[string][]report.Point{}
 	for _, name := range slices.Sorted(maps.Keys(r.Case.Stack)) {
 		releases := stack.Rulings(name)
 		if releases == nil || o.c.stack.value != "" && !slices.Contains(unknown, name) {
 			continue
+		}
+		if over == nil {
+			base, err := o.allocations(ctx, here, jobs)
+			if err != nil {
+				return err
+			}
+			known[base] = r.Points
 		}
 		over = append(over, fmt.Sprintf("%s %s to %s", name, releases[0], stack.Newest(name)))
 		for i, release := range releases {
@@ -67,7 +70,7 @@ func (o *planOptions) pointsBy(
 		again[i].Case.Stack = maps.Clone(again[i].Case.Stack)
 		again[i].Case.Stack[name] = release
 	}
-	allocations, err := o.allocations(ctx, here, again[0])
+	allocations, err := o.allocations(ctx, here, again)
 	if err != nil {
 		return nil, err
 	}
@@ -82,26 +85,31 @@ func (o *planOptions) pointsBy(
 	return r.Points, nil
 }
 
-// allocations returns a digest of what a step of a job allocates and frees: releases with one digest need one plan. It
-// is empty where PyTorch refuses the step of the first GPU and batch.
-func (o *planOptions) allocations(ctx context.Context, here *job.Local, j job.Job) (string, error) {
-	j.Case.Accumulate = 1 // all micro-batches are alike
-	setup, err := step.Of(here.Models, j.Case, here.Evidence)
-	if err != nil {
-		return "", err
-	}
-	recording, err := setup.Record(ctx, j.Batches[0], *j.Target.GPU)
-	switch {
-	case step.Refused(err):
-		return "", nil
-	case err != nil:
-		return "", err
-	}
-	p, digest := recording.Program, fnv.New64a()
-	for _, in := range p.Instructions {
-		if in.Kind == program.Alloc || in.Kind == program.Free {
-			b := p.Buffers[in.Arg]
-			fmt.Fprintln(digest, in.Kind, in.Arg, b.Bytes, b.Stream)
+// allocations returns a digest of what the steps of jobs allocate and free: releases with one digest need one plan. It
+// is empty where PyTorch refuses a step.
+func (o *planOptions) allocations(ctx context.Context, here *job.Local, jobs []job.Job) (string, error) {
+	digest := fnv.New64a()
+	for _, j := range jobs {
+		j.Case.Accumulate = 1 // all micro-batches are alike
+		setup, err := step.Of(here.Models, j.Case, here.Evidence)
+		if err != nil {
+			return "", err
+		}
+		for _, batch := range j.Batches {
+			recording, err := setup.Record(ctx, batch, *j.Target.GPU)
+			if step.Refused(err) {
+				return "", nil
+			}
+			if err != nil {
+				return "", err
+			}
+			p := recording.Program
+			for _, in := range p.Instructions {
+				if in.Kind == program.Alloc || in.Kind == program.Free {
+					b := p.Buffers[in.Arg]
+					fmt.Fprintln(digest, in.Kind, in.Arg, b.Bytes, b.Stream)
+				}
+			}
 		}
 	}
 	return fmt.Sprint(digest.Sum64()), nil
