@@ -246,30 +246,19 @@ func (o *reportOptions) profile(ctx context.Context, paths []string) (*profile.P
 
 // pageOf returns a writer of the HTML page of runs.
 func pageOf(ctx context.Context, o *reportOptions, paths []string) (writer, error) {
-	if len(paths) == 1 && o.batch == 0 && !o.sideBySide {
-		data, name, err := o.app.readAll(paths[0])
-		if err != nil {
-			return nil, usageError{err}
-		}
-		if fit := report.ReadFit(data); fit != nil {
-			return (&page.Fit{Fit: fit}).Write, nil
-		}
-		runs, err := runsOf(ctx, o.app, data, name)
-		if err != nil {
-			return nil, err
-		}
-		report.NameDevices(runs...)
-		return o.pageOfRuns(ctx, runs, paths)
-	}
-	runs, err := readRuns(ctx, o.app, paths)
+	files, err := readFiles(o.app, paths)
 	if err != nil {
 		return nil, err
 	}
-	return o.pageOfRuns(ctx, runs, paths)
-}
-
-// pageOfRuns returns a writer of the page of runs that were read.
-func (o *reportOptions) pageOfRuns(ctx context.Context, runs []*report.Report, paths []string) (writer, error) {
+	if len(files) == 1 && o.batch == 0 && !o.sideBySide {
+		if fit := report.ReadFit(files[0].data); fit != nil {
+			return (&page.Fit{Fit: fit}).Write, nil
+		}
+	}
+	runs, err := runsIn(ctx, o.app, files)
+	if err != nil {
+		return nil, err
+	}
 	if len(paths) == 1 && report.OfRanks(runs) && !o.sideBySide { // the first needs most, and its page has a bar of all
 		runs = runs[:1]
 	}

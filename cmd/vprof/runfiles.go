@@ -16,16 +16,39 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// readRuns reads the reports of files that sweep and plan wrote, and plans anew what files of fit and of smoke are
-// about; "-" is standard input.
-func readRuns(ctx context.Context, a *app, paths []string) ([]*report.Report, error) {
-	var all []*report.Report
-	for _, path := range paths {
+// A runFile is a file of runs that was read; "-" is standard input.
+type runFile struct {
+	data []byte
+	name string
+}
+
+// readFiles reads files, each once.
+func readFiles(a *app, paths []string) ([]runFile, error) {
+	files := make([]runFile, len(paths))
+	for i, path := range paths {
 		data, name, err := a.readAll(path)
 		if err != nil {
 			return nil, usageError{err}
 		}
-		reports, err := runsOf(ctx, a, data, name)
+		files[i] = runFile{data, name}
+	}
+	return files, nil
+}
+
+// readRuns reads the reports of files; see [runsIn].
+func readRuns(ctx context.Context, a *app, paths []string) ([]*report.Report, error) {
+	files, err := readFiles(a, paths)
+	if err != nil {
+		return nil, err
+	}
+	return runsIn(ctx, a, files)
+}
+
+// runsIn returns the reports of files that sweep and plan wrote, and plans anew what files of fit and of smoke are about.
+func runsIn(ctx context.Context, a *app, files []runFile) ([]*report.Report, error) {
+	var all []*report.Report
+	for _, f := range files {
+		reports, err := runsOf(ctx, a, f.data, f.name)
 		if err != nil {
 			return nil, err
 		}
