@@ -21,7 +21,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// Card is what is known of a command. Its JSON is the state from which an interrupted card goes on.
+// Card holds the results of a command by setting. Its JSON is the state from which an interrupted card resumes.
 type Card struct {
 	Command Command `json:"command"`
 	GPU     string  `json:"gpu"`

@@ -83,7 +83,8 @@ func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, erro
 	done := t.Progress.Counting("GPUs", len(gpus))
 	var refused error
 	trains := false
-	for _, gpu := range gpus {
+	speeds := make([]steptime.Efficiency, len(gpus))
+	for i, gpu := range gpus {
 		speed, err := first.Evidence().Speed(gpu, first.Model().Name)
 		if err == nil {
 			speed, err = t.corrected(ctx, gpu, speed)
@@ -91,6 +92,7 @@ func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, erro
 		if err != nil {
 			return nil, err
 		}
+		speeds[i] = speed
 		total, whole := steptime.Estimate{}, t.Dataset > 0
 		for _, stage := range t.Stages {
 			row, err := t.row(ctx, gpu, stage, speed)
@@ -118,13 +120,7 @@ func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, erro
 	if !trains {
 		return nil, refused
 	}
-	e, err := first.Evidence().Speed(gpus[0], first.Model().Name)
-	if err == nil {
-		e, err = t.corrected(ctx, gpus[0], e)
-	}
-	if err != nil {
-		return nil, err
-	}
+	e := speeds[0]
 	for _, c := range append(e.Share[:], e.Launch, e.Dispatch, e.Module) {
 		if c.Value > 0 {
 			out.Coefficients = append(out.Coefficients, report.Coefficient(c))

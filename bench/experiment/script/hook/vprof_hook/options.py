@@ -1,6 +1,7 @@
 """The options of the script's own parser, by which `vprof card` varies a command."""
 
 import functools
+import sys
 
 from . import events
 
@@ -12,7 +13,7 @@ def watch_argparse(module):
     @functools.wraps(parse)
     def wrapped(self, args=None, namespace=None):
         found = parse(self, args, namespace)
-        if args is None or list(args) == __import__("sys").argv[1:]:
+        if args is None or list(args) == sys.argv[1:]:
             send([describe(module, action, found[0]) for action in self._actions if action.option_strings])
         return found
 

@@ -21,7 +21,6 @@ CLASSES = 4096
 
 CHUNKS = 8
 
-
 # The methods of transformers' and diffusers' models that turn checkpointing on and off, and their property that it is on.
 METHODS = (
     ("activation_checkpointing_enable", "activation_checkpointing_disable", "is_activation_checkpointing"),
@@ -49,6 +48,10 @@ class Trials:
         self.base = 0  # the peak of a step without changes
         self.stepped = set()  # the optimizers that have stepped in this trial
         self.autocast = self.loss = False  # whether the script computes under autocast, and a loss of many classes
+
+    def trained(self):
+        """All parameters of the optimizers."""
+        return [p for o in self.watch.counts for group in o.param_groups for p in group["params"]]
 
     def begin(self):
         """Begins to try, after the last step that counts; False where there is nothing to try."""
@@ -221,7 +224,7 @@ class Trials:
     def casts(self):
         """Autocast in bf16 where parameters are fp32."""
         torch = self.torch
-        if not all(p.dtype is torch.float32 for o in self.watch.counts for g in o.param_groups for p in g["params"]):
+        if not all(p.dtype is torch.float32 for p in self.trained()):
             return
 
         def change():
@@ -241,9 +244,10 @@ class Trials:
     def send_copies(self):
         """Sends the bytes of copies of the trained parameters that are not trained: averages, targets, references."""
         torch = self.torch
-        trained = collections.Counter(tuple(p.shape) for o in self.watch.counts for g in o.param_groups for p in g["params"] if p.is_cuda)
+        trained = collections.Counter(tuple(p.shape) for p in self.trained() if p.is_cuda)
         own = self.owned | {id(s) for o in self.watch.counts for state in o.state.values() if isinstance(state, dict) for s in state.values()}
-        own |= {id(p.grad) for o in self.watch.counts for g in o.param_groups for p in g["params"]}
+        own |= {id(p.grad) for p in self.trained()}
+        own_storages = {p.untyped_storage().data_ptr() for p in self.trained()}
         sets = [(type(m).__name__, list(m.parameters())) for m in self.modules()]
         for thing in gc.get_objects():
             if type(thing) in (list, dict, collections.OrderedDict) and len(thing) >= len(trained):
@@ -254,7 +258,6 @@ class Trials:
             if len(values) < least or least < 2 or any(id(v) in own for v in values):
                 continue
             storages = {v.untyped_storage().data_ptr(): v.untyped_storage().nbytes() for v in values}
-            own_storages = {p.untyped_storage().data_ptr() for o in self.watch.counts for g in o.param_groups for p in g["params"]}
             if trained - collections.Counter(tuple(v.shape) for v in values) or known & set(storages) or own_storages & set(storages):
                 continue
             known |= set(storages)
