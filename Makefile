@@ -13,10 +13,10 @@ FUZZTIME ?= 20000x
 # driver and an empty library in place of the driver's.
 CUDA_ENV := CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/internal/cudalib/include" CGO_LDFLAGS="-Wl,--as-needed"
 CUDA_LIB := ./internal/cudalib ./internal/nvmllib ./tools/fakecuda ./profiler/device/... ./profiler/replay
-CUDA_PKG := $(CUDA_LIB) ./cmd/... ./tools/gpucheck
+CUDA_PKG := $(CUDA_LIB) ./cmd/... ./cli ./tools/gpucheck
 # Tests of the command line that drive a device: those with the tag. The others
 # are the plain build's.
-CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cmd/vprof/*_test.go | xargs grep -oh '^func Test[[:alnum:]]*' | cut -c6- | paste -sd '|'))$$'
+CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cli/*_test.go | xargs grep -oh '^func Test[[:alnum:]]*' | cut -c6- | paste -sd '|'))$$'
 # Wheels from PyPI that targets use, pinned by their hashes.
 WHEELS := .cache/cuda
 
@@ -44,7 +44,7 @@ test: ## all tests, those over large corpora on a sample; VPROF_TESTS=all runs t
 # Packages that start goroutines or lock, in code or in tests: elsewhere the race detector has nothing to see. In a
 # browser's tests the browser takes the time, and the code that they start is another process's.
 RACE = $(shell grep -rlE --include='*.go' '^[[:space:]]*go [a-z]|errgroup|sync\.(WaitGroup|Mutex|RWMutex)|"sync/atomic"|progress\.Each' \
-	bench cmd internal kernels models profiler tools | xargs -n1 dirname | sort -u | grep -v -e internal/headless -e tools/web | sed 's|^|./|')
+	bench cli internal kernels models profiler tools | xargs -n1 dirname | sort -u | grep -v -e internal/headless -e tools/web | sed 's|^|./|')
 
 race: ## tests of packages with several goroutines under the race detector, those of many cases on a sample
 	CGO_ENABLED=1 $(GO) test -race -short $(RACE)
@@ -58,9 +58,9 @@ CUDA_RACE_RUN := '^Test(AnInterrupt|Monitor|Burst|FitAndSmokeGive|TheFirstGPU|Me
 test-cuda: ## the CUDA build against a driver without a GPU, also under the race detector
 	$(CUDA_ENV) $(GO) vet -tags cuda $(CUDA_PKG)
 	$(CUDA_ENV) $(GO) test -tags cuda $(CUDA_LIB) ./tools/gpucheck
-	$(CUDA_ENV) $(GO) test -tags cuda -run $(CUDA_RUN) ./cmd/vprof
+	$(CUDA_ENV) $(GO) test -tags cuda -run $(CUDA_RUN) ./cli
 	$(CUDA_ENV) $(GO) test -race -short -tags cuda $(CUDA_RACE)
-	$(CUDA_ENV) $(GO) test -race -short -tags cuda -run $(CUDA_RACE_RUN) ./cmd/vprof
+	$(CUDA_ENV) $(GO) test -race -short -tags cuda -run $(CUDA_RACE_RUN) ./cli
 
 test-slurm: ## a fleet on Slurm as Debian packages it, with a driver without GPUs; needs root, installs what it needs
 	{ command -v slurmctld && command -v munged; } >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends slurm-wlm munge; }
@@ -168,7 +168,7 @@ trl-stacks: build ## records the steps of releases of TRL again; needs a PYTHON 
 	  $(PYTHON) -m pip install -q --no-deps --target $(WHEELS)/trl-$$v trl==$$v || exit 1; \
 	  PYTHONPATH=$(WHEELS)/trl-$$v HF_HUB_OFFLINE=1 ./vprof run --gpu a100-40 --steps all -- \
 	    $(PYTHON) tools/record/trl_steps.py tools/record/trl_steps.json .cache/trl 2>&1 | grep '^{"stack"' || exit 1; \
-	done | gzip -n > cmd/vprof/testdata/trl.jsonl.gz
+	done | gzip -n > cli/testdata/trl.jsonl.gz
 
 lint: ## formatting, vet, the words of texts and the linters of .golangci.yml
 	@unformatted="$$($(TOOL) gofumpt -l .)"; \
@@ -195,10 +195,10 @@ fmt: ## format in place
 SETTINGS := 3000
 
 properties: ## hours: verdicts of all verbs on SETTINGS random settings of fifteen models on twelve GPUs, and of any model on any GPU
-	VPROF_SETTINGS=$(SETTINGS) $(GO) test ./cmd/vprof -run TestVerbsAgree -count 1 -timeout 0 -v
+	VPROF_SETTINGS=$(SETTINGS) $(GO) test ./cli -run TestVerbsAgree -count 1 -timeout 0 -v
 
 nightly: properties fuzz-nightly allocator-check ## the checks that take hours, and all cases of tests that take minutes
-	VPROF_TESTS=nightly $(GO) test -timeout 60m ./cmd/vprof ./tools/web
+	VPROF_TESTS=nightly $(GO) test -timeout 60m ./cli ./tools/web
 
 bench: ## benchmarks, in a form that benchstat reads
 	$(GO) test -run '^$$' -bench . -benchmem ./...
@@ -216,7 +216,7 @@ fuzz-nightly: ## the same for a million inputs each
 fuzz-nightly: FUZZTIME = 1000000x
 
 fuzz fuzz-nightly:
-	@set -e; grep -r --include='*_test.go' -o '^func Fuzz[[:alnum:]]*' bench cmd internal kernels models profiler tools | sort | \
+	@set -e; grep -r --include='*_test.go' -o '^func Fuzz[[:alnum:]]*' bench cli internal kernels models profiler tools | sort | \
 	while IFS=: read -r file func; do \
 	  dir=$$(dirname "$$file") target=$${func#func }; kept=$(CURDIR)/.cache/fuzz/$$dir; mkdir -p "$$kept"; \
 	  echo "fuzz ./$$dir $$target"; \
@@ -227,13 +227,13 @@ fuzz fuzz-nightly:
 	done
 
 golden: ## rewrite golden files, residuals and the accuracy table (for a change that is meant)
-	VPROF_TESTS=all $(GO) test -p 1 ./bench/experiment/accuracy ./bench/reference/microscope ./bench/show/profile ./bench/report ./cmd/vprof ./models/nn -update
+	VPROF_TESTS=all $(GO) test -p 1 ./bench/experiment/accuracy ./bench/reference/microscope ./bench/show/profile ./bench/report ./cli ./models/nn -update
 
 docs: ## the command reference, as Markdown and man pages, in .cache/docs
-	rm -rf .cache/docs && VPROF_DOCS=$(CURDIR)/.cache/docs $(GO) test -count=1 ./cmd/vprof -run TestCommandReferenceIsGenerated
+	rm -rf .cache/docs && VPROF_DOCS=$(CURDIR)/.cache/docs $(GO) test -count=1 ./cli -run TestCommandReferenceIsGenerated
 
 pictures: ## the README's pictures; needs Chromium
-	$(GO) test -count=1 ./cmd/vprof -run TestPictureOfTheTerminalIsCurrent -update
+	$(GO) test -count=1 ./cli -run TestPictureOfTheTerminalIsCurrent -update
 	VPROF_SCREENSHOT=$(CURDIR)/docs/report.png $(GO) test -count=1 ./bench/show/page -run TestScreenshot
 
 time-picture: ## the picture of docs/time.md, from the records

@@ -17,7 +17,7 @@ printf '%7d  Go tools\n' "$(git ls-files -z 'tools/*.go' ':(exclude,glob)**/*_te
 printf '%7d  Python\n' "$(git ls-files -z '*.py' | count)"
 printf '%7d  C and CUDA C\n' "$(git ls-files -z '*.c' '*.h' '*.cu' '*.cuh' '*.inc' | count)"
 printf '%7d  text: help, tables, templates, pages and their scripts\n' \
-  "$(git ls-files -z 'cmd/**/*.txt' 'bench/**/*.yaml' 'bench/**/*.tmpl' 'bench/**/*.js' 'bench/**/*.css' \
+  "$(git ls-files -z 'cli/**/*.txt' 'bench/**/*.yaml' 'bench/**/*.tmpl' 'bench/**/*.js' 'bench/**/*.css' \
     'profiler/**/*.txt' 'profiler/**/*.csv' 'web/*' ':(exclude,glob)**/testdata/**' | count)"
 printf '%7d  words of documents\n' "$(git ls-files -z '*.md' ':(exclude,glob)**/testdata/**' | xargs -0 cat | wc -w)"
 if [ "$product" -gt "$limit" ]; then

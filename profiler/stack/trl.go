@@ -2,7 +2,7 @@ package stack
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// trl has what begins with releases of TRL, as recorded steps show it (cmd/vprof/testdata/trl.jsonl.gz).
+// trl has what begins with releases of TRL, as recorded steps show it (cli/testdata/trl.jsonl.gz).
 var trl = library{
 	name: "trl", oldest: "1.6", first: "1.9", newest: "1.16",
 	changes: []change{

@@ -121,7 +121,7 @@ func where() string {
 
 // modulePath cuts a source path down to the part below the module root.
 func modulePath(file string) string {
-	for _, room := range []string{"/models/", "/profiler/", "/bench/", "/cmd/"} {
+	for _, room := range []string{"/models/", "/profiler/", "/bench/", "/cli/"} {
 		if i := strings.LastIndex(file, room); i >= 0 {
 			return file[i+1:]
 		}

@@ -1,4 +1,4 @@
-"""Options of the functions, as the commands have them. Generated: go test ./cmd/vprof -run Python -update."""
+"""Options of the functions, as the commands have them. Generated: go test ./cli -run Python -update."""
 
 from __future__ import annotations
 

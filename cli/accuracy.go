@@ -1,0 +1,306 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/experiment/accuracy"
+	"github.com/vprof/vprof/bench/job"
+	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/printable"
+	"github.com/vprof/vprof/internal/progress"
+)
+
+type accuracyOptions struct {
+	app   *app
+	files []string
+	cases []string
+	// models is the folder with the files of exported models.
+	models string
+	// shared is the file for anonymous measurements, "-" for none.
+	shared string
+	part   shardFlags
+	out    output
+	quiet  bool
+}
+
+func newAccuracyCmd(a *app) *cobra.Command {
+	o := &accuracyOptions{app: a, out: output{app: a}}
+	cmd := &cobra.Command{
+		Use:   "accuracy FILE...",
+		Short: "Compare estimates with records of PyTorch",
+		Args: between(1, anyNumber,
+			"name the reference files to compare with (there are some in bench/reference/data)"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.files = args
+			if o.shared != "" {
+				return o.share()
+			}
+			return runAccuracy(cmd.Context(), o)
+		},
+	}
+	cmd.Flags().StringSliceVar(&o.cases, "case", nil, "only records of these `cases`")
+	cmd.Flags().StringVar(&o.models, "models", "",
+		"`folder` with the .pt2 files of records of exported models, such as timm-resnet18.pt2 for timm:resnet18")
+	cmd.Flags().StringVar(&o.shared, "share", "",
+		"show measurements from GPUs and write them to `file`, without names or paths; - only shows them")
+	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
+	o.part.register(cmd.Flags())
+	return o.out.register(cmd)
+}
+
+func runAccuracy(ctx context.Context, o *accuracyOptions) error {
+	if path := o.files[0]; len(o.files) == 1 && path != "-" {
+		rows, ok, err := reference.OpenPublished(path)
+		switch {
+		case ok && err != nil:
+			return err
+		case ok:
+			return o.published(ctx, rows, filepath.Dir(path))
+		}
+	}
+	records, err := o.read()
+	if err != nil {
+		return err
+	}
+	if part, err := o.part.open(); part || err != nil {
+		if err != nil {
+			return err
+		}
+		return o.shard(ctx, records)
+	}
+	return o.out.work(o.quiet, func(step progress.Func) (report.Document, error) {
+		return accuracy.Compare(ctx, records,
+			accuracy.Recorder{Models: o.app.models().With(reference.FineTuned())}, step)
+	})
+}
+
+// read reads all files and joins their errors.
+func (o *accuracyOptions) read() ([]reference.Record, error) {
+	defer input.Begin()()
+	var records []reference.Record
+	var errs []error
+	for _, path := range o.files {
+		var f *reference.File
+		var err error
+		if path == "-" {
+			f, err = reference.Read(o.app.stdin, "stdin")
+		} else {
+			f, err = reference.Open(path)
+		}
+		switch {
+		case errors.As(err, new(*input.FormatError)):
+			errs = append(errs, err)
+			continue
+		case err != nil:
+			errs = append(errs, usageError{err})
+			continue
+		}
+		for _, r := range f.Records {
+			if len(o.cases) > 0 && !slices.Contains(o.cases, r.Model) {
+				continue
+			}
+			if r.Exported {
+				if o.models == "" {
+					return nil,
+						usagef("%s has records of exported models: name the folder of their files with --models", path)
+				}
+				r.Model = filepath.Join(o.models, reference.FileName(r.Model))
+			}
+			records = append(records, r)
+		}
+	}
+	if len(errs) == 0 && len(records) == 0 {
+		return nil, usagef("no records to compare with")
+	}
+	return records, errors.Join(errs...)
+}
+
+// atOnce is the number of records that are compared before their results are written.
+const atOnce = 256
+
+// shard compares a part of the records.
+func (o *accuracyOptions) shard(ctx context.Context, records []reference.Record) error {
+	p, err := planOf("accuracy", len(records), records)
+	if err != nil {
+		return err
+	}
+	return o.part.run(ctx, o.app, p, nil,
+		func(ctx context.Context, from, to int, _ json.RawMessage, _ func(any) error) (int, any, error) {
+			to = min(to, from+atOnce)
+			a, err := accuracy.Compare(ctx, records[from:to], accuracy.Recorder{Models: o.app.models()}, nil)
+			return to - from, a, err
+		})
+}
+
+// share shows the measurements from real GPUs, then writes them as lines without names.
+func (o *accuracyOptions) share() error {
+	all, err := o.measured()
+	if err != nil {
+		return err
+	}
+	listed := map[string]bool{}
+	for _, name := range o.app.models().Names() {
+		listed[name] = true
+	}
+	var text bytes.Buffer
+	lines := json.NewEncoder(&text)
+	for _, m := range all {
+		if err := lines.Encode(m.Anonymous(listed[m.Case.Model])); err != nil {
+			return err
+		}
+	}
+	printable.Fprintf(o.app.stdout, "%s", text.String())
+	if o.shared == "-" {
+		return nil
+	}
+	err = report.WriteFile(o.shared, func(w io.Writer) error {
+		_, err := text.WriteTo(w)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	printable.Fprintf(o.app.stderr, "vprof: wrote these %d lines to %s; docs/lab/evidence.md says where to send them\n",
+		len(all), o.shared)
+	return nil
+}
+
+// isReport reports whether a file with this beginning is a result of sweep, plan or run.
+func isReport(head []byte) bool { return bytes.Contains(head, []byte(`"`+report.Schema+`"`)) }
+
+// beginning returns the first bytes of a file; none if it cannot be read, since reading all of it returns the error.
+func beginning(path string) []byte {
+	f, err := input.OpenFile(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	head := make([]byte, 4096)
+	n, _ := io.ReadFull(f, head)
+	return head[:n]
+}
+
+// measured returns the runs on real GPUs in the files: results of vprof, and lines of the Python callbacks.
+func (o *accuracyOptions) measured() ([]reference.Measured, error) {
+	defer input.Begin()()
+	var all []reference.Measured
+	for _, path := range o.files {
+		if isReport(beginning(path)) {
+			data, name, err := o.app.readAll(path)
+			if err != nil {
+				return nil, err
+			}
+			reports, err := report.Read(name, bytes.NewReader(data))
+			if err != nil {
+				return nil, usageError{err}
+			}
+			for _, r := range reports {
+				all = append(all, reference.MeasuredBy(r)...)
+			}
+			continue
+		}
+		f, err := reference.Open(path)
+		if err != nil {
+			return nil, usageError{err}
+		}
+		for _, r := range f.Records {
+			if r.Measured != nil && !r.Measured.Simulated {
+				all = append(all, *r.Measured)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil, usagef("--share: these files hold no measurements from a GPU. Give lines of vprof_gpu's " +
+			"callbacks, " +
+			"or results of sweep --device, run --device or run --both")
+	}
+	return all, nil
+}
+
+// published plans published measurements and shows the errors of the plans.
+func (o *accuracyOptions) published(ctx context.Context, rows []reference.Published, folder string) error {
+	return o.out.work(o.quiet, func(step progress.Func) (report.Document, error) {
+		all, err := o.app.publishedRows(ctx, rows, folder, step)
+		return report.PublishedOf(all), err
+	})
+}
+
+// publishedRows returns published measurements with their plans.
+func (a *app) publishedRows(ctx context.Context, rows []reference.Published, folder string, step progress.Func) (
+	all []report.PublishedRow, err error,
+) {
+	planned := map[string]*report.Estimate{}
+	refused := map[string]string{"": ""}
+	for i, p := range rows {
+		step("figures", i, len(rows))
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		row := p.PublishedRow
+		row.Refused = p.Missing
+		if _, tried := planned[p.Command]; !tried && p.Command != "" {
+			e, err := a.planned(ctx, p.Command, folder)
+			if planned[p.Command] = e; err != nil {
+				refused[p.Command] = err.Error()
+			}
+		}
+		if e := planned[p.Command]; e != nil {
+			of := map[string]*report.Interval{"allocated": &e.Allocated, "reserved": &e.Reserved, "device": &e.Device}
+			row.Estimate = of[p.Kind]
+		} else if p.Command != "" {
+			row.Refused = refused[p.Command]
+		}
+		all = append(all, row)
+	}
+	return all, nil
+}
+
+// planned returns the estimate of a plan for one GPU and batch size; folder is where the plan finds its files.
+func (a *app) planned(ctx context.Context, command, folder string) (*report.Estimate, error) {
+	words := strings.Fields(command)[1:]
+	for i, w := range words {
+		if file, ok := strings.CutPrefix(w, "hf:"); ok && !filepath.IsAbs(file) {
+			words[i] = "hf:" + filepath.Join(folder, file)
+		}
+	}
+	cmd, o := planCmd(a)
+	if err := cmd.ParseFlags(words); err != nil {
+		return nil, err
+	}
+	m, cases, own, err := o.cases()
+	if err != nil {
+		return nil, err
+	}
+	evidence, err := o.c.evidence(a)
+	if err != nil {
+		return nil, err
+	}
+	gpus, err := o.gpus()
+	if err != nil {
+		return nil, err
+	}
+	batches, err := o.batch.sizes([]int{own})
+	if err != nil {
+		return nil, err
+	}
+	if len(cases)*len(gpus)*len(batches) != 1 {
+		return nil, usagef("%s: need one PyTorch release, one GPU and one batch size of %s", command, m.Name)
+	}
+	here := &job.Local{Models: a.models(), Evidence: evidence}
+	r, err := here.Run(ctx, job.Plan(cases[0], o.c.ranks.linked(gpus), batches)[0], nil)
+	if err != nil {
+		return nil, err
+	}
+	return r.Points[0].Estimate, nil
+}

@@ -1,0 +1,186 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models/all"
+)
+
+// responses answers lines of requests.
+func responses(t *testing.T, lines ...string) []report.Response {
+	t.Helper()
+	a, stdout, stderr := desk()
+	a.models = sync.OnceValue(all.Models)
+	a.stdin = strings.NewReader(strings.Join(lines, "\n"))
+	code := run(t.Context(), a, []string{"plan", "--json-request", "-", "--json-lines"})
+	require.Equal(t, exitFine, code, stderr)
+	var answers []report.Response
+	d := json.NewDecoder(stdout)
+	for d.More() {
+		var a report.Response
+		require.NoError(t, d.Decode(&a))
+		answers = append(answers, a)
+	}
+	return answers
+}
+
+func TestRequestsAreAnsweredInTheirOrder(t *testing.T) {
+	var lines []string
+	for n := range 24 {
+		lines = append(
+			lines,
+			fmt.Sprintf(
+				`{"model":"resnet18","batch":%d,"gpu":["t4","rtx-4090"],"amp":"fp16","checkpointing":false}`,
+				n+1,
+			),
+			"",
+		)
+	}
+	answers := responses(t, lines...)
+	require.Len(t, answers, 24)
+	for n, a := range answers {
+		require.Equal(t, report.ResponseSchema, a.Schema)
+		require.Len(t, a.Points, 2)
+		require.Equal(t, n+1, a.Points[0].Batch)
+		require.Equal(t, []string{"t4", "rtx-4090"}, []string{a.Points[0].GPU, a.Points[1].GPU})
+		require.True(t, a.Fits)
+		require.GreaterOrEqual(t, a.Points[0].Upper, a.Points[0].Device)
+		require.Equal(t, a.Report.Points[0].Estimate.Device.High, a.Points[0].Upper)
+	}
+}
+
+func TestWhatIsWrongWithARequestIsAnAnswer(t *testing.T) {
+	answers := responses(
+		t,
+		`{"model":"resnet18","gpu":"t4"}`,
+		`[`,
+		`{"moddel":"resnet18"}`,
+		`{"export":"x.json","model":"resnet18"}`,
+		`{"model":null}`,
+		`{"set":{"images":{}},"model":"resnet18"}`,
+		`{"model":"resnet81"}`,
+		`{"model":"resnet18","batch":[[1]]}`,
+	)
+	require.Zero(t, answers[0].ExitCode)
+	for i, want := range []string{
+		"not a JSON object",
+		"moddel: requests for plan have no such option", "export: requests for plan have no such option",
+		"model: <nil> is not a valid value",
+		"set: images is neither a number nor a string", `unknown model "resnet81"; near it: resnet18`,
+		"batch: lists may hold only numbers and strings",
+	} {
+		require.Equal(t, int(exitUsage), answers[i+1].ExitCode)
+		require.Contains(t, answers[i+1].Message, want)
+	}
+}
+
+func TestAgentsUseVerbsAsTools(t *testing.T) {
+	ctx := t.Context()
+	a, _, _ := desk()
+	a.models = sync.OnceValue(all.Models)
+	here, there := mcp.NewInMemoryTransports()
+	server, err := a.agentServer().Connect(ctx, here, nil)
+	require.NoError(t, err)
+	defer server.Close()
+	client, err := mcp.NewClient(&mcp.Implementation{Name: "test"}, nil).Connect(ctx, there, nil)
+	require.NoError(t, err)
+	defer client.Close()
+	tools, err := client.ListTools(ctx, nil)
+	require.NoError(t, err)
+	require.Len(t, tools.Tools, len(agentTools))
+	listed, err := json.Marshal(tools)
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(listed), 24_000)
+	for _, tool := range tools.Tools {
+		require.NotEmpty(t, tool.Description, tool.Name)
+	}
+	ask := func(tool string, arguments map[string]any) *mcp.CallToolResult {
+		result, err := client.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: arguments})
+		require.NoError(t, err)
+		return result
+	}
+	call := func(tool string, arguments map[string]any) (string, bool) {
+		result := ask(tool, arguments)
+		text := result.Content[0].(*mcp.TextContent).Text
+		if arguments["report"] != true {
+			whole, err := json.Marshal(result)
+			require.NoError(t, err)
+			require.LessOrEqual(t, len(whole), 2*longestAnswer, tool)
+			require.LessOrEqual(t, len(text), longestAnswer, tool)
+		}
+		return text, result.IsError
+	}
+	plan := map[string]any{"model": "resnet18", "batch": []int{8, 16}, "gpu": "t4"}
+	text, refused := call("plan", plan)
+	require.False(t, refused, text)
+	require.Contains(t, text, "safe up to batch 16")
+	structured, err := json.Marshal(ask("plan", plan).StructuredContent)
+	require.NoError(t, err)
+	var answer report.Response
+	require.NoError(t, json.Unmarshal(structured, &answer))
+	require.Len(t, answer.Points, 2)
+	require.Nil(t, answer.Report)
+	plan["report"], plan["more"] = true, map[string]any{"alloc-conf": "expandable_segments:True"}
+	text, refused = call("plan", plan)
+	require.False(t, refused, text)
+	var r report.Report
+	require.NoError(t, json.Unmarshal([]byte(text), &r))
+	require.Len(t, r.Points, 2)
+	require.Equal(t, "expandable_segments:True", r.Case.AllocConf)
+	text, refused = call("smoke", map[string]any{"model": "resnet18", "batch": 100000, "gpu": "t4"})
+	require.False(t, refused, "that it does not fit is an answer")
+	require.Contains(t, text, "NOT SAFE: ")
+	text, _ = call("gpus", map[string]any{"match": "h200"})
+	require.Contains(t, text, "h200")
+	require.NotContains(t, text, "rtx")
+	text, _ = call("models", nil)
+	require.Contains(t, text, "more lines")
+	text, refused = call("plan", map[string]any{"model": "nobody"})
+	require.True(t, refused)
+	require.Contains(t, text, `unknown model "nobody"`)
+	_, refused = call("plan", map[string]any{"more": 3})
+	require.True(t, refused)
+	_, refused = call("fit", map[string]any{"apply": true, "model": "resnet18"})
+	require.True(t, refused, "agents write no files")
+}
+
+// Whoever asks for a step again has the answer of the first time, whatever was asked between.
+func TestRequestsOfOneStepHaveOneAnswer(t *testing.T) {
+	const line = `{"model": "resnet18", "batch": 8, "gpu": ["t4", "rtx-4090"], "amp": "fp16"}`
+	const other = `{"model": "resnet18", "batch": 16, "gpu": "t4"}`
+	answers := responses(t, line, other, line, line)
+	for _, again := range answers[2:] {
+		require.Equal(t, answers[0].Points, again.Points)
+	}
+	require.NotEqual(t, answers[0].Points, answers[1].Points)
+}
+
+// BenchmarkRequests answers requests for steps that no other has asked for, and for a few that many have.
+func BenchmarkRequests(b *testing.B) {
+	for name, different := range map[string]int{"new": 1 << 20, "recorded": 40} {
+		b.Run(name, func(b *testing.B) {
+			a, _, _ := desk()
+			a.models = sync.OnceValue(all.Models)
+			a.rememberTrials()
+			flags := newPlanCmd(a).Flags()
+			for n := 0; b.Loop(); n++ {
+				answer, err := a.answerPlan(
+					b.Context(),
+					flags,
+					fmt.Appendf(nil, `{"model":"resnet18","batch":%d,"gpu":"h200","set":["classes=%d"]}`,
+						n%different%40+1, 10+n%different/40),
+				)
+				require.NoError(b, err)
+				require.Zero(b, answer.ExitCode, answer.Message)
+			}
+		})
+	}
+}

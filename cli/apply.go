@@ -1,0 +1,293 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/vprof/vprof/bench/advise/configfile"
+	"github.com/vprof/vprof/bench/advise/systems"
+	"github.com/vprof/vprof/bench/advise/trainers"
+	"github.com/vprof/vprof/bench/experiment/fit"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/printable"
+	"github.com/vprof/vprof/models"
+)
+
+// applyFlags write a recommendation into a project's files.
+type applyFlags struct {
+	flags         *pflag.FlagSet
+	apply, dryRun bool
+	config        string
+	pairs         []string
+	// trainer is the trainer's configuration to write into; nil without one. fixed reports
+	// whether the user has set a flag in addition to it.
+	trainer *trainers.Config
+	fixed   func(flag string) bool
+}
+
+func (f *applyFlags) register(cmd *cobra.Command) {
+	f.flags = cmd.Flags()
+	f.flags.BoolVar(&f.apply, "apply", false,
+		"write the recommendation into the project's configuration, with a .backup of each file")
+	f.flags.BoolVar(&f.dryRun, "dry-run", false, "with --apply: show the changes without writing them")
+	f.flags.StringVar(&f.config, "config-path", "",
+		"the project's configuration `file` (default with --apply: the path in the model's project)")
+	f.flags.StringArrayVar(&f.pairs, "map", nil,
+		"with --apply: key of a value in any YAML, TOML or JSON file, as `name=path.to.key`; names are "+
+			strings.Join(systems.Names(), ", ")+" and settings (repeatable)")
+}
+
+// check refuses flags that contradict each other.
+func (f *applyFlags) check(gpus int) error {
+	if !f.apply {
+		return without(f.flags, "--%s works only with --apply", "dry-run", "map")
+	}
+	switch {
+	case gpus > 1:
+		return usagef("--apply: a configuration is for one GPU; choose it with --gpu")
+	case f.trainer != nil && f.config != "" && len(f.pairs) == 0:
+		return usagef("--config-path: vprof writes the recommendation into %s; remove the flag", f.trainer.File)
+	case len(f.pairs) > 0 && f.config == "":
+		return usagef("--map: name the file with --config-path")
+	}
+	return nil
+}
+
+// path returns the file of a system that is written.
+func (f *applyFlags) path(s systems.System) string { return cmp.Or(f.config, s.Config) }
+
+// fixByFile fixes in the case what stays as the user's file has it: what --map does not reach, and the precision and
+// checkpointing of a project. The recommendation must hold with the rest of the file as it is. It returns the names, in
+// our words, that were fixed.
+func (f *applyFlags) fixByFile(m models.Model, c *models.Case) (held map[string]bool, err error) {
+	held = map[string]bool{}
+	if s, values, found, err := f.file(m); found || err != nil {
+		for _, name := range []string{"amp", "checkpointing"} {
+			_, read := values[name]
+			held[name] = !f.flags.Changed(name) && (read || !s.Reads(name))
+		}
+		if err == nil {
+			err = setFromFile(c, values, func(name string) bool { return !held[name] })
+		}
+		return held, err
+	}
+	if !f.apply || len(f.pairs) == 0 {
+		return held, nil
+	}
+	values, err := systems.ReadUsual(f.config, f.pairs)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	for _, name := range []string{"amp", "checkpointing", "accumulate"} {
+		held[name] = !systems.Mapped(f.pairs, name) && !f.flags.Changed(name)
+	}
+	return held, setFromFile(c, values, func(name string) bool { return !held[name] })
+}
+
+// sameSpeed is the share of the best speed above which the user's own precision is kept.
+const sameSpeed = 0.99
+
+// preferPrecision returns the choice with the precision of the user's file if it is about as fast.
+func (f *applyFlags) preferPrecision(fit *report.Fit, best report.Choice) report.Choice {
+	if !systems.Mapped(f.pairs, "amp") {
+		return best
+	}
+	pairs := slices.DeleteFunc(slices.Clone(f.pairs), func(pair string) bool {
+		return !strings.HasPrefix(pair, "amp=")
+	})
+	values, err := systems.ReadMapped(f.config, pairs)
+	if err != nil {
+		return best // writing says what is wrong
+	}
+	amp, err := models.ParseAutocast(fmt.Sprint(values["amp"]))
+	if err != nil {
+		return best
+	}
+	theirs := *fit
+	theirs.Choices = nil
+	for _, c := range fit.Choices {
+		if c.Case.AMP == amp {
+			theirs.Choices = append(theirs.Choices, c)
+		}
+	}
+	if c, ok := theirs.Overall(best.Device); ok && c.SamplesPerSecond >= sameSpeed*best.SamplesPerSecond {
+		return c
+	}
+	return best
+}
+
+// choose returns the choice to write: safe in all stages and, for settings that the project
+// does not offer, with its authors' values.
+func (f *applyFlags) choose(fit *report.Fit, s systems.System) (c report.Choice, note string, err error) {
+	device := fit.Devices[0].Name
+	if len(f.pairs) == 0 && (!s.Reads("amp") || !s.Reads("checkpointing")) {
+		own := *fit
+		own.Choices = nil
+		for _, c := range fit.Choices {
+			if c.Own {
+				own.Choices = append(own.Choices, c)
+			}
+		}
+		if c, ok := own.Overall(device); ok {
+			return c, "", nil
+		}
+		note = s.Project + " does not read its " + strings.Join(s.Unread, " and ") +
+			"; make sure that your code sets them"
+		if left := s.Left(); len(left) > 0 {
+			note += "; unchanged: " + strings.Join(left, " and ")
+		}
+	}
+	c, ok := fit.Overall(device)
+	if !ok {
+		return c, "", errors.New("no configuration fits in every stage; choose one with --stage")
+	}
+	return f.preferPrecision(fit, c), note, nil
+}
+
+// run writes the recommended changes, or shows them with --dry-run.
+func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error {
+	s, known, err := systems.Lookup(fit.Model)
+	if err != nil {
+		return err
+	}
+	if !known && len(f.pairs) == 0 && f.trainer == nil {
+		return usagef("--apply: vprof does not know the configuration of %s; name it with "+
+			"--config-path and --map", fit.Model)
+	}
+	c, note, err := f.choose(fit, s)
+	if err != nil {
+		return negative{err}
+	}
+	v := systems.Values{Case: c.Case.Case, Effective: c.EffectiveBatch}
+	v.Batch = c.Batch
+	to := o.app.stdout
+	if o.chosen != report.Table && o.chosen != report.Markdown {
+		to = o.app.stderr // standard output is for a program
+	}
+	fmt.Fprintf(to, "\nto apply: %s\n", fit.Recommendation(c))
+	for _, line := range f.unwritten(c, note) {
+		printable.Fprintf(o.app.stderr, "vprof: warning: %s\n", line)
+	}
+	if f.trainer != nil && len(f.pairs) == 0 && !f.trainer.Writable() {
+		text, err := f.trainer.Paste(trainerValues(c))
+		if err == nil {
+			_, err = fmt.Fprintf(to, "\nset in the command of %s:\n\n%s\n", f.trainer.File, text)
+		}
+		return err
+	}
+	if f.trainer == nil && len(f.pairs) == 0 && s.Config == "" {
+		return f.paste(to, s, v)
+	}
+	changes, err := f.changes(s, v, c)
+	if err == nil {
+		err = f.readBack(changes, c)
+	}
+	if err != nil {
+		return usageError{err}
+	}
+	changed := 0
+	for _, c := range changes {
+		if c.Changed() {
+			changed++
+		}
+		fmt.Fprint(to, c.Diff())
+	}
+	switch {
+	case changed == 0:
+		fmt.Fprintln(o.app.stderr, "vprof: the files have these values already")
+		return nil
+	case f.dryRun:
+		fmt.Fprintln(o.app.stderr, "vprof: dry run, nothing was written")
+		return nil
+	}
+	backups, err := configfile.Write(ctx, changes)
+	if err != nil {
+		return err
+	}
+	printable.Fprintf(o.app.stderr, "vprof: wrote %d of %d files; backups: %s\n", changed, len(changes),
+		strings.Join(backups, ", "))
+	return nil
+}
+
+// paste prints the settings to paste for projects without a configuration file.
+func (f *applyFlags) paste(to io.Writer, s systems.System, v systems.Values) error {
+	text, err := s.Paste(v)
+	if err != nil {
+		return err
+	}
+	if f.config != "" {
+		return usagef("--config-path: %s is configured by %s; run without it and paste", s.Project, s.Where)
+	}
+	_, err = fmt.Fprintf(to, "\npaste into %s of %s:\n\n%s", s.Where, s.Project, text)
+	return err
+}
+
+// unwritable reports whether the target file has no key for a memory-saving option, given by its flag.
+func (f *applyFlags) unwritable(flag string) bool {
+	return f.apply && f.trainer != nil && len(f.pairs) == 0 && flag != "checkpointing" && !f.trainer.Turns(flag)
+}
+
+// trainerValues returns the values to write into a trainer's configuration.
+func trainerValues(c report.Choice) trainers.Values {
+	v := trainers.Values{
+		Batch: c.Batch, Accumulate: c.Case.Accumulate, Checkpointing: c.Case.Checkpointing,
+		Levers: map[string]string{},
+	}
+	turn := func(on bool, flag, value string) {
+		if on {
+			v.Levers[flag] = value
+		}
+	}
+	k := &c.Case.Case
+	turn(k.Liger, "liger", "true")
+	turn(k.Offload, "offload", "true")
+	turn(k.InBackward, "optimizer-in-backward", "true")
+	turn(k.Quantize != "", "quantize", k.Quantize)
+	turn(fit.Turned("optimizer", k), "optimizer", k.Optimizer)
+	return v
+}
+
+// changes returns the files with their new contents.
+func (f *applyFlags) changes(s systems.System, v systems.Values, c report.Choice) ([]configfile.Change, error) {
+	var files []systems.File
+	var err error
+	if f.trainer != nil && len(f.pairs) == 0 {
+		edits, err := f.trainer.Edits(trainerValues(c))
+		if err != nil {
+			return nil, err
+		}
+		files = []systems.File{{Path: f.trainer.File, Edits: edits}}
+	} else if len(f.pairs) > 0 {
+		edits, err := systems.Map(f.pairs, v)
+		if err != nil {
+			return nil, fmt.Errorf("--map: %w", err)
+		}
+		files = []systems.File{{Path: f.config, Edits: edits}}
+	} else if files, err = s.Files(f.path(s), v); err != nil {
+		return nil, err
+	}
+	var changes []configfile.Change
+	var wrong []error
+	for _, file := range files {
+		c, err := configfile.Prepare(file.Path, file.Edits)
+		switch {
+		case err == nil:
+			changes = append(changes, c)
+		case file.Optional && errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, fs.ErrNotExist):
+			wrong = append(wrong, fmt.Errorf("%w (name the file with --config-path)", err))
+		default:
+			wrong = append(wrong, err)
+		}
+	}
+	return changes, errors.Join(wrong...)
+}

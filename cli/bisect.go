@@ -1,0 +1,252 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/experiment/bisect"
+	"github.com/vprof/vprof/bench/experiment/script"
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/printable"
+)
+
+// bisectOptions are the command, the two environments and what of the script is run.
+type bisectOptions struct {
+	run       runOptions
+	old, now  string
+	python    string
+	installer bisect.Installer
+	verbose   bool
+
+	runs int
+	left int
+	// results are the results of runs by the folders of their environments.
+	results map[string]*peakOf
+	changed []string
+}
+
+// peakOf is what a run needed: bytes, and what the lines hold at the peak.
+type peakOf struct {
+	allocated, reserved int64
+	holders             []report.Holder
+}
+
+func newBisectCmd(a *app) *cobra.Command {
+	o := &bisectOptions{run: runOptions{app: a, out: output{app: a}, quiet: true}, results: map[string]*peakOf{}}
+	cmd := &cobra.Command{
+		Use:   "bisect --old A --new B -- COMMAND ARGS...",
+		Short: "Find the package and release with which a script's memory changed",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 || o.old == "" || o.now == "" {
+				return usagef("name two environments and the command, for example: vprof bisect --old trl==1.15.0 " +
+					"--new trl==1.16.0 -- python train.py")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return runBisect(cmd.Context(), o, args) },
+	}
+	o.run.target.register(cmd, "the `GPU` that PyTorch finds (see vprof gpus)")
+	f := cmd.Flags()
+	f.SetInterspersed(false)
+	f.StringVar(&o.old, "old", "", "the earlier environment: packages like trl==1.15.0, with spaces between them, or "+
+		"a lock `file`, at a commit too: uv.lock@HEAD~1")
+	f.StringVar(&o.now, "new", "", "the later environment, as --old")
+	f.StringVar(&o.python, "python", "", "the `interpreter` whose packages both begin with (default: the command's)")
+	f.StringVar(&o.installer.Wheels, "find-links", "", "install from a `folder` of wheels, without a network")
+	f.StringVar(&o.run.steps, "steps", "", "end training after so many `steps` of each optimizer (default: 3)")
+	f.DurationVar(&o.run.command.Timeout, "timeout", 0, "end each run after this `time`")
+	f.BoolVar(&o.verbose, "verbose", false, "show what the command prints")
+	o.run.command.GPUs, o.run.rank = 1, "0"
+	return o.run.out.register(cmd)
+}
+
+// sameShare is the share of the peak by which runs of one environment may differ, and below which a change is none.
+const sameShare = 0.001
+
+func runBisect(ctx context.Context, o *bisectOptions, args []string) error {
+	if err := o.run.check(); err != nil {
+		return err
+	}
+	gpus, err := o.run.target.gpus()
+	if err != nil {
+		return err
+	}
+	if len(gpus) != 1 {
+		return usagef("--gpu names %d GPUs; bisect runs on one", len(gpus))
+	}
+	o.run.command.Args, o.run.command.GPU, o.run.command.Libraries = args, gpus[0], true
+	o.run.command.Longest, o.run.quiet = 0, !o.verbose
+	if err := o.prepare(args); err != nil {
+		return err
+	}
+	f := &bisect.Finder{
+		Peak: func(pins bisect.Pins) (int64, error) {
+			r, err := o.result(ctx, pins)
+			if err != nil {
+				return 0, err
+			}
+			return r.allocated, nil
+		},
+		Releases: func(name string) ([]string, error) { return o.installer.Releases(ctx, name) },
+		Same: func(a, b int64) bool {
+			return float64(max(a-b, b-a)) <= sameShare*float64(max(a, b))
+		},
+		Left: func(n int) { o.left = n },
+	}
+	if f.Old, err = o.installer.Wanted(ctx, o.old); err == nil {
+		f.New, err = o.installer.Wanted(ctx, o.now)
+	}
+	if err != nil {
+		return err
+	}
+	for _, c := range bisect.Changes(f.Old, f.New) {
+		o.changed = append(o.changed, c.Package)
+	}
+	if len(o.changed) == 0 {
+		return usagef("%s and %s have the same releases of all packages", o.old, o.now)
+	}
+	o.tell("%d packages differ: %s", len(o.changed), strings.Join(o.changed, ", "))
+	causes, err := f.Find()
+	if err != nil {
+		return err
+	}
+	return o.finish(ctx, f, causes)
+}
+
+// prepare finds the interpreter and the folder of installed releases.
+func (o *bisectOptions) prepare(args []string) error {
+	o.installer.Python = o.python
+	for _, word := range args {
+		if name := filepath.Base(word); o.installer.Python == "" && strings.HasPrefix(name, "python") &&
+			!strings.HasSuffix(name, ".py") {
+			o.installer.Python = word
+		}
+	}
+	o.installer.Python = cmp.Or(o.installer.Python, "python3")
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return fmt.Errorf("no cache folder for packages: %w; set HOME or XDG_CACHE_HOME", err)
+	}
+	o.installer.Cache = filepath.Join(cache, "vprof", "bisect")
+	return nil
+}
+
+// result returns what the script needs with some releases.
+func (o *bisectOptions) result(ctx context.Context, pins bisect.Pins) (*peakOf, error) {
+	folders, err := o.installer.Folders(ctx, pins, o.changed)
+	if err != nil {
+		return nil, err
+	}
+	key := strings.Join(folders, "\n")
+	if r := o.results[key]; r != nil {
+		return r, nil
+	}
+	o.runs++
+	o.tell("run %d, at most %d more for each change: %s", o.runs, max(0, o.left-1), o.named(pins))
+	c := o.run.command
+	c.Folders = folders
+	outcome, err := o.run.execute(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	r, err := outcome.Report(ctx)
+	if err != nil {
+		return nil, err
+	}
+	switch err := endOf(outcome, r); {
+	case outcome.Kind() == script.Failed:
+		o.tell("  %s", strings.TrimSpace(r.Script.Error))
+		return nil, fmt.Errorf("%w: %s: %w", bisect.ErrUnusable, o.named(pins), err)
+	case outcome.Kind() == script.OutOfMemory:
+		return nil, errors.Join(err, errors.New("bisect compares peaks; name a larger GPU with --gpu"))
+	case len(r.Points) == 0:
+		return nil, err
+	}
+	o.tell("  %s", bytesize.Format(r.Points[0].Run.Allocated))
+	p := &peakOf{r.Points[0].Run.Allocated, r.Points[0].Run.Reserved, step.AtPeak(outcome.Program).Holders()}
+	for i, h := range p.holders {
+		p.holders[i].Line = withinPackages(h.Line, o.installer.Cache)
+	}
+	o.results[key] = p
+	return p, nil
+}
+
+// withinPackages cuts from a line the folder in which its package lies, which differs by release.
+func withinPackages(line, cache string) string {
+	line = strings.ReplaceAll(line, string(filepath.Separator), "/")
+	if rest, ok := strings.CutPrefix(line, filepath.ToSlash(cache)+"/"); ok {
+		parts := strings.SplitN(rest, "/", 3) // the tag of the interpreter, the release, the file
+		return parts[len(parts)-1]
+	}
+	if at := strings.LastIndex(line, "-packages/"); at >= 0 {
+		return line[at+len("-packages/"):]
+	}
+	return line
+}
+
+// named returns the releases of the packages that differ.
+func (o *bisectOptions) named(pins bisect.Pins) string {
+	var all []string
+	for _, name := range o.changed {
+		all = append(all, name+" "+pins[name])
+	}
+	const most = 6
+	if len(all) > most {
+		all = append(all[:most], fmt.Sprintf("and %d more", len(all)-most))
+	}
+	return strings.Join(all, ", ")
+}
+
+func (o *bisectOptions) tell(format string, args ...any) {
+	printable.Fprintf(o.run.app.stderr, "vprof: "+format+"\n", args...)
+}
+
+// finish writes what was found.
+func (o *bisectOptions) finish(ctx context.Context, f *bisect.Finder, causes []bisect.Cause) error {
+	b := &report.Bisection{
+		Schema: report.BisectionSchema, Tool: tool(), Command: o.run.command.Args, GPU: o.run.command.GPU.Name,
+		Causes: []report.BisectionCause{},
+	}
+	var err error
+	before, after := f.Ends()
+	if b.Old, err = o.peak(ctx, o.old, before); err != nil {
+		return err
+	}
+	if b.New, err = o.peak(ctx, o.now, after); err != nil {
+		return err
+	}
+	for _, c := range causes {
+		low, err := o.result(ctx, c.Low)
+		if err != nil {
+			return err
+		}
+		high, err := o.result(ctx, c.High)
+		if err != nil {
+			return err
+		}
+		b.Causes = append(b.Causes, report.BisectionCause{
+			Package: c.Package, Old: c.Old, New: c.New, Before: c.Before, After: c.After,
+			Lines: report.LineChanges(low.holders, high.holders),
+		})
+	}
+	b.Runs = o.runs
+	return o.run.out.finish(b)
+}
+
+// peak returns the peaks of an environment.
+func (o *bisectOptions) peak(ctx context.Context, name string, pins bisect.Pins) (report.EnvironmentPeak, error) {
+	r, err := o.result(ctx, pins)
+	if err != nil {
+		return report.EnvironmentPeak{}, err
+	}
+	return report.EnvironmentPeak{Name: name, Allocated: r.allocated, Reserved: r.reserved}, nil
+}

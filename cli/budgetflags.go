@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/vprof/vprof/bench/experiment/fit"
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/nearest"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// marginOf are the presets: the upper ends of the utilization that speech and
+// text projects give for their settings of these names.
+var marginOf = map[string]float64{"conservative": 0.40, "balanced": 0.50, "aggressive": 0.65, "ultra": 0.85}
+
+// presetNames returns the presets, the most careful first.
+func presetNames() []string {
+	names := slices.Collect(maps.Keys(marginOf))
+	slices.SortFunc(names, func(a, b string) int { return int(100*marginOf[a]) - int(100*marginOf[b]) })
+	return names
+}
+
+// budgetFlags are the flags for how much of a GPU may be filled.
+type budgetFlags struct {
+	flags        *pflag.FlagSet
+	margin       float64
+	risk, preset string
+}
+
+func (b *budgetFlags) register(cmd *cobra.Command) {
+	b.flags = cmd.Flags()
+	b.flags.Float64Var(&b.margin, "safety-margin", planner.DefaultMargin,
+		"`share` of the memory that a step may need at most; the rest is for what no step shows")
+	b.flags.StringVar(&b.risk, "risk", "",
+		"instead: the `probability` that a step needs more than all of the memory, like 1%")
+	b.flags.StringVar(&b.preset, "preset", "", "instead: a margin by `name`: "+strings.Join(presetNames(), ", "))
+	complete(cmd, "preset", presetNames)
+}
+
+func (b *budgetFlags) budget() (planner.Budget, error) {
+	given := 0
+	for _, name := range []string{"safety-margin", "risk", "preset"} {
+		if b.flags.Changed(name) {
+			given++
+		}
+	}
+	if given > 1 {
+		return planner.Budget{}, usagef("--safety-margin, --risk and --preset say the same thing; give one")
+	}
+	out := planner.Budget{Memory: 1, Margin: b.margin}
+	switch {
+	case b.preset != "":
+		margin, ok := marginOf[b.preset]
+		if !ok {
+			return out, usagef("--preset: there is no preset %q%s; all: %s", b.preset,
+				nearest.Hint(b.preset, presetNames(), 1), strings.Join(presetNames(), ", "))
+		}
+		out.Margin = margin
+	case b.flags.Changed("risk"):
+		risk, err := parseShare(b.risk)
+		if err != nil {
+			return out, usagef("--risk: %w", err)
+		}
+		out.Margin, out.Risk = 0, risk
+		if risk == 0 {
+			return out, usagef("--risk: no estimate is certain; use a probability like 1%%")
+		}
+	}
+	if err := out.Check(); err != nil {
+		return out, usageError{err}
+	}
+	return out, nil
+}
+
+// parseShare reads "1%" or "0.01".
+func parseShare(s string) (float64, error) {
+	number, percent := strings.CutSuffix(s, "%")
+	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a share like 1%% or 0.01", s)
+	}
+	if percent {
+		v /= 100
+	}
+	return v, nil
+}
+
+// parseSize reads an amount of memory that a flag gives, in bytes; empty is zero.
+func parseSize(flag, s string) (int64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, err := bytesize.ParseMemory(s)
+	if err != nil {
+		return 0, usagef("%s: %w", flag, err)
+	}
+	return n, nil
+}
+
+// parseMemory reads an amount of memory, or a share of a GPU's memory like 70%, in bytes.
+func parseMemory(s string, gpu int64) (int64, error) {
+	percent, ok := strings.CutSuffix(s, "%")
+	if !ok {
+		return bytesize.ParseMemory(s)
+	}
+	part, err := strconv.ParseFloat(percent, 64)
+	if err != nil || !(part > 0 && part <= 100) {
+		return 0, fmt.Errorf("%q is not a part of the GPU from 0%% to 100%%", s)
+	}
+	return int64(part / 100 * float64(gpu)), nil
+}
+
+// searchFlags are the flags of searches for a batch size: a case, GPUs of the catalog
+// or of this machine, and how much of them may be filled.
+type searchFlags struct {
+	c      caseFlags
+	target gpuFlags
+	budget budgetFlags
+	local  localFlags
+}
+
+func (f *searchFlags) register(cmd *cobra.Command, a *app, gpuUsage string) {
+	f.c.register(cmd, a)
+	f.c.ranks.linkable = true
+	f.c.registerAllocConf()
+	f.target.register(cmd, gpuUsage)
+	f.target.registerHostMemory()
+	f.budget.register(cmd)
+	f.local.register(cmd, &f.target)
+}
+
+// search makes the search for a single case. A GPU to measure on is then open, and
+// local closes it, even after an error.
+func (f *searchFlags) search(a *app, m models.Model, c models.Case) (fit.Search, error) {
+	s := fit.Search{Model: m, Cases: []models.Case{c}}
+	var err error
+	if s.Budget, err = f.budget.budget(); err != nil {
+		return s, err
+	}
+	if s.GPUs, s.Others, err = f.local.gpus(a, &f.target); err != nil {
+		return s, err
+	}
+	s.GPUs = f.c.ranks.linked(s.GPUs)
+	s.Device = f.local.device
+	s.Evidence, err = f.c.evidence(a)
+	return s, err
+}

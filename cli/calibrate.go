@@ -1,0 +1,263 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/vprof/vprof/bench/experiment/calibration"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner/coefficients"
+)
+
+type calibrateOptions struct {
+	app            *app
+	c              caseFlags
+	snapshotFlags  []string // of c: they say what snapshots are of
+	runs           []string
+	gpu            string
+	batch          batchFlag
+	name, file     string
+	allowSimulated bool
+	pool, dryRun   bool
+	force          bool
+	out            output
+}
+
+func newCalibrateCmd(a *app) *cobra.Command {
+	o := &calibrateOptions{app: a, out: output{app: a}}
+	cmd := &cobra.Command{
+		Use:   "calibrate [BATCH=]RUN...",
+		Short: "Fit the planner's coefficients to runs, to correct estimates",
+		Args:  between(1, anyNumber, "name the runs to learn from: reports of vprof sweep, or reference records"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.runs = args
+			return runCalibrate(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	o.c.calibrates = true
+	o.c.register(cmd, a)
+	f.VisitAll(func(flag *pflag.Flag) {
+		if flag.Name != "model" && flag.Name != "stack" {
+			o.snapshotFlags = append(o.snapshotFlags, flag.Name)
+			flag.Usage = "for snapshots: " + flag.Usage
+		}
+	})
+	f.Lookup("model").Usage = "only runs of this model; for snapshots: `name` of the model (see vprof models)"
+	f.StringVar(&o.gpu, "gpu", "", "only runs of this GPU; for snapshots: `name` of the GPU (see vprof gpus)")
+	f.StringVarP(&o.file, "output", "o", "coefficients.yaml", "coefficients `file` to write to")
+	f.StringVar(&o.name, "name", "", "`name` of the entry (default: the GPU and the stack)")
+	f.Lookup("stack").Usage = "versions, if the runs do not record them: `releases` like " +
+		"torch=2.11.0,cuda=13.0,cudnn=9.19,driver=580, or a file of packages or a Python, as in vprof plan"
+	f.BoolVar(&o.pool, "pool", false, "fit one set of coefficients to runs of several models")
+	f.BoolVar(&o.allowSimulated, "allow-simulated", false,
+		"also fit to simulated devices and drivers; the entry is marked")
+	f.BoolVar(&o.force, "force", false,
+		"also fit to runs that differ too much from their replay, or are too few")
+	f.BoolVar(&o.dryRun, "dry-run", false, "write nothing")
+	o.batch.register(cmd, "all in the runs")
+	o.out.register(cmd)
+	complete(cmd, "gpu", device.Names)
+	cmd.AddCommand(newCoefficientsShowCmd(a), newCoefficientsDiffCmd(a))
+	return cmd
+}
+
+func runCalibrate(ctx context.Context, o *calibrateOptions) error {
+	runs, inputs, err := o.read()
+	if err != nil {
+		return err
+	}
+	// Fail before the work if the file cannot be extended.
+	if _, err := coefficients.Open(o.file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("--output: %w", err)
+	}
+	libraries := o.c.stack.libraries
+	c := calibration.Calibration{
+		Models: o.app.models(), Residuals: o.app.residuals, Runs: runs, Inputs: inputs,
+		Name: o.name, Stack: coefficients.Stack{
+			Torch: o.c.stack.torch, CUDA: libraries["cuda"], CUDNN: libraries["cudnn"], Driver: o.c.stack.driver,
+		}, Pool: o.pool, Force: o.force, Tool: tool(), Now: o.app.now().UTC(),
+	}
+	r, entry, err := c.Run(ctx)
+	if err != nil {
+		return err
+	}
+	if !o.dryRun {
+		r.File = o.file
+		if r.Backup, err = coefficients.Add(ctx, o.file, r.Tool.Version, *entry); err != nil {
+			return fmt.Errorf("--output: %w", err)
+		}
+	}
+	return o.out.finish(r)
+}
+
+// read reads the runs that the flags select.
+func (o *calibrateOptions) read() ([]calibration.Observed, []coefficients.Input, error) {
+	wanted, err := o.wanted()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := o.checkSnapshotFlags(); err != nil {
+		return nil, nil, err
+	}
+	var runs []calibration.Observed
+	var inputs []coefficients.Input
+	for _, arg := range o.runs {
+		all, in, err := o.readRun(arg)
+		if err != nil {
+			return nil, nil, err
+		}
+		all = slices.DeleteFunc(all, func(r calibration.Observed) bool { return !wanted(r) })
+		if len(all) == 0 {
+			return nil, nil, usagef("%s: the flags select no run (batches in the file: %v)",
+				arg, in.Batches)
+		}
+		if all[0].Simulated && !o.allowSimulated {
+			return nil, nil, usagef("%s: the result of %s is simulated and shows nothing of a real GPU; "+
+				"--allow-simulated fits to it nevertheless", arg, in.Source)
+		}
+		in.Batches = nil
+		for _, r := range all {
+			in.Batches = lists.Union(in.Batches, r.Case.Batch)
+		}
+		slices.Sort(in.Batches)
+		runs, inputs = append(runs, all...), append(inputs, in)
+	}
+	return runs, inputs, nil
+}
+
+// batchAndFile splits BATCH=FILE; without a batch it returns zero. File names may contain =.
+func batchAndFile(arg string) (batch int, path string) {
+	before, after, ok := strings.Cut(arg, "=")
+	n, err := strconv.Atoi(before)
+	if !ok || err != nil {
+		return 0, arg
+	}
+	return n, after
+}
+
+// checkSnapshotFlags refuses flags that describe a case if the runs have their own.
+func (o *calibrateOptions) checkSnapshotFlags() error {
+	if slices.ContainsFunc(o.runs, func(arg string) bool { n, _ := batchAndFile(arg); return n != 0 }) {
+		return nil
+	}
+	return without(o.c.flags, "--%s describes a memory snapshot; reports and records have their own case",
+		o.snapshotFlags...)
+}
+
+// wanted returns a predicate for the runs that the flags select.
+func (o *calibrateOptions) wanted() (func(calibration.Observed) bool, error) {
+	batches, err := o.batch.sizes(nil)
+	if err != nil {
+		return nil, err
+	}
+	if o.gpu != "" {
+		gpu, err := device.Lookup(o.gpu)
+		if err != nil {
+			return nil, err
+		}
+		o.gpu = gpu.Name
+	}
+	return func(r calibration.Observed) bool {
+		return (len(batches) == 0 || slices.Contains(batches, r.Case.Batch)) &&
+			(o.c.model == "" || r.Case.Model == o.c.model) && (o.gpu == "" || r.GPU == o.gpu)
+	}, nil
+}
+
+// readRun reads the runs of a file, or of standard input for "-".
+func (o *calibrateOptions) readRun(arg string) ([]calibration.Observed, coefficients.Input, error) {
+	batch, path := batchAndFile(arg)
+	defer input.Begin()()
+	from, name, err := o.app.open(path)
+	if err != nil {
+		return nil, coefficients.Input{}, err
+	}
+	defer from.Close()
+	if batch == 0 {
+		return calibration.ReadObserved(from, name)
+	}
+	c, err := o.snapshotCase(batch)
+	if err != nil {
+		return nil, coefficients.Input{}, err
+	}
+	return calibration.ReadDescribedRuns(from, name, c, o.gpu)
+}
+
+// snapshotCase returns a snapshot's case from the flags.
+func (o *calibrateOptions) snapshotCase(batch int) (models.Case, error) {
+	if o.gpu == "" {
+		return models.Case{}, usagef("--gpu is missing: memory snapshots do not record their GPU")
+	}
+	m, c, err := o.c.resolve(o.app)
+	if err != nil {
+		return c, err
+	}
+	c.Batch = batch
+	return m.Complete(c)
+}
+
+func newCoefficientsShowCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show [FILE]",
+		Short: "Show every coefficient of a file with its error and source",
+		Args:  between(0, 1, "name one: a coefficients file"),
+	}
+	return (&output{app: a}).showing(cmd, func(args []string) (report.Document, error) {
+		f, err := a.openCoefficients(args)
+		if err != nil {
+			return nil, err
+		}
+		return calibration.ShowCoefficients(f), nil
+	})
+}
+
+func newCoefficientsDiffCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "diff OLD [NEW]",
+		Short: "Compare two files, coefficient by coefficient",
+		Args:  between(1, 2, "name one or two coefficients files"),
+	}
+	return (&output{app: a}).showing(cmd, func(args []string) (report.Document, error) {
+		old, err := a.openCoefficients(args[:1])
+		if err != nil {
+			return nil, err
+		}
+		now, err := a.openCoefficients(args[1:])
+		if err != nil {
+			return nil, err
+		}
+		return calibration.DiffCoefficients(old, now), nil
+	})
+}
+
+// openCoefficients reads the named file, or else the project's.
+func (a *app) openCoefficients(args []string) (*coefficients.File, error) {
+	if len(args) == 0 {
+		set, err := findSettings()
+		if err != nil {
+			return nil, err
+		}
+		f, _, err := (&coefficientFlag{set[coefficientsFlag].Value}).load()
+		if f == nil && err == nil {
+			err = usagef("name a coefficients file: no %s here or above names one", projectFile)
+		}
+		return f, err
+	}
+	f, err := coefficients.Open(args[0])
+	if errors.As(err, new(*fs.PathError)) {
+		err = usageError{err}
+	}
+	return f, err
+}

@@ -1,0 +1,218 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/experiment/asking"
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/internal/printable"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/capture"
+	"github.com/vprof/vprof/models/pt2"
+	"github.com/vprof/vprof/models/pt2/asked"
+	"github.com/vprof/vprof/profiler/stack"
+)
+
+type askOptions struct {
+	app    *app
+	c      caseFlags
+	batch  batchFlag
+	target gpuFlags
+	asker  capture.Asking
+	again  bool
+}
+
+func newCaptureAskCmd(a *app) *cobra.Command {
+	o := &askOptions{app: a}
+	var print bool
+	cmd := &cobra.Command{
+		Use:   "ask MODEL.pt2",
+		Short: "Ask the cuDNN of your Python, without a GPU, and keep the answers beside the model",
+		Args: func(_ *cobra.Command, args []string) error {
+			if print || len(args) == 1 && o.c.model == "" || len(args) == 0 && o.c.model != "" {
+				return nil
+			}
+			return usagef("name one .pt2 file to ask about, for example convnext.pt2")
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if print {
+				_, err := io.WriteString(a.stdout, capture.AskScript)
+				return err
+			}
+			if len(args) == 1 {
+				o.c.model = args[0]
+			}
+			return o.run(cmd.Context())
+		},
+	}
+	o.c.alone = true
+	o.c.register(cmd, a)
+	o.batch.register(cmd, "1..64x2, or the model's own where that is fixed")
+	o.target.register(cmd, "`GPUs`: a list like rtx-3090,a100-40, or all (see vprof gpus)")
+	cmd.Flags().StringVar(&o.asker.Python, "python", "",
+		"Python `interpreter` whose cuDNN is asked (default: python3 or python of the PATH)")
+	cmd.Flags().StringVar(&o.asker.Library, "cudnn", "", "ask this libcudnn.so.9 instead: a `file`")
+	cmd.Flags().BoolVar(&o.again, "again", false, "ask about convolutions that have an answer, too")
+	cmd.Flags().BoolVar(&print, "print-script", false, "print the Python script that asks and do nothing")
+	cmd.Flags().BoolVar(&o.asker.Verbose, "verbose", false, "show everything that Python says")
+	return cmd
+}
+
+func (o *askOptions) run(ctx context.Context) error {
+	file := strings.TrimPrefix(o.c.model, pt2.Scheme+":")
+	if filepath.Ext(file) != pt2.Suffix {
+		return usagef("%s: cuDNN is asked about .pt2 files (vprof capture makes one)", o.c.model)
+	}
+	m, c, err := o.c.resolve(o.app)
+	if err != nil {
+		return err
+	}
+	precisions := models.Precisions()
+	if o.c.flags.Changed("amp") || c.Weights != "" {
+		precisions = []models.Autocast{c.AMP}
+	}
+	q := question{file: file}
+	if q.Setups, err = inPrecisions(o.app, m, c, precisions); err != nil {
+		return err
+	}
+	if q.GPUs, err = o.target.gpus(); err != nil {
+		return err
+	}
+	if q.Batches, err = o.batch.sizes(usualBatches(m)); err != nil {
+		return err
+	}
+	q.Possible, q.Again = o.batch.list == "", o.again
+	return ask(ctx, o.app, o.asker, q)
+}
+
+// usualBatches returns what is asked about unless --batch names others.
+func usualBatches(m models.Model) []int {
+	return slices.DeleteFunc(slices.Clone(m.Batches), func(n int) bool { return n > 64 && len(m.Batches) > 1 })
+}
+
+// inPrecisions returns a case in several precisions.
+func inPrecisions(a *app, m models.Model, c models.Case, precisions []models.Autocast) ([]*step.Setup, error) {
+	var setups []*step.Setup
+	for _, c.AMP = range precisions {
+		s, err := step.New(m, c, step.Evidence{Residuals: a.residuals})
+		if err != nil {
+			return nil, err
+		}
+		setups = append(setups, s)
+	}
+	return setups, nil
+}
+
+// question is what cuDNN is asked about a model's file.
+type question struct {
+	file string
+	asking.Options
+}
+
+// mostAtOnce is how many questions a capture asks of its own, at a millisecond or two each.
+const mostAtOnce = 2000
+
+// askAfterCapture asks about a file that was just captured. Unless GPUs were named, that there is
+// no cuDNN, or nothing yet to ask about, is no error.
+func askAfterCapture(ctx context.Context, o *captureOptions, file string) error {
+	a, asker := o.app, capture.Asking{Python: o.Python, Library: o.library, Verbose: o.Verbose}
+	options := asking.Options{Possible: true}
+	gpus := o.gpus
+	if gpus == "" {
+		gpus, options.Most = strings.Join(askedGPUs, ","), mostAtOnce
+	}
+	var err error
+	if options.GPUs, err = (&gpuFlags{gpu: gpus}).gpus(); err != nil {
+		return err
+	}
+	m, err := a.models().Lookup(file)
+	if err != nil {
+		return nil // what the file lacks is said where it is planned
+	}
+	c := m.Default
+	c.Model = m.Name
+	if options.Setups, err = inPrecisions(a, m, c, models.Precisions()); err == nil {
+		options.Batches = usualBatches(m)
+		slices.Reverse(options.Batches)
+		err = ask(ctx, a, asker, question{file, options})
+	}
+	var usage usageError
+	if o.gpus == "" && errors.As(err, &usage) {
+		printable.Fprintf(a.stdout, "note: workspaces of convolutions are modeled: %s\n", usage.Error())
+		return nil
+	}
+	return err
+}
+
+// ask asks cuDNN and keeps its answers beside the model.
+func ask(ctx context.Context, a *app, asker capture.Asking, q question) error {
+	if a.oracle != nil {
+		a.oracle.Silent = true
+	}
+	topics, err := asking.Topics(ctx, q.Options)
+	if err != nil {
+		return err
+	}
+	file := asked.FileOf(q.file)
+	bar := startProgress(a, asker.Verbose)
+	defer bar.end()
+	for i, t := range topics {
+		bar.step("cuDNN is asked about convolutions", i, len(topics))
+		if len(t.Questions) == 0 {
+			if q.Most == 0 {
+				printable.Fprintf(a.stdout, "sm_%d: nothing left to ask\n", t.Generation)
+			}
+			continue
+		}
+		version, bytes, err := asker.Ask(ctx, t.Generation, t.Questions)
+		if errors.As(err, new(*capture.RefusedError)) {
+			return usageError{err}
+		}
+		if err != nil {
+			return err
+		}
+		s := asked.Set{CuDNN: version, Capability: t.Generation, Bytes: map[string]int64{}}
+		for i, n := range bytes {
+			if n >= 0 {
+				s.Bytes[t.Questions[i].String()] = n
+			}
+		}
+		if err := asked.Save(ctx, file, s); err != nil {
+			return err
+		}
+		if a.oracle != nil && asker.Library == "" {
+			if err := a.oracle.Remember(asker.Python); err != nil {
+				return err
+			}
+		}
+		printable.Fprintf(a.stdout,
+			"sm_%d: cuDNN %s told the workspaces of %d convolutions (forward and backward); %s\n",
+			t.Generation, version, len(s.Bytes), whoUses(version))
+	}
+	return nil
+}
+
+// whoUses returns the releases of PyTorch that come with a version of cuDNN.
+func whoUses(version string) string {
+	var releases []string
+	for _, s := range stack.All() {
+		if s.Versions().CuDNN == version {
+			releases = append(releases, s.Release())
+		}
+	}
+	switch {
+	case len(releases) == 0:
+		return "no release of PyTorch that is known comes with it"
+	case slices.Contains(releases, stack.Default().Release()):
+		return "for PyTorch " + strings.Join(releases, ", ")
+	}
+	return fmt.Sprintf("for PyTorch %s: plan with --torch %s", strings.Join(releases, ", "), releases[len(releases)-1])
+}

@@ -1,0 +1,275 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/experiment/script"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/printable"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/capture"
+	"github.com/vprof/vprof/models/recorded"
+)
+
+// compileFlags are the options of recorded steps.
+type compileFlags struct {
+	capture.Compile
+	// step records the step as it is, in place of a graph.
+	step   bool
+	target gpuFlags
+}
+
+func (f *compileFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.Form, "compile", "",
+		"also record the step under torch.compile, for --torch-compile: compile the `whole` model, "+
+			"the model with its loss, or its blocks one by one: whole, loss, blocks")
+	flags.Lookup("compile").NoOptDefVal = recorded.Forms()[0]
+	flags.BoolVar(&f.step, "step", false,
+		"record a training step as it runs, in place of a graph: for models that torch.export refuses, such as those "+
+			"whose sizes depend on the numbers in a batch")
+	flags.StringSliceVar(&f.AMP, "amp", []string{"bf16"},
+		"with --compile or --step, `precisions` of autocast to record: none, fp16, bf16")
+	flags.IntSliceVar(&f.Batches, "batch", nil,
+		"with --compile or --step, batch `sizes` to record; sizes between and beyond follow from two (default 16,128; "+
+			"with --step 4,16,64)")
+	flags.StringVar(&f.Loss, "loss", "",
+		"with --compile or --step, the loss of a model that returns none: a `name` that --loss of vprof plan takes")
+	flags.BoolVar(&f.Dynamic, "dynamic", false, "with --compile, compile by torch.compile(dynamic=True)")
+	flags.Float64Var(&f.Budget, "activation-memory-budget", 0,
+		"with --compile, the `share` of activations to keep for backward, as "+
+			"torch._functorch.config.activation_memory_budget has it (default: PyTorch's own)")
+	f.target.register(cmd, "with --compile or --step, the `GPU` that PyTorch finds (see vprof gpus)")
+	complete(cmd, "compile", recorded.Forms)
+}
+
+// complete sets defaults, and rejects invalid values.
+func (f *compileFlags) complete() error {
+	batches := []int{16, 128}
+	switch {
+	case f.step && f.Form != "":
+		return usagef("--step and --compile exclude each other: --step records the eager step, --compile the " +
+			"compiled one")
+	case f.step:
+		f.Form, batches = recorded.Eager, []int{4, 16, 64}
+	case f.Form == "":
+		return nil
+	}
+	if len(f.Batches) == 0 {
+		f.Batches = batches
+	}
+	if !f.step && !slices.Contains(recorded.Forms(), f.Form) {
+		return usagef("invalid --compile=%s: need whole, loss or blocks", f.Form)
+	}
+	for _, amp := range f.AMP {
+		if !slices.Contains([]string{"none", "fp16", "bf16"}, amp) {
+			return usagef("invalid --amp %s: need none, fp16 or bf16", amp)
+		}
+	}
+	for _, b := range f.Batches {
+		if err := models.CheckBatch(b); err != nil {
+			return usagef("--batch: %v", err)
+		}
+	}
+	if f.Budget < 0 || f.Budget > 1 {
+		return usagef("invalid --activation-memory-budget %v: need a share from 0 to 1", f.Budget)
+	}
+	return nil
+}
+
+// plentyOfMemory is the GPU's memory while steps are recorded, so that none runs out of it.
+const plentyOfMemory = 1 << 44
+
+// compilation records the compiled step of a model while the model is exported, since each keeps one core busy for most
+// of its time.
+type compilation struct {
+	cancel context.CancelFunc
+	done   chan struct{} // closed at the end, when the others are there
+	made   *recorded.File
+	err    error
+}
+
+// startCompile begins to record the compiled step, if flags say so.
+func (o *captureOptions) startCompile(ctx context.Context) *compilation {
+	c := &compilation{done: make(chan struct{})}
+	ctx, c.cancel = context.WithCancel(ctx)
+	go func() {
+		defer close(c.done)
+		if o.compile.Form != "" {
+			c.made, c.err = o.recordSteps(ctx)
+		}
+	}()
+	return c
+}
+
+// stop ends the recording, if it goes on.
+func (c *compilation) stop() {
+	c.cancel()
+	<-c.done
+}
+
+// recordSteps runs the steps of a model on a simulated GPU, and then those at batch sizes between the given ones at
+// which Inductor decides otherwise.
+func (o *captureOptions) recordSteps(ctx context.Context) (*recorded.File, error) {
+	gpu, err := o.compile.target.chosen()
+	if err != nil {
+		return nil, err
+	}
+	folder, err := unpackStubs()
+	if err != nil {
+		return nil, err
+	}
+	command := script.Command{GPU: gpu, Stubs: folder, Until: "end"}
+	command.GPU.Memory = plentyOfMemory
+	if o.Verbose {
+		command.Stdout, command.Stderr = o.app.stderr, o.app.stderr
+	}
+	all := new(recorded.File)
+	if err := o.recordStepsAt(ctx, command, o.compile.Points(), all); err != nil {
+		return nil, err
+	}
+	var between []capture.Point
+	for _, amp := range o.compile.AMP {
+		for _, batch := range all.Missing(amp) {
+			between = append(between, capture.Point{AMP: amp, Batch: batch})
+		}
+	}
+	return all, o.recordStepsAt(ctx, command, between, all)
+}
+
+// recordStepsAt adds recordings in some precisions and at some batch sizes.
+func (o *captureOptions) recordStepsAt(ctx context.Context, command script.Command, points []capture.Point,
+	all *recorded.File,
+) error {
+	if len(points) == 0 {
+		return nil
+	}
+	c, err := o.Record(o.compile.Compile, points)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	command.Args = c.Args
+	ran, err := script.Run(ctx, command)
+	if err != nil {
+		return err
+	}
+	err = c.Result(all)
+	refused := (*capture.RefusedError)(nil)
+	switch {
+	case errors.As(err, &refused):
+		return usageError{err}
+	case err != nil && ran.Torch().Version != "" && ran.Torch().CUDA == "":
+		return usagef("PyTorch of this Python is not built for CUDA, which --compile needs; install a build " +
+			"that is (no GPU is needed)")
+	case err != nil:
+		return err
+	}
+	all.GPU = command.GPU.Name
+	all.Steps.Guessed = slices.Compact(slices.Sorted(slices.Values(append(all.Steps.Guessed, ran.Guessed()...))))
+	return nil
+}
+
+// besideConfig returns the file for compiled steps beside the configuration of a model of transformers; empty for other
+// models.
+func besideConfig(spec string) string {
+	config, ok := strings.CutPrefix(spec, "hf:")
+	if !ok {
+		return ""
+	}
+	return recorded.FileOf(config[strings.LastIndexByte(config, '@')+1:])
+}
+
+// finishCompile waits for the recordings, writes them to files of which the second may be empty, and prints what they
+// are and the command that plans the model.
+func finishCompile(o *captureOptions, c *compilation, model string, paths ...string) error {
+	bar := startProgress(o.app, o.Verbose)
+	bar.step("Python compiles "+model, 0, 0)
+	<-c.done
+	bar.end()
+	if c.err != nil {
+		return c.err
+	}
+	made := c.made
+	for _, path := range paths {
+		if path == "" {
+			continue
+		}
+		if err := report.WriteFile(path, made.Write); err != nil {
+			return err
+		}
+	}
+	var of []string
+	for i, r := range made.Recordings {
+		of = append(of, strings.TrimSpace(fmt.Sprintf("%s %d", r.AMP, r.Batch)))
+		if r.Breaks > 0 && i == 0 {
+			printable.Fprintf(o.app.stdout, "note: %d graph breaks; what lies between the graphs runs eagerly\n",
+				r.Breaks)
+		}
+	}
+	printable.Fprintf(o.app.stdout, "%s: compiled by PyTorch %s for %s, at batch %s\n", paths[0], made.Torch, made.GPU,
+		strings.Join(of, ", "))
+	printable.Fprintf(o.app.stdout, "next: vprof plan --model %s --torch-compile --amp %s --batch 8\n", model,
+		o.compile.AMP[0])
+	return nil
+}
+
+// recordListed records the compiled step of the class that a model of vprof's list stands for, and keeps it for plans
+// of the model in those settings.
+func recordListed(ctx context.Context, o *captureOptions) error {
+	m, err := o.app.models().Lookup(o.Spec)
+	if err != nil {
+		return err
+	}
+	own := o.Options
+	own.Spec, own.Python, own.Verbose = "", "", false
+	switch {
+	case o.compile.Form == "" || o.compile.step:
+		return usagef("%s is a model that vprof describes; --compile records its compiled step", m.Name)
+	case !reflect.DeepEqual(own, capture.Options{}) || o.compile.Loss != "":
+		return usagef("%s is a model that vprof describes, with its inputs and loss; choose sizes by --set", m.Name)
+	}
+	c := models.Case{}
+	if c.Settings, err = o.settings.values(nil); err != nil {
+		return err
+	}
+	if c, err = m.Complete(c); err != nil {
+		return err
+	}
+	class, reason := m.ClassOf(c)
+	if reason != "" {
+		return usagef("%s", reason)
+	}
+	path := recorded.FileOfListed(o.app.compiled, m, c)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	o.Spec, o.Inputs, o.Size, o.Seq = class.Spec, class.Inputs, class.Size, class.Seq
+	if config, ok := strings.CutPrefix(class.Spec, "hf:"); ok {
+		o.Spec = "hf:" + path + ".json"
+		if err := os.WriteFile(path+".json", []byte(config), 0o600); err != nil {
+			return err
+		}
+	}
+	if o.app.oracle != nil { // which plans of other batch sizes ask about convolutions
+		if err := o.app.oracle.Remember(o.Python); err != nil {
+			return err
+		}
+	}
+	compiling := o.startCompile(ctx)
+	defer compiling.stop()
+	command := m.Name
+	if words := m.Canonical(c).Settings.Words(); len(words) > 0 {
+		command += " --set " + strings.Join(words, " --set ")
+	}
+	return finishCompile(o, compiling, command, path)
+}

@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/experiment/card"
+	"github.com/vprof/vprof/bench/experiment/script"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// cardOptions are the flags of vprof card.
+type cardOptions struct {
+	app     *app
+	gpu     string
+	folder  string
+	yes     bool
+	limit   time.Duration
+	without withoutFlags
+}
+
+func newCardCmd(a *app) *cobra.Command {
+	o := &cardOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "card DIR | -- COMMAND ARGS...",
+		Short: "Say what GPU memory a repository's training needs, without its weights, data and GPUs",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("name a folder, or the command after --, for example: vprof card -- python train.py")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runCard(cmd.Context(), o, args, cmd.ArgsLenAtDash() == 0)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.gpu, "gpu", "b200", "the `GPU` that is simulated; it should hold every setting")
+	f.StringVar(&o.folder, "output", "vprof-card", "the `folder` of the card, from which an interrupted one resumes")
+	f.BoolVar(&o.yes, "yes", false, "run the command that was found in DIR")
+	f.DurationVar(&o.limit, "time", 10*time.Minute, "start no setting after this `time`, and end the one that runs")
+	complete(cmd, "gpu", device.Names)
+	o.without.Weights, o.without.Data = true, true
+	o.without.registerData(cmd)
+	return cmd
+}
+
+func runCard(ctx context.Context, o *cardOptions, args []string, given bool) error {
+	gpu, err := device.Lookup(o.gpu)
+	if err != nil {
+		return err
+	}
+	c := &card.Card{Command: card.Command{Args: args}, GPU: gpu.Name}
+	of := script.Command{GPU: gpu, Steps: usualSteps, Longest: longestSearch, Stdout: io.Discard}
+	if of.Without, err = o.without.resolve(); err != nil {
+		return err
+	}
+	if o.folder, err = filepath.Abs(o.folder); err != nil {
+		return err
+	}
+	if !given {
+		found, err := card.Find(args[0])
+		if err != nil {
+			return err
+		}
+		for _, f := range found {
+			fmt.Fprintf(o.app.stdout, "%s: %s\n", f.From, strings.Join(f.Args, " "))
+		}
+		if c.Command = found[0]; !o.yes {
+			fmt.Fprintln(o.app.stdout, "--yes runs the first; another is named after --")
+			return nil
+		}
+		if err := os.Chdir(args[0]); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(o.app.stderr, "vprof: running", strings.Join(c.Command.Args, " "))
+	if of.Stubs, err = unpackStubs(); err != nil {
+		return err
+	}
+	state := filepath.Join(o.folder, "card.json")
+	if data, err := os.ReadFile(state); err == nil {
+		c.Read(data)
+	}
+	if err := os.MkdirAll(o.folder, 0o755); err != nil {
+		return err
+	}
+	err = c.Make(ctx, of, o.app.now().Add(o.limit), func() error {
+		r := c.Rows[len(c.Rows)-1]
+		fmt.Fprintf(o.app.stderr, "vprof: %s: %s\n", r.Setting, r.Result)
+		return report.WriteFile(state, func(w io.Writer) error { return json.NewEncoder(w).Encode(c) })
+	})
+	if err != nil {
+		return err
+	}
+	if c.Least() == nil {
+		return usagef("no card: %s", c.Rows[0].Result)
+	}
+	for _, name := range []string{"card.md", "card.html", "badge.svg"} {
+		err := report.WriteFile(filepath.Join(o.folder, name), func(w io.Writer) error { return c.Write(w, name) })
+		if err != nil {
+			return err
+		}
+	}
+	return c.Write(o.app.stdout, "card.md")
+}

@@ -1,0 +1,306 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/vprof/vprof/bench/advise/trainers"
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/experiment/sweep"
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/printable"
+	"github.com/vprof/vprof/internal/requirements"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hfconfig"
+	"github.com/vprof/vprof/models/pt2"
+	"github.com/vprof/vprof/profiler/stack"
+)
+
+// caseFlags are the flags that choose a case: one for each field of the table of package
+// models. A flag that is not given leaves the choice to the model.
+type caseFlags struct {
+	model, torch string
+	stack        stackFlag
+	// patch is what the flags choose, but for several GPUs, the release and --set.
+	patch models.Patch
+	// calibrates reports whether the command is calibrate, whose stack also has the driver.
+	calibrates bool
+	settings   settingFlags
+	ranks      rankFlags
+	// alone says that the command has flags of its own for several GPUs, or is about one.
+	alone   bool
+	learned coefficientFlag
+	flags   *pflag.FlagSet
+	// trainer is the trainer's configuration that flags come from; nil if there is none.
+	trainer *trainers.Config
+	// fromTrainer are the flags that were set from it.
+	fromTrainer []string
+	// config is the configuration of the user's project, without a path if there is none.
+	config *configuration
+	// script is a command with a {batch} that is run; nil if there is none.
+	script []string
+}
+
+// fieldFlag is the flag of a field of a case.
+type fieldFlag struct {
+	field *models.Field
+	patch models.Patch
+}
+
+// String implements pflag.Value.
+func (f *fieldFlag) String() string {
+	if f.field == nil {
+		return ""
+	}
+	return f.patch[f.field.Name].Text
+}
+
+// Set implements pflag.Value. A text with nothing in it is [emptyFlag]'s to refuse.
+func (f *fieldFlag) Set(text string) error {
+	if strings.TrimSpace(text) == "" {
+		delete(f.patch, f.field.Name)
+		return nil
+	}
+	change, err := f.field.Parse(text)
+	if err != nil { // names are in lower case: BF16 is bf16
+		if lower, again := f.field.Parse(strings.ToLower(text)); again == nil {
+			change, err = lower, nil
+		}
+	}
+	if err == nil {
+		f.patch.Set(change)
+	}
+	return err
+}
+
+// Type implements pflag.Value.
+func (f *fieldFlag) Type() string {
+	if strings.Contains(f.field.Usage, "`") {
+		return "text"
+	}
+	return "bool"
+}
+
+// register adds the flags of a case to a command.
+func (f *caseFlags) register(cmd *cobra.Command, a *app) {
+	f.flags, f.patch, f.config = cmd.Flags(), models.Patch{}, &configuration{}
+	f.flags.Var(&once{to: &f.model}, "model",
+		"`name` of the model (see vprof models), a file of torch.export (model.pt2), or hf: and a config.json of "+
+			"transformers")
+	f.flags.StringVar(&f.torch, "torch", "",
+		models.FieldNamed("torch").Usage+
+			"; auto reads it from a .pt2 model, or else from uv.lock, requirements.txt or pyproject.toml beside "+
+			projectFile+" (default "+stack.Default().Release()+")")
+	f.flags.Var(&f.stack, "stack", models.FieldNamed("stack").Usage+" (default: the newest known)")
+	for i := range models.Fields() {
+		field := &models.Fields()[i]
+		if field.Name != "" && !field.Key && !slices.Contains(registeredElsewhere, field.Name) {
+			f.add(cmd, field)
+		}
+	}
+	f.settings.register(f.flags)
+	if !f.alone {
+		f.ranks.register(cmd)
+	}
+	f.complete(cmd, a)
+}
+
+// registeredElsewhere are the fields whose flags take more than a value of the field, or are not of every verb.
+var registeredElsewhere = []string{"torch", "stack", "gpus", "strategy", "alloc-conf"}
+
+// otherValues are the values of fields that depend on more than the table knows.
+var otherValues = map[string]func() []string{"task": hfconfig.Tasks, "loss": pt2.Losses}
+
+// add adds the flag of a field.
+func (f *caseFlags) add(cmd *cobra.Command, field *models.Field) {
+	values := field.Values
+	if all := otherValues[field.Name]; all != nil {
+		values = all
+	}
+	var words []string
+	if values != nil {
+		words = values()
+	}
+	flag := f.flags.VarPF(&fieldFlag{field, f.patch}, field.Name, "", field.Help(words))
+	flag.NoOptDefVal = field.Bare
+	if values != nil {
+		complete(cmd, field.Name, values)
+	}
+}
+
+// complete completes the values that depend on the model.
+func (f *caseFlags) complete(cmd *cobra.Command, a *app) {
+	complete(cmd, "torch", func() []string { return append(stack.Releases(), autoRelease) })
+	complete(cmd, "model", func() []string { return a.models().Names() })
+	complete(cmd, "set", func() []string {
+		names := lists.Map(keyFields(), func(f *models.Field) string { return f.Name + "=" })
+		if m, err := a.models().Lookup(f.model); err == nil {
+			for _, s := range m.Settings {
+				names = append(names, s.Name+"=")
+			}
+		}
+		return names
+	})
+	complete(cmd, "stage", func() []string {
+		m, err := a.models().Lookup(f.model)
+		if err != nil {
+			return nil
+		}
+		return m.Stages
+	})
+}
+
+// registerAllocConf adds the flags that only replays have a use for: allocator settings and coefficients.
+func (f *caseFlags) registerAllocConf() {
+	f.learned.register(f.flags)
+	field := models.FieldNamed("alloc-conf")
+	f.flags.Var(&fieldFlag{field, f.patch}, field.Name, field.Usage)
+}
+
+// resolve finds the model and the case that the flags describe.
+func (f *caseFlags) resolve(a *app) (models.Model, models.Case, error) {
+	if f.model == "" {
+		return models.Model{}, models.Case{}, usagef(`--model is missing (list the models with "vprof models")`)
+	}
+	defer input.Begin()()
+	m, err := a.models().Lookup(f.model)
+	if err != nil {
+		return models.Model{}, models.Case{}, err
+	}
+	c := m.Default
+	c.Model = m.Name
+	if c.Torch, err = f.release(m); err != nil {
+		return m, c, err
+	}
+	if c.Settings, err = f.settings.values(f.patch); err != nil {
+		return m, c, err
+	}
+	c.Stack = f.libraries()
+	f.patch.Apply(&c)
+	if err := f.ranks.apply(&c); err != nil {
+		return m, c, err
+	}
+	m, c, err = a.models().Complete(m, c)
+	if err == nil && f.config.path != "" {
+		c, err = f.configured(a, m, c)
+	}
+	return m, c, cmp.Or(f.blame(err), f.checkStack(c))
+}
+
+// givenSettings returns the settings of the model that flags choose; nil if there are none.
+func (f *caseFlags) givenSettings() (models.Settings, error) {
+	own, err := f.settings.values(f.patch)
+	c := models.Case{Settings: own}
+	f.patch.Apply(&c)
+	return c.Settings, err
+}
+
+// evidence returns the residuals and coefficients that estimates use.
+func (f *caseFlags) evidence(a *app) (step.Evidence, error) {
+	calibrated, err := f.learned.selection()
+	missed := func(err error) { printable.Fprintf(a.stderr, "vprof: %v; the default coefficients are used\n", err) }
+	return step.Evidence{Trials: a.trials, Residuals: a.residuals, Calibrated: calibrated, Missed: missed}, err
+}
+
+// setup resolves the flags and makes the setup of the case.
+func (f *caseFlags) setup(a *app) (*step.Setup, models.Case, error) {
+	m, c, err := f.resolve(a)
+	if err != nil {
+		return nil, c, err
+	}
+	e, err := f.evidence(a)
+	if err != nil {
+		return nil, c, err
+	}
+	setup, err := step.New(m, c, e)
+	return setup, c, err
+}
+
+// batchFlag is a list of batch sizes.
+type batchFlag struct{ list string }
+
+func (f *batchFlag) register(cmd *cobra.Command, otherwise string) {
+	cmd.Flags().Var(&once{to: &f.list}, "batch",
+		"batch sizes: a `list` like 8,16,32 or ranges like 8..128x2, 8..64+8 and 1..8 (default: "+otherwise+")")
+}
+
+// sizes returns the given batch sizes, or the default sizes if none are given.
+func (f *batchFlag) sizes(otherwise []int) ([]int, error) {
+	if f.list == "" {
+		return otherwise, nil
+	}
+	sizes, err := sweep.ParseBatches(f.list)
+	if err != nil {
+		return nil, usagef("--batch: %w", err)
+	}
+	return sizes, nil
+}
+
+// joinValues rewrites "--checkpointing reentrant" as "--checkpointing=reentrant", for all flags that may stand alone.
+// Words that are no value of the flag stay arguments.
+func joinValues(args []string) []string {
+	var out []string
+	for i := 0; i < len(args); i++ {
+		name, long := strings.CutPrefix(args[i], "--")
+		if long && name == "" { // a user's command follows
+			return append(out, args[i:]...)
+		}
+		if field := models.FieldNamed(name); long && field != nil && field.Bare != "" && i+1 < len(args) &&
+			!strings.HasPrefix(args[i+1], "-") {
+			if _, err := field.Parse(args[i+1]); err == nil || strings.Contains(args[i+1], "=") {
+				out = append(out, args[i]+"="+args[i+1])
+				i++
+				continue
+			}
+		}
+		out = append(out, args[i])
+	}
+	return out
+}
+
+// autoRelease is the value of --torch that finds the release by itself.
+const autoRelease = "auto"
+
+// release returns the release of PyTorch that the flags name for a model, as cases have
+// it. Without one a recorded run is of that which ran.
+func (f *caseFlags) release(m models.Model) (string, error) {
+	if f.torch == "" && f.stack.torch == "" && m.Recorded {
+		return m.Default.Torch, nil
+	}
+	name := cmp.Or(f.torch, f.stack.torch, stack.Default().Release())
+	if name == autoRelease {
+		var err error
+		if name, err = findRelease(m); err != nil {
+			return "", err
+		}
+	}
+	release, err := models.ParseRelease(name)
+	if err != nil {
+		return "", usagef("--torch: %w", err)
+	}
+	return release, nil
+}
+
+// findRelease returns the release that wrote the model's file, or else the one that the
+// project asks for: the folder with the project file, here or above, or this one.
+func findRelease(m models.Model) (string, error) {
+	if m.Torch != "" {
+		return m.Torch, nil
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	release, err := requirements.Find(cmp.Or(projectFolder(here), here), "torch")
+	if errors.Is(err, requirements.ErrNotFound) {
+		return "", usagef("--torch auto: %w; name the release, like --torch %s", err, stack.Default().Release())
+	}
+	return release, err
+}

@@ -1,0 +1,182 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/advise/systems"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/printable"
+	"github.com/vprof/vprof/models"
+)
+
+// A configuration is the file of the user's project that says how to train: of a project that package systems lists,
+// or any file, with --map.
+type configuration struct {
+	path  string
+	pairs []string // of --map
+	// searched says that the verb searches the batch and what the files of the curriculum have, so that they need not
+	// have it.
+	searched bool
+	// reported says that the verb's result has the warnings, so that standard error need not.
+	reported bool
+
+	// values are the values of the file by vprof's names ("batch", "amp"); nil before the file is read.
+	values map[string]any
+	// parts are the parts of the project's curriculum, from the files beside it.
+	parts []systems.Part
+	// unplanned are values of the file that are planned otherwise.
+	unplanned []report.Warning
+}
+
+// takeProject takes a file of a project that package systems lists as the configuration. The model is the one that the
+// file names, unless a flag does.
+func (f *caseFlags) takeProject(cmd *cobra.Command, files []string, model string) error {
+	switch {
+	case len(files) > 1:
+		return usagef("%s: name one file; what stands beside %s is found", cmd.CommandPath(), files[0])
+	case f.model == "" && strings.Contains(model, "*"):
+		return usagef("%s: does not name its model; name one of %s with --model", files[0], model)
+	case f.model == "":
+		f.model = model
+	}
+	flag := f.flags.Lookup("config-path")
+	if flag == nil {
+		f.config.path = files[0]
+		return nil
+	}
+	if flag.Changed {
+		return usagef("--config-path: %s is named as well; give one file", files[0])
+	}
+	return f.flags.Set("config-path", files[0])
+}
+
+// configured returns the case with what the configuration has where no flag is given.
+func (f *caseFlags) configured(a *app, m models.Model, c models.Case) (models.Case, error) {
+	k := f.config
+	if k.values == nil {
+		if err := k.read(m); err != nil {
+			return c, usageError{err}
+		}
+		k.tell(a)
+	}
+	if n, ok := k.values["batch"].(int64); ok {
+		c.Batch = int(n)
+	} else if flag := f.flags.Lookup("batch"); !k.searched && len(k.pairs) == 0 && flag != nil && !flag.Changed {
+		s, _, err := systems.Lookup(m.Name)
+		if err != nil {
+			return c, err
+		}
+		return c, usagef("%s has no %s; name the batch with --batch", k.path, s.Keys["batch"].Path)
+	}
+	if err := setFromFile(&c, k.values, f.flags.Changed); err != nil {
+		return c, err
+	}
+	given, err := f.givenSettings()
+	if err != nil {
+		return c, err
+	}
+	c.Settings = maps.Clone(c.Settings)
+	for _, s := range m.Settings {
+		if n, ok := k.values[s.Name].(int64); ok && given[s.Name] == 0 {
+			c.Settings[s.Name] = n
+		}
+	}
+	return m.Complete(c)
+}
+
+// setFromFile sets a case's precision, checkpointing and micro-batches from the values of a file, by our names, except
+// for given fields.
+func setFromFile(c *models.Case, values map[string]any, given func(name string) bool) (err error) {
+	if amp, ok := values["amp"].(string); ok && !given("amp") {
+		if c.AMP, err = models.ParseAutocast(amp); err != nil {
+			return usageError{err}
+		}
+	}
+	if on, ok := values["checkpointing"].(bool); ok && !given("checkpointing") {
+		c.Checkpointing = on
+	}
+	if n, ok := values["accumulate"].(int64); ok && !given("accumulate") {
+		c.Accumulate = int(n)
+	}
+	return nil
+}
+
+// read reads the file of a model: by --map, or by where the model's project has its values.
+func (k *configuration) read(m models.Model) (err error) {
+	if len(k.pairs) > 0 {
+		if k.values, err = systems.ReadMapped(k.path, k.pairs); err != nil {
+			return fmt.Errorf("--map: %w", err)
+		}
+		return checkNames(m, k.values)
+	}
+	s, ok, err := systems.Lookup(m.Name)
+	if err != nil {
+		return err
+	}
+	if !ok || s.Config == "" {
+		return fmt.Errorf("--config-path: vprof does not know a configuration file of %s; say with --map where "+
+			"it has what, or use flags", m.Name)
+	}
+	values, err := s.Read(k.path)
+	if err != nil {
+		return err
+	}
+	if k.parts, err = s.ReadParts(k.path, false); err != nil {
+		return err
+	}
+	facts, unplanned, err := s.ReadFacts(k.path, m.Name)
+	if err != nil {
+		return err
+	}
+	for _, u := range unplanned {
+		what := fmt.Sprintf("%s: %s: is not read", k.path, u.Path)
+		if u.Value != nil {
+			what = fmt.Sprintf("%s: %s: %v is not planned", k.path, u.Path, u.Value)
+		}
+		k.unplanned = append(k.unplanned, report.Warning{What: what, Hint: u.Why})
+	}
+	if !k.searched {
+		maps.Copy(facts, systems.Largest(k.parts, m.Name))
+	}
+	for name, n := range facts {
+		values[name] = n
+	}
+	k.values = values
+	return nil
+}
+
+// tell tells on standard error what a result does not say of the file.
+func (k *configuration) tell(a *app) {
+	if k.reported {
+		return
+	}
+	for _, w := range k.unplanned {
+		printable.Fprintf(a.stderr, "vprof: warning: %s; %s\n", w.What, w.Hint)
+	}
+	if len(k.parts) > 1 && !k.searched {
+		printable.Fprintf(a.stderr, "vprof: the curriculum beside %s has %d parts; vprof smoke %[1]s judges all\n",
+			k.path, len(k.parts))
+	}
+}
+
+// checkNames refuses names of --map that mean nothing for the model.
+func checkNames(m models.Model, values map[string]any) error {
+	names := []string{"batch", "accumulate", "amp", "checkpointing"}
+	for _, s := range m.Settings {
+		names = append(names, s.Name)
+	}
+	for name, v := range values {
+		if !slices.Contains(names, name) {
+			return fmt.Errorf("--map: there is no %q to read; use %s", name, strings.Join(names, ", "))
+		}
+		if _, isNumber := v.(int64); !isNumber && !slices.Contains([]string{"amp", "checkpointing"}, name) {
+			return fmt.Errorf("--map: %s: %v is not a whole number", name, v)
+		}
+	}
+	return nil
+}

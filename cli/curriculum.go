@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"slices"
+
+	"github.com/vprof/vprof/bench/advise/systems"
+	"github.com/vprof/vprof/bench/experiment/smoke"
+	"github.com/vprof/vprof/models"
+)
+
+// curriculum returns the parts of a project's curriculum that differ in memory, each once. Settings of the model's own
+// parts that are fixed stay as they are.
+func curriculum(m models.Model, parts []systems.Part, fixed func(setting string) bool) (out []smoke.Part) {
+	for _, p := range parts {
+		settings := models.Settings{}
+		for _, s := range m.Settings {
+			n, has := p.Settings[s.Name]
+			if has && s.Inert == "" && (p.Model != m.Name || !fixed(s.Name)) {
+				settings[s.Name] = n
+			}
+		}
+		if !slices.ContainsFunc(out, func(q smoke.Part) bool { return maps.Equal(q.Settings, settings) }) {
+			out = append(out, smoke.Part{Name: p.Name, Settings: settings})
+		}
+	}
+	return out
+}
+
+// otherParts returns the parts of the curriculum beside the configuration that train otherwise than the case.
+func (o *smokeOptions) otherParts(m models.Model, c models.Case) ([]smoke.Part, error) {
+	given, err := o.c.givenSettings()
+	parts := curriculum(m, o.c.config.parts, func(setting string) bool { _, is := given[setting]; return is })
+	return slices.DeleteFunc(parts, func(p smoke.Part) bool {
+		all := maps.Clone(c.Settings)
+		maps.Copy(all, p.Settings)
+		return maps.Equal(all, c.Settings)
+	}), err
+}
+
+// file returns the system whose configuration is written, with what it holds, and whether there is one.
+func (f *applyFlags) file(m models.Model) (s systems.System, values map[string]any, found bool, err error) {
+	if !f.apply && f.config == "" || len(f.pairs) > 0 || f.trainer != nil {
+		return s, nil, false, nil
+	}
+	s, known, err := systems.Lookup(m.Name)
+	if err != nil || !known {
+		return s, nil, false, err
+	}
+	if s.Config != "" {
+		values, err = s.Read(f.path(s))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil, true, nil // writing says so
+	}
+	if err != nil {
+		return s, nil, true, usageError{err}
+	}
+	return s, values, true, nil
+}
+
+// effectiveOf returns the number of samples of an optimizer step by the values of a file; zero if they do not say.
+func effectiveOf(values map[string]any) int {
+	batch, _ := values["batch"].(int64)
+	micro, _ := values["accumulate"].(int64)
+	if n := batch * micro; n > 0 && n <= mostEffective {
+		return int(n)
+	}
+	return 0
+}

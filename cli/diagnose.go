@@ -1,0 +1,350 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/advise/diagnose"
+	"github.com/vprof/vprof/bench/advise/remedy"
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/observe/oomtext"
+	"github.com/vprof/vprof/bench/observe/series"
+	"github.com/vprof/vprof/bench/observe/snapshot"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+type diagnoseOptions struct {
+	app    *app
+	c      caseFlags
+	target gpuFlags
+	batch  int
+	// seen is the most memory that the files have of the training; zero if they have none.
+	seen remedy.Peak
+	out  output
+}
+
+func newDiagnoseCmd(a *app) *cobra.Command {
+	o := &diagnoseOptions{app: a, out: output{app: a}}
+	cmd := &cobra.Command{
+		Use:   "diagnose FILE...",
+		Short: "Find leaks, spikes, fragmentation and waste in a run, a snapshot or a log",
+		Args: between(1, anyNumber,
+			"name a file: a report, a snapshot, the text of an error, or a log of vprof monitor or nvidia-smi"),
+		RunE: func(cmd *cobra.Command, args []string) error { return runDiagnose(cmd.Context(), o, args) },
+	}
+	o.c.register(cmd, a)
+	o.c.registerAllocConf()
+	o.target.register(cmd, "`GPU` of the training (see vprof gpus)")
+	cmd.Flags().IntVar(&o.batch, "batch", 0,
+		"batch `size` of the training (default: the last of the report, or the model's)")
+	return o.out.register(cmd)
+}
+
+func runDiagnose(ctx context.Context, o *diagnoseOptions, paths []string) error {
+	if o.batch < 0 {
+		return usagef("--batch: %d is not a batch size; the smallest is 1", o.batch)
+	}
+	d := &report.Diagnosis{Schema: report.DiagnosisSchema, Tool: tool(), Findings: []report.Finding{}}
+	var err error
+	if len(paths) == 1 {
+		err = o.diagnose(ctx, d, paths[0])
+	} else {
+		err = o.ranks(ctx, d, paths)
+	}
+	if err != nil {
+		return err
+	}
+	if err := o.out.finish(d); err != nil {
+		return err
+	}
+	if n := d.Problems(); n > 0 {
+		return negative{fmt.Errorf("problems found: %d", n)}
+	}
+	return nil
+}
+
+// ranks diagnoses snapshots of several ranks, labeled with their files' names.
+func (o *diagnoseOptions) ranks(ctx context.Context, d *report.Diagnosis, paths []string) error {
+	var names []string
+	var peaks []int64
+	for _, path := range paths {
+		data, name, err := o.app.readAll(path)
+		if err != nil {
+			return err
+		}
+		if !snapshot.Is(data) {
+			return input.FileErrorf(name, "not a memory snapshot of PyTorch; several files must all be snapshots, "+
+				"one a rank")
+		}
+		s, err := snapshot.Parse(data, name)
+		if err != nil {
+			return err
+		}
+		for _, device := range s.Devices() {
+			label := name
+			if len(s.Devices()) > 1 {
+				label = fmt.Sprintf("%s device %d", name, device)
+			}
+			sum := s.Of(device)
+			names, peaks = append(names, label), append(peaks, sum.PeakAllocated)
+			d.Findings = append(d.Findings, onGPU(label, true, diagnose.Snapshot(sum))...)
+		}
+	}
+	d.Of = strings.Join(names, ", ")
+	d.Findings = append(d.Findings, diagnose.Ranks(names, peaks)...)
+	o.seen.Bytes = slices.Max(peaks)
+	return o.remedy(ctx, d, device.GPU{})
+}
+
+// onGPU adds the GPU to findings if there are several GPUs.
+func onGPU(gpu string, several bool, found []report.Finding) []report.Finding {
+	for i := range found {
+		if several {
+			found[i].GPU = gpu
+		}
+	}
+	return found
+}
+
+// diagnose diagnoses one file.
+func (o *diagnoseOptions) diagnose(ctx context.Context, d *report.Diagnosis, path string) error {
+	data, name, err := o.app.readAll(path)
+	if err != nil {
+		return err
+	}
+	d.Of = name
+	switch head := data[:min(len(data), 4096)]; {
+	case snapshot.Is(head):
+		err = o.snapshot(ctx, d, data, name)
+	case isReport(head):
+		err = o.report(ctx, d, data, name)
+	case series.Is(head):
+		err = o.series(ctx, d, data, name)
+	case oomtext.Is(data), oomtext.Host(data) != "":
+		messages := oomtext.Parse(string(data))
+		d.Findings = append(d.Findings, diagnose.Errors(messages)...)
+		for _, m := range messages {
+			o.seen.Bytes = max(o.seen.Bytes, m.Allocated)
+		}
+		if line := oomtext.Host(data); line != "" {
+			d.Findings = append(d.Findings, diagnose.HostMemory(line))
+		}
+		if oomtext.Is(data) {
+			err = o.remedy(ctx, d, gpuOf(messages, d))
+		}
+	default:
+		err = input.FileErrorf(name,
+			"unknown format; need a report of vprof, a memory snapshot of PyTorch, the text of an "+
+				"OutOfMemoryError or of a process killed for memory, or a log of vprof monitor or "+
+				"nvidia-smi with its header")
+	}
+	return err
+}
+
+// readAll reads a file, or standard input for "-".
+func (a *app) readAll(path string) (data []byte, name string, err error) {
+	defer input.Begin()()
+	from, name, err := a.open(path)
+	if err != nil {
+		return nil, name, err
+	}
+	defer from.Close()
+	data, err = input.ReadAll(from, name)
+	if err == nil && bytes.HasPrefix(data, []byte("\x1f\x8b")) { // gzip
+		if data, err = input.Expand(data, maxExpanded); err != nil {
+			err = input.FileErrorf(name, "not a gzip file that can be read: %v", err)
+		}
+	}
+	return data, name, err
+}
+
+// maxExpanded is the size limit of a decompressed file, in bytes: a small file must not fill the machine.
+const maxExpanded = 128 << 20
+
+func (o *diagnoseOptions) snapshot(ctx context.Context, d *report.Diagnosis, data []byte, name string) error {
+	s, err := snapshot.Parse(data, name)
+	if err != nil {
+		return err
+	}
+	devices := s.Devices()
+	for _, device := range devices {
+		sum := s.Of(device)
+		o.seen.Bytes = max(o.seen.Bytes, sum.PeakAllocated)
+		d.Findings = append(d.Findings, onGPU(fmt.Sprint(device), len(devices) > 1, diagnose.Snapshot(sum))...)
+	}
+	return o.remedy(ctx, d, device.GPU{})
+}
+
+func (o *diagnoseOptions) series(ctx context.Context, d *report.Diagnosis, data []byte, name string) error {
+	all, err := series.Read(bytes.NewReader(data), name)
+	if err != nil {
+		return err
+	}
+	product := ""
+	for _, s := range all {
+		found := diagnose.Series(s)
+		if len(s.Mine) > 0 {
+			o.seen = remedy.Peak{Bytes: max(o.seen.Bytes, int64(series.Quantile(s.Mine, 1))), Device: true}
+		}
+		if product == "" && len(found) > 0 {
+			product = s.Product
+		}
+		d.Findings = append(d.Findings, onGPU(s.GPU, len(all) > 1, found)...)
+	}
+	gpu, err := device.Lookup(product)
+	if err != nil {
+		gpu = device.GPU{} // without an entry in the catalog nothing can be planned
+	}
+	return o.remedy(ctx, d, gpu)
+}
+
+// gpuOf returns the GPU on which memory ran out, by its size: the first such GPU of the catalog, or the zero GPU.
+func gpuOf(messages []oomtext.Message, d *report.Diagnosis) device.GPU {
+	for _, m := range messages {
+		var same []string
+		var found device.GPU
+		for _, gpu := range device.Catalog() {
+			// PyTorch prints GiB with two digits.
+			if m.Total > 0 && math.Abs(float64(gpu.Memory-m.Total)) <= 0.005*bytesize.GiB {
+				if same = append(same, gpu.Name); found.Name == "" {
+					found = gpu
+				}
+			}
+		}
+		if len(same) > 0 {
+			d.GPU = fmt.Sprintf("assumed GPU: %s, by its %s (%s); --gpu chooses another", found.Name,
+				bytesize.Format(m.Total), strings.Join(same, ", "))
+			return found
+		}
+	}
+	return device.GPU{}
+}
+
+func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data []byte, name string) error {
+	reports, err := report.Read(name, bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	var at *report.Point
+	var of *report.Report
+	for _, r := range reports {
+		for i := range r.Points {
+			if p := &r.Points[i]; p.Run != nil && (o.batch == 0 || p.Batch == o.batch) {
+				at, of = p, r
+			}
+		}
+	}
+	if at == nil {
+		return usagef("%s: the file holds no run to diagnose", name)
+	}
+	ran, _ := of.Find(at.Device)
+	d.Findings = append(d.Findings, diagnose.Run(ran, at.Run)...)
+	if of.Script != nil {
+		if found := diagnose.Script(of.Script); len(found) > 0 {
+			enlarge := func(f report.Finding) bool { return f.Kind == "under-use" }
+			d.Findings = slices.Concat(found, slices.DeleteFunc(d.Findings, enlarge))
+		}
+		d.Remedies, d.Case = of.Script.Remedies, of.Case.Model+" on "+ran.GPU
+		if o.c.model == "" {
+			return nil
+		}
+	}
+	gpu, err := step.GPUOf(ran)
+	if err != nil {
+		gpu = device.GPU{}
+	}
+	if o.c.model != "" {
+		return o.remedy(ctx, d, gpu)
+	}
+	evidence, err := o.c.evidence(o.app)
+	if err != nil {
+		return err
+	}
+	setup, err := step.Of(o.app.models(), of.Case, evidence)
+	if err != nil {
+		return err
+	}
+	return o.remedyFor(ctx, d, setup, of.Case.Model, at.Batch, gpu)
+}
+
+// remedy adds remedies for the case that the flags describe, if they do. The GPU comes from --gpu, or
+// else from the file.
+func (o *diagnoseOptions) remedy(ctx context.Context, d *report.Diagnosis, gpu device.GPU) error {
+	if o.c.model == "" {
+		d.GPU = ""
+		return nil
+	}
+	m, c, err := o.c.resolve(o.app)
+	if err != nil {
+		return err
+	}
+	evidence, err := o.c.evidence(o.app)
+	if err != nil {
+		return err
+	}
+	setup, err := step.New(m, c, evidence)
+	if err != nil {
+		return err
+	}
+	return o.remedyFor(ctx, d, setup, c.Model, cmp.Or(o.batch, c.Batch), gpu)
+}
+
+func (o *diagnoseOptions) remedyFor(ctx context.Context, d *report.Diagnosis, setup *step.Setup, model string,
+	batch int, gpu device.GPU,
+) error {
+	enlarge := slices.IndexFunc(d.Findings, func(f report.Finding) bool { return f.Kind == "under-use" })
+	if enlarge < 0 && !d.Short() && o.seen.Bytes == 0 {
+		return nil
+	}
+	var err error
+	switch {
+	case o.target.given():
+		gpu, err = o.target.chosen()
+		d.GPU = ""
+	case gpu.Name == "":
+		d.GPU = "unknown GPU: choose it with --gpu to get remedies with their savings"
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	now, err := remedy.Of(ctx, setup, gpu, batch)
+	if err != nil {
+		return err
+	}
+	beyond, finding := now.Beyond(o.seen)
+	if beyond > 0 { // what the other findings' advice would not remove
+		finding.Problem = d.Short()
+		d.Findings = slices.Insert(d.Findings, 0, finding)
+		if enlarge >= 0 {
+			enlarge++
+		}
+	}
+	if enlarge < 0 && !d.Short() {
+		return nil
+	}
+	d.Case = fmt.Sprintf("%s, batch %d on %s", model, batch, gpu.Name)
+	if enlarge >= 0 {
+		more, err := now.Enlarge(ctx)
+		if err != nil {
+			return err
+		}
+		if more != "" {
+			d.Findings[enlarge].Advice = append(d.Findings[enlarge].Advice, more)
+		}
+	}
+	if d.Short() {
+		d.Remedies, err = now.Remedies(ctx, beyond)
+	}
+	return err
+}

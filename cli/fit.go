@@ -1,0 +1,273 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/vprof/vprof/bench/advise/systems"
+	"github.com/vprof/vprof/bench/experiment/fit"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/bench/show/page"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+type fitOptions struct {
+	app *app
+	searchFlags
+	apply applyFlags
+	tune  []string
+	// over is what --search searches: batch or seq-len.
+	over string
+	// levers says to search the levers of fine-tuning, too.
+	levers bool
+	group  groupFlags
+
+	effective, maxBatch int
+	batch, multiple     int
+	formula             string
+	lengths             lengthFlags
+	part                shardFlags
+	// page is the HTML file that is also written; empty for none.
+	page string
+	out  output
+}
+
+func newFitCmd(a *app) *cobra.Command {
+	o := &fitOptions{app: a, out: output{app: a}}
+	cmd := &cobra.Command{
+		Use:   "fit",
+		Short: "Find the largest safe batch for a model on a GPU",
+		RunE:  func(cmd *cobra.Command, _ []string) error { return runFit(cmd, o) },
+	}
+	o.c.alone = true
+	o.register(cmd, a, "`GPUs`: one like rtx-3060, a list, or all (see vprof gpus)")
+	o.c.takesTrainer(cmd, a, o.searched)
+	o.apply.register(cmd)
+	o.group.register(cmd)
+	f := cmd.Flags()
+	f.StringVar(&o.over, "search", "batch",
+		"`what` to search the largest of: batch, or seq-len, the longest row that fits at --batch")
+	complete(cmd, "search", func() []string { return searches })
+	f.IntVar(&o.effective, "target-effective-batch", 0,
+		"samples `n` that an optimizer step should see (default: any; the accumulation stays)")
+	f.IntVar(&o.maxBatch, "max-batch", planner.SearchedBatch, "largest batch `n` to try")
+	f.IntVar(&o.batch, "batch", 0,
+		"which configurations hold batch `n`, and how fast they are (default: the largest batch of each)")
+	f.IntVar(&o.multiple, "batch-multiple", 1, "batches that are multiples of `n`, 8 for tensor cores")
+	f.StringArrayVar(&o.tune, "tune", nil,
+		"also search a setting of the model, as `name=values` with values like 8..24+8 (repeatable)")
+	f.BoolVar(&o.levers, "levers", false,
+		"search the levers that make fine-tuning fit: liger-kernel, 8-bit and paged optimizers, the optimizer in "+
+			"backward, quantized layers, offload; and explain what each saves")
+	f.StringVar(&o.formula, "formula", "", "`guide`: also what the project's own script would say, where it has one")
+	complete(cmd, "formula", func() []string { return []string{"guide"} })
+	hide(f, "formula")
+	f.StringVar(&o.page, "page", "", "also write an HTML page to `file`")
+	o.lengths.register(cmd)
+	o.part.register(f, "lengths", "formula", "page", "apply", "auto", "profile", "device")
+	return o.out.register(cmd)
+}
+
+// searches are the values of --search.
+var searches = []string{"batch", fit.SeqLen}
+
+// searched returns the flags that a trainer's configuration does not set, since fit searches what they say.
+func (o *fitOptions) searched() []string {
+	if o.over == fit.SeqLen {
+		return []string{fit.SeqLen, "checkpointing"}
+	}
+	return []string{"batch", "accumulate", "checkpointing"}
+}
+
+func runFit(cmd *cobra.Command, o *fitOptions) (err error) {
+	defer func() { err = errors.Join(err, o.local.close()) }()
+	ctx := cmd.Context()
+	if o.c.script != nil {
+		return runFitScript(ctx, o)
+	}
+	s, err := o.search()
+	if err != nil {
+		return err
+	}
+	if s.Lengths, err = o.lengths.read(cmd, &o.c, s.Model); err != nil {
+		return err
+	}
+	if s.Lengths != nil && s.SeqLen {
+		return usagef("--lengths and --search seq-len: the longest row is what --lengths says; give one of the two")
+	}
+	if s.Lengths != nil && (len(s.GPUs) > 1 || s.Device != nil || s.Ranks.Strategy == fit.AnyStrategy) {
+		return usagef("--lengths: epochs are replayed for one simulated GPU and one strategy; name " +
+			"one with --gpu, and leave out --device, --profile and --strategy auto")
+	}
+	if part, err := o.part.open(); part || err != nil {
+		if err != nil {
+			return err
+		}
+		return o.shard(ctx, s)
+	}
+	f, err := o.run(ctx, s)
+	if err != nil {
+		return err
+	}
+	if err := o.out.finish(f); err != nil {
+		return err
+	}
+	if o.page != "" {
+		if err := report.WriteFile(o.page, (&page.Fit{Fit: f}).Write); err != nil {
+			return err
+		}
+	}
+	if err := verdictOf(f, o.advice()); err != nil {
+		return err
+	}
+	if o.apply.apply {
+		return o.apply.run(ctx, &o.out, f)
+	}
+	return nil
+}
+
+// verdictOf returns an error if nothing fits, which says what else could be tried.
+func verdictOf(f *report.Fit, advice string) error {
+	if !slices.ContainsFunc(f.Choices, report.Choice.Fits) {
+		return negative{fmt.Errorf("%s does not fit; %s", f.Model, advice)}
+	}
+	return nil
+}
+
+// advice advises which further flags of fit may find a configuration that fits.
+func (o *fitOptions) advice() string {
+	switch {
+	case !o.levers:
+		return "--levers also tries liger-kernel, 8-bit and paged optimizers, quantized layers and offload"
+	case o.apply.apply && o.c.trainer != nil:
+		return fmt.Sprintf("without --apply, levers are tried, too, that %s has no keys for", o.c.trainer.Trainer)
+	}
+	return "try shorter sequences, several GPUs (--gpus N --strategy auto) or a larger GPU (--gpu all)"
+}
+
+func (o *fitOptions) run(ctx context.Context, s fit.Search) (*report.Fit, error) {
+	started := o.app.now().UTC()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// Beside the search, whose last configurations do not keep all cores busy.
+	s.Slots = fit.NewSlots()
+	var profiles []report.Profile
+	var background errgroup.Group
+	if curriculum := s; o.formula == "" {
+		background.Go(func() (err error) {
+			profiles, err = o.profiles(ctx, curriculum)
+			return err
+		})
+	}
+	bar := startProgress(o.app, false)
+	s.Progress = bar.step
+	f, err := fit.Run(ctx, s)
+	if err != nil {
+		cancel()
+	}
+	profilesErr := background.Wait()
+	bar.end()
+	if err != nil {
+		return nil, err
+	}
+	f.Tool, f.Started, f.Budget.Preset = tool(), started.Truncate(time.Second), o.budget.preset
+	if o.formula == "guide" {
+		return f, o.script(ctx, s, f)
+	}
+	f.Profiles = profiles
+	return f, profilesErr
+}
+
+// profiles returns recommendations for the project's curriculum, where it has one.
+func (o *fitOptions) profiles(ctx context.Context, s fit.Search) ([]report.Profile, error) {
+	if s.Model.Script == nil || len(s.GPUs) != 1 || s.Device != nil || len(s.Parts) > 0 {
+		return nil, nil // parts that train with one batch have no other
+	}
+	return fit.Profiles(ctx, s, o.app.models().Lookup)
+}
+
+// fitHead is what the parts of a search have in common.
+type fitHead struct {
+	Fit    report.Fit `json:"fit"`
+	Stages []string   `json:"stages"`
+}
+
+// shard searches a part of the configurations on all GPUs.
+func (o *fitOptions) shard(ctx context.Context, s fit.Search) error {
+	head := s.Head()
+	head.Budget.Preset = o.budget.preset
+	p, err := planOf("fit", len(s.Cases), []any{head, s.Cases, s.GPUs, s.Calibrated})
+	if err != nil {
+		return err
+	}
+	head.Started = o.app.now().UTC().Truncate(time.Second)
+	head.SetOrigins(o.out.origins)
+	return o.part.run(ctx, o.app, p, fitHead{head, s.Model.Stages},
+		func(ctx context.Context, from, to int, _ json.RawMessage, _ func(any) error) (int, any, error) {
+			mine := s
+			mine.Whole = len(s.Cases)
+			mine.Cases = s.Cases[from:to]
+			part, err := fit.RunPart(ctx, mine)
+			if err == nil && from == 0 {
+				part.Profiles, err = o.profiles(ctx, s)
+			}
+			return to - from, part, err
+		})
+}
+
+// unread returns why the project of a model does not train a configuration: its code does not read the precision or the
+// checkpointing that differs from its own. Nil where it reads both, or no project is known.
+func unread(m models.Model) (func(models.Case) string, error) {
+	s, known, err := systems.Lookup(m.Name)
+	if err != nil || !known || s.Reads("amp") && s.Reads("checkpointing") {
+		return nil, err
+	}
+	own, err := m.Complete(m.Default)
+	return func(c models.Case) string {
+		var words []string
+		if c.AMP != own.AMP && !s.Reads("amp") {
+			words = append(words, "precision")
+		}
+		if c.Checkpointing != own.Checkpointing && !s.Reads("checkpointing") {
+			words = append(words, "checkpointing")
+		}
+		if len(words) == 0 {
+			return ""
+		}
+		return fmt.Sprintf("needs a change of the code: %s does not read its %s", s.Project,
+			strings.Join(words, " and "))
+	}, err
+}
+
+// scripted returns the models whose projects have a script.
+func (o *fitOptions) scripted() []string {
+	var names []string
+	for _, m := range o.app.models().All() {
+		if m.Script != nil {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
+// script adds what the script of the model's project says, and what is true of it.
+func (o *fitOptions) script(ctx context.Context, s fit.Search, f *report.Fit) (err error) {
+	if s.Model.Script == nil {
+		return usagef("--formula guide: only %s come from a project with such a script",
+			strings.Join(o.scripted(), ", "))
+	}
+	if len(s.GPUs) != 1 {
+		return usagef("--formula guide: name one GPU with --gpu")
+	}
+	f.Guide, err = fit.Script(ctx, s, o.app.models().Lookup)
+	return err
+}

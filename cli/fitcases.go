@@ -1,0 +1,278 @@
+package cli
+
+import (
+	"cmp"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/bench/advise/systems"
+	"github.com/vprof/vprof/bench/experiment/fit"
+	"github.com/vprof/vprof/bench/experiment/smoke"
+	"github.com/vprof/vprof/bench/experiment/sweep"
+	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/models"
+)
+
+// checkBatches returns an error for batch flags that are out of range or contradict each other.
+func (o *fitOptions) checkBatches() error {
+	if o.effective < 0 || o.maxBatch < 1 {
+		return usagef("--target-effective-batch and --max-batch are numbers of samples; the smallest is 1")
+	}
+	if o.batch < 0 || o.batch > models.MaxBatch || o.multiple < 1 || o.multiple > models.MaxBatch {
+		return usagef("--batch and --batch-multiple are numbers of samples; the smallest is 1, the largest %d",
+			models.MaxBatch)
+	}
+	if o.batch > 0 && (o.effective > 0 || o.multiple > 1 || o.c.flags.Changed("max-batch")) {
+		return usagef("--batch names the one batch to try; leave --target-effective-batch, --batch-multiple and " +
+			"--max-batch out")
+	}
+	if o.effective > 0 && o.c.flags.Changed("accumulate") {
+		return usagef("--accumulate and --target-effective-batch contradict each other; give one")
+	}
+	return nil
+}
+
+// search returns what the flags ask for.
+func (o *fitOptions) search() (s fit.Search, err error) {
+	if o.formula != "" && o.formula != "guide" {
+		return s, usagef("--formula: there is no formula %q; use guide", o.formula)
+	}
+	if err := o.checkBatches(); err != nil {
+		return s, err
+	}
+	if err := o.checkSearch(); err != nil {
+		return s, err
+	}
+	if err := o.open(); err != nil {
+		return s, err
+	}
+	m, c, err := o.c.resolve(o.app)
+	if err != nil {
+		return s, err
+	}
+	o.apply.trainer, o.apply.fixed = o.c.trainer, o.c.fixed
+	if t := o.c.trainer; t != nil && o.effective == 0 && o.over != fit.SeqLen && !o.c.flags.Changed("accumulate") {
+		o.effective = t.Effective(o.group.gpus) // what is learned should stay as it is
+	}
+	if s.Parts, err = o.keepFile(m); err != nil {
+		return s, err
+	}
+	if o.effective < 0 || o.effective > mostEffective {
+		return s, usagef("--target-effective-batch: %d is more samples than any step sees; the largest is %d",
+			o.effective, mostEffective)
+	}
+	parts := s.Parts
+	if s, err = o.searchFlags.search(o.app, m, c); err != nil {
+		return s, err
+	}
+	s.Parts = parts
+	if s.Unread, err = unread(m); err != nil {
+		return s, err
+	}
+	o.out.defaultGPU = o.target.defaultGPU(s.GPUs)
+	s.Levers, s.Effective, s.MaxBatch = o.levers, o.effective, min(o.maxBatch, models.MaxBatch)
+	s.Batch, s.Multiple, s.SeqLen = o.batch, o.multiple, o.over == fit.SeqLen
+	if s.SeqLen && s.Batch == 0 {
+		s.Batch = max(1, c.Batch)
+	}
+	if s.Multiple == 1 {
+		s.Multiple = 0 // any
+	}
+	if err := o.apply.check(len(s.GPUs)); err != nil {
+		return s, err
+	}
+	if s.Cases, err = o.cases(m, c); err != nil {
+		return s, err
+	}
+	o.out.from(m, o.c.origins(m, s.Cases...))
+	if err := o.group.apply(&s); err != nil {
+		return s, err
+	}
+	return s, nil
+}
+
+// open names the configuration of the user's project, which other values are read from than the searched ones.
+func (o *fitOptions) open() error {
+	if o.c.trainer != nil || len(o.apply.pairs) > 0 {
+		return nil
+	}
+	k := o.c.config
+	k.path, k.searched = o.apply.config, true
+	if s, known, err := systems.Lookup(o.c.model); o.apply.apply && k.path == "" && known {
+		if _, missing := os.Stat(s.Config); missing != nil || err != nil {
+			return err // writing says what is missing
+		}
+		k.path = s.Config
+	}
+	return nil
+}
+
+// keepFile keeps the number of samples of an optimizer step that the project's file has, and returns the
+// parts of the curriculum beside it, which train with the same batch.
+func (o *fitOptions) keepFile(m models.Model) ([]models.Settings, error) {
+	s, values, found, err := o.apply.file(m)
+	if err != nil || !found {
+		return nil, err
+	}
+	if o.effective == 0 && !o.c.flags.Changed("accumulate") && o.batch == 0 {
+		o.effective = effectiveOf(values)
+	}
+	written, err := s.ReadParts(o.apply.path(s), true)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	given, err := o.c.givenSettings()
+	if err != nil {
+		return nil, err
+	}
+	parts := curriculum(m, written, func(setting string) bool {
+		_, is := given[setting]
+		return is || slices.ContainsFunc(o.tune, func(t string) bool {
+			name, _, _ := strings.Cut(t, "=")
+			return strings.ReplaceAll(name, "_", "-") == setting
+		})
+	})
+	slices.SortStableFunc(parts, func(a, b smoke.Part) int { // the one that most likely needs most first
+		return cmp.Compare(sum(b.Settings), sum(a.Settings))
+	})
+	return lists.Map(parts, func(p smoke.Part) models.Settings { return p.Settings }), nil
+}
+
+// sum returns the sum of some settings.
+func sum(s models.Settings) (n int64) {
+	for _, v := range s {
+		n += v
+	}
+	return n
+}
+
+// checkSearch refuses an unknown --search, and flags that do not go with --search seq-len.
+func (o *fitOptions) checkSearch() error {
+	switch {
+	case !slices.Contains(searches, o.over):
+		return usagef("--search: there is no search for %q; use %s", o.over, strings.Join(searches, " or "))
+	case o.over != fit.SeqLen:
+		return nil
+	case o.effective > 0 || o.multiple > 1 || o.c.flags.Changed("max-batch"):
+		return usagef("--search seq-len keeps the batch (--batch); leave --target-effective-batch, " +
+			"--batch-multiple and --max-batch out")
+	case o.c.fixed(fit.SeqLen):
+		return usagef("--seq-len is what --search seq-len looks for; leave one of them out")
+	case o.apply.apply:
+		return usagef("--apply writes batches; with --search seq-len write the length into the file yourself")
+	case o.group.gpus > 1 && o.group.strategy == fit.AnyStrategy:
+		return usagef("--search seq-len: name one strategy; --strategy auto searches batches")
+	}
+	return without(o.c.flags, "--search seq-len is of simulated GPUs, without the project's script; leave out --%s",
+		"device", "profile", "formula")
+}
+
+// recomputed sets how the trainer recomputes layers in cases that a search has checkpointed, and leaves out cases in
+// which it cannot.
+func (o *fitOptions) recomputed(m models.Model, c models.Case, cases []models.Case) (out []models.Case) {
+	for _, k := range cases {
+		if o.c.trainer != nil && k.Checkpointing && !c.Checkpointing {
+			k.Recompute = o.c.trainer.Recompute()
+			if _, err := m.Complete(k); err != nil {
+				continue
+			}
+		}
+		out = append(out, k)
+	}
+	return out
+}
+
+// cases returns the configurations: everything that no flag fixes.
+func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error) {
+	held, err := o.apply.fixByFile(m, &c)
+	if err != nil {
+		return nil, err
+	}
+	if held["accumulate"] && o.effective > 0 {
+		return nil, usagef("--target-effective-batch: say where the file has the number of micro-batches, with --map " +
+			"accumulate=path.to.key")
+	}
+	if o.levers {
+		if len(o.tune) > 0 {
+			return nil, usagef("--levers and --tune: search one of the two")
+		}
+		cases := fit.Levered(m, c, func(flag string) bool {
+			return o.c.fixed(flag) || held[flag] || o.apply.unwritable(flag)
+		})
+		return o.recomputed(m, c, cases), nil
+	}
+	stages, amps, recompute := m.Stages, c.Precisions(), []bool{false, true}
+	// adapters and trainers belong to one stage
+	if o.c.flags.Changed("stage") || c.LoRA != nil || o.c.trainer != nil {
+		stages = []string{c.Stage}
+	}
+	if o.c.flags.Changed("amp") || held["amp"] {
+		amps = []models.Autocast{c.AMP}
+	}
+	how := map[bool]models.Recompute{true: c.Recompute}
+	if o.c.flags.Changed("checkpointing") || held["checkpointing"] {
+		recompute = []bool{c.Checkpointing}
+	} else if o.c.trainer != nil {
+		how[true] = o.c.trainer.Recompute()
+	}
+	tuned, err := o.tuned(c.Settings)
+	if err != nil {
+		return nil, err
+	}
+	var cases []models.Case
+	for _, stage := range stages {
+		for _, settings := range tuned {
+			for _, amp := range amps {
+				for _, checkpointing := range recompute {
+					k := c
+					k.Stage, k.Settings, k.AMP, k.Checkpointing = stage, settings, amp, checkpointing
+					k.Recompute = how[checkpointing]
+					cases = append(cases, k)
+				}
+			}
+		}
+	}
+	return cases, nil
+}
+
+// tuned returns the settings of the case with every combination of tuned values.
+func (o *fitOptions) tuned(settings models.Settings) ([]models.Settings, error) {
+	all := []models.Settings{settings}
+	for _, t := range o.tune {
+		name, list, ok := strings.Cut(t, "=")
+		name = strings.ReplaceAll(name, "_", "-") // as Python has it
+		if !ok || name == "" {
+			return nil, usagef("--tune: %q is not name=values", t)
+		}
+		if strings.Contains(list, "..") && !strings.ContainsAny(list, "x+") {
+			list += "+1"
+		}
+		values, err := sweep.ParseBatches(list)
+		if err != nil {
+			return nil, usagef("--tune %s: %w", name, err)
+		}
+		var next []models.Settings
+		for _, s := range all {
+			for _, v := range values {
+				k := models.Settings{name: int64(v)}
+				for n, v := range s {
+					if n != name {
+						k[n] = v
+					}
+				}
+				next = append(next, k)
+			}
+		}
+		if all = next; len(all) > maxTuned {
+			return nil, usagef("--tune: more than %d combinations of values", maxTuned)
+		}
+	}
+	return all, nil
+}
+
+// mostEffective is the largest number of samples of a step that is accepted.
+const mostEffective = 1 << 30
+
+// maxTuned is how many combinations of settings a search goes through at most.
+const maxTuned = 256

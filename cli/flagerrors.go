@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/vprof/vprof/internal/nearest"
+	"github.com/vprof/vprof/models"
+)
+
+// flagError returns a flag's error in vprof's words in place of the parsing library's.
+func flagError(cmd *cobra.Command, err error) error {
+	var (
+		invalid *pflag.InvalidValueError
+		unknown *pflag.NotExistError
+	)
+	switch {
+	case errors.As(err, &unknown):
+		return usageError{fmt.Errorf("%w%s", err, meantFlag(cmd, unknown.GetSpecifiedName()))}
+	case !errors.As(err, &invalid):
+		return usageError{err}
+	}
+	flag, value := invalid.GetFlag(), invalid.GetValue()
+	var number *strconv.NumError
+	isNumber := errors.As(err, &number)
+	if _, ofCase := flag.Value.(*fieldFlag); ofCase {
+		return usagef("--%s: %w", flag.Name, errors.Unwrap(invalid))
+	}
+	switch kind := flag.Value.Type(); {
+	case isNumber && errors.Is(number.Err, strconv.ErrRange):
+		return usagef("--%s: %s is out of range", flag.Name, value)
+	case kind == "duration":
+		return usagef("--%s: %q is not a duration; write it with its unit, like 500ms, 30s or 5m", flag.Name, value)
+	case kind == "bool":
+		return usagef("--%s: %q is neither true nor false", flag.Name, value)
+	case isNumber && kind == "float64":
+		return usagef("--%s: %q is not a number", flag.Name, value)
+	case isNumber:
+		return usagef("--%s: %q is not a whole number", flag.Name, value)
+	}
+	return usagef("--%s: %q: %w", flag.Name, value, errors.Unwrap(invalid))
+}
+
+// without refuses the first of some flags that is set; reason is a format with the flag's name.
+func without(flags *pflag.FlagSet, reason string, names ...string) error {
+	for _, name := range names {
+		if flags.Changed(name) {
+			return usagef(reason, name)
+		}
+	}
+	return nil
+}
+
+// emptyFlag returns an error if a flag has an empty value, as in a script whose variable is not set.
+func emptyFlag(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		values := []string{f.Value.String()}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		if len(values) == 0 || slices.ContainsFunc(values, func(v string) bool { return strings.TrimSpace(v) == "" }) {
+			err = usagef("--%s: the value is empty; give one, or remove the flag", f.Name)
+		}
+	})
+	return err
+}
+
+// calledOtherwise maps names of flags in other tools to vprof's flags.
+var calledOtherwise = map[string]string{
+	"batch-size": "batch", "micro-batch-size": "batch", "per-device-train-batch-size": "batch", "bs": "batch",
+	"gradient-accumulation": "accumulate", "gradient-accumulation-steps": "accumulate", "grad-accum": "accumulate",
+	"precision": "amp", "mixed-precision": "amp", "bf16": "amp bf16", "fp16": "amp fp16", "dtype": "weights",
+	"gradient-checkpointing": "checkpointing", "activation-checkpointing": "checkpointing",
+	"sequence-length": "seq-len", "sequence-len": "seq-len", "max-seq-len": "seq-len", "max-seq-length": "seq-len",
+	"cutoff-len": "seq-len", "context": "seq-len",
+	"num-gpus": "gpus", "nproc-per-node": "gpus", "world-size": "gpus", "vram": "gpu-memory",
+	"other-processes": "gpu-memory", "memory": "gpu-memory",
+	"optim": "optimizer", "load-in-4bit": "quantize nf4", "load-in-8bit": "quantize int8", "4bit": "quantize nf4",
+	"qlora": "quantize nf4",
+	"fsdp":  "strategy fsdp2", "zero": "strategy zero3", "deepspeed": "strategy zero3", "pytorch": "torch",
+	"compile": "torch-compile",
+	"json":    "format json", "csv": "format csv", "out": "export", "format": "to", "device": "gpu",
+	"config": "config-path",
+}
+
+// meantFlag returns a hint with the flag that an unknown name may stand for.
+func meantFlag(cmd *cobra.Command, name string) string {
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	called := strings.ReplaceAll(name, "_", "-")
+	if f := models.FieldNamed(called); f != nil && f.Key && cmd.Flags().Lookup("set") != nil {
+		return fmt.Sprintf("; write --set %s=VALUE", called)
+	}
+	near := cmp.Or(calledOtherwise[called], nearest.Typo(called, names))
+	if first, _, _ := strings.Cut(near, " "); !slices.Contains(names, first) {
+		near = nearest.Typo(called, names)
+	}
+	if near == "" && slices.Contains(names, called) {
+		near = called
+	}
+	if near == "" {
+		return ""
+	}
+	return "; did you mean --" + near + "?"
+}
+
+// once is a string flag that refuses a second, different value. Completion parses all flags twice.
+type once struct {
+	to  *string
+	set bool
+}
+
+// String implements pflag.Value.
+func (o *once) String() string {
+	if o.to == nil {
+		return ""
+	}
+	return *o.to
+}
+
+// Set implements pflag.Value.
+func (o *once) Set(s string) error {
+	if o.set && s != *o.to {
+		return fmt.Errorf("given twice; the first value was %q", *o.to)
+	}
+	*o.to, o.set = s, true
+	return nil
+}
+
+// Type implements pflag.Value.
+func (*once) Type() string { return "string" }

@@ -1,0 +1,230 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/vprof/vprof/bench/job"
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// defaultGPU names the GPU that is simulated by default.
+const defaultGPU = "rtx-5060-ti"
+
+// gpuFlags are the flags that choose GPUs: of the catalog, or of this machine.
+type gpuFlags struct {
+	gpu, spec, memory, host string
+	// device is the value of --device; empty for verbs without the flag.
+	device string
+	flags  *pflag.FlagSet
+}
+
+// given reports whether the user named a GPU.
+func (f *gpuFlags) given() bool {
+	return slices.ContainsFunc([]string{"gpu", "gpu-spec", "gpu-memory"}, f.flags.Changed)
+}
+
+// defaultGPU returns the product name of the default GPU, if neither the user nor this machine chose one.
+func (f *gpuFlags) defaultGPU(gpus []device.GPU) string {
+	chosen := slices.ContainsFunc([]string{"auto", "profile", "device"}, f.flags.Changed)
+	if f.given() || chosen || len(gpus) != 1 {
+		return ""
+	}
+	return gpus[0].Product
+}
+
+func (f *gpuFlags) register(cmd *cobra.Command, gpuUsage string) {
+	f.flags = cmd.Flags()
+	f.gpu = defaultGPU
+	cmd.Flags().Var(&once{to: &f.gpu}, "gpu", gpuUsage)
+	cmd.Flags().Var(&once{to: &f.memory}, "gpu-memory",
+		"set the GPU's total memory to `size`, like 12GiB, 12 (GiB) or 70%")
+	cmd.Flags().Var(&once{to: &f.spec}, "gpu-spec",
+		"simulate the GPU that a YAML `file` describes (see vprof help gpu-spec)")
+	complete(cmd, "gpu", device.Names)
+}
+
+// registerDevice adds --device.
+func (f *gpuFlags) registerDevice(cmd *cobra.Command, usage string) {
+	f.flags.StringVar(&f.device, "device", "", usage)
+	complete(cmd, "device", deviceNames)
+}
+
+// registerHostMemory adds --host-memory.
+func (f *gpuFlags) registerHostMemory() {
+	f.flags.Var(&once{to: &f.host}, "host-memory",
+		"also check the host memory, of `size`, like 64GiB or 64 (GiB)")
+}
+
+// chosen returns the single GPU of the flags.
+func (f *gpuFlags) chosen() (device.GPU, error) {
+	gpu, err := f.fromSpec()
+	if err == nil && f.spec == "" {
+		gpu, err = device.Lookup(f.gpu)
+	}
+	if err != nil {
+		return gpu, err
+	}
+	return f.resize(gpu)
+}
+
+// fromSpec returns the GPU of --gpu-spec; the zero GPU without it.
+func (f *gpuFlags) fromSpec() (device.GPU, error) {
+	if f.spec == "" {
+		return device.GPU{}, nil
+	}
+	if f.flags.Changed("gpu") {
+		return device.GPU{}, usagef("--gpu and --gpu-spec both name the GPU; give one")
+	}
+	file, err := input.OpenFile(f.spec)
+	if err != nil {
+		return device.GPU{}, usagef("--gpu-spec: %w", err)
+	}
+	defer file.Close()
+	gpu, err := device.ReadSpec(file, f.spec)
+	if err != nil {
+		return gpu, usagef("--gpu-spec: %w", err)
+	}
+	return gpu, nil
+}
+
+// gpus returns the GPUs of a list with commas, each once, or all.
+func (f *gpuFlags) gpus() ([]device.GPU, error) {
+	if f.spec != "" {
+		gpu, err := f.chosen()
+		return []device.GPU{gpu}, err
+	}
+	if f.gpu == "all" {
+		if f.memory != "" {
+			return nil, usagef("--gpu-memory: works with one GPU; choose it with --gpu")
+		}
+		return device.Catalog(), nil
+	}
+	var gpus []device.GPU
+	for name := range strings.SplitSeq(f.gpu, ",") {
+		gpu, err := device.Lookup(strings.TrimSpace(name))
+		if err != nil {
+			return nil, err
+		}
+		if gpu, err = f.resize(gpu); err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(gpus, func(g device.GPU) bool { return g.Name == gpu.Name }) {
+			gpus = append(gpus, gpu)
+		}
+	}
+	return gpus, nil
+}
+
+func (f *gpuFlags) resize(gpu device.GPU) (device.GPU, error) {
+	gpu, err := f.withHostMemory(gpu)
+	if err != nil || f.memory == "" {
+		return gpu, err
+	}
+	total, err := parseMemory(f.memory, gpu.Memory)
+	if err != nil {
+		return gpu, usagef("--gpu-memory: %w", err)
+	}
+	if total <= gpu.Context {
+		return gpu, usagef("--gpu-memory: %s is less than the CUDA context of %s on %s",
+			bytesize.Format(total), bytesize.Format(gpu.Context), gpu.Name)
+	}
+	gpu.Memory = total
+	return gpu, nil
+}
+
+// withHostMemory returns the GPU with the host memory of --host-memory.
+func (f *gpuFlags) withHostMemory(gpu device.GPU) (device.GPU, error) {
+	if f.host == "" {
+		return gpu, nil
+	}
+	total, err := parseSize("--host-memory", f.host)
+	if err == nil && total == 0 {
+		err = usagef("--host-memory: need more than 0 bytes")
+	}
+	gpu.HostMemory = total
+	return gpu, err
+}
+
+// deviceNames returns the values of --device that need no detection.
+func deviceNames() []string {
+	names := []string{"cuda:0"}
+	for _, name := range device.Names() {
+		names = append(names, "sim:"+name)
+	}
+	return names
+}
+
+// A deviceName is the parsed value of --device.
+type deviceName struct {
+	// real distinguishes a GPU of this machine (index) from a simulated GPU (name).
+	real  bool
+	index int
+	gpu   string
+}
+
+// parseDevice parses cuda, cuda:N, sim or sim:NAME. The error is a usage error.
+func parseDevice(text string) (deviceName, error) {
+	kind, which, given := strings.Cut(strings.ToLower(text), ":")
+	switch {
+	case kind == "cuda" && !given:
+		return deviceName{real: true}, nil
+	case kind == "cuda":
+		index, err := strconv.Atoi(which)
+		if err != nil || index < 0 {
+			return deviceName{}, usagef("--device: %q is not a GPU index; use cuda:0 for the first", which)
+		}
+		return deviceName{real: true, index: index}, nil
+	case kind == "sim" && !given:
+		return deviceName{gpu: defaultGPU}, nil
+	case kind == "sim":
+		_, err := device.Lookup(which)
+		return deviceName{gpu: which}, err
+	}
+	return deviceName{}, usagef("--device: %q is neither cuda:N nor sim:NAME (list GPUs with \"vprof gpus\")", text)
+}
+
+// resolveDevice returns the device of --device: a GPU of this machine, or a simulated GPU, which replaces --gpu. With
+// real set, other flags need a GPU of this machine; flags names them in messages.
+func (f *gpuFlags) resolveDevice(real bool, flags string) (deviceName, error) {
+	named := deviceName{real: real}
+	if f.device != "" {
+		var err error
+		if named, err = parseDevice(f.device); err != nil {
+			return named, err
+		}
+	}
+	switch {
+	case real && !named.real:
+		return named, usagef("--device %s simulates a GPU, but other flags need a GPU of this machine", f.device)
+	case named.real && f.given():
+		return named, usagef("%s a GPU of this machine; remove --gpu, --gpu-spec and --gpu-memory", flags)
+	case f.device != "" && f.flags.Changed("gpu"):
+		return named, usagef("--device and --gpu both name a GPU; give one")
+	case named.gpu != "":
+		f.gpu = named.gpu
+	}
+	return named, nil
+}
+
+// target returns the device of a job. The error is a usage error.
+func (f *gpuFlags) target() (job.Target, error) {
+	named, err := f.resolveDevice(false, "--device takes")
+	switch {
+	case err != nil:
+		return job.Target{}, err
+	case named.real:
+		return job.Target{Device: fmt.Sprintf("cuda:%d", named.index)}, nil
+	case f.device == "" && !f.given():
+		return job.Target{Device: job.Auto}, nil
+	}
+	gpu, err := f.chosen()
+	return job.Simulated(gpu), err
+}

@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// gpuEntry is a GPU in the list of "vprof gpus".
+type gpuEntry struct {
+	Name          string   `json:"name"`
+	Product       string   `json:"product"`
+	Aliases       []string `json:"aliases"`
+	Generation    string   `json:"generation"`
+	Capability    string   `json:"compute_capability"`
+	SMs           int      `json:"sms"`
+	Memory        int64    `json:"memory_bytes"`
+	Bandwidth     float64  `json:"bandwidth_bytes_per_second"`
+	FLOPS         rates    `json:"flops"`
+	Context       int64    `json:"context_bytes"`
+	Libraries     int64    `json:"libraries_bytes,omitempty"`
+	ContextSource string   `json:"context_source"`
+	Source        string   `json:"source"`
+}
+
+// rates are FLOP/s by precision; zero for precisions without units on the GPU.
+type rates struct {
+	FP32 float64 `json:"fp32"`
+	TF32 float64 `json:"tf32"`
+	FP16 float64 `json:"fp16"`
+	BF16 float64 `json:"bf16"`
+	FP64 float64 `json:"fp64"`
+}
+
+// gpuList is the result of "vprof gpus".
+type gpuList struct {
+	Schema string     `json:"schema"`
+	GPUs   []gpuEntry `json:"gpus"`
+}
+
+func newGPUsCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "gpus", Short: "List the GPUs that vprof can simulate", Args: noArgs}
+	return (&output{app: a}).showing(cmd, func([]string) (report.Document, error) {
+		list := gpuList{Schema: "vprof.gpus/v1"}
+		for _, g := range device.Catalog() {
+			list.GPUs = append(list.GPUs, gpuEntry{
+				Name: g.Name, Product: g.Product, Aliases: g.Aliases, Generation: g.Generation,
+				Capability: g.Capability.String(),
+				SMs:        g.SMs, Memory: g.Memory, Bandwidth: g.Bandwidth, FLOPS: rates(g.Peak),
+				Context: g.Context, Libraries: g.Libraries, ContextSource: g.ContextSource, Source: g.Source,
+			})
+		}
+		return list, nil
+	})
+}
+
+// Sheets implements [report.Document].
+func (l gpuList) Sheets() []report.Sheet {
+	s := report.Sheet{Columns: report.Columns("gpu | product | generation | cc> | SMs> | memory GiB> | " +
+		"context MiB> | GB/s> | fp32 TFLOP/s> | 16-bit TFLOP/s>")}
+	for _, g := range l.GPUs {
+		s.Row(g.Name, g.Product, g.Generation, g.Capability, g.SMs,
+			fmt.Sprintf("%.2f", float64(g.Memory)/bytesize.GiB), int(g.Context/bytesize.MiB),
+			fmt.Sprintf("%.0f", g.Bandwidth/1e9), tera(g.FLOPS.FP32), tera(max(g.FLOPS.FP16, g.FLOPS.BF16)))
+	}
+	s.Note("context: of a process of PyTorch, with its libraries' kernels where runs showed them, else bare. " +
+		"memory: as the driver reports it. 16-bit: tensor cores, dense.")
+	return []report.Sheet{s}
+}
+
+func tera(rate float64) string {
+	if rate == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f", rate/1e12)
+}
+
+// Data implements [report.Document].
+func (l gpuList) Data() report.Data {
+	return report.Data{Lines: report.Values(l.GPUs), CSV: report.Rows(`name product generation compute_capability sms
+		memory_bytes context_bytes bandwidth_bytes_per_second`, l.GPUs)}
+}

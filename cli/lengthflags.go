@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/experiment/epoch"
+	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hf"
+)
+
+// lengthFlags say how long the samples of the data set are.
+type lengthFlags struct {
+	source, batching string
+	multiple         int64
+}
+
+func (f *lengthFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.source, "lengths", "",
+		"replay epochs over samples of different `lengths`: a file of them, or a law such as "+
+			"lognormal:mean=512,p95=1500")
+	flags.StringVar(&f.batching, "batching", string(epoch.Padded),
+		"how batches are made of samples: `kind` is padded (to the longest of each), grouped (by length), packed "+
+			"(several to a row)")
+	flags.Int64Var(&f.multiple, "pad-to-multiple-of", 1, "the length of batches is a multiple of `n`")
+	complete(cmd, "batching", func() []string {
+		return lists.Map(epoch.Batchings(), func(b epoch.Batching) string { return string(b) })
+	})
+}
+
+// applyTrainer takes what was not given from the configuration of a trainer.
+func (f *lengthFlags) applyTrainer(cmd *cobra.Command, c *caseFlags) error {
+	if c.trainer == nil {
+		return nil
+	}
+	for flag, value := range map[string]string{
+		"batching":           c.trainer.Batching(),
+		"pad-to-multiple-of": c.trainer.PadToMultiple(),
+	} {
+		if cmd.Flags().Changed(flag) {
+			continue
+		}
+		if err := cmd.Flags().Set(flag, value); err != nil {
+			return usagef("%s: %q is no value of --%s", c.trainer.File, value, flag)
+		}
+	}
+	return nil
+}
+
+// read reads the lengths; nil if none are asked for.
+func (f *lengthFlags) read(cmd *cobra.Command, c *caseFlags, m models.Model) (*epoch.Lengths, error) {
+	if f.source == "" {
+		return nil, without(cmd.Flags(), "--%s: say with --lengths how long the samples are", "batching",
+			"pad-to-multiple-of")
+	}
+	if err := f.applyTrainer(cmd, c); err != nil {
+		return nil, err
+	}
+	if !slices.Contains(epoch.Batchings(), epoch.Batching(f.batching)) {
+		return nil, usagef("--batching: there is no %q; use padded, grouped or packed", f.batching)
+	}
+	const most = 1 << 16
+	if f.multiple < 1 || f.multiple > most {
+		return nil, usagef("--pad-to-multiple-of: %d is out of range; use 1 to %d", f.multiple, most)
+	}
+	setting, source := "", f.source
+	if name, rest, ok := strings.Cut(source, "="); ok && slices.ContainsFunc(m.Settings, func(s models.Setting) bool {
+		return s.Name == name
+	}) {
+		setting, source = name, rest
+	}
+	l, err := epoch.ParseLengths(source)
+	if err != nil {
+		return nil, usagef("--lengths: %w", err)
+	}
+	given, err := c.givenSettings()
+	if err != nil {
+		return nil, err
+	}
+	_, chosen := given[hf.Padding]
+	l.Setting, l.Batching = setting, epoch.Batching(f.batching)
+	l.Masked = !chosen && c.trainer == nil // rules for trainers know the kind of attention
+	if f.multiple > 1 {
+		l.Multiple = f.multiple
+	}
+	return l, nil
+}

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/device/cuda"
+)
+
+// localGPU is a GPU of this machine.
+type localGPU struct {
+	GPU device.GPU
+	// Others is the memory of other processes on it, in bytes.
+	Others int64
+}
+
+// A noGPUError reports why a command has no usable GPU.
+type noGPUError struct{ reason, hint string }
+
+func (e noGPUError) Error() string { return "no usable GPU: " + e.reason + " (" + e.hint + ")" }
+
+// instead is the hint for commands that can simulate a GPU.
+const instead = `name one of "vprof gpus" with --gpu instead`
+
+// negative is the error of a negative verdict (exit code 3), which the output already shows.
+type negative struct{ error }
+
+// openGPU opens a GPU of this machine to measure on. The error is a [*device.UnusableError].
+func openGPU(index int) (device.Device, error) {
+	d, err := cuda.Open(index)
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// computing returns other processes that compute on a device.
+func computing(d device.Device) []device.Neighbor {
+	o, ok := d.(device.Observer)
+	if !ok {
+		return nil
+	}
+	return slices.DeleteFunc(o.Neighbors(), func(n device.Neighbor) bool { return !n.Computes })
+}
+
+// leaveRoom keeps memory of a GPU free for other processes that compute on it, in case their training grows:
+// 1 GiB, or an eighth of the free memory if that is less.
+func leaveRoom(d device.Device) {
+	const most, part = 1 << 30, 8
+	if limiter, ok := d.(device.Limiter); ok && len(computing(d)) > 0 {
+		limiter.Leave(max(limiter.Left(), min(most, (d.GPU().Memory-othersOn(d))/part)))
+	}
+}
+
+// othersOn returns the memory of other processes on a device in bytes; zero if unknown.
+func othersOn(d device.Device) int64 {
+	if o, ok := d.(device.Observer); ok {
+		return o.Baseline().Others
+	}
+	return 0
+}
+
+// localFlags are the flags that choose GPUs of the catalog or of this machine.
+type localFlags struct {
+	auto, profile bool
+	others        string
+
+	device device.Device // open to be measured on; nil if GPUs are simulated
+}
+
+const autoUsage = "use this machine's GPU, minus the memory of other processes"
+
+func (l *localFlags) register(cmd *cobra.Command, b *gpuFlags) {
+	f := cmd.Flags()
+	f.BoolVar(&l.auto, "auto", false, autoUsage)
+	f.BoolVar(&l.profile, "profile", false, "as --auto, and measure the recommendation on the GPU first")
+	b.registerDevice(cmd,
+		"`device` to measure on, like cuda:0, or sim:NAME to simulate, like --gpu")
+	f.StringVar(&l.others, "other-processes", "", "memory of other processes, a `size` like 1GiB")
+}
+
+// close closes the GPU.
+func (l *localFlags) close() error {
+	if l.device == nil {
+		return nil
+	}
+	return l.device.Close()
+}
+
+// gpus returns the GPUs of the flags and the memory of other processes on each. It opens the GPU to measure on.
+func (l *localFlags) gpus(a *app, b *gpuFlags) ([]device.GPU, int64, error) {
+	others, err := parseSize("--other-processes", l.others)
+	if err != nil {
+		return nil, 0, err
+	}
+	named, err := b.resolveDevice(l.profile || l.auto, "--auto, --profile and --device use")
+	if err != nil {
+		return nil, 0, err
+	}
+	var found localGPU
+	switch {
+	case named.real && (l.profile || b.device != ""):
+		if l.device, err = a.openGPU(named.index); err != nil {
+			return nil, 0, err
+		}
+		leaveRoom(l.device)
+		found = localGPU{l.device.GPU(), othersOn(l.device)}
+	case l.auto:
+		if found, err = a.detect(0); err != nil {
+			return nil, 0, err
+		}
+	default:
+		gpus, err := b.gpus()
+		for _, g := range gpus {
+			if others >= g.Memory-g.Context {
+				return nil, 0, usagef("--other-processes: nothing is left of the %s of %s",
+					bytesize.Format(g.Memory), g.Name)
+			}
+		}
+		return gpus, others, err
+	}
+	if l.others == "" {
+		others = found.Others
+	}
+	gpu, err := b.withHostMemory(found.GPU)
+	return []device.GPU{gpu}, others, err
+}

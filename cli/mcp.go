@@ -1,0 +1,232 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/progress"
+)
+
+// agentTools are the verbs that agents may use: verbs without side effects.
+var agentTools = []string{"plan", "fit", "smoke", "time", "diagnose", "gpus", "models"}
+
+func newMCPCmd(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "mcp",
+		Short: "Serve agents through the Model Context Protocol (standard input and output)",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.agentServer().Run(cmd.Context(), &mcp.StdioTransport{MaxLineLength: longestRequest})
+		},
+	}
+}
+
+// agentServer returns a server with a tool for each verb of [agentTools].
+func (a *app) agentServer() *mcp.Server {
+	a.rememberTrials()
+	server := mcp.NewServer(&mcp.Implementation{Name: "vprof", Version: thisVersion().Version},
+		&mcp.ServerOptions{Instructions: agentInstructions})
+	root := newRootCmd(a)
+	addPages(root)
+	for _, verb := range agentTools {
+		cmd, _, err := root.Find([]string{verb})
+		if err != nil {
+			panic(err) // a verb of ours
+		}
+		server.AddTool(
+			&mcp.Tool{
+				Name:        verb,
+				Title:       cmd.Short,
+				Description: help{width: 1000}.about(cmd),
+				InputSchema: requestSchema(cmd),
+				Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true},
+			},
+			func(ctx context.Context, call *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				own := *a
+				own.tell = notify(ctx, call)
+				return own.callTool(ctx, cmd, call.Params.Arguments), nil
+			},
+		)
+	}
+	return server
+}
+
+// notify returns a function that sends progress notifications, at most one in [pace], to a caller that asked for them;
+// otherwise nil.
+func notify(ctx context.Context, call *mcp.CallToolRequest) progress.Func {
+	token := call.Params.GetProgressToken()
+	if token == nil {
+		return nil
+	}
+	began := time.Now()
+	last := began
+	return func(what string, done, total int) {
+		if time.Since(last) < pace {
+			return
+		}
+		last = time.Now()
+		_ = call.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ // the answer counts, not its progress
+			ProgressToken: token, Progress: last.Sub(began).Seconds(),
+			Message: fmt.Sprintf("%d of %d %s", done, total, what),
+		})
+	}
+}
+
+// callTool runs a verb. A negative verdict is an answer; a refused request is an error for the agent.
+func (a *app) callTool(ctx context.Context, cmd *cobra.Command, arguments json.RawMessage) *mcp.CallToolResult {
+	r, err := requestOf(arguments)
+	if err != nil && len(arguments) > 0 {
+		return toolError("the arguments are not a JSON object: " + err.Error())
+	}
+	match, _ := r[rowMatch].(string)
+	delete(r, rowMatch)
+	whole, err := r.unfold()
+	if err != nil {
+		return toolError(err.Error())
+	}
+	format := report.Table
+	if whole || cmd.Name() == "plan" {
+		format = report.JSON
+	}
+	s := a.runVerb(ctx, cmd.Name(), nil, cmd.Flags(), r, format)
+	if s.code != exitFine && s.code != exitNegative || len(s.text) == 0 {
+		return toolError(s.message)
+	}
+	result := &mcp.CallToolResult{}
+	text := string(s.text)
+	if !whole && cmd.Name() == "plan" {
+		answer, err := s.planned()
+		if err != nil {
+			return toolError(err.Error())
+		}
+		var table strings.Builder
+		if err := report.WriteTable(&table, answer.Report, report.Layout{Width: pipedWidth}); err != nil {
+			return toolError(err.Error())
+		}
+		answer.Report = nil
+		text, result.StructuredContent = table.String(), answer
+	}
+	if !whole {
+		text = shortened(matching(text, match), s.message)
+	}
+	result.Content = []mcp.Content{&mcp.TextContent{Text: text}}
+	return result
+}
+
+// unfold takes the options in [moreOptions] among the others, and reports whether the whole result is wanted.
+func (r request) unfold() (whole bool, err error) {
+	more, given := r[moreOptions].(map[string]any)
+	if _, has := r[moreOptions]; has && !given {
+		return false, errors.New(moreOptions + ": not an object of options by name")
+	}
+	for name, v := range more {
+		if _, twice := r[name]; twice {
+			return false, fmt.Errorf("%s: given twice", name)
+		}
+		r[name] = v
+	}
+	whole, _ = r[wholeReport].(bool)
+	delete(r, moreOptions)
+	delete(r, wholeReport)
+	return whole, nil
+}
+
+// headLines are the lines of a list before its rows: the heads, and the rule below them.
+const headLines = 2
+
+// matching returns a table with the rows that contain a text, whatever its case; all without one.
+func matching(table, text string) string {
+	if text == "" {
+		return table
+	}
+	lines := strings.SplitAfter(table, "\n")
+	head := min(headLines, len(lines))
+	rows := slices.DeleteFunc(lines[head:], func(line string) bool {
+		return !strings.Contains(strings.ToLower(line), strings.ToLower(text))
+	})
+	return strings.Join(lines[:head], "") + strings.Join(rows, "")
+}
+
+// longestAnswer is the length limit of a tool's answer, in bytes: an agent pays for every word that it reads.
+const longestAnswer = 4000
+
+// shortened returns an answer and a message behind it in [longestAnswer] bytes, without the last lines if need be.
+func shortened(text, message string) string {
+	if len(message) > longestAnswer/4 {
+		message = strings.ToValidUTF8(message[:longestAnswer/4], "") + " ..."
+	}
+	if message != "" {
+		message = "\n" + message
+	}
+	room, kept, lines := longestAnswer-len(message)-100, 0, strings.SplitAfter(text, "\n")
+	for i, line := range lines {
+		if kept += len(line); kept > room {
+			return fmt.Sprintf(
+				"%s... %d more lines; name fewer GPUs or batches, or ask with \"%s\": true for all as JSON%s",
+				strings.Join(lines[:i], ""), len(lines)-i, wholeReport, message)
+		}
+	}
+	return text + message
+}
+
+func toolError(message string) *mcp.CallToolResult {
+	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: message}}}
+}
+
+// Keys of a tool's arguments that are no flags: options that the schema does not list, whether the answer is the whole
+// result, and the text that rows of a list must contain.
+const (
+	moreOptions = "more"
+	wholeReport = "report"
+	rowMatch    = "match"
+)
+
+// agentInstructions tell an agent how to use the tools.
+const agentInstructions = "vprof estimates the GPU memory of PyTorch training before it runs. " +
+	"Name the GPU (gpu) and the model or a trainer's file (files). " +
+	"plan judges a batch, fit finds the largest safe batch, smoke checks a whole training, " +
+	"diagnose reads an out-of-memory log. Judge by the upper end of an interval. " +
+	"Answers are short tables; \"report\": true gives all as JSON."
+
+// requestSchema returns the JSON Schema of requests for a verb: the flags that its help shows. All others go under
+// [moreOptions].
+func requestSchema(cmd *cobra.Command) map[string]any {
+	shown, _ := help{}.chosen(cmd)
+	properties := map[string]any{
+		moreOptions: map[string]any{
+			"type":        "object",
+			"description": "other options by name, as vprof help " + cmd.Name() + " lists them",
+		},
+		wholeReport: map[string]any{"type": "boolean", "description": "the whole result as JSON"},
+		requestFiles: map[string]any{
+			"type":        "array",
+			"items":       map[string]any{"type": "string"},
+			"description": "input files of the command: a trainer's configuration, a log",
+		},
+	}
+	if cmd.Name() == "gpus" || cmd.Name() == "models" {
+		properties[rowMatch] = map[string]any{"type": "string", "description": "only rows that contain this text"}
+	}
+	for _, flag := range shown {
+		if !requestable(flag) {
+			continue
+		}
+		_, usage := pflag.UnquoteUsage(flag)
+		kinds := []string{"string", "number", "array", "object"}
+		if flag.NoOptDefVal == "true" {
+			kinds = []string{"boolean", "string"}
+		}
+		properties[flag.Name] = map[string]any{"type": kinds, "description": brief(usage, 160)}
+	}
+	return map[string]any{"type": "object", "properties": properties, "additionalProperties": true}
+}

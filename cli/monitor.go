@@ -1,0 +1,277 @@
+//go:build !js
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/colorprofile"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/vprof/vprof/bench/observe/monitor"
+	"github.com/vprof/vprof/bench/observe/monitor/screen"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/device/nvml"
+)
+
+type monitorOptions struct {
+	app                       *app
+	gpu                       string
+	pids                      []int
+	once, quiet, plain, burst bool
+	interval, length          time.Duration
+	csv, jsonl                string
+	listen                    string
+	above                     ceiling
+	run                       string
+	batch                     int
+}
+
+func newMonitorCmd(a *app) *cobra.Command {
+	o := &monitorOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "monitor [-- COMMAND ARGS...]",
+		Short: "Watch GPUs or a training command: memory, peaks, load",
+		Args:  cobra.ArbitraryArgs,
+		RunE:  func(cmd *cobra.Command, args []string) error { return runMonitor(cmd.Context(), o, args) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.gpu, "gpu", "all", "`GPUs`: numbers like 0,2, or all")
+	f.IntSliceVar(&o.pids, "pid", nil, "watch these processes only: `numbers`")
+	f.BoolVar(&o.once, "once", false, "print one sample of each GPU and exit")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "nothing on standard output")
+	f.BoolVar(&o.plain, "plain", false, "print lines on a terminal, too")
+	f.DurationVar(&o.interval, "interval", time.Second, "`time` between samples, 1ms or more")
+	f.BoolVar(&o.burst, "burst", false, "also read the memory every millisecond, for short peaks")
+	f.DurationVar(&o.length, "for", 0, "stop after this `time` (default: at an interrupt)")
+	f.StringVar(&o.csv, "csv", "", "append samples to `file` as CSV; - is standard output, in place of the lines")
+	f.StringVar(&o.jsonl, "jsonl", "", "append samples to `file` as JSON Lines; - as for --csv")
+	f.StringVar(&o.listen, "listen", "",
+		"serve Prometheus metrics at `address`, like localhost:9400 (default host: this machine only)")
+	f.StringVar((*string)(&o.above), "fail-above", "",
+		"exit with code 3 when a GPU exceeds `limit`, like 95%, 14GiB or 14 (GiB)")
+	f.StringVar(&o.run, "run", "", "compare the command's peak with the estimate in `file`")
+	f.IntVar(&o.batch, "batch", 0, "batch `size` of the estimate (default: the run's only one)")
+	return cmd
+}
+
+func runMonitor(ctx context.Context, o *monitorOptions, command []string) (err error) {
+	if err := o.check(command); err != nil {
+		return err
+	}
+	planned, err := o.planned(ctx)
+	if err != nil {
+		return err
+	}
+	session, err := o.open()
+	if err != nil {
+		return err
+	}
+	w := &watch{options: o, planned: planned, notices: o.app.stderr}
+	watched := w.follow
+	switch {
+	case len(o.pids) > 0:
+		watched = func(pid int) bool { return slices.Contains(o.pids, pid) }
+	case len(command) == 0:
+		watched = nil
+	}
+	w.monitor = monitor.New(session, o.app.gpus, watched)
+	defer func() { err = errors.Join(err, w.monitor.Close()) }()
+	if w.sinks, err = openSinks(o); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.sinks.close()) }()
+	switch {
+	case len(command) > 0:
+		return w.command(ctx, command)
+	case terminal(o.app.stdout) && !o.plain && !o.quiet && !o.once && !w.sinks.silent:
+		return w.screen(ctx)
+	}
+	err = w.loop(ctx, nil)
+	if usage := (usageError{}); !o.once && !o.quiet && !errors.As(err, &usage) {
+		w.summarize()
+	}
+	return err
+}
+
+// check refuses invalid and contradictory flags.
+func (o *monitorOptions) check(command []string) error {
+	switch {
+	case o.interval < time.Millisecond:
+		return usagef("--interval: %v is too short; the shortest is 1ms", o.interval)
+	case o.length < 0:
+		return usagef("--for: %v: need a positive duration", o.length)
+	case slices.ContainsFunc(o.pids, func(pid int) bool { return pid < 1 }):
+		return usagef("--pid: %d is not a process ID", slices.Min(o.pids))
+	case o.once && len(command) > 0:
+		return usagef("--once takes one sample; leave it out to watch a command")
+	case o.length > 0 && len(command) > 0:
+		return usagef("--for: a command is watched to its end; remove the flag")
+	case o.run != "" && len(command) == 0:
+		return usagef("--run compares the peak of a command; give one after --")
+	case len(o.pids) > 0 && len(command) > 0:
+		return usagef("--pid: the command itself is watched; remove the flag")
+	case o.csv == "-" && o.jsonl == "-":
+		return usagef("--csv and --jsonl cannot both go to standard output")
+	case (o.csv == "-" || o.jsonl == "-") && len(command) > 0:
+		return usagef("standard output belongs to the command; name a file for samples")
+	}
+	if o.above == "" {
+		return nil
+	}
+	if _, err := parseMemory(string(o.above), 0); err != nil {
+		return usagef("--fail-above: %w", err)
+	}
+	return nil
+}
+
+// ceiling is the limit of --fail-above: memory or a share of the GPU's memory; empty for none.
+type ceiling string
+
+// of returns the limit in bytes for a GPU's memory.
+func (c ceiling) of(total int64) int64 {
+	if c == "" {
+		return total
+	}
+	limit, _ := parseMemory(string(c), total) // check has read it before
+	return limit
+}
+
+// exceeded reports whether a GPU exceeded the limit since the previous sample.
+func (c ceiling) exceeded(s monitor.Sample) bool { return c != "" && s.Highest > c.of(s.Total) }
+
+// planned returns the point to compare with; nil for none.
+func (o *monitorOptions) planned(ctx context.Context) (*report.Point, error) {
+	if o.run == "" {
+		return nil, nil
+	}
+	runs, err := readRuns(ctx, o.app, []string{o.run})
+	if err != nil {
+		return nil, err
+	}
+	var found []report.Point
+	for _, r := range runs {
+		for _, p := range r.Points {
+			if p.Estimate != nil && (o.batch == 0 || p.Batch == o.batch) {
+				found = append(found, p)
+			}
+		}
+	}
+	if len(found) != 1 {
+		return nil, usagef("--run: %s has %d matching estimates; choose one with --batch", o.run, len(found))
+	}
+	return &found[0], nil
+}
+
+// needsNVML is the hint for machines without NVML.
+const needsNVML = `monitor asks NVML, which comes with NVIDIA's driver; "vprof doctor" says what is missing`
+
+// open opens NVML for the GPUs of --gpu.
+func (o *monitorOptions) open() (monitor.Session, error) {
+	session, err := o.app.gpus()
+	if err != nil {
+		return session, noGPUError{err.Error(), needsNVML}
+	}
+	all := session.GPUs
+	if len(all) == 0 {
+		return session, errors.Join(noGPUError{"NVML lists no GPU", needsNVML}, session.Missing, session.Close())
+	}
+	if o.gpu == "all" {
+		return session, nil
+	}
+	session.GPUs = nil
+	for number := range strings.SplitSeq(o.gpu, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(number))
+		i := slices.IndexFunc(all, func(b monitor.GPU) bool { return b.Index == n })
+		if err != nil || i < 0 {
+			return session, errors.Join(usagef("--gpu: no GPU %q; NVML lists %d, from 0", number, len(all)),
+				session.Missing, session.Close())
+		}
+		if slices.ContainsFunc(session.GPUs, func(b monitor.GPU) bool { return b.Index == n }) {
+			return session, errors.Join(usagef("--gpu: GPU %d is named twice", n), session.Close())
+		}
+		session.GPUs = append(session.GPUs, all[i])
+	}
+	return session, nil
+}
+
+// openNVML returns the GPUs of this machine.
+func openNVML() (monitor.Session, error) {
+	library, err := nvml.Open()
+	if err != nil {
+		return monitor.Session{}, err
+	}
+	found, err := library.GPUs()
+	if len(found) == 0 && err != nil {
+		return monitor.Session{}, errors.Join(err, library.Close())
+	}
+	session := monitor.Session{Close: library.Close, Missing: err}
+	for _, b := range found {
+		session.GPUs = append(session.GPUs, monitor.GPU{Index: b.Index, Name: b.Name, UUID: b.UUID, Reader: b})
+	}
+	return session, nil
+}
+
+// alive reports whether this machine has a process with a number.
+func alive(pid int) bool {
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return false
+	}
+	err = p.Signal(syscall.Signal(0))
+	return err == nil || errors.Is(err, os.ErrPermission)
+}
+
+// screen shows the monitor on the terminal until a key or its end.
+func (w *watch) screen(ctx context.Context) error {
+	w.sinks.silent, w.sinks.history = true, &monitor.History{}
+	w.notices = io.Discard // the screen shows them
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	first := time.Now()
+	if err := w.sample(first); err != nil { // what cannot begin says so in plain lines
+		return err
+	}
+	o := w.options
+	program := tea.NewProgram(screen.New(screen.Options{
+		History: w.sinks.history, Interval: o.interval, Limit: o.above.of, Alarm: o.above != "", Now: time.Now,
+	}), w.terminal(ctx)...)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- w.loop(ctx, nil)
+		program.Quit()
+	}()
+	_, err := program.Run()
+	asked := ctx.Err() == nil // else an interrupt from outside
+	stop()
+	if looped := <-ended; !asked || !errors.Is(looped, context.Canceled) {
+		err = looped
+	}
+	w.summarize()
+	return err
+}
+
+// terminal returns the options of the screen program.
+func (w *watch) terminal(ctx context.Context) []tea.ProgramOption {
+	a := w.options.app
+	options := []tea.ProgramOption{
+		tea.WithContext(ctx), tea.WithInput(nil), tea.WithOutput(a.stdout), tea.WithoutSignalHandler(), tea.WithFPS(10),
+	}
+	if in, isFile := a.stdin.(*os.File); isFile && term.IsTerminal(int(in.Fd())) {
+		options = append(options, tea.WithInput(in)) // else there are no keys
+	}
+	if !a.colored() {
+		options = append(options, tea.WithColorProfile(colorprofile.ASCII))
+	}
+	return options
+}

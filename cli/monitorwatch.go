@@ -1,0 +1,236 @@
+//go:build !js
+
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"time"
+
+	"github.com/vprof/vprof/bench/observe/monitor"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/printable"
+	"github.com/vprof/vprof/internal/supervisor"
+)
+
+// watch is a running monitor.
+type watch struct {
+	options *monitorOptions
+	monitor *monitor.Monitor
+	sinks   *sinks
+	planned *report.Point
+	// notices receives messages about lost samples and GPUs.
+	notices io.Writer
+	sampled bool
+
+	// root is the command's process ID, 0 before it starts; tree holds all descendants ever
+	// seen, as of the time in fresh.
+	root  int
+	tree  []int
+	fresh time.Time
+}
+
+// sample reads all GPUs. It returns a negative result if a GPU exceeds the limit.
+func (w *watch) sample(now time.Time) error {
+	seen := w.monitor.Sample(now)
+	first := !w.sampled
+	w.sampled = true
+	for _, text := range seen.Notices {
+		fmt.Fprintln(w.notices, "vprof:", text)
+	}
+	if first {
+		if err := w.missing(seen.Samples); err != nil {
+			return err
+		}
+	}
+	if err := w.sinks.write(seen); err != nil {
+		return err
+	}
+	for _, s := range seen.Samples {
+		if w.options.above.exceeded(s) {
+			return negative{fmt.Errorf("gpu %d is above %s: %s of %s in use", s.GPU, w.options.above,
+				bytesize.Format(s.Highest), bytesize.Format(s.Total))}
+		}
+		if s.Error != "" && w.options.once {
+			return fmt.Errorf("gpu %d: %s", s.GPU, s.Error)
+		}
+	}
+	return nil
+}
+
+// missing reports processes of --pid that use no GPU. A process that does not exist is an error.
+func (w *watch) missing(samples []monitor.Sample) error {
+	for _, pid := range w.options.pids {
+		uses := slices.ContainsFunc(samples, func(s monitor.Sample) bool {
+			return slices.ContainsFunc(s.Processes, func(p monitor.Process) bool { return p.PID == pid })
+		})
+		switch {
+		case uses:
+		case !alive(pid):
+			return usagef("--pid: no process %d, and no GPU lists it (in a container, NVML reports process "+
+				"IDs of the host)", pid)
+		default:
+			fmt.Fprintf(w.notices, "vprof: process %d uses no GPU yet\n", pid)
+		}
+	}
+	return nil
+}
+
+// burst is the time between two readings of --burst.
+const burst = time.Millisecond
+
+// loop samples until done, or without done until the context ends.
+func (w *watch) loop(ctx context.Context, done <-chan struct{}) error {
+	o := w.options
+	if o.length > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.length)
+		defer cancel()
+	}
+	pace, ended := o.interval, ctx.Done()
+	if o.burst {
+		pace = min(pace, burst)
+	}
+	if done != nil {
+		ended = nil
+	}
+	tick := time.NewTicker(pace)
+	defer tick.Stop()
+	var next time.Time
+	for {
+		if now := time.Now(); !o.burst || !now.Before(next) {
+			next = now.Add(o.interval)
+			if err := w.sample(now); err != nil || o.once {
+				return err
+			}
+		} else {
+			w.monitor.ReadMemory(now)
+		}
+		select {
+		case <-ended:
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return nil
+			}
+			return ctx.Err()
+		case <-done:
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// follow reports whether a process belongs to the command.
+func (w *watch) follow(pid int) bool {
+	// Reading /proc is slow.
+	if w.root != 0 && time.Since(w.fresh) > 200*time.Millisecond {
+		w.tree = lists.Union(w.tree, monitor.Tree(w.root)...)
+		w.fresh = time.Now()
+	}
+	return slices.Contains(w.tree, pid)
+}
+
+const (
+	// signalGrace is the time to wait for a signal after an interrupt, which the command received, too. A command
+	// that does not end is killed after endGrace.
+	signalGrace = time.Second
+	endGrace    = 30 * time.Second
+)
+
+// command runs a command, watches it, and prints its peak.
+func (w *watch) command(ctx context.Context, command []string) error {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = w.options.app.stdin, w.options.app.stdout, w.options.app.stderr
+	w.sinks.silent = true // standard output is the command's
+	if err := w.sample(time.Now()); err != nil {
+		return err
+	}
+	p, err := supervisor.Start(cmd, terminal(w.options.app.stdout) && w.options.app.stdin == os.Stdin)
+	if err != nil {
+		return usageError{err}
+	}
+	w.root = p.Pid()
+	// Forward an interrupt that did not come as a signal, too.
+	defer context.AfterFunc(ctx, func() {
+		time.Sleep(signalGrace)
+		if !p.Forwarded() {
+			p.End(endGrace)
+		}
+	})()
+	err = w.loop(ctx, p.Done())
+	if err != nil {
+		fmt.Fprintf(w.notices, "vprof: %v; ending %s\n", err, command[0])
+		p.End(endGrace)
+	}
+	w.conclude()
+	var failed *exec.ExitError
+	switch {
+	case err != nil:
+		return err
+	case ctx.Err() != nil && !p.Forwarded():
+		return ctx.Err()
+	case errors.As(p.Err(), &failed):
+		return commandError{fmt.Errorf("%s: %w", command[0], failed), exitCode(supervisor.ExitCode(failed))}
+	}
+	return p.Err()
+}
+
+// summarize prints the peak of each GPU.
+func (w *watch) summarize() {
+	for _, s := range w.monitor.Seen() {
+		peak := s.Peak
+		if len(w.options.pids) > 0 {
+			peak = s.WatchedPeak
+		}
+		printable.Fprintf(w.options.app.stderr, "vprof: gpu %d: peak %s (%s)\n", s.GPU,
+			bytesize.Format(peak), readings(s))
+	}
+}
+
+// readings describes the density of a GPU's samples.
+func readings(s monitor.Seen) string {
+	text := fmt.Sprintf("%d readings, up to %s apart", s.Samples, monitor.FormatInterval(s.Gap))
+	if s.Samples == 1 {
+		text = "1 reading"
+	}
+	if s.Lost > 0 {
+		text += fmt.Sprintf("; %d failed", s.Lost)
+	}
+	return text
+}
+
+// conclude prints the command's peak on the GPU that it used most, compared with the plan.
+func (w *watch) conclude() {
+	all := w.monitor.Seen()
+	held := func(s monitor.Seen) int64 { return s.WatchedPeak }
+	what := "its processes held at most"
+	if !slices.ContainsFunc(all, func(s monitor.Seen) bool { return s.WatchedPeak > 0 }) {
+		held, what = monitor.Seen.Rise, "NVML does not list its processes; the memory in use rose by at most"
+	}
+	most := slices.MaxFunc(all, func(a, b monitor.Seen) int { return cmp.Compare(held(a), held(b)) })
+	to := w.options.app.stderr
+	for _, s := range all {
+		if peak := held(s); peak > 0 || s.GPU == most.GPU {
+			fmt.Fprintf(to, "vprof: gpu %d: %s %s (%s)\n", s.GPU, what, bytesize.Format(peak), readings(s))
+		}
+	}
+	peak := held(most)
+	if w.planned == nil || peak <= 0 {
+		return
+	}
+	e := w.planned.Estimate.Device
+	verdict := "within the estimate's interval"
+	if peak < e.Low || peak > e.High {
+		verdict = "outside the estimate's interval"
+	}
+	fmt.Fprintf(to, "vprof: estimated %s [%s, %s] for batch %d: the estimate is %+.1f %% off, the peak %s\n",
+		bytesize.Format(e.Bytes), bytesize.Format(e.Low), bytesize.Format(e.High), w.planned.Batch,
+		100*float64(e.Bytes-peak)/float64(peak), verdict)
+}

@@ -1,0 +1,181 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/progress"
+	"github.com/vprof/vprof/models"
+)
+
+// output is the destination of a command's result: standard output in one format, and any number of files.
+type output struct {
+	app     *app
+	format  string
+	exports []string
+	wide    bool
+	// defaults say which settings decide what a step needs and were left to the model.
+	defaults string
+	// origins are where settings come from, of the verbs that choose them; others leave what files say.
+	origins   report.Origins
+	fromModel bool
+	// defaultGPU names the GPU that a verdict is about where no flag names one; empty otherwise.
+	defaultGPU string
+
+	chosen report.Format
+	files  []report.Export
+}
+
+// register completes a command by the flags of its output, which are checked before its work.
+func (o *output) register(cmd *cobra.Command) *cobra.Command {
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := o.open(); err != nil {
+			return err
+		}
+		return run(cmd, args)
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.format, "format", string(report.Table), "output `format`: "+strings.Join(report.Formats(), ", "))
+	f.StringArrayVar(&o.exports, "export", nil, "also write `file`, in the format of its suffix (repeatable)")
+	f.BoolVar(&o.wide, "wide", false, "show all columns of tables, however narrow the terminal is")
+	complete(cmd, "format", report.Formats)
+	return cmd
+}
+
+// open checks the format, and that the files can be written.
+func (o *output) open() (err error) {
+	if o.chosen, err = report.ParseFormat(o.format); err != nil {
+		return usagef("--format: %w", err)
+	}
+	o.files, err = report.Exports(o.exports)
+	switch {
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ENOSPC):
+		return fmt.Errorf("--export: %w", err) // the command line is right, and the machine is not
+	case err != nil:
+		return usagef("--export: %w", err)
+	}
+	return nil
+}
+
+// alsoWrite adds a file that the verb itself writes, in addition to --export.
+func (o *output) alsoWrite(file string) error {
+	o.exports = append(o.exports, file)
+	return o.open()
+}
+
+// save writes the files.
+func (o *output) save(d report.Document) error {
+	if d, ok := d.(interface{ SetOrigins(report.Origins) }); ok && o.fromModel {
+		d.SetOrigins(o.origins)
+	}
+	for _, f := range o.files {
+		if err := f.Write(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// print writes to standard output.
+func (o *output) print(d report.Document) error {
+	if o.chosen == report.Table {
+		err := report.WriteTable(o.app.stdout, d, o.layout())
+		if err == nil && o.defaultGPU != "" {
+			_, err = fmt.Fprintf(o.app.stdout, "judged on an %s (no --gpu given; see vprof gpus)\n", o.defaultGPU)
+		}
+		return err
+	}
+	return report.Write(o.app.stdout, o.chosen, d)
+}
+
+// pipedWidth is the width of tables in files and pipes, in characters.
+const pipedWidth = 120
+
+// layout returns the layout of tables on standard output: as wide as the terminal or COLUMNS, or without a limit.
+func (o *output) layout() report.Layout {
+	l := report.Layout{Color: o.app.colored(), Defaults: o.defaults}
+	if o.wide {
+		return l
+	}
+	l.Width = cmp.Or(o.app.width(), pipedWidth)
+	return l
+}
+
+// width returns how many columns standard output has: the terminal's, or COLUMNS; zero for no limit.
+func (a *app) width() int {
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
+		return n
+	}
+	if out, isFile := a.stdout.(*os.File); isFile {
+		if n, _, err := term.GetSize(int(out.Fd())); err == nil {
+			return n
+		}
+	}
+	return 0
+}
+
+// from notes where the settings of a model come from.
+func (o *output) from(m models.Model, origins report.Origins) {
+	o.origins, o.fromModel, o.defaults = origins, true, defaults(m, origins)
+}
+
+// finish writes everything once.
+func (o *output) finish(d report.Document) error {
+	if err := o.save(d); err != nil {
+		return err
+	}
+	return o.print(d)
+}
+
+// work runs a verb under a line of progress, and writes its result.
+func (o *output) work(quiet bool, do func(progress.Func) (report.Document, error)) error {
+	bar := startProgress(o.app, quiet)
+	d, err := do(bar.step)
+	bar.end()
+	if err != nil {
+		return err
+	}
+	return o.finish(d)
+}
+
+// showing completes a command that has output flags alone, and shows what make returns.
+func (o *output) showing(cmd *cobra.Command, make func(args []string) (report.Document, error)) *cobra.Command {
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		d, err := make(args)
+		if err != nil {
+			return err
+		}
+		return o.finish(d)
+	}
+	return o.register(cmd)
+}
+
+// hide keeps a flag out of the help.
+func hide(flags *pflag.FlagSet, name string) {
+	if err := flags.MarkHidden(name); err != nil {
+		panic(err)
+	}
+}
+
+// complete offers words for the values of a flag in shell completion.
+func complete(cmd *cobra.Command, flag string, words func() []string) {
+	// The only error is a flag that does not exist, a bug that any test shows.
+	if err := cmd.RegisterFlagCompletionFunc(flag,
+		func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return words(), cobra.ShellCompDirectiveNoFileComp
+		}); err != nil {
+		panic(err)
+	}
+}

@@ -1,0 +1,374 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/fleet"
+	"github.com/vprof/vprof/bench/job"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+type planOptions struct {
+	app    *app
+	c      caseFlags
+	batch  batchFlag
+	target gpuFlags
+	// auto plans for this machine's GPU.
+	auto bool
+	part shardFlags
+	out  output
+	// lengths holds the lengths of samples, an epoch of which is replayed.
+	lengths lengthFlags
+	// request is the scheduler that is to be asked for the memory; empty for none.
+	request string
+	// requestFile is the file of requests that machines make (see [request]); empty for none.
+	// requestLines says that each line of it is one.
+	requestFile  string
+	requestLines bool
+}
+
+func newPlanCmd(a *app) *cobra.Command {
+	cmd, _ := planCmd(a)
+	return cmd
+}
+
+// planCmd returns the command with its options, for those who plan what others say.
+func planCmd(a *app) (*cobra.Command, *planOptions) {
+	o := &planOptions{app: a, out: output{app: a}}
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Estimate the memory of a training step, component by component",
+		RunE:  func(cmd *cobra.Command, _ []string) error { return runPlan(cmd, o) },
+	}
+	o.c.register(cmd, a)
+	o.c.ranks.tabled, o.c.ranks.linkable = true, true
+	o.c.takesTrainer(cmd, a, searchNothing)
+	o.c.registerAllocConf()
+	o.batch.register(cmd, "the model's own batch")
+	o.target.register(cmd, "`GPUs`: a list like rtx-3060,a100-80, or all (see vprof gpus)")
+	o.target.registerHostMemory()
+	cmd.Flags().BoolVar(&o.auto, "auto", false, autoUsage)
+	o.lengths.register(cmd)
+	o.part.register(cmd.Flags(), "request", "auto")
+	cmd.Flags().StringVar(&o.request, "request", "",
+		"print how to ask a `scheduler` for the memory, by the upper end of the estimate: "+
+			strings.Join(fleet.Requests(), ", "))
+	complete(cmd, "request", fleet.Requests)
+	cmd.Flags().StringVar(&o.requestFile, "json-request", "",
+		"answer the request in a JSON `file` (- for standard input): an object of options by name, \"files\" for "+
+			"trainers' files")
+	cmd.Flags().BoolVar(&o.requestLines, "json-lines", false, "with --json-request, answer each line")
+	o.out.register(cmd)
+	return cmd, o
+}
+
+func runPlan(cmd *cobra.Command, o *planOptions) error {
+	ctx := cmd.Context()
+	if o.requestFile != "" || o.requestLines {
+		return o.answerRequests(ctx)
+	}
+	if o.request != "" && !slices.Contains(fleet.Requests(), o.request) {
+		return usagef("--request: there is no request %q; use %s", o.request, strings.Join(fleet.Requests(), ", "))
+	}
+	m, cases, own, err := o.cases()
+	if err != nil {
+		return err
+	}
+	evidence, err := o.c.evidence(o.app)
+	if err != nil {
+		return err
+	}
+	gpus, err := o.gpus()
+	if err != nil {
+		return err
+	}
+	gpus = o.c.ranks.linked(gpus)
+	batches, err := o.batch.sizes([]int{own})
+	if err != nil {
+		return err
+	}
+	lengths, err := o.lengths.read(cmd, &o.c, m)
+	if err != nil {
+		return err
+	}
+	if lengths != nil && len(cases) > 1 {
+		return usagef("--lengths: %q are several releases; epochs are replayed by one", o.c.torch)
+	}
+	here := &job.Local{Models: o.app.models(), Evidence: evidence}
+	if o.c.ranks.all() {
+		return o.planRanks(ctx, here, m, cases, gpus, batches)
+	}
+	jobs := make([][]job.Job, len(cases))
+	of := make([]models.Case, len(cases))
+	for i, c := range cases {
+		of[i] = c.Case
+		jobs[i] = job.Plan(c, gpus, batches)
+		for j := range jobs[i] {
+			jobs[i][j].Calibrated, jobs[i][j].Lengths = evidence.Calibrated, lengths
+		}
+	}
+	warnings := step.Unsupported(gpus, of...)
+	if part, err := o.part.open(); part || err != nil {
+		switch {
+		case err != nil:
+			return err
+		case len(jobs) > 1:
+			return usagef("--torch: %q are several releases; a plan in shards needs one", o.c.torch)
+		}
+		return o.shard(ctx, here, jobs[0], warnings)
+	}
+	return o.run(ctx, here, jobs, warnings)
+}
+
+// answerRequests answers the requests of a file.
+func (o *planOptions) answerRequests(ctx context.Context) error {
+	if o.requestFile == "" {
+		return usagef("--json-lines: say where the requests are with --json-request FILE, or - for standard input")
+	}
+	f, _, err := o.app.open(o.requestFile)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	defer input.Begin()()
+	return o.app.answerPlans(ctx, f, o.requestLines)
+}
+
+// gpus returns the GPUs that the flags name, or this machine's with the memory that others leave.
+func (o *planOptions) gpus() ([]device.GPU, error) {
+	if !o.auto {
+		gpus, err := o.target.gpus()
+		o.out.defaultGPU = o.target.defaultGPU(gpus)
+		return gpus, err
+	}
+	if _, err := o.target.resolveDevice(true, "--auto takes"); err != nil {
+		return nil, err
+	}
+	found, err := o.app.detect(0)
+	if err != nil {
+		return nil, err
+	}
+	gpu := found.GPU
+	if gpu.Memory -= found.Others; gpu.Memory <= gpu.Context {
+		return nil, negative{fmt.Errorf("other processes hold %s of %s and leave nothing to train in",
+			bytesize.Format(found.Others), gpu.Product)}
+	}
+	gpu, err = o.target.withHostMemory(gpu)
+	return []device.GPU{gpu}, err
+}
+
+// run runs the jobs of each release and shows their reports.
+func (o *planOptions) run(ctx context.Context, here *job.Local, jobs [][]job.Job, warnings []report.Warning) error {
+	plans, err := o.plan(ctx, here, jobs, warnings)
+	switch {
+	case err != nil:
+		return err
+	case o.request != "":
+		return o.printRequests(plans)
+	case len(plans) == 1:
+		err = o.out.finish(plans[0])
+	default:
+		err = o.out.finish(plans)
+	}
+	if err == nil && nothingFits(plans) {
+		fmt.Fprintln(o.app.stderr,
+			"vprof: nothing of this fits; vprof fit with the same model and GPU finds a batch that does, fit "+
+				"--levers settings that need less memory")
+	}
+	return err
+}
+
+// nothingFits reports whether no batch of any plan fits its GPU.
+func nothingFits(plans report.Releases) bool {
+	for _, r := range plans {
+		if slices.ContainsFunc(r.Points, func(p report.Point) bool {
+			return p.Estimate == nil || p.Estimate.Verdict != report.DoesNotFit
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// cases returns the case of the flags by each release of PyTorch that --torch names,
+// its model, and the batch size that it is trained with.
+func (o *planOptions) cases() (m models.Model, cases []report.Case, batch int, err error) {
+	for release := range strings.SplitSeq(o.c.torch, ",") {
+		flags := o.c
+		flags.torch = strings.TrimSpace(release)
+		var c models.Case
+		if m, c, err = flags.resolve(o.app); err != nil {
+			return m, nil, 0, err
+		}
+		if slices.ContainsFunc(cases, func(other report.Case) bool { return other.Torch == c.Torch }) {
+			return m, nil, 0, usagef("--torch: PyTorch %s is named twice in %q", c.ReleaseName(), o.c.torch)
+		}
+		cases, batch = append(cases, report.CaseOf(m, c)), c.Batch
+		o.out.from(m, o.c.origins(m, c))
+	}
+	return m, cases, batch, nil
+}
+
+// plan runs the jobs of each release.
+func (o *planOptions) plan(ctx context.Context, here *job.Local, releases [][]job.Job,
+	warnings []report.Warning,
+) (report.Releases, error) {
+	started := o.app.now().UTC()
+	bar := startProgress(o.app, false)
+	defer bar.end()
+	here.Progress = bar.step
+	var plans report.Releases
+	for _, jobs := range releases {
+		r, err := job.RunAll(ctx, here, jobs, bar.step)
+		if err != nil {
+			return nil, err
+		}
+		if len(releases) == 1 {
+			if err := o.ranged(ctx, here, r, jobs, bar.step); err != nil {
+				return nil, err
+			}
+		}
+		r.Warnings = append(r.Warnings, warnings...)
+		o.app.stamp(r, started)
+		plans = append(plans, r)
+	}
+	return plans, nil
+}
+
+// shard estimates a part of all GPUs and batch sizes: the batch sizes of a GPU are neighbors. Warnings cover all GPUs.
+func (o *planOptions) shard(ctx context.Context, here *job.Local, jobs []job.Job, warnings []report.Warning) error {
+	each := len(jobs[0].Batches)
+	p, err := planOf("plan", len(jobs)*each, jobs)
+	if err != nil {
+		return err
+	}
+	return o.part.run(ctx, o.app, p, warnings,
+		func(ctx context.Context, from, to int, _ json.RawMessage, _ func(any) error) (int, any, error) {
+			j := jobs[from/each]
+			first := from % each
+			j.Batches = j.Batches[first:min(first+to-from, each)]
+			r, err := here.Run(ctx, j, func(*report.Report) error { return nil })
+			if err != nil {
+				return 0, nil, err
+			}
+			o.app.stamp(r, o.app.now().UTC())
+			r.SetOrigins(o.out.origins)
+			return len(j.Batches), r, nil
+		})
+}
+
+// printRequests prints requests in place of the plans, which go to files alone.
+func (o *planOptions) printRequests(plans report.Releases) error {
+	var d report.Document = plans
+	if len(plans) == 1 {
+		d = plans[0]
+	}
+	if err := o.out.save(d); err != nil {
+		return err
+	}
+	for _, r := range plans {
+		if err := fleet.WriteRequests(o.app.stdout, r, o.request); err != nil {
+			return err
+		}
+	}
+	if nothingFits(plans) {
+		return negative{errors.New("nothing of this fits; what is asked for above would not do")}
+	}
+	return nil
+}
+
+// planRanks plans all ranks that differ.
+func (o *planOptions) planRanks(ctx context.Context, here *job.Local, m models.Model, cases []report.Case,
+	gpus []device.GPU, batches []int,
+) error {
+	switch {
+	case len(cases) > 1:
+		return usagef("--rank: a table of all ranks shows one release of PyTorch; --torch lists %d", len(cases))
+	case o.request != "":
+		return usagef("--request asks for the memory of one rank, and --rank %s shows several", allRanks)
+	case o.lengths.source != "":
+		return usagef("--lengths: an epoch of samples is replayed for one rank; name it with --rank")
+	}
+	if part, err := o.part.open(); part || err != nil {
+		if err == nil {
+			err = usagef("--shard: a table of all ranks is made in one piece")
+		}
+		return err
+	}
+	started := o.app.now().UTC()
+	ranks, err := rankPlans(ctx, here, m, cases[0], gpus, batches)
+	if err != nil {
+		return err
+	}
+	warnings := step.Unsupported(gpus, cases[0].Case)
+	for _, r := range ranks {
+		r.Plan.Warnings = append(r.Plan.Warnings, warnings...)
+		o.app.stamp(r.Plan, started)
+	}
+	return o.out.finish(ranks)
+}
+
+// rankPlans finds the ranks of a case that differ, and plans each.
+func rankPlans(ctx context.Context, here *job.Local, m models.Model, c report.Case, gpus []device.GPU,
+	batches []int,
+) (report.Ranks, error) {
+	first := c.Case
+	first.Batch = batches[0]
+	found, err := m.DifferentRanks(first, step.RecorderGPU(gpus[0]), models.Options{Context: ctx})
+	if err != nil {
+		if errors.As(err, new(*models.CaseError)) || errors.Is(err, context.Canceled) {
+			return nil, err
+		}
+		return nil, usageError{err}
+	}
+	var out report.Ranks
+	for _, r := range found {
+		strategy := *c.Strategy
+		strategy.Rank = &r.First
+		one := c
+		one.Strategy = &strategy
+		plan, err := job.RunAll(ctx, here, job.Plan(one, gpus, batches), nil)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, report.RankPlan{RankRange: r, Plan: plan})
+	}
+	out.Sort()
+	return out, nil
+}
+
+// ranksOf plans the ranks of a run's case that differ, at one of its batch sizes; none
+// where one GPU trains, and where there are too many to compare.
+func ranksOf(ctx context.Context, a *app, r *report.Report, batch int) (report.Ranks, error) {
+	if r.Case.Strategy == nil || len(r.Points) == 0 {
+		return nil, nil
+	}
+	if batch == 0 {
+		batch = largestFit(r)
+	}
+	setup, gpu, err := a.setupOf(r.Case, r.Devices[0])
+	if err != nil {
+		return nil, err
+	}
+	here := &job.Local{Models: a.models(), Evidence: step.Evidence{Residuals: a.residuals}}
+	ranks, err := rankPlans(ctx, here, setup.Model(), r.Case, []device.GPU{gpu}, []int{batch})
+	if errors.Is(err, context.Canceled) {
+		return nil, err
+	}
+	if err != nil {
+		return nil, nil //nolint:nilerr // the page says of the step what is wrong, and shows the rest
+	}
+	return ranks, nil
+}

@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/vprof/vprof/internal/progress"
+)
+
+const (
+	// silence is the time before progress is shown. Most commands take less.
+	silence = 100 * time.Millisecond
+	// pace is the time between two updates.
+	pace = 200 * time.Millisecond
+)
+
+// progressLine shows the progress of long work and the remaining time on standard error, on terminals only.
+type progressLine struct {
+	to   io.Writer
+	tell progress.Func
+	stop chan struct{}
+	drew sync.WaitGroup
+
+	mu          sync.Mutex
+	what        string
+	done, total int
+	began       time.Time // of what is being done
+	shown       bool
+}
+
+// startProgress shows progress on a terminal, unless quiet. The caller calls end.
+func startProgress(a *app, quiet bool) *progressLine {
+	p := &progressLine{to: a.stderr, tell: a.tell, stop: make(chan struct{}), began: time.Now()}
+	if !quiet && terminal(a.stderr) {
+		p.show()
+	}
+	return p
+}
+
+// show redraws the line until the end.
+func (p *progressLine) show() {
+	p.drew.Go(func() {
+		wait := silence
+		for {
+			select {
+			case <-p.stop:
+				return
+			case <-time.After(wait):
+				p.draw(time.Now())
+				wait = pace
+			}
+		}
+	})
+}
+
+// step sets the number of finished units of a total.
+func (p *progressLine) step(what string, done, total int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if what != p.what {
+		p.began = time.Now()
+	}
+	p.what, p.done, p.total = what, done, total
+	if p.tell != nil {
+		p.tell(what, done, total)
+	}
+}
+
+// end removes the line.
+func (p *progressLine) end() {
+	close(p.stop)
+	p.drew.Wait()
+	if p.shown {
+		fmt.Fprint(p.to, "\r\x1b[K")
+	}
+}
+
+func (p *progressLine) draw(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shown = true
+	fmt.Fprintf(p.to, "\r\x1b[K%s", p.line(now.Sub(p.began)))
+}
+
+// line formats the progress after a time. The remaining time assumes a constant rate.
+func (p *progressLine) line(elapsed time.Duration) string {
+	switch {
+	case p.total == 0:
+		return fmt.Sprintf("vprof: %s, %v", cmp.Or(p.what, "working"), elapsed.Round(time.Second))
+	case p.done == 0:
+		return fmt.Sprintf("vprof: %d of %d %s", p.done, p.total, p.what)
+	}
+	left := elapsed * time.Duration(p.total-p.done) / time.Duration(p.done)
+	return fmt.Sprintf("vprof: %d of %d %s, about %v left", p.done, p.total, p.what,
+		max(left.Round(time.Second), time.Second))
+}

@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/vprof/vprof/bench/experiment/fit"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// rankFlags say how several GPUs train together, and which of their ranks is looked at.
+type rankFlags struct {
+	flags    *pflag.FlagSet
+	gpus     int
+	strategy string
+	rank     string
+	link     float64
+	// tabled says that the verb makes a table of all ranks, linkable that it uses the speed of --link.
+	tabled, linkable bool
+}
+
+func (f *rankFlags) register(cmd *cobra.Command) {
+	f.registerGroup(cmd, models.DDP, models.FieldNamed("strategy").Help(nil))
+	f.flags.StringVar(&f.rank, "rank", "",
+		"the rank `n` that is looked at, or all of which plan makes a table (default: the one that needs most)")
+	complete(cmd, "strategy", models.Strategies)
+}
+
+// registerGroup makes the flags that do not name a rank.
+func (f *rankFlags) registerGroup(cmd *cobra.Command, strategy, usage string) {
+	f.flags = cmd.Flags()
+	f.flags.IntVar(&f.gpus, "gpus", 1, models.FieldNamed("gpus").Usage)
+	f.flags.StringVar(&f.strategy, "strategy", strategy, usage)
+	f.flags.Float64Var(&f.link, "link", 0,
+		"speed at which a GPU sends to others, in `GB/s` (default: the GPU's NVLink, else PCIe)")
+}
+
+// check finds numbers that are impossible, and flags that are about several GPUs where there is one.
+func (f *rankFlags) check() error {
+	if f.gpus < 1 {
+		return usagef("--gpus: %d is not a number of GPUs", f.gpus)
+	}
+	if f.link < 0 || f.flags.Changed("link") && !(f.link > 0) {
+		return usagef("--link: %v is not a speed; give GB/s, like 450 of an H100's NVLink", f.link)
+	}
+	if f.flags.Changed("link") && !f.linkable {
+		return usagef("--link: this verb goes by the links of the GPU; plan, smoke, time and fit take another speed")
+	}
+	if f.gpus > 1 || f.alone() {
+		return nil
+	}
+	return f.single()
+}
+
+// single finds flags that are about several GPUs.
+func (f *rankFlags) single() error {
+	return without(f.flags, "--%s is about several GPUs; say how many with --gpus", "strategy", "rank", "link")
+}
+
+// alone tells of a strategy that one GPU can have, too, where the user says that there is one:
+// DeepSpeed's engine trains on one as on several.
+func (f *rankFlags) alone() bool {
+	s, err := models.ParseStrategy(f.strategy)
+	return f.flags.Changed("gpus") && f.flags.Changed("strategy") && err == nil && s.DeepSpeed() &&
+		!f.flags.Changed("link")
+}
+
+// apply puts the strategy into a case.
+func (f *rankFlags) apply(c *models.Case) error {
+	if f.flags == nil {
+		return nil
+	}
+	if err := f.check(); err != nil || f.gpus == 1 && !f.alone() {
+		return err
+	}
+	s, err := models.ParseStrategy(f.strategy)
+	if err != nil {
+		return usagef("--strategy: %w", err)
+	}
+	if f.flags.Changed("rank") && f.rank != allRanks {
+		rank, err := strconv.ParseInt(f.rank, 10, 64)
+		if err != nil {
+			return usagef("--rank: %q is neither a rank nor %s", f.rank, allRanks)
+		}
+		if rank < 0 || rank >= int64(f.gpus) {
+			return usagef("--rank: there is no rank %d of %d; ranks begin with 0", rank, f.gpus)
+		}
+		if s.Rank != nil && *s.Rank != rank {
+			return usagef("--rank: %d, and --strategy says rank=%d; name one of them", rank, *s.Rank)
+		}
+		s.Rank = &rank
+	}
+	if f.rank == allRanks && !f.tabled {
+		return usagef("--rank: a table of all ranks is made by plan; name one here")
+	}
+	if f.rank == allRanks && s.Rank != nil {
+		return usagef("--rank: %s asks for all ranks, and --strategy names one", allRanks)
+	}
+	c.GPUs, c.Strategy = f.gpus, &s
+	return nil
+}
+
+// allRanks is the value of --rank that asks for all that differ.
+const allRanks = "all"
+
+// all reports whether all ranks are asked for.
+func (f *rankFlags) all() bool { return f.rank == allRanks && f.gpus > 1 }
+
+// linked gives GPUs the speed of --link.
+func (f *rankFlags) linked(gpus []device.GPU) []device.GPU {
+	if f.link > 0 {
+		for i := range gpus {
+			gpus[i].Link = f.link * 1e9
+		}
+	}
+	return gpus
+}
+
+// groupFlags are the flags of a search on several GPUs, which may search strategies, too.
+type groupFlags struct{ rankFlags }
+
+func (g *groupFlags) register(cmd *cobra.Command) {
+	g.linkable = true
+	g.registerGroup(cmd, fit.AnyStrategy, "how they share the work, by `name` and options: "+
+		strings.Join(models.Strategies(), ", ")+" (see vprof help strategies); auto searches them")
+	complete(cmd, "strategy", func() []string { return append([]string{fit.AnyStrategy}, models.Strategies()...) })
+}
+
+// apply gives every case of a search each strategy.
+func (g *groupFlags) apply(s *fit.Search) error {
+	if g.gpus == 1 {
+		return g.single()
+	}
+	if err := g.check(); err != nil {
+		return err
+	}
+	if s.Device != nil {
+		return usagef("--profile and --device measure on one GPU; leave them away with --gpus")
+	}
+	s.GPUs = g.linked(s.GPUs)
+	s.Ranks = report.Parallel{GPUs: g.gpus, Strategy: g.strategy}
+	var cases []models.Case
+	for _, c := range s.Cases {
+		texts := []string{g.strategy}
+		if g.strategy == fit.AnyStrategy {
+			texts = fit.StrategiesFor(s.Model, c, g.gpus)
+		}
+		for _, text := range texts {
+			strategy, err := models.ParseStrategy(text)
+			if err != nil {
+				return usagef("--strategy: %w", err)
+			}
+			c.GPUs, c.Strategy = g.gpus, &strategy
+			if _, err := s.Model.Complete(c); err != nil && !s.Model.Distributes {
+				return err
+			}
+			cases = append(cases, c)
+		}
+	}
+	s.Cases = cases
+	return nil
+}

@@ -1,0 +1,237 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/internal/golden"
+	"github.com/vprof/vprof/internal/sample"
+)
+
+// consoleBlock is a block of a page that shows a command and its output.
+var consoleBlock = regexp.MustCompile("(?s)```console\n\\$ vprof ([^\n]*)\n.*?```\n")
+
+// The README and the guide show what their commands really print.
+func TestPagesShowWhatCommandsPrint(t *testing.T) {
+	sample.Alone(t)
+	for _, path := range []string{"../README.md", "../docs/guide.md"} {
+		page, err := os.ReadFile(path)
+		require.NoError(t, err)
+		blocks := 0
+		current := consoleBlock.ReplaceAllFunc(page, func(block []byte) []byte {
+			blocks++
+			line := string(consoleBlock.FindSubmatch(block)[1])
+			a := system()
+			var out bytes.Buffer
+			a.stdout = &out
+			require.Equal(t, exitFine, run(t.Context(), a, strings.Fields(line)), line)
+			return []byte("```console\n$ vprof " + line + "\n" + out.String() + "```\n")
+		})
+		require.Positive(t, blocks, path)
+		golden.Equal(t, path, current)
+	}
+}
+
+// Commands of the README run in a clone, but for the ones that need PyTorch or a file of the reader.
+func TestCommandsOfTheREADMERun(t *testing.T) {
+	sample.Alone(t)
+	inClone(t)
+	commands := commandsOf(t, "README.md")
+	require.GreaterOrEqual(t, len(commands), 5)
+	for _, args := range commands {
+		requireRuns(t, args)
+	}
+}
+
+// So do the ones of the pages for users.
+func TestCommandsOfPagesRun(t *testing.T) {
+	sample.Alone(t)
+	inClone(t)
+	pages, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	var commands [][]string
+	for _, path := range pages {
+		commands = append(commands, commandsOf(t, path)...)
+	}
+	require.GreaterOrEqual(t, len(commands), 20)
+	for _, args := range sample.OfSlow(commands) {
+		requireRuns(t, args)
+	}
+}
+
+// inClone changes to the root of the repository, without a network and a cache of the hub.
+func inClone(t *testing.T) {
+	t.Chdir("..")
+	t.Setenv("HF_HOME", t.TempDir())
+	t.Setenv("HF_HUB_OFFLINE", "1")
+}
+
+// requireRuns runs a command line; that something does not fit is an answer.
+func requireRuns(t *testing.T, args []string) {
+	var out, errs bytes.Buffer
+	a := system()
+	a.stdout, a.stderr = &out, &errs
+	require.Contains(t, []exitCode{exitFine, exitNegative}, run(t.Context(), a, args), "%q: %s", args, &errs)
+}
+
+// readersFile finds an argument that is a file: of the reader unless the repository has it.
+var readersFile = regexp.MustCompile(`\.(csv|json|jsonl|pickle|pt2|sh|vprof|ya?ml)$`)
+
+// commandsOf returns the command lines of plan, fit, smoke and time in the code of a page that need neither PyTorch,
+// a GPU nor a file that the repository does not have, and write none.
+func commandsOf(t *testing.T, path string) (commands [][]string) {
+	text := strings.ReplaceAll(readPage(t, path), "\\\n", "")
+	for _, block := range codeOfPages.FindAllString(text, -1) {
+		for line := range strings.Lines(block) {
+			line, _, _ = strings.Cut(line, " #")
+			args := strings.Fields(strings.TrimPrefix(line, "$ "))
+			if len(args) < 3 || args[0] != "vprof" || !slices.Contains([]string{"plan", "fit", "smoke", "time"}, args[1]) ||
+				strings.ContainsAny(line, `'"|>&`) || slices.ContainsFunc(args, needsMore) {
+				continue
+			}
+			if slices.Contains(args, "--apply") && !slices.Contains(args, "--dry-run") {
+				args = append(args, "--dry-run")
+			}
+			commands = append(commands, args[1:])
+		}
+	}
+	return commands
+}
+
+// needsMore reports whether an argument needs PyTorch, a GPU, a recording or a file of the reader, or writes a file.
+func needsMore(arg string) bool {
+	if slices.Contains([]string{"python", "--device", "--export", "--page", "--torch-compile", "--run"}, arg) {
+		return true
+	}
+	_, err := os.Stat(arg)
+	return err != nil && readersFile.MatchString(arg)
+}
+
+// Whoever meets the project reads the README to its end.
+func TestTheREADMEIsShort(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(strings.Fields(string(readme))), 1000)
+}
+
+// flagName finds the name of a flag at the beginning of a line.
+var flagName = regexp.MustCompile(`^--([A-Za-z][\w-]*)`)
+
+// pageCode finds the code of a page: in blocks and within lines.
+var pageCode = regexp.MustCompile("(?s)```[a-z]*\n(.*?)```|`([^`]+)`")
+
+// foreignFlags are flags of other programs that pages name: trainers, schedulers, podman and vprof's Python tools.
+var foreignFlags = strings.Fields("as-recorded config config_file dummy exclude fsdp_config mem num_processes " +
+	"read-only sample tmpfs use_fsdp zero_stage")
+
+// documents returns the pages for users and the laboratory's.
+func documents(t *testing.T) (pages []string) {
+	for _, pattern := range []string{"../docs/*.md", "../docs/lab/*.md"} {
+		found, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, found)
+		pages = append(pages, found...)
+	}
+	return pages
+}
+
+// Commands and flags that pages name exist: flags of "vprof VERB ..." for that verb, flags alone for any verb.
+func TestCommandsAndFlagsOfPagesExist(t *testing.T) {
+	pages := documents(t)
+	root := newRootCmd(system())
+	root.InitDefaultHelpCmd()
+	for _, path := range append(pages, "../README.md", "../ARCHITECTURE.md", "../CONTRIBUTING.md") {
+		page, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for _, code := range pageCode.FindAllSubmatch(page, -1) {
+			for line := range strings.SplitSeq(string(code[1])+string(code[2]), "\n") {
+				checkCommand(t, root, line, path)
+				if name := flagName.FindStringSubmatch(line); name != nil &&
+					!hasFlag(root, name[1]) && !slices.Contains(foreignFlags, name[1]) {
+					t.Errorf("%s: no command has the flag --%s", path, name[1])
+				}
+			}
+		}
+	}
+}
+
+// checkCommand checks the command line of vprof in a line of code, if there is one: after "vprof", or a verb with
+// flags.
+func checkCommand(t *testing.T, root *cobra.Command, line, where string) {
+	_, after, found := strings.Cut(" "+strings.TrimPrefix(line, "$ "), " vprof ")
+	if !found {
+		verb, _, withFlags := strings.Cut(line, " --")
+		if cmd, rest, err := root.Find(strings.Fields(verb)); !withFlags || err != nil || cmd == root || len(rest) > 0 {
+			return
+		}
+		after = line
+	}
+	line, _, _ = strings.Cut(after, " #")
+	var words []string
+	for word := range strings.FieldsSeq(line) {
+		if word == "--" || word == "|" || word == "&&" || strings.HasPrefix(word, ">") {
+			break
+		}
+		words = append(words, strings.TrimRight(word, ";,)"))
+	}
+	cmd, rest, err := root.Find(words)
+	require.NoError(t, err, "%s: %s", where, line)
+	if cmd == root && len(words) > 0 && !strings.HasPrefix(words[0], "-") {
+		t.Errorf("%s: no command %q", where, words[0])
+	}
+	for _, word := range rest {
+		if name, isFlag := strings.CutPrefix(word, "--"); isFlag {
+			name, _, _ = strings.Cut(name, "=")
+			known := cmd.Flags().Lookup(name) != nil || cmd.InheritedFlags().Lookup(name) != nil
+			if !known && name != "help" {
+				t.Errorf("%s: vprof %s has no flag %s", where, cmd.Name(), word)
+			}
+		}
+	}
+}
+
+// hasFlag reports whether a command or one below it has a flag.
+func hasFlag(cmd *cobra.Command, name string) bool {
+	return cmd.Flags().Lookup(name) != nil || cmd.PersistentFlags().Lookup(name) != nil ||
+		slices.ContainsFunc(cmd.Commands(), func(sub *cobra.Command) bool { return hasFlag(sub, name) })
+}
+
+var (
+	// link is a link of a page to a file of the repository, and to a heading there.
+	link = regexp.MustCompile(`\]\(([^):#]*)(?:#([^):]*))?\)`)
+	// heading is a heading of a page.
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+)
+
+func TestLinksOfPagesLeadToFiles(t *testing.T) {
+	for _, path := range append(documents(t), "../README.md", "../ARCHITECTURE.md", "../CONTRIBUTING.md") {
+		for _, to := range link.FindAllStringSubmatch(readPage(t, path), -1) {
+			file := path
+			if to[1] != "" {
+				file = filepath.Join(filepath.Dir(path), to[1])
+			}
+			_, err := os.Stat(file)
+			require.NoError(t, err, path)
+			if to[2] != "" {
+				require.Contains(t, anchors(readPage(t, file)), to[2], "%s: %s", path, to[0])
+			}
+		}
+	}
+}
+
+// anchors returns the names of a page's headings in links, as GitHub and the site make them.
+func anchors(page string) (names []string) {
+	outside := regexp.MustCompile(`[^\w\- ]`)
+	for _, found := range heading.FindAllStringSubmatch(codeOfPages.ReplaceAllString(page, ""), -1) {
+		names = append(names, strings.ReplaceAll(outside.ReplaceAllString(strings.ToLower(found[1]), ""), " ", "-"))
+	}
+	return names
+}

@@ -1,0 +1,346 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/reference"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/bench/show/page"
+	"github.com/vprof/vprof/bench/show/profile"
+	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/models/recorded"
+)
+
+type reportOptions struct {
+	app        *app
+	to, path   string
+	batch      int
+	references []string
+	step       bool
+	sideBySide bool
+	c          caseFlags
+	target     gpuFlags
+}
+
+func newReportCmd(a *app) *cobra.Command {
+	o := &reportOptions{app: a}
+	cmd := &cobra.Command{
+		Use:   "report RUN...",
+		Short: "Show runs as an HTML page, as pictures, or in other tools",
+		Args:  cobra.ArbitraryArgs,
+		RunE:  func(cmd *cobra.Command, args []string) error { return runReport(cmd.Context(), o, args) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.to, "to", "", "`form`: "+strings.Join(viewNames(), ", ")+
+		" (default: by the suffix of --output, or page)")
+	f.StringVarP(&o.path, "output", "o", "",
+		"`file` to write; - is standard output (default: report.html for a page, plot.svg for a picture, else -)")
+	f.IntVar(&o.batch, "batch", 0,
+		"batch `size` of the step to show (default: the run's largest that fits, or the model's)")
+	f.StringArrayVar(&o.references, "reference", nil, "also show records of PyTorch in `file` (repeatable)")
+	f.BoolVar(&o.step, "step", true, "show a training step on the page")
+	f.BoolVar(&o.sideBySide, "side-by-side", false, "show two runs of the same case side by side")
+	complete(cmd, "to", viewNames)
+	o.c.register(cmd, a)
+	o.c.registerAllocConf()
+	o.target.register(cmd, "`GPU` to simulate (see vprof gpus)")
+	return cmd
+}
+
+func runReport(ctx context.Context, o *reportOptions, paths []string) error {
+	v, err := o.view()
+	if err != nil {
+		return err
+	}
+	if o.c.flags.Changed("batch") && o.batch < 1 {
+		return usagef("--batch: %d is not a batch size; the smallest is 1", o.batch)
+	}
+	switch {
+	case len(paths) > 0 && o.c.model != "":
+		return usagef("report needs runs or a case, not both: remove --model or the files")
+	case len(paths) == 0 && (!v.ofStep || o.c.model == ""):
+		return usagef("report needs a run; create one with \"vprof sweep --export run.json\"")
+	}
+	write, err := v.make(ctx, o, paths)
+	if err != nil {
+		return err
+	}
+	path := o.path
+	if path == "" {
+		path = v.file
+	}
+	if err := writeFile(o.app, path, write); err != nil {
+		return err
+	}
+	if path != "-" {
+		fmt.Fprintf(o.app.stderr, "vprof: wrote %s (%s)\n", path, v.name)
+	}
+	return nil
+}
+
+// writer writes a file's content.
+type writer = func(io.Writer) error
+
+// view is a form of report's output.
+type view struct {
+	name string
+	// suffixes are the file suffixes that select this form.
+	suffixes []string
+	// file is the default of --output.
+	file string
+	// ofStep reports whether it shows one training step, which flags can describe, too.
+	ofStep bool
+	make   func(ctx context.Context, o *reportOptions, paths []string) (writer, error)
+}
+
+// views returns the values of --to.
+func views() []view {
+	return []view{
+		{"page", []string{".html", ".htm"}, "report.html", false, pageOf},
+		{"batch", []string{".svg"}, "plot.svg", false, pictureOf(page.Peaks)},
+		{"breakdown", nil, "plot.svg", false, pictureOf(page.Breakdown)},
+		{"timeline", nil, "plot.svg", true, timelineOf},
+		{"pprof", []string{".gz", ".pb"}, "-", true, stepAs((*profile.Profile).WritePprof)},
+		{"memory-viz", []string{".pickle"}, "-", true, stepAs((*profile.Profile).WriteMemoryViz)},
+		{"perfetto", []string{".perfetto"}, "-", true, stepAs((*profile.Profile).WritePerfetto)},
+		{"program", []string{recorded.Suffix}, "-", true, stepAs((*profile.Profile).WriteProgram)},
+		{"csv", []string{".csv"}, "-", false, rowsAs(inFormat(report.CSV))},
+		{"json", []string{".json"}, "-", false, rowsAs(inFormat(report.JSON))},
+		{"jsonl", []string{".jsonl", ".ndjson"}, "-", false, rowsAs(inFormat(report.JSONL))},
+		{"markdown", []string{".md", ".markdown"}, "-", false, rowsAs(inFormat(report.Markdown))},
+	}
+}
+
+func viewNames() []string {
+	return lists.Map(views(), func(v view) string { return v.name })
+}
+
+// view returns the form of --to, of the output's suffix, or the page.
+func (o *reportOptions) view() (view, error) {
+	all, suffix := views(), strings.ToLower(filepath.Ext(o.path))
+	switch {
+	case o.to != "":
+		name := strings.ReplaceAll(strings.ToLower(o.to), "_", "-") // pytorch.org/memory_viz
+		if f, err := report.ParseFormat(name); err == nil {
+			name = string(f) // md is markdown
+		}
+		at := slices.IndexFunc(all, func(v view) bool { return v.name == name })
+		if at < 0 {
+			return view{}, usagef("--to: no form %q; use %s", o.to, strings.Join(viewNames(), ", "))
+		}
+		return all[at], nil
+	case o.path == "" || o.path == "-":
+		return all[0], nil
+	}
+	at := slices.IndexFunc(all, func(v view) bool { return slices.Contains(v.suffixes, suffix) })
+	if at < 0 {
+		return view{}, usagef("-o %s: the suffix names no form; use .html or .svg, or name one with --to", o.path)
+	}
+	return all[at], nil
+}
+
+// rowsAs writes every batch size of runs as rows for other programs.
+func rowsAs(write func(io.Writer, []*report.Report) error) func(context.Context, *reportOptions,
+	[]string) (writer, error) {
+	return func(ctx context.Context, o *reportOptions, paths []string) (writer, error) {
+		runs, err := readRuns(ctx, o.app, paths)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range runs {
+			if len(r.Points) == 0 {
+				return nil, usagef("%s: the run holds no batch size", r.Case.Model)
+			}
+		}
+		return func(w io.Writer) error { return write(w, runs) }, nil
+	}
+}
+
+func inFormat(f report.Format) func(io.Writer, []*report.Report) error {
+	return func(w io.Writer, runs []*report.Report) error { return report.Write(w, f, report.Several(runs)) }
+}
+
+// stepAs writes the contents of memory during one step.
+func stepAs(write func(*profile.Profile, io.Writer) error) func(context.Context, *reportOptions,
+	[]string) (writer, error) {
+	return func(ctx context.Context, o *reportOptions, paths []string) (writer, error) {
+		p, err := o.profile(ctx, paths)
+		return func(w io.Writer) error { return write(p, w) }, err
+	}
+}
+
+// pictureOf draws one run.
+func pictureOf(draw func(*report.Report) (*page.Picture, error)) func(context.Context, *reportOptions,
+	[]string) (writer, error) {
+	return func(ctx context.Context, o *reportOptions, paths []string) (writer, error) {
+		run, err := o.oneRun(ctx, paths)
+		if err != nil {
+			return nil, err
+		}
+		return o.picture(draw(run))
+	}
+}
+
+func timelineOf(ctx context.Context, o *reportOptions, paths []string) (writer, error) {
+	p, err := o.profile(ctx, paths)
+	if err != nil {
+		return nil, err
+	}
+	return o.picture(page.Timeline(p))
+}
+
+// picture returns the writer of a picture. A run that cannot be drawn, and a file that is not named as SVG, are bad
+// input.
+func (o *reportOptions) picture(p *page.Picture, err error) (writer, error) {
+	switch {
+	case err != nil:
+		return nil, usageError{err}
+	case o.path != "" && o.path != "-" && !strings.EqualFold(filepath.Ext(o.path), ".svg"):
+		return nil, usagef("-o %s: pictures are SVG; use .svg", o.path)
+	}
+	return p.Write, nil
+}
+
+// oneRun reads the single run to show.
+func (o *reportOptions) oneRun(ctx context.Context, paths []string) (*report.Report, error) {
+	runs, err := readRuns(ctx, o.app, paths)
+	if err == nil && len(runs) != 1 {
+		err = usagef("this form shows one run; there are %d", len(runs))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return runs[0], nil
+}
+
+// profile returns the profile of the single run, or of the flags' case.
+func (o *reportOptions) profile(ctx context.Context, paths []string) (*profile.Profile, error) {
+	if len(paths) > 0 {
+		run, err := o.oneRun(ctx, paths)
+		if err != nil {
+			return nil, err
+		}
+		return profileOf(ctx, o.app, run, o.batch)
+	}
+	setup, c, err := o.c.setup(o.app)
+	if err != nil {
+		return nil, err
+	}
+	gpu, err := o.target.chosen()
+	if err != nil {
+		return nil, err
+	}
+	if o.batch == 0 {
+		o.batch = c.Batch
+	}
+	return setup.Profile(ctx, gpu, o.batch)
+}
+
+// pageOf returns a writer of the HTML page of runs.
+func pageOf(ctx context.Context, o *reportOptions, paths []string) (writer, error) {
+	files, err := readFiles(o.app, paths)
+	if err != nil {
+		return nil, err
+	}
+	if len(files) == 1 && o.batch == 0 && !o.sideBySide {
+		if fit := report.ReadFit(files[0].data); fit != nil {
+			return (&page.Fit{Fit: fit}).Write, nil
+		}
+	}
+	runs, err := runsIn(ctx, o.app, files)
+	if err != nil {
+		return nil, err
+	}
+	if len(paths) == 1 && report.OfRanks(runs) && !o.sideBySide { // the first needs most, and its page has a bar of all
+		runs = runs[:1]
+	}
+	sides := byCase(runs)
+	if o.sideBySide {
+		if len(runs) != 2 {
+			return nil, usagef("--side-by-side shows two runs; these are %d", len(runs))
+		}
+		sides = [][]*report.Report{runs[:1], runs[1:]}
+	}
+	if len(sides) == 2 {
+		p := &page.Pair{A: &page.Page{Runs: sides[0]}, B: &page.Page{Runs: sides[1]}}
+		return p.Write, o.fillPair(ctx, p)
+	}
+	p := &page.Page{Runs: runs}
+	return p.Write, o.fill(ctx, p, p.Check(), o.batch)
+}
+
+// byCase groups runs by case, in order of first appearance.
+func byCase(runs []*report.Report) [][]*report.Report {
+	var groups [][]*report.Report
+	for _, r := range runs {
+		i := slices.IndexFunc(groups, func(g []*report.Report) bool { return g[0].Case.Same(r.Case) })
+		if i < 0 {
+			i, groups = len(groups), append(groups, nil)
+		}
+		groups[i] = append(groups[i], r)
+	}
+	return groups
+}
+
+// fillPair adds the steps of two runs, by default at a batch size that both have.
+func (o *reportOptions) fillPair(ctx context.Context, p *page.Pair) error {
+	err, batch := p.Check(), o.batch
+	if err == nil && batch == 0 {
+		batch = p.Batch()
+	}
+	for _, side := range []*page.Page{p.A, p.B} {
+		if err := o.fill(ctx, side, err, batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill adds references and a step of the batch size to a page; batch zero is the largest that fits. Problem
+// is the result of the page's Check.
+func (o *reportOptions) fill(ctx context.Context, p *page.Page, problem error, batch int) error {
+	if errors.As(problem, new(*page.MixedError)) || errors.Is(problem, page.ErrEmpty) {
+		return usageError{problem}
+	}
+	for _, path := range o.references {
+		f, err := reference.Open(path)
+		if err != nil {
+			return usageError{err}
+		}
+		for _, r := range f.Records {
+			if isOf(r, p.Runs[0].Case) {
+				p.References = append(p.References, r)
+			}
+		}
+	}
+	if !o.step {
+		return nil
+	}
+	var err error
+	if p.Ranks, err = ranksOf(ctx, o.app, p.Runs[0], batch); err != nil {
+		return err
+	}
+	p.Step, err = profileOf(ctx, o.app, p.Runs[0], batch)
+	switch {
+	case err != nil && (o.batch != 0 || errors.Is(err, context.Canceled)):
+		return err
+	case err != nil: // the rest of the page does not need it
+		p.NoStep = "The step cannot be shown: " + err.Error() + "."
+	}
+	return nil
+}
+
+// isOf reports whether a record has the case, at any batch size.
+func isOf(r reference.Record, c report.Case) bool {
+	k := r.Case
+	k.Batch = 0
+	return k.Key() == c.Key()
+}

@@ -1,0 +1,394 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/experiment/script"
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/device/stubs"
+)
+
+// runOptions are what is run, and how far.
+type runOptions struct {
+	app     *app
+	command script.Command
+	target  gpuFlags
+	both    bool
+	// tunings says that what other commands have tuned is found tuned.
+	tunings bool
+	rank    string
+	steps   string
+	out     output
+	quiet   bool
+	without withoutFlags
+	print   bool
+	record  string
+}
+
+func newRunCmd(a *app) *cobra.Command {
+	o := &runOptions{app: a, out: output{app: a}}
+	cmd := &cobra.Command{
+		Use:   "run -- COMMAND ARGS...",
+		Short: "Run your own training command on a GPU that you do not have",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 && !o.print {
+				return usagef("name the command after --, for example: vprof run --gpu rtx-4090 -- python train.py")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return runCommand(cmd.Context(), o, args) },
+	}
+	o.register(cmd)
+	return cmd
+}
+
+func (o *runOptions) register(cmd *cobra.Command) {
+	o.target.register(cmd, "the `GPU` that PyTorch finds, or several with commas between them (see vprof gpus)")
+	o.out.register(cmd)
+	f := cmd.Flags()
+	o.target.registerDevice(cmd, "run on this `device` and measure: cuda:0; or sim:NAME, as --gpu")
+	f.BoolVar(&o.both, "both", false, "simulate this machine's GPU, run on it, too, and compare")
+	f.SetInterspersed(false) // what follows the command is its own
+	f.StringVar(&o.steps, "steps", "", "end training after so many `steps` of each optimizer, or all (default: 3, and "+
+		"the longest batches of the data set)")
+	f.StringVar(&o.command.Until, "until", "",
+		"go on until an `event`: eval, save, or end, which lets the script end by itself")
+	f.DurationVar(&o.command.Timeout, "timeout", 0, "end the command after this `time`")
+	f.BoolVar(&o.command.KeepFiles, "keep-files", false,
+		"keep what the script saves, and let experiment trackers record")
+	f.BoolVar(&o.command.Triton, "triton", false,
+		"let Triton compile the kernels of torch.compile, which takes longer and needs the same memory")
+	f.Float64Var(&o.command.ActivationBudget, "activation-memory-budget", 0,
+		"the `share` of activations that torch.compile keeps for backward (default: the script's)")
+	f.StringVar(&o.command.InductorCache, "inductor-cache", "",
+		"keep what torch.compile has compiled and tuned in a `folder` for further runs, which tune nothing again; "+
+			"none: nothing ran before (default: other commands that vprof ran on the GPU have tuned)")
+	f.IntVar(&o.command.GPUs, "gpus", 1, "`number` of ranks that the script believes in; one of them is run")
+	f.StringVar(&o.rank, "rank", "0", "with --gpus, the `number` of the rank that is run, or all, one after the other")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "hide the command's output and the progress")
+	o.without.register(cmd)
+	f.StringVar(&o.record, "record", "",
+		"keep what was allocated in a `file` like train.vprof, which other verbs take as a model: vprof plan "+
+			"--model train.vprof --gpu all")
+	f.BoolVar(&o.print, "print-hook", false, "print the Python that runs beside the script and do nothing")
+	complete(cmd, "until", func() []string { return untilEvents })
+}
+
+// usualSteps is the number of steps without --steps, and longestSearch limits the search for the largest batches that
+// follow them.
+const (
+	usualSteps    = 3
+	longestSearch = 20 * time.Second
+)
+
+// untilEvents are the values of --until.
+var untilEvents = []string{"eval", "save", "end"}
+
+func runCommand(ctx context.Context, o *runOptions, args []string) error {
+	if o.print {
+		_, err := io.WriteString(o.app.stdout, script.Hook())
+		return err
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	o.command.Args = args
+	var err error
+	if o.command.Without, err = o.without.resolve(); err != nil {
+		return err
+	}
+	all, err := o.commands()
+	if err != nil {
+		return err
+	}
+	if o.record != "" && len(all) > 1 {
+		return usagef("--record keeps one run, and the flags name %d; name one GPU and one rank", len(all))
+	}
+	started := o.app.now().UTC()
+	var runs report.Runs
+	var ended error
+	for _, c := range all {
+		outcome, err := o.execute(ctx, c)
+		if err != nil {
+			return err
+		}
+		r, err := outcome.Report(ctx)
+		if err != nil {
+			return err
+		}
+		if outcome.Kind() == script.OutOfMemory && c.Longest > 0 && outcome.Stubs != "" {
+			if err := o.addNeed(ctx, outcome, r); err != nil {
+				return err
+			}
+		}
+		o.app.stamp(r, started)
+		runs = append(runs, r)
+		ended = errors.Join(ended, endOf(outcome, r))
+		if o.record != "" {
+			ended = errors.Join(ended, report.WriteFile(o.record, outcome.WriteProgram))
+		}
+	}
+	return errors.Join(o.out.finish(runs.Document()), ended)
+}
+
+// check refuses flags that make no sense.
+func (o *runOptions) check() error {
+	c := &o.command
+	switch {
+	case c.Until != "" && !slices.Contains(untilEvents, c.Until):
+		return usagef("invalid --until %q: need eval, save or end", c.Until)
+	case c.ActivationBudget < 0 || c.ActivationBudget > 1:
+		return usagef("invalid --activation-memory-budget %v: need a share from 0 to 1", c.ActivationBudget)
+	case c.Timeout < 0:
+		return usagef("invalid --timeout %v: need a positive duration like 20m", c.Timeout)
+	case c.GPUs < 1:
+		return usagef("invalid --gpus %d: need 1 or more", c.GPUs)
+	}
+	switch c.InductorCache {
+	case "":
+		o.tunings = !o.both
+	case "none":
+		c.InductorCache = ""
+	default:
+		folder, err := filepath.Abs(c.InductorCache)
+		if err != nil {
+			return err
+		}
+		c.InductorCache = folder
+	}
+	if o.record != "" && filepath.Ext(o.record) != ".vprof" {
+		return usagef("invalid --record %s: the name must end in .vprof", o.record)
+	}
+	switch o.steps {
+	case "all":
+		return nil
+	case "":
+		c.Steps = usualSteps
+		if c.Until == "" {
+			c.Longest = longestSearch
+		}
+		return nil
+	}
+	var err error
+	if c.Steps, err = strconv.Atoi(o.steps); err != nil || c.Steps < 1 {
+		return usagef("invalid --steps %q: need a positive integer or all", o.steps)
+	}
+	return nil
+}
+
+// execute runs a command. Its output goes through; where results go to standard output
+// as a format for programs, the command's goes to standard error.
+func (o *runOptions) execute(ctx context.Context, c script.Command) (*script.Outcome, error) {
+	c.Stdin, c.Stdout, c.Stderr = o.app.stdin, o.app.stdout, o.app.stderr
+	if c.Device == "" {
+		var err error
+		if c.Stubs, err = unpackStubs(); err != nil {
+			return nil, err
+		}
+		if o.tunings {
+			c.Tunings = filepath.Join(filepath.Dir(c.Stubs), "tuned", c.GPU.Name+".jsonl")
+		}
+	}
+	c.Foreground = terminal(o.app.stdout) && o.app.stdin == os.Stdin
+	if o.out.chosen != report.Table {
+		c.Stdout = o.app.stderr
+	}
+	if o.quiet {
+		c.Stdout, c.Stderr = nil, nil
+	} else {
+		c.Told = (&eventPrinter{to: o.app.stderr}).print
+	}
+	return script.Run(ctx, c)
+}
+
+// addNeed runs a command that ran out of memory again, on a GPU with more than it needs, and adds to the report what it
+// needs and what would need less. Nothing is added where the command does not get through that.
+func (o *runOptions) addNeed(ctx context.Context, failed *script.Outcome, r *report.Report) error {
+	c := failed.Command
+	c.GPU, c.Timeout = step.Plentiful(c.GPU), time.Minute+time.Duration(3*failed.Seconds*float64(time.Second))
+	c.Stdout, c.Stderr, c.Told = nil, nil, nil
+	if !o.quiet {
+		fmt.Fprintln(o.app.stderr, "vprof: out of memory; runs again on a GPU with more, to see what it needs")
+	}
+	again, err := script.Run(ctx, c)
+	if err != nil || again.Kind() != script.Fits {
+		return err
+	}
+	again.GPU = failed.GPU
+	more, err := again.Report(ctx)
+	if err == nil && len(more.Points) > 0 {
+		r.Script.Without, r.Script.Remedies = more.Points[0].Run.Device, more.Script.Remedies
+	}
+	return err
+}
+
+// unpackStubs unpacks the stubs of NVIDIA's libraries into a folder of the user's cache, and returns it.
+func unpackStubs() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("no cache folder for libraries: %w; set HOME or XDG_CACHE_HOME", err)
+	}
+	return stubs.Unpack(filepath.Join(cache, "vprof"))
+}
+
+// An eventPrinter prints what a script does, a line for each step and phase.
+type eventPrinter struct {
+	to    io.Writer
+	steps int
+}
+
+func (p *eventPrinter) print(e script.Event) {
+	switch {
+	case e.Name == "imported" && e.Module == "torch":
+		fmt.Fprintf(p.to, "vprof: importing torch %.0f s\n", e.Seconds)
+	case e.Name == "step" && e.Done > p.steps:
+		p.steps = e.Done
+		of := ""
+		if e.Of > 0 {
+			of = fmt.Sprintf(" of %d", e.Of)
+		}
+		fmt.Fprintf(p.to, "vprof: step %d%s\n", e.Done, of)
+	case e.Name == "busy":
+		fmt.Fprintf(p.to, "vprof: %s, for %.0f s\n", e.Text, e.Seconds)
+	case e.Name == "phase" && (e.Phase == "evaluation" || e.Phase == "saving"):
+		fmt.Fprintf(p.to, "vprof: %s\n", e.Phase)
+	}
+}
+
+// endOf returns the error that gives the command its exit code; nil if it ran and fits. If the
+// command's output was hidden, the error has the traceback, or the end of what the command said.
+func endOf(o *script.Outcome, r *report.Report) error {
+	switch o.Kind() {
+	case script.OutOfMemory:
+		return negative{errors.New("the script ran out of memory on " + r.Devices[0].String())}
+	case script.Failed:
+		if wanted := o.Wanted(); wanted != "" {
+			return usagef("%s", wanted)
+		}
+		why, after := r.Script.Error, ": "
+		if o.Stderr == nil {
+			why, after = cmp.Or(strings.TrimSpace(r.Script.Traceback), o.Said, why), ":\n"
+		}
+		if why == "" {
+			after = ""
+		}
+		return fmt.Errorf("the command failed with exit code %d%s%s", o.ExitCode, after, why)
+	case script.TimedOut:
+		return fmt.Errorf("the command was ended after %v (--timeout)", o.Timeout)
+	case script.NoCUDA:
+		switch torch := o.Torch(); {
+		case torch.CUDA != "":
+			return usagef("PyTorch %s of %s is built for CUDA %s; vprof has stubs for CUDA 12 and 13",
+				torch.Version, torch.Python, torch.CUDA)
+		case torch.Version != "":
+			return usagef("PyTorch %s of %s is not built for CUDA; install a build that is (no GPU is needed)",
+				torch.Version, torch.Python)
+		}
+		return usagef("the command never imported PyTorch")
+	case script.NoGPU:
+		return noGPUError{fmt.Sprintf("PyTorch %s of %s finds none", o.Torch().Version, o.Torch().Python), instead}
+	case script.Untrained:
+		return usagef("nothing was put on the GPU; %s", o.Seen())
+	}
+	if g := r.Script.Growth; g != nil {
+		return negative{errors.New("the script " + g.String())}
+	}
+	return nil
+}
+
+// commands returns the runs that the flags ask for, in their order: of each GPU, and on it of each rank.
+func (o *runOptions) commands() ([]script.Command, error) {
+	ranks, err := o.ranks()
+	if err != nil {
+		return nil, err
+	}
+	on, err := o.places()
+	if err != nil {
+		return nil, err
+	}
+	var all []script.Command
+	for _, c := range on {
+		for _, c.Rank = range ranks {
+			all = append(all, c)
+		}
+	}
+	return all, nil
+}
+
+// ranks returns the ranks to run.
+func (o *runOptions) ranks() ([]int, error) {
+	gpus := o.command.GPUs
+	if o.rank == allRanks {
+		all := make([]int, gpus)
+		for i := range all {
+			all[i] = i
+		}
+		return all, nil
+	}
+	n, err := strconv.Atoi(o.rank)
+	if err != nil || n < 0 || n >= gpus {
+		return nil, usagef("invalid --rank %q of %d ranks: need all or a number from 0 to %d",
+			o.rank, gpus, gpus-1)
+	}
+	return []int{n}, nil
+}
+
+// places returns the command on each GPU, simulated or of this machine.
+func (o *runOptions) places() ([]script.Command, error) {
+	named, err := o.target.resolveDevice(o.both, "--device and --both take")
+	switch {
+	case err != nil:
+		return nil, err
+	case named.real:
+		return o.local(named.index)
+	case o.target.gpu == "all":
+		return nil, usagef("--gpu all: the command runs once for each GPU; name some, or run it once with --record " +
+			"train.vprof, and \"vprof plan --model train.vprof --gpu all\" shows all")
+	}
+	gpus, err := o.target.gpus()
+	if err != nil {
+		return nil, err
+	}
+	o.out.defaultGPU = o.target.defaultGPU(gpus)
+	return o.simulated(gpus), nil
+}
+
+func (o *runOptions) simulated(gpus []device.GPU) []script.Command {
+	all := make([]script.Command, len(gpus))
+	for i, gpu := range gpus {
+		all[i] = o.command
+		all[i].GPU = gpu
+	}
+	return all
+}
+
+// local returns the command on a GPU of this machine, with --both after a simulated one.
+func (o *runOptions) local(index int) ([]script.Command, error) {
+	if o.command.GPUs > 1 {
+		return nil, usagef("--gpus: ranks are simulated; without it --device lets a launcher start all of them")
+	}
+	found, err := o.app.detect(index)
+	if err != nil {
+		return nil, err
+	}
+	c := o.command
+	c.GPU, c.Device, c.Others = found.GPU, "cuda:"+strconv.Itoa(index), found.Others
+	if o.both {
+		return append(o.simulated([]device.GPU{found.GPU}), c), nil
+	}
+	return []script.Command{c}, nil
+}

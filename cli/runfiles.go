@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/experiment/sweep"
+	"github.com/vprof/vprof/bench/observe/snapshot"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/bench/show/profile"
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+// A runFile is a file of runs that was read; "-" is standard input.
+type runFile struct {
+	data []byte
+	name string
+}
+
+// readFiles reads files, each once.
+func readFiles(a *app, paths []string) ([]runFile, error) {
+	files := make([]runFile, len(paths))
+	for i, path := range paths {
+		data, name, err := a.readAll(path)
+		if err != nil {
+			return nil, usageError{err}
+		}
+		files[i] = runFile{data, name}
+	}
+	return files, nil
+}
+
+// readRuns reads the reports of files; see [runsIn].
+func readRuns(ctx context.Context, a *app, paths []string) ([]*report.Report, error) {
+	files, err := readFiles(a, paths)
+	if err != nil {
+		return nil, err
+	}
+	return runsIn(ctx, a, files)
+}
+
+// runsIn returns the reports of files that sweep and plan wrote, and plans anew what files of fit and of smoke are about.
+func runsIn(ctx context.Context, a *app, files []runFile) ([]*report.Report, error) {
+	var all []*report.Report
+	for _, f := range files {
+		reports, err := runsOf(ctx, a, f.data, f.name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, reports...)
+	}
+	report.NameDevices(all...)
+	return all, nil
+}
+
+// runsOf returns the reports of one file.
+func runsOf(ctx context.Context, a *app, data []byte, name string) ([]*report.Report, error) {
+	// A snapshot is no run, but people have both.
+	if snapshot.Is(data[:min(len(data), 16)]) {
+		return nil, input.FileErrorf(name, "a memory snapshot of PyTorch, or another binary file, and no run of "+
+			"vprof; \"vprof diagnose %s\" says what is in a snapshot, https://docs.pytorch.org/memory_viz draws it, "+
+			"and \"vprof sweep --export run.json\" makes a run", name)
+	}
+	tried, err := report.ReadTried(name, data)
+	if err != nil {
+		return nil, err
+	}
+	if len(tried) == 0 {
+		reports, err := report.Read(name, bytes.NewReader(data))
+		if err != nil {
+			return nil, usageError{err}
+		}
+		return reports, nil
+	}
+	var all []*report.Report
+	for _, t := range tried {
+		r, err := replan(ctx, a, t)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// setupOf returns the setup of a result's case, and its GPU.
+func (a *app) setupOf(c report.Case, d report.Device) (*step.Setup, device.GPU, error) {
+	gpu, err := step.GPUOf(d)
+	if err != nil {
+		return nil, gpu, err
+	}
+	setup, err := step.Of(a.models(), c, step.Evidence{Residuals: a.residuals})
+	return setup, gpu, err
+}
+
+// replan plans what another experiment has tried.
+func replan(ctx context.Context, a *app, t report.Tried) (*report.Report, error) {
+	setup, gpu, err := a.setupOf(t.Case, t.Device)
+	if err != nil {
+		return nil, err
+	}
+	r, err := sweep.Plan(ctx, setup, gpu, []int{t.Batch})
+	if err != nil {
+		return nil, err
+	}
+	r.Tool, r.Started = tool(), a.now().UTC()
+	return r, nil
+}
+
+// profileOf makes the profile of a report's case on its first device. A run file holds no timeline: recording and
+// replaying its case again gives the same one. Batch zero is the largest that ran and fits, or else the smallest.
+func profileOf(ctx context.Context, a *app, r *report.Report, batch int) (*profile.Profile, error) {
+	if len(r.Points) == 0 {
+		return nil, usagef("%s: the run has no batch size in it", r.Case.Model)
+	}
+	if batch == 0 {
+		batch = largestFit(r)
+	}
+	at := slices.IndexFunc(r.Points, func(p report.Point) bool { return p.Batch == batch })
+	if at < 0 {
+		return nil, usagef("--batch: the run has no batch size %d; it has %v", batch, r.Batches())
+	}
+	d, _ := r.Find(r.Points[at].Device)
+	setup, gpu, err := a.setupOf(r.Case, d)
+	if err != nil {
+		return nil, err
+	}
+	p, err := setup.Profile(ctx, gpu, batch)
+	if err == nil {
+		p.Tool = tool()
+	}
+	return p, err
+}
+
+// largestFit returns the largest batch size that fits the first device, or else one that may fit, or else the smallest.
+func largestFit(r *report.Report) int {
+	for _, verdict := range []report.Verdict{report.Fits, report.Tight, report.Slow} {
+		best := 0
+		for _, p := range r.Points {
+			if p.Device == r.Points[0].Device && p.Verdict() == verdict {
+				best = max(best, p.Batch)
+			}
+		}
+		if best > 0 {
+			return best
+		}
+	}
+	return r.Batches()[0]
+}
+
+// writeFile writes what a function makes into a file, whole or not at all, or to standard output for "-" and "".
+func writeFile(a *app, path string, write func(io.Writer) error) error {
+	if path == "" || path == "-" {
+		return write(a.stdout)
+	}
+	return report.WriteFile(path, write)
+}

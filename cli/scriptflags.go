@@ -1,0 +1,306 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/experiment/script"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// placeholder is what stands in a command for a value: {batch}, or a name of --set.
+var placeholder = regexp.MustCompile(`\{[A-Za-z_][\w.-]*\}`)
+
+// templated reports whether a command has a placeholder, and is therefore run and not read.
+func templated(words []string) bool { return slices.ContainsFunc(words, placeholder.MatchString) }
+
+// isRun reports whether a command is run and not read: it has a placeholder, or the verb's --run says so.
+func isRun(cmd *cobra.Command, words []string) bool {
+	run := cmd.Flags().Lookup("run")
+	return templated(words) || run != nil && run.Changed
+}
+
+// takeScript keeps a command that is run, of the commands that can.
+func (f *caseFlags) takeScript(cmd *cobra.Command, words []string) error {
+	if !slices.Contains([]string{"sweep", "fit", "smoke"}, cmd.Name()) {
+		return usagef("a command with %s is run by sweep, fit and smoke; \"vprof run -- ...\" runs one without",
+			placeholder.FindString(strings.Join(words, " ")))
+	}
+	f.script = words
+	return nil
+}
+
+// settingValues returns the values of --set by their names.
+func settingValues(settings []string) map[string]string {
+	values := map[string]string{}
+	for _, s := range settings {
+		name, value, _ := strings.Cut(s, "=")
+		values[name] = value
+	}
+	return values
+}
+
+// substitute puts values in the places of their names.
+func substitute(words []string, values map[string]string) ([]string, error) {
+	var missing error
+	filled := make([]string, len(words))
+	for i, w := range words {
+		filled[i] = placeholder.ReplaceAllStringFunc(w, func(mark string) string {
+			value, known := values[strings.Trim(mark, "{}")]
+			if !known {
+				how := "--set " + strings.Trim(mark, "{}") + "=VALUE"
+				if mark == "{batch}" {
+					how = "--batch"
+				}
+				missing = usagef("no value for %s; set it with %s", mark, how)
+			}
+			return value
+		})
+	}
+	return filled, missing
+}
+
+// asScript says how a training script is run, where a model or the configuration of a
+// trainer is wanted; nil if the words name none.
+func asScript(cmd *cobra.Command, words []string) error {
+	at := slices.IndexFunc(words, func(w string) bool { return filepath.Ext(w) == ".py" })
+	if i := slices.Index(words, "-m"); at < 0 && 0 < i && i+1 < len(words) {
+		at = i + 1
+	}
+	if at < 0 {
+		return nil
+	}
+	command := strings.Join(words, " ")
+	if at == 0 {
+		command = "python " + command
+	}
+	return usagef("%s is a script, which %s cannot read; \"vprof run -- %s\" runs it on a simulated GPU", words[at],
+		cmd.CommandPath(), command)
+}
+
+// batchRuns runs a command at one batch size after the other.
+type batchRuns struct {
+	app    *app
+	words  []string
+	values map[string]string
+	gpu    device.GPU
+	quiet  bool
+	all    *report.Report
+	tried  map[int]bool  // whether a batch size fits
+	took   time.Duration // all of them
+}
+
+func newBatchRuns(a *app, words, settings []string, gpu device.GPU) (*batchRuns, error) {
+	b := &batchRuns{app: a, words: words, values: settingValues(settings), gpu: gpu, tried: map[int]bool{}}
+	b.values["batch"] = "1"
+	_, err := substitute(words, b.values)
+	return b, err
+}
+
+// try runs the command at a batch size, once, and reports whether it fits.
+func (b *batchRuns) try(ctx context.Context, batch int) (bool, error) {
+	if fits, done := b.tried[batch]; done {
+		return fits, nil
+	}
+	b.values["batch"] = strconv.Itoa(batch)
+	words, err := substitute(b.words, b.values)
+	if err != nil {
+		return false, err
+	}
+	o := &runOptions{app: b.app, quiet: true}
+	o.out.chosen = report.Table
+	bar, began := startProgress(b.app, b.quiet), time.Now()
+	tell := func(what string) {
+		bar.step(what, 0, 0)
+		if !b.quiet && !terminal(b.app.stderr) {
+			fmt.Fprintf(b.app.stderr, "vprof: %s\n", what)
+		}
+	}
+	what := fmt.Sprintf("run %d: batch %d%s", len(b.tried)+1, batch, b.left())
+	tell(what)
+	outcome, err := o.execute(ctx, script.Command{
+		Args: words, GPU: b.gpu, Steps: usualSteps, Longest: longestSearch, GPUs: 1,
+		Told: func(e script.Event) {
+			if e.Name == "busy" {
+				tell(what + ", " + e.Text)
+			}
+		},
+	})
+	bar.end()
+	b.took += time.Since(began)
+	if err != nil {
+		return false, err
+	}
+	r, err := outcome.Report(ctx)
+	if err != nil {
+		return false, err
+	}
+	ended := endOf(outcome, r)
+	if g := r.Script.Growth; g != nil { // whatever the batch, it ends
+		return false, negative{fmt.Errorf("batch %d: the script %v", batch, g)}
+	}
+	if ended != nil && !errors.As(ended, new(negative)) {
+		return false, fmt.Errorf("batch %d: %w", batch, ended)
+	}
+	b.add(r, batch)
+	b.tried[batch] = ended == nil
+	return ended == nil, nil
+}
+
+// usualRuns is the number of runs that a search for the largest batch usually needs.
+const usualRuns = 4
+
+// left returns the time that the remaining runs of a search may take, by the time of its runs so far.
+func (b *batchRuns) left() string {
+	if len(b.tried) == 0 {
+		return ""
+	}
+	left := b.took * time.Duration(max(1, usualRuns-len(b.tried))) / time.Duration(len(b.tried))
+	return fmt.Sprintf(", about %v left", left.Round(time.Second))
+}
+
+// add adds a run to the report of all.
+func (b *batchRuns) add(r *report.Report, batch int) {
+	for i := range r.Points {
+		r.Points[i].Batch = batch
+	}
+	if b.all == nil {
+		b.all = r
+		r.Script = nil
+		return
+	}
+	b.all.Points = append(b.all.Points, r.Points...)
+	b.all.Warnings = append(b.all.Warnings, r.Warnings...)
+	slices.SortFunc(b.all.Points, func(p, q report.Point) int { return p.Batch - q.Batch })
+}
+
+// upward runs batch sizes to the first that does not fit.
+func (b *batchRuns) upward(ctx context.Context, batches []int) error {
+	for i, batch := range batches {
+		fits, err := b.try(ctx, batch)
+		if err != nil {
+			return err
+		}
+		if !fits && i+1 < len(batches) {
+			b.all.Stopped = &report.Stopped{Batch: batch, Left: batches[i+1:], Reason: "out of memory"}
+			return nil
+		}
+	}
+	return nil
+}
+
+// Runs of a command take seconds to minutes: the search for the largest batch begins at firstBatch and ends within a
+// share of 1/coarse, so that up to coarse the answer is exact.
+const (
+	firstBatch = 8
+	coarse     = 64
+)
+
+// largest finds the largest multiple that is safe on the GPU, up to a limit.
+func (b *batchRuns) largest(ctx context.Context, multiple, most int, budget planner.Budget) error {
+	budget.Memory = b.gpu.Memory
+	found := report.Largest{Safe: true}
+	s := planner.Search{
+		From: 1, To: max(1, most/multiple), Begin: planner.Start{Batch: firstBatch / multiple}, Limit: budget.Limit(),
+		Runs: true, Coarse: coarse,
+	}
+	s.Need = func(n int) (int64, error) {
+		need := int64(math.MaxInt64)
+		fits, err := b.try(ctx, n*multiple)
+		if fits {
+			need = budget.Need(planner.Run(b.gpu, b.reserved(n*multiple)))
+		}
+		if need > s.Limit && (found.Fails == 0 || n*multiple < found.Fails) {
+			found.Fails = n * multiple
+		}
+		return need, err
+	}
+	n, err := s.Largest()
+	if err != nil {
+		return err
+	}
+	found.Batch = n * multiple
+	if next := n + 1 + min(1, n/32); n > 0 && n < s.To && (found.Fails == 0 || found.Fails > (next+n/coarse)*multiple) {
+		found.Fails, found.ByLine = next*multiple, true
+	}
+	b.all.Largest = &found
+	return nil
+}
+
+// reserved returns what a run at a batch size reserved, in bytes.
+func (b *batchRuns) reserved(batch int) int64 {
+	at := slices.IndexFunc(b.all.Points, func(p report.Point) bool { return p.Batch == batch })
+	return b.all.Points[at].Run.Reserved
+}
+
+// runSweepScript sweeps a command with {batch}.
+func runSweepScript(ctx context.Context, o *sweepOptions) error {
+	batches, err := o.batch.sizes([]int{1})
+	if err != nil {
+		return err
+	}
+	return runScripts(o.app, &o.c, &o.target, &o.out, func(b *batchRuns) error {
+		b.quiet = o.quiet
+		return b.upward(ctx, batches)
+	})
+}
+
+// runFitScript fits a command with {batch}.
+func runFitScript(ctx context.Context, o *fitOptions) error {
+	budget, err := o.budget.budget()
+	if err != nil {
+		return err
+	}
+	return runScripts(o.app, &o.c, &o.target, &o.out, func(b *batchRuns) error {
+		if err := b.largest(ctx, max(o.multiple, 1), o.maxBatch, budget); err != nil {
+			return err
+		}
+		if b.all.Largest.Batch == 0 {
+			return negative{errors.New("no batch size is safe")}
+		}
+		return nil
+	})
+}
+
+// runScripts runs a command at several batch sizes and shows them together.
+func runScripts(a *app, c *caseFlags, target *gpuFlags, out *output, search func(*batchRuns) error) error {
+	if target.host != "" {
+		return usagef("--host-memory is about models; what a command needs of the host, vprof does not estimate")
+	}
+	named, err := target.resolveDevice(false, "--device takes")
+	if err == nil && named.real {
+		err = usagef("--device: a command with {batch} runs on a simulated GPU; \"vprof run --device %s\" runs one "+
+			"without it on a GPU", target.device)
+	}
+	if err != nil {
+		return err
+	}
+	gpu, err := target.chosen()
+	if err != nil {
+		return err
+	}
+	b, err := newBatchRuns(a, c.script, c.settings.pairs, gpu)
+	if err != nil {
+		return err
+	}
+	out.defaultGPU = target.defaultGPU([]device.GPU{gpu})
+	started := a.now().UTC()
+	searched := search(b)
+	if b.all == nil || errors.Is(searched, context.Canceled) {
+		return searched
+	}
+	a.stamp(b.all, started)
+	return errors.Join(out.finish(b.all), searched)
+}

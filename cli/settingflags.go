@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/models"
+)
+
+// namedSettings returns the settings of models that have a row in the table of fields.
+func namedSettings() []string {
+	var names []string
+	for _, f := range models.Fields() {
+		if f.JSON == "settings" && f.Name != "" {
+			names = append(names, f.Name)
+		}
+	}
+	return names
+}
+
+// keyFields returns the fields that --set takes and that are no settings of models.
+func keyFields() (all []*models.Field) {
+	fields := models.Fields()
+	for i := range fields {
+		if fields[i].Key && fields[i].JSON != "settings" {
+			all = append(all, &fields[i])
+		}
+	}
+	return all
+}
+
+// settingFlags are --set name=value, for options that few need and for the numbers that a model leaves to the case.
+type settingFlags struct {
+	flags *pflag.FlagSet
+	pairs []string
+}
+
+func (f *settingFlags) register(flags *pflag.FlagSet) {
+	f.flags = flags
+	flags.StringArrayVar(&f.pairs, "set", nil,
+		"an option without a flag (see vprof help options) or a setting of the model (see vprof models show), as "+
+			"`name=value`; may be repeated")
+}
+
+// gives reports whether a pair names an option.
+func (f *settingFlags) gives(name string) bool {
+	return slices.ContainsFunc(f.pairs, func(pair string) bool { return strings.HasPrefix(pair, name+"=") })
+}
+
+// values puts the options given into a patch and returns the settings of the model; nil if there are none.
+func (f *settingFlags) values(patch models.Patch) (models.Settings, error) {
+	s, err := f.read("--set", patch)
+	if err != nil || len(s) == 0 {
+		return nil, err
+	}
+	for _, name := range namedSettings() {
+		if _, twice := s[name]; twice && f.flags.Changed(name) {
+			return nil, usagef("--%s: given with --set, too", name)
+		}
+	}
+	return s, nil
+}
+
+// read puts the options that a flag gives as name=value into a patch, which may be nil, and returns the others, which
+// are numbers.
+func (f *settingFlags) read(flag string, patch models.Patch) (models.Settings, error) {
+	s, seen := models.Settings{}, map[string]bool{}
+	for _, pair := range f.pairs {
+		name, value, ok := strings.Cut(pair, "=")
+		at := slices.IndexFunc(keyFields(), func(f *models.Field) bool { return patch != nil && f.Name == name })
+		if at >= 0 && !ok {
+			value = keyFields()[at].Bare
+			ok = value != ""
+		}
+		switch {
+		case !ok || name == "" || strings.TrimSpace(value) == "":
+			return nil, usagef("%s: %q is not name=value", flag, pair)
+		case seen[name]:
+			return nil, usagef("%s %s: given twice", flag, name)
+		}
+		seen[name] = true
+		if at >= 0 {
+			if err := (&fieldFlag{keyFields()[at], patch}).Set(value); err != nil {
+				return nil, usagef("%s %s: %w", flag, name, err)
+			}
+			continue
+		}
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			return nil, usagef("%s %s: %q is not a whole number", flag, name, value)
+		}
+		s[name] = n
+	}
+	return s, nil
+}
+
+// origins says of the settings that decide what a step takes where they come from: flags, a file, or the model, where
+// they were not searched in the cases either.
+func (f *caseFlags) origins(m models.Model, cases ...models.Case) report.Origins {
+	given, _ := f.givenSettings() // an error has been told by then
+	var out report.Origins
+	named := namedSettings()
+	flags := len(named)
+	for _, s := range m.Settings {
+		named = lists.Union(named, s.Name)
+	}
+	for at, name := range named {
+		i := slices.IndexFunc(m.Settings, func(s models.Setting) bool { return s.Name == name && s.Inert == "" })
+		if i < 0 {
+			continue
+		}
+		_, isGiven := given[name]
+		_, isTaken := f.config.values[name]
+		chosen := func(c models.Case) bool {
+			v, given := c.Settings[name]
+			return given && v != m.Settings[i].Default
+		}
+		switch {
+		case isGiven:
+			out.Given = append(out.Given, name)
+		case isTaken:
+			out.FromFile = append(out.FromFile, name)
+		case at < flags && m.Settings[i].Default != 0 && // zero is a lever that is not turned
+			!slices.ContainsFunc(cases, chosen):
+			out.Assumed = append(out.Assumed, name)
+		}
+	}
+	return out
+}
+
+// defaults says which settings were left to the model; empty if none that decide were.
+func defaults(m models.Model, from report.Origins) string {
+	words := lists.Map(from.Assumed, func(name string) string {
+		s, _ := lists.First(m.Settings, func(s models.Setting) bool { return s.Name == name })
+		return fmt.Sprintf("%s %d", name, s.Default)
+	})
+	if len(words) == 0 {
+		return ""
+	}
+	return "by default " + strings.Join(words, ", ")
+}

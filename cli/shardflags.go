@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/vprof/vprof/bench/shard"
+	"github.com/vprof/vprof/internal/printable"
+)
+
+// shardFlags choose the part of the work.
+type shardFlags struct {
+	shard, into string
+	flags       *pflag.FlagSet
+	// whole are flags that need all of the work, and are refused with --shard.
+	whole []string
+	part  shard.Part
+}
+
+func (f *shardFlags) register(flags *pflag.FlagSet, whole ...string) {
+	f.flags, f.whole = flags, slices.Concat(whole, []string{"export", "format"})
+	flags.StringVar(&f.shard, "shard", "",
+		"run `part` i/n of the work, i from 0; auto in a job array (see vprof fleet merge)")
+	flags.StringVar(&f.into, "into", "shards", "`folder` for the result of --shard")
+}
+
+// open parses the flags; false without --shard. Results of a part are not printed.
+func (f *shardFlags) open() (bool, error) {
+	if f.shard == "" {
+		return false, without(f.flags, "--%s works only with --shard i/n", "into")
+	}
+	if err := without(f.flags, "--%s needs all of the work and --shard runs a part; remove one (vprof fleet merge "+
+		"has --export and --format)", f.whole...); err != nil {
+		return false, err
+	}
+	return f.parse()
+}
+
+// parse parses the part; false without --shard.
+func (f *shardFlags) parse() (bool, error) {
+	if f.shard == "" {
+		return false, nil
+	}
+	var err error
+	if f.part, err = shard.Parse(f.shard, os.Getenv); err != nil {
+		return false, usagef("--shard: %w", err)
+	}
+	return true, nil
+}
+
+// A shardWork does the units from from to before to, and returns the number done and their result. Partial is the
+// unfinished result of an earlier process; keep saves one for a later process.
+type shardWork func(ctx context.Context, from, to int, partial json.RawMessage, keep func(any) error) (units int,
+	result any, err error)
+
+// run runs the part of the work. Common describes the whole.
+func (f *shardFlags) run(ctx context.Context, a *app, p shard.Plan, common any, do shardWork) (err error) {
+	p.Tool = tool()
+	h := shard.Header{
+		Plan: p, Shard: f.part.Index, Of: f.part.Of, Started: a.now().UTC().Truncate(time.Second),
+		Host: hostName(),
+	}
+	if h.Common, err = json.Marshal(common); err != nil {
+		return err
+	}
+	s, err := shard.Open(f.into, h)
+	if err != nil {
+		return err
+	}
+	if s == nil {
+		printable.Fprintf(a.stdout, "shard %v was done before, in %s\n", f.part, f.into)
+		return nil
+	}
+	for {
+		from, partial := s.Next()
+		if from == s.To() {
+			break
+		}
+		units, result, err := do(ctx, from, s.To(), partial, s.Keep)
+		if err == nil {
+			err = s.Put(units, result)
+		}
+		if err != nil {
+			// The contents of the file stay, even if this fails.
+			return errors.Join(err, s.Fail(err, int(codeOf(err)), h.Host, a.now().UTC().Truncate(time.Second)))
+		}
+	}
+	if err := s.Finish(); err != nil {
+		return err
+	}
+	from, to := f.part.Range(p.Units)
+	printable.Fprintf(a.stdout, "shard %v is done: %d of %d units, in %s\n", f.part, to-from, p.Units, f.into)
+	return nil
+}
+
+// planOf returns the plan of some work, with everything that its results depend on.
+func planOf(verb string, units int, work any) (shard.Plan, error) {
+	hash, err := shard.Hash(work)
+	return shard.Plan{Verb: verb, Hash: hash, Units: units}, err
+}

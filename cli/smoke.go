@@ -1,0 +1,229 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/experiment/script"
+	"github.com/vprof/vprof/bench/experiment/smoke"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+type smokeOptions struct {
+	app *app
+	searchFlags
+	out output
+
+	batch, validation int
+	longest           []string
+	lengths           lengthFlags
+	json              bool
+	run               bool
+	until             string
+	baseline          string
+	tolerance         string
+}
+
+func newSmokeCmd(a *app) *cobra.Command {
+	o := &smokeOptions{app: a, out: output{app: a}}
+	cmd := &cobra.Command{
+		Use:   "smoke",
+		Short: "Test before training whether a configuration is safe on a GPU",
+		RunE:  func(cmd *cobra.Command, _ []string) error { return runSmoke(cmd, o) },
+	}
+	o.register(cmd, a, "`GPU` to simulate (see vprof gpus)")
+	o.c.takesTrainer(cmd, a, searchNothing)
+	f := cmd.Flags()
+	f.IntVar(&o.batch, "batch", 0, "batch size `n` (default: the configuration's, or the model's)")
+	f.IntVar(&o.validation, "validation-batch", 0,
+		"batch size `n` of validation (default: the project's, or that of training)")
+	o.c.config.reported = true
+	f.StringVar(&o.c.config.path, "config-path", "", "the project's configuration `file` to test")
+	f.StringArrayVar(&o.c.config.pairs, "map", nil,
+		"where any other YAML, TOML or JSON of --config-path has a value, as `name=path.to.key`; names are batch, "+
+			"accumulate, amp, checkpointing and settings (repeatable)")
+	f.StringArrayVar(&o.longest, "longest", nil, "a setting of the longest sample, as `name=value` (repeatable)")
+	o.lengths.register(cmd)
+	f.BoolVar(&o.run, "run", false,
+		"run the command behind -- on the simulated GPU, as vprof run does, instead of reading it")
+	f.StringVar(&o.until, "until", "", "with --run, go on until an `event`: eval, save or end")
+	complete(cmd, "until", func() []string { return untilEvents })
+	f.BoolVar(&o.json, "json", false, "the same as --format json")
+	f.StringVar(&o.baseline, "watch-baseline", "", "also compare with `file`, an earlier result of --format json")
+	f.StringVar(&o.tolerance, "tolerance", "1%", "growth since the baseline that does not matter, as a `share`")
+	return o.out.register(cmd)
+}
+
+func runSmoke(cmd *cobra.Command, o *smokeOptions) (err error) {
+	switch {
+	case o.c.script != nil:
+		return o.runScript(cmd)
+	case o.run:
+		return usagef("--run: name the command after --, for example: vprof smoke --run -- python train.py")
+	}
+	defer func() { err = errors.Join(err, o.local.close()) }()
+	t, err := o.test()
+	if err != nil {
+		return err
+	}
+	if t.Lengths, err = o.lengths.read(cmd, &o.c, t.Model); err != nil {
+		return err
+	}
+	before, tolerance, err := o.begin()
+	if err != nil {
+		return err
+	}
+	started := o.app.now().UTC()
+	bar := startProgress(o.app, false)
+	t.Progress = bar.step
+	s, err := smoke.Run(cmd.Context(), t)
+	bar.end()
+	if err != nil {
+		return err
+	}
+	s.Warnings = append(o.c.config.unplanned, s.Warnings...)
+	return o.judge(s, started, before, tolerance)
+}
+
+// judge compares a result with an earlier one, shows it, and says by its error what is not safe.
+func (o *smokeOptions) judge(s *report.Smoke, started time.Time, before *report.Smoke, tolerance float64) error {
+	s.Tool, s.Started, s.Budget.Preset = tool(), started.Truncate(time.Second), o.budget.preset
+	if before != nil {
+		if err := s.Compare(before, o.baseline, tolerance); err != nil {
+			return usagef("--watch-baseline %s: %w", o.baseline, err)
+		}
+	}
+	if err := o.out.finish(s); err != nil {
+		return err
+	}
+	switch {
+	case !s.Safe && s.Command != nil:
+		return negative{fmt.Errorf("%s is not safe; vprof fit finds the largest batch of a command with {batch}",
+			s.Case.Model)}
+	case !s.Safe:
+		return negative{fmt.Errorf("%s is not safe; vprof fit says what is, fit --levers what makes room for it",
+			s.Case.Model)}
+	case s.Baseline != nil && len(s.Baseline.Grown) > 0:
+		return negative{errors.New(s.Baseline.String())}
+	}
+	return nil
+}
+
+// test returns what the flags and the configuration ask for.
+func (o *smokeOptions) test() (t smoke.Test, err error) {
+	m, c, err := o.c.resolve(o.app)
+	if err != nil {
+		return t, err
+	}
+	if o.batch < 0 || o.validation < 0 {
+		return t, usagef("--batch and --validation-batch are numbers of samples; the smallest is 1")
+	}
+	if len(o.c.config.pairs) > 0 && o.c.config.path == "" {
+		return t, usagef("--map: name the file with --config-path")
+	}
+	if o.batch > 0 {
+		c.Batch = o.batch
+	}
+	o.out.from(m, o.c.origins(m, c))
+	s, err := o.search(o.app, m, c)
+	if err != nil {
+		return t, err
+	}
+	o.out.defaultGPU = o.target.defaultGPU(s.GPUs)
+	if len(s.GPUs) != 1 {
+		return t, usagef("--gpu: a smoke test is for one GPU")
+	}
+	t = smoke.Test{
+		Model: m, Case: c, GPU: s.GPUs[0], Budget: s.Budget, Others: s.Others, Evidence: s.Evidence, Device: s.Device,
+		Validation: o.validation, Alone: o.c.flags.Changed("stage"),
+	}
+	if t.Parts, err = o.otherParts(m, c); err != nil {
+		return t, err
+	}
+	if len(o.longest) > 0 {
+		s := settingFlags{flags: o.c.flags, pairs: o.longest}
+		if t.Longest, err = s.read("--longest", nil); err != nil {
+			return t, err
+		}
+	}
+	return t, nil
+}
+
+// begin reads the earlier result to compare with, nil if none is asked for.
+func (o *smokeOptions) begin() (before *report.Smoke, tolerance float64, err error) {
+	if tolerance, err = parseShare(o.tolerance); err != nil || tolerance < 0 {
+		return nil, 0, usagef("--tolerance: %q is not a share like 1%%", o.tolerance)
+	}
+	if o.baseline != "" {
+		f, err := input.OpenFile(o.baseline)
+		if err != nil {
+			return nil, 0, usagef("--watch-baseline: %w", err)
+		}
+		defer f.Close()
+		if before, err = report.ReadSmoke(o.baseline, f); err != nil {
+			return nil, 0, usagef("--watch-baseline %w", err)
+		}
+	}
+	if o.json {
+		o.out.chosen = report.JSON
+	}
+	return before, tolerance, nil
+}
+
+// modelFlags are flags of smoke that mean nothing for a command that is run.
+var modelFlags = []string{
+	"model", "config-path", "map", "longest", "lengths", "validation-batch", "device", "auto", "profile", "host-memory",
+	"other-processes", "risk",
+}
+
+// runScript runs a command and judges it.
+func (o *smokeOptions) runScript(cmd *cobra.Command) error {
+	if err := without(cmd.Flags(), "--%s is about models; a command is run as it is, on the GPU of --gpu",
+		modelFlags...); err != nil {
+		return err
+	}
+	values := settingValues(o.c.settings.pairs)
+	if o.batch > 0 {
+		values["batch"] = strconv.Itoa(o.batch)
+	}
+	words, err := substitute(o.c.script, values)
+	if err != nil {
+		return err
+	}
+	budget, err := o.budget.budget()
+	if err != nil {
+		return err
+	}
+	before, tolerance, err := o.begin()
+	if err != nil {
+		return err
+	}
+	runs := &runOptions{app: o.app, target: o.target, rank: "0", out: o.out}
+	runs.command = script.Command{Args: words, Until: o.until, GPUs: 1}
+	if err := runs.check(); err != nil {
+		return err
+	}
+	if runs.command.GPU, err = o.target.chosen(); err != nil {
+		return err
+	}
+	o.out.defaultGPU = o.target.defaultGPU([]device.GPU{runs.command.GPU})
+	started := o.app.now().UTC()
+	outcome, err := runs.execute(cmd.Context(), runs.command)
+	if err != nil {
+		return err
+	}
+	r, err := outcome.Report(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if ended := endOf(outcome, r); ended != nil && outcome.Kind() != script.OutOfMemory && r.Script.Growth == nil {
+		return ended
+	}
+	return o.judge(outcome.Smoke(r, budget, max(o.batch, 1)), started, before, tolerance)
+}

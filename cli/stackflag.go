@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/internal/requirements"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/stack"
+)
+
+// releases are what --stack names: releases of libraries, of PyTorch and of the driver.
+type releases struct {
+	libraries     stack.Libraries
+	torch, driver string
+	// listed is set if the value is a list and not a file, which has more than a case depends on.
+	listed bool
+}
+
+// parseReleases reads the value of --stack: a list like torch=2.11,transformers=5.12, a file that requires packages, or
+// a Python or its environment.
+func parseReleases(ctx context.Context, value string) (releases, error) {
+	info, missing := os.Stat(value)
+	switch {
+	case value == "":
+		return releases{}, nil
+	case missing != nil && strings.Contains(value, "="):
+		return listedReleases(value)
+	case missing != nil:
+		return releases{}, usagef("%q is neither a list like transformers=5.12,trl=1.16 nor a file", value)
+	}
+	names := append([]string{"torch"}, stack.LibraryNames()...)
+	var found map[string]string
+	var err error
+	switch {
+	case info.IsDir():
+		found, err = requirements.Installed(ctx, filepath.Join(value, "bin", "python"), names)
+	case strings.HasPrefix(filepath.Base(value), "python"):
+		found, err = requirements.Installed(ctx, value, names)
+	default:
+		found, err = requirements.Versions(value, names)
+	}
+	if err != nil {
+		return releases{}, usageError{err}
+	}
+	if len(found) == 0 {
+		return releases{}, usagef("%s names no release of torch, %s", value,
+			strings.Join(stack.LibraryNames(), ", "))
+	}
+	r := releases{torch: found["torch"]}
+	delete(found, "torch")
+	if len(found) > 0 {
+		r.libraries, err = stack.ParseLibraries(stack.Libraries(found).String())
+	}
+	if err != nil {
+		return r, usagef("%s: %w", value, err)
+	}
+	return r, nil
+}
+
+// listedReleases reads a list of releases.
+func listedReleases(list string) (releases, error) {
+	r := releases{listed: true}
+	var rest []string
+	for pair := range strings.SplitSeq(list, ",") {
+		name, release, _ := strings.Cut(strings.TrimSpace(pair), "=")
+		switch {
+		case name == "torch" && release != "":
+			r.torch = release
+		case name == "driver" && release != "":
+			r.driver = release
+		default:
+			rest = append(rest, pair)
+		}
+	}
+	if rest == nil {
+		return r, nil
+	}
+	var err error
+	if r.libraries, err = stack.ParseLibraries(strings.Join(rest, ",")); err != nil {
+		return r, usageError{err}
+	}
+	return r, nil
+}
+
+// trainerLibraries are libraries that matter where their configuration is planned alone.
+var trainerLibraries = []string{"axolotl", "llamafactory", "ms-swift", "torchtune", "torchtitan"}
+
+// libraries returns the releases of --stack that may matter for the flags' case. Among trainers it has only the trainer
+// whose configuration is planned.
+func (f *caseFlags) libraries() stack.Libraries {
+	all := maps.Clone(f.stack.libraries)
+	maps.DeleteFunc(all, func(name, _ string) bool {
+		return slices.Contains(trainerLibraries, name) && !f.of(name)
+	})
+	return all
+}
+
+// of reports whether a trainer's configuration is planned.
+func (f *caseFlags) of(library string) bool {
+	plain := func(name string) string { return strings.ReplaceAll(strings.ToLower(name), "-", "") }
+	return f.trainer != nil && plain(f.trainer.Trainer) == plain(library)
+}
+
+// checkStack returns an error if --stack lists a library that the case does not depend on.
+func (f *caseFlags) checkStack(c models.Case) error {
+	if f.stack.driver != "" && !f.calibrates {
+		return usagef("--stack: driver is for vprof calibrate; no estimate depends on it")
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.stack.libraries)) {
+		if _, matters := c.Stack[name]; !matters && f.stack.listed {
+			return usagef("--stack: nothing of %s depends on the release of %s; leave it out", c.Model, name)
+		}
+	}
+	return nil
+}
+
+// stackFlag is --stack.
+type stackFlag struct {
+	value string
+	releases
+}
+
+// String implements pflag.Value.
+func (f *stackFlag) String() string { return f.value }
+
+// Type implements pflag.Value.
+func (f *stackFlag) Type() string { return "text" }
+
+// Set implements pflag.Value.
+func (f *stackFlag) Set(value string) (err error) {
+	f.value = value
+	f.releases, err = parseReleases(context.Background(), value)
+	return err
+}

@@ -1,0 +1,262 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/experiment/sweep"
+	"github.com/vprof/vprof/bench/job"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
+)
+
+type sweepOptions struct {
+	app    *app
+	c      caseFlags
+	batch  batchFlag
+	target gpuFlags
+	part   shardFlags
+	out    output
+	quiet  bool
+
+	conditions sweep.Conditions
+	leave      string
+	leaves     int64 // bytes
+	tolerance  string
+	within     float64 // of --tolerance
+	resume     string
+	done       *report.Report  // what resume holds
+	unused     *report.Warning // says of a GPU that is here why it is not used
+}
+
+func newSweepCmd(a *app) *cobra.Command {
+	o := &sweepOptions{app: a, out: output{app: a}}
+	cmd := &cobra.Command{
+		Use:   "sweep",
+		Short: "Estimate and run batch size after batch size until one does not fit",
+		RunE:  func(cmd *cobra.Command, _ []string) error { return runSweep(cmd, o) },
+	}
+	o.c.register(cmd, a)
+	o.c.takesTrainer(cmd, a, func() []string { return []string{"batch"} })
+	o.c.registerAllocConf()
+	o.batch.register(cmd, "the model's own")
+	o.target.register(cmd, "simulate this `GPU`, as --device sim:NAME does (see vprof gpus)")
+	o.target.registerHostMemory()
+	o.target.registerDevice(cmd, "`device` to run on: cuda:0, or sim:NAME for a simulated GPU (default: the first "+
+		"GPU if this vprof can use it, else sim:"+defaultGPU+")")
+	o.out.register(cmd)
+	f := cmd.Flags()
+	o.part.register(f, "resume", "find-max")
+	f.BoolVar(&o.conditions.FindMax, "find-max", false, "go on, by halving, to the largest batch that runs")
+	f.IntVar(&o.conditions.WarmUp, "warm-up", 1,
+		"further `runs` of every batch size before the timed runs (real GPUs)")
+	f.IntVar(&o.conditions.Repeat, "repeat", 5, "timed `runs` of every batch size (real GPUs)")
+	f.BoolVar(&o.conditions.Verify, "verify", false,
+		"first write a pattern into every tensor and see that it stays (real GPUs)")
+	f.StringVar(&o.leave, "leave", "", "memory to leave free on a GPU, as `size` like 1GiB or 0 (default: 1GiB "+
+		"where other processes compute on it, 512MiB with a display, else 0)")
+	f.StringVar(&o.tolerance, "tolerance", "", "end with code 3 where a GPU needs more or less than estimated by "+
+		"more than this `difference`, like 2% (default: 5% for the verdict, without the code)")
+	f.StringVar(&o.resume, "resume", "", "go on with the sweep of `file`, JSON or JSON Lines, and write to it")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
+	return cmd
+}
+
+func runSweep(cmd *cobra.Command, o *sweepOptions) error {
+	if o.c.script != nil {
+		return runSweepScript(cmd.Context(), o)
+	}
+	m, c, err := o.c.resolve(o.app)
+	if err != nil {
+		return err
+	}
+	o.out.from(m, o.c.origins(m, c))
+	here := &job.Local{Models: o.app.models()}
+	if here.Evidence, err = o.c.evidence(o.app); err != nil {
+		return err
+	}
+	batches, err := o.batch.sizes(presets(m, c))
+	if err != nil {
+		return err
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	target, err := o.target.target()
+	if err != nil {
+		return err
+	}
+	if target.GPU != nil && o.conditions.Verify {
+		return o.unverifiable(step.SimName(*target.GPU))
+	}
+	here.Open, here.Done = o.openDevice, o.done
+	j := job.Sweep(report.CaseOf(m, c), target, batches, o.conditions)
+	j.Calibrated = here.Evidence.Calibrated
+	if part, err := o.part.open(); part || err != nil {
+		if err != nil {
+			return err
+		}
+		return o.shard(cmd.Context(), here, j)
+	}
+	bar := startProgress(o.app, o.quiet)
+	started := o.app.now().UTC()
+	r, err := here.Run(cmd.Context(), j, func(r *report.Report) error {
+		o.stamp(r, started)
+		bar.step("batch sizes", len(r.Points), max(len(batches), len(r.Points)))
+		return o.out.save(r)
+	})
+	bar.end()
+	if r == nil || (err != nil && len(r.Points) == 0 && !errors.Is(err, context.Canceled)) {
+		return err
+	}
+	// One that ends early shows what it has.
+	o.stamp(r, started)
+	if d := r.Devices; target.Device == job.Auto && len(d) > 0 && !d[0].Driven() {
+		o.out.defaultGPU = d[0].Title
+	}
+	return errors.Join(err, o.out.print(r), o.verdict(r))
+}
+
+// verdict returns a negative one where the flags ask for one and a GPU has shown something else than was estimated.
+func (o *sweepOptions) verdict(r *report.Report) error {
+	if o.tolerance == "" || r.Agreement == nil || !r.Agreement.Beyond() {
+		return nil
+	}
+	return negative{fmt.Errorf("the GPU differs from the estimates by more than %s: %v", o.tolerance, *r.Agreement)}
+}
+
+// stamp says in a report when it was made, by what, and which GPU was left out.
+func (o *sweepOptions) stamp(r *report.Report, started time.Time) {
+	o.app.stamp(r, started)
+	r.SetOrigins(o.out.origins)
+	if o.unused != nil {
+		r.Warn(*o.unused)
+	}
+	if a, ok := r.Agree(o.within); ok {
+		r.Agreement = &a
+	}
+}
+
+// openDevice opens the device of the sweep, which must be able to do what the flags ask for.
+func (o *sweepOptions) openDevice(name string) (d device.Device, err error) {
+	if name == job.Auto {
+		d, o.unused, err = o.app.firstDevice()
+	} else {
+		d, err = o.app.namedDevice(name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := d.(device.Verifier); o.conditions.Verify && !ok {
+		return nil, errors.Join(o.unverifiable(d.Name()), d.Close())
+	}
+	if limiter, ok := d.(device.Limiter); ok && o.leave != "" {
+		limiter.Leave(o.leaves)
+	} else {
+		leaveRoom(d)
+	}
+	return d, nil
+}
+
+func (*sweepOptions) unverifiable(device string) error {
+	return usagef("--verify: %s has no memory to write to; use a real GPU", device)
+}
+
+// check reads the file to go on with, and refuses flags that make no sense.
+func (o *sweepOptions) check() error {
+	const most = 1000
+	for flag, n := range map[string]int{"--warm-up": o.conditions.WarmUp, "--repeat": o.conditions.Repeat - 1} {
+		if n < 0 || n > most {
+			return usagef("%s: out of range; at most %d runs", flag, most)
+		}
+	}
+	var err error
+	if o.leaves, err = parseSize("--leave", o.leave); err != nil {
+		return err
+	}
+	if o.within, err = parseTolerance(cmp.Or(o.tolerance, "5%")); err != nil {
+		return usagef("--tolerance: %w", err)
+	}
+	if o.resume == "" {
+		return nil
+	}
+	if f, err := report.FormatOf(o.resume); err != nil || f != report.JSON && f != report.JSONL {
+		return usagef("--resume: %s: a sweep goes on from a .json or .jsonl file", o.resume)
+	}
+	if o.done, err = begunIn(o.resume); err != nil {
+		return err
+	}
+	return o.out.alsoWrite(o.resume)
+}
+
+// begunIn reads the sweep that a file holds; nil if it is not there, or was broken off before the first batch size.
+func begunIn(path string) (*report.Report, error) {
+	file, err := input.OpenFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err == nil && info.Mode().IsRegular() && info.Size() == 0 {
+		return nil, nil
+	}
+	reports, err := report.Read(path, file)
+	if err != nil {
+		return nil, err
+	}
+	if len(reports) != 1 {
+		return nil, usagef("--resume: %s holds %d sweeps; one can go on", path, len(reports))
+	}
+	return reports[0], nil
+}
+
+// presets returns the batch sizes to try when none are given.
+func presets(m models.Model, c models.Case) []int {
+	if len(m.Batches) == 0 {
+		return []int{c.Batch}
+	}
+	return slices.Sorted(slices.Values(m.Batches))
+}
+
+// shard runs a part of the batch sizes, to the first that does not fit: no larger one would.
+func (o *sweepOptions) shard(ctx context.Context, here *job.Local, j job.Job) error {
+	j.Batches = slices.Compact(slices.Sorted(slices.Values(j.Batches)))
+	p, err := planOf("sweep", len(j.Batches), j)
+	if err != nil {
+		return err
+	}
+	return o.part.run(ctx, o.app, p, j.Batches,
+		func(ctx context.Context, from, to int, partial json.RawMessage, keep func(any) error) (int, any, error) {
+			part := j
+			part.Batches = j.Batches[from:to]
+			if partial != nil {
+				here.Done = &report.Report{}
+				if err := json.Unmarshal(partial, here.Done); err != nil {
+					return 0, nil, err
+				}
+			}
+			started := o.app.now().UTC()
+			r, err := here.Run(ctx, part, func(r *report.Report) error {
+				o.stamp(r, started)
+				return keep(r)
+			})
+			if err != nil {
+				return 0, nil, err
+			}
+			o.stamp(r, started)
+			return to - from, r, nil
+		})
+}

@@ -1,0 +1,210 @@
+package cli
+
+import (
+	"context"
+	"maps"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/experiment/timing"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/progress"
+	"github.com/vprof/vprof/models"
+)
+
+// guideGPUs are the GPUs that a table has unless others are named: the ones in the projects' own guides.
+const guideGPUs = "rtx-3060,rtx-5060-ti,rtx-3090,a100-40,a100-80"
+
+type timeOptions struct {
+	app     *app
+	c       caseFlags
+	target  gpuFlags
+	budget  budgetFlags
+	batch   int
+	dataset int64
+	epochs  float64
+	price   string
+	seen    string
+	stages  string
+	out     output
+}
+
+func newTimeCmd(a *app) *cobra.Command {
+	o := &timeOptions{app: a, out: output{app: a}}
+	cmd := &cobra.Command{
+		Use:   "time",
+		Short: "Estimate how long a step, an epoch and all training take, GPU by GPU",
+		RunE:  func(cmd *cobra.Command, _ []string) error { return runTime(cmd.Context(), o) },
+	}
+	o.c.register(cmd, a)
+	o.c.ranks.linkable = true
+	o.c.takesTrainer(cmd, a, searchNothing)
+	o.c.registerAllocConf()
+	o.target.register(cmd, "`GPUs`: a list like rtx-3060,a100-80, or all (see vprof gpus)")
+	o.target.registerHostMemory()
+	o.budget.register(cmd)
+	f := cmd.Flags()
+	f.Lookup("gpu").DefValue = guideGPUs
+	o.target.gpu = guideGPUs
+	f.IntVar(&o.batch, "batch", 0, "batch `size` (default: the largest that is safe on each GPU)")
+	f.Int64Var(&o.dataset, "dataset-size", 0, "samples `n` of an epoch")
+	f.Float64Var(&o.epochs, "epochs", 0, "epochs `n` of training")
+	f.StringVar(&o.price, "price", "", "`price` of each GPU, like 0.35/h, for the cost of training")
+	f.StringVar(&o.seen, "measured", "",
+		"`time` that a step of the first stage took on the GPU, like 0.42s, or 0.42s@8 at another batch than --batch")
+	f.StringVar(&o.stages, "stages", "",
+		"stages and their epochs, as a `list` like frozen:5,full:50 (instead of --stage and --epochs)")
+	return o.out.register(cmd)
+}
+
+func runTime(ctx context.Context, o *timeOptions) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	gpus, err := o.target.gpus()
+	if err != nil {
+		return err
+	}
+	gpus = o.c.ranks.linked(gpus)
+	budget, err := o.budget.budget()
+	if err != nil {
+		return err
+	}
+	stages, err := o.timedStages()
+	if err != nil {
+		return err
+	}
+	price, err := o.perHour()
+	if err != nil {
+		return err
+	}
+	measured, err := o.measured(len(gpus))
+	if err != nil {
+		return err
+	}
+	started := o.app.now().UTC()
+	return o.out.work(false, func(step progress.Func) (report.Document, error) {
+		t := timing.Table{
+			Stages: stages, Batch: o.batch, Budget: budget, Dataset: o.dataset, Measured: measured, Progress: step,
+		}
+		r, err := t.Run(ctx, gpus)
+		if err == nil {
+			r.Tool, r.Started, r.Price = tool(), started, price
+		}
+		return r, err
+	})
+}
+
+// measured returns the step that was timed; zero without --measured.
+func (o *timeOptions) measured(gpus int) (timing.Measured, error) {
+	if !o.c.flags.Changed("measured") {
+		return timing.Measured{}, nil
+	}
+	text, batch, other := strings.Cut(o.seen, "@")
+	d, err := time.ParseDuration(text)
+	m := timing.Measured{Seconds: d.Seconds(), Batch: o.batch}
+	if other && err == nil {
+		m.Batch, err = strconv.Atoi(batch)
+	}
+	switch {
+	case err != nil || d <= 0 || m.Batch < 0 || m.Batch > 1<<20 || other && m.Batch == 0:
+		return m, usagef("--measured: %q is not the time of a step; write it like 0.42s, or 0.42s@8 with its batch",
+			o.seen)
+	case m.Batch == 0:
+		return m, usagef("--measured: the batch of the step is missing; add --batch 8, or write %s@8", text)
+	case gpus != 1:
+		return m, usagef("--measured: a step was timed on one GPU, and %d are listed; name it with --gpu", gpus)
+	}
+	return m, nil
+}
+
+// perHour returns the price of a GPU an hour; zero without --price.
+func (o *timeOptions) perHour() (float64, error) {
+	if !o.c.flags.Changed("price") {
+		return 0, nil
+	}
+	v, err := strconv.ParseFloat(strings.TrimSuffix(o.price, "/h"), 64)
+	if err != nil || !(v > 0 && v <= 1e6) {
+		return 0, usagef("--price: %q is not a price an hour; write it like 0.35/h", o.price)
+	}
+	if o.dataset == 0 || o.epochs == 0 && o.stages == "" {
+		return 0, usagef("--price: the cost needs the time of training; add --dataset-size, and --epochs or --stages")
+	}
+	return v, nil
+}
+
+func (o *timeOptions) check() error {
+	switch {
+	case o.c.flags.Changed("batch") && (o.batch < 1 || o.batch > 1<<20):
+		return usagef("--batch: %d is not a batch size; the smallest is 1", o.batch)
+	case o.dataset < 0 || o.dataset > 1<<50:
+		return usagef("--dataset-size: %d is not a number of samples", o.dataset)
+	case !(o.epochs >= 0 && o.epochs <= 1e9):
+		return usagef("--epochs: %v is not a number of epochs", o.epochs)
+	case o.stages != "" && (o.c.flags.Changed("epochs") || o.c.flags.Changed("stage")):
+		return usagef("--stages: it has the stages and their epochs; leave --stage and --epochs out")
+	}
+	return nil
+}
+
+// timedStages returns the stages of training: the list of --stages, or the case's own.
+func (o *timeOptions) timedStages() ([]timing.Stage, error) {
+	if o.stages == "" {
+		s, err := o.timedStage("", o.epochs)
+		return []timing.Stage{s}, err
+	}
+	var stages []timing.Stage
+	for item := range strings.SplitSeq(o.stages, ",") {
+		name, n, ok := strings.Cut(strings.TrimSpace(item), ":")
+		epochs, err := strconv.ParseFloat(n, 64)
+		if !ok || name == "" || err != nil || !(epochs > 0) || math.IsInf(epochs, 1) {
+			return nil, usagef("--stages: %q is not STAGE:EPOCHS", item)
+		}
+		s, err := o.timedStage(name, epochs)
+		if err != nil {
+			return nil, err
+		}
+		stages = append(stages, s)
+	}
+	return stages, nil
+}
+
+func (o *timeOptions) timedStage(stage string, epochs float64) (timing.Stage, error) {
+	flags := o.c
+	if stage != "" {
+		change, err := models.FieldNamed("stage").Parse(stage)
+		if err != nil {
+			return timing.Stage{}, err
+		}
+		flags.patch = maps.Clone(flags.patch)
+		flags.patch.Set(change)
+	}
+	m, c, err := flags.resolve(o.app)
+	if err != nil {
+		return timing.Stage{}, err
+	}
+	evidence, err := flags.evidence(o.app)
+	if err != nil {
+		return timing.Stage{}, err
+	}
+	o.out.from(m, o.c.origins(m, c))
+	if o.batch == 0 && o.c.config.path != "" {
+		o.batch = c.Batch
+	}
+	out := timing.Stage{Name: c.Stage, Epochs: epochs}
+	if out.Setup, err = step.New(m, c, evidence); err != nil {
+		return out, err
+	}
+	if c.Checkpointing = !c.Checkpointing; !c.Checkpointing {
+		c.Recompute, c.Blocks = "", ""
+	}
+	if out.Other, err = step.New(m, c, evidence); step.Refused(err) {
+		out.Other, err = nil, nil
+	}
+	return out, err
+}

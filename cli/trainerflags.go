@@ -1,0 +1,243 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/advise/systems"
+	"github.com/vprof/vprof/bench/advise/trainers"
+	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/printable"
+	"github.com/vprof/vprof/models"
+)
+
+// searchNothing returns no flags, for commands that search none and take every setting of the file.
+func searchNothing() []string { return nil }
+
+// takesTrainer makes a command accept the configuration of a trainer as its arguments. It sets
+// the flags from the configuration, except the flags whose values the command searches itself.
+func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched func() []string) {
+	cmd.Use += " [config...] [-- command]"
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if f.model != "" && len(args) > 0 && cmd.ArgsLenAtDash() < 0 && !looksLikeFile(args[0]) {
+			return noArgs(cmd, args)
+		}
+		return nil
+	}
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		if cmd.ArgsLenAtDash() < 0 && !looksLikeFile(args[0]) {
+			return noFile(cmd, a, args)
+		}
+		defer input.Begin()()
+		at := cmd.ArgsLenAtDash()
+		if at == 0 && isRun(cmd, args) {
+			return f.takeScript(cmd, args)
+		}
+		if err := f.openTrainer(cmd, args, at); err != nil {
+			return err
+		}
+		if f.trainer == nil { // a project's file, which is read when the model is known
+			return nil
+		}
+		return f.applyTrainer(cmd, a, searched())
+	}
+}
+
+// openTrainer reads the configuration that stands in files, or in a command behind --, which is at a place of the
+// arguments.
+func (f *caseFlags) openTrainer(cmd *cobra.Command, args []string, at int) (err error) {
+	switch {
+	case at > 0:
+		return usagef("%s: give files before --, or a command behind it, not both", cmd.CommandPath())
+	case at == 0:
+		f.trainer, err = trainers.Command(args, f.patch["objective"].Text)
+		var wrong *input.FormatError
+		switch {
+		case errors.As(err, &wrong) && wrong.Reason == trainers.StartsNothing:
+			return cmp.Or(asScript(cmd, args), err)
+		case err == nil && f.trainer.Script != "" && (f.model == "" || f.trainer.Trainer == ""):
+			return asScript(cmd, args)
+		}
+		return err
+	}
+	f.trainer, err = trainers.Open(args, f.patch["objective"].Text)
+	if err == nil {
+		return nil
+	}
+	model, ok := systems.Of(args[0])
+	if s, known, _ := systems.Lookup(f.model); ok || known && s.Config != "" {
+		f.trainer = nil
+		return f.takeProject(cmd, args, model)
+	}
+	return err
+}
+
+// noFile says what an argument may be that is no file of a trainer.
+func noFile(cmd *cobra.Command, a *app, args []string) error {
+	if err := asScript(cmd, args); err != nil {
+		return err
+	}
+	hint := "; a model is named by --model " + args[0]
+	if _, err := a.models().Lookup(args[0]); err != nil {
+		hint = fmt.Sprintf("; --model would say: %v", err)
+	}
+	return usagef("%s takes flags, and files of trainers (.yaml, .json, .toml, .sh), not %q%s", cmd.CommandPath(),
+		args[0], hint)
+}
+
+// looksLikeFile tells a trainer's file from a mistyped flag and from a model.
+func looksLikeFile(arg string) bool {
+	kinds := []string{".yaml", ".yml", ".json", ".toml", ".sh", ".bash", ".slurm", ".sbatch"}
+	return !strings.HasPrefix(arg, "hf:") && slices.Contains(kinds, strings.ToLower(filepath.Ext(arg)))
+}
+
+// modelOf returns the model that the trainer's configuration names, where no flag does, and the words that say so.
+func (f *caseFlags) modelOf(t *trainers.Config) (words []string, err error) {
+	switch {
+	case f.model != "":
+		return nil, nil
+	case t.Model.Name == "":
+		return nil, usagef("%s: says not which model is trained; name it with --model", t.File)
+	}
+	if f.model, err = t.Described(); err != nil {
+		return nil, err
+	}
+	return []string{"--model " + f.model}, nil
+}
+
+// applyTrainer sets the flags that the trainer's configuration stands for, and says so.
+func (f *caseFlags) applyTrainer(cmd *cobra.Command, a *app, searched []string) error {
+	t := f.trainer
+	words, err := f.modelOf(t)
+	if err != nil {
+		return err
+	}
+	t.CheckRemoteCode(strings.TrimPrefix(f.model, "hf:"))
+	if err := t.ChooseLayers(strings.TrimPrefix(f.model, "hf:")); err != nil {
+		return err
+	}
+	given := map[string]bool{}
+	for _, s := range t.Settings {
+		given[s.Flag] = f.flags.Changed(s.Flag) || f.settings.gives(s.Flag)
+	}
+	settings, err := f.shared(cmd)
+	if err != nil {
+		return err
+	}
+	settings = slices.DeleteFunc(settings, func(s trainers.Setting) bool {
+		name, _, _ := strings.Cut(s.Value, "=")
+		set := s.Flag == "set"
+		return slices.Contains(searched, s.Flag) || given[s.Flag] && !set ||
+			s.Flag == trainers.ImageSize && !f.onImages() ||
+			set && f.settings.gives(name)
+	})
+	if m, err := a.models().Lookup(f.model); err == nil { // the case says what is wrong with a model
+		if settings, err = t.Suited(m, settings); err != nil {
+			return err
+		}
+	}
+	for _, s := range settings {
+		flag, field := f.flags.Lookup(s.Flag), models.FieldNamed(s.Flag)
+		if field != nil && field.Key {
+			f.patch.Set(s.Change)
+			words = append(words, field.Argument(s.Value)...)
+			continue
+		}
+		if flag == nil {
+			return s.Wrong("needs --%s %s, which %s does not have", s.Flag, s.Value, cmd.CommandPath())
+		}
+		if of, ok := flag.Value.(*fieldFlag); ok && s.Change.Field != nil {
+			of.patch.Set(s.Change)
+			flag.Changed = true
+		} else if err := f.flags.Set(s.Flag, s.Value); err != nil {
+			return s.Wrong("%q is no value of --%s", s.Value, s.Flag)
+		}
+		f.fromTrainer = append(f.fromTrainer, s.Flag)
+		words = append(words, "--"+s.Flag+separator(flag.NoOptDefVal)+s.Value)
+	}
+	tellTrainer(a, t)
+	printable.Fprintf(a.stderr, "vprof: as flags: %s\n", strings.Join(words, " "))
+	return nil
+}
+
+// tellTrainer tells what a trainer's configuration was read as.
+func tellTrainer(a *app, t *trainers.Config) {
+	printable.Fprintf(a.stderr, "vprof: %s is a configuration of %s (keys as of %s): %d keys matter, %d do not\n",
+		t.File, t.Trainer, t.Version, t.Mapped, t.Harmless)
+	for _, note := range t.Notes {
+		printable.Fprintf(a.stderr, "vprof: warning: %s\n", note)
+	}
+	for _, key := range t.Unknown {
+		hint := ""
+		if key.Near != "" {
+			hint = fmt.Sprintf("; did you mean %s?", key.Near)
+		}
+		printable.Fprintf(a.stderr,
+			"vprof: warning: %s: is not a key of %s that vprof knows; it is ignored%s\n", key.Key,
+			key.Trainer, hint)
+	}
+}
+
+// fixed reports whether the user has given a flag, and no trainer's configuration.
+func (f *caseFlags) fixed(flag string) bool {
+	return f.flags.Changed(flag) && !slices.Contains(f.fromTrainer, flag)
+}
+
+// onImages reports whether the user has the model trained on images, of which it takes any size.
+func (f *caseFlags) onImages() bool {
+	return slices.ContainsFunc(f.settings.pairs, func(pair string) bool {
+		return strings.HasPrefix(pair, "images=") && pair != "images=0"
+	})
+}
+
+// shared returns the settings with those about several GPUs as the command takes them.
+func (f *caseFlags) shared(cmd *cobra.Command) ([]trainers.Setting, error) {
+	gpus := ""
+	if f.flags.Changed("gpus") {
+		gpus = f.flags.Lookup("gpus").Value.String()
+	}
+	chosen := f.flags.Changed("strategy")
+	settings, err := f.trainer.Shared(gpus, chosen)
+	for _, s := range settings {
+		if s.Flag == "strategy" && !chosen {
+			if _, err := models.ParseStrategy(s.Value); err != nil {
+				return nil, s.Wrong("vprof records %s, and not %s; vprof run --gpus N -- COMMAND runs the script "+
+					"with it",
+					strings.Join(models.Strategies(), ", "), s.Value)
+			}
+		}
+	}
+	return settings, err
+}
+
+// separator stands between a flag and its value on a command line.
+func separator(noOption string) string {
+	if noOption != "" {
+		return "="
+	}
+	return " "
+}
+
+// blame puts an error about a case where the trainer's configuration says so.
+func (f *caseFlags) blame(err error) error {
+	var wrong *models.CaseError
+	if f.trainer == nil || !errors.As(err, &wrong) {
+		return err
+	}
+	for _, s := range f.trainer.Settings {
+		name, _, _ := strings.Cut(s.Value, "=")
+		if s.Flag == wrong.Field || s.Flag == "set" && name == wrong.Field {
+			return s.Wrong("%v", wrong)
+		}
+	}
+	return err
+}

@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/report"
+)
+
+// version is the output of "vprof version".
+type version struct {
+	Schema   string `json:"schema"`
+	Version  string `json:"version"`
+	Commit   string `json:"commit,omitempty"`
+	Modified bool   `json:"modified"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+// thisVersion reads the build information of the binary.
+func thisVersion() version {
+	v := version{
+		Schema: "vprof.version/v1", Version: "devel", Go: runtime.Version(),
+		Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	if info.Main.Version != "" && info.Main.Version != "(devel)" {
+		v.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			v.Commit = s.Value
+		case "vcs.modified":
+			v.Modified = s.Value == "true"
+		}
+	}
+	return v
+}
+
+// stamp records the tool, the machine and the time in a report.
+func (a *app) stamp(r *report.Report, started time.Time) {
+	r.Tool = tool()
+	r.Started = started.Truncate(time.Second)
+	r.Measured(hostName(), a.now().UTC().Truncate(time.Second))
+}
+
+// hostName returns the name of this machine in results: the scheduler's name of the node, if there
+// is one, since containers have their own names.
+func hostName() string {
+	for _, variable := range []string{"VPROF_NODE", "SLURMD_NODENAME"} {
+		if name := os.Getenv(variable); name != "" {
+			return name
+		}
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "" // results then report an unknown machine
+	}
+	return name
+}
+
+// tool identifies this program in results.
+func tool() report.Tool {
+	v := thisVersion()
+	return report.Tool{Version: v.Version, Commit: v.Commit}
+}
+
+func newVersionCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "version", Short: "Print the version of vprof", Args: noArgs}
+	return (&output{app: a}).showing(cmd, func([]string) (report.Document, error) { return thisVersion(), nil })
+}
+
+// Sheets implements [report.Document].
+func (v version) Sheets() []report.Sheet {
+	line := "vprof " + v.Version
+	if v.Commit != "" {
+		line += " (" + v.Commit
+		if v.Modified {
+			line += ", modified"
+		}
+		line += ")"
+	}
+	return []report.Sheet{{Notes: []string{fmt.Sprintf("%s %s %s", line, v.Go, v.Platform)}}}
+}
+
+// Data implements [report.Document].
+func (v version) Data() report.Data {
+	return report.Data{Lines: []any{v}, CSV: report.Rows("version commit modified go platform", []version{v})}
+}

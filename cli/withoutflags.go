@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/vprof/vprof/bench/experiment/epoch"
+	"github.com/vprof/vprof/bench/experiment/script"
+)
+
+// mostLengths is the number of different lengths that the samples of absent data have in turn.
+const mostLengths = 509
+
+// withoutFlags are the flags that put placeholders in place of absent files.
+type withoutFlags struct {
+	script.Without
+	fetch   bool
+	lengths string
+}
+
+func (w *withoutFlags) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&w.Weights, "without-weights", false,
+		"put placeholders without values in place of absent weights, without a network")
+	f.BoolVar(&w.Data, "without-data", false,
+		"put placeholders in place of absent data sets and tokenizers, without a network")
+	w.registerData(cmd)
+}
+
+// registerData adds the flags that say what placeholders are like.
+func (w *withoutFlags) registerData(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&w.lengths, "lengths", "", "of absent data, the `lengths` of samples in tokens: a file of them, or a "+
+		"law such as lognormal:mean=512,p95=1500 (default: what the script cuts)")
+	f.StringVar(&w.Shapes, "data-shapes", "", "a `file` of JSON with the columns, images and "+
+		"samples of absent data (see vprof help run)")
+	f.BoolVar(&w.fetch, "fetch", false,
+		"with placeholders, fetch configurations and headers of weights, and no values, from HF_ENDPOINT")
+}
+
+// resolve returns what the flags say.
+func (w *withoutFlags) resolve() (script.Without, error) {
+	switch {
+	case w.fetch && !w.Any():
+		return w.Without, usagef("--fetch is for placeholders: add --without-weights or --without-data")
+	case (w.lengths != "" || w.Shapes != "") && !w.Data:
+		return w.Without, usagef("--lengths and --data-shapes are for placeholders of data: add --without-data")
+	}
+	if w.lengths != "" {
+		l, err := epoch.ParseLengths(w.lengths)
+		if err != nil {
+			return w.Without, usagef("--lengths: %w", err)
+		}
+		w.Lengths = l.Spread(mostLengths)
+	}
+	if w.Shapes != "" {
+		if err := script.CheckShapes(w.Shapes); err != nil {
+			return w.Without, usagef("--data-shapes: %w", err)
+		}
+		var err error
+		if w.Shapes, err = filepath.Abs(w.Shapes); err != nil {
+			return w.Without, err
+		}
+	}
+	if w.fetch {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return w.Without, err
+		}
+		w.Fetch = filepath.Join(cache, "vprof", "hub")
+	}
+	return w.Without, nil
+}
