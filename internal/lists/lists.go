@@ -49,3 +49,20 @@ func With[T any](list []T, i int, x T) []T {
 
 // Without returns a copy of a list without element i.
 func Without[T any](list []T, i int) []T { return slices.Concat(list[:i], list[i+1:]) }
+
+// Sum returns the sum of f(x) over the elements of a list.
+func Sum[T any](list []T, f func(T) int64) (sum int64) {
+	for _, x := range list {
+		sum += f(x)
+	}
+	return sum
+}
+
+// Ascending returns the numbers below n in order.
+func Ascending(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}

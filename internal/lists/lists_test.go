@@ -43,3 +43,13 @@ func TestWithAndWithoutLeaveTheListAsItIs(t *testing.T) {
 	require.Equal(t, []int{1, 3}, lists.Without(list, 1))
 	require.Equal(t, []int{1, 2, 3}, list)
 }
+
+func TestSumAddsWhatIsSaidOfEachElement(t *testing.T) {
+	require.Equal(t, int64(6), lists.Sum([]string{"a", "bb", "ccc"}, func(s string) int64 { return int64(len(s)) }))
+	require.Zero(t, lists.Sum(nil, func(int) int64 { return 1 }))
+}
+
+func TestAscendingCountsFromZero(t *testing.T) {
+	require.Equal(t, []int{0, 1, 2}, lists.Ascending(3))
+	require.Empty(t, lists.Ascending(0))
+}

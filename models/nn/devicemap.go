@@ -159,10 +159,7 @@ func (i *inference) run(root *deviceModule) error {
 			room -= i.reserve()
 		}
 		partners := i.partners(m)
-		total := m.bytes
-		for _, p := range partners {
-			total += p.bytes
-		}
+		total := m.bytes + lists.Sum(partners, func(p *deviceModule) int64 { return p.bytes })
 		switch {
 		case total <= room:
 			i.put(m, total, partners)

@@ -402,11 +402,7 @@ func (t *Tree) Numel() (total, trainable int64) {
 
 // BufferNumel counts the elements of all buffers.
 func (t *Tree) BufferNumel() int64 {
-	var n int64
-	for _, b := range t.Buffers {
-		n += product(b.Dims)
-	}
-	return n
+	return lists.Sum(t.Buffers, func(b *Buffer) int64 { return product(b.Dims) })
 }
 
 // To records model.to(device): it allocates parameters and buffers on a tape.

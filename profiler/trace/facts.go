@@ -66,11 +66,7 @@ func (t *Tape) Managed(bytes int64) { t.facts.Managed += bytes }
 
 // Returned adds the outputs of a forward pass besides the loss to the facts.
 func (t *Tape) Returned(xs ...*Tensor) {
-	var bytes int64
-	for _, x := range xs {
-		bytes += x.Bytes()
-	}
-	t.facts.Outputs = max(t.facts.Outputs, bytes)
+	t.facts.Outputs = max(t.facts.Outputs, lists.Sum(xs, (*Tensor).Bytes))
 }
 
 // Facts returns the facts of the recording so far.

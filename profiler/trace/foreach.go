@@ -2,6 +2,7 @@ package trace
 
 import (
 	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -59,16 +60,12 @@ func (t *Tape) launchForeach(flops int64, out []*Tensor, lists [][]*Tensor) {
 	for from := 0; from < len(out); from += most {
 		to := min(from+most, len(out))
 		reads := make([]*Tensor, 0, len(lists)*(to-from))
-		work := int64(0)
-		for _, x := range out[from:to] {
-			work += x.numel
-		}
 		for _, list := range lists {
 			if len(list) == len(out) {
 				reads = append(reads, list[from:to]...)
 			}
 		}
-		t.Launch(program.OptimizerUpdate, flops*work, out[from:to], reads)
+		t.Launch(program.OptimizerUpdate, flops*TotalNumel(out[from:to]), out[from:to], reads)
 	}
 }
 
@@ -79,10 +76,7 @@ func ForeachNorm(xs []*Tensor) []*Tensor {
 	d := xs[0].dtype
 	partial := t.normPartials(c, xs)
 	t.native = "foreach_tensor_norm_cuda_internal"
-	out := make([]*Tensor, len(xs))
-	for i := range xs {
-		out[i] = t.Alloc(d)
-	}
+	out := lists.Map(xs, func(*Tensor) *Tensor { return t.Alloc(d) })
 	t.Launch(program.Reduction, 2*TotalNumel(xs), []*Tensor{partial}, xs)
 	t.Launch(program.Reduction, partial.numel, out, []*Tensor{partial})
 	return c.EndAll(out...)
@@ -107,13 +101,7 @@ func (t *Tape) normPartials(c *Call, xs []*Tensor) *Tensor {
 }
 
 // TotalNumel returns the number of elements of all tensors.
-func TotalNumel(xs []*Tensor) int64 {
-	n := int64(0)
-	for _, x := range xs {
-		n += x.numel
-	}
-	return n
-}
+func TotalNumel(xs []*Tensor) int64 { return lists.Sum(xs, (*Tensor).Numel) }
 
 // Pointwise records operator op element by element into a new tensor, without autograd.
 func Pointwise(op string, flops int64, xs ...*Tensor) *Tensor {

@@ -1,6 +1,10 @@
 package trace
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/internal/lists"
+)
 
 // broadcast returns the common shape of xs under broadcasting.
 func broadcast(xs ...*Tensor) []int64 {
@@ -75,14 +79,8 @@ func outputStrides(dst, shape []int64, xs []*Tensor) []int64 {
 	}
 	var buf [8]int
 	perm := sortDimensions(buf[:0], shape, xs, nil)
-	at := len(dst)
-	dst = append(dst, shape...)
-	step := int64(1)
-	for _, d := range perm {
-		dst[at+d] = step
-		step *= max(shape[d], 1)
-	}
-	return dst
+	slices.Reverse(perm)
+	return denseStrides(dst, shape, perm)
 }
 
 // sortDimensions implements TensorIterator's reorder_dimensions: it returns the dimensions of shape, fastest first,
@@ -144,7 +142,7 @@ func sortDimensions(dst []int, shape []int64, xs []*Tensor, reduced []bool) []in
 // WrapDims turns dimensions counted from the end into plain ones; none given means all.
 func WrapDims(n int, dims []int) []int {
 	if len(dims) == 0 {
-		return ascending(n)
+		return lists.Ascending(n)
 	}
 	out := slices.Clone(dims)
 	for i, d := range out {

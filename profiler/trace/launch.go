@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -94,11 +95,7 @@ func (x *Tensor) Touched(n int64) *Tensor {
 // (AliasTemporaries): each is aligned, and so can the start be.
 func cubBlob(pieces ...int64) int64 {
 	const align = 256
-	total := int64(align - 1)
-	for _, p := range pieces {
-		total += ceil.Div(p, align) * align
-	}
-	return total
+	return align - 1 + lists.Sum(pieces, func(p int64) int64 { return ceil.Multiple(p, align) })
 }
 
 // cubTile returns how many elements a block handles that is tuned to the given threads and items of four bytes

@@ -93,12 +93,7 @@ func newLayout(shape, strides []int64) *layout {
 	l := &layout{geometry: geometry{both[:n:n], both[n:]}}
 	l.numel, l.extent = Numel(l.shape), l.geometry.extent()
 	l.rowMajor = denseAs(l.shape, l.strides, nil)
-	switch n {
-	case 4:
-		l.channelsLast = denseAs(l.shape, l.strides, []int{0, 2, 3, 1})
-	case 5:
-		l.channelsLast = denseAs(l.shape, l.strides, []int{0, 2, 3, 4, 1})
-	}
+	l.channelsLast = (n == 4 || n == 5) && denseAs(l.shape, l.strides, channelsLastOrders[n])
 	l.dense = l.rowMajor || l.permutes()
 	return l
 }
@@ -125,38 +120,33 @@ func Numel(shape []int64) int64 {
 	return n
 }
 
+// channelsLastOrders are the dimensions of images and volumes in channels_last order, slowest first, by their number.
+var channelsLastOrders = [...][]int{4: {0, 2, 3, 1}, 5: {0, 2, 3, 4, 1}}
+
 // contiguousStrides appends the strides of a dense row-major tensor to dst.
-func contiguousStrides(dst, shape []int64) []int64 {
-	n := len(shape)
-	at := len(dst)
-	for range n {
-		dst = append(dst, 0)
-	}
-	step := int64(1)
-	for i := n - 1; i >= 0; i-- {
-		dst[at+i] = step
-		step *= max(shape[i], 1)
-	}
-	return dst
-}
+func contiguousStrides(dst, shape []int64) []int64 { return denseStrides(dst, shape, nil) }
 
 // channelsLastStrides appends NHWC (or NDHWC) strides to dst.
 func channelsLastStrides(dst, shape []int64) []int64 {
-	n := len(shape)
+	return denseStrides(dst, shape, channelsLastOrders[len(shape)])
+}
+
+// DenseStrides returns the strides of a dense tensor with the dimensions in the given order, slowest first.
+func DenseStrides(shape []int64, order []int) []int64 { return denseStrides(nil, shape, order) }
+
+// denseStrides appends what [DenseStrides] returns to dst; a nil order is row-major.
+func denseStrides(dst, shape []int64, order []int) []int64 {
 	at := len(dst)
-	for range n {
-		dst = append(dst, 0)
-	}
+	dst = append(dst, shape...)
 	step := int64(1)
-	set := func(d int) {
+	for i := len(shape) - 1; i >= 0; i-- {
+		d := i
+		if order != nil {
+			d = order[i]
+		}
 		dst[at+d] = step
 		step *= max(shape[d], 1)
 	}
-	set(1)
-	for d := n - 1; d >= 2; d-- {
-		set(d)
-	}
-	set(0)
 	return dst
 }
 
@@ -210,37 +200,22 @@ func (g geometry) permutes() bool {
 	return true
 }
 
-// SuggestsChannelsLast implements suggest_memory_format() == channels_last: the strides say so, not merely allow it.
+// SuggestsChannelsLast implements suggest_memory_format() == channels_last: the strides say so, not merely allow it
+// (is_channels_last_strides_2d and _3d of c10/core/MemoryFormat.h).
 func (x *Tensor) SuggestsChannelsLast() bool {
 	n := len(x.shape)
-	if n != 4 && n != 5 {
-		return false
-	}
-	// is_channels_last_strides_2d / _3d of c10/core/MemoryFormat.h.
-	if x.strides[1] == 0 {
+	if n != 4 && n != 5 || x.strides[1] == 0 {
 		return false
 	}
 	least := int64(0)
-	visit := func(d int) bool {
-		if x.shape[d] == 0 || x.strides[d] < least {
-			return false
-		}
-		if d == 0 && least == x.strides[1] {
+	for _, d := range slices.Backward(channelsLastOrders[n]) {
+		if x.shape[d] == 0 || x.strides[d] < least || d == 0 && least == x.strides[1] {
 			return false
 		}
 		least = x.strides[d]
 		if x.shape[d] > 1 {
 			least *= x.shape[d]
 		}
-		return true
 	}
-	if !visit(1) {
-		return false
-	}
-	for d := n - 1; d >= 2; d-- {
-		if !visit(d) {
-			return false
-		}
-	}
-	return visit(0)
+	return true
 }

@@ -1,6 +1,10 @@
 package trace
 
-import "github.com/vprof/vprof/profiler/program"
+import (
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+)
 
 // PoolArgs are the arguments of a pooling, one number per spatial dimension or
 // a single one for all. Stride is the kernel's size if it is not given.
@@ -34,6 +38,11 @@ func (a PoolArgs) OutShape(x *Tensor) []int64 {
 	return shape
 }
 
+// resized returns the shape of x with other sizes of the last dimensions.
+func (x *Tensor) resized(sizes []int64) []int64 {
+	return slices.Concat(x.shape[:len(x.shape)-len(sizes)], sizes)
+}
+
 // Window returns the number of inputs that make one output.
 func (a PoolArgs) Window(x *Tensor) int64 { return Numel(Spatial(a.Kernel, len(x.shape)-2, 1)) }
 
@@ -59,17 +68,23 @@ var (
 
 // MaxPool records torch.nn.functional.max_pool1d, 2d or 3d, by the dimensions of x.
 func (x *Tensor) MaxPool(args PoolArgs) *Tensor {
-	dims := len(x.shape) - 2
-	c := x.tape.Begin(maxPoolNames[dims], x)
-	if dims == 1 {
-		return c.End(x.Unsqueeze(-2).maxPool(args.flat()).Squeeze(-2))
-	}
-	return c.End(x.maxPool(args))
+	return x.pool(&maxPoolNames, args, (*Tensor).maxPool)
 }
 
-// maxPool keeps the place of each maximum, as 64-bit indices.
+// pool records a pooling of a name for each number of dimensions; one dimension is an image of height one.
+func (x *Tensor) pool(names *[4]string, args PoolArgs, pool func(x *Tensor, args PoolArgs) *Tensor) *Tensor {
+	dims := len(x.shape) - 2
+	c := x.tape.Begin(names[dims], x)
+	if dims == 1 {
+		return c.End(pool(x.Unsqueeze(-2), args.flat()).Squeeze(-2))
+	}
+	return c.End(pool(x, args))
+}
+
 func (x *Tensor) maxPool(args PoolArgs) *Tensor {
-	return x.indexedPool(maxPoolNodes[len(x.shape)-2], args.OutShape(x), args.Window(x), x.SuggestsChannelsLast())
+	c := x.tape.Begin("max_pool_with_indices", x)
+	y, _ := x.poolWithIndices(args)
+	return c.End(y)
 }
 
 // MaxPoolIndices records max_pool2d or 3d with return_indices=True.
@@ -79,8 +94,7 @@ func (x *Tensor) MaxPoolIndices(args PoolArgs) (y, indices *Tensor) {
 		y, indices = x.Unsqueeze(-2).MaxPoolIndices(args.flat())
 		return c.EndPair(y.Squeeze(-2), indices.Squeeze(-2))
 	}
-	return c.EndPair(x.poolWithIndices(maxPoolNodes[len(x.shape)-2], args.OutShape(x), args.Window(x),
-		x.SuggestsChannelsLast()))
+	return c.EndPair(x.poolWithIndices(args))
 }
 
 // AdaptiveMaxPoolIndices records adaptive_max_pool1d, 2d or 3d to the given spatial
@@ -91,7 +105,7 @@ func (x *Tensor) AdaptiveMaxPoolIndices(sizes ...int64) (y, indices *Tensor) {
 		y, indices = x.Unsqueeze(-2).AdaptiveMaxPoolIndices(1, sizes[0])
 		return c.EndPair(y.Squeeze(-2), indices.Squeeze(-2))
 	}
-	shape := append(append([]int64(nil), x.shape[:len(x.shape)-len(sizes)]...), sizes...)
+	shape := x.resized(sizes)
 	return c.EndPair(x.adaptiveMaxPool(shape))
 }
 
@@ -127,26 +141,20 @@ func adaptiveUnpool(g, x, indices *Tensor) *Tensor {
 // AdaptiveMaxPool records torch.nn.functional.adaptive_max_pool2d (or 3d) to the given spatial sizes.
 func (x *Tensor) AdaptiveMaxPool(sizes ...int64) *Tensor {
 	c := x.tape.Begin("adaptive_max_pool2d", x)
-	shape := append(append([]int64(nil), x.shape[:2]...), sizes...)
+	shape := x.resized(sizes)
 	y, _ := x.adaptiveMaxPool(shape)
 	return c.End(y)
 }
 
-// indexedPool returns a pooling that remembers where its values came from. Kernels
-// without channels_last copy to it and back.
-func (x *Tensor) indexedPool(node string, shape []int64, window int64, last bool) *Tensor {
+// poolWithIndices keeps the place of each maximum, as 64-bit indices.
+func (x *Tensor) poolWithIndices(args PoolArgs) (y, indices *Tensor) {
 	c := x.tape.Begin("max_pool_with_indices", x)
-	y, _ := x.poolWithIndices(node, shape, window, last)
-	return c.End(y)
-}
-
-func (x *Tensor) poolWithIndices(node string, shape []int64, window int64, last bool) (y, indices *Tensor) {
-	c := x.tape.Begin("max_pool_with_indices", x)
+	shape, last := args.OutShape(x), x.SuggestsChannelsLast()
 	y = c.Let(c.t.AllocIn(x.dtype, shape, last))
 	indices = c.Let(c.t.AllocIn(I64, shape, last))
 	in := c.Let(x.ContiguousIn(last))
-	c.t.Launch(program.Reduction, y.numel*window, []*Tensor{y, indices}, []*Tensor{in})
-	y.Derived(node, inputs{x}, saves{x, indices},
+	c.t.Launch(program.Reduction, y.numel*args.Window(x), []*Tensor{y, indices}, []*Tensor{in})
+	y.Derived(maxPoolNodes[len(x.shape)-2], inputs{x}, saves{x, indices},
 		func(b *Gradients) { b.Give(0, b.Grad.unpool(b.Saved(0), b.Saved(1), last)) })
 	c.DropAll(in)
 	return c.EndPair(y, indices)
@@ -166,16 +174,9 @@ func (g *Tensor) unpool(x, indices *Tensor, last bool) *Tensor {
 
 // AvgPool records torch.nn.functional.avg_pool1d, 2d or 3d, by the dimensions of x.
 func (x *Tensor) AvgPool(args PoolArgs) *Tensor {
-	dims := len(x.shape) - 2
-	c := x.tape.Begin(avgPoolNames[dims], x)
-	if dims == 1 {
-		return c.End(x.Unsqueeze(-2).avgPool(args.flat()).Squeeze(-2))
-	}
-	return c.End(x.avgPool(args))
-}
-
-func (x *Tensor) avgPool(args PoolArgs) *Tensor {
-	return x.meanPool(avgPoolNodes[len(x.shape)-2], args.OutShape(x), args.Window(x))
+	return x.pool(&avgPoolNames, args, func(x *Tensor, args PoolArgs) *Tensor {
+		return x.meanPool(avgPoolNodes[len(x.shape)-2], args.OutShape(x), args.Window(x))
+	})
 }
 
 // meanPool returns a pooling whose backward spreads the gradient evenly.
@@ -214,7 +215,7 @@ func (x *Tensor) AdaptiveAvgPool(sizes ...int64) *Tensor {
 // adaptiveAvgPool records the pooling, a mean over the image for a single value.
 func (x *Tensor) adaptiveAvgPool(sizes []int64) *Tensor {
 	c := x.tape.Begin("adaptive_avg_pool2d_symint", x)
-	shape := append(append([]int64(nil), x.shape[:2]...), sizes...)
+	shape := x.resized(sizes)
 	if Numel(sizes) != 1 {
 		return c.End(x.meanPool(adaptiveNodes[len(sizes)], shape, x.numel/max(Numel(shape), 1)))
 	}
@@ -230,7 +231,7 @@ func (x *Tensor) adaptiveAvgPool(sizes []int64) *Tensor {
 func (x *Tensor) MaxUnpool(indices *Tensor, sizes ...int64) *Tensor {
 	t := x.tape
 	c := t.Begin("max_unpool", x, indices)
-	shape := append(append([]int64(nil), x.shape[:len(x.shape)-len(sizes)]...), sizes...)
+	shape := x.resized(sizes)
 	in := c.Let(x.ContiguousUntracked())
 	places := c.Let(indices.ContiguousUntracked())
 	y := c.Let(t.Zeros(x.dtype, shape...))
@@ -239,9 +240,9 @@ func (x *Tensor) MaxUnpool(indices *Tensor, sizes ...int64) *Tensor {
 	from := x.shape
 	return c.End(y.Derived(node, inputs{x}, saves{indices}, func(b *Gradients) {
 		c := t.Begin("max_unpool_backward", b.Grad, b.Saved(0))
-		index := c.Let(b.Saved(0).View(append(append([]int64(nil), from[:len(from)-len(sizes)]...), -1)...))
-		grad := c.Let(b.Grad.ContiguousUntracked().
-			View(append(append([]int64(nil), from[:len(from)-len(sizes)]...), -1)...))
+		flat := append(slices.Clone(from[:len(from)-len(sizes)]), -1)
+		index := c.Let(b.Saved(0).View(flat...))
+		grad := c.Let(b.Grad.ContiguousUntracked().View(flat...))
 		g := c.Let(t.Alloc(b.Grad.dtype, index.shape...))
 		t.Launch(program.Index, g.numel, []*Tensor{g}, []*Tensor{grad, index})
 		b.Give(0, c.End(g.View(from...)))
@@ -253,7 +254,7 @@ func (x *Tensor) MaxUnpool(indices *Tensor, sizes ...int64) *Tensor {
 func (x *Tensor) FractionalMaxPool(samples *Tensor, sizes ...int64) (y, indices *Tensor) {
 	t := x.tape
 	c := t.Begin("fractional_max_pool", x, samples)
-	shape := append(append([]int64(nil), x.shape[:len(x.shape)-len(sizes)]...), sizes...)
+	shape := x.resized(sizes)
 	y, indices = c.Let(t.Alloc(x.dtype, shape...)), c.Let(t.Alloc(I64, shape...))
 	in := c.Let(x.ContiguousUntracked())
 	t.Launch(program.Reduction, x.numel, []*Tensor{y, indices}, []*Tensor{in, samples})

@@ -57,7 +57,7 @@ func (x *Tensor) stableSort(d int, values, indices *Tensor) {
 	n := x.shape[d]
 	rows := x.numel / max(n, 1)
 	if !x.isDense() || x.strides[d] != 1 {
-		order := append(slices.Delete(ascending(len(x.shape)), d, d+1), d)
+		order := append(slices.Delete(lists.Ascending(len(x.shape)), d, d+1), d)
 		strides := DenseStrides(x.shape, order)
 		x = c.Let(c.t.AllocStrided(x.dtype, x.shape, strides))
 		values = c.Let(c.t.AllocStrided(x.dtype, x.shape, strides))
@@ -95,25 +95,6 @@ func (x *Tensor) sortAtOnce(rows int64, values, indices *Tensor) {
 	t.RadixSort(pairs, nil, sorted, nil, max(1, bits.Len64(uint64(rows-1))))
 	t.Launch(program.Index, x.numel, []*Tensor{values, indices}, []*Tensor{x, pairs})
 	c.Finish()
-}
-
-func ascending(n int) []int {
-	out := make([]int, n)
-	for i := range out {
-		out[i] = i
-	}
-	return out
-}
-
-// DenseStrides returns the strides of a dense tensor with the dimensions in the given order, slowest first.
-func DenseStrides(shape []int64, order []int) []int64 {
-	strides := make([]int64, len(shape))
-	step := int64(1)
-	for _, d := range slices.Backward(order) {
-		strides[d] = step
-		step *= max(shape[d], 1)
-	}
-	return strides
 }
 
 // TopK records x.topk(k, d).

@@ -33,7 +33,7 @@ func (g geometry) spanning() geometry {
 
 // overlaps reports whether two elements may share a place (_maybe_overlapping_memory).
 func (g geometry) overlaps() bool {
-	order := ascending(len(g.shape))
+	order := lists.Ascending(len(g.shape))
 	slices.SortFunc(order, func(a, b int) int { return int(g.strides[a] - g.strides[b]) })
 	reach := int64(0)
 	for _, d := range order {

@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // places returns the positions in the storage of the elements of a tensor, in row-major order.
@@ -26,7 +28,7 @@ func places(g geometry) []int64 {
 func drawGeometry(rt *rapid.T) geometry {
 	shape := rapid.SliceOfN(rapid.Int64Range(1, 4), 1, 4).Draw(rt, "shape")
 	g := geometry{shape, contiguousStrides(nil, shape)}
-	order := rapid.Permutation(ascending(len(shape))).Draw(rt, "order")
+	order := rapid.Permutation(lists.Ascending(len(shape))).Draw(rt, "order")
 	out := geometry{make([]int64, len(shape)), make([]int64, len(shape))}
 	for i, d := range order {
 		out.shape[i], out.strides[i] = g.shape[d], g.strides[d]

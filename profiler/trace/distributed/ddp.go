@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -74,10 +75,7 @@ func DistributedDataParallel(t *trace.Tape, w World, o DDPOptions, params []Para
 			d.params = append(d.params, x)
 		}
 	}
-	order := make([]int, len(d.params))
-	for i := range order {
-		order[i] = i
-	}
+	order := lists.Ascending(len(d.params))
 	limits := []int64{math.MaxInt64}
 	if o.FindUnused {
 		limits = d.limits()
@@ -148,10 +146,7 @@ func (d *DDP) makeBuckets(assigned [][]int) {
 	d.buckets, d.of, d.views = nil, make([]int, len(d.params)), make([]*trace.Tensor, len(d.params))
 	for k, members := range assigned {
 		b := &bucket{params: members}
-		n := int64(0)
-		for _, i := range members {
-			n += d.params[i].Numel()
-		}
+		n := lists.Sum(members, func(i int) int64 { return d.params[i].Numel() })
 		b.flat = t.Hold(empty(t, program.Gradients, d.params[members[0]].DType(), n))
 		at := int64(0)
 		for _, i := range members {
@@ -218,19 +213,12 @@ func (d *DDP) sendBuffers() {
 		return
 	}
 	t := d.tape
-	order := make([]int, len(d.buffers))
-	for i := range order {
-		order[i] = i
-	}
 	frame := t.Frame()
 	t.NoGrad(func() {
-		for _, members := range fill(d.buffers, order, []int64{buffersBucket}) {
+		for _, members := range fill(d.buffers, lists.Ascending(len(d.buffers)), []int64{buffersBucket}) {
 			flat := d.buffers[members[0]]
 			if len(members) > 1 {
-				n := int64(0)
-				for _, i := range members {
-					n += d.buffers[i].Numel()
-				}
+				n := lists.Sum(members, func(i int) int64 { return d.buffers[i].Numel() })
 				flat = frame.Let(t.New("flatten_dense_tensors", program.Temporaries, flat.DType(), n))
 			}
 			t.Collective(program.Broadcast, d.world.Size, flat, flat)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -215,16 +216,11 @@ const (
 // blocks of each split begin. Chunks are the sizes of splits in bytes, of which each of n ranks has one; most is how
 // many blocks the GPU runs at once, twice.
 func splitTable(chunks []int64, n, most int64) int64 {
-	blocks := int64(0)
-	for _, c := range chunks {
-		blocks += ceil.Div(c, copyTile)
+	tiles := func(each int64) int64 {
+		return lists.Sum(chunks, func(c int64) int64 { return ceil.Div(c, each) })
 	}
-	work := ceil.Div(blocks*n, max(1, most)) // tiles of a block
+	work := ceil.Div(tiles(copyTile)*n, max(1, most)) // tiles of a block
 	perBlock := min(int64(math.Ceil(math.Sqrt(float64(work)))), n)
 	perChunk := ceil.Div(work, max(1, perBlock))
-	table := 4*int64(len(chunks)) + 1
-	for _, c := range chunks {
-		table += ceil.Div(c, copyTile*max(1, perChunk))
-	}
-	return table
+	return 4*int64(len(chunks)) + 1 + tiles(copyTile*max(1, perChunk))
 }

@@ -38,10 +38,7 @@ func (g *ParamGroup) reduceInto(r *reduction, params []*shardedParam, grads, fre
 	if d := f.options.ReduceType; d != nil {
 		dtype = *d
 	}
-	total := int64(0)
-	for _, s := range params {
-		total += s.rows * s.row * n
-	}
+	total := lists.Sum(params, func(s *shardedParam) int64 { return s.rows * s.row * n })
 	r.input = t.Hold(empty(t, program.Gradients, dtype, total))
 	copyGradients(t, r.input, grads, params, n)
 	for _, x := range slices.Backward(freed) {
@@ -129,9 +126,5 @@ func copyGradients(t *trace.Tape, into *trace.Tensor, grads []*trace.Tensor, par
 // Chunks are what a rank gets of each tensor, in bytes.
 func chunkTable(chunks []int64) int64 {
 	n := int64(len(chunks))
-	table := 4*n + 2*(n+1)
-	for _, c := range chunks {
-		table += ceil.Div(c, copyTile)
-	}
-	return table
+	return 4*n + 2*(n+1) + lists.Sum(chunks, func(c int64) int64 { return ceil.Div(c, copyTile) })
 }

@@ -60,12 +60,8 @@ func ParallelizeModule(t *trace.Tape, w World, layers []Shared, meta bool) error
 func ToDevice(t *trace.Tape, params []Param, warm bool) {
 	params = slices.Clone(params)
 	slices.SortStableFunc(params, func(a, b Param) int { return a.Order - b.Order })
-	bytes := int64(0)
-	for _, p := range params {
-		bytes += (*p.Tensor).Bytes()
-	}
 	if warm {
-		warmUp(t, bytes)
+		warmUp(t, bytesOf(params))
 	}
 	for _, p := range params {
 		(*p.Tensor).AllocStorage("empty_like", program.Weights)

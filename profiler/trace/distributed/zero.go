@@ -31,11 +31,7 @@ func Partition(params []*trace.Tensor, ranks int64) [][]*trace.Tensor {
 func Largest(parts [][]*trace.Tensor) int64 {
 	most, at := int64(-1), 0
 	for r, part := range parts {
-		n := int64(0)
-		for _, x := range part {
-			n += x.Numel()
-		}
-		if n > most {
+		if n := trace.TotalNumel(part); n > most {
 			most, at = n, r
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -162,11 +163,8 @@ func (z *ZeRO2) flatten(params []Param) {
 }
 
 // bytesOf returns the bytes of parameters.
-func bytesOf(params []Param) (bytes int64) {
-	for _, p := range params {
-		bytes += (*p.Tensor).Bytes()
-	}
-	return bytes
+func bytesOf(params []Param) int64 {
+	return lists.Sum(params, func(p Param) int64 { return (*p.Tensor).Bytes() })
 }
 
 // Masters returns what the optimizer steps; none if the host does.

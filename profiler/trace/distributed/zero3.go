@@ -284,11 +284,8 @@ func (z *ZeRO3) hold(d trace.DType) {
 }
 
 // sizeOf returns the number of elements that a rank holds of some parameters.
-func sizeOf(params []*zeroParam) (n int64) {
-	for _, q := range params {
-		n += q.part
-	}
-	return n
+func sizeOf(params []*zeroParam) int64 {
+	return lists.Sum(params, func(q *zeroParam) int64 { return q.part })
 }
 
 // Masters returns what the optimizer steps; none if the host does.
