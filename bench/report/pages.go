@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/vprof/vprof/internal/rewrite"
 )
 
 // Pages are JSON Lines of reports in several files of a folder, each at most as large as a reader wants, but for one
@@ -16,7 +18,7 @@ type Pages struct {
 	Size int64
 
 	page    int
-	file    *pending
+	file    *rewrite.Pending
 	written int64
 }
 
@@ -41,7 +43,7 @@ func (p *Pages) Write(r *Report) error {
 		}
 	}
 	p.written += int64(len(lines))
-	_, err := p.file.out.Write(lines)
+	_, err := p.file.Write(lines)
 	return err
 }
 
@@ -52,7 +54,7 @@ func (p *Pages) begin() error {
 	p.page++
 	p.written = 0
 	var err error
-	p.file, err = begin(p.name(p.page), 0o644)
+	p.file, err = rewrite.Begin(p.name(p.page), 0o644)
 	return err
 }
 
@@ -63,13 +65,13 @@ func (p *Pages) name(page int) string {
 func (p *Pages) end() error {
 	f := p.file
 	p.file = nil
-	return f.replace()
+	return f.Replace()
 }
 
 // Close ends the last page; after a failure it is given up. Pages of an earlier, longer result are removed.
 func (p *Pages) Close(failure error) error {
 	if p.file != nil && failure != nil {
-		return p.file.drop()
+		return p.file.Drop()
 	}
 	if p.file != nil {
 		if err := p.end(); err != nil {

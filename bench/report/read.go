@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/jsonkeys"
@@ -39,7 +37,6 @@ func Read(file string, r io.Reader) ([]*Report, error) {
 		for _, text := range next {
 			var one Report
 			if err = json.Unmarshal(text, &one); err == nil {
-				one.countFromOne()
 				err = one.check()
 			}
 			if err != nil {
@@ -60,31 +57,6 @@ func Read(file string, r io.Reader) ([]*Report, error) {
 		}
 	}
 	return reports, nil
-}
-
-// countFromOne numbers the steps of older reports, which counted them from 0 and set-up as -1.
-func (r *Report) countFromOne() {
-	for _, p := range r.Points {
-		if p.Run == nil || !slices.ContainsFunc(p.Run.Phases, func(p Phase) bool { return p.Step < 0 }) {
-			continue
-		}
-		for i := range p.Run.Phases {
-			p.Run.Phases[i].Step++
-		}
-		phases := []*string{&p.Run.PeakPhase}
-		if p.Run.OOM != nil {
-			phases = append(phases, &p.Run.OOM.Phase)
-		}
-		if p.Estimate != nil {
-			phases = append(phases, &p.Estimate.PeakPhase)
-		}
-		for _, name := range phases {
-			step, rest, _ := strings.Cut(*name, ":")
-			if n, err := strconv.Atoi(step); err == nil {
-				*name = strings.TrimPrefix(fmt.Sprintf("%d:%s", n+1, rest), "0:")
-			}
-		}
-	}
 }
 
 func notAReport(file string, n int, err error) error {

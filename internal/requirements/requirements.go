@@ -74,29 +74,59 @@ var otherNames = map[string]string{
 }
 
 // patterns find the release of a package NAME by the kind of a file: a lock file with tables (uv.lock, poetry.lock),
-// pyproject.toml, one of conda's environments or pixi's lock file, and requirements.txt.
+// pyproject.toml, one of conda's environments or pixi's lock file, and requirements.txt. OP stands for the signs before
+// a release.
 var patterns = map[string]string{
-	".lock": `(?m)^name = "NAME"\r?\nversion = "(\d[\w.+]*)"|^\s*name: NAME\r?\n\s*version: ["']?(\d[\w.+]*)|` +
+	".lock": `(?m)^name = "NAME"\r?\nversion = "(\d[\w.!+]*)"|^\s*name: NAME\r?\n\s*version: ["']?(\d[\w.+]*)|` +
 		`/NAME-(\d[\w.+%]*)-[^/\s]*\.(?:conda|whl|tar\.bz2)\s*$`,
-	".toml": `(?m)(?:["']NAME(?:\[[\w, -]*\])?\s*(?:[=~>]=)|^NAME\s*=\s*["'][=\^~> ]*)\s*v?(\d[\w.+]*)`,
-	".yml":  `(?m)^\s*-\s*["']?(?:[\w-]+::)?NAME(?:\[[\w, -]*\])?\s*[=~>]{1,2}\s*v?(\d[\w.+]*)`,
-	"":      `(?m)^\s*"?NAME(?:\[[\w, -]*\])?\s*(?:[=~>]=)\s*v?(\d[\w.+]*)`,
+	".toml": `(?m)(?:["']NAME(?:\[[\w, -]*\])?\s*(?:OP)|^NAME\s*=\s*["'][=\^~> ]*)\s*v?(\d[\w.+]*)`,
+	".yml":  `(?m)^\s*-\s*["']?(?:[\w-]+::)?NAME(?:\[[\w, -]*\])?\s*(?:OP|=)\s*v?(\d[\w.+]*)`,
+	"":      `(?m)^[\s+]*"?NAME(?:\[[\w, -]*\])?\s*(?:OP)\s*v?(\d[\w.!+]*)`,
 }
 
-// Version returns the release of a package that the file requires; empty if it does not.
-func Version(file string, text []byte, name string) string {
+// find returns the names, where the pattern of a name has a group, and releases of a file, for each place.
+func find(file string, text []byte, name, signs string) [][][]byte {
 	kind := strings.Replace(filepath.Ext(file), ".yaml", ".yml", 1)
 	pattern, known := patterns[kind]
 	if !known {
 		pattern = patterns[""]
 	}
+	pattern = strings.NewReplacer("NAME", name, "OP", signs).Replace(pattern)
+	return regexp.MustCompile(pattern).FindAllSubmatch(text, -1)
+}
+
+// Version returns the release of a package that the file requires; empty if it does not.
+func Version(file string, text []byte, name string) string {
 	name = cmp.Or(otherNames[name], strings.ReplaceAll(regexp.QuoteMeta(name), "-", "[-_]"))
-	for _, v := range regexp.MustCompile(strings.ReplaceAll(pattern, "NAME", name)).FindSubmatch(text) {
-		if len(v) > 0 && v[0] >= '0' && v[0] <= '9' {
-			return string(v)
+	for _, place := range find(file, text, name, "[=~>]{1,2}") {
+		for _, v := range place {
+			if len(v) > 0 && v[0] >= '0' && v[0] <= '9' {
+				return string(v)
+			}
 		}
 	}
 	return ""
+}
+
+var hyphen = regexp.MustCompile(`[-_.]+`)
+
+// Normalized returns the name of a package as indexes have it.
+func Normalized(name string) string { return strings.ToLower(hyphen.ReplaceAllString(name, "-")) }
+
+// Pinned returns the releases that a lock file (uv.lock, poetry.lock, pylock.toml), a list of requirements or an
+// environment of conda fixes, by the normalized names of packages. Of a package that stands in it twice, the first
+// counts.
+func Pinned(file string, text []byte) map[string]string {
+	pins := map[string]string{}
+	for _, place := range find(strings.Replace(file, ".toml", ".lock", 1), text, `([A-Za-z0-9][\w.-]*?)`, "===?") {
+		for at := 1; at < len(place); at += 2 {
+			name := Normalized(string(place[at]))
+			if _, known := pins[name]; len(place[at]) > 0 && !known {
+				pins[name] = string(place[at+1])
+			}
+		}
+	}
+	return pins
 }
 
 // listing prints the distributions that a Python has, a line each.

@@ -48,6 +48,17 @@ func TestTheLockFileComesFirst(t *testing.T) {
 	require.Equal(t, "2.11.0", pin)
 }
 
+func TestPinsAreOfExactReleases(t *testing.T) {
+	for file, text := range map[string]string{
+		"uv.lock":          "version = 1\n[[package]]\nname = \"My_Lib\"\nversion = \"1.2\"\nsource = {}\n",
+		"requirements.txt": "# all\nmy.lib[extra]==1.2 ; python_version > '3.9'\nother>=3\n",
+		"pylock.toml":      "[[packages]]\nname = \"my-lib\"\nversion = \"1.2\"\n",
+		"environment.yml":  "dependencies:\n  - conda-forge::my-lib=1.2\n",
+	} {
+		require.Equal(t, map[string]string{"my-lib": "1.2"}, requirements.Pinned(file, []byte(text)), file)
+	}
+}
+
 func FuzzVersion(f *testing.F) {
 	f.Add("requirements.txt", []byte("torch==2.11"))
 	f.Add("pyproject.toml", []byte("\"torch>=2\""))

@@ -313,40 +313,18 @@ func backUp(d disk, t *target) (string, error) {
 type osDisk struct{}
 
 // Stage implements [disk].
-func (osDisk) Stage(path string, data []byte, mode fs.FileMode) (name string, err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+func (osDisk) Stage(path string, data []byte, mode fs.FileMode) (string, error) {
+	p, err := Begin(path, mode)
 	if err != nil {
 		return "", err
 	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-		}
-	}()
-	if _, err := f.Write(data); err != nil {
-		return "", err
+	if _, err = p.Write(data); err == nil {
+		err = p.close()
 	}
-	if err := f.Chmod(mode); err != nil {
-		return "", err
-	}
-	if err := f.Sync(); err != nil {
-		return "", err
-	}
-	return f.Name(), f.Close()
-}
-
-// Create writes a file whole or not at all, without a backup, for files that can be made again. Another process may read
-// it meanwhile.
-func Create(path string, data []byte, mode fs.FileMode) error {
-	staged, err := osDisk{}.Stage(path, data, mode)
 	if err != nil {
-		return err
+		return "", errors.Join(err, p.Drop())
 	}
-	if err := os.Rename(staged, path); err != nil {
-		return errors.Join(err, os.Remove(staged))
-	}
-	return nil
+	return p.file.Name(), nil
 }
 
 // Overwrite implements [disk].

@@ -154,13 +154,3 @@ func TestReleasesAreOrdered(t *testing.T) {
 	line := Change{"p", "1.10", "1.8"}.Between([]string{"1.7", "1.8", "1.9rc1", "1.9", "1.10.0", "1.11"})
 	require.Equal(t, []string{"1.10", "1.9", "1.8"}, line)
 }
-
-func TestLockFilesAreRead(t *testing.T) {
-	for file, text := range map[string]string{
-		"uv.lock":          "version = 1\n[[package]]\nname = \"My_Lib\"\nversion = \"1.2\"\nsource = {}\n",
-		"requirements.txt": "# all\nmy.lib[extra]==1.2 ; python_version > '3.9'\nother>=3\n",
-		"environment.yml":  "dependencies:\n  - conda-forge::my-lib=1.2\n",
-	} {
-		require.Equal(t, Pins{"my-lib": "1.2"}, Locked(file, []byte(text)), file)
-	}
-}

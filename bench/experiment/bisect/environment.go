@@ -48,42 +48,9 @@ func (i *Installer) Base(ctx context.Context) (Pins, error) {
 		return nil, input.Errorf("%s does not list its packages: %w", i.Python, err)
 	}
 	tag, list, _ := strings.Cut(text, "\n")
-	i.tag, i.pip, i.base = strings.TrimSpace(tag), strings.HasPrefix(list, "True"), Pins{}
-	i.needed = Pins{}
-	for _, m := range pinned.FindAllStringSubmatch(list, -1) {
-		name := Normalized(m[1])
-		if _, shadowed := i.base[name]; !shadowed {
-			i.base[name] = m[2]
-		}
-	}
+	i.tag, i.pip = strings.TrimSpace(tag), strings.HasPrefix(list, "True")
+	i.base, i.needed = requirements.Pinned("", []byte(list)), Pins{}
 	return i.base, nil
-}
-
-var (
-	pinned = regexp.MustCompile(`(?m)^[ +]*([A-Za-z0-9][\w.-]*)(?:\[[\w, -]*\])?\s*===?\s*([0-9][\w.!+]*)`)
-	locked = regexp.MustCompile(`(?m)^name = "([\w.-]+)"\r?\nversion = "([^"]+)"`)
-	yaml   = regexp.MustCompile(`(?m)^\s*-\s*["']?(?:[\w-]+::)?([\w.-]+)={1,2}([0-9][\w.]*)`)
-	hyphen = regexp.MustCompile(`[-_.]+`)
-)
-
-// Normalized returns the name of a package as indexes have it.
-func Normalized(name string) string { return strings.ToLower(hyphen.ReplaceAllString(name, "-")) }
-
-// Locked returns the releases that a lock file (uv.lock, poetry.lock), a list of requirements or an environment of
-// conda names.
-func Locked(file string, text []byte) Pins {
-	pattern := pinned
-	switch filepath.Ext(file) {
-	case ".lock", ".toml":
-		pattern = locked
-	case ".yml", ".yaml":
-		pattern = yaml
-	}
-	pins := Pins{}
-	for _, m := range pattern.FindAllSubmatch(text, -1) {
-		pins[Normalized(string(m[1]))] = string(m[2])
-	}
-	return pins
 }
 
 // Wanted returns the packages of an environment: the packages of a lock file, also at a commit (uv.lock@HEAD~1),
@@ -115,7 +82,7 @@ func (i *Installer) Wanted(ctx context.Context, spec string) (Pins, error) {
 	if err != nil {
 		return nil, input.Errorf("%s: is no list of packages (trl==1.10) and no lock file: %w", spec, err)
 	}
-	all := Locked(file, text)
+	all := Pins(requirements.Pinned(file, text))
 	if len(all) == 0 {
 		return nil, input.Errorf("%s: names no release of a package; give a lock file or packages like trl==1.10", spec)
 	}
@@ -130,23 +97,17 @@ func (i *Installer) resolve(ctx context.Context, specs []string) (Pins, error) {
 	if err != nil {
 		return nil, err
 	}
-	pins := Pins{}
-	for _, m := range pinned.FindAllStringSubmatch(text, -1) { // of uv: " + trl==1.10.0"
-		pins[Normalized(m[1])] = m[2]
-	}
-	for line := range strings.Lines(text) { // of pip: "Would install trl-1.10.0 peft-0.18.0"
+	pins := Pins(requirements.Pinned("", []byte(text))) // of uv: " + trl==1.10.0"
+	for line := range strings.Lines(text) {             // of pip: "Would install trl-1.10.0 peft-0.18.0"
 		list, ok := strings.CutPrefix(line, "Would install ")
 		for _, word := range strings.Fields(list) {
 			if at := strings.LastIndexByte(word, '-'); ok && at > 0 {
-				pins[Normalized(word[:at])] = word[at+1:]
+				pins[requirements.Normalized(word[:at])] = word[at+1:]
 			}
 		}
 	}
-	for _, spec := range specs { // which may be what the base has
-		if m := pinned.FindStringSubmatch(spec); m != nil {
-			pins[Normalized(m[1])] = m[2]
-		}
-	}
+	// What is asked for may be what the base has.
+	maps.Copy(pins, requirements.Pinned("", []byte(strings.Join(specs, "\n"))))
 	return pins, nil
 }
 
@@ -217,7 +178,7 @@ func (i *Installer) Releases(ctx context.Context, name string) (all []string, er
 	if i.Wheels != "" {
 		files, err := os.ReadDir(i.Wheels)
 		for _, f := range files {
-			if m := wheel.FindStringSubmatch(f.Name()); m != nil && Normalized(m[1]) == name {
+			if m := wheel.FindStringSubmatch(f.Name()); m != nil && requirements.Normalized(m[1]) == name {
 				all = append(all, m[2])
 			}
 		}
