@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,6 +67,16 @@ type KeyError struct {
 
 func (e *KeyError) Error() string { return e.Path + ": " + e.Reason }
 
+// wrong returns a [*KeyError] about the edit.
+func (e Edit) wrong(format string, args ...any) error {
+	return &KeyError{Path: e.Path, Reason: fmt.Sprintf(format, args...)}
+}
+
+// missing returns the error for a path that the file does not have.
+func (e Edit) missing() error {
+	return &KeyError{Path: e.Path, Reason: "there is no such key", Missing: true}
+}
+
 // maxFile is the size of the largest file that is taken for a configuration.
 const maxFile = 4 << 20
 
@@ -92,7 +103,7 @@ func Splice(f Format, data []byte, edits []Edit) ([]byte, error) {
 	for _, e := range edits {
 		p, err := parsePath(e.Path)
 		if err != nil {
-			wrong = append(wrong, &KeyError{Path: e.Path, Reason: err.Error()})
+			wrong = append(wrong, e.wrong("%v", err))
 			continue
 		}
 		next, err := splice(out, p, e)
@@ -100,7 +111,7 @@ func Splice(f Format, data []byte, edits []Edit) ([]byte, error) {
 			if e.Default != nil && e.Default == e.Value {
 				continue
 			}
-			err = missing(f, out, p, e)
+			err = e.absent(f, out, p)
 		}
 		if err != nil {
 			wrong = append(wrong, err)
@@ -117,8 +128,8 @@ func Splice(f Format, data []byte, edits []Edit) ([]byte, error) {
 	return out, nil
 }
 
-// missing returns the error for a missing key: what is in its place.
-func missing(f Format, data []byte, p path, e Edit) error {
+// absent returns the error for a missing key: what is in its place.
+func (e Edit) absent(f Format, data []byte, p path) error {
 	var v any
 	var depth int
 	if root, err := decode(f, data); err == nil {
@@ -131,7 +142,7 @@ func missing(f Format, data []byte, p path, e Edit) error {
 		}
 	}
 	if depth == len(p) {
-		return &KeyError{Path: e.Path, Reason: "is a group of keys, not a single value"}
+		return e.wrong("is a group of keys, not a single value")
 	}
 	reason := fmt.Sprintf("there is no key %q", strings.Join(p[:depth+1], "."))
 	if m, ok := v.(map[string]any); ok && len(m) > 0 {
@@ -219,12 +230,9 @@ func (e Edit) choose(old kind, shown string) (any, error) {
 		}
 	}
 	if strings.Contains(shown, "${") {
-		return nil, &KeyError{Path: e.Path, Reason: fmt.Sprintf("is %s, which another key decides; change that", shown)}
+		return nil, e.wrong("is %s, which another key decides; change that", shown)
 	}
-	return nil, &KeyError{
-		Path:   e.Path,
-		Reason: fmt.Sprintf("is %s (%s), not %s; nothing was changed", shown, old, kindOf(e.Value)),
-	}
+	return nil, e.wrong("is %s (%s), not %s; nothing was changed", shown, old, kindOf(e.Value))
 }
 
 // items is a list of one value.
@@ -254,4 +262,54 @@ func literal(v any) (string, error) {
 // replace puts text in place of data[from:to].
 func replace(data []byte, from, to int, text string) []byte {
 	return slices.Concat(data[:from], []byte(text), data[to:])
+}
+
+// checked returns the spliced document if reading it gives what was meant: the old document with one change.
+func (e Edit) checked(f Format, data, out []byte, change func(before any) bool) ([]byte, error) {
+	before, err := decode(f, data)
+	after, wrong := decode(f, out)
+	if err != nil || wrong != nil || !change(before) || !reflect.DeepEqual(before, after) {
+		return nil, e.wrong("cannot be changed safely in this file; change it by hand")
+	}
+	return out, nil
+}
+
+// lookup finds a value below maps.
+func lookup(v any, p path) (any, bool) {
+	for _, key := range p {
+		m, ok := v.(map[string]any)
+		if !ok {
+			return nil, false
+		}
+		if v, ok = m[key]; !ok {
+			return nil, false
+		}
+	}
+	return v, true
+}
+
+// put sets a value below lists and maps, which it adds where they are missing.
+func put(v any, p path, value any) bool {
+	switch at := v.(type) {
+	case map[string]any:
+		if len(p) == 1 {
+			at[p[0]] = value
+			return true
+		}
+		if _, ok := at[p[0]]; !ok {
+			at[p[0]] = map[string]any{}
+		}
+		return put(at[p[0]], p[1:], value)
+	case []any:
+		i, err := strconv.Atoi(p[0])
+		if err != nil || i < 0 || i >= len(at) {
+			return false
+		}
+		if len(p) == 1 {
+			at[i] = value
+			return true
+		}
+		return put(at[i], p[1:], value)
+	}
+	return false
 }

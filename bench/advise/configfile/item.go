@@ -15,26 +15,26 @@ func (s *yamlSplice) addItem(root *yaml.Node, p path) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	word, err := yamlText(s.edit.Value, 0)
+	word, err := yamlText(s.Value, 0)
 	if err != nil {
 		return nil, s.wrong("%v", err)
 	}
 	byHand := s.wrong("cannot be changed safely in this file; add %s to the list by hand", word)
 	var out []byte
-	add := func(list []any) []any { return append(list, decoded(s.edit.Value)) }
+	add := func(list []any) []any { return append(list, s.Value) }
 	switch {
 	case node == nil:
 		if out, err = s.insert(parent, lacking); err != nil {
 			return nil, err
 		}
 	case node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null":
-		if out, err = s.set(node, items{s.edit.Value}); err != nil {
+		if out, err = s.set(node, items{s.Value}); err != nil {
 			return nil, err
 		}
 	case node.Kind != yaml.SequenceNode:
 		return nil, s.wrong("line %d has %s there, not a list", node.Line, excerpt(node))
 	case slices.ContainsFunc(node.Content, func(n *yaml.Node) bool {
-		return scalar(n).Kind == yaml.ScalarNode && sameYAML(n, s.edit.Value)
+		return scalar(n).Kind == yaml.ScalarNode && sameYAML(n, s.Value)
 	}):
 		return s.data, nil
 	case node.Style&yaml.FlowStyle != 0:
@@ -46,16 +46,16 @@ func (s *yamlSplice) addItem(root *yaml.Node, p path) ([]byte, error) {
 			word += ", "
 		}
 		out = replace(s.data, at+1, at+1, word)
-		add = func(list []any) []any { return append([]any{decoded(s.edit.Value)}, list...) }
+		add = func(list []any) []any { return append([]any{s.Value}, list...) }
 	default:
 		if out = s.behindItems(node, word); out == nil {
 			return nil, byHand
 		}
 	}
-	if out, err = s.checked(out, func(before any) bool {
+	if out, err = s.checked(YAML, s.data, out, func(before any) bool {
 		old, _ := lookup(before, p)
 		list, _ := old.([]any)
-		return putYAML(before, p, add(list))
+		return put(before, p, add(list))
 	}); err != nil {
 		return nil, byHand
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
 	"strconv"
 	"strings"
 
@@ -24,25 +23,22 @@ func spliceJSON(data []byte, p path, e Edit) ([]byte, error) {
 		if e.Create && !e.Item {
 			return insertJSON(data, p, e, before)
 		}
-		return nil, &KeyError{Path: e.Path, Reason: "there is no such key", Missing: true}
+		return nil, e.missing()
 	}
 	raw, end, times := findJSON(data, p)
 	kinds := map[jsontext.Kind]kind{'n': null, 't': boolean, 'f': boolean, '0': number, '"': text}
 	at := place{end - len(raw), end, kinds[raw.Kind()]}
 	switch {
 	case e.Item:
-		return nil, &KeyError{
-			Path:   e.Path,
-			Reason: fmt.Sprintf("add %v to it by hand: vprof adds to lists of YAML files", e.Value),
-		}
+		return nil, e.wrong("add %v to it by hand: vprof adds to lists of YAML files", e.Value)
 	case raw.Kind() == '{':
-		return nil, &KeyError{Path: e.Path, Reason: "is an object, not a single value"}
+		return nil, e.wrong("is an object, not a single value")
 	case raw.Kind() == '[':
-		return nil, &KeyError{Path: e.Path, Reason: "is a list, not a single value"}
+		return nil, e.wrong("is a list, not a single value")
 	case times > 1:
-		return nil, &KeyError{Path: e.Path, Reason: "stands in the file more than once"}
+		return nil, e.wrong("stands in the file more than once")
 	}
-	return spliceAt(data, p, e, at, before, readJSON)
+	return spliceAt(JSON, data, p, e, at)
 }
 
 // findJSON returns the text of the last value with a path, where it ends, and how many there are. An
@@ -82,22 +78,19 @@ func insertJSON(data []byte, p path, e Edit, before any) ([]byte, error) {
 	}
 	value, err := literal(e.Value)
 	if err != nil {
-		return nil, &KeyError{Path: e.Path, Reason: err.Error()}
+		return nil, e.wrong("%v", err)
 	}
 	entry := value
 	for i := len(p) - 1; i >= has; i-- {
 		key, err := literal(p[i])
 		if err != nil {
-			return nil, &KeyError{Path: e.Path, Reason: err.Error()}
+			return nil, e.wrong("%v", err)
 		}
 		if entry = key + ": " + entry; i > has {
 			entry = "{" + entry + "}"
 		}
 	}
-	byHand := &KeyError{
-		Path:   e.Path,
-		Reason: fmt.Sprintf("cannot be added safely to this file; set it to %s by hand", value),
-	}
+	byHand := e.wrong("cannot be added safely to this file; set it to %s by hand", value)
 	object, end, times := findJSON(data, p[:has])
 	if times != 1 || object.Kind() != '{' {
 		return nil, byHand
@@ -108,22 +101,13 @@ func insertJSON(data []byte, p path, e Edit, before any) ([]byte, error) {
 	if first := strings.TrimLeft(entries, white); first != "" {
 		entry = "," + cmp.Or(entries[:len(entries)-len(first)], " ") + entry
 	}
-	out := replace(data, at, at, entry)
-	after, err := readJSON(out)
-	if err != nil || !created(before, p, e.Value) || !reflect.DeepEqual(before, after) {
+	out, err := e.checked(JSON, data, replace(data, at, at, entry), func(before any) bool {
+		return put(before, p, e.Value)
+	})
+	if err != nil {
 		return nil, byHand
 	}
 	return out, nil
-}
-
-// created sets a value in a document, and makes the objects above it.
-func created(v any, p path, value any) bool {
-	for i := range len(p) - 1 {
-		if _, ok := lookup(v, p[:i+1]); !ok && !put(v, p[:i+1], map[string]any{}) {
-			return false
-		}
-	}
-	return put(v, p, value)
 }
 
 // readJSON reads a document of objects, numbers as int64 where they are.
@@ -151,6 +135,8 @@ func integers(v any) any {
 		for i, x := range v {
 			v[i] = integers(x)
 		}
+	case int:
+		return int64(v)
 	case json.Number:
 		if n, err := strconv.ParseInt(v.String(), 10, 64); err == nil {
 			return n

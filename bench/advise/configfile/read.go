@@ -35,9 +35,7 @@ func Read(file string, paths []string) (map[string]any, error) {
 		if !ok || v == nil {
 			continue
 		}
-		switch n := v.(type) {
-		case int:
-			v = int64(n)
+		switch v.(type) {
 		case int64, float64, bool, string:
 		default:
 			return nil, &GroupError{file, at}
@@ -112,5 +110,5 @@ func decode(f Format, data []byte) (any, error) {
 	}
 	var v any
 	err = root.Decode(&v)
-	return v, err
+	return integers(v), err
 }

@@ -3,7 +3,6 @@ package configfile
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -19,19 +18,14 @@ type place struct {
 
 // spliceTOML sets one value of a TOML document.
 func spliceTOML(data []byte, p path, e Edit) ([]byte, error) {
-	before := map[string]any{}
-	if err := toml.Unmarshal(data, &before); err != nil {
-		return nil, tomlError(err)
+	if _, err := decode(TOML, data); err != nil {
+		return nil, err
 	}
 	at, err := findTOML(data, p, e)
 	if err != nil {
 		return nil, err
 	}
-	return spliceAt(data, p, e, at, before, func(data []byte) (any, error) {
-		after := map[string]any{}
-		err := toml.Unmarshal(data, &after)
-		return after, err
-	})
+	return spliceAt(TOML, data, p, e, at)
 }
 
 func tomlError(err error) error {
@@ -56,7 +50,7 @@ func findTOML(data []byte, p path, e Edit) (place, error) {
 		case unstable.KeyValue:
 			at, found, err := valueTOML(&parser, x, table, p, e)
 			if found && inArray {
-				return place{}, &KeyError{Path: e.Path, Reason: "is in a list of tables; change it by hand"}
+				return place{}, e.wrong("is in a list of tables; change it by hand")
 			}
 			if found || err != nil {
 				return at, err
@@ -66,7 +60,7 @@ func findTOML(data []byte, p path, e Edit) (place, error) {
 	if err := parser.Error(); err != nil {
 		return place{}, err
 	}
-	return place{}, &KeyError{Path: e.Path, Reason: "there is no such key", Missing: true}
+	return place{}, e.missing()
 }
 
 func keysOf(it unstable.Iterator) path {
@@ -103,10 +97,7 @@ func valueTOML(parser *unstable.Parser, x *unstable.Node, above, p path, e Edit)
 	case unstable.String:
 		at.kind = text
 	default:
-		return place{}, true, &KeyError{
-			Path:   e.Path,
-			Reason: "is " + strings.ToLower(v.Kind.String()) + ", not a single value",
-		}
+		return place{}, true, e.wrong("is %s, not a single value", strings.ToLower(v.Kind.String()))
 	}
 	r := v.Raw
 	if r.Length == 0 {
@@ -116,56 +107,29 @@ func valueTOML(parser *unstable.Parser, x *unstable.Node, above, p path, e Edit)
 	return at, true, nil
 }
 
-// spliceAt puts the value of an edit at a place, and makes sure that reading the
-// result gives what reading gave before, with the one value changed.
-func spliceAt(data []byte, p path, e Edit, at place, before any, read func([]byte) (any, error)) ([]byte, error) {
+// spliceAt puts the value of an edit at a place.
+func spliceAt(f Format, data []byte, p path, e Edit, at place) ([]byte, error) {
 	value, err := e.choose(at.kind, string(data[at.from:at.to]))
 	if err != nil {
 		return nil, err
 	}
 	written, err := literal(value)
 	if err != nil {
-		return nil, &KeyError{Path: e.Path, Reason: err.Error()}
+		return nil, e.wrong("%v", err)
 	}
 	if at.kind == text {
 		if s, ok := value.(string); ok && data[at.from] == '\'' && !strings.Contains(s, "'") {
 			written = "'" + s + "'" // TOML's quotes without escapes
 		}
 	}
-	out := replace(data, at.from, at.to, written)
-	after, err := read(out)
-	if err == nil {
-		if have, ok := lookup(before, p); ok && have == value {
-			return data, nil
-		}
-		if put(before, p, value) && reflect.DeepEqual(before, after) {
-			return out, nil
-		}
+	same := false
+	out, err := e.checked(f, data, replace(data, at.from, at.to, written), func(before any) bool {
+		have, ok := lookup(before, p)
+		same = ok && have == value
+		return put(before, p, value)
+	})
+	if same {
+		return data, nil
 	}
-	return nil, &KeyError{Path: e.Path, Reason: "cannot be changed safely in this file; change it by hand"}
-}
-
-// lookup finds a value below maps and lists.
-func lookup(v any, p path) (any, bool) {
-	for _, key := range p {
-		m, ok := v.(map[string]any)
-		if !ok {
-			return nil, false
-		}
-		if v, ok = m[key]; !ok {
-			return nil, false
-		}
-	}
-	return v, true
-}
-
-// put replaces a value below maps.
-func put(v any, p path, value any) bool {
-	parent, ok := lookup(v, p[:len(p)-1])
-	m, isMap := parent.(map[string]any)
-	if !ok || !isMap {
-		return false
-	}
-	m[p[len(p)-1]] = value
-	return true
+	return out, err
 }

@@ -3,7 +3,6 @@ package configfile
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"regexp"
 	"strconv"
@@ -19,7 +18,7 @@ func spliceYAML(data []byte, p path, e Edit) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &yamlSplice{data: data, edit: e, aliased: aliases(root)}
+	s := &yamlSplice{Edit: e, data: data, aliased: aliases(root)}
 	if e.Item {
 		return s.addItem(root, p)
 	}
@@ -47,7 +46,7 @@ func spliceYAML(data []byte, p path, e Edit) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.checked(out, func(before any) bool { return putYAML(before, p, decoded(value)) })
+	return s.checked(YAML, data, out, func(before any) bool { return put(before, p, value) })
 }
 
 // parseYAML returns the root value of the one document in data.
@@ -67,8 +66,8 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 }
 
 type yamlSplice struct {
+	Edit
 	data []byte
-	edit Edit
 	// aliased are the nodes that an alias somewhere repeats.
 	aliased map[*yaml.Node]*yaml.Node
 }
@@ -88,10 +87,6 @@ func aliases(n *yaml.Node) map[*yaml.Node]*yaml.Node {
 	}
 	walk(n)
 	return found
-}
-
-func (s *yamlSplice) wrong(format string, args ...any) error {
-	return &KeyError{Path: s.edit.Path, Reason: fmt.Sprintf(format, args...)}
 }
 
 // find goes down the path. A nil node means that its parent lacks the keys of
@@ -123,10 +118,10 @@ func (s *yamlSplice) find(n *yaml.Node, p path) (parent, node *yaml.Node, lackin
 				n.Line, excerpt(n))
 		}
 		if next == nil {
-			if s.edit.Create || i == len(p)-1 && merges(n, key) {
+			if s.Create || i == len(p)-1 && merges(n, key) {
 				return n, nil, p[i:], nil
 			}
-			return nil, nil, nil, &KeyError{Path: s.edit.Path, Reason: "there is no such key", Missing: true}
+			return nil, nil, nil, s.missing()
 		}
 		parent, n = n, next
 	}

@@ -2,8 +2,6 @@ package configfile
 
 import (
 	"bytes"
-	"reflect"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -19,7 +17,7 @@ func (s *yamlSplice) insert(m *yaml.Node, keys path) ([]byte, error) {
 			return nil, s.wrong("%v", err)
 		}
 	}
-	value, err := yamlText(s.edit.Value, 0)
+	value, err := yamlText(s.Value, 0)
 	if err != nil {
 		return nil, s.wrong("%v", err)
 	}
@@ -28,7 +26,7 @@ func (s *yamlSplice) insert(m *yaml.Node, keys path) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if s.edit.Item {
+		if s.Item {
 			value = "[" + value + "]"
 		}
 		entry := strings.Join(words, ": {") + ": " + value + strings.Repeat("}", len(words)-1)
@@ -48,7 +46,7 @@ func (s *yamlSplice) insert(m *yaml.Node, keys path) ([]byte, error) {
 		lines = append(lines, indent+strings.Repeat("  ", i)+word+":")
 	}
 	entry := strings.Join(lines, lineBreak) + " " + value
-	if s.edit.Item {
+	if s.Item {
 		entry = strings.Join(lines, lineBreak) + lineBreak + indent + strings.Repeat("  ", len(words)) + "- " + value
 	}
 	return s.addLine(m, entry), nil
@@ -78,51 +76,4 @@ func lastLine(n *yaml.Node) int {
 		last = max(last, lastLine(c))
 	}
 	return last
-}
-
-// checked returns the spliced document if reading it gives what was meant: the old document with one change.
-func (s *yamlSplice) checked(out []byte, change func(before any) bool) ([]byte, error) {
-	before, err := decode(YAML, s.data)
-	if err != nil {
-		return nil, err
-	}
-	after, err := decode(YAML, out)
-	if err != nil || !change(before) || !reflect.DeepEqual(before, after) {
-		return nil, s.wrong("cannot be changed safely in this file; change it by hand")
-	}
-	return out, nil
-}
-
-// decoded returns a value of an edit as YAML's decoder reads it.
-func decoded(value any) any {
-	if n, ok := value.(int64); ok {
-		return int(n)
-	}
-	return value
-}
-
-// putYAML sets a value below maps, which it adds where they are missing, and lists.
-func putYAML(v any, p path, value any) bool {
-	switch at := v.(type) {
-	case map[string]any:
-		if len(p) == 1 {
-			at[p[0]] = value
-			return true
-		}
-		if _, ok := at[p[0]]; !ok {
-			at[p[0]] = map[string]any{}
-		}
-		return putYAML(at[p[0]], p[1:], value)
-	case []any:
-		i, err := strconv.Atoi(p[0])
-		if err != nil || i < 0 || i >= len(at) {
-			return false
-		}
-		if len(p) == 1 {
-			at[i] = value
-			return true
-		}
-		return putYAML(at[i], p[1:], value)
-	}
-	return false
 }
