@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // judged returns the verdict on an estimate in words: "safe", "does not fit", "not safe: over the limit".
@@ -29,7 +30,7 @@ func (r *Report) planAnswer() []string {
 	if len(r.Points) == 0 || len(r.Devices) != 1 {
 		return nil
 	}
-	points := slices.SortedStableFunc(slices.Values(r.Points), func(a, b Point) int { return a.Batch - b.Batch })
+	points := byBatch(r.Points)
 	memory := " of " + bytesize.Format(r.Devices[0].Memory)
 	var parts []string
 	unsafe := slices.IndexFunc(points, func(p Point) bool { return !p.Estimate.safe() })
@@ -57,29 +58,23 @@ func (r *Report) planAnswer() []string {
 	return []string{strings.Join(parts, "; ") + "."}
 }
 
+// byBatch returns points in the order of their batch sizes.
+func byBatch(points []Point) []Point {
+	return slices.SortedStableFunc(slices.Values(points), func(a, b Point) int { return a.Batch - b.Batch })
+}
+
 // sweepAnswer answers a sweep in a sentence: the largest batch that ran, and the smallest that did not.
 func (r *Report) sweepAnswer(word string) []string {
 	if r.Largest != nil {
 		return []string{r.Largest.String() + "."}
 	}
-	var ran, failed *Point
-	for i := range r.Points {
-		switch p := &r.Points[i]; {
-		case p.Run == nil:
-		case p.Verdict() == Fits:
-			if ran == nil || p.Batch > ran.Batch {
-				ran = p
-			}
-		case failed == nil || p.Batch < failed.Batch:
-			failed = p
-		}
-	}
+	points := byBatch(lists.Filter(r.Points, func(p Point) bool { return p.Run != nil }))
 	var parts []string
-	if ran != nil {
+	if ran, ok := lists.Most(points, Point.Fitting); ok {
 		parts = append(parts, fmt.Sprintf("the largest that fits is batch %d (%s, %s)", ran.Batch,
 			bytesize.Format(ran.Run.Device), word))
 	}
-	if failed != nil {
+	if failed, ok := lists.First(points, func(p Point) bool { return p.Fitting() == 0 }); ok {
 		parts = append(parts, fmt.Sprintf("batch %d %s", failed.Batch, failed.Verdict()))
 	}
 	if parts == nil {

@@ -135,6 +135,14 @@ func (p Point) Verdict() Verdict {
 	return p.Run.Judge(p.Estimate.Verdict)
 }
 
+// Fitting returns the batch size of a point that fits its device, and zero for others.
+func (p Point) Fitting() int64 {
+	if p.Verdict() != Fits {
+		return 0
+	}
+	return int64(p.Batch)
+}
+
 // tones are the colors of verdicts.
 var tones = map[Verdict]Tone{Fits: Good, Tight: Doubtful, Slow: Doubtful, Unrecorded: Doubtful, DoesNotFit: Bad}
 

@@ -184,7 +184,7 @@ func (u *Run) check() error {
 }
 
 func (u *Run) checkPhase(p Phase) error {
-	if min(p.Allocated, p.Reserved) < 0 || p.Seconds < 0 ||
+	if min(int64(p.Step), p.Allocated, p.Reserved) < 0 || p.Seconds < 0 ||
 		p.Allocated > p.PeakAllocated || p.Reserved > p.PeakReserved || p.PeakAllocated > u.Allocated ||
 		p.PeakReserved > u.Reserved {
 		return fmt.Errorf("its run: phase %d:%s has %d bytes allocated, at most %d of the run's %d, and %d "+

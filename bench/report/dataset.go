@@ -69,17 +69,11 @@ func (f *Fit) subject() string {
 // loopNote names the training loop that is judged where no flag chose one, and how much less another needs at the batch
 // size where that is most; empty if the loops need the same.
 func (r *Report) loopNote() string {
-	var most Point
-	for _, p := range r.Points {
-		if p.otherLoopLess() > most.otherLoopLess() {
-			most = p
-		}
-	}
-	less := most.otherLoopLess()
-	if less == 0 {
+	most, ok := lists.Most(r.Points, Point.otherLoopLess)
+	if !ok {
 		return ""
 	}
-	e := most.Estimate
+	e, less := most.Estimate, most.otherLoopLess()
 	note := fmt.Sprintf("loop: %s%s, which needs most; %s needs %s less", e.Loop, loopWords[e.Loop], e.OtherLoop.Loop,
 		bytesize.Format(less))
 	if len(r.Points) > 1 {

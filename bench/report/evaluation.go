@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // Evaluation is what a batch without gradients needs that runs between training steps.
@@ -25,20 +26,16 @@ type Evaluation struct {
 
 // evaluationNote returns the need of evaluation, at the batch size of training where that is most; empty without one.
 func (r *Report) evaluationNote() string {
-	var most *Estimate
-	for _, p := range r.Points {
-		e := p.Estimate
-		if e == nil || e.Evaluation == nil {
-			continue
+	point, ok := lists.Most(r.Points, func(p Point) int64 {
+		if p.Estimate == nil || p.Estimate.Evaluation == nil {
+			return 0
 		}
-		if most == nil || e.Evaluation.Device.Bytes > most.Evaluation.Device.Bytes {
-			most = e
-		}
-	}
-	if most == nil {
+		return p.Estimate.Evaluation.Device.Bytes
+	})
+	if !ok {
 		return ""
 	}
-	e := most.Evaluation
+	most, e := point.Estimate, point.Estimate.Evaluation
 	note := fmt.Sprintf("evaluation, batch %d: %s allocated, %s on the device", e.Batch,
 		bytesize.Format(e.Allocated.Bytes), bytesize.Format(e.Device.Bytes))
 	if w := r.Case.Evaluate.Words(); w != "" {

@@ -237,64 +237,75 @@ func (m *Matrix) list() Sheet {
 	return s
 }
 
+// Grid returns a cell of each GPU, and for each case its cells in the order of the GPUs, which are the zero value where
+// a case has none.
+func (m *Matrix) Grid() (gpus []MatrixCell, cases [][]MatrixCell) {
+	for _, r := range m.Rows {
+		if !slices.ContainsFunc(gpus, func(g MatrixCell) bool { return g.Device == r.Device }) {
+			gpus = append(gpus, r)
+		}
+	}
+	at := map[[2]string]int{}
+	for _, r := range m.Rows {
+		key := [2]string{r.Model, r.Case}
+		i, seen := at[key]
+		if !seen {
+			i = len(cases)
+			at[key], cases = i, append(cases, make([]MatrixCell, len(gpus)))
+		}
+		cases[i][slices.IndexFunc(gpus, func(g MatrixCell) bool { return g.Device == r.Device })] = r
+	}
+	return gpus, cases
+}
+
+// Column returns what the column of the cell's GPU is called: the GPU, or the device where it is a certain one.
+func (c MatrixCell) Column() string {
+	if c.UUID != "" || c.Host != "" {
+		return c.Device
+	}
+	return c.GPU
+}
+
 // square returns a row for each case and a column for each GPU.
 func (m *Matrix) square() Sheet {
-	s := Sheet{Title: m.Name, Columns: Columns("model | case"), Notes: m.notes()}
-	gpus, cases := map[string]int{}, map[[2]string]int{}
-	for _, r := range m.Rows {
-		if _, seen := gpus[r.Device]; !seen {
-			gpus[r.Device] = 2 + len(gpus)
-			name := r.GPU
-			if r.UUID != "" || r.Host != "" {
-				name = r.Device
-			}
-			s.Columns = append(s.Columns, Column{
-				Head:  fmt.Sprintf("%.1f GiB", float64(r.Memory)/bytesize.GiB),
-				Group: name, Right: true,
-			})
-		}
-		key := [2]string{r.Model, r.Case}
-		if _, seen := cases[key]; !seen {
-			cases[key] = len(cases)
-			s.Rows = append(s.Rows, []string{r.Model, r.Case})
-		}
+	const marks = "batch (largest safe batch): GiB needed at batch; ? tight, ! does not fit, x refused."
+	s := Sheet{Title: m.Name, Columns: Columns("model | case"), Notes: append([]string{marks}, m.notes()...)}
+	gpus, cases := m.Grid()
+	for _, g := range gpus {
+		memory := fmt.Sprintf("%.1f GiB", float64(g.Memory)/bytesize.GiB)
+		s.Columns = append(s.Columns, Column{Head: memory, Group: g.Column(), Right: true})
 	}
-	for i := range s.Rows {
-		s.Rows[i] = append(s.Rows[i], make([]string, len(gpus))...)
+	for _, cells := range cases {
+		of, _ := lists.First(cells, func(c MatrixCell) bool { return c.Model != "" })
+		s.Row(of.Model, of.Case, lists.Map(cells, MatrixCell.String))
 	}
-	for _, r := range m.Rows {
-		s.Rows[cases[[2]string{r.Model, r.Case}]][gpus[r.Device]] = r.String()
-	}
-	marks := "batch (largest safe batch): GiB needed at batch; ? tight, ! does not fit, x refused."
-	s.Notes = append([]string{marks}, s.Notes...)
 	return s
 }
 
 // simulated names the GPUs whose runs were simulated; empty if there are none.
 func (m *Matrix) simulated() string {
 	var gpus []string
-	measured := false
 	for _, c := range m.Rows {
-		switch {
-		case c.Run == "measured":
-			measured = true
-		case c.Run == "simulated" && !slices.Contains(gpus, c.Device):
-			gpus = append(gpus, c.Device)
+		if c.Run == "simulated" {
+			gpus = lists.Union(gpus, c.Device)
 		}
 	}
 	switch {
 	case len(gpus) == 0:
 		return ""
-	case !measured:
+	case !slices.ContainsFunc(m.Rows, func(c MatrixCell) bool { return c.Run == measured }):
 		return "all runs were simulated; no GPU was used."
 	}
 	return "simulated, not measured: " + strings.Join(gpus, ", ") + "."
 }
 
-// String returns the cell in a few signs: "64 (97): 10.31".
+// String returns the cell in a few signs, "64 (97): 10.31"; empty for the zero value.
 func (c MatrixCell) String() string {
-	if c.Refused != "" {
+	switch {
+	case c.Refused != "":
 		return "x"
+	case c == MatrixCell{}:
+		return ""
 	}
 	text := strconv.Itoa(c.Batch)
 	if c.Largest > 0 {
@@ -344,16 +355,13 @@ func (r *Report) Cell() MatrixCell {
 	if r.Largest != nil {
 		c.Largest = r.Largest.Batch
 	}
-	var best *Point
-	for i := range r.Points {
-		p := &r.Points[i]
-		if best == nil || p.Verdict() == Fits && (best.Verdict() != Fits || p.Batch > best.Batch) {
-			best = p
-		}
-	}
-	if best == nil {
+	if len(r.Points) == 0 {
 		c.Refused = "no batch size ran"
 		return c
+	}
+	best, ok := lists.Most(r.Points, Point.Fitting)
+	if !ok {
+		best = r.Points[0]
 	}
 	c.Batch, c.Fits = best.Batch, best.Verdict()
 	switch {

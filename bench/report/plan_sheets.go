@@ -113,13 +113,8 @@ func (e *Estimate) slack() int64 { return e.Reserved.Bytes - e.Allocated.Bytes }
 // slackNote returns what expandable segments would save at the batch size where that is most; empty where slack does
 // not matter.
 func (r *Report) slackNote() string {
-	var most Point
-	for _, p := range r.Points {
-		if p.spared() > most.spared() {
-			most = p
-		}
-	}
-	if most.Expandable == nil {
+	most, ok := lists.Most(r.Points, Point.spared)
+	if !ok {
 		return ""
 	}
 	where, then := fmt.Sprintf("batch %d", most.Batch), ""

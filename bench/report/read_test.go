@@ -242,18 +242,3 @@ func (letters) Read(p []byte) (int, error) {
 	}
 	return len(p), nil
 }
-
-// Older reports counted steps from 0, and set-up as -1.
-func TestOlderReportsCountFromOne(t *testing.T) {
-	old := toySweep()
-	run := old.Points[0].Run
-	run.Phases = []Phase{{Step: -1, Name: "model"}, {Step: 0, Name: "forward"}}
-	run.PeakPhase, old.Points[0].Estimate.PeakPhase = "0:forward", "-1:model"
-	var b bytes.Buffer
-	require.NoError(t, Write(&b, JSON, old))
-	read, err := Read("run", &b)
-	require.NoError(t, err)
-	run = read[0].Points[0].Run
-	require.Equal(t, []Phase{{Step: 0, Name: "model"}, {Step: 1, Name: "forward"}}, run.Phases)
-	require.Equal(t, []string{"1:forward", "model"}, []string{run.PeakPhase, read[0].Points[0].Estimate.PeakPhase})
-}

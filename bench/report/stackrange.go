@@ -63,16 +63,12 @@ func (i Interval) with(other Interval) Interval {
 
 // stackNote returns the range over releases of the point with the largest batch; empty if none has one.
 func (r *Report) stackNote() string {
-	var largest Point
-	for _, p := range r.Points {
-		if p.StackRange != nil && p.Batch > largest.Batch {
-			largest = p
-		}
-	}
-	s := largest.StackRange
-	if s == nil {
+	largest, ok := lists.Most(lists.Filter(r.Points, func(p Point) bool { return p.StackRange != nil }),
+		func(p Point) int64 { return int64(p.Batch) })
+	if !ok {
 		return ""
 	}
+	s := largest.StackRange
 	return fmt.Sprintf("other releases (%s): allocated %s to %s, device %s to %s, %s at batch %d; name yours: --stack "+
 		"uv.lock.", strings.Join(s.Over, ", "), bytesize.Format(s.Allocated.Low), bytesize.Format(s.Allocated.High),
 		bytesize.Format(s.Device.Low), bytesize.Format(s.Device.High), s.Verdict, largest.Batch)

@@ -40,6 +40,17 @@ func First[T any](list []T, is func(T) bool) (first T, ok bool) {
 	return first, false
 }
 
+// Most returns the element with the largest value above zero, the first of equal ones; false if there is none.
+func Most[T any](list []T, value func(T) int64) (most T, ok bool) {
+	largest := int64(0)
+	for _, x := range list {
+		if v := value(x); v > largest {
+			most, largest = x, v
+		}
+	}
+	return most, largest > 0
+}
+
 // With returns a copy of a list with element i replaced by x.
 func With[T any](list []T, i int, x T) []T {
 	out := slices.Clone(list)

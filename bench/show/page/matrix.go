@@ -7,6 +7,7 @@ import (
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // Matrix is a page of models by GPUs.
@@ -38,32 +39,22 @@ type matrixCell struct{ Class, Largest, Needs, Words string }
 // Write writes the page.
 func (m *Matrix) Write(w io.Writer) error {
 	v := matrixView{Matrix: m.Matrix, frame: framed(m.Name, false)}
-	gpus, cases := map[string]int{}, map[[2]string]int{}
-	for _, r := range m.Rows {
-		if _, seen := gpus[r.Device]; !seen {
-			gpus[r.Device] = len(v.GPUs)
-			name := r.GPU
-			if r.UUID != "" || r.Host != "" {
-				name = r.Device
-			}
-			v.GPUs = append(v.GPUs, matrixGPU{name, r.Title, bytesize.Format(r.Memory)})
-		}
+	gpus, cases := m.Grid()
+	for _, g := range gpus {
+		v.GPUs = append(v.GPUs, matrixGPU{g.Column(), g.Title, bytesize.Format(g.Memory)})
 	}
-	for _, r := range m.Rows {
-		key := [2]string{r.Model, r.Case}
-		i, seen := cases[key]
-		if !seen {
-			i = len(v.Cases)
-			cases[key] = i
-			v.Cases = append(v.Cases, matrixCase{r.Model, r.Case, make([]matrixCell, len(v.GPUs))})
-		}
-		v.Cases[i].Cells[gpus[r.Device]] = cellOf(r)
+	for _, cells := range cases {
+		of, _ := lists.First(cells, func(c report.MatrixCell) bool { return c.Model != "" })
+		v.Cases = append(v.Cases, matrixCase{of.Model, of.Case, lists.Map(cells, cellOf)})
 	}
 	return execute(w, matrixMarkup, v)
 }
 
 func cellOf(r report.MatrixCell) matrixCell {
-	if r.Refused != "" {
+	switch {
+	case r == report.MatrixCell{}:
+		return matrixCell{}
+	case r.Refused != "":
 		return matrixCell{Class: "refused", Largest: "x", Words: r.Refused}
 	}
 	c := matrixCell{Largest: fmt.Sprint(r.Batch), Needs: bytesize.Format(r.Needs.Bytes)}

@@ -16,26 +16,19 @@ import (
 // device, where there are several.
 func (p *Page) next() (todo []string, command string) {
 	s := p.series()[0]
-	var best, remedied *report.Point
-	for i := range s.points {
-		q := &s.points[i]
-		if q.Verdict() == report.Fits && (q.Estimate == nil || q.Estimate.Unsafe == "") {
-			best = q
-		}
-		if q.Expandable != nil {
-			remedied = q
-		}
-	}
-	if best != nil {
+	safe := lists.Filter(s.points, func(q report.Point) bool { return q.Estimate == nil || q.Estimate.Unsafe == "" })
+	if best, ok := lists.Most(safe, report.Point.Fitting); ok {
 		todo = append(todo, fmt.Sprintf("Largest safe batch of those shown: %d.", best.Batch))
 	} else {
 		todo = append(todo,
 			"None of the batch sizes shown is safe: try a smaller one, gradient checkpointing or a half precision.")
 	}
-	if remedied != nil {
+	remedied := lists.Filter(s.points, func(q report.Point) bool { return q.Expandable != nil })
+	if n := len(remedied); n > 0 {
+		q := remedied[n-1]
 		todo = append(todo,
 			fmt.Sprintf("Cheapest remedy: PYTORCH_CUDA_ALLOC_CONF=%s; batch %d then needs %s of the device.",
-				report.ExpandableSegments, remedied.Batch, bytesize.Format(remedied.Expandable.Bytes)))
+				report.ExpandableSegments, q.Batch, bytesize.Format(q.Expandable.Bytes)))
 	}
 	return append(todo, "The largest batch that leaves a margin, over precision and checkpointing:"),
 		fitCommand(p.Runs[0].Case, s.device)

@@ -105,19 +105,15 @@ func (p *Pair) view() (*pairView, error) {
 // Batch returns the batch size at which the sides are compared: the largest that fits the
 // first device of both, or else the largest that both have, or zero.
 func (p *Pair) Batch() int {
-	fits, common := 0, 0
+	fits, common := int64(0), 0
 	for _, x := range p.A.series()[0].points {
 		for _, y := range p.B.series()[0].points {
-			if x.Batch != y.Batch {
-				continue
-			}
-			common = max(common, x.Batch)
-			if x.Verdict() == report.Fits && y.Verdict() == report.Fits {
-				fits = max(fits, x.Batch)
+			if x.Batch == y.Batch {
+				common, fits = max(common, x.Batch), max(fits, min(x.Fitting(), y.Fitting()))
 			}
 		}
 	}
-	return cmp.Or(fits, common)
+	return cmp.Or(int(fits), common)
 }
 
 // shown returns the points of A and B to compare: the points of the steps shown, or of the
@@ -131,16 +127,13 @@ func (p *Page) shown(batch int) report.Point {
 	if p.Step != nil {
 		batch = p.Step.Batch
 	}
-	best := points[0]
-	for _, q := range points {
-		switch {
-		case q.Batch == batch:
-			return q
-		case q.Verdict() == report.Fits && (best.Verdict() != report.Fits || q.Batch > best.Batch):
-			best = q
-		}
+	if q, ok := lists.First(points, func(q report.Point) bool { return q.Batch == batch }); ok {
+		return q
 	}
-	return best
+	if best, ok := lists.Most(points, report.Point.Fitting); ok {
+		return best
+	}
+	return points[0]
 }
 
 // verdict returns the page in two sentences: what B needs more or less at the batch sizes
@@ -169,16 +162,10 @@ func (p *Pair) verdict(a, b report.Point) string {
 
 // upTo says which of the page's batch sizes is the largest that fits.
 func upTo(p *Page) string {
-	best := 0
-	for _, q := range p.series()[0].points {
-		if q.Verdict() == report.Fits {
-			best = max(best, q.Batch)
-		}
+	if best, ok := lists.Most(p.series()[0].points, report.Point.Fitting); ok {
+		return fmt.Sprintf("%d is the largest that fits", best.Batch)
 	}
-	if best == 0 {
-		return "none fits"
-	}
-	return fmt.Sprintf("%d is the largest that fits", best)
+	return "none fits"
 }
 
 // componentsApart holds the components of two points beside each other.
