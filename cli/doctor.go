@@ -197,10 +197,10 @@ func (d *diagnosis) Sheets() []report.Sheet {
 		gpus.Row(g.Device, g.Name, g.Capability, g.Memory, g.Context, g.Kernels, g.Others, yesNo[g.Usable])
 	}
 	for _, p := range d.Problems {
-		gpus.Note("%s", p)
+		gpus.Notes.Add("%s", p)
 	}
 	if len(gpus.Notes) == 0 {
-		gpus.Note("nothing is missing.")
+		gpus.Notes.Add("nothing is missing.")
 	}
 	defaults := report.Sheet{Title: "Settings", Columns: report.Columns("setting | value | from")}
 	for _, set := range d.Settings {

@@ -67,7 +67,7 @@ func (l gpuList) Sheets() []report.Sheet {
 			fmt.Sprintf("%.2f", float64(g.Memory)/bytesize.GiB), int(g.Context/bytesize.MiB),
 			fmt.Sprintf("%.0f", g.Bandwidth/1e9), tera(g.FLOPS.FP32), tera(max(g.FLOPS.FP16, g.FLOPS.BF16)))
 	}
-	s.Note("context: of a process of PyTorch, with its libraries' kernels where runs showed them, else bare. " +
+	s.Notes.Add("context: of a process of PyTorch, with its libraries' kernels where runs showed them, else bare. " +
 		"memory: as the driver reports it. 16-bit: tensor cores, dense.")
 	return []report.Sheet{s}
 }

@@ -97,15 +97,15 @@ func (l modelList) Sheets() []report.Sheet {
 		s.Row(m.Name, m.Summary, strings.Join(m.Stages, ", "), m.Batch, m.BatchUnit+"s", m.AMP, m.Accumulate)
 	}
 	if !l.matched {
-		s.Note("hf:Qwen/Qwen3-8B and %d other models of the hub by name (vprof models TEXT lists them)", len(l.Hub)-1)
-		s.Note("hf:PATH: the config.json of a transformers model of type %s", hfTypes())
+		s.Notes.Add("hf:Qwen/Qwen3-8B and %d other models of the hub by name (vprof models TEXT lists them)", len(l.Hub)-1)
+		s.Notes.Add("hf:PATH: the config.json of a transformers model of type %s", hfTypes())
 		return []report.Sheet{s}
 	}
 	named := report.Sheet{Columns: report.Columns("model | type")}
 	for _, m := range l.Hub {
 		named.Row(hfconfig.Scheme+":"+m.Name, m.Type)
 	}
-	named.Note("--format json names the public source of each configuration")
+	named.Notes.Add("--format json names the public source of each configuration")
 	switch {
 	case len(l.Models) == 0:
 		return []report.Sheet{named}
@@ -175,7 +175,7 @@ func (p modelPage) Sheets() []report.Sheet {
 // about adds the page's notes.
 func (p modelPage) about() report.Sheet {
 	s := report.Sheet{Title: p.Name + ": " + p.Summary}
-	s.Note("source: %s", p.Source)
+	s.Notes.Add("source: %s", p.Source)
 	words := []string{
 		"stage " + p.Stages[0], fmt.Sprintf("batch %d (%s)", p.Batch, p.BatchUnit),
 		"amp " + p.AMP.String(),
@@ -192,12 +192,12 @@ func (p modelPage) about() report.Sheet {
 	if p.Validation > 0 {
 		words = append(words, fmt.Sprintf("validation in batches of %d", p.Validation))
 	}
-	s.Note("by default: %s", strings.Join(words, ", "))
+	s.Notes.Add("by default: %s", strings.Join(words, ", "))
 	if len(p.Batches) > 0 {
-		s.Note("vprof sweep tries batch %s", strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Batches), " ", ", "), "[]"))
+		s.Notes.Add("vprof sweep tries batch %s", strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Batches), " ", ", "), "[]"))
 	}
 	if p.Adapts {
-		s.Note("--lora trains adapters instead")
+		s.Notes.Add("--lora trains adapters instead")
 	}
 	s.Notes = append(s.Notes, p.Notes...)
 	return s

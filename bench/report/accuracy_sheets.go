@@ -60,14 +60,14 @@ func (a *Accuracy) summarySheet() Sheet {
 		add("PyTorch ", a.Summary.ByTorch)
 	}
 	s.Row("all", figureCells(a.Summary.Compared, a.Summary.AccuracyFigures))
-	s.Note("median, p95 and max of the absolute relative error, mean with its sign; <-5%%: share of estimates more " +
+	s.Notes.Add("median, p95 and max of the absolute relative error, mean with its sign; <-5%%: share of estimates more " +
 		"than 5 %% too low.")
-	s.Note("differences below 4 MiB allocated, or 20 MiB reserved, and 2 %% of the reference count as zero.")
+	s.Notes.Add("differences below 4 MiB allocated, or 20 MiB reserved, and 2 %% of the reference count as zero.")
 	if r := a.Summary.Refusals; r.Right+r.Wrong > 0 {
-		s.Note("PyTorch refuses a further %d; vprof refuses %d of them for the same reason.", r.Right+r.Wrong, r.Right)
+		s.Notes.Add("PyTorch refuses a further %d; vprof refuses %d of them for the same reason.", r.Right+r.Wrong, r.Right)
 	}
 	if n := a.Summary.Unknown; n > 0 {
-		s.Note("%d could not be estimated and are listed below.", n)
+		s.Notes.Add("%d could not be estimated and are listed below.", n)
 	}
 	return s
 }
@@ -97,7 +97,7 @@ func (a *Accuracy) phaseSheet() Sheet {
 		s.Row(g.Name, cells[:len(cells)-1])
 	}
 	if n := a.Summary.PhasesDiffer; n > 0 {
-		s.Note("%d records ran other phases than the estimate.", n)
+		s.Notes.Add("%d records ran other phases than the estimate.", n)
 	}
 	return s
 }

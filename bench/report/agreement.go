@@ -1,6 +1,10 @@
 package report
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/vprof/vprof/internal/phrase"
+)
 
 // An Agreement is how near the device bytes of a sweep on a GPU, and the largest batch, came to the estimates.
 type Agreement struct {
@@ -59,8 +63,5 @@ func (a Agreement) Beyond() bool {
 // String returns the agreement in a sentence without its full stop.
 func (a Agreement) String() string {
 	s := fmt.Sprintf("device within ±%.3g %% of the estimate at %d of %d", 100*a.Tolerance, a.Within, a.Of)
-	if a.Found > 0 || a.Predicted > 0 {
-		s += fmt.Sprintf("; largest batch predicted %d, found %d", a.Predicted, a.Found)
-	}
-	return s
+	return s + phrase.If(a.Found > 0 || a.Predicted > 0, "; largest batch predicted %d, found %d", a.Predicted, a.Found)
 }

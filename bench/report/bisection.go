@@ -72,7 +72,7 @@ func (b *Bisection) Sheets() []Sheet {
 	for _, e := range []EnvironmentPeak{b.Old, b.New} {
 		s.Row(e.Name, e.Allocated, e.Reserved)
 	}
-	s.Note("simulated on %s, %d runs.", b.GPU, b.Runs)
+	s.Notes.Add("simulated on %s, %d runs.", b.GPU, b.Runs)
 	sheets := []Sheet{s}
 	for _, c := range b.Causes {
 		title := fmt.Sprintf("%s %s -> %s, at the peak, by line and phase", c.Package, c.Old, c.New)

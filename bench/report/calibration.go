@@ -73,7 +73,7 @@ func (c *Calibration) Sheets() []Sheet {
 		values.Row(k.Name, Amount(k.Name, k.Value), "± "+Amount(k.Name, 1.96*k.StdErr), k.Source)
 	}
 	for _, u := range c.Undetermined {
-		values.Note("not determined: %s.", u)
+		values.Notes.Add("not determined: %s.", u)
 	}
 	return []Sheet{values, c.pointSheet()}
 }
@@ -100,14 +100,10 @@ func (c *Calibration) pointSheet() Sheet {
 		s.Row(p.Label, p.Observed, p.Before, p.After,
 			percentOff(p.Before, p.Observed), percentOff(p.After, p.Observed), percentOff(p.HeldOut, p.Observed))
 	}
-	s.Note("median and largest error: default %s, calibrated %s, held out %s.",
+	s.Notes.Add("median and largest error: default %s, calibrated %s, held out %s.",
 		&c.Errors.Before, &c.Errors.After, c.Errors.HeldOut)
-	if c.File != "" {
-		s.Note("written to %s.", c.File)
-	}
-	if c.Backup != "" {
-		s.Note("the previous file is in %s.", c.Backup)
-	}
+	s.Notes.If(c.File != "", "written to %s.", c.File)
+	s.Notes.If(c.Backup != "", "the previous file is in %s.", c.Backup)
 	return s
 }
 

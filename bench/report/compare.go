@@ -145,15 +145,13 @@ func (c *Comparison) Sheets() []Sheet {
 		if r.TorchA != r.TorchB && r.TorchA != "" && r.TorchB != "" {
 			withA, withB = " with PyTorch "+r.TorchA, " with PyTorch "+r.TorchB
 		}
-		s.Note("%s is %s, %s is %s; %d of %d rows differ by more than %.4g %%.", c.A, kindOn(r.KindA, r.GPUA)+withA,
+		s.Notes.Add("%s is %s, %s is %s; %d of %d rows differ by more than %.4g %%.", c.A, kindOn(r.KindA, r.GPUA)+withA,
 			c.B, kindOn(r.KindB, r.GPUB)+withB, c.Over, len(c.Rows), 100*c.Tolerance)
 	}
 	for _, change := range c.Changes {
 		s.Notes = append(s.Notes, change.String())
 	}
-	if len(c.Changes) > 0 {
-		s.Note("costs are simulated device bytes, one change after the other.")
-	}
+	s.Notes.If(len(c.Changes) > 0, "costs are simulated device bytes, one change after the other.")
 	s.Notes = append(s.Notes, onlyIn(c.A, c.OnlyA)...)
 	s.Notes = append(s.Notes, onlyIn(c.B, c.OnlyB)...)
 	sheets := []Sheet{s}
@@ -195,19 +193,13 @@ func (s SnapshotSummary) sheet() Sheet {
 	}
 	out.Row("allocated", s.Allocated)
 	out.Row("reserved", s.Reserved)
-	out.Note("%s of the cache are free, the largest block has %s (fragmentation %.0f %%), in %d segments.",
+	out.Notes.Add("%s of the cache are free, the largest block has %s (fragmentation %.0f %%), in %d segments.",
 		bytesize.Format(s.Free), bytesize.Format(s.LargestFree), 100*s.Fragmentation, s.Segments)
-	if s.Events == 0 {
-		out.Note("no events were recorded, so its peaks are the bytes at the time of the snapshot; " +
-			"torch.cuda.memory._record_memory_history() records them.")
-	}
-	if s.OOMs > 0 {
-		out.Note("%d allocations ran out of memory.", s.OOMs)
-	}
+	out.Notes.If(s.Events == 0, "no events were recorded, so its peaks are the bytes at the time of the snapshot; "+
+		"torch.cuda.memory._record_memory_history() records them.")
+	out.Notes.If(s.OOMs > 0, "%d allocations ran out of memory.", s.OOMs)
 	for i, b := range s.Largest {
-		if b.Name != "" && i < 5 {
-			out.Note("%s at %s.", bytesize.Format(b.Bytes), b.Name)
-		}
+		out.Notes.If(b.Name != "" && i < 5, "%s at %s.", bytesize.Format(b.Bytes), b.Name)
 	}
 	return out
 }

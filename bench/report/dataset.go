@@ -7,6 +7,7 @@ import (
 
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/models"
 )
 
@@ -51,19 +52,9 @@ func (f *Fit) subject() string {
 		return f.Model
 	}
 	c, name := f.Choices[0].Case, f.Model
-	if c.Task != "" {
-		name += ", " + c.Task
-	}
-	if c.LoRA != nil {
-		name += ", LoRA " + c.LoRA.String()
-	}
-	if c.Torch != "" {
-		name += ", PyTorch " + c.ReleaseName()
-	}
-	if c.Dataset == 0 {
-		return name
-	}
-	return fmt.Sprintf("%s with %s of data on the GPU", name, bytesize.Format(c.Dataset))
+	return name + phrase.After(", ", c.Task) + phrase.If(c.LoRA != nil, ", LoRA %v", c.LoRA) +
+		phrase.If(c.Torch != "", ", PyTorch %s", c.ReleaseName()) +
+		phrase.If(c.Dataset != 0, " with %s of data on the GPU", bytesize.Format(c.Dataset))
 }
 
 // loopNote names the training loop that is judged where no flag chose one, and how much less another needs at the batch
@@ -76,9 +67,7 @@ func (r *Report) loopNote() string {
 	e, less := most.Estimate, most.otherLoopLess()
 	note := fmt.Sprintf("loop: %s%s, which needs most; %s needs %s less", e.Loop, loopWords[e.Loop], e.OtherLoop.Loop,
 		bytesize.Format(less))
-	if len(r.Points) > 1 {
-		note += fmt.Sprintf(" at batch %d", most.Batch)
-	}
+	note += phrase.If(len(r.Points) > 1, " at batch %d", most.Batch)
 	return fmt.Sprintf("%s: --loop %s.", note, e.OtherLoop.Loop)
 }
 

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/vprof/vprof/internal/phrase"
 )
 
 // DiagnosisSchema names the format of a diagnosis.
@@ -49,10 +51,7 @@ func (d *Diagnosis) Has(kinds ...string) bool {
 }
 
 func (f Finding) name() string {
-	if f.GPU == "" {
-		return f.Kind
-	}
-	return f.Kind + " on " + f.GPU
+	return f.Kind + phrase.After(" on ", f.GPU)
 }
 
 // Remedy is a change that may help.
@@ -100,9 +99,9 @@ func (d *Diagnosis) Sheets() []Sheet {
 	case len(d.Remedies) > 0:
 		sheets = append(sheets, d.remedySheet())
 	case d.GPU != "":
-		sheets[0].Note("%s.", d.GPU)
+		sheets[0].Notes.Add("%s.", d.GPU)
 	case d.Case == "" && (d.Short() || d.Has("under-use")):
-		sheets[0].Note("give --model, --batch and --gpu for remedies with their savings.")
+		sheets[0].Notes.Add("give --model, --batch and --gpu for remedies with their savings.")
 	}
 	return sheets
 }
@@ -111,27 +110,18 @@ func (d *Diagnosis) Sheets() []Sheet {
 func (d *Diagnosis) remedySheet() Sheet {
 	r := Sheet{Title: "remedies for " + d.Case, Columns: Columns("remedy | saves> | then needs> | verdict")}
 	for _, remedy := range d.Remedies {
-		what := remedy.What
-		if remedy.Needs != "" {
-			what += " (needs " + remedy.Needs + ")"
-		}
-		if remedy.How != "" {
-			what += ", " + remedy.How
-		}
+		what := remedy.What + phrase.If(remedy.Needs != "", " (needs %s)", remedy.Needs) + phrase.After(", ", remedy.How)
 		r.Row(what, remedy.Saves, remedy.Then.High, remedy.Unsafe.String())
 	}
 	if d.Remedies[0].How != "" {
-		r.Note("device bytes at the peak, each change alone, tried in the script, replayed or estimated (vprof run).")
+		r.Notes.Add("device bytes at the peak, each change alone, tried in the script, replayed or estimated (vprof run).")
 		return r
 	}
-	r.Note("estimated device bytes at the peak, each remedy alone, in the order to try them; then needs: the upper " +
+	r.Notes.Add("estimated device bytes at the peak, each remedy alone, in the order to try them; then needs: the upper " +
 		"end.")
-	if !slices.ContainsFunc(d.Remedies, func(r Remedy) bool { return r.Unsafe == "" }) {
-		r.Note("none is enough alone; vprof fit searches for the largest batch with several together.")
-	}
-	if d.GPU != "" {
-		r.Note("%s.", d.GPU)
-	}
+	r.Notes.If(!slices.ContainsFunc(d.Remedies, func(r Remedy) bool { return r.Unsafe == "" }),
+		"none is enough alone; vprof fit searches for the largest batch with several together.")
+	r.Notes.If(d.GPU != "", "%s.", d.GPU)
 	return r
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/models"
 )
 
@@ -224,13 +225,8 @@ func (b Budget) String() string {
 	if b.Risk > 0 {
 		s = fmt.Sprintf("the memory, with a risk of %s %% of needing more", strconv.FormatFloat(100*b.Risk, 'g', 3, 64))
 	}
-	if b.Preset != "" {
-		s += " (preset " + b.Preset + ")"
-	}
-	if b.Others > 0 {
-		s += fmt.Sprintf(" without %s of other processes", bytesize.Format(b.Others))
-	}
-	return s
+	return s + phrase.If(b.Preset != "", " (preset %s)", b.Preset) +
+		phrase.If(b.Others > 0, " without %s of other processes", bytesize.Format(b.Others))
 }
 
 // Data implements [Document]: lines are fits of one choice each.
@@ -320,6 +316,6 @@ func (f *Fit) profilesSheet() Sheet {
 		values := lists.Map(settings, func(name string) string { return strconv.FormatInt(p.Settings[name], 10) })
 		s.Row(p.Name, values, found, c.Estimate.Device, fmt.Sprintf("%.0f%%", 100*c.Utilization))
 	}
-	s.Note("--formula guide adds the estimate of the project's own script.")
+	s.Notes.Add("--formula guide adds the estimate of the project's own script.")
 	return s
 }

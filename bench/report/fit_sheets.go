@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/models"
 )
 
@@ -44,9 +46,7 @@ func (f *Fit) choicesSheet() Sheet {
 			}
 			return c.Estimate.Device.High
 		}))
-	if f.Parallel != nil {
-		s.Title += "; " + f.Parallel.String() + ", values for each"
-	}
+	s.Title += phrase.If(f.Parallel != nil, "; %v, values for each", f.Parallel)
 	var answers workspaceAnswers
 	for _, c := range f.Choices {
 		mark := ""
@@ -87,38 +87,30 @@ func (c Choice) cells(unit column) []string {
 		}
 		return append(row, batch, "", "", device, use, "-")
 	}
-	batch := strconv.Itoa(c.Batch)
-	if c.SeqLen > 0 {
-		batch += fmt.Sprintf(" x %d", c.SeqLen)
-	}
-	if c.Capped && c.Batch == c.Largest {
-		batch += "+"
-	}
+	batch := strconv.Itoa(c.Batch) + phrase.If(c.SeqLen > 0, " x %d", c.SeqLen) +
+		phrase.If(c.Capped && c.Batch == c.Largest, "+")
 	return append(row, batch, strconv.Itoa(c.Case.Accumulate), strconv.Itoa(c.EffectiveBatch), device, use,
 		rate(c.SamplesPerSecond))
 }
 
 // Answer returns the recommendations, a line each, or that nothing fits.
 func (f *Fit) Answer() []string {
-	var notes notes
+	var notes phrase.Lines
 	for _, c := range f.Choices {
 		if !c.Recommended {
 			continue
 		}
-		on := ""
-		if len(f.Devices) > 1 {
-			on = strings.TrimPrefix(c.Device, "sim:") + ", "
-		}
-		notes.add("▶ %s%s", on, f.Recommendation(c))
+		on := phrase.If(len(f.Devices) > 1, "%s, ", strings.TrimPrefix(c.Device, "sim:"))
+		notes.Add("▶ %s%s", on, f.Recommendation(c))
 	}
 	if len(f.Devices) != 1 {
 		return notes
 	}
 	switch all, ok := f.Overall(f.Devices[0].Name); {
 	case len(notes) == 0:
-		notes.add("%s", f.nothing())
+		notes.Add("%s", f.nothing())
 	case len(notes) > 1 && ok && !f.Budget.SeqLen: // stages do not share the longest sequence
-		notes.add("  for all stages: %s", f.Recommendation(all))
+		notes.Add("  for all stages: %s", f.Recommendation(all))
 	}
 	return notes
 }
@@ -127,16 +119,15 @@ func (f *Fit) Answer() []string {
 func (f *Fit) notes() []string {
 	notes := append(f.roomNotes(), f.hostNotes()...)
 	var loops []models.Loop
-	if slices.ContainsFunc(f.Choices, func(c Choice) bool { return c.Own && !c.Recommended }) {
-		notes.add("· the settings of the model's authors.")
-	}
+	notes.If(slices.ContainsFunc(f.Choices, func(c Choice) bool { return c.Own && !c.Recommended }),
+		"· the settings of the model's authors.")
 	notes = append(notes, f.refusals()...)
 	if i := slices.IndexFunc(f.Choices, func(c Choice) bool { return c.Capped }); i >= 0 {
 		end := fmt.Sprintf("batch %d (--max-batch)", f.Budget.MaxBatch)
 		if n := f.Choices[i].SeqLen; n > 0 {
 			end = fmt.Sprintf("sequences of %d tokens, the longest that vprof accepts for the model", n)
 		}
-		notes.add("+ the search ends at %s.", end)
+		notes.Add("+ the search ends at %s.", end)
 	}
 	for _, c := range f.Choices {
 		if c.Estimate != nil && c.Estimate.OtherLoop != nil {
@@ -149,7 +140,7 @@ func (f *Fit) notes() []string {
 }
 
 // fasterNotes returns the fastest configuration of each stage that is not recommended although it is faster, and why.
-func (f *Fit) fasterNotes() (notes notes) {
+func (f *Fit) fasterNotes() (notes phrase.Lines) {
 	if len(f.Devices) > 1 {
 		return nil
 	}
@@ -167,7 +158,7 @@ func (f *Fit) fasterNotes() (notes notes) {
 	}
 	for _, stage := range stages {
 		if c := fastest[stage]; c.SamplesPerSecond > best[stage].SamplesPerSecond {
-			notes.add("faster and not recommended: stage %s, %s, batch %d: %s.", stage, c.configurationWords(), c.Batch,
+			notes.Add("faster and not recommended: stage %s, %s, batch %d: %s.", stage, c.configurationWords(), c.Batch,
 				c.NotAdvised)
 		}
 	}
@@ -176,11 +167,7 @@ func (f *Fit) fasterNotes() (notes notes) {
 
 // configurationWords names the precision and checkpointing of a choice.
 func (c Choice) configurationWords() string {
-	words := c.Case.Precision()
-	if c.Case.Checkpointing {
-		words += " with checkpointing"
-	}
-	return words
+	return c.Case.Precision() + phrase.If(c.Case.Checkpointing, " with checkpointing")
 }
 
 // partNotes returns the parts of a curriculum in which each row is safe.
@@ -194,32 +181,31 @@ func (f *Fit) partNotes() []string {
 }
 
 // sampleNotes returns the stages where no safe batch divides the samples of an optimizer step.
-func (f *Fit) sampleNotes() (notes notes) {
+func (f *Fit) sampleNotes() (notes phrase.Lines) {
 	want := f.Budget.EffectiveBatch
 	for _, c := range f.Choices {
-		if c.Recommended && want > 0 && c.EffectiveBatch != want {
-			notes.add("stage %s: a step sees %d samples, not %d, which no safe batch above 1 divides.", c.Case.Stage,
-				c.EffectiveBatch, want)
-		}
+		notes.If(c.Recommended && want > 0 && c.EffectiveBatch != want,
+			"stage %s: a step sees %d samples, not %d, which no safe batch above 1 divides.", c.Case.Stage,
+			c.EffectiveBatch, want)
 	}
 	return notes
 }
 
 // roomNotes returns what expandable segments would leave room for, and why a batch is not the requested multiple.
-func (f *Fit) roomNotes() (notes notes) {
+func (f *Fit) roomNotes() (notes phrase.Lines) {
 	more := "a larger batch"
 	if f.Budget.SeqLen {
 		more = "longer sequences"
 	}
 	for _, c := range f.Choices {
 		if c.Recommended && c.Expandable != nil {
-			notes.add("stage %s, batch %d: %s, which leaves room for %s (--alloc-conf %s).",
+			notes.Add("stage %s, batch %d: %s, which leaves room for %s (--alloc-conf %s).",
 				c.Case.Stage, c.Batch, slackWords(c.Estimate, *c.Expandable), more, ExpandableSegments)
 		}
 	}
 	for _, c := range f.Choices {
 		if n := f.Budget.Multiple; c.Recommended && n > 1 && c.Batch%n != 0 {
-			notes.add("stage %s: batch %d is not a multiple of %d, because no batch above %d is safe.",
+			notes.Add("stage %s: batch %d is not a multiple of %d, because no batch above %d is safe.",
 				c.Case.Stage, c.Batch, n, c.Largest)
 		}
 	}
@@ -240,35 +226,27 @@ func (f *Fit) refusals() []string {
 			others[why]++
 		}
 	}
-	var notes notes
+	var notes phrase.Lines
 	for _, why := range reasons {
-		who := first[why]
-		if n := others[why]; n > 0 {
-			who += fmt.Sprintf(", and %d more", n)
-		}
-		notes.add("refused, %s: %s", who, why)
+		n := others[why]
+		notes.Add("refused, %s%s: %s", first[why], phrase.If(n > 0, ", and %d more", n), why)
 	}
 	return notes
 }
 
 // parallelNotes returns the assumptions behind the values of several GPUs.
 func (f *Fit) parallelNotes() []string {
-	var notes notes
+	var notes phrase.Lines
 	p := f.Parallel
 	if p == nil {
 		return nil
 	}
-	notes.add("values are for each GPU, from one recorded rank. NCCL's memory (without a coefficient for it) and "+
+	notes.Add("values are for each GPU, from one recorded rank. NCCL's memory (without a coefficient for it) and "+
 		"links at their full %.0f GB/s, overlapped with kernels, are assumptions.", p.Bandwidth/1e9)
-	if len(p.Searched) > 0 {
-		notes.add("searched, with every precision and checkpointing above: %s.", strings.Join(p.Searched, " "))
-	}
-	if len(p.Around) > 0 {
-		notes.add("and with the best of them: %s.", strings.Join(p.Around, " "))
-	}
-	if p.Least > 0 {
-		notes.add("the fewest GPUs on which it fits (powers of two): %d.", p.Least)
-	}
+	notes.If(len(p.Searched) > 0, "searched, with every precision and checkpointing above: %s.",
+		strings.Join(p.Searched, " "))
+	notes.If(len(p.Around) > 0, "and with the best of them: %s.", strings.Join(p.Around, " "))
+	notes.If(p.Least > 0, "the fewest GPUs on which it fits (powers of two): %d.", p.Least)
 	return notes
 }
 
@@ -310,30 +288,20 @@ func (f *Fit) mostFrugal() (least *Choice) {
 
 // nothing returns why nothing is recommended.
 func (f *Fit) nothing() string {
-	smallest := "the smallest batch"
-	if f.Budget.Batch > 0 {
-		smallest = fmt.Sprintf("batch %d", f.Budget.Batch)
-	}
-	if f.Budget.SeqLen {
-		smallest += " of single tokens"
-	}
 	c := f.mostFrugal()
 	if c == nil {
 		return "nothing fits."
 	}
-	return fmt.Sprintf("nothing fits: %s of the smallest configuration needs %s.", smallest,
-		bytesize.Format(c.Estimate.Device.Bytes))
+	smallest := cmp.Or(phrase.If(f.Budget.Batch > 0, "batch %d", f.Budget.Batch), "the smallest batch")
+	return fmt.Sprintf("nothing fits: %s%s of the smallest configuration needs %s.", smallest,
+		phrase.If(f.Budget.SeqLen, " of single tokens"), bytesize.Format(c.Estimate.Device.Bytes))
 }
 
 // Recommendation returns a choice in a line.
 func (f *Fit) Recommendation(c Choice) string {
-	line := fmt.Sprintf("stage %s: %s", c.Case.Stage, count(c.Batch, f.BatchUnit))
-	if c.SeqLen > 0 {
-		line += fmt.Sprintf(" of %d tokens", c.SeqLen)
-	}
-	if c.Case.Accumulate > 1 {
-		line += fmt.Sprintf(" x %d micro-batches", c.Case.Accumulate)
-	}
+	line := fmt.Sprintf("stage %s: %s", c.Case.Stage, phrase.Count(c.Batch, f.BatchUnit)) +
+		phrase.If(c.SeqLen > 0, " of %d tokens", c.SeqLen) +
+		phrase.If(c.Case.Accumulate > 1, " x %d micro-batches", c.Case.Accumulate)
 	if f.Parallel != nil {
 		// Some strategies have GPUs share a batch, or a pipeline several of its own.
 		if n := c.Case.Batches(); c.Case.Strategy != nil && n != f.Parallel.GPUs {
@@ -341,28 +309,14 @@ func (f *Fit) Recommendation(c Choice) string {
 		} else {
 			line += fmt.Sprintf(" x %d GPUs", f.Parallel.GPUs)
 		}
-		if c.Case.Strategy != nil {
-			line += " with " + c.Case.Strategy.String()
-		}
+		line += phrase.If(c.Case.Strategy != nil, " with %v", c.Case.Strategy)
 	}
-	if c.EffectiveBatch != c.Batch {
-		line += fmt.Sprintf(" = %d a step", c.EffectiveBatch)
-	}
-	line += ", " + c.Case.Precision()
-	if c.Case.Checkpointing {
-		line += ", checkpointing"
-	}
-	for _, word := range c.Case.Settings.Words() {
-		line += ", " + word
-	}
-	if levers := c.levers(); levers != "" {
-		line += ", " + levers
-	}
+	line += phrase.If(c.EffectiveBatch != c.Batch, " = %d a step", c.EffectiveBatch) + ", " + c.Case.Precision() +
+		phrase.If(c.Case.Checkpointing, ", checkpointing") +
+		phrase.After(", ", strings.Join(c.Case.Settings.Words(), ", ")) + phrase.After(", ", c.levers())
 	if c.Run != nil {
-		line += fmt.Sprintf("; %s at this batch: %s", c.Run.Kind(), bytesize.Format(c.Run.Device))
-		if !c.Run.Fits {
-			line += ", out of memory"
-		}
+		line += fmt.Sprintf("; %s at this batch: %s", c.Run.Kind(), bytesize.Format(c.Run.Device)) +
+			phrase.If(!c.Run.Fits, ", out of memory")
 	}
 	return line + "."
 }
@@ -387,7 +341,7 @@ func (f *Fit) gpusSheet() Sheet {
 			s.set("batch", word)
 		}
 	}
-	s.Note("The fastest configuration of each stage. samples/s ~: an estimate for ranking; vprof time shows its " +
+	s.Notes.Add("The fastest configuration of each stage. samples/s ~: an estimate for ranking; vprof time shows its " +
 		"uncertainty.")
 	s.Notes = slices.Concat(s.Notes, f.refusals(), warningNotes(f.Warnings))
 	return s.filled()
@@ -396,19 +350,7 @@ func (f *Fit) gpusSheet() Sheet {
 // yesOrNo returns the two words of a table for a bool.
 func yesOrNo(b bool) string { return map[bool]string{true: "yes", false: "no"}[b] }
 
-func yes(b bool) string {
-	if b {
-		return "yes"
-	}
-	return ""
-}
-
-func count(n int, unit string) string {
-	if n != 1 {
-		unit += "s"
-	}
-	return fmt.Sprintf("%d %s", n, unit)
-}
+func yes(b bool) string { return phrase.If(b, "yes") }
 
 // rate shows a frequency with three digits.
 func rate(perSecond float64) string {

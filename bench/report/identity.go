@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/phrase"
 )
 
 // Measured sets the host and the time of runs that were measured and have none yet.
@@ -55,16 +56,9 @@ func (d Device) identity() identity {
 var qualifiers = []func(Device) string{
 	func(d Device) string { return d.GPU },
 	func(d Device) string { return bytesize.Format(d.Memory) },
-	func(d Device) string { return prefixed("driver ", d.Driver) },
+	func(d Device) string { return phrase.After("driver ", d.Driver) },
 	func(d Device) string { return d.UUID },
-	func(d Device) string { return prefixed("CUDA ", d.CUDA) },
-}
-
-func prefixed(prefix, s string) string {
-	if s == "" {
-		return ""
-	}
-	return prefix + s
+	func(d Device) string { return phrase.After("CUDA ", d.CUDA) },
 }
 
 // NameDevices gives each GPU of the reports a name of its own, and the same GPU the same name in all of them: "cuda:0"
@@ -154,9 +148,7 @@ func qualify(gpus []Device, names []string, group []int) {
 		}
 	}
 	for _, i := range group {
-		if len(suffix[i]) > 0 {
-			names[i] += " (" + strings.Join(suffix[i], ", ") + ")"
-		}
+		names[i] += phrase.If(len(suffix[i]) > 0, " (%s)", strings.Join(suffix[i], ", "))
 	}
 }
 

@@ -1,11 +1,13 @@
 package report
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/phrase"
 )
 
 // Lengths is the result of epochs over samples of different lengths on a GPU, whose steps were replayed in one
@@ -99,18 +101,12 @@ func (l *Lengths) sheet(batch int, d Device) Sheet {
 		Columns: []Column{{Head: fmt.Sprintf("epoch at batch %d", batch)}, {Head: "simulated"}},
 	}
 	row := func(name, format string, args ...any) { s.Row(name, fmt.Sprintf(format, args...)) }
-	cut := ""
-	if l.Cut > 0 {
-		cut = fmt.Sprintf("; %d cut off at %d", l.Cut, l.Limit)
-	}
+	cut := phrase.If(l.Cut > 0, "; %d cut off at %d", l.Cut, l.Limit)
 	row("lengths", "%s, %s", l.Source, l.Batching)
 	row("samples", "%d, of length %.0f on average, 95 %% up to %d, 99 %% up to %d, 99.9 %% up to %d, the longest %d%s",
 		l.Samples, l.Mean, l.P95, l.P99, l.P999, l.Longest, cut)
 	row("padding", "%.0f %% of all positions", 100*l.Padding)
-	epochs := "in one epoch"
-	if l.Epochs.Count > 1 {
-		epochs = fmt.Sprintf("in each of %d epochs", l.Epochs.Count)
-	}
+	epochs := cmp.Or(phrase.If(l.Epochs.Count > 1, "in each of %d epochs", l.Epochs.Count), "in one epoch")
 	row("steps", "%d, of which %d are replayed %s", l.Steps, l.Replayed, epochs)
 	row("worst batch alone", "%d x %d: %s reserved, %s on the device: %s", batch, l.WorstLength,
 		bytesize.Format(l.Worst.Reserved.Bytes), bytesize.Format(l.Worst.Device.Bytes), l.Worst.Verdict)
@@ -131,11 +127,7 @@ func (l *Lengths) sheet(batch int, d Device) Sheet {
 func (e *Epochs) reservedWords() string {
 	var parts []string
 	for i, g := range e.Reserved {
-		word := fmt.Sprintf("%d", g.Step)
-		if i == 0 {
-			word = fmt.Sprintf("step %d", g.Step)
-		}
-		parts = append(parts, fmt.Sprintf("%s by %s", bytesize.Format(g.Median), word))
+		parts = append(parts, fmt.Sprintf("%s by %s%d", bytesize.Format(g.Median), phrase.If(i == 0, "step "), g.Step))
 	}
 	if len(parts) == 0 {
 		return "none got through the first step"
@@ -169,34 +161,23 @@ func (e *Epochs) words() string {
 	}
 	text := fmt.Sprintf("%d of %d epochs, so with a probability of %.0f to %.0f %%", e.OutOfMemory, e.Count,
 		100*e.Low, 100*e.High)
-	if e.OutOfMemory > 0 {
-		text += fmt.Sprintf("; at step %d first, %d in the median, with batches of length %d and more", e.FirstOOM,
-			e.MedianOOM, e.ShortestOOM)
-	}
-	if e.Slow > 0 {
-		text += fmt.Sprintf("; %d more finish only because PyTorch frees cached memory", e.Slow)
-	}
-	return text
+	return text + phrase.If(e.OutOfMemory > 0, "; at step %d first, %d in the median, with batches of length %d and more",
+		e.FirstOOM, e.MedianOOM, e.ShortestOOM) +
+		phrase.If(e.Slow > 0, "; %d more finish only because PyTorch frees cached memory", e.Slow)
 }
 
 func (l *Lengths) notes() []string {
-	notes := notes{"simulated: training steps in one allocator, in random orders of a fixed seed; the range " +
+	notes := phrase.Lines{"simulated: training steps in one allocator, in random orders of a fixed seed; the range " +
 		"is a 95 % interval of the probability (Clopper-Pearson) over the order of samples alone."}
 	if l.Epochs.Low == l.Epochs.High {
 		notes[0] = "simulated: training steps in one allocator."
 	}
-	if l.Epochs.OutOfMemory > 0 && l.Worst.Verdict != DoesNotFit && l.Worst.Verdict != Slow {
-		notes.add("the worst batch fits a process that begins with it; later, batches of other lengths have " +
-			"fragmented " +
-			"the cache, and memory runs out.")
-	}
-	if l.Replayed < l.Steps && l.Epochs.Low != l.Epochs.High {
-		notes.add("of %d steps the first %d are replayed, with the longest batch added at the end.",
-			l.Steps, l.Replayed)
-	}
-	if l.Rounded > 0 {
-		notes.add("lengths are rounded up to multiples of %d, so that few enough are recorded.", l.Rounded)
-	}
+	notes.If(l.Epochs.OutOfMemory > 0 && l.Worst.Verdict != DoesNotFit && l.Worst.Verdict != Slow, "the worst batch "+
+		"fits a process that begins with it; later, batches of other lengths have fragmented the cache, and memory "+
+		"runs out.")
+	notes.If(l.Replayed < l.Steps && l.Epochs.Low != l.Epochs.High,
+		"of %d steps the first %d are replayed, with the longest batch added at the end.", l.Steps, l.Replayed)
+	notes.If(l.Rounded > 0, "lengths are rounded up to multiples of %d, so that few enough are recorded.", l.Rounded)
 	return notes
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/nearest"
+	"github.com/vprof/vprof/internal/phrase"
 )
 
 // MatrixSchema names this version of the format of [Matrix].
@@ -224,9 +225,7 @@ func (m *Matrix) list() Sheet {
 			panic(err) // Columns has checked them
 		}
 		head := name
-		if slices.Contains([]string{"memory", "needs", "low", "high"}, name) {
-			head += " GiB"
-		}
+		head += phrase.If(slices.Contains([]string{"memory", "needs", "low", "high"}, name), " GiB")
 		of = append(of, c)
 		s.Columns = append(s.Columns, Column{Head: head, Right: c.number != nil})
 	}
@@ -307,23 +306,18 @@ func (c MatrixCell) String() string {
 	case c == MatrixCell{}:
 		return ""
 	}
-	text := strconv.Itoa(c.Batch)
-	if c.Largest > 0 {
-		text += fmt.Sprintf(" (%d)", c.Largest)
-	}
-	return text + fmt.Sprintf(": %.2f", float64(c.Needs.Bytes)/bytesize.GiB) + c.Fits.mark()
+	return strconv.Itoa(c.Batch) + phrase.If(c.Largest > 0, " (%d)", c.Largest) +
+		fmt.Sprintf(": %.2f", float64(c.Needs.Bytes)/bytesize.GiB) + c.Fits.mark()
 }
 
 func (m *Matrix) notes() []string {
-	notes := notes(slices.Clone(m.Notes))
-	if note := m.simulated(); note != "" {
-		notes.add("%s", note)
-	}
+	notes := phrase.Lines(slices.Clone(m.Notes))
+	notes.Text(m.simulated())
 	seen := map[string]bool{}
 	for _, r := range m.Rows {
 		if r.Refused != "" && !seen[r.Refused] && len(seen) < 5 {
 			seen[r.Refused] = true
-			notes.add("x %s, %s on %s: %s", r.Model, r.Case, r.GPU, r.Refused)
+			notes.Add("x %s, %s on %s: %s", r.Model, r.Case, r.GPU, r.Refused)
 		}
 	}
 	return append(notes, warningNotes(m.Warnings)...)

@@ -7,21 +7,19 @@ import (
 
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/models"
 )
 
 // notes returns the lines below tables that show intervals.
 func (r *Report) notes() []string {
-	var notes notes
+	var notes phrase.Lines
 	for _, c := range r.Coefficients {
-		if c.Name == "allocated_residual" {
-			notes.add("[low, high]: 95 %% of %s fell inside. The reserved range also covers allocator timing; "+
-				"the device range also covers the unknown CUDA context.", c.Source)
-		}
+		notes.If(c.Name == "allocated_residual", "[low, high]: 95 %% of %s fell inside. The reserved range also "+
+			"covers allocator timing; the device range also covers the unknown CUDA context.", c.Source)
 	}
-	if slices.ContainsFunc(r.Points, func(p Point) bool { return p.Run == nil && p.Verdict() == Slow }) {
-		notes.add(slowWords)
-	}
+	notes.If(slices.ContainsFunc(r.Points, func(p Point) bool { return p.Run == nil && p.Verdict() == Slow }),
+		slowWords)
 	ran := slices.ContainsFunc(r.Points, func(p Point) bool { return p.Run != nil })
 	return slices.Concat(notes, r.rankNotes(ran), r.sideNotes(), warningNotes(r.Warnings))
 }
@@ -36,22 +34,17 @@ func (r *Report) rankNotes(runs bool) []string {
 	if c.Strategy.Rank != nil {
 		which = fmt.Sprintf("rank %d", *c.Strategy.Rank)
 	}
-	var notes notes
+	var notes phrase.Lines
 	if c.Strategy.Name == models.DeviceMap {
-		notes.add("one process has its layers on %d GPUs; values are for %s.", c.GPUs,
+		notes.Add("one process has its layers on %d GPUs; values are for %s.", c.GPUs,
 			strings.Replace(which, "rank", "GPU", 1))
 		return notes
 	}
-	notes.add("values are for %s of %d; samples per second are for all ranks. %s", which, c.GPUs, r.communicationNote())
-	if c.Strategy.DeepSpeed() {
-		notes.add("DeepSpeed steps follow its release 0.19.8, compared with its own allocations; the ranges come " +
-			"from " +
-			"records of PyTorch.")
-	}
-	if runs {
-		notes.add("a run has one rank on one GPU: its buffers are allocated, collectives copy the same number of " +
-			"bytes, and NCCL does not run.")
-	}
+	notes.Add("values are for %s of %d; samples per second are for all ranks. %s", which, c.GPUs, r.communicationNote())
+	notes.If(c.Strategy.DeepSpeed(), "DeepSpeed steps follow its release 0.19.8, compared with its own allocations; "+
+		"the ranges come from records of PyTorch.")
+	notes.If(runs, "a run has one rank on one GPU: its buffers are allocated, collectives copy the same number of "+
+		"bytes, and NCCL does not run.")
 	return notes
 }
 
@@ -72,12 +65,10 @@ func (r *Report) refusals() []string {
 
 // sideNotes returns the savings of streaming and of expandable segments, and the source of the guide's estimates.
 func (r *Report) sideNotes() []string {
-	all := []string{
-		r.StreamingNote(), r.setUpNote(), r.slackNote(), r.loopNote(), r.stackNote(), r.evaluationNote(),
-		r.workspaceNote(), r.claimNote(),
-	}
-	all = append(all, r.hostNotes()...)
-	return slices.DeleteFunc(all, func(note string) bool { return note == "" })
+	var notes phrase.Lines
+	notes.Text(r.StreamingNote(), r.setUpNote(), r.slackNote(), r.loopNote(), r.stackNote(), r.evaluationNote(),
+		r.workspaceNote(), r.claimNote())
+	return append(notes, r.hostNotes()...)
 }
 
 // setUpNote explains a peak before the first step, and how GPUs that share a model avoid it.
@@ -128,11 +119,8 @@ func (a *workspaceAnswers) note() string {
 	if parts == nil {
 		return ""
 	}
-	note := "workspaces of convolutions that cuDNN itself reported: " + strings.Join(parts, ", ")
-	if modeled {
-		note += "; the others are modeled (vprof capture ask requests them)"
-	}
-	return note
+	return "workspaces of convolutions that cuDNN itself reported: " + strings.Join(parts, ", ") +
+		phrase.If(modeled, "; the others are modeled (vprof capture ask requests them)")
 }
 
 // notes returns the note as the notes of a sheet, none without answers.
@@ -145,9 +133,9 @@ func (a *workspaceAnswers) notes() []string {
 
 // warningNotes returns a line for each warning.
 func warningNotes(warnings []Warning) []string {
-	var notes notes
+	var notes phrase.Lines
 	for _, w := range warnings {
-		notes.add("warning: %s", w)
+		notes.Add("warning: %s", w)
 	}
 	return notes
 }
@@ -155,32 +143,26 @@ func warningNotes(warnings []Warning) []string {
 // findingNotes returns what fits at most, what hardly fits, what failed first, what was left out because of it, and
 // what the times mean.
 func (r *Report) findingNotes(word string) []string {
-	var notes notes
-	if r.Agreement != nil {
-		notes.add("%s.", r.Agreement)
-	}
+	var notes phrase.Lines
+	notes.If(r.Agreement != nil, "%s.", r.Agreement)
 	notes = append(notes, r.refusals()...)
 	for _, p := range r.Points {
 		switch {
 		case p.Run == nil:
 		case p.Run.OOM != nil:
-			notes.add("batch %d is out of memory (%s): %s.", p.Batch, word, p.Run.OOM)
+			notes.Add("batch %d is out of memory (%s): %s.", p.Batch, word, p.Run.OOM)
 		case p.Run.Retries > 0:
-			notes.add("batch %d fits only because PyTorch frees cached memory, %s in these steps; that is slow.",
+			notes.Add("batch %d fits only because PyTorch frees cached memory, %s in these steps; that is slow.",
 				p.Batch, timesOver(p.Run.Retries))
 		}
 	}
 	if r.Stopped != nil && len(r.Stopped.Left) > 0 {
 		left := strings.Trim(strings.ReplaceAll(fmt.Sprint(r.Stopped.Left), " ", ", "), "[]")
-		notes.add("not run: batch %s (%s).", left, r.Stopped.Reason)
+		notes.Add("not run: batch %s (%s).", left, r.Stopped.Reason)
 	}
-	for _, note := range []string{r.stepNote(), r.besidesNote()} {
-		if note != "" {
-			notes.add("%s", note)
-		}
-	}
+	notes.Text(r.stepNote(), r.besidesNote())
 	if i := slices.IndexFunc(r.Points, func(p Point) bool { return p.Run != nil && p.Run.Verified > 0 }); i >= 0 {
-		notes.add("verified: the pattern of each tensor was read back, %d at batch %d.",
+		notes.Add("verified: the pattern of each tensor was read back, %d at batch %d.",
 			r.Points[i].Run.Verified, r.Points[i].Batch)
 	}
 	return notes
@@ -210,13 +192,8 @@ func (r *Report) stepNote() string {
 				slowest = s
 			}
 		}
-		if slowest.SMMHz > 0 {
-			note += fmt.Sprintf("; clocks of %s down to %d MHz", d.Name, slowest.SMMHz)
-		}
-		if len(slowest.Slowdowns) > 0 {
-			note += " for " + strings.Join(slowest.Slowdowns, ", ")
-		}
-		return note + "."
+		return note + phrase.If(slowest.SMMHz > 0, "; clocks of %s down to %d MHz", d.Name, slowest.SMMHz) +
+			phrase.After(" for ", strings.Join(slowest.Slowdowns, ", ")) + "."
 	}
 }
 
@@ -238,22 +215,14 @@ func (r *Report) besidesNote() string {
 	if first == nil {
 		return ""
 	}
-	note := "device: besides the reserved bytes the GPU shows " + bytesize.Format(first.Context) + " of context"
-	if first.Kernels > 0 {
-		note += " and " + bytesize.Format(first.Kernels) +
-			" of synthetic kernels, which the error leaves out"
-	}
-	if added, rest := highest.Granularity, highest.Unexplained; added != 0 || rest != 0 {
-		note += fmt.Sprintf("; batch %d: %s added by the driver to segments, %s unexplained", batch,
-			bytesize.Format(added), bytesize.Format(rest))
-	}
-	if first.Others > 0 {
-		note += "; the " + bytesize.Format(first.Others) + " of other processes are not included"
-	}
-	if highest.Process > 0 {
-		note += "; NVML reports up to " + bytesize.Format(highest.Process) + " for this process"
-	}
-	return note + "."
+	added, rest := highest.Granularity, highest.Unexplained
+	return "device: besides the reserved bytes the GPU shows " + bytesize.Format(first.Context) + " of context" +
+		phrase.If(first.Kernels > 0, " and %s of synthetic kernels, which the error leaves out",
+			bytesize.Format(first.Kernels)) +
+		phrase.If(added != 0 || rest != 0, "; batch %d: %s added by the driver to segments, %s unexplained", batch,
+			bytesize.Format(added), bytesize.Format(rest)) +
+		phrase.If(first.Others > 0, "; the %s of other processes are not included", bytesize.Format(first.Others)) +
+		phrase.If(highest.Process > 0, "; NVML reports up to %s for this process", bytesize.Format(highest.Process)) + "."
 }
 
 // slowWords explains [Slow].

@@ -7,6 +7,7 @@ import (
 
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/phrase"
 )
 
 // componentsSheet returns a column for every batch size and a row for every component of the device's memory.
@@ -30,10 +31,7 @@ func (r *Report) componentsSheet() Sheet {
 	for _, p := range r.Points {
 		e := p.Estimate
 		parts := lists.Map(e.Components, func(c Component) string { return s.unit.amount(c.Bytes) })
-		later := ""
-		if p.LastStep > 0 {
-			later = s.unit.amount(p.LastStep)
-		}
+		later := phrase.If(p.LastStep > 0, "%s", s.unit.amount(p.LastStep))
 		s.Row("batch "+strconv.Itoa(p.Batch), parts, e.Allocated, later, e.Reserved, e.Device, streamedCell(p, s.unit),
 			p.claim(s.unit), e.PeakPhase, e.judged())
 	}
@@ -119,9 +117,7 @@ func (r *Report) slackNote() string {
 	}
 	where, then := fmt.Sprintf("batch %d", most.Batch), ""
 	if d, ok := r.Find(most.Device); ok {
-		if len(r.Devices) > 1 {
-			where += " on " + r.called(d)
-		}
+		where += phrase.If(len(r.Devices) > 1, " on %s", r.called(d))
 		if most.Estimate.Verdict != Fits {
 			then = thenFits(*most.Expandable, d.Memory)
 		}

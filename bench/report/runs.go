@@ -9,6 +9,7 @@ import (
 
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/models"
 )
 
@@ -56,14 +57,12 @@ func (r Runs) Sheets() []Sheet {
 
 // notes returns what is to be said of the runs, each once, and how simulated and measured ones compare.
 func (r Runs) notes() []string {
-	var notes notes
+	var notes phrase.Lines
 	for _, one := range r {
 		notes = lists.Union(notes, one.besides()...)
 	}
 	for _, one := range r {
-		if one.Script.Result != "fits" {
-			notes.add("%s: %s", one.Devices[0].Name, one.Script.verdict(one))
-		}
+		notes.If(one.Script.Result != "fits", "%s: %s", one.Devices[0].Name, one.Script.verdict(one))
 	}
 	if len(r) == 2 && r[0].Devices[0].Simulated && !r[1].Devices[0].Simulated {
 		if line := compared(r[0], r[1]); line != "" {
@@ -158,11 +157,9 @@ func (r Ranks) sheet() Sheet {
 			batch = ""
 		}
 	}
-	s.Note("all ranks of %d that differ, the one that needs most first; components that are equal in all are left out.",
+	s.Notes.Add("all ranks of %d that differ, the one that needs most first; components that are equal in all are left out.",
 		c.GPUs)
-	if strategy.Replicate > 1 {
-		s.Note("each of %d replicas has such ranks.", strategy.Replicate)
-	}
+	s.Notes.If(strategy.Replicate > 1, "each of %d replicas has such ranks.", strategy.Replicate)
 	s.Notes = slices.Concat(s.Notes, []string{first.communicationNote()}, warningNotes(first.Warnings))
 	return s
 }
@@ -235,7 +232,7 @@ func (r Releases) sheet() Sheet {
 		}
 		s.Row(batch, "verdict", verdict)
 	}
-	s.Note("percentages are relative to PyTorch %s; parts that are equal in all are left out.", r[0].Case.ReleaseName())
+	s.Notes.Add("percentages are relative to PyTorch %s; parts that are equal in all are left out.", r[0].Case.ReleaseName())
 	for _, release := range r {
 		s.Notes = append(s.Notes, warningNotes(release.Warnings)...)
 	}

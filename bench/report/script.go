@@ -8,6 +8,7 @@ import (
 
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/phrase"
 )
 
 // Script is a command of the user's that was run, and what was seen of it besides the memory of the GPU.
@@ -99,15 +100,10 @@ type StepGrowth struct {
 func (g *StepGrowth) String() string {
 	text := fmt.Sprintf("grows by %s a step: the GPU is full after about %d steps", bytesize.Format(g.Bytes), g.Full)
 	if len(g.Lines) > 0 {
-		text += "; made by " + g.Lines[0].Name
+		text += "; made by " + g.Lines[0].Name +
+			phrase.If(g.Through == "", " and still held, as by a list of losses or outputs")
 	}
-	switch {
-	case g.Through != "":
-		text += ", held by " + g.Through
-	case len(g.Lines) > 0:
-		text += " and still held, as by a list of losses or outputs"
-	}
-	return text
+	return text + phrase.After(", held by ", g.Through)
 }
 
 // Seen tells which part of training a few steps cover: whether the data set has larger batches, and which of them were
@@ -140,10 +136,7 @@ func (s *Script) Covered() string {
 
 // words returns what the steps of a run cover.
 func (s *Seen) words(steps string) string {
-	text := steps + " seen"
-	if s.Batches > 0 {
-		text += fmt.Sprintf(" of an epoch of %d batches", s.Batches)
-	}
+	text := steps + " seen" + phrase.If(s.Batches > 0, " of an epoch of %d batches", s.Batches)
 	times := func(shape []int) string { return strings.Join(lists.Map(shape, strconv.Itoa), " x ") }
 	switch {
 	case len(s.Longer) > 0:
@@ -298,24 +291,16 @@ func (r *Report) buffersSheets() []Sheet {
 	if len(p.Buffers) == 0 {
 		return nil
 	}
-	title := "buffers of Inductor that hold most at the peak"
-	if len(r.Points) > 1 {
-		title += fmt.Sprintf(", batch %d", p.Batch)
-	}
+	title := "buffers of Inductor that hold most at the peak" + phrase.If(len(r.Points) > 1, ", batch %d", p.Batch)
 	s := sheetIn(title, "buffer | {}> | saved for backward | line | reused for?", p.Buffers[0].Bytes)
 	for _, b := range p.Buffers {
-		name := b.Name
-		if b.Count > 1 {
-			name += fmt.Sprintf(" x %d", b.Count)
-		}
-		s.Row(name, b.Bytes, yesOrNo(b.Saved), b.Line, strings.Join(b.Reused, ", "))
+		s.Row(b.Name+phrase.If(b.Count > 1, " x %d", b.Count), b.Bytes, yesOrNo(b.Saved), b.Line, strings.Join(b.Reused, ", "))
 	}
-	if n := r.tunedBefore(); n > 0 {
-		s.Note("Inductor found %d kernels that earlier commands had tuned in its cache; "+
-			"--inductor-cache none ignores them.", n)
-	}
+	n := r.tunedBefore()
+	s.Notes.If(n > 0, "Inductor found %d kernels that earlier commands had tuned in its cache; "+
+		"--inductor-cache none ignores them.", n)
 	if t := p.Tuned; t != nil {
-		s.Note("a second run, with the tuned kernels in Inductor's cache: %s allocated, %s reserved (replayed).",
+		s.Notes.Add("a second run, with the tuned kernels in Inductor's cache: %s allocated, %s reserved (replayed).",
 			bytesize.Format(t.Allocated), bytesize.Format(t.Reserved))
 	}
 	return []Sheet{s.filled()}
@@ -332,22 +317,16 @@ func (r *Report) tunedBefore() int {
 // scriptNotes returns how the command ended and which files it wrote.
 func (r *Report) scriptNotes() []string {
 	s := r.Script
-	var notes notes
-	if len(s.Steps) > 0 {
-		notes.add("%s: %s; host memory at most %s; %.0f s.", strings.Join(s.Optimizers, ", "), s.stepWords(),
-			bytesize.Format(s.Host), s.Seconds)
-	}
-	if unseen := r.unseen(); len(unseen) > 0 {
-		notes.add("not seen: %s.", strings.Join(unseen, ", "))
-	}
-	if s.GPUs > 1 && len(s.Elsewhere) == 0 {
-		notes.add("values are for rank %d of %d, without NCCL's memory.", s.Rank, s.GPUs)
-	}
-	if len(s.Elsewhere) > 0 {
-		notes.add("values are for GPU %d, the fullest of %d.", s.GPU, 1+len(s.Elsewhere))
-	}
+	var notes phrase.Lines
+	notes.If(len(s.Steps) > 0, "%s: %s; host memory at most %s; %.0f s.", strings.Join(s.Optimizers, ", "),
+		s.stepWords(), bytesize.Format(s.Host), s.Seconds)
+	unseen := r.unseen()
+	notes.If(len(unseen) > 0, "not seen: %s.", strings.Join(unseen, ", "))
+	notes.If(s.GPUs > 1 && len(s.Elsewhere) == 0, "values are for rank %d of %d, without NCCL's memory.", s.Rank,
+		s.GPUs)
+	notes.If(len(s.Elsewhere) > 0, "values are for GPU %d, the fullest of %d.", s.GPU, 1+len(s.Elsewhere))
 	for _, e := range s.Elsewhere {
-		notes.add("GPU %d, which this process also used: at most %s allocated, %s reserved.", e.GPU,
+		notes.Add("GPU %d, which this process also used: at most %s allocated, %s reserved.", e.GPU,
 			bytesize.Format(e.Allocated), bytesize.Format(e.Reserved))
 	}
 	return append(notes, r.besides()...)
@@ -360,12 +339,9 @@ func (r *Report) unseen() (all []string) {
 	}
 	for _, of := range []struct{ phase, flag string }{{"evaluation", "eval"}, {"saving", "save"}} {
 		ran := slices.ContainsFunc(r.Points[0].Run.Phases, func(p Phase) bool { return p.Name == of.phase })
-		line, has := r.Script.Unseen[of.flag]
-		if line != "" {
-			line += "; "
-		}
-		if has && !ran {
-			all = append(all, fmt.Sprintf("%s (%s--until %s goes on to it)", of.phase, line, of.flag))
+		if line, has := r.Script.Unseen[of.flag]; has && !ran {
+			all = append(all, fmt.Sprintf("%s (%s--until %s goes on to it)", of.phase, phrase.If(line != "", "%s; ", line),
+				of.flag))
 		}
 	}
 	return all
@@ -373,37 +349,25 @@ func (r *Report) unseen() (all []string) {
 
 // besides returns the notes below the figures.
 func (r *Report) besides() []string {
-	s, notes := r.Script, notes(nil)
+	s, notes := r.Script, phrase.Lines(nil)
 	if w := s.Workspaces; w != nil {
-		notes.add("workspaces of libraries: %d reported by cuDNN itself, %d modeled, %d unknown.",
+		notes.Add("workspaces of libraries: %d reported by cuDNN itself, %d modeled, %d unknown.",
 			w.Asked, w.Modeled, w.Unknown)
 	}
 	if p := s.Private; p != nil {
-		notes.add("private pools of CUDA graphs: %d hold %s of what is reserved.", p.Count, bytesize.Format(p.Bytes))
+		notes.Add("private pools of CUDA graphs: %d hold %s of what is reserved.", p.Count, bytesize.Format(p.Bytes))
 	}
 	for _, r := range s.Replaced {
-		notes.add("replaced %s %s: %s.", r.Kind, r.Name, r.By)
+		notes.Add("replaced %s %s: %s.", r.Kind, r.Name, r.By)
 	}
-	if n := len(s.Diverted); n > 0 {
-		notes.add("not kept: %s that the script saved, such as %s (--keep-files keeps them).", count(n, "file"),
-			s.Diverted[0])
-	}
-	if n := len(s.Spared); n > 0 {
-		notes.add("kept: %s that the script would have removed, such as %s.", count(n, "older checkpoint"), s.Spared[0])
-	}
-	if n := len(s.Left); n > 0 {
-		notes.add("left: %s that the run made and libraries wrote into, such as %s.", count(n, "folder"), s.Left[0])
-	}
-	if n := len(s.Guessed); n > 0 {
-		notes.add("%s branched on numbers that were never computed, such as %s.", count(n, "line"), s.Guessed[0])
-	}
+	notes.Such("not kept: %s that the script saved, such as %s (--keep-files keeps them).", "file", s.Diverted)
+	notes.Such("kept: %s that the script would have removed, such as %s.", "older checkpoint", s.Spared)
+	notes.Such("left: %s that the run made and libraries wrote into, such as %s.", "folder", s.Left)
+	notes.Such("%s branched on numbers that were never computed, such as %s.", "line", s.Guessed)
 	if n := len(s.Idle); n > 0 && s.Result == "failed" && r.usedGPU() {
 		shown := s.Idle[:min(n, 6)]
-		line := "library functions that were called and did nothing: " + strings.Join(shown, ", ")
-		if n > len(shown) {
-			line += fmt.Sprintf(" and %d more", n-len(shown))
-		}
-		notes.add("%s.", line)
+		notes.Add("library functions that were called and did nothing: %s%s.", strings.Join(shown, ", "),
+			phrase.If(n > len(shown), " and %d more", n-len(shown)))
 	}
 	return append(notes, warningNotes(r.Warnings)...)
 }

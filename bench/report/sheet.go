@@ -11,6 +11,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/internal/printable"
 )
 
@@ -27,7 +28,7 @@ type Sheet struct {
 	// Bars stand below the table, in tables only.
 	Bars Bars
 	// Notes stand below all, one a line.
-	Notes []string
+	Notes phrase.Lines
 
 	unit column // of amounts of bytes; each has its own without one
 }
@@ -75,11 +76,6 @@ func (s *Sheet) set(head, cell string) {
 	s.Rows[len(s.Rows)-1][at] = cell
 }
 
-// Note adds a note.
-func (s *Sheet) Note(format string, args ...any) {
-	s.Notes = append(s.Notes, fmt.Sprintf(format, args...))
-}
-
 // turned returns the transposed sheet: a column for each row and a row for each column.
 func (s Sheet) turned() Sheet {
 	columns, rows := s.Columns[:1:1], make([][]string, len(s.Columns)-1)
@@ -95,11 +91,6 @@ func (s Sheet) turned() Sheet {
 	s.Columns, s.Rows = columns, rows
 	return s
 }
-
-// notes are lines below a table.
-type notes []string
-
-func (n *notes) add(format string, args ...any) { *n = append(*n, fmt.Sprintf(format, args...)) }
 
 // Column is the head of a column.
 type Column struct {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/phrase"
 )
 
 // Sheets returns the tables of a report.
@@ -26,18 +27,8 @@ func (r *Report) Sheets() []Sheet {
 
 // String returns the device in a few words.
 func (d Device) String() string {
-	kind := ""
-	if d.Simulated {
-		kind = "simulated "
-	}
-	s := fmt.Sprintf("%s%s with %s", kind, d.Title, bytesize.Format(d.Memory))
-	if place := d.place(); place != "" {
-		s += ", " + place
-	}
-	if d.Driver != "" {
-		s += ", driver " + d.Driver
-	}
-	return s
+	return phrase.If(d.Simulated, "simulated ") + d.Title + " with " + bytesize.Format(d.Memory) +
+		phrase.After(", ", d.place()) + phrase.After(", driver ", d.Driver)
 }
 
 // on returns the part of the report about one of its devices.
@@ -78,11 +69,8 @@ func (l *Largest) String() string {
 	case l.Fails == 0:
 		return fmt.Sprintf("largest batch tried: %d, which is %s", l.Batch, l.criterion())
 	}
-	by := ""
-	if l.ByLine {
-		by = "by the line through the runs, "
-	}
-	return fmt.Sprintf("largest batch that is %s: %d; %s%d is not", l.criterion(), l.Batch, by, l.Fails)
+	return fmt.Sprintf("largest batch that is %s: %d; %s%d is not", l.criterion(), l.Batch,
+		phrase.If(l.ByLine, "by the line through the runs, "), l.Fails)
 }
 
 // criterion returns the condition of a search in words: safe, or not out of memory.
@@ -95,16 +83,7 @@ func (l *Largest) criterion() string {
 
 // String returns the op, phase and tensor of the failed allocation.
 func (o *OOM) String() string {
-	where := o.Op
-	if o.Node != "" {
-		where += " of " + o.Node
-	}
-	if o.Module != "" {
-		where += " in " + o.Module
-	}
-	if o.Line != "" {
-		where += " (" + o.Line + ")"
-	}
+	where := o.Op + phrase.After(" of ", o.Node) + phrase.After(" in ", o.Module) + phrase.If(o.Line != "", " (%s)", o.Line)
 	return fmt.Sprintf("phase %s, %s requested %s of %s with %s left", o.Phase, where, bytesize.Format(o.Want), o.Class,
 		bytesize.Format(o.Free))
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/models"
 )
 
@@ -96,11 +97,8 @@ type Baseline struct {
 
 // String returns the largest growth, and its causes.
 func (b *Baseline) String() string {
-	text := b.Grown[0].String() + " since " + b.File
-	if len(b.Changed) > 0 {
-		text += " (" + strings.Join(b.Changed, ", ") + ")"
-	}
-	return text
+	return b.Grown[0].String() + " since " + b.File +
+		phrase.If(len(b.Changed) > 0, " (%s)", strings.Join(b.Changed, ", "))
 }
 
 // Growth is a value that grew.
@@ -157,9 +155,7 @@ func (s *Smoke) Verdict() string {
 	what := fmt.Sprintf("%s%s on %s: %s %s, %s may be filled",
 		s.Case.Model, s.batchWords(), s.Device.GPU, w.Name, needs, bytesize.Format(s.Limit))
 	grown := s.Baseline != nil && len(s.Baseline.Grown) > 0
-	if grown && !s.Safe {
-		what += "; " + s.Baseline.String()
-	}
+	what += phrase.If(grown && !s.Safe, "; %v", s.Baseline)
 	switch {
 	case s.Safe && grown:
 		return "GROWN: " + s.Baseline.String()
@@ -180,10 +176,7 @@ func (s *Smoke) Verdict() string {
 
 // batchWords returns the batch size in words; empty for a command without one.
 func (s *Smoke) batchWords() string {
-	if s.Command != nil && s.Batch == 1 {
-		return ""
-	}
-	return fmt.Sprintf(", batch %d", s.Batch)
+	return phrase.If(s.Command == nil || s.Batch != 1, ", batch %d", s.Batch)
 }
 
 // title returns the tested case and device.
@@ -201,10 +194,7 @@ func (s *Smoke) Sheets() []Sheet {
 	sheet := sheetIn(s.title(), "check | allocated {}>-3 | reserved {}>-2 | device {}> | verdict | -1",
 		largest(s.Checks, func(c Check) int64 { return c.Device }))
 	for i, c := range s.Checks {
-		note := c.Note
-		if c.Aside {
-			note += "; not part of the verdict"
-		}
+		note := c.Note + phrase.If(c.Aside, "; not part of the verdict")
 		if c.OOM != nil {
 			note = c.OOM.String()
 			if i > 0 && s.Checks[i-1].OOM != nil && s.Checks[i-1].OOM.String() == note {
@@ -216,30 +206,27 @@ func (s *Smoke) Sheets() []Sheet {
 	sheet.Answer = []string{s.Verdict()}
 	if s.Baseline != nil {
 		for _, g := range s.Baseline.Grown {
-			sheet.Note("%s", g)
+			sheet.Notes.Add("%s", g)
 		}
 		if len(s.Baseline.Grown) == 0 && len(s.Baseline.Changed) > 0 {
-			sheet.Note("compared with %s, nothing has grown, although the test is another one: %s.", s.Baseline.File,
+			sheet.Notes.Add("compared with %s, nothing has grown, although the test is another one: %s.", s.Baseline.File,
 				strings.Join(s.Baseline.Changed, ", "))
 		}
 	}
 	if s.Host.worthSaying(s.Device) {
-		sheet.Note("%s", s.Host.note(s.Batch))
+		sheet.Notes.Add("%s", s.Host.note(s.Batch))
 	}
-	if s.Streamed > 0 {
-		sheet.Note("with the %s of data on the host and one batch at a time on the GPU, the training step needs %s",
-			bytesize.Format(s.Case.Dataset), bytesize.Format(s.Streamed))
-	}
-	if slices.ContainsFunc(s.Checks, func(c Check) bool { return c.GivesBack }) {
-		sheet.Note(slowWords)
-	}
+	sheet.Notes.If(s.Streamed > 0,
+		"with the %s of data on the host and one batch at a time on the GPU, the training step needs %s",
+		bytesize.Format(s.Case.Dataset), bytesize.Format(s.Streamed))
+	sheet.Notes.If(slices.ContainsFunc(s.Checks, func(c Check) bool { return c.GivesBack }), slowWords)
 	var answers workspaceAnswers
 	answers.add(s.Batch, s.Workspaces)
 	sheet.Notes = append(sheet.Notes, answers.notes()...)
 	sheet.Notes = append(sheet.Notes, warningNotes(s.Warnings)...)
-	if !slices.ContainsFunc(s.Checks, func(c Check) bool { return strings.HasPrefix(c.Name, "validation") }) {
-		sheet.Note("%s", s.unvalidated())
-	}
+	sheet.Notes.If(
+		!slices.ContainsFunc(s.Checks, func(c Check) bool { return strings.HasPrefix(c.Name, "validation") }), "%s",
+		s.unvalidated())
 	return append(s.lengthsSheets(), sheet)
 }
 

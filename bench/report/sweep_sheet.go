@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/phrase"
 )
 
 // sweepSheet returns a row for every batch size: the estimate and the run.
@@ -117,10 +118,8 @@ func timeCells(u *Run) []string {
 	if u == nil || u.Step == nil {
 		return []string{"-", "-"}
 	}
-	step := threeDigits(1e3 * u.Step.Seconds)
-	if u.Step.Most > u.Step.Least {
-		step += fmt.Sprintf(" (%s to %s)", threeDigits(1e3*u.Step.Least), threeDigits(1e3*u.Step.Most))
-	}
+	step := threeDigits(1e3*u.Step.Seconds) + phrase.If(u.Step.Most > u.Step.Least, " (%s to %s)",
+		threeDigits(1e3*u.Step.Least), threeDigits(1e3*u.Step.Most))
 	return []string{step, threeDigits(u.Step.SamplesPerSecond)}
 }
 
@@ -148,10 +147,7 @@ func fitsCell(p Point) string {
 		if word == "" {
 			word = string(p.Verdict())
 		}
-		if p.Run.Shared {
-			word += ", beside others"
-		}
-		return word
+		return word + phrase.If(p.Run.Shared, ", beside others")
 	case p.Estimate != nil:
 		return string(p.Estimate.Verdict)
 	}

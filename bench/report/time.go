@@ -9,6 +9,7 @@ import (
 
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/models"
 )
 
@@ -81,9 +82,7 @@ type Checkpointing struct {
 // Sheets implements [Document].
 func (t *Times) Sheets() []Sheet {
 	columns := "gpu | memory> | stage | batch> | needs> | step> | samples/s ~> | epoch> | training> | checkpointing"
-	if t.Price > 0 {
-		columns += " | cost>"
-	}
+	columns += phrase.If(t.Price > 0, " | cost>")
 	s := Sheet{Title: t.Case.String(), Columns: Columns(columns)}
 	for _, r := range t.Rows {
 		d, _ := find(t.Devices, r.Device)
@@ -97,38 +96,30 @@ func (t *Times) Sheets() []Sheet {
 			s.set("cost", t.cost(r.Total))
 		}
 	}
-	s.Note("estimated time on the GPU alone, without data loading, validation and logging. %s", t.source())
+	s.Notes.Add("estimated time on the GPU alone, without data loading, validation and logging. %s", t.source())
 	var waiting []string
 	for _, r := range t.Rows {
 		if d, ok := find(t.Devices, r.Device); ok && r.HostBound {
 			waiting = lists.Union(waiting, d.GPU)
 		}
 	}
-	if len(waiting) > 0 {
-		s.Note("held up by the host, which launches kernels more slowly than the GPU runs them: %s; a larger batch or "+
-			"torch.compile costs little there.", strings.Join(waiting, ", "))
-	}
-	if t.Case.Strategy != nil {
-		s.Note("%d GPUs train %d batches of that size at a time; communication runs at the full speed of the links, "+
-			"overlapped with kernels that do not wait for it.", t.Case.GPUs, t.Case.Batches())
-	}
+	s.Notes.If(len(waiting) > 0, "held up by the host, which launches kernels more slowly than the GPU runs them: "+
+		"%s; a larger batch or torch.compile costs little there.", strings.Join(waiting, ", "))
+	s.Notes.If(t.Case.Strategy != nil, "%d GPUs train %d batches of that size at a time; communication runs at the "+
+		"full speed of the links, overlapped with kernels that do not wait for it.", t.Case.GPUs, t.Case.Batches())
 	var answers workspaceAnswers
 	for _, r := range t.Rows {
 		answers.add(r.Batch, r.Workspaces)
 	}
 	s.Notes = append(s.Notes, answers.notes()...)
 	s.Notes = append(s.Notes, judgedLoops(lists.Map(t.Rows, func(r TimeRow) models.Loop { return r.Loop }))...)
-	if slices.ContainsFunc(t.Rows, func(r TimeRow) bool { return r.Batch > 0 && !r.Fits }) {
-		s.Note("!: the batch does not fit the GPU; its time assumes that it does.")
-	}
+	s.Notes.If(slices.ContainsFunc(t.Rows, func(r TimeRow) bool { return r.Batch > 0 && !r.Fits }),
+		"!: the batch does not fit the GPU; its time assumes that it does.")
 	for _, why := range lists.Union(nil, lists.Map(t.Rows, func(r TimeRow) string { return r.Refused })...) {
-		if why != "" {
-			s.Note("refused: %s", why)
-		}
+		s.Notes.If(why != "", "refused: %s", why)
 	}
-	if t.Dataset == 0 {
-		s.Note("give --dataset-size N and --epochs N for the time of an epoch and of the whole training.")
-	}
+	s.Notes.If(t.Dataset == 0,
+		"give --dataset-size N and --epochs N for the time of an epoch and of the whole training.")
 	return []Sheet{s}
 }
 
@@ -156,10 +147,7 @@ func (r TimeRow) cells() []string {
 	case r.Batch == 0:
 		return []string{"none fits"}
 	}
-	batch, speed := strconv.Itoa(r.Batch), "-"
-	if !r.Fits {
-		batch += " !"
-	}
+	batch, speed := strconv.Itoa(r.Batch)+phrase.If(!r.Fits, " !"), "-"
 	if r.SamplesPerSecond > 0 {
 		speed = threeDigits(r.SamplesPerSecond)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/vprof/vprof/bench/observe/snapshot"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/phrase"
 )
 
 // shortage is an allocation that failed, as a log or a snapshot describes it. Bytes that are not known are zero.
@@ -26,9 +27,7 @@ func (s shortage) missing() int64 { return max(0, s.want-s.free-s.cached) }
 // evidence returns the request that failed, and what would have fitted.
 func (s shortage) evidence() []string {
 	asked := "asked for " + bytesize.Format(s.want)
-	if s.where != "" {
-		asked += " at " + s.where
-	}
+	asked += phrase.After(" at ", s.where)
 	lines := []string{asked}
 	if s.free+s.cached == 0 {
 		return lines
@@ -178,12 +177,8 @@ func errorOf(m oomtext.Message) report.Finding {
 	s := shortage{want: m.Tried, free: free, cached: m.Cached, largest: -1, held: m.Allocated, where: m.Where}
 	f.Evidence = s.evidence()
 	held := "tensors held " + bytesize.Format(m.Allocated)
-	if m.Pools > 0 {
-		held += ", " + bytesize.Format(m.Pools) + " of it in private pools (CUDA graphs)"
-	}
-	if m.Total > 0 {
-		held += " of the device's " + bytesize.Format(m.Total)
-	}
+	held += phrase.If(m.Pools > 0, ", %s of it in private pools (CUDA graphs)", bytesize.Format(m.Pools))
+	held += phrase.If(m.Total > 0, " of the device's %s", bytesize.Format(m.Total))
 	if m.Allocated > 0 {
 		f.Evidence = append(f.Evidence, held)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/phrase"
 )
 
 // series are the points of all runs on one device, by batch size.
@@ -253,9 +254,7 @@ func (p *Page) peakRow(d report.Device, point report.Point, share func(int64) fl
 	}
 	words := lists.Map(row.Marks, func(m mark) string { return m.Label })
 	row.Label = fmt.Sprintf("batch %d: %s", point.Batch, strings.Join(words, ", "))
-	if row.OOM || row.Unsure != "" {
-		row.Label += ", " + string(point.Verdict())
-	}
+	row.Label += phrase.If(row.OOM || row.Unsure != "", ", %s", string(point.Verdict()))
 	return row
 }
 
@@ -274,11 +273,7 @@ func claimed(p report.Point, context int64) (report.ByteRange, bool) {
 
 // claimLabel returns the guide's estimate with its place.
 func claimLabel(c report.Claim) string {
-	label := "guide " + c.Quote
-	if c.Of == "device" {
-		label += " (drawn less the context)"
-	}
-	return label + ", " + c.Where
+	return "guide " + c.Quote + phrase.If(c.Of == "device", " (drawn less the context)") + ", " + c.Where
 }
 
 // ticks returns about five round amounts up to top.

@@ -13,6 +13,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/models"
 )
 
@@ -78,10 +79,7 @@ func (p *Pair) view() (*pairView, error) {
 			s.Step.ID = "-" + s.Letter
 		}
 	}
-	heading := a.Case.Model
-	if b.Case.Model != heading {
-		heading += " and " + b.Case.Model
-	}
+	heading := a.Case.Model + phrase.If(b.Case.Model != a.Case.Model, " and %s", b.Case.Model)
 	v := &pairView{
 		frame: framed("A: "+a.Title+" · B: "+b.Title, true), Heading: heading,
 		Sides: []side{{"A", a}, {"B", b}}, Legend: legend(append(a.Breakdowns, b.Breakdowns...)),
