@@ -52,3 +52,24 @@ func TestProductsInFloat8(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 }
+
+// Selective checkpointing sees a product of matrices in 8-bit floats as aten.mm, and keeps its result: for torchao 0.18
+// and torch 2.15 a policy of mm takes as many bytes more than one of attention alone as it does without 8-bit floats.
+func TestSelectiveCheckpointingKeepsProductsInFloat8(t *testing.T) {
+	hopper := trace.GPU{Capability: 90, SMs: 132, ThreadsPerSM: 2048}
+	m := model(t, smallLlama)
+	forward := func(recipe, checkpointing string) int64 {
+		c := models.Case{Batch: 2, Checkpointing: true, Weights: "bf16", Optimizer: "adamw-fused", Settings: models.Settings{
+			"seq-len": 512,
+			"packed":  0,
+		}, Levers: models.Levers{Clip: models.ClipNone, Float8: recipe, Recompute: models.Recompute(checkpointing)}}
+		r, err := m.Record(complete(t, m, c), hopper, models.Options{Steps: 2})
+		require.NoError(t, err)
+		return phases(r.Program, inBlocks)[phase(1, "forward")].peak
+	}
+	for _, products := range []string{"mm", "mm/2"} {
+		kept := forward("", "selective="+products+",sdpa") - forward("", "selective=sdpa")
+		require.Positive(t, kept)
+		require.Equal(t, kept, forward("tensorwise", "selective="+products+",sdpa")-forward("tensorwise", "selective=sdpa"))
+	}
+}

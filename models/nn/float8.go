@@ -101,14 +101,16 @@ func toFloat8(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 
 // float8Matmul multiplies [m, k] and [k, n], of which copies are made where they do not lie by rows and by columns.
 func float8Matmul(f *trace.Frame, a, b *trace.Tensor, d trace.DType) *trace.Tensor {
-	g := f.FuncFrame(a, b)
-	if !byRows(a) {
-		g.Set(&a, a.Contiguous())
-	}
-	if byRows(b) {
-		g.Set(&b, b.T().Contiguous().T())
-	}
-	return g.Return(trace.ScaledMM(a, b, d))
+	return f.Tape().ProductBySubclass(func() *trace.Tensor {
+		g := f.FuncFrame(a, b)
+		if !byRows(a) {
+			g.Set(&a, a.Contiguous())
+		}
+		if byRows(b) {
+			g.Set(&b, b.T().Contiguous().T())
+		}
+		return g.Return(trace.ScaledMM(a, b, d))
+	})
 }
 
 // byRows reports is_row_major.

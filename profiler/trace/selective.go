@@ -59,6 +59,15 @@ func (s *selection) during(t *Tape, again bool, f func()) {
 // operators that f calls, since dispatch modes are off below an operator.
 func (t *Tape) BelowDispatch(f func()) { during(&t.autograd.selection, nil, f) }
 
+// ProductBySubclass records aten.mm of a subclass of Tensor, which compute records: selective checkpointing sees one
+// product, and none of the operators that make it up.
+func (t *Tape) ProductBySubclass(compute func() *Tensor) *Tensor {
+	return t.selected(keptMM, func() (y []*Tensor) {
+		t.BelowDispatch(func() { y = []*Tensor{compute()} })
+		return y
+	})[0]
+}
+
 // keeps counts a call of an operator and reports whether its results are kept.
 func (s *selection) keeps(op string) bool {
 	for _, k := range s.kept {
