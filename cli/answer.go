@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -21,6 +22,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
 )
 
 // A request is a command line as JSON: a verb's flags by name, with numbers, strings, booleans, lists (joined by
@@ -112,12 +114,28 @@ func scalar(v any) (text string, ok bool) {
 	return "", false
 }
 
-// requestOf parses a request.
+// requestOf parses a request, in which options may also be under [moreOptions].
 func requestOf(text []byte) (r request, err error) {
+	if len(text) > longestRequest {
+		return nil, usagef("a request has at most %d bytes", longestRequest)
+	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
-	err = d.Decode(&r)
-	return r, err
+	if err := d.Decode(&r); err != nil {
+		return nil, usagef("the request is not a JSON object of options: %w", err)
+	}
+	more, given := r[moreOptions].(map[string]any)
+	if _, has := r[moreOptions]; has && !given {
+		return nil, usagef("%s: not an object of options by name", moreOptions)
+	}
+	delete(r, moreOptions)
+	for name, v := range more {
+		if _, twice := r[name]; twice {
+			return nil, usagef("%s: given twice", name)
+		}
+		r[name] = v
+	}
+	return r, nil
 }
 
 // verbAnswer is a verb's answer to a request.
@@ -127,10 +145,12 @@ type verbAnswer struct {
 	text    []byte
 	result  json.RawMessage
 	message string
+	// err is the verb's error, which the message has among the warnings.
+	err error
 }
 
 // refuse returns the answer to an invalid request.
-func refuse(message string) verbAnswer { return verbAnswer{code: exitUsage, message: message} }
+func refuse(err error) verbAnswer { return verbAnswer{code: exitUsage, message: err.Error(), err: err} }
 
 // runVerb runs a verb with its flags in this process. With only set, it creates no other verb.
 func (a *app) runVerb(
@@ -145,28 +165,69 @@ func (a *app) runVerb(
 	}
 	args, err := r.line(verb, flags, format)
 	if err != nil {
-		return verbAnswer{code: codeOf(err), message: err.Error()}
+		return refuse(err)
 	}
-	code := run(ctx, own, args)
-	s := verbAnswer{code: code, message: strings.TrimPrefix(strings.TrimSpace(errs.String()), "vprof: ")}
+	cmd, err := own.execute(ctx, args)
+	s := verbAnswer{code: own.explain(cmd, err), err: err}
+	s.message = strings.TrimPrefix(strings.TrimSpace(errs.String()), "vprof: ")
 	if s.text = out.Bytes(); json.Valid(s.text) {
 		s.result = s.text
 	}
 	return s
 }
 
+// errSeveral is the error of a request whose answer is several plans.
+var errSeveral = usagef("torch and rank: a request is for one release of PyTorch and one rank")
+
 // planned returns the answer to a request for a plan.
-func (s verbAnswer) planned() (*report.Response, error) {
-	answer := &report.Response{Schema: report.ResponseSchema, ExitCode: int(s.code), Message: s.message}
-	if s.result == nil {
-		return answer, nil
-	}
+func (s verbAnswer) planned() *report.Response {
 	var r report.Report
-	if err := json.Unmarshal(s.result, &r); err != nil {
-		return nil, err
+	if s.result != nil && json.Unmarshal(s.result, &r) != nil {
+		s = refuse(errSeveral)
 	}
-	answer.Of(&r)
-	return answer, nil
+	answer := &report.Response{Schema: report.ResponseSchema, ExitCode: int(s.code), Message: s.message}
+	if s.result != nil {
+		answer.Of(&r)
+	}
+	return answer
+}
+
+// programs returns the app that answers other Go programs. It runs no Python and opens no GPU.
+var programs = sync.OnceValue(func() *app {
+	a := system()
+	if a.oracle != nil {
+		a.oracle.Silent = true
+	}
+	none := noGPUError{"package vprof simulates GPUs", instead}
+	a.detect = func(int) (localGPU, error) { return localGPU{}, none }
+	a.openGPU = func(int) (device.Device, error) { return nil, none }
+	a.rememberTrials()
+	return a
+})
+
+// Ask answers a request to plan, fit or smoke, a JSON object of the verb's options, for another Go program. It decodes
+// the verb's JSON into result and returns the verb's warnings. It leaves the process as it is and writes to no stream;
+// several goroutines may ask at once. An error of the request has a method Usage that returns true.
+func Ask(ctx context.Context, verb string, text []byte, result any) (warnings string, err error) {
+	r, err := requestOf(text)
+	if err != nil {
+		return "", err
+	}
+	a, only := programs(), map[string]func(*app) *cobra.Command{
+		"plan": newPlanCmd, "fit": newFitCmd, "smoke": newSmokeCmd,
+	}[verb]
+	s := a.runVerb(ctx, verb, only, only(a).Flags(), r, report.JSON)
+	switch {
+	case ctx.Err() != nil:
+		return "", fmt.Errorf("interrupted: %w", ctx.Err())
+	case s.code == exitUsage:
+		return "", usageError{s.err}
+	case s.result == nil || s.code == exitFailure:
+		return "", s.err
+	case json.Unmarshal(s.result, result) != nil:
+		return "", errSeveral
+	}
+	return s.message, nil
 }
 
 // rememberTrials reuses recorded trials for later requests of the same case.
@@ -185,41 +246,35 @@ func (a *app) answerPlans(ctx context.Context, in io.Reader, lines bool) error {
 		if err != nil {
 			return err
 		}
-		answer, err := a.answerPlan(ctx, flags, text)
-		if err != nil {
-			return err
-		}
+		answer := a.answerPlan(ctx, flags, text)
 		if err := report.WriteResponse(a.stdout, answer, true); err != nil || answer.ExitCode == 0 {
 			return err
 		}
 		return commandError{errors.New(cmp.Or(answer.Message, "nothing fits")), exitCode(answer.ExitCode)}
 	}
 	return inOrder(bufio.NewScanner(in),
-		func(line []byte) (*report.Response, error) { return a.answerPlan(ctx, flags, line) },
+		func(line []byte) *report.Response { return a.answerPlan(ctx, flags, line) },
 		func(answer *report.Response) error { return report.WriteResponse(a.stdout, answer, false) })
 }
 
 // answerPlan answers one request. An invalid request gets an answer, too.
-func (a *app) answerPlan(ctx context.Context, flags *pflag.FlagSet, text []byte) (*report.Response, error) {
+func (a *app) answerPlan(ctx context.Context, flags *pflag.FlagSet, text []byte) *report.Response {
 	r, err := requestOf(text)
-	switch {
-	case len(text) > longestRequest:
-		return refuse(fmt.Sprintf("a request has at most %d bytes", longestRequest)).planned()
-	case err != nil:
-		return refuse("the request is not a JSON object of options: " + err.Error()).planned()
+	if err != nil {
+		return refuse(err).planned()
 	}
 	return a.runVerb(ctx, "plan", newPlanCmd, flags, r, report.JSON).planned()
 }
 
 // inOrder answers lines concurrently and writes the answers in the order of the lines.
-func inOrder[A any](in *bufio.Scanner, answer func([]byte) (A, error), write func(A) error) error {
+func inOrder[A any](in *bufio.Scanner, answer func([]byte) A, write func(A) error) error {
 	in.Buffer(nil, longestRequest)
 	pending := make(chan chan A, 4*runtime.GOMAXPROCS(0))
 	var work, writer errgroup.Group
 	work.SetLimit(runtime.GOMAXPROCS(0))
 	writer.Go(func() (err error) {
 		for each := range pending {
-			if a, ok := <-each; ok && err == nil {
+			if a := <-each; err == nil {
 				err = write(a)
 			}
 		}
@@ -232,15 +287,10 @@ func inOrder[A any](in *bufio.Scanner, answer func([]byte) (A, error), write fun
 		}
 		pending <- to
 		work.Go(func() error {
-			defer close(to)
-			a, err := answer(line)
-			if err == nil {
-				to <- a
-			}
-			return err
+			to <- answer(line)
+			return nil
 		})
 	}
-	err := work.Wait()
 	close(pending)
-	return errors.Join(in.Err(), err, writer.Wait())
+	return errors.Join(in.Err(), writer.Wait())
 }

@@ -94,35 +94,43 @@ func system() *app {
 	return a
 }
 
-// run runs one command line and returns the exit code. A panic is a bug of vprof; the user gets one line about it.
-func run(ctx context.Context, a *app, args []string) (code exitCode) {
+// run runs one command line and returns the exit code.
+func run(ctx context.Context, a *app, args []string) exitCode { return a.explain(a.execute(ctx, args)) }
+
+// execute runs one command line and returns its command and its error. A panic is a bug of vprof, and an error, too.
+func (a *app) execute(ctx context.Context, args []string) (cmd *cobra.Command, err error) {
 	defer func() {
 		if bug := recover(); bug != nil {
 			if os.Getenv("VPROF_DEBUG") != "" {
 				panic(bug)
 			}
-			printable.Fprintf(a.stderr, "vprof: internal error: %v (please report it; VPROF_DEBUG=1 shows where)\n",
-				bug)
-			code = exitFailure
+			err = fmt.Errorf("internal error: %v (please report it; VPROF_DEBUG=1 shows where)", bug)
 		}
 	}()
 	if a.oracle != nil {
 		defer func() { _ = a.oracle.Close(context.WithoutCancel(ctx)) }() // what is not kept is asked again
+	}
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		completing.Store(true)
 	}
 	root := newRootCmd(a)
 	root.SetArgs(joinValues(args))
 	if asksForAll(args) {
 		root.SetArgs(append(args[:len(args):len(args)], "--help"))
 	}
-	cmd, err := root, unknownCommand(root, args)
-	if err == nil {
-		cmd, err = root.ExecuteContextC(ctx)
+	if err := unknownCommand(root, args); err != nil {
+		return root, err
 	}
-	if err == nil {
-		return exitFine
-	}
-	code = codeOf(err)
-	if code == exitInterrupted {
+	return root.ExecuteContextC(ctx)
+}
+
+// explain writes the error of a command, if there is one, and returns the exit code.
+func (a *app) explain(cmd *cobra.Command, err error) exitCode {
+	code := codeOf(err)
+	switch code {
+	case exitFine:
+		return code
+	case exitInterrupted:
 		fmt.Fprintln(a.stderr, "vprof: interrupted")
 		return code
 	}

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -86,14 +85,12 @@ func notify(ctx context.Context, call *mcp.CallToolRequest) progress.Func {
 func (a *app) callTool(ctx context.Context, cmd *cobra.Command, arguments json.RawMessage) *mcp.CallToolResult {
 	r, err := requestOf(arguments)
 	if err != nil && len(arguments) > 0 {
-		return toolError("the arguments are not a JSON object: " + err.Error())
+		return toolError(err.Error())
 	}
 	match, _ := r[rowMatch].(string)
 	delete(r, rowMatch)
-	whole, err := r.unfold()
-	if err != nil {
-		return toolError(err.Error())
-	}
+	whole, _ := r[wholeReport].(bool)
+	delete(r, wholeReport)
 	format := report.Table
 	if whole || cmd.Name() == "plan" {
 		format = report.JSON
@@ -105,9 +102,9 @@ func (a *app) callTool(ctx context.Context, cmd *cobra.Command, arguments json.R
 	result := &mcp.CallToolResult{}
 	text := string(s.text)
 	if !whole && cmd.Name() == "plan" {
-		answer, err := s.planned()
-		if err != nil {
-			return toolError(err.Error())
+		answer := s.planned()
+		if answer.Report == nil {
+			return toolError(answer.Message)
 		}
 		var table strings.Builder
 		if err := report.WriteTable(&table, answer.Report, report.Layout{Width: pipedWidth}); err != nil {
@@ -121,24 +118,6 @@ func (a *app) callTool(ctx context.Context, cmd *cobra.Command, arguments json.R
 	}
 	result.Content = []mcp.Content{&mcp.TextContent{Text: text}}
 	return result
-}
-
-// unfold takes the options in [moreOptions] among the others, and reports whether the whole result is wanted.
-func (r request) unfold() (whole bool, err error) {
-	more, given := r[moreOptions].(map[string]any)
-	if _, has := r[moreOptions]; has && !given {
-		return false, errors.New(moreOptions + ": not an object of options by name")
-	}
-	for name, v := range more {
-		if _, twice := r[name]; twice {
-			return false, fmt.Errorf("%s: given twice", name)
-		}
-		r[name] = v
-	}
-	whole, _ = r[wholeReport].(bool)
-	delete(r, moreOptions)
-	delete(r, wholeReport)
-	return whole, nil
 }
 
 // headLines are the lines of a list before its rows: the heads, and the rule below them.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -169,8 +170,15 @@ func hide(flags *pflag.FlagSet, name string) {
 	}
 }
 
+// completing reports whether this process completes a command line for a shell. Only then completions are registered:
+// cobra keeps them, with their commands, until the process ends.
+var completing atomic.Bool
+
 // complete offers words for the values of a flag in shell completion.
 func complete(cmd *cobra.Command, flag string, words func() []string) {
+	if !completing.Load() {
+		return
+	}
 	// The only error is a flag that does not exist, a bug that any test shows.
 	if err := cmd.RegisterFlagCompletionFunc(flag,
 		func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
