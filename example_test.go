@@ -77,7 +77,7 @@ func ExamplePlan_config() {
 	// context: 141 MiB
 }
 
-// Eight GPUs share a model: bytes are of one of them.
+// Eight GPUs share a model. Byte counts are for each GPU.
 func ExamplePlan_severalGPUs() {
 	plan, err := vprof.Plan(context.Background(), vprof.Request{
 		Model: "gpt2-xl", GPU: []string{"a100-80"}, GPUs: 8, Strategy: "fsdp2:mp=bf16", Batch: []int{4},

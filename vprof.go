@@ -1,12 +1,12 @@
 // Package vprof predicts the GPU memory of a PyTorch training step, for Go programs: [Plan] estimates batch sizes,
-// [Fit] finds the largest safe one, [Smoke] judges a whole training. The answers are those of the commands of these
-// names, computed in this process, without a GPU, Python or the network.
+// [Fit] finds the largest safe one, [Smoke] judges a whole training. They give the answers of the commands "vprof plan",
+// "vprof fit" and "vprof smoke", in this process, without a GPU, Python or the network.
 //
 // Goroutines may call the functions at once. The functions print nothing, start no process and change no setting of the
 // program. Latest recordings stay in memory, up to about 100 MB. As on the command line a vprof.yaml of the working
 // directory and VPROF_ variables set defaults; a model "hf:NAME" must be a listed one or in the cache of Hugging Face.
 //
-// All bytes are of one GPU. Estimates are simulated values with an interval, never measurements.
+// All byte counts are for one GPU. Estimates are simulated values with an interval, never measurements.
 package vprof
 
 import (
@@ -22,8 +22,8 @@ import (
 // A Request says what is trained, and on which GPU. What is zero is the model's or its configuration's own. As JSON it is
 // a request that "vprof plan --json-request" reads.
 type Request struct {
-	// Model is a name ("gpt2"; "vprof models" lists them), a file of torch.export ("model.pt2"), or "hf:" with a name or
-	// a config.json of transformers.
+	// Model is a name ("gpt2"; "vprof models" lists them), a file of torch.export ("model.pt2"), or "hf:" with a name
+	// or a config.json of transformers.
 	Model string `json:"model,omitempty"`
 	// Files are the configuration of a trainer (.yaml, .json, .toml, .sh), which the other fields override.
 	Files []string `json:"files,omitempty"`
@@ -88,8 +88,8 @@ type SmokeResult struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Plan estimates the memory of training steps. That one does not fit is no error. An error is an [*InputError], wraps
-// ctx.Err(), or is of a file that cannot be read.
+// Plan estimates the memory of training steps. That one does not fit is no error. Errors are an [*InputError], errors
+// that wrap ctx.Err(), and errors of the machine, such as a file without permission to read.
 func Plan(ctx context.Context, r Request) (*Response, error) {
 	answer := &Response{Schema: report.ResponseSchema}
 	var plan report.Report
@@ -101,7 +101,7 @@ func Plan(ctx context.Context, r Request) (*Response, error) {
 }
 
 // Fit finds the largest safe batch of each configuration (precision, checkpointing, strategy) on each GPU. That nothing
-// fits is no error; errors are those of [Plan].
+// fits is no error; other errors are as for [Plan].
 func Fit(ctx context.Context, r Request) (*FitResult, error) {
 	answer := new(FitResult)
 	if err := ask(ctx, "fit", r, &answer.Fit, &answer.Message); err != nil {
@@ -111,7 +111,7 @@ func Fit(ctx context.Context, r Request) (*FitResult, error) {
 }
 
 // Smoke judges a training at all its points: steps of all stages, evaluation, the longest sample. That it is not safe is
-// no error; errors are those of [Plan].
+// no error; other errors are as for [Plan].
 func Smoke(ctx context.Context, r Request) (*SmokeResult, error) {
 	answer := new(SmokeResult)
 	if err := ask(ctx, "smoke", r, &answer.Smoke, &answer.Message); err != nil {

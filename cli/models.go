@@ -97,7 +97,8 @@ func (l modelList) Sheets() []report.Sheet {
 		s.Row(m.Name, m.Summary, strings.Join(m.Stages, ", "), m.Batch, m.BatchUnit+"s", m.AMP, m.Accumulate)
 	}
 	if !l.matched {
-		s.Notes.Add("hf:Qwen/Qwen3-8B and %d other models of the hub by name (vprof models TEXT lists them)", len(l.Hub)-1)
+		s.Notes.Add("hf:Qwen/Qwen3-8B and %d other models of the hub by name (vprof models TEXT lists them)",
+			len(l.Hub)-1)
 		s.Notes.Add("hf:PATH: the config.json of a transformers model of type %s", hfTypes())
 		return []report.Sheet{s}
 	}
@@ -194,7 +195,8 @@ func (p modelPage) about() report.Sheet {
 	}
 	s.Notes.Add("by default: %s", strings.Join(words, ", "))
 	if len(p.Batches) > 0 {
-		s.Notes.Add("vprof sweep tries batch %s", strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Batches), " ", ", "), "[]"))
+		s.Notes.Add("vprof sweep tries batch %s",
+			strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Batches), " ", ", "), "[]"))
 	}
 	if p.Adapts {
 		s.Notes.Add("--lora trains adapters instead")
