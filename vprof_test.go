@@ -230,6 +230,9 @@ func TestGoroutinesAskAtOnce(t *testing.T) {
 
 // A process that asks for a long time keeps nothing of its requests but the latest recordings.
 func TestRequestsLeaveNothingBehind(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine asks")
+	}
 	objects := func(requests int) int64 {
 		for range requests {
 			_, err := vprof.Plan(t.Context(), vprof.Request{Model: "resnet18", GPU: []string{"t4"}, Batch: []int{1}})
