@@ -95,7 +95,7 @@ func (c Choice) cells(unit column) []string {
 
 // Answer returns the recommendations, a line each, or that nothing fits.
 func (f *Fit) Answer() []string {
-	var notes phrase.Lines
+	var notes phrase.List
 	for _, c := range f.Choices {
 		if !c.Recommended {
 			continue
@@ -140,7 +140,7 @@ func (f *Fit) notes() []string {
 }
 
 // fasterNotes returns the fastest configuration of each stage that is not recommended although it is faster, and why.
-func (f *Fit) fasterNotes() (notes phrase.Lines) {
+func (f *Fit) fasterNotes() (notes phrase.List) {
 	if len(f.Devices) > 1 {
 		return nil
 	}
@@ -181,7 +181,7 @@ func (f *Fit) partNotes() []string {
 }
 
 // sampleNotes returns the stages where no safe batch divides the samples of an optimizer step.
-func (f *Fit) sampleNotes() (notes phrase.Lines) {
+func (f *Fit) sampleNotes() (notes phrase.List) {
 	want := f.Budget.EffectiveBatch
 	for _, c := range f.Choices {
 		notes.If(c.Recommended && want > 0 && c.EffectiveBatch != want,
@@ -192,7 +192,7 @@ func (f *Fit) sampleNotes() (notes phrase.Lines) {
 }
 
 // roomNotes returns what expandable segments would leave room for, and why a batch is not the requested multiple.
-func (f *Fit) roomNotes() (notes phrase.Lines) {
+func (f *Fit) roomNotes() (notes phrase.List) {
 	more := "a larger batch"
 	if f.Budget.SeqLen {
 		more = "longer sequences"
@@ -226,7 +226,7 @@ func (f *Fit) refusals() []string {
 			others[why]++
 		}
 	}
-	var notes phrase.Lines
+	var notes phrase.List
 	for _, why := range reasons {
 		n := others[why]
 		notes.Add("refused, %s%s: %s", first[why], phrase.If(n > 0, ", and %d more", n), why)
@@ -236,7 +236,7 @@ func (f *Fit) refusals() []string {
 
 // parallelNotes returns the assumptions behind the values of several GPUs.
 func (f *Fit) parallelNotes() []string {
-	var notes phrase.Lines
+	var notes phrase.List
 	p := f.Parallel
 	if p == nil {
 		return nil

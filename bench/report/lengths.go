@@ -167,7 +167,7 @@ func (e *Epochs) words() string {
 }
 
 func (l *Lengths) notes() []string {
-	notes := phrase.Lines{"simulated: training steps in one allocator, in random orders of a fixed seed; the range " +
+	notes := phrase.List{"simulated: training steps in one allocator, in random orders of a fixed seed; the range " +
 		"is a 95 % interval of the probability (Clopper-Pearson) over the order of samples alone."}
 	if l.Epochs.Low == l.Epochs.High {
 		notes[0] = "simulated: training steps in one allocator."

@@ -311,7 +311,7 @@ func (c MatrixCell) String() string {
 }
 
 func (m *Matrix) notes() []string {
-	notes := phrase.Lines(slices.Clone(m.Notes))
+	notes := phrase.List(slices.Clone(m.Notes))
 	notes.Text(m.simulated())
 	seen := map[string]bool{}
 	for _, r := range m.Rows {

@@ -13,7 +13,7 @@ import (
 
 // notes returns the lines below tables that show intervals.
 func (r *Report) notes() []string {
-	var notes phrase.Lines
+	var notes phrase.List
 	for _, c := range r.Coefficients {
 		notes.If(c.Name == "allocated_residual", "[low, high]: 95 %% of %s fell inside. The reserved range also "+
 			"covers allocator timing; the device range also covers the unknown CUDA context.", c.Source)
@@ -34,7 +34,7 @@ func (r *Report) rankNotes(runs bool) []string {
 	if c.Strategy.Rank != nil {
 		which = fmt.Sprintf("rank %d", *c.Strategy.Rank)
 	}
-	var notes phrase.Lines
+	var notes phrase.List
 	if c.Strategy.Name == models.DeviceMap {
 		notes.Add("one process has its layers on %d GPUs; values are for %s.", c.GPUs,
 			strings.Replace(which, "rank", "GPU", 1))
@@ -65,7 +65,7 @@ func (r *Report) refusals() []string {
 
 // sideNotes returns the savings of streaming and of expandable segments, and the source of the guide's estimates.
 func (r *Report) sideNotes() []string {
-	var notes phrase.Lines
+	var notes phrase.List
 	notes.Text(r.StreamingNote(), r.setUpNote(), r.slackNote(), r.loopNote(), r.stackNote(), r.evaluationNote(),
 		r.workspaceNote(), r.claimNote())
 	return append(notes, r.hostNotes()...)
@@ -133,7 +133,7 @@ func (a *workspaceAnswers) notes() []string {
 
 // warningNotes returns a line for each warning.
 func warningNotes(warnings []Warning) []string {
-	var notes phrase.Lines
+	var notes phrase.List
 	for _, w := range warnings {
 		notes.Add("warning: %s", w)
 	}
@@ -143,7 +143,7 @@ func warningNotes(warnings []Warning) []string {
 // findingNotes returns what fits at most, what hardly fits, what failed first, what was left out because of it, and
 // what the times mean.
 func (r *Report) findingNotes(word string) []string {
-	var notes phrase.Lines
+	var notes phrase.List
 	notes.If(r.Agreement != nil, "%s.", r.Agreement)
 	notes = append(notes, r.refusals()...)
 	for _, p := range r.Points {

@@ -57,7 +57,7 @@ func (r Runs) Sheets() []Sheet {
 
 // notes returns what is to be said of the runs, each once, and how simulated and measured ones compare.
 func (r Runs) notes() []string {
-	var notes phrase.Lines
+	var notes phrase.List
 	for _, one := range r {
 		notes = lists.Union(notes, one.besides()...)
 	}

@@ -317,7 +317,7 @@ func (r *Report) tunedBefore() int {
 // scriptNotes returns how the command ended and which files it wrote.
 func (r *Report) scriptNotes() []string {
 	s := r.Script
-	var notes phrase.Lines
+	var notes phrase.List
 	notes.If(len(s.Steps) > 0, "%s: %s; host memory at most %s; %.0f s.", strings.Join(s.Optimizers, ", "),
 		s.stepWords(), bytesize.Format(s.Host), s.Seconds)
 	unseen := r.unseen()
@@ -349,7 +349,7 @@ func (r *Report) unseen() (all []string) {
 
 // besides returns the notes below the figures.
 func (r *Report) besides() []string {
-	s, notes := r.Script, phrase.Lines(nil)
+	s, notes := r.Script, phrase.List(nil)
 	if w := s.Workspaces; w != nil {
 		notes.Add("workspaces of libraries: %d reported by cuDNN itself, %d modeled, %d unknown.",
 			w.Asked, w.Modeled, w.Unknown)

@@ -28,7 +28,7 @@ type Sheet struct {
 	// Bars stand below the table, in tables only.
 	Bars Bars
 	// Notes stand below all, one a line.
-	Notes phrase.Lines
+	Notes phrase.List
 
 	unit column // of amounts of bytes; each has its own without one
 }

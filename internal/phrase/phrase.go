@@ -23,29 +23,29 @@ func After(prefix, text string) string {
 // Count returns a number of things: "1 file", "2 files".
 func Count(n int, unit string) string { return fmt.Sprintf("%d %s%s", n, unit, If(n != 1, "s")) }
 
-// Lines are sentences, a line each.
-type Lines []string
+// List holds texts in order: notes below a table, options of a flag.
+type List []string
 
-// Add adds a line.
-func (l *Lines) Add(format string, args ...any) { *l = append(*l, fmt.Sprintf(format, args...)) }
+// Add adds a formatted text.
+func (l *List) Add(format string, args ...any) { *l = append(*l, fmt.Sprintf(format, args...)) }
 
-// If adds a line if a condition holds. The arguments are evaluated in both cases.
-func (l *Lines) If(holds bool, format string, args ...any) {
+// If adds a formatted text if a condition holds. The arguments are evaluated in both cases.
+func (l *List) If(holds bool, format string, args ...any) {
 	if holds {
 		l.Add(format, args...)
 	}
 }
 
-// Text adds lines that are not empty.
-func (l *Lines) Text(lines ...string) {
-	for _, line := range lines {
-		l.If(line != "", "%s", line)
+// Text adds those of some texts that are not empty.
+func (l *List) Text(texts ...string) {
+	for _, text := range texts {
+		l.If(text != "", "%s", text)
 	}
 }
 
-// Such adds a line about things, if there are any: how many, and the first as an example. The format has a verb for
+// Such adds a sentence about things, if there are any: how many, and the first as an example. The format has a verb for
 // each of the two.
-func (l *Lines) Such(format, unit string, things []string) {
+func (l *List) Such(format, unit string, things []string) {
 	if n := len(things); n > 0 {
 		l.Add(format, Count(n, unit), things[0])
 	}

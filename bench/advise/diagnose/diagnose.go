@@ -10,6 +10,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/profiler/device"
 )
 
@@ -69,11 +70,10 @@ func Series(s series.Series) []report.Finding {
 		})
 	}
 	var others int64
-	var evidence []string
+	var evidence phrase.List
 	for _, p := range s.Others {
-		if others += p.Peak; p.Peak > noticeable/8 {
-			evidence = append(evidence, fmt.Sprintf("%v had up to %s", p, bytesize.Format(p.Peak)))
-		}
+		others += p.Peak
+		evidence.If(p.Peak > noticeable/8, "%v had up to %s", p, bytesize.Format(p.Peak))
 	}
 	if others > noticeable {
 		found = append(found, othersUse(others, evidence))
@@ -109,24 +109,15 @@ func leak(s series.Series, steady []float64) (report.Finding, bool) {
 	if whole.P > leakP || end.P > leakP || growth < noticeable/4 || end.PerSample < whole.PerSample/4 {
 		return report.Finding{}, false
 	}
-	f := report.Finding{
-		Kind: "leak", Problem: true, What: leaks, Advice: againstLeaks(),
-		Evidence: []string{
-			fmt.Sprintf("%s over %d samples, %s a sample (Theil-Sen)", size(growth), len(steady),
-				size(whole.PerSample)),
-			fmt.Sprintf("probability of such an order without growth: %.2g (Mann-Kendall), in the second half %.2g",
-				whole.P, end.P),
-		},
-	}
-	if s.Process.PID != 0 {
-		f.Evidence = append(f.Evidence, fmt.Sprintf("%v grows", s.Process))
-	}
-	inUse := max(float64(s.Last), s.Mine[len(s.Mine)-1])
-	if left := float64(s.Total) - inUse; s.Total > 0 && s.Elapsed > 0 && left > 0 {
-		hours := left / whole.PerSample * s.Elapsed.Hours() / float64(len(s.Mine)-1)
-		f.Evidence = append(f.Evidence, fmt.Sprintf("the GPU is full in %.1f hours at this rate", hours))
-	}
-	return f, true
+	var evidence phrase.List
+	evidence.Add("%s over %d samples, %s a sample (Theil-Sen)", size(growth), len(steady), size(whole.PerSample))
+	evidence.Add("probability of such an order without growth: %.2g (Mann-Kendall), in the second half %.2g", whole.P,
+		end.P)
+	evidence.If(s.Process.PID != 0, "%v grows", s.Process)
+	left := float64(s.Total) - max(float64(s.Last), s.Mine[len(s.Mine)-1])
+	hours := left / whole.PerSample * s.Elapsed.Hours() / float64(len(s.Mine)-1)
+	evidence.If(s.Total > 0 && s.Elapsed > 0 && left > 0, "the GPU is full in %.1f hours at this rate", hours)
+	return report.Finding{Kind: "leak", Problem: true, What: leaks, Advice: againstLeaks(), Evidence: evidence}, true
 }
 
 // use reports GPUs that are nearly full or half empty.
@@ -184,19 +175,14 @@ func leakOfSteps(s snapshot.Summary) (report.Finding, bool) {
 	if trend.P > stepLeakP || growth < stepLeak {
 		return report.Finding{}, false
 	}
-	f := report.Finding{
-		Kind: "leak", Problem: true, What: leaks, Advice: againstLeaks(),
-		Evidence: []string{fmt.Sprintf(
-			"%d steps leave %s more and more, %s a step (Theil-Sen; probability without growth %.2g, Mann-Kendall)",
-			len(ends), size(growth), size(trend.PerSample), trend.P)},
-	}
+	var evidence phrase.List
+	evidence.Add("%d steps leave %s more and more, %s a step (Theil-Sen; probability without growth %.2g, Mann-Kendall)",
+		len(ends), size(growth), size(trend.PerSample), trend.P)
 	for _, site := range s.Sites {
-		if site.Blocks >= len(ends)/2 {
-			f.Evidence = append(f.Evidence,
-				fmt.Sprintf("%d blocks in use, %s, come from %s", site.Blocks, bytesize.Format(site.Bytes), site.Where))
-		}
+		evidence.If(site.Blocks >= len(ends)/2, "%d blocks in use, %s, come from %s", site.Blocks,
+			bytesize.Format(site.Bytes), site.Where)
 	}
-	return f, true
+	return report.Finding{Kind: "leak", Problem: true, What: leaks, Advice: againstLeaks(), Evidence: evidence}, true
 }
 
 // cache is the state of an allocator in bytes; what is not known is zero.
@@ -216,27 +202,19 @@ func fragmentation(c cache) []report.Finding {
 	if !over && !pieces {
 		return nil
 	}
-	f := report.Finding{
-		Kind: "fragmentation", Problem: true,
-		What: "the allocator holds far more than tensors need: free blocks that fit no request, or an old " +
-			"cache",
-		Evidence: []string{fmt.Sprintf("%s reserved, %s allocated", bytesize.Format(c.reserved),
-			bytesize.Format(c.allocated))},
+	var evidence phrase.List
+	evidence.Add("%s reserved, %s allocated", bytesize.Format(c.reserved), bytesize.Format(c.allocated))
+	evidence.If(c.largest > 0, "the largest free block has %s of %s", bytesize.Format(c.largest), bytesize.Format(c.free))
+	evidence.If(pieces, "%s were requested while %s were free in the cache, in blocks too small",
+		bytesize.Format(c.failed), bytesize.Format(c.free))
+	return []report.Finding{{
+		Kind: "fragmentation", Problem: true, Evidence: evidence,
+		What: "the allocator holds far more than tensors need: free blocks that fit no request, or an old cache",
 		Advice: []string{
 			"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
 			"torch.cuda.empty_cache() between training and validation, and after each epoch",
 		},
-	}
-	if c.largest > 0 {
-		f.Evidence = append(f.Evidence,
-			fmt.Sprintf("the largest free block has %s of %s", bytesize.Format(c.largest), bytesize.Format(c.free)))
-	}
-	if pieces {
-		f.Evidence = append(f.Evidence,
-			fmt.Sprintf("%s were requested while %s were free in the cache, in blocks too small",
-				bytesize.Format(c.failed), bytesize.Format(c.free)))
-	}
-	return []report.Finding{f}
+	}}
 }
 
 // Run finds problems in one run of a report.
@@ -280,15 +258,14 @@ func Script(s *report.Script) (found []report.Finding) {
 	if s.Growth == nil {
 		return found
 	}
-	f := report.Finding{
-		Kind: "leak", Problem: true, What: "memory grows with every step of the script",
-		Evidence: []string{s.Growth.String()},
-		Advice:   []string{"keep numbers (.item()), or detached tensors on the host; remove hooks that store tensors"},
-	}
+	evidence := phrase.List{s.Growth.String()}
 	for _, l := range s.Growth.Lines {
-		f.Evidence = append(f.Evidence, fmt.Sprintf("%s a step: %s", bytesize.Format(l.Bytes), l.Name))
+		evidence.Add("%s a step: %s", bytesize.Format(l.Bytes), l.Name)
 	}
-	return append(found, f)
+	return append(found, report.Finding{
+		Kind: "leak", Problem: true, What: "memory grows with every step of the script", Evidence: evidence,
+		Advice: []string{"keep numbers (.item()), or detached tensors on the host; remove hooks that store tensors"},
+	})
 }
 
 func size(bytes float64) string { return bytesize.Format(int64(bytes)) }

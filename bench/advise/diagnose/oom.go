@@ -26,68 +26,44 @@ func (s shortage) missing() int64 { return max(0, s.want-s.free-s.cached) }
 
 // evidence returns the request that failed, and what would have fitted.
 func (s shortage) evidence() []string {
-	asked := "asked for " + bytesize.Format(s.want)
-	asked += phrase.After(" at ", s.where)
-	lines := []string{asked}
+	lines := phrase.List{"asked for " + bytesize.Format(s.want) + phrase.After(" at ", s.where)}
 	if s.free+s.cached == 0 {
 		return lines
 	}
-	left := fmt.Sprintf("%s were free on the device and %s in PyTorch's cache", bytesize.Format(s.free),
-		bytesize.Format(s.cached))
-	fits := s.free
-	if s.largest >= 0 {
-		left += ", in pieces of up to " + bytesize.Format(s.largest)
-		fits = max(fits, s.largest)
-	}
-	lines = append(lines, left, "an allocation of up to "+bytesize.Format(fits)+" would have fitted")
-	if missing := s.missing(); missing > 0 {
-		lines = append(lines, fmt.Sprintf("with the cache in one piece, %s would still have been missing",
-			bytesize.Format(missing)))
-	} else {
-		lines = append(lines, "with the cache in one piece, it would have fitted")
-	}
+	lines.Add("%s were free on the device and %s in PyTorch's cache%s", bytesize.Format(s.free),
+		bytesize.Format(s.cached), phrase.If(s.largest >= 0, ", in pieces of up to %s", bytesize.Format(max(0, s.largest))))
+	lines.Add("an allocation of up to %s would have fitted", bytesize.Format(max(s.free, s.largest)))
+	missing := s.missing()
+	lines.If(missing > 0, "with the cache in one piece, %s would still have been missing", bytesize.Format(missing))
+	lines.If(missing == 0, "with the cache in one piece, it would have fitted")
 	return lines
 }
 
 // advice returns what to do, the cheapest first.
 func (s shortage) advice() []string {
-	var todo []string
-	if s.cached > 0 && s.cached+s.free >= s.want {
-		todo = append(todo,
-			"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: the free memory is in pieces, which that avoids")
-	} else if s.cached >= noticeable {
-		todo = append(todo,
-			"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: a part of what was missing lay in the cache in pieces")
-	}
-	if grows := s.held + s.want; s.missing() > 0 && grows > s.missing() {
-		todo = append(todo,
-			fmt.Sprintf("a batch that is smaller by %.0f %% or more, in more micro-batches: so much if all that "+
-				"tensors have grows with the batch, which weights and state do not",
-				math.Ceil(100*float64(s.missing())/float64(grows))))
-	}
+	var todo phrase.List
+	enough, grows := s.cached > 0 && s.cached+s.free >= s.want, s.held+s.want
+	todo.If(enough, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: the free memory is in pieces, which that avoids")
+	todo.If(!enough && s.cached >= noticeable,
+		"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: a part of what was missing lay in the cache in pieces")
+	todo.If(s.missing() > 0 && grows > s.missing(), "a batch that is smaller by %.0f %% or more, in more micro-batches: "+
+		"so much if all that tensors have grows with the batch, which weights and state do not",
+		math.Ceil(100*float64(s.missing())/float64(grows)))
 	return append(todo,
 		"vprof fit finds the largest batch that is safe; --model and --batch here show what each remedy would save")
 }
 
 // holders returns what has the memory, for people.
 func holders(of string, places []snapshot.Site) []string {
-	var lines []string
+	var lines phrase.List
 	for _, p := range places[:min(len(places), mostHolders)] {
-		lines = append(lines, fmt.Sprintf("%s holds %s in %s", of+" "+p.Where, bytesize.Format(p.Bytes),
-			plural(p.Blocks, "tensor")))
+		lines.Add("%s %s holds %s in %s", of, p.Where, bytesize.Format(p.Bytes), phrase.Count(p.Blocks, "tensor"))
 	}
 	return lines
 }
 
 // mostHolders is how many places are listed.
 const mostHolders = 5
-
-func plural(n int, unit string) string {
-	if n == 1 {
-		return "1 " + unit
-	}
-	return fmt.Sprintf("%d %ss", n, unit)
-}
 
 // outOfMemory returns a snapshot's failed request, the largest holders, and what to do.
 func outOfMemory(s snapshot.Summary) report.Finding {
@@ -99,20 +75,15 @@ func outOfMemory(s snapshot.Summary) report.Finding {
 	if s.Failure != nil {
 		short.want, short.free, short.where = s.Failure.Requested, s.Failure.Free, s.Failure.String()
 	}
-	f.Evidence = short.evidence()
-	if s.Failed > short.want {
-		f.Evidence = append(f.Evidence, "the largest failed request has "+bytesize.Format(s.Failed))
-	}
+	evidence := phrase.List(short.evidence())
+	evidence.If(s.Failed > short.want, "the largest failed request has %s", bytesize.Format(s.Failed))
 	for _, c := range s.Categories[:min(len(s.Categories), mostHolders)] {
-		f.Evidence = append(f.Evidence, fmt.Sprintf("%s: %s", c.Name, bytesize.Format(c.Bytes)))
+		evidence.Add("%s: %s", c.Name, bytesize.Format(c.Bytes))
 	}
-	f.Evidence = append(f.Evidence, holders("line", s.Sites)...)
-	f.Evidence = append(f.Evidence, holders("module", s.Modules)...)
-	if len(s.Sites) == 0 && s.Allocated > 0 {
-		f.Evidence = append(f.Evidence,
-			"no stacks were recorded; torch.cuda.memory._record_memory_history() before the first step records them")
-	}
-	f.Advice = short.advice()
+	evidence.Text(append(holders("line", s.Sites), holders("module", s.Modules)...)...)
+	evidence.If(len(s.Sites) == 0 && s.Allocated > 0,
+		"no stacks were recorded; torch.cuda.memory._record_memory_history() before the first step records them")
+	f.Evidence, f.Advice = evidence, short.advice()
 	return f
 }
 
@@ -160,10 +131,9 @@ func errorOf(m oomtext.Message) report.Finding {
 	}
 	if m.Tried == 0 {
 		f.What = "the driver or a library had no memory left, outside PyTorch's allocator"
-		f.Evidence = []string{"the message has no sizes"}
-		if m.Where != "" {
-			f.Evidence = append(f.Evidence, "it happened at "+m.Where)
-		}
+		evidence := phrase.List{"the message has no sizes"}
+		evidence.Text(phrase.After("it happened at ", m.Where))
+		f.Evidence = evidence
 		f.Advice = []string{
 			"look for other processes on the GPU: nvidia-smi",
 			"leave memory outside PyTorch: torch.cuda.set_per_process_memory_fraction(0.95), or a smaller batch",
@@ -175,21 +145,16 @@ func errorOf(m oomtext.Message) report.Finding {
 		free = max(0, min(free, m.Allowed-m.Allocated-m.Cached))
 	}
 	s := shortage{want: m.Tried, free: free, cached: m.Cached, largest: -1, held: m.Allocated, where: m.Where}
-	f.Evidence = s.evidence()
-	held := "tensors held " + bytesize.Format(m.Allocated)
-	held += phrase.If(m.Pools > 0, ", %s of it in private pools (CUDA graphs)", bytesize.Format(m.Pools))
-	held += phrase.If(m.Total > 0, " of the device's %s", bytesize.Format(m.Total))
-	if m.Allocated > 0 {
-		f.Evidence = append(f.Evidence, held)
-	}
-	if m.Allowed > 0 {
-		f.Evidence = append(f.Evidence,
-			"the process may have "+bytesize.Format(m.Allowed)+" (set_per_process_memory_fraction)")
-	}
-	if beside := m.Process - m.Allocated - m.Cached; m.Process > 0 && m.Allocated > 0 && beside > noticeable {
-		f.Evidence = append(f.Evidence, bytesize.Format(beside)+
-			" of the process are outside PyTorch's allocator: the CUDA context, libraries, NCCL")
-	}
+	evidence := phrase.List(s.evidence())
+	evidence.If(m.Allocated > 0, "tensors held %s%s%s", bytesize.Format(m.Allocated),
+		phrase.If(m.Pools > 0, ", %s of it in private pools (CUDA graphs)", bytesize.Format(m.Pools)),
+		phrase.If(m.Total > 0, " of the device's %s", bytesize.Format(m.Total)))
+	evidence.If(m.Allowed > 0, "the process may have %s (set_per_process_memory_fraction)", bytesize.Format(m.Allowed))
+	beside := m.Process - m.Allocated - m.Cached
+	evidence.If(m.Process > 0 && m.Allocated > 0 && beside > noticeable,
+		"%s of the process are outside PyTorch's allocator: the CUDA context, libraries, NCCL",
+		bytesize.Format(max(0, beside)))
+	f.Evidence = evidence
 	f.Advice = append(s.advice(),
 		"a snapshot shows what holds it: torch.cuda.memory._record_memory_history() before, "+
 			"torch.cuda.memory._dump_snapshot(\"oom.pickle\") when it fails, then vprof diagnose oom.pickle")

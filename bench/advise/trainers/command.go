@@ -2,7 +2,6 @@ package trainers
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -182,12 +181,11 @@ func (d *document) visible(v token, where string) {
 	}
 	switch d.starter {
 	case "python", "python3":
-		d.notes = append(d.notes,
-			fmt.Sprintf("%s: python starts one process, which shares each batch out among the %d GPUs (DataParallel); "+
-				"planned is one GPU, so start it with torchrun or accelerate launch", d.file, n))
+		d.notes.Add("%s: python starts one process, which shares each batch out among the %d GPUs (DataParallel); "+
+			"planned is one GPU, so start it with torchrun or accelerate launch", d.file, n)
 	case "torchrun":
-		d.notes = append(d.notes, fmt.Sprintf("%s: torchrun starts one process; planned is one GPU, so say "+
-			"--nproc_per_node %d to train on all that "+visibleGPUs+" has", d.file, n))
+		d.notes.Add("%s: torchrun starts one process; planned is one GPU, so say --nproc_per_node %d to train on all "+
+			"that "+visibleGPUs+" has", d.file, n)
 	default:
 		d.facts.set("gpus", strconv.Itoa(n), Key{where, v.line, visibleGPUs})
 	}

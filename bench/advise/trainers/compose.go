@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/models"
 )
 
@@ -179,12 +180,9 @@ func (c *Config) shard() error {
 		return nil
 	}
 	name, options, _ := strings.Cut(s.value, ":")
-	list := strings.FieldsFunc(options, func(r rune) bool { return r == ',' })
+	list := phrase.List(strings.FieldsFunc(options, func(r rune) bool { return r == ',' }))
 	flat := name == "fsdp" && c.facts["fsdp-version"].value != "2"
-	if flat {
-		c.Notes = append(c.Notes, s.from.String()+": FSDP of flat parameters is planned as fully_shard (FSDP2), "+
-			"which shards each by itself")
-	}
+	c.Notes.If(flat, "%v: FSDP of flat parameters is planned as fully_shard (FSDP2), which shards each by itself", s.from)
 	name = models.FSDP2
 	if mixed := c.facts["mixed"].value; mixed != "" && options == "" { // accelerate's policy, with weights in fp32
 		list = append(list, "mp="+mixed, "reduce="+mixed)
@@ -192,7 +190,7 @@ func (c *Config) shard() error {
 			c.facts.set("weights", "fp32", s.from)
 		}
 	}
-	list = append(list, c.shards(flat)...)
+	list.Text(c.shards(flat)...)
 	if v := c.facts[meshTensor]; v.value != "" {
 		name = "tp"
 		whole := c.facts.options("sequence", "tensor-sequence", "loss", "tensor-loss")
@@ -205,35 +203,22 @@ func (c *Config) shard() error {
 		}
 	}
 	for _, o := range []string{"reshard", meshCopies} {
-		if v := c.facts[o].value; v != "" && v != "1" {
-			list = append(list, o+"="+v)
-		}
+		v := c.facts[o].value
+		list.If(v != "" && v != "1", "%s=%s", o, v)
 	}
-	if len(list) > 0 {
-		name += ":" + strings.Join(list, ",")
-	}
-	c.facts.set("strategy", name, s.from)
+	c.facts.set("strategy", name+phrase.After(":", strings.Join(list, ",")), s.from)
 	return nil
 }
 
 // shards returns the options of fully_shard about where shards are, how weights arrive, and what is wrapped; flat says
 // that the trainer has FSDP of flat parameters, whose loading and wraps are others.
-func (c *Config) shards(flat bool) (list []string) {
-	if c.facts["shards"].value == "host" {
-		list = append(list, "offload=all")
-	}
-	switch loading := c.facts["loading"].value; {
-	case loading == "each":
-		list = append(list, "init=host")
-	case loading == "rank0" && !flat && c.facts["quantize"].value == "":
-		list = append(list, "init=rank0")
-	}
-	if c.facts["wrap"].value == models.Ends && !flat {
-		list = append(list, "wrap="+models.Ends)
-		if c.facts["reshard"].value == "" {
-			list = append(list, "reshard=auto")
-		}
-	}
+func (c *Config) shards(flat bool) (list phrase.List) {
+	loading, ends := c.facts["loading"].value, c.facts["wrap"].value == models.Ends && !flat
+	list.If(c.facts["shards"].value == "host", "offload=all")
+	list.If(loading == "each", "init=host")
+	list.If(loading == "rank0" && !flat && c.facts["quantize"].value == "", "init=rank0")
+	list.If(ends, "wrap=%s", models.Ends)
+	list.If(ends && c.facts["reshard"].value == "", "reshard=auto")
 	return list
 }
 
@@ -285,13 +270,10 @@ func (c *Config) prefer() error {
 	if !ok {
 		return nil
 	}
-	if c.facts["reference"].value == "precomputed" && (o.value == "dpo" || o.value == "kto") {
-		c.facts.extend("objective", "precomputed")
-	}
-	if c.facts["pairs-packed"].value == "true" {
-		c.facts.extend("objective", "packed")
-	}
-	c.facts.extend("objective", c.facts.options("as", "objective-as")...)
+	var list phrase.List
+	list.If(c.facts["reference"].value == "precomputed" && (o.value == "dpo" || o.value == "kto"), "precomputed")
+	list.If(c.facts["pairs-packed"].value == "true", "packed")
+	c.facts.extend("objective", append(list, c.facts.options("as", "objective-as")...)...)
 	return nil
 }
 
@@ -309,48 +291,36 @@ func (c *Config) deepSpeed() error {
 		c.facts.set("weights", amp.value, amp.from)
 		c.facts.set("amp", "none", s.from)
 	}
-	var list []string
-	if s.value == "zero1" {
-		list = append(list, "engine=deepspeed")
-	}
+	var list phrase.List
+	three := s.value == "zero3"
+	list.If(s.value == "zero1", "engine=deepspeed")
 	for _, name := range zeroSizes {
 		f := c.facts["zero-"+name]
-		if f.value == "" || s.value != "zero3" && name != "bucket" {
+		if f.value == "" || !three && name != "bucket" {
 			continue
 		}
 		size, err := elements(f.value)
 		if err != nil {
 			return f.wrong("%v", err)
 		}
-		list = append(list, name+"="+size)
+		list.Add("%s=%s", name, size)
 	}
-	// which stage 3 has by itself
-	if on := c.facts["zero-overlap"].value; on == strconv.FormatBool(s.value != "zero3") {
-		list = append(list, "overlap="+on)
-	}
+	on := c.facts["zero-overlap"].value
+	list.If(on == strconv.FormatBool(!three), "overlap=%s", on) // which stage 3 has by itself
 	if f := c.facts["zero-gradients"]; f.value == "fp32" && s.value != "zero2" {
 		return f.wrong(
 			"vprof records gradients of stages 1 and 3 that are added up in the type of the weights; leave it out")
 	}
-	if f := c.facts["zero-contiguous"]; f.value == "false" {
-		if s.value != "zero3" {
-			return f.wrong("vprof records gradients of stages 1 and 2 that are copied to a bucket; take true")
-		}
-		list = append(list, "contiguous=false")
+	scattered := c.facts["zero-contiguous"]
+	if scattered.value == "false" && !three {
+		return scattered.wrong("vprof records gradients of stages 1 and 2 that are copied to a bucket; take true")
 	}
-	if c.facts["zero-linear"].value == "false" && s.value == "zero3" {
-		list = append(list, "linear=torch")
-	}
-	optimizer, params := c.facts["zero-optimizer"].value == "host", c.facts["zero-params"].value == "host" &&
-		s.value == "zero3"
-	switch {
-	case optimizer && params:
-		list = append(list, "offload=all")
-	case optimizer:
-		list = append(list, "offload=optimizer")
-	case params:
-		list = append(list, "offload=params")
-	}
+	list.If(scattered.value == "false", "contiguous=false")
+	list.If(c.facts["zero-linear"].value == "false" && three, "linear=torch")
+	optimizer, params := c.facts["zero-optimizer"].value == "host", c.facts["zero-params"].value == "host" && three
+	list.If(optimizer && params, "offload=all")
+	list.If(optimizer && !params, "offload=optimizer")
+	list.If(params && !optimizer, "offload=params")
 	c.facts.extend("strategy", list...)
 	return nil
 }
@@ -372,7 +342,7 @@ func (c *Config) adapters() error {
 	if c.facts["tuner"].value != "lora" {
 		return nil
 	}
-	options := append([]string{"r=" + cmp.Or(c.facts["lora-r"].value, "8")}, c.facts.options(
+	options := append(phrase.List{"r=" + cmp.Or(c.facts["lora-r"].value, "8")}, c.facts.options(
 		"alpha", "lora-alpha", "dropout", "lora-dropout", "dtype", "lora-type", "dora", "dora", "save", "lora-save",
 		"bias", "lora-bias")...)
 	for _, option := range []string{"layers_to_transform=lora-blocks", "trainable_token_indices=lora-tokens"} {
@@ -381,9 +351,7 @@ func (c *Config) adapters() error {
 			options = append(options, key+"="+strings.ReplaceAll(v, ",", "+"))
 		}
 	}
-	if c.facts["lora-towers"].value == "false" {
-		options = append(options, "towers=false")
-	}
+	options.If(c.facts["lora-towers"].value == "false", "towers=false")
 	options = append(options, c.facts.options("parameters", "lora-parameters")...)
 	t := c.facts[loraTarget]
 	targets := strings.Split(t.value, ",")

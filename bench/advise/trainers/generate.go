@@ -2,8 +2,9 @@ package trainers
 
 import (
 	"cmp"
-	"fmt"
 	"strconv"
+
+	"github.com/vprof/vprof/internal/phrase"
 )
 
 // generate makes the settings of training on answers that are generated: how long prompts and answers are, which
@@ -22,13 +23,10 @@ func (c *Config) generate() error {
 			return err
 		}
 	}
-	c.facts.extend("objective", "completion="+strconv.FormatInt(answer, 10))
-	if c.facts["compared"].value == "true" {
-		c.facts.extend("objective", "reference")
-	}
-	if late {
-		c.facts.extend("objective", "old")
-	}
+	list := phrase.List{"completion=" + strconv.FormatInt(answer, 10)}
+	list.If(c.facts["compared"].value == "true", "reference")
+	list.If(late, "old")
+	c.facts.extend("objective", list...)
 	if f, ok := c.facts["prompt"]; ok {
 		prompt, err := c.count("prompt", 1)
 		if err != nil {
@@ -46,8 +44,7 @@ func (c *Config) generate() error {
 	}
 	left := strconv.FormatFloat(100-100*share, 'f', -1, 64)
 	c.facts.set("gpu-memory", left+"%", f.from)
-	c.Notes = append(c.Notes, fmt.Sprintf("%s: vLLM holds %s of the same GPU; planned is with the other %s%%",
-		c.placed(f.from), f.value, left))
+	c.Notes.Add("%v: vLLM holds %s of the same GPU; planned is with the other %s%%", c.placed(f.from), f.value, left)
 	return nil
 }
 

@@ -108,9 +108,8 @@ func (c *Config) CheckRemoteCode(model string) {
 		return
 	}
 	at := Key{c.doc.file, v.line, trustRemote}
-	c.Notes = append(c.Notes,
-		fmt.Sprintf("%s: the model's %s names code of its repository (auto_map), which the trainer runs; planned is "+
-			"transformers' own class, and the two may differ", at, usualName))
+	c.Notes.Add("%v: the model's %s names code of its repository (auto_map), which the trainer runs; planned is "+
+		"transformers' own class, and the two may differ", at, usualName)
 }
 
 func first(texts []string) string {

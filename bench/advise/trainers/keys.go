@@ -20,11 +20,8 @@ type reader struct {
 func (r *reader) group(path string, v *value) error {
 	for _, e := range v.entries {
 		key := path + e.key
-		if e.twice > 0 {
-			r.config.Notes = append(r.config.Notes,
-				fmt.Sprintf("%s:%d: %s stands in line %d, too; the trainer takes the later one", r.doc.file, e.line,
-					key, e.twice))
-		}
+		r.config.Notes.If(e.twice > 0, "%s:%d: %s stands in line %d, too; the trainer takes the later one", r.doc.file,
+			e.line, key, e.twice)
 		if err := r.key(key, e); err != nil {
 			return err
 		}
@@ -102,7 +99,7 @@ func (r *reader) row(key string, row Row, e entry) error {
 		if row.Needs != "" {
 			return wrong("is %s: %s", v.excerpt(), row.Needs)
 		}
-		r.config.Notes = append(r.config.Notes, from.String()+": "+row.Bound)
+		r.config.Notes.Add("%v: %s", from, row.Bound)
 		return nil
 	case !ok:
 		return wrong("is %s, where a value is expected", v.excerpt())
@@ -180,7 +177,7 @@ func (r *reader) addFacts(row Row, word string, w Words, from Key) error {
 		case "refuse":
 			return from.wrong("is %s: %s", word, value)
 		case "note":
-			r.config.Notes = append(r.config.Notes, from.String()+": "+value)
+			r.config.Notes.Add("%v: %s", from, value)
 			continue
 		}
 		if more, adds := strings.CutPrefix(value, "+"); adds {
@@ -240,9 +237,7 @@ func (c *Config) rules(t *Table, f facts) error {
 		if rule.Refuse != "" {
 			return c.placed(at).wrong("%s", rule.Refuse)
 		}
-		if rule.Note != "" {
-			c.Notes = append(c.Notes, c.placed(at).String()+": "+rule.Note)
-		}
+		c.Notes.If(rule.Note != "", "%v: %s", c.placed(at), rule.Note)
 		for name, v := range rule.Set {
 			f.follow(name, v, at)
 		}

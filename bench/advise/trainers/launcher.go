@@ -43,8 +43,8 @@ func (d *document) launch(starter []string, options *value) {
 			n, err := strconv.Atoi(e.value.text)
 			if nodes = n; err != nil {
 				nodes = 1
-				d.notes = append(d.notes, d.file+": --"+e.key+" "+e.value.text+
-					" is taken for 1; --gpus says how many GPUs there are in all")
+				d.notes.Add("%s: --%s %s is taken for 1; --gpus says how many GPUs there are in all", d.file, e.key,
+					e.value.text)
 			}
 		}
 	}
@@ -83,9 +83,8 @@ func (d *document) accelerate(options *value) {
 		s.root.put(e)
 	}
 	if s.config == "" {
-		if s.config = acceleratesOwn(); s.config != "" {
-			d.notes = append(d.notes, d.file+": accelerate launch without --config_file goes by "+s.config)
-		}
+		s.config = acceleratesOwn()
+		d.notes.If(s.config != "", "%s: accelerate launch without --config_file goes by %s", d.file, s.config)
 	}
 	if s.config != "" || len(s.root.entries) > 0 {
 		d.sharing = s

@@ -2,6 +2,8 @@ package trainers
 
 import (
 	"strings"
+
+	"github.com/vprof/vprof/internal/phrase"
 )
 
 // The facts of optimizers that project gradients: which (galore), the rank, and the layers.
@@ -43,7 +45,7 @@ func (c *Config) project() error {
 }
 
 // projection returns the options of such an optimizer.
-func (c *Config) projection() (options []string, err error) {
+func (c *Config) projection() (options phrase.List, err error) {
 	rank := c.facts[lowRank]
 	args := c.facts[optimArgs]
 	for arg := range strings.SplitSeq(strings.ReplaceAll(args.value, " ", ""), ",") {
@@ -55,9 +57,7 @@ func (c *Config) projection() (options []string, err error) {
 			return nil, args.wrong("is %s: vprof records GaLore's matrices on the shorter side of a weight", arg)
 		}
 	}
-	if rank.value != "" {
-		options = append(options, "rank="+rank.value)
-	}
+	options.Text(phrase.After("rank=", rank.value))
 	t := c.facts[lowTarget]
 	switch parts := strings.NewReplacer(",", "+", " ", "", "[", "", "]", "").Replace(t.value); {
 	case parts == "" || parts == "all": // LLaMA-Factory's

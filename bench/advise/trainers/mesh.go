@@ -64,8 +64,8 @@ func (c *Config) accumulations() error {
 		return max(1, n)
 	}
 	if c.facts["gpus"].value == "" {
-		c.Notes = append(c.Notes, all.from.String()+": planned is one batch "+
-			"before a step, as nothing says how many GPUs train; say with --accumulate how many a rank takes")
+		c.Notes.Add("%v: planned is one batch before a step, as nothing says how many GPUs train; say with --accumulate "+
+			"how many a rank takes", all.from)
 		return nil
 	}
 	// Ranks that share layers or sequences train on the same samples.
@@ -80,22 +80,14 @@ func (c *Config) accumulations() error {
 
 // share adds to the strategy how many ranks share each sequence, and how, and how many share out the experts.
 func (c *Config) share() error {
-	if c.facts["strategy"].value == "" {
-		return nil
-	}
-	if _, ok := c.facts[meshContext]; ok {
-		c.facts.extend("strategy", c.facts.options("cp", meshContext, meshContextBy, meshContextBy)...)
-	}
-	if _, ok := c.facts[meshExperts]; ok {
-		c.facts.extend("strategy", c.facts.options("ep", meshExperts, meshExpertsBy, meshExpertsBy)...)
+	for _, of := range [][2]string{{meshContext, "cp"}, {meshExperts, "ep"}} {
+		if _, ok := c.facts[of[0]]; ok && c.facts["strategy"].value != "" {
+			c.facts.extend("strategy", c.facts.options(of[1], of[0], of[1]+"_by", of[1]+"_by")...)
+		}
 	}
 	return nil
 }
 
-// meshTensorBy, meshContextBy and meshExpertsBy are the facts, and the options of strategies, of how ranks share
-// layers, sequences and experts.
-const (
-	meshTensorBy  = "tp_by"
-	meshContextBy = "cp_by"
-	meshExpertsBy = "ep_by"
-)
+// meshTensorBy is the fact, and the option of strategies, of how ranks share layers. "cp_by" and "ep_by" are the facts
+// of how they share sequences and experts.
+const meshTensorBy = "tp_by"

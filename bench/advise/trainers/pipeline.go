@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/bench/advise/configfile"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/models"
 )
 
@@ -74,14 +75,10 @@ func (c *Config) pipeline() error {
 		return c.facts["accumulate"].wrong("has each pipeline run %d times before a step, and vprof records it once; "+
 			"make local_batch_size %d, or leave it out", sizes["accumulate"], sizes["batch"]*sizes["accumulate"])
 	}
-	list := []string{"pp=" + n.value, "micro=" + strconv.Itoa(micro)}
-	if how != "1f1b" {
-		list = append(list, "schedule="+how)
-	}
+	list := phrase.List{"pp=" + n.value, "micro=" + strconv.Itoa(micro)}
+	list.If(how != "1f1b", "schedule=%s", how)
 	_, options, _ := strings.Cut(c.facts["strategy"].value, ":")
-	if options != "" {
-		list = append(list, options)
-	}
+	list.Text(options)
 	c.facts.set("strategy", models.PP+":"+strings.Join(list, ","), n.from)
 	at := cmp.Or(c.facts[microBatch].from, Key{File: c.doc.file, Path: c.table.Written[microBatch]})
 	c.facts.set(microBatches, strconv.Itoa(micro), batch.from)
@@ -160,9 +157,6 @@ func (c *Config) cutStages(model string) error {
 		}
 		cuts = append(cuts, strconv.Itoa(from))
 	}
-	if each > 2 {
-		c.Settings[at].Value += ",stages=" + strconv.Itoa(each)
-	}
-	c.Settings[at].Value += ",split=" + strings.Join(cuts, "+")
+	c.Settings[at].Value += phrase.If(each > 2, ",stages=%d", each) + ",split=" + strings.Join(cuts, "+")
 	return nil
 }

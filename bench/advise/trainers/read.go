@@ -13,6 +13,7 @@ import (
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/nearest"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/models"
 )
 
@@ -27,7 +28,7 @@ type Config struct {
 	// Settings are vprof's flags with their values, in the order of a command line.
 	Settings []Setting
 	// Notes say where what is planned differs from what the trainer does.
-	Notes []string
+	Notes phrase.List
 	// Unknown are the keys that the table does not have.
 	Unknown []UnknownKey
 	// Several is the strategy by which the trainer shares the work among several GPUs where the
@@ -226,9 +227,8 @@ func (c *Config) alone(d *document) {
 	if f, ok := c.facts["mixed"]; ok {
 		c.facts["amp"] = f
 	}
-	if d.root.own("optimizer") != nil {
-		c.Notes = append(c.Notes, d.file+": optimizer: is not read; --optimizer names the one that is planned")
-	}
+	c.Notes.If(d.root.own("optimizer") != nil,
+		"%s: optimizer: is not read; --optimizer names the one that is planned", d.file)
 }
 
 // tableOf returns the table of a document; nil if it is of no trainer that vprof knows. A file that the Trainer's

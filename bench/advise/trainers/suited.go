@@ -1,7 +1,6 @@
 package trainers
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -115,9 +114,7 @@ func (c *Config) ligerOf(m models.Model, lossDescribed bool, settings []Setting)
 				"which keep less than what is planned"
 			s.Flag, s.Value, s.Change = "set", fusedLoss+"=1", models.Change{}
 		}
-		if note != "" {
-			c.Notes = append(c.Notes, fmt.Sprintf("%s: %s", s.From, note))
-		}
+		c.Notes.If(note != "", "%v: %s", s.From, note)
 		if note == "" || !lossLeft && !lossTaken {
 			out = append(out, s)
 		}

@@ -36,7 +36,7 @@ func TestTablesAreConsistent(t *testing.T) {
 		"reference", "objective-as", "answer", "prompt", "compared", "old", "generated-steps", "iterations",
 		"vllm-share", "teacher", "pairs-packed", "unfrozen", "qat-group",
 		"grouped", "multiple", "to-length", "zero-overlap", "zero-contiguous", "zero-linear", "zero-optimizer",
-		"zero-params", meshContextBy, meshExpertsBy, "tensor-sequence", "tensor-loss",
+		"zero-params", "cp_by", "ep_by", "tensor-sequence", "tensor-loss",
 	}
 	used = append(used, low, lowRank, lowTarget, optimArgs)
 	used = append(used, frozenTowers, imagePixels)

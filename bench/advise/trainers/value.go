@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/phrase"
 )
 
 // What a file may hold at the most. Configurations of trainers have a few hundred
@@ -171,7 +172,7 @@ type document struct {
 	// sharing is accelerate's configuration of a command line; nil if there is none.
 	sharing *document
 	// notes are for the user.
-	notes []string
+	notes phrase.List
 }
 
 // wrong returns an error about a place in the document.
