@@ -1,6 +1,7 @@
 package trainers
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,6 +59,20 @@ func checked(name, value string) string {
 		return "is not a whole number from 1 on"
 	}
 	return ""
+}
+
+// whole returns the value of a fact that is a whole number from the least on, and another where nothing says it.
+func (c *Config) whole(name string, otherwise, least int) (int, error) {
+	const most = 1 << 30
+	f := c.facts[name]
+	if f.value == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.Atoi(f.value)
+	if err != nil || n < least || n > most {
+		return 0, c.malformed(f, fmt.Sprintf("is not a whole number from %d on", least))
+	}
+	return n, nil
 }
 
 // matches reports whether the facts are as a rule says.

@@ -13,7 +13,7 @@ func (c *Config) generate() error {
 	if o := c.facts["objective"].value; o != "grpo" && o != "gkd" {
 		return nil
 	}
-	answer, err := c.count("answer", 1)
+	answer, err := c.whole("answer", 1, 1)
 	if err != nil {
 		return err
 	}
@@ -23,16 +23,16 @@ func (c *Config) generate() error {
 			return err
 		}
 	}
-	list := phrase.List{"completion=" + strconv.FormatInt(answer, 10)}
+	list := phrase.List{"completion=" + strconv.Itoa(answer)}
 	list.If(c.facts["compared"].value == "true", "reference")
 	list.If(late, "old")
 	c.facts.extend("objective", list...)
 	if f, ok := c.facts["prompt"]; ok {
-		prompt, err := c.count("prompt", 1)
+		prompt, err := c.whole("prompt", 1, 1)
 		if err != nil {
 			return err
 		}
-		c.facts.set("seq-len", strconv.FormatInt(prompt+answer, 10), f.from)
+		c.facts.set("seq-len", strconv.Itoa(prompt+answer), f.from)
 	}
 	f, ok := c.facts["vllm-share"]
 	if !ok {
@@ -54,29 +54,16 @@ func (c *Config) outdated() (bool, error) {
 	if c.facts["old"].value == "true" {
 		return true, nil
 	}
-	steps, err := c.count("accumulate", 1)
+	steps, err := c.whole("accumulate", 1, 1)
 	if err != nil {
 		return false, err
 	}
-	each, err := c.count("generated-steps", steps)
+	each, err := c.whole("generated-steps", steps, 1)
 	if err != nil {
 		return false, err
 	}
-	again, err := c.count("iterations", 1)
+	again, err := c.whole("iterations", 1, 1)
 	return steps%(each*again) != 0, err
-}
-
-// count returns the value of a fact that is a whole number from 1 on.
-func (c *Config) count(name string, otherwise int64) (int64, error) {
-	f, ok := c.facts[name]
-	if !ok {
-		return otherwise, nil
-	}
-	n, err := strconv.ParseInt(f.value, 10, 64)
-	if err != nil || n < 1 || n > 1<<30 {
-		return 0, c.malformed(f, "is not a whole number from 1 on")
-	}
-	return n, nil
 }
 
 func (c *Config) malformed(f fact, reason string) error {

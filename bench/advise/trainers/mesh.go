@@ -57,11 +57,8 @@ func (c *Config) accumulations() error {
 		return nil
 	}
 	size := func(name string) int64 {
-		n, err := strconv.ParseInt(c.facts[name].value, 10, 32)
-		if err != nil {
-			return 1
-		}
-		return max(1, n)
+		n, _ := c.whole(name, 1, 1) // which was checked when it was read
+		return int64(max(1, n))
 	}
 	if c.facts["gpus"].value == "" {
 		c.Notes.Add("%v: planned is one batch before a step, as nothing says how many GPUs train; say with --accumulate "+

@@ -26,20 +26,6 @@ const (
 // schedules maps torchtitan's names, in lower case, to the pipeline schedules that vprof records.
 var schedules = map[string]string{"": "1f1b", "1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": models.Interleaved}
 
-// whole returns the value of a fact that is a whole number of layers, GPUs or samples; what else stands for it where
-// nothing says it.
-func (c *Config) whole(name string, other int) (int, error) {
-	f := c.facts[name]
-	if f.value == "" {
-		return other, nil
-	}
-	n, err := strconv.Atoi(f.value)
-	if err != nil || n < 0 || n > 1<<20 {
-		return 0, f.wrong("%s is not a whole number up to %d", f.value, 1<<20)
-	}
-	return n, nil
-}
-
 // pipeline makes the strategy a pipeline, whose stages ranks share as the strategy says. Batch is then the size of a
 // micro-batch.
 func (c *Config) pipeline() error {
@@ -50,7 +36,7 @@ func (c *Config) pipeline() error {
 	sizes := map[string]int{}
 	for _, name := range []string{meshPipeline, "gpus", "batch", microBatch, "accumulate"} {
 		var err error
-		if sizes[name], err = c.whole(name, 1); err != nil {
+		if sizes[name], err = c.whole(name, 1, 0); err != nil {
 			return err
 		}
 	}
@@ -89,8 +75,8 @@ func (c *Config) pipeline() error {
 // ofStages returns the strategy of so many GPUs: of a pipeline without what fully_shard does where nothing is left for
 // it.
 func (c *Config) ofStages(strategy, gpus string) string {
-	ranks, err := c.whole(meshPipeline, 0)
-	tensor, wrong := c.whole(meshTensor, 1)
+	ranks, err := c.whole(meshPipeline, 0, 0)
+	tensor, wrong := c.whole(meshTensor, 1, 0)
 	if err != nil || wrong != nil || ranks == 0 || gpus != strconv.Itoa(ranks*tensor) {
 		return strategy
 	}
@@ -124,10 +110,10 @@ func (c *Config) cutStages(model string) error {
 	if err != nil {
 		return n.wrong("the layers of its stages are counted in the model's %s: %v", usualName, err)
 	}
-	ranks, ofRanks := c.whole(meshPipeline, 0)
-	input, ofInput := c.whole(inputLayers, 1)
-	output, ofOutput := c.whole(outputLayers, 1)
-	least, ofLeast := c.whole(layersOfStage, 0)
+	ranks, ofRanks := c.whole(meshPipeline, 0, 0)
+	input, ofInput := c.whole(inputLayers, 1, 0)
+	output, ofOutput := c.whole(outputLayers, 1, 0)
+	least, ofLeast := c.whole(layersOfStage, 0, 0)
 	if err := cmp.Or(ofRanks, ofInput, ofOutput, ofLeast); err != nil {
 		return err
 	}
