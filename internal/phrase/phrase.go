@@ -20,6 +20,14 @@ func After(prefix, text string) string {
 	return prefix + text
 }
 
+// Known returns a formatted value, and nothing if it is not known.
+func Known[T any](format string, value *T) string {
+	if value == nil {
+		return ""
+	}
+	return fmt.Sprintf(format, *value)
+}
+
 // Count returns a number of things: "1 file", "2 files".
 func Count(n int, unit string) string { return fmt.Sprintf("%d %s%s", n, unit, If(n != 1, "s")) }
 

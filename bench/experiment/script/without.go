@@ -11,6 +11,7 @@ import (
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/models/hfconfig"
 )
 
@@ -46,13 +47,9 @@ func (w Without) environment(r *room, env []string) ([]string, error) {
 		name, _, _ := strings.Cut(v, "=")
 		return slices.Contains(credentials, name) && (name != "HF_TOKEN" || w.Fetch == "")
 	})
-	var kinds []string
-	if w.Weights {
-		kinds = append(kinds, "weights")
-	}
-	if w.Data {
-		kinds = append(kinds, "data")
-	}
+	var kinds phrase.List
+	kinds.If(w.Weights, "weights")
+	kinds.If(w.Data, "data")
 	text, err := json.Marshal(hfconfig.Named())
 	if err == nil {
 		err = os.WriteFile(r.path("configs.json"), text, 0o600)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/profiler/device/nvml"
 )
 
@@ -53,10 +54,7 @@ type Process struct {
 
 // Title names a process in a sentence.
 func (p Process) Title() string {
-	if p.Name == "" {
-		return fmt.Sprintf("process %d", p.PID)
-	}
-	return fmt.Sprintf("process %d (%s)", p.PID, p.Name)
+	return fmt.Sprintf("process %d", p.PID) + phrase.If(p.Name != "", " (%s)", p.Name)
 }
 
 // Share returns how full the GPU is, from 0 to 1.
@@ -78,41 +76,24 @@ func (s Sample) Line() string {
 	if s.Error != "" {
 		return fmt.Sprintf("%s gpu %d  lost: %s", at, s.GPU, s.Error)
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s gpu %d  %s of %s (%.0f %%)", at, s.GPU, bytesize.Format(s.Used), bytesize.Format(s.Total),
-		100*s.Share())
-	if s.Watched != nil {
-		if *s.Watched < 0 {
-			b.WriteString("  watched: NVML does not tell")
-		} else {
-			fmt.Fprintf(&b, "  watched %s", bytesize.Format(*s.Watched))
-		}
+	parts := phrase.List{fmt.Sprintf("%s gpu %d", at, s.GPU)}
+	parts.Add("%s of %s (%.0f %%)", bytesize.Format(s.Used), bytesize.Format(s.Total), 100*s.Share())
+	if w := s.Watched; w != nil {
+		parts.If(*w < 0, "watched: NVML does not tell")
+		parts.If(*w >= 0, "watched %s", bytesize.Format(max(0, *w)))
 	}
-	fmt.Fprintf(&b, "  peak %s", bytesize.Format(s.Peak))
-	if s.Gap > 0 {
-		fmt.Fprintf(&b, " (samples up to %s apart)", FormatInterval(time.Duration(s.Gap*float64(time.Second))))
-	}
-	if s.GPUPercent != nil {
-		fmt.Fprintf(&b, "  busy %d %%", *s.GPUPercent)
-	}
-	if s.Celsius != nil {
-		fmt.Fprintf(&b, "  %d °C", *s.Celsius)
-	}
-	if s.Watts != nil {
-		fmt.Fprintf(&b, "  %s", s.Power())
-	}
-	return b.String()
+	apart := FormatInterval(time.Duration(s.Gap * float64(time.Second)))
+	parts.Add("peak %s%s", bytesize.Format(s.Peak), phrase.If(s.Gap > 0, " (samples up to %s apart)", apart))
+	parts.Text(phrase.Known("busy %d %%", s.GPUPercent), phrase.Known("%d °C", s.Celsius), s.Power())
+	return strings.Join(parts, "  ")
 }
 
 // Power returns what the GPU draws, and may: "285 of 450 W". It is empty if NVML does not tell.
 func (s Sample) Power() string {
-	switch {
-	case s.Watts == nil:
+	if s.Watts == nil {
 		return ""
-	case s.LimitWatts == nil:
-		return fmt.Sprintf("%.0f W", *s.Watts)
 	}
-	return fmt.Sprintf("%.0f of %.0f W", *s.Watts, *s.LimitWatts)
+	return fmt.Sprintf("%.0f%s W", *s.Watts, phrase.Known(" of %.0f", s.LimitWatts))
 }
 
 // FormatInterval shows the time between samples in milliseconds, or in tenths of a second from ten
@@ -145,17 +126,10 @@ func (s Sample) Record() []string {
 	return []string{
 		s.Time.Format(time.RFC3339Nano), strconv.Itoa(s.GPU), s.Name, s.UUID,
 		bytes(s.Total), bytes(s.Driver), bytes(s.Used), bytes(s.Highest),
-		cell(s.Watched), strconv.FormatInt(s.Peak, 10), strconv.FormatFloat(s.Gap, 'f', -1, 64),
-		cell(s.GPUPercent), cell(s.MemPercent), cell(s.Celsius), cell(s.Watts), cell(s.LimitWatts),
-		cell(s.SMMHz), s.Error,
+		phrase.Known("%v", s.Watched), strconv.FormatInt(s.Peak, 10), strconv.FormatFloat(s.Gap, 'f', -1, 64),
+		phrase.Known("%v", s.GPUPercent), phrase.Known("%v", s.MemPercent), phrase.Known("%v", s.Celsius),
+		phrase.Known("%v", s.Watts), phrase.Known("%v", s.LimitWatts), phrase.Known("%v", s.SMMHz), s.Error,
 	}
-}
-
-func cell[T int | int64 | float64](v *T) string {
-	if v == nil {
-		return ""
-	}
-	return fmt.Sprint(*v)
 }
 
 // Seen is the summary of all samples of a GPU.

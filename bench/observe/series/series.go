@@ -17,6 +17,7 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/phrase"
 )
 
 // Series is the memory of one GPU over time, read from a log. All amounts are bytes.
@@ -51,13 +52,10 @@ type Process struct {
 }
 
 func (p Process) String() string {
-	switch {
-	case p.PID == 0:
+	if p.PID == 0 {
 		return "other processes"
-	case p.Name == "":
-		return fmt.Sprintf("process %d", p.PID)
 	}
-	return fmt.Sprintf("process %d (%s)", p.PID, p.Name)
+	return fmt.Sprintf("process %d", p.PID) + phrase.If(p.Name != "", " (%s)", p.Name)
 }
 
 // Is reports whether a file that begins with head looks like a log of memory.

@@ -6,12 +6,14 @@
 package profile
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/models/recorded"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
@@ -105,15 +107,10 @@ func (p *Profile) Site(buffer uint32) program.Site {
 
 // Operator returns the operator of a site with the autograd node it belongs to: "conv2d", "mm (AddmmBackward0)".
 func Operator(s program.Site) string {
-	switch {
-	case s.Op == "" && s.Node == "":
-		return "unknown"
-	case s.Node == "":
-		return s.Op
-	case s.Op == "":
-		return s.Node
+	if s.Op == "" {
+		return cmp.Or(s.Node, "unknown")
 	}
-	return s.Op + " (" + s.Node + ")"
+	return s.Op + phrase.If(s.Node != "", " (%s)", s.Node)
 }
 
 // End returns the number of instructions that were carried out: all, unless the memory ended.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vprof/vprof/bench/observe/monitor"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/phrase"
 )
 
 // gutter is the room for the labels of the axis.
@@ -48,17 +49,13 @@ func (m Model) caption(s monitor.Sample, process int, width time.Duration) strin
 			}
 		}
 	}
-	parts := []string{fmt.Sprintf("%s %s", bold.Render(what+":"), bold.Render("peak "+bytesize.Format(max(0, peak))))}
-	if s.Gap > 0 {
-		parts = append(parts, "samples ≤ "+monitor.FormatInterval(time.Duration(s.Gap*float64(time.Second)))+" apart")
-	}
-	if process == 0 && s.Error == "" {
-		parts = append(parts, bytesize.Format(s.Used)+" now")
-	}
-	parts = append(parts, faint.Render("the last "+span(width)))
-	if process == 0 && s.Driver > 0 {
-		parts = append(parts, faint.Render("the driver keeps "+bytesize.Format(s.Driver)+" more"))
-	}
+	parts := phrase.List{fmt.Sprintf("%s %s", bold.Render(what+":"), bold.Render("peak "+bytesize.Format(max(0, peak))))}
+	apart := monitor.FormatInterval(time.Duration(s.Gap * float64(time.Second)))
+	parts.If(s.Gap > 0, "samples ≤ %s apart", apart)
+	parts.If(process == 0 && s.Error == "", "%s now", bytesize.Format(s.Used))
+	parts.Add("%s", faint.Render("the last "+span(width)))
+	driver := faint.Render("the driver keeps " + bytesize.Format(s.Driver) + " more")
+	parts.If(process == 0 && s.Driver > 0, "%s", driver)
 	return strings.Join(parts, ", ")
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/vprof/vprof/bench/observe/monitor"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/internal/printable"
 )
 
@@ -104,19 +105,11 @@ func (m Model) gpuLine(i int) string {
 	if s.Error != "" {
 		return name + bad.Render("lost: "+s.Error)
 	}
-	parts := []string{
+	parts := phrase.List{
 		name + toneOf(s.Used, m.o.Limit(s.Total)).Render(gauge(s.Share(), max(6, min(20, m.width-80)))) + "│",
 		fmt.Sprintf("%3.0f %%", 100*s.Share()),
 	}
-	if s.GPUPercent != nil {
-		parts = append(parts, fmt.Sprintf("load %3d %%", *s.GPUPercent))
-	}
-	if s.Celsius != nil {
-		parts = append(parts, fmt.Sprintf("%3d °C", *s.Celsius))
-	}
-	if s.Watts != nil {
-		parts = append(parts, s.Power())
-	}
+	parts.Text(phrase.Known("load %3d %%", s.GPUPercent), phrase.Known("%3d °C", s.Celsius), s.Power())
 	for _, why := range s.Slowdowns {
 		parts = append(parts, faint.Render(string(why)))
 	}
