@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // BisectionSchema names the format of a bisection.
@@ -58,11 +59,7 @@ func (b *Bisection) Sentence() string {
 	if len(b.Causes) == 0 {
 		return fmt.Sprintf("no change: the peak is %s in both environments", bytesize.Format(b.New.Allocated))
 	}
-	words := make([]string, len(b.Causes))
-	for i, c := range b.Causes {
-		words[i] = c.String()
-	}
-	return strings.Join(words, "; ")
+	return strings.Join(lists.Map(b.Causes, BisectionCause.String), "; ")
 }
 
 // Sheets implements [Document].

@@ -182,10 +182,8 @@ func (d Device) place() string {
 
 // called returns what a GPU of the report is called in tables: the GPU, unless another of its GPUs is one, too.
 func (r *Report) called(d Device) string {
-	for _, other := range r.Devices {
-		if other.GPU == d.GPU && other.Name != d.Name {
-			return d.Name
-		}
+	if slices.ContainsFunc(r.Devices, func(o Device) bool { return o.GPU == d.GPU && o.Name != d.Name }) {
+		return d.Name
 	}
 	return d.GPU
 }

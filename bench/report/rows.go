@@ -224,15 +224,9 @@ func (r *Report) pointWords(p Point) extra {
 
 // componentNames returns the names of the components of every estimate, which has them all, in one order.
 func (r *Report) componentNames() []string {
-	var names []string
-	for _, p := range r.Points {
-		if p.Estimate == nil {
-			continue
-		}
-		for _, c := range p.Estimate.Components {
-			names = append(names, c.Name)
-		}
-		break
+	p, ok := lists.First(r.Points, func(p Point) bool { return p.Estimate != nil })
+	if !ok {
+		return nil
 	}
-	return names
+	return lists.Map(p.Estimate.Components, func(c Component) string { return c.Name })
 }

@@ -34,14 +34,10 @@ func (d Device) String() string {
 // on returns the part of the report about one of its devices.
 func (r *Report) on(d Device) *Report {
 	part := *r
-	part.Devices, part.Points = []Device{d}, nil
+	part.Devices = []Device{d}
+	part.Points = lists.Filter(r.Points, func(p Point) bool { return p.Device == d.Name })
 	part.Refused = slices.DeleteFunc(slices.Clone(r.Refused),
 		func(x Refusal) bool { return x.Device != "" && x.Device != d.Name })
-	for _, p := range r.Points {
-		if p.Device == d.Name {
-			part.Points = append(part.Points, p)
-		}
-	}
 	return &part
 }
 

@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/vprof/vprof/internal/lists"
 )
 
 //go:embed tables/*.yaml
@@ -214,12 +216,8 @@ func (t *Table) liken() {
 
 // Named returns the table of a trainer; nil if there is none.
 func Named(trainer string) *Table {
-	for _, t := range Tables() {
-		if t.Trainer == trainer {
-			return t
-		}
-	}
-	return nil
+	t, _ := lists.First(Tables(), func(t *Table) bool { return t.Trainer == trainer })
+	return t
 }
 
 // recognizes reports whether a document is the trainer's.
@@ -258,11 +256,6 @@ func (t *Table) holds(group string) bool {
 
 // names returns the keys of the table, without groups of them.
 func (t *Table) names() []string {
-	names := slices.Sorted(maps.Keys(t.Keys))
-	for _, h := range t.Harmless {
-		if !strings.HasSuffix(h, "*") {
-			names = append(names, h)
-		}
-	}
-	return names
+	single := func(h string) bool { return !strings.HasSuffix(h, "*") }
+	return append(slices.Sorted(maps.Keys(t.Keys)), lists.Filter(t.Harmless, single)...)
 }

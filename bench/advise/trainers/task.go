@@ -126,13 +126,8 @@ func (t *Table) byKeys(d *document) (left []*Task, signs []Key, err error) {
 // named returns the one of the tasks that is named by the classes in the document's script, or else by the name of
 // the script, the file or its folder, and what names it; nil if nothing does.
 func named(tasks []*Task, d *document) (task *Task, what string) {
-	var imported []*Task
 	classes := trainerClasses(d.source)
-	for _, k := range tasks {
-		if slices.Contains(classes, k.Class) {
-			imported = append(imported, k)
-		}
-	}
+	imported := lists.Filter(tasks, func(k *Task) bool { return slices.Contains(classes, k.Class) })
 	if len(imported) == 1 {
 		return imported[0], fmt.Sprintf("%sTrainer in %s", imported[0].Class, d.script)
 	}

@@ -3,11 +3,12 @@ package bisect
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"math/bits"
 	"slices"
 	"strings"
+
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // ErrUnusable reports that an environment cannot run the script, as where releases of packages do not fit together.
@@ -105,9 +106,6 @@ func tries(neighbors int) int { return bits.Len(uint(max(neighbors-1, 0))) }
 // Change is a package with its releases in two environments.
 type Change struct{ Package, Old, New string }
 
-// String returns the change as "package old -> new".
-func (c Change) String() string { return fmt.Sprintf("%s %s -> %s", c.Package, c.Old, c.New) }
-
 // Pins are the releases of packages by name.
 type Pins map[string]string
 
@@ -130,12 +128,9 @@ func (c Change) Between(releases []string) []string {
 	if down {
 		low, high = high, low
 	}
-	all := []string{low, high}
-	for _, r := range releases {
-		if !preRelease(r) && CompareReleases(low, r) < 0 && CompareReleases(r, high) < 0 {
-			all = append(all, r)
-		}
-	}
+	all := append([]string{low, high}, lists.Filter(releases, func(r string) bool {
+		return !preRelease(r) && CompareReleases(low, r) < 0 && CompareReleases(r, high) < 0
+	})...)
 	slices.SortFunc(all, CompareReleases)
 	all = slices.CompactFunc(all, func(a, b string) bool { return CompareReleases(a, b) == 0 })
 	if down {

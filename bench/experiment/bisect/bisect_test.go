@@ -115,9 +115,9 @@ func TestFinderNamesPackageAndRelease(t *testing.T) {
 	}).Find()
 	require.NoError(t, err)
 	require.Len(t, causes, 2)
-	require.Equal(t, "a 1.11 -> 2.0", causes[0].String())
+	require.Equal(t, Change{"a", "1.11", "2.0"}, causes[0].Change)
 	require.Equal(t, []int64{100, 90}, []int64{causes[0].Before, causes[0].After})
-	require.Equal(t, "b 1.6 -> 1.7", causes[1].String())
+	require.Equal(t, Change{"b", "1.6", "1.7"}, causes[1].Change)
 	require.Equal(t, []int64{90, 115}, []int64{causes[1].Before, causes[1].After})
 	require.Equal(t, "2.0", causes[1].Low["a"])
 }
@@ -134,7 +134,7 @@ func TestPackagesThatNeedEachOtherAreOneCause(t *testing.T) {
 	}).Find()
 	require.NoError(t, err)
 	require.Len(t, causes, 1)
-	require.Equal(t, "a+b 1.0+1.0 -> 2.0+1.9", causes[0].String())
+	require.Equal(t, Change{"a+b", "1.0+1.0", "2.0+1.9"}, causes[0].Change)
 }
 
 func TestReleasesAreOrdered(t *testing.T) {

@@ -3,6 +3,7 @@ package bisect
 import (
 	"cmp"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -56,10 +57,6 @@ func releaseParts(release string) (all []int) {
 
 // preRelease reports whether a release is one that installers leave out unless it is named.
 func preRelease(release string) bool {
-	for _, part := range parts.FindAllString(strings.ToLower(release), -1) {
-		if ranks[part] < 0 {
-			return true
-		}
-	}
-	return false
+	words := parts.FindAllString(strings.ToLower(release), -1)
+	return slices.ContainsFunc(words, func(word string) bool { return ranks[word] < 0 })
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/show/profile"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -166,10 +167,7 @@ func Breakdown(r *report.Report) (*Picture, error) {
 		p.add(c)
 		all = append(all, b)
 	}
-	var entries []placedEntry
-	for _, c := range legend(all) {
-		entries = append(entries, placedEntry{entry: entry{Text: c.Name}, Key: c.Key})
-	}
+	entries := lists.Map(legend(all), func(c part) placedEntry { return placedEntry{entry{Text: c.Name}, c.Key, 0, 0} })
 	if len(entries) == 0 {
 		return nil, fmt.Errorf("%s: the run has no components in it", r.Case.Model)
 	}
