@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/vprof/vprof/internal/rewrite"
 )
 
 // Local runs tasks as processes of this machine, some at a time.
@@ -82,13 +84,10 @@ func (l *Local) command(t Task) (*exec.Cmd, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	pids, err := os.OpenFile(l.pids(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
+	if err := rewrite.Append(l.pids(), fmt.Appendln(nil, cmd.Process.Pid), 0o644); err != nil {
 		return nil, errors.Join(err, cmd.Process.Kill())
 	}
-	defer pids.Close()
-	_, err = fmt.Fprintln(pids, cmd.Process.Pid)
-	return cmd, err
+	return cmd, nil
 }
 
 func (l *Local) pids() string { return filepath.Join(l.Folder.Dir, "local.pids") }

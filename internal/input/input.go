@@ -73,6 +73,16 @@ func ReadFile(path string) ([]byte, error) {
 	return ReadAll(f, path)
 }
 
+// ReadUpTo reads at most so many bytes of a file that the user has named. Its error is that of [OpenFile], or of reading.
+func ReadUpTo(path string, most int64) ([]byte, error) {
+	f, err := OpenFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, most))
+}
+
 // Expand returns what gzip has compressed to data, which must not be more than so many bytes.
 func Expand(data []byte, most int64) ([]byte, error) {
 	z, err := gzip.NewReader(bytes.NewReader(data))

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os/exec"
 	"path/filepath"
@@ -44,14 +43,7 @@ func Find(dir, name string) (release string, err error) {
 }
 
 // Read reads a file of requirements, of bounded size.
-func Read(path string) ([]byte, error) {
-	f, err := input.OpenFile(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, mostBytes))
-}
+func Read(path string) ([]byte, error) { return input.ReadUpTo(path, mostBytes) }
 
 // Versions returns the releases that a file requires of packages, by the package's name.
 func Versions(path string, names []string) (map[string]string, error) {

@@ -50,6 +50,16 @@ func (p *Pending) Drop() error {
 	return os.Remove(p.file.Name())
 }
 
+// Append adds data to the end of a file, at once, so that several processes may do so.
+func Append(path string, data []byte, mode fs.FileMode) error {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}
+
 // Create gives a file the content that write writes, if that succeeds, without a backup. Another process reads either
 // all of the old content or all of the new.
 func Create(path string, mode fs.FileMode, write func(io.Writer) error) error {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/rogpeppe/go-internal/diff"
@@ -27,13 +26,8 @@ func Prepare(path string, edits []Edit) (Change, error) {
 	if err != nil {
 		return Change{}, err
 	}
-	f, err := input.OpenFile(path)
-	if err != nil {
-		return Change{}, err
-	}
-	defer f.Close()
 	c := Change{Path: path}
-	if c.Before, err = io.ReadAll(io.LimitReader(f, maxFile+1)); err != nil {
+	if c.Before, err = input.ReadUpTo(path, maxFile+1); err != nil {
 		return Change{}, err
 	}
 	if c.After, err = Splice(format, c.Before, edits); err != nil {

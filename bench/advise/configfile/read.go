@@ -2,7 +2,6 @@ package configfile
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -48,6 +47,12 @@ func Read(file string, paths []string) (map[string]any, error) {
 	return values, nil
 }
 
+// Value reads the single value at a path, as [Read] does; nil if the file has none there.
+func Value(file, at string) (any, error) {
+	have, err := Read(file, []string{at})
+	return have[at], err
+}
+
 // Keys returns the paths of all that a file holds and that is not a group, in order.
 func Keys(file string) ([]string, error) {
 	root, err := open(file)
@@ -77,12 +82,7 @@ func open(file string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := input.OpenFile(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFile))
+	data, err := input.ReadUpTo(file, maxFile)
 	if err != nil {
 		return nil, err
 	}

@@ -43,12 +43,11 @@ func (s System) ReadFacts(config, model string) (settings map[string]int64, unpl
 		if f.Model != "" {
 			at = s.locate(at, keys)
 		}
-		have, err := configfile.Read(config, []string{at})
+		v, err := configfile.Value(config, at)
 		if err != nil {
 			return nil, nil, err
 		}
-		v, ok := have[at]
-		if !ok {
+		if v == nil {
 			continue
 		}
 		wrong := func(format string, args ...any) error {
@@ -58,6 +57,7 @@ func (s System) ReadFacts(config, model string) (settings map[string]int64, unpl
 		case f.Model != "" && named != model && !strings.HasPrefix(model, named+"-"):
 			return nil, nil, wrong("%v is %s, not %s; name it with --model, or mend the file", v, named, model)
 		case f.Setting != "":
+			var ok bool
 			if settings[f.Setting], ok = f.scaled(v); !ok {
 				return nil, nil, wrong("%v is not a positive number", v)
 			}
@@ -151,18 +151,17 @@ func Of(config string) (model string, found bool) {
 		return "", false
 	}
 	for _, s := range all {
-		have, err := configfile.Read(config, []string{s.Keys["batch"].Path})
-		if s.Config == "" || err != nil || len(have) == 0 {
+		if v, err := configfile.Value(config, s.Keys["batch"].Path); s.Config == "" || err != nil || v == nil {
 			continue
 		}
 		model, found = s.Models[0], !strings.Contains(s.Models[0], "*")
 		for _, f := range s.Facts {
-			have, err := configfile.Read(config, []string{f.Path})
-			if err != nil || len(have) == 0 {
+			v, err := configfile.Value(config, f.Path)
+			if err != nil || v == nil {
 				continue
 			}
 			if found = true; f.Model != "" {
-				return fmt.Sprintf(f.Model, have[f.Path]), true
+				return fmt.Sprintf(f.Model, v), true
 			}
 		}
 		return model, found

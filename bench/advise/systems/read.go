@@ -111,12 +111,11 @@ func ReadMapped(config string, pairs []string) (map[string]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		have, err := configfile.Read(config, []string{at})
+		v, err := configfile.Value(config, at)
 		if err != nil {
 			return nil, err
 		}
-		v, ok := have[at]
-		if !ok {
+		if v == nil {
 			return nil, fmt.Errorf("%s has no %s; add it, or leave %s out", config, at, pair)
 		}
 		if values[name], err = inOurTerms(name, v); err != nil {

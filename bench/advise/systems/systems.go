@@ -3,7 +3,6 @@
 package systems
 
 import (
-	"bytes"
 	_ "embed" // systems.yaml
 	"fmt"
 	"path"
@@ -12,9 +11,8 @@ import (
 	"strings"
 	"text/template"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/vprof/vprof/bench/advise/configfile"
+	"github.com/vprof/vprof/internal/yamlkeys"
 	"github.com/vprof/vprof/models"
 )
 
@@ -98,12 +96,7 @@ func (v Values) value(name string) (any, bool) {
 // All returns the systems. An error is a bug in systems.yaml, which a test would show.
 func All() ([]System, error) {
 	var all []System
-	d := yaml.NewDecoder(bytes.NewReader(data))
-	d.KnownFields(true)
-	if err := d.Decode(&all); err != nil {
-		return nil, fmt.Errorf("systems: %w", err)
-	}
-	return all, nil
+	return all, yamlkeys.Decode("systems.yaml", data, &all)
 }
 
 // Lookup finds the system of a model.

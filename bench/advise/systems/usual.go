@@ -60,14 +60,12 @@ func ReadUsual(config string, pairs []string) (map[string]any, error) {
 // readValue returns the value at a path of a file, nil if it has none; bf16 that is on is the precision. DeepSpeed's
 // configurations have a group there, which is switched on and off in it.
 func readValue(config, at string) (any, error) {
-	key := at
-	have, err := configfile.Read(config, []string{key})
+	v, err := configfile.Value(config, at)
 	if errors.As(err, new(*configfile.GroupError)) {
-		key += ".enabled"
-		have, err = configfile.Read(config, []string{key})
+		v, err = configfile.Value(config, at+".enabled")
 	}
-	if have[key] == true && strings.HasSuffix(at, "bf16") {
+	if v == true && strings.HasSuffix(at, "bf16") {
 		return "bf16", err
 	}
-	return have[key], err
+	return v, err
 }

@@ -1,13 +1,12 @@
 package trainers
 
 import (
-	"bytes"
 	_ "embed"
 	"slices"
 	"strings"
 	"sync"
 
-	"go.yaml.in/yaml/v3"
+	"github.com/vprof/vprof/internal/yamlkeys"
 )
 
 //go:embed strangers.yaml
@@ -26,9 +25,7 @@ type stranger struct {
 }
 
 var strangers = sync.OnceValue(func() (all []stranger) {
-	d := yaml.NewDecoder(bytes.NewReader(strangersFile))
-	d.KnownFields(true)
-	if err := d.Decode(&all); err != nil {
+	if err := yamlkeys.Decode("strangers.yaml", strangersFile, &all); err != nil {
 		panic(err) // a bug in the embedded file, which a test shows
 	}
 	return all

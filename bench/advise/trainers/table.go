@@ -1,9 +1,7 @@
 package trainers
 
 import (
-	"bytes"
 	"embed"
-	"fmt"
 	"maps"
 	"path"
 	"slices"
@@ -13,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/yamlkeys"
 )
 
 //go:embed tables/*.yaml
@@ -161,10 +160,8 @@ var tables = sync.OnceValues(func() ([]*Table, error) {
 			return nil, err
 		}
 		t := &Table{}
-		d := yaml.NewDecoder(bytes.NewReader(data))
-		d.KnownFields(true)
-		if err := d.Decode(t); err != nil {
-			return nil, fmt.Errorf("trainers: %s: %w", n.Name(), err)
+		if err := yamlkeys.Decode(n.Name(), data, t); err != nil {
+			return nil, err
 		}
 		t.liken()
 		byName[t.Trainer] = t

@@ -2,7 +2,6 @@ package trainers
 
 import (
 	"fmt"
-	"io"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -163,15 +162,7 @@ func trainerClasses(script string) (names []string) {
 	if script == "" {
 		return nil
 	}
-	f, err := input.Open(script)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, mostBytes))
-	if err != nil {
-		return nil
-	}
+	text, _ := input.ReadUpTo(script, mostBytes) // which may be gone
 	for _, m := range trainerClass.FindAllSubmatch(text, -1) {
 		names = append(names, string(m[1]))
 	}

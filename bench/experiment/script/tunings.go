@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/vprof/vprof/internal/rewrite"
 )
 
 // A tuning is a line of the file that stands for Inductor's cache on a machine with the GPU: a command that began,
@@ -93,12 +95,7 @@ func (c *Command) addTuning(t tuning) {
 	if err != nil || os.MkdirAll(filepath.Dir(c.Tunings), 0o700) != nil {
 		return
 	}
-	file, err := os.OpenFile(c.Tunings, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return
-	}
-	defer file.Close()
-	_, _ = file.Write(append(line, '\n'))
+	_ = rewrite.Append(c.Tunings, append(line, '\n'), 0o600)
 }
 
 // identity stands for the command in the folder where it is started; ranks of one have the same.

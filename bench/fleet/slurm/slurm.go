@@ -20,6 +20,7 @@ import (
 	"github.com/vprof/vprof/bench/shard"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/nearest"
+	"github.com/vprof/vprof/internal/rewrite"
 	"github.com/vprof/vprof/internal/shellword"
 )
 
@@ -121,12 +122,7 @@ func (e *Engine) Start(ctx context.Context, b fleet.GPUTasks, tasks []int, avoid
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(e.arraysFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(text, '\n'))
-	return errors.Join(err, f.Close())
+	return rewrite.Append(e.arraysFile(), append(text, '\n'), 0o644)
 }
 
 // option returns a line of #SBATCH as sbatch reads it: blanks and comments end a value that is
