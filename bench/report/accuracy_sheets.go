@@ -60,11 +60,12 @@ func (a *Accuracy) summarySheet() Sheet {
 		add("PyTorch ", a.Summary.ByTorch)
 	}
 	s.Row("all", figureCells(a.Summary.Compared, a.Summary.AccuracyFigures))
-	s.Notes.Add("median, p95 and max of the absolute relative error, mean with its sign; <-5%%: share of estimates more " +
-		"than 5 %% too low.")
+	s.Notes.Add("median, p95 and max of the absolute relative error, mean with its sign; <-5%%: share of estimates " +
+		"more than 5 %% too low.")
 	s.Notes.Add("differences below 4 MiB allocated, or 20 MiB reserved, and 2 %% of the reference count as zero.")
 	if r := a.Summary.Refusals; r.Right+r.Wrong > 0 {
-		s.Notes.Add("PyTorch refuses a further %d; vprof refuses %d of them for the same reason.", r.Right+r.Wrong, r.Right)
+		s.Notes.Add("PyTorch refuses a further %d; vprof refuses %d of them for the same reason.", r.Right+r.Wrong,
+			r.Right)
 	}
 	if n := a.Summary.Unknown; n > 0 {
 		s.Notes.Add("%d could not be estimated and are listed below.", n)

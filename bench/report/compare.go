@@ -145,8 +145,8 @@ func (c *Comparison) Sheets() []Sheet {
 		if r.TorchA != r.TorchB && r.TorchA != "" && r.TorchB != "" {
 			withA, withB = " with PyTorch "+r.TorchA, " with PyTorch "+r.TorchB
 		}
-		s.Notes.Add("%s is %s, %s is %s; %d of %d rows differ by more than %.4g %%.", c.A, kindOn(r.KindA, r.GPUA)+withA,
-			c.B, kindOn(r.KindB, r.GPUB)+withB, c.Over, len(c.Rows), 100*c.Tolerance)
+		s.Notes.Add("%s is %s, %s is %s; %d of %d rows differ by more than %.4g %%.", c.A,
+			kindOn(r.KindA, r.GPUA)+withA, c.B, kindOn(r.KindB, r.GPUB)+withB, c.Over, len(c.Rows), 100*c.Tolerance)
 	}
 	for _, change := range c.Changes {
 		s.Notes = append(s.Notes, change.String())

@@ -110,15 +110,17 @@ func (d *Diagnosis) Sheets() []Sheet {
 func (d *Diagnosis) remedySheet() Sheet {
 	r := Sheet{Title: "remedies for " + d.Case, Columns: Columns("remedy | saves> | then needs> | verdict")}
 	for _, remedy := range d.Remedies {
-		what := remedy.What + phrase.If(remedy.Needs != "", " (needs %s)", remedy.Needs) + phrase.After(", ", remedy.How)
+		what := remedy.What + phrase.If(remedy.Needs != "", " (needs %s)", remedy.Needs) +
+			phrase.After(", ", remedy.How)
 		r.Row(what, remedy.Saves, remedy.Then.High, remedy.Unsafe.String())
 	}
 	if d.Remedies[0].How != "" {
-		r.Notes.Add("device bytes at the peak, each change alone, tried in the script, replayed or estimated (vprof run).")
+		r.Notes.Add(
+			"device bytes at the peak, each change alone, tried in the script, replayed or estimated (vprof run).")
 		return r
 	}
-	r.Notes.Add("estimated device bytes at the peak, each remedy alone, in the order to try them; then needs: the upper " +
-		"end.")
+	r.Notes.Add(
+		"estimated device bytes at the peak, each remedy alone, in the order to try them; then needs: the upper end.")
 	r.Notes.If(!slices.ContainsFunc(d.Remedies, func(r Remedy) bool { return r.Unsafe == "" }),
 		"none is enough alone; vprof fit searches for the largest batch with several together.")
 	r.Notes.If(d.GPU != "", "%s.", d.GPU)

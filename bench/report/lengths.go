@@ -161,8 +161,9 @@ func (e *Epochs) words() string {
 	}
 	text := fmt.Sprintf("%d of %d epochs, so with a probability of %.0f to %.0f %%", e.OutOfMemory, e.Count,
 		100*e.Low, 100*e.High)
-	return text + phrase.If(e.OutOfMemory > 0, "; at step %d first, %d in the median, with batches of length %d and more",
-		e.FirstOOM, e.MedianOOM, e.ShortestOOM) +
+	return text + phrase.If(e.OutOfMemory > 0,
+		"; at step %d first, %d in the median, with batches of length %d and more", e.FirstOOM, e.MedianOOM,
+		e.ShortestOOM) +
 		phrase.If(e.Slow > 0, "; %d more finish only because PyTorch frees cached memory", e.Slow)
 }
 

@@ -222,7 +222,8 @@ func (r *Report) besidesNote() string {
 		phrase.If(added != 0 || rest != 0, "; batch %d: %s added by the driver to segments, %s unexplained", batch,
 			bytesize.Format(added), bytesize.Format(rest)) +
 		phrase.If(first.Others > 0, "; the %s of other processes are not included", bytesize.Format(first.Others)) +
-		phrase.If(highest.Process > 0, "; NVML reports up to %s for this process", bytesize.Format(highest.Process)) + "."
+		phrase.If(highest.Process > 0, "; NVML reports up to %s for this process", bytesize.Format(highest.Process)) +
+		"."
 }
 
 // slowWords explains [Slow].

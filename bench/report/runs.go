@@ -157,7 +157,8 @@ func (r Ranks) sheet() Sheet {
 			batch = ""
 		}
 	}
-	s.Notes.Add("all ranks of %d that differ, the one that needs most first; components that are equal in all are left out.",
+	s.Notes.Add(
+		"all ranks of %d that differ, the one that needs most first; components that are equal in all are left out.",
 		c.GPUs)
 	s.Notes.If(strategy.Replicate > 1, "each of %d replicas has such ranks.", strategy.Replicate)
 	s.Notes = slices.Concat(s.Notes, []string{first.communicationNote()}, warningNotes(first.Warnings))
@@ -232,7 +233,8 @@ func (r Releases) sheet() Sheet {
 		}
 		s.Row(batch, "verdict", verdict)
 	}
-	s.Notes.Add("percentages are relative to PyTorch %s; parts that are equal in all are left out.", r[0].Case.ReleaseName())
+	s.Notes.Add("percentages are relative to PyTorch %s; parts that are equal in all are left out.",
+		r[0].Case.ReleaseName())
 	for _, release := range r {
 		s.Notes = append(s.Notes, warningNotes(release.Warnings)...)
 	}

@@ -294,7 +294,8 @@ func (r *Report) buffersSheets() []Sheet {
 	title := "buffers of Inductor that hold most at the peak" + phrase.If(len(r.Points) > 1, ", batch %d", p.Batch)
 	s := sheetIn(title, "buffer | {}> | saved for backward | line | reused for?", p.Buffers[0].Bytes)
 	for _, b := range p.Buffers {
-		s.Row(b.Name+phrase.If(b.Count > 1, " x %d", b.Count), b.Bytes, yesOrNo(b.Saved), b.Line, strings.Join(b.Reused, ", "))
+		s.Row(b.Name+phrase.If(b.Count > 1, " x %d", b.Count), b.Bytes, yesOrNo(b.Saved), b.Line,
+			strings.Join(b.Reused, ", "))
 	}
 	n := r.tunedBefore()
 	s.Notes.If(n > 0, "Inductor found %d kernels that earlier commands had tuned in its cache; "+
@@ -340,8 +341,8 @@ func (r *Report) unseen() (all []string) {
 	for _, of := range []struct{ phase, flag string }{{"evaluation", "eval"}, {"saving", "save"}} {
 		ran := slices.ContainsFunc(r.Points[0].Run.Phases, func(p Phase) bool { return p.Name == of.phase })
 		if line, has := r.Script.Unseen[of.flag]; has && !ran {
-			all = append(all, fmt.Sprintf("%s (%s--until %s goes on to it)", of.phase, phrase.If(line != "", "%s; ", line),
-				of.flag))
+			all = append(all,
+				fmt.Sprintf("%s (%s--until %s goes on to it)", of.phase, phrase.If(line != "", "%s; ", line), of.flag))
 		}
 	}
 	return all

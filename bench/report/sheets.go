@@ -79,7 +79,8 @@ func (l *Largest) criterion() string {
 
 // String returns the op, phase and tensor of the failed allocation.
 func (o *OOM) String() string {
-	where := o.Op + phrase.After(" of ", o.Node) + phrase.After(" in ", o.Module) + phrase.If(o.Line != "", " (%s)", o.Line)
+	where := o.Op + phrase.After(" of ", o.Node) + phrase.After(" in ", o.Module) +
+		phrase.If(o.Line != "", " (%s)", o.Line)
 	return fmt.Sprintf("phase %s, %s requested %s of %s with %s left", o.Phase, where, bytesize.Format(o.Want), o.Class,
 		bytesize.Format(o.Free))
 }

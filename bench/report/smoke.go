@@ -209,8 +209,8 @@ func (s *Smoke) Sheets() []Sheet {
 			sheet.Notes.Add("%s", g)
 		}
 		if len(s.Baseline.Grown) == 0 && len(s.Baseline.Changed) > 0 {
-			sheet.Notes.Add("compared with %s, nothing has grown, although the test is another one: %s.", s.Baseline.File,
-				strings.Join(s.Baseline.Changed, ", "))
+			sheet.Notes.Add("compared with %s, nothing has grown, although the test is another one: %s.",
+				s.Baseline.File, strings.Join(s.Baseline.Changed, ", "))
 		}
 	}
 	if s.Host.worthSaying(s.Device) {

@@ -73,7 +73,7 @@ func ReadFile(path string) ([]byte, error) {
 	return ReadAll(f, path)
 }
 
-// ReadUpTo reads at most so many bytes of a file that the user has named. Its error is that of [OpenFile], or of reading.
+// ReadUpTo reads at most so many bytes of a file that the user has named; errors are as in [OpenFile].
 func ReadUpTo(path string, most int64) ([]byte, error) {
 	f, err := OpenFile(path)
 	if err != nil {

@@ -53,3 +53,12 @@ func TestAscendingCountsFromZero(t *testing.T) {
 	require.Equal(t, []int{0, 1, 2}, lists.Ascending(3))
 	require.Empty(t, lists.Ascending(0))
 }
+
+func TestMostIsTheFirstOfTheLargestAboveZero(t *testing.T) {
+	length := func(s string) int64 { return int64(len(s)) }
+	most, ok := lists.Most([]string{"a", "bcd", "efg", ""}, length)
+	require.True(t, ok)
+	require.Equal(t, "bcd", most)
+	_, ok = lists.Most([]string{"", ""}, length)
+	require.False(t, ok)
+}

@@ -176,7 +176,8 @@ func leakOfSteps(s snapshot.Summary) (report.Finding, bool) {
 		return report.Finding{}, false
 	}
 	var evidence phrase.List
-	evidence.Add("%d steps leave %s more and more, %s a step (Theil-Sen; probability without growth %.2g, Mann-Kendall)",
+	evidence.Add(
+		"%d steps leave %s more and more, %s a step (Theil-Sen; probability without growth %.2g, Mann-Kendall)",
 		len(ends), size(growth), size(trend.PerSample), trend.P)
 	for _, site := range s.Sites {
 		evidence.If(site.Blocks >= len(ends)/2, "%d blocks in use, %s, come from %s", site.Blocks,
@@ -204,7 +205,8 @@ func fragmentation(c cache) []report.Finding {
 	}
 	var evidence phrase.List
 	evidence.Add("%s reserved, %s allocated", bytesize.Format(c.reserved), bytesize.Format(c.allocated))
-	evidence.If(c.largest > 0, "the largest free block has %s of %s", bytesize.Format(c.largest), bytesize.Format(c.free))
+	evidence.If(c.largest > 0, "the largest free block has %s of %s", bytesize.Format(c.largest),
+		bytesize.Format(c.free))
 	evidence.If(pieces, "%s were requested while %s were free in the cache, in blocks too small",
 		bytesize.Format(c.failed), bytesize.Format(c.free))
 	return []report.Finding{{

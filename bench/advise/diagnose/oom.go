@@ -31,7 +31,8 @@ func (s shortage) evidence() []string {
 		return lines
 	}
 	lines.Add("%s were free on the device and %s in PyTorch's cache%s", bytesize.Format(s.free),
-		bytesize.Format(s.cached), phrase.If(s.largest >= 0, ", in pieces of up to %s", bytesize.Format(max(0, s.largest))))
+		bytesize.Format(s.cached), phrase.If(s.largest >= 0, ", in pieces of up to %s",
+			bytesize.Format(max(0, s.largest))))
 	lines.Add("an allocation of up to %s would have fitted", bytesize.Format(max(s.free, s.largest)))
 	missing := s.missing()
 	lines.If(missing > 0, "with the cache in one piece, %s would still have been missing", bytesize.Format(missing))
@@ -46,8 +47,8 @@ func (s shortage) advice() []string {
 	todo.If(enough, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: the free memory is in pieces, which that avoids")
 	todo.If(!enough && s.cached >= noticeable,
 		"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: a part of what was missing lay in the cache in pieces")
-	todo.If(s.missing() > 0 && grows > s.missing(), "a batch that is smaller by %.0f %% or more, in more micro-batches: "+
-		"so much if all that tensors have grows with the batch, which weights and state do not",
+	todo.If(s.missing() > 0 && grows > s.missing(), "a batch that is smaller by %.0f %% or more, in more "+
+		"micro-batches: so much if all that tensors have grows with the batch, which weights and state do not",
 		math.Ceil(100*float64(s.missing())/float64(grows)))
 	return append(todo,
 		"vprof fit finds the largest batch that is safe; --model and --batch here show what each remedy would save")

@@ -182,7 +182,8 @@ func (c *Config) shard() error {
 	name, options, _ := strings.Cut(s.value, ":")
 	list := phrase.List(strings.FieldsFunc(options, func(r rune) bool { return r == ',' }))
 	flat := name == "fsdp" && c.facts["fsdp-version"].value != "2"
-	c.Notes.If(flat, "%v: FSDP of flat parameters is planned as fully_shard (FSDP2), which shards each by itself", s.from)
+	c.Notes.If(flat, "%v: FSDP of flat parameters is planned as fully_shard (FSDP2), which shards each by itself",
+		s.from)
 	name = models.FSDP2
 	if mixed := c.facts["mixed"].value; mixed != "" && options == "" { // accelerate's policy, with weights in fp32
 		list = append(list, "mp="+mixed, "reduce="+mixed)

@@ -61,8 +61,8 @@ func (c *Config) accumulations() error {
 		return int64(max(1, n))
 	}
 	if c.facts["gpus"].value == "" {
-		c.Notes.Add("%v: planned is one batch before a step, as nothing says how many GPUs train; say with --accumulate "+
-			"how many a rank takes", all.from)
+		c.Notes.Add("%v: planned is one batch before a step, as nothing says how many GPUs train; say with "+
+			"--accumulate how many a rank takes", all.from)
 		return nil
 	}
 	// Ranks that share layers or sequences train on the same samples.

@@ -64,8 +64,8 @@ func (c *Config) task(d *document, t *Table) (task *Task, from Key, err error) {
 	}
 	if len(left) > 1 {
 		if task, what := named(left, d); task != nil {
-			c.Notes.If(task.Name != t.Tasks[0].Name, "%s: is planned as %s, as %s says; --objective names another", d.file,
-				task.Name, what)
+			c.Notes.If(task.Name != t.Tasks[0].Name, "%s: is planned as %s, as %s says; --objective names another",
+				d.file, task.Name, what)
 			return task, from, nil
 		}
 	}

@@ -188,7 +188,7 @@ func (e *FewError) Error() string {
 
 func (e *FewError) Unwrap() error { return e.ConditionError }
 
-// advise makes a [FewError] that names the further run that would help most, among the runs with a replay that fits the GPU.
+// advise makes a [FewError] that names the further run that would help most, among the runs whose replay fits the GPU.
 func (c *Calibration) advise(ctx context.Context, gpu device.GPU, few *calibrate.ConditionError,
 	seen []calibrate.Observation,
 ) error {

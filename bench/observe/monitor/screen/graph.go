@@ -49,7 +49,7 @@ func (m Model) caption(s monitor.Sample, process int, width time.Duration) strin
 			}
 		}
 	}
-	parts := phrase.List{fmt.Sprintf("%s %s", bold.Render(what+":"), bold.Render("peak "+bytesize.Format(max(0, peak))))}
+	parts := phrase.List{bold.Render(what+":") + " " + bold.Render("peak "+bytesize.Format(max(0, peak)))}
 	apart := monitor.FormatInterval(time.Duration(s.Gap * float64(time.Second)))
 	parts.If(s.Gap > 0, "samples ≤ %s apart", apart)
 	parts.If(process == 0 && s.Error == "", "%s now", bytesize.Format(s.Used))
