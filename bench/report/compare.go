@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/phrase"
 )
 
 // ComparisonSchema names the format of a comparison.
@@ -172,10 +173,7 @@ func onlyIn(label string, steps []string) []string {
 	if len(steps) == 0 {
 		return nil
 	}
-	more := ""
-	if len(steps) > 1 {
-		more = fmt.Sprintf(" and %d more", len(steps)-1)
-	}
+	more := phrase.If(len(steps) > 1, " and %d more", len(steps)-1)
 	return []string{"only in " + label + ": " + steps[0] + more + "."}
 }
 

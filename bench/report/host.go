@@ -1,12 +1,14 @@
 package report
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/phrase"
 )
 
 // HostMemory is what training needs of the memory of each machine: resident bytes that the kernel cannot take back.
@@ -58,17 +60,10 @@ func (h *HostMemory) worthSaying(d Device) bool {
 // note returns the need of each machine and its parts.
 func (h *HostMemory) note(batch int) string {
 	parts := lists.Map(h.Parts, func(p HostPart) string { return fmt.Sprintf("%s %s", p.Name, p.words()) })
-	of := ""
-	switch {
-	case h.Memory > 0 && h.High > h.Memory:
-		of = fmt.Sprintf(", more than its %s", bytesize.Format(h.Memory))
-	case h.Memory > 0:
-		of = fmt.Sprintf(" of its %s", bytesize.Format(h.Memory))
-	}
-	machine := "the machine"
-	if h.Processes > 1 {
-		machine = fmt.Sprintf("each machine, with %d processes,", h.Processes)
-	}
+	memory := bytesize.Format(h.Memory)
+	of := phrase.If(h.Memory > 0 && h.High > h.Memory, ", more than its %s", memory) +
+		phrase.If(h.Memory > 0 && h.High <= h.Memory, " of its %s", memory)
+	machine := cmp.Or(phrase.If(h.Processes > 1, "each machine, with %d processes,", h.Processes), "the machine")
 	return fmt.Sprintf("batch %d: %s needs %s of host memory%s, most while %s: %s.", batch, machine, h.words(), of,
 		h.Peak, strings.Join(parts, ", "))
 }

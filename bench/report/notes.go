@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,10 +31,7 @@ func (r *Report) rankNotes(runs bool) []string {
 	if c.Strategy == nil {
 		return nil
 	}
-	which := "the rank that needs most"
-	if c.Strategy.Rank != nil {
-		which = fmt.Sprintf("rank %d", *c.Strategy.Rank)
-	}
+	which := cmp.Or(phrase.Known("rank %d", c.Strategy.Rank), "the rank that needs most")
 	var notes phrase.List
 	if c.Strategy.Name == models.DeviceMap {
 		notes.Add("one process has its layers on %d GPUs; values are for %s.", c.GPUs,

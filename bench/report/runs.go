@@ -275,11 +275,8 @@ func (r Releases) parts(at int) []releasesPart {
 func (p releasesPart) cells(col column) []string {
 	cells := []string{col.amount(p.bytes[0])}
 	for _, bytes := range p.bytes[1:] {
-		difference := ""
-		if p.bytes[0] != 0 {
-			difference = fmt.Sprintf("%+.1f %%", 100*float64(bytes-p.bytes[0])/float64(p.bytes[0]))
-		}
-		cells = append(cells, col.amount(bytes), difference)
+		difference := 100 * float64(bytes-p.bytes[0]) / float64(p.bytes[0])
+		cells = append(cells, col.amount(bytes), phrase.If(p.bytes[0] != 0, "%+.1f %%", difference))
 	}
 	return cells
 }

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -144,10 +145,7 @@ func fitsCell(p Point) string {
 	switch {
 	case p.Run != nil:
 		word := map[Verdict]string{Fits: "yes", DoesNotFit: "no"}[p.Verdict()]
-		if word == "" {
-			word = string(p.Verdict())
-		}
-		return word + phrase.If(p.Run.Shared, ", beside others")
+		return cmp.Or(word, string(p.Verdict())) + phrase.If(p.Run.Shared, ", beside others")
 	case p.Estimate != nil:
 		return string(p.Estimate.Verdict)
 	}

@@ -4,6 +4,7 @@ package yamlkeys
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -100,10 +101,7 @@ func checkMapping(file string, n *yaml.Node, t reflect.Type, path string) error 
 		key := n.Content[i]
 		of, known := fields[key.Value]
 		if !known {
-			near := nearest.Hint(key.Value, names, 3)
-			if near == "" {
-				near = "; there are " + strings.Join(names, ", ")
-			}
+			near := cmp.Or(nearest.Hint(key.Value, names, 3), "; there are "+strings.Join(names, ", "))
 			return &input.FormatError{
 				File: file, Line: key.Line, Key: path,
 				Reason: fmt.Sprintf("there is no key %q%s", key.Value, near),

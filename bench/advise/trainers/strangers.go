@@ -1,6 +1,7 @@
 package trainers
 
 import (
+	"cmp"
 	_ "embed"
 	"slices"
 	"strings"
@@ -44,11 +45,8 @@ func unplanned(d *document) error {
 
 // refuse returns the error about a document of the program.
 func (s stranger) refuse(d *document) error {
-	why := s.Why
-	if why == "" {
-		why = "whose keys vprof does not know; vprof run takes the command that starts it: vprof run -- COMMAND"
-	}
-	return d.wrong(0, "", "is of %s, %s", s.Trainer, why)
+	return d.wrong(0, "", "is of %s, %s", s.Trainer, cmp.Or(s.Why,
+		"whose keys vprof does not know; vprof run takes the command that starts it: vprof run -- COMMAND"))
 }
 
 // startedBy returns the error about a command of a program that is not planned; nil if it is none.

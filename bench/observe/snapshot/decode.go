@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/internal/pickle"
 )
 
@@ -65,10 +66,7 @@ type place struct {
 func (p *place) at(name string, index int) *place { return &place{p, name, index} }
 
 func (p *place) String() string {
-	text := p.name
-	if p.index >= 0 {
-		text = fmt.Sprintf("%s[%d]", text, p.index)
-	}
+	text := p.name + phrase.If(p.index >= 0, "[%d]", p.index)
 	if p.above != nil {
 		return p.above.String() + "." + text
 	}
