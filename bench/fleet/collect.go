@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/shard"
@@ -23,15 +24,16 @@ func (f *Folder) Results(each func(b GPUTasks, r Result) error) error {
 	sets := make([]*shard.Set, len(f.GPUs))
 	var missing error
 	for i, b := range f.GPUs {
-		set, err := shard.ReadDir(f.Path(b))
-		if err == nil && (set.Hash != b.Hash || set.Of != b.Tasks) {
-			err = input.Errorf("%s: its shards are of another fleet", f.Path(b))
-		}
-		if err == nil {
+		set, err := f.shards(b)
+		switch {
+		case err == nil && set == nil:
+			all := make([]int, b.Tasks)
+			for i := range all {
+				all[i] = i
+			}
+			err = &shard.IncompleteError{Dir: f.Path(b), Of: b.Tasks, Missing: all}
+		case err == nil:
 			err = set.Incomplete()
-		}
-		if errors.As(err, new(*shard.FolderError)) {
-			err = &shard.IncompleteError{Dir: f.Path(b), Of: b.Tasks, Missing: indexes(b.Tasks)}
 		}
 		missing = errors.Join(missing, err)
 		sets[i] = set
@@ -56,10 +58,14 @@ func (f *Folder) Results(each func(b GPUTasks, r Result) error) error {
 	return nil
 }
 
-func indexes(n int) []int {
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
+// shards returns the shards of a GPU, nil if there are none yet.
+func (f *Folder) shards(b GPUTasks) (*shard.Set, error) {
+	set, err := shard.ReadDir(f.Path(b))
+	switch {
+	case errors.As(err, new(*shard.FolderError)), errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err == nil && (set.Hash != b.Hash || set.Of != b.Tasks):
+		err = input.Errorf("%s: its shards are of another fleet; use another folder (--dir)", f.Path(b))
 	}
-	return all
+	return set, err
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os/exec"
 	"slices"
 	"strings"
@@ -103,14 +102,11 @@ func (f *Folder) Status(active map[Task]string) (*Status, error) {
 			from, to := shard.Part{Index: i, Of: b.Tasks}.Range(b.Jobs)
 			states[i] = shard.State{Shard: i, Units: to - from}
 		}
-		set, err := shard.ReadDir(f.Path(b))
-		switch {
-		case errors.As(err, new(*shard.FolderError)), errors.Is(err, fs.ErrNotExist):
-		case err != nil:
+		set, err := f.shards(b)
+		if err != nil {
 			return nil, err
-		case set.Hash != b.Hash || set.Of != b.Tasks:
-			return nil, input.Errorf("%s: its shards are of another fleet; use another folder (--dir)", f.Path(b))
-		default:
+		}
+		if set != nil {
 			states = set.States()
 		}
 		for _, state := range states {

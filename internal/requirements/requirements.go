@@ -51,13 +51,18 @@ func Versions(path string, names []string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	return versions(path, text, names), nil
+}
+
+// versions returns what [Version] finds of packages.
+func versions(file string, text []byte, names []string) map[string]string {
 	all := map[string]string{}
 	for _, name := range names {
-		if v := Version(path, text, name); v != "" {
+		if v := Version(file, text, name); v != "" {
 			all[name] = v
 		}
 	}
-	return all, nil
+	return all
 }
 
 // otherNames are patterns of the names that packages have in some files.
@@ -133,11 +138,5 @@ func Installed(ctx context.Context, python string, names []string) (map[string]s
 	if err != nil {
 		return nil, fmt.Errorf("%s does not list its packages: %w", python, err)
 	}
-	all := map[string]string{}
-	for _, name := range names {
-		if v := Version("", text, name); v != "" {
-			all[name] = v
-		}
-	}
-	return all, nil
+	return versions("", text, names), nil
 }

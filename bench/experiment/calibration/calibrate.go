@@ -3,6 +3,7 @@
 package calibration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
@@ -130,11 +132,8 @@ func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.
 	for _, o := range c.Runs {
 		setup := setups[setupKey(o)]
 		if setup == nil {
-			m, err := c.Models.Of(o.Case, o.Description)
-			if err != nil {
-				return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
-			}
-			if setup, err = step.New(m, o.Case, step.Evidence{Trials: c.Trials, Residuals: c.Residuals}); err != nil {
+			var err error
+			if setup, err = c.setup(o); err != nil {
 				return nil, nil, from, fmt.Errorf("%s: %w", o.Label, err)
 			}
 			setups[setupKey(o)] = setup
@@ -161,6 +160,15 @@ func (c *Calibration) observe(ctx context.Context, gpu device.GPU) ([]calibrate.
 	return seen, timed, from, nil
 }
 
+// setup returns the step of a run's case.
+func (c *Calibration) setup(o Observed) (*step.Setup, error) {
+	m, err := c.Models.Of(o.Case, o.Description)
+	if err != nil {
+		return nil, err
+	}
+	return step.New(m, o.Case, step.Evidence{Trials: c.Trials, Residuals: c.Residuals})
+}
+
 // communication returns what NCCL is assumed to take of a run's GPU, in bytes: nothing where no NCCL ran.
 func communication(o Observed, gpu device.GPU) float64 {
 	if o.Case.Strategy == nil || o.Synthetic {
@@ -180,10 +188,8 @@ type FewError struct {
 }
 
 func (e *FewError) Error() string {
-	if e.Add == 0 {
-		return e.ConditionError.Error() + "; nor would any other batch that fits this GPU"
-	}
-	return fmt.Sprintf("%v; add a run at batch %d", e.ConditionError, e.Add)
+	return e.ConditionError.Error() + cmp.Or(phrase.If(e.Add > 0, "; add a run at batch %d", e.Add),
+		"; nor would any other batch that fits this GPU")
 }
 
 func (e *FewError) Unwrap() error { return e.ConditionError }
@@ -192,19 +198,12 @@ func (e *FewError) Unwrap() error { return e.ConditionError }
 func (c *Calibration) advise(ctx context.Context, gpu device.GPU, few *calibrate.ConditionError,
 	seen []calibrate.Observation,
 ) error {
-	o := c.Runs[0]
-	m, err := c.Models.Of(o.Case, o.Description)
+	setup, err := c.setup(c.Runs[0])
 	if err != nil {
 		return err
 	}
-	setup, err := step.New(m, o.Case, step.Evidence{Trials: c.Trials, Residuals: c.Residuals})
-	if err != nil {
-		return err
-	}
-	var ran, candidates []planner.Sample
-	for _, s := range seen {
-		ran = append(ran, s.Sample)
-	}
+	ran := lists.Map(seen, func(s calibrate.Observation) planner.Sample { return s.Sample })
+	var candidates []planner.Sample
 	for batch := 1; batch <= largestAdvised; batch *= 2 {
 		r, err := setup.Try(ctx, setup.Trial(gpu, batch))
 		if step.Refused(err) {

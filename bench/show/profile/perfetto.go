@@ -37,15 +37,13 @@ func (p *Profile) WritePerfetto(w io.Writer) error {
 		"time": "lower bounds of the kernels' times on " + p.GPU.Product + "; not measured",
 	})
 	out.raw(`,"traceEvents":[`)
-	out.event(traceEvent{Phase: "M", Name: "process_name", Process: 1, Arguments: map[string]any{"name": p.String()}})
-	out.event(traceEvent{
-		Phase: "M", Name: "thread_name", Process: 1, Thread: phaseThread,
-		Arguments: map[string]any{"name": "phases"},
-	})
-	out.event(traceEvent{
-		Phase: "M", Name: "thread_name", Process: 1, Thread: kernelThread,
-		Arguments: map[string]any{"name": "kernels (simulated)"},
-	})
+	name := func(what string, thread int, name string) {
+		arguments := map[string]any{"name": name}
+		out.event(traceEvent{Phase: "M", Name: what, Process: 1, Thread: thread, Arguments: arguments})
+	}
+	name("process_name", 0, p.String())
+	name("thread_name", phaseThread, "phases")
+	name("thread_name", kernelThread, "kernels (simulated)")
 	for _, s := range p.Spans() {
 		out.event(p.slice(s.String(), phaseThread, s.From, s.To))
 	}
@@ -94,14 +92,11 @@ func (p *Profile) kernels(out *events) {
 func (p *Profile) counters(out *events) {
 	for i, classes := range p.ByClass() {
 		at := p.Run.Timeline[i]
-		args := map[string]any{}
+		args, reserved := map[string]any{}, map[string]any{"reserved": at.Usage.Reserved}
 		classes.Shown(func(c program.Class, bytes int64) { args[c.String()] = bytes })
 		ts := p.micros(at.Instruction)
 		out.event(traceEvent{Phase: "C", Name: "allocated bytes", Process: 1, Time: ts, Arguments: args})
-		out.event(traceEvent{
-			Phase: "C", Name: "reserved bytes", Process: 1, Time: ts,
-			Arguments: map[string]any{"reserved": at.Usage.Reserved},
-		})
+		out.event(traceEvent{Phase: "C", Name: "reserved bytes", Process: 1, Time: ts, Arguments: reserved})
 	}
 }
 
