@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/vprof/vprof/bench/shard"
-	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/lists"
 )
 
