@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// Evaluation is what a batch without gradients needs that runs between training steps.
+// Evaluation is the need of a batch without gradients that runs between training steps.
 type Evaluation struct {
 	// Batch is the number of its samples.
 	Batch     int      `json:"batch"`

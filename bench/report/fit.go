@@ -258,8 +258,8 @@ type Profile struct {
 	Choice   Choice          `json:"choice"`
 }
 
-// GuideProfile is what the script of a model's project recommends for a part of its
-// training, see [models.Script], and what is true of it.
+// GuideProfile is the recommendation of a project's own script for a part of its training, see [models.Script], beside
+// the estimate for it.
 type GuideProfile struct {
 	Profile        string  `json:"profile"`
 	Batch          int     `json:"batch"`
@@ -269,7 +269,7 @@ type GuideProfile struct {
 	// Components sum to Total.
 	Components []Component `json:"components"`
 	Total      int64       `json:"total_bytes"`
-	// True is what the same batch needs, and TrueLargest the largest that fits; absent where the model is not known.
+	// True is the estimate for the same batch, and TrueLargest the largest that fits; absent where the model is not known.
 	True        *Estimate `json:"true,omitempty"`
 	TrueLargest int       `json:"true_largest_batch,omitempty"`
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/vprof/vprof/internal/phrase"
 )
 
-// HostMemory is what training needs of the memory of each machine: resident bytes that the kernel cannot take back.
+// HostMemory is the memory of each machine that training needs: resident bytes that the kernel cannot take back.
 type HostMemory struct {
 	Interval
 	// Processes train on a machine, one for each of its GPUs.

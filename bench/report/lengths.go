@@ -43,7 +43,7 @@ type Lengths struct {
 	// Worst estimates a process that begins with the worst batch, whose samples are of WorstLength.
 	WorstLength int64     `json:"worst_length"`
 	Worst       *Estimate `json:"worst"`
-	// Epochs is what became of the epochs, Expandable the same with expandable segments;
+	// Epochs is the result of the epochs, Expandable the same with expandable segments;
 	// absent where nothing would change.
 	Epochs Epochs `json:"epochs"`
 	// MostDevice estimates what the device shows when most is reserved; absent where epochs run out of memory.
@@ -71,7 +71,7 @@ type Epochs struct {
 	Reserved []ReservedBy `json:"reserved"`
 }
 
-// ReservedBy is what the allocator has reserved at most up to a step, in bytes: the median
+// ReservedBy is the peak of reserved bytes up to a step: the median
 // and the most of the epochs that got so far.
 type ReservedBy struct {
 	Step   int   `json:"step"`

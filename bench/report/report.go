@@ -212,7 +212,7 @@ type Estimate struct {
 	Device    Interval `json:"device"`
 	// Components sum to Device.Bytes.
 	Components []Component `json:"components"`
-	// Host is what the machine needs; absent of scripts and in older files.
+	// Host is the memory that the machine needs; absent of scripts and in older files.
 	Host      *HostMemory `json:"host,omitempty"`
 	PeakPhase string      `json:"peak_phase"`
 	Verdict   Verdict     `json:"verdict" jsonschema:"enum=fits,enum=tight,enum=fits slowly,enum=not known without a recording,enum=does not fit"`
@@ -224,13 +224,13 @@ type Estimate struct {
 	// where a flag did, or the model has one loop of its own. OtherLoop needs less.
 	Loop      models.Loop `json:"loop,omitempty"`
 	OtherLoop *OtherLoop  `json:"other_loop,omitempty"`
-	// Evaluation is what an evaluation batch needs: where users asked for it, or where it would not be safe.
+	// Evaluation is the need of an evaluation batch: where users asked for it, or where it would not be safe.
 	Evaluation *Evaluation `json:"evaluation,omitempty"`
 	// Decides is the moment because of which the batch is not safe; absent if it is, or in older files.
 	Decides *Decision `json:"decides,omitempty"`
 }
 
-// OtherLoop is what the step needs in another training loop, in bytes of the device.
+// OtherLoop is the need of the step in another training loop, in bytes of the device.
 type OtherLoop struct {
 	Loop   models.Loop `json:"loop"`
 	Device int64       `json:"device_bytes"`
@@ -258,8 +258,8 @@ type Run struct {
 	// CUDA context took, and what the synthetic kernels did.
 	Context int64 `json:"context_bytes,omitempty"`
 	Kernels int64 `json:"kernels_bytes,omitempty"`
-	// Granularity is what the driver added to segments, and Unexplained what Device has besides these, the reserved
-	// bytes and what was added: less than zero where part of the reserved bytes was never seen.
+	// Granularity counts bytes that the driver added to segments. Unexplained counts the bytes of Device besides the ones
+	// above and the reserved ones: less than zero where part of the reserved bytes was never seen.
 	Granularity int64 `json:"granularity_bytes,omitempty"`
 	Unexplained int64 `json:"unexplained_bytes,omitempty"`
 	// Others is what other processes held beside Device, Process what NVML charged this one with; absent if that is not

@@ -91,7 +91,7 @@ type StepGrowth struct {
 	Full  int   `json:"full_after_steps"`
 	// Lines are the user's lines that made most of it, in bytes of a step.
 	Lines []Component `json:"lines"`
-	// Through is what holds it, with the line that adds to it: a variable, a collection, a graph of autograd, a hook;
+	// Through is the holder of the memory, with the line that adds to it: a variable, a collection, a graph of autograd, a hook;
 	// absent if that was not found.
 	Through string `json:"through,omitempty"`
 }
@@ -154,7 +154,7 @@ func (s *Seen) words(steps string) string {
 	return text
 }
 
-// Elsewhere is what a process needed at most on a further GPU, where a script lays a model over several.
+// Elsewhere holds the peaks of a process on a further GPU, where a script lays a model over several.
 type Elsewhere struct {
 	GPU       int   `json:"gpu"`
 	Allocated int64 `json:"allocated_bytes"`

@@ -51,7 +51,7 @@ func kindOf(simulated bool) string {
 	return measured
 }
 
-// measured is what a run on a GPU is called.
+// measured is the kind of a run on a GPU.
 const measured = "measured"
 
 // communication is the component of what NCCL takes.

@@ -26,7 +26,7 @@ type Smoke struct {
 	// Command is the user's own that was run; absent where a model was replayed.
 	Command []string `json:"command,omitempty"`
 	Budget  Budget   `json:"budget"`
-	// Limit is what may be filled: the budget's share of the memory that other processes leave.
+	// Limit is the number of bytes that may be filled: the budget's share of the memory that other processes leave.
 	Limit  int64   `json:"limit_bytes"`
 	Checks []Check `json:"checks"`
 	// Safe reports whether every check is within the limit.
@@ -42,7 +42,7 @@ type Smoke struct {
 	Streamed int64 `json:"streamed_device_bytes,omitempty"`
 	// Components are what the training step is made of at its peak.
 	Components []Component `json:"components"`
-	// Host is what the machine needs; absent where that is not known.
+	// Host is the memory that the machine needs; absent where that is not known.
 	Host *HostMemory `json:"host,omitempty"`
 	// Baseline is the comparison with an earlier result, if there was one.
 	Baseline *Baseline `json:"baseline,omitempty"`

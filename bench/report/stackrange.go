@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// StackRange is what a point needs over other releases of the libraries that it depends on, each changed alone. Its
+// StackRange is the need of a point with other releases of the libraries that it depends on, each changed alone. Its
 // intervals hold the intervals of all, around the value of the point.
 type StackRange struct {
 	// Over are the oldest and the newest of the releases, of each library: "transformers 4.48 to 5.24".

@@ -71,7 +71,7 @@ type TimeRow struct {
 	Checkpointing *Checkpointing `json:"checkpointing,omitempty"`
 }
 
-// Checkpointing is what recomputing activations costs and saves, against keeping them.
+// Checkpointing compares recomputing activations with keeping them.
 type Checkpointing struct {
 	// Time is the relative growth of a step's time.
 	Time float64 `json:"time"`

@@ -195,7 +195,7 @@ func parsePath(s string) (path, error) {
 	}
 }
 
-// kind is what a value is.
+// kind is the type of a value, in words.
 type kind string
 
 const (

@@ -16,7 +16,7 @@ type shortage struct {
 	want, free, cached int64
 	// largest is the largest free piece of the cache; -1 if that is not known.
 	largest int64
-	// held is what tensors have.
+	// held counts the bytes of tensors.
 	held  int64
 	where string
 }

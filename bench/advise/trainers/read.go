@@ -17,7 +17,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Config is what a trainer's configuration says of the memory of a step.
+// Config is a trainer's configuration, as settings of vprof.
 type Config struct {
 	// File is the configuration, Trainer and Version the table that it was read by.
 	File, Trainer, Version string

@@ -17,7 +17,7 @@ import (
 //go:embed tables/*.yaml
 var files embed.FS
 
-// Table is what is known of the keys of one trainer.
+// Table describes the keys of one trainer.
 type Table struct {
 	// Trainer is how people call it, Version the one whose schema was read.
 	Trainer string `yaml:"trainer"`
@@ -53,7 +53,7 @@ type Table struct {
 	Rules []Rule `yaml:"rules"`
 }
 
-// Row is what a key means.
+// Row is the meaning of a key.
 type Row struct {
 	// Is is the fact that the value is.
 	Is string `yaml:"is"`

@@ -17,7 +17,7 @@ const (
 	mostDepth  = 64
 )
 
-// kind is what a value is.
+// kind is the type of a value.
 type kind int
 
 const (

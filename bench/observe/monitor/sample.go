@@ -19,7 +19,7 @@ type Sample struct {
 	GPU  int       `json:"gpu"`
 	Name string    `json:"name"`
 	UUID string    `json:"uuid"`
-	// Total is what programs can have, Driver what the driver keeps besides for itself, Used what contexts hold, and
+	// Total counts bytes that programs can have, Driver those that the driver keeps, Used those of contexts, and
 	// Highest the most in use since the previous sample.
 	Total   int64 `json:"total_bytes"`
 	Driver  int64 `json:"driver_reserved_bytes,omitempty"`
@@ -29,7 +29,7 @@ type Sample struct {
 	// seconds: shorter peaks may have been missed.
 	Peak int64   `json:"peak_bytes"`
 	Gap  float64 `json:"longest_gap_seconds"`
-	// Watched is what the watched processes hold; absent if all are watched, -1 if NVML does not tell.
+	// Watched counts bytes of the watched processes; absent if all are watched, -1 if NVML does not tell.
 	Watched    *int64   `json:"watched_bytes,omitempty"`
 	GPUPercent *int     `json:"gpu_percent,omitempty"`
 	MemPercent *int     `json:"memory_percent,omitempty"`

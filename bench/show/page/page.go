@@ -251,7 +251,7 @@ var style string
 //go:embed page.js
 var script string
 
-// frame is what every page has around its content.
+// frame holds the parts of a page around its content.
 type frame struct {
 	Title string
 	// Policy allows the page its own style and script, by their digests, and nothing from outside.

@@ -27,7 +27,7 @@ func ranksOf(ranks report.Ranks) *breakdown {
 	return &b
 }
 
-// lane is what lies in the pool of a stream over a step.
+// lane is the allocated memory of a stream over a step.
 type lane struct {
 	Name, Most string
 	// Path is an SVG path in a box of laneWidth and laneHeight.
