@@ -44,7 +44,7 @@ func (l *List) If(holds bool, format string, args ...any) {
 	}
 }
 
-// Text adds those of some texts that are not empty.
+// Text adds texts, without empty ones.
 func (l *List) Text(texts ...string) {
 	for _, text := range texts {
 		l.If(text != "", "%s", text)

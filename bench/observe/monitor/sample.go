@@ -19,7 +19,7 @@ type Sample struct {
 	GPU  int       `json:"gpu"`
 	Name string    `json:"name"`
 	UUID string    `json:"uuid"`
-	// Total counts bytes that programs can have, Driver those that the driver keeps, Used those of contexts, and
+	// Total counts bytes that programs can have, Driver the ones that the driver keeps, Used the ones in contexts, and
 	// Highest the most in use since the previous sample.
 	Total   int64 `json:"total_bytes"`
 	Driver  int64 `json:"driver_reserved_bytes,omitempty"`
