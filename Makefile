@@ -123,7 +123,8 @@ $(WHEELS)/site/installed: tools/site/requirements.txt
 	PIP_ROOT_USER_ACTION=ignore $(PYTHON) -m pip install --quiet --no-deps --require-hashes --target $(@D) -r $<
 	touch $@
 
-site: $(WHEELS)/site/installed web ## bin/site: the documents with search, and that page, as static files; checks its links
+# The page that its test has built there (VPROF_PAGE) is not built again.
+site: $(WHEELS)/site/installed $(if $(and $(VPROF_PAGE),$(wildcard bin/web/index.html)),,web) ## bin/site: the documents with search, and that page, as static files; checks its links
 	rm -rf bin/site
 	PYTHONPATH=$(CURDIR)/$(WHEELS)/site $(PYTHON) -m sphinx -q -W --keep-going -d .cache/doctrees -c tools/site . bin/site
 	cp -r bin/web bin/site/ask

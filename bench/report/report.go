@@ -258,8 +258,8 @@ type Run struct {
 	// CUDA context took, and what the synthetic kernels did.
 	Context int64 `json:"context_bytes,omitempty"`
 	Kernels int64 `json:"kernels_bytes,omitempty"`
-	// Granularity counts bytes that the driver added to segments. Unexplained counts the bytes of Device besides the ones
-	// above and the reserved ones: less than zero where part of the reserved bytes was never seen.
+	// Granularity counts bytes that the driver added to segments. Unexplained counts the bytes of Device besides these,
+	// the reserved ones and the two above: less than zero where part of the reserved bytes was never seen.
 	Granularity int64 `json:"granularity_bytes,omitempty"`
 	Unexplained int64 `json:"unexplained_bytes,omitempty"`
 	// Others is what other processes held beside Device, Process what NVML charged this one with; absent if that is not

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -38,10 +39,10 @@ type served struct {
 	requests []string
 }
 
-// serve builds the page once and serves it.
+// serve builds the page once, in the folder VPROF_PAGE if that is set, and serves it.
 func serve(t *testing.T) *served {
 	t.Helper()
-	folder, scratch := filepath.Join(t.TempDir(), "page"), t.TempDir()
+	folder, scratch := cmp.Or(os.Getenv("VPROF_PAGE"), filepath.Join(t.TempDir(), "page")), t.TempDir()
 	require.NoError(t, build(root, folder, scratch))
 	s := &served{binary: filepath.Join(scratch, "vprof")}
 	files := http.FileServer(http.Dir(folder))
