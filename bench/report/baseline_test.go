@@ -45,8 +45,8 @@ func TestBaselineThatCouldHideGrowthIsRefused(t *testing.T) {
 		"marked safe and is not":         func(s *Smoke) { s.Checks[1].Need = 950 },
 		"verdict contradicts":            func(s *Smoke) { s.Checks[1].Safe = false },
 		"not safe itself":                func(s *Smoke) { s.Checks[1].Safe, s.Safe = false, false },
-		"components sum to 60 bytes":     func(s *Smoke) { s.Components = s.Components[:1] },
-		"component weights: -1 bytes":    func(s *Smoke) { s.Components[0].Bytes = -1 },
+		"components do not sum to the":   func(s *Smoke) { s.Components = s.Components[:1] },
+		"weights has -1 bytes":           func(s *Smoke) { s.Components[0].Bytes = -1 },
 	} {
 		s := good()
 		change(s)

@@ -79,7 +79,7 @@ func outOfMemory(s snapshot.Summary) report.Finding {
 	evidence := phrase.List(short.evidence())
 	evidence.If(s.Failed > short.want, "the largest failed request has %s", bytesize.Format(s.Failed))
 	for _, c := range s.Categories[:min(len(s.Categories), mostHolders)] {
-		evidence.Add("%s: %s", c.Name, bytesize.Format(c.Bytes))
+		evidence.Add("%s: %s", c.Where, bytesize.Format(c.Bytes))
 	}
 	evidence.Text(append(holders("line", s.Sites), holders("module", s.Modules)...)...)
 	evidence.If(len(s.Sites) == 0 && s.Allocated > 0,

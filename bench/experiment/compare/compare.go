@@ -296,7 +296,7 @@ func snapshotOf(label string, s *snapshot.Summary) report.SnapshotSummary {
 		Segments: s.Segments,
 	}
 	for _, c := range s.Categories {
-		out.Categories = append(out.Categories, report.Component{Name: c.Name, Bytes: c.Bytes})
+		out.Categories = append(out.Categories, report.Component{Name: c.Where, Bytes: c.Bytes})
 	}
 	for _, b := range s.Largest {
 		out.Largest = append(out.Largest, report.Component{Name: b.String(), Bytes: b.Size})

@@ -36,7 +36,7 @@ func TestEveryProtocolReadsTheSame(t *testing.T) {
 			PeakAllocated: 68 * mib, PeakReserved: 84 * mib, Traced: 9, OOMs: 1, Failed: 1 << 40,
 			Failure: &Failure{Requested: 1 << 40, Free: 100}, Troughs: []int64{48 * mib},
 			LargestFree: 20 * mib, Free: 24 * mib, Segments: 2,
-			Categories: []Category{{"optimizer state", 32 * mib}, {"weights", 16 * mib}},
+			Categories: []Site{{"optimizer state", 1, 32 * mib}, {"weights", 1, 16 * mib}},
 			Largest:    []Block{s.Segments[0].Blocks[1], s.Segments[0].Blocks[0]},
 			Sites:      []Site{{"_init_group", 1, 32 * mib}, {"examples/train.py:12 main", 1, 16 * mib}},
 		}, got)

@@ -29,8 +29,8 @@ type Summary struct {
 	// LargestFree is the largest free block, Free all of them.
 	LargestFree, Free int64
 	Segments          int
-	// Categories are the allocated bytes by purpose, which the stack shows.
-	Categories []Category
+	// Categories are the purposes of the blocks in use, which stacks show, as Sites.
+	Categories []Site
 	// Largest are the largest blocks in use, the largest first.
 	Largest []Block
 	// Sites are where the blocks in use were allocated, those with the most
@@ -40,17 +40,11 @@ type Summary struct {
 	Modules []Site
 }
 
-// Site is a line that allocated blocks which are in use.
+// Site is a line, or a purpose, with its blocks in use.
 type Site struct {
 	Where  string
 	Blocks int
 	Bytes  int64
-}
-
-// Category is the memory of one purpose.
-type Category struct {
-	Name  string
-	Bytes int64
 }
 
 // Fragmentation returns the share of the free memory in the cache that the largest
@@ -68,7 +62,7 @@ const largestShown = 10
 // Of sums up a device.
 func (s *Snapshot) Of(device int) Summary {
 	var out Summary
-	by, sites, modules, stacks := map[string]int64{}, map[string]Site{}, map[string]Site{}, stacks{}
+	categories, sites, modules, stacks := map[string]Site{}, map[string]Site{}, map[string]Site{}, stacks{}
 	for _, g := range s.Segments {
 		if g.Device != device {
 			continue
@@ -81,8 +75,8 @@ func (s *Snapshot) Of(device int) Summary {
 				out.Allocated += b.Size
 				out.Requested += b.Requested
 				of := stacks.of(b)
-				by[of.category] += b.Size
 				out.Largest = append(out.Largest, b)
+				count(categories, of.category, b.Size)
 				count(sites, of.where, b.Size)
 				count(modules, of.module, b.Size)
 			case b.Free():
@@ -93,18 +87,12 @@ func (s *Snapshot) Of(device int) Summary {
 	}
 	slices.SortStableFunc(out.Largest, func(a, b Block) int { return cmp.Compare(b.Size, a.Size) })
 	out.Largest = slices.Clip(out.Largest[:min(len(out.Largest), largestShown)])
-	out.Sites, out.Modules = top(sites), top(modules)
+	out.Categories, out.Sites, out.Modules = top(categories), top(sites), top(modules)
 	for i := range s.Failures {
 		if s.Failures[i].Device == device {
 			out.Failure = &s.Failures[i]
 		}
 	}
-	for name, bytes := range by {
-		out.Categories = append(out.Categories, Category{name, bytes})
-	}
-	slices.SortFunc(out.Categories, func(a, b Category) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), strings.Compare(a.Name, b.Name))
-	})
 	out.PeakAllocated, out.PeakReserved = out.Allocated, out.Reserved
 	if device < len(s.Traces) {
 		out.follow(newHeap(s, device, s.Traces[device]), s.Traces[device])
