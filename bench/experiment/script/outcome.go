@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/recorded"
 	"github.com/vprof/vprof/profiler/program"
@@ -27,8 +28,9 @@ type Outcome struct {
 	Left []string
 	// Idle are the functions of NVIDIA's libraries that were called and did nothing, in the order of their first calls.
 	Idle []string
-	// Sizes counts the sizes that libraries decide.
-	Sizes Sizes
+	// Sizes counts the sizes that libraries decide: answers of the library itself, results of vprof's rules, and
+	// unknown ones, which count as zero.
+	Sizes report.Workspaces
 	// Program is the recording of the process that trained; nil if none did.
 	Program *program.Program
 	// OOM is the allocation that failed last, in the recording; nil if none did.
@@ -37,10 +39,6 @@ type Outcome struct {
 	events []Event
 	fault  string // what Python said of a crash in native code
 }
-
-// Sizes counts sizes of workspaces: answers of the library itself, results of vprof's rules, and unknown ones, which
-// count as zero.
-type Sizes struct{ Asked, Modeled, Unknown int }
 
 // Failure is an allocation that the GPU had no room for.
 type Failure struct {

@@ -122,8 +122,8 @@ func (o *Outcome) script() *report.Script {
 	if failure.Kind != "" {
 		s.Error, s.Traceback = failure.Kind+": "+failure.Text, failure.Traceback
 	}
-	if o.Sizes != (Sizes{}) {
-		s.Workspaces = new(report.Workspaces(o.Sizes))
+	if o.Sizes != (report.Workspaces{}) {
+		s.Workspaces = &o.Sizes
 	}
 	if end.PrivatePools > 0 {
 		s.Private = &report.PrivatePools{Count: end.PrivatePools, Bytes: end.PrivateBytes}

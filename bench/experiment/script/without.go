@@ -62,12 +62,9 @@ func (w Without) environment(r *room, env []string) ([]string, error) {
 
 // Replaced returns what was absent and had a placeholder, each once.
 func (o *Outcome) Replaced() []report.Replaced {
-	var all []report.Replaced
-	for _, e := range o.named("replaced") {
-		if r := (report.Replaced{Kind: e.Kind, Name: e.Path, By: e.By}); !slices.Contains(all, r) {
-			all = append(all, r)
-		}
-	}
+	all := lists.Union(nil, lists.Map(o.named("replaced"), func(e Event) report.Replaced {
+		return report.Replaced{Kind: e.Kind, Name: e.Path, By: e.By}
+	})...)
 	slices.SortStableFunc(all, func(a, b report.Replaced) int { return cmp.Compare(b.Kind, a.Kind) })
 	return all
 }

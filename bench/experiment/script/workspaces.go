@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models/capture"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/stack"
@@ -32,7 +33,7 @@ type server struct {
 	known   map[string]string
 	engines map[oracle.Question]map[string][]capture.Engine // of cuDNN, by list
 	settled map[oracle.Question]bool                        // convolutions that are counted
-	counted Sizes
+	counted report.Workspaces
 }
 
 // serve begins to answer questions about the GPU, which only stubs ask.
@@ -87,7 +88,7 @@ func (s *server) found(python string) {
 }
 
 // Sizes counts the different questions by whose word their answers are.
-func (s *server) Sizes() Sizes {
+func (s *server) Sizes() report.Workspaces {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.counted

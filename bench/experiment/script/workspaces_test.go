@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models/capture"
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
@@ -74,9 +75,9 @@ func TestQuestionsAboutLayers(t *testing.T) {
 		require.Equal(t, strconv.FormatInt(c.want, 10)+" modeled", s.answer(c.line))
 	}
 	require.Equal(t, "0 unknown", s.answer("graph 1|2:3:4"))
-	require.Equal(t, Sizes{Modeled: 8, Unknown: 1}, s.Sizes())
+	require.Equal(t, report.Workspaces{Modeled: 8, Unknown: 1}, s.Sizes())
 	s.answer("rnn reserve" + plain)
-	require.Equal(t, Sizes{Modeled: 8, Unknown: 1}, s.Sizes(), "a question counts once")
+	require.Equal(t, report.Workspaces{Modeled: 8, Unknown: 1}, s.Sizes(), "a question counts once")
 }
 
 // With torch.backends.cudnn.benchmark PyTorch tries all engines that cuDNN has for a convolution, in its order.
@@ -115,5 +116,5 @@ func TestQuestionsAboutOtherEngines(t *testing.T) {
 	for _, engine := range []string{"proposal=1 notes", "proposal=1", "proposal=2", "fallback=1"} {
 		s.answer(line + " " + engine)
 	}
-	require.Equal(t, Sizes{Asked: 1}, s.Sizes(), "a convolution counts once")
+	require.Equal(t, report.Workspaces{Asked: 1}, s.Sizes(), "a convolution counts once")
 }
