@@ -239,20 +239,15 @@ func (m *Matrix) list() Sheet {
 // Grid returns a cell of each GPU, and for each case its cells in the order of the GPUs, which are the zero value where
 // a case has none.
 func (m *Matrix) Grid() (gpus []MatrixCell, cases [][]MatrixCell) {
-	for _, r := range m.Rows {
-		if !slices.ContainsFunc(gpus, func(g MatrixCell) bool { return g.Device == r.Device }) {
-			gpus = append(gpus, r)
-		}
+	for _, of := range lists.Groups(m.Rows, func(r MatrixCell) string { return r.Device }) {
+		gpus = append(gpus, of[0])
 	}
-	at := map[[2]string]int{}
-	for _, r := range m.Rows {
-		key := [2]string{r.Model, r.Case}
-		i, seen := at[key]
-		if !seen {
-			i = len(cases)
-			at[key], cases = i, append(cases, make([]MatrixCell, len(gpus)))
+	for _, of := range lists.Groups(m.Rows, func(r MatrixCell) [2]string { return [2]string{r.Model, r.Case} }) {
+		row := make([]MatrixCell, len(gpus))
+		for _, r := range of {
+			row[slices.IndexFunc(gpus, func(g MatrixCell) bool { return g.Device == r.Device })] = r
 		}
-		cases[i][slices.IndexFunc(gpus, func(g MatrixCell) bool { return g.Device == r.Device })] = r
+		cases = append(cases, row)
 	}
 	return gpus, cases
 }

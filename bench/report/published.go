@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strconv"
+
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // PublishedSchema names the format of a report on published figures.
@@ -52,27 +54,17 @@ type FigureGroup struct {
 // PublishedOf sums up rows.
 func PublishedOf(rows []PublishedRow) *Published {
 	d := &Published{Schema: PublishedSchema, Rows: rows}
-	errs := map[[2]string][]float64{}
-	for _, r := range rows {
-		at := slices.IndexFunc(d.Groups, func(g FigureGroup) bool { return g.Group == r.Group && g.Kind == r.Kind })
-		if at < 0 {
-			at = len(d.Groups)
-			d.Groups = append(d.Groups, FigureGroup{Group: r.Group, Kind: r.Kind})
+	for _, of := range lists.Groups(rows, func(r PublishedRow) [2]string { return [2]string{r.Group, r.Kind} }) {
+		g := FigureGroup{Group: of[0].Group, Kind: of[0].Kind, Figures: len(of)}
+		var errs []float64
+		for _, r := range lists.Filter(of, func(r PublishedRow) bool { return r.Estimate != nil }) {
+			errs = append(errs, r.off())
+			if r.Estimate.Low <= r.Bytes+r.Rounding && r.Bytes-r.Rounding <= r.Estimate.High {
+				g.Within++
+			}
 		}
-		g := &d.Groups[at]
-		g.Figures++
-		if r.Estimate == nil {
-			continue
-		}
-		g.Planned++
-		key := [2]string{r.Group, r.Kind}
-		errs[key] = append(errs[key], r.off())
-		if r.Estimate.Low <= r.Bytes+r.Rounding && r.Bytes-r.Rounding <= r.Estimate.High {
-			g.Within++
-		}
-	}
-	for i := range d.Groups {
-		d.Groups[i].Errors = describe(errs[[2]string{d.Groups[i].Group, d.Groups[i].Kind}])
+		g.Planned, g.Errors = len(errs), describe(errs)
+		d.Groups = append(d.Groups, g)
 	}
 	slices.SortFunc(d.Groups, func(a, b FigureGroup) int {
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Kind, b.Kind))

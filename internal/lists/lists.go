@@ -51,6 +51,21 @@ func Most[T any](list []T, value func(T) int64) (most T, ok bool) {
 	return most, largest > 0
 }
 
+// Groups returns the elements of a list by a key, the groups in the order in which their keys first come.
+func Groups[T any, K comparable](list []T, key func(T) K) (groups [][]T) {
+	at := map[K]int{}
+	for _, x := range list {
+		k := key(x)
+		i, seen := at[k]
+		if !seen {
+			i = len(groups)
+			at[k], groups = i, append(groups, nil)
+		}
+		groups[i] = append(groups[i], x)
+	}
+	return groups
+}
+
 // With returns a copy of a list with element i replaced by x.
 func With[T any](list []T, i int, x T) []T {
 	out := slices.Clone(list)

@@ -62,3 +62,8 @@ func TestMostIsTheFirstOfTheLargestAboveZero(t *testing.T) {
 	_, ok = lists.Most([]string{"", ""}, length)
 	require.False(t, ok)
 }
+
+func TestGroupsAreInTheOrderOfTheirFirstElements(t *testing.T) {
+	require.Equal(t, [][]int{{3, 1, 1, 5}, {4}}, lists.Groups([]int{3, 1, 4, 1, 5}, odd))
+	require.Empty(t, lists.Groups([]int{}, odd))
+}

@@ -17,6 +17,7 @@ import (
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
@@ -213,19 +214,7 @@ func Apart(runs []Observed) [][]Observed {
 		stack     coefficients.Stack
 		simulated bool
 	}
-	at := map[kind]int{}
-	var groups [][]Observed
-	for _, r := range runs {
-		k := kind{r.GPU, r.Stack, r.Simulated}
-		i, seen := at[k]
-		if !seen {
-			i = len(groups)
-			at[k] = i
-			groups = append(groups, nil)
-		}
-		groups[i] = append(groups[i], r)
-	}
-	return groups
+	return lists.Groups(runs, func(r Observed) kind { return kind{r.GPU, r.Stack, r.Simulated} })
 }
 
 // process names the process that ran.
