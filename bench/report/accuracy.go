@@ -1,10 +1,11 @@
 package report
 
 import (
-	"maps"
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // AccuracySchema names the format of an accuracy report.
@@ -150,19 +151,12 @@ func (v *Verdicts) count(right bool) {
 	}
 }
 
-// figures collects the values that AccuracyFigures summarize.
-type figures struct {
-	allocated, reserved []float64
-	oom                 Verdicts
-}
-
-func (f *figures) add(e RelativeError) {
-	f.allocated = append(f.allocated, e.Allocated)
-	f.reserved = append(f.reserved, e.Reserved)
-}
-
-func (f *figures) result() AccuracyFigures {
-	return AccuracyFigures{describe(f.allocated), describe(f.reserved), f.oom}
+// figuresOf sums up the errors of records.
+func figuresOf(errs []RelativeError, oom Verdicts) AccuracyFigures {
+	return AccuracyFigures{
+		describe(lists.Map(errs, func(e RelativeError) float64 { return e.Allocated })),
+		describe(lists.Map(errs, func(e RelativeError) float64 { return e.Reserved })), oom,
+	}
 }
 
 // describe computes the figures of errors; of none, all are zero.
@@ -185,56 +179,54 @@ func describe(errs []float64) ErrorFigures {
 	return f
 }
 
-// groups collects figures under names.
-type groups map[string]*figures
-
-func (g groups) of(name string) *figures {
-	if g[name] == nil {
-		g[name] = &figures{}
+// groupOf sums up rows.
+func groupOf(name string, rows []AccuracyRow) AccuracyGroup {
+	var oom Verdicts
+	var errs []RelativeError
+	for _, r := range rows {
+		oom.count(r.Reference.OOM == r.Estimate.OOM)
+		if r.Error != nil {
+			errs = append(errs, *r.Error)
+		}
 	}
-	return g[name]
+	return AccuracyGroup{name, len(errs), figuresOf(errs, oom)}
 }
 
-func (g groups) result() []AccuracyGroup {
-	list := []AccuracyGroup{}
-	for _, name := range slices.Sorted(maps.Keys(g)) {
-		list = append(list, AccuracyGroup{name, len(g[name].allocated), g[name].result()})
-	}
-	return list
+// sumBy sums up the elements of each name, in the order of names.
+func sumBy[T any](list []T, name func(T) string, sum func(string, []T) AccuracyGroup) []AccuracyGroup {
+	groups := lists.Map(lists.Groups(list, name), func(of []T) AccuracyGroup { return sum(name(of[0]), of) })
+	slices.SortFunc(groups, func(a, b AccuracyGroup) int { return strings.Compare(a.Name, b.Name) })
+	return groups
 }
 
 // Summarize computes the summary from rows and unknown records.
 func (a *Accuracy) Summarize() {
-	var all figures
-	byModel, byAMP, byStage, byGPU, byTorch, byPhase := groups{}, groups{}, groups{}, groups{}, groups{}, groups{}
-	s := AccuracySummary{Records: len(a.Rows) + len(a.Unknown), Unknown: len(a.Unknown)}
-	for i := range a.Rows {
-		row := &a.Rows[i]
-		if row.Reference.Refused != "" {
-			s.Refusals.count(strings.Contains(row.Estimate.Refused, row.Reference.Refused))
+	s := &a.Summary
+	*s = AccuracySummary{Records: len(a.Rows) + len(a.Unknown), Unknown: len(a.Unknown)}
+	var rows []AccuracyRow
+	var phases []AccuracyPhase
+	for _, r := range a.Rows {
+		if r.Reference.Refused != "" {
+			s.Refusals.count(strings.Contains(r.Estimate.Refused, r.Reference.Refused))
 			continue
 		}
-		if row.PhasesDiffer {
+		if r.PhasesDiffer {
 			s.PhasesDiffer++
 		}
-		for _, f := range []*figures{
-			&all, byModel.of(row.Case), byAMP.of(ampName(row.AMP)), byStage.of(row.Stage), byGPU.of(row.GPU),
-			byTorch.of(row.Torch),
-		} {
-			f.oom.count(row.Reference.OOM == row.Estimate.OOM)
-			if row.Error != nil {
-				f.add(*row.Error)
-			}
-		}
-		for _, p := range row.Phases {
-			byPhase.of(p.Name).add(p.Error)
-		}
+		rows, phases = append(rows, r), append(phases, r.Phases...)
 	}
-	s.Compared = len(all.allocated)
-	s.AccuracyFigures = all.result()
-	s.ByModel, s.ByAMP, s.ByStage, s.ByGPU = byModel.result(), byAMP.result(), byStage.result(), byGPU.result()
-	s.ByTorch, s.ByPhase = byTorch.result(), byPhase.result()
-	a.Summary = s
+	all := groupOf("", rows)
+	s.Compared, s.AccuracyFigures = all.Compared, all.AccuracyFigures
+	s.ByModel = sumBy(rows, func(r AccuracyRow) string { return r.Case }, groupOf)
+	s.ByAMP = sumBy(rows, func(r AccuracyRow) string { return ampName(r.AMP) }, groupOf)
+	s.ByStage = sumBy(rows, func(r AccuracyRow) string { return r.Stage }, groupOf)
+	s.ByGPU = sumBy(rows, func(r AccuracyRow) string { return r.GPU }, groupOf)
+	s.ByTorch = sumBy(rows, func(r AccuracyRow) string { return r.Torch }, groupOf)
+	s.ByPhase = sumBy(phases, func(p AccuracyPhase) string { return p.Name },
+		func(name string, of []AccuracyPhase) AccuracyGroup {
+			errs := lists.Map(of, func(p AccuracyPhase) RelativeError { return p.Error })
+			return AccuracyGroup{name, len(of), figuresOf(errs, Verdicts{})}
+		})
 }
 
 func ampName(amp *string) string {

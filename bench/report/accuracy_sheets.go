@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/phrase"
 )
 
 // Data implements [Document]: the rows, then the unknown records, with a reason in the last column of CSV.
@@ -84,11 +85,8 @@ func figureCells(n int, f AccuracyFigures) []string {
 		cells = append(cells, percent(e.Median), percent(e.P90), percent(e.P95), percent(e.Max), percent(e.Mean),
 			percent(e.Under))
 	}
-	verdicts := "-"
-	if n := f.OOM.Right + f.OOM.Wrong; n > 0 {
-		verdicts = fmt.Sprintf("%d/%d", f.OOM.Right, n)
-	}
-	return append(cells, verdicts)
+	all := f.OOM.Right + f.OOM.Wrong
+	return append(cells, cmp.Or(phrase.If(all > 0, "%d/%d", f.OOM.Right, all), "-"))
 }
 
 func (a *Accuracy) phaseSheet() Sheet {
@@ -97,9 +95,8 @@ func (a *Accuracy) phaseSheet() Sheet {
 		cells := figureCells(g.Compared, g.AccuracyFigures)
 		s.Row(g.Name, cells[:len(cells)-1])
 	}
-	if n := a.Summary.PhasesDiffer; n > 0 {
-		s.Notes.Add("%d records ran other phases than the estimate.", n)
-	}
+	n := a.Summary.PhasesDiffer
+	s.Notes.If(n > 0, "%d records ran other phases than the estimate.", n)
 	return s
 }
 
@@ -149,19 +146,10 @@ func sideCell(s AccuracySide, bytes int64) string {
 
 // String returns the case in a few words.
 func (c AccuracyCase) String() string {
-	words := []string{c.Case, c.Stage, "b" + strconv.Itoa(c.Batch), ampName(c.AMP)}
-	if c.Checkpointing {
-		words = append(words, "checkpointing")
-	}
-	if c.Accumulate > 1 {
-		words = append(words, "x"+strconv.Itoa(c.Accumulate))
-	}
-	if c.Optimizer != nil {
-		words = append(words, *c.Optimizer)
-	}
-	if c.AllocConf != "" {
-		words = append(words, c.AllocConf)
-	}
+	words := phrase.List{c.Case, c.Stage, "b" + strconv.Itoa(c.Batch), ampName(c.AMP)}
+	words.If(c.Checkpointing, "checkpointing")
+	words.If(c.Accumulate > 1, "x%d", c.Accumulate)
+	words.Text(phrase.Known("%s", c.Optimizer), c.AllocConf)
 	return strings.Join(append(words, c.GPU, "PyTorch "+c.Torch), " ")
 }
 
