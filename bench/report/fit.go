@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -187,31 +188,13 @@ func (c Choice) SameConfiguration(other Choice) bool {
 // Overall returns the choice with which all stages on a device are safe: of the configurations that fit in every stage,
 // the fastest in its tightest stage, which has the smallest batch.
 func (f *Fit) Overall(device string) (Choice, bool) {
-	tightest := map[configuration]Choice{}
-	var order []configuration
-	unfit := map[configuration]bool{}
-	for _, c := range f.Choices {
-		if c.Device != device {
-			continue
-		}
-		k := c.configuration()
-		if !c.Fits() {
-			unfit[k] = true
-			continue
-		}
-		t, seen := tightest[k]
-		if !seen {
-			order = append(order, k)
-		}
-		if !seen || c.Batch < t.Batch {
-			tightest[k] = c
-		}
-	}
 	var best Choice
-	for _, k := range order {
-		c := tightest[k]
+	of := lists.Filter(f.Choices, func(c Choice) bool { return c.Device == device })
+	for _, stages := range lists.Groups(of, Choice.configuration) {
+		c := slices.MinFunc(stages, func(a, b Choice) int { return cmp.Compare(a.Batch, b.Batch) })
+		fits := !slices.ContainsFunc(stages, func(c Choice) bool { return !c.Fits() })
 		advised := c.NotAdvised == "" && best.NotAdvised != ""
-		if !unfit[k] && (!best.Fits() || advised || c.SamplesPerSecond > best.SamplesPerSecond &&
+		if fits && (!best.Fits() || advised || c.SamplesPerSecond > best.SamplesPerSecond &&
 			(c.NotAdvised == "" || best.NotAdvised != "")) {
 			best = c
 		}

@@ -144,23 +144,19 @@ func (f *Fit) fasterNotes() (notes phrase.List) {
 	if len(f.Devices) > 1 {
 		return nil
 	}
-	fastest, best := map[string]Choice{}, map[string]Choice{}
-	var stages []string
-	for _, c := range f.Choices {
-		stages = lists.Union(stages, c.Case.Stage)
-		of := fastest
-		if c.Recommended {
-			of = best
+	for _, of := range lists.Groups(f.Choices, func(c Choice) string { return c.Case.Stage }) {
+		var fastest, best Choice
+		for _, c := range of {
+			switch {
+			case c.Recommended:
+				best = c
+			case c.NotAdvised != "" && c.Fits() && c.SamplesPerSecond > fastest.SamplesPerSecond:
+				fastest = c
+			}
 		}
-		if c.Recommended || c.NotAdvised != "" && c.Fits() && c.SamplesPerSecond > of[c.Case.Stage].SamplesPerSecond {
-			of[c.Case.Stage] = c
-		}
-	}
-	for _, stage := range stages {
-		if c := fastest[stage]; c.SamplesPerSecond > best[stage].SamplesPerSecond {
-			notes.Add("faster and not recommended: stage %s, %s, batch %d: %s.", stage, c.configurationWords(), c.Batch,
-				c.NotAdvised)
-		}
+		notes.If(fastest.SamplesPerSecond > best.SamplesPerSecond,
+			"faster and not recommended: stage %s, %s, batch %d: %s.", fastest.Case.Stage, fastest.configurationWords(),
+			fastest.Batch, fastest.NotAdvised)
 	}
 	return notes
 }
@@ -214,22 +210,11 @@ func (f *Fit) roomNotes() (notes phrase.List) {
 
 // refusals returns the reasons why configurations are refused, each once.
 func (f *Fit) refusals() []string {
-	first, others := map[string]string{}, map[string]int{}
-	var reasons []string
-	for _, c := range f.Choices {
-		switch why := c.Refused; {
-		case why == "":
-		case first[why] == "":
-			first[why] = c.Case.String()
-			reasons = append(reasons, why)
-		default:
-			others[why]++
-		}
-	}
 	var notes phrase.List
-	for _, why := range reasons {
-		n := others[why]
-		notes.Add("refused, %s%s: %s", first[why], phrase.If(n > 0, ", and %d more", n), why)
+	refused := lists.Filter(f.Choices, func(c Choice) bool { return c.Refused != "" })
+	for _, of := range lists.Groups(refused, func(c Choice) string { return c.Refused }) {
+		n := len(of) - 1
+		notes.Add("refused, %v%s: %s", of[0].Case, phrase.If(n > 0, ", and %d more", n), of[0].Refused)
 	}
 	return notes
 }

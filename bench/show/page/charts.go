@@ -363,17 +363,13 @@ func (b *breakdown) scale(top int64) {
 
 // legend returns every component of some bar.
 func legend(all []breakdown) []part {
-	var out []part
+	var parts []part
 	for _, b := range all {
 		for _, row := range b.Rows {
-			for _, p := range row.Parts {
-				if !slices.ContainsFunc(out, func(q part) bool { return q.Key == p.Key }) {
-					out = append(out, p)
-				}
-			}
+			parts = append(parts, row.Parts...)
 		}
 	}
-	return out
+	return lists.Map(lists.Groups(parts, func(p part) string { return p.Key }), func(of []part) part { return of[0] })
 }
 
 // key returns the name of a component or class as a CSS class.
