@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/phrase"
 )
 
@@ -133,12 +134,8 @@ func qualify(gpus []Device, names []string, group []int) {
 	}
 	suffix := map[int][]string{}
 	for _, of := range qualifiers {
-		same := map[string][]int{}
-		for _, i := range group {
-			key := names[i] + strings.Join(suffix[i], ", ")
-			same[key] = append(same[key], i)
-		}
-		for _, alike := range same {
+		called := func(i int) string { return names[i] + strings.Join(suffix[i], ", ") }
+		for _, alike := range lists.Groups(group, called) {
 			if slices.IndexFunc(alike, func(i int) bool { return of(gpus[i]) != of(gpus[alike[0]]) }) < 0 {
 				continue // it tells none apart
 			}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // leastText is how far a column of text is wrapped at most, in characters.
@@ -143,11 +145,7 @@ func (s Sheet) split(width int, show func(string) string) []Sheet {
 
 // numbered returns the sheet with numbers of its rows in the first column, unless that tells them apart.
 func (s Sheet) numbered() Sheet {
-	seen := map[string]bool{}
-	for _, r := range s.Rows {
-		seen[r[0]] = true
-	}
-	if len(seen) == len(s.Rows) {
+	if len(lists.Groups(s.Rows, func(r []string) string { return r[0] })) == len(s.Rows) {
 		return s
 	}
 	rows := make([][]string, len(s.Rows))

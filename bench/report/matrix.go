@@ -308,12 +308,9 @@ func (c MatrixCell) String() string {
 func (m *Matrix) notes() []string {
 	notes := phrase.List(slices.Clone(m.Notes))
 	notes.Text(m.simulated())
-	seen := map[string]bool{}
-	for _, r := range m.Rows {
-		if r.Refused != "" && !seen[r.Refused] && len(seen) < 5 {
-			seen[r.Refused] = true
-			notes.Add("x %s, %s on %s: %s", r.Model, r.Case, r.GPU, r.Refused)
-		}
+	refused := lists.Filter(m.Rows, func(r MatrixCell) bool { return r.Refused != "" })
+	for i, of := range lists.Groups(refused, func(r MatrixCell) string { return r.Refused }) {
+		notes.If(i < 5, "x %s, %s on %s: %s", of[0].Model, of[0].Case, of[0].GPU, of[0].Refused)
 	}
 	return append(notes, warningNotes(m.Warnings)...)
 }

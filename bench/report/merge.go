@@ -113,16 +113,12 @@ func (r *Report) add(part *Report) error {
 func MergeSweeps(parts ...*Report) ([]*Report, error) {
 	parts = lists.Map(parts, copied)
 	NameDevices(parts...)
-	var sweeps []*Report
-	of := map[Device][]*Report{}
-	var devices []Device
+	var sweeps, single []*Report
 	for _, r := range parts {
-		for _, d := range r.Devices {
-			devices, of[d] = lists.Union(devices, d), append(of[d], r.on(d))
-		}
+		single = append(single, lists.Map(r.Devices, r.on)...)
 	}
-	for _, d := range devices {
-		whole, err := Merge(of[d]...)
+	for _, of := range lists.Groups(single, func(r *Report) Device { return r.Devices[0] }) {
+		whole, err := Merge(of...)
 		if err != nil {
 			return nil, err
 		}

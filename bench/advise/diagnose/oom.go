@@ -8,6 +8,7 @@ import (
 	"github.com/vprof/vprof/bench/observe/snapshot"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/phrase"
 )
 
@@ -91,12 +92,7 @@ func outOfMemory(s snapshot.Summary) report.Finding {
 // Errors returns findings from the text of PyTorch's OutOfMemoryError.
 func Errors(messages []oomtext.Message) []report.Finding {
 	var found []report.Finding
-	seen := map[oomtext.Message]bool{}
-	for _, m := range messages {
-		if seen[m] {
-			continue // a log repeats itself
-		}
-		seen[m] = true
+	for _, m := range lists.Union(nil, messages...) { // a log repeats itself
 		found = append(found, errorOf(m))
 		if m.Others > noticeable {
 			found = append(found, othersUse(m.Others,

@@ -15,6 +15,7 @@ import (
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 )
 
@@ -274,11 +275,7 @@ func releaseOf(steps []Amounts) string {
 
 // gpusOf counts the GPUs of steps.
 func gpusOf(steps []Amounts) int {
-	gpus := map[string]bool{}
-	for _, s := range steps {
-		gpus[s.GPU+" "+s.Identity] = true
-	}
-	return len(gpus)
+	return len(lists.Groups(steps, func(s Amounts) string { return s.GPU + " " + s.Identity }))
 }
 
 func example(steps []Amounts) string {

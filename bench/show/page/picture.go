@@ -127,8 +127,7 @@ func Peaks(r *report.Report) (*Picture, error) {
 		return nil, fmt.Errorf("%s: %w", r.Case.Model, err)
 	}
 	p := &Picture{Title: r.Case.String(), Height: titleHeight}
-	shown := map[string]bool{}
-	var legend []placedEntry
+	var legend []entry
 	for _, s := range page.series() {
 		chart := page.peakChart(s, 0)
 		c := chartPicture{Heading: "reserved at the peak by batch size, " + chart.Device, Peaks: &chart}
@@ -143,14 +142,9 @@ func Peaks(r *report.Report) (*Picture, error) {
 			c.Rows = append(c.Rows, rowPicture{Name: row.Batch, Value: value, Peak: &chart.Rows[i]})
 		}
 		p.add(c)
-		for _, e := range chart.Legend {
-			if !shown[e.Kind] {
-				shown[e.Kind] = true
-				legend = append(legend, placedEntry{entry: e})
-			}
-		}
+		legend = lists.Union(legend, chart.Legend...)
 	}
-	p.explain(legend)
+	p.explain(lists.Map(legend, func(e entry) placedEntry { return placedEntry{entry: e} }))
 	return p, nil
 }
 
