@@ -11,7 +11,7 @@ FUZZTIME ?= 20000x
 
 # What the CUDA build needs beyond a C compiler is in the tree: the header of the
 # driver and an empty library in place of the driver's.
-CUDA_ENV := CGO_ENABLED=1 CGO_CFLAGS="-O2 -I$(CURDIR)/internal/cudalib/include" CGO_LDFLAGS="-Wl,--as-needed"
+CUDA_ENV := CGO_ENABLED=1 CGO_CFLAGS="-O2 -Wno-deprecated-declarations -I$(CURDIR)/internal/cudalib/include" CGO_LDFLAGS="-Wl,--as-needed"
 CUDA_LIB := ./internal/cudalib ./internal/nvmllib ./tools/fakecuda ./profiler/device/... ./profiler/replay
 CUDA_PKG := $(CUDA_LIB) ./cmd/... ./cli ./tools/gpucheck
 # Tests of the command line that drive a device: those with the tag. The others
@@ -20,7 +20,7 @@ CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cli/*_test.go | xargs grep -oh
 # Wheels from PyPI that targets use, pinned by their hashes.
 WHEELS := .cache/cuda
 
-.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint lines python-lint fmt record-check run-check run-alone without-check allocator-check guarantee evidence bench fuzz fuzz-nightly properties nightly golden docs pictures time-picture cover kernels kernels-check cuda-header stubs stubs-check notices wheel wheels wheel-check web site dist clean
+.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint lines python-lint vulncheck fmt record-check run-check run-alone without-check allocator-check guarantee evidence bench fuzz fuzz-nightly properties nightly golden docs pictures time-picture cover kernels kernels-check cuda-header stubs stubs-check notices wheel wheels wheel-check web site dist release clean
 
 all: build lint test
 
@@ -93,27 +93,54 @@ WHEEL = VPROF_VERSION=$(WHEEL_VERSION) $(PYTHON) -m pip wheel -q --no-deps -w di
 notices: ## .cache/THIRD_PARTY_NOTICES: the licenses of linked modules
 	mkdir -p .cache && tools/notices.sh > .cache/THIRD_PARTY_NOTICES
 
-wheel: build notices ## dist/vprof_gpu-*.whl for this machine: the binary and the Python package
+# On Linux, wheels and archives have the CUDA build for glibc 2.17 (manylinux2014), by zig, which is a C compiler for both
+# processors and comes as a wheel for x86-64. netgo and osusergo: glibc's resolver is newer than that.
+ZIG := $(WHEELS)/stubs/compiler/ziglang/zig
+ZIG_amd64 := x86_64
+ZIG_arm64 := aarch64
+NOTICES := python/LICENSE python/THIRD_PARTY_NOTICES
+HOST := $(shell $(GO) env GOOS)-$(shell $(GO) env GOARCH)
+
+.PHONY: compiler FORCE
+compiler: $(WHEELS)/stubs/compiler/installed
+
+bin/cuda/linux-%/vprof: compiler FORCE
+	$(CUDA_ENV) GOOS=linux GOARCH=$* CC=$(CURDIR)/tools/zigcc ZIG=$(CURDIR)/$(ZIG) ZIG_TARGET=$(ZIG_$*)-linux-gnu.2.17 \
+	  $(GO) build -trimpath -ldflags=-s -tags cuda,netgo,osusergo -o $@ ./cmd/vprof
+
+bin/planning/%/vprof: FORCE
+	CGO_ENABLED=0 GOOS=$(firstword $(subst -, ,$*)) GOARCH=$(lastword $(subst -, ,$*)) $(GO) build -trimpath -ldflags=-s -o $@ ./cmd/vprof
+
+$(NOTICES): notices
 	cp LICENSE .cache/THIRD_PARTY_NOTICES python/
-	rm -rf dist && VPROF_BINARY=$(CURDIR)/vprof $(WHEEL)
 
-# What GOOS and GOARCH are called in wheels. Go's oldest macOS is 12.
-WHEEL_TARGETS := linux/amd64/manylinux_2_17_x86_64.musllinux_1_1_x86_64 linux/arm64/manylinux_2_17_aarch64.musllinux_1_1_aarch64 \
-	darwin/amd64/macosx_12_0_x86_64 darwin/arm64/macosx_12_0_arm64 windows/amd64/win_amd64
+# Where zig is: the wheel of this machine is the one that others install, too.
+WHEEL_BINARY := $(if $(GLIBC),$(if $(filter linux-amd64,$(HOST)),bin/cuda/linux-amd64/vprof,vprof),bin/planning/$(HOST)/vprof)
 
-wheels: wheel ## wheels for other systems, too, which plan and use no GPU
-	@set -e; for t in $(WHEEL_TARGETS); do IFS=/ read -r os arch tag <<< "$$t"; \
-	  bin=dist/$$os-$$arch/vprof$$([ $$os = windows ] && echo .exe || true); \
-	  CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch $(GO) build -trimpath -ldflags=-s -o $$bin ./cmd/vprof; \
-	  VPROF_BINARY=$(CURDIR)/$$bin VPROF_PLATFORM=$$tag $(WHEEL); rm -r dist/$$os-$$arch; done
+vprof: build
+
+wheel: $(WHEEL_BINARY) $(NOTICES) ## dist/vprof_gpu-*.whl for this machine: the binary and the Python package
+	rm -rf dist && VPROF_BINARY=$(CURDIR)/$< $(WHEEL)
+
+# The binaries of the other wheels, and what their platforms are called there. Go's oldest macOS is 12.
+WHEELS_OTHERS := cuda/linux-arm64=manylinux_2_17_aarch64.manylinux2014_aarch64 planning/linux-amd64=musllinux_1_1_x86_64 \
+	planning/linux-arm64=musllinux_1_1_aarch64 planning/darwin-amd64=macosx_12_0_x86_64 planning/darwin-arm64=macosx_12_0_arm64 \
+	planning/windows-amd64=win_amd64
+
+wheels: wheel $(foreach w,$(WHEELS_OTHERS),bin/$(firstword $(subst =, ,$(w)))/vprof) ## wheels of all systems: with CUDA for glibc, others plan; on Linux x86-64
+	mkdir -p dist/windows && cp bin/planning/windows-amd64/vprof dist/windows/vprof.exe
+	@set -e; for w in $(WHEELS_OTHERS); do \
+	  bin=bin/$${w%%=*}/vprof; case $$w in *windows*) bin=dist/windows/vprof.exe ;; esac; \
+	  VPROF_BINARY=$(CURDIR)/$$bin VPROF_PLATFORM=$${w#*=} $(WHEEL); done
+	rm -r dist/windows
+	$(PYTHON) python/check_wheels.py dist/*.whl
 
 wheel-check: wheel ## the wheel installs into an empty environment and plans there; the package's tests
+	$(PYTHON) python/check_wheels.py dist/*.whl
 	$(PYTHON) -m venv dist/empty && dist/empty/bin/pip install -q --no-index --find-links dist vprof-gpu
 	dist/empty/bin/vprof plan --model gpt2 --gpu rtx-4090
 	dist/empty/bin/python -m vprof_gpu version
-	unzip -l dist/*.whl | grep -q licenses/THIRD_PARTY_NOTICES
 	cd python && ../dist/empty/bin/python -m unittest discover -s tests
-	@for f in dist/*.whl; do [ $$(stat -c %s $$f) -le 40000000 ] || { echo "$$f is larger than 40 MB"; exit 1; }; done
 
 web: ## bin/web: the page that plans in a browser, as static files
 	$(GO) run ./tools/web bin/web
@@ -130,11 +157,15 @@ site: $(WHEELS)/site/installed $(if $(and $(VPROF_PAGE),$(wildcard bin/web/index
 	cp -r bin/web bin/site/ask
 	$(PYTHON) tools/site/check.py bin/site
 
-GORELEASER := $(GO) run github.com/goreleaser/goreleaser/v2@v2.12.7
+GORELEASER := ROOT=$(CURDIR) $(GO) run github.com/goreleaser/goreleaser/v2@v2.12.7
 
 dist: ## dist/release: the archives of a release, with checksums and SBOMs; publishes nothing
 	$(GORELEASER) check
 	$(GORELEASER) release --snapshot --clean --skip=publish
+	$(PYTHON) python/check_wheels.py dist/release/cuda_linux_*/vprof
+
+release: ## the same, and a draft on GitHub; on the commit of a tag, with GITHUB_TOKEN
+	$(GORELEASER) release --clean
 
 run-check: build ## training scripts under vprof run; needs a PYTHON with PyTorch for CUDA, torchvision, transformers, peft, timm, lightning and scipy
 	python3 tools/evidence/run_check.py --vprof ./vprof --python $(PYTHON)
@@ -177,6 +208,12 @@ lint: ## formatting, vet, the words of texts and the linters of .golangci.yml
 	$(GO) vet ./...
 	$(GO) run ./tools/words
 	$(TOOL) golangci-lint run ./...
+
+VULNERABILITIES := https://vuln.go.dev/index/db.json
+
+vulncheck: ## known vulnerabilities in what vprof calls, where Go's database answers
+	@curl -fsS -m 30 -o /dev/null $(VULNERABILITIES) || { echo "vulncheck: $(VULNERABILITIES) does not answer: nothing is checked"; exit 0; }; \
+	  $(CUDA_ENV) $(TOOL) govulncheck -tags cuda ./cmd/... ./cli/...
 
 python-lint: .cache/python-lint/installed ## the linters of Python; types of the package
 	PYTHONPATH=.cache/python-lint python3 -m ruff check .

@@ -8,22 +8,27 @@ import os
 import pathlib
 import platform
 import re
+import sys
 import sysconfig
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+sys.path.insert(0, os.path.dirname(__file__))
+from check_wheels import newest_glibc
+
 
 def platform_of(binary):
-    """The platform tag of a binary that was built here: Linux by the newest glibc symbol that it asks for (PEP 600);
-    without any it is static, and runs with musl, too."""
+    """The platform tag of a binary that was built here: on Linux by its glibc symbols (PEP 600); a static one runs with
+    musl, too."""
     if platform.system() != "Linux":
         return re.sub(r"\W", "_", sysconfig.get_platform())
     machine = platform.machine()
-    # Symbol versions stand in the string table of the dynamic linker, which ends each with a zero.
-    minors = re.findall(rb"\0GLIBC_2\.(\d+)(?:\.\d+)?(?=\0)", pathlib.Path(binary).read_bytes())
-    if minors:
-        return f"manylinux_2_{max(map(int, minors))}_{machine}"
-    return f"manylinux_2_17_{machine}.musllinux_1_1_{machine}"
+    minor = newest_glibc(pathlib.Path(binary).read_bytes())
+    if minor is None:
+        return f"manylinux_2_17_{machine}.musllinux_1_1_{machine}"
+    if minor <= 17:  # pip before 20.3 knows it by this name alone
+        return f"manylinux_2_17_{machine}.manylinux2014_{machine}"
+    return f"manylinux_2_{minor}_{machine}"
 
 
 class BinaryHook(BuildHookInterface):
