@@ -117,8 +117,7 @@ func TestAgentsUseVerbsAsTools(t *testing.T) {
 		if arguments["report"] != true {
 			whole, err := json.Marshal(result)
 			require.NoError(t, err)
-			require.LessOrEqual(t, len(whole), 2*longestAnswer, tool)
-			require.LessOrEqual(t, len(text), longestAnswer, tool)
+			require.LessOrEqual(t, len(whole), 4096, tool)
 		}
 		return text, result.IsError
 	}
@@ -132,6 +131,10 @@ func TestAgentsUseVerbsAsTools(t *testing.T) {
 	require.NoError(t, json.Unmarshal(structured, &answer))
 	require.Len(t, answer.Points, 2)
 	require.Nil(t, answer.Report)
+	many := map[string]any{"model": "resnet18", "batch": []int{1, 2, 4, 8, 16}, "gpu": "t4,h100,a100-40"}
+	text, refused = call("plan", many)
+	require.False(t, refused, text)
+	require.Nil(t, ask("plan", many).StructuredContent, "it would be longer than half of an answer")
 	plan["report"], plan["more"] = true, map[string]any{"alloc-conf": "expandable_segments:True"}
 	text, refused = call("plan", plan)
 	require.False(t, refused, text)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +18,9 @@ import (
 	"github.com/vprof/vprof/internal/progress"
 )
 
+// serverMemory is the size, in bytes, from which the memory of a lasting process is collected more often.
+const serverMemory = 160 << 20
+
 // agentTools are the verbs that agents may use: verbs without side effects.
 var agentTools = []string{"plan", "fit", "smoke", "time", "diagnose", "gpus", "models"}
 
@@ -25,6 +30,9 @@ func newMCPCmd(a *app) *cobra.Command {
 		Short: "Serve agents through the Model Context Protocol (standard input and output)",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if os.Getenv("GOMEMLIMIT") == "" {
+				debug.SetMemoryLimit(serverMemory)
+			}
 			return a.agentServer().Run(cmd.Context(), &mcp.StdioTransport{MaxLineLength: longestRequest})
 		},
 	}
@@ -85,7 +93,7 @@ func notify(ctx context.Context, call *mcp.CallToolRequest) progress.Func {
 func (a *app) callTool(ctx context.Context, cmd *cobra.Command, arguments json.RawMessage) *mcp.CallToolResult {
 	r, err := requestOf(arguments)
 	if err != nil && len(arguments) > 0 {
-		return toolError(err.Error())
+		return toolError(exitUsage, err.Error())
 	}
 	match, _ := r[rowMatch].(string)
 	delete(r, rowMatch)
@@ -97,24 +105,31 @@ func (a *app) callTool(ctx context.Context, cmd *cobra.Command, arguments json.R
 	}
 	s := a.runVerb(ctx, cmd.Name(), nil, cmd.Flags(), r, format)
 	if s.code != exitFine && s.code != exitNegative || len(s.text) == 0 {
-		return toolError(s.message)
+		return toolError(s.code, s.message)
 	}
-	result := &mcp.CallToolResult{}
+	result, room := &mcp.CallToolResult{}, longestAnswer
 	text := string(s.text)
 	if !whole && cmd.Name() == "plan" {
 		answer := s.planned()
 		if answer.Report == nil {
-			return toolError(answer.Message)
+			return toolError(s.code, answer.Message)
 		}
 		var table strings.Builder
 		if err := report.WriteTable(&table, answer.Report, report.Layout{Width: pipedWidth}); err != nil {
-			return toolError(err.Error())
+			return toolError(exitFailure, err.Error())
 		}
 		answer.Report = nil
-		text, result.StructuredContent = table.String(), answer
+		text = table.String()
+		structured, err := json.Marshal(answer)
+		if err != nil {
+			return toolError(exitFailure, err.Error())
+		}
+		if len(structured) <= longestAnswer/2 { // else the text says what to ask for
+			room, result.StructuredContent = room-len(structured), answer
+		}
 	}
 	if !whole {
-		text = shortened(matching(text, match), s.message)
+		text = shortened(matching(text, match), s.message, room)
 	}
 	result.Content = []mcp.Content{&mcp.TextContent{Text: text}}
 	return result
@@ -136,20 +151,22 @@ func matching(table, text string) string {
 	return strings.Join(lines[:head], "") + strings.Join(rows, "")
 }
 
-// longestAnswer is the length limit of a tool's answer, in bytes: an agent pays for every word that it reads.
-const longestAnswer = 4000
+// longestAnswer is the length limit of a tool's answer, in bytes: an agent pays for every word that it reads. With what
+// the protocol adds a result has at most 4 KiB.
+const longestAnswer = 3600
 
-// shortened returns an answer and a message behind it in [longestAnswer] bytes, without the last lines if need be.
-func shortened(text, message string) string {
-	if len(message) > longestAnswer/4 {
-		message = strings.ToValidUTF8(message[:longestAnswer/4], "") + " ..."
+// shortened returns an answer and a message behind it in so many bytes, without the last lines if need be.
+func shortened(text, message string, room int) string {
+	if len(message) > room/4 {
+		message = strings.ToValidUTF8(message[:room/4], "") + " ..."
 	}
 	if message != "" {
 		message = "\n" + message
 	}
-	room, kept, lines := longestAnswer-len(message)-100, 0, strings.SplitAfter(text, "\n")
+	lines, kept := strings.SplitAfter(text, "\n"), 0
+	room -= len(message) + 150
 	for i, line := range lines {
-		if kept += len(line); kept > room {
+		if kept += len(line) + 1; kept > room { // JSON writes a newline in two
 			return fmt.Sprintf(
 				"%s... %d more lines; name fewer GPUs or batches, or ask with \"%s\": true for all as JSON%s",
 				strings.Join(lines[:i], ""), len(lines)-i, wholeReport, message)
@@ -158,8 +175,11 @@ func shortened(text, message string) string {
 	return text + message
 }
 
-func toolError(message string) *mcp.CallToolResult {
-	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: message}}}
+// toolError returns a refusal, with the exit code of the command for programs.
+func toolError(code exitCode, message string) *mcp.CallToolResult {
+	return &mcp.CallToolResult{
+		Meta: mcp.Meta{"exit_code": code}, IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: message}},
+	}
 }
 
 // Keys of a tool's arguments that are no flags: options that the schema does not list, whether the answer is the whole

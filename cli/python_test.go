@@ -22,6 +22,9 @@ const pythonOptions = "../python/vprof_gpu/options.py"
 var unwantedInPython = regexp.MustCompile(
 	`^(color|export|format|help|help-all|into|json-.*|page|plain|quiet|request|shard|wide)$`)
 
+// ownProcess matches options that a process of its own answers: a lasting one would keep its context on the GPU.
+var ownProcess = regexp.MustCompile(`^(auto|device)$`)
+
 // The types of the package's options are the flags of the commands: editors complete and check them.
 func TestOptionsOfThePythonPackageAreTheFlags(t *testing.T) {
 	var text strings.Builder
@@ -30,6 +33,7 @@ func TestOptionsOfThePythonPackageAreTheFlags(t *testing.T) {
 		"Sequence\nfrom typing import TypedDict, Union\n\nValue = Union[str, int, float, bool]\n" +
 		"Values = Union[Value, Sequence[Value], Mapping[str, Value]]\n")
 	root, verbs, entries := newRootCmd(system()), []string{"plan", "fit", "smoke", "run"}, map[string][]string{}
+	alone := map[string][]string{}
 	for _, verb := range verbs {
 		cmd, _, err := root.Find([]string{verb})
 		require.NoError(t, err)
@@ -37,6 +41,9 @@ func TestOptionsOfThePythonPackageAreTheFlags(t *testing.T) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if unwantedInPython.MatchString(f.Name) || f.Hidden {
 				return
+			}
+			if !requestable(f) || ownProcess.MatchString(f.Name) {
+				alone[verb] = append(alone[verb], fmt.Sprintf("%q", strings.ReplaceAll(f.Name, "-", "_")))
 			}
 			entries[verb] = append(entries[verb], fmt.Sprintf("\n    %s: %s\n    \"\"\"%s\"\"\"\n",
 				strings.ReplaceAll(f.Name, "-", "_"), pythonType(f), strings.ReplaceAll(docstring(f), `"""`, `'''`)))
@@ -57,6 +64,13 @@ func TestOptionsOfThePythonPackageAreTheFlags(t *testing.T) {
 		fmt.Fprintf(&text, "\n\nclass %sOptions(%s, total=False):\n    \"\"\"Options of vprof %s.\"\"\"\n%s",
 			strings.ToUpper(verb[:1])+verb[1:], base, verb, strings.Join(own, ""))
 	}
+	text.WriteString("\n\n# Options that the process behind the functions takes: they write no file and use no GPU of " +
+		"this machine.\nANSWERED = {\n")
+	for _, verb := range verbs[:3] {
+		fmt.Fprintf(&text, "    %q: frozenset(%sOptions.__annotations__) - {\n        %s},\n", verb,
+			strings.ToUpper(verb[:1])+verb[1:], strings.Join(alone[verb], ", "))
+	}
+	text.WriteString("}\n")
 	if flag.Lookup("update").Value.String() == "true" {
 		require.NoError(t, os.WriteFile(pythonOptions, []byte(text.String()), 0o644))
 	}

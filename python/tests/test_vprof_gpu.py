@@ -1,5 +1,6 @@
 """The package against the real command: the wheel's, or the one that VPROF_BINARY names."""
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import importlib.util
@@ -9,13 +10,15 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import types
 import unittest
 import warnings
 from unittest import mock
 
 import vprof_gpu
-from vprof_gpu import command, testing, watching
+from vprof_gpu import command, server, testing, watching
 from vprof_gpu.watching import Watch
 
 called = []
@@ -25,6 +28,7 @@ def top_level():
     called.append(True)
 
 
+EXAMPLES = os.path.abspath(os.path.join(os.path.dirname(__file__), "../../examples"))
 NOTEBOOK = os.path.abspath(os.path.join(os.path.dirname(__file__), "../../docs/python.ipynb"))
 
 
@@ -71,6 +75,119 @@ class CommandTest(unittest.TestCase):
             with mock.patch.object(command.importlib.metadata, "distributions", return_value=[]):
                 with self.assertRaisesRegex(vprof_gpu.VprofError, "pip install vprof-gpu"):
                     command.binary()
+
+
+class ServerTest(unittest.TestCase):
+    QUESTION = {"model": "resnet18", "gpu": "t4", "batch": 8}
+
+    def setUp(self):
+        self.addCleanup(server.close)
+        clock = mock.patch.dict(os.environ, SOURCE_DATE_EPOCH="0")
+        clock.start()
+        self.addCleanup(clock.stop)
+
+    def test_one_process_answers_as_the_command_does(self):
+        for verb, files, options in (
+            ("plan", [], {**self.QUESTION, "batch": [2, 8], "set": {"workers": 2}, "checkpointing": False}),
+            ("smoke", [], self.QUESTION),
+            ("fit", [], {"model": "resnet18", "gpu": "t4", "stage": "full", "amp": "fp16", "checkpointing": False}),
+            ("plan", [os.path.join(EXAMPLES, "axolotl.yaml")], {"gpu": "rtx-4090"}),
+        ):
+            self.assertEqual(command.ask(verb, files, options), command.call(verb, files, options), verb)
+        process = server.current[1].process
+        self.assertIsNone(process.poll())
+        vprof_gpu.plan(**self.QUESTION)
+        self.assertIs(server.current[1].process, process)
+
+    def test_refusals_are_those_of_the_command(self):
+        for options in ({"model": "none"}, {"gpu": "none"}, {"batch": "x"}, {"batsh": 3}, {"search": "seq-len"}):
+            with self.assertRaises(vprof_gpu.UsageError) as asked:
+                command.ask("plan", [], {**self.QUESTION, **options})
+            with self.assertRaises(vprof_gpu.UsageError) as called:
+                command.call("plan", [], {**self.QUESTION, **options})
+            said = str(called.exception).removeprefix("vprof: ")
+            self.assertEqual(str(asked.exception).removeprefix("vprof: "), said)
+
+    def test_options_that_write_files_or_use_a_gpu_get_a_process_of_their_own(self):
+        with mock.patch.object(command, "call", return_value={}) as called:
+            for verb, option in (("fit", "apply"), ("fit", "device"), ("smoke", "device"), ("plan", "auto")):
+                command.ask(verb, [], {option: True})
+        self.assertEqual(called.call_count, 4)
+
+    def test_a_process_that_ends_is_started_again(self):
+        answer = vprof_gpu.plan(**self.QUESTION).document
+        first = server.current[1].process
+        first.kill()
+        self.assertEqual(vprof_gpu.plan(**self.QUESTION).document, answer)
+        self.assertIsNot(server.current[1].process, first)
+
+    def test_threads_share_the_process(self):
+        alone = {batch: vprof_gpu.plan(**{**self.QUESTION, "batch": batch}).document for batch in range(1, 13)}
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            asked = {b: pool.submit(lambda b=b: vprof_gpu.plan(**{**self.QUESTION, "batch": b})) for b in alone}
+        self.assertEqual({batch: each.result().document for batch, each in asked.items()}, alone)
+        self.assertEqual(len([t for t in threading.enumerate() if t.name == "vprof-gpu"]), 1)
+
+    def test_another_folder_or_environment_is_another_process(self):
+        vprof_gpu.plan(**self.QUESTION)
+        first = server.current[1].process
+        with mock.patch.dict(os.environ, VPROF_GPU="h100"):
+            self.assertEqual(vprof_gpu.plan(model="resnet18", batch=8).points[0].gpu, "h100")
+        self.assertEqual(first.wait(10), 0)
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+            stack.callback(os.chdir, os.getcwd())
+            os.chdir(folder)
+            with open("vprof.yaml", "w", encoding="utf-8") as f:
+                f.write("gpu: a100-40\n")
+            self.assertEqual(vprof_gpu.plan(model="resnet18", batch=8).points[0].gpu, "a100-40")
+
+    def test_a_call_ends_at_its_limit(self):
+        with mock.patch.object(command, "timeout", 0.001):
+            vprof_gpu.command.server.server(command.binary())  # its start is not the call's
+            with self.assertRaisesRegex(vprof_gpu.VprofError, "took longer than 0.001 s"):
+                vprof_gpu.fit(model="gpt2", gpu="rtx-4090")
+        self.assertTrue(vprof_gpu.plan(**self.QUESTION).points[0].fits)
+
+    def test_a_binary_that_is_not_there_or_no_vprof_is_named(self):
+        with mock.patch.dict(os.environ, VPROF_BINARY="/nowhere/vprof"):
+            for function in (command.ask, command.call):
+                with self.assertRaisesRegex(vprof_gpu.VprofError, "/nowhere/vprof does not start: No such file"):
+                    function("plan", [], self.QUESTION)
+        with mock.patch.dict(os.environ, VPROF_BINARY=sys.executable):
+            with self.assertRaisesRegex(vprof_gpu.VprofError, "before it answered.*mcp"):
+                vprof_gpu.plan(**self.QUESTION)
+
+    @unittest.skipUnless(hasattr(os, "fork"), "needs fork")
+    def test_a_child_has_a_process_of_its_own_and_both_end_with_their_parents(self):
+        script = (
+            "import os, sys, vprof_gpu\n"
+            "from vprof_gpu import server\n"
+            "ask = lambda: vprof_gpu.plan(model='resnet18', gpu='t4', batch=8)\n"
+            "ask()\n"
+            "child = os.fork()\n"
+            "ask()\n"
+            "print(server.current[1].process.pid, flush=True)\n"
+            "child and os.waitpid(child, 0)\n"
+            "os.kill(os.getpid(), 9)\n"
+        )
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60,
+                              cwd=os.path.dirname(os.path.dirname(vprof_gpu.__file__)))
+        pids = set(map(int, done.stdout.split()))
+        self.assertEqual(len(pids), 2, done.stderr)
+        limit = time.monotonic() + 20
+        while pids and time.monotonic() < limit:
+            pids = {pid for pid in pids if running(pid)}
+            time.sleep(0.05)
+        self.assertFalse(pids)
+
+
+def running(pid):
+    """Reports whether a process runs and is no zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+            return f.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 class ResultsTest(unittest.TestCase):

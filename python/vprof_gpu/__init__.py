@@ -1,6 +1,6 @@
 """Know before you train: the peak GPU memory of a PyTorch training step.
 
-Each function calls the command of the same name and returns what it says; nothing is computed here. Options
+Each function returns what the command of its name says; nothing is computed here. Options
 are the command's, with ``_`` for ``-``: ``seq_len=512`` is ``--seq-len 512``. Arguments without a name are
 files of trainers, as the command takes them.
 """
@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .command import NoGPUError, UsageError, VprofError, call
+from .command import NoGPUError, UsageError, VprofError, ask, call
 from .exporting import capture
 from .results import Check, Choice, Fit, Interval, Plan, Point, Run, Smoke
 from .watching import Loop, watch
@@ -35,17 +35,17 @@ except importlib.metadata.PackageNotFoundError:  # run from a clone
 
 def plan(*config: str, **options: Unpack[PlanOptions]) -> Plan:
     """Estimates what a training step needs, without a GPU: of a model, or of a trainer's file."""
-    return Plan.read(call("plan", config, options))
+    return Plan.read(ask("plan", config, options))
 
 
 def fit(*config: str, **options: Unpack[FitOptions]) -> Fit:
     """Finds the largest safe batch and the fastest configuration on a GPU."""
-    return Fit.read(call("fit", config, options))
+    return Fit.read(ask("fit", config, options))
 
 
 def smoke(*config: str, **options: Unpack[SmokeOptions]) -> Smoke:
     """Checks whether a configuration is safe at every point of training."""
-    return Smoke.read(call("smoke", config, options))
+    return Smoke.read(ask("smoke", config, options))
 
 
 def run(command: str | Sequence[str], **options: Unpack[RunOptions]) -> Run:

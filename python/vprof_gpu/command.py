@@ -10,6 +10,12 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from . import server
+from .options import ANSWERED
+
+# Seconds that a call may take; None for no limit.
+timeout: float | None = None
+
 
 class VprofError(Exception):
     """vprof refused, in its own words. Its exit code is 1 for a failure, 2 for wrong input, 4 for no GPU."""
@@ -30,6 +36,16 @@ class NoGPUError(VprofError):
 def failure(message: str, exit_code: int) -> VprofError:
     """Returns the error of an exit code."""
     return {2: UsageError, 4: NoGPUError}.get(exit_code, VprofError)(message, exit_code)
+
+
+def expired(verb: str) -> VprofError:
+    """Returns the error of a call that takes too long."""
+    return VprofError(f"vprof {verb} took longer than {timeout:g} s, the limit in vprof_gpu.command.timeout", 1)
+
+
+def unusable(why: OSError) -> VprofError:
+    """Returns the error of a binary that does not start."""
+    return VprofError(f"{binary()} does not start: {why.strerror}; say where vprof is with VPROF_BINARY", 1)
 
 
 def binary() -> str:
@@ -62,13 +78,54 @@ def flags(options: Mapping[str, Any]) -> Iterator[str]:
             yield f"{flag}={value}"
 
 
+def request(arguments: Iterable[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The same options as a request to the process that answers them."""
+    asked: dict[str, Any] = {"report": True, "files": [str(file) for file in arguments]}
+    for name, value in options.items():
+        name = name.rstrip("_").replace("_", "-")
+        if isinstance(value, Mapping):
+            asked[name] = {key: str(part) for key, part in value.items()}
+        elif isinstance(value, Iterable) and not isinstance(value, str):
+            asked[name] = ",".join(map(str, value))
+        elif value is not None:
+            asked[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return asked
+
+
 def call(
     verb: str, arguments: Iterable[str], options: Mapping[str, Any], accept: tuple[int, ...] = (0, 3)
 ) -> dict[str, Any]:
     """Returns the JSON that a verb writes. Exit code 3 is an answer: it does not fit."""
     command = [binary(), verb, "--format=json", *flags(options), *arguments]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False,
+                              timeout=timeout)
+    except subprocess.TimeoutExpired:
+        raise expired(verb) from None
+    except OSError as why:
+        raise unusable(why) from None
     if done.returncode not in accept or not done.stdout.strip():
         raise failure(done.stderr.strip() or f"vprof {verb} ended with {done.returncode}", done.returncode)
     document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def ask(verb: str, arguments: Iterable[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what `call` does, from the process that answers all calls, if it takes the options: it writes no files
+    and uses no GPU of this machine. What it does not know gets the command's own refusal."""
+    names = {name.rstrip("_").replace("-", "_") for name in options}
+    if not names <= ANSWERED[verb]:
+        return call(verb, arguments, options)
+    try:
+        result = server.call(binary(), verb, request(arguments, options), timeout)
+    except server.Expired:
+        raise expired(verb) from None
+    except server.Gone as last:
+        raise VprofError(f"vprof has ended before it answered. {last}".strip(), 1) from None
+    except OSError as why:
+        raise unusable(why) from None
+    text = result["content"][0]["text"]
+    if result.get("isError"):
+        raise failure(text, result.get("_meta", {}).get("exit_code", 1))
+    document: dict[str, Any] = json.loads(text)
     return document

@@ -206,17 +206,14 @@ class FitOptions(CaseOptions, total=False):
     other_processes: Values
     """Memory of other processes, a size like 1GiB."""
 
-    preset: Values
-    """Instead: a margin by name: conservative, balanced, aggressive, ultra."""
-
     profile: bool
     """As --auto, and measure the recommendation on the GPU first."""
 
     risk: Values
     """Instead: the probability that a step needs more than all of the memory, like 1%."""
 
-    safety_margin: float
-    """Share of the memory that a step may need at most; the rest is for what no step shows."""
+    safety_margin: Values
+    """Share of the memory that a step may need at most, or its name: conservative, balanced, aggressive, ultra."""
 
     search: Values
     """What to search the largest of: batch, or seq-len, the longest row that fits at --batch."""
@@ -260,9 +257,6 @@ class SmokeOptions(CaseOptions, total=False):
     other_processes: Values
     """Memory of other processes, a size like 1GiB."""
 
-    preset: Values
-    """Instead: a margin by name: conservative, balanced, aggressive, ultra."""
-
     profile: bool
     """As --auto, and measure the recommendation on the GPU first."""
 
@@ -275,8 +269,8 @@ class SmokeOptions(CaseOptions, total=False):
     run: bool
     """Run the command behind -- on the simulated GPU, as vprof run does, instead of reading it."""
 
-    safety_margin: float
-    """Share of the memory that a step may need at most; the rest is for what no step shows."""
+    safety_margin: Values
+    """Share of the memory that a step may need at most, or its name: conservative, balanced, aggressive, ultra."""
 
     strategy: Values
     """How the ranks share the work, by name and options like fsdp2:mp=bf16,replicate=2: ddp, fsdp2, tp, zero1,
@@ -367,3 +361,14 @@ class RunOptions(TypedDict, total=False):
 
     without_weights: bool
     """Put placeholders without values in place of absent weights, without a network."""
+
+
+# Options that the process behind the functions takes: they write no file and use no GPU of this machine.
+ANSWERED = {
+    "plan": frozenset(PlanOptions.__annotations__) - {
+        "auto", "offline"},
+    "fit": frozenset(FitOptions.__annotations__) - {
+        "apply", "auto", "config_path", "device", "dry_run", "map", "offline"},
+    "smoke": frozenset(SmokeOptions.__annotations__) - {
+        "auto", "config_path", "device", "map", "offline"},
+}
