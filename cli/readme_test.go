@@ -40,81 +40,6 @@ func TestPagesShowWhatCommandsPrint(t *testing.T) {
 	}
 }
 
-// Commands of the README run in a clone, but for the ones that need PyTorch or a file of the reader.
-func TestCommandsOfTheREADMERun(t *testing.T) {
-	sample.Alone(t)
-	inClone(t)
-	commands := commandsOf(t, "README.md")
-	require.GreaterOrEqual(t, len(commands), 5)
-	for _, args := range commands {
-		requireRuns(t, args)
-	}
-}
-
-// So do the ones of the pages for users.
-func TestCommandsOfPagesRun(t *testing.T) {
-	sample.Alone(t)
-	inClone(t)
-	pages, err := filepath.Glob("docs/*.md")
-	require.NoError(t, err)
-	var commands [][]string
-	for _, path := range pages {
-		commands = append(commands, commandsOf(t, path)...)
-	}
-	require.GreaterOrEqual(t, len(commands), 20)
-	for _, args := range sample.OfSlow(commands) {
-		requireRuns(t, args)
-	}
-}
-
-// inClone changes to the root of the repository, without a network and a cache of the hub.
-func inClone(t *testing.T) {
-	t.Chdir("..")
-	t.Setenv("HF_HOME", t.TempDir())
-	t.Setenv("HF_HUB_OFFLINE", "1")
-}
-
-// requireRuns runs a command line; that something does not fit is an answer.
-func requireRuns(t *testing.T, args []string) {
-	var out, errs bytes.Buffer
-	a := system()
-	a.stdout, a.stderr = &out, &errs
-	require.Contains(t, []exitCode{exitFine, exitNegative}, run(t.Context(), a, args), "%q: %s", args, &errs)
-}
-
-// readersFile finds an argument that is a file: of the reader unless the repository has it.
-var readersFile = regexp.MustCompile(`\.(csv|json|jsonl|pickle|pt2|sh|vprof|ya?ml)$`)
-
-// commandsOf returns the command lines of plan, fit, smoke and time in the code of a page that need neither PyTorch,
-// a GPU nor a file that the repository does not have, and write none.
-func commandsOf(t *testing.T, path string) (commands [][]string) {
-	text := strings.ReplaceAll(readPage(t, path), "\\\n", "")
-	for _, block := range codeOfPages.FindAllString(text, -1) {
-		for line := range strings.Lines(block) {
-			line, _, _ = strings.Cut(line, " #")
-			args := strings.Fields(strings.TrimPrefix(line, "$ "))
-			if len(args) < 3 || args[0] != "vprof" || !slices.Contains([]string{"plan", "fit", "smoke", "time"}, args[1]) ||
-				strings.ContainsAny(line, `'"|>&`) || slices.ContainsFunc(args, needsMore) {
-				continue
-			}
-			if slices.Contains(args, "--apply") && !slices.Contains(args, "--dry-run") {
-				args = append(args, "--dry-run")
-			}
-			commands = append(commands, args[1:])
-		}
-	}
-	return commands
-}
-
-// needsMore reports whether an argument needs PyTorch, a GPU, a recording or a file of the reader, or writes a file.
-func needsMore(arg string) bool {
-	if slices.Contains([]string{"python", "--device", "--export", "--page", "--torch-compile", "--run"}, arg) {
-		return true
-	}
-	_, err := os.Stat(arg)
-	return err != nil && readersFile.MatchString(arg)
-}
-
 // Whoever meets the project reads the README to its end.
 func TestTheREADMEIsShort(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
@@ -143,12 +68,15 @@ func documents(t *testing.T) (pages []string) {
 	return pages
 }
 
+// skillFile tells agents how to use vprof; the wheel has it, too.
+const skillFile = "../python/vprof_gpu/SKILL.md"
+
 // Commands and flags that pages name exist: flags of "vprof VERB ..." for that verb, flags alone for any verb.
 func TestCommandsAndFlagsOfPagesExist(t *testing.T) {
 	pages := documents(t)
 	root := newRootCmd(system())
 	root.InitDefaultHelpCmd()
-	for _, path := range append(pages, "../README.md", "../ARCHITECTURE.md", "../CONTRIBUTING.md") {
+	for _, path := range append(pages, "../README.md", "../ARCHITECTURE.md", "../CONTRIBUTING.md", skillFile) {
 		page, err := os.ReadFile(path)
 		require.NoError(t, err)
 		for _, code := range pageCode.FindAllSubmatch(page, -1) {
