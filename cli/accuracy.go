@@ -31,7 +31,6 @@ type accuracyOptions struct {
 	shared string
 	part   shardFlags
 	out    output
-	quiet  bool
 }
 
 func newAccuracyCmd(a *app) *cobra.Command {
@@ -54,7 +53,6 @@ func newAccuracyCmd(a *app) *cobra.Command {
 		"`folder` with the .pt2 files of records of exported models, such as timm-resnet18.pt2 for timm:resnet18")
 	cmd.Flags().StringVar(&o.shared, "share", "",
 		"show measurements from GPUs and write them to `file`, without names or paths; - only shows them")
-	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
 	o.part.register(cmd.Flags())
 	return o.out.register(cmd)
 }
@@ -79,7 +77,7 @@ func runAccuracy(ctx context.Context, o *accuracyOptions) error {
 		}
 		return o.shard(ctx, records)
 	}
-	return o.out.work(o.quiet, func(step progress.Func) (report.Document, error) {
+	return o.out.work(func(step progress.Func) (report.Document, error) {
 		return accuracy.Compare(ctx, records,
 			accuracy.Recorder{Models: o.app.models().With(reference.FineTuned())}, step)
 	})
@@ -230,7 +228,7 @@ func (o *accuracyOptions) measured() ([]reference.Measured, error) {
 
 // published plans published measurements and shows the errors of the plans.
 func (o *accuracyOptions) published(ctx context.Context, rows []reference.Published, folder string) error {
-	return o.out.work(o.quiet, func(step progress.Func) (report.Document, error) {
+	return o.out.work(func(step progress.Func) (report.Document, error) {
 		all, err := o.app.publishedRows(ctx, rows, folder, step)
 		return report.PublishedOf(all), err
 	})

@@ -10,8 +10,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -237,8 +239,27 @@ func (a *app) rememberTrials() {
 	}
 }
 
-// answerPlans answers requests for plans: one document, or one request a line, in order.
-func (a *app) answerPlans(ctx context.Context, in io.Reader, lines bool) error {
+// located returns a message about a request with the file and the line of the key that the message names.
+func located(name string, text []byte, message string) string {
+	r, err := requestOf(text)
+	at := len(text)
+	if syntax := new(json.SyntaxError); errors.As(err, &syntax) {
+		at = int(syntax.Offset)
+	}
+	for _, key := range slices.Sorted(maps.Keys(r)) {
+		named := regexp.MustCompile(`^(--)?` + regexp.QuoteMeta(key) + `\b`).MatchString(message)
+		if i := bytes.Index(text, []byte(strconv.Quote(key))); named && i >= 0 {
+			return fmt.Sprintf("%s:%d: %s", name, 1+bytes.Count(text[:i], []byte("\n")), message)
+		}
+	}
+	if err != nil {
+		return fmt.Sprintf("%s:%d: %s", name, 1+bytes.Count(text[:at], []byte("\n")), message)
+	}
+	return name + ": " + message
+}
+
+// answerPlans answers requests for plans of a file: one document, or one request a line, in order.
+func (a *app) answerPlans(ctx context.Context, in io.Reader, name string, lines bool) error {
 	a.rememberTrials()
 	flags := newPlanCmd(a).Flags()
 	if !lines {
@@ -247,6 +268,9 @@ func (a *app) answerPlans(ctx context.Context, in io.Reader, lines bool) error {
 			return err
 		}
 		answer := a.answerPlan(ctx, flags, text)
+		if answer.ExitCode == int(exitUsage) {
+			answer.Message = located(name, text, answer.Message)
+		}
 		if err := report.WriteResponse(a.stdout, answer, true); err != nil || answer.ExitCode == 0 {
 			return err
 		}

@@ -36,9 +36,9 @@ type app struct {
 	stdout, stderr io.Writer
 	// color is the choice of --color.
 	color string
-	// offline is --offline.
-	offline bool
-	now     func() time.Time
+	// offline is --offline, and quiet --quiet.
+	offline, quiet bool
+	now            func() time.Time
 	// models opens the registry, which only some commands need.
 	models func() *models.Registry
 	// oracle answers models from files about workspaces of their convolutions; nil for none.
@@ -158,6 +158,9 @@ func newRootCmd(a *app) *cobra.Command {
 			if a.offline && hub.Online != nil { // for good: it is the process's, so that no request sets it
 				hub.Online = nil
 			}
+			if a.quiet && hub.Online != nil {
+				hub.Online.Announce = func(string) {}
+			}
 			if !slices.Contains(colorChoices, a.color) {
 				return usagef("--color: %q: use %s", a.color, strings.Join(colorChoices, ", "))
 			}
@@ -170,6 +173,7 @@ func newRootCmd(a *app) *cobra.Command {
 	complete(root, "color", func() []string { return colorChoices })
 	root.PersistentFlags().BoolVar(&a.offline, offlineFlag, false,
 		"fetch no model's configuration from the Hugging Face hub")
+	root.PersistentFlags().BoolVarP(&a.quiet, quietFlag, "q", false, "no progress on standard error")
 	root.PersistentFlags().Bool(helpAllFlag, false, "help with all flags")
 	plain := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {

@@ -30,49 +30,38 @@ func presetNames() []string {
 
 // budgetFlags are the flags for how much of a GPU may be filled.
 type budgetFlags struct {
-	flags        *pflag.FlagSet
-	margin       float64
-	risk, preset string
+	flags *pflag.FlagSet
+	// margin and risk are --safety-margin and --risk, and preset the name that the first gives, if it is one.
+	margin, risk, preset string
 }
 
 func (b *budgetFlags) register(cmd *cobra.Command) {
 	b.flags = cmd.Flags()
-	b.flags.Float64Var(&b.margin, "safety-margin", planner.DefaultMargin,
-		"`share` of the memory that a step may need at most; the rest is for what no step shows")
+	b.flags.StringVar(&b.margin, "safety-margin", fmt.Sprint(planner.DefaultMargin),
+		"`share` of the memory that a step may need at most, or its name: "+strings.Join(presetNames(), ", "))
 	b.flags.StringVar(&b.risk, "risk", "",
 		"instead: the `probability` that a step needs more than all of the memory, like 1%")
-	b.flags.StringVar(&b.preset, "preset", "", "instead: a margin by `name`: "+strings.Join(presetNames(), ", "))
-	complete(cmd, "preset", presetNames)
+	complete(cmd, "safety-margin", presetNames)
 }
 
 func (b *budgetFlags) budget() (planner.Budget, error) {
-	given := 0
-	for _, name := range []string{"safety-margin", "risk", "preset"} {
-		if b.flags.Changed(name) {
-			given++
-		}
+	if b.flags.Changed("safety-margin") && b.flags.Changed("risk") {
+		return planner.Budget{}, usagef("--safety-margin and --risk say the same thing; give one")
 	}
-	if given > 1 {
-		return planner.Budget{}, usagef("--safety-margin, --risk and --preset say the same thing; give one")
-	}
-	out := planner.Budget{Memory: 1, Margin: b.margin}
-	switch {
-	case b.preset != "":
-		margin, ok := marginOf[b.preset]
-		if !ok {
-			return out, usagef("--preset: there is no preset %q%s; all: %s", b.preset,
-				nearest.Hint(b.preset, presetNames(), 1), strings.Join(presetNames(), ", "))
-		}
-		out.Margin = margin
-	case b.flags.Changed("risk"):
-		risk, err := parseShare(b.risk)
-		if err != nil {
+	out := planner.Budget{Memory: 1}
+	var err error
+	if b.flags.Changed("risk") {
+		if out.Risk, err = parseShare(b.risk); err != nil {
 			return out, usagef("--risk: %w", err)
 		}
-		out.Margin, out.Risk = 0, risk
-		if risk == 0 {
+		if out.Risk == 0 {
 			return out, usagef("--risk: no estimate is certain; use a probability like 1%%")
 		}
+	} else if margin, named := marginOf[b.margin]; named {
+		out.Margin, b.preset = margin, b.margin
+	} else if out.Margin, err = parseShare(b.margin); err != nil {
+		return out, usagef("--safety-margin: %w%s; names: %s", err, nearest.Hint(b.margin, presetNames(), 1),
+			strings.Join(presetNames(), ", "))
 	}
 	if err := out.Check(); err != nil {
 		return out, usageError{err}

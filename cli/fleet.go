@@ -141,7 +141,7 @@ func runFleetPlan(ctx context.Context, o *fleetPlanOptions, path string) error {
 	if evidence.Calibrated, err = o.learned.selection(); err != nil {
 		return err
 	}
-	return o.out.work(false, func(step progress.Func) (report.Document, error) {
+	return o.out.work(func(step progress.Func) (report.Document, error) {
 		m, err := fleet.Matrix(ctx, units, gpus, evidence, step)
 		if err != nil {
 			return nil, err
@@ -171,7 +171,6 @@ type fleetRunOptions struct {
 	apply   bool
 	poll    time.Duration
 	learned coefficientFlag
-	quiet   bool
 }
 
 func newFleetRunCmd(a *app) *cobra.Command {
@@ -187,7 +186,6 @@ func newFleetRunCmd(a *app) *cobra.Command {
 	folderFlag(cmd, &o.dir)
 	f.BoolVar(&o.apply, "apply", false, "with --on kubernetes: apply the manifests with kubectl, and wait")
 	f.DurationVar(&o.poll, "poll", 2*time.Second, "`time` between two checks of the tasks")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
 	o.learned.register(f)
 	complete(cmd, "on", func() []string { return []string{fleet.OnLocal, fleet.OnSlurm, fleet.OnKubernetes} })
 	return cmd
@@ -317,7 +315,7 @@ func engineOf(f *fleet.Folder, most int) (fleet.Engine, error) {
 
 // wait runs the tasks and shows their progress.
 func (o *fleetRunOptions) wait(ctx context.Context, path string, r *fleet.Runner) error {
-	screen := &fleetScreen{app: o.app, quiet: o.quiet}
+	screen := &fleetScreen{app: o.app}
 	r.Tell = screen.show
 	err := r.Run(ctx)
 	if errors.As(err, new(*fleet.LeftError)) {

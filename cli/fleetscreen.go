@@ -14,14 +14,13 @@ import (
 // fleetScreen shows the tasks of all GPUs, one line each: redrawn on a terminal, elsewhere one line for each change.
 type fleetScreen struct {
 	app   *app
-	quiet bool
 	lines int
 	last  string
 }
 
 func (s *fleetScreen) show(status *fleet.Status) {
 	text := fleetText(status)
-	if s.quiet || text == s.last {
+	if s.app.quiet || text == s.last {
 		return
 	}
 	if terminal(s.app.stderr) && s.lines > 0 {

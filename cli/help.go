@@ -41,7 +41,7 @@ var verbFlags = func() (all []models.Field) {
 		{"apply", models.GroupOutput, true},
 		{"set lengths batching pad-to-multiple-of", models.GroupWhat, false},
 		{"gpu-memory gpu-spec device profile link rank", models.GroupWhere, false},
-		{"wide color page request dry-run config-path map into shard", models.GroupOutput, false},
+		{"wide color quiet page request dry-run config-path map into shard", models.GroupOutput, false},
 		{"activation-memory-budget inductor-cache print-hook print-script triton verbose", models.GroupHow, false},
 	} {
 		for name := range strings.FieldsSeq(row.names) {
@@ -309,6 +309,7 @@ func pageText(name string) string {
 // newTopics returns help pages without a command.
 func newTopics() []*cobra.Command {
 	return []*cobra.Command{
+		{Use: "environment", Short: "Environment variables and files"},
 		{Use: "exit-codes", Short: "Exit codes of vprof"},
 		{Use: "formats", Short: "Output formats"},
 		{Use: "gpu-spec", Short: "Describe a GPU that the catalog lacks"},

@@ -141,8 +141,8 @@ func (o *output) finish(d report.Document) error {
 }
 
 // work runs a verb under a line of progress, and writes its result.
-func (o *output) work(quiet bool, do func(progress.Func) (report.Document, error)) error {
-	bar := startProgress(o.app, quiet)
+func (o *output) work(do func(progress.Func) (report.Document, error)) error {
+	bar := startProgress(o.app, false)
 	d, err := do(bar.step)
 	bar.end()
 	if err != nil {

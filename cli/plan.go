@@ -137,13 +137,13 @@ func (o *planOptions) answerRequests(ctx context.Context) error {
 	if o.requestFile == "" {
 		return usagef("--json-lines: say where the requests are with --json-request FILE, or - for standard input")
 	}
-	f, _, err := o.app.open(o.requestFile)
+	f, name, err := o.app.open(o.requestFile)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	defer input.Begin()()
-	return o.app.answerPlans(ctx, f, o.requestLines)
+	return o.app.answerPlans(ctx, f, name, o.requestLines)
 }
 
 // gpus returns the GPUs that the flags name, or this machine's with the memory that others leave.

@@ -31,10 +31,10 @@ type progressLine struct {
 	shown       bool
 }
 
-// startProgress shows progress on a terminal, unless quiet. The caller calls end.
+// startProgress shows progress on a terminal, unless the user or the verb wants none. The caller calls end.
 func startProgress(a *app, quiet bool) *progressLine {
 	p := &progressLine{to: a.stderr, tell: a.tell, stop: make(chan struct{}), began: time.Now()}
-	if !quiet && terminal(a.stderr) {
+	if !quiet && !a.quiet && terminal(a.stderr) {
 		p.show()
 	}
 	return p

@@ -96,7 +96,6 @@ type batchRuns struct {
 	words  []string
 	values map[string]string
 	gpu    device.GPU
-	quiet  bool
 	all    *report.Report
 	tried  map[int]bool  // whether a batch size fits
 	took   time.Duration // all of them
@@ -121,10 +120,10 @@ func (b *batchRuns) try(ctx context.Context, batch int) (bool, error) {
 	}
 	o := &runOptions{app: b.app, quiet: true}
 	o.out.chosen = report.Table
-	bar, began := startProgress(b.app, b.quiet), time.Now()
+	bar, began := startProgress(b.app, false), time.Now()
 	tell := func(what string) {
 		bar.step(what, 0, 0)
-		if !b.quiet && !terminal(b.app.stderr) {
+		if !b.app.quiet && !terminal(b.app.stderr) {
 			fmt.Fprintf(b.app.stderr, "vprof: %s\n", what)
 		}
 	}
@@ -252,7 +251,6 @@ func runSweepScript(ctx context.Context, o *sweepOptions) error {
 		return err
 	}
 	return runScripts(o.app, &o.c, &o.target, &o.out, func(b *batchRuns) error {
-		b.quiet = o.quiet
 		return b.upward(ctx, batches)
 	})
 }

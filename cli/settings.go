@@ -19,7 +19,7 @@ import (
 
 // settings are the flags whose defaults users can set. A flag on the command line comes first, then the environment
 // (VPROF_GPU), the project's file, and the user's file.
-var settings = []string{coefficientsFlag, "color", "gpu", "host-memory", offlineFlag, "torch", "wide"}
+var settings = []string{coefficientsFlag, "color", "gpu", "host-memory", offlineFlag, quietFlag, "torch", "wide"}
 
 const (
 	// projectFile is the name of a project's settings file, searched in the working directory and above.
@@ -29,6 +29,7 @@ const (
 	// coefficientsFlag is the setting whose files are relative to the file that has it.
 	coefficientsFlag = "coefficients"
 	offlineFlag      = "offline"
+	quietFlag        = "quiet"
 )
 
 // A setting is the value of a setting and where it is from.

@@ -28,7 +28,6 @@ type sweepOptions struct {
 	target gpuFlags
 	part   shardFlags
 	out    output
-	quiet  bool
 
 	conditions sweep.Conditions
 	leave      string
@@ -69,7 +68,6 @@ func newSweepCmd(a *app) *cobra.Command {
 	f.StringVar(&o.tolerance, "tolerance", "", "end with code 3 where a GPU needs more or less than estimated by "+
 		"more than this `difference`, like 2% (default: 5% for the verdict, without the code)")
 	f.StringVar(&o.resume, "resume", "", "go on with the sweep of `file`, JSON or JSON Lines, and write to it")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress on standard error")
 	return cmd
 }
 
@@ -109,7 +107,7 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 		}
 		return o.shard(cmd.Context(), here, j)
 	}
-	bar := startProgress(o.app, o.quiet)
+	bar := startProgress(o.app, false)
 	started := o.app.now().UTC()
 	r, err := here.Run(cmd.Context(), j, func(r *report.Report) error {
 		o.stamp(r, started)

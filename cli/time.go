@@ -88,7 +88,7 @@ func runTime(ctx context.Context, o *timeOptions) error {
 		return err
 	}
 	started := o.app.now().UTC()
-	return o.out.work(false, func(step progress.Func) (report.Document, error) {
+	return o.out.work(func(step progress.Func) (report.Document, error) {
 		t := timing.Table{
 			Stages: stages, Batch: o.batch, Budget: budget, Dataset: o.dataset, Measured: measured, Progress: step,
 		}

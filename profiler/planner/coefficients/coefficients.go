@@ -161,6 +161,9 @@ func Read(r io.Reader, name string) (*File, error) {
 		if errors.Is(err, io.EOF) {
 			return nil, &input.FormatError{File: name, Reason: "empty; \"vprof calibrate\" makes coefficients files"}
 		}
+		if !bytes.Contains(data, []byte(Schema)) { // the error quotes lines, which may be secret
+			return nil, &input.FormatError{File: name, Reason: "not a coefficients file, which has schema: " + Schema}
+		}
 		return nil, &input.FormatError{File: name, Reason: "not a coefficients file: " +
 			strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " ")}
 	}

@@ -107,7 +107,10 @@ func TestDamageIsNamed(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 		})
 	}
-	_, err := Read(strings.NewReader(strings.Repeat("#", maxFile+1)), "c.yaml")
+	_, err := Read(strings.NewReader("root:secret:20228:0:99999:7:::\n"), "shadow")
+	require.ErrorContains(t, err, "shadow: not a coefficients file")
+	require.NotContains(t, err.Error(), "secret", "what another file holds is not quoted")
+	_, err = Read(strings.NewReader(strings.Repeat("#", maxFile+1)), "c.yaml")
 	require.ErrorContains(t, err, "longer than")
 }
 

@@ -22,6 +22,8 @@ type Model struct {
 	notices []monitor.Notice
 	at      time.Time
 	paused  bool
+	// keys reports whether the list of keys is shown in place of the graph.
+	keys bool
 
 	// GPU is the number of the chosen one among the samples, process the PID
 	// of the chosen one, zero for none, and alone whether the graph is of that.
@@ -90,9 +92,15 @@ func (m Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 
 // press handles a key.
 func (m Model) press(key string) (tea.Model, tea.Cmd) {
-	switch key {
-	case "q", "ctrl+c":
+	listed := m.keys
+	m.keys = key == "?" && !listed
+	switch {
+	case key == "q", key == "ctrl+c":
 		return m, tea.Quit
+	case listed:
+		return m, nil
+	}
+	switch key {
 	case "p", "space":
 		m.paused = !m.paused
 		if !m.paused {

@@ -107,7 +107,23 @@ func TestScreenShowsGPUsHistoryAndProcesses(t *testing.T) {
 	require.Regexp(t,
 		`(?s)77 +20.00 GiB +20.00 GiB +83 % +python3.*7 +128.00 MiB +256.00 MiB +1 % +Xorg.*9 +unknown +unknown`,
 		d.text())
-	require.Contains(t, lines[23], "q quit  p pause")
+	require.Contains(t, lines[23], "q quit  ? keys  p pause")
+}
+
+func TestAListOfKeysIsShownUntilAKeyIsPressed(t *testing.T) {
+	d := sit(80, 24)
+	before := d.text()
+	d.press('?')
+	require.NotContains(t, d.text(), "peak 20.00 GiB")
+	for _, key := range []string{"q, ctrl+c", "p, space", "← →, h l, tab", "↑ ↓, k j", "enter", "esc", "+ -", "?"} {
+		require.Contains(t, d.text(), "\n "+key+" ")
+	}
+	require.NotContains(t, d.text(), "…", "80 columns suffice")
+	for _, key := range []rune{'?', 'p'} {
+		d.press(key)
+		require.Equal(t, before, d.text(), "the key closes the list and does nothing else")
+		d.press('?')
+	}
 }
 
 // The graph is as high as the memory is full: a third of the time is a third of the height.
@@ -203,7 +219,7 @@ func TestScreenFitsEveryTerminal(t *testing.T) {
 		width, height := rapid.IntRange(1, 300).Draw(t, "width"), rapid.IntRange(1, 100).Draw(t, "height")
 		d.tell(tea.WindowSizeMsg{Width: width, Height: height})
 		d.press(rapid.SliceOf(rapid.SampledFrom([]rune{
-			tea.KeyLeft, tea.KeyRight, tea.KeyUp, tea.KeyDown, tea.KeyEnter, tea.KeyEscape, '+', '-', 'p', 'x',
+			tea.KeyLeft, tea.KeyRight, tea.KeyUp, tea.KeyDown, tea.KeyEnter, tea.KeyEscape, '+', '-', 'p', 'x', '?',
 		})).Draw(t, "keys")...)
 		lines := d.lines()
 		if len(lines) > height {

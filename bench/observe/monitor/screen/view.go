@@ -53,7 +53,18 @@ func toneOf(bytes, limit int64) tone {
 func (t tone) Render(text string) string { return tones[t].Render(text) }
 
 // help is the last line.
-const help = "q quit  p pause  ←→ GPU  ↑↓ process  enter its history  esc back  +- time"
+const help = "q quit  ? keys  p pause  ←→ GPU  ↑↓ process  enter history  esc back  +- time"
+
+// keys is the list of all keys.
+const keys = `
+ q, ctrl+c         quit
+ p, space          pause the picture, and resume; sampling goes on
+ ← →, h l, tab     the GPU before or after this one
+ ↑ ↓, k j          the process above or below
+ enter             the history of this process alone
+ esc               the history of the GPU again
+ + -               a column of the graph is a shorter or longer time
+ ?                 this list; any key closes it`
 
 // View implements [tea.Model].
 func (m Model) View() tea.View {
@@ -62,7 +73,10 @@ func (m Model) View() tea.View {
 		lines = append(lines, m.gpuLine(i))
 	}
 	notices := m.notices[max(0, len(m.notices)-3):]
-	if m.gpu < len(m.round.Samples) {
+	switch {
+	case m.keys:
+		lines = append(lines, strings.Split(keys, "\n")...)
+	case m.gpu < len(m.round.Samples):
 		s := m.round.Samples[m.gpu]
 		table := m.table(s)
 		// What is left is the graph's; a blank line, its caption, the load and the help are not.
