@@ -7,6 +7,7 @@ import (
 
 	api "github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
+	mock "github.com/NVIDIA/go-nvml/pkg/nvml/mock/server"
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/observe/monitor"
@@ -30,7 +31,7 @@ func newServer() *server {
 		return api.SUCCESS
 	}
 	for i, d := range s.Devices {
-		device := &d.(*dgxa100.Device).Device
+		device := &d.(*mock.Device).Device
 		untold := api.ERROR_NOT_SUPPORTED
 		device.GetMemoryInfo_v2Func = func() (api.Memory_v2, api.Return) {
 			if s.opened != s.reloads {
