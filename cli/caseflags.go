@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/bench/report"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -46,6 +48,8 @@ type caseFlags struct {
 	config *configuration
 	// script is a command with a {batch} that is run; nil if there is none.
 	script []string
+	// ran is the run that a file of vprof run has, where the verb judges it; nil if not.
+	ran *report.Report
 }
 
 // fieldFlag is the flag of a field of a case.

@@ -64,6 +64,8 @@ func runSmoke(cmd *cobra.Command, o *smokeOptions) (err error) {
 	switch {
 	case o.c.script != nil:
 		return o.runScript(cmd)
+	case o.c.ran != nil:
+		return o.judgeRun(cmd)
 	case o.run:
 		return usagef("--run: name the command after --, for example: vprof smoke --run -- python train.py")
 	}
@@ -176,6 +178,28 @@ func (o *smokeOptions) begin() (before *report.Smoke, tolerance float64, err err
 	return before, tolerance, nil
 }
 
+// judgeRun judges a file of vprof run as smoke --run judges the command.
+func (o *smokeOptions) judgeRun(cmd *cobra.Command) error {
+	if err := without(cmd.Flags(), "--%s is about a step to plan; the file has a command that was run",
+		append([]string{"gpu", "gpu-memory", "batch", "run", "until"}, modelFlags...)...); err != nil {
+		return err
+	}
+	r := o.c.ran
+	if len(r.Points) == 0 || r.Points[0].Run == nil || len(r.Devices) == 0 {
+		return usagef("%s: the command %s before a step was seen: nothing can be judged", o.c.flags.Arg(0),
+			r.Script.Result)
+	}
+	budget, err := o.budget.budget()
+	if err != nil {
+		return err
+	}
+	before, tolerance, err := o.begin()
+	if err != nil {
+		return err
+	}
+	return o.judge(script.Smoke(r, budget, 1), r.Started, before, tolerance)
+}
+
 // modelFlags are flags of smoke that mean nothing for a command that is run.
 var modelFlags = []string{
 	"model", "config-path", "map", "longest", "lengths", "validation-batch", "device", "auto", "profile", "host-memory",
@@ -225,5 +249,5 @@ func (o *smokeOptions) runScript(cmd *cobra.Command) error {
 	if ended := endOf(outcome, r); ended != nil && outcome.Kind() != script.OutOfMemory && r.Script.Growth == nil {
 		return ended
 	}
-	return o.judge(outcome.Smoke(r, budget, max(o.batch, 1)), started, before, tolerance)
+	return o.judge(script.Smoke(r, budget, max(o.batch, 1)), started, before, tolerance)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vprof/vprof/bench/advise/systems"
 	"github.com/vprof/vprof/bench/advise/trainers"
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/models"
@@ -73,6 +74,10 @@ func (f *caseFlags) openTrainer(cmd *cobra.Command, args []string, at int) (err 
 	if err == nil {
 		return nil
 	}
+	if ran := runIn(args); ran != nil {
+		f.trainer = nil
+		return f.takeRun(cmd, args[0], ran)
+	}
 	model, ok := systems.Of(args[0])
 	if s, known, _ := systems.Lookup(f.model); ok || known && s.Config != "" {
 		f.trainer = nil
@@ -98,6 +103,34 @@ func noFile(cmd *cobra.Command, a *app, args []string) error {
 func looksLikeFile(arg string) bool {
 	kinds := []string{".yaml", ".yml", ".json", ".toml", ".sh", ".bash", ".slurm", ".sbatch"}
 	return !strings.HasPrefix(arg, "hf:") && slices.Contains(kinds, strings.ToLower(filepath.Ext(arg)))
+}
+
+// runIn returns the run of a command that vprof run wrote into the only file; nil if it is another file.
+func runIn(files []string) *report.Report {
+	if len(files) != 1 {
+		return nil
+	}
+	from, err := input.OpenFile(files[0])
+	if err != nil {
+		return nil
+	}
+	defer from.Close()
+	all, err := report.Read(files[0], from)
+	if err != nil || len(all) != 1 || all[0].Script == nil {
+		return nil
+	}
+	return all[0]
+}
+
+// takeRun keeps a run for the verb that judges one. Others plan: they need the steps, which a recording has.
+func (f *caseFlags) takeRun(cmd *cobra.Command, file string, ran *report.Report) error {
+	if cmd.Name() != "smoke" {
+		return usagef("%s: has what a command needed, and not its steps; record them with \"vprof run --record "+
+			"run.vprof -- %s\", then: %s --model run.vprof", file, strings.Join(ran.Script.Command, " "),
+			cmd.CommandPath())
+	}
+	f.ran = ran
+	return nil
 }
 
 // modelOf returns the model that the trainer's configuration names, where no flag does, and the words that say so.

@@ -425,7 +425,7 @@ func TestGrowthIsNamed(t *testing.T) {
 		o, said := trial(t, script.Command{Steps: 3, Longest: time.Minute}, strings.Fields(args)...)
 		require.Regexp(t, `^`+through, o.End().Through, said)
 	}
-	smoke := o.Smoke(r, planner.Budget{Margin: planner.DefaultMargin}, 1)
+	smoke := script.Smoke(r, planner.Budget{Margin: planner.DefaultMargin}, 1)
 	require.False(t, smoke.Safe)
 }
 
@@ -440,7 +440,7 @@ func TestRunsAreJudgedAsSmokeTestsAre(t *testing.T) {
 		r, err := o.Report(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, unsafe, r.Script.Unsafe)
-		require.Equal(t, unsafe == "", o.Smoke(r, planner.Budget{Margin: planner.DefaultMargin}, 1).Safe)
+		require.Equal(t, unsafe == "", script.Smoke(r, planner.Budget{Margin: planner.DefaultMargin}, 1).Safe)
 		require.Equal(t, unsafe != "", strings.Contains(r.Sheets()[0].Answer[0], "not safe"))
 	}
 }

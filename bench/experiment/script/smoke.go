@@ -5,6 +5,7 @@ import (
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/program"
 )
 
 // moments are the points of training at which memory runs out, in the order of a training run, as
@@ -32,13 +33,14 @@ func trains(p report.Phase) bool {
 	return p.Step > 0 && slices.Contains([]string{"forward", "backward", "optimizer"}, p.Name)
 }
 
-// Smoke returns the run, of which r is the report, as a smoke test: whether each point of training is
+// Smoke returns the run of a command, of which r is the report, as a smoke test: whether each point of training is
 // within the budget. Of points that were not reached it has nothing. The batch size is what {batch} of the
 // command stood for; 1 where it has none.
-func (o *Outcome) Smoke(r *report.Report, budget planner.Budget, batch int) *report.Smoke {
-	budget.Memory = o.GPU.Memory
+func Smoke(r *report.Report, budget planner.Budget, batch int) *report.Smoke {
+	ran := r.Devices[0]
+	budget.Memory = ran.Memory
 	s := &report.Smoke{
-		Schema: report.SmokeSchema, Case: r.Case, Batch: batch, Device: r.Devices[0], Command: o.Args,
+		Schema: report.SmokeSchema, Case: r.Case, Batch: batch, Device: ran, Command: r.Script.Command,
 		Budget: report.Budget{Margin: budget.Margin}, Limit: budget.Limit(), Safe: true, Warnings: r.Warnings,
 	}
 	if len(r.Points) == 0 {
@@ -52,7 +54,8 @@ func (o *Outcome) Smoke(r *report.Report, budget planner.Budget, batch int) *rep
 				continue
 			}
 			c.Allocated, c.Reserved = max(c.Allocated, p.PeakAllocated), max(c.Reserved, p.PeakReserved)
-			if f := o.OOM; f != nil && !run.Fits && f.Step+1 == p.Step && f.Phase == p.Name {
+			at := program.Phase{Step: p.Step - 1, Name: p.Name}.String()
+			if run.OOM != nil && !run.Fits && run.OOM.Phase == at {
 				c.OOM, c.Fits = run.OOM, false
 			}
 		}
@@ -71,7 +74,7 @@ func (o *Outcome) Smoke(r *report.Report, budget planner.Budget, batch int) *rep
 		s.Safe = false
 		s.Checks = append(s.Checks, report.Check{
 			Name: "later steps", Note: g.String(), Simulated: run.Simulated, Allocated: run.Allocated,
-			Reserved: run.Reserved, Device: o.GPU.Memory, Need: o.GPU.Memory, Reason: report.Reason(planner.OverShare),
+			Reserved: run.Reserved, Device: ran.Memory, Need: ran.Memory, Reason: report.Reason(planner.OverShare),
 		})
 	}
 	if seen := r.Script.Seen; seen != nil && seen.Why != "" {
