@@ -252,7 +252,7 @@ type GuideProfile struct {
 	// Components sum to Total.
 	Components []Component `json:"components"`
 	Total      int64       `json:"total_bytes"`
-	// True is the estimate for the same batch, and TrueLargest the largest that fits; absent where the model is unknown.
+	// True is the estimate for the same batch, TrueLargest the largest that fits; absent where the model is not known.
 	True        *Estimate `json:"true,omitempty"`
 	TrueLargest int       `json:"true_largest_batch,omitempty"`
 }

@@ -91,8 +91,8 @@ type StepGrowth struct {
 	Full  int   `json:"full_after_steps"`
 	// Lines are the user's lines that made most of it, in bytes of a step.
 	Lines []Component `json:"lines"`
-	// Through is the holder of the memory, with the line that adds to it: a variable, a collection, a graph of autograd,
-	// a hook; absent if that was not found.
+	// Through is the holder of the memory, with the line that adds to it: a variable, a collection, a graph of
+	// autograd, a hook; absent if that was not found.
 	Through string `json:"through,omitempty"`
 }
 
