@@ -84,7 +84,7 @@ func (o *captureOptions) register(cmd *cobra.Command) {
 
 func runCapture(ctx context.Context, o *captureOptions, args []string) error {
 	if o.print {
-		_, err := io.WriteString(o.app.stdout, capture.Script)
+		_, err := io.WriteString(o.app.stdout, capture.Script())
 		return err
 	}
 	if err := o.compile.complete(); err != nil {

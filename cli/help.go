@@ -289,6 +289,8 @@ func addPages(root *cobra.Command) {
 		if text := pageText(name); text != "" {
 			cmd.Long, cmd.Example, _ = strings.Cut(text, "\n\nExamples:\n")
 			cmd.Long = parts.Replace(cmd.Long)
+		} else if page := listing[name]; page != nil {
+			cmd.Long = page()
 		}
 		for _, sub := range cmd.Commands() {
 			add(sub)
@@ -315,11 +317,14 @@ func newTopics() []*cobra.Command {
 		{Use: "gpu-spec", Short: "Describe a GPU that the catalog lacks"},
 		{Use: "trainers", Short: "Plan from a trainer's configuration"},
 		{Use: "strategies", Short: "Strategies for several GPUs"},
-		{Use: "options", Short: "Options of --set", Long: optionsPage()},
-		{Use: "conflicts", Short: "Options that do not go together", Long: conflictsPage()},
+		{Use: "options", Short: "Options of --set"},
+		{Use: "conflicts", Short: "Options that do not go together"},
 		{Use: "units", Short: "Units and counts of memory"},
 	}
 }
+
+// listing are the topics whose pages are made when they are shown.
+var listing = map[string]func() string{"options": optionsPage, "conflicts": conflictsPage}
 
 // optionsPage lists the options without a flag of their own.
 func optionsPage() string {

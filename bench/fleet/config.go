@@ -10,7 +10,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/sweep"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/pattern"
 	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/internal/yamlkeys"
 	"github.com/vprof/vprof/models"
@@ -239,7 +239,7 @@ func Read(r io.Reader, file string) (*Config, error) {
 }
 
 // names are what folders, jobs of Slurm and of Kubernetes may all be called.
-var names = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$`)
+var names = pattern.Of(`^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$`)
 
 func (c *Config) check(file string) error {
 	wrong := func(line int, key, format string, args ...any) error {
@@ -250,7 +250,7 @@ func (c *Config) check(file string) error {
 	}
 	s := c.Strategy
 	switch {
-	case !names.MatchString(c.Name):
+	case !names().MatchString(c.Name):
 		return wrong(0, "name", "%q; want lower-case letters, digits and -, at most 40, as Kubernetes takes", c.Name)
 	case len(c.Models) == 0:
 		return wrong(0, "models", "names no model; list them with \"vprof models\"")

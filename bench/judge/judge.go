@@ -68,21 +68,14 @@ func Default(s *step.Setup, gpu device.GPU, others int64) *Judge {
 // Of judges one batch of a case by itself, on a GPU and by the budget of verbs without a flag for it. The caller ends
 // the judgement.
 func Of(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*Judgement, error) {
-	d, err := Default(s, gpu, 0).Try(ctx, s, batch)
-	if err != nil {
-		return nil, err
-	}
-	return d, d.Complete(ctx)
+	return Default(s, gpu, 0).try(ctx, s, batch, true)
 }
 
 // At judges a batch of the case itself, with all that a report shows. A batch is not safe either where another of
 // the cases is not, or a smaller batch.
 func (j *Judge) At(ctx context.Context, batch int) (*Judgement, error) {
-	d, err := j.Try(ctx, j.Cases[0], batch)
-	if err != nil {
-		return nil, err
-	}
-	if err := d.Complete(ctx); err != nil || d.Reason != "" {
+	d, err := j.try(ctx, j.Cases[0], batch, true)
+	if err != nil || d.Reason != "" {
 		return d, err
 	}
 	safe, at, err := safeAt(j.search(ctx, planner.Start{}, batch), batch)
@@ -156,16 +149,24 @@ func (j *Judge) search(ctx context.Context, begin planner.Start, to int) *planne
 // Try judges a batch of one of the cases as far as a search needs: the interval of a need beyond the limit may lack
 // what perturbed replays add. Complete adds it.
 func (j *Judge) Try(ctx context.Context, s *step.Setup, batch int) (*Judgement, error) {
+	return j.try(ctx, s, batch, false)
+}
+
+// try judges a batch of one of the cases, as a whole with all that a report shows.
+func (j *Judge) try(ctx context.Context, s *step.Setup, batch int, whole bool) (d *Judgement, err error) {
 	key := tried{s.Case().Key(), batch}
 	j.mu.Lock()
-	d := j.known[key]
+	known := j.known[key]
 	j.mu.Unlock()
-	if d != nil {
-		return d, nil
+	if d = known; d == nil {
+		d = &Judgement{judge: j, setup: s, Batch: batch}
+		err = d.begin(ctx)
 	}
-	d = &Judgement{judge: j, setup: s, Batch: batch}
-	if err := d.begin(ctx); err != nil {
-		return nil, err
+	if err == nil && whole {
+		err = d.Complete(ctx)
+	}
+	if err != nil || known != nil {
+		return d, err
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -179,7 +180,7 @@ func (j *Judge) Try(ctx context.Context, s *step.Setup, batch int) (*Judgement, 
 		}
 		j.clear[key.c] = max(j.clear[key.c], batch)
 	}
-	if d.Need <= j.Budget.Limit() {
+	if whole || !d.over() {
 		j.keep(d)
 	} else {
 		d.discard()

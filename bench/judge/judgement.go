@@ -100,13 +100,13 @@ func (d *Judgement) begin(ctx context.Context) error {
 	if d.over() {
 		return nil
 	}
-	if err := d.perturb(ctx); err != nil || d.over() {
+	if err := d.perturb(ctx, d.Loops); err != nil || d.over() {
 		return err
 	}
 	if err := d.ranOnGPU(ctx); err != nil || d.over() {
 		return err
 	}
-	return d.evaluate(ctx)
+	return d.Evaluate(ctx)
 }
 
 // ranOnGPU replays steps within the limit on the GPU itself, where the GPU's end or the allocator settings would change
@@ -175,10 +175,10 @@ func (d *Judgement) sort() {
 // over reports whether the batch needs more than the limit.
 func (d *Judgement) over() bool { return d.Need > d.judge.Budget.Limit() }
 
-// perturb adds the perturbed replays of the first loop, and of others that need nearly as much.
-func (d *Judgement) perturb(ctx context.Context) error {
-	most := d.Loops[0].Need
-	for i, l := range d.Loops {
+// perturb adds the perturbed replays of the first of some loops, and of others that need nearly as much.
+func (d *Judgement) perturb(ctx context.Context, loops []*Loop) error {
+	most := loops[0].Need
+	for i, l := range loops {
 		if i > 0 && float64(l.Need) < closeLoop*float64(most) {
 			continue
 		}
@@ -193,14 +193,14 @@ func (d *Judgement) perturb(ctx context.Context) error {
 	return nil
 }
 
-// evaluate adds the evaluation of the first loop. Where it is not judged, its interval lacks perturbed replays.
-func (d *Judgement) evaluate(ctx context.Context) (err error) {
+// Evaluate adds the evaluation of the first loop. Where it is not judged, its interval lacks perturbed replays.
+func (d *Judgement) Evaluate(ctx context.Context) (err error) {
 	l := d.Loops[0]
 	if l.Steps.ValidationStep == 0 || d.Evaluation != nil {
 		return nil
 	}
 	how := l.Steps.Again(step.Replay{Nominal: true, Device: d.judge.Device})
-	e := &Evaluation{Batch: how.Validation, Judged: d.judge.Validation > 0 || l.Setup.Evaluates()}
+	e := &Evaluation{Batch: how.Validation, Judged: d.evaluates()}
 	d.Evaluation = e
 	if e.Result, err = l.Setup.Try(ctx, how); err != nil {
 		return err
@@ -233,7 +233,11 @@ func (d *Judgement) evaluate(ctx context.Context) (err error) {
 	return nil
 }
 
-// Complete adds what only a judgement that is shown has: the whole interval of a need beyond the limit.
+// evaluates reports whether the verdict counts the evaluation.
+func (d *Judgement) evaluates() bool { return d.judge.Validation > 0 || d.setup.Evaluates() }
+
+// Complete adds what only a judgement that is shown has: the whole interval of a need beyond the limit, and an evaluation
+// that is judged.
 func (d *Judgement) Complete(ctx context.Context) error {
 	if d.completed {
 		return nil
@@ -242,16 +246,12 @@ func (d *Judgement) Complete(ctx context.Context) error {
 	if !d.over() {
 		return nil
 	}
-	if l := d.Loops[0]; l.Need > d.judge.Budget.Limit() {
-		if err := l.Setup.Perturb(ctx, l.Steps); err != nil {
+	if d.Loops[0].Need > d.judge.Budget.Limit() {
+		if err := d.perturb(ctx, d.Loops[:1]); err != nil || !d.evaluates() {
 			return err
 		}
-		if err := d.measure(l); err != nil {
-			return err
-		}
-		d.sort()
 	}
-	return d.evaluate(ctx)
+	return d.Evaluate(ctx)
 }
 
 // GPU returns the GPU that the batch is judged on.

@@ -9,10 +9,11 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"sync"
 )
 
-// Script is the Python that exports a model and watches its forward, in one file.
-var Script = assemble()
+// Script returns the Python that exports a model and watches its forward, in one file.
+var Script = sync.OnceValue(assemble)
 
 //go:embed capture.py
 var script string
@@ -102,7 +103,7 @@ func (e *RefusedError) Usage() bool { return true }
 
 // Run captures a model. The error is a [*RefusedError] if the user can do something about it.
 func Run(ctx context.Context, o Options) (*Outcome, error) {
-	s := program{name: "vprof_capture.py", text: Script, purpose: "capture", python: o.Python, verbose: o.Verbose}
+	s := program{name: "vprof_capture.py", text: Script(), purpose: "capture", python: o.Python, verbose: o.Verbose}
 	made := new(Outcome)
 	if err := s.run(ctx, func(string) []string { return o.args() }, made); err != nil {
 		return nil, err

@@ -70,7 +70,7 @@ func (o Options) Record(c Compile, points []Point) (*StepRecorder, error) {
 	if err != nil {
 		return nil, err
 	}
-	files := map[string][]byte{"vprof_capture.py": []byte(Script), "vprof_steps.py": []byte(stepScript)}
+	files := map[string][]byte{"vprof_capture.py": []byte(Script()), "vprof_steps.py": []byte(stepScript)}
 	if err := writeFiles(dir, files); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/nearest"
+	"github.com/vprof/vprof/internal/pattern"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -209,26 +210,26 @@ type UnknownGPUError struct {
 
 // meant are what people write in place of a GPU, and what to do about it.
 var meant = []struct {
-	name *regexp.Regexp
+	name func() *regexp.Regexp
 	hint string
 }{
-	{regexp.MustCompile(`(?i)^\W*$`), "; name a GPU such as rtx-4090"},
+	{pattern.Of(`(?i)^\W*$`), "; name a GPU such as rtx-4090"},
 	{
-		regexp.MustCompile(`(?i)[1-7]g\.[0-9]+gb`),
+		pattern.Of(`(?i)[1-7]g\.[0-9]+gb`),
 		"; describe a slice of MIG by --gpu-spec, as nvidia-smi mig -lgip lists it: like: a100-80, memory: 9.5GiB, " +
 			"multiprocessors: 14",
 	},
 	{
-		regexp.MustCompile(`(?i)^(amd|radeon|instinct|mi[0-9]{2,3}|rx|intel|arc|gaudi|habana|tpu|apple|m[1-9]\b|` +
+		pattern.Of(`(?i)^(amd|radeon|instinct|mi[0-9]{2,3}|rx|intel|arc|gaudi|habana|tpu|apple|m[1-9]\b|` +
 			`ascend|trainium|inferentia)`),
 		"; vprof knows NVIDIA's GPUs alone",
 	},
 	{
-		regexp.MustCompile(`(?i)^(cuda|gpu)?:?[0-9]?$|^(local|auto|this|mine)$`),
+		pattern.Of(`(?i)^(cuda|gpu)?:?[0-9]?$|^(local|auto|this|mine)$`),
 		"; it is the name of a GPU that is simulated, and --device cuda:0 of sweep, fit and smoke is a GPU of " +
 			"this machine",
 	},
-	{regexp.MustCompile(`(?i)^[0-9]+ ?[x*] ?[a-z]*[0-9]|[x*] ?[0-9]$`), "; several GPUs are --gpus N beside one name"},
+	{pattern.Of(`(?i)^[0-9]+ ?[x*] ?[a-z]*[0-9]|[x*] ?[0-9]$`), "; several GPUs are --gpus N beside one name"},
 }
 
 func (e *UnknownGPUError) Error() string {
@@ -238,7 +239,7 @@ func (e *UnknownGPUError) Error() string {
 	}
 	known := len(slicesOf(e.Name)) > 0
 	for _, m := range meant {
-		if !known && m.name.MatchString(e.Name) {
+		if !known && m.name().MatchString(e.Name) {
 			near = m.hint
 			break
 		}

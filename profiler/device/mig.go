@@ -2,10 +2,10 @@ package device
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/vprof/vprof/internal/nearest"
+	"github.com/vprof/vprof/internal/pattern"
 )
 
 // A profile is a kind of slice that a GPU can be cut into (multi-instance GPU): its name without the "MIG" before it,
@@ -64,12 +64,12 @@ var profiles = map[string][]profile{
 
 // sliced parses the name of a slice: "a100-80 1g.10gb", or "NVIDIA A100-SXM4-80GB MIG
 // 1g.10gb" as the driver has it. Media engines ("+me") make no difference.
-var sliced = regexp.MustCompile(`(?i)^(.+?)[ :/-]*(?:[ :/-]mig)?[ :/-]+([1-7]g\.[0-9]+gb)(?:\+\S+)?$`)
+var sliced = pattern.Of(`(?i)^(.+?)[ :/-]*(?:[ :/-]mig)?[ :/-]+([1-7]g\.[0-9]+gb)(?:\+\S+)?$`)
 
 // slice finds a slice of a GPU by its name; false if it is none of a known GPU. Rates and
 // bandwidth are the slice's share of the GPU's multiprocessors and memory.
 func slice(name string) (GPU, bool) {
-	m := sliced.FindStringSubmatch(strings.TrimSpace(name))
+	m := sliced().FindStringSubmatch(strings.TrimSpace(name))
 	if m == nil {
 		return GPU{}, false
 	}
@@ -105,7 +105,7 @@ func (g GPU) cut(p profile) GPU {
 
 // slicesOf names the known slices of the GPU that a name begins with; nil if there are none.
 func slicesOf(name string) []string {
-	m := sliced.FindStringSubmatch(strings.TrimSpace(name))
+	m := sliced().FindStringSubmatch(strings.TrimSpace(name))
 	if m == nil {
 		return nil
 	}

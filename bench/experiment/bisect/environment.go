@@ -9,11 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/pattern"
 	"github.com/vprof/vprof/internal/requirements"
 )
 
@@ -171,14 +171,14 @@ func (i *Installer) Folders(ctx context.Context, pins Pins, named []string) (fol
 }
 
 // wheel is the beginning of the name of a wheel, or of a source archive, with the package and its release.
-var wheel = regexp.MustCompile(`^([A-Za-z0-9_.]+?)-([0-9][\w.!+]*?)(?:-.*\.whl|\.tar\.gz)$`)
+var wheel = pattern.Of(`^([A-Za-z0-9_.]+?)-([0-9][\w.!+]*?)(?:-.*\.whl|\.tar\.gz)$`)
 
 // Releases returns the releases of a package that the index, or the folder of wheels, has.
 func (i *Installer) Releases(ctx context.Context, name string) (all []string, err error) {
 	if i.Wheels != "" {
 		files, err := os.ReadDir(i.Wheels)
 		for _, f := range files {
-			if m := wheel.FindStringSubmatch(f.Name()); m != nil && requirements.Normalized(m[1]) == name {
+			if m := wheel().FindStringSubmatch(f.Name()); m != nil && requirements.Normalized(m[1]) == name {
 				all = append(all, m[2])
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/script"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/pattern"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 )
@@ -45,22 +46,22 @@ type Row struct {
 // variants are settings that save memory: the flags by which parsers have them, and a value where a flag needs one.
 var variants = []struct {
 	setting string
-	flag    *regexp.Regexp
+	flag    func() *regexp.Regexp
 	value   string
 }{
-	{"bf16", regexp.MustCompile(`^--(bf16|use_bf16)$`), ""},
-	{"mixed precision", regexp.MustCompile(`^--(fp16|amp|use_amp|use_fp16)$`), ""},
-	{"bf16", regexp.MustCompile(`(precision|dtype)$`), "bf16"},
-	{"checkpointing", regexp.MustCompile(`checkpointing|use_checkpoint|grad_?ckpt`), ""},
-	{"LoRA", regexp.MustCompile(`^--(use_?)?(lora|peft)$`), ""},
-	{"4 bits", regexp.MustCompile(`4_?bit|qlora`), ""},
-	{"block swap", regexp.MustCompile(`blocks_to_swap|block_swap`), "16"},
+	{"bf16", pattern.Of(`^--(bf16|use_bf16)$`), ""},
+	{"mixed precision", pattern.Of(`^--(fp16|amp|use_amp|use_fp16)$`), ""},
+	{"bf16", pattern.Of(`(precision|dtype)$`), "bf16"},
+	{"checkpointing", pattern.Of(`checkpointing|use_checkpoint|grad_?ckpt`), ""},
+	{"LoRA", pattern.Of(`^--(use_?)?(lora|peft)$`), ""},
+	{"4 bits", pattern.Of(`4_?bit|qlora`), ""},
+	{"block swap", pattern.Of(`blocks_to_swap|block_swap`), "16"},
 }
 
 // documented names the setting of the command itself.
 const documented = "as documented"
 
-var batchFlag = regexp.MustCompile(
+var batchFlag = pattern.Of(
 	`^--?((per_device_|micro_|local_)?(train_)?(micro_)?batch_?size(_per_gpu|_per_device)?|bs|b)$`)
 
 // Make fills a card: each setting once, until a time. Settings that the card has are not run again. keep is called with
@@ -88,7 +89,7 @@ func (c *Card) settings(options []script.Option) []Row {
 	}
 	for _, o := range options {
 		key := strings.ReplaceAll(o.Flag, "-", "_")
-		if batchFlag.MatchString("--"+strings.TrimLeft(key, "_")) && o.Value != "1" && o.Number {
+		if batchFlag().MatchString("--"+strings.TrimLeft(key, "_")) && o.Value != "1" && o.Number {
 			add("batch 1", o.Flag, "1")
 		}
 	}
@@ -97,7 +98,7 @@ func (c *Card) settings(options []script.Option) []Row {
 			flag, value := "--"+strings.ReplaceAll(strings.TrimLeft(o.Flag, "-"), "-", "_"), v.value
 			at := slices.IndexFunc(o.Choices, func(c string) bool { return value != "" && strings.HasPrefix(c, value) })
 			switch {
-			case !v.flag.MatchString(flag) || o.Value == "True" || value != "" && strings.HasPrefix(o.Value, value):
+			case !v.flag().MatchString(flag) || o.Value == "True" || value != "" && strings.HasPrefix(o.Value, value):
 				continue
 			case value == "" && !o.Switch || value != "" && at < 0 && !o.Number:
 				continue
@@ -189,12 +190,12 @@ func (r *Row) fill(o *script.Outcome, of *report.Report) {
 }
 
 // frame matches a frame of a traceback with its line of source.
-var frame = regexp.MustCompile(`(?m)^ *File "([^"]+)", line (\d+).*\n *(\S.*)$`)
+var frame = pattern.Of(`(?m)^ *File "([^"]+)", line (\d+).*\n *(\S.*)$`)
 
 // cause says an exception in a line: its text without what follows the first line, and where it was raised.
 func cause(exception, traceback string) string {
 	exception, _, _ = strings.Cut(exception, "\n")
-	frames := frame.FindAllStringSubmatch(traceback, -1)
+	frames := frame().FindAllStringSubmatch(traceback, -1)
 	if len(frames) == 0 {
 		return exception
 	}

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
 
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/pattern"
 )
 
 // A Command is a training command, and the file and line that document it.
@@ -28,19 +28,19 @@ var places = []string{
 const mostText = 1 << 20
 
 var (
-	starts = regexp.MustCompile(`^(?:[-$>#*` + "`" + `\s]|run:)*((?:[A-Z_]+=\S+\s+)*)((?:uv run |poetry run )?` +
+	starts = pattern.Of(`^(?:[-$>#*` + "`" + `\s]|run:)*((?:[A-Z_]+=\S+\s+)*)((?:uv run |poetry run )?` +
 		`(?:python[\d.]*|torchrun|accelerate launch|deepspeed)\s.*)$`)
-	trains  = regexp.MustCompile(`(?i)train|tune|sft|dpo|lora|main|run_|fit`)
-	scripts = regexp.MustCompile(`\S+\.py\b|-m\s+\S+`)
-	others  = regexp.MustCompile(
+	trains  = pattern.Of(`(?i)train|tune|sft|dpo|lora|main|run_|fit`)
+	scripts = pattern.Of(`\S+\.py\b|-m\s+\S+`)
+	others  = pattern.Of(
 		`(?i)eval|infer|test|sampl|generat|demo|predict|export|convert|preproc|prepare|download|setup`)
 	// evaluates matches an option by which a training script evaluates and does not train.
-	evaluates = regexp.MustCompile(`(?i)^--?(only[-_])?(eval|evaluate|test|infer|inference|predict)([-_]only)?$`)
-	variable  = regexp.MustCompile(`\$\{?(\w+)(?::-[^}]*)?\}?`)
-	assigned  = regexp.MustCompile(`^\s*(?:export\s+)?([A-Za-z_]\w*)=("[^"]*"|'[^']*'|[^\s$;&|]*)\s*$`)
-	blank     = regexp.MustCompile(`<[^<>]+>|\[[A-Z][^\[\]]+\]`)
-	ranks     = regexp.MustCompile(`(--nproc[-_]per[-_]node[= ])[A-Za-z<$]\S*`) // a number that readers fill in
-	words     = regexp.MustCompile(`"([^"]*)"|'([^']*)'|([^\s"']+)`)
+	evaluates = pattern.Of(`(?i)^--?(only[-_])?(eval|evaluate|test|infer|inference|predict)([-_]only)?$`)
+	variable  = pattern.Of(`\$\{?(\w+)(?::-[^}]*)?\}?`)
+	assigned  = pattern.Of(`^\s*(?:export\s+)?([A-Za-z_]\w*)=("[^"]*"|'[^']*'|[^\s$;&|]*)\s*$`)
+	blank     = pattern.Of(`<[^<>]+>|\[[A-Z][^\[\]]+\]`)
+	ranks     = pattern.Of(`(--nproc[-_]per[-_]node[= ])[A-Za-z<$]\S*`) // a number that readers fill in
+	words     = pattern.Of(`"([^"]*)"|'([^']*)'|([^\s"']+)`)
 )
 
 // Find returns the training commands that a repository documents, first the one that most likely trains; bad input if
@@ -78,38 +78,38 @@ func commandsOf(dir, name, text string) (all []Command) {
 			at++
 			line = strings.TrimSuffix(strings.TrimSpace(line), `\`) + " " + strings.TrimSpace(lines[at])
 		}
-		if m := assigned.FindStringSubmatch(line); m != nil {
+		if m := assigned().FindStringSubmatch(line); m != nil {
 			known[m[1]] = strings.Trim(m[2], `"'`)
 		}
-		m := starts.FindStringSubmatch(line)
+		m := starts().FindStringSubmatch(line)
 		if m == nil {
 			continue
 		}
-		script := scripts.FindString(m[2])
+		script := scripts().FindString(m[2])
 		base := filepath.Base(script)
-		if !trains.MatchString(base) || others.MatchString(base) || !there(dir, script) {
+		if !trains().MatchString(base) || others().MatchString(base) || !there(dir, script) {
 			continue
 		}
-		line = ranks.ReplaceAllString(strings.Trim(m[2], "` "), "${1}1")
-		command := variable.ReplaceAllStringFunc(line, func(v string) string {
-			if value, ok := known[variable.FindStringSubmatch(v)[1]]; ok {
+		line = ranks().ReplaceAllString(strings.Trim(m[2], "` "), "${1}1")
+		command := variable().ReplaceAllStringFunc(line, func(v string) string {
+			if value, ok := known[variable().FindStringSubmatch(v)[1]]; ok {
 				return value
 			}
-			return "absent-" + strings.ToLower(variable.FindStringSubmatch(v)[1])
+			return "absent-" + strings.ToLower(variable().FindStringSubmatch(v)[1])
 		})
-		command = blank.ReplaceAllStringFunc(command, func(b string) string {
+		command = blank().ReplaceAllStringFunc(command, func(b string) string {
 			letters := strings.FieldsFunc(strings.ToLower(b), func(r rune) bool { return !unicode.IsLetter(r) })
 			return "absent-" + strings.Join(letters, "-")
 		})
 		c := Command{From: fmt.Sprintf("%s:%d", name, number)}
-		for _, word := range words.FindAllStringSubmatch(command, -1) {
+		for _, word := range words().FindAllStringSubmatch(command, -1) {
 			c.Args = append(c.Args, word[1]+word[2]+word[3])
 		}
 		ends := func(word string) bool { return strings.ContainsAny(word[:min(len(word), 1)], "#|&;>") }
 		if end := slices.IndexFunc(c.Args, ends); end > 0 {
 			c.Args = c.Args[:end]
 		}
-		if slices.ContainsFunc(c.Args, evaluates.MatchString) {
+		if slices.ContainsFunc(c.Args, evaluates().MatchString) {
 			continue
 		}
 		all = append(all, c)

@@ -80,10 +80,6 @@ func (q *batchSearch) setupOf(size, accumulate int) (*step.Setup, int) {
 	return setup.For(c), q.row
 }
 
-// searchedMicro limits how many micro-batches of a step are recorded while the search tries batch sizes, which saves
-// time. The size that it finds is recorded again with as many as plan and smoke record.
-const searchedMicro = 2
-
 // judged returns how many of a step's micro-batches are recorded to judge whether it is safe.
 func judged(micro int) int { return min(micro, step.MostMicro) }
 
@@ -142,7 +138,8 @@ func rounded(batch, multiple int) int {
 
 // largest returns the largest batch within the budget, up to one, with a number of micro-batches; zero if none is.
 func (q *batchSearch) largest(ctx context.Context, micro, to int) (int, error) {
-	looked := min(micro, searchedMicro)
+	// Few micro-batches are recorded while batch sizes are tried, and as many as plan and smoke record at the end.
+	looked := step.RecordedSteps(micro)
 	whole := judged(micro) == looked
 	// A search that only shows where the next begins needs no sizes below the edge.
 	found, err := q.largestOf(ctx, looked, planner.Search{Begin: q.begin, To: to, Together: q.together, Runs: !whole})
@@ -192,9 +189,6 @@ func (q *batchSearch) try(ctx context.Context, size, accumulate int) (*judge.Jud
 	}
 	return q.judge.Worst(ctx, cases, batch)
 }
-
-// end frees the memory of the search, which must not be used afterwards.
-func (q *batchSearch) end() { q.judge.End() }
 
 // seconds returns how long a step of a judgement takes; zero if that is not known.
 func (q *batchSearch) seconds(ctx context.Context, d *judge.Judgement) (float64, error) {

@@ -59,7 +59,7 @@ func (s *Search) throughEpochs(ctx context.Context, gpu device.GPU, c *report.Ch
 	if err != nil {
 		return err
 	}
-	defer q.end()
+	defer q.judge.End()
 	q.max = c.Batch
 	gpus := s.batchesOf(c.Case.Case)
 	e := epochSearch{

@@ -299,7 +299,7 @@ func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begi
 	if err != nil {
 		return out, nil, err
 	}
-	defer q.end()
+	defer q.judge.End()
 	if q.begin = begin; begin.Near && s.Slots == nil { // a few choices are looked at at the end
 		q.together = runtime.GOMAXPROCS(0)
 	}

@@ -63,7 +63,7 @@ func (s *Search) measure(ctx context.Context, setup *step.Setup, c *report.Choic
 	if err != nil {
 		return err
 	}
-	defer q.end()
+	defer q.judge.End()
 	q.max = c.Batch
 	on := setup.On(s.Device)
 	runs := map[int]*report.Run{}

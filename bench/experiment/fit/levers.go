@@ -165,7 +165,7 @@ func (s *Search) need(ctx context.Context, gpu device.GPU, k models.Case, batch 
 	if err != nil {
 		return report.Lever{}, err
 	}
-	defer q.end()
+	defer q.judge.End()
 	micro := judged(max(1, k.Accumulate))
 	t, err := q.try(ctx, batch, micro)
 	if err != nil {

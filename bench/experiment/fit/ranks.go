@@ -256,7 +256,7 @@ func (s *Search) fitsOne(ctx context.Context, c models.Case) (bool, error) {
 		if q, err = s.batchSearch(setup, s.GPUs[0]); err != nil {
 			return false, err
 		}
-		defer q.end()
+		defer q.judge.End()
 		q.judge.Ceiling = q.judge.Budget.Limit()
 		t, tried := q.try(ctx, 1, c.Accumulate)
 		if err = tried; err == nil {

@@ -87,7 +87,7 @@ func (s *Search) verify(ctx context.Context, m models.Model, g *report.GuideProf
 	if err != nil {
 		return err
 	}
-	defer q.end()
+	defer q.judge.End()
 	t, err := q.try(ctx, g.Batch, c.Accumulate)
 	if err != nil {
 		return err

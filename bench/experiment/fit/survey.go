@@ -226,9 +226,7 @@ func (v *survey) estimator(setup *step.Setup, gpu device.GPU,
 	l line,
 ) (func(batch int) (planner.Estimate, error), error) {
 	p, err := setup.Planner(gpu, slices.Collect(maps.Values(l.samples))...)
-	return func(batch int) (planner.Estimate, error) {
-		return p.Estimate(batch)
-	}, err
+	return p.Estimate, err
 }
 
 // batches returns the sizes to try: from the smallest GPUs' to the largest ones'.

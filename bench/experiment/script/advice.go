@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/pattern"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/program"
 )
@@ -93,9 +93,9 @@ func (o *Outcome) keptInEvaluation() (int64, string) {
 // scoring matches source lines that compute scores or masks, and attention what lines around them have where these are
 // attention's. place has the file and the number of file:line:function.
 var (
-	scoring   = regexp.MustCompile(`\b(masked_fill|softmax|baddbmm)_?\(`)
-	place     = regexp.MustCompile(`^(.*):(\d+):[^:]*$`)
-	attention = regexp.MustCompile(`(?i)att(n|ention|_|\b)`)
+	scoring   = pattern.Of(`\b(masked_fill|softmax|baddbmm)_?\(`)
+	place     = pattern.Of(`^(.*):(\d+):[^:]*$`)
+	attention = pattern.Of(`(?i)att(n|ention|_|\b)`)
 )
 
 // around is the number of lines before and after one that belong to the same computation.
@@ -104,7 +104,7 @@ const around = 8
 // scores returns the bytes that are held of what lines of the user's attention have made, and the line of most.
 func scores(held step.Held) (sum int64, most string) {
 	for _, c := range held.Lines(20) {
-		if text, near := source(c.Name); scoring.MatchString(text) && attention.MatchString(near) {
+		if text, near := source(c.Name); scoring().MatchString(text) && attention().MatchString(near) {
 			if sum += c.Bytes; most == "" {
 				most = c.Name
 			}
@@ -115,7 +115,7 @@ func scores(held step.Held) (sum int64, most string) {
 
 // source returns the text of a line, file:line:function, and of the lines around it; empty if it cannot be read.
 func source(where string) (line, near string) {
-	parts := place.FindStringSubmatch(where)
+	parts := place().FindStringSubmatch(where)
 	if parts == nil {
 		return "", ""
 	}

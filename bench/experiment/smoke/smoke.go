@@ -120,10 +120,13 @@ type checks struct {
 // judged returns the judgement of a case at its batch size, with all that rows show.
 func (m *checks) judged(ctx context.Context, c models.Case) (*judge.Judgement, error) {
 	d, err := m.judge.Try(ctx, m.setup.For(c), c.Batch)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = d.Complete(ctx)
 	}
-	return d, d.Complete(ctx)
+	if err == nil {
+		err = d.Evaluate(ctx)
+	}
+	return d, err
 }
 
 // moment is a moment of a run.

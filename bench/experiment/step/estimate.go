@@ -52,24 +52,24 @@ func (s *Setup) Settle(ctx context.Context, t Trial) (*Result, error) {
 	if r, err := s.likeTheLast(ctx, t); r != nil || err != nil {
 		return r, err
 	}
-	for last := steadyStep; ; last++ {
+	for last, beyond := steadyStep, 0; ; last++ {
 		r, err := s.Try(ctx, t)
 		if err != nil {
 			return nil, err
 		}
 		if last == mostSteps-1 || r.Run == nil || !grows(r.Run, last) {
+			s.settling.took(t.setup.c, beyond)
 			return r, nil
 		}
 		r.Discard()
-		t.Steps = last + 2
-		s.settling.took(t.setup.c.Key(), t.Steps)
+		t.Steps, beyond = last+2, last+2
 	}
 }
 
-// likeTheLast returns the settled trial with as many steps as another size of the case took beyond the usual ones; nil
-// if none did, or if this one takes another number.
+// likeTheLast returns the settled trial with as many steps as another size of the case took beyond the usual ones, or
+// another loop of it; nil if none did, or if this one takes another number.
 func (s *Setup) likeTheLast(ctx context.Context, t Trial) (*Result, error) {
-	steps := s.settling.steps(t.setup.c.Key())
+	steps := s.settling.steps(t.setup.c)
 	if t.Steps > 0 || steps == 0 {
 		return nil, nil
 	}

@@ -130,10 +130,9 @@ func (x *Remembered) Try(ctx context.Context, t Trial) (_ *Result, err error) {
 
 // of returns the recordings of a trial.
 func (x *Remembered) of(t Trial) *sharedSteps {
-	if len(t.Timed) > 0 {
-		t.Timed = []device.GPU{} // [Trial.Record] depends on whether there are any
-	}
-	t.GPU, t.Replay = device.GPU{Capability: generation(t.GPU)}, Replay{Omit: t.Timed != nil}
+	// [Trial.Record] depends on whether GPUs are timed where there are many micro-batches.
+	whole := len(t.Timed) > 0 && t.setup.c.Accumulate > MostMicro
+	t.GPU, t.Replay, t.Timed = device.GPU{Capability: generation(t.GPU)}, Replay{Omit: whole}, nil
 	key := t.Key()
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -235,19 +234,31 @@ type settling struct {
 	longest map[models.Key]int
 }
 
-// steps returns the steps that the last trial of a case took beyond the usual ones; zero if it did not.
-func (r *settling) steps(c models.Key) int {
+// steps returns the steps that the last trial of a case took beyond the usual ones, or one in another loop where this
+// loop was not tried; zero if it did not.
+func (r *settling) steps(c models.Case) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.longest[c]
+	n, known := r.longest[c.Key()]
+	if !known {
+		c.Loop = ""
+		n = r.longest[c.Key()]
+	}
+	return n
 }
 
-// took notes the steps that a trial of a case takes.
-func (r *settling) took(c models.Key, steps int) {
+// took notes the steps that a trial of a case takes beyond the usual ones; zero if it does not. A number of an earlier
+// trial is not replaced by zero, since it is of most sizes.
+func (r *settling) took(c models.Case, steps int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.longest == nil {
 		r.longest = map[models.Key]int{}
 	}
-	r.longest[c] = steps
+	if _, known := r.longest[c.Key()]; steps > 0 || !known {
+		r.longest[c.Key()] = steps
+	}
+	if c.Loop = ""; steps > 0 {
+		r.longest[c.Key()] = steps
+	}
 }

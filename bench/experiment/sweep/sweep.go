@@ -13,6 +13,7 @@ import (
 	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 )
@@ -46,9 +47,6 @@ func (e *ResumeError) Error() string { return "the report cannot be continued: "
 
 // Usage marks the error as bad input.
 func (*ResumeError) Usage() bool { return true }
-
-// maxFound ends the search of FindMax.
-const maxFound = maxBatch
 
 // Run estimates every batch size and runs each on the device, in ascending order. It ends at the first that does not
 // fit, since no larger one would. A batch size that PyTorch refuses, as a batch norm refuses one sample, is no end: it
@@ -223,8 +221,10 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 	}
 	m := on.Measured
 	if m.Varied {
-		w.warn("batch "+fmt.Sprint(batch)+" did not need the same memory in every run",
-			"what else uses the GPU may change; repeat it")
+		w.report.Warn(report.Warning{
+			What: fmt.Sprintf("batch %d did not need the same memory in every run", batch),
+			Hint: "what else uses the GPU may change; repeat it",
+		})
 	}
 	w.report.Warnings = append(w.report.Warnings, w.neighbors.Warnings(w.device, m.Neighbors...)...)
 	m.Run.Repeat = m.Timed
@@ -283,7 +283,7 @@ func (w *sweeper) predict(ctx context.Context, found int) (int, error) {
 	defer j.End()
 	limit := j.Budget.Memory
 	s := planner.Search{
-		From: 1, To: maxFound, Begin: planner.Start{Batch: max(found, 1), Near: true}, Limit: limit, Runs: true,
+		From: 1, To: maxBatch, Begin: planner.Start{Batch: max(found, 1), Near: true}, Limit: limit, Runs: true,
 		Need: func(batch int) (int64, error) {
 			d, err := j.Try(ctx, w.setup, batch)
 			if step.Refused(err) {
@@ -308,7 +308,7 @@ func (w *sweeper) predict(ctx context.Context, found int) (int, error) {
 // findMax brackets the largest batch that gets through between one that does and one that does not, and halves the
 // bracket until they are neighbors. What it reports has been tried.
 func (w *sweeper) findMax(ctx context.Context) error {
-	fits, fails := 0, maxFound+1
+	fits, fails := 0, maxBatch+1
 	for _, p := range w.report.Points {
 		if p.Run.Fits {
 			fits = max(fits, p.Batch)
@@ -318,8 +318,8 @@ func (w *sweeper) findMax(ctx context.Context) error {
 	}
 	for fails-fits > 1 {
 		next := fits + (fails-fits)/2
-		if fails > maxFound { // nothing has failed yet
-			next = min(2*max(fits, 1), maxFound)
+		if fails > maxBatch { // nothing has failed yet
+			next = min(2*max(fits, 1), maxBatch)
 		}
 		ok, err := w.try(ctx, next, nil)
 		if err != nil {
@@ -358,55 +358,68 @@ func (w *sweeper) largest() *report.Largest {
 	return out
 }
 
-func (w *sweeper) warn(what, hint string) {
-	w.report.Warnings = append(w.report.Warnings, report.Warning{What: what, Hint: hint})
-}
-
 // Plan estimates every batch size on a GPU. Warnings that depend on all GPUs of a plan, such as [step.Unsupported]
 // returns, are left to the caller. Where all batch sizes are refused, the report comes with the error of the last.
 func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*report.Report, error) {
 	r := s.Report(report.Plan, gpu)
 	r.Warnings = s.Warnings(batches...)
+	all := make([]planned, len(batches))
+	err := progress.Each(ctx, nil, "batches", batches, func(ctx context.Context, i, batch int) (err error) {
+		all[i], err = plan(ctx, s, gpu, batch)
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		return nil, err
+	}
 	var refused error
-	for _, batch := range batches {
-		if err := ctx.Err(); err != nil {
-			return r, err
-		}
-		err := plan(ctx, s, gpu, batch, r)
+	for i, p := range all {
 		switch {
-		case step.Refused(err):
-			refused = err
+		case p.refused != nil:
+			refused = p.refused
 			r.Refused = append(r.Refused,
-				report.Refusal{Batch: batch, Device: step.SimName(gpu), Reason: err.Error()})
-		case err != nil:
-			return nil, err
+				report.Refusal{Batch: batches[i], Device: step.SimName(gpu), Reason: refused.Error()})
+		case p.steps != nil: // else the plan was interrupted before
+			if len(r.Points) == 0 {
+				if err := s.Describe(r, gpu, p.steps); err != nil {
+					return nil, err
+				}
+			}
+			r.Points = append(r.Points, p.point)
 		}
 	}
-	if len(r.Points) == 0 {
-		return r, refused
+	if err := ctx.Err(); err != nil || len(r.Points) > 0 {
+		return r, err
 	}
-	return r, nil
+	return r, refused
 }
 
-// plan adds the estimate of a batch size to a report.
-func plan(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, r *report.Report) error {
+// planned is a batch size of a plan: its point and the steps that it is of, or why it is refused.
+type planned struct {
+	point   report.Point
+	steps   *step.Result
+	refused error
+}
+
+// plan estimates a batch size.
+func plan(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (p planned, err error) {
 	j := judge.Default(s, gpu, 0)
 	defer j.End()
+	p.point = report.Point{Batch: batch, Device: step.SimName(gpu)}
 	d, err := j.At(ctx, batch)
-	if err != nil {
-		return err
+	if err == nil {
+		p.steps = d.Loops[0].Steps
+		p.point.Estimate, err = d.Report(ctx)
 	}
-	if len(r.Points) == 0 {
-		if err := s.Describe(r, gpu, d.Loops[0].Steps); err != nil {
-			return err
-		}
+	if err == nil {
+		err = complete(ctx, s, d, &p.point)
 	}
-	point := report.Point{Batch: batch, Device: step.SimName(gpu)}
-	if point.Estimate, err = d.Report(ctx); err != nil {
-		return err
+	switch {
+	case step.Refused(err):
+		return planned{refused: err}, nil
+	case err != nil:
+		return planned{}, err
 	}
-	r.Points = append(r.Points, point)
-	return complete(ctx, s, d, &r.Points[len(r.Points)-1])
+	return p, nil
 }
 
 // complete adds to a point with an estimate what else a judgement shows: the guides' estimates, answered convolutions,

@@ -58,17 +58,7 @@ func (p Process) Title() string {
 }
 
 // Share returns how full the GPU is, from 0 to 1.
-func (s Sample) Share() float64 { return s.share(s.Used) }
-
-// HighestShare returns the largest share of the GPU's memory, 0 to 1, that was in use since the previous sample.
-func (s Sample) HighestShare() float64 { return s.share(s.Highest) }
-
-func (s Sample) share(bytes int64) float64 {
-	if s.Total == 0 {
-		return 0
-	}
-	return float64(bytes) / float64(s.Total)
-}
+func (s Sample) Share() float64 { return float64(s.Used) / float64(max(1, s.Total)) }
 
 // Line returns a sample for people, in a line.
 func (s Sample) Line() string {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/pattern"
 )
 
 // Message is one error. Bytes that it does not name are zero.
@@ -48,36 +49,36 @@ const (
 
 // parts are the numbers of a message. Lines may be broken anywhere between words.
 var parts = []struct {
-	find *regexp.Regexp
+	find func() *regexp.Regexp
 	put  func(*Message, int64)
 }{
-	{regexp.MustCompile(`Tried to allocate ` + size), func(m *Message, n int64) { m.Tried = n }},
-	{regexp.MustCompile(`has a total capaci?ty of ` + size), func(m *Message, n int64) { m.Total = n }},
-	{regexp.MustCompile(`of which ` + size + ` is free`), func(m *Message, n int64) { m.Free = n }},
-	{regexp.MustCompile(`this process has ` + size + ` memory in use`), func(m *Message, n int64) { m.Process = n }},
-	{regexp.MustCompile(size + ` allowed;`), func(m *Message, n int64) { m.Allowed = n }},
-	{regexp.MustCompile(`Of the allocated memory ` + size + ` is allocated by PyTorch`), func(m *Message, n int64) {
+	{pattern.Of(`Tried to allocate ` + size), func(m *Message, n int64) { m.Tried = n }},
+	{pattern.Of(`has a total capaci?ty of ` + size), func(m *Message, n int64) { m.Total = n }},
+	{pattern.Of(`of which ` + size + ` is free`), func(m *Message, n int64) { m.Free = n }},
+	{pattern.Of(`this process has ` + size + ` memory in use`), func(m *Message, n int64) { m.Process = n }},
+	{pattern.Of(size + ` allowed;`), func(m *Message, n int64) { m.Allowed = n }},
+	{pattern.Of(`Of the allocated memory ` + size + ` is allocated by PyTorch`), func(m *Message, n int64) {
 		m.Allocated = n
 	}},
-	{regexp.MustCompile(`with ` + size + ` allocated in private pools`), func(m *Message, n int64) { m.Pools = n }},
-	{regexp.MustCompile(size + ` is reserved by PyTorch but unallocated`), func(m *Message, n int64) { m.Cached = n }},
+	{pattern.Of(`with ` + size + ` allocated in private pools`), func(m *Message, n int64) { m.Pools = n }},
+	{pattern.Of(size + ` is reserved by PyTorch but unallocated`), func(m *Message, n int64) { m.Cached = n }},
 	// Until 2.0: (GPU 0; 7.79 GiB total capacity; 6.52 GiB already allocated; 17.06 MiB free; 6.65 GiB reserved in
 	// total by PyTorch)
-	{regexp.MustCompile(`GPU [0-9]{1,4}; ` + size + ` total capacity`), func(m *Message, n int64) { m.Total = n }},
-	{regexp.MustCompile(size + ` already allocated`), func(m *Message, n int64) { m.Allocated = n }},
-	{regexp.MustCompile(size + ` free;`), func(m *Message, n int64) { m.Free = n }},
-	{regexp.MustCompile(size + ` cached\)`), func(m *Message, n int64) { m.Cached = n }},
-	{regexp.MustCompile(size + ` reserved in total by PyTorch`), func(m *Message, n int64) {
+	{pattern.Of(`GPU [0-9]{1,4}; ` + size + ` total capacity`), func(m *Message, n int64) { m.Total = n }},
+	{pattern.Of(size + ` already allocated`), func(m *Message, n int64) { m.Allocated = n }},
+	{pattern.Of(size + ` free;`), func(m *Message, n int64) { m.Free = n }},
+	{pattern.Of(size + ` cached\)`), func(m *Message, n int64) { m.Cached = n }},
+	{pattern.Of(size + ` reserved in total by PyTorch`), func(m *Message, n int64) {
 		m.Cached = max(0, n-m.Allocated)
 	}},
 }
 
 var (
-	others = regexp.MustCompile(`Process [0-9]+ has ` + size + ` memory in use`)
-	gpu    = regexp.MustCompile(`GPU ([0-9]{1,4})(?: has|;)`)
-	rank   = regexp.MustCompile(`^\[rank([0-9]{1,6})\]:`)
-	frame  = regexp.MustCompile(`File "([^"]+)", line ([0-9]+), in (\S+)`)
-	prefix = regexp.MustCompile(`(?m)^\[rank[0-9]+\]: ?`)
+	others = pattern.Of(`Process [0-9]+ has ` + size + ` memory in use`)
+	gpu    = pattern.Of(`GPU ([0-9]{1,4})(?: has|;)`)
+	rank   = pattern.Of(`^\[rank([0-9]{1,6})\]:`)
+	frame  = pattern.Of(`File "([^"]+)", line ([0-9]+), in (\S+)`)
+	prefix = pattern.Of(`(?m)^\[rank[0-9]+\]: ?`)
 )
 
 // Is reports whether a text has such an error in it.
@@ -128,20 +129,20 @@ func Parse(text string) []Message {
 func message(before, text string) Message {
 	m := Message{Rank: -1, GPU: -1, Where: requester(before)}
 	line := before[strings.LastIndexByte(before, '\n')+1:]
-	if r := rank.FindStringSubmatch(line); r != nil {
+	if r := rank().FindStringSubmatch(line); r != nil {
 		m.Rank, _ = strconv.Atoi(r[1])
 	}
-	words := strings.Join(strings.Fields(prefix.ReplaceAllString(text, "")), " ")
-	if g := gpu.FindStringSubmatch(words); g != nil {
+	words := strings.Join(strings.Fields(prefix().ReplaceAllString(text, "")), " ")
+	if g := gpu().FindStringSubmatch(words); g != nil {
 		m.GPU, _ = strconv.Atoi(g[1])
 	}
 	for _, p := range parts {
-		if s := p.find.FindStringSubmatch(words); s != nil {
+		if s := p.find().FindStringSubmatch(words); s != nil {
 			p.put(&m, amount(s[1]))
 		}
 	}
 	var listed []int64
-	for _, s := range others.FindAllStringSubmatch(words, -1) {
+	for _, s := range others().FindAllStringSubmatch(words, -1) {
 		listed = append(listed, amount(s[1]))
 		m.Others += listed[len(listed)-1]
 	}
@@ -200,7 +201,7 @@ func Host(text []byte) string {
 func requester(before string) string {
 	before = before[max(0, strings.LastIndex(before, "Traceback (most recent call last)")):]
 	where := ""
-	for _, f := range frame.FindAllStringSubmatch(before, -1) {
+	for _, f := range frame().FindAllStringSubmatch(before, -1) {
 		if where == "" || !strings.Contains(f[1], "/torch/") {
 			where = f[1] + ":" + f[2] + " " + f[3]
 		}

@@ -3,14 +3,13 @@ package guides
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/pattern"
 )
 
 // Figure is an amount of memory or a share as a guide writes it, with its limits.
@@ -29,9 +28,7 @@ var units = map[string]float64{
 	"GiB": bytesize.GiB,
 }
 
-var figure = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(≥ ?|~)?([0-9]+(?:\.[0-9]+)?)(?:-([0-9]+(?:\.[0-9]+)?))? ?(%|[KMG]?i?B)( or less)?$`)
-})
+var figure = pattern.Of(`^(≥ ?|~)?([0-9]+(?:\.[0-9]+)?)(?:-([0-9]+(?:\.[0-9]+)?))? ?(%|[KMG]?i?B)( or less)?$`)
 
 // ParseFigure reads a figure. "same" is a share of zero: nothing is saved.
 func ParseFigure(text string) (Figure, error) {

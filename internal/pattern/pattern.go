@@ -1,0 +1,13 @@
+// Package pattern holds regular expressions that are compiled when they are first used. A command uses few of the
+// program's, and compiling all of them takes longer than a plan of a small model.
+package pattern
+
+import (
+	"regexp"
+	"sync"
+)
+
+// Of returns a function that returns the compiled expression. It panics where [regexp.MustCompile] does.
+func Of(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+}
