@@ -213,6 +213,7 @@ void touch(const void *p, size_t bytes, bool write) {
       leave(DONE); // for good
     }
   }
+  if (!last_range->marks) return;
   unsigned char *marks = last_range->marks + (at - last_range->data);
   for (size_t i = 0; i < bytes; i++) {
     unsigned char &m = marks[i];

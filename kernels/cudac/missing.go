@@ -14,6 +14,9 @@ type Buffer struct{}
 // NewBuffer panics: there is nothing to run kernels on.
 func NewBuffer(int) *Buffer { panic(Missing) }
 
+// NewSparse panics: there is nothing to run kernels on.
+func NewSparse(int64) (*Buffer, error) { panic(Missing) }
+
 // Free ends the buffer.
 func (b *Buffer) Free() {}
 

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"syscall"
 	"unsafe"
 )
 
@@ -47,11 +48,31 @@ func NewBuffer(n int) *Buffer {
 	return b
 }
 
+// NewSparse makes a buffer of n zero bytes that takes host memory only where it is touched, and counts no visits.
+func NewSparse(n int64) (*Buffer, error) {
+	bytes, err := syscall.Mmap(-1, 0, int(n), syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_PRIVATE|syscall.MAP_ANON|syscall.MAP_NORESERVE)
+	if err != nil {
+		return nil, err
+	}
+	b := &Buffer{r: (*C.host_range)(C.calloc(1, C.sizeof_host_range)), bytes: bytes}
+	b.r.data, b.r.bytes = (*C.char)(unsafe.Pointer(unsafe.SliceData(bytes))), C.size_t(n)
+	running.Lock()
+	defer running.Unlock()
+	C.host_register(b.r)
+	return b, nil
+}
+
 // Free ends the buffer.
 func (b *Buffer) Free() {
 	running.Lock()
 	defer running.Unlock()
 	C.host_forget(b.r)
+	if b.marks == nil {
+		_ = syscall.Munmap(b.bytes) // the slice is what Mmap returned
+		C.free(unsafe.Pointer(b.r))
+		return
+	}
 	C.free(unsafe.Pointer(b.r.data))
 	C.free(unsafe.Pointer(b.r.marks))
 	C.free(unsafe.Pointer(b.r))

@@ -7,7 +7,8 @@ extern "C" {
 #endif
 
 // A stretch of memory that kernels may touch. marks has a byte for each of
-// data: reads in the lower half, writes in the upper, at most 15 of each.
+// data: reads in the lower half, writes in the upper, at most 15 of each; it
+// may be null.
 typedef struct host_range {
   char *data;
   size_t bytes;

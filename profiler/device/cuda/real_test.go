@@ -147,11 +147,21 @@ func TestRealMemoryEnds(t *testing.T) {
 
 func TestRealPatternsAreFoundAgain(t *testing.T) {
 	d := realGPU(t)
-	large := sized(512*mib, mib)
+	// Beyond 4 GiB where the GPU has room for two of them.
+	large := sized(min(5<<30, available(t, d)/3/mib*mib), mib)
 	addr, err := d.Get(large)
 	require.NoError(t, err)
 	p, err := d.Patterns()
 	require.NoError(t, err)
+	other, err := d.Get(large)
+	require.NoError(t, err)
+	from, to := device.Range{Addr: addr, Bytes: large}, device.Range{Addr: other, Bytes: large}
+	require.NoError(t, p.Write(from, 41))
+	require.NoError(t, d.Launch(device.Kernel{
+		Work: program.Copy, Reads: []device.Range{from}, Writes: []device.Range{to},
+	}))
+	require.NoError(t, p.Verify(to, 41))
+	require.NoError(t, d.Put(other, large))
 	for _, n := range []int64{1, 15, 17, 70_001, large} {
 		r := device.Range{Addr: addr, Bytes: n}
 		require.NoError(t, p.Write(r, 42))
@@ -180,6 +190,38 @@ func TestRealKernelsRun(t *testing.T) {
 		}
 	}
 	require.NoError(t, d.Put(addr, 64*mib))
+}
+
+// Operands of gigabytes, each at the end of its memory: no kind of work touches what lies between their ends and the next.
+func TestRealKernelsStayWithinOperandsOfGigabytes(t *testing.T) {
+	d := realGPU(t)
+	const edge = 64 << 10
+	bytes := sized(min(9<<29, (available(t, d)-edge)/5/mib*mib), 64<<10)
+	addr, err := d.Get(3*(bytes+edge) + edge)
+	require.NoError(t, err)
+	p, err := d.Patterns()
+	require.NoError(t, err)
+	var edges, operands []device.Range
+	for i := range uint64(4) {
+		at := addr + i*uint64(bytes+edge)
+		edges = append(edges, device.Range{Addr: at, Bytes: edge})
+		operands = append(operands, device.Range{Addr: at + edge, Bytes: bytes})
+		require.NoError(t, p.Write(edges[i], uint64(i)))
+	}
+	for w := program.Elementwise; w <= program.OptimizerUpdate; w++ {
+		for _, precision := range []program.Precision{program.FP32, program.FP16} {
+			k := device.Kernel{
+				Work: w, Precision: precision, FLOPs: bytes / 4, M: bytes / 256, N: 64, K: 64, Batch: 1,
+				Reads: operands[:2], Writes: operands[2:3],
+			}
+			require.NoError(t, errors.Join(d.Launch(k), d.Synchronize()), "%v %v", w, precision)
+			for i, e := range edges {
+				require.NoError(t, p.Verify(e, uint64(i)), "%v %v", w, precision)
+			}
+		}
+	}
+	require.NoError(t, p.Close())
+	require.NoError(t, d.Put(addr, 3*(bytes+edge)+edge))
 }
 
 // Measuring on the GPU: allocated bytes equal a simulation's; the bytes that the driver shows beyond the reserved ones
@@ -229,7 +271,7 @@ func peaks(bytes, side int64) map[string]device.Kernel {
 			Writes: []device.Range{{Addr: z.Addr, Bytes: n}},
 		}
 	}
-	return map[string]device.Kernel{
+	all := map[string]device.Kernel{
 		"fill":            {Writes: []device.Range{x}},
 		"copy":            {Work: program.Copy, Reads: []device.Range{x}, Writes: []device.Range{y}},
 		"elementwise-f32": elementwise(program.FP32, 4),
@@ -238,6 +280,54 @@ func peaks(bytes, side int64) map[string]device.Kernel {
 		"gemm-tf32":       square(program.TF32, 4),
 		"gemm-f16":        square(program.FP16, 2),
 		"gemm-bf16":       square(program.BF16, 2),
+	}
+	half := device.Range{Addr: y.Addr, Bytes: bytes / 2}
+	work := func(w program.Work, reads []device.Range, write device.Range) device.Kernel {
+		return device.Kernel{
+			Work: w, Precision: program.FP16, FLOPs: 5 * bytes / 2, Reads: reads, Writes: []device.Range{write},
+		}
+	}
+	one := []device.Range{x}
+	all["cast-f32-f16"] = device.Kernel{Work: program.Copy, Precision: program.FP16, Reads: one, Writes: []device.Range{half}}
+	all["softmax-f16"] = work(program.Softmax, one, y)
+	all["normalize-f16"] = work(program.Normalization, one, y)
+	all["reduce-f16"] = work(program.Reduction, one, device.Range{Addr: y.Addr, Bytes: bytes / 1024})
+	all["gather"] = work(program.Index, one, y)
+	all["update-f32"] = device.Kernel{
+		Work: program.OptimizerUpdate, FLOPs: bytes, Reads: []device.Range{x, y, z}, Writes: []device.Range{x, z},
+	}
+	all["attention-f16"] = attentionKernel(side, z)
+	all["convolution-f16"] = convolutionKernel(side, z)
+	return all
+}
+
+// attentionKernel returns attention over heads of 64 elements, as many positions as side.
+func attentionKernel(side int64, at device.Range) device.Kernel {
+	const depth = 64
+	heads := max(1, side/64)
+	n := heads * side * depth * 2
+	return device.Kernel{
+		Work: program.Attention, Precision: program.FP16, FLOPs: 4 * heads * side * side * depth,
+		M: side, N: side, K: depth, Batch: heads,
+		Reads:  []device.Range{{Bytes: n}, {Addr: uint64(n), Bytes: n}, {Addr: uint64(2 * n), Bytes: n}},
+		Writes: []device.Range{{Addr: at.Addr, Bytes: n}},
+	}
+}
+
+// convolutionKernel returns a convolution of 3 by 3 over images of 16 by 16 pixels, with 64 channels on either side.
+func convolutionKernel(side int64, at device.Range) device.Kernel {
+	const edge, channels, taps = 16, 64, 9
+	images := max(1, side*side/4096)
+	n := images * edge * edge * channels * 2
+	return device.Kernel{
+		Work: program.Convolution, Precision: program.FP16, FLOPs: 2 * images * edge * edge * channels * channels * taps,
+		M: channels, N: images * edge * edge, K: channels * taps, Batch: 1,
+		Window: program.Window{
+			Images: images, Height: edge, Width: edge, TapsY: 3, TapsX: 3, StrideY: 1, StrideX: 1, PadY: 1, PadX: 1,
+			DilationY: 1, DilationX: 1,
+		},
+		Reads:  []device.Range{{Bytes: n}, {Addr: uint64(n), Bytes: channels * channels * taps * 2}},
+		Writes: []device.Range{{Addr: at.Addr, Bytes: n}},
 	}
 }
 
