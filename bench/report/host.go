@@ -20,8 +20,9 @@ type HostMemory struct {
 	Peak string `json:"peak" jsonschema:"enum=loading,enum=training"`
 	// Parts sum to the interval.
 	Parts []HostPart `json:"parts"`
-	// Memory is what the machine has; absent if it was not given.
-	Memory int64 `json:"memory_bytes,omitempty"`
+	// Memory is what the machine has, without the GPU's part where that is Unified; absent if it was not given.
+	Memory  int64 `json:"memory_bytes,omitempty"`
+	Unified bool  `json:"unified,omitempty"`
 }
 
 // HostPart is a named part of what a machine needs.
@@ -60,12 +61,19 @@ func (h *HostMemory) worthSaying(d Device) bool {
 // note returns the need of each machine and its parts.
 func (h *HostMemory) note(batch int) string {
 	parts := lists.Map(h.Parts, func(p HostPart) string { return fmt.Sprintf("%s %s", p.Name, p.words()) })
-	memory := bytesize.Format(h.Memory)
-	of := phrase.If(h.Memory > 0 && h.High > h.Memory, ", more than its %s", memory) +
-		phrase.If(h.Memory > 0 && h.High <= h.Memory, " of its %s", memory)
+	of := phrase.If(h.Memory > 0 && h.High > h.Memory, ", more than %s", h.available()) +
+		phrase.If(h.Memory > 0 && h.High <= h.Memory, " of %s", h.available())
 	machine := cmp.Or(phrase.If(h.Processes > 1, "each machine, with %d processes,", h.Processes), "the machine")
 	return fmt.Sprintf("batch %d: %s needs %s of host memory%s, most while %s: %s.", batch, machine, h.words(), of,
 		h.Peak, strings.Join(parts, ", "))
+}
+
+// available names the memory that the machine has for it.
+func (h *HostMemory) available() string {
+	if h.Unified {
+		return "the " + bytesize.Format(h.Memory) + " that the GPU leaves of their common memory"
+	}
+	return "its " + bytesize.Format(h.Memory)
 }
 
 // words returns the interval for a line of text.

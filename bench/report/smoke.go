@@ -149,8 +149,8 @@ func (s *Smoke) Verdict() string {
 		needs = "may need " + bytesize.Format(w.Need)
 	}
 	if s.Reason == hostFull {
-		return fmt.Sprintf("NOT SAFE: %s%s on %s: the machine may need %s of host memory and has %s",
-			s.Case.Model, s.batchWords(), s.Device.GPU, bytesize.Format(s.Host.High), bytesize.Format(s.Host.Memory))
+		return fmt.Sprintf("NOT SAFE: %s%s on %s: the machine may need %s of host memory, more than %s",
+			s.Case.Model, s.batchWords(), s.Device.GPU, bytesize.Format(s.Host.High), s.Host.available())
 	}
 	what := fmt.Sprintf("%s%s on %s: %s %s, %s may be filled",
 		s.Case.Model, s.batchWords(), s.Device.GPU, w.Name, needs, bytesize.Format(s.Limit))

@@ -87,6 +87,7 @@ func gpuOf(head, row []string) GPU {
 		Memory:       int64(number("memory_bytes")),
 		Bandwidth:    rate("bandwidth_gb_per_s", "e9"),
 		Link:         rate("link_gb_per_s", "e9"),
+		Unified:      cell("unified") == "true",
 		Peak: Rates{
 			FP32: rate("fp32_tflops", "e12"),
 			TF32: rate("tf32_tflops", "e12"),

@@ -65,6 +65,14 @@ type GPU struct {
 	Rising bool `json:",omitempty"`
 	// HostMemory is the memory of the machine that the GPU is in, in bytes; zero if that is not known.
 	HostMemory int64 `json:",omitempty"`
+	// Unified reports whether Memory is the machine's own, which programs on the CPU use, too.
+	Unified bool `json:",omitempty"`
+}
+
+// EmulatesBF16 reports whether PyTorch emulates bfloat16 on the GPU (torch.cuda.is_bf16_supported).
+func (g GPU) EmulatesBF16() bool {
+	const first = 80
+	return g.Capability > 0 && g.Capability < first
 }
 
 // WithoutLibraries returns the GPU as a process sees it that loads no libraries of PyTorch.

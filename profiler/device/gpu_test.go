@@ -156,7 +156,7 @@ func TestCatalogHasTheGPUsPeopleTrainOn(t *testing.T) {
 		"rtx-5070", "rtx-5070-ti", "rtx-5080", "rtx-3060-ti", "rtx-2070-super", "a30", "a40", "a5000", "l40",
 		"rtx-6000-ada",
 		"rtx-pro-6000", "a100-40-pcie", "a100-80-pcie", "h100-pcie", "a10g", "rtx-3090-ti", "quadro-rtx-8000", "h20",
-		"gh200", "gb200", "jetson-agx-orin", "dgx-spark",
+		"gh200", "gb200", "jetson-agx-orin", "jetson-orin-nano", "jetson-orin-nx", "jetson-thor", "dgx-spark",
 		"rtx-4070-super", "rtx-3080-ti", "rtx-2060", "rtx-5060", "a4000", "h100-nvl", "b300", "gh200-144",
 		"rtx-5060-ti-8", "rtx-3080-12", "rtx-4090-laptop", "gtx-1060", "gtx-1080-ti", "p40", "gtx-1660-ti",
 		"rtx-2070", "rtx-2080", "titan-rtx", "rtx-3050", "rtx-3070-ti", "a4500", "rtx-4070-ti", "rtx-4090-d", "l20",
@@ -168,7 +168,7 @@ func TestCatalogHasTheGPUsPeopleTrainOn(t *testing.T) {
 // arithmetic throughput in NVIDIA's CUDA programming guide.
 var coresPerSM = map[device.Capability]int{
 	37: 192, 60: 64, 61: 128, 70: 64, 75: 64, 80: 64, 86: 128, 87: 128, 89: 128, 90: 128, 100: 128, 103: 128,
-	120: 128, 121: 128,
+	110: 128, 120: 128, 121: 128,
 }
 
 func TestFP32RateIsLanesTimesClock(t *testing.T) {

@@ -103,7 +103,7 @@ func (p *Planner) Estimate(batch int) (Estimate, error) {
 	e.Verdict = p.verdict(e)
 	e.page(s.Managed, p.Memory)
 	if s.Host.Processes > 0 {
-		e.Host = s.Host.Estimate(e.Paged.Value)
+		e.Host = s.Host.Estimate(e.Paged.Value, e.Components[program.Weights]+e.Components[Context], e.Device.High)
 		switch {
 		case e.Host.Hopeless():
 			e.Verdict = DoesNotFit

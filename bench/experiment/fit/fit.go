@@ -332,13 +332,9 @@ func (s *Search) refuse(gpu device.GPU, c models.Case, cause error) (report.Choi
 	}, cause, nil
 }
 
-// firstBF16 is the first compute capability with arithmetic in bfloat16; PyTorch emulates it on older GPUs
-// (torch.cuda.is_bf16_supported).
-const firstBF16 = 80
-
 // notAdvised returns why a configuration is not recommended on a GPU even where it is fastest; empty if it may be.
 func (s *Search) notAdvised(gpu device.GPU, c models.Case) string {
-	if c.AMP == "bf16" && gpu.Capability < firstBF16 {
+	if c.AMP == "bf16" && gpu.EmulatesBF16() {
 		return fmt.Sprintf("is emulated on compute capability %v", gpu.Capability)
 	}
 	if s.Unread != nil {

@@ -18,14 +18,21 @@ func (r *Result) host() host.Need {
 	if r.Counts.Total == 0 {
 		return host.Need{}
 	}
+	gpu := r.trial.GPU
 	_, processes := host.Machines(c.GPUs)
+	if gpu.Unified {
+		processes = 1
+	}
 	here, stages := stagesOf(c, int64(processes))
 	n := host.Need{
 		Processes: processes, Workers: c.Workers, Loading: r.loading(c, int64(processes)),
 		Saving:  r.Counts.Gradients * min(here, stages) / stages,
 		Weights: r.Facts.Host.Weights, Gradients: r.Facts.Host.Gradients, State: r.Facts.Host.State,
 		Rounding: r.Facts.Host.Rounding, Activations: r.Facts.HostSaved, Pinned: r.Facts.HostPinned,
-		Managed: r.Facts.Managed, Memory: r.trial.GPU.HostMemory,
+		Managed: r.Facts.Managed, Memory: gpu.HostMemory, Unified: gpu.Unified,
+	}
+	if gpu.Unified && (n.Memory == 0 || n.Memory > gpu.Memory) {
+		n.Memory = gpu.Memory // all that the firmware leaves
 	}
 	for _, in := range r.Facts.Inputs {
 		bytes := in.DType.Size()
@@ -104,6 +111,7 @@ func hostOf(e host.Estimate) *report.HostMemory {
 	}
 	out := &report.HostMemory{
 		Interval: IntervalOf(planner.Interval(e.Interval)), Processes: e.Processes, Peak: e.Peak, Memory: e.Memory,
+		Unified: e.Unified,
 	}
 	for _, p := range e.Parts {
 		out.Parts = append(out.Parts, report.HostPart{Name: p.Name, Interval: IntervalOf(planner.Interval(p.Interval))})

@@ -50,6 +50,16 @@ func Unsupported(gpus []device.GPU, cases ...models.Case) []report.Warning {
 	}
 	var reasons []string
 	names := map[string][]string{}
+	bf16 := slices.ContainsFunc(cases, func(c models.Case) bool { return c.AMP == "bf16" || c.Weights == "bf16" })
+	var all []report.Warning
+	for _, gpu := range gpus {
+		if bf16 && gpu.EmulatesBF16() {
+			all = append(all, report.Warning{
+				What: fmt.Sprintf("%s: PyTorch emulates bfloat16 on compute capability %v", gpu.Name, gpu.Capability),
+				Hint: "it is slow there, and some kernels refuse it; fp16 is what the GPU computes in",
+			})
+		}
+	}
 	for _, release := range releases {
 		s, err := stack.Lookup(release)
 		if err != nil {
@@ -61,7 +71,6 @@ func Unsupported(gpus []device.GPU, cases ...models.Case) []report.Warning {
 			}
 		}
 	}
-	var all []report.Warning
 	for _, why := range reasons {
 		all = append(all, report.Warning{
 			What: strings.Join(names[why], ", ") + ": " + why,

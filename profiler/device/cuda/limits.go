@@ -38,7 +38,7 @@ func (d *Device) limits() error {
 		return failure("cuDeviceGetAttribute", 0, err)
 	}
 	if integrated != 0 {
-		d.hosts = d.gpu.Memory / hostShare
+		d.gpu.Unified, d.hosts = true, d.gpu.Memory/hostShare
 		d.leave = d.hosts
 	}
 	timed, err := d.id.Attribute(cu.KernelExecTimeout)

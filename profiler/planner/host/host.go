@@ -55,6 +55,8 @@ type Need struct {
 	Batch int64
 	// Memory is what the machine has; zero if that is not known.
 	Memory int64
+	// Unified reports whether the GPU takes its memory from Memory.
+	Unified bool
 }
 
 // Part is a named part of an estimate.
@@ -68,9 +70,11 @@ type Estimate struct {
 	Interval
 	Processes int
 	// Peak is the moment: "loading" or "training".
-	Peak   string
-	Parts  []Part
-	Memory int64
+	Peak  string
+	Parts []Part
+	// Memory is what the machine has, without the GPU's part of it where it is Unified.
+	Memory  int64
+	Unified bool
 }
 
 // Exceeds reports whether the machine may have too little memory.
@@ -79,8 +83,9 @@ func (e Estimate) Exceeds() bool { return e.Memory > 0 && e.High > e.Memory }
 // Hopeless reports whether it has too little for certain.
 func (e Estimate) Hopeless() bool { return e.Memory > 0 && e.Low > e.Memory }
 
-// Estimate returns the need at its peak, where so much of the managed memory is on the GPU.
-func (n Need) Estimate(onGPU int64) Estimate {
+// Estimate returns the need at its peak, where so much of the managed memory is on the GPU. A GPU with unified memory
+// takes some bytes of the machine's memory while the weights load, and others in training.
+func (n Need) Estimate(onGPU, loaded, trained int64) Estimate {
 	all := int64(max(1, n.Processes))
 	loading := []Part{
 		{"processes", Interval{}.plus(Process, all)},
@@ -98,7 +103,10 @@ func (n Need) Estimate(onGPU int64) Estimate {
 		{"copy for a checkpoint", Interval{n.Saving, 0, n.Saving}},
 	}
 	load, train := n.at("loading", loading), n.at("training", training)
-	if load.High > train.High {
+	if n.Unified {
+		load.Memory, train.Memory = max(1, n.Memory-loaded), max(1, n.Memory-trained)
+	}
+	if load.High-load.Memory > train.High-train.Memory {
 		return load
 	}
 	return train
@@ -114,7 +122,7 @@ func exactly(bytes int64) Interval { return Interval{bytes, bytes, bytes} }
 
 // at sums the parts of a moment, and leaves out empty ones.
 func (n Need) at(moment string, parts []Part) Estimate {
-	e := Estimate{Processes: max(1, n.Processes), Peak: moment, Memory: n.Memory}
+	e := Estimate{Processes: max(1, n.Processes), Peak: moment, Memory: n.Memory, Unified: n.Unified}
 	for _, p := range parts {
 		if p.High > 0 {
 			e.Interval = e.plus(p.Interval, 1)

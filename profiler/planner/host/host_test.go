@@ -23,10 +23,29 @@ func needs() *rapid.Generator[Need] {
 	})
 }
 
+// A GPU with unified memory takes from the machine's: the need is judged at the moment at which the least is left.
+func TestUnifiedMemoryIsOnePool(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := Need{
+			Processes: 1, Unified: true, Memory: rapid.Int64Range(1<<30, 1<<37).Draw(t, "memory"),
+			Loading: Interval{High: rapid.Int64Range(0, 1<<36).Draw(t, "loading")},
+			State:   rapid.Int64Range(0, 1<<36).Draw(t, "state"),
+		}
+		loaded := rapid.Int64Range(0, 1<<36).Draw(t, "loaded")
+		trained := loaded + rapid.Int64Range(0, 1<<36).Draw(t, "trained")
+		e := n.Estimate(0, loaded, trained)
+		load, train := Process.High+n.Loading.High+loaded, Process.High+n.State+trained
+		require.Equal(t, max(load, train) > n.Memory, e.Exceeds())
+		if e.Exceeds() && trained < n.Memory {
+			require.Equal(t, max(load, train), n.Memory-e.Memory+e.High)
+		}
+	})
+}
+
 func TestPartsSumToTheEstimate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := needs().Draw(t, "need")
-		e := n.Estimate(rapid.Int64Range(0, 1<<40).Draw(t, "on GPU"))
+		e := n.Estimate(rapid.Int64Range(0, 1<<40).Draw(t, "on GPU"), 0, 0)
 		var sum Interval
 		for _, p := range e.Parts {
 			require.LessOrEqual(t, p.Low, p.Value, p.Name)
@@ -42,11 +61,11 @@ func TestPartsSumToTheEstimate(t *testing.T) {
 func TestMoreNeedsNoLess(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := needs().Draw(t, "need")
-		before := n.Estimate(0).High
+		before := n.Estimate(0, 0, 0).High
 		more := n
 		more.Processes++
 		more.Workers++
-		require.Greater(t, more.Estimate(0).High, before)
+		require.Greater(t, more.Estimate(0, 0, 0).High, before)
 		require.GreaterOrEqual(t, before, n.Loading.High)
 		require.GreaterOrEqual(t, before, int64(n.Processes)*(n.Weights+n.Gradients+n.State+n.Rounding+n.Pinned))
 	})
