@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"golang.org/x/term"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/printable"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/device/cuda"
 )
 
 // Main runs a command line without the program's name and returns the exit code. It sets up the whole process: the
@@ -47,7 +49,25 @@ func runInterruptibly(a *app, args []string) exitCode {
 			os.Exit(int(exitInterrupted))
 		}
 	})
+	go cuda.Watch(ctx, callPeriod, a.waiting)
 	return run(ctx, a, args)
+}
+
+// callPeriod is after how long a call of the driver that does not return is reported, and callPatience after how long
+// it ends the process.
+var callPeriod, callPatience = 30 * time.Second, 10 * time.Minute
+
+// waiting reports a call of the driver or NVML that does not return, once, and in the end exits: nothing else ends it.
+func (a *app) waiting(call string, waited time.Duration) {
+	switch {
+	case waited >= callPatience:
+		fmt.Fprintf(a.stderr, "vprof: %s has not returned for %v: the GPU or its driver hangs; the kernel log has the "+
+			"cause as an Xid (dmesg | grep -i xid)\n", call, waited)
+		os.Exit(int(exitFailure))
+	case waited == callPeriod:
+		fmt.Fprintf(a.stderr, "vprof: %s has not returned for %v: the GPU works long, or it or its driver hangs; vprof "+
+			"ends after %v, and at the second Ctrl-C\n", call, waited, callPatience)
+	}
 }
 
 // exitCode is the exit status of the process. Scripts rely on the numbers.

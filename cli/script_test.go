@@ -33,6 +33,9 @@ func TestMain(m *testing.M) {
 		if os.Getenv("HF_ENDPOINT") != "" { // a script that tests what the network gives
 			hub.Online = hub.FromEnvironment(func(what string) { fmt.Fprintln(os.Stderr, "vprof: fetching", what) })
 		}
+		if patience, err := time.ParseDuration(os.Getenv("VPROF_TEST_PATIENCE")); err == nil { // of calls of the driver
+			callPeriod, callPatience = patience/2, patience
+		}
 		os.Exit(int(runInterruptibly(withToy(system()), os.Args[1:])))
 	}})
 }

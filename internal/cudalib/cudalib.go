@@ -42,7 +42,7 @@ func Open() error {
 	if err := load(); err != nil {
 		return err
 	}
-	return result(C.vprof_cuda_init())
+	return result(C.vprof_cuInit())
 }
 
 // Load loads the driver library, once, without initializing the driver. The error is a [*LoadError].

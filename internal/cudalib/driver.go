@@ -13,12 +13,12 @@ static CUmemAllocationProp pinned(int device) {
 	return p;
 }
 
-static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, int device) {
+static CUresult vprof_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, int device) {
 	CUmemAllocationProp p = pinned(device);
 	return cuMemCreate(handle, size, &p, 0);
 }
 
-static CUresult set_access(CUdeviceptr at, size_t size, int device) {
+static CUresult vprof_cuMemSetAccess(CUdeviceptr at, size_t size, int device) {
 	CUmemAccessDesc d = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	d.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
 	d.location.id = device;
@@ -51,7 +51,7 @@ type Handle uint64
 // Create makes physical memory of size bytes, a multiple of the granule of 2 MiB, on a device: cuMemCreate.
 func Create(size int64, device int) (Handle, error) {
 	var h C.CUmemGenericAllocationHandle
-	err := result(C.create(&h, C.size_t(size), C.int(device)))
+	err := result(C.vprof_cuMemCreate(&h, C.size_t(size), C.int(device)))
 	return Handle(h), err
 }
 
@@ -84,7 +84,7 @@ func Unmap(at uint64, size int64) error {
 
 // SetAccess lets a device read and write mapped addresses: cuMemSetAccess.
 func SetAccess(at uint64, size int64, device int) error {
-	return result(C.set_access(C.CUdeviceptr(at), C.size_t(size), C.int(device)))
+	return result(C.vprof_cuMemSetAccess(C.CUdeviceptr(at), C.size_t(size), C.int(device)))
 }
 
 // UUID identifies a device, or the slice of one that it is, as in

@@ -71,7 +71,7 @@ const char *vprof_cuda_load(const char *path)
     return NULL;
 }
 
-int vprof_cuda_init(void) { return real_init ? real_init(0) : 303; }
+int vprof_cuInit(void) { return real_init ? real_init(0) : 303; }
 
 int vprof_cuda_has(const char *symbol)
 {

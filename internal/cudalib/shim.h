@@ -7,7 +7,7 @@
 const char *vprof_cuda_load(const char *path);
 
 /* The real cuInit of the library loaded; 303 (shared object initialization failed) without one. */
-int vprof_cuda_init(void);
+int vprof_cuInit(void);
 
 /* Whether the library has a symbol that the program can call. */
 int vprof_cuda_has(const char *symbol);

@@ -1,6 +1,7 @@
 package device
 
 import (
+	_ "embed" // the profiles
 	"fmt"
 	"strings"
 
@@ -16,50 +17,24 @@ type profile struct {
 	gib  float64
 }
 
-// Profiles by GPU, from the listings in NVIDIA's user guide of multi-instance GPUs and in
+// profiles has the profiles of GPUs, by GPU, from the listings in NVIDIA's user guide of multi-instance GPUs and in
 // issues of NVIDIA/mig-parted and NVIDIA/gpu-operator. Drivers differ by up to a tenth.
-var (
-	profilesOfA30  = []profile{{"1g.6gb", 14, 5.81}, {"2g.12gb", 28, 11.69}, {"4g.24gb", 56, 23.44}}
-	profilesOfA100 = []profile{
-		{"1g.5gb", 14, 4.75},
-		{"1g.10gb", 14, 9.62},
-		{"2g.10gb", 28, 9.75},
-		{"3g.20gb", 42, 19.62},
-		{"4g.20gb", 56, 19.62},
-		{"7g.40gb", 98, 39.25},
-	}
-	profilesOfA100x80 = []profile{
-		{"1g.10gb", 14, 9.5},
-		{"1g.20gb", 14, 19.5},
-		{"2g.20gb", 28, 19.5},
-		{"3g.40gb", 42, 39.25},
-		{"4g.40gb", 56, 39.25},
-		{"7g.80gb", 98, 78.75},
-	}
-	profilesOfH100 = []profile{
-		{"1g.10gb", 16, 9.75},
-		{"1g.20gb", 26, 19.62},
-		{"2g.20gb", 32, 19.62},
-		{"3g.40gb", 60, 39.5},
-		{"4g.40gb", 64, 39.5},
-		{"7g.80gb", 132, 79.25},
-	}
-)
+var profiles = readProfiles()
 
-var profiles = map[string][]profile{
-	"a30": profilesOfA30, "a100-40": profilesOfA100, "a100-40-pcie": profilesOfA100, "a100-80": profilesOfA100x80,
-	"a100-80-pcie": profilesOfA100x80,
-	"h100":         profilesOfH100,
-	"h100-nvl":     {{"1g.12gb", 16, 10.75}, {"1g.24gb", 26, 21.62}, {"2g.24gb", 32, 21.62}},
-	"h200": {
-		{"1g.18gb", 16, 16},
-		{"1g.35gb", 26, 32.25},
-		{"2g.35gb", 32, 32.25},
-		{"3g.71gb", 60, 69.5},
-		{"4g.71gb", 64, 69.5},
-		{"7g.141gb", 132, 139.75},
-	},
-	"b200": {{"1g.23gb", 18, 22}, {"1g.45gb", 30, 44.25}, {"2g.45gb", 36, 44.25}},
+//go:embed mig.csv
+var profilesCSV string
+
+func readProfiles() map[string][]profile {
+	all := map[string][]profile{}
+	for line := range strings.Lines(profilesCSV[strings.Index(profilesCSV, "\n")+1:]) {
+		var gpu string
+		var p profile
+		if _, err := fmt.Sscan(strings.ReplaceAll(line, ",", " "), &gpu, &p.name, &p.sms, &p.gib); err != nil {
+			panic(err) // it is embedded
+		}
+		all[gpu] = append(all[gpu], p)
+	}
+	return all
 }
 
 // sliced parses the name of a slice: "a100-80 1g.10gb", or "NVIDIA A100-SXM4-80GB MIG

@@ -139,7 +139,10 @@ func (w *measurer) watch(ctx context.Context) error {
 		Mark: func(p program.Phase) error {
 			w.see()
 			w.noteNeighbors()
-			return errors.Join(l.mark(p), w.mark())
+			if err := l.mark(p); err != nil {
+				return err
+			}
+			return w.mark()
 		},
 		Trace: l.trace,
 		End: func() error {

@@ -81,8 +81,8 @@ func compare(ctx context.Context, vprof, python string, count, seed int) (differ
 		return 0, err
 	}
 	operations, failures := 0, int64(0)
-	for _, conf := range settings {
-		file := filepath.Join(folder, "operations.txt")
+	for i, conf := range settings {
+		file := filepath.Join(folder, fmt.Sprintf("operations-%d.txt", i)) // a script overwrites no file under vprof run
 		run := exec.CommandContext(ctx, vprof, "run", "-q", "--gpu-spec", "gpu.yaml", "--",
 			python, script, "--seed", strconv.Itoa(seed), "--count", strconv.Itoa(count), file)
 		run.Dir, run.Env = folder, append(os.Environ(), "PYTORCH_CUDA_ALLOC_CONF="+conf)

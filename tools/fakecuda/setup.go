@@ -15,6 +15,13 @@ type Setup struct {
 	GPUs []GPU
 	// Fail lists calls that fail: see [FailNth] and [FailCall].
 	Fail []string
+	// Hang is a call that does not return before the next Restart, "cuMemAlloc:3" for the third of the name.
+	Hang string
+	// Take has another process allocate Bytes of the first GPU at the call number After of the driver; nil for none.
+	Take *Taking
+	// Lies has NVML report values that no GPU has: "sensors" 4294967291 degrees and the like, "memory" more in use than
+	// there is.
+	Lies string
 	// Version is that of CUDA times 1000; zero is 13.0.
 	Version int
 	// NVML is what nvmlInit returns: zero works, 9 is a driver not loaded.
@@ -39,6 +46,12 @@ type Setup struct {
 	Addresses string
 	// Quiet leaves the log of all calls out, for benchmarks.
 	Quiet bool
+}
+
+// A Taking is memory that another process allocates in the middle of a run.
+type Taking struct {
+	After int
+	Bytes int64
 }
 
 // A Loss is NVML's, once: a driver that is loaded anew.
@@ -129,6 +142,13 @@ func (s Setup) Driver(tb testing.TB) *Driver {
 	}
 	set("FAKECUDA_LOG", log)
 	set("FAKECUDA_FAIL", strings.Join(s.Fail, ","))
+	set("FAKECUDA_HANG", s.Hang)
+	take := ""
+	if s.Take != nil {
+		take = fmt.Sprintf("%d:%d", s.Take.After, s.Take.Bytes)
+	}
+	set("FAKECUDA_TAKE", take)
+	set("FAKENVML_LIES", s.Lies)
 	set("FAKECUDA_VERSION", number(s.Version))
 	set("FAKENVML_FAIL", number(s.NVML))
 	set("FAKENVML_WAVE", number(s.Wave))

@@ -14,7 +14,11 @@ import (
 // measured converts a measurement of a program for a report; a step trains a number of samples.
 func measured(m *replay.Measurement, p *program.Program, d device.Device, samples int) *report.Run {
 	b := m.Baseline
-	out := reportOf(m.Run, d.GPU().Memory-b.Total())
+	free := d.GPU().Memory - b.Total()
+	if now, err := d.Available(); err == nil && m.OOM != nil {
+		free = max(min(free, now), m.OOM.Cause.Reserved) // others may have taken the rest meanwhile
+	}
+	out := reportOf(m.Run, free)
 	out.Simulated = d.Simulated()
 	out.Device = max(m.Device, b.Total()) - b.Others
 	out.Context, out.Kernels, out.Others = b.Context, b.Kernels, b.Others

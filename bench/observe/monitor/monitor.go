@@ -6,6 +6,7 @@ package monitor
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/vprof/vprof/internal/bytesize"
@@ -71,6 +72,8 @@ type watchedGPU struct {
 	missed        int       // samples since then
 	processes     []Process
 	processesPeak map[int]int64
+	// doubted reports whether a notice about impossible values was given.
+	doubted bool
 }
 
 // New makes a monitor of GPUs of a session, which it closes in the end. When a GPU cannot be read, the source opens
@@ -182,6 +185,10 @@ func (m *Monitor) sample(b *watchedGPU, now time.Time, r nvml.Reading) Sample {
 	}
 	m.noteEnded(b, processes)
 	b.processes = processes
+	if len(r.Impossible) > 0 && !b.doubted {
+		b.doubted = true
+		m.note("gpu %d: %s, which no GPU has; such values are left out", b.Index, strings.Join(r.Impossible, ", "))
+	}
 	s := Sample{
 		Time: now.UTC(), GPU: b.Index, Name: b.Name, UUID: b.UUID,
 		Total: r.Memory.Total - r.Memory.Reserved, Driver: r.Memory.Reserved, Used: r.Memory.Used, Highest: b.highest,

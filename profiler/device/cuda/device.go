@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -177,7 +178,7 @@ func (d *Device) giveBack() error {
 	for addr, size := range d.segments {
 		errs = append(errs, d.Put(addr, size))
 	}
-	return errors.Join(errs...)
+	return d.join(errs...)
 }
 
 // Name implements [device.Device].
@@ -200,6 +201,14 @@ func (d *Device) check(call string, bytes int64, err error) error {
 		d.lost = err
 	}
 	return err
+}
+
+// join returns the errors as one. Once the context is lost they say the same, and the first is enough.
+func (d *Device) join(errs ...error) error {
+	if d.lost != nil {
+		return cmp.Or(errs...)
+	}
+	return errors.Join(errs...)
 }
 
 // failure turns what cu or cudalib returned into a [*CallError].
@@ -274,10 +283,10 @@ func (d *Device) Map(addr uint64, size int64) error {
 	if release := d.check("cuMemRelease", size, cudalib.ReleaseHandle(h)); err != nil {
 		return err
 	} else if release != nil {
-		return errors.Join(release, d.check("cuMemUnmap", size, cudalib.Unmap(addr, size)))
+		return d.join(release, d.check("cuMemUnmap", size, cudalib.Unmap(addr, size)))
 	}
 	if err := d.check("cuMemSetAccess", size, cudalib.SetAccess(addr, size, int(d.id))); err != nil {
-		return errors.Join(err, d.check("cuMemUnmap", size, cudalib.Unmap(addr, size)))
+		return d.join(err, d.check("cuMemUnmap", size, cudalib.Unmap(addr, size)))
 	}
 	d.pages[addr] = size
 	return nil

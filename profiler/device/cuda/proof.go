@@ -31,7 +31,7 @@ func (d *Device) prove() (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.Put(addr, trialBytes)) }()
+	defer func() { err = d.join(err, d.Put(addr, trialBytes)) }()
 	if d.runs, err = d.provePatterns(device.Range{Addr: addr, Bytes: patternBytes}); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (d *Device) provePatterns(r device.Range) (runs bool, err error) {
 		return false, err
 	}
 	p := &patterns{d, verdict}
-	defer func() { err = errors.Join(err, p.Close()) }()
+	defer func() { err = d.join(err, p.Close()) }()
 	if err := p.Write(r, trialSeed); err != nil {
 		return false, err
 	}
@@ -99,7 +99,7 @@ func (d *Device) proveTrial(t trial, addr uint64) error {
 	got := make([]byte, int64(len(t.want))*t.format.Size())
 	out, n := at[len(t.inputs)], int64(len(got))
 	l := t.launch(at, int(d.gpu.Capability))
-	if err := errors.Join(d.Fill(out, 0xff, n), d.start(&l), d.Synchronize()); err != nil {
+	if err := d.join(d.Fill(out, 0xff, n), d.start(&l), d.Synchronize()); err != nil {
 		return err
 	}
 	if err := cu.MemcpyDtoH(unsafe.Pointer(&got[0]), cu.DevicePtr(out), n); err != nil {
@@ -154,7 +154,7 @@ func (d *Device) warmUp() error {
 	}
 	errs = append(errs, d.Put(addr, room)) // waits
 	d.floor = 0
-	return errors.Join(errs...)
+	return d.join(errs...)
 }
 
 func elementSize(p program.Precision) int64 {

@@ -1,7 +1,11 @@
 package cuda
 
 import (
+	_ "embed" // the results
+	"encoding/csv"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/profiler/allocator"
@@ -43,9 +47,7 @@ func (e *CallError) Lost() bool { return results[e.Code].lost }
 
 // The results that code branches on, as in the CUresult of cuda.h.
 const (
-	invalidValue    = 1
 	outOfMemory     = 2
-	stubLibrary     = 34
 	unavailable     = 46
 	noDevice        = 100
 	invalidDevice   = 101
@@ -63,86 +65,25 @@ type result struct {
 	lost               bool
 }
 
-const (
-	seeXid  = "the kernel log has the cause as an Xid (dmesg | grep -i xid)"
-	reboot  = "reset the GPU (nvidia-smi --gpu-reset) or restart the machine"
-	ourBug  = "this is a bug of vprof, please report it"
-	restart = "restart the machine, or load the kernel module that belongs to the library"
-)
+// results holds the results that a driver can be expected to return, from the documentation of CUresult. Remedies of
+// drivers that are too old have a place for the release that is needed.
+var results = readResults()
 
-// results holds the results that a driver can be expected to return, from the documentation of CUresult.
-var results = map[int]result{
-	invalidValue:  {"CUDA_ERROR_INVALID_VALUE", "invalid argument", ourBug, false},
-	outOfMemory:   {"CUDA_ERROR_OUT_OF_MEMORY", "out of memory", "", false},
-	3:             {"CUDA_ERROR_NOT_INITIALIZED", "driver not initialized", ourBug, false},
-	4:             {"CUDA_ERROR_DEINITIALIZED", "driver shutting down", "", true},
-	stubLibrary:   {"CUDA_ERROR_STUB_LIBRARY", "the library is the toolkit's stub, not a driver", "", false},
-	36:            {"CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER", "the driver is too old for the call", "", false},
-	unavailable:   {"CUDA_ERROR_DEVICE_UNAVAILABLE", "device busy or unavailable", "", false},
-	noDevice:      {"CUDA_ERROR_NO_DEVICE", "no CUDA device", "", false},
-	invalidDevice: {"CUDA_ERROR_INVALID_DEVICE", "invalid device", "", false},
-	102:           {"CUDA_ERROR_DEVICE_NOT_LICENSED", "no license for the virtual GPU", "", false},
-	200:           {"CUDA_ERROR_INVALID_IMAGE", "invalid kernel image", ourBug, false},
-	201:           {"CUDA_ERROR_INVALID_CONTEXT", "no context on this thread", ourBug, false},
-	205:           {"CUDA_ERROR_MAP_FAILED", "mapping failed", "", false},
-	206:           {"CUDA_ERROR_UNMAP_FAILED", "unmapping failed", "", false},
-	208:           {"CUDA_ERROR_ALREADY_MAPPED", "mapped already", ourBug, false},
-	noBinary: {
-		"CUDA_ERROR_NO_BINARY_FOR_GPU", "the driver does not compile the kernels for this GPU",
-		"install the newest driver, and unset CUDA_DISABLE_PTX_JIT", false,
-	},
-	214: {"CUDA_ERROR_ECC_UNCORRECTABLE", "uncorrectable memory error", seeXid + "; " + reboot, true},
-	218: {"CUDA_ERROR_INVALID_PTX", "the driver's compiler refuses the kernels", ourBug, false},
-	220: {"CUDA_ERROR_NVLINK_UNCORRECTABLE", "uncorrectable NVLink error", seeXid + "; " + reboot, true},
-	noCompiler: {
-		"CUDA_ERROR_JIT_COMPILER_NOT_FOUND", "the driver's PTX compiler is missing",
-		"install its libnvidia-ptxjitcompiler.so.1; containers need the capability \"compute\"", false,
-	},
-	newerPTX: {
-		"CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "the driver is too old for the kernels",
-		"install driver " + driverOf + " or newer", false,
-	},
-	compilerOff: {
-		"CUDA_ERROR_JIT_COMPILATION_DISABLED", "compiling kernels is turned off",
-		"unset CUDA_DISABLE_PTX_JIT", false,
-	},
-	302: {
-		"CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND", "the driver is too old: it lacks the call",
-		"install driver " + driverOf + " or newer", false,
-	},
-	303: {"CUDA_ERROR_SHARED_OBJECT_INIT_FAILED", "the driver library is not loaded", ourBug, false},
-	operatingSystem: {
-		"CUDA_ERROR_OPERATING_SYSTEM", "the operating system refuses",
-		"see whether /dev/nvidia* can be read and written", false,
-	},
-	400: {"CUDA_ERROR_INVALID_HANDLE", "invalid handle", ourBug, false},
-	500: {"CUDA_ERROR_NOT_FOUND", "not found", "", false},
-	600: {"CUDA_ERROR_NOT_READY", "not ready", "", false},
-	700: {"CUDA_ERROR_ILLEGAL_ADDRESS", "a kernel touched memory that is not its own", ourBug, true},
-	701: {"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "too many resources for a launch", ourBug, false},
-	702: {
-		"CUDA_ERROR_LAUNCH_TIMEOUT", "a kernel ran longer than the display driver allows",
-		"use a GPU without a display, or a smaller batch", true,
-	},
-	714:          {"CUDA_ERROR_HARDWARE_STACK_ERROR", "hardware stack error", seeXid, true},
-	715:          {"CUDA_ERROR_ILLEGAL_INSTRUCTION", "illegal instruction", seeXid, true},
-	716:          {"CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address in a kernel", ourBug, true},
-	717:          {"CUDA_ERROR_INVALID_ADDRESS_SPACE", "invalid address space in a kernel", ourBug, true},
-	718:          {"CUDA_ERROR_INVALID_PC", "invalid program counter", seeXid, true},
-	719:          {"CUDA_ERROR_LAUNCH_FAILED", "a kernel failed", seeXid, true},
-	notPermitted: {"CUDA_ERROR_NOT_PERMITTED", "not permitted", "", false},
-	801:          {"CUDA_ERROR_NOT_SUPPORTED", "not supported", "", false},
-	802: {
-		"CUDA_ERROR_SYSTEM_NOT_READY", "the system is not ready",
-		"start nvidia-fabricmanager, or wait for it", false,
-	},
-	803: {
-		"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "the driver library and the kernel module differ in version",
-		restart, false,
-	},
-	804: {
-		"CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE", "the compatibility library does not support this GPU",
-		"take the cuda-compat library off the library path", false,
-	},
-	999: {"CUDA_ERROR_UNKNOWN", "unknown error", seeXid, true},
+//go:embed results.csv
+var resultsCSV string
+
+func readResults() map[int]result {
+	rows, err := csv.NewReader(strings.NewReader(strings.ReplaceAll(resultsCSV, "{driver}", driverOf))).ReadAll()
+	all := map[int]result{}
+	for _, row := range rows[1:] {
+		var code int
+		if code, err = strconv.Atoi(row[0]); err != nil {
+			break
+		}
+		all[code] = result{name: row[1], text: row[2], remedy: row[3], lost: row[4] == "true"}
+	}
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return all
 }

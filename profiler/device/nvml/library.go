@@ -253,17 +253,29 @@ func (b *GPU) Slices() ([]*GPU, error) {
 func (b *GPU) Memory() (Memory, error) {
 	m2, code := b.device.GetMemoryInfo_v2()
 	if code == api.SUCCESS {
-		return Memory{int64(m2.Total), int64(m2.Reserved), int64(m2.Used)}, nil
+		return possible("nvmlDeviceGetMemoryInfo_v2", m2.Total, m2.Reserved, m2.Used)
 	}
 	if !untold(code) {
 		return Memory{}, check("nvmlDeviceGetMemoryInfo_v2", code)
 	}
 	m, code := b.device.GetMemoryInfo()
-	return Memory{Total: int64(m.Total), Used: int64(m.Used)}, check("nvmlDeviceGetMemoryInfo", code)
+	if err := check("nvmlDeviceGetMemoryInfo", code); err != nil {
+		return Memory{}, err
+	}
+	return possible("nvmlDeviceGetMemoryInfo", m.Total, 0, m.Used)
 }
 
-// noValue is what NVML says for a figure that it does not have.
-const noValue = ^uint64(0)
+// possible returns the memory that a call reported, in bytes, or an error if no GPU is as large or as full.
+func possible(call string, total, reserved, used uint64) (Memory, error) {
+	if total > mostBytes || reserved > total || used > total {
+		return Memory{}, fmt.Errorf("%s reports %d bytes in use and %d reserved of %d, which cannot be", call, used,
+			reserved, total)
+	}
+	return Memory{int64(total), int64(reserved), int64(used)}, nil
+}
+
+// mostBytes is above what any GPU has. NVML also reports all ones for the memory of a process that it does not know.
+const mostBytes = 1 << 44
 
 // Processes lists the processes that use the GPU for computing, also through an MPS server, or for graphics.
 func (b *GPU) Processes() ([]Process, error) {
@@ -291,7 +303,7 @@ func (b *GPU) Processes() ([]Process, error) {
 	names := make(map[int]string, len(byPID))
 	for pid, used := range byPID {
 		p := Process{PID: int(pid), Used: int64(used), Computes: computes[pid]}
-		if used == noValue {
+		if used > mostBytes {
 			p.Used = -1
 		}
 		var known bool
@@ -339,20 +351,21 @@ func (b *GPU) Read() (Reading, error) {
 	}
 	d, f := b.device, figures{}
 	use, code := d.GetUtilizationRates()
-	r.GPUPercent = f.add("nvmlDeviceGetUtilizationRates", use.Gpu, code)
-	r.MemoryPercent = f.add("nvmlDeviceGetUtilizationRates", use.Memory, code)
+	r.GPUPercent = f.add("nvmlDeviceGetUtilizationRates", use.Gpu, mostPercent, code)
+	r.MemoryPercent = f.add("nvmlDeviceGetUtilizationRates", use.Memory, mostPercent, code)
 	mhz, code := d.GetClockInfo(api.CLOCK_SM)
-	r.SMMHz = f.add("nvmlDeviceGetClockInfo", mhz, code)
+	r.SMMHz = f.add("nvmlDeviceGetClockInfo", mhz, mostMHz, code)
 	celsius, code := d.GetTemperature(api.TEMPERATURE_GPU)
-	r.Celsius = f.add("nvmlDeviceGetTemperature", celsius, code)
+	r.Celsius = f.add("nvmlDeviceGetTemperature", celsius, mostCelsius, code)
 	power, code := d.GetPowerUsage()
-	r.Milliwatts = f.add("nvmlDeviceGetPowerUsage", power, code)
+	r.Milliwatts = f.add("nvmlDeviceGetPowerUsage", power, mostMilliwatts, code)
 	limit, code := d.GetEnforcedPowerLimit()
-	r.LimitMilliwatts = f.add("nvmlDeviceGetEnforcedPowerLimit", limit, code)
+	r.LimitMilliwatts = f.add("nvmlDeviceGetEnforcedPowerLimit", limit, mostMilliwatts, code)
 	mask, code := d.GetCurrentClocksThrottleReasons()
-	if f.add("nvmlDeviceGetCurrentClocksThrottleReasons", 0, code) != nil {
+	if f.add("nvmlDeviceGetCurrentClocksThrottleReasons", 0, 0, code) != nil {
 		r.Slowdowns = slowdownsOf(mask)
 	}
+	r.Impossible = f.impossible
 	return r, f.err
 }
 
@@ -365,27 +378,40 @@ func (b *GPU) Clocks() (Clocks, error) {
 		to   *int
 	}{{api.CLOCK_SM, &c.SM}, {api.CLOCK_MEM, &c.Memory}} {
 		mhz, code := b.device.GetClockInfo(one.kind)
-		if v := f.add("nvmlDeviceGetClockInfo", mhz, code); v != nil {
+		if v := f.add("nvmlDeviceGetClockInfo", mhz, mostMHz, code); v != nil {
 			*one.to = *v
 		}
 	}
 	mask, code := b.device.GetCurrentClocksThrottleReasons()
-	if f.add("nvmlDeviceGetCurrentClocksThrottleReasons", 0, code) != nil {
+	if f.add("nvmlDeviceGetCurrentClocksThrottleReasons", 0, 0, code) != nil {
 		c.Slowdowns = slowdownsOf(mask)
 	}
 	return c, f.err
 }
 
-// figures keeps the first failure of several calls.
-type figures struct{ err error }
+// Values above these are no measurements: broken sensors and drivers report -1 or -5 without a sign.
+const (
+	mostPercent    = 100
+	mostCelsius    = 200
+	mostMHz        = 100_000
+	mostMilliwatts = 10_000_000
+)
 
-// add returns the figure that a call gave, nil if the GPU does not have it.
-func (f *figures) add(call string, v uint32, code api.Return) *int {
-	if code != api.SUCCESS {
-		if !untold(code) && f.err == nil {
-			f.err = check(call, code)
-		}
-		return nil
+// figures keeps the first failure of several calls, and the values that no GPU has.
+type figures struct {
+	err        error
+	impossible []string
+}
+
+// add returns the figure that a call gave, nil if the GPU does not have it or it is above the most that a GPU can have.
+func (f *figures) add(call string, v, most uint32, code api.Return) *int {
+	switch {
+	case code == api.SUCCESS && v <= most:
+		return new(int(v))
+	case code == api.SUCCESS:
+		f.impossible = append(f.impossible, fmt.Sprintf("%s reports %d", call, v))
+	case !untold(code) && f.err == nil:
+		f.err = check(call, code)
 	}
-	return new(int(v))
+	return nil
 }

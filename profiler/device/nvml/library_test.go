@@ -11,7 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const mib = 1 << 20
+const (
+	mib     = 1 << 20
+	noValue = ^uint64(0)
+)
 
 // answer returns a function of a mock that always says the same.
 func answer[T any](v T, code api.Return) func() (T, api.Return) {

@@ -4,6 +4,8 @@
  *                   memory=, context=, module=, mode=, mig=, id=, other=PID:NAME:BYTES (repeatable)
  *   FAKECUDA_FAIL   failures, divided by ',': N:RESULT fails the Nth call, NAME:N:RESULT the Nth call of
  *                   that name, counted from 1
+ *   FAKECUDA_HANG   NAME:N, the Nth call of that name does not return until the library is restarted
+ *   FAKECUDA_TAKE   N:BYTES, another process allocates so many bytes of the first GPU at the Nth call
  *   FAKECUDA_STATS  a file for the statistics
  *   FAKECUDA_LOG    a file with a line for each call: its name, and why it failed if it did
  *   FAKECUDA_VERSION  what cuDriverGetVersion says
@@ -69,6 +71,35 @@ static int injected(const char *name)
     return result;
 }
 
+/* ---- what happens in the middle of a run ---------------------------------------------------------- */
+
+static struct { char name[64]; unsigned long long after; } hanging;
+static struct { unsigned long long after, bytes; } taking;
+static unsigned restarts;
+
+/* Waits until the library is restarted if the call is the one that hangs. The lock is free meanwhile. */
+static void hang(const char *name)
+{
+    if (strcmp(hanging.name, name) || !hanging.after || --hanging.after)
+        return;
+    for (unsigned before = restarts; before == restarts;) {
+        pthread_mutex_unlock(&lock);
+        usleep(1000);
+        pthread_mutex_lock(&lock);
+    }
+}
+
+/* Has another process allocate memory if its time has come. */
+static void take(void)
+{
+    if (!taking.after || --taking.after)
+        return;
+    gpu *b = &gpus[0];
+    b->others[b->nothers].pid = 9999;
+    snprintf(b->others[b->nothers].name, sizeof b->others->name, "python3");
+    b->others[b->nothers++].bytes = taking.bytes;
+}
+
 /* ---- the environment ------------------------------------------------------------------------ */
 
 int configured(const char *name, char *value, size_t size)
@@ -132,6 +163,10 @@ static void read_environment(void)
         read_gpus(text);
     if (configured("FAKECUDA_FAIL", text, sizeof text))
         read_failures(text);
+    if (configured("FAKECUDA_HANG", text, sizeof text))
+        sscanf(text, "%63[a-zA-Z0-9_]:%llu", hanging.name, &hanging.after);
+    if (configured("FAKECUDA_TAKE", text, sizeof text))
+        sscanf(text, "%llu:%llu", &taking.after, &taking.bytes);
     if (configured("FAKECUDA_LOG", text, sizeof text) && (log_file = fopen(text, "we")))
         setvbuf(log_file, NULL, _IOLBF, 0);
     if (configured("FAKECUDA_STATS", text, sizeof text)) {
@@ -182,6 +217,8 @@ API void fakecuda_restart(void)
     log_file = NULL;
     memset(gpus, 0, sizeof gpus);
     memset(failures, 0, sizeof failures);
+    hanging.after = taking.after = 0;
+    restarts++;
     ngpus = nfailures = initialized = lost = 0;
     current_gpu = -1;
     forget_nvml();
@@ -211,6 +248,8 @@ int enter(const char *name, enum needs needs)
     start();
     pthread_mutex_lock(&lock);
     stats->calls++;
+    hang(name);
+    take();
     snprintf(calling, sizeof calling, "%s", name);
     int result = answer(name, needs);
     if (log_file)

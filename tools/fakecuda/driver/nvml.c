@@ -45,6 +45,13 @@ static double wave(void)
 
 void forget_nvml(void) { looks = taken = refused = 0; }
 
+/* FAKENVML_LIES=sensors or memory has NVML report values of these that no GPU has. */
+static int lies(const char *what)
+{
+    char value[16];
+    return configured("FAKENVML_LIES", value, sizeof value) && !strcmp(value, what);
+}
+
 API int nvmlInit_v2(void)
 {
     start();
@@ -185,6 +192,8 @@ static int look(const gpu *b, memory *m)
     m->total = b->memory + RESERVED * MIB;
     m->reserved = RESERVED * MIB;
     m->used = b->used + (uint64_t)(wave() * (double)used_by_others(b));
+    if (lies("memory"))
+        m->used = m->total * 3;
     m->available = b->memory - m->used;
     return SUCCESS;
 }
@@ -218,7 +227,7 @@ API int nvmlDeviceGetComputeRunningProcesses_v3(const gpu *b, unsigned *n, proce
     for (unsigned i = 0; i < others; i++)
         out[i] = (process){b->others[i].pid, (uint64_t)(wave() * (double)b->others[i].bytes), ~0u, ~0u};
     if (b->used)
-        out[others] = (process){(unsigned)getpid(), b->used, ~0u, ~0u};
+        out[others] = (process){(unsigned)getpid(), lies("memory") ? 1ull << 60 : b->used, ~0u, ~0u};
     return SUCCESS;
 }
 
@@ -234,6 +243,8 @@ API int nvmlDeviceGetUtilizationRates(const gpu *b, unsigned percent[2])
     if (b->mig == SLICE)
         return INVALID_ARGUMENT; /* a slice has none of its own */
     percent[0] = b->nothers ? (unsigned)(99 * wave()) : 0;
+    if (lies("sensors"))
+        percent[0] = 4000000000u;
     percent[1] = percent[0] / 2;
     return SUCCESS;
 }
@@ -243,7 +254,7 @@ API int nvmlDeviceGetTemperature(const gpu *b, int sensor, unsigned *celsius)
     if (b->mig == SLICE)
         return INVALID_ARGUMENT; /* a slice has none of its own */
     (void)sensor;
-    *celsius = 40 + (b->nothers ? (unsigned)(30 * wave()) : 0);
+    *celsius = lies("sensors") ? (unsigned)-5 : 40 + (b->nothers ? (unsigned)(30 * wave()) : 0);
     return SUCCESS;
 }
 
@@ -251,7 +262,7 @@ API int nvmlDeviceGetPowerUsage(const gpu *b, unsigned *milliwatts)
 {
     if (b->mig == SLICE)
         return INVALID_ARGUMENT; /* a slice has none of its own */
-    *milliwatts = 30000 + (b->nothers ? (unsigned)(240000 * wave()) : 0);
+    *milliwatts = lies("sensors") ? ~0u : 30000 + (b->nothers ? (unsigned)(240000 * wave()) : 0);
     return SUCCESS;
 }
 
@@ -267,7 +278,7 @@ API int nvmlDeviceGetClockInfo(const gpu *b, int kind, unsigned *mhz)
 {
     if (b->mig == SLICE)
         return INVALID_ARGUMENT; /* a slice has none of its own */
-    *mhz = kind == 2 ? 9000 : 1500;
+    *mhz = lies("sensors") ? ~0u : kind == 2 ? 9000 : 1500;
     return SUCCESS;
 }
 
