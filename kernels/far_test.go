@@ -113,12 +113,14 @@ func (f *farCase) ends(t *testing.T, c *cpu, units int64) (name string, written 
 // farCases returns a case for every kernel, and for every way in which one of a product's sides may be long.
 func farCases(c *cpu) (all []farCase) {
 	all = append(all, farCase{
-		"copy", []operand{{bytes: 16 << 10}, {bytes: 16 << 10, written: true}},
+		"copy",
+		[]operand{{bytes: 16 << 10}, {bytes: 16 << 10, written: true}},
 		func(n int64, at []uint64) kernels.Launch {
 			return kernels.Copy{From: span(at[0], n<<14), To: span(at[1], n<<14)}.Launch()
 		},
 	}, farCase{
-		"gather", []operand{{bytes: 4 << 10}, {bytes: 4 << 10, written: true}},
+		"gather",
+		[]operand{{bytes: 4 << 10}, {bytes: 4 << 10, written: true}},
 		func(n int64, at []uint64) kernels.Launch {
 			return kernels.Gather{From: at[0], To: at[1], Step: 1, Rows: n, TableRows: n, RowBytes: 4 << 10}.Launch()
 		},
@@ -127,7 +129,8 @@ func farCases(c *cpu) (all []farCase) {
 		{kernels.F32, kernels.F16}, {kernels.F32, kernels.BF16}, {kernels.F16, kernels.F32}, {kernels.BF16, kernels.F32},
 	} {
 		all = append(all, farCase{
-			"cast", []operand{{bytes: 2048 * p[0].Size()}, {bytes: 2048 * p[1].Size(), written: true}},
+			"cast",
+			[]operand{{bytes: 2048 * p[0].Size()}, {bytes: 2048 * p[1].Size(), written: true}},
 			func(n int64, at []uint64) kernels.Launch {
 				return kernels.Cast{FromType: p[0], ToType: p[1], From: at[0], To: at[1], Elements: 2048 * n}.Launch()
 			},
@@ -151,7 +154,8 @@ func farLists(t kernels.Type) []farCase {
 	size := t.Size()
 	const chunk = 32 << 10
 	return []farCase{{
-		"ranges", []operand{{bytes: chunk}, {bytes: chunk}, {bytes: chunk, written: true}},
+		"ranges",
+		[]operand{{bytes: chunk}, {bytes: chunk}, {bytes: chunk, written: true}},
 		func(n int64, at []uint64) kernels.Launch {
 			return kernels.Elementwise{
 				Type: t, Reads: []kernels.Range{span(at[0], n*chunk), span(at[1], n*chunk)},
@@ -159,7 +163,8 @@ func farLists(t kernels.Type) []farCase {
 			}.Launch()
 		},
 	}, {
-		"lists", []operand{{bytes: chunk}, {bytes: chunk}, {bytes: chunk, written: true}},
+		"lists",
+		[]operand{{bytes: chunk}, {bytes: chunk}, {bytes: chunk, written: true}},
 		func(n int64, at []uint64) kernels.Launch {
 			return kernels.Update{
 				Type: t, Read: 3, Written: 4, Rounds: 1, Scale: .5, Shift: 1,
@@ -167,12 +172,14 @@ func farLists(t kernels.Type) []farCase {
 			}.Launch()
 		},
 	}, {
-		"rows", []operand{{bytes: 1024 * size}, {bytes: size, written: true}},
+		"rows",
+		[]operand{{bytes: 1024 * size}, {bytes: size, written: true}},
 		func(n int64, at []uint64) kernels.Launch {
 			return kernels.ReduceRows{Type: t, From: at[0], To: at[1], Rows: n, Columns: 1024}.Launch()
 		},
 	}, {
-		"columns", []operand{{bytes: 4096, rows: 5}, {bytes: 4096, written: true}},
+		"columns",
+		[]operand{{bytes: 4096, rows: 5}, {bytes: 4096, written: true}},
 		func(n int64, at []uint64) kernels.Launch {
 			return kernels.ReduceColumns{Type: t, From: at[0], To: at[1], Rows: 5, Columns: n * 4096 / size}.Launch()
 		},
@@ -244,31 +251,36 @@ func farProducts(c *cpu, t kernels.Type, tf32 bool) []farCase {
 	image := 256 * depth * size
 	pixels := c.tensorOf(t, 1024*8, 7).addr()
 	return []farCase{{
-		"rows", []operand{{bytes: tile * depth * size}, {bytes: tile * depth * size, written: true}},
+		"rows",
+		[]operand{{bytes: tile * depth * size}, {bytes: tile * depth * size, written: true}},
 		func(n int64, at []uint64) kernels.Launch {
 			g.M, g.A, g.B, g.C = n*tile, dense(at[0], depth), dense(fixed, depth), dense(at[1], depth)
 			return g.Launch(c.arch)
 		},
 	}, {
-		"columns", []operand{{bytes: tile * depth * size}, {bytes: tile * size, rows: depth, written: true}},
+		"columns",
+		[]operand{{bytes: tile * depth * size}, {bytes: tile * size, rows: depth, written: true}},
 		func(n int64, at []uint64) kernels.Launch {
 			g.M, g.N, g.A, g.B, g.C = depth, n*tile, dense(fixed, depth), dense(at[0], depth), dense(at[1], n*tile)
 			return g.Launch(c.arch)
 		},
 	}, {
-		"images", []operand{{bytes: image}, {bytes: image, written: true}},
+		"images",
+		[]operand{{bytes: image}, {bytes: image, written: true}},
 		func(n int64, at []uint64) kernels.Launch {
 			conv.Images, conv.Input, conv.Output = n, at[0], at[1]
 			return conv.Forward(c.arch)
 		},
 	}, {
-		"gradients of images", []operand{{bytes: image}, {bytes: image, written: true}},
+		"gradients of images",
+		[]operand{{bytes: image}, {bytes: image, written: true}},
 		func(n int64, at []uint64) kernels.Launch {
 			conv.Images, conv.Output, conv.Input = n, at[0], at[1]
 			return conv.InputGradient(c.arch)
 		},
 	}, {
-		"filters", []operand{{bytes: tile * size, rows: 1024}, {bytes: tile * 8 * size, written: true}},
+		"filters",
+		[]operand{{bytes: tile * size, rows: 1024}, {bytes: tile * 8 * size, written: true}},
 		func(n int64, at []uint64) kernels.Launch {
 			return kernels.Conv{
 				Type: t, TF32: tf32, Images: 1, Height: 32, Width: 32, Channels: 8, OutChannels: n * tile, Groups: 1,
