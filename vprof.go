@@ -93,7 +93,7 @@ type SmokeResult struct {
 func Plan(ctx context.Context, r Request) (*Response, error) {
 	answer := &Response{Schema: report.ResponseSchema}
 	var plan report.Report
-	if err := ask(ctx, "plan", r, &plan, &answer.Message); err != nil {
+	if _, err := ask(ctx, "plan", r, answer, &plan, &answer.Message); err != nil {
 		return nil, err
 	}
 	answer.Of(&plan)
@@ -104,40 +104,34 @@ func Plan(ctx context.Context, r Request) (*Response, error) {
 // fits is no error; other errors are as for [Plan].
 func Fit(ctx context.Context, r Request) (*FitResult, error) {
 	answer := new(FitResult)
-	if err := ask(ctx, "fit", r, &answer.Fit, &answer.Message); err != nil {
-		return nil, err
-	}
-	return answer, nil
+	return ask(ctx, "fit", r, answer, &answer.Fit, &answer.Message)
 }
 
 // Smoke judges a training at all its points: steps of all stages, evaluation, the longest sample. That it is not safe is
 // no error; other errors are as for [Plan].
 func Smoke(ctx context.Context, r Request) (*SmokeResult, error) {
 	answer := new(SmokeResult)
-	if err := ask(ctx, "smoke", r, &answer.Smoke, &answer.Message); err != nil {
-		return nil, err
-	}
-	return answer, nil
+	return ask(ctx, "smoke", r, answer, &answer.Smoke, &answer.Message)
 }
 
 // An InputError says in a sentence what is wrong with a request or a file that it names, and what to do, in the words of
 // the command line.
-type InputError struct{ err error }
-
-// Error implements error.
-func (e *InputError) Error() string { return e.err.Error() }
+type InputError struct{ error }
 
 // Unwrap returns the cause.
-func (e *InputError) Unwrap() error { return e.err }
+func (e *InputError) Unwrap() error { return e.error }
 
-// ask decodes the answer of a verb into result, and the verb's warnings into message.
-func ask(ctx context.Context, verb string, r Request, result any, message *string) error {
+// ask decodes the result of a verb and its warnings into parts of an answer, which it returns.
+func ask[A any](ctx context.Context, verb string, r Request, answer *A, result any, message *string) (*A, error) {
 	text, err := json.Marshal(r)
 	if err != nil {
-		return &InputError{err}
+		return nil, &InputError{err}
 	}
 	if *message, err = cli.Ask(ctx, verb, text, result); input.Bad(err) {
-		return &InputError{err}
+		return nil, &InputError{err}
 	}
-	return err
+	if err != nil {
+		return nil, err
+	}
+	return answer, nil
 }

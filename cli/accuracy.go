@@ -71,11 +71,8 @@ func runAccuracy(ctx context.Context, o *accuracyOptions) error {
 	if err != nil {
 		return err
 	}
-	if part, err := o.part.open(); part || err != nil {
-		if err != nil {
-			return err
-		}
-		return o.shard(ctx, records)
+	if done, err := o.part.instead(func() error { return o.shard(ctx, records) }); done {
+		return err
 	}
 	return o.out.work(func(step progress.Func) (report.Document, error) {
 		return accuracy.Compare(ctx, records,

@@ -86,9 +86,9 @@ func system() *app {
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: now, models: sync.OnceValue(all.Models),
 		residuals: planner.Residuals, detect: detectGPU, openGPU: openGPU, dev: "/dev", gpus: openNVML,
 	}
-	if cache, err := os.UserCacheDir(); err == nil {
-		a.oracle = &capture.Oracle{Folder: filepath.Join(cache, "vprof", "cudnn")}
-		a.compiled = filepath.Join(cache, "vprof", "compiled")
+	if cache, err := cacheFolder(""); err == nil {
+		a.oracle = &capture.Oracle{Folder: filepath.Join(cache, "cudnn")}
+		a.compiled = filepath.Join(cache, "compiled")
 		a.models = sync.OnceValue(func() *models.Registry { return all.Consulting(a.oracle.Answers, a.compiled) })
 	}
 	return a

@@ -112,17 +112,18 @@ func (f *applyFlags) preferPrecision(fit *report.Fit, best report.Choice) report
 	if err != nil {
 		return best
 	}
-	theirs := *fit
-	theirs.Choices = nil
-	for _, c := range fit.Choices {
-		if c.Case.AMP == amp {
-			theirs.Choices = append(theirs.Choices, c)
-		}
-	}
-	if c, ok := theirs.Overall(best.Device); ok && c.SamplesPerSecond >= sameSpeed*best.SamplesPerSecond {
+	c, ok := overall(fit, best.Device, func(c report.Choice) bool { return c.Case.AMP == amp })
+	if ok && c.SamplesPerSecond >= sameSpeed*best.SamplesPerSecond {
 		return c
 	}
 	return best
+}
+
+// overall returns the best choice on a device among the wanted ones.
+func overall(fit *report.Fit, device string, wanted func(report.Choice) bool) (report.Choice, bool) {
+	some := *fit
+	some.Choices = slices.DeleteFunc(slices.Clone(fit.Choices), func(c report.Choice) bool { return !wanted(c) })
+	return some.Overall(device)
 }
 
 // choose returns the choice to write: safe in all stages and, for settings that the project
@@ -130,14 +131,7 @@ func (f *applyFlags) preferPrecision(fit *report.Fit, best report.Choice) report
 func (f *applyFlags) choose(fit *report.Fit, s systems.System) (c report.Choice, note string, err error) {
 	device := fit.Devices[0].Name
 	if len(f.pairs) == 0 && (!s.Reads("amp") || !s.Reads("checkpointing")) {
-		own := *fit
-		own.Choices = nil
-		for _, c := range fit.Choices {
-			if c.Own {
-				own.Choices = append(own.Choices, c)
-			}
-		}
-		if c, ok := own.Overall(device); ok {
+		if c, ok := overall(fit, device, func(c report.Choice) bool { return c.Own }); ok {
 			return c, "", nil
 		}
 		note = s.Project + " does not read its " + strings.Join(s.Unread, " and ") +

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -123,7 +122,7 @@ func runBisect(ctx context.Context, o *bisectOptions, args []string) error {
 }
 
 // prepare finds the interpreter and the folder of installed releases.
-func (o *bisectOptions) prepare(args []string) error {
+func (o *bisectOptions) prepare(args []string) (err error) {
 	o.installer.Python = o.python
 	for _, word := range args {
 		if name := filepath.Base(word); o.installer.Python == "" && strings.HasPrefix(name, "python") &&
@@ -132,12 +131,8 @@ func (o *bisectOptions) prepare(args []string) error {
 		}
 	}
 	o.installer.Python = cmp.Or(o.installer.Python, "python3")
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return fmt.Errorf("no cache folder for packages: %w; set HOME or XDG_CACHE_HOME", err)
-	}
-	o.installer.Cache = filepath.Join(cache, "vprof", "bisect")
-	return nil
+	o.installer.Cache, err = cacheFolder("bisect")
+	return err
 }
 
 // result returns what the script needs with some releases.

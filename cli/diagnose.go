@@ -284,15 +284,7 @@ func (o *diagnoseOptions) remedy(ctx context.Context, d *report.Diagnosis, gpu d
 		d.GPU = ""
 		return nil
 	}
-	m, c, err := o.c.resolve(o.app)
-	if err != nil {
-		return err
-	}
-	evidence, err := o.c.evidence(o.app)
-	if err != nil {
-		return err
-	}
-	setup, err := step.New(m, c, evidence)
+	setup, c, err := o.c.setup(o.app)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -34,10 +35,7 @@ func newEventsCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if batch == 0 {
-				batch = c.Batch
-			}
-			p, err := setup.Events(cmd.Context(), gpu, batch, steps)
+			p, err := setup.Events(cmd.Context(), gpu, cmp.Or(batch, c.Batch), steps)
 			if err != nil {
 				return err
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/fit"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/show/page"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/planner"
 )
@@ -108,11 +109,8 @@ func runFit(cmd *cobra.Command, o *fitOptions) (err error) {
 		return usagef("--lengths: epochs are replayed for one simulated GPU and one strategy; name " +
 			"one with --gpu, and leave out --device, --profile and --strategy auto")
 	}
-	if part, err := o.part.open(); part || err != nil {
-		if err != nil {
-			return err
-		}
-		return o.shard(ctx, s)
+	if done, err := o.part.instead(func() error { return o.shard(ctx, s) }); done {
+		return err
 	}
 	f, err := o.run(ctx, s)
 	if err != nil {
@@ -248,22 +246,13 @@ func unread(m models.Model) (func(models.Case) string, error) {
 	}, err
 }
 
-// scripted returns the models whose projects have a script.
-func (o *fitOptions) scripted() []string {
-	var names []string
-	for _, m := range o.app.models().All() {
-		if m.Script != nil {
-			names = append(names, m.Name)
-		}
-	}
-	return names
-}
-
 // script adds what the script of the model's project says, and what is true of it.
 func (o *fitOptions) script(ctx context.Context, s fit.Search, f *report.Fit) (err error) {
 	if s.Model.Script == nil {
+		all := slices.Clone(o.app.models().All())
+		scripted := slices.DeleteFunc(all, func(m models.Model) bool { return m.Script == nil })
 		return usagef("--formula guide: only %s come from a project with such a script",
-			strings.Join(o.scripted(), ", "))
+			strings.Join(lists.Map(scripted, func(m models.Model) string { return m.Name }), ", "))
 	}
 	if len(s.GPUs) != 1 {
 		return usagef("--formula guide: name one GPU with --gpu")

@@ -120,14 +120,13 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 		}
 	}
 	warnings := step.Unsupported(gpus, of...)
-	if part, err := o.part.open(); part || err != nil {
-		switch {
-		case err != nil:
-			return err
-		case len(jobs) > 1:
+	if done, err := o.part.instead(func() error {
+		if len(jobs) > 1 {
 			return usagef("--torch: %q are several releases; a plan in shards needs one", o.c.torch)
 		}
 		return o.shard(ctx, here, jobs[0], warnings)
+	}); done {
+		return err
 	}
 	return o.run(ctx, here, jobs, warnings)
 }
@@ -301,10 +300,9 @@ func (o *planOptions) planRanks(ctx context.Context, here *job.Local, m models.M
 	case o.lengths.source != "":
 		return usagef("--lengths: an epoch of samples is replayed for one rank; name it with --rank")
 	}
-	if part, err := o.part.open(); part || err != nil {
-		if err == nil {
-			err = usagef("--shard: a table of all ranks is made in one piece")
-		}
+	if done, err := o.part.instead(func() error {
+		return usagef("--shard: a table of all ranks is made in one piece")
+	}); done {
 		return err
 	}
 	started := o.app.now().UTC()

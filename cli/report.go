@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,8 +87,11 @@ func runReport(ctx context.Context, o *reportOptions, paths []string) error {
 	return nil
 }
 
-// writer writes a file's content.
-type writer = func(io.Writer) error
+// writer writes a file's content, and maker makes one from runs or from the case of the flags.
+type (
+	writer = func(io.Writer) error
+	maker  = func(ctx context.Context, o *reportOptions, paths []string) (writer, error)
+)
 
 // view is a form of report's output.
 type view struct {
@@ -98,7 +102,7 @@ type view struct {
 	file string
 	// ofStep reports whether it shows one training step, which flags can describe, too.
 	ofStep bool
-	make   func(ctx context.Context, o *reportOptions, paths []string) (writer, error)
+	make   maker
 }
 
 // views returns the values of --to.
@@ -112,10 +116,10 @@ func views() []view {
 		{"memory-viz", []string{".pickle"}, "-", true, stepAs((*profile.Profile).WriteMemoryViz)},
 		{"perfetto", []string{".perfetto"}, "-", true, stepAs((*profile.Profile).WritePerfetto)},
 		{"program", []string{recorded.Suffix}, "-", true, stepAs((*profile.Profile).WriteProgram)},
-		{"csv", []string{".csv"}, "-", false, rowsAs(inFormat(report.CSV))},
-		{"json", []string{".json"}, "-", false, rowsAs(inFormat(report.JSON))},
-		{"jsonl", []string{".jsonl", ".ndjson"}, "-", false, rowsAs(inFormat(report.JSONL))},
-		{"markdown", []string{".md", ".markdown"}, "-", false, rowsAs(inFormat(report.Markdown))},
+		{"csv", []string{".csv"}, "-", false, rowsAs(report.CSV)},
+		{"json", []string{".json"}, "-", false, rowsAs(report.JSON)},
+		{"jsonl", []string{".jsonl", ".ndjson"}, "-", false, rowsAs(report.JSONL)},
+		{"markdown", []string{".md", ".markdown"}, "-", false, rowsAs(report.Markdown)},
 	}
 }
 
@@ -148,8 +152,7 @@ func (o *reportOptions) view() (view, error) {
 }
 
 // rowsAs writes every batch size of runs as rows for other programs.
-func rowsAs(write func(io.Writer, []*report.Report) error) func(context.Context, *reportOptions,
-	[]string) (writer, error) {
+func rowsAs(f report.Format) maker {
 	return func(ctx context.Context, o *reportOptions, paths []string) (writer, error) {
 		runs, err := readRuns(ctx, o.app, paths)
 		if err != nil {
@@ -160,17 +163,12 @@ func rowsAs(write func(io.Writer, []*report.Report) error) func(context.Context,
 				return nil, usagef("%s: the run holds no batch size", r.Case.Model)
 			}
 		}
-		return func(w io.Writer) error { return write(w, runs) }, nil
+		return func(w io.Writer) error { return report.Write(w, f, report.Several(runs)) }, nil
 	}
 }
 
-func inFormat(f report.Format) func(io.Writer, []*report.Report) error {
-	return func(w io.Writer, runs []*report.Report) error { return report.Write(w, f, report.Several(runs)) }
-}
-
 // stepAs writes the contents of memory during one step.
-func stepAs(write func(*profile.Profile, io.Writer) error) func(context.Context, *reportOptions,
-	[]string) (writer, error) {
+func stepAs(write func(*profile.Profile, io.Writer) error) maker {
 	return func(ctx context.Context, o *reportOptions, paths []string) (writer, error) {
 		p, err := o.profile(ctx, paths)
 		return func(w io.Writer) error { return write(p, w) }, err
@@ -178,8 +176,7 @@ func stepAs(write func(*profile.Profile, io.Writer) error) func(context.Context,
 }
 
 // pictureOf draws one run.
-func pictureOf(draw func(*report.Report) (*page.Picture, error)) func(context.Context, *reportOptions,
-	[]string) (writer, error) {
+func pictureOf(draw func(*report.Report) (*page.Picture, error)) maker {
 	return func(ctx context.Context, o *reportOptions, paths []string) (writer, error) {
 		run, err := o.oneRun(ctx, paths)
 		if err != nil {
@@ -238,10 +235,7 @@ func (o *reportOptions) profile(ctx context.Context, paths []string) (*profile.P
 	if err != nil {
 		return nil, err
 	}
-	if o.batch == 0 {
-		o.batch = c.Batch
-	}
-	return setup.Profile(ctx, gpu, o.batch)
+	return setup.Profile(ctx, gpu, cmp.Or(o.batch, c.Batch))
 }
 
 // pageOf returns a writer of the HTML page of runs.

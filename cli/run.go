@@ -238,11 +238,20 @@ func (o *runOptions) addNeed(ctx context.Context, failed *script.Outcome, r *rep
 
 // unpackStubs unpacks the stubs of NVIDIA's libraries into a folder of the user's cache, and returns it.
 func unpackStubs() (string, error) {
+	cache, err := cacheFolder("")
+	if err != nil {
+		return "", err
+	}
+	return stubs.Unpack(cache)
+}
+
+// cacheFolder returns a folder of vprof in the user's cache.
+func cacheFolder(name string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("no cache folder for libraries: %w; set HOME or XDG_CACHE_HOME", err)
+		return "", fmt.Errorf("no cache folder: %w; set HOME or XDG_CACHE_HOME", err)
 	}
-	return stubs.Unpack(filepath.Join(cache, "vprof"))
+	return filepath.Join(cache, "vprof", name), nil
 }
 
 // An eventPrinter prints what a script does, a line for each step and phase.

@@ -42,6 +42,15 @@ func (f *shardFlags) open() (bool, error) {
 	return f.parse()
 }
 
+// instead runs a part of the work with --shard. It reports whether there is nothing else to do.
+func (f *shardFlags) instead(do func() error) (done bool, err error) {
+	done, err = f.open()
+	if done && err == nil {
+		err = do()
+	}
+	return done || err != nil, err
+}
+
 // parse parses the part; false without --shard.
 func (f *shardFlags) parse() (bool, error) {
 	if f.shard == "" {

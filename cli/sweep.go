@@ -101,11 +101,8 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 	here.Open, here.Done = o.openDevice, o.done
 	j := job.Sweep(report.CaseOf(m, c), target, batches, o.conditions)
 	j.Calibrated = here.Evidence.Calibrated
-	if part, err := o.part.open(); part || err != nil {
-		if err != nil {
-			return err
-		}
-		return o.shard(cmd.Context(), here, j)
+	if done, err := o.part.instead(func() error { return o.shard(cmd.Context(), here, j) }); done {
+		return err
 	}
 	bar := startProgress(o.app, false)
 	started := o.app.now().UTC()

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"runtime"
@@ -54,18 +55,10 @@ func (a *app) stamp(r *report.Report, started time.Time) {
 }
 
 // hostName returns the name of this machine in results: the scheduler's name of the node, if there
-// is one, since containers have their own names.
+// is one, since containers have their own names. It is empty for an unknown machine.
 func hostName() string {
-	for _, variable := range []string{"VPROF_NODE", "SLURMD_NODENAME"} {
-		if name := os.Getenv(variable); name != "" {
-			return name
-		}
-	}
-	name, err := os.Hostname()
-	if err != nil {
-		return "" // results then report an unknown machine
-	}
-	return name
+	name, _ := os.Hostname()
+	return cmp.Or(os.Getenv("VPROF_NODE"), os.Getenv("SLURMD_NODENAME"), name)
 }
 
 // tool identifies this program in results.

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -41,7 +40,7 @@ func (w *withoutFlags) registerData(cmd *cobra.Command) {
 }
 
 // resolve returns what the flags say.
-func (w *withoutFlags) resolve() (script.Without, error) {
+func (w *withoutFlags) resolve() (_ script.Without, err error) {
 	switch {
 	case w.fetch && !w.Any():
 		return w.Without, usagef("--fetch is for placeholders: add --without-weights or --without-data")
@@ -59,17 +58,12 @@ func (w *withoutFlags) resolve() (script.Without, error) {
 		if err := script.CheckShapes(w.Shapes); err != nil {
 			return w.Without, usagef("--data-shapes: %w", err)
 		}
-		var err error
 		if w.Shapes, err = filepath.Abs(w.Shapes); err != nil {
 			return w.Without, err
 		}
 	}
 	if w.fetch {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			return w.Without, err
-		}
-		w.Fetch = filepath.Join(cache, "vprof", "hub")
+		w.Fetch, err = cacheFolder("hub")
 	}
-	return w.Without, nil
+	return w.Without, err
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -40,7 +41,7 @@ type served struct {
 }
 
 // serve builds the page once, in the folder VPROF_PAGE if that is set, and serves it.
-func serve(t *testing.T) *served {
+func serve(t testing.TB) *served {
 	t.Helper()
 	folder, scratch := cmp.Or(os.Getenv("VPROF_PAGE"), filepath.Join(t.TempDir(), "page")), t.TempDir()
 	require.NoError(t, build(root, folder, scratch))
@@ -69,6 +70,13 @@ func (c *counter) Write(b []byte) (int, error) {
 	return c.ResponseWriter.Write(b)
 }
 
+// loaded returns the bytes that the server has sent.
+func (s *served) loaded() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bytes
+}
+
 // tab is a tab with the page.
 type tab struct{ *headless.Tab }
 
@@ -76,7 +84,7 @@ type tab struct{ *headless.Tab }
 func js[T any](t testing.TB, b *tab, expression string) T { return headless.Value[T](t, b, expression) }
 
 // await waits until an expression is true in the page.
-func (b *tab) await(t *testing.T, expression string) {
+func (b *tab) await(t testing.TB, expression string) {
 	t.Helper()
 	js[bool](t, b, `new Promise((resolve) => {
 		const look = () => { if (`+expression+`) resolve(true); else setTimeout(look, 20); };
@@ -85,7 +93,7 @@ func (b *tab) await(t *testing.T, expression string) {
 }
 
 // answer returns the answer to what the page asks last, as JSON.
-func (b *tab) answer(t *testing.T) string {
+func (b *tab) answer(t testing.TB) string {
 	t.Helper()
 	b.await(t, `document.body.dataset.answered == turn`)
 	return js[string](t, b, `text`)
@@ -154,6 +162,46 @@ func TestPage(t *testing.T) {
 	t.Run("nothing leaves", func(t *testing.T) { nothingLeaves(t, b, s) })
 	t.Run("offline", func(t *testing.T) { offline(t, b, s) })
 	b.Quiet(t)
+}
+
+// BenchmarkPage measures the time from opening the page, without a cache, to its first answer, and the megabytes that it
+// loads until then; and the time of later answers, each to a question of another model, GPU or batch.
+func BenchmarkPage(b *testing.B) {
+	s := serve(b)
+	b.Run("first", func(b *testing.B) {
+		for b.Loop() {
+			b.StopTimer()
+			page := &tab{headless.Open(b, 1280, 900)}
+			before := s.loaded()
+			b.StartTimer()
+			require.NoError(b, chromedp.Do(page, chromedp.Navigate(s.url)))
+			page.answer(b)
+			b.StopTimer()
+			b.ReportMetric(float64(s.loaded()-before)/1e6, "MB")
+			require.NoError(b, chromedp.Cancel(page))
+			b.StartTimer()
+		}
+	})
+	page := &tab{headless.Open(b, 1280, 900)}
+	require.NoError(b, chromedp.Do(page, chromedp.Navigate(s.url)))
+	page.answer(b)
+	for _, q := range []string{
+		"model=gpt2&gpu=t4&batch=%d", "model=bert-base&gpu=rtx-4090&batch=%d", "model=resnet50&gpu=a100-80&batch=%d",
+		"model=hf:Qwen/Qwen3-4B&gpu=h100&batch=%d&lora=r=8",
+	} {
+		name, _, _ := strings.Cut(strings.TrimPrefix(q, "model="), "&")
+		b.Run(strings.ReplaceAll(name, "/", "-"), func(b *testing.B) {
+			shown := 0 // milliseconds until answers are shown, before the printed table is there, too
+			for n := 1; b.Loop(); n++ {
+				before := js[int](b, page, `turn`)
+				js[any](b, page, fmt.Sprintf(`location.hash = "`+q+`", null`, n))
+				page.await(b, fmt.Sprintf(`turn > %d`, before))
+				page.answer(b)
+				shown += js[int](b, page, `+document.body.dataset.took`)
+			}
+			b.ReportMetric(float64(shown)/float64(b.N), "shown-ms")
+		})
+	}
 }
 
 // questions returns fifty questions, over models, GPUs and settings, some of them wrong.
