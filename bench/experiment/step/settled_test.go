@@ -62,6 +62,29 @@ func TestSizesSettleAsIfTheyWereAlone(t *testing.T) {
 	require.Greater(t, len(lengths), 1, "some settle sooner than others")
 }
 
+// What a loop comes to does not hang on the loops that were tried before it.
+func TestLoopsSettleAsIfTheyWereAlone(t *testing.T) {
+	gpu, err := device.Lookup("a100-80")
+	require.NoError(t, err)
+	m, err := all.Models().Lookup("gpt2")
+	require.NoError(t, err)
+	fresh := func() *step.Setup {
+		s, err := step.New(m, models.Case{Settings: models.Settings{"layers": 2, "seq-len": 64}}, step.Evidence{})
+		require.NoError(t, err)
+		return s
+	}
+	loops := fresh().Loops()
+	require.Len(t, loops, 2)
+	for i, loop := range loops {
+		after, err := loop.Settle(t.Context(), loop.Trial(gpu, 2))
+		require.NoError(t, err)
+		alone := fresh().Loops()[i]
+		first, err := alone.Settle(t.Context(), alone.Trial(gpu, 2))
+		require.NoError(t, err)
+		require.Equal(t, first.Run, after.Run, loop.Loop())
+	}
+}
+
 // More micro-batches than that do not change memory. A step's time counts all of them.
 func TestStepsOfManyMicroBatchesAreRecordedInPart(t *testing.T) {
 	gpu, err := device.Lookup("a100-80")
