@@ -27,7 +27,7 @@ var elsewhere = map[string][]string{
 	"needs a cluster":                  {`--on slurm`, `^vprof fleet (status|collect|cancel|merge) `},
 	"needs packages of an index":       {`^vprof bisect`, `venv-2`, `^vprof compare 2\.9`},
 	"needs timm or NVIDIA's libraries": {`capture timm`, `--model vit.pt2`, `^vprof capture .*--compile`},
-	"runs for minutes":                 {`^vprof fit .*-- python`, `torchrun`, `smoke --run`},
+	"runs for minutes":                 {`^vprof fit .*-- python`, `torchrun`, `smoke --run`, `--lengths`},
 	"is a line of GitLab's":            {`^- vprof`},
 }
 
