@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/profiler/trace/cudnn"
-	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+	"github.com/vprof/vprof/tools/cudnn/answers"
 )
 
 // Knobs of cuDNN that the workspace depends on.
@@ -34,7 +34,7 @@ var depthwiseTiles = [][2]int64{{64, 16}, {64, 8}, {32, 16}, {64, 32}, {32, 32},
 
 // labeled is an answer and the choices that explain it.
 type labeled struct {
-	oracle.Answer
+	answers.Answer
 	study cudnn.Study
 	found []cudnn.Choice
 	// check marks answers to compare with, not to learn from.
@@ -52,7 +52,7 @@ func fold(c cudnn.Config) int64 {
 }
 
 // explanations returns the choices whose formula gives the answer's bytes.
-func explanations(s cudnn.Study, a *oracle.Answer) []cudnn.Choice {
+func explanations(s cudnn.Study, a *answers.Answer) []cudnn.Choice {
 	var found []cudnn.Choice
 	for _, e := range cudnn.Engines() {
 		if !s.Can(e) {
@@ -68,7 +68,7 @@ func explanations(s cudnn.Study, a *oracle.Answer) []cudnn.Choice {
 }
 
 // possible returns the choices of an engine class that an answer's knobs allow.
-func possible(s cudnn.Study, e cudnn.Engine, a *oracle.Answer) []cudnn.Choice {
+func possible(s cudnn.Study, e cudnn.Engine, a *answers.Answer) []cudnn.Choice {
 	all := []cudnn.Choice{{Engine: e}}
 	if !s.Splits(e) {
 		return all
@@ -91,13 +91,13 @@ func possible(s cudnn.Study, e cudnn.Engine, a *oracle.Answer) []cudnn.Choice {
 	return all
 }
 
-func hasKnob(a *oracle.Answer, knob int) bool {
+func hasKnob(a *answers.Answer, knob int) bool {
 	_, ok := a.Knobs[knob]
 	return ok
 }
 
 // splitsOf returns the numbers of splits that an answer's knobs may mean.
-func splitsOf(a *oracle.Answer) []int64 {
+func splitsOf(a *answers.Answer) []int64 {
 	var splits []int64
 	if a.Knobs[knobSplitBuf] < 0 {
 		splits = append(splits, 1)
@@ -119,7 +119,7 @@ type variant struct {
 	tiled, split bool
 }
 
-func variantOf(a *oracle.Answer, c cudnn.Choice) variant {
+func variantOf(a *answers.Answer, c cudnn.Choice) variant {
 	return variant{a.Operation, a.Config.DType != cudnn.F32, a.Engine, c.Engine, c.TileM > 0, c.Splits > 0}
 }
 
@@ -127,7 +127,7 @@ func variantOf(a *oracle.Answer, c cudnn.Choice) variant {
 type census map[variant]int
 
 // pick returns the explanation whose variant is commonest.
-func (n census) pick(a *oracle.Answer, found []cudnn.Choice) cudnn.Choice {
+func (n census) pick(a *answers.Answer, found []cudnn.Choice) cudnn.Choice {
 	return slices.MaxFunc(found, func(x, y cudnn.Choice) int {
 		return cmp.Or(cmp.Compare(n[variantOf(a, x)], n[variantOf(a, y)]), cmp.Compare(y.Engine, x.Engine))
 	})

@@ -9,7 +9,7 @@ import (
 
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 	"github.com/vprof/vprof/profiler/trace/cudnn/forest"
-	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+	"github.com/vprof/vprof/tools/cudnn/answers"
 )
 
 // kernel is what the first vote learns: a choice without its splits, and all that tells cuDNN's kernels apart.
@@ -19,7 +19,7 @@ type kernel struct {
 	name   string // of engine and knobs, without the number of splits
 }
 
-func kernelOf(a *oracle.Answer, c cudnn.Choice) kernel {
+func kernelOf(a *answers.Answer, c cudnn.Choice) kernel {
 	if c.Engine == cudnn.Kept {
 		return kernel{choice: c}
 	}
@@ -39,7 +39,7 @@ type split struct {
 	knobs [3]int64 // zero for those the engine lacks
 }
 
-func splitOf(a *oracle.Answer, c cudnn.Choice) split {
+func splitOf(a *answers.Answer, c cudnn.Choice) split {
 	s := split{count: c.Splits}
 	for i, knob := range splitKnobs {
 		s.knobs[i] = a.Knobs[knob]

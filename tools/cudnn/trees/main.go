@@ -28,6 +28,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 	"github.com/vprof/vprof/profiler/trace/cudnn/forest"
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+	"github.com/vprof/vprof/tools/cudnn/answers"
 )
 
 func main() {
@@ -92,7 +93,7 @@ type operation struct {
 	half      bool
 }
 
-func operationOf(a *oracle.Answer) operation {
+func operationOf(a *answers.Answer) operation {
 	return operation{a.Operation, a.Config.DType != cudnn.F32}
 }
 
@@ -109,7 +110,7 @@ func (f *fitter) fit(generation int, paths []string) error {
 	cases := map[operation][]labeled{}
 	variants := census{}
 	for _, path := range paths {
-		err := oracle.Read(path, func(a oracle.Answer) {
+		err := answers.Read(path, func(a answers.Answer) {
 			s := cudnn.NewStudy(a.Config, a.Operation, gpu)
 			c := labeled{Answer: a, study: s, found: explanations(s, &a)}
 			for _, choice := range c.found {
@@ -123,7 +124,7 @@ func (f *fitter) fit(generation int, paths []string) error {
 		}
 	}
 	if f.check != "" {
-		err := oracle.Read(f.check, func(a oracle.Answer) {
+		err := answers.Read(f.check, func(a answers.Answer) {
 			o := operationOf(&a)
 			cases[o] = append(cases[o], labeled{
 				Answer: a,
@@ -135,8 +136,8 @@ func (f *fitter) fit(generation int, paths []string) error {
 		}
 	}
 	if f.trusted != "" {
-		err := oracle.ReadQuestions(f.trusted, func(q oracle.Question) {
-			a := oracle.Answer{Question: q}
+		err := answers.ReadQuestions(f.trusted, func(q oracle.Question) {
+			a := answers.Answer{Question: q}
 			o := operationOf(&a)
 			cases[o] = append(cases[o], labeled{
 				Answer: a, study: cudnn.NewStudy(q.Config, q.Operation, gpu),

@@ -17,6 +17,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 	"github.com/vprof/vprof/profiler/trace/cudnn/forest"
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
+	"github.com/vprof/vprof/tools/cudnn/answers"
 )
 
 var testGPU = cudnn.GPU{Capability: 90, Memory: 1 << 60}
@@ -63,7 +64,7 @@ func drawChoice(t *rapid.T, s cudnn.Study) (cudnn.Choice, map[int]int64) {
 
 func TestTheChoiceBehindAnAnswerIsAmongItsExplanations(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a := oracle.Answer{Question: drawQuestion(t)}
+		a := answers.Answer{Question: drawQuestion(t)}
 		s := cudnn.NewStudy(a.Config, a.Operation, testGPU)
 		want, knobs := drawChoice(t, s)
 		a.Bytes, a.Knobs = s.Bytes(want), knobs
@@ -77,7 +78,7 @@ func TestTheChoiceBehindAnAnswerIsAmongItsExplanations(t *testing.T) {
 }
 
 func TestABufferOfNoSplitsIsOneSplit(t *testing.T) {
-	a := oracle.Answer{
+	a := answers.Answer{
 		Question: oracle.Of(square(4, 64, 64, 16, 1), cudnn.GradWeight),
 		Knobs:    map[int]int64{knobSplitBuf: -1},
 	}
@@ -88,19 +89,19 @@ func TestABufferOfNoSplitsIsOneSplit(t *testing.T) {
 }
 
 func TestAnswersThatNoFormulaGivesHaveNoExplanation(t *testing.T) {
-	a := oracle.Answer{Question: oracle.Of(square(4, 64, 64, 16, 1), cudnn.Forward), Bytes: 1}
+	a := answers.Answer{Question: oracle.Of(square(4, 64, 64, 16, 1), cudnn.Forward), Bytes: 1}
 	require.Empty(t, explanations(cudnn.NewStudy(a.Config, a.Operation, testGPU), &a))
 }
 
 func TestTheCommonestVariantIsPickedAndOfEqualsTheFirstEngine(t *testing.T) {
-	a := &oracle.Answer{Engine: 5}
+	a := &answers.Answer{Engine: 5}
 	direct, copies := cudnn.Choice{Engine: cudnn.Direct}, cudnn.Choice{Engine: cudnn.Copies}
 	found := []cudnn.Choice{copies, direct}
 	require.Equal(t, direct, census{}.pick(a, found))
 	n := census{variantOf(a, copies): 2, variantOf(a, direct): 1}
 	require.Equal(t, copies, n.pick(a, found))
 	// What other engines of cuDNN's do says nothing of this one.
-	require.Equal(t, direct, n.pick(&oracle.Answer{Engine: 6}, found))
+	require.Equal(t, direct, n.pick(&answers.Answer{Engine: 6}, found))
 }
 
 func TestFoldsKeepAGeometryTogether(t *testing.T) {
@@ -118,8 +119,8 @@ func TestFoldsKeepAGeometryTogether(t *testing.T) {
 
 // madeUp answers as a heuristic might that prefers copies with tiles for a few samples, splitting the reduction the
 // more often the more channels there are, and beyond that copies in one piece.
-func madeUp(t require.TestingT, n, ci, side int64) oracle.Answer {
-	a := oracle.Answer{
+func madeUp(t require.TestingT, n, ci, side int64) answers.Answer {
+	a := answers.Answer{
 		Question: oracle.Of(square(n, ci, 64, side, 1), cudnn.GradWeight), Engine: 1,
 		Knobs: map[int]int64{knobTile: 5},
 	}
@@ -136,9 +137,9 @@ func madeUp(t require.TestingT, n, ci, side int64) oracle.Answer {
 	return a
 }
 
-func manyMadeUp(t require.TestingT, seed uint64, n int) []oracle.Answer {
+func manyMadeUp(t require.TestingT, seed uint64, n int) []answers.Answer {
 	random := rand.New(rand.NewPCG(seed, 0))
-	answers := make([]oracle.Answer, n)
+	answers := make([]answers.Answer, n)
 	for i := range answers {
 		// The features that the answers turn on have few values, so that
 		// every boundary can be seen; the images may have any size.
@@ -148,7 +149,7 @@ func manyMadeUp(t require.TestingT, seed uint64, n int) []oracle.Answer {
 	return answers
 }
 
-func label(answers []oracle.Answer) ([]labeled, census) {
+func label(answers []answers.Answer) ([]labeled, census) {
 	cases, variants := make([]labeled, len(answers)), census{}
 	for i, a := range answers {
 		s := cudnn.NewStudy(a.Config, a.Operation, testGPU)
@@ -229,9 +230,9 @@ func leafOf(b *forest.Branch, x []float32) *forest.Branch {
 }
 
 func TestKernelsDifferInAllButTheirSplits(t *testing.T) {
-	a := oracle.Answer{Engine: 3, Knobs: map[int]int64{knobTile: 5, knobSplitK: 2}}
+	a := answers.Answer{Engine: 3, Knobs: map[int]int64{knobTile: 5, knobSplitK: 2}}
 	c := cudnn.Choice{Engine: cudnn.Copies, TileM: 64, TileN: 64, Splits: 2}
-	more := oracle.Answer{Engine: 3, Knobs: map[int]int64{knobTile: 5, knobSplitK: 9, knobSplitBuf: 1, knobSplitSlc: 9}}
+	more := answers.Answer{Engine: 3, Knobs: map[int]int64{knobTile: 5, knobSplitK: 9, knobSplitBuf: 1, knobSplitSlc: 9}}
 	often := c
 	often.Splits = 9
 	require.Equal(t, kernelOf(&a, c), kernelOf(&more, often))
@@ -247,7 +248,7 @@ func TestKernelsDifferInAllButTheirSplits(t *testing.T) {
 }
 
 // answersFile writes answers, and what comes after them, as they are asked for.
-func answersFile(t *testing.T, answers []oracle.Answer, behind string) string {
+func answersFile(t *testing.T, answers []answers.Answer, behind string) string {
 	var text strings.Builder
 	for _, a := range answers {
 		fmt.Fprintf(&text, "%v|%d %d", a.Question, a.Bytes, a.Engine)
