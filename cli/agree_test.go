@@ -17,12 +17,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vprof/vprof/bench/experiment/step"
-	"github.com/vprof/vprof/bench/experiment/steptest"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/tools/steptest"
 )
 
 // VPROF_SETTINGS is how many settings are judged on all GPUs, in place of one on two of them.

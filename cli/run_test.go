@@ -21,9 +21,9 @@ import (
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/models/toy"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/tools/toy"
 )
 
 // desk returns an app with the toy model, whose streams are buffers.

@@ -22,8 +22,8 @@ import (
 	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
-	"github.com/vprof/vprof/models/toy"
 	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/tools/toy"
 )
 
 // The test binary is vprof, with a toy model besides the real ones.

@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/bench/shard"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/models/toy"
+	"github.com/vprof/vprof/tools/toy"
 )
 
 func TestMistakesAreNamedWithTheirLine(t *testing.T) {

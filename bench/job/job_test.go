@@ -15,10 +15,10 @@ import (
 	"github.com/vprof/vprof/bench/shard"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/models/toy"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
+	"github.com/vprof/vprof/tools/toy"
 )
 
 // here runs jobs of the toy, which replays get right.

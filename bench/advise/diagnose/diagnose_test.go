@@ -6,10 +6,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/bench/experiment/steptest"
 	"github.com/vprof/vprof/bench/observe/series"
 	"github.com/vprof/vprof/bench/observe/snapshot"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/tools/steptest"
 )
 
 func kinds(found []report.Finding) []string {

@@ -9,12 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/experiment/step"
-	"github.com/vprof/vprof/bench/experiment/steptest"
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/models/toy"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/tools/steptest"
+	"github.com/vprof/vprof/tools/toy"
 )
 
 // scripted answers with prepared outcomes and counts recordings.

@@ -10,16 +10,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/experiment/step"
-	"github.com/vprof/vprof/bench/experiment/steptest"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
-	"github.com/vprof/vprof/models/toy"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/calibrate"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
+	"github.com/vprof/vprof/tools/steptest"
+	"github.com/vprof/vprof/tools/toy"
 )
 
 // hidden returns what nobody recorded: on top of what PyTorch reserved.

@@ -10,15 +10,15 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/fit"
 	"github.com/vprof/vprof/bench/experiment/step"
-	"github.com/vprof/vprof/bench/experiment/steptest"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
-	"github.com/vprof/vprof/models/toy"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/sim"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
+	"github.com/vprof/vprof/tools/steptest"
+	"github.com/vprof/vprof/tools/toy"
 )
 
 func toySmoke(free int64, c models.Case) Test {

@@ -7,12 +7,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/experiment/step"
-	"github.com/vprof/vprof/bench/experiment/steptest"
 	"github.com/vprof/vprof/bench/observe/snapshot"
 	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/tools/steptest"
 )
 
 // What a replay writes as a snapshot is read back with its peaks, to the byte, although events say what was asked for

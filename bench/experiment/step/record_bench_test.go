@@ -4,11 +4,11 @@ import (
 	"testing"
 
 	"github.com/vprof/vprof/bench/experiment/step"
-	"github.com/vprof/vprof/bench/experiment/steptest"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/tools/steptest"
 )
 
 // BenchmarkRecord records two steps of redimnet-b2, all of it trained.

@@ -7,11 +7,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vprof/vprof/bench/experiment/step"
-	"github.com/vprof/vprof/bench/experiment/steptest"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/tools/steptest"
 )
 
 // A data set that does not share a segment adds just its bytes, rounded up to at

@@ -9,11 +9,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vprof/vprof/bench/experiment/step"
-	"github.com/vprof/vprof/bench/experiment/steptest"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/models/toy"
+	"github.com/vprof/vprof/tools/steptest"
+	"github.com/vprof/vprof/tools/toy"
 )
 
 func batches(sizes ...int) Options { return Options{Batches: sizes} }

@@ -21,12 +21,12 @@ import (
 	"github.com/vprof/vprof/bench/show/profile"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/redimnet"
-	"github.com/vprof/vprof/models/toy"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/sim"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/tools/toy"
 )
 
 func residuals(planner.Subject) (allocated, reserved planner.Residual, err error) { return }

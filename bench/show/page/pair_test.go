@@ -10,7 +10,7 @@ import (
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/show/page"
-	"github.com/vprof/vprof/models/toy"
+	"github.com/vprof/vprof/tools/toy"
 )
 
 // toyPair returns toy on a GPU of 1 GiB and, with other batch sizes, on one of 2 GiB.

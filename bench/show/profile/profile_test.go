@@ -19,10 +19,10 @@ import (
 	"github.com/vprof/vprof/internal/golden"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/redimnet"
-	"github.com/vprof/vprof/models/toy"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/tools/toy"
 )
 
 func residuals(planner.Subject) (allocated, reserved planner.Residual, err error) { return }

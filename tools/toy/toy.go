@@ -21,7 +21,7 @@ const mib = 1 << 20
 // Model returns the toy under the name "toy".
 func Model() models.Model {
 	return models.Model{
-		Name: "toy", Summary: "a model to add up in the head", Source: "models/toy", BatchUnit: "sample",
+		Name: "toy", Summary: "a model to add up in the head", Source: "tools/toy", BatchUnit: "sample",
 		Stages: []string{"full", "frozen"}, Batches: []int{8, 16, 32, 64},
 		Default: models.Case{Stage: "full", Batch: 16, Accumulate: 1},
 		Settings: []models.Setting{
