@@ -61,16 +61,11 @@ func (r *reader) even(key string, width int64) {
 func (r *reader) bertConfig(vocab int64, roberta bool) bert.Config {
 	r.refuse("is_decoder", "false")
 	r.refuse("add_cross_attention", "false")
-	c := bert.Config{
-		Vocab: r.size("vocab_size", vocab, mostVocab), Width: r.size("hidden_size", 768, mostWidth),
-		Layers: r.size("num_hidden_layers", 12, mostLayers), Heads: r.size("num_attention_heads", 12, mostWidth),
-		Inner:     r.size("intermediate_size", 3072, mostInner),
-		Positions: r.size("max_position_embeddings", 512, mostPositions),
-		Types:     r.size("type_vocab_size", 2, mostVocab), Activation: r.word("hidden_act", "gelu", hf.Activations()),
-		HiddenDropout:    r.probability("hidden_dropout_prob", 0.1),
-		AttentionDropout: r.probability("attention_probs_dropout_prob", 0.1),
-		Roberta:          roberta, Untied: !r.flag("tie_word_embeddings", true),
-	}
+	c := bert.Config{Roberta: roberta}
+	r.fields(&c, fmt.Sprintf("Vocab=vocab_size:%d ", vocab)+usualSizes+"Inner=intermediate_size:3072 "+
+		"Positions=max_position_embeddings:512 Types=type_vocab_size:2 Activation=hidden_act:gelu "+
+		"HiddenDropout=hidden_dropout_prob:0.1 AttentionDropout=attention_probs_dropout_prob:0.1 "+
+		"!Untied=tie_word_embeddings:true")
 	r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
 	return c
 }
@@ -116,14 +111,10 @@ func readRoBERTa(r *reader) architecture {
 }
 
 func readDistil(r *reader) architecture {
-	c := bert.DistilledConfig{
-		Vocab: r.size("vocab_size", 30522, mostVocab), Width: r.size("dim", 768, mostWidth),
-		Layers: r.size("n_layers", 6, mostLayers), Heads: r.size("n_heads", 12, mostWidth),
-		Inner: r.size("hidden_dim", 3072, mostInner), Positions: r.size("max_position_embeddings", 512, mostPositions),
-		Activation: r.word("activation", "gelu", hf.Activations()),
-		Dropout:    r.probability("dropout", 0.1), AttentionDropout: r.probability("attention_dropout", 0.1),
-		Untied: !r.flag("tie_word_embeddings", true),
-	}
+	var c bert.DistilledConfig
+	r.fields(&c, "Vocab=vocab_size:30522 Width=dim:768 Layers=n_layers:6 Heads=n_heads:12 Inner=hidden_dim:3072 "+
+		"Positions=max_position_embeddings:512 Activation=activation:gelu Dropout=dropout:0.1 "+
+		"AttentionDropout=attention_dropout:0.1 !Untied=tie_word_embeddings:true")
 	r.heads("n_heads", c.Heads, "dim", c.Width)
 	r.padToken(0, c.Vocab)
 	labels := r.labels()

@@ -174,7 +174,7 @@ func readMixtral(r *reader, c *llama.Config) {
 // sparseLayers reads which layers have no experts, in Qwen's keys.
 func (r *reader) sparseLayers(c *llama.Config) {
 	step, dense := r.size("decoder_sparse_step", 1, mostLayers), map[int64]bool{}
-	for _, i := range r.numbers("mlp_only_layers", 0, mostLayers) {
+	for _, i := range r.numbers("mlp_only_layers", mostLayers) {
 		dense[i] = true
 	}
 	c.Experts.Dense = layers(c, func(i int64) bool { return dense[i] || (i+1)%step != 0 })

@@ -143,15 +143,10 @@ const positionsKey = "max_position_embeddings"
 
 func readGPT(r *reader) architecture {
 	r.refuse("add_cross_attention", "false")
-	c := gpt.Config{
-		Vocab: r.size("vocab_size", 50257, mostVocab), Width: r.size("n_embd", 768, mostWidth),
-		Layers: r.size("n_layer", 12, mostLayers), Heads: r.size("n_head", 12, mostWidth),
-		Positions:    r.size("n_positions", 1024, mostPositions),
-		Activation:   r.word("activation_function", "gelu_new", hf.Activations()),
-		Untied:       !r.flag("tie_word_embeddings", true),
-		EmbedDropout: r.probability("embd_pdrop", 0.1), AttentionDropout: r.probability("attn_pdrop", 0.1),
-		ResidualDropout: r.probability("resid_pdrop", 0.1),
-	}
+	var c gpt.Config
+	r.fields(&c, "Vocab=vocab_size:50257 Width=n_embd:768 Layers=n_layer:12 Heads=n_head:12 Positions=n_positions:1024 "+
+		"Activation=activation_function:gelu_new !Untied=tie_word_embeddings:true EmbedDropout=embd_pdrop:0.1 "+
+		"AttentionDropout=attn_pdrop:0.1 ResidualDropout=resid_pdrop:0.1")
 	c.Inner = r.sizeOr("n_inner", 4*c.Width, 4*c.Width, mostInner)
 	r.heads("n_head", c.Heads, "n_embd", c.Width)
 	_, padded := r.padToken(-1, c.Vocab)

@@ -111,18 +111,10 @@ func attending(c gemma.Config, k models.Case) gemma.Config {
 
 // gemmaText reads the sizes of the decoder, of a layer that sees a window, and the number of layers.
 func (r *reader) gemmaText(window int64) (c gemma.Config, l gemma.Layer, n int64) {
-	c = gemma.Config{
-		Vocab: r.size("vocab_size", 262144, mostVocab), Width: r.size("hidden_size", 2304, mostWidth),
-		Heads:      r.size("num_attention_heads", 8, mostWidth),
-		Window:     r.size("sliding_window", window, mostPositions),
-		Activation: r.word("hidden_activation", "gelu_pytorch_tanh", hf.Activations()),
-		Bias:       r.flag("attention_bias", false), AttentionDropout: r.probability("attention_dropout", 0),
-		Tied: r.flag("tie_word_embeddings", true),
-	}
-	l = gemma.Layer{
-		HeadSize: r.size("head_dim", 256, mostWidth),
-		KVHeads:  r.size("num_key_value_heads", 4, mostWidth),
-	}
+	r.fields(&c, fmt.Sprintf("Vocab=vocab_size:262144 Width=hidden_size:2304 Heads=num_attention_heads:8 "+
+		"Window=sliding_window:%d Activation=hidden_activation:gelu_pytorch_tanh Bias=attention_bias:false "+
+		"AttentionDropout=attention_dropout:0 Tied=tie_word_embeddings:true", window))
+	r.fields(&l, "HeadSize=head_dim:256 KVHeads=num_key_value_heads:4")
 	r.even("head_dim", l.HeadSize)
 	r.must(c.Heads%l.KVHeads == 0, "num_key_value_heads", "%d do not divide num_attention_heads %d", l.KVHeads, c.Heads)
 	r.rotary(1, true)

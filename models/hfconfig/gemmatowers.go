@@ -12,16 +12,10 @@ func towersGemma4(r *reader, c *gemma.Config) func() llama.Wrapper {
 	sees, hears := r.has("vision_config"), r.has("audio_config")
 	v, a := r.sub("vision_config"), r.sub("audio_config")
 	v.word("model_type", "gemma4_vision", []string{"gemma4_vision"})
-	s := tower.GemmaVision{
-		Size: tower.Size{
-			Width: v.size("hidden_size", 768, mostWidth), Inner: v.size("intermediate_size", 3072, mostInner),
-			Layers: v.size("num_hidden_layers", 16, mostLayers),
-			Heads:  v.size("num_attention_heads", 12, mostWidth), Patch: v.size("patch_size", 16, mostImage),
-			Positions: v.size("position_embedding_size", 10240, mostPositions),
-		},
-		HeadSize: v.size("head_dim", 64, mostWidth), KVHeads: v.size("num_key_value_heads", 12, mostWidth),
-		Clipped: v.flag("use_clipped_linears", false), Standardized: v.flag("standardize", false),
-	}
+	var s tower.GemmaVision
+	v.fields(&s, "Width=hidden_size:768 Inner=intermediate_size:3072 Layers=num_hidden_layers:16 "+
+		"Heads=num_attention_heads:12 Patch=patch_size:16 Positions=position_embedding_size:10240 HeadSize=head_dim:64 "+
+		"KVHeads=num_key_value_heads:12 Clipped=use_clipped_linears:false Standardized=standardize:false")
 	a.word("model_type", "gemma4_audio", []string{"gemma4_audio"})
 	h := conformer(a)
 	h.Bins, h.Out, h.Clipped = h.Channels[0]/4, a.size("output_proj_dims", 1536, mostWidth),

@@ -429,10 +429,7 @@ func (r *reader) name() string {
 	if json.Unmarshal(r.raw["_name_or_path"], &from) == nil {
 		name = plain(from[strings.LastIndex(from, "/")+1:])
 	}
-	if name == "" {
-		name = "model"
-	}
-	return name
+	return cmp.Or(name, "model")
 }
 
 // plain keeps what can stand in a name, and not too much of it.

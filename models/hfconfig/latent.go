@@ -70,7 +70,7 @@ func readLatentExperts(dense int64) func(r *reader, c *llama.Config) {
 func readGLM4MoELite(r *reader, c *llama.Config) {
 	r.latent(c)
 	r.groupedExperts(c, 1)
-	c.Experts.Dense = r.layersOf("mlp_layer_types", c, []string{"dense"}, []string{"sparse"}, func(i int64) bool {
+	c.Experts.Dense = r.layersOf("mlp_layer_types", c, "dense", "sparse", func(i int64) bool {
 		return i == 0
 	})
 }

@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hf"
@@ -125,23 +122,6 @@ const (
 	allBiases = biases + "MLPBias=mlp_bias:false "
 )
 
-// fields reads fields of a configuration that are keys of the file: "QKVBias+OutputBias=attention_bias:false" sets two
-// fields to what that key says, or else to false. Numbers are probabilities.
-func (r *reader) fields(c *llama.Config, rows string) {
-	for row := range strings.FieldsSeq(rows) {
-		names, key, _ := strings.Cut(row, "=")
-		key, usual, _ := strings.Cut(key, ":")
-		p, err := strconv.ParseFloat(usual, 64)
-		for name := range strings.SplitSeq(names, "+") {
-			if field := reflect.ValueOf(c).Elem().FieldByName(name); err == nil {
-				field.SetFloat(r.probability(key, p))
-			} else {
-				field.SetBool(r.flag(key, usual == "true"))
-			}
-		}
-	}
-}
-
 func readLlama(r *reader, c *llama.Config) {
 	if c.MLP != llama.Ungated {
 		r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
@@ -235,7 +215,7 @@ func readSmolLM3(r *reader, c *llama.Config) {
 	r.refuse("use_sliding_window", "false")
 	every := r.size("no_rope_layer_interval", 4, mostLayers)
 	c.Unrotated = layers(c, func(i int64) bool { return (i+1)%every == 0 })
-	if turned := r.numbers("no_rope_layers", 0, 1); turned != nil {
+	if turned := r.numbers("no_rope_layers", 1); turned != nil {
 		if int64(len(turned)) != c.Layers {
 			r.wrong("no_rope_layers", "has %d layers; num_hidden_layers is %d", len(turned), c.Layers)
 			return
@@ -284,9 +264,9 @@ const (
 	chunkedAttention = "chunked_attention"
 )
 
-// layersOf reads which layers have a kind, by a key that names the kind of each: one of the names
-// of that kind or of the other. Without the key, usual decides.
-func (r *reader) layersOf(key string, c *llama.Config, kind, other []string, usual func(layer int64) bool) []bool {
+// layersOf reads which layers have a kind, by a key that names the kind of each, which is that or the other. Without
+// the key, usual decides.
+func (r *reader) layersOf(key string, c *llama.Config, kind, other string, usual func(layer int64) bool) []bool {
 	types := r.words(key)
 	if types == nil {
 		return layers(c, usual)
@@ -296,9 +276,8 @@ func (r *reader) layersOf(key string, c *llama.Config, kind, other []string, usu
 		return nil
 	}
 	return layers(c, func(i int64) bool {
-		is := slices.Contains(kind, types[i])
-		r.must(is || slices.Contains(other, types[i]), key, "vprof does not know %q; it knows %s, %s", types[i],
-			kind[0], other[0])
+		is := types[i] == kind
+		r.must(is || types[i] == other, key, "vprof does not know %q; it knows %s, %s", types[i], kind, other)
 		return is
 	})
 }
@@ -306,23 +285,10 @@ func (r *reader) layersOf(key string, c *llama.Config, kind, other []string, usu
 // attentionTypes returns the layers whose tokens see a part of those before them: layer_types says so, by the
 // name of that kind, or usual does.
 func (r *reader) attentionTypes(c *llama.Config, sliding string, usual func(layer int64) bool) []bool {
-	const full = fullAttention
-	types := r.words("layer_types")
-	if types == nil {
-		return layers(c, usual)
-	}
-	if int64(len(types)) != c.Layers {
-		r.wrong("layer_types", "has %d layers; num_hidden_layers is %d", len(types), c.Layers)
-		return nil
-	}
-	out := make([]bool, len(types))
-	for i, t := range types {
-		out[i] = t == sliding
-		r.must(t == full || t == sliding, "layer_types", "vprof does not know %q; it knows %s, %s", t, full, sliding)
-		r.must(t != sliding || c.Window > 0, "layer_types",
-			"%s without a window: use_sliding_window and sliding_window say there is none", sliding)
-	}
-	return out
+	some := r.layersOf("layer_types", c, sliding, fullAttention, usual)
+	r.must(c.Window > 0 || r.words("layer_types") == nil || !slices.Contains(some, true), "layer_types",
+		"%s without a window: use_sliding_window and sliding_window say there is none", sliding)
+	return some
 }
 
 // rotary reads how positions are turned into angles, to which memory is indifferent as long as the angles are computed

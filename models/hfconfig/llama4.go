@@ -27,7 +27,7 @@ func readLlama4(r *reader, c *llama.Config) {
 	c.Llama4.TemperatureTuning = r.tuned()
 	every := r.size("no_rope_layer_interval", 4, mostLayers)
 	c.Unrotated = layers(c, func(i int64) bool { return (i+1)%every == 0 })
-	if turned := r.numbers("no_rope_layers", 0, 1); len(turned) > 0 {
+	if turned := r.numbers("no_rope_layers", 1); len(turned) > 0 {
 		if int64(len(turned)) < c.Layers {
 			r.wrong("no_rope_layers", "has %d layers; num_hidden_layers is %d", len(turned), c.Layers)
 			return
@@ -38,7 +38,7 @@ func readLlama4(r *reader, c *llama.Config) {
 	c.Windowed = r.attentionTypes(c, chunkedAttention, func(i int64) bool { return !c.Unrotated[i] })
 	step := r.size("interleave_moe_layer_step", 1, mostLayers)
 	c.Experts.Dense = layers(c, func(i int64) bool { return (i+1)%step != 0 })
-	if some := r.numbers("moe_layers", 0, mostLayers); some != nil {
+	if some := r.numbers("moe_layers", mostLayers); some != nil {
 		c.Experts.Dense = layers(c, func(i int64) bool { return !slices.Contains(some, i) })
 	}
 }

@@ -43,19 +43,15 @@ func (d relative) special(c llama.Config, a *architecture) {
 
 // deltaNets reads linear attention, and which layers have it.
 func (r *reader) deltaNets(c *llama.Config) {
-	d := llama.DeltaNet{
-		KeyHeads:   r.size("linear_num_key_heads", 16, mostWidth),
-		ValueHeads: r.size("linear_num_value_heads", 32, mostWidth),
-		KeySize:    r.size("linear_key_head_dim", 128, mostWidth), ValueSize: r.size("linear_value_head_dim", 128,
-			mostWidth), Kernel: r.size("linear_conv_kernel_dim", 4, mostKernel),
-	}
+	d := llama.DeltaNet{Fused: c.DeltaNet.Fused}
+	r.fields(&d, "KeyHeads=linear_num_key_heads:16 ValueHeads=linear_num_value_heads:32 "+
+		"KeySize=linear_key_head_dim:128 ValueSize=linear_value_head_dim:128 Kernel=linear_conv_kernel_dim:4")
 	r.must(d.ValueHeads%d.KeyHeads == 0, "linear_num_key_heads", "%d do not divide linear_num_value_heads %d",
 		d.KeyHeads, d.ValueHeads)
 	every := r.size("full_attention_interval", 4, mostLayers)
-	d.Layers = r.layersOf("layer_types", c, []string{linearAttention}, []string{fullAttention}, func(i int64) bool {
+	d.Layers = r.layersOf("layer_types", c, linearAttention, fullAttention, func(i int64) bool {
 		return (i+1)%every != 0
 	})
-	d.Fused = c.DeltaNet.Fused
 	c.DeltaNet = d
 }
 

@@ -16,15 +16,9 @@ import (
 const layerDropNote = "layers are never dropped: what is shown is the most that a step needs"
 
 func readViT(r *reader) architecture {
-	c := vit.Config{
-		Image: r.square("image_size", 224), Patch: r.square("patch_size", 16),
-		Channels: r.size("num_channels", 3, mostChannels), Width: r.size("hidden_size", 768, mostWidth),
-		Layers: r.size("num_hidden_layers", 12, mostLayers), Heads: r.size("num_attention_heads", 12, mostWidth),
-		Inner: r.size("intermediate_size", 3072, mostInner), Activation: r.word("hidden_act", "gelu", hf.Activations()),
-		HiddenDropout:    r.probability("hidden_dropout_prob", 0),
-		AttentionDropout: r.probability("attention_probs_dropout_prob", 0),
-		NoQKVBias:        !r.flag("qkv_bias", true),
-	}
+	c := vit.Config{Image: r.square("image_size", 224), Patch: r.square("patch_size", 16)}
+	r.fields(&c, "Channels=num_channels:3 "+usualSizes+"Inner=intermediate_size:3072 Activation=hidden_act:gelu "+
+		"HiddenDropout=hidden_dropout_prob:0 AttentionDropout=attention_probs_dropout_prob:0 !NoQKVBias=qkv_bias:true")
 	r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
 	r.must(c.Image%c.Patch == 0, "image_size", "%d is not a multiple of patch_size %d", c.Image, c.Patch)
 	labels := r.labels()
@@ -49,21 +43,12 @@ func readViT(r *reader) architecture {
 
 func readWhisper(r *reader) architecture {
 	r.refuse("apply_spec_augment", "false")
-	c := whisper.Config{
-		Vocab: r.size("vocab_size", 51865, mostVocab), Width: r.size("d_model", 384, mostWidth),
-		MelBins:       r.size("num_mel_bins", 80, mostChannels),
-		EncoderLayers: r.size("encoder_layers", 4, mostLayers), DecoderLayers: r.size("decoder_layers", 4, mostLayers),
-		EncoderHeads:    r.size("encoder_attention_heads", 6, mostWidth),
-		DecoderHeads:    r.size("decoder_attention_heads", 6, mostWidth),
-		EncoderInner:    r.size("encoder_ffn_dim", 1536, mostInner),
-		DecoderInner:    r.size("decoder_ffn_dim", 1536, mostInner),
-		SourcePositions: r.size("max_source_positions", 1500, mostPositions),
-		TargetPositions: r.size("max_target_positions", 448, mostPositions),
-		Dropout:         r.probability("dropout", 0), AttentionDropout: r.probability("attention_dropout", 0),
-		ActivationDropout: r.probability("activation_dropout", 0),
-		Activation:        r.word("activation_function", "gelu", hf.Activations()),
-		Untied:            !r.flag("tie_word_embeddings", true),
-	}
+	var c whisper.Config
+	r.fields(&c, "Vocab=vocab_size:51865 Width=d_model:384 MelBins=num_mel_bins:80 EncoderLayers=encoder_layers:4 "+
+		"DecoderLayers=decoder_layers:4 EncoderHeads=encoder_attention_heads:6 DecoderHeads=decoder_attention_heads:6 "+
+		"EncoderInner=encoder_ffn_dim:1536 DecoderInner=decoder_ffn_dim:1536 SourcePositions=max_source_positions:1500 "+
+		"TargetPositions=max_target_positions:448 Dropout=dropout:0 AttentionDropout=attention_dropout:0 "+
+		"ActivationDropout=activation_dropout:0 Activation=activation_function:gelu !Untied=tie_word_embeddings:true")
 	r.heads("encoder_attention_heads", c.EncoderHeads, "d_model", c.Width)
 	r.heads("decoder_attention_heads", c.DecoderHeads, "d_model", c.Width)
 	r.padToken(50256, c.Vocab)
@@ -84,23 +69,16 @@ func readWhisper(r *reader) architecture {
 func readWav2Vec2(r *reader) architecture {
 	r.refuse("add_adapter", "false")
 	r.refuse("adapter_attn_dim")
-	c := wav2vec2.Config{
-		Vocab: r.size("vocab_size", 32, mostVocab), Width: r.size("hidden_size", 768, mostWidth),
-		Layers: r.size("num_hidden_layers", 12, mostLayers), Heads: r.size("num_attention_heads", 12, mostWidth),
-		Inner: r.size("intermediate_size", 3072, mostInner), Activation: r.word("hidden_act", "gelu", hf.Activations()),
-		FeatureActivation: r.word("feat_extract_activation", "gelu", hf.Activations()),
-		HiddenDropout:     r.probability("hidden_dropout", 0.1),
-		AttentionDropout:  r.probability("attention_dropout", 0.1),
-		ActivationDropout: r.probability("activation_dropout", 0.1),
-		FeatureDropout:    r.probability("feat_proj_dropout", 0),
-		FinalDropout:      r.probability("final_dropout", 0.1),
-		PositionKernel:    r.size("num_conv_pos_embeddings", 128, mostKernel),
-		PositionGroups:    r.size("num_conv_pos_embedding_groups", 16, mostWidth),
-		ConvBias:          r.flag("conv_bias", false), StableLayerNorm: r.flag("do_stable_layer_norm", false),
-		LayerNorms: r.word("feat_extract_norm", "group", []string{"group", "layer"}) == "layer",
-		MaskVector: r.probability("mask_time_prob", 0.05) > 0 || r.probability("mask_feature_prob", 0) > 0,
-		Conv:       r.convolutions(),
-	}
+	var c wav2vec2.Config
+	r.fields(&c, "Vocab=vocab_size:32 "+usualSizes+"Inner=intermediate_size:3072 Activation=hidden_act:gelu "+
+		"FeatureActivation=feat_extract_activation:gelu HiddenDropout=hidden_dropout:0.1 "+
+		"AttentionDropout=attention_dropout:0.1 ActivationDropout=activation_dropout:0.1 "+
+		"FeatureDropout=feat_proj_dropout:0 FinalDropout=final_dropout:0.1 PositionKernel=num_conv_pos_embeddings:128 "+
+		"PositionGroups=num_conv_pos_embedding_groups:16 ConvBias=conv_bias:false "+
+		"StableLayerNorm=do_stable_layer_norm:false")
+	c.LayerNorms = r.word("feat_extract_norm", "group", []string{"group", "layer"}) == "layer"
+	c.MaskVector = r.probability("mask_time_prob", 0.05) > 0 || r.probability("mask_feature_prob", 0) > 0
+	c.Conv = r.convolutions()
 	r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
 	r.must(c.Width%c.PositionGroups == 0, "num_conv_pos_embedding_groups", "%d do not divide hidden_size %d",
 		c.PositionGroups, c.Width)
@@ -138,16 +116,11 @@ func (r *reader) convolutions() []wav2vec2.ConvLayer {
 }
 
 func readOPT(r *reader) architecture {
-	c := opt.Config{
-		Vocab: r.size("vocab_size", 50272, mostVocab), Width: r.size("hidden_size", 768, mostWidth),
-		Layers: r.size("num_hidden_layers", 12, mostLayers), Heads: r.size("num_attention_heads", 12, mostWidth),
-		Inner: r.size("ffn_dim", 3072, mostInner), Positions: r.size(positionsKey, 2048, mostPositions),
-		Dropout: r.probability("dropout", 0.1), AttentionDropout: r.probability("attention_dropout", 0),
-		Activation: r.word("activation_function", "relu", hf.Activations()),
-		NormLast:   !r.flag("do_layer_norm_before", true), NoFinalNorm: r.flag("_remove_final_layer_norm", false),
-		Bias: r.flag("enable_bias", true), PlainNorms: !r.flag("layer_norm_elementwise_affine", true),
-		Untied: !r.flag("tie_word_embeddings", true),
-	}
+	var c opt.Config
+	r.fields(&c, "Vocab=vocab_size:50272 "+usualSizes+"Inner=ffn_dim:3072 Positions=max_position_embeddings:2048 "+
+		"Dropout=dropout:0.1 AttentionDropout=attention_dropout:0 Activation=activation_function:relu "+
+		"!NormLast=do_layer_norm_before:true NoFinalNorm=_remove_final_layer_norm:false Bias=enable_bias:true "+
+		"!PlainNorms=layer_norm_elementwise_affine:true !Untied=tie_word_embeddings:true")
 	c.EmbedWidth = r.sizeOr("word_embed_proj_dim", c.Width, c.Width, mostWidth)
 	r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
 	_, padded := r.padToken(1, c.Vocab)

@@ -180,12 +180,14 @@ func (r *reader) sizes(key string, otherwise []int64, most int64) []int64 {
 	return otherwise
 }
 
-// numbers returns a list of whole numbers within bounds; nil if there is none.
-func (r *reader) numbers(key string, least, most int64) []int64 {
+// numbers returns a list of whole numbers up to a bound; the usual ones if there is none.
+func (r *reader) numbers(key string, most int64, usual ...int64) []int64 {
 	if value, name, ok := r.get(key); ok && !null(value) {
-		return r.list(value, name, least, most)
+		if list := r.list(value, name, 0, most); list != nil {
+			return list
+		}
 	}
-	return nil
+	return usual
 }
 
 // list parses a list of whole numbers within bounds; nil if it is none.

@@ -134,10 +134,7 @@ func readQwen25Vision(r *reader) tower.Size {
 		v.size("out_hidden_size", 3584, mostWidth)
 	s.Activation, s.Gated = v.word("hidden_act", "silu", hf.Activations()), true
 	s.Window = v.size("window_size", 112, mostImage)
-	s.FullAttentionLayers = v.numbers("fullatt_block_indexes", 0, mostLayers)
-	if s.FullAttentionLayers == nil {
-		s.FullAttentionLayers = []int64{7, 15, 23, 31}
-	}
+	s.FullAttentionLayers = v.numbers("fullatt_block_indexes", mostLayers, 7, 15, 23, 31)
 	v.must(s.Window >= s.Patch*s.Merge, "window_size", "%d has no room for a square of %d patches of %d pixels",
 		s.Window, s.Merge, s.Patch)
 	return s
@@ -150,9 +147,7 @@ func readQwen3Vision(r *reader) tower.Size {
 		v.size("out_hidden_size", 3584, mostWidth)
 	s.Positions, s.Activation = v.size("num_position_embeddings", 2304, mostPositions),
 		v.word("hidden_act", "gelu_pytorch_tanh", hf.Activations())
-	if s.DeepLayers = v.numbers("deepstack_visual_indexes", 0, mostLayers); s.DeepLayers == nil {
-		s.DeepLayers = []int64{8, 16, 24}
-	}
+	s.DeepLayers = v.numbers("deepstack_visual_indexes", mostLayers, 8, 16, 24)
 	s.Deep = int64(len(s.DeepLayers))
 	return s
 }
@@ -229,8 +224,5 @@ func (r *reader) mllamaVision() (s tower.Size, t tower.Tiled, states []int64) {
 			"%s is not a list of up to %d shapes", excerpt(value), mostMerged)
 		t.Shapes = int64(len(shapes))
 	}
-	if states = v.numbers("intermediate_layers_indices", 0, mostLayers); states == nil {
-		states = []int64{3, 7, 15, 23, 30}
-	}
-	return s, t, states
+	return s, t, v.numbers("intermediate_layers_indices", mostLayers, 3, 7, 15, 23, 30)
 }

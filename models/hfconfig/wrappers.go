@@ -213,9 +213,6 @@ func (w wrapper) decoder(t *reader) (d relative, kind string) {
 func readMllama(r *reader, c *llama.Config) {
 	c.ExtraTokens = 8
 	c.AttentionDropout = r.probability("dropout", 0)
-	crossing := r.numbers("cross_attention_layers", 0, mostLayers)
-	if crossing == nil {
-		crossing = []int64{3, 8, 13, 18, 23, 28, 33, 38}
-	}
+	crossing := r.numbers("cross_attention_layers", mostLayers, 3, 8, 13, 18, 23, 28, 33, 38)
 	c.CrossAttention = layers(c, func(i int64) bool { return slices.Contains(crossing, i) })
 }
