@@ -208,10 +208,7 @@ func (a Autocast) String() string {
 func (a Autocast) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (a *Autocast) UnmarshalText(text []byte) (err error) {
-	*a, err = ParseAutocast(string(text))
-	return err
-}
+func (a *Autocast) UnmarshalText(text []byte) error { return unmarshal(a, text, ParseAutocast) }
 
 // WeightType is the data type of a model's weights: [FP32], "bf16" or "fp16". The zero
 // value is written "fp32" on command lines and left out of files.

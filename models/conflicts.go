@@ -71,14 +71,24 @@ var braced = regexp.MustCompile(`\{[A-Za-z_ -]+\}`)
 
 // fill puts values of the case in the place of names in braces: of the model, of the strategy's options or of fields.
 func (k *choice) fill(reason string) string {
+	choices := map[string][]string{"all stages": k.m.Stages, "all tasks": k.m.Tasks, "all losses": k.m.Losses}
+	numbers := map[string]int64{
+		"ranks": k.stages(), "groups": k.s.CP * max(1, k.s.TP), "experts": k.m.Levers.Experts,
+		"answer": k.Objective.Answer(), "memory sizes": int64(len(k.s.Memory)),
+		"gpus": int64(k.GPUs), // which may be zero
+	}
 	return braced.ReplaceAllStringFunc(reason, func(word string) string {
-		switch name := strings.Trim(word, "{}"); name {
-		case "all stages":
-			return strings.Join(k.m.Stages, ", ")
-		case "all tasks":
-			return strings.Join(k.m.Tasks, ", ")
-		case "all losses":
-			return strings.Join(k.m.Losses, ", ")
+		name := strings.Trim(word, "{}")
+		if n, ok := numbers[name]; ok {
+			return strconv.FormatInt(n, 10)
+		} else if all, ok := choices[name]; ok {
+			return strings.Join(all, ", ")
+		}
+		switch name {
+		case "GPUs of a stage": // of a case that has stages
+			return strconv.FormatInt(k.each(), 10)
+		case "sharers":
+			return strconv.FormatInt(k.sharers(), 10)
 		case "no liger":
 			return k.m.Levers.NoLiger
 		case "this optimizer":
@@ -86,28 +96,11 @@ func (k *choice) fill(reason string) string {
 			return name
 		case "this objective":
 			return k.Objective.Name
-		case "ranks":
-			return strconv.FormatInt(k.stages(), 10)
-		case "GPUs of a stage":
-			return strconv.FormatInt(k.each(), 10)
-		case "sharers":
-			return strconv.FormatInt(k.sharers(), 10)
-		case "groups":
-			return strconv.FormatInt(k.s.CP*max(1, k.s.TP), 10)
-		case "experts":
-			return strconv.FormatInt(k.m.Levers.Experts, 10)
-		case "answer":
-			return strconv.FormatInt(k.Objective.Answer(), 10)
-		case "memory sizes":
-			return strconv.Itoa(len(k.s.Memory))
-		case "gpus": // which may be zero
-			return strconv.Itoa(k.GPUs)
-		default:
-			if f := FieldNamed(name); f != nil {
-				return f.Text(*k.Case)
-			}
-			return strategyOptions.Value(&k.s, name)
 		}
+		if f := FieldNamed(name); f != nil {
+			return f.Text(*k.Case)
+		}
+		return strategyOptions.Value(&k.s, name)
 	})
 }
 

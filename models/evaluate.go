@@ -80,7 +80,4 @@ func (e Evaluation) IsZero() bool { return e == Evaluation{} }
 func (e Evaluation) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (e *Evaluation) UnmarshalText(text []byte) (err error) {
-	*e, err = ParseEvaluation(string(text))
-	return err
-}
+func (e *Evaluation) UnmarshalText(text []byte) error { return unmarshal(e, text, ParseEvaluation) }

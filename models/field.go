@@ -220,6 +220,12 @@ func pointed[T any](read func(string) (T, error), at func(*Case) **T, write func
 	return form{parse, func(c *Case) string { return write(*at(c)) }}
 }
 
+// unmarshal sets a value to what parse reads, for [encoding.TextUnmarshaler].
+func unmarshal[T any](at *T, text []byte, parse func(string) (T, error)) (err error) {
+	*at, err = parse(string(text))
+	return err
+}
+
 // setting returns one of the model's settings.
 func setting(name string) form {
 	parse := func(text string) (func(*Case), error) {

@@ -394,7 +394,4 @@ func (l *LoRA) Wanted() string {
 func (l LoRA) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (l *LoRA) UnmarshalText(text []byte) (err error) {
-	*l, err = ParseLoRA(string(text))
-	return err
-}
+func (l *LoRA) UnmarshalText(text []byte) error { return unmarshal(l, text, ParseLoRA) }

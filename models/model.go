@@ -235,12 +235,19 @@ func (m Model) changed(c Case) string {
 	if !m.Recorded {
 		return ""
 	}
-	asked, recorded := c.values(), m.filled(m.Default).values()
-	keys := maps.Clone(recorded)
-	maps.Copy(keys, asked)
-	delete(keys, "alloc_conf")
+	return FirstDifference(c, m.filled(m.Default), func(key string, asked, recorded json.RawMessage) bool {
+		return key == "alloc_conf" || bytes.Equal(asked, recorded)
+	})
+}
+
+// FirstDifference returns the first key in files, in alphabetical order, under which two cases have values that are not
+// the same to a function; empty if there is none. Values that are absent from a file are nil.
+func FirstDifference(a, b Case, same func(key string, a, b json.RawMessage) bool) string {
+	one, other := a.values(), b.values()
+	keys := maps.Clone(one)
+	maps.Copy(keys, other)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		if !bytes.Equal(asked[key], recorded[key]) {
+		if !same(key, one[key], other[key]) {
 			return key
 		}
 	}

@@ -128,10 +128,7 @@ func (o Objective) IsZero() bool { return o.Name == "" }
 func (o Objective) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (o *Objective) UnmarshalText(text []byte) (err error) {
-	*o, err = ParseObjective(string(text))
-	return err
-}
+func (o *Objective) UnmarshalText(text []byte) error { return unmarshal(o, text, ParseObjective) }
 
 // Refers tells whether the objective compares with a reference.
 func (o Objective) Refers() bool {

@@ -54,10 +54,7 @@ func (q QAT) IsZero() bool { return q.Name == "" }
 func (q QAT) MarshalText() ([]byte, error) { return []byte(q.String()), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (q *QAT) UnmarshalText(text []byte) (err error) {
-	*q, err = ParseQAT(string(text))
-	return err
-}
+func (q *QAT) UnmarshalText(text []byte) error { return unmarshal(q, text, ParseQAT) }
 
 // Float8s returns how linear layers multiply in 8-bit floats: torchao's recipes.
 func Float8s() []string { return []string{"tensorwise"} }

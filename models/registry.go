@@ -3,14 +3,12 @@ package models
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
 
-	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/nearest"
 	"github.com/vprof/vprof/profiler/program"
@@ -40,40 +38,6 @@ type Source struct {
 	Open func(ref string) (Model, error)
 	// Restore makes a model again from its name and the text of its description.
 	Restore func(name, description string) (Model, error)
-}
-
-// FileSource returns a source of models whose description is all of their file, as a string of JSON. It makes them from
-// the content of files; what is what the content is called in errors.
-func FileSource(scheme, suffix, what string, makeModel func(file, name string, content []byte) (Model, error)) Source {
-	of := func(file, name string, content []byte) (Model, error) {
-		m, err := makeModel(file, name, content)
-		if err != nil {
-			return Model{}, err
-		}
-		text, err := json.Marshal(content)
-		m.Description = Describe(string(text))
-		return m, err
-	}
-	return Source{
-		Scheme: scheme, Suffix: suffix,
-		Open: func(path string) (Model, error) {
-			if path == "" {
-				return Model{}, input.FileErrorf(scheme+":", "names no file; use --model path/to/model%s", suffix)
-			}
-			content, err := input.ReadFile(path)
-			if err != nil {
-				return Model{}, err
-			}
-			return of(path, scheme+":"+strings.TrimSuffix(filepath.Base(path), suffix), content)
-		},
-		Restore: func(name, description string) (Model, error) {
-			var content []byte
-			if json.Unmarshal([]byte(description), &content) != nil {
-				return Model{}, &input.FormatError{File: name, Reason: "its description is no " + what}
-			}
-			return of(name, name, content)
-		},
-	}
 }
 
 // NewRegistry puts the lists of the systems' packages together, in order.

@@ -248,7 +248,4 @@ func (s *Strategy) String() string {
 func (s Strategy) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (s *Strategy) UnmarshalText(text []byte) (err error) {
-	*s, err = ParseStrategy(string(text))
-	return err
-}
+func (s *Strategy) UnmarshalText(text []byte) error { return unmarshal(s, text, ParseStrategy) }

@@ -47,7 +47,4 @@ func (t Tiles) String() string {
 func (t Tiles) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
-func (t *Tiles) UnmarshalText(text []byte) (err error) {
-	*t, err = ParseTiles(string(text))
-	return err
-}
+func (t *Tiles) UnmarshalText(text []byte) error { return unmarshal(t, text, ParseTiles) }

@@ -152,23 +152,11 @@ func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	return g.ReturnPair(y, weights)
 }
 
-// intermediate widens and applies the activation.
-type intermediate struct {
-	nn.Module
-	Dense             nn.Layer
-	IntermediateActFn *nn.Func
-}
-
-func (i *intermediate) Forward(f *frame, x *tensor) *tensor {
-	f.Pass(&x, i.Dense, i.IntermediateActFn)
-	return x
-}
-
 // layer is an encoder layer, normalized after each half.
 type layer struct {
 	nn.Module
 	Attention    *attention
-	Intermediate *intermediate
+	Intermediate *nn.Parts // widens and applies the activation
 	Output       *output
 }
 
@@ -182,8 +170,10 @@ func newLayer(c Config) *layer {
 			},
 			Output: newOutput(c, c.Width),
 		},
-		Intermediate: &intermediate{Dense: nn.NewLinear(c.Width, c.Inner, true), IntermediateActFn: c.activation()},
-		Output:       newOutput(c, c.Inner),
+		Intermediate: nn.NewChain().
+			Add("dense", nn.NewLinear(c.Width, c.Inner, true)).
+			Add("intermediate_act_fn", c.activation()),
+		Output: newOutput(c, c.Inner),
 	}
 }
 

@@ -24,14 +24,12 @@ func MaskedLM(c Config, text hf.Text) *hf.TextTask {
 		}
 		task.Net, head = &robertaLM{Roberta: m, LmHead: h}, h
 	} else {
-		h := &bertHead{Predictions: &predictions{
-			Transform: &headTransform{
-				Dense: nn.NewLinear(c.Width, c.Width, true), TransformActFn: c.activation(),
-				LayerNorm: nn.NewLayerNorm(c.Width),
-			},
-			Decoder: decoder,
-			Bias:    bias,
-		}}
+		transform := nn.NewChain().
+			Add("dense", nn.NewLinear(c.Width, c.Width, true)).
+			Add("transform_act_fn", c.activation()).
+			Add("LayerNorm", nn.NewLayerNorm(c.Width))
+		h := &bertHead{Predictions: nn.NewChain().Add("transform", transform).Add("decoder", decoder)}
+		h.Predictions.Put("bias", bias)
 		task.Net, head = &bertLM{Bert: m, Cls: h}, h
 	}
 	task.Call = func(f *frame, b hf.TextBatch) *tensor {
@@ -57,37 +55,12 @@ type bertLM struct {
 // bertHead is BertOnlyMLMHead.
 type bertHead struct {
 	nn.Module
-	Predictions *predictions
+	// Predictions usually share the weight of the word embeddings, and the bias.
+	Predictions *nn.Parts
 }
 
 func (h *bertHead) Forward(f *frame, x *tensor) *tensor {
 	return f.Let(f.Call(h.Predictions, x))
-}
-
-// predictions is BertLMPredictionHead; its decoder usually shares the weight of the word embeddings, and its bias.
-type predictions struct {
-	nn.Module
-	Transform *headTransform
-	Decoder   nn.Layer
-	Bias      *nn.Parameter
-}
-
-func (p *predictions) Forward(f *frame, x *tensor) *tensor {
-	f.Pass(&x, p.Transform, p.Decoder)
-	return x
-}
-
-// headTransform is BertPredictionHeadTransform.
-type headTransform struct {
-	nn.Module
-	Dense          nn.Layer
-	TransformActFn *nn.Func
-	LayerNorm      *nn.LayerNorm `torch:"LayerNorm"`
-}
-
-func (h *headTransform) Forward(f *frame, x *tensor) *tensor {
-	f.Pass(&x, h.Dense, h.TransformActFn, h.LayerNorm)
-	return x
 }
 
 // robertaLM is RobertaForMaskedLM.

@@ -77,26 +77,13 @@ func eagerAttention(f *frame, q, k, v, mask *tensor, dropout float64) (y, weight
 	return g.ReturnPair(y, weights)
 }
 
-// mlp is the feed-forward half of a block.
-type mlp struct {
-	nn.Module
-	CFc, CProj nn.Layer
-	Act        *nn.Func
-	Dropout    *nn.Dropout
-}
-
-func (m *mlp) Forward(f *frame, x *tensor) *tensor {
-	f.Pass(&x, m.CFc, m.Act, m.CProj, m.Dropout)
-	return x
-}
-
 // block is a decoder layer, normalized before each half.
 type block struct {
 	nn.Module
 	Ln1  *nn.LayerNorm `torch:"ln_1"`
 	Attn *attention
 	Ln2  *nn.LayerNorm `torch:"ln_2"`
-	Mlp  *mlp
+	Mlp  *nn.Parts
 }
 
 func newBlock(c Config) *block {
@@ -108,10 +95,11 @@ func newBlock(c Config) *block {
 			width: c.Width, heads: c.Heads, dropout: c.AttentionDropout, eager: c.Eager, cache: c.Cache,
 		},
 		Ln2: nn.NewLayerNorm(c.Width),
-		Mlp: &mlp{
-			CFc: nn.NewConv1D(c.Inner, c.Width), CProj: nn.NewConv1D(c.Width, c.Inner),
-			Act: hf.Activation(c.Activation), Dropout: nn.NewDropout(c.ResidualDropout),
-		},
+		Mlp: nn.NewChain().
+			Add("c_fc", nn.NewConv1D(c.Inner, c.Width)).
+			Add("act", hf.Activation(c.Activation)).
+			Add("c_proj", nn.NewConv1D(c.Width, c.Inner)).
+			Add("dropout", nn.NewDropout(c.ResidualDropout)),
 	}
 	if c.CausalBuffers {
 		b.Attn.Bias = nn.NewBuffer(trace.Bool, 1, 1, c.Positions, c.Positions)

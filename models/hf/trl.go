@@ -1,6 +1,8 @@
 package hf
 
 import (
+	"cmp"
+
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -53,10 +55,7 @@ func tiledLogs(f *frame, x, weight, labels *tensor, keep int64, types ...trace.D
 	g.Set(&x, x.Slice(1, 0, x.Size(1)-1))
 	g.Set(&labels, labels.Slice(1, 1, labels.Size(1)))
 	mask := g.Let(labels.EqScalar())
-	if keep == 0 {
-		keep = mask.Size(1)
-	}
-	mask.SetTrue(mask.Size(0) * keep)
+	mask.SetTrue(mask.Size(0) * cmp.Or(keep, mask.Size(1)))
 	all := g.Apply(tiles(types), x.Index(mask), weight, labels.Index(mask))
 	g.LetAll(all)
 	for i := range all {

@@ -144,9 +144,9 @@ const positionsKey = "max_position_embeddings"
 func readGPT(r *reader) architecture {
 	r.refuse("add_cross_attention", "false")
 	var c gpt.Config
-	r.fields(&c, "Vocab=vocab_size:50257 Width=n_embd:768 Layers=n_layer:12 Heads=n_head:12 Positions=n_positions:1024 "+
-		"Activation=activation_function:gelu_new !Untied=tie_word_embeddings:true EmbedDropout=embd_pdrop:0.1 "+
-		"AttentionDropout=attn_pdrop:0.1 ResidualDropout=resid_pdrop:0.1")
+	r.fields(&c, "Vocab=vocab_size:50257 Width=n_embd:768 Layers=n_layer:12 Heads=n_head:12 "+
+		"Positions=n_positions:1024 Activation=activation_function:gelu_new !Untied=tie_word_embeddings:true "+
+		"EmbedDropout=embd_pdrop:0.1 AttentionDropout=attn_pdrop:0.1 ResidualDropout=resid_pdrop:0.1")
 	c.Inner = r.sizeOr("n_inner", 4*c.Width, 4*c.Width, mostInner)
 	r.heads("n_head", c.Heads, "n_embd", c.Width)
 	_, padded := r.padToken(-1, c.Vocab)

@@ -14,8 +14,9 @@ func towersGemma4(r *reader, c *gemma.Config) func() llama.Wrapper {
 	v.word("model_type", "gemma4_vision", []string{"gemma4_vision"})
 	var s tower.GemmaVision
 	v.fields(&s, "Width=hidden_size:768 Inner=intermediate_size:3072 Layers=num_hidden_layers:16 "+
-		"Heads=num_attention_heads:12 Patch=patch_size:16 Positions=position_embedding_size:10240 HeadSize=head_dim:64 "+
-		"KVHeads=num_key_value_heads:12 Clipped=use_clipped_linears:false Standardized=standardize:false")
+		"Heads=num_attention_heads:12 Patch=patch_size:16 Positions=position_embedding_size:10240 "+
+		"HeadSize=head_dim:64 KVHeads=num_key_value_heads:12 "+
+		"Clipped=use_clipped_linears:false Standardized=standardize:false")
 	a.word("model_type", "gemma4_audio", []string{"gemma4_audio"})
 	h := conformer(a)
 	h.Bins, h.Out, h.Clipped = h.Channels[0]/4, a.size("output_proj_dims", 1536, mostWidth),

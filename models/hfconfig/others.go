@@ -46,8 +46,9 @@ func readWhisper(r *reader) architecture {
 	var c whisper.Config
 	r.fields(&c, "Vocab=vocab_size:51865 Width=d_model:384 MelBins=num_mel_bins:80 EncoderLayers=encoder_layers:4 "+
 		"DecoderLayers=decoder_layers:4 EncoderHeads=encoder_attention_heads:6 DecoderHeads=decoder_attention_heads:6 "+
-		"EncoderInner=encoder_ffn_dim:1536 DecoderInner=decoder_ffn_dim:1536 SourcePositions=max_source_positions:1500 "+
-		"TargetPositions=max_target_positions:448 Dropout=dropout:0 AttentionDropout=attention_dropout:0 "+
+		"EncoderInner=encoder_ffn_dim:1536 DecoderInner=decoder_ffn_dim:1536 "+
+		"SourcePositions=max_source_positions:1500 TargetPositions=max_target_positions:448 "+
+		"Dropout=dropout:0 AttentionDropout=attention_dropout:0 "+
 		"ActivationDropout=activation_dropout:0 Activation=activation_function:gelu !Untied=tie_word_embeddings:true")
 	r.heads("encoder_attention_heads", c.EncoderHeads, "d_model", c.Width)
 	r.heads("decoder_attention_heads", c.DecoderHeads, "d_model", c.Width)

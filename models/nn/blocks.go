@@ -71,10 +71,8 @@ func (t *Tree) Linears() []string { return t.linears }
 
 // Path finds the module of a path; nil if there is none.
 func (t *Tree) Path(name string) *trace.Path {
-	for _, m := range t.modules {
-		if m.path.Name == name {
-			return &m.path
-		}
+	if m, ok := lists.First(t.modules, func(m *Module) bool { return m.path.Name == name }); ok {
+		return &m.path
 	}
 	return nil
 }

@@ -294,7 +294,7 @@ type layerWalk struct {
 	seen   map[uintptr]bool
 	wanted func(l Layer, path string) bool
 	visit  func(v reflect.Value, path string)
-	// excluded are not looked at, nor what is in them; skipParts leaves out the children of [Parts].
+	// excluded are not looked at, nor what is in them; skipParts leaves out children of [Parts] that are not called.
 	excluded  []Layer
 	skipParts bool
 	// wrapper is called for each adapter of a parameter; it may be nil.
@@ -324,7 +324,7 @@ func (w *layerWalk) walk(v reflect.Value, path string) {
 		w.seen[v.Pointer()] = true
 		if parts, ok := v.Interface().(*Parts); ok {
 			for i := range parts.children {
-				if !w.skipParts {
+				if !w.skipParts || parts.chained {
 					w.walk(reflect.ValueOf(parts.children).Index(i), join(path, parts.names[i]))
 				}
 			}

@@ -8,8 +8,8 @@ import (
 )
 
 // Parts is a module with named children and parameters, under PyTorch's names. It is for modules that a text-only step
-// holds and never calls, such as towers for images, and for modules whose children have names that no struct can have.
-// Callers find its children by name ([Parts.At]).
+// holds and never calls, such as towers for images, for modules whose children have names that no struct can have, and
+// for modules that call their children one after the other ([NewChain]). Callers find children by name ([Parts.At]).
 type Parts struct {
 	Module
 	names    []string
@@ -18,7 +18,11 @@ type Parts struct {
 	weights  []*Parameter
 	buffers  []*Buffer
 	moved    func(t *trace.Tape)
+	chained  bool
 }
+
+// NewChain returns a module that calls the children that are added one after the other.
+func NewChain() *Parts { return &Parts{chained: true} }
 
 // Add puts a layer in, under a name or a path, and returns the module itself.
 func (p *Parts) Add(name string, l Layer) *Parts {
@@ -116,9 +120,15 @@ func (p *Parts) Buffers() []*Buffer { return p.buffers }
 // Held returns the module's own buffer of a place.
 func (p *Parts) Held(i int) *trace.Tensor { return p.buffers[i].T() }
 
-// Forward implements [Layer]; a step that calls it describes the model wrongly.
-func (p *Parts) Forward(*trace.Frame, *trace.Tensor) *trace.Tensor {
-	panic("nn: " + p.path.Name + " is held and never called")
+// Forward implements [Layer] for [NewChain]; a step that calls other parts describes the model wrongly.
+func (p *Parts) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
+	if !p.chained {
+		panic("nn: " + p.path.Name + " is held and never called")
+	}
+	for _, l := range p.children {
+		f.Set(&x, f.Call(l, x))
+	}
+	return x
 }
 
 func (p *Parts) ownParameters() ([]string, []*Parameter) { return p.own, p.weights }

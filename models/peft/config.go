@@ -103,12 +103,9 @@ func dropoutOf(keys []string) string {
 // withoutEffect tells of keys of configurations that say how adapters are initialized and scaled and what is saved:
 // they change no allocation of a step.
 func withoutEffect(key string) bool {
-	for _, part := range []string{"alpha", "init", "scaling", "seed", "save_", "prng_key", "eps", "lambda", "beta"} {
-		if strings.Contains(key, part) {
-			return true
-		}
-	}
-	return slices.Contains([]string{
+	parts := []string{"alpha", "init", "scaling", "seed", "save_", "prng_key", "eps", "lambda", "beta"}
+	contained := func(part string) bool { return strings.Contains(key, part) }
+	return slices.ContainsFunc(parts, contained) || slices.Contains([]string{
 		"bias", "fan_in_fan_out", "target_r", "tinit", "tfinal", "deltaT", "total_step", "orth_reg_weight",
 		"mask_type", "select_top", "token_dim", "num_layers", "num_attention_heads", "num_transformer_submodules",
 		"wavelet_family",

@@ -1,6 +1,7 @@
 package peft
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -86,10 +87,7 @@ func (s *Site) CalledFrom(f *trace.Frame) { s.caller = f }
 func (s *Site) embeddings() *nn.Embedding { return s.BaseLayer.(*table).Embeddings }
 
 func (s *Site) addPTuning() error {
-	hidden := s.count("encoder_hidden_size")
-	if hidden == 0 {
-		hidden = s.out
-	}
+	hidden := cmp.Or(s.count("encoder_hidden_size"), s.out)
 	widths := []int64{s.out, hidden, hidden, s.out}
 	if s.text("encoder_reparameterization_type") == "LSTM" {
 		if err := s.positive("encoder_num_layers"); err != nil {

@@ -1,6 +1,7 @@
 package peft
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -32,12 +33,8 @@ func (s *Site) addBDLoRA() error {
 
 // named tells whether an option that is a list of names joined by "+" has one that the layer's path ends in.
 func (s *Site) named(key string) bool {
-	for name := range strings.SplitSeq(s.text(key), "+") {
-		if nn.Matches(s.path, name) {
-			return true
-		}
-	}
-	return false
+	names := strings.Split(s.text(key), "+")
+	return slices.ContainsFunc(names, func(name string) bool { return nn.Matches(s.path, name) })
 }
 
 func (s *Site) loraVariant(f *frame, x *tensor) *tensor {
@@ -185,10 +182,7 @@ func (s *Site) addOSF() error {
 	if err != nil {
 		return err
 	}
-	if high == 0 {
-		high = least / 2
-	}
-	high = min(high, least)
+	high = min(cmp.Or(high, least/2), least)
 	low := least - high
 	if low == 0 {
 		return fmt.Errorf("effective_rank=%d leaves nothing to train of a layer of %d x %d", high, s.in, s.out)

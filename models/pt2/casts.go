@@ -122,10 +122,8 @@ func maskedQuery(p *export.Program, u uses, i int) (query int32, ok bool) {
 
 // find returns the argument of a name, nil if the node has none.
 func find(n *export.Node, name string) *export.Argument {
-	for i := range n.Inputs {
-		if n.Inputs[i].Name == name {
-			return &n.Inputs[i].Argument
-		}
+	if i := slices.IndexFunc(n.Inputs, func(in export.Named) bool { return in.Name == name }); i >= 0 {
+		return &n.Inputs[i].Argument
 	}
 	return nil
 }

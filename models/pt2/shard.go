@@ -64,13 +64,13 @@ func (w *walker) localize(n *export.Node, given []aten.Arg) {
 		size[d] = p.of(size[d])
 		given[1].Value = size
 	case "unflatten":
-		dim := int(integer(given, "dim", 0))
+		dim := int(dimension(given))
 		if dim < 0 {
 			dim += len(p.whole)
 		}
 		set(given, "sizes", p.reshaped(out)[dim:dim+len(out)-len(p.whole)+1])
 	case "slice", "narrow", "split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes":
-		if dim := int(integer(given, "dim", 0)); dim == p.dim || dim+len(p.whole) == p.dim {
+		if dim := int(dimension(given)); dim == p.dim || dim+len(p.whole) == p.dim {
 			p.cut(given)
 		}
 	}
@@ -148,14 +148,14 @@ func (p part) cut(given []aten.Arg) {
 	}
 }
 
-// integer returns the argument of a name, if it is an integer.
-func integer(given []aten.Arg, name string, or int64) int64 {
+// dimension returns the argument "dim", or zero.
+func dimension(given []aten.Arg) int64 {
 	for i := range given {
-		if v, ok := given[i].Value.(int64); ok && given[i].Name == name {
+		if v, ok := given[i].Value.(int64); ok && given[i].Name == "dim" {
 			return v
 		}
 	}
-	return or
+	return 0
 }
 
 func set(given []aten.Arg, name string, v aten.Value) {

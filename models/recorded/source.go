@@ -3,7 +3,10 @@ package recorded
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"path/filepath"
+	"strings"
 
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/input"
@@ -23,20 +26,49 @@ const (
 // Source opens files for a registry: runs that are over, and eager steps. The oracle is asked about the convolutions of
 // batch sizes that were not recorded; it may be nil. Errors are [*input.FormatError] or errors of reading.
 func Source(o asked.Oracle) models.Source {
-	return models.FileSource(Scheme, Suffix, "recorded program",
-		func(file, name string, content []byte) (models.Model, error) {
-			f, err := Read(bytes.NewReader(content), file)
-			switch {
-			case err != nil:
-				return models.Model{}, err
-			case f.Steps == nil:
-				return runModel(f, name)
-			case f.Steps.Form == Eager:
-				return stepModel(f, name, o)
+	return models.Source{
+		Scheme: Scheme, Suffix: Suffix,
+		Open: func(path string) (models.Model, error) {
+			if path == "" {
+				return models.Model{}, input.FileErrorf(Scheme+":",
+					"names no file; use --model path/to/model%s", Suffix)
 			}
-			return models.Model{}, input.KeyErrorf(file, "form",
-				"is %s: a compiled step, which --torch-compile takes from beside the model's own file", f.Steps.Form)
-		})
+			content, err := input.ReadFile(path)
+			if err != nil {
+				return models.Model{}, err
+			}
+			return open(path, Scheme+":"+strings.TrimSuffix(filepath.Base(path), Suffix), content, o)
+		},
+		Restore: func(name, description string) (models.Model, error) {
+			var content []byte
+			if json.Unmarshal([]byte(description), &content) != nil {
+				return models.Model{}, &input.FormatError{File: name, Reason: "its description is no recorded program"}
+			}
+			return open(name, name, content, o)
+		},
+	}
+}
+
+// open makes the model of a file's content, which is its description as a string of JSON.
+func open(file, name string, content []byte, o asked.Oracle) (m models.Model, err error) {
+	f, err := Read(bytes.NewReader(content), file)
+	switch {
+	case err != nil:
+		return m, err
+	case f.Steps == nil:
+		m, err = runModel(f, name)
+	case f.Steps.Form == Eager:
+		m, err = stepModel(f, name, o)
+	default:
+		return m, input.KeyErrorf(file, "form",
+			"is %s: a compiled step, which --torch-compile takes from beside the model's own file", f.Steps.Form)
+	}
+	if err != nil {
+		return m, err
+	}
+	text, err := json.Marshal(content)
+	m.Description = models.Describe(string(text))
+	return m, err
 }
 
 // runModel returns the model of a run that is over.

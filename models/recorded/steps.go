@@ -155,7 +155,7 @@ func (f *File) differs(c, usual models.Case) string {
 			return "recorded without --set " + name
 		}
 	}
-	switch key := firstDifference(c, usual); key {
+	switch key := models.FirstDifference(c, usual, alike); key {
 	case "":
 	case "gpus", "strategy":
 		return "recorded on one GPU"
@@ -170,38 +170,13 @@ func (f *File) differs(c, usual models.Case) string {
 	return ""
 }
 
-// firstDifference returns the first key, in alphabetical order, of a field in which two cases differ and that is not
-// [leftOpen].
-func firstDifference(c, usual models.Case) string {
-	fields := func(c models.Case) map[string]json.RawMessage {
-		var all map[string]json.RawMessage
-		if json.Unmarshal([]byte(c.Key()), &all) != nil {
-			return nil
-		}
-		for _, key := range leftOpen {
-			delete(all, key)
-		}
-		return all
-	}
-	own, other := fields(c), fields(usual)
-	first := ""
-	for _, keys := range []map[string]json.RawMessage{own, other} {
-		for key := range keys {
-			if string(own[key]) != string(other[key]) && !bothEmpty(own[key],
-				other[key]) && (first == "" || key < first) {
-				first = key
-			}
-		}
-	}
-	return first
-}
-
-// bothEmpty reports whether two values of a field both mean its default: each is absent or a zero value.
-func bothEmpty(a, b json.RawMessage) bool {
+// alike reports whether two values of a field do not decide the step: it is [leftOpen], or they are equal or both mean
+// its default, absent or a zero value.
+func alike(key string, a, b json.RawMessage) bool {
 	nothing := func(v json.RawMessage) bool {
 		return len(v) == 0 || slices.Contains([]string{`""`, "false", "0", "1", `"full"`}, string(v))
 	}
-	return nothing(a) && nothing(b)
+	return slices.Contains(leftOpen, key) || bytes.Equal(a, b) || nothing(a) && nothing(b)
 }
 
 // caveats returns what was recorded, and what limits estimates by it.

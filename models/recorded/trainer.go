@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/models/pt2/asked"
@@ -113,20 +114,14 @@ func (l *loop) play(r *Recording, scaler *optim.GradScaler) {
 
 // setGrad sets a parameter's gradient, unless it has one from the micro-batch before.
 func (l *loop) setGrad(p, at *trace.Tensor, offset int64) {
-	if p.Grad() != nil {
-		return
+	if p.Grad() == nil {
+		l.tape.NoGrad(func() { p.SetGrad(lying(at, p.DType(), p.Shape(), offset)) })
 	}
-	l.tape.NoGrad(func() { p.SetGrad(lying(at, p.DType(), p.Shape(), offset)) })
 }
 
 // lying returns a tensor that lies in an allocation, behind some bytes.
 func lying(in *trace.Tensor, d trace.DType, dims []int64, offset int64) *trace.Tensor {
-	strides := make([]int64, len(dims))
-	n := int64(1)
-	for i := len(dims) - 1; i >= 0; i-- {
-		strides[i] = n
-		n *= dims[i]
-	}
+	strides := trace.DenseStrides(dims, lists.Ascending(len(dims)))
 	return in.ViewType(d).AsStrided(dims, strides, offset/d.Size())
 }
 

@@ -93,11 +93,7 @@ func wrapsOf(s *models.Strategy, l Layout) (calls []distributed.Group, err error
 		if err != nil {
 			return nil, err
 		}
-		each := w.Each
-		if each == 0 {
-			each = len(found)
-		}
-		for call := range slices.Chunk(found, each) {
+		for call := range slices.Chunk(found, cmp.Or(w.Each, len(found))) {
 			if err := apart(call); err != nil {
 				return nil, err
 			}

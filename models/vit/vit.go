@@ -91,35 +91,23 @@ func (a *attention) Forward(f *frame, x *tensor) *tensor {
 	return f.Set(&y, f.Call(a.OProj, y))
 }
 
-// mlp is ViTMLP.
-type mlp struct {
-	nn.Module
-	ActivationFn *nn.Func
-	Fc1, Fc2     nn.Layer
-}
-
-func (m *mlp) Forward(f *frame, x *tensor) *tensor {
-	f.Pass(&x, m.Fc1, m.ActivationFn, m.Fc2)
-	return x
-}
-
 // layer is ViTLayer, normalized before each half.
 type layer struct {
 	nn.Module
 	Attention       *attention
 	LayernormBefore *nn.LayerNorm
 	LayernormAfter  *nn.LayerNorm
-	Mlp             *mlp
+	Mlp             *nn.Parts
 	Dropout         *nn.Dropout
 }
 
 func newLayer(c Config) *layer {
 	return &layer{
 		Attention: newAttention(c), LayernormBefore: nn.NewLayerNorm(c.Width), LayernormAfter: nn.NewLayerNorm(c.Width),
-		Mlp: &mlp{
-			ActivationFn: hf.Activation(cmp.Or(c.Activation, "gelu")),
-			Fc1:          nn.NewLinear(c.Width, c.Inner, true), Fc2: nn.NewLinear(c.Inner, c.Width, true),
-		},
+		Mlp: nn.NewChain().
+			Add("fc1", nn.NewLinear(c.Width, c.Inner, true)).
+			Add("activation_fn", hf.Activation(cmp.Or(c.Activation, "gelu"))).
+			Add("fc2", nn.NewLinear(c.Inner, c.Width, true)),
 		Dropout: nn.NewDropout(c.HiddenDropout),
 	}
 }

@@ -26,27 +26,14 @@ func (a *attention) Forward(f *frame, x *tensor) *tensor {
 	return f.Set(&y, f.Call(a.OutProj, y))
 }
 
-// feedForward is Wav2Vec2FeedForward.
-type feedForward struct {
-	nn.Module
-	IntermediateDropout *nn.Dropout
-	IntermediateDense   nn.Layer
-	IntermediateActFn   *nn.Func
-	OutputDense         nn.Layer
-	OutputDropout       *nn.Dropout
-}
-
-func newFeedForward(c Config) *feedForward {
-	return &feedForward{
-		IntermediateDropout: nn.NewDropout(c.ActivationDropout),
-		IntermediateDense:   nn.NewLinear(c.Width, c.Inner, true), IntermediateActFn: hf.Activation(c.Activation),
-		OutputDense: nn.NewLinear(c.Inner, c.Width, true), OutputDropout: nn.NewDropout(c.HiddenDropout),
-	}
-}
-
-func (l *feedForward) Forward(f *frame, x *tensor) *tensor {
-	f.Pass(&x, l.IntermediateDense, l.IntermediateActFn, l.IntermediateDropout, l.OutputDense, l.OutputDropout)
-	return x
+// newFeedForward returns Wav2Vec2FeedForward.
+func newFeedForward(c Config) *nn.Parts {
+	return nn.NewChain().
+		Add("intermediate_dense", nn.NewLinear(c.Width, c.Inner, true)).
+		Add("intermediate_act_fn", hf.Activation(c.Activation)).
+		Add("intermediate_dropout", nn.NewDropout(c.ActivationDropout)).
+		Add("output_dense", nn.NewLinear(c.Inner, c.Width, true)).
+		Add("output_dropout", nn.NewDropout(c.HiddenDropout))
 }
 
 // encoderLayer is Wav2Vec2EncoderLayer, or with stable Wav2Vec2EncoderLayerStableLayerNorm.
@@ -55,7 +42,7 @@ type encoderLayer struct {
 	Attention      *attention
 	Dropout        *nn.Dropout
 	LayerNorm      *nn.LayerNorm
-	FeedForward    *feedForward
+	FeedForward    *nn.Parts
 	FinalLayerNorm *nn.LayerNorm
 	stable         bool
 }

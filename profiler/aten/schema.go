@@ -2,6 +2,7 @@ package aten
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -39,12 +40,7 @@ func (s *Schema) base() string { return s.Name[strings.LastIndexByte(s.Name, ':'
 
 // index returns the place of an argument, -1 if there is none of the name.
 func (s *Schema) index(name string) int {
-	for i := range s.Arguments {
-		if s.Arguments[i].Name == name {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(s.Arguments, func(a Argument) bool { return a.Name == name })
 }
 
 // ParseSchema reads a declaration in PyTorch's notation, such as "add.Tensor(Tensor self, Tensor other, *, Scalar

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -95,9 +96,7 @@ func (o *Operator) prepare() {
 		native, rest, _ := strings.Cut(o.native, "_")
 		o.name, o.kernel, o.inPlace = o.native, o.native, native+"__"+rest
 	}
-	if o.node == "" {
-		o.node = nodeName(base)
-	}
+	o.node = cmp.Or(o.node, nodeName(base))
 	o.derive()
 	o.apply = o.backward
 }

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"math/bits"
 	"slices"
 
@@ -205,11 +206,7 @@ func (x *Tensor) reduce(r reduction, dims []int, keep bool) *Tensor {
 	if widens := x.dtype.IsHalf() && r.out == F32; r.convert && x.dtype != r.out && !widens {
 		x = c.Let(x.AsType(r.out))
 	}
-	vt0 := r.vt0
-	if vt0 == 0 {
-		vt0 = 4
-	}
-	x.reduceScratch(c, reduced, r.out.Size(), r.accSize, vt0)
+	x.reduceScratch(c, reduced, r.out.Size(), r.accSize, cmp.Or(r.vt0, 4))
 	c.t.Launch(program.Reduction, x.numel, []*Tensor{y}, []*Tensor{x})
 	return c.End(y)
 }

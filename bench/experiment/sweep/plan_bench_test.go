@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/experiment/step"
-	"github.com/vprof/vprof/bench/experiment/steptest"
 	"github.com/vprof/vprof/bench/experiment/sweep"
 	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/tools/steptest"
 )
 
 // BenchmarkPlan measures the work of a plan behind its command line. On two cores with other work it took 20 ms for

@@ -59,6 +59,9 @@ type Extra struct {
 	First []struct{ Graph, Extra json.RawMessage } `json:"first,omitempty"`
 }
 
+// inOrder reads the elements of an array into variables, as many as there are.
+func inOrder(data []byte, variables ...any) error { return json.Unmarshal(data, &variables) }
+
 // TypeMark says of an argument of a node whether it is half precision under autocast.
 type TypeMark struct {
 	Node     int32
@@ -68,7 +71,7 @@ type TypeMark struct {
 
 // UnmarshalJSON reads [12, "dtype", true].
 func (m *TypeMark) UnmarshalJSON(data []byte) error {
-	return json.Unmarshal(data, &[]any{&m.Node, &m.Argument, &m.Half})
+	return inOrder(data, &m.Node, &m.Argument, &m.Half)
 }
 
 // AttentionMark says which kernels of attention a node may use (torch.nn.attention.sdpa_kernel).
@@ -78,9 +81,7 @@ type AttentionMark struct {
 }
 
 // UnmarshalJSON reads [12, ["math"]].
-func (m *AttentionMark) UnmarshalJSON(data []byte) error {
-	return json.Unmarshal(data, &[]any{&m.Node, &m.Kernels})
-}
+func (m *AttentionMark) UnmarshalJSON(data []byte) error { return inOrder(data, &m.Node, &m.Kernels) }
 
 // Count is how many of the elements of a node's mask are true: a polynomial of the batch, and True of each Among
 // elements.
@@ -99,7 +100,7 @@ func (c Count) Of(n, batch int64) int64 {
 
 // UnmarshalJSON reads [12, 0, 0, 0, 3, 4].
 func (c *Count) UnmarshalJSON(data []byte) error {
-	return json.Unmarshal(data, &[]any{&c.Node, &c.Least, &c.Linear, &c.Square, &c.True, &c.Among})
+	return inOrder(data, &c.Node, &c.Least, &c.Linear, &c.Square, &c.True, &c.Among)
 }
 
 // OtherWay is a batch at which forward does something else than in the graph, and the first line of it.
@@ -109,9 +110,7 @@ type OtherWay struct {
 }
 
 // UnmarshalJSON reads [1031, "model.py:30"].
-func (o *OtherWay) UnmarshalJSON(data []byte) error {
-	return json.Unmarshal(data, &[]any{&o.Batch, &o.Line})
-}
+func (o *OtherWay) UnmarshalJSON(data []byte) error { return inOrder(data, &o.Batch, &o.Line) }
 
 // Symbol is how the user called a size, and what it is in the example; Given says that the user chose that.
 type Symbol struct {
@@ -122,7 +121,7 @@ type Symbol struct {
 
 // UnmarshalJSON reads ["seq", 512] and ["seq", 512, true].
 func (s *Symbol) UnmarshalJSON(data []byte) error {
-	return json.Unmarshal(data, &[]any{&s.Name, &s.Example, &s.Given})
+	return inOrder(data, &s.Name, &s.Example, &s.Given)
 }
 
 // CustomFunction is an autograd.Function and the line that called it.
@@ -139,9 +138,7 @@ type State struct {
 }
 
 // UnmarshalJSON reads ["b_memory", "add_3", true].
-func (s *State) UnmarshalJSON(data []byte) error {
-	return json.Unmarshal(data, &[]any{&s.Input, &s.Value, &s.Half})
-}
+func (s *State) UnmarshalJSON(data []byte) error { return inOrder(data, &s.Input, &s.Value, &s.Half) }
 
 // Death is the values, by name and in order, whose last Python reference went after a node
 // of the graph had run; Node is its index. Detached says that the reference was to x.detach(), which keeps the memory
@@ -154,7 +151,7 @@ type Death struct {
 
 // UnmarshalJSON reads [12, ["conv2d_3", "relu"]] and [12, ["std"], true].
 func (d *Death) UnmarshalJSON(data []byte) error {
-	return json.Unmarshal(data, &[]any{&d.Node, &d.Values, &d.Detached})
+	return inOrder(data, &d.Node, &d.Values, &d.Detached)
 }
 
 // Host is what lies in the host's memory when the model trains on a GPU: the results of nodes, and tensors, by the
@@ -181,7 +178,7 @@ type AffineInput struct {
 
 // UnmarshalJSON reads ["x", 0, 0, 1].
 func (a *AffineInput) UnmarshalJSON(data []byte) error {
-	return json.Unmarshal(data, &[]any{&a.Name, &a.Dimension, &a.A, &a.B})
+	return inOrder(data, &a.Name, &a.Dimension, &a.A, &a.B)
 }
 
 // AffineArg is an integer among the arguments of a node of A + B * batch.
@@ -194,7 +191,7 @@ type AffineArg struct {
 
 // UnmarshalJSON reads [57, "size", 0, 0, 1].
 func (a *AffineArg) UnmarshalJSON(data []byte) error {
-	return json.Unmarshal(data, &[]any{&a.Node, &a.Name, &a.Index, &a.A, &a.B})
+	return inOrder(data, &a.Node, &a.Name, &a.Index, &a.A, &a.B)
 }
 
 // decodeExtra reads extra/vprof.json.

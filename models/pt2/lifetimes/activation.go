@@ -240,10 +240,5 @@ func (a *activation) infer(t *tracer, v int32) {
 }
 
 func (a *activation) bound(name string) bool {
-	for i := range a.names {
-		if a.names[i].name == name && !a.names[i].inferred {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(a.names, func(b binding) bool { return b.name == name && !b.inferred })
 }

@@ -92,9 +92,9 @@ var projection = options.Table[Config]{
 
 // Names returns the names of all configurations.
 func Names() []string {
-	out := make([]string, len(named))
-	for i, n := range named {
-		out[i] = n.name
+	var names []string
+	for _, n := range named {
+		names = append(names, n.name)
 	}
-	return out
+	return names
 }
