@@ -192,6 +192,16 @@ stacks: build ## records the steps of releases of transformers again; needs a PY
 	    $(PYTHON) tools/record/stacks.py tools/record/stacks.json 2>&1 | grep '^{"stack"' || exit 1; \
 	done | gzip -n > models/hfconfig/testdata/releases.jsonl.gz
 
+# Steps under FullyShardedDataParallel; the first line is of tools/record/fsdp1_trainer.py.
+FSDP1 = models/hfconfig/testdata/fsdp1.jsonl
+
+.PHONY: fsdp1
+fsdp1: build ## records steps under FullyShardedDataParallel again; needs a PYTHON with PyTorch for CUDA, transformers and peft
+	for n in 2 4; do \
+	  HF_HUB_OFFLINE=1 ./vprof run --gpu a100-40 --gpus $$n --steps all -- $(PYTHON) -m torch.distributed.run \
+	    --nproc_per_node $$n tools/record/fsdp1.py tools/record/fsdp1.json 2>&1 | grep '^{"stack"' || exit 1; \
+	done | (head -1 $(FSDP1); cat) > $(FSDP1).new && mv $(FSDP1).new $(FSDP1)
+
 TRL = 1.9.0 1.10.0 1.13.0 1.14.0 1.15.0 1.16.0
 
 .PHONY: trl-stacks

@@ -2,6 +2,7 @@ package models
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
@@ -48,7 +49,7 @@ func (k *choice) shards() bool { return k.Strategy != nil && k.s.Name != DDP }
 // rankConflicts are GPUs without a strategy, models that have none, and pipelines with other ways to train.
 var rankConflicts = []Conflict{
 	refuse("strategy", "gpus", func(k *choice) bool { return k.Strategy == nil && k.GPUs > 1 },
-		"{gpus} GPUs need a strategy, one of ddp, fsdp2, tp, zero1, zero2, zero3, pp, device-map"),
+		"{gpus} GPUs need a strategy, one of ddp, fsdp1, fsdp2, tp, zero1, zero2, zero3, pp, device-map"),
 	refuse("strategy", "a model with its own loop",
 		func(k *choice) bool { return k.Strategy != nil && !k.m.Distributes },
 		"vprof does not record this model's own training loop on several GPUs; it does the models of its common "+
@@ -148,6 +149,10 @@ var deepSpeedConflicts = []Conflict{
 	refuse("strategy", "DeepSpeed with amp", func(k *choice) bool { return k.s.DeepSpeed() && k.AMP != NoAutocast },
 		"DeepSpeed brings the model to the type that it trains in, with master weights in fp32, and autocast is "+
 			"off: --amp none --weights bf16"),
+	refuse("strategy", "fsdp1 with int8",
+		func(k *choice) bool { return k.named(FSDP1) && strings.HasPrefix(k.Quantize, "int8") },
+		"FullyShardedDataParallel flattens no weights in 8-bit integers (ValueError: Cannot flatten integer dtype "+
+			"tensors); quantize to nf4, or use fsdp2"),
 	refuse("strategy", "zero3 with quantize", func(k *choice) bool { return k.named(ZeRO3) && k.Quantize != "" },
 		"ZeRO-3 does not share out the weights of a model that bitsandbytes has quantized; use zero2 or fsdp2"),
 	refuse("strategy", "DeepSpeed with offload", func(k *choice) bool { return k.s.DeepSpeed() && k.Offload },
@@ -231,6 +236,17 @@ var shapeConflicts = []Conflict{
 	refuse("strategy", "static_graph with find_unused",
 		func(k *choice) bool { return k.s.StaticGraph && k.s.FindUnused },
 		"static_graph and find_unused exclude each other"),
+	refuse("strategy", "fsdp1 over one rank",
+		func(k *choice) bool { return k.named(FSDP1) && int64(k.GPUs) <= max(1, k.s.Replicate) },
+		"FullyShardedDataParallel shards nothing over one rank (it switches to NO_SHARD); use more GPUs, fewer "+
+			"replicas, or ddp"),
+	refuse("strategy", "fsdp1 with reshard=auto, reshard=N, several modules of one wrap", func(k *choice) bool {
+		several := func(w Wrap) bool { return w.Each != 1 || w.Kept }
+		return k.named(FSDP1) && (k.s.Reshard == "auto" || k.s.ReshardAmong() > 0 || k.s.WrapsEnds() ||
+			slices.ContainsFunc(k.s.Wraps(), several))
+	},
+		"FullyShardedDataParallel has one module in a unit and keeps all or none after forward (reshard=true|false); "+
+			"fsdp2 has the others"),
 	refuse("strategy", "reshard=N with tp", func(k *choice) bool { return k.s.ReshardAmong() > 0 && k.s.TP > 0 },
 		"reshard={reshard}: PyTorch reshards to fewer ranks without tensor parallelism alone; take true, false or "+
 			"auto"),
@@ -317,11 +333,11 @@ var objectiveConflicts = []Conflict{
 		"texts in one row have neither padding nor a mask here; leave out padding=1 and packed=1"),
 	refuse("liger", "objective", func(k *choice) bool { return k.otherObjective() && k.Liger },
 		"vprof does not describe liger-kernel's losses of preferences"),
-	refuse("objective", "a reference model with tp", func(k *choice) bool {
-		return k.otherObjective() && (k.ReferenceModel() || k.Objective.Distills()) && k.named(TP)
+	refuse("objective", "a reference model with tp, fsdp1", func(k *choice) bool {
+		return k.otherObjective() && (k.ReferenceModel() || k.Objective.Distills()) && k.named(TP, FSDP1)
 	},
-		"vprof does not plan a reference model under tensor parallelism; train adapters, whose reference is the "+
-			"model itself, or take another strategy"),
+		"vprof does not plan a reference model under tensor parallelism or fsdp1; train adapters, whose reference is "+
+			"the model itself, or take another strategy"),
 	refuse("objective", "answers as long as seq-len",
 		func(k *choice) bool { return k.Objective.Answers() && k.Objective.Answer() >= k.Settings["seq-len"] },
 		"answers of {answer} tokens leave no prompt in rows of {seq-len}; say {this objective}:completion=N with "+

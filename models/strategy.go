@@ -1,5 +1,7 @@
 package models
 
+import "slices"
+
 // Strategy is how the ranks of a job train a model together: one rank on each GPU.
 type Strategy struct {
 	// Name is one of [Strategies].
@@ -79,6 +81,8 @@ type Strategy struct {
 	// [DeviceMapWords], empty for the first, and how many bytes of weights each may have (max_memory), none for all.
 	Map    string
 	Memory []int64
+	// BackwardPrefetch is backward_prefetch of FullyShardedDataParallel: "post" or "none"; empty is BACKWARD_PRE.
+	BackwardPrefetch string
 	// Init is where the model is before its weights are shared out; empty is the meta device, from which it comes
 	// shard by shard (to_empty, as torchtitan and torchtune have it), or by transformers' plan from_pretrained, which
 	// first allocates as much as all shards.
@@ -108,6 +112,7 @@ const AutoSize = -1
 // The strategies.
 const (
 	DDP   = "ddp"
+	FSDP1 = "fsdp1"
 	FSDP2 = "fsdp2"
 	ZeRO1 = "zero1"
 	ZeRO2 = "zero2"
@@ -128,7 +133,9 @@ func TensorWays() []string { return []string{"torch", "transformers"} }
 const Interleaved = "interleaved"
 
 // Strategies returns the names of all strategies that can be recorded.
-func Strategies() []string { return []string{DDP, FSDP2, TP, ZeRO1, ZeRO2, ZeRO3, PP, DeviceMap} }
+func Strategies() []string {
+	return []string{DDP, FSDP1, FSDP2, TP, ZeRO1, ZeRO2, ZeRO3, PP, DeviceMap}
+}
 
 // DeviceMapWords returns the words of a device_map: all GPUs hold about as much (auto, balanced), the first holds as
 // little as possible (balanced_low_0), or each is filled before the next (sequential).
@@ -148,6 +155,11 @@ func (s *Strategy) PipelineRanks(gpus int) int64 {
 // SharesStages reports whether several GPUs share each stage of a pipeline.
 func (s *Strategy) SharesStages(gpus int) bool {
 	return s.Name == PP && s.PipelineRanks(gpus) < int64(gpus)
+}
+
+// SharesWeights reports whether ranks share out the weights, which come to each GPU in parts.
+func (s *Strategy) SharesWeights() bool {
+	return s != nil && slices.Contains([]string{FSDP1, FSDP2, TP, ZeRO3}, s.Name)
 }
 
 // RootAlone is the value of wrap under which fully_shard wraps the model and no module in

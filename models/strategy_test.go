@@ -40,16 +40,20 @@ func strategies() *rapid.Generator[Strategy] {
 				rapid.Int64Range(0, 9).Draw(t, "part")
 			return s
 		}
-		if s.Name != FSDP2 && s.Name != TP {
+		if s.Name != FSDP1 && s.Name != FSDP2 && s.Name != TP {
 			s.BucketCap = rapid.Int64Range(0, 100).Draw(t, "cap")
 			s.BucketView, s.StaticGraph, s.FindUnused = rapid.Bool().Draw(t, "view"), rapid.Bool().Draw(t, "static"),
 				rapid.Bool().Draw(t, "unused")
 			return s
 		}
-		others := map[string][]string{FSDP2: {"", "false", "auto", "4"}, TP: {"", "false", "true"}}
+		others := map[string][]string{FSDP1: {"", "false"}, FSDP2: {"", "false", "auto", "4"}, TP: {"", "false", "true"}}
 		s.Reshard = rapid.SampledFrom(others[s.Name]).Draw(t, "reshard")
 		s.MP = rapid.SampledFrom([]string{"", "bf16", "fp16"}).Draw(t, "mp")
 		s.Reduce = rapid.SampledFrom([]string{"", "fp32", "bf16"}).Draw(t, "reduce")
+		if s.Name == FSDP1 {
+			s.BackwardPrefetch = rapid.SampledFrom([]string{"", "post", "none"}).Draw(t, "when")
+			return s
+		}
 		if s.Name == TP {
 			s.TP, s.Replicate = rapid.Int64Range(2, 8).Draw(t, "tp"),
 				rapid.SampledFrom([]int64{0, 2, 4}).Draw(t, "replicate")
@@ -117,7 +121,7 @@ func TestStrategyErrorsNameTheKey(t *testing.T) {
 		"device-map:map=even":       `map: "even" is none of auto, balanced`,
 		"device-map:memory=1GiB+x":  `"x"`,
 		"ddp:":                      `"" is not key=value; the options of ddp are bucket_view`,
-		"ddp:mp=bf16":               `ddp has no option "mp", only fsdp2, tp, pp`,
+		"ddp:mp=bf16":               `ddp has no option "mp", only fsdp1, fsdp2, tp, pp`,
 		"zero1:ep_by=torch":         `zero1 has no option "ep_by", only ddp, fsdp2, tp, pp`,
 		"fsdp2:mp":                  `"mp" is not key=value`,
 		"fsdp2:mp=fp8":              `mp: "fp8" is none of bf16, fp16`,
@@ -136,7 +140,7 @@ func TestStrategyErrorsNameTheKey(t *testing.T) {
 		"zero1:bucket_view=perhaps": `bucket_view: "perhaps" is neither true nor false`,
 		"zero1:engine=horovod":      `engine: "horovod" is none of deepspeed`,
 		"zero2:offload=all":         "offload: only ZeRO-3 keeps weights in the host's memory",
-		"zero2:prefetch=1":          `zero2 has no option "prefetch", only zero3`,
+		"zero2:prefetch=1":          `zero2 has no option "prefetch", only fsdp1, zero3`,
 		"zero3:bucket=-1":           `bucket: "-1" is not a whole number`,
 		"zero3:live=auto":           `live: "auto" is not a whole number`,
 		"zero2:bucket=0":            `bucket: "0" is not a size; DeepSpeed's buckets have at least one element`,
@@ -161,6 +165,9 @@ func TestStrategiesThatRanksCannotFollowAreRefused(t *testing.T) {
 			"be a factor",
 		"fsdp2:replicate=4,reshard=4": "reshard=4: parameters are shared by 2 ranks",
 		"fsdp2:ep=2,reshard=2":        "vprof records experts that ranks share out (ep=2) with true, false or auto",
+		"fsdp1:wrap=a:b":              "one module in a unit",
+		"fsdp1:reshard=auto":          "keeps all or none after forward",
+		"fsdp1:replicate=8":           "shards nothing over one rank",
 		"tp:tp=2,reshard=2":           "PyTorch reshards to fewer ranks without tensor parallelism alone",
 	} {
 		s, err := ParseStrategy(text)

@@ -15,11 +15,9 @@ import (
 func ParseStrategy(text string) (s Strategy, err error) {
 	name, list, more := strings.Cut(text, ":")
 	switch name = strings.ToLower(name); {
-	case name == "fsdp" || name == "fsdp1":
-		return s, fmt.Errorf(
-			"there is no strategy %q: PyTorch's fully_shard is %s, and %s:replicate=N has N copies of the model; "+
-				"vprof run --gpus N -- torchrun SCRIPT measures a script that uses FullyShardedDataParallel",
-			name, FSDP2, hsdp)
+	case name == "fsdp":
+		return s, fmt.Errorf("there is no strategy %q: PyTorch's fully_shard is %s, and %s:replicate=N has N copies "+
+			"of the model; FullyShardedDataParallel is %s", name, FSDP2, hsdp, FSDP1)
 	case name == hsdp && !strings.Contains(","+list, ",replicate="):
 		return s, fmt.Errorf("%s shards within groups of GPUs, and each group has a copy of the model; say "+
 			"how many copies, like %s:replicate=2", hsdp, hsdp)
@@ -51,8 +49,8 @@ const (
 // The strategies that an option belongs to.
 var (
 	ofDDP     = []string{DDP, ZeRO1}
-	ofShards  = []string{FSDP2, TP, PP}
-	ofSyncs   = []string{DDP, FSDP2, TP, ZeRO1}
+	ofShards  = []string{FSDP1, FSDP2, TP, PP}
+	ofSyncs   = []string{DDP, FSDP1, FSDP2, TP, ZeRO1}
 	ofContext = []string{DDP, FSDP2, TP, PP, ZeRO1, ZeRO2, ZeRO3}
 	ofExperts = []string{DDP, FSDP2, TP, PP}
 	ofTensor  = []string{TP, PP}
@@ -93,6 +91,8 @@ var strategyOptions = options.Table[Strategy]{
 	options.Off("no_sync", func(s *Strategy) *bool { return &s.EachSync }).For(ofSyncs...),
 	options.Word("engine", "", func(s *Strategy) *string { return &s.Engine }, "deepspeed").For(ZeRO1),
 	options.Of("bucket", parseBucket, func(s *Strategy) *int64 { return &s.Bucket }, sizeText).For(ofZeRO...),
+	options.Word("prefetch", "pre", func(s *Strategy) *string { return &s.BackwardPrefetch }, "pre", "post", "none").
+		For(FSDP1),
 	options.Of("prefetch", parseAutoSize, func(s *Strategy) *int64 { return &s.Prefetch }, sizeText).For(ZeRO3),
 	options.Of("persist", parseAutoSize, func(s *Strategy) *int64 { return &s.Persist }, sizeText).For(ZeRO3),
 	options.Of("reuse", parseSize, func(s *Strategy) *int64 { return &s.Reuse }, sizeText).For(ZeRO3),

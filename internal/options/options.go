@@ -147,8 +147,14 @@ func (t Table[T]) lists(name, key string) bool {
 
 // unknown returns the error for a key that a name does not have. It lists the names that have the key.
 func (t Table[T]) unknown(name, key string) error {
-	if i := t.index(key); i >= 0 && len(t[i].Names) > 0 {
-		return fmt.Errorf("%s has no option %q, only %s; %s", name, key, strings.Join(t[i].Names, ", "), t.keys(name))
+	var names []string
+	for _, o := range t {
+		if o.Key == key {
+			names = append(names, o.Names...)
+		}
+	}
+	if len(names) > 0 {
+		return fmt.Errorf("%s has no option %q, only %s; %s", name, key, strings.Join(names, ", "), t.keys(name))
 	}
 	return fmt.Errorf("there is no option %q%s; %s", key, nearest.Hint(key, t.named(name), 2), t.keys(name))
 }

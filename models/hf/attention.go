@@ -25,6 +25,8 @@ type AttentionOptions struct {
 	// RepeatKV says that keys and values are repeated for every head of the query, even
 	// where the kernel would not need it, as torchtune does.
 	RepeatKV bool
+	// Flash has flash-attn's kernels, which take fewer heads of key and value and any layout.
+	Flash bool
 }
 
 // Attention follows sdpa_attention_forward over [batch, heads, length, head size];
@@ -33,13 +35,13 @@ func Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 	g := f.FuncFrame(q, k, v, mask)
 	gqa, rules := false, &f.Tape().Rules().Libraries
 	if o.Groups > 1 {
-		fits := rules.GroupedHeads && !o.RepeatKV
+		fits := (rules.GroupedHeads || o.Flash && rules.SharedFunctions) && !o.RepeatKV
 		if gqa = fits && mask == nil && k.Size(-1) == v.Size(-1) && v.Size(-1) <= 256; !gqa {
 			g.Set(&k, repeatHeads(g, k, o.Groups))
 			g.Set(&v, repeatHeads(g, v, o.Groups))
 		}
 	}
-	if !rules.ViewedHeads && (mask != nil || rules.SharedFunctions) {
+	if !rules.ViewedHeads && !o.Flash && (mask != nil || rules.SharedFunctions) {
 		for _, x := range []**tensor{&q, &k, &v} {
 			g.Set(x, (*x).Contiguous())
 		}

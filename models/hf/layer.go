@@ -22,6 +22,15 @@ func CallLayer(f *frame, m any, checkpointing bool, forward func(f *frame, args 
 func callLayer(f *frame, m any, checkpointing, reentrant bool, forward func(f *frame, args []*tensor) *tensor, inputs,
 	named []*tensor,
 ) *tensor {
+	if checkpointing && !f.Tape().Rules().Libraries.LayersCheckpoint {
+		again := func(h *frame, in []*tensor) *tensor {
+			return callLayer(h, m, false, false, forward, withNone(in, inputs), named)
+		}
+		if reentrant {
+			return f.CheckpointReentrant(again, named, WithoutNil(inputs...)...)
+		}
+		return f.CheckpointClosure(WithoutNil(named...), again, WithoutNil(inputs...)...)
+	}
 	g := f.CallFrame(slices.Concat(inputs, named)...)
 	g.In(m)
 	inputs, named = g.AllHere(inputs), g.AllHere(named)

@@ -22,7 +22,7 @@ func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
 		c.Eager = false
 	}
 	if hf.Flash.Chosen(k) {
-		c.Eager, c.Windowed = false, nil // its kernels need no masks
+		c.Flash, c.Eager, c.Windowed = true, false, nil // its kernels need no masks
 	}
 	c.Llama4.Linearized = k.On(linearizedSetting)
 	c.RepeatKV = k.On(repeatedSetting)

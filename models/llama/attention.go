@@ -103,7 +103,7 @@ func (a *attention) gated(f *frame, x *tensor) (q, gate *tensor) {
 // attend returns the attention interface.
 func (a *attention) attend(f *frame, q, k, v *tensor, in inputs) (y, weights *tensor) {
 	mask, o := in.mask, hf.AttentionOptions{
-		Causal: true, Groups: q.Size(1) / k.Size(1), RepeatKV: a.c.RepeatKV,
+		Causal: true, Groups: q.Size(1) / k.Size(1), RepeatKV: a.c.RepeatKV, Flash: a.c.Flash,
 		Dropout: hf.DropoutIn(a, a.c.AttentionDropout),
 	}
 	if a.c.Context.On() {

@@ -107,8 +107,9 @@ type Kernels struct {
 	Tiles hf.Tiles
 	// Context has ranks share each sequence.
 	Context hf.Context
-	// Eager has attention scores computed and kept, Flex has TorchInductor's kernels of flex_attention serve attention.
-	Eager, Flex bool
+	// Eager has attention scores computed and kept, Flash has flash-attn's kernels serve attention, Flex TorchInductor's
+	// of flex_attention.
+	Eager, Flash, Flex bool
 	// RepeatKV says that keys and values are repeated for every head of the query.
 	RepeatKV bool
 	// Cache has the keys and values of all layers; nil for none.

@@ -2,7 +2,6 @@ package train
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/models"
@@ -23,7 +22,7 @@ const (
 // unless it is told otherwise, no memory is allocated for the weights yet, since they come to the device in parts.
 func Place(t *trace.Tape, c models.Case, to func()) {
 	if s := c.Strategy; s != nil && s.Init != models.InitDevice &&
-		(slices.Contains([]string{models.ZeRO3, models.FSDP2, models.TP}, s.Name) || s.SharesStages(c.GPUs)) {
+		(s.SharesWeights() || s.SharesStages(c.GPUs)) {
 		t.Unplaced(to)
 		return
 	}

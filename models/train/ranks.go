@@ -66,6 +66,8 @@ func distribute(t *trace.Tape, c models.Case, l Layout) (*Ranks, error) {
 		w.Rank = *s.Rank
 	}
 	switch s.Name {
+	case models.FSDP1:
+		return fullySharded(t, w, s, l)
 	case models.FSDP2:
 		return fullyShard(t, w, s, l)
 	case models.TP:
@@ -140,10 +142,28 @@ func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout
 	if err != nil {
 		return nil, err
 	}
-	o := distributed.Options{
-		Replicate: s.Replicate, Offload: s.Offload != "", Beside: l.Frozen, From: comesFrom[s.Init],
-		Manual: s.Name == models.PP, WarmUp: loadsShards(s),
+	o := shardOptions(s)
+	o.Beside, o.Manual, o.WarmUp = l.Frozen, s.Name == models.PP, loadsShards(s)
+	f, err := distributed.FullyShard(t, w, o, groups)
+	if err != nil {
+		return nil, err
 	}
+	r := &Ranks{
+		Parameters: f.Parameters(l.names()), Wrappers: map[string]trace.Wrapper{}, sync: f.Sync, each: s.EachSync,
+		check: f.Check, finish: f.Finish,
+	}
+	for _, g := range f.Groups() {
+		maps.Copy(r.Wrappers, g.Wrappers())
+	}
+	if o.Offload { // the host clips and steps
+		r.Parameters = nil
+	}
+	return r, nil
+}
+
+// shardOptions returns what the options of a strategy say to fully_shard and FullyShardedDataParallel.
+func shardOptions(s *models.Strategy) distributed.Options {
+	o := distributed.Options{Replicate: s.Replicate, Offload: s.Offload != "", From: comesFrom[s.Init]}
 	switch s.Resharding() {
 	case "true":
 	case "auto":
@@ -160,27 +180,17 @@ func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout
 	if s.Reduce != "" {
 		o.ReduceType = new(dtypeOf(s.Reduce))
 	}
-	f, err := distributed.FullyShard(t, w, o, groups)
-	if err != nil {
-		return nil, err
-	}
-	var names []string
+	return o
+}
+
+// names returns the names of the parameters that are tied to no other.
+func (l Layout) names() (out []string) {
 	for _, p := range l.Params {
 		if p.TiedTo == "" {
-			names = append(names, p.Name)
+			out = append(out, p.Name)
 		}
 	}
-	r := &Ranks{
-		Parameters: f.Parameters(names), Wrappers: map[string]trace.Wrapper{}, sync: f.Sync, each: s.EachSync,
-		check: f.Check, finish: f.Finish,
-	}
-	for _, g := range f.Groups() {
-		maps.Copy(r.Wrappers, g.Wrappers())
-	}
-	if o.Offload { // the host clips and steps
-		r.Parameters = nil
-	}
-	return r, nil
+	return out
 }
 
 // Updates says that the strategy has a way of its own to step the optimizer, which Update takes.

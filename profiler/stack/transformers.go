@@ -6,15 +6,16 @@ import "github.com/vprof/vprof/profiler/trace"
 var transformers = library{
 	name: "transformers", first: "4.45", newest: "5.24",
 	changes: []change{
-		{"4.48", func(r *trace.Libraries) { r.SharedFunctions = true }}, // loss_function of CausalLM classes
-		{"4.49", func(r *trace.Libraries) { r.ShiftsLabels = true }},    // ForCausalLMLoss of loss_utils.py
-		{"4.53", func(r *trace.Libraries) { r.ReadsPositions = true }},  // masking_utils.py
-		{"4.54", func(r *trace.Libraries) { r.GroupedHeads = true }},    // use_gqa_in_sdpa of sdpa_attention.py
-		{"4.56", func(r *trace.Libraries) { r.ViewedHeads = true }},     // sdpa_attention_forward
-		{"5.0", func(r *trace.Libraries) { r.SkipsMasks = true }},       // find_packed_sequence_indices
-		{"5.2", func(r *trace.Libraries) { r.NoCausalBuffers = true }},  // GPT2Attention
-		{"5.17", func(r *trace.Libraries) { r.SolvesDelta = true }},     // torch_chunk_gated_delta_rule
-		{"5.21", func(r *trace.Libraries) { r.EagerCaps = true }},       // _supports_sdpa of Gemma2PreTrainedModel
-		{"5.23", func(r *trace.Libraries) { r.RemapsPositions = true }}, // packed_sequence_compatibility_function
+		{"4.48", func(r *trace.Libraries) { r.SharedFunctions = true }},  // loss_function of CausalLM classes
+		{"4.49", func(r *trace.Libraries) { r.ShiftsLabels = true }},     // ForCausalLMLoss of loss_utils.py
+		{"4.52", func(r *trace.Libraries) { r.LayersCheckpoint = true }}, // modeling_layers.py
+		{"4.53", func(r *trace.Libraries) { r.ReadsPositions = true }},   // masking_utils.py
+		{"4.54", func(r *trace.Libraries) { r.GroupedHeads = true }},     // use_gqa_in_sdpa of sdpa_attention.py
+		{"4.56", func(r *trace.Libraries) { r.ViewedHeads = true }},      // sdpa_attention_forward
+		{"5.0", func(r *trace.Libraries) { r.SkipsMasks = true }},        // find_packed_sequence_indices
+		{"5.2", func(r *trace.Libraries) { r.NoCausalBuffers = true }},   // GPT2Attention
+		{"5.17", func(r *trace.Libraries) { r.SolvesDelta = true }},      // torch_chunk_gated_delta_rule
+		{"5.21", func(r *trace.Libraries) { r.EagerCaps = true }},        // _supports_sdpa of Gemma2PreTrainedModel
+		{"5.23", func(r *trace.Libraries) { r.RemapsPositions = true }},  // packed_sequence_compatibility_function
 	},
 }

@@ -56,6 +56,9 @@ type Libraries struct {
 	// SkipsMasks: rows without a padding mask are looked at, and have no mask where each holds one sequence. Otherwise
 	// they have one whatever they hold.
 	SkipsMasks bool
+	// LayersCheckpoint: a layer that is checkpointed does so in its call (GradientCheckpointingLayer). Otherwise the
+	// model checkpoints the call, so that wrappers around the layer run again, too.
+	LayersCheckpoint bool
 	// GroupedHeads: scaled_dot_product_attention without a mask is given fewer heads of key and value than of the
 	// query. Otherwise they are repeated.
 	GroupedHeads bool

@@ -26,7 +26,7 @@ func TestLaunchersSayHowGPUsShareTheWork(t *testing.T) {
 				"--fsdp_sharding_strategy", "FULL_SHARD", "--mixed_precision", "bf16",
 			},
 			nil,
-			map[string]string{"gpus": "2", "amp": "bf16", "strategy": "fsdp2:mp=bf16,reduce=bf16"},
+			map[string]string{"gpus": "2", "amp": "bf16", "strategy": "fsdp1:prefetch=none,mp=bf16,reduce=bf16"},
 		},
 		"gradients kept": {
 			[]string{
@@ -34,7 +34,7 @@ func TestLaunchersSayHowGPUsShareTheWork(t *testing.T) {
 				"--fsdp_sharding_strategy", "SHARD_GRAD_OP", "--multi_gpu",
 			},
 			nil,
-			map[string]string{"strategy": "fsdp2:reshard=false"},
+			map[string]string{"strategy": "fsdp1:prefetch=none,reshard=false"},
 		},
 		"options over a file": {[]string{
 			"accelerate", "launch", "--config_file", "fsdp.yaml", "--num_processes",

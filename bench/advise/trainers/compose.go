@@ -172,7 +172,7 @@ func (c *Config) PadToMultiple() string {
 	return cmp.Or(c.facts["multiple"].value, "1")
 }
 
-// shard adds the options of fully_shard to the strategy: whether gathered weights go
+// shard adds the options of fully_shard, or of FullyShardedDataParallel, to the strategy: whether gathered weights go
 // after forward, and how many groups of GPUs hold a whole model each.
 func (c *Config) shard() error {
 	s, ok := c.facts["strategy"]
@@ -182,9 +182,15 @@ func (c *Config) shard() error {
 	name, options, _ := strings.Cut(s.value, ":")
 	list := phrase.List(strings.FieldsFunc(options, func(r rune) bool { return r == ',' }))
 	flat := name == "fsdp" && c.facts["fsdp-version"].value != "2"
-	c.Notes.If(flat, "%v: FSDP of flat parameters is planned as fully_shard (FSDP2), which shards each by itself",
-		s.from)
-	name = models.FSDP2
+	more := slices.ContainsFunc([]string{meshTensor, meshContext, meshExperts, "shards"}, func(m string) bool {
+		return c.facts[m].value != ""
+	})
+	c.Notes.If(flat && more, "%v: FSDP of flat parameters on the host, or with other ways to share, is planned as "+
+		"fully_shard (FSDP2), which shards each by itself", s.from)
+	if name = models.FSDP2; flat && !more {
+		name = models.FSDP1
+		list = append(list, "prefetch="+cmp.Or(c.facts["prefetch"].value, "none"))
+	}
 	if mixed := c.facts["mixed"].value; mixed != "" && options == "" { // accelerate's policy, with weights in fp32
 		list = append(list, "mp="+mixed, "reduce="+mixed)
 		if tuner := c.facts["tuner"].value; tuner == "full" || tuner == "" {

@@ -31,7 +31,7 @@ func TestTablesAreConsistent(t *testing.T) {
 		"refuse", freezeLayers, freezeModules, freezeExtra, "llama-pro", "note", "model",
 		"revision", "folder", "deepspeed", "file", "tuner", "lora-r", "lora-alpha", "lora-dropout", "lora-target",
 		"lora-save", "lora-bias", "lora-blocks", "lora-tokens", "lora-towers", "dora", "lora-type", "gpus", "reentrant", "reshard", "replicate", "shards",
-		"loading",
+		"loading", "prefetch",
 		"wrap", "mixed", meshTensorBy,
 		"reference", "objective-as", "answer", "prompt", "compared", "old", "generated-steps", "iterations",
 		"vllm-share", "teacher", "pairs-packed", "unfrozen", "qat-group",

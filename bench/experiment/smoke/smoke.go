@@ -290,7 +290,7 @@ func (m *checks) parts(ctx context.Context) error {
 // out (full_state_dict of torch.distributed.checkpoint, stage3_gather_16bit_weights_on_model_save) has one after the
 // other gathered and copied.
 func saves(c models.Case) string {
-	if s := c.Strategy; s != nil && (s.Name == models.FSDP2 || s.Name == models.TP || s.Name == models.ZeRO3) {
+	if c.Strategy.SharesWeights() {
 		return "copies to the host; a whole checkpoint gathers one weight at a time beside what it held"
 	}
 	return "copies to the host; the device holds what it held"

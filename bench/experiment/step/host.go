@@ -52,10 +52,10 @@ func (r *Result) host() host.Need {
 func (r *Result) loading(c models.Case, processes int64) host.Interval {
 	stages, most := int64(1), processes
 	if s := c.Strategy; s != nil && s.Init != models.InitDevice && s.Init != models.InitHost {
-		switch s.Name {
-		case models.ZeRO3, models.FSDP2, models.TP:
+		switch {
+		case s.SharesWeights():
 			processes, most = 1, 1
-		case models.PP:
+		case s.Name == models.PP:
 			processes, stages = stagesOf(c, processes)
 			most = 1
 		}

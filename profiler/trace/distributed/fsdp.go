@@ -48,7 +48,7 @@ const (
 	FromRank0
 )
 
-// Options of fully_shard.
+// Options of fully_shard and FullyShardedDataParallel.
 type Options struct {
 	From    Source
 	Reshard Reshard
@@ -69,6 +69,9 @@ type Options struct {
 	// Manual has parameters stay whole and gradients as they are after every backward pass, until [FSDP.Finish], as
 	// the stages of pipelines have it.
 	Manual bool
+	// Prefetch is backward_prefetch of FullyShardedDataParallel: [PrefetchPre], [PrefetchPost], or another word for
+	// none.
+	Prefetch string
 }
 
 // Group are the parameters of a module that are gathered together.
