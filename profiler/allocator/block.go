@@ -27,6 +27,7 @@ func (s State) String() string { return stateNames[s] }
 // without pointers they cost the garbage collector nothing.
 type Block struct {
 	addr       uint64
+	rank       uint64 // the order among free blocks of one size, see [Config.ByAddress]
 	size       int64
 	requested  int64
 	born       int64 // the pool's clock when the block became free
@@ -108,7 +109,7 @@ func (s *slab) put(b *Block) {
 // it returns. The rest is in no set yet and has the state of b.
 func (s *slab) cut(b *Block, size int64) *Block {
 	rest := s.get()
-	rest.addr = b.addr + uint64(size)
+	rest.addr, rest.rank = b.addr+uint64(size), b.rank+uint64(size)
 	rest.size = b.size - size
 	rest.segment = b.segment
 	rest.state = b.state

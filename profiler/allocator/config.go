@@ -40,6 +40,10 @@ type Config struct {
 	// error at once: cached memory is not released, and the failure is not counted (throw_on_cudamalloc_oom). A
 	// MemoryFraction below one is checked before, so it has no effect there.
 	RejectsEarly bool
+	// ByAddress says that of free blocks of one size the one with the lowest address is taken, as PyTorch before 2.12
+	// does. Later releases take the one in the oldest segment, and there the first. Where addresses rise both are the
+	// same; drivers on Linux hand out falling ones.
+	ByAddress bool
 }
 
 // Extent is a number of bytes, or a share of the device's memory. The zero value is unset.
@@ -78,6 +82,7 @@ func (r Rules) Parse(s string) (Config, error) {
 		return Config{}, err
 	}
 	c := DefaultConfig()
+	c.ByAddress = r.ByAddress
 	// The large segment comes first wherever it is written, since it is the lower limit of others.
 	for _, pass := range []bool{true, false} {
 		for _, set := range settings {
@@ -346,6 +351,8 @@ type Rules struct {
 	// MaxSplitAbove says that max_split_size_mb must be above the size of a large
 	// segment; later releases also take that size itself.
 	MaxSplitAbove bool
+	// ByAddress is [Config.ByAddress].
+	ByAddress bool
 }
 
 // knows tells whether the release has a setting of this name.

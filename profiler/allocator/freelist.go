@@ -3,7 +3,7 @@ package allocator
 import "math/bits"
 
 // A freeList is the set of free blocks of one pool and stream, ordered by size
-// and then address, with best fit in constant time.
+// and then rank, with best fit in constant time.
 //
 // Blocks lie in bins by size: exact multiples of 512 bytes up to 32 KiB, then 32 bins to each power of two. A bitmap
 // says which bins are filled. Within a bin the entries are sorted downwards, so that the best fit of a bin is its last
@@ -25,7 +25,7 @@ func (b *bin) live() []freeEntry { return b.entries[:b.count] }
 // freeEntry repeats the key of its block, so that a search stays in the bin.
 type freeEntry struct {
 	size  int64
-	addr  uint64
+	rank  uint64
 	block blockID
 }
 
@@ -52,7 +52,7 @@ type place struct{ bin, index int }
 func (f *freeList) insert(b *Block) {
 	n := binOf(b.size)
 	bin := &f.bins[n]
-	i := position(bin.live(), b.size, b.addr)
+	i := position(bin.live(), b.size, b.rank)
 	if bin.count == len(bin.entries) {
 		bin.entries = append(bin.entries, freeEntry{})
 		bin.entries = bin.entries[:cap(bin.entries)]
@@ -60,14 +60,14 @@ func (f *freeList) insert(b *Block) {
 	if i < bin.count {
 		copy(bin.entries[i+1:bin.count+1], bin.entries[i:bin.count])
 	}
-	bin.entries[i] = freeEntry{b.size, b.addr, b.id}
+	bin.entries[i] = freeEntry{b.size, b.rank, b.id}
 	bin.count++
 	f.filled[n/64] |= 1 << (n % 64)
 }
 
 func (f *freeList) remove(b *Block) {
 	n := binOf(b.size)
-	f.removeAt(place{n, position(f.bins[n].live(), b.size, b.addr) - 1})
+	f.removeAt(place{n, position(f.bins[n].live(), b.size, b.rank) - 1})
 }
 
 // removeAt takes out the entry at a place.
@@ -83,12 +83,12 @@ func (f *freeList) removeAt(at place) {
 }
 
 // position returns the index of the first entry that is ordered before (size,
-// addr): where an entry with that key goes, and one past where it is.
-func position(entries []freeEntry, size int64, addr uint64) int {
+// rank): where an entry with that key goes, and one past where it is.
+func position(entries []freeEntry, size int64, rank uint64) int {
 	lo, hi := 0, len(entries)
 	for lo < hi {
 		mid := int(uint(lo+hi) / 2)
-		if e := &entries[mid]; e.size > size || e.size == size && e.addr >= addr {
+		if e := &entries[mid]; e.size > size || e.size == size && e.rank >= rank {
 			lo = mid + 1
 		} else {
 			hi = mid
@@ -97,7 +97,7 @@ func position(entries []freeEntry, size int64, addr uint64) int {
 	return lo
 }
 
-// fit finds the smallest block of at least size bytes, the one with the lowest address among equals.
+// fit finds the smallest block of at least size bytes, the one of the lowest rank among equals.
 func (f *freeList) fit(size int64) (at place, ok bool) {
 	n := binOf(size)
 	if i := position(f.bins[n].live(), size, 0); i > 0 {

@@ -12,7 +12,7 @@ import (
 // TestFreeListEqualsSortedList compares every answer of a free list with the answer of a sorted slice.
 func TestFreeListEqualsSortedList(t *testing.T) {
 	order := func(a, b *Block) int {
-		return cmp.Or(cmp.Compare(a.size, b.size), cmp.Compare(a.addr, b.addr))
+		return cmp.Or(cmp.Compare(a.size, b.size), cmp.Compare(a.rank, b.rank))
 	}
 	sizes := rapid.OneOf(
 		rapid.Int64Range(1, 40),
@@ -22,14 +22,14 @@ func TestFreeListEqualsSortedList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var blocks slab
 		list, model := new(freeList), []*Block{}
-		for addr := range rapid.Uint64Range(0, 200).Draw(t, "steps") {
+		for rank := range rapid.Uint64Range(0, 200).Draw(t, "steps") {
 			if len(model) > 0 && rapid.Bool().Draw(t, "remove") {
 				i := rapid.IntRange(0, len(model)-1).Draw(t, "which")
 				list.remove(model[i])
 				model = slices.Delete(model, i, i+1)
 			} else {
 				b := blocks.get()
-				b.addr, b.size = addr, sizes.Draw(t, "size")*minBlockSize
+				b.rank, b.size = rank, sizes.Draw(t, "size")*minBlockSize
 				list.insert(b)
 				model = append(model, b)
 				slices.SortFunc(model, order)

@@ -134,7 +134,11 @@ func (a *Allocator) addSegment(p *pool, addr uint64, size, page int64) *Block {
 		a.segments = append(a.segments, s)
 		b.segment = segmentID(len(a.segments))
 	}
-	b.addr, b.size = addr, size
+	b.addr, b.size, b.rank = addr, size, a.made
+	if a.config.ByAddress {
+		b.rank = addr
+	}
+	a.made += uint64(size)
 	return b
 }
 

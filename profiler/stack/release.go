@@ -1,6 +1,8 @@
 package stack
 
 import (
+	"slices"
+
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -54,6 +56,7 @@ const complete = "9.19"
 // known are the stacks of releases.
 var known = func() []*Stack {
 	var all []*Stack
+	oldestFirst := slices.IndexFunc(releases, func(r release) bool { return r.Torch == "2.12" })
 	var rules trace.Rules
 	rules.Libraries = rulesOf(nil)
 	nearest, askedFor := "", ""
@@ -65,7 +68,7 @@ var known = func() []*Stack {
 		if r.change != nil {
 			r.change(&rules)
 		}
-		settings := allocator.Rules{MaxSplitAbove: i == 0} // of 2.8 alone
+		settings := allocator.Rules{MaxSplitAbove: i == 0, ByAddress: i < oldestFirst} // the first of 2.8 alone
 		for _, later := range releases[i+1:] {
 			settings.Unknown = append(settings.Unknown, later.settings...)
 		}
