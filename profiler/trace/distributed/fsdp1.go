@@ -92,8 +92,8 @@ func (u *FlatUnit) flatten(params []Param) error {
 			own, of = d, p.Name
 		case d != own:
 			return fmt.Errorf("FullyShardedDataParallel has the parameters of %s in one tensor, and %s has another "+
-				"type than %s (ValueError: Must flatten tensors with uniform dtype); wrap its module with wrap=, or use "+
-				"fsdp2", cmp.Or(u.module, "the model"), p.Name, of)
+				"type than %s (ValueError: Must flatten tensors with uniform dtype); wrap its module with wrap=, or "+
+				"use fsdp2", cmp.Or(u.module, "the model"), p.Name, of)
 		}
 		u.trains = u.trains || (*p.Tensor).RequiresGrad()
 	}
