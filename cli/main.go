@@ -65,8 +65,8 @@ func (a *app) waiting(call string, waited time.Duration) {
 			"cause as an Xid (dmesg | grep -i xid)\n", call, waited)
 		os.Exit(int(exitFailure))
 	case waited == callPeriod:
-		fmt.Fprintf(a.stderr, "vprof: %s has not returned for %v: the GPU works long, or it or its driver hangs; vprof "+
-			"ends after %v, and at the second Ctrl-C\n", call, waited, callPatience)
+		fmt.Fprintf(a.stderr, "vprof: %s has not returned for %v: the GPU works long, or it or its driver hangs; "+
+			"vprof ends after %v, and at the second Ctrl-C\n", call, waited, callPatience)
 	}
 }
 

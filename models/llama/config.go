@@ -107,8 +107,8 @@ type Kernels struct {
 	Tiles hf.Tiles
 	// Context has ranks share each sequence.
 	Context hf.Context
-	// Eager has attention scores computed and kept, Flash has flash-attn's kernels serve attention, Flex TorchInductor's
-	// of flex_attention.
+	// Eager computes and keeps the scores of attention, Flash uses flash-attn's kernels, Flex TorchInductor's of
+	// flex_attention.
 	Eager, Flash, Flex bool
 	// RepeatKV says that keys and values are repeated for every head of the query.
 	RepeatKV bool

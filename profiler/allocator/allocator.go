@@ -46,7 +46,7 @@ type Allocator struct {
 
 	blocks   slab
 	segments []*segment  // by number less one; nil where the number is unused
-	made     uint64      // bytes of all segments so far, also of those that are gone
+	made     uint64      // bytes of all segments so far, also the ones released
 	unused   []segmentID // numbers of segments released
 	reserved int64
 	uses     map[*Block][]Stream // streams that a block is recorded on

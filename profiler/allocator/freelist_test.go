@@ -64,3 +64,35 @@ func TestBinsAreMonotone(t *testing.T) {
 		require.Less(t, binOf(b), numBins)
 	})
 }
+
+// On a driver whose addresses fall, PyTorch 2.11 took of four equal blocks the one allocated last, and 2.12 the first,
+// in whatever order they were freed ("vprof run" with the wheels of both).
+func TestReleasesDifferInTheBlockOfEqualsThatTheyTake(t *testing.T) {
+	for name, want := range map[string]struct {
+		rules Rules
+		order []int
+	}{
+		"2.11": {Rules{ByAddress: true}, []int{3, 2, 1, 0}},
+		"2.12": {Rules{}, []int{0, 1, 2, 3}},
+	} {
+		config, err := want.rules.Parse("")
+		require.NoError(t, err)
+		heap, err := New(NewMemory(1<<30, 0), config)
+		require.NoError(t, err)
+		addrs := make([]uint64, 4)
+		blocks := make([]*Block, 4)
+		for i := range blocks {
+			blocks[i], err = heap.Malloc(20 << 20)
+			require.NoError(t, err)
+			addrs[i] = blocks[i].Addr()
+		}
+		for _, i := range []int{2, 0, 3, 1} {
+			heap.Free(blocks[i])
+		}
+		for _, i := range want.order {
+			b, err := heap.Malloc(20 << 20)
+			require.NoError(t, err)
+			require.Equal(t, addrs[i], b.Addr(), name)
+		}
+	}
+}

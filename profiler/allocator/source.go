@@ -42,8 +42,8 @@ const Granule = 2 << 20
 // Memory is a [PagedSource] without a device. It counts bytes against a total in granules and uses no address twice.
 type Memory struct {
 	// Rising reports whether each address is above the one before, not below. Drivers on Linux hand out falling
-	// addresses (an H100's, 580.159.04: all of 78 segments). Of blocks that are equally good the allocator takes the
-	// lowest, so the order decides which blocks are split.
+	// addresses (an H100's, 580.159.04: all of 78 segments). With [Config.ByAddress] the allocator takes the lowest of
+	// equally good blocks, so the order decides which blocks are split.
 	Rising bool
 
 	total, used, peak int64

@@ -164,8 +164,8 @@ class PlanOptions(CaseOptions, total=False):
     """The rank n that is looked at, or all of which plan makes a table (default: the one that needs most)."""
 
     strategy: Values
-    """How the ranks share the work, by name and options like fsdp2:mp=bf16,replicate=2: ddp, fsdp2, tp, zero1,
-    zero2, zero3, pp, device-map (see vprof help strategies)."""
+    """How the ranks share the work, by name and options like fsdp2:mp=bf16,replicate=2: ddp, fsdp1, fsdp2, tp,
+    zero1, zero2, zero3, pp, device-map (see vprof help strategies)."""
 
 
 class FitOptions(CaseOptions, total=False):
@@ -219,8 +219,8 @@ class FitOptions(CaseOptions, total=False):
     """What to search the largest of: batch, or seq-len, the longest row that fits at --batch."""
 
     strategy: Values
-    """How they share the work, by name and options: ddp, fsdp2, tp, zero1, zero2, zero3, pp, device-map (see vprof
-    help strategies); auto searches them."""
+    """How they share the work, by name and options: ddp, fsdp1, fsdp2, tp, zero1, zero2, zero3, pp, device-map (see
+    vprof help strategies); auto searches them."""
 
     target_effective_batch: int
     """Samples n that an optimizer step should see (default: any; the accumulation stays)."""
@@ -273,8 +273,8 @@ class SmokeOptions(CaseOptions, total=False):
     """Share of the memory that a step may need at most, or its name: conservative, balanced, aggressive, ultra."""
 
     strategy: Values
-    """How the ranks share the work, by name and options like fsdp2:mp=bf16,replicate=2: ddp, fsdp2, tp, zero1,
-    zero2, zero3, pp, device-map (see vprof help strategies)."""
+    """How the ranks share the work, by name and options like fsdp2:mp=bf16,replicate=2: ddp, fsdp1, fsdp2, tp,
+    zero1, zero2, zero3, pp, device-map (see vprof help strategies)."""
 
     tolerance: Values
     """Growth since the baseline that does not matter, as a share."""

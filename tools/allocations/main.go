@@ -82,7 +82,8 @@ func compare(ctx context.Context, vprof, python string, count, seed int) (differ
 	}
 	operations, failures := 0, int64(0)
 	for i, conf := range settings {
-		file := filepath.Join(folder, fmt.Sprintf("operations-%d.txt", i)) // a script overwrites no file under vprof run
+		// A file of its own, since a script overwrites none under vprof run.
+		file := filepath.Join(folder, fmt.Sprintf("operations-%d.txt", i))
 		run := exec.CommandContext(ctx, vprof, "run", "-q", "--gpu-spec", "gpu.yaml", "--",
 			python, script, "--seed", strconv.Itoa(seed), "--count", strconv.Itoa(count), file)
 		run.Dir, run.Env = folder, append(os.Environ(), "PYTORCH_CUDA_ALLOC_CONF="+conf)

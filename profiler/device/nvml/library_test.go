@@ -8,6 +8,7 @@ import (
 	api "github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/server"
 	"github.com/stretchr/testify/require"
 )
 
@@ -391,11 +392,11 @@ func TestVersions(t *testing.T) {
 
 // go-nvml's own model of a DGX A100, with what it leaves out filled in.
 func TestAServerOfEightGPUs(t *testing.T) {
-	server := dgxa100.New()
-	l, err := OpenWith(server)
+	dgx := dgxa100.New()
+	l, err := OpenWith(dgx)
 	require.NoError(t, err)
-	for _, d := range server.Devices {
-		device := &d.(*dgxa100.Device).Device
+	for _, d := range dgx.Devices {
+		device := &d.(*server.Device).Device
 		full := busy()
 		device.GetComputeModeFunc = full.GetComputeModeFunc
 		device.GetMemoryInfo_v2Func = answer(api.Memory_v2{}, api.ERROR_FUNCTION_NOT_FOUND)

@@ -37,7 +37,8 @@ type Reading struct {
 	Milliwatts, LimitMilliwatts *int
 	// Slowdowns say why the clocks are lower than they could be, nil if they are not.
 	Slowdowns []Slowdown
-	// Impossible are the values that were left out since no GPU has them, "nvmlDeviceGetTemperature reports 4294967291".
+	// Impossible are the values that were left out since no GPU has them: "nvmlDeviceGetTemperature reports
+	// 4294967291".
 	Impossible []string
 }
 
