@@ -21,9 +21,9 @@ func ExamplePlan() {
 		fmt.Printf("%d on %s: %s, at most %.1f GiB\n", p.Batch, p.GPU, p.Reason, float64(p.Upper)/(1<<30))
 	}
 	// Output:
-	// 4 on rtx-3060: fits, at most 8.9 GiB
+	// 4 on rtx-3060: fits, at most 9.3 GiB
 	// 16 on rtx-3060: does not fit, at most 30.8 GiB
-	// 4 on rtx-4090: fits, at most 9.1 GiB
+	// 4 on rtx-4090: fits, at most 9.5 GiB
 	// 16 on rtx-4090: does not fit, at most 31.0 GiB
 }
 
