@@ -47,7 +47,7 @@ RACE = $(shell grep -rlE --include='*.go' '^[[:space:]]*go [a-z]|errgroup|sync\.
 	*.go bench cli internal kernels models profiler tools | xargs -n1 dirname | sort -u | grep -v -e internal/headless -e tools/web | sed 's|^|./|')
 
 race: ## tests of packages with several goroutines under the race detector, those of many cases on a sample
-	CGO_ENABLED=1 $(GO) test -race -short $(RACE)
+	CGO_ENABLED=1 $(GO) test -race -short -skip '^Example' $(RACE)
 
 # The race detector sees what the tag adds: `race` has the rest. Of the command
 # line those tests run under it in which more than one goroutine works, as a
