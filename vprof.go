@@ -1,10 +1,11 @@
 // Package vprof predicts the GPU memory of a PyTorch training step, for Go programs: [Plan] estimates batch sizes,
 // [Fit] finds the largest safe one, [Smoke] judges a whole training. They give the answers of the commands "vprof plan",
-// "vprof fit" and "vprof smoke", in this process, without a GPU, Python or the network.
+// "vprof fit" and "vprof smoke", in this process, without a GPU or the network.
 //
-// Goroutines may call the functions at once. The functions print nothing, start no process and change no setting of the
-// program. Latest recordings stay in memory, up to about 100 MB. As on the command line a vprof.yaml of the working
-// directory and VPROF_ variables set defaults; a model "hf:NAME" must be a listed one or in the cache of Hugging Face.
+// Goroutines may call the functions at once. The functions print nothing, change no setting of the program, and start
+// no process but a Python that a request names as its stack. Latest recordings stay in memory, up to about 100 MB. As
+// on the command line a vprof.yaml of the working directory and VPROF_ variables set defaults; a model "hf:NAME" must
+// be a listed one or in the cache of Hugging Face.
 //
 // All byte counts are for one GPU. Estimates are simulated values with an interval, never measurements.
 package vprof
