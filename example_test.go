@@ -55,7 +55,8 @@ func ExampleSmoke() {
 	// Output: not safe; the largest safe batch is 3
 }
 
-// A config.json of transformers describes a model; here it is fine-tuned with adapters. A trainer's file goes into Files.
+// A config.json of transformers describes a model; here it is fine-tuned with adapters. A trainer's file goes into
+// Files.
 func ExamplePlan_config() {
 	plan, err := vprof.Plan(context.Background(), vprof.Request{
 		Model: "hf:models/hfconfig/testdata/configs/qwen2-0.5b/config.json", GPU: []string{"t4"}, Batch: []int{1},

@@ -1,6 +1,6 @@
 // Package vprof predicts the GPU memory of a PyTorch training step, for Go programs: [Plan] estimates batch sizes,
-// [Fit] finds the largest safe one, [Smoke] judges a whole training. They give the answers of the commands "vprof plan",
-// "vprof fit" and "vprof smoke", in this process, without a GPU or the network.
+// [Fit] finds the largest safe one, [Smoke] judges a whole training. They give the answers of the commands "vprof
+// plan", "vprof fit" and "vprof smoke", in this process, without a GPU or the network.
 //
 // Goroutines may call the functions at once. The functions print nothing, change no setting of the program, and start
 // no process but a Python that a request names as its stack. Latest recordings stay in memory, up to about 100 MB. As
@@ -20,8 +20,8 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// A Request says what is trained, and on which GPU. What is zero is the model's or its configuration's own. As JSON it is
-// a request that "vprof plan --json-request" reads.
+// A Request says what is trained, and on which GPU. What is zero is the model's or its configuration's own. As JSON it
+// is a request that "vprof plan --json-request" reads.
 type Request struct {
 	// Model is a name ("gpt2"; "vprof models" lists them), a file of torch.export ("model.pt2"), or "hf:" with a name
 	// or a config.json of transformers.
@@ -89,7 +89,7 @@ type SmokeResult struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Plan estimates the memory of training steps. That one does not fit is no error. Errors are an [*InputError], errors
+// Plan estimates the memory of training steps, whether they fit or not. Errors are an [*InputError], errors
 // that wrap ctx.Err(), and errors of the machine, such as a file without permission to read.
 func Plan(ctx context.Context, r Request) (*Response, error) {
 	answer := &Response{Schema: report.ResponseSchema}
@@ -101,22 +101,22 @@ func Plan(ctx context.Context, r Request) (*Response, error) {
 	return answer, nil
 }
 
-// Fit finds the largest safe batch of each configuration (precision, checkpointing, strategy) on each GPU. That nothing
-// fits is no error; other errors are as for [Plan].
+// Fit finds the largest safe batch of each configuration (precision, checkpointing, strategy) on each GPU. If nothing
+// fits, the answer says so, without an error. Errors are as for [Plan].
 func Fit(ctx context.Context, r Request) (*FitResult, error) {
 	answer := new(FitResult)
 	return ask(ctx, "fit", r, answer, &answer.Fit, &answer.Message)
 }
 
-// Smoke judges a training at all its points: steps of all stages, evaluation, the longest sample. That it is not safe is
-// no error; other errors are as for [Plan].
+// Smoke judges a training at all its points: steps of all stages, evaluation, the longest sample. If it is not safe,
+// the answer says so, without an error. Errors are as for [Plan].
 func Smoke(ctx context.Context, r Request) (*SmokeResult, error) {
 	answer := new(SmokeResult)
 	return ask(ctx, "smoke", r, answer, &answer.Smoke, &answer.Message)
 }
 
-// An InputError says in a sentence what is wrong with a request or a file that it names, and what to do, in the words of
-// the command line.
+// An InputError says in a sentence what is wrong with a request or a file that it names, and what to do, in the words
+// of the command line.
 type InputError struct{ error }
 
 // Unwrap returns the cause.

@@ -18,8 +18,8 @@ import (
 	"github.com/vprof/vprof/internal/sample"
 )
 
-// elsewhere matches the commands of pages that a test of this package cannot run, by the reason. Each must match one, so
-// that none stays here for nothing.
+// elsewhere matches the commands of pages that a test of this package cannot run, by the reason. Each must match one,
+// so that none stays here for nothing.
 var elsewhere = map[string][]string{
 	"needs a GPU, or runs on one": {
 		`^\./vprof `, `^vprof monitor`, `--device cuda:0 --shard`, `^vprof calibrate `, `--coefficients coefficients.yaml`,

@@ -77,7 +77,8 @@ func TestACallThatHangsIsNamedAndEndsTheProcess(t *testing.T) {
 	}
 }
 
-// Memory that another process takes in the middle of a run is told from the run's own, whether or not the run ends there.
+// Memory that another process takes in the middle of a run is told from the run's own, whether or not the run ends
+// there.
 func TestMemoryTakenInTheMiddleIsTheOthers(t *testing.T) {
 	gpu := sized(catalogGPU(t, "rtx-5060-ti"), 4096*mib)
 	args := []string{"sweep", "--model", "toy", "--batch", "64", "--device", "cuda:0", "--warm-up", "0", "--repeat", "1"}

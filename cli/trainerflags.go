@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -43,7 +44,7 @@ func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched func() []s
 		if at == 0 && isRun(cmd, args) {
 			return f.takeScript(cmd, args)
 		}
-		if err := f.openTrainer(cmd, args, at); err != nil {
+		if err := f.openTrainer(cmd, a, args, at); err != nil {
 			return err
 		}
 		if f.trainer == nil { // a project's file, which is read when the model is known
@@ -55,7 +56,7 @@ func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched func() []s
 
 // openTrainer reads the configuration that stands in files, or in a command behind --, which is at a place of the
 // arguments.
-func (f *caseFlags) openTrainer(cmd *cobra.Command, args []string, at int) (err error) {
+func (f *caseFlags) openTrainer(cmd *cobra.Command, a *app, args []string, at int) (err error) {
 	switch {
 	case at > 0:
 		return usagef("%s: give files before --, or a command behind it, not both", cmd.CommandPath())
@@ -74,7 +75,7 @@ func (f *caseFlags) openTrainer(cmd *cobra.Command, args []string, at int) (err 
 	if err == nil {
 		return nil
 	}
-	if ran := runIn(args); ran != nil {
+	if ran := runIn(a, args); ran != nil {
 		f.trainer = nil
 		return f.takeRun(cmd, args[0], ran)
 	}
@@ -106,16 +107,15 @@ func looksLikeFile(arg string) bool {
 }
 
 // runIn returns the run of a command that vprof run wrote into the only file; nil if it is another file.
-func runIn(files []string) *report.Report {
+func runIn(a *app, files []string) *report.Report {
 	if len(files) != 1 {
 		return nil
 	}
-	from, err := input.OpenFile(files[0])
+	data, name, err := a.readAll(files[0])
 	if err != nil {
 		return nil
 	}
-	defer from.Close()
-	all, err := report.Read(files[0], from)
+	all, err := report.Read(name, bytes.NewReader(data))
 	if err != nil || len(all) != 1 || all[0].Script == nil {
 		return nil
 	}

@@ -31,8 +31,8 @@ type farCase struct {
 	launch   func(units int64, at []uint64) kernels.Launch
 }
 
-// farBytes is the size of the largest operand of a case: beyond 2 and 4 GiB, beyond 2^31 elements of four bytes, and with a
-// lower half that is negative as a number of 32 bits.
+// farBytes is the size of the largest operand of a case: beyond 2 and 4 GiB, beyond 2^31 elements of four bytes, and
+// with a lower half that is negative as a number of 32 bits.
 const farBytes = 11 << 30
 
 // Of operands of gigabytes, of which only what is touched takes memory, the last blocks of every kernel read and write
@@ -54,7 +54,8 @@ func TestEveryKernelReachesTheEndOfOperandsOfGigabytes(t *testing.T) {
 	}
 	text, err := os.ReadFile("cubin/usage.csv")
 	require.NoError(t, err)
-	for _, line := range strings.Split(strings.TrimSpace(string(text)), "\n")[2:] { // after its source and the names of columns
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	for _, line := range lines[2:] { // after its source and the names of columns
 		name := strings.Split(line, ",")[1]
 		require.True(t, covered[name], "%s was not tried", name)
 	}
@@ -77,7 +78,8 @@ func (f *farCase) run(t *testing.T, c *cpu) string {
 	return name
 }
 
-// ends launches over a number of units with the same values in the last of them, and returns the last unit of what is written.
+// ends launches over a number of units with the same values in the last of them, and returns the last unit of what is
+// written.
 func (f *farCase) ends(t *testing.T, c *cpu, units int64) (name string, written [][]byte) {
 	var at []uint64
 	var buffers []*cudac.Buffer
@@ -223,7 +225,12 @@ func farAttention(c *cpu, t kernels.Type) (all []farCase) {
 		line := k.Depth * t.Size()
 		all = append(all, farCase{
 			fmt.Sprintf("attention of %d queries, depth %d", k.Queries, k.Depth),
-			[]operand{{bytes: k.Queries * line}, {bytes: k.Keys * line}, {bytes: k.Keys * line}, {bytes: k.Queries * line, written: true}},
+			[]operand{
+				{bytes: k.Queries * line},
+				{bytes: k.Keys * line},
+				{bytes: k.Keys * line},
+				{bytes: k.Queries * line, written: true},
+			},
 			nil,
 		})
 		all[len(all)-1].launch = func(n int64, at []uint64) kernels.Launch {
@@ -243,7 +250,8 @@ func farProducts(c *cpu, t kernels.Type, tf32 bool) []farCase {
 	g := kernels.GEMM{Type: t, TF32: tf32, M: depth, N: depth, K: depth, Batch: 1}
 	dense := func(at uint64, row int64) kernels.Matrix { return kernels.Matrix{Addr: at, Row: row} }
 	conv := kernels.Conv{
-		Type: t, TF32: tf32, Images: 1, Height: 16, Width: 16, Channels: depth, OutChannels: depth, Groups: 1, TapsY: 3, TapsX: 3,
+		Type: t, TF32: tf32, Images: 1, Height: 16, Width: 16, Channels: depth, OutChannels: depth, Groups: 1,
+		TapsY: 3, TapsX: 3,
 		StrideY: 1, StrideX: 1, PadY: 1, PadX: 1, DilationY: 1, DilationX: 1,
 		Weight: c.tensorOf(t, 9*depth*depth, 6).addr(),
 	}
@@ -290,13 +298,14 @@ func farProducts(c *cpu, t kernels.Type, tf32 bool) []farCase {
 	}}
 }
 
-// strideOverGigabytes computes the gradient of a weight from an image of gigabytes, of which a convolution reads a pixel
-// of each 256 by 256, and only the last differs from zero. It returns the kernel's name.
+// strideOverGigabytes computes the gradient of a weight from an image of gigabytes, of which a convolution reads a
+// pixel of each 256 by 256, and only the last differs from zero. It returns the kernel's name.
 func strideOverGigabytes(t *testing.T, c *cpu, typ kernels.Type) string {
 	const side, stride, channels = 1 << 14, 256, 8
 	height := farBytes/(side*channels*typ.Size()) + 1
 	k := kernels.Conv{
-		Type: typ, Images: 1, Height: height, Width: side, Channels: channels, OutChannels: channels, Groups: 1, TapsY: 1, TapsX: 1,
+		Type: typ, Images: 1, Height: height, Width: side, Channels: channels, OutChannels: channels, Groups: 1,
+		TapsY: 1, TapsX: 1,
 		StrideY: stride, StrideX: stride, DilationY: 1, DilationX: 1,
 	}
 	image, err := cudac.NewSparse(height * side * channels * typ.Size())

@@ -236,8 +236,8 @@ func (d *Judgement) Evaluate(ctx context.Context) (err error) {
 // evaluates reports whether the verdict counts the evaluation.
 func (d *Judgement) evaluates() bool { return d.judge.Validation > 0 || d.setup.Evaluates() }
 
-// Complete adds what only a judgement that is shown has: the whole interval of a need beyond the limit, and an evaluation
-// that is judged.
+// Complete adds what only a judgement that is shown has: the whole interval of a need beyond the limit, and an
+// evaluation that is judged.
 func (d *Judgement) Complete(ctx context.Context) error {
 	if d.completed {
 		return nil

@@ -20,7 +20,7 @@ type HostMemory struct {
 	Peak string `json:"peak" jsonschema:"enum=loading,enum=training"`
 	// Parts sum to the interval.
 	Parts []HostPart `json:"parts"`
-	// Memory is what the machine has, without the GPU's part where that is Unified; absent if it was not given.
+	// Memory is the machine's, less the GPU's part where both share one (Unified); absent if it was not given.
 	Memory  int64 `json:"memory_bytes,omitempty"`
 	Unified bool  `json:"unified,omitempty"`
 }

@@ -9,9 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/profiler/program"
-	"github.com/vprof/vprof/profiler/stack"
-	"github.com/vprof/vprof/profiler/trace"
 )
 
 // flatStep is a step under FullyShardedDataParallel on simulated GPUs (tools/record/fsdp1_trainer.py, and fsdp1.py by
@@ -55,19 +52,7 @@ func (r flatStep) recorded(t *testing.T) [4]int64 {
 	if l := r.LoRA; l != nil {
 		c.LoRA = &models.LoRA{Rank: l.Rank, Alpha: l.Alpha, Dropout: l.Dropout, Targets: l.Target}
 	}
-	var err error
-	c.Stack, err = stack.ParseLibraries("transformers=" + r.Stack["transformers"])
-	require.NoError(t, err)
-	rec, err := m.Record(c, trace.GPU{Name: "a100-40", Capability: 80, SMs: 108, ThreadsPerSM: 2048},
-		models.Options{Steps: 3})
-	require.NoError(t, err, r.Name)
-	all := phases(rec.Program, func(b program.Buffer) int64 { return b.Bytes })
-	forward := all[phase(2, "forward")]
-	peak := forward.peak
-	for _, name := range []string{"backward", "optimizer", "step_end"} {
-		peak = max(peak, all[phase(2, name)].peak)
-	}
-	return [4]int64{all[phase(1, "step_end")].end, forward.end, forward.peak, peak}
+	return underRelease(t, m, c, r.Stack["transformers"], r.Name)
 }
 
 // Steps under FullyShardedDataParallel need what PyTorch allocates, to a kilobyte: scalars of the loop differ.

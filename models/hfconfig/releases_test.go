@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/models"
-	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -57,13 +56,20 @@ func (r released) recorded(t *testing.T) [4]int64 {
 	if r.Attention == "eager" {
 		c.Settings["eager"] = 1
 	}
+	return underRelease(t, m, c, r.Stack["transformers"], r.what())
+}
+
+// underRelease returns the requested bytes of a case under a release of transformers: before its third step, after
+// forward, and the peaks of forward and of the step.
+func underRelease(t *testing.T, m models.Model, c models.Case, release, what string) [4]int64 {
+	t.Helper()
 	var err error
-	c.Stack, err = stack.ParseLibraries("transformers=" + r.Stack["transformers"])
+	c.Stack, err = stack.ParseLibraries("transformers=" + release)
 	require.NoError(t, err)
 	rec, err := m.Record(c, trace.GPU{Name: "a100-40", Capability: 80, SMs: 108, ThreadsPerSM: 2048},
 		models.Options{Steps: 3})
-	require.NoError(t, err, r.what())
-	all := phases(rec.Program, func(b program.Buffer) int64 { return b.Bytes })
+	require.NoError(t, err, what)
+	all := phases(rec.Program, asRequested)
 	forward := all[phase(2, "forward")]
 	peak := forward.peak
 	for _, name := range []string{"backward", "optimizer", "step_end"} {

@@ -164,8 +164,8 @@ func TestPage(t *testing.T) {
 	b.Quiet(t)
 }
 
-// BenchmarkPage measures the time from opening the page, without a cache, to its first answer, and the megabytes that it
-// loads until then; and the time of later answers, each to a question of another model, GPU or batch.
+// BenchmarkPage measures the time from opening the page, without a cache, to its first answer, and the megabytes that
+// it loads until then; and the time of later answers, each to a question of another model, GPU or batch.
 func BenchmarkPage(b *testing.B) {
 	s := serve(b)
 	b.Run("first", func(b *testing.B) {

@@ -99,7 +99,10 @@ func TestPipelinesThatAreNotPlannedAreNamed(t *testing.T) {
 			ranks + "2\npipeline_parallel_first_stage_less_layers = 9",
 			"parallelism.pipeline_parallel_degree: is 2, which leaves a stage of a model of 8 layers without one",
 		},
-		{ranks + "2\npipeline_parallel_last_stage_less_layers = -1", "last_stage_less_layers: \"-1\" is not a whole number from 0 on"},
+		{
+			ranks + "2\npipeline_parallel_last_stage_less_layers = -1",
+			"last_stage_less_layers: \"-1\" is not a whole number from 0 on",
+		},
 	} {
 		c, err := one(t, "c.toml", titan(row.keys))
 		if err == nil {

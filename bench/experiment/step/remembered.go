@@ -247,8 +247,8 @@ func (r *settling) steps(c models.Case) int {
 	return n
 }
 
-// took notes the steps that a trial of a case takes beyond the usual ones; zero if it does not. A number of an earlier
-// trial is not replaced by zero, since it is of most sizes.
+// took notes the steps that a trial of a case takes beyond the usual ones; zero if it does not. Zero replaces no number
+// of an earlier trial, since most sizes of a case take that number.
 func (r *settling) took(c models.Case, steps int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -192,7 +192,8 @@ func TestRealKernelsRun(t *testing.T) {
 	require.NoError(t, d.Put(addr, 64*mib))
 }
 
-// Operands of gigabytes, each at the end of its memory: no kind of work touches what lies between their ends and the next.
+// Operands of gigabytes, each at the end of its memory: no kind of work touches what lies between their ends and the
+// next.
 func TestRealKernelsStayWithinOperandsOfGigabytes(t *testing.T) {
 	d := realGPU(t)
 	const edge = 64 << 10
@@ -288,7 +289,9 @@ func peaks(bytes, side int64) map[string]device.Kernel {
 		}
 	}
 	one := []device.Range{x}
-	all["cast-f32-f16"] = device.Kernel{Work: program.Copy, Precision: program.FP16, Reads: one, Writes: []device.Range{half}}
+	all["cast-f32-f16"] = device.Kernel{
+		Work: program.Copy, Precision: program.FP16, Reads: one, Writes: []device.Range{half},
+	}
 	all["softmax-f16"] = work(program.Softmax, one, y)
 	all["normalize-f16"] = work(program.Normalization, one, y)
 	all["reduce-f16"] = work(program.Reduction, one, device.Range{Addr: y.Addr, Bytes: bytes / 1024})

@@ -72,7 +72,7 @@ type Estimate struct {
 	// Peak is the moment: "loading" or "training".
 	Peak  string
 	Parts []Part
-	// Memory is what the machine has, without the GPU's part of it where it is Unified.
+	// Memory is the machine's, less the GPU's part where both share one memory (Unified).
 	Memory  int64
 	Unified bool
 }

@@ -164,7 +164,7 @@ func (d *DDP) Sync(on bool) { d.syncs = on }
 // Inputs implements [trace.Wrapper].
 func (d *DDP) Inputs() (t trace.DType, cast bool) { return t, false }
 
-// Enter implements [trace.Wrapper]: it is what runs before forward (_pre_forward).
+// Enter implements [trace.Wrapper] and runs before forward (_pre_forward).
 func (d *DDP) Enter([]*trace.Tensor) {
 	if !d.tape.Tracks(d.params...) {
 		return
@@ -175,7 +175,7 @@ func (d *DDP) Enter([]*trace.Tensor) {
 	}
 }
 
-// Leave implements [trace.Wrapper]: it is what runs after forward.
+// Leave implements [trace.Wrapper] and runs after forward.
 func (d *DDP) Leave([]*trace.Tensor) {
 	if !d.tape.Tracks(d.params...) {
 		return

@@ -194,7 +194,7 @@ func (f *FSDP1) dropGradients() {
 	}
 }
 
-// Enter implements [trace.Wrapper]: it is what runs before forward (_root_pre_forward, _pre_forward).
+// Enter implements [trace.Wrapper] and runs before forward (_root_pre_forward, _pre_forward).
 func (u *FlatUnit) Enter(args []*trace.Tensor) {
 	f, t := u.fsdp, u.fsdp.tape
 	if t.Unwinding() {
@@ -227,7 +227,7 @@ func (u *FlatUnit) Inputs() (d trace.DType, cast bool) {
 	return d, false
 }
 
-// Leave implements [trace.Wrapper]: it is what runs after forward (_post_forward).
+// Leave implements [trace.Wrapper] and runs after forward (_post_forward).
 func (u *FlatUnit) Leave(results []*trace.Tensor) {
 	f := u.fsdp
 	switch {

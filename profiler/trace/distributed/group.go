@@ -89,7 +89,7 @@ func (m *member) Leave(results []*trace.Tensor) {
 	}
 }
 
-// Enter implements [trace.Wrapper]: it is what runs before forward.
+// Enter implements [trace.Wrapper] and runs before forward.
 func (g *ParamGroup) Enter(args []*trace.Tensor) {
 	f := g.fsdp
 	if f.tape.Unwinding() {
@@ -125,7 +125,7 @@ func (g *ParamGroup) Inputs() (d trace.DType, cast bool) {
 	return d, false
 }
 
-// Leave implements [trace.Wrapper]: it is what runs after forward.
+// Leave implements [trace.Wrapper] and runs after forward.
 func (g *ParamGroup) Leave(results []*trace.Tensor) {
 	if g.fsdp.tape.Unwinding() { // which no hook after forward sees
 		if g.restore != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
-// Answer is what cuDNN would do.
+// Answer has the engine that cuDNN would choose for a convolution.
 type Answer struct {
 	oracle.Question
 	// Engine is cuDNN's index of the engine among the operation's engines.

@@ -1,0 +1,266 @@
+package models
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/vprof/vprof/profiler/trace/optim"
+)
+
+// shards reports whether ranks share the weights, the gradients or the optimizer's state.
+func (k *choice) shards() bool { return k.Strategy != nil && k.s.Name != DDP }
+
+// rankConflicts are GPUs without a strategy, models that have none, and pipelines with other ways to train.
+var rankConflicts = []Conflict{
+	refuse("strategy", "gpus", func(k *choice) bool { return k.Strategy == nil && k.GPUs > 1 },
+		"{gpus} GPUs need a strategy, one of ddp, fsdp1, fsdp2, tp, zero1, zero2, zero3, pp, device-map"),
+	refuse("strategy", "a model with its own loop",
+		func(k *choice) bool { return k.Strategy != nil && !k.m.Distributes },
+		"vprof does not record this model's own training loop on several GPUs; it does the models of its common "+
+			"loop and exported ones (.pt2); vprof run --gpus N -- torchrun SCRIPT runs the model's own script"),
+	refuse("strategy", "too many GPUs",
+		func(k *choice) bool { return k.Strategy != nil && (k.GPUs < 1 || k.GPUs > mostRanks) },
+		"{gpus} is not a number of GPUs from 1 to 1048576"),
+	refuse("strategy", "pp with accumulate", func(k *choice) bool { return k.named(PP) && k.Accumulate > 1 },
+		"a pipeline has its micro-batches in the strategy (micro=N), not as accumulation"),
+	refuse("strategy", "pp with amp fp16", func(k *choice) bool { return k.named(PP) && k.AMP == "fp16" },
+		"the schedule of a pipeline runs backward itself, without a GradScaler's scale; take bf16"),
+	refuse("strategy", "pp with objective", func(k *choice) bool { return k.named(PP) && !k.Objective.IsZero() },
+		"the stages of a pipeline compute the loss of the next token; leave out the objective, or take another "+
+			"strategy"),
+	refuse("strategy", "pp with offload", func(k *choice) bool { return k.named(PP) && k.Offload },
+		"the schedule of a pipeline runs forward itself, without hooks that save to the host; leave out offloading"),
+}
+
+// deviceMapConflicts are models that one process spreads over its GPUs, with other ways to train.
+var deviceMapConflicts = []Conflict{
+	refuse("strategy", "device-map with a .pt2 model",
+		func(k *choice) bool { return k.named(DeviceMap) && k.m.Foreign },
+		"a .pt2 model is one graph without the hooks that move tensors from GPU to GPU; take the model by name or "+
+			"hf:, or \"vprof run\""),
+	refuse("strategy", "device-map with objective",
+		func(k *choice) bool { return k.named(DeviceMap) && !k.Objective.IsZero() },
+		"vprof records models that are spread over GPUs with the loss of the next token or of classes; leave out "+
+			"the objective, or use \"vprof run\""),
+	refuse("strategy", "device-map with amp fp16",
+		func(k *choice) bool { return k.named(DeviceMap) && k.AMP == "fp16" },
+		"vprof does not record a GradScaler of gradients on several GPUs; take bf16"),
+	refuse("strategy", "device-map with offload, optimizer-in-backward",
+		func(k *choice) bool { return k.named(DeviceMap) && (k.Offload || k.InBackward) },
+		"vprof records models that are spread over GPUs without offloading and without an optimizer in backward"),
+}
+
+// contextConflicts are sequences that ranks share, with models and pipelines that do not.
+var contextConflicts = []Conflict{
+	refuse("strategy", "cp with a model without plain attention",
+		func(k *choice) bool { return k.s.CP > 0 && !k.m.Levers.Context },
+		"vprof records sequences that ranks share (cp) for transformers' decoders with plain attention "+
+			"(hf:config.json)"),
+	refuse("strategy", "cp with task, objective", func(k *choice) bool { return k.s.CP > 0 && !k.nextToken() },
+		"vprof records sequences that ranks share (cp) for learning the next token"),
+	refuse("strategy", "cp with pp",
+		func(k *choice) bool { return k.s.CP > 0 && k.named(PP) && k.s.CPBy != RingOfTorch },
+		"vprof records sequences that ranks of a stage share (cp) with cp_by=torch"),
+}
+
+// expertConflicts are experts that ranks share out, with numbers of ranks and other ways to share.
+var expertConflicts = []Conflict{
+	refuse("strategy", "ep with a model without experts",
+		func(k *choice) bool { return k.s.EP > 0 && k.m.Levers.Experts == 0 },
+		"vprof records experts that ranks share out (ep) for mixtures of transformers whose experts are grouped "+
+			"products, as in Qwen, Mixtral and DeepSeek"),
+	refuse("strategy", "ep that does not divide the experts",
+		func(k *choice) bool { return k.s.EP > 0 && k.m.Levers.Experts%k.s.EP != 0 },
+		"{ep} ranks cannot share out {experts} experts evenly (ep={ep})"),
+	refuse("strategy", "ep that does not divide the GPUs",
+		func(k *choice) bool { return k.s.EP > 0 && k.each()%k.s.EP != 0 },
+		"{GPUs of a stage} GPUs cannot be divided into groups of {ep} that share out the experts (ep={ep})"),
+	refuse("strategy", "ep with pp", func(k *choice) bool { return k.s.EP > 0 && k.named(PP) && k.s.EPBy == "" },
+		"vprof records experts that ranks of a stage share out (ep) with ep_by=torch"),
+	refuse("strategy", "ep with tp", func(k *choice) bool {
+		return k.s.EP > 0 && k.s.TP > 0 && (k.s.TPBy == "" || k.s.EPBy == "" || k.s.CP > 0)
+	},
+		"vprof records experts that ranks share out (ep) and layers that they share (tp) together as transformers "+
+			"does: tp:tp=N,tp_by=transformers,ep=M,ep_by=torch, without cp"),
+	refuse("strategy", "ep that is no multiple of tp",
+		func(k *choice) bool { return k.s.EP > 0 && k.s.TP > 0 && k.s.EP%k.s.TP != 0 },
+		"transformers has ep a multiple of tp: ep={ep} is none of tp={tp}"),
+	refuse("strategy", "ep with replicate",
+		func(k *choice) bool { return k.s.EP > 0 && k.each()/max(1, k.s.Replicate)%k.s.EP != 0 },
+		"the GPUs of each of {replicate} replicas cannot be divided into groups of {ep} that share out the experts "+
+			"(ep={ep})"),
+	refuse("strategy", "ep with cp, replicate",
+		func(k *choice) bool { return k.s.EP > 0 && (k.s.CP > 0 || k.s.Replicate > 1) && k.s.EPBy == "" },
+		"vprof records experts that ranks share out (ep) together with sequences that they share, and with "+
+			"replicas, by ep_by=torch alone; leave out cp and replicate"),
+	refuse("strategy", "ep with cp",
+		func(k *choice) bool { return k.s.EP > 0 && k.s.CP > 0 && (k.s.CPBy != RingOfTorch || k.named(DDP)) },
+		"vprof records experts that ranks share out (ep) together with sequences that they share under fsdp2 and "+
+			"pp, with cp_by=torch"),
+	refuse("strategy", "ep with fsdp2",
+		func(k *choice) bool { return k.s.EP > 0 && k.named(FSDP2) && int64(k.GPUs) == k.s.EP && k.s.EPBy == "" },
+		"with ep={ep} on {gpus} GPUs nothing is left over which fully_shard could shard the experts; take a "+
+			"multiple of {ep} GPUs, or ddp:ep={ep}"),
+	refuse("strategy", "ep with ddp",
+		func(k *choice) bool { return k.s.EP > 0 && k.named(DDP) && int64(k.GPUs) != k.s.EP },
+		"vprof records DistributedDataParallel with experts over all ranks alone: ep={gpus}"),
+	refuse("strategy", "ep with quantize", func(k *choice) bool { return k.s.EP > 0 && k.Quantize != "" },
+		"vprof records experts that ranks share out (ep) in the type of the weights; leave out --quantize"),
+}
+
+// deepSpeedConflicts are ways to train that DeepSpeed's engine does itself.
+var deepSpeedConflicts = []Conflict{
+	refuse("strategy", "DeepSpeed with amp", func(k *choice) bool { return k.s.DeepSpeed() && k.AMP != NoAutocast },
+		"DeepSpeed brings the model to the type that it trains in, with master weights in fp32, and autocast is "+
+			"off: --amp none --weights bf16"),
+	refuse("strategy", "fsdp1 with int8",
+		func(k *choice) bool { return k.named(FSDP1) && strings.HasPrefix(k.Quantize, "int8") },
+		"FullyShardedDataParallel flattens no weights in 8-bit integers (ValueError: Cannot flatten integer dtype "+
+			"tensors); quantize to nf4, or use fsdp2"),
+	refuse("strategy", "zero3 with quantize", func(k *choice) bool { return k.named(ZeRO3) && k.Quantize != "" },
+		"ZeRO-3 does not share out the weights of a model that bitsandbytes has quantized; use zero2 or fsdp2"),
+	refuse("strategy", "DeepSpeed with offload", func(k *choice) bool { return k.s.DeepSpeed() && k.Offload },
+		"vprof records DeepSpeed without hooks that save to the host; leave out --set offload"),
+}
+
+// tensor reports whether ranks share layers, and tokens whether they also share tokens or logits.
+func (k *choice) tensor() bool { return k.s.TP > 0 || k.named(TP) }
+
+func (k *choice) tokens() bool {
+	return k.tensor() && (k.s.Sequence || k.s.ParallelLoss || k.s.TPBy != "")
+}
+
+// tensorConflicts are layers that ranks share, with models and ways to train.
+var tensorConflicts = []Conflict{
+	refuse("strategy", "tp with lora, quantize",
+		func(k *choice) bool { return k.tensor() && (k.LoRA != nil || k.Quantize != "") },
+		"adapters and packed weights stand in the place of linear layers, which parallelize_module then does not "+
+			"find; use another strategy"),
+	refuse("strategy", "tp with clip", func(k *choice) bool {
+		return k.tensor() && !k.s.Sequence && k.s.TPBy == "" &&
+			(k.Clip == ClipNorm || k.Clip == "" && !k.m.Free)
+	},
+		"clip_grad_norm_ raises under tensor parallelism (\"All operands in aten.stack.default must have the same "+
+			"mesh\") unless all parameters are shared; take sequence=true, or train with --clip none"),
+	refuse("strategy", "sequence, loss, tp_by with a model without plain attention",
+		func(k *choice) bool { return k.tokens() && !k.m.Levers.Context },
+		"vprof records sequence, loss and tp_by of tensor parallelism for transformers' decoders with plain "+
+			"attention (hf:config.json)"),
+	refuse("strategy", "tp_by with a model without a plan",
+		func(k *choice) bool { return k.tokens() && k.s.TPBy != "" && !k.m.Levers.TensorPlan },
+		"vprof does not record what transformers has ranks share of this model (tp_by): its plan gathers between "+
+			"layers, leaves some whole, or is not there; leave out tp_by, or take fsdp2"),
+	refuse("strategy", "sequence, loss, tp_by with cp", func(k *choice) bool { return k.tokens() && k.s.CP > 0 },
+		"vprof records sequence and loss of tensor parallelism without context parallelism; leave out cp"),
+	refuse("strategy", "sequence, loss, tp_by with task, objective",
+		func(k *choice) bool { return k.tokens() && !k.nextToken() },
+		"vprof records sequence and loss of tensor parallelism for learning the next token"),
+	refuse("strategy", "tp over all GPUs with foreach optimizers", func(k *choice) bool {
+		return k.tensor() && !k.s.Sequence && k.s.TPBy == "" && k.each() == k.s.TP &&
+			k.opt.Implementation != optim.SingleTensor
+	},
+		"with tp={tp} on {gpus} GPUs nothing is left for fully_shard, and PyTorch's optimizers refuse a mix of "+
+			"sharded and plain parameters; take a multiple of {tp} GPUs, sequence=true, which leaves no parameter "+
+			"plain, or --optimizer adamw-single (foreach=False), which steps them one by one"),
+}
+
+// shapeConflicts are options of one strategy that exclude each other, or do not divide the GPUs.
+var shapeConflicts = []Conflict{
+	refuse("strategy", "rank", func(k *choice) bool { return k.s.Rank != nil && *k.s.Rank >= int64(k.GPUs) },
+		"there is no rank {rank} of {gpus}; ranks begin with 0"),
+	refuse("strategy", "replicate that does not divide the GPUs",
+		func(k *choice) bool { return k.s.Replicate > 1 && int64(k.GPUs)%k.s.Replicate != 0 },
+		"{gpus} GPUs cannot be divided into {replicate} replicas"),
+	refuse("strategy", "stages without schedule=interleaved",
+		func(k *choice) bool { return k.s.Stages > 0 && k.s.Schedule != Interleaved },
+		"stages={stages} is about schedule=interleaved; other schedules have one stage on each rank"),
+	refuse("strategy", "bucket, overlap, offload without engine", func(k *choice) bool {
+		return k.named(ZeRO1) && k.s.Engine == "" && (k.s.Bucket != 0 || k.s.Overlap || k.s.Offload != "")
+	},
+		"bucket, overlap and offload are DeepSpeed's; say engine=deepspeed, too"),
+	refuse("strategy", "engine with options of ddp", func(k *choice) bool {
+		return k.named(ZeRO1) && k.s.Engine != "" &&
+			(k.s.BucketView || k.s.BucketCap > 0 || k.s.StaticGraph || k.s.FindUnused || k.s.EachSync)
+	},
+		"engine=deepspeed takes bucket, overlap and offload, and no options of DistributedDataParallel"),
+	refuse("strategy", "cp_by without cp", func(k *choice) bool { return k.s.CPBy != "" && k.s.CP == 0 },
+		"cp_by={cp_by} says how ranks share sequences; say how many with cp=N"),
+	refuse("strategy", "cp that does not divide the GPUs",
+		func(k *choice) bool { return k.s.CP > 0 && int64(k.GPUs)%(k.s.CP*max(1, k.s.TP)) != 0 },
+		"{gpus} GPUs cannot be divided into groups of {groups} that share a sequence (cp={cp})"),
+	refuse("strategy", "tp_by with sequence, loss, col, row", func(k *choice) bool {
+		return k.s.TPBy != "" && (k.s.Sequence || k.s.ParallelLoss || len(k.s.Col)+len(k.s.Row) > 0)
+	},
+		"tp_by={tp_by} is a plan of its own; leave out sequence, loss, col and row"),
+	refuse("strategy", "ep_by without ep", func(k *choice) bool { return k.s.EPBy != "" && k.s.EP == 0 },
+		"ep_by={ep_by} says how ranks exchange tokens; say how many share out the experts with ep=N"),
+	refuse("strategy", "memory of another number of GPUs",
+		func(k *choice) bool { return k.named(DeviceMap) && len(k.s.Memory) > 0 && len(k.s.Memory) != k.GPUs },
+		"memory names {memory sizes} GPUs, and there are {gpus}; say as many sizes, like memory=10GiB+20GiB"),
+	refuse("strategy", "static_graph with find_unused",
+		func(k *choice) bool { return k.s.StaticGraph && k.s.FindUnused },
+		"static_graph and find_unused exclude each other"),
+	refuse("strategy", "fsdp1 over one rank",
+		func(k *choice) bool { return k.named(FSDP1) && int64(k.GPUs) <= max(1, k.s.Replicate) },
+		"FullyShardedDataParallel shards nothing over one rank (it switches to NO_SHARD); use more GPUs, fewer "+
+			"replicas, or ddp"),
+	refuse("strategy", "fsdp1 with reshard=auto, reshard=N, several modules of one wrap", func(k *choice) bool {
+		several := func(w Wrap) bool { return w.Each != 1 || w.Kept }
+		return k.named(FSDP1) && (k.s.Reshard == "auto" || k.s.ReshardAmong() > 0 || k.s.WrapsEnds() ||
+			slices.ContainsFunc(k.s.Wraps(), several))
+	},
+		"FullyShardedDataParallel has one module in a unit and keeps all or none after forward (reshard=true|false); "+
+			"fsdp2 has the others"),
+	refuse("strategy", "reshard=N with tp", func(k *choice) bool { return k.s.ReshardAmong() > 0 && k.s.TP > 0 },
+		"reshard={reshard}: PyTorch reshards to fewer ranks without tensor parallelism alone; take true, false or "+
+			"auto"),
+	refuse("strategy", "reshard=N with ep", func(k *choice) bool { return k.s.ReshardAmong() > 0 && k.s.EP > 0 },
+		"reshard={reshard}: vprof records experts that ranks share out (ep={ep}) with true, false or auto"),
+	refuse("strategy", "reshard=N that does not divide the ranks", func(k *choice) bool {
+		n := k.s.ReshardAmong()
+		return n > 0 && (n > k.sharers() || k.sharers()%n != 0)
+	},
+		"reshard={reshard}: parameters are shared by {sharers} ranks, of which it must be a factor"),
+	refuse("strategy", "tp without tp=N", func(k *choice) bool { return k.named(TP) && k.s.TP == 0 },
+		"tensor parallelism needs the number of ranks that share a layer, such as tp:tp=2"),
+	refuse("strategy", "tp that does not divide the GPUs",
+		func(k *choice) bool { return k.named(TP) && int64(k.GPUs)%k.s.TP != 0 },
+		"{gpus} GPUs cannot be divided into groups of {tp} (tp={tp})"),
+	refuse("strategy", "tp with replicate",
+		func(k *choice) bool { return k.named(TP) && int64(k.GPUs)/k.s.TP%max(1, k.s.Replicate) != 0 },
+		"{gpus} GPUs in groups of {tp} (tp={tp}) cannot be divided into {replicate} replicas"),
+	refuse("strategy", "tp with replicate over all GPUs",
+		func(k *choice) bool { return k.named(TP) && int64(k.GPUs) == k.s.TP*k.s.Replicate },
+		"with tp={tp} and replicate={replicate} on {gpus} GPUs nothing is left for fully_shard; take a multiple of "+
+			"{gpus} GPUs, or leave out replicate"),
+	refuse("strategy", "pp that does not divide the GPUs",
+		func(k *choice) bool { return k.named(PP) && int64(k.GPUs)%k.stages() != 0 },
+		"{gpus} GPUs cannot be divided into {ranks} stages that as many share (pp={ranks})"),
+	refuse("strategy", "pp with init but host",
+		func(k *choice) bool { return k.named(PP) && k.s.Init != "" && k.s.Init != InitHost },
+		"stages are made on the meta device, or in the host's memory of each process with the whole model "+
+			"(init=host); init={init} is about fully_shard of a whole model"),
+	refuse("strategy", "micro below the stages",
+		func(k *choice) bool { return k.named(PP) && k.s.Micro > 0 && k.s.Micro < k.stages() },
+		"{micro} micro-batches do not fill a pipeline of {ranks} stages; take at least as many"),
+	refuse("strategy", "schedule=interleaved with shared stages",
+		func(k *choice) bool { return k.named(PP) && k.each() > 1 && k.s.Schedule == Interleaved },
+		"vprof records stages that {GPUs of a stage} GPUs share with one stage on each rank; leave out "+
+			"schedule=interleaved"),
+	refuse("strategy", "tp, cp, replicate that do not divide a stage", func(k *choice) bool {
+		return k.named(PP) && k.each()%(max(1, k.s.TP)*max(1, k.s.CP)*max(1, k.s.Replicate)) != 0
+	},
+		"{GPUs of a stage} GPUs of a stage cannot be divided by the product of tp, cp and replicate"),
+	refuse("strategy", "replicate over a whole stage",
+		func(k *choice) bool { return k.named(PP) && k.each() > 1 && k.each() == k.s.Replicate*max(1, k.s.TP) },
+		"with replicate={replicate} on {GPUs of a stage} GPUs of a stage nothing is left for fully_shard; take "+
+			"more GPUs, or leave out replicate"),
+	refuse("strategy", "reshard, mp, reduce with one GPU a stage", func(k *choice) bool {
+		return k.named(PP) && k.each() == 1 && (k.s.Reshard != "" || k.s.MP != "" || k.s.Reduce != "")
+	},
+		"reshard, mp and reduce are fully_shard's, and each stage has one GPU; say how many stages {gpus} GPUs "+
+			"make with pp=N"),
+}
+
+// sharers returns how many ranks share the parameters.
+func (k *choice) sharers() int64 { return k.each() / max(1, k.s.Replicate) }
