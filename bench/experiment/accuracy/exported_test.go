@@ -52,6 +52,7 @@ func TestReleasesAllocateAsTheyDid(t *testing.T) {
 
 // TestExportedModelsNeedWhatPyTorchSays estimates the records of models of other libraries whose files are test data.
 func TestExportedModelsNeedWhatPyTorchSays(t *testing.T) {
+	sample.Alone(t)
 	records := exported(t, "testdata/anymodel.jsonl.gz")
 	a, err := accuracy.Compare(context.Background(), records, accuracy.Recorder{Models: all.Models()}, nil)
 	require.NoError(t, err)

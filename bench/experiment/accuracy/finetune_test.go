@@ -38,6 +38,7 @@ func TestFineTuningNeedsWhatPyTorchSays(t *testing.T) {
 // TestLoopsNeedWhatPyTorchSays estimates steps of loops that keep the model's output until the step ends, or
 // until the next one has made another.
 func TestLoopsNeedWhatPyTorchSays(t *testing.T) {
+	sample.Alone(t)
 	f, err := reference.Open("../../reference/data/finetune/loops.jsonl")
 	require.NoError(t, err)
 	require.Len(t, f.Records, 30)

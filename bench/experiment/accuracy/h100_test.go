@@ -17,6 +17,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/accuracy"
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/stack"
@@ -27,6 +28,7 @@ import (
 // Steps of vprof's own systems that an H100 ran. The models of transformers belong to another release than vprof
 // describes.
 func TestStepsOfAnH100(t *testing.T) {
+	sample.Alone(t)
 	f, err := reference.Open("../../reference/data/h100/steps.jsonl")
 	require.NoError(t, err)
 	records := slices.DeleteFunc(f.Records, func(r reference.Record) bool { return !described(r) })
@@ -56,6 +58,7 @@ func TestStepsOfAnH100(t *testing.T) {
 
 // On an H100 each segment of memory was below the one before. With rising addresses fewer peaks are equal.
 func TestAddressesOfAnH100Fall(t *testing.T) {
+	sample.Alone(t)
 	var records []reference.Record
 	for _, name := range []string{"steps", "largest"} {
 		f, err := reference.Open("../../reference/data/h100/" + name + ".jsonl")
@@ -117,6 +120,7 @@ func distances(rows []report.AccuracyRow) (n int, equal [2]int, off [2][]float64
 
 // Batches that fit recommended there. One has a model of another release of transformers.
 func TestLargestBatchesOfAnH100(t *testing.T) {
+	sample.Alone(t)
 	f, err := reference.Open("../../reference/data/h100/largest.jsonl")
 	require.NoError(t, err)
 	a, err := accuracy.Compare(t.Context(), f.Records, accuracy.Recorder{Models: all.Models()}, nil)

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
@@ -18,6 +19,7 @@ import (
 // driver without a GPU, of TRL's own functions; forward includes what is logged of the scores. KTO's answers are good
 // and bad by halves.
 func TestPreferencesNeedWhatPyTorchAllocates(t *testing.T) {
+	sample.Alone(t)
 	m, err := all.Models().Lookup("hf:testdata/preferences.json")
 	require.NoError(t, err)
 	lora := &models.LoRA{Rank: 8, Alpha: 16}
@@ -73,6 +75,7 @@ func TestPreferencesNeedWhatPyTorchAllocates(t *testing.T) {
 // functions of TRL 1.8's GRPOTrainer take them: rows of 512 tokens, a prompt of 256 and an answer of 256. Score is the
 // peak of computing the scores of all answers, before the first micro-batch.
 func TestGeneratedAnswersNeedWhatPyTorchAllocates(t *testing.T) {
+	sample.Alone(t)
 	m, err := all.Models().Lookup("hf:testdata/preferences.json")
 	require.NoError(t, err)
 	lora := &models.LoRA{Rank: 8, Alpha: 16}

@@ -62,6 +62,7 @@ func TestRanksNeedWhatPyTorchSays(t *testing.T) {
 
 // TestTensorParallelRanksNeedWhatPyTorchSays estimates records of ranks that share tokens and scores, too.
 func TestTensorParallelRanksNeedWhatPyTorchSays(t *testing.T) {
+	sample.Alone(t)
 	allocated, reserved := errorsOfDecoders(t, "tensor.jsonl", 23)
 	require.LessOrEqual(t, at(allocated, 0.9), 0.0001)
 	require.LessOrEqual(t, at(allocated, 1), 0.0025)
@@ -86,6 +87,7 @@ func TestAccelerateShardsAsPlanned(t *testing.T) {
 // TestExpertParallelRanksNeedWhatTransformersDoes estimates records of ranks that share out experts by all-to-all, with
 // routers that are balanced and not, and of ranks that share layers and experts, too.
 func TestExpertParallelRanksNeedWhatTransformersDoes(t *testing.T) {
+	sample.Alone(t)
 	allocated, reserved := errorsOfDecoders(t, "expert.jsonl", 36)
 	require.LessOrEqual(t, at(allocated, 1), 0.0001)
 	require.LessOrEqual(t, at(reserved, 1), 0.01)
@@ -94,6 +96,7 @@ func TestExpertParallelRanksNeedWhatTransformersDoes(t *testing.T) {
 // TestPipelineRanksNeedWhatPyTorchSays estimates records of stages of pipelines, of one rank and shared by several:
 // fully_shard, tokens, experts, layers.
 func TestPipelineRanksNeedWhatPyTorchSays(t *testing.T) {
+	sample.Alone(t)
 	allocated, reserved := errorsOfDecoders(t, "pipeline.jsonl", 21)
 	require.LessOrEqual(t, at(allocated, 0.9), 0.0001)
 	require.LessOrEqual(t, at(allocated, 1), 0.002)
@@ -112,6 +115,7 @@ func TestLastStagesKeepScoresAsPyTorchDoes(t *testing.T) {
 // TestZeROHoldsWhatDeepSpeedHolds estimates records of DeepSpeed with each way of checkpointing: what stays gathered
 // behind a layer.
 func TestZeROHoldsWhatDeepSpeedHolds(t *testing.T) {
+	sample.Alone(t)
 	allocated, reserved := errorsOfDecoders(t, "zero.jsonl", 29)
 	require.LessOrEqual(t, at(allocated, 0.95), 0.0001)
 	require.LessOrEqual(t, at(allocated, 1), 0.0015)
@@ -122,6 +126,7 @@ func TestZeROHoldsWhatDeepSpeedHolds(t *testing.T) {
 // TestDeviceMapsNeedWhatPyTorchSays estimates records of each GPU of a process over which transformers and accelerate
 // have spread a model.
 func TestDeviceMapsNeedWhatPyTorchSays(t *testing.T) {
+	sample.Alone(t)
 	allocated, reserved := errorsOfDecoders(t, "devicemap.jsonl", 30)
 	require.LessOrEqual(t, at(allocated, 0.9), 0.000001)
 	require.LessOrEqual(t, at(allocated, 1), 0.001)

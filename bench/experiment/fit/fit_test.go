@@ -12,6 +12,7 @@ import (
 	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/progress"
+	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
@@ -48,6 +49,7 @@ func TestTrialsOfASearchCanRunElsewhere(t *testing.T) {
 
 // The device needs 100 MiB, and reserves what the toy allocates, 64 MiB + 15 MiB per sample, and slack.
 func TestFitIsTheEdgeOfTheBudget(t *testing.T) {
+	sample.Alone(t)
 	rapid.Check(t, func(t *rapid.T) {
 		s := toySearch(rapid.Int64Range(200, 4000).Draw(t, "free"), steptest.Full(models.Case{
 			AMP:           rapid.SampledFrom(models.Precisions()).Draw(t, "amp"),
@@ -92,6 +94,7 @@ func TestOtherProcessesTakeFromTheBudget(t *testing.T) {
 // A step of many micro-batches finds the cache in another order than one of two, so that what is safe is a matter of
 // how many there are. Reserved bytes of this system hang on it.
 func TestTheLargestBatchIsOfAllMicroBatches(t *testing.T) {
+	sample.Alone(t)
 	m, err := all.Models().Lookup("spectrogram-gan")
 	require.NoError(t, err)
 	gpu := steptest.GPUs(t, "a30")[0]
@@ -192,6 +195,7 @@ func TestCappedSearchSaysSo(t *testing.T) {
 
 // What lets surveys record two micro-batches for any number of them, and extrapolate times from the recorded ones.
 func TestMicroBatchesAfterTheSecondAllocateNoMoreAndTakeTheSameTime(t *testing.T) {
+	sample.Alone(t)
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(t, err)
 	for _, name := range []string{"redimnet-b0", "patch-vqvae-p8", "spectrogram-gan"} {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
@@ -59,6 +60,7 @@ func TestASearchOfStrategiesTriesWhatPyTorchTakes(t *testing.T) {
 
 // A search looks around what came out best, and says so. Nothing is looked at twice.
 func TestASearchLooksAroundTheBest(t *testing.T) {
+	sample.Alone(t)
 	m, err := all.Models().Lookup("llama-tiny")
 	require.NoError(t, err)
 	c := m.Default
@@ -104,6 +106,7 @@ func TestASearchLooksAroundTheBest(t *testing.T) {
 // On one GPU a search of several strategies says of what fits nowhere, and of what fits with
 // one sample alone, what a search of that strategy says.
 func TestASearchOfStrategiesIsExactAtTheSmallestBatch(t *testing.T) {
+	sample.Alone(t)
 	m, err := all.Models().Lookup("llama-tiny")
 	require.NoError(t, err)
 	of := func(ranks report.Parallel, strategies ...string) []report.Choice {
