@@ -44,7 +44,7 @@ test: ## all tests, those over large corpora on a sample; VPROF_TESTS=all runs t
 # Packages that start goroutines or lock, in code or in tests: elsewhere the race detector has nothing to see. In a
 # browser's tests the browser takes the time, and the code that they start is another process's.
 RACE = $(shell grep -rlE --include='*.go' '^[[:space:]]*go [a-z]|errgroup|sync\.(WaitGroup|Mutex|RWMutex)|"sync/atomic"|progress\.Each' \
-	*.go bench cli internal kernels models profiler tools | xargs -n1 dirname | sort -u | grep -v -e internal/headless -e tools/web | sed 's|^|./|')
+	*.go bench cli internal kernels models profiler tools | xargs -n1 dirname | sort -u | grep -v -e tools/headless -e tools/web | sed 's|^|./|')
 
 race: ## tests of packages with several goroutines under the race detector, those of many cases on a sample
 	CGO_ENABLED=1 $(GO) test -race -short -skip '^Example' $(RACE)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/internal/sample"
+	"github.com/vprof/vprof/tools/sample"
 )
 
 // elsewhere matches the commands of pages that a test of this package cannot run, by the reason. Each must match one,

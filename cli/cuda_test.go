@@ -19,9 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/tools/fakecuda"
+	"github.com/vprof/vprof/tools/sample"
 )
 
 const mib = 1 << 20

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/observe/monitor"
-	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/tools/fakecuda"
+	"github.com/vprof/vprof/tools/sample"
 )
 
 // requireSentence checks that an output is one line of vprof's and not an error of Go's runtime or a bare code.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/internal/golden"
-	"github.com/vprof/vprof/internal/sample"
+	"github.com/vprof/vprof/tools/golden"
+	"github.com/vprof/vprof/tools/sample"
 )
 
 // The README's picture of a terminal is what the command prints there.

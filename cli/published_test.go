@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/reference"
-	"github.com/vprof/vprof/internal/sample"
+	"github.com/vprof/vprof/tools/sample"
 )
 
 // Of the figures that others measured on real GPUs, of loops that are known, at least 90 of 100 lie

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/internal/golden"
-	"github.com/vprof/vprof/internal/sample"
+	"github.com/vprof/vprof/tools/golden"
+	"github.com/vprof/vprof/tools/sample"
 )
 
 // consoleBlock is a block of a page that shows a command and its output.

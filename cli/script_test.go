@@ -17,12 +17,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/experiment/step"
-	"github.com/vprof/vprof/internal/golden"
 	"github.com/vprof/vprof/internal/hub"
-	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/tools/golden"
+	"github.com/vprof/vprof/tools/sample"
 	"github.com/vprof/vprof/tools/toy"
 )
 

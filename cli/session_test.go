@@ -11,9 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/tools/fakecuda"
+	"github.com/vprof/vprof/tools/sample"
 )
 
 // The six commands of docs/gpu.md run as they are written. What make does besides is tested

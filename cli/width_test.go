@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/internal/sample"
+	"github.com/vprof/vprof/tools/sample"
 )
 
 // Tables in files and pipes are at most pipedWidth wide, whatever is asked, and wider with --wide alone.

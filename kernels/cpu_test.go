@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/kernels"
 	"github.com/vprof/vprof/kernels/cudac"
+	"github.com/vprof/vprof/tools/sample"
 )
 
 // archs are the modules that every kernel is run of.

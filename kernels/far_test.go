@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/internal/ceil"
-	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/kernels"
 	"github.com/vprof/vprof/kernels/cudac"
+	"github.com/vprof/vprof/tools/sample"
 )
 
 // An operand grows with the number of units of a launch: in each of its rows (zero is one) a unit has so many bytes.

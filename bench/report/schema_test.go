@@ -11,8 +11,8 @@ import (
 	"github.com/invopop/jsonschema"
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/internal/golden"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/tools/golden"
 )
 
 // The committed schemas are made from the Go types and their comments.

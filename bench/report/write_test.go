@@ -14,8 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/internal/golden"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/tools/golden"
 )
 
 const mib = 1 << 20

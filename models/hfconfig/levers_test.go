@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/tools/sample"
 )
 
 // Every configuration can be recorded under every lever, or is refused with an error: nothing

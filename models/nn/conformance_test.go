@@ -11,12 +11,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/internal/golden"
-	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/profiler/aten"
 	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace"
+	"github.com/vprof/vprof/tools/golden"
 	"github.com/vprof/vprof/tools/opvectors"
+	"github.com/vprof/vprof/tools/sample"
 )
 
 var (

@@ -7,12 +7,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hfconfig"
 	"github.com/vprof/vprof/models/pt2"
 	"github.com/vprof/vprof/models/pt2/export"
 	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/tools/sample"
 )
 
 // freedTogether sorts releases that no allocation comes between: a graph knows in which order

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/tools/sample"
 )
 
 // vectors are sequences of operations that ran through the allocator library of torch 2.11.0+cu130 with the statistics

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vprof/vprof/internal/golden"
+	"github.com/vprof/vprof/tools/golden"
 )
 
 const coverageIntro = `# Operators

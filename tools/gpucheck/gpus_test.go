@@ -14,9 +14,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/tools/fakecuda"
+	"github.com/vprof/vprof/tools/sample"
 )
 
 // built is the folder of the binary with CUDA, empty until a test needs it.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/internal/golden"
+	"github.com/vprof/vprof/tools/golden"
 )
 
 // machine returns a folder with programs that say what vprof and the tests would.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/profiler/planner/steptime"
+	"github.com/vprof/vprof/tools/sample"
 )
 
 const data = "../../bench/reference/data"

@@ -21,8 +21,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/internal/headless"
-	"github.com/vprof/vprof/internal/sample"
+	"github.com/vprof/vprof/tools/headless"
+	"github.com/vprof/vprof/tools/sample"
 )
 
 const root = "../.."

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/internal/golden"
+	"github.com/vprof/vprof/tools/golden"
 )
 
 // docs/lab/trainer-keys.md ends with the tables: which keys are read, refused, and noted in a warning.

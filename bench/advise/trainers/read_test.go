@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/internal/golden"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/tools/golden"
 )
 
 var examples = [][]string{

@@ -10,8 +10,8 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/accuracy"
 	"github.com/vprof/vprof/bench/reference"
-	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/tools/sample"
 )
 
 // exported returns the records of a file, of the models whose files are test data.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/accuracy"
 	"github.com/vprof/vprof/bench/reference"
-	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/tools/sample"
 )
 
 // TestFineTuningNeedsWhatPyTorchSays estimates the records of fine-tuning steps: of

@@ -6,11 +6,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/experiment/step"
-	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/stack"
+	"github.com/vprof/vprof/tools/sample"
 )
 
 // TestPreferencesNeedWhatPyTorchAllocates has the peaks of steps as TRL takes them (DPO of 1.8, the others of 1.10)

@@ -11,8 +11,8 @@ import (
 	"github.com/vprof/vprof/bench/experiment/accuracy"
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/tools/sample"
 )
 
 // errorsOfRanks estimates the records of a file of single ranks of several, at least so many.

@@ -15,9 +15,9 @@ import (
 	"github.com/vprof/vprof/bench/experiment/accuracy"
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/internal/golden"
-	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models/all"
+	"github.com/vprof/vprof/tools/golden"
+	"github.com/vprof/vprof/tools/sample"
 )
 
 // The committed records of PyTorch 2.11 and of 2.15, compared once for all tests.

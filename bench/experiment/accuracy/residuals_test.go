@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/internal/golden"
+	"github.com/vprof/vprof/tools/golden"
 )
 
 // residualGroup is the residuals of the records of a model, or of all, on a release, as package planner reads them.

@@ -12,12 +12,12 @@ import (
 	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/progress"
-	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/sim"
 	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/tools/sample"
 	"github.com/vprof/vprof/tools/steptest"
 	"github.com/vprof/vprof/tools/toy"
 )

@@ -8,10 +8,10 @@ import (
 
 	"github.com/vprof/vprof/bench/reference/guides"
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/tools/sample"
 	"github.com/vprof/vprof/tools/steptest"
 )
 

@@ -16,8 +16,8 @@ import (
 
 	"github.com/vprof/vprof/bench/fleet"
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/internal/golden"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/tools/golden"
 )
 
 const config = `name: lab

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/fleet"
-	"github.com/vprof/vprof/internal/golden"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/tools/golden"
 )
 
 const config = `name: lab

@@ -16,8 +16,8 @@ import (
 
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/show/page"
-	"github.com/vprof/vprof/internal/headless"
 	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/tools/headless"
 )
 
 // browser is a headless Chromium with the page open.

@@ -16,12 +16,12 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/show/profile"
-	"github.com/vprof/vprof/internal/golden"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/redimnet"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/tools/golden"
 	"github.com/vprof/vprof/tools/toy"
 )
 

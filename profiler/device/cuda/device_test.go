@@ -13,12 +13,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/internal/sample"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/cuda"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/tools/fakecuda"
+	"github.com/vprof/vprof/tools/sample"
 )
 
 const mib = 1 << 20

@@ -14,11 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/vprof/vprof/internal/golden"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/steptime"
 	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/tools/golden"
 )
 
 func sample() *File {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/vprof/vprof/internal/sample"
+	"github.com/vprof/vprof/tools/sample"
 )
 
 var learn = flag.Bool("learn", false, "learn the codes from all trees, and write file codes")
