@@ -206,6 +206,21 @@ func TestOthersMakeTheGPUSmaller(t *testing.T) {
 	require.InDelta(t, 0, errs, 1e-9, "estimates know nothing of the kernels")
 }
 
+// failure is a call of the driver, counted from zero, and the result with which it fails.
+type failure struct{ n, result int }
+
+// failuresOf returns failures of all calls with one result, and of every seventh call with each of four others.
+func failuresOf(calls []string) (failures []failure) {
+	for _, result := range []int{1, 2, 214, 719, 999} {
+		for n := range calls {
+			if result == 719 || n%7 == result%7 {
+				failures = append(failures, failure{n, result})
+			}
+		}
+	}
+	return failures
+}
+
 // Whichever call of the driver fails, and with whatever: an exit code that says so, one sentence, nothing left.
 func TestEveryDriverCallMayFail(t *testing.T) {
 	setup := fakecuda.Genuine(sized(catalogGPU(t, "rtx-5060-ti"), 1024*mib))
@@ -234,32 +249,25 @@ func TestEveryDriverCallMayFail(t *testing.T) {
 				"cuMemRelease", "cuMemUnmap", "cuMemAddressFree",
 			})
 		}
-		for _, result := range []int{1, 2, 214, 719, 999} {
-			for i, call := range calls {
-				if result != 719 && i%7 != result%7 {
-					continue // one result is tried at every call
-				}
-				if !sample.All() && i%11 != 0 {
-					continue
-				}
-				setup.Fail = []string{fakecuda.FailNth(i+1, result)}
-				driver := setup.Restart(t)
-				got := command(t, args...)
-				about := fmt.Sprintf("%s at %d fails with %d: exit %d, %s", call, i, result, got.code, got.stderr)
-				require.Contains(t, []exitCode{exitFine, exitFailure, exitNoGPU}, got.code, about)
-				require.NotContains(t, got.stderr, "internal error", about)
-				if got.code != exitFine {
-					require.Equal(t, 1, strings.Count(got.stderr, "vprof: "), about)
-					require.Contains(t, got.stderr, "cu", about)
-				}
-				s := driver.Stats(t)
-				require.Equal(t, uint64(1), s.Injected, about)
-				require.Empty(t, driver.Violations(t), about)
-				require.Zero(t, s.NVML, about)
-				if call != "cuDevicePrimaryCtxRelease" {
-					require.Zero(t, s.Alive(), about)
-					require.Zero(t, s.Used, about)
-				}
+		for _, f := range sample.OfSlow(failuresOf(calls)) {
+			setup.Fail = []string{fakecuda.FailNth(f.n+1, f.result)}
+			driver := setup.Restart(t)
+			got := command(t, args...)
+			call := calls[f.n]
+			about := fmt.Sprintf("%s at %d fails with %d: exit %d, %s", call, f.n, f.result, got.code, got.stderr)
+			require.Contains(t, []exitCode{exitFine, exitFailure, exitNoGPU}, got.code, about)
+			require.NotContains(t, got.stderr, "internal error", about)
+			if got.code != exitFine {
+				require.Equal(t, 1, strings.Count(got.stderr, "vprof: "), about)
+				require.Contains(t, got.stderr, "cu", about)
+			}
+			s := driver.Stats(t)
+			require.Equal(t, uint64(1), s.Injected, about)
+			require.Empty(t, driver.Violations(t), about)
+			require.Zero(t, s.NVML, about)
+			if call != "cuDevicePrimaryCtxRelease" {
+				require.Zero(t, s.Alive(), about)
+				require.Zero(t, s.Used, about)
 			}
 		}
 		setup.Fail = nil
