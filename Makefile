@@ -330,8 +330,9 @@ $(STUB_WHEELS)/%/installed: $(STUBS)/wheels/%.txt
 $(STUB_WHEELS)/stubs.tar.bz2: $(foreach w,compiler headers-12 headers-13,$(STUB_WHEELS)/$(w)/installed) $(wildcard $(STUBS)/source/*) $(STUBS)/build.sh
 	rm -rf $(STUB_WHEELS)/built
 	export PYTHONPATH=$(CURDIR)/$(STUB_WHEELS)/compiler CC='python3 -m ziglang cc -target x86_64-linux-gnu.2.17'; set -e; h=$(CURDIR)/$(STUB_WHEELS); \
-	$(STUBS)/build.sh 12 $(STUB_WHEELS)/built/12 $$h/headers-12/nvidia/cuda_runtime/include $$h/headers-12/nvidia/cuda_nvcc/include; \
-	$(STUBS)/build.sh 13 $(STUB_WHEELS)/built/13 $$h/headers-13/nvidia/cu13/include
+	$(STUBS)/build.sh 12 $(STUB_WHEELS)/built/12 $$h/headers-12/nvidia/cuda_runtime/include $$h/headers-12/nvidia/cuda_nvcc/include & \
+	$(STUBS)/build.sh 13 $(STUB_WHEELS)/built/13 $$h/headers-13/nvidia/cu13/include; \
+	wait $$!
 	python3 $(STUBS)/pack.py $(STUB_WHEELS)/built $@
 
 stubs: $(STUB_WHEELS)/stubs.tar.bz2 ## the stubs of NVIDIA's libraries, from their sources
