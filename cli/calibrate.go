@@ -31,7 +31,8 @@ type calibrateOptions struct {
 	name, file     string
 	allowSimulated bool
 	pool, dryRun   bool
-	force          bool
+	force, host    bool
+	python         string
 	out            output
 }
 
@@ -40,9 +41,14 @@ func newCalibrateCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "calibrate [BATCH=]RUN...",
 		Short: "Fit the planner's coefficients to runs, to correct estimates",
-		Args:  between(1, anyNumber, "name the runs to learn from: reports of vprof sweep, or reference records"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.runs = args
+			if o.host {
+				return o.calibrateHost(cmd.Context())
+			}
+			if len(args) == 0 {
+				return usagef("name the runs to learn from: reports of vprof sweep and run, or reference records")
+			}
 			return runCalibrate(cmd.Context(), o)
 		},
 	}
@@ -67,6 +73,9 @@ func newCalibrateCmd(a *app) *cobra.Command {
 	f.BoolVar(&o.force, "force", false,
 		"also fit to runs that differ too much from their replay, or are too few")
 	f.BoolVar(&o.dryRun, "dry-run", false, "write nothing")
+	f.BoolVar(&o.host, "host", false, "measure this machine's host, without a GPU or runs: "+
+		"how long PyTorch takes to launch kernels")
+	f.StringVar(&o.python, "python", "", "with --host, Python `interpreter` that has PyTorch (default: python3)")
 	o.batch.register(cmd, "all in the runs")
 	o.out.register(cmd)
 	complete(cmd, "gpu", device.Names)
@@ -197,9 +206,6 @@ func (o *calibrateOptions) readRun(arg string) ([]calibration.Observed, coeffici
 
 // snapshotCase returns a snapshot's case from the flags.
 func (o *calibrateOptions) snapshotCase(batch int) (models.Case, error) {
-	if o.gpu == "" {
-		return models.Case{}, usagef("--gpu is missing: memory snapshots do not record their GPU")
-	}
 	m, c, err := o.c.resolve(o.app)
 	if err != nil {
 		return c, err

@@ -38,5 +38,5 @@ func (f *coefficientFlag) selection() (*coefficients.Selection, error) {
 	if file == nil || err != nil {
 		return nil, err
 	}
-	return &coefficients.Selection{Entries: file.Entries, Name: name}, nil
+	return &coefficients.Selection{Entries: file.Entries, Name: name, Host: file.Host}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/phrase"
 )
 
 // CalibrationSchema names the format of a calibration's result.
@@ -75,6 +76,10 @@ func (c *Calibration) Sheets() []Sheet {
 	for _, u := range c.Undetermined {
 		values.Notes.Add("not determined: %s.", u)
 	}
+	if len(c.Points) == 0 {
+		values.Notes = append(values.Notes, c.written()...)
+		return []Sheet{values}
+	}
 	return []Sheet{values, c.pointSheet()}
 }
 
@@ -82,6 +87,8 @@ func (c *Calibration) Sheets() []Sheet {
 func Amount(name string, v float64) string {
 	term, of, _ := strings.Cut(strings.TrimPrefix(name, "synthetic "), ":")
 	switch {
+	case name == "host":
+		return fmt.Sprintf("%.2f times", v)
 	case of == "launch" || of == "dispatch" || of == "module":
 		return fmt.Sprintf("%.2f µs", 1e6*v)
 	case term == "efficiency", term == "speed":
@@ -102,9 +109,15 @@ func (c *Calibration) pointSheet() Sheet {
 	}
 	s.Notes.Add("median and largest error: default %s, calibrated %s, held out %s.",
 		&c.Errors.Before, &c.Errors.After, c.Errors.HeldOut)
-	s.Notes.If(c.File != "", "written to %s.", c.File)
-	s.Notes.If(c.Backup != "", "the previous file is in %s.", c.Backup)
+	s.Notes = append(s.Notes, c.written()...)
 	return s
+}
+
+// written returns the names of the files.
+func (c *Calibration) written() (notes phrase.List) {
+	notes.If(c.File != "", "written to %s.", c.File)
+	notes.If(c.Backup != "", "the previous file is in %s.", c.Backup)
+	return notes
 }
 
 // String returns the median and the largest error in percent.

@@ -178,14 +178,16 @@ func judgeBytes(guide, truth ByteRange) string {
 	return "right"
 }
 
-// judgeTimes compares times: a guide is right within the interval alone. Its times include loading and logging, which
-// vprof's do not.
+// judgeTimes compares times: a guide is right if all of its range is within the interval. Its times include loading and
+// logging, which vprof's do not.
 func judgeTimes(guide, truth Seconds) string {
 	switch {
 	case guide.High < truth.Low:
-		return times(truth.Low/guide.High) + " too short"
+		return "outside: " + times(truth.Low/guide.High) + " too short"
 	case guide.Low > truth.High:
-		return times(guide.Low/truth.High) + " too long"
+		return "outside: " + times(guide.Low/truth.High) + " too long"
+	case guide.Low < truth.Low || guide.High > truth.High:
+		return "partly outside"
 	}
 	return "right"
 }

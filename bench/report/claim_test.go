@@ -13,6 +13,7 @@ func TestGuidesAreJudgedByTheirLimits(t *testing.T) {
 	const mib = 1 << 20
 	bytes := func(low, high int64) *report.ByteRange { return &report.ByteRange{Low: low * mib, High: high * mib} }
 	share := func(low, high float64) *report.ShareRange { return &report.ShareRange{Low: low, High: high} }
+	seconds := func(low, high float64) *report.Seconds { return &report.Seconds{Seconds: low, Low: low, High: high} }
 	for _, c := range []struct {
 		claim report.Claim
 		want  string
@@ -36,6 +37,10 @@ func TestGuidesAreJudgedByTheirLimits(t *testing.T) {
 		{report.Claim{Share: share(0.3, 0.4), Answer: &report.Answer{Share: share(0.35, 0.6)}}, "partly too low"},
 		{report.Claim{Share: share(0.3, 0.4), Answer: &report.Answer{Share: share(0.6, 0.7)}}, "too low"},
 		{report.Claim{Share: share(0.3, 0.4), Answer: &report.Answer{Share: share(-0.7, -0.7)}}, "too high"},
+		{report.Claim{Seconds: seconds(2, 3), Answer: &report.Answer{Seconds: seconds(2, 4)}}, "right"},
+		{report.Claim{Seconds: seconds(1, 3), Answer: &report.Answer{Seconds: seconds(2, 4)}}, "partly outside"},
+		{report.Claim{Seconds: seconds(1, 1), Answer: &report.Answer{Seconds: seconds(2, 4)}}, "outside: 2.0× too short"},
+		{report.Claim{Seconds: seconds(6, 8), Answer: &report.Answer{Seconds: seconds(2, 4)}}, "outside: 1.5× too long"},
 		{report.Claim{Answer: &report.Answer{Verdict: report.Fits, Bytes: bytes(1, 1)}}, "right"},
 		{report.Claim{Answer: &report.Answer{Verdict: report.Tight}}, "tight"},
 		{report.Claim{Answer: &report.Answer{Verdict: report.DoesNotFit}}, "wrong"},

@@ -330,7 +330,9 @@ type Timing struct {
 	Seconds          float64 `json:"seconds"`
 	Least            float64 `json:"least_seconds"`
 	Most             float64 `json:"most_seconds"`
-	SamplesPerSecond float64 `json:"samples_per_second"`
+	SamplesPerSecond float64 `json:"samples_per_second,omitempty"`
+	// Loading is the median time that the GPU waited for the data of a step, which Seconds leaves out.
+	Loading float64 `json:"data_loading_seconds,omitempty"`
 	// SMMHz and MemoryMHz are the lowest clocks seen after the timed runs, and Slowdowns why they were lower than they
 	// could be; absent where NVML did not tell.
 	SMMHz     int      `json:"sm_mhz,omitempty"`

@@ -45,7 +45,7 @@ type Script struct {
 	Left     []string `json:"left,omitempty"`
 	// Idle are the functions of NVIDIA's libraries that were called and did nothing, in the order of their first calls.
 	Idle []string `json:"idle_functions,omitempty"`
-	// Guessed are the user's lines that depended on numbers that were never computed.
+	// Guessed are the user's lines that branched on numbers that were never computed.
 	Guessed []string `json:"guessed_lines,omitempty"`
 	// Workspaces counts the sizes that libraries decide.
 	Workspaces *Workspaces `json:"workspaces,omitempty"`
@@ -321,6 +321,10 @@ func (r *Report) scriptNotes() []string {
 	var notes phrase.List
 	notes.If(len(s.Steps) > 0, "%s: %s; host memory at most %s; %.0f s.", strings.Join(s.Optimizers, ", "),
 		s.stepWords(), bytesize.Format(s.Host), s.Seconds)
+	if t := r.stepTime(); t != nil {
+		notes.Add("a step took %s ms (median of ten or more, %s to %s; measured), and %s ms more to load its data.",
+			threeDigits(1e3*t.Seconds), threeDigits(1e3*t.Least), threeDigits(1e3*t.Most), threeDigits(1e3*t.Loading))
+	}
 	unseen := r.unseen()
 	notes.If(len(unseen) > 0, "not seen: %s.", strings.Join(unseen, ", "))
 	notes.If(s.GPUs > 1 && len(s.Elsewhere) == 0, "values are for rank %d of %d, without NCCL's memory.", s.Rank,
@@ -331,6 +335,14 @@ func (r *Report) scriptNotes() []string {
 			bytesize.Format(e.Allocated), bytesize.Format(e.Reserved))
 	}
 	return append(notes, r.besides()...)
+}
+
+// stepTime returns the measured time of a step; nil where it was not timed.
+func (r *Report) stepTime() *Timing {
+	if !r.usedGPU() || r.Points[0].Run.Simulated {
+		return nil
+	}
+	return r.Points[0].Run.Step
 }
 
 // unseen returns what a run that vprof ended after some steps has not come to, with the flag that goes on to it.
@@ -364,7 +376,7 @@ func (r *Report) besides() []string {
 	notes.Such("not kept: %s that the script saved, such as %s (--keep-files keeps them).", "file", s.Diverted)
 	notes.Such("kept: %s that the script would have removed, such as %s.", "older checkpoint", s.Spared)
 	notes.Such("left: %s that the run made and libraries wrote into, such as %s.", "folder", s.Left)
-	notes.Such("%s depended on numbers that were never computed, such as %s.", "line", s.Guessed)
+	notes.Such("%s branched on numbers that were never computed, such as %s.", "line", s.Guessed)
 	if n := len(s.Idle); n > 0 && s.Result == "failed" && r.usedGPU() {
 		shown := s.Idle[:min(n, 6)]
 		notes.Add("library functions that were called and did nothing: %s%s.", strings.Join(shown, ", "),

@@ -78,17 +78,13 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 	if err := ofCase(seen); err != nil && !c.Force {
 		return nil, nil, err
 	}
-	fitted, err := calibrate.Fit(seen, from)
-	if few, ok := errors.AsType[*calibrate.ConditionError](err); ok {
-		return nil, nil, c.advise(ctx, gpu, few, seen)
+	fitted, err := c.fit(ctx, gpu, seen, from)
+	if _, few := errors.AsType[*FewError](err); few && len(timed[false]) > 0 {
+		// The time of a single step is enough for its speed.
+		fitted, err = &calibrate.Result{Undetermined: []string{"memory: " + err.Error()}}, nil
 	}
 	if err != nil {
 		return nil, nil, err
-	}
-	for _, err := range []error{ofOneKind(fitted.Points), enough(fitted), possible(fitted)} {
-		if err != nil && !c.Force {
-			return nil, nil, err
-		}
 	}
 	if c.bare() {
 		fitted.Undetermined = append(fitted.Undetermined, fmt.Sprintf("what PyTorch adds: the runs and these errors "+
@@ -108,6 +104,25 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 		entry.SetSpeed(speed, synthetic)
 	}
 	return c.report(entry, fitted), entry, nil
+}
+
+// fit fits the terms of memory. The error is a [*FewError] where the runs are too few.
+func (c *Calibration) fit(ctx context.Context, gpu device.GPU, seen []calibrate.Observation,
+	from planner.Coefficients,
+) (*calibrate.Result, error) {
+	fitted, err := calibrate.Fit(seen, from)
+	if few, ok := errors.AsType[*calibrate.ConditionError](err); ok {
+		return nil, c.advise(ctx, gpu, few, seen)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, err := range []error{ofOneKind(fitted.Points), enough(fitted), possible(fitted)} {
+		if err != nil && !c.Force {
+			return nil, err
+		}
+	}
+	return fitted, nil
 }
 
 // bare reports whether the runs are of vprof's own process, which loads none of PyTorch's libraries.
@@ -177,22 +192,13 @@ func communication(o Observed, gpu device.GPU) float64 {
 	return planner.CommunicationOf(gpu, o.Case.Strategy.Communicators(o.Case.GPUs)).Value
 }
 
-// largestAdvised is the largest batch size that [FewError.Add] may name.
+// largestAdvised is the largest batch size that a [FewError] may name.
 const largestAdvised = 4096
 
-// A FewError says that the runs do not determine the coefficients, and which batch size would help most.
-type FewError struct {
-	*calibrate.ConditionError
-	// Add is a batch size to run; zero if none on this GPU would do.
-	Add int
-}
+// A FewError reports that the runs do not determine the coefficients.
+type FewError struct{ error }
 
-func (e *FewError) Error() string {
-	return e.ConditionError.Error() + cmp.Or(phrase.If(e.Add > 0, "; add a run at batch %d", e.Add),
-		"; nor would any other batch that fits this GPU")
-}
-
-func (e *FewError) Unwrap() error { return e.ConditionError }
+func (e *FewError) Unwrap() error { return e.error }
 
 // advise makes a [FewError] that names the further run that would help most, among the runs whose replay fits the GPU.
 func (c *Calibration) advise(ctx context.Context, gpu device.GPU, few *calibrate.ConditionError,
@@ -218,7 +224,9 @@ func (c *Calibration) advise(ctx context.Context, gpu device.GPU, few *calibrate
 		}
 		candidates = append(candidates, s)
 	}
-	return &FewError{few, calibrate.Advise(ran, candidates)}
+	add := calibrate.Advise(ran, candidates)
+	return &FewError{fmt.Errorf("%w%s", few, cmp.Or(phrase.If(add > 0, "; add a run at batch %d", add),
+		"; nor would any other batch that fits this GPU"))}
 }
 
 // entry makes the entry of the coefficients file.
@@ -283,7 +291,7 @@ func errorsOf(points []calibrate.Point) (before, after coefficients.Error, heldO
 			h = append(h, math.Abs(share(p.HeldOut, p.Observed)))
 		}
 	}
-	if len(h) == len(points) {
+	if len(h) == len(points) && len(h) > 0 {
 		heldOut = new(summary(h))
 	}
 	return summary(b), summary(a), heldOut
@@ -294,6 +302,9 @@ func share(estimate, observed int64) float64 {
 }
 
 func summary(errs []float64) coefficients.Error {
+	if len(errs) == 0 {
+		return coefficients.Error{}
+	}
 	slices.Sort(errs)
 	// The nearest rank, as accuracy reports have it.
 	return coefficients.Error{Median: round(errs[(len(errs)-1)/2]), Max: round(errs[len(errs)-1])}

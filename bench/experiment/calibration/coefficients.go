@@ -23,8 +23,14 @@ func numbersByEntry(f *coefficients.File) map[string]map[string]coefficients.Num
 	for i := range f.Entries {
 		all[f.Entries[i].Name] = numbers(&f.Entries[i])
 	}
+	if f.Host != nil {
+		all[hostEntry] = map[string]coefficients.Number{hostEntry: *f.Host}
+	}
 	return all
 }
+
+// hostEntry is the name of the host's number, and of the entry that it is listed under.
+const hostEntry = "host"
 
 // keysOf returns the keys of either map, sorted.
 func keysOf[V any](a, b map[string]V) []string {
@@ -70,8 +76,16 @@ func ShowCoefficients(f *coefficients.File) *report.Coefficients {
 		if e.Simulated {
 			kind = "SIMULATED"
 		}
+		if len(e.Memory) == 0 {
+			out.Notes = append(out.Notes, fmt.Sprintf("%s: %s, %s; times alone.", e.Name, e.Stack, kind))
+			continue
+		}
 		out.Notes = append(out.Notes, fmt.Sprintf("%s: %s, %s; largest error %.2f %% (was %.2f %%).",
 			e.Name, e.Stack, kind, 100*e.Errors.After.Max, 100*e.Errors.Before.Max))
+	}
+	if f.Host != nil {
+		out.Rows = append(out.Rows,
+			report.CoefficientRow{Entry: hostEntry, Name: hostEntry, Now: coefficientOf(hostEntry, *f.Host)})
 	}
 	return out
 }

@@ -81,9 +81,9 @@ func enough(r *calibrate.Result) error {
 			}
 		}
 		if n > 0 && len(r.Points) < n+spareRuns {
-			return input.Errorf("%d runs are too few for %d coefficients: each is compared with a fit to the others, "+
-				"which takes %d; run a sweep of more batch sizes, or learn from these nevertheless with --force",
-				len(r.Points), n, n+spareRuns)
+			return &FewError{input.Errorf("%d runs are too few for %d coefficients: each is compared with a fit to "+
+				"the others, which takes %d; run a sweep of more batch sizes, or learn from these nevertheless with "+
+				"--force", len(r.Points), n, n+spareRuns)}
 		}
 	}
 	return nil

@@ -47,6 +47,8 @@ type Observed struct {
 	Synthetic bool
 	// Bare reports whether they ran on a GPU, in a process that loads none of PyTorch's libraries.
 	Bare bool
+	// Script reports whether "vprof run" ran a script, of which Case is not known.
+	Script bool
 
 	Allocated, Reserved, Device int64
 	// StepSeconds is the time of a step; zero if it was not measured.
@@ -69,7 +71,10 @@ func ReadObserved(r io.Reader, name string) ([]Observed, coefficients.Input, err
 	case strings.Contains(string(head), `"`+reference.Schema+`"`):
 		runs, err = fromReference(data, name, &in)
 	case strings.Contains(string(head), `"`+report.Schema+`"`):
-		runs, err = fromReports(data, name, &in)
+		if runs, err = fromReports(data, name, &in); err == nil && runs[0].Script {
+			err = input.FileErrorf(name, "the report of a script does not say what it trains; "+
+				"name the batch size with BATCH=%s, and the rest with --model", name)
+		}
 	default:
 		err = &input.FormatError{File: name, Reason: "neither a report of vprof (" + report.Schema +
 			") nor reference records (" + reference.Schema + ")"}
@@ -194,12 +199,16 @@ func observed(r *report.Report, name string) []Observed {
 			Case:  c, Description: r.Case.Description(),
 			GPU: d.GPU, Known: known, Identity: d.String(), Stack: coefficients.Stack{CUDA: d.CUDA, Driver: d.Driver},
 			Synthetic: r.Script == nil, Bare: r.Script == nil && d.Bare(), OthersAssumed: p.Run.OthersAssumed,
+			Script:    r.Script != nil,
 			Simulated: p.Run.Simulated || d.Simulated || strings.Contains(d.Driver, reference.SimulatedDriver),
 			// The kernels that stood for PyTorch's are not PyTorch's.
 			Allocated: p.Run.Allocated, Reserved: p.Run.Reserved, Device: p.Run.Device - p.Run.Kernels,
 		}
 		if p.Run.Step != nil {
 			o.StepSeconds = p.Run.Step.Seconds
+		}
+		if r.Script != nil {
+			o.Stack.Torch = r.Script.Torch
 		}
 		runs = append(runs, o)
 	}
@@ -253,15 +262,45 @@ func together(runs []Observed, pool bool) error {
 	return nil
 }
 
+// fromScripts reads reports of "vprof run" as runs of the case c.
+func fromScripts(data []byte, name string, c models.Case, gpu string, in *coefficients.Input) ([]Observed, error) {
+	runs, err := fromReports(data, name, in)
+	if err != nil {
+		return nil, err
+	}
+	in.Batches = []int{c.Batch}
+	for i := range runs {
+		o := &runs[i]
+		switch {
+		case !o.Script:
+			return nil, input.FileErrorf(name, "says what was trained; leave out the batch size before its name")
+		case gpu != "" && gpu != o.GPU:
+			return nil, input.FileErrorf(name, "is of %s, not of %s; leave --gpu out", o.GPU, gpu)
+		}
+		o.Label, o.Case, o.Description = fmt.Sprintf("%s: batch %d", name, c.Batch), c, models.Description{}
+		in.Simulated = in.Simulated || o.Simulated
+	}
+	return runs, nil
+}
+
 // ReadDescribedRuns reads files that do not say what was trained, which the caller then says: the case c on GPUs called
-// gpu. They are a memory snapshot of PyTorch, or a monitor's log of one GPU or of the GPUs of several ranks, returned
-// in their order. The error is a [*input.FormatError] unless reading itself failed.
+// gpu. They are a report of "vprof run", a memory snapshot of PyTorch, or a monitor's log of one GPU or of the GPUs of
+// several ranks, returned in their order. Only a report has its own GPU; gpu may then be empty. The error is a
+// [*input.FormatError] unless reading itself failed.
 func ReadDescribedRuns(r io.Reader, name string, c models.Case, gpu string) ([]Observed, coefficients.Input, error) {
 	data, in, err := readInput(r, name)
 	if err != nil {
 		return nil, in, err
 	}
-	if snapshot.Is(data[:min(len(data), 4096)]) || !series.Is(data[:min(len(data), 4096)]) {
+	head := data[:min(len(data), 4096)]
+	if bytes.Contains(head, []byte(`"`+report.Schema+`"`)) {
+		runs, err := fromScripts(data, name, c, gpu, &in)
+		return runs, in, err
+	}
+	if gpu == "" {
+		return nil, in, input.Errorf("--gpu is missing: %s does not record its GPU", name)
+	}
+	if snapshot.Is(head) || !series.Is(head) {
 		run, in, err := ReadSnapshotRun(bytes.NewReader(data), name, c, gpu)
 		return []Observed{run}, in, err
 	}

@@ -64,7 +64,7 @@ func TestGuidesAreSetAgainstWhatIsTrue(t *testing.T) {
 	second := find(t, redimnet, "section 6, batch 32", "time", "32")
 	require.Equal(t, "~0.5 seconds an iteration", second.Quote)
 	require.Less(t, second.Answer.Seconds.High, 0.5, "the GPU is faster than that")
-	require.Regexp(t, `^\d+\.\d× too short$`, find(t, redimnet, "section 3, conservative", "time", "32").Judge(),
+	require.Regexp(t, `^outside: \d+\.\d× too short$`, find(t, redimnet, "section 3, conservative", "time", "32").Judge(),
 		"120 steps a second are more than it can do")
 	days := find(t, redimnet, "section 7, other GPUs", "time", "48-64")
 	require.Greater(t, days.Answer.Seconds.High, 3600.0)

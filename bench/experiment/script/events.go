@@ -12,8 +12,8 @@ import (
 // An Event is something that the hook has seen in one of the command's processes.
 type Event struct {
 	// Name is what it is: importing, imported, torch, cuda, phase, mark, step, diverted,
-	// kept, made, guessed, allocator, replaced, wanted, lengths, longer, error, end, tried, copy,
-	// busy.
+	// kept, made, guessed, allocator, replaced, wanted, lengths, longer, error, end, timed, tried,
+	// copy, busy.
 	Name string `json:"event"`
 	PID  int    `json:"pid"`
 	// At is when, in microseconds since 1970.
@@ -49,6 +49,10 @@ type Event struct {
 	// Of step: how many are done, of how many.
 	Done int `json:"done"`
 	Of   int `json:"of"`
+
+	// Of timed: the seconds of each step, without and of the loading of its batch.
+	Times   []float64 `json:"times"`
+	Loading []float64 `json:"loading"`
 
 	// Of lengths: the batches of an epoch, the samples of the data set, how many of them were read, and why not all
 	// were. Of longer, a batch that is larger than those before: the shape of its largest tensor, and of the largest

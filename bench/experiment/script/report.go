@@ -205,6 +205,7 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 		Device: end.Reserved + o.GPU.Context, Context: o.GPU.Context,
 		Retries: end.Retries, Phases: o.phases(),
 	}
+	out.Step = o.timing()
 	if o.Device != "" {
 		out.Others, out.Device = o.Others, max(o.used()-o.Others, end.Reserved)
 		out.Context = out.Device - end.Reserved
@@ -237,6 +238,23 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 	}
 	out.Classes[program.Temporaries].Bytes += rest
 	return out, nil
+}
+
+// leastTimed is the number of steps whose median is the time of a step.
+const leastTimed = 10
+
+// timing returns the median time of the steps that were timed; nil where they are too few.
+func (o *Outcome) timing() *report.Timing {
+	all := o.of("timed")
+	if len(all) == 0 || len(all[0].Times) < leastTimed {
+		return nil
+	}
+	times, loading := slices.Sorted(slices.Values(all[0].Times)), slices.Sorted(slices.Values(all[0].Loading))
+	middle := (len(times) - 1) / 2
+	return &report.Timing{
+		Seconds: times[middle], Least: times[0], Most: times[len(times)-1],
+		Loading: loading[min(middle, len(loading)-1)],
+	}
 }
 
 // device returns the GPU as reports show it.

@@ -109,6 +109,9 @@ func (c *Command) environment(r *room) ([]string, error) {
 	set("VPROF_HOOK", r.dir)
 	set("VPROF_STEPS", strconv.Itoa(c.stepsWanted()))
 	set("VPROF_UNTIL", c.until())
+	if c.Timed || c.Device != "" {
+		set("VPROF_TIMED", "1")
+	}
 	set("VPROF_LONGEST", strconv.FormatFloat(c.Longest.Seconds(), 'f', -1, 64))
 	path := os.Getenv("PYTHONPATH")
 	for _, folder := range slices.Backward(c.Folders) {

@@ -117,8 +117,7 @@ func TestPeaksPhasesAndClasses(t *testing.T) {
 	}
 	require.Equal(t, int64(1000), classes["optimizer state"]/1024*1000, "rounded up as the allocator does")
 	require.Contains(t, r.Script.Lines[0].Name, "train.py:")
-	require.Equal(t, int64(3584), classes["batch data"], "also in a pool of CUDA graphs")
-	require.Zero(t, classes["graph pools"], "only what has no other class")
+	require.Equal(t, int64(4096), classes["graph pools"], "of the second step, and not of the first")
 	require.Equal(t, &report.PrivatePools{Count: 1, Bytes: 8192}, r.Script.Private, "not the default pool")
 	require.Equal(t, []report.Elsewhere{{GPU: 1, Allocated: 700, Reserved: 700}}, r.Script.Elsewhere, "not what lies idle")
 }
@@ -284,6 +283,28 @@ func TestPyTorchThatCannotBeUsed(t *testing.T) {
 	require.False(t, r.Points[0].Run.Simulated)
 	run := r.Points[0].Run
 	require.Equal(t, run.Reserved+4096-1000, run.Device, "what the driver says is used, less what others hold")
+}
+
+// On a GPU, ten steps are timed after the recorded steps and three to warm up, data loading apart.
+func TestStepsOnAGPUAreTimed(t *testing.T) {
+	o, said := trial(t, script.Command{Steps: 3, Device: "cuda:0"}, "rows")
+	require.Equal(t, []int{3}, o.Steps(), said)
+	require.Equal(t, 16, strings.Count(said, "batch "), "three recorded, three to warm up, ten timed")
+	r, err := o.Report(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, &report.Timing{Seconds: 0.02, Least: 0.02, Most: 0.02, Loading: 0.005}, r.Points[0].Run.Step)
+	var table strings.Builder
+	require.NoError(t, report.Write(&table, report.Table, r))
+	require.Contains(t, table.String(), "a step took 20.0 ms (median of ten or more, 20.0 to 20.0; measured), and 5.00 ms")
+
+	for name, c := range map[string]script.Command{
+		"simulated": {Steps: 3}, "its own end comes first": {Steps: 35, Device: "cuda:0"},
+	} {
+		o, _ = trial(t, c)
+		r, err = o.Report(t.Context())
+		require.NoError(t, err)
+		require.Nil(t, r.Points[0].Run.Step, name)
+	}
 }
 
 func TestWhatIsSavedGoesElsewhere(t *testing.T) {

@@ -164,11 +164,12 @@ func timeOf(s *steptime.Efficiency, name string) *planner.Coefficient {
 	return nil
 }
 
-// SetSpeed puts efficiencies of PyTorch's kernels, or of synthetic ones, into the entry.
+// SetSpeed puts efficiencies of PyTorch's kernels, or of synthetic ones, into the entry. Times of launches that no run
+// corrected are left out, so that the host's are read.
 func (e *Entry) SetSpeed(s steptime.Efficiency, synthetic bool) {
-	numbers := map[string]Number{}
+	numbers, assumed := map[string]Number{}, steptime.Assumed()
 	for _, name := range times {
-		if c := timeOf(&s, name); c.Value > 0 {
+		if c := timeOf(&s, name); c.Value > 0 && *c != *timeOf(&assumed, name) {
 			numbers[name] = Number{c.Value, c.StdErr, c.Source}
 		}
 	}
@@ -188,6 +189,8 @@ type Selection struct {
 	Entries []Entry `json:"entries"`
 	// Name is the one entry to use; empty selects the entry of the GPU and model.
 	Name string `json:"name,omitempty"`
+	// Host is [File.Host].
+	Host *Number `json:"host,omitempty"`
 }
 
 // Correct corrects the coefficients of a model on a GPU. The error is a
@@ -210,6 +213,9 @@ func (s *Selection) Speed(gpu, model string) (steptime.Efficiency, error) {
 	speed := steptime.Assumed()
 	if s == nil {
 		return speed, nil
+	}
+	if h := s.Host; h != nil {
+		speed = speed.OnHost(planner.Coefficient{Value: h.Value, StdErr: h.StdErr, Source: h.Source})
 	}
 	e, err := s.find(gpu, model)
 	var none *NoEntryError

@@ -33,6 +33,9 @@ type File struct {
 	// Tool is the version of vprof that wrote the file.
 	Tool    string  `yaml:"tool" json:"tool"`
 	Entries []Entry `yaml:"entries" json:"entries"`
+	// Host is the time that this machine's host takes to launch a kernel, relative to the table of kernel parameters;
+	// nil if it was not measured.
+	Host *Number `yaml:"host,omitempty" json:"host,omitempty"`
 }
 
 // Entry is the fitted coefficients of one GPU under one software stack.
@@ -221,6 +224,10 @@ func has(m map[string]any, keys []string, where string) error {
 func (f *File) check() error {
 	if f.Schema != Schema {
 		return fmt.Errorf("schema %q is not %s", f.Schema, Schema)
+	}
+	if h := f.Host; h != nil && (!(h.Value > 0) || h.check(1000) != nil) {
+		return fmt.Errorf("host: %v ± %v is no time relative to another; need a number above 0, up to 1000",
+			h.Value, h.StdErr)
 	}
 	names := map[string]bool{}
 	for i := range f.Entries {

@@ -33,6 +33,7 @@ var comments = map[string]string{
 	"efficiency":        "share of the GPU's peak speed that kernels reach, by class of work",
 	"synthetic_efficiency": "the same of kernels that stand for PyTorch's on a GPU; no time of PyTorch is " +
 		"estimated by it",
+	"host":         "time that this machine's host takes to launch a kernel, relative to the table's host",
 	"launch":       "seconds of every kernel besides",
 	"dispatch":     "seconds that the host takes to launch a kernel",
 	"module":       "the same of products, convolutions, attention and norms",
@@ -98,15 +99,24 @@ func layOut(n *yaml.Node, depth int) {
 // PATH.backup.1, ... that is free. Several can add at once. It returns the name of the backup; empty if there was no
 // file. A file that cannot be read is a [*input.FormatError] and stays.
 func Add(ctx context.Context, path, tool string, e Entry) (backup string, err error) {
+	return update(ctx, path, tool, func(f *File) { f.Put(e) })
+}
+
+// SetHost puts the host's number into the file at path, as [Add] does an entry.
+func SetHost(ctx context.Context, path, tool string, host Number) (backup string, err error) {
+	return update(ctx, path, tool, func(f *File) { f.Host = &host })
+}
+
+func update(ctx context.Context, path, tool string, change func(*File)) (backup string, err error) {
 	return rewrite.Update(ctx, path, func(before []byte) ([]byte, error) {
-		f := &File{Schema: Schema}
+		f := &File{Schema: Schema, Entries: []Entry{}}
 		if before != nil {
 			if f, err = Read(bytes.NewReader(before), path); err != nil {
 				return nil, err
 			}
 		}
 		f.Tool = tool
-		f.Put(e)
+		change(f)
 		var after bytes.Buffer
 		err = f.Encode(&after)
 		return after.Bytes(), err

@@ -160,6 +160,16 @@ func (k Kernels) Assumed() Efficiency {
 	return e
 }
 
+// OnHost returns the efficiency where the host takes times.Value as long to launch a kernel. The interval still holds
+// the differences between models.
+func (e Efficiency) OnHost(times planner.Coefficient) Efficiency {
+	for _, c := range []*planner.Coefficient{&e.Dispatch, &e.Module} {
+		c.Value *= times.Value
+		c.StdErr, c.Source = c.Value*math.Hypot(hostError, times.StdErr/times.Value), times.Source
+	}
+	return e
+}
+
 // hostError is the relative standard error of what the host takes for a kernel: 90 % of the steps that the host held up
 // were within 39 % (one machine, PyTorch 2.11, eager, each family of models held out).
 const hostError = 0.2

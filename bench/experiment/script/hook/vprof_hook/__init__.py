@@ -9,6 +9,7 @@ The environment says what to do:
     VPROF_HOOK       folder for what is seen: events.jsonl, trace-PID.jsonl, saved/
     VPROF_STEPS      calls of each optimizer after which training ends; 0 is all
     VPROF_LONGEST    seconds in which the longest batches are looked for, which training then sees, too; 0 is not
+    VPROF_TIMED      set if further steps are to be timed
     VPROF_UNTIL      "eval" or "save": training goes on until one has been seen
     VPROF_KEEP       set if what the script saves is to be kept
     VPROF_WORLD      number of ranks that the script believes in; VPROF_RANK which it is
@@ -113,9 +114,9 @@ class Finder(importlib.abc.MetaPathFinder):
 
     def replace_absent(self):
         """Watches for the modules that load what may be absent, too."""
-        from . import data, folders, hub, kernels, options, placeholders, sounds, trackers, weights
+        from . import data, hub, kernels, options, placeholders, trackers, weights
 
-        for part in (hub, kernels, trackers, folders):
+        for part in (hub, kernels, trackers):
             part.start()
         sys.excepthook = data.explaining(sys.excepthook)
         for part in (hub, trackers, options):
@@ -123,7 +124,6 @@ class Finder(importlib.abc.MetaPathFinder):
         if "data" in placeholders.ASKED:
             data.watch_files()
             self.add(data.WATCHED)
-            self.add(sounds.WATCHED)
         if "weights" in placeholders.ASKED:
             self.add(weights.WATCHED)
 

@@ -51,7 +51,7 @@ class Longest:
         @functools.wraps(iterate)
         def wrapped(loader):
             found = iterate(loader)
-            if self.seconds <= 0 or events.quiet or self.watch.ended:
+            if events.quiet or (self.seconds <= 0 or self.watch.ended) and not self.watch.times.started():
                 return found
             return Batches(self, loader, found)
 
@@ -60,6 +60,10 @@ class Longest:
     def next(self, loader, own):
         """The next batch of a loader: its own, or one that was found. own makes its own."""
         watch = self.watch
+        if watch.times.running:
+            return watch.times.apart(own)
+        if self.seconds <= 0:
+            return own()
         watch.stop()
         watch.settle()
         if watch.trials.running and loader is self.loader and self.kept is not None:

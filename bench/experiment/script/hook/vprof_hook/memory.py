@@ -37,6 +37,7 @@ class Memory:
         self.used = True
         cuda.memory._record_memory_history(enabled="all", context="alloc", stacks="python", max_entries=sys.maxsize)
         # What the script turns on is on, and is not turned off: a snapshot of its own holds all that was recorded.
+        self.history = self.torch._C._cuda_record_memory_history
         self.torch._C._cuda_record_memory_history = lambda *_, **__: None
         self.read, self.reset = self.torch._C._cuda_memoryStats, self.torch._C._cuda_resetPeakMemoryStats
         self.torch._C._cuda_memoryStats = self.stats_of_script
@@ -46,6 +47,12 @@ class Memory:
             self.torch._C._accelerator_resetPeakStats = self.reset_of_script
         cuda.empty_cache = self.noting_empty_cache(cuda.empty_cache)
         events.send("cuda", device=cuda.get_device_name(), allocator=os.environ.get("PYTORCH_CUDA_ALLOC_CONF", os.environ.get("PYTORCH_ALLOC_CONF", "")))
+
+    def stop(self):
+        """Ends the recording, whose stacks of Python take the host longer than the allocations themselves."""
+        ignored, self.torch._C._cuda_record_memory_history = self.torch._C._cuda_record_memory_history, self.history
+        self.torch.cuda.memory._record_memory_history(enabled=None)
+        self.torch._C._cuda_record_memory_history = ignored
 
     def devices(self):
         """The current device, and others that hold parts of the model."""

@@ -11,6 +11,7 @@ import weakref
 from . import busy, compiling, events, growth, holders, loaders
 from .closing import Closing
 from .memory import Memory
+from .timing import Times
 from .trials import Trials
 
 # An optimizer that was made and does not step is waited for until another has made so many
@@ -44,6 +45,7 @@ class Watch:
         self.gathering = False  # a state_dict was made, which may be saved
         self.closing = Closing(self)
         self.trials = Trials(self)
+        self.times = Times(self)
         self.longest = loaders.Longest(torch, self)
         self.growth = growth.Growth()
         self.through = None  # what holds that which grows
@@ -140,8 +142,10 @@ class Watch:
     def after_step(self, optimizer, *_):
         """Called by PyTorch after the step of any optimizer."""
         if self.ended:
-            if self.trials.running and not events.quiet:
-                self.trials.after_step(optimizer)
+            for further in (self.times, self.trials):
+                if further.running and not events.quiet:
+                    further.after_step(optimizer)
+                    return
             return
         self.memory.label_optimizer(optimizer)
         self.count(optimizer)
@@ -196,7 +200,7 @@ class Watch:
         def wrapped(scaler, optimizer, *args, **kwargs):
             before = self.counts.get(optimizer, 0)
             result = step(scaler, optimizer, *args, **kwargs)
-            if self.counts.get(optimizer, 0) == before and optimizer in self.counts:
+            if self.counts.get(optimizer, 0) == before and optimizer in self.counts and not self.ended:
                 self.count(optimizer)
             return result
 
@@ -263,11 +267,16 @@ class Watch:
             return
         if reason == "steps" and not self.due:  # callbacks that follow the last step run; the next step does not
             self.finish(reason, marked=True)
-            if not self.trials.begin():
-                self.leave_loop()
+            if not self.times.begin():
+                self.close()
             return
         self.finish(reason)
         raise TrainingEnded(0)
+
+    def close(self):
+        """Tries what would save memory, or leaves the loop."""
+        if not self.trials.begin():
+            self.leave_loop()
 
     def leave_loop(self):
         """Has the script end where its next step begins."""
@@ -302,7 +311,10 @@ class Watch:
 
     def exit(self):
         """Called when Python ends."""
-        if events.quiet or self.ended:
+        if events.quiet:
+            return
+        if self.ended:
+            self.times.finish()
             return
         error = getattr(sys, "last_value", None)
         failed = error is not None and not isinstance(error, SystemExit)

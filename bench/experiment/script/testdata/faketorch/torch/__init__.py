@@ -17,6 +17,8 @@ class Counter:
     def __init__(self):
         self.now = self.peak = self.blocks = 0
         self.trace = []
+        self.recorded = None
+        self.passes = self.clock = 0  # backward passes, and milliseconds on the GPU
         self.segments = [
             {"device": 0, "segment_pool_id": pool, "address": address, "total_size": size}
             for pool, address, size in (((0, 0), 0, 8192), ((0, 1), 11000, 4096), ((0, 1), 20000, 4096))
@@ -121,13 +123,31 @@ def reset(device):
         counter.peak = counter.now
 
 
+class Event:
+    def __init__(self, enable_timing):
+        assert enable_timing
+
+    def record(self):
+        assert not counter.recorded, "what is timed is not recorded"
+        self.at = counter.clock
+
+    def elapsed_time(self, later):
+        return later.at - self.at
+
+
+def record_history(enabled="all", **_):
+    _C._cuda_record_memory_history(enabled)
+
+
 _C = types.SimpleNamespace(
+    _cuda_record_memory_history=lambda enabled: setattr(counter, "recorded", enabled),
     _cuda_memoryStats=stats, _cuda_resetPeakMemoryStats=reset, _cuda_getDevice=lambda: 0, _cuda_hasPrimaryContext=lambda device: device < 2,
     _current_graph_task_id=lambda: graph_task,
 )
 cuda = types.SimpleNamespace(
+    Event=Event, synchronize=lambda: None,
     device_count=lambda: 3, is_available=lambda: os.environ.get("CUDA_VISIBLE_DEVICES") != "9", _lazy_call=lambda call: call(), empty_cache=lambda: None, get_device_name=lambda: "fake",
-    memory=types.SimpleNamespace(_record_memory_history=lambda **_: None, _snapshot=lambda: {"device_traces": [counter.trace, counter.trace], "segments": counter.segments}),
+    memory=types.SimpleNamespace(_record_memory_history=record_history, _snapshot=lambda: {"device_traces": [counter.trace, counter.trace], "segments": counter.segments}),
     mem_get_info=lambda _: ((1 << 34) - 4096 - counter.peak, 1 << 34),
     max_memory_allocated=lambda: _C._cuda_memoryStats(0)["allocated_bytes"]["all"]["peak"],
 )
@@ -181,6 +201,8 @@ graph_task, grad_hooks = -1, []
 
 def backward(parameters, size):
     global graph_task
+    counter.passes += 1
+    counter.clock += 20 if counter.passes > 6 else 1000
     for p in parameters:
         p.grad = Tensor(size)
     graph_task = 0

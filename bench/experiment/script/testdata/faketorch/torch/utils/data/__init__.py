@@ -40,6 +40,7 @@ class DataLoader:
         self.batch_sampler = None if isinstance(dataset, IterableDataset) else Sampler(len(dataset), rows)
 
     def collate_fn(self, samples):
+        torch.counter.clock += 5
         return Batch(len(samples), max(len(s) for s in samples))
 
     def __len__(self):

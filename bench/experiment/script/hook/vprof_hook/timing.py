@@ -1,0 +1,72 @@
+"""Times further steps of the script, when all else has been seen and nothing is recorded any more."""
+
+import os
+
+from . import events
+
+# The steps that are not timed, in which clocks and caches settle, and the steps that are.
+WARM_UP, TIMED = 3, 10
+
+
+class Times:
+    """CUDA events at the ends of steps, and around each loading of a batch."""
+
+    def __init__(self, watch):
+        self.watch, self.cuda = watch, watch.torch.cuda
+        self.wanted = bool(os.environ.get("VPROF_TIMED"))
+        self.running = False
+        self.stepped = set()  # the optimizers that have stepped in this step
+        self.ends = []  # an event for each step
+        self.loads = []  # the pairs of events of each step
+
+    def begin(self):
+        """Begins after the last step that is recorded; False where nothing is to be timed."""
+        if not self.wanted or events.quiet or not self.watch.memory.used or not any(self.watch.counts.values()):
+            return False
+        self.wanted, self.running = False, True
+        self.watch.memory.stop()
+        self.mark()
+        return True
+
+    def started(self):
+        """Tells whether loaders that begin now may be used in a step that is timed."""
+        return self.wanted or self.running
+
+    def mark(self):
+        self.ends.append(self.now())
+        self.loads.append([])
+
+    def now(self):
+        """An event on the stream that the script uses."""
+        event = self.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def apart(self, load):
+        """Loads a batch. What the GPU waits for it is no part of the step."""
+        began = self.now()
+        batch = load()
+        self.loads[-1].append((began, self.now()))
+        return batch
+
+    def after_step(self, optimizer):
+        """Ends a step when each optimizer has stepped that steps."""
+        self.stepped.add(optimizer)
+        if any(n > 0 and o not in self.stepped for o, n in self.watch.active().items()):
+            return
+        self.stepped = set()
+        self.mark()
+        if len(self.ends) > WARM_UP + TIMED:
+            self.finish()
+            self.watch.close()
+
+    def finish(self):
+        """Sends the times of the steps that were timed, in seconds, without and with the loading of their batches."""
+        if not self.running:
+            return
+        self.running = False
+        self.cuda.synchronize()
+        loading = [sum(a.elapsed_time(b) for a, b in pairs) / 1e3 for pairs in self.loads]
+        steps = [a.elapsed_time(b) / 1e3 for a, b in zip(self.ends, self.ends[1:])]
+        steps = [max(0, step - load) for step, load in zip(steps, loading)]
+        events.send("timed", times=steps[WARM_UP:], loading=loading[WARM_UP : len(steps)])

@@ -1,0 +1,45 @@
+package script
+
+import (
+	"bytes"
+	"context"
+	_ "embed" // the script
+	"fmt"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vprof/vprof/internal/input"
+)
+
+//go:embed host.py
+var hostScript string
+
+// HostSteps trains ResNet-50 with a Python on the command's GPU and stubs. It returns the release of PyTorch, and the
+// processor time in seconds of ten steps that nothing is recorded of, in ascending order. The error means bad input
+// where the Python or its PyTorch cannot run it.
+func HostSteps(ctx context.Context, c Command, python string) (torch string, seconds []float64, err error) {
+	if python, err = exec.LookPath(python); err != nil {
+		return "", nil, input.Errorf("there is no Python called %s; name yours with --python", python)
+	}
+	var printed bytes.Buffer
+	c.Args, c.Stdout, c.Steps, c.Timed = []string{python, "-c", hostScript}, &printed, 3, true
+	o, err := Run(ctx, c)
+	if err != nil {
+		return "", nil, err
+	}
+	for line := range strings.Lines(printed.String()) {
+		if s, err := strconv.ParseFloat(strings.TrimSpace(line), 64); err == nil && s > 0 {
+			seconds = append(seconds, s)
+		}
+	}
+	if o.Kind() != Fits || len(seconds) < leastTimed {
+		return "", nil, input.Errorf("%s cannot train on the simulated GPU (%s): need PyTorch for CUDA 12 or 13; "+
+			"name a Python that has it with --python", python, strings.TrimSuffix(
+			fmt.Sprintf("%s, %s", results[o.Kind()], o.Said), ", "))
+	}
+	seconds = seconds[len(seconds)-leastTimed:]
+	slices.Sort(seconds)
+	return o.Torch().Version, seconds, nil
+}
