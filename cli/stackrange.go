@@ -3,15 +3,15 @@ package cli
 import (
 	"context"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/job"
+	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/progress"
-	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/stack"
 )
 
@@ -19,98 +19,94 @@ import (
 // about ten releases.
 const mostRanged = 2
 
-// ranged plans a report's points by the rules of other releases of the libraries that they depend on, each changed
-// alone. Where the flags name no stack, points get the range ([report.StackRange]). Where they name a release that was
-// not measured, intervals are widened to the range.
+// A release is a release of a library.
+type release struct{ library, version string }
+
+// releases returns the releases whose rules a plan's points are also judged by, each changed alone, and the ranges of
+// them in words: of all libraries that the case depends on where the flags name no stack, else of those whose named
+// release was not measured.
+func (o *planOptions) releases(libraries stack.Libraries) (all []release, over []string) {
+	unknown := libraries.Unknown()
+	for _, name := range slices.Sorted(maps.Keys(libraries)) {
+		versions := stack.Rulings(name)
+		if versions == nil || o.c.stack.value != "" && !slices.Contains(unknown, name) {
+			continue
+		}
+		over = append(over, fmt.Sprintf("%s %s to %s", name, versions[0], stack.Newest(name)))
+		for _, version := range versions {
+			all = append(all, release{name, version})
+		}
+	}
+	return all, over
+}
+
+// ranged judges a report's points by the rules of other releases. Where the flags name no stack, points get the range
+// ([report.StackRange]). Where they name a release that was not measured, intervals are widened to the range.
 func (o *planOptions) ranged(ctx context.Context, here *job.Local, r *report.Report, jobs []job.Job,
 	tell progress.Func,
 ) error {
-	unknown := r.Case.Stack.Unknown()
-	if len(r.Points) == 0 || len(r.Points) > mostRanged || o.c.stack.value != "" && unknown == nil {
+	releases, over := o.releases(r.Case.Stack)
+	if len(releases) == 0 || len(r.Points) > mostRanged {
 		return nil
 	}
-	known := map[string][]report.Point{} // by what the steps allocate
-	var over []string
-	others := map[string][]report.Point{}
-	for _, name := range slices.Sorted(maps.Keys(r.Case.Stack)) {
-		releases := stack.Rulings(name)
-		if releases == nil || o.c.stack.value != "" && !slices.Contains(unknown, name) {
-			continue
+	for _, j := range jobs {
+		setup, err := step.Of(here.Models, j.Case, here.Evidence)
+		if err != nil {
+			return err
 		}
-		if over == nil {
-			base, err := o.allocations(ctx, here, jobs)
+		for i := range r.Points {
+			p := &r.Points[i]
+			if p.Estimate == nil || p.Device != step.SimName(*j.Target.GPU) {
+				continue
+			}
+			others, err := byReleases(ctx, setup, *j.Target.GPU, p, releases, tell)
 			if err != nil {
 				return err
 			}
-			known[base] = r.Points
+			p.Range(over, others, r.Case.Stack.Unknown() != nil)
 		}
-		over = append(over, fmt.Sprintf("%s %s to %s", name, releases[0], stack.Newest(name)))
-		for i, release := range releases {
-			tell("releases of "+name, i, len(releases))
-			points, err := o.pointsBy(ctx, here, known, jobs, name, release)
-			if err != nil {
-				return err
-			}
-			others[name+" "+release] = points
-		}
-	}
-	for i := range r.Points {
-		r.Points[i].Range(over, others, unknown != nil)
 	}
 	return nil
 }
 
-// pointsBy plans jobs by the rules of a release of a library, or takes the points of a release whose step allocates
-// alike from the known ones, which it adds to.
-func (o *planOptions) pointsBy(
-	ctx context.Context, here *job.Local, known map[string][]report.Point, jobs []job.Job, name, release string,
-) ([]report.Point, error) {
-	again := slices.Clone(jobs)
-	for i := range again {
-		again[i].Case.Stack = maps.Clone(again[i].Case.Stack)
-		again[i].Case.Stack[name] = release
-	}
-	allocations, err := o.allocations(ctx, here, again)
+// byReleases returns the estimates of a point by the rules of other releases, without those that refuse the step.
+// Releases whose steps allocate alike are judged once.
+func byReleases(ctx context.Context, setup *step.Setup, gpu device.GPU, p *report.Point, releases []release,
+	tell progress.Func,
+) (map[string]*report.Estimate, error) {
+	own, err := setup.Allocations(ctx, gpu, p.Batch)
 	if err != nil {
 		return nil, err
 	}
-	if points, planned := known[allocations]; planned && allocations != "" {
-		return points, nil
+	known := map[uint64]*report.Estimate{own: p.Estimate}
+	others := map[string]*report.Estimate{}
+	for i, r := range releases {
+		tell("releases", i, len(releases))
+		c := setup.Case()
+		c.Stack = maps.Clone(c.Stack)
+		c.Stack[r.library] = r.version
+		other := setup.For(c)
+		allocations, err := other.Allocations(ctx, gpu, p.Batch)
+		if err == nil && known[allocations] == nil {
+			known[allocations], err = estimate(ctx, other, gpu, p.Batch)
+		}
+		switch {
+		case step.Refused(err):
+		case err != nil:
+			return nil, err
+		default:
+			others[r.library+" "+r.version] = known[allocations]
+		}
 	}
-	r, err := job.RunAll(ctx, here, again, nil)
-	if err != nil {
-		return nil, err
-	}
-	known[allocations] = r.Points
-	return r.Points, nil
+	return others, nil
 }
 
-// allocations returns a digest of what the steps of jobs allocate and free: releases with one digest need one plan. It
-// is empty where PyTorch refuses a step.
-func (o *planOptions) allocations(ctx context.Context, here *job.Local, jobs []job.Job) (string, error) {
-	digest := fnv.New64a()
-	for _, j := range jobs {
-		j.Case.Accumulate = 1 // all micro-batches are alike
-		setup, err := step.Of(here.Models, j.Case, here.Evidence)
-		if err != nil {
-			return "", err
-		}
-		for _, batch := range j.Batches {
-			recording, err := setup.Record(ctx, batch, *j.Target.GPU)
-			if step.Refused(err) {
-				return "", nil
-			}
-			if err != nil {
-				return "", err
-			}
-			p := recording.Program
-			for _, in := range p.Instructions {
-				if in.Kind == program.Alloc || in.Kind == program.Free {
-					b := p.Buffers[in.Arg]
-					fmt.Fprintln(digest, in.Kind, in.Arg, b.Bytes, b.Stream)
-				}
-			}
-		}
+// estimate returns the estimate of a batch.
+func estimate(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*report.Estimate, error) {
+	d, err := judge.Of(ctx, s, gpu, batch)
+	if err != nil {
+		return nil, err
 	}
-	return fmt.Sprint(digest.Sum64()), nil
+	defer d.End()
+	return d.Report(ctx)
 }

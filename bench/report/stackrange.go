@@ -24,9 +24,9 @@ type StackRange struct {
 	Verdict Verdict `json:"verdict"`
 }
 
-// Range sets the range of the point over releases, whose points are given by release. If widens is set, the point's own
+// Range sets the range of the point over releases, whose estimates of it are given by release. If widens is set, the point's own
 // intervals are widened instead.
-func (p *Point) Range(over []string, others map[string][]Point, widens bool) {
+func (p *Point) Range(over []string, others map[string]*Estimate, widens bool) {
 	e := p.Estimate
 	if e == nil {
 		return
@@ -34,11 +34,10 @@ func (p *Point) Range(over []string, others map[string][]Point, widens bool) {
 	r := StackRange{Over: over, Allocated: e.Allocated, Reserved: e.Reserved, Device: e.Device, Verdict: e.Verdict}
 	most := e.Device.High
 	for _, release := range slices.Sorted(maps.Keys(others)) {
-		other, ok := lists.First(others[release], p.isAlso)
-		if !ok || other.Estimate == nil || other.Estimate.Allocated.Bytes == e.Allocated.Bytes {
+		o := others[release]
+		if o.Allocated.Bytes == e.Allocated.Bytes {
 			continue
 		}
-		o := other.Estimate
 		r.Releases = append(r.Releases, release)
 		r.Allocated, r.Reserved, r.Device = r.Allocated.with(o.Allocated), r.Reserved.with(o.Reserved),
 			r.Device.with(o.Device)
@@ -73,6 +72,3 @@ func (r *Report) stackNote() string {
 		"uv.lock.", strings.Join(s.Over, ", "), bytesize.Format(s.Allocated.Low), bytesize.Format(s.Allocated.High),
 		bytesize.Format(s.Device.Low), bytesize.Format(s.Device.High), s.Verdict, largest.Batch)
 }
-
-// isAlso reports whether another point has the same batch size on the same device.
-func (p *Point) isAlso(q Point) bool { return q.Batch == p.Batch && q.Device == p.Device }

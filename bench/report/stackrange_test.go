@@ -15,8 +15,9 @@ func pointOf(bytes int64, v report.Verdict) report.Point {
 }
 
 func TestTheRangeOverReleasesHoldsAll(t *testing.T) {
-	others := map[string][]report.Point{
-		"4.48": {pointOf(12, report.DoesNotFit)}, "4.53": {pointOf(8, report.Fits)}, "5.0": {pointOf(10, report.Fits)},
+	others := map[string]*report.Estimate{
+		"4.48": pointOf(12, report.DoesNotFit).Estimate, "4.53": pointOf(8, report.Fits).Estimate,
+		"5.0": pointOf(10, report.Fits).Estimate,
 	}
 	p := pointOf(10, report.Fits)
 	p.Range([]string{"trl 1.6 to 1.16"}, others, false)
@@ -26,7 +27,7 @@ func TestTheRangeOverReleasesHoldsAll(t *testing.T) {
 	require.Equal(t, report.Interval{Bytes: 10, Low: 9, High: 11}, p.Estimate.Device)
 
 	same := pointOf(10, report.Fits)
-	same.Range(nil, map[string][]report.Point{"5.0": {pointOf(10, report.Fits)}}, false)
+	same.Range(nil, map[string]*report.Estimate{"5.0": pointOf(10, report.Fits).Estimate}, false)
 	require.Nil(t, same.StackRange)
 
 	unknown := pointOf(10, report.Fits)

@@ -1,14 +1,18 @@
 package step
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"slices"
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/replay"
 )
 
@@ -46,47 +50,33 @@ func (s *Setup) Estimate(gpu device.GPU, sample planner.Sample) (planner.Estimat
 
 // Settle tries a trial with as many steps as it takes until further ones need no more; [Result.Spread] may be missing.
 // Where the cache had to grow in the second step, a third finds it in another order: it may have to grow once more,
-// or take blocks that are larger than what is requested.
+// or take blocks that are larger than what is requested. The first try has as many steps as another size of the case
+// took, or another loop of it.
 func (s *Setup) Settle(ctx context.Context, t Trial) (*Result, error) {
-	t.Replay.Nominal = true
-	if r, err := s.likeTheLast(ctx, t); r != nil || err != nil {
-		return r, err
-	}
-	for last, beyond := steadyStep, 0; ; last++ {
+	t.Replay.Nominal, t.Steps = true, s.settling.steps(t.setup.c)
+	for first := true; ; first = false {
 		r, err := s.Try(ctx, t)
-		if err != nil {
-			return nil, err
+		if err != nil || r.Run == nil {
+			return r, err
 		}
-		if last == mostSteps-1 || r.Run == nil || !grows(r.Run, last) {
-			s.settling.took(t.setup.c, beyond)
+		steps := cmp.Or(t.Steps, steadyStep+1)
+		if t.Steps == 0 && r.Run.Phases[len(r.Run.Phases)-1].Step != steadyStep {
+			return r, nil
+		}
+		enough := steadyStep + 1
+		for enough <= steps && grewIn(r.Run, enough-1) {
+			enough++
+		}
+		if enough == steps || enough < steps && !first || steps == mostSteps && enough > steps {
+			s.settling.took(t.setup.c, t.Steps)
 			return r, nil
 		}
 		r.Discard()
-		t.Steps, beyond = last+2, last+2
+		t.Steps = enough
+		if enough == steadyStep+1 {
+			t.Steps = 0 // the usual ones
+		}
 	}
-}
-
-// likeTheLast returns the settled trial with as many steps as another size of the case took beyond the usual ones, or
-// another loop of it; nil if none did, or if this one takes another number.
-func (s *Setup) likeTheLast(ctx context.Context, t Trial) (*Result, error) {
-	steps := s.settling.steps(t.setup.c)
-	if t.Steps > 0 || steps == 0 {
-		return nil, nil
-	}
-	t.Steps = steps
-	r, err := s.Try(ctx, t)
-	if err != nil || r.Run == nil {
-		return r, err
-	}
-	settled := steadyStep
-	for settled < steps && grewIn(r.Run, settled) {
-		settled++
-	}
-	if settled == steps-1 || settled == mostSteps {
-		return r, nil
-	}
-	r.Discard()
-	return nil, nil
 }
 
 // Perturb completes a result that was tried without its perturbed replays, unless a device ran it.
@@ -104,13 +94,30 @@ func (s *Setup) Perturb(ctx context.Context, r *Result) error {
 	return err
 }
 
+// Allocations returns a digest of what the settled steps of a batch allocate and free, in the first of the case's
+// loops. Steps with one digest have the same needs. Errors are the same as for [Executor].
+func (s *Setup) Allocations(ctx context.Context, gpu device.GPU, batch int) (uint64, error) {
+	r, err := s.Settle(ctx, s.Training(s.Trial(gpu, batch), 0))
+	if err != nil {
+		return 0, err
+	}
+	defer r.Discard()
+	digest, p := fnv.New64a(), r.trial.recording.Program
+	var text []byte
+	for _, in := range p.Instructions {
+		if in.Kind == program.Alloc || in.Kind == program.Free {
+			b := &p.Buffers[in.Arg]
+			text = binary.LittleEndian.AppendUint64(text[:0], uint64(in.Kind))
+			text = binary.LittleEndian.AppendUint64(text, uint64(in.Arg))
+			text = binary.LittleEndian.AppendUint64(text, uint64(b.Bytes))
+			_, _ = digest.Write(binary.LittleEndian.AppendUint64(text, uint64(b.Stream))) // a hash takes all
+		}
+	}
+	return digest.Sum64(), nil
+}
+
 // mostSteps bounds how long a cache is given to settle.
 const mostSteps = 5
-
-// grows reports whether the last step of a run, of this number, has the cache grow.
-func grows(r *replay.Run, last int) bool {
-	return r.Phases[len(r.Phases)-1].Step == last && grewIn(r, last)
-}
 
 // grewIn reports whether a step of a run has the cache grow.
 func grewIn(r *replay.Run, step int) bool {
@@ -167,12 +174,18 @@ func (s *Setup) Expandable(ctx context.Context, e planner.Estimate, gpu device.G
 	if s.conf.Expandable || e.Reserved.Value-e.Allocated.Value < worth {
 		return nil, nil
 	}
-	other, err := s.Try(ctx, r.Again(Replay{Expandable: true, Training: true}))
+	other, err := s.Try(ctx, r.Again(Replay{Expandable: true, Training: true, Nominal: true}))
 	if err != nil {
 		return nil, err
 	}
 	then, err := s.Estimate(gpu, other.Sample())
 	if err != nil || e.Device.Value-then.Device.Value < worth {
+		return nil, err
+	}
+	if err := s.Perturb(ctx, other); err != nil {
+		return nil, err
+	}
+	if then, err = s.Estimate(gpu, other.Sample()); err != nil {
 		return nil, err
 	}
 	return new(IntervalOf(then.Device)), nil

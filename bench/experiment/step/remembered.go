@@ -234,15 +234,23 @@ type settling struct {
 	longest map[models.Key]int
 }
 
+// keysOf returns the key of a case, and of the case in any loop. Both are the same for all releases of libraries.
+func keysOf(c models.Case) (own, other models.Key) {
+	c.Stack = nil
+	own = c.Key()
+	c.Loop = ""
+	return own, c.Key()
+}
+
 // steps returns the steps that the last trial of a case took beyond the usual ones, or one in another loop where this
 // loop was not tried; zero if it did not.
 func (r *settling) steps(c models.Case) int {
+	own, other := keysOf(c)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n, known := r.longest[c.Key()]
+	n, known := r.longest[own]
 	if !known {
-		c.Loop = ""
-		n = r.longest[c.Key()]
+		n = r.longest[other]
 	}
 	return n
 }
@@ -250,15 +258,16 @@ func (r *settling) steps(c models.Case) int {
 // took notes the steps that a trial of a case takes beyond the usual ones; zero if it does not. Zero replaces no number
 // of an earlier trial, since most sizes of a case take that number.
 func (r *settling) took(c models.Case, steps int) {
+	own, other := keysOf(c)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.longest == nil {
 		r.longest = map[models.Key]int{}
 	}
-	if _, known := r.longest[c.Key()]; steps > 0 || !known {
-		r.longest[c.Key()] = steps
+	if _, known := r.longest[own]; steps > 0 || !known {
+		r.longest[own] = steps
 	}
-	if c.Loop = ""; steps > 0 {
-		r.longest[c.Key()] = steps
+	if steps > 0 {
+		r.longest[other] = steps
 	}
 }
