@@ -228,18 +228,13 @@ func (o *planOptions) plan(ctx context.Context, here *job.Local, releases [][]jo
 	bar := startProgress(o.app, false)
 	defer bar.end()
 	here.Progress = bar.step
-	others, _ := o.releases(releases[0][0].Case.Stack)
-	ranged := len(releases) == 1 && others != nil
-	if ranged && here.Evidence.Trials == nil {
-		here.Evidence.Trials = &step.Remembered{} // releases are compared with the steps of the plan
-	}
 	var plans report.Releases
 	for _, jobs := range releases {
 		r, err := job.RunAll(ctx, here, jobs, bar.step)
 		if err != nil {
 			return nil, err
 		}
-		if ranged {
+		if len(releases) == 1 {
 			if err := o.ranged(ctx, here, r, jobs, bar.step); err != nil {
 				return nil, err
 			}

@@ -22,9 +22,9 @@ const mostRanged = 2
 // A release is a release of a library.
 type release struct{ library, version string }
 
-// releases returns the releases whose rules a plan's points are also judged by, each changed alone, and the ranges of
-// them in words: of all libraries that the case depends on where the flags name no stack, else of those whose named
-// release was not measured.
+// releases returns the releases by whose rules a plan's points are also judged, each changed alone, and in words their
+// ranges. They are releases of all libraries that the case depends on where the flags name no stack, and otherwise of
+// libraries whose named release was not measured.
 func (o *planOptions) releases(libraries stack.Libraries) (all []release, over []string) {
 	unknown := libraries.Unknown()
 	for _, name := range slices.Sorted(maps.Keys(libraries)) {
@@ -69,8 +69,8 @@ func (o *planOptions) ranged(ctx context.Context, here *job.Local, r *report.Rep
 	return nil
 }
 
-// byReleases returns the estimates of a point by the rules of other releases, without those that refuse the step.
-// Releases whose steps allocate alike are judged once.
+// byReleases returns the estimates of a point by the rules of other releases, without the releases that refuse the
+// step. Releases whose steps allocate alike are judged once.
 func byReleases(ctx context.Context, setup *step.Setup, gpu device.GPU, p *report.Point, releases []release,
 	tell progress.Func,
 ) (map[string]*report.Estimate, error) {

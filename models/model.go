@@ -143,6 +143,8 @@ type Recording struct {
 	Program *program.Program
 	// Facts are further properties of the recorded model, such as its attention backends.
 	Facts trace.Facts
+	// Steps is the number of recorded training steps.
+	Steps int
 	// Validation is the step that the phases of the validation batch are of,
 	// the one after the last of training; zero if none was recorded.
 	Validation int
@@ -177,9 +179,11 @@ func (r *Recording) Discard() {
 type Options struct {
 	// Context ends a recording early, with its error; nil does not.
 	Context context.Context
-	// Steps is the number of training steps; zero means two: the first, and one with the optimizer's state present.
-	// DDP's static graphs have a third, before which buckets are rebuilt.
+	// Steps is the number of training steps; zero means [Case.Steps].
 	Steps int
+	// Further, if not nil, is called after the last step with the program so far, and reports whether another step is
+	// recorded.
+	Further func(*program.Program) bool
 	// Validation, if not zero, is the size of a validation batch to record after the steps, of systems that validate.
 	Validation int
 	// Others are further GPUs. The recording serves those, too, on which the step differs in scratch memory alone.

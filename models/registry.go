@@ -323,9 +323,13 @@ func (m Model) recovered(what any, ctx context.Context, rec *Recording, err erro
 		"report it)", m.Name, what)
 }
 
-// fewestSteps returns how many steps there are until further ones are alike: see [Options.Steps].
-func (c *Case) fewestSteps() int {
-	if c.Strategy != nil && c.Strategy.StaticGraph {
+// Steps returns the number of steps until further ones are alike: the first, and one with the optimizer's state
+// present. DDP's static graphs have a third, before which buckets are rebuilt.
+func (c *Case) Steps() int {
+	switch {
+	case c.FirstStep:
+		return 1
+	case c.Strategy != nil && c.Strategy.StaticGraph:
 		return 3
 	}
 	return 2
@@ -346,6 +350,7 @@ func (m Model) Record(c Case, gpu trace.GPU, o Options) (*Recording, error) {
 // [Options.Reordered] the recording is nil if there is no other order.
 func (m Model) RecordComplete(c Case, gpu trace.GPU, o Options) (rec *Recording, err error) {
 	if s := c.Strategy; s != nil && s.PassesOn() && s.Rank == nil {
+		o.Further = nil // ranks are compared in the same steps
 		return m.recordWorst(c, gpu, o)
 	}
 	if err := m.check(c); err != nil {
@@ -360,14 +365,14 @@ func (m Model) RecordComplete(c Case, gpu trace.GPU, o Options) (rec *Recording,
 	if err != nil || trainer == nil {
 		return nil, err
 	}
-	if o.Steps = cmp.Or(o.Steps, c.fewestSteps()); c.FirstStep {
+	if o.Steps = cmp.Or(o.Steps, c.Steps()); c.FirstStep {
 		o.Steps = 1
 	}
 	release, err := c.Release()
 	if err != nil {
 		return nil, err
 	}
-	options := trace.Options{Annotate: o.Annotate, Others: o.Others, Ceiling: o.Ceiling}
+	options := trace.Options{Annotate: o.Annotate, Others: o.Others, Ceiling: o.Ceiling, Further: o.Further}
 	if o.Context != nil {
 		options.Done = o.Context.Done()
 	}
@@ -383,10 +388,10 @@ func (m Model) RecordComplete(c Case, gpu trace.GPU, o Options) (rec *Recording,
 	if err := trainer.Record(tape, o.Steps); err != nil {
 		return nil, err
 	}
-	rec = &Recording{Case: c, Counts: trainer.Counts()}
+	rec = &Recording{Case: c, Counts: trainer.Counts(), Steps: max(o.Steps, tape.Step()+1)}
 	if v, ok := trainer.(Validator); ok && o.Validation > 0 {
-		rec.Validation = o.Steps
-		tape.SetStep(o.Steps)
+		rec.Validation = rec.Steps
+		tape.SetStep(rec.Steps)
 		if err := v.Validate(tape, o.Validation); err != nil {
 			return nil, err
 		}

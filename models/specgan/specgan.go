@@ -112,8 +112,7 @@ func (t *trainer) Record(tape *trace.Tape, steps int) error {
 		l.spec = tape.Hold(tape.New("randn", program.Batch, trace.F32, n, 1, t.c.Settings["n-mels"], frames))
 		l.cond = tape.Hold(l.condition(n))
 		tape.Mark("batch")
-		for i := range steps {
-			tape.SetStep(i)
+		for range tape.Steps(steps) {
 			l.step()
 			tape.Mark("step_end")
 		}

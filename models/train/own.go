@@ -56,8 +56,7 @@ func (o *Own[B]) Record(tape *trace.Tape, steps int) error {
 		}
 		b := o.Load(tape, o.Case.Batch)
 		tape.Mark("batch")
-		for i := range steps {
-			tape.SetStep(i)
+		for range tape.Steps(steps) {
 			o.Step(s, opt, b)
 			tape.Mark("step_end")
 		}

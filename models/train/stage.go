@@ -367,8 +367,7 @@ func (t *taskTrainer) recordPipeline(tape *trace.Tape, steps int) error {
 		}
 		p.Prepare(func() { t.task.Load(tape, int64(t.c.Batch)) })
 		tape.Mark("batch")
-		for i := range steps {
-			tape.SetStep(i)
+		for range tape.Steps(steps) {
 			t.net.Train(true)
 			p.Run(s)
 			s.StepOver(opt, clipped)

@@ -320,8 +320,7 @@ func (t *taskTrainer) Record(tape *trace.Tape, steps int) error {
 		t.task.Load(tape, int64(t.c.Batch))
 		tape.Mark("batch")
 		names := s.Variables(t.c, t.loop())
-		for i := range steps {
-			tape.SetStep(i)
+		for range tape.Steps(steps) {
 			t.step(s, opt, names)
 			tape.Mark("step_end")
 		}

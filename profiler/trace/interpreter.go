@@ -1,6 +1,10 @@
 package trace
 
-import "github.com/vprof/vprof/profiler/program"
+import (
+	"iter"
+
+	"github.com/vprof/vprof/profiler/program"
+)
 
 // interpreter is the part of a tape that tracks the code that runs: the activations of
 // operators, Python frames, and the module, class and stream that new buffers get.
@@ -87,6 +91,28 @@ func during[T any](variable *T, value T, f func()) {
 
 // SetStep sets the training step that is recorded from here on; -1 is set-up.
 func (t *Tape) SetStep(step int) { t.step = step }
+
+// Steps yields the numbers of training steps, each of which is the step of the phases in it: so many steps, and then as
+// many as [Options.Further] asks for.
+func (t *Tape) Steps(n int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := 0; i < n || t.opts.Further != nil && t.opts.Further(t.soFar()); i++ {
+			if t.step = i; !yield(i) {
+				return
+			}
+		}
+	}
+}
+
+// Step returns the number of the current step.
+func (t *Tape) Step() int { return t.step }
+
+// soFar returns the program of what the tape's own GPU has done. It is valid until the recording continues.
+func (t *Tape) soFar() *program.Program {
+	p := t.prog
+	t.gpus.programs(&p)
+	return &p
+}
 
 // In runs f with new buffers in class c.
 func (t *Tape) In(c program.Class, f func()) { during(&t.class, c, f) }

@@ -34,6 +34,9 @@ type Options struct {
 	Others []GPU
 	// Ceiling limits the allocated bytes: more raise [ErrBeyond]. Zero is no limit.
 	Ceiling int64
+	// Further, if not nil, is called after the last step of [Tape.Steps] with the program so far, and reports whether
+	// another step is recorded.
+	Further func(*program.Program) bool
 }
 
 // ErrStopped is the panic of a recording after Done was closed.

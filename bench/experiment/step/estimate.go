@@ -1,7 +1,6 @@
 package step
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -51,31 +50,29 @@ func (s *Setup) Estimate(gpu device.GPU, sample planner.Sample) (planner.Estimat
 // Settle tries a trial with as many steps as it takes until further ones need no more; [Result.Spread] may be missing.
 // Where the cache had to grow in the second step, a third finds it in another order: it may have to grow once more,
 // or take blocks that are larger than what is requested. The first try has as many steps as another size of the case
-// took, or another loop of it.
+// took, or another loop of it; without one, the recording decides.
 func (s *Setup) Settle(ctx context.Context, t Trial) (*Result, error) {
-	t.Replay.Nominal, t.Steps = true, s.settling.steps(t.setup.c)
+	t.Replay.Nominal = true
+	usual := t.setup.c.Steps()
+	if usual != steadyStep+1 {
+		return s.Try(ctx, t)
+	}
+	t.Steps = s.settling.steps(t.setup.c)
 	for first := true; ; first = false {
 		r, err := s.Try(ctx, t)
-		if err != nil || r.Run == nil {
+		if err != nil || r.Run == nil || lastStep(r.Run) != r.Steps-1 {
 			return r, err
 		}
-		steps := cmp.Or(t.Steps, steadyStep+1)
-		if t.Steps == 0 && r.Run.Phases[len(r.Run.Phases)-1].Step != steadyStep {
-			return r, nil
-		}
-		enough := steadyStep + 1
-		for enough <= steps && grewIn(r.Run, enough-1) {
+		enough := usual
+		for enough <= r.Steps && grewIn(r.Run, enough-1) {
 			enough++
 		}
-		if enough == steps || enough < steps && !first || steps == mostSteps && enough > steps {
-			s.settling.took(t.setup.c, t.Steps)
+		if enough == r.Steps || enough < r.Steps && !first || r.Steps == mostSteps && enough > r.Steps {
+			s.settling.took(t.setup.c, beyond(r.Steps))
 			return r, nil
 		}
 		r.Discard()
-		t.Steps = enough
-		if enough == steadyStep+1 {
-			t.Steps = 0 // the usual ones
-		}
+		t.Steps = beyond(enough)
 	}
 }
 
@@ -94,15 +91,18 @@ func (s *Setup) Perturb(ctx context.Context, r *Result) error {
 	return err
 }
 
-// Allocations returns a digest of what the settled steps of a batch allocate and free, in the first of the case's
-// loops. Steps with one digest have the same needs. Errors are the same as for [Executor].
+// Allocations returns a digest of what the first step of a batch allocates and frees. All steps run the same code, so
+// that cases that differ in a release alone and have one digest have the same needs. Errors are the same as for
+// [Setup.Record].
 func (s *Setup) Allocations(ctx context.Context, gpu device.GPU, batch int) (uint64, error) {
-	r, err := s.Settle(ctx, s.Training(s.Trial(gpu, batch), 0))
+	c := s.c
+	c.Batch, c.Accumulate = batch, RecordedSteps(c.Accumulate)
+	rec, err := s.RecordCase(ctx, c, gpu, models.Options{Steps: 1})
 	if err != nil {
 		return 0, err
 	}
-	defer r.Discard()
-	digest, p := fnv.New64a(), r.trial.recording.Program
+	defer rec.Discard()
+	digest, p := fnv.New64a(), rec.Program
 	var text []byte
 	for _, in := range p.Instructions {
 		if in.Kind == program.Alloc || in.Kind == program.Free {
@@ -118,6 +118,17 @@ func (s *Setup) Allocations(ctx context.Context, gpu device.GPU, batch int) (uin
 
 // mostSteps bounds how long a cache is given to settle.
 const mostSteps = 5
+
+// beyond returns the [Trial.Steps] of so many steps, zero for the usual ones.
+func beyond(steps int) int {
+	if steps == steadyStep+1 {
+		return 0
+	}
+	return steps
+}
+
+// lastStep returns the number of the last step of a run.
+func lastStep(run *replay.Run) int { return run.Phases[len(run.Phases)-1].Step }
 
 // grewIn reports whether a step of a run has the cache grow.
 func grewIn(r *replay.Run, step int) bool {

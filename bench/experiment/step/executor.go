@@ -41,7 +41,7 @@ func (l Local) Try(ctx context.Context, t Trial) (*Result, error) {
 func (l Local) result(ctx context.Context, t Trial) (*Result, error) {
 	rec := t.recording
 	r := &Result{
-		Counts: rec.Counts, Facts: rec.Facts, ValidationStep: rec.Validation,
+		Counts: rec.Counts, Facts: rec.Facts, Steps: rec.Steps, ValidationStep: rec.Validation,
 		LargestWeight: largestWeight(rec.Program), trial: t,
 	}
 	var err error
@@ -86,7 +86,7 @@ func (t *Trial) recorded() bool {
 func (t *Trial) reordered(ctx context.Context) (*report.Peaks, error) {
 	c := t.setup.c
 	c.Batch = t.Batch
-	rec, err := t.setup.RecordCase(ctx, c, t.GPU, models.Options{Steps: t.Steps, Reordered: true})
+	rec, err := t.setup.RecordCase(ctx, c, t.GPU, models.Options{Steps: t.recording.Steps, Reordered: true})
 	if rec == nil || err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (t *Trial) loads(ctx context.Context) (loads []steptime.Load, err error) {
 	rec, c := t.recording, t.setup.c
 	if t.recorded() {
 		c.Compile, c.Batch = false, t.Batch
-		if rec, err = t.setup.RecordCase(ctx, c, t.GPU, models.Options{Steps: t.Steps}); err != nil {
+		if rec, err = t.setup.RecordCase(ctx, c, t.GPU, models.Options{Steps: rec.Steps}); err != nil {
 			return nil, err
 		}
 		defer rec.Discard()
@@ -161,8 +161,7 @@ func simulate(ctx context.Context, p *program.Program, r *Result) error {
 	t, conf, gpu := &r.trial, r.trial.setup.conf, r.trial.GPU
 	conf.Expandable = conf.Expandable || t.Replay.Expandable
 	if !t.Replay.Within {
-		gpu = Plentiful(gpu)
-		conf.MemoryFraction, conf.GarbageCollection = 1, 0
+		gpu, conf = Plentiful(gpu), t.unlimited()
 	}
 	if !t.Replay.Omit {
 		run, err := Simulate(ctx, p, gpu, conf, t.Replay.Others)

@@ -242,15 +242,15 @@ func keysOf(c models.Case) (own, other models.Key) {
 	return own, c.Key()
 }
 
-// steps returns the steps that the last trial of a case took beyond the usual ones, or one in another loop where this
-// loop was not tried; zero if it did not.
+// steps returns the [Trial.Steps] with which a case is tried: the steps that the last trial of it took, zero for the
+// usual ones, or one in another loop where this loop was not tried; otherwise the recording decides.
 func (r *settling) steps(c models.Case) int {
 	own, other := keysOf(c)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n, known := r.longest[own]
 	if !known {
-		n = r.longest[other]
+		n = cmp.Or(r.longest[other], untilSettled)
 	}
 	return n
 }

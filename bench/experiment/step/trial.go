@@ -28,7 +28,8 @@ type Trial struct {
 	GPU device.GPU `json:"board"`
 	// Validation is the size of a validation batch after the training steps, of systems that validate; zero for none.
 	Validation int `json:"validation,omitempty"`
-	// Steps is the number of training steps that are recorded, zero as many as [models.Options] has by itself.
+	// Steps is the number of training steps that are recorded: zero is [models.Case.Steps], and -1 as many as a cache
+	// without a limit of memory takes to settle.
 	Steps int `json:"steps,omitempty"`
 	// Ceiling ends the trial with [trace.ErrBeyond] once more bytes than this are alive at a time; zero is no
 	// limit. The memory of the GPU does not end a recording.
@@ -92,9 +93,28 @@ func (t Trial) Record(ctx context.Context, others ...device.GPU) (*models.Record
 	if len(t.Timed) == 0 && t.Replay.Device == "" && !pipelined {
 		c.Accumulate = min(c.Accumulate, MostMicro)
 	}
-	return t.setup.RecordCase(ctx, c, t.GPU, models.Options{
-		Validation: t.Validation, Steps: t.Steps, Ceiling: t.Ceiling, Others: lists.Map(others, RecorderGPU),
-	})
+	o := models.Options{
+		Validation: t.Validation, Steps: max(t.Steps, 0), Ceiling: t.Ceiling, Others: lists.Map(others, RecorderGPU),
+	}
+	if t.Steps == untilSettled {
+		o.Further = func(p *program.Program) bool {
+			run, err := Simulate(ctx, p, Plentiful(t.GPU), t.unlimited(), 0)
+			return err == nil && len(run.Phases) > 0 && grewIn(run.Run, lastStep(run.Run)) &&
+				lastStep(run.Run) < mostSteps-1
+		}
+	}
+	return t.setup.RecordCase(ctx, c, t.GPU, o)
+}
+
+// untilSettled is the [Trial.Steps] of a trial whose recording ends when the cache has settled.
+const untilSettled = -1
+
+// unlimited returns the allocator settings of a replay without a limit of memory.
+func (t *Trial) unlimited() allocator.Config {
+	conf := t.setup.conf
+	conf.Expandable = conf.Expandable || t.Replay.Expandable
+	conf.MemoryFraction, conf.GarbageCollection = 1, 0
+	return conf
 }
 
 // Of returns the trial of a recording that was made by [Trial.Record] of an equal one.
@@ -107,6 +127,8 @@ func (t Trial) Of(rec *models.Recording) Trial {
 type Result struct {
 	Counts models.Counts `json:"counts"`
 	Facts  trace.Facts   `json:"facts"`
+	// Steps is the number of recorded training steps.
+	Steps int `json:"steps"`
 	// ValidationStep is the step that the phases of the validation batch are of; zero if there is none.
 	ValidationStep int `json:"validation_step,omitempty"`
 	// LargestWeight is the size of the largest parameter, in bytes.
