@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -70,6 +71,8 @@ type training struct {
 	share     float64
 	risks     [2]float64
 	effective int
+	// lengths are the flags of verbs that replay epochs over samples of different lengths; nil where all are alike.
+	lengths []string
 }
 
 // judges are the verbs, which share what they try.
@@ -177,7 +180,7 @@ func (c training) remembered(t tester) *step.Remembered {
 
 // largestOn returns the largest safe batch by fit, on each of some GPUs, with further flags.
 func (c training) largestOn(t tester, gpus []string, flags ...string) []report.Choice {
-	f, _ := answer[report.Fit](t, c, "fit", append(c.on(gpus...), flags...)...)
+	f, _ := answer[report.Fit](t, c, "fit", slices.Concat(c.on(gpus...), c.lengths, flags)...)
 	require.Len(t, f.Choices, len(gpus))
 	return f.Choices
 }
@@ -204,7 +207,7 @@ func (c training) judgeRow(t tester, row report.Choice) {
 
 // agree asks every verb about the training, of which fit says what is safe.
 func (c training) agree(t tester, gpu string, fit report.Choice) {
-	if strings.HasPrefix(c.flags[0], "--") { // a trainer's file names the batch that time is asked about
+	if strings.HasPrefix(c.flags[0], "--") && c.lengths == nil { // a trainer's file names the batch of time
 		times, _ := answer[report.Times](t, c, "time", c.on(gpu)...)
 		require.Equal(t, fit.Largest, times.Rows[0].Batch, "time on %s", gpu)
 	}
@@ -219,34 +222,57 @@ func (c training) agree(t tester, gpu string, fit report.Choice) {
 
 // judge asks the verbs that take a batch whether it is safe.
 func (c training) judge(t tester, gpu string, batch, largest int, safe bool) {
-	flags := append(c.on(gpu), fmt.Sprintf("--batch=%d", batch))
 	where := fmt.Sprintf("batch %d on %s, where fit says %d", batch, gpu, largest)
-	smoke, code := answer[report.Smoke](t, c, "smoke", flags...)
+	smoke := c.judgeBatch(t, gpu, batch, where)
 	require.Equal(t, safe, smoke.Safe, "smoke, %s", where)
-	require.Equal(t, safe, code == exitFine)
-	require.Equal(t, safe, smoke.Reason == "")
 	if !safe && smoke.LargestBatch > 0 {
 		require.Equal(t, largest, smoke.LargestBatch, "smoke, %s", where)
 	}
+}
+
+// judgeBatch asks the verbs that take a batch for their judgements, which are one, and returns that of smoke.
+func (c training) judgeBatch(t tester, gpu string, batch int, where string) report.Smoke {
+	alike := append(c.on(gpu), fmt.Sprintf("--batch=%d", batch))
+	flags := append(slices.Clone(alike), c.lengths...)
+	smoke, code := answer[report.Smoke](t, c, "smoke", flags...)
+	safe := smoke.Safe
+	require.Equal(t, safe, code == exitFine)
+	require.Equal(t, safe, smoke.Reason == "")
 	plan, _ := answer[report.Report](t, c, "plan", flags...)
 	require.Equal(t, safe, plan.Points[0].Estimate.Unsafe == "", "plan, %s", where)
 	judged := plan.Points[0].Estimate
 	for _, check := range smoke.Checks {
-		if check.Name == "training step" {
+		switch check.Name {
+		case "training step":
 			require.Equal(t, judged.Device.Bytes, check.Device, "smoke, %s", where)
 			require.Equal(t, judged.Allocated.Bytes, check.Allocated, "smoke, %s", where)
+		case "epoch":
+			require.Equal(t, plan.Points[0].Lengths, check.Lengths, "smoke, %s", where)
 		}
 	}
-	timed, _ := answer[report.Times](t, c, "time", flags...)
-	require.Equal(t, judged.Device.Bytes, timed.Rows[0].Memory, "time, %s", where)
-	require.Equal(t, judged.Loop, timed.Rows[0].Loop, "time, %s", where)
-	if fit := c.largestOn(t, []string{gpu})[0]; fit.Batch == batch && fit.Estimate != nil {
-		require.Equal(t, judged.Device, fit.Estimate.Device, "fit, %s", where)
+	if strings.HasPrefix(c.flags[0], "--") { // fit judges the files that it would write
+		if fit := c.largestOn(t, []string{gpu})[0]; fit.Batch == batch && fit.Estimate != nil {
+			require.Equal(t, judged.Device, fit.Estimate.Device, "fit, %s", where)
+		}
 	}
 	c.judgeRequests(t, flags, plan, smoke, where)
+	if c.lengths == nil {
+		c.judgeAlike(t, alike, plan, where)
+	}
+	return smoke
+}
+
+// judgeAlike asks the verbs that know samples of one length alone.
+func (c training) judgeAlike(t tester, flags []string, plan report.Report, where string) {
+	judged := plan.Points[0].Estimate
+	timed, _ := answer[report.Times](t, c, "time", flags...)
+	row := timed.Rows[0]
+	require.Equal(t, judged.Device.Bytes, row.Memory, "time, %s", where)
+	require.Equal(t, judged.Loop, row.Loop, "time, %s", where)
+	require.Equal(t, judged.Unsafe, row.Unsafe, "time, %s", where)
+	require.Equal(t, judged.Decides, row.Decides, "time, %s", where)
 	file := filepath.Join(c.folder, "run.json")
 	sweep, _ := answer[report.Report](t, c, "sweep", append(flags, "--export="+file)...)
-	require.Equal(t, safe, sweep.Points[0].Estimate.Unsafe == "", "sweep, %s", where)
 	require.Equal(t, judged, sweep.Points[0].Estimate, "plan and sweep differ: numbers, loop, reason; %s", where)
 	again, _ := answer[report.Report](t, c, "report", file)
 	require.Equal(t, sweep.Points, again.Points)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
@@ -134,7 +135,64 @@ func (j *judges) anywhere(t *rapid.T) (c training, gpus []string) {
 		}
 	}
 	c.flags = flags
+	if hasOneOf(flags[0], "bert-base", "gpt2", "llama-tiny", "hf:") && rapid.IntRange(1, 10).Draw(t, "epochs") == 1 {
+		low, high := rapid.IntRange(4, 100).Draw(t, "shortest"), rapid.IntRange(4, 100).Draw(t, "longest")
+		c.lengths = []string{
+			fmt.Sprintf("--lengths=seq-len=uniform:min=%d,max=%d,samples=60", min(low, high), max(low, high)),
+			"--batching=" + rapid.SampledFrom([]string{"padded", "grouped", "packed"}).Draw(t, "batching"),
+		}
+	}
 	return c, gpus
+}
+
+// curriculum draws the files of a project whose training has several parts, on a GPU.
+func (j *judges) curriculum(t *rapid.T) (c training, gpu string) {
+	clear(j.trials)
+	gpu = rapid.SampledFrom(device.Names()).Draw(t, "GPU")
+	j.gpus = []string{gpu}
+	folder, err := os.MkdirTemp(j.folder, "")
+	require.NoError(t, err)
+	write := func(name, format string, values ...any) string {
+		name = filepath.Join(folder, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		require.NoError(t, os.WriteFile(name, fmt.Appendf(nil, format, values...), 0o600))
+		return name
+	}
+	for stage := range rapid.IntRange(0, 3).Draw(t, "parts") {
+		write(fmt.Sprintf("conf/text_curriculum/0%d_stage.yaml", stage+1), "n_positives: %d\nn_negatives: %d\n",
+			rapid.IntRange(1, 32).Draw(t, "positives"), rapid.IntRange(1, 24).Draw(t, "negatives"))
+	}
+	c = j.budget(t, 24<<10)
+	c.flags = []string{
+		write("conf/config.yaml", "data_loader: {batch_size: %d, tokenization: {max_length: %d}}\ntraining:\n"+
+			"  trainer:\n    precision: %q\n    accumulate_grad_batches: %d\n",
+			rapid.IntRange(1, 12).Draw(t, "batch"), rapid.IntRange(16, 256).Draw(t, "max_length"),
+			rapid.SampledFrom([]string{"32-true", "16-mixed", "bf16-mixed"}).Draw(t, "precision"),
+			rapid.IntRange(1, 4).Draw(t, "accumulate")),
+		"--model=naics-embedder" + rapid.SampledFrom([]string{"", "-stage01"}).Draw(t, "part"),
+	}
+	return c, gpu
+}
+
+// judgeCurriculum asks all verbs about the batch of a project's file, and about the smaller ones that smoke finds. What
+// fit writes is then safe in every part by its own file.
+func (c training) judgeCurriculum(t tester, gpu string) {
+	smoke, _ := answer[report.Smoke](t, c, "smoke", c.on(gpu)...)
+	c.judgeBatch(t, gpu, smoke.Batch, "the file's batch on "+gpu)
+	if largest := smoke.LargestBatch; largest > 0 {
+		require.True(t, c.judgeBatch(t, gpu, largest, "the largest batch on "+gpu).Safe, largest)
+		require.False(t, c.judgeBatch(t, gpu, largest+1, "above the largest batch on "+gpu).Safe, largest)
+	}
+	_, stderr, code := c.ask(t, slices.Concat([]string{"fit", "--apply", "--config-path=" + c.flags[0], "--format=json"},
+		c.on(gpu)[1:])...)
+	require.Contains(t, []exitCode{exitFine, exitNegative}, code, stderr)
+	if code == exitFine {
+		for _, part := range []string{"", "-stage01"} {
+			c.flags[1] = "--model=naics-embedder" + part
+			smoke, _ := answer[report.Smoke](t, c, "smoke", c.on(gpu)...)
+			require.True(t, smoke.Safe, "%s on %s as fit writes it: %s", c.flags[1], gpu, smoke.Verdict())
+		}
+	}
 }
 
 // takes reports whether a GPU can train the case at all.
@@ -153,9 +211,18 @@ func TestVerbsAgreeAnywhere(t *testing.T) {
 	checked(t)
 	j := newJudges(t)
 	rapid.Check(t, func(t *rapid.T) {
+		if rapid.IntRange(1, 12).Draw(t, "curriculum") == 1 {
+			if c, gpu := j.curriculum(t); c.takes(t, gpu) {
+				c.judgeCurriculum(t, gpu)
+			}
+			return
+		}
 		c, gpus := j.anywhere(t)
 		if !c.takes(t, gpus[0]) || !c.takes(t, gpus[1]) {
 			return
+		}
+		if c.lengths != nil { // epochs are replayed for one GPU
+			gpus = gpus[:1]
 		}
 		for _, row := range c.largestOn(t, gpus) {
 			c.judgeRow(t, row)

@@ -159,8 +159,8 @@ func (k *configuration) tell(a *app) {
 		printable.Fprintf(a.stderr, "vprof: warning: %s; %s\n", w.What, w.Hint)
 	}
 	if len(k.parts) > 1 && !k.searched {
-		printable.Fprintf(a.stderr, "vprof: the curriculum beside %s has %d parts; vprof smoke %[1]s judges all\n",
-			k.path, len(k.parts))
+		printable.Fprintf(a.stderr, "vprof: the verdict counts all %[2]d parts of the curriculum beside %[1]s, and "+
+			"the figures describe one; vprof smoke %[1]s shows each\n", k.path, len(k.parts))
 	}
 }
 

@@ -7,13 +7,13 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/bench/advise/systems"
-	"github.com/vprof/vprof/bench/experiment/smoke"
+	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/models"
 )
 
 // curriculum returns the parts of a project's curriculum that differ in memory, each once. Settings of the model's own
 // parts that are fixed stay as they are.
-func curriculum(m models.Model, parts []systems.Part, fixed func(setting string) bool) (out []smoke.Part) {
+func curriculum(m models.Model, parts []systems.Part, fixed func(setting string) bool) (out []step.Part) {
 	for _, p := range parts {
 		settings := models.Settings{}
 		for _, s := range m.Settings {
@@ -22,18 +22,22 @@ func curriculum(m models.Model, parts []systems.Part, fixed func(setting string)
 				settings[s.Name] = n
 			}
 		}
-		if !slices.ContainsFunc(out, func(q smoke.Part) bool { return maps.Equal(q.Settings, settings) }) {
-			out = append(out, smoke.Part{Name: p.Name, Settings: settings})
+		if !slices.ContainsFunc(out, func(q step.Part) bool { return maps.Equal(q.Settings, settings) }) {
+			out = append(out, step.Part{Name: p.Name, Settings: settings})
 		}
 	}
 	return out
 }
 
 // otherParts returns the parts of the curriculum beside the configuration that train otherwise than the case.
-func (o *smokeOptions) otherParts(m models.Model, c models.Case) ([]smoke.Part, error) {
-	given, err := o.c.givenSettings()
-	parts := curriculum(m, o.c.config.parts, func(setting string) bool { _, is := given[setting]; return is })
-	return slices.DeleteFunc(parts, func(p smoke.Part) bool {
+func (f *caseFlags) otherParts(m models.Model, c models.Case) ([]step.Part, error) {
+	given, err := f.givenSettings()
+	if err != nil {
+		return nil, err
+	}
+	c, err = m.Complete(c)
+	parts := curriculum(m, f.config.parts, func(setting string) bool { _, is := given[setting]; return is })
+	return slices.DeleteFunc(parts, func(p step.Part) bool {
 		all := maps.Clone(c.Settings)
 		maps.Copy(all, p.Settings)
 		return maps.Equal(all, c.Settings)

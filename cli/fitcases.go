@@ -8,7 +8,7 @@ import (
 
 	"github.com/vprof/vprof/bench/advise/systems"
 	"github.com/vprof/vprof/bench/experiment/fit"
-	"github.com/vprof/vprof/bench/experiment/smoke"
+	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/experiment/sweep"
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
@@ -133,10 +133,10 @@ func (o *fitOptions) keepFile(m models.Model) ([]models.Settings, error) {
 			return strings.ReplaceAll(name, "_", "-") == setting
 		})
 	})
-	slices.SortStableFunc(parts, func(a, b smoke.Part) int { // the one that most likely needs most first
+	slices.SortStableFunc(parts, func(a, b step.Part) int { // the one that most likely needs most first
 		return cmp.Compare(sum(b.Settings), sum(a.Settings))
 	})
-	return lists.Map(parts, func(p smoke.Part) models.Settings { return p.Settings }), nil
+	return lists.Map(parts, func(p step.Part) models.Settings { return p.Settings }), nil
 }
 
 // sum returns the sum of some settings.

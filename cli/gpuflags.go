@@ -95,7 +95,7 @@ func (f *gpuFlags) fromSpec() (device.GPU, error) {
 	return gpu, nil
 }
 
-// gpus returns the GPUs of a list with commas, each once, or all.
+// gpus returns the GPUs of a list with commas, or all.
 func (f *gpuFlags) gpus() ([]device.GPU, error) {
 	if f.spec != "" {
 		gpu, err := f.chosen()
@@ -116,9 +116,11 @@ func (f *gpuFlags) gpus() ([]device.GPU, error) {
 		if gpu, err = f.resize(gpu); err != nil {
 			return nil, err
 		}
-		if !slices.ContainsFunc(gpus, func(g device.GPU) bool { return g.Name == gpu.Name }) {
-			gpus = append(gpus, gpu)
+		if slices.ContainsFunc(gpus, func(g device.GPU) bool { return g.Name == gpu.Name }) {
+			return nil, usagef("--gpu: %s is listed twice; several GPUs that train together are --gpus N --strategy",
+				gpu.Name)
 		}
+		gpus = append(gpus, gpu)
 	}
 	return gpus, nil
 }

@@ -113,10 +113,14 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	jobs := make([][]job.Job, len(cases))
 	of := make([]models.Case, len(cases))
 	for i, c := range cases {
+		parts, err := o.c.otherParts(m, c.Case)
+		if err != nil {
+			return err
+		}
 		of[i] = c.Case
 		jobs[i] = job.Plan(c, gpus, batches)
 		for j := range jobs[i] {
-			jobs[i][j].Calibrated, jobs[i][j].Lengths = evidence.Calibrated, lengths
+			jobs[i][j].Calibrated, jobs[i][j].Lengths, jobs[i][j].Parts = evidence.Calibrated, lengths, parts
 		}
 	}
 	warnings := step.Unsupported(gpus, of...)

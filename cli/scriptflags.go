@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -200,48 +199,20 @@ func (b *batchRuns) upward(ctx context.Context, batches []int) error {
 	return nil
 }
 
-// Runs of a command take seconds to minutes: the search for the largest batch begins at firstBatch and ends within a
-// share of 1/coarse, so that up to coarse the answer is exact.
-const (
-	firstBatch = 8
-	coarse     = 64
-)
-
 // largest finds the largest multiple that is safe on the GPU, up to a limit.
 func (b *batchRuns) largest(ctx context.Context, multiple, most int, budget planner.Budget) error {
-	budget.Memory = b.gpu.Memory
-	found := report.Largest{Safe: true}
-	s := planner.Search{
-		From: 1, To: max(1, most/multiple), Begin: planner.Start{Batch: firstBatch / multiple}, Limit: budget.Limit(),
-		Runs: true, Coarse: coarse,
-	}
-	s.Need = func(n int) (int64, error) {
-		need := int64(math.MaxInt64)
-		fits, err := b.try(ctx, n*multiple)
-		if fits {
-			need = budget.Need(planner.Run(b.gpu, b.reserved(n*multiple)))
+	found, err := script.Largest(b.gpu, budget, multiple, most, func(batch int) (*report.Run, error) {
+		fits, err := b.try(ctx, batch)
+		if err != nil || !fits {
+			return nil, err
 		}
-		if need > s.Limit && (found.Fails == 0 || n*multiple < found.Fails) {
-			found.Fails = n * multiple
-		}
-		return need, err
+		at := slices.IndexFunc(b.all.Points, func(p report.Point) bool { return p.Batch == batch })
+		return b.all.Points[at].Run, nil
+	})
+	if err == nil {
+		b.all.Largest = &found
 	}
-	n, err := s.Largest()
-	if err != nil {
-		return err
-	}
-	found.Batch = n * multiple
-	if next := n + 1 + min(1, n/32); n > 0 && n < s.To && (found.Fails == 0 || found.Fails > (next+n/coarse)*multiple) {
-		found.Fails, found.ByLine = next*multiple, true
-	}
-	b.all.Largest = &found
-	return nil
-}
-
-// reserved returns what a run at a batch size reserved, in bytes.
-func (b *batchRuns) reserved(batch int) int64 {
-	at := slices.IndexFunc(b.all.Points, func(p report.Point) bool { return p.Batch == batch })
-	return b.all.Points[at].Run.Reserved
+	return err
 }
 
 // runSweepScript sweeps a command with {batch}.

@@ -145,7 +145,7 @@ func (o *smokeOptions) test() (t smoke.Test, err error) {
 		Model: m, Case: c, GPU: s.GPUs[0], Budget: s.Budget, Others: s.Others, Evidence: s.Evidence, Device: s.Device,
 		Validation: o.validation, Alone: o.c.flags.Changed("stage"),
 	}
-	if t.Parts, err = o.otherParts(m, c); err != nil {
+	if t.Parts, err = o.c.otherParts(m, c); err != nil {
 		return t, err
 	}
 	if len(o.longest) > 0 {

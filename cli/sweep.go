@@ -101,6 +101,9 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 	here.Open, here.Done = o.openDevice, o.done
 	j := job.Sweep(report.CaseOf(m, c), target, batches, o.conditions)
 	j.Calibrated = here.Evidence.Calibrated
+	if j.Parts, err = o.c.otherParts(m, c); err != nil {
+		return err
+	}
 	if done, err := o.part.instead(func() error { return o.shard(cmd.Context(), here, j) }); done {
 		return err
 	}

@@ -200,6 +200,11 @@ func (o *timeOptions) timedStage(stage string, epochs float64) (timing.Stage, er
 	if out.Setup, err = step.New(m, c, evidence); err != nil {
 		return out, err
 	}
+	parts, err := flags.otherParts(m, c)
+	if err != nil {
+		return out, err
+	}
+	out.Setup = out.Setup.WithParts(parts)
 	if c.Checkpointing = !c.Checkpointing; !c.Checkpointing {
 		c.Recompute, c.Blocks = "", ""
 	}

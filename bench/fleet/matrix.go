@@ -126,11 +126,7 @@ func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, group []int
 		return err
 	}
 	for _, i := range group {
-		p, err := setup.Planner(gpus[i], samples...)
-		if err != nil {
-			return err
-		}
-		if err := u.fill(&row[i], p); err != nil {
+		if err := u.fill(&row[i], setup, gpus[i], samples); err != nil {
 			return err
 		}
 		if !exact {
@@ -175,12 +171,7 @@ func (u Unit) fillExactly(ctx context.Context, cell *report.MatrixCell, setup *s
 	if cell.Largest, err = j.Largest(ctx, begin, planner.SearchedBatch); err != nil {
 		return err
 	}
-	cell.Batch = u.Batches[0]
-	for _, batch := range u.Batches {
-		if batch <= cell.Largest {
-			cell.Batch = batch
-		}
-	}
+	cell.Batch = u.upTo(cell.Largest)
 	d, err := j.Try(ctx, setup, cell.Batch)
 	if err != nil {
 		return err
@@ -194,25 +185,28 @@ func (u Unit) fillExactly(ctx context.Context, cell *report.MatrixCell, setup *s
 }
 
 // fill reads a GPU's cell off the line.
-func (u Unit) fill(cell *report.MatrixCell, p *planner.Planner) error {
-	budget := planner.Budget{Memory: p.Memory, Margin: planner.DefaultMargin}
-	for _, batch := range u.Batches {
-		e, err := p.Estimate(batch)
-		if err != nil {
-			return err
-		}
-		if batch > u.Batches[0] && budget.Need(e) > budget.Limit() {
-			break
-		}
-		cell.Batch, cell.Fits, cell.Needs = batch, report.Verdict(e.Verdict), step.IntervalOf(e.Device)
+func (u Unit) fill(cell *report.MatrixCell, setup *step.Setup, gpu device.GPU, samples []planner.Sample) error {
+	p, err := setup.Planner(gpu, samples...)
+	if err != nil {
+		return err
 	}
-	search := planner.Search{From: 1, To: planner.SearchedBatch, Limit: budget.Limit()}
-	search.Begin.Batch = cell.Batch
-	search.Need = func(batch int) (int64, error) {
-		e, err := p.Estimate(batch)
-		return budget.Need(e), err
+	j, begin := judge.Default(setup, gpu, 0), planner.Start{Batch: u.Batches[len(u.Batches)-1]}
+	if cell.Largest, err = j.LargestOf(p.Estimate, begin, planner.SearchedBatch); err != nil {
+		return err
 	}
-	var err error
-	cell.Largest, err = search.Largest()
+	cell.Batch = u.upTo(cell.Largest)
+	e, err := p.Estimate(cell.Batch)
+	cell.Fits, cell.Needs = report.Verdict(e.Verdict), step.IntervalOf(e.Device)
 	return err
+}
+
+// upTo returns the largest of the unit's batches up to one, or else the smallest.
+func (u Unit) upTo(largest int) int {
+	batch := u.Batches[0]
+	for _, b := range u.Batches {
+		if b <= largest {
+			batch = b
+		}
+	}
+	return batch
 }

@@ -11,6 +11,7 @@ import (
 	"io"
 
 	"github.com/vprof/vprof/bench/experiment/epoch"
+	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/experiment/sweep"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/lists"
@@ -34,6 +35,8 @@ type Job struct {
 	// Lengths is the distribution of the lengths of a plan's samples; absent where all have
 	// the length that the case says.
 	Lengths *epoch.Lengths `json:"lengths,omitempty"`
+	// Parts are the other parts of a curriculum, which train with the same batch; absent where training has one.
+	Parts []step.Part `json:"parts,omitempty"`
 	// Conditions are the conditions of a sweep's runs.
 	Conditions sweep.Conditions `json:"conditions,omitzero"`
 	// Calibrated are the coefficients that estimates are corrected by; absent for the shipped defaults.

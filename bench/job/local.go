@@ -9,6 +9,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/epoch"
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/experiment/sweep"
+	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/models"
@@ -47,6 +48,7 @@ func (l *Local) Run(ctx context.Context, j Job, each func(*report.Report) error)
 	if err != nil {
 		return nil, err
 	}
+	setup = setup.WithParts(j.Parts)
 	if j.Kind == report.Plan {
 		return l.plan(ctx, setup, j)
 	}
@@ -58,20 +60,28 @@ func (l *Local) Run(ctx context.Context, j Job, each func(*report.Report) error)
 	return r, errors.Join(err, d.Close())
 }
 
-// plan estimates the batch sizes, and epochs over the lengths of samples if the job has any.
+// plan estimates the batch sizes. Where the samples differ in length, that is the worst batch of epochs over them, and
+// epochs must get through as well.
 func (l *Local) plan(ctx context.Context, s *step.Setup, j Job) (*report.Report, error) {
-	r, err := sweep.Plan(ctx, s, *j.Target.GPU, j.Batches)
-	if err != nil || j.Lengths == nil {
-		return r, err
+	if j.Lengths == nil {
+		return sweep.Plan(ctx, s, *j.Target.GPU, j.Batches)
 	}
-	for i := range r.Points {
-		p := &r.Points[i]
-		if p.Lengths, err = epoch.Run(ctx, s, *j.Target.GPU, p.Batch, j.Lengths,
-			epoch.Options{Progress: l.Progress}); err != nil {
+	plans := make([]*report.Report, len(j.Batches))
+	for i, batch := range j.Batches {
+		c := s.Case()
+		c.Batch = batch
+		over, err := epoch.Run(ctx, s, *j.Target.GPU, batch, j.Lengths, epoch.Options{Progress: l.Progress})
+		if err != nil {
 			return nil, err
 		}
+		worst := s.For(j.Lengths.Worst(s.Model(), c, over))
+		if plans[i], err = sweep.Plan(ctx, worst, *j.Target.GPU, []int{batch}); err != nil {
+			return nil, err
+		}
+		plans[i].Case = s.Report(report.Plan).Case
+		judge.Default(s, *j.Target.GPU, 0).Through(over, &plans[i].Points[0])
 	}
-	return r, nil
+	return report.Merge(plans...)
 }
 
 func (l *Local) open(t Target) (device.Device, error) {

@@ -43,6 +43,8 @@ type Judge struct {
 	clear map[models.Key]int
 	// kept is the judgement whose recording is kept; nil for none.
 	kept *Judgement
+	// within are replays of checks on the GPU itself, by the result without a limit.
+	within map[*step.Result]*step.Result
 }
 
 // tried identifies a judgement.
@@ -55,7 +57,7 @@ type tried struct {
 // the GPU. The error says that nothing is left of it.
 func New(s *step.Setup, gpu device.GPU, b planner.Budget, others int64) (*Judge, error) {
 	b, err := s.Budget(b, gpu, others)
-	return &Judge{Cases: []*step.Setup{s}, GPU: gpu, Budget: b, Others: others}, err
+	return &Judge{Cases: append([]*step.Setup{s}, s.Parts()...), GPU: gpu, Budget: b, Others: others}, err
 }
 
 // Default returns the judge for the budget of verbs that have no flag for it. Where other processes leave nothing of
@@ -89,6 +91,9 @@ func (j *Judge) At(ctx context.Context, batch int) (*Judgement, error) {
 			return d, err
 		}
 		d.Reason, d.Decides = worst.Reason, worst.Decides
+		if part := worst.setup.Part(); part != "" {
+			d.Decides.What = "part " + part
+		}
 	}
 	return d, err
 }
@@ -136,6 +141,18 @@ func (j *Judge) Need(ctx context.Context, batch int) (int64, error) {
 // Largest returns the largest safe batch up to one; zero if none is.
 func (j *Judge) Largest(ctx context.Context, begin planner.Start, to int) (int, error) {
 	return Largest(j.search(ctx, begin, to))
+}
+
+// LargestOf returns the largest batch up to one whose estimate is within the limit, where estimates are read off lines
+// and not replayed; zero if none is.
+func (j *Judge) LargestOf(estimate func(batch int) (planner.Estimate, error), begin planner.Start, to int,
+) (int, error) {
+	return Largest(&planner.Search{
+		From: 1, Begin: begin, To: to, Limit: j.Budget.Limit(), Need: func(batch int) (int64, error) {
+			e, err := estimate(batch)
+			return j.Budget.Need(e), err
+		},
+	})
 }
 
 // search returns the search for the largest safe batch.

@@ -278,8 +278,12 @@ func (f *Fit) nothing() string {
 		return "nothing fits."
 	}
 	smallest := cmp.Or(phrase.If(f.Budget.Batch > 0, "batch %d", f.Budget.Batch), "the smallest batch")
-	return fmt.Sprintf("nothing fits: %s%s of the smallest configuration needs %s.", smallest,
+	text := fmt.Sprintf("nothing fits: %s%s of the smallest configuration needs %s", smallest,
 		phrase.If(f.Budget.SeqLen, " of single tokens"), bytesize.Format(c.Estimate.Device.Bytes))
+	if d := c.Estimate.Decides; d != nil && d.What != "training" {
+		text += "; " + d.String()
+	}
+	return text + "."
 }
 
 // Recommendation returns a choice in a line.

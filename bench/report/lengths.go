@@ -108,8 +108,8 @@ func (l *Lengths) sheet(batch int, d Device) Sheet {
 	row("padding", "%.0f %% of all positions", 100*l.Padding)
 	epochs := cmp.Or(phrase.If(l.Epochs.Count > 1, "in each of %d epochs", l.Epochs.Count), "in one epoch")
 	row("steps", "%d, of which %d are replayed %s", l.Steps, l.Replayed, epochs)
-	row("worst batch alone", "%d x %d: %s reserved, %s on the device: %s", batch, l.WorstLength,
-		bytesize.Format(l.Worst.Reserved.Bytes), bytesize.Format(l.Worst.Device.Bytes), l.Worst.Verdict)
+	row("worst batch alone", "%d x %d: %s reserved, %s on the device: %s; the figures below describe it", batch,
+		l.WorstLength, bytesize.Format(l.Worst.Reserved.Bytes), bytesize.Format(l.Worst.Device.Bytes), l.Worst.Verdict)
 	row("reserved, median", "%s", l.Epochs.reservedWords())
 	if l.MostDevice != nil {
 		row("at most", "%s reserved, %s on the device", bytesize.Format(l.Epochs.Most),

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/vprof/vprof/internal/bytesize"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/models"
 )
@@ -80,8 +81,8 @@ type Check struct {
 	Lengths *Lengths `json:"lengths,omitempty"`
 }
 
-// outOfMemory reports whether training runs out of memory at the point itself, or in an epoch.
-func (c Check) outOfMemory() bool {
+// OutOfMemory reports whether training runs out of memory at the point itself, or in an epoch.
+func (c Check) OutOfMemory() bool {
 	return c.OOM != nil || c.Lengths != nil && c.Lengths.Epochs.OutOfMemory > 0
 }
 
@@ -116,28 +117,38 @@ func (g Growth) String() string {
 
 // Worst returns the first check that ran out of memory, or the one that needs most.
 func (s *Smoke) Worst() Check {
-	var worst Check
-	for _, c := range s.Checks {
-		if c.Aside {
-			continue
-		}
-		if c.outOfMemory() {
-			return c
-		}
-		if c.Need > worst.Need || (c.Need == worst.Need && c.Allocated > worst.Allocated) {
-			worst = c
+	judged := lists.Filter(s.Checks, func(c Check) bool { return !c.Aside })
+	if c, found := lists.First(judged, Check.OutOfMemory); found {
+		return c
+	}
+	return largestNeed(judged)
+}
+
+// largestNeed returns the check that needs most.
+func largestNeed(all []Check) (most Check) {
+	for _, c := range all {
+		if c.Need > most.Need || (c.Need == most.Need && c.Allocated > most.Allocated) {
+			most = c
 		}
 	}
-	return worst
+	return most
+}
+
+// separate reports whether the check has a run of its own, besides the training run.
+func (c Check) separate() bool {
+	return c.Name == "training step, other loop" || c.Name == "longest sample" || c.Lengths != nil ||
+		strings.HasPrefix(c.Name, "stage ") || strings.HasPrefix(c.Name, "part ")
 }
 
 // Verdict returns the result in a line.
 func (s *Smoke) Verdict() string {
-	w := s.Worst()
+	w, most := s.Worst(), largestNeed(lists.Filter(s.Checks, func(c Check) bool { return !c.separate() }))
 	needs := "needs " + bytesize.Format(w.Need)
 	switch {
-	case w.Lengths != nil && w.outOfMemory():
+	case w.Lengths != nil && w.OutOfMemory():
 		needs = "of different lengths: " + w.Lengths.Epochs.outcome()
+	case w.OOM != nil && most.Need > w.Need && !w.separate():
+		needs = fmt.Sprintf("runs out of memory; training may need %s", bytesize.Format(most.Need))
 	case w.OOM != nil && w.Need > s.Limit:
 		needs += " and runs out of memory"
 	case w.OOM != nil:
@@ -193,15 +204,17 @@ func (s *Smoke) title() string {
 func (s *Smoke) Sheets() []Sheet {
 	sheet := sheetIn(s.title(), "check | allocated {}>-3 | reserved {}>-2 | device {}> | verdict | -1",
 		largest(s.Checks, func(c Check) int64 { return c.Device }))
-	for i, c := range s.Checks {
-		note := c.Note + phrase.If(c.Aside, "; not part of the verdict")
-		if c.OOM != nil {
-			note = c.OOM.String()
-			if i > 0 && s.Checks[i-1].OOM != nil && s.Checks[i-1].OOM.String() == note {
-				note = "does not get there"
-			}
+	ended := false // the training run
+	for _, c := range s.Checks {
+		note, verdict := c.Note+phrase.If(c.Aside, "; not part of the verdict"), c.Reason.String()
+		switch {
+		case c.OOM == nil:
+		case ended && !c.separate():
+			note, verdict = "what it would need; memory runs out before", "not reached"
+		default:
+			note, ended = c.OOM.String(), ended || !c.separate()
 		}
-		sheet.Row(c.Name, c.Allocated, c.Reserved, c.Device, c.Reason, note)
+		sheet.Row(c.Name, c.Allocated, c.Reserved, c.Device, verdict, note)
 	}
 	sheet.Answer = []string{s.Verdict()}
 	if s.Baseline != nil {
@@ -248,6 +261,9 @@ func (s *Smoke) unvalidated() string {
 	}
 	if s.Case.Strategy != nil && s.Case.Strategy.Name == models.PP {
 		return "validation in a pipeline is not recorded."
+	}
+	if s.Case.Evaluate.Off {
+		return "validation is left out (--evaluate none)."
 	}
 	return "the project does not validate during training."
 }

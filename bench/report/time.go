@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,6 +46,9 @@ type TimeRow struct {
 	// Batch is the batch size; zero if none fits.
 	Batch int  `json:"batch"`
 	Fits  bool `json:"fits"`
+	// Unsafe is why the batch is not safe, and Decides the moment because of which it is not; absent if it is.
+	Unsafe  Reason    `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
+	Decides *Decision `json:"decides,omitempty"`
 	// Loop is the training loop that is timed, the one that needs most memory; absent where a flag chose it.
 	Loop models.Loop `json:"loop,omitempty"`
 	// Refused is why the GPU or the stage cannot train the case at all; absent if it can.
@@ -113,8 +115,7 @@ func (t *Times) Sheets() []Sheet {
 	}
 	s.Notes = append(s.Notes, answers.notes()...)
 	s.Notes = append(s.Notes, judgedLoops(lists.Map(t.Rows, func(r TimeRow) models.Loop { return r.Loop }))...)
-	s.Notes.If(slices.ContainsFunc(t.Rows, func(r TimeRow) bool { return r.Batch > 0 && !r.Fits }),
-		"!: the batch does not fit the GPU; its time assumes that it does.")
+	s.Notes = append(s.Notes, t.unsafe()...)
 	for _, why := range lists.Union(nil, lists.Map(t.Rows, func(r TimeRow) string { return r.Refused })...) {
 		s.Notes.If(why != "", "refused: %s", why)
 	}
@@ -132,6 +133,17 @@ func (t *Times) cost(total *Seconds) string {
 	return fmt.Sprintf("%.2f [%.2f, %.2f]", perSecond*total.Seconds, perSecond*total.Low, perSecond*total.High)
 }
 
+// unsafe returns a note for each batch that is not safe.
+func (t *Times) unsafe() (notes phrase.List) {
+	for _, r := range t.Rows {
+		if r.Decides != nil {
+			d, _ := find(t.Devices, r.Device)
+			notes.Add("!: not safe on %s: %v; the time assumes that it trains.", d.GPU, r.Decides)
+		}
+	}
+	return notes
+}
+
 // source returns the source of the efficiencies.
 func (t *Times) source() string {
 	for _, c := range t.Coefficients {
@@ -147,7 +159,7 @@ func (r TimeRow) cells() []string {
 	case r.Batch == 0:
 		return []string{"none fits"}
 	}
-	batch, speed := strconv.Itoa(r.Batch)+phrase.If(!r.Fits, " !"), "-"
+	batch, speed := strconv.Itoa(r.Batch)+phrase.If(r.Unsafe != "", " !"), "-"
 	if r.SamplesPerSecond > 0 {
 		speed = threeDigits(r.SamplesPerSecond)
 	}

@@ -84,6 +84,9 @@ func (d *Decision) String() string {
 	if d.Need == 0 {
 		return fmt.Sprintf("batch %d is not safe, whose blocks leave more of the cache unused", d.Batch)
 	}
+	if d.Need <= d.Limit { // a replay on the GPU decides
+		return fmt.Sprintf("%s, batch %d", d.What, d.Batch)
+	}
 	return fmt.Sprintf("%s, batch %d, may need %s of the %s that may be filled", d.What, d.Batch,
 		bytesize.Format(d.Need), bytesize.Format(d.Limit))
 }

@@ -3,14 +3,12 @@ package fit
 import (
 	"cmp"
 	"context"
-	"math"
 
 	"github.com/vprof/vprof/bench/experiment/epoch"
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
-	"github.com/vprof/vprof/profiler/planner"
 )
 
 // longest returns a case with the longest samples that there are, if they differ in length:
@@ -62,18 +60,21 @@ func (s *Search) throughEpochs(ctx context.Context, gpu device.GPU, c *report.Ch
 	defer q.judge.End()
 	q.max = c.Batch
 	gpus := s.batchesOf(c.Case.Case)
-	e := epochSearch{
-		search: s, batch: q, whole: whole, gpu: gpu, samples: (s.Effective + gpus - 1) / gpus,
-		of: map[int]*report.Lengths{},
+	e := epoch.Search{
+		Setup: whole, Judge: q.judge, Lengths: s.Lengths, Once: q.given > 0, Seen: map[int]*report.Lengths{},
+		Options: epoch.Options{Others: s.Others, Progress: s.Progress},
+		Share: func(ctx context.Context, largest int) (batch, steps int, err error) {
+			if s.Effective == 0 {
+				return rounded(largest, q.multiple), whole.Case().Accumulate, nil
+			}
+			return q.share(ctx, (s.Effective+gpus-1)/gpus, largest)
+		},
 	}
-	batch, steps, err := e.find(ctx, c.Batch)
+	batch, steps, err := e.Largest(ctx, c.Batch)
 	if err != nil {
 		return err
 	}
-	c.Lengths = e.of[cmp.Or(batch, 1)]
-	if c.Lengths == nil { // the one batch to try
-		c.Lengths = e.of[c.Batch]
-	}
+	c.Lengths = cmp.Or(e.Seen[cmp.Or(batch, 1)], e.Seen[c.Batch]) // of the smallest, or the one to try, if none is safe
 	if batch == c.Batch {
 		return nil
 	}
@@ -85,73 +86,4 @@ func (s *Search) throughEpochs(ctx context.Context, gpu device.GPU, c *report.Ch
 	c.EffectiveBatch = batch * steps * gpus
 	c.Case.Accumulate = steps
 	return q.describe(ctx, c, c.Batch, steps)
-}
-
-// epochSearch is the search for the largest batch with which epochs get through.
-type epochSearch struct {
-	search *Search
-	batch  *batchSearch
-	whole  *step.Setup
-	gpu    device.GPU
-	// samples is the number of samples that an optimizer step should see; zero is any.
-	samples int
-	// of are the epochs by batch size.
-	of map[int]*report.Lengths
-}
-
-// find returns the largest batch up to one that was found without epochs: a quick look
-// leads there, all epochs must then agree. Both are zero if there is none.
-func (e *epochSearch) find(ctx context.Context, to int) (batch, steps int, err error) {
-	quick := epoch.Options{Others: e.search.Others}.Quick()
-	begin := planner.Start{Batch: to, Near: true}
-	largest, err := e.batch.search(&planner.Search{Begin: begin, Runs: true, Need: func(batch int) (int64, error) {
-		_, steps, err := e.shared(ctx, batch)
-		if err != nil {
-			return 0, err
-		}
-		return e.need(ctx, batch, steps, quick)
-	}})
-	all := epoch.Options{Others: e.search.Others, Progress: e.search.Progress}
-	for ; err == nil && largest > 0; largest = batch - 1 {
-		if batch, steps, err = e.shared(ctx, largest); err != nil {
-			break
-		}
-		var need int64
-		if need, err = e.need(ctx, batch, steps, all); err == nil && need <= e.batch.judge.Budget.Limit() {
-			return batch, steps, nil
-		}
-		if e.batch.given > 0 {
-			break
-		}
-		if batch == 1 && raised(err) {
-			err = nil // no batch that the model takes gets through
-		}
-	}
-	return 0, 0, err
-}
-
-// need returns the number of bytes of the device that replayed epochs take at a batch size, or
-// [math.MaxInt64] if the allocator ran out of memory or gave cached memory back in one.
-func (e *epochSearch) need(ctx context.Context, batch, steps int, o epoch.Options) (int64, error) {
-	l, err := epoch.Run(ctx, e.whole.Accumulating(steps), e.gpu, batch, e.search.Lengths, o)
-	if err != nil {
-		return 0, err
-	}
-	if e.of[batch] = l; l.Epochs.Strained() {
-		return math.MaxInt64, nil
-	}
-	d := l.MostDevice
-	return e.batch.judge.Budget.Need(planner.Estimate{
-			Device: planner.Interval{Value: d.Bytes, Low: d.Low, High: d.High},
-		}),
-		nil
-}
-
-// shared returns the batch up to a size that shares out the samples of an optimizer step among
-// micro-batches, and their number.
-func (e *epochSearch) shared(ctx context.Context, largest int) (batch, steps int, err error) {
-	if e.samples == 0 {
-		return rounded(largest, e.batch.multiple), e.whole.Case().Accumulate, nil
-	}
-	return e.batch.share(ctx, e.samples, largest)
 }

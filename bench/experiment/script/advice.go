@@ -75,10 +75,11 @@ func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.Held)
 		add("PYTORCH_ALLOC_CONF="+report.ExpandableSegments, replayed, run.Reserved-there.Max.Reserved)
 	}
 	slices.SortStableFunc(all, func(a, b report.Remedy) int { return cmp.Compare(b.Saves, a.Saves) })
+	budget := planner.Budget{Memory: o.GPU.Memory, Margin: planner.DefaultMargin}
 	for i := range all {
 		then := run.Device - all[i].Saves
 		all[i].Then = report.Interval{Bytes: then, Low: then, High: then}
-		all[i].Unsafe = report.Reason(planner.Budget{Memory: o.GPU.Memory, Margin: planner.DefaultMargin}.Judge(then))
+		all[i].Unsafe = report.Reason(budget.Judge(needOf(budget, run.Context, then-run.Context)))
 	}
 	return all, nil
 }

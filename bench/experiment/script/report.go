@@ -41,7 +41,7 @@ func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
 	}
 	if r.Script.Growth = o.growth(run); o.Kind() == Fits {
 		budget := planner.Budget{Memory: o.GPU.Memory, Margin: planner.DefaultMargin}
-		r.Script.Unsafe = report.Reason(budget.Judge(run.Device))
+		r.Script.Unsafe = report.Reason(budget.Judge(needOf(budget, run.Context, run.Reserved)))
 	}
 	held := step.AtPeak(o.Program)
 	r.Script.Lines = held.Lines(5)

@@ -457,7 +457,7 @@ func TestRunsAreJudgedAsSmokeTestsAre(t *testing.T) {
 	r, err := o.Report(t.Context())
 	require.NoError(t, err)
 	need := r.Points[0].Run.Device
-	for memory, unsafe := range map[int64]report.Reason{2 * need: "", need + need/10: "over-share"} {
+	for memory, unsafe := range map[int64]report.Reason{2*need + 1<<30: "", need + 200<<20: "over-share"} {
 		o.GPU.Memory = memory
 		r, err := o.Report(t.Context())
 		require.NoError(t, err)

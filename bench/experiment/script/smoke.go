@@ -1,9 +1,12 @@
 package script
 
 import (
+	"math"
 	"slices"
 
+	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/program"
 )
@@ -63,7 +66,8 @@ func Smoke(r *report.Report, budget planner.Budget, batch int) *report.Smoke {
 			continue
 		}
 		c.Device = c.Reserved + run.Context
-		c.Need, c.Safe = c.Device, c.Fits && c.Device <= s.Limit
+		c.Need = needOf(budget, run.Context, c.Reserved)
+		judge.Ran(budget, &c)
 		s.Safe = s.Safe && c.Safe
 		if m.name == trainingStep {
 			s.Components = components(run, c)
@@ -77,10 +81,55 @@ func Smoke(r *report.Report, budget planner.Budget, batch int) *report.Smoke {
 			Reserved: run.Reserved, Device: ran.Memory, Need: ran.Memory, Reason: report.Reason(planner.OverShare),
 		})
 	}
+	if !s.Safe {
+		s.Reason = s.Worst().Reason
+	}
 	if seen := r.Script.Seen; seen != nil && seen.Why != "" {
 		s.Warnings = append(s.Warnings, report.Warning{What: r.Script.Covered()})
 	}
 	return s
+}
+
+// needOf returns the number of bytes of a run that must be within the limit of a budget: what it reserved, and the upper
+// end of the context.
+func needOf(b planner.Budget, context, reserved int64) int64 {
+	return b.Need(planner.Run(device.GPU{Context: context}, reserved))
+}
+
+// Runs of a command take seconds to minutes: the search for the largest batch begins at firstBatch and ends within a
+// share of 1/coarse, so that up to coarse the answer is exact.
+const (
+	firstBatch = 8
+	coarse     = 64
+)
+
+// Largest finds the largest multiple that is safe on a GPU, up to a limit. Each run that it asks for returns nil where
+// the batch does not fit.
+func Largest(gpu device.GPU, b planner.Budget, multiple, most int, run func(batch int) (*report.Run, error),
+) (found report.Largest, err error) {
+	b.Memory, found.Safe = gpu.Memory, true
+	s := planner.Search{
+		From: 1, To: max(1, most/multiple), Begin: planner.Start{Batch: firstBatch / multiple}, Limit: b.Limit(),
+		Runs: true, Coarse: coarse,
+	}
+	s.Need = func(n int) (int64, error) {
+		need := int64(math.MaxInt64)
+		r, err := run(n * multiple)
+		if r != nil {
+			need = needOf(b, gpu.Context, r.Reserved)
+		}
+		if need > s.Limit && (found.Fails == 0 || n*multiple < found.Fails) {
+			found.Fails = n * multiple
+		}
+		return need, err
+	}
+	n, err := s.Largest()
+	found.Batch = n * multiple
+	next := n + 1 + min(1, n/32)
+	if n > 0 && n < s.To && (found.Fails == 0 || found.Fails > (next+n/coarse)*multiple) {
+		found.Fails, found.ByLine = next*multiple, true
+	}
+	return found, err
 }
 
 // components returns what a training step is made of at its peak: by what tensors are for, if that is

@@ -39,7 +39,7 @@ type Test struct {
 	// Validation is the batch size of validation; zero is the project's, or else that of training.
 	Validation int
 	// Parts are the parts of a curriculum besides the case, which train with the same batch.
-	Parts []Part
+	Parts []step.Part
 	// Longest are settings of the longest sample, nil if all are alike.
 	Longest models.Settings
 	// Lengths is the distribution of the lengths of the data set's samples, nil if all are
@@ -47,12 +47,6 @@ type Test struct {
 	Lengths *epoch.Lengths
 	// Progress is told how far work on lengths is.
 	Progress progress.Func
-}
-
-// A Part is a part of a curriculum, with its own settings.
-type Part struct {
-	Name     string
-	Settings models.Settings
 }
 
 // Run replays the training step of a case and looks at the moments at which training runs out of memory: in the order
@@ -63,6 +57,7 @@ func Run(ctx context.Context, t Test) (*report.Smoke, error) {
 	if err != nil {
 		return nil, err
 	}
+	setup = setup.WithParts(t.Parts)
 	j, err := judge.New(setup, t.GPU, t.Budget, t.Others)
 	if err != nil {
 		return nil, err
@@ -75,7 +70,7 @@ func Run(ctx context.Context, t Test) (*report.Smoke, error) {
 		Budget: report.Budget{Margin: t.Budget.Margin, Risk: t.Budget.Risk, Others: t.Others},
 		Limit:  j.Budget.Limit(), Safe: true,
 	}
-	m := &checks{test: t, setup: setup, judge: j, smoke: s, within: map[*step.Result]*step.Result{}}
+	m := &checks{test: t, setup: setup, judge: j, smoke: s}
 	s.Warnings = append(setup.Warnings(), step.Unsupported([]device.GPU{t.GPU}, setup.Case())...)
 	if t.Device != nil {
 		m.setup, j.Device = setup.On(t.Device), t.Device.Name()
@@ -106,8 +101,6 @@ type checks struct {
 	setup *step.Setup
 	judge *judge.Judge
 	smoke *report.Smoke
-	// within are replays on the simulated GPU itself, by the result without a limit.
-	within map[*step.Result]*step.Result
 	// epoch is the check of epochs over samples of different lengths, nil for none, and
 	// whole the case with samples as long as may be.
 	epoch     *report.Check
@@ -146,31 +139,14 @@ func whole(r *replay.Run) replay.PhaseUsage { return r.Whole() }
 // add appends a check of the memory in use at a point of the run of a loop, of its training steps or of a result with
 // an evaluation after them.
 func (m *checks) add(ctx context.Context, name, note string, s *step.Setup, r *step.Result, of moment) error {
-	at := of(r.Run)
-	if r.Measured != nil {
-		m.warnOfNeighbors(r)
-		m.smoke.Checks = append(m.smoke.Checks, m.measuredCheck(name, note, r, at))
-		return nil
+	if r.Measured != nil { // other processes that were seen on the device
+		m.smoke.Warnings = append(m.smoke.Warnings,
+			m.neighbors.Warnings(m.test.Device, r.Measured.Neighbors...)...)
 	}
-	if err := s.Perturb(ctx, r); err != nil {
-		return err
-	}
-	e, err := m.judge.Estimate(s, r, at.Usage)
-	if err != nil {
-		return err
-	}
-	budget := m.judge.Budget
-	why := budget.Why(e)
-	check := report.Check{
-		Name: name, Note: note, Simulated: true, Allocated: e.Allocated.Value, Reserved: e.Reserved.Value,
-		Device: e.Device.Value, Need: budget.Need(e), Safe: why == "", Reason: report.Reason(why),
-		Fits: e.Device.Value-e.Paged.Value <= budget.Memory,
-	}
-	if err := m.ended(ctx, &check, s, r, of); err != nil {
-		return err
-	}
+	check, err := m.judge.Check(ctx, s, r, of)
+	check.Name, check.Note = name, note
 	m.smoke.Checks = append(m.smoke.Checks, check)
-	return nil
+	return err
 }
 
 // training checks the first steps: loading the model, the first forward pass, the first
@@ -273,13 +249,13 @@ func (m *checks) later(ctx context.Context) error {
 
 // parts checks the other parts of a curriculum.
 func (m *checks) parts(ctx context.Context) error {
-	for _, p := range m.test.Parts {
-		d, err := m.judged(ctx, m.setup.With(p.Settings).Case())
+	for i, s := range m.setup.Parts() {
+		d, err := m.judged(ctx, s.Case())
 		if err != nil {
-			return fmt.Errorf("part %s: %w", p.Name, err)
+			return fmt.Errorf("part %s: %w", s.Part(), err)
 		}
-		l, note := d.Loops[0], strings.Join(p.Settings.Words(), ", ")
-		if err := m.add(ctx, "part "+p.Name, note, l.Setup, l.Steps, whole); err != nil {
+		l, note := d.Loops[0], strings.Join(m.test.Parts[i].Settings.Words(), ", ")
+		if err := m.add(ctx, "part "+s.Part(), note, l.Setup, l.Steps, whole); err != nil {
 			return err
 		}
 	}
@@ -395,8 +371,8 @@ func (m *checks) variants(batch int) []models.Case {
 	if !m.test.Alone {
 		cases = append(cases, m.otherStages(c)...)
 	}
-	for _, p := range m.test.Parts {
-		cases = append(cases, m.setup.With(p.Settings).Case())
+	for _, s := range m.setup.Parts() {
+		cases = append(cases, s.Case())
 	}
 	if len(m.test.Longest) > 0 {
 		if k, err := m.stretched(c); err == nil { // an error was found before

@@ -6,6 +6,7 @@ import (
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/device"
@@ -26,6 +27,15 @@ type Setup struct {
 	others int64
 	// device runs the trials that name it (Replay.Device); nil if there is none.
 	device device.Device
+	// parts are the parts of a curriculum that train with the same batch, and part the name of the one that this is.
+	parts []Part
+	part  string
+}
+
+// A Part is a part of a curriculum: its name, and the settings that it has in place of the case's.
+type Part struct {
+	Name     string          `json:"name"`
+	Settings models.Settings `json:"settings"`
 }
 
 // New completes a case of the model. The error is a [*models.CaseError], or means that PyTorch would refuse the
@@ -113,6 +123,25 @@ func (s *Setup) For(c models.Case) *Setup {
 	other.reported.Batch = 0
 	return &other
 }
+
+// WithParts returns the setup with the other parts of its curriculum, which train with the same batch.
+func (s *Setup) WithParts(parts []Part) *Setup {
+	other := *s
+	other.parts = parts
+	return &other
+}
+
+// Parts returns the setups of the other parts of the curriculum; nil if training has one part.
+func (s *Setup) Parts() []*Setup {
+	return lists.Map(s.parts, func(p Part) *Setup {
+		other := s.With(p.Settings)
+		other.part = p.Name
+		return other
+	})
+}
+
+// Part returns the name of the part of a curriculum; empty for the case itself.
+func (s *Setup) Part() string { return s.part }
 
 // With returns the setup with some settings changed.
 func (s *Setup) With(changed models.Settings) *Setup {

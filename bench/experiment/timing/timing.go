@@ -3,7 +3,6 @@ package timing
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"strings"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/progress"
-	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/calibrate"
@@ -55,7 +53,7 @@ func (t *Table) corrected(ctx context.Context, gpu device.GPU, speed steptime.Ef
 	if t.Measured.Seconds == 0 {
 		return speed, nil
 	}
-	one, err := timed(ctx, t.Stages[0].Setup, gpu, t.Measured.Batch, speed)
+	one, err := timed(ctx, judge.Default(t.Stages[0].Setup, gpu, 0), t.Measured.Batch, speed)
 	if err != nil {
 		return speed, err
 	}
@@ -133,17 +131,24 @@ func (t *Table) row(ctx context.Context, gpu device.GPU, stage Stage,
 	speed steptime.Efficiency,
 ) (report.TimeRow, error) {
 	row := report.TimeRow{Device: step.SimName(gpu), Stage: stage.Name, Batch: t.Batch, Epochs: stage.Epochs}
-	var err error
-	if row.Batch == 0 {
-		if row.Batch, err = t.largest(ctx, stage.Setup, gpu); err != nil || row.Batch == 0 {
-			return row, err
-		}
-	}
-	one, err := timed(ctx, stage.Setup, gpu, row.Batch, speed)
+	j, err := judge.New(stage.Setup, gpu, t.Budget, 0)
 	if err != nil {
 		return row, err
 	}
-	row.Fits, row.Memory, row.Workspaces, row.Loop = one.fits, one.memory, one.asked, one.loop
+	defer j.End()
+	if row.Batch == 0 {
+		begin := planner.Start{Batch: stage.Setup.Model().Default.Batch}
+		if row.Batch, err = j.Largest(ctx, begin, planner.SearchedBatch); err != nil || row.Batch == 0 {
+			return row, err
+		}
+	}
+	one, err := timed(ctx, j, row.Batch, speed)
+	if err != nil {
+		return row, err
+	}
+	e := one.judged
+	row.Fits, row.Memory, row.Loop, row.Unsafe = e.Verdict == report.Fits, e.Device.Bytes, e.Loop, e.Unsafe
+	row.Decides, row.Workspaces = e.Decides, one.asked
 	if !one.load.Known() {
 		return row, nil
 	}
@@ -159,7 +164,7 @@ func (t *Table) row(ctx context.Context, gpu device.GPU, stage Stage,
 		}
 	}
 	if stage.Other != nil {
-		other, err := timed(ctx, stage.Other, gpu, row.Batch, speed)
+		other, err := timed(ctx, judge.Default(stage.Other, gpu, 0), row.Batch, speed)
 		if step.Refused(err) {
 			return row, nil
 		}
@@ -171,51 +176,32 @@ func (t *Table) row(ctx context.Context, gpu device.GPU, stage Stage,
 			with, without = one, other
 		}
 		row.Checkpointing = &report.Checkpointing{
-			Time: with.time.Seconds/without.time.Seconds - 1, Memory: with.memory - without.memory,
+			Time:   with.time.Seconds/without.time.Seconds - 1,
+			Memory: with.judged.Device.Bytes - without.judged.Device.Bytes,
 		}
 	}
 	return row, nil
 }
 
-// timedStep is the estimated time and memory of one step on a GPU.
+// timedStep is a judged batch, and the estimated time of its step.
 type timedStep struct {
+	judged *report.Estimate
 	load   steptime.Load
 	time   steptime.Estimate
-	memory int64 // device bytes
-	fits   bool
-	loop   models.Loop
 	asked  *report.Workspaces
 }
 
 // timed judges a batch and estimates how long its step takes in the loop that is judged.
-func timed(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, speed steptime.Efficiency,
-) (timedStep, error) {
-	d, err := judge.Of(ctx, s, gpu, batch)
+func timed(ctx context.Context, j *judge.Judge, batch int, speed steptime.Efficiency) (out timedStep, err error) {
+	d, err := j.At(ctx, batch)
 	if err != nil {
-		return timedStep{}, err
+		return out, err
 	}
 	defer d.End()
-	e, err := d.Report(ctx)
-	if err != nil {
-		return timedStep{}, err
+	if out.judged, err = d.Report(ctx); err != nil {
+		return out, err
 	}
-	load, err := d.Load(ctx)
-	return timedStep{
-		load, speed.Time(load), e.Device.Bytes, e.Verdict == report.Fits, e.Loop,
-		step.WorkspacesOf(d.Loops[0].Steps.Facts),
-	}, err
-}
-
-// largest returns the largest safe batch size; zero if none is.
-func (t *Table) largest(ctx context.Context, s *step.Setup, gpu device.GPU) (int, error) {
-	j, err := judge.New(s, gpu, t.Budget, 0)
-	if err != nil {
-		return 0, err
-	}
-	defer j.End()
-	n, err := j.Largest(ctx, planner.Start{Batch: s.Model().Default.Batch}, planner.SearchedBatch)
-	if err != nil {
-		return 0, fmt.Errorf("%s: the largest batch on %s: %w", s.Model().Name, gpu.Name, err)
-	}
-	return n, nil
+	out.load, err = d.Load(ctx)
+	out.time, out.asked = speed.Time(out.load), step.WorkspacesOf(d.Loops[0].Steps.Facts)
+	return out, err
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
@@ -32,6 +33,7 @@ func TestCheckpointingCostsASecondForward(t *testing.T) {
 	require.NoError(t, err)
 	table := Table{
 		Stages: []Stage{{Name: "full", Epochs: 2, Setup: setups[0], Other: setups[1]}}, Batch: 16, Dataset: 1000,
+		Budget: planner.Budget{Margin: planner.DefaultMargin},
 	}
 	r, err := table.Run(t.Context(), []device.GPU{gpu})
 	require.NoError(t, err)
@@ -69,14 +71,15 @@ func TestTrialsOfATableCanRunElsewhere(t *testing.T) {
 func TestLargestBatchIsTheLastThatIsSafe(t *testing.T) {
 	setup := steptest.Toy(t, models.Case{}, "")
 	gpu := steptest.Card(800)
-	table := Table{Budget: planner.Budget{Margin: 1}}
-	n, err := table.largest(t.Context(), setup, gpu)
-	require.NoError(t, err)
-	for batch, fits := range map[int]bool{n: true, n + 2: false} {
-		s, err := timed(t.Context(), setup, gpu, batch, steptime.Assumed())
+	row := func(batch int) report.TimeRow {
+		table := Table{Stages: []Stage{{Setup: setup}}, Batch: batch, Budget: planner.Budget{Margin: 1}}
+		row, err := table.row(t.Context(), gpu, table.Stages[0], steptime.Assumed())
 		require.NoError(t, err)
-		require.Equal(t, fits, s.fits, batch)
+		return row
 	}
+	largest := row(0)
+	require.Empty(t, largest.Unsafe)
+	require.NotEmpty(t, row(largest.Batch+1).Unsafe)
 }
 
 // A step that was measured takes what was measured, one of twice the batch about twice as long, within a narrower
@@ -89,7 +92,10 @@ func TestMeasuredStepsCorrectTheEstimates(t *testing.T) {
 	gpu, err := device.Lookup("rtx-3090")
 	require.NoError(t, err)
 	row := func(batch int, measured Measured, gpu device.GPU) (report.TimeRow, error) {
-		table := Table{Stages: []Stage{{Name: "full", Setup: setup}}, Batch: batch, Measured: measured}
+		table := Table{
+			Stages: []Stage{{Name: "full", Setup: setup}}, Batch: batch, Measured: measured,
+			Budget: planner.Budget{Margin: planner.DefaultMargin},
+		}
 		r, err := table.Run(t.Context(), []device.GPU{gpu})
 		if err != nil {
 			return report.TimeRow{}, err
@@ -124,7 +130,7 @@ func TestChoicesOfACaseChangeItsTime(t *testing.T) {
 		change(&c)
 		setup, err := step.New(m, c, step.Evidence{Residuals: planner.Residuals})
 		require.NoError(t, err)
-		s, err := timed(t.Context(), setup, gpu, 8, steptime.Assumed())
+		s, err := timed(t.Context(), judge.Default(setup, gpu, 0), 8, steptime.Assumed())
 		require.NoError(t, err)
 		return s.time.Seconds
 	}

@@ -1,0 +1,86 @@
+package epoch
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/judge"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// Search finds the largest batch with which epochs over samples of different lengths get through.
+type Search struct {
+	// Setup is the case with samples as long as may be, and Judge has the GPU and the budget.
+	Setup   *step.Setup
+	Judge   *judge.Judge
+	Lengths *Lengths
+	Options Options
+	// Once says that one batch alone is tried.
+	Once bool
+	// Share returns the batch up to a size and its number of micro-batches; nil for the size itself with as many as the
+	// case has.
+	Share func(ctx context.Context, largest int) (batch, steps int, err error)
+	// Seen are the results by batch. Those from before the search cover all epochs.
+	Seen map[int]*report.Lengths
+}
+
+// Largest returns the largest batch up to one and its number of micro-batches. A quick look leads there, and all epochs
+// must then agree. Both are zero if there is none.
+func (s *Search) Largest(ctx context.Context, to int) (batch, steps int, err error) {
+	limit := s.Judge.Budget.Limit()
+	replayed := maps.Clone(s.Seen)
+	look := func(batch, steps int, o Options) (int64, error) {
+		l, err := replayed[batch], error(nil)
+		if l == nil {
+			l, err = Run(ctx, s.Setup.Accumulating(steps), s.Judge.GPU, batch, s.Lengths, o)
+		}
+		if err != nil {
+			return 0, err
+		}
+		s.Seen[batch] = l
+		if l.Epochs.Strained() {
+			return math.MaxInt64, nil
+		}
+		return s.Judge.Epochs(l).Need, nil
+	}
+	largest := to
+	if !s.Once {
+		largest, err = judge.Largest(&planner.Search{
+			From: 1, To: to, Begin: planner.Start{Batch: to, Near: true}, Limit: limit, Runs: true,
+			Need: func(size int) (int64, error) {
+				_, steps, err := s.share(ctx, size)
+				if err != nil {
+					return 0, err
+				}
+				return look(size, steps, s.Options.Quick())
+			},
+		})
+	}
+	for ; err == nil && largest > 0; largest = batch - 1 {
+		if batch, steps, err = s.share(ctx, largest); err != nil {
+			break
+		}
+		need, failed := look(batch, steps, s.Options)
+		switch {
+		case failed == nil && need <= limit:
+			return batch, steps, nil
+		case batch == 1 && errors.As(failed, new(*step.RefusedError)): // no batch that the model takes gets through
+			return 0, 0, nil
+		case failed != nil || s.Once:
+			return 0, 0, failed
+		}
+	}
+	return 0, 0, err
+}
+
+// share returns the batch up to a size, and its number of micro-batches.
+func (s *Search) share(ctx context.Context, largest int) (batch, steps int, err error) {
+	if s.Share == nil {
+		return largest, s.Setup.Case().Accumulate, nil
+	}
+	return s.Share(ctx, largest)
+}

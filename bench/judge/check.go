@@ -1,0 +1,127 @@
+package judge
+
+import (
+	"context"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/replay"
+)
+
+// Check judges a point of a result by itself: of the training steps of a setup, or of its evaluation after them. The
+// caller names it.
+func (j *Judge) Check(ctx context.Context, s *step.Setup, r *step.Result, of func(*replay.Run) replay.PhaseUsage,
+) (c report.Check, err error) {
+	at := of(r.Run)
+	if r.Measured != nil {
+		return j.checkMeasured(r, at), nil
+	}
+	if err := s.Perturb(ctx, r); err != nil {
+		return c, err
+	}
+	e, err := j.Estimate(s, r, at.Usage)
+	if err != nil {
+		return c, err
+	}
+	c = report.Check{
+		Simulated: true, Allocated: e.Allocated.Value, Reserved: e.Reserved.Value, Device: e.Device.Value,
+		Need: j.Budget.Need(e), Fits: e.Device.Value-e.Paged.Value <= j.Budget.Memory,
+		Reason: report.Reason(j.Budget.Why(e)),
+	}
+	c.Safe = c.Reason == ""
+	return c, j.checkWithin(ctx, &c, s, r, of)
+}
+
+// checkWithin completes a check of a simulated GPU by a replay on the GPU itself, where its end matters: a run that is
+// out of memory there, or gets through only by freeing cached memory, is not safe whatever the estimate is.
+func (j *Judge) checkWithin(ctx context.Context, c *report.Check, s *step.Setup, r *step.Result,
+	of func(*replay.Run) replay.PhaseUsage,
+) error {
+	if r.Device <= j.Budget.Memory {
+		return nil
+	}
+	on := j.within[r]
+	if on == nil {
+		var err error
+		how := step.Replay{Within: true, Others: j.Others, Training: r.TrainsAlone()}
+		if on, err = s.Try(ctx, r.Again(how)); err != nil {
+			return err
+		}
+		if j.within == nil {
+			j.within = map[*step.Result]*step.Result{}
+		}
+		j.within[r] = on
+	}
+	switch at := of(on.Run); {
+	case at.Missed:
+		c.OOM, c.Fits, c.Safe, c.Reason = on.Report().OOM, false, false, report.Reason(planner.OutOfMemory)
+	case !c.Fits:
+		c.GivesBack, c.Safe, c.Reason = true, false, report.Reason(planner.GivesBack)
+	}
+	return nil
+}
+
+// checkMeasured returns the check of a point of a run on a device. Besides the segments, the device is taken to hold
+// what it held besides them at the peak.
+func (j *Judge) checkMeasured(r *step.Result, at replay.PhaseUsage) report.Check {
+	run := r.Measured.Run
+	c := report.Check{
+		Simulated: run.Simulated, Allocated: at.Allocated, Reserved: at.Reserved,
+		Device: at.Reserved + run.Device - run.Reserved,
+	}
+	c.Need = c.Device
+	if !c.Simulated { // the device held vprof's kernels; training holds PyTorch's libraries
+		c.Need += max(0, j.GPU.Libraries-run.Kernels)
+	}
+	c.Fits = c.Need <= j.Budget.Memory
+	if at.Missed {
+		c.OOM, c.Fits = run.OOM, false
+	}
+	c.GivesBack = !at.Missed && run.Retries > 0 && at == r.Run.Whole()
+	Ran(j.Budget, &c)
+	return c
+}
+
+// Epochs returns the check of replayed epochs over samples of different lengths, which the caller names.
+func (j *Judge) Epochs(l *report.Lengths) report.Check {
+	device, reserved := l.Worst.Device, l.Worst.Reserved.Bytes
+	if l.MostDevice != nil {
+		device, reserved = *l.MostDevice, max(l.Worst.Allocated.Bytes, l.Epochs.Most)
+	}
+	fits := l.Epochs.OutOfMemory == 0
+	c := report.Check{
+		Simulated: true, Allocated: l.Worst.Allocated.Bytes, Reserved: reserved, Device: device.Bytes,
+		Need: j.Budget.Need(planner.Estimate{
+			Device: planner.Interval{Value: device.Bytes, Low: device.Low, High: device.High},
+		}),
+		Fits: fits && device.Bytes <= j.Budget.Memory, GivesBack: fits && l.Epochs.Slow > 0, Lengths: l,
+	}
+	Ran(j.Budget, &c)
+	return c
+}
+
+// Through adds replayed epochs to the point of their worst batch, which is not safe where they do not get through.
+func (j *Judge) Through(l *report.Lengths, p *report.Point) {
+	p.Lengths = l
+	c := j.Epochs(l)
+	if e := p.Estimate; c.Reason != "" && e.Unsafe == "" {
+		e.Unsafe, e.Decides = c.Reason, &report.Decision{
+			What: "an epoch over these lengths", Batch: p.Batch, Need: c.Need, Limit: j.Budget.Limit(),
+		}
+	}
+}
+
+// Ran judges a check of a run whose end is known: memory ran out, cached memory was freed, or its need compares
+// with the budget.
+func Ran(b planner.Budget, c *report.Check) {
+	switch {
+	case c.OutOfMemory():
+		c.Reason = report.Reason(planner.OutOfMemory)
+	case c.GivesBack:
+		c.Reason = report.Reason(planner.GivesBack)
+	default:
+		c.Reason = report.Reason(b.Judge(c.Need))
+	}
+	c.Safe = c.Reason == ""
+}
