@@ -45,7 +45,7 @@ type Script struct {
 	Left     []string `json:"left,omitempty"`
 	// Idle are the functions of NVIDIA's libraries that were called and did nothing, in the order of their first calls.
 	Idle []string `json:"idle_functions,omitempty"`
-	// Guessed are the user's lines that branched on numbers that were never computed.
+	// Guessed are the user's lines that depended on numbers that were never computed.
 	Guessed []string `json:"guessed_lines,omitempty"`
 	// Workspaces counts the sizes that libraries decide.
 	Workspaces *Workspaces `json:"workspaces,omitempty"`
@@ -376,7 +376,7 @@ func (r *Report) besides() []string {
 	notes.Such("not kept: %s that the script saved, such as %s (--keep-files keeps them).", "file", s.Diverted)
 	notes.Such("kept: %s that the script would have removed, such as %s.", "older checkpoint", s.Spared)
 	notes.Such("left: %s that the run made and libraries wrote into, such as %s.", "folder", s.Left)
-	notes.Such("%s branched on numbers that were never computed, such as %s.", "line", s.Guessed)
+	notes.Such("%s depended on numbers that were never computed, such as %s.", "line", s.Guessed)
 	if n := len(s.Idle); n > 0 && s.Result == "failed" && r.usedGPU() {
 		shown := s.Idle[:min(n, 6)]
 		notes.Add("library functions that were called and did nothing: %s%s.", strings.Join(shown, ", "),

@@ -71,6 +71,9 @@ func (c *Card) Make(ctx context.Context, of script.Command, until time.Time, kee
 	if err != nil {
 		return err
 	}
+	if first := c.Rows[0]; first.Need == 0 && !strings.HasPrefix(first.Result, "out of memory") {
+		return nil // what the script lacks as documented it lacks in other settings
+	}
 	for _, r := range c.settings(options) {
 		if _, err := c.run(ctx, of, r, until, keep); err != nil {
 			return err

@@ -41,9 +41,16 @@ func TestFindReadsDocumentedCommands(t *testing.T) {
 			"python train.py --model org/model --out absent-out_dir",
 		},
 		{"- run: python train.py", "python train.py"},
+		{"(env)[dir]$ python train.py --to=\"a b\" --name '' -o [--cache]", "python train.py --to=a b --name  -o"},
+		{"mpiexec -n 8 python train.py --lr 1", "python train.py --lr 1"},
+		{"python -m torch.distributed.launch train.py", "python -m torch.distributed.launch train.py"},
+		{"$ tool-train --lr 1", "python -m tool.train --lr 1"},
+		{"python train.py $FLAGS --to ${now:%Y}\nFLAGS=\"--lr 1\"", "python train.py --lr 1 --to ${now:%Y}"},
+		{"python train.py --help\npython submit_train.py", ""},
 		{"python test.py\npython missing_train.py\npython evaluate.py", ""},
 	} {
 		files := map[string]string{"README.md": c.text, "train.py": "", "test.py": "", "evaluate.py": ""}
+		files["pyproject.toml"] = "[project.scripts]\ntool-train = \"tool.train:main\"\n"
 		found, err := card.Find(repository(t, files))
 		if c.want == "" {
 			require.ErrorContains(t, err, "no training command")

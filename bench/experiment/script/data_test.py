@@ -8,7 +8,7 @@ import unittest
 import unittest.mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook"))
-from vprof_hook import data, files, placeholders, shapes, tokenizers, trackers
+from vprof_hook import data, files, folders, pipelines, placeholders, shapes, sounds, tokenizers, trackers
 
 
 class DataTest(unittest.TestCase):
@@ -68,6 +68,54 @@ class DataTest(unittest.TestCase):
             self.assertIn("--lengths", json.loads(file.readline())["by"])
         self.state({"images": "509x503"})
         data.check([8, 3, *reversed(shapes.UNSIZED)])
+
+    def test_a_size_that_is_scaled_ends_the_run_too(self):
+        data.made.add("image")
+        for half in (2, 4):
+            with self.assertRaises(data.Unknown):
+                data.check([8, 3, *(n // half for n in reversed(shapes.UNSIZED))])
+        data.check([8, 3, 256, 256])
+        data.check([8, 3, 480, 640])
+
+    def test_a_data_set_that_lists_an_absent_folder_finds_images(self):
+        absent, end = os.path.join(self.folder, "photos"), unittest.mock.patch.object(folders, "kind_of_images", lambda: ".png")
+        picture = unittest.mock.Mock(save=lambda path: open(path, "w").close())
+        listing = files.listing(os.listdir)
+        with end, unittest.mock.patch.object(shapes, "image", lambda: picture), unittest.mock.patch.object(files, "cached", lambda _: False), \
+                unittest.mock.patch.object(files, "absent_folder", folders.image_folder):
+            with unittest.mock.patch.object(folders, "lists_samples", lambda: False), self.assertRaises(FileNotFoundError):
+                listing(absent)
+            with unittest.mock.patch.object(folders, "lists_samples", lambda: True):
+                self.assertEqual(len(listing(absent)), shapes.ROWS)
+                self.assertTrue(os.path.isfile(files.found(os.path.join(absent, "00001.png"))))
+                self.assertEqual(listing(self.folder), os.listdir(self.folder), "a folder with files stays as it is")
+
+    def test_sounds_have_the_stated_rate(self):
+        self.state({"files": {"*.wav": "audio 100"}})
+        os.environ["VPROF_LENGTHS"] = "70"
+        samples, rate = sounds.absent("absent.wav")
+        self.assertEqual((len(samples), rate, len(sounds.resampled(samples, rate, 200)[0])), (70, 100, 140))
+        self.assertIsNone(sounds.absent(__file__))
+        with self.assertRaises(data.Unknown):
+            sounds.absent("absent.flac")
+
+    def test_what_a_failure_means(self):
+        for error, meaning in (
+            (ImportError("cannot import name 'x' from 'lib.old' (file)", name="lib.old"), "another release of lib (cannot import name 'x' from 'lib.old')"),
+            (FileNotFoundError("no such file: 'x.h5'"), "a file (no such file: 'x.h5'), which is absent"),
+            (FileNotFoundError(2, "No such file", "x.h5"), "x.h5, which is absent"),
+        ):
+            data.explain(error, None)
+            with open(os.path.join(os.environ["VPROF_HOOK"], "events.jsonl")) as file:
+                self.assertEqual(json.loads(file.readlines()[-1])["text"], meaning)
+
+    def test_parts_of_pipelines(self):
+        self.assertEqual(pipelines.config("CompVis/stable-diffusion-v1-4", "unet/config.json")["cross_attention_dim"], 768)
+        self.assertEqual(pipelines.config("stabilityai/sd-vae-ft-ema", "config.json")["latent_channels"], 4)
+        self.assertEqual(pipelines.config("org/FLUX.1-dev", "tokenizer_2/config.json")["vocab_size"], 32128)
+        for absent in ("unet/model.json", "unet_2/config.json"):
+            self.assertIsNone(pipelines.config("org/stable-diffusion-v1-5", absent))
+        self.assertIsNone(pipelines.config("org/other", "config.json"))
 
     def test_features_of_cards(self):
         self.assertEqual(data.kind_of({"name": "x", "dtype": {"class_label": {"names": {"0": "a", "1": "b", "2": "c"}}}}), "int64<3")

@@ -117,7 +117,8 @@ func TestPeaksPhasesAndClasses(t *testing.T) {
 	}
 	require.Equal(t, int64(1000), classes["optimizer state"]/1024*1000, "rounded up as the allocator does")
 	require.Contains(t, r.Script.Lines[0].Name, "train.py:")
-	require.Equal(t, int64(4096), classes["graph pools"], "of the second step, and not of the first")
+	require.Equal(t, int64(3584), classes["batch data"], "also in a pool of CUDA graphs")
+	require.Zero(t, classes["graph pools"], "only what has no other class")
 	require.Equal(t, &report.PrivatePools{Count: 1, Bytes: 8192}, r.Script.Private, "not the default pool")
 	require.Equal(t, []report.Elsewhere{{GPU: 1, Allocated: 700, Reserved: 700}}, r.Script.Elsewhere, "not what lies idle")
 }

@@ -97,11 +97,32 @@ class ValuesTest(unittest.TestCase):
     def test_what_a_script_has_written_is_chosen_last(self):
         self.host.level = lambda tensor: values.SOME
         for scores, along, k in ((torch.zeros(6), -1, 3), (torch.zeros(2, 6), 1, 5)):
-            self.host.note_written(scores[..., 0])
+            run = self.host.change(aten.fill_.Scalar, idle(lambda x, number: x))
+            with unittest.mock.patch.object(torch.Tensor, "is_cuda", True):
+                run(None, scores[..., 0], 0)
+            self.assertEqual(scores.sum(), scores.numel() - scores[..., 0].numel())
             run = self.host.choice(aten.topk.default, idle(lambda x, k, dim: torch.topk(x, k, dim)))
-            places = run(None, scores, k, along)[1]
-            self.assertNotIn(0, places[..., :3].flatten().tolist())
-            self.assertTrue(((places > 0) | (scores.dim() > 1)).all())
+            self.assertTrue((run(None, scores, k, along)[1] > 0).all())
+            self.assertNotIn(0, scores.cpu().argsort(descending=True)[..., :k].flatten().tolist())
+
+    def test_what_is_copied_from_the_host_is_known_whatever_its_size(self):
+        table, trained = torch.ones(values.FLOATS + 1), torch.ones(values.FLOATS + 1, requires_grad=True)
+        for source, known in ((table, values.ALL), (trained, values.NOTHING)):
+            out = torch.empty(values.FLOATS + 1)
+            self.assertEqual(self.host.copied(out, (out, source), True), known)
+        out = torch.empty(values.FLOATS + 1)
+        self.assertEqual(self.host.copied(out[1:], (out, table[1:]), False), values.NOTHING)
+
+    def test_guesses_that_leave_pytorch_are_named(self):
+        self.host.lines, place, loss = set(), torch.tensor([1]), torch.tensor([0.5])
+        for tensor in (place, loss):
+            tensor.untyped_storage().vprof = values.NOTHING
+        with unittest.mock.patch.object(self.host, "guessed") as guessed:
+            self.host.naming(torch.Tensor.numpy)(loss)
+            self.host.naming(torch.Tensor.tolist)(torch.tensor([1]))
+            guessed.assert_not_called()
+            self.assertEqual(self.host.naming(torch.Tensor.numpy)(place[0]), 1)
+            guessed.assert_called_once()
 
     def test_lbfgs_has_not_come_to_its_end(self):
         self.host.level = lambda tensor: values.NOTHING

@@ -114,9 +114,9 @@ class Finder(importlib.abc.MetaPathFinder):
 
     def replace_absent(self):
         """Watches for the modules that load what may be absent, too."""
-        from . import data, hub, kernels, options, placeholders, trackers, weights
+        from . import data, folders, hub, kernels, options, placeholders, sounds, trackers, weights
 
-        for part in (hub, kernels, trackers):
+        for part in (hub, kernels, trackers, folders):
             part.start()
         sys.excepthook = data.explaining(sys.excepthook)
         for part in (hub, trackers, options):
@@ -124,6 +124,7 @@ class Finder(importlib.abc.MetaPathFinder):
         if "data" in placeholders.ASKED:
             data.watch_files()
             self.add(data.WATCHED)
+            self.add(sounds.WATCHED)
         if "weights" in placeholders.ASKED:
             self.add(weights.WATCHED)
 

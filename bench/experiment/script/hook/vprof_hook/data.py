@@ -104,8 +104,14 @@ def check(shape):
     if "text" in made and not shapes.lengths() and any(shapes.uncut() <= n <= shapes.uncut() + 16 for n in shape[-3:]):
         stop("the lengths of texts, which nothing cuts (a batch has the shape %s)" % "x".join(map(str, shape)),
              "state them with --lengths, such as --lengths lognormal:mean=512,p95=1500")
-    if "image" in made and shapes.sizes("images") is None and sum(n in shapes.UNSIZED for n in shape[-3:]) >= 2:
+    if "image" in made and shapes.sizes("images") is None and any(is_scaled(a, b) for a in shape[-3:] for b in shape[-3:]):
         stop("the size of images, which nothing resizes", 'state it in a file, --data-shapes FILE: {"images": "640x480"}')
+
+
+def is_scaled(a, b):
+    """Reports whether two sizes have the ratio of an image's that nothing has cut, to a pixel."""
+    width, height = shapes.UNSIZED
+    return min(a, b) > 100 and abs(a - b * width / height) < 1
 
 
 # Data sets of the hub.
@@ -545,18 +551,31 @@ def explaining(hook):
     return wrapped
 
 
+STATED = 'put it there, or state the samples of the data set\'s class: --data-shapes FILE: {"classes": {"%s": {"item": {"x": "float32 3x64x64"}}}}'
+
+
 def explain(error, trace):
     lines = [f for f in traceback.extract_tb(trace) if memory.of_user(f.filename, memory.LIBRARIES)]
     where = "%s:%d" % (lines[-1].filename, lines[-1].lineno) if lines else ""
-    name = getattr(error, "filename", None)
-    if isinstance(error, FileNotFoundError) and name:
-        owner = next((type(f.f_locals["self"]).__name__ for f, _ in traceback.walk_tb(trace) if hasattr(f.f_locals.get("self"), "__getitem__")), "NAME")
-        wanted("%s, which is absent" % name, 'put it there, or state the samples of the data set\'s class: --data-shapes FILE: {"classes": {"%s": {"item": {"x": "float32 3x64x64"}}}}' % owner, where)
+    name, owner = getattr(error, "filename", None), data_set(trace)
+    text = (str(error).splitlines() or [type(error).__name__])[0]
+    if isinstance(error, FileNotFoundError):
+        wanted("%s, which is absent" % (name or "a file (%s)" % text), STATED % (owner or "NAME"), where)
     elif isinstance(error, ModuleNotFoundError) and error.name:
         refused = error.name.split(".")[0] in kernels.REFUSED
         wanted("the package %s, which is not installed" % error.name, "install it" + " (vprof has placeholders of flash-attn, xformers and causal-conv1d alone)" * refused, where)
+    elif isinstance(error, ImportError) and "cannot import name" in text:
+        wanted("another release of %s (%s)" % ((error.name or "a package").split(".")[0], text.partition(" (")[0]), "install the one that the repository requires", where)
+    elif owner:
+        wanted("the samples of %s (%s)" % (owner, text), STATED % owner, where)
     elif isinstance(error, KeyError) and made and error.args and isinstance(error.args[0], str):
         wanted("the column %r of a data set that is absent" % error.args[0], SHAPES_FLAG + ': {"datasets": {"*": {"columns": {"%s": "string"}}}}' % error.args[0], where)
+
+
+def data_set(trace):
+    """The name of the class of a data set in whose method an exception was raised; None for an exception elsewhere."""
+    base = getattr(getattr(getattr(sys.modules.get("torch"), "utils", None), "data", None), "Dataset", ())
+    return next((type(f.f_locals["self"]).__name__ for f, _ in traceback.walk_tb(trace) if base and isinstance(f.f_locals.get("self"), base)), None)
 
 
 WATCHED = {

@@ -27,6 +27,8 @@ real_open, real_stat, real_mkdir, real_remove = io.open, os.stat, os.mkdir, os.r
 
 OWN = os.getcwd()  # where the script was started
 absent_rows = None  # gives a file with rows in place of one that is absent, or None: see data.py
+absent_folder = None  # puts images where an absent folder is listed, and reports whether it did: see folders.py
+placed = set()  # the absent folders that have images now
 made = set()  # folders that this process has made
 told = set()  # files that vprof knows of
 
@@ -54,7 +56,14 @@ def found(path):
     if not named(path):
         return path
     other = mirror(path)
-    return other if exists(other) else path
+    return other if exists(other) or os.path.abspath(os.fspath(path)) in placed else path
+
+
+def folder_of(path):
+    """The folder that is listed for a path: its mirror, if it is absent and a placeholder has taken its place."""
+    if absent_folder and named(path) and absent_folder(path):
+        placed.add(os.path.abspath(os.fspath(path)))
+    return found(path)
 
 
 def place(path, copied=False):
@@ -138,6 +147,21 @@ def following(call):
     @functools.wraps(call)
     def wrapped(path, *args, **kwargs):
         return call(found(path), *args, **kwargs)
+
+    return wrapped
+
+
+def asking(stat):
+    """os.stat, by which scripts ask for a folder before they list it."""
+
+    @functools.wraps(stat)
+    def wrapped(path, *args, **kwargs):
+        try:
+            return stat(found(path), *args, **kwargs)
+        except FileNotFoundError:
+            if kwargs.get("dir_fd") or folder_of(path) is path:
+                raise
+            return stat(mirror(path), *args, **kwargs)
 
     return wrapped
 
@@ -226,6 +250,7 @@ def making(path, *args, **kwargs):
 def listing(listdir):
     @functools.wraps(listdir)
     def wrapped(path="."):
+        path = folder_of(path)
         names = listdir(path)
         if named(path) and os.path.isdir(mirror(path)):
             names += [name for name in listdir(mirror(path)) if name not in names and not os.path.isdir(os.path.join(mirror(path), name))]
@@ -264,6 +289,7 @@ def scanning(scandir):
 
     @functools.wraps(scandir)
     def wrapped(path="."):
+        path = folder_of(path)
         return Entries(path) if named(path) and os.path.isdir(mirror(path)) else scandir(path)
 
     return wrapped
@@ -286,7 +312,8 @@ def divert(torch):
     builtins.open = io.open = opened
     for name in ("rename", "replace"):
         patch(os, name, moving(getattr(os, name)))
-    for name in ("stat", "access", "utime", "chmod", "listxattr", "getxattr", "setxattr"):
+    patch(os, "stat", asking(os.stat))
+    for name in ("access", "utime", "chmod", "listxattr", "getxattr", "setxattr"):
         patch(os, name, following(getattr(os, name)))
     patch(os, "remove", removed)
     patch(os, "unlink", removed)

@@ -17,7 +17,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from . import events, files, placeholders
+from . import events, files, pipelines, placeholders
 
 # The most bytes of a configuration or a tokenizer, and of a header of weights.
 MOST = 64 << 20
@@ -86,13 +86,19 @@ class Repository:
 
     def known(self, name):
         """What the tables say that a small file holds."""
-        if name == "config.json":
+        config = pipelines.config(self.name, name)
+        if config is None and name == "config.json":
             config = self.config()
-            return config and json.dumps(config).encode()
+        if config is not None:
+            return json.dumps(config).encode()
         if "data" in placeholders.ASKED and name.startswith("tokenizer"):
             from . import tokenizers
 
             return tokenizers.file(self, name)
+        if "data" in placeholders.ASKED and name == "preprocessor_config.json":
+            from . import processors
+
+            return processors.file(self)
         return None
 
     def config(self):

@@ -6,8 +6,8 @@ import time
 from . import events
 
 # What memory is for. Of two labels of a buffer the first in this list holds: an optimizer's state may also be a module's
-# parameter.
-CLASSES = ("graph pools", "weights", "optimizer state", "gradients", "buffers", "batch data", "activations", "temporaries")
+# parameter. Of the memory of CUDA graphs only what has no other label is "graph pools".
+CLASSES = ("weights", "optimizer state", "gradients", "buffers", "batch data", "activations", "graph pools", "temporaries")
 
 
 class Labels:

@@ -14,7 +14,7 @@ BY_TYPE = {
     "bert": ENCODERS, "distilbert": ENCODERS, "electra": ENCODERS, "mpnet": TWO_SIDED, "roberta": TWO_SIDED, "xlm-roberta": TWO_SIDED, "bart": TWO_SIDED,
     "mbart": TWO_SIDED, "deberta": ENCODERS, "deberta-v2": ENCODERS, "albert": ENCODERS, "modernbert": ENCODERS, "longformer": TWO_SIDED,
     "camembert": TWO_SIDED, "t5": ENCODER_DECODERS, "mt5": ENCODER_DECODERS, "umt5": ENCODER_DECODERS, "pegasus": ENCODER_DECODERS,
-    "clip": PADDED_DECODERS, "qwen2": PADDED_DECODERS, "qwen3": PADDED_DECODERS, "qwen2_moe": PADDED_DECODERS, "qwen3_moe": PADDED_DECODERS,
+    "clip": PADDED_DECODERS, "clip_text_model": PADDED_DECODERS, "qwen2": PADDED_DECODERS, "qwen3": PADDED_DECODERS, "qwen2_moe": PADDED_DECODERS, "qwen3_moe": PADDED_DECODERS,
     "gemma": PADDED_DECODERS, "gemma2": PADDED_DECODERS, "gemma3": PADDED_DECODERS, "gemma3_text": PADDED_DECODERS, "opt": PADDED_DECODERS,
     "phi3": PADDED_DECODERS, "whisper": PADDED_DECODERS,
 }
@@ -28,7 +28,8 @@ TEMPLATE = (
 
 def file(repository, name):
     """The text of one of a tokenizer's files; None if the size of the vocabulary cannot be known."""
-    config = repository.file("config.json")
+    folder, _, name = name.rpartition("/")
+    config = repository.file(f"{folder}/config.json".lstrip("/"))
     if config is None or name not in ("tokenizer.json", "tokenizer_config.json"):
         return None
     with open(config, encoding="utf-8") as opened:

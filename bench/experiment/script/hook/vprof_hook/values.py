@@ -17,7 +17,7 @@ import os
 import sys
 import warnings
 
-from . import events, memory
+from . import events, memory, placeholders
 
 # Elements of the largest tensors that are computed: of whole numbers, and of floating-point numbers that come of small
 # tensors from the host; and of other floating-point numbers.
@@ -83,6 +83,7 @@ def compute(torch):
     host.override("_coalesce", host.coalesced, key="SparseCUDA")
     host.override("dot", host.product)
     torch._is_all_true = host.asserted(torch._is_all_true)
+    torch.Tensor.numpy, torch.Tensor.tolist = host.naming(torch.Tensor.numpy), host.naming(torch.Tensor.tolist)
     optimizers = importlib.import_module("torch.optim.lbfgs")
     optimizers.LBFGS.step = host.descending(optimizers.LBFGS.step)
     optimizers._strong_wolfe = host.accepting(optimizers._strong_wolfe)
@@ -170,14 +171,13 @@ class Host:
             whole = out.numel() * out.element_size() == out.untyped_storage().nbytes()
             known = self.known(*(a for a in args if a is not out)) if overwrites else self.known(*args)
             if overwrites and not whole:
-                self.note_written(out)
+                self.guess_rest(out)
                 known = min(known, max(self.known(out), SOME))
             if self.is_small(out, args, known):
                 self.blank(out)
                 self.computed(op, args, kwargs)
             else:
-                known = NOTHING
-                self.note_copy(out, args)
+                known = self.copied(out, args, whole)
             self.mark(out, known)
             return out
 
@@ -207,7 +207,6 @@ class Host:
             if along is not None and scores.dim() and 0 < places.numel() <= MOST and self.are_alike(scores):
                 k = args[1] if op.__name__.startswith("topk") else 1
                 turns = self.torch.arange(places.numel()).view(*scores.select(along, 0).shape, k) % scores.size(along)
-                turns = self.guesses_first(scores, along)[turns]
                 self.write(places, turns.movedim(-1, along).reshape(places.shape))
             return out
 
@@ -351,12 +350,26 @@ class Host:
 
     def seen_by_host(self, out, args):
         """What the script copies to the host: zeros where nobody wrote anything, and finite where nobody knows it."""
-        if out.is_floating_point() and out.numel() <= MOST and self.known(*args[1:]) < ALL:
+        known = self.known(*args[1:])
+        if known < ALL:
+            out.untyped_storage().vprof = known
+        if out.is_floating_point() and out.numel() <= MOST and known < ALL:
             if all(self.is_written(t) for t in self.tensors(args[1:])):
                 self.torch.nan_to_num_(out, 0.0, 0.0, 0.0)
             else:
                 out.zero_()
         return out
+
+    def naming(self, convert):
+        """Tensor.numpy or tolist, by which scripts go by whole numbers without PyTorch: they are named if nobody knows them."""
+
+        @functools.wraps(convert)
+        def wrapped(tensor, *args, **kwargs):
+            if tensor.dtype in self.whole and self.known(tensor) < ALL:
+                self.guessed()
+            return convert(tensor, *args, **kwargs)
+
+        return wrapped
 
     def guessed(self):
         """Notes the user's line, whose course hangs on a number that was never computed."""
@@ -382,19 +395,18 @@ class Host:
     # What is known.
 
     def known(self, *args):
-        """How much is known of the tensors among arguments; numbers on the host are."""
+        """How much is known of the tensors among arguments."""
         levels = {self.level(t) for t in self.tensors(args)}
         return ALL if levels <= {ALL} else SOME if levels - {NOTHING} else NOTHING
 
     def level(self, tensor):
-        if not tensor.is_cuda:
-            return ALL
-        if self.in_backward():
+        if tensor.is_cuda and self.in_backward():
             return NOTHING
+        otherwise = NOTHING if tensor.is_cuda else ALL
         try:
-            return getattr(tensor.untyped_storage(), "vprof", NOTHING)
+            return getattr(tensor.untyped_storage(), "vprof", otherwise)
         except (RuntimeError, NotImplementedError):  # a tensor without storage
-            return NOTHING
+            return otherwise
 
     def in_backward(self):
         """Tells whether autograd runs, which adds gradients in place only if Python has no object of their storage."""
@@ -430,33 +442,30 @@ class Host:
             return False
         return not self.is_written(scores) or scores.numel() <= MOST and bool((self.view(scores) == self.view(scores).flatten()[0]).all())
 
-    # Where a script writes single values among numbers that nobody knows, as a zero for what is not to be chosen, the
-    # unknown ones count as larger.
+    def guess_rest(self, out):
+        """Makes numbers that nobody knows ones before a script writes a few among them, such as a zero for what is not to be chosen."""
+        storage = out.untyped_storage()
+        size = storage.nbytes() // out.element_size()
+        if out.dtype in self.whole or out.numel() > 64 or size > MOST or self.in_backward() or self.known(out) == ALL:
+            return
+        whole = out.as_strided((size,), (1,), 0)
+        if self.are_alike(whole):
+            self.view(whole).fill_(1)
+            storage.vprof = self.known(out)
 
-    def note_written(self, out):
-        """Remembers which elements of a storage the script has written, if they are few."""
-        if out.numel() <= 64 and not self.in_backward() and self.known(out) < ALL:
-            storage = out.untyped_storage()
-            storage.vprof_written = getattr(storage, "vprof_written", frozenset()) | set(self.places(out).flatten().tolist())
-
-    def places(self, tensor):
-        """The places of a tensor's elements in its storage."""
-        most = tensor.untyped_storage().nbytes() // tensor.element_size()
-        return self.torch.arange(most).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
-
-    def guesses_first(self, scores, along):
-        """The columns of scores: the ones that the script has written come last."""
-        columns = self.torch.arange(scores.size(along))
-        written = getattr(scores.untyped_storage(), "vprof_written", None)
-        if not written or scores.numel() > MOST:
-            return columns
-        rows = self.torch.isin(self.places(scores), self.torch.tensor(sorted(written)))
-        return columns[rows.movedim(along, 0).reshape(len(columns), -1).any(1).long().argsort(stable=True)]
-
-    def note_copy(self, out, args):
-        """PyTorch itself copies from the host what is too large to be computed with."""
-        if not self.is_written(out) and not self.in_backward() and any(t.is_cpu and t.dim() for t in self.tensors(args[1:])):
-            out.untyped_storage().vprof = NOTHING
+    def copied(self, out, args, whole):
+        """How much is known of what PyTorch itself copies, as it is too large to be computed with: all of it, from the host."""
+        sources = [t for t in self.tensors(args[1:]) if t.is_cpu and t.dim()]
+        if not sources or self.in_backward():
+            return NOTHING
+        storage = out.untyped_storage()
+        trained = any(t.requires_grad for t in (out, *sources))  # nobody goes by the numbers of parameters
+        if whole and not trained and out.is_contiguous() and not any(placeholders.lazy and placeholders.lazy.holds(t) for t in sources):
+            storage.vprof, storage.vprof_copied = NOTHING, True
+            return self.known(*sources)
+        if not self.is_written(out):
+            storage.vprof = NOTHING
+        return NOTHING
 
     def blank(self, out):
         """Makes the memory of a tensor that is about to be written zeros."""
@@ -481,7 +490,13 @@ class Host:
             return False
         host = any(t.is_cpu and t.dim() for t in self.tensors(args))
         most = MOST if whole or known and not host and not (known < ALL and self.trains(args)) else FLOATS
-        return all(t.numel() <= most for t in (*outs, *self.tensors(args)))
+        if not all(t.numel() <= most for t in (*outs, *self.tensors(args))):
+            return False
+        return whole or all(o.numel() <= FLOATS for o in outs) or not any(self.is_copied(t) for t in self.tensors(args))
+
+    def is_copied(self, tensor):
+        """Tells whether PyTorch has copied a large tensor from the host: what has its size is not computed."""
+        return tensor.is_cuda and tensor.numel() > FLOATS and hasattr(tensor.untyped_storage(), "vprof_copied")
 
     def trains(self, args):
         """Tells whether autograd records: scripts go by masked scores where they draw from them, and not where those are trained."""

@@ -10,6 +10,7 @@ import collections
 import contextlib
 import copy
 import functools
+import glob
 import importlib
 import inspect
 import os
@@ -470,6 +471,23 @@ def watch_torch_hub(module):
         replaced("weights", url, "the shapes of the module that loads it")
 
     module.load_state_dict_from_url, module.download_url_to_file = from_url, to_file
+    module.load = explained(module, module.load)
+
+
+def explained(module, load):
+    """torch.hub.load, which may need the code of a repository that is absent."""
+
+    @functools.wraps(load)
+    def wrapped(repo_or_dir, *args, **kwargs):
+        try:
+            return load(repo_or_dir, *args, **kwargs)
+        except (RuntimeError, OSError):
+            if glob.glob(os.path.join(module.get_dir(), repo_or_dir.partition(":")[0].replace("/", "_") + "_*")) or os.path.isdir(repo_or_dir):
+                raise  # an error of the repository
+            wanted("the code of %s, which torch.hub would download" % repo_or_dir, "load it once with a network, so that its cache has it")
+            raise
+
+    return wrapped
 
 
 def watch_timm(module):

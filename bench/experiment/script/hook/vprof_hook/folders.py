@@ -1,0 +1,98 @@
+"""Folders that are absent: of images that a data set lists, and of packages of the repository that are not installed."""
+
+import importlib.machinery
+import os
+import re
+import sys
+import threading
+
+from . import files, memory, placeholders, shapes
+
+# Ends of the names of images, of which a placeholder has the first that the script's source names.
+IMAGES = (".png", ".jpg", ".jpeg")
+
+# Functions that list samples, besides methods of data sets.
+LISTS = re.compile("data|image")
+
+
+def start():
+    """Watches folders that are listed and packages that are imported; called when Python starts, before files are diverted."""
+    sys.meta_path.append(Finder())
+    if "data" in placeholders.ASKED:
+        files.absent_folder = image_folder
+
+
+own = threading.local()  # .asks while this module itself looks at files
+
+
+def image_folder(path):
+    """Puts images where a data set lists a folder that is absent or empty; reports whether they are there."""
+    path = os.path.abspath(os.fspath(path))
+    if getattr(own, "asks", False) or os.path.splitext(path)[1] or files.cached(path) or not lists_samples():
+        return False
+    own.asks = True
+    try:
+        return is_empty(path) and (os.path.isdir(files.mirror(path)) or fill(path))
+    finally:
+        own.asks = False
+
+
+def is_empty(path):
+    """Reports whether a folder is absent or has hidden files alone."""
+    if not os.path.lexists(path):
+        return True
+    return os.path.isdir(path) and all(name.startswith(".") for name in os.listdir(path))
+
+
+def fill(path):
+    """Puts images into the mirror of a folder; reports whether the script reads images."""
+    end = kind_of_images()
+    if end is None:
+        return False
+    from . import data
+
+    folder = files.mirror(path)
+    os.makedirs(folder)
+    picture = os.path.join(folder, "0" * 5 + end)
+    shapes.image().save(picture)
+    for row in range(1, shapes.ROWS):
+        os.link(picture, os.path.join(folder, "%05d%s" % (row, end)))
+    data.made.add("image")
+    placeholders.replaced("data", path, "%d images of %dx%d" % (shapes.ROWS, *(shapes.sizes("images") or shapes.UNSIZED)))
+    return True
+
+
+def lists_samples():
+    """Reports whether a data set, or a function of the user that is named for data, asks for a folder."""
+    torch, frame = sys.modules.get("torch"), sys._getframe(1)
+    base = getattr(getattr(getattr(torch, "utils", None), "data", None), "Dataset", ())
+    while frame is not None:
+        if memory.of_user(frame.f_code.co_filename, memory.LIBRARIES) and (
+            LISTS.search(frame.f_code.co_name) or base and isinstance(frame.f_locals.get("self"), base)
+        ):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def kind_of_images():
+    """The end of the names of images that the user's source reads; None if it reads none."""
+    from . import data
+
+    text = "\n".join(map(data.source, data.sources()))
+    ends = [end for end in IMAGES if re.search(r"\b%s\b" % end[1:], text)]
+    return ends[0] if ends else IMAGES[0] if re.search(r"\bImage\.open\b|\bimread\b", text) else None
+
+
+class Finder:
+    """Finds packages in the folder where the command was started, or in its src, if that has the files by which pip installs it."""
+
+    def find_spec(self, name, path=None, target=None):
+        if path is not None or not any(os.path.exists(os.path.join(files.OWN, f)) for f in ("setup.py", "setup.cfg", "pyproject.toml")):
+            return None
+        for folder in (files.OWN, os.path.join(files.OWN, "src")):
+            if os.path.exists(os.path.join(folder, name, "__init__.py")):
+                placeholders.replaced("package", name, "the folder of the repository, which is not installed")
+                sys.path.append(folder)
+                return importlib.machinery.PathFinder.find_spec(name, [folder])
+        return None

@@ -1,0 +1,62 @@
+"""Files of sound that are absent, as --data-shapes states their rate and --lengths their samples."""
+
+import functools
+import os
+import sys
+
+from . import data, files, shapes
+from .placeholders import replaced
+
+
+def absent(path):
+    """The samples of a file that is absent, and their rate; None for a file that is there, or is no path."""
+    if not files.named(path) or os.path.exists(files.found(path)):
+        return None
+    stated = shapes.entry("files", str(path))
+    if not str(stated).startswith("audio"):
+        data.stop("the sound of %s, which is absent" % path, data.SHAPES_FLAG + ': {"files": {"*.wav": "audio 22050"}}')
+    sound = shapes.value(stated)
+    samples, rate = sound["array"], sound["sampling_rate"]
+    replaced("data", str(path).rpartition(".")[2] + " files", "sounds of %d samples at %d Hz" % (len(samples), rate))
+    return samples, rate
+
+
+def reading(real, result):
+    """A function that reads a file of sound; result makes what it returns of samples, their rate and the call's arguments."""
+
+    @functools.wraps(real)
+    def wrapped(path, *args, **kwargs):
+        sound = absent(path)
+        return real(path, *args, **kwargs) if sound is None else result(*sound, *args, **kwargs)
+
+    return wrapped
+
+
+def resampled(samples, rate, sr=22050, *_, **__):
+    """What librosa.load returns."""
+    if not sr:
+        return samples, rate
+    return samples[:1].repeat(int(len(samples) * sr / rate)), sr
+
+
+def watch_scipy(module):
+    """Called when scipy.io.wavfile has been imported."""
+    module.read = reading(module.read, lambda samples, rate, *_, **__: (rate, (samples * 32767).astype("int16")))
+
+
+def watch_soundfile(module):
+    """Called when soundfile has been imported."""
+    module.read = reading(module.read, lambda samples, rate, *_, **__: (samples, rate))
+
+
+def watch_librosa(module):
+    """Called when librosa.core.audio has been imported."""
+    module.load = reading(module.load, resampled)
+
+
+def watch_torchaudio(module):
+    """Called when torchaudio has been imported."""
+    module.load = reading(module.load, lambda samples, rate, *_, **__: (sys.modules["torch"].from_numpy(samples)[None], rate))
+
+
+WATCHED = {"scipy.io.wavfile": watch_scipy, "soundfile": watch_soundfile, "librosa.core.audio": watch_librosa, "torchaudio": watch_torchaudio}
