@@ -8,7 +8,7 @@ import unittest
 import unittest.mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook"))
-from vprof_hook import data, files, folders, pipelines, placeholders, shapes, sounds, tokenizers, trackers
+from vprof_hook import data, failures, files, folders, pipelines, placeholders, shapes, sounds, tokenizers, trackers
 
 
 class DataTest(unittest.TestCase):
@@ -88,6 +88,7 @@ class DataTest(unittest.TestCase):
             with unittest.mock.patch.object(folders, "lists_samples", lambda: True):
                 self.assertEqual(len(listing(absent)), shapes.ROWS)
                 self.assertTrue(os.path.isfile(files.found(os.path.join(absent, "00001.png"))))
+                folders.Opened(os.path.join(absent, "00001.png")).close()
                 self.assertEqual(listing(self.folder), os.listdir(self.folder), "a folder with files stays as it is")
 
     def test_sounds_have_the_stated_rate(self):
@@ -104,15 +105,30 @@ class DataTest(unittest.TestCase):
             (ImportError("cannot import name 'x' from 'lib.old' (file)", name="lib.old"), "another release of lib (cannot import name 'x' from 'lib.old')"),
             (FileNotFoundError("no such file: 'x.h5'"), "a file (no such file: 'x.h5'), which is absent"),
             (FileNotFoundError(2, "No such file", "x.h5"), "x.h5, which is absent"),
+            (FileNotFoundError("Caught FileNotFoundError in DataLoader worker process 0.\n  trace\nx.h5 is missing"), "a file (x.h5 is missing), which is absent"),
         ):
-            data.explain(error, None)
+            failures.explain(error, None)
             with open(os.path.join(os.environ["VPROF_HOOK"], "events.jsonl")) as file:
                 self.assertEqual(json.loads(file.readlines()[-1])["text"], meaning)
+
+    def test_an_assertion_of_a_version_asks_for_the_release(self):
+        path = os.path.join(self.folder, "train.py")
+        with open(path, "w") as file:
+            file.write("assert lib.__version__ == '0.3.2'\n")
+        try:
+            with open(path) as file:
+                exec(compile(file.read(), path, "exec"), {"lib": unittest.mock.Mock(__version__="1")})
+        except AssertionError as error:
+            failures.explain(error, error.__traceback__)
+        with open(os.path.join(os.environ["VPROF_HOOK"], "events.jsonl")) as file:
+            self.assertEqual(json.loads(file.readline())["text"], "another release (assert lib.__version__ == '0.3.2')")
 
     def test_parts_of_pipelines(self):
         self.assertEqual(pipelines.config("CompVis/stable-diffusion-v1-4", "unet/config.json")["cross_attention_dim"], 768)
         self.assertEqual(pipelines.config("stabilityai/sd-vae-ft-ema", "config.json")["latent_channels"], 4)
         self.assertEqual(pipelines.config("org/FLUX.1-dev", "tokenizer_2/config.json")["vocab_size"], 32128)
+        self.assertIn("vae/config.json", pipelines.names("org/stable-diffusion-v1-5"))
+        self.assertEqual(pipelines.names("org/other"), [])
         for absent in ("unet/model.json", "unet_2/config.json"):
             self.assertIsNone(pipelines.config("org/stable-diffusion-v1-5", absent))
         self.assertIsNone(pipelines.config("org/other", "config.json"))

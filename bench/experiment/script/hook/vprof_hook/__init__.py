@@ -114,11 +114,11 @@ class Finder(importlib.abc.MetaPathFinder):
 
     def replace_absent(self):
         """Watches for the modules that load what may be absent, too."""
-        from . import data, folders, hub, kernels, options, placeholders, sounds, trackers, weights
+        from . import data, failures, folders, hub, kernels, options, placeholders, sounds, trackers, weights
 
         for part in (hub, kernels, trackers, folders):
             part.start()
-        sys.excepthook = data.explaining(sys.excepthook)
+        sys.excepthook = failures.explaining(sys.excepthook)
         for part in (hub, trackers, options):
             self.add(part.WATCHED)
         if "data" in placeholders.ASKED:

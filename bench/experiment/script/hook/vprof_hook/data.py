@@ -12,9 +12,8 @@ import json
 import os
 import re
 import sys
-import traceback
 
-from . import files, hub, kernels, memory, placeholders, shapes
+from . import files, hub, memory, placeholders, shapes
 from .placeholders import replaced, wanted
 
 # Data sets of the hub by the kinds of their columns, as their cards declare the features.
@@ -514,6 +513,22 @@ def watch_pil(module):
     module.open = opened
 
 
+def watch_cv2(module):
+    """Called when cv2 has been imported, which opens files by itself."""
+    real = module.imread
+
+    @functools.wraps(real)
+    def imread(filename, *args, **kwargs):
+        path = files.found(filename)
+        if os.path.exists(path):
+            return real(os.fspath(path), *args, **kwargs)
+        made.add("image")
+        replaced("data", os.path.dirname(os.path.abspath(path)), "images of %dx%d" % (shapes.sizes("images") or shapes.UNSIZED))
+        return importlib.import_module("numpy").asarray(shapes.image())
+
+    module.imread = imread
+
+
 def watch_pandas(module):
     """Called when pandas has been imported."""
     for name in ("read_csv", "read_json", "read_parquet", "read_table"):
@@ -537,47 +552,6 @@ def reading(module, real):
     return wrapped
 
 
-# What a failure means.
-
-
-def explaining(hook):
-    """sys.excepthook, which notes what data a script has failed for."""
-
-    def wrapped(kind, error, trace):
-        if not issubclass(kind, SystemExit):
-            explain(error, trace)
-        hook(kind, error, trace)
-
-    return wrapped
-
-
-STATED = 'put it there, or state the samples of the data set\'s class: --data-shapes FILE: {"classes": {"%s": {"item": {"x": "float32 3x64x64"}}}}'
-
-
-def explain(error, trace):
-    lines = [f for f in traceback.extract_tb(trace) if memory.of_user(f.filename, memory.LIBRARIES)]
-    where = "%s:%d" % (lines[-1].filename, lines[-1].lineno) if lines else ""
-    name, owner = getattr(error, "filename", None), data_set(trace)
-    text = (str(error).splitlines() or [type(error).__name__])[0]
-    if isinstance(error, FileNotFoundError):
-        wanted("%s, which is absent" % (name or "a file (%s)" % text), STATED % (owner or "NAME"), where)
-    elif isinstance(error, ModuleNotFoundError) and error.name:
-        refused = error.name.split(".")[0] in kernels.REFUSED
-        wanted("the package %s, which is not installed" % error.name, "install it" + " (vprof has placeholders of flash-attn, xformers and causal-conv1d alone)" * refused, where)
-    elif isinstance(error, ImportError) and "cannot import name" in text:
-        wanted("another release of %s (%s)" % ((error.name or "a package").split(".")[0], text.partition(" (")[0]), "install the one that the repository requires", where)
-    elif owner:
-        wanted("the samples of %s (%s)" % (owner, text), STATED % owner, where)
-    elif isinstance(error, KeyError) and made and error.args and isinstance(error.args[0], str):
-        wanted("the column %r of a data set that is absent" % error.args[0], SHAPES_FLAG + ': {"datasets": {"*": {"columns": {"%s": "string"}}}}' % error.args[0], where)
-
-
-def data_set(trace):
-    """The name of the class of a data set in whose method an exception was raised; None for an exception elsewhere."""
-    base = getattr(getattr(getattr(sys.modules.get("torch"), "utils", None), "data", None), "Dataset", ())
-    return next((type(f.f_locals["self"]).__name__ for f, _ in traceback.walk_tb(trace) if base and isinstance(f.f_locals.get("self"), base)), None)
-
-
 WATCHED = {
-    "datasets.load": watch_load, "torchvision.datasets": watch_torchvision, "numpy": watch_numpy, "PIL.Image": watch_pil, "pandas": watch_pandas,
+    "datasets.load": watch_load, "torchvision.datasets": watch_torchvision, "numpy": watch_numpy, "PIL.Image": watch_pil, "cv2": watch_cv2, "pandas": watch_pandas,
 }

@@ -1,6 +1,7 @@
 """Folders that are absent: of images that a data set lists, and of packages of the repository that are not installed."""
 
 import importlib.machinery
+import io
 import os
 import re
 import sys
@@ -20,6 +21,14 @@ def start():
     sys.meta_path.append(Finder())
     if "data" in placeholders.ASKED:
         files.absent_folder = image_folder
+        io.FileIO = Opened
+
+
+class Opened(io.FileIO):
+    """io.FileIO, by which some libraries open files without open()."""
+
+    def __init__(self, file, *args, **kwargs):
+        super().__init__(files.found(file), *args, **kwargs)
 
 
 own = threading.local()  # .asks while this module itself looks at files

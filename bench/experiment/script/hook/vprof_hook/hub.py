@@ -17,13 +17,16 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from . import events, files, pipelines, placeholders
+from . import events, files, memory, pipelines, placeholders
 
 # The most bytes of a configuration or a tokenizer, and of a header of weights.
 MOST = 64 << 20
 
 # What --fetch may download besides headers, by the end of the name.
 SMALL = (".json", ".txt", ".model", ".jinja", ".yaml", ".vocab")
+
+# Files without which a library does not load a model; it also asks for others, which few repositories have.
+REQUIRED = {"config.json", "model_index.json", "preprocessor_config.json", "scheduler_config.json", "tokenizer.json", "tokenizer_config.json"}
 
 own = threading.local()  # .fetching while this process downloads for vprof
 
@@ -226,7 +229,8 @@ def watch_download(module):
             whole = os.path.join(kwargs.get("subfolder") or "", filename)
             found = repository(repo_id).file(whole) if kwargs.get("repo_type") in (None, "model") else None
             if found is None:
-                placeholders.wanted("%s of %s" % (whole, repo_id), "put it into the cache of the hub, or give --fetch if it is a configuration")
+                if os.path.basename(whole) in REQUIRED or memory.of_user(sys._getframe(1).f_code.co_filename, memory.LIBRARIES):
+                    placeholders.wanted("%s of %s" % (whole, repo_id), "put it into the cache of the hub, or give --fetch if it is a configuration")
                 raise
             return found
 
@@ -257,6 +261,21 @@ def watch_cached_files(module):
         return [repository(name).file(os.path.join(kwargs.get("subfolder") or "", f)) for f in filenames if f.endswith(SMALL)]
 
     module.cached_files = wrapped
+
+
+def watch_api(module):
+    """Called when huggingface_hub.hf_api has been imported: of pipelines in the table the files are known."""
+    real = module.HfApi.model_info
+
+    @functools.wraps(real)
+    def model_info(self, repo_id, *args, **kwargs):
+        names = pipelines.names(repo_id)
+        if not names:
+            return real(self, repo_id, *args, **kwargs)
+        return module.ModelInfo(id=repo_id, siblings=[{"rfilename": name} for name in names])
+
+    module.HfApi.model_info = model_info
+    module.model_info = functools.partial(model_info, module.api)
 
 
 # Downloads.
@@ -332,4 +351,6 @@ def fetching():
         own.fetching = False
 
 
-WATCHED = {"huggingface_hub.file_download": watch_download, "transformers.utils.hub": watch_cached_files}
+WATCHED = {
+    "huggingface_hub.file_download": watch_download, "huggingface_hub.hf_api": watch_api, "transformers.utils.hub": watch_cached_files,
+}

@@ -81,6 +81,11 @@ def parts(repository):
     return next((found for pattern, found in PIPELINES.items() if re.fullmatch(pattern, name)), {})
 
 
+def names(repository):
+    """The files of configurations of a repository in the table."""
+    return [("%s/" % folder if folder else "") + ("scheduler_config.json" if folder == "scheduler" else "config.json") for folder in parts(repository)]
+
+
 def config(repository, name):
     """What a file of configuration in a repository holds; None for a file that the table lacks."""
     folder, _, file = name.rpartition("/")
