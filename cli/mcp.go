@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -107,32 +108,48 @@ func (a *app) callTool(ctx context.Context, cmd *cobra.Command, arguments json.R
 	if s.code != exitFine && s.code != exitNegative || len(s.text) == 0 {
 		return toolError(s.code, s.message)
 	}
-	result, room := &mcp.CallToolResult{}, longestAnswer
-	text := string(s.text)
-	if !whole && cmd.Name() == "plan" {
-		answer := s.planned()
-		if answer.Report == nil {
-			return toolError(s.code, answer.Message)
+	result, room, text := &mcp.CallToolResult{}, longestAnswer, string(s.text)
+	if whole {
+		result.Content = []mcp.Content{&mcp.TextContent{Text: text}}
+	}
+	if cmd.Name() == "plan" {
+		table, answer, err := s.table()
+		switch {
+		case err != nil && whole: // several releases, which have no table here
+			return result
+		case err != nil:
+			return toolError(s.code, err.Error())
 		}
-		var table strings.Builder
-		if err := report.WriteTable(&table, answer.Report, report.Layout{Width: pipedWidth}); err != nil {
-			return toolError(exitFailure, err.Error())
-		}
-		answer.Report = nil
-		text = table.String()
+		text = table
 		structured, err := json.Marshal(answer)
 		if err != nil {
 			return toolError(exitFailure, err.Error())
 		}
-		if len(structured) <= longestAnswer/2 { // else the text says what to ask for
+		if !whole && len(structured) <= longestAnswer/2 { // else the text says what to ask for
 			room, result.StructuredContent = room-len(structured), answer
 		}
 	}
-	if !whole {
-		text = shortened(matching(text, match), s.message, room)
+	printed := &mcp.TextContent{Text: shortened(matching(text, match), s.message, room)}
+	switch {
+	case !whole:
+		result.Content = []mcp.Content{printed}
+	case cmd.Name() == "plan": // the page shows it beside the report
+		printed.Annotations = &mcp.Annotations{Audience: []mcp.Role{"user"}}
+		result.Content = append(result.Content, printed)
 	}
-	result.Content = []mcp.Content{&mcp.TextContent{Text: text}}
 	return result
+}
+
+// table returns a plan as people read it, and its answer for programs.
+func (s verbAnswer) table() (text string, answer *report.Response, err error) {
+	answer = s.planned()
+	if answer.Report == nil {
+		return "", answer, errors.New(answer.Message)
+	}
+	var table strings.Builder
+	err = report.WriteTable(&table, answer.Report, report.Layout{Width: pipedWidth})
+	answer.Report = nil
+	return table.String(), answer, err
 }
 
 // headLines are the lines of a list before its rows: the heads, and the rule below them.

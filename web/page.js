@@ -213,9 +213,7 @@ async function ask() {
     if (answer.failed) { fail(answer.text); return; }
     [text, report, chosen] = [answer.text, JSON.parse(answer.text), 0];
     show(q);
-    const printed = await engine.call("plan", q);
-    if (mine !== turn) return;
-    $("printed").textContent = printed.text;
+    $("printed").textContent = answer.table;
     keep();
     after(q, mine);
   } catch (e) {

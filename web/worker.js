@@ -1,7 +1,7 @@
 // Runs vprof's WebAssembly: `vprof mcp`, the server that agents use, over standard input and output.
 //
 // The page posts {base, program, epoch}, then {id, tool, arguments, files}; the worker posts {loading, program}, {ready},
-// {id, progress}, {id, text, failed} and {broken}. Nothing leaves this machine: the only requests are for files beside this one.
+// {id, progress}, {id, text, table, failed} and {broken}. Nothing leaves this machine: the only requests are for files beside this one.
 "use strict";
 
 let base; // the folder of the page
@@ -135,7 +135,8 @@ function receive(m) {
   } else if (m.id !== undefined && m.error) {
     postMessage({id: m.id, failed: true, text: m.error.message});
   } else if (m.id !== undefined) {
-    postMessage({id: m.id, failed: m.result.isError === true, text: m.result.content[0].text});
+    const [answer, table] = m.result.content;
+    postMessage({id: m.id, failed: m.result.isError === true, text: answer.text, table: table?.text});
   }
 }
 
