@@ -58,6 +58,10 @@ func TestSizesSettleAsIfTheyWereAlone(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, first.Run, after.Run, batch)
 		lengths[first.Run.Phases[len(first.Run.Phases)-1].Step] = true
+		first.Discard()
+		again, err := alone.Try(t.Context(), first.Again(step.Replay{Expandable: true, Nominal: true}))
+		require.NoError(t, err)
+		require.Equal(t, first.Steps, again.Steps, "what is recorded does not hang on how it is replayed: %d", batch)
 	}
 	require.Greater(t, len(lengths), 1, "some settle sooner than others")
 }

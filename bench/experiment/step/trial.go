@@ -97,8 +97,9 @@ func (t Trial) Record(ctx context.Context, others ...device.GPU) (*models.Record
 		Validation: t.Validation, Steps: max(t.Steps, 0), Ceiling: t.Ceiling, Others: lists.Map(others, RecorderGPU),
 	}
 	if t.Steps == untilSettled {
+		conf := (&Trial{setup: t.setup}).unlimited() // one recording, however it is replayed
 		o.Further = func(p *program.Program) bool {
-			run, err := Simulate(ctx, p, Plentiful(t.GPU), t.unlimited(), 0)
+			run, err := Simulate(ctx, p, Plentiful(t.GPU), conf, 0)
 			return err == nil && len(run.Phases) > 0 && grewIn(run.Run, lastStep(run.Run)) &&
 				lastStep(run.Run) < mostSteps-1
 		}
