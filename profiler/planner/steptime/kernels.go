@@ -117,9 +117,9 @@ type limits struct {
 	// depthwiseLast is the share of depthwise convolutions with channels last, depthwise and depthwiseRate are the
 	// shares of bandwidth and of the FP32 rate of those with channels first.
 	channelNorm, depthwise, depthwiseRate, depthwiseLast float64
-	grouped, transposes, link, collective, spread        float64
+	grouped, link, collective, spread                    float64
 	share                                                [3][numPrecisions]float64
-	feed, fill                                           [numPrecisions]float64
+	feed, fill, transposes                               [numPrecisions]float64
 	products                                             map[productKey]float64
 }
 
@@ -146,14 +146,14 @@ func (k Kernels) on(gpu *device.GPU) *limits {
 	}
 	b.channelNorm, b.depthwise = stream*plain("channel-norm"), stream*plain("depthwise")
 	b.depthwiseLast, b.depthwiseRate = stream*plain("depthwise-last"), plain("depthwise-rate")*gpu.Peak.FP32
-	b.grouped, b.transposes, b.spread = plain("grouped"), plain("transposes"), plain("spread")
+	b.grouped, b.spread = plain("grouped"), plain("spread")
 	b.link, b.collective = plain("link"), plain("collective")
 	for p := range numPrecisions {
 		q := program.Precision(p)
 		for i, name := range [...]string{"matmul", "convolution", "attention"} {
 			b.share[i][p] = k.of(name, gpu, q)
 		}
-		b.feed[p], b.fill[p] = k.of("feed", gpu, q), k.of("fill", gpu, q)
+		b.feed[p], b.fill[p], b.transposes[p] = k.of("feed", gpu, q), k.of("fill", gpu, q), k.of("transposes", gpu, q)
 	}
 	return b
 }
@@ -200,7 +200,7 @@ func (b *limits) convolution(op *program.Op, x program.Product, moved float64) f
 		t /= b.grouped
 	}
 	if op.Precision != program.FP32 {
-		t += b.transposes * stream
+		t += b.transposes[op.Precision] * stream
 	}
 	return t
 }
