@@ -143,10 +143,16 @@ func TestCalibrateHost(t *testing.T) {
 		"time", "--model", "llama-tiny", "--gpu", "h100", "--batch", "1", "--format", "json",
 		"--coefficients", "coefficients.yaml",
 	}), stderr)
+	require.Empty(t, stderr.String(), "nothing is missed of a file of the host alone")
 	dispatch := steptime.Assumed().Dispatch.Value
 	require.Regexp(t, fmt.Sprintf(`"speed:dispatch",\s+"value": %.8f`, 2*dispatch), stdout, "twice the table's")
 
-	for _, args := range [][]string{{"--python", "./nowhere"}, {"run.json"}, {"--python", "true"}} {
-		require.Equal(t, exitUsage, run(t.Context(), a, append([]string{"calibrate", "--host"}, args...)), args)
+	for reason, args := range map[string][]string{
+		"there is no Python called ./nowhere; name yours with --python": {"--python", "./nowhere"},
+		"leave out run.json": {"run.json"},
+		"true cannot train on the simulated GPU (no cuda): need PyTorch": {"--python", "true"},
+	} {
+		require.Equal(t, exitUsage, run(t.Context(), a, append([]string{"calibrate", "--host"}, args...)), reason)
+		require.Contains(t, stderr.String(), reason)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/device"
 )
 
 // guideGPUs are the GPUs that a table has unless others are named: the ones in the projects' own guides.
@@ -71,6 +73,11 @@ func runTime(ctx context.Context, o *timeOptions) error {
 		return err
 	}
 	gpus = o.c.ranks.linked(gpus)
+	rated := func(g device.GPU) bool { return g.Peak.FP32 > 0 && g.Bandwidth > 0 }
+	if !slices.ContainsFunc(gpus, rated) {
+		return usagef("%s: its rates are not known, and times need them: bandwidth_gb_per_s, fp32_tflops and others "+
+			"in a file of --gpu-spec", gpus[0].Name)
+	}
 	budget, err := o.budget.budget()
 	if err != nil {
 		return err

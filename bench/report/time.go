@@ -144,12 +144,17 @@ func (t *Times) unsafe() (notes phrase.List) {
 	return notes
 }
 
-// source returns the source of the efficiencies.
-func (t *Times) source() string {
+// source returns the sources of the efficiencies: of kernels, and of the host where it has its own.
+func (t *Times) source() (text string) {
 	for _, c := range t.Coefficients {
-		return "speed of kernels: " + c.Source + "."
+		switch {
+		case text == "":
+			text = "speed of kernels: " + c.Source + "."
+		case c.Name == "speed:dispatch" && c.Source != t.Coefficients[0].Source:
+			text += " host: " + c.Source + "."
+		}
 	}
-	return ""
+	return text
 }
 
 func (r TimeRow) cells() []string {

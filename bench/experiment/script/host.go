@@ -20,7 +20,7 @@ var hostScript string
 // processor time in seconds of ten steps that nothing is recorded of, in ascending order. The error means bad input
 // where the Python or its PyTorch cannot run it.
 func HostSteps(ctx context.Context, c Command, python string) (torch string, seconds []float64, err error) {
-	if python, err = exec.LookPath(python); err != nil {
+	if _, err := exec.LookPath(python); err != nil {
 		return "", nil, input.Errorf("there is no Python called %s; name yours with --python", python)
 	}
 	var printed bytes.Buffer

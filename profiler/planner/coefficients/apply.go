@@ -196,7 +196,7 @@ type Selection struct {
 // Correct corrects the coefficients of a model on a GPU. The error is a
 // [*NoEntryError]; if it is [NoEntryError.Unknown], the defaults stand.
 func (s *Selection) Correct(gpu, model string, c *planner.Coefficients) error {
-	if s == nil {
+	if s == nil || len(s.Entries) == 0 && s.Host != nil { // a file of the host alone
 		return nil
 	}
 	e, err := s.find(gpu, model)
