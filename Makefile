@@ -300,19 +300,26 @@ $(WHEELS)/%/installed: kernels/cudac/wheels/%.txt
 	PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --no-deps --require-hashes --target $(@D) -r $<
 	touch $@
 
-kernels: $(WHEELS)/nvrtc/installed $(WHEELS)/ptxas-12.9/installed ## kernels/ptx and kernels/cubin from kernels/cudac
-	python3 kernels/cudac/compile.py $(WHEELS)/nvrtc $(WHEELS)/ptx kernels/ptx
-	python3 kernels/cudac/cubins.py $(WHEELS)/ptxas-12.9 $(WHEELS)/ptx kernels/cubin
+# Each archive has the modules in the order of their architectures.
+PACKED = $(GO) run ./tools/pack $(1)/modules.tar.zst $(foreach m,$(3),$(WHEELS)/$(2)/sm_$(m).$(2))
+PACK_KERNELS = $(call PACKED,$(1)ptx,ptx,70 75 80) && $(call PACKED,$(1)cubin,cubin,75 80 86 90 100 120)
+
+.PHONY: modules
+modules: $(WHEELS)/nvrtc/installed $(WHEELS)/ptxas-12.9/installed
+	python3 kernels/cudac/compile.py $(WHEELS)/nvrtc $(WHEELS)/ptx
+	python3 kernels/cudac/cubins.py $(WHEELS)/ptxas-12.9 $(WHEELS)/ptx $(WHEELS)/cubin
+
+kernels: modules ## kernels/ptx and kernels/cubin from kernels/cudac
+	cp $(WHEELS)/cubin/usage.csv kernels/cubin
+	$(call PACK_KERNELS,kernels/)
 
 # Every module goes through the oldest assembler as every GPU's driver would do it
 # (sm_70.ptx for sm_70, sm_75.ptx for sm_75, sm_80.ptx for all later ones), and
 # through the one that the cubins come from.
-kernels-check: $(WHEELS)/nvrtc/installed $(WHEELS)/ptxas-11.8/installed $(WHEELS)/ptxas-12.9/installed cuda-header ## PTX and cubins match their sources
-	python3 kernels/cudac/compile.py $(WHEELS)/nvrtc $(WHEELS)/ptx
-	for m in sm_70 sm_75 sm_80; do python3 -c "import bz2, sys; sys.stdout.buffer.write(bz2.open(sys.argv[1]).read())" kernels/ptx/$$m.ptx.bz2 | cmp - $(WHEELS)/ptx/$$m.ptx || exit 1; done
+kernels-check: modules $(WHEELS)/ptxas-11.8/installed cuda-header ## PTX and cubins match their sources
+	$(call PACK_KERNELS,$(WHEELS)/)
+	for f in ptx/modules.tar.zst cubin/modules.tar.zst cubin/usage.csv; do cmp kernels/$$f $(WHEELS)/$$f || exit 1; done
 	kernels/cudac/assemble $(WHEELS)/ptxas-11.8 $(WHEELS)/ptx 70 75 80 90
-	python3 kernels/cudac/cubins.py $(WHEELS)/ptxas-12.9 $(WHEELS)/ptx $(WHEELS)/cubin
-	diff -r kernels/cubin $(WHEELS)/cubin
 
 cuda-header: $(WHEELS)/header/installed ## our header of the driver matches NVIDIA's
 	VPROF_CUDA_INCLUDE=$(CURDIR)/$(WHEELS)/header/nvidia/cuda_runtime/include \

@@ -194,7 +194,7 @@ func (s verbAnswer) planned() *report.Response {
 	return answer
 }
 
-// programs returns the app that answers other Go programs. It runs no Python and opens no GPU.
+// programs returns the app that answers other Go programs. It opens no GPU, and runs Python only for --stack.
 var programs = sync.OnceValue(func() *app {
 	a := system()
 	if a.oracle != nil {

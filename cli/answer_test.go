@@ -162,6 +162,30 @@ func TestAgentsUseVerbsAsTools(t *testing.T) {
 	require.True(t, refused, "agents write no files")
 }
 
+// Lines that are no messages get an error each, and what was asked before the input ended gets its answer.
+func TestAgentsAreAnsweredWhateverTheySend(t *testing.T) {
+	a, stdout, stderr := desk()
+	a.stdin = strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18",` +
+		`"capabilities":{},"clientInfo":{"name":"test","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+garbage {
+
+` + strings.Repeat("x", 2*longestRequest) + `
+{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"gpus","arguments":{"match":"h200"}}}
+{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"plan","arguments":{"model":"toy","batch":8}}}`)
+	require.Equal(t, exitFine, run(t.Context(), a, []string{"mcp"}), stderr)
+	var ids []any
+	for line := range strings.Lines(stdout.String()) {
+		var answer map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &answer))
+		if answer["error"] == nil {
+			require.Contains(t, answer, "result")
+		}
+		ids = append(ids, answer["id"])
+	}
+	require.ElementsMatch(t, []any{1.0, nil, nil, 2.0, 3.0}, ids)
+}
+
 // Whoever asks for a step again has the answer of the first time, whatever was asked between.
 func TestRequestsOfOneStepHaveOneAnswer(t *testing.T) {
 	const line = `{"model": "resnet18", "batch": 8, "gpu": ["t4", "rtx-4090"], "amp": "fp16"}`

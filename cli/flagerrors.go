@@ -87,7 +87,7 @@ var calledOtherwise = map[string]string{
 	"fsdp":  "strategy fsdp2", "zero": "strategy zero3", "deepspeed": "strategy zero3", "pytorch": "torch",
 	"compile": "torch-compile",
 	"json":    "format json", "csv": "format csv", "out": "export", "format": "to", "device": "gpu",
-	"config": "config-path",
+	"config": "config-path", "samples": "dataset-size", "num-samples": "dataset-size",
 }
 
 // meantFlag returns a hint with the flag that an unknown name may stand for.

@@ -28,13 +28,13 @@ var agentTools = []string{"plan", "fit", "smoke", "time", "diagnose", "gpus", "m
 func newMCPCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "mcp",
-		Short: "Serve agents through the Model Context Protocol (standard input and output)",
+		Short: "Serve agents through the Model Context Protocol, on standard input and output",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if os.Getenv("GOMEMLIMIT") == "" {
 				debug.SetMemoryLimit(serverMemory)
 			}
-			return a.agentServer().Run(cmd.Context(), &mcp.StdioTransport{MaxLineLength: longestRequest})
+			return a.agentServer().Run(cmd.Context(), (&agentLines{out: a.stdout}).transport(a.stdin))
 		},
 	}
 }

@@ -26,6 +26,7 @@ func addVerbs(root *cobra.Command, a *app) {
 		},
 		{"trust", "Accuracy:", []*cobra.Command{newAccuracyCmd(a), newCalibrateCmd(a)}},
 		{"many", "On many machines:", []*cobra.Command{newFleetCmd(a)}},
+		{"programs", "For other programs:", []*cobra.Command{newMCPCmd(a), newSchemaCmd(a)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
 		for _, cmd := range group.verbs {
@@ -34,8 +35,7 @@ func addVerbs(root *cobra.Command, a *app) {
 		}
 	}
 	root.AddCommand(newVersionCmd(a))
-	for _, cmd := range []*cobra.Command{newEventsCmd(a), newSchemaCmd(a), newMCPCmd(a)} {
-		cmd.Hidden = true
-		root.AddCommand(cmd)
-	}
+	events := newEventsCmd(a)
+	events.Hidden = true
+	root.AddCommand(events)
 }

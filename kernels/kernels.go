@@ -7,11 +7,14 @@
 package kernels
 
 import (
-	"compress/bzip2"
-	"embed"
+	"archive/tar"
+	"bytes"
+	_ "embed"
 	"fmt"
 	"io"
 	"sync"
+
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/vprof/vprof/internal/ceil"
 )
@@ -40,8 +43,13 @@ const MaxShared = 48 << 10
 // MinCapability is the lowest compute capability, times ten, that there are kernels for.
 const MinCapability = 70
 
-//go:embed ptx/*.ptx.bz2 cubin/*.cubin.bz2
-var packed embed.FS
+// The modules, each kind in one archive: they differ little, and compress together to half of what they take alone.
+//
+//go:embed ptx/modules.tar.zst
+var packedPTX []byte
+
+//go:embed cubin/modules.tar.zst
+var packedCubins []byte
 
 // A source is a module, which a process unpacks once. It is made so, and not
 // by sync.OnceValue, that a program without a CUDA device does not have the files.
@@ -50,8 +58,8 @@ type source struct {
 	text string
 }
 
-func (s *source) unpacked(name string) string {
-	s.once.Do(func() { s.text = unpack(name) })
+func (s *source) unpacked(archive []byte, name string) string {
+	s.once.Do(func() { s.text = unpack(archive, name) })
 	return s.text
 }
 
@@ -62,11 +70,11 @@ var ptxSM70, ptxSM75, ptxSM80 source
 func PTX(capability int) string {
 	switch {
 	case capability >= 80:
-		return ptxSM80.unpacked("ptx/sm_80.ptx.bz2")
+		return ptxSM80.unpacked(packedPTX, "sm_80.ptx")
 	case capability >= 75:
-		return ptxSM75.unpacked("ptx/sm_75.ptx.bz2")
+		return ptxSM75.unpacked(packedPTX, "sm_75.ptx")
 	case capability >= MinCapability:
-		return ptxSM70.unpacked("ptx/sm_70.ptx.bz2")
+		return ptxSM70.unpacked(packedPTX, "sm_70.ptx")
 	}
 	return ""
 }
@@ -82,19 +90,23 @@ var cubins = [...]struct {
 func Cubin(capability int) string {
 	for i := range cubins {
 		if c := cubins[i].capability; c <= capability && c/10 == capability/10 {
-			return cubins[i].unpacked(fmt.Sprintf("cubin/sm_%d.cubin.bz2", c))
+			return cubins[i].unpacked(packedCubins, fmt.Sprintf("sm_%d.cubin", c))
 		}
 	}
 	return ""
 }
 
-// unpack decompresses a module, which takes a few tenths of a second.
-func unpack(name string) string {
-	file, err := packed.Open(name)
-	if err == nil {
-		var text []byte
-		if text, err = io.ReadAll(bzip2.NewReader(file)); err == nil {
-			return string(text)
+// unpack returns a module of an archive, after some hundredths of a second.
+func unpack(archive []byte, name string) string {
+	r, err := zstd.NewReader(bytes.NewReader(archive), zstd.WithDecoderConcurrency(1))
+	for files := tar.NewReader(r); err == nil; {
+		var file *tar.Header
+		if file, err = files.Next(); err == nil && file.Name == name {
+			var text []byte
+			if text, err = io.ReadAll(files); err == nil {
+				r.Close()
+				return string(text)
+			}
 		}
 	}
 	panic("kernels: " + name + " is damaged: " + err.Error())

@@ -39,9 +39,7 @@ func (k Verify) Launch() Launch {
 type Copy struct{ From, To Range }
 
 // Launch copies.
-func (k Copy) Launch() Launch {
-	return copyLaunch("copy", k.From, k.To, over(k.To.Bytes, 4))
-}
+func (k Copy) Launch() Launch { return copyLaunch("copy", k.From, k.To, over(k.To.Bytes, 4)) }
 
 func copyLaunch(name string, from, to Range, blocks int64) Launch {
 	l := launch(name, blocks, 0, []uint64{from.Addr, uint64(from.Bytes), to.Addr, uint64(to.Bytes)})

@@ -1,8 +1,6 @@
 package models
 
-import (
-	"slices"
-)
+import "slices"
 
 // modelConflicts are values that a model does not have.
 var modelConflicts = []Conflict{

@@ -1,8 +1,6 @@
 package models
 
-import (
-	"cmp"
-)
+import "cmp"
 
 // The values of [Strategy.CPBy]: how ranks that share a sequence attend over all of it.
 const (

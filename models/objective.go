@@ -131,9 +131,7 @@ func (o Objective) MarshalText() ([]byte, error) { return []byte(o.String()), ni
 func (o *Objective) UnmarshalText(text []byte) error { return unmarshal(o, text, ParseObjective) }
 
 // Refers tells whether the objective compares with a reference.
-func (o Objective) Refers() bool {
-	return o.Name == DPO || o.Name == KTO || o.Reference
-}
+func (o Objective) Refers() bool { return o.Name == DPO || o.Name == KTO || o.Reference }
 
 // Rows returns how many rows a batch has for each sample: a pair is two.
 func (o Objective) Rows() int64 {

@@ -120,9 +120,7 @@ func (r ShareRange) String() string {
 }
 
 // points returns a share in whole percent.
-func points(x float64) string {
-	return fmt.Sprintf("%d %%", int(math.Round(100*x)))
-}
+func points(x float64) string { return fmt.Sprintf("%d %%", int(math.Round(100*x))) }
 
 // How far off a guide's round figure may be and still be right: a tenth of an amount, or five points of a share.
 const (

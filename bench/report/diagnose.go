@@ -50,9 +50,7 @@ func (d *Diagnosis) Has(kinds ...string) bool {
 	return slices.ContainsFunc(d.Findings, func(f Finding) bool { return slices.Contains(kinds, f.Kind) })
 }
 
-func (f Finding) name() string {
-	return f.Kind + phrase.After(" on ", f.GPU)
-}
+func (f Finding) name() string { return f.Kind + phrase.After(" on ", f.GPU) }
 
 // Remedy is a change that may help.
 type Remedy struct {

@@ -84,9 +84,7 @@ type Parallel struct {
 }
 
 // String returns the group in a few words.
-func (p Parallel) String() string {
-	return fmt.Sprintf("%d GPUs, %s", p.GPUs, p.Strategy)
-}
+func (p Parallel) String() string { return fmt.Sprintf("%d GPUs, %s", p.GPUs, p.Strategy) }
 
 // Choice is a configuration and the batch size found for it.
 type Choice struct {

@@ -101,9 +101,7 @@ func (c csvCells) addFields(path string, v reflect.Value) {
 	}
 }
 
-func pathOf(path ...string) string {
-	return strings.TrimPrefix(strings.Join(path, "_"), "_")
-}
+func pathOf(path ...string) string { return strings.TrimPrefix(strings.Join(path, "_"), "_") }
 
 // scalarText returns a number, text or truth in CSV; false for anything else.
 func scalarText(v reflect.Value) (text string, ok bool) {

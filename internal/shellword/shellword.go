@@ -16,9 +16,7 @@ func Quote(s string) string {
 }
 
 // Join makes one command of words.
-func Join(words []string) string {
-	return strings.Join(lists.Map(words, Quote), " ")
-}
+func Join(words []string) string { return strings.Join(lists.Map(words, Quote), " ") }
 
 // special says whether a character may mean something to a shell.
 func special(r rune) bool {

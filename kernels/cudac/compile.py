@@ -1,14 +1,13 @@
 """Compiles kernels.cu to one PTX module per architecture, with NVRTC alone.
 
-Usage: compile.py LIBRARY OUTPUT [PACKED]
+Usage: compile.py LIBRARY OUTPUT
 
 LIBRARY is the folder that the wheel of wheels/nvrtc.txt was installed in, OUTPUT
-where sm_70.ptx and the others go, PACKED where they go compressed, as sm_70.ptx.bz2.
+where sm_70.ptx and the others go.
 The same sources give the same PTX; each file begins with their digest, so that a
 test can tell a stale one.
 """
 
-import bz2
 import concurrent.futures
 import ctypes
 import hashlib
@@ -67,7 +66,7 @@ def compile(nvrtc, files, arch):
 
 
 def main():
-    library, output, *packed = map(pathlib.Path, sys.argv[1:])
+    library, output = map(pathlib.Path, sys.argv[1:])
     lib = library / "nvidia/cuda_nvrtc/lib"
     ctypes.CDLL(str(next(lib.glob("libnvrtc-builtins.so.*"))), ctypes.RTLD_GLOBAL)
     nvrtc = ctypes.CDLL(str(next(lib.glob("libnvrtc.so.*"))))
@@ -78,8 +77,6 @@ def main():
         for arch, ptx in zip(ARCHITECTURES, modules):
             ptx = f"// Made from sources of SHA-256 {digest(files)}.\n{ptx}"
             (output / f"sm_{arch}.ptx").write_text(ptx)
-            for folder in packed:
-                (folder / f"sm_{arch}.ptx.bz2").write_bytes(bz2.compress(ptx.encode(), 9))
 
 
 main()

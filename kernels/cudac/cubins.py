@@ -3,12 +3,11 @@
 Usage: cubins.py LIBRARY PTX OUTPUT
 
 LIBRARY is the folder that the wheel of wheels/ptxas-12.9.txt was installed in, PTX
-has sm_70.ptx and the others, OUTPUT gets a compressed cubin for each architecture
+has sm_70.ptx and the others, OUTPUT gets a cubin for each architecture
 and usage.csv, which says what the assembler made of each kernel. The same PTX gives
 the same files.
 """
 
-import bz2
 import concurrent.futures
 import pathlib
 import re
@@ -46,7 +45,7 @@ def main():
     table = [f"# {source}", HEAD]
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
         for arch, (cubin, lines) in zip(ARCHITECTURES, threads.map(lambda a: assemble(ptxas, ptx, a), ARCHITECTURES)):
-            (output / f"sm_{arch}.cubin.bz2").write_bytes(bz2.compress(cubin, 9))
+            (output / f"sm_{arch}.cubin").write_bytes(cubin)
             table += lines
     (output / "usage.csv").write_text("\n".join(table) + "\n")
 

@@ -140,9 +140,7 @@ func read(path string) ([]byte, error) {
 
 // Parse makes the model of a configuration. The file is not opened: its path
 // gives the model its name. The error is a [*input.FormatError].
-func Parse(file string, data []byte) (models.Model, error) {
-	return parse(file, "", data)
-}
+func Parse(file string, data []byte) (models.Model, error) { return parse(file, "", data) }
 
 func parse(file, name string, data []byte) (models.Model, error) {
 	r, err := newReader(file, data)

@@ -1,8 +1,6 @@
 package hfconfig
 
-import (
-	"github.com/vprof/vprof/models/llama"
-)
+import "github.com/vprof/vprof/models/llama"
 
 // latent reads multi-head latent attention; c has the sizes that a file may leave out.
 func (r *reader) latent(c *llama.Config) {

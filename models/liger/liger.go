@@ -2,9 +2,7 @@
 // several, and a loss that never holds all scores. Names and statements follow its Python code.
 package liger
 
-import (
-	"github.com/vprof/vprof/profiler/trace"
-)
+import "github.com/vprof/vprof/profiler/trace"
 
 type (
 	frame  = trace.Frame

@@ -269,6 +269,4 @@ func (c *Config) Attends() bool {
 }
 
 // rotates reports whether layer i has rotary positions.
-func (c *Config) rotates(i int) bool {
-	return !c.NoRotary && !c.Unrotated.has(i)
-}
+func (c *Config) rotates(i int) bool { return !c.NoRotary && !c.Unrotated.has(i) }

@@ -1,8 +1,6 @@
 package llama
 
-import (
-	"github.com/vprof/vprof/models/nn"
-)
+import "github.com/vprof/vprof/models/nn"
 
 // layer is a decoder layer.
 type layer struct {

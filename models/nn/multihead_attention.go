@@ -1,8 +1,6 @@
 package nn
 
-import (
-	"github.com/vprof/vprof/profiler/trace"
-)
+import "github.com/vprof/vprof/profiler/trace"
 
 // MultiheadAttention is torch.nn.MultiheadAttention with one embedding size for query, key and value.
 type MultiheadAttention struct {

@@ -67,9 +67,7 @@ func NewSpectralNorm(l Reweighted) *SpectralNorm {
 }
 
 // matrixSize returns the size of a weight as a matrix, one row per output.
-func matrixSize(p *Parameter) (rows, columns int64) {
-	return p.Dims[0], product(p.Dims[1:])
-}
+func matrixSize(p *Parameter) (rows, columns int64) { return p.Dims[0], product(p.Dims[1:]) }
 
 // Forward computes the weight and calls the layer.
 func (s *SpectralNorm) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {

@@ -1,8 +1,6 @@
 package peft
 
-import (
-	"github.com/vprof/vprof/profiler/trace"
-)
+import "github.com/vprof/vprof/profiler/trace"
 
 // methods holds the methods of peft by name. What each computes follows tuners/NAME/layer.py of peft 0.21.
 var methods = map[string]*method{

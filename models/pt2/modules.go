@@ -302,9 +302,7 @@ func (b *branch) parts() *nn.Parts {
 	return b.made
 }
 
-func parent(name string) string {
-	return name[:max(strings.LastIndexByte(name, '.'), 0)]
-}
+func parent(name string) string { return name[:max(strings.LastIndexByte(name, '.'), 0)] }
 
 // ties groups the names of parameters that are one tensor; each has the first name of its group. Files of vprof capture
 // say which are. In others, export has replaced a tied parameter by the last of its names everywhere: the others are

@@ -187,9 +187,7 @@ func (f *residualFile) group(s Subject) (found *residualGroup, own int) {
 }
 
 // compareReleases orders names of releases, "2.9" before "2.11".
-func compareReleases(a, b string) int {
-	return slices.Compare(numbersOf(a), numbersOf(b))
-}
+func compareReleases(a, b string) int { return slices.Compare(numbersOf(a), numbersOf(b)) }
 
 func numbersOf(release string) []int {
 	var numbers []int

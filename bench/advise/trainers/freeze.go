@@ -42,9 +42,7 @@ func (c *Config) checkFreeze() error {
 	return nil
 }
 
-func (f fact) wrong(format string, args ...any) error {
-	return f.from.wrong(format, args...)
-}
+func (f fact) wrong(format string, args ...any) error { return f.from.wrong(format, args...) }
 
 // ChooseLayers completes the settings with the parameters that are trained, and with the stages of a pipeline, where
 // the files say by the model's number of layers which. The model is described by a config.json

@@ -1,8 +1,6 @@
 package trainers
 
-import (
-	"strconv"
-)
+import "strconv"
 
 // The facts that are sizes of a mesh of ranks: the number of ranks that shard the weights, hold
 // a copy of them, share each layer, share each sequence, and share out the experts.

@@ -3,21 +3,19 @@
 package monitor
 
 import (
+	"fmt"
+	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
-
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
 )
 
 // Exporter serves the latest samples to Prometheus. Where the value is the same as in
 // NVIDIA's dcgm-exporter, so are name and labels; ours begin with vprof_.
 //
-// It encodes Prometheus's types without its client library, whose collectors of
-// what a program counts of itself cost each start of any verb a millisecond.
+// It writes Prometheus's text without its client library, which starts collectors in each process, and without its
+// encoder, which links protobuf.
 type Exporter struct {
 	mu      sync.Mutex
 	samples []Sample
@@ -96,59 +94,69 @@ var metrics = []metric{
 	}},
 }
 
-// ServeHTTP implements [http.Handler] in the format that the client requests.
-func (e *Exporter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...)
-	w.Header().Set("Content-Type", string(format))
-	to := expfmt.NewEncoder(w, format)
-	for _, f := range e.families() {
-		if err := to.Encode(f); err != nil {
-			return // the client has gone
-		}
-	}
+// textFormat is Prometheus's text exposition format, which each of its releases reads.
+const textFormat = "text/plain; version=0.0.4; charset=utf-8"
+
+// ServeHTTP implements [http.Handler] in Prometheus's text format.
+func (e *Exporter) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", textFormat)
+	_, _ = io.WriteString(w, e.exposition()) // it fails if the client has gone
 }
 
-// families returns the metrics that have a value, each with its GPUs.
-func (e *Exporter) families() []*dto.MetricFamily {
+// exposition returns the metrics that have a value, each with its GPUs.
+func (e *Exporter) exposition() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var all []*dto.MetricFamily
+	var text strings.Builder
 	for _, m := range metrics {
-		f := gauge(m.name, m.help)
+		g := gauge{name: m.name, help: m.help}
 		for _, s := range e.samples {
 			if v, ok := m.value(s); ok {
-				add(f, v, labels(s))
+				g.add(v, labels(s)...)
 			}
 		}
-		all = append(all, f)
+		text.WriteString(g.text.String())
 	}
-	f := gauge("vprof_process_memory_bytes", "Memory of a process.")
+	g := gauge{name: "vprof_process_memory_bytes", help: "Memory of a process."}
 	for _, s := range e.samples {
 		for _, p := range s.Processes {
 			if p.Used >= 0 {
-				add(f, float64(p.Used), append(labels(s), label("pid", strconv.Itoa(p.PID)), label("program", p.Name)))
+				of := append(labels(s), label{"pid", strconv.Itoa(p.PID)}, label{"program", p.Name})
+				g.add(float64(p.Used), of...)
 			}
 		}
 	}
-	all = append(all, f)
-	return slices.DeleteFunc(all, func(f *dto.MetricFamily) bool { return len(f.Metric) == 0 })
+	text.WriteString(g.text.String())
+	return text.String()
 }
 
-func gauge(name, help string) *dto.MetricFamily {
-	return &dto.MetricFamily{Name: &name, Help: &help, Type: dto.MetricType_GAUGE.Enum()}
+// gauge is a metric in Prometheus's text format, empty without values.
+type gauge struct {
+	name, help string
+	text       strings.Builder
 }
 
-func add(f *dto.MetricFamily, value float64, labels []*dto.LabelPair) {
-	f.Metric = append(f.Metric, &dto.Metric{Label: labels, Gauge: &dto.Gauge{Value: &value}})
+// add appends a value and its labels, after the metric's header if it is the first.
+func (g *gauge) add(v float64, labels ...label) {
+	if g.text.Len() == 0 {
+		fmt.Fprintf(&g.text, "# HELP %s %s\n# TYPE %[1]s gauge\n", g.name, g.help)
+	}
+	separator := "{"
+	g.text.WriteString(g.name)
+	for _, l := range labels {
+		value := escapeLabel.Replace(strings.ToValidUTF8(l.value, "\uFFFD"))
+		g.text.WriteString(separator + l.name + `="` + value + `"`)
+		separator = ","
+	}
+	g.text.WriteString("} " + strconv.FormatFloat(v, 'g', -1, 64) + "\n")
 }
+
+// label is a label of a value. The format requires UTF-8, and escapes three characters.
+type label struct{ name, value string }
+
+var escapeLabel = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
 
 // labels returns the labels of a GPU, by dcgm-exporter's names and sorted by them.
-func labels(s Sample) []*dto.LabelPair {
-	return []*dto.LabelPair{label("UUID", s.UUID), label("gpu", strconv.Itoa(s.GPU)), label("modelName", s.Name)}
-}
-
-// label returns a label whose value is UTF-8, as Prometheus requires.
-func label(name, value string) *dto.LabelPair {
-	value = strings.ToValidUTF8(value, "\uFFFD")
-	return &dto.LabelPair{Name: &name, Value: &value}
+func labels(s Sample) []label {
+	return []label{{"UUID", s.UUID}, {"gpu", strconv.Itoa(s.GPU)}, {"modelName", s.Name}}
 }

@@ -116,9 +116,7 @@ func (p *Pair) Batch() int {
 
 // shown returns the points of A and B to compare: the points of the steps shown, or of the
 // batch size that both have, or each side's largest that fits.
-func (p *Pair) shown() (a, b report.Point) {
-	return p.A.shown(p.Batch()), p.B.shown(p.Batch())
-}
+func (p *Pair) shown() (a, b report.Point) { return p.A.shown(p.Batch()), p.B.shown(p.Batch()) }
 
 func (p *Page) shown(batch int) report.Point {
 	points := p.series()[0].points

@@ -35,9 +35,7 @@ type Observation struct {
 }
 
 // observed returns the highest level that was measured (device, else reserved, else allocated), in bytes.
-func (o Observation) observed() int64 {
-	return cmp.Or(o.Device, o.Reserved, o.Allocated)
-}
+func (o Observation) observed() int64 { return cmp.Or(o.Device, o.Reserved, o.Allocated) }
 
 // estimated returns the estimate of that level by coefficients, in bytes.
 func (o Observation) estimated(c planner.Coefficients) int64 {

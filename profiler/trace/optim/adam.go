@@ -1,8 +1,6 @@
 package optim
 
-import (
-	"github.com/vprof/vprof/profiler/trace"
-)
+import "github.com/vprof/vprof/profiler/trace"
 
 // The state of Adam and AdamW.
 const (
@@ -20,9 +18,7 @@ func initAdam(o *Optimizer, s *slot) {
 }
 
 // coupledDecay reports whether weight decay is part of the gradient.
-func (c *Config) coupledDecay() bool {
-	return c.WeightDecay && c.Algorithm != AdamW
-}
+func (c *Config) coupledDecay() bool { return c.WeightDecay && c.Algorithm != AdamW }
 
 // initMoments makes the state of the algorithms that keep two averages.
 func initMoments(o *Optimizer, s *slot) { o.zeros(s, expAvg, expAvgSq) }
