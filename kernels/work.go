@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -171,13 +172,8 @@ func rounds(flops, elements, inputs int64) int64 {
 
 // streamMany reads and writes ranges one by one, many in a launch.
 func (p *plan) streamMany() {
-	bytes := int64(0)
-	for _, r := range p.reads {
-		bytes += r.Bytes
-	}
-	for _, r := range p.writes {
-		bytes += r.Bytes
-	}
+	of := func(r Range) int64 { return r.Bytes }
+	bytes := lists.Sum(p.reads, of) + lists.Sum(p.writes, of)
 	k := Update{Type: p.t, Scale: streamScale, Shift: streamShift, Settled: true}
 	if !p.begun() {
 		k.Rounds = rounds(p.flops, bytes/p.t.Size(), 1)

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -93,13 +94,8 @@ func (c Case) Key() Key {
 
 // String says what is trained and how, in a line, without the batch size.
 func (c Case) String() string {
-	words := []string{c.Model}
-	for i := range fields {
-		if w := fields[i].Words(&c); w != "" {
-			words = append(words, w)
-		}
-	}
-	return strings.Join(words, ", ")
+	words := lists.Present(fields, func(f Field) string { return f.Words(&c) })
+	return strings.Join(append([]string{c.Model}, words...), ", ")
 }
 
 // unnamedRelease is the release of PyTorch of cases that name none: the only one there was before files named it.
@@ -151,11 +147,7 @@ func (c Case) Precision() string {
 
 // Words returns the settings as the command line takes them, sorted: "seq-len=512".
 func (s Settings) Words() []string {
-	var words []string
-	for _, name := range slices.Sorted(maps.Keys(s)) {
-		words = append(words, fmt.Sprintf("%s=%d", name, s[name]))
-	}
-	return words
+	return lists.Map(slices.Sorted(maps.Keys(s)), func(name string) string { return fmt.Sprintf("%s=%d", name, s[name]) })
 }
 
 // Autocast is the precision of torch.autocast: [NoAutocast], "fp16" or "bf16".

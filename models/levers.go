@@ -104,11 +104,7 @@ const withExperts = "+experts"
 // Quantizations returns the values of [Levers.Quantize]: 4-bit NormalFloat, the same with its scales quantized again,
 // and LLM.int8(); then the same of experts, too, whose weights are in no linear layer.
 func Quantizations() []string {
-	all := []string{"nf4", "nf4-dq", "int8"}
-	for _, q := range all[:len(all):len(all)] {
-		all = append(all, q+withExperts)
-	}
-	return all
+	return []string{"nf4", "nf4-dq", "int8", "nf4" + withExperts, "nf4-dq" + withExperts, "int8" + withExperts}
 }
 
 // Packing returns the quantization of linear layers, of [Levers.Quantize].

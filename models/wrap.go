@@ -40,10 +40,8 @@ func parseWrap(text string) (Wrap, error) {
 	if len(w.Patterns) > 1 {
 		w.Each = 0
 	}
-	for _, p := range w.Patterns {
-		if p == "" {
-			return Wrap{}, fmt.Errorf("%q has an empty pattern", text)
-		}
+	if slices.Contains(w.Patterns, "") {
+		return Wrap{}, fmt.Errorf("%q has an empty pattern", text)
 	}
 	if several {
 		n, err := options.Within(number, 1, mostModules)

@@ -22,6 +22,30 @@ func Filter[T any](list []T, keep func(T) bool) (out []T) {
 	return out
 }
 
+// Present returns the values of f(x), in order, that are not zero; nil if there are none.
+func Present[T any, U comparable](list []T, f func(T) U) []U {
+	var zero U
+	return Filter(Map(list, f), func(y U) bool { return y != zero })
+}
+
+// Times returns the list of f(0) to f(n - 1); it is empty if n is not above zero.
+func Times[N int | int64, T any](n N, f func(i N) T) []T {
+	out := make([]T, max(0, n))
+	for i := N(0); i < n; i++ {
+		out[i] = f(i)
+	}
+	return out
+}
+
+// Set returns the elements of a list as keys.
+func Set[T comparable](list []T) map[T]bool {
+	set := make(map[T]bool, len(list))
+	for _, x := range list {
+		set[x] = true
+	}
+	return set
+}
+
 // Union returns the elements of list, followed by the elements of more that list lacks.
 func Union[T comparable](list []T, more ...T) []T {
 	for _, x := range more {
@@ -85,10 +109,4 @@ func Sum[T any](list []T, f func(T) int64) (sum int64) {
 }
 
 // Ascending returns the numbers below n in order.
-func Ascending(n int) []int {
-	out := make([]int, n)
-	for i := range out {
-		out[i] = i
-	}
-	return out
-}
+func Ascending(n int) []int { return Times(n, func(i int) int { return i }) }

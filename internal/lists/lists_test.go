@@ -67,3 +67,12 @@ func TestGroupsAreInTheOrderOfTheirFirstElements(t *testing.T) {
 	require.Equal(t, [][]int{{3, 1, 1, 5}, {4}}, lists.Groups([]int{3, 1, 4, 1, 5}, odd))
 	require.Empty(t, lists.Groups([]int{}, odd))
 }
+
+func TestTimesAndPresentAndSet(t *testing.T) {
+	require.Equal(t, []string{"0", "1", "2"}, lists.Times(3, strconv.Itoa))
+	require.Empty(t, lists.Times(int64(-1), func(n int64) int64 { return n }))
+	half := func(n int) int { return n / 2 }
+	require.Equal(t, []int{1, 2}, lists.Present([]int{1, 3, 0, 4}, half), "zeros are left out")
+	require.Nil(t, lists.Present([]int{1}, half))
+	require.Equal(t, map[int]bool{1: true, 2: true}, lists.Set([]int{1, 2, 1}))
+}

@@ -5,6 +5,7 @@ package bert
 import (
 	"cmp"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -229,9 +230,7 @@ type Model struct {
 // New builds the model.
 func New(c Config) *Model {
 	m := &Model{Embeddings: newEmbeddings(c), Encoder: &encoder{}, eager: c.Eager}
-	for range c.Layers {
-		m.Encoder.Layer = append(m.Encoder.Layer, newLayer(c))
-	}
+	m.Encoder.Layer = lists.Times(c.Layers, func(int64) *layer { return newLayer(c) })
 	if c.Pooler {
 		m.Pooler = &pooler{Dense: nn.NewLinear(c.Width, c.Width, true)}
 	}

@@ -1,6 +1,7 @@
 package bert
 
 import (
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -128,10 +129,9 @@ func NewDistilled(c DistilledConfig) *Distilled {
 			LayerNorm:          nn.NewLayerNorm(c.Width), Dropout: nn.NewDropout(c.Dropout),
 			PositionIds: nn.NewBuffer(trace.I64, 1, c.Positions),
 		},
-		Transformer: &distilTransformer{},
-	}
-	for range c.Layers {
-		m.Transformer.Layer = append(m.Transformer.Layer, newDistilBlock(c))
+		Transformer: &distilTransformer{
+			Layer: lists.Times(c.Layers, func(int64) *distilBlock { return newDistilBlock(c) }),
+		},
 	}
 	return m
 }

@@ -1,6 +1,7 @@
 package gemma
 
 import (
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/liger"
 	"github.com/vprof/vprof/models/llama"
@@ -21,9 +22,7 @@ type gemma4 struct {
 func newGemma4(c *Config) *gemma4 {
 	m := &gemma4{Rest: newTextModel(c), Norm: newNorm(c, c.Width), c: c}
 	m.EmbedTokens = m.Rest.embed
-	for _, l := range c.Layers {
-		m.Layers = append(m.Layers, newLayer4(c, l))
-	}
+	m.Layers = lists.Map(c.Layers, func(l Layer) *layer4 { return newLayer4(c, l) })
 	return m
 }
 

@@ -3,6 +3,7 @@
 package gpt
 
 import (
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -135,14 +136,11 @@ type Model struct {
 
 // New builds the model.
 func New(c Config) *Model {
-	m := &Model{
+	return &Model{
 		Wte: nn.NewEmbedding(c.Vocab, c.Width), Wpe: nn.NewEmbedding(c.Positions, c.Width),
-		Drop: nn.NewDropout(c.EmbedDropout), LnF: nn.NewLayerNorm(c.Width), eager: c.Eager,
+		Drop: nn.NewDropout(c.EmbedDropout), H: lists.Times(c.Layers, func(int64) *block { return newBlock(c) }),
+		LnF: nn.NewLayerNorm(c.Width), eager: c.Eager,
 	}
-	for range c.Layers {
-		m.H = append(m.H, newBlock(c))
-	}
-	return m
 }
 
 // Call implements [hf.Decoder].

@@ -3,6 +3,7 @@ package hf
 import (
 	"slices"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
@@ -144,10 +145,7 @@ func (c Context) gatherLosses() *trace.Function {
 		Name: "GatherLossBackward",
 		Forward: func(f *frame, _ *trace.FunctionContext, in []*tensor) []*tensor {
 			t, x := f.Tape(), in[0]
-			parts := make([]*tensor, c.Ranks)
-			for i := range parts {
-				parts[i] = f.Let(t.Empty(x.DType(), x.Shape()...))
-			}
+			parts := lists.Times(c.Ranks, func(int64) *tensor { return f.Let(t.Empty(x.DType(), x.Shape()...)) })
 			t.Collective(program.AllGather, c.Ranks, parts[0], x)
 			return []*tensor{trace.Cat(1, parts...)}
 		},

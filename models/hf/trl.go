@@ -3,6 +3,7 @@ package hf
 import (
 	"cmp"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -78,10 +79,7 @@ func tiles(types []trace.DType) *trace.Function {
 			if half, casting := t.Autocasting(); casting {
 				d = half
 			}
-			stats := make([]*tensor, 7)
-			for i := range stats {
-				stats[i] = f.Let(t.Zeros(trace.F32, n))
-			}
+			stats := lists.Times(7, func(int) *tensor { return f.Let(t.Zeros(trace.F32, n)) })
 			forTiles(f, d, in[0], in[1], nil)
 			z := f.Let(stats[0].Add(f.Let(stats[1].Log())))
 			all := []*tensor{f.Let(stats[6].Sub(z))}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/llama"
@@ -249,11 +250,7 @@ func (r *reader) windows(c *llama.Config, window int64, usual func(layer int64) 
 
 // layers asks for every layer.
 func layers(c *llama.Config, is func(layer int64) bool) []bool {
-	out := make([]bool, c.Layers)
-	for i := range out {
-		out[i] = is(int64(i))
-	}
-	return out
+	return lists.Times(c.Layers, is)
 }
 
 // The kinds of attention that layer_types names.
@@ -305,14 +302,10 @@ func (r *reader) rotary(part float64, some bool) float64 {
 			r.wrong(name, "%s is not an object with rope_type", excerpt(value))
 			continue
 		}
-		ropes := []json.RawMessage{value}
-		for _, kind := range []string{fullAttention, slidingAttention} {
-			if v, ok := kinds[kind]; ok {
-				ropes = append(ropes, v)
+		for _, rope := range []json.RawMessage{value, kinds[fullAttention], kinds[slidingAttention]} {
+			if rope != nil {
+				r.rope(rope, name, &part)
 			}
-		}
-		for _, rope := range ropes {
-			r.rope(rope, name, &part)
 		}
 	}
 	if value, name, ok := r.get("partial_rotary_factor"); ok && !null(value) {

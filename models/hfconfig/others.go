@@ -3,6 +3,7 @@ package hfconfig
 import (
 	"fmt"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/opt"
@@ -109,11 +110,9 @@ func (r *reader) convolutions() []wav2vec2.ConvLayer {
 		len(strides), len(widths))
 	r.must(len(kernels) == len(widths), "conv_kernel", "has %d numbers, conv_dim %d; there must be one for each layer",
 		len(kernels), len(widths))
-	layers := make([]wav2vec2.ConvLayer, min(len(widths), len(strides), len(kernels)))
-	for i := range layers {
-		layers[i] = wav2vec2.ConvLayer{Width: widths[i], Kernel: kernels[i], Stride: strides[i]}
-	}
-	return layers
+	return lists.Times(min(len(widths), len(strides), len(kernels)), func(i int) wav2vec2.ConvLayer {
+		return wav2vec2.ConvLayer{Width: widths[i], Kernel: kernels[i], Stride: strides[i]}
+	})
 }
 
 func readOPT(r *reader) architecture {

@@ -2,7 +2,10 @@
 // several, and a loss that never holds all scores. Names and statements follow its Python code.
 package liger
 
-import "github.com/vprof/vprof/profiler/trace"
+import (
+	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/profiler/trace"
+)
 
 type (
 	frame  = trace.Frame
@@ -83,10 +86,7 @@ func rotate(f *frame, node, kernel string, headsFirst bool, q, k *tensor, angles
 			return ys
 		},
 		Backward: func(f *frame, ctx *trace.FunctionContext, grads []*tensor) []*tensor {
-			saved := make([]*tensor, len(angles))
-			for i := range saved {
-				saved[i] = ctx.Saved(i)
-			}
+			saved := lists.Times(len(angles), ctx.Saved)
 			return append(run(f, kernel+"_backward", grads, saved), make([]*tensor, len(angles))...)
 		},
 	}, append([]*tensor{q, k}, angles...)...)

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/models/tower"
@@ -41,9 +42,7 @@ func New(c Config) *Model {
 	if c.EmbedScale == ByBuffer {
 		embedding.EmbedScale = nn.NewBuffer(trace.F32)
 	}
-	for i := range c.Layers {
-		m.Layers = append(m.Layers, newLayer(&c, int(i)))
-	}
+	m.Layers = lists.Times(c.Layers, func(i int64) *layer { return newLayer(&c, int(i)) })
 	return m
 }
 

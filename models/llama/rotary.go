@@ -3,6 +3,7 @@ package llama
 import (
 	"slices"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -24,11 +25,8 @@ type rotary struct {
 }
 
 func newRotary(c *Config) *rotary {
-	m := &rotary{r: c.Rotary}
-	for range max(c.Rotary.Kinds, 1) {
-		m.Kinds = append(m.Kinds, hf.NewFrequencies(c.rotarySize()))
-	}
-	return m
+	kind := func(int) *hf.Frequencies { return hf.NewFrequencies(c.rotarySize()) }
+	return &rotary{r: c.Rotary, Kinds: lists.Times(max(c.Rotary.Kinds, 1), kind)}
 }
 
 // call gives the cosines and sines of positions [1, length] for a kind of layers, in the type of x.

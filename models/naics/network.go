@@ -2,6 +2,7 @@ package naics
 
 import (
 	"github.com/vprof/vprof/internal/ceil"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/bert"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -120,12 +121,10 @@ type mixture struct {
 }
 
 func newMixture(dim int64) *mixture {
-	m := &mixture{Gate: nn.NewLinear(dim, experts, true)}
-	for range experts {
-		m.Experts = append(m.Experts, nn.NewSequential(
-			nn.NewLinear(dim, hidden, true), nn.NewReLU(), nn.NewDropout(0.1), nn.NewLinear(hidden, dim, true)))
-	}
-	return m
+	return &mixture{Gate: nn.NewLinear(dim, experts, true), Experts: lists.Times(experts, func(int) *nn.Sequential {
+		return nn.NewSequential(
+			nn.NewLinear(dim, hidden, true), nn.NewReLU(), nn.NewDropout(0.1), nn.NewLinear(hidden, dim, true))
+	})}
 }
 
 // call runs moe(x) and returns the mixed rows, the gate's probabilities and the chosen experts. Rows are assumed to

@@ -1,6 +1,9 @@
 package nn
 
-import "github.com/vprof/vprof/profiler/trace"
+import (
+	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/profiler/trace"
+)
 
 // TransformerOptions are the arguments of the transformer layers besides sizes.
 type TransformerOptions struct {
@@ -53,11 +56,9 @@ type TransformerEncoder struct {
 
 // NewTransformerEncoder stacks n layers.
 func NewTransformerEncoder(n int, embed, heads, width int64, o TransformerOptions) *TransformerEncoder {
-	e := &TransformerEncoder{}
-	for range n {
-		e.Layers = append(e.Layers, NewTransformerEncoderLayer(embed, heads, width, o))
-	}
-	return e
+	return &TransformerEncoder{Layers: lists.Times(n, func(int) *TransformerEncoderLayer {
+		return NewTransformerEncoderLayer(embed, heads, width, o)
+	})}
 }
 
 // Call runs the layers on x with masks.

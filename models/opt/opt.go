@@ -3,6 +3,7 @@
 package opt
 
 import (
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -152,9 +153,7 @@ func New(c Config) *Model {
 	if !c.NormLast && !c.NoFinalNorm {
 		m.FinalLayerNorm = c.norm()
 	}
-	for range c.Layers {
-		m.Layers = append(m.Layers, newLayer(&c))
-	}
+	m.Layers = lists.Times(c.Layers, func(int64) *layer { return newLayer(&c) })
 	return m
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -33,11 +34,7 @@ func (s *Site) addAdaMSS() error {
 // subspaces returns the numbers of outputs in each group.
 func (s *Site) subspaces() []int64 {
 	n := min(s.count("num_subspaces"), s.out)
-	sizes := make([]int64, n)
-	for i := range n {
-		sizes[i] = s.out*(i+1)/n - s.out*i/n
-	}
-	return sizes
+	return lists.Times(n, func(i int64) int64 { return s.out*(i+1)/n - s.out*i/n })
 }
 
 func (s *Site) adamss(f *frame, x *tensor) *tensor {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
@@ -87,11 +88,9 @@ func follow(p *export.Program) {
 }
 
 func typeOfValues(values ...int32) export.Argument {
-	a := export.Argument{Kind: export.TypeOf}
-	for _, v := range values {
-		a.List = append(a.List, export.Argument{Kind: export.Ref, Ref: v})
-	}
-	return a
+	return export.Argument{Kind: export.TypeOf, List: lists.Map(values, func(v int32) export.Argument {
+		return export.Argument{Kind: export.Ref, Ref: v}
+	})}
 }
 
 // movesOnly reports whether the line of a cast moves a tensor to a device, and says no type.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/pt2/export"
 	"github.com/vprof/vprof/profiler/aten"
@@ -26,13 +27,7 @@ type region struct {
 type patterns []string
 
 func parsePatterns(text string) patterns {
-	var out patterns
-	for p := range strings.SplitSeq(text, ",") {
-		if p = strings.TrimSpace(p); p != "" {
-			out = append(out, p)
-		}
-	}
-	return out
+	return lists.Present(strings.Split(text, ","), strings.TrimSpace)
 }
 
 // match returns the first pattern that a name matches, -1 if none does. A broken pattern matches nothing.
@@ -110,11 +105,7 @@ func (r *region) borders(p *export.Program) {
 		n := &p.Nodes[i]
 		eachInput(n, func(v int32) { addOnce(&r.inputs, v, !inside[v] && !fixed[v]) })
 		eachOutput(n, func(v int32) { inside[v] = true })
-		for _, v := range n.Dies {
-			if !inside[v] {
-				r.after = append(r.after, v)
-			}
-		}
+		r.after = append(r.after, lists.Filter(n.Dies, func(v int32) bool { return !inside[v] })...)
 	}
 	note := func(v int32) { addOnce(&r.outputs, v, inside[v]) }
 	for i := r.end; i < len(p.Nodes); i++ {

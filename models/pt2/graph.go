@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/pt2/export"
 	"github.com/vprof/vprof/profiler/aten"
 	"github.com/vprof/vprof/profiler/trace"
@@ -174,10 +175,7 @@ func (g *graph) markCalls() {
 	for i := range g.Extra.Counts {
 		counts[g.Extra.Counts[i].Node] = &g.Extra.Counts[i]
 	}
-	host := map[int32]bool{}
-	for _, n := range g.Extra.Host.Nodes {
-		host[n] = true
-	}
+	host := lists.Set(g.Extra.Host.Nodes)
 	for i, n := range g.Nodes {
 		c := &g.calls[i]
 		c.kernels, c.trues, c.onHost = kernels[n.Number], counts[n.Number], host[n.Number]
@@ -320,10 +318,7 @@ func (g *graph) assignData() {
 	if g.Extra == nil {
 		return
 	}
-	assigned := map[int32]bool{}
-	for _, n := range g.Extra.Assigned {
-		assigned[n] = true
-	}
+	assigned := lists.Set(g.Extra.Assigned)
 	for i := range g.Nodes {
 		n := &g.Nodes[i]
 		to, from := inputOf(n, "self"), inputOf(n, "src")

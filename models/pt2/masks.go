@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
@@ -145,12 +146,7 @@ func unmask(p *export.Program, n *export.Node, causal bool) {
 		bypass(p, n)
 		return
 	}
-	kept := n.Inputs[:0:0]
-	for _, a := range n.Inputs {
-		if a.Name != "attn_mask" && a.Name != "is_causal" {
-			kept = append(kept, a)
-		}
-	}
+	kept := lists.Filter(n.Inputs, func(a export.Named) bool { return a.Name != "attn_mask" && a.Name != "is_causal" })
 	if causal {
 		kept = append(kept, export.Named{Name: "is_causal", Argument: export.Argument{Kind: export.Boolean, Int: 1}})
 	}

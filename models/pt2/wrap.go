@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/models/pt2/export"
@@ -141,22 +142,12 @@ func (w *walker) giveBack(c *wrapped) {
 
 // tensors returns those among values.
 func (w *walker) tensors(values []int32) []*trace.Tensor {
-	var out []*trace.Tensor
-	for _, v := range values {
-		if x := w.tensor(v); x != nil {
-			out = append(out, x)
-		}
-	}
-	return out
+	return lists.Present(values, w.tensor)
 }
 
 // within returns the wrapped calls inside a region that is not one of them itself.
 func within(wraps []*wrapped, r *region) []*wrapped {
-	var out []*wrapped
-	for _, c := range wraps {
-		if c.begin >= r.begin && c.end <= r.end && (c.begin != r.begin || c.end != r.end) {
-			out = append(out, c)
-		}
-	}
-	return out
+	return lists.Filter(wraps, func(c *wrapped) bool {
+		return c.begin >= r.begin && c.end <= r.end && (c.begin != r.begin || c.end != r.end)
+	})
 }

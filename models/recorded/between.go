@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -126,11 +127,7 @@ func (f *File) Missing(amp string) []int {
 	all := f.in(amp)
 	largest, known := map[string]int{}, map[string]bool{}
 	kind := func(batch int) string {
-		var split []bool
-		for _, at := range all[0].SplitsAt {
-			split = append(split, slices.Contains(at, batch))
-		}
-		return fmt.Sprint(split)
+		return fmt.Sprint(lists.Map(all[0].SplitsAt, func(at []int) bool { return slices.Contains(at, batch) }))
 	}
 	for _, r := range all {
 		known[kind(r.Batch)] = true

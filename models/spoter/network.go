@@ -1,6 +1,7 @@
 package spoter
 
 import (
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -127,17 +128,14 @@ type firstNet struct {
 
 func newFirstNet() *firstNet {
 	const dropout, positions = 0.1, 300
-	n := &firstNet{
+	return &firstNet{
 		Cls: nn.NewParameter(1, 1, width), Pe: nn.NewBuffer(trace.F32, positions, 1, width),
 		Embed: nn.NewLinear(features, width, true),
 		Head: nn.NewSequential(nn.NewLayerNorm(width), nn.NewDropout(dropout),
 			nn.NewLinear(width, width/2, true), nn.NewReLU(),
 			nn.NewDropout(dropout), nn.NewLinear(width/2, classes, true)),
+		Layers: lists.Times(6, func(int) *layer { return newLayer(dropout) }),
 	}
-	for range 6 {
-		n.Layers = append(n.Layers, newLayer(dropout))
-	}
-	return n
 }
 
 // call maps poses [B, frames, features] to logits.

@@ -1,6 +1,7 @@
 package tower
 
 import (
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/program"
@@ -72,10 +73,7 @@ const movingBatch = "to_dtype_layout"
 // model sees; the number of the former is counted.
 func imagePlaces(f *frame, ids *tensor, kinds int) []*tensor {
 	g := f.FuncFrame(ids)
-	var masks []*tensor
-	for range kinds {
-		masks = append(masks, g.Let(ids.EqScalar()))
-	}
+	masks := lists.Times(kinds, func(int) *tensor { return g.Let(ids.EqScalar()) })
 	for i := range masks {
 		g.Let(masks[i].Sum(false))
 		g.Set(&masks[i], masks[i].Unsqueeze(-1))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/program"
@@ -114,13 +115,10 @@ func dataParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Layo
 }
 
 // replicated returns the parameters that all ranks have: not the experts that they share out.
-func replicated(s *models.Strategy, all []distributed.Param) (out []distributed.Param) {
-	for _, p := range all {
-		if s.EP == 0 || !strings.Contains(p.Name, expertsInside) {
-			out = append(out, p)
-		}
-	}
-	return out
+func replicated(s *models.Strategy, all []distributed.Param) []distributed.Param {
+	return lists.Filter(all, func(p distributed.Param) bool {
+		return s.EP == 0 || !strings.Contains(p.Name, expertsInside)
+	})
 }
 
 // experts is the module that has the weights of the experts of a mixture.

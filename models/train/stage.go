@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -169,16 +170,8 @@ func (t *taskTrainer) survey(tape *trace.Tape, blocks []string, from, to string)
 		s.result = Crossing{DType: result.DType(), Shape: slices.Clone(result.Shape())}
 		f.End()
 		t.onBlock = nil
-		for _, p := range t.net.Parameters {
-			if s.known[p.Storage()] {
-				s.parameters = append(s.parameters, p)
-			}
-		}
-		for _, b := range t.net.Buffers {
-			if s.known[b.Storage()] {
-				s.buffers = append(s.buffers, b)
-			}
-		}
+		s.parameters = lists.Filter(t.net.Parameters, func(p *nn.Parameter) bool { return s.known[p.Storage()] })
+		s.buffers = lists.Filter(t.net.Buffers, func(b *nn.Buffer) bool { return s.known[b.Storage()] })
 	})
 	return s, err
 }

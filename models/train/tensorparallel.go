@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -198,13 +199,9 @@ func paramsOf(l Layout) map[string]**trace.Tensor {
 }
 
 // trained returns the parameters that train.
-func trained(l Layout) (out []*trace.Tensor) {
-	for _, p := range l.Params {
-		if x := *p.Tensor; x.RequiresGrad() {
-			out = append(out, x)
-		}
-	}
-	return out
+func trained(l Layout) []*trace.Tensor {
+	all := lists.Map(l.Params, func(p distributed.Param) *trace.Tensor { return *p.Tensor })
+	return lists.Filter(all, (*trace.Tensor).RequiresGrad)
 }
 
 // splitLayers returns the linear layers of the blocks that ranks share: in each block those column by column first.

@@ -229,13 +229,10 @@ func afterChildren(modules []string) map[string]int {
 // stands for one name of a path.
 func Matching(pattern string, modules []string) []string {
 	slashed := func(m string) string { return strings.ReplaceAll(m, ".", "/") }
-	var out []string
-	for _, m := range modules {
-		if ok, err := path.Match(slashed(pattern), slashed(m)); ok && err == nil && m != "" {
-			out = append(out, m)
-		}
-	}
-	return out
+	return lists.Filter(modules, func(m string) bool {
+		ok, err := path.Match(slashed(pattern), slashed(m))
+		return ok && err == nil && m != ""
+	})
 }
 
 // Parts implements [models.Wrappable].

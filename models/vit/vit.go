@@ -6,6 +6,7 @@ package vit
 import (
 	"cmp"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -148,9 +149,7 @@ type Model struct {
 // New builds the model, with a pooler if one is wanted.
 func New(c Config, pooling bool) *Model {
 	m := &Model{Embeddings: newEmbeddings(c), Layernorm: nn.NewLayerNorm(c.Width)}
-	for range c.Layers {
-		m.Layers = append(m.Layers, newLayer(c))
-	}
+	m.Layers = lists.Times(c.Layers, func(int64) *layer { return newLayer(c) })
 	if pooling {
 		m.Pooler = &pooler{Dense: nn.NewLinear(c.Width, c.Width, true), Activation: nn.NewFunc((*tensor).Tanh)}
 	}

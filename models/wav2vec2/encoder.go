@@ -1,6 +1,7 @@
 package wav2vec2
 
 import (
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 )
@@ -82,15 +83,12 @@ type encoder struct {
 }
 
 func newEncoder(c Config) *encoder {
-	e := &encoder{
+	return &encoder{
 		PosConvEmbed: newPositionalConv(c), LayerNorm: nn.NewLayerNorm(c.Width),
 		Dropout: nn.NewDropout(c.HiddenDropout),
 		stable:  c.StableLayerNorm,
+		Layers:  lists.Times(c.Layers, func(int64) *encoderLayer { return newEncoderLayer(c) }),
 	}
-	for range c.Layers {
-		e.Layers = append(e.Layers, newEncoderLayer(c))
-	}
-	return e
 }
 
 func (e *encoder) call(f *frame, x *tensor, checkpointing bool) *tensor {

@@ -3,6 +3,7 @@
 package wav2vec2
 
 import (
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -89,11 +90,7 @@ type featureEncoder struct {
 }
 
 func newFeatureEncoder(c Config) *featureEncoder {
-	e := &featureEncoder{}
-	for i := range c.Conv {
-		e.ConvLayers = append(e.ConvLayers, newConvLayer(c, i))
-	}
-	return e
+	return &featureEncoder{ConvLayers: lists.Times(len(c.Conv), func(i int) *convLayer { return newConvLayer(c, i) })}
 }
 
 // call maps samples [batch, time] to features [batch, channels, frames]. In

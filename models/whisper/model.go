@@ -1,6 +1,7 @@
 package whisper
 
 import (
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -27,9 +28,7 @@ func newEncoder(c Config) *encoder {
 		dropout:        c.Dropout,
 	}
 	e.EmbedPositions.Weight.Frozen = !c.TrainedPositions
-	for range c.EncoderLayers {
-		e.Layers = append(e.Layers, newEncoderLayer(c))
-	}
+	e.Layers = lists.Times(c.EncoderLayers, func(int64) *layer { return newEncoderLayer(c) })
 	return e
 }
 
@@ -72,16 +71,13 @@ type decoder struct {
 }
 
 func newDecoder(c Config) *decoder {
-	d := &decoder{
+	return &decoder{
 		EmbedTokens:    nn.NewEmbedding(c.Vocab, c.Width),
 		EmbedPositions: &positionalEmbedding{Weight: nn.NewParameter(c.TargetPositions, c.Width)},
 		LayerNorm:      nn.NewLayerNorm(c.Width),
+		Layers:         lists.Times(c.DecoderLayers, func(int64) *layer { return newDecoderLayer(c) }),
 		dropout:        c.Dropout,
 	}
-	for range c.DecoderLayers {
-		d.Layers = append(d.Layers, newDecoderLayer(c))
-	}
-	return d
 }
 
 // call maps token ids [batch, length] and the encoder's result to hidden states [batch, length, width]. packed says

@@ -270,11 +270,10 @@ func (a *Args) Dims(name string) []int {
 	if n, one := a.value(name).(int64); one {
 		return []int{int(n)}
 	}
-	var out []int
-	for _, n := range a.Ints(name) {
-		out = append(out, int(n))
+	if all := a.Ints(name); len(all) > 0 {
+		return lists.Map(all, func(n int64) int { return int(n) })
 	}
-	return out
+	return nil
 }
 
 // Float returns a number, 0 for None.

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/trace"
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
@@ -190,11 +191,7 @@ func repeatInterleave(a *Args) *tensor {
 func transposeLast(x *tensor) *tensor { return x.Transpose(-2, -1) }
 
 func reversed(x *tensor) *tensor {
-	order := make([]int, x.NDim())
-	for d := range order {
-		order[d] = x.NDim() - 1 - d
-	}
-	return x.Permute(order...)
+	return x.Permute(lists.Times(x.NDim(), func(d int) int { return x.NDim() - 1 - d })...)
 }
 
 // unflatten views dimension dim as several.

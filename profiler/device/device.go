@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/program"
 )
@@ -119,14 +120,8 @@ type Range struct {
 
 // Traffic returns the number of bytes that the kernel reads and writes.
 func (k Kernel) Traffic() int64 {
-	var sum int64
-	for _, r := range k.Reads {
-		sum += r.Bytes
-	}
-	for _, w := range k.Writes {
-		sum += w.Bytes
-	}
-	return sum
+	bytes := func(r Range) int64 { return r.Bytes }
+	return lists.Sum(k.Reads, bytes) + lists.Sum(k.Writes, bytes)
 }
 
 // An UnusableError says that a GPU that was asked for cannot be used, and what can be done about it. It is about the

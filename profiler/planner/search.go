@@ -322,11 +322,7 @@ func (e *edge) proportional(batch int) int {
 // nearest returns the two known batch sizes through which the next guess is interpolated,
 // ascending: the two around the edge, or the two next to it.
 func (e *edge) nearest() (a, b int) {
-	var sizes []int
-	for batch := range e.known {
-		sizes = append(sizes, batch)
-	}
-	slices.Sort(sizes)
+	sizes := slices.Sorted(maps.Keys(e.known))
 	at, _ := slices.BinarySearch(sizes, e.fails)
 	at = min(max(at, 1), len(sizes)-1)
 	return sizes[at-1], sizes[at]

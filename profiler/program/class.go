@@ -1,5 +1,7 @@
 package program
 
+import "github.com/vprof/vprof/internal/lists"
+
 // Class says what a buffer is for. Every buffer belongs to exactly one class, so class totals always sum to the whole.
 type Class uint8
 
@@ -55,9 +57,5 @@ func (b Breakdown) Shown(visit func(c Class, bytes int64)) {
 
 // Total returns the sum over the classes.
 func (b Breakdown) Total() int64 {
-	var sum int64
-	for _, n := range b {
-		sum += n
-	}
-	return sum
+	return lists.Sum(b[:], func(n int64) int64 { return n })
 }

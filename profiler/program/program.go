@@ -6,6 +6,8 @@ package program
 import (
 	"fmt"
 	"iter"
+
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // Kind says what an [Instruction] does.
@@ -296,9 +298,4 @@ func (p *Program) Left() (left int64) {
 }
 
 // FLOPs returns the floating-point operations of all ops; a multiply-add is two.
-func (p *Program) FLOPs() (flops int64) {
-	for i := range p.Ops {
-		flops += p.Ops[i].FLOPs
-	}
-	return flops
-}
+func (p *Program) FLOPs() int64 { return lists.Sum(p.Ops, func(op Op) int64 { return op.FLOPs }) }

@@ -18,17 +18,14 @@ var multiTensorMax = [...]int{110, 64, 48, 36, 30}
 
 // ForeachNew records torch._foreach_<op>, which returns a list: one result like each tensor
 // of the first list. The caller must name the results (see [Frame.LetList]) or discard them.
-func ForeachNew(op string, flops int64, lists ...[]*Tensor) []*Tensor {
-	if len(lists[0]) == 0 {
+func ForeachNew(op string, flops int64, args ...[]*Tensor) []*Tensor {
+	if len(args[0]) == 0 {
 		return nil
 	}
-	t := lists[0][0].tape
-	c := t.beginForeach(op, lists[0])
-	out := make([]*Tensor, len(lists[0]))
-	for i, x := range lists[0] {
-		out[i] = x.AllocLike(x.dtype)
-	}
-	t.launchForeach(flops, out, lists)
+	t := args[0][0].tape
+	c := t.beginForeach(op, args[0])
+	out := lists.Map(args[0], func(x *Tensor) *Tensor { return x.AllocLike(x.dtype) })
+	t.launchForeach(flops, out, args)
 	return c.EndAll(out...)
 }
 

@@ -2,7 +2,9 @@ package trace
 
 import (
 	"math"
+	"slices"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -154,12 +156,9 @@ func (x *Tensor) restoreDims(n int, dims []int) *Tensor {
 	if n == 0 {
 		return x
 	}
-	reduced := make([]bool, n)
-	for _, d := range WrapDims(n, dims) {
-		reduced[d] = true
-	}
-	for d, r := range reduced {
-		if r {
+	reduced := WrapDims(n, dims)
+	for d := range n {
+		if slices.Contains(reduced, d) {
 			x = x.Unsqueeze(d)
 		}
 	}
@@ -215,11 +214,5 @@ func renormGrad(grad, self *Tensor, p float64, dims []int) *Tensor {
 
 // othersThan returns all dimensions of x but d.
 func othersThan(x *Tensor, d int) []int {
-	var dims []int
-	for i := range x.shape {
-		if i != x.Dim(d) {
-			dims = append(dims, i)
-		}
-	}
-	return dims
+	return lists.Without(lists.Ascending(len(x.shape)), x.Dim(d))
 }

@@ -3,6 +3,7 @@ package lifetimes
 import (
 	"slices"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
@@ -192,13 +193,8 @@ func (a *activation) bind(t *tracer, result []int32) {
 }
 
 // leaving returns the values that the statement's calls have made and others use.
-func (a *activation) leaving(t *tracer) (out []int32) {
-	for _, v := range a.made {
-		if t.last[v] > t.now && !slices.Contains(out, v) {
-			out = append(out, v)
-		}
-	}
-	return out
+func (a *activation) leaving(t *tracer) []int32 {
+	return lists.Union(nil, lists.Filter(a.made, func(v int32) bool { return t.last[v] > t.now })...)
 }
 
 // set binds a name; what it was bound to before loses a reference.

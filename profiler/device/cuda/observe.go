@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/cudalib"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/nvml"
 )
@@ -128,11 +129,8 @@ func (d *Device) ProcessMemory() (bytes int64, ok bool) {
 
 // Neighbors implements [device.Observer].
 func (d *Device) Neighbors() []device.Neighbor {
-	var neighbors []device.Neighbor
 	_, others := d.processes()
-	for _, p := range others {
-		neighbors = append(neighbors, device.Neighbor(p))
-	}
+	neighbors := lists.Map(others, func(p nvml.Process) device.Neighbor { return device.Neighbor(p) })
 	if unlisted := d.unlisted(others); unlisted > 0 {
 		neighbors = append(neighbors, device.Neighbor{Used: unlisted, Computes: !d.timed})
 	}

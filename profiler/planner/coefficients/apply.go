@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/steptime"
 	"github.com/vprof/vprof/profiler/program"
@@ -56,11 +57,8 @@ func (f *File) Find(gpu, model, name string) (*Entry, error) {
 	if len(found) == 1 {
 		return found[0], nil
 	}
-	err := &NoEntryError{GPU: gpu, Name: name}
-	for _, e := range found {
-		err.Found = append(err.Found, e.Name)
-	}
-	return nil, err
+	names := lists.Map(found, func(e *Entry) string { return e.Name })
+	return nil, &NoEntryError{GPU: gpu, Name: name, Found: names}
 }
 
 // Split splits a FILE#NAME, as users give it.

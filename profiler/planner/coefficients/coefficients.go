@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/program"
 )
@@ -351,11 +352,7 @@ func (n Number) check(most float64) error {
 const Launch = "launch"
 
 func termNames() []string {
-	names := make([]string, planner.NumTerms)
-	for t := range names {
-		names[t] = planner.Term(t).String()
-	}
-	return names
+	return lists.Times(int(planner.NumTerms), func(t int) string { return planner.Term(t).String() })
 }
 
 func termOf(name string) (planner.Term, bool) {

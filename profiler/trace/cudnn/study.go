@@ -1,5 +1,7 @@
 package cudnn
 
+import "github.com/vprof/vprof/internal/lists"
+
 // Study exposes what the rules are found from, for command fit and for tests:
 // the features of a case and what each choice would ask for.
 type Study struct{ p problem }
@@ -38,9 +40,5 @@ func (s Study) Can(e Engine) bool { return s.p.can(e) }
 
 // Engines returns all engine classes.
 func Engines() []Engine {
-	all := make([]Engine, numEngines)
-	for i := range all {
-		all[i] = Engine(i)
-	}
-	return all
+	return lists.Times(int(numEngines), func(i int) Engine { return Engine(i) })
 }

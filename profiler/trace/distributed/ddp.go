@@ -70,11 +70,8 @@ func DistributedDataParallel(t *trace.Tape, w World, o DDPOptions, params []Para
 	}
 	d := &DDP{tape: t, world: w, options: o, buffers: buffers, syncs: true, delayed: o.StaticGraph}
 	t.Streams("compute", "communication")
-	for _, p := range params {
-		if x := *p.Tensor; x.RequiresGrad() {
-			d.params = append(d.params, x)
-		}
-	}
+	all := lists.Map(params, func(p Param) *trace.Tensor { return *p.Tensor })
+	d.params = lists.Filter(all, (*trace.Tensor).RequiresGrad)
 	order := lists.Ascending(len(d.params))
 	limits := []int64{math.MaxInt64}
 	if o.FindUnused {

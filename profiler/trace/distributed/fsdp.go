@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -296,13 +297,7 @@ func (f *FSDP) Parameters(names []string) []*trace.Tensor {
 			}
 		}
 	}
-	var out []*trace.Tensor
-	for _, n := range names {
-		if x := byName[n]; x != nil {
-			out = append(out, x)
-		}
-	}
-	return out
+	return lists.Present(names, func(n string) *trace.Tensor { return byName[n] })
 }
 
 // Finish ends the backward passes of a pipeline's micro-batches: gradients are reduced, and parameters freed

@@ -261,12 +261,8 @@ func contract(a *tensor, b *tensor, sum []int) *tensor {
 		left, right, lo, ro, rows, cols = right, left, ro, lo, cols, rows
 	}
 	shape := lists.Map(slices.Concat(shared, lo), func(d int) int64 { return left.Shape()[d] })
-	for range sum {
-		shape = append(shape, 1)
-	}
-	for _, d := range ro {
-		shape = append(shape, right.Shape()[d])
-	}
+	shape = slices.Concat(shape, slices.Repeat([]int64{1}, len(sum)),
+		lists.Map(ro, func(d int) int64 { return right.Shape()[d] }))
 	back := make([]int, len(shape))
 	for i, d := range slices.Concat(shared, lo, sum, ro) {
 		back[d] = i

@@ -69,12 +69,7 @@ func execFFT(t *tape, y, x *tensor, dims []int) {
 
 // batchDims returns the dimensions that a transform over dims leaves, those with the largest strides first.
 func batchDims(x *tensor, dims []int) []int {
-	var batch []int
-	for d := range x.Shape() {
-		if !slices.Contains(dims, d) {
-			batch = append(batch, d)
-		}
-	}
+	batch := lists.Filter(lists.Ascending(x.NDim()), func(d int) bool { return !slices.Contains(dims, d) })
 	slices.SortStableFunc(batch, func(a, b int) int { return cmp.Compare(x.Strides()[b], x.Strides()[a]) })
 	return batch
 }

@@ -3,6 +3,7 @@ package ops
 import (
 	"slices"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 	"github.com/vprof/vprof/profiler/trace/cudnn"
@@ -209,10 +210,7 @@ func rnnGradients(b *backward, a *RNNArgs, size cudnn.RNN, weights int) {
 func rnnWeightGradients(b *backward, a *RNNArgs, size cudnn.RNN, out []*tensor) {
 	t := b.Tape()
 	in := b.Let(timeFirst(b.Saved(2), a).ContiguousUntracked())
-	weights := make([]*tensor, len(out))
-	for i := range weights {
-		weights[i] = b.Saved(3 + i)
-	}
+	weights := lists.Times(len(out), func(i int) *tensor { return b.Saved(3 + i) })
 	flat := b.Let(t.Zeros(weights[0].DType(), trace.TotalNumel(weights)))
 	work := rnnWorkspace(t, size)
 	t.Launch(program.Matmul, 2*size.FLOPs(), []*tensor{flat}, []*tensor{in, b.Saved(3 + len(out)), work})

@@ -1,6 +1,9 @@
 package optim
 
-import "github.com/vprof/vprof/profiler/trace"
+import (
+	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/profiler/trace"
+)
 
 // The state of Adafactor: factored for matrices, full for vectors.
 const (
@@ -29,7 +32,7 @@ func initAdafactor(o *Optimizer, s *slot) {
 
 // foreachAdafactor steps the matrices first if the first parameter is one, as PyTorch groups them. Python names of the
 // first group live on in the second.
-func foreachAdafactor(o *Optimizer, f *trace.Frame, l *lists) {
+func foreachAdafactor(o *Optimizer, f *trace.Frame, l *batch) {
 	var updates []*trace.Tensor
 	for _, part := range splitByRank(l) {
 		grads := part.grads
@@ -56,8 +59,8 @@ func foreachAdafactor(o *Optimizer, f *trace.Frame, l *lists) {
 }
 
 // splitByRank parts matrices from vectors, in order of appearance.
-func splitByRank(l *lists) []lists {
-	var out []lists
+func splitByRank(l *batch) []batch {
+	var out []batch
 	at := [2]int{-1, -1}
 	for _, s := range l.slots {
 		k := 0
@@ -66,7 +69,7 @@ func splitByRank(l *lists) []lists {
 		}
 		if at[k] < 0 {
 			at[k] = len(out)
-			out = append(out, lists{})
+			out = append(out, batch{})
 		}
 		out[at[k]].add(s)
 	}
@@ -81,27 +84,18 @@ func normsToHost(f *trace.Frame, xs []*trace.Tensor) {
 }
 
 // matrixVariances estimates the second moments from the moments of rows and columns.
-func matrixVariances(o *Optimizer, l *lists, grads []*trace.Tensor) []*trace.Tensor {
+func matrixVariances(o *Optimizer, l *batch, grads []*trace.Tensor) []*trace.Tensor {
 	f := o.tape.Frame()
 	for k, d := range []int{rowVar: -1, colVar: -2} {
-		var means []*trace.Tensor
-		for _, g := range grads {
-			means = append(means, trace.VectorNorm(g, true, d))
-		}
-		f.LetList(means)
+		means := f.LetList(lists.Map(grads, func(g *trace.Tensor) *trace.Tensor { return trace.VectorNorm(g, true, d) }))
 		trace.ForeachUpdate("_foreach_mul__List", 1, means)
 		trace.ForeachUpdate("_foreach_div__ScalarList", 4, means)
 		trace.ForeachUpdate("_foreach_lerp__ScalarList", 3, l.state[k], means)
 		f.DelList(means)
 	}
-	var out, means []*trace.Tensor
-	for i, row := range l.state[rowVar] {
-		out = append(out, f.Let(row.Matmul(l.state[colVar][i])))
-	}
-	for _, row := range l.state[rowVar] {
-		means = append(means, row.Mean(true, -2))
-	}
-	f.LetList(means)
+	rows := l.state[rowVar]
+	out := lists.Times(len(rows), func(i int) *trace.Tensor { return f.Let(rows[i].Matmul(l.state[colVar][i])) })
+	means := f.LetList(lists.Map(rows, func(row *trace.Tensor) *trace.Tensor { return row.Mean(true, -2) }))
 	trace.ForeachUpdate("_foreach_clamp_min__Scalar", 1, means)
 	trace.ForeachUpdate("_foreach_div__List", 4, out, means)
 	f.DelList(means)
@@ -110,20 +104,17 @@ func matrixVariances(o *Optimizer, l *lists, grads []*trace.Tensor) []*trace.Ten
 }
 
 // vectorVariances copies the averaged squares.
-func vectorVariances(o *Optimizer, l *lists, grads []*trace.Tensor) []*trace.Tensor {
+func vectorVariances(o *Optimizer, l *batch, grads []*trace.Tensor) []*trace.Tensor {
 	f := o.tape.Frame()
 	squared := f.LetList(trace.ForeachNew("_foreach_mul_List", 1, grads, grads))
 	trace.ForeachUpdate("_foreach_lerp__ScalarList", 3, l.state[variance], squared)
 	f.DelList(squared)
-	var out []*trace.Tensor
-	for _, v := range l.state[variance] {
-		out = append(out, f.Let(v.Clone()))
-	}
+	out := lists.Map(l.state[variance], func(v *trace.Tensor) *trace.Tensor { return f.Let(v.Clone()) })
 	f.End(out...)
 	return out
 }
 
-func singleAdafactor(o *Optimizer, f *trace.Frame, l *lists) {
+func singleAdafactor(o *Optimizer, f *trace.Frame, l *batch) {
 	var grad, rowMean, colMean, squared, update *trace.Tensor
 	for i, p := range l.params {
 		s := l.slots[i]

@@ -50,7 +50,7 @@ func factored(f *trace.Frame, s *slot, grad *trace.Tensor, update **trace.Tensor
 
 // singleAdafactorHF records Adafactor.step of transformers 5.23, and GaLore's copy of it, which projects. Its names
 // live on from one parameter to the next.
-func singleAdafactorHF(o *Optimizer, f *trace.Frame, l *lists) {
+func singleAdafactorHF(o *Optimizer, f *trace.Frame, l *batch) {
 	var grad, whole, update *trace.Tensor
 	for i, p := range l.params {
 		s := l.slots[i]

@@ -23,7 +23,7 @@ func (c *Config) coupledDecay() bool { return c.WeightDecay && c.Algorithm != Ad
 // initMoments makes the state of the algorithms that keep two averages.
 func initMoments(o *Optimizer, s *slot) { o.zeros(s, expAvg, expAvgSq) }
 
-func foreachAdam(o *Optimizer, f *trace.Frame, l *lists) {
+func foreachAdam(o *Optimizer, f *trace.Frame, l *batch) {
 	grads, own := o.foreachGradients(f, l)
 	avg, sq := l.state[expAvg], l.state[expAvgSq]
 	foreachMoments(avg, sq, grads)
@@ -43,7 +43,7 @@ func foreachAdam(o *Optimizer, f *trace.Frame, l *lists) {
 
 // foreachGradients returns what the foreach loops make of the gradients before they use them: with the parameter added
 // for weight decay. It reports whether they are a list of their own.
-func (o *Optimizer) foreachGradients(f *trace.Frame, l *lists) (grads []*trace.Tensor, own bool) {
+func (o *Optimizer) foreachGradients(f *trace.Frame, l *batch) (grads []*trace.Tensor, own bool) {
 	l.tick()
 	switch {
 	case !o.config.WeightDecay:
@@ -68,7 +68,7 @@ func singleMoments(avg, sq, grad *trace.Tensor) {
 	trace.Update("addcmul_", 3, sq, grad)
 }
 
-func singleAdam(o *Optimizer, f *trace.Frame, l *lists) {
+func singleAdam(o *Optimizer, f *trace.Frame, l *batch) {
 	var grad, denom *trace.Tensor
 	for i, p := range l.params {
 		f.Set(&grad, l.grads[i])
@@ -95,7 +95,7 @@ func divideScalar(x *trace.Tensor) *trace.Tensor {
 	return f.Return(y)
 }
 
-func fusedAdam(o *Optimizer, _ *trace.Frame, l *lists) {
+func fusedAdam(o *Optimizer, _ *trace.Frame, l *batch) {
 	l.tick()
 	op := "_fused_adam_"
 	if o.config.Algorithm == AdamW {

@@ -71,7 +71,7 @@ func (o *Optimizer) stateBuffer(p *trace.Tensor, d trace.DType) *trace.Tensor {
 }
 
 // stepBits8 updates every parameter in a kernel of its own.
-func stepBits8(o *Optimizer, _ *trace.Frame, l *lists) {
+func stepBits8(o *Optimizer, _ *trace.Frame, l *batch) {
 	for i, p := range l.params {
 		o.updateBits8(l.slots[i], p, l.grads[i])
 	}

@@ -3,6 +3,7 @@ package optim
 import (
 	"slices"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -59,18 +60,9 @@ func totalNorm(t *trace.Tape, batches [][]*trace.Tensor, how Implementation) *tr
 		}
 	}
 	f.LetList(norms)
-	stacked := trace.Stack(0, toFirst(norms, batches[len(batches)-1][0])...)
-	total := trace.VectorNorm(stacked, false)
-	return f.Return(total)
-}
-
-// toFirst returns the norms on the GPU of the first gradient.
-func toFirst(norms []*trace.Tensor, first *trace.Tensor) []*trace.Tensor {
-	out := make([]*trace.Tensor, len(norms))
-	for i, n := range norms {
-		out[i] = n.ToGPUOf(first)
-	}
-	return out
+	first := batches[len(batches)-1][0]
+	norms = lists.Map(norms, func(n *trace.Tensor) *trace.Tensor { return n.ToGPUOf(first) })
+	return f.Return(trace.VectorNorm(trace.Stack(0, norms...), false))
 }
 
 // clipWithNorm records _clip_grads_with_norm_.

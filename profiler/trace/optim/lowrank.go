@@ -93,7 +93,7 @@ func projectBack(f *trace.Frame, s *slot, low *trace.Tensor) *trace.Tensor {
 }
 
 // singleGaLore records AdamW.step of galore_torch 1.0. Its names live on from one parameter to the next.
-func singleGaLore(o *Optimizer, f *trace.Frame, l *lists) {
+func singleGaLore(o *Optimizer, f *trace.Frame, l *batch) {
 	var low, root, update *trace.Tensor
 	for i, p := range l.params {
 		s := l.slots[i]
@@ -132,7 +132,7 @@ func average2(s *slot, grad *trace.Tensor) *trace.Tensor {
 
 // singleGaLore8bit records AdamW8bit.step of galore_torch 1.0: bitsandbytes' state and kernel for a projected gradient,
 // with a copy of the parameter.
-func singleGaLore8bit(o *Optimizer, f *trace.Frame, l *lists) {
+func singleGaLore8bit(o *Optimizer, f *trace.Frame, l *batch) {
 	var grad *trace.Tensor
 	for i, p := range l.params {
 		s := l.slots[i]

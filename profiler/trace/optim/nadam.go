@@ -2,7 +2,7 @@ package optim
 
 import "github.com/vprof/vprof/profiler/trace"
 
-func foreachNAdam(o *Optimizer, f *trace.Frame, l *lists) {
+func foreachNAdam(o *Optimizer, f *trace.Frame, l *batch) {
 	grads, _ := o.foreachGradients(f, l)
 	avg, sq := l.state[expAvg], l.state[expAvgSq]
 	foreachMoments(avg, sq, grads)
@@ -13,7 +13,7 @@ func foreachNAdam(o *Optimizer, f *trace.Frame, l *lists) {
 	trace.ForeachUpdate("_foreach_addcdiv__ScalarList", 6, l.params, avg, root)
 }
 
-func singleNAdam(o *Optimizer, f *trace.Frame, l *lists) {
+func singleNAdam(o *Optimizer, f *trace.Frame, l *batch) {
 	var grad, denom *trace.Tensor
 	for i, p := range l.params {
 		f.Set(&grad, l.grads[i])
@@ -38,7 +38,7 @@ func (o *Optimizer) decay(f *trace.Frame, grad **trace.Tensor, p *trace.Tensor) 
 	}
 }
 
-func foreachRAdam(o *Optimizer, f *trace.Frame, l *lists) {
+func foreachRAdam(o *Optimizer, f *trace.Frame, l *batch) {
 	grads, own := o.foreachGradients(f, l)
 	avg, sq := l.state[expAvg], l.state[expAvgSq]
 	foreachMoments(avg, sq, grads)
@@ -57,7 +57,7 @@ func foreachRAdam(o *Optimizer, f *trace.Frame, l *lists) {
 // 5 with the default beta2 of 0.999), from where on it adapts.
 func rectified(t int) bool { return t > 5 }
 
-func singleRAdam(o *Optimizer, f *trace.Frame, l *lists) {
+func singleRAdam(o *Optimizer, f *trace.Frame, l *batch) {
 	var grad, corrected *trace.Tensor
 	for i, p := range l.params {
 		f.Set(&grad, l.grads[i])
@@ -83,7 +83,7 @@ func adaptiveRate(sq *trace.Tensor) *trace.Tensor {
 	return f.Return(rate)
 }
 
-func foreachAdamax(o *Optimizer, f *trace.Frame, l *lists) {
+func foreachAdamax(o *Optimizer, f *trace.Frame, l *batch) {
 	grads, own := o.foreachGradients(f, l)
 	avg, most := l.state[expAvg], l.state[expAvgSq]
 	trace.ForeachUpdate("_foreach_lerp__Scalar", 3, avg, grads)
@@ -98,7 +98,7 @@ func foreachAdamax(o *Optimizer, f *trace.Frame, l *lists) {
 	trace.ForeachUpdate("_foreach_addcdiv__ScalarList", 6, l.params, avg, most)
 }
 
-func singleAdamax(o *Optimizer, f *trace.Frame, l *lists) {
+func singleAdamax(o *Optimizer, f *trace.Frame, l *batch) {
 	var grad *trace.Tensor
 	for i, p := range l.params {
 		f.Set(&grad, l.grads[i])

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/options"
 )
 
@@ -92,9 +93,5 @@ var projection = options.Table[Config]{
 
 // Names returns the names of all configurations.
 func Names() []string {
-	var names []string
-	for _, n := range named {
-		names = append(names, n.name)
-	}
-	return names
+	return lists.Map(named, func(n namedConfig) string { return n.name })
 }

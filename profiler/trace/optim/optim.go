@@ -116,7 +116,7 @@ type rule struct {
 	// init makes the state of a parameter at its first step.
 	init func(o *Optimizer, s *slot)
 	// foreach and single take one step on parameters of one group and type.
-	foreach, single, fused func(o *Optimizer, f *trace.Frame, l *lists)
+	foreach, single, fused func(o *Optimizer, f *trace.Frame, l *batch)
 	// eager says that the constructor makes the state, matrices that only matrices are updated.
 	eager, matrices bool
 	// whole says that what one rank has of sharded parameters and gradients is not enough for a step.
@@ -150,7 +150,7 @@ var rules = map[Algorithm]rule{
 	AdafactorHF:     {init: initNothing, single: singleAdafactorHF, whole: true},
 	AdamW8bitAO:     {init: initTorchao, single: stepBits8},
 	AdamWFp8:        {init: initTorchao, single: stepBits8},
-	None:            {init: initNothing, single: func(*Optimizer, *trace.Frame, *lists) {}},
+	None:            {init: initNothing, single: func(*Optimizer, *trace.Frame, *batch) {}},
 }
 
 // initNothing serves algorithms without state on the device, or with state that the step allocates.
@@ -256,8 +256,8 @@ func (o *Optimizer) stepGroup(group []*slot) {
 
 // collect makes missing state and lists what has gradients, by type
 // (_init_group and _group_tensors_by_device_and_dtype, a std::unordered_map: what came last is first).
-func (o *Optimizer) collect(group []*slot) []lists {
-	var out []lists
+func (o *Optimizer) collect(group []*slot) []batch {
+	var out []batch
 	for _, s := range group {
 		if s.param.Grad() == nil {
 			continue
@@ -272,7 +272,7 @@ func (o *Optimizer) collect(group []*slot) []lists {
 			k++
 		}
 		if k == len(out) {
-			out = append(out, lists{})
+			out = append(out, batch{})
 		}
 		out[k].add(s)
 	}
@@ -309,14 +309,14 @@ func (o *Optimizer) deviceStep(s *slot) {
 	}
 }
 
-// lists are the arguments of an optimizer's functional form: list by list, what its parameters have.
-type lists struct {
+// batch holds the arguments of an optimizer's functional form: list by list, what its parameters have.
+type batch struct {
 	slots                []*slot
 	params, grads, steps []*trace.Tensor
 	state                [maxStates][]*trace.Tensor
 }
 
-func (l *lists) add(s *slot) {
+func (l *batch) add(s *slot) {
 	l.slots = append(l.slots, s)
 	l.params = append(l.params, s.param)
 	l.grads = append(l.grads, s.param.Grad())
@@ -331,4 +331,4 @@ func (l *lists) add(s *slot) {
 }
 
 // tick counts a step.
-func (l *lists) tick() { trace.ForeachUpdate("_foreach_add__Scalar", 1, l.steps) }
+func (l *batch) tick() { trace.ForeachUpdate("_foreach_add__Scalar", 1, l.steps) }

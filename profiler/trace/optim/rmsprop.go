@@ -1,6 +1,9 @@
 package optim
 
-import "github.com/vprof/vprof/profiler/trace"
+import (
+	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/profiler/trace"
+)
 
 // The state of RMSprop, Adagrad and Adadelta.
 const (
@@ -12,7 +15,7 @@ const (
 
 func initRMSprop(o *Optimizer, s *slot) { o.zeros(s, squareAvg) }
 
-func foreachRMSprop(o *Optimizer, f *trace.Frame, l *lists) {
+func foreachRMSprop(o *Optimizer, f *trace.Frame, l *batch) {
 	grads, _ := o.foreachGradients(f, l)
 	square := l.state[squareAvg]
 	trace.ForeachUpdate("_foreach_mul__Scalar", 1, square)
@@ -22,7 +25,7 @@ func foreachRMSprop(o *Optimizer, f *trace.Frame, l *lists) {
 	trace.ForeachUpdate("_foreach_addcdiv__Scalar", 6, l.params, grads, avg)
 }
 
-func singleRMSprop(o *Optimizer, f *trace.Frame, l *lists) {
+func singleRMSprop(o *Optimizer, f *trace.Frame, l *batch) {
 	var grad, avg *trace.Tensor
 	for i, p := range l.params {
 		f.Set(&grad, l.grads[i])
@@ -41,12 +44,12 @@ func initAdagrad(o *Optimizer, s *slot) {
 	o.like("full_like", s, sumOfSquares)
 }
 
-func fusedAdagrad(_ *Optimizer, _ *trace.Frame, l *lists) {
+func fusedAdagrad(_ *Optimizer, _ *trace.Frame, l *batch) {
 	l.tick()
 	trace.ForeachUpdate("_fused_adagrad_", 6, l.params, l.grads, l.state[sumOfSquares])
 }
 
-func foreachAdagrad(o *Optimizer, f *trace.Frame, l *lists) {
+func foreachAdagrad(o *Optimizer, f *trace.Frame, l *batch) {
 	grads, own := o.foreachGradients(f, l)
 	sum := l.state[sumOfSquares]
 	trace.ForeachUpdate("_foreach_addcmul__Scalar", 3, sum, grads)
@@ -62,7 +65,7 @@ func foreachAdagrad(o *Optimizer, f *trace.Frame, l *lists) {
 	trace.ForeachUpdate("_foreach_addcdiv__Scalar", 6, l.params, numerator, std)
 }
 
-func singleAdagrad(o *Optimizer, f *trace.Frame, l *lists) {
+func singleAdagrad(o *Optimizer, f *trace.Frame, l *batch) {
 	var grad, std *trace.Tensor
 	for i, p := range l.params {
 		f.Set(&grad, l.grads[i])
@@ -74,7 +77,7 @@ func singleAdagrad(o *Optimizer, f *trace.Frame, l *lists) {
 	}
 }
 
-func foreachAdadelta(o *Optimizer, f *trace.Frame, l *lists) {
+func foreachAdadelta(o *Optimizer, f *trace.Frame, l *batch) {
 	grads, _ := o.foreachGradients(f, l)
 	square, acc := l.state[squareAvg], l.state[accDelta]
 	trace.ForeachUpdate("_foreach_mul__Scalar", 1, square)
@@ -90,7 +93,7 @@ func foreachAdadelta(o *Optimizer, f *trace.Frame, l *lists) {
 	trace.ForeachUpdate("_foreach_add__List", 2, l.params, deltas)
 }
 
-func singleAdadelta(o *Optimizer, f *trace.Frame, l *lists) {
+func singleAdadelta(o *Optimizer, f *trace.Frame, l *batch) {
 	var grad, std, delta *trace.Tensor
 	for i, p := range l.params {
 		f.Set(&grad, l.grads[i])
@@ -119,7 +122,7 @@ func initRprop(o *Optimizer, s *slot) {
 	o.like("full_like", s, stepSize)
 }
 
-func foreachRprop(o *Optimizer, f *trace.Frame, l *lists) {
+func foreachRprop(o *Optimizer, f *trace.Frame, l *batch) {
 	grads := l.grads
 	prev := l.state[previous]
 	signs := f.LetList(trace.ForeachNew("_foreach_mul_List", 1, grads, prev))
@@ -135,11 +138,8 @@ func foreachRprop(o *Optimizer, f *trace.Frame, l *lists) {
 		trace.Update("copy_", 0, g, trace.WhereScalar(trace.Compare("eq_Scalar", signs[i]), g))
 	}
 	f.DelList(signs)
-	var gradSigns []*trace.Tensor
-	for _, g := range prev {
-		gradSigns = append(gradSigns, trace.Pointwise("sign", 1, g))
-	}
-	f.LetList(gradSigns)
+	sign := func(g *trace.Tensor) *trace.Tensor { return trace.Pointwise("sign", 1, g) }
+	gradSigns := f.LetList(lists.Map(prev, sign))
 	trace.ForeachUpdate("_foreach_addcmul__Scalar", 3, l.params, gradSigns, l.state[stepSize])
 }
 
@@ -150,7 +150,7 @@ func setWhere(sign *trace.Tensor) {
 	}
 }
 
-func singleRprop(o *Optimizer, f *trace.Frame, l *lists) {
+func singleRprop(o *Optimizer, f *trace.Frame, l *batch) {
 	var grad, sign *trace.Tensor
 	for i, p := range l.params {
 		f.Set(&grad, l.grads[i])

@@ -10,7 +10,7 @@ func (o *Optimizer) firstMomentum(s *slot, grad *trace.Tensor) {
 	s.state[momentumBuffer] = o.keep(grad.Clone)
 }
 
-func foreachSGD(o *Optimizer, f *trace.Frame, l *lists) {
+func foreachSGD(o *Optimizer, f *trace.Frame, l *batch) {
 	grads := l.grads
 	if o.config.WeightDecay {
 		grads = f.LetList(trace.ForeachNew("_foreach_add_List", 2, grads, l.params))
@@ -30,7 +30,7 @@ func foreachSGD(o *Optimizer, f *trace.Frame, l *lists) {
 	trace.ForeachUpdate("_foreach_add__List", 2, l.params, grads)
 }
 
-func singleSGD(o *Optimizer, f *trace.Frame, l *lists) {
+func singleSGD(o *Optimizer, f *trace.Frame, l *batch) {
 	c := &o.config
 	var grad *trace.Tensor
 	for i, p := range l.params {
@@ -52,7 +52,7 @@ func singleSGD(o *Optimizer, f *trace.Frame, l *lists) {
 	}
 }
 
-func fusedSGD(o *Optimizer, _ *trace.Frame, l *lists) {
+func fusedSGD(o *Optimizer, _ *trace.Frame, l *batch) {
 	if o.config.Momentum {
 		for i, s := range l.slots {
 			if s.state[momentumBuffer] == nil {
@@ -72,7 +72,7 @@ func initMuon(o *Optimizer, s *slot) {
 }
 
 // singleMuon records _single_tensor_muon. Its names live on from one matrix to the next.
-func singleMuon(o *Optimizer, f *trace.Frame, l *lists) {
+func singleMuon(o *Optimizer, f *trace.Frame, l *batch) {
 	var update *trace.Tensor
 	for i, p := range l.params {
 		buf := l.slots[i].state[0]
