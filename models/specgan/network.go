@@ -78,7 +78,7 @@ func (g *generator) call(f *frame, z, c *tensor) *tensor {
 	in := f.ModuleFrame(g, z, c)
 	x := in.Let(in.Call(g.Fc, trace.Cat(1, z, in.Call(g.Cond, c))).View(-1, 256, 16, 20))
 	in.Set(&x, in.Call(g.Out, in.Call(g.Up3, in.Call(g.Gate, in.Call(g.Up2, in.Call(g.Up1, x))))))
-	return in.Return(in.Set(&x, ops.UpsampleLinear(x, mels, frames)))
+	return in.Return(in.Set(&x, ops.Upsample("upsample_bilinear2d", x, mels, frames)))
 }
 
 // discriminator maps spectrograms and conditions to one logit each.

@@ -149,10 +149,7 @@ func (r Rules) split(s string) ([]setting, error) {
 // parsers has a function for every key that some release of PyTorch knows. Settings that change no device memory are
 // only checked.
 var parsers = map[string]func(c *Config, value string) error{
-	"expandable_segments": func(c *Config, v string) (err error) {
-		c.Expandable, err = parseBool(v)
-		return err
-	},
+	"expandable_segments": into(parseBool, func(c *Config) *bool { return &c.Expandable }),
 	"large_segment_size_mb": func(c *Config, v string) (err error) {
 		c.LargeSegment, err = parseMiB(v, minLargeAlloc/mib+1)
 		return err
@@ -165,26 +162,9 @@ var parsers = map[string]func(c *Config, value string) error{
 		c.MaxNonSplitRounding, err = parseMiB(v, c.LargeSegment/mib)
 		return err
 	},
-	"garbage_collection_threshold": func(c *Config, v string) error {
-		f, err := strconv.ParseFloat(v, 64)
-		if err != nil || !(f > 0 && f < 1) {
-			return fmt.Errorf("%q is not a number between 0 and 1, both excluded", v)
-		}
-		c.GarbageCollection = f
-		return nil
-	},
-	"per_process_memory_fraction": func(c *Config, v string) error {
-		f, err := strconv.ParseFloat(v, 64)
-		if err != nil || !(f >= 0 && f <= 1) {
-			return fmt.Errorf("%q is not a number from 0 to 1", v)
-		}
-		c.MemoryFraction = f
-		return nil
-	},
-	"roundup_power2_divisions": func(c *Config, v string) (err error) {
-		c.Roundup, err = parseRoundup(v)
-		return err
-	},
+	"garbage_collection_threshold": into(parseThreshold, func(c *Config) *float64 { return &c.GarbageCollection }),
+	"per_process_memory_fraction":  into(parseFraction, func(c *Config) *float64 { return &c.MemoryFraction }),
+	"roundup_power2_divisions":     into(parseRoundup, func(c *Config) *[16]uint64 { return &c.Roundup }),
 	"backend": func(_ *Config, v string) error {
 		if v == "cudaMallocAsync" {
 			return errors.New("cudaMallocAsync is not modeled, only native is")
@@ -207,10 +187,7 @@ var parsers = map[string]func(c *Config, value string) error{
 		}
 		return nil
 	},
-	"expandable_segments_reserve": func(c *Config, v string) (err error) {
-		c.Range, err = parseExtent(v)
-		return err
-	},
+	"expandable_segments_reserve": into(parseExtent, func(c *Config) *Extent { return &c.Range }),
 	// Only C++ code gives a class to a stream.
 	"expandable_segments_reserve_by_class": func(_ *Config, v string) error {
 		list, isList := strings.CutPrefix(v, "[")
@@ -225,29 +202,45 @@ var parsers = map[string]func(c *Config, value string) error{
 		}
 		return nil
 	},
-	"throw_on_cudamalloc_oom": func(c *Config, v string) (err error) {
-		c.RejectsEarly, err = parseBool(v)
+	"throw_on_cudamalloc_oom":           into(parseBool, func(c *Config) *bool { return &c.RejectsEarly }),
+	"pinned_free_catch_all":             checked(parseBool),
+	"pinned_max_cached_size_mb":         checked(parseCount),
+	"pinned_max_round_threshold_mb":     checked(parseCount),
+	"graph_capture_record_stream_reuse": checked(parseBool),
+	"pinned_use_background_threads":     checked(parseBool),
+	"pinned_use_cuda_host_register":     checked(parseBool),
+	"pinned_use_hip_host_register":      checked(parseBool),
+	"release_lock_on_cudamalloc":        checked(parseBool),
+	"release_lock_on_hipmalloc":         checked(parseBool),
+}
+
+// into returns the parser of a setting whose value goes into a field.
+func into[T any](parse func(v string) (T, error), field func(c *Config) *T) func(c *Config, v string) error {
+	return func(c *Config, v string) (err error) {
+		*field(c), err = parse(v)
 		return err
-	},
-	"pinned_free_catch_all":             checkBool,
-	"pinned_max_cached_size_mb":         checkCount,
-	"pinned_max_round_threshold_mb":     checkCount,
-	"graph_capture_record_stream_reuse": checkBool,
-	"pinned_use_background_threads":     checkBool,
-	"pinned_use_cuda_host_register":     checkBool,
-	"pinned_use_hip_host_register":      checkBool,
-	"release_lock_on_cudamalloc":        checkBool,
-	"release_lock_on_hipmalloc":         checkBool,
+	}
 }
 
-func checkBool(_ *Config, v string) error {
-	_, err := parseBool(v)
-	return err
+// checked returns the parser of a setting that changes no device memory.
+func checked[T any](parse func(v string) (T, error)) func(c *Config, v string) error {
+	return into(parse, func(*Config) *T { return new(T) })
 }
 
-func checkCount(_ *Config, v string) error {
-	_, err := parseCount(v)
-	return err
+func parseThreshold(v string) (float64, error) {
+	f, err := strconv.ParseFloat(v, 64)
+	if err != nil || !(f > 0 && f < 1) {
+		return 0, fmt.Errorf("%q is not a number between 0 and 1, both excluded", v)
+	}
+	return f, nil
+}
+
+func parseFraction(v string) (float64, error) {
+	f, err := strconv.ParseFloat(v, 64)
+	if err != nil || !(f >= 0 && f <= 1) {
+		return 0, fmt.Errorf("%q is not a number from 0 to 1", v)
+	}
+	return f, nil
 }
 
 // parseExtent reads a share of the device's memory, or a number of GiB with the suffix G.

@@ -37,20 +37,19 @@ func (a *Args) batchNorm() trace.BatchNormState {
 
 // activations are the nonlinearities of torch.nn.functional, and dropout.
 var activations = family{
-	"glu":              (*tensor).GLU,
-	"prelu":            (*tensor).PReLU,
-	"threshold_":       (*tensor).ReLUInPlace,
-	"rrelu":            with((*tensor).RReLU, "training"),
-	"_softmax":         (*tensor).Softmax,
-	"_log_softmax":     (*tensor).LogSoftmax,
-	"feature_dropout_": (*tensor).FeatureDropoutInPlace,
-	"native_dropout":   (*tensor).NativeDropout,
-	"softmax.int":      func(a *Args) *tensor { return softmax(a, (*tensor).Softmax, (*tensor).SoftmaxTo) },
-	"log_softmax.int":  func(a *Args) *tensor { return softmax(a, (*tensor).LogSoftmax, (*tensor).LogSoftmaxTo) },
-	"dropout":          (*tensor).Dropout,
-	"dropout_":         (*tensor).DropoutInPlace,
-	"feature_dropout":  (*tensor).FeatureDropout,
-	"alpha_dropout":    (*tensor).AlphaDropout,
+	"glu":             (*tensor).GLU,
+	"prelu":           (*tensor).PReLU,
+	"threshold_":      (*tensor).ReLUInPlace,
+	"rrelu":           with((*tensor).RReLU, "training"),
+	"_softmax":        (*tensor).Softmax,
+	"_log_softmax":    (*tensor).LogSoftmax,
+	"native_dropout":  (*tensor).NativeDropout,
+	"softmax.int":     func(a *Args) *tensor { return softmax(a, (*tensor).Softmax, (*tensor).SoftmaxTo) },
+	"log_softmax.int": func(a *Args) *tensor { return softmax(a, (*tensor).LogSoftmax, (*tensor).LogSoftmaxTo) },
+	"dropout":         (*tensor).Dropout,
+	"dropout_ feature_dropout feature_dropout_ alpha_dropout feature_alpha_dropout": func(a *Args) *tensor {
+		return a.first(0).NoisyDropout(a.op.base(), a.Float("p"), a.Bool("train"))
+	},
 }
 
 func softmax(a *Args, plain func(*tensor, int) *tensor, to func(*tensor, int, trace.DType) *tensor) *tensor {

@@ -26,19 +26,14 @@ var resizing = family{
 	"grid_sampler_2d grid_sampler_3d grid_sampler": ops.GridSample,
 	"affine_grid_generator":                        ops.AffineGrid,
 
-	"upsample_nearest1d upsample_nearest2d upsample_nearest3d":             resized(ops.UpsampleNearest),
-	"upsample_nearest1d.vec upsample_nearest2d.vec upsample_nearest3d.vec": resized(ops.UpsampleNearest),
-
-	"_upsample_nearest_exact1d _upsample_nearest_exact2d":         resized(ops.UpsampleNearestExact),
-	"_upsample_nearest_exact3d":                                   resized(ops.UpsampleNearestExact),
-	"_upsample_nearest_exact1d.vec _upsample_nearest_exact2d.vec": resized(ops.UpsampleNearestExact),
-	"_upsample_nearest_exact3d.vec":                               resized(ops.UpsampleNearestExact),
-
-	"upsample_linear1d.vec upsample_linear1d upsample_bilinear2d.vec":   resized(ops.UpsampleLinear),
-	"upsample_bilinear2d upsample_trilinear3d.vec upsample_trilinear3d": resized(ops.UpsampleLinear),
-	"_upsample_bilinear2d_aa.vec _upsample_bilinear2d_aa":               resized(ops.UpsampleLinearAntialiased),
-	"upsample_bicubic2d.vec upsample_bicubic2d":                         resized(ops.UpsampleBicubic),
-	"_upsample_bicubic2d_aa.vec _upsample_bicubic2d_aa":                 resized(ops.UpsampleBicubicAntialiased),
+	"upsample_nearest1d upsample_nearest2d upsample_nearest3d":                                    upsample,
+	"upsample_nearest1d.vec upsample_nearest2d.vec upsample_nearest3d.vec":                        upsample,
+	"_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d":               upsample,
+	"_upsample_nearest_exact1d.vec _upsample_nearest_exact2d.vec":                                 upsample,
+	"_upsample_nearest_exact3d.vec _upsample_bilinear2d_aa.vec _upsample_bilinear2d_aa":           upsample,
+	"upsample_linear1d.vec upsample_linear1d upsample_bilinear2d.vec":                             upsample,
+	"upsample_bilinear2d upsample_trilinear3d.vec upsample_trilinear3d":                           upsample,
+	"upsample_bicubic2d.vec upsample_bicubic2d _upsample_bicubic2d_aa.vec _upsample_bicubic2d_aa": upsample,
 }
 
 func (a *Args) pool() trace.PoolArgs {
@@ -79,10 +74,7 @@ func (a *Args) resized() []int64 {
 	return size
 }
 
-// resized returns the body of an interpolation to a size.
-func resized(f func(x *tensor, sizes ...int64) *tensor) func(a *Args) *tensor {
-	return func(a *Args) *tensor { return f(a.first(0), a.resized()...) }
-}
+func upsample(a *Args) *tensor { return ops.Upsample(a.op.base(), a.first(0), a.resized()...) }
 
 // batched returns the body of a pooling, which adds the dimension of the batch where the input has none.
 func batched(f func(x *tensor, p trace.PoolArgs) *tensor) any {

@@ -119,7 +119,6 @@ var composed = family{
 	"cumulative_trapezoid.dx":   cumulativeTrapezoid,
 	"float_power.Tensor_Scalar": func(a *Args) *tensor { return a.first(0).To(trace.F64).Pow(a.Float("exponent")) },
 	"ldexp.Tensor":              func(x, y *tensor) *tensor { return x.Mul(y.NumberPow(trace.RealNumber)) },
-	"feature_alpha_dropout":     (*tensor).FeatureAlphaDropout,
 	"blackman_window blackman_window.periodic":                window(4),
 	"bartlett_window bartlett_window.periodic":                window(0),
 	"kaiser_window kaiser_window.periodic kaiser_window.beta": window(1),

@@ -6,27 +6,11 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Operations per element of the activations, as in pointwise.go. Piecewise linear
-// functions count comparisons, additions and multiplications in their rows.
+// Operations per element, as in operators.txt.
 const (
-	tanhFLOPs       = transcendentalFLOPs + 2 // exp, and a quotient
-	eluFLOPs        = transcendentalFLOPs + 2 // exp, less one, times alpha
-	sigmoidFLOPs    = transcendentalFLOPs     // exp, compared to which the division is free
-	siluFLOPs       = sigmoidFLOPs + 1        // times x
-	geluFLOPs       = erfFLOPs + 2            // erf, plus one, times x
-	softplusFLOPs   = 2 * transcendentalFLOPs // exp and log
-	logSigmoidFLOPs = softplusFLOPs + 2       // and the smaller of x and zero
-	mishFLOPs       = softplusFLOPs + 4       // and tanh of it by the same exp, times x
-
-	sigmoidGradFLOPs    = 3                       // grad * (1 - y) * y; as many for tanh
-	siluGradFLOPs       = sigmoidFLOPs + 4        // grad * s * (1 + x * (1 - s))
-	softplusGradFLOPs   = transcendentalFLOPs + 4 // grad * z / (z + 1) above a threshold
-	logSigmoidGradFLOPs = transcendentalFLOPs + 6 // the same by sign
-	geluGradFLOPs       = 2 * transcendentalFLOPs // erf and exp
-	mishGradFLOPs       = mishFLOPs + 6           // grad * (t + x * s * (1 - t * t))
-	gluFLOPs            = siluFLOPs               // a * sigmoid(b)
-	gluGradFLOPs        = sigmoidFLOPs            // both halves by the same sigmoid
-	preluGradFLOPs      = 4                       // a comparison and a product for each gradient
+	gluFLOPs       = transcendentalFLOPs + 1 // a * sigmoid(b)
+	gluGradFLOPs   = transcendentalFLOPs     // both halves by the same sigmoid
+	preluGradFLOPs = 4                       // a comparison and a product for each gradient
 )
 
 // GLU records torch.nn.functional.glu(x, dim).

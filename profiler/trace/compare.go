@@ -96,12 +96,12 @@ var (
 	opClamp = &Operator{
 		Schema: "clamp(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor",
 		node:   "ClampBackward1", flops: 2, result: promoted,
-		gradients: gradient("clamp_backward(grad, self, min, max)"),
+		gradients: formulas{"self": "clamp_backward(grad, self, min, max)"},
 	}
 	opClampOneSided = &Operator{
 		Schema: "clamp(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor",
 		node:   "ClampBackward1", flops: 1, result: promoted,
-		gradients: gradient("clamp_min_backward(grad, self, min)"),
+		gradients: formulas{"self": "clamp_min_backward(grad, self, min)"},
 	}
 )
 

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/vprof/vprof/profiler/program"
 )
@@ -38,19 +39,25 @@ func (g *Tensor) dropoutBackward(mask *Tensor) *Tensor {
 	return c.End(y)
 }
 
-// noisy returns a dropout that is made of other operators, of noise of a shape.
-func (x *Tensor) noisy(op string, p float64, training, features bool,
-	with func(c *Call, x, noise *Tensor) *Tensor,
-) *Tensor {
+// noisyDropouts are the dropouts that are made of other operators: how their noise is applied.
+var noisyDropouts = map[string]func(c *Call, x, noise *Tensor) *Tensor{
+	"dropout_": (*Call).timesInPlace, "feature_dropout_": (*Call).timesInPlace,
+	"feature_dropout": (*Call).times,
+	"alpha_dropout":   (*Call).timesAndShift, "feature_alpha_dropout": (*Call).timesAndShift,
+}
+
+// NoisyDropout records a dropout without a fused kernel by its name, such as "alpha_dropout". Those of features, like
+// torch.nn.functional.dropout2d, drop whole channels. In place the factors have the type of x.
+func (x *Tensor) NoisyDropout(op string, p float64, training bool) *Tensor {
 	c := x.tape.Begin(op, x)
 	if !training || p == 0 {
 		return c.End(x)
 	}
 	shape := x.shape
-	if features {
+	if strings.HasPrefix(op, "feature_") {
 		shape = x.perFeature()
 	}
-	return c.End(with(c, x, c.Let(x.noise(shape))))
+	return c.End(noisyDropouts[op](c, x, c.Let(x.noise(shape))))
 }
 
 func (*Call) times(x, noise *Tensor) *Tensor        { return x.Mul(noise) }
@@ -66,26 +73,6 @@ func (c *Call) timesAndShift(x, noise *Tensor) *Tensor {
 	return y
 }
 
-// DropoutInPlace records torch.nn.functional.dropout(x, p, training, inplace=True): its mask has the type of x.
-func (x *Tensor) DropoutInPlace(p float64, training bool) *Tensor {
-	return x.noisy("dropout_", p, training, false, (*Call).timesInPlace)
-}
-
-// FeatureDropout records torch.nn.functional.dropout1d, dropout2d and dropout3d: it drops whole channels.
-func (x *Tensor) FeatureDropout(p float64, training bool) *Tensor {
-	return x.noisy("feature_dropout", p, training, true, (*Call).times)
-}
-
-// AlphaDropout records torch.nn.functional.alpha_dropout.
-func (x *Tensor) AlphaDropout(p float64, training bool) *Tensor {
-	return x.noisy("alpha_dropout", p, training, false, (*Call).timesAndShift)
-}
-
-// FeatureAlphaDropout records torch.nn.functional.feature_alpha_dropout: alpha dropout of whole channels.
-func (x *Tensor) FeatureAlphaDropout(p float64, training bool) *Tensor {
-	return x.noisy("feature_alpha_dropout", p, training, true, (*Call).timesAndShift)
-}
-
 // noise returns the factors of dropout without a fused kernel.
 func (x *Tensor) noise(shape []int64) *Tensor {
 	c := x.tape.Begin(x.tape.native, x)
@@ -97,11 +84,6 @@ func (x *Tensor) noise(shape []int64) *Tensor {
 	}
 	c.t.LaunchElementwise(y, 8)
 	return c.End(y)
-}
-
-// FeatureDropoutInPlace records torch.nn.functional.dropout2d(x, p, training, inplace=True).
-func (x *Tensor) FeatureDropoutInPlace(p float64, training bool) *Tensor {
-	return x.noisy("feature_dropout_", p, training, true, (*Call).timesInPlace)
 }
 
 // perFeature returns the shape of one number for each channel of each sample.

@@ -18,17 +18,12 @@ func (x *Tensor) plain(op string, flops int64) *Tensor {
 	return c.End(c.t.Map(op, x.dtype, flops, x))
 }
 
-// Operations per element of elementwise functions, where an addition, a multiplication and a comparison are one each.
-// Functions that are not one instruction of the GPU are counted roughly, as the approximations named here need in
-// single precision. Elementwise kernels wait for memory on every GPU of the catalog, so a count off by a factor of two
-// changes no estimate.
+// Operations per element of functions that are no rows, as in operators.txt. Elementwise kernels wait for memory on every
+// GPU of the catalog, so a count off by a factor of two changes no estimate.
 const (
-	rootFLOPs           = 4  // sqrt, rsqrt, reciprocal: an approximation and a Newton step
-	transcendentalFLOPs = 8  // exp, log, sin, cos: range reduction and a polynomial
-	composedFLOPs       = 16 // hyperbolic and inverse functions: made of two of the above
-	erfFLOPs            = 10 // erf, erfc: a polynomial and exp
+	rootFLOPs           = 4
+	transcendentalFLOPs = 8
 	powFLOPs            = 16 // the power of a tensor: log, product and exp
-	specialFLOPs        = 40 // gamma and Bessel functions: series
 )
 
 // sincBackward records sinc_backward.

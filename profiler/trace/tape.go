@@ -10,7 +10,7 @@
 //   - engine.go: backward, in the order of PyTorch's autograd engine
 //   - launch.go: kernels and the tensors that they read and write
 //
-// An operator is a row (operators_unary.go, operators_binary.go) whose derivative is a
+// An operator is a row of operators.txt whose derivative is a
 // formula (formula.go), or a method in the file of its kind, such as conv.go.
 package trace
 

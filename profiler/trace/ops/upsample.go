@@ -8,7 +8,7 @@ import (
 
 // upsampling describes torch.nn.functional.interpolate in one mode.
 type upsampling struct {
-	op, node string
+	node string
 	// channelsLast reports whether the backward kernel supports that layout.
 	channelsLast bool
 	flops        int64 // of one output
@@ -16,65 +16,25 @@ type upsampling struct {
 	contiguous bool
 }
 
-var (
-	nearestUpsampling = [...]upsampling{
-		{},
-		{"upsample_nearest1d", "UpsampleNearest1DBackward0", false, 1, false},
-		{"upsample_nearest2d", "UpsampleNearest2DBackward0", true, 1, false},
-		{"upsample_nearest3d", "UpsampleNearest3DBackward0", false, 1, false},
-	}
-	linearUpsampling = [...]upsampling{
-		{},
-		{"upsample_linear1d", "UpsampleLinear1DBackward0", false, 4, false},
-		{"upsample_bilinear2d", "UpsampleBilinear2DBackward0", true, 12, false},
-		{"upsample_trilinear3d", "UpsampleTrilinear3DBackward0", false, 28, false},
-	}
-	bicubicUpsampling = upsampling{"upsample_bicubic2d", "UpsampleBicubic2DBackward0", false, 60, false}
-)
-
-var (
-	exactUpsampling = [...]upsampling{
-		{},
-		{"_upsample_nearest_exact1d", "UpsampleNearestExact1DBackward0", false, 1, false},
-		{"_upsample_nearest_exact2d", "UpsampleNearestExact2DBackward0", true, 1, false},
-		{"_upsample_nearest_exact3d", "UpsampleNearestExact3DBackward0", false, 1, false},
-	}
-	bilinearAntialiasing = upsampling{"_upsample_bilinear2d_aa", "UpsampleBilinear2DAaBackward0", true, 24, true}
-	bicubicAntialiasing  = upsampling{"_upsample_bicubic2d_aa", "UpsampleBicubic2DAaBackward0", false, 120, true}
-)
-
-// UpsampleNearestExact records interpolate(x, sizes, mode="nearest-exact").
-func UpsampleNearestExact(x *tensor, sizes ...int64) *tensor {
-	return upsample(x, &exactUpsampling[len(sizes)], sizes)
+var upsamplings = map[string]upsampling{
+	"upsample_nearest1d":        {"UpsampleNearest1DBackward0", false, 1, false},
+	"upsample_nearest2d":        {"UpsampleNearest2DBackward0", true, 1, false},
+	"upsample_nearest3d":        {"UpsampleNearest3DBackward0", false, 1, false},
+	"upsample_linear1d":         {"UpsampleLinear1DBackward0", false, 4, false},
+	"upsample_bilinear2d":       {"UpsampleBilinear2DBackward0", true, 12, false},
+	"upsample_trilinear3d":      {"UpsampleTrilinear3DBackward0", false, 28, false},
+	"upsample_bicubic2d":        {"UpsampleBicubic2DBackward0", false, 60, false},
+	"_upsample_nearest_exact1d": {"UpsampleNearestExact1DBackward0", false, 1, false},
+	"_upsample_nearest_exact2d": {"UpsampleNearestExact2DBackward0", true, 1, false},
+	"_upsample_nearest_exact3d": {"UpsampleNearestExact3DBackward0", false, 1, false},
+	"_upsample_bilinear2d_aa":   {"UpsampleBilinear2DAaBackward0", true, 24, true},
+	"_upsample_bicubic2d_aa":    {"UpsampleBicubic2DAaBackward0", false, 120, true},
 }
 
-// UpsampleLinearAntialiased records interpolate(x, sizes, mode="bilinear", antialias=True).
-func UpsampleLinearAntialiased(x *tensor, sizes ...int64) *tensor {
-	return upsample(x, &bilinearAntialiasing, sizes)
-}
-
-// UpsampleBicubicAntialiased records interpolate(x, sizes, mode="bicubic", antialias=True).
-func UpsampleBicubicAntialiased(x *tensor, sizes ...int64) *tensor {
-	return upsample(x, &bicubicAntialiasing, sizes)
-}
-
-// UpsampleNearest records torch.nn.functional.interpolate(x, sizes, mode="nearest").
-func UpsampleNearest(x *tensor, sizes ...int64) *tensor {
-	return upsample(x, &nearestUpsampling[len(sizes)], sizes)
-}
-
-// UpsampleLinear records torch.nn.functional.interpolate(x, sizes, mode="linear"), "bilinear" or "trilinear".
-func UpsampleLinear(x *tensor, sizes ...int64) *tensor {
-	return upsample(x, &linearUpsampling[len(sizes)], sizes)
-}
-
-// UpsampleBicubic records torch.nn.functional.interpolate(x, sizes, mode="bicubic").
-func UpsampleBicubic(x *tensor, sizes ...int64) *tensor {
-	return upsample(x, &bicubicUpsampling, sizes)
-}
-
-func upsample(x *tensor, u *upsampling, sizes []int64) *tensor {
-	c := x.Tape().Begin(u.op, x)
+// Upsample records torch.nn.functional.interpolate(x, sizes) by the operator of its mode, such as "upsample_nearest2d".
+func Upsample(op string, x *tensor, sizes ...int64) *tensor {
+	u := upsamplings[op]
+	c := x.Tape().Begin(op, x)
 	c.Full(&x)
 	shape := append(append([]int64(nil), x.Shape()[:2]...), sizes...)
 	y := c.Let(c.Tape().AllocIn(x.DType(), shape, x.SuggestsChannelsLast()))
@@ -88,11 +48,11 @@ func upsample(x *tensor, u *upsampling, sizes []int64) *tensor {
 		c.Tape().LaunchElementwise(y, u.flops, in)
 	}
 	from := x.Shape()
-	return c.End(y.Derived(u.node, inputs{x}, nil, func(b *backward) { b.Give(0, downsample(b.Grad, u, from)) }))
+	return c.End(y.Derived(u.node, inputs{x}, nil, func(b *backward) { b.Give(0, u.gradient(op, b.Grad, from)) }))
 }
 
-func downsample(g *tensor, u *upsampling, shape []int64) *tensor {
-	c := g.Tape().Begin(u.op+"_backward", g)
+func (u upsampling) gradient(op string, g *tensor, shape []int64) *tensor {
+	c := g.Tape().Begin(op+"_backward", g)
 	last := u.channelsLast && g.SuggestsChannelsLast()
 	gx := c.Let(c.Tape().AllocIn(g.DType(), shape, last))
 	c.Tape().LaunchElementwise(gx, u.flops, c.Let(g.ContiguousIn(last && !u.contiguous)))
