@@ -115,3 +115,6 @@ func (k *choice) named(names ...string) bool { return slices.Contains(names, k.s
 func (k *choice) nextToken() bool {
 	return (k.Task == "" || len(k.m.Tasks) == 0 || k.Task == k.m.Tasks[0]) && k.Objective.IsZero()
 }
+
+// sharers returns how many ranks share the parameters.
+func (k *choice) sharers() int64 { return k.each() / max(1, k.s.Replicate) }

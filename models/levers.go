@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/vprof/vprof/profiler/stack"
 	"github.com/vprof/vprof/profiler/trace"
 )
 
@@ -262,16 +261,6 @@ func parseCublasWorkspace(text string) (string, error) {
 		return "", fmt.Errorf("%q is not KiB and how many, like :4096:8 or :16:8", text)
 	}
 	return text, nil
-}
-
-// rulesOf returns a release's rules under what the case sets of its libraries.
-func rulesOf(c Case, release *stack.Stack) trace.Rules {
-	rules := release.Rules()
-	if c.CublasWorkspace != "" {
-		rules.Products.BLAS = trace.ByCapability{{Value: cublasBytes(c.CublasWorkspace)}}
-	}
-	rules.TF32 = tf32[c.TF32]
-	return rules
 }
 
 // tf32 are the choices of [Case.TF32].

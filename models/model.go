@@ -2,7 +2,6 @@
 package models
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"maps"
@@ -231,17 +230,6 @@ type ScriptAdvice struct {
 type ScriptComponent struct {
 	Name  string
 	Bytes int64
-}
-
-// changed returns the first field, by its key in files, in which a filled case differs from the only one
-// of a recorded run; empty if none does. Allocator settings may differ.
-func (m Model) changed(c Case) string {
-	if !m.Recorded {
-		return ""
-	}
-	return FirstDifference(c, m.filled(m.Default), func(key string, asked, recorded json.RawMessage) bool {
-		return key == "alloc_conf" || bytes.Equal(asked, recorded)
-	})
 }
 
 // FirstDifference returns the first key in files, in alphabetical order, under which two cases have values that are not

@@ -261,6 +261,3 @@ var shapeConflicts = []Conflict{
 		"reshard, mp and reduce are fully_shard's, and each stage has one GPU; say how many stages {gpus} GPUs "+
 			"make with pp=N"),
 }
-
-// sharers returns how many ranks share the parameters.
-func (k *choice) sharers() int64 { return k.each() / max(1, k.s.Replicate) }

@@ -17,12 +17,6 @@ func (a *architecture) withoutKernels(what, packages string) {
 		"needs less", what, packages))
 }
 
-// note says something with every result.
-func (a *architecture) note(note string) {
-	a.notes = append(a.notes, note)
-	a.caveat(func(models.Case) []string { return []string{note} })
-}
-
 // special says what there is to know of mixtures and of layers without attention.
 func (d relative) special(c llama.Config, a *architecture) {
 	d.attention(c, a)

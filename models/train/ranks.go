@@ -1,16 +1,13 @@
 package train
 
 import (
-	"cmp"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
-	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/trace"
 	"github.com/vprof/vprof/profiler/trace/distributed"
 	"github.com/vprof/vprof/profiler/trace/optim"
@@ -38,25 +35,6 @@ type Ranks struct {
 	update func(step func())
 	// finish ends the backward passes of all micro-batches where a pipeline says when.
 	finish func()
-}
-
-// Layout is what a strategy has to know of a model on the device.
-type Layout struct {
-	// Params are all parameters, in the order of parameters().
-	Params []distributed.Param
-	// Buffers are the buffers of the modules.
-	Buffers []*trace.Tensor
-	// Modules are the paths of the modules, Blocks the paths of the modules that are wrapped
-	// unless the strategy names others.
-	Modules, Blocks []string
-	// Linears are the paths of the linear layers.
-	Linears []string
-	// Sharing are the modules that have a parameter, by its name, besides the one that it is named after.
-	Sharing map[string][]string
-	// Frozen says that this is a model next to the one that is trained, Adapted that its adapters train.
-	Frozen, Adapted bool
-	// Optimizer is the case's; the zero value is the model's own.
-	Optimizer optim.Config
 }
 
 // distribute puts a model under the strategy of a case, as one rank does.
@@ -126,70 +104,6 @@ const (
 	experts       = ".experts"
 	expertsInside = experts + "."
 )
-
-// comesFrom says how shards come to the device from where a model is made.
-var comesFrom = map[models.Init]distributed.Source{
-	"": distributed.FromMeta, models.InitMeta: distributed.FromMeta, models.InitDevice: distributed.FromDevice,
-	models.InitHost:  distributed.FromHost,
-	models.InitRank0: distributed.FromRank0,
-}
-
-// fullyShard applies fully_shard to the blocks, then to the model.
-func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
-	groups, err := groupsOf(s, l)
-	if err != nil {
-		return nil, err
-	}
-	o := shardOptions(s)
-	o.Beside, o.Manual, o.WarmUp = l.Frozen, s.Name == models.PP, loadsShards(s)
-	f, err := distributed.FullyShard(t, w, o, groups)
-	if err != nil {
-		return nil, err
-	}
-	r := &Ranks{
-		Parameters: f.Parameters(l.names()), Wrappers: map[string]trace.Wrapper{}, sync: f.Sync, each: s.EachSync,
-		check: f.Check, finish: f.Finish,
-	}
-	for _, g := range f.Groups() {
-		maps.Copy(r.Wrappers, g.Wrappers())
-	}
-	if o.Offload { // the host clips and steps
-		r.Parameters = nil
-	}
-	return r, nil
-}
-
-// shardOptions returns what the options of a strategy say to fully_shard and FullyShardedDataParallel.
-func shardOptions(s *models.Strategy) distributed.Options {
-	o := distributed.Options{Replicate: s.Replicate, Offload: s.Offload != "", From: comesFrom[s.Init]}
-	switch s.Resharding() {
-	case "true":
-	case "auto":
-		o.Reshard = distributed.ReshardAuto
-	case "false", "1": // as PyTorch takes a group of one
-		o.Reshard = distributed.ReshardNone
-	default:
-		o.Among = s.ReshardAmong()
-	}
-	if s.MP != "" {
-		o.ParamType = new(dtypeOf(s.MP))
-		o.ReduceType = new(trace.F32) // as MixedPrecisionPolicy(param_dtype, reduce_dtype=torch.float32)
-	}
-	if s.Reduce != "" {
-		o.ReduceType = new(dtypeOf(s.Reduce))
-	}
-	return o
-}
-
-// names returns the names of the parameters that are tied to no other.
-func (l Layout) names() (out []string) {
-	for _, p := range l.Params {
-		if p.TiedTo == "" {
-			out = append(out, p.Name)
-		}
-	}
-	return out
-}
 
 // Updates says that the strategy has a way of its own to step the optimizer, which Update takes.
 func (r *Ranks) Updates() bool { return r != nil && r.update != nil }
@@ -295,60 +209,6 @@ func (t *taskTrainer) share(s *Session, net *nn.Tree, frozen bool) *Ranks {
 	}
 	s.Tape.Mark("wrap")
 	return r
-}
-
-// params adds parameters of a model to a layout.
-func (l *Layout) params(net *nn.Tree, wanted func(*nn.Parameter) bool) {
-	names := net.Names()
-	l.Sharing = map[string][]string{}
-	for i, p := range net.Parameters {
-		if wanted(p) {
-			l.Params = append(l.Params, distributed.Param{Name: names[i], Tensor: &p.Tensor, Order: i})
-			l.Sharing[names[i]] = net.Sharing(p)
-		}
-	}
-}
-
-// tiesShards tells whether weights are tied once they are sharded, as from_pretrained(distributed_config) does it:
-// fully_shard has made a parameter of each side, which gathers and reduces by itself, over one shard.
-func tiesShards(c models.Case) bool {
-	s := c.Strategy
-	return s.TPBy != "" && s.Init != models.InitDevice && int64(c.GPUs) > s.TP
-}
-
-// loadsShards tells whether from_pretrained brings each rank's part to the device.
-func loadsShards(s *models.Strategy) bool { return s.TPBy != "" && s.Init == "" }
-
-// inOrderOfNames numbers parameters as from_pretrained loads them.
-func (l *Layout) inOrderOfNames() {
-	order := make([]*distributed.Param, len(l.Params))
-	for i := range l.Params {
-		order[i] = &l.Params[i]
-	}
-	slices.SortStableFunc(order, func(a, b *distributed.Param) int {
-		return cmp.Or(strings.Compare(a.TiedTo, b.TiedTo), strings.Compare(nn.LoadKey(a.Name), nn.LoadKey(b.Name)))
-	})
-	for i, p := range order {
-		p.Order = i
-	}
-}
-
-// untie gives each user of a tied weight its own meta parameter until the shards are tied again.
-func (l *Layout) untie(t *trace.Tape, net *nn.Tree) {
-	for i, p := range net.Parameters {
-		own, name := net.Untie(p)
-		if own == nil {
-			continue
-		}
-		t.Unplaced(func() { own.Tensor = t.Hold(t.New("empty_like", program.Weights, p.Tensor.DType(), p.Dims...)) })
-		if p.RequiresGrad() {
-			own.Leaf()
-		}
-		l.Params = append(l.Params, distributed.Param{
-			Name: name, Tensor: &own.Tensor, Order: len(l.Params), TiedTo: l.Params[i].Name,
-		})
-		delete(l.Sharing, l.Params[i].Name)
-	}
 }
 
 // shareStage applies fully_shard to a stage of a pipeline, with some blocks, over its ranks.

@@ -160,23 +160,6 @@ type taskTrainer struct {
 	onBlock func(block string, args []*trace.Tensor)
 }
 
-// castWeights gives floating-point weights the type of the case; without one they keep their own.
-func castWeights(tree *nn.Tree, w models.WeightType) {
-	if w == "" {
-		return
-	}
-	for _, p := range tree.Parameters {
-		if p.DType.IsFloat() {
-			p.DType = dtypeOf(w)
-		}
-	}
-	for _, b := range tree.Buffers {
-		if b.OfWeights {
-			b.DType = dtypeOf(w)
-		}
-	}
-}
-
 // newTrainer makes the training system of a task for a case. The error is a [*models.CaseError].
 func newTrainer(task Task, c models.Case) (*taskTrainer, error) {
 	castWeights(nn.NewTree(task.Model()), c.Weights)
@@ -272,20 +255,6 @@ func trainOnly(net *nn.Tree, c models.Case) error {
 	}
 	return nil
 }
-
-// dtypeOf returns the type that cases and strategies name.
-func dtypeOf[T ~string](name T) trace.DType {
-	switch name {
-	case "bf16":
-		return trace.BF16
-	case "fp16":
-		return trace.F16
-	default:
-		return trace.F32
-	}
-}
-
-var quantizations = map[string]nn.Quantization{"nf4": nn.NF4, "nf4-dq": nn.NF4Double, "int8": nn.Int8}
 
 // ownOptimizer is the optimizer of tasks.
 var ownOptimizer = optim.Config{Algorithm: optim.AdamW, WeightDecay: true}
@@ -387,16 +356,6 @@ func linearLayers(task Task) map[*trace.Tensor]Linear {
 		all[l.Weight.Tensor] = Linear{path, slices.Contains(output, nn.Layer(l))}
 	}
 	return all
-}
-
-// referenceWeights returns the type of the weights of a model that is compared with. LLaMA-Factory
-// loads models in the precision of training, and brings only what is trained to fp32.
-func referenceWeights(c models.Case) models.WeightType {
-	o := c.Objective
-	if c.AMP != models.NoAutocast && o.As == models.AsLLaMAFactory {
-		return models.WeightType(c.AMP)
-	}
-	return c.Weights
 }
 
 // step runs one update: micro-batches, then unscale, clip, step.

@@ -1,0 +1,117 @@
+package models
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+)
+
+// Complete fills what c leaves open (stage, batch, accumulation, settings) with the model's defaults and checks the
+// rest. What "" and false mean for precision, weights, checkpointing and optimizer is a choice already, so those stay
+// as they are. The error is a [*CaseError].
+func (m Model) Complete(c Case) (Case, error) {
+	c = m.filled(c)
+	if field, reason := c.checkFields(); reason != "" {
+		return c, c.Wrong(field, "%s", reason)
+	}
+	c.Stack = m.stackOf(c)
+	var err error
+	if c.Settings, err = m.settings(c.Settings); err != nil {
+		return c, err
+	}
+	if field, reason := m.conflict(c); reason != "" {
+		return c, c.Wrong(field, "%s", reason)
+	}
+	return c, m.check(c)
+}
+
+// check returns an error if the model cannot train a complete case with its present batch, rank and micro-batches.
+func (m Model) check(c Case) error {
+	if field := m.changed(c); field != "" {
+		return c.Wrong(field, "the steps of a recorded run are what they are; record the run again with this changed "+
+			"(other GPUs and allocator settings need no new recording)")
+	}
+	if err := CheckBatch(c.Batch); err != nil {
+		return c.Wrong("batch", "%v", err)
+	}
+	if m.Check != nil {
+		return m.Check(c)
+	}
+	return nil
+}
+
+// filled returns a case with the model's defaults where it leaves something open.
+func (m Model) filled(c Case) Case {
+	d := m.Default
+	c.Model, c.ConfigHash = m.Name, m.Description.Hash()
+	if c.LoRA != nil && c.LoRA.NoTowers && !m.Towers {
+		l := *c.LoRA
+		l.NoTowers, c.LoRA = false, &l
+	}
+	c.Task, c.Stage, c.Loss = cmp.Or(c.Task, d.Task), cmp.Or(c.Stage, d.Stage), cmp.Or(c.Loss, d.Loss)
+	c.Batch, c.Accumulate = cmp.Or(c.Batch, d.Batch), cmp.Or(c.Accumulate, max(1, d.Accumulate))
+	if c.Blocks = cmp.Or(c.Blocks, d.Blocks); !c.Checkpointing {
+		c.Blocks = ""
+	}
+	return c
+}
+
+// changed returns the first field, by its key in files, in which a filled case differs from the only one
+// of a recorded run; empty if none does. Allocator settings may differ.
+func (m Model) changed(c Case) string {
+	if !m.Recorded {
+		return ""
+	}
+	return FirstDifference(c, m.filled(m.Default), func(key string, asked, recorded json.RawMessage) bool {
+		return key == "alloc_conf" || bytes.Equal(asked, recorded)
+	})
+}
+
+// MaxBatch is the largest batch size that is accepted; a larger one is taken for a mistake.
+const MaxBatch = 1 << 20
+
+// mostAccumulated is how many micro-batches of a step are recorded at most.
+const mostAccumulated = 1024
+
+// CheckBatch returns an error if n samples are no batch that anybody trains with: from a
+// flag, or from a file that says what was or shall be trained.
+func CheckBatch(n int) error {
+	switch {
+	case n < 1:
+		return fmt.Errorf("%d is not a batch size; the smallest is 1", n)
+	case n > MaxBatch:
+		return fmt.Errorf("%d is more than any batch (%d)", n, MaxBatch)
+	}
+	return nil
+}
+
+// CheckAccumulate returns an error if a step of n micro-batches is not recorded.
+func CheckAccumulate(n int) error {
+	switch {
+	case n < 1:
+		return fmt.Errorf("%d is not a number of micro-batches; the smallest is 1", n)
+	case n > mostAccumulated:
+		return fmt.Errorf("%d micro-batches are too many to record one by one; all after the second allocate the "+
+			"same, so say %d", n, mostAccumulated)
+	}
+	return nil
+}
+
+// Canonical returns a complete case without the settings that have the model's own
+// values, as files have it: however a case was asked for, it is the same then.
+func (m Model) Canonical(c Case) Case {
+	own := Settings{}
+	for _, s := range m.Settings {
+		if v, given := c.Settings[s.Name]; given && v != s.Default {
+			own[s.Name] = v
+		}
+	}
+	if c.Settings = own; len(own) == 0 {
+		c.Settings = nil
+	}
+	return c
+}
+
+// mostHeld is the largest accepted data set or network beside the model, in bytes: more than any GPU holds.
+const mostHeld = 1 << 44

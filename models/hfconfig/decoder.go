@@ -1,0 +1,81 @@
+package hfconfig
+
+import (
+	"fmt"
+	"maps"
+
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/gpt"
+	"github.com/vprof/vprof/models/hf"
+	"github.com/vprof/vprof/models/train"
+)
+
+// decoder returns what all text decoders share: the sizes of their batches, and the
+// settings. length is how many tokens a row has.
+func decoder(name string, layers, width, classes int64, length models.Setting) architecture {
+	return architecture{
+		levers:  models.LeverSet{Recompute: true, Objective: true},
+		summary: fmt.Sprintf("%s decoder, %d layers of width %d", name, layers, width),
+		unit:    "sequence", batch: 1, batches: []int{1, 2, 4, 8, 16, 32},
+		settings: append([]models.Setting{
+			length, hf.PaddingSetting(0), hf.PackedSetting(0), hf.ClassesSetting(classes), hf.SharedLabelsSetting(),
+			hf.FlatSetting(), hf.Head(),
+		}, hf.LossSettings()...),
+		only: onlyDecoders(),
+		notes: []string{
+			"trained without the cache of keys and values, as the Trainer of transformers does; loops of one's own " +
+				"have it (--set use-cache)",
+			"rows that are padded, or hold several sequences, need an attention mask, which flash attention does " +
+				"not take: --set padding=1, --set packed=1",
+		},
+		rules: []rule{
+			refusing("packed", "rows that come with a padding mask are not looked at for several sequences; leave out "+
+				"padding", func(c models.Case) bool { return c.On("padding") && c.On("packed") }),
+			refusing("flat", "a batch in one row has no padding and no ranks that share rows, and needs the loss of "+
+				"the next token; leave it out", func(c models.Case) bool {
+				s := c.Strategy
+				return c.On("flat") && (c.On("padding") || c.On(hf.SharedLabels) || !c.Objective.IsZero() ||
+					s != nil && (s.CP > 1 || s.Sequence))
+			}),
+			hf.CheckLoss,
+		},
+	}
+}
+
+// onlyDecoders returns the settings of decoders that one task alone has a use for.
+func onlyDecoders() map[string][]string {
+	only := maps.Clone(onlyClassification)
+	for _, name := range append(hf.LossSettingNames(), hf.SharedLabels, "flat", hf.HeadSetting) {
+		only[name] = []string{causalLM}
+	}
+	return only
+}
+
+// positionsKey is how many tokens a model is made for.
+const positionsKey = "max_position_embeddings"
+
+func readGPT(r *reader) architecture {
+	r.refuse("add_cross_attention", "false")
+	var c gpt.Config
+	r.fields(&c, "Vocab=vocab_size:50257 Width=n_embd:768 Layers=n_layer:12 Heads=n_head:12 "+
+		"Positions=n_positions:1024 Activation=activation_function:gelu_new !Untied=tie_word_embeddings:true "+
+		"EmbedDropout=embd_pdrop:0.1 AttentionDropout=attn_pdrop:0.1 ResidualDropout=resid_pdrop:0.1")
+	c.Inner = r.sizeOr("n_inner", 4*c.Width, 4*c.Width, mostInner)
+	r.heads("n_head", c.Heads, "n_embd", c.Width)
+	_, padded := r.padToken(-1, c.Vocab)
+	labels := r.labels()
+	problem := r.problem(labels)
+	a := decoder("GPT-2", c.Layers, c.Width, labels, rowLength(2048, c.Positions, positionsKey))
+	a.eager()
+	a.levers.Cache = true
+	a.task = func(k models.Case) train.Task {
+		c := c
+		c.Eager = hf.Eager.Chosen(k)
+		c.CausalBuffers = !k.Libraries().NoCausalBuffers
+		if k.Task == classification {
+			return gpt.Classification(c, classesOf(k, problem), padded, hf.TextOf(k))
+		}
+		return gpt.CausalLM(c, hf.TextOf(k))
+	}
+	return a
+}

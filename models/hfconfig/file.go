@@ -1,0 +1,113 @@
+package hfconfig
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"unicode"
+
+	"github.com/vprof/vprof/internal/hub"
+	"github.com/vprof/vprof/internal/input"
+)
+
+// usualName is how configurations are called.
+const usualName = "config.json"
+
+// hubName is what a model is called on the Hugging Face hub.
+var hubName = regexp.MustCompile(`^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$`)
+
+// located returns where the config.json is that a path or a name of the hub stands for. No shell
+// sees the home directory behind "hf:".
+func located(path string) string {
+	if rest, ok := strings.CutPrefix(filepath.ToSlash(path), "~/"); ok {
+		if home, err := os.UserHomeDir(); err == nil {
+			path = filepath.Join(home, rest)
+		}
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && info.IsDir():
+		return filepath.Join(path, usualName)
+	case err != nil && hubName.MatchString(path):
+		return cmp.Or(hub.File(path, "", usualName), path)
+	}
+	return path
+}
+
+// howToGet says where the configuration of a model comes from, also of the hub. It is empty for what is only a file.
+func howToGet(path string) string {
+	switch {
+	case strings.HasSuffix(path, ".json"):
+		return ""
+	case !hubName.MatchString(path):
+		return fmt.Sprintf("; name a %s, a folder that has one, or a model of the hub with its organization, like "+
+			"%s:Qwen/Qwen3-8B, whose %[1]s is in the hub's cache", usualName, Scheme)
+	}
+	folder := filepath.Base(path)
+	return fmt.Sprintf(", nor in the caches of the hub; with a network, \"hf download %s config.json "+
+		"--local-dir %s\" gets the configuration of a model on the Hugging Face hub, then use %s:%s/%s", path, folder,
+		Scheme, folder, usualName)
+}
+
+// read reads a file of bounded size.
+func read(path string) ([]byte, error) {
+	f, err := input.OpenFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, mostBytes+1))
+	if err == nil && len(data) > mostBytes {
+		err = input.FileErrorf(path, "has more than %d MiB; a config.json has not", mostBytes>>20)
+	}
+	return data, err
+}
+
+// name returns what the user would call the model: by the file, or by the folder if the file is called as all are. A
+// snapshot in the cache of the hub stands in a folder whose name contains the name of its repository.
+func (r *reader) name() string {
+	path, err := filepath.Abs(r.file)
+	if err != nil {
+		path = r.file
+	}
+	dir, base := filepath.Split(path)
+	dir = filepath.Clean(dir)
+	name := strings.TrimSuffix(base, filepath.Ext(base))
+	if base == usualName {
+		name = filepath.Base(dir)
+		if up := filepath.Dir(dir); filepath.Base(up) == "snapshots" {
+			if _, repository, ok := strings.Cut(filepath.Base(filepath.Dir(up)), "models--"); ok {
+				name = repository[strings.LastIndex(repository, "--")+1:]
+				name = strings.TrimPrefix(name, "-")
+			}
+		}
+	}
+	if name = plain(name); name != "" {
+		return name
+	}
+	var from string
+	if json.Unmarshal(r.raw["_name_or_path"], &from) == nil {
+		name = plain(from[strings.LastIndex(from, "/")+1:])
+	}
+	return cmp.Or(name, "model")
+}
+
+// plain keeps what can stand in a name, and not too much of it.
+func plain(name string) string {
+	const most = 64
+	name = strings.Map(func(c rune) rune {
+		if unicode.IsLetter(c) || unicode.IsDigit(c) || strings.ContainsRune("._+-", c) {
+			return c
+		}
+		return -1
+	}, name)
+	if runes := []rune(name); len(runes) > most {
+		name = string(runes[:most])
+	}
+	return strings.Trim(name, ".")
+}

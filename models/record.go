@@ -1,0 +1,192 @@
+package models
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/vprof/vprof/profiler/program"
+	"github.com/vprof/vprof/profiler/stack"
+	"github.com/vprof/vprof/profiler/trace"
+)
+
+// Record completes a case and records it, see [Model.Complete] and [Model.RecordComplete].
+func (m Model) Record(c Case, gpu trace.GPU, o Options) (*Recording, error) {
+	c, err := m.Complete(c)
+	if err != nil {
+		return nil, err
+	}
+	return m.RecordComplete(c, gpu, o)
+}
+
+// RecordComplete builds the model of a complete case and records its training steps on the GPU. A case that
+// [Model.Complete] returned stays complete with another batch, rank or number of micro-batches; whether the model can
+// train it is checked again. A data set on the GPU is allocated before the model, as one tensor. With
+// [Options.Reordered] the recording is nil if there is no other order.
+func (m Model) RecordComplete(c Case, gpu trace.GPU, o Options) (rec *Recording, err error) {
+	if s := c.Strategy; s != nil && s.PassesOn() && s.Rank == nil {
+		o.Further = nil // ranks are compared in the same steps
+		return m.recordWorst(c, gpu, o)
+	}
+	if err := m.check(c); err != nil {
+		return nil, err
+	}
+	defer func() { rec, err = m.recovered(recover(), o.Context, rec, err) }()
+	build := m.Build
+	if o.Reordered {
+		build = m.Reordered
+	}
+	trainer, err := build(c)
+	if err != nil || trainer == nil {
+		return nil, err
+	}
+	if o.Steps = cmp.Or(o.Steps, c.Steps()); c.FirstStep {
+		o.Steps = 1
+	}
+	release, err := c.Release()
+	if err != nil {
+		return nil, err
+	}
+	options := trace.Options{Annotate: o.Annotate, Others: o.Others, Ceiling: o.Ceiling, Further: o.Further}
+	if o.Context != nil {
+		options.Done = o.Context.Done()
+	}
+	tape := trace.New(gpu, rulesOf(c, release), options)
+	tape.KeepInRegions(c.Recompute.KeptOperators())
+	if c.Dataset > 0 {
+		tape.Hold(tape.New("to", program.Batch, trace.U8, c.Dataset))
+		tape.Mark("dataset")
+	}
+	if c.Beside > 0 {
+		tape.Hold(tape.New("to", program.Weights, trace.U8, c.Beside))
+	}
+	if err := trainer.Record(tape, o.Steps); err != nil {
+		return nil, err
+	}
+	rec = &Recording{Case: c, Counts: trainer.Counts(), Steps: max(o.Steps, tape.Step()+1)}
+	if v, ok := trainer.(Validator); ok && o.Validation > 0 {
+		rec.Validation = rec.Steps
+		tape.SetStep(rec.Steps)
+		if err := v.Validate(tape, o.Validation); err != nil {
+			return nil, err
+		}
+	}
+	rec.Facts = tape.Facts()
+	rec.Program, rec.Others = tape.FinishAll()
+	if s := c.Strategy; s != nil && s.Name == PP {
+		rec.Stretch = s.Bubble(c.GPUs)
+	}
+	return rec, nil
+}
+
+// recovered makes an error of the panic that stops a recording, and of one in a graph that came from elsewhere, which
+// nothing has checked as a whole; other panics go on.
+func (m Model) recovered(what any, ctx context.Context, rec *Recording, err error) (*Recording, error) {
+	switch what {
+	case nil:
+		return rec, err
+	case trace.ErrStopped:
+		return nil, context.Cause(ctx)
+	}
+	if !m.Foreign {
+		panic(what)
+	}
+	return nil, fmt.Errorf("%s: the graph cannot be recorded: %v; it is damaged, or this is a bug of ours (please "+
+		"report it)", m.Name, what)
+}
+
+// rulesOf returns a release's rules under what the case sets of its libraries.
+func rulesOf(c Case, release *stack.Stack) trace.Rules {
+	rules := release.Rules()
+	if c.CublasWorkspace != "" {
+		rules.Products.BLAS = trace.ByCapability{{Value: cublasBytes(c.CublasWorkspace)}}
+	}
+	rules.TF32 = tf32[c.TF32]
+	return rules
+}
+
+// recordWorst records the ranks of a pipeline that differ, and returns the one that needs most. A step takes as long as
+// the stages with the most arithmetic; of a device map as long as all GPUs one after the other.
+func (m Model) recordWorst(c Case, gpu trace.GPU, o Options) (*Recording, error) {
+	var worst *Recording
+	most, flops, busiest, all := int64(-1), int64(0), int64(0), int64(0)
+	uncast := true
+	for _, rank := range m.ranksToRecord(c, gpu) {
+		s := *c.Strategy
+		s.Rank = &rank
+		c.Strategy = &s
+		rec, err := m.RecordComplete(c, gpu, o)
+		if err != nil {
+			return nil, err
+		}
+		f := rec.Program.FLOPs()
+		busiest, all = max(busiest, f), all+f
+		uncast = uncast && rec.Facts.Uncast
+		n := rec.Program.Peak()
+		if n <= most {
+			rec.Discard()
+			continue
+		}
+		if worst != nil {
+			worst.Discard()
+		}
+		most, flops, worst = n, f, rec
+	}
+	switch {
+	case flops > 0 && c.Strategy.Name == DeviceMap:
+		worst.Stretch = float64(all) / float64(flops)
+	case flops > 0:
+		worst.Stretch *= float64(busiest) / float64(flops)
+	}
+	if worst != nil {
+		worst.Facts.Uncast = uncast
+	}
+	return worst, nil
+}
+
+// ranksToRecord returns the ranks of a pipeline, without ranks that do the same work as an earlier
+// rank: the earlier one holds at least as many micro-batches at a time, in any schedule. It returns
+// all ranks where their work is unknown.
+func (m Model) ranksToRecord(c Case, gpu trace.GPU) (ranks []int64) {
+	does := m.ranksOf(c, gpu)
+	stages := c.Strategy.PipelineRanks(c.GPUs)
+	// of a stage that ranks share, the last that have parts of a row: they see most keys
+	each, last := int64(c.GPUs)/stages, max(0, c.Strategy.CP-1)*max(1, c.Strategy.TP)
+	for stage := range stages {
+		if does == nil || slices.Index(does, does[stage]) == int(stage) {
+			ranks = append(ranks, stage*each+last)
+		}
+	}
+	return ranks
+}
+
+// ranksOf describes what each rank of a pipeline does, nil where that cannot be told.
+func (m Model) ranksOf(c Case, gpu trace.GPU) []string {
+	trainer, err := m.Build(c)
+	release, unknown := c.Release()
+	staged, ok := trainer.(Staged)
+	if err != nil || unknown != nil || !ok {
+		return nil
+	}
+	scratch := trace.New(gpu, release.Rules(), trace.Options{})
+	defer func() { trace.Recycle(scratch.Finish()) }()
+	scratch.KeepInRegions(c.Recompute.KeptOperators())
+	does, err := staged.Ranks(scratch)
+	if err != nil {
+		return nil
+	}
+	return does
+}
+
+// Steps returns the number of steps until further ones are alike: the first, and one with the optimizer's state
+// present. DDP's static graphs have a third, before which buckets are rebuilt.
+func (c *Case) Steps() int {
+	switch {
+	case c.FirstStep:
+		return 1
+	case c.Strategy != nil && c.Strategy.StaticGraph:
+		return 3
+	}
+	return 2
+}
