@@ -22,7 +22,8 @@ func TestChoicesAreReadAsWritten(t *testing.T) {
 
 func TestEveryFeatureAndEngineHasItsOwnName(t *testing.T) {
 	seen := map[string]bool{}
-	for _, n := range append(append([]string{}, featureNames[:]...), engineNames[:]...) {
+	require.Len(t, FeatureNames(), numFeatures)
+	for _, n := range append(FeatureNames(), engineNames[:]...) {
 		require.NotEmpty(t, n)
 		require.False(t, seen[n], n)
 		seen[n] = true

@@ -1,84 +1,23 @@
 package cudnn
 
 import (
+	_ "embed"
+
 	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/profiler/trace/cudnn/forest"
 )
 
-// numFeatures is the length of the list below.
+// numFeatures is the number of lines in features.txt.
 const numFeatures = forest.Features
 
-// features are the quantities that rules compare, in the order of featureNames. They are sizes of the implicit matrix
+// features are the quantities that rules compare, in the order of features.txt. They are sizes of the implicit matrix
 // product, its tiles, alignments and the shape's proportions: what a heuristic that never saw the shape could use.
 type features [numFeatures]float32
 
-var featureNames = [numFeatures]string{
-	"layout",    // 0 contiguous, 1 channels last, 2 only the input
-	"bf16",      // 1 for bfloat16
-	"dims",      // spatial dimensions
-	"depthwise", // 1 for one input channel per group
-	"groups",
-	"samples",
-	"c",             // channels per group, image side
-	"k",             // channels per group, feature side
-	"c-align",       // largest power of two that divides c, up to 64
-	"k-align",       // the same of k
-	"min-channels",  // min(c, k)
-	"max-channels",  // max(c, k)
-	"k/c",           // k over c
-	"taps",          // points of the kernel
-	"kernel-h",      // second to last axis
-	"kernel-w",      // last axis
-	"stride-h",      // second to last axis
-	"stride-w",      // last axis
-	"max-stride",    // over all axes
-	"max-dilation",  // over all axes
-	"pad-h",         // second to last axis
-	"pad-w",         // last axis
-	"same",          // 1 if y has the size of x
-	"x-points",      // spatial points of x
-	"y-points",      // spatial points of y
-	"x-h",           // second to last axis of x
-	"x-w",           // last axis of x
-	"y-h",           // second to last axis of y
-	"y-w",           // last axis of y
-	"rows",          // M of the implicit product
-	"columns",       // N of the implicit product, per group
-	"reduction",     // K of the implicit product
-	"tiles-64",      // 64 x 64 tiles of the product
-	"tiles-128",     // 128 x 128 tiles
-	"tiles-256",     // 256 x 128 tiles
-	"reduction/128", // reduction over tiles-128
-	"work",          // multiply-adds
-	"x-bytes",
-	"y-bytes",
-	"w-bytes",
-	"product",  // elements of the result
-	"x+y/w",    // bytes of x and y over the bytes of w
-	"plain",    // 1 if nothing is strided or dilated
-	"winograd", // the kernel's side if a Winograd engine exists, else 0
-	"all-c",    // channels of the image side, all groups
-	"all-k",    // channels of the feature side, all groups
-	"x-d",      // third to last axis of x
-	"kernel-d", // third to last axis
-	"n*x",      // samples times spatial points of x
-	"n*y",      // samples times spatial points of y
-	"c*taps",   // reduction of the forward
-	"k*taps",   // reduction of the data gradient
-	"rows/columns",
-	"reduction/result", // reduction over rows times columns
-	"rows-align",       // largest power of two that divides rows, up to 64
-	"reduction-align",  // the same of the reduction
-	"rows%64",          // rows, columns and reduction of the last tile
-	"rows%128",
-	"columns%32",
-	"columns%64",
-	"columns%128",
-	"reduction%32",
-	"reduction%64",
-	"operands", // elements of both factors of the implicit product
-	"tensors",  // elements of x, y and w
-}
+// featureText names and describes the features, each in a line.
+//
+//go:embed features.txt
+var featureText string
 
 // features computes the values of all features of a problem.
 func (p *problem) features() (f features) {

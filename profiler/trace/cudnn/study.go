@@ -1,6 +1,10 @@
 package cudnn
 
-import "github.com/vprof/vprof/internal/lists"
+import (
+	"strings"
+
+	"github.com/vprof/vprof/internal/lists"
+)
 
 // Study exposes what the rules are found from, for command fit and for tests:
 // the features of a case and what each choice would ask for.
@@ -12,7 +16,12 @@ func NewStudy(c Config, d Direction, b GPU) Study {
 }
 
 // FeatureNames returns the names of the features, in order.
-func FeatureNames() []string { return featureNames[:] }
+func FeatureNames() []string {
+	return lists.Map(strings.Split(strings.TrimSpace(featureText), "\n"), func(line string) string {
+		name, _, _ := strings.Cut(line, " ")
+		return name
+	})
+}
 
 // Features returns the values the rules compare.
 func (s Study) Features() []float32 {
