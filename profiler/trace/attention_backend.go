@@ -56,8 +56,8 @@ func (t *Tape) selectAttention(q, k, v *Tensor, a AttentionArgs) (chosen attenti
 	}
 	heads := q.shape[1] == k.shape[1]
 	grouped := heads || a.EnableGQA && q.shape[1]%k.shape[1] == 0 || t.rules.Attention.OneHead && k.shape[1] == 1
-	if t.allows(cudnnAttention) && grouped && canUseCuDNN(q, k, v, a) && OnGPU(t, func(b GPU) bool {
-		return slices.Contains(t.rules.Attention.CuDNNFirst, b.Capability/10)
+	if t.allows(cudnnAttention) && grouped && canUseCuDNN(q, k, v, a) && OnGPU(t, func(gpu GPU) bool {
+		return slices.Contains(t.rules.Attention.CuDNNFirst, gpu.Capability/10)
 	}) {
 		return cudnnAttention, ""
 	}
@@ -114,11 +114,11 @@ func (t *Tape) refusesFlash(q, k, v *Tensor, a AttentionArgs) string {
 // refusesEfficient returns why the memory-efficient kernels cannot be used; empty if they can.
 func (t *Tape) refusesEfficient(q, k, v *Tensor, a AttentionArgs) string {
 	// minimum_gemm_alignment
-	alignment := OnGPU(t, func(b GPU) int64 {
+	alignment := OnGPU(t, func(gpu GPU) int64 {
 		switch {
-		case b.Capability >= 80:
+		case gpu.Capability >= 80:
 			return max(4, 16/q.dtype.Size())
-		case b.Capability >= 70 && q.dtype.IsHalf():
+		case gpu.Capability >= 70 && q.dtype.IsHalf():
 			return 16 / q.dtype.Size()
 		}
 		return 1
@@ -142,7 +142,7 @@ func (t *Tape) refusesEfficient(q, k, v *Tensor, a AttentionArgs) string {
 
 // smallSharedMemory reports the GPUs of the newer architectures whose blocks get 99 KiB of shared memory only (compute
 // capability 8.6, 8.9 and 12.x, against 163 KiB on 8.0 and 227 KiB on 9.0 and 10.x).
-func (b GPU) smallSharedMemory() bool {
-	c := b.Capability
+func (gpu GPU) smallSharedMemory() bool {
+	c := gpu.Capability
 	return c == 86 || c == 89 || c >= 120
 }

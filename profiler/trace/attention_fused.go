@@ -39,8 +39,8 @@ func (q *Tensor) flashForward(k, v *Tensor, a AttentionArgs) []*Tensor {
 	lse := c.Let(c.t.Alloc(F32, batch, heads, length))
 	if a.Dropout == 0 {
 		mBlocks := batch * heads * ceil.Div(length, 64)
-		splits := OnGPU(c.t, func(b GPU) int64 {
-			return flashSplits(mBlocks, 2*int64(b.SMs), ceil.Div(k.shape[2], flashBlockN(d)))
+		splits := OnGPU(c.t, func(gpu GPU) int64 {
+			return flashSplits(mBlocks, 2*int64(gpu.SMs), ceil.Div(k.shape[2], flashBlockN(d)))
 		})
 		if splits > 1 {
 			lseParts := c.t.Alloc(F32, splits, batch, heads, length)
@@ -268,7 +268,7 @@ func (b *Gradients) efficientGradients(a AttentionArgs) {
 		padded := t.Alloc(mask.dtype, shape...)
 		dmask = b.Let(padded.Alias(mask.shape, padded.strides, 0))
 	}
-	kernel := OnGPU(t, func(b GPU) efficientKernel { return b.efficientKernel(q, v, a) })
+	kernel := OnGPU(t, func(gpu GPU) efficientKernel { return gpu.efficientKernel(q, v, a) })
 	delta := b.Let(kernel.delta(grad, y.headsTransposed()))
 	var work *Tensor
 	if bytes := kernel.workspace(q, k, v); bytes > 0 {
@@ -299,8 +299,8 @@ type efficientKernel struct {
 
 // efficientKernel chooses as dispatch_cutlassB does among the kernels listed by generate_kernels.py: the smallest head
 // size that suffices, then the largest tiles that fit into shared memory.
-func (b GPU) efficientKernel(q, v *Tensor, a AttentionArgs) efficientKernel {
-	d, half, cc := max(q.Size(-1), v.Size(-1)), q.dtype.IsHalf(), b.Capability
+func (gpu GPU) efficientKernel(q, v *Tensor, a AttentionArgs) efficientKernel {
+	d, half, cc := max(q.Size(-1), v.Size(-1)), q.dtype.IsHalf(), gpu.Capability
 	e := efficientKernel{i: 64, j: 64, sumsDelta: half}
 	width := int64(1 << 16)
 	for _, w := range []int64{32, 64, 128} {
@@ -312,7 +312,7 @@ func (b GPU) efficientKernel(q, v *Tensor, a AttentionArgs) efficientKernel {
 	if half && a.Dropout == 0 && d > 64 && d <= 96 && (cc == 86 || cc == 89) {
 		return efficientKernel{i: 128, j: 64, inRegisters: true, sumsDelta: true}
 	}
-	if width > 64 && !b.smallSharedMemory() && (cc >= 80 || (cc >= 70 && half)) {
+	if width > 64 && !gpu.smallSharedMemory() && (cc >= 80 || (cc >= 70 && half)) {
 		e.i = 128
 	}
 	e.inRegisters = half && width <= e.i

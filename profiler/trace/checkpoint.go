@@ -188,7 +188,7 @@ func (r *region) recompute() {
 		x := t.unpack(s)
 		inputs[i] = f.Let(x)
 		if s.pack != nil {
-			x.Release() // it is the frame's alone
+			x.Release() // only the frame holds it now
 		}
 	}
 	var ys []*Tensor

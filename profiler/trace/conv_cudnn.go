@@ -166,7 +166,7 @@ func (t *Tape) findWorkspaces(k convCall) [][]int64 {
 			call.Asked = asked && (i == 0 || call.Asked)
 		}
 	}
-	if OnGPU(t, func(b GPU) bool { return b.cudnn().Runs(k.config) }) {
+	if OnGPU(t, func(gpu GPU) bool { return gpu.cudnn().Runs(k.config) }) {
 		t.facts.Convolutions = append(t.facts.Convolutions, call)
 	}
 	return sizes
@@ -185,8 +185,8 @@ func (t *Tape) modeledPlan(k convCall, gpu int, before []cudnn.Plan) cudnn.Plan 
 	return t.rules.Convolutions.Explain(k.config, k.dir, own.cudnn())
 }
 
-func (b GPU) cudnn() cudnn.GPU {
-	return cudnn.GPU{Name: b.Name, Capability: b.Capability, Memory: b.Memory}
+func (gpu GPU) cudnn() cudnn.GPU {
+	return cudnn.GPU{Name: gpu.Name, Capability: gpu.Capability, Memory: gpu.Memory}
 }
 
 // AnswerConvolutions sets cuDNN's own answers about convolutions on a GPU of the tape, which

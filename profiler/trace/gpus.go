@@ -42,7 +42,7 @@ func OnGPU[T comparable](t *Tape, of func(GPU) T) T {
 
 // atLeast reports whether the GPU has a compute capability, in tenths.
 func (t *Tape) atLeast(capability int) bool {
-	return OnGPU(t, func(b GPU) bool { return b.Capability >= capability })
+	return OnGPU(t, func(gpu GPU) bool { return gpu.Capability >= capability })
 }
 
 // GPU returns the GPU that the step is recorded for. The caller may depend on any property of it,

@@ -208,3 +208,29 @@ func (h *hostCopy) back(t *Tape) *Tensor {
 	c.Finish()
 	return x
 }
+
+// OnGradients registers f to run in backward once the gradients of all xs that require gradients exist
+// (register_multi_grad_hook). The hooks hold the AccumulateGrad nodes of leaves: until the returned function removes
+// the hooks, leaves among xs live, with their gradients.
+func (t *Tape) OnGradients(xs []*Tensor, f func()) (remove func()) {
+	var leaves []*Tensor
+	missing := 0
+	for _, x := range xs {
+		if x == nil || !x.requiresGrad {
+			continue
+		}
+		if x.isLeaf() {
+			leaves = append(leaves, x.Retain())
+		}
+		missing++
+		x.OnGradient(func() {
+			if missing--; missing == 0 {
+				f()
+			}
+		})
+	}
+	return func() {
+		missing = 0
+		releaseAll(leaves)
+	}
+}

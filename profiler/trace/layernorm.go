@@ -40,8 +40,8 @@ func (x *Tensor) normRows(dims int) []int64 {
 	return rows
 }
 
-// layerNormBackward records layer_norm_backward_cuda, and that of rms_norm: inputs
-// of the node are x and then params. All results come with a reference.
+// layerNormBackward records layer_norm_backward_cuda and the backward of rms_norm. The inputs of the node are x and
+// then params. The caller owns a reference to each result.
 func layerNormBackward(b *Gradients, x *Tensor, stats, params []*Tensor) []*Tensor {
 	t, g := b.t, b.Grad
 	c := t.Begin("native_layer_norm_backward", g)
@@ -75,7 +75,7 @@ func (t *Tape) parameterSums(grads []*Tensor, g, x *Tensor, rows int64) {
 		maxGrid     = manyRows / 2
 	)
 	columns := x.numel / max(rows, 1)
-	if rows <= manyRows || OnGPU(t, func(b GPU) bool { return columns/warp >= int64(b.SMs)/2 }) {
+	if rows <= manyRows || OnGPU(t, func(gpu GPU) bool { return columns/warp >= int64(gpu.SMs)/2 }) {
 		for _, p := range grads {
 			if p != nil {
 				t.launchNorm(p, normParameterFLOPs*rows, g, x)

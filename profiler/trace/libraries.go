@@ -5,8 +5,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
 
-// libraries is the part of a tape with the state of CUDA libraries between calls: the
-// workspaces of cuBLAS, and what is known of cuDNN.
+// libraries is the part of a tape with the state of CUDA libraries between calls: the workspaces of cuBLAS and the
+// engines and workspaces of cuDNN found so far.
 type libraries struct {
 	// blas and lt report by thread whether the handles of cuBLAS and cuBLASLt have workspaces.
 	blas, lt [2]bool
@@ -53,8 +53,8 @@ const dropoutStateBytes = 24
 // dropout. It stays for the others (get_dropout_state).
 func (t *Tape) InitDropout() {
 	if t.libraries.dropoutState == nil {
-		t.libraries.dropoutState = t.AllocWorkspace(OnGPU(t, func(b GPU) int64 {
-			return int64(b.SMs*b.ThreadsPerSM) * dropoutStateBytes
+		t.libraries.dropoutState = t.AllocWorkspace(OnGPU(t, func(gpu GPU) int64 {
+			return int64(gpu.SMs*gpu.ThreadsPerSM) * dropoutStateBytes
 		})).Retain()
 	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // LinearLossRules describe how torch.nn.functional.linear_cross_entropy processes rows in
-// chunks, with LinearCrossEntropyOptions() as it is.
+// chunks, with the default LinearCrossEntropyOptions().
 type LinearLossRules struct {
 	// Known: the release has it.
 	Known bool

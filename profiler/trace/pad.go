@@ -26,7 +26,7 @@ func (x *Tensor) PadReplicate(pads ...int64) *Tensor {
 }
 
 // PadCircular records torch.nn.functional.pad(x, pads, mode="circular"): x is copied
-// into the middle, then what is on one side to the other, in place.
+// into the middle, then each border from the opposite side, in place.
 func (x *Tensor) PadCircular(pads ...int64) *Tensor {
 	c := x.tape.Begin("pad", x)
 	shape := x.paddedShape(pads)

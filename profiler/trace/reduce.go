@@ -121,12 +121,12 @@ func (b reduceBlock) perThread(g reduceGeometry) int64 { return ceil.Div(g.input
 
 // reduceScratch returns the second part of setReduceConfig: whether a reduction is split over blocks, and the bytes of
 // global memory and of semaphores it then needs. accSize is the size of the accumulator, inSize of an input element.
-func (b GPU) reduceScratch(g reduceGeometry, inSize, accSize, vt0 int64) (buffer, semaphores int64) {
+func (gpu GPU) reduceScratch(g reduceGeometry, inSize, accSize, vt0 int64) (buffer, semaphores int64) {
 	if g.inputs*g.outputs == 0 {
 		return 0, 0
 	}
 	k := g.block(inSize, vt0)
-	target := int64(b.SMs) * (int64(b.ThreadsPerSM) / (k.width * k.height))
+	target := int64(gpu.SMs) * (int64(gpu.ThreadsPerSM) / (k.width * k.height))
 	grid := ceil.Div(g.outputs/k.outVec, k.stepOut)
 	each := k.perThread(g)
 	if !k.acrossY || each < 256 || grid > target {

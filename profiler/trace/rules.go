@@ -177,9 +177,9 @@ type RadixPolicy struct {
 }
 
 // radix returns the policy of a sort on a GPU.
-func (c *CUB) radix(b GPU, s radixSort) (threads, items int64) {
+func (c *CUB) radix(gpu GPU, s radixSort) (threads, items int64) {
 	for _, p := range c.Radix {
-		if p.Capability <= b.Capability && p.Key <= s.key && p.Value <= s.value {
+		if p.Capability <= gpu.Capability && p.Key <= s.key && p.Value <= s.value {
 			return p.Threads, p.Items
 		}
 	}

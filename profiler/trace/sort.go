@@ -144,7 +144,7 @@ func (x *Tensor) topKOverBlocks(rows, n int64, values, indices *Tensor) {
 	const threads, digits = 256, 256
 	const blocksPerSM = 65536 / (40 * threads)
 	c := x.tape.Begin("mbtopk")
-	items := OnGPU(c.t, func(b GPU) int64 { return ceil.Div(rows*n, int64(b.SMs)*blocksPerSM*threads) })
+	items := OnGPU(c.t, func(gpu GPU) int64 { return ceil.Div(rows*n, int64(gpu.SMs)*blocksPerSM*threads) })
 	items = max(4, min(items, 64))
 	blocks := rows * ceil.Div(n, items*threads)
 	kth := c.Let(c.t.Alloc(x.dtype, rows))

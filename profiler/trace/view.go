@@ -275,3 +275,19 @@ func (x *Tensor) Expand(shape ...int64) *Tensor {
 		b.Give(0, b.Grad.sumTo(b.input(0).shape))
 	})
 }
+
+// UseParts makes parts views of the flat leaf x again, as FullyShardedDataParallel does before the forward pass of a
+// unit: backward joins their gradients into one of x.
+func (x *Tensor) UseParts(parts []*Tensor) {
+	dtype := x.dtype
+	flat := func(g *Tensor) *Tensor { return g.AsShape([]int64{g.numel}) }
+	x.tape.Derive(parts, "SplitWithSizesBackward0", inputs{x}, nil, func(b *Gradients) {
+		b.Give(0, b.joined(func(xs []*Tensor) *Tensor { return Cat(0, lists.Map(xs, flat)...) }, dtype))
+	})
+}
+
+// PartAs returns a view of a flat tensor's memory in a type, from an offset in elements of x on, laid out as another
+// tensor is.
+func (x *Tensor) PartAs(d DType, offset int64, y *Tensor) *Tensor {
+	return x.tape.header(x.store, d, y.layout, (x.offset+offset)*x.dtype.Size()/d.Size())
+}

@@ -190,8 +190,8 @@ func (x *Tensor) DiagonalScatter(src *Tensor, offset int64, a, b int) *Tensor {
 	})
 }
 
-// scatterInto returns a copy of x with src written to a view of it. The gradient of
-// x is the same operator with zeros for src, that of src the view.
+// scatterInto returns a copy of x with src written to a view of it. The gradient of x is the same operator with zeros
+// for src; the gradient of src is the view of the gradient.
 func (x *Tensor) scatterInto(op, node string, src *Tensor, view func(*Tensor) *Tensor) *Tensor {
 	t := x.tape
 	c := t.Begin(op, x, src)

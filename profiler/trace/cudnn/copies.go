@@ -58,7 +58,7 @@ const groupedChannels = 8
 // vectorBytes is the width of the loads of tensor-core kernels.
 const vectorBytes = 16
 
-// habits are how an engine differs from the usual in what it copies.
+// habits are the differences between the copies that an engine makes and the usual ones.
 type habits struct {
 	pad padding
 	// contiguousResult engines write the result where it belongs.

@@ -3,8 +3,8 @@
 // TF32 on. The package computes the transient bytes that one call requests from the caching allocator in addition to
 // its output. [Rules] hold the differences between releases of cuDNN; the engines and their formulas describe cuDNN 9.
 //
-// cuDNN first chooses an engine and its knobs, by heuristics that time nothing, and the engine says how much workspace
-// it wants. The model does the same in two steps:
+// cuDNN first chooses an engine and its knobs by heuristics that time nothing. The engine determines the size of the
+// workspace. The model does the same in two steps:
 //
 //  1. Choice. If one size is varied, cuDNN's choice changes at sharp bounds that
 //     do not depend on the other sizes: its heuristics look like decision trees
@@ -14,7 +14,7 @@
 //     tiles"), and of others on how often that kernel splits the reduction.
 //     Command fit grows the trees from what cuDNN answered when it was asked
 //     (package oracle): a few hundred thousand convolutions for each. Which
-//     engines exist for a problem at all (Winograd wants 3x3 at stride 1, and so
+//     engines exist for a problem at all (Winograd needs 3x3 at stride 1, and so
 //     on) is not learned but written down in can.
 //  2. Size. Each engine has a formula: the channels-last copies of x, w and y
 //     with their padding (copies.go), partial sums of a split reduction
@@ -38,27 +38,27 @@ package cudnn
 type Plan struct {
 	// Choice is the chosen engine with its knobs.
 	Choice
-	// Allocations are the bytes asked for, in order; nil for none.
+	// Allocations are the requested bytes, in order; nil for none.
 	Allocations []int64
 }
 
 // Workspaces returns the transient allocations of one direction of a
 // convolution: requested bytes, in order, nil if it needs none.
-func (r *Rules) Workspaces(c Config, d Direction, b GPU) []int64 {
-	return r.Explain(c, d, b).Allocations
+func (r *Rules) Workspaces(c Config, d Direction, gpu GPU) []int64 {
+	return r.Explain(c, d, gpu).Allocations
 }
 
 // Explain returns the chosen engine and its allocations.
-func (r *Rules) Explain(c Config, d Direction, b GPU) Plan {
-	p := newProblem(c, d, &b)
-	if !b.Runs(c) {
+func (r *Rules) Explain(c Config, d Direction, gpu GPU) Plan {
+	p := newProblem(c, d, &gpu)
+	if !gpu.Runs(c) {
 		return p.withoutCuDNN()
 	}
 	f := p.features()
 	copied := p.weightCopy(d)
-	choice := r.architectures[generation(b.Capability)].choose(&p, f[:])
+	choice := r.architectures[generation(gpu.Capability)].choose(&p, f[:])
 	if p.can(choice.Engine) {
-		if n := p.bytes(choice); n+copied <= b.Memory {
+		if n := p.bytes(choice); n+copied <= gpu.Memory {
 			return Plan{choice, list(copied, n)}
 		}
 	}
@@ -78,8 +78,8 @@ func (a *architecture) choose(p *problem, f []float32) Choice {
 	return choice
 }
 
-// onDevice returns the kernel for few channels of each group that runs in half precision and that cuDNN proposes only
-// where there is a device, if one does in place of an engine that wants so many bytes.
+// onDevice returns the half-precision kernel for few channels of each group that replaces an engine with a workspace of
+// so many bytes, if one does. cuDNN proposes such kernels only on a machine with a GPU.
 func (a *architecture) onDevice(p *problem, f []float32, bytes int64) (c Choice, runs bool) {
 	switch {
 	case p.DType == F32:
@@ -90,13 +90,13 @@ func (a *architecture) onDevice(p *problem, f []float32, bytes int64) (c Choice,
 	return Choice{Engine: Direct}, p.Layout == Contiguous && a.device[p.kind]().Vote(f) == DeviceVote(true)
 }
 
-// OnDevice says whether one direction of a convolution runs on a kernel that cuDNN proposes only on a machine with a
-// GPU, in place of the engine of so many bytes that it proposes without one, and the bytes of that kernel's workspace.
-// Sizes are given as [Canonical] has them.
-func (r *Rules) OnDevice(c Config, d Direction, b GPU, bytes int64) (workspace int64, runs bool) {
-	p := newProblem(c, d, &b)
+// OnDevice reports whether one direction of a convolution runs on a kernel that cuDNN proposes only on a machine with a
+// GPU, in place of an engine with a workspace of so many bytes, and returns the bytes of that kernel's workspace.
+// Sizes are as in [Canonical].
+func (r *Rules) OnDevice(c Config, d Direction, gpu GPU, bytes int64) (workspace int64, runs bool) {
+	p := newProblem(c, d, &gpu)
 	f := p.features()
-	choice, runs := r.architectures[generation(b.Capability)].onDevice(&p, f[:], bytes)
+	choice, runs := r.architectures[generation(gpu.Capability)].onDevice(&p, f[:], bytes)
 	return p.bytes(choice), runs
 }
 

@@ -326,22 +326,22 @@ type Answer func(Config, Direction) (bytes int64, asked bool)
 // Answered returns the transient allocations of one direction of a convolution as [Rules.Workspaces] does, but by
 // cuDNN's own answer if there is one, and tells whether there is. In both cases, the rules model what PyTorch allocates
 // around the call, and the kernels that cuDNN proposes only on a machine with a GPU.
-func (r *Rules) Answered(c Config, d Direction, b GPU, answer Answer) (allocations []int64, asked bool) {
+func (r *Rules) Answered(c Config, d Direction, gpu GPU, answer Answer) (allocations []int64, asked bool) {
 	n, asked := answer(Canonical(c, d))
-	if !asked || !b.Runs(c) {
-		return r.Workspaces(c, d, b), false
+	if !asked || !gpu.Runs(c) {
+		return r.Workspaces(c, d, gpu), false
 	}
-	p := newProblem(c, d, &b)
+	p := newProblem(c, d, &gpu)
 	copied := p.weightCopy(d)
-	other, runs := r.OnDevice(c, d, b, n)
+	other, runs := r.OnDevice(c, d, gpu, n)
 	switch {
 	case runs:
 		return list(copied, other), false
-	case n+copied > b.Memory:
-		return r.Workspaces(c, d, b), false
+	case n+copied > gpu.Memory:
+		return r.Workspaces(c, d, gpu), false
 	}
 	return list(copied, n), true
 }
 
 // Runs says whether PyTorch gives a convolution of such a type to cuDNN on the GPU.
-func (b GPU) Runs(c Config) bool { return c.DType != BF16 || b.Capability >= bf16Capability }
+func (gpu GPU) Runs(c Config) bool { return c.DType != BF16 || gpu.Capability >= bf16Capability }

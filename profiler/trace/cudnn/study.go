@@ -11,8 +11,8 @@ import (
 type Study struct{ p problem }
 
 // NewStudy prepares a case.
-func NewStudy(c Config, d Direction, b GPU) Study {
-	return Study{newProblem(c, d, &b)}
+func NewStudy(c Config, d Direction, gpu GPU) Study {
+	return Study{newProblem(c, d, &gpu)}
 }
 
 // FeatureNames returns the names of the features, in order.
@@ -33,7 +33,7 @@ func (s Study) Features() []float32 {
 func (s Study) Operation() string { return kindNames[s.p.kind] }
 
 // Generation returns the architecture whose rules hold for a GPU.
-func Generation(b GPU) int { return generation(b.Capability) }
+func Generation(gpu GPU) int { return generation(gpu.Capability) }
 
 // Bytes returns the workspace of a choice.
 func (s Study) Bytes(c Choice) int64 { return s.p.bytes(c) }

@@ -57,7 +57,7 @@ func (m *masters) hold(d trace.DType, n int64) {
 	})
 }
 
-// fill gives master i its gradient: what was reduced is put in a row and brought to fp32.
+// fill sets the gradient of master i: the reduced parts, concatenated and cast to fp32.
 func (m *masters) fill(i int, reduced []*trace.Tensor) {
 	t := m.tape
 	t.NoGrad(func() {

@@ -81,12 +81,12 @@ type Group struct {
 	// (fully_shard of a list), in the order of their calls.
 	Module string
 	With   []string
-	// Among is how many ranks have each parameters of their own here (experts), so that the
-	// others of the world alone share them; zero is that all share.
+	// Among is the number of ranks that have parameters of their own here (experts), which only the other ranks of the
+	// world share; zero if all ranks share all parameters.
 	Among int64
-	// Place is the module's among all of the model, parents first.
+	// Place is the index of the module among all modules of the model, parents first.
 	Place int
-	// Scaled reports whether gradients are divided by another number than the ranks that share the parameters
+	// Scaled reports whether the divisor of gradients is set, rather than the number of ranks that share parameters
 	// (set_gradient_divide_factor).
 	Scaled bool
 	// Kept says that its parameters stay after forward (reshard_after_forward=False).

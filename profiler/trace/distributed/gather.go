@@ -113,8 +113,8 @@ func (g *ParamGroup) copyIn(out *gathered) {
 	frame.End()
 }
 
-// wait copies what was gathered to the parameters (wait_for_unshard). In forward the
-// buffer stays until the next group's was copied out, so that the two overlap.
+// wait copies the gathered buffer to the parameters (wait_for_unshard). In forward the buffer lives until the next
+// group's buffer is copied, so that the two overlap.
 func (g *ParamGroup) wait() {
 	f, t := g.fsdp, g.fsdp.tape
 	now := g.gathered
@@ -159,7 +159,7 @@ func (g *ParamGroup) wait() {
 	}
 }
 
-// copyAlone makes parameters whole that no other rank shares (replicas alone).
+// copyAlone copies parameters that no other rank shares, where a world has replicas and no shards.
 func (g *ParamGroup) copyAlone() {
 	t := g.fsdp.tape
 	frame := t.Frame()
@@ -211,9 +211,9 @@ const (
 	copyTile  = 16 * copyBlock
 )
 
-// splitTable returns the number of elements of the table that split_with_sizes_copy_out_cuda_contiguous_no_cast brings
-// to the device: for each split its source, destination and size, for each block which split it is of, and where the
-// blocks of each split begin. Chunks are the sizes of splits in bytes, of which each of n ranks has one; most is how
+// splitTable returns the number of elements of the table that split_with_sizes_copy_out_cuda_contiguous_no_cast copies
+// to the device: for each split its source, destination, size and the offset of its blocks, and for each block the
+// index of its split. Chunks are the sizes of splits in bytes, of which each of n ranks has one; most is how
 // many blocks the GPU runs at once, twice.
 func splitTable(chunks []int64, n, most int64) int64 {
 	tiles := func(each int64) int64 {

@@ -19,12 +19,12 @@ type ParamGroup struct {
 	place    int  // of the first of its modules among all
 	phase    phase
 	whole    bool // the parameters are
-	// divided says that they were shared out after forward among Options.Among ranks, and at
-	// is an event behind that, which the next gathering waits for.
+	// divided reports whether parameters were divided after forward among Options.Among ranks. at is an event behind
+	// that, for which the next all-gather waits.
 	divided bool
 	at      *uint32
 
-	gathered *gathered // what was asked for and not waited for yet
+	gathered *gathered // the all-gather that runs; nil for none
 	indices  []int     // where the group stands in the order of forward
 	restore  func()    // ends the node before the inputs
 	entered  int       // forwards that run
@@ -34,7 +34,7 @@ type ParamGroup struct {
 	summed  *trace.Tensor
 }
 
-// Wrappers returns what is to be called around the group's modules, by their paths.
+// Wrappers returns the hooks around the forward passes of the group's modules, by their paths.
 func (g *ParamGroup) Wrappers() map[string]trace.Wrapper {
 	if len(g.modules) == 1 {
 		return map[string]trace.Wrapper{g.modules[0]: g}

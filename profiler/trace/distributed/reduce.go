@@ -110,7 +110,7 @@ func copyGradients(t *trace.Tape, into *trace.Tensor, grads []*trace.Tensor, par
 	if same {
 		chunks := lists.Map(params, func(s *shardedParam) int64 { return s.rows * s.row * into.DType().Size() })
 		frame.Let(t.New("_chunk_cat_out", program.Temporaries, trace.I64, chunkTable(chunks)))
-	} else { // the composite one pads what is uneven and concatenates
+	} else { // the composite operator pads uneven tensors and concatenates all
 		for i, s := range params {
 			if s.shape[0]%n != 0 {
 				frame.Let(t.New("constant_pad_nd", program.Temporaries, grads[i].DType(), s.padded(World{Size: n})))
@@ -121,9 +121,9 @@ func copyGradients(t *trace.Tape, into *trace.Tensor, grads []*trace.Tensor, par
 	frame.End()
 }
 
-// chunkTable returns the number of elements of the table that _chunk_cat_out_cuda brings to the device: for each tensor
-// its address, sizes and number of blocks, where its bytes and blocks begin, and for each block which tensor it is of.
-// Chunks are what a rank gets of each tensor, in bytes.
+// chunkTable returns the number of elements of the table that _chunk_cat_out_cuda copies to the device: for each tensor
+// its address, sizes, number of blocks and the offsets of its bytes and blocks, and for each block the index of its
+// tensor. Chunks are the bytes of each tensor that a rank receives.
 func chunkTable(chunks []int64) int64 {
 	n := int64(len(chunks))
 	return 4*n + 2*(n+1) + lists.Sum(chunks, func(c int64) int64 { return ceil.Div(c, copyTile) })

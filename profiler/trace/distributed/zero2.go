@@ -228,7 +228,7 @@ func (z *ZeRO2) collect(i int, x *trace.Tensor) {
 	z.members = append(z.members, i)
 }
 
-// reduce sums what is in the bucket over the ranks, and keeps what is this rank's (reduce_ipg_grads).
+// reduce sums the bucket over the ranks and keeps the part of this rank (reduce_ipg_grads).
 func (z *ZeRO2) reduce() {
 	if len(z.members) == 0 {
 		return

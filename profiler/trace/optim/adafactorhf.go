@@ -93,7 +93,7 @@ func rootMeanSquare(x *trace.Tensor) *trace.Tensor {
 	return trace.Pointwise("div_Tensor", 4, trace.VectorNorm(x, false))
 }
 
-// average adds the means of rows and columns to what is kept of them.
+// average updates the running means of rows and columns.
 func average(rows, columns, x *trace.Tensor) {
 	trace.Update("add__Tensor", 2, trace.Update("mul__Tensor", 1, rows), x.Mean(false, -1))
 	trace.Update("add__Tensor", 2, trace.Update("mul__Tensor", 1, columns), x.Mean(false, -2))

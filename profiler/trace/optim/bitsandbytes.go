@@ -89,7 +89,7 @@ func (o *Optimizer) updateBits8(s *slot, p, grad *trace.Tensor) {
 		append([]*trace.Tensor{grad}, written...))
 }
 
-// The optimizers of torchao: elements of a block that share a scale, and values that a code stands for.
+// The optimizers of torchao: the number of elements that share a scale, and of values that a code may have.
 const (
 	blockAO4bit = 128
 	values4bit  = 16
