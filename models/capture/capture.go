@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // Script returns the Python that exports a model and watches its forward, in one file.
@@ -113,10 +115,8 @@ func Run(ctx context.Context, o Options) (*Outcome, error) {
 
 // args returns the options as the script takes them.
 func (o *Options) args() []string {
-	args := []string{"--output", o.Output}
-	for _, input := range o.Inputs {
-		args = append(args, "--input="+input)
-	}
+	inputs := lists.Map(o.Inputs, func(input string) string { return "--input=" + input })
+	args := append([]string{"--output", o.Output}, inputs...)
 	for _, f := range []struct{ name, value string }{
 		{"inputs-from", o.InputsFrom},
 		{"task", o.Task},

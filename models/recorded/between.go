@@ -148,8 +148,7 @@ func (s *Step) kept() []string {
 			all = append(all, s.node(n))
 		}
 	}
-	slices.Sort(all)
-	return all
+	return slices.Sorted(slices.Values(all))
 }
 
 // node returns the node of the graph whose result an allocation is made for: the first in "mul_34 > gelu_3". It is

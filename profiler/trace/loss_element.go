@@ -14,38 +14,26 @@ func BroadcastTensors(x, y *Tensor) (*Tensor, *Tensor) {
 
 // elementLoss describes a loss between two tensors of one shape.
 type elementLoss struct {
-	op, node, backward string
+	op, node string
 	// structured losses allocate their result in the full shape and then
 	// reduce a second tensor into it: the scalar keeps a full-size storage.
 	structured bool
 	flops      int64
 }
 
-var (
-	opMSELoss = elementLoss{
-		op: "mse_loss", node: "MseLossBackward0", backward: "mse_loss_backward",
-		structured: true, flops: 2,
-	}
-	opSmoothL1Loss = elementLoss{
-		op: "smooth_l1_loss", node: "SmoothL1LossBackward0",
-		backward: "smooth_l1_loss_backward", structured: true, flops: 5,
-	}
-	opHuberLoss = elementLoss{op: "huber_loss", node: "HuberLossBackward0", backward: "huber_loss_backward", flops: 5}
-)
-
-// MSELoss records torch.nn.functional.mse_loss(x, y).
-func (x *Tensor) MSELoss(y *Tensor, r Reduction) *Tensor { return x.elementLoss(&opMSELoss, y, r) }
-
-// SmoothL1Loss records torch.nn.functional.smooth_l1_loss(x, y).
-func (x *Tensor) SmoothL1Loss(y *Tensor, r Reduction) *Tensor {
-	return x.elementLoss(&opSmoothL1Loss, y, r)
+var elementLosses = map[string]*elementLoss{
+	"mse_loss":       {op: "mse_loss", node: "MseLossBackward0", structured: true, flops: 2},
+	"smooth_l1_loss": {op: "smooth_l1_loss", node: "SmoothL1LossBackward0", structured: true, flops: 5},
+	"huber_loss":     {op: "huber_loss", node: "HuberLossBackward0", flops: 5},
 }
 
-// HuberLoss records torch.nn.functional.huber_loss(x, y).
-func (x *Tensor) HuberLoss(y *Tensor, r Reduction) *Tensor { return x.elementLoss(&opHuberLoss, y, r) }
+// MSELoss records torch.nn.functional.mse_loss(x, y).
+func (x *Tensor) MSELoss(y *Tensor, r Reduction) *Tensor { return x.ElementLoss("mse_loss", y, r) }
 
-// elementLoss returns the Python function around the operator: it broadcasts.
-func (x *Tensor) elementLoss(l *elementLoss, y *Tensor, r Reduction) *Tensor {
+// ElementLoss records the function of torch.nn.functional that broadcasts and calls a loss of pairs of elements:
+// "mse_loss", "smooth_l1_loss" or "huber_loss".
+func (x *Tensor) ElementLoss(op string, y *Tensor, r Reduction) *Tensor {
+	l := elementLosses[op]
 	f := x.tape.funcFrame(x, y)
 	ex, ey := BroadcastTensors(x, y)
 	f.LetEach(ex, ey)
@@ -85,7 +73,7 @@ func (l *elementLoss) forward(x, y *Tensor, r Reduction) *Tensor {
 
 // gradient returns the backward kernel: it fills zeros_like(x).
 func (l *elementLoss) gradient(grad, x, y *Tensor) *Tensor {
-	c := x.tape.Begin(l.backward, grad, x, y)
+	c := x.tape.Begin(l.op+"_backward", grad, x, y)
 	g := c.t.Alloc(x.dtype, x.shape...)
 	c.t.LaunchElementwise(g, l.flops+1, grad, x, y)
 	return c.End(g)

@@ -3,6 +3,9 @@ package export
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
+
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // extraVersion is the version of [Extra] that this package reads.
@@ -59,8 +62,12 @@ type Extra struct {
 	First []struct{ Graph, Extra json.RawMessage } `json:"first,omitempty"`
 }
 
-// inOrder reads the elements of an array into variables, as many as there are.
-func inOrder(data []byte, variables ...any) error { return json.Unmarshal(data, &variables) }
+// inOrder reads the elements of an array into the fields of a struct, as many as there are.
+func inOrder[T any](data []byte, to *T) error {
+	v := reflect.ValueOf(to).Elem()
+	fields := lists.Times(v.NumField(), func(i int) any { return v.Field(i).Addr().Interface() })
+	return json.Unmarshal(data, &fields)
+}
 
 // TypeMark says of an argument of a node whether it is half precision under autocast.
 type TypeMark struct {
@@ -70,9 +77,7 @@ type TypeMark struct {
 }
 
 // UnmarshalJSON reads [12, "dtype", true].
-func (m *TypeMark) UnmarshalJSON(data []byte) error {
-	return inOrder(data, &m.Node, &m.Argument, &m.Half)
-}
+func (m *TypeMark) UnmarshalJSON(data []byte) error { return inOrder(data, m) }
 
 // AttentionMark says which kernels of attention a node may use (torch.nn.attention.sdpa_kernel).
 type AttentionMark struct {
@@ -81,7 +86,7 @@ type AttentionMark struct {
 }
 
 // UnmarshalJSON reads [12, ["math"]].
-func (m *AttentionMark) UnmarshalJSON(data []byte) error { return inOrder(data, &m.Node, &m.Kernels) }
+func (m *AttentionMark) UnmarshalJSON(data []byte) error { return inOrder(data, m) }
 
 // Count is how many of the elements of a node's mask are true: a polynomial of the batch, and True of each Among
 // elements.
@@ -99,9 +104,7 @@ func (c Count) Of(n, batch int64) int64 {
 }
 
 // UnmarshalJSON reads [12, 0, 0, 0, 3, 4].
-func (c *Count) UnmarshalJSON(data []byte) error {
-	return inOrder(data, &c.Node, &c.Least, &c.Linear, &c.Square, &c.True, &c.Among)
-}
+func (c *Count) UnmarshalJSON(data []byte) error { return inOrder(data, c) }
 
 // OtherWay is a batch at which forward does something else than in the graph, and the first line of it.
 type OtherWay struct {
@@ -110,7 +113,7 @@ type OtherWay struct {
 }
 
 // UnmarshalJSON reads [1031, "model.py:30"].
-func (o *OtherWay) UnmarshalJSON(data []byte) error { return inOrder(data, &o.Batch, &o.Line) }
+func (o *OtherWay) UnmarshalJSON(data []byte) error { return inOrder(data, o) }
 
 // Symbol is how the user called a size, and what it is in the example; Given says that the user chose that.
 type Symbol struct {
@@ -120,9 +123,7 @@ type Symbol struct {
 }
 
 // UnmarshalJSON reads ["seq", 512] and ["seq", 512, true].
-func (s *Symbol) UnmarshalJSON(data []byte) error {
-	return inOrder(data, &s.Name, &s.Example, &s.Given)
-}
+func (s *Symbol) UnmarshalJSON(data []byte) error { return inOrder(data, s) }
 
 // CustomFunction is an autograd.Function and the line that called it.
 type CustomFunction struct {
@@ -138,7 +139,7 @@ type State struct {
 }
 
 // UnmarshalJSON reads ["b_memory", "add_3", true].
-func (s *State) UnmarshalJSON(data []byte) error { return inOrder(data, &s.Input, &s.Value, &s.Half) }
+func (s *State) UnmarshalJSON(data []byte) error { return inOrder(data, s) }
 
 // Death is the values, by name and in order, whose last Python reference went after a node
 // of the graph had run; Node is its index. Detached says that the reference was to x.detach(), which keeps the memory
@@ -150,9 +151,7 @@ type Death struct {
 }
 
 // UnmarshalJSON reads [12, ["conv2d_3", "relu"]] and [12, ["std"], true].
-func (d *Death) UnmarshalJSON(data []byte) error {
-	return inOrder(data, &d.Node, &d.Values, &d.Detached)
-}
+func (d *Death) UnmarshalJSON(data []byte) error { return inOrder(data, d) }
 
 // Host is what lies in the host's memory when the model trains on a GPU: the results of nodes, and tensors, by the
 // values that they are, that modules keep without having registered them (self.positions = torch.arange(n)).
@@ -177,9 +176,7 @@ type AffineInput struct {
 }
 
 // UnmarshalJSON reads ["x", 0, 0, 1].
-func (a *AffineInput) UnmarshalJSON(data []byte) error {
-	return inOrder(data, &a.Name, &a.Dimension, &a.A, &a.B)
-}
+func (a *AffineInput) UnmarshalJSON(data []byte) error { return inOrder(data, a) }
 
 // AffineArg is an integer among the arguments of a node of A + B * batch.
 type AffineArg struct {
@@ -190,9 +187,7 @@ type AffineArg struct {
 }
 
 // UnmarshalJSON reads [57, "size", 0, 0, 1].
-func (a *AffineArg) UnmarshalJSON(data []byte) error {
-	return inOrder(data, &a.Node, &a.Name, &a.Index, &a.A, &a.B)
-}
+func (a *AffineArg) UnmarshalJSON(data []byte) error { return inOrder(data, a) }
 
 // decodeExtra reads extra/vprof.json.
 func decodeExtra(data []byte) (*Extra, error) {
