@@ -147,7 +147,8 @@ func (c Case) Precision() string {
 
 // Words returns the settings as the command line takes them, sorted: "seq-len=512".
 func (s Settings) Words() []string {
-	return lists.Map(slices.Sorted(maps.Keys(s)), func(name string) string { return fmt.Sprintf("%s=%d", name, s[name]) })
+	names := slices.Sorted(maps.Keys(s))
+	return lists.Map(names, func(name string) string { return fmt.Sprintf("%s=%d", name, s[name]) })
 }
 
 // Autocast is the precision of torch.autocast: [NoAutocast], "fp16" or "bf16".

@@ -46,8 +46,8 @@ var noisyDropouts = map[string]func(c *Call, x, noise *Tensor) *Tensor{
 	"alpha_dropout":   (*Call).timesAndShift, "feature_alpha_dropout": (*Call).timesAndShift,
 }
 
-// NoisyDropout records a dropout without a fused kernel by its name, such as "alpha_dropout". Dropouts of features, like
-// torch.nn.functional.dropout2d, drop whole channels. In place the factors have the type of x.
+// NoisyDropout records a dropout without a fused kernel by its name, such as "alpha_dropout". Dropouts of features,
+// like torch.nn.functional.dropout2d, drop whole channels. In place the factors have the type of x.
 func (x *Tensor) NoisyDropout(op string, p float64, training bool) *Tensor {
 	c := x.tape.Begin(op, x)
 	if !training || p == 0 {

@@ -39,7 +39,8 @@ func (x *Tensor) DivRoundedOf(y *Tensor) *Tensor { return opDivRounded.Call(x, y
 var (
 	opDivNumberRounded = &Operator{
 		Schema: "div.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor",
-		native: "div_Tensor_mode", node: "DivBackward3", flops: 1, result: promoted, gradients: formulas{"self": "zeros_like(grad)"},
+		native: "div_Tensor_mode", node: "DivBackward3", flops: 1, result: promoted,
+		gradients: formulas{"self": "zeros_like(grad)"},
 	}
 	opDivRounded = &Operator{
 		Schema: "div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor",

@@ -18,8 +18,8 @@ func (x *Tensor) plain(op string, flops int64) *Tensor {
 	return c.End(c.t.Map(op, x.dtype, flops, x))
 }
 
-// Operations per element of functions that are no rows, as in operators.txt. Elementwise kernels wait for memory on every
-// GPU of the catalog, so a count off by a factor of two changes no estimate.
+// Operations per element of functions that are no rows, as in operators.txt. Elementwise kernels wait for memory on
+// every GPU of the catalog, so a count off by a factor of two changes no estimate.
 const (
 	rootFLOPs           = 4
 	transcendentalFLOPs = 8

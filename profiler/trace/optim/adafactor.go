@@ -87,7 +87,8 @@ func normsToHost(f *trace.Frame, xs []*trace.Tensor) {
 func matrixVariances(o *Optimizer, l *batch, grads []*trace.Tensor) []*trace.Tensor {
 	f := o.tape.Frame()
 	for k, d := range []int{rowVar: -1, colVar: -2} {
-		means := f.LetList(lists.Map(grads, func(g *trace.Tensor) *trace.Tensor { return trace.VectorNorm(g, true, d) }))
+		norm := func(g *trace.Tensor) *trace.Tensor { return trace.VectorNorm(g, true, d) }
+		means := f.LetList(lists.Map(grads, norm))
 		trace.ForeachUpdate("_foreach_mul__List", 1, means)
 		trace.ForeachUpdate("_foreach_div__ScalarList", 4, means)
 		trace.ForeachUpdate("_foreach_lerp__ScalarList", 3, l.state[k], means)
