@@ -126,6 +126,11 @@ func (s *Smoke) Compare(before *Smoke, file string, tolerance float64) error {
 		}
 	}
 	s.Baseline = &Baseline{File: file, Grown: s.since(before, tolerance), Changed: s.changed(before)}
+	allocated, device := s.most()
+	allocatedThen, deviceThen := before.most()
+	if s.Baseline.Peak = (Growth{"peak", deviceThen, device}); device <= deviceThen {
+		s.Baseline.Peak = Growth{"allocated peak", allocatedThen, allocated}
+	}
 	slices.SortStableFunc(s.Baseline.Grown, func(a, b Growth) int {
 		return cmp.Compare(b.Now-b.Before, a.Now-a.Before)
 	})
@@ -190,13 +195,14 @@ func (s *Smoke) changed(before *Smoke) []string {
 	was, is := before.Case, s.Case
 	see("batch", before.Batch, s.Batch)
 	for _, f := range models.Fields() {
-		if f.JSON != "settings" {
+		if f.JSON != "settings" && f.JSON != "stack" {
 			see(f.About(), f.Text(was.Case), f.Text(is.Case))
 		}
 	}
-	names := slices.AppendSeq(slices.Collect(maps.Keys(is.Settings)), maps.Keys(was.Settings))
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
+	for _, name := range keysOfBoth(was.Stack, is.Stack) {
+		see(name, was.Stack[name], is.Stack[name])
+	}
+	for _, name := range keysOfBoth(was.Settings, is.Settings) {
 		value := func(c Case) any {
 			if v, ok := c.Settings[name]; ok {
 				return v
@@ -207,4 +213,11 @@ func (s *Smoke) changed(before *Smoke) []string {
 	}
 	see("vprof", before.Tool.Version, s.Tool.Version)
 	return all
+}
+
+// keysOfBoth returns the keys of two maps, sorted, each once.
+func keysOfBoth[V any](a, b map[string]V) []string {
+	names := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
+	slices.Sort(names)
+	return slices.Compact(names)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/vprof/vprof/models"
 
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/profiler/stack"
 )
 
 // good returns the result of a good day.
@@ -65,15 +66,18 @@ func TestBaselineThatCouldHideGrowthIsRefused(t *testing.T) {
 func TestGrowthIsNamedWithItsCausesAndNeverHidesDanger(t *testing.T) {
 	now := good()
 	now.Batch, now.Case.AMP = 12, ""
+	was := good()
+	was.Case.Stack = stack.Libraries{"peft": "0.21", "trl": "1.15"}
+	now.Case.Stack = stack.Libraries{"peft": "0.21", "trl": "1.16"}
 	now.Checks[1].Device, now.Components[1].Bytes = 100+5<<20, 40+5<<20
 	now.Checks[2].Name = "validation, batch 12"
-	require.NoError(t, now.Compare(good(), "base.json", 0.01))
-	require.Equal(t, []string{"batch 8 -> 12", "precision fp16 -> none"}, now.Baseline.Changed)
-	require.Regexp(t, `^GROWN: activations grew from .* since base.json \(batch 8 -> 12, precision fp16 -> none\)$`,
-		now.Verdict())
+	require.NoError(t, now.Compare(was, "base.json", 0.01))
+	require.Equal(t, []string{"batch 8 -> 12", "precision fp16 -> none", "trl 1.15 -> 1.16"}, now.Baseline.Changed)
+	require.Regexp(t, `^GROWN: peak \+5.00 MiB since base.json \(batch 8 -> 12, precision fp16 -> none, `+
+		`trl 1.15 -> 1.16\); activations grew from .* \(\+\d`, now.Verdict())
 
 	now.Safe, now.Checks[1].Safe, now.Checks[1].OOM = false, false, &OOM{}
-	require.Regexp(t, `^NOT SAFE: .*activations grew from .*\(batch 8 -> 12`, now.Verdict())
+	require.Regexp(t, `^NOT SAFE: .*\(batch 8 -> 12.*activations grew from`, now.Verdict())
 
 	missing := good()
 	missing.Checks = missing.Checks[:2]

@@ -89,6 +89,8 @@ func (c Check) OutOfMemory() bool {
 // Baseline lists what has grown since an earlier result.
 type Baseline struct {
 	File string `json:"file"`
+	// Peak are the device bytes of the moment that needs most, the allocated ones where those have not grown.
+	Peak Growth `json:"peak"`
 	// Grown are components and checks that need more than before, the largest growth first.
 	Grown []Growth `json:"grown"`
 	// Changed is what else differs from the earlier result, as "batch 55 -> 96":
@@ -96,10 +98,10 @@ type Baseline struct {
 	Changed []string `json:"changed,omitempty"`
 }
 
-// String returns the largest growth, and its causes.
+// String returns the growth of the peak, its causes, and the largest growth of a part.
 func (b *Baseline) String() string {
-	return b.Grown[0].String() + " since " + b.File +
-		phrase.If(len(b.Changed) > 0, " (%s)", strings.Join(b.Changed, ", "))
+	return fmt.Sprintf("%s +%s since %s%s; %s", b.Peak.Name, bytesize.Format(b.Peak.Now-b.Peak.Before), b.File,
+		phrase.If(len(b.Changed) > 0, " (%s)", strings.Join(b.Changed, ", ")), b.Grown[0])
 }
 
 // Growth is a value that grew.

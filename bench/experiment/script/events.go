@@ -95,6 +95,8 @@ type Event struct {
 	Through string `json:"through"`
 	// Unseen are the lines, file:line, that evaluate ("eval") or save and did not run; empty where a trainer may do so.
 	Unseen map[string]string `json:"unseen"`
+	// Releases are the versions of the imported libraries, by their names on PyPI.
+	Releases map[string]string `json:"releases"`
 	// Failure is the last allocation that failed.
 	Failure *Failure `json:"failure"`
 	Retries int64    `json:"retries"`

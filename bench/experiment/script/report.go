@@ -25,9 +25,13 @@ var results = map[Kind]string{
 
 // Report returns the outcome as a result: peaks are PyTorch's own word.
 func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
+	c := models.Case{Model: o.name(), GPUs: o.GPUs, Stack: o.libraries()}
+	if release, err := stack.Lookup(o.Torch().Version); err == nil {
+		c.Torch = release.Release()
+	}
 	r := &report.Report{
 		Schema: report.Schema, Kind: report.Sweep,
-		Case:         report.Case{Case: models.Case{Model: o.name(), GPUs: o.GPUs}, BatchUnit: "sample"},
+		Case:         report.Case{Case: c, BatchUnit: "sample"},
 		Devices:      []report.Device{o.device()},
 		Coefficients: []report.Coefficient{}, Points: []report.Point{},
 		Script: o.script(), Warnings: o.warnings(),
@@ -107,6 +111,17 @@ func (o *Outcome) name() string {
 		}
 	}
 	return filepath.Base(o.Args[0])
+}
+
+// libraries returns the releases of the libraries that the script imported, as far as they are numbers.
+func (o *Outcome) libraries() stack.Libraries {
+	all := stack.Libraries{}
+	for name, release := range o.End().Releases {
+		if one, err := stack.ParseLibraries(name + "=" + release); err == nil {
+			all[name] = one[name]
+		}
+	}
+	return all
 }
 
 func (o *Outcome) script() *report.Script {

@@ -21,6 +21,25 @@ PACKAGES = {
 # Libraries that work without a GPU, and their packages: they are only stood in for where they are missing.
 KEPT = {"nvrtc": ("nvidia-cuda-nvrtc", "cuda-nvrtc"), "curand": ("nvidia-curand", "libcurand")}
 
+# Modules above PyTorch on whose release the memory of a step depends, and their packages.
+TRAINERS = {
+    "transformers": "transformers", "trl": "trl", "peft": "peft", "accelerate": "accelerate", "bitsandbytes": "bitsandbytes",
+    "liger_kernel": "liger-kernel", "deepspeed": "deepspeed", "axolotl": "axolotl", "llamafactory": "llamafactory",
+    "swift": "ms-swift", "torchtune": "torchtune", "torchtitan": "torchtitan",
+}
+
+
+def releases():
+    """The releases of the imported packages of TRAINERS."""
+    found = {}
+    for module, package in TRAINERS.items():
+        if module in sys.modules:
+            try:
+                found[package] = importlib.metadata.version(package)
+            except importlib.metadata.PackageNotFoundError:
+                pass  # a module of the user by that name
+    return found
+
 
 def load():
     """Loads every library of the folder for PyTorch's CUDA, in the order of their names.

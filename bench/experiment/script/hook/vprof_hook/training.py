@@ -8,7 +8,7 @@ import sys
 import traceback
 import weakref
 
-from . import busy, compiling, events, growth, holders, loaders
+from . import busy, compiling, events, growth, holders, libraries, loaders
 from .closing import Closing
 from .memory import Memory
 from .timing import Times
@@ -306,7 +306,7 @@ class Watch:
             "end", reason=reason, steps=steps, optimizers=kinds, trace=trace, failure=failure,
             benchmark=bool(backends and backends.cudnn.benchmark), tuned_before=len(compiling.found),
             growth=self.growth.each(), uneven=self.growth.uneven(), through=self.through or "",
-            unseen=self.closing.unseen(), **self.memory.peaks(),
+            unseen=self.closing.unseen(), releases=libraries.releases(), **self.memory.peaks(),
         )
 
     def exit(self):
