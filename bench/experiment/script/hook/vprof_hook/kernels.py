@@ -30,6 +30,8 @@ class Finder:
         placeholders.replaced("kernel", name, "a placeholder that allocates as version %s documents" % VERSIONS[name])
         if folder not in sys.path:
             sys.path.append(folder)  # where importlib.metadata finds its version
+        utils = sys.modules.get("transformers.utils.import_utils")  # which has listed all packages when it was imported
+        getattr(utils, "PACKAGE_DISTRIBUTION_MAPPING", {}).setdefault(name, [name.replace("_", "-")])
         return importlib.machinery.PathFinder.find_spec(name, [folder])
 
 
