@@ -48,6 +48,9 @@ func Objectives() []string {
 // describe them.
 var rareObjectives = []string{"asft", "dft", "eaft", "ebft", "embedding", "kd", "reranker"}
 
+// lossesOfDPO are losses of DPO (TRL's loss_type) that compute one number of a pair, as DPO's own loss does.
+var lossesOfDPO = []string{"aot", "apo_down", "apo_zero", "exo_pair", "hinge", "ipo", "nca_pair", "robust", "sppo_hard"}
+
 // The trainers whose code differs, of most objectives from that of TRL.
 const (
 	AsLLaMAFactory = "llama-factory"
@@ -77,6 +80,9 @@ func ParseObjective(text string) (o Objective, err error) {
 	if name, _, _ := strings.Cut(text, ":"); slices.Contains(rareObjectives, name) {
 		return o, fmt.Errorf("vprof does not describe the objective %q; \"vprof run -- python train.py\" runs your "+
 			"training script on the simulated GPU and reports exactly what it needs", name)
+	}
+	if slices.Contains(lossesOfDPO, text) {
+		return o, fmt.Errorf("%s is a loss of DPO (loss_type) and needs what the others do; use --objective dpo", text)
 	}
 	err = objectiveOptions.ReadNamed(&o, &o.Name, "objective", text, Objectives())
 	return o, err

@@ -41,6 +41,7 @@ func TestBadObjectivesAreNamed(t *testing.T) {
 		"gkd:as=torchtune":           `gkd has no option "as"`,
 		"grpo:old,old":               "old: given twice",
 		"orpo:precomputed":           `orpo has no option "precomputed"`,
+		"apo_zero":                   `apo_zero is a loss of DPO (loss_type) and needs what the others do; use`,
 	} {
 		_, err := ParseObjective(text)
 		require.ErrorContains(t, err, want, text)

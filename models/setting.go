@@ -95,6 +95,10 @@ func (m Model) settingNames(wrong string) string {
 		return "this model has none"
 	}
 	names := lists.Map(m.Settings, func(d Setting) string { return d.Name })
+	if wrong == "flash" && slices.Contains(names, "eager") {
+		return "it would change nothing: attention of rows without padding (padding=0) is planned as PyTorch's flash " +
+			"attention, which needs what flash-attn needs"
+	}
 	near := ""
 	if n := nearest.Names(wrong, names, 1); len(n) > 0 {
 		near = "near it: " + n[0] + "; "
