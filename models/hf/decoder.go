@@ -78,8 +78,12 @@ func CausalLMOf(net trainer, m Decoder, inputs *nn.Embedding, output *nn.Layer, 
 				return text.EndWithLoss(g, g.Let(checkpointedLoss(g, x, plainWeight(g, *output), b.Labels,
 					text.adjustScores)))
 			case text.LossChunks > 1:
-				return text.EndWithLoss(g, g.Let(OutputLoss{Output: *output, Adjust: text.adjustScores}.Chunked(g, x,
-					b.Labels, text.LossChunks)))
+				l := OutputLoss{Output: *output, Adjust: text.adjustScores}
+				if text.KeptScores {
+					return text.EndWithLoss(g, g.Let(l.Kept(g, x, b.Labels, text.LossChunks)))
+				}
+				g.Tape().SaveOnGPU(func() { x = l.Chunked(g, x, b.Labels, text.LossChunks) })
+				return text.EndWithLoss(g, g.Let(x))
 			}
 			logits := g.Let(text.scores(g, *output, x))
 			text.adjustScores(g, &logits)

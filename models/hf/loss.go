@@ -92,6 +92,32 @@ func (l OutputLoss) Chunked(f *trace.Frame, x, labels *trace.Tensor, chunks int6
 	return g.Return(g.Set(&total, total.DivScalar()))
 }
 
+// Kept returns the CEWithChunkedOutputLoss of torchtune before 0.7. The model returns the scores of all chunks of
+// tokens, and the loss of each converts them to fp32, of which autograd keeps the log-softmax.
+func (l OutputLoss) Kept(f *trace.Frame, x, labels *trace.Tensor, chunks int64) *trace.Tensor {
+	g := f.FuncFrame(x, labels)
+	var scores []*trace.Tensor
+	for _, part := range g.LetAll(x.Chunk(chunks, 1)) {
+		one := g.Let(g.Call(l.Output, part))
+		if l.Adjust != nil {
+			l.Adjust(g, &one)
+		}
+		scores = append(scores, one)
+	}
+	total := g.Let(f.Tape().Zeros(trace.F32))
+	f.Tape().SaveOnGPU(func() {
+		g.Set(&labels, g.Let(labels.Pad(0, 1)).Slice(-1, 1, labels.Size(-1)+1).Contiguous())
+		for i, target := range g.LetAll(labels.Chunk(chunks, 1)) {
+			flat := g.Let(g.Let(target.Contiguous()).View(-1))
+			loss := g.Let(scores[i].View(-1, scores[i].Size(-1))).To(trace.F32).CrossEntropyWith(flat,
+				trace.CrossEntropyArgs{Reduction: trace.ReduceSum})
+			g.Set(&total, total.Add(g.Let(loss)))
+		}
+		g.Set(&total, total.DivScalar())
+	})
+	return g.Return(total)
+}
+
 // Linear follows torch.nn.functional.linear_cross_entropy, by the weight of the output layer.
 func (l OutputLoss) Linear(f *trace.Frame, x, weight, labels *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(x, labels)

@@ -51,7 +51,7 @@ func (p *preferences) forward(f *frame, b TextBatch, model *caller) (logits, log
 	}
 	g := f.FuncFrame(b.IDs)
 	y := g.Let(model.scores(g, b))
-	if p.objective.As == models.AsLLaMAFactory {
+	if p.objective.As == models.AsLLaMAFactory || p.objective.As == models.AsTorchtune {
 		g.Set(&y, y.To(trace.F32))
 	}
 	var sums *tensor

@@ -8,6 +8,7 @@ const (
 	packedSetting = "packed"
 	flatSetting   = "flat"
 	chunksSetting = "chunked-loss"
+	keptSetting   = "kept-scores"
 	fusedSetting  = "fused-loss"
 	linearSetting = "linear-cross-entropy"
 	plainSetting  = "plain-loss"
@@ -99,6 +100,9 @@ func Head() models.Setting {
 // LossSettings returns how the scores of a language model and their loss are computed.
 func LossSettings() []models.Setting {
 	return append(ChunkSettings(),
+		models.Switch(keptSetting, 0,
+			"1 if --set chunked-loss computes the scores of all chunks before the loss of the first, as torchtune's "+
+				"CEWithChunkedOutputLoss does; 0 if one chunk's are there at a time"),
 		models.Switch(plainSetting, 0,
 			"1 if PyTorch computes scores and loss where --liger replaces layers, 0 if liger-kernel's fused loss "+
 				"does"),
@@ -144,7 +148,7 @@ func ChunkSettings() []models.Setting {
 
 // LossSettingNames returns their names.
 func LossSettingNames() []string {
-	return []string{chunksSetting, fusedSetting, linearSetting, plainSetting, trlSetting}
+	return []string{chunksSetting, keptSetting, fusedSetting, linearSetting, plainSetting, trlSetting}
 }
 
 // CheckLoss finds settings of the loss that do not go together, and says why.
@@ -154,6 +158,9 @@ func CheckLoss(c models.Case) (setting, reason string) {
 	}
 	if headless(c) && (fusedLoss(c) || c.Settings[chunksSetting] > 1 || c.On(linearSetting) || !c.Objective.IsZero()) {
 		return HeadSetting, "is 0, and another setting is about the loss of the output layer; leave one of them out"
+	}
+	if c.On(keptSetting) && c.Settings[chunksSetting] < 2 {
+		return keptSetting, "is about --set chunked-loss; give that, too"
 	}
 	if c.Settings[chunksSetting] > 1 && fusedLoss(c) {
 		return chunksSetting, "the fused loss of liger-kernel goes through chunks of its own; give one of the two"
@@ -209,9 +216,9 @@ func TextOf(c models.Case) Text {
 			TrainedOnly: c.Recompute == models.ReentrantTrained,
 		},
 		Scores: Scores{
-			FusedLoss: fusedLoss(c), LossChunks: c.Settings[chunksSetting], LinearLoss: c.On(linearSetting),
-			TiledLoss: tiles, CheckpointedLoss: chunks, LoggedLoss: c.Settings[trlSetting] > 0,
-			Headless: headless(c),
+			FusedLoss: fusedLoss(c), LossChunks: c.Settings[chunksSetting], KeptScores: c.On(keptSetting),
+			LinearLoss: c.On(linearSetting), TiledLoss: tiles, CheckpointedLoss: chunks,
+			LoggedLoss: c.Settings[trlSetting] > 0, Headless: headless(c),
 		},
 		Sharing: Sharing{
 			Ranks: int64(max(1, c.GPUs)), Context: contextOf(c), Experts: expertSharing(c),

@@ -99,6 +99,8 @@ type Scores struct {
 	// LossChunks is the number of chunks of tokens that PyTorch computes them for, one after the
 	// other, as torchtune does; zero and one are all tokens at once.
 	LossChunks int64
+	// KeptScores has the scores of all chunks there until the loss is computed.
+	KeptScores bool
 	// LinearLoss has torch.nn.functional.linear_cross_entropy compute them.
 	LinearLoss bool
 	// TiledLoss has TRL compute them in tiles, CheckpointedLoss in chunks that backward computes again.

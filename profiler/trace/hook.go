@@ -180,6 +180,14 @@ func (t *Tape) SaveOnCPU(f func()) {
 	t.autograd.hooks.pop()
 }
 
+// SaveOnGPU runs f outside the hooks that [Tape.SaveOnCPU] has in force, as code that follows their context runs.
+func (t *Tape) SaveOnGPU(f func()) {
+	hooks := t.autograd.hooks.stack
+	t.autograd.hooks.stack = nil
+	f()
+	t.autograd.hooks.stack = hooks
+}
+
 func (offload) pack(t *Tape, x *Tensor) saved {
 	if x.store.blank {
 		return saved{x: holdForBackward(x)}

@@ -52,6 +52,7 @@ var sets = []struct{ fact, setting string }{
 	{"num-labels", "classes"},
 	{"head-dropout", "head-dropout"},
 	{"fused-loss", "fused-loss"},
+	{"kept-scores", "kept-scores"},
 	{repeated, repeated},
 	{separate, separate},
 	{"plain-loss", "plain-loss"},
