@@ -96,8 +96,7 @@ func (m Model) settingNames(wrong string) string {
 	}
 	names := lists.Map(m.Settings, func(d Setting) string { return d.Name })
 	if wrong == "flash" && slices.Contains(names, "eager") {
-		return "it would change nothing: attention of rows without padding (padding=0) is planned as PyTorch's flash " +
-			"attention, which needs what flash-attn needs"
+		return "it would change nothing: rows without padding have PyTorch's flash attention, which needs the same"
 	}
 	near := ""
 	if n := nearest.Names(wrong, names, 1); len(n) > 0 {

@@ -92,8 +92,7 @@ func (l OutputLoss) Chunked(f *trace.Frame, x, labels *trace.Tensor, chunks int6
 	return g.Return(g.Set(&total, total.DivScalar()))
 }
 
-// Kept returns the CEWithChunkedOutputLoss of torchtune before 0.7. The model returns the scores of all chunks of
-// tokens, and the loss of each converts them to fp32, of which autograd keeps the log-softmax.
+// Kept returns the CEWithChunkedOutputLoss of torchtune before 0.7: the model returns the scores of all chunks.
 func (l OutputLoss) Kept(f *trace.Frame, x, labels *trace.Tensor, chunks int64) *trace.Tensor {
 	g := f.FuncFrame(x, labels)
 	var scores []*trace.Tensor

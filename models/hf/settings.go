@@ -100,9 +100,8 @@ func Head() models.Setting {
 // LossSettings returns how the scores of a language model and their loss are computed.
 func LossSettings() []models.Setting {
 	return append(ChunkSettings(),
-		models.Switch(keptSetting, 0,
-			"1 if --set chunked-loss computes the scores of all chunks before the loss of the first, as torchtune's "+
-				"CEWithChunkedOutputLoss does; 0 if one chunk's are there at a time"),
+		models.Switch(keptSetting, 0, "1 if --set chunked-loss has the scores of all chunks at a time, as torchtune's "+
+			"CEWithChunkedOutputLoss does; 0 if those of one"),
 		models.Switch(plainSetting, 0,
 			"1 if PyTorch computes scores and loss where --liger replaces layers, 0 if liger-kernel's fused loss "+
 				"does"),
