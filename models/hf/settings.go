@@ -101,7 +101,7 @@ func Head() models.Setting {
 func LossSettings() []models.Setting {
 	return append(ChunkSettings(),
 		models.Switch(keptSetting, 0, "1 if --set chunked-loss has the scores of all chunks at a time, as torchtune's "+
-			"CEWithChunkedOutputLoss does; 0 if those of one"),
+			"CEWithChunkedOutputLoss does; 0 if one chunk's"),
 		models.Switch(plainSetting, 0,
 			"1 if PyTorch computes scores and loss where --liger replaces layers, 0 if liger-kernel's fused loss "+
 				"does"),
