@@ -53,8 +53,8 @@ func withToy(a *app) *app {
 func toyResiduals(others step.Residuals) step.Residuals {
 	return func(of planner.Subject) (allocated, reserved planner.Residual, err error) {
 		if of.Model == "toy" {
-			return planner.Residual{Low: -0.01, High: 0.01, Records: 50, Group: of.Model},
-				planner.Residual{Low: -0.02, High: 0.02, Records: 50, Group: of.Model}, nil
+			return planner.Residual{Low: -0.01, High: 0.01, Records: 50, Held: 48, Group: of.Model, Apart: "each"},
+				planner.Residual{Low: -0.02, High: 0.02, Records: 50, Held: 49, Group: of.Model, Apart: "each"}, nil
 		}
 		return others(of)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/stack"
 )
 
@@ -40,14 +41,24 @@ func (o *planOptions) releases(libraries stack.Libraries) (all []release, over [
 	return all, over
 }
 
-// ranged judges a report's points by the rules of other releases. Where the flags name no stack, points get the range
-// ([report.StackRange]). Where they name a release that was not measured, intervals are widened to the range.
+// ranged judges a report's points by the rules of other releases. Where the flags name no stack, points get the range of
+// runs that others report ([report.StackRange]). Where they name a release that was not measured, intervals are widened to the range.
 func (o *planOptions) ranged(ctx context.Context, here *job.Local, r *report.Report, jobs []job.Job,
 	tell progress.Func,
 ) error {
 	releases, over := o.releases(r.Case.Stack)
 	if len(releases) == 0 || len(r.Points) > mostRanged {
 		return nil
+	}
+	var reported *report.Reported
+	if r.Case.Stack.Unknown() == nil {
+		a, b, err := planner.Reported()
+		if err != nil {
+			return err
+		}
+		reported = &report.Reported{
+			Allocated: [2]float64{a.Low, a.High}, Reserved: [2]float64{b.Low, b.High}, Source: planner.SourceOf(a, b),
+		}
 	}
 	for _, j := range jobs {
 		setup, err := step.Of(here.Models, j.Case, here.Evidence)
@@ -63,7 +74,7 @@ func (o *planOptions) ranged(ctx context.Context, here *job.Local, r *report.Rep
 			if err != nil {
 				return err
 			}
-			p.Range(over, others, r.Case.Stack.Unknown() != nil)
+			p.Range(over, others, reported)
 		}
 	}
 	return nil

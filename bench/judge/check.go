@@ -27,7 +27,7 @@ func (j *Judge) Check(ctx context.Context, s *step.Setup, r *step.Result, of fun
 	c = report.Check{
 		Simulated: true, Allocated: e.Allocated.Value, Reserved: e.Reserved.Value, Device: e.Device.Value,
 		Need: j.Budget.Need(e), Fits: e.Device.Value-e.Paged.Value <= j.Budget.Memory,
-		Reason: report.Reason(j.Budget.Why(e)),
+		Reason: report.Reason(j.Budget.Why(e)), Source: e.Source,
 	}
 	c.Safe = c.Reason == ""
 	return c, j.checkWithin(ctx, &c, s, r, of)

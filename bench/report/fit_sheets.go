@@ -121,6 +121,7 @@ func (f *Fit) notes() []string {
 	var loops []models.Loop
 	notes.If(slices.ContainsFunc(f.Choices, func(c Choice) bool { return c.Own && !c.Recommended }),
 		"· the settings of the model's authors.")
+	notes.If(f.Intervals != "", intervalNote, f.Intervals)
 	notes = append(notes, f.refusals()...)
 	if i := slices.IndexFunc(f.Choices, func(c Choice) bool { return c.Capped }); i >= 0 {
 		end := fmt.Sprintf("batch %d (--max-batch)", f.Budget.MaxBatch)

@@ -12,12 +12,15 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
+// intervalNote is the note on what intervals come from, and how often they held.
+const intervalNote = "[low, high]: from %s. The reserved range also covers allocator timing; the device range also " +
+	"covers the unknown CUDA context."
+
 // notes returns the lines below tables that show intervals.
 func (r *Report) notes() []string {
 	var notes phrase.List
 	for _, c := range r.Coefficients {
-		notes.If(c.Name == "allocated_residual", "[low, high]: 95 %% of %s fell inside. The reserved range also "+
-			"covers allocator timing; the device range also covers the unknown CUDA context.", c.Source)
+		notes.If(c.Name == "allocated_residual", intervalNote, c.Source)
 	}
 	notes.If(slices.ContainsFunc(r.Points, func(p Point) bool { return p.Run == nil && p.Verdict() == Slow }),
 		slowWords)

@@ -142,7 +142,7 @@ type Point struct {
 	Device   string    `json:"device"`
 	Estimate *Estimate `json:"estimate,omitempty"`
 	Run      *Run      `json:"run,omitempty"`
-	// StackRange is the range over releases of a library; absent where flags name a stack, or all need the same.
+	// StackRange is the range of runs that others report; absent where flags name a stack, or none is described.
 	StackRange *StackRange `json:"stack_range,omitempty"`
 	// Streamed estimates the bytes that the device would show if the data set
 	// on it came from the host instead, batch by batch; absent without one.
@@ -218,6 +218,8 @@ type Estimate struct {
 	Verdict   Verdict     `json:"verdict" jsonschema:"enum=fits,enum=tight,enum=fits slowly,enum=not known without a recording,enum=does not fit"`
 	// Unsafe is why the batch is not safe; absent if it is, or in older files.
 	Unsafe Reason `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
+	// Source is what the intervals come from; a report has it in its coefficients.
+	Source string `json:"-"`
 	// Interpolated is false where this very batch size was replayed.
 	Interpolated bool `json:"interpolated"`
 	// Loop is the training loop that the estimate is of, the one that needs most where no flag chose a loop; absent

@@ -30,6 +30,8 @@ type Smoke struct {
 	// Limit is the number of bytes that may be filled: the budget's share of the memory that other processes leave.
 	Limit  int64   `json:"limit_bytes"`
 	Checks []Check `json:"checks"`
+	// Intervals is what the intervals of the needs come from, and how often they held; absent of measured checks.
+	Intervals string `json:"intervals,omitempty"`
 	// Safe reports whether every check is within the limit.
 	Safe bool `json:"safe"`
 	// Reason is why it is not safe; absent if it is. Judged is the batch size that is not, if
@@ -57,6 +59,8 @@ type Smoke struct {
 
 // Check is the memory in use at one point of training.
 type Check struct {
+	// Source is what the interval comes from, whose upper end is the need; empty where a device measured it.
+	Source string `json:"-"`
 	Name string `json:"name"`
 	// Simulated is false for what was measured on a device.
 	Simulated bool  `json:"simulated"`
@@ -231,6 +235,7 @@ func (s *Smoke) Sheets() []Sheet {
 	if s.Host.worthSaying(s.Device) {
 		sheet.Notes.Add("%s", s.Host.note(s.Batch))
 	}
+	sheet.Notes.If(s.Intervals != "", "needs are upper ends of ranges from %s.", s.Intervals)
 	sheet.Notes.If(s.Streamed > 0,
 		"with the %s of data on the host and one batch at a time on the GPU, the training step needs %s",
 		bytesize.Format(s.Case.Dataset), bytesize.Format(s.Streamed))

@@ -10,8 +10,9 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// StackRange is the need of a point with other releases of the libraries that it depends on, each changed alone. Its
-// intervals hold the intervals of all, around the value of the point.
+// StackRange is the need of a run that others report: with other releases of the libraries that it depends on, each
+// changed alone, and with data, loops and trainers that differ from the case as those of published runs did. Its
+// intervals hold the intervals of all releases, around the value of the point, and the margins of such runs.
 type StackRange struct {
 	// Over are the oldest and the newest of the releases, of each library: "transformers 4.48 to 5.24".
 	Over []string `json:"over"`
@@ -20,18 +21,30 @@ type StackRange struct {
 	Allocated Interval `json:"allocated"`
 	Reserved  Interval `json:"reserved"`
 	Device    Interval `json:"device"`
+	// Intervals is what the margins come from, and how often they held.
+	Intervals string `json:"intervals"`
 	// Verdict is the verdict on the release that needs most.
 	Verdict Verdict `json:"verdict"`
 }
 
-// Range sets the range of the point over releases, whose estimates of it are given by release. If widens is set, the point's own
-// intervals are widened instead.
-func (p *Point) Range(over []string, others map[string]*Estimate, widens bool) {
+// Reported are by which shares of allocated and reserved bytes, the lower ones negative, runs that others report were
+// outside of intervals, and where that is from.
+type Reported struct {
+	Allocated, Reserved [2]float64
+	Source              string
+}
+
+// Range sets the range of the point over releases, whose estimates of it are given by release, with the margins of runs
+// that others report. Without these, the point's own intervals are widened to the releases.
+func (p *Point) Range(over []string, others map[string]*Estimate, reported *Reported) {
 	e := p.Estimate
 	if e == nil {
 		return
 	}
-	r := StackRange{Over: over, Allocated: e.Allocated, Reserved: e.Reserved, Device: e.Device, Verdict: e.Verdict}
+	r := StackRange{
+		Over: over, Releases: []string{}, Allocated: e.Allocated, Reserved: e.Reserved, Device: e.Device,
+		Verdict: e.Verdict,
+	}
 	most := e.Device.High
 	for _, release := range slices.Sorted(maps.Keys(others)) {
 		o := others[release]
@@ -45,13 +58,21 @@ func (p *Point) Range(over []string, others map[string]*Estimate, widens bool) {
 			most, r.Verdict = o.Device.High, o.Verdict
 		}
 	}
-	switch {
-	case r.Releases == nil:
-	case widens:
+	if reported == nil {
 		e.Allocated, e.Reserved, e.Device, e.Verdict = r.Allocated, r.Reserved, r.Device, r.Verdict
-	default:
-		p.StackRange = &r
+		return
 	}
+	r.Allocated = r.Allocated.beyond(reported.Allocated, e.Allocated.Bytes)
+	r.Reserved = r.Reserved.beyond(reported.Reserved, e.Reserved.Bytes)
+	r.Device = r.Device.beyond(reported.Reserved, e.Reserved.Bytes)
+	r.Intervals = reported.Source
+	p.StackRange = &r
+}
+
+// beyond returns the interval widened by shares of a number of bytes.
+func (i Interval) beyond(shares [2]float64, of int64) Interval {
+	i.Low, i.High = max(0, i.Low+int64(shares[0]*float64(of))), i.High+int64(shares[1]*float64(of))
+	return i
 }
 
 // with returns the interval widened to hold another one.
@@ -68,7 +89,8 @@ func (r *Report) stackNote() string {
 		return ""
 	}
 	s := largest.StackRange
-	return fmt.Sprintf("other releases (%s): allocated %s to %s, device %s to %s, %s at batch %d; name yours: --stack "+
-		"uv.lock.", strings.Join(s.Over, ", "), bytesize.Format(s.Allocated.Low), bytesize.Format(s.Allocated.High),
-		bytesize.Format(s.Device.Low), bytesize.Format(s.Device.High), s.Verdict, largest.Batch)
+	return fmt.Sprintf("a run that others report, also with other releases (%s): allocated %s to %s, device %s to %s, %s "+
+		"at batch %d; from %s. Name your releases: --stack uv.lock.", strings.Join(s.Over, ", "),
+		bytesize.Format(s.Allocated.Low), bytesize.Format(s.Allocated.High), bytesize.Format(s.Device.Low),
+		bytesize.Format(s.Device.High), s.Verdict, largest.Batch, s.Intervals)
 }

@@ -2,6 +2,7 @@ package planner
 
 import (
 	"math"
+	"strings"
 
 	"github.com/vprof/vprof/profiler/program"
 )
@@ -112,7 +113,21 @@ func (c Coefficients) List() []Coefficient {
 	if c.Compiled.unknown() {
 		list = append(list, c.Compiled.Allocated.coefficient("torch_compile"))
 	}
-	return append(list, c.Allocated.coefficient("allocated_residual"), c.Reserved.coefficient("reserved_residual"))
+	allocated, reserved := c.Allocated.coefficient("allocated_residual"), c.Reserved.coefficient("reserved_residual")
+	allocated.Source = c.source()
+	return append(list, allocated, reserved)
+}
+
+// source returns what intervals come from, and how often they held.
+func (c *Coefficients) source() string { return SourceOf(c.Allocated, c.Reserved) }
+
+// SourceOf returns what two residuals of a group come from, and how often they held.
+func SourceOf(allocated, reserved Residual) string {
+	if reserved.Apart == "" {
+		return allocated.Source()
+	}
+	_, held, _ := strings.Cut(reserved.Source(), "; ")
+	return allocated.Source() + "; reserved bytes " + held
 }
 
 // Communicate sets what NCCL takes: an assumption, or that times the share that was learned.
@@ -165,7 +180,7 @@ func (c *Coefficients) correction(r Row) (bytes int64, stderr float64) {
 // apply makes the estimate of a sample: corrected totals, their intervals, and components that sum to them. A
 // correction shows in the component next to what it corrects: the workspace, the allocator's slack, the context.
 func (c *Coefficients) apply(s Sample, held relative) Estimate {
-	var e Estimate
+	e := Estimate{Source: c.source()}
 	allocated, allocatedErr := c.correction(s.AllocatedRow())
 	reserved, reservedErr := c.correction(s.ReservedRow())
 	device, deviceErr := c.correction(s.DeviceRow())

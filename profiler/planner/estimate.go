@@ -60,6 +60,8 @@ type Estimate struct {
 	// Host is what the machine needs; zero if that is not known.
 	Host      host.Estimate
 	PeakPhase string
+	// Source is what the intervals come from, and how often they held.
+	Source string
 	// Interpolated is false where this very batch size was replayed.
 	Interpolated bool
 	Verdict      Verdict
@@ -163,14 +165,17 @@ type Coefficient struct {
 func (r Residual) coefficient(name string) Coefficient {
 	k := Coefficient{
 		Name: name, Value: (r.Low + r.High) / 2, StdErr: (r.High - r.Low) / 2 / z95,
-		Source: fmt.Sprintf("%d reference records of %s", r.Records, r.Group),
+		Source: r.Source(),
 	}
 	return k
 }
 
-// and returns the residual of two independent causes: their ranges add up.
+// and returns the residual of two independent causes: their ranges add up. How often the sum held was not counted.
 func (r Residual) and(other Residual) Residual {
 	r.Low, r.High = r.Low+other.Low, r.High+other.High
+	if other != (Residual{}) {
+		r.Held, r.Apart = 0, ""
+	}
 	return r
 }
 

@@ -1,7 +1,7 @@
 package planner
 
 import (
-	_ "embed" // residuals.json
+	_ "embed" // residuals.json, published.json
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -13,11 +13,24 @@ import (
 // Residual says how far PyTorch was from our replays, relative to the replay: the middle 95 % of the records of a group
 // lie between Low and High. A positive figure means that PyTorch needed more.
 type Residual struct {
-	Low, High float64
-	// Records is how many there were, Group what they had in common: "gpt2 on
-	// PyTorch 2.15", or "all models on PyTorch 2.15 (none of my-model)".
-	Records int
-	Group   string
+	Low     float64 `json:"low"`
+	High    float64 `json:"high"`
+	Records int     `json:"records"`
+	// Held is how many of the records lie within the range of the others.
+	Held int `json:"held"`
+	// Group is what the records have in common: "all models on PyTorch 2.15". Apart is what was left out with a record
+	// to count those that are held: "their model"; empty where that was not counted.
+	Group string `json:"-"`
+	Apart string `json:"-"`
+}
+
+// Source returns what the range comes from, and how often it held where it was not fitted.
+func (r Residual) Source() string {
+	from := fmt.Sprintf("%d reference records of %s; ", r.Records, r.Group)
+	if r.Apart == "" {
+		return from + "not counted for others"
+	}
+	return from + fmt.Sprintf("held in %d of %d with %s left out", r.Held, r.Records, r.Apart)
 }
 
 // Subject is what an estimate is of, as far as residuals are told apart.
@@ -33,59 +46,7 @@ type Subject struct {
 	Compiled bool
 }
 
-// population is what is known of models that come from one kind of file: 95 % of what PyTorch needed
-// was no further off, reserved bytes no further than that from where perturbed replays end.
-type population struct {
-	group               string
-	records             int
-	allocated, reserved [2]float64
-}
-
-// modeled are other people's models that torch.export wrote (docs/lab/models.md), of whose convolutions, some of them
-// in three dimensions, cuDNN was not asked.
-var modeled = population{
-	"73 captured models without cuDNN's answers", 335, [2]float64{-.0084, .0063}, [2]float64{-.0335, .0147},
-}
-
-// compiledSteps are the records of torch.compile at batch sizes 16 and 40 compared to plans of captures at 8 and 64
-// (docs/lab/compile.md), of which some found in Inductor's cache what others had tuned.
-var compiledSteps = population{
-	"compiled steps", 34, [2]float64{-.0173, .0112}, [2]float64{-.0170, .0538},
-}
-
-// populations maps the beginning of a model's name to its population. Captured models have no convolution, or cuDNN's
-// answers about each. Values of configurations were measured by others on a T4, an RTX 4080 and an L40S
-// (docs/lab/evidence.md).
-var populations = map[string]population{
-	"pt2": {"41 captured models", 153, [2]float64{-.0038, .0061}, [2]float64{-.0001, .0001}},
-	"hf":  {"others' loops on real GPUs", 78, [2]float64{-.0011, .0097}, [2]float64{-.018, .027}},
-}
-
-// population returns the population of a model that comes from a file.
-func (s Subject) population() (p population, ok bool) {
-	if s.Compiled {
-		return compiledSteps, true
-	}
-	scheme, _, _ := strings.Cut(s.Model, ":")
-	if p, ok = populations[scheme]; scheme == "pt2" && s.Modeled {
-		p = modeled
-	}
-	return p, ok
-}
-
-func (p population) residuals() (allocated, reserved Residual) {
-	of := func(r [2]float64) Residual { return Residual{r[0], r[1], p.records, p.group} }
-	return of(p.allocated), of(p.reserved)
-}
-
-// everything is the group of all records.
-const everything = "all models"
-
-// fewRecords is below how many records of its own a model takes the residuals of all models on its release: with fewer
-// than 20, the middle 95 % leaves nothing out and the next record would fall outside more often than not.
-const fewRecords = 20
-
-// residualFile is how residuals are stored. A test of package accuracy writes it from the reference records.
+// residualFile is how residuals are stored. Tests of packages accuracy and cli write them from the records.
 type residualFile struct {
 	Schema string          `json:"schema"`
 	Source string          `json:"source"`
@@ -93,21 +54,55 @@ type residualFile struct {
 }
 
 type residualGroup struct {
-	Release   string     `json:"release"`
-	Group     string     `json:"group"`
-	Records   int        `json:"records"`
-	Allocated [2]float64 `json:"allocated"`
-	Reserved  [2]float64 `json:"reserved"`
+	Release   string   `json:"release"`
+	Group     string   `json:"group"`
+	Apart     string   `json:"apart"`
+	Allocated Residual `json:"allocated"`
+	Reserved  Residual `json:"reserved"`
 }
 
-const residualSchema = "vprof.residuals/v2"
+const residualSchema = "vprof.residuals/v3"
 
-//go:embed residuals.json
-var shipped []byte
+// shipped has the residuals of vprof's own systems by release of PyTorch, published those of other groups.
+var (
+	//go:embed residuals.json
+	shipped []byte
+	//go:embed published.json
+	published []byte
+)
 
-// Residuals returns the shipped residuals of a subject: the residuals of its model if there are enough records of it on
-// its release, else of all models on that release. A release without records has the residuals of the last earlier
-// release with records.
+// The groups of published.json.
+const (
+	// modeled are other people's models that torch.export wrote (docs/lab/models.md), of whose convolutions, some of
+	// them in three dimensions, cuDNN was not asked. captured have no convolution, or cuDNN's answers about each.
+	modeled  = "73 captured models without cuDNN's answers"
+	captured = "41 captured models"
+	// compiledSteps are the records of torch.compile at batch sizes 16 and 40 compared to plans of captures at 8 and 64
+	// (docs/lab/compile.md), of which some found in Inductor's cache what others had tuned.
+	compiledSteps = "compiled steps"
+	// knownLoops are steps of configurations that others measured on real GPUs, whose loop and releases are known, and
+	// reported those of which something is not (docs/lab/evidence.md).
+	knownLoops = "others' loops on real GPUs"
+	reported   = "runs that others report"
+)
+
+// population returns the group of published.json of a model that comes from a file; empty for others.
+func (s Subject) population() string {
+	switch scheme, _, _ := strings.Cut(s.Model, ":"); {
+	case s.Compiled:
+		return compiledSteps
+	case scheme == "hf":
+		return knownLoops
+	case scheme == "pt2" && s.Modeled:
+		return modeled
+	case scheme == "pt2":
+		return captured
+	}
+	return ""
+}
+
+// Residuals returns the shipped residuals of a subject: of what comes from the same kind of file, else of all models on
+// its release. A release without records has the residuals of the last earlier release with records.
 func Residuals(s Subject) (allocated, reserved Residual, err error) {
 	f, err := shippedResiduals()
 	if err != nil {
@@ -116,8 +111,28 @@ func Residuals(s Subject) (allocated, reserved Residual, err error) {
 	return f.residuals(s)
 }
 
-// shippedResiduals reads the file once: a search needs the residuals of thousands of cases.
-var shippedResiduals = sync.OnceValues(func() (*residualFile, error) { return readResiduals(shipped) })
+// Reported returns the residuals of runs that others report, of which something is not known, beyond the intervals of
+// the same steps.
+func Reported() (allocated, reserved Residual, err error) { return populationOf(reported) }
+
+// Both files are read once: a search needs the residuals of thousands of cases.
+var (
+	shippedResiduals   = sync.OnceValues(func() (*residualFile, error) { return readResiduals(shipped) })
+	publishedResiduals = sync.OnceValues(func() (*residualFile, error) { return readResiduals(published) })
+)
+
+// populationOf returns the residuals of a group of published.json.
+func populationOf(group string) (allocated, reserved Residual, err error) {
+	f, err := publishedResiduals()
+	if err != nil {
+		return allocated, reserved, err
+	}
+	i := slices.IndexFunc(f.Groups, func(g residualGroup) bool { return g.Group == group })
+	if i < 0 {
+		return allocated, reserved, fmt.Errorf("planner: residuals: no group of %s", group)
+	}
+	return f.Groups[i].Allocated, f.Groups[i].Reserved, nil
+}
 
 func readResiduals(data []byte) (*residualFile, error) {
 	var f residualFile
@@ -127,63 +142,45 @@ func readResiduals(data []byte) (*residualFile, error) {
 	if f.Schema != residualSchema {
 		return nil, fmt.Errorf("planner: residuals: schema %q is not %s", f.Schema, residualSchema)
 	}
+	for i := range f.Groups {
+		g := &f.Groups[i]
+		name := g.Group
+		if g.Release != "" {
+			name += " on PyTorch " + g.Release
+		}
+		for _, r := range []*Residual{&g.Allocated, &g.Reserved} {
+			r.Group, r.Apart = name, g.Apart
+		}
+	}
 	return &f, nil
 }
 
 func (f *residualFile) residuals(s Subject) (allocated, reserved Residual, err error) {
 	allocated, reserved, known, err := f.of(s)
 	if err == nil && (s.Partial || !known) {
-		a, r := modeled.residuals()
-		allocated, reserved = allocated.and(a), reserved.and(r)
+		a, r, missing := populationOf(modeled)
+		allocated, reserved, err = allocated.and(a), reserved.and(r), missing
 	}
 	return allocated, reserved, err
 }
 
-// of returns the residuals of the group that a subject belongs to. They are known if its release has records.
+// of returns the residuals of the group that a subject belongs to. They are known if its release has records. Groups
+// are in the order of releases.
 func (f *residualFile) of(s Subject) (allocated, reserved Residual, known bool, err error) {
-	if p, ok := s.population(); ok {
-		allocated, reserved = p.residuals()
-		return allocated, reserved, true, nil
+	if name := s.population(); name != "" {
+		allocated, reserved, err = populationOf(name)
+		return allocated, reserved, true, err
 	}
-	group, own := f.group(s)
-	if group == nil {
+	if len(f.Groups) == 0 {
 		return allocated, reserved, false, fmt.Errorf("planner: residuals: no group for %s", s.Model)
 	}
-	name := group.Group + " on PyTorch " + group.Release
-	switch {
-	case group.Group != everything:
-	case own == 0:
-		name += " (none of " + s.Model + ")"
-	default:
-		name += fmt.Sprintf(" (%d of %s)", own, s.Model)
-	}
-	return Residual{group.Allocated[0], group.Allocated[1], group.Records, name},
-		Residual{group.Reserved[0], group.Reserved[1], group.Records, name}, group.Release == s.Release, nil
-}
-
-// group returns the group of a subject, nil if there is none, and the number of its records of the subject's model.
-// Groups are in the order of releases.
-func (f *residualFile) group(s Subject) (found *residualGroup, own int) {
-	for i := range f.Groups {
-		g := &f.Groups[i]
-		if g.Group == everything && (found == nil || compareReleases(g.Release, s.Release) <= 0) {
-			found, own = g, 0
+	group := f.Groups[0]
+	for _, g := range f.Groups {
+		if compareReleases(g.Release, s.Release) <= 0 {
+			group = g
 		}
 	}
-	if found == nil {
-		return nil, 0
-	}
-	for i := range f.Groups {
-		g := &f.Groups[i]
-		if g.Group != s.Model || g.Release != found.Release {
-			continue
-		}
-		own = g.Records
-		if own >= fewRecords {
-			return g, own
-		}
-	}
-	return found, own
+	return group.Allocated, group.Reserved, group.Release == s.Release, nil
 }
 
 // compareReleases orders names of releases, "2.9" before "2.11".

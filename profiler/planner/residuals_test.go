@@ -6,41 +6,39 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestResidualsAreOfTheNearestGroupThatHasRecords(t *testing.T) {
+func TestResidualsAreOfTheNearestReleaseThatHasRecords(t *testing.T) {
 	f := residualFile{Groups: []residualGroup{
-		{Release: "2.9", Group: everything, Records: 43},
-		{Release: "2.9", Group: "rare", Records: 3},
-		{Release: "2.9", Group: "toy", Records: 40},
-		{Release: "2.15", Group: everything, Records: 5},
-		{Release: "2.15", Group: "toy", Records: 5},
+		{Release: "2.9", Allocated: Residual{Records: 43}}, {Release: "2.15", Allocated: Residual{Records: 5}},
 	}}
-	for _, c := range []struct {
-		of    Subject
-		group string
-		count int
-	}{
-		{Subject{Model: "toy", Release: "2.9"}, "toy on PyTorch 2.9", 40},
-		{Subject{Model: "toy", Release: "2.14"}, "toy on PyTorch 2.9", 40},
-		{Subject{Model: "toy", Release: "2.8"}, "toy on PyTorch 2.9", 40},
-		{Subject{Model: "rare", Release: "2.9"}, "all models on PyTorch 2.9 (3 of rare)", 43},
-		{Subject{Model: "unheard-of", Release: "2.11"}, "all models on PyTorch 2.9 (none of unheard-of)", 43},
-		{Subject{Model: "toy", Release: "2.15"}, "all models on PyTorch 2.15 (5 of toy)", 5},
-		{Subject{Model: "toy", Release: "2.16"}, "all models on PyTorch 2.15 (5 of toy)", 5},
-	} {
-		allocated, reserved, err := f.residuals(c.of)
+	for release, records := range map[string]int{"2.8": 43, "2.9": 43, "2.14": 43, "2.15": 5, "2.16": 5} {
+		allocated, _, known, err := f.of(Subject{Model: "toy", Release: release})
 		require.NoError(t, err)
-		require.Equal(t, c.group, allocated.Group)
-		require.Equal(t, c.group, reserved.Group)
-		require.Equal(t, c.count, allocated.Records)
+		require.Equal(t, records, allocated.Records, release)
+		require.Equal(t, release == "2.9" || release == "2.15", known)
 	}
 }
 
 func TestShippedResidualsHoldEveryGroupTheyName(t *testing.T) {
-	allocated, reserved, err := Residuals(Subject{Model: "no such model", Release: "2.11"})
-	require.NoError(t, err)
-	require.Equal(t, "all models on PyTorch 2.11 (none of no such model)", allocated.Group)
-	require.LessOrEqual(t, allocated.Low, allocated.High)
-	require.LessOrEqual(t, reserved.Low, reserved.High)
+	for _, name := range []string{modeled, captured, compiledSteps, knownLoops, reported} {
+		allocated, reserved, err := populationOf(name)
+		require.NoError(t, err)
+		require.Equal(t, name, reserved.Group)
+		require.LessOrEqual(t, allocated.Low, 0.)
+		require.Less(t, allocated.Low, allocated.High)
+		require.Less(t, reserved.Low, reserved.High)
+	}
+	_, _, err := populationOf("no such group")
+	require.Error(t, err)
+}
+
+// The source of an interval has how often it held where it was not fitted, and says where that was not counted.
+func TestSourcesSayHowOftenIntervalsHeld(t *testing.T) {
+	a := Residual{Records: 5, Held: 4, Group: "toys", Apart: "their shop"}
+	r := Residual{Records: 6, Held: 5, Apart: "each"}
+	require.Equal(t, "5 reference records of toys; held in 4 of 5 with their shop left out; reserved bytes held in 5 "+
+		"of 6 with each left out", SourceOf(a, r))
+	require.Equal(t, "5 reference records of toys; not counted for others", a.and(Residual{High: 1}).Source())
+	require.Equal(t, a, a.and(Residual{}))
 }
 
 // A captured model whose convolutions cuDNN was not asked about is known less well than one with its answers, as is
@@ -69,8 +67,8 @@ func TestWhatIsModeledWidensTheIntervalOfCapturedModels(t *testing.T) {
 func TestDamagedResidualsAreRefused(t *testing.T) {
 	for data, want := range map[string]string{
 		"{":                               "residuals: unexpected end",
-		`{"schema":"other"}`:              `schema "other" is not vprof.residuals/v2`,
-		`{"schema":"vprof.residuals/v2"}`: "no group for toy",
+		`{"schema":"other"}`:              `schema "other" is not vprof.residuals/v3`,
+		`{"schema":"vprof.residuals/v3"}`: "no group for toy",
 	} {
 		_, _, err := residualsIn([]byte(data), Subject{Model: "toy", Release: "2.11"})
 		require.ErrorContains(t, err, want)

@@ -17,8 +17,10 @@ import (
 type Spread struct {
 	Low  int64 `json:"low"`
 	High int64 `json:"high"`
-	// Other is the peak of allocated bytes where addresses come in the other order.
-	Other int64 `json:"other"`
+	// Other is the peak of allocated bytes where addresses come in the other order, Larger where workspaces of
+	// convolutions are larger; zero where their sizes are known.
+	Other  int64 `json:"other"`
+	Larger int64 `json:"larger,omitempty"`
 }
 
 // The perturbations. Sizes that depend on the batch may be scaled, as if samples were a little longer or shorter. One
@@ -32,16 +34,25 @@ const (
 var perturbedSizes = [...]float64{.985, .99, .995, 1.005, 1.01, 1.015}
 
 // SpreadOf replays a program on memory without a limit whose addresses rise or fall, with the order of its frees
-// perturbed, and with its sizes perturbed where a batch's sizes are not known to the byte; and once as it is, with
-// addresses in the other order. Equal programs have equal spreads.
-func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config, sizes, rising bool) (Spread, error) {
-	var reserved [len(perturbedSizes) + 1]int64
-	var other int64
+// perturbed, and with its sizes perturbed where a batch's sizes are not known to the byte; once as it is, with
+// addresses in the other order; and once with workspaces of convolutions that are larger by so many bytes, if any.
+// Equal programs have equal spreads.
+func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config, sizes, rising bool, workspace int64) (
+	Spread, error,
+) {
+	var reserved, allocated [len(perturbedSizes) + 2]int64
+	n := len(reserved)
+	if workspace == 0 || !slices.ContainsFunc(p.Sites, isConvolution) {
+		n--
+	}
 	all, ctx := errgroup.WithContext(ctx)
-	for i := range reserved {
+	for i := range n {
 		memory, r := allocator.NewMemory(noLimit, 0), perturbed{program: p, scale: 1}
-		memory.Rising = rising == (i < len(perturbedSizes))
-		if i < len(perturbedSizes) {
+		memory.Rising = rising == (i != len(perturbedSizes))
+		switch {
+		case i > len(perturbedSizes):
+			r.workspace = workspace
+		case i < len(perturbedSizes):
 			r.chance = rand.NewPCG(uint64(i), 0)
 			if sizes {
 				r.scale = perturbedSizes[i]
@@ -55,23 +66,27 @@ func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config, 
 			r.heap, r.blocks = heap, make([]*allocator.Block, len(p.Buffers))
 			err = r.run(ctx)
 			reserved[i] = heap.Stats().ReservedBytes[allocator.All].Peak
-			if i == len(perturbedSizes) {
-				other = heap.Stats().AllocatedBytes[allocator.All].Peak
-			}
+			allocated[i] = heap.Stats().AllocatedBytes[allocator.All].Peak
 			return err
 		})
 	}
 	if err := all.Wait(); err != nil {
 		return Spread{}, err
 	}
-	return Spread{slices.Min(reserved[:]), slices.Max(reserved[:]), other}, nil
+	other := len(perturbedSizes)
+	return Spread{slices.Min(reserved[:n]), slices.Max(reserved[:n]), allocated[other], allocated[other+1]}, nil
 }
+
+// isConvolution reports whether a workspace of the site is of a convolution.
+func isConvolution(s program.Site) bool { return s.Native == "run_conv_plan" }
 
 // perturbed is a replay in which something is different.
 type perturbed struct {
 	program *program.Program
 	heap    *allocator.Allocator
 	scale   float64
+	// workspace is by how many bytes workspaces of convolutions are larger.
+	workspace int64
 	chance  *rand.PCG          // of late frees; nil for none
 	blocks  []*allocator.Block // by buffer
 	// late are frees that are put off, and allocations is how many there were.
@@ -120,6 +135,8 @@ func (r *perturbed) alloc(buffer uint32) (err error) {
 	bytes := b.Bytes
 	if b.Class == program.Activations || b.Class == program.Batch || b.Class == program.Temporaries {
 		bytes = max(1, int64(float64(bytes)*r.scale))
+	} else if r.workspace > 0 && isConvolution(r.program.Sites[b.Site]) {
+		bytes += r.workspace
 	}
 	r.blocks[buffer], err = r.heap.MallocOn(allocator.Stream(b.Stream), bytes)
 	return err

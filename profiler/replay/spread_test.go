@@ -25,27 +25,29 @@ func weightsAnd(class program.Class, sizes ...int64) *program.Program {
 }
 
 func TestWhatDoesNotDependOnTheBatchHasNoSpread(t *testing.T) {
-	s, err := SpreadOf(t.Context(), weightsAnd(program.Gradients, 30<<20, 50<<20), allocator.DefaultConfig(), true, true)
+	s, err := SpreadOf(t.Context(), weightsAnd(program.Gradients, 30<<20, 50<<20), allocator.DefaultConfig(),
+		true, true, 0)
 	require.NoError(t, err)
-	require.Equal(t, Spread{144 << 20, 144 << 20, 144 << 20}, s)
+	require.Equal(t, Spread{144 << 20, 144 << 20, 144 << 20, 0}, s)
 }
 
 // 1.5 % of 200 MiB are 3 MiB, in segments of 2 MiB.
 func TestSpreadFollowsTheSizesOfSamples(t *testing.T) {
 	p := weightsAnd(program.Activations, 200<<20)
-	s, err := SpreadOf(t.Context(), p, allocator.DefaultConfig(), true, true)
+	s, err := SpreadOf(t.Context(), p, allocator.DefaultConfig(), true, true, 0)
 	require.NoError(t, err)
-	require.Equal(t, Spread{262 << 20, 268 << 20, 264 << 20}, s)
-	again, err := SpreadOf(t.Context(), p, allocator.DefaultConfig(), true, true)
+	require.Equal(t, Spread{262 << 20, 268 << 20, 264 << 20, 0}, s)
+	again, err := SpreadOf(t.Context(), p, allocator.DefaultConfig(), true, true, 0)
 	require.NoError(t, err)
 	require.Equal(t, s, again)
 }
 
 // Where sizes are known to the byte, the order of frees alone decides.
 func TestSpreadOfKnownSizesIsThatOfFrees(t *testing.T) {
-	s, err := SpreadOf(t.Context(), weightsAnd(program.Activations, 200<<20), allocator.DefaultConfig(), false, true)
+	s, err := SpreadOf(t.Context(), weightsAnd(program.Activations, 200<<20), allocator.DefaultConfig(),
+		false, true, 0)
 	require.NoError(t, err)
-	require.Equal(t, Spread{264 << 20, 264 << 20, 264 << 20}, s)
+	require.Equal(t, Spread{264 << 20, 264 << 20, 264 << 20, 0}, s)
 
 	p := weightsAnd(program.Activations, 200<<20)
 	again := program.Buffer{Bytes: 200 << 20, Class: program.Activations}
@@ -55,7 +57,7 @@ func TestSpreadOfKnownSizesIsThatOfFrees(t *testing.T) {
 		p.Instructions = append(p.Instructions, program.Instruction{Kind: program.Alloc, Arg: at},
 			program.Instruction{Kind: program.Free, Arg: at})
 	}
-	s, err = SpreadOf(t.Context(), p, allocator.DefaultConfig(), false, true)
+	s, err = SpreadOf(t.Context(), p, allocator.DefaultConfig(), false, true, 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 264<<20, s.Low)
 	require.Greater(t, s.High, s.Low)
@@ -64,8 +66,22 @@ func TestSpreadOfKnownSizesIsThatOfFrees(t *testing.T) {
 func TestSpreadEndsWithTheContext(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	_, err := SpreadOf(ctx, weightsAnd(program.Batch, 1), allocator.DefaultConfig(), true, true)
+	_, err := SpreadOf(ctx, weightsAnd(program.Batch, 1), allocator.DefaultConfig(),
+		true, true, 0)
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// Workspaces of convolutions alone get what cuDNN may want beyond its answer.
+func TestLargerWorkspacesAreThoseOfConvolutions(t *testing.T) {
+	p := weightsAnd(program.Workspace, 30<<20)
+	p.Sites = []program.Site{{Native: "addmm_out_cuda_impl"}, {Native: "run_conv_plan"}}
+	s, err := SpreadOf(t.Context(), p, allocator.DefaultConfig(), false, false, 20<<20)
+	require.NoError(t, err)
+	require.Equal(t, Spread{94 << 20, 94 << 20, 94 << 20, 94 << 20}, s)
+	p.Buffers[1].Site = 1
+	s, err = SpreadOf(t.Context(), p, allocator.DefaultConfig(), false, false, 20<<20)
+	require.NoError(t, err)
+	require.Equal(t, Spread{94 << 20, 114 << 20, 94 << 20, 114 << 20}, s)
 }
 
 // A driver hands out each segment below the one before, so that the lowest of equally good blocks is another.

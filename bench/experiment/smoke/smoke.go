@@ -145,6 +145,7 @@ func (m *checks) add(ctx context.Context, name, note string, s *step.Setup, r *s
 	}
 	check, err := m.judge.Check(ctx, s, r, of)
 	check.Name, check.Note = name, note
+	m.smoke.Intervals = check.Source
 	m.smoke.Checks = append(m.smoke.Checks, check)
 	return err
 }

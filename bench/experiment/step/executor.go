@@ -11,6 +11,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner/steptime"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/replay"
+	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
 
 // Executor runs trials. Experiments plan trials and read results; the program that runs them may
@@ -174,7 +175,8 @@ func simulate(ctx context.Context, p *program.Program, r *Result) error {
 		return nil
 	}
 	var err error
-	r.Spread, err = replay.SpreadOf(ctx, p, conf, !t.setup.model.Sized, gpu.Rising)
+	r.Spread, err = replay.SpreadOf(ctx, p, conf, !t.setup.model.Sized, gpu.Rising,
+		cudnn.Unseen(int(gpu.Capability)))
 	return err
 }
 

@@ -158,7 +158,7 @@ func EstimateOf(e planner.Estimate) *report.Estimate {
 	out := &report.Estimate{
 		Allocated: IntervalOf(e.Allocated), Reserved: IntervalOf(e.Reserved), Device: IntervalOf(e.Device),
 		Host: hostOf(e.Host), PeakPhase: e.PeakPhase,
-		Verdict: report.Verdict(e.Verdict), Interpolated: e.Interpolated,
+		Verdict: report.Verdict(e.Verdict), Interpolated: e.Interpolated, Source: e.Source,
 	}
 	for i, bytes := range e.Components {
 		c := planner.Component(i)
