@@ -14,11 +14,11 @@ import (
 
 	"github.com/vprof/vprof/bench/reference"
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/tools/golden"
 	"github.com/vprof/vprof/internal/lists"
-	"github.com/vprof/vprof/tools/sample"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/tools/conformal"
+	"github.com/vprof/vprof/tools/golden"
+	"github.com/vprof/vprof/tools/sample"
 	"github.com/vprof/vprof/tools/steptest"
 )
 
@@ -57,7 +57,7 @@ func publishedRows(t *testing.T) []report.PublishedRow {
 	return all
 }
 
-// TestPlansOfPublishedFiguresAreCurrent plans published figures again: some, in CI those of known loops and some
+// TestPlansOfPublishedFiguresAreCurrent plans published figures again: some, in CI figures of known loops and some
 // others, or all with -update.
 func TestPlansOfPublishedFiguresAreCurrent(t *testing.T) {
 	rows, _, err := reference.OpenPublished(publishedFolder + "/loops.jsonl.gz")

@@ -61,7 +61,7 @@ type Smoke struct {
 type Check struct {
 	// Source is what the interval comes from, whose upper end is the need; empty where a device measured it.
 	Source string `json:"-"`
-	Name string `json:"name"`
+	Name   string `json:"name"`
 	// Simulated is false for what was measured on a device.
 	Simulated bool  `json:"simulated"`
 	Allocated int64 `json:"allocated_bytes"`

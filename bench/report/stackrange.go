@@ -11,8 +11,8 @@ import (
 )
 
 // StackRange is the need of a run that others report: with other releases of the libraries that it depends on, each
-// changed alone, and with data, loops and trainers that differ from the case as those of published runs did. Its
-// intervals hold the intervals of all releases, around the value of the point, and the margins of such runs.
+// changed alone, and with data, loops and trainers that differ from the case as in published runs. Its intervals hold
+// the intervals of all releases, around the value of the point, and the margins of such runs.
 type StackRange struct {
 	// Over are the oldest and the newest of the releases, of each library: "transformers 4.48 to 5.24".
 	Over []string `json:"over"`

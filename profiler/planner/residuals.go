@@ -19,7 +19,7 @@ type Residual struct {
 	// Held is how many of the records lie within the range of the others.
 	Held int `json:"held"`
 	// Group is what the records have in common: "all models on PyTorch 2.15". Apart is what was left out with a record
-	// to count those that are held: "their model"; empty where that was not counted.
+	// to count the held ones: "their model"; empty where that was not counted.
 	Group string `json:"-"`
 	Apart string `json:"-"`
 }
@@ -63,7 +63,7 @@ type residualGroup struct {
 
 const residualSchema = "vprof.residuals/v3"
 
-// shipped has the residuals of vprof's own systems by release of PyTorch, published those of other groups.
+// shipped has the residuals of vprof's own systems by release of PyTorch, published has them of other groups.
 var (
 	//go:embed residuals.json
 	shipped []byte
@@ -81,7 +81,7 @@ const (
 	// (docs/lab/compile.md), of which some found in Inductor's cache what others had tuned.
 	compiledSteps = "compiled steps"
 	// knownLoops are steps of configurations that others measured on real GPUs, whose loop and releases are known, and
-	// reported those of which something is not (docs/lab/evidence.md).
+	// reported steps of which something is not (docs/lab/evidence.md).
 	knownLoops = "others' loops on real GPUs"
 	reported   = "runs that others report"
 )

@@ -77,7 +77,7 @@ func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config, 
 	return Spread{slices.Min(reserved[:n]), slices.Max(reserved[:n]), allocated[other], allocated[other+1]}, nil
 }
 
-// isConvolution reports whether a workspace of the site is of a convolution.
+// isConvolution reports whether a workspace of the site serves a convolution.
 func isConvolution(s program.Site) bool { return s.Native == "run_conv_plan" }
 
 // perturbed is a replay in which something is different.
@@ -87,8 +87,8 @@ type perturbed struct {
 	scale   float64
 	// workspace is by how many bytes workspaces of convolutions are larger.
 	workspace int64
-	chance  *rand.PCG          // of late frees; nil for none
-	blocks  []*allocator.Block // by buffer
+	chance    *rand.PCG          // of late frees; nil for none
+	blocks    []*allocator.Block // by buffer
 	// late are frees that are put off, and allocations is how many there were.
 	late        []lateFree
 	allocations uint64

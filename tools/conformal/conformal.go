@@ -19,7 +19,7 @@ func MissOf(value, rounding, low, estimate, high int64) Miss {
 }
 
 // A Margin widens predictions downwards (Low is not positive) and upwards. Records counts what it was computed from,
-// and Held those that the margin of all other groups holds.
+// and Held how many of them the margin of all other groups holds.
 type Margin struct {
 	Low     float64 `json:"low"`
 	High    float64 `json:"high"`

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/tools/golden"
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/tools/conformal"
+	"github.com/vprof/vprof/tools/golden"
 )
 
 // residualGroup is the margins of the records of all models on a release, as package planner reads them.
