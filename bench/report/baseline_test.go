@@ -10,7 +10,6 @@ import (
 	"github.com/vprof/vprof/models"
 
 	"github.com/vprof/vprof/internal/input"
-	"github.com/vprof/vprof/profiler/stack"
 )
 
 // good returns the result of a good day.
@@ -67,8 +66,8 @@ func TestGrowthIsNamedWithItsCausesAndNeverHidesDanger(t *testing.T) {
 	now := good()
 	now.Batch, now.Case.AMP = 12, ""
 	was := good()
-	was.Case.Stack = stack.Libraries{"peft": "0.21", "trl": "1.15"}
-	now.Case.Stack = stack.Libraries{"peft": "0.21", "trl": "1.16"}
+	was.Case.Stack = map[string]string{"peft": "0.21", "trl": "1.15"}
+	now.Case.Stack = map[string]string{"peft": "0.21", "trl": "1.16"}
 	now.Checks[1].Device, now.Components[1].Bytes = 100+5<<20, 40+5<<20
 	now.Checks[2].Name = "validation, batch 12"
 	require.NoError(t, now.Compare(was, "base.json", 0.01))

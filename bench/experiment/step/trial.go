@@ -215,7 +215,8 @@ func (r *Result) Sample() planner.Sample {
 	s.Managed, s.Modeled, s.Host = r.Facts.Managed, r.modeled(), r.host()
 	if r.Spread.High > 0 {
 		s.Below, s.Above = max(0, s.Reserved-r.Spread.Low), max(0, r.Spread.High-s.Reserved)
-		s.Less, s.More = max(0, s.Allocated()-r.Spread.Other), max(0, max(r.Spread.Other, r.Spread.Larger)-s.Allocated())
+		s.Less = max(0, s.Allocated()-r.Spread.Other)
+		s.More = max(0, r.Spread.Other-s.Allocated(), r.Spread.Larger-s.Allocated())
 	}
 	if other := r.Reordered; other != nil {
 		s.Less, s.More = max(s.Less, s.Allocated()-other.Allocated), max(s.More, other.Allocated-s.Allocated())
