@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Steps of torchtune's own example files with small models, as its recipes run them, for `vprof run`:
+
+  vprof run --gpu a100-40 --steps all --keep-files -- python torchtune_files.py FILES FOLDER > files.jsonl
+
+A line of FILES, compressed with gzip or not, has the name of an example of its repository, its recipe, the text of the file
+and the configuration of a small model of the same family. In the text {folder} is FOLDER, where the model is written. A line
+of the output has the same, with the releases of the libraries and the bytes allocated at the peak of the third optimizer step.
+"""
+import argparse
+import contextlib
+import gc
+import gzip
+import importlib
+import importlib.metadata
+import inspect
+import json
+import os
+import pathlib
+import re
+import runpy
+import sys
+
+import torch
+import torchtune.datasets
+from safetensors.torch import save_file
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+
+class Enough(BaseException):
+    """Three steps were taken."""
+
+
+class Peaks:
+    """The peaks between the ends of steps of the one optimizer."""
+
+    def __init__(self):
+        self.found = []
+
+    def __call__(self, *_):
+        self.found.append(torch.cuda.memory_stats()["allocated_bytes.all.peak"])
+        torch.cuda.reset_peak_memory_stats()
+        if len(self.found) == 3:
+            raise Enough
+
+
+def write_model(folder, config):
+    """Writes weights of a decoder like Llama."""
+    c = argparse.Namespace(**config)
+    keys = c.hidden_size // c.num_attention_heads * c.num_key_value_heads
+    shapes = {"model.embed_tokens": (c.vocab_size, c.hidden_size), "model.norm": (c.hidden_size,)}
+    if not c.tie_word_embeddings:
+        shapes["lm_head"] = shapes["model.embed_tokens"]
+    for i in range(c.num_hidden_layers):
+        layer = f"model.layers.{i}."
+        shapes |= {layer + norm: (c.hidden_size,) for norm in ("input_layernorm", "post_attention_layernorm")}
+        rows = {"q_proj": c.hidden_size, "k_proj": keys, "v_proj": keys, "o_proj": c.hidden_size}
+        shapes |= {layer + "self_attn." + name: (n, c.hidden_size) for name, n in rows.items()}
+        shapes |= {layer + "mlp." + name: (c.intermediate_size, c.hidden_size) for name in ("gate_proj", "up_proj")}
+        shapes[layer + "mlp.down_proj"] = (c.hidden_size, c.intermediate_size)
+    folder.mkdir(exist_ok=True)
+    save_file({name + ".weight": torch.zeros(shape, dtype=torch.bfloat16) for name, shape in shapes.items()},
+              folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+class Lengths:
+    """A tokenizer that only says how long rows are."""
+
+    def __init__(self, max_seq_len=None, **_):
+        self.max_seq_len, self.pad_id, self.eos_id = max_seq_len, 0, 1
+
+
+class Rows(torch.utils.data.Dataset):
+    """Rows as long as the tokenizer lets them be."""
+
+    def __init__(self, tokenizer, **_):
+        self.length = tokenizer.max_seq_len
+
+    def __len__(self):
+        return 512
+
+    def __getitem__(self, at):
+        tokens = [(at * 131 + i * 17) % 1000 for i in range(self.length)]
+        return {"tokens": tokens, "labels": list(tokens)}
+
+
+class Pairs(Rows):
+    """A chosen and a rejected row each."""
+
+    def __getitem__(self, at):
+        row = super().__getitem__(at)
+        return {f"{kind}_{name}": values for kind in ("chosen", "rejected")
+                for name, values in (("input_ids", row["tokens"]), ("labels", row["labels"]))}
+
+
+def make_small(text, c):
+    """Gives the builders of the file's model the sizes of a configuration, and its data sets tokens in place of texts."""
+    for family in set(re.findall(r"torchtune\.models\.(\w+)", text)):
+        importlib.import_module("torchtune.models." + family)
+    sizes = {
+        "vocab_size": c["vocab_size"], "num_layers": c["num_hidden_layers"], "num_heads": c["num_attention_heads"],
+        "num_kv_heads": c["num_key_value_heads"], "embed_dim": c["hidden_size"], "intermediate_dim": c["intermediate_size"]}
+
+    def small(build):
+        whole = getattr(build, "whole", build)
+        own = {n: v for n, v in sizes.items() if n in inspect.signature(whole).parameters}
+
+        def made(*a, **k):
+            return whole(*a, **{**k, **own})
+        made.whole = whole
+        return made
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith("torchtune.models.") and name.endswith("_model_builders"):
+            for attribute, value in list(vars(module).items()):
+                if inspect.isfunction(value) and getattr(value, "whole", value).__module__.endswith("_component_builders"):
+                    setattr(module, attribute, small(value))
+        if name.startswith("torchtune.models."):
+            for attribute in [a for a in vars(module) if a.endswith("_tokenizer")]:
+                setattr(module, attribute, Lengths)
+    for attribute in [a for a in dir(torchtune.datasets) if a.endswith("_dataset")]:
+        setattr(torchtune.datasets, attribute, Pairs if "paired" in attribute or "preference" in attribute else Rows)
+
+
+def train(case, folder):
+    """Runs the recipe of a case until it ends."""
+    file = folder / "case.yaml"
+    file.write_text(case["text"].replace("{folder}", str(folder)))
+    recipe = pathlib.Path(torchtune.__file__).parent.parent / "recipes" / (case["recipe"] + ".py")
+    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="localhost", MASTER_PORT="29556")
+    sys.argv = [str(recipe), "--config", str(file)]
+    runpy.run_path(str(recipe), run_name="__main__")
+
+
+def peak(case, folder):
+    """The allocated bytes of the third step of a case, without what was there before."""
+    peaks, before = Peaks(), torch.cuda.memory_allocated()
+    write_model(folder / "model", case["config"])
+    make_small(case["text"], case["config"])
+    hook = register_optimizer_step_post_hook(peaks)
+    with contextlib.suppress(Enough):
+        train(case, folder)
+    hook.remove()
+    return peaks.found[2] - before
+
+
+def main():
+    files, folder = sys.argv[1], pathlib.Path(sys.argv[2]).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    stack = {name: importlib.metadata.version(name).split("+")[0] for name in ("torch", "torchao", "torchtune")}
+    with gzip.open(files, "rt") if files.endswith(".gz") else open(files) as f:
+        cases = [json.loads(line) for line in f]
+    for case in cases:
+        record = {"stack": stack, **{k: case[k] for k in ("file", "recipe", "text", "config")}}
+        record["allocated"] = peak(case, folder)
+        gc.collect()
+        torch._C._cuda_clearCublasWorkspaces()
+        torch.cuda.empty_cache()
+        print(json.dumps(record), flush=True)
+
+
+if __name__ == "__main__":
+    main()
