@@ -50,7 +50,7 @@ func (r *Report) planAnswer() []string {
 		words := strings.TrimPrefix(p.Estimate.judged(), "not safe: ")
 		part := fmt.Sprintf("not safe: batch %d needs %s%s: %s", p.Batch, bytesize.Format(p.Estimate.Device.Bytes),
 			memory, words)
-		if d := p.Estimate.Decides; d != nil && (d.What != "training" || p.Estimate.Verdict == Fits) {
+		if d := p.Estimate.Decides; d != nil && (d.What != "training" || words == p.Estimate.Unsafe.String()) {
 			part += " (" + d.String() + ")"
 		}
 		parts = append(parts, part)

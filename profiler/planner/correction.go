@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"fmt"
 	"math"
 	"strings"
 
@@ -125,6 +126,9 @@ func (c *Coefficients) source() string { return SourceOf(c.Allocated, c.Reserved
 func SourceOf(allocated, reserved Residual) string {
 	if reserved.Apart == "" {
 		return allocated.Source()
+	}
+	if reserved.Apart == allocated.Apart && reserved.Records == allocated.Records {
+		return fmt.Sprintf("%s, reserved bytes in %d", allocated.Source(), reserved.Held)
 	}
 	_, held, _ := strings.Cut(reserved.Source(), "; ")
 	return allocated.Source() + "; reserved bytes " + held

@@ -37,6 +37,9 @@ func TestSourcesSayHowOftenIntervalsHeld(t *testing.T) {
 	r := Residual{Records: 6, Held: 5, Apart: "each"}
 	require.Equal(t, "5 reference records of toys; held in 4 of 5 with their shop left out; reserved bytes held in 5 "+
 		"of 6 with each left out", SourceOf(a, r))
+	r = Residual{Records: 5, Held: 3, Apart: "their shop"}
+	require.Equal(t, "5 reference records of toys; held in 4 of 5 with their shop left out, reserved bytes in 3",
+		SourceOf(a, r))
 	require.Equal(t, "5 reference records of toys; not counted for others", a.and(Residual{High: 1}).Source())
 	require.Equal(t, a, a.and(Residual{}))
 }

@@ -99,9 +99,7 @@ func Run(ctx context.Context, s Search) (*report.Fit, error) {
 	if !slices.Contains(v.refusals, nil) {
 		return nil, v.refusals[0]
 	}
-	if c, ok := lists.First(f.Choices, func(c report.Choice) bool { return c.Estimate != nil }); ok {
-		f.Intervals = c.Estimate.Source
-	}
+	f.Intervals = intervalsOf(f.Choices)
 	rank(f, s.Model.Stages)
 	if s.Ranks.Strategy == AnyStrategy {
 		if err := s.refine(ctx, f); err != nil {

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/lists"
 )
 
 // A Part is what some of a search's configurations came to. Parts join to what the whole search gives.
@@ -17,6 +19,8 @@ type Part struct {
 	// Confirmed are the replays of what would be recommended if the part were all
 	// there is, and of what came before it and did not fit, by the place in Choices.
 	Confirmed map[int]report.Choice `json:"confirmed,omitempty"`
+	// Intervals is what the intervals of the part's first estimate come from.
+	Intervals string `json:"intervals,omitempty"`
 	// Profiles hold the profiles of the whole search. The first part has them.
 	Profiles []report.Profile `json:"profiles,omitempty"`
 }
@@ -30,7 +34,9 @@ func RunPart(ctx context.Context, s Search) (*Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Part{Choices: slices.Clone(v.choices), Confirmed: map[int]report.Choice{}}
+	p := &Part{
+		Choices: slices.Clone(v.choices), Confirmed: map[int]report.Choice{}, Intervals: intervalsOf(v.choices),
+	}
 	rank(f, s.Model.Stages)
 	confirmed, err := s.confirm(ctx, f)
 	if err != nil {
@@ -42,6 +48,15 @@ func RunPart(ctx context.Context, s Search) (*Part, error) {
 		}
 	}
 	return p, nil
+}
+
+// intervalsOf returns what the intervals of the first estimate come from; empty without one.
+func intervalsOf(choices []report.Choice) string {
+	c, ok := lists.First(choices, func(c report.Choice) bool { return c.Estimate != nil })
+	if !ok {
+		return ""
+	}
+	return c.Estimate.Source
 }
 
 // placeOf identifies a configuration on a GPU.
@@ -66,7 +81,7 @@ func Join(head report.Fit, stages []string, parts []*Part) (*report.Fit, error) 
 		}
 	}
 	for _, p := range parts {
-		f.Profiles = append(f.Profiles, p.Profiles...)
+		f.Profiles, f.Intervals = append(f.Profiles, p.Profiles...), cmp.Or(f.Intervals, p.Intervals)
 		for at, c := range p.Confirmed {
 			confirmed[placeOf(p.Choices[at])], confirmed[placeOf(c)] = c, c
 		}
