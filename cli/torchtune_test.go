@@ -18,7 +18,7 @@ import (
 
 // TestPlansOfTorchtunesFilesAreWhatItsRecipesNeed plans example files of torchtune's repository with small models, and
 // compares the allocated bytes with the third step of its own recipes ("make torchtune-files"): to 3 %. torchtune keeps
-// fp32 copies of its rotary positions, which are planned as those of transformers.
+// fp32 copies of its rotary positions; the plan has the copies of transformers.
 func TestPlansOfTorchtunesFilesAreWhatItsRecipesNeed(t *testing.T) {
 	f, err := os.Open("testdata/torchtune.jsonl.gz")
 	require.NoError(t, err)
