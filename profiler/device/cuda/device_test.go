@@ -224,7 +224,7 @@ func TestWhoIsNotListedIsANeighbor(t *testing.T) {
 	}{
 		{400 * mib, false, []device.Neighbor{{Used: 400 * mib, Computes: true}}},
 		{400 * mib, true, []device.Neighbor{{Used: 400 * mib}}},
-		{50 * mib, false, nil},
+		{50 * mib, false, []device.Neighbor{}},
 	} {
 		setup := small(t)
 		setup.GPUs[0].Others = []fakecuda.Process{{PID: 7, Name: "python3", Used: tt.used}}
