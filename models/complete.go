@@ -71,7 +71,7 @@ func (m Model) changed(c Case) string {
 // MaxBatch is the largest batch size that is accepted; a larger one is taken for a mistake.
 const MaxBatch = 1 << 20
 
-// mostAccumulated is how many micro-batches of a step are recorded at most.
+// mostAccumulated limits the micro-batches that one optimizer step can have in a recording.
 const mostAccumulated = 1024
 
 // CheckBatch returns an error if n samples are no batch that anybody trains with: from a

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 
@@ -199,10 +198,10 @@ func (s *Smoke) changed(before *Smoke) []string {
 			see(f.About(), f.Text(was.Case), f.Text(is.Case))
 		}
 	}
-	for _, name := range keysOfBoth(was.Stack, is.Stack) {
+	for _, name := range lists.Keys(was.Stack, is.Stack) {
 		see(name, was.Stack[name], is.Stack[name])
 	}
-	for _, name := range keysOfBoth(was.Settings, is.Settings) {
+	for _, name := range lists.Keys(was.Settings, is.Settings) {
 		value := func(c Case) any {
 			if v, ok := c.Settings[name]; ok {
 				return v
@@ -213,11 +212,4 @@ func (s *Smoke) changed(before *Smoke) []string {
 	}
 	see("vprof", before.Tool.Version, s.Tool.Version)
 	return all
-}
-
-// keysOfBoth returns the keys of two maps, sorted, each once.
-func keysOfBoth[V any](a, b map[string]V) []string {
-	names := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
-	slices.Sort(names)
-	return slices.Compact(names)
 }

@@ -218,7 +218,7 @@ type Estimate struct {
 	Verdict   Verdict     `json:"verdict" jsonschema:"enum=fits,enum=tight,enum=fits slowly,enum=not known without a recording,enum=does not fit"`
 	// Unsafe is why the batch is not safe; absent if it is, or in older files.
 	Unsafe Reason `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
-	// Source is what the intervals come from; a report has it in its coefficients.
+	// Source names the records from which the intervals were computed; the JSON has it with the coefficients.
 	Source string `json:"-"`
 	// Interpolated is false where this very batch size was replayed.
 	Interpolated bool `json:"interpolated"`

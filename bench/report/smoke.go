@@ -30,7 +30,8 @@ type Smoke struct {
 	// Limit is the number of bytes that may be filled: the budget's share of the memory that other processes leave.
 	Limit  int64   `json:"limit_bytes"`
 	Checks []Check `json:"checks"`
-	// Intervals is what the intervals of the needs come from, and how often they held; absent of measured checks.
+	// Intervals names the records from which the ranges of the needs were computed, and says how many of them ranges of
+	// the others held; absent of measured checks.
 	Intervals string `json:"intervals,omitempty"`
 	// Safe reports whether every check is within the limit.
 	Safe bool `json:"safe"`
@@ -59,7 +60,7 @@ type Smoke struct {
 
 // Check is the memory in use at one point of training.
 type Check struct {
-	// Source is what the interval comes from, whose upper end is the need; empty where a device measured it.
+	// Source has the words of [Smoke.Intervals]; empty where a device measured the need.
 	Source string `json:"-"`
 	Name   string `json:"name"`
 	// Simulated is false for what was measured on a device.

@@ -1,7 +1,11 @@
-// Package lists makes lists out of lists.
+// Package lists makes lists out of lists and maps.
 package lists
 
-import "slices"
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
 
 // Map returns the list of f(x) for each element x, in order; of no elements it is empty, and not nil.
 func Map[T, U any](list []T, f func(T) U) []U {
@@ -35,6 +39,13 @@ func Times[N int | int64, T any](n N, f func(i N) T) []T {
 		out[i] = f(i)
 	}
 	return out
+}
+
+// Keys returns the keys that either of two maps has, in ascending order.
+func Keys[K cmp.Ordered, V any](a, b map[K]V) []K {
+	keys := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
+	slices.Sort(keys)
+	return slices.Compact(keys)
 }
 
 // Set returns the elements of a list as keys.

@@ -76,3 +76,9 @@ func TestTimesAndPresentAndSet(t *testing.T) {
 	require.Nil(t, lists.Present([]int{1}, half))
 	require.Equal(t, map[int]bool{1: true, 2: true}, lists.Set([]int{1, 2, 1}))
 }
+
+func TestKeysAreOfEitherMapAndInOrder(t *testing.T) {
+	a, b := map[string]int{"c": 1, "b": 2}, map[string]int{"b": 3, "a": 4}
+	require.Equal(t, []string{"a", "b", "c"}, lists.Keys(a, b))
+	require.Empty(t, lists.Keys[string, int](nil, nil))
+}

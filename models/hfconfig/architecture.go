@@ -8,10 +8,10 @@ import (
 	"github.com/vprof/vprof/models/train"
 )
 
-// An architecture is what a configuration describes.
+// An architecture is the network of a configuration, with its usual batch sizes and its settings.
 type architecture struct {
 	summary string
-	// unit is what a batch counts, batch the usual size and batches the sizes of a sweep.
+	// unit names one element of a batch ("sequence"); batch is the usual size, and batches are the sizes of a sweep.
 	unit     string
 	batch    int
 	batches  []int

@@ -11,7 +11,7 @@ import (
 )
 
 // decoder returns what all text decoders share: the sizes of their batches, and the
-// settings. length is how many tokens a row has.
+// settings. length is the setting of the number of tokens in a sequence.
 func decoder(name string, layers, width, classes int64, length models.Setting) architecture {
 	return architecture{
 		levers:  models.LeverSet{Recompute: true, Objective: true},
@@ -51,7 +51,7 @@ func onlyDecoders() map[string][]string {
 	return only
 }
 
-// positionsKey is how many tokens a model is made for.
+// positionsKey is the key of the largest number of tokens in a sequence.
 const positionsKey = "max_position_embeddings"
 
 func readGPT(r *reader) architecture {

@@ -15,7 +15,7 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// usualName is how configurations are called.
+// usualName is the name of a configuration's file where a folder is given.
 const usualName = "config.json"
 
 // hubName is what a model is called on the Hugging Face hub.

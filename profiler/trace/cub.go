@@ -113,8 +113,8 @@ func (t *Tape) RadixSort(sortedKeys, sortedValues, keys, values *Tensor, bits in
 	}), passes*s.n, []*Tensor{sortedKeys, sortedValues}, []*Tensor{keys, values})
 }
 
-// uniqueByKey records the starts of runs of equal sorted 64-bit keys, and their number. The keys
-// themselves are not needed but are written.
+// uniqueByKey records the starts of runs of equal sorted 64-bit keys, and their number. The
+// kernel also writes the keys, which nobody reads.
 func (t *Tape) uniqueByKey(keys, starts, count *Tensor) {
 	c := t.Begin(t.native)
 	unwanted := c.Let(t.Alloc(keys.dtype, keys.numel))

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
 )
 
@@ -31,14 +32,6 @@ func numbersByEntry(f *coefficients.File) map[string]map[string]coefficients.Num
 
 // hostEntry is the name of the host's number, and of the entry that it is listed under.
 const hostEntry = "host"
-
-// keysOf returns the keys of either map, sorted.
-func keysOf[V any](a, b map[string]V) []string {
-	all := map[string]V{}
-	maps.Copy(all, a)
-	maps.Copy(all, b)
-	return slices.Sorted(maps.Keys(all))
-}
 
 // speeds returns the efficiencies of an entry by name: "efficiency:matmul", or "synthetic
 // efficiency:matmul" of kernels that stand for PyTorch's.
@@ -94,8 +87,8 @@ func ShowCoefficients(f *coefficients.File) *report.Coefficients {
 func DiffCoefficients(old, now *coefficients.File) *report.Coefficients {
 	out := &report.Coefficients{Schema: report.CoefficientsSchema, Rows: []report.CoefficientRow{}, Compared: true}
 	before, after := numbersByEntry(old), numbersByEntry(now)
-	for _, entry := range keysOf(before, after) {
-		for _, name := range keysOf(before[entry], after[entry]) {
+	for _, entry := range lists.Keys(before, after) {
+		for _, name := range lists.Keys(before[entry], after[entry]) {
 			row := report.CoefficientRow{Entry: entry, Name: name}
 			o, had := before[entry][name]
 			n, has := after[entry][name]

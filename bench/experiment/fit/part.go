@@ -19,7 +19,7 @@ type Part struct {
 	// Confirmed are the replays of what would be recommended if the part were all
 	// there is, and of what came before it and did not fit, by the place in Choices.
 	Confirmed map[int]report.Choice `json:"confirmed,omitempty"`
-	// Intervals is what the intervals of the part's first estimate come from.
+	// Intervals has the words of [report.Fit.Intervals].
 	Intervals string `json:"intervals,omitempty"`
 	// Profiles hold the profiles of the whole search. The first part has them.
 	Profiles []report.Profile `json:"profiles,omitempty"`

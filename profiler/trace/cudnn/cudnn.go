@@ -92,7 +92,7 @@ func (a *architecture) onDevice(p *problem, f []float32, bytes int64) (c Choice,
 
 // OnDevice reports whether one direction of a convolution runs on a kernel that cuDNN proposes only on a machine with a
 // GPU, in place of an engine with a workspace of so many bytes, and returns the bytes of that kernel's workspace.
-// Sizes are as in [Canonical].
+// The units of sizes and channels follow [Canonical].
 func (r *Rules) OnDevice(c Config, d Direction, gpu GPU, bytes int64) (workspace int64, runs bool) {
 	p := newProblem(c, d, &gpu)
 	f := p.features()
