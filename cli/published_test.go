@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/csv"
-	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -98,13 +97,6 @@ func TestPlansOfPublishedFiguresAreCurrent(t *testing.T) {
 // are left out: of known loops beyond replays, of other runs beyond the intervals that have those margins. The printed
 // sentence and docs/lab/evidence.md have the counts.
 func TestMarginsAreThoseOfPublishedFigures(t *testing.T) {
-	type group struct {
-		Release   string           `json:"release"`
-		Group     string           `json:"group"`
-		Apart     string           `json:"apart"`
-		Allocated conformal.Margin `json:"allocated"`
-		Reserved  conformal.Margin `json:"reserved"`
-	}
 	rows := publishedRows(t)
 	of := func(known bool, outside float64, beyond conformal.Margin, kinds ...string) conformal.Margin {
 		var groups [][]conformal.Miss
@@ -120,36 +112,32 @@ func TestMarginsAreThoseOfPublishedFigures(t *testing.T) {
 		}
 		return conformal.Of(outside, groups)
 	}
-	described := group{
+	described := conformal.Group{
 		Group: "others' loops on real GPUs", Apart: "their source",
 		Allocated: of(true, conformal.Middle95, conformal.Margin{}, "allocated"),
 		// Reserved bytes of equal runs differ by up to 7 %.
 		Reserved: of(true, conformal.Middle90, conformal.Margin{}, "reserved"),
 	}
-	reported := group{
+	reported := conformal.Group{
 		Group: "runs that others report", Apart: "their source",
 		Allocated: of(false, conformal.Middle95, described.Allocated, "allocated"),
 		Reserved:  of(false, conformal.Middle95, described.Reserved, "reserved", "device"),
 	}
 	// Of these groups docs/lab/models.md and docs/lab/compile.md have the ranges, whose records are not in the repository.
-	fixed := func(name string, records int, a, r [2]float64) group {
-		return group{
+	fixed := func(name string, records int, a, r [2]float64) conformal.Group {
+		return conformal.Group{
 			Group: name, Allocated: conformal.Margin{Low: a[0], High: a[1], Records: records},
 			Reserved: conformal.Margin{Low: r[0], High: r[1], Records: records},
 		}
 	}
-	data, err := json.MarshalIndent(struct {
-		Schema string  `json:"schema"`
-		Source string  `json:"source"`
-		Groups []group `json:"groups"`
-	}{"vprof.residuals/v3", "bench/reference/data/published; docs/lab/models.md and compile.md", []group{
+	data, err := conformal.Encode("bench/reference/data/published; docs/lab/models.md and compile.md", []conformal.Group{
 		described, reported,
 		fixed("41 captured models", 153, [2]float64{-.0038, .0061}, [2]float64{-.0001, .0001}),
 		fixed("73 captured models without cuDNN's answers", 335, [2]float64{-.0084, .0063}, [2]float64{-.0335, .0147}),
 		fixed("compiled steps", 34, [2]float64{-.0173, .0112}, [2]float64{-.0170, .0538}),
-	}}, "", " ")
+	})
 	require.NoError(t, err)
-	golden.Equal(t, "../profiler/planner/published.json", append(data, '\n'))
+	golden.Equal(t, "../profiler/planner/published.json", data)
 
 	// What users plan themselves stays narrow.
 	var widths []float64

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"bufio"
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -11,13 +9,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/vprof/vprof/bench/report"
-	"github.com/vprof/vprof/models/all"
 )
 
 // trlStep is a step that a release of TRL ran on a simulated A100 (tools/record/trl_steps.py; "make trl-stacks").
@@ -60,21 +54,9 @@ func (s trlStep) command(t *testing.T, folder string) []string {
 // Steps that releases of TRL ran need what is planned of the same configuration: to 0.12 % in the median, all to 2 %.
 // What is left is mostly the ends of blocks that the allocator does not split, at most 1 MiB each.
 func TestPlansOfTRLAreThoseOfItsReleases(t *testing.T) {
-	f, err := os.Open("testdata/trl.jsonl.gz")
-	require.NoError(t, err)
-	defer f.Close()
-	lines, err := gzip.NewReader(f)
-	require.NoError(t, err)
 	releases, errors := map[string]int{}, []float64{}
-	for s := bufio.NewScanner(lines); s.Scan(); {
-		var r trlStep
-		require.NoError(t, json.Unmarshal(s.Bytes(), &r))
-		a, stdout, stderr := desk()
-		a.models = sync.OnceValue(all.Models)
-		require.Equal(t, exitFine, run(t.Context(), a, r.command(t, t.TempDir())), stderr)
-		var have report.Report
-		require.NoError(t, json.Unmarshal(stdout.Bytes(), &have))
-		off := math.Abs(float64(have.Points[0].Estimate.Allocated.Bytes)/float64(r.Allocated) - 1)
+	for _, r := range recordedSteps[trlStep](t, "testdata/trl.jsonl.gz") {
+		off := math.Abs(float64(allocatedOfPlan(t, r.command(t, t.TempDir())))/float64(r.Allocated) - 1)
 		t.Logf("trl %s, %s: %.3f %%", r.Stack["trl"], r.Name, 100*off)
 		require.LessOrEqual(t, off, 0.02, "trl %s, %s", r.Stack["trl"], r.Name)
 		errors = append(errors, off)

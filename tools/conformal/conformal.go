@@ -4,6 +4,7 @@
 package conformal
 
 import (
+	"encoding/json"
 	"math"
 	"slices"
 )
@@ -25,6 +26,29 @@ type Margin struct {
 	High    float64 `json:"high"`
 	Records int     `json:"records"`
 	Held    int     `json:"held"`
+}
+
+// Schema is that of files of groups.
+const Schema = "vprof.residuals/v3"
+
+// A Group has the margins of records that have something in common. Release is their PyTorch's, empty if they differ.
+// Apart is what was left out with each record to count the held ones; empty where that was not counted.
+type Group struct {
+	Release   string `json:"release"`
+	Group     string `json:"group"`
+	Apart     string `json:"apart"`
+	Allocated Margin `json:"allocated"`
+	Reserved  Margin `json:"reserved"`
+}
+
+// Encode returns groups from a source as the file that package planner reads.
+func Encode(source string, groups []Group) ([]byte, error) {
+	data, err := json.MarshalIndent(struct {
+		Schema string  `json:"schema"`
+		Source string  `json:"source"`
+		Groups []Group `json:"groups"`
+	}{Schema, source, groups}, "", " ")
+	return append(data, '\n'), err
 }
 
 // Middle95 and Middle90 are the shares of the records that margins leave out on each side, if there are enough.

@@ -2,7 +2,6 @@ package accuracy_test
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,19 +15,10 @@ import (
 	"github.com/vprof/vprof/tools/golden"
 )
 
-// residualGroup is the margins of the records of all models on a release, as package planner reads them.
-type residualGroup struct {
-	Release   string           `json:"release"`
-	Group     string           `json:"group"`
-	Apart     string           `json:"apart"`
-	Allocated conformal.Margin `json:"allocated"`
-	Reserved  conformal.Margin `json:"reserved"`
-}
-
 // residualsOf returns the residuals of the rows by release, in this order. Each model is left out in turn.
-func residualsOf(rows []report.AccuracyRow) []residualGroup {
+func residualsOf(rows []report.AccuracyRow) []conformal.Group {
 	rows = lists.Filter(rows, func(r report.AccuracyRow) bool { return r.Error != nil && !r.Estimate.OOM })
-	var groups []residualGroup
+	var groups []conformal.Group
 	for _, release := range lists.Groups(rows, func(r report.AccuracyRow) string { return r.Torch }) {
 		var allocated, reserved [][]conformal.Miss
 		for _, model := range lists.Groups(release, func(r report.AccuracyRow) string { return r.Case }) {
@@ -41,12 +31,13 @@ func residualsOf(rows []report.AccuracyRow) []residualGroup {
 			allocated = append(allocated, miss(func(s report.AccuracySide) int64 { return s.Allocated }))
 			reserved = append(reserved, miss(func(s report.AccuracySide) int64 { return s.Reserved }))
 		}
-		groups = append(groups, residualGroup{
-			release[0].Torch, "all models", "their model",
-			conformal.Of(conformal.Middle95, allocated), conformal.Of(conformal.Middle95, reserved),
+		groups = append(groups, conformal.Group{
+			Release: release[0].Torch, Group: "all models", Apart: "their model",
+			Allocated: conformal.Of(conformal.Middle95, allocated),
+			Reserved:  conformal.Of(conformal.Middle95, reserved),
 		})
 	}
-	slices.SortFunc(groups, func(a, b residualGroup) int { return cmp.Compare(minor(a.Release), minor(b.Release)) })
+	slices.SortFunc(groups, func(a, b conformal.Group) int { return cmp.Compare(minor(a.Release), minor(b.Release)) })
 	return groups
 }
 
@@ -59,14 +50,8 @@ func minor(release string) int {
 func TestPlannersResidualsAreThoseOfTheReferenceRecords(t *testing.T) {
 	later, err := committed2_15()
 	require.NoError(t, err)
-	data, err := json.MarshalIndent(struct {
-		Schema string          `json:"schema"`
-		Source string          `json:"source"`
-		Groups []residualGroup `json:"groups"`
-	}{
-		"vprof.residuals/v3", "bench/reference/data: PyTorch 2.11.0+cu130 and 2.15.0+cu132 on a simulated driver",
-		residualsOf(slices.Concat(compared(t).Rows, later.Rows)),
-	}, "", " ")
+	data, err := conformal.Encode("bench/reference/data: PyTorch 2.11.0+cu130 and 2.15.0+cu132 on a simulated driver",
+		residualsOf(slices.Concat(compared(t).Rows, later.Rows)))
 	require.NoError(t, err)
-	golden.Equal(t, "../../../profiler/planner/residuals.json", append(data, '\n'))
+	golden.Equal(t, "../../../profiler/planner/residuals.json", data)
 }
