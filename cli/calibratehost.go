@@ -14,9 +14,9 @@ import (
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
-// What a step of ResNet-50 under bf16 autocast with AdamW takes where the host limits it, on the machine of the table of
-// kernel parameters (bench/reference/data/h100/steps.jsonl, PyTorch 2.11), and what the driver takes of that, in seconds.
-// The stubs have no driver. Its part is an assumption: 555 launches of 2.5 µs, between 1 and 4.
+// What a step of ResNet-50 under bf16 autocast with AdamW takes where the host limits it, on the machine of the table
+// of kernel parameters (bench/reference/data/h100/steps.jsonl, PyTorch 2.11), and what the driver takes of that, in
+// seconds. The stubs have no driver. Its part is an assumption: 555 launches of 2.5 µs, between 1 and 4.
 const (
 	referenceStep = 24.21e-3
 	driverStep    = 1.39e-3

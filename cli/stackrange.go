@@ -42,7 +42,8 @@ func (o *planOptions) releases(libraries stack.Libraries) (all []release, over [
 }
 
 // ranged judges a report's points by the rules of other releases. Where the flags name no stack, points get the range of
-// runs that others report ([report.StackRange]). Where they name a release that was not measured, intervals are widened to the range.
+// runs that others report ([report.StackRange]). Where they name a release that was not measured, intervals are widened
+// to the range.
 func (o *planOptions) ranged(ctx context.Context, here *job.Local, r *report.Report, jobs []job.Job,
 	tell progress.Func,
 ) error {

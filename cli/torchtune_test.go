@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// torchtuneStep is the third step of an example file of torchtune with a small model, as its recipe ran it on a simulated
-// A100 (tools/record/torchtune_files.py; "make torchtune-files").
+// torchtuneStep is the third step of an example file of torchtune with a small model, as its recipe ran it on a
+// simulated A100 (tools/record/torchtune_files.py; "make torchtune-files").
 type torchtuneStep struct {
 	File, Text string
 	Stack      map[string]string

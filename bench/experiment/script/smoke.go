@@ -90,8 +90,8 @@ func Smoke(r *report.Report, budget planner.Budget, batch int) *report.Smoke {
 	return s
 }
 
-// needOf returns the number of bytes of a run that must be within the limit of a budget: what it reserved, and the upper
-// end of the context.
+// needOf returns the number of bytes of a run that must be within the limit of a budget: what it reserved, and the
+// upper end of the context.
 func needOf(b planner.Budget, context, reserved int64) int64 {
 	return b.Need(planner.Run(device.GPU{Context: context}, reserved))
 }
