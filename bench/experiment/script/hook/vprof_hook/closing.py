@@ -100,8 +100,8 @@ class Closing:
     def lines(self):
         """The lines of the script's own files that evaluate and save, as file:line."""
         found = {kind: [] for kind in LINES}
-        for file in {getattr(m, "__file__", None) for m in list(sys.modules.values())}:
-            if isinstance(file, str) and memory.of_user(file, self.watch.memory.libraries):
+        for file in {file for _, file in memory.loaded()}:
+            if memory.of_user(file, self.watch.memory.libraries):
                 for number, text in enumerate(linecache.getlines(file), 1):
                     for kind, pattern in LINES.items():
                         if pattern.match(text):

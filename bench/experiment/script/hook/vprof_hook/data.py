@@ -228,8 +228,7 @@ def sources():
     script = os.path.abspath(sys.argv[0] or os.curdir)
     folder = script if os.path.isdir(script) else os.path.dirname(script)
     near = [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".py")][:200] if os.path.isdir(folder) else []
-    loaded = [getattr(m, "__file__", None) for m in list(sys.modules.values())]
-    own = [f for f in loaded if f and f.endswith(".py") and memory.of_user(f, memory.LIBRARIES)]
+    own = [f for _, f in memory.loaded() if f.endswith(".py") and memory.of_user(f, memory.LIBRARIES)]
     return list(dict.fromkeys([f for f in [script] if f.endswith(".py") and os.path.exists(f)] + (own or near)))
 
 

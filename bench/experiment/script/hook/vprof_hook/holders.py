@@ -142,10 +142,9 @@ class Path:
                     if self.is_user(code.co_filename) or id(value) not in names:
                         names[id(value)] = (name, "" if code.co_name == "<module>" else code.co_name, code.co_filename)
             frame = frame.f_back
-        for module in list(sys.modules.values()):
-            file = getattr(module, "__file__", None)
-            if isinstance(file, str) and self.is_user(file):
-                names.update((id(value), (name, "", file)) for name, value in list(vars(module).items()) if not name.startswith("__"))
+        for module, file in memory.loaded():
+            if self.is_user(file):
+                names.update((id(value), (name, "", file)) for name, value in list(module.items()) if not name.startswith("__"))
         for singleton in (None, True, False, self.torch):
             names.pop(id(singleton), None)
         return names

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import sysconfig
+import types
 
 from . import compiling, events, program
 
@@ -260,6 +261,18 @@ def of_user(file, libraries):
     if file.startswith(("<", os.path.dirname(__file__))) or "site-packages" in file or "dist-packages" in file:
         return False
     return not os.path.abspath(file).startswith(libraries)
+
+
+def modules():
+    """The modules that were imported, with their variables. Lazy ones are not asked for these, which would load them."""
+    for module in list(sys.modules.values()):
+        if isinstance(module, types.ModuleType):
+            yield module, object.__getattribute__(module, "__dict__")
+
+
+def loaded():
+    """The variables of the modules that were loaded from files, with these."""
+    return [(variables, variables["__file__"]) for _, variables in modules() if isinstance(variables.get("__file__"), str)]
 
 
 @functools.lru_cache(maxsize=None)

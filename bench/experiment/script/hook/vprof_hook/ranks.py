@@ -6,6 +6,8 @@ import importlib
 import os
 import sys
 
+from . import memory
+
 
 def world():
     """The number of ranks, and which of them this is."""
@@ -159,8 +161,8 @@ def replace_everywhere(home, functions):
     """Replaces functions of a module, in all modules that have imported them."""
     for name, function in functions.items():
         original = getattr(home, name, None)
-        for module in list(sys.modules.values()):
-            if original is not None and getattr(module, "__dict__", {}).get(name) is original:
+        for module, variables in memory.modules():
+            if original is not None and variables.get(name) is original:
                 setattr(module, name, function)
 
 

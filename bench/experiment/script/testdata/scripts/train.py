@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 
 assert importlib.util.find_spec("torch")  # as transformers asks before anybody imports it
 import torch
@@ -178,6 +179,13 @@ if "within backward" in args:
     for it in range(40):
         torch.autograd.backward(m.parameters(), 1000)
     sys.exit()
+if "lazy" in args:  # as packages keep what they import when it is first asked for
+
+    class Lazy(types.ModuleType):
+        def __getattr__(self, name):
+            raise ImportError("this package is optional, and not there")
+
+    sys.modules["optional"] = Lazy("optional")
 if "rows" in args:
     loader = torch.utils.data.DataLoader(Stream() if "stream" in args else Rows(), 4)
     for batch in loader:
