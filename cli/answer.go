@@ -147,6 +147,8 @@ type verbAnswer struct {
 	text    []byte
 	result  json.RawMessage
 	message string
+	// document is what the text shows; nil for none.
+	document report.Document
 	// err is the verb's error, which the message has among the warnings.
 	err error
 }
@@ -170,7 +172,7 @@ func (a *app) runVerb(
 		return refuse(err)
 	}
 	cmd, err := own.execute(ctx, args)
-	s := verbAnswer{code: own.explain(cmd, err), err: err}
+	s := verbAnswer{code: own.explain(cmd, err), err: err, document: own.printed}
 	s.message = strings.TrimPrefix(strings.TrimSpace(errs.String()), "vprof: ")
 	if s.text = out.Bytes(); json.Valid(s.text) {
 		s.result = s.text
@@ -183,13 +185,13 @@ var errSeveral = usagef("torch and rank: a request is for one release of PyTorch
 
 // planned returns the answer to a request for a plan.
 func (s verbAnswer) planned() *report.Response {
-	var r report.Report
-	if s.result != nil && json.Unmarshal(s.result, &r) != nil {
+	plan, single := s.document.(*report.Report)
+	if s.document != nil && !single {
 		s = refuse(errSeveral)
 	}
 	answer := &report.Response{Schema: report.ResponseSchema, ExitCode: int(s.code), Message: s.message}
-	if s.result != nil {
-		answer.Of(&r)
+	if single {
+		answer.Of(plan)
 	}
 	return answer
 }

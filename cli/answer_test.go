@@ -3,10 +3,13 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
@@ -103,12 +106,23 @@ func TestAgentsUseVerbsAsTools(t *testing.T) {
 	listed, err := json.Marshal(tools)
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(listed), 24_000)
+	schemas := map[string]*jsonschema.Resolved{}
 	for _, tool := range tools.Tools {
 		require.NotEmpty(t, tool.Description, tool.Name)
+		text, err := json.Marshal(tool.OutputSchema)
+		require.NoError(t, err)
+		var schema jsonschema.Schema
+		require.NoError(t, json.Unmarshal(text, &schema), tool.Name)
+		schemas[tool.Name], err = schema.Resolve(nil)
+		require.NoError(t, err)
 	}
 	ask := func(tool string, arguments map[string]any) *mcp.CallToolResult {
 		result, err := client.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: arguments})
 		require.NoError(t, err)
+		if !result.IsError {
+			require.NoError(t, schemas[tool].Validate(result.StructuredContent), tool)
+			require.NotEmpty(t, result.StructuredContent.(map[string]any)["points"], tool)
+		}
 		return result
 	}
 	call := func(tool string, arguments map[string]any) (string, bool) {
@@ -134,7 +148,7 @@ func TestAgentsUseVerbsAsTools(t *testing.T) {
 	many := map[string]any{"model": "resnet18", "batch": []int{1, 2, 4, 8, 16}, "gpu": "t4,h100,a100-40"}
 	text, refused = call("plan", many)
 	require.False(t, refused, text)
-	require.Nil(t, ask("plan", many).StructuredContent, "it would be longer than half of an answer")
+	require.NotZero(t, ask("plan", many).StructuredContent.(map[string]any)["left_out"], "half of an answer is text")
 	plan["report"], plan["more"] = true, map[string]any{"alloc-conf": "expandable_segments:True"}
 	text, refused = call("plan", plan)
 	require.False(t, refused, text)
@@ -148,11 +162,28 @@ func TestAgentsUseVerbsAsTools(t *testing.T) {
 	text, refused = call("smoke", map[string]any{"model": "resnet18", "batch": 100000, "gpu": "t4"})
 	require.False(t, refused, "that it does not fit is an answer")
 	require.Contains(t, text, "NOT SAFE: ")
+	text, refused = call("fit", map[string]any{"model": "resnet18", "gpu": "t4"})
+	require.False(t, refused, text)
+	require.Contains(t, text, "▶ stage full")
+	text, refused = call("time", map[string]any{"model": "resnet18", "gpu": "t4,h100", "batch": 8})
+	require.False(t, refused, text)
+	log := filepath.Join(t.TempDir(), "oom.log")
+	require.NoError(t, os.WriteFile(log, []byte("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."),
+		0o600))
+	text, refused = call("diagnose", map[string]any{"files": log})
+	require.False(t, refused, text)
 	text, _ = call("gpus", map[string]any{"match": "h200"})
 	require.Contains(t, text, "h200")
 	require.NotContains(t, text, "rtx")
 	text, _ = call("models", nil)
 	require.Contains(t, text, "more lines")
+	text, _ = call("models", map[string]any{"match": "qwen3-8b"})
+	require.Contains(t, text, "hf:Qwen/Qwen3-8B")
+	_, refused = call("plan", map[string]any{"model": strings.Repeat("long", 3000)})
+	require.True(t, refused)
+	text, refused = call("plan", map[string]any{"model": "resnet18", "batch": 8, "torch": "2.14,2.15"})
+	require.False(t, refused, text)
+	require.Contains(t, text, "2.14")
 	text, refused = call("plan", map[string]any{"model": "nobody"})
 	require.True(t, refused)
 	require.Contains(t, text, `unknown model "nobody"`)

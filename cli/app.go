@@ -19,6 +19,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/observe/monitor"
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/hub"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/printable"
@@ -59,6 +60,8 @@ type app struct {
 	gpus monitor.Source
 	// tell receives the progress of long work, one call at a time; nil if no program asked for it.
 	tell progress.Func
+	// printed is the document that the verb wrote to stdout.
+	printed report.Document
 	// only creates the single verb of a request; nil creates all verbs.
 	only func(*app) *cobra.Command
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -43,16 +44,26 @@ type gpuList struct {
 }
 
 func newGPUsCmd(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "gpus", Short: "List the GPUs that vprof can simulate", Args: noArgs}
-	return (&output{app: a}).showing(cmd, func([]string) (report.Document, error) {
+	cmd := &cobra.Command{
+		Use: "gpus [TEXT]", Short: "List the GPUs that vprof can simulate", Args: between(0, 1, "search for one text"),
+	}
+	return (&output{app: a}).showing(cmd, func(args []string) (report.Document, error) {
 		list := gpuList{Schema: "vprof.gpus/v1"}
+		text := strings.ToLower(strings.Join(args, ""))
 		for _, g := range device.Catalog() {
+			names := append([]string{g.Name, g.Product, g.Generation}, g.Aliases...)
+			if !strings.Contains(strings.ToLower(strings.Join(names, " ")), text) {
+				continue
+			}
 			list.GPUs = append(list.GPUs, gpuEntry{
 				Name: g.Name, Product: g.Product, Aliases: g.Aliases, Generation: g.Generation,
 				Capability: g.Capability.String(),
 				SMs:        g.SMs, Memory: g.Memory, Bandwidth: g.Bandwidth, FLOPS: rates(g.Peak),
 				Context: g.Context, Libraries: g.Libraries, ContextSource: g.ContextSource, Source: g.Source,
 			})
+		}
+		if len(list.GPUs) == 0 {
+			return nil, usagef("no GPU has %q in its name (vprof gpus lists all; --gpu-spec describes another)", text)
 		}
 		return list, nil
 	})

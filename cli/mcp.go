@@ -3,11 +3,9 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
 
@@ -53,11 +51,12 @@ func (a *app) agentServer() *mcp.Server {
 		}
 		server.AddTool(
 			&mcp.Tool{
-				Name:        verb,
-				Title:       cmd.Short,
-				Description: help{width: 1000}.about(cmd),
-				InputSchema: requestSchema(cmd),
-				Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true},
+				Name:         verb,
+				Title:        cmd.Short,
+				Description:  help{width: 1000}.about(cmd),
+				InputSchema:  requestSchema(cmd),
+				OutputSchema: answerSchema(verb),
+				Annotations:  &mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true},
 			},
 			func(ctx context.Context, call *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 				own := *a
@@ -96,76 +95,37 @@ func (a *app) callTool(ctx context.Context, cmd *cobra.Command, arguments json.R
 	if err != nil && len(arguments) > 0 {
 		return toolError(exitUsage, err.Error())
 	}
-	match, _ := r[rowMatch].(string)
-	delete(r, rowMatch)
+	if match, given := r[rowMatch]; given {
+		delete(r, rowMatch)
+		r[requestFiles] = match
+	}
 	whole, _ := r[wholeReport].(bool)
 	delete(r, wholeReport)
 	format := report.Table
-	if whole || cmd.Name() == "plan" {
+	if whole {
 		format = report.JSON
 	}
 	s := a.runVerb(ctx, cmd.Name(), nil, cmd.Flags(), r, format)
-	if s.code != exitFine && s.code != exitNegative || len(s.text) == 0 {
+	if s.code != exitFine && s.code != exitNegative || s.document == nil {
 		return toolError(s.code, s.message)
 	}
-	result, room, text := &mcp.CallToolResult{}, longestAnswer, string(s.text)
-	if whole {
-		result.Content = []mcp.Content{&mcp.TextContent{Text: text}}
-	}
-	if cmd.Name() == "plan" {
-		table, answer, err := s.table()
-		switch {
-		case err != nil && whole: // several releases, which have no table here
-			return result
-		case err != nil:
-			return toolError(s.code, err.Error())
-		}
-		text = table
-		structured, err := json.Marshal(answer)
-		if err != nil {
-			return toolError(exitFailure, err.Error())
-		}
-		if !whole && len(structured) <= longestAnswer/2 { // else the text says what to ask for
-			room, result.StructuredContent = room-len(structured), answer
-		}
-	}
-	printed := &mcp.TextContent{Text: shortened(matching(text, match), s.message, room)}
+	structured := s.structured(cmd.Name())
+	text := &mcp.TextContent{Text: string(s.text)}
+	result := &mcp.CallToolResult{StructuredContent: structured, Content: []mcp.Content{text}}
 	switch {
 	case !whole:
-		result.Content = []mcp.Content{printed}
-	case cmd.Name() == "plan": // the page shows it beside the report
-		printed.Annotations = &mcp.Annotations{Audience: []mcp.Role{"user"}}
-		result.Content = append(result.Content, printed)
+		text.Text = shortened(text.Text, s.message, longestAnswer-len(structured))
+	case cmd.Name() == "plan": // the page shows the table beside the report
+		var table strings.Builder
+		if err := report.WriteTable(&table, s.document, report.Layout{Width: pipedWidth}); err != nil {
+			return toolError(exitFailure, err.Error())
+		}
+		result.Content = append(result.Content, &mcp.TextContent{
+			Text:        shortened(table.String(), s.message, longestAnswer),
+			Annotations: &mcp.Annotations{Audience: []mcp.Role{"user"}},
+		})
 	}
 	return result
-}
-
-// table returns a plan as people read it, and its answer for programs.
-func (s verbAnswer) table() (text string, answer *report.Response, err error) {
-	answer = s.planned()
-	if answer.Report == nil {
-		return "", answer, errors.New(answer.Message)
-	}
-	var table strings.Builder
-	err = report.WriteTable(&table, answer.Report, report.Layout{Width: pipedWidth})
-	answer.Report = nil
-	return table.String(), answer, err
-}
-
-// headLines are the lines of a list before its rows: the heads, and the rule below them.
-const headLines = 2
-
-// matching returns a table with the rows that contain a text, whatever its case; all without one.
-func matching(table, text string) string {
-	if text == "" {
-		return table
-	}
-	lines := strings.SplitAfter(table, "\n")
-	head := min(headLines, len(lines))
-	rows := slices.DeleteFunc(lines[head:], func(line string) bool {
-		return !strings.Contains(strings.ToLower(line), strings.ToLower(text))
-	})
-	return strings.Join(lines[:head], "") + strings.Join(rows, "")
 }
 
 // longestAnswer is the length limit of a tool's answer, in bytes: an agent pays for every word that it reads. With what
@@ -195,12 +155,13 @@ func shortened(text, message string, room int) string {
 // toolError returns a refusal, with the exit code of the command for programs.
 func toolError(code exitCode, message string) *mcp.CallToolResult {
 	return &mcp.CallToolResult{
-		Meta: mcp.Meta{"exit_code": code}, IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: message}},
+		Meta: mcp.Meta{"exit_code": code}, IsError: true,
+		Content: []mcp.Content{&mcp.TextContent{Text: shortened("", message, longestAnswer)}},
 	}
 }
 
 // Keys of a tool's arguments that are no flags: options that the schema does not list, whether the answer is the whole
-// result, and the text that rows of a list must contain.
+// result, and the text that selects rows of a list.
 const (
 	moreOptions = "more"
 	wholeReport = "report"
@@ -231,7 +192,7 @@ func requestSchema(cmd *cobra.Command) map[string]any {
 		},
 	}
 	if cmd.Name() == "gpus" || cmd.Name() == "models" {
-		properties[rowMatch] = map[string]any{"type": "string", "description": "only rows that contain this text"}
+		properties[rowMatch] = map[string]any{"type": "string", "description": "only names that contain this text"}
 	}
 	for _, flag := range shown {
 		if !requestable(flag) {

@@ -116,10 +116,16 @@ func (l modelList) Sheets() []report.Sheet {
 	return []report.Sheet{s, named}
 }
 
-// Data implements [report.Document].
+// Data implements [report.Document]. A model of the hub has only the first cells of a CSV row.
 func (l modelList) Data() report.Data {
 	columns := "name summary source stages batch batch_unit amp checkpointing accumulate"
-	return report.Data{Lines: report.Values(l.Models), CSV: report.Rows(columns, l.Models)}
+	rows := report.Rows(columns, l.Models)
+	for _, m := range l.Hub {
+		row := make([]string, len(rows[0]))
+		row[0], row[1], row[2] = hfconfig.Scheme+":"+m.Name, m.Type, m.Source
+		rows = append(rows, row)
+	}
+	return report.Data{Lines: report.Values(l.Models), CSV: rows}
 }
 
 // modelPage is the result of "vprof models show".

@@ -91,6 +91,7 @@ func (o *output) save(d report.Document) error {
 
 // print writes to standard output.
 func (o *output) print(d report.Document) error {
+	o.app.printed = d
 	if o.chosen == report.Table {
 		err := report.WriteTable(o.app.stdout, d, o.layout())
 		if err == nil && o.defaultGPU != "" {
