@@ -16,7 +16,6 @@ import (
 	"github.com/vprof/vprof/bench/experiment/fit"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/bench/show/page"
-	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/planner"
 )
@@ -34,7 +33,6 @@ type fitOptions struct {
 
 	effective, maxBatch int
 	batch, multiple     int
-	formula             string
 	lengths             lengthFlags
 	part                shardFlags
 	// page is the HTML file that is also written; empty for none.
@@ -69,12 +67,9 @@ func newFitCmd(a *app) *cobra.Command {
 	f.BoolVar(&o.levers, "levers", false,
 		"search the levers that make fine-tuning fit: liger-kernel, 8-bit and paged optimizers, the optimizer in "+
 			"backward, quantized layers, offload; and explain what each saves")
-	f.StringVar(&o.formula, "formula", "", "`guide`: also what the project's own script would say, where it has one")
-	complete(cmd, "formula", func() []string { return []string{"guide"} })
-	hide(f, "formula")
 	f.StringVar(&o.page, "page", "", "also write an HTML page to `file`")
 	o.lengths.register(cmd)
-	o.part.register(f, "lengths", "formula", "page", "apply", "auto", "profile", "device")
+	o.part.register(f, "lengths", "page", "apply", "auto", "profile", "device")
 	return o.out.register(cmd)
 }
 
@@ -160,12 +155,11 @@ func (o *fitOptions) run(ctx context.Context, s fit.Search) (*report.Fit, error)
 	s.Slots = fit.NewSlots()
 	var profiles []report.Profile
 	var background errgroup.Group
-	if curriculum := s; o.formula == "" {
-		background.Go(func() (err error) {
-			profiles, err = o.profiles(ctx, curriculum)
-			return err
-		})
-	}
+	curriculum := s
+	background.Go(func() (err error) {
+		profiles, err = o.profiles(ctx, curriculum)
+		return err
+	})
 	bar := startProgress(o.app, false)
 	s.Progress = bar.step
 	f, err := fit.Run(ctx, s)
@@ -178,16 +172,13 @@ func (o *fitOptions) run(ctx context.Context, s fit.Search) (*report.Fit, error)
 		return nil, err
 	}
 	f.Tool, f.Started, f.Budget.Preset = tool(), started.Truncate(time.Second), o.budget.preset
-	if o.formula == "guide" {
-		return f, o.script(ctx, s, f)
-	}
 	f.Profiles = profiles
 	return f, profilesErr
 }
 
 // profiles returns recommendations for the project's curriculum, where it has one.
 func (o *fitOptions) profiles(ctx context.Context, s fit.Search) ([]report.Profile, error) {
-	if s.Model.Script == nil || len(s.GPUs) != 1 || s.Device != nil || len(s.Parts) > 0 {
+	if s.Model.Curriculum == nil || len(s.GPUs) != 1 || s.Device != nil || len(s.Parts) > 0 {
 		return nil, nil // parts that train with one batch have no other
 	}
 	return fit.Profiles(ctx, s, o.app.models().Lookup)
@@ -244,19 +235,4 @@ func unread(m models.Model) (func(models.Case) string, error) {
 		return fmt.Sprintf("needs a change of the code: %s does not read its %s", s.Project,
 			strings.Join(words, " and "))
 	}, err
-}
-
-// script adds what the script of the model's project says, and what is true of it.
-func (o *fitOptions) script(ctx context.Context, s fit.Search, f *report.Fit) (err error) {
-	if s.Model.Script == nil {
-		all := slices.Clone(o.app.models().All())
-		scripted := slices.DeleteFunc(all, func(m models.Model) bool { return m.Script == nil })
-		return usagef("--formula guide: only %s come from a project with such a script",
-			strings.Join(lists.Map(scripted, func(m models.Model) string { return m.Name }), ", "))
-	}
-	if len(s.GPUs) != 1 {
-		return usagef("--formula guide: name one GPU with --gpu")
-	}
-	f.Guide, err = fit.Script(ctx, s, o.app.models().Lookup)
-	return err
 }

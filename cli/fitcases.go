@@ -35,9 +35,6 @@ func (o *fitOptions) checkBatches() error {
 
 // search returns what the flags ask for.
 func (o *fitOptions) search() (s fit.Search, err error) {
-	if o.formula != "" && o.formula != "guide" {
-		return s, usagef("--formula: there is no formula %q; use guide", o.formula)
-	}
 	if err := o.checkBatches(); err != nil {
 		return s, err
 	}
@@ -164,8 +161,7 @@ func (o *fitOptions) checkSearch() error {
 	case o.group.gpus > 1 && o.group.strategy == fit.AnyStrategy:
 		return usagef("--search seq-len: name one strategy; --strategy auto searches batches")
 	}
-	return without(o.c.flags, "--search seq-len is of simulated GPUs, without the project's script; leave out --%s",
-		"device", "profile", "formula")
+	return without(o.c.flags, "--search seq-len is of simulated GPUs; leave out --%s", "device", "profile")
 }
 
 // recomputed sets how the trainer recomputes layers in cases that a search has checkpointed, and leaves out cases in

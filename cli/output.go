@@ -12,7 +12,6 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/vprof/vprof/bench/report"
@@ -162,13 +161,6 @@ func (o *output) showing(cmd *cobra.Command, make func(args []string) (report.Do
 		return o.finish(d)
 	}
 	return o.register(cmd)
-}
-
-// hide keeps a flag out of the help.
-func hide(flags *pflag.FlagSet, name string) {
-	if err := flags.MarkHidden(name); err != nil {
-		panic(err)
-	}
 }
 
 // completing reports whether this process completes a command line for a shell. Only then completions are registered:

@@ -91,8 +91,8 @@ type Model struct {
 	// Caveat finds what a user must know of a case that its figures do not show: that the system itself would not train
 	// so, or that a choice changes nothing. Nil if there is never any.
 	Caveat func(Case) []string
-	// Script is the calculation of batch sizes that the system's project ships; nil if it has none.
-	Script Script
+	// Curriculum has the parts of training that the system's project distinguishes; nil if it has none.
+	Curriculum *Curriculum
 	// Build makes the training system for a complete case.
 	Build func(Case) (Trainer, error)
 }
@@ -196,40 +196,20 @@ type Options struct {
 	Annotate bool
 }
 
-// A Script is the calculation that a model's own project ships to choose its batch
-// sizes. vprof keeps it to compare what it says to what is true.
-type Script interface {
-	// EffectiveBatch is the number of samples of an optimizer step that the script aims at unless it is told otherwise.
-	EffectiveBatch() int
-	// Parts are the parts of training that the script distinguishes, in their order.
-	Parts() []ScriptPart
-	// Recommend is what the script says for a part on a GPU with this many bytes of
-	// memory, if an optimizer step is to see an effective batch of samples.
-	Recommend(p ScriptPart, memory int64, effective int) ScriptAdvice
+// A Curriculum is the order in which a model's own project trains: parts that differ in settings.
+type Curriculum struct {
+	// EffectiveBatch is the number of samples of an optimizer step that the project aims at.
+	EffectiveBatch int
+	Parts          []CurriculumPart
 }
 
-// A ScriptPart is a part of a project's training, such as a stage of its curriculum.
-type ScriptPart struct {
+// A CurriculumPart is a stage of a project's training, or several alike.
+type CurriculumPart struct {
 	Name string
 	// Model is the registry's name of the same step.
 	Model string
 	// Settings are the values of the settings in which the parts differ.
 	Settings Settings
-}
-
-// ScriptAdvice is the batch size that a script recommends, and how it gets there.
-type ScriptAdvice struct {
-	Batch, Accumulate int
-	// Components are the amounts that the script adds up, in bytes, in its order.
-	Components []ScriptComponent
-	// Utilization is the share of the GPU's memory that they sum to.
-	Utilization float64
-}
-
-// A ScriptComponent is one of the numbers that a script adds up.
-type ScriptComponent struct {
-	Name  string
-	Bytes int64
 }
 
 // FirstDifference returns the first key in files, in alphabetical order, under which two cases have values that are not

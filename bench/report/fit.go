@@ -43,9 +43,7 @@ type Fit struct {
 	Parts []models.Settings `json:"parts,omitempty"`
 	// Profiles are recommendations for the parts of the project's curriculum, where it has one.
 	Profiles []Profile `json:"profiles,omitempty"`
-	// Guide has the estimates by the formula of the project's own script, if requested.
-	Guide    []GuideProfile `json:"guide,omitempty"`
-	Warnings []Warning      `json:"warnings,omitempty"`
+	Warnings []Warning `json:"warnings,omitempty"`
 	SettingsFrom
 }
 
@@ -219,7 +217,7 @@ func (f *Fit) Data() Data {
 	for i, c := range f.Choices {
 		rows[i] = []any{c, c.Case.words(), extra{"device_memory_bytes": f.memory(c.Device), "run": c.Run.Kind()}}
 		line := *f
-		line.Choices, line.Profiles, line.Guide, line.Devices = []Choice{c}, nil, nil, nil
+		line.Choices, line.Profiles, line.Devices = []Choice{c}, nil, nil
 		if d, ok := find(f.Devices, c.Device); ok {
 			line.Devices = []Device{d}
 		}
@@ -242,46 +240,6 @@ type Profile struct {
 	Choice   Choice          `json:"choice"`
 }
 
-// GuideProfile is the recommendation of a project's own script for a part of its training, see [models.Script], beside
-// the estimate for it.
-type GuideProfile struct {
-	Profile        string  `json:"profile"`
-	Batch          int     `json:"batch"`
-	Accumulate     int     `json:"accumulate"`
-	EffectiveBatch int     `json:"effective_batch"`
-	Utilization    float64 `json:"utilization"`
-	// Components sum to Total.
-	Components []Component `json:"components"`
-	Total      int64       `json:"total_bytes"`
-	// True is the estimate for the same batch, TrueLargest the largest that fits; absent where the model is not known.
-	True        *Estimate `json:"true,omitempty"`
-	TrueLargest int       `json:"true_largest_batch,omitempty"`
-}
-
-// guideSheet returns a column for each profile of the guide's formula.
-func (f *Fit) guideSheet() Sheet {
-	s := Sheet{
-		Title: "by the formula of the project's own script",
-		Columns: Columns("MiB | batch | micro-batches | effective | total | total GB | use | " +
-			"true need of this batch | true largest batch"),
-	}
-	for i, c := range f.Guide[0].Components {
-		s.Columns = slices.Insert(s.Columns, 4+i, Column{Head: c.Name})
-	}
-	mib := func(bytes int64) string { return fmt.Sprintf("%.1f", float64(bytes)/bytesize.MiB) }
-	for _, g := range f.Guide {
-		parts := lists.Map(g.Components, func(c Component) string { return mib(c.Bytes) })
-		need, largest := "-", "-"
-		if g.True != nil {
-			need, largest = mib(g.True.Device.Bytes), strconv.Itoa(g.TrueLargest)
-		}
-		s.Row(g.Profile, g.Batch, g.Accumulate, g.EffectiveBatch, parts, mib(g.Total),
-			fmt.Sprintf("%.2f", float64(g.Total)/bytesize.GiB), fmt.Sprintf("%.1f%%", 100*g.Utilization), need,
-			largest)
-	}
-	return s.turned()
-}
-
 // profilesSheet returns a row for each part of the curriculum.
 func (f *Fit) profilesSheet() Sheet {
 	s := sheetIn("the parts of the project's curriculum, as its authors train them",
@@ -300,6 +258,5 @@ func (f *Fit) profilesSheet() Sheet {
 		values := lists.Map(settings, func(name string) string { return strconv.FormatInt(p.Settings[name], 10) })
 		s.Row(p.Name, values, found, c.Estimate.Device, fmt.Sprintf("%.0f%%", 100*c.Utilization))
 	}
-	s.Notes.Add("--formula guide adds the estimate of the project's own script.")
 	return s
 }

@@ -16,9 +16,6 @@ import (
 // Sheets implements [Document].
 func (f *Fit) Sheets() []Sheet {
 	var sheets []Sheet
-	if len(f.Guide) > 0 {
-		sheets = append(sheets, f.guideSheet())
-	}
 	if len(f.Devices) > 1 {
 		sheets = append(sheets, f.gpusSheet())
 	} else if len(f.Choices) > 0 {

@@ -1,0 +1,52 @@
+package fit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// Profiles returns recommendations for the parts of the curriculum of the model's project, with the precision of its
+// authors, within the budget of the search on its one GPU. The search or else the project gives the effective batch.
+func Profiles(ctx context.Context, s Search, lookup func(string) (models.Model, error)) ([]report.Profile, error) {
+	s.Effective = cmp.Or(s.Effective, s.Model.Curriculum.EffectiveBatch)
+	parts := s.Model.Curriculum.Parts
+	out := make([]report.Profile, len(parts))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i, p := range parts {
+		g.Go(func() (err error) {
+			s := s
+			if s.Model, err = lookup(p.Model); err != nil {
+				return err
+			}
+			c := s.inCommon(s.Model.Default)
+			choice, refused, err := s.choice(ctx, s.GPUs[0], c, planner.Start{Batch: c.Batch})
+			if err = errors.Join(refused, err); err != nil {
+				return fmt.Errorf("%s: %w", p.Name, err)
+			}
+			out[i] = report.Profile{Name: p.Name, Settings: p.Settings, Choice: choice}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// inCommon returns a case with what all cases of the search have: allocator settings and the release of PyTorch.
+func (s *Search) inCommon(c models.Case) models.Case {
+	if len(s.Cases) > 0 {
+		c.AllocConf, c.Torch = s.Cases[0].AllocConf, s.Cases[0].Torch
+	}
+	return c
+}
