@@ -96,7 +96,7 @@ func (s *slab) get() *Block {
 	}
 	s.used++
 	b := s.at(s.used)
-	b.id = s.used
+	*b = Block{id: s.used} // a chunk may be of an allocator before
 	return b
 }
 

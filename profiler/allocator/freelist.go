@@ -46,6 +46,14 @@ func binOf(size int64) int {
 	return min(shift<<binBits+int(units>>shift), numBins-1)
 }
 
+// reset empties the list and keeps its memory.
+func (f *freeList) reset() {
+	for at, ok := f.first(); ok; at, ok = f.firstFrom(at.bin + 1) {
+		f.bins[at.bin].count = 0
+	}
+	clear(f.filled[:])
+}
+
 // place is a position in a free list.
 type place struct{ bin, index int }
 

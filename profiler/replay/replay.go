@@ -94,6 +94,7 @@ func Replay(ctx context.Context, p *program.Program, o Options) (*Run, error) {
 	if o.Source != nil {
 		err = errors.Join(err, r.giveBack())
 	}
+	r.heap.Release()
 	return r.result, err
 }
 

@@ -46,8 +46,9 @@ func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config, 
 		n--
 	}
 	all, ctx := errgroup.WithContext(ctx)
+	events, most := eventsOf(p, n == len(reserved))
 	for i := range n {
-		memory, r := allocator.NewMemory(noLimit, 0), perturbed{program: p, scale: 1}
+		memory, r := allocator.NewMemory(noLimit, 0), perturbed{events: events, scale: 1}
 		memory.Rising = rising == (i != len(perturbedSizes))
 		switch {
 		case i > len(perturbedSizes):
@@ -63,7 +64,8 @@ func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config, 
 			if err != nil {
 				return err
 			}
-			r.heap, r.blocks = heap, make([]*allocator.Block, len(p.Buffers))
+			defer heap.Release()
+			r.heap, r.blocks = heap, make([]*allocator.Block, most)
 			err = r.run(ctx)
 			reserved[i] = heap.Stats().ReservedBytes[allocator.All].Peak
 			allocated[i] = heap.Stats().AllocatedBytes[allocator.All].Peak
@@ -80,18 +82,55 @@ func SpreadOf(ctx context.Context, p *program.Program, config allocator.Config, 
 // isConvolution reports whether a workspace of the site serves a convolution.
 func isConvolution(s program.Site) bool { return s.Native == "run_conv_plan" }
 
+// An event is an instruction that changes the memory, as a replay with no other interest reads it.
+type event struct {
+	kind program.Kind
+	// scaled says that the size depends on the batch, convolution that it is a workspace of one.
+	scaled, convolution bool
+	stream              program.Stream
+	// place is where the block is kept until its free, the place of a block that was freed before.
+	place uint32
+	bytes int64
+}
+
+// eventsOf returns the events of a program, with or without a say which are workspaces, and the number of places.
+func eventsOf(p *program.Program, workspaces bool) (events []event, most int) {
+	events, places := make([]event, 0, len(p.Instructions)), make([]uint32, len(p.Buffers))
+	var left []uint32
+	for _, in := range p.Instructions {
+		switch in.Kind {
+		case program.Alloc:
+			if len(left) == 0 {
+				left = append(left, uint32(most))
+				most++
+			}
+			b, last := &p.Buffers[in.Arg], len(left)-1
+			places[in.Arg], left = left[last], left[:last]
+			scaled := b.Class == program.Activations || b.Class == program.Batch || b.Class == program.Temporaries
+			convolution := workspaces && !scaled && isConvolution(p.Sites[b.Site])
+			events = append(events, event{program.Alloc, scaled, convolution, b.Stream, places[in.Arg], b.Bytes})
+		case program.Free:
+			left = append(left, places[in.Arg])
+			events = append(events, event{kind: program.Free, place: places[in.Arg]})
+		case program.EmptyCache:
+			events = append(events, event{kind: program.EmptyCache})
+		}
+	}
+	return events, most
+}
+
 // perturbed is a replay in which something is different.
 type perturbed struct {
-	program *program.Program
-	heap    *allocator.Allocator
-	scale   float64
+	events []event
+	heap   *allocator.Allocator
+	scale  float64
 	// workspace is by how many bytes workspaces of convolutions are larger.
 	workspace int64
 	chance    *rand.PCG          // of late frees; nil for none
-	blocks    []*allocator.Block // by buffer
-	// late are frees that are put off, and allocations is how many there were.
-	late        []lateFree
-	allocations uint64
+	blocks    []*allocator.Block // by place
+	// late are frees that are put off, the first of them before the allocation due; allocations is how many there were.
+	late             []lateFree
+	due, allocations uint64
 }
 
 // A lateFree is the free of a block that comes before an allocation of that number.
@@ -101,16 +140,16 @@ type lateFree struct {
 }
 
 func (r *perturbed) run(ctx context.Context) (err error) {
-	for i, in := range r.program.Instructions {
+	for i := range r.events {
 		if i%checkEvery == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		switch in.Kind {
+		switch e := &r.events[i]; e.kind {
 		case program.Alloc:
-			err = r.alloc(in.Arg)
+			err = r.alloc(e)
 		case program.Free:
-			r.free(in.Arg)
-		case program.EmptyCache:
+			r.free(r.blocks[e.place])
+		default:
 			err = r.heap.EmptyCache()
 		}
 		if err != nil {
@@ -120,34 +159,47 @@ func (r *perturbed) run(ctx context.Context) (err error) {
 	return nil
 }
 
-func (r *perturbed) alloc(buffer uint32) (err error) {
-	r.allocations++
-	due := r.late[:0]
-	for _, f := range r.late {
-		if f.before > r.allocations {
-			due = append(due, f)
-			continue
-		}
-		r.heap.Free(f.block)
+func (r *perturbed) alloc(e *event) (err error) {
+	if r.allocations++; len(r.late) > 0 && r.due <= r.allocations {
+		r.freeDue()
 	}
-	r.late = due
-	b := &r.program.Buffers[buffer]
-	bytes := b.Bytes
-	if b.Class == program.Activations || b.Class == program.Batch || b.Class == program.Temporaries {
+	bytes := e.bytes
+	switch {
+	case e.scaled:
 		bytes = max(1, int64(float64(bytes)*r.scale))
-	} else if r.workspace > 0 && isConvolution(r.program.Sites[b.Site]) {
+	case e.convolution:
 		bytes += r.workspace
 	}
-	r.blocks[buffer], err = r.heap.MallocOn(allocator.Stream(b.Stream), bytes)
+	r.blocks[e.place], err = r.heap.MallocOn(allocator.Stream(e.stream), bytes)
 	return err
 }
 
-func (r *perturbed) free(buffer uint32) {
+// freeDue frees what was put off until now, in the order of the frees.
+func (r *perturbed) freeDue() {
+	left := r.late[:0]
+	for _, f := range r.late {
+		if f.before <= r.allocations {
+			r.heap.Free(f.block)
+			continue
+		}
+		if len(left) == 0 || f.before < r.due {
+			r.due = f.before
+		}
+		left = append(left, f)
+	}
+	r.late = left
+}
+
+func (r *perturbed) free(b *allocator.Block) {
 	if r.chance != nil {
 		if n := r.chance.Uint64(); n%lateOf == 0 {
-			r.late = append(r.late, lateFree{r.blocks[buffer], r.allocations + 2 + n/lateOf%lateBy})
+			before := r.allocations + 2 + n/lateOf%lateBy
+			if len(r.late) == 0 || before < r.due {
+				r.due = before
+			}
+			r.late = append(r.late, lateFree{b, before})
 			return
 		}
 	}
-	r.heap.Free(r.blocks[buffer])
+	r.heap.Free(b)
 }
