@@ -36,6 +36,8 @@ def describe(main, libraries):
         file = frame.f_code.co_filename
         if memory.of_user(file, libraries):
             return (what or "runs") + f" {os.path.basename(file)}:{frame.f_lineno}"
+        if "importlib._bootstrap" in file:  # a library's modules run when they are imported, too
+            what = "runs the imports of"
         what = what or next((text for part, text in WORK if os.sep + part in file), "")
         frame = frame.f_back
     return what or "runs"

@@ -49,6 +49,7 @@ class Closing:
         self.ended = False  # whether the loader has ended its epoch
         self.trainer = False  # whether transformers' Trainer runs, which is asked
         self.asked = False
+        self.never = set()  # what the Trainer was told not to do
         self.sought = 0  # when what has not been seen is given up
         self.ran = set()  # the lines of the script that called eval()
 
@@ -92,7 +93,7 @@ class Closing:
         found = {}
         for kind in LINES.keys() - self.watch.seen:
             line = next((line for line in self.lines()[kind] if line not in self.ran), None)
-            if line or any(name in sys.modules for name in TRAINERS):
+            if line or kind not in self.never and any(name in sys.modules for name in TRAINERS):
                 found[kind] = line or ""
         return found
 
@@ -172,10 +173,12 @@ def ask_trainer(callbacks):
         closing = training.watching and training.watching.closing
         if closing and not events.quiet:
             closing.trainer = True
+            strategies = {"eval": args.eval_strategy, "save": args.save_strategy}
+            closing.never = {kind for kind, strategy in strategies.items() if not chosen(strategy)}
             if closing.began is not None and not closing.asked:
                 closing.asked = True
-                control.should_evaluate |= chosen(args.eval_strategy)
-                control.should_save |= chosen(args.save_strategy) and training.watching.memory.allocated() < SAVED
+                control.should_evaluate |= "eval" not in closing.never
+                control.should_save |= "save" not in closing.never and training.watching.memory.allocated() < SAVED
         return control
 
     flow.on_step_end = on_step_end
