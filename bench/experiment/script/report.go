@@ -130,9 +130,12 @@ func (o *Outcome) script() *report.Script {
 		Command: o.Args, Torch: torch.Version, CUDA: torch.CUDA, Result: results[o.Kind()], ExitCode: o.ExitCode,
 		Steps: nonNil(o.Steps()), Optimizers: nonNil(end.Optimizers), Ended: end.Reason,
 		Seconds: o.Seconds, Host: o.HostPeak, Lines: []report.Component{},
-		Diverted: nonNil(o.Diverted()), Spared: o.paths("kept"), Left: o.Left, Idle: o.Idle, Guessed: o.Guessed(),
+		Diverted: nonNil(o.Diverted()), Spared: o.paths("kept"), Left: o.Left, Guessed: o.Guessed(),
 		TunedBefore: end.TunedBefore, Seen: o.seen(), Replaced: o.Replaced(),
 		Unseen: end.Unseen,
+	}
+	if failure.Kind != "ImportError" && failure.Kind != "ModuleNotFoundError" { // of which the libraries are no cause
+		s.Idle = o.Idle
 	}
 	if failure.Kind != "" {
 		s.Error, s.Traceback = failure.Kind+": "+failure.Text, failure.Traceback

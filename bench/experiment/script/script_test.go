@@ -330,6 +330,9 @@ func TestFilesAreFoundAgainAndOthersSpared(t *testing.T) {
 	require.Equal(t, []string{
 		".", "cache", "cache/inner", "cache/inner/rows", "fresh.txt", "log.txt", "real.pt",
 	}, left, said)
+	for _, path := range o.Diverted() {
+		require.NotEmpty(t, filepath.Ext(path), "a folder was not saved")
+	}
 	require.Len(t, o.Left, 1, "a program that is not Python wrote there")
 	require.Equal(t, "cache", filepath.Base(o.Left[0]))
 	log, err := os.ReadFile("log.txt")

@@ -134,7 +134,7 @@ def opened(file, mode="r", *args, **kwargs):
     """open, of files that are elsewhere or go there."""
     if named(file):
         if set(mode) & set("wax+"):
-            if os.path.lexists(mirror(file)) or goes(file):
+            if not os.path.isdir(file) and (os.path.lexists(mirror(file)) or goes(file)):  # a folder gets a file without a name
                 file = place(file, copied=not set(mode) & set("wx"))
         else:
             file = absent_rows and absent_rows(found(file)) or found(file)

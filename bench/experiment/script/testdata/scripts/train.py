@@ -65,6 +65,8 @@ def files():
     assert torch.load("out/ckpt/best.pt") == {"a": 1}
     os.remove("out/ckpt/a.pt")
     assert os.listdir("out/ckpt") == ["best.pt"]
+    with tempfile.TemporaryFile(dir="out/ckpt") as unnamed:  # which opens the folder
+        unnamed.write(b"gone when it is closed")
     with open("log.txt", "a") as log:
         log.write("new line\n")
     with open("log.txt") as log:
