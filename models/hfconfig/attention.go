@@ -41,7 +41,7 @@ func (d relative) attention(c llama.Config, a *architecture) {
 		return
 	}
 	a.eager()
-	if d.flex {
+	if d.Flex {
 		a.flexed(c.AttentionDropout)
 	}
 }

@@ -12,13 +12,6 @@ import (
 // The bounds of mixtures.
 const mostExperts = 1 << 12
 
-// fusedByQwen are the layers that Qwen's mixtures and those like them have in parameters:
-// the router, the two halves of gate_up_proj, and down_proj.
-var fusedByQwen = []string{"gate", "gate_proj", "up_proj", "down_proj"}
-
-// fusedByMixtral has the names of Mixtral, in the same order.
-var fusedByMixtral = []string{"gate", "w1", "w3", "w2"}
-
 // mixture says of an architecture what a mixture of experts brings with it.
 func (d relative) mixture(c llama.Config, a *architecture) {
 	a.notes = append(a.notes,
@@ -33,7 +26,7 @@ func (d relative) mixture(c llama.Config, a *architecture) {
 				" packs them, too (quantize_moe_experts of axolotl)",
 		}
 	})
-	if len(d.fused) == 0 {
+	if len(d.Fused) == 0 {
 		return
 	}
 	// listed says that linear layers have the names, too: the layers of an expert that sees all tokens, or of dense
@@ -73,25 +66,25 @@ func (d relative) converted(l models.LoRA, listed bool) (out models.LoRA, reason
 		return l, d.expression(l)
 	}
 	out, found := l, map[string]bool{}
-	if names := d.fused; l.All() {
+	if names := d.Fused; l.All() {
 		if l.Listed() {
 			names = names[1:]
 		}
 		if !l.Listed() || listed {
-			out.Excluded = append(slices.Clone(l.Excluded), d.fused...)
+			out.Excluded = append(slices.Clone(l.Excluded), d.Fused...)
 			l.Targets = append([]string{models.LinearLayers}, names...)
 		}
 	}
 	out.Targets = nil
 	for _, target := range l.Targets {
 		name := target[strings.LastIndexByte(target, '.')+1:]
-		if !slices.Contains(d.fused, name) {
+		if !slices.Contains(d.Fused, name) {
 			out.Targets = append(out.Targets, target)
 			continue
 		}
 		found[name] = true
 	}
-	router, gate, up, down := d.fused[0], d.fused[1], d.fused[2], d.fused[3]
+	router, gate, up, down := d.Fused[0], d.Fused[1], d.Fused[2], d.Fused[3]
 	switch {
 	case len(found) == 0:
 		return l, ""
@@ -131,7 +124,7 @@ func (d relative) expression(l models.LoRA) string {
 		return ""
 	}
 	adapts := l.Adapts()
-	for _, name := range d.fused {
+	for _, name := range d.Fused {
 		for _, module := range []string{"", ".experts", ".shared_expert", ".shared_experts"} {
 			for _, layer := range []string{"0", "1", "10"} {
 				if adapts("model.layers." + layer + ".mlp" + module + "." + name) {

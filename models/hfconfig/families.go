@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/vprof/vprof/internal/input"
 )
@@ -23,20 +22,24 @@ type family struct {
 	read    func(*reader) architecture
 }
 
-// families returns all types: the ones here, and the tables of decoders.
-func families() map[string]family {
-	familyTable.Do(func() { familyTable.all = allFamilies() })
-	return familyTable.all
+// familyOf returns a type: one of the small ones here, or of the tables of decoders and of what wraps them.
+func familyOf(kind string) (f family, ok bool) {
+	if f, ok = smallFamilies()[kind]; ok {
+		return f, true
+	}
+	if w, ok := wrappers[kind]; ok {
+		return w.family(), true
+	}
+	if g, ok := gemmas[kind]; ok {
+		return g.family(), true
+	}
+	d, ok := relativeOf(kind)
+	return d.family(), ok && !d.InWrappers
 }
 
-// familyTable keeps what families returns. A variable with a value would need itself, as wrappers read their parts.
-var familyTable struct {
-	sync.Once
-	all map[string]family
-}
-
-func allFamilies() map[string]family {
-	all := map[string]family{
+// smallFamilies returns the types that are no decoders like Llama.
+func smallFamilies() map[string]family {
+	return map[string]family{
 		"bert": {
 			heads: headsOf("Bert", maskedLM, classification, tokens), usual: maskedLM, half: true, read: readBERT,
 		},
@@ -71,16 +74,6 @@ func allFamilies() map[string]family {
 		},
 		"wav2vec2": {heads: headsOf("Wav2Vec2", ctc), usual: ctc, read: readWav2Vec2},
 	}
-	for kind, d := range relatives {
-		all[kind] = d.family()
-	}
-	for kind, w := range wrappers {
-		all[kind] = w.family()
-	}
-	for kind, d := range gemmas {
-		all[kind] = d.family()
-	}
-	return all
 }
 
 // headsOf returns the classes of transformers for some tasks, whose names begin alike.
@@ -97,7 +90,17 @@ func headsOf(name string, tasks ...string) map[string]string {
 }
 
 // Types returns the model types that vprof describes, sorted.
-func Types() []string { return slices.Sorted(maps.Keys(families())) }
+func Types() []string {
+	all := slices.Collect(maps.Keys(smallFamilies()))
+	all = slices.AppendSeq(slices.AppendSeq(all, maps.Keys(wrappers)), maps.Keys(gemmas))
+	for kind := range relativeRows() {
+		if _, alone := familyOf(kind); alone {
+			all = append(all, kind)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
 
 func (r *reader) family() (kind string, f family, err error) {
 	supported := func() string { return "vprof describes " + strings.Join(Types(), ", ") }
@@ -108,7 +111,7 @@ func (r *reader) family() (kind string, f family, err error) {
 	if json.Unmarshal(value, &kind) != nil {
 		return "", f, input.KeyErrorf(r.file, "model_type", "%s is not a name; %s", excerpt(value), supported())
 	}
-	if f, ok = families()[kind]; !ok {
+	if f, ok = familyOf(kind); !ok {
 		return "", f, input.KeyErrorf(r.file, "model_type",
 			"vprof does not describe %s. \"vprof run -- python train.py\" runs your training script on the simulated "+
 				"GPU "+

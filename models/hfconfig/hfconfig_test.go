@@ -42,7 +42,8 @@ func TestCountsAreThoseOfTransformers(t *testing.T) {
 	require.NoError(t, json.Unmarshal(data, &counted))
 	require.NotEmpty(t, counted.Models)
 	heads := map[string]string{}
-	for _, f := range families() {
+	for _, kind := range Types() {
+		f, _ := familyOf(kind)
 		for class, task := range f.heads {
 			heads[class] = task
 		}

@@ -55,15 +55,13 @@ func readDeepseekV2(r *reader, c *llama.Config) {
 	r.firstDense(c, 0)
 }
 
-// readLatentExperts reads latent attention and a mixture in DeepSeek V3's keys, with so many layers
-// at first that have no experts.
-func readLatentExperts(dense int64) func(r *reader, c *llama.Config) {
-	return func(r *reader, c *llama.Config) {
-		r.latent(c)
-		r.groupedExperts(c, 1)
-		r.firstDense(c, dense)
-	}
+func readDeepseekV3(r *reader, c *llama.Config) {
+	r.latent(c)
+	r.groupedExperts(c, 1)
+	r.firstDense(c, 3)
 }
+
+func readSolarOpen(r *reader, c *llama.Config) { r.groupedExperts(c, 1) }
 
 func readGLM4MoELite(r *reader, c *llama.Config) {
 	r.latent(c)

@@ -15,14 +15,14 @@ import (
 
 // family makes models of a relative's configurations.
 func (d relative) family() family {
-	heads := map[string]string{d.name + "ForCausalLM": causalLM}
-	if !d.noClasses {
-		heads[cmp.Or(d.classes, d.name)+"ForSequenceClassification"] = classification
+	heads := map[string]string{d.Name + "ForCausalLM": causalLM}
+	if !d.NoClasses {
+		heads[cmp.Or(d.Classes, d.Name)+"ForSequenceClassification"] = classification
 	}
-	if d.tokens {
-		heads[d.name+"ForTokenClassification"] = tokens
+	if d.Tokens {
+		heads[d.Name+"ForTokenClassification"] = tokens
 	}
-	return family{heads: heads, usual: causalLM, half: true, aliases: d.aliases, read: d.architecture}
+	return family{heads: heads, usual: causalLM, half: true, aliases: d.Aliases, read: d.architecture}
 }
 
 func (d relative) architecture(r *reader) architecture {
@@ -30,22 +30,22 @@ func (d relative) architecture(r *reader) architecture {
 	_, padded := r.padToken(-1, c.Vocab)
 	labels := r.labels()
 	problem := r.problem(labels)
-	length := r.rotaryLength(d.positions)
-	a := decoder(d.name, c.Layers, c.Width, labels, length)
-	a.levers.Liger, a.levers.Tiles, a.levers.Context, a.levers.Experts = d.liger, c.Experts.Count == 0,
+	length := r.rotaryLength(d.Positions)
+	a := decoder(d.Name, c.Layers, c.Width, labels, length)
+	a.levers.Liger, a.levers.Tiles, a.levers.Context, a.levers.Experts = d.Liger, c.Experts.Count == 0,
 		c.PlainAttention(), c.SharedExperts()
 	a.flashed(c)
-	a.levers.Cache, a.levers.TensorPlan = c.Attends(), c.Splits() && !d.unplanned
+	a.levers.Cache, a.levers.TensorPlan = c.Attends(), c.Splits() && !d.Unplanned
 	d.special(c, &a)
 	if r.dequantized() {
 		a.note("weights in MXFP4 are loaded as bf16 (Mxfp4Config(dequantize=True)), as training needs them")
 	}
 	a.varied(c)
 	dropout := 0.1
-	if d.settledHead {
+	if d.SettledHead {
 		dropout = 0
 	}
-	if d.tokens {
+	if d.Tokens {
 		dropout = r.probability("classifier_dropout", r.probability("hidden_dropout", dropout))
 		a.settings = append(a.settings, hf.HeadDropoutSetting())
 	}
@@ -73,13 +73,13 @@ func (r *reader) rotaryLength(positions int64) models.Setting {
 }
 
 func (d relative) config(r *reader) llama.Config {
-	c := d.base
-	c.Vocab = r.size("vocab_size", d.vocab, mostVocab)
-	c.Width = r.size("hidden_size", cmp.Or(d.width, 4096), mostWidth)
-	c.Layers = r.size("num_hidden_layers", cmp.Or(d.layers, 32), mostLayers)
-	c.Heads = r.size("num_attention_heads", cmp.Or(d.heads, 32), mostWidth)
-	c.Inner = r.size("intermediate_size", d.inner, mostInner)
-	c.KVHeads = r.sizeOr("num_key_value_heads", cmp.Or(d.kvHeads, c.Heads), c.Heads, mostWidth)
+	c := d.Base
+	c.Vocab = r.size("vocab_size", d.Vocab, mostVocab)
+	c.Width = r.size("hidden_size", cmp.Or(d.Width, 4096), mostWidth)
+	c.Layers = r.size("num_hidden_layers", cmp.Or(d.Layers, 32), mostLayers)
+	c.Heads = r.size("num_attention_heads", cmp.Or(d.Heads, 32), mostWidth)
+	c.Inner = r.size("intermediate_size", d.Inner, mostInner)
+	c.KVHeads = r.sizeOr("num_key_value_heads", cmp.Or(d.KVHeads, c.Heads), c.Heads, mostWidth)
 	r.must(c.Heads%c.KVHeads == 0, "num_key_value_heads", "%d do not divide num_attention_heads %d", c.KVHeads, c.Heads)
 	if c.Latent.Rank > 0 {
 		r.rotary(1, true) // the part of a head that is turned has a key of its own
@@ -87,12 +87,15 @@ func (d relative) config(r *reader) llama.Config {
 		d.readHeads(r, &c)
 	}
 	c.AttentionDropout = r.probability("attention_dropout", 0)
-	c.Tied = r.flag("tie_word_embeddings", d.tied)
-	r.fields(&c, d.keys)
+	c.Tied = r.flag("tie_word_embeddings", d.Tied)
+	r.fields(&c, d.Keys)
+	if d.Window != nil {
+		r.allWindowed(&c, *d.Window)
+	}
 	if d.read != nil {
 		d.read(r, &c)
 	}
-	if c.Activation == "" || c.MLP == llama.Ungated || d.hiddenAct {
+	if c.Activation == "" || c.MLP == llama.Ungated || d.HiddenAct {
 		c.Activation = r.word("hidden_act", cmp.Or(c.Activation, "silu"), hf.Activations())
 	}
 	return c
@@ -100,7 +103,7 @@ func (d relative) config(r *reader) llama.Config {
 
 // readHeads reads how wide heads are, and which part of them has rotary positions.
 func (d relative) readHeads(r *reader, c *llama.Config) {
-	if c.HeadSize = r.sizeOr("head_dim", d.headSize, 0, mostWidth); c.HeadSize == 0 {
+	if c.HeadSize = r.sizeOr("head_dim", d.HeadSize, 0, mostWidth); c.HeadSize == 0 {
 		r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
 		c.HeadSize = max(1, c.Width/c.Heads)
 		r.must(c.HeadSize%2 == 0, "num_attention_heads",
@@ -109,7 +112,7 @@ func (d relative) readHeads(r *reader, c *llama.Config) {
 	}
 	r.even("head_dim", c.HeadSize)
 	r.grids = c.Rotary.Grids > 0
-	part := r.rotary(cmp.Or(d.part, 1), c.Rotary.Inside)
+	part := r.rotary(cmp.Or(d.Part, 1), c.Rotary.Inside)
 	if size := int64(part * float64(c.HeadSize)); c.Rotary.Inside {
 		c.Rotary.Size = size
 		r.must(size > 0 && size%2 == 0 && size <= c.HeadSize, "partial_rotary_factor",
@@ -117,21 +120,16 @@ func (d relative) readHeads(r *reader, c *llama.Config) {
 	}
 }
 
-// The biases that are off unless a file sets them: of attention, and with allBiases of feed-forward layers, too.
-const (
-	biases    = "QKVBias+OutputBias=attention_bias:false "
-	allBiases = biases + "MLPBias=mlp_bias:false "
-)
+// biases are off unless a file sets them.
+const biases = "QKVBias+OutputBias=attention_bias:false "
+
+// keyGroups are names for keys that several types have: biases of attention, and of feed-forward layers, too.
+var keyGroups = map[string]string{"biases": biases, "allBiases": biases + "MLPBias=mlp_bias:false "}
 
 func readLlama(r *reader, c *llama.Config) {
 	if c.MLP != llama.Ungated {
 		r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
 	}
-}
-
-// windowed returns a reader that gives all layers a window, if there is one.
-func windowed(window int64) func(r *reader, c *llama.Config) {
-	return func(r *reader, c *llama.Config) { r.allWindowed(c, window) }
 }
 
 // allWindowed gives all layers a window, if there is one.

@@ -83,54 +83,6 @@ var wrappers = map[string]wrapper{
 	},
 }
 
-// textOnly are decoders that stand in wrappers and nowhere else.
-var textOnly = map[string]relative{
-	"qwen2_vl_text":   qwenVLText,
-	"qwen2_5_vl_text": qwenVLText.variant("Qwen2_5_VLText", (*reader).qwenVLWindows),
-	"qwen3_vl_text": {
-		name: "Qwen3VLText", vocab: 151936, kvHeads: 32, headSize: 128, inner: 22016,
-		positions: 128000, base: llama.Config{QKNorm: llama.HeadsNorm, Rotary: llama.Rotary{Grids: 3}},
-		keys: biases,
-	},
-	"mllama_text_model": {
-		name: "MllamaText", vocab: 128256, layers: 40, kvHeads: 8, inner: 14336, positions: 131072,
-		read: readMllama,
-	},
-	"qwen3_vl_moe_text": {
-		name: "Qwen3VLMoeText", flex: true, vocab: 151936, width: 2048, layers: 24, heads: 16, kvHeads: 16, inner: 5632,
-		positions: 128000,
-		base: llama.Config{
-			QKNorm: llama.HeadsNorm, Rotary: llama.Rotary{Grids: 3},
-			Experts: llama.Experts{Normalized: true},
-		}, keys: biases, read: readQwen3VLMoE,
-	},
-	"glm4v_text": {
-		name: "Glm4vText", vocab: 151552, layers: 40, kvHeads: 2, inner: 13696, positions: 32768,
-		base: llama.Config{
-			Biases: llama.Biases{QKVBias: true}, Order: llama.NormAround, MLP: llama.FusedGated,
-			Rotary: llama.Rotary{Inside: true, Stepwise: true, Interleaved: true, Grids: 3}, Names: llama.Names{
-				"post_attention_layernorm":   "post_self_attn_layernorm",
-				"pre_feedforward_layernorm":  "post_attention_layernorm",
-				"post_feedforward_layernorm": "post_mlp_layernorm",
-			},
-		},
-	},
-	"paddleocr_vl_text": {
-		name: "PaddleOCRText", flex: true, vocab: 103424, width: 1024, layers: 18, heads: 16, kvHeads: 2, headSize: 128,
-		inner: 3072, positions: 131072, tied: true,
-		base: llama.Config{Rotary: llama.Rotary{Grids: 3}},
-		keys: "QKVBias+OutputBias+MLPBias=use_bias:false",
-	},
-}
-
-// qwenVLText is the decoder of Qwen2-VL.
-var qwenVLText = relative{
-	name: "Qwen2VLText", vocab: 152064, width: 8192, layers: 80, heads: 64, kvHeads: 8,
-	inner: 29568, positions: 32768,
-	base: llama.Config{Biases: llama.Biases{QKVBias: true}, Rotary: llama.Rotary{Grids: 3}},
-	read: (*reader).qwenVLWindows,
-}
-
 // qwenVLWindows reads which layers see a window.
 func (r *reader) qwenVLWindows(c *llama.Config) {
 	r.refuse("use_sliding_window", "false")
@@ -161,12 +113,12 @@ func (w wrapper) architecture(r *reader) architecture {
 	c := d.config(t)
 	c.Tied = r.flag("tie_word_embeddings", w.tied) || w.flat && t.flag("tie_word_embeddings", false)
 	makeTowers := w.towers(r, c)
-	a := decoder(w.name, c.Layers, c.Width, 1, t.rotaryLength(d.positions))
+	a := decoder(w.name, c.Layers, c.Width, 1, t.rotaryLength(d.Positions))
 	a.withoutClasses()
 	a.summary = fmt.Sprintf("%s: %s", w.name, a.summary)
 	a.levers.Liger, a.levers.Tiles, a.levers.Context, a.levers.Experts = w.liger, c.Experts.Count == 0,
 		c.PlainAttention(), c.SharedExperts()
-	a.levers.Cache, a.levers.TensorPlan = c.Attends(), c.Splits() && !d.unplanned
+	a.levers.Cache, a.levers.TensorPlan = c.Attends(), c.Splits() && !d.Unplanned
 	a.towers = true
 	var seen *vision
 	if w.vision != nil {
@@ -197,14 +149,11 @@ func (w wrapper) decoder(t *reader) (d relative, kind string) {
 	if value, _, ok := t.get("model_type"); ok && t.up != nil {
 		kind = unquoted(value)
 	}
-	d, ok := relatives[kind]
-	if !ok {
-		d, ok = textOnly[kind]
-	}
+	d, ok := relativeOf(kind)
 	if !ok {
 		t.wrong("model_type", "vprof does not describe %q as the decoder of %s; run your script: "+
 			"vprof run -- python train.py", kind, w.name)
-		d = relatives["llama"]
+		d, _ = relativeOf("llama")
 	}
 	return d, kind
 }

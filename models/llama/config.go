@@ -117,83 +117,83 @@ type Kernels struct {
 }
 
 // Norm is the kind of the norms.
-type Norm int
+type Norm string
 
 const (
 	// RMSNorm is LlamaRMSNorm.
-	RMSNorm Norm = iota
+	RMSNorm Norm = ""
 	// GemmaNorm is GemmaRMSNorm: all in fp32, multiplied by 1 + weight.
-	GemmaNorm
+	GemmaNorm Norm = "GemmaNorm"
 	// OlmoNorm is Olmo2RMSNorm: the weight is applied in fp32, too.
-	OlmoNorm
+	OlmoNorm Norm = "OlmoNorm"
 	// LayerNorm is torch.nn.LayerNorm.
-	LayerNorm
+	LayerNorm Norm = "LayerNorm"
 	// LayerNorm1P is NemotronLayerNorm1P: LayerNorm with 1 + weight, in the type of autocast.
-	LayerNorm1P
+	LayerNorm1P Norm = "LayerNorm1P"
 	// FloatNorm is OlmoNorm that brings the weight to fp32, as Nemotron H does.
-	FloatNorm
+	FloatNorm Norm = "FloatNorm"
 	// CohereNorm is CohereLayerNorm: written out in fp32, without a bias.
-	CohereNorm
+	CohereNorm Norm = "CohereNorm"
 	// Llama4Norm is Llama4TextRMSNorm, whose weight is applied in the type of what comes in.
-	Llama4Norm
+	Llama4Norm Norm = "Llama4Norm"
 )
 
 // Order is where the norms of a layer stand.
-type Order int
+type Order string
 
 const (
 	// NormFirst normalizes before each half of a layer.
-	NormFirst Order = iota
+	NormFirst Order = ""
 	// NormAround normalizes after each half, too, as Gemma 2 does.
-	NormAround
+	NormAround Order = "NormAround"
 	// CohereParallel has both halves see the same norm, and adds what they give to the input.
-	CohereParallel
+	CohereParallel Order = "CohereParallel"
 	// NeoX is NormFirst as GPT-NeoX writes it.
-	NeoX
+	NeoX Order = "NeoX"
 	// NeoXParallel has both halves see the input, each through a norm of its own.
-	NeoXParallel
+	NeoXParallel Order = "NeoXParallel"
 	// Llama4Order is NormFirst that keeps what attention gives, as Llama 4 writes it.
-	Llama4Order
+	Llama4Order Order = "Llama4Order"
 	// NemotronBlock is a norm and what Blocks says.
-	NemotronBlock
+	NemotronBlock Order = "NemotronBlock"
 )
 
 // QKNorm says which normalization query and key have, and where.
-type QKNorm int
+type QKNorm string
 
 const (
 	// NoQKNorm is none.
-	NoQKNorm QKNorm = iota
+	NoQKNorm QKNorm = ""
 	// HeadsNorm is each head, before the heads come before the tokens.
-	HeadsNorm
+	HeadsNorm QKNorm = "HeadsNorm"
 	// TransposedNorm is each head, after that.
-	TransposedNorm
+	TransposedNorm QKNorm = "TransposedNorm"
 	// ViewedNorm is each head with weights of its own, when all three have been projected.
-	ViewedNorm
+	ViewedNorm QKNorm = "ViewedNorm"
 )
 
 // QKV is how query, key and value are projected.
-type QKV int
+type QKV string
 
 const (
 	// ThreeProjections is a layer for each.
-	ThreeProjections QKV = iota
+	ThreeProjections QKV = ""
 	// OneProjection is a layer for all, one after the other, as in Phi-3.
-	OneProjection
+	OneProjection QKV = "OneProjection"
 	// HeadsProjection is a layer for all, by heads, as in GPT-NeoX.
-	HeadsProjection
+	HeadsProjection QKV = "HeadsProjection"
 )
 
 // MLP is the kind of the feed-forward half.
-type MLP int
+type MLP string
 
 const (
 	// Gated is two layers in, one of which gates the other.
-	Gated MLP = iota
+	Gated MLP = ""
 	// FusedGated has both in one.
-	FusedGated
+	FusedGated MLP = "FusedGated"
 	// Ungated is one layer in.
-	Ungated
+	Ungated MLP = "Ungated"
 )
 
 // Rotary says how positions turn query and key.
@@ -217,15 +217,15 @@ type Rotary struct {
 }
 
 // Scale is how the embeddings are scaled.
-type Scale int
+type Scale string
 
 const (
 	// Unscaled leaves them.
-	Unscaled Scale = iota
+	Unscaled Scale = ""
 	// ByBuffer multiplies by a buffer, as Gemma does.
-	ByBuffer
+	ByBuffer Scale = "ByBuffer"
 	// ByNumber multiplies by a number, as Granite does.
-	ByNumber
+	ByNumber Scale = "ByNumber"
 )
 
 // Names are the names of modules in PyTorch, by the names that they have here.

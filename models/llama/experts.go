@@ -33,19 +33,19 @@ type Experts struct {
 }
 
 // Routing is how experts are chosen.
-type Routing int
+type Routing string
 
 const (
 	// RouteSoftmax chooses by a softmax of scores in fp32, as Qwen does.
-	RouteSoftmax Routing = iota
+	RouteSoftmax Routing = ""
 	// RouteSoftmaxFloat is RouteSoftmax that leaves the weights in fp32, as Mixtral does.
-	RouteSoftmaxFloat
+	RouteSoftmaxFloat Routing = "RouteSoftmaxFloat"
 	// RouteBiased chooses by scores with biases, and weighs by a softmax of those chosen, as GPT-OSS does.
-	RouteBiased
+	RouteBiased Routing = "RouteBiased"
 	// RouteGroups chooses groups of experts first, by a sigmoid of scores in fp32 and a bias, as DeepSeek V3 does.
-	RouteGroups
+	RouteGroups Routing = "RouteGroups"
 	// RouteGreedy is RouteSoftmaxFloat of scores in fp32, as DeepSeek V2 does; there may be groups.
-	RouteGreedy
+	RouteGreedy Routing = "RouteGreedy"
 )
 
 // sparse reports whether layer i has experts.
