@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/models"
+	"github.com/vprof/vprof/models/hf"
 )
 
 // A reader reads the keys of a configuration. What is absent has the default of transformers. It keeps the first error
@@ -316,4 +319,102 @@ func (r *reader) labels() int64 {
 	delete(r.used, "id2label")
 	r.used["num_labels"] = json.RawMessage(strconv.Itoa(len(labels)))
 	return int64(len(labels))
+}
+
+// common reads what all configurations have in common, none of which vprof describes unless it is as usual.
+func (r *reader) common() {
+	if !r.dequantized() && r.stored() == "" {
+		r.refuseStored()
+	}
+	r.refuse("attn_implementation", `"sdpa"`)
+	r.refuse("_attn_implementation", `"sdpa"`)
+	r.refuse("output_hidden_states", "false")
+	r.refuse("output_attentions", "false")
+	r.refuse("chunk_size_feed_forward", "0")
+	r.refuse("per_layer_config")
+}
+
+// weights reads the type of the weights, in which transformers 5 loads and makes a model (dtype "auto").
+func (r *reader) weights() string {
+	for _, key := range []string{"dtype", "torch_dtype"} {
+		if value, _, ok := r.get(key); ok && !null(value) {
+			return map[string]string{
+				"bfloat16": "bf16",
+				"float16":  "fp16",
+			}[r.word(key, "float32", []string{"float32", "bfloat16", "float16"})]
+		}
+	}
+	if r.dequantized() {
+		return "bf16"
+	}
+	return ""
+}
+
+// dequantized says that the file's weights are in MXFP4, which transformers loads as bf16 wherever they are trained.
+func (r *reader) dequantized() bool {
+	var q struct {
+		Method string `json:"quant_method"`
+	}
+	value, _, ok := r.get("quantization_config")
+	return ok && json.Unmarshal(value, &q) == nil && q.Method == "mxfp4"
+}
+
+// trained returns the task that the architectures of the file name. If they name
+// none that vprof knows, it is "", and instead has them.
+func (r *reader) trained(f family) (task string, instead []string) {
+	given := r.words("architectures")
+	for _, a := range given {
+		if task, ok := f.heads[a]; ok {
+			return task, nil
+		}
+	}
+	if len(given) == 0 {
+		return f.usual, nil
+	}
+	return "", given
+}
+
+// rowLength returns the setting of the tokens of a row, which a key of the configuration bounds.
+func rowLength(usual, most int64, key string) models.Setting {
+	s := hf.LengthSetting(usual, most)
+	s.Usage += " (" + key + " of the configuration)"
+	return s
+}
+
+// usualSizes are the sizes that several small models have.
+const usualSizes = "Width=hidden_size:768 Layers=num_hidden_layers:12 Heads=num_attention_heads:12 "
+
+// mostOf bounds the sizes that [reader.fields] reads, by the ends of the names of their fields.
+var mostOf = map[string]int64{
+	"Vocab": mostVocab, "Types": mostVocab, "Width": mostWidth, "Heads": mostWidth, "Groups": mostWidth,
+	"Size": mostWidth, "Layers": mostLayers, "Inner": mostInner, "Positions": mostPositions, "Window": mostPositions,
+	"Channels": mostChannels, "Bins": mostChannels, "Kernel": mostKernel, "Patch": mostImage,
+}
+
+// fields sets fields of a configuration, to which c points, by rows of text: "QKVBias+OutputBias=attention_bias:false"
+// sets two fields to what that key of the file says, or else to false, and "!Untied=tie_word_embeddings:true" sets one
+// to the opposite. Whole numbers are sizes, others probabilities, and words the names of functions.
+func (r *reader) fields(c any, rows string) {
+	for row := range strings.FieldsSeq(rows) {
+		names, key, _ := strings.Cut(row, "=")
+		key, usual, _ := strings.Cut(key, ":")
+		names, inverted := strings.CutPrefix(names, "!")
+		number, _ := strconv.ParseFloat(usual, 64)
+		for name := range strings.SplitSeq(names, "+") {
+			switch field := reflect.ValueOf(c).Elem().FieldByName(name); field.Kind() {
+			case reflect.Bool:
+				field.SetBool(r.flag(key, usual == "true") != inverted)
+			case reflect.Float64:
+				field.SetFloat(r.probability(key, number))
+			case reflect.String:
+				field.SetString(r.word(key, usual, hf.Activations()))
+			default:
+				for end, most := range mostOf {
+					if strings.HasSuffix(name, end) {
+						field.SetInt(r.size(key, int64(number), most))
+					}
+				}
+			}
+		}
+	}
 }

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/models/hfconfig"
@@ -87,4 +89,26 @@ func (o *Outcome) Wanted() string {
 	}
 	e := all[len(all)-1]
 	return fmt.Sprintf("%s requires %s: %s", cmp.Or(e.Path, o.name()), e.Text, e.By)
+}
+
+// mostShapes limits the file of --data-shapes, in bytes.
+const mostShapes = 1 << 20
+
+// CheckShapes checks that a file of shapes of data is JSON with the known sections. The hook reads the kinds in them.
+func CheckShapes(path string) error {
+	f, err := input.OpenFile(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	decoder := json.NewDecoder(io.LimitReader(f, mostShapes))
+	decoder.DisallowUnknownFields()
+	var sections struct {
+		Images                                     string
+		Columns, Datasets, Classes, Folders, Files map[string]any
+	}
+	if err := decoder.Decode(&sections); err != nil {
+		return input.FileErrorf(path, "%v; the sections are images, columns, datasets, classes, folders and files", err)
+	}
+	return nil
 }
