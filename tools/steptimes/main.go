@@ -46,13 +46,55 @@ type measurement struct {
 	seconds float64
 	// held rows judge and are never fitted to.
 	held bool
+	// load is the work of the step by the parameters that fit tries; nil outside a fit.
+	load *steptime.Load
 }
 
 func (m *measurement) estimate(k steptime.Kernels) float64 {
-	if m.step < 0 {
+	switch {
+	case m.step < 0:
 		return k.Seconds(m.program, m.gpu)[0]
+	case m.load != nil:
+		return k.Assumed().Time(*m.load).Seconds
 	}
 	return k.Assumed().Time(k.Load(m.program, m.gpu, m.step)).Seconds
+}
+
+// works are the classes of kernels that a parameter is about; those without an entry are about all.
+var works = map[string][]program.Work{
+	"reduction": {program.Reduction}, "softmax": {program.Softmax}, "index": {program.Index},
+	"row-norm": {program.Normalization}, "channel-norm": {program.Normalization},
+	"depthwise": {program.Convolution}, "depthwise-rate": {program.Convolution},
+	"depthwise-last": {program.Convolution}, "grouped": {program.Convolution},
+	"convolution": {program.Convolution}, "transposes": {program.Convolution},
+	"matmul": {program.Matmul}, "attention": {program.Attention},
+	"feed": {program.Matmul, program.Convolution}, "fill": {program.Matmul, program.Convolution},
+	"launch": {}, "operator": {}, "module": {}, // which are no part of a load
+}
+
+// affected returns the indices of the steps whose load a parameter of some GPUs can change.
+func affected(rows []measurement, parameter, gpus string) (found []int) {
+	for i := range rows {
+		m := &rows[i]
+		on := gpus == "*" || gpus == "gddr" || gpus == m.gpu.Generation || strings.Contains("|"+gpus+"|", "|"+m.gpu.Name+"|")
+		of, some := works[parameter]
+		if m.load != nil && on && (!some || slices.ContainsFunc(of, func(w program.Work) bool { return m.load.Seconds[w] > 0 })) {
+			found = append(found, i)
+		}
+	}
+	return found
+}
+
+// set changes a parameter and the loads that it affects, and returns them as they were.
+func set(k steptime.Kernels, rows []measurement, cells []string, value float64) (before map[int]*steptime.Load) {
+	k.Set(cells[0], cells[1], cells[2], value)
+	before = map[int]*steptime.Load{}
+	for _, i := range affected(rows, cells[0], cells[1]) {
+		m := &rows[i]
+		load := k.Load(m.program, m.gpu, m.step)
+		before[i], m.load = m.load, &load
+	}
+	return before
 }
 
 // miss returns the logarithm of the estimate over the measurement.
@@ -82,9 +124,10 @@ func main() {
 	kernels, err := readKernels(filepath.Join(*data, "times", "kernels.csv.gz"))
 	check(err)
 	timed := records(*data, "h100/steps.jsonl", "h100/largest.jsonl")
-	timed = append(timed, stepRows(filepath.Join(*data, "times", "steps.jsonl"))...)
-	if *steps != "" {
-		timed = append(timed, stepRows(*steps)...)
+	for _, rows := range []string{
+		filepath.Join(*data, "times", "steps.jsonl"), filepath.Join(*data, "times", "timm.jsonl"), *steps,
+	} {
+		timed = append(timed, stepRows(rows)...)
 	}
 	if *picture != "" {
 		check(os.WriteFile(*picture, []byte(draw(string(text), timed)), 0o644))
@@ -126,6 +169,12 @@ func fit(text string, rows []measurement, kind string) string {
 	k, err := steptime.ReadKernels(text)
 	check(err)
 	rows = slices.DeleteFunc(slices.Clone(rows), func(m measurement) bool { return m.held })
+	for i := range rows {
+		if m := &rows[i]; m.step >= 0 {
+			load := k.Load(m.program, m.gpu, m.step)
+			m.load = &load
+		}
+	}
 	best := loss(rows, k)
 	for factor := 1.3; factor > 1.01; factor = math.Pow(factor, 0.6) {
 		for i, line := range lines[1:] {
@@ -135,21 +184,35 @@ func fit(text string, rows []measurement, kind string) string {
 			}
 			value, err := strconv.ParseFloat(cells[3], 64)
 			check(err)
-			for _, v := range []float64{value * factor, value / factor} {
+			for _, v := range []float64{rounded(value * factor), rounded(value / factor)} {
 				if v > limit(cells[0]) {
 					continue
 				}
-				k.Set(cells[0], cells[1], cells[2], v)
+				before := set(k, rows, cells, v)
 				if l := loss(rows, k); l < best-1e-5 {
 					best, value = l, v
+					continue
+				}
+				k.Set(cells[0], cells[1], cells[2], value)
+				for i, load := range before {
+					rows[i].load = load
 				}
 			}
-			k.Set(cells[0], cells[1], cells[2], value)
-			cells[3] = strconv.FormatFloat(value, 'g', 3, 64)
+			cells[3] = digits(value)
 			lines[i+1] = strings.Join(cells, ",")
 		}
 	}
 	return strings.Join(lines, "\n") + "\n"
+}
+
+// digits returns a value as the table has it.
+func digits(value float64) string { return strconv.FormatFloat(value, 'g', 3, 64) }
+
+// rounded returns a value with the digits of the table, so that what is tried is what is printed.
+func rounded(value float64) float64 {
+	v, err := strconv.ParseFloat(digits(value), 64)
+	check(err)
+	return v
 }
 
 // neutral returns the table with round values in place of those fitted to steps, so that a fit without a family of
@@ -440,5 +503,5 @@ func timed(c models.Case, gpu device.GPU, source, family string, ms float64) mea
 	rec, err := s.Record(context.Background(), c.Batch, gpu)
 	check(err)
 	label := fmt.Sprintf("%s, batch %d, %s, %s", filepath.Base(c.Model), c.Batch, c.AMP, gpu.Name)
-	return measurement{family, source, label, gpu, rec.Program, steady, ms / 1e3, false}
+	return measurement{family, source, label, gpu, rec.Program, steady, ms / 1e3, false, nil}
 }
