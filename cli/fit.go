@@ -33,6 +33,7 @@ type fitOptions struct {
 
 	effective, maxBatch int
 	batch, multiple     int
+	seen                measuredFlag
 	lengths             lengthFlags
 	part                shardFlags
 	// page is the HTML file that is also written; empty for none.
@@ -68,6 +69,7 @@ func newFitCmd(a *app) *cobra.Command {
 		"search the levers that make fine-tuning fit: liger-kernel, 8-bit and paged optimizers, the optimizer in "+
 			"backward, quantized layers, offload; and explain what each saves")
 	f.StringVar(&o.page, "page", "", "also write an HTML page to `file`")
+	o.seen.register(f)
 	o.lengths.register(cmd)
 	o.part.register(f, "lengths", "page", "apply", "auto", "profile", "device")
 	return o.out.register(cmd)
@@ -90,7 +92,7 @@ func runFit(cmd *cobra.Command, o *fitOptions) (err error) {
 	if o.c.script != nil {
 		return runFitScript(ctx, o)
 	}
-	s, err := o.search()
+	s, err := o.search(ctx)
 	if err != nil {
 		return err
 	}
@@ -194,7 +196,7 @@ type fitHead struct {
 func (o *fitOptions) shard(ctx context.Context, s fit.Search) error {
 	head := s.Head()
 	head.Budget.Preset = o.budget.preset
-	p, err := planOf("fit", len(s.Cases), []any{head, s.Cases, s.GPUs, s.Calibrated})
+	p, err := planOf("fit", len(s.Cases), []any{head, s.Cases, s.GPUs, s.Calibrated, s.Timed})
 	if err != nil {
 		return err
 	}

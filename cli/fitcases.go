@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"os"
 	"slices"
 	"strings"
@@ -34,7 +35,7 @@ func (o *fitOptions) checkBatches() error {
 }
 
 // search returns what the flags ask for.
-func (o *fitOptions) search() (s fit.Search, err error) {
+func (o *fitOptions) search(ctx context.Context) (s fit.Search, err error) {
 	if err := o.checkBatches(); err != nil {
 		return s, err
 	}
@@ -64,6 +65,9 @@ func (o *fitOptions) search() (s fit.Search, err error) {
 		return s, err
 	}
 	s.Parts = parts
+	if s.Timed, err = o.seen.speed(ctx, m, c, o.batch, &s); err != nil {
+		return s, err
+	}
 	if s.Unread, err = unread(m); err != nil {
 		return s, err
 	}

@@ -10,13 +10,16 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/vprof/vprof/bench/experiment/fit"
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/experiment/timing"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/progress"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
 // guideGPUs are the GPUs that a table has unless others are named: the ones in the projects' own guides.
@@ -31,7 +34,7 @@ type timeOptions struct {
 	dataset int64
 	epochs  float64
 	price   string
-	seen    string
+	seen    measuredFlag
 	stages  string
 	out     output
 }
@@ -57,8 +60,7 @@ func newTimeCmd(a *app) *cobra.Command {
 	f.Int64Var(&o.dataset, "dataset-size", 0, "samples `n` of an epoch")
 	f.Float64Var(&o.epochs, "epochs", 0, "epochs `n` of training")
 	f.StringVar(&o.price, "price", "", "`price` of each GPU, like 0.35/h, for the cost of training")
-	f.StringVar(&o.seen, "measured", "",
-		"`time` that a step of the first stage took on the GPU, like 0.42s, or 0.42s@8 at another batch than --batch")
+	o.seen.register(f)
 	f.StringVar(&o.stages, "stages", "",
 		"stages and their epochs, as a `list` like frozen:5,full:50 (instead of --stage and --epochs)")
 	return o.out.register(cmd)
@@ -90,7 +92,7 @@ func runTime(ctx context.Context, o *timeOptions) error {
 	if err != nil {
 		return err
 	}
-	measured, err := o.measured(len(gpus))
+	measured, err := o.seen.read(o.batch, len(gpus))
 	if err != nil {
 		return err
 	}
@@ -107,27 +109,54 @@ func runTime(ctx context.Context, o *timeOptions) error {
 	})
 }
 
-// measured returns the step that was timed; zero without --measured.
-func (o *timeOptions) measured(gpus int) (timing.Measured, error) {
-	if !o.c.flags.Changed("measured") {
+// measuredFlag is --measured.
+type measuredFlag struct{ text string }
+
+func (f *measuredFlag) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.text, "measured", "",
+		"`time` that a step of these options (of the first stage) took on the GPU, like 0.42s, or 0.42s@8 at another "+
+			"batch than --batch")
+}
+
+// read returns the step that was timed; zero without the flag.
+func (f *measuredFlag) read(batch, gpus int) (timing.Measured, error) {
+	if f.text == "" {
 		return timing.Measured{}, nil
 	}
-	text, batch, other := strings.Cut(o.seen, "@")
+	text, at, other := strings.Cut(f.text, "@")
 	d, err := time.ParseDuration(text)
-	m := timing.Measured{Seconds: d.Seconds(), Batch: o.batch}
+	m := timing.Measured{Seconds: d.Seconds(), Batch: batch}
 	if other && err == nil {
-		m.Batch, err = strconv.Atoi(batch)
+		m.Batch, err = strconv.Atoi(at)
 	}
 	switch {
 	case err != nil || d <= 0 || m.Batch < 0 || m.Batch > 1<<20 || other && m.Batch == 0:
 		return m, usagef("--measured: %q is not the time of a step; write it like 0.42s, or 0.42s@8 with its batch",
-			o.seen)
+			f.text)
 	case m.Batch == 0:
 		return m, usagef("--measured: the batch of the step is missing; add --batch 8, or write %s@8", text)
 	case gpus != 1:
 		return m, usagef("--measured: a step was timed on one GPU, and %d are listed; name it with --gpu", gpus)
 	}
 	return m, nil
+}
+
+// speed returns the speed by which a step of a case takes what was measured; nil without the flag.
+func (f *measuredFlag) speed(ctx context.Context, m models.Model, c models.Case, batch int, of *fit.Search,
+) (*steptime.Efficiency, error) {
+	measured, err := f.read(batch, len(of.GPUs))
+	if err != nil || measured.Batch == 0 {
+		return nil, err
+	}
+	s, err := step.New(m, c, of.Evidence)
+	if err != nil {
+		return nil, err
+	}
+	speed, err := of.Speed(of.GPUs[0], m.Name)
+	if err == nil {
+		speed, err = measured.Correct(ctx, s, of.GPUs[0], speed)
+	}
+	return &speed, err
 }
 
 // perHour returns the price of a GPU an hour; zero without --price.

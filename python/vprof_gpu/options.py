@@ -203,6 +203,10 @@ class FitOptions(CaseOptions, total=False):
     max_batch: int
     """Largest batch n to try."""
 
+    measured: Values
+    """Time that a step of these options (of the first stage) took on the GPU, like 0.42s, or 0.42s@8 at another
+    batch than --batch."""
+
     other_processes: Values
     """Memory of other processes, a size like 1GiB."""
 

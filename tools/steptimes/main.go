@@ -74,11 +74,14 @@ var works = map[string][]program.Work{
 
 // affected returns the indices of the steps whose load a parameter of some GPUs can change.
 func affected(rows []measurement, parameter, gpus string) (found []int) {
+	of, some := works[parameter]
 	for i := range rows {
 		m := &rows[i]
-		on := gpus == "*" || gpus == "gddr" || gpus == m.gpu.Generation || strings.Contains("|"+gpus+"|", "|"+m.gpu.Name+"|")
-		of, some := works[parameter]
-		if m.load != nil && on && (!some || slices.ContainsFunc(of, func(w program.Work) bool { return m.load.Seconds[w] > 0 })) {
+		named := gpus == m.gpu.Generation || strings.Contains("|"+gpus+"|", "|"+m.gpu.Name+"|")
+		if m.load == nil || !named && gpus != "*" && gpus != "gddr" {
+			continue
+		}
+		if !some || slices.ContainsFunc(of, func(w program.Work) bool { return m.load.Seconds[w] > 0 }) {
 			found = append(found, i)
 		}
 	}

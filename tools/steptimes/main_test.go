@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,23 +22,25 @@ func TestTheTableIsAsGoodAsTheDocumentsSay(t *testing.T) {
 	require.NoError(t, err)
 	steps := records(data, "h100/steps.jsonl", "h100/largest.jsonl")
 	others := stepRows(filepath.Join(data, "times", "steps.jsonl"))
+	images := stepRows(filepath.Join(data, "times", "timm.jsonl"))
 	require.Len(t, steps, 24)
 	require.Len(t, others, 96) // 39 of them judge and are not fitted to
+	require.Len(t, images, 14)
 	k := steptime.Table()
 	for _, c := range []struct {
 		name string
 		rows []measurement
 		most float64 // mean error of families
-	}{{"kernels", kernels, 0.2}, {"H100", steps, 0.12}, {"others", others, 0.12}} {
+	}{{"kernels", kernels, 0.2}, {"H100", steps, 0.12}, {"others", others, 0.12}, {"timm", images, 0.06}} {
 		require.Less(t, loss(c.rows, k), c.most, c.name)
 	}
 	inside := 0
-	for _, m := range append(steps, others...) {
+	for _, m := range slices.Concat(steps, others, images) {
 		if m.inside(k) {
 			inside++
 		}
 	}
-	require.GreaterOrEqual(t, inside, 90, "of 102")
+	require.GreaterOrEqual(t, inside, 122, "of 134")
 }
 
 // A fit to kernels that take twice as long finds about half the shares.

@@ -23,6 +23,8 @@ type Evidence struct {
 	Calibrated *coefficients.Selection
 	// Missed, if not nil, is called for a GPU that Calibrated has no coefficients of.
 	Missed func(error)
+	// Timed is the speed that a step which the user timed gives, in place of the calibrated one; nil for none.
+	Timed *steptime.Efficiency
 }
 
 // Residuals finds how far estimates are from PyTorch: [planner.Residuals], unless a test has its own.
@@ -52,6 +54,9 @@ func (e Evidence) Coefficients(gpu device.GPU, of planner.Subject) (planner.Coef
 // Speed returns how much of its peak rates a GPU reaches with a model: what calibration
 // has found, else [steptime.Assumed]. The error is a [*coefficients.NoEntryError].
 func (e Evidence) Speed(gpu device.GPU, model string) (steptime.Efficiency, error) {
+	if e.Timed != nil {
+		return *e.Timed, nil
+	}
 	return e.Calibrated.Speed(gpu.Name, model)
 }
 

@@ -48,19 +48,20 @@ type Measured struct {
 	Batch   int
 }
 
-// corrected returns a speed by which the step takes what was measured.
-func (t *Table) corrected(ctx context.Context, gpu device.GPU, speed steptime.Efficiency) (steptime.Efficiency, error) {
-	if t.Measured.Seconds == 0 {
+// Correct returns a speed by which the step of a setup takes what was measured; the same speed if nothing was.
+func (m Measured) Correct(ctx context.Context, of *step.Setup, gpu device.GPU, speed steptime.Efficiency,
+) (steptime.Efficiency, error) {
+	if m.Seconds == 0 {
 		return speed, nil
 	}
-	one, err := timed(ctx, judge.Default(t.Stages[0].Setup, gpu, 0), t.Measured.Batch, speed)
+	one, err := timed(ctx, judge.Default(of, gpu, 0), m.Batch, speed)
 	if err != nil {
 		return speed, err
 	}
 	if !one.load.Known() {
 		return speed, input.Errorf("the measured step corrects nothing: the speed of %s is not known", gpu.Name)
 	}
-	kernels := t.Measured.Seconds/max(1, one.load.Stretch) - one.load.Host
+	kernels := m.Seconds/max(1, one.load.Stretch) - one.load.Host
 	speed, err = calibrate.FitSpeed([]calibrate.Timed{{Load: one.load, Seconds: kernels}}, speed)
 	if err != nil {
 		return speed, input.Errorf("the measured step corrects nothing: %w", err)
@@ -85,7 +86,7 @@ func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, erro
 	for i, gpu := range gpus {
 		speed, err := first.Evidence().Speed(gpu, first.Model().Name)
 		if err == nil {
-			speed, err = t.corrected(ctx, gpu, speed)
+			speed, err = t.Measured.Correct(ctx, first, gpu, speed)
 		}
 		if err != nil {
 			return nil, err
