@@ -307,7 +307,7 @@ $(WHEELS)/%/installed: kernels/cudac/wheels/%.txt
 	touch $@
 
 # Each archive has the modules in the order of their architectures.
-PACKED = $(GO) run ./tools/pack $(1)/modules.tar.zst $(foreach m,$(3),$(WHEELS)/$(2)/sm_$(m).$(2))
+PACKED = python3 tools/pack.py $(1)/modules.tar.xz $(foreach m,$(3),$(WHEELS)/$(2)/sm_$(m).$(2))
 PACK_KERNELS = $(call PACKED,$(1)ptx,ptx,70 75 80) && $(call PACKED,$(1)cubin,cubin,75 80 86 90 100 120)
 
 .PHONY: modules
@@ -324,7 +324,8 @@ kernels: modules ## kernels/ptx and kernels/cubin from kernels/cudac
 # through the one that the cubins come from.
 kernels-check: modules $(WHEELS)/ptxas-11.8/installed cuda-header ## PTX and cubins match their sources
 	$(call PACK_KERNELS,$(WHEELS)/)
-	for f in ptx/modules.tar.zst cubin/modules.tar.zst cubin/usage.csv; do cmp kernels/$$f $(WHEELS)/$$f || exit 1; done
+	for f in ptx cubin; do xz -dc kernels/$$f/modules.tar.xz | cmp - <(xz -dc $(WHEELS)/$$f/modules.tar.xz) || exit 1; done
+	cmp kernels/cubin/usage.csv $(WHEELS)/cubin/usage.csv
 	kernels/cudac/assemble $(WHEELS)/ptxas-11.8 $(WHEELS)/ptx 70 75 80 90
 
 cuda-header: $(WHEELS)/header/installed ## our header of the driver matches NVIDIA's
@@ -340,19 +341,19 @@ $(STUB_WHEELS)/%/installed: $(STUBS)/wheels/%.txt
 	touch $@
 
 # The stubs of NVIDIA's libraries, for CUDA 12 and 13, packed.
-$(STUB_WHEELS)/stubs.tar.bz2: $(foreach w,compiler headers-12 headers-13,$(STUB_WHEELS)/$(w)/installed) $(wildcard $(STUBS)/source/*) $(STUBS)/build.sh
+$(STUB_WHEELS)/stubs.tar.xz: $(foreach w,compiler headers-12 headers-13,$(STUB_WHEELS)/$(w)/installed) $(wildcard $(STUBS)/source/*) $(STUBS)/build.sh
 	rm -rf $(STUB_WHEELS)/built
 	export PYTHONPATH=$(CURDIR)/$(STUB_WHEELS)/compiler CC='python3 -m ziglang cc -target x86_64-linux-gnu.2.17'; set -e; h=$(CURDIR)/$(STUB_WHEELS); \
 	$(STUBS)/build.sh 12 $(STUB_WHEELS)/built/12 $$h/headers-12/nvidia/cuda_runtime/include $$h/headers-12/nvidia/cuda_nvcc/include & \
 	$(STUBS)/build.sh 13 $(STUB_WHEELS)/built/13 $$h/headers-13/nvidia/cu13/include; \
 	wait $$!
-	python3 $(STUBS)/pack.py $(STUB_WHEELS)/built $@
+	python3 tools/pack.py $@ $(STUB_WHEELS)/built
 
-stubs: $(STUB_WHEELS)/stubs.tar.bz2 ## the stubs of NVIDIA's libraries, from their sources
-	cp $< $(STUBS)/stubs.tar.bz2
+stubs: $(STUB_WHEELS)/stubs.tar.xz ## the stubs of NVIDIA's libraries, from their sources
+	cp $< $(STUBS)/stubs.tar.xz
 
-stubs-check: $(STUB_WHEELS)/stubs.tar.bz2 ## the packed stubs match their sources
-	cmp $< $(STUBS)/stubs.tar.bz2
+stubs-check: $(STUB_WHEELS)/stubs.tar.xz ## the packed stubs match their sources
+	xz -dc $< | cmp - <(xz -dc $(STUBS)/stubs.tar.xz)
 
 # PyTorch and what it imports, none of NVIDIA's packages.
 $(WHEELS)/torch/installed:

@@ -14,7 +14,7 @@ import (
 	"io"
 	"sync"
 
-	"github.com/klauspost/compress/zstd"
+	"github.com/ulikunitz/xz"
 
 	"github.com/vprof/vprof/internal/ceil"
 )
@@ -45,10 +45,10 @@ const MinCapability = 70
 
 // The modules, each kind in one archive: they differ little, and compress together to half of what they take alone.
 //
-//go:embed ptx/modules.tar.zst
+//go:embed ptx/modules.tar.xz
 var packedPTX []byte
 
-//go:embed cubin/modules.tar.zst
+//go:embed cubin/modules.tar.xz
 var packedCubins []byte
 
 // A source is a module, which a process unpacks once. It is made so, and not
@@ -96,15 +96,14 @@ func Cubin(capability int) string {
 	return ""
 }
 
-// unpack returns a module of an archive, after some hundredths of a second.
+// unpack returns a module of an archive, after some tenths of a second.
 func unpack(archive []byte, name string) string {
-	r, err := zstd.NewReader(bytes.NewReader(archive), zstd.WithDecoderConcurrency(1))
+	r, err := xz.NewReader(bytes.NewReader(archive))
 	for files := tar.NewReader(r); err == nil; {
 		var file *tar.Header
 		if file, err = files.Next(); err == nil && file.Name == name {
 			var text []byte
 			if text, err = io.ReadAll(files); err == nil {
-				r.Close()
 				return string(text)
 			}
 		}

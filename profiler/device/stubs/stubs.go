@@ -3,7 +3,6 @@ package stubs
 import (
 	"archive/tar"
 	"bytes"
-	"compress/bzip2"
 	"crypto/sha256"
 	_ "embed" // the archive
 	"encoding/hex"
@@ -14,11 +13,13 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"github.com/ulikunitz/xz"
 )
 
 // archive has the folders 12 and 13, for the major versions of CUDA.
 //
-//go:embed stubs.tar.bz2
+//go:embed stubs.tar.xz
 var archive []byte
 
 // Unpack puts the libraries into a folder below cache that is named after their content, unless they are there already,
@@ -53,7 +54,11 @@ func Unpack(cache string) (string, error) {
 
 // extract writes the archive's files below a folder.
 func extract(dir string) error {
-	files := tar.NewReader(bzip2.NewReader(bytes.NewReader(archive)))
+	unpacked, err := xz.NewReader(bytes.NewReader(archive))
+	if err != nil {
+		return err
+	}
+	files := tar.NewReader(unpacked)
 	for {
 		file, err := files.Next()
 		if err == io.EOF {
