@@ -1,6 +1,7 @@
 package hfconfig
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"maps"
@@ -16,7 +17,7 @@ import (
 var hubConfigs []byte
 
 // A hubConfig is the configuration of a model on the hub, where it was read, and when; or the name of another model
-// that has the same.
+// that has the same, with the source of that unless it is the other's.
 type hubConfig struct {
 	Same   string          `json:"same"`
 	Source string          `json:"source"`
@@ -62,7 +63,8 @@ func OfHub(name string) (config []byte, known bool) {
 func hubEntry(name string) (c hubConfig, known bool) {
 	c, known = ofHub()[name]
 	if c.Same != "" {
-		c = ofHub()[c.Same]
+		same := ofHub()[c.Same]
+		c.Config, c.Source, c.Read = same.Config, cmp.Or(c.Source, same.Source), same.Read
 	}
 	return c, known
 }

@@ -25,22 +25,25 @@ type Tab struct {
 	errors []string
 }
 
-// Open starts a Chromium with an empty tab of a size in pixels. Without one the test is skipped, see [Variable].
-func Open(t testing.TB, width, height int64) *Tab {
+// Find returns the path of a Chromium. Without one the test is skipped, see [Variable].
+func Find(t testing.TB) string {
 	t.Helper()
-	found := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
-			found = path
-			break
+			return path
 		}
 	}
-	if found == "" {
-		if os.Getenv(Variable) == "required" {
-			t.Fatal("there is no Chromium: install chromium")
-		}
-		t.Skip("there is no Chromium")
+	if os.Getenv(Variable) == "required" {
+		t.Fatal("there is no Chromium: install chromium")
 	}
+	t.Skip("there is no Chromium")
+	return ""
+}
+
+// Open starts a Chromium with an empty tab of a size in pixels, which ends with the test or after eight minutes.
+func Open(t testing.TB, width, height int64) *Tab {
+	t.Helper()
+	found := Find(t)
 	ctx, cancel := chromedp.NewExecAllocator(t.Context(), append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(found), chromedp.NoSandbox, chromedp.DisableGPU)...)
 	t.Cleanup(cancel)

@@ -3,10 +3,12 @@
 Shapes of language models are from litgpt's table (the Apache-2.0 package litgpt, litgpt/config.py), which loads
 the hub's weights as they are, so that its sizes are the hub's. The type of the weights and shared embeddings are
 not in that table: FAMILIES has them for each family, with their source. Other models are in others.json, each with
-the public file that shows its configuration.
+the public file that shows its configuration. Copies under other names are from unsloth's table of its 16-bit models
+(the Apache-2.0 package unsloth, unsloth/models/mapper.py), without Phi, whose layers unsloth splits.
 
-    pip download --no-deps litgpt==0.5.13 && unzip litgpt-*.whl litgpt/config.py
-    python tools/hubnames/hubnames.py litgpt/config.py 2026-11-29
+    pip download --no-deps litgpt==0.5.13 unsloth==2026.10.9
+    unzip litgpt-*.whl litgpt/config.py && unzip unsloth-*.whl unsloth/models/mapper.py
+    python tools/hubnames/hubnames.py litgpt/config.py unsloth/models/mapper.py 2026-11-29
 """
 
 import importlib.util
@@ -16,6 +18,7 @@ import re
 import sys
 
 LITGPT = "litgpt 0.5.13, litgpt/config.py"
+UNSLOTH = "unsloth 2026.10.9, unsloth/models/mapper.py"
 MLC = "mlc-ai/mlc-llm 79d603f0, python/mlc_llm/model/model_preset.py"
 
 # Name pattern, model_type, architecture, type of the weights, shared embeddings, source of these two.
@@ -110,9 +113,16 @@ def language(path, read):
                 break
 
 
+def copies(path):
+    """Yields the names of unsloth's copies with the names of their originals."""
+    for copy, original in re.findall(r'"(unsloth/[^"]+)"\s*,\s*"([^"]+/[^"]+)"', pathlib.Path(path).read_text()):
+        if not re.search(r"phi|bnb-4bit|FP8", copy, re.IGNORECASE):
+            yield copy, original
+
+
 def main():
-    """Writes the table: names in order, and a configuration that an earlier name has by that name."""
-    path, read = sys.argv[1:]
+    """Writes the table: names in order, and a configuration that another name has by that name."""
+    path, mapper, read = sys.argv[1:]
     here = pathlib.Path(__file__).parent
     rows = dict(language(path, read)) | json.loads((here / "others.json").read_text())
     # The hub redirects the names of Llama 3.1, which have been shortened since.
@@ -125,6 +135,11 @@ def main():
         config = json.dumps(row["config"], sort_keys=True)
         same = first.setdefault((config, row["source"], row["read"]), name)
         lines.append(f"  {json.dumps(name)}: {json.dumps(row if same == name else {'same': same})}")
+    for copy, original in sorted(copies(mapper)):
+        if original in rows:
+            row = rows[original]
+            same = first[json.dumps(row["config"], sort_keys=True), row["source"], row["read"]]
+            lines.append(f"  {json.dumps(copy)}: {json.dumps({'same': same, 'source': UNSLOTH})}")
     (here.parent.parent / "models/hfconfig/hub.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 

@@ -135,13 +135,14 @@ func mostRules(t *testing.T) (most int) {
 }
 
 func TestPage(t *testing.T) {
+	headless.Find(t)
+	s := serve(t) // before the tab, whose time is limited
 	b := &tab{headless.Open(t, 1280, 900)}
 	require.NoError(t, chromedp.Listen(b, func(event any) {
 		if e, ok := event.(*log.EventEntryAdded); ok { // a violation of the content security policy, or a missing file
 			b.Add(e.Entry.Text + " " + e.Entry.URL)
 		}
 	}))
-	s := serve(t)
 	began := time.Now()
 	require.NoError(t, chromedp.Do(b, chromedp.Navigate(s.url)))
 	first := b.answer(t)

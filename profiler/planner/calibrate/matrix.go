@@ -27,7 +27,7 @@ func (a Matrix) residual(x, b []float64) []float64 {
 	return r
 }
 
-// unit scales all columns but those of zeros to unit length, and returns their lengths.
+// unit scales all columns to unit length, except columns of zeros, and returns their lengths.
 func (a Matrix) unit() []float64 {
 	lengths := make([]float64, len(a))
 	for j, column := range a {
