@@ -182,7 +182,7 @@ evidence: build ## records bench/reference's zoo again with the PyTorch of PYTHO
 	python3 tools/evidence/run_check.py --vprof ./vprof --python $(PYTHON) --records $(EVIDENCE)
 
 # Releases of transformers whose steps are recorded; those of 4.x and 5.x need other releases of what they import.
-STACKS = 4.45.2 4.48.1 4.49.0 4.51.3 4.53.3 4.54.1 4.57.1 5.0.0 5.12.1 5.17.0 5.20.0 5.24.0
+STACKS = 4.45.2 4.46.3 4.47.1 4.48.1 4.48.3 4.49.0 4.51.3 4.53.3 4.54.1 4.57.1 5.0.0 5.12.1 5.17.0 5.20.0 5.24.0
 
 .PHONY: stacks
 stacks: build ## records the steps of releases of transformers again; needs a PYTHON with PyTorch for CUDA

@@ -172,6 +172,7 @@ var names = nn.Names{"model": "transformer"}
 // CausalLM returns the task of predicting each next token.
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	c.Cache = text.Cache
+	text.OwnLoss = hf.OwnLoss{Until: trace.SharedByMistral, Unconverted: true}
 	m := New(c)
 	head := &nn.Linear{Weight: nn.Table(m.Wte).Weight}
 	if c.Untied {

@@ -35,13 +35,13 @@ func Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 	g := f.FuncFrame(q, k, v, mask)
 	gqa, rules := false, &f.Tape().Rules().Libraries
 	if o.Groups > 1 {
-		fits := (rules.GroupedHeads || o.Flash && rules.SharedFunctions) && !o.RepeatKV
+		fits := (rules.GroupedHeads || o.Flash && rules.SharedFunctions >= trace.SharedByMistral) && !o.RepeatKV
 		if gqa = fits && mask == nil && k.Size(-1) == v.Size(-1) && v.Size(-1) <= 256; !gqa {
 			g.Set(&k, repeatHeads(g, k, o.Groups))
 			g.Set(&v, repeatHeads(g, v, o.Groups))
 		}
 	}
-	if !rules.ViewedHeads && !o.Flash && (mask != nil || rules.SharedFunctions) {
+	if !rules.ViewedHeads && !o.Flash && (mask != nil || rules.SharedFunctions >= trace.SharedByMistral) {
 		for _, x := range []**tensor{&q, &k, &v} {
 			g.Set(x, (*x).Contiguous())
 		}

@@ -87,7 +87,7 @@ func CausalLMOf(net trainer, m Decoder, inputs *nn.Embedding, output *nn.Layer, 
 			}
 			logits := g.Let(text.scores(g, *output, x))
 			text.adjustScores(g, &logits)
-			if !g.Tape().Rules().Libraries.SharedFunctions {
+			if text.OwnLoss.of(g) && !text.OwnLoss.Unconverted {
 				g.Set(&logits, logits.To(trace.F32))
 			}
 			return text.EndWithLoss(g, g.Let(text.causalLMLoss(g, logits, b)), logits)

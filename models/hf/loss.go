@@ -11,10 +11,10 @@ import (
 
 // CausalLMLoss follows ForCausalLMLoss: in fp32, every token predicts the next.
 func CausalLMLoss(f *frame, logits, labels *tensor) *tensor {
-	return shiftedLoss(f, logits, labels, func(_ *frame, source, target *tensor) *tensor {
-		return source.CrossEntropy(target)
-	})
+	return shiftedLoss(f, logits, labels, crossEntropy)
 }
+
+func crossEntropy(_ *frame, source, target *tensor) *tensor { return source.CrossEntropy(target) }
 
 // causalLMLoss computes [CausalLMLoss] of a batch, under loss_parallel where ranks share the scores.
 func (t Text) causalLMLoss(f *frame, logits *tensor, b TextBatch) *tensor {
@@ -25,6 +25,8 @@ func (t Text) causalLMLoss(f *frame, logits *tensor, b TextBatch) *tensor {
 		g.Set(&logits, logits.To(trace.F32))
 		g.Set(&logits, logits.View(-1, logits.Size(-1)))
 		return g.Return(logits.CrossEntropy(g.Let(labels.View(-1))))
+	case t.VocabRanks == 0 && t.OwnLoss.of(f):
+		return cutLoss(f, logits, labels, crossEntropy)
 	case t.VocabRanks == 0:
 		return CausalLMLoss(f, logits, labels)
 	}
@@ -33,16 +35,26 @@ func (t Text) causalLMLoss(f *frame, logits *tensor, b TextBatch) *tensor {
 	})
 }
 
+// OwnLoss is how a model computed its loss itself, before it shared [CausalLMLoss].
+type OwnLoss struct {
+	// Until is the group with which it shares that; zero is Llama's.
+	Until trace.Sharers
+	// Unconverted leaves the logits in their type. Otherwise they are converted to fp32 first.
+	Unconverted bool
+}
+
+// of reports whether the model computes its loss itself under the rules of the release.
+func (o OwnLoss) of(f *frame) bool {
+	return f.Tape().Rules().Libraries.SharedFunctions < max(o.Until, trace.SharedByLlama)
+}
+
 // shiftedLoss returns what a loss makes of scores in fp32, as rows, and of the labels that follow,
 // of which the last of a row is none.
 func shiftedLoss(f *frame, logits, labels *tensor, of func(f *frame, source, target *tensor) *tensor) *tensor {
 	g := f.FuncFrame(logits, labels)
 	g.Set(&logits, logits.To(trace.F32))
 	if !f.Tape().Rules().Libraries.ShiftsLabels {
-		scores := g.Let(logits.Slice(-2, 0, logits.Size(-2)-1).Contiguous())
-		shifted := g.Let(labels.Slice(-1, 1, labels.Size(-1)).Contiguous())
-		g.Set(&scores, scores.View(-1, scores.Size(-1)))
-		return g.Return(of(g, scores, g.Set(&shifted, shifted.View(-1))))
+		return g.Return(cutLoss(g, logits, labels, of))
 	}
 	g.Set(&labels, labels.Pad(0, 1))
 	shifted := g.Let(labels.Slice(-1, 1, labels.Size(-1)).Contiguous())
@@ -50,6 +62,15 @@ func shiftedLoss(f *frame, logits, labels *tensor, of func(f *frame, source, tar
 	g.Set(&shifted, shifted.View(-1))
 	g.Set(&shifted, shifted.ToGPUOf(logits))
 	return g.Return(of(g, logits, shifted))
+}
+
+// cutLoss returns the loss of a copy of the logits of all tokens but the last of each sequence.
+func cutLoss(f *frame, logits, labels *tensor, of func(f *frame, source, target *tensor) *tensor) *tensor {
+	g := f.FuncFrame(logits, labels)
+	g.Set(&logits, logits.Slice(-2, 0, logits.Size(-2)-1).Contiguous())
+	g.Set(&labels, labels.Slice(-1, 1, labels.Size(-1)).Contiguous())
+	g.Set(&logits, logits.View(-1, logits.Size(-1)))
+	return g.Return(of(g, logits, g.Set(&labels, labels.View(-1))))
 }
 
 // OutputLoss is a cross entropy that computes scores from hidden states [..., width] by

@@ -94,6 +94,8 @@ type Scores struct {
 	ScoreCap, ScoreScaled bool
 	// ScoresFloat brings them to fp32 at once, as Mamba does.
 	ScoresFloat bool
+	// OwnLoss is the model's own code of the loss.
+	OwnLoss OwnLoss
 	// FusedLoss has liger-kernel compute them and their loss, chunk by chunk of tokens.
 	FusedLoss bool
 	// LossChunks is the number of chunks of tokens that PyTorch computes them for, one after the

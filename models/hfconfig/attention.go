@@ -7,6 +7,7 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/llama"
+	"github.com/vprof/vprof/profiler/trace"
 )
 
 // flashed adds the choice of FlashAttention where it needs another step than PyTorch's attention.
@@ -18,8 +19,12 @@ func (a *architecture) flashed(c llama.Config) {
 
 // chosen returns a configuration as the settings of a case have it.
 func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
-	if c.AttentionCap && !hf.Eager.Chosen(k) && !k.Libraries().EagerCaps {
+	rules := k.Libraries()
+	if c.AttentionCap && !hf.Eager.Chosen(k) && !rules.EagerCaps && rules.SharedFunctions >= trace.SharedByMistral {
 		c.Eager = false
+	}
+	if rules.SharedFunctions >= trace.SharedByNeoX {
+		c.CausalBuffers = 0
 	}
 	if hf.Flash.Chosen(k) {
 		c.Flash, c.Eager, c.Windowed = true, false, nil // its kernels need no masks

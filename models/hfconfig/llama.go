@@ -201,6 +201,7 @@ func readNeoX(r *reader, c *llama.Config) {
 	c.OutputBias = c.QKVBias
 	c.ResidualDropout = r.probability("hidden_dropout", 0)
 	c.EmbedDropout = c.ResidualDropout
+	c.CausalBuffers = r.size(positionsKey, 2048, mostPositions)
 	c.Order = llama.NeoX
 	if r.flag("use_parallel_residual", true) {
 		c.Order = llama.NeoXParallel

@@ -11,6 +11,7 @@ import (
 	"github.com/vprof/vprof/models/vit"
 	"github.com/vprof/vprof/models/wav2vec2"
 	"github.com/vprof/vprof/models/whisper"
+	"github.com/vprof/vprof/profiler/trace"
 )
 
 // layerDropNote is for models that may leave layers out of a step at random.
@@ -136,7 +137,7 @@ func readOPT(r *reader) architecture {
 	}
 	a.task = func(k models.Case) train.Task {
 		c := c
-		c.Eager = hf.Eager.Chosen(k)
+		c.Eager = hf.Eager.Chosen(k) || k.Libraries().SharedFunctions == trace.SharedByNone // transformers 4.45
 		if k.Task == classification {
 			return opt.Classification(c, classesOf(k, problem), padded, hf.TextOf(k))
 		}

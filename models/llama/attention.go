@@ -17,6 +17,7 @@ type attention struct {
 	QkvProj                    nn.Layer // instead of the three
 	QProj, KProj, VProj, OProj nn.Layer
 	Sinks                      *nn.Parameter
+	Bias                       *nn.Buffer // causal masks of all positions
 	QNorm, KNorm               nn.Layer
 	c                          *Config
 	rotates                    bool
@@ -36,6 +37,9 @@ func newAttention(c *Config, i int) *attention {
 	a.OProj = nn.NewLinear(query, c.Width, c.OutputBias)
 	if c.Sinks {
 		a.Sinks = nn.NewParameter(c.Heads)
+	}
+	if c.CausalBuffers > 0 {
+		a.Bias = nn.NewBuffer(trace.Bool, 1, 1, c.CausalBuffers, c.CausalBuffers)
 	}
 	if c.AttentionGate {
 		a.QProj = nn.NewLinear(c.Width, 2*query, c.QKVBias)

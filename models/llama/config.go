@@ -55,6 +55,8 @@ type Config struct {
 	Llama4 Llama4
 	// ScoresFloat keeps the logits in fp32.
 	ScoresFloat bool
+	// OwnLoss is the loss of releases in which the model shares no function for it.
+	OwnLoss hf.OwnLoss
 	// Names maps Llama's names of modules to other ones.
 	Names Names
 }
@@ -85,6 +87,8 @@ type Masks struct {
 	Window   int64
 	// AlwaysFullMask makes the mask of full attention even if no layer has it, AlwaysWindowMask the mask of a window.
 	AlwaysFullMask, AlwaysWindowMask bool
+	// CausalBuffers is the number of positions of the causal masks that the layers keep; zero for no such masks.
+	CausalBuffers int64
 }
 
 // Scaling is what is multiplied by a number of the configuration, or held within bounds by one.

@@ -228,6 +228,7 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	c.applyTraining(text)
 	m := New(c)
 	text.ScoreCap, text.ScoreScaled, text.ScoresFloat = c.ScoreCap, c.ScoreScaled, c.ScoresFloat
+	text.OwnLoss = c.OwnLoss
 	task := hf.CausalLM(c.Names, m, m, m.embedding, m.head(), text)
 	task.Attentions = m.attentions()
 	return task

@@ -200,6 +200,7 @@ type body struct {
 // CausalLM returns the task of predicting each next token.
 func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	c.Cache = text.Cache
+	text.OwnLoss = hf.OwnLoss{Until: trace.SharedByMistral, Unconverted: true}
 	m := New(c)
 	head := nn.NewLinear(c.EmbedWidth, c.Vocab, false)
 	if !c.Untied {

@@ -6,8 +6,10 @@ import "github.com/vprof/vprof/profiler/trace"
 var transformers = library{
 	name: "transformers", first: "4.45", newest: "5.24",
 	changes: []change{
-		{"4.48", func(r *trace.Libraries) { r.SharedFunctions = true }},  // loss_function of CausalLM classes
-		{"4.49", func(r *trace.Libraries) { r.ShiftsLabels = true }},     // ForCausalLMLoss of loss_utils.py
+		shared("4.46", trace.SharedByLlama), // loss_function of CausalLM classes
+		shared("4.47", trace.SharedByStarcoder2),
+		shared("4.48", trace.SharedByMistral), // ALL_ATTENTION_FUNCTIONS
+		{"4.49", func(r *trace.Libraries) { r.SharedFunctions, r.ShiftsLabels = trace.SharedByNeoX, true }},
 		{"4.52", func(r *trace.Libraries) { r.LayersCheckpoint = true }}, // modeling_layers.py
 		{"4.53", func(r *trace.Libraries) { r.ReadsPositions = true }},   // masking_utils.py
 		{"4.54", func(r *trace.Libraries) { r.GroupedHeads = true }},     // use_gqa_in_sdpa of sdpa_attention.py
@@ -18,4 +20,9 @@ var transformers = library{
 		{"5.21", func(r *trace.Libraries) { r.EagerCaps = true }},        // _supports_sdpa of Gemma2PreTrainedModel
 		{"5.23", func(r *trace.Libraries) { r.RemapsPositions = true }},  // packed_sequence_compatibility_function
 	},
+}
+
+// shared returns the change after which a group of models and all groups before it share functions.
+func shared(since string, by trace.Sharers) change {
+	return change{since, func(r *trace.Libraries) { r.SharedFunctions = by }}
 }

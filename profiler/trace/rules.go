@@ -1,6 +1,11 @@
 package trace
 
-import "github.com/vprof/vprof/profiler/trace/cudnn"
+import (
+	"fmt"
+	"slices"
+
+	"github.com/vprof/vprof/profiler/trace/cudnn"
+)
 
 // Rules are the behavior of PyTorch and its libraries that differs between releases, as plain data. A recording reads
 // them and changes nothing in them. Package stack has the rules of each release.
@@ -42,11 +47,37 @@ const (
 	NoneInTF32
 )
 
+// Sharers are models that share functions: a group, and all groups before it.
+type Sharers uint8
+
+// The groups, in the order in which releases of transformers changed them.
+const (
+	SharedByNone Sharers = iota
+	// SharedByLlama: losses of Llama and most decoders.
+	SharedByLlama
+	// SharedByStarcoder2: its loss, too.
+	SharedByStarcoder2
+	// SharedByMistral: losses of Mistral, Granite, GPT-2 and OPT, and attention of all but GPT-NeoX.
+	SharedByMistral
+	// SharedByNeoX: all of GPT-NeoX.
+	SharedByNeoX
+)
+
+// UnmarshalText reads the model that a group is named after: "Mistral".
+func (s *Sharers) UnmarshalText(text []byte) error {
+	i := slices.Index([]string{"Llama", "Starcoder2", "Mistral", "GPT-NeoX"}, string(text))
+	if i < 0 {
+		return fmt.Errorf("%q is no model after which a group that shares functions is named", text)
+	}
+	*s = SharedByLlama + Sharers(i)
+	return nil
+}
+
 // Libraries are how libraries beside PyTorch compute a step; zero is the oldest known release of each.
 type Libraries struct {
-	// SharedFunctions: functions that models share compute their loss and attention. Otherwise models do so themselves:
-	// scores in fp32 take the place of the scores, and heads are copied only where there is a mask.
-	SharedFunctions bool
+	// SharedFunctions are the models whose loss and attention are computed by functions that models share. Other models
+	// do so themselves: most have logits in fp32 in place of the logits, and copy heads only where there is a mask.
+	SharedFunctions Sharers
 	// ShiftsLabels: the loss of a causal model shifts the labels. Otherwise it copies the scores of all tokens but the
 	// last of each row.
 	ShiftsLabels bool
@@ -68,7 +99,8 @@ type Libraries struct {
 	RemapsPositions bool
 	// NoCausalBuffers: GPT-2 has no buffers of causal masks.
 	NoCausalBuffers bool
-	// EagerCaps: attention whose scores are capped is eager by default (Gemma 2). Otherwise it leaves the cap out.
+	// EagerCaps: attention whose scores are capped is eager by default (Gemma 2), as it is where models do not share
+	// functions for attention. Otherwise it leaves the cap out.
 	EagerCaps bool
 	// SolvesDelta: the gated delta rule solves a triangular system for each chunk of tokens. Otherwise it goes from row
 	// to row.
