@@ -79,7 +79,7 @@ func runCard(ctx context.Context, o *cardOptions, args []string, given bool) err
 			fmt.Fprintln(o.app.stdout, "--yes runs the first; another is named after --")
 			return nil
 		}
-		if err := os.Chdir(args[0]); err != nil {
+		if err := os.Chdir(filepath.Join(args[0], c.Command.Dir)); err != nil {
 			return err
 		}
 	}

@@ -27,6 +27,8 @@ type Card struct {
 	Command Command `json:"command"`
 	GPU     string  `json:"gpu"`
 	Rows    []Row   `json:"rows"`
+	// Options are those of the command's own parser.
+	Options []script.Option `json:"options,omitempty"`
 }
 
 // Row is one setting of the command.
@@ -62,42 +64,47 @@ var variants = []struct {
 const documented = "as documented"
 
 var batchFlag = pattern.Of(
-	`^--?((per_device_|micro_|local_)?(train_)?(micro_)?batch_?size(_per_gpu|_per_device)?|bs|b)$`)
+	`^--?((global_|total_|per_device_|micro_|local_)?(train_)?(micro_)?batch_?size(_per_gpu|_per_device)?|bs|b)$`)
 
 // Make fills a card: each setting once, until a time. Settings that the card has are not run again. keep is called with
 // the card after each.
 func (c *Card) Make(ctx context.Context, of script.Command, until time.Time, keep func() error) error {
-	options, err := c.run(ctx, of, Row{Setting: documented, Args: c.Command.Args}, until, keep)
-	if err != nil {
+	if err := c.run(ctx, of, Row{Setting: documented, Args: c.Command.Args}, until, keep); err != nil {
 		return err
 	}
-	if first := c.Rows[0]; first.Need == 0 && !strings.HasPrefix(first.Result, "out of memory") {
+	first := c.Rows[0]
+	if first.Need == 0 && !strings.HasPrefix(first.Result, "out of memory") {
 		return nil // what the script lacks as documented it lacks in other settings
 	}
-	for _, r := range c.settings(options) {
-		if _, err := c.run(ctx, of, r, until, keep); err != nil {
+	isData := func(r report.Replaced) bool { return r.Kind == "data" }
+	alike := len(of.Without.Lengths) == 0 && slices.ContainsFunc(first.Replaced, isData)
+	if alike && first.Need > 0 && max(first.Evaluation, first.Saving) <= first.Training {
+		of.Steps, of.Longest = 2, 0 // the second step has the optimizer's state, and no other phase or batch needs more
+	}
+	for _, r := range c.settings() {
+		if err := c.run(ctx, of, r, until, keep); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// settings returns the rows that a parser permits: the smallest batch, each option that saves memory, and all of them.
-func (c *Card) settings(options []script.Option) []Row {
+// settings returns the rows that the parser permits: all that save memory, the smallest batch, and each other option.
+func (c *Card) settings() []Row {
 	var rows []Row
 	all := Row{Setting: "batch 1 and all of these", Args: c.Command.Args}
 	add := func(name, flag, value string) {
 		rows = append(rows, Row{Setting: name, Args: with(c.Command.Args, flag, value)})
 		all.Args = with(all.Args, flag, value)
 	}
-	for _, o := range options {
+	for _, o := range c.Options {
 		key := strings.ReplaceAll(o.Flag, "-", "_")
 		if batchFlag().MatchString("--"+strings.TrimLeft(key, "_")) && o.Value != "1" && o.Number {
 			add("batch 1", o.Flag, "1")
 		}
 	}
 	for _, v := range variants {
-		for _, o := range options {
+		for _, o := range c.Options {
 			flag, value := "--"+strings.ReplaceAll(strings.TrimLeft(o.Flag, "-"), "-", "_"), v.value
 			at := slices.IndexFunc(o.Choices, func(c string) bool { return value != "" && strings.HasPrefix(c, value) })
 			switch {
@@ -113,7 +120,7 @@ func (c *Card) settings(options []script.Option) []Row {
 		}
 	}
 	if len(rows) > 1 {
-		rows = append(rows, all)
+		return slices.Insert(rows, 0, all)
 	}
 	return rows
 }
@@ -135,23 +142,21 @@ func with(args []string, flag, value string) []string {
 	return args
 }
 
-// run runs a row if the card lacks it, and returns the options of the command's parser, which a kept row has no more.
-func (c *Card) run(
-	ctx context.Context, of script.Command, r Row, until time.Time, keep func() error,
-) ([]script.Option, error) {
+// run runs a row if the card lacks it.
+func (c *Card) run(ctx context.Context, of script.Command, r Row, until time.Time, keep func() error) error {
 	at := slices.IndexFunc(c.Rows, func(known Row) bool { return slices.Equal(known.Args, r.Args) })
-	done := at >= 0 && r.Setting != documented && !strings.HasPrefix(c.Rows[at].Result, "timeout")
+	done := at >= 0 && (c.Rows[at].Need > 0 || at > 0 && !strings.HasPrefix(c.Rows[at].Result, "timeout"))
 	if of.Timeout = time.Until(until); of.Timeout <= 0 || done {
-		return nil, nil
+		return nil
 	}
 	of.Args = r.Args
 	o, err := script.Run(ctx, of)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	result, err := o.Report(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	r.fill(o, result)
 	if at >= 0 {
@@ -159,7 +164,10 @@ func (c *Card) run(
 	} else {
 		c.Rows = append(c.Rows, r)
 	}
-	return o.Options(), keep()
+	if r.Setting == documented {
+		c.Options = o.Options()
+	}
+	return keep()
 }
 
 // fill reads the numbers of a run.
@@ -169,8 +177,16 @@ func (r *Row) fill(o *script.Outcome, of *report.Report) {
 		r.Result = wanted
 	} else if of.Script.Error != "" {
 		r.Result += ": " + cause(of.Script.Error, of.Script.Traceback)
+	} else if lines := strings.Split(strings.TrimSpace(o.Said), "\n"); o.Kind() == script.Failed {
+		r.Result += ": " + strings.TrimSpace(lines[len(lines)-1])
 	}
-	if len(of.Points) == 0 || o.Kind() != script.Fits {
+	r.Result = strings.Replace(r.Result, "timeout: KeyboardInterrupt", "timeout before the end of a step,", 1)
+	if steps := o.Steps(); o.Kind() == script.TimedOut && len(steps) > 0 {
+		r.Result = fmt.Sprintf("timeout after step %d", steps[0])
+	} else if o.Kind() != script.Fits {
+		return
+	}
+	if len(of.Points) == 0 {
 		return
 	}
 	run := of.Points[0].Run

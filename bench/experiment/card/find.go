@@ -17,12 +17,17 @@ import (
 type Command struct {
 	Args []string `json:"args"`
 	From string   `json:"from,omitempty"`
+	// Dir is the folder of the repository in which it runs; empty for the repository's own.
+	Dir string `json:"dir,omitempty"`
+	// lacks is the number of its settings that name what only the reader has.
+	lacks int
 }
 
 // places are where repositories document their commands, most telling first.
 var places = []string{
 	"README*", "readme*", "*.md", "docs/*.md", "scripts/*.sh", "scripts/*/*.sh", "*.sh", "examples/*.md", "*/README*",
-	"*/*/README*", "*/*/*/README*", ".github/workflows/*.y*ml",
+	"*/*/README*", "*/*/*/README*", "*/*.md", "*/*.sh", "*/*/*.sh", "*/*/*/*.sh", "*/*/*/*/*.sh",
+	".github/workflows/*.y*ml",
 }
 
 // mostText limits the files that are read, in bytes.
@@ -33,22 +38,29 @@ var (
 	starts = pattern.Of(`^(?:[-$>#*` + "`" + `\s]|run:|\([\w-]+\)|\[[\w-]+\]\$)*((?:[A-Z_]+=\S+\s+)*)` +
 		`(?:mpi(?:exec|run) -np? \S+ )?((?:uv run |poetry run )?` +
 		`(?:python[\d.]*|torchrun|accelerate launch|deepspeed)\s.*)$`)
-	trains  = pattern.Of(`(?i)train|tune|sft|dpo|lora|main|run_|fit|imitat|learn`)
+	trains  = pattern.Of(`(?i)train|tune|sft|dpo|lora|main|run[_.]|fit|imitat|learn`)
 	scripts = pattern.Of(`\S+\.py\b`)
-	modules = pattern.Of(`-m\s+\S+`)
-	others  = pattern.Of(
-		`(?i)eval|infer|test|sampl|generat|demo|predict|export|convert|preproc|prepare|download|setup|submit|gradio`)
+	modules = pattern.Of(`-m\s+\S+(\s+[a-z]\w*)?`) // with a program's subcommand
+	others  = pattern.Of(`(?i)eval|infer|test|sampl|generat|demo|predict|export|convert|preproc|prepare|download|setup|` +
+		`submit|gradio|merge|fetch|search`)
 	// evaluates matches an option by which a training script evaluates or explains itself, and does not train.
-	evaluates = pattern.Of(`(?i)^--?(only[-_])?(h|help|eval|evaluate|test|infer|inference|predict)([-_]only)?$`)
-	variable  = pattern.Of(`\$\{(\w+)(?::-[^}]*)?\}|\$(\w+)`)
-	assigned  = pattern.Of(`(?m)^\s*(?:export\s+)?([A-Za-z_]\w*)=("[^"]*"|'[^']*'|[^\s$;&|]*)\s*$`)
+	evaluates = pattern.Of(`(?i)^--?(only[-_])?(h|help|eval|evaluate|test|infer|inference|predict)([-_]only)?$|` +
+		`^--(is|do)_train(ing)?[= ](0|false)$`)
+	continued = pattern.Of(`\\(\s+#.*)?\s*$`)
+	variable  = pattern.Of(`\$\{(\w+)(?::-["']?([^}"']*)["']?)?\}|\$(\w+)`)
+	assigned  = pattern.Of(`(?m)^\s*(?:export\s+)?([A-Za-z_]\w*)=("[^"$]*"|'[^']*'|\$\{\w+:-[^}$]*\}|[^\s$;&|]*)\s*$`)
 	blank     = pattern.Of(`<[^<>]+>|\[[A-Z][^\[\]]+\]`)
-	optional  = pattern.Of(`\[-[^\[\]]*\]`)                             // an option as manuals write it
+	optional  = pattern.Of(`\[-[^\[\]]*\]|"?\$[@*]"?`)                  // an option as manuals write it
 	ranks     = pattern.Of(`(--nproc[-_]per[-_]node[= ])[A-Za-z<$]\S*`) // a number that readers fill in
+	port      = pattern.Of(`(port[= ])absent-\S*`)
 	words     = pattern.Of(`(?:"[^"]*"|'[^']*'|[^\s"'])+`)
 	// declared matches a program that pip makes of a module: lerobot-train = "lerobot.scripts.train:main".
-	declared = pattern.Of(`(?m)^\s*['"]?([\w-]+)['"]?\s*=\s*['"]?([\w.]+):\w+`)
-	quotes   = pattern.Of(`"([^"]*)"|'([^']*)'`)
+	declared = pattern.Of(`([\w-]+)['"]?\s*=\s*['"]?([\w.]+):\w+`)
+	called   = pattern.Of(`^([\s$>]*(?:[A-Z_]+=\S+ +)*)([\w-]+)( .*)`)
+	// chosen and configured match settings without which nobody knows what is trained.
+	chosen     = pattern.Of(`(?i)(model|config|cfg|version|arch|polic|task|type|method|module).*absent-`)
+	configured = pattern.Of(`[^\s=]+\.(ya?ml|toml|json)$`)
+	quotes     = pattern.Of(`"([^"]*)"|'([^']*)'`)
 )
 
 // Find returns the training commands that a repository documents, first the one that most likely trains; bad input if
@@ -77,6 +89,7 @@ func Find(dir string) ([]Command, error) {
 			all = append(all, commandsOf(dir, name, string(text), programs)...)
 		}
 	}
+	slices.SortStableFunc(all, func(a, b Command) int { return a.lacks - b.lacks })
 	if len(all) == 0 {
 		return nil, input.FileErrorf(dir, "no training command in its README, scripts or workflows; name one after "+
 			"--: vprof card -- python train.py")
@@ -88,64 +101,105 @@ func Find(dir string) ([]Command, error) {
 func commandsOf(dir, name, text string, programs map[string]string) (all []Command) {
 	known := map[string]string{} // first what is assigned below the commands
 	text = strings.ReplaceAll(text, "\r", "")
+	value := func(v string) string {
+		v = strings.Trim(v, `"'`)
+		if m := variable().FindStringSubmatch(v); m != nil && m[2] != "" {
+			return m[2]
+		}
+		return v
+	}
 	for _, m := range assigned().FindAllStringSubmatch(text, -1) {
-		known[m[1]] = cmp.Or(known[m[1]], strings.Trim(m[2], `"'`))
+		known[m[1]] = cmp.Or(known[m[1]], value(m[2]))
 	}
 	lines := strings.Split(text, "\n")
 	for at := 0; at < len(lines); at++ {
 		line, number := lines[at], at+1
-		for strings.HasSuffix(strings.TrimSpace(line), `\`) && at+1 < len(lines) {
+		for continued().MatchString(line) && at+1 < len(lines) {
+			if comment := strings.HasPrefix; comment(line, "#") && !comment(lines[at+1], "#") {
+				line = "" // a command in place of which the next is given
+				break
+			}
 			at++
-			line = strings.TrimSuffix(strings.TrimSpace(line), `\`) + " " + strings.TrimSpace(lines[at])
+			line = continued().ReplaceAllString(line, " ") + strings.TrimSpace(lines[at])
 		}
 		if m := assigned().FindStringSubmatch(line); m != nil {
-			known[m[1]] = strings.Trim(m[2], `"'`)
+			known[m[1]] = value(m[2])
 		}
-		if first, rest, _ := strings.Cut(strings.TrimLeft(line, "$> "), " "); programs[first] != "" {
-			line = programs[first] + " " + rest
+		if m := called().FindStringSubmatch(line); m != nil && programs[m[2]] != "" {
+			line = m[1] + programs[m[2]] + m[3]
 		}
-		m := starts().FindStringSubmatch(line)
-		if m == nil {
-			continue
+		if c := commandOf(dir, name, line, known); c != nil {
+			c.From = fmt.Sprintf("%s:%d", name, number)
+			all = append(all, *c)
 		}
-		script := cmp.Or(scripts().FindString(m[2]), modules().FindString(m[2]))
-		base := filepath.Base(script)
-		if !trains().MatchString(base) || others().MatchString(base) || !there(dir, script) {
-			continue
-		}
-		line = ranks().ReplaceAllString(optional().ReplaceAllString(strings.Trim(m[2], "` "), ""), "${1}1")
-		command := variable().ReplaceAllStringFunc(line, func(v string) string {
-			name := variable().FindStringSubmatch(v)
-			if value, ok := known[name[1]+name[2]]; ok {
-				return value
-			}
-			return "absent-" + strings.ToLower(name[1]+name[2])
-		})
-		command = blank().ReplaceAllStringFunc(command, func(b string) string {
-			letters := strings.FieldsFunc(strings.ToLower(b), func(r rune) bool { return !unicode.IsLetter(r) })
-			return "absent-" + strings.Join(letters, "-")
-		})
-		c := Command{From: fmt.Sprintf("%s:%d", name, number)}
-		for _, word := range words().FindAllString(command, -1) {
-			c.Args = append(c.Args, quotes().ReplaceAllString(word, "$1$2"))
-		}
-		ends := func(word string) bool { return strings.ContainsAny(word[:min(len(word), 1)], "#|&;>") }
-		if end := slices.IndexFunc(c.Args, ends); end > 0 {
-			c.Args = c.Args[:end]
-		}
-		if slices.ContainsFunc(c.Args, evaluates().MatchString) {
-			continue
-		}
-		all = append(all, c)
 	}
 	return all
 }
 
-// there reports whether a script that a command names is in a folder; a module may be installed.
-func there(dir, script string) bool {
-	if strings.HasPrefix(script, "-m") {
-		return true
+// commandOf returns the training command of a line; nil if it has none.
+func commandOf(dir, name, line string, known map[string]string) *Command {
+	m := starts().FindStringSubmatch(line)
+	if m == nil {
+		return nil
 	}
-	_, err := os.Stat(filepath.Join(dir, script))
-	return err == nil
+	script := cmp.Or(scripts().FindString(m[2]), modules().FindString(m[2]))
+	base, in := filepath.Base(script), folderOf(dir, name, script)
+	if !trains().MatchString(base) || others().MatchString(base) || in == "" {
+		return nil
+	}
+	line = ranks().ReplaceAllString(optional().ReplaceAllString(strings.Trim(m[2], "` "), ""), "${1}1")
+	command := variable().ReplaceAllStringFunc(line, func(v string) string {
+		name := variable().FindStringSubmatch(v)
+		if value, ok := known[name[1]+name[3]]; ok {
+			return value
+		}
+		return cmp.Or(name[2], "absent-"+strings.ToLower(name[1]+name[3]))
+	})
+	command = blank().ReplaceAllStringFunc(command, func(b string) string {
+		letters := strings.FieldsFunc(strings.ToLower(b), func(r rune) bool { return !unicode.IsLetter(r) })
+		return "absent-" + strings.Join(letters, "-")
+	})
+	command = port().ReplaceAllString(command, "${1}29511")
+	c := &Command{Dir: strings.TrimPrefix(in, ".")}
+	for _, word := range words().FindAllString(command, -1) {
+		c.Args = append(c.Args, quotes().ReplaceAllString(word, "$1$2"))
+	}
+	ends := func(word string) bool { return strings.ContainsAny(word[:min(len(word), 1)], `#|&;>\`) }
+	if end := slices.IndexFunc(c.Args, ends); end > 0 {
+		c.Args = c.Args[:end]
+	}
+	if len(c.Args) < 3 && !strings.HasPrefix(name, "README") {
+		c.lacks = 1 // a mention of the script
+	}
+	for i, word := range c.Args {
+		if i > 0 && strings.HasPrefix(c.Args[i-1], "-") && !strings.Contains(word, "=") {
+			word = c.Args[i-1] + " " + word
+		}
+		if evaluates().MatchString(word) {
+			return nil
+		}
+		file := configured().FindString(word)
+		isThere := func(depth string) bool {
+			found, _ := filepath.Glob(filepath.Join(dir, in, depth, file))
+			return found != nil
+		}
+		lacks := file != "" && chosen().MatchString(word+"absent-")
+		if chosen().MatchString(word) || lacks && !slices.ContainsFunc([]string{"", "*", "*/*"}, isThere) {
+			c.lacks++
+		}
+	}
+	return c
+}
+
+// folderOf returns the folder of a repository in which a script that a file names is found: the repository's own, the
+// file's, or one around it; empty if there is none. A module may be installed.
+func folderOf(dir, name, script string) string {
+	for in := filepath.Dir(name); ; in = filepath.Dir(in) {
+		if _, err := os.Stat(filepath.Join(dir, script)); err == nil || strings.HasPrefix(script, "-m") {
+			return "."
+		}
+		if _, err := os.Stat(filepath.Join(dir, in, script)); err == nil || in == "." {
+			return map[bool]string{true: in}[err == nil]
+		}
+	}
 }

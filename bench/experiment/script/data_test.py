@@ -8,7 +8,7 @@ import unittest
 import unittest.mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook"))
-from vprof_hook import data, failures, files, folders, pipelines, placeholders, shapes, sounds, tokenizers, trackers
+from vprof_hook import data, failures, files, folders, formats, memory, pipelines, placeholders, shapes, sounds, tokenizers, trackers
 
 
 class DataTest(unittest.TestCase):
@@ -20,7 +20,7 @@ class DataTest(unittest.TestCase):
         patched.start()
         self.addCleanup(patched.stop)
         os.mkdir(os.environ["VPROF_HOOK"])
-        for cached in (shapes.given, shapes.lengths, shapes.uncut, data.names_used):
+        for cached in (shapes.given, shapes.lengths, shapes.uncut, data.names_used, data.series, sounds.configured):
             cached.cache_clear()
         data.made.clear()
 
@@ -77,11 +77,50 @@ class DataTest(unittest.TestCase):
         data.check([8, 3, 256, 256])
         data.check([8, 3, 480, 640])
 
+    def test_columns_of_paths_and_of_time_series(self):
+        self.assertEqual(shapes.value("path", 3), "absent/3.jpg")
+        with unittest.mock.patch.object(sys, "argv", ["run.py", "--enc_in", "3", "--target", "T"]):
+            self.assertEqual(data.series(), ["series 0", "series 1", "T"])
+        data.series.cache_clear()
+        with unittest.mock.patch.object(sys, "argv", ["run.py"]):
+            self.assertEqual(data.series(), [])
+
+    def test_annotations_are_of_the_images_that_are_opened(self):
+        with open(formats.written("instances_train.json"), encoding="utf-8") as file:
+            found = json.load(file)
+        self.assertEqual(len(found["annotations"]), formats.OBJECTS * len(found["images"]))
+        self.assertEqual(shapes.sizes("images"), (found["images"][0]["width"], found["images"][0]["height"]))
+        self.assertLessEqual({a["image_id"] for a in found["annotations"]}, {i["id"] for i in found["images"]})
+
+    def test_the_rate_of_sounds_is_the_setting_of_a_file_that_the_command_names(self):
+        path = os.path.join(self.folder, "config.json")
+        with open(path, "w") as file:
+            json.dump({"segment_size": 8192, "sampling_rate": 22050}, file)
+        with unittest.mock.patch.object(sys, "argv", ["train.py", "--config=" + path]):
+            samples, rate = sounds.absent(os.path.join(self.folder, "a.wav"))
+        self.assertEqual(rate, 22050)
+        with self.assertRaises(data.Unknown):
+            data.check([4, 80, len(samples) // 256])
+        data.check([4, 80, 8192 // 256])
+
+    def test_accounts_have_names_and_ranks_have_none(self):
+        get = trackers.naming(lambda _, key: {}[key])
+        with unittest.mock.patch.object(memory, "of_user", lambda *_: True):
+            self.assertEqual(get(None, "WANDB_ENTITY"), "absent-wandb_entity")
+            with self.assertRaises(KeyError):
+                get(None, "RANK")
+        with unittest.mock.patch.object(memory, "of_user", lambda *_: False), self.assertRaises(KeyError):
+            get(None, "WANDB_ENTITY")
+
+    def test_a_loader_has_one_worker(self):
+        loader = type("Loader", (), {"__init__": data.alone(lambda self, workers: setattr(self, "num_workers", workers))})
+        self.assertEqual([loader(n).num_workers for n in (0, 1, 8)], [0, 1, 1])
+
     def test_a_data_set_that_lists_an_absent_folder_finds_images(self):
         absent, end = os.path.join(self.folder, "photos"), unittest.mock.patch.object(folders, "kind_of_images", lambda: ".png")
         picture = unittest.mock.Mock(save=lambda path: open(path, "w").close())
         listing = files.listing(os.listdir)
-        with end, unittest.mock.patch.object(shapes, "image", lambda: picture), unittest.mock.patch.object(files, "cached", lambda _: False), \
+        with end, unittest.mock.patch.object(shapes, "image", lambda **_: picture), unittest.mock.patch.object(files, "cached", lambda _: False), \
                 unittest.mock.patch.object(files, "absent_folder", folders.image_folder):
             with unittest.mock.patch.object(folders, "lists_samples", lambda: False), self.assertRaises(FileNotFoundError):
                 listing(absent)
@@ -97,7 +136,7 @@ class DataTest(unittest.TestCase):
         samples, rate = sounds.absent("absent.wav")
         self.assertEqual((len(samples), rate, len(sounds.resampled(samples, rate, 200)[0])), (70, 100, 140))
         self.assertIsNone(sounds.absent(__file__))
-        with self.assertRaises(data.Unknown):
+        with self.assertRaises(data.Unknown), unittest.mock.patch.object(sys, "argv", ["train.py"]):
             sounds.absent("absent.flac")
 
     def test_what_a_failure_means(self):

@@ -73,6 +73,13 @@ class HubTest(unittest.TestCase):
             patched.start()
             self.addCleanup(patched.stop)
 
+    def test_commands_that_download_do_not_run(self):
+        for event, words in (("os.system", (b"curl -L http://a/b",)), ("subprocess.Popen", ("pip", ["pip", "install", "x"], None, None))):
+            with self.assertRaises(FileNotFoundError):
+                hub.refuse(event, words)
+        hub.refuse("subprocess.Popen", ("git", ["git", "describe", "--tags"], None, None))
+        hub.refuse("os.system", (b"pip list",))
+
     def test_the_token_goes_to_the_endpoint_alone(self):
         other = Server()
         self.addCleanup(other.server_close)

@@ -9,7 +9,7 @@ import unittest.mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook"))
 import torch
-from vprof_hook import values
+from vprof_hook import placeholders, values
 
 aten = torch.ops.aten
 
@@ -35,6 +35,17 @@ class ValuesTest(unittest.TestCase):
         self.host.zeros, self.host.empty, self.host.ones = torch.zeros, torch.empty, torch.ones
         self.host.whole, self.host.telling, self.host.readings = {torch.bool, torch.int64}, False, 0
         self.host.compares = False
+
+    def test_parameters_that_are_initialized_have_no_values(self):
+        with unittest.mock.patch.dict(os.environ, {"VPROF_STUBS": ""}), unittest.mock.patch.object(placeholders, "ASKED", {"weights"}):
+            lazy = placeholders.Lazy(torch)
+        self.addCleanup(lazy.libraries.clear)
+        linear = torch.nn.Linear(512, 512)
+        torch.nn.init.trunc_normal_(linear.weight.view(512, 512), std=0.02)
+        self.assertTrue(lazy.holds(linear.weight) and lazy.holds(linear.weight.clone()))
+        self.assertFalse(linear.weight.any())
+        self.assertTrue(torch.rand(512, 512).any(), "values that are no parameter's are drawn")
+        self.assertTrue(torch.nn.Linear(8, 8).weight.any(), "small ones, too")
 
     def test_names_are_operators(self):
         for name in " ".join((values.RESULTS, values.ARITHMETIC, values.CHANGES, values.RANDOM, values.CHOICES, values.COUNTED)).split():

@@ -114,16 +114,18 @@ class Finder(importlib.abc.MetaPathFinder):
 
     def replace_absent(self):
         """Watches for the modules that load what may be absent, too."""
-        from . import data, failures, folders, hub, kernels, options, placeholders, sounds, trackers, weights
+        from . import data, failures, folders, formats, hub, kernels, options, placeholders, sounds, trackers, weights
 
         for part in (hub, kernels, trackers, folders):
             part.start()
+        os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # which hides what failed
         sys.excepthook = failures.explaining(sys.excepthook)
         for part in (hub, trackers, options):
             self.add(part.WATCHED)
         if "data" in placeholders.ASKED:
             data.watch_files()
             self.add(data.WATCHED)
+            self.add(formats.WATCHED)
             self.add(sounds.WATCHED)
         if "weights" in placeholders.ASKED:
             self.add(weights.WATCHED)

@@ -56,6 +56,9 @@ PICTURES = {
     "FGVCAircraft": (0, 0, 100, 3334, 3333), "Caltech101": (0, 0, 101, 8677, 8677), "Caltech256": (0, 0, 257, 30607, 30607),
 }
 
+# Black images are transformed so often, and then had again: what transforms draw changes no size.
+ALIKE = 16
+
 MODES = {"MNIST": "L", "FashionMNIST": "L", "KMNIST": "L"}
 
 
@@ -76,6 +79,7 @@ def start(torch):
     """Called when torch has been imported."""
     loader = importlib.import_module("torch.utils.data.dataloader")._BaseDataLoaderIter
     loader.__next__ = checking(torch, loader.__next__)
+    torch.utils.data.DataLoader.__init__ = alone(torch.utils.data.DataLoader.__init__)
     for base in (torch.utils.data.Dataset, torch.utils.data.IterableDataset):
         base.__init_subclass__ = classmethod(stating(base.__dict__.get("__init_subclass__"), torch, base))
 
@@ -98,13 +102,31 @@ def checking(torch, real):
     return wrapped
 
 
+def alone(real):
+    """The loader's __init__, with one worker in place of many: the batches that they would have ready are never trained on."""
+
+    @functools.wraps(real)
+    def wrapped(self, *args, **kwargs):
+        real(self, *args, **kwargs)
+        self.num_workers = min(self.num_workers, 1)
+
+    return wrapped
+
+
 def check(shape):
     """Ends the run if a batch has a size that nothing but a placeholder has."""
     if "text" in made and not shapes.lengths() and any(shapes.uncut() <= n <= shapes.uncut() + 16 for n in shape[-3:]):
         stop("the lengths of texts, which nothing cuts (a batch has the shape %s)" % "x".join(map(str, shape)),
              "state them with --lengths, such as --lengths lognormal:mean=512,p95=1500")
+    whole = [int(kind.split()[1]) for kind in made if kind.startswith("sound")] if not shapes.lengths() else ()
+    if any(abs(samples - d * hop) <= 2 * hop for samples in whole for d in shape[-3:] for hop in HOPS):
+        stop("the lengths of sounds, which nothing cuts (a batch has the shape %s)" % "x".join(map(str, shape)), "state their samples with --lengths, such as --lengths 160000")
     if "image" in made and shapes.sizes("images") is None and any(is_scaled(a, b) for a in shape[-3:] for b in shape[-3:]):
         stop("the size of images, which nothing resizes", 'state it in a file, --data-shapes FILE: {"images": "640x480"}')
+
+
+# Samples between the frames of spectrograms.
+HOPS = (1, 80, 128, 160, 200, 240, 256, 275, 300, 320, 400, 441, 480, 512)
 
 
 def is_scaled(a, b):
@@ -312,7 +334,7 @@ def wrap_pictures(cls, name, picture):
         if not stated[0]:
             made.add("image")
         own = {key: vars(Pictures)[key] for key in ("fill", "__len__", "__getitem__")}
-        self.__class__ = type(name, (type(self),), {**own, "vprof": (width, height, stated[2], stated[3 if train else 4], MODES.get(name, "RGB"))})
+        self.__class__ = type(name, (type(self),), {**own, "vprof": (width, height, stated[2], stated[3 if train else 4], MODES.get(name, "RGB")), "vprof_made": []})
         self.root, self.train = root, train
         self.transform, self.target_transform = given.get("transform"), given.get("target_transform")
         self.transforms = given.get("transforms") or sys.modules["torchvision.datasets.vision"].StandardTransform(self.transform, self.target_transform)
@@ -365,8 +387,13 @@ class Pictures:
 
     def __getitem__(self, index):
         width, height, classes, _, mode = self.vprof
-        picture, target = shapes.image((width, height)).convert(mode), int(index) % classes
-        return self.transforms(picture, target) if self.transforms else (picture, target)
+        target = int(index) % classes
+        if len(self.vprof_made) == ALIKE and not self.target_transform:
+            return self.vprof_made[target % ALIKE], target
+        picture = shapes.image((width, height)).convert(mode)
+        found = self.transforms(picture, target) if self.transforms else (picture, target)
+        self.vprof_made.append(found[0])
+        return found
 
 
 class Samples:
@@ -534,12 +561,28 @@ def watch_pandas(module):
         setattr(module, name, reading(module, getattr(module, name)))
 
 
+# Rows of a file of time series: two years of hours, as ETTh1 has them.
+HOURS = 17420
+
+
+@functools.lru_cache(maxsize=None)
+def series():
+    """The columns of a file of time series, whose number and last name forecasting scripts have as options; none elsewhere."""
+    options = dict(zip(sys.argv, sys.argv[1:]))
+    count = options.get("--enc_in", "")
+    return ["series %d" % n for n in range(int(count) - 1)] + [options.get("--target", "OT")] if count.isdigit() else []
+
+
 def reading(module, real):
     @functools.wraps(real)
     def wrapped(source, *args, **kwargs):
         if not files.named(source) or os.path.exists(files.found(source)) or "://" in str(source):
             return real(source, *args, **kwargs)
         stated = shapes.entry("datasets", str(source))
+        if not stated and series():
+            replaced("data", source, "%d rows of %d series, one of each hour" % (HOURS, len(series())))
+            dates = module.date_range("2016-07-01", periods=HOURS, freq="h").strftime("%Y-%m-%d %H:%M:%S")
+            return module.DataFrame({"date": dates, **{name: [0.5 + row % 7 for row in range(HOURS)] for name in series()}})
         columns = stated["columns"] if stated else used_columns()
         if not columns:
             stop("the columns of %s" % source, SHAPES_FLAG + ': {"datasets": {"%s": {"columns": {"text": "string"}}}}' % os.path.basename(str(source)))

@@ -1,5 +1,6 @@
 """What a failure of a script means whose data, packages or files are absent."""
 
+import os
 import sys
 import traceback
 
@@ -22,7 +23,7 @@ STATED = 'put it there, or state the samples of the data set\'s class: --data-sh
 
 
 def explain(error, trace):
-    lines = [f for f in traceback.extract_tb(trace) if memory.of_user(f.filename, memory.LIBRARIES)]
+    lines = [f for f in traceback.extract_tb(trace) if memory.of_user(f.filename, memory.LIBRARIES) and os.path.exists(f.filename)]
     where = "%s:%d" % (lines[-1].filename, lines[-1].lineno) if lines else ""
     name, owner = getattr(error, "filename", None), data_set(trace)
     said = str(error).strip().splitlines() or [type(error).__name__]
@@ -34,6 +35,9 @@ def explain(error, trace):
         wanted("the package %s, which is not installed" % error.name, "install it" + " (vprof has placeholders of flash-attn, xformers and causal-conv1d alone)" * refused, where)
     elif isinstance(error, ImportError) and "cannot import name" in text:
         wanted("another release of %s (%s)" % ((error.name or "a package").split(".")[0], text.partition(" (")[0]), "install the one that the repository requires", where)
+    elif isinstance(error, SyntaxError) and error.filename and memory.of_user(error.filename, memory.LIBRARIES):
+        release = "another release of Python than %d.%d (%s)" % (*sys.version_info[:2], text)
+        wanted(release, "use the one that the repository requires", "%s:%s" % (error.filename, error.lineno))
     elif isinstance(error, AssertionError) and lines and "__version__" in (lines[-1].line or ""):
         wanted("another release (%s)" % lines[-1].line, "install the one that the repository requires", where)
     elif isinstance(error, KeyError) and data.made and error.args and isinstance(error.args[0], str):

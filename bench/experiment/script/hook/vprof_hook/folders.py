@@ -1,5 +1,6 @@
 """Folders that are absent: of images that a data set lists, and of packages of the repository that are not installed."""
 
+import functools
 import importlib.machinery
 import io
 import os
@@ -11,6 +12,9 @@ from . import files, memory, placeholders, shapes
 
 # Ends of the names of images, of which a placeholder has the first that the script's source names.
 IMAGES = (".png", ".jpg", ".jpeg")
+
+# Folders of images with one number for each pixel.
+MASKS = re.compile("mask|label|seg|depth|^gt")
 
 # Functions that list samples, besides methods of data sets.
 LISTS = re.compile("data|image")
@@ -63,7 +67,7 @@ def fill(path):
     folder = files.mirror(path)
     os.makedirs(folder)
     picture = os.path.join(folder, "0" * 5 + end)
-    shapes.image().save(picture)
+    shapes.image(mode="L" if MASKS.search(os.path.basename(path)) else "RGB").save(picture)
     for row in range(1, shapes.ROWS):
         os.link(picture, os.path.join(folder, "%05d%s" % (row, end)))
     data.made.add("image")
@@ -94,14 +98,23 @@ def kind_of_images():
 
 
 class Finder:
-    """Finds packages in the folder where the command was started, or in its src, if that has the files by which pip installs it."""
+    """Finds packages of the repository that are not installed: in folders with the files by which pip installs them, or in src there."""
 
     def find_spec(self, name, path=None, target=None):
-        if path is not None or not any(os.path.exists(os.path.join(files.OWN, f)) for f in ("setup.py", "setup.cfg", "pyproject.toml")):
-            return None
-        for folder in (files.OWN, os.path.join(files.OWN, "src")):
-            if os.path.exists(os.path.join(folder, name, "__init__.py")):
-                placeholders.replaced("package", name, "the folder of the repository, which is not installed")
+        for folder in installable() if path is None else ():
+            inner = os.path.join(folder, name)
+            if os.path.exists(os.path.join(inner, "__init__.py")) or os.path.basename(folder) == "src" and os.path.isdir(inner):
+                placeholders.replaced("package", name, "the folder %s of the repository, which is not installed" % os.path.relpath(folder, files.OWN))
                 sys.path.append(folder)
                 return importlib.machinery.PathFinder.find_spec(name, [folder])
         return None
+
+
+@functools.lru_cache(maxsize=None)
+def installable():
+    """The folders of packages that pip would install from the folder where the command was started, and from those in it."""
+    bases = [files.OWN] + [entry.path for entry in os.scandir(files.OWN) if entry.is_dir() and not entry.name.startswith(".")]
+    return [
+        os.path.join(base, inner) for base in bases for inner in ("", "src")
+        if any(os.path.exists(os.path.join(base, f)) for f in ("setup.py", "setup.cfg", "pyproject.toml"))
+    ]

@@ -36,8 +36,17 @@ def start():
     sys.addaudithook(refuse)
 
 
+# Commands that download, which Python's audit sees as they start.
+DOWNLOADS = re.compile(r"(^|[\s/;&|])(curl|wget|aria2c|gdown|gsutil|(pip3?|conda|apt(-get)?|uv pip) (install|download)|git (clone|fetch|pull))\b")
+
+
 def refuse(event, args):
-    """Refuses connections to other machines, as an audit hook of Python."""
+    """Refuses connections to other machines, and commands that download, as an audit hook of Python."""
+    if event in ("subprocess.Popen", "os.system"):
+        words = args[1 if event == "subprocess.Popen" else 0]
+        command = " ".join(map(os.fsdecode, words)) if isinstance(words, (list, tuple)) else os.fsdecode(words)
+        if DOWNLOADS.search(command):
+            raise FileNotFoundError(2, "vprof run without weights or data runs no command that downloads", command)
     if event not in ("socket.connect", "socket.getaddrinfo", "socket.sendto") or getattr(own, "fetching", False):
         return
     host = args[0] if event == "socket.getaddrinfo" else args[-1][0] if isinstance(args[-1], tuple) else None
@@ -184,8 +193,6 @@ def tables():
         return json.load(file)
 
 
-
-
 @functools.lru_cache(maxsize=None)
 def defaults():
     """The classes of configurations by the repositories that transformers' documentation says their defaults are like."""
@@ -238,8 +245,9 @@ def watch_download(module):
 
 
 def watch_cached_files(module):
-    """Called when transformers.utils.hub has been imported."""
-    real = module.cached_files
+    """Called when transformers.utils.hub has been imported; before release 4.51 it asks for one file at a time."""
+    one = module.cached_file
+    real = getattr(module, "cached_files", None) or (lambda name, filenames, **kwargs: [one(name, filenames[0], **kwargs)])
 
     @functools.wraps(real)
     def wrapped(path_or_repo_id, filenames, **kwargs):
@@ -260,7 +268,10 @@ def watch_cached_files(module):
     def answer(name, filenames, kwargs):
         return [repository(name).file(os.path.join(kwargs.get("subfolder") or "", f)) for f in filenames if f.endswith(SMALL)]
 
-    module.cached_files = wrapped
+    if hasattr(module, "cached_files"):
+        module.cached_files = wrapped
+    else:
+        module.cached_file = lambda name, filename, **kwargs: (wrapped(name, [filename], **kwargs) or [None])[0]
 
 
 def watch_api(module):

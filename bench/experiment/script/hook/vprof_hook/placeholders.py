@@ -22,6 +22,10 @@ ASKED = frozenset(filter(None, os.environ.get("VPROF_WITHOUT", "").split(",")))
 # Bytes from which a tensor without values is mapped: smaller ones are zeros.
 MAPPED = 1 << 16
 
+# Operators that draw random values, and others by which the initialization of a parameter changes it.
+RANDOM = ("uniform_", "normal_")
+CHANGES = ("erfinv_", "mul_.Tensor", "add_.Tensor", "sub_.Tensor", "div_.Tensor", "clamp_", "clamp_min_", "clamp_max_", "bernoulli_.float")
+
 told = set()
 
 
@@ -82,6 +86,10 @@ class Lazy:
         if hasattr(getattr(torch, "library", None), "get_kernel"):  # from 2.11 on
             for name in ("copy_", "_to_copy", "clone", "cat"):
                 self.override(name, getattr(self, name))
+            for name in RANDOM if "weights" in ASKED else ():
+                self.override(name, self.drawn)
+            for name in CHANGES:
+                self.override(name, self.unchanged)
 
     def empty(self, shape, dtype):
         """A tensor of the host without values."""
@@ -119,7 +127,8 @@ class Lazy:
 
     def override(self, name, instead):
         torch = self.torch
-        op = getattr(torch.ops.aten, name).default
+        packet, _, overload = name.partition(".")
+        op = getattr(getattr(torch.ops.aten, packet), overload or "default")
         try:
             kernel = torch.library.get_kernel(op, "CPU").call_boxed
         except RuntimeError:
@@ -142,6 +151,16 @@ class Lazy:
 
     def copy_(self, to, source, *_):
         return to if self.holds(source) else None
+
+    def unchanged(self, tensor, *_, **__):
+        return tensor if self.holds(tensor) else None
+
+    def drawn(self, tensor, *_, **__):
+        """A parameter that is initialized has no values from here on: nobody knows trained ones either."""
+        whole = tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+        if isinstance(tensor, self.torch.nn.Parameter) and whole and tensor.is_contiguous() and not self.holds(tensor):
+            tensor.set_(self.empty(tensor.shape, tensor.dtype))
+        return self.unchanged(tensor)
 
     def _to_copy(self, tensor, *, dtype=None, layout=None, device=None, pin_memory=None, non_blocking=False, memory_format=None):
         if not self.holds(tensor) or layout not in (None, self.torch.strided) or device is not None and device.type != "cpu" or pin_memory:

@@ -30,7 +30,7 @@ USUAL = {
     "string": """text sentence sentence1 sentence2 premise hypothesis question answer question1 question2 context prompt completion chosen rejected
         instruction input output response content document summary article highlights dialogue title query positive negative anchor passage
         review caption captions description source target story abstract code transcription normalized_text reply report""",
-    "messages": "messages", "conversations": "conversations", "image": "image img pixel_values_image jpg png picture photo", "audio": "audio wav speech",
+    "path": "filepath file_path image_path img_path image_file img_file", "messages": "messages", "conversations": "conversations", "image": "image img pixel_values_image jpg png picture photo", "audio": "audio wav speech",
     "int64<2": "label labels_binary is_duplicate", "int64<10": "fine_label coarse_label category", "float32": "score similarity_score rating",
 }
 
@@ -77,10 +77,10 @@ def text(count):
     return " ".join(["the"] * count)
 
 
-def image(size=None):
+def image(size=None, mode="RGB"):
     """A black image of PIL."""
     module = sys.modules.get("PIL.Image") or __import__("PIL.Image").Image
-    return module.new("RGB", tuple(size or sizes("images") or UNSIZED))
+    return module.new(mode, tuple(size or sizes("images") or UNSIZED))
 
 
 def sizes(section):
@@ -102,6 +102,8 @@ def value(kind, row=0, parts=1):
         return [value(inner, row, parts) for inner in kind]
     if kind == "string":
         return text(tokens(row, parts))
+    if kind == "path":  # of an image that is absent
+        return "absent/%d.jpg" % row
     if kind in ("messages", "conversations"):
         half = text(max(tokens(row, parts) // 2, 1))
         who, what, names = ("role", "content", ("user", "assistant")) if kind == "messages" else ("from", "value", ("human", "gpt"))

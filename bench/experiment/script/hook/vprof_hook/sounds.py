@@ -1,7 +1,8 @@
-"""Files of sound that are absent, as --data-shapes states their rate and --lengths their samples."""
+"""Files of sound that are absent, as --data-shapes or the script's settings state their rate, and --lengths their samples."""
 
 import functools
 import os
+import re
 import sys
 
 from . import data, files, shapes
@@ -12,13 +13,25 @@ def absent(path):
     """The samples of a file that is absent, and their rate; None for a file that is there, or is no path."""
     if not files.named(path) or os.path.exists(files.found(path)):
         return None
-    stated = shapes.entry("files", str(path))
+    stated = shapes.entry("files", str(path)) or configured()
     if not str(stated).startswith("audio"):
         data.stop("the sound of %s, which is absent" % path, data.SHAPES_FLAG + ': {"files": {"*.wav": "audio 22050"}}')
     sound = shapes.value(stated)
     samples, rate = sound["array"], sound["sampling_rate"]
+    data.made.add("sound %d" % len(samples))
     replaced("data", str(path).rpartition(".")[2] + " files", "sounds of %d samples at %d Hz" % (len(samples), rate))
     return samples, rate
+
+
+RATE = re.compile(r"\b(?:sampling_rate|sample_rate|target_sample_rate|sr)\b[\"']?\s*[:= ]\s*(\d{4,6})\b")
+
+
+@functools.lru_cache(maxsize=None)
+def configured():
+    """The kind of sounds by the first rate in the command, or in a file that it names; None if there is none."""
+    named = [part for word in sys.argv[1:] for part in word.split("=") if os.path.isfile(part) and os.path.getsize(part) < 1 << 20]
+    found = RATE.search("\n".join([" ".join(sys.argv), *map(data.source, named)]))
+    return found and "audio " + found[1]
 
 
 def reading(real, result):

@@ -1,6 +1,9 @@
 """Accounts and trackers without a network: they answer as if all had been recorded, and keep nothing."""
 
+import functools
 import importlib.machinery
+import os
+import re
 import sys
 import types
 
@@ -85,7 +88,28 @@ def imported_by_user():
     return frame is not None and memory.of_user(frame.f_code.co_filename, memory.LIBRARIES)
 
 
+# Names of variables of the environment that hold accounts, in scripts that cannot do without.
+ACCOUNTS = re.compile(r"ENTITY|PROJECT|KEY|TOKEN|SECRET|PASSWORD|WANDB|USER|ACCOUNT")
+
+
+def naming(get):
+    """os.environ[...], which names a placeholder where the user's own source asks for an account."""
+
+    @functools.wraps(get)
+    def wrapped(self, key):
+        try:
+            return get(self, key)
+        except KeyError:
+            if not isinstance(key, str) or not ACCOUNTS.search(key) or not memory.of_user(sys._getframe(1).f_code.co_filename, memory.LIBRARIES):
+                raise
+        placeholders.replaced("tracker", key, "a name in place of the variable of the environment")
+        return "absent-" + key.lower()
+
+    return wrapped
+
+
 def start():
+    type(os.environ).__getitem__ = naming(type(os.environ).__getitem__)
     sys.meta_path.append(Finder())
     finder = Finder()
     sys.meta_path.insert(0, types.SimpleNamespace(find_spec=lambda name, *args: finder.find_spec(name) if name == "torch.utils.tensorboard" else None))
