@@ -27,7 +27,7 @@ type Card struct {
 	Command Command `json:"command"`
 	GPU     string  `json:"gpu"`
 	Rows    []Row   `json:"rows"`
-	// Options are those of the command's own parser.
+	// Options are the options of the command's own parser.
 	Options []script.Option `json:"options,omitempty"`
 }
 
@@ -182,7 +182,7 @@ func (r *Row) fill(o *script.Outcome, of *report.Report) {
 	}
 	r.Result = strings.Replace(r.Result, "timeout: KeyboardInterrupt", "timeout before the end of a step,", 1)
 	if steps := o.Steps(); o.Kind() == script.TimedOut && len(steps) > 0 {
-		r.Result = fmt.Sprintf("timeout after step %d", steps[0])
+		r.Result = fmt.Sprintf("timeout after step %d; further steps may need more", steps[0])
 	} else if o.Kind() != script.Fits {
 		return
 	}

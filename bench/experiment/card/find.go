@@ -49,7 +49,7 @@ var (
 	continued = pattern.Of(`\\(\s+#.*)?\s*$`)
 	variable  = pattern.Of(`\$\{(\w+)(?::-["']?([^}"']*)["']?)?\}|\$(\w+)`)
 	assigned  = pattern.Of(`(?m)^\s*(?:export\s+)?([A-Za-z_]\w*)=("[^"$]*"|'[^']*'|\$\{\w+:-[^}$]*\}|[^\s$;&|]*)\s*$`)
-	blank     = pattern.Of(`<[^<>]+>|\[[A-Z][^\[\]]+\]`)
+	blank     = pattern.Of(`<[^<>]+>|\[[A-Z][^\[\]]+\]|\[[a-z][\w-]*( [\w-]+)+\]`)
 	optional  = pattern.Of(`\[-[^\[\]]*\]|"?\$[@*]"?`)                  // an option as manuals write it
 	ranks     = pattern.Of(`(--nproc[-_]per[-_]node[= ])[A-Za-z<$]\S*`) // a number that readers fill in
 	port      = pattern.Of(`(port[= ])absent-\S*`)

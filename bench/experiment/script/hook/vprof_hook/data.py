@@ -160,6 +160,9 @@ def watch_load(module):
 def placeholder(source, path, name, split, streaming):
     """A data set of the hub's library in place of one that is absent."""
     datasets = importlib.import_module("datasets")
+    if series() and not shapes.entry("datasets", source):
+        whole = datasets.Dataset.from_pandas(hours(importlib.import_module("pandas"), source))
+        return whole if isinstance(split, str) else datasets.DatasetDict(dict.fromkeys(("train", "validation", "test"), whole))
     columns, origin = columns_of(source, path, name)
     rows = (shapes.entry("datasets", source) or {}).get("rows", shapes.ROWS)
     replaced("data", source, "%d rows of %s (%s)" % (rows, ", ".join("%s: %s" % pair for pair in columns.items()), origin))
@@ -573,6 +576,13 @@ def series():
     return ["series %d" % n for n in range(int(count) - 1)] + [options.get("--target", "OT")] if count.isdigit() else []
 
 
+def hours(pandas, source):
+    """A table of time series in place of one that is absent."""
+    replaced("data", source, "%d rows of %d series, one of each hour" % (HOURS, len(series())))
+    dates = pandas.date_range("2016-07-01", periods=HOURS, freq="h").strftime("%Y-%m-%d %H:%M:%S")
+    return pandas.DataFrame({"date": dates, **{name: [0.5 + row % 7 for row in range(HOURS)] for name in series()}})
+
+
 def reading(module, real):
     @functools.wraps(real)
     def wrapped(source, *args, **kwargs):
@@ -580,9 +590,7 @@ def reading(module, real):
             return real(source, *args, **kwargs)
         stated = shapes.entry("datasets", str(source))
         if not stated and series():
-            replaced("data", source, "%d rows of %d series, one of each hour" % (HOURS, len(series())))
-            dates = module.date_range("2016-07-01", periods=HOURS, freq="h").strftime("%Y-%m-%d %H:%M:%S")
-            return module.DataFrame({"date": dates, **{name: [0.5 + row % 7 for row in range(HOURS)] for name in series()}})
+            return hours(module, source)
         columns = stated["columns"] if stated else used_columns()
         if not columns:
             stop("the columns of %s" % source, SHAPES_FLAG + ': {"datasets": {"%s": {"columns": {"text": "string"}}}}' % os.path.basename(str(source)))

@@ -35,6 +35,8 @@ def explain(error, trace):
         wanted("the package %s, which is not installed" % error.name, "install it" + " (vprof has placeholders of flash-attn, xformers and causal-conv1d alone)" * refused, where)
     elif isinstance(error, ImportError) and "cannot import name" in text:
         wanted("another release of %s (%s)" % ((error.name or "a package").split(".")[0], text.partition(" (")[0]), "install the one that the repository requires", where)
+    elif isinstance(error, AttributeError) and "removed in the NumPy 2" in text:
+        wanted("another release of numpy (%s)" % text, "install the one that the repository requires", where)
     elif isinstance(error, SyntaxError) and error.filename and memory.of_user(error.filename, memory.LIBRARIES):
         release = "another release of Python than %d.%d (%s)" % (*sys.version_info[:2], text)
         wanted(release, "use the one that the repository requires", "%s:%s" % (error.filename, error.lineno))
@@ -47,6 +49,7 @@ def explain(error, trace):
 
 
 def data_set(trace):
-    """The name of the class of a data set in whose method an exception was raised; None for an exception elsewhere."""
+    """The name of the class of a data set in whose method, or for whose samples, an exception was raised; None for one elsewhere."""
     base = getattr(getattr(getattr(sys.modules.get("torch"), "utils", None), "data", None), "Dataset", ())
-    return next((type(f.f_locals["self"]).__name__ for f, _ in traceback.walk_tb(trace) if base and isinstance(f.f_locals.get("self"), base)), None)
+    found = (f.f_locals.get(name) for f, _ in traceback.walk_tb(trace) for name in ("self", "data_source"))
+    return next((type(value).__name__ for value in found if base and isinstance(value, base)), None)

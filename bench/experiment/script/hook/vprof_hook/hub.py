@@ -119,7 +119,19 @@ class Repository:
             if key == self.name or "/" in key and key.split("/")[1].lower() == os.path.basename(self.name).lower():
                 self.origin = " (of %s in vprof's table)" % key
                 return config
-        return self.default()
+        return self.default() or self.kin()
+
+    def kin(self):
+        """The configuration of the model in the tables that has the same family and size in its name; None if there is none."""
+        own, best = words(self.name), None
+        for key, config in tables().items():
+            of = words(key)
+            if of[0] in own and sized(of) and sized(of) == sized(own) and (best is None or len(set(of) - set(own)) < best[0]):
+                best = len(set(of) - set(own)), key, config
+        if best is None:
+            return None
+        self.origin = " (of %s in vprof's table, whose family and size its name has)" % best[1]
+        return best[2]
 
     def default(self):
         """The defaults of the configuration whose class names this repository as the one that they are like."""
@@ -184,6 +196,16 @@ class Repository:
                 with open(os.path.join(folder, name), "wb") as file:
                     file.write(text)
         return folder
+
+
+def words(name):
+    """The words of the name of a model without its owner."""
+    return os.path.basename(name).lower().replace("_", "-").split("-")
+
+
+def sized(of):
+    """The word among some that is the size of a model; empty for none."""
+    return next((word for word in of if re.fullmatch(r"\d+(\.\d+)?[bm]|tiny|small|base|medium|large|xl|xxl", word)), "")
 
 
 @functools.lru_cache(maxsize=None)

@@ -214,11 +214,13 @@ def saving_shapes(module):
     bars = getattr(getattr(module, "logging", None), "disable_progress_bar", None)
     if bars:
         bars()
-    places = [(numbers, "save_file")] + [(module, name) for name in ("safe_save_file", "save_file") if hasattr(module, name)]
+    # Before transformers 5 all tensors on the meta device count as shared, since they have no addresses.
+    instead = {"save_file": save, "safe_save_file": save, "id_tensor_storage": lambda tensor: tensor.untyped_storage()._cdata}
+    places = [(numbers, "save_file")] + [(module, name) for name in instead if hasattr(module, name)]
     before = [(place, name, getattr(place, name)) for place, name in places]
     try:
         for place, name in places:
-            setattr(place, name, save)
+            setattr(place, name, instead[name])
         yield
     finally:
         for place, name, function in before:
@@ -471,7 +473,8 @@ def watch_torch_hub(module):
         replaced("weights", url, "the shapes of the module that loads it")
 
     module.load_state_dict_from_url, module.download_url_to_file = from_url, to_file
-    module.load = explained(module, module.load)
+    for name in ("load", "list", "help"):
+        setattr(module, name, explained(module, getattr(module, name)))
 
 
 def explained(module, load):
