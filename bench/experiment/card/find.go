@@ -41,8 +41,8 @@ var (
 	trains  = pattern.Of(`(?i)train|tune|sft|dpo|lora|main|run[_.]|fit|imitat|learn`)
 	scripts = pattern.Of(`\S+\.py\b`)
 	modules = pattern.Of(`-m\s+\S+(\s+[a-z]\w*)?`) // with a program's subcommand
-	others  = pattern.Of(`(?i)eval|infer|test|sampl|generat|demo|predict|export|convert|preproc|prepare|download|setup|` +
-		`submit|gradio|merge|fetch|search`)
+	others  = pattern.Of(`(?i)eval|infer|test|sampl|generat|demo|predict|export|convert|preproc|prepare|download|` +
+		`setup|submit|gradio|merge|fetch|search`)
 	// evaluates matches an option by which a training script evaluates or explains itself, and does not train.
 	evaluates = pattern.Of(`(?i)^--?(only[-_])?(h|help|eval|evaluate|test|infer|inference|predict)([-_]only)?$|` +
 		`^--(is|do)_train(ing)?[= ](0|false)$`)
@@ -105,6 +105,9 @@ func commandsOf(dir, name, text string, programs map[string]string) (all []Comma
 		v = strings.Trim(v, `"'`)
 		if m := variable().FindStringSubmatch(v); m != nil && m[2] != "" {
 			return m[2]
+		}
+		if !strings.HasPrefix(v, "-") {
+			return strings.ReplaceAll(v, " ", "-") // words of the reader's own, such as "path to the model"
 		}
 		return v
 	}

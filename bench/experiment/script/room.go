@@ -18,7 +18,7 @@ import (
 	"github.com/vprof/vprof/profiler/device/stubs"
 )
 
-//go:embed hook/*.py hook/vprof_hook/*.py hook/bin hook/kernels
+//go:embed hook/*.py hook/vprof_hook/*.py hook/bin hook/kernels hook/kernels/*/*.py hook/kernels/*/*/*.py
 var hook embed.FS
 
 // Hook returns the Python that runs in the user's process, all files one after the other.

@@ -369,12 +369,12 @@ class Pictures:
     def fill(self):
         numpy = importlib.import_module("numpy")
         width, height, classes, count, mode = self.vprof
-        self.classes = getattr(type(self), "classes", None) or ["class %d" % i for i in range(classes)]
-        self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
+        names = getattr(type(self), "classes", None) or ["class %d" % i for i in range(classes)]
         targets = [i % classes for i in range(count)]
         grey = (count, height, width)
         pixels = grey if mode == "L" else (*grey, 3)
-        values = dict(targets=targets, labels=targets, _labels=targets, data=numpy.broadcast_to(numpy.uint8(0), pixels),
+        values = dict(classes=names, class_to_idx={name: i for i, name in enumerate(names)}, targets=targets, labels=targets, _labels=targets,
+                      data=numpy.broadcast_to(numpy.uint8(0), pixels),
                       samples=Samples(count, classes), imgs=Samples(count, classes))
         if mode == "L":
             torch = sys.modules["torch"]

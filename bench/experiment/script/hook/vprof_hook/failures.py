@@ -12,8 +12,11 @@ def explaining(hook):
     """sys.excepthook, which notes what data a script has failed for."""
 
     def wrapped(kind, error, trace):
+        first = error
+        while isinstance(first.__cause__, Exception):  # such as what a library of configurations met as it made an object
+            first = first.__cause__
         if not issubclass(kind, SystemExit):
-            explain(error, trace)
+            explain(first, trace if first is error else first.__traceback__)
         hook(kind, error, trace)
 
     return wrapped
