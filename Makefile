@@ -20,7 +20,7 @@ CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cli/*_test.go | xargs grep -oh
 # Wheels from PyPI that targets use, pinned by their hashes.
 WHEELS := .cache/cuda
 
-.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint lines python-lint vulncheck fmt record-check run-check run-alone without-check allocator-check guarantee evidence bench fuzz fuzz-nightly properties nightly golden docs pictures time-picture cover kernels kernels-check cuda-header stubs stubs-check notices wheel wheels wheel-check web site dist release clean
+.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint lines python-lint vulncheck fmt record-check run-check run-alone without-check allocator-check guarantee evidence bench fuzz fuzz-nightly properties nightly golden docs pictures time-picture cover kernels kernels-check cuda-header stubs stubs-check stubs-emulated notices wheel wheels wheel-check web site dist release clean
 
 all: build lint test
 
@@ -340,20 +340,28 @@ $(STUB_WHEELS)/%/installed: $(STUBS)/wheels/%.txt
 	PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --no-deps --require-hashes --target $(@D) -r $<
 	touch $@
 
-# The stubs of NVIDIA's libraries, for CUDA 12 and 13, packed.
-$(STUB_WHEELS)/stubs.tar.xz: $(foreach w,compiler headers-12 headers-13,$(STUB_WHEELS)/$(w)/installed) $(wildcard $(STUBS)/source/*) $(STUBS)/build.sh
-	rm -rf $(STUB_WHEELS)/built
-	export PYTHONPATH=$(CURDIR)/$(STUB_WHEELS)/compiler CC='python3 -m ziglang cc -target x86_64-linux-gnu.2.17'; set -e; h=$(CURDIR)/$(STUB_WHEELS); \
-	$(STUBS)/build.sh 12 $(STUB_WHEELS)/built/12 $$h/headers-12/nvidia/cuda_runtime/include $$h/headers-12/nvidia/cuda_nvcc/include & \
-	$(STUBS)/build.sh 13 $(STUB_WHEELS)/built/13 $$h/headers-13/nvidia/cu13/include; \
+# The stubs of NVIDIA's libraries, for CUDA 12 and 13, packed for each processor.
+STUB_ARCHIVES := linux_amd64.tar.xz linux_arm64.tar.xz
+$(addprefix $(STUB_WHEELS)/,$(STUB_ARCHIVES)): $(STUB_WHEELS)/linux_%.tar.xz: $(foreach w,compiler headers-12 headers-13,$(STUB_WHEELS)/$(w)/installed) $(wildcard $(STUBS)/source/*) $(STUBS)/build.sh
+	rm -rf $(STUB_WHEELS)/$*
+	export PYTHONPATH=$(CURDIR)/$(STUB_WHEELS)/compiler CC='python3 -m ziglang cc -target $(ZIG_$*)-linux-gnu.2.17'; set -e; h=$(CURDIR)/$(STUB_WHEELS); \
+	$(STUBS)/build.sh 12 $(STUB_WHEELS)/$*/12 $$h/headers-12/nvidia/cuda_runtime/include $$h/headers-12/nvidia/cuda_nvcc/include & \
+	$(STUBS)/build.sh 13 $(STUB_WHEELS)/$*/13 $$h/headers-13/nvidia/cu13/include; \
 	wait $$!
-	python3 tools/pack.py $@ $(STUB_WHEELS)/built
+	python3 tools/pack.py $@ $(STUB_WHEELS)/$*
 
-stubs: $(STUB_WHEELS)/stubs.tar.xz ## the stubs of NVIDIA's libraries, from their sources
-	cp $< $(STUBS)/stubs.tar.xz
+stubs: $(addprefix $(STUB_WHEELS)/,$(STUB_ARCHIVES)) ## the stubs of NVIDIA's libraries, from their sources
+	cp $^ $(STUBS)
 
-stubs-check: $(STUB_WHEELS)/stubs.tar.xz ## the packed stubs match their sources
-	xz -dc $< | cmp - <(xz -dc $(STUBS)/stubs.tar.xz)
+stubs-check: $(addprefix $(STUB_WHEELS)/,$(STUB_ARCHIVES)) ## the packed stubs match their sources
+	for f in $(STUB_ARCHIVES); do xz -dc $(STUB_WHEELS)/$$f | cmp - <(xz -dc $(STUBS)/$$f) || exit 1; done
+
+# A processor's emulator keeps an entry for each reserved page, so that the limit, in KiB, keeps reservations small.
+stubs-emulated: $(STUB_WHEELS)/linux_arm64.tar.xz ## a C program drives the stubs for arm64 (needs qemu-user-static, libc6-arm64-cross)
+	PYTHONPATH=$(STUB_WHEELS)/compiler python3 -m ziglang cc -std=gnu11 -w -target aarch64-linux-gnu.2.17 -o $(STUB_WHEELS)/drive $(STUBS)/testdata/drive.c -ldl
+	printf 'name GPU\nmemory 1073741824\ncontext 268435456\ncount 2\n' > $(STUB_WHEELS)/gpu
+	ulimit -v 60000000; VPROF_STUB_GPU=$(STUB_WHEELS)/gpu CUDA_VISIBLE_DEVICES=0,1 \
+	  qemu-aarch64-static -L /usr/aarch64-linux-gnu $(STUB_WHEELS)/drive $(CURDIR)/$(STUB_WHEELS)/arm64/13
 
 # PyTorch and what it imports, none of NVIDIA's packages.
 $(WHEELS)/torch/installed:

@@ -10,15 +10,18 @@
 // knows what a kernel would have counted. Functions without a meaning of their own come from the table
 // source/names.inc, which names.py makes of the headers: they return 0, write 0 to their outputs, and are logged once.
 //
-// [Unpack] writes the libraries, a folder for each major version of CUDA. Its files are loaded by full path, in the
-// order of their names and with RTLD_GLOBAL, before torch is imported: the loader then takes them for the sonames that
-// torch needs, whatever its RPATH says. Every Python process does that again in its own start-up hook, so that children
-// with a changed LD_PRELOAD find them, too. Triton links against libcuda.so.1 in the folder that TRITON_LIBCUDA_PATH
-// names; that is this one.
+// The binary has an archive of them for its processor, x86-64 or arm64, with the folders 12 and 13, which [Unpack]
+// writes. Those for arm64 were run under emulation: by a program in C (make stubs-emulated), and by PyTorch 2.15 under
+// vprof run, where three steps of a small network took the same bytes as on x86-64.
+//
+// The files are loaded by full path, in the order of their names and with RTLD_GLOBAL, before torch is imported: the
+// loader then takes them for the sonames that torch needs, whatever its RPATH says. Every Python process does that
+// again in its own start-up hook, so that children with a changed LD_PRELOAD find them, too. Triton links against
+// libcuda.so.1 in the folder that TRITON_LIBCUDA_PATH names; that is this one.
 //
 // # Environment
 //
-//	VPROF_STUB_GPU        a file that describes the GPU, see [WriteBoard]; all devices are equal
+//	VPROF_STUB_GPU        a file that describes the GPU, see [WriteGPU]; all devices are equal
 //	VPROF_STUBS     the folder with the folders 12 and 13; the hook reads it
 //	VPROF_STUB_LOG  a file that gets a line "default NAME" for each function of the table that
 //	                   was called, and "unanswered QUESTION" for sizes that were unknown

@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"crypto/sha256"
-	_ "embed" // the archive
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -17,17 +16,12 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// archive has the folders 12 and 13, for the major versions of CUDA.
-//
-//go:embed stubs.tar.xz
-var archive []byte
-
 // Unpack puts the libraries into a folder below cache that is named after their content, unless they are there already,
 // and returns it. It has a folder for each major version of CUDA, 12 and 13.
 func Unpack(cache string) (string, error) {
-	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
-		return "", fmt.Errorf("scripts run on a simulated GPU on Linux x86-64 alone, not on %s/%s", runtime.GOOS,
-			runtime.GOARCH)
+	if len(archive) == 0 {
+		return "", fmt.Errorf("scripts run on a simulated GPU on Linux alone (x86-64 and arm64), not on %s/%s",
+			runtime.GOOS, runtime.GOARCH)
 	}
 	sum := sha256.Sum256(archive)
 	dir := filepath.Join(cache, "stubs-"+hex.EncodeToString(sum[:8]))

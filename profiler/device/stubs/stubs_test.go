@@ -3,7 +3,6 @@ package stubs
 import (
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -13,8 +12,8 @@ import (
 )
 
 func TestUnpackTwiceIsTheSameFolder(t *testing.T) {
-	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
-		t.Skip("the libraries are for Linux x86-64")
+	if len(archive) == 0 {
+		t.Skip("the libraries are for Linux on x86-64 and arm64")
 	}
 	cache := t.TempDir()
 	first, err := Unpack(cache)

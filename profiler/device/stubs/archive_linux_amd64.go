@@ -1,0 +1,6 @@
+package stubs
+
+import _ "embed" // the archive
+
+//go:embed linux_amd64.tar.xz
+var archive []byte

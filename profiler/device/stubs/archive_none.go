@@ -1,0 +1,6 @@
+//go:build !linux || !(amd64 || arm64)
+
+package stubs
+
+// archive is empty where scripts do not run on a simulated GPU.
+var archive []byte
