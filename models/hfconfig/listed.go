@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/models"
@@ -123,13 +124,17 @@ type listed struct {
 	Config map[string]json.RawMessage
 }
 
-// Listed returns the listed models of some types.
-func Listed(kinds ...string) (out []models.Model) {
-	var all []listed
+// allListed reads the listed models.
+var allListed = sync.OnceValue(func() (all []listed) {
 	if err := json.Unmarshal(listedConfigs, &all); err != nil {
 		panic(err)
 	}
-	for _, l := range all {
+	return all
+})
+
+// Listed returns the listed models of some types.
+func Listed(kinds ...string) (out []models.Model) {
+	for _, l := range allListed() {
 		if kind := unquoted(l.Config["model_type"]); slices.Contains(kinds, kind) {
 			l.listedKind = listedKinds[kind]
 			out = append(out, l.model())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/program"
@@ -95,6 +96,8 @@ func Replay(ctx context.Context, p *program.Program, o Options) (*Run, error) {
 		err = errors.Join(err, r.giveBack())
 	}
 	r.heap.Release()
+	kept := r.tables // without the replay that had them
+	unused.Put(&kept)
 	return r.result, err
 }
 
@@ -138,11 +141,25 @@ type replayer struct {
 	options Options
 	result  *Run
 
-	at     int                // the instruction under way
-	blocks []*allocator.Block // by buffer; nil while it does not live
-	lives  []life             // by buffer; kept after the free
-
+	at int // the instruction under way
+	tables
 	peak peak
+}
+
+// tables are what a replay knows of each buffer.
+type tables struct {
+	blocks []*allocator.Block // nil while it does not live
+	lives  []life             // kept after the free
+}
+
+// unused are tables for further replays.
+var unused = sync.Pool{New: func() any { return &tables{} }}
+
+// zeroed returns n zero elements in the memory of a slice, or in more.
+func zeroed[T any](s []T, n int) []T {
+	s = slices.Grow(s[:0], n)[:n]
+	clear(s)
+	return s
 }
 
 // life is what a replay knows of a buffer: the size of its block in bytes, and the indices of the instructions that
@@ -180,13 +197,9 @@ func newReplayer(p *program.Program, o Options) (*replayer, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &replayer{
-		program: p, heap: heap, options: o,
-		result: &Run{},
-		blocks: make([]*allocator.Block, len(p.Buffers)),
-		lives:  make([]life, len(p.Buffers)),
-		peak:   peak{instruction: -1},
-	}
+	r := &replayer{program: p, heap: heap, options: o, result: &Run{}, peak: peak{instruction: -1}}
+	r.tables = *unused.Get().(*tables)
+	r.blocks, r.lives = zeroed(r.blocks, len(p.Buffers)), zeroed(r.lives, len(p.Buffers))
 	if trace := o.Hooks.Trace; trace != nil {
 		heap.SetTrace(func(e allocator.TraceEvent) { trace(r.at, e) })
 	}

@@ -361,6 +361,7 @@ func (w *sweeper) largest() *report.Largest {
 // Plan estimates every batch size on a GPU. Warnings that depend on all GPUs of a plan, such as [step.Unsupported]
 // returns, are left to the caller. Where all batch sizes are refused, the report comes with the error of the last.
 func Plan(ctx context.Context, s *step.Setup, gpu device.GPU, batches []int) (*report.Report, error) {
+	go claims.Of(s, gpu, 1) // reads the guides while the steps are recorded
 	r := s.Report(report.Plan, gpu)
 	r.Warnings = s.Warnings(batches...)
 	all := make([]planned, len(batches))
