@@ -218,6 +218,13 @@ torchtune-files: build ## records steps of torchtune's example files again; need
 	  cli/testdata/torchtune.jsonl.gz .cache/torchtune 2>&1 | grep '^{"stack"' | gzip -n > .cache/torchtune.jsonl.gz
 	mv .cache/torchtune.jsonl.gz cli/testdata/torchtune.jsonl.gz
 
+.PHONY: llamafactory-files
+llamafactory-files: build ## records steps of LLaMA-Factory's example files again; needs a PYTHON with llamafactory 0.9.5 and its dependencies
+	HF_HUB_OFFLINE=1 DISABLE_VERSION_CHECK=1 ./vprof run --gpu a100-40 --steps all --keep-files -- $(PYTHON) \
+	  tools/record/llamafactory_files.py cli/testdata/llamafactory.jsonl.gz .cache/llamafactory 2>&1 \
+	  | grep '^{"stack"' | gzip -n > .cache/llamafactory.jsonl.gz
+	mv .cache/llamafactory.jsonl.gz cli/testdata/llamafactory.jsonl.gz
+
 lint: ## formatting, vet, the words of texts and the linters of .golangci.yml
 	@unformatted="$$($(TOOL) gofumpt -l .)"; \
 	  [ -z "$$unformatted" ] || { echo "not gofumpt'ed (make fmt):"; echo "$$unformatted"; exit 1; }

@@ -19,6 +19,10 @@ type preferences struct {
 // loss follows compute_loss.
 func (p *preferences) loss(f *frame, b TextBatch) *tensor {
 	g := f.FuncFrame(b.IDs, b.Padding)
+	if p.judges() {
+		logps := p.judged(g, b, p.task.model)
+		return g.Return(p.compared(g, b, logps, nil))
+	}
 	var kl *tensor
 	if p.objective.Name == models.KTO {
 		kl = g.Let(p.unrecorded(g, b, p.task.model))
@@ -93,6 +97,23 @@ func (p *preferences) unrecorded(f *frame, b TextBatch, model *caller) (logps *t
 	return logps
 }
 
+// judges reports whether the function of a batch is that of LLaMA-Factory's KTO trainer.
+func (p *preferences) judges() bool {
+	return p.objective.Name == models.KTO && p.objective.As == models.AsLLaMAFactory
+}
+
+// judged follows concatenated_forward of LLaMA-Factory's KTO trainer: the logits of the batch are held while logits of
+// unrelated answers are computed. f holds copies of the logits of good and of bad answers.
+func (p *preferences) judged(f *frame, b TextBatch, model *caller) (logps *tensor) {
+	g := f.FuncFrame(b.IDs)
+	logits, logps := p.forward(g, b, model)
+	g.Let(p.unrecorded(g, b, model))
+	picked := g.Let(chosenRows(logits, logits.Size(0)))
+	g.End(picked, logps)
+	f.Let(picked)
+	return f.Let(logps)
+}
+
 // logps returns sums over tokens of the log-probabilities of labels.
 func (p *preferences) logps(f *frame, logits, ids *tensor) *tensor {
 	g := f.FuncFrame(logits, ids)
@@ -153,6 +174,13 @@ func (p *preferences) compared(f *frame, b TextBatch, logps, kl *tensor) *tensor
 		var reference *tensor
 		f.Tape().NoGrad(func() {
 			p.task.withReference(func(model *caller) {
+				if p.judges() {
+					g := f.FuncFrame(b.IDs)
+					reference = p.judged(g, b, model)
+					g.End(reference)
+					f.Let(reference)
+					return
+				}
 				if kl != nil {
 					f.Let(p.unrecorded(f, b, model))
 				}
