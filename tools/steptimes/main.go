@@ -117,6 +117,7 @@ func (m *measurement) hostBound(k steptime.Kernels) bool {
 func main() {
 	log.SetFlags(0)
 	judge := flag.Bool("judge", false, "print errors instead of a fitted table")
+	family := flag.String("family", "", "with -judge, hold out this family alone")
 	data := flag.String("data", "bench/reference/data", "folder of records")
 	file := flag.String("table", "profiler/planner/steptime/kernels.csv", "table to begin with")
 	picture := flag.String("picture", "", "only draw estimates against measurements to a file")
@@ -137,7 +138,7 @@ func main() {
 		return
 	}
 	if *judge {
-		judgeAll(string(text), kernels, timed)
+		judgeAll(string(text), kernels, timed, *family)
 		return
 	}
 	fmt.Print(fit(fit(string(text), kernels, "kernels"), timed, "steps"))
@@ -255,20 +256,17 @@ func limit(parameter string) float64 {
 	return 0.97
 }
 
-func judgeAll(text string, kernels, steps []measurement) {
+func judgeAll(text string, kernels, steps []measurement, only string) {
 	k, err := steptime.ReadKernels(text)
 	check(err)
 	summarize("kernels", kernels, k)
 	summarize("steps, by the table", steps, k)
-	for i := range steps {
-		m := &steps[i]
-		fmt.Printf("  %-60s %10.2f ms %+5.0f %%\n", m.label, 1e3*m.seconds, 100*(math.Exp(m.miss(k))-1))
-	}
+	list(steps, k)
 	families := map[string]bool{}
 	for _, m := range steps {
 		families[m.family] = families[m.family] || !m.held
 	}
-	maps.DeleteFunc(families, func(_ string, fits bool) bool { return !fits })
+	maps.DeleteFunc(families, func(name string, fits bool) bool { return !fits || only != "" && name != only })
 	var all, host []float64
 	inside := 0
 	for _, family := range slices.Sorted(maps.Keys(families)) {
@@ -294,10 +292,19 @@ func judgeAll(text string, kernels, steps []measurement) {
 			}
 		}
 		summarize("  held out: "+family, out, held)
+		list(out, held)
 	}
 	fmt.Println(quantiles("steps that the GPU holds up, each family held out", all))
 	fmt.Println(quantiles("steps that the host holds up, each family held out", host))
 	fmt.Printf("intervals hold %d of these %d steps\n", inside, len(all)+len(host))
+}
+
+// list prints how far the estimate of each step is off.
+func list(steps []measurement, k steptime.Kernels) {
+	for i := range steps {
+		m := &steps[i]
+		fmt.Printf("  %-60s %10.2f ms %+5.0f %%\n", m.label, 1e3*m.seconds, 100*(math.Exp(m.miss(k))-1))
+	}
 }
 
 func summarize(title string, rows []measurement, k steptime.Kernels) {
@@ -311,6 +318,9 @@ func summarize(title string, rows []measurement, k steptime.Kernels) {
 }
 
 func quantiles(title string, misses []float64) string {
+	if len(misses) == 0 {
+		return title + ": no rows"
+	}
 	slices.Sort(misses)
 	at := func(q float64) float64 {
 		x := q * float64(len(misses)-1)
