@@ -139,8 +139,8 @@ type Efficiency struct {
 }
 
 // fitted is the source of times that no calibration has corrected.
-const fitted = "fitted to measured kernels and steps of other machines; intervals hold 137 of 155 measured steps of " +
-	"model families left out, 127 of 136 of GPUs left out; corrected by vprof calibrate"
+const fitted = "fitted to measured kernels and steps of other machines; intervals hold 99 of 107 measured steps of " +
+	"model families left out; corrected by vprof calibrate"
 
 // Assumed returns the times by the table of kernel parameters. Their error is the spread of the load.
 func Assumed() Efficiency { return Table().Assumed() }
