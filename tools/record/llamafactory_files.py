@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Steps of LLaMA-Factory's own example files with small random models, as its code runs them, for `vprof run`:
 
-  PYTHONPATH=ENVIRONMENT vprof run --gpu a100-40 --steps all --keep-files -- python llamafactory_files.py FILES FOLDER > files.jsonl
+  vprof run --gpu a100-40 --steps all --keep-files -- python llamafactory_files.py FILES FOLDER > files.jsonl
 
-A line of FILES, compressed with gzip or not, has the name of an example of its repository, the text of the file and the
-configuration of a small model of the same family. In the text {folder} is FOLDER, where model, tokenizer and data are written.
-A line of the output has the same, with the releases of the libraries and the bytes allocated at the peak of the second
-optimizer step.
+A line of FILES, compressed with gzip or not, has the name of an example of its repository, the text of the file and
+the configuration of a small model of the same family. In the text {folder} is FOLDER, where model, tokenizer and data
+are written. A line of the output has the same, with the releases of the libraries and the bytes allocated at the peak
+of the second optimizer step.
 """
 import contextlib
 import gc
@@ -89,7 +89,8 @@ def write_data(folder, n=16):
     sets = {name: {"file_name": "alpaca.jsonl"} for name in ("identity", "alpaca_en_demo")}
     sets["dpo_en_demo"] = {
         "file_name": "ranked.jsonl", "ranking": True, "columns": {**prompt, "chosen": "chosen", "rejected": "rejected"}}
-    sets["kto_en_demo"] = {"file_name": "judged.jsonl", "columns": {**prompt, "response": "output", "kto_tag": "kto_tag"}}
+    sets["kto_en_demo"] = {
+        "file_name": "judged.jsonl", "columns": {**prompt, "response": "output", "kto_tag": "kto_tag"}}
     sets["c4_demo"] = {"file_name": "raw.jsonl", "columns": {"prompt": "text"}}
     (folder / "dataset_info.json").write_text(json.dumps(sets))
 
@@ -100,7 +101,8 @@ def peak(case, folder):
     model = model_folder(folder, case["config"])
     hook = register_optimizer_step_post_hook(peaks)
     with contextlib.suppress(Enough):
-        run_exp(args=yaml.safe_load(case["text"].replace("{folder}/model", str(model)).replace("{folder}", str(folder))))
+        words = case["text"].replace("{folder}/model", str(model)).replace("{folder}", str(folder))
+        run_exp(args=yaml.safe_load(words))
     hook.remove()
     return peaks.second() - before
 
