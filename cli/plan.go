@@ -107,7 +107,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 		return usagef("--lengths: %q are several releases; epochs are replayed by one", o.c.torch)
 	}
 	here := &job.Local{Models: o.app.models(), Evidence: evidence}
-	if o.c.ranks.all() {
+	if o.c.ranks.rank == allRanks && o.c.ranks.gpus > 1 {
 		return o.planRanks(ctx, here, m, cases, gpus, batches)
 	}
 	jobs := make([][]job.Job, len(cases))

@@ -108,9 +108,6 @@ func (f *rankFlags) apply(c *models.Case) error {
 // allRanks is the value of --rank that asks for all that differ.
 const allRanks = "all"
 
-// all reports whether all ranks are asked for.
-func (f *rankFlags) all() bool { return f.rank == allRanks && f.gpus > 1 }
-
 // linked gives GPUs the speed of --link.
 func (f *rankFlags) linked(gpus []device.GPU) []device.GPU {
 	if f.link > 0 {

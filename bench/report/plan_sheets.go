@@ -101,12 +101,9 @@ const ExpandableSegments = "expandable_segments:True"
 // slackWords returns what expandable segments would change in an estimate.
 func slackWords(e *Estimate, expandable Interval) string {
 	return fmt.Sprintf("%s of its %s are slack of the caching allocator; with PYTORCH_CUDA_ALLOC_CONF=%s it needs %s",
-		bytesize.Format(e.slack()), bytesize.Format(e.Device.Bytes), ExpandableSegments,
+		bytesize.Format(e.Reserved.Bytes-e.Allocated.Bytes), bytesize.Format(e.Device.Bytes), ExpandableSegments,
 		bytesize.Format(expandable.Bytes))
 }
-
-// slack returns what the caching allocator holds beyond allocated bytes.
-func (e *Estimate) slack() int64 { return e.Reserved.Bytes - e.Allocated.Bytes }
 
 // slackNote returns what expandable segments would save at the batch size where that is most; empty where slack does
 // not matter.

@@ -21,10 +21,6 @@ type Tiles struct {
 // tokensOfTile is how many tokens axolotl gives a tile if it is not told.
 const tokensOfTile = 32768
 
-func tilesOf(c models.Case) Tiles {
-	return Tiles{Count: c.TiledMLP.Count(), Synchronized: c.GPUs > 1}
-}
-
 // Tiled returns the forward of a feed-forward layer under axolotl's patch_tiled_mlp, over x [batch, length, width];
 // half is the forward that it takes the place of, and params are the layer's.
 func Tiled(f *frame, x *tensor, tiles Tiles, params []*nn.Parameter, half func(f *frame, x *tensor) *tensor) *tensor {

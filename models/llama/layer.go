@@ -83,8 +83,6 @@ func fourNorms(l *layer, norm func() nn.Layer) {
 // a loss may read.
 func (l *layer) SelfContained() bool { return l.c.Experts.Count == 0 }
 
-func (l *layer) forward(f *frame, in inputs) *tensor { return orders[l.c.Order].forward(l, f, in) }
-
 // attend returns what mixes the tokens of x in this layer: attention, whose weights the layer's frame
 // holds, or what stands in its place.
 func (l *layer) attend(f *frame, x *tensor, in inputs) *tensor {

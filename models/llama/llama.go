@@ -117,7 +117,7 @@ func (l *layer) run(f *frame, i int, in inputs, images []*tensor, text hf.Text) 
 	forward := func(f *frame, args []*tensor) *tensor {
 		own := inputs{x: args[0], mask: args[1], positions: args[2], cos: args[3], sin: args[4], rows: args[5]}
 		own.blocks = args[6 : 6+len(in.blocks)]
-		return l.forward(f, own)
+		return orders[l.c.Order].forward(l, f, own)
 	}
 	named := append([]*tensor{in.mask, in.positions, in.cos, in.sin, in.rows}, in.blocks...)
 	return text.CallLayer(f, i, l, forward, []*tensor{in.x}, append(named, images...)...)

@@ -125,15 +125,13 @@ func (p *packed8bit) quantize(t *trace.Tape) {
 	f := t.Frame()
 	w := f.Let(t.New("to_dtype_layout", program.Temporaries, trace.F16, p.from.Dims...))
 	t.In(program.Weights, func() {
-		p.scales = t.Hold(t.Empty(trace.F32, p.rows()))
+		p.scales = t.Hold(t.Empty(trace.F32, p.from.Numel()/p.from.Dims[len(p.from.Dims)-1]))
 		packed := f.Let(t.Empty(trace.U8, p.from.Dims...))
 		t.Kernel("int8_vectorwise_quant", 4*w.Numel(), []*trace.Tensor{packed, p.scales}, []*trace.Tensor{w})
 		p.weight.keepPacked(t, packed)
 	})
 	f.End()
 }
-
-func (p *packed8bit) rows() int64 { return p.from.Numel() / p.from.Dims[len(p.from.Dims)-1] }
 
 // dequantize records int8_vectorwise_dequant, whose result is in fp32.
 func (p *packed8bit) dequantize(f *trace.Frame) *trace.Tensor {

@@ -105,8 +105,6 @@ const textLength = "seq-len"
 // lengths are what sizes of texts and images are called; these have settings of their own.
 var lengths = strings.Fields("seq seq_len seqlen length len tokens T L h height H w width W")
 
-func (d *dimensions) unusual(name string) bool { return !slices.Contains(lengths, name) }
-
 // channelsLast is the setting of the layout of images.
 const channelsLast = "channels-last"
 
@@ -132,7 +130,7 @@ func (d *dimensions) setting(p *export.Program, in *export.Input, dim int, symbo
 		d.symbols[symbol] = other
 		return
 	}
-	if given.Name != "" && (d.unusual(given.Name) || strings.HasPrefix(name, in.Name)) {
+	if given.Name != "" && (!slices.Contains(lengths, given.Name) || strings.HasPrefix(name, in.Name)) {
 		name, usage = strings.ReplaceAll(given.Name, "_", "-"), fmt.Sprintf("size %s of %s", given.Name, in.Name)
 		example = given.Example
 	}

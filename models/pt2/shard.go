@@ -10,13 +10,6 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// wholeShapes returns the shapes of the graph's values where no rank shares a layer: a forward
-// pass on a tape of its own shows them. A file has sizes as the model computed them then,
-// and a rank that has a part of a tensor computes smaller ones.
-func (t *task) wholeShapes(tape *trace.Tape, net *nn.Tree) [][]int64 {
-	return t.shapes(trace.New(tape.GPU(), *tape.Rules(), trace.Options{}), net)
-}
-
 // shapes runs forward on a tape of its own, and returns the shape of each value of the graph that is a tensor.
 func (t *task) shapes(scratch *trace.Tape, net *nn.Tree) [][]int64 {
 	net.To(scratch)

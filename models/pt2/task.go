@@ -243,7 +243,7 @@ func (t *task) Begin(tape *trace.Tape, net *nn.Tree) {
 		tape.Raise(err)
 	}
 	if t.c.Strategy != nil && t.c.Strategy.Name == models.TP {
-		t.whole = t.wholeShapes(tape, net)
+		t.whole = t.shapes(trace.New(tape.GPU(), *tape.Rules(), trace.Options{}), net)
 	}
 }
 

@@ -98,14 +98,10 @@ func Gemma4Audio(s Conformer) *nn.Parts {
 		c := l.In("lconv1d")
 		clippable(c, s.Clipped, s.Width, 2*s.Width, "linear_start")
 		clippable(c, s.Clipped, s.Width, s.Width, "linear_end")
-		c.Add("depthwise_conv1d", depthwise(s.Width, s.Kernel))
+		c.Add("depthwise_conv1d",
+			nn.NewConv(s.Width, s.Width, nn.ConvOptions{Kernel: []int64{s.Kernel}, Groups: s.Width, NoBias: true}))
 		scales(c, s.Width, "pre_layer_norm", "conv_norm")
 		scales(l, s.Width, "norm_pre_attn", "norm_post_attn", "norm_out")
 	})
 	return p.Add("output_proj", nn.NewLinear(s.Width, s.Out, true))
-}
-
-// depthwise returns a convolution of each channel alone.
-func depthwise(channels int64, kernel ...int64) nn.Layer {
-	return nn.NewConv(channels, channels, nn.ConvOptions{Kernel: kernel, Groups: channels, NoBias: true})
 }

@@ -125,7 +125,7 @@ func (q *Qwen) encodeImages(f *frame, pixels *tensor, text hf.Text) (last, merge
 		g.Set(&sin, q.ordered(sin, order))
 	}
 	for i := range s.Layers {
-		l, ends, spans := q.layer(i), ends, []int64{q.side() * q.side()}
+		l, ends, spans := q.Tower.Part(indexed("blocks", i)), ends, []int64{q.side() * q.side()}
 		if s.Window > 0 && !slices.Contains(s.FullAttentionLayers, i) {
 			ends, spans = windows, q.windows()
 		}
@@ -143,8 +143,6 @@ func (q *Qwen) encodeImages(f *frame, pixels *tensor, text hf.Text) (last, merge
 	g.End(append([]*tensor{x, merged}, deep...)...)
 	return x, merged, deep
 }
-
-func (q *Qwen) layer(i int64) *nn.Parts { return q.Tower.Part(indexed("blocks", i)) }
 
 // patched returns the forward of what makes a row of each patch.
 func (q *Qwen) patched(f *frame, pixels *tensor) *tensor {

@@ -335,7 +335,7 @@ func (p *Pipeline) backward(st *Stage, s *Session, i int) {
 		p.release()
 	}
 	if p.late() {
-		st.grads[i] = p.buffers(trains(st.Outputs), program.Gradients)
+		st.grads[i] = p.buffers(lists.Filter(st.Outputs, func(c Crossing) bool { return c.Trains }), program.Gradients)
 	}
 	p.release()
 	if st.Last {
@@ -384,9 +384,4 @@ func (st *Stage) keepGraph(t *trace.Tape, pass *Pass, i int) {
 			st.graph = append(st.graph, t.Hold(x))
 		}
 	}
-}
-
-// trains returns the crossings that gradients come back for.
-func trains(all []Crossing) (out []Crossing) {
-	return lists.Filter(all, func(c Crossing) bool { return c.Trains })
 }

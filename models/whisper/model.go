@@ -28,7 +28,9 @@ func newEncoder(c Config) *encoder {
 		dropout:        c.Dropout,
 	}
 	e.EmbedPositions.Weight.Frozen = !c.TrainedPositions
-	e.Layers = lists.Times(c.EncoderLayers, func(int64) *layer { return newEncoderLayer(c) })
+	e.Layers = lists.Times(c.EncoderLayers, func(int64) *layer {
+		return newLayer(c, c.EncoderHeads, c.EncoderInner, false)
+	})
 	return e
 }
 

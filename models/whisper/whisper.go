@@ -79,8 +79,6 @@ type layer struct {
 	c                    Config
 }
 
-func newEncoderLayer(c Config) *layer { return newLayer(c, c.EncoderHeads, c.EncoderInner, false) }
-
 func newDecoderLayer(c Config) *layer {
 	l := newLayer(c, c.DecoderHeads, c.DecoderInner, true)
 	l.EncoderAttn, l.EncoderAttnLayerNorm = newAttention(c, c.DecoderHeads, false), nn.NewLayerNorm(c.Width)

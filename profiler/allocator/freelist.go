@@ -48,7 +48,7 @@ func binOf(size int64) int {
 
 // reset empties the list and keeps its memory.
 func (f *freeList) reset() {
-	for at, ok := f.first(); ok; at, ok = f.firstFrom(at.bin + 1) {
+	for at, ok := f.firstFrom(0); ok; at, ok = f.firstFrom(at.bin + 1) {
 		f.bins[at.bin].count = 0
 	}
 	clear(f.filled[:])
@@ -114,9 +114,6 @@ func (f *freeList) fit(size int64) (at place, ok bool) {
 	return f.firstFrom(n + 1)
 }
 
-// first returns the place of the smallest block.
-func (f *freeList) first() (at place, ok bool) { return f.firstFrom(0) }
-
 // next returns the place of the block that follows in the order of the list.
 func (f *freeList) next(at place) (place, bool) {
 	if at.index > 0 {
@@ -156,7 +153,7 @@ func (f *freeList) at(at place) blockID { return f.bins[at.bin].entries[at.index
 
 // all yields the blocks of the list in order. The list must not change meanwhile.
 func (f *freeList) all(yield func(blockID) bool) {
-	for at, ok := f.first(); ok; at, ok = f.next(at) {
+	for at, ok := f.firstFrom(0); ok; at, ok = f.next(at) {
 		if !yield(f.at(at)) {
 			return
 		}

@@ -1,6 +1,9 @@
 package trace
 
-import "github.com/vprof/vprof/profiler/program"
+import (
+	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/profiler/program"
+)
 
 // AttentionArgs are the optional arguments of scaled_dot_product_attention, under their PyTorch names.
 type AttentionArgs struct {
@@ -26,7 +29,8 @@ func (q *Tensor) ScaledDotProductAttention(k, v *Tensor, a AttentionArgs) *Tenso
 func (q *Tensor) attention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := q.tape.Begin("scaled_dot_product_attention", q, k, v, a.Mask)
 	backend, why := c.t.attentionBackend(q, k, v, a)
-	c.t.facts.attention(Attention{attentionNames[backend], q.dtype, q.Size(-1), a.Mask != nil, why})
+	c.t.facts.Attention = lists.Union(c.t.facts.Attention,
+		Attention{attentionNames[backend], q.dtype, q.Size(-1), a.Mask != nil, why})
 	if a.Mask != nil {
 		a.Mask = c.Let(a.Mask.additiveMask(q.dtype))
 	}

@@ -39,11 +39,6 @@ type interpreter struct {
 	keepOutputs func(xs []*Tensor)
 }
 
-// newInterpreter returns the state at the start of a recording: Python code in set-up.
-func newInterpreter() interpreter {
-	return interpreter{scope: &scope{python: true}, step: -1, class: program.Temporaries}
-}
-
 // scope describes the code that runs.
 type scope struct {
 	op     string // operator called from Python or by the autograd node

@@ -26,9 +26,6 @@ type memory struct {
 	savedOnHost onHost
 }
 
-// newMemory returns memory whose pools an earlier recording may have used.
-func newMemory() memory { return memory{pools: unused.Get().(*pools)} }
-
 // allocate allocates a storage.
 func (t *Tape) allocate(bytes int64) *storage {
 	s := t.stores.take()

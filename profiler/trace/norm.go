@@ -180,7 +180,7 @@ func (x *Tensor) ExpandAs(y *Tensor) *Tensor { return x.Expand(y.shape...) }
 func (x *Tensor) Renorm(p float64, d int) *Tensor {
 	c := x.tape.Begin("renorm", x)
 	c.Full(&x)
-	dims := othersThan(x, d)
+	dims := lists.Without(lists.Ascending(len(x.shape)), x.Dim(d))
 	y := x.AllocLike(x.dtype)
 	c.Let(y)
 	c.t.NoGrad(func() {
@@ -210,9 +210,4 @@ func renormGrad(grad, self *Tensor, p float64, dims []int) *Tensor {
 	scaled := inverse.MulScalar()
 	gradNorm := c.Let(scaled.Mul(rest))
 	return c.End(Where(norm.CompareScalar("gt"), gradNorm, grad))
-}
-
-// othersThan returns all dimensions of x but d.
-func othersThan(x *Tensor, d int) []int {
-	return lists.Without(lists.Ascending(len(x.shape)), x.Dim(d))
 }

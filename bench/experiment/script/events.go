@@ -132,8 +132,6 @@ type log struct {
 	at   int64
 }
 
-func newLog(path string, told func(Event)) *log { return &log{path: path, told: told} }
-
 // read reads what has been added since it was last called, up to the last complete line.
 func (l *log) read() error {
 	file, err := os.Open(l.path)

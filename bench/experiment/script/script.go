@@ -108,7 +108,7 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 	if err != nil {
 		return nil, input.Errorf("cannot start %s: %w", c.Args[0], err)
 	}
-	log := newLog(room.path("events.jsonl"), c.told(server))
+	log := &log{path: room.path("events.jsonl"), told: c.told(server)}
 	late := c.await(ctx, p, log)
 	if err := ctx.Err(); err != nil {
 		return nil, err

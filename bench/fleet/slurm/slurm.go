@@ -150,7 +150,7 @@ func (e *Engine) Script(b fleet.GPUTasks, tasks []int, avoid []string) (string, 
 	out.WriteString("#!/bin/bash\n")
 	logs := strings.ReplaceAll(filepath.Join(dir, "log"), "%", "%%") // a % stands for what Slurm fills in
 	for _, o := range [][2]string{
-		{"job-name", e.jobName(b)},
+		{"job-name", "vprof-" + e.Folder.Name + "-" + b.Key},
 		{"partition", b.Partition},
 		{"gres", b.Gres},
 		{"array", indices(tasks, c.Strategy.AtOnce)},
@@ -195,10 +195,6 @@ func positive(n int) string {
 		return ""
 	}
 	return strconv.Itoa(n)
-}
-
-func (e *Engine) jobName(b fleet.GPUTasks) string {
-	return "vprof-" + e.Folder.Name + "-" + b.Key
 }
 
 // indices returns tasks as --array takes them: "0-3,7%2".

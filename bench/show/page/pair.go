@@ -90,7 +90,7 @@ func (p *Pair) view() (*pairView, error) {
 		}
 	}
 	v.Differs = p.differs()
-	x, y := p.shown()
+	x, y := p.A.shown(p.Batch()), p.B.shown(p.Batch())
 	v.Verdict = p.verdict(x, y)
 	v.At = fmt.Sprintf("batch %d", x.Batch)
 	if x.Batch != y.Batch {
@@ -113,10 +113,6 @@ func (p *Pair) Batch() int {
 	}
 	return cmp.Or(int(fits), common)
 }
-
-// shown returns the points of A and B to compare: the points of the steps shown, or of the
-// batch size that both have, or each side's largest that fits.
-func (p *Pair) shown() (a, b report.Point) { return p.A.shown(p.Batch()), p.B.shown(p.Batch()) }
 
 func (p *Page) shown(batch int) report.Point {
 	points := p.series()[0].points

@@ -159,7 +159,7 @@ func (p *planter) question(b *Branch, parent int) {
 	to, before := p.writer, p.classModel
 	if shape == noLeaf {
 		before = p.clone()
-		p.writer = to.apart()
+		p.writer = &writer{books: to.books, count: to.count}
 		p.branch(b.Feature, below, less)
 		if p.size > longBits {
 			shape = longBranch
@@ -220,9 +220,6 @@ type writer struct {
 }
 
 func newWriter() *writer { return &writer{books: shippedBooks()} }
-
-// apart returns a writer of bits that are added later.
-func (w *writer) apart() *writer { return &writer{books: w.books, count: w.count} }
 
 // add writes the bits of another.
 func (w *writer) add(o *writer) {
