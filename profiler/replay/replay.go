@@ -242,11 +242,16 @@ func (r *replayer) run(ctx context.Context) error {
 			}
 			return fmt.Errorf("replay: instruction %d: %w", i, err)
 		}
-		if r.options.Timeline && (in.Kind == program.Alloc || in.Kind == program.Free || in.Kind == program.EmptyCache) {
+		if r.options.Timeline && changesMemory(in.Kind) {
 			r.point(in)
 		}
 	}
 	return nil
+}
+
+// changesMemory tells whether an instruction of a kind has a point in the timeline.
+func changesMemory(k program.Kind) bool {
+	return k == program.Alloc || k == program.Free || k == program.EmptyCache
 }
 
 // queue hands an event or a wait to the device.
