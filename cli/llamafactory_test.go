@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// llamaFactoryStep is the second or third step of an example file of LLaMA-Factory with a small model, as its code ran it on a
-// simulated A100 (tools/record/llamafactory_files.py; "make llamafactory-files").
+// llamaFactoryStep is the second or third step of an example file of LLaMA-Factory with a small model, as its code ran
+// it on a simulated A100 (tools/record/llamafactory_files.py; "make llamafactory-files").
 type llamaFactoryStep struct {
 	File, Text string
 	Stack      map[string]string
