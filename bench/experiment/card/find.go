@@ -181,17 +181,24 @@ func commandOf(dir, name, line string, known map[string]string) *Command {
 		if evaluates().MatchString(word) {
 			return nil
 		}
-		file := configured().FindString(word)
-		isThere := func(depth string) bool {
-			found, _ := filepath.Glob(filepath.Join(dir, in, depth, file))
-			return found != nil
-		}
-		lacks := file != "" && chosen().MatchString(word+"absent-")
-		if chosen().MatchString(word) || lacks && !slices.ContainsFunc([]string{"", "*", "*/*"}, isThere) {
+		if lacks(filepath.Join(dir, in), word) {
 			c.lacks++
 		}
 	}
 	return c
+}
+
+// lacks reports whether a setting chooses what is trained by a name or a file that only the reader has: a file that is
+// not in a folder, nor two levels below it.
+func lacks(dir, setting string) bool {
+	file := configured().FindString(setting)
+	if file == "" || !chosen().MatchString(setting+"absent-") {
+		return chosen().MatchString(setting)
+	}
+	return !slices.ContainsFunc([]string{"", "*", "*/*"}, func(depth string) bool {
+		found, _ := filepath.Glob(filepath.Join(dir, depth, file))
+		return found != nil
+	})
 }
 
 // folderOf returns the folder of a repository in which a script that a file names is found: the repository's own, the
@@ -201,8 +208,11 @@ func folderOf(dir, name, script string) string {
 		if _, err := os.Stat(filepath.Join(dir, script)); err == nil || strings.HasPrefix(script, "-m") {
 			return "."
 		}
-		if _, err := os.Stat(filepath.Join(dir, in, script)); err == nil || in == "." {
-			return map[bool]string{true: in}[err == nil]
+		if _, err := os.Stat(filepath.Join(dir, in, script)); err == nil {
+			return in
+		}
+		if in == "." {
+			return ""
 		}
 	}
 }
