@@ -6,7 +6,7 @@ import (
 	"math"
 	"slices"
 
-	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
 )
 
 // errNoEnd says that the active set cycles, which rounding errors cause where columns are nearly dependent.
@@ -15,24 +15,19 @@ var errNoEnd = errors.New("calibrate: the least squares found no end; the column
 // NNLS finds the x with no negative element for which |a·x - b| is smallest, by the active-set method of Lawson and
 // Hanson, Solving Least Squares Problems, 1974, chapter 23. Columns should be of like size; they need not be
 // independent.
-func NNLS(a Matrix, b []float64) ([]float64, error) {
-	longest, n := 0.0, len(a)
-	for _, column := range append(slices.Clone(a), b) {
-		if len(column) != len(b) {
-			return nil, fmt.Errorf("calibrate: %d rows and %d right-hand sides", len(column), len(b))
-		}
-		for _, v := range column {
-			if math.IsNaN(v) || math.IsInf(v, 0) {
-				return nil, fmt.Errorf("calibrate: %v in the least squares", v)
-			}
+func NNLS(a *mat.Dense, b []float64) ([]float64, error) {
+	m, n := a.Dims()
+	if len(b) != m {
+		return nil, fmt.Errorf("calibrate: %d rows and %d right-hand sides", m, len(b))
+	}
+	for _, v := range slices.Concat(a.RawMatrix().Data, b) {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return nil, fmt.Errorf("calibrate: %v in the least squares", v)
 		}
 	}
-	for _, column := range a {
-		longest = max(longest, floats.Norm(column, 1))
-	}
-	s := &activeSet{a: a, b: b, x: make([]float64, n), passive: make([]bool, n)}
+	s := &activeSet{a: a, b: mat.NewVecDense(m, slices.Clone(b)), x: make([]float64, n), passive: make([]bool, n)}
 	// The tolerance of the reference implementations: rounding of a gradient.
-	tolerance := 10 * 0x1p-52 * longest * float64(max(len(b), n))
+	tolerance := 10 * 0x1p-52 * mat.Norm(a, 1) * float64(max(m, n))
 	for range 30 * n {
 		j := s.steepest(tolerance)
 		if j < 0 {
@@ -46,8 +41,9 @@ func NNLS(a Matrix, b []float64) ([]float64, error) {
 
 // activeSet is the state of the method: x is zero outside the passive columns and the least squares solution over them.
 type activeSet struct {
-	a       Matrix
-	b, x    []float64
+	a       *mat.Dense
+	b       *mat.VecDense
+	x       []float64
 	passive []bool
 	// refused are columns that depend on passive ones.
 	refused []int
@@ -55,11 +51,15 @@ type activeSet struct {
 
 // steepest returns the column outside the passive set that lowers the residual most, or -1 if none does.
 func (s *activeSet) steepest(tolerance float64) int {
-	r := s.a.residual(s.x, s.b)
-	best, most := -1, tolerance
-	for j, column := range s.a {
-		if w := floats.Dot(column, r); !s.passive[j] && w > most && !slices.Contains(s.refused, j) {
-			best, most = j, w
+	var r, w mat.VecDense
+	r.MulVec(s.a, mat.NewVecDense(len(s.x), s.x))
+	r.SubVec(s.b, &r)
+	w.MulVec(s.a.T(), &r)
+	best := -1
+	for j := range s.x {
+		if !s.passive[j] && w.AtVec(j) > tolerance && !slices.Contains(s.refused, j) &&
+			(best < 0 || w.AtVec(j) > w.AtVec(best)) {
+			best = j
 		}
 	}
 	return best
@@ -99,22 +99,34 @@ func (s *activeSet) settle(j int) {
 // solve returns the least squares solution over the passive columns; false if they depend on one another.
 func (s *activeSet) solve() ([]float64, bool) {
 	var columns []int
-	var sub Matrix
 	for j, in := range s.passive {
 		if in {
-			columns, sub = append(columns, j), append(sub, s.a[j])
+			columns = append(columns, j)
 		}
 	}
 	z := make([]float64, len(s.x))
-	if len(columns) == 0 {
+	m, _ := s.a.Dims()
+	switch {
+	case len(columns) == 0:
 		return z, true
-	}
-	d := decompose(sub)
-	if math.IsInf(d.condition(), 1) {
+	case len(columns) > m:
 		return nil, false
 	}
-	for k, v := range d.solve(s.b) {
-		z[columns[k]] = v
+	sub := mat.NewDense(m, len(columns), nil)
+	for k, j := range columns {
+		sub.SetCol(k, mat.Col(nil, j, s.a))
+	}
+	var qr mat.QR
+	qr.Factorize(sub)
+	if qr.Cond() > 1e13 {
+		return nil, false
+	}
+	var part mat.VecDense
+	if err := qr.SolveVecTo(&part, false, s.b); err != nil {
+		return nil, false
+	}
+	for k, j := range columns {
+		z[j] = part.AtVec(k)
 	}
 	return z, true
 }

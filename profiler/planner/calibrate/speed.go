@@ -6,7 +6,8 @@ import (
 	"math"
 	"slices"
 
-	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat"
 
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/planner"
@@ -68,14 +69,14 @@ func FitSpeed(steps []Timed, from steptime.Efficiency) (steptime.Efficiency, err
 	for _, g := range groups {
 		n := slices.Max(g[:]) + 1
 		a, b := speedDesign(steps, from, g, n)
-		if len(steps) < n || a.condition() > maxCondition {
+		if len(steps) < n || conditionOf(a) > maxCondition {
 			continue
 		}
 		factors, err := NNLS(a, b)
 		if err != nil || slices.Min(factors) <= 0 && n > 1 {
 			continue // a coarser grouping has no part that takes no time
 		}
-		inverse, err := covariance(a, spread(a, factors, b))
+		inverse, err := covariance(a, (&system{}).spread(a, factors, b))
 		if err != nil {
 			continue
 		}
@@ -86,28 +87,28 @@ func FitSpeed(steps []Timed, from steptime.Efficiency) (steptime.Efficiency, err
 
 // speedDesign returns a row for each step: the time of each group by the efficiencies so far, relative to the measured
 // time.
-func speedDesign(steps []Timed, from steptime.Efficiency, g [steptime.NumWorks + 1]int, n int) (Matrix, []float64) {
-	a := newMatrix(len(steps), n)
+func speedDesign(steps []Timed, from steptime.Efficiency, g [steptime.NumWorks + 1]int, n int) (*mat.Dense, []float64) {
+	a := mat.NewDense(len(steps), n, nil)
 	b := make([]float64, len(steps))
 	for i, s := range steps {
 		weight := 1 / (timeNoise * s.Seconds)
 		for w, t := range s.Load.Expected {
-			a[g[w]][i] += weight * t / from.Share[w].Value
+			a.Set(i, g[w], a.At(i, g[w])+weight*t/from.Share[w].Value)
 		}
 		last := g[steptime.NumWorks]
-		a[last][i] += weight * float64(s.Load.Launches) * from.Launch.Value
+		a.Set(i, last, a.At(i, last)+weight*float64(s.Load.Launches)*from.Launch.Value)
 		b[i] = weight * s.Seconds
 	}
 	return a, b
 }
 
 // scaled applies the factors: a share that takes twice as long is half as large.
-func scaled(e steptime.Efficiency, g [steptime.NumWorks + 1]int, factors []float64, inverse Matrix,
+func scaled(e steptime.Efficiency, g [steptime.NumWorks + 1]int, factors []float64, inverse *mat.SymDense,
 	steps int,
 ) steptime.Efficiency {
 	source := fmt.Sprintf("fitted to the times of %d steps, in %d groups", steps, len(factors))
 	// Beyond its own size, an error says nothing more.
-	relative := func(i int) float64 { return min(1, math.Sqrt(inverse[i][i])/factors[i]) }
+	relative := func(i int) float64 { return min(1, math.Sqrt(inverse.At(i, i))/factors[i]) }
 	for w := range e.Share {
 		k := g[w]
 		v := e.Share[w].Value / factors[k]
@@ -122,10 +123,9 @@ func scaled(e steptime.Efficiency, g [steptime.NumWorks + 1]int, factors []float
 // hostScaled multiplies what the host takes for a kernel by the geometric mean of measured over estimated times.
 func hostScaled(e steptime.Efficiency, steps []Timed) steptime.Efficiency {
 	logs := lists.Map(steps, func(s Timed) float64 { return math.Log(s.Seconds / e.Host(&s.Load)) })
-	mean, deviation := floats.Sum(logs)/float64(len(logs)), e.Dispatch.StdErr/e.Dispatch.Value
-	if len(logs) > 1 {
-		floats.AddConst(-mean, logs)
-		deviation = floats.Norm(logs, 2) / math.Sqrt(float64(len(logs)-1))
+	mean, deviation := stat.MeanStdDev(logs, nil)
+	if len(steps) == 1 {
+		deviation = e.Dispatch.StdErr / e.Dispatch.Value
 	}
 	for _, c := range []*planner.Coefficient{&e.Dispatch, &e.Module} {
 		c.Value *= math.Exp(mean)

@@ -5,8 +5,8 @@ import (
 	"math"
 	"slices"
 
-	"gonum.org/v1/gonum/floats"
-	"gonum.org/v1/gonum/mathext"
+	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat/distuv"
 
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/planner"
@@ -43,16 +43,16 @@ func (s *system) add(o Observation, factors planner.Row, missing int64, sigma fl
 type solution struct {
 	terms          []planner.Term
 	values, stderr []float64
-	covariance     Matrix
+	covariance     *mat.SymDense
 	undetermined   []string
 }
 
 func (s *solution) correlation(i, j int) float64 {
-	d := math.Sqrt(s.covariance[i][i] * s.covariance[j][j])
+	d := math.Sqrt(s.covariance.At(i, i) * s.covariance.At(j, j))
 	if d == 0 {
 		return 0
 	}
-	return min(1, max(-1, s.covariance[i][j]/d))
+	return min(1, max(-1, s.covariance.At(i, j)/d))
 }
 
 // solve fits the terms, and the optional terms that the rows determine with a row to spare.
@@ -87,14 +87,21 @@ func (s *system) solve() (*solution, error) {
 }
 
 // design returns the weighted matrix of the terms, its columns scaled to unit length, and the lengths.
-func (s *system) design(terms []planner.Term) (Matrix, []float64) {
-	a := newMatrix(len(s.rows), len(terms))
+func (s *system) design(terms []planner.Term) (*mat.Dense, []float64) {
+	a := mat.NewDense(len(s.rows), len(terms), nil)
+	scale := make([]float64, len(terms))
 	for j, t := range terms {
 		for i, r := range s.rows {
-			a[j][i] = r.factors[t] / r.sigma
+			a.Set(i, j, r.factors[t]/r.sigma)
+		}
+		scale[j] = mat.Norm(a.ColView(j), 2)
+		for i := range s.rows {
+			if scale[j] > 0 {
+				a.Set(i, j, a.At(i, j)/scale[j])
+			}
 		}
 	}
-	return a, a.unit()
+	return a, scale
 }
 
 // condition returns the condition number of the design. Columns are not weighted for it: what a design can tell apart
@@ -104,13 +111,38 @@ func (s *system) condition(terms []planner.Term) float64 {
 	if len(s.rows) < len(terms) {
 		return math.Inf(1)
 	}
-	a := newMatrix(len(s.rows), len(terms))
-	for j, t := range terms {
-		for i, r := range s.rows {
-			a[j][i] = r.factors[t]
+	a := mat.NewDense(len(s.rows), len(terms), nil)
+	for i, r := range s.rows {
+		for j, t := range terms {
+			a.Set(i, j, r.factors[t])
 		}
 	}
-	return a.condition()
+	return conditionOf(a)
+}
+
+// conditionOf returns the condition number of a with columns of unit length.
+func conditionOf(a *mat.Dense) float64 {
+	var c mat.Dense
+	c.CloneFrom(a)
+	_, n := c.Dims()
+	for j := range n {
+		if length := mat.Norm(c.ColView(j), 2); length > 0 {
+			column := mat.Col(nil, j, &c)
+			for i := range column {
+				column[i] /= length
+			}
+			c.SetCol(j, column)
+		}
+	}
+	var svd mat.SVD
+	if !svd.Factorize(&c, mat.SVDNone) {
+		return math.Inf(1)
+	}
+	values := svd.Values(nil)
+	if last := values[n-1]; last > 1e-12*values[0] {
+		return values[0] / last
+	}
+	return math.Inf(1)
 }
 
 func (s *system) fit(terms []planner.Term) (*solution, error) {
@@ -121,49 +153,52 @@ func (s *system) fit(terms []planner.Term) (*solution, error) {
 		return nil, err
 	}
 	out := &solution{terms: terms, values: make([]float64, len(terms)), stderr: make([]float64, len(terms))}
-	spread := spread(a, x, b)
+	spread := s.spread(a, x, b)
 	if out.covariance, err = covariance(a, spread); err != nil {
 		return nil, err
 	}
 	for j := range terms {
 		out.values[j] = x[j] / scale[j]
-		out.stderr[j] = math.Sqrt(out.covariance[j][j]) / scale[j]
+		out.stderr[j] = math.Sqrt(out.covariance.At(j, j)) / scale[j]
 	}
 	return out, nil
 }
 
 // spread returns the factor by which standard errors grow because the rows agree less than expected (Birge's ratio),
 // for so few rows by Student's t; it is 1 where they agree.
-func spread(a Matrix, x, b []float64) float64 {
-	freedom := len(b) - len(a)
+func (s *system) spread(a *mat.Dense, x, b []float64) float64 {
+	rows, columns := a.Dims()
+	freedom := rows - columns
 	if freedom < 1 {
 		return 1
 	}
-	ratio := floats.Norm(a.residual(x, b), 2) / math.Sqrt(float64(freedom))
+	var r mat.VecDense
+	r.MulVec(a, mat.NewVecDense(columns, x))
+	r.SubVec(&r, mat.NewVecDense(rows, b))
+	ratio := mat.Norm(&r, 2) / math.Sqrt(float64(freedom))
 	if ratio <= 1 {
 		return 1
 	}
-	return ratio * studentsT(float64(freedom)) / 1.96
-}
-
-// studentsT returns the 0.975 quantile of Student's distribution.
-func studentsT(freedom float64) float64 {
-	x := mathext.InvRegIncBeta(freedom/2, 0.5, 2*(1-0.975))
-	return math.Sqrt(freedom * (1 - x) / x)
+	t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(freedom)}.Quantile(0.975)
+	return ratio * t / 1.96
 }
 
 // covariance returns the covariance of the scaled solution: spread² (aᵀa)⁻¹. Terms at zero are counted as free,
 // which can only widen intervals.
-func covariance(a Matrix, spread float64) (Matrix, error) {
-	d := decompose(a)
-	if math.IsInf(d.condition(), 1) {
+func covariance(a *mat.Dense, spread float64) (*mat.SymDense, error) {
+	_, n := a.Dims()
+	gram := mat.NewSymDense(n, nil)
+	gram.SymOuterK(1, a.T())
+	var chol mat.Cholesky
+	if !chol.Factorize(gram) {
 		return nil, errNoEnd
 	}
-	inverse := d.inverse()
-	for _, column := range inverse {
-		floats.Scale(spread*spread, column)
+	var inverse mat.SymDense
+	if err := chol.InverseTo(&inverse); err != nil {
+		return nil, fmt.Errorf("calibrate: %w", err)
 	}
-	return inverse, nil
+	inverse.ScaleSym(spread*spread, &inverse)
+	return &inverse, nil
 }
 
 // Advise picks, from candidates in ascending batch sizes, the run that would best separate constant from growing memory
