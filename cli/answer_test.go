@@ -133,6 +133,7 @@ func TestAgentsUseVerbsAsTools(t *testing.T) {
 			require.NoError(t, err)
 			require.LessOrEqual(t, len(whole), 4096, tool)
 		}
+		require.False(t, result.IsError && strings.HasPrefix(text, "\n"), "a refusal begins with a word")
 		return text, result.IsError
 	}
 	plan := map[string]any{"model": "resnet18", "batch": []int{8, 16}, "gpu": "t4"}

@@ -137,7 +137,7 @@ func shortened(text, message string, room int) string {
 	if len(message) > room/4 {
 		message = strings.ToValidUTF8(message[:room/4], "") + " ..."
 	}
-	if message != "" {
+	if message != "" && text != "" {
 		message = "\n" + message
 	}
 	lines, kept := strings.SplitAfter(text, "\n"), 0
