@@ -94,7 +94,8 @@ notices: ## .cache/THIRD_PARTY_NOTICES: the licenses of linked modules
 	mkdir -p .cache && tools/notices.sh > .cache/THIRD_PARTY_NOTICES
 
 # On Linux, wheels and archives have the CUDA build for glibc 2.17 (manylinux2014), by zig, which is a C compiler for both
-# processors and comes as a wheel for x86-64. netgo and osusergo: glibc's resolver is newer than that.
+# processors and comes as a wheel for x86-64. netgo and osusergo: glibc's resolver is newer than that. nethttpomithttp2: what
+# is fetched is a few files, for which HTTP/1.1 serves.
 ZIG := $(WHEELS)/stubs/compiler/ziglang/zig
 ZIG_amd64 := x86_64
 ZIG_arm64 := aarch64
@@ -106,7 +107,7 @@ compiler: $(WHEELS)/stubs/compiler/installed
 
 bin/cuda/linux-%/vprof: compiler FORCE
 	$(CUDA_ENV) GOOS=linux GOARCH=$* CC=$(CURDIR)/tools/zigcc ZIG=$(CURDIR)/$(ZIG) ZIG_TARGET=$(ZIG_$*)-linux-gnu.2.17 \
-	  $(GO) build -trimpath -ldflags=-s -tags cuda,netgo,osusergo -o $@ ./cmd/vprof
+	  $(GO) build -trimpath -ldflags=-s -tags cuda,netgo,osusergo,nethttpomithttp2 -o $@ ./cmd/vprof
 
 bin/planning/%/vprof: FORCE
 	CGO_ENABLED=0 GOOS=$(firstword $(subst -, ,$*)) GOARCH=$(lastword $(subst -, ,$*)) $(GO) build -trimpath -ldflags=-s -o $@ ./cmd/vprof

@@ -128,6 +128,8 @@ class DataTest(unittest.TestCase):
                 self.assertEqual(len(listing(absent)), shapes.ROWS)
                 self.assertTrue(os.path.isfile(files.found(os.path.join(absent, "00001.png"))))
                 folders.Opened(os.path.join(absent, "00001.png")).close()
+                self.assertTrue(folders.fill(absent), "another process of the script has filled it")
+                self.assertEqual(os.listdir(os.path.dirname(files.mirror(absent))), ["photos"])
                 self.assertEqual(listing(self.folder), os.listdir(self.folder), "a folder with files stays as it is")
 
     def test_sounds_have_the_stated_rate(self):

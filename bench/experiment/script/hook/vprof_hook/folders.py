@@ -5,7 +5,9 @@ import importlib.machinery
 import io
 import os
 import re
+import shutil
 import sys
+import tempfile
 import threading
 
 from . import files, memory, placeholders, shapes
@@ -65,12 +67,18 @@ def fill(path):
     from . import data
 
     folder = files.mirror(path)
-    os.makedirs(folder)
-    picture = os.path.join(folder, "0" * 5 + end)
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    work = tempfile.mkdtemp(dir=os.path.dirname(folder))
+    picture = os.path.join(work, "0" * 5 + end)
     shapes.image(mode="L" if MASKS.search(os.path.basename(path)) else "RGB").save(picture)
     for row in range(1, shapes.ROWS):
-        os.link(picture, os.path.join(folder, "%05d%s" % (row, end)))
+        os.link(picture, os.path.join(work, "%05d%s" % (row, end)))
     data.made.add("image")
+    try:
+        os.rename(work, folder)
+    except OSError:  # another process of the script was faster, with the same
+        shutil.rmtree(work)
+        return True
     placeholders.replaced("data", path, "%d images of %dx%d" % (shapes.ROWS, *(shapes.sizes("images") or shapes.UNSIZED)))
     return True
 
