@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import tempfile
+import types
 import unittest
 import unittest.mock
 
@@ -187,6 +188,14 @@ class DataTest(unittest.TestCase):
         made = json.loads(tokenizers.file(repository, "tokenizer.json"))
         self.assertEqual(sorted(made["model"]["vocab"].values()), list(range(300)))
         self.assertEqual(made["post_processor"]["single"][0]["SpecialToken"]["id"], "[CLS]")
+
+    def test_scripts_are_told_that_trackers_are_there_and_libraries_are_not(self):
+        library = types.ModuleType("library")
+        library.is_wandb_available = lambda: False
+        trackers.watch_availability(library)
+        self.assertTrue(library.is_wandb_available())
+        with unittest.mock.patch.object(memory, "LIBRARIES", (os.path.dirname(os.path.abspath(__file__)),)):
+            self.assertFalse(library.is_wandb_available())
 
     def test_trackers_take_anything(self):
         run = trackers.Nothing().init(project="x")

@@ -163,4 +163,18 @@ def watch_wandb(module):
     module.login = lambda *_, **__: True
 
 
-WATCHED = {"huggingface_hub.hf_api": watch_hub, "huggingface_hub._login": watch_login, "wandb": watch_wandb}
+def watch_availability(module):
+    """Called when a library has been imported that tells scripts which trackers are there."""
+
+    def wrap(available):
+        return functools.wraps(available)(lambda: memory.of_user(sys._getframe(1).f_code.co_filename, memory.LIBRARIES) or available())
+
+    for name in ("is_tensorboard_available", "is_wandb_available"):
+        if hasattr(module, name):
+            setattr(module, name, wrap(getattr(module, name)))
+
+
+WATCHED = {
+    "huggingface_hub.hf_api": watch_hub, "huggingface_hub._login": watch_login, "wandb": watch_wandb,
+    "diffusers.utils.import_utils": watch_availability, "accelerate.utils.imports": watch_availability,
+}
