@@ -315,7 +315,7 @@ $(WHEELS)/%/installed: kernels/cudac/wheels/%.txt
 	touch $@
 
 # Each archive has the modules in the order of their architectures.
-PACKED = python3 tools/pack.py $(1)/modules.tar.xz $(foreach m,$(3),$(WHEELS)/$(2)/sm_$(m).$(2))
+PACKED = python3 tools/pack.py $(1)/modules.tar$(if $(filter kernels/%,$(1)),.xz) $(foreach m,$(3),$(WHEELS)/$(2)/sm_$(m).$(2))
 PACK_KERNELS = $(call PACKED,$(1)ptx,ptx,70 75 80) && $(call PACKED,$(1)cubin,cubin,75 80 86 90 100 120)
 
 .PHONY: modules
@@ -332,7 +332,7 @@ kernels: modules ## kernels/ptx and kernels/cubin from kernels/cudac
 # through the one that the cubins come from.
 kernels-check: modules $(WHEELS)/ptxas-11.8/installed cuda-header ## PTX and cubins match their sources
 	$(call PACK_KERNELS,$(WHEELS)/)
-	for f in ptx cubin; do xz -dc kernels/$$f/modules.tar.xz | cmp - <(xz -dc $(WHEELS)/$$f/modules.tar.xz) || exit 1; done
+	for f in ptx cubin; do xz -dc kernels/$$f/modules.tar.xz | cmp - $(WHEELS)/$$f/modules.tar || exit 1; done
 	cmp kernels/cubin/usage.csv $(WHEELS)/cubin/usage.csv
 	kernels/cudac/assemble $(WHEELS)/ptxas-11.8 $(WHEELS)/ptx 70 75 80 90
 
@@ -349,8 +349,8 @@ $(STUB_WHEELS)/%/installed: $(STUBS)/wheels/%.txt
 	touch $@
 
 # The stubs of NVIDIA's libraries, for CUDA 12 and 13, packed for each processor.
-STUB_ARCHIVES := linux_amd64.tar.xz linux_arm64.tar.xz
-$(addprefix $(STUB_WHEELS)/,$(STUB_ARCHIVES)): $(STUB_WHEELS)/linux_%.tar.xz: $(foreach w,compiler headers-12 headers-13,$(STUB_WHEELS)/$(w)/installed) $(wildcard $(STUBS)/source/*) $(STUBS)/build.sh
+STUB_ARCHIVES := linux_amd64.tar linux_arm64.tar
+$(addprefix $(STUB_WHEELS)/,$(STUB_ARCHIVES)): $(STUB_WHEELS)/linux_%.tar: $(foreach w,compiler headers-12 headers-13,$(STUB_WHEELS)/$(w)/installed) $(wildcard $(STUBS)/source/*) $(STUBS)/build.sh
 	rm -rf $(STUB_WHEELS)/$*
 	export PYTHONPATH=$(CURDIR)/$(STUB_WHEELS)/compiler CC='python3 -m ziglang cc -target $(ZIG_$*)-linux-gnu.2.17'; set -e; h=$(CURDIR)/$(STUB_WHEELS); \
 	$(STUBS)/build.sh 12 $(STUB_WHEELS)/$*/12 $$h/headers-12/nvidia/cuda_runtime/include $$h/headers-12/nvidia/cuda_nvcc/include & \
@@ -359,13 +359,13 @@ $(addprefix $(STUB_WHEELS)/,$(STUB_ARCHIVES)): $(STUB_WHEELS)/linux_%.tar.xz: $(
 	python3 tools/pack.py $@ $(STUB_WHEELS)/$*
 
 stubs: $(addprefix $(STUB_WHEELS)/,$(STUB_ARCHIVES)) ## the stubs of NVIDIA's libraries, from their sources
-	cp $^ $(STUBS)
+	for f in $(STUB_ARCHIVES); do xz -9ec $(STUB_WHEELS)/$$f > $(STUBS)/$$f.xz || exit 1; done
 
 stubs-check: $(addprefix $(STUB_WHEELS)/,$(STUB_ARCHIVES)) ## the packed stubs match their sources
-	for f in $(STUB_ARCHIVES); do xz -dc $(STUB_WHEELS)/$$f | cmp - <(xz -dc $(STUBS)/$$f) || exit 1; done
+	for f in $(STUB_ARCHIVES); do xz -dc $(STUBS)/$$f.xz | cmp - $(STUB_WHEELS)/$$f || exit 1; done
 
 # A processor's emulator keeps an entry for each reserved page, so that the limit, in KiB, keeps reservations small.
-stubs-emulated: $(STUB_WHEELS)/linux_arm64.tar.xz ## a C program drives the stubs for arm64 (needs qemu-user-static, libc6-arm64-cross)
+stubs-emulated: $(STUB_WHEELS)/linux_arm64.tar ## a C program drives the stubs for arm64 (needs qemu-user-static, libc6-arm64-cross)
 	PYTHONPATH=$(STUB_WHEELS)/compiler python3 -m ziglang cc -std=gnu11 -w -target aarch64-linux-gnu.2.17 -o $(STUB_WHEELS)/drive $(STUBS)/testdata/drive.c -ldl
 	printf 'name GPU\nmemory 1073741824\ncontext 268435456\ncount 2\n' > $(STUB_WHEELS)/gpu
 	ulimit -v 60000000; VPROF_STUB_GPU=$(STUB_WHEELS)/gpu CUDA_VISIBLE_DEVICES=0,1 \

@@ -1,4 +1,4 @@
-"""Packs files and the files of folders, the same tar for the same files: pack.py ARCHIVE.tar.xz PATH...
+"""Packs files and the files of folders, the same tar for the same files: pack.py ARCHIVE.tar[.xz] PATH...
 
 What the files have in common is stored once: modules of one source for several GPUs take a quarter of the bytes that they
 take alone."""
@@ -11,4 +11,6 @@ with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
             info = tarfile.TarInfo(path.relative_to(root if root.is_dir() else root.parent).as_posix())
             info.size, info.mode = path.stat().st_size, 0o755
             tar.addfile(info, io.BytesIO(path.read_bytes()))
-pathlib.Path(sys.argv[1]).write_bytes(lzma.compress(out.getvalue(), preset=9 | lzma.PRESET_EXTREME))
+archive = pathlib.Path(sys.argv[1])
+packed = archive.suffix == ".xz"
+archive.write_bytes(lzma.compress(out.getvalue(), preset=9 | lzma.PRESET_EXTREME) if packed else out.getvalue())
