@@ -147,7 +147,7 @@ type verbAnswer struct {
 	text    []byte
 	result  json.RawMessage
 	message string
-	// document is what the text shows; nil for none.
+	// document is the report that text was made from; nil where the verb made none.
 	document report.Document
 	// err is the verb's error, which the message has among the warnings.
 	err error

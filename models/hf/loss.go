@@ -35,7 +35,7 @@ func (t Text) causalLMLoss(f *frame, logits *tensor, b TextBatch) *tensor {
 	})
 }
 
-// OwnLoss is how a model computed its loss itself, before it shared [CausalLMLoss].
+// OwnLoss describes the loss in a model's own forward, in releases of transformers before it called [CausalLMLoss].
 type OwnLoss struct {
 	// Until is the group with which it shares that; zero is Llama's.
 	Until trace.Sharers

@@ -13,7 +13,7 @@ import (
 // relative is a model_type of Llama's family: what transformers takes where a file says
 // nothing, and what its classes do otherwise than Llama's.
 type relative struct {
-	// Name is what the names of its classes begin with.
+	// Name is the beginning of its classes' names in transformers: Llama of LlamaForCausalLM.
 	Name string
 	// The sizes that a file may leave out: heads of key and value are as many as heads
 	// if there are none here, and heads as wide as the width shared out among them.
@@ -45,8 +45,8 @@ type relative struct {
 	InWrappers bool
 	// Window is sliding_window, which all layers have, where a file says nothing; zero for none, nil if read reads it.
 	Window *int64
-	// Base is what its classes do otherwise, and Keys are fields of it that a file decides, as [reader.fields] reads
-	// them after [keyGroups] are written out. read reads what is more than that.
+	// Base has what its classes do differently from Llama's. Keys are the fields of Base that a file sets, in the form
+	// of [reader.fields], or the name of one of [keyGroups]. read sets what needs more than one key.
 	Base llama.Config
 	Keys string
 	read func(r *reader, c *llama.Config)

@@ -146,7 +146,7 @@ type replayer struct {
 	peak peak
 }
 
-// tables are what a replay knows of each buffer.
+// tables hold the block and the life of each buffer of a program, by its number.
 type tables struct {
 	blocks []*allocator.Block // nil while it does not live
 	lives  []life             // kept after the free

@@ -128,7 +128,8 @@ type perturbed struct {
 	workspace int64
 	chance    *rand.PCG          // of late frees; nil for none
 	blocks    []*allocator.Block // by place
-	// late are frees that are put off, the first of them before the allocation due; allocations is how many there were.
+	// late are delayed frees. The first of them comes before the allocation with the number due; allocations counts
+	// those made so far.
 	late             []lateFree
 	due, allocations uint64
 }

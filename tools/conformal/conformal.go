@@ -28,11 +28,12 @@ type Margin struct {
 	Held    int     `json:"held"`
 }
 
-// Schema is that of files of groups.
+// Schema names the form of the files that hold groups.
 const Schema = "vprof.residuals/v3"
 
 // A Group has the margins of records that have something in common. Release is their PyTorch's, empty if they differ.
-// Apart is what was left out with each record to count the held ones; empty where that was not counted.
+// Apart names what was left out together with each record when held intervals were counted, such as its model; empty if
+// they were not counted.
 type Group struct {
 	Release   string `json:"release"`
 	Group     string `json:"group"`

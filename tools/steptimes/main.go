@@ -212,7 +212,7 @@ func fit(text string, rows []measurement, kind string) string {
 // digits returns a value as the table has it.
 func digits(value float64) string { return strconv.FormatFloat(value, 'g', 3, 64) }
 
-// rounded returns a value with the digits of the table, so that what is tried is what is printed.
+// rounded returns a value as the table will print it: a fit tries no digits that the table loses.
 func rounded(value float64) float64 {
 	v, err := strconv.ParseFloat(digits(value), 64)
 	check(err)

@@ -47,11 +47,20 @@ func TestFindReadsDocumentedCommands(t *testing.T) {
 		{"$ tool-train --lr 1", "python -m tool.train --lr 1"},
 		{"python train.py $FLAGS --to ${now:%Y}\nFLAGS=\"--lr 1\"", "python train.py --lr 1 --to ${now:%Y}"},
 		{"CUDA_VISIBLE_DEVICES=0 tool-train sft --lr 1", "python -m tool.train sft --lr 1"},
-		{"# python train.py \\\npython -m torch.distributed.launch train.py --lr 1", "python -m torch.distributed.launch train.py --lr 1"},
+		{
+			"# python train.py \\\npython -m torch.distributed.launch train.py --lr 1",
+			"python -m torch.distributed.launch train.py --lr 1",
+		},
 		{"python train.py \\\n  --lr 1 \\  # the rate\n  --epochs 2", "python train.py --lr 1 --epochs 2"},
-		{"NAME=${NAME:-\"tiny\"}\npython train.py --name ${NAME} --size ${SIZE:-7} \"$@\"", "python train.py --name tiny --size 7"},
+		{
+			"NAME=${NAME:-\"tiny\"}\npython train.py --name ${NAME} --size ${SIZE:-7} \"$@\"",
+			"python train.py --name tiny --size 7",
+		},
 		{"python train.py --port=<a port>", "python train.py --port=29511"},
-		{"python train.py --model <name>\npython train.py --model tiny --data <dir>", "python train.py --model tiny --data absent-dir"},
+		{
+			"python train.py --model <name>\npython train.py --model tiny --data <dir>",
+			"python train.py --model tiny --data absent-dir",
+		},
 		{"python train.py --config your.yaml\npython train.py --config have.yaml", "python train.py --config have.yaml"},
 		{"python train.py --is_training 0\npython train.py --is_training 1", "python train.py --is_training 1"},
 		{"python train.py --help\npython submit_train.py", ""},
