@@ -358,6 +358,12 @@ func (d *Judgement) Expandable(ctx context.Context) (*report.Interval, error) {
 	return l.Setup.Expandable(ctx, l.Estimate, d.judge.GPU, l.Steps)
 }
 
+// Spill returns what the step would have in the host's memory under Windows or WSL2; nil where it has nothing there.
+func (d *Judgement) Spill(ctx context.Context) (*report.Spill, error) {
+	l := d.Loops[0]
+	return l.Setup.Beside(d.judge.Others).Spill(ctx, d.judge.GPU, l.Steps)
+}
+
 // Load returns the work of a step in the loop that is judged, on the GPU. All of its micro-batches are counted.
 func (d *Judgement) Load(ctx context.Context) (steptime.Load, error) {
 	l := d.Loops[0]

@@ -67,8 +67,8 @@ func (r *Report) refusals() []string {
 // sideNotes returns the savings of streaming and of expandable segments, and the source of the guide's estimates.
 func (r *Report) sideNotes() []string {
 	var notes phrase.List
-	notes.Text(r.StreamingNote(), r.setUpNote(), r.slackNote(), r.loopNote(), r.stackNote(), r.evaluationNote(),
-		r.workspaceNote(), r.claimNote())
+	notes.Text(r.StreamingNote(), r.setUpNote(), r.slackNote(), r.spillNote(), r.loopNote(), r.stackNote(),
+		r.evaluationNote(), r.workspaceNote(), r.claimNote())
 	return append(notes, r.hostNotes()...)
 }
 

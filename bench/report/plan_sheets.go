@@ -122,6 +122,23 @@ func (r *Report) slackNote() string {
 	return where + ": " + slackWords(most.Estimate, *most.Expandable) + then + "."
 }
 
+// spillNote returns what Windows and WSL2 do with the smallest batch that does not fit; empty where all fit.
+func (r *Report) spillNote() string {
+	at := slices.IndexFunc(r.Points, func(p Point) bool { return p.Spill != nil })
+	if at < 0 {
+		return ""
+	}
+	p := r.Points[at]
+	s := p.Spill
+	if s.Shared > 0 && s.Bytes > s.Shared {
+		return fmt.Sprintf("batch %d does not run under Windows or WSL2 either: %s would spill to the host, of "+
+			"whose memory drivers share half (%s).", p.Batch, bytesize.Format(s.Bytes), bytesize.Format(s.Shared))
+	}
+	return fmt.Sprintf("batch %d under Windows or WSL2: %s spill to the host's memory, %s a step over the bus%s.",
+		p.Batch, bytesize.Format(s.Bytes), bytesize.Format(s.Moved),
+		phrase.If(s.Slowdown > 0, "; about %.2g times as long, estimated", s.Slowdown))
+}
+
 // thenFits returns whether a need with another setting is within a device's memory, in words.
 func thenFits(need Interval, memory int64) string {
 	switch {

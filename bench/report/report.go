@@ -150,6 +150,9 @@ type Point struct {
 	// Expandable estimates the bytes that the device would show with expandable
 	// segments; absent where they are on already or would spare little.
 	Expandable *Interval `json:"expandable_device,omitempty"`
+	// Spill is what would be in the host's memory under Windows or WSL2; absent where the batch fits, and for GPUs that
+	// run under neither.
+	Spill *Spill `json:"spill,omitempty"`
 	// Workspaces counts the convolutions whose workspace is cuDNN's own answer; absent where cuDNN was not
 	// asked about the model.
 	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
@@ -166,6 +169,17 @@ type Point struct {
 	// Claims are the estimates of the project's guide for this case, the one with the most conditions first; absent
 	// without any.
 	Claims []Claim `json:"claims,omitempty"`
+}
+
+// Spill is what a step has in the host's memory under drivers that hand that out once the GPU is full (Windows, WSL2).
+type Spill struct {
+	// Bytes is the most that it takes there, and Moved what kernels of one step read and write of it.
+	Bytes int64 `json:"bytes"`
+	Moved int64 `json:"moved_bytes_per_step"`
+	// Slowdown is how many times as long a step takes, at an assumed speed of the link; absent if that is not known.
+	Slowdown float64 `json:"slowdown,omitempty"`
+	// Shared is the most that the driver hands out, half of the host's memory, in bytes; absent if that is not known.
+	Shared int64 `json:"shared_bytes,omitempty"`
 }
 
 // Peaks are the peaks of a replayed run.

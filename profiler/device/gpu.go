@@ -75,6 +75,12 @@ func (g GPU) EmulatesBF16() bool {
 	return g.Capability > 0 && g.Capability < first
 }
 
+// displays are words in products of GPUs that drive displays.
+var displays = regexp.MustCompile(`GeForce|RTX|Quadro|TITAN`)
+
+// Displays reports whether the GPU drives displays, so that it may run under Windows or WSL2.
+func (g GPU) Displays() bool { return displays.MatchString(g.Product) }
+
 // WithoutLibraries returns the GPU as a process sees it that loads no libraries of PyTorch.
 func (g GPU) WithoutLibraries() GPU {
 	g.Context, g.Libraries, g.Bare = g.Context-g.Libraries, 0, true

@@ -202,6 +202,29 @@ func (s *Setup) Expandable(ctx context.Context, e planner.Estimate, gpu device.G
 	return new(IntervalOf(then.Device)), nil
 }
 
+// Spill returns what a result's step would have in the host's memory under Windows or WSL2; nil where the step fits,
+// where GPUs of the kind do not run under them, or where its kernels are not known. Expandable segments do not exist
+// there.
+func (s *Setup) Spill(ctx context.Context, gpu device.GPU, r *Result) (*report.Spill, error) {
+	room := gpu.Memory - gpu.Context - s.others
+	if !gpu.Displays() || gpu.Unified || s.conf.Expandable || s.c.Compile || s.c.Strategy != nil ||
+		r.Measured != nil || r.Run.Max.Reserved <= room {
+		return nil, nil
+	}
+	t := r.Again(Replay{Spill: true, Others: s.others, Omit: true, Nominal: true, Training: true})
+	t.GPU, t.Timed = gpu, []device.GPU{gpu}
+	spilled, err := s.Try(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	out := &report.Spill{Bytes: spilled.Spilled.Bytes, Moved: spilled.Spilled.Moved, Shared: gpu.HostMemory / 2}
+	speed, err := s.evidence.Speed(gpu, s.model.Name)
+	if load := spilled.Loads[0]; err == nil && load.Known() {
+		out.Slowdown = 1 + float64(out.Moved)/hostLink/speed.Time(load).Seconds
+	}
+	return out, err
+}
+
 // Budget completes a budget for a GPU: its Memory is the share of the GPU's memory that the allocator settings allow
 // the process, less the bytes that others hold. It is an error if nothing is left.
 func (s *Setup) Budget(b planner.Budget, gpu device.GPU, others int64) (planner.Budget, error) {

@@ -171,10 +171,15 @@ func simulate(ctx context.Context, p *program.Program, r *Result) error {
 		}
 		r.Run, r.Device = run.Run, run.Device
 	}
+	var err error
+	if t.Replay.Spill {
+		spilled, err := replay.SpillOf(ctx, p, conf, t.GPU.Memory-t.GPU.Context-t.Replay.Others, gpu.Rising, steadyStep)
+		r.Spilled = &spilled
+		return err
+	}
 	if t.Replay.Within || t.Replay.Nominal {
 		return nil
 	}
-	var err error
 	r.Spread, err = replay.SpreadOf(ctx, p, conf, !t.setup.model.Sized, gpu.Rising,
 		cudnn.Unseen(int(gpu.Capability)))
 	return err

@@ -122,7 +122,7 @@ func (x *Remembered) Try(ctx context.Context, t Trial) (_ *Result, err error) {
 		t.recording = t.shared.recording
 		x.forget(of)
 	}
-	if t.shared == nil || t.Replay.Within {
+	if t.shared == nil || t.Replay.Within || t.Replay.Spill {
 		return Local{}.Try(ctx, t)
 	}
 	return t.shared.try(ctx, t)

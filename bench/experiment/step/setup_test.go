@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/tools/steptest"
@@ -41,4 +42,35 @@ func TestRecordingStopsWithItsContext(t *testing.T) {
 	_, err = setup.Events(ctx, steptest.Card(600), 8, 3)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Less(t, time.Since(start), time.Minute)
+}
+
+// What spills is what the GPU has no room for. A GPU that drives no display runs under no driver that spills.
+func TestAFullGPUSpillsWhereItDrivesDisplays(t *testing.T) {
+	m, err := all.Models().Lookup("redimnet-b0")
+	require.NoError(t, err)
+	setup, err := step.New(m, m.Default, steptest.Exact())
+	require.NoError(t, err)
+	for _, trials := range []step.Executor{nil, &step.Remembered{}} {
+		s, err := step.New(m, m.Default, step.Evidence{Calibrated: setup.Evidence().Calibrated, Trials: trials})
+		require.NoError(t, err)
+		gpu := steptest.GPUs(t, "rtx-4060")[0]
+		gpu.HostMemory = 32 << 30
+		r, err := s.Try(t.Context(), s.Trial(gpu, 8))
+		require.NoError(t, err)
+		spill := func(short int64) *report.Spill {
+			gpu.Memory = gpu.Context + r.Run.Max.Reserved - short
+			out, err := s.Spill(t.Context(), gpu, r)
+			require.NoError(t, err)
+			return out
+		}
+		require.Nil(t, spill(0))
+		little, much := spill(1), spill(r.Run.Max.Reserved/2)
+		require.Positive(t, little.Bytes)
+		require.GreaterOrEqual(t, much.Bytes, r.Run.Max.Reserved/2)
+		require.Greater(t, much.Moved, little.Moved)
+		require.Greater(t, much.Slowdown, max(1, little.Slowdown))
+		require.Equal(t, int64(16<<30), much.Shared)
+		gpu = steptest.GPUs(t, "t4")[0]
+		require.Nil(t, spill(r.Run.Max.Reserved/2))
+	}
 }

@@ -60,6 +60,8 @@ type Replay struct {
 	Nominal bool `json:"nominal,omitempty"`
 	// Omit leaves out the replay of the recording as it is, and with it [Result.Run].
 	Omit bool `json:"omit,omitempty"`
+	// Spill asks for [Result.Spilled].
+	Spill bool `json:"spill,omitempty"`
 	// Device is the name of the executor's device to replay on, with its own memory and a kernel for every operator;
 	// empty to simulate. WarmUp, Repeat and Verify are as in [replay.Conditions].
 	Device string `json:"device,omitempty"`
@@ -148,6 +150,8 @@ type Result struct {
 	Run *replay.Run `json:"run,omitempty"`
 	// Spread is how far the reserved bytes of a replay without a memory limit depend on chance.
 	Spread replay.Spread `json:"spread,omitzero"`
+	// Spilled is what would be in the host's memory under a driver that hands that out once the GPU is full.
+	Spilled *replay.Spill `json:"spilled,omitempty"`
 	// Device is the most memory of the GPU that was in use, without that of other processes, in bytes.
 	Device int64 `json:"device"`
 	// Measured is what a device saw; nil where the GPU was simulated.

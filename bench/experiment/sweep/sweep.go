@@ -435,6 +435,9 @@ func complete(ctx context.Context, s *step.Setup, d *judge.Judgement, p *report.
 	if p.Expandable, err = d.Expandable(ctx); err != nil {
 		return err
 	}
+	if p.Spill, err = d.Spill(ctx); err != nil {
+		return err
+	}
 	p.Streamed, err = d.Streamed(ctx)
 	return err
 }

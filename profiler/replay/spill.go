@@ -1,0 +1,93 @@
+package replay
+
+import (
+	"context"
+	"slices"
+
+	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// Spill is what a program has in the host's memory under a driver that hands that out once the GPU is full, as drivers
+// of Windows (WDDM) and WSL2 do.
+type Spill struct {
+	// Bytes is the most that segments take of the host's memory.
+	Bytes int64 `json:"bytes"`
+	// Moved counts the bytes of the host's memory that the kernels of one step read and write.
+	Moved int64 `json:"moved"`
+}
+
+// SpillOf replays a program on a GPU with room for so many bytes of segments. Later segments are in the host's memory
+// until they are released, since what such drivers move between the two is not documented.
+func SpillOf(ctx context.Context, p *program.Program, config allocator.Config, room int64, rising bool, step int) (
+	Spill, error,
+) {
+	memory := &spilling{Memory: allocator.NewMemory(noLimit, 0), room: room}
+	memory.Rising = rising
+	var moved, total int64
+	_, err := Replay(ctx, p, Options{Config: &config, Source: memory, Hooks: Hooks{
+		Launch: func(op *program.Op, address func(uint32) uint64) error {
+			for _, span := range [...]program.Span{op.Reads, op.Writes} {
+				for _, o := range p.Operands[span.From:span.To] {
+					if memory.holds(address(o.Buffer)) {
+						moved += o.Bytes
+					}
+				}
+			}
+			return nil
+		},
+		Mark: func(phase program.Phase) error { // which ends here
+			if phase.Step == step {
+				total += moved
+			}
+			moved = 0
+			return nil
+		},
+	}})
+	return Spill{memory.most, total}, err
+}
+
+// spilling is memory of which segments beyond the room are the host's.
+type spilling struct {
+	*allocator.Memory
+	room int64 // what is left of it
+	// host are the segments in the host's memory, bytes their sum, and most the largest sum so far.
+	host        []stretch
+	bytes, most int64
+}
+
+// A stretch is a segment from one address to before another.
+type stretch struct{ from, to uint64 }
+
+// Get implements [allocator.Source].
+func (m *spilling) Get(size int64) (uint64, error) {
+	addr, err := m.Memory.Get(size)
+	switch {
+	case err != nil:
+	case size <= m.room:
+		m.room -= size
+	default:
+		m.host = append(m.host, stretch{addr, addr + uint64(size)})
+		m.bytes += size
+		m.most = max(m.most, m.bytes)
+	}
+	return addr, err
+}
+
+// Put implements [allocator.Source].
+func (m *spilling) Put(addr uint64, size int64) error {
+	if at := m.find(addr); at >= 0 {
+		m.host = slices.Delete(m.host, at, at+1)
+		m.bytes -= size
+	} else {
+		m.room += size
+	}
+	return m.Memory.Put(addr, size)
+}
+
+// holds reports whether an address is in the host's memory.
+func (m *spilling) holds(addr uint64) bool { return m.find(addr) >= 0 }
+
+func (m *spilling) find(addr uint64) int {
+	return slices.IndexFunc(m.host, func(s stretch) bool { return s.from <= addr && addr < s.to })
+}
