@@ -3,6 +3,7 @@ package export
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/vprof/vprof/internal/printable"
@@ -38,16 +39,15 @@ type modulePath struct {
 type graph struct {
 	prefix string
 	names  map[string]int32
-	// metas is where the types and sizes of tensors stand; they may come after their first use.
-	metas, symbols int
-	inputs         []Argument
-	outputs        []Argument
+	// metas has the types and sizes of tensors; they may come after their first use.
+	metas, symbols  part
+	inputs, outputs []Argument
 }
 
 // Decode reads the program of a model.json. Errors are one sentence.
 func Decode(data []byte) (*Program, error) {
 	d := &decoder{
-		scanner: scanner{data: data}, p: &Program{Ranges: map[string]Range{}}, traces: map[string][]Frame{},
+		scanner: scanner{json: newJSON(data)}, p: &Program{Ranges: map[string]Range{}}, traces: map[string][]Frame{},
 		paths: map[string]modulePath{}, same: map[int32]int32{},
 	}
 	major := -1
@@ -72,7 +72,7 @@ func Decode(data []byte) (*Program, error) {
 			d.err = schemaError(major)
 		}
 	})
-	if d.err == nil && d.peek() != 0 {
+	if _, err := d.json.ReadToken(); d.err == nil && !errors.Is(err, io.EOF) {
 		d.fail("something follows the program")
 	}
 	switch {
@@ -149,9 +149,9 @@ func (d *decoder) graph(g *graph) {
 		case "outputs":
 			d.array(func() { g.outputs = append(g.outputs, d.argument()) })
 		case "tensor_values":
-			g.metas = d.at
+			g.metas = d.later()
 		case "sym_int_values":
-			g.symbols = d.at
+			g.symbols = d.later()
 		}
 	})
 	d.graphs = d.graphs[:len(d.graphs)-1]

@@ -114,14 +114,17 @@ func TestBadFilesAreRefused(t *testing.T) {
 		{"checkpoint", archive(t, "m/data.pkl", "y"), "is a checkpoint"},
 		{"old", archive(t, "serialized_exported_program.json", "{}"), "torch before 2.7"},
 		{"bomb", archive(t, "m/models/model.json", strings.Repeat(" ", 129<<20)), "unpacks to more than 128 MiB"},
-		{"no JSON", archive(t, "m/models/model.json", "PK"), "where '{' is due"},
+		{"no JSON", archive(t, "m/models/model.json", "PK"), "invalid character 'P'"},
 		{"half JSON", archive(t, "m/models/model.json", program[:700]), "ends in the middle"},
 		{"no schema", archive(t, "m/models/model.json", "{}"), "schema_version"},
 		{"no graph", archive(t, "m/models/model.json", `{"schema_version": {"major": 8}}`), "graph_module"},
 		{"other schema", change(`"major": 8`, `"major": 9`), "version 9 of the export schema"},
-		{"deep", archive(t, "m/models/model.json", strings.Repeat(`{"a":`, 1000)), "nested more than"},
+		{"list", archive(t, "m/models/model.json", "[]"), "byte 0: [ where { is expected"},
+		{"deep", archive(t, "m/models/model.json",
+			`{"graph_module": {"graph": {"inputs": [`+strings.Repeat(`{"as_optional_tensor":`, 1000)), "nested more than"},
 		{
-			"many values", archive(t, "m/models/model.json", `{"x": [`+strings.Repeat("0,", 5_000_000)+`0]}`),
+			"many values", archive(t, "m/models/model.json", `{"graph_module": {"graph": {"inputs": [`+
+				strings.Repeat("{},", 5_000_000)+`{}]}}}`),
 			"more than 3000000 values",
 		},
 		{

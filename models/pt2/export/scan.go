@@ -4,22 +4,23 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
-	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Limits of a program's JSON. The largest graphs in use have some 10^4 nodes of about 60 values each.
+// Limits of what is read from a program's JSON. The largest graphs in use have some 10^4 nodes of about 60 values each.
 const (
 	mostDepth  = 100
 	mostValues = 3_000_000
 )
 
-// scanner pulls values from JSON in one pass, without building a tree: most of a
+// scanner reads values from JSON in one pass, without building a tree: most of a
 // program is skipped. The first error ends all loops.
 type scanner struct {
-	data   []byte
-	at     int
-	depth  int
+	json   *jsontext.Decoder
+	base   int64 // the first byte of what json reads
 	values int
 	err    error
 	known  map[string]string // strings met before
@@ -28,136 +29,139 @@ type scanner struct {
 
 var errTruncated = errors.New("ends in the middle")
 
+// newJSON returns a decoder that accepts what Python's json module writes.
+func newJSON(data []byte) *jsontext.Decoder {
+	anyNames, anyText := jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)
+	return jsontext.NewDecoder(bytes.NewBuffer(data), anyNames, anyText)
+}
+
 func (s *scanner) fail(format string, args ...any) {
 	if s.err == nil {
-		s.err = fmt.Errorf("byte %d: %s", s.at, fmt.Sprintf(format, args...))
+		s.err = fmt.Errorf("byte %d: %s", s.base+s.json.InputOffset(), fmt.Sprintf(format, args...))
 	}
 }
 
-// peek returns the first byte of the next token, 0 at the end.
-func (s *scanner) peek() byte {
-	for s.at < len(s.data) {
-		switch c := s.data[s.at]; c {
-		case ' ', '\t', '\n', '\r':
-			s.at++
-		default:
-			return c
-		}
+// ended ends the scan if a read failed.
+func (s *scanner) ended(err error) bool {
+	var wrong *jsontext.SyntacticError
+	switch {
+	case err == nil:
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		s.err = errTruncated
+	case errors.As(err, &wrong):
+		s.fail("%v", wrong.Err)
+	default:
+		s.fail("%v", err)
 	}
-	return 0
+	return s.err != nil
 }
 
-// take consumes one byte of punctuation.
-func (s *scanner) take(want byte) bool {
+// begins reports whether the next value has a kind, and counts it against the limits. Another kind is an error.
+func (s *scanner) begins(kind jsontext.Kind) bool {
 	if s.err != nil {
 		return false
 	}
-	if c := s.peek(); c != want {
-		if c == 0 {
-			s.err = errTruncated
-		} else {
-			s.fail("%q where %q is due", c, want)
-		}
-		return false
-	}
-	s.at++
-	return true
-}
-
-// value counts a value against the limits.
-func (s *scanner) value() bool {
-	s.values++
-	if s.values > mostValues {
+	if s.values++; s.values > mostValues {
 		s.fail("more than %d values", mostValues)
+	} else if next := s.json.PeekKind(); next != kind && next != 0 { // 0: reading it returns the error
+		s.fail("%s where %s is expected", next, kind)
 	}
 	return s.err == nil
 }
 
-// members calls each for what stands between two brackets.
-func (s *scanner) members(open, end byte, each func()) {
-	if !s.value() || !s.take(open) {
+// scalar returns the text of a value of a kind, which is valid until the next read.
+func (s *scanner) scalar(kind jsontext.Kind) []byte {
+	if !s.begins(kind) {
+		return nil
+	}
+	v, err := s.json.ReadValue()
+	if s.ended(err) {
+		return nil
+	}
+	return v
+}
+
+// members calls each for each part of an object or array, which it must read.
+func (s *scanner) members(open, end jsontext.Kind, each func()) {
+	if !s.begins(open) {
 		return
 	}
-	if s.depth++; s.depth > mostDepth {
+	_, err := s.json.ReadToken()
+	if s.ended(err) {
+		return
+	}
+	if s.json.StackDepth() > mostDepth {
 		s.fail("nested more than %d deep", mostDepth)
-		return
-	}
-	defer func() { s.depth-- }()
-	if s.peek() == end {
-		s.at++
-		return
 	}
 	for s.err == nil {
-		each()
-		if s.err != nil {
+		if s.json.PeekKind() == end {
+			_, err := s.json.ReadToken()
+			s.ended(err)
 			return
 		}
-		if s.peek() == ',' {
-			s.at++
-			continue
-		}
-		s.take(end)
-		return
+		each()
 	}
 }
 
-// object calls member for each key; a value that member does not consume is passed over.
+// object calls member for each key; a value that member does not read is skipped.
 func (s *scanner) object(member func(key string)) {
 	s.members('{', '}', func() {
 		key := s.text()
-		if !s.take(':') {
+		begin := s.json.InputOffset()
+		if s.err != nil {
 			return
 		}
-		s.peek()
-		begin := s.at
-		if member(key); s.at == begin {
+		if member(key); s.json.InputOffset() == begin {
 			s.skip()
 		}
 	})
 }
 
-// array calls element for each element, which it must consume.
+// array calls element for each element, which it must read.
 func (s *scanner) array(element func()) { s.members('[', ']', element) }
 
-// null consumes a null if there is one.
-func (s *scanner) null() bool {
-	if s.err == nil && s.peek() == 'n' && bytes.HasPrefix(s.data[s.at:], []byte("null")) {
-		s.at += 4
-		return s.value()
+// skip reads a value of any kind.
+func (s *scanner) skip() {
+	if s.err == nil {
+		s.ended(s.json.SkipValue())
 	}
-	return false
 }
 
-// raw returns the content of a string before its escapes are resolved.
-func (s *scanner) raw() (content []byte, escaped bool) {
-	if !s.value() || !s.take('"') {
-		return nil, false
+// part is a value that is read later, and the place of its first byte.
+type part struct {
+	value jsontext.Value
+	at    int64
+}
+
+// later returns the next value, for [scanner.read].
+func (s *scanner) later() part {
+	if s.err != nil {
+		return part{}
 	}
-	start := s.at
-	for {
-		i := bytes.IndexByte(s.data[s.at:], '"')
-		if i < 0 {
-			s.err = errTruncated
-			return nil, false
-		}
-		s.at += i + 1
-		back := 0
-		for k := s.at - 2; k >= start && s.data[k] == '\\'; k-- {
-			back++
-		}
-		if back%2 == 0 {
-			content = s.data[start : s.at-1]
-			return content, bytes.IndexByte(content, '\\') >= 0
-		}
+	v, err := s.json.ReadValue()
+	s.ended(err)
+	return part{v.Clone(), s.base + s.json.InputOffset() - int64(len(v))}
+}
+
+// read calls object for each key of a part that was passed before; without one it does nothing.
+func (s *scanner) read(p part, member func(key string)) {
+	if s.err != nil || p.value == nil {
+		return
 	}
+	json, base := s.json, s.base
+	s.json, s.base = newJSON(p.value), p.at
+	s.object(member)
+	s.json, s.base = json, base
+}
+
+// null reads a null if it is the next value.
+func (s *scanner) null() bool {
+	return s.err == nil && s.json.PeekKind() == 'n' && s.scalar('n') != nil
 }
 
 // text returns a string. Equal strings share their memory: names and traces repeat.
 func (s *scanner) text() string {
-	content, escaped := s.raw()
-	if escaped {
-		content = s.unescape(content)
-	}
+	content := s.content()
 	if t, ok := s.known[string(content)]; ok {
 		return t
 	}
@@ -169,75 +173,22 @@ func (s *scanner) text() string {
 	return t
 }
 
-// unescape resolves escapes; the result is valid until the next call.
-func (s *scanner) unescape(content []byte) []byte {
-	out := s.buffer[:0]
-	for i := 0; i < len(content); i++ {
-		c := content[i]
-		if c != '\\' {
-			out = append(out, c)
-			continue
-		}
-		i++ // raw has seen to it that something follows
-		switch c = content[i]; c {
-		case 'n':
-			out = append(out, '\n')
-		case 't':
-			out = append(out, '\t')
-		case 'r':
-			out = append(out, '\r')
-		case 'b':
-			out = append(out, '\b')
-		case 'f':
-			out = append(out, '\f')
-		case 'u':
-			if i+4 >= len(content) {
-				s.fail("an incomplete escape")
-				return nil
-			}
-			code, err := strconv.ParseUint(string(content[i+1:i+5]), 16, 32)
-			if err != nil {
-				s.fail("%q is no escape", content[i-1:i+5])
-				return nil
-			}
-			out = utf8.AppendRune(out, rune(code)) // halves of a pair become U+FFFD
-			i += 4
-		default:
-			out = append(out, c)
-		}
-	}
-	s.buffer = out
-	return out
-}
-
-// word returns a token of letters and digits: a number, true, false.
-func (s *scanner) word() []byte {
-	if !s.value() {
+// content returns the bytes of a string, which are valid until the next read.
+func (s *scanner) content() []byte {
+	quoted := s.scalar('"')
+	switch {
+	case quoted == nil:
 		return nil
+	case bytes.IndexByte(quoted, '\\') < 0:
+		return quoted[1 : len(quoted)-1]
 	}
-	s.peek()
-	start := s.at
-	for s.at < len(s.data) {
-		switch c := s.data[s.at]; {
-		case c >= '0' && c <= '9', c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c == '-', c == '+', c == '.':
-			s.at++
-			continue
-		}
-		break
-	}
-	if s.at == start {
-		if s.at >= len(s.data) {
-			s.err = errTruncated
-		} else {
-			s.fail("%q where a value is due", s.data[s.at])
-		}
-	}
-	return s.data[start:s.at]
+	s.buffer, _ = jsontext.AppendUnquote(s.buffer[:0], quoted) // a lone half of a pair becomes U+FFFD
+	return s.buffer
 }
 
 // integer returns a whole number.
 func (s *scanner) integer() int64 {
-	w := s.word()
+	w := s.scalar('0')
 	if s.err != nil {
 		return 0
 	}
@@ -248,13 +199,13 @@ func (s *scanner) integer() int64 {
 	return n
 }
 
-// number reads any number. Infinities and NaN are words or strings.
+// number returns any number. Infinities and NaN are strings.
 func (s *scanner) number() float64 {
 	var w []byte
-	if s.err == nil && s.peek() == '"' {
-		w, _ = s.raw()
+	if s.err == nil && s.json.PeekKind() == '"' {
+		w = s.content()
 	} else {
-		w = s.word()
+		w = s.scalar('0')
 	}
 	if s.err != nil {
 		return 0
@@ -266,36 +217,11 @@ func (s *scanner) number() float64 {
 	return x
 }
 
-// boolean reads true or false.
+// boolean returns a true or false.
 func (s *scanner) boolean() bool {
-	switch w := s.word(); string(w) {
-	case "true":
-		return true
-	case "false":
-	default:
-		s.fail("%q is neither true nor false", w)
+	if s.err == nil && s.json.PeekKind() == 't' {
+		return s.scalar('t') != nil
 	}
+	s.scalar('f')
 	return false
-}
-
-// skip passes over a value of any kind.
-func (s *scanner) skip() {
-	if s.err != nil {
-		return
-	}
-	switch s.peek() {
-	case '{':
-		s.members('{', '}', func() {
-			s.raw()
-			if s.take(':') {
-				s.skip()
-			}
-		})
-	case '[':
-		s.array(s.skip)
-	case '"':
-		s.raw()
-	default:
-		s.word()
-	}
 }

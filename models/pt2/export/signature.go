@@ -152,18 +152,13 @@ func (d *decoder) finish(g *graph) {
 
 // metas reads types and sizes of the inputs and the results, which may stand after the nodes.
 func (d *decoder) metas(g *graph, wanted map[int32]int) {
-	if g.metas == 0 || d.err != nil {
-		return
-	}
 	results := map[int32]*Result{}
 	for i := range d.p.Results {
 		if r := &d.p.Results[i]; r.Value >= 0 {
 			results[r.Value] = r
 		}
 	}
-	end := d.at
-	d.at = g.metas
-	d.object(func(name string) {
+	d.read(g.metas, func(name string) {
 		v, known := g.names[name]
 		i, input := wanted[v]
 		switch r := results[v]; {
@@ -176,7 +171,6 @@ func (d *decoder) metas(g *graph, wanted map[int32]int) {
 			r.Type, r.Dims = m.Type, len(m.Sizes)
 		}
 	})
-	d.at = end
 }
 
 func (d *decoder) meta(in *Input) {
@@ -198,19 +192,13 @@ func (d *decoder) meta(in *Input) {
 
 // symbols reads the sizes that forward is given as numbers.
 func (d *decoder) symbols(g *graph, wanted map[int32]int) {
-	if g.symbols == 0 || d.err != nil {
-		return
-	}
-	end := d.at
-	d.at = g.symbols
-	d.object(func(name string) {
+	d.read(g.symbols, func(name string) {
 		v, known := g.names[name]
 		i, input := wanted[v]
 		if known && input {
 			d.inputs[i].Size = d.size()
 		}
 	})
-	d.at = end
 }
 
 // size reads {"as_int": 3} or {"as_expr": {"expr_str": ..., "hint": ...}}.
