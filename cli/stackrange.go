@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/job"
@@ -81,36 +83,52 @@ func (o *planOptions) ranged(ctx context.Context, here *job.Local, r *report.Rep
 	return nil
 }
 
-// byReleases returns the estimates of a point by the rules of other releases, without the releases that refuse the
-// step. Releases whose steps allocate alike are judged once.
+// byReleases returns the estimates of a point by the rules of other releases, in the training loop that it is judged
+// in, without the releases that refuse the step. Releases whose steps allocate alike are judged once.
 func byReleases(ctx context.Context, setup *step.Setup, gpu device.GPU, p *report.Point, releases []release,
 	tell progress.Func,
 ) (map[string]*report.Estimate, error) {
+	c := setup.Case()
+	c.Loop = cmp.Or(p.Estimate.Loop, c.Loop)
+	setup = setup.For(c)
 	own, err := setup.Allocations(ctx, gpu, p.Batch)
 	if err != nil {
 		return nil, err
 	}
-	known := map[uint64]*report.Estimate{own: p.Estimate}
+	var mu sync.Mutex
+	known := map[uint64]func() (*report.Estimate, error){
+		own: func() (*report.Estimate, error) { return p.Estimate, nil },
+	}
 	others := map[string]*report.Estimate{}
-	for i, r := range releases {
-		tell("releases", i, len(releases))
+	return others, progress.Each(ctx, tell, "releases", releases, func(ctx context.Context, _ int, r release) error {
 		c := setup.Case()
 		c.Stack = maps.Clone(c.Stack)
 		c.Stack[r.library] = r.version
 		other := setup.For(c)
 		allocations, err := other.Allocations(ctx, gpu, p.Batch)
-		if err == nil && known[allocations] == nil {
-			known[allocations], err = estimate(ctx, other, gpu, p.Batch)
+		if step.Refused(err) {
+			return nil
+		} else if err != nil {
+			return err
 		}
-		switch {
-		case step.Refused(err):
-		case err != nil:
-			return nil, err
-		default:
-			others[r.library+" "+r.version] = known[allocations]
+		mu.Lock()
+		judged := known[allocations]
+		if judged == nil {
+			judged = sync.OnceValues(func() (*report.Estimate, error) { return estimate(ctx, other, gpu, p.Batch) })
+			known[allocations] = judged
 		}
-	}
-	return others, nil
+		mu.Unlock()
+		e, err := judged()
+		if step.Refused(err) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		others[r.library+" "+r.version] = e
+		return nil
+	})
 }
 
 // estimate returns the estimate of a batch.
