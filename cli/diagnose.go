@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -20,6 +19,8 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/profiler/device"
 )
 
@@ -63,6 +64,12 @@ func runDiagnose(ctx context.Context, o *diagnoseOptions, paths []string) error 
 	}
 	if err != nil {
 		return err
+	}
+	if o.c.model != "" {
+		for i := range d.Findings {
+			f := &d.Findings[i]
+			f.Advice = slices.DeleteFunc(f.Advice, func(text string) bool { return text == diagnose.NameTheModel })
+		}
 	}
 	if err := o.out.finish(d); err != nil {
 		return err
@@ -121,6 +128,9 @@ func (o *diagnoseOptions) diagnose(ctx context.Context, d *report.Diagnosis, pat
 	data, name, err := o.app.readAll(path)
 	if err != nil {
 		return err
+	}
+	if len(data) == 0 {
+		return input.FileErrorf(name, "it is empty")
 	}
 	d.Of = name
 	switch head := data[:min(len(data), 4096)]; {
@@ -208,27 +218,35 @@ func (o *diagnoseOptions) series(ctx context.Context, d *report.Diagnosis, data 
 	return o.remedy(ctx, d, gpu)
 }
 
-// gpuOf returns the GPU on which memory ran out, by its size: the first such GPU of the catalog, or the zero GPU.
+// gpuOf returns the GPU on which memory ran out, by its size: the first of the catalog's nearest, or the zero GPU.
 func gpuOf(messages []oomtext.Message, d *report.Diagnosis) device.GPU {
 	for _, m := range messages {
-		var same []string
-		var found device.GPU
+		nearest, like := int64(acrossDrivers), []device.GPU{}
 		for _, gpu := range device.Catalog() {
-			// PyTorch prints GiB with two digits.
-			if m.Total > 0 && math.Abs(float64(gpu.Memory-m.Total)) <= 0.005*bytesize.GiB {
-				if same = append(same, gpu.Name); found.Name == "" {
-					found = gpu
-				}
+			off := max(gpu.Memory-m.Total, m.Total-gpu.Memory, printed)
+			if m.Total > 0 && off < nearest {
+				nearest, like = off, nil
+			}
+			if off == nearest {
+				like = append(like, gpu)
 			}
 		}
-		if len(same) > 0 {
-			d.GPU = fmt.Sprintf("assumed GPU: %s, by its %s (%s); --gpu chooses another", found.Name,
-				bytesize.Format(m.Total), strings.Join(same, ", "))
-			return found
+		if len(like) > 0 {
+			others := lists.Map(like[1:], func(g device.GPU) string { return g.Name })
+			d.GPU = fmt.Sprintf("assumed GPU: %s, by its %s%s; --gpu chooses another", like[0].Name,
+				bytesize.Format(m.Total), phrase.After(", which it shares with ", strings.Join(others, ", ")))
+			return like[0]
 		}
 	}
 	return device.GPU{}
 }
+
+// What the total of a message may be off a catalog's GPU: printed is what rounding to two digits of GiB does, and
+// acrossDrivers is how far apart drivers report it.
+const (
+	printed       = 5 << 20
+	acrossDrivers = 64 << 20
+)
 
 func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data []byte, name string) error {
 	reports, err := report.Read(name, bytes.NewReader(data))

@@ -38,6 +38,7 @@ var verbFlags = func() (all []models.Field) {
 		{"to format export output", models.GroupOutput, true},
 		{"auto", models.GroupWhere, true},
 		{"levers", models.GroupHow, true},
+		{"dataset-size epochs price", models.GroupWhat, true},
 		{"apply", models.GroupOutput, true},
 		{"set lengths batching pad-to-multiple-of", models.GroupWhat, false},
 		{"gpu-memory gpu-spec device profile link rank", models.GroupWhere, false},

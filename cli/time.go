@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"math"
 	"slices"
@@ -59,7 +60,8 @@ func newTimeCmd(a *app) *cobra.Command {
 	f.IntVar(&o.batch, "batch", 0, "batch `size` (default: the largest that is safe on each GPU)")
 	f.Int64Var(&o.dataset, "dataset-size", 0, "samples `n` of an epoch")
 	f.Float64Var(&o.epochs, "epochs", 0, "epochs `n` of training")
-	f.StringVar(&o.price, "price", "", "`price` of each GPU, like 0.35/h, for the cost of training")
+	f.StringVar(&o.price, "price", "",
+		"`price` of a GPU, like 0.35/h, for the cost of training; of several, rtx-4090=0.35/h,h100=2.50/h")
 	o.seen.register(f)
 	f.StringVar(&o.stages, "stages", "",
 		"stages and their epochs, as a `list` like frozen:5,full:50 (instead of --stage and --epochs)")
@@ -88,7 +90,7 @@ func runTime(ctx context.Context, o *timeOptions) error {
 	if err != nil {
 		return err
 	}
-	price, err := o.perHour()
+	price, prices, err := o.perHour(gpus)
 	if err != nil {
 		return err
 	}
@@ -103,7 +105,7 @@ func runTime(ctx context.Context, o *timeOptions) error {
 		}
 		r, err := t.Run(ctx, gpus)
 		if err == nil {
-			r.Tool, r.Started, r.Price = tool(), started, price
+			r.Tool, r.Started, r.Price, r.Prices = tool(), started, price, prices
 		}
 		return r, err
 	})
@@ -159,19 +161,39 @@ func (f *measuredFlag) speed(ctx context.Context, m models.Model, c models.Case,
 	return &speed, err
 }
 
-// perHour returns the price of a GPU an hour; zero without --price.
-func (o *timeOptions) perHour() (float64, error) {
+// perHour returns the price of a GPU an hour, of each that --price names or of all; nothing without the flag.
+func (o *timeOptions) perHour(gpus []device.GPU) (all float64, each map[string]float64, err error) {
 	if !o.c.flags.Changed("price") {
-		return 0, nil
-	}
-	v, err := strconv.ParseFloat(strings.TrimSuffix(o.price, "/h"), 64)
-	if err != nil || !(v > 0 && v <= 1e6) {
-		return 0, usagef("--price: %q is not a price an hour; write it like 0.35/h", o.price)
+		return 0, nil, nil
 	}
 	if o.dataset == 0 || o.epochs == 0 && o.stages == "" {
-		return 0, usagef("--price: the cost needs the time of training; add --dataset-size, and --epochs or --stages")
+		return 0, nil, usagef("--price: the cost needs the time of training; add --dataset-size, and --epochs or " +
+			"--stages")
 	}
-	return v, nil
+	each = map[string]float64{}
+	for item := range strings.SplitSeq(o.price, ",") {
+		name, text, named := strings.Cut(strings.TrimSpace(item), "=")
+		if !named {
+			text = name
+		}
+		v, err := strconv.ParseFloat(strings.TrimSuffix(text, "/h"), 64)
+		if err != nil || !(v > 0 && v <= 1e6) {
+			return 0, nil, usagef("--price: %q is not a price an hour; write it like 0.35/h, or rtx-4090=0.35/h", item)
+		}
+		if !named {
+			all = v
+			continue
+		}
+		gpu, err := device.Lookup(name)
+		if err == nil && !slices.ContainsFunc(gpus, func(g device.GPU) bool { return g.Name == gpu.Name }) {
+			err = errors.New("it is not one of --gpu")
+		}
+		if err != nil {
+			return 0, nil, usagef("--price %s: %w", name, err)
+		}
+		each[gpu.Name] = v
+	}
+	return all, each, nil
 }
 
 func (o *timeOptions) check() error {

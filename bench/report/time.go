@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -24,9 +25,11 @@ type Times struct {
 	Devices []Device  `json:"devices"`
 	// Dataset is the number of samples of an epoch; absent if it was not given.
 	Dataset int64 `json:"dataset_size,omitempty"`
-	// Price is the price of a GPU per hour, in the user's currency; absent without --price.
-	Price float64   `json:"price_per_hour,omitempty"`
-	Rows  []TimeRow `json:"rows"`
+	// Price is the price of a GPU per hour, in the user's currency, and Prices the prices of GPUs with their own;
+	// absent without --price.
+	Price  float64            `json:"price_per_hour,omitempty"`
+	Prices map[string]float64 `json:"prices_per_hour,omitempty"`
+	Rows   []TimeRow          `json:"rows"`
 	// Coefficients are the efficiencies on the first GPU.
 	Coefficients []Coefficient `json:"coefficients"`
 	SettingsFrom
@@ -84,7 +87,8 @@ type Checkpointing struct {
 // Sheets implements [Document].
 func (t *Times) Sheets() []Sheet {
 	columns := "gpu | memory> | stage | batch> | needs> | step> | samples/s ~> | epoch> | training> | checkpointing"
-	columns += phrase.If(t.Price > 0, " | cost>")
+	priced := t.Price > 0 || len(t.Prices) > 0
+	columns += phrase.If(priced, " | cost>")
 	s := Sheet{Title: t.Case.String(), Columns: Columns(columns)}
 	for _, r := range t.Rows {
 		d, _ := find(t.Devices, r.Device)
@@ -94,11 +98,13 @@ func (t *Times) Sheets() []Sheet {
 		} else {
 			s.Row(d.GPU, d.Memory, r.Stage, r.cells())
 		}
-		if t.Price > 0 {
-			s.set("cost", t.cost(r.Total))
+		if priced {
+			s.set("cost", t.cost(d.GPU, r.Total))
 		}
 	}
 	s.Notes.Add("estimated time on the GPU alone, without data loading, validation and logging. %s", t.source())
+	s.Notes.If(t.Price > 0 && len(t.Devices) > 1+len(t.Prices), "cost: at one price for all GPUs; give each its own: "+
+		"--price %s=0.35/h,%s=2.50/h.", t.Devices[0].GPU, t.Devices[len(t.Devices)-1].GPU)
 	var waiting []string
 	for _, r := range t.Rows {
 		if d, ok := find(t.Devices, r.Device); ok && r.HostBound {
@@ -124,12 +130,13 @@ func (t *Times) Sheets() []Sheet {
 	return []Sheet{s}
 }
 
-// cost returns the price of a training with its range; "-" if the time is not known.
-func (t *Times) cost(total *Seconds) string {
-	if total == nil {
+// cost returns the price of a training on a GPU with its range; "-" if the time or the price is not known.
+func (t *Times) cost(gpu string, total *Seconds) string {
+	price := cmp.Or(t.Prices[gpu], t.Price)
+	if total == nil || price == 0 {
 		return "-"
 	}
-	perSecond := t.Price / 3600 * float64(max(1, t.Case.GPUs))
+	perSecond := price / 3600 * float64(max(1, t.Case.GPUs))
 	return fmt.Sprintf("%.2f [%.2f, %.2f]", perSecond*total.Seconds, perSecond*total.Low, perSecond*total.High)
 }
 

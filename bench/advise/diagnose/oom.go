@@ -51,9 +51,11 @@ func (s shortage) advice() []string {
 	todo.If(s.missing() > 0 && grows > s.missing(), "a batch that is smaller by %.0f %% or more, in more "+
 		"micro-batches: so much if all that tensors have grows with the batch, which weights and state do not",
 		math.Ceil(100*float64(s.missing())/float64(grows)))
-	return append(todo,
-		"vprof fit finds the largest batch that is safe; --model and --batch here show what each remedy would save")
+	return append(todo, "vprof fit finds the largest batch that is safe", NameTheModel)
 }
+
+// NameTheModel is the advice to users who have not named the model to vprof.
+const NameTheModel = "--model and --batch with this command show what each remedy would save"
 
 // holders returns what has the memory, for people.
 func holders(of string, places []snapshot.Site) []string {

@@ -112,6 +112,11 @@ func TestMeasuredStepsCorrectTheEstimates(t *testing.T) {
 	twice, err := row(128, Measured{0.9, 64}, gpu)
 	require.NoError(t, err)
 	require.InDelta(t, 1.8, twice.Step.Seconds, 0.25)
+	fast, err := row(64, Measured{plain.Roofline * 0.8, 64}, gpu)
+	require.NoError(t, err)
+	require.LessOrEqual(t, fast.Step.Low, fast.Step.Seconds)
+	_, err = row(64, Measured{plain.Roofline * 0.4, 64}, gpu)
+	require.ErrorContains(t, err, "less than half of what rtx-3090 takes at its peak rates")
 	unknown := gpu
 	unknown.Bandwidth = 0
 	_, err = row(64, Measured{0.9, 64}, unknown)

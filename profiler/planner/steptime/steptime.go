@@ -202,6 +202,7 @@ func (e Efficiency) Time(l Load) Estimate {
 	t := Estimate{
 		max(sum, dispatch), max(l.Roofline(), sum-1.96*spread, dispatch-unsure), max(sum+1.96*spread, dispatch+unsure),
 	}
+	t.Low = min(t.Low, t.Seconds) // a measured step may be faster, as caches spare traffic
 	if l.Compiled {
 		t.Seconds, t.Low = sum, l.products()
 	}
