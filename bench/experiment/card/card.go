@@ -3,6 +3,7 @@
 package card
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"text/template"
 	"time"
@@ -26,7 +28,9 @@ import (
 type Card struct {
 	Command Command `json:"command"`
 	GPU     string  `json:"gpu"`
-	Rows    []Row   `json:"rows"`
+	// GPUs is the number of ranks that the command starts, of which the first is run.
+	GPUs int   `json:"gpus"`
+	Rows []Row `json:"rows"`
 	// Options are the options of the command's own parser.
 	Options []script.Option `json:"options,omitempty"`
 }
@@ -69,6 +73,8 @@ var batchFlag = pattern.Of(
 // Make fills a card: each setting once, until a time. Settings that the card has are not run again. keep is called with
 // the card after each.
 func (c *Card) Make(ctx context.Context, of script.Command, until time.Time, keep func() error) error {
+	c.GPUs = c.gpus()
+	of.GPUs = c.GPUs
 	if err := c.run(ctx, of, Row{Setting: documented, Args: c.Command.Args}, until, keep); err != nil {
 		return err
 	}
@@ -87,6 +93,18 @@ func (c *Card) Make(ctx context.Context, of script.Command, until time.Time, kee
 		}
 	}
 	return nil
+}
+
+// ranked matches the option by which a script that starts its ranks by itself is told their number.
+var ranked = pattern.Of(`(?:^| )(?:-d|--(?:n_?|num[_-])?(?:gpus|devices)(?:[_-]per[_-]node)?)[= ]([1-9]\d*)(?: |$)`)
+
+// gpus returns the ranks that the command starts; 1 if it names no number.
+func (c *Card) gpus() int {
+	n := 1
+	if m := ranked().FindStringSubmatch(strings.Join(c.Command.Args, " ")); m != nil {
+		n, _ = strconv.Atoi(m[1]) // too large a number is refused with the command
+	}
+	return max(n, 1)
 }
 
 // settings returns the rows that the parser permits: all that save memory, the smallest batch, and each other option.
@@ -173,8 +191,8 @@ func (c *Card) run(ctx context.Context, of script.Command, r Row, until time.Tim
 // fill reads the numbers of a run.
 func (r *Row) fill(o *script.Outcome, of *report.Report) {
 	r.Result, r.Host, r.Replaced = of.Script.Result, of.Script.Host, of.Script.Replaced
-	if wanted := o.Wanted(); wanted != "" && o.Kind() == script.Failed {
-		r.Result = wanted
+	if kind := o.Kind(); o.Wanted() != "" && (kind == script.Failed || kind == script.Untrained) {
+		r.Result = o.Wanted()
 	} else if of.Script.Error != "" {
 		r.Result += ": " + cause(of.Script.Error, of.Script.Traceback)
 	} else if lines := strings.Split(strings.TrimSpace(o.Said), "\n"); o.Kind() == script.Failed {
@@ -184,6 +202,9 @@ func (r *Row) fill(o *script.Outcome, of *report.Report) {
 	if steps := o.Steps(); o.Kind() == script.TimedOut && len(steps) > 0 {
 		r.Result = fmt.Sprintf("timeout after step %d; further steps may need more", steps[0])
 	} else if o.Kind() != script.Fits {
+		return
+	} else if len(steps) == 0 {
+		r.Result = cmp.Or(o.Wanted(), "no step of an optimizer and no backward pass ran")
 		return
 	}
 	if len(of.Points) == 0 {

@@ -63,10 +63,24 @@ func TestFindReadsDocumentedCommands(t *testing.T) {
 		},
 		{"python train.py --config your.yaml\npython train.py --config have.yaml", "python train.py --config have.yaml"},
 		{"python train.py --is_training 0\npython train.py --is_training 1", "python train.py --is_training 1"},
+		{"1. Run `python train.py --lr 1`, and wait.", "python train.py --lr 1"},
+		{
+			"ARGS=(\n  --lr 1  # the rate\n  --name \"tiny\"\n)\naccelerate launch train.py \\\n  \"${ARGS[@]}\" -v",
+			"accelerate launch train.py --lr 1 --name tiny -v",
+		},
+		{"accelerate launch inversion.py --lr 1", "accelerate launch inversion.py --lr 1"},
+		{"python train.py\n  --lr 1\n  --epochs 2\nand wait", "python train.py --lr 1 --epochs 2"},
+		{"python train.py --model /path/to/model\npython train.py --model tiny", "python train.py --model tiny"},
+		{"tool-train serve tiny\ntool-train tune tiny", "python -m tool.train tune tiny"},
+		{"python train.py --do_eval\npython train.py --do_train --do_eval", "python train.py --do_train --do_eval"},
+		{"python -m paddle.distributed.launch train.py\npython train.py --lr 1", "python train.py --lr 1"},
 		{"python train.py --help\npython submit_train.py", ""},
 		{"python test.py\npython missing_train.py\npython evaluate.py", ""},
 	} {
-		files := map[string]string{"README.md": c.text, "train.py": "", "test.py": "", "evaluate.py": "", "sub/have.yaml": ""}
+		files := map[string]string{"README.md": c.text, "sub/have.yaml": ""}
+		for _, name := range []string{"train.py", "test.py", "evaluate.py", "inversion.py"} {
+			files[name] = ""
+		}
 		files["pyproject.toml"] = "[project.scripts]\ntool-train = \"tool.train:main\"\n"
 		found, err := card.Find(repository(t, files))
 		if c.want == "" {
@@ -85,6 +99,9 @@ func TestCommandsRunInTheFolderThatDocumentsThem(t *testing.T) {
 	}))
 	require.NoError(t, err)
 	require.Equal(t, "one", found[0].Dir)
+	found, err = card.Find(repository(t, map[string]string{"README.md": "`python train.py --lr 1`", "tiny/train.py": ""}))
+	require.NoError(t, err)
+	require.Equal(t, "tiny", found[0].Dir)
 }
 
 func TestCardIsWrittenAndResumed(t *testing.T) {

@@ -38,27 +38,38 @@ var (
 	starts = pattern.Of(`^(?:[-$>#*` + "`" + `\s]|run:|\([\w-]+\)|\[[\w-]+\]\$)*((?:[A-Z_]+=\S+\s+)*)` +
 		`(?:mpi(?:exec|run) -np? \S+ )?((?:uv run |poetry run )?` +
 		`(?:python[\d.]*|torchrun|accelerate launch|deepspeed)\s.*)$`)
-	trains  = pattern.Of(`(?i)train|tune|sft|dpo|lora|main|run[_.]|fit|imitat|learn`)
-	scripts = pattern.Of(`\S+\.py\b`)
-	modules = pattern.Of(`-m\s+\S+(\s+[a-z]\w*)?`) // with a program's subcommand
-	others  = pattern.Of(`(?i)eval|infer|test|sampl|generat|demo|predict|export|convert|preproc|prepare|download|` +
-		`setup|submit|gradio|merge|fetch|search`)
+	trains = pattern.Of(`(?i)train|tune|sft|dpo|lora|main|run[_.]|fit|imitat|learn|_ft\b|\bft_`)
+	// launched matches programs that start ranks, as only training needs in most repositories.
+	launched = pattern.Of(`^(torchrun|accelerate launch|deepspeed)\s`)
+	scripts  = pattern.Of(`\S+\.py\b`)
+	modules  = pattern.Of(`-m\s+\S+(\s+[a-z]\w*)?`) // with a program's subcommand
+	others   = pattern.Of(`(?i)eval|infer|test|sampl|generat|demo|predict|export|convert|preproc|prepare|download|` +
+		`setup|submit|gradio|merge|fetch|search|\b(serve|chat|deploy)\b`)
+	frameworks = pattern.Of(`-m (paddle|mindspore)\b`) // other than PyTorch
 	// evaluates matches an option by which a training script evaluates or explains itself, and does not train.
 	evaluates = pattern.Of(`(?i)^--?(only[-_])?(h|help|eval|evaluate|test|infer|inference|predict)([-_]only)?$|` +
 		`^--(is|do)_train(ing)?[= ](0|false)$`)
 	continued = pattern.Of(`\\(\s+#.*)?\s*$`)
-	variable  = pattern.Of(`\$\{(\w+)(?::-["']?([^}"']*)["']?)?\}|\$(\w+)`)
-	assigned  = pattern.Of(`(?m)^\s*(?:export\s+)?([A-Za-z_]\w*)=("[^"$]*"|'[^']*'|\$\{\w+:-[^}$]*\}|[^\s$;&|]*)\s*$`)
-	blank     = pattern.Of(`<[^<>]+>|\[[A-Z][^\[\]]+\]|\[[a-z][\w-]*( [\w-]+)+\]`)
-	optional  = pattern.Of(`\[-[^\[\]]*\]|"?\$[@*]"?`)                  // an option as manuals write it
-	ranks     = pattern.Of(`(--nproc[-_]per[-_]node[= ])[A-Za-z<$]\S*`) // a number that readers fill in
-	port      = pattern.Of(`(port[= ])absent-\S*`)
-	words     = pattern.Of(`(?:"[^"]*"|'[^']*'|[^\s"'])+`)
+	indented  = pattern.Of(`^\s+--?\w`) // options below a command, as documents for several shells write them
+	// spanned matches a command in a sentence or a list: "1. Run `python train.py`".
+	spanned  = pattern.Of("`((?:[A-Z_]+=\\S+ +)*(?:python[\\d.]*|torchrun|accelerate launch|deepspeed) [^`]*)`")
+	variable = pattern.Of(`\$\{(\w+)(?::-["']?([^}"']*)["']?)?\}|\$(\w+)`)
+	// arrayed matches an array of options, a line or several for each, and arrays its use.
+	arrayed  = pattern.Of(`(?ms)^\s*([A-Za-z_]\w*)=\(\s*$(.*?)^\s*\)`)
+	arrays   = pattern.Of(`"?\$\{(\w+)\[[@*]\]\}"?`)
+	remark   = pattern.Of(`(?m)(^|\s)#.*$`)
+	assigned = pattern.Of(`(?m)^\s*(?:export\s+)?([A-Za-z_]\w*)=("[^"$]*"|'[^']*'|\$\{\w+:-[^}$]*\}|[^\s$;&|(]*)\s*$`)
+	blank    = pattern.Of(`<[^<>]+>|\[[A-Z][^\[\]]+\]|\[[a-z][\w-]*( [\w-]+)+\]`)
+	optional = pattern.Of(`\[-[^\[\]]*\]|"?\$[@*]"?`)                  // an option as manuals write it
+	ranks    = pattern.Of(`(--nproc[-_]per[-_]node[= ])[A-Za-z<$]\S*`) // a number that readers fill in
+	port     = pattern.Of(`(port[= ])absent-\S*`)
+	words    = pattern.Of(`(?:"[^"]*"|'[^']*'|[^\s"'])+`)
 	// declared matches a program that pip makes of a module: lerobot-train = "lerobot.scripts.train:main".
 	declared = pattern.Of(`([\w-]+)['"]?\s*=\s*['"]?([\w.]+):\w+`)
 	called   = pattern.Of(`^([\s$>]*(?:[A-Z_]+=\S+ +)*)([\w-]+)( .*)`)
 	// chosen and configured match settings without which nobody knows what is trained.
-	chosen     = pattern.Of(`(?i)(model|config|cfg|version|arch|polic|task|type|method|module).*absent-`)
+	chosen = pattern.Of(`(?i)(model|config|cfg|version|arch|polic|task|type|method|module).*` +
+		`(absent-|path[/_-]to|your[_-])|^\.\.\.$`)
 	configured = pattern.Of(`[^\s=]+\.(ya?ml|toml|json)$`)
 	quotes     = pattern.Of(`"([^"]*)"|'([^']*)'`)
 )
@@ -114,19 +125,19 @@ func commandsOf(dir, name, text string, programs map[string]string) (all []Comma
 	for _, m := range assigned().FindAllStringSubmatch(text, -1) {
 		known[m[1]] = cmp.Or(known[m[1]], value(m[2]))
 	}
+	for _, m := range arrayed().FindAllStringSubmatch(text, -1) {
+		known[m[1]] = strings.Join(strings.Fields(remark().ReplaceAllString(m[2], "")), " ")
+	}
 	lines := strings.Split(text, "\n")
 	for at := 0; at < len(lines); at++ {
-		line, number := lines[at], at+1
-		for continued().MatchString(line) && at+1 < len(lines) {
-			if comment := strings.HasPrefix; comment(line, "#") && !comment(lines[at+1], "#") {
-				line = "" // a command in place of which the next is given
-				break
-			}
-			at++
-			line = continued().ReplaceAllString(line, " ") + strings.TrimSpace(lines[at])
-		}
+		number := at + 1
+		var line string
+		line, at = joined(lines, at)
 		if m := assigned().FindStringSubmatch(line); m != nil {
 			known[m[1]] = value(m[2])
+		}
+		if m := spanned().FindStringSubmatch(line); m != nil {
+			line = m[1]
 		}
 		if m := called().FindStringSubmatch(line); m != nil && programs[m[2]] != "" {
 			line = m[1] + programs[m[2]] + m[3]
@@ -139,6 +150,23 @@ func commandsOf(dir, name, text string, programs map[string]string) (all []Comma
 	return all
 }
 
+// joined returns the line of a command with those that continue it, and the number of the last.
+func joined(lines []string, at int) (string, int) {
+	line := lines[at]
+	for continued().MatchString(line) && at+1 < len(lines) {
+		if comment := strings.HasPrefix; comment(line, "#") && !comment(lines[at+1], "#") {
+			return "", at // a command in place of which the next is given
+		}
+		at++
+		line = continued().ReplaceAllString(line, " ") + strings.TrimSpace(lines[at])
+	}
+	for starts().MatchString(line) && at+1 < len(lines) && indented().MatchString(lines[at+1]) {
+		at++
+		line += " " + strings.TrimSpace(strings.TrimRight(lines[at], " \\"))
+	}
+	return line, at
+}
+
 // commandOf returns the training command of a line; nil if it has none.
 func commandOf(dir, name, line string, known map[string]string) *Command {
 	m := starts().FindStringSubmatch(line)
@@ -147,10 +175,12 @@ func commandOf(dir, name, line string, known map[string]string) *Command {
 	}
 	script := cmp.Or(scripts().FindString(m[2]), modules().FindString(m[2]))
 	base, in := filepath.Base(script), folderOf(dir, name, script)
-	if !trains().MatchString(base) || others().MatchString(base) || in == "" {
+	trainer := trains().MatchString(base) || launched().MatchString(m[2])
+	if !trainer || others().MatchString(base) || in == "" || frameworks().MatchString(line) {
 		return nil
 	}
-	line = ranks().ReplaceAllString(optional().ReplaceAllString(strings.Trim(m[2], "` "), ""), "${1}1")
+	line = arrays().ReplaceAllString(m[2], "$${$1}")
+	line = ranks().ReplaceAllString(optional().ReplaceAllString(strings.Trim(line, "` "), ""), "${1}1")
 	command := variable().ReplaceAllStringFunc(line, func(v string) string {
 		name := variable().FindStringSubmatch(v)
 		if value, ok := known[name[1]+name[3]]; ok {
@@ -170,6 +200,9 @@ func commandOf(dir, name, line string, known map[string]string) *Command {
 	ends := func(word string) bool { return strings.ContainsAny(word[:min(len(word), 1)], `#|&;>\`) }
 	if end := slices.IndexFunc(c.Args, ends); end > 0 {
 		c.Args = c.Args[:end]
+	}
+	if slices.Contains(c.Args, "--do_eval") && !slices.ContainsFunc(c.Args, isTraining) {
+		return nil
 	}
 	if len(c.Args) < 3 && !strings.HasPrefix(name, "README") {
 		c.lacks = 1 // a mention of the script
@@ -201,8 +234,10 @@ func lacks(dir, setting string) bool {
 	})
 }
 
+func isTraining(word string) bool { return strings.HasPrefix(word, "--do_train") }
+
 // folderOf returns the folder of a repository in which a script that a file names is found: the repository's own, the
-// file's, or one around it; empty if there is none. A module may be installed.
+// file's, one around it, or the only one in the file's; empty if there is none. A module may be installed.
 func folderOf(dir, name, script string) string {
 	for in := filepath.Dir(name); ; in = filepath.Dir(in) {
 		if _, err := os.Stat(filepath.Join(dir, script)); err == nil || strings.HasPrefix(script, "-m") {
@@ -212,7 +247,13 @@ func folderOf(dir, name, script string) string {
 			return in
 		}
 		if in == "." {
-			return ""
+			break
 		}
 	}
+	below, _ := filepath.Glob(filepath.Join(dir, filepath.Dir(name), "*", script)) // no pattern but ours
+	if len(below) != 1 {
+		return ""
+	}
+	in, _ := filepath.Rel(dir, strings.TrimSuffix(below[0], script))
+	return in
 }

@@ -1,15 +1,20 @@
 """Tests of vprof_hook/data.py, shapes.py, tokenizers.py and trackers.py. They need NumPy, and no PyTorch."""
 
 import json
+import linecache
 import os
+import re
 import sys
 import tempfile
 import types
 import unittest
 import unittest.mock
+import wave
+
+import numpy
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook"))
-from vprof_hook import data, failures, files, folders, formats, memory, pipelines, placeholders, shapes, sounds, tokenizers, trackers
+from vprof_hook import data, failures, files, folders, formats, lists, memory, pipelines, placeholders, shapes, sounds, tokenizers, trackers
 
 
 class DataTest(unittest.TestCase):
@@ -118,7 +123,7 @@ class DataTest(unittest.TestCase):
         self.assertEqual([loader(n).num_workers for n in (0, 1, 8)], [0, 1, 1])
 
     def test_a_data_set_that_lists_an_absent_folder_finds_images(self):
-        absent, end = os.path.join(self.folder, "photos"), unittest.mock.patch.object(folders, "kind_of_images", lambda: ".png")
+        absent, end = os.path.join(self.folder, "photos"), unittest.mock.patch.object(folders, "kind_of_files", lambda: ".png")
         picture = unittest.mock.Mock(save=lambda path: open(path, "w").close())
         listing = files.listing(os.listdir)
         with end, unittest.mock.patch.object(shapes, "image", lambda **_: picture), unittest.mock.patch.object(files, "cached", lambda _: False), \
@@ -147,11 +152,78 @@ class DataTest(unittest.TestCase):
             (ImportError("cannot import name 'x' from 'lib.old' (file)", name="lib.old"), "another release of lib (cannot import name 'x' from 'lib.old')"),
             (FileNotFoundError("no such file: 'x.h5'"), "a file (no such file: 'x.h5'), which is absent"),
             (FileNotFoundError(2, "No such file", "x.h5"), "x.h5, which is absent"),
-            (FileNotFoundError("Caught FileNotFoundError in DataLoader worker process 0.\n  trace\nx.h5 is missing"), "a file (x.h5 is missing), which is absent"),
+            (FileNotFoundError("Caught FileNotFoundError in DataLoader worker process 0.\n  trace\nother.h5"), "x.h5, which is absent"),  # as the worker said
+            (EOFError("EOF when reading a line"), "an answer from the keyboard (EOF when reading a line)"),
         ):
             failures.explain(error, None)
             with open(os.path.join(os.environ["VPROF_HOOK"], "events.jsonl")) as file:
                 self.assertEqual(json.loads(file.readlines()[-1])["text"], meaning)
+
+    def meaning(self, source, names):
+        """What the failure of a user's line means."""
+        path = os.path.join(self.folder, "train.py")
+        with open(path, "w") as file:
+            file.write(source)
+        with unittest.mock.patch.object(memory, "LIBRARIES", (os.path.dirname(os.__file__),)):
+            try:
+                exec(compile(source, path, "exec"), names)
+            except Exception as error:
+                failures.explain(error, error.__traceback__, "a process that ends without an error")
+        with open(os.path.join(os.environ["VPROF_HOOK"], "events.jsonl")) as file:
+            return json.loads(file.readlines()[-1])["text"]
+
+    def test_what_a_library_lacks_asks_for_another_release(self):
+        for source, meaning in (
+            ("json.loads(1, 2)", "another release of json (loads() takes 1 positional argument but 2 were given)"),
+            ("json.parse('')", "another release of json (module 'json' has no attribute 'parse')"),
+            ("own(1)", "a process that ends without an error (DataTest.test_what_a_library_lacks_asks_for_another_release.<locals>.<lambda>() takes 0 positional arguments but 1 was given)"),
+            ("re.compile('x', old=re.compile)", "another release of re (compile() got an unexpected keyword argument 'old')"),
+            ("raise ValueError('removed in 2')", "a process that ends without an error (removed in 2)"),
+            ("[].parse", "a process that ends without an error ('list' object has no attribute 'parse')"),
+        ):
+            self.assertEqual(self.meaning(source, {"json": json, "re": re, "own": lambda: 0}), meaning)
+
+    def test_a_question_is_answered_by_an_empty_line(self):
+        def ask(prompt):
+            raise EOFError
+
+        answer = trackers.answering(ask)
+        self.assertEqual([answer("Go on?") for _ in range(trackers.QUESTIONS)], [""] * trackers.QUESTIONS)
+        with self.assertRaises(EOFError):
+            answer("Go on?")
+
+    def list_for(self, text):
+        """The first line of the list that a function of a script gets."""
+        path, found, names = os.path.join(self.folder, "train.py"), [], {}
+        with open(path, "w") as file:
+            file.write(text)
+        linecache.checkcache()
+        names["open"] = lambda name: found.append(lists.file(name)) or ["a b"]
+        exec(compile(text, path, "exec"), names)
+        with unittest.mock.patch.object(data, "sources", lambda: [path]), unittest.mock.patch.object(memory, "LIBRARIES", (os.path.dirname(os.__file__), __file__)):
+            names["data"]("/absent/%d/train_list.txt" % len(text))
+        with open(found[0]) as file:
+            return file.readline().rstrip("\n")
+
+    def test_lists_have_the_fields_that_the_function_splits(self):
+        os.environ["VPROF_LENGTHS"] = "800"
+        with unittest.mock.patch.object(sounds, "configured", lambda: "audio 100"):
+            spoken = self.list_for("def data(path):\n    # wav\n    return [line.split('|') for line in open(path)]\n")
+            self.assertEqual(spoken, "absent/00000.wav|" + " ".join(["the"] * 30))
+            seen = "def data(path):\n    for image, label in [line.split() for line in open(path)]:\n        return image, label\n"
+            self.assertEqual(self.list_for(seen), "./images/absent/00000.jpg 0")
+            self.assertEqual(self.list_for("def data(path):\n    return open(path)\n"), "./images/absent/00000.jpg")
+            self.assertIsNone(lists.file("/absent/train_list.txt"), "no data set asks")
+
+    def test_folders_have_samples_of_the_stated_kinds(self):
+        self.state({"files": {"*.npy": "float32 3x5", "*.wav": "audio 100"}})
+        os.environ["VPROF_LENGTHS"] = "70"
+        array, sound = (os.path.join(self.folder, "00000" + end) for end in (".npy", ".wav"))
+        folders.sample(array, "/absent", ".npy")
+        self.assertEqual(numpy.load(array).shape, (3, 5))
+        self.assertEqual(folders.sample(sound, "/absent", ".wav"), "sounds of 70 samples at 100 Hz")
+        with wave.open(sound) as file:
+            self.assertEqual((file.getnframes(), file.getframerate()), (70, 100))
 
     def test_an_assertion_of_a_version_asks_for_the_release(self):
         path = os.path.join(self.folder, "train.py")

@@ -220,6 +220,9 @@ func (o *Outcome) readTrace() error {
 
 // Seen returns how far a command came that did not train.
 func (o *Outcome) Seen() string {
+	if wanted := o.Wanted(); wanted != "" {
+		return wanted
+	}
 	if len(o.named("step")) > 0 {
 		return "an optimizer stepped, and nothing was put on the GPU: does the command ask for the GPU by a flag?"
 	}

@@ -116,11 +116,10 @@ class Finder(importlib.abc.MetaPathFinder):
         """Watches for the modules that load what may be absent, too."""
         from . import data, failures, folders, formats, hub, kernels, options, placeholders, sounds, trackers, weights
 
-        for part in (hub, kernels, trackers, folders):
+        for part in (hub, kernels, trackers, folders, failures):
             part.start()
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # which hides what failed
-        sys.excepthook = failures.explaining(sys.excepthook)
-        for part in (hub, trackers, options):
+        for part in (hub, trackers, options, failures):
             self.add(part.WATCHED)
         if "data" in placeholders.ASKED:
             data.watch_files()

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 
-from . import files, hub, memory, placeholders, shapes
+from . import files, hub, lists, memory, placeholders, shapes
 from .placeholders import replaced, wanted
 
 # Data sets of the hub by the kinds of their columns, as their cards declare the features.
@@ -465,11 +465,14 @@ LISTS = re.compile(r"(train|valid|val|dev|test|data|instruct|alpaca)[^/]*\.json$
 
 def watch_files():
     """Has absent files of rows read as rows; called when Python starts, before files are diverted."""
-    files.absent_rows = rows_file
+    files.absent_rows, files.absent_list = rows_file, lists.file
 
 
 def rows_file(path):
     """A file with rows in place of one that is absent; None for files of other kinds."""
+    listed = lists.file(path)
+    if listed:
+        return listed
     path = os.path.abspath(os.fspath(path))
     if os.path.lexists(path) or not path.endswith(ROW_FILES) and not LISTS.search(path) or files.cached(os.path.dirname(path)):
         return None
@@ -536,7 +539,9 @@ def watch_pil(module):
         if files.named(fp) and not os.path.exists(fp):
             made.add("image")
             replaced("data", os.path.dirname(os.path.abspath(fp)), "images of %dx%d" % (shapes.sizes("images") or shapes.UNSIZED))
-            return shapes.image()
+            picture = shapes.image()
+            picture.format = "PNG" if str(fp).endswith(".png") else "JPEG"
+            return picture
         return real(fp, *args, **kwargs)
 
     module.open = opened

@@ -1,11 +1,54 @@
 """What a failure of a script means whose data, packages or files are absent."""
 
+import functools
+import importlib
 import os
+import re
 import sys
 import traceback
 
-from . import data, kernels, memory
+from . import data, events, kernels, memory
 from .placeholders import wanted
+
+
+def start():
+    """Has failures explained; called when Python starts."""
+    sys.excepthook = explaining(sys.excepthook)
+    process = importlib.import_module("multiprocessing.process").BaseProcess
+    process.run = noting(process.run)
+
+
+def watch_spawn(module):
+    """Called when torch.multiprocessing.spawn has been imported: its processes hand their parent a text alone."""
+    wrap = module._wrap
+    module._wrap = functools.wraps(wrap)(lambda fn, *args: wrap(noting(fn), *args))
+
+
+def watch_workers(module):
+    """Called when torch._utils has been imported: workers of loaders hand over texts, too."""
+    made = module.ExceptionWrapper.__init__
+
+    @functools.wraps(made)
+    def init(self, exc_info=None, where="in background"):
+        made(self, exc_info or sys.exc_info(), where)
+        if events.quiet:
+            explain(*(exc_info or sys.exc_info())[1:], "a worker of a loader that ends without an error")
+
+    module.ExceptionWrapper.__init__ = init
+
+
+def noting(call):
+    """A function of a process that the script starts, whose failure is explained there."""
+
+    @functools.wraps(call)
+    def wrapped(*args, **kwargs):
+        try:
+            return call(*args, **kwargs)
+        except Exception as error:
+            explain(error, error.__traceback__, "a process of the script that ends without an error")
+            raise
+
+    return wrapped
 
 
 def explaining(hook):
@@ -22,24 +65,31 @@ def explaining(hook):
     return wrapped
 
 
-STATED = 'put it there, or state the samples of the data set\'s class: --data-shapes FILE: {"classes": {"%s": {"item": {"x": "float32 3x64x64"}}}}'
+CLASSES = 'put it there, or state the samples of the data set\'s class: --data-shapes FILE: {"classes": {"%s": {"item": {"x": "float32 3x64x64"}}}}'
 
 
-def explain(error, trace):
+def explain(error, trace, otherwise=None):
+    """Notes what would have kept an exception from being raised; otherwise is that of others, if they are to be noted."""
     lines = [f for f in traceback.extract_tb(trace) if memory.of_user(f.filename, memory.LIBRARIES) and os.path.exists(f.filename)]
     where = "%s:%d" % (lines[-1].filename, lines[-1].lineno) if lines else ""
     name, owner = getattr(error, "filename", None), data_set(trace)
-    said = str(error).strip().splitlines() or [type(error).__name__]
-    text = said[-1 if said[0].startswith("Caught ") else 0]  # of a worker of a loader the last line
+    said = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip().splitlines() or [type(error).__name__]
+    if said[0].startswith(("Caught ", "-- Process ")):  # what another process has explained
+        return
+    text, library = said[0], library_of(error, trace, said[0])
     if isinstance(error, FileNotFoundError):
-        wanted("%s, which is absent" % (name or "a file (%s)" % text), STATED % (owner or "NAME"), where)
+        wanted("%s, which is absent" % (name or "a file (%s)" % text), CLASSES % owner if owner else "put it there", where)
     elif isinstance(error, ModuleNotFoundError) and error.name:
         refused = error.name.split(".")[0] in kernels.REFUSED
         wanted("the package %s, which is not installed" % error.name, "install it" + " (vprof has placeholders of flash-attn, xformers and causal-conv1d alone)" * refused, where)
     elif isinstance(error, ImportError) and "cannot import name" in text:
         wanted("another release of %s (%s)" % ((error.name or "a package").split(".")[0], text.partition(" (")[0]), "install the one that the repository requires", where)
-    elif isinstance(error, AttributeError) and "removed in the NumPy 2" in text:
-        wanted("another release of numpy (%s)" % text, "install the one that the repository requires", where)
+    elif any(f.filename.endswith("hf_argparser.py") for f in traceback.extract_tb(trace)):
+        wanted("another release of transformers (%s)" % text, "install the one that the repository requires", where)
+    elif library:
+        wanted("another release of %s (%s)" % (library, text), "install the one that the repository requires", where)
+    elif isinstance(error, EOFError) and "reading a line" in text:
+        wanted("an answer from the keyboard (%s)" % (lines[-1].line if lines else text), "state it by an option or a file of the repository", where)
     elif isinstance(error, SyntaxError) and error.filename and memory.of_user(error.filename, memory.LIBRARIES):
         release = "another release of Python than %d.%d (%s)" % (*sys.version_info[:2], text)
         wanted(release, "use the one that the repository requires", "%s:%s" % (error.filename, error.lineno))
@@ -48,7 +98,31 @@ def explain(error, trace):
     elif isinstance(error, KeyError) and data.made and error.args and isinstance(error.args[0], str):
         wanted("the column %r of a data set that is absent" % error.args[0], data.SHAPES_FLAG + ': {"datasets": {"*": {"columns": {"%s": "string"}}}}' % error.args[0], where)
     elif owner:
-        wanted("the samples of %s (%s)" % (owner, text), STATED % owner, where)
+        wanted("the samples of %s (%s)" % (owner, text), CLASSES % owner, where)
+    elif otherwise:
+        wanted("%s (%s)" % (otherwise, text), "correct the command or what it reads", where)
+
+
+# Texts of libraries about what they had in earlier releases.
+REMOVED = re.compile(r"removed in|been removed|no longer supported|future \w+ release")
+
+
+def library_of(error, trace, text):
+    """The package whose object or function lacks what the user's source asks of it; empty if that is not why an exception was raised."""
+    found, frames = getattr(error, "obj", None), [f for f, _ in traceback.walk_tb(trace) if memory.of_user(f.f_code.co_filename, memory.LIBRARIES)]
+    if isinstance(error, TypeError) and frames and re.search(r"\(\) (takes|got|missing) ", text):
+        line = traceback.extract_tb(trace)[-1].line or ""
+        names = {**frames[-1].f_globals, **frames[-1].f_locals}
+        called = [functools.reduce(lambda of, name: getattr(of, name, None), path.split(".")[1:], names.get(path.split(".")[0])) for path in re.findall(r"([\w.]+)\(", line)]
+        found = next((of for of in called if getattr(of, "__qualname__", "").endswith(text.split("()")[0].split(".")[-1])), None)
+    elif REMOVED.search(text) and trace:
+        found = sys.modules.get([f for f, _ in traceback.walk_tb(trace)][-1].f_globals.get("__name__"))
+    elif not isinstance(error, AttributeError) or type(found).__module__ == "builtins" and not hasattr(found, "__file__"):
+        return ""
+    name = getattr(found, "__module__", None) or getattr(found, "__name__", None) or type(found).__module__
+    module = sys.modules.get(name)
+    path = getattr(module, "__file__", None)
+    return "" if not path or memory.of_user(path, memory.LIBRARIES) else name.split(".")[0]
 
 
 def data_set(trace):
@@ -56,3 +130,6 @@ def data_set(trace):
     base = getattr(getattr(getattr(sys.modules.get("torch"), "utils", None), "data", None), "Dataset", ())
     found = (f.f_locals.get(name) for f, _ in traceback.walk_tb(trace) for name in ("self", "data_source"))
     return next((type(value).__name__ for value in found if base and isinstance(value, base)), None)
+
+
+WATCHED = {"torch.multiprocessing.spawn": watch_spawn, "torch._utils": watch_workers}

@@ -27,6 +27,7 @@ real_open, real_stat, real_mkdir, real_remove = io.open, os.stat, os.mkdir, os.r
 
 OWN = os.getcwd()  # where the script was started
 absent_rows = None  # gives a file with rows in place of one that is absent, or None: see data.py
+absent_list = None  # the same of a list of samples, by which scripts ask for it before they open it
 absent_folder = None  # puts images where an absent folder is listed, and reports whether it did: see folders.py
 placed = set()  # the absent folders that have images now
 made = set()  # folders that this process has made
@@ -159,9 +160,10 @@ def asking(stat):
         try:
             return stat(found(path), *args, **kwargs)
         except FileNotFoundError:
-            if kwargs.get("dir_fd") or folder_of(path) is path:
+            listed = absent_list and named(path) and absent_list(path)
+            if not listed and (kwargs.get("dir_fd") or folder_of(path) is path):
                 raise
-            return stat(mirror(path), *args, **kwargs)
+            return stat(listed or mirror(path), *args, **kwargs)
 
     return wrapped
 

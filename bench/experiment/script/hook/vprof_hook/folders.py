@@ -1,6 +1,7 @@
-"""Folders that are absent: of images that a data set lists, and of packages of the repository that are not installed."""
+"""Folders that are absent: of images, sounds and arrays that a data set lists, and of packages of the repository that are not installed."""
 
 import functools
+import importlib
 import importlib.machinery
 import io
 import os
@@ -12,8 +13,8 @@ import threading
 
 from . import files, memory, placeholders, shapes
 
-# Ends of the names of images, of which a placeholder has the first that the script's source names.
-IMAGES = (".png", ".jpg", ".jpeg")
+# Ends of the names of images and sounds, of which a placeholder has the first that the script's source names.
+IMAGES, SOUNDS = (".png", ".jpg", ".jpeg"), (".wav", ".flac")
 
 # Folders of images with one number for each pixel.
 MASKS = re.compile("mask|label|seg|depth|^gt")
@@ -60,27 +61,46 @@ def is_empty(path):
 
 
 def fill(path):
-    """Puts images into the mirror of a folder; reports whether the script reads images."""
-    end = kind_of_images()
+    """Puts files into the mirror of a folder; reports whether the script reads any of a known kind."""
+    end = kind_of_files()
     if end is None:
         return False
-    from . import data
-
     folder = files.mirror(path)
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     work = tempfile.mkdtemp(dir=os.path.dirname(folder))
-    picture = os.path.join(work, "0" * 5 + end)
-    shapes.image(mode="L" if MASKS.search(os.path.basename(path)) else "RGB").save(picture)
+    first = os.path.join(work, "0" * 5 + end)
+    what = sample(first, path, end)
     for row in range(1, shapes.ROWS):
-        os.link(picture, os.path.join(work, "%05d%s" % (row, end)))
-    data.made.add("image")
+        os.link(first, os.path.join(work, "%05d%s" % (row, end)))
     try:
         os.rename(work, folder)
     except OSError:  # another process of the script was faster, with the same
         shutil.rmtree(work)
         return True
-    placeholders.replaced("data", path, "%d images of %dx%d" % (shapes.ROWS, *(shapes.sizes("images") or shapes.UNSIZED)))
+    placeholders.replaced("data", path, "%d %s" % (shapes.ROWS, what))
     return True
+
+
+def sample(file, path, end):
+    """Writes the file of a sample in a folder, and returns what such files are."""
+    from . import data, sounds
+
+    if end in IMAGES:
+        shapes.image(mode="L" if MASKS.search(os.path.basename(path)) else "RGB").save(file)
+        data.made.add("image")
+        return "images of %dx%d" % (shapes.sizes("images") or shapes.UNSIZED)
+    stated = shapes.entry("files", os.path.join(path, os.path.basename(file))) or end in SOUNDS and sounds.configured()
+    if not stated:
+        data.stop("the *%s files in %s, which are absent" % (end, path), data.SHAPES_FLAG + ': {"files": {"*%s": "audio 22050"}}' % end)
+    content = shapes.value(stated)
+    if end == ".npy":
+        importlib.import_module("numpy").save(file, content)
+        return "arrays of %s, as --data-shapes states" % stated
+    data.made.add("sound %d" % len(content["array"]))
+    with importlib.import_module("wave").open(file, "wb") as sound:
+        sound.setparams((1, 2, content["sampling_rate"], 0, "NONE", ""))
+        sound.writeframes(bytes(2 * len(content["array"])))
+    return "sounds of %d samples at %d Hz" % (len(content["array"]), content["sampling_rate"])
 
 
 def lists_samples():
@@ -96,13 +116,24 @@ def lists_samples():
     return False
 
 
-def kind_of_images():
-    """The end of the names of images that the user's source reads; None if it reads none."""
+def asking_frame():
+    """The innermost frame of the user's own source."""
+    frame = sys._getframe(1)
+    while frame is not None and not memory.of_user(frame.f_code.co_filename, memory.LIBRARIES):
+        frame = frame.f_back
+    return frame
+
+
+def kind_of_files():
+    """The end of the names of samples that the user's source reads, first the file of it that asks; None if it reads none."""
     from . import data
 
-    text = "\n".join(map(data.source, data.sources()))
-    ends = [end for end in IMAGES if re.search(r"\b%s\b" % end[1:], text)]
-    return ends[0] if ends else IMAGES[0] if re.search(r"\bImage\.open\b|\bimread\b", text) else None
+    whole = "\n".join(map(data.source, data.sources()))
+    for text in (data.source(asking_frame().f_code.co_filename), whole):
+        ends = [end for end in (".npy", *SOUNDS, *IMAGES) if re.search(r"\b%s\b" % end[1:], text) and (end != ".npy" or shapes.entry("files", "00000.npy"))]
+        if ends:
+            return ends[0]
+    return IMAGES[0] if re.search(r"\bImage\.open\b|\bimread\b", whole) else None
 
 
 class Finder:
@@ -120,8 +151,8 @@ class Finder:
 
 @functools.lru_cache(maxsize=None)
 def installable():
-    """The folders of packages that pip would install from the folder where the command was started, and from those in it."""
-    bases = [files.OWN] + [entry.path for entry in os.scandir(files.OWN) if entry.is_dir() and not entry.name.startswith(".")]
+    """The folders of packages that pip would install from the folder where the command was started, the one around it and those in it."""
+    bases = [files.OWN, os.path.dirname(files.OWN)] + [entry.path for entry in os.scandir(files.OWN) if entry.is_dir() and not entry.name.startswith(".")]
     return [
         os.path.join(base, inner) for base in bases for inner in ("", "src")
         if any(os.path.exists(os.path.join(base, f)) for f in ("setup.py", "setup.cfg", "pyproject.toml"))

@@ -1,5 +1,6 @@
 """Accounts and trackers without a network: they answer as if all had been recorded, and keep nothing."""
 
+import builtins
 import functools
 import importlib.machinery
 import os
@@ -108,7 +109,30 @@ def naming(get):
     return wrapped
 
 
+def answering(ask):
+    """input, which answers with an empty line, the default of most questions, where nobody is there to ask."""
+    asked = []
+
+    @functools.wraps(ask)
+    def wrapped(prompt="", /):
+        try:
+            return ask(prompt)
+        except EOFError:
+            asked.append(prompt)
+            if len(asked) > QUESTIONS:
+                raise
+        placeholders.replaced("tracker", str(prompt).strip()[:80], "an empty line in place of an answer")
+        return ""
+
+    return wrapped
+
+
+# Questions that are answered: a script that takes no empty line asks on and on.
+QUESTIONS = 20
+
+
 def start():
+    builtins.input = answering(builtins.input)
     type(os.environ).__getitem__ = naming(type(os.environ).__getitem__)
     sys.meta_path.append(Finder())
     finder = Finder()
@@ -169,6 +193,8 @@ def watch_availability(module):
     def wrap(available):
         return functools.wraps(available)(lambda: memory.of_user(sys._getframe(1).f_code.co_filename, memory.LIBRARIES) or available())
 
+    if module.__name__ == "transformers.utils" and not hasattr(module, "send_example_telemetry"):  # until release 5
+        module.send_example_telemetry = lambda *_, **__: None
     for name in ("is_tensorboard_available", "is_wandb_available"):
         if hasattr(module, name):
             setattr(module, name, wrap(getattr(module, name)))
@@ -177,4 +203,5 @@ def watch_availability(module):
 WATCHED = {
     "huggingface_hub.hf_api": watch_hub, "huggingface_hub._login": watch_login, "wandb": watch_wandb,
     "diffusers.utils.import_utils": watch_availability, "accelerate.utils.imports": watch_availability,
+    "transformers.utils": watch_availability,
 }

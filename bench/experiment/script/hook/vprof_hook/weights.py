@@ -16,7 +16,7 @@ import inspect
 import os
 import sys
 
-from . import files, hub, placeholders
+from . import events, files, hub, placeholders
 from .placeholders import replaced, wanted
 
 # The size of shards as most repositories of the hub have them.
@@ -25,6 +25,8 @@ SHARD = "5GB"
 
 def start(torch):
     """Called when torch has been imported."""
+    request = importlib.import_module("urllib.request")
+    request.urlretrieve = retrieving(request.urlretrieve)
     torch.load = loading(torch, torch.load)
     torch.nn.Module.load_state_dict = filling(torch, torch.nn.Module.load_state_dict)
     torch.optim.Optimizer.load_state_dict = resuming(torch, torch.optim.Optimizer.load_state_dict)
@@ -335,7 +337,7 @@ def absent(path):
     path = files.found(path)
     if not os.path.exists(path):
         return True
-    return os.path.isfile(path) and (os.path.getsize(path) == 0 and placeholders.is_placeholder(path) or is_pointer(path))
+    return os.path.isfile(path) and (os.path.getsize(path) == 0 and files.within(os.path.abspath(path), events.folder()) or is_pointer(path))
 
 
 def missing(path, device):
@@ -454,6 +456,26 @@ def watch_safetensors_torch(module):
 # Libraries whose loaders have a model already.
 
 
+def to_file(url, dst, *_, **__):
+    """download_url_to_file: leaves a placeholder of which nothing is known."""
+    with open(files.place(dst) if files.diverts() else dst, "wb"):
+        pass
+    replaced("weights", url, "the shapes of the module that loads it")
+
+
+def retrieving(real):
+    """urllib.request.urlretrieve, of a file of weights."""
+
+    @functools.wraps(real)
+    def wrapped(url, filename=None, *args, **kwargs):
+        if filename is None or not str(filename).endswith(files.CHECKPOINTS):
+            return real(url, filename, *args, **kwargs)
+        to_file(url, filename)
+        return str(filename), {}
+
+    return wrapped
+
+
 def watch_torch_hub(module):
     """Called when torch.hub has been imported: a file that it would download is absent."""
     download = module.load_state_dict_from_url
@@ -465,12 +487,6 @@ def watch_torch_hub(module):
         if os.path.exists(os.path.join(folder, name)):
             return download(url, model_dir, map_location, progress, check_hash, file_name, weights_only)
         return missing(url, map_location if isinstance(map_location, (str, int)) else None)
-
-    def to_file(url, dst, *_, **__):
-        """download_url_to_file: leaves a placeholder of which nothing is known."""
-        with open(files.place(dst) if files.diverts() else dst, "wb"):
-            pass
-        replaced("weights", url, "the shapes of the module that loads it")
 
     module.load_state_dict_from_url, module.download_url_to_file = from_url, to_file
     for name in ("load", "list", "help"):
