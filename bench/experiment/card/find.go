@@ -150,7 +150,7 @@ func commandsOf(dir, name, text string, programs map[string]string) (all []Comma
 	return all
 }
 
-// joined returns the line of a command with those that continue it, and the number of the last.
+// joined returns the line of a command with the lines that continue it, and the number of the last.
 func joined(lines []string, at int) (string, int) {
 	line := lines[at]
 	for continued().MatchString(line) && at+1 < len(lines) {

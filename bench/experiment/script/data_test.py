@@ -205,6 +205,13 @@ class DataTest(unittest.TestCase):
         with open(found[0]) as file:
             return file.readline().rstrip("\n")
 
+    def test_arguments_about_columns_name_them_in_full(self):
+        path = os.path.join(self.folder, "train.py")
+        with open(path, "w") as file:
+            file.write("rows['own_image'] = f(image_column='first_image', default='edit_prompt')\n")
+        with unittest.mock.patch.object(data, "sources", lambda: [path]), unittest.mock.patch.object(sys, "argv", ["train.py"]):
+            self.assertEqual(data.used_columns(), {"first_image": "image", "edit_prompt": "string"})
+
     def test_lists_have_the_fields_that_the_function_splits(self):
         os.environ["VPROF_LENGTHS"] = "800"
         with unittest.mock.patch.object(sounds, "configured", lambda: "audio 100"):

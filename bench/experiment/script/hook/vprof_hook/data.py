@@ -41,6 +41,8 @@ KNOWN = {
     "food101": {"image": "image", "label": "int64<101"}, "beans": {"image_file_path": "string", "image": "image", "labels": "int64<3"},
     "imagenet-1k": {"image": "image", "label": "int64<1000"}, "tiny-imagenet": {"image": "image 64x64", "label": "int64<200"},
     "smithsonian_butterflies_subset": {"image": "image"}, "naruto-blip-captions": {"image": "image", "text": "string"}, "pokemon-blip-captions": {"image": "image", "text": "string"},
+    "fill50k": {"image": "image 512x512", "conditioning_image": "image 512x512", "text": "string"},
+    "instructpix2pix-1000-samples": {"input_image": "image", "edit_prompt": "string", "edited_image": "image"},
 }
 GLUE = {
     "cola": ("sentence",), "sst2": ("sentence",), "mrpc": ("sentence1", "sentence2"), "stsb": ("sentence1", "sentence2"), "qqp": ("question1", "question2"),
@@ -242,10 +244,16 @@ def used_columns():
     usual = {name: kind for kind, names in shapes.USUAL.items() for name in names.split()}
     usual.update(shapes.given().get("columns", {}))
     found = {}
-    for name in names_used(tuple(sources())):
-        if name in usual:
-            found[name] = usual[name]
+    names, stated = names_used(tuple(sources()))
+    for name in names:
+        kind = usual.get(name) or (name in stated and next((kind for end, kind in ENDS.items() if name.endswith(end)), None))
+        if kind:
+            found[name] = kind
     return found
+
+
+# Names that arguments about columns have in full, such as conditioning_image, by their ends.
+ENDS = {"_image": "image", "_prompt": "string", "_caption": "string", "_text": "string"}
 
 
 def sources():
@@ -259,8 +267,8 @@ def sources():
 
 @functools.lru_cache(maxsize=None)
 def names_used(paths):
-    """Strings in subscripts and in arguments and defaults about columns, in the order of the source."""
-    names = []
+    """Strings in subscripts and in arguments and defaults about columns, in the order of the source, and the strings of arguments alone."""
+    names, stated = [], []
     for path in paths:
         try:
             tree = ast.parse(source(path))
@@ -270,11 +278,12 @@ def names_used(paths):
             if isinstance(node, ast.Subscript):
                 names += constants(node.slice)
             elif isinstance(node, ast.keyword) and node.arg and re.search("column|field|default|key", node.arg):
+                stated += constants(node.value)
                 names += constants(node.value)
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop", "rename_column", "select_columns", "cast_column"):
                 names += [name for argument in node.args for name in constants(argument)]
     names += sys.argv[1:]
-    return tuple(dict.fromkeys(names))
+    return tuple(dict.fromkeys(names)), frozenset(stated)
 
 
 def source(path):
