@@ -35,8 +35,12 @@ type ResponsePoint struct {
 	GPU   string `json:"gpu"`
 	Batch int    `json:"batch"`
 	// GPUs is how many GPUs share the work.
-	GPUs int  `json:"gpus"`
-	Fits bool `json:"fits"`
+	GPUs int `json:"gpus"`
+	// Safe reports whether the upper bound leaves the share of the memory free that smoke and fit leave; Unsafe is why
+	// it does not. Fits reports only that the step runs on the whole memory.
+	Safe   bool   `json:"safe"`
+	Unsafe Reason `json:"unsafe,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`
+	Fits   bool   `json:"fits"`
 	// Reason is the plan's verdict.
 	Reason Verdict `json:"reason"`
 	// Device is the need of each GPU in bytes: the estimate, and its upper bound.
@@ -62,6 +66,7 @@ func (a *Response) Of(r *Report) {
 		}
 		if p.Estimate != nil {
 			point.Device, point.Upper = p.Estimate.Device.Bytes, p.Estimate.Device.High
+			point.Safe, point.Unsafe = p.Estimate.safe(), p.Estimate.Unsafe
 			if h := p.Estimate.Host; h != nil {
 				point.Host, point.HostUpper = h.Bytes, h.High
 			}

@@ -183,7 +183,7 @@ func (r *Report) columns() string {
 		estimate_allocated_bytes estimate_allocated_low_bytes estimate_allocated_high_bytes
 		estimate_reserved_bytes estimate_reserved_low_bytes estimate_reserved_high_bytes
 		estimate_device_bytes estimate_device_low_bytes estimate_device_high_bytes
-		estimate_peak_phase estimate_verdict estimate_interpolated `
+		estimate_peak_phase estimate_verdict estimate_unsafe estimate_interpolated `
 	for _, name := range r.componentNames() {
 		part := strings.ReplaceAll(name, " ", "_") + "_bytes"
 		columns += "estimate_" + part + "=estimate_components_" + part + " "

@@ -93,10 +93,17 @@ class Point:
     components: Mapping[str, int]
     peak_phase: str
     verdict: str
+    unsafe: str | None = None  # why the batch is not safe, such as "over-share"
 
     @property
     def fits(self) -> bool:
+        """Whether the step runs on the whole memory of the GPU."""
         return self.verdict == "fits"
+
+    @property
+    def safe(self) -> bool:
+        """Whether the upper end leaves the share of the memory free that smoke and fit leave."""
+        return self.unsafe is None and self.verdict in ("fits", "tight")
 
 
 @dataclass(frozen=True, repr=False)
@@ -117,6 +124,7 @@ class Plan(Result):
                 Interval.read(e["allocated"]), Interval.read(e["reserved"]), Interval.read(e["device"]),
                 Interval.read(e["host"]) if "host" in e else None,
                 {c["name"]: c["bytes"] for c in e["components"]}, e["peak_phase"], e["verdict"],
+                e.get("unsafe"),
             ))
         return cls(d, d["case"], tuple(points))
 
@@ -128,14 +136,15 @@ class Plan(Result):
             "gpu": p.gpu, "batch": p.batch, "memory_bytes": p.memory_bytes,
             **columns(allocated=p.allocated, reserved=p.reserved, device=p.device, host=p.host),
             **{f"{name.replace(' ', '_')}_bytes": n for name, n in p.components.items()},
-            "peak_phase": p.peak_phase, "verdict": p.verdict,
+            "peak_phase": p.peak_phase, "verdict": p.verdict, "safe": p.safe,
         } for p in self.points]
 
     def rows(self) -> Sequence[Row]:
         return [{
             "gpu": p.gpu, "batch": p.batch, "allocated GiB": gib(p.allocated.bytes),
             "reserved GiB": gib(p.reserved.bytes), "device": p.device,
-            "share of the GPU": p.device.bytes / p.memory_bytes, "verdict": p.verdict,
+            "share of the GPU": p.device.bytes / p.memory_bytes,
+            "verdict": p.verdict if p.safe else f"{p.verdict}, not safe" if p.fits else p.verdict,
         } for p in self.points]
 
 
