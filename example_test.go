@@ -100,5 +100,5 @@ func ExampleInputError() {
 	fmt.Println(err)
 	// Output:
 	// true
-	// unknown model "resnet81"; near it: resnet18, resnet34, resnet50 (list all with "vprof models")
+	// unknown model "resnet81"; near it: resnet18, resnet34, resnet50 (list: vprof models; for others: vprof run, vprof capture)
 }

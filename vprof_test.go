@@ -130,7 +130,7 @@ func TestErrorsSayInASentenceWhatIsWrong(t *testing.T) {
 		`json: unsupported type`:                           {Options: map[string]any{"model": func() {}}},
 		`torch and rank: a request is for one release`:     {Model: "gpt2", Torch: "2.14,2.15"},
 		"torn.yaml":                    {Files: []string{torn}},
-		"nor in the caches of the hub": {Model: "hf:nobody/nothing"},
+		"nor the hub's caches": {Model: "hf:nobody/nothing"},
 	} {
 		answer, err := vprof.Plan(t.Context(), r)
 		require.Nil(t, answer)

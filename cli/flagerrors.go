@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -102,7 +101,12 @@ func meantFlag(cmd *cobra.Command, name string) string {
 	if f := models.FieldNamed(called); f != nil && f.Key && cmd.Flags().Lookup("set") != nil {
 		return fmt.Sprintf("; write --set %s=VALUE", called)
 	}
-	near := cmp.Or(calledOtherwise[called], nearest.Typo(called, names))
+	near := nearest.Typo(called, names)
+	for other, flag := range calledOtherwise {
+		if nearest.Fold(other) == nearest.Fold(called) {
+			near = flag
+		}
+	}
 	if first, _, _ := strings.Cut(near, " "); !slices.Contains(names, first) {
 		near = nearest.Typo(called, names)
 	}

@@ -89,11 +89,30 @@ const (
 // maxRank is more than anybody uses: the widest layers have no higher rank.
 const maxRank = 1 << 16
 
+// loraNames are keys of peft's LoraConfig and of trainers, and what options call them.
+var loraNames = map[string]string{
+	"rank": "r", "lora_r": "r", "lora_rank": "r", "lora_alpha": "alpha", "lora_dropout": "dropout", "use_dora": "dora",
+	"target_modules": "target", "modules_to_save": "save", "target_parameters": "parameters",
+}
+
+// calledOtherwise matches the keys of loraNames.
+var calledOtherwise = regexp.MustCompile(
+	"(^|,)(" + strings.Join(slices.Sorted(maps.Keys(loraNames)), "|") + ")=")
+
 // ParseLoRA reads options like "r=8,alpha=16,dropout=0.05,target=all-linear". Elements of lists are joined by "+", or
-// follow each other: "target=q_proj,v_proj". A regular expression, "match=REGEX", comes last, and "method=NAME" of
+// follow each other: "target=q_proj,v_proj". Keys of peft's LoraConfig stand for the options. A regular expression, "match=REGEX", comes last, and "method=NAME" of
 // another method of peft first. What is left out is as in peft: rank 8, alpha 8, no dropout; all linear layers.
 func ParseLoRA(text string) (LoRA, error) {
 	l := LoRA{Rank: 8, Alpha: 8}
+	if rank, err := strconv.Atoi(text); err == nil {
+		return LoRA{}, fmt.Errorf("%q is not key=value; write r=%d", text, rank)
+	}
+	if !strings.HasPrefix(text, "method=") { // whose configuration may have these keys itself
+		text = calledOtherwise.ReplaceAllStringFunc(text, func(key string) string {
+			name := strings.Trim(key, ",=")
+			return strings.Replace(key, name, loraNames[name], 1)
+		})
+	}
 	text, match, matched := strings.Cut(text, "match=")
 	if matched {
 		if err := l.Set(options.Pair{Key: "match", Value: match}); err != nil {

@@ -30,6 +30,9 @@ func TestLoRAIsReadAsPeftNamesIt(t *testing.T) {
 			Targets: []string{"all-linear"},
 		},
 		"towers=false,r=2":     {Rank: 2, Alpha: 8, NoTowers: true},
+		"rank=4,lora_alpha=6,target_modules=q,v,rank_pattern=q:2": {
+			Rank: 4, Alpha: 6, Targets: []string{"q", "v"}, Patterns: []RankPattern{{"q", 2}},
+		},
 		"parameters=a,match=b": {Rank: 8, Alpha: 8, Parameters: []string{"a"}, Match: "b"},
 		"exclude_modules=a+b,layers_to_transform=0+2,bias=all": {
 			Rank: 8, Alpha: 8, Excluded: []string{"a", "b"}, Blocks: []int64{0, 2}, Bias: AllBiases,
@@ -50,7 +53,7 @@ func TestLoRAIsReadAsPeftNamesIt(t *testing.T) {
 func TestLoRAErrorsNameTheKey(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                           `"" is not key=value; the options are method, r, alpha, dropout, dtype, dora, towers, exclude_modules`,
-		"8":                          `"8" is not key=value`,
+		"8":                          `"8" is not key=value; write r=8`,
 		"r=0":                        `r: "0" is not a whole number from 1 to 65536`,
 		"r=many":                     `r: "many" is not a whole number`,
 		"r=99999999999999999999":     `r: "99999999999999999999" is not a whole number`,
@@ -61,7 +64,8 @@ func TestLoRAErrorsNameTheKey(t *testing.T) {
 		"target=q_proj+":             `target: "q_proj+" has an empty name`,
 		"target=q_proj,":             `target: "q_proj+" has an empty name`,
 		"target=q_proj,r=2,k":        `"k" is not key=value`,
-		"rank=8":                     `there is no option "rank"; near it: rank_pattern; the options are method, r, alpha`,
+		"rank_patterns=8":            `there is no option "rank_patterns"; near it: rank_pattern; the options are method, r, alpha`,
+		"r=8,lora_r=8":               "r: given twice",
 		"save=":                      `save: "" has an empty name; write names like`,
 		"towers=no":                  `towers: "no" is neither true nor false`,
 		"parameters=a,,r=2":          `parameters: "a+" has an empty name`,

@@ -31,6 +31,10 @@ type Source struct {
 	Scheme string
 	// Suffix, if not empty, is the end of names that are references without a scheme: ".pt2".
 	Suffix string
+	// Bare reports whether a name without the scheme is a reference, too; nil for none. Names returns names that it
+	// has, with the scheme; nil if it has none of its own.
+	Bare  func(name string) bool
+	Names func() []string
 	// Open makes the model that a reference names.
 	Open func(ref string) (Model, error)
 	// Restore makes a model again from its name and the text of its description.
@@ -86,7 +90,9 @@ func (r *Registry) source(name string) (s Source, ref string, ok bool) {
 	if at >= 0 && strings.Contains(name, ":") {
 		return r.sources[at], ref, true
 	}
-	at = slices.IndexFunc(r.sources, func(s Source) bool { return s.Suffix != "" && strings.HasSuffix(name, s.Suffix) })
+	at = slices.IndexFunc(r.sources, func(s Source) bool {
+		return s.Suffix != "" && strings.HasSuffix(name, s.Suffix) || s.Bare != nil && s.Bare(name)
+	})
 	if at < 0 {
 		return Source{}, "", false
 	}
@@ -112,7 +118,13 @@ func (r *Registry) Lookup(name string) (Model, error) {
 	if i, ok := r.index[name]; ok {
 		return r.models[i], nil
 	}
-	return Model{}, &UnknownModelError{Name: name, Nearest: nearest.Names(name, r.Names(), 3)}
+	names := r.Names()
+	for _, s := range r.sources {
+		if s.Names != nil {
+			names = append(names, s.Names()...)
+		}
+	}
+	return Model{}, &UnknownModelError{Name: name, Nearest: nearest.Names(name, names, 3)}
 }
 
 // Of finds the model of a case. If the case has a description, the model is made from the
@@ -172,12 +184,8 @@ func (e *UnknownModelError) Error() string {
 		near = "; vprof capture makes a .pt2 of a model that Python builds"
 	case ".json":
 		near = "; a configuration of transformers is named by hf:" + e.Name
-	default:
-		if strings.Contains(e.Name, "/") {
-			near = "; a model of transformers is named by hf:" + e.Name
-		}
 	}
-	return fmt.Sprintf(`unknown model %q%s (list all with "vprof models")`, e.Name, near)
+	return fmt.Sprintf("unknown model %q%s (list: vprof models; for others: vprof run, vprof capture)", e.Name, near)
 }
 
 // Usage marks the error as bad input.

@@ -51,7 +51,7 @@ func TestUnknownModelNamesTheNearest(t *testing.T) {
 	require.ErrorAs(t, err, &unknown)
 	require.Equal(t, []string{"redimnet-b2", "redimnet-b3"}, unknown.Nearest)
 	require.EqualError(t, err,
-		`unknown model "redimnet-b9"; near it: redimnet-b2, redimnet-b3 (list all with "vprof models")`)
+		`unknown model "redimnet-b9"; near it: redimnet-b2, redimnet-b3 (list: vprof models; for others: vprof run, vprof capture)`)
 	_, err = r.Lookup("")
 	require.ErrorContains(t, err, "vprof models")
 }

@@ -5,14 +5,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
 	"github.com/vprof/vprof/internal/hub"
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/nearest"
 )
 
 // usualName is the name of a configuration's file where a folder is given.
@@ -20,6 +23,9 @@ const usualName = "config.json"
 
 // hubName is what a model is called on the Hugging Face hub.
 var hubName = regexp.MustCompile(`^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$`)
+
+// fileOfModel matches files that look like a name of the hub, "folder/model.pt".
+var fileOfModel = regexp.MustCompile(`\.(json|py|pt2?|pth|ckpt|bin|safetensors|onnx|vprof)$`)
 
 // located returns where the config.json is that a path or a name of the hub stands for. No shell
 // sees the home directory behind "hf:".
@@ -48,10 +54,13 @@ func howToGet(path string) string {
 		return fmt.Sprintf("; name a %s, a folder that has one, or a model of the hub with its organization, like "+
 			"%s:Qwen/Qwen3-8B, whose %[1]s is in the hub's cache", usualName, Scheme)
 	}
+	meant := ""
+	if near := nearest.Typo(path, slices.Sorted(maps.Keys(ofHub()))); near != "" {
+		meant = fmt.Sprintf("; did you mean %s:%s?", Scheme, near)
+	}
 	folder := filepath.Base(path)
-	return fmt.Sprintf(", nor in the caches of the hub; with a network, \"hf download %s config.json "+
-		"--local-dir %s\" gets the configuration of a model on the Hugging Face hub, then use %s:%s/%s", path, folder,
-		Scheme, folder, usualName)
+	return fmt.Sprintf("%s; with a network, \"hf download %s config.json --local-dir %s\" gets it for %s:%s/%s; "+
+		"\"vprof run -- python train.py\" needs none", meant, path, folder, Scheme, folder, usualName)
 }
 
 // read reads a file of bounded size.

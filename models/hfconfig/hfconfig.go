@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/train"
 )
@@ -54,6 +55,10 @@ func Tasks() []string {
 func Source() models.Source {
 	return models.Source{
 		Scheme: Scheme, Open: Open,
+		Bare: func(name string) bool { return hubName.MatchString(name) && !fileOfModel.MatchString(name) },
+		Names: func() []string {
+			return lists.Map(HubModels(), func(m HubModel) string { return Scheme + ":" + m.Name })
+		},
 		Restore: func(name, config string) (models.Model, error) { return parse(name, name, []byte(config)) },
 	}
 }

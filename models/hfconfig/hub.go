@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/vprof/vprof/internal/lists"
@@ -59,9 +60,16 @@ func OfHub(name string) (config []byte, known bool) {
 	return c.Config, known
 }
 
-// hubEntry returns the entry of a name, with the configuration of the model that has the same.
+// hubEntry returns the entry of a name, whose case does not matter, as on the hub, with the configuration of the model
+// that has the same.
 func hubEntry(name string) (c hubConfig, known bool) {
-	c, known = ofHub()[name]
+	if c, known = ofHub()[name]; !known {
+		for other, entry := range ofHub() {
+			if strings.EqualFold(other, name) {
+				c, known = entry, true
+			}
+		}
+	}
 	if c.Same != "" {
 		same := ofHub()[c.Same]
 		c.Config, c.Source, c.Read = same.Config, cmp.Or(c.Source, same.Source), same.Read

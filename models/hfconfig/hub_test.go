@@ -56,9 +56,12 @@ func TestModelsOfTheHubAreKnownByName(t *testing.T) {
 		// Names leave embeddings out, or are rounded: Gemma 2 has 2.6 billion in its 2b, Llama 3.2 1.24 in its 1B.
 		require.InEpsilon(t, size, trainer.Counts().Total, 0.35, listed.Name)
 	}
+	lower, err := Open("qwen/qwen3-4b")
+	require.NoError(t, err)
+	require.Contains(t, lower.Source, "qwen3")
 	for name, config := range Named() { // also of a name whose configuration stands under another
 		require.Contains(t, string(config), `"model_type"`, name)
 	}
-	_, err := Open("nobody/nothing")
+	_, err = Open("nobody/nothing")
 	require.ErrorContains(t, err, "hf download nobody/nothing config.json")
 }

@@ -50,13 +50,16 @@ func readModel(path string) (data []byte, named bool, err error) {
 		return config, true, nil
 	}
 	reason := missing.Err.Error()
+	if hubName.MatchString(path) {
+		reason = "neither vprof's list nor the hub's caches on this machine have its " + usualName
+	}
 	if hub.Online != nil && hubName.MatchString(path) {
 		fetched, err := hub.Online.Fetch(path, "", usualName)
 		if err == nil {
 			data, err = read(fetched)
 			return data, true, err
 		}
-		reason = err.Error()
+		reason += "; " + err.Error()
 	}
 	return nil, false, &input.FormatError{File: path, Reason: reason + howToGet(path)}
 }

@@ -33,7 +33,7 @@ func (m Model) Find() (path string, err error) {
 			return path, nil
 		}
 	}
-	if _, known := hfconfig.OfHub(m.Name); known && m.Revision == "" {
+	if _, known := hfconfig.OfHub(m.Name); known && (m.Revision == "" || m.Revision == "main") {
 		return m.Name, nil
 	}
 	reason := ""

@@ -342,6 +342,9 @@ func TestModelsAreFoundInFoldersAndCaches(t *testing.T) {
 	got, err := Model{Name: "x/y", Revision: "c0ffee", from: from}.Find()
 	require.NoError(t, err)
 	require.Contains(t, got, "c0ffee")
+	got, err = Model{Name: "Qwen/Qwen3-8B", Revision: "main", from: from}.Find() // embedded
+	require.NoError(t, err)
+	require.Equal(t, "Qwen/Qwen3-8B", got)
 	_, err = Model{Name: "x/z", Revision: "v2", from: from}.Find()
 	require.EqualError(t, err,
 		"cfg/a.yaml:3: base_model: x/z: the model's config.json is not in this machine's caches; get it with: hf "+
