@@ -202,6 +202,7 @@ func (d *diagnosis) Sheets() []report.Sheet {
 	if len(gpus.Notes) == 0 {
 		gpus.Notes.Add("nothing is missing.")
 	}
+	gpus.Notes.If(d.err != nil, "plan, fit, smoke, sweep and time need none of this: they simulate the GPU.")
 	defaults := report.Sheet{Title: "Settings", Columns: report.Columns("setting | value | from")}
 	for _, set := range d.Settings {
 		defaults.Row(set.Name, set.Value, set.Source)

@@ -125,6 +125,9 @@ func (f *gpuFlags) gpus() ([]device.GPU, error) {
 	return gpus, nil
 }
 
+// mostGPUMemory is more memory than a GPU has, in bytes.
+const mostGPUMemory = bytesize.TiB
+
 func (f *gpuFlags) resize(gpu device.GPU) (device.GPU, error) {
 	gpu, err := f.withHostMemory(gpu)
 	if err != nil || f.memory == "" {
@@ -133,6 +136,10 @@ func (f *gpuFlags) resize(gpu device.GPU) (device.GPU, error) {
 	total, err := parseMemory(f.memory, gpu.Memory)
 	if err != nil {
 		return gpu, usagef("--gpu-memory: %w", err)
+	}
+	if total > mostGPUMemory {
+		return gpu, usagef("--gpu-memory: %s is %s, more than any GPU has; a bare number is GiB, so write its unit, "+
+			"as in 16384MiB", f.memory, bytesize.Format(total))
 	}
 	if total <= gpu.Context {
 		return gpu, usagef("--gpu-memory: %s is less than the CUDA context of %s on %s",

@@ -18,6 +18,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/script"
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/device/stubs"
 )
@@ -295,7 +296,9 @@ func endOf(o *script.Outcome, r *report.Report) error {
 		if why == "" {
 			after = ""
 		}
-		return fmt.Errorf("the command failed with exit code %d%s%s", o.ExitCode, after, why)
+		early := phrase.If(o.Torch().Version == "",
+			" before it imported PyTorch (name the Python that trains: vprof run -- venv/bin/python train.py)")
+		return fmt.Errorf("the command failed with exit code %d%s%s%s", o.ExitCode, early, after, why)
 	case script.TimedOut:
 		return fmt.Errorf("the command was ended after %v (--timeout)", o.Timeout)
 	case script.NoCUDA:

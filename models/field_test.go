@@ -67,7 +67,7 @@ func TestFieldsReadWhatTheyWrite(t *testing.T) {
 		"optimizer": "lion8bit",
 		"lora":      "r=4,alpha=8,target=q_proj+v_proj", "quantize": "nf4-dq", "liger": "true", "clip": "none",
 		"objective": "dpo:precomputed",
-		"qat":       "8da4w:group=32", "tiled-mlp": "auto", "dataset-on-gpu": "1024", "seq-len": "77", "gpus": "8",
+		"qat":       "8da4w:group=32", "tiled-mlp": "auto", "dataset-on-gpu": "104857600", "seq-len": "77", "gpus": "8",
 		"strategy": "fsdp2:mp=bf16,replicate=2",
 		"torch":    "2.15", "stack": "transformers=5.12,trl=1.16", "loss": "mse", "output": "logits",
 	} {

@@ -453,6 +453,9 @@ func parseBytes(of func(*Case) *int64) func(text string) (func(*Case), error) {
 		if err == nil && (n < 0 || n > mostHeld) {
 			err = fmt.Errorf("%d bytes are more than a GPU could hold", n)
 		}
+		if err == nil && 0 < n && n < 1<<16 { // no data set: the unit was forgotten
+			err = fmt.Errorf("%q is only %d bytes; write a unit, as in 3.2GiB", text, n)
+		}
 		return func(c *Case) { *of(c) = n }, err
 	}
 }

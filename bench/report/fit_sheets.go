@@ -301,7 +301,11 @@ func (f *Fit) Recommendation(c Choice) string {
 	line += phrase.If(c.EffectiveBatch != c.Batch, " = %d a step", c.EffectiveBatch) + ", " + c.Case.Precision() +
 		phrase.If(c.Case.Checkpointing, ", checkpointing") +
 		phrase.After(", ", strings.Join(c.Case.Settings.Words(), ", ")) + phrase.After(", ", c.levers())
-	if c.Run != nil {
+	switch {
+	case c.Run == nil:
+	case f.Parallel != nil && c.Estimate != nil: // a run is of one rank, without NCCL's memory
+		line += "; estimated at this batch: " + bytesize.Format(c.Estimate.Device.Bytes)
+	default:
 		line += fmt.Sprintf("; %s at this batch: %s", c.Run.Kind(), bytesize.Format(c.Run.Device)) +
 			phrase.If(!c.Run.Fits, ", out of memory")
 	}
