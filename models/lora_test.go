@@ -29,7 +29,7 @@ func TestLoRAIsReadAsPeftNamesIt(t *testing.T) {
 			Rank: 2, Alpha: 8, Parameters: []string{"a"},
 			Targets: []string{"all-linear"},
 		},
-		"towers=false,r=2":     {Rank: 2, Alpha: 8, NoTowers: true},
+		"towers=false,r=2": {Rank: 2, Alpha: 8, NoTowers: true},
 		"rank=4,lora_alpha=6,target_modules=q,v,rank_pattern=q:2": {
 			Rank: 4, Alpha: 6, Targets: []string{"q", "v"}, Patterns: []RankPattern{{"q", 2}},
 		},
