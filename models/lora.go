@@ -95,10 +95,6 @@ var loraNames = map[string]string{
 	"target_modules": "target", "modules_to_save": "save", "target_parameters": "parameters",
 }
 
-// calledOtherwise matches the keys of loraNames.
-var calledOtherwise = regexp.MustCompile(
-	"(^|,)(" + strings.Join(slices.Sorted(maps.Keys(loraNames)), "|") + ")=")
-
 // ParseLoRA reads options like "r=8,alpha=16,dropout=0.05,target=all-linear". Elements of lists are joined by "+", or
 // follow each other: "target=q_proj,v_proj". Keys of peft's LoraConfig stand for the options. A regular expression, "match=REGEX", comes last, and "method=NAME" of
 // another method of peft first. What is left out is as in peft: rank 8, alpha 8, no dropout; all linear layers.
@@ -107,11 +103,10 @@ func ParseLoRA(text string) (LoRA, error) {
 	if rank, err := strconv.Atoi(text); err == nil {
 		return LoRA{}, fmt.Errorf("%q is not key=value; write r=%d", text, rank)
 	}
-	if !strings.HasPrefix(text, "method=") { // whose configuration may have these keys itself
-		text = calledOtherwise.ReplaceAllStringFunc(text, func(key string) string {
-			name := strings.Trim(key, ",=")
-			return strings.Replace(key, name, loraNames[name], 1)
-		})
+	for name, key := range loraNames {
+		if !strings.HasPrefix(text, "method=") { // whose configuration may have these keys itself
+			text = strings.ReplaceAll(","+text, ","+name+"=", ","+key+"=")[1:]
+		}
 	}
 	text, match, matched := strings.Cut(text, "match=")
 	if matched {

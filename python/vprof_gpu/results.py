@@ -144,7 +144,7 @@ class Plan(Result):
             "gpu": p.gpu, "batch": p.batch, "allocated GiB": gib(p.allocated.bytes),
             "reserved GiB": gib(p.reserved.bytes), "device": p.device,
             "share of the GPU": p.device.bytes / p.memory_bytes,
-            "verdict": p.verdict if p.safe else f"{p.verdict}, not safe" if p.fits else p.verdict,
+            "verdict": f"{p.verdict}, not safe" if p.verdict in ("fits", "tight") and not p.safe else p.verdict,
         } for p in self.points]
 
 
