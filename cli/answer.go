@@ -23,6 +23,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 )
@@ -57,7 +58,8 @@ func (r request) line(verb string, flags *pflag.FlagSet, format report.Format) (
 		}
 		flag := flags.Lookup(name)
 		if flag == nil || !requestable(flag) {
-			return nil, usagef("%s: requests for %s have no such option", name, verb)
+			meant := phrase.If(flag == nil, "%s", strings.Replace(meantFlag(flags, name), "--", "", 1))
+			return nil, usagef("%s: requests for %s have no such option%s", name, verb, meant)
 		}
 		if _, object := r[name].(map[string]any); !object && len(values) > 1 {
 			values = []string{strings.Join(values, ",")}

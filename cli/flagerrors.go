@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,7 +23,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	)
 	switch {
 	case errors.As(err, &unknown):
-		return usageError{fmt.Errorf("%w%s", err, meantFlag(cmd, unknown.GetSpecifiedName()))}
+		return usageError{fmt.Errorf("%w%s", err, meantFlag(cmd.Flags(), unknown.GetSpecifiedName()))}
 	case !errors.As(err, &invalid):
 		return usageError{err}
 	}
@@ -71,42 +72,37 @@ func emptyFlag(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// calledOtherwise maps names of flags in other tools to vprof's flags.
+// calledOtherwise maps names of flags in other tools, without hyphens, to vprof's flags.
 var calledOtherwise = map[string]string{
-	"batch-size": "batch", "micro-batch-size": "batch", "per-device-train-batch-size": "batch", "bs": "batch",
-	"gradient-accumulation": "accumulate", "gradient-accumulation-steps": "accumulate", "grad-accum": "accumulate",
-	"precision": "amp", "mixed-precision": "amp", "bf16": "amp bf16", "fp16": "amp fp16", "dtype": "weights",
-	"gradient-checkpointing": "checkpointing", "activation-checkpointing": "checkpointing",
-	"sequence-length": "seq-len", "sequence-len": "seq-len", "max-seq-len": "seq-len", "max-seq-length": "seq-len",
-	"cutoff-len": "seq-len", "context": "seq-len",
-	"num-gpus": "gpus", "nproc-per-node": "gpus", "world-size": "gpus", "vram": "gpu-memory",
-	"other-processes": "gpu-memory", "memory": "gpu-memory",
-	"optim": "optimizer", "load-in-4bit": "quantize nf4", "load-in-8bit": "quantize int8", "4bit": "quantize nf4",
+	"batchsize": "batch", "microbatchsize": "batch", "perdevicetrainbatchsize": "batch", "bs": "batch",
+	"gradientaccumulation": "accumulate", "gradientaccumulationsteps": "accumulate", "gradaccum": "accumulate",
+	"precision": "amp", "mixedprecision": "amp", "bf16": "amp bf16", "fp16": "amp fp16", "dtype": "weights",
+	"gradientcheckpointing": "checkpointing", "activationcheckpointing": "checkpointing",
+	"sequencelength": "seq-len", "sequencelen": "seq-len", "maxseqlen": "seq-len", "maxseqlength": "seq-len",
+	"cutofflen": "seq-len", "context": "seq-len",
+	"numgpus": "gpus", "nprocpernode": "gpus", "worldsize": "gpus", "vram": "gpu-memory",
+	"otherprocesses": "gpu-memory", "memory": "gpu-memory",
+	"optim": "optimizer", "loadin4bit": "quantize nf4", "loadin8bit": "quantize int8", "4bit": "quantize nf4",
 	"qlora": "quantize nf4",
 	"fsdp":  "strategy fsdp2", "zero": "strategy zero3", "deepspeed": "strategy zero3", "pytorch": "torch",
 	"compile": "torch-compile",
 	"json":    "format json", "csv": "format csv", "out": "export", "format": "to", "device": "gpu",
-	"config": "config-path", "samples": "dataset-size", "num-samples": "dataset-size",
+	"config": "config-path", "samples": "dataset-size", "numsamples": "dataset-size",
 }
 
 // meantFlag returns a hint with the flag that an unknown name may stand for.
-func meantFlag(cmd *cobra.Command, name string) string {
+func meantFlag(flags *pflag.FlagSet, name string) string {
 	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+	flags.VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
 			names = append(names, f.Name)
 		}
 	})
 	called := strings.ReplaceAll(name, "_", "-")
-	if f := models.FieldNamed(called); f != nil && f.Key && cmd.Flags().Lookup("set") != nil {
+	if f := models.FieldNamed(called); f != nil && f.Key && flags.Lookup("set") != nil {
 		return fmt.Sprintf("; write --set %s=VALUE", called)
 	}
-	near := nearest.Typo(called, names)
-	for other, flag := range calledOtherwise {
-		if nearest.Fold(other) == nearest.Fold(called) {
-			near = flag
-		}
-	}
+	near := cmp.Or(calledOtherwise[nearest.Fold(called)], nearest.Typo(called, names))
 	if first, _, _ := strings.Cut(near, " "); !slices.Contains(names, first) {
 		near = nearest.Typo(called, names)
 	}

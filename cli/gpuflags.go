@@ -34,7 +34,7 @@ func (f *gpuFlags) given() bool {
 // defaultGPU returns the product name of the default GPU, if neither the user nor this machine chose one.
 func (f *gpuFlags) defaultGPU(gpus []device.GPU) string {
 	chosen := slices.ContainsFunc([]string{"auto", "profile", "device"}, f.flags.Changed)
-	if f.given() || chosen || len(gpus) != 1 {
+	if f.given() || chosen || len(gpus) != 1 || f.gpu != defaultGPU { // of the settings
 		return ""
 	}
 	return gpus[0].Product
@@ -125,9 +125,6 @@ func (f *gpuFlags) gpus() ([]device.GPU, error) {
 	return gpus, nil
 }
 
-// mostGPUMemory is more memory than a GPU has, in bytes.
-const mostGPUMemory = bytesize.TiB
-
 func (f *gpuFlags) resize(gpu device.GPU) (device.GPU, error) {
 	gpu, err := f.withHostMemory(gpu)
 	if err != nil || f.memory == "" {
@@ -137,9 +134,9 @@ func (f *gpuFlags) resize(gpu device.GPU) (device.GPU, error) {
 	if err != nil {
 		return gpu, usagef("--gpu-memory: %w", err)
 	}
-	if total > mostGPUMemory {
-		return gpu, usagef("--gpu-memory: %s is %s, more than any GPU has; a bare number is GiB, so write its unit, "+
-			"as in 16384MiB", f.memory, bytesize.Format(total))
+	if total > bytesize.TiB {
+		return gpu, usagef("--gpu-memory: %s is %s, more than any GPU has; write the unit, as in 16384MiB", f.memory,
+			bytesize.Format(total))
 	}
 	if total <= gpu.Context {
 		return gpu, usagef("--gpu-memory: %s is less than the CUDA context of %s on %s",

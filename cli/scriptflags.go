@@ -15,6 +15,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/script"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 )
@@ -85,8 +86,9 @@ func asScript(cmd *cobra.Command, words []string) error {
 	if at == 0 {
 		command = "python " + command
 	}
-	return usagef("%s is a script, which %s cannot read; \"vprof run -- %s\" runs it on a simulated GPU", words[at],
-		cmd.CommandPath(), command)
+	return usagef("%s is a script, which %s cannot read; \"vprof run -- %s\" runs it on a simulated GPU%s", words[at],
+		cmd.CommandPath(), command, phrase.If(cmd.Name() == "fit", ", and with {batch} for its batch size fit finds the "+
+			"largest"))
 }
 
 // batchRuns runs a command at one batch size after the other.

@@ -131,12 +131,19 @@ func (f *caseFlags) origins(m models.Model, cases ...models.Case) report.Origins
 			out.Assumed = append(out.Assumed, name)
 		}
 	}
+	others := func(c models.Case) bool { return c.Stage != m.Stages[0] }
+	if !f.flags.Changed("stage") && slices.Index(m.Stages, "full") > 0 && !slices.ContainsFunc(cases, others) {
+		out.Assumed = append(out.Assumed, "stage") // of which others need more
+	}
 	return out
 }
 
 // defaults says which settings were left to the model; empty if none that decide were.
 func defaults(m models.Model, from report.Origins) string {
 	words := lists.Map(from.Assumed, func(name string) string {
+		if name == "stage" {
+			return "stage " + m.Stages[0]
+		}
 		s, _ := lists.First(m.Settings, func(s models.Setting) bool { return s.Name == name })
 		return fmt.Sprintf("%s %d", name, s.Default)
 	})

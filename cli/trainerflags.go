@@ -94,7 +94,7 @@ func noFile(cmd *cobra.Command, a *app, args []string) error {
 	}
 	hint := "; a model is named by --model " + args[0]
 	if _, err := a.models().Lookup(args[0]); err != nil {
-		hint = fmt.Sprintf("; --model would say: %v", err)
+		hint = fmt.Sprintf("; as --model: %v", err)
 	}
 	return usagef("%s takes flags, and files of trainers (.yaml, .json, .toml, .sh), not %q%s", cmd.CommandPath(),
 		args[0], hint)
