@@ -79,15 +79,12 @@ var calledOtherwise = map[string]string{
 	"precision": "amp", "mixedprecision": "amp", "bf16": "amp bf16", "fp16": "amp fp16", "dtype": "weights",
 	"gradientcheckpointing": "checkpointing", "activationcheckpointing": "checkpointing",
 	"sequencelength": "seq-len", "sequencelen": "seq-len", "maxseqlen": "seq-len", "maxseqlength": "seq-len",
-	"cutofflen": "seq-len", "context": "seq-len",
-	"numgpus": "gpus", "nprocpernode": "gpus", "worldsize": "gpus", "vram": "gpu-memory",
-	"otherprocesses": "gpu-memory", "memory": "gpu-memory",
-	"optim": "optimizer", "loadin4bit": "quantize nf4", "loadin8bit": "quantize int8", "4bit": "quantize nf4",
-	"qlora": "quantize nf4",
-	"fsdp":  "strategy fsdp2", "zero": "strategy zero3", "deepspeed": "strategy zero3", "pytorch": "torch",
-	"compile": "torch-compile",
-	"json":    "format json", "csv": "format csv", "out": "export", "format": "to", "device": "gpu",
-	"config": "config-path", "samples": "dataset-size", "numsamples": "dataset-size",
+	"cutofflen": "seq-len", "context": "seq-len", "numgpus": "gpus", "nprocpernode": "gpus", "worldsize": "gpus",
+	"vram": "gpu-memory", "otherprocesses": "gpu-memory", "memory": "gpu-memory", "optim": "optimizer",
+	"loadin4bit": "quantize nf4", "loadin8bit": "quantize int8", "4bit": "quantize nf4", "qlora": "quantize nf4",
+	"fsdp": "strategy fsdp2", "zero": "strategy zero3", "deepspeed": "strategy zero3", "pytorch": "torch",
+	"compile": "torch-compile", "json": "format json", "csv": "format csv", "out": "export", "format": "to",
+	"device": "gpu", "config": "config-path", "samples": "dataset-size", "numsamples": "dataset-size",
 }
 
 // meantFlag returns a hint with the flag that an unknown name may stand for.

@@ -104,7 +104,7 @@ func ParseLoRA(text string) (LoRA, error) {
 		return LoRA{}, fmt.Errorf("%q is not key=value; write r=%d", text, rank)
 	}
 	for name, key := range loraNames {
-		if !strings.HasPrefix(text, "method=") { // whose configuration may have these keys itself
+		if !strings.HasPrefix(text, "method=") { // whose configuration has such keys itself
 			text = strings.ReplaceAll(","+text, ","+name+"=", ","+key+"=")[1:]
 		}
 	}

@@ -63,11 +63,10 @@ func OfHub(name string) (config []byte, known bool) {
 // hubEntry returns the entry of a name, whose case does not matter, as on the hub, with the configuration of the model
 // that has the same.
 func hubEntry(name string) (c hubConfig, known bool) {
-	if c, known = ofHub()[name]; !known {
-		for other, entry := range ofHub() {
-			if strings.EqualFold(other, name) {
-				c, known = entry, true
-			}
+	c, known = ofHub()[name]
+	for other, entry := range ofHub() {
+		if !known && strings.EqualFold(other, name) {
+			c, known = entry, true
 		}
 	}
 	if c.Same != "" {
