@@ -35,6 +35,9 @@ type request map[string]any
 // requestFiles is the key of arguments without a flag, such as trainers' files.
 const requestFiles = "files"
 
+// requestText is the key of what diagnose reads in place of a file.
+const requestText = "text"
+
 // longestRequest is the length limit of a request line, in bytes.
 const longestRequest = 1 << 20
 
@@ -46,6 +49,10 @@ func (r request) line(verb string, flags *pflag.FlagSet, format report.Format) (
 		values, err := valuesOf(r[name])
 		if err != nil {
 			return nil, usagef("%s: %w", name, err)
+		}
+		if name == requestText && verb == "diagnose" {
+			args = append(args, "-")
+			continue
 		}
 		if name == requestFiles {
 			for _, file := range values {
@@ -164,8 +171,9 @@ func (a *app) runVerb(
 	format report.Format,
 ) verbAnswer {
 	var out, errs bytes.Buffer
+	text, _ := r[requestText].(string)
 	own := &app{
-		stdin: strings.NewReader(""), stdout: &out, stderr: &errs, now: a.now, models: a.models,
+		stdin: strings.NewReader(text), stdout: &out, stderr: &errs, now: a.now, models: a.models,
 		residuals: a.residuals, detect: a.detect, openGPU: a.openGPU, gpus: a.gpus, trials: a.trials,
 		only: only, tell: a.tell,
 	}

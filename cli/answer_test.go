@@ -78,7 +78,7 @@ func TestWhatIsWrongWithARequestIsAnAnswer(t *testing.T) {
 	require.Zero(t, answers[0].ExitCode)
 	for i, want := range []string{
 		"not a JSON object",
-		"moddel: requests for plan have no such option", "export: requests for plan have no such option",
+		"moddel: requests for plan have no such option; did you mean model?", "export: requests for plan have no such option",
 		"model: <nil> is not a valid value",
 		"set: images is neither a number nor a string", `unknown model "resnet81"; near it: resnet18`,
 		"batch: lists may hold only numbers and strings", "torch and rank: a request is for one release of PyTorch",
@@ -173,6 +173,10 @@ func TestAgentsUseVerbsAsTools(t *testing.T) {
 		0o600))
 	text, refused = call("diagnose", map[string]any{"files": log})
 	require.False(t, refused, text)
+	text, refused = call("diagnose", map[string]any{"text": "torch.OutOfMemoryError: CUDA out of memory. Tried to " +
+		"allocate 2.00 GiB."})
+	require.False(t, refused, text)
+	require.Contains(t, text, "asked for 2.00 GiB")
 	text, _ = call("gpus", map[string]any{"match": "h200"})
 	require.Contains(t, text, "h200")
 	require.NotContains(t, text, "rtx")

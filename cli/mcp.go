@@ -172,7 +172,7 @@ const (
 const agentInstructions = "vprof estimates the GPU memory of PyTorch training before it runs. " +
 	"Name the GPU (gpu) and the model or a trainer's file (files). " +
 	"plan judges a batch, fit finds the largest safe batch, smoke checks a whole training, " +
-	"diagnose reads an out-of-memory log. Judge by the upper end of an interval. " +
+	"diagnose reads an out-of-memory error (text) or log. Judge by the upper end of an interval. " +
 	"Answers are short tables; \"report\": true gives all as JSON."
 
 // requestSchema returns the JSON Schema of requests for a verb: the flags that its help shows. All others go under
@@ -193,6 +193,9 @@ func requestSchema(cmd *cobra.Command) map[string]any {
 	}
 	if cmd.Name() == "gpus" || cmd.Name() == "models" {
 		properties[rowMatch] = map[string]any{"type": "string", "description": "only names that contain this text"}
+	}
+	if cmd.Name() == "diagnose" {
+		properties[requestText] = map[string]any{"type": "string", "description": "an error's text, without files"}
 	}
 	for _, flag := range shown {
 		if !requestable(flag) {
