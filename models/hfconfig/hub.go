@@ -36,19 +36,13 @@ var ofHub = sync.OnceValue(func() map[string]hubConfig {
 })
 
 // Named returns all configurations that the binary has by the names of their models.
-func Named() map[string]json.RawMessage {
-	all := map[string]json.RawMessage{}
+func Named() map[string]any {
+	all := map[string]any{}
 	for name := range ofHub() {
-		all[name], _ = OfHub(name)
+		config, _ := OfHub(name)
+		all[name] = json.RawMessage(config)
 	}
-	var listed []struct {
-		Name   string          `json:"name"`
-		Config json.RawMessage `json:"config"`
-	}
-	if err := json.Unmarshal(listedConfigs, &listed); err != nil {
-		panic(err) // embedded
-	}
-	for _, l := range listed {
+	for _, l := range allListed() {
 		all[l.Name] = l.Config
 	}
 	return all

@@ -1,6 +1,7 @@
 package hfconfig
 
 import (
+	"encoding/json"
 	"path"
 	"regexp"
 	"strconv"
@@ -60,7 +61,9 @@ func TestModelsOfTheHubAreKnownByName(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, lower.Source, "qwen3")
 	for name, config := range Named() { // also of a name whose configuration stands under another
-		require.Contains(t, string(config), `"model_type"`, name)
+		text, err := json.Marshal(config)
+		require.NoError(t, err)
+		require.Contains(t, string(text), `"model_type"`, name)
 	}
 	_, err = Open("nobody/nothing")
 	require.ErrorContains(t, err, "hf download nobody/nothing config.json")
