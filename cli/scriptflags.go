@@ -87,8 +87,8 @@ func asScript(cmd *cobra.Command, words []string) error {
 		command = "python " + command
 	}
 	return usagef("%s is a script, which %s cannot read; \"vprof run -- %s\" runs it on a simulated GPU%s", words[at],
-		cmd.CommandPath(), command, phrase.If(cmd.Name() == "fit", ", and with {batch} for its batch size fit finds the "+
-			"largest"))
+		cmd.CommandPath(), command, phrase.If(cmd.Name() == "fit", "; write {batch} for its batch size, and fit finds "+
+			"the largest"))
 }
 
 // batchRuns runs a command at one batch size after the other.
