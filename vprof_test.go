@@ -129,7 +129,7 @@ func TestErrorsSayInASentenceWhatIsWrong(t *testing.T) {
 		`model: given twice`:                               {Model: "gpt2", Options: map[string]any{"model": "vit"}},
 		`json: unsupported type`:                           {Options: map[string]any{"model": func() {}}},
 		`torch and rank: a request is for one release`:     {Model: "gpt2", Torch: "2.14,2.15"},
-		"torn.yaml":                    {Files: []string{torn}},
+		"torn.yaml":            {Files: []string{torn}},
 		"nor the hub's caches": {Model: "hf:nobody/nothing"},
 	} {
 		answer, err := vprof.Plan(t.Context(), r)
