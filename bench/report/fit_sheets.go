@@ -303,7 +303,7 @@ func (f *Fit) Recommendation(c Choice) string {
 		phrase.After(", ", strings.Join(c.Case.Settings.Words(), ", ")) + phrase.After(", ", c.levers())
 	switch {
 	case c.Run == nil:
-	case f.Parallel != nil && c.Estimate != nil: // a run is of one rank, without NCCL's memory
+	case f.Parallel != nil && c.Estimate != nil: // a run has one rank, and no memory of NCCL
 		line += "; estimated at this batch: " + bytesize.Format(c.Estimate.Device.Bytes)
 	default:
 		line += fmt.Sprintf("; %s at this batch: %s", c.Run.Kind(), bytesize.Format(c.Run.Device)) +
