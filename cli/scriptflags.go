@@ -162,13 +162,17 @@ func (b *batchRuns) try(ctx context.Context, batch int) (bool, error) {
 // usualRuns is the number of runs that a search for the largest batch usually needs.
 const usualRuns = 4
 
-// left returns the time that the remaining runs of a search may take, by the time of its runs so far.
+// left returns the time that the remaining runs of a search may take, by the time of its runs so far; the time of a run
+// once there are more than usual.
 func (b *batchRuns) left() string {
 	if len(b.tried) == 0 {
 		return ""
 	}
-	left := b.took * time.Duration(max(1, usualRuns-len(b.tried))) / time.Duration(len(b.tried))
-	return fmt.Sprintf(", about %v left", left.Round(time.Second))
+	each, more := b.took/time.Duration(len(b.tried)), usualRuns-len(b.tried)
+	if more <= 0 {
+		return fmt.Sprintf(", about %v a run", each.Round(time.Second))
+	}
+	return fmt.Sprintf(", about %v left", (each * time.Duration(more)).Round(time.Second))
 }
 
 // add adds a run to the report of all.
