@@ -18,8 +18,9 @@ from check_wheels import newest_glibc
 
 
 def platform_of(binary):
-    """The platform tag of a binary that was built here: on Linux by its glibc symbols (PEP 600); a static one runs with
-    musl, too."""
+    """Returns the platform tag of a binary that was built here: on Linux by its glibc symbols (PEP 600); a static one
+    runs with musl, too.
+    """
     if platform.system() != "Linux":
         return re.sub(r"\W", "_", sysconfig.get_platform())
     machine = platform.machine()

@@ -18,14 +18,14 @@ INTERPRETER = 3  # p_type of the dynamic linker's name
 
 
 def segments(program):
-    """The types of the segments of a 64-bit ELF file."""
+    """Returns the types of the segments of a 64-bit ELF file."""
     offset, = struct.unpack_from("<Q", program, 32)
     size, number = struct.unpack_from("<HH", program, 54)
     return [struct.unpack_from("<I", program, offset + i * size)[0] for i in range(number)]
 
 
 def newest_glibc(program):
-    """The minor version of the newest glibc symbol (GLIBC_2.N) that a program asks for; None for a static one."""
+    """Returns the minor version of the newest glibc symbol (GLIBC_2.N) that a program needs; None for a static one."""
     if INTERPRETER not in segments(program):
         return None
     # Symbol versions stand in the string table of the dynamic linker, which ends each with a zero.
@@ -33,7 +33,7 @@ def newest_glibc(program):
 
 
 def problems(name, size, files):
-    """What is wrong with a wheel: its name, its bytes, and its files by name."""
+    """Yields what is wrong with a wheel: its name, its bytes, and its files by name."""
     program = next((data for file, data in files.items() if re.search(r"\.data/scripts/vprof(\.exe)?$", file)), None)
     if size > MOST:
         yield f"has {size} bytes, more than {MOST}"
@@ -57,7 +57,7 @@ def problems(name, size, files):
 
 
 def problems_of(path):
-    """What is wrong with a file."""
+    """Returns what is wrong with a file."""
     with open(path, "rb") as raw:
         if not path.endswith(".whl"):
             minor = newest_glibc(raw.read()) or 0

@@ -32,7 +32,7 @@ def text(nvrtc, program, what):
 
 
 def digest(files):
-    """The SHA-256 of names and contents, a NUL after each."""
+    """Returns the SHA-256 of names and contents, a NUL after each."""
     total = hashlib.sha256()
     for file in files:
         for part in (file.name.encode(), file.read_bytes()):
@@ -41,7 +41,7 @@ def digest(files):
 
 
 def compile(nvrtc, files, arch):
-    """The PTX of all kernels for an architecture."""
+    """Returns the PTX of all kernels for an architecture."""
     main = SOURCES / "kernels.cu"
     headers = [f for f in files if f != main]
     program = ctypes.c_void_p()

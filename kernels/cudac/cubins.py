@@ -26,7 +26,7 @@ ENTRY = re.compile(
 
 
 def assemble(ptxas, ptx, arch):
-    """The cubin of an architecture, and its lines of usage.csv."""
+    """Returns the cubin of an architecture, and its lines of usage.csv."""
     module = ptx / f"sm_{arch if arch < 80 else 80}.ptx"
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "cubin"

@@ -56,7 +56,7 @@ class Refusal(Exception):
 
 
 def find_cudnn(named):
-    """The path of libcudnn of this Python."""
+    """Returns the path of libcudnn of this Python."""
     if named:
         return named
     places = []
@@ -160,7 +160,7 @@ class CuDNN:
         return d
 
     def notes(self, config):
-        """The numerical notes of a proposal's engine."""
+        """Returns the numerical notes of a proposal's engine."""
         engine, notes = self.make(ENGINE), (ctypes.c_int * 64)()
         self.get(config, 300, DESCRIPTOR, 1, ctypes.byref(engine))
         n = self.get(engine, 1303, NOTE, 64, notes)
@@ -177,7 +177,7 @@ class CuDNN:
         return found
 
     def workspace(self, config):
-        """The bytes of the plan for a proposal, None if it does not build."""
+        """Returns the bytes of the plan for a proposal, None if it does not build."""
         plan, n = self.make(PLAN), None
         self.points(plan, 401, config)
         self.points(plan, 407, self.device)
@@ -188,7 +188,7 @@ class CuDNN:
         return None if n is None else n.value
 
     def work(self, graph, mode, products):
-        """The proposals for a graph that work, one after the other: bytes and numerical notes."""
+        """Yields the proposals for a graph that work, one after the other: bytes and numerical notes."""
         h = self.make(ENGINEHEUR)
         try:
             self.points(h, 201, graph)
@@ -218,7 +218,7 @@ class CuDNN:
         return work
 
     def choose(self, graph, products):
-        """The bytes and the notes of the engine that PyTorch takes, -1 without one."""
+        """Returns the bytes and the notes of the engine that PyTorch takes, -1 without one."""
         return next(itertools.chain.from_iterable(self.work(graph, mode, products) for mode in (INSTANT, FALLBACK)), NONE)
 
     def try_all(self, graph, products):
@@ -226,7 +226,7 @@ class CuDNN:
         return [list(self.work(graph, mode, products)) for mode in (INSTANT, FALLBACK)]
 
     def ask(self, question, products, then, none):
-        """What is said of the graph of a question, none where cuDNN takes no such graph."""
+        """Returns what is said of the graph of a question, none where cuDNN takes no such graph."""
         operation, dtype, last, dims, n, c, k, groups, *rest = question
         x, kernel, y, stride, pad, dilation = (rest[i * dims : (i + 1) * dims] for i in range(6))
         products = products or operation == 2 or max(kernel) > 1
@@ -257,7 +257,7 @@ class CuDNN:
             self.drop(graph, op, conv, *tensors)
 
     def first_size(self, graph):
-        """The bytes that the first proposal says it wants, which is not built; -1 without any."""
+        """Returns the bytes that the first proposal says it wants, which is not built; -1 without any."""
         h, config, bytes_ = self.make(ENGINEHEUR), self.make(ENGINECFG), ctypes.c_int64(-1)
         self.points(h, 201, graph)
         self.ints(h, 200, MODE_A, kind=HEUR_MODE)
@@ -268,7 +268,7 @@ class CuDNN:
         return bytes_.value
 
     def ask_graph(self, words):
-        """The bytes that cuDNN wants for a graph that is given by its descriptors."""
+        """Returns the bytes that cuDNN wants for a graph that is given by its descriptors."""
         made = []
         try:
             for word in words:
@@ -296,7 +296,7 @@ class CuDNN:
         self.set(d, int(name), kind, array, len(values))
 
     def answer(self, line, products):
-        """The answer to a line."""
+        """Returns the answer to a line."""
         words = line.split()
         if words[0] == "graph":
             return self.ask_graph(words[1:])

@@ -55,7 +55,7 @@ from vprof_observe import answers_of, compiled, leave_uncompiled, line_of, numbe
 
 
 def as_eager(model):
-    """The model as it is trained, by one GPU."""
+    """Returns the model as it is trained, by one GPU."""
     import torch
 
     if isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
@@ -69,7 +69,8 @@ def as_eager(model):
 
 
 def build_on(place, build):
-    """The model, made on "meta", with "fake" tensors, or on the "cpu", where forward runs without numbers or with "numbers"."""
+    """Returns the model, made on "meta", with "fake" tensors, or on the "cpu", where forward runs without numbers or
+    with "numbers"."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -171,7 +172,7 @@ ADVICE = [
 
 
 def refusal(e, opts, doing):
-    """What the user can do about an exception in their model."""
+    """Returns what the user can do about an exception in their model."""
     if isinstance(e, Refusal):
         return e
     where = line_of(traceback.extract_tb(e.__traceback__))
@@ -258,7 +259,7 @@ def observe_with_loss(model, inputs, place, opts):
 
 
 def described(build, model, example, seen, graph, then=None):
-    """What the graph does not say of the forward that was seen, and the numbers of its operators' nodes; then is the next
+    """Returns what the graph lacks about the observed forward, and the node numbers of its operators; then is the next
     forward with the numbers and nodes of its graph, which does the same unless it is given."""
     nodes = nodes_of(graph["graph_module"]["graph"])
     number = align(seen.ops, nodes)
@@ -277,7 +278,8 @@ def described(build, model, example, seen, graph, then=None):
 
 
 def first_forward(build, example, place, then):
-    """The graph of a forward that prepares what later ones find there, such as a codebook, and what it does not say."""
+    """Returns the graph of a forward that prepares what later ones find there, such as a codebook, and what it does not
+    say."""
 
     def begun(symbols, runs=1):
         model = build_on(place, build)
@@ -298,7 +300,8 @@ MOST_FIRST = 3  # graphs of the first forward: what it prepares may hang on how 
 
 
 def first_forwards(build, example, place, then):
-    """The graphs of the first forward: at the example's batch, and at the one from which on it does something else."""
+    """Returns the graphs of the first forward: at the example's batch, and at the one from which on it does something
+    else."""
     found = []
     while len(found) < MOST_FIRST:
         found.append(first_forward(build, example, place, then))
@@ -381,7 +384,7 @@ def write(opts, build, model, example, place, seen):
 
 
 def numbers_lines(model):
-    """The lines at which forward took its way by numbers, as file:line."""
+    """Returns the lines at which forward branched on tensor values, as file:line."""
     known = answers_of[model]
     lines = [*known.counts, *(f"{path}:{line}" for path, line, _ in known.answers)]
     return [os.path.relpath(line) if line.startswith(os.getcwd()) else line for line in dict.fromkeys(lines)]

@@ -24,7 +24,7 @@ MOST = 2
 
 
 def blocks(model):
-    """The modules of the longest list of modules of one class."""
+    """Returns the modules of the longest list of modules of one class."""
     import torch
 
     best = []
@@ -47,7 +47,7 @@ def loss_or_logits(out):
 
 
 def held(value):
-    """All tensors that a value holds: in lists and dicts, and in objects such as a cache of keys and values."""
+    """Returns all tensors that a value holds: in lists and dicts, and in objects such as a cache of keys and values."""
     import torch
 
     found, left, seen = [], [value], set()
@@ -62,7 +62,8 @@ def held(value):
 
 
 def loss_of(name):
-    """The loss of an output, as vprof names losses: its default is the output itself, or cross entropy of scores."""
+    """Returns the loss of an output, as vprof names losses: its default is the output itself, or cross entropy of
+    scores."""
     import torch
     import torch.nn.functional as F
 
@@ -143,7 +144,8 @@ class Convolutions:
         return self.questions(needed, images, w, features, stride, padding, dilation, groups, x)
 
     def questions(self, operations, images, w, features, stride, padding, dilation, groups, laid=None):
-        """What cuDNN is asked about operations of an ordinary convolution: numbers in a line, as vprof's oracle reads them."""
+        """Returns what cuDNN is asked about operations of an ordinary convolution: numbers in a line, as vprof's oracle
+        reads them."""
         if str(images.dtype) not in self.TYPES:
             return []
         dims = [list(v) for v in (images.shape[2:], w.shape[2:], features.shape[2:], stride, padding, dilation)]
@@ -162,7 +164,8 @@ class Convolutions:
             p.add_note(places[place] if place < len(places) else len(p.instructions), "convolution", buffer, 0, question)
 
     def placed(self, order, times):
-        """Where in the order of buffers and frees each workspace is or would be: [place, the buffer or -1, question]."""
+        """Returns where in the order of buffers and frees each workspace is or would be: [place, the buffer or -1,
+        question]."""
         found = []
         for begin, end, questions in self.calls:
             at, end = bisect.bisect_left(times, begin), bisect.bisect_right(times, end)
@@ -199,7 +202,8 @@ class Recorder:
         self.loss = loss_of(opts.loss)
 
     def forward(self):
-        """The step's forward pass and loss, compiled anew unless the form is eager: a function of the model's arguments."""
+        """Returns the step's forward pass and loss, compiled anew unless the form is eager: a function of the model's
+        arguments."""
         torch, model, loss = self.torch, self.model, self.loss
         options = {"dynamic": True} if self.opts.dynamic else {}
         if self.opts.form == "blocks":
@@ -283,7 +287,8 @@ class Recorder:
         write(opts, point, {"torch": torch.__version__, "name": opts.spec, "steps": steps})
 
     def moved(self):
-        """The model's parameters and then its buffers, in the order in which .to(device) moves them, each once."""
+        """Returns the model's parameters and then its buffers, in the order in which .to(device) moves them, each
+        once."""
         order = {}
 
         def move(module):
@@ -295,7 +300,7 @@ class Recorder:
         return sorted(order.values(), key=lambda t: not isinstance(t, self.torch.nn.Parameter))
 
     def line(self, frames):
-        """The user's line of a stack, and the graph's nodes after a tab."""
+        """Returns the user's line of a stack, and the graph's nodes after a tab."""
         libraries = (*memory.LIBRARIES, os.path.join(os.path.dirname(self.torch.__file__), ""))
         frames = [f for f in frames if (f["filename"], f["name"]) != (__file__, "noted")]
         where, tab, nodes = memory.line_of_user(frames, libraries).replace(__file__, "loss").partition("\t")
@@ -304,7 +309,7 @@ class Recorder:
         return where + tab + nodes
 
     def described(self):
-        """The model's parameters, buffers and inputs, in the order in which .to(device) moves them."""
+        """Returns the model's parameters, buffers and inputs, in the order in which .to(device) moves them."""
         torch = self.torch
         names = {}
         for n, t in (*self.model.named_parameters(), *self.model.named_buffers()):

@@ -22,7 +22,7 @@ class Crash(Exception):
 
 
 def in_child(function):
-    """What the function returns, which JSON can hold. The error is a Crash."""
+    """Returns what the function returns, which JSON can hold. The error is a Crash."""
     if not hasattr(os, "fork"):
         return function()
     with tempfile.TemporaryFile("w+") as trace, tempfile.TemporaryFile("w+") as said:

@@ -6,7 +6,8 @@ import math
 
 
 def fusions(batch):
-    """A set that fills with the batch sizes from which on Inductor fuses a sum of rows with one of columns, of those it meets.
+    """Returns a set that fills with the batch sizes from which on Inductor fuses a sum of rows with one of columns, of
+    those it meets.
 
     It does so of at least 4096 rows with 5 * 2**20 elements (MixOrderReduction.can_fuse), and needs other buffers then.
     """
@@ -37,8 +38,8 @@ def fusions(batch):
 
 
 def pieces(batch):
-    """A set that fills with the sums over samples that Inductor may split into samples: the device, how many elements of a
-    sample each result is the sum of, and how many results there are.
+    """Returns a set that fills with the sums over samples that Inductor may split into samples: the device, how many
+    elements of a sample each result is the sum of, and how many results there are.
 
     They lie side by side in each sample, but not from one sample to the next, as in the sum for the gradient of a
     convolution's bias. Where Inductor splits such a sum into as many pieces as there are samples
@@ -66,14 +67,15 @@ def pieces(batch):
 
 
 def given(summed):
-    """Whether what is summed comes from outside of the graph, so that no kernel there is to be fused with."""
+    """Reports whether what is summed comes from outside of the graph, so that no kernel there is to be fused with."""
     from torch._inductor.virtualized import V
 
     return summed is not None and set(summed.get_read_names() or [summed.get_name()]) <= V.graph.graph_inputs.keys()
 
 
 def splits(sums, most=512):
-    """The batch sizes up to most at which each of some sums is split into samples; sums that are split at none are left out."""
+    """Returns the batch sizes up to most at which each of some sums is split into samples; sums that are split at none
+    are left out."""
     from torch._inductor.virtualized import V
 
     factor = getattr(getattr(V, "choices", None), "reduction_split_factor", None)

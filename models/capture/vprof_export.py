@@ -107,8 +107,8 @@ BATCHES = (2, 3, 5)  # at which a graph is exported that has no open batch
 
 
 def sized(models, example, place, symbols, name):
-    """The archive of an export and its program, with how a fixed batch is in it (None if the batch is open, or there is
-    none), and the sizes of the symbols there. Models gives the one to export at given sizes."""
+    """Returns the archive of an export and its program, with how a fixed batch is in it (None if the batch is open, or
+    there is none), and the sizes of the symbols there. Models gives the one to export at given sizes."""
     program, free, symbols = freest(models, example, place, symbols)
     entries, graph = saved(program, name)
     if "batch" not in symbols or free:
@@ -170,7 +170,7 @@ def spared():
 
 
 def saved(program, name):
-    """The archive that torch.export.save writes, without weights, and its program."""
+    """Returns the archive that torch.export.save writes, without weights, and its program."""
     import torch
 
     for values in (program.state_dict, program.constants):

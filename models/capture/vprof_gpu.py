@@ -8,8 +8,8 @@ from vprof_observe import answers_of, numbers_of, observe, seed
 
 
 def observe_on_gpu(captured, make, example, seen):
-    """What forward shows under autocast on a GPU that is not there, and which operator of it is which of those seen.
-    None where the model is not built so."""
+    """Returns what forward shows under autocast on a GPU that is not there, and which operator of it is which of those
+    seen. None where the model is not built so."""
     import torch
     import vprof_backward
     import vprof_known as known
@@ -55,9 +55,10 @@ def described_gpu():
 
 
 def marks_of_gpu(captured, make, example, seen, number):
-    """What the graph does not show, since it was made without a GPU and without autocast: [number of a node, argument,
-    whether it is half precision] of types that are float32 in the graph (x.to(y.dtype) is a type of its own under
-    autocast), [number, kernels] of attention that may not use all kernels, and which of seen.state are half precision."""
+    """Returns what the graph does not show, since it was made without a GPU and without autocast: [number of a node,
+    argument, whether it is half precision] of types that are float32 in the graph (x.to(y.dtype) is a type of its own
+    under autocast), [number, kernels] of attention that may not use all kernels, and which of seen.state are half
+    precision."""
     import torch
 
     wanted = sorted((k, a) for k, given in enumerate(seen.types) for a, t in given.items() if t is torch.float32)

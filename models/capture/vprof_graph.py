@@ -27,7 +27,7 @@ def nodes_of(graph, inside=""):
 
 
 def tensors_in(value):
-    """The tensors in a tagged argument or result: objects with a name."""
+    """Returns the tensors in an argument or result of an exported node, which are objects with a name."""
     tag, v = next(iter(value.items()))
     if tag == "as_tensor":
         return [v]
@@ -52,8 +52,8 @@ def align(ops, nodes):
 
 
 def common(a, b):
-    """The pairs (i, j) of a longest common subsequence of a and b. Of equal elements it has the last ones: x[:, :2] is
-    one slice in Python and two in a graph whose batch is open, and what follows takes the second."""
+    """Returns the pairs (i, j) of a longest common subsequence of a and b. Of equal elements it has the last ones: x[:,
+    :2] is one slice in Python and two in a graph whose batch is open, and what follows takes the second."""
     last = len(a) - 1, len(b) - 1
     pairs = common_first(a[::-1], b[::-1])
     if pairs is None:
@@ -66,9 +66,9 @@ MOST_DIFFERENCES = 3000  # for which Myers' algorithm takes some 5 seconds and 3
 
 
 def common_first(a, b):
-    """The longest common subsequence by Myers' greedy algorithm (1986), whose time and memory go with the square of how
-    much differs: for each number d of elements left out, how far in a one comes on each diagonal i - j. None if more
-    differs than that pays for."""
+    """Returns the longest common subsequence by Myers' greedy algorithm (1986), whose time and memory go with the
+    square of how much differs: for each number d of elements left out, how far in a one comes on each diagonal i - j.
+    None if more differs than that pays for."""
     zero = min(len(a) + len(b), MOST_DIFFERENCES) + 1  # index of diagonal 0
     furthest, reached = [0] * (2 * zero + 1), []
     for d in range(zero):
@@ -84,7 +84,7 @@ def common_first(a, b):
 
 
 def entered(furthest, zero, k, d):
-    """Where in a one comes to diagonal k with the d-th element left out, and whether that is one of b."""
+    """Returns where in a one comes to diagonal k with the d-th element left out, and whether that is one of b."""
     from_b = k == -d or k != d and furthest[zero + k - 1] < furthest[zero + k + 1]
     return (furthest[zero + k + 1], True) if from_b else (furthest[zero + k - 1] + 1, False)
 
@@ -99,9 +99,9 @@ def walked_back(reached, i, j):
 
 
 def lifetimes(seen, number, nodes, program, then):
-    """The lists "dies" and "replaced" of the file, [number of a node, values that die before the next one], of this forward
-    and of what it leaves to the next one, there with whether they were detached; and how many operators are not in the
-    graph. Then is the next forward with the numbers and nodes of its graph."""
+    """Returns the lists "dies" and "replaced" of the file, [number of a node, values that die before the next one], of
+    this forward and of what it leaves to the next one, there with whether they were detached; and how many operators
+    are not in the graph. Then is the next forward with the numbers and nodes of its graph."""
     last = last_nodes(seen, number)
     replaced, kept, later = [], set(), last_nodes(*then[:2])
     for k, values in then[0].replaced if then[0] is not seen or seen.keeps else ():
@@ -122,13 +122,13 @@ def lifetimes(seen, number, nodes, program, then):
 
 
 def last_nodes(seen, number):
-    """The number of the last node by each operator."""
+    """Returns the number of the last node by each operator."""
     return list(itertools.accumulate((number.get(k, -1) for k in range(len(seen.ops))), max))
 
 
 def memory_of(values, seen, number, nodes):
-    """What the graph calls values, or, of a view that is not in it since nothing there takes it, the values that it looks at;
-    and whether such a view was detached, so that it keeps the memory and no history."""
+    """Returns what the graph calls values, or, of a view that is not in it since nothing there takes it, the values
+    that it looks at; and whether such a view was detached, so that it keeps the memory and no history."""
     for op, _ in values:
         if op not in number and op in seen.views:
             name, arguments = seen.ops[op]
@@ -138,9 +138,9 @@ def memory_of(values, seen, number, nodes):
 
 
 def carried(seen, number, nodes, half, then):
-    """The list "state" of the file: [input of the next forward's graph, value that this one has put in its place, whether
-    it is half precision under autocast] of buffers and other attributes that each forward replaces (self.memory = new),
-    or that this one alone has made."""
+    """Returns the list "state" of the file: [input of the next forward's graph, value that this one has put in its
+    place, whether it is half precision under autocast] of buffers and other attributes that each forward replaces
+    (self.memory = new), or that this one alone has made."""
     following, numbers, theirs = then
     gone = [values for _, values in following.replaced]
     found = {}
@@ -156,8 +156,8 @@ def carried(seen, number, nodes, half, then):
 
 
 def taken_at(k, argument, i, seen, number):
-    """Where the graph takes what operator k took: there, or, where k did nothing (x.float()) and is not in it, where k's
-    result is taken."""
+    """Returns where the graph takes what operator k took: there, or, where k did nothing (x.float()) and is not in it,
+    where k's result is taken."""
     if k in number:
         return k, argument, i
     for later in range(k + 1, len(seen.ops)):
@@ -169,7 +169,7 @@ def taken_at(k, argument, i, seen, number):
 
 
 def outside(name, prefix, nodes):
-    """What the outermost graph calls an input of the graph with a prefix, None if that has no such input."""
+    """Returns what the outermost graph calls an input of the graph with a prefix, None if that has no such input."""
     while prefix and name:
         node, prefix, _ = nodes[int(prefix[:-1])]
         arguments = [i["arg"] for i in node["inputs"]]
@@ -180,7 +180,7 @@ def outside(name, prefix, nodes):
 
 
 def names_of(values, number, nodes):
-    """What the graph calls values."""
+    """Returns the graph's names of values."""
     return [nodes[number[op]][2][i] for op, i in values if op in number and i < len(nodes[number[op]][2])]
 
 
@@ -214,7 +214,7 @@ def rewire(seen, number, nodes, program):
 
 
 def functions(seen, number, nodes):
-    """The calls of custom Functions whose parts are all in the graph, with the numbers of their first nodes."""
+    """Returns the calls of custom Functions whose parts are all in the graph, with the numbers of their first nodes."""
     found = []
     for call in seen.functions.known:
         parts = [number.get(k) for k in (call["begin"], call["backward"], call["end"] - 1)]
@@ -225,7 +225,7 @@ def functions(seen, number, nodes):
 
 
 def last_uses(number, nodes, program):
-    """Where values of nodes that no operator of the observation has made are used last."""
+    """Returns where values of nodes that no operator of the observation has made are used last."""
     unseen = set(range(len(nodes))) - set(number.values())
     last = {}
     for n, (node, prefix, names) in enumerate(nodes):

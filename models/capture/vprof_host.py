@@ -58,7 +58,7 @@ class Host:
         self.of.update((id(t), group) for t in out)
 
     def group(self, number, name, i, tensor):
-        """The Group of an argument; None if it lies on the GPU."""
+        """Returns the Group of an argument; None if it lies on the GPU."""
         key = id(tensor)
         if key in self.of:
             return self.of[key]
@@ -70,7 +70,8 @@ class Host:
         return group
 
     def told(self, number, nodes):
-        """What the file says: the nodes that run on the host, and the tensors there that are not made in the graph."""
+        """Returns what the file says: the nodes that run on the host, and the tensors there that are not made in the
+        graph."""
         taken = [k for k in self.kept.values() if k[0] in number and k[3].root().onhost and not nodes[number[k[0]]][1]]
         names = {(k, a["name"]): names_in(a["arg"]) for k, *_ in taken for a in nodes[number[k]][0]["inputs"]}
         return {

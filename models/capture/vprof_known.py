@@ -94,7 +94,7 @@ class Numbers:
                 self.kept[id(made)] = maker(*args, **{**kwargs, "device": "cpu"})
 
     def plain(self, v):
-        """The argument in numbers; open sizes have the example's."""
+        """Returns the argument with the example's numbers for open sizes."""
         if isinstance(v, torch.Tensor):
             return self.of(v)
         if isinstance(v, (torch.SymInt, torch.SymBool, torch.SymFloat)):
@@ -126,8 +126,8 @@ class Numbers:
 
 
     def count(self, op, arguments, line):
-        """A Count of the elements of a mask that are true, or of a tensor that differ, where an operator gives as many; None
-        if nobody knows."""
+        """Returns a Count of the elements of a mask that are true, or of a tensor that differ, where an operator gives
+        as many; None if nobody knows."""
         name = str(op).removeprefix("aten.")
         mask = arguments.get(MASKS[name]) if name in MASKS else None
         masks = [m for m in (mask if isinstance(mask, (list, tuple)) else [mask]) if isinstance(m, torch.Tensor)]
@@ -162,7 +162,7 @@ class Count:
             self.formula = [*map(int, formula), 0, 1]
 
     def of(self, elements, batch=None):
-        """The count among so many elements, at a batch if that is not open in them."""
+        """Returns the count among so many elements, at a batch if that is not open in them."""
         least, linear, square, true, among = self.formula
         if linear or square:
             batch = batch if isinstance(elements, int) else batch_in(elements)
@@ -172,7 +172,7 @@ class Count:
 
 
 def batch_in(elements):
-    """The batch, which alone is open in a number of elements; None if it is not."""
+    """Returns the batch, which alone is open in a number of elements; None if it is not."""
     node = elements.node
     free = list(node.expr.free_symbols)
     return node.shape_env.create_symintnode(free[0], hint=int(node.shape_env.size_hint(free[0]))) if len(free) == 1 else None
@@ -183,7 +183,7 @@ BOOLEAN = ("__bool__", "is_nonzero", "equal", "allclose")
 
 
 def passes(frame, callers=2):
-    """The answer of a check with which forward goes on: where the other one does nothing but raise an error, as in
+    """Returns the answer of a check with which forward continues: where the other one only raises an error, as in
     torch.distributions, it is not the one of a training that runs. The check may be what a function returns to its
     caller. None of what is no such check."""
     at = statement(frame.f_code.co_filename, frame.f_lineno)
@@ -197,7 +197,7 @@ def passes(frame, callers=2):
 
 @functools.cache
 def statement(path, line):
-    """The statement that is a check, or returns one, on a line; None if there is none."""
+    """Returns the statement that is a check, or returns one, on a line; None if there is none."""
     with contextlib.suppress(SyntaxError):
         for node in ast.walk(ast.parse("".join(linecache.getlines(path)))):
             if isinstance(node, (ast.If, ast.Assert, ast.Return)) and node.lineno <= line <= getattr(node, "test", node).end_lineno:
@@ -206,7 +206,7 @@ def statement(path, line):
 
 
 def answer_of(test, value):
-    """What the tensors of a test say where it has this value; None if that differs among them."""
+    """Returns what the tensors of a test say where it has this value; None if that differs among them."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return answer_of(test.operand, not value)
     if isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and test.func.id == "bool" and test.args:
@@ -234,7 +234,8 @@ class Answers:
         return answer[0] if answer else reader(*args, **kwargs)
 
     def count(self, line, elements):
-        """How many of a mask's elements are true, as on that line of the example; None if it was not seen there."""
+        """Returns how many of a mask's elements are true, as on that line of the example; None if it was not seen
+        there."""
         counts = self.counts.get(line)
         return (counts.pop(0) if len(counts) > 1 else counts[0]).of(elements, self.batch) if counts else None
 
@@ -282,7 +283,7 @@ class OneDevice(TorchFunctionMode):
 
 
 def count(line, elements):
-    """What is answered of a mask's true elements, while somebody looks."""
+    """Returns the number of a mask's true elements while a question about it is open."""
     return looking.count(line(), elements) if isinstance(looking, Answers) else None
 
 

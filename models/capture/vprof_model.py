@@ -44,7 +44,7 @@ class Input(collections.namedtuple("Input", "dtype dims numbers", defaults=(None
         return [symbols[d[0]] if isinstance(d, tuple) else d for d in self.dims]
 
     def repeated(self, symbols):
-        """The user's numbers, again and again where there are fewer; zeros where there are none."""
+        """Returns the user's numbers, again and again where there are fewer; zeros where there are none."""
         import torch
 
         if self.numbers is None:
@@ -146,7 +146,7 @@ def hf_model(name, opts):
 
 
 def hf_inputs(model, config, opts):
-    """The inputs of a model of transformers with its labels, so that it makes its own loss."""
+    """Returns the inputs of a model of transformers with its labels, so that it makes its own loss."""
     import torch
 
     longest = getattr(getattr(config, "text_config", config), "max_position_embeddings", None) or opts.seq
@@ -200,7 +200,7 @@ def image(*dims):
 
 @functools.cache  # a file that has both the model and its inputs runs once
 def module_at(where):
-    """The module of a dotted name, or of a file.py."""
+    """Returns the module of a dotted name, or of a file.py."""
     if not where.endswith(".py"):
         sys.path.insert(0, os.getcwd())
         return importlib.import_module(where)
@@ -250,7 +250,7 @@ def own_model(spec, opts):
 
 
 def of_batch(batch, model, where):
-    """The inputs in what the user's function returns: a tensor, several, or a dict of them."""
+    """Returns the inputs in what the user's function returns: a tensor, several, or a dict of them."""
     import torch
 
     if not isinstance(batch, (dict, tuple, list)):
@@ -275,7 +275,7 @@ def one_by_one(batch, model):
     flat = {}
 
     def names(name, v):
-        """The argument's value with names in place of what it holds."""
+        """Returns the argument's value with names in place of what it holds."""
         if isinstance(v, dict):
             return {k: names(f"{name}_{k}", each) for k, each in v.items()}
         if isinstance(v, (list, tuple)):
@@ -305,7 +305,7 @@ def one_by_one(batch, model):
 
 
 def resolve(opts):
-    """The functions that build the model and say what it takes."""
+    """Returns the functions that build the model and say what it takes."""
     library, _, name = opts.spec.partition(":")
     known = {"timm": timm_model, "torchvision": torchvision_model, "hf": hf_model}
     try:

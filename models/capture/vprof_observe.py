@@ -35,7 +35,7 @@ def seed():
 
 
 def line_of(frames):
-    """The innermost line that is neither torch's nor ours, as file:line."""
+    """Returns the innermost line that is neither torch's nor ours, as file:line."""
     import torch
 
     library = os.path.dirname(os.__file__) + os.sep
@@ -50,7 +50,7 @@ ATTENTION = {"flash": "flash_sdp_enabled", "memory-efficient": "mem_efficient_sd
 
 
 def attention_allowed():
-    """The kernels of attention that torch.nn.attention.sdpa_kernel and torch.backends.cuda leave."""
+    """Returns the kernels of attention that torch.nn.attention.sdpa_kernel and torch.backends.cuda leave."""
     import torch
 
     return [name for name, enabled in ATTENTION.items() if getattr(torch.backends.cuda, enabled)()]
@@ -139,7 +139,7 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
         return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView))
 
     def taken(name, position, tensor):
-        """The values of an argument of the next operator."""
+        """Returns the values of an argument of the next operator."""
         which = values.get(id(tensor), [])
         if isinstance(which, Earlier):
             seen.state.append((len(seen.ops), name, position, which, tensor.dtype))
@@ -252,7 +252,7 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
 
 
 def shares_memory(x, y):
-    """Whether two tensors lie in one memory."""
+    """Reports whether two tensors lie in one memory."""
     import torch
 
     with contextlib.suppress(Exception):  # what functorch transforms has none of its own
@@ -459,7 +459,7 @@ def leave_uncompiled():
 
 
 def module_of(function):
-    """The module whose call is checkpointed, if it is one."""
+    """Returns the module whose call is checkpointed, if it is one."""
     while not hasattr(function, "__self__") and hasattr(function, "func"):  # functools.partial
         function = function.func
     return getattr(function, "__self__", function)

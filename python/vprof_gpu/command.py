@@ -49,7 +49,7 @@ def unusable(why: OSError) -> VprofError:
 
 
 def binary() -> str:
-    """The vprof of this package; VPROF_BINARY names another. A vprof of the PATH may be another tool's."""
+    """Returns the vprof of this package; VPROF_BINARY names another. A vprof of the PATH may be another tool's."""
     named = os.environ.get("VPROF_BINARY")
     if named:
         return named
@@ -64,7 +64,7 @@ def binary() -> str:
 
 
 def flags(options: Mapping[str, Any]) -> Iterator[str]:
-    """The flags of options by their Python names: lists are joined by commas, None is not given."""
+    """Yields the flags of options by their Python names: lists are joined by commas, None is not given."""
     for name, value in options.items():
         flag = "--" + name.rstrip("_").replace("_", "-")
         if isinstance(value, Mapping):

@@ -53,7 +53,7 @@ def export(module: Any, example: Any, output: str, batch_dim: int, result: str) 
 
 
 def without_memory(module: Any) -> Any:
-    """A copy of the module on the meta device, made without copying its weights."""
+    """Returns a copy of the module on the meta device, made without copying its weights."""
     import torch
 
     memo: dict[int, Any] = {}
@@ -65,7 +65,7 @@ def without_memory(module: Any) -> Any:
 
 
 def described(module: Any, example: Any, batch_dim: int) -> list[str]:
-    """The example's tensors as `vprof capture --input` has them, with one dimension named batch."""
+    """Returns the example's tensors as `vprof capture --input` has them, with one dimension named batch."""
     if not isinstance(example, dict):
         values = example if isinstance(example, (tuple, list)) else (example,)
         example = dict(zip(inspect.signature(module.forward).parameters, values))

@@ -295,7 +295,7 @@ def bar(share: float) -> str:
 
 
 def table(title: str, notes: Sequence[str], rows: Sequence[Row]) -> str:
-    """A table whose columns are the keys of the rows, and shares, which are bars."""
+    """Returns a table whose columns are the keys of the rows, and shares, which are bars."""
 
     def line(tag: str, cells: Iterable[Any]) -> str:
         shown = (bar(c) if isinstance(c, float) else escape(str(c)) for c in cells)

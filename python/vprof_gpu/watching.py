@@ -30,7 +30,7 @@ class Watch:
         self.step, self.margin, self.record = step, margin, record
 
     def after(self, step: int) -> Mapping[str, float]:
-        """What there is to log after an optimizer step: nothing, but at the step that is compared."""
+        """Returns what there is to log after an optimizer step: nothing, but at the step that is compared."""
         import torch
 
         if step < self.step or not torch.cuda.is_available():

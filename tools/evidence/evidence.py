@@ -47,8 +47,8 @@ def others():
 
 
 def captured(opts, spec, size=0, fused=True):
-    """The file of a model for images of a size (0: its own), made now if need be; None if there is none.
-    Not fused: with attention computed step by step, as before PyTorch 2.0."""
+    """Returns the file of a model for images of a size (0: its own), made now if need be; None if there is none. Not
+    fused: with attention computed step by step, as before PyTorch 2.0."""
     path = os.path.join(opts.folder, spec.removeprefix("timm:").replace(":", "-") + (f"@{size}" if size else "") + ".pt2")
     if not os.path.exists(path):
         if opts.made:
@@ -120,7 +120,8 @@ def quantile(values, q):
 
 
 def rising(rows):
-    """The rows whose figures rise with the batch. One that a smaller batch exceeds, or a larger one does not, is no peak of training."""
+    """Returns the rows whose figures rise with the batch. One that a smaller batch exceeds, or a larger one does not,
+    is no peak of training."""
 
     def ordered(row):
         return all((o[1] - row[1]) * (o[2] - row[2]) > 0 for o in rows if o[0] == row[0] and o[1] != row[1])
@@ -129,7 +130,7 @@ def rising(rows):
 
 
 def context_of(rows):
-    """The context that fits rows best."""
+    """Returns the context that fits rows best."""
     return int(statistics.median(measured - reserved for _, _, measured, reserved, _ in rows))
 
 
@@ -153,7 +154,7 @@ def increments(rows):
 
 
 def section(rows):
-    """A table of the errors of the rows. rows.csv has them one by one."""
+    """Returns a table of the errors of the rows. rows.csv has them one by one."""
     context, grown = context_of(rows), increments(rows)
     if len(rows) < 10:
         off = statistics.median(map(abs, errors(rows))), statistics.median(map(abs, errors(rows, context)))
@@ -170,7 +171,8 @@ def section(rows):
 
 
 def rows_of(source, rows):
-    """The rows of a source for rows.csv: source, model, batch, what was measured, reserved bytes and one context for all (MiB)."""
+    """Returns the rows of a source for rows.csv: source, model, batch, what was measured, reserved bytes and one
+    context for all (MiB)."""
     context = context_of(rows)
     return [(source, model, batch, measured // MIB, (reserved + context) // MIB) for model, batch, measured, reserved, _ in rows]
 
@@ -183,14 +185,14 @@ def keep(folder, name, head, rows):
 
 
 def verdicts(rows, column, right, what):
-    """How many rows have the one verdict that is right, and which others there are."""
+    """Returns how many rows have the one verdict that is right, and which others there are."""
     counts = {v: sum(r[column] == v for r in rows) for v in ("fits", "fits slowly", "tight", "does not fit")}
     said = [right] + [v for v in counts if v != right and counts[v]]
     return f"Of {len(rows)} batch sizes that {what}, vprof says " + ", ".join(f'"{v}" of {counts[v]}' for v in said) + "."
 
 
 def fitting(brackets):
-    """How many verdicts on what fits are right. brackets.csv has them one by one."""
+    """Returns how many verdicts on what fits are correct; brackets.csv lists each."""
     fits = [r for r in brackets if r[4]]
     fails = [r for r in brackets if r[5]]
     out = ["", "## What fits on an RTX 3090", "", f"{verdicts(fits, 4, 'fits', 'fitted')} {verdicts(fails, 5, 'does not fit', 'ran out of memory')}"]

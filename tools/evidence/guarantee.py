@@ -32,7 +32,7 @@ OPTIMIZERS = ["adamw", "adamw-fused", "sgd", "sgd-momentum", "rmsprop"]
 
 
 def drawn(count):
-    """The cases, models in turn."""
+    """Returns the cases, models in turn."""
     dice = random.Random(20261129)
     return [
         {"spec": "timm:" + MODELS[i % len(MODELS)], "batch": dice.choice([2, 4, 8, 16, 32]), "amp": dice.choice(["none", "fp16", "bf16"]), "optimizer": dice.choice(OPTIMIZERS)}
@@ -41,7 +41,7 @@ def drawn(count):
 
 
 def captured(vprof, spec, folder):
-    """The file of a model, made where it is not there yet."""
+    """Returns the file of a model, made where it is not there yet."""
     path = os.path.join(folder, spec.partition(":")[2] + ".pt2")
     if not os.path.exists(path):
         subprocess.run([vprof, "capture", spec, "-o", path, "--python", sys.executable], check=True, capture_output=True)
@@ -49,7 +49,7 @@ def captured(vprof, spec, folder):
 
 
 def planned(vprof, case, folder):
-    """The interval of reserved bytes."""
+    """Returns the interval of reserved bytes."""
     flags = ["--batch", str(case["batch"]), "--amp", case["amp"], "--optimizer", case["optimizer"], "--gpu", GPU, "--format", "json"]
     done = subprocess.run([vprof, "plan", "--model", captured(vprof, case["spec"], folder), *flags], capture_output=True, text=True)
     return json.loads(done.stdout)["points"][0]["estimate"]["reserved"]
@@ -88,7 +88,7 @@ def work(path):
 
 
 def told(rows):
-    """The summary that docs/trust.md has."""
+    """Returns the summary that docs/trust.md has."""
     failed = [r for r in rows if r["capped"] is None]
     away = [r["reserved"]["high_bytes"] / r["need"] - 1 for r in rows if r["need"]]
     inside = sum(r["reserved"]["low_bytes"] <= r["need"] <= r["reserved"]["high_bytes"] for r in rows if r["need"])

@@ -31,7 +31,7 @@ HEAD = """| model | records | allocated: median | max | reserved: median | max |
 
 
 def name(case):
-    """The model's name from the path of its file."""
+    """Returns the model's name from the path of its file."""
     return re.sub(r"\.pt2$", "", os.path.basename(case))
 
 

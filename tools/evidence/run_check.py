@@ -31,7 +31,7 @@ ALLOCATED, RESERVED = 0.02, 0.02
 
 
 def cases(folder=SCRIPTS):
-    """All runs: the script, its arguments, flags of vprof and the record, None where there is none."""
+    """Yields all runs: the script, its arguments, flags of vprof and the record, None where there is none."""
     for line in (folder / "recorded/peaks.jsonl").read_text().splitlines():
         record = json.loads(line)
         flags = ["--gpu-spec", SPEC, "--steps", "all"]
@@ -56,7 +56,7 @@ def zoo(path):
 
 
 def judge(report, record):
-    """What is wrong with a run; empty if nothing is."""
+    """Returns what is wrong with a run; empty if nothing is."""
     result = report["script"]["result"]
     if result != "fits":
         return "%s: %s" % (result, report["script"].get("error", ""))
@@ -71,7 +71,7 @@ def judge(report, record):
 
 
 def figures(report, record):
-    """The peaks in a few words, with how far they are from the record."""
+    """Returns the peaks in a few words, with how far they are from the record."""
     words = []
     for point in report["points"]:
         for name in "allocated", "reserved":
@@ -82,7 +82,7 @@ def figures(report, record):
 
 
 def run(vprof, python, script, args, flags, gpu=None):
-    """The report of one run, in a folder of its own, with a record's GPU in a file."""
+    """Returns the report of one run, in a folder of its own, with a record's GPU in a file."""
     with tempfile.TemporaryDirectory() as folder:
         if gpu:
             pathlib.Path(folder, SPEC).write_text("name: %s\nlike: %s\naddresses: rising\n" % (gpu, gpu))
@@ -96,7 +96,8 @@ def run(vprof, python, script, args, flags, gpu=None):
 
 
 def planned(vprof, python, script):
-    """What a plan says that a script needs whose network was captured at other batch sizes, as a record has it."""
+    """Returns what a plan says that a script needs whose network was captured at other batch sizes, as a record has
+    it."""
     gpu = ["--gpu", "rtx-3090"]
     with tempfile.TemporaryDirectory() as folder:
         for verb in (

@@ -40,7 +40,7 @@ def errors(vprof, path):
 
 
 def section(vprof, folder):
-    """The part of the page; nothing where nobody has shared anything."""
+    """Returns the part of the page; nothing where nobody has shared anything."""
     listed = subprocess.run([vprof, "gpus", "--format", "json"], capture_output=True, text=True, check=True)
     gpus = {b["name"]: b["memory_bytes"] for b in json.loads(listed.stdout)["gpus"]}
     out, counted, people = [], 0, 0

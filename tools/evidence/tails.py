@@ -204,7 +204,7 @@ MODEL_ROWS = tuple(model_rows())
 
 
 def types_of(text, rows=MODEL_ROWS):
-    """The model types of all names of models in a text."""
+    """Returns the model types of all names of models in a text."""
     found = set()
     for word in set(re.findall(r"[\w.-]+", text.lower())):
         first = next((types for pattern, types in rows if pattern.match(word) and not re.search(r"-data(-|$)|-sft-mixin", word)), [])
@@ -221,7 +221,7 @@ def peft_pattern(name):
 
 
 def spelled(pattern):
-    """A pattern with its short forms written out."""
+    """Returns a pattern with its short forms written out."""
     for short, long in (("OPTIMIZER", KEY), ("RL", RL), ("CLASS", CLASS)):
         pattern = re.sub(rf"\b{short}\(((?:[^()]|\([^()]*\))*)\)", lambda m, long=long: long % m[1], pattern)
     return re.compile(pattern, re.IGNORECASE if "Config" not in pattern else 0)
@@ -235,14 +235,14 @@ TESTS = {
 
 
 def code(path, text):
-    """What a file says without its comments: of a notebook, its cells with code."""
+    """Returns what a file says without its comments: of a notebook, its cells with code."""
     if path.endswith(".ipynb"):
         text = "\n".join("".join(c["source"]) for c in json.loads(text)["cells"] if c["cell_type"] == "code")
     return "\n".join(line for line in text.splitlines() if not re.match(r"\s*#", line))
 
 
 def uses(repository, path, text):
-    """What a file uses: the names by kind."""
+    """Returns what a file uses: the names by kind."""
     text = code(path, text)
     found = {kind: {name for name, pattern in tests.items() if pattern.search(text)} for kind, tests in TESTS.items()}
     if repository in BY_FOLDER and path.endswith((".yaml", ".sh", ".slurm")):
@@ -296,7 +296,7 @@ START, END = "<!-- tails -->", "<!-- /tails -->"
 
 
 def page(found):
-    """The section of docs/lab/evidence.md."""
+    """Returns the section of docs/lab/evidence.md."""
     out = [START, "Example files of " + "; ".join(f"{name} `{r['commit'][:12]}` {r['files']}" for name, r in found["repositories"].items()) + "."]
     out += ["", "With the number of files:", ""]
     for kind, names in found["counts"].items():

@@ -143,7 +143,7 @@ causal(peft.get_peft_model(peft.prepare_model_for_kbit_training(m), peft.LoraCon
 
 
 def run(args, folder, script, without):
-    """The bytes that a script allocates and reserves, and why it failed."""
+    """Returns the bytes that a script allocates and reserves, and why it failed."""
     command = [args.vprof, "run", "--gpu", "rtx-4090", "--format", "json", "-q", *(["--without-weights"] if without else []), "--", args.python, script, folder]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:

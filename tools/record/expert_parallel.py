@@ -69,7 +69,7 @@ def fully_shard_experts(model, every, experts, o):
 
 
 def sharing_rows(model, mesh):
-    """What makes a step's tensors of a batch, and the context it runs in; mesh is None where rows are whole."""
+    """Returns what makes a step's tensors of a batch, and the context it runs in; mesh is None where rows are whole."""
     if mesh is None:
         return lambda ids, labels: ({}, labels, contextlib.nullcontext())
     from torch.distributed.tensor.experimental import context_parallel

@@ -28,7 +28,7 @@ PREFETCH = {"pre": BackwardPrefetch.BACKWARD_PRE, "post": BackwardPrefetch.BACKW
 
 
 def build(case, world):
-    """The model of a case, sharded."""
+    """Returns the model of a case, sharded."""
     config = dict(case["config"])
     kind = config.pop("model_type")
     torch.set_default_dtype(TYPES[case.get("weights", "fp32")])

@@ -30,7 +30,7 @@ class CudaWatcher:
 
     @contextlib.contextmanager
     def section(self):
-        """A list that holds the events of the block once the block has ended."""
+        """Yields a list that holds the events of the block once the block has ended."""
         events = []
         torch.cuda.synchronize(self.index)
         torch.cuda.memory._record_memory_history("all", **self.options)
@@ -44,7 +44,7 @@ class CudaWatcher:
 
 
 def read(trace):
-    """The events of a device's trace in a snapshot."""
+    """Yields the events of a device's trace in a snapshot."""
     for e in trace:
         if e["action"] == "alloc":
             yield Event("a", e["addr"], e["size"], *cause(e.get("frames", [])))

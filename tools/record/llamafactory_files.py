@@ -96,7 +96,7 @@ def write_data(folder, n=16):
 
 
 def peak(case, folder):
-    """The allocated bytes of the second step of a case, without what was there before."""
+    """Returns the allocated bytes of the second step of a case, without what was there before."""
     peaks, before = Peaks(), torch.cuda.memory_allocated()
     model = model_folder(folder, case["config"])
     hook = register_optimizer_step_post_hook(peaks)

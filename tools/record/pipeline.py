@@ -85,7 +85,7 @@ def sharded(stage, mesh, expert, o):
 
 
 def stages_of(model, mesh, shard, expert, o):
-    """The rank's stages."""
+    """Returns the rank's stages."""
     config, each = model.config, 2 if o["schedule"] == "interleaved" else 1
     count, layers = o["pp"] * each, model.model.layers
     cuts = [0, *o["split"], len(layers)] if o["split"] else [len(layers) * i // count for i in range(count + 1)]

@@ -43,7 +43,7 @@ SIMULATED = "VPROF_HOOK" in os.environ  # under vprof run, which PyTorch takes f
 
 
 def gpu_name(opts):
-    """The name of the GPU as vprof's catalog has it (vprof gpus), as far as it can be told."""
+    """Returns the name of the GPU as vprof's catalog has it (vprof gpus), as far as it can be told."""
     if opts.gpu:
         return opts.gpu
     device = torch.device(opts.device)
@@ -73,7 +73,7 @@ def source(gpu):
 
 
 def driver():
-    """The CUDA version of the driver, 13020 for 13.2."""
+    """Returns the CUDA version of the driver, 13020 for 13.2."""
     version = ctypes.c_int()
     ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
     return version.value
@@ -154,7 +154,7 @@ def peaks(opts, batch, amp, checkpointing):
 
 
 def summed_up(record, counters):
-    """The record with its peaks, and the phases of set-up, the first and the last step."""
+    """Returns the record with its peaks, and the phases of set-up, the first and the last step."""
     phases = counters.phases
     last = max((p[0] for p in phases), default=-1)
     top = max(phases, key=lambda p: p[3], default=[-1, "model", 0, 0, 0, 0])
@@ -171,13 +171,13 @@ def summed_up(record, counters):
 
 
 def alone(function, *args):
-    """The function's result, from a process of its own."""
+    """Returns the function's result, from a process of its own."""
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *args).result()
 
 
 def opened(path):
-    """A file to write text to, compressed as its name says."""
+    """Returns a file to write text to, compressed as its name says."""
     return {".gz": gzip.open, ".bz2": bz2.open}.get(os.path.splitext(path)[1], open)(path, "wt")
 
 
@@ -219,7 +219,7 @@ def record_events(opts):
 
 
 def listed(events):
-    """Lines of an event list. What was there before the recording is not in it."""
+    """Yields lines of an event list. What was there before the recording is not in it."""
     ids, count = {}, 0
     for e in events:
         if isinstance(e, str):

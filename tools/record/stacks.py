@@ -18,7 +18,7 @@ TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
 def build(case):
-    """The model of a case, on the GPU."""
+    """Returns the model of a case, on the GPU."""
     config = dict(case["config"])
     kind = config.pop("model_type")
     torch.set_default_dtype(TYPES[case.get("weights", "fp32")])

@@ -28,7 +28,7 @@ ROWS = ("o_proj", "down_proj")
 
 
 def around(o):
-    """The plan of what is outside of the blocks."""
+    """Returns the plan of what is outside of the blocks."""
     head = dict(output_layouts=Shard(-1), use_local_output=False) if o["loss"] else dict(output_layouts=Replicate())
     if o["sequence"]:
         return {
@@ -40,7 +40,7 @@ def around(o):
 
 
 def within(block, o):
-    """The plan of a block."""
+    """Returns the plan of a block."""
     plan, rows = {}, {}
     if o["sequence"]:
         plan = {name: SequenceParallel() for name, _ in block.named_children() if name.endswith("norm")}
@@ -75,7 +75,8 @@ def shard(model, mesh, o):
 
 
 def loaded(o):
-    """The model of a folder under transformers' own plan, and the groups of parameters that its Trainer makes."""
+    """Returns the model of a folder under transformers' own plan, and the groups of parameters that its Trainer
+    makes."""
     from torch.distributed.tensor import DTensor
     from transformers.distributed import DistributedConfig
 
@@ -93,7 +94,7 @@ def loaded(o):
 
 
 def planned(o):
-    """A model of a configuration under torchtitan's plan, or that of linear layers alone."""
+    """Returns a model of a configuration under torchtitan's plan, or that of linear layers alone."""
     shape, names = [dist.get_world_size() // o["tp"] // o["replicate"], o["tp"]], ["dp", "tp"]
     if o["replicate"] > 1:
         shape, names = [o["replicate"], *shape], ["rep", *names]

@@ -134,7 +134,7 @@ def train(case, folder):
 
 
 def peak(case, folder):
-    """The allocated bytes of the third step of a case, without what was there before."""
+    """Returns the allocated bytes of the third step of a case, without what was there before."""
     peaks, before = Peaks(), torch.cuda.memory_allocated()
     write_model(folder / "model", case["config"])
     make_small(case["text"], case["config"])

@@ -27,7 +27,7 @@ AMP = {"none": None, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def first(out):
-    """The tensor that the loss is of: the only output, the first, or what the model calls logits."""
+    """Returns the tensor that the loss is of: the only output, the first, or what the model calls logits."""
     if isinstance(out, torch.Tensor):
         return out
     if hasattr(out, "keys"):
@@ -78,7 +78,7 @@ class Job:
         mark("batch")
 
     def chosen_loss(self, name):
-        """The loss that vprof takes by default, if none is named: the model's own, if it has one."""
+        """Returns the loss that vprof takes by default, if none is named: the model's own, if it has one."""
         if name:
             return LOSSES[name]
         return LOSSES["output" if "labels" in self.example.inputs else "cross-entropy"]

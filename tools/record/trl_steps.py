@@ -42,7 +42,7 @@ def text(words, seed):
 
 
 def rows_of(task, args, n):
-    """Rows as long as the configuration lets them be; every second one is a token shorter."""
+    """Yields rows as long as the configuration lets them be; every second one is a token shorter."""
     length = args.row_words or getattr(args, "max_length", None) or 0
     for i in range(n):
         words = length - i % 2
@@ -74,7 +74,7 @@ class Peaks(transformers.TrainerCallback):
 
 
 def steps(case, folder):
-    """What the third step of a configuration needs."""
+    """Returns what the third step of a configuration needs."""
     task, keys = case["task"], dict(case["keys"])
     parser = trl.TrlParser((getattr(trl, task + "Config"), trl.ModelConfig))
     args, model_args = parser.parse_dict({

@@ -40,7 +40,7 @@ class Incoming(torch.autograd.Function):
 
 
 def made(operator, regime, device):
-    """The module or function, and its inputs: leaves, and what reaches the operator."""
+    """Returns the module or function, and its inputs: leaves, and what reaches the operator."""
     _, dtype, parameters = REGIMES[regime]
     call = operator.make()
     if isinstance(call, torch.nn.Module):
@@ -77,7 +77,7 @@ def run(call, leaves, autocast, device, watch):
 
 
 def saved(call, leaves, autocast, device):
-    """Storages that autograd keeps, and whose they are."""
+    """Returns storages that autograd keeps, and whose they are."""
     names, rows = {}, []
 
     def pack(t):
@@ -100,7 +100,8 @@ def saved(call, leaves, autocast, device):
 
 
 def numbered(events, living, count):
-    """Events as text: "+BYTES OP NATIVE NODE" is number count, -N frees number N, -xBYTES what was there before."""
+    """Returns events as text: "+BYTES OP NATIVE NODE" is number count, -N frees number N, -xBYTES what was there
+    before."""
     rows = []
     for e in events:
         if e.kind == "a":
@@ -115,7 +116,7 @@ def numbered(events, living, count):
 
 
 def vector(operator, regime, device, gpu):
-    """The record of one operator under one regime."""
+    """Returns the record of one operator under one regime."""
     autocast = REGIMES[regime][0]
     call, leaves = made(operator, regime, device)
     watch = watcher(device)

@@ -24,7 +24,7 @@ class Library:
 
 
 def idle(make):
-    """A kernel that allocates and computes nothing."""
+    """Returns a kernel that allocates and computes nothing."""
     return lambda keys, *args, **kwargs: make(*args)
 
 

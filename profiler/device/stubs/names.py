@@ -29,7 +29,7 @@ def text_of(folder):
 
 
 def type_sizes(text):
-    """What a pointer to each typedef writes: a handle 8 bytes, an enumeration 4."""
+    """Returns what a pointer to each typedef writes: a handle 8 bytes, an enumeration 4."""
     sizes = {name: 8 for name in re.findall(r"typedef\s+(?:const\s+)?(?:struct\s+)?\w+\s*\*\s*(\w+)(?:\s+\w+_DEPRECATED)?\s*;", text)}
     sizes |= {name: 4 for name in re.findall(r"typedef\s+enum\s*\w*\s*\{[^}]*\}\s*(\w+)(?:\s+\w+_DEPRECATED)?\s*;", text)}
     sizes |= {name: 4 for name in re.findall(r"typedef\s+(?:int|unsigned int|uint32_t)\s+(\w+)\s*;", text)}

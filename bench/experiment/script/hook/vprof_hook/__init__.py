@@ -93,7 +93,9 @@ def watch_torch(torch):
 
 
 def has_gpu(torch):
-    """Whether PyTorch finds a GPU, by the management library: CUDA, once asked, works in no child that is forked."""
+    """Reports whether PyTorch finds a GPU, by the management library: CUDA, once asked, works in no child that is
+    forked.
+    """
     name = "PYTORCH_NVML_BASED_CUDA_CHECK"
     before = os.environ.get(name)
     os.environ[name] = "1"

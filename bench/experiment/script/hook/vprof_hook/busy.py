@@ -27,7 +27,7 @@ def tell(libraries, main):
 
 
 def describe(main, libraries):
-    """What the innermost frames of a thread do: the work of a library, and the line of the user.
+    """Returns what the innermost frames of a thread do: the work of a library, and the line of the user.
 
     No frame is held longer: it would hold the tensors of its function.
     """

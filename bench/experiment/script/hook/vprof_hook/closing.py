@@ -54,7 +54,7 @@ class Closing:
         self.ran = set()  # the lines of the script that called eval()
 
     def goes_on(self):
-        """Tells whether the script runs on after a step that ends training."""
+        """Reports whether the script runs on after a step that ends training."""
         watch = self.watch
         if self.began is not None:
             return watch.step() < self.began + STEPS or self.seeks()
@@ -72,7 +72,7 @@ class Closing:
         return True
 
     def cut(self):
-        """Ends the epoch of the training loader; when it is asked again, training."""
+        """Ends the epoch of the training loader; a second call ends training."""
         if self.began is None or self.watch.step() < self.began:
             return
         if self.ended or self.trainer:
@@ -81,7 +81,7 @@ class Closing:
         raise StopIteration
 
     def seeks(self):
-        """Tells whether further steps may come to an evaluation or a save that the script has, and that was not seen."""
+        """Reports whether further steps may reach an evaluation or a save of the script that was not seen yet."""
         watch = self.watch
         self.sought = self.sought or time.monotonic() + SEEK
         if time.monotonic() > self.sought or watch.step() > MOST or watch.growth.found():
@@ -89,7 +89,7 @@ class Closing:
         return any(self.unseen().values())
 
     def unseen(self):
-        """The lines that evaluate and save, of what was not seen; empty ones where only trainers of libraries do so."""
+        """Returns the lines that evaluate and save and did not run yet; empty if only a library's trainer does so."""
         found = {}
         for kind in LINES.keys() - self.watch.seen:
             line = next((line for line in self.lines()[kind] if line not in self.ran), None)
@@ -99,7 +99,7 @@ class Closing:
 
     @functools.lru_cache(maxsize=None)  # noqa: B019, of one object
     def lines(self):
-        """The lines of the script's own files that evaluate and save, as file:line."""
+        """Returns the lines of the script's own files that evaluate and save, as file:line."""
         found = {kind: [] for kind in LINES}
         for file in {file for _, file in memory.loaded()}:
             if memory.of_user(file, self.watch.memory.libraries):
@@ -126,7 +126,7 @@ class Closing:
         self.batches[id(loader)] = done + 1
 
     def is_late(self):
-        """Tells that the time is over, and whether that ends the script."""
+        """Notes that the time limit has passed, and reports whether that ends the script."""
         self.late = self.late or not self.watch.ended
         return not self.watch.ended
 
@@ -151,7 +151,7 @@ def interrupt(due):
 
 
 def hide_failures():
-    """Hides what a script says that fails because its epoch was short: only running out of memory is a result."""
+    """Hides the error of a script whose epoch was cut short. Running out of memory is still a result."""
     shown = sys.excepthook
 
     def hook(kind, error, trace):
@@ -185,5 +185,5 @@ def ask_trainer(callbacks):
 
 
 def chosen(strategy):
-    """Tells whether a strategy of the Trainer is one."""
+    """Reports whether a strategy of the Trainer is other than "no"."""
     return getattr(strategy, "value", strategy) != "no"

@@ -27,7 +27,7 @@ class Result:
         self.kernel = self
 
     def make_launcher(self):
-        """The function that launches the kernel, with what Inductor asks of one."""
+        """Returns the function that launches the kernel, with what Inductor asks of one."""
 
         def launch(*_args, **_kwargs):
             return None
@@ -58,7 +58,8 @@ def spare_triton(heuristics):
 
 
 def counting_registers(scale, compile_config):
-    """Inductor's look whether a reduction takes too many registers, for which Triton compiles the kernels in question.
+    """Replaces Inductor's check whether a reduction takes too many registers, for which Triton compiles the kernels in
+    question.
 
     If it does, Inductor also tries half the block, and tunes: for that it allocates a buffer of the size of the L2 cache,
     and copies of what the kernel changes.
@@ -81,7 +82,7 @@ def counting_registers(scale, compile_config):
 
 
 def registers(kernel):
-    """The registers that a thread of a kernel takes by the word of cuobjdump, which comes with Triton; None if it says nothing."""
+    """Returns a kernel's registers per thread, read by Triton's cuobjdump; None if it reports none."""
     import triton
 
     code = getattr(kernel, "cubin_raw", None) or getattr(kernel, "asm", {}).get("cubin")
@@ -115,7 +116,7 @@ def spare_benchmarks(benchmarking):
 
 
 def without_time(benchmark, iterations):
-    """A benchmark of few iterations, after each of which the same time has passed."""
+    """Wraps a benchmark: it runs few iterations, and each takes the same time."""
 
     @functools.wraps(benchmark)
     def spared(self, *args, **kwargs):
@@ -208,7 +209,9 @@ TUNING = "autotuning"
 
 
 def tunes(frame):
-    """Tells whether a frame of a stack is of Inductor's tuning: of kernels, of the choice between them, of padding products."""
+    """Reports whether a frame of a stack is of Inductor's tuning: of kernels, of the choice between them, of padding
+    products.
+    """
     file = frame["filename"]
     return "_inductor" in file and (
         frame["name"] == "benchmark_all_configs" or file.endswith(("pad_mm.py", "benchmarking.py", "select_algorithm.py"))
@@ -220,7 +223,9 @@ MARK = "vprof: "
 
 
 def comment(buffer, reused):
-    """The comment of a line that allocates a buffer: the user's line, a tab, and names; reused has who reuses it."""
+    """Returns the comment for a line that allocates a buffer: the user's line, a tab, and node names; reused maps
+    buffers to later users.
+    """
     where, names = origin(buffer), []
     while buffer is not None and len(names) < MOST_NAMES:
         names.append(node_name(buffer))
@@ -233,7 +238,7 @@ MOST_NAMES = 8
 
 
 def node_name(buffer):
-    """The name of the graph's node that a buffer is the result of, "addmm_3", or Inductor's own of the buffer."""
+    """Returns the name of a buffer's node in the graph ("addmm_3"), or Inductor's name of the buffer."""
     try:
         node = buffer.get_origin_node() or max(buffer.get_origins())  # the last in the graph
     except (AttributeError, NotImplementedError, TypeError, ValueError):
@@ -242,7 +247,7 @@ def node_name(buffer):
 
 
 def origin(buffer):
-    """The user's line that a buffer of Inductor comes from, as file:line:function; empty if nobody knows."""
+    """Returns the user's line that an Inductor buffer comes from, as file:line:function; empty if unknown."""
     try:
         nodes = [n for n in (buffer.get_origin_node(), *buffer.get_origins()) if n is not None]
     except (AttributeError, NotImplementedError):
@@ -256,7 +261,7 @@ def origin(buffer):
 
 @functools.lru_cache(maxsize=None)
 def line_of_trace(text):
-    """The innermost line in a stack trace as text that is not PyTorch's, as file:line:function."""
+    """Returns the innermost line in a stack trace as text that is not PyTorch's, as file:line:function."""
     lines = []
     for line in text.splitlines():
         words = line.strip().split('"')
@@ -268,7 +273,9 @@ def line_of_trace(text):
 
 
 def line_of_code(file, number):
-    """The comment that name_lines has written beside a line of Inductor's; empty if there is none, None if Inductor did not write the line."""
+    """Returns the comment that name_lines has written beside a line of Inductor's; empty if there is none, None if
+    Inductor did not write the line.
+    """
     if not file.startswith(os.environ.get("TORCHINDUCTOR_CACHE_DIR", "\0")):
         return None
     return linecache.getline(file, number).partition("# " + MARK)[2].rstrip("\n")

@@ -65,7 +65,7 @@ MODES = {"MNIST": "L", "FashionMNIST": "L", "KMNIST": "L"}
 
 
 class Unknown(SystemExit):
-    """Ends the script where the shape of data cannot be known: no handler of errors does."""
+    """Ends the script where the shape of data cannot be known. Handlers of Exception do not catch it."""
 
 
 def stop(what, answer):
@@ -90,7 +90,7 @@ def start(torch):
 
 
 def checking(torch, real):
-    """The loader's __next__, which ends the run where a placeholder's length has come through uncut."""
+    """Wraps the loader's __next__, which ends the run if a placeholder's length was not cut by the script."""
     from . import loaders
 
     @functools.wraps(real)
@@ -105,7 +105,7 @@ def checking(torch, real):
 
 
 def alone(real):
-    """The loader's __init__, with one worker in place of many: the batches that they would have ready are never trained on."""
+    """Wraps the loader's __init__ to use one worker: batches that more would prefetch are never trained on."""
 
     @functools.wraps(real)
     def wrapped(self, *args, **kwargs):
@@ -116,7 +116,7 @@ def alone(real):
 
 
 def check(shape):
-    """Ends the run if a batch has a size that nothing but a placeholder has."""
+    """Ends the run if a batch has a size that only placeholders have."""
     if "text" in made and not shapes.lengths() and any(shapes.uncut() <= n <= shapes.uncut() + 16 for n in shape[-3:]):
         stop("the lengths of texts, which nothing cuts (a batch has the shape %s)" % "x".join(map(str, shape)),
              "state them with --lengths, such as --lengths lognormal:mean=512,p95=1500")
@@ -132,7 +132,7 @@ HOPS = (1, 80, 128, 160, 200, 240, 256, 275, 300, 320, 400, 441, 480, 512)
 
 
 def is_scaled(a, b):
-    """Reports whether two sizes have the ratio of an image's that nothing has cut, to a pixel."""
+    """Reports whether two sizes have the aspect ratio of an uncropped image, to a pixel."""
     width, height = shapes.UNSIZED
     return min(a, b) > 100 and abs(a - b * width / height) < 1
 
@@ -160,7 +160,7 @@ def watch_load(module):
 
 
 def placeholder(source, path, name, split, streaming):
-    """A data set of the hub's library in place of one that is absent."""
+    """Returns a data set of the hub's library in place of one that is absent."""
     datasets = importlib.import_module("datasets")
     if series() and not shapes.entry("datasets", source):
         whole = datasets.Dataset.from_pandas(hours(importlib.import_module("pandas"), source))
@@ -191,7 +191,7 @@ def made_of(columns):
 
 
 def columns_of(source, path, name):
-    """The kinds of the columns of a data set, and who says so."""
+    """Returns the kinds of the columns of a data set, and their source."""
     stated = shapes.entry("datasets", source)
     if stated:
         return stated["columns"], "as --data-shapes states"
@@ -214,7 +214,7 @@ def columns_of(source, path, name):
 
 
 def declared_columns(source):
-    """The columns as the card of a data set declares them, which --fetch reads."""
+    """Returns the columns as the card of a data set declares them, which --fetch reads."""
     if not os.environ.get("VPROF_FETCH") or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", source):
         return None
     path = os.path.join(os.environ["VPROF_FETCH"], "datasets--" + source.replace("/", "--"), "README.md")
@@ -227,7 +227,7 @@ def declared_columns(source):
 
 
 def kind_of(feature):
-    """The kind of a feature as cards write them."""
+    """Returns the kind of a feature as cards write them."""
     if "struct" in feature:
         return {f["name"]: kind_of(f) for f in feature["struct"]}
     inner = feature.get("list") or feature.get("sequence")
@@ -240,7 +240,9 @@ def kind_of(feature):
 
 
 def used_columns():
-    """The columns that the user's source names in subscripts and in arguments about columns, by their usual contents."""
+    """Returns the columns that the user's source names in subscripts and in arguments about columns, by their usual
+    contents.
+    """
     usual = {name: kind for kind, names in shapes.USUAL.items() for name in names.split()}
     usual.update(shapes.given().get("columns", {}))
     found = {}
@@ -257,7 +259,7 @@ ENDS = {"_image": "image", "_prompt": "string", "_caption": "string", "_text": "
 
 
 def sources():
-    """The files of the user's source: the script's folder, and what it has imported."""
+    """Returns the files of the user's source: the script's folder, and what it has imported."""
     script = os.path.abspath(sys.argv[0] or os.curdir)
     folder = script if os.path.isdir(script) else os.path.dirname(script)
     near = [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".py")][:200] if os.path.isdir(folder) else []
@@ -267,7 +269,7 @@ def sources():
 
 @functools.lru_cache(maxsize=None)
 def names_used(paths):
-    """Strings in subscripts and in arguments and defaults about columns, in the order of the source, and the strings of arguments alone."""
+    """Returns strings in subscripts and in arguments and defaults about columns, in the order of the source, and the strings of arguments alone."""
     names, stated = [], []
     for path in paths:
         try:
@@ -287,7 +289,7 @@ def names_used(paths):
 
 
 def source(path):
-    """The text of a file of the user's source."""
+    """Returns the text of a file of the user's source."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
@@ -300,7 +302,7 @@ def constants(node):
 
 
 def table(datasets, columns, rows):
-    """Rows of the kinds of some columns."""
+    """Returns rows of the kinds of some columns."""
     features, content = {}, {}
     parts = shapes.strings(columns)
     for name, kind in columns.items():
@@ -363,7 +365,7 @@ def arguments(function, *args, **kwargs):
 
 
 def folder_picture(root):
-    """Classes and images of a folder as --data-shapes states them, or as the name of ImageNet does."""
+    """Returns classes and images of a folder as --data-shapes states them, or as the name of ImageNet does."""
     stated = shapes.entry("folders", root)
     if stated:
         return 0, 0, stated["classes"], stated.get("images", shapes.ROWS), stated.get("images", shapes.ROWS)
@@ -429,7 +431,7 @@ class Samples:
 
 
 def stating(before, torch, base):
-    """__init_subclass__ of Dataset: classes that --data-shapes names get samples without files."""
+    """Wraps Dataset.__init_subclass__: classes named by --data-shapes get samples without files."""
 
     def made_class(cls, **kwargs):
         super(base, cls).__init_subclass__(**kwargs)
@@ -473,12 +475,12 @@ LISTS = re.compile(r"(train|valid|val|dev|test|data|instruct|alpaca)[^/]*\.json$
 
 
 def watch_files():
-    """Has absent files of rows read as rows; called when Python starts, before files are diverted."""
+    """Makes absent files of rows readable. Called when Python starts, before files are diverted."""
     files.absent_rows, files.absent_list = rows_file, lists.file
 
 
 def rows_file(path):
-    """A file with rows in place of one that is absent; None for files of other kinds."""
+    """Returns a file with rows in place of one that is absent; None for files of other kinds."""
     listed = lists.file(path)
     if listed:
         return listed
@@ -584,14 +586,16 @@ HOURS = 17420
 
 @functools.lru_cache(maxsize=None)
 def series():
-    """The columns of a file of time series, whose number and last name forecasting scripts have as options; none elsewhere."""
+    """Returns the columns of a file of time series, whose number and last name forecasting scripts have as options;
+    none elsewhere.
+    """
     options = dict(zip(sys.argv, sys.argv[1:]))
     count = options.get("--enc_in", "")
     return ["series %d" % n for n in range(int(count) - 1)] + [options.get("--target", "OT")] if count.isdigit() else []
 
 
 def hours(pandas, source):
-    """A table of time series in place of one that is absent."""
+    """Returns a table of time series in place of one that is absent."""
     replaced("data", source, "%d rows of %d series, one of each hour" % (HOURS, len(series())))
     dates = pandas.date_range("2016-07-01", periods=HOURS, freq="h").strftime("%Y-%m-%d %H:%M:%S")
     return pandas.DataFrame({"date": dates, **{name: [0.5 + row % 7 for row in range(HOURS)] for name in series()}})

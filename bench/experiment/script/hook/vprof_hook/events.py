@@ -1,4 +1,4 @@
-"""Events for vprof: lines of JSON at the end of a file, from any process."""
+"""Events for vprof: any process appends lines of JSON to a file."""
 
 import json
 import os
@@ -13,7 +13,7 @@ last = 0
 
 
 def folder(*names):
-    """The path of something in the folder that vprof reads."""
+    """Returns the path of something in the folder that vprof reads."""
     return os.path.join(os.environ["VPROF_HOOK"], *names)
 
 

@@ -52,7 +52,7 @@ def noting(call):
 
 
 def explaining(hook):
-    """sys.excepthook, which notes what data a script has failed for."""
+    """Wraps sys.excepthook, and notes which missing data made the script fail."""
 
     def wrapped(kind, error, trace):
         first = error
@@ -126,7 +126,9 @@ def library_of(error, trace, text):
 
 
 def data_set(trace):
-    """The name of the class of a data set in whose method, or for whose samples, an exception was raised; None for one elsewhere."""
+    """Returns the name of the class of a data set in whose method, or for whose samples, an exception was raised; None
+    for one elsewhere.
+    """
     base = getattr(getattr(getattr(sys.modules.get("torch"), "utils", None), "data", None), "Dataset", ())
     found = (f.f_locals.get(name) for f, _ in traceback.walk_tb(trace) for name in ("self", "data_source"))
     return next((type(value).__name__ for value in found if base and isinstance(value, base)), None)

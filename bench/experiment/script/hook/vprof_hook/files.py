@@ -35,7 +35,7 @@ told = set()  # files that vprof knows of
 
 
 def diverts():
-    """Tells whether files are written elsewhere at all."""
+    """Reports whether writes are redirected at all."""
     return not os.environ.get("VPROF_KEEP")
 
 
@@ -43,17 +43,17 @@ def diverts():
 
 
 def mirror(path):
-    """Where a file goes instead."""
+    """Returns the path that replaces a redirected file."""
     return events.folder("saved", os.path.abspath(os.fspath(path)).lstrip(os.sep))
 
 
 def named(path):
-    """Tells whether something is a path, and not a file object or a number."""
+    """Reports whether something is a path, and not a file object or a number."""
     return isinstance(path, (str, os.PathLike)) and isinstance(os.fspath(path), str)
 
 
 def found(path):
-    """Where a file is: elsewhere if this run has written it."""
+    """Returns the current path of a file: the redirected one if this run has written it."""
     if not named(path):
         return path
     other = mirror(path)
@@ -61,14 +61,14 @@ def found(path):
 
 
 def folder_of(path):
-    """The folder that is listed for a path: its mirror, if it is absent and a placeholder has taken its place."""
+    """Returns the folder to list for a path: its mirror, if it is absent and has a placeholder."""
     if absent_folder and named(path) and absent_folder(path):
         placed.add(os.path.abspath(os.fspath(path)))
     return found(path)
 
 
 def place(path, copied=False):
-    """Where a file is to be written; with a copy of what is there if it is only changed."""
+    """Returns the path to write a file to. With copied, the existing contents are copied there first."""
     folder = os.path.dirname(os.path.abspath(os.fspath(path)))
     if not os.path.isdir(folder):
         return path  # to fail as it would have
@@ -95,8 +95,9 @@ def exists(path):
 
 
 def goes(path):
-    """Tells whether a file that is opened for writing goes elsewhere: a checkpoint, a file that was
-    there before, one in a folder that this run has made, and what trackers note."""
+    """Reports whether a file that is opened for writing goes elsewhere: a checkpoint, a file that was there before, one
+    in a folder that this run has made, and what trackers note.
+    """
     path = os.path.abspath(os.fspath(path))
     folder, name = os.path.split(path)
     if name.endswith(NATIVE) or cached(folder):
@@ -132,7 +133,7 @@ def within(path, folder):
 
 
 def opened(file, mode="r", *args, **kwargs):
-    """open, of files that are elsewhere or go there."""
+    """Wraps open for redirected files."""
     if named(file):
         if set(mode) & set("wax+"):
             if not os.path.isdir(file) and (os.path.lexists(mirror(file)) or goes(file)):  # a folder gets a file without a name
@@ -143,7 +144,7 @@ def opened(file, mode="r", *args, **kwargs):
 
 
 def following(call):
-    """A function of paths that finds what is elsewhere."""
+    """Wraps a function of paths, so that it finds redirected files."""
 
     @functools.wraps(call)
     def wrapped(path, *args, **kwargs):
@@ -153,7 +154,7 @@ def following(call):
 
 
 def asking(stat):
-    """os.stat, by which scripts ask for a folder before they list it."""
+    """Wraps os.stat, with which scripts check a folder before they list it."""
 
     @functools.wraps(stat)
     def wrapped(path, *args, **kwargs):
@@ -169,7 +170,7 @@ def asking(stat):
 
 
 def moving(call):
-    """os.rename or os.replace, which scripts call to put a file in place when it is complete."""
+    """Wraps os.rename or os.replace, with which scripts move a complete file into place."""
 
     @functools.wraps(call)
     def wrapped(source, target, **kwargs):
@@ -196,7 +197,7 @@ def moving(call):
 
 
 def spared(path):
-    """Tells whether a file is a checkpoint of a real run, which is not to be removed."""
+    """Reports whether a file is a checkpoint of a real run, which must not be removed."""
     path = os.path.abspath(os.fspath(path))
     if not path.endswith(CHECKPOINTS) or cached(os.path.dirname(path)) or not exists(path):
         return False
@@ -211,7 +212,7 @@ def copied(source, target):
 
 
 def removed(path, **kwargs):
-    """os.remove, which must not remove checkpoints of real runs."""
+    """Wraps os.remove, which must not remove checkpoints of real runs."""
     if not named(path) or found(path) is path and not spared(path):
         real_remove(path, **kwargs)
     elif found(path) is not path:
@@ -219,7 +220,7 @@ def removed(path, **kwargs):
 
 
 def removing(rmtree):
-    """shutil.rmtree, which must not either."""
+    """Wraps shutil.rmtree, which must not remove checkpoints of real runs."""
 
     @functools.wraps(rmtree)
     def wrapped(path, *args, **kwargs):
@@ -298,7 +299,7 @@ def scanning(scandir):
 
 
 def patch(module, name, function):
-    """Puts a function in the place of another, for those as well who ask what it can do."""
+    """Replaces a function, and in sets such as os.supports_fd too."""
     for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
         if getattr(module, name) in able:
             able.add(function)
@@ -306,7 +307,7 @@ def patch(module, name, function):
 
 
 def divert(torch):
-    """Has what the script saves written elsewhere, and read from there."""
+    """Redirects what the script saves, and later reads of it."""
     if not diverts():
         return
     torch.save, torch.load = saving(torch.save), following(torch.load)
@@ -326,7 +327,7 @@ def divert(torch):
 
 
 def saving(save):
-    """A function that saves an object to a file."""
+    """Returns a function that saves an object to a file."""
 
     @functools.wraps(save)
     def wrapped(obj, f, *args, **kwargs):
@@ -336,7 +337,7 @@ def saving(save):
 
 
 def divert_safetensors(module):
-    """The same for safetensors, which opens files by itself."""
+    """Redirects safetensors, which opens files itself."""
     if diverts():
         module.safe_open = following(module.safe_open)
 

@@ -117,7 +117,7 @@ def lists_samples():
 
 
 def asking_frame():
-    """The innermost frame of the user's own source."""
+    """Returns the innermost frame of the user's own source."""
     frame = sys._getframe(1)
     while frame is not None and not memory.of_user(frame.f_code.co_filename, memory.LIBRARIES):
         frame = frame.f_back
@@ -125,7 +125,7 @@ def asking_frame():
 
 
 def kind_of_files():
-    """The end of the names of samples that the user's source reads, first the file of it that asks; None if it reads none."""
+    """Returns the end of the names of samples that the user's source reads, first the file of it that asks; None if it reads none."""
     from . import data
 
     whole = "\n".join(map(data.source, data.sources()))
@@ -151,7 +151,7 @@ class Finder:
 
 @functools.lru_cache(maxsize=None)
 def installable():
-    """The folders of packages that pip would install from the folder where the command was started, the one around it and those in it."""
+    """Returns the folders of packages that pip would install from the folder where the command was started, the one around it and those in it."""
     bases = [files.OWN, os.path.dirname(files.OWN)] + [entry.path for entry in os.scandir(files.OWN) if entry.is_dir() and not entry.name.startswith(".")]
     return [
         os.path.join(base, inner) for base in bases for inner in ("", "src")

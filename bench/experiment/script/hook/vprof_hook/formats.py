@@ -24,7 +24,7 @@ def watch_coco(module):
 
 
 def written(path):
-    """The path of a file of annotations that takes the place of another."""
+    """Returns the path of a file of annotations that takes the place of another."""
     shapes.given().setdefault("images", SIZE)
     width, height = shapes.sizes("images")
     box = [width // 4, height // 4, width // 2, height // 2]

@@ -21,21 +21,23 @@ class Growth:
         self.left = False  # whether so many steps have left allocations behind
 
     def note(self, step, allocated):
-        """Takes bytes and allocations at the end of a step, which are counted from 1; later ones of the same step replace them."""
+        """Records bytes and allocations at the end of a step (numbered from 1). A later call for the step replaces
+        them.
+        """
         for values, value in (self.ends, allocated), (self.times, events.now()):
             del values[max(step - 1, 0):]
             values.append(value)
 
     def changes(self, of):
-        """The changes from step to step of the bytes (0) or the allocations (1)."""
+        """Returns the changes from step to step of the bytes (0) or the allocations (1)."""
         return [after[of] - before[of] for before, after in zip(self.ends, self.ends[1:])]
 
     def each(self):
-        """The bytes by which every step grows; zero if the last ones did not all grow by as much."""
+        """Returns the bytes by which each step grows; zero if the last steps grew by different amounts."""
         return steady(self.changes(0), STEADY)
 
     def uneven(self):
-        """Tells whether every step leaves allocations behind, of different sizes."""
+        """Reports whether every step leaves allocations behind, of different sizes."""
         last = self.changes(1)[-UNEVEN:]
         self.left = self.left or len(last) == UNEVEN and min(last) > 0
         return self.left and not self.each()
@@ -44,11 +46,11 @@ class Growth:
         return self.each() > 0 or self.uneven()
 
     def open(self):
-        """Tells whether further steps would show what the last one leaves open."""
+        """Reports whether further steps are needed to decide."""
         return 1 < len(self.ends) < MOST and max(self.changes(0)[-1], self.changes(1)[-1]) > 0 and not self.each()
 
 
 def steady(changes, number):
-    """The last of some changes, if so many are equal and growth; else zero."""
+    """Returns the last change if the given number of last changes are equal and positive; else zero."""
     last = changes[-number:]
     return last[0] if len(last) == number and last[0] > 0 and len(set(last)) == 1 else 0

@@ -19,7 +19,9 @@ MOST_NODES = 50_000
 
 
 def find(watch):
-    """Says what holds the tensors of the last steps, as in "list losses of main (train.py:12)"; empty where nothing is found."""
+    """Names the object that holds the tensors of the last steps, as in "list losses of main (train.py:12)"; empty if
+    none is found.
+    """
     torch, grown = watch.torch, addresses(watch)
     gc.collect()
     tensors = [t for t in gc.get_objects() if is_strided(torch, t)]
@@ -36,7 +38,7 @@ def find(watch):
 
 
 def by_graph(watch, kept, tensors, grown):
-    """Says which tensors hold a graph of autograd, of a collection that is kept or of one tensor that every step adds to."""
+    """Names the tensors that hold an autograd graph: a growing collection, or one tensor that every step adds to."""
     best, owner = 0, None
     for tensor in kept[-1:] or [t for t in tensors if t.grad_fn is not None][-256:]:
         held = saved(tensor.grad_fn, grown)
@@ -52,7 +54,7 @@ def by_graph(watch, kept, tensors, grown):
 
 
 def addresses(watch):
-    """The bytes by address of what the steps before the last one have made and left behind."""
+    """Returns the bytes, by address, that earlier steps allocated and did not free."""
     times = watch.growth.times
     first, last = times[-min(4, len(times))], times[-2]
     live = {}
@@ -76,7 +78,7 @@ def address_of(tensor):
 
 
 def saved(node, grown):
-    """The bytes of what has grown that the nodes of a graph have saved."""
+    """Returns the bytes that a graph's nodes have saved of the memory that grows."""
     nodes, todo, found = set(), [node], set()
     while todo and len(nodes) < MOST_NODES:
         node = todo.pop()
@@ -133,7 +135,9 @@ class Path:
             thing = self.steps[-1][1]
 
     def names(self):
-        """The names of objects, by their id: the script's global and local variables, and the variables of libraries that run it."""
+        """Returns the names of objects, by their id: the script's global and local variables, and the variables of
+        libraries that run it.
+        """
         names, frame = {}, sys._getframe(1)
         while frame is not None:
             code = frame.f_code
@@ -153,7 +157,9 @@ class Path:
         return memory.of_user(file, self.libraries)
 
     def text(self):
-        """The kind of what grows, its name, the line that fills it, and the hook that does; empty where no name was found."""
+        """Describes what grows: its kind and name, the line that fills it, and the hook that does. Empty if no name was
+        found.
+        """
         if not self.name:
             return ""
         name, function, file = self.name
@@ -186,19 +192,19 @@ class Path:
         return text + (f", which the hook {hook} fills" if hook else "")
 
     def is_namespace(self, holder):
-        """Tells whether a dict has the variables of a module or the attributes of an object."""
+        """Reports whether a dict has the variables of a module or the attributes of an object."""
         if not isinstance(holder, dict):
             return False
         return "__name__" in holder or any(getattr(o, "__dict__", None) is holder for o in gc.get_referrers(holder))
 
     def file_of(self, owner):
-        """The user's file that has the class of an object."""
+        """Returns the user's file that has the class of an object."""
         module = sys.modules.get(type(owner).__module__)
         file = getattr(module, "__file__", None)
         return file if isinstance(file, str) and self.is_user(file) else ""
 
     def hook(self):
-        """The name of a hook of a module that reaches what is held."""
+        """Returns the name of a module hook that refers to the held object."""
         on_way = {id(holder) for holder, _ in self.steps}
         for module in gc.get_objects():
             if not issubclass(type(module), self.torch.nn.Module):
@@ -211,7 +217,7 @@ class Path:
 
 
 def attribute_of(holder, held):
-    """The name under which an object has another as its attribute; empty for other holders."""
+    """Returns the name of the attribute of one object that is the other; empty if there is none."""
     try:
         values = object.__getattribute__(holder, "__dict__")
     except AttributeError:
@@ -226,7 +232,7 @@ def key_of(values, held):
 
 
 def reach(hook):
-    """The ids of the objects that a hook has in its closure, its arguments, its globals, or is a method of."""
+    """Returns the ids of the objects that a hook refers to: closure, default arguments, globals, self."""
     function = getattr(hook, "func", hook)
     known = [getattr(function, "__self__", None), *getattr(hook, "args", ()), *(getattr(function, "__defaults__", None) or ())]
     for cell in getattr(function, "__closure__", None) or ():
@@ -241,7 +247,7 @@ def reach(hook):
 
 
 def line_that_fills(file, name, kind):
-    """The number of the line that adds to a variable; zero where none is found."""
+    """Returns the number of the line that adds to a variable; zero where none is found."""
     word = r"\b" + re.escape(name) + r"\b"
     item = r"(\[[^]]*\])*"
     patterns = [word + item + r"\.(append|appendleft|extend|add|insert|update|setdefault|push)\b", word + r"\[[^]]*\]\s*=[^=]"] if kind else []

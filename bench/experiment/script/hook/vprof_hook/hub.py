@@ -41,7 +41,7 @@ DOWNLOADS = re.compile(r"(^|[\s/;&|])(curl|wget|aria2c|gdown|gsutil|(pip3?|conda
 
 
 def refuse(event, args):
-    """Refuses connections to other machines, and commands that download, as an audit hook of Python."""
+    """Refuses connections to other machines and commands that download. It is an audit hook of Python."""
     if event in ("subprocess.Popen", "os.system"):
         words = args[1 if event == "subprocess.Popen" else 0]
         command = " ".join(map(os.fsdecode, words)) if isinstance(words, (list, tuple)) else os.fsdecode(words)
@@ -76,7 +76,7 @@ class Repository:
         self.origin = ""  # where its configuration is from
 
     def file(self, name):
-        """The path of a file: from the hub's cache, fetched, or a placeholder; None if it cannot be known."""
+        """Returns the path of a file: from the hub's cache, fetched, or a placeholder; None if it cannot be known."""
         there = cached(self.name, name)
         if there:
             return there
@@ -97,7 +97,7 @@ class Repository:
         return path
 
     def known(self, name):
-        """What the tables say that a small file holds."""
+        """Returns the contents of a small file from the tables."""
         config = pipelines.config(self.name, name)
         if config is None and name == "config.json":
             config = self.config()
@@ -114,7 +114,9 @@ class Repository:
         return None
 
     def config(self):
-        """The configuration, from the binary's tables or by transformers' own word on its defaults."""
+        """Returns the configuration from the binary's tables, or the defaults of transformers that name this
+        repository.
+        """
         for key, config in tables().items():
             if key == self.name or "/" in key and key.split("/")[1].lower() == os.path.basename(self.name).lower():
                 self.origin = " (of %s in vprof's table)" % key
@@ -122,7 +124,9 @@ class Repository:
         return self.default() or self.kin()
 
     def kin(self):
-        """The configuration of the model in the tables that has the same family and size in its name; None if there is none."""
+        """Returns the configuration of the model in the tables that has the same family and size in its name; None if
+        there is none.
+        """
         own, best = words(self.name), None
         for key, config in tables().items():
             of = words(key)
@@ -134,7 +138,7 @@ class Repository:
         return best[2]
 
     def default(self):
-        """The defaults of the configuration whose class names this repository as the one that they are like."""
+        """Returns the defaults of the configuration class whose documentation names this repository."""
         found = defaults().get(self.name) or defaults().get(os.path.basename(self.name))
         if found is None:
             return None
@@ -146,7 +150,7 @@ class Repository:
     # Downloads.
 
     def fetched(self, name):
-        """A small file of the hub, if --fetch is given and it is there."""
+        """Returns a small file of the hub, if --fetch is given and it is there."""
         kept = os.environ.get("VPROF_FETCH")
         if not kept or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", self.name):
             return None
@@ -157,7 +161,7 @@ class Repository:
         return "%s/%s/resolve/main/%s" % (endpoint(), self.name, urllib.parse.quote(name))
 
     def header(self, name):
-        """The header of a file of weights of the hub, as text."""
+        """Returns the header of a file of weights of the hub, as text."""
         kept = os.environ.get("VPROF_FETCH")
         path = placeholders.inside(os.path.join(kept, self.name.replace("/", "--")), name + ".header.json")
 
@@ -173,7 +177,9 @@ class Repository:
         return keep(path, get)
 
     def fetch_weights(self, inner):
-        """A folder with the files of a model as its headers state them; None without --fetch, or where there are none."""
+        """Returns a folder with the files of a model as its headers state them; None without --fetch, or where there
+        are none.
+        """
         if not os.environ.get("VPROF_FETCH"):
             return None
         for base in ("model", "diffusion_pytorch_model"):
@@ -199,25 +205,25 @@ class Repository:
 
 
 def words(name):
-    """The words of the name of a model without its owner."""
+    """Returns the words of the name of a model without its owner."""
     return os.path.basename(name).lower().replace("_", "-").split("-")
 
 
 def sized(of):
-    """The word among some that is the size of a model; empty for none."""
+    """Returns the word that gives a model's size, such as 7b; empty if none does."""
     return next((word for word in of if re.fullmatch(r"\d+(\.\d+)?[bm]|tiny|small|base|medium|large|xl|xxl", word)), "")
 
 
 @functools.lru_cache(maxsize=None)
 def tables():
-    """The binary's configurations by the names of their models."""
+    """Returns the binary's configurations by the names of their models."""
     with open(events.folder("configs.json"), encoding="utf-8") as file:
         return json.load(file)
 
 
 @functools.lru_cache(maxsize=None)
 def defaults():
-    """The classes of configurations by the repositories that transformers' documentation says their defaults are like."""
+    """Returns configuration classes by the repository that transformers' documentation names for their defaults."""
     transformers = importlib.import_module("transformers")
     root, found = os.path.join(os.path.dirname(transformers.__file__), "models"), {}
     for model in sorted(os.listdir(root)):
@@ -234,7 +240,7 @@ def defaults():
 
 
 def cached(name, file, revision=None, cache_dir=None):
-    """The path of a file in the cache of the hub's client; None if it is not there."""
+    """Returns the path of a file in the cache of the hub's client; None if it is not there."""
     hub = sys.modules.get("huggingface_hub") or importlib.import_module("huggingface_hub")
     try:
         found = hub.try_to_load_from_cache(name, file, cache_dir=cache_dir, revision=revision)
@@ -319,7 +325,7 @@ def endpoint():
 
 
 def keep(path, get):
-    """The contents of a file that is kept between runs, which is got if it is not there; None if there is no such."""
+    """Returns the contents of a cached file, which get() fetches the first time; None if there is no such file."""
     if os.path.exists(path):
         with open(path, "rb") as file:
             return file.read()
@@ -333,7 +339,7 @@ def keep(path, get):
 
 
 class Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, and takes the token of the first host to no other."""
+    """Follows redirects without sending the first host's token to another host."""
 
     def redirect_request(self, req, fp, code, msg, headers, newurl):
         to = urllib.parse.urlsplit(newurl)
@@ -351,7 +357,7 @@ def is_endpoint(url):
 
 
 def download(url, span=None):
-    """The bytes of a file, or of a span of it; None if there is no such file."""
+    """Returns the bytes of a file, or of a span of it; None if there is no such file."""
     request = urllib.request.Request(url, headers={"User-Agent": "vprof"})
     if os.environ.get("HF_TOKEN") and is_endpoint(url):
         request.add_header("Authorization", "Bearer " + os.environ["HF_TOKEN"])

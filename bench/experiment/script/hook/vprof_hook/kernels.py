@@ -39,7 +39,7 @@ VERSIONS = {"flash_attn": "2.8.3", "xformers": "0.0.33", "causal_conv1d": "1.5.3
 
 
 def asked(name):
-    """Reports whether the user's source or command names a package."""
+    """Reports whether the user's source or command mentions a package."""
     from . import data
 
     frame = sys._getframe(1)
@@ -59,7 +59,7 @@ def start():
 
 
 def splits(torch, q, batch, heads, length_q, length_k, head_size):
-    """In how many parts the forward pass takes the keys (num_splits_heuristic): small batches get several."""
+    """Returns the number of splits of the keys in forward (num_splits_heuristic); small batches have several."""
     sms = torch.cuda.get_device_properties(q.device).multi_processor_count * 2
     blocks = -(-length_k // (256 if head_size <= 64 else 128 if head_size <= 128 else 64))
     work = batch * heads * -(-length_q // 64)
@@ -73,7 +73,7 @@ def splits(torch, q, batch, heads, length_q, length_k, head_size):
 
 
 def rounded(head_size):
-    """The head size that the kernels compute with."""
+    """Returns the head size that the kernels compute with."""
     return -(-head_size // 32) * 32 if head_size <= 192 else 256
 
 
@@ -161,7 +161,7 @@ def functions():
 
 
 def refuse(what):
-    """A function that no placeholder has."""
+    """Returns a function that refuses a call, for what placeholders lack."""
 
     def call(*_, **__):
         placeholders.wanted("%s, of which vprof has no placeholder" % what, "install the package")

@@ -30,7 +30,7 @@ TRAINERS = {
 
 
 def releases():
-    """The releases of the imported packages of TRAINERS."""
+    """Returns the releases of the imported packages of TRAINERS."""
     found = {}
     for module, package in TRAINERS.items():
         if module in sys.modules:
@@ -69,7 +69,7 @@ OTHER_ALLOCATORS = ("backend:cudaMallocAsync", "PYTORCH_NO_CUDA_MEMORY_CACHING")
 
 
 def use_own_allocator():
-    """Has PyTorch use its caching allocator where it was to use another, and tells vprof."""
+    """Makes PyTorch use its own caching allocator if another was configured, and reports that."""
     asynchronous, uncached = OTHER_ALLOCATORS
     for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
         settings = os.environ.get(name, "").split(",")
@@ -82,7 +82,9 @@ def use_own_allocator():
 
 
 def load_builtins():
-    """Loads the half of NVRTC that it looks for by name. PyTorch does where it finds NVIDIA's cuBLAS, which ours replaces."""
+    """Loads the builtins library of NVRTC, which NVRTC finds by name. PyTorch loads it beside NVIDIA's cuBLAS, which
+    ours replaces.
+    """
     nvrtc = distribution(KEPT["nvrtc"])
     for file in nvrtc.files or () if nvrtc else ():
         if file.name.startswith("libnvrtc-builtins.so."):
@@ -90,7 +92,7 @@ def load_builtins():
 
 
 def cuda_of_torch():
-    """The major version of the CUDA that PyTorch was built for ("13"), which is not imported yet."""
+    """Returns the major version of the CUDA that PyTorch was built for ("13"), which is not imported yet."""
     for folder in sys.path:
         path = os.path.join(folder, "torch", "version.py")
         if os.path.exists(path):
@@ -118,7 +120,7 @@ def tell_versions():
 
 
 def distribution(packages):
-    """One of some packages as pip has installed it, for whichever CUDA it is; None if it has not."""
+    """Returns the distribution of the first package that pip has installed; None if there is none."""
     for name in (package + suffix for package in packages for suffix in ("", "-cu13", "-cu12")):
         try:
             return importlib.metadata.distribution(name)
@@ -128,14 +130,14 @@ def distribution(packages):
 
 
 def installed(packages):
-    """The version of one of some packages; empty if none is installed."""
+    """Returns the version of the first installed package; empty if none is installed."""
     found = distribution(packages)
     version = found.version if found else in_conda(packages)
     return [int(n) for n in version.split(".")[:3] if n.isdigit()]
 
 
 def in_conda(packages):
-    """The version of one of some packages of a conda environment, which lists them as name-version-build.json."""
+    """Returns the version of the first installed conda package, from its file name-version-build.json."""
     for name in packages:
         for path in glob.glob(os.path.join(sys.prefix, "conda-meta", name + "-[0-9]*.json")):
             return os.path.basename(path)[len(name) + 1:].split("-")[0]

@@ -37,7 +37,7 @@ class Longest:
         self.began = 0  # the step that was running when they were found
 
     def open(self):
-        """Tells whether training must go on: a batch has been found and not been trained on."""
+        """Reports whether a batch has been found that was not trained on yet."""
         if self.loader is None:
             return False
         done = self.watch.step()
@@ -46,7 +46,7 @@ class Longest:
         return self.handed is not None and done < self.handed + 2  # trainers may hold the next batch already
 
     def iterate(self, iterate):
-        """DataLoader.__iter__, of which training sees the longest batches as well."""
+        """Wraps DataLoader.__iter__, which also gives training the longest batches."""
 
         @functools.wraps(iterate)
         def wrapped(loader):
@@ -58,7 +58,7 @@ class Longest:
         return wrapped
 
     def next(self, loader, own):
-        """The next batch of a loader: its own, or one that was found. own makes its own."""
+        """Returns the next batch of a loader: its own, or one that was found. own makes its own."""
         watch = self.watch
         if watch.times.running:
             return watch.times.apart(own)
@@ -99,7 +99,7 @@ class Longest:
         return batch
 
     def find(self, loader):
-        """Looks for the longest batches, and tells how many samples were read."""
+        """Searches the longest batches, and reports how many samples were read."""
         began = time.monotonic()
         self.began = self.watch.step()
         states, scan = save_states(self.torch), None
@@ -151,7 +151,9 @@ class Scan:
         self.dataset = copy.copy(loader.dataset)
 
     def longest(self):
-        """The indices of the batch with most elements, and of the one with the longest sample where that is another."""
+        """Returns the indices of the batch with most elements, and of the one with the longest sample where that is
+        another.
+        """
         data = self.torch.utils.data
         if isinstance(self.dataset, data.IterableDataset):
             self.why = "the data set cannot be read by index"
@@ -183,7 +185,9 @@ class Scan:
         return found
 
     def batches(self):
-        """The indices of all batches of an epoch, as the sampler gives them; shuffled ones in an order like its own."""
+        """Returns the indices of all batches of an epoch, as the sampler gives them; shuffled ones in an order like its
+        own.
+        """
         sampler = self.loader.batch_sampler
         single = sampler is None
         sampler = copy.copy(self.loader.sampler if single else sampler)
@@ -205,7 +209,7 @@ class Scan:
                 generator.set_state(state)
 
     def size(self, index, sizes):
-        """The number of elements of a sample; None when the time is over."""
+        """Returns the number of elements of a sample; None when the time is over."""
         if index in sizes:
             return sizes[index]
         if time.monotonic() > self.until:
@@ -216,14 +220,14 @@ class Scan:
         return sizes[index]
 
     def load(self, indices):
-        """The batch of some indices, as the loader makes it in this process."""
+        """Returns the batch of some indices, as the loader makes it in this process."""
         if self.loader.batch_sampler is None:
             return self.loader.collate_fn(self.dataset[indices[0]])
         return self.loader.collate_fn([self.dataset[i] for i in indices])
 
 
 def elements(torch, value):
-    """The number of elements of a sample: of its tensors, arrays, lists of numbers and texts."""
+    """Returns the number of elements of a sample: of its tensors, arrays, lists of numbers and texts."""
     if isinstance(value, torch.Tensor):
         if value.is_cuda:
             raise TypeError("samples are on the GPU")
@@ -251,7 +255,7 @@ MOST_VALUES = 100_000
 
 
 def shape_of(torch, batch):
-    """The number of elements of a batch, and the shape of its largest tensor."""
+    """Returns the number of elements of a batch, and the shape of its largest tensor."""
     total, shape, largest, seen = 0, [], 0, 0
     todo = [batch]
     while todo and seen < MOST_VALUES:
@@ -271,13 +275,13 @@ def shape_of(torch, batch):
 
 
 def on_gpu(torch, batch):
-    """Tells whether a batch has values on the GPU, which must not be kept."""
+    """Reports whether a batch has values on the GPU, which must not be kept."""
     values = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else [batch]
     return any(getattr(v, "is_cuda", False) for v in values)
 
 
 def length(loader):
-    """The number of batches of an epoch; zero where the loader does not know it."""
+    """Returns the number of batches of an epoch; zero where the loader does not know it."""
     try:
         return len(loader)
     except Exception:  # of the script's own data set or sampler
@@ -285,7 +289,7 @@ def length(loader):
 
 
 def save_states(torch):
-    """The states of all generators of random numbers that data sets use."""
+    """Returns the states of all generators of random numbers that data sets use."""
     numpy = sys.modules.get("numpy")
     return random.getstate(), torch.random.get_rng_state(), numpy and numpy.random.get_state()
 

@@ -33,7 +33,7 @@ class Memory:
     # Peaks.
 
     def record(self):
-        """Begins to record, when PyTorch has initialized CUDA."""
+        """Starts recording once PyTorch has initialized CUDA."""
         cuda = self.torch.cuda
         self.used = True
         cuda.memory._record_memory_history(enabled="all", context="alloc", stacks="python", max_entries=sys.maxsize)
@@ -50,13 +50,13 @@ class Memory:
         events.send("cuda", device=cuda.get_device_name(), allocator=os.environ.get("PYTORCH_CUDA_ALLOC_CONF", os.environ.get("PYTORCH_ALLOC_CONF", "")))
 
     def stop(self):
-        """Ends the recording, whose stacks of Python take the host longer than the allocations themselves."""
+        """Stops recording. Python stacks cost more host time than the allocations themselves."""
         ignored, self.torch._C._cuda_record_memory_history = self.torch._C._cuda_record_memory_history, self.history
         self.torch.cuda.memory._record_memory_history(enabled=None)
         self.torch._C._cuda_record_memory_history = ignored
 
     def devices(self):
-        """The current device, and others that hold parts of the model."""
+        """Returns the current device and the others that hold parts of the model."""
         c = self.torch._C
         return sorted({c._cuda_getDevice(), *filter(c._cuda_hasPrimaryContext, range(self.torch.cuda.device_count()))})
 
@@ -79,7 +79,7 @@ class Memory:
             events.send("mark", at=at, gpu=device, step=step, phase=phase, used=total - free, **facts)
 
     def keep(self, device, stats):
-        """Remembers the peaks for the script, which does not know that they are reset."""
+        """Keeps the peaks for the script, because the hook resets them."""
         for key, value in stats.items():
             if isinstance(value, dict):
                 pools = value if "all" in value else {"": value}
@@ -89,7 +89,7 @@ class Memory:
                         self.since[place] = max(self.since.get(place, 0), amount["peak"])
 
     def stats_of_script(self, device):
-        """The counts of PyTorch as if the hook had not reset its peaks."""
+        """Returns the counts of PyTorch as if the hook had not reset its peaks."""
         stats = self.read(device)
         self.keep(device, stats)
         for (index, key, pool), peak in self.since.items():
@@ -116,20 +116,20 @@ class Memory:
         return wrapped
 
     def judged(self):
-        """The device that is reported: one whose memory ran out, else the one with most reserved bytes."""
+        """Returns the device that is reported: one whose memory ran out, else the one with most reserved bytes."""
         return max(self.highest, key=lambda device: (self.read(device)["num_ooms"] > 0, self.highest[device]["reserved"]))
 
     def allocated(self):
-        """The allocated bytes on the GPU that figures are of; zero before it is used."""
+        """Returns the allocated bytes on the reported GPU; zero before it is used."""
         return self.in_use()[0]
 
     def in_use(self):
-        """The allocated bytes on the GPU that figures are of, and the number of allocations."""
+        """Returns the allocated bytes on the reported GPU and the number of allocations."""
         stats = self.read(self.judged()) if self.used else {}
         return tuple(stats[key]["all"]["current"] if key in stats else 0 for key in ("allocated_bytes", "allocation"))
 
     def peaks(self):
-        """The peaks of the whole run."""
+        """Returns the peaks of the whole run."""
         if not self.used:
             return {}
         device = self.judged()
@@ -139,7 +139,7 @@ class Memory:
         return {**self.highest[device], **facts, **self.private(device)}
 
     def private(self, device):
-        """The number of private pools, such as pools of CUDA graphs, and their reserved bytes."""
+        """Returns the number of private pools, such as pools of CUDA graphs, and their reserved bytes."""
         segments = private(self.torch.cuda.memory._snapshot()["segments"], device)
         pools = {tuple(s["segment_pool_id"]) for s in segments}
         return {"private_pools": len(pools), "private_bytes": sum(s["total_size"] for s in segments)}
@@ -147,7 +147,7 @@ class Memory:
     # What tensors are for.
 
     def label(self, kind, tensor):
-        """Labels the memory of a tensor with what it is for at this moment."""
+        """Labels the memory of a tensor with its current purpose."""
         if not isinstance(tensor, self.torch.Tensor) or not tensor.is_cuda:
             return
         local = getattr(tensor, "_local_tensor", tensor)  # of a DTensor
@@ -172,7 +172,7 @@ class Memory:
                 self.label("optimizer state", value)
 
     def label_batch(self, frame):
-        """Labels the tensors that variables of the script hold and nobody computed."""
+        """Labels the tensors in the script's variables that no operator computed: the batch."""
         while self.used and frame is not None:
             if of_user(frame.f_code.co_filename, self.libraries):
                 most = 64 if frame.f_code.co_flags & inspect.CO_OPTIMIZED else 8  # dicts of a module's are copies of models
@@ -220,7 +220,7 @@ class Memory:
 
 
 def variables(frame):
-    """The variables of a frame by their names."""
+    """Returns the variables of a frame by their names."""
     values = frame.f_locals
     found = dict(values)
     # Before Python 3.13 the frame keeps the first dict, which would hold the tensors longer, unless the script has asked for it.
@@ -230,12 +230,14 @@ def variables(frame):
 
 
 def private(segments, device):
-    """A device's segments in private pools, which only CUDA graphs (or a user's MemPool) may use."""
+    """Returns a device's segments in private pools, which only CUDA graphs (or a user's MemPool) may use."""
     return [s for s in segments if s["device"] == device and tuple(s.get("segment_pool_id", (0, 0))) != (0, 0)]
 
 
 def pooled(trace, segments):
-    """The numbers of the entries of a trace that allocate in some segments, which are there when the trace ends."""
+    """Returns the numbers of the entries of a trace that allocate in some segments, which are there when the trace
+    ends.
+    """
     ends = {s["address"]: s["address"] + s["total_size"] for s in segments}
     begins, found = sorted(ends), set()
     # What was allocated before a segment was there lay in another one at this address.
@@ -264,14 +266,16 @@ def of_user(file, libraries):
 
 
 def modules():
-    """The modules that were imported, with their variables. Lazy ones are not asked for these, which would load them."""
+    """Yields the modules that were imported, with their variables. Lazy ones are not asked for these, which would load
+    them.
+    """
     for module in list(sys.modules.values()):
         if isinstance(module, types.ModuleType):
             yield module, object.__getattribute__(module, "__dict__")
 
 
 def loaded():
-    """The variables of the modules that were loaded from files, with these."""
+    """Returns the variables of the modules that were loaded from files, with these."""
     return [(variables, variables["__file__"]) for _, variables in modules() if isinstance(variables.get("__file__"), str)]
 
 
@@ -305,7 +309,7 @@ class Below:
         return ""
 
     def module(self, file, line):
-        """The paths of the modules whose class has a line, with * for numbers that differ."""
+        """Returns the paths of the modules whose class has a line, with * for numbers that differ."""
         if file not in self.classes:
             try:
                 tree = ast.parse("".join(linecache.getlines(file)))
@@ -330,7 +334,7 @@ class Below:
 
 
 def line_of_user(frames, libraries, of_user=of_user):
-    """The innermost line of the user's own source, as file:line:function; empty if there is none.
+    """Returns the innermost line of the user's own source, as file:line:function; empty if there is none.
 
     Of what compiled code allocates also, after a tab, the names of the graph's nodes that it is for. Where those come from
     modules of PyTorch alone, the line is the one that runs the code.

@@ -76,18 +76,18 @@ PIPELINES = {
 
 
 def parts(repository):
-    """The configurations of a pipeline's parts by their folders; empty for a repository that the table lacks."""
+    """Returns the configurations of a pipeline's parts by folder; empty for repositories not in the table."""
     name = repository.rstrip("/").split("/")[-1].lower()
     return next((found for pattern, found in PIPELINES.items() if re.fullmatch(pattern, name)), {})
 
 
 def names(repository):
-    """The files of configurations of a repository in the table."""
+    """Returns the files of configurations of a repository in the table."""
     return [("%s/" % folder if folder else "") + ("scheduler_config.json" if folder == "scheduler" else "config.json") for folder in parts(repository)]
 
 
 def config(repository, name):
-    """What a file of configuration in a repository holds; None for a file that the table lacks."""
+    """Returns what a file of configuration in a repository holds; None for a file that the table lacks."""
     folder, _, file = name.rpartition("/")
     found = parts(repository).get(folder)
     if found is not None and file == ("scheduler_config.json" if folder == "scheduler" else "config.json"):

@@ -45,7 +45,7 @@ def wanted(what, answer, where=None):
 
 
 def line_of_script():
-    """The innermost line that runs in the user's own source, as file:line."""
+    """Returns the innermost line that runs in the user's own source, as file:line."""
     libraries = memory.LIBRARIES
     frame = sys._getframe(1)
     while frame is not None and not memory.of_user(frame.f_code.co_filename, libraries):
@@ -54,14 +54,14 @@ def line_of_script():
 
 
 def folder():
-    """The folder of placeholder files, which goes with the run."""
+    """Returns the folder of placeholder files, which goes with the run."""
     path = events.folder("placeholders")
     os.makedirs(path, exist_ok=True)
     return path
 
 
 def inside(folder, name):
-    """The path of a file that an index or an archive names, in its folder; ValueError if it is elsewhere."""
+    """Returns the path of a file that an index or an archive names, in its folder; ValueError if it is elsewhere."""
     path = os.path.normpath(os.path.join(folder, name))
     if os.path.isabs(name) or os.path.commonpath([os.path.abspath(folder), os.path.abspath(path)]) != os.path.abspath(folder):
         raise ValueError("%r leaves its folder %s" % (name, folder))
@@ -92,7 +92,7 @@ class Lazy:
                 self.override(name, self.unchanged)
 
     def empty(self, shape, dtype):
-        """A tensor of the host without values."""
+        """Returns a tensor of the host without values."""
         torch = self.torch
         elements = math.prod(shape)
         size = elements * dtype.itemsize
@@ -144,7 +144,7 @@ class Lazy:
         self.libraries[-1].impl(op, run, "CPU", with_keyset=True)
 
     def number(self, value):
-        """A tensor of a number, which PyTorch's dispatcher has made of one before it called Python."""
+        """Returns a tensor of a number, which PyTorch's dispatcher has made of one before it called Python."""
         types = {bool: self.torch.bool, int: self.torch.int64, float: self.torch.float64}
         with self.torch._C.DisableTorchFunction():
             return self.torch.scalar_tensor(value, dtype=types[type(value)], device="cpu")
@@ -216,7 +216,7 @@ def write_header(path, header):
 
 
 def read_header(path):
-    """The header of a safetensors file."""
+    """Returns the header of a safetensors file."""
     with open(path, "rb") as file:
         return json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
 

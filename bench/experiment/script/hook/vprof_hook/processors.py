@@ -7,7 +7,7 @@ from .placeholders import replaced
 
 
 def file(repository):
-    """The text of preprocessor_config.json; None for a model that is not known, or has no such processor."""
+    """Returns the text of preprocessor_config.json; None for a model that is not known, or has no such processor."""
     path = repository.file("config.json")
     if path is None:
         return None
@@ -30,7 +30,7 @@ def file(repository):
 
 
 def class_of(kind):
-    """The name of transformers' class of processors for a type of model; None if there is none."""
+    """Returns the name of transformers' class of processors for a type of model; None if there is none."""
     for module, table in (("feature_extraction_auto", "FEATURE_EXTRACTOR_MAPPING_NAMES"), ("image_processing_auto", "IMAGE_PROCESSOR_MAPPING_NAMES")):
         names = getattr(importlib.import_module("transformers.models.auto." + module), table).get(kind)
         if isinstance(names, dict):  # by what it computes with

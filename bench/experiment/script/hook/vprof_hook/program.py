@@ -20,7 +20,7 @@ class Labels:
         self.all.append((events.now() if at is None else at, kind, values))
 
     def pause(self):
-        """Waits so long that labels before and after are told apart by their times, whichever clock measured them."""
+        """Waits until the clocks of the trace and of the labels have advanced, so that their order is certain."""
         time.sleep(0.001)
 
 
@@ -72,7 +72,7 @@ class Program:
             self.failure = {"want": e["size"], "free": e.get("device_free", 0), "where": where, **self.phase}
 
     def label(self, name, address):
-        """Labels the buffer at an address with what it is for."""
+        """Labels the buffer at an address with its purpose."""
         if address in self.live:
             buffer = self.buffers[self.live[address]]
             buffer["Class"] = min(buffer["Class"], name, key=CLASSES.index)
@@ -81,7 +81,7 @@ class Program:
         self.emit("empty-cache")
 
     def note(self, kind, address, offset, text=""):
-        """Notes what lies at an address behind some bytes; docs/lab/formats.md lists the kinds."""
+        """Adds a note about the buffer at an address plus an offset; docs/lab/formats.md lists the kinds."""
         self.add_note(len(self.instructions), kind, self.live.get(address, -1), offset, text)
 
     def add_note(self, place, kind, buffer, offset=0, text=""):

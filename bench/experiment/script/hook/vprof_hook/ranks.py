@@ -10,12 +10,12 @@ from . import memory
 
 
 def world():
-    """The number of ranks, and which of them this is."""
+    """Returns the number of ranks, and which of them this is."""
     return int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
 
 
 def environment(ranks, rank):
-    """What torchrun tells a rank by its environment."""
+    """Returns the environment variables that torchrun sets for a rank."""
     return {
         "WORLD_SIZE": str(ranks), "RANK": str(rank), "LOCAL_WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank),
         "GROUP_RANK": "0", "ROLE_RANK": str(rank), "ROLE_WORLD_SIZE": str(ranks),
@@ -24,7 +24,7 @@ def environment(ranks, rank):
 
 
 def start_one_rank(launcher):
-    """Has torchrun, and what is built on it, become one rank in place of starting them all."""
+    """Makes torchrun, and launchers built on it, run one rank in this process in place of starting all."""
 
     def become(self, *args):
         enter(self._config.max_nodes * self._config.nproc_per_node)
@@ -34,7 +34,7 @@ def start_one_rank(launcher):
 
 
 def start_one_of_deepspeed(runner):
-    """Has DeepSpeed's launcher do the same."""
+    """Makes DeepSpeed's launcher run one rank in this process."""
 
     def become(args=None):
         given = runner.parse_args(args)
@@ -55,7 +55,7 @@ def enter(ranks):
 
 
 def answer_for_others(torch):
-    """Lets process groups come about though nobody else is there."""
+    """Makes process groups initialize without the other ranks."""
     if world()[0] == 1 or not torch.distributed.is_available():
         return
     dist = torch.distributed
@@ -121,7 +121,7 @@ def answer_for_others(torch):
 
 
 def gradients_of(sent):
-    """What the next stage of a pipeline answers to the shapes of outputs: gradients are shaped alike."""
+    """Returns the shapes that the next pipeline stage would send for gradients: those of the outputs."""
     if type(sent).__name__ != "_StageForwardMeta":
         return sent
     from torch.distributed.pipelining import stage
@@ -130,7 +130,7 @@ def gradients_of(sent):
 
 
 def inputs_of_stage(stage):
-    """What the stage before would send of its outputs: the input_args that the script has given; None without any."""
+    """Returns what the previous pipeline stage would send: the script's input_args; None without them."""
     inputs = getattr(getattr(stage, "_user_meta", None), "inputs", None)
     if inputs is None:
         return None
@@ -174,12 +174,12 @@ stores = []
 
 
 def store_of(dist, rank):
-    """The store of a rendezvous in which nobody else writes."""
+    """Returns a rendezvous store for a single rank."""
     if rank == 0:
         return dist.HashStore()
 
     class Lone(dist.Store):
-        """Answers what rank 0 would have written with an identifier of zeros, and never waits."""
+        """Answers with an identifier of zeros in place of what rank 0 would have written, and never waits."""
 
         def __init__(self, values):
             super().__init__()
@@ -236,7 +236,7 @@ def store_of(dist, rank):
 
 
 def without_gloo(backend):
-    """A backend whose groups on the CPU need no other rank."""
+    """Returns a backend whose groups on the CPU need no other rank."""
     if not backend:
         return "cpu:fake,cuda:nccl"
     return backend.lower().replace("gloo", "fake")

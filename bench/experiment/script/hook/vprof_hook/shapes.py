@@ -37,7 +37,7 @@ USUAL = {
 
 @functools.lru_cache(maxsize=None)
 def given():
-    """The contents of the file of --data-shapes, which vprof has checked."""
+    """Returns the contents of the file of --data-shapes, which vprof has checked."""
     path = os.environ.get("VPROF_SHAPES")
     if not path:
         return {}
@@ -46,7 +46,7 @@ def given():
 
 
 def entry(section, name):
-    """What the file states of a name, which its keys match as patterns of a shell; None for nothing."""
+    """Returns the file's entry for a name. Keys are shell patterns; None if no key matches."""
     for pattern, value in given().get(section, {}).items():
         if fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(os.path.basename(name.rstrip("/")), pattern):
             return value
@@ -55,47 +55,47 @@ def entry(section, name):
 
 @functools.lru_cache(maxsize=None)
 def lengths():
-    """Lengths of texts in tokens as --lengths states them; empty for none."""
+    """Returns lengths of texts in tokens as --lengths states them; empty for none."""
     return [int(n) for n in os.environ.get("VPROF_LENGTHS", "").split(",") if n]
 
 
 @functools.lru_cache(maxsize=None)
 def uncut():
-    """The tokens of texts without --lengths: more than any number of the command, such as its longest sequence."""
+    """Returns the tokens of texts without --lengths: more than any number in the command."""
     numbers = [int(n) for word in sys.argv for n in re.findall(r"\d{3,6}", word)]
     return max([UNCUT] + [2 * n + 11 for n in numbers if n <= 1 << 17])
 
 
 def tokens(row, parts=1):
-    """The tokens of one of a row's texts, all of which have its length together."""
+    """Returns the number of tokens of one text of a row; the texts of a row share its length."""
     return max(lengths()[row % len(lengths())] // parts, 1) if lengths() else uncut()
 
 
 @functools.lru_cache(maxsize=4096)
 def text(count):
-    """A text of so many words, which tokenizers have one token for each."""
+    """Returns a text of count words, each of which is one token."""
     return " ".join(["the"] * count)
 
 
 def image(size=None, mode="RGB"):
-    """A black image of PIL."""
+    """Returns a black image of PIL."""
     module = sys.modules.get("PIL.Image") or __import__("PIL.Image").Image
     return module.new(mode, tuple(size or sizes("images") or UNSIZED))
 
 
 def sizes(section):
-    """The width and height of images as the file states them."""
+    """Returns the width and height of images as the file states them."""
     return tuple(int(n) for n in given()[section].split("x")) if section in given() else None
 
 
 def shape_of(kind):
-    """The type of numbers of a kind, their bound and the sizes of its array; None for other kinds."""
+    """Returns the type of numbers of a kind, their bound and the sizes of its array; None for other kinds."""
     found = NUMBERS.match(kind)
     return found and (found[1], int(found[2] or 0), [int(n) for n in (found[3] or "").split("x") if n])
 
 
 def value(kind, row=0, parts=1):
-    """A value of a kind, of numbers as an array of NumPy or a number."""
+    """Returns a value of a kind, of numbers as an array of NumPy or a number."""
     if isinstance(kind, dict):
         return {name: value(inner, row, parts) for name, inner in kind.items()}
     if isinstance(kind, list):
@@ -122,7 +122,7 @@ def value(kind, row=0, parts=1):
 
 
 def numbers(dtype, bound, array, row):
-    """An array: whole numbers below a bound that follow each other, or fractions."""
+    """Returns an array: whole numbers below a bound that follow each other, or fractions."""
     numpy = __import__("numpy")
     if dtype.startswith(("int", "uint", "bool")):
         found = numpy.zeros(array, dtype) + numpy.asarray(row % max(bound, 2), dtype)
@@ -132,5 +132,5 @@ def numbers(dtype, bound, array, row):
 
 
 def strings(columns):
-    """How many of some columns are texts, which share the length of a row."""
+    """Returns how many of some columns are texts, which share the length of a row."""
     return max(sum(kind in ("string", "messages", "conversations") for kind in columns.values()), 1)

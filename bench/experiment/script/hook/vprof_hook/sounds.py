@@ -10,7 +10,7 @@ from .placeholders import replaced
 
 
 def absent(path):
-    """The samples of a file that is absent, and their rate; None for a file that is there, or is no path."""
+    """Returns the samples of a file that is absent, and their rate; None for a file that is there, or is no path."""
     if not files.named(path) or os.path.exists(files.found(path)):
         return None
     stated = shapes.entry("files", str(path)) or configured()
@@ -28,14 +28,16 @@ RATE = re.compile(r"\b(?:sampling_rate|sample_rate|target_sample_rate|sr)\b[\"']
 
 @functools.lru_cache(maxsize=None)
 def configured():
-    """The kind of sounds by the first rate in the command, or in a file that it names; None if there is none."""
+    """Returns the kind of sounds, with the first rate in the command or in a file that it names; None without one."""
     named = [part for word in sys.argv[1:] for part in word.split("=") if os.path.isfile(part) and os.path.getsize(part) < 1 << 20]
     found = RATE.search("\n".join([" ".join(sys.argv), *map(data.source, named)]))
     return found and "audio " + found[1]
 
 
 def reading(real, result):
-    """A function that reads a file of sound; result makes what it returns of samples, their rate and the call's arguments."""
+    """Returns a function that reads a file of sound; result makes what it returns of samples, their rate and the call's
+    arguments.
+    """
 
     @functools.wraps(real)
     def wrapped(path, *args, **kwargs):
@@ -46,7 +48,7 @@ def reading(real, result):
 
 
 def resampled(samples, rate, sr=22050, *_, **__):
-    """What librosa.load returns."""
+    """Returns what librosa.load returns."""
     if not sr:
         return samples, rate
     return samples[:1].repeat(int(len(samples) * sr / rate)), sr

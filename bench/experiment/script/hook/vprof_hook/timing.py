@@ -1,4 +1,4 @@
-"""Times further steps of the script, when all else has been seen and nothing is recorded any more."""
+"""Times further steps of the script, after everything else was seen and recording has stopped."""
 
 import os
 
@@ -20,7 +20,7 @@ class Times:
         self.loads = []  # the pairs of events of each step
 
     def begin(self):
-        """Begins after the last step that is recorded; False where nothing is to be timed."""
+        """Starts timing after the last recorded step. Returns False if no steps are to be timed."""
         if not self.wanted or events.quiet or not self.watch.memory.used or not any(self.watch.counts.values()):
             return False
         self.wanted, self.running = False, True
@@ -29,7 +29,7 @@ class Times:
         return True
 
     def started(self):
-        """Tells whether loaders that begin now may be used in a step that is timed."""
+        """Reports whether a loader started now may be used in a timed step."""
         return self.wanted or self.running
 
     def mark(self):
@@ -37,20 +37,20 @@ class Times:
         self.loads.append([])
 
     def now(self):
-        """An event on the stream that the script uses."""
+        """Returns an event on the stream that the script uses."""
         event = self.cuda.Event(enable_timing=True)
         event.record()
         return event
 
     def apart(self, load):
-        """Loads a batch. What the GPU waits for it is no part of the step."""
+        """Loads a batch. Time that the GPU waits for it does not count as part of the step."""
         began = self.now()
         batch = load()
         self.loads[-1].append((began, self.now()))
         return batch
 
     def after_step(self, optimizer):
-        """Ends a step when each optimizer has stepped that steps."""
+        """Ends a step when every active optimizer has stepped."""
         self.stepped.add(optimizer)
         if any(n > 0 and o not in self.stepped for o, n in self.watch.active().items()):
             return

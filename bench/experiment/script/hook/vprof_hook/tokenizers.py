@@ -27,7 +27,7 @@ TEMPLATE = (
 
 
 def file(repository, name):
-    """The text of one of a tokenizer's files; None if the size of the vocabulary cannot be known."""
+    """Returns the text of one of a tokenizer's files; None if the size of the vocabulary cannot be known."""
     folder, _, name = name.rpartition("/")
     config = repository.file(f"{folder}/config.json".lstrip("/"))
     if config is None or name not in ("tokenizer.json", "tokenizer_config.json"):
@@ -61,7 +61,7 @@ def file(repository, name):
 
 
 def ends(special, vocabulary):
-    """What stands before and after each text: [CLS] and [SEP], </s>, or <s>."""
+    """Returns what stands before and after each text: [CLS] and [SEP], </s>, or <s>."""
     first, last = special.get("cls_token"), special.get("sep_token")
     if not first:
         first, last = (None, special["eos_token"]) if special is ENCODER_DECODERS else (special.get("bos_token"), None)

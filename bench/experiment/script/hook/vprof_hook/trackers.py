@@ -15,7 +15,7 @@ TRACKERS = {"wandb", "tensorboardX", "mlflow", "comet_ml", "neptune", "swanlab",
 
 
 class Nothing:
-    """An object whose methods do nothing, and that is what each of them returns."""
+    """An object whose methods do nothing and return the object itself."""
 
     def __init__(self, *_, **__):
         pass

@@ -53,14 +53,14 @@ class Watch:
     # Phases.
 
     def step(self):
-        """The number of the step that is running, from 0; -1 in set-up."""
+        """Returns the number of the step that is running, from 0; -1 in set-up."""
         if self.phases[0] == "set-up":
             return -1
         done = max((steps for _, steps in self.tally), default=0)  # where the script has deleted its optimizers
         return min(self.active().values(), default=done)
 
     def active(self):
-        """The optimizers that step, or may still do so, with how often they did."""
+        """Returns the optimizers that step, or may still, with their step counts."""
         most = max(self.counts.values(), default=0)
         # An optimizer that wraps another, as SAM's does, has the same groups and may never step itself.
         wrapped = {id(group) for o, n in self.counts.items() if n for group in o.param_groups}
@@ -88,7 +88,7 @@ class Watch:
             self.turn(self.phases.pop)
 
     def within(self, phase, call):
-        """A function that runs as a phase of its own."""
+        """Returns a function that runs as a phase of its own."""
 
         @functools.wraps(call)
         def wrapped(*args, **kwargs):
@@ -118,7 +118,7 @@ class Watch:
     # Steps.
 
     def went_back(self):
-        """Counts a backward pass where there is no optimizer, and ends training if there still is none after many."""
+        """Counts backward passes without an optimizer, and ends training after many of them."""
         if self.counts or self.tally:
             return
         self.alone += 1
@@ -178,23 +178,23 @@ class Watch:
             return ""
 
     def trained(self):
-        """Tells whether all optimizers have made the steps that are asked for."""
+        """Reports whether all optimizers have made the requested number of steps."""
         counts = self.active().values()
         return self.wanted > 0 and any(counts) and min(counts) >= self.wanted and not self.goes_on()
 
     def goes_on(self):
-        """Tells whether further steps show what the first do not: growth, the longest batches, or the capture of a CUDA graph."""
+        """Reports whether further steps are needed, for growth, the longest batches, or the capture of a CUDA graph."""
         return self.longest.seconds > 0 and (self.growth.open() or self.longest.open() or self.warms_up())
 
     def warms_up(self):
-        """Tells whether a step ran on a stream of its own, as those before the capture of a CUDA graph do."""
+        """Reports whether a step ran on a stream of its own, as those before the capture of a CUDA graph do."""
         cuda = self.torch.cuda
         if not self.memory.used or not hasattr(cuda, "current_stream") or self.step() >= growth.MOST:
             return False
         return cuda.current_stream() != cuda.default_stream()
 
     def scaled(self, step):
-        """GradScaler.step, which calls the optimizer's only if the gradients are finite."""
+        """Wraps GradScaler.step, which calls the optimizer's step only if the gradients are finite."""
 
         @functools.wraps(step)
         def wrapped(scaler, optimizer, *args, **kwargs):
@@ -220,7 +220,9 @@ class Watch:
             self.begin("evaluation")
 
     def settle(self):
-        """Ends the evaluation if its module trains again: not all call train() to say so. What was gathered is not saved."""
+        """Ends the evaluation if its module trains again, since not every script calls train(). A state dict that was
+        gathered and not saved is no checkpoint.
+        """
         if self.gathering:
             self.gathering = False
             self.phases[-1] = self.phases[-2]
@@ -233,7 +235,7 @@ class Watch:
         self.saw("eval")
 
     def gathers(self, gather):
-        """Module.state_dict: from here on a script makes what it saves next, if it does."""
+        """Wraps Module.state_dict, with which the making of a checkpoint may begin."""
 
         @functools.wraps(gather)
         def wrapped(module, *args, **kwargs):
@@ -245,7 +247,7 @@ class Watch:
         return wrapped
 
     def trains(self, module):
-        """Tells whether an optimizer has parameters of a module."""
+        """Reports whether an optimizer has parameters of a module."""
         owned = {id(p) for o in self.counts for group in o.param_groups for p in group["params"]}
         return any(id(p) in owned for p in module.parameters())
 
@@ -258,9 +260,8 @@ class Watch:
     # The end.
 
     def end(self, reason):
-        """Ends the script: enough was seen.
-
-        Where an optimizer steps in a hook of a backward pass, that is waited for: the exception must not unwind autograd's threads.
+        """Ends the script. If an optimizer steps in a backward hook, it waits for the end of backward: the exception
+        must not unwind autograd's threads.
         """
         if self.torch._C._current_graph_task_id() >= 0:
             self.due = reason
@@ -274,12 +275,12 @@ class Watch:
         raise TrainingEnded(0)
 
     def close(self):
-        """Tries what would save memory, or leaves the loop."""
+        """Tries memory-saving options, or leaves the loop."""
         if not self.trials.begin():
             self.leave_loop()
 
     def leave_loop(self):
-        """Has the script end where its next step begins."""
+        """Makes the script end where its next step begins."""
         self.over = True
         if "torch._dynamo" not in sys.modules:  # which would compile again for a hook
             self.torch.nn.modules.module.register_module_forward_pre_hook(lambda *_: self.stop())
@@ -349,7 +350,7 @@ def watch(torch):
 
 
 def announcing(init, made):
-    """An __init__ of Optimizer that says what it has made."""
+    """Wraps Optimizer.__init__, which then reports the optimizer that it has made."""
 
     @functools.wraps(init)
     def wrapped(self, *args, **kwargs):
@@ -360,7 +361,7 @@ def announcing(init, made):
 
 
 def switching(train, told):
-    """A Module.train that says which module is switched, but not its children."""
+    """Wraps Module.train, which then reports the switched module, without its children."""
     running = False
 
     @functools.wraps(train)

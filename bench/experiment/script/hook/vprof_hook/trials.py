@@ -30,7 +30,7 @@ METHODS = (
 
 
 def compiles():
-    """Tells whether torch.compile has seen a function of the script."""
+    """Reports whether torch.compile has seen a function of the script."""
     utils = sys.modules.get("torch._dynamo.utils")
     return utils is not None and utils.counters["frames"]["total"] > 0
 
@@ -50,11 +50,11 @@ class Trials:
         self.autocast = self.loss = False  # whether the script computes under autocast, and a loss of many classes
 
     def trained(self):
-        """All parameters of the optimizers."""
+        """Returns all parameters of the optimizers."""
         return [p for o in self.watch.counts for group in o.param_groups for p in group["params"]]
 
     def begin(self):
-        """Begins to try, after the last step that counts; False where there is nothing to try."""
+        """Starts the trials after the last counted step. Returns False if there is nothing to try."""
         watch = self.watch
         if watch.longest.seconds <= 0 or watch.growth.found() or events.quiet or not watch.memory.used or not any(watch.counts.values()):
             return False
@@ -78,7 +78,7 @@ class Trials:
         return True
 
     def after_step(self, optimizer):
-        """Ends a trial when each optimizer has stepped that steps."""
+        """Ends a trial when every active optimizer has stepped."""
         self.stepped.add(optimizer)
         if any(n > 0 and o not in self.stepped for o, n in self.watch.active().items()):
             return
@@ -107,7 +107,7 @@ class Trials:
     # Changes: each function changes something and returns what puts it back.
 
     def observe(self):
-        """Changes nothing, and sees whether the script uses autocast and a loss over many classes."""
+        """Changes nothing, and detects whether the script uses autocast and a loss over many classes."""
         torch = self.torch
         enter, loss = torch.autocast.__enter__, torch.nn.functional.cross_entropy
 
@@ -128,7 +128,7 @@ class Trials:
         return undo
 
     def optimizers(self):
-        """Optimizers that make copies of all their values at once."""
+        """Returns optimizers that make copies of all their values at once."""
         groups = [g for o in self.watch.counts for g in o.param_groups if g.get("foreach", False) is not False and not g.get("fused")]
         if not groups:
             return
@@ -143,13 +143,13 @@ class Trials:
         yield "%s with fused=True or foreach=False" % " and ".join(names), change
 
     def modules(self):
-        """The modules that nothing is above."""
+        """Returns the root modules, which no other module contains."""
         every = [m for m in gc.get_objects() if issubclass(type(m), self.torch.nn.Module) and "_modules" in vars(m)]
         inner = {id(c) for m in every for c in m._modules.values() if c is not None}
         return [m for m in every if id(m) not in inner]
 
     def unowned(self):
-        """Parameters that get gradients and that no optimizer has."""
+        """Returns parameters that receive gradients but belong to no optimizer."""
         found = {id(p): p for m in self.modules() for p in m.parameters() if p.requires_grad and p.grad is not None and id(p) not in self.owned}
         if not found:
             return
@@ -199,7 +199,7 @@ class Trials:
         return lambda: [vars(block).pop("forward", None) for block in blocks]
 
     def losses(self):
-        """A loss over many classes whose rows are computed in parts."""
+        """Returns a loss over many classes whose rows are computed in parts."""
         if not self.loss:
             return
         from torch.utils.checkpoint import checkpoint
@@ -242,7 +242,7 @@ class Trials:
     # What is not run.
 
     def send_copies(self):
-        """Sends the bytes of copies of the trained parameters that are not trained: averages, targets, references."""
+        """Sends the bytes of untrained copies of trained parameters: averages, target networks, reference models."""
         torch = self.torch
         trained = collections.Counter(tuple(p.shape) for p in self.trained() if p.is_cuda)
         own = self.owned | {id(s) for o in self.watch.counts for state in o.state.values() if isinstance(state, dict) for s in state.values()}

@@ -64,7 +64,7 @@ OVERWRITES = {"fill_", "zero_", "copy_", "arange", "linspace", "eye", "cumsum", 
 
 
 def compute(torch):
-    """Has PyTorch's operators give right numbers where that is cheap; nothing in releases that cannot (before 2.11)."""
+    """Makes PyTorch's operators return correct values where that is cheap. Needs PyTorch 2.11."""
     # libraries.load has set the folder.
     path = os.path.join(os.environ.get("TRITON_LIBCUDA_PATH", ""), "libvprof_gpu.so")
     if os.environ.get("VPROF_TIMED"):
@@ -99,12 +99,12 @@ host = None
 
 
 def tensors_of(op):
-    """The places of an operator's arguments that are tensors and can be given as numbers."""
+    """Returns the positions of an operator's tensor arguments that may also be numbers."""
     return [i for i, argument in enumerate(op._schema.arguments) if str(argument.type) == "Tensor"]
 
 
 class Host:
-    """Computes on the host what is in the memory of the device."""
+    """Computes on the host the values in device memory."""
 
     def __init__(self, torch, library):
         self.torch, self.library = torch, library
@@ -235,7 +235,8 @@ class Host:
         return run
 
     def coalesced(self, _op, kernel):
-        """What has each place of a sparse tensor once, such as the gradient of an embedding.
+        """Wraps the operator that coalesces sparse tensors, such as gradients of embeddings, to one entry for each
+        index.
 
         PyTorch's kernel counts the places in memory of its own, so that nobody can tell it their number.
         """
@@ -261,7 +262,7 @@ class Host:
 
     @contextlib.contextmanager
     def tell(self, number):
-        """Has kernels count a number."""
+        """Makes the simulated kernels report a number as their count."""
         self.telling = True
         self.library.vprof_tell(number)
         try:
@@ -271,7 +272,7 @@ class Host:
             self.telling = False
 
     def asserted(self, check):
-        """torch._is_all_true, by which distributions check their arguments: it holds of numbers that nobody knows."""
+        """Replaces torch._is_all_true, with which distributions check their arguments: unknown numbers pass."""
 
         def holds(tensor):
             out = check(tensor)
@@ -283,7 +284,7 @@ class Host:
         return holds
 
     def read(self, _op, kernel):
-        """A number that the script reads: positive where nobody knows it; noted if it is true or false."""
+        """Wraps the operator that reads a number. An unknown number is positive; a guessed bool is noted."""
 
         def run(keys, tensor):
             number = kernel(keys, tensor)
@@ -300,7 +301,7 @@ class Host:
         return run
 
     def compared(self, op, kernel):
-        """torch.equal, whose kernel calls others without PyTorch's dispatcher."""
+        """Replaces torch.equal, whose kernel calls others without PyTorch's dispatcher."""
 
         def run(keys, *args):
             self.compares = True
@@ -349,7 +350,7 @@ class Host:
         return run
 
     def seen_by_host(self, out, args):
-        """What the script copies to the host: zeros where nobody wrote anything, and finite where nobody knows it."""
+        """Returns a copy to the host with zeros for memory never written, and finite values for unknown ones."""
         known = self.known(*args[1:])
         if known < ALL:
             out.untyped_storage().vprof = known
@@ -361,7 +362,7 @@ class Host:
         return out
 
     def naming(self, convert):
-        """Tensor.numpy or tolist, by which scripts go by whole numbers without PyTorch: they are named if nobody knows them."""
+        """Wraps Tensor.numpy or tolist, which give integers to code outside PyTorch. A guessed value is reported."""
 
         @functools.wraps(convert)
         def wrapped(tensor, *args, **kwargs):
@@ -372,7 +373,7 @@ class Host:
         return wrapped
 
     def guessed(self):
-        """Notes the user's line, whose course hangs on a number that was never computed."""
+        """Notes the user's line that depends on a number that was never computed."""
         frame, libraries = sys._getframe(1), (*memory.LIBRARIES, os.path.join(os.path.dirname(self.torch.__file__), ""))
         while frame is not None and not memory.of_user(frame.f_code.co_filename, libraries):
             frame = frame.f_back
@@ -382,7 +383,9 @@ class Host:
             events.send("guessed", path=line)
 
     def lifted(self, args, tensors):
-        """Makes numbers tensors where those are wanted, as PyTorch had before it called Python, of the type of the result."""
+        """Converts number arguments to tensors of the result's type where an operator needs tensors. PyTorch passes the
+        numbers to Python.
+        """
         for i in tensors:
             if i < len(args) and isinstance(args[i], (bool, int, float, complex)):
                 torch = self.torch
@@ -395,7 +398,7 @@ class Host:
     # What is known.
 
     def known(self, *args):
-        """How much is known of the tensors among arguments."""
+        """Returns how much is known about the values of the tensor arguments."""
         levels = {self.level(t) for t in self.tensors(args)}
         return ALL if levels <= {ALL} else SOME if levels - {NOTHING} else NOTHING
 
@@ -409,7 +412,7 @@ class Host:
             return otherwise
 
     def in_backward(self):
-        """Tells whether autograd runs, which adds gradients in place only if Python has no object of their storage."""
+        """Reports whether autograd runs. It adds gradients in place only if Python has no object of their storage."""
         return self.torch._C._current_graph_task_id() >= 0
 
     def mark(self, out, known):
@@ -428,7 +431,7 @@ class Host:
                 yield from self.tensors(a)
 
     def is_written(self, tensor):
-        """Tells whether the memory of a tensor holds more than what was there before: unknown floating-point numbers are zeros."""
+        """Reports whether a tensor has been written. Unknown floating-point numbers are zeros in memory."""
         if not tensor.is_cuda or tensor.dtype in self.whole:
             return True
         try:
@@ -437,13 +440,13 @@ class Host:
             return True
 
     def are_alike(self, scores):
-        """Tells whether nothing that is known tells floating-point numbers apart."""
+        """Reports whether all scores look equal, because no known value distinguishes them."""
         if scores.dtype in self.whole or self.known(scores) == ALL:
             return False
         return not self.is_written(scores) or scores.numel() <= MOST and bool((self.view(scores) == self.view(scores).flatten()[0]).all())
 
     def guess_rest(self, out):
-        """Makes numbers that nobody knows ones before a script writes a few among them, such as a zero for what is not to be chosen."""
+        """Sets unknown numbers to one before a script overwrites some, such as with zeros for excluded choices."""
         storage = out.untyped_storage()
         size = storage.nbytes() // out.element_size()
         if out.dtype in self.whole or out.numel() > 64 or size > MOST or self.in_backward() or self.known(out) == ALL:
@@ -454,7 +457,9 @@ class Host:
             storage.vprof = self.known(out)
 
     def copied(self, out, args, whole):
-        """How much is known of what PyTorch itself copies, as it is too large to be computed with: all of it, from the host."""
+        """Returns how much is known about the result of a copy that is too large to compute here. Copies from the host
+        are known.
+        """
         sources = [t for t in self.tensors(args[1:]) if t.is_cpu and t.dim()]
         if not sources or self.in_backward():
             return NOTHING
@@ -468,14 +473,14 @@ class Host:
         return NOTHING
 
     def blank(self, out):
-        """Makes the memory of a tensor that is about to be written zeros."""
+        """Zeroes the memory of a tensor before it is written."""
         storage = out.untyped_storage()
         if not self.is_written(out) and not self.in_backward():
             ctypes.memset(storage.data_ptr(), 0, min(storage.nbytes(), 4 * MOST))
             storage.vprof = NOTHING
 
     def clear(self, out):
-        """Makes whole numbers that were not computed zeros: what lay in their memory before is no place, and no length."""
+        """Zeroes integers that were not computed, since stale memory would be an invalid index or length."""
         for t in self.tensors((out,)):
             if t.is_cuda and t.dtype in self.whole and t.numel() * t.element_size() == t.untyped_storage().nbytes():
                 self.library.cudaMemset(t.data_ptr(), 0, t.untyped_storage().nbytes())
@@ -483,7 +488,7 @@ class Host:
     # Numbers.
 
     def is_small(self, out, args, known):
-        """Tells whether a result is worth computing: of whole numbers, or small, or made of what the host wrote (all of it, in layers)."""
+        """Reports whether a result is worth computing: integers, few numbers, or values from the host."""
         outs = list(self.tensors((out,)))
         whole = any(o.dtype in self.whole for o in outs)
         if not whole and self.in_backward():
@@ -495,15 +500,15 @@ class Host:
         return whole or all(o.numel() <= FLOATS for o in outs) or not any(self.is_copied(t) for t in self.tensors(args))
 
     def is_copied(self, tensor):
-        """Tells whether PyTorch has copied a large tensor from the host: what has its size is not computed."""
+        """Reports whether a large tensor was copied from the host. Tensors of its size are not computed."""
         return tensor.is_cuda and tensor.numel() > FLOATS and hasattr(tensor.untyped_storage(), "vprof_copied")
 
     def trains(self, args):
-        """Tells whether autograd records: scripts go by masked scores where they draw from them, and not where those are trained."""
+        """Reports whether autograd records. Scripts sample from masked scores only where they don't train."""
         return self.torch.is_grad_enabled() and any(t.requires_grad for t in self.tensors(args))
 
     def computed(self, op, args, kwargs):
-        """What the operator gives on the host; None where it fails."""
+        """Returns the operator's result computed on the host; None if it fails there."""
         torch = self.torch
         with torch._C.DisableTorchFunction():
             try:
@@ -521,7 +526,7 @@ class Host:
         return value
 
     def view(self, tensor):
-        """A tensor of the host in the memory of one of the device."""
+        """Returns a host tensor that shares the memory of a device tensor."""
         storage = tensor.untyped_storage()
         size = storage.nbytes() // tensor.element_size()
         if not size:
@@ -531,7 +536,7 @@ class Host:
         return flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
     def write(self, out, known, finite=False):
-        """Writes numbers where a result is; zeros for whole ones that the host could not compute."""
+        """Writes computed numbers into a result; zeros for integers that the host could not compute."""
         outs = out if isinstance(out, tuple) else (out,)
         known = (0,) * len(outs) if known is None else known if isinstance(known, tuple) else (known,)
         for to, numbers in zip(outs, known):

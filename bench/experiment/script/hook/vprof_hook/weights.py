@@ -52,7 +52,7 @@ class Transformers:
     names = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 
     def config(self, cls, source, kwargs):
-        """The configuration of a model, and the arguments that its class takes."""
+        """Returns the configuration of a model, and the arguments that its class takes."""
         config = kwargs.get("config")
         if config is not None and not isinstance(config, (str, os.PathLike)):
             return copy.deepcopy(config)
@@ -60,7 +60,7 @@ class Transformers:
         return cls.config_class.from_pretrained(config or source, return_unused_kwargs=True, **known)[0]
 
     def dtype(self, torch, config, kwargs):
-        """The type of the weights, which is what they are loaded as: copies of another type would take memory of the host."""
+        """Returns the type in which the weights are loaded. Conversions would take host memory."""
         asked = kwargs.get("dtype", kwargs.get("torch_dtype"))
         if isinstance(asked, str) and asked != "auto":
             asked = getattr(torch, asked)
@@ -79,7 +79,7 @@ class Transformers:
         return sys.modules["transformers.modeling_utils"]
 
     def name(self, model, source):
-        """Has a model say that it came from where it was asked for."""
+        """Sets a model's name_or_path to the source that the script asked for."""
         for part in (model, getattr(model, "config", None)):
             if hasattr(part, "name_or_path"):
                 part.name_or_path = source
@@ -109,7 +109,7 @@ class Diffusers(Transformers):
 
 
 def from_pretrained(method, library):
-    """A from_pretrained that has placeholders for absent weights."""
+    """Wraps from_pretrained, which loads placeholders for absent weights."""
     call = method.__func__
 
     @functools.wraps(call)
@@ -138,7 +138,7 @@ def has_weights(library, source, kwargs):
 
 
 def weights_in(folder):
-    """The files of weights in a folder, without pointers of Git LFS."""
+    """Returns the files of weights in a folder, without pointers of Git LFS."""
     names = os.listdir(folder) if os.path.isdir(folder) else ()
     return [n for n in names if n.endswith(files.CHECKPOINTS) and not is_pointer(os.path.join(folder, n))]
 
@@ -152,7 +152,7 @@ def is_pointer(path):
 
 
 def folder_of(library, cls, source, kwargs):
-    """A folder with the files of a model, and placeholders of its weights."""
+    """Returns a folder with the files of a model, and placeholders of its weights."""
     torch = sys.modules["torch"]
     inner = kwargs.get("subfolder") or ""
     repository = None if os.path.isdir(source) else hub.repository(source)
@@ -182,7 +182,7 @@ def link_others(source, folder):
 
 @contextlib.contextmanager
 def unseen(torch):
-    """Leaves the random numbers of the script as they are, and its default type out of what is made."""
+    """Keeps the script's random state and default dtype from being used while a placeholder is made."""
     state, dtype = torch.random.get_rng_state(), torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
@@ -270,7 +270,7 @@ class Missing(dict):
         return len(self.pairs())
 
     def pairs(self):
-        """What iteration gives: one pair in place of all, which load_state_dict knows by its key."""
+        """Returns what iteration gives: one pair in place of all, which load_state_dict knows by its key."""
         Missing.iterated.append(self)
         return {STAR: self}
 
@@ -346,7 +346,7 @@ def missing(path, device):
 
 
 def loading(torch, load):
-    """torch.load, of files that may be absent."""
+    """Wraps torch.load, which returns placeholders for absent files."""
 
     @functools.wraps(load)
     def wrapped(f, map_location=None, *args, **kwargs):
@@ -358,7 +358,7 @@ def loading(torch, load):
 
 
 def filling(torch, load_state_dict):
-    """Module.load_state_dict, whose state dict may be of an absent file."""
+    """Wraps Module.load_state_dict, whose argument may come from an absent file."""
 
     @functools.wraps(load_state_dict)
     def wrapped(self, state_dict, strict=True, assign=False):
@@ -377,7 +377,7 @@ def filling(torch, load_state_dict):
 
 
 def without_values(torch, value, device=None):
-    """A tensor without values of the shape of another."""
+    """Returns a tensor without values of the shape of another."""
     if not isinstance(value, torch.Tensor):
         return value
     made = placeholders.lazy.empty(value.shape, value.dtype)
@@ -401,7 +401,7 @@ def resuming(torch, load_state_dict):
 
 
 def first_state(torch, optimizer):
-    """The state of an optimizer without values, as its step makes it of parameters on the meta device."""
+    """Returns an optimizer's state without values, made by a step on the meta device."""
     twin, parameters = copy.copy(optimizer), []
     twin.state, twin.param_groups = collections.defaultdict(dict), []
     for group in optimizer.param_groups:
@@ -420,7 +420,7 @@ def first_state(torch, optimizer):
 
 
 def leaving(load_state_dict):
-    """A load_state_dict that changes nothing where the state is a Missing."""
+    """Wraps a load_state_dict, which does nothing for a Missing state."""
 
     @functools.wraps(load_state_dict)
     def wrapped(self, state_dict):
@@ -494,7 +494,7 @@ def watch_torch_hub(module):
 
 
 def explained(module, load):
-    """torch.hub.load, which may need the code of a repository that is absent."""
+    """Wraps torch.hub.load, and explains a failure where the repository's code is absent."""
 
     @functools.wraps(load)
     def wrapped(repo_or_dir, *args, **kwargs):
