@@ -43,7 +43,7 @@ func newAccuracyCmd(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.files = args
 			if o.shared != "" {
-				return o.share()
+				return o.anonymize()
 			}
 			return runAccuracy(cmd.Context(), o)
 		},
@@ -138,8 +138,8 @@ func (o *accuracyOptions) shard(ctx context.Context, records []reference.Record)
 		})
 }
 
-// share shows the measurements from real GPUs, then writes them as lines without names.
-func (o *accuracyOptions) share() error {
+// anonymize shows the measurements from real GPUs as lines without names, and writes them to the file of --share.
+func (o *accuracyOptions) anonymize() error {
 	all, err := o.measured()
 	if err != nil {
 		return err

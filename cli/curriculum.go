@@ -29,7 +29,7 @@ func curriculum(m models.Model, parts []systems.Part, fixed func(setting string)
 	return out
 }
 
-// otherParts returns the parts of the curriculum beside the configuration that train otherwise than the case.
+// otherParts returns the parts of the configuration's curriculum that train with other settings than the case.
 func (f *caseFlags) otherParts(m models.Model, c models.Case) ([]step.Part, error) {
 	given, err := f.givenSettings()
 	if err != nil {

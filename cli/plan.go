@@ -272,7 +272,7 @@ func (o *planOptions) shard(ctx context.Context, here *job.Local, jobs []job.Job
 		})
 }
 
-// printRequests prints requests in place of the plans, which go to files alone.
+// printRequests prints requests to a scheduler in place of the plans, which are only written to files.
 func (o *planOptions) printRequests(plans report.Releases) error {
 	var d report.Document = plans
 	if len(plans) == 1 {

@@ -147,7 +147,7 @@ func (f *caseFlags) modelOf(t *trainers.Config) (words []string, err error) {
 	return []string{"--model " + f.model}, nil
 }
 
-// applyTrainer sets the flags that the trainer's configuration stands for, and says so.
+// applyTrainer sets the flags that correspond to the trainer's configuration, and reports them.
 func (f *caseFlags) applyTrainer(cmd *cobra.Command, a *app, searched []string) error {
 	t := f.trainer
 	words, err := f.modelOf(t)

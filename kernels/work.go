@@ -84,8 +84,8 @@ func occupied(to, ranges []Range) []Range {
 	return to
 }
 
-// A plan is the rest of some work while its launches are chosen. Each launch reduces
-// reads and writes by the memory that it visits and flops by what it computes.
+// A plan is the part of a kernel's work that has no launches yet. Each launch reduces reads and writes by the memory
+// that it visits, and flops by the operations that it computes.
 type plan struct {
 	launches      []Launch
 	before        int // the number of launches that were there before the work
@@ -160,8 +160,8 @@ func (p *plan) stream() {
 	p.reads, p.writes = p.reads[:0], p.writes[:0]
 }
 
-// rounds returns how many multiply-adds an element takes, beside the additions of
-// its inputs, for so many operations in all.
+// rounds returns the number of multiply-adds for each element, besides the additions of its inputs, so that the total
+// is flops operations.
 func rounds(flops, elements, inputs int64) int64 {
 	missing := flops - elements*max(inputs-1, 0)
 	if elements == 0 || missing <= 0 {

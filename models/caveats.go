@@ -82,7 +82,7 @@ func (m Model) targetCaveats(c Case) []string {
 	return caveats
 }
 
-// StageNote says what is trained in one of the model's stages.
+// StageNote returns a sentence on what one of the model's stages trains.
 func (m Model) StageNote(stage string) string {
 	if note := m.Trains[stage]; note != "" {
 		return note

@@ -60,8 +60,8 @@ func (m Model) filled(c Case) Case {
 	return c
 }
 
-// changed returns the first field, by its key in files, in which a filled case differs from the only one
-// of a recorded run; empty if none does. Allocator settings may differ.
+// changed returns the key of the first field in which a completed case differs from the single case of a recorded run;
+// empty if none does. Allocator settings may differ.
 func (m Model) changed(c Case) string {
 	if !m.Recorded {
 		return ""

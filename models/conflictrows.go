@@ -147,8 +147,8 @@ var tileConflicts = []Conflict{
 		"vprof records tiles on one GPU and under fully_shard; use fsdp2"),
 }
 
-// loopOption returns the first field about the training loop that the case gives; empty for none. A loop that is
-// recorded anyway counts as none.
+// loopOption returns the first field about the training loop that the case sets; empty for none. The loop that was
+// recorded does not count.
 func (k *choice) loopOption() string {
 	switch {
 	case k.Loop != "" && k.Loop != k.m.Levers.Loop && !scoresOfStages(k.m, k.Case):

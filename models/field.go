@@ -94,7 +94,7 @@ func (f *Field) Help(values []string) string {
 // Patch is what someone chose of a case: a change for each field, by its name.
 type Patch map[string]Change
 
-// Set adds a change, in place of an earlier one of the same field.
+// Set adds a change. It replaces an earlier change of the same field.
 func (p Patch) Set(c Change) { p[c.Field.Name] = c }
 
 // Apply puts the changes into a case, in the order of the table.
@@ -129,8 +129,8 @@ func FieldNamed(name string) *Field {
 	return nil
 }
 
-// checkFields finds a value that no text stands for, and brings the others to their usual spelling: a case that came
-// from a file, or from code, is valid by the rules that hold for one from flags.
+// checkFields returns a field whose value no flag could have, and normalizes the spelling of the others. A case from a
+// file or from code so meets the same rules as one from flags.
 func (c *Case) checkFields() (field, reason string) {
 	for i := range fields {
 		f := &fields[i]

@@ -67,8 +67,8 @@ var fields = []Field{
 	{
 		Name: "checkpointing", JSON: "checkpointing", Group: GroupHow, Main: true, Bare: "true",
 		Usage: "recompute activations in backward, and `how`: true, false, non-reentrant, reentrant, " +
-			"reentrant-trained for layers alone that are not all frozen, every=2 for every second layer, " +
-			"selective=mm,sdpa with the operators whose results are kept (default: the model's)",
+			"reentrant-trained (only layers with trained parameters), every=2 (every second layer), " +
+			"selective=mm,sdpa (keeps the results of these operators) (default: the model's)",
 		form: form{parseCheckpointing, checkpointingText},
 		say: func(c *Case, _ string) string {
 			if !c.Checkpointing {

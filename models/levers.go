@@ -294,7 +294,8 @@ func parseRouting(text string) (string, error) {
 	return text, nil
 }
 
-// Skew returns how many times as many tokens come to a rank with some experts as if all were chosen equally often.
+// Skew returns the load factor of a rank's experts: the tokens that arrive, divided by the number for evenly chosen
+// experts.
 func (l Levers) Skew() float64 {
 	if factor, skewed := strings.CutPrefix(l.Routing, skewedRouting); skewed {
 		f, err := strconv.ParseFloat(factor, 64)

@@ -199,8 +199,8 @@ const (
 	configName   = "fleet.yaml"
 )
 
-// Prepare makes the folder of a fleet, or finds that it is there already. A folder of
-// another fleet, or of another version of vprof, is an error: what it holds stays.
+// Prepare makes the folder of a fleet, unless it exists. A folder of another fleet or of another version of vprof is an
+// error, and stays unchanged.
 func Prepare(dir, engine string, c *Config, units []Unit, learned *coefficients.Selection, tool report.Tool,
 	now time.Time,
 ) (*Folder, error) {

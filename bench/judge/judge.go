@@ -164,8 +164,8 @@ func (j *Judge) search(ctx context.Context, begin planner.Start, to int) *planne
 	}
 }
 
-// Try judges a batch of one of the cases as far as a search needs: the interval of a need beyond the limit may lack
-// what perturbed replays add. Complete adds it.
+// Try judges a batch of one of the cases as precisely as a search needs. If a need exceeds the limit, its interval may
+// lack what perturbed replays add, which Complete adds.
 func (j *Judge) Try(ctx context.Context, s *step.Setup, batch int) (*Judgement, error) {
 	return j.try(ctx, s, batch, false)
 }

@@ -175,7 +175,7 @@ func (d *Judgement) sort() {
 // over reports whether the batch needs more than the limit.
 func (d *Judgement) over() bool { return d.Need > d.judge.Budget.Limit() }
 
-// perturb adds the perturbed replays of the first of some loops, and of others that need nearly as much.
+// perturb adds the perturbed replays of the first loop, and of other loops that need nearly as much.
 func (d *Judgement) perturb(ctx context.Context, loops []*Loop) error {
 	most := loops[0].Need
 	for i, l := range loops {

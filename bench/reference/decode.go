@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// wireRecord is a record as the file has it. Pointers mark what is absent from what is zero.
+// wireRecord is a record as the file holds it. A nil pointer is an absent value, not a zero.
 type wireRecord struct {
 	Case          *string           `json:"case"`
 	Stage         *string           `json:"stage"`

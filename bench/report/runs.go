@@ -100,8 +100,8 @@ func (r *Report) only() *Run {
 	return r.Points[0].Run
 }
 
-// Ranks are plans of the ranks of one case that differ, the one that needs most first. As a table the ranks stand below
-// each other; in the other formats their plans are written one after the other, as [Several] is.
+// Ranks are plans of one case's ranks, one for each kind of rank; the rank that needs most is first. As a table the
+// ranks stand below each other; in the other formats their plans are written one after the other, as [Several] is.
 type Ranks []RankPlan
 
 // RankPlan is the plan of ranks that hold the same.

@@ -75,7 +75,7 @@ type Script struct {
 	Elsewhere []Elsewhere `json:"elsewhere,omitempty"`
 }
 
-// Replaced is something that was absent when a script ran, and what took its place.
+// Replaced is something that was absent when a script ran, and its placeholder.
 type Replaced struct {
 	// Kind is weights, data, tokenizer, kernel or tracker.
 	Kind string `json:"kind"`
@@ -345,7 +345,8 @@ func (r *Report) stepTime() *Timing {
 	return r.Points[0].Run.Step
 }
 
-// unseen returns what a run that vprof ended after some steps has not come to, with the flag that goes on to it.
+// unseen returns the parts of training that a run did not reach because vprof ended it, each with the flag that reaches
+// it.
 func (r *Report) unseen() (all []string) {
 	if r.Script.Ended != "steps" || len(r.Points) == 0 || r.Points[0].Run == nil {
 		return nil

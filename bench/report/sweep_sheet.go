@@ -157,8 +157,8 @@ func (r *Report) driven() (Device, bool) {
 	return lists.First(r.Devices, func(d Device) bool { return d.CUDA != "" })
 }
 
-// Bare reports whether Context is the one of vprof's own process, which loads none of PyTorch's libraries: where a
-// driver showed it.
+// Bare reports whether Context was read from a driver. It is then the context of vprof's own process, which loads none
+// of PyTorch's libraries.
 func (d Device) Bare() bool { return d.CUDA != "" || !d.Simulated }
 
 // stepHead returns the head of step times. A GPU ran synthetic kernels.

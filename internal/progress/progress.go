@@ -29,8 +29,8 @@ func (p Func) Counting(what string, total int) (more func(n int)) {
 	}
 }
 
-// Each calls do for every element of a list, as many at a time as there are cores, and tells how many of what are
-// done. The first error is returned, and ends the context of the other calls.
+// Each calls do for every element of a list, as many at a time as there are cores, and reports to tell how many of them
+// are done. The first error is returned, and ends the context of the other calls.
 func Each[T any](ctx context.Context, tell Func, what string, list []T,
 	do func(ctx context.Context, i int, x T) error,
 ) error {

@@ -4,7 +4,7 @@ package rewrite
 
 import "os"
 
-// links returns the number of hard links of a file, as far as it is known.
+// links returns the number of hard links of a file; 1 on systems that do not report it.
 func links(string) uint64 { return 1 }
 
 // copyMetadata gives a file the mode of another.

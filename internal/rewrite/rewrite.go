@@ -172,7 +172,7 @@ func restore(d disk, targets []*target, failed int) error {
 	return errors.Join(errs...)
 }
 
-// discard removes files that are no longer needed, as far as they are there; names may be empty.
+// discard removes files that are no longer needed. Names may be empty, and files may be missing.
 func discard(d disk, names ...string) {
 	for _, name := range names {
 		if name != "" {
@@ -246,7 +246,7 @@ func openAll(files []File) ([]*target, error) {
 	return targets, nil
 }
 
-// open makes sure that a file may be written and holds what it is said to hold.
+// open checks that a file may be written and has the expected contents.
 func open(f File) (*target, error) {
 	path, err := filepath.EvalSymlinks(f.Path)
 	t := &target{name: f.Path, path: path, before: f.Before, after: f.After, mode: 0o644}
@@ -270,7 +270,7 @@ func open(f File) (*target, error) {
 	return t, t.unchanged()
 }
 
-// unchanged returns an error if a file no longer holds what it is said to hold, or may not be written.
+// unchanged returns an error if a file's contents have changed since it was opened, or it may not be written.
 func (t *target) unchanged() error {
 	if t.before == nil {
 		return nil

@@ -67,7 +67,7 @@ func (a Asking) Ask(ctx context.Context, generation int, questions []oracle.Ques
 	return answer.CuDNN, answer.Bytes, nil
 }
 
-// askFiles returns what lies next to the script: libraries in place of cuBLASLt, and the GPU.
+// askFiles returns the files that the script reads: stubs of cuBLASLt, and the description of the GPU.
 func askFiles(generation int) (map[string][]byte, error) {
 	stubs := oracle.Stubs()
 	if stubs == nil {

@@ -14,7 +14,7 @@ type caller struct {
 	text    Text
 }
 
-// logits returns the model's scores, of the last tokens alone if the batch says so.
+// logits returns the model's logits, only of the last tokens if the batch requests that.
 func (c *caller) logits(f *frame, b TextBatch) *tensor {
 	g := f.ModuleFrame(c.net, b.IDs, b.Padding)
 	c.text.Context.shard(g, &b)

@@ -110,7 +110,7 @@ func CausalLMOf(net trainer, m Decoder, inputs *nn.Embedding, output *nn.Layer, 
 	return task
 }
 
-// objective sets the loss of what is learnt in place of the next token.
+// objective sets the loss of a training objective other than the prediction of the next token.
 func (t *TextTask) objective(c *caller) {
 	switch o := t.Objective; {
 	case o.Name == models.GKD:

@@ -67,8 +67,8 @@ func (r *rotation) split(joined, x *tensor, first, second **tensor) {
 	r.f.Set(second, joined.Slice(0, n, 2*n).Reshape(x.Shape()...))
 }
 
-// turn provides the keys and values of step i; the first step sends the own ones to all ranks. With keep the name of
-// what was joined lasts, as in backward.
+// turn provides the keys and values of step i. The first step sends the rank's own to all ranks. With keep the gathered
+// tensor stays alive, as in backward.
 func (r *rotation) turn(i int64, keep bool) {
 	if i == 0 {
 		r.f.Set(&r.key, r.k.Contiguous())

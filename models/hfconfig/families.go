@@ -22,7 +22,8 @@ type family struct {
 	read    func(*reader) architecture
 }
 
-// familyOf returns a type: one of the small ones here, or of the tables of decoders and of what wraps them.
+// familyOf returns the family of a model type: one of those in this file, or of the tables of decoders and their
+// wrappers.
 func familyOf(kind string) (f family, ok bool) {
 	if f, ok = smallFamilies()[kind]; ok {
 		return f, true

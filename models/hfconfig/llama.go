@@ -241,7 +241,7 @@ func (r *reader) qwenWindows(c *llama.Config) {
 	c.Windowed = r.attentionTypes(c, slidingAttention, func(i int64) bool { return c.Window > 0 && i >= from })
 }
 
-// windows reads which layers see a window: layer_types says so, or the usual ones do.
+// windows reads which layers use windowed attention: from layer_types, or else the usual layers.
 func (r *reader) windows(c *llama.Config, window int64, usual func(layer int64) bool) {
 	c.Window = r.sizeOr("sliding_window", window, 0, mostPositions)
 	c.Windowed = r.attentionTypes(c, slidingAttention, usual)

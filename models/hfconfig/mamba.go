@@ -10,8 +10,8 @@ import (
 	"github.com/vprof/vprof/models/llama"
 )
 
-// withoutKernels says with every result that what has kernels of its own is recorded as
-// transformers runs it without them.
+// withoutKernels adds a note to every result: layers for which packages have kernels are recorded as transformers runs
+// them without these.
 func (a *architecture) withoutKernels(what, packages string) {
 	a.note(fmt.Sprintf("%s is recorded as transformers runs it in PyTorch alone; with the kernels of %s a step "+
 		"needs less", what, packages))

@@ -183,7 +183,7 @@ func (r *reader) sizes(key string, otherwise []int64, most int64) []int64 {
 	return otherwise
 }
 
-// numbers returns a list of whole numbers up to a bound; the usual ones if there is none.
+// numbers returns the list of integers of a key, each at most a bound; the default if the key is absent.
 func (r *reader) numbers(key string, most int64, usual ...int64) []int64 {
 	if value, name, ok := r.get(key); ok && !null(value) {
 		if list := r.list(value, name, 0, most); list != nil {

@@ -195,8 +195,8 @@ func NewTree(model any) *Tree {
 	return t
 }
 
-// walk visits the value that v points to. In parameters() a module's own come before its children's; .to(device) moves
-// the children first.
+// walk adds the modules and parameters below v to the tree. A module's own parameters come before its children's, as in
+// parameters(); .to(device) moves the children first.
 func (t *Tree) walk(v reflect.Value, path string) {
 	for v.Kind() == reflect.Interface {
 		v = v.Elem()

@@ -148,8 +148,8 @@ func (d *dimensions) taken(name string) bool {
 	return slices.ContainsFunc(d.settings, func(s models.Setting) bool { return s.Name == name })
 }
 
-// alike returns the setting of a symbol that the user called the same, "" if there is none: torch.export may have
-// several for what is one size.
+// alike returns the setting of another symbol with the same user-given name; "" if there is none. torch.export may have
+// several symbols for one size.
 func (d *dimensions) alike(symbol string) string {
 	for other, name := range d.symbols {
 		if given := d.named[symbol].Name; given != "" && given == d.named[other].Name {

@@ -11,8 +11,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// infer finds the sizes that follow the batch of a file of torch.export alone that has one batch. Where capture found
-// none, the graph is another one at another batch.
+// infer finds the sizes that depend on the batch in a file of torch.export that has a single batch size. In a file of
+// vprof capture without such sizes, the graph differs between batch sizes.
 func (d *dimensions) infer(g *graph) {
 	if !d.free() && g.Extra == nil && d.fixed > 0 {
 		d.affine = inferBatch(g, int64(d.fixed))
@@ -77,8 +77,8 @@ type follower struct {
 	err     error
 }
 
-// resize gives what is created or repeated the size of the other batch, and notes the arguments that differ from the
-// file.
+// resize gives tensors that a node creates or repeats the size of the other batch, and notes the arguments that differ
+// from the file's.
 func (f *follower) resize(n *export.Node, given []aten.Arg) {
 	name := overloaded(n.Target)
 	for i := range given {
@@ -112,7 +112,7 @@ func (f *follower) sized(size aten.Value) aten.Value {
 	return size
 }
 
-// repeat repeats what is repeated for each sample for the samples of the other batch.
+// repeat scales an argument that counts repetitions for each sample to the samples of the other batch.
 func (f *follower) repeat(name string, given []aten.Arg, i int) {
 	x, isTensor := given[0].Value.(*trace.Tensor)
 	size, isSize := given[i].Value.([]int64)

@@ -214,7 +214,7 @@ func (t *task) recompute() (field string, err error) {
 	return "", nil
 }
 
-// ofConfigurations refuses what is described of models of transformers alone, by its field.
+// ofConfigurations returns a field of the case that only models of transformers support, and the error.
 func ofConfigurations(c models.Case) (field string, err error) {
 	switch {
 	case c.Recompute == models.ReentrantTrained:

@@ -121,8 +121,8 @@ func (r *Recording) splitsOtherwise(batch int) (n int) {
 	return n
 }
 
-// Missing returns batch sizes between the recorded ones of a precision at which Inductor splits sums as at none of
-// them: the largest of each kind.
+// Missing returns batch sizes between the recorded ones of a precision at which Inductor splits sums in a way that no
+// recording has: the largest size of each way.
 func (f *File) Missing(amp string) []int {
 	all := f.in(amp)
 	largest, known := map[string]int{}, map[string]bool{}
@@ -395,8 +395,8 @@ func (s *Step) sameCourse(other *Step) bool {
 // mostPairs bounds the table of [matching.matchInOrder]: 64 MiB.
 const mostPairs = 1 << 24
 
-// matchInOrder matches as many allocations as can be with allocations of the other step that come in the same order,
-// and whose size is between an equal one and a proportional one.
+// matchInOrder matches allocations with allocations of the other step in the same order, as many as possible, if the
+// size is between equal and proportional to the batch.
 func (m *matching) matchInOrder(own, others []int, batch, farBatch int64) {
 	fits := func(n, o int) bool {
 		size := m.own.Allocations[n].Bytes

@@ -187,7 +187,7 @@ func (c Crossing) looksLike(other Crossing) bool {
 	return c.DType == other.DType && slices.Equal(c.Shape, other.Shape)
 }
 
-// late reports whether stages allocate what they receive when it comes, and free what they have sent.
+// late reports whether stages allocate received tensors on arrival, and free tensors after sending.
 func (p *Pipeline) late() bool { return p.tape.Rules().StagesReceiveLate }
 
 // buffers returns one for each crossing.

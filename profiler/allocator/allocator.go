@@ -124,7 +124,7 @@ func New(source Source, config Config) (*Allocator, error) {
 	return a, nil
 }
 
-// released holds allocators whose tables the next ones take over, which is faster than to clear new ones.
+// released is a pool of used allocators. New ones reuse their tables, which is faster than clearing new memory.
 var released = sync.Pool{New: func() any { return &Allocator{} }}
 
 // Release ends the use of the allocator and of its blocks. It gives nothing back to the source.

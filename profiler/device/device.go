@@ -149,8 +149,8 @@ func (e *UnusableError) Error() string {
 
 func (e *UnusableError) Unwrap() error { return e.Err }
 
-// A DefectError says that a GPU does its work and does it wrong: memory that does not keep what was written, or
-// arithmetic that comes to another result than the CPU's.
+// A DefectError reports a GPU that runs but is wrong: memory that does not keep its contents, or results that differ
+// from the CPU's.
 type DefectError struct {
 	// Device is which, "cuda:0".
 	Device string

@@ -95,7 +95,7 @@ func Cut(p *program.Program, microBatches int) (*Steps, error) {
 // stand for all further steps. A recording of more steps may be steady.
 var ErrUnsteady = errors.New("replay: the last recorded step does not leave what it found")
 
-// steady tells whether the step that stands for all others leaves as many buffers of each class as it found.
+// steady reports whether the step that represents all further ones leaves as many buffers of each class as it found.
 func (s *Steps) steady() bool {
 	count := func(p *part, numbers []uint32) (n [program.NumClasses]int) {
 		for _, b := range numbers {

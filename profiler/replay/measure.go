@@ -54,8 +54,7 @@ type Measurement struct {
 	Verified int
 }
 
-// Step returns how long the last step took in each timed replay: the step
-// that has everything from the ones before, as all further ones would.
+// Step returns the duration of the last step in each timed replay. Its caches are warm, as in all further steps.
 func (m *Measurement) Step() []time.Duration {
 	last := -1
 	for _, p := range m.Phases {

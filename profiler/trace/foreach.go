@@ -38,8 +38,8 @@ func (t *Tape) beginForeach(op string, xs []*Tensor) *Call {
 	return c
 }
 
-// ForeachUpdate records torch._foreach_<op>_, which updates the tensors of a list in place
-// and reads them and the other lists. A list of another length holds scalars for all.
+// ForeachUpdate records torch._foreach_<op>_ with flops operations per element. It reads and writes the tensors of out,
+// and reads the lists of the same length; shorter lists hold scalars, whose reads do not count.
 func ForeachUpdate(op string, flops int64, out []*Tensor, lists ...[]*Tensor) {
 	if len(out) == 0 {
 		return

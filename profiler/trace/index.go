@@ -240,7 +240,7 @@ func (x *Tensor) ScatterSum(index, src *Tensor, withSelf bool) *Tensor {
 	}))
 }
 
-// InterleavedPlaces records torch.repeat_interleave(x) of counts x: as many places as they add up to.
+// InterleavedPlaces records torch.repeat_interleave(x) of counts x, whose sum is size.
 func (x *Tensor) InterleavedPlaces(size int64) *Tensor {
 	c := x.tape.Begin("repeat_interleave_Tensor", x)
 	total := c.Let(x.scan("cumsum", I64, 0))

@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// A secret is something that no archive has: what it is, how it looks, and what stands in its place.
+// A secret is data that is removed from archives: its description, a pattern that finds it, and the replacement.
 type secret struct {
 	what    string
 	pattern *regexp.Regexp

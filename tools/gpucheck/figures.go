@@ -109,8 +109,8 @@ const (
 	deviceError  = 2 // percent, after calibration
 )
 
-// sweepSeconds returns how long the sweep may take: of a GPU of 20 TFLOP/s in FP32 a
-// quarter of a minute, of a slower one as much more as it is slower.
+// sweepSeconds returns the time limit of the sweep: 15 s for a GPU of 20 TFLOP/s in FP32, proportionally more for a
+// slower one.
 func sweepSeconds(gpu device.GPU) float64 {
 	const seconds, rate = 15, 20e12
 	if gpu.Peak.FP32 == 0 {
@@ -266,8 +266,8 @@ func (r *result) summary() string {
 	return b.String()
 }
 
-// judge comes to a verdict, and returns what is wrong as a [*verdictError]. Figures
-// of a simulated driver have nothing to reach, but must be there.
+// judge returns the verdict; what is wrong is a [*verdictError]. Values of a simulated driver have no minimum, but must
+// be present.
 func (r *result) judge() error {
 	found := map[verdict][]string{defect: r.Defects}
 	for _, s := range r.Steps {

@@ -79,8 +79,8 @@ func lastLine(n *yaml.Node) int {
 	return last
 }
 
-// addItem adds the edit's value to a list of a YAML document, behind the other items where
-// each has a line of its own, before them in brackets. A list that is not there is made.
+// addItem adds the edit's value to a list of a YAML document: at the end of a block list, at the start of a list in
+// brackets. A missing list is created.
 func (s *yamlSplice) addItem(root *yaml.Node, p path) ([]byte, error) {
 	parent, node, lacking, err := s.find(root, p)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Limits of what counts as a finding. The guides of the recipes give the first
-// two; the others leave out what is too small to act on.
+// Thresholds of findings. The guides of the recipes give the first two; the others leave out findings that are too
+// small to act on.
 const (
 	underUsed    = 0.5  // of the GPU, at the peak
 	nearlyFull   = 0.95 // of the GPU, at the peak

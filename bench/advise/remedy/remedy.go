@@ -29,8 +29,8 @@ type mitigation struct {
 	change func(*models.Case)
 }
 
-// mitigations returns the changes that guides advise against too much memory, ordered by cost: first free ones, then
-// the ones that cost time, precision, and finally training quality.
+// mitigations returns the changes that guides advise to save memory, ordered by cost: first free ones, then changes
+// that cost time, precision, and finally training quality.
 func mitigations(s *step.Setup, batch int) []mitigation {
 	var all []mitigation
 	if !s.Allocator().Expandable {

@@ -172,7 +172,7 @@ func (k Key) edit(name string, v Values) (configfile.Edit, error) {
 	return e, nil
 }
 
-// written returns the file's word for one of our values; nil if it has none.
+// written returns the value that the file uses for one of ours; nil if it has none.
 func (k Key) written(ours any) any {
 	if len(k.Values) > 0 && ours != nil {
 		ours = k.Values[fmt.Sprint(ours)]

@@ -76,7 +76,7 @@ func moduleCommand(module string) []string {
 	return modules[module]
 }
 
-// wrappers run what is after their own options as it is.
+// wrappers are commands that run the command after their own options, unchanged.
 var wrappers = []string{
 	"srun", "nohup", "time", "exec", "nice", "uv", "poetry", "conda", "singularity", "apptainer",
 	"numactl", "stdbuf", "timeout", "sudo",
@@ -297,8 +297,7 @@ func configuration(name string) bool {
 		slices.Contains([]string{".yaml", ".yml", ".json", ".toml"}, strings.ToLower(filepath.Ext(name)))
 }
 
-// takeConfig takes the file that --config names, over which the other arguments stand:
-// TRL's, torchtune's and torchtitan's way.
+// takeConfig reads the file that --config names. Other arguments override it, as in TRL, torchtune and torchtitan.
 func (d *document) takeConfig() {
 	for _, key := range []string{"config", "job.config_file"} {
 		if v := d.root.own(key); d.config == "" && v != nil && configuration(v.text) {

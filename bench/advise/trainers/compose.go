@@ -230,7 +230,8 @@ func (c *Config) shards(flat bool) (list phrase.List) {
 	return list
 }
 
-// unfrozenRange is what may stand after one of axolotl's patterns: rows, whose gradients alone are kept from zero.
+// unfrozenRange matches the range of rows that may follow one of axolotl's patterns. Gradients of other rows are set to
+// zero.
 var unfrozenRange = regexp.MustCompile(`\[\d*:?\d*\]$`)
 
 // unfreeze makes a regular expression of axolotl's patterns of the parameters that are

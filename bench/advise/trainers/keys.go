@@ -148,7 +148,7 @@ func (r *reader) words(row Row, v *value, texts []string, from Key) error {
 	return nil
 }
 
-// word finds what a value stands for. A number stands for itself where one is expected.
+// word returns what a value of the file means. A number means itself where one is expected.
 func (row Row) word(text string) (w Words, ok bool) {
 	for _, t := range []string{text, strings.ToLower(text)} {
 		if w, ok = row.Words[t]; ok {

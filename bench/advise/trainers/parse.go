@@ -161,7 +161,7 @@ func (y *yamlReader) group(n *yaml.Node, depth int) (*value, error) {
 	return v, nil
 }
 
-// merge takes the keys of a group, or of several, of which the first stand over the others.
+// merge adds the keys of one group or of several. Earlier groups override later ones.
 func (y *yamlReader) merge(into, in *value, line int) error {
 	groups := []*value{in}
 	if in.kind == list {

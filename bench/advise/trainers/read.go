@@ -213,8 +213,8 @@ func (d *document) overFile() (*document, error) {
 	return file, nil
 }
 
-// alone takes what a file of DeepSpeed or accelerate says beside flags, which say what is trained: its precision, too,
-// that a trainer's file says where there is one.
+// alone applies a file of DeepSpeed or accelerate that comes without a trainer's file: flags describe the training, and
+// the file also sets the precision.
 func (c *Config) alone(d *document) {
 	t := tableOf(d)
 	c.table, c.doc, c.File, c.Trainer, c.Version, c.Several = t, d, d.file, t.Trainer, t.Version, t.Several
@@ -307,8 +307,8 @@ func (c *Config) take(d *document) error {
 	return nil
 }
 
-// unknownTrainer says what there is in place of a trainer that vprof knows: which one has most
-// of the keys and what of its own is missing, or else all trainers.
+// unknownTrainer returns the error for a file of no known trainer. It names the trainer that has most of the keys and
+// what the file lacks of it, or else all trainers.
 func unknownTrainer(d *document) error {
 	var names []string
 	var like *Table
@@ -357,8 +357,8 @@ func misspelled(d *document, tables []*Table) string {
 	return ""
 }
 
-// resolvePath finds a file that another names: as it is named, from the folder of that file, or from one above it,
-// where a trainer's own examples are started. If there is none it is as it is named.
+// resolvePath finds a file that another file names: relative to the working directory, to that file's folder, or to a
+// folder above it, from which trainers' examples are started. If no file is found, it returns the name unchanged.
 func resolvePath(file, name string) string {
 	if _, err := os.Stat(name); err == nil || filepath.IsAbs(name) {
 		return name

@@ -120,8 +120,8 @@ func Changes(before, after Pins) (all []Change) {
 	return all
 }
 
-// Between returns, of some releases, the ones between the old one and the new one of a package, and the two
-// themselves, from old to new. Pre-releases are left out.
+// Between returns the releases from the old one of a package to the new one, both included, in that order and without
+// pre-releases.
 func (c Change) Between(releases []string) []string {
 	low, high := c.Old, c.New
 	down := CompareReleases(low, high) > 0
@@ -188,7 +188,8 @@ func (f *Finder) Find() ([]Cause, error) {
 	return all, nil
 }
 
-// releases returns the releases of one package at which the peak changes, beside the releases of the others.
+// releases returns the releases of one package at which the peak changes, while the other packages stay as beside has
+// them.
 func (f *Finder) releases(c Change, beside Pins) ([]Cause, error) {
 	all, err := f.Releases(c.Package)
 	if err != nil {
@@ -220,8 +221,8 @@ func (f *Finder) search(last int, at func(int) Pins) ([]Step, error) {
 	return s.Steps(last)
 }
 
-// mixed returns the environment with the new releases of the first changes, and the old ones of the others. Packages
-// that one environment alone has are in all of them, since the other does not use them.
+// mixed returns the environment with the new releases of the first changes and the old releases of the rest. Packages
+// that only one environment has are always included, since the other does not use them.
 func (f *Finder) mixed(changes []Change, newer int) Pins {
 	pins := maps.Clone(f.Old)
 	maps.Copy(pins, f.New)

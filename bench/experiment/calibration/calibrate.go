@@ -75,7 +75,7 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := ofCase(seen); err != nil && !c.Force {
+	if err := checkReplays(seen); err != nil && !c.Force {
 		return nil, nil, err
 	}
 	fitted, err := c.fit(ctx, gpu, seen, from)
@@ -117,7 +117,7 @@ func (c *Calibration) fit(ctx context.Context, gpu device.GPU, seen []calibrate.
 	if err != nil {
 		return nil, err
 	}
-	for _, err := range []error{ofOneKind(fitted.Points), enough(fitted), possible(fitted)} {
+	for _, err := range []error{checkFit(fitted.Points), enough(fitted), possible(fitted)} {
 		if err != nil && !c.Force {
 			return nil, err
 		}

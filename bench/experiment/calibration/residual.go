@@ -31,13 +31,13 @@ func tooFar(label, what string, observed, says int64, bound float64) error {
 
 func residual(observed, says int64) float64 { return math.Abs(share(says, observed)) }
 
-// beyond reports whether a figure is further from what was seen than a bound.
+// beyond reports whether a computed number of bytes differs from the observed one by more than a bound.
 func beyond(observed, says int64, bound float64) bool {
 	return observed > 0 && residual(observed, says) > bound && math.Abs(float64(says-observed)) > hiddenBytes
 }
 
-// ofCase finds runs that differ too much from the replays of their case.
-func ofCase(seen []calibrate.Observation) error {
+// checkReplays returns an error for runs that differ too much from the replays of their case.
+func checkReplays(seen []calibrate.Observation) error {
 	for _, o := range seen {
 		switch {
 		case beyond(o.Allocated, o.Sample.Allocated(), MaxReplay):
@@ -49,8 +49,8 @@ func ofCase(seen []calibrate.Observation) error {
 	return nil
 }
 
-// ofOneKind finds runs that the fitted coefficients do not explain.
-func ofOneKind(points []calibrate.Point) error {
+// checkFit returns an error for runs that the fitted coefficients do not explain.
+func checkFit(points []calibrate.Point) error {
 	for _, p := range points {
 		if beyond(p.Observed, p.After, MaxFitted) {
 			return tooFar(p.Label, "even after calibration its bytes", p.Observed, p.After, MaxFitted)

@@ -76,8 +76,8 @@ func (l *Lengths) epoch(r *rand.Rand, size int, limit int64, most int) plan {
 	return p
 }
 
-// Spread returns so many lengths that stand for the samples of an epoch, the longest among them, in the same random
-// order each time.
+// Spread returns n lengths that represent the samples of an epoch and include the longest, in an order that is random
+// and always the same.
 func (l *Lengths) Spread(n int) []int64 {
 	r := rand.New(rand.NewPCG(1, 1)) //nolint:gosec // the order of samples is no secret
 	samples := l.samples(r)

@@ -156,7 +156,8 @@ func (l *Law) check() error {
 		return fmt.Errorf("%d is not a number of samples from 1 to %d", l.Samples, maxSamples)
 	case math.IsNaN(l.Location) || math.IsNaN(l.Scale) || l.Scale < 0 || math.IsInf(l.Location, 0) ||
 		math.IsInf(l.Scale, 0):
-		return fmt.Errorf("%g and %g are no numbers of a law", l.Location, l.Scale)
+		return fmt.Errorf("a distribution has no location %g and scale %g; they are finite, and the scale is not negative",
+			l.Location, l.Scale)
 	}
 	for i, p := range l.Points {
 		switch {

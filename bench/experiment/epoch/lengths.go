@@ -167,7 +167,7 @@ func (l *Lengths) Check() error {
 	case l.Law != nil && len(l.Counts) > 0:
 		return fmt.Errorf("lengths: %s is both a law and counts", l.Source)
 	case l.Law == nil && (total == 0 || total > maxSamples):
-		return fmt.Errorf("lengths: %d samples are no data set", total)
+		return fmt.Errorf("lengths: %d samples; there can be 1 to %d", total, maxSamples)
 	case !slices.Contains(Batchings(), l.Batching):
 		return fmt.Errorf("lengths: there is no batching %q", l.Batching)
 	case l.Multiple < 0 || l.Multiple > maxLength:

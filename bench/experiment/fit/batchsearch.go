@@ -162,8 +162,8 @@ func (q *batchSearch) largestOf(ctx context.Context, recorded int, s planner.Sea
 	return q.search(&s)
 }
 
-// search returns the largest batch that is safe in the budget, or the given one if it is; zero if
-// none is. A To of zero is the largest that the search may come to.
+// search returns the largest safe batch within the budget, or the given batch if it is safe; zero if none is. A To of
+// zero means the largest batch of the search.
 func (q *batchSearch) search(s *planner.Search) (int, error) {
 	s.From, s.To, s.Limit, s.Jagged = 1, cmp.Or(s.To, q.max), q.judge.Budget.Limit(), q.setup.Jagged() && !s.Runs
 	if q.given == 0 {

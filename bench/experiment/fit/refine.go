@@ -76,8 +76,8 @@ func keyOf(c models.Case) models.Key {
 	return c.Key()
 }
 
-// leader is a case to look around: what it could do in samples per second if no stage of a pipeline ever waited, and
-// what is enough for that.
+// leader is a case whose neighbors are searched. Both values are samples per second: possible if no pipeline stage ever
+// waited, enough to be worth the search.
 type leader struct {
 	models.Case
 	possible, enough float64

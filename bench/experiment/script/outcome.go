@@ -115,10 +115,10 @@ func (o *Outcome) allocConf() string {
 	return ""
 }
 
-// Diverted returns the files that went elsewhere, as the script knows them.
+// Diverted returns the files whose writes vprof redirected, by the paths that the script used.
 func (o *Outcome) Diverted() []string { return o.paths("diverted") }
 
-// Guessed returns the user's lines, file:line, whose course hung on a number that was never computed.
+// Guessed returns the user's lines, as file:line, that depend on a number that was never computed.
 func (o *Outcome) Guessed() []string { return o.paths("guessed") }
 
 // paths returns the paths in all events of a name, each once.

@@ -113,7 +113,7 @@ func (o *Outcome) name() string {
 	return filepath.Base(o.Args[0])
 }
 
-// libraries returns the releases of the libraries that the script imported, as far as they are numbers.
+// libraries returns the releases of the libraries that the script imported, without releases that are not numbers.
 func (o *Outcome) libraries() stack.Libraries {
 	all := stack.Libraries{}
 	for name, release := range o.End().Releases {

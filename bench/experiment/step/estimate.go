@@ -119,7 +119,7 @@ func (s *Setup) Allocations(ctx context.Context, gpu device.GPU, batch int) (uin
 // mostSteps bounds how long a cache is given to settle.
 const mostSteps = 5
 
-// beyond returns the [Trial.Steps] of so many steps, zero for the usual ones.
+// beyond returns the [Trial.Steps] for a number of steps; zero for the default number.
 func beyond(steps int) int {
 	if steps == steadyStep+1 {
 		return 0

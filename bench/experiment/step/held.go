@@ -25,8 +25,8 @@ type Held struct {
 // AtPeak finds what a program holds when its requested bytes are highest.
 func AtPeak(p *program.Program) Held { return PeakOf(p, nil) }
 
-// PeakOf finds what a program holds when its requested bytes are highest in some phases, of what it allocated in these.
-// A nil function stands for all phases.
+// PeakOf returns what a program holds at the peak of its requested bytes within the selected phases, of what these
+// phases allocated. A nil function selects all phases.
 func PeakOf(p *program.Program, within func(*program.Phase) bool) Held {
 	most, peak, n := int64(0), 0, 0
 	phases, now := []*program.Phase(nil), (*program.Phase)(nil)

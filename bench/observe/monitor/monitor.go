@@ -157,7 +157,7 @@ func (b *watchedGPU) count(now time.Time, used, watched int64) {
 	s.WatchedPeak = max(s.WatchedPeak, watched)
 }
 
-// pick finds the watched ones of processes, and what they hold together: -1 if NVML does not tell of all.
+// pick returns the watched processes and the bytes that they hold together; -1 if NVML does not report all of them.
 func (m *Monitor) pick(all []nvml.Process) (picked []Process, held int64) {
 	for _, p := range all {
 		if m.watched != nil && !m.watched(p.PID) {

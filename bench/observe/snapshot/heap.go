@@ -104,7 +104,7 @@ func (h *heap) border(s span, n int) {
 	}
 }
 
-// release makes a range free, one with what is free beside it.
+// release frees a range and merges it with adjacent free ranges.
 func (h *heap) release(at, size int64) {
 	if size <= 0 {
 		return

@@ -75,8 +75,8 @@ func (k Conditions) String() string {
 	return strings.Join(words, ", ")
 }
 
-// Over returns the case with the conditions in place of its own values. What the conditions leave
-// out stays as it is; of a range of batch sizes the first is taken.
+// Over returns the case with its values replaced by the values of the conditions. Of a range of batch sizes it uses
+// the first.
 func (k Conditions) Over(c models.Case) models.Case {
 	c.Stage = cmp.Or(k.Stage, c.Stage)
 	c.Batch = cmp.Or(k.Batch.From, c.Batch)

@@ -36,7 +36,7 @@ var (
 	errZero     = errors.New("a size is divided by zero")
 )
 
-// function computes a number of so many others, -1 for any number but none.
+// function computes a number from arity others; -1 accepts one or more.
 type function struct {
 	arity   int
 	compute func(args []Number) (Number, error)

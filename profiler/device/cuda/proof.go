@@ -24,8 +24,8 @@ const (
 	trialBytes   = 8192 + 4*operandBytes
 )
 
-// prove runs kernels whose results are known. A driver that runs none is a simulated one, whatever its name. A GPU that
-// computes other results is a [*device.DefectError]: none of its measurements can be trusted.
+// prove runs kernels whose results are known. A driver that does not run them is simulated, whatever its name. A GPU
+// with other results gives a [*device.DefectError]: its measurements cannot be trusted.
 func (d *Device) prove() (err error) {
 	addr, err := d.getForTrial(trialBytes)
 	if err != nil {

@@ -26,8 +26,8 @@ type workload struct {
 	args    []unsafe.Pointer
 }
 
-// load loads the kernels as they were assembled for the GPU, or, where there are
-// none for it or the driver does not take them, has the driver compile them.
+// load loads the kernels' cubins for the GPU. If there are none, or the driver rejects them, the driver compiles the
+// PTX.
 func (d *Device) load() (*workload, error) {
 	capability := d.gpu.Capability
 	ptx := func() string { return kernels.PTX(int(capability)) }

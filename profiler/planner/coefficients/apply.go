@@ -31,7 +31,7 @@ func (e *NoEntryError) Error() string {
 		strings.Join(e.Found, ", "))
 }
 
-// Unknown tells whether no entry was asked for by name and the GPU has none, so that the defaults stand.
+// Unknown reports whether no entry was named and the GPU has none, so that the defaults apply.
 func (e *NoEntryError) Unknown() bool { return e.Name == "" && len(e.Found) == 0 }
 
 // Usage marks the error as bad input.
@@ -116,7 +116,7 @@ func (e *Entry) source(n Number) string {
 	return s
 }
 
-// Put adds an entry, in place of one of the same name.
+// Put adds an entry. It replaces an entry of the same name.
 func (f *File) Put(e Entry) {
 	if i := slices.IndexFunc(f.Entries, func(old Entry) bool { return old.Name == e.Name }); i >= 0 {
 		f.Entries[i] = e

@@ -133,7 +133,7 @@ func fill(tensors []*trace.Tensor, order []int, limits []int64) [][]int {
 	return out
 }
 
-// makeBuckets allocates buckets in place of the former ones (initialize_buckets).
+// makeBuckets allocates new buckets, which replace the former ones (initialize_buckets).
 func (d *DDP) makeBuckets(assigned [][]int) {
 	t := d.tape
 	t.Release(d.views...)

@@ -13,8 +13,8 @@ const (
 	lowSecond = expAvgSq
 )
 
-// Project makes the optimizer see gradients through matrices of its rank, for the parameters that wanted selects. These
-// are stepped after the others, in groups of their own. It returns their number.
+// Project makes the optimizer use projected gradients, by matrices of its rank, for the parameters that wanted selects.
+// These form groups of their own and are stepped last. It returns their number.
 func (o *Optimizer) Project(wanted func(p *trace.Tensor) bool) int {
 	n := 0
 	for k, group := range o.groups {

@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
-// drawer draws calls.
+// drawer generates random convolution calls to ask cuDNN about.
 type drawer struct {
 	*rand.Rand
 	// small reports whether the shape is a small experiment's: few samples, channels and points.

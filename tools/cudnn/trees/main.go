@@ -87,7 +87,7 @@ type fitter struct {
 	over                         string
 }
 
-// operation is what has rules of its own.
+// operation is a kind of convolution call with decision trees of its own.
 type operation struct {
 	direction cudnn.Direction
 	half      bool

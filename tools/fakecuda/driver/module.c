@@ -44,7 +44,7 @@ static int newest_ptx(void)
     return version < 12000 ? 70 + version % 1000 / 10 : (version / 1000 - 4) * 10 + version % 1000 / 10;
 }
 
-/* Takes the memory of the module's code, unless it has it. */
+/* Allocates the memory of a module's code once. Returns whether it is there. */
 static int occupy(module *m)
 {
     gpu *b = &gpus[current_gpu];

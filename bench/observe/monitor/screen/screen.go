@@ -160,7 +160,7 @@ func (m Model) pointed() int {
 	return slices.IndexFunc(m.processes(), func(p monitor.Process) bool { return p.PID == m.process })
 }
 
-// point moves the choice of a process. From none, down goes to the first and up to the last.
+// point moves the selection of a process. If none is selected, down selects the first and up the last.
 func (m *Model) point(by int) {
 	all := m.processes()
 	if len(all) == 0 {

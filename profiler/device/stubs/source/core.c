@@ -293,7 +293,7 @@ enum { SMALL = MIB };
 typedef struct placeholder { uintptr_t at; size_t bytes; struct placeholder *next; } placeholder;
 static placeholder *placeholders;
 
-/* Registers a placeholder; zero bytes remove the one at an address. */
+/* Registers host memory as a placeholder of absent weights; with zero bytes, removes the placeholder at the address. */
 API void vprof_placeholder(uintptr_t at, size_t bytes)
 {
     lock();

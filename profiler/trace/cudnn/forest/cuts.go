@@ -89,7 +89,7 @@ func (m *cutModel) context() int { return m.unit*gapLengths + min(m.length, gapL
 // floor returns the cut before in another unit, rounded down.
 func (m *cutModel) floor(unit int) int64 { return int64(m.before/powers[unit] + 1e-9) }
 
-// add returns the cut that lies a gap above the one before, and goes on from it.
+// add returns the cut that is gap above the previous one, and makes it the previous.
 func (m *cutModel) add(unit int, gap int64) float32 {
 	v := float32(float64(m.floor(unit)+gap) * powers[unit])
 	m.before, m.unit, m.length = float64(v), unit, bits.Len64(uint64(gap))

@@ -121,7 +121,7 @@ def answer_for_others(torch):
 
 
 def gradients_of(sent):
-    """Returns the shapes that the next pipeline stage would send for gradients: those of the outputs."""
+    """Returns the shapes that the next pipeline stage would send for gradients: the outputs' shapes."""
     if type(sent).__name__ != "_StageForwardMeta":
         return sent
     from torch.distributed.pipelining import stage
