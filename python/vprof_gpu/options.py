@@ -29,9 +29,9 @@ class CaseOptions(TypedDict, total=False):
     (several to a row)."""
 
     checkpointing: Values
-    """Recompute activations in backward, and how: true, false, non-reentrant, reentrant, reentrant-trained for
-    layers alone that are not all frozen, every=2 for every second layer, selective=mm,sdpa with the operators
-    whose results are kept (default: the model's)."""
+    """Recompute activations in backward, and how: true, false, non-reentrant, reentrant, reentrant-trained (only
+    layers with trained parameters), every=2 (every second layer), selective=mm,sdpa (keeps the results of these
+    operators) (default: the model's)."""
 
     clip: Values
     """Clip gradients by their norm before the optimizer's step: norm, none (default: as the model's system does)."""
