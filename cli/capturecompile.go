@@ -89,8 +89,8 @@ func (f *compileFlags) complete() error {
 // plentyOfMemory is the GPU's memory while steps are recorded, so that none runs out of it.
 const plentyOfMemory = 1 << 44
 
-// compilation records the compiled step of a model while the model is exported, since each keeps one core busy for most
-// of its time.
+// compilation records the compiled step of a model while the model is exported. Each uses one core, so that they run in
+// parallel.
 type compilation struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed at the end, when the others are there

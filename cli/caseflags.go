@@ -36,7 +36,7 @@ type caseFlags struct {
 	calibrates bool
 	settings   settingFlags
 	ranks      rankFlags
-	// alone says that the command has flags of its own for several GPUs, or is about one.
+	// alone reports whether the command has flags of its own for several GPUs, or is about one.
 	alone   bool
 	learned coefficientFlag
 	flags   *pflag.FlagSet

@@ -19,10 +19,10 @@ import (
 type configuration struct {
 	path  string
 	pairs []string // of --map
-	// searched says that the verb searches the batch and what the files of the curriculum have, so that they need not
-	// have it.
+	// searched reports whether the verb searches the batch and what the files of the curriculum have, so that they need
+	// not have it.
 	searched bool
-	// reported says that the verb's result has the warnings, so that standard error need not.
+	// reported reports whether the verb's result has the warnings, so that standard error need not.
 	reported bool
 
 	// values are the values of the file by vprof's names ("batch", "amp"); nil before the file is read.

@@ -20,7 +20,7 @@ type rankFlags struct {
 	strategy string
 	rank     string
 	link     float64
-	// tabled says that the verb makes a table of all ranks, linkable that it uses the speed of --link.
+	// tabled reports whether the verb makes a table of all ranks, linkable that it uses the speed of --link.
 	tabled, linkable bool
 }
 

@@ -29,7 +29,7 @@ type runOptions struct {
 	command script.Command
 	target  gpuFlags
 	both    bool
-	// tunings says that what other commands have tuned is found tuned.
+	// tunings reports whether what other commands have tuned is found tuned.
 	tunings bool
 	rank    string
 	steps   string

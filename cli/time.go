@@ -143,7 +143,7 @@ func (f *measuredFlag) read(batch, gpus int) (timing.Measured, error) {
 	return m, nil
 }
 
-// speed returns the speed by which a step of a case takes what was measured; nil without the flag.
+// speed returns the GPU's efficiency, corrected so that a step of a case takes the measured time; nil without the flag.
 func (f *measuredFlag) speed(ctx context.Context, m models.Model, c models.Case, batch int, of *fit.Search,
 ) (*steptime.Efficiency, error) {
 	measured, err := f.read(batch, len(of.GPUs))

@@ -30,7 +30,8 @@ func (m Model) Caveats(c Case) []string {
 	return caveats
 }
 
-// NotRecorded says why the step of a case is not planned as torch.compile has compiled it; empty if it is, or is eager.
+// NotRecorded returns the reason why a plan does not use a compiled step of the case; empty if it does, or if the case
+// is eager.
 func (m Model) NotRecorded(c Case) string {
 	switch {
 	case !c.Compile:
@@ -41,7 +42,7 @@ func (m Model) NotRecorded(c Case) string {
 	return m.Unrecorded(c)
 }
 
-// ReadsText tells whether the model learns tokens, or may do so: whether a sample is no image, clip or spectrogram.
+// ReadsText reports whether the model learns tokens, or may do so: whether a sample is no image, clip or spectrogram.
 func (m Model) ReadsText() bool {
 	return !slices.Contains([]string{"image", "clip", "spectrogram", "anchor"}, m.BatchUnit)
 }

@@ -26,7 +26,7 @@ type Field struct {
 	// Group is what it is about, and Main says that it is among the few that help shows first.
 	Group Group
 	Main  bool
-	// Key says that --set NAME=VALUE sets it, and no flag of its own.
+	// Key reports whether --set NAME=VALUE sets it, and no flag of its own.
 	Key bool
 	// Bare is the value of a flag that stands alone; empty if it needs one.
 	Bare string

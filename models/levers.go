@@ -55,7 +55,7 @@ type Levers struct {
 	QAT QAT `json:"qat,omitzero"`
 	// Float8 has linear layers multiply in 8-bit floats: "tensorwise", or absent.
 	Float8 string `json:"float8,omitempty"`
-	// Compile says that the step runs under torch.compile. What is recorded is the eager step.
+	// Compile reports whether the step runs under torch.compile. What is recorded is the eager step.
 	Compile bool `json:"torch_compile,omitempty"`
 	// TiledMLP has feed-forward layers see a part of the tokens at a time.
 	TiledMLP Tiles `json:"tiled_mlp,omitzero" jsonschema:"type=string"`
@@ -112,7 +112,7 @@ func (l Levers) Packing() string { return strings.TrimSuffix(l.Quantize, withExp
 // AlsoExperts returns the quantization of linear layers and of the experts of a mixture, of [Levers.Quantize].
 func (l Levers) AlsoExperts() string { return l.Packing() + withExperts }
 
-// PacksExperts tells whether the experts of a mixture are quantized as well.
+// PacksExperts reports whether the experts of a mixture are quantized as well.
 func (l Levers) PacksExperts() bool { return strings.HasSuffix(l.Quantize, withExperts) }
 
 // The values of [Levers.Clip].

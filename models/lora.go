@@ -338,12 +338,12 @@ func (l *LoRA) chooses() func(path string) bool {
 	}
 }
 
-// Names tells whether a layer is chosen by a name or an expression, and not as one of all linear layers.
+// Names reports whether a layer is chosen by a name or an expression, and not as one of all linear layers.
 func (l *LoRA) Names(path string) bool {
 	return (l.Match != "" || len(l.Targets) > 0) && !l.All() && l.Adapts()(path)
 }
 
-// endsIn tells whether a path is one of some names, or ends in one from a dot on.
+// endsIn reports whether a path is one of some names, or ends in one from a dot on.
 func endsIn(path string, names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		return path == name || strings.HasSuffix(path, "."+name)
@@ -353,7 +353,7 @@ func endsIn(path string, names []string) bool {
 // block is where a path has the number of its block, as check_target_module_exists looks for it.
 var block = regexp.MustCompile(`^.*?\.[^.]*\.(\d+)\.`)
 
-// inBlocks tells whether a layer is in one of the blocks, of which a regular expression says nothing more.
+// inBlocks reports whether a layer is in one of the blocks, of which a regular expression says nothing more.
 func (l *LoRA) inBlocks(path string) bool {
 	if len(l.Blocks) == 0 || l.Match != "" {
 		return true
@@ -384,13 +384,13 @@ func (l *LoRA) RankOf(own string) int64 {
 	return l.Rank
 }
 
-// All tells whether all linear layers get adapters.
+// All reports whether all linear layers get adapters.
 func (l *LoRA) All() bool {
 	return l.Match == "" && (len(l.Targets) == 0 && len(l.Parameters) == 0 || slices.Contains(l.Targets, allLinear) ||
 		l.Listed())
 }
 
-// Listed tells whether all linear layers get adapters, and no other parameter, see [LinearLayers].
+// Listed reports whether all linear layers get adapters, and no other parameter, see [LinearLayers].
 func (l *LoRA) Listed() bool { return slices.Contains(l.Targets, LinearLayers) }
 
 // Wanted returns the beginning of an error where no layer gets an adapter: which layers were wanted.

@@ -45,28 +45,28 @@ type Model struct {
 	Tasks []string
 	// Losses are the loss functions that cases may choose from; empty if there is no choice.
 	Losses []string
-	// Foreign says that the model is a user's file: a contradiction in it is an error of the
+	// Foreign reports whether the model is a user's file: a contradiction in it is an error of the
 	// file and not a bug of vprof.
 	Foreign bool
-	// Partial says that the file lacks something that training needs, such as the backward pass of
+	// Partial reports whether the file lacks something that training needs, such as the backward pass of
 	// a custom autograd.Function, which is then estimated.
 	Partial bool
-	// Sized says that batches have exactly the sizes that the case gives, as the batches of a captured model do: its
+	// Sized reports whether batches have exactly the sizes that the case gives, as the batches of a captured model do: its
 	// runs differ only in the order of frees.
 	Sized bool
-	// Free says that cases may freeze any parameters and recompute any modules, by patterns.
+	// Free reports whether cases may freeze any parameters and recompute any modules, by patterns.
 	Free bool
-	// Adapts says that cases may have LoRA.
+	// Adapts reports whether cases may have LoRA.
 	Adapts bool
-	// Transformers says that classes of transformers are run, whose release matters.
+	// Transformers reports whether classes of transformers are run, whose release matters.
 	Transformers bool
-	// Towers says that it has encoders of images or sound, which a step of text alone does not call.
+	// Towers reports whether it has encoders of images or sound, which a step of text alone does not call.
 	Towers bool
 	// Levers says which levers cases may turn.
 	Levers LeverSet
-	// HalfWeights says that cases may have weights in half precision.
+	// HalfWeights reports whether cases may have weights in half precision.
 	HalfWeights bool
-	// Distributes says that cases may have a strategy for several GPUs.
+	// Distributes reports whether cases may have a strategy for several GPUs.
 	Distributes bool
 	// Class is the class of a library that the model stands for, in the sizes that the settings give; nil if it is none
 	// of a library.
@@ -124,7 +124,7 @@ type Part struct {
 	Path string
 	// Parameters is how many elements the parameters in it have.
 	Parameters int64
-	// Block says that it is wrapped unless the strategy names others.
+	// Block reports whether it is wrapped unless the strategy names others.
 	Block bool
 }
 

@@ -13,7 +13,7 @@ import (
 type Objective struct {
 	// Name is one of [Objectives].
 	Name string
-	// Precomputed says that the log-probabilities of the reference came before training.
+	// Precomputed reports whether the log-probabilities of the reference came before training.
 	Precomputed bool
 	// Packed has pairs of answers fill one row without padding, of ms-swift's DPO.
 	Packed bool
@@ -107,13 +107,13 @@ const (
 	mostCompletion  = 1 << 22
 )
 
-// Distills tells whether the model learns from the scores of a teacher.
+// Distills reports whether the model learns from the scores of a teacher.
 func (o Objective) Distills() bool { return o.Name == GKD }
 
-// Generates tells whether the model learns from answers that it has generated.
+// Generates reports whether the model learns from answers that it has generated.
 func (o Objective) Generates() bool { return o.Name == GRPO }
 
-// Answers tells whether rows are prompts and answers, whose scores alone are computed.
+// Answers reports whether rows are prompts and answers, whose scores alone are computed.
 func (o Objective) Answers() bool { return o.Generates() || o.Name == GKD }
 
 // Answer returns the number of tokens of a generated answer.
@@ -127,7 +127,7 @@ func (o Objective) Answer() int64 {
 // String returns what [ParseObjective] reads; empty for none.
 func (o Objective) String() string { return objectiveOptions.Named(o.Name, &o) }
 
-// IsZero tells whether the model learns the next token.
+// IsZero reports whether the model learns the next token.
 func (o Objective) IsZero() bool { return o.Name == "" }
 
 // MarshalText implements [encoding.TextMarshaler].
@@ -136,7 +136,7 @@ func (o Objective) MarshalText() ([]byte, error) { return []byte(o.String()), ni
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (o *Objective) UnmarshalText(text []byte) error { return unmarshal(o, text, ParseObjective) }
 
-// Refers tells whether the objective compares with a reference.
+// Refers reports whether the objective compares with a reference.
 func (o Objective) Refers() bool { return o.Name == DPO || o.Name == KTO || o.Reference }
 
 // Rows returns how many rows a batch has for each sample: a pair is two.
@@ -147,7 +147,7 @@ func (o Objective) Rows() int64 {
 	return 2
 }
 
-// ReferenceModel tells whether a second model, frozen, is in memory with the one that is trained.
+// ReferenceModel reports whether a second model, frozen, is in memory with the one that is trained.
 // With adapters the reference is the model without them.
 func (c Case) ReferenceModel() bool {
 	return c.Objective.Refers() && !c.Objective.Precomputed && c.LoRA == nil

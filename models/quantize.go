@@ -47,7 +47,7 @@ func (q QAT) String() string {
 	return qatOptions.Named(q.Name, &q)
 }
 
-// IsZero tells whether nothing is rounded.
+// IsZero reports whether nothing is rounded.
 func (q QAT) IsZero() bool { return q.Name == "" }
 
 // MarshalText implements [encoding.TextMarshaler].
@@ -71,9 +71,9 @@ const (
 	DeviceMapSetting = "device-map"
 )
 
-// Loads says that from_pretrained brings the model to the device itself, as it does where bitsandbytes packs layers. It
-// brings parts of models that are sharded in another way, and libraries that pack the output layer have loaders of
-// their own.
+// Loads reports whether from_pretrained brings the model to the device itself, as it does where bitsandbytes packs
+// layers. It brings parts of models that are sharded in another way, and libraries that pack the output layer have
+// loaders of their own.
 func (c Case) Loads() bool {
 	s := c.Strategy
 	if s != nil && s.Name == DeviceMap {
@@ -88,5 +88,5 @@ func (c Case) Loads() bool {
 // EarlyLayers reports whether 4-bit layers behave as in bitsandbytes 0.42.
 func (c Case) EarlyLayers() bool { return c.On(EarlySetting) }
 
-// PacksHead says that the output layer is quantized with the others.
+// PacksHead reports whether the output layer is quantized with the others.
 func (c Case) PacksHead() bool { return c.On(PackedHeadSetting) }

@@ -165,7 +165,7 @@ func (r *Registry) Record(c Case, gpu trace.GPU, o Options) (*Recording, error) 
 	return m.Record(c, gpu, o)
 }
 
-// An UnknownModelError says that no model has a name, and which come near it.
+// An UnknownModelError reports that no model has a name, and which come near it.
 type UnknownModelError struct {
 	Name    string
 	Nearest []string
@@ -191,7 +191,7 @@ func (e *UnknownModelError) Error() string {
 // Usage marks the error as bad input.
 func (*UnknownModelError) Usage() bool { return true }
 
-// A CaseError says that a case has a value that its model does not allow.
+// A CaseError reports that a case has a value that its model does not allow.
 type CaseError struct {
 	Model string
 	// Field is what is wrong, in the words of the command line: "stage".

@@ -18,7 +18,7 @@ type Setting struct {
 	Usage string `json:"usage"`
 	// Inert says why it does not change memory; empty if it does.
 	Inert string `json:"inert,omitempty"`
-	// Length says that the samples of a data set differ in it, and that a batch is as long as its longest.
+	// Length reports whether the samples of a data set differ in it, and that a batch is as long as its longest.
 	Length bool `json:"-"`
 	// Default is the value of the real system, Min and Max bound it.
 	Default int64 `json:"default"`
@@ -34,7 +34,7 @@ func Switch(name string, usual int64, usage string) Setting {
 	return Setting{Name: name, Usage: usage, Default: usual, Min: 0, Max: 1}
 }
 
-// On tells whether a case has a switch at 1.
+// On reports whether a case has a switch at 1.
 func (c Case) On(name string) bool { return c.Settings[name] == 1 }
 
 // A Fraction is a rational number.

@@ -191,7 +191,7 @@ func (s *Strategy) StagesOfRank() int {
 	return int(s.Stages)
 }
 
-// DeepSpeed tells whether DeepSpeed's engine trains.
+// DeepSpeed reports whether DeepSpeed's engine trains.
 func (s *Strategy) DeepSpeed() bool {
 	return s != nil && (s.Name == ZeRO2 || s.Name == ZeRO3 || s.Engine != "")
 }

@@ -33,7 +33,7 @@ type Judgement struct {
 	setup *step.Setup
 	// run is the replay of the first loop on the GPU itself, where that may differ; nil elsewhere.
 	run *report.Run
-	// completed says that [Judgement.Complete] was done.
+	// completed reports whether [Judgement.Complete] was done.
 	completed bool
 }
 
@@ -69,7 +69,7 @@ type Evaluation struct {
 	// Need is the number of bytes that must be within the limit, and Reason why they are not; empty if they are.
 	Need   int64
 	Reason planner.Reason
-	// Judged says that the verdict counts the evaluation: users or projects evaluate. Otherwise it only says what
+	// Judged reports whether the verdict counts the evaluation: users or projects evaluate. Otherwise it only says what
 	// would happen if they did.
 	Judged bool
 }

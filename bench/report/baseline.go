@@ -136,9 +136,8 @@ func (s *Smoke) Compare(before *Smoke, file string, tolerance float64) error {
 	return nil
 }
 
-// since lists what needs more than in an earlier result of the same work, if the most that training needs has grown: a
-// moment below that may grow and takes nothing from anybody. A component that was not there before has grown from
-// nothing.
+// since lists the needs and components that have grown since an earlier result of the same work, if the largest need of
+// training has grown: smaller ones may grow without harm. A new component counts as grown from zero.
 func (s *Smoke) since(before *Smoke, tolerance float64) []Growth {
 	grown := []Growth{}
 	has := func(was, now int64) bool {

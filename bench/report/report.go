@@ -361,11 +361,11 @@ type Timing struct {
 type Largest struct {
 	Batch int `json:"batch"`
 	Fails int `json:"fails,omitempty"`
-	// ByLine says that Fails was not run: the line through the needs of other batches is over the limit there.
+	// ByLine reports whether Fails was not run: the line through the needs of other batches is over the limit there.
 	ByLine bool `json:"fails_by_line,omitempty"`
 	// Predicted is the largest by estimates, of a search on a GPU.
 	Predicted int `json:"predicted,omitempty"`
-	// Safe says that batches were tried for being safe, which is less than getting through.
+	// Safe reports whether batches were tried for being safe, which is less than getting through.
 	Safe bool `json:"safe,omitempty"`
 }
 

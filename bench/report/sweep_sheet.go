@@ -161,7 +161,7 @@ func (r *Report) driven() (Device, bool) {
 // of PyTorch's libraries.
 func (d Device) Bare() bool { return d.CUDA != "" || !d.Simulated }
 
-// stepHead returns the head of step times. A GPU ran synthetic kernels.
+// stepHead returns the head of the column of step times. On a real GPU they are times of synthetic kernels.
 func (r *Report) stepHead() string {
 	switch d, driven := r.driven(); {
 	case driven && !d.Simulated:

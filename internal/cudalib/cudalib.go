@@ -23,7 +23,7 @@ const PathVariable = "VPROF_LIBCUDA"
 // soname is what NVIDIA's driver package installs; libcuda.so without a number belongs to toolkits and may be a stub.
 const soname = "libcuda.so.1"
 
-// A LoadError says that the driver library cannot be loaded: there is no driver, or it is not for this machine.
+// A LoadError reports that the driver library cannot be loaded: there is no driver, or it is not for this machine.
 type LoadError struct {
 	// Path is what was asked for, Reason what the dynamic loader says.
 	Path, Reason string

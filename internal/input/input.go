@@ -123,7 +123,7 @@ func ReadAll(r io.Reader, name string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// A usage is an error that tells whether it means bad input. Error types that do
+// A usage is an error that reports whether it means bad input. Error types that do
 // have a method Usage which returns true; they need not import this package.
 type usage interface {
 	error

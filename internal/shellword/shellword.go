@@ -18,7 +18,7 @@ func Quote(s string) string {
 // Join makes one command of words.
 func Join(words []string) string { return strings.Join(lists.Map(words, Quote), " ") }
 
-// special says whether a character may mean something to a shell.
+// special reports whether a character may mean something to a shell.
 func special(r rune) bool {
 	return !strings.ContainsRune("/._-+=:,@%", r) &&
 		(r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')

@@ -5,7 +5,7 @@ package cudac
 // Available reports whether kernels can be run here.
 const Available = false
 
-// Missing is what kernels would need.
+// Missing names what this build needs to run kernels; empty if it can.
 const Missing = "running kernels on the CPU takes cgo, a C++ compiler and Linux"
 
 // A Buffer is memory that kernels may touch.

@@ -19,7 +19,7 @@ import (
 // Available reports whether kernels can be run here.
 const Available = true
 
-// Missing is what kernels would need.
+// Missing names what this build needs to run kernels; empty if it can.
 const Missing = ""
 
 // running serializes what uses the one CPU: its state is global.

@@ -241,8 +241,8 @@ func New(c Config) *Model {
 // grad, as adapters on a frozen model need for checkpointing.
 func (m *Model) EnableInputRequireGrads() { nn.Table(m.Embeddings.WordEmbeddings).RequireGrads() }
 
-// Call maps token ids and a padding mask [batch, length] to hidden states [batch, length, width]. padded says whether
-// the mask has a zero. What the pooler makes of the states is computed and goes unused.
+// Call maps token ids and a padding mask [batch, length] to hidden states [batch, length, width]. padded reports
+// whether the mask has a zero. What the pooler makes of the states is computed and goes unused.
 func (m *Model) Call(f *frame, ids, padding *tensor, padded, checkpointing bool) *tensor {
 	states, pooled := m.outputs(f, ids, padding, padded, checkpointing)
 	if pooled != nil {

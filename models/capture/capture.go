@@ -75,7 +75,7 @@ type Outcome struct {
 	File  string `json:"file"`
 	Bytes int64  `json:"bytes"`
 	Nodes int    `json:"nodes"`
-	// Symbols are the sizes that stay open. AnyBatch tells whether the file
+	// Symbols are the sizes that stay open. AnyBatch reports whether the file
 	// works at any batch size, by a symbol or by the numbers that follow it.
 	Symbols  []string `json:"symbols"`
 	AnyBatch bool     `json:"batch"`

@@ -22,7 +22,7 @@ type AttentionOptions struct {
 	Groups int64
 	// OwnType has the softmax of eager attention in the type of the scores, as Llama 4 has.
 	OwnType bool
-	// RepeatKV says that keys and values are repeated for every head of the query, even
+	// RepeatKV reports whether keys and values are repeated for every head of the query, even
 	// where the kernel would not need it, as torchtune does.
 	RepeatKV bool
 	// Flash has flash-attn's kernels, which take fewer heads of key and value and any layout.

@@ -13,7 +13,7 @@ type Cache struct {
 	kept  []*tensor
 	// layer is the place in kept of the layer that comes next, of a cache over several calls.
 	layer int
-	// off says that steps of training return none.
+	// off reports whether steps of training return none.
 	off bool
 }
 

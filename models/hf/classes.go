@@ -34,9 +34,9 @@ func UsualProblem(classes int64) Problem {
 type Classes struct {
 	// Count is the number of labels, the width of the head's output.
 	Count int64
-	// Problem says whether a row has one label, several, or a number for each.
+	// Problem reports whether a row has one label, several, or a number for each.
 	Problem Problem
-	// Tokens says that each token has a label, not each row.
+	// Tokens reports whether each token has a label, not each row.
 	Tokens bool
 }
 
@@ -110,7 +110,7 @@ type TokenHead struct {
 // headDropout is the name of the setting that turns the dropout of such a head on and off.
 const headDropout = "head-dropout"
 
-// HeadDropoutSetting says whether what goes into the head is dropped out.
+// HeadDropoutSetting reports whether what goes into the head is dropped out.
 func HeadDropoutSetting() models.Setting {
 	return models.Switch(headDropout, 1,
 		"1 if the head of token classification has its dropout, 0 if it is off (TRL's disable_dropout)")

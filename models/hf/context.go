@@ -35,7 +35,7 @@ func contextOf(c models.Case) Context {
 // On reports whether ranks share sequences.
 func (c Context) On() bool { return c.Ranks > 1 }
 
-// perToken tells whether ranks that share sequences compute a loss for every token, outside of the model.
+// perToken reports whether ranks that share sequences compute a loss for every token, outside of the model.
 func (t Text) perToken() bool { return t.Context.By == models.Ulysses && t.OfModel() }
 
 // shard leaves of a batch, whose labels may be nil, what the rank has of its tokens.

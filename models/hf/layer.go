@@ -99,7 +99,7 @@ func (t Text) callLayer(f *frame, i int, m any, forward func(f *frame, args []*t
 	return callLayer(f, m, on, t.Reentrant, forward, inputs, named)
 }
 
-// trains tells whether a layer has a parameter that is not frozen.
+// trains reports whether a layer has a parameter that is not frozen.
 func trains(m any) bool {
 	return slices.ContainsFunc(nn.NewTree(m).Parameters, func(p *nn.Parameter) bool { return !p.Frozen })
 }

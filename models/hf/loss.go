@@ -80,7 +80,7 @@ type OutputLoss struct {
 	Output nn.Layer
 	// Adjust changes the scores of some tokens; nil leaves them.
 	Adjust func(f *trace.Frame, scores **trace.Tensor)
-	// OwnLabels says that each token has a label of its own; else it predicts the next.
+	// OwnLabels reports whether each token has a label of its own; else it predicts the next.
 	OwnLabels bool
 }
 

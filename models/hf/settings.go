@@ -25,10 +25,10 @@ func LengthSetting(usual, most int64) models.Setting {
 	}
 }
 
-// Padding is the name of the setting that says whether rows are padded.
+// Padding is the name of the setting that reports whether rows are padded.
 const Padding = "padding"
 
-// PaddingSetting says whether rows are padded, which needs a mask.
+// PaddingSetting reports whether rows are padded, which needs a mask.
 func PaddingSetting(usual int64) models.Setting {
 	return models.Switch(Padding, usual, "1 if a sequence of the batch is padded, 0 if none is")
 }
@@ -37,12 +37,12 @@ func PaddingSetting(usual int64) models.Setting {
 const PaddingNote = "a batch without padding needs no attention mask, and flash attention serves it in half " +
 	"precision: --set padding=0"
 
-// PackedSetting says whether rows hold several sequences, which needs a mask.
+// PackedSetting reports whether rows hold several sequences, which needs a mask.
 func PackedSetting(usual int64) models.Setting {
 	return models.Switch(packedSetting, usual, "1 if rows hold several sequences, 0 if each holds one")
 }
 
-// FlatSetting says whether the sequences of a batch lie behind each other in one row, which needs a mask over all.
+// FlatSetting reports whether the sequences of a batch lie behind each other in one row, which needs a mask over all.
 func FlatSetting() models.Setting {
 	return models.Switch(flatSetting, 0,
 		"1 if all sequences of a batch are in one row without padding (padding_free), 0 if each has a row")
@@ -74,7 +74,7 @@ func (i Implementation) Setting() models.Setting {
 	return models.Switch(string(i), 0, implementationUsage[i])
 }
 
-// Chosen tells whether a case has chosen it.
+// Chosen reports whether a case has chosen it.
 func (i Implementation) Chosen(c models.Case) bool { return c.On(string(i)) }
 
 // PackedNote tells what packing costs.
@@ -84,7 +84,7 @@ const PackedNote = "rows that hold one sequence each need no attention mask, and
 // SharedLabels is the name of the setting of labels.
 const SharedLabels = "shared-labels"
 
-// SharedLabelsSetting says whether labels take memory of their own.
+// SharedLabelsSetting reports whether labels take memory of their own.
 func SharedLabelsSetting() models.Setting {
 	const usage = "1 if labels are the very tensor of the token ids (labels=input_ids), 0 if they are another, " +
 		"as data collators make them"
@@ -186,19 +186,19 @@ func headless(c models.Case) bool {
 	return given && n == 0
 }
 
-// fusedLoss says that liger-kernel computes scores and loss.
+// fusedLoss reports whether liger-kernel computes scores and loss.
 func fusedLoss(c models.Case) bool {
 	tiles, _ := trlLoss(c)
 	return !tiles && (c.Liger && !c.On(plainSetting) || c.On(fusedSetting))
 }
 
-// ReadsHead tells whether the loss reads the weight of the output layer instead of calling the layer.
+// ReadsHead reports whether the loss reads the weight of the output layer instead of calling the layer.
 func ReadsHead(c models.Case) bool {
 	tiles, chunks := trlLoss(c)
 	return tiles || chunks || fusedLoss(c) || c.On(linearSetting)
 }
 
-// LigerLoss tells whether the fused loss comes with liger-kernel's replacement of modules
+// LigerLoss reports whether the fused loss comes with liger-kernel's replacement of modules
 // (--liger), and not from a setting of its own.
 func LigerLoss(c models.Case) bool { return fusedLoss(c) && !c.On(fusedSetting) }
 

@@ -25,7 +25,7 @@ type Text struct {
 	Micro int64
 	// Liger has the kernels of liger-kernel.
 	Liger bool
-	// Adapted says that peft's model is around it.
+	// Adapted reports whether peft's model is around it.
 	Adapted bool
 	// Tiles has feed-forward layers see a part of the tokens at a time.
 	Tiles Tiles
@@ -38,17 +38,17 @@ type Text struct {
 	positions *tensor
 }
 
-// Rows is what the rows of a batch hold.
+// Rows describes the sequences of a batch.
 type Rows struct {
 	// Length is the number of tokens of a row.
 	Length int64
-	// SharedLabels says that the labels of tokens are the very tensor of the ids.
+	// SharedLabels reports whether the labels of tokens are the very tensor of the ids.
 	SharedLabels bool
-	// Padded says that some row is padded, Packed whether some row holds several
+	// Padded reports whether some row is padded, Packed whether some row holds several
 	// sequences. Attention needs a mask in both cases.
 	Padded bool
 	Packed Packing
-	// Flat says that all sequences of a batch lie in one row.
+	// Flat reports whether all sequences of a batch lie in one row.
 	Flat bool
 }
 
@@ -127,7 +127,7 @@ type TextBatch struct {
 	IDs, Padding, Labels *tensor
 	// Positions are the positions of tokens [1 or batch, length], nil where the model counts them.
 	Positions *tensor
-	// Shifted says that labels are shifted to the next tokens already.
+	// Shifted reports whether labels are shifted to the next tokens already.
 	Shifted bool
 	Keep    int64
 }
@@ -144,7 +144,7 @@ type TextTask struct {
 	Classes *Classes
 	// Heads are the places of the layers that peft trains as a whole besides adapters, with task_type SEQ_CLS.
 	Heads []*nn.Layer
-	// Bidirectional says that a batch comes with a padding mask even if no row is padded.
+	// Bidirectional reports whether a batch comes with a padding mask even if no row is padded.
 	Bidirectional bool
 	// Call is the loss of a batch, of which nothing else outlives the call.
 	Call func(f *trace.Frame, b TextBatch) *trace.Tensor

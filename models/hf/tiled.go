@@ -14,7 +14,7 @@ type Tiles struct {
 	// Count is how many parts there are, [models.AutoTiles] one for every 32768 tokens;
 	// zero is that they see all at once.
 	Count int64
-	// Synchronized says that several ranks agree on how many parts there are.
+	// Synchronized reports whether several ranks agree on how many parts there are.
 	Synchronized bool
 }
 

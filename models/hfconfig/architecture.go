@@ -26,7 +26,7 @@ type architecture struct {
 	// rules refuse cases, see [architecture.rule].
 	rules []rule
 	task  func(models.Case) train.Task
-	// towers says that there are layers that a step on text does not call.
+	// towers reports whether there are layers that a step on text does not call.
 	towers bool
 	// adapters maps the adapters that a case names to the ones that peft makes; nil changes none.
 	adapters func(models.LoRA) models.LoRA

@@ -15,7 +15,7 @@ type family struct {
 	heads map[string]string
 	// usual is the task if a file has no architectures.
 	usual string
-	// half says that weights may be in half precision.
+	// half reports whether weights may be in half precision.
 	half bool
 	// aliases are further names of keys: the attribute_map, inverted.
 	aliases map[string]string

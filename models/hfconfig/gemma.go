@@ -18,7 +18,7 @@ type gemmaType struct {
 	config func(r *reader) gemma.Config
 	towers func(r *reader, c *gemma.Config) func() llama.Wrapper
 	senses string
-	// clippable says that the towers have layers that hold what goes in within bounds.
+	// clippable reports whether the towers have layers that hold what goes in within bounds.
 	clippable bool
 }
 

@@ -27,7 +27,7 @@ type vision struct {
 	tokens func(side int64) int64
 	// of makes it of what a multimodal model has besides the decoder.
 	of func(w llama.Wrapper, p tower.Pictures, c models.Case) tower.Vision
-	// crosses says that layers of the decoder attend to what the tower makes.
+	// crosses reports whether layers of the decoder attend to what the tower makes.
 	crosses bool
 	tiles   int64 // that an image is cut into
 	// without is why a step on images cannot be recorded; empty if it can.

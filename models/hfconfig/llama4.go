@@ -70,7 +70,7 @@ func llama4(a *architecture) {
 		"are routed")
 }
 
-// isRouter says that layers of a name are routers.
+// isRouter reports whether layers of a name are routers.
 func isRouter(name string) bool { return name[strings.LastIndexByte(name, '.')+1:] == "router" }
 
 // withoutLigerLoss refuses the loss that liger-kernel has for the decoder alone.

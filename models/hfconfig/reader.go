@@ -30,7 +30,7 @@ type reader struct {
 	in    string
 	up    *reader
 	under map[string]*reader
-	// grids says that positions may come from several grids.
+	// grids reports whether positions may come from several grids.
 	grids bool
 }
 
@@ -111,13 +111,13 @@ func (r *reader) get(key string) (value json.RawMessage, name string, ok bool) {
 	return nil, key, false
 }
 
-// has tells whether a key has a value other than null.
+// has reports whether a key has a value other than null.
 func (r *reader) has(key string) bool {
 	value, _, ok := r.get(key)
 	return ok && !null(value)
 }
 
-// null tells whether a value is JSON's null, Python's None.
+// null reports whether a value is JSON's null, Python's None.
 func null(value json.RawMessage) bool { return string(value) == "null" }
 
 // excerpt returns a value as messages show it: not all of a long one.
@@ -350,7 +350,8 @@ func (r *reader) weights() string {
 	return ""
 }
 
-// dequantized says that the file's weights are in MXFP4, which transformers loads as bf16 wherever they are trained.
+// dequantized reports whether the file's weights are in MXFP4, which transformers loads as bf16 wherever they are
+// trained.
 func (r *reader) dequantized() bool {
 	var q struct {
 		Method string `json:"quant_method"`

@@ -23,17 +23,17 @@ type relative struct {
 	Tied bool
 	// Classes begins the name of the class for sequence classification, Name if empty.
 	Classes string
-	// HiddenAct says that hidden_act is read though Base has an activation.
+	// HiddenAct reports whether hidden_act is read though Base has an activation.
 	HiddenAct bool
-	// Flex says that its classes can have flex_attention serve attention.
+	// Flex reports whether its classes can have flex_attention serve attention.
 	Flex bool
-	// NoClasses says that there is no class for sequence classification, Liger that
+	// NoClasses reports whether there is no class for sequence classification, Liger that
 	// liger-kernel has its kernels for it.
 	NoClasses, Liger bool
-	// Tokens says that there is a class for token classification; SettledHead that its dropout
+	// Tokens reports whether there is a class for token classification; SettledHead that its dropout
 	// defaults to the dropout of hidden states, which is zero by default.
 	Tokens, SettledHead bool
-	// Unplanned says that transformers has no plan of tensor parallelism for it (base_model_tp_plan), or one that
+	// Unplanned reports whether transformers has no plan of tensor parallelism for it (base_model_tp_plan), or one that
 	// leaves attention or shared experts whole.
 	Unplanned bool
 	// Fused are the names of layers that transformers has in parameters of all experts, and
@@ -41,7 +41,7 @@ type relative struct {
 	Fused []string
 	// Aliases maps Llama's names of keys to the file's: the attribute_map, inverted.
 	Aliases map[string]string
-	// InWrappers says that the type stands in text_config of models with towers, and nowhere else.
+	// InWrappers reports whether the type stands in text_config of models with towers, and nowhere else.
 	InWrappers bool
 	// Window is sliding_window, which all layers have, where a file says nothing; zero for none, nil if read reads it.
 	Window *int64

@@ -21,7 +21,7 @@ type wrapper struct {
 	// tied is tie_word_embeddings where the file says nothing; flat says that
 	// the keys of the text may be among the keys of the whole.
 	tied, flat bool
-	// liger says that liger-kernel has its kernels for all of the decoder.
+	// liger reports whether liger-kernel has its kernels for all of the decoder.
 	liger bool
 	// senses is what the towers take: "images", "sound".
 	senses string

@@ -15,7 +15,7 @@ type Kernels struct {
 	Gated string
 	// Activation is the only one that the kernel has.
 	Activation string
-	// Rotary says that apply_rotary_pos_emb is replaced.
+	// Rotary reports whether apply_rotary_pos_emb is replaced.
 	Rotary bool
 	// Loss is the class whose forward computes logits and loss in chunks.
 	Loss string
@@ -93,7 +93,7 @@ func Of(class string) (k Kernels, name string, ok bool) {
 	return k, name, ok
 }
 
-// Undescribed tells whether liger-kernel replaces classes of the file that a class is of by
+// Undescribed reports whether liger-kernel replaces classes of the file that a class is of by
 // kernels that this package does not describe, vision-language models among them.
 func Undescribed(class string) bool {
 	folder, name := fileOf(class)

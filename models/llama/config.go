@@ -15,7 +15,7 @@ type Config struct {
 	Kernels
 	// Activation is the name of a function, see [hf.Activations].
 	Activation string
-	// Tied says that the output layer shares the weight of the embeddings.
+	// Tied reports whether the output layer shares the weight of the embeddings.
 	Tied bool
 
 	Norm   Norm
@@ -34,7 +34,7 @@ type Config struct {
 	Sinks bool
 	// AttentionGate has a gate projected with the query, by which the result of attention is multiplied.
 	AttentionGate bool
-	// AdaptionPrompts says that peft has LLaMA-Adapter for the type.
+	// AdaptionPrompts reports whether peft has LLaMA-Adapter for the type.
 	AdaptionPrompts bool
 	// Latent is multi-head latent attention, in the place of the other.
 	Latent Latent
@@ -114,7 +114,7 @@ type Kernels struct {
 	// Eager computes and keeps the scores of attention, Flash uses flash-attn's kernels, Flex TorchInductor's of
 	// flex_attention.
 	Eager, Flash, Flex bool
-	// RepeatKV says that keys and values are repeated for every head of the query.
+	// RepeatKV reports whether keys and values are repeated for every head of the query.
 	RepeatKV bool
 	// Cache has the keys and values of all layers; nil for none.
 	Cache *hf.Cache

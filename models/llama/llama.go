@@ -188,7 +188,8 @@ func (m *Model) blockMasks(f *frame, embeds, positions, padding *tensor, packed 
 	return blocks
 }
 
-// fullyMasked says that there is a mask of all that is before a token, partlyMasked that there is one of a part of it.
+// fullyMasked reports whether there is a mask of all that is before a token, partlyMasked that there is one of a part
+// of it.
 func (c *Config) fullyMasked() bool {
 	return c.AlwaysFullMask || len(c.Windowed) == 0 || slices.Contains(c.Windowed, false)
 }

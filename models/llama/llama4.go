@@ -9,7 +9,7 @@ import (
 
 // Llama4 is what Llama 4 does otherwise than Llama, besides its norms and experts.
 type Llama4 struct {
-	// Enabled says that the decoder is one of Llama 4.
+	// Enabled reports whether the decoder is one of Llama 4.
 	Enabled bool
 	// QKNorm has queries and keys with rotary positions normalized without a weight,
 	// TemperatureTuning scales queries without them by their positions (attn_temperature_tuning).

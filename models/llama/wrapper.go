@@ -12,7 +12,7 @@ type Wrapper struct {
 	// Decoder is the name of the decoder, "language_model" if empty.
 	Decoder       string
 	Before, After *nn.Parts
-	// WithHead says that the decoder comes with its output layer, as Llama 4's does.
+	// WithHead reports whether the decoder comes with its output layer, as Llama 4's does.
 	WithHead bool
 	// Vision puts images among the token embeddings; nil for a step on text alone.
 	Vision tower.Vision

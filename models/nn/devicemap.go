@@ -18,7 +18,7 @@ type DeviceMap struct {
 	// Memory is how many bytes of weights each GPU may have (max_memory).
 	Memory []int64
 	Loading
-	// Packed says that bitsandbytes packs layers.
+	// Packed reports whether bitsandbytes packs layers.
 	Packed bool
 }
 

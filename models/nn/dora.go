@@ -104,7 +104,7 @@ func (l *LoRALinear) delta(f *trace.Frame) *trace.Tensor {
 	return g.Return(g.Let(g.Call(l.LoraB, g.Call(l.LoraA, eye)).Transpose(0, 1)))
 }
 
-// TakesMagnitude tells whether an adapter has no magnitude, or wraps a layer for which there are rules of DoRA.
+// TakesMagnitude reports whether an adapter has no magnitude, or wraps a layer for which there are rules of DoRA.
 func TakesMagnitude(a Adapter) bool {
 	l, ok := a.(*LoRALinear)
 	if !ok {

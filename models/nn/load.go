@@ -15,7 +15,8 @@ type Loading struct {
 	// after the other then, which is peft's prepare_model_for_kbit_training.
 	Read  trace.DType
 	Widen bool
-	// Asks says that a number is put on each GPU first, to ask for its free memory (get_max_memory without max_memory).
+	// Asks reports whether a number is put on each GPU first, to ask for its free memory (get_max_memory without
+	// max_memory).
 	Asks bool
 }
 

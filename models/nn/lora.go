@@ -26,7 +26,7 @@ type LoRA struct {
 	NoTowers bool
 	// Biased gives the second matrix a bias (lora_bias).
 	Biased bool
-	// Adapts tells whether the layer of a path gets one; nil takes all linear layers. Named tells whether it does,
+	// Adapts reports whether the layer of a path gets one; nil takes all linear layers. Named reports whether it does,
 	// linear or not.
 	Adapts, Named func(path string) bool
 }
@@ -246,7 +246,7 @@ func AdaptLinears(model any, o LoRA, excluded ...Layer) []Adapter {
 	return made
 }
 
-// Matches tells whether a path is a name, or ends in it from a dot on: so peft looks for target_modules.
+// Matches reports whether a path is a name, or ends in it from a dot on: so peft looks for target_modules.
 func Matches(path, name string) bool { return path == name || strings.HasSuffix(path, "."+name) }
 
 // LinearPaths returns the paths of the layers that [AdaptLinears] could wrap, in their order.

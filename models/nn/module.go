@@ -65,7 +65,7 @@ type Parameter struct {
 	// that [MoveAdapters] moves it, after the model.
 	load       func(t *trace.Tape)
 	movesLater bool
-	// returns says that from_pretrained takes it back to the host before it is packed (Bnb8bitQuantize).
+	// returns reports whether from_pretrained takes it back to the host before it is packed (Bnb8bitQuantize).
 	returns bool
 	// unpack is what an access of the module's gives in place of what is held.
 	unpack *unpacking
@@ -93,9 +93,9 @@ type Buffer struct {
 	*trace.Tensor
 	Dims  []int64
 	DType trace.DType
-	// OfWeights says that it has the type of the weights.
+	// OfWeights reports whether it has the type of the weights.
 	OfWeights bool
-	// Constant says that it is a tensor of an exported graph and not registered with a module.
+	// Constant reports whether it is a tensor of an exported graph and not registered with a module.
 	Constant bool
 	Away     bool  // another rank of a pipeline has it, or the host
 	tree     *Tree // the last that has the buffer

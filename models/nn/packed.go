@@ -22,7 +22,7 @@ type packed4bit struct {
 	// The state: scales, and if those are quantized their own scales, the table of
 	// their values, and what was subtracted from them.
 	absmax, absmax2, code2, offset *trace.Tensor
-	// shared says whether the table of 8-bit values is on the device.
+	// shared reports whether the table of 8-bit values is on the device.
 	shared *bool
 }
 
@@ -181,7 +181,7 @@ type unpacking struct {
 	// from is the parameter that is packed.
 	from   *Parameter
 	cached *trace.Tensor
-	// stuck says that the cache of all modules is on permanently.
+	// stuck reports whether the cache of all modules is on permanently.
 	stuck *bool
 }
 

@@ -15,9 +15,9 @@ type ParamWrapper struct {
 	LoraB *Linear `torch:"lora_B.default"`
 	// of is the parameter as it is held, whole as it was before it was packed.
 	of, whole *Parameter
-	// swapped says that the parameter is [experts, out, in], not [experts, in, out].
+	// swapped reports whether the parameter is [experts, out, in], not [experts, in, out].
 	swapped bool
-	// scaled says that the scale is not one.
+	// scaled reports whether the scale is not one.
 	scaled      bool
 	off, inside bool
 	// around is the frame of the outermost wrapper while the module runs; left and right

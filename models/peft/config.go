@@ -18,7 +18,7 @@ type method struct {
 	// options are the keys of its configuration that bear on memory, with their defaults, and
 	// with what else there is where it is one of a few words: "r=8 variant=road_1|road_2".
 	options string
-	// atEmbeddings says that it is at the input embeddings and not at linear layers.
+	// atEmbeddings reports whether it is at the input embeddings and not at linear layers.
 	atEmbeddings bool
 	// has are the parameters and buffers of a site, in the order in which peft registers them: name[dims] is a
 	// parameter, f32[dims] or i64[dims] a buffer. Dimensions are in, out, options and numbers, and products and
@@ -112,7 +112,7 @@ func withoutEffect(key string) bool {
 	}, key)
 }
 
-// sameType tells whether a value of an option is a number where its default is one, and a boolean where that is one.
+// sameType reports whether a value of an option is a number where its default is one, and a boolean where that is one.
 func sameType(standard, value string) bool {
 	if _, err := strconv.ParseFloat(standard, 64); err == nil {
 		n, err := strconv.ParseFloat(value, 64)

@@ -44,10 +44,10 @@ func (t *table) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return f.Call(t.Embeddings, x)
 }
 
-// AtEmbeddings tells whether the method is at the input embeddings, and not at linear layers.
+// AtEmbeddings reports whether the method is at the input embeddings, and not at linear layers.
 func (c Config) AtEmbeddings() bool { return c.method.atEmbeddings }
 
-// ForLanguageModels tells whether the method is recorded in language models alone, of which a row is one text.
+// ForLanguageModels reports whether the method is recorded in language models alone, of which a row is one text.
 func (c Config) ForLanguageModels() bool { return c.method.name != "trainable_tokens" }
 
 // AdaptEmbeddings follows peft.get_peft_model with a method at the input embeddings of a frozen model: it puts the

@@ -196,7 +196,7 @@ func (s *Site) parameter(name string) *nn.Parameter {
 // w returns the value of the parameter of a name.
 func (s *Site) w(name string) *trace.Tensor { return s.parameter(name).T() }
 
-// has tells whether there is a parameter of a name.
+// has reports whether there is a parameter of a name.
 func (s *Site) has(name string) bool { return s.parameter(name) != nil }
 
 // borrow makes the site use the parameter of another site, in place of its own if it has one.

@@ -31,7 +31,7 @@ func (s *Site) addBDLoRA() error {
 	return s.positive("r")
 }
 
-// named tells whether an option that is a list of names joined by "+" has one that the layer's path ends in.
+// named reports whether an option that is a list of names joined by "+" has one that the layer's path ends in.
 func (s *Site) named(key string) bool {
 	names := strings.Split(s.text(key), "+")
 	return slices.ContainsFunc(names, func(name string) bool { return nn.Matches(s.path, name) })

@@ -53,9 +53,9 @@ type call struct {
 	kernels []string
 	// trues is how many elements of the node's mask are true; nil if nobody knows.
 	trues *export.Count
-	// onHost says that the node runs on the host, whose memory is not counted.
+	// onHost reports whether the node runs on the host, whose memory is not counted.
 	onHost bool
-	// skip says that nothing happens: checks of the graph.
+	// skip reports whether nothing happens: checks of the graph.
 	skip bool
 	// end is the node that closes the block that this one opens.
 	end int

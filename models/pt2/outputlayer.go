@@ -21,7 +21,7 @@ type outputLayer struct {
 	gone map[int]bool
 	// x are the hidden states; labels the batch's, -1 if the model returns logits.
 	x, labels int32
-	// ownLabels says that each token has a label of its own; else it predicts the next.
+	// ownLabels reports whether each token has a label of its own; else it predicts the next.
 	ownLabels bool
 }
 
@@ -65,7 +65,7 @@ type seeker struct {
 	maker  []int
 	takers [][]int
 	found  outputLayer
-	// cut says that the scores of last tokens are left out.
+	// cut reports whether the scores of last tokens are left out.
 	cut bool
 }
 

@@ -74,7 +74,8 @@ type part struct {
 	whole       []int64
 	dim         int
 	has, wholly int64 // sizes of the dimension
-	// single says that the whole tensor has one sample: its dimension is of size 1, unless it was joined with others.
+	// single reports whether the whole tensor has one sample: its dimension is of size 1, unless it was joined with
+	// others.
 	single bool
 }
 

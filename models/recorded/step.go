@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
-// Step is set-up, or forward, loss and backward and what goes at the end of the step.
+// Step holds the allocations of set-up, or of a training step: forward, loss, backward and the end of the step.
 type Step struct {
 	Allocations []Allocation
 	// Order has the allocation n as n and its free as ^n. Forward and Backward count the events before the end of the

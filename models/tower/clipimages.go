@@ -10,7 +10,7 @@ import (
 type Squares struct {
 	Tower *nn.Parts
 	Size  Size
-	// Classed says that the tower is CLIP's, with a place for the class of an image.
+	// Classed reports whether the tower is CLIP's, with a place for the class of an image.
 	Classed  bool
 	Pictures Pictures
 	// Projected is what the model makes of the states of the tower: tokens of all images.

@@ -218,7 +218,7 @@ func (q *Tiles) layer(f *frame, l *nn.Parts, x, mask *tensor, gated bool) *tenso
 	return f.Set(&x, residual.Add(x))
 }
 
-// StatesWithin tells whether all states are of layers that there are.
+// StatesWithin reports whether all states are of layers that there are.
 func StatesWithin(states []int64, layers int64) bool {
 	return !slices.ContainsFunc(states, func(i int64) bool { return i >= layers })
 }

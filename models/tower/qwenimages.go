@@ -8,8 +8,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Qwen is how Qwen2-VL, Qwen2.5-VL and Qwen3-VL see. Images have any size: as many pixels of
-// a side as the squares that become tokens divide.
+// Qwen is the image encoder of Qwen2-VL, Qwen2.5-VL and Qwen3-VL. The sides of images are any multiples of the squares
+// that become tokens.
 type Qwen struct {
 	Tower    *nn.Parts
 	Size     Size

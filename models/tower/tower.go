@@ -27,7 +27,7 @@ type Size struct {
 	Positions, Merge, Out int64
 	// Deep is how many layers hand what they make to the decoder, too.
 	Deep int64
-	// Pooled says that there is a head that pools, Bias that projections have a bias.
+	// Pooled reports whether there is a head that pools, Bias that projections have a bias.
 	Pooled, Bias bool
 	// Activation is the name of a function, see [hf.Activations]. Window is the side of the
 	// square of pixels that most layers see; FullAttentionLayers see all of the image; zero is none.

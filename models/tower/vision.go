@@ -19,7 +19,7 @@ type Vision interface {
 	// RequireGrads makes what is first made of images require gradients though the tower is
 	// frozen, as enable_input_require_grads() of transformers does.
 	RequireGrads()
-	// ReplacesTokens says that features take the place of tokens; else it leaves tokens alone, and
+	// ReplacesTokens reports whether features take the place of tokens; else it leaves tokens alone, and
 	// Encode is given none.
 	ReplacesTokens() bool
 	// Encode puts what the tower makes of images in the place of their tokens among embeddings

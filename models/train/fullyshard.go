@@ -65,7 +65,7 @@ var comesFrom = map[models.Init]distributed.Source{
 	models.InitRank0: distributed.FromRank0,
 }
 
-// loadsShards tells whether from_pretrained brings each rank's part to the device.
+// loadsShards reports whether from_pretrained brings each rank's part to the device.
 func loadsShards(s *models.Strategy) bool { return s.TPBy != "" && s.Init == "" }
 
 // fullySharded applies FullyShardedDataParallel to the blocks, to the layers that adapters train, and to the model.

@@ -26,7 +26,7 @@ type Layout struct {
 	Linears []string
 	// Sharing are the modules that have a parameter, by its name, besides the one that it is named after.
 	Sharing map[string][]string
-	// Frozen says that this is a model next to the one that is trained, Adapted that its adapters train.
+	// Frozen reports whether this is a model next to the one that is trained, Adapted that its adapters train.
 	Frozen, Adapted bool
 	// Optimizer is the case's; the zero value is the model's own.
 	Optimizer optim.Config
@@ -54,7 +54,7 @@ func (l *Layout) params(net *nn.Tree, wanted func(*nn.Parameter) bool) {
 	}
 }
 
-// tiesShards tells whether weights are tied once they are sharded, as from_pretrained(distributed_config) does it:
+// tiesShards reports whether weights are tied once they are sharded, as from_pretrained(distributed_config) does it:
 // fully_shard has made a parameter of each side, which gathers and reduces by itself, over one shard.
 func tiesShards(c models.Case) bool {
 	s := c.Strategy

@@ -57,7 +57,7 @@ func (n *Variables) AfterLoss() {
 	}
 }
 
-// KeepsLossAlone says that the loop keeps the loss and no other output, as transformers' Trainer does.
+// KeepsLossAlone reports whether the loop keeps the loss and no other output, as transformers' Trainer does.
 func (n *Variables) KeepsLossAlone() bool { return n.loop == models.LoopTrainer }
 
 // EndStep ends a step after the optimizer's: gradients go, and the variables of a function.

@@ -31,7 +31,7 @@ type Pipeline struct {
 
 // Stage is a part of a model (PipelineStage).
 type Stage struct {
-	// Last says that the stage computes the loss.
+	// Last reports whether the stage computes the loss.
 	Last bool
 	// Inputs come from the stage before, Outputs go to the one behind.
 	Inputs, Outputs []Crossing
@@ -60,7 +60,7 @@ type Stage struct {
 type Crossing struct {
 	DType trace.DType
 	Shape []int64
-	// Trains says that gradients flow back.
+	// Trains reports whether gradients flow back.
 	Trains bool
 }
 

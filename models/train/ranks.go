@@ -105,7 +105,7 @@ const (
 	expertsInside = experts + "."
 )
 
-// Updates says that the strategy has a way of its own to step the optimizer, which Update takes.
+// Updates reports whether the strategy has a way of its own to step the optimizer, which Update takes.
 func (r *Ranks) Updates() bool { return r != nil && r.update != nil }
 
 // Update steps the optimizer.
@@ -157,7 +157,7 @@ func (r *Ranks) Shared() []*trace.Tensor {
 	return r.share
 }
 
-// sharesReference tells whether ranks share the weights of a frozen model.
+// sharesReference reports whether ranks share the weights of a frozen model.
 func sharesReference(c models.Case) bool {
 	return c.Strategy != nil && (c.Strategy.Name == models.FSDP2 || c.Strategy.Name == models.ZeRO3)
 }

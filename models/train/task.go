@@ -114,7 +114,7 @@ type Graph interface {
 
 // Casting is a task that enters the precision of training by itself.
 type Casting interface {
-	// Casts tells whether it does: each call of a model is a region of autocast, as
+	// Casts reports whether it does: each call of a model is a region of autocast, as
 	// accelerate wraps forward, and what follows the call is outside.
 	Casts() bool
 }
@@ -340,7 +340,7 @@ func (t *taskTrainer) loop() models.Loop {
 	return models.LoopTrainer
 }
 
-// clips says that the norm of gradients is clipped.
+// clips reports whether the norm of gradients is clipped.
 func (t *taskTrainer) clips() bool {
 	return t.c.Clip == models.ClipNorm || t.c.Clip == "" && t.loop() == models.LoopTrainer
 }

@@ -40,7 +40,7 @@ type Session struct {
 // Linear is what optimizers that project gradients know of a layer.
 type Linear struct {
 	Path string
-	// Output says that it gives the model's result.
+	// Output reports whether it gives the model's result.
 	Output bool
 }
 
@@ -91,7 +91,7 @@ func (s *Session) OptimizerOf(c models.Case, own optim.Config, r *Ranks,
 // allLinear is a target that has the output layer, too, as transformers' all-linear.
 const allLinear = "all-linear"
 
-// projects says whether an optimizer projects the gradients of a weight.
+// projects reports whether an optimizer projects the gradients of a weight.
 func (s *Session) projects(c optim.Config, p *trace.Tensor) bool {
 	l, linear := s.Linears[p]
 	switch {

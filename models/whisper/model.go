@@ -82,7 +82,7 @@ func newDecoder(c Config) *decoder {
 	}
 }
 
-// call maps token ids [batch, length] and the encoder's result to hidden states [batch, length, width]. packed says
+// call maps token ids [batch, length] and the encoder's result to hidden states [batch, length, width]. packed reports
 // whether several sequences share a row.
 func (d *decoder) call(f *frame, ids, states *tensor, packed hf.Packing, checkpointing bool) *tensor {
 	g := f.CallFrame(ids, states)

@@ -34,9 +34,9 @@ type Allocator struct {
 
 	// limit is what may be reserved under a memory fraction; negative without.
 	limit int64
-	// collects tells whether garbage collection is on.
+	// collects reports whether garbage collection is on.
 	collects bool
-	// rounds tells whether sizes are rounded to divisions of powers of two.
+	// rounds reports whether sizes are rounded to divisions of powers of two.
 	rounds bool
 
 	// streams in ascending order; the first is the default stream.
@@ -54,7 +54,7 @@ type Allocator struct {
 	now      int64               // events recorded so far
 	done     int64               // events completed so far
 	waiting  int                 // events not yet processed
-	// shares tells whether a block was ever used by another stream than its own.
+	// shares reports whether a block was ever used by another stream than its own.
 	// Before, active blocks are the allocated ones and not counted again.
 	shares bool
 
@@ -349,7 +349,7 @@ func (a *Allocator) takeFree(p *pool, size int64) *Block {
 	return b
 }
 
-// shouldSplit tells whether a remainder becomes a block of its own.
+// shouldSplit reports whether a remainder becomes a block of its own.
 func (a *Allocator) shouldSplit(p *pool, remainder, size int64) bool {
 	if p.kind == SmallPool || a.config.Expandable {
 		return remainder >= minBlockSize

@@ -60,10 +60,10 @@ func (b *Block) Size() int64 {
 	return b.size
 }
 
-// isSplit tells whether the block is only a part of its segment.
+// isSplit reports whether the block is only a part of its segment.
 func (b *Block) isSplit() bool { return b.prev != 0 || b.next != 0 }
 
-// available tells whether the block is an unused part of its segment, mapped or not.
+// available reports whether the block is an unused part of its segment, mapped or not.
 func (b *Block) available() bool { return b.state == Free || b.state == unmapped }
 
 // A slab holds blocks and recycles them, so that a steady state allocates none. Blocks never move.

@@ -40,8 +40,8 @@ type Config struct {
 	// error at once: cached memory is not released, and the failure is not counted (throw_on_cudamalloc_oom). A
 	// MemoryFraction below one is checked before, so it has no effect there.
 	RejectsEarly bool
-	// ByAddress says that of free blocks of one size the one with the lowest address is taken, as PyTorch before 2.12
-	// does. Later releases take the one in the oldest segment, and there the first. Where addresses rise both are the
+	// ByAddress reports whether of free blocks of one size the one with the lowest address is taken, as PyTorch before
+	// 2.12 does. Later releases take the one in the oldest segment, and there the first. Where addresses rise both are the
 	// same; drivers on Linux hand out falling ones.
 	ByAddress bool
 }
@@ -341,14 +341,14 @@ func isPowerOf2(n uint64) bool { return n != 0 && n&(n-1) == 0 }
 type Rules struct {
 	// Unknown are the keys that the release rejects because it does not know them.
 	Unknown []string
-	// MaxSplitAbove says that max_split_size_mb must be above the size of a large
+	// MaxSplitAbove reports whether max_split_size_mb must be above the size of a large
 	// segment; later releases also take that size itself.
 	MaxSplitAbove bool
 	// ByAddress is [Config.ByAddress].
 	ByAddress bool
 }
 
-// knows tells whether the release has a setting of this name.
+// knows reports whether the release has a setting of this name.
 func (r Rules) knows(key string) bool {
 	_, known := parsers[key]
 	return known && !slices.Contains(r.Unknown, key)

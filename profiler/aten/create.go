@@ -80,7 +80,7 @@ func numberType(v Value) trace.DType {
 	}
 }
 
-// arange counts in integers if all of its numbers are.
+// arange records torch.arange. The result has integers if all of its numbers are integers.
 func (a *Args) arange(start, end, step float64) *tensor {
 	d := trace.I64
 	for i, p := range a.op.Arguments {

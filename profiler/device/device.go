@@ -20,7 +20,7 @@ type Device interface {
 	Name() string
 	// GPU describes the GPU. Rates of a real one that the catalog does not know are zero.
 	GPU() GPU
-	// Simulated tells whether times and bytes are computed by a model. What such a
+	// Simulated reports whether times and bytes are computed by a model. What such a
 	// device says must never be called measured.
 	Simulated() bool
 
@@ -71,7 +71,7 @@ type Patterns interface {
 	Close() error
 }
 
-// A PatternError says that memory does not hold the pattern that was written.
+// A PatternError reports that memory does not hold the pattern that was written.
 type PatternError struct {
 	Range Range
 	// Offset is where the first difference is, within 16 bytes, and Bytes how many may differ.
@@ -124,7 +124,7 @@ func (k Kernel) Traffic() int64 {
 	return lists.Sum(k.Reads, bytes) + lists.Sum(k.Writes, bytes)
 }
 
-// An UnusableError says that a GPU that was asked for cannot be used, and what can be done about it. It is about the
+// An UnusableError reports that a GPU that was asked for cannot be used, and what can be done about it. It is about the
 // machine, not about the program: no driver, no such device, a GPU that others have to themselves.
 type UnusableError struct {
 	// Device is what was asked for: "cuda:0", or "cuda" if it is about all.

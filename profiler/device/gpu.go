@@ -215,7 +215,7 @@ func fold(name string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(nearest.Fold(name), "sim"), "nvidia")
 }
 
-// An UnknownGPUError says that the catalog has no GPU of a name.
+// An UnknownGPUError reports that the catalog has no GPU of a name.
 type UnknownGPUError struct {
 	Name string
 	// Nearest are up to three names that may have been meant.

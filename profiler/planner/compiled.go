@@ -12,7 +12,7 @@ import (
 // bytes that no compiler changes: weights, buffers, the optimizer's state and the batch.
 type compiledModel struct {
 	of string
-	// text says that the model learns tokens: a compiler keeps scores and their softmax in half, or not at all.
+	// text reports whether the model learns tokens: a compiler keeps scores and their softmax in half, or not at all.
 	text                bool
 	allocated, reserved [2]float64 // the least and the most
 }

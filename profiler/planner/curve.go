@@ -29,7 +29,7 @@ type Sample struct {
 	PeakPhase string
 	// Managed is the state in managed memory, which the allocator knows nothing of.
 	Managed int64
-	// Modeled says that the workspace of some convolution is modeled, since cuDNN was not asked about it.
+	// Modeled reports whether the workspace of some convolution is modeled, since cuDNN was not asked about it.
 	Modeled bool
 	// Host is what the step needs of the machine; zero if that is not known.
 	Host host.Need

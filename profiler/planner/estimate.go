@@ -67,7 +67,7 @@ type Estimate struct {
 	Verdict      Verdict
 }
 
-// Verdict says whether an estimate fits a GPU.
+// Verdict reports whether an estimate fits a GPU.
 type Verdict string
 
 const (

@@ -38,11 +38,11 @@ type Subject struct {
 	Model string
 	// Release is the release of PyTorch: "2.15".
 	Release string
-	// Partial says that the model's description lacks something that its steps need.
+	// Partial reports whether the model's description lacks something that its steps need.
 	Partial bool
-	// Modeled says that cuDNN was not asked about some convolution, whose workspace is modeled.
+	// Modeled reports whether cuDNN was not asked about some convolution, whose workspace is modeled.
 	Modeled bool
-	// Compiled says that the step is one of torch.compile that was recorded, perhaps at other batch sizes.
+	// Compiled reports whether the step is one of torch.compile that was recorded, perhaps at other batch sizes.
 	Compiled bool
 }
 

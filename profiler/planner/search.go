@@ -22,13 +22,13 @@ type Search struct {
 	Limit int64
 	// Need is the need of a batch in bytes, MaxInt64 where it is unknown and over the limit. It is asked once for each.
 	Need func(batch int) (int64, error)
-	// Runs says that each need is a run of minutes, so that no size is run for the sake of larger ones alone.
+	// Runs reports whether each need is a run of minutes, so that no size is run for the sake of larger ones alone.
 	Runs bool
 	// Coarse ends a search of long runs when what fits and what fails lie within this share of the batch, 1/Coarse, or
 	// when the line through the needs ends at the batch that fits (of 32 and more at the next); zero ends it at
 	// neighbors.
 	Coarse int
-	// Jagged says that a size may need many times what a larger one does, so that all up to the edge are asked for.
+	// Jagged reports whether a size may need many times what a larger one does, so that all up to the edge are asked for.
 	Jagged bool
 	// Together is how many needs may be asked at a time; zero is one.
 	Together int
@@ -108,7 +108,7 @@ func (s *Search) know(batch int, need int64) {
 	s.known[batch] = need
 }
 
-// Safe tells whether a batch is safe. If not, at is the size that is over the limit: the batch, or a smaller one.
+// Safe reports whether a batch is safe. If not, at is the size that is over the limit: the batch, or a smaller one.
 func (s *Search) Safe(batch int) (safe bool, at int, err error) {
 	size := s.judged(batch)
 	n, err := s.need(size)
@@ -228,7 +228,7 @@ type edge struct {
 	fits, fails int
 }
 
-// neighbors tells whether there is no size between what fits and what fails.
+// neighbors reports whether there is no size between what fits and what fails.
 func (e *edge) neighbors() bool {
 	next := e.fits + 1
 	if e.Coarse > 0 {
@@ -237,7 +237,7 @@ func (e *edge) neighbors() bool {
 	return e.judged(next) >= e.fails
 }
 
-// ended tells whether a coarse search ran a batch that fits, and the line through the needs has no larger one within
+// ended reports whether a coarse search ran a batch that fits, and the line through the needs has no larger one within
 // the limit, or of 32 batches and more at most one.
 func (e *edge) ended(last int) bool {
 	if e.Coarse == 0 || last != e.fits || len(e.known) < 2 {

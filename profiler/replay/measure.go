@@ -231,7 +231,7 @@ func (w *measurer) possible(times []time.Duration, floor time.Duration) error {
 	return &ImpossibleError{Device: w.device.Name(), Product: w.device.GPU().Product, Took: took, Floor: floor}
 }
 
-// An ImpossibleError says that a replay took less time than the GPU can do its
+// An ImpossibleError reports that a replay took less time than the GPU can do its
 // work in: kernels did not run, or the device's clock is wrong.
 type ImpossibleError struct {
 	Device, Product string

@@ -249,7 +249,7 @@ func (r *replayer) run(ctx context.Context) error {
 	return nil
 }
 
-// changesMemory tells whether an instruction of a kind has a point in the timeline.
+// changesMemory reports whether an instruction of a kind has a point in the timeline.
 func changesMemory(k program.Kind) bool {
 	return k == program.Alloc || k == program.Free || k == program.EmptyCache
 }

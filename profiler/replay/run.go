@@ -159,7 +159,7 @@ func (r *Run) PeakOf(step int, name string) PhaseUsage {
 	return PhaseUsage{u, false}
 }
 
-// missed tells whether the run ended before a phase of a step did; before the step, if the phase has no name.
+// missed reports whether the run ended before a phase of a step did; before the step, if the phase has no name.
 func (r *Run) missed(step int, name string) bool {
 	if r.OOM == nil || r.OOM.Phase.Step > step {
 		return false
@@ -167,7 +167,7 @@ func (r *Run) missed(step int, name string) bool {
 	return name == "" || !r.has(step, name)
 }
 
-// has tells whether a phase of this name ended in a step.
+// has reports whether a phase of this name ended in a step.
 func (r *Run) has(step int, name string) bool {
 	return slices.ContainsFunc(r.Phases, func(p Phase) bool { return p.Step == step && p.Name == name })
 }

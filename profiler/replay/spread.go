@@ -85,7 +85,7 @@ func isConvolution(s program.Site) bool { return s.Native == "run_conv_plan" }
 // An event is an instruction that changes the memory, as a replay with no other interest reads it.
 type event struct {
 	kind program.Kind
-	// scaled says that the size depends on the batch, convolution that it is a workspace of one.
+	// scaled reports whether the size depends on the batch, convolution that it is a workspace of one.
 	scaled, convolution bool
 	stream              program.Stream
 	// place is where the block is kept until its free, the place of a block that was freed before.

@@ -25,7 +25,7 @@ type library struct {
 	changes []change
 }
 
-// change is what began with a release of a library.
+// change is a rule that began with a release of a library.
 type change struct {
 	since string
 	rule  func(*trace.Libraries)

@@ -154,7 +154,7 @@ func parse(s string) (version, error) {
 	return version{numbers[0], numbers[1]}, nil
 }
 
-// An UnknownError says that text names no release of PyTorch.
+// An UnknownError reports that text names no release of PyTorch.
 type UnknownError struct{ Release string }
 
 func (e *UnknownError) Error() string {
@@ -162,7 +162,7 @@ func (e *UnknownError) Error() string {
 		strings.Join(Releases(), ", "))
 }
 
-// Usage says that the user can mend it.
+// Usage reports whether the user can correct it.
 func (e *UnknownError) Usage() bool { return true }
 
 // convolutions returns the choices of a version of cuDNN, the last of those in order.

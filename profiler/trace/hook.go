@@ -29,7 +29,8 @@ func (f *Frame) wrapped(p *Path) {
 	f.t.RunHook(func() { w.Enter(f.held) })
 }
 
-// Argument returns an argument of the frame's module in the type of the module's wrapper.
+// Argument returns an argument of the frame's module, cast to the compute type of the module's wrapper (FSDP's mixed
+// precision).
 func (f *Frame) Argument(x *Tensor) *Tensor {
 	if f.wrapper == nil || !x.dtype.IsFloat() {
 		return x

@@ -25,7 +25,7 @@ const simulatedDriver = "simulated driver"
 // A result is the outcome of all steps, with the machine's details.
 type result struct {
 	Schema string `json:"schema"`
-	// Simulated says that no GPU was there: nothing of this was measured.
+	// Simulated reports whether no GPU was there: nothing of this was measured.
 	Simulated bool        `json:"simulated"`
 	GPU       string      `json:"gpu"`
 	UUID      string      `json:"uuid,omitempty"`

@@ -101,7 +101,7 @@ func (c *check) torchSteps() ([][]string, error) {
 // releases that nobody has recorded, libraries' workspaces differ.
 const torchBar = 10
 
-// torch takes the largest error of each case's peaks.
+// torch records the largest error of each case's peaks.
 func (r *result) torch(out string) error {
 	var errs []error
 	for _, t := range torchCases {

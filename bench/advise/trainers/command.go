@@ -20,9 +20,9 @@ type launch struct {
 	words []string
 	// trainer is the table of its arguments.
 	trainer string
-	// reads says that the first argument is a configuration file.
+	// reads reports whether the first argument is a configuration file.
 	reads bool
-	// folder says that the first argument is the folder of the model.
+	// folder reports whether the first argument is the folder of the model.
 	folder bool
 	// says are the facts that the command itself is.
 	says facts

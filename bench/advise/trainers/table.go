@@ -33,7 +33,7 @@ type Table struct {
 	Scripts []string `yaml:"scripts"`
 	// Tasks are the trainings that one file may be of, the usual one first; empty for a trainer with one.
 	Tasks []Task `yaml:"tasks"`
-	// Strategy says that such a file only tells how several GPUs share the work of a trainer, or of what flags say.
+	// Strategy reports whether such a file only tells how several GPUs share the work of a trainer, or of what flags say.
 	Strategy bool `yaml:"strategy"`
 	// Several is the strategy by which several GPUs share the work where the file does not say how; empty for DDP.
 	Several string `yaml:"several"`
@@ -63,9 +63,9 @@ type Row struct {
 	// A value that is no word is not described, unless there is a word "*"; "=" stands
 	// for the value itself, and a fact that begins with + is added to a list.
 	Words map[string]Words `yaml:"words"`
-	// File says that the value may name a file, whose keys stand below this one.
+	// File reports whether the value may name a file, whose keys stand below this one.
 	File bool `yaml:"file"`
-	// Each says that the value is a list of words.
+	// Each reports whether the value is a list of words.
 	Each bool `yaml:"each"`
 	// Unless are the values that change nothing; any other needs what Needs says and
 	// is refused, or makes less than is planned, as Bound says.

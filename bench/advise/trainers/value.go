@@ -46,7 +46,7 @@ type entry struct {
 	key   string
 	line  int
 	twice int
-	// argument says that it is one of a command line, over a file's.
+	// argument reports whether it is one of a command line, over a file's.
 	argument bool
 	value    *value
 }
@@ -156,7 +156,7 @@ func (v *value) scalars() (texts []string, ok bool) {
 type document struct {
 	file string
 	root *value
-	// command says that the values are arguments of a command line.
+	// command reports whether the values are arguments of a command line.
 	command bool
 	// facts are what the command line says beside the trainer's own arguments.
 	facts facts

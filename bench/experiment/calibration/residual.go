@@ -22,7 +22,7 @@ const (
 	hiddenBytes = 128 << 20
 )
 
-// tooFar says that a run is not of the case that it is called.
+// tooFar returns the error of a run that does not belong to the case in its label.
 func tooFar(label, what string, observed, says int64, bound float64) error {
 	return input.Errorf("%s: %s are %s, and vprof says %s (%.0f %% off, %.0f %% may be): it is of another model, "+
 		"batch size or setting, or has no whole step; --force learns from it nevertheless",
@@ -92,7 +92,7 @@ func enough(r *calibrate.Result) error {
 // maxContext is more than CUDA's context and the kernels of PyTorch's libraries take of any GPU, in bytes.
 const maxContext = 4 << 30
 
-// impossible says that a coefficient is beyond what any GPU has.
+// impossible returns the error of a coefficient that no GPU can have.
 func impossible(t planner.Term, value, most string) error {
 	return input.Errorf("%s would be %s, and %s is the most that it can be: the runs are of something else, or "+
 		"another process was on the GPU; --force learns it nevertheless", t, value, most)

@@ -39,10 +39,10 @@ type Observed struct {
 	Identity  string
 	Stack     coefficients.Stack
 	Simulated bool
-	// OthersAssumed says that it is not known what other processes held of the GPU, so that Device may include
+	// OthersAssumed reports whether it is not known what other processes held of the GPU, so that Device may include
 	// their memory.
 	OthersAssumed bool
-	// Synthetic says that kernels of vprof's own ran in place of PyTorch's, which
+	// Synthetic reports whether kernels of vprof's own ran in place of PyTorch's, which
 	// know nothing of what cuBLAS and cuDNN load.
 	Synthetic bool
 	// Bare reports whether they ran on a GPU, in a process that loads none of PyTorch's libraries.

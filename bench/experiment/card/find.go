@@ -221,8 +221,8 @@ func commandOf(dir, name, line string, known map[string]string) *Command {
 	return c
 }
 
-// lacks reports whether a setting chooses what is trained by a name or a file that only the reader has: a file that is
-// not in a folder, nor two levels below it.
+// lacks reports whether a setting names a model, or a file that the repository lacks: one that is neither in a folder
+// nor up to two levels below it.
 func lacks(dir, setting string) bool {
 	file := configured().FindString(setting)
 	if file == "" || !chosen().MatchString(setting+"absent-") {

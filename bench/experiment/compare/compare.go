@@ -37,7 +37,7 @@ type Amounts struct {
 	// AnyRelease is the name of the step without the release of PyTorch: steps of different releases are compared
 	// where each side has one release.
 	AnyRelease string
-	// Script says that it is a run of a command, which is compared with another whatever their names are.
+	// Script reports whether it is a run of a command, which is compared with another whatever their names are.
 	Script bool
 	// Case is what was trained; without a model where the file does not say.
 	Case  models.Case

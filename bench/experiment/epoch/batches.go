@@ -11,7 +11,7 @@ import (
 // Batching is how batches are made of samples of different lengths.
 type Batching string
 
-// The ways of making batches.
+// The ways of forming batches.
 const (
 	// Padded takes samples in random order and pads them to the longest of their batch.
 	Padded Batching = "padded"

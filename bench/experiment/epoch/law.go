@@ -29,7 +29,7 @@ type Law struct {
 	Points []Quantile `json:"points,omitempty"`
 }
 
-// Quantile says that a share of all samples is no longer than a length.
+// Quantile is a point of a distribution: a share of all samples is not longer than a length.
 type Quantile struct {
 	Share  float64 `json:"share"`
 	Length float64 `json:"length"`

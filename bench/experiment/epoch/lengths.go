@@ -29,7 +29,7 @@ type Lengths struct {
 	// Batching is how batches are made; Multiple what their length is a multiple of, zero for one.
 	Batching Batching `json:"batching"`
 	Multiple int64    `json:"multiple,omitempty"`
-	// Masked says that batches with padding have an attention mask, where the model makes
+	// Masked reports whether batches with padding have an attention mask, where the model makes
 	// one (its setting [hf.Padding]).
 	Masked bool `json:"masked,omitempty"`
 }

@@ -19,7 +19,7 @@ type Search struct {
 	Judge   *judge.Judge
 	Lengths *Lengths
 	Options Options
-	// Once says that one batch alone is tried.
+	// Once reports whether one batch alone is tried.
 	Once bool
 	// Share returns the batch up to a size and its number of micro-batches; nil for the size itself with as many as the
 	// case has.

@@ -52,7 +52,7 @@ type Search struct {
 	// Device, if not nil, is the one GPU: what is recommended is measured
 	// on it, and comes down until it fits there, too.
 	Device device.Device
-	// Levers says that the cases differ by levers, so that what is recommended is explained by them.
+	// Levers reports whether the cases differ by levers, so that what is recommended is explained by them.
 	Levers bool
 	// Lengths are the lengths of the data set's samples, nil if all are alike: what is
 	// recommended gets through whole epochs over them. On one simulated GPU alone.
@@ -253,7 +253,7 @@ func rank(f *report.Fit, stages []string) {
 // asFast is the share of the fastest choice's samples per second from which on a choice is as fast.
 const asFast = 0.99
 
-// plainer tells whether of two choices that are as fast the first takes less from those who train: it is
+// plainer reports whether of two choices that are as fast the first takes less from those who train: it is
 // trained as its authors do, or with fewer levers, or differs only by a strategy with fewer options.
 func plainer(a, b *report.Choice) bool {
 	like := a.Case.Case

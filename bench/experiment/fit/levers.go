@@ -77,7 +77,7 @@ func Turned(flag string, c *models.Case) bool {
 	return slices.ContainsFunc(turns(), func(t turn) bool { return t.flag == flag && t.is(c) })
 }
 
-// worthwhile says whether a lever could spare much in a case of a model: the state and the
+// worthwhile reports whether a lever could spare much in a case of a model: the state and the
 // gradients of adapters are small, and few models are mixtures of experts.
 func worthwhile(t turn, m models.Model, c models.Case) bool {
 	switch t.flag {
@@ -91,7 +91,7 @@ func worthwhile(t turn, m models.Model, c models.Case) bool {
 	return true
 }
 
-// excluded says that another lever of a case is in the way of one, or that it would
+// excluded reports whether another lever of a case is in the way of one, or that it would
 // only follow another: activations are offloaded where they are recomputed already.
 func excluded(t turn, c *models.Case) bool {
 	switch t.flag {

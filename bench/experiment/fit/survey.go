@@ -98,7 +98,7 @@ type line struct {
 	samples map[int]planner.Sample
 	// seconds are step times of the smallest and the largest of the batches, by GPU.
 	seconds map[int][]float64
-	// cast says that autocast had a say in some recording.
+	// cast reports whether autocast had a say in some recording.
 	cast bool
 }
 
@@ -344,7 +344,7 @@ func (s *Search) confirm(ctx context.Context, f *report.Fit) (confirmed map[stri
 	return confirmed, nil
 }
 
-// settle replaces recommended choices by their replays, and tells whether all of them fit; if not, others are
+// settle replaces recommended choices by their replays, and reports whether all of them fit; if not, others are
 // recommended.
 func settle(f *report.Fit, stages []string, confirmed map[string]report.Choice) bool {
 	all := true

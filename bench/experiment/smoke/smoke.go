@@ -34,7 +34,7 @@ type Test struct {
 	step.Evidence
 	// Device, if not nil, is the GPU itself, where every check is played.
 	Device device.Device
-	// Alone says that the user named the stage: later stages of training are shown and not judged.
+	// Alone reports whether the user named the stage: later stages of training are shown and not judged.
 	Alone bool
 	// Validation is the batch size of validation; zero is the project's, or else that of training.
 	Validation int

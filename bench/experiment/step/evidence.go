@@ -66,7 +66,7 @@ func Refused(err error) bool {
 	return errors.As(err, new(*RefusedError)) || errors.As(err, new(*models.CaseError))
 }
 
-// A RefusedError says that PyTorch would raise an error instead of running a case, in its words.
+// A RefusedError reports that PyTorch would raise an error instead of running a case, in its words.
 type RefusedError struct{ Err error }
 
 func (e *RefusedError) Error() string { return e.Err.Error() }

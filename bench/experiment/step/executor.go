@@ -76,7 +76,7 @@ func (l Local) result(ctx context.Context, t Trial) (*Result, error) {
 	return r, nil
 }
 
-// recorded tells whether the trial's step is one of torch.compile that was recorded.
+// recorded reports whether the trial's step is one of torch.compile that was recorded.
 func (t *Trial) recorded() bool {
 	c := t.setup.c
 	c.Batch = t.Batch

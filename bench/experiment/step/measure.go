@@ -49,8 +49,8 @@ func measured(m *replay.Measurement, p *program.Program, d device.Device, sample
 	return out
 }
 
-// computes tells whether a program knows the kernels of its forward passes. Of recorded steps, compiled or as a script
-// ran them, only the allocations are known, and the optimizer's time alone is no step's.
+// computes reports whether a program knows the kernels of its forward passes. Of recorded steps, compiled or as a
+// script ran them, only the allocations are known, and the optimizer's time alone is no step's.
 func computes(p *program.Program) bool {
 	launches := false
 	for _, in := range p.Instructions {

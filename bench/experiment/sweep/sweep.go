@@ -40,7 +40,7 @@ type Options struct {
 	Done *report.Report
 }
 
-// A ResumeError says that a report is not of the sweep that is to go on.
+// A ResumeError reports why a file cannot be used to resume this sweep.
 type ResumeError struct{ reason string }
 
 func (e *ResumeError) Error() string { return "the report cannot be continued: " + e.reason }
@@ -76,7 +76,7 @@ type sweeper struct {
 	options Options
 	report  *report.Report
 	each    func(*report.Report) error
-	// described says that the report has the coefficients and the model's counts.
+	// described reports whether the report has the coefficients and the model's counts.
 	described bool
 	neighbors step.Neighborhood
 }
@@ -305,8 +305,8 @@ func (w *sweeper) predict(ctx context.Context, found int) (int, error) {
 	return s.Largest()
 }
 
-// findMax brackets the largest batch that gets through between one that does and one that does not, and halves the
-// bracket until they are neighbors. What it reports has been tried.
+// findMax finds the largest batch that runs: it brackets it between one that runs and one that does not, and halves the
+// bracket until they are neighbors. It reports only batches that it has run.
 func (w *sweeper) findMax(ctx context.Context) error {
 	fits, fails := 0, maxBatch+1
 	for _, p := range w.report.Points {

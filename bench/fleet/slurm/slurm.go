@@ -189,7 +189,7 @@ func (e *Engine) Script(b fleet.GPUTasks, tasks []int, avoid []string) (string, 
 	return out.String(), nil
 }
 
-// positive returns a number in digits, empty for zero.
+// positive returns a number as text, empty for zero.
 func positive(n int) string {
 	if n <= 0 {
 		return ""

@@ -378,7 +378,7 @@ func key(name string) string { return "c-" + strings.ReplaceAll(name, " ", "-") 
 // times are how long a step takes on one device, by batch size.
 type times struct {
 	Device string
-	// Bound says that the times are lower bounds of a simulated GPU.
+	// Bound reports whether the times are lower bounds of a simulated GPU.
 	Bound bool
 	Rows  []timeRow
 }

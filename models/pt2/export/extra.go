@@ -50,7 +50,7 @@ type Extra struct {
 	Host Host `json:"host,omitzero"`
 	// OtherWay says that forward calls other operators at another batch; nil if it does not, or that was not observed.
 	OtherWay *OtherWay `json:"other_way,omitempty"`
-	// Scripted says that functions of torch.jit.script were captured as Python runs them.
+	// Scripted reports whether functions of torch.jit.script were captured as Python runs them.
 	Scripted bool `json:"scripted,omitempty"`
 	// CublasWorkspace is the CUBLAS_WORKSPACE_CONFIG of the process; MONAI sets it when it is imported.
 	CublasWorkspace string `json:"cublas_workspace,omitempty"`

@@ -207,7 +207,7 @@ type Node struct {
 	Class  string
 	// Line is the innermost line of the model itself, "file.py:12:forward".
 	Line string
-	// CastsNothing says that the node is a cast to the type that its argument had in the export.
+	// CastsNothing reports whether the node is a cast to the type that its argument had in the export.
 	CastsNothing bool
 	// Stack are the paths of the modules whose calls the call is in, the outermost first; the second call of a module
 	// has "@1" after its path. Classes are the classes of the modules.
@@ -219,7 +219,7 @@ type Node struct {
 	Dies []int32
 }
 
-// Block says whether a node is a call, or opens or closes a block of Python's with statement
+// Block reports whether a node is a call, or opens or closes a block of Python's with statement
 // (no_grad, autocast), which surrounds the nodes between.
 type Block uint8
 

@@ -34,7 +34,7 @@ type activation struct {
 type binding struct {
 	name   string
 	values []int32
-	// inferred says that the statement that bound it was not seen.
+	// inferred reports whether the statement that bound it was not seen.
 	inferred bool
 }
 

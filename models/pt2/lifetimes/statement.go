@@ -11,12 +11,12 @@ type statement struct {
 	names []string
 	// uses are plain names on its right side that are no functions.
 	uses []string
-	// keeps says that the result goes into a container or an attribute.
+	// keeps reports whether the result goes into a container or an attribute.
 	keeps bool
-	// single says that the line makes one call and binds its result, so that a
+	// single reports whether the line makes one call and binds its result, so that a
 	// second call belongs to the next iteration.
 	single bool
-	// goesOn says that the line is the rest of a statement that began before.
+	// goesOn reports whether the line is the rest of a statement that began before.
 	goesOn bool
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/vprof/vprof/profiler/device/nvml"
 )
 
-// Built tells whether the binary can drive a GPU.
+// Built reports whether the binary can drive a GPU.
 const Built = true
 
 // A Device is a GPU with a context of its own and one stream.
@@ -45,7 +45,7 @@ type Device struct {
 	// strangers are the processes that used the GPU before this one did.
 	strangers map[int]bool
 
-	// runs tells whether kernels run: see prove.
+	// runs reports whether kernels run: see prove.
 	runs bool
 	// floor is the time that all launches must have taken at least.
 	floor time.Duration
@@ -56,10 +56,10 @@ type Device struct {
 	spills       bool
 	// timed tells that kernels have a time limit: see most.
 	timed bool
-	// pageable tells whether memory can be mapped page by page.
+	// pageable reports whether memory can be mapped page by page.
 	pageable bool
 
-	// queued tells whether work may be pending.
+	// queued reports whether work may be pending.
 	queued bool
 	// lost is the failure that took the context, nil while it works.
 	lost    error

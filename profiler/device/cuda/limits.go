@@ -104,7 +104,7 @@ func (d *Device) Leave(bytes int64) { d.leave = max(d.hosts, bytes) }
 // Left implements [device.Limiter].
 func (d *Device) Left() int64 { return d.leave }
 
-// room fails, as the driver would, if so many bytes more are not to be had.
+// room returns the driver's out-of-memory error if size more bytes are not available.
 func (d *Device) room(call string, size int64) error {
 	if d.leave == 0 && !d.spills {
 		return nil

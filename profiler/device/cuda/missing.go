@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Built tells whether the binary can drive a GPU.
+// Built reports whether the binary can drive a GPU.
 const Built = false
 
 // A Device is a GPU. This binary never has one.

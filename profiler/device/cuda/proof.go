@@ -59,7 +59,7 @@ func (d *Device) noRoom(what string) error {
 	}
 }
 
-// provePatterns tells whether kernels run: a pattern is found again, and that of another seed is not.
+// provePatterns reports whether kernels run: a pattern is found again, and that of another seed is not.
 func (d *Device) provePatterns(r device.Range) (runs bool, err error) {
 	verdict, err := d.Get(verdictBytes)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 // since a driver is loaded once. Without a GPU it runs on a small GPU of the fake driver, so that it works when there
 // is one. The names begin with TestReal and BenchmarkReal.
 
-// onGPU tells whether there is a GPU to test.
+// onGPU reports whether there is a GPU to test.
 var onGPU = os.Getenv("VPROF_REAL_GPU") != ""
 
 // realGPU opens that GPU. The goroutine must be the only one that uses it.

@@ -16,7 +16,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// A workload is the kernels of a device.
+// A workload is the set of kernels that are loaded on a device.
 type workload struct {
 	module    cu.Module
 	functions map[string]cu.Function

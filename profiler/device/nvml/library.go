@@ -25,7 +25,7 @@ type CallError struct {
 
 func (e *CallError) Error() string { return e.Call + ": " + e.Code.Error() }
 
-// Is says that a missing or unloaded driver is [ErrNoDriver].
+// Is reports whether a missing or unloaded driver is [ErrNoDriver].
 func (e *CallError) Is(target error) bool {
 	return target == ErrNoDriver && (e.Code == api.ERROR_LIBRARY_NOT_FOUND || e.Code == api.ERROR_DRIVER_NOT_LOADED)
 }
@@ -37,8 +37,8 @@ func check(call string, code api.Return) error {
 	return &CallError{call, code}
 }
 
-// untold tells whether a failure only means that this GPU, this driver or this user does not get an answer. An invalid
-// argument is a slice that has no figure of its own: handles and buffers are go-nvml's.
+// untold reports whether a failure only means that this GPU, this driver or this user does not get an answer. An
+// invalid argument is a slice that has no figure of its own: handles and buffers are go-nvml's.
 func untold(code api.Return) bool {
 	switch code {
 	case api.ERROR_NOT_SUPPORTED, api.ERROR_NO_PERMISSION, api.ERROR_FUNCTION_NOT_FOUND, api.ERROR_NOT_FOUND,
@@ -213,7 +213,7 @@ type GPU struct {
 	// Name is the product, UUID the name that no other GPU has.
 	Name, UUID string
 	Mode       Mode
-	// MIG tells whether the GPU is cut into slices, which CUDA then uses in its place.
+	// MIG reports whether the GPU is cut into slices, which CUDA then uses in its place.
 	MIG bool
 
 	library *Library

@@ -79,7 +79,7 @@ type Point struct {
 	Before, After, HeldOut int64
 }
 
-// A ConditionError says that the runs cannot tell the terms of a level apart.
+// A ConditionError reports that the runs cannot tell the terms of a level apart.
 type ConditionError struct {
 	// What the terms are: "what is constant from what grows".
 	What string

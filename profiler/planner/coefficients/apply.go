@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// A NoEntryError says that a coefficients file has no entry, or several, for a GPU.
+// A NoEntryError reports that a coefficients file has no entry, or several, for a GPU.
 type NoEntryError struct {
 	GPU, Name string
 	// Found are the names of the entries that fit; none or several.

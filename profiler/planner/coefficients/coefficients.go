@@ -299,7 +299,7 @@ func (e *Entry) check() error {
 	return nil
 }
 
-// about tells whether two correlations are about the same terms.
+// about reports whether two correlations are about the same terms.
 func (c Correlation) about(d Correlation) bool {
 	return c.Between == d.Between || c.Between == [2]string{d.Between[1], d.Between[0]}
 }

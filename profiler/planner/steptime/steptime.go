@@ -250,7 +250,7 @@ func (t Estimate) Plus(u Estimate) Estimate {
 	return Estimate{t.Seconds + u.Seconds, t.Low + u.Low, t.High + u.High}
 }
 
-// Known tells whether the GPU's speed is known; if not, the load is all zero.
+// Known reports whether the GPU's speed is known; if not, the load is all zero.
 func (l Load) Known() bool { return l.Roofline() > 0 && !math.IsInf(l.Roofline(), 0) }
 
 // A Schedule is the work of a step in several streams, in the order in which it is

@@ -90,7 +90,7 @@ func group(t *testing.T, key func(v *vectors.Vector, d cudnn.Direction) (string,
 	return scores
 }
 
-// native says that PyTorch ran a depthwise kernel of its own.
+// native reports whether PyTorch ran a depthwise kernel of its own.
 func native(kernels []string) bool {
 	return slices.ContainsFunc(kernels, func(k string) bool { return strings.Contains(k, "conv_depthwise") })
 }

@@ -34,7 +34,7 @@ func (n BatchNorm) tiles(passes int64) (tiles, columns, padded int64) {
 // Forward returns the workspace of the forward pass in bytes. Each tile leaves two sums per channel,
 // and a flag; there are a counter per column of tiles, and a fixed area. It was found from the
 // twelve different sizes of the recorded vectors, which it gives exactly, as [BatchNorm.Backward]
-// does; they do not say whether the number of multiprocessors matters.
+// does; they do not report whether the number of multiprocessors matters.
 func (n BatchNorm) Forward() int64 {
 	passes := int64(2)
 	if n.Half {

@@ -100,8 +100,8 @@ func (r *Rules) OnDevice(c Config, d Direction, gpu GPU, bytes int64) (workspace
 	return p.bytes(choice), runs
 }
 
-// summedBySample says whether [SampleSums] runs in place of an engine of so many bytes. Filters of 7x7 points that are
-// not strided always do, wherever peaks of PyTorch 2.11 on an RTX 3090 and an A100 tell (ConvNeXt, CAFormer and
+// summedBySample reports whether [SampleSums] runs in place of an engine of so many bytes. Filters of 7x7 points that
+// are not strided always do, wherever peaks of PyTorch 2.11 on an RTX 3090 and an A100 tell (ConvNeXt, CAFormer and
 // MambaOut, whose convolutions find channels last). Of others it is one of several choices, and cuDNN's answer holds
 // unless that is to copy the image with every channel padded to a group of several: wherever the kernel could run, no
 // recorded call does.
@@ -110,7 +110,7 @@ func (p *problem) summedBySample(bytes int64) bool {
 	return p.sumsBySample() && (p.K[0] == 7 && !p.strided() || bytes > padded*p.N*p.c*p.xs*p.es)
 }
 
-// sumsBySample says whether [SampleSums] can run: gradients of depthwise filters of channels-last tensors, in
+// sumsBySample reports whether [SampleSums] can run: gradients of depthwise filters of channels-last tensors, in
 // half precision, of squares that keep sizes or halve them.
 func (p *problem) sumsBySample() bool {
 	depthwise := p.Groups > 1 && p.cg == 1 && p.kg == 1 && p.k >= sampleChannels

@@ -103,7 +103,8 @@ func (e Engine) String() string {
 	return "unknown"
 }
 
-// can says whether engines of class e exist for the problem: what the algorithms need, whatever the heuristics prefer.
+// can reports whether engines of class e exist for the problem: what the algorithms need, whatever the heuristics
+// prefer.
 func (p *problem) can(e Engine) bool {
 	switch e {
 	case Looped, LoopedSerial, Grouped, GroupPairs:
@@ -154,17 +155,17 @@ func (p *problem) can(e Engine) bool {
 	return true
 }
 
-// strided says that some axis is strided.
+// strided reports whether some axis is strided.
 func (p *problem) strided() bool {
 	return max(p.Stride[0], p.Stride[1], p.Stride[2]) > 1
 }
 
-// plain says that nothing is strided or dilated.
+// plain reports whether nothing is strided or dilated.
 func (p *problem) plain() bool {
 	return !p.strided() && max(p.Dilation[0], p.Dilation[1], p.Dilation[2]) == 1
 }
 
-// splits says whether engines of the class may split the reduction.
+// splits reports whether engines of the class may split the reduction.
 func (e Engine) splits() bool {
 	switch e {
 	case Copies, Serial, Looped, LoopedSerial, Grouped, ContiguousOut, Unpadded, Widened, WidenedUnpadded, Hopper,
@@ -324,8 +325,8 @@ func (p *problem) depthwiseTiles(c Choice) int64 {
 type Answer func(Config, Direction) (bytes int64, asked bool)
 
 // Answered returns the transient allocations of one direction of a convolution as [Rules.Workspaces] does, but by
-// cuDNN's own answer if there is one, and tells whether there is. In both cases, the rules model what PyTorch allocates
-// around the call, and the kernels that cuDNN proposes only on a machine with a GPU.
+// cuDNN's own answer if there is one, and reports whether there is. In both cases, the rules model what PyTorch
+// allocates around the call, and the kernels that cuDNN proposes only on a machine with a GPU.
 func (r *Rules) Answered(c Config, d Direction, gpu GPU, answer Answer) (allocations []int64, asked bool) {
 	n, asked := answer(Canonical(c, d))
 	if !asked || !gpu.Runs(c) {
@@ -343,5 +344,5 @@ func (r *Rules) Answered(c Config, d Direction, gpu GPU, answer Answer) (allocat
 	return list(copied, n), true
 }
 
-// Runs says whether PyTorch gives a convolution of such a type to cuDNN on the GPU.
+// Runs reports whether PyTorch gives a convolution of such a type to cuDNN on the GPU.
 func (gpu GPU) Runs(c Config) bool { return c.DType != BF16 || gpu.Capability >= bf16Capability }

@@ -38,13 +38,13 @@ func Generation(gpu GPU) int { return generation(gpu.Capability) }
 // Bytes returns the workspace of a choice.
 func (s Study) Bytes(c Choice) int64 { return s.p.bytes(c) }
 
-// Splits says whether engines of class e may split the reduction.
+// Splits reports whether engines of class e may split the reduction.
 func (s Study) Splits(e Engine) bool { return e.splits() }
 
-// Tiled says whether what engines of class e keep of a split reduction depends on their tile.
+// Tiled reports whether what engines of class e keep of a split reduction depends on their tile.
 func (s Study) Tiled(e Engine) bool { return e == Serial || e == LoopedSerial || e == Hopper }
 
-// Can says whether engine class e exists for the case.
+// Can reports whether engine class e exists for the case.
 func (s Study) Can(e Engine) bool { return s.p.can(e) }
 
 // Engines returns all engine classes.

@@ -50,7 +50,7 @@ type DDP struct {
 	syncs   bool // the next backward reduces
 	expects bool // and hooks are waited for
 	queued  bool
-	// delayed says that the next backward that reduces is the first of a static graph.
+	// delayed reports whether the next backward that reduces is the first of a static graph.
 	delayed bool
 }
 
@@ -155,7 +155,7 @@ func (d *DDP) makeBuckets(assigned [][]int) {
 	}
 }
 
-// Sync says whether the backward passes that follow reduce gradients (no_sync).
+// Sync reports whether the backward passes that follow reduce gradients (no_sync).
 func (d *DDP) Sync(on bool) { d.syncs = on }
 
 // Inputs implements [trace.Wrapper].

@@ -63,7 +63,7 @@ type Options struct {
 	Replicate int64
 	// Offload keeps shards, their gradients and the optimizer's state in the host's memory (CPUOffloadPolicy).
 	Offload bool
-	// Beside says that this is a frozen model next to the one that is trained. It gathers on streams of its own.
+	// Beside reports whether this is a frozen model next to the one that is trained. It gathers on streams of its own.
 	Beside bool
 	// WarmUp allocates as much as all shards first, and frees it (from_pretrained of transformers).
 	WarmUp bool
@@ -89,7 +89,7 @@ type Group struct {
 	// Scaled reports whether the divisor of gradients is set, rather than the number of ranks that share parameters
 	// (set_gradient_divide_factor).
 	Scaled bool
-	// Kept says that its parameters stay after forward (reshard_after_forward=False).
+	// Kept reports whether its parameters stay after forward (reshard_after_forward=False).
 	Kept   bool
 	Params []Param
 }
@@ -321,7 +321,7 @@ func (f *FSDP) Finish() {
 	f.syncs = false
 }
 
-// Sync says whether the backward passes that follow reduce gradients (set_requires_gradient_sync).
+// Sync reports whether the backward passes that follow reduce gradients (set_requires_gradient_sync).
 func (f *FSDP) Sync(on bool) { f.syncs = on }
 
 // enter begins a forward pass: the streams wait for what came before.

@@ -170,10 +170,10 @@ func bytesOf(params []Param) int64 {
 // Masters returns what the optimizer steps; none if the host does.
 func (z *ZeRO2) Masters() []*trace.Tensor { return z.masters.parts }
 
-// Sync says whether the next micro-batch is a step's last.
+// Sync reports whether the next micro-batch is a step's last.
 func (z *ZeRO2) Sync(on bool) { z.last, z.several = on, z.several || !on }
 
-// mine tells whether some of a parameter is this rank's.
+// mine reports whether some of a parameter is this rank's.
 func (z *ZeRO2) mine(i int) bool { return z.spans[i].overlap(z.own) > 0 }
 
 // setup makes the buckets of a backward (setup_buckets).

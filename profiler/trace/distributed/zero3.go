@@ -14,7 +14,7 @@ type Fetching struct {
 	// Prefetch is stage3_prefetch_bucket_size, Persist stage3_param_persistence_threshold, Reuse
 	// stage3_max_reuse_distance, Live stage3_max_live_parameters, Part sub_group_size.
 	Prefetch, Persist, Reuse, Live, Part int64
-	// Frozen says that the model is not trained, as DeepSpeed takes one without an optimizer.
+	// Frozen reports whether the model is not trained, as DeepSpeed takes one without an optimizer.
 	Frozen bool
 	// OffloadWeights keeps the rank's parts of weights in the host's memory.
 	OffloadWeights bool
@@ -68,7 +68,7 @@ type zeroParam struct {
 	// users are the modules that run with it (ds_active_sub_modules): a set, so that one whose forward a
 	// checkpoint runs again, and breaks off before the hook behind it, has released it after its backward.
 	users map[*ZeROModule]bool
-	// isWhole says that it is gathered, or being gathered, and handle by which collective.
+	// isWhole reports whether it is gathered, or being gathered, and handle by which collective.
 	isWhole, used bool
 	handle        *gatherHandle
 }

@@ -155,7 +155,7 @@ func (z *ZeRO3) leave(m *ZeROModule) {
 	}
 }
 
-// keeps tells whether a parameter stays between modules, which it does once their order is known.
+// keeps reports whether a parameter stays between modules, which it does once their order is known.
 func (z *ZeRO3) keeps(q *zeroParam) bool { return q.stays && z.known }
 
 // free releases a parameter that no module uses.
@@ -176,7 +176,7 @@ func (z *ZeRO3) free(q *zeroParam) {
 	z.live -= q.numel
 }
 
-// usedSoon tells whether a parameter is used again within the distance of reuse, or was
+// usedSoon reports whether a parameter is used again within the distance of reuse, or was
 // skipped by fetching since it was whole.
 func (z *ZeRO3) usedSoon(q *zeroParam) bool {
 	if !z.known {

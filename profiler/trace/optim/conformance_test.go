@@ -85,7 +85,7 @@ func (r *recording) config() optim.Config {
 	return c
 }
 
-// unchosen tells whether an option is set, or an optimizer taken, that no case can ask for.
+// unchosen reports whether an option is set, or an optimizer taken, that no case can ask for.
 func (r *recording) unchosen() bool {
 	for _, option := range []string{"nesterov", "centered", "maximize", "capturable", "decoupled_weight_decay"} {
 		if r.Args[option] == true {

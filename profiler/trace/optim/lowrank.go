@@ -32,7 +32,7 @@ func (o *Optimizer) Project(wanted func(p *trace.Tensor) bool) int {
 	return n
 }
 
-// Low says that the algorithm projects gradients of matrices.
+// Low reports whether the algorithm projects gradients of matrices.
 func (c *Config) Low() bool { return c.Rank > 0 }
 
 // matrix makes the matrix of a parameter where there is none yet. (It is made again every 200

@@ -117,9 +117,9 @@ type rule struct {
 	init func(o *Optimizer, s *slot)
 	// foreach and single take one step on parameters of one group and type.
 	foreach, single, fused func(o *Optimizer, f *trace.Frame, l *batch)
-	// eager says that the constructor makes the state, matrices that only matrices are updated.
+	// eager reports whether the constructor makes the state, matrices that only matrices are updated.
 	eager, matrices bool
-	// whole says that what one rank has of sharded parameters and gradients is not enough for a step.
+	// whole reports whether what one rank has of sharded parameters and gradients is not enough for a step.
 	whole bool
 }
 
@@ -213,7 +213,7 @@ func (o *Optimizer) ZeroGrad() {
 	}
 }
 
-// Whole says that a step needs parameters and gradients as a whole, not the shards of a rank.
+// Whole reports whether a step needs parameters and gradients as a whole, not the shards of a rank.
 func (c Config) Whole() bool { return rules[c.Algorithm].whole }
 
 // Takes returns the parameters that the optimizer accepts: only matrices for Muon, all for any other.

@@ -64,7 +64,7 @@ func elements(c *cudnn.Config) int64 {
 	return max(x, y, w)
 }
 
-// outputs computes the output's size and says whether it exists.
+// outputs computes the output's size and reports whether it exists.
 func outputs(c *cudnn.Config) bool {
 	for i := range c.Dim {
 		room := c.In[i] + 2*c.Pad[i] - c.Dilation[i]*(c.K[i]-1) - 1

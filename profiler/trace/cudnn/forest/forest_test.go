@@ -193,7 +193,7 @@ func TestMergedTreesAnswerTheSameInNewNumbersWithNoMoreLeaves(t *testing.T) {
 	})
 }
 
-// apart says that no two leaves of one class are neighbors.
+// apart reports whether no two leaves of one class are neighbors.
 func apart(b *forest.Branch) bool {
 	if b.Leaf() {
 		return true
