@@ -11,7 +11,7 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// Result is what a job gave: a report, or why there is none.
+// Result is the report of a job, or the reason why there is none.
 type Result struct {
 	Report  *report.Report `json:"report,omitempty"`
 	Case    report.Case    `json:"case,omitzero"`

@@ -85,7 +85,7 @@ type Strategy struct {
 	Attempts int `yaml:"attempts"`
 }
 
-// Slurm is what jobs of Slurm need besides.
+// Slurm has the additional settings of Slurm jobs.
 type Slurm struct {
 	Account string `yaml:"account"`
 	QOS     string `yaml:"qos"`
@@ -102,7 +102,7 @@ type Slurm struct {
 	Vprof string `yaml:"vprof"`
 }
 
-// Kubernetes is what jobs of Kubernetes need besides.
+// Kubernetes has the additional settings of Kubernetes jobs.
 type Kubernetes struct {
 	Namespace string `yaml:"namespace"`
 	Image     string `yaml:"image"`
@@ -238,7 +238,7 @@ func Read(r io.Reader, file string) (*Config, error) {
 	return c, c.check(file)
 }
 
-// names are what folders, jobs of Slurm and of Kubernetes may all be called.
+// names matches names that are valid for folders and for jobs of Slurm and Kubernetes.
 var names = pattern.Of(`^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$`)
 
 func (c *Config) check(file string) error {

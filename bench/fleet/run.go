@@ -190,9 +190,9 @@ func (e *UnfinishedError) Error() string {
 	return strings.Join(words, "; ") + ". What is done stays; mend the cause and run the fleet again"
 }
 
-// Run starts what is not done and waits until all is. A task that was ended or interrupted is restarted, one that found
-// no usable GPU on another node, at most as often as the strategy allows; one that failed otherwise is not. The error
-// is a [*LeftError] if ctx ends first: tasks then go on.
+// Run starts the unfinished tasks and waits until all are done. A task that was ended or interrupted is restarted, one
+// that found no usable GPU on another node, at most as often as the strategy allows; one that failed otherwise is not.
+// The error is a [*LeftError] if ctx ends first: tasks then go on.
 func (r *Runner) Run(ctx context.Context) error {
 	r.attempts, r.gone, r.avoid = map[Task]int{}, map[Task]int{}, map[string][]string{}
 	var last *Status

@@ -136,7 +136,7 @@ func (d *Judgement) Run() *report.Run {
 	return d.Loops[0].Steps.Report()
 }
 
-// measure sets what a loop needs by what is known of its spread.
+// measure sets the need of a loop, from its spread as far as that is known.
 func (d *Judgement) measure(l *Loop) (err error) {
 	if m := l.Steps.Measured; m != nil {
 		l.Need = measuredNeed(l.Steps)

@@ -33,7 +33,7 @@ type wireExported struct {
 	World    int                        `json:"world"`
 }
 
-// wirePeaks is what records of models that are not vprof's own have in common.
+// wirePeaks has the fields that all records of models from other libraries share.
 type wirePeaks struct {
 	Batch         int        `json:"batch"`
 	AMP           string     `json:"amp"`
@@ -48,7 +48,7 @@ type wirePeaks struct {
 	ByStep        [][3]int64 `json:"by_step"`
 }
 
-// record returns the record of a case over so many steps.
+// record returns the record of a case over a number of steps.
 func (w *wirePeaks) record(c models.Case, steps int) (r Record, err error) {
 	r = Record{
 		Case: c, GPU: w.GPU, Status: Status(w.Status), Error: w.Error, Runs: steps, Rising: true,
@@ -86,7 +86,7 @@ func isExported(line []byte) bool {
 // not say: a model of transformers returns its loss.
 var exportedLosses = map[string]string{"hf": "output", "diffusers": "mse", "own": "token-cross-entropy"}
 
-// single is what records call the strategy of one GPU alone.
+// single is the name of one GPU's strategy in records.
 const single = "single"
 
 // decodeExported reads a record of an exported model.

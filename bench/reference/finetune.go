@@ -145,7 +145,7 @@ func (w *wireFineTune) adapter(c *models.Case) error {
 	return nil
 }
 
-// FineTunedScheme is what the names of fine-tuned models begin with.
+// FineTunedScheme is the prefix of the names of fine-tuned models.
 const FineTunedScheme = "finetune"
 
 // configs are the configurations of the models that were fine-tuned.

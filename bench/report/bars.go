@@ -146,8 +146,8 @@ func (p Point) Fitting() int64 {
 // tones are the colors of verdicts.
 var tones = map[Verdict]Tone{Fits: Good, Tight: Doubtful, Slow: Doubtful, Unrecorded: Doubtful, DoesNotFit: Bad}
 
-// need returns what a point needs of the device: what its run took, or else what is
-// estimated. What fits and is not safe is not good.
+// need returns the device bytes of a point, of its run or else estimated, and a color. A need that fits without being
+// safe is not shown as good.
 func (p Point) need() (int64, Tone) {
 	tone := tones[p.Verdict()]
 	if tone == Good && p.Estimate != nil && p.Estimate.Unsafe != "" {

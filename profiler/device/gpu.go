@@ -222,7 +222,7 @@ type UnknownGPUError struct {
 	Nearest []string
 }
 
-// meant are what people write in place of a GPU, and what to do about it.
+// meant lists words that people write in place of a GPU's name, with the advice for each.
 var meant = []struct {
 	name func() *regexp.Regexp
 	hint string

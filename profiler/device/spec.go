@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 )
 
-// A SpecError says what is wrong with a file that describes a GPU.
+// A SpecError reports an invalid file that describes a GPU.
 type SpecError struct{ File, Reason string }
 
 func (e *SpecError) Error() string { return e.File + ": " + e.Reason }

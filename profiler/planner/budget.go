@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 )
 
-// Budget is what a batch must keep to in order to be safe: the upper end of its need within a share of the memory.
+// Budget is the limit of a safe batch: the upper end of its need must be within a share of the memory.
 type Budget struct {
 	// Memory is what there is to take, context included: the GPU's total less what other processes hold, in bytes.
 	Memory int64

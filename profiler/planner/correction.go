@@ -50,7 +50,7 @@ func (t Term) String() string {
 	return "unknown"
 }
 
-// Coefficients are what the planner takes from measurement.
+// Coefficients are the planner's values that come from measurements.
 type Coefficients struct {
 	// Context is the bytes of the CUDA context, and of what PyTorch's libraries load unless Bare is set.
 	Context Coefficient

@@ -33,7 +33,7 @@ func (r Residual) Source() string {
 	return from + fmt.Sprintf("held in %d of %d with %s left out", r.Held, r.Records, r.Apart)
 }
 
-// Subject is what an estimate is of, as far as residuals are told apart.
+// Subject is the kind of case that an estimate is for, by which residuals are selected.
 type Subject struct {
 	Model string
 	// Release is the release of PyTorch: "2.15".

@@ -88,7 +88,7 @@ func (l *ledger) remove(addr uint64) error {
 // mark returns the Mark hook of [Replay]; it ends the replay once an overlap was found.
 func (l *ledger) mark(program.Phase) error { return l.err }
 
-// end returns the End hook of [Replay]; it drops what is still allocated.
+// end calls the End hook of [Replay] for the buffers that are still allocated.
 func (l *ledger) end() error {
 	for _, e := range l.live {
 		if l.err == nil && l.use != nil {

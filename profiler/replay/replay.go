@@ -162,7 +162,7 @@ func zeroed[T any](s []T, n int) []T {
 	return s
 }
 
-// life is what a replay knows of a buffer: the size of its block in bytes, and the indices of the instructions that
+// life is a replay's record of a buffer: the size of its block in bytes, and the indices of the instructions that
 // allocated and freed it, counted from one; zero stands for not yet.
 type life struct {
 	size       int64

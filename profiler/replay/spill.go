@@ -8,8 +8,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Spill is what a program has in the host's memory under a driver that hands that out once the GPU is full, as drivers
-// of Windows (WDDM) and WSL2 do.
+// Spill is a program's memory on the host under a driver that allocates there once the GPU is full, as drivers of
+// Windows (WDDM) and WSL2 do.
 type Spill struct {
 	// Bytes is the most that segments take of the host's memory.
 	Bytes int64 `json:"bytes"`
@@ -17,8 +17,8 @@ type Spill struct {
 	Moved int64 `json:"moved"`
 }
 
-// SpillOf replays a program on a GPU with room for so many bytes of segments. Later segments are in the host's memory
-// until they are released, since what such drivers move between the two is not documented.
+// SpillOf replays a program on a GPU with room for a number of bytes of segments. Later segments are in the host's
+// memory until they are released, since what such drivers move between the two is not documented.
 func SpillOf(ctx context.Context, p *program.Program, config allocator.Config, room int64, rising bool, step int) (
 	Spill, error,
 ) {

@@ -175,7 +175,7 @@ func (r *perturbed) alloc(e *event) (err error) {
 	return err
 }
 
-// freeDue frees what was put off until now, in the order of the frees.
+// freeDue performs the frees that were delayed until now, in their order.
 func (r *perturbed) freeDue() {
 	left := r.late[:0]
 	for _, f := range r.late {

@@ -56,7 +56,7 @@ func secrets() []secret {
 	return all
 }
 
-// processes is a list of nvidia-smi of who uses a GPU: a heading and what is set in below it.
+// processes is the heading of nvidia-smi's list of a GPU's processes, which are indented below it.
 const processes = "Processes"
 
 // withoutProcesses leaves such lists out of a text, and says how many there were.
@@ -82,7 +82,7 @@ func withoutProcesses(text string) (rest string, left int) {
 // texts are the files that an archive has. Models that were captured may have anything in them.
 var texts = []string{".txt", ".json", ".jsonl", ".md", ".yaml"}
 
-// pack writes FOLDER.tar.gz: the texts of a folder without secrets, and what was left out.
+// pack writes FOLDER.tar.gz: the texts of a folder without secrets, and a list of what was removed.
 func pack(folder string) (string, error) {
 	left := map[string]int{}
 	var out bytes.Buffer
@@ -125,7 +125,7 @@ func pack(folder string) (string, error) {
 	return archive, os.WriteFile(archive, out.Bytes(), 0o644)
 }
 
-// redacted returns a text without secrets; what was found is counted.
+// redacted returns a text without secrets, and counts the removed ones.
 func redacted(text string, all []secret, left map[string]int) string {
 	text, lists := withoutProcesses(text)
 	if lists > 0 {

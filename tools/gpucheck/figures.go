@@ -19,7 +19,7 @@ import (
 // schema names the format of result.json.
 const schema = "vprof.gpucheck/v1"
 
-// simulatedDriver is what the release of a driver says that is none.
+// simulatedDriver is the release that a simulated driver reports.
 const simulatedDriver = "simulated driver"
 
 // A result is the outcome of all steps, with the machine's details.

@@ -135,7 +135,7 @@ func (r *result) torch(out string) error {
 	return errors.Join(errs...)
 }
 
-// A need is what a step of a model needs at a batch size, bytes, by whom: PyTorch, the plan, or the sweep.
+// A need is the bytes of a model's step at a batch size, by source: PyTorch, the plan, or the sweep.
 type need struct {
 	Model     string `json:"model"`
 	Batch     int    `json:"batch"`

@@ -27,7 +27,7 @@ func (v verdict) exit() int {
 	return map[verdict]int{healthy: 0, slow: 5, couldNotRun: 1, defect: 3}[v]
 }
 
-// A verdictError says what is wrong with the GPU or the check.
+// A verdictError reports a fault of the GPU or of the check.
 type verdictError struct {
 	verdict verdict
 	wrong   []string
@@ -35,7 +35,7 @@ type verdictError struct {
 
 func (e *verdictError) Error() string { return string(e.verdict) + ": " + strings.Join(e.wrong, "; ") }
 
-// defects are what commands say where the GPU computed or kept wrongly.
+// defects match messages of commands about wrong results or wrong memory of the GPU.
 var defects = []string{
 	"the GPU gives wrong results", "do not hold what was written", "CUDA_ERROR_ECC_UNCORRECTABLE",
 	"CUDA_ERROR_HARDWARE_STACK_ERROR",
@@ -62,7 +62,7 @@ func lastLine(text string) string {
 	return lines[len(lines)-1]
 }
 
-// boardErrors are what the driver counts: uncorrected errors of memory, and the Xids of the kernel log.
+// gpuErrors are errors that the driver counts: uncorrected errors of memory, and the Xids of the kernel log.
 type gpuErrors struct {
 	uncorrected int
 	xids        []string

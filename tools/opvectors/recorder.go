@@ -66,7 +66,7 @@ type numbering struct {
 	next int
 }
 
-// tokens cuts recorded events down to what is compared: sizes and order.
+// tokens reduces recorded events to the compared parts: sizes and order.
 func tokens(events []string) []string {
 	out := make([]string, len(events))
 	for i, e := range events {

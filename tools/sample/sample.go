@@ -47,7 +47,7 @@ func Of[T any](all []T) []T {
 	return every(all, usual)
 }
 
-// every returns one case in so many.
+// every returns each of-th case.
 func every[T any](all []T, of int) []T {
 	some := make([]T, 0, len(all)/of+1)
 	for i := 0; i < len(all); i += of {

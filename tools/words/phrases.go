@@ -8,7 +8,7 @@ type phrase struct {
 	instead string
 }
 
-// phrases are what a reader had to decode, or what has another word in the field.
+// phrases are expressions that a reader has to decode, or for which the field has a word.
 var phrases = []phrase{
 	{
 		regexp.MustCompile(`(?i)\b(is|are|was|were) of (a|an|the|one|it|them|its|their|all|which|what)\b`),

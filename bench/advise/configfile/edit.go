@@ -128,7 +128,7 @@ func Splice(f Format, data []byte, edits []Edit) ([]byte, error) {
 	return out, nil
 }
 
-// absent returns the error for a missing key: what is in its place.
+// absent returns the error for a missing key, which names what the file has in its place.
 func (e Edit) absent(f Format, data []byte, p path) error {
 	var v any
 	var depth int

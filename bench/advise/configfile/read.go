@@ -61,7 +61,7 @@ func Keys(file string) ([]string, error) {
 	return keys, err
 }
 
-// leaves adds the paths of what is no group, below a value at a path or there.
+// leaves adds the paths of all values that are not groups, at a path and below it.
 func leaves(to []string, v any, at string) []string {
 	group, ok := v.(map[string]any)
 	if !ok && at != "" {

@@ -164,7 +164,7 @@ const (
 	stepLeak   = 16 << 20
 )
 
-// leakOfSteps looks at what is left when steps end.
+// leakOfSteps returns a finding if the memory left at the ends of steps grows.
 func leakOfSteps(s snapshot.Summary) (report.Finding, bool) {
 	if len(s.Troughs) < firstSteps+fewSteps {
 		return report.Finding{}, false
@@ -186,15 +186,15 @@ func leakOfSteps(s snapshot.Summary) (report.Finding, bool) {
 	return report.Finding{Kind: "leak", Problem: true, What: leaks, Advice: againstLeaks(), Evidence: evidence}, true
 }
 
-// cache is the state of an allocator in bytes; what is not known is zero.
+// cache is the state of an allocator in bytes; zero is unknown.
 type cache struct {
 	allocated, reserved int64 // at their peaks
 	// free is what was in the cache when an allocation of failed bytes did, and largest the largest piece of it.
 	free, largest, failed int64
 }
 
-// fragmentation finds a cache that is far larger than what is in it, or that has
-// enough for an allocation that failed, but in pieces.
+// fragmentation finds a cache that is far larger than the tensors in it, or that has enough free bytes for a failed
+// allocation, but not in one block.
 func fragmentation(c cache) []report.Finding {
 	over := float64(c.reserved) >= cacheOverUse*float64(c.allocated) && c.reserved-c.allocated >= noticeable
 	// A little is always in pieces.

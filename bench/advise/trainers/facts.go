@@ -14,8 +14,8 @@ type fact struct {
 	from Key
 }
 
-// facts are by name. Most are named as the flag that takes them: "batch". Others
-// ("tuner", "lora-r") are what rules and flags are made of.
+// facts maps names to values. Most have the name of the flag that they set: "batch". Rules and flags are made from the
+// others ("tuner", "lora-r").
 type facts map[string]fact
 
 func (f facts) set(name, value string, from Key) { f[name] = fact{value, from} }
@@ -50,7 +50,7 @@ var counts = []string{
 	totalBatch, globalBatch, "empty-cache", "eval-batch", "eval-scores", "new-tokens",
 }
 
-// checked returns what is wrong with the value of a fact; empty if nothing is.
+// checked returns the fault in the value of a fact; empty if there is none.
 func checked(name, value string) string {
 	if !slices.Contains(counts, name) || name == "gpus" && strings.HasPrefix(value, "$") {
 		return ""

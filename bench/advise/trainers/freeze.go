@@ -30,7 +30,7 @@ const mostLayers = 4096
 // freezes reports whether it takes the model's number of layers to say which parameters are trained.
 func (c *Config) freezes() bool { return c.facts["tuner"].value == "freeze" }
 
-// checkFreeze finds what is wrong with the choice of layers.
+// checkFreeze returns an error if the choice of layers is invalid.
 func (c *Config) checkFreeze() error {
 	if !c.freezes() {
 		return nil

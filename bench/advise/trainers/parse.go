@@ -180,7 +180,7 @@ func (y *yamlReader) merge(into, in *value, line int) error {
 	return nil
 }
 
-// oldBooleans are what PyYAML, which reads YAML 1.1, takes for booleans, too.
+// oldBooleans are words that PyYAML, which reads YAML 1.1, also reads as booleans.
 var oldBooleans = map[string]string{"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 func yamlScalar(n *yaml.Node) *value {

@@ -72,8 +72,7 @@ func (c *Config) pipeline() error {
 	return nil
 }
 
-// ofStages returns the strategy of so many GPUs: of a pipeline without what fully_shard does where nothing is left for
-// it.
+// ofStages returns the strategy for a number of GPUs. A pipeline that uses all of them has no fully_shard.
 func (c *Config) ofStages(strategy, gpus string) string {
 	ranks, err := c.whole(meshPipeline, 0, 0)
 	tensor, wrong := c.whole(meshTensor, 1, 0)

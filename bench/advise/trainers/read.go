@@ -72,7 +72,7 @@ func (k Key) String() string {
 	return (&input.FormatError{File: k.File, Line: k.Line, Key: k.Path}).Error()
 }
 
-// wrong returns an error about what stands there.
+// wrong returns an error about the key's value, with file and line.
 func (k Key) wrong(format string, args ...any) error {
 	return &input.FormatError{File: k.File, Line: k.Line, Key: k.Path, Reason: fmt.Sprintf(format, args...)}
 }

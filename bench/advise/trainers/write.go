@@ -11,7 +11,7 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// Values are what a recommendation writes back.
+// Values are the values of a recommendation that are written to the file.
 type Values struct {
 	// Batch is the batch size of one GPU, Accumulate the number of micro-batches of a step.
 	Batch, Accumulate int

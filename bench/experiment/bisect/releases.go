@@ -11,7 +11,7 @@ import (
 // parts are the numbers and words of a release: 1, 10, 0, rc, 1.
 var parts = regexp.MustCompile(`\d+|[a-z]+`)
 
-// ranks order the words of a release (PEP 440): what comes before the release itself is below 0.
+// ranks order the words of a release (PEP 440). Words of pre-releases are below 0.
 var ranks = map[string]int{
 	"dev": -4, "a": -3, "alpha": -3, "b": -2, "beta": -2, "rc": -1, "c": -1, "pre": -1, "post": 1,
 }

@@ -40,7 +40,7 @@ type Count struct {
 	Samples int64 `json:"samples"`
 }
 
-// Bounds of what is read: more is taken for a mistake.
+// Limits of the input: larger values are taken for a mistake.
 const (
 	maxLength  = 1 << 24
 	maxSamples = 10_000_000

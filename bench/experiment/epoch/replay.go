@@ -67,7 +67,7 @@ func (e *experiment) epochs(ctx context.Context, conf allocator.Config) (report.
 	return all, nil
 }
 
-// steps returns the number of optimizer steps of so many batches.
+// steps returns the number of optimizer steps for a number of batches.
 func (e *experiment) steps(batches int) int { return ceil.Div(batches, e.microBatches) }
 
 // epoch replays the steps of an epoch in an allocator of its own.

@@ -175,7 +175,7 @@ func (q *batchSearch) search(s *planner.Search) (int, error) {
 	return q.given, nil
 }
 
-// describedBatch returns the batch to describe: what was found, or else the given or the smallest.
+// describedBatch returns the batch to describe: the one found, else the given one, else 1.
 func (q *batchSearch) describedBatch(batch int) int {
 	return cmp.Or(batch, q.given, 1)
 }

@@ -105,7 +105,7 @@ func excluded(t turn, c *models.Case) bool {
 	return false
 }
 
-// explain fills in the waterfalls of what is recommended.
+// explain computes, for each recommended configuration, how much each memory-saving option saves.
 func (s *Search) explain(ctx context.Context, f *report.Fit) (err error) {
 	gpus := s.gpus()
 	for i := range f.Choices {

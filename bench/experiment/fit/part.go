@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// A Part is what some of a search's configurations came to. Parts join to what the whole search gives.
+// A Part is the result of some configurations of a search. All parts together give the result of the whole search.
 type Part struct {
 	// Choices hold the part's configurations on all GPUs, GPU after GPU.
 	Choices []report.Choice `json:"choices"`

@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Outcome is what came of a command.
+// Outcome is the result of running a command.
 type Outcome struct {
 	Command
 	// Seconds is how long it ran, and Late tells that it was ended by its timeout.
@@ -98,7 +98,7 @@ func (o *Outcome) Steps() []int {
 	return slices.DeleteFunc(slices.Clone(o.End().Steps), func(n int) bool { return n == 0 })
 }
 
-// Torch returns what is known of PyTorch; the zero Event if it was never imported.
+// Torch returns the event that describes PyTorch; the zero Event if it was never imported.
 func (o *Outcome) Torch() Event {
 	all := o.named("torch")
 	if len(all) == 0 {

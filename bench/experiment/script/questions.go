@@ -103,7 +103,7 @@ func workspaceOf(r *cudnn.Rules, b cudnn.GPU, q oracle.Question) int64 {
 	return allocations[len(allocations)-1] // copies of tensors come before it
 }
 
-// recurrent reads what is asked about recurrent layers.
+// recurrent parses a question about recurrent layers.
 func recurrent(given map[string]string) (cudnn.RNN, error) {
 	modes := map[string]cudnn.RNNMode{"rnn": cudnn.SimpleRNN, "gru": cudnn.GRU, "lstm": cudnn.LSTM}
 	mode, known := modes[given["mode"]]
@@ -142,8 +142,8 @@ func batchNorm(pass string, given map[string]string) (int64, error) {
 	return n.Forward(), nil
 }
 
-// convolution reads what is asked about one: pass, types, and tensors as dimensions and strides.
-// The groups are the channels of x divided by the channels of w.
+// convolution parses a question about a convolution: pass, types, and tensors as dimensions and strides. The groups are
+// the channels of x divided by the channels of w.
 func convolution(pass string, given map[string]string) (oracle.Question, error) {
 	var q oracle.Question
 	operation, known := operations[pass]

@@ -21,7 +21,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Command is what is run, and how far.
+// Command is a command to run, and when to end it.
 type Command struct {
 	// Args are the program and its arguments.
 	Args []string

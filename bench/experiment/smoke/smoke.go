@@ -197,7 +197,7 @@ func (m *checks) streamed(ctx context.Context) (int64, error) {
 	return e.Device.Value, err
 }
 
-// later checks what comes after hours of training: validation, saving a checkpoint, the next stage.
+// later checks the points that come after hours of training: validation, saving a checkpoint, the next stage.
 func (m *checks) later(ctx context.Context) error {
 	c := m.setup.Case()
 	d, err := m.judged(ctx, c)

@@ -13,7 +13,8 @@ import (
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
-// Evidence is what estimates are made of: trials, how far their replays are from PyTorch, and calibrated coefficients.
+// Evidence is the input of estimates: trials, the errors of their replays compared with PyTorch, and calibrated
+// coefficients.
 type Evidence struct {
 	// Trials runs them; nil is [Local], this process.
 	Trials Executor

@@ -16,7 +16,7 @@ import (
 // MostBuffers are shown of compiled graphs.
 const MostBuffers = 8
 
-// Held is what is allocated when the requested bytes of a program are highest.
+// Held lists the allocations that are alive when the requested bytes of a program reach their maximum.
 type Held struct {
 	p       *program.Program
 	buffers []uint32 // in the order in which they were allocated
@@ -56,8 +56,8 @@ func PeakOf(p *program.Program, within func(*program.Phase) bool) Held {
 	return h
 }
 
-// Repeated returns the line that holds most in buffers of one size, of which there are at least so many, and their bytes
-// without the last buffer.
+// Repeated returns the line that holds the most bytes in at least the given number of buffers of one size, and their
+// bytes without the last buffer.
 func (h Held) Repeated(least int) (most int64, line string) {
 	type key struct {
 		line  string

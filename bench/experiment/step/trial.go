@@ -70,8 +70,8 @@ type Replay struct {
 	Verify bool   `json:"verify,omitempty"`
 }
 
-// Key identifies a trial: the SHA-256 of its JSON, in hexadecimal. Trials of equal keys
-// give equal results, but for what was measured.
+// Key identifies a trial: the SHA-256 of its JSON, in hexadecimal. Trials with equal keys give equal results, except
+// for measured values.
 func (t Trial) Key() string {
 	text, err := json.Marshal(t)
 	if err != nil {
@@ -126,7 +126,7 @@ func (t Trial) Of(rec *models.Recording) Trial {
 	return t
 }
 
-// A Result is what a trial came to.
+// A Result is the result of a trial.
 type Result struct {
 	Counts models.Counts `json:"counts"`
 	Facts  trace.Facts   `json:"facts"`
@@ -160,7 +160,7 @@ type Result struct {
 	trial Trial
 }
 
-// A Measurement is what the replays of a trial on a device came to.
+// A Measurement is the result of a trial's replays on a device.
 type Measurement struct {
 	Run *report.Run `json:"run"`
 	// Timed is the number of replays that were timed.

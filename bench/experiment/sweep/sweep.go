@@ -235,7 +235,7 @@ func (w *sweeper) point(ctx context.Context, batch int) (report.Point, error) {
 	return point, complete(ctx, w.setup, d, &point)
 }
 
-// estimate returns the estimate of a judgement, and describes in the report what it is based on.
+// estimate returns the estimate of a judgement, and describes its basis in the report.
 func (w *sweeper) estimate(ctx context.Context, d *judge.Judgement) (*report.Estimate, error) {
 	if !w.described {
 		// What a resumed sweep took over may be of coefficients before a calibration.

@@ -48,7 +48,8 @@ type Measured struct {
 	Batch   int
 }
 
-// Correct returns a speed by which the step of a setup takes what was measured; the same speed if nothing was.
+// Correct returns the GPU's efficiency, corrected so that the step of a setup takes the measured time; unchanged
+// without a measurement.
 func (m Measured) Correct(ctx context.Context, of *step.Setup, gpu device.GPU, speed steptime.Efficiency,
 ) (steptime.Efficiency, error) {
 	if m.Seconds == 0 {

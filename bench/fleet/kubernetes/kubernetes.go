@@ -267,7 +267,7 @@ func (s status) active(b fleet.GPUTasks, tasks map[fleet.Task]string) {
 	}
 }
 
-// maxIndexes bounds what is believed of a range.
+// maxIndexes limits the size of a range of indexes.
 const maxIndexes = 100_000
 
 // indexes reads "1,3-5".

@@ -61,7 +61,7 @@ type Monitor struct {
 	pause time.Duration
 }
 
-// watchedBoard is a GPU and what was seen of it.
+// watchedGPU is a GPU and its last readings.
 type watchedGPU struct {
 	GPU
 	seen Seen

@@ -105,7 +105,7 @@ func Header() []string {
 	}
 }
 
-// Record returns the sample's row. Cells of what is not known are empty.
+// Record returns the sample's row. Unknown values are empty cells.
 func (s Sample) Record() []string {
 	bytes := func(n int64) string {
 		if s.Error != "" {
@@ -136,7 +136,7 @@ type Seen struct {
 	WatchedPeak int64
 }
 
-// held returns the peak of what is watched.
+// held returns the peak bytes of the watched processes.
 func (s Seen) held(watched func(int) bool) int64 {
 	if watched == nil {
 		return s.Peak
@@ -169,7 +169,7 @@ func (m *Monitor) markLost(b *watchedGPU, now time.Time, why error) {
 	m.note("gpu %d is lost: %v", b.Index, why)
 }
 
-// found notes that a GPU was read, and what was missed since it was lost.
+// found notes that a GPU can be read again, and the time in which it could not.
 func (m *Monitor) found(b *watchedGPU, now time.Time) {
 	if b.lostSince.IsZero() {
 		return

@@ -32,7 +32,7 @@ type Message struct {
 	Where string
 }
 
-// wordings are what errors begin with. Those without sizes are the driver's and cuBLAS's.
+// wordings match the beginnings of out-of-memory errors. The ones without sizes are the driver's and cuBLAS's.
 var wordings = []string{
 	"CUDA out of memory. Tried to allocate", "HIP out of memory. Tried to allocate",
 	"XPU out of memory. Tried to allocate",
@@ -125,7 +125,7 @@ func Parse(text string) []Message {
 	return all
 }
 
-// message reads one error and what stands before it.
+// message parses one error and the text before it.
 func message(before, text string) Message {
 	m := Message{Rank: -1, GPU: -1, Where: requester(before)}
 	line := before[strings.LastIndexByte(before, '\n')+1:]

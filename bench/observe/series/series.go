@@ -140,7 +140,7 @@ type moment struct {
 // unknown returns a moment without any value.
 func unknown() moment { return moment{used: -1, highest: -1, watched: -1} }
 
-// maxBoards is more GPUs than a machine has.
+// maxGPUs is more GPUs than a machine has.
 const maxGPUs = 256
 
 // gpu returns the GPU of a key, which it makes if needed.

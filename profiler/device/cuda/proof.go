@@ -116,7 +116,7 @@ func (d *Device) defect(finding string) error {
 	return &device.DefectError{Device: d.name, Finding: finding}
 }
 
-// simulatedDriver is what the release of a driver says that simulates and runs kernels all the same.
+// simulatedDriver is the release reported by a simulated driver that can run kernels.
 const simulatedDriver = "simulated driver"
 
 // Simulated implements [device.Device]: kernels that do not run show a driver that only counts.

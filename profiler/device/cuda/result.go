@@ -59,7 +59,7 @@ const (
 	notPermitted    = 800
 )
 
-// A result is what is known of a CUresult.
+// A result describes a CUresult.
 type result struct {
 	name, text, remedy string
 	lost               bool

@@ -126,7 +126,7 @@ func attention() trial {
 	}
 }
 
-// wrong counts the elements of a result that are not what was wanted.
+// wrong counts the elements of a result that differ from the expected ones.
 func (t *trial) wrong(result []byte) int {
 	n := 0
 	for i, want := range t.want {

@@ -73,7 +73,7 @@ func OpenWith(a api.Interface) (*Library, error) {
 // Close gives NVML back.
 func (l *Library) Close() error { return check("nvmlShutdown", l.api.Shutdown()) }
 
-// Versions says what is installed.
+// Versions returns the installed versions of the driver and its libraries.
 func (l *Library) Versions() (Versions, error) {
 	driver, code := l.api.SystemGetDriverVersion()
 	if err := check("nvmlSystemGetDriverVersion", code); err != nil {

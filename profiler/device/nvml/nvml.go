@@ -16,7 +16,7 @@ var (
 		"this vprof was built without cgo and cannot ask NVML; build it with a C compiler (make build)")
 )
 
-// Versions are what the driver says of itself.
+// Versions are the versions that the driver reports.
 type Versions struct {
 	// Driver is the driver's release, "580.65.06"; NVML the library's.
 	Driver, NVML string

@@ -67,7 +67,7 @@ func Split(s string) (path, name string) {
 	return path, name
 }
 
-// boardTerms hold for every model on the GPU.
+// gpuTerms hold for every model on the GPU.
 var gpuTerms = []planner.Term{planner.ContextBytes, planner.Granularity, planner.CommunicationShare}
 
 // Apply corrects the coefficients of a model by the entry. Terms of a model, the library workspace and the slacks, are

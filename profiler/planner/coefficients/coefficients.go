@@ -72,7 +72,7 @@ type Entry struct {
 	Inputs       []Input  `yaml:"inputs" json:"inputs"`
 }
 
-// Stack is the software that ran; what is not known is empty.
+// Stack is the software that ran; unknown values are empty.
 type Stack struct {
 	Torch  string `yaml:"torch,omitempty" json:"torch,omitempty"`
 	CUDA   string `yaml:"cuda,omitempty" json:"cuda,omitempty"`
@@ -186,7 +186,7 @@ var (
 	requiredInput = []string{"file", "sha256", "kind", "source", "simulated", "batches"}
 )
 
-// whole finds what is not there: YAML that is cut off is YAML, too.
+// whole returns an error for an incomplete file, since truncated YAML is still valid YAML.
 func whole(data []byte) error {
 	var f struct {
 		Entries *[]map[string]any `yaml:"entries"`

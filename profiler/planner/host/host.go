@@ -29,7 +29,7 @@ const Ahead = 2
 // MostOnAMachine is the assumed maximum number of GPUs of one machine, as in clouds and clusters.
 const MostOnAMachine = 8
 
-// Machines returns how many machines have so many GPUs, and how many of them are in each.
+// Machines returns the number of machines for a number of GPUs, and the GPUs in each.
 func Machines(gpus int) (machines, each int) {
 	gpus = max(1, gpus)
 	machines = ceil.Div(gpus, MostOnAMachine)
@@ -65,7 +65,7 @@ type Part struct {
 	Interval
 }
 
-// Estimate is what a training needs of a machine at the moment whose upper end is higher. Parts sum to it.
+// Estimate is the host memory that a training needs on one machine, at the moment that needs more. Parts sum to it.
 type Estimate struct {
 	Interval
 	Processes int

@@ -306,7 +306,7 @@ func (p *problem) folded() int64 {
 	return p.es*(p.N*c*xPoints+p.N*k*p.ys+c*k/p.Groups*taps) + copyAlign
 }
 
-// depthwiseHeader is what the tensor-core depthwise engine adds.
+// depthwiseHeader is the number of bytes that the tensor-core depthwise engine adds.
 const depthwiseHeader = 142
 
 // depthwiseTiles returns the bytes of the copies and of the filter in the kernel's order. A choice with splits adds

@@ -88,7 +88,7 @@ func newArchitecture(files fs.FS, generation int) *architecture {
 	return a
 }
 
-// ended returns an error if data follow what was decoded.
+// ended returns an error if bytes are left after decoding.
 func ended(rest []byte) error {
 	if len(rest) > 0 {
 		return fmt.Errorf("%d bytes too many", len(rest))

@@ -17,7 +17,7 @@ type World struct {
 	Size, Rank int64
 }
 
-// Check says what is wrong with a world.
+// Check returns an error if the world is invalid.
 func (w World) Check() error {
 	switch {
 	case w.Size < 1 || w.Size > mostRanks:

@@ -86,7 +86,7 @@ func (s *GradScaler) unscaleGradients(o *Optimizer, inverse, found *trace.Tensor
 	f.End()
 }
 
-// state returns what is known of o since the last Update.
+// state returns the record of infinities in o's gradients since the last Update; nil if they were not checked.
 func (s *GradScaler) state(o *Optimizer) *foundInf {
 	for i := range s.found {
 		if s.found[i].of == o {

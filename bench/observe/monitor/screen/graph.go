@@ -17,8 +17,8 @@ const gutter = 12
 // levels are columns lower than a character, by eighths.
 var levels = [...]string{" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"}
 
-// graph returns the history of the memory of a GPU or of a process in so many
-// rows, with the limit and the peak as lines, and the load below.
+// graph returns the history of the memory of a GPU or of a process in a number of rows, with the limit and the peak as
+// lines, and the load below.
 func (m Model) graph(s monitor.Sample, rows int) []string {
 	columns := max(10, m.width-gutter-1)
 	process := 0

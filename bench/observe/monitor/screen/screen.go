@@ -33,7 +33,7 @@ type Model struct {
 	step int
 }
 
-// Options are what a screen needs to know.
+// Options are the settings of a screen.
 type Options struct {
 	History *monitor.History
 	// Interval is the time between two samples.

@@ -133,7 +133,7 @@ func (p *planter) needed(b *Branch) *Branch {
 	return b
 }
 
-// in returns what is needed of a branch whose feature has other cuts left.
+// in returns the needed part of a branch if the feature is restricted to a range of cuts.
 func (p *planter) in(feature int, r room, b *Branch) *Branch {
 	kept := p.rooms[feature]
 	p.rooms[feature] = r
