@@ -132,7 +132,7 @@ func (a *app) callTool(ctx context.Context, cmd *cobra.Command, arguments json.R
 // the protocol adds a result has at most 4 KiB.
 const longestAnswer = 3600
 
-// shortened returns an answer and a message behind it in so many bytes, without the last lines if need be.
+// shortened returns an answer followed by a message, in at most room bytes. It drops the last lines of a longer answer.
 func shortened(text, message string, room int) string {
 	if len(message) > room/4 {
 		message = strings.ToValidUTF8(message[:room/4], "") + " ..."

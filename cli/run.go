@@ -23,7 +23,7 @@ import (
 	"github.com/vprof/vprof/profiler/device/stubs"
 )
 
-// runOptions are what is run, and how far.
+// runOptions describe the command to run, and when to end it.
 type runOptions struct {
 	app     *app
 	command script.Command

@@ -20,7 +20,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// placeholder is what stands in a command for a value: {batch}, or a name of --set.
+// placeholder matches a placeholder for a value in a command: {batch}, or a name of --set.
 var placeholder = regexp.MustCompile(`\{[A-Za-z_][\w.-]*\}`)
 
 // templated reports whether a command has a placeholder, and is therefore run and not read.

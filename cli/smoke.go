@@ -93,7 +93,7 @@ func runSmoke(cmd *cobra.Command, o *smokeOptions) (err error) {
 	return o.judge(s, started, before, tolerance)
 }
 
-// judge compares a result with an earlier one, shows it, and says by its error what is not safe.
+// judge compares a result with an earlier one and shows it. Its error names what is not safe.
 func (o *smokeOptions) judge(s *report.Smoke, started time.Time, before *report.Smoke, tolerance float64) error {
 	s.Tool, s.Started, s.Budget.Preset = tool(), started.Truncate(time.Second), o.budget.preset
 	if before != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/stack"
 )
 
-// releases are what --stack names: releases of libraries, of PyTorch and of the driver.
+// releases are the releases that --stack names: of libraries, PyTorch and the driver.
 type releases struct {
 	libraries     stack.Libraries
 	torch, driver string

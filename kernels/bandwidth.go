@@ -224,8 +224,8 @@ func (p *plan) index() {
 	take(p.writes, w, rows*rowBytes)
 }
 
-// indexedRow returns the length of the rows that so many bytes are moved in: an index of
-// 8 bytes is for each. Where no input can be the indices, it is a guess.
+// indexedRow returns the length of the rows in which the given bytes are moved, each with an index of 8 bytes. Without
+// an input that can be the indices, it is a guess.
 func (p *plan) indexedRow(table int, bytes int64) int64 {
 	const index, guess = 8, 256
 	for i, r := range p.reads {

@@ -19,7 +19,7 @@ const (
 	chunkBytes = 32 << 10
 )
 
-// MaxParts returns the largest number of parts of a launch over so many lists.
+// MaxParts returns the largest number of parts of a launch over a number of lists.
 func MaxParts(lists int) int { return tableWords / (2 + lists) }
 
 // Update works on many tensors in one launch: like [Elementwise], it writes

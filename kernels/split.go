@@ -27,7 +27,7 @@ func (w *Work) Split(most int64) []Work {
 	return whole
 }
 
-// share is work that is to be shared out among at least so many.
+// share is work to divide into at least a number of parts.
 type share struct {
 	work        *Work
 	least, size int64

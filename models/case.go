@@ -92,7 +92,7 @@ func (c Case) Key() Key {
 	return Key(text)
 }
 
-// String says what is trained and how, in a line, without the batch size.
+// String returns a line that describes what is trained and how, without the batch size.
 func (c Case) String() string {
 	words := lists.Present(fields, func(f Field) string { return f.Words(&c) })
 	return strings.Join(append([]string{c.Model}, words...), ", ")

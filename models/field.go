@@ -44,7 +44,7 @@ type form struct {
 	text  func(c *Case) string
 }
 
-// Group is what a field is about.
+// Group is the topic of a field.
 type Group string
 
 // The groups, in the order of help.
@@ -91,7 +91,7 @@ func (f *Field) Help(values []string) string {
 	return strings.ReplaceAll(f.Usage, "{values}", strings.Join(values, ", "))
 }
 
-// Patch is what someone chose of a case: a change for each field, by its name.
+// Patch is a set of chosen values of a case: a change for each field, by its name.
 type Patch map[string]Change
 
 // Set adds a change. It replaces an earlier change of the same field.

@@ -97,7 +97,7 @@ type LeverSet struct {
 	Tiles bool
 }
 
-// withExperts is what follows a quantization that holds the experts of mixtures, too.
+// withExperts is the suffix of a quantization that also applies to the experts of mixtures.
 const withExperts = "+experts"
 
 // Quantizations returns the values of [Levers.Quantize]: 4-bit NormalFloat, the same with its scales quantized again,

@@ -162,7 +162,7 @@ const (
 	OffloadAll       = "all"
 )
 
-// setOffload sets what is kept in the host's memory.
+// setOffload sets which tensors are kept in host memory.
 func (s *Strategy) setOffload(value string) (err error) {
 	if s.Name == FSDP2 {
 		s.Offload, err = options.OneOf(value, OffloadAll)

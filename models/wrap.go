@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/internal/options"
 )
 
-// Wrap is what fully_shard is called with: the modules that patterns match.
+// Wrap is an argument of fully_shard: the modules that patterns match.
 type Wrap struct {
 	Patterns []string
 	// Each is the number of successive matching modules that one call wraps; zero is all in one call.

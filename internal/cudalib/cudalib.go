@@ -20,7 +20,8 @@ import (
 // driver library than the system's, as tests need it.
 const PathVariable = "VPROF_LIBCUDA"
 
-// soname is what NVIDIA's driver package installs; libcuda.so without a number belongs to toolkits and may be a stub.
+// soname is the library that NVIDIA's driver package installs. libcuda.so without a number belongs to toolkits and may
+// be a stub.
 const soname = "libcuda.so.1"
 
 // A LoadError reports that the driver library cannot be loaded: there is no driver, or it is not for this machine.

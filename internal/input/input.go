@@ -73,7 +73,7 @@ func ReadFile(path string) ([]byte, error) {
 	return ReadAll(f, path)
 }
 
-// ReadUpTo reads at most so many bytes of a file that the user has named; errors are as in [OpenFile].
+// ReadUpTo reads at most a number of bytes of a file that the user has named; errors are as in [OpenFile].
 func ReadUpTo(path string, most int64) ([]byte, error) {
 	f, err := OpenFile(path)
 	if err != nil {
@@ -83,7 +83,7 @@ func ReadUpTo(path string, most int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, most))
 }
 
-// Expand returns what gzip has compressed to data, which must not be more than so many bytes.
+// Expand decompresses gzip data, whose result must not exceed most bytes.
 func Expand(data []byte, most int64) ([]byte, error) {
 	z, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
@@ -148,7 +148,7 @@ func Bad(err error) bool {
 	return errors.As(err, &u) && u.Usage()
 }
 
-// A FormatError says what is wrong with a file, and where in it.
+// A FormatError reports invalid contents of a file, and their place.
 type FormatError struct {
 	// File is the file's name, or what the input is called: "stdin".
 	File string

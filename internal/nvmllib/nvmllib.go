@@ -21,8 +21,8 @@ import (
 // library than the system's, as tests need it.
 const PathVariable = "VPROF_LIBNVML"
 
-// soname is what NVIDIA's driver package installs. Under WSL2 it lies in wslFolder, where
-// distributions do not always look.
+// soname is the library that NVIDIA's driver package installs. Under WSL2 it is in wslFolder, where distributions do
+// not always look.
 const soname = "libnvidia-ml.so.1"
 
 var wslFolder = "/usr/lib/wsl/lib"

@@ -137,7 +137,7 @@ func (u *unpickler) fail(format string, args ...any) {
 	panic(&pickleError{u.at, fmt.Sprintf(format, args...)})
 }
 
-// take reads n bytes. It never allocates what is not there.
+// take reads n bytes. It allocates no more than the input has.
 func (u *unpickler) take(n uint64) []byte {
 	if n > uint64(len(u.data)-u.at) {
 		u.fail("cut off: %d bytes are missing", n-uint64(len(u.data)-u.at))
@@ -203,7 +203,7 @@ func (u *unpickler) popN(n int) []any {
 	return u.stack[rest-n : rest]
 }
 
-// toMark pops what lies above the last mark, and the mark.
+// toMark pops the values above the last mark, and the mark.
 func (u *unpickler) toMark() []any {
 	for i := len(u.stack) - 1; i >= 0; i-- {
 		if _, is := u.stack[i].(mark); is {

@@ -22,9 +22,8 @@ var ErrNotFound = errors.New("no release is asked for")
 // mostBytes of a file are read: lock files of large projects have a few MiB.
 const mostBytes = 64 << 20
 
-// Find looks for a package in the files of a project's folder: uv.lock, which has
-// the very release, then requirements.txt and pyproject.toml. The release comes without what
-// stands before it: 2.11.0 of ==2.11.0 and of >=2.11.0.
+// Find looks for a package in the files of a project's folder: uv.lock, which has the very release, then
+// requirements.txt and pyproject.toml. The release comes without its operator: 2.11.0 of ==2.11.0 and of >=2.11.0.
 func Find(dir, name string) (release string, err error) {
 	for _, file := range []string{"uv.lock", "requirements.txt", "pyproject.toml"} {
 		text, err := Read(filepath.Join(dir, file))

@@ -17,7 +17,7 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// File is a file and what it is to become.
+// File is a file and its new contents.
 type File struct {
 	// Path is the file, as the user names it.
 	Path string

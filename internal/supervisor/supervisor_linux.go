@@ -119,7 +119,7 @@ func (p *Process) reapOthers() {
 	}
 }
 
-// process is what /proc says of one.
+// process is a process as /proc describes it.
 type process struct {
 	pid, parent, group int
 	zombie             bool

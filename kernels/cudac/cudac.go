@@ -11,7 +11,7 @@ import "embed"
 //go:embed *.cu *.cuh
 var Sources embed.FS
 
-// A Launch is what a driver needs to start a kernel.
+// A Launch holds the arguments with which a driver starts a kernel.
 type Launch struct {
 	Arch        int // 70, 75 or 80: the module
 	Name        string

@@ -16,7 +16,7 @@ type (
 	tensor = trace.Tensor
 )
 
-// Config is what BertConfig holds that matters to memory.
+// Config has the fields of BertConfig that affect memory.
 type Config struct {
 	Vocab, Width, Layers, Heads, Inner, Positions, Types int64
 	// Activation is the name of a function, see [hf.Activations]; "" is gelu.

@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// DistilledConfig is what DistilBertConfig holds that matters to memory.
+// DistilledConfig has the fields of DistilBertConfig that affect memory.
 type DistilledConfig struct {
 	Vocab, Width, Layers, Heads, Inner, Positions int64
 	// Activation is the name of a function, see [hf.Activations].
@@ -37,7 +37,7 @@ func (e *distilEmbeddings) Forward(f *frame, ids *tensor) *tensor {
 	return x
 }
 
-// distilAttention is DistilBertSelfAttention: projections and attention, and the projection of what comes of it.
+// distilAttention is DistilBertSelfAttention: projections, attention, and the output projection.
 type distilAttention struct {
 	nn.Module
 	QLin, KLin, VLin, OutLin nn.Layer

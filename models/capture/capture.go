@@ -69,7 +69,7 @@ type Options struct {
 	Verbose bool
 }
 
-// Outcome is what came of a capture.
+// Outcome is the result of a capture.
 type Outcome struct {
 	// File is what was written, of Bytes bytes and Nodes nodes.
 	File  string `json:"file"`

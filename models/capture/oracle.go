@@ -28,7 +28,7 @@ type Oracle struct {
 	told   []*teller
 }
 
-// teller is what one version of cuDNN says of one generation of GPUs.
+// teller holds the answers of one version of cuDNN for one generation of GPUs.
 type teller struct {
 	asked.Set
 	before cudnn.Answer
@@ -78,7 +78,7 @@ func (o *Oracle) Answers(version string, generation int) cudnn.Answer {
 	return o.answer(t)
 }
 
-// open reads what lies in the folder. Answers that cannot be read are asked for again.
+// open reads the answers in the folder. The ones that cannot be read are asked again.
 func (o *Oracle) open() {
 	if o.opened {
 		return

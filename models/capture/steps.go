@@ -31,7 +31,7 @@ type Compile struct {
 	Budget  float64
 }
 
-// Point is what steps are recorded for: a precision and a batch size.
+// Point is the precision and batch size of a recorded step.
 type Point struct {
 	AMP   string
 	Batch int

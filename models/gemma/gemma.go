@@ -16,7 +16,7 @@ type (
 	tensor = trace.Tensor
 )
 
-// Config is what the configuration of a decoder holds that matters to memory.
+// Config has the fields of a decoder's configuration that affect memory.
 type Config struct {
 	Vocab, Width, Heads int64
 	Layers              []Layer
@@ -47,7 +47,7 @@ type Config struct {
 	Cache *hf.Cache
 }
 
-// Layer is what layers differ in.
+// Layer holds the settings in which layers differ.
 type Layer struct {
 	Slides            bool
 	HeadSize, KVHeads int64
@@ -107,7 +107,7 @@ func newTextModel(c *Config) *textModel {
 	return m
 }
 
-// state is what the layers are called with besides hidden states.
+// state holds the arguments of the layers besides hidden states.
 type state struct {
 	positions *tensor
 	// of layers with full attention, and of layers with a window

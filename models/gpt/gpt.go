@@ -14,7 +14,7 @@ type (
 	tensor = trace.Tensor
 )
 
-// Config is what GPT2Config holds that matters to memory.
+// Config has the fields of GPT2Config that affect memory.
 type Config struct {
 	Vocab, Width, Layers, Heads, Inner, Positions int64
 	// The probabilities of dropout: of embeddings, of attention weights, and of what is added to the residual stream.

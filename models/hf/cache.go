@@ -80,7 +80,7 @@ func (c *Cache) grow(tokens int64) {
 	}
 }
 
-// Packing is what those who make masks are told of rows besides the positions of their tokens.
+// Packing tells functions that make masks whether rows hold several sequences.
 type Packing int
 
 const (

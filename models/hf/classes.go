@@ -99,7 +99,7 @@ func lastTokenScores(f *frame, ids, scores *tensor, padToken bool) *tensor {
 	return f.Let(scores.Index(t.Arange(ids.Size(0)), last))
 }
 
-// TokenHead is what a model for token classification puts on the states of its last layer.
+// TokenHead is the head of a model for token classification, on the states of the last layer.
 type TokenHead struct {
 	Dropout *nn.Dropout
 	Score   *nn.Layer
@@ -110,7 +110,7 @@ type TokenHead struct {
 // headDropout is the name of the setting that turns the dropout of such a head on and off.
 const headDropout = "head-dropout"
 
-// HeadDropoutSetting reports whether what goes into the head is dropped out.
+// HeadDropoutSetting returns the setting that applies dropout to the head's input.
 func HeadDropoutSetting() models.Setting {
 	return models.Switch(headDropout, 1,
 		"1 if the head of token classification has its dropout, 0 if it is off (TRL's disable_dropout)")

@@ -163,8 +163,8 @@ func packedSequences(f *frame, batch int64, positions *tensor, packed Packing) *
 	return g.Return(sequences)
 }
 
-// indices are what a mask function is called with: positions of batch, query
-// and key, shaped so that they broadcast to the mask.
+// indices are the arguments of a mask function: positions of batch, query and key, shaped so that they broadcast to the
+// mask.
 type indices struct{ batch, query, key *tensor }
 
 type maskFunction func(f *frame, i indices) *tensor

@@ -77,7 +77,8 @@ func NewFrequencies(headSize int64) *Frequencies {
 	return &Frequencies{InvFreq: nn.NewBuffer(trace.F32, half), OriginalInvFreq: nn.NewBuffer(trace.F32, half)}
 }
 
-// RotateHalf follows rotate_half: the halves of x's last dimension change places, and what was the second is negated.
+// RotateHalf follows rotate_half: the halves of x's last dimension change places, and the former second half is
+// negated.
 func RotateHalf(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(x)
 	half := x.Size(-1) / 2

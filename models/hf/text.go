@@ -52,7 +52,7 @@ type Rows struct {
 	Flat bool
 }
 
-// Sharing is what several GPUs have of a step each.
+// Sharing describes how several GPUs share a step.
 type Sharing struct {
 	// Ranks is the number of GPUs with batches of their own.
 	Ranks int64
@@ -170,7 +170,7 @@ type TextTask struct {
 	tuned *peft.Site
 }
 
-// Extra is what comes with texts, such as images.
+// Extra is input that comes with texts, such as images.
 type Extra interface {
 	// Load brings that of some rows to the device.
 	Load(t *trace.Tape, rows int64)
@@ -257,7 +257,7 @@ func (t *TextTask) Load(tape *trace.Tape, n int64) {
 	t.loadExtra(tape, n)
 }
 
-// loadExtra brings what comes with n rows of texts to the device.
+// loadExtra copies the extra input of n rows of texts to the device.
 func (t *TextTask) loadExtra(tape *trace.Tape, n int64) {
 	if t.Extra != nil {
 		t.Extra.Load(tape, n)

@@ -21,7 +21,7 @@ import (
 // usualName is the name of a configuration's file where a folder is given.
 const usualName = "config.json"
 
-// hubName is what a model is called on the Hugging Face hub.
+// hubName matches the name of a model on the Hugging Face hub.
 var hubName = regexp.MustCompile(`^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$`)
 
 // fileOfModel matches files that look like a name of the hub, "folder/model.pt".
@@ -45,7 +45,7 @@ func located(path string) string {
 	return path
 }
 
-// howToGet says where the configuration of a model comes from, also of the hub. It is empty for what is only a file.
+// howToGet returns advice on where to get a model's configuration; empty for a path of a file.
 func howToGet(path string) string {
 	switch {
 	case strings.HasSuffix(path, ".json"):

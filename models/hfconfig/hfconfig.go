@@ -15,7 +15,7 @@ import (
 	"github.com/vprof/vprof/models/train"
 )
 
-// Scheme is what the names of these models begin with.
+// Scheme is the prefix of the names of these models.
 const Scheme = "hf"
 
 // What a configuration may ask for at the most. No model that was trained comes

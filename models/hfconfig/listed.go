@@ -21,7 +21,7 @@ import (
 //go:embed listed.json
 var listedConfigs []byte
 
-// A listedKind is what the listed models of a model_type share besides their configurations.
+// A listedKind holds the properties that listed models of a model_type share, besides their configurations.
 type listedKind struct {
 	// as ends the summary.
 	as    string

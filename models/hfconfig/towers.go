@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/models/tower"
 )
 
-// unquoted returns the text of a JSON string, or what stands there instead.
+// unquoted returns the text of a JSON string, or another value unchanged.
 func unquoted(value json.RawMessage) string {
 	var s string
 	if json.Unmarshal(value, &s) != nil {

@@ -12,7 +12,7 @@ type (
 	tensor = trace.Tensor
 )
 
-// Norm is what distinguishes the norms of models.
+// Norm holds the properties in which models' norms differ.
 type Norm struct {
 	// OutOfPlace makes backward write the gradient of the input into a tensor of its own, not over the gradient
 	// of the output (in_place=False).
@@ -52,14 +52,14 @@ func (n Norm) RMSNorm(f *frame, x, weight *tensor) *tensor {
 	}, x, weight)[0]
 }
 
-// Rotate follows liger_rotary_pos_emb: it rotates query and key [batch, heads, length, size]
-// in place, and copies what is not laid out by tokens first.
+// Rotate follows liger_rotary_pos_emb: it rotates query and key [batch, heads, length, size] in place. A tensor that is
+// not laid out by tokens is copied first.
 func Rotate(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	return rotate(f, "LigerRopeFunctionBackward", "rope", true, q, k, cos, sin)
 }
 
-// RotateComplex follows liger_llama4_text_rotary_pos_emb: it rotates query and key [batch, length,
-// heads, size] in place by complex numbers, and copies what is not contiguous first.
+// RotateComplex follows liger_llama4_text_rotary_pos_emb: it rotates query and key [batch, length, heads, size] in
+// place by complex numbers. A tensor that is not contiguous is copied first.
 func RotateComplex(f *frame, q, k, angles *tensor) (*tensor, *tensor) {
 	return rotate(f, "LigerLlama4RopeFunctionBackward", "llama4_rope", false, q, k, angles)
 }
@@ -93,8 +93,8 @@ func rotate(f *frame, node, kernel string, headsFirst bool, q, k *tensor, angles
 	return ys[0], ys[1]
 }
 
-// GatedProduct follows LigerSiLUMulFunction or LigerGELUMulFunction: activation(gate) * up.
-// Their gradients take the places of what was kept.
+// GatedProduct follows LigerSiLUMulFunction or LigerGELUMulFunction: activation(gate) * up. Their gradients overwrite
+// the saved inputs.
 func GatedProduct(f *frame, gate, up *tensor) *tensor {
 	return f.Apply(&trace.Function{
 		Name: "LigerSiLUMulFunctionBackward",

@@ -5,7 +5,7 @@ import (
 	"github.com/vprof/vprof/models/nn"
 )
 
-// Config is what the configuration of a decoder holds that matters to memory. What is left out is as in Llama.
+// Config has the fields of a decoder's configuration that affect memory. What is left out is as in Llama.
 type Config struct {
 	Sizes
 	Biases
@@ -91,7 +91,7 @@ type Masks struct {
 	CausalBuffers int64
 }
 
-// Scaling is what is multiplied by a number of the configuration, or held within bounds by one.
+// Scaling holds the factors and bounds that the configuration applies to activations.
 type Scaling struct {
 	// EmbedScale says how the embeddings are scaled.
 	EmbedScale Scale
@@ -261,8 +261,7 @@ func (c *Config) Splits() bool {
 	return c.PlainAttention() && c.QKV != OneProjection && c.MLP != FusedGated
 }
 
-// Attends reports whether attention is what mixes tokens in every layer, so that keys and values are all
-// that there is to cache.
+// Attends reports whether every layer uses attention, so that a cache holds only keys and values.
 func (c *Config) Attends() bool {
 	for i := range int(c.Layers) {
 		if attends, _ := c.kinds(i); !attends {

@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Llama4 is what Llama 4 does otherwise than Llama, besides its norms and experts.
+// Llama4 holds the differences of Llama 4 from Llama, besides its norms and experts.
 type Llama4 struct {
 	// Enabled reports whether the decoder is one of Llama 4.
 	Enabled bool

@@ -127,7 +127,7 @@ func (m *mixer) scan(f *frame, x, steps, a, b, c *tensor) *tensor {
 	return g.Return(y)
 }
 
-// states returns what chunks hand on to each other, and what comes of it.
+// states returns the states that chunks pass to each other, and the resulting output.
 func (m *mixer) states(f *frame, x, b, c, summed *tensor) (states, across *tensor) {
 	decay := f.Let(summed.Slice(-1, summed.Size(-1)-1, summed.Size(-1)).Sub(summed).Exp())
 	decayed := f.Let(b.Mul(decay.Permute(0, -2, -1, 1).Unsqueeze(-1)))

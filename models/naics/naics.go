@@ -87,7 +87,7 @@ func newTrainer(c models.Case) *trainer {
 	return t
 }
 
-// batch is what the loader yields.
+// batch is a batch of the loader.
 type batch struct{ anchor, positive, negatives tokens }
 
 // load brings n anchors with their positives and negatives to the device.

@@ -74,7 +74,7 @@ func newNetwork(checkpointing, adapterDropout bool) *network {
 // tokens are the ids and masks of a batch of texts, a pair for each channel.
 type tokens [channels]struct{ ids, mask *tensor }
 
-// outputs are what the network says of n texts: embedding [n, 386], probs [n, 4] and idx [n, 2] of the gate.
+// outputs are the network's results for n texts: embedding [n, 386], probs [n, 4] and idx [n, 2] of the gate.
 type outputs struct{ embedding, euclid, probs, idx *tensor }
 
 // let binds a name to all of o.

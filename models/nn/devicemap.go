@@ -183,7 +183,7 @@ func (i *inference) put(m *deviceModule, bytes int64, partners []*deviceModule) 
 	}
 }
 
-// reserve returns what is left free on the first GPU: the largest of the layers that are not placed
+// reserve returns the bytes to leave free on the first GPU: the largest of the layers that are not placed
 // (get_max_layer_size).
 func (i *inference) reserve() (bytes int64) {
 	for _, m := range i.left {

@@ -15,7 +15,7 @@ type Float8Linear struct {
 	Weight, Bias *Parameter
 }
 
-// float8Multiple is what the sizes of a layer must be multiples of.
+// float8Multiple is a number of which the sizes of a layer must be multiples.
 const float8Multiple = 16
 
 // Float8Linears replaces the linear layers of a model that 8-bit floats serve, without those
@@ -37,7 +37,7 @@ func (l *Float8Linear) Widths() (in, out int64) { return l.Weight.Dims[1], l.Wei
 // AdapterType implements [Projection].
 func (l *Float8Linear) AdapterType() trace.DType { return l.Weight.DType }
 
-// errFloat8 is what PyTorch raises.
+// errFloat8 is the error that PyTorch raises.
 var errFloat8 = errors.New("RuntimeError: torch._scaled_mm is only supported on CUDA devices with compute " +
 	"capability >= 9.0 or 8.9; take a GPU of Ada, Hopper or Blackwell, or leave out --set float8")
 

@@ -71,10 +71,10 @@ func (t *Tree) Load(tape *trace.Tape, l Loading) {
 	}
 }
 
-// smallSegment is what PyTorch's allocator takes from the driver for a small tensor.
+// smallSegment is the size in bytes of the segment that PyTorch's allocator gets for small tensors.
 const smallSegment = 2 << 20
 
-// warmUp allocates what the model needs and frees it, less what is there already.
+// warmUp allocates and frees the bytes that the model needs, without the bytes that are already reserved.
 func (l Loading) warmUp(tape *trace.Tape, bytes int64) {
 	if l.Asks {
 		tape.Release(tape.Hold(tape.New("to_device", program.Temporaries, trace.I64, 1)))

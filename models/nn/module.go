@@ -440,7 +440,7 @@ func (t *Tree) Each(parameter func(*Parameter), buffer func(*Buffer)) {
 	}
 }
 
-// moving is what PyTorch calls to move a tensor to a device.
+// moving is the native function that moves a tensor to a device.
 const moving = "to_dtype_layout"
 
 // move allocates a parameter on a tape.

@@ -14,7 +14,7 @@ type (
 	tensor = trace.Tensor
 )
 
-// Config is what OPTConfig holds that matters to memory.
+// Config has the fields of OPTConfig that affect memory.
 type Config struct {
 	Vocab, Width, Layers, Heads, Inner, Positions int64
 	// EmbedWidth is the width of token embeddings (word_embed_proj_dim); where it is not Width, linear layers

@@ -100,8 +100,7 @@ func dropoutOf(keys []string) string {
 	return keys[i]
 }
 
-// withoutEffect tells of keys of configurations that say how adapters are initialized and scaled and what is saved:
-// they change no allocation of a step.
+// withoutEffect reports whether a key changes no allocation of a step: keys about initialization, scaling and saving.
 func withoutEffect(key string) bool {
 	parts := []string{"alpha", "init", "scaling", "seed", "save_", "prng_key", "eps", "lambda", "beta"}
 	contained := func(part string) bool { return strings.Contains(key, part) }

@@ -22,7 +22,7 @@ type table struct {
 	attentions []Attention
 }
 
-// Words are what methods at the input embeddings are put into.
+// Words is the part of a model that methods at the input embeddings change.
 type Words struct {
 	Embeddings *nn.Embedding
 	// Output is the layer that gives logits.

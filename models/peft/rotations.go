@@ -27,7 +27,7 @@ func (s *Site) addOFT() error {
 	return s.positive("num_cayley_neumann_terms")
 }
 
-// oft rotates what goes into the layer, block by block.
+// oft rotates the layer's input, block by block.
 func (s *Site) oft(f *frame, x *tensor) *tensor {
 	dtype := x.DType()
 	f.Set(&x, x.To(s.dtype()))
@@ -87,7 +87,7 @@ func (s *Site) addBOFT() error {
 	return nil
 }
 
-// boft rotates what goes into the layer by one butterfly factor, as peft does without its CUDA extension.
+// boft rotates the layer's input by one butterfly factor, as peft does without its CUDA extension.
 func (s *Site) boft(f *frame, x *tensor) *tensor {
 	t, dtype, data, n := f.Tape(), x.DType(), s.w("boft_R"), s.count("boft_block_size")
 	rotation := f.Let(t.Filled("eye", dtype, s.in, s.in))

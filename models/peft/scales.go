@@ -23,7 +23,7 @@ func (s *Site) ia3(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.Mul(scaling).To(result.DType()))
 }
 
-// feedsForward reports whether (IA)^3 scales what goes into the layer and not what comes out.
+// feedsForward reports whether (IA)^3 scales the layer's input and not its output.
 func (s *Site) feedsForward() bool { return s.named("feedforward_modules") }
 
 func (s *Site) beft(f *frame, x *tensor) *tensor {

@@ -238,7 +238,7 @@ func shareFRoD(sites []*Site) {
 	}
 }
 
-// frod rotates what goes into the layer in a basis in which its weight is diagonal, in the weight's place.
+// frod replaces the weight: it rotates the layer's input in a basis in which the weight is diagonal.
 func (s *Site) frod(f *frame, x *tensor) *tensor {
 	dtype, places, lead := x.DType(), s.frodPlaces(), x.Shape()[:x.NDim()-1]
 	if dtype == trace.F32 {

@@ -259,7 +259,7 @@ func (s *Site) addPEANuT() error {
 	return s.positive("r")
 }
 
-// peanut computes what is added to the weight from the weight itself.
+// peanut computes the update of the weight from the weight itself.
 func (s *Site) peanut(f *frame, x *tensor) *tensor {
 	result := f.Let(f.Call(s.BaseLayer, x))
 	dtype := result.DType()

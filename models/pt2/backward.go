@@ -111,7 +111,7 @@ func ownBackwardOf(p *export.Program, c export.FunctionCall) (*ownBackward, erro
 	return f, nil
 }
 
-// find looks for what goes in and out of forward, and what backward needs of it.
+// find finds the inputs and outputs of forward, and the values that backward needs.
 func (f *ownBackward) find(p *export.Program, arguments []int32) {
 	f.borders(p)
 	made, known := map[int32]bool{}, map[int32]bool{}

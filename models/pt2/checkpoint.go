@@ -94,7 +94,7 @@ func example(p *export.Program) string {
 	return "blocks.0"
 }
 
-// borders finds what goes into a region and what comes out of it.
+// borders finds the inputs and outputs of a region.
 func (r *region) borders(p *export.Program) {
 	inside := map[int32]bool{}
 	fixed := map[int32]bool{}

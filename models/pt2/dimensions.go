@@ -102,7 +102,7 @@ func (d *dimensions) findBatch(p *export.Program, at map[string]int) (seen map[s
 // textLength is the setting of the length of a text.
 const textLength = "seq-len"
 
-// lengths are what sizes of texts and images are called; these have settings of their own.
+// lengths are usual names of sizes of texts and images, which have settings of their own.
 var lengths = strings.Fields("seq seq_len seqlen length len tokens T L h height H w width W")
 
 // channelsLast is the setting of the layout of images.

@@ -42,7 +42,7 @@ type function struct {
 	own *ownBackward // nil where the graph does not have the backward
 }
 
-// call is what a node does.
+// call runs a node.
 type call struct {
 	op *aten.Operator
 	// number computes a size; nil for operators on tensors.

@@ -92,7 +92,7 @@ func activationOf(p *export.Program, u uses, i int, activation string) int {
 	return -1
 }
 
-// kernel is what runs in the place of nodes.
+// kernel is a function that replaces nodes.
 type kernel struct {
 	nodes           []int // that vanish, the last of which is where it runs
 	inputs, outputs []int32
@@ -318,7 +318,7 @@ func ligerFound(p *export.Program, c models.Case) string {
 	return "liger: what liger-kernel computes in this graph: " + strings.Join(parts, ", ")
 }
 
-// ligerWords are what kernels are called in messages.
+// ligerWords are the names of kernels in messages.
 var ligerWords = map[export.Kernel]string{
 	export.RMSNorm: "norms", export.OutOfPlaceRMSNorm: "norms", export.Rotary: "turns of queries and keys",
 	export.GatedProduct: "feed-forward products",

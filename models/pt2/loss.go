@@ -101,7 +101,7 @@ func defaultLoss(r export.Result) (string, error) {
 		"--loss: %s", strings.Join(Losses(), ", "))
 }
 
-// checkLoss finds losses that an output of so many dimensions cannot have.
+// checkLoss returns an error if a loss cannot be computed from an output of its type and number of dimensions.
 func checkLoss(name string, r export.Result) error {
 	d := dtypes[r.Type]
 	switch {

@@ -24,7 +24,7 @@ type weight struct {
 	values []int32
 }
 
-// tensor returns what it is on the device; nil if another layer has taken its place.
+// tensor returns the weight's tensor on the device; nil if another layer has replaced it.
 func (w *weight) tensor() *trace.Tensor { return cmp.Or(w.Parameter.T(), w.Buffer.T()) }
 
 // site is a linear layer of the model, in whose place a lever may put another.
@@ -34,7 +34,7 @@ type site struct {
 	name string
 }
 
-// layer returns what stands in the place.
+// layer returns the layer at the site.
 func (s *site) layer() nn.Layer { return s.in.At(s.name) }
 
 // replaced notes that another layer is in the place of the linear layer with a weight.

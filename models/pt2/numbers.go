@@ -103,7 +103,7 @@ func property(of func(x *trace.Tensor, d int) int64, args []aten.Value) (aten.Va
 	return of(x, int((d+n)%n)), nil
 }
 
-// operands returns the n numbers of a call; what is true is one.
+// operands returns the n numbers of a call; true is 1.
 func operands(args []aten.Value, n int) ([]export.Number, error) {
 	if len(args) != n {
 		return nil, fmt.Errorf("%d numbers where %d are due", len(args), n)

@@ -210,7 +210,7 @@ func (s *seeker) layer(n *export.Node) error {
 	return nil
 }
 
-// constant returns a whole number among the arguments of a node, or what it is by default.
+// constant returns an integer argument of a node, or its default.
 func constant(n *export.Node, name string, usual int64) (int64, bool) {
 	switch a := find(n, name); {
 	case a == nil || a.Kind == export.None:

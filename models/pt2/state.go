@@ -199,7 +199,7 @@ func (w *walker) makeState(node int) {
 	}
 }
 
-// keptFor returns the place of what is kept for an input, -1 if nothing is.
+// keptFor returns the index of the state that is kept for an input; -1 if there is none.
 func (w *walker) keptFor(input int) int {
 	return slices.IndexFunc(w.kept, func(k kept) bool { return k.input == input })
 }
@@ -268,7 +268,7 @@ func (t *task) begin(b *task, f *trace.Frame, results *[]*trace.Tensor, loss **t
 	return out
 }
 
-// replace releases what was kept of the forward pass before and is replaced after a node.
+// replace releases state of the previous forward pass that is replaced after a node.
 func (w *walker) replace(node int32) {
 	w.kept = slices.DeleteFunc(w.kept, func(k kept) bool {
 		gone := k.until == node && (k.input < 0 || w.Training())

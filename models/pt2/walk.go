@@ -93,7 +93,7 @@ func (w *walker) tensor(v int32) *trace.Tensor {
 	return x
 }
 
-// block runs what stands in a with statement.
+// block runs the body of a with statement.
 func (w *walker) block(n *export.Node, inside func()) {
 	t := w.frame.Tape()
 	switch n.Block {
@@ -209,7 +209,7 @@ func (w *walker) compute(n *export.Node, c *call, args aten.Args) (out []aten.Va
 	return out, err
 }
 
-// moved is what the operators that move a tensor to another device are called.
+// moved is the prefix of the operators that move a tensor to another device.
 const moved = "torch.ops.aten.to."
 
 // countMasks counts for the recorder how many elements of masks among the arguments are true, or how many elements
@@ -245,7 +245,7 @@ const (
 	embedding = "torch.ops.aten.embedding.default"
 )
 
-// slice is what indexing by a range is in a graph.
+// slice is the operator of indexing by a range.
 const slice = "torch.ops.aten.slice.Tensor"
 
 // wholeSlice returns the result of x[:], which Python's indexing does not slice; nil for all
@@ -406,7 +406,7 @@ func (w *walker) list(elements []export.Argument, tensors bool) aten.Value {
 	}
 }
 
-// collect makes a typed list; what is of another type becomes the zero value.
+// collect makes a typed list. Values of another type become the zero value.
 func collect[T any](values []aten.Value) []T {
 	out := make([]T, len(values))
 	for i, v := range values {

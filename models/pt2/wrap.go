@@ -94,7 +94,7 @@ func calls(p *export.Program, module string) []region {
 	return out
 }
 
-// enter runs what comes before the calls that begin with node i.
+// enter runs the actions before the calls that begin with node i.
 func (w *walker) enter(i int) {
 	for len(w.wraps) > 0 && w.wraps[0].begin == i {
 		c := w.wraps[0]
@@ -115,7 +115,7 @@ func (w *walker) enter(i int) {
 	}
 }
 
-// leave runs what comes after the calls that end with node i.
+// leave runs the actions after the calls that end with node i.
 func (w *walker) leave(i int) {
 	for len(w.open) > 0 && w.open[len(w.open)-1].end <= i+1 {
 		c := w.open[len(w.open)-1]

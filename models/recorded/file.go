@@ -127,7 +127,7 @@ func Forms() []string { return []string{"whole", "loss", "blocks"} }
 // Eager is the form of steps that ran without torch.compile.
 const Eager = "eager"
 
-// Add adds a recording of the model that a header describes. The error tells what is wrong with it.
+// Add adds a recording of the model that a header describes. The error names its fault.
 func (f *File) Add(h Header, r *Recording) error {
 	if f.Steps == nil {
 		f.Header = h
@@ -136,7 +136,7 @@ func (f *File) Add(h Header, r *Recording) error {
 	return r.divide(f.Steps)
 }
 
-// check finds what is wrong with a header.
+// check returns the first fault in a header, and its key.
 func (h *Header) check() (key string, err error) {
 	switch {
 	case h.Schema != Schema:
@@ -167,7 +167,7 @@ func (h *Header) check() (key string, err error) {
 	return "", nil
 }
 
-// check finds what is wrong with a file, and divides its recordings into steps.
+// check returns the first fault in a file, and its key. It divides the recordings into steps.
 func (f *File) check() (key string, err error) {
 	if key, err := f.Header.check(); err != nil {
 		return key, err

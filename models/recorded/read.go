@@ -69,7 +69,7 @@ func (f *File) Write(to io.Writer) error {
 // maxStep bounds the numbers of steps, so that they can be added to.
 const maxStep = 1 << 30
 
-// check finds what is wrong with a recording, but for its division into steps.
+// check returns the first fault in a recording. It does not check the division into steps.
 func (r *Recording) check() error {
 	p := r.Program
 	if p == nil {

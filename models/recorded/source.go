@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// Scheme is what the names of these models begin with.
+	// Scheme is the prefix of the names of these models.
 	Scheme = "vprof"
 	// Suffix is what their files end in.
 	Suffix = ".vprof"

@@ -30,7 +30,7 @@ type Step struct {
 	asked []Convolution // whose workspaces cuDNN is asked about, at a batch size that was not recorded
 }
 
-// Allocation is what was allocated, and where: an index of the recording's sites.
+// Allocation is an allocation and its place: an index of the recording's sites.
 type Allocation struct {
 	Bytes int64
 	Site  uint32
@@ -206,7 +206,7 @@ func (r *Recording) checkSteps(of *Steps) error {
 	return nil
 }
 
-// fits reports whether so many bytes have room in a place that the step never frees.
+// fits reports whether bytes have room in a place that the step never frees.
 func (s *Step) fits(at Place, bytes int64) bool {
 	size := s.Allocations[at.Allocation].Bytes
 	return at.Offset >= 0 && size <= mostSize && bytes <= size-at.Offset && !slices.Contains(s.Order, ^at.Allocation)

@@ -137,7 +137,7 @@ func (f *File) missing(c, usual models.Case) string {
 	return f.differs(c, usual)
 }
 
-// differs returns how a case differs from what was recorded, empty if in nothing that decides the step.
+// differs returns how a case differs from the recorded one; empty if the step does not depend on the difference.
 func (f *File) differs(c, usual models.Case) string {
 	if c.Loss != f.Steps.Loss && c.Loss != usual.Loss {
 		return "recorded with another loss"
@@ -179,7 +179,7 @@ func alike(key string, a, b json.RawMessage) bool {
 	return slices.Contains(leftOpen, key) || bytes.Equal(a, b) || nothing(a) && nothing(b)
 }
 
-// caveats returns what was recorded, and what limits estimates by it.
+// caveats returns notes about the recording, and about limits of estimates from it.
 func (f *File) caveats(c models.Case) []string {
 	forms := map[string]string{
 		"whole": "the model", "loss": "the model with its loss",

@@ -76,7 +76,7 @@ type trainer struct {
 	criterion *matryoshkaLoss
 }
 
-// batch is what the loader yields: clips and their speakers.
+// batch is a batch of the loader: clips and their speakers.
 type batch struct{ wave, labels *tensor }
 
 func newTrainer(c config, k models.Case) *trainer {

@@ -20,7 +20,7 @@ const (
 	feedForward = 512
 )
 
-// network is what a trainer trains.
+// network is a model that the trainer trains.
 type network interface {
 	call(f *frame, poses, mask *tensor, checkpointing bool) *tensor
 }

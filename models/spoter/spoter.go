@@ -92,7 +92,7 @@ func newTrainer(c models.Case, first bool) *trainer {
 	return t
 }
 
-// batch is what the loader yields.
+// batch is a batch of the loader.
 type batch struct{ poses, mask, labels *tensor }
 
 // load brings n clips to the device.

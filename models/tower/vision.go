@@ -27,7 +27,7 @@ type Vision interface {
 	Encode(f *frame, ids, padding, embeds *tensor, text hf.Text) DecoderInputs
 }
 
-// DecoderInputs is what a decoder is given of text and images.
+// DecoderInputs is a decoder's input from text and images.
 type DecoderInputs struct {
 	// Embeds are the embeddings [rows, length, width] (inputs_embeds).
 	Embeds *tensor
@@ -66,7 +66,7 @@ func batchOf(t *trace.Tape, d trace.DType, shape ...int64) *tensor {
 	return t.Hold(t.New(movingBatch, program.Batch, d, shape...))
 }
 
-// movingBatch is what brings a batch to the device.
+// movingBatch is the native function that copies a batch to the device.
 const movingBatch = "to_dtype_layout"
 
 // imagePlaces follows get_placeholder_mask: which of the ids stand for images, and for what else a

@@ -109,7 +109,7 @@ func (f *fingerprints) of(from, to int) string {
 	return string(h.Sum(nil))
 }
 
-// across returns the sizes of what is made in front of a place and read after it, but for the model's own.
+// across returns the sizes of tensors that are made before a place and read after it, without the model's own.
 func (f *fingerprints) across(at int) []int64 {
 	var out []int64
 	for b := range f.p.Buffers {

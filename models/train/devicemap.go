@@ -16,7 +16,7 @@ func (t *taskTrainer) loading() nn.Loading {
 	}
 }
 
-// contextBytes is what is assumed to be in use of a GPU before a model is loaded: by CUDA and PyTorch themselves.
+// contextBytes is the assumed use of a GPU before a model is loaded, by CUDA and PyTorch themselves.
 const contextBytes = 600 << 20
 
 // spread places the model on several GPUs of the process, if the case says so.

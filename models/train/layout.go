@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Layout is what a strategy has to know of a model on the device.
+// Layout describes a model on the device for a strategy.
 type Layout struct {
 	// Params are all parameters, in the order of parameters().
 	Params []distributed.Param

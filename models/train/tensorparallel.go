@@ -124,7 +124,7 @@ var (
 	embeddings  = "embed_tokens"
 )
 
-// transformersSplits are how transformers' plan shares what is outside of the blocks.
+// transformersSplits are the splits of transformers' plan for layers outside of the blocks.
 var transformersSplits = map[string]trace.Split{embeddings: trace.ByWord, outputLayer: trace.ByColumn}
 
 // outsideBlocks returns the layers that ranks share besides the linear ones of the blocks: embeddings and output layer

@@ -37,7 +37,7 @@ type Session struct {
 	Linears map[*trace.Tensor]Linear
 }
 
-// Linear is what optimizers that project gradients know of a layer.
+// Linear describes a layer for optimizers that project gradients.
 type Linear struct {
 	Path string
 	// Output reports whether it gives the model's result.

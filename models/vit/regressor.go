@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// values is what the notebook predicts for an image: valence and arousal.
+// values is the number of predictions for an image: valence and arousal.
 const values = 2
 
 // unfrozen is how many of the last layers each stage trains besides the head.
@@ -85,7 +85,7 @@ type trainer struct {
 	model  *regressor
 }
 
-// batch is what the loader yields: images and their values.
+// batch is a batch of the loader: images and their values.
 type batch struct{ x, y *tensor }
 
 func newTrainer(config Config, c models.Case) *trainer {

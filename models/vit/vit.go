@@ -20,7 +20,7 @@ type (
 	tensor = trace.Tensor
 )
 
-// Config is what ViTConfig holds that matters to memory.
+// Config has the fields of ViTConfig that affect memory.
 type Config struct {
 	Image, Patch, Channels          int64
 	Width, Layers, Heads, Inner     int64

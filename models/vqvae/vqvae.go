@@ -90,7 +90,7 @@ func newTrainer(c models.Case) *trainer {
 	return t
 }
 
-// batch is what the loader yields.
+// batch is a batch of the loader.
 type batch struct{ patches, machine, transform *tensor }
 
 // load brings n spectrograms and their labels to the device.

@@ -14,7 +14,7 @@ type (
 	tensor = trace.Tensor
 )
 
-// Config is what Wav2Vec2Config holds that matters to memory.
+// Config has the fields of Wav2Vec2Config that affect memory.
 type Config struct {
 	Vocab, Width, Layers, Heads, Inner int64
 	// Conv are the layers that turn samples into features.

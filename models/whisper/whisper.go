@@ -16,7 +16,7 @@ type (
 	tensor = trace.Tensor
 )
 
-// Config is what WhisperConfig holds that matters to memory.
+// Config has the fields of WhisperConfig that affect memory.
 type Config struct {
 	Vocab, Width, MelBins            int64
 	EncoderLayers, DecoderLayers     int64

@@ -140,7 +140,8 @@ func (g GPU) check() error {
 	case g.Memory < 64*mib || g.Memory > mostMemory:
 		return fmt.Errorf("memory: %s; want 64 MiB to 4 TiB, like 16GiB", bytesize.Format(g.Memory))
 	case g.Context < 0 || g.Context >= g.Memory:
-		return fmt.Errorf("context: %s is not less than the memory of %s", bytesize.Format(g.Context), bytesize.Format(g.Memory))
+		return fmt.Errorf("context: %s is not less than the memory of %s", bytesize.Format(g.Context),
+			bytesize.Format(g.Memory))
 	case g.Capability < 30 || g.Capability > 200:
 		return fmt.Errorf("compute_capability: %v; want 3.0 to 20.0, like 8.9", g.Capability)
 	case g.SMs < 1 || g.SMs > mostSMs:

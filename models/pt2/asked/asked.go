@@ -27,10 +27,10 @@ const format = "vprof.cudnn/v1"
 // mostBytes bounds a file: some hundred thousand answers.
 const mostBytes = 64 << 20
 
-// Answers are what versions of cuDNN said for architectures.
+// Answers are the answers of versions of cuDNN, by architecture.
 type Answers []Set
 
-// Set is what one version said for one architecture.
+// Set holds the answers of one version for one architecture.
 type Set struct {
 	// CuDNN is the version, as "9.19".
 	CuDNN string `json:"cudnn"`
@@ -40,7 +40,7 @@ type Set struct {
 	Bytes map[string]int64 `json:"bytes"`
 }
 
-// file is what lies next to a model.
+// file is the file of answers next to a model.
 type file struct {
 	Format  string  `json:"format"`
 	Answers Answers `json:"answers"`

@@ -7,7 +7,7 @@ const (
 	checkpoint = "torch.ops.higher_order.tag_activation_checkpoint"
 )
 
-// nested is a graph in the arguments of a node, with what it is called with.
+// nested is a graph in the arguments of a node, with the arguments of its call.
 type nested struct {
 	graph *graph
 	// at is its place among the arguments: before stand the operator's own, after it the graph's.

@@ -49,7 +49,7 @@ type Program struct {
 	model, extra []byte
 }
 
-// Role is what an input of the graph is for.
+// Role is the purpose of a graph's input.
 type Role uint8
 
 // The roles of inputs.
@@ -130,7 +130,7 @@ type KernelCall struct {
 	End    int
 }
 
-// Kernel is what liger-kernel has in the place of nodes.
+// Kernel is a kernel of liger-kernel that replaces nodes.
 type Kernel string
 
 // The kernels. A gated product is the first and the last of its nodes: the activation and the product.
@@ -163,7 +163,7 @@ const (
 	Opaque
 )
 
-// Argument is what a call is given, or what it returns.
+// Argument is an argument or a result of a call.
 type Argument struct {
 	Kind Kind
 	// Ref is the number of a value.

@@ -10,7 +10,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Limits of what is read from a program's JSON. The largest graphs in use have some 10^4 nodes of about 60 values each.
+// Limits of a program's JSON; skipped parts do not count. The largest graphs in use have some 10^4 nodes of about 60
+// values each.
 const (
 	mostDepth  = 100
 	mostValues = 3_000_000

@@ -21,7 +21,7 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// Find fills in the Dies of a program's nodes: from what was observed, or else from the stack traces.
+// Find sets the Dies of a program's nodes from the observation, or else from the stack traces.
 func Find(p *export.Program) error {
 	if p.Extra != nil && p.Extra.Dies != nil {
 		return observed(p)

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// statement is what a source line says of its result.
+// statement describes what a source line does with its result.
 type statement struct {
 	// names are the ones that it binds, in order.
 	names []string
