@@ -287,7 +287,7 @@ func (o *planOptions) printRequests(plans report.Releases) error {
 		}
 	}
 	if nothingFits(plans) {
-		return negative{errors.New("nothing of this fits; what is asked for above would not do")}
+		return negative{errors.New("nothing of this fits, so a job with the request above would run out of memory")}
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func (w *Work) Split(most int64) []Work {
 	return whole
 }
 
-// share is work to divide into at least a number of parts.
+// share is work that several launches divide among them. Least is the smallest number of launches.
 type share struct {
 	work        *Work
 	least, size int64

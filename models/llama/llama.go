@@ -171,8 +171,8 @@ func (m *Model) masks(f *frame, embeds, positions, padding *tensor, packed hf.Pa
 	return full, part
 }
 
-// blockMasks returns the tensors of those masks for flex_attention, by whether they hide a part of
-// what is before a token.
+// blockMasks returns the tensors of block masks for flex_attention: for true the mask of windowed layers, for false
+// that of full attention.
 func (m *Model) blockMasks(f *frame, embeds, positions, padding *tensor, packed hf.Packing) map[bool][]*tensor {
 	c := m.c
 	if !c.Flex {

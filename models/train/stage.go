@@ -29,8 +29,8 @@ type layers struct {
 	outs map[any]int
 }
 
-// gate stands before a block that a stage begins or ends with, and around what a strategy has put there; it
-// implements [trace.Wrapper].
+// gate is a wrapper around the first or last block of a stage, outside of the strategy's wrappers. It implements
+// [trace.Wrapper].
 type gate struct {
 	block string
 	t     *taskTrainer

@@ -79,7 +79,7 @@ def flags(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def request(arguments: Iterable[str], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The same options as a request to the process that answers them."""
+    """Returns options and files as a request to the process that answers: a dict by their flags."""
     asked: dict[str, Any] = {"report": True, "files": [str(file) for file in arguments]}
     for name, value in options.items():
         name = name.rstrip("_").replace("_", "-")

@@ -81,7 +81,8 @@ func (o *Outcome) Options() (options []Option) {
 	return options
 }
 
-// Wanted returns what no placeholder could be that the script required last, in a sentence; empty for nothing.
+// Wanted returns a sentence about the last thing that the script required and no placeholder could replace; empty if
+// there was none.
 func (o *Outcome) Wanted() string {
 	all := o.named("wanted")
 	if len(all) == 0 {

@@ -25,8 +25,9 @@ type Remembered struct {
 	instructions int
 }
 
-// mostRemembered bounds the instructions of the recordings that are kept, each with its tables about 100 bytes: some
-// dozens of recordings of a usual model, as many as searches on GPUs of similar memory have in common.
+// mostRemembered limits the number of instructions in kept recordings. An instruction takes about 100 bytes with its
+// tables, so that some dozens of recordings of a usual model are kept: those that searches on GPUs of similar memory
+// share.
 const mostRemembered = 1 << 19
 
 // forget counts the instructions of steps, and drops the oldest ones beyond the bound.

@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/device/nvml"
 )
 
-// A GPU is a GPU to watch: what [nvml.Board] is, with its names.
+// A GPU is a GPU to watch: a [nvml.Board] with its names.
 type GPU struct {
 	Index      int
 	Name, UUID string

@@ -37,7 +37,7 @@ func ParseFigure(text string) (Figure, error) {
 	}
 	m := figure().FindStringSubmatch(text)
 	if m == nil {
-		return Figure{}, fmt.Errorf("%q is no figure like ~5-6 GB, 30-40 %% or same", text)
+		return Figure{}, fmt.Errorf("%q: write a value like ~5-6 GB, 30-40 %% or same", text)
 	}
 	f := Figure{Text: text, Share: m[4] == "%"}
 	unit, known := units[m[4]]

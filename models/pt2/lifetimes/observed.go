@@ -31,7 +31,7 @@ func observed(p *export.Program) error {
 	for _, d := range p.Extra.Dies {
 		i, ok := at[d.Node]
 		if !ok {
-			return fmt.Errorf("extra/vprof.json: values die after node %d, which there is not", d.Node)
+			return fmt.Errorf("extra/vprof.json: values die after node %d, which the graph does not have", d.Node)
 		}
 		for _, name := range d.Values {
 			v, ok := values[name]
