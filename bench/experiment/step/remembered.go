@@ -26,8 +26,8 @@ type Remembered struct {
 }
 
 // mostRemembered limits the number of instructions in kept recordings. An instruction takes about 100 bytes with its
-// tables, so that some dozens of recordings of a usual model are kept: those that searches on GPUs of similar memory
-// share.
+// tables, so that some dozens of recordings of a usual model are kept: as many as searches on GPUs of similar
+// memory share.
 const mostRemembered = 1 << 19
 
 // forget counts the instructions of steps, and drops the oldest ones beyond the bound.
