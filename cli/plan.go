@@ -106,7 +106,7 @@ func runPlan(cmd *cobra.Command, o *planOptions) error {
 	if lengths != nil && len(cases) > 1 {
 		return usagef("--lengths: %q are several releases; epochs are replayed by one", o.c.torch)
 	}
-	here := &job.Local{Models: o.app.models(), Evidence: evidence}
+	here := &job.Local{Models: o.app.models(), Evidence: evidence.Sharing(gpus)}
 	if o.c.ranks.rank == allRanks && o.c.ranks.gpus > 1 {
 		return o.planRanks(ctx, here, m, cases, gpus, batches)
 	}

@@ -86,7 +86,7 @@ func runTime(ctx context.Context, o *timeOptions) error {
 	if err != nil {
 		return err
 	}
-	stages, err := o.timedStages()
+	stages, err := o.timedStages(gpus)
 	if err != nil {
 		return err
 	}
@@ -211,9 +211,9 @@ func (o *timeOptions) check() error {
 }
 
 // timedStages returns the stages of training: the list of --stages, or the case's own.
-func (o *timeOptions) timedStages() ([]timing.Stage, error) {
+func (o *timeOptions) timedStages(gpus []device.GPU) ([]timing.Stage, error) {
 	if o.stages == "" {
-		s, err := o.timedStage("", o.epochs)
+		s, err := o.timedStage(gpus, "", o.epochs)
 		return []timing.Stage{s}, err
 	}
 	var stages []timing.Stage
@@ -223,7 +223,7 @@ func (o *timeOptions) timedStages() ([]timing.Stage, error) {
 		if !ok || name == "" || err != nil || !(epochs > 0) || math.IsInf(epochs, 1) {
 			return nil, usagef("--stages: %q is not STAGE:EPOCHS", item)
 		}
-		s, err := o.timedStage(name, epochs)
+		s, err := o.timedStage(gpus, name, epochs)
 		if err != nil {
 			return nil, err
 		}
@@ -232,7 +232,7 @@ func (o *timeOptions) timedStages() ([]timing.Stage, error) {
 	return stages, nil
 }
 
-func (o *timeOptions) timedStage(stage string, epochs float64) (timing.Stage, error) {
+func (o *timeOptions) timedStage(gpus []device.GPU, stage string, epochs float64) (timing.Stage, error) {
 	flags := o.c
 	if stage != "" {
 		change, err := models.FieldNamed("stage").Parse(stage)
@@ -255,7 +255,7 @@ func (o *timeOptions) timedStage(stage string, epochs float64) (timing.Stage, er
 		o.batch = c.Batch
 	}
 	out := timing.Stage{Name: c.Stage, Epochs: epochs}
-	if out.Setup, err = step.New(m, c, evidence); err != nil {
+	if out.Setup, err = step.New(m, c, evidence.Sharing(gpus)); err != nil {
 		return out, err
 	}
 	parts, err := flags.otherParts(m, c)

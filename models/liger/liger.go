@@ -37,7 +37,8 @@ func (n Norm) RMSNorm(f *frame, x, weight *tensor) *tensor {
 			dy := f.Let(f.Let(grads[0].Contiguous()).View(-1, grads[0].Size(-1)))
 			x, dx, parts := ctx.Saved(0), dy, (*tensor)(nil)
 			if ctx.NeedsInputGrad(1) {
-				parts = f.Let(t.Empty(trace.F32, int64(t.GPU().SMs), dy.Size(-1)))
+				sms := trace.OnGPU(t, func(gpu trace.GPU) int { return gpu.SMs })
+				parts = f.Let(t.Empty(trace.F32, int64(sms), dy.Size(-1)))
 			}
 			if n.OutOfPlace {
 				dx = f.Let(dy.ZerosLike())

@@ -116,7 +116,7 @@ func weightGradient(f *frame, scores, x, dw *tensor) {
 	}
 	t := f.Tape()
 	g := f.FuncFrame()
-	if scores.DType().IsHalf() && t.GPU().Capability >= 80 &&
+	if scores.DType().IsHalf() && trace.OnGPU(t, func(gpu trace.GPU) bool { return gpu.Capability >= 80 }) &&
 		(dw.DType() == trace.F32 || dw.DType() == scores.DType()) {
 		part := g.Let(x.To(scores.DType()))
 		t.Product("addmm_out", 2*x.Numel()*dw.Size(0), []*tensor{dw}, []*tensor{scores, part, dw})

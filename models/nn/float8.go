@@ -43,7 +43,7 @@ var errFloat8 = errors.New("RuntimeError: torch._scaled_mm is only supported on 
 
 // Forward maps [..., in] to [..., out].
 func (l *Float8Linear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
-	if f.Tape().GPU().Capability < 89 {
+	if trace.OnGPU(f.Tape(), func(gpu trace.GPU) bool { return gpu.Capability < 89 }) {
 		f.Tape().Raise(errFloat8)
 	}
 	if d, on := f.Tape().Autocasting(); on {

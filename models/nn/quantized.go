@@ -155,7 +155,9 @@ func (l *Linear4bit) multiply(f *trace.Frame, x, bias *trace.Tensor) *trace.Tens
 	}
 	t := f.Tape()
 	rows := x.Numel() / l.in
-	if l.in%weightBlock == 0 && fusedGemm4bit(t.GPU(), x.DType(), rows, l.out, l.in) {
+	if l.in%weightBlock == 0 && trace.OnGPU(t, func(gpu trace.GPU) bool {
+		return fusedGemm4bit(gpu, x.DType(), rows, l.out, l.in)
+	}) {
 		y := t.Empty(x.DType(), append(slices.Clone(x.Shape()[:x.NDim()-1]), l.out)...)
 		t.Product("gemm_4bit", 2*rows*l.in*l.out, []*trace.Tensor{y},
 			[]*trace.Tensor{x, l.Weight.Tensor, l.packed.absmax})

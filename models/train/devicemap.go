@@ -27,7 +27,8 @@ func (t *taskTrainer) spread(tape *trace.Tape) {
 	}
 	memory := s.Memory
 	if memory == nil {
-		memory = slices.Repeat([]int64{tape.GPU().Memory - contextBytes}, t.c.GPUs)
+		free := trace.OnGPU(tape, func(gpu trace.GPU) int64 { return gpu.Memory }) - contextBytes
+		memory = slices.Repeat([]int64{free}, t.c.GPUs)
 	}
 	on, err := t.net.Devices(nn.DeviceMap{
 		Sequential: s.Map == "sequential", LowZero: s.Map == "balanced_low_0", Memory: memory,

@@ -91,7 +91,7 @@ func (s Slots) take() (giveBack func()) {
 // refuses is part of the result, unless all are: then the first's error is returned.
 func Run(ctx context.Context, s Search) (*report.Fit, error) {
 	f := s.begin()
-	s.share()
+	s.Evidence = s.Sharing(s.GPUs)
 	v, err := s.look(ctx, f)
 	if err != nil {
 		return nil, err
@@ -144,13 +144,6 @@ func (s *Search) conclude(ctx context.Context, f *report.Fit) error {
 		})
 	}
 	return g.Wait()
-}
-
-// share lets GPUs share recordings and replays, unless others run the trials.
-func (s *Search) share() {
-	if s.Trials == nil && len(s.GPUs) > 1 {
-		s.Trials = &step.Remembered{GPUs: s.GPUs}
-	}
 }
 
 // begin returns the result before any configuration was looked at.

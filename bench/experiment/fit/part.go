@@ -29,7 +29,7 @@ type Part struct {
 // Several GPUs are searched in simulation; there is no measuring.
 func RunPart(ctx context.Context, s Search) (*Part, error) {
 	f := s.begin()
-	s.share()
+	s.Evidence = s.Sharing(s.GPUs)
 	v, err := s.look(ctx, f)
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package step_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,6 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/replay"
+	"github.com/vprof/vprof/profiler/trace"
 	"github.com/vprof/vprof/tools/sample"
 	"github.com/vprof/vprof/tools/steptest"
 )
@@ -158,4 +160,31 @@ func TestGPUsAlikeShareReplays(t *testing.T) {
 		runs = append(runs, r.Run)
 	}
 	require.True(t, runs[0] == runs[1])
+}
+
+// What reads properties of the GPU compares them on all GPUs, so that GPUs alike share a recording.
+func TestGPUsThatAreAlikeShareARecording(t *testing.T) {
+	gpus := steptest.GPUs(t, "h100", "h200")
+	for _, flags := range [][]string{
+		{"quantize=nf4", "lora=r=8"},
+		{"quantize=int8", "lora=r=8"},
+		{"liger=true"},
+		{"gpus=4", "strategy=fsdp2"},
+		{"gpus=4", "strategy=zero2"},
+	} {
+		c, patch := models.Case{Model: "llama", Batch: 1}, models.Patch{}
+		for _, flag := range flags {
+			name, text, _ := strings.Cut(flag, "=")
+			change, err := models.FieldNamed(name).Parse(text)
+			require.NoError(t, err, flag)
+			patch.Set(change)
+		}
+		patch.Apply(&c)
+		rec, err := all.Models().Record(c, step.RecorderGPU(gpus[0]), models.Options{
+			Others: []trace.GPU{step.RecorderGPU(gpus[1])},
+		})
+		require.NoError(t, err, flags)
+		require.True(t, rec.Others.Serves(0), flags)
+		rec.Discard()
+	}
 }

@@ -28,6 +28,14 @@ type Evidence struct {
 	Timed *steptime.Efficiency
 }
 
+// Sharing returns the evidence with recordings and replays that several GPUs share, unless others run the trials.
+func (e Evidence) Sharing(gpus []device.GPU) Evidence {
+	if e.Trials == nil && len(gpus) > 1 {
+		e.Trials = &Remembered{GPUs: gpus}
+	}
+	return e
+}
+
 // Residuals finds how far estimates are from PyTorch: [planner.Residuals], unless a test has its own.
 type Residuals func(of planner.Subject) (allocated, reserved planner.Residual, err error)
 

@@ -196,8 +196,9 @@ func (g *ParamGroup) copyOut(from *gathered) {
 		chunks[i] = from.splits[i] * element
 	}
 	frame := t.Frame()
-	gpu := t.GPU()
-	blocks := int64(gpu.SMs) * int64(gpu.ThreadsPerSM) / copyBlock * 2
+	blocks := trace.OnGPU(t, func(gpu trace.GPU) int64 {
+		return int64(gpu.SMs) * int64(gpu.ThreadsPerSM) / copyBlock * 2
+	})
 	table := frame.Let(t.New("split_with_sizes_copy_out", program.Temporaries, trace.I64,
 		splitTable(chunks, from.among, blocks)))
 	trace.ForeachUpdate("split_with_sizes_copy_out", 0, outputs, []*trace.Tensor{from.output, table})

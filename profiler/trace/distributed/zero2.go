@@ -134,7 +134,7 @@ func (z *ZeRO2) flatten(params []Param) {
 	f := t.Frame()
 	t.EmptyCache()
 	var flat *trace.Tensor
-	onDevice := t.GPU().Memory-bytesOf(params) >= n*d.Size()
+	onDevice := trace.OnGPU(t, func(gpu trace.GPU) bool { return gpu.Memory-bytesOf(params) >= n*d.Size() })
 	if onDevice {
 		if n > total {
 			f.Let(t.New("zeros", program.Temporaries, d, n-total))
