@@ -205,6 +205,14 @@ class DataTest(unittest.TestCase):
         with open(found[0]) as file:
             return file.readline().rstrip("\n")
 
+    def test_rows_begin_anew_behind_the_last(self):
+        dataset = type("Dataset", (list,), {"select": lambda self, rows: [self[row] for row in rows]})
+        data.watch_rows(types.SimpleNamespace(Dataset=dataset))
+        with self.assertRaises(IndexError):
+            dataset("ab").select(range(3))
+        data.made.add("text")
+        self.assertEqual(dataset("ab").select(range(3)), ["a", "b", "a"])
+
     def test_arguments_about_columns_name_them_in_full(self):
         path = os.path.join(self.folder, "train.py")
         with open(path, "w") as file:

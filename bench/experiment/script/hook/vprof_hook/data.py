@@ -159,6 +159,20 @@ def watch_load(module):
     module.load_dataset, module.load_from_disk = load_dataset, load_from_disk
 
 
+def watch_rows(module):
+    """Called when datasets.arrow_dataset has been imported: scripts select more rows than a placeholder has, which begin anew."""
+    real = module.Dataset.select
+
+    @functools.wraps(real)
+    def select(self, indices, *args, **kwargs):
+        indices = list(indices)
+        if made and len(self) and max(indices, default=0) >= len(self):
+            indices = [row % len(self) for row in indices]
+        return real(self, indices, *args, **kwargs)
+
+    module.Dataset.select = select
+
+
 def placeholder(source, path, name, split, streaming):
     """Returns a data set of the hub's library in place of one that is absent."""
     datasets = importlib.import_module("datasets")
@@ -621,5 +635,5 @@ def reading(module, real):
 
 
 WATCHED = {
-    "datasets.load": watch_load, "torchvision.datasets": watch_torchvision, "numpy": watch_numpy, "PIL.Image": watch_pil, "cv2": watch_cv2, "pandas": watch_pandas,
+    "datasets.load": watch_load, "datasets.arrow_dataset": watch_rows, "torchvision.datasets": watch_torchvision, "numpy": watch_numpy, "PIL.Image": watch_pil, "cv2": watch_cv2, "pandas": watch_pandas,
 }

@@ -117,7 +117,7 @@ def library_of(error, trace, text):
         found = next((of for of in called if getattr(of, "__qualname__", "").endswith(text.split("()")[0].split(".")[-1])), None)
     elif REMOVED.search(text) and trace:
         found = sys.modules.get([f for f, _ in traceback.walk_tb(trace)][-1].f_globals.get("__name__"))
-    elif not isinstance(error, AttributeError) or type(found).__module__ == "builtins" and not hasattr(found, "__file__"):
+    elif not isinstance(error, AttributeError) or "Token" in type(found).__name__ or type(found).__module__ == "builtins" and not hasattr(found, "__file__"):
         return ""
     name = getattr(found, "__module__", None) or getattr(found, "__name__", None) or type(found).__module__
     module = sys.modules.get(name)
