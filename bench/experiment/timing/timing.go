@@ -65,7 +65,7 @@ func (m Measured) Correct(ctx context.Context, of *step.Setup, gpu device.GPU, s
 	kernels := m.Seconds/max(1, one.load.Stretch) - one.load.Host
 	if least := one.load.Roofline() / 2; kernels < least && !one.load.Compiled { // half, for what caches spare
 		return speed, input.Errorf("the measured step corrects nothing: %.3g s at batch %d is less than half of what "+
-			"%s takes at its peak rates; were the batch, the precision and the GPU these?", m.Seconds, m.Batch, gpu.Name)
+			"%s takes at its peak rates; were batch, precision and GPU these?", m.Seconds, m.Batch, gpu.Name)
 	}
 	speed, err = calibrate.FitSpeed([]calibrate.Timed{{Load: one.load, Seconds: kernels}}, speed)
 	if err != nil {
