@@ -316,7 +316,7 @@ func endOf(o *script.Outcome, r *report.Report) error {
 	case script.Untrained:
 		return usagef("nothing was put on the GPU; %s", o.Seen())
 	}
-	if g := r.Script.Growth; g != nil {
+	if g := r.Script.Growth; g.Fills() {
 		return negative{errors.New("the script " + g.String())}
 	}
 	return nil

@@ -148,8 +148,11 @@ func (b *batchRuns) try(ctx context.Context, batch int) (bool, error) {
 		return false, err
 	}
 	ended := endOf(outcome, r)
-	if g := r.Script.Growth; g != nil { // whatever the batch, it ends
+	if g := r.Script.Growth; g.Fills() { // whatever the batch, it ends
 		return false, negative{fmt.Errorf("batch %d: the script %v", batch, g)}
+	} else if g != nil {
+		r.Points[0].Run.Reserved += g.Rest
+		r.Points[0].Run.Device += g.Rest
 	}
 	if ended != nil && !errors.As(ended, new(negative)) {
 		return false, fmt.Errorf("batch %d: %w", batch, ended)

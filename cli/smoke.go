@@ -246,7 +246,7 @@ func (o *smokeOptions) runScript(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if ended := endOf(outcome, r); ended != nil && outcome.Kind() != script.OutOfMemory && r.Script.Growth == nil {
+	if ended := endOf(outcome, r); ended != nil && outcome.Kind() != script.OutOfMemory && !r.Script.Growth.Fills() {
 		return ended
 	}
 	return o.judge(script.Smoke(r, budget, max(o.batch, 1)), started, before, tolerance)

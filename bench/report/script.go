@@ -89,6 +89,10 @@ type StepGrowth struct {
 	// Bytes is the growth of a step, and Full the number of the step in which it fills the GPU.
 	Bytes int64 `json:"bytes_per_step"`
 	Full  int   `json:"full_after_steps"`
+	// Steps is the number of steps after which it ends, at most, and Rest are the bytes of steps that were not run;
+	// absent where neither the script's loops nor a trainer tell.
+	Steps int   `json:"steps,omitempty"`
+	Rest  int64 `json:"rest_bytes,omitempty"`
 	// Lines are the user's lines that made most of it, in bytes of a step.
 	Lines []Component `json:"lines"`
 	// Through is the holder of the memory, with the line that adds to it: a variable, a collection, a graph of
@@ -96,9 +100,16 @@ type StepGrowth struct {
 	Through string `json:"through,omitempty"`
 }
 
+// Fills reports whether there is growth, and steps enough for it to fill the GPU.
+func (g *StepGrowth) Fills() bool { return g != nil && (g.Steps == 0 || g.Full < g.Steps) }
+
 // String returns the growth in a sentence.
 func (g *StepGrowth) String() string {
 	text := fmt.Sprintf("grows by %s a step: the GPU is full after about %d steps", bytesize.Format(g.Bytes), g.Full)
+	if !g.Fills() {
+		text = fmt.Sprintf("grows by %s a step up to step %d, of which %s are counted for steps not seen",
+			bytesize.Format(g.Bytes), g.Steps, bytesize.Format(g.Rest))
+	}
 	if len(g.Lines) > 0 {
 		text += "; made by " + g.Lines[0].Name +
 			phrase.If(g.Through == "", " and still held, as by a list of losses or outputs")
@@ -140,9 +151,9 @@ func (s *Seen) words(steps string) string {
 	times := func(shape []int) string { return strings.Join(lists.Map(shape, strconv.Itoa), " x ") }
 	switch {
 	case len(s.Longer) > 0:
-		last := s.Longer[len(s.Longer)-1]
-		text += fmt.Sprintf("; among them the largest batch that the data set has, %s (before: %s)", times(last.Shape),
-			times(last.Before))
+		shapes := lists.Map(s.Longer, func(l Longer) string { return times(l.Shape) })
+		text += fmt.Sprintf("; among them the largest batch that the data set has, %s (before: %s)",
+			strings.Join(shapes, " and "), times(s.Longer[0].Before))
 	case s.Why == "":
 		text += "; the data set has no larger batch than these"
 	}
@@ -199,8 +210,10 @@ func (r *Report) usedGPU() bool {
 // scriptAnswer returns whether the command fits, and what of training that covers.
 func (r *Report) scriptAnswer() []string {
 	answer := []string{r.Script.verdict(r)}
-	if g := r.Script.Growth; g != nil {
+	if g := r.Script.Growth; g.Fills() {
 		answer = []string{"does not fit for long: it " + g.String() + ".", "so far it " + answer[0]}
+	} else if g != nil {
+		answer = append(answer, "it "+g.String()+".")
 	}
 	if r.Script.Result == "fits" && len(r.Script.Steps) == 0 {
 		answer = append(answer, "no optimizer stepped: the values cover all that the script did on the GPU.")
@@ -403,7 +416,11 @@ func (s *Script) verdict(r *Report) string {
 	case s.Result != "fits":
 		return ended
 	}
-	need := fmt.Sprintf("%s of %s, with the CUDA context", bytesize.Format(run.Device), bytesize.Format(d.Memory))
+	device := run.Device
+	if s.Growth != nil {
+		device += s.Growth.Rest
+	}
+	need := fmt.Sprintf("%s of %s, with the CUDA context", bytesize.Format(device), bytesize.Format(d.Memory))
 	if s.Unsafe != "" {
 		return fmt.Sprintf("fits, but is not safe: %s: %v of fit and smoke (--safety-margin).", need, s.Unsafe)
 	}

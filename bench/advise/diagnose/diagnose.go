@@ -257,7 +257,7 @@ func Script(s *report.Script) (found []report.Finding) {
 			Evidence: []string{s.Unsafe.String() + " of fit and smoke (--safety-margin)"},
 		})
 	}
-	if s.Growth == nil {
+	if !s.Growth.Fills() {
 		return found
 	}
 	evidence := phrase.List{s.Growth.String()}

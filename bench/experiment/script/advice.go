@@ -58,7 +58,10 @@ func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.Held)
 	for _, e := range o.of("copy") {
 		add(e.Text, estimate, e.Allocated)
 	}
-	if kept, line := o.keptInEvaluation(); kept > 0 {
+	if kept, line, all := o.keptInEvaluation(); kept > 0 && o.End().Graded != "" {
+		add("torch.no_grad() for the evaluation, whose batches keep graphs ("+o.End().Graded+")", estimate,
+			min(all, run.Allocated-evaluation))
+	} else if kept > 0 {
 		add("outputs of the evaluation brought to the host batch by batch ("+line+
 			"; eval_accumulation_steps of a Trainer)", estimate, min(kept, run.Allocated-evaluation))
 	}
@@ -85,8 +88,8 @@ func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.Held)
 }
 
 // keptInEvaluation returns the bytes that evaluations hold at their peak of outputs of batches before the last one, and
-// the line that has made them.
-func (o *Outcome) keptInEvaluation() (int64, string) {
+// the line that has made most, and the bytes of all lines.
+func (o *Outcome) keptInEvaluation() (most int64, line string, all int64) {
 	within := func(p *program.Phase) bool { return p.Name == "evaluation" }
 	return step.PeakOf(o.Program, within).Repeated(3)
 }

@@ -57,6 +57,7 @@ type Event struct {
 	// Of lengths: the batches of an epoch, the samples of the data set, how many of them were read, and why not all
 	// were. Of longer, a batch that is larger than those before: the shape of its largest tensor, and of the largest
 	// batch before.
+	// Of end: the batches of a script without an optimizer.
 	Batches int    `json:"batches"`
 	Samples int    `json:"samples"`
 	Read    int    `json:"read"`
@@ -90,9 +91,13 @@ type Event struct {
 	Trace      string   `json:"trace"`
 	// Growth is by how many bytes each of the last steps has grown; zero if they have not by as many. Uneven tells that
 	// each has left as many allocations, of different sizes. Through is what holds them.
+	// Total is the number of steps after which that is over, at most; zero where it is not known.
 	Growth  int64  `json:"growth"`
+	Total   int    `json:"total"`
 	Uneven  bool   `json:"uneven"`
 	Through string `json:"through"`
+	// Graded is the line, file:line, of a loop that evaluates and keeps graphs of autograd; empty if none does.
+	Graded string `json:"graded"`
 	// Unseen are the lines, file:line, that evaluate ("eval") or save and did not run; empty where a trainer may do so.
 	Unseen map[string]string `json:"unseen"`
 	// Releases are the versions of the imported libraries, by their names on PyPI.

@@ -44,8 +44,12 @@ func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
 		return nil, err
 	}
 	if r.Script.Growth = o.growth(run); o.Kind() == Fits {
+		need := run.Reserved
+		if g := r.Script.Growth; g != nil {
+			need += g.Rest
+		}
 		budget := planner.Budget{Memory: o.GPU.Memory, Margin: planner.DefaultMargin}
-		r.Script.Unsafe = report.Reason(budget.Judge(needOf(budget, run.Context, run.Reserved)))
+		r.Script.Unsafe = report.Reason(budget.Judge(needOf(budget, run.Context, need)))
 	}
 	held := step.AtPeak(o.Program)
 	r.Script.Lines = held.Lines(5)
@@ -179,12 +183,15 @@ const mostSteps = 1_000_000
 
 // growth returns by how much each step grows, and when that fills the GPU; nil if steps do not grow, or too little.
 func (o *Outcome) growth(run *report.Run) *report.StepGrowth {
-	last := 0
+	last := o.End().Batches
 	for _, p := range run.Phases {
 		last = max(last, p.Step)
 	}
-	// What the step before the last has left: loop variables hold what the last one has.
+	// What the step before the last has left, or one before it: loop variables hold what the last one has.
 	kept := step.KeptOf(o.Program, last-2)
+	for made := last - 3; made > 0 && kept.Bytes() == 0; made-- {
+		kept = step.KeptOf(o.Program, made)
+	}
 	each := o.End().Growth
 	if o.End().Uneven {
 		each = 0
@@ -202,6 +209,9 @@ func (o *Outcome) growth(run *report.Run) *report.StepGrowth {
 	}
 	if g.Full > mostSteps {
 		return nil
+	}
+	if total := o.End().Total; total > 0 && total <= g.Full {
+		g.Steps, g.Rest = total, each*int64(max(0, total-last))
 	}
 	return g
 }

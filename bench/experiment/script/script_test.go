@@ -142,8 +142,7 @@ func TestLinesOfLibrariesBelow(t *testing.T) {
 func TestStepsGoOnToEvaluationAndSaving(t *testing.T) {
 	t.Setenv("VPROF_SEEK", "100")
 	o, said := trial(t, script.Command{Steps: 3, Longest: time.Minute}, "eval", "save")
-	require.Equal(t, []int{6}, o.Steps(), "the step after the evaluation: %s", said)
-	require.Equal(t, "steps", o.End().Reason)
+	require.Equal(t, []int{40}, o.Steps(), "nothing tells that later steps are no larger: %s", said)
 	r, err := o.Report(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, r.Script.Unseen)
@@ -432,12 +431,12 @@ func TestGrowthIsNamed(t *testing.T) {
 		require.Equal(t, map[int]int64{1: 2000, 2: 0}[len(c.args)], o.End().Growth)
 		require.Equal(t, slices.Contains(c.args, "uneven"), o.End().Uneven)
 	}
-	card := device.GPU{Name: "card", Memory: 1 << 20}
+	card := device.GPU{Name: "card", Memory: 1 << 16}
 	o, _ := trial(t, script.Command{Steps: 3, Longest: time.Minute, GPU: card}, "grow")
 	r, err := o.Report(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 2000, r.Script.Growth.Bytes)
-	require.InDelta(t, (1<<20)/2000, r.Script.Growth.Full, 20)
+	require.InDelta(t, (1<<16)/2000, r.Script.Growth.Full, 20)
 	require.Contains(t, r.Script.Growth.Lines[0].Name, "train.py:")
 	require.Contains(t, r.Sheets()[0].Answer[0], "does not fit for long: it grows by 1.95 KiB a step")
 	for args, through := range map[string]string{
@@ -453,6 +452,15 @@ func TestGrowthIsNamed(t *testing.T) {
 	}
 	smoke := script.Smoke(r, planner.Budget{Margin: planner.DefaultMargin}, 1)
 	require.False(t, smoke.Safe)
+	// The loop of 40 steps is over before a larger GPU is full.
+	o.GPU.Memory = 1 << 20
+	r, err = o.Report(t.Context())
+	require.NoError(t, err)
+	require.False(t, r.Script.Growth.Fills())
+	require.EqualValues(t, 36*2000, r.Script.Growth.Rest)
+	require.Contains(t, r.Sheets()[0].Answer[1], "it grows by 1.95 KiB a step up to step 40")
+	smoke = script.Smoke(r, planner.Budget{Margin: planner.DefaultMargin}, 1)
+	require.EqualValues(t, r.Points[0].Run.Reserved+36*2000, smoke.Checks[len(smoke.Checks)-1].Reserved)
 }
 
 // A command that fits is as safe as its smoke test says.
@@ -484,6 +492,7 @@ func TestEvaluationAndSavingFollowTheSteps(t *testing.T) {
 		{"rows alike", 0, 0, "shortened"},
 		{"rows alike ema", 0, 0, "shortened"},
 		{"rows alike validate ema", 90000, 70000, "shortened"},
+		{"rows alike validate average", 90000, 70000, "shortened"},
 		{"rows alike broken", 0, 0, "shortened"},
 		{"rows alike lazy", 0, 0, "shortened"},
 	} {

@@ -75,11 +75,17 @@ func Smoke(r *report.Report, budget planner.Budget, batch int) *report.Smoke {
 		s.Checks = append(s.Checks, c)
 	}
 	if g := r.Script.Growth; g != nil {
-		s.Safe = false
-		s.Checks = append(s.Checks, report.Check{
-			Name: "later steps", Note: g.String(), Simulated: run.Simulated, Allocated: run.Allocated,
-			Reserved: run.Reserved, Device: ran.Memory, Need: ran.Memory, Reason: report.Reason(planner.OverShare),
-		})
+		c := report.Check{
+			Name: "later steps", Note: g.String(), Simulated: run.Simulated, Allocated: run.Allocated + g.Rest,
+			Reserved: run.Reserved + g.Rest, Device: ran.Memory, Need: ran.Memory,
+			Reason: report.Reason(planner.OverShare),
+		}
+		if !g.Fills() {
+			c.Fits, c.Device, c.Need = true, c.Reserved+run.Context, needOf(budget, run.Context, c.Reserved)
+			judge.Ran(budget, &c)
+		}
+		s.Safe = s.Safe && c.Safe
+		s.Checks = append(s.Checks, c)
 	}
 	if !s.Safe {
 		s.Reason = s.Worst().Reason

@@ -56,23 +56,27 @@ func PeakOf(p *program.Program, within func(*program.Phase) bool) Held {
 	return h
 }
 
-// Repeated returns the line that holds the most bytes in at least the given number of buffers of one size, and their
-// bytes without the last buffer.
-func (h Held) Repeated(least int) (most int64, line string) {
+// Repeated returns the line that holds most in buffers of one size, of which there are at least so many, and their bytes
+// without the last buffer; and the bytes of all such lines. Lines of libraries are told apart, too.
+func (h Held) Repeated(least int) (most int64, line string, all int64) {
 	type key struct {
-		line  string
-		bytes int64
+		line, below string
+		bytes       int64
 	}
 	counts := map[key]int{}
 	for _, i := range h.buffers {
-		counts[key{h.site(i).Where, h.p.Buffers[i].Bytes}]++
+		counts[key{h.site(i).Where, h.site(i).Native, h.p.Buffers[i].Bytes}]++
 	}
 	for k, n := range counts {
-		if sum := k.bytes * int64(n-1); n >= least && k.line != "" && (sum > most || sum == most && k.line < line) {
+		sum := k.bytes * int64(n-1)
+		if n < least || k.line == "" {
+			continue
+		}
+		if all += sum; sum > most || sum == most && k.line < line {
 			most, line = sum, k.line
 		}
 	}
-	return most, line
+	return most, line, all
 }
 
 // KeptOf finds what a program holds at its end of the buffers that it made in a step.

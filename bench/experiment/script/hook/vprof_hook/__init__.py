@@ -42,6 +42,7 @@ def watch():
         "torch": watch_torch,
         "torch.utils.data": loaders.watch,
         "transformers.trainer_callback": closing.ask_trainer,
+        "transformers.generation.utils": closing.note_generation,
         "safetensors": files.divert_safetensors,
         "safetensors.torch": files.divert_safetensors_torch,
         "torch.distributed.checkpoint.default_planner": ranks.accept_plans,

@@ -1,7 +1,7 @@
 """Has a script whose training steps were seen evaluate and save once, where that costs little, before it is ended.
 
-Where batches come from a DataLoader, the epoch ends early: what the script does at an epoch's end follows. transformers'
-Trainer is told to evaluate and to save. Both end with the time that is left, or when the next epoch begins.
+Where batches come from a DataLoader, the epoch ends early: what the script does at an epoch's end follows, and a step
+beside what that has left. transformers' Trainer is told to evaluate and to save. Both end with the time that is left.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 
-from . import events, memory
+from . import events, loaders, loops, memory
 
 # A loader that fetches ahead has its last batches after the cut.
 STEPS = 2
@@ -21,17 +21,22 @@ STEPS = 2
 # The share of the time that is left for an evaluation; the rest is for what follows it.
 EVALUATION = 0.6
 
+# The share of the time so far for further epochs of a step each, and at least so many seconds.
+EPOCHS, LEAST = 0.1, 2.0
+
 # Larger models are not saved: files of this size take longer than the steps.
 SAVED = 4 << 30
 
 
-# Where a line of the script evaluates or saves and has not run, steps go on for so many seconds and steps.
-SEEK = float(os.environ.get("VPROF_SEEK", "5"))
-MOST = 400
+# Where a line of the script evaluates or saves and has not run, steps go on for so many seconds; where nothing tells the
+# sizes of later batches, for a share of them. Both end after so many steps and allocations.
+SEEK = float(os.environ.get("VPROF_SEEK", "8"))
+LOOK = 0.25
+MOST, ALLOCATIONS = 400, 150_000
 
 # What evaluates and what saves, in the source of a script; trainers do so by themselves.
 LINES = {
-    "eval": re.compile(r"^[^#]*\.eval\(\)"),
+    "eval": re.compile(r"^[^#]*\.(eval\(\)|generate\()"),
     "save": re.compile(r"^[^#]*\b(torch\.save|save_pretrained|save_file|save_model|save_checkpoint|save_state)\("),
 }
 TRAINERS = ("transformers.trainer", "pytorch_lightning", "lightning.pytorch")
@@ -51,6 +56,11 @@ class Closing:
         self.asked = False
         self.never = set()  # what the Trainer was told not to do
         self.sought = 0  # when what has not been seen is given up
+        self.again = None  # the step that was running when the loader was asked for another epoch
+        self.epochs = 0  # when further epochs are over
+        self.rounds = self.total = 0  # of the loops around a step, and the steps of a trainer; zero where they are not known
+        self.graphs = None  # the variables with graphs of autograd that an evaluation has, by their ids
+        self.graded = ""  # the line of a loop that evaluates and records further graphs with each batch
         self.ran = set()  # the lines of the script that called eval()
 
     def goes_on(self):
@@ -72,21 +82,51 @@ class Closing:
         return True
 
     def cut(self):
-        """Ends the epoch of the training loader; a second call ends training."""
-        if self.began is None or self.watch.step() < self.began:
+        """Ends the epoch of the training loader, and each further one after a step; training when their time is over."""
+        step, self.graphs = self.watch.step(), None
+        if self.began is None or step < self.began:
             return
-        if self.ended or self.trainer:
-            return None if not self.trainer and self.seeks() else self.end()
-        self.ended = True
+        if self.trainer:
+            return self.end()
+        if self.ended and self.again is None:
+            self.again, self.epochs = step, time.process_time() + max(LEAST, EPOCHS * time.process_time())
+        if self.again == step or self.seeks(sys._getframe(1)):
+            return
+        if self.ended and time.process_time() > self.epochs:
+            return self.end()
+        self.ended, self.again = True, None if self.again is None else step
         raise StopIteration
 
-    def seeks(self):
-        """Reports whether further steps may reach an evaluation or a save of the script that was not seen yet."""
+    def seeks(self, frame=None):
+        """Reports whether further steps, of the loop that a frame runs, may come to what the script has and that was not seen."""
         watch = self.watch
-        self.sought = self.sought or time.monotonic() + SEEK
-        if time.monotonic() > self.sought or watch.step() > MOST or watch.growth.found():
+        now = time.process_time()
+        self.sought = self.sought or now + SEEK
+        if now >= self.sought or watch.step() > MOST or watch.growth.found() or watch.memory.made() > ALLOCATIONS:
             return False
-        return any(self.unseen().values())
+        if not watch.longest.known and now < self.sought - SEEK * (1 - LOOK):
+            return True
+        lines = [line for line in self.unseen().values() if line]
+        user = next(loops.of_user(frame, watch.memory.libraries), None)
+        return any(lines) and (self.ended or user is None or loops.calls(user, lines))
+
+    def measure(self, frame):
+        """Notes how often the loops run that a step is in, or the steps of Lightning's trainer."""
+        self.rounds = loops.rounds(frame, self.watch.memory.libraries)
+        while frame is not None and not self.total:
+            trainer = getattr(memory.variables(frame).get("self"), "trainer", None)
+            steps = getattr(trainer, "estimated_stepping_batches", 0) if type(trainer).__module__.startswith(TRAINERS[1:]) else 0
+            self.total, frame = int(steps) if steps < float("inf") else 0, frame.f_back
+
+    def steps(self, reason):
+        """Returns the steps of the whole script, at most; zero where they are not known. It is over with some reason."""
+        if reason == "exit" and getattr(sys, "last_value", None) is None:
+            return max(self.watch.step(), self.watch.batches)
+        longest, rounds = self.watch.longest, self.rounds
+        batches = max(longest.given // max(self.watch.step(), 1), 1)  # of a step
+        if self.watch.growth.epoch:  # which frees what has grown
+            rounds = loaders.length(longest.loader) or self.watch.growth.epoch
+        return self.total or rounds // batches
 
     def unseen(self):
         """Returns the lines that evaluate and save and did not run yet; empty if only a library's trainer does so."""
@@ -111,19 +151,28 @@ class Closing:
 
     def evaluates(self, frame):
         """Notes the line of the script that called eval()."""
-        while frame is not None and not memory.of_user(frame.f_code.co_filename, self.watch.memory.libraries):
-            frame = frame.f_back
-        if frame is not None:
-            self.ran.add(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        for user in loops.of_user(frame, self.watch.memory.libraries):
+            return self.ran.add(f"{user.f_code.co_filename}:{user.f_lineno}")
 
     def check(self, loader):
         """Ends an evaluation whose time is over as if its loader had no further batch."""
+        self.note_graphs(next(loops.of_user(sys._getframe(1), self.watch.memory.libraries), None))
         if self.began is None or self.watch.ended:
             return
         done = self.batches.get(id(loader), 0)
         if time.monotonic() > self.over and done:
             raise StopIteration
         self.batches[id(loader)] = done + 1
+
+    def note_graphs(self, user):
+        """Notes whether the loop of an evaluation has come to graphs of autograd since its last batch."""
+        torch = self.watch.torch
+        if user is not None and "evaluation" in self.watch.phases and torch.is_grad_enabled():
+            values = memory.variables(user).values()
+            graphs = {id(v) for v in values if isinstance(v, torch.Tensor) and v.grad_fn is not None}
+            if self.graphs is not None and graphs - self.graphs:
+                self.graded = f"{user.f_code.co_filename}:{user.f_lineno}"
+            self.graphs = graphs
 
     def is_late(self):
         """Notes that the time limit has passed, and reports whether that ends the script."""
@@ -161,6 +210,21 @@ def hide_failures():
     sys.excepthook = hook
 
 
+def note_generation(module):
+    """Called when transformers' generation has been imported, which evaluates."""
+    from . import training
+
+    own = module.GenerationMixin.generate
+
+    @functools.wraps(own)
+    def generate(*args, **kwargs):
+        if training.watching:
+            training.watching.closing.evaluates(sys._getframe(1))
+        return own(*args, **kwargs)
+
+    module.GenerationMixin.generate = generate
+
+
 def ask_trainer(callbacks):
     """Called when transformers.trainer_callback has been imported: its Trainer evaluates and saves when it is told to."""
     from . import training
@@ -172,7 +236,7 @@ def ask_trainer(callbacks):
         control = own(self, args, state, control, **kwargs) or control
         closing = training.watching and training.watching.closing
         if closing and not events.quiet:
-            closing.trainer = True
+            closing.trainer, closing.total = True, state.max_steps
             strategies = {"eval": args.eval_strategy, "save": args.save_strategy}
             closing.never = {kind for kind, strategy in strategies.items() if not chosen(strategy)}
             if closing.began is not None and not closing.asked:

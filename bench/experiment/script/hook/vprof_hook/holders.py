@@ -8,7 +8,7 @@ import re
 import sys
 import types
 
-from . import memory
+from . import growth, memory
 
 COLLECTIONS = (list, dict, set, collections.deque)
 
@@ -56,7 +56,7 @@ def by_graph(watch, kept, tensors, grown):
 def addresses(watch):
     """Returns the bytes, by address, that earlier steps allocated and did not free."""
     times = watch.growth.times
-    first, last = times[-min(4, len(times))], times[-2]
+    first, last = times[-min(1 + growth.STEADY * watch.growth.row, len(times))], times[-2]
     live = {}
     for e in watch.torch.cuda.memory._snapshot()["device_traces"][watch.memory.judged()]:
         if e["action"] == "alloc":

@@ -7,6 +7,7 @@ script's own. Copies are read, and the states of random numbers are put back.
 
 import copy
 import functools
+import math
 import os
 import random
 import sys
@@ -29,10 +30,12 @@ class Longest:
         self.seconds = float(os.environ.get("VPROF_LONGEST", "0"))
         self.spent = 0  # of them
         self.loader = None  # that is trained with, once an optimizer has stepped
-        self.largest = 0  # elements of the largest batch so far, and its shape
-        self.shape = []
+        self.largest = self.row = 0  # elements of the largest batch so far, and of the longest sample in one
+        self.shape = []  # of the largest batch
         self.kept = None  # a copy of it, for trials
         self.waiting = []  # batches that are to come
+        self.known = False  # whether it is known that later batches are no larger
+        self.given = 0  # batches for training
         self.handed = None  # the step at which the last of them was handed out
         self.began = 0  # the step that was running when they were found
 
@@ -65,11 +68,12 @@ class Longest:
         if self.seconds <= 0:
             return own()
         watch.stop()
-        watch.settle()
+        watch.settle(loader is self.loader)
         if watch.trials.running and loader is self.loader and self.kept is not None:
             return copy.copy(self.kept)
         if watch.ended or "evaluation" in watch.phases or watch.step() < 1 or self.loader not in (None, loader):
             watch.closing.check(loader)
+            watch.loaded()
             return self.note(own())
         watch.closing.cut()
         if watch.trials.running:
@@ -80,12 +84,17 @@ class Longest:
         while self.waiting and watch.step() >= watch.wanted and not watch.growth.open():
             batch = self.waiting.pop(0)
             size, shape = shape_of(self.torch, batch)
-            if size > LARGER * self.largest:  # the script has come upon none as large since
+            if self.is_larger(size, shape):  # the script has come upon none as large since
                 self.handed = watch.step()
                 events.send("longer", shape=shape, before=self.shape)
-                self.kept = copy.copy(batch)
+                if 2 * size > self.largest:  # else its elements alone are few
+                    self.kept = copy.copy(batch)
                 return batch
         return self.note(own())
+
+    def is_larger(self, size, shape):
+        """Reports whether a batch has more elements than those so far, or longer samples."""
+        return size > LARGER * self.largest or math.prod(shape[1:]) > LARGER * self.row
 
     def note(self, batch):
         """Keeps the size of the largest batch that the script itself has loaded."""
@@ -93,7 +102,11 @@ class Longest:
             size, shape = shape_of(self.torch, batch)
         except Exception:  # of a class of the script's own
             return batch
-        if size > self.largest and not self.watch.ended and "evaluation" not in self.watch.phases:
+        if self.watch.ended or "evaluation" in self.watch.phases:
+            return batch
+        self.given += 1
+        self.row = max(self.row, math.prod(shape[1:]))
+        if size > self.largest:
             self.largest, self.shape = size, shape
             self.kept = None if on_gpu(self.torch, batch) else copy.copy(batch)
         return batch
@@ -106,10 +119,10 @@ class Longest:
         try:
             scan = Scan(self.torch, loader, began + self.seconds)
             batches, why = scan.longest(), scan.why
+            self.known = not why or scan.alike
             for indices in batches:
                 batch = scan.load(indices)
-                size, _ = shape_of(self.torch, batch)
-                if size > LARGER * self.largest:
+                if self.is_larger(*shape_of(self.torch, batch)):
                     self.waiting.append(batch)
         except Exception as error:  # of the script's own data set
             self.waiting, why = [], "%s: %s" % (type(error).__name__, str(error)[:200])
@@ -147,6 +160,7 @@ class Scan:
     def __init__(self, torch, loader, until):
         self.torch, self.loader, self.until = torch, loader, until
         self.why = ""  # why not all samples were read; empty if all were
+        self.alike = False  # whether the others are taken for alike
         self.read = self.samples = 0
         self.dataset = copy.copy(loader.dataset)
 
@@ -177,7 +191,7 @@ class Scan:
             if longest is None or (highest, len(of)) > longest[0]:
                 longest = ((highest, len(of)), indices)
             if self.read == ALIKE and len(set(sizes.values())) == 1:
-                self.why = "%d samples of one size were taken for all" % ALIKE
+                self.alike, self.why = True, "%d samples of one size were taken for all" % ALIKE
                 return []
         found = [most[1]] if most else []
         if longest and longest[1] != found[0]:

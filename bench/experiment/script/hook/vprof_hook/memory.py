@@ -117,11 +117,16 @@ class Memory:
 
     def judged(self):
         """Returns the device that is reported: one whose memory ran out, else the one with most reserved bytes."""
-        return max(self.highest, key=lambda device: (self.read(device)["num_ooms"] > 0, self.highest[device]["reserved"]))
+        reserved = {device: peaks["reserved"] for device, peaks in self.highest.items()} or dict.fromkeys(self.devices(), 0)
+        return max(reserved, key=lambda device: (self.read(device)["num_ooms"] > 0, reserved[device]))
 
     def allocated(self):
         """Returns the allocated bytes on the reported GPU; zero before it is used."""
         return self.in_use()[0]
+
+    def made(self):
+        """Returns the number of allocations so far."""
+        return self.read(self.judged())["allocation"]["all"]["allocated"] if self.used else 0
 
     def in_use(self):
         """Returns the allocated bytes on the reported GPU and the number of allocations."""

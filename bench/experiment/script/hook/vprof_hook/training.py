@@ -39,6 +39,8 @@ class Watch:
         self.phases = ["set-up"]  # that run, innermost last
         self.seen = set()  # "eval" and "save", once they have ended
         self.evaluated = None  # the module that is being evaluated
+        self.copied = False  # whether that is a copy of the one that is trained, such as an average
+        self.batches = 0  # of a script that has made no optimizer
         self.due = None  # why training ends when the backward pass that is running has returned
         self.ended = False
         self.over = False  # the script ends when it begins the next step
@@ -128,6 +130,8 @@ class Watch:
     def made(self, optimizer):
         """An optimizer has been made: set-up ends with the last one before the first step."""
         self.counts[optimizer] = 0
+        if self.batches:
+            self.batches, self.growth, self.through = 0, growth.Growth(), None
         if not any(self.counts.values()):
             self.turn(lambda: self.phases.__setitem__(0, "forward"))
 
@@ -164,12 +168,24 @@ class Watch:
             self.stepped[optimizer][1] += 1
 
         self.turn(more)
-        self.growth.note(self.step(), self.memory.in_use())
-        if self.through is None and self.growth.found():
-            self.through = self.name_holder()
+        self.note(self.step())
         events.send("step", done=self.step(), of=self.wanted if self.step() <= self.wanted else 0)
         if not self.until and self.trained() and not self.closing.goes_on():
             self.end("steps")
+
+    def loaded(self):
+        """Counts a batch of a script that trains nothing so far: a step of its loop."""
+        if not self.counts and not self.tally and not self.alone and not self.ended:
+            self.batches += 1
+            self.note(self.batches)
+
+    def note(self, step):
+        """Notes what is held at the end of a step, and what holds it if that grows."""
+        self.growth.note(step, self.memory.in_use())
+        if step == self.wanted:
+            self.closing.measure(sys._getframe(2))
+        if self.through is None and self.growth.found():
+            self.through = self.name_holder()
 
     def name_holder(self):
         try:
@@ -214,21 +230,22 @@ class Watch:
             return
         if not training:
             self.closing.evaluates(sys._getframe(1))
-        self.settle()
+        self.settle(training)
         if self.evaluated is None and not training and self.trains(module):
             self.evaluated = weakref.ref(module)
             self.begin("evaluation")
 
-    def settle(self):
-        """Ends the evaluation if its module trains again, since not every script calls train(). A state dict that was
-        gathered and not saved is no checkpoint.
+    def settle(self, trains=True):
+        """Ends the evaluation if its module trains again: not all call train() to say so. What was gathered is not saved.
+
+        The evaluation of a copy ends when anything trains.
         """
         if self.gathering:
             self.gathering = False
             self.phases[-1] = self.phases[-2]
             self.leave()
         module = self.evaluated and self.evaluated()
-        if self.evaluated is None or module is not None and not module.training:
+        if self.evaluated is None or module is not None and not module.training and not (self.copied and trains):
             return
         self.evaluated = None
         self.leave()
@@ -247,9 +264,11 @@ class Watch:
         return wrapped
 
     def trains(self, module):
-        """Reports whether an optimizer has parameters of a module."""
-        owned = {id(p) for o in self.counts for group in o.param_groups for p in group["params"]}
-        return any(id(p) in owned for p in module.parameters())
+        """Reports whether an optimizer has parameters of a module, or has stepped and has as many of the same shapes."""
+        owned = {id(p): p for o in self.counts for group in o.param_groups for p in group["params"]}
+        own = list(module.parameters())
+        self.copied = not any(id(p) in owned for p in own)
+        return not self.copied or any(self.counts.values()) and shapes(own) == shapes(owned.values())
 
     def saw(self, what):
         """An evaluation or a save has ended, which may be what training goes on for."""
@@ -306,8 +325,8 @@ class Watch:
         events.send(
             "end", reason=reason, steps=steps, optimizers=kinds, trace=trace, failure=failure,
             benchmark=bool(backends and backends.cudnn.benchmark), tuned_before=len(compiling.found),
-            growth=self.growth.each(), uneven=self.growth.uneven(), through=self.through or "",
-            unseen=self.closing.unseen(), releases=libraries.releases(), **self.memory.peaks(),
+            growth=self.growth.each, total=self.closing.steps(reason), batches=self.batches, uneven=self.growth.uneven(), through=self.through or "",
+            graded=self.closing.graded, unseen=self.closing.unseen(), releases=libraries.releases(), **self.memory.peaks(),
         )
 
     def exit(self):
@@ -321,6 +340,8 @@ class Watch:
         failed = error is not None and not isinstance(error, SystemExit)
         if failed and (self.closing.began is None or "OutOfMemory" in type(error).__name__):  # else of a short epoch
             lines = traceback.format_exception(type(error), error, error.__traceback__)
+            if "OutOfMemory" in type(error).__name__ and self.growth.conclude():
+                self.through = self.through or self.name_holder()
             events.send("error", kind=type(error).__name__, text=str(error)[:2000], traceback="".join(lines)[-8000:])
         self.finish(self.closing.reason())
 
@@ -358,6 +379,10 @@ def announcing(init, made):
         made(self)
 
     return wrapped
+
+
+def shapes(tensors):
+    return sorted(tuple(t.shape) for t in tensors)
 
 
 def switching(train, told):

@@ -140,7 +140,8 @@ class Trials:
             return lambda: [g.__setitem__("foreach", b) for g, b in zip(groups, before)]
 
         names = sorted({type(o).__name__ for o in self.watch.counts if any(g in groups for g in o.param_groups)})
-        yield "%s with fused=True or foreach=False" % " and ".join(names), change
+        fused = "fused=True or " if all("fused" in g for g in groups) else ""
+        yield "%s with %sforeach=False" % (" and ".join(names), fused), change
 
     def modules(self):
         """Returns the root modules, which no other module contains."""

@@ -166,6 +166,7 @@ if "library" in args:
 
     library = blocks.Model()
 m = model()
+average = model() if "average" in args else m
 adam = torch.optim.Adam(m.parameters())
 scaler = torch.amp.GradScaler(finite="skip" not in args)
 never = torch.optim.SGD([torch.nn.Parameter(8)]) if "never" in args else None
@@ -196,7 +197,7 @@ if "rows" in args:
         if "ema" in args:
             m.state_dict()
     if "validate" in args:
-        m.eval()
+        average.eval()
         kept = torch.Tensor(90000)
         del kept
         m.train()
@@ -217,7 +218,7 @@ if "grow" in args:
     for it in range(40):
         train(m, adam, scaler)
         if "uneven" in args:
-            kept.append(torch.Tensor(2000 + 100 * (it % 3)))
+            kept.append(torch.Tensor(2000 + 100 * (it * it % 7)))
         elif "closure" in args:
             m._forward_hooks[0](torch.Tensor(2000))
         elif "object" in args:

@@ -68,7 +68,7 @@ class Tensor:
     is_cuda, is_leaf, requires_grad, grad, grad_fn, layout = True, True, False, None, None, "strided"
 
     def __init__(self, size):
-        self.size = size
+        self.size, self.shape = size, (size,)
         self.address = counter.alloc(size)
 
     def untyped_storage(self):
@@ -114,7 +114,7 @@ def stats(device):
     now, peak = [(counter.now, counter.peak), (second, second), (0, 0)][device]
     amount = {"all": {"current": now, "peak": peak}}
     kinds = {kind: {pool: dict(a) for pool, a in amount.items()} for kind in ("allocated_bytes", "reserved_bytes", "requested_bytes")}
-    blocks = {"all": {"current": counter.blocks, "peak": counter.blocks}}
+    blocks = {"all": {"current": counter.blocks, "peak": counter.blocks, "allocated": 0}}
     return {**kinds, "allocation": blocks, "num_alloc_retries": 0, "num_ooms": sum(e["action"] == "oom" for e in counter.trace)}
 
 

@@ -1,0 +1,88 @@
+"""Reads in the source of a script how often the loops around a step run, and what they call."""
+
+import ast
+import functools
+import linecache
+import math
+import re
+
+from . import memory
+
+# Expressions of these kinds are evaluated, since that changes nothing.
+PLAIN = (ast.Expression, ast.Name, ast.Attribute, ast.Constant, ast.BinOp, ast.operator, ast.Subscript, ast.expr_context)
+
+
+@functools.lru_cache(maxsize=None)
+def parsed(file):
+    """The nodes of a source file that are loops and functions."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return []
+    return [n for n in ast.walk(tree) if isinstance(n, (ast.For, ast.While, ast.FunctionDef))]
+
+
+def around(frame):
+    """The loops of its function that a frame runs, the innermost last."""
+    first, line = frame.f_code.co_firstlineno, frame.f_lineno
+    loops = [n for n in parsed(frame.f_code.co_filename) if not isinstance(n, ast.FunctionDef)]
+    return sorted((n for n in loops if first <= n.lineno <= line <= n.end_lineno), key=lambda n: n.lineno)
+
+
+def of_user(frame, libraries):
+    """The frames of the user's code, the innermost first."""
+    while frame is not None:
+        if memory.of_user(frame.f_code.co_filename, libraries):
+            yield frame
+        frame = frame.f_back
+
+
+def rounds(frame, libraries):
+    """How often the loops of the user's code around a frame run altogether, at most; zero where that is not known."""
+    found = [length(loop, f) for f in of_user(frame, libraries) for loop in around(f)]
+    return math.prod(found) if found else 0
+
+
+def length(loop, frame):
+    """How often a loop runs; zero where that is not known."""
+    try:
+        if isinstance(loop, ast.For):
+            return count(loop.iter, frame)
+        if isinstance(loop.test, ast.Compare) and isinstance(loop.test.ops[0], (ast.Lt, ast.LtE)):
+            return int(value(loop.test.comparators[0], frame))
+    except Exception:  # of objects of the script's own
+        pass
+    return 0
+
+
+def count(node, frame):
+    """The number of values of an expression: of a range, of what has a length, or of a call around one, such as enumerate."""
+    if isinstance(node, ast.Call) and node.args:
+        if getattr(node.func, "id", "") in ("range", "trange"):
+            return len(range(*(value(a, frame) for a in node.args)))
+        return count(node.args[0], frame)
+    return len(value(node, frame))
+
+
+def value(node, frame):
+    """The value of an expression without calls; fails for others."""
+    if not all(isinstance(n, PLAIN) for n in ast.walk(node)):
+        raise ValueError
+    return eval(compile(ast.Expression(node), "<loop>", "eval"), frame.f_globals, memory.variables(frame))
+
+
+def calls(frame, lines):
+    """Reports whether the innermost loop that a frame runs has one of some lines, file:line, or calls a function by name that has."""
+    todo = [(frame.f_code.co_filename, loop) for loop in around(frame)[-1:]]
+    files, seen = {line.rpartition(":")[0] for line in lines}, set()
+    while todo:
+        file, node = todo.pop()
+        if any(f"{file}:{number}" in lines for number in range(node.lineno, node.end_lineno + 1)):
+            return True
+        text = "".join(linecache.getlines(file)[node.lineno:node.end_lineno])
+        for other in files:
+            for n in parsed(other):
+                if isinstance(n, ast.FunctionDef) and n not in seen and re.search(r"\b%s\(" % n.name, text):
+                    seen.add(n)
+                    todo.append((other, n))
+    return False
