@@ -203,6 +203,9 @@ func (t *TextTask) RequireInputGrads() {
 	}
 }
 
+// DetachesLoss implements [train.Detaching]: training_step of TRL's trainers returns loss.detach().
+func (t *TextTask) DetachesLoss() bool { return t.LoggedLoss }
+
 // PrepareRecomputation implements [train.Recomputing].
 func (t *TextTask) PrepareRecomputation() { t.RequireInputGrads() }
 

@@ -44,6 +44,11 @@ type Worded interface {
 	AdaptEmbeddings(c peft.Config) (nn.Adapter, error)
 }
 
+// Detaching is a task whose trainer may keep the losses of micro-batches without their graphs.
+type Detaching interface {
+	DetachesLoss() bool
+}
+
 // Recomputing is a task whose model prepares itself for recomputation.
 type Recomputing interface {
 	// PrepareRecomputation is what transformers' activation_checkpointing_enable does besides having layers recomputed:
@@ -387,6 +392,8 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer, f *Variables) {
 		s.Backward(f.Loss)
 		if !t.c.Objective.IsZero() { // training_step of transformers' Trainer returns a copy
 			f.Del(&f.Loss)
+		} else if d, ok := t.task.(Detaching); ok && d.DetachesLoss() {
+			f.Set(&f.Loss, f.Loss.Detach())
 		}
 		s.Tape.Mark("backward")
 	}

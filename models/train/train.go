@@ -146,7 +146,7 @@ func (s *Session) Forward(c models.Case, f func()) {
 // Saving runs f; where the case offloads activations, what autograd saves in f is kept in the host's memory.
 func (s *Session) Saving(c models.Case, f func()) {
 	if c.Offload {
-		s.Tape.SaveOnCPU(f)
+		s.Tape.SaveOnCPU(c.Loop == models.LoopTrainer, f)
 	} else {
 		f()
 	}

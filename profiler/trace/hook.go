@@ -1,5 +1,7 @@
 package trace
 
+import "github.com/vprof/vprof/profiler/program"
+
 // A Wrapper runs around the forward pass of a module, as forward hooks do.
 type Wrapper interface {
 	// Enter is called with the arguments before the module's code runs.
@@ -163,8 +165,8 @@ func (x *Tensor) TakeGrad() *Tensor {
 }
 
 // offload is torch.autograd.graph.save_on_cpu: saved tensors are copied to host memory, once for
-// each time that they are saved.
-type offload struct{}
+// each time that they are saved. The OffloadActivations of TRL leaves parameters on the device.
+type offload struct{ leavesParameters bool }
 
 // hostCopy is a saved tensor in the host's memory.
 type hostCopy struct {
@@ -172,11 +174,13 @@ type hostCopy struct {
 	dtype        DType
 	layout       *layout
 	requiresGrad bool
+	trues        int64 // of its storage
 }
 
-// SaveOnCPU runs f as under torch.autograd.graph.save_on_cpu().
-func (t *Tape) SaveOnCPU(f func()) {
-	t.autograd.hooks.push(offload{})
+// SaveOnCPU runs f as under torch.autograd.graph.save_on_cpu(), or under TRL's OffloadActivations(), which leaves
+// parameters where they are.
+func (t *Tape) SaveOnCPU(leavesParameters bool, f func()) {
+	t.autograd.hooks.push(offload{leavesParameters})
 	f()
 	t.autograd.hooks.pop()
 }
@@ -189,8 +193,8 @@ func (t *Tape) SaveOnGPU(f func()) {
 	t.autograd.hooks.stack = hooks
 }
 
-func (offload) pack(t *Tape, x *Tensor) saved {
-	if x.store.blank {
+func (o offload) pack(t *Tape, x *Tensor) saved {
+	if x.store.blank || o.leavesParameters && x.class() == program.Weights {
 		return saved{x: holdForBackward(x)}
 	}
 	l := x.layout
@@ -201,7 +205,7 @@ func (offload) pack(t *Tape, x *Tensor) saved {
 		c.Finish()
 	}
 	t.saveOnHost(x.Bytes(), 1)
-	return saved{pack: &packed{host: &hostCopy{t, x.dtype, l, x.requiresGrad}}}
+	return saved{pack: &packed{host: &hostCopy{t, x.dtype, l, x.requiresGrad, x.store.trues}}}
 }
 
 // release removes the copy when its node releases it.
@@ -211,7 +215,7 @@ func (h *hostCopy) release() { h.tape.saveOnHost(h.layout.numel*h.dtype.Size(), 
 func (h *hostCopy) back(t *Tape) *Tensor {
 	c := t.Begin("to_device")
 	x := t.fresh(h.dtype, h.layout)
-	x.requiresGrad = h.requiresGrad
+	x.requiresGrad, x.store.trues = h.requiresGrad, h.trues
 	t.LaunchFill(x)
 	x.Retain()
 	c.Finish()

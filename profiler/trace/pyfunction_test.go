@@ -36,7 +36,7 @@ func TestDroppedTensorsMakeRoomWithinBackward(t *testing.T) {
 		var y *tensor
 		run := func() { y = f.Let(f.Apply(fn, x)[0]) }
 		if hooked {
-			tape.SaveOnCPU(run)
+			tape.SaveOnCPU(false, run)
 		} else {
 			run()
 		}

@@ -32,7 +32,7 @@ func TestSlotsLiveAsLongAsCheckpointsThatCaptureThem(t *testing.T) {
 			f.Let(y)
 		}
 		if offload {
-			tape.SaveOnCPU(run)
+			tape.SaveOnCPU(false, run)
 		} else {
 			run()
 		}

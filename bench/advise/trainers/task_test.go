@@ -118,6 +118,12 @@ func TestStrangersAreNamed(t *testing.T) {
 			"lora\n", "c.yaml:3: do_predict: this is a prediction"},
 		"evaluation": {"c.yaml", "model_name_or_path: a\nstage: sft\ndo_eval: true\ntemplate: " +
 			"llama3\n", "c.yaml:3: do_eval: this is an evaluation"},
+		"benchmark": {
+			"c.yaml", "model_name_or_path: a\nfinetuning_type: lora\ntemplate: fewshot\ntask: mmlu_test\n",
+			"this is an evaluation, and vprof plans training",
+		},
+		"embeddings": {"c.yaml", "model_name_or_path: a\nper_device_train_batch_size: 8\nbatch_sampler: " +
+			"no_duplicates\n", "is of sentence-transformers"},
 		"inference": {"c.yaml", "model_name_or_path: a\ntemplate: qwen3\ninfer_backend: vllm\n", "c.yaml:3: " +
 			"infer_backend: this is inference"},
 		"export": {"c.yaml", "model_name_or_path: a\ntemplate: qwen3\nexport_dir: out\n", "c.yaml:3: " +
