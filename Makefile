@@ -226,6 +226,15 @@ llamafactory-files: build ## records steps of LLaMA-Factory's example files agai
 	  | grep '^{"stack"' | gzip -n > .cache/llamafactory.jsonl.gz
 	mv .cache/llamafactory.jsonl.gz cli/testdata/llamafactory.jsonl.gz
 
+.PHONY: trl-files
+trl-files: build ## records steps of TRL's documented commands again; needs what trl-stacks needs, bitsandbytes and liger-kernel
+	for v in 1.10.0 1.13.0 1.16.0; do \
+	  $(PYTHON) -m pip install -q --no-deps --target $(WHEELS)/trl-$$v trl==$$v || exit 1; \
+	  PYTHONPATH=$(WHEELS)/trl-$$v HF_HUB_OFFLINE=1 ./vprof run --gpu a100-40 --steps all --keep-files -- $(PYTHON) \
+	    tools/record/trl_files.py cli/testdata/trl-files.jsonl.gz .cache/trl-files 2>&1 | grep '^{"stack"' || exit 1; \
+	done | gzip -n > .cache/trl-files.jsonl.gz
+	mv .cache/trl-files.jsonl.gz cli/testdata/trl-files.jsonl.gz
+
 lint: ## formatting, vet, the words of texts and the linters of .golangci.yml
 	@unformatted="$$($(TOOL) gofumpt -l .)"; \
 	  [ -z "$$unformatted" ] || { echo "not gofumpt'ed (make fmt):"; echo "$$unformatted"; exit 1; }
