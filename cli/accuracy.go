@@ -263,7 +263,7 @@ func (a *app) publishedRows(ctx context.Context, rows []reference.Published, fol
 
 // planned returns the estimate of a plan for one GPU and batch size; folder is where the plan finds its files.
 func (a *app) planned(ctx context.Context, command, folder string) (*report.Estimate, error) {
-	words := strings.Fields(command)[1:]
+	words := joinValues(strings.Fields(command)[1:])
 	for i, w := range words {
 		if file, ok := strings.CutPrefix(w, "hf:"); ok && !filepath.IsAbs(file) {
 			words[i] = "hf:" + filepath.Join(folder, file)
@@ -272,6 +272,9 @@ func (a *app) planned(ctx context.Context, command, folder string) (*report.Esti
 	cmd, o := planCmd(a)
 	if err := cmd.ParseFlags(words); err != nil {
 		return nil, err
+	}
+	if rest := cmd.Flags().Args(); len(rest) > 0 {
+		return nil, usagef("%s: %q belongs to no flag", command, rest[0])
 	}
 	m, cases, own, err := o.cases()
 	if err != nil {
