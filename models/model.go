@@ -51,8 +51,8 @@ type Model struct {
 	// Partial reports whether the file lacks something that training needs, such as the backward pass of
 	// a custom autograd.Function, which is then estimated.
 	Partial bool
-	// Sized reports whether batches have exactly the sizes that the case gives, as the batches of a captured model do: its
-	// runs differ only in the order of frees.
+	// Sized reports whether batches have exactly the sizes that the case gives, as the batches of a captured model do:
+	// its runs differ only in the order of frees.
 	Sized bool
 	// Free reports whether cases may freeze any parameters and recompute any modules, by patterns.
 	Free bool

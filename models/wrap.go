@@ -14,8 +14,8 @@ type Wrap struct {
 	Patterns []string
 	// Each is the number of successive matching modules that one call wraps; zero is all in one call.
 	Each int
-	// Kept reports whether their parameters stay after forward (reshard_after_forward=False of the call), whatever Reshard
-	// says.
+	// Kept reports whether their parameters stay after forward (reshard_after_forward=False of the call), whatever
+	// Reshard says.
 	Kept bool
 }
 

@@ -41,8 +41,8 @@ type Config struct {
 	// MemoryFraction below one is checked before, so it has no effect there.
 	RejectsEarly bool
 	// ByAddress reports whether of free blocks of one size the one with the lowest address is taken, as PyTorch before
-	// 2.12 does. Later releases take the one in the oldest segment, and there the first. Where addresses rise both are the
-	// same; drivers on Linux hand out falling ones.
+	// 2.12 does. Later releases take the one in the oldest segment, and there the first. Where addresses rise both are
+	// the same; drivers on Linux hand out falling ones.
 	ByAddress bool
 }
 

@@ -28,7 +28,8 @@ type Search struct {
 	// when the line through the needs ends at the batch that fits (of 32 and more at the next); zero ends it at
 	// neighbors.
 	Coarse int
-	// Jagged reports whether a size may need many times what a larger one does, so that all up to the edge are asked for.
+	// Jagged reports whether a size may need many times what a larger one does, so that all up to the edge are asked
+	// for.
 	Jagged bool
 	// Together is how many needs may be asked at a time; zero is one.
 	Together int

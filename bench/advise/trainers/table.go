@@ -33,7 +33,8 @@ type Table struct {
 	Scripts []string `yaml:"scripts"`
 	// Tasks are the trainings that one file may be of, the usual one first; empty for a trainer with one.
 	Tasks []Task `yaml:"tasks"`
-	// Strategy reports whether such a file only tells how several GPUs share the work of a trainer, or of what flags say.
+	// Strategy reports whether such a file only tells how several GPUs share the work of a trainer, or of what flags
+	// say.
 	Strategy bool `yaml:"strategy"`
 	// Several is the strategy by which several GPUs share the work where the file does not say how; empty for DDP.
 	Several string `yaml:"several"`

@@ -156,7 +156,7 @@ func (l *Law) check() error {
 		return fmt.Errorf("%d is not a number of samples from 1 to %d", l.Samples, maxSamples)
 	case math.IsNaN(l.Location) || math.IsNaN(l.Scale) || l.Scale < 0 || math.IsInf(l.Location, 0) ||
 		math.IsInf(l.Scale, 0):
-		return fmt.Errorf("a distribution has no location %g and scale %g; they are finite, and the scale is not negative",
+		return fmt.Errorf("location %g and scale %g: both must be finite, and the scale not negative",
 			l.Location, l.Scale)
 	}
 	for i, p := range l.Points {
