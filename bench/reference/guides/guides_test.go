@@ -136,7 +136,7 @@ func TestReadSaysWhichClaimIsWrong(t *testing.T) {
 		"{where: a, of: device, figure: 30 %, than: {amp: fp8}}":                       "there is no precision",
 		"{where: a, of: device, figure: 1 GB, dataset: 10 %}":                          "a data set has bytes",
 		"{where: a, of: device, figure: 1 GB, accumulate: -1}":                         "-1 is no number of micro-batches",
-		"{where: a, of: device, figure: lots}":                                         `"lots" is no figure`,
+		"{where: a, of: device, figure: lots}":                                         `"lots": write a value like`,
 		"{where: a, of: device, figure: 1 GB, batch: 8-4}":                             `"8-4" is no batch size`,
 		"{where: a, of: device, figure: 1 GB, bach: 8}":                                "bach",
 		"{where: a, of: device, figure: {low: 1}}":                                     "a figure is a word",

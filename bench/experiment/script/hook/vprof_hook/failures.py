@@ -122,7 +122,8 @@ def library_of(error, trace, text):
     name = getattr(found, "__module__", None) or getattr(found, "__name__", None) or type(found).__module__
     module = sys.modules.get(name)
     path = getattr(module, "__file__", None)
-    return "" if not path or memory.of_user(path, memory.LIBRARIES) else name.split(".")[0]
+    package = name.split(".")[0]
+    return "" if not path or package == __package__ or memory.of_user(path, memory.LIBRARIES) else package
 
 
 def data_set(trace):
