@@ -166,6 +166,28 @@ func TestMarginsAreThoseOfPublishedFigures(t *testing.T) {
 		a.Records, r.Held, r.Records))
 }
 
+// The page has the errors of plans of published figures. Its counts of intervals are not held to them, since these plans
+// lack the margins.
+func TestErrorsOfPublishedFiguresInThePage(t *testing.T) {
+	page := pageWords(t, "../docs/lab/evidence.md")
+	digits := func(share float64) string {
+		switch percent := 100 * share; {
+		case percent < 1:
+			return fmt.Sprintf("%.2f %%", percent)
+		case percent < 10:
+			return fmt.Sprintf("%.1f %%", percent)
+		default:
+			return fmt.Sprintf("%.0f %%", percent)
+		}
+	}
+	for _, g := range report.PublishedOf(publishedRows(t)).Groups {
+		if g.Group != "fitcheck" || g.Kind != "device" { // which differ from reserved bytes by the context alone
+			row := fmt.Sprintf("| %s | %d | %s | %s |", g.Kind, g.Figures, digits(g.Errors.Median), digits(g.Errors.P95))
+			require.Contains(t, page, row, g.Group)
+		}
+	}
+}
+
 // TestLoadedModelsNeedWhatPyTorchSays plans steps of a small Llama that from_pretrained brought to the GPU. The
 // expected bytes are from the third step of a loop in a function under vprof run: transformers 5.24, bitsandbytes 0.50,
 // peft 0.21, PyTorch 2.15 for CUDA on a simulated T4.
