@@ -12,6 +12,7 @@ import (
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/internal/progress"
+	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/calibrate"
@@ -84,51 +85,69 @@ func (t *Table) Run(ctx context.Context, gpus []device.GPU) (*report.Times, erro
 		Schema: report.TimesSchema, Case: r.Case, Devices: r.Devices, Dataset: t.Dataset,
 		Rows: []report.TimeRow{},
 	}
-	done := t.Progress.Counting("GPUs", len(gpus))
-	var refused error
+	found := make([]timings, len(gpus))
+	order := step.InTurn(gpus, func(int) models.Key { return first.Case().Key() })
+	err := progress.Each(ctx, t.Progress, "GPUs", order, func(ctx context.Context, _, i int) (err error) {
+		found[i], err = t.on(ctx, gpus[i])
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
 	trains := false
-	speeds := make([]steptime.Efficiency, len(gpus))
-	for i, gpu := range gpus {
-		speed, err := first.Evidence().Speed(gpu, first.Model().Name)
-		if err == nil {
-			speed, err = t.Measured.Correct(ctx, first, gpu, speed)
-		}
-		if err != nil {
-			return nil, err
-		}
-		speeds[i] = speed
-		total, whole := steptime.Estimate{}, t.Dataset > 0
-		for _, stage := range t.Stages {
-			row, err := t.row(ctx, gpu, stage, speed)
-			switch {
-			case step.Refused(err):
-				row.Batch, row.Refused, refused = 0, err.Error(), err
-			case err != nil:
-				return nil, err
-			default:
-				trains = true
-			}
-			if row.Total != nil {
-				total = total.Plus(steptime.Estimate(*row.Total))
-			} else {
-				whole = false
-			}
-			out.Rows = append(out.Rows, row)
-		}
-		if whole && len(t.Stages) > 1 {
-			out.Rows = append(out.Rows,
-				report.TimeRow{Device: step.SimName(gpu), Stage: "all", Total: new(report.Seconds(total))})
-		}
-		done(1)
+	for _, on := range found {
+		out.Rows, trains = append(out.Rows, on.rows...), trains || on.trains
 	}
 	if !trains {
-		return nil, refused
+		return nil, found[len(found)-1].refused
 	}
-	e := speeds[0]
+	e := found[0].speed
 	for _, c := range append(e.Share[:], e.Launch, e.Dispatch, e.Module) {
 		if c.Value > 0 {
 			out.Coefficients = append(out.Coefficients, report.Coefficient(c))
 		}
+	}
+	return out, nil
+}
+
+// timings are the rows of a GPU, by its speed. refused is why it refuses a stage, the last of several.
+type timings struct {
+	speed   steptime.Efficiency
+	rows    []report.TimeRow
+	trains  bool
+	refused error
+}
+
+// on estimates every stage on a GPU.
+func (t *Table) on(ctx context.Context, gpu device.GPU) (out timings, err error) {
+	first := t.Stages[0].Setup
+	if out.speed, err = first.Evidence().Speed(gpu, first.Model().Name); err != nil {
+		return out, err
+	}
+	if out.speed, err = t.Measured.Correct(ctx, first, gpu, out.speed); err != nil {
+		return out, err
+	}
+	total, whole := steptime.Estimate{}, t.Dataset > 0
+	for _, stage := range t.Stages {
+		row, err := t.row(ctx, gpu, stage, out.speed)
+		switch {
+		case step.Refused(err):
+			row.Batch, row.Refused, out.refused = 0, err.Error(), err
+		case err != nil:
+			return out, err
+		default:
+			out.trains = true
+		}
+		if row.Total != nil {
+			total = total.Plus(steptime.Estimate(*row.Total))
+		} else {
+			whole = false
+		}
+		out.rows = append(out.rows, row)
+	}
+	if whole && len(t.Stages) > 1 {
+		out.rows = append(out.rows,
+			report.TimeRow{Device: step.SimName(gpu), Stage: "all", Total: new(report.Seconds(total))})
 	}
 	return out, nil
 }
