@@ -166,10 +166,12 @@ func TestMarginsAreThoseOfPublishedFigures(t *testing.T) {
 		a.Records, r.Held, r.Records))
 }
 
-// The page has the errors of plans of published figures. Its counts of intervals are not held to them, since these plans
-// lack the margins.
+// The page has the errors of plans of published figures. Its counts of intervals are not compared: these plans lack the
+// margins.
 func TestErrorsOfPublishedFiguresInThePage(t *testing.T) {
+	preface := pageWords(t, "../tools/evidence/preface.md")
 	page := pageWords(t, "../docs/lab/evidence.md")
+	require.True(t, strings.HasPrefix(page, preface), "tools/evidence/evidence.py writes the page with this preface")
 	digits := func(share float64) string {
 		switch percent := 100 * share; {
 		case percent < 1:
