@@ -107,7 +107,7 @@ class Closing:
         if not watch.longest.known and now < self.sought - SEEK * (1 - LOOK):
             return True
         lines = [line for line in self.unseen().values() if line]
-        user = next(loops.of_user(frame, watch.memory.libraries), None)
+        user = memory.frame_of_user(frame, watch.memory.libraries)
         return any(lines) and (self.ended or user is None or loops.calls(user, lines))
 
     def measure(self, frame):
@@ -151,12 +151,13 @@ class Closing:
 
     def evaluates(self, frame):
         """Notes the line of the script that called eval()."""
-        for user in loops.of_user(frame, self.watch.memory.libraries):
-            return self.ran.add(f"{user.f_code.co_filename}:{user.f_lineno}")
+        user = memory.frame_of_user(frame, self.watch.memory.libraries)
+        if user is not None:
+            self.ran.add(f"{user.f_code.co_filename}:{user.f_lineno}")
 
     def check(self, loader):
         """Ends an evaluation whose time is over as if its loader had no further batch."""
-        self.note_graphs(next(loops.of_user(sys._getframe(1), self.watch.memory.libraries), None))
+        self.note_graphs(memory.frame_of_user(sys._getframe(1), self.watch.memory.libraries))
         if self.began is None or self.watch.ended:
             return
         done = self.batches.get(id(loader), 0)

@@ -116,20 +116,12 @@ def lists_samples():
     return False
 
 
-def asking_frame():
-    """Returns the innermost frame of the user's own source."""
-    frame = sys._getframe(1)
-    while frame is not None and not memory.of_user(frame.f_code.co_filename, memory.LIBRARIES):
-        frame = frame.f_back
-    return frame
-
-
 def kind_of_files():
     """Returns the end of the names of samples that the user's source reads, first the file of it that asks; None if it reads none."""
     from . import data
 
     whole = "\n".join(map(data.source, data.sources()))
-    for text in (data.source(asking_frame().f_code.co_filename), whole):
+    for text in (data.source(memory.frame_of_user(sys._getframe(1), memory.LIBRARIES).f_code.co_filename), whole):
         ends = [end for end in (".npy", *SOUNDS, *IMAGES) if re.search(r"\b%s\b" % end[1:], text) and (end != ".npy" or shapes.entry("files", "00000.npy"))]
         if ends:
             return ends[0]

@@ -1,10 +1,11 @@
 """Lists of samples that are absent: files of text with a line for each."""
 
-import importlib
+import inspect
 import os
 import re
+import sys
 
-from . import files, folders, formats, placeholders, shapes
+from . import files, folders, formats, memory, placeholders, shapes
 from .placeholders import replaced
 
 # Lists of samples, a line for each, and the characters of the texts that belong to a second of sound: LJSpeech has 1,308,678 in 24 hours.
@@ -34,7 +35,7 @@ def file(path):
             opened.writelines("0 0.5 0.5 0.5 0.%d\n" % (n + 1) for n in range(formats.OBJECTS))
         replaced("data", os.path.dirname(path), "%d objects in each image" % formats.OBJECTS)
         return target
-    code, whole = importlib.import_module("inspect").getsource(folders.asking_frame().f_code), "\n".join(map(data.source, data.sources()))
+    code, whole = inspect.getsource(memory.frame_of_user(sys._getframe(1), memory.LIBRARIES).f_code), "\n".join(map(data.source, data.sources()))
     mark = re.search(r"split\s*[=(]\s*([\"'])([|,; ]|\\t)\1|\.split\(()()\)", code)
     names = re.search(r"((?:\w+\s*,\s*)+\w+)\s*(?:=|\bin\b).*split\(", code)
     sound = sounds.configured() if re.search(r"\bwav|torchaudio|librosa|soundfile", whole) else None

@@ -14,7 +14,7 @@ PLAIN = (ast.Expression, ast.Name, ast.Attribute, ast.Constant, ast.BinOp, ast.o
 
 @functools.lru_cache(maxsize=None)
 def parsed(file):
-    """The nodes of a source file that are loops and functions."""
+    """Returns the nodes of a source file that are loops and functions."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:
@@ -23,28 +23,20 @@ def parsed(file):
 
 
 def around(frame):
-    """The loops of its function that a frame runs, the innermost last."""
+    """Returns the loops of its function that a frame runs, the innermost last."""
     first, line = frame.f_code.co_firstlineno, frame.f_lineno
     loops = [n for n in parsed(frame.f_code.co_filename) if not isinstance(n, ast.FunctionDef)]
     return sorted((n for n in loops if first <= n.lineno <= line <= n.end_lineno), key=lambda n: n.lineno)
 
 
-def of_user(frame, libraries):
-    """The frames of the user's code, the innermost first."""
-    while frame is not None:
-        if memory.of_user(frame.f_code.co_filename, libraries):
-            yield frame
-        frame = frame.f_back
-
-
 def rounds(frame, libraries):
-    """How often the loops of the user's code around a frame run altogether, at most; zero where that is not known."""
-    found = [length(loop, f) for f in of_user(frame, libraries) for loop in around(f)]
+    """Returns how often the loops of the user's code around a frame run altogether, at most; zero if that is not known."""
+    found = [length(loop, f) for f in memory.frames_of_user(frame, libraries) for loop in around(f)]
     return math.prod(found) if found else 0
 
 
 def length(loop, frame):
-    """How often a loop runs; zero where that is not known."""
+    """Returns how often a loop runs; zero if that is not known."""
     try:
         if isinstance(loop, ast.For):
             return count(loop.iter, frame)
@@ -56,7 +48,7 @@ def length(loop, frame):
 
 
 def count(node, frame):
-    """The number of values of an expression: of a range, of what has a length, or of a call around one, such as enumerate."""
+    """Returns the number of values of an expression: a range, an object with a length, or a call around one, such as enumerate."""
     if isinstance(node, ast.Call) and node.args:
         if getattr(node.func, "id", "") in ("range", "trange"):
             return len(range(*(value(a, frame) for a in node.args)))
@@ -65,7 +57,7 @@ def count(node, frame):
 
 
 def value(node, frame):
-    """The value of an expression without calls; fails for others."""
+    """Returns the value of an expression without calls; fails for others."""
     if not all(isinstance(n, PLAIN) for n in ast.walk(node)):
         raise ValueError
     return eval(compile(ast.Expression(node), "<loop>", "eval"), frame.f_globals, memory.variables(frame))

@@ -270,6 +270,19 @@ def of_user(file, libraries):
     return not os.path.abspath(file).startswith(libraries)
 
 
+def frames_of_user(frame, libraries):
+    """Yields the frames of the user's own source, from one outwards."""
+    while frame is not None:
+        if of_user(frame.f_code.co_filename, libraries):
+            yield frame
+        frame = frame.f_back
+
+
+def frame_of_user(frame, libraries):
+    """Returns the innermost frame of the user's own source, from one outwards; None if there is none."""
+    return next(frames_of_user(frame, libraries), None)
+
+
 def modules():
     """Yields the modules that were imported, with their variables. Lazy ones are not asked for these, which would load
     them.

@@ -46,10 +46,7 @@ def wanted(what, answer, where=None):
 
 def line_of_script():
     """Returns the innermost line that runs in the user's own source, as file:line."""
-    libraries = memory.LIBRARIES
-    frame = sys._getframe(1)
-    while frame is not None and not memory.of_user(frame.f_code.co_filename, libraries):
-        frame = frame.f_back
+    frame = memory.frame_of_user(sys._getframe(1), memory.LIBRARIES)
     return "%s:%d" % (frame.f_code.co_filename, frame.f_lineno) if frame else ""
 
 

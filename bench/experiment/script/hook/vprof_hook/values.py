@@ -374,9 +374,8 @@ class Host:
 
     def guessed(self):
         """Notes the user's line that depends on a number that was never computed."""
-        frame, libraries = sys._getframe(1), (*memory.LIBRARIES, os.path.join(os.path.dirname(self.torch.__file__), ""))
-        while frame is not None and not memory.of_user(frame.f_code.co_filename, libraries):
-            frame = frame.f_back
+        libraries = (*memory.LIBRARIES, os.path.join(os.path.dirname(self.torch.__file__), ""))
+        frame = memory.frame_of_user(sys._getframe(1), libraries)
         line = frame and "%s:%d" % (frame.f_code.co_filename, frame.f_lineno)
         if line and line not in self.lines:
             self.lines.add(line)
