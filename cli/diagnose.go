@@ -241,8 +241,8 @@ func gpuOf(messages []oomtext.Message, d *report.Diagnosis) device.GPU {
 	return device.GPU{}
 }
 
-// What the total of a message may be off a catalog's GPU: printed is what rounding to two digits of GiB does, and
-// acrossDrivers is how far apart drivers report it.
+// Limits, in bytes, of how far the total memory in a message may be from the memory of a GPU in the catalog: printed is
+// the error of rounding to two digits of GiB, and acrossDrivers the largest difference between drivers.
 const (
 	printed       = 5 << 20
 	acrossDrivers = 64 << 20

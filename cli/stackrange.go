@@ -100,16 +100,14 @@ func byReleases(ctx context.Context, setup *step.Setup, gpu device.GPU, p *repor
 		own: func() (*report.Estimate, error) { return p.Estimate, nil },
 	}
 	others := map[string]*report.Estimate{}
-	return others, progress.Each(ctx, tell, "releases", releases, func(ctx context.Context, _ int, r release) error {
+	by := func(ctx context.Context, r release) (*report.Estimate, error) {
 		c := setup.Case()
 		c.Stack = maps.Clone(c.Stack)
 		c.Stack[r.library] = r.version
 		other := setup.For(c)
 		allocations, err := other.Allocations(ctx, gpu, p.Batch)
-		if step.Refused(err) {
-			return nil
-		} else if err != nil {
-			return err
+		if err != nil {
+			return nil, err
 		}
 		mu.Lock()
 		judged := known[allocations]
@@ -118,7 +116,10 @@ func byReleases(ctx context.Context, setup *step.Setup, gpu device.GPU, p *repor
 			known[allocations] = judged
 		}
 		mu.Unlock()
-		e, err := judged()
+		return judged()
+	}
+	return others, progress.Each(ctx, tell, "releases", releases, func(ctx context.Context, _ int, r release) error {
+		e, err := by(ctx, r)
 		if step.Refused(err) {
 			return nil
 		} else if err != nil {

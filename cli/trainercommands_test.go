@@ -10,8 +10,8 @@ import (
 )
 
 // TestPlansOfTRLsCommandsAreWhatItsScriptsNeed plans documented commands of TRL with small models, and compares the
-// allocated bytes with the steps of its own scripts: half of them to 0.2 %, all to 2 %. In the recorded commands, the
-// data are local. "make trl-files" records them (tools/record/trl_files.py).
+// allocated bytes with the steps of its own scripts: half of them to 0.2 %, all to 2 %. The recorded commands
+// name local data. "make trl-files" records them (tools/record/trl_files.py).
 func TestPlansOfTRLsCommandsAreWhatItsScriptsNeed(t *testing.T) {
 	var off []float64
 	for _, s := range recordedSteps[fileStep](t, "testdata/trl-files.jsonl.gz") {

@@ -358,7 +358,7 @@ func (d *Judgement) Expandable(ctx context.Context) (*report.Interval, error) {
 	return l.Setup.Expandable(ctx, l.Estimate, d.judge.GPU, l.Steps)
 }
 
-// Spill returns what the step would have in the host's memory under Windows or WSL2; nil where it has nothing there.
+// Spill returns the host memory that the step takes on Windows or WSL2; nil if it takes none.
 func (d *Judgement) Spill(ctx context.Context) (*report.Spill, error) {
 	l := d.Loops[0]
 	return l.Setup.Beside(d.judge.Others).Spill(ctx, d.judge.GPU, l.Steps)

@@ -17,7 +17,7 @@ type Evaluation struct {
 	Reserved  Interval `json:"reserved"`
 	Device    Interval `json:"device"`
 	// Judged reports whether the verdict counts it: users asked for an evaluation, or the project evaluates. Otherwise
-	// it is what an evaluation would need.
+	// the values show the need of an evaluation that training may not have.
 	Judged bool `json:"judged"`
 	// Verdict and Unsafe are its own.
 	Verdict Verdict `json:"verdict" jsonschema:"enum=fits,enum=tight,enum=fits slowly,enum=not known without a recording,enum=does not fit"`

@@ -150,8 +150,8 @@ type Point struct {
 	// Expandable estimates the bytes that the device would show with expandable
 	// segments; absent where they are on already or would spare little.
 	Expandable *Interval `json:"expandable_device,omitempty"`
-	// Spill is what would be in the host's memory under Windows or WSL2; absent where the batch fits, and for GPUs that
-	// run under neither.
+	// Spill is the host memory that the step takes on Windows or WSL2; absent if the batch fits, and for GPUs that run
+	// on neither.
 	Spill *Spill `json:"spill,omitempty"`
 	// Workspaces counts the convolutions whose workspace is cuDNN's own answer; absent where cuDNN was not
 	// asked about the model.
@@ -171,14 +171,15 @@ type Point struct {
 	Claims []Claim `json:"claims,omitempty"`
 }
 
-// Spill is what a step has in the host's memory under drivers that hand that out once the GPU is full (Windows, WSL2).
+// Spill is the host memory that a step takes on Windows or WSL2, whose drivers allocate there once the GPU is full.
 type Spill struct {
-	// Bytes is the most that it takes there, and Moved what kernels of one step read and write of it.
+	// Bytes is the peak of that memory. Moved counts its bytes that kernels read and write in one step.
 	Bytes int64 `json:"bytes"`
 	Moved int64 `json:"moved_bytes_per_step"`
-	// Slowdown is how many times as long a step takes, at an assumed speed of the link; absent if that is not known.
+	// Slowdown is the time of a step, divided by its time without spilling. The speed of the link is an assumption.
+	// Absent if times are not known.
 	Slowdown float64 `json:"slowdown,omitempty"`
-	// Shared is the most that the driver hands out, half of the host's memory, in bytes; absent if that is not known.
+	// Shared is the limit of that memory, half of the host's, in bytes; absent if the host's memory is not known.
 	Shared int64 `json:"shared_bytes,omitempty"`
 }
 

@@ -103,6 +103,14 @@ type StepGrowth struct {
 // Fills reports whether there is growth, and steps enough for it to fill the GPU.
 func (g *StepGrowth) Fills() bool { return g != nil && (g.Steps == 0 || g.Full < g.Steps) }
 
+// Later returns the bytes of steps that were not run; zero without growth.
+func (g *StepGrowth) Later() int64 {
+	if g == nil {
+		return 0
+	}
+	return g.Rest
+}
+
 // String returns the growth in a sentence.
 func (g *StepGrowth) String() string {
 	text := fmt.Sprintf("grows by %s a step: the GPU is full after about %d steps", bytesize.Format(g.Bytes), g.Full)
@@ -416,11 +424,8 @@ func (s *Script) verdict(r *Report) string {
 	case s.Result != "fits":
 		return ended
 	}
-	device := run.Device
-	if s.Growth != nil {
-		device += s.Growth.Rest
-	}
-	need := fmt.Sprintf("%s of %s, with the CUDA context", bytesize.Format(device), bytesize.Format(d.Memory))
+	need := fmt.Sprintf("%s of %s, with the CUDA context", bytesize.Format(run.Device+s.Growth.Later()),
+		bytesize.Format(d.Memory))
 	if s.Unsafe != "" {
 		return fmt.Sprintf("fits, but is not safe: %s: %v of fit and smoke (--safety-margin).", need, s.Unsafe)
 	}

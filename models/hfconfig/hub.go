@@ -58,9 +58,11 @@ func OfHub(name string) (config []byte, known bool) {
 // that has the same.
 func hubEntry(name string) (c hubConfig, known bool) {
 	c, known = ofHub()[name]
-	for other, entry := range ofHub() {
-		if !known && strings.EqualFold(other, name) {
-			c, known = entry, true
+	if !known {
+		for other, entry := range ofHub() {
+			if strings.EqualFold(other, name) {
+				c, known = entry, true
+			}
 		}
 	}
 	if c.Same != "" {

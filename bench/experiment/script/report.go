@@ -44,12 +44,9 @@ func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
 		return nil, err
 	}
 	if r.Script.Growth = o.growth(run); o.Kind() == Fits {
-		need := run.Reserved
-		if g := r.Script.Growth; g != nil {
-			need += g.Rest
-		}
 		budget := planner.Budget{Memory: o.GPU.Memory, Margin: planner.DefaultMargin}
-		r.Script.Unsafe = report.Reason(budget.Judge(needOf(budget, run.Context, need)))
+		need := needOf(budget, run.Context, run.Reserved+r.Script.Growth.Later())
+		r.Script.Unsafe = report.Reason(budget.Judge(need))
 	}
 	held := step.AtPeak(o.Program)
 	r.Script.Lines = held.Lines(5)

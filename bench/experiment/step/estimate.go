@@ -202,9 +202,9 @@ func (s *Setup) Expandable(ctx context.Context, e planner.Estimate, gpu device.G
 	return new(IntervalOf(then.Device)), nil
 }
 
-// Spill returns what a result's step would have in the host's memory under Windows or WSL2; nil where the step fits,
-// where GPUs of the kind do not run under them, or where its kernels are not known. Expandable segments do not exist
-// there.
+// Spill estimates the host memory that a result's step takes on Windows or WSL2, whose drivers allocate there once the
+// GPU is full. It returns nil if the step fits, if GPUs of the kind run on neither, or if the step's kernels are not
+// known. Expandable segments do not exist there.
 func (s *Setup) Spill(ctx context.Context, gpu device.GPU, r *Result) (*report.Spill, error) {
 	room := gpu.Memory - gpu.Context - s.others
 	if !gpu.Displays() || gpu.Unified || s.conf.Expandable || s.c.Compile || s.c.Strategy != nil ||
@@ -217,7 +217,8 @@ func (s *Setup) Spill(ctx context.Context, gpu device.GPU, r *Result) (*report.S
 	if err != nil {
 		return nil, err
 	}
-	out := &report.Spill{Bytes: spilled.Spilled.Bytes, Moved: spilled.Spilled.Moved, Shared: gpu.HostMemory / 2}
+	onHost := spilled.Spilled
+	out := &report.Spill{Bytes: onHost.Bytes, Moved: onHost.Moved, Shared: gpu.HostMemory / 2}
 	speed, err := s.evidence.Speed(gpu, s.model.Name)
 	if load := spilled.Loads[0]; err == nil && load.Known() {
 		out.Slowdown = 1 + float64(out.Moved)/hostLink/speed.Time(load).Seconds

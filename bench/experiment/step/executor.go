@@ -173,9 +173,10 @@ func simulate(ctx context.Context, p *program.Program, r *Result) error {
 	}
 	var err error
 	if t.Replay.Spill {
-		spilled, err := replay.SpillOf(ctx, p, conf, t.GPU.Memory-t.GPU.Context-t.Replay.Others, gpu.Rising, steadyStep)
-		r.Spilled = &spilled
-		return err
+		room := t.GPU.Memory - t.GPU.Context - t.Replay.Others
+		if r.Spilled, err = replay.SpillOf(ctx, p, conf, room, gpu.Rising, steadyStep); err != nil {
+			return err
+		}
 	}
 	if t.Replay.Within || t.Replay.Nominal {
 		return nil

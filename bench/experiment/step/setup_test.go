@@ -44,7 +44,8 @@ func TestRecordingStopsWithItsContext(t *testing.T) {
 	require.Less(t, time.Since(start), time.Minute)
 }
 
-// What spills is what the GPU has no room for. A GPU that drives no display runs under no driver that spills.
+// A step spills at least the bytes for which the GPU has no room. It spills on no GPU without display outputs, since
+// these do not run on Windows or WSL2.
 func TestAFullGPUSpillsWhereItDrivesDisplays(t *testing.T) {
 	m, err := all.Models().Lookup("redimnet-b0")
 	require.NoError(t, err)

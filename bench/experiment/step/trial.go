@@ -150,8 +150,8 @@ type Result struct {
 	Run *replay.Run `json:"run,omitempty"`
 	// Spread is how far the reserved bytes of a replay without a memory limit depend on chance.
 	Spread replay.Spread `json:"spread,omitzero"`
-	// Spilled is what would be in the host's memory under a driver that hands that out once the GPU is full.
-	Spilled *replay.Spill `json:"spilled,omitempty"`
+	// Spilled is the host memory that the steps would take, where the driver allocates there once the GPU is full.
+	Spilled replay.Spill `json:"spilled,omitzero"`
 	// Device is the most memory of the GPU that was in use, without that of other processes, in bytes.
 	Device int64 `json:"device"`
 	// Measured is what a device saw; nil where the GPU was simulated.
