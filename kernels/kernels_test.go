@@ -114,22 +114,3 @@ func TestKernelsTakeOneStructureOfTheSameSizeEverywhere(t *testing.T) {
 		}
 	}
 }
-
-// docs/lab/gpu.md says what the assembler said, of sm_86.
-func TestTheTableOfKernelsIsTheAssemblers(t *testing.T) {
-	doc, err := os.ReadFile("../docs/lab/gpu.md")
-	require.NoError(t, err)
-	usage, err := os.ReadFile("cubin/usage.csv")
-	require.NoError(t, err)
-	rows := regexp.MustCompile(`(?m)^\| (\w+) \| \d+ \| (\d+) \| (\d+) \|`).FindAllStringSubmatch(string(doc), -1)
-	require.Greater(t, len(rows), 15)
-	for _, row := range rows {
-		line := regexp.MustCompile(`(?m)^86,` + row[1] + `,(\d+),\d+,(\d+),(\d+)$`).FindStringSubmatch(string(usage))
-		require.NotNil(t, line, row[1])
-		stores, err := strconv.Atoi(line[2])
-		require.NoError(t, err)
-		loads, err := strconv.Atoi(line[3])
-		require.NoError(t, err)
-		require.Equal(t, []string{line[1], strconv.Itoa(stores + loads)}, row[2:4], row[1])
-	}
-}
