@@ -56,7 +56,7 @@ type Reason string
 const (
 	// OverShare is a need that the memory holds, but not the share of it that may be filled.
 	OverShare Reason = "over-share"
-	// BoardFull is a need beyond all memory that other processes leave.
+	// GPUFull is a need beyond all memory that other processes leave.
 	GPUFull Reason = "gpu-full"
 	// OutOfMemory is a replay on the GPU in which an allocation fails.
 	OutOfMemory Reason = "oom"

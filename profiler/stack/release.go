@@ -1,8 +1,6 @@
 package stack
 
 import (
-	"slices"
-
 	"github.com/vprof/vprof/profiler/allocator"
 	"github.com/vprof/vprof/profiler/trace"
 )
@@ -19,6 +17,8 @@ type release struct {
 	askedFor string
 	// change turns the rules of the former release into the rules of this one; nil if nothing changes.
 	change func(*trace.Rules)
+	// allocator changes the rules of the allocator; nil if they are as before.
+	allocator func(*allocator.Rules)
 	// settings are the allocator settings that came with the release.
 	settings []string
 }
@@ -27,7 +27,8 @@ type release struct {
 var releases = []release{
 	torch2_08,
 	{
-		Versions: Versions{Torch: "2.9", CUDA: "12.8", CuDNN: "9.10", CuBLAS: "12.8"},
+		Versions:  Versions{Torch: "2.9", CUDA: "12.8", CuDNN: "9.10", CuBLAS: "12.8"},
+		allocator: func(r *allocator.Rules) { r.MaxSplitAbove = false },
 	},
 	{
 		Versions: Versions{Torch: "2.10", CUDA: "12.8", CuDNN: "9.10", CuBLAS: "12.8"},
@@ -56,8 +57,8 @@ const complete = "9.19"
 // known are the stacks of releases.
 var known = func() []*Stack {
 	var all []*Stack
-	oldestFirst := slices.IndexFunc(releases, func(r release) bool { return r.Torch == "2.12" })
 	var rules trace.Rules
+	var settings allocator.Rules
 	rules.Libraries = rulesOf(nil)
 	nearest, askedFor := "", ""
 	for i, r := range releases {
@@ -68,7 +69,10 @@ var known = func() []*Stack {
 		if r.change != nil {
 			r.change(&rules)
 		}
-		settings := allocator.Rules{MaxSplitAbove: i == 0, ByAddress: i < oldestFirst} // the first of 2.8 alone
+		if r.allocator != nil {
+			r.allocator(&settings)
+		}
+		settings.Unknown = nil
 		for _, later := range releases[i+1:] {
 			settings.Unknown = append(settings.Unknown, later.settings...)
 		}
