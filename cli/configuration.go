@@ -38,7 +38,7 @@ type configuration struct {
 func (f *caseFlags) takeProject(cmd *cobra.Command, files []string, model string) error {
 	switch {
 	case len(files) > 1:
-		return usagef("%s: name one file; what stands beside %s is found", cmd.CommandPath(), files[0])
+		return usagef("%s: name one file; the files beside %s are found", cmd.CommandPath(), files[0])
 	case f.model == "" && strings.Contains(model, "*"):
 		return usagef("%s: does not name its model; name one of %s with --model", files[0], model)
 	case f.model == "":
@@ -119,8 +119,8 @@ func (k *configuration) read(m models.Model) (err error) {
 		return err
 	}
 	if !ok || s.Config == "" {
-		return fmt.Errorf("--config-path: vprof does not know a configuration file of %s; say with --map where "+
-			"it has what, or use flags", m.Name)
+		return fmt.Errorf("--config-path: vprof does not know the configuration files of %s; name their keys "+
+			"with --map, or use flags", m.Name)
 	}
 	values, err := s.Read(k.path)
 	if err != nil {

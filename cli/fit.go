@@ -100,7 +100,7 @@ func runFit(cmd *cobra.Command, o *fitOptions) (err error) {
 		return err
 	}
 	if s.Lengths != nil && s.SeqLen {
-		return usagef("--lengths and --search seq-len: the longest row is what --lengths says; give one of the two")
+		return usagef("--lengths and --search seq-len both choose the longest sequence; give one of them")
 	}
 	if s.Lengths != nil && (len(s.GPUs) > 1 || s.Device != nil || s.Ranks.Strategy == fit.AnyStrategy) {
 		return usagef("--lengths: epochs are replayed for one simulated GPU and one strategy; name " +

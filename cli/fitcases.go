@@ -190,7 +190,7 @@ func (o *fitOptions) cases(m models.Model, c models.Case) ([]models.Case, error)
 		return nil, err
 	}
 	if held["accumulate"] && o.effective > 0 {
-		return nil, usagef("--target-effective-batch: say where the file has the number of micro-batches, with --map " +
+		return nil, usagef("--target-effective-batch: name the key of the number of micro-batches with --map " +
 			"accumulate=path.to.key")
 	}
 	if o.levers {

@@ -287,7 +287,7 @@ func (o *planOptions) printRequests(plans report.Releases) error {
 		}
 	}
 	if nothingFits(plans) {
-		return negative{errors.New("nothing of this fits, so a job with the request above would run out of memory")}
+		return negative{errors.New("no row fits, so a job with the request above would run out of memory")}
 	}
 	return nil
 }
@@ -305,7 +305,7 @@ func (o *planOptions) planRanks(ctx context.Context, here *job.Local, m models.M
 		return usagef("--lengths: an epoch of samples is replayed for one rank; name it with --rank")
 	}
 	if done, err := o.part.instead(func() error {
-		return usagef("--shard: a table of all ranks is made in one piece")
+		return usagef("--shard: a table of all ranks cannot be split")
 	}); done {
 		return err
 	}

@@ -49,7 +49,7 @@ func (f *rankFlags) check() error {
 		return usagef("--link: %v is not a speed; give GB/s, like 450 of an H100's NVLink", f.link)
 	}
 	if f.flags.Changed("link") && !f.linkable {
-		return usagef("--link: this verb goes by the links of the GPU; plan, smoke, time and fit take another speed")
+		return usagef("--link: this command uses the GPU's own links; plan, smoke, time and fit accept another")
 	}
 	if f.gpus > 1 || f.alone() {
 		return nil
@@ -96,7 +96,7 @@ func (f *rankFlags) apply(c *models.Case) error {
 		s.Rank = &rank
 	}
 	if f.rank == allRanks && !f.tabled {
-		return usagef("--rank: a table of all ranks is made by plan; name one here")
+		return usagef("--rank: only plan shows all ranks; name one")
 	}
 	if f.rank == allRanks && s.Rank != nil {
 		return usagef("--rank: %s asks for all ranks, and --strategy names one", allRanks)
@@ -137,7 +137,7 @@ func (g *groupFlags) apply(s *fit.Search) error {
 		return err
 	}
 	if s.Device != nil {
-		return usagef("--profile and --device measure on one GPU; leave them away with --gpus")
+		return usagef("--profile and --device measure on one GPU; remove them, or --gpus")
 	}
 	s.GPUs = g.linked(s.GPUs)
 	s.Ranks = report.Parallel{GPUs: g.gpus, Strategy: g.strategy}

@@ -255,7 +255,7 @@ func runFitScript(ctx context.Context, o *fitOptions) error {
 // runScripts runs a command at several batch sizes and shows them together.
 func runScripts(a *app, c *caseFlags, target *gpuFlags, out *output, search func(*batchRuns) error) error {
 	if target.host != "" {
-		return usagef("--host-memory is about models; what a command needs of the host, vprof does not estimate")
+		return usagef("--host-memory applies to models; vprof does not estimate the host memory of a command")
 	}
 	named, err := target.resolveDevice(false, "--device takes")
 	if err == nil && named.real {

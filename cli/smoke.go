@@ -109,8 +109,8 @@ func (o *smokeOptions) judge(s *report.Smoke, started time.Time, before *report.
 		return negative{fmt.Errorf("%s is not safe; vprof fit finds the largest batch of a command with {batch}",
 			s.Case.Model)}
 	case !s.Safe:
-		return negative{fmt.Errorf("%s is not safe; vprof fit says what is, fit --levers what makes room for it",
-			s.Case.Model)}
+		return negative{fmt.Errorf("%s is not safe; vprof fit finds a safe batch, fit --levers the options that make "+
+			"this one safe", s.Case.Model)}
 	case s.Baseline != nil && len(s.Baseline.Grown) > 0:
 		return negative{errors.New(s.Baseline.String())}
 	}

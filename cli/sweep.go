@@ -190,7 +190,7 @@ func (o *sweepOptions) check() error {
 		return nil
 	}
 	if f, err := report.FormatOf(o.resume); err != nil || f != report.JSON && f != report.JSONL {
-		return usagef("--resume: %s: a sweep goes on from a .json or .jsonl file", o.resume)
+		return usagef("--resume: %s: a sweep resumes from a .json or .jsonl file", o.resume)
 	}
 	if o.done, err = begunIn(o.resume); err != nil {
 		return err
@@ -216,7 +216,7 @@ func begunIn(path string) (*report.Report, error) {
 		return nil, err
 	}
 	if len(reports) != 1 {
-		return nil, usagef("--resume: %s holds %d sweeps; one can go on", path, len(reports))
+		return nil, usagef("--resume: %s holds %d sweeps; only one can be resumed", path, len(reports))
 	}
 	return reports[0], nil
 }

@@ -205,7 +205,7 @@ func (o *timeOptions) check() error {
 	case !(o.epochs >= 0 && o.epochs <= 1e9):
 		return usagef("--epochs: %v is not a number of epochs", o.epochs)
 	case o.stages != "" && (o.c.flags.Changed("epochs") || o.c.flags.Changed("stage")):
-		return usagef("--stages: it has the stages and their epochs; leave --stage and --epochs out")
+		return usagef("--stages names the stages and their epochs; remove --stage and --epochs")
 	}
 	return nil
 }

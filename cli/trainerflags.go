@@ -125,7 +125,7 @@ func runIn(a *app, files []string) *report.Report {
 // takeRun keeps a run for the verb that judges one. Others plan: they need the steps, which a recording has.
 func (f *caseFlags) takeRun(cmd *cobra.Command, file string, ran *report.Report) error {
 	if cmd.Name() != "smoke" {
-		return usagef("%s: has what a command needed, and not its steps; record them with \"vprof run --record "+
+		return usagef("%s: holds the peaks of a command and not its steps; record them with \"vprof run --record "+
 			"run.vprof -- %s\", then: %s --model run.vprof", file, strings.Join(ran.Script.Command, " "),
 			cmd.CommandPath())
 	}
@@ -139,7 +139,7 @@ func (f *caseFlags) modelOf(t *trainers.Config) (words []string, err error) {
 	case f.model != "":
 		return nil, nil
 	case t.Model.Name == "":
-		return nil, usagef("%s: says not which model is trained; name it with --model", t.File)
+		return nil, usagef("%s: does not name the model that is trained; name it with --model", t.File)
 	}
 	if f.model, err = t.Described(); err != nil {
 		return nil, err

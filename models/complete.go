@@ -96,7 +96,7 @@ func CheckAccumulate(n int) error {
 		return fmt.Errorf("%d is not a number of micro-batches; the smallest is 1", n)
 	case n > mostAccumulated:
 		return fmt.Errorf("%d micro-batches are too many to record one by one; all after the second allocate the "+
-			"same, so say %d", n, mostAccumulated)
+			"same, so use %d", n, mostAccumulated)
 	}
 	return nil
 }

@@ -232,7 +232,7 @@ func setting(name string) form {
 		n, err := strconv.ParseInt(text, 10, 64)
 		switch {
 		case errors.Is(err, strconv.ErrRange):
-			return nil, fmt.Errorf("%s is beyond all bounds", text)
+			return nil, fmt.Errorf("%s is out of range", text)
 		case err != nil:
 			return nil, fmt.Errorf("%q is not a whole number", text)
 		}

@@ -433,7 +433,7 @@ func parseClip(text string) (string, error) {
 
 func parseTrainOnly(text string) (string, error) {
 	if _, err := regexp.Compile(text); err != nil {
-		return "", fmt.Errorf("%q is no regular expression that vprof reads, which has no look-ahead", text)
+		return "", fmt.Errorf("%q is not a regular expression of Go, which has no look-ahead", text)
 	}
 	return text, nil
 }

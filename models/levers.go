@@ -161,7 +161,7 @@ func ParseRecompute(text string) (Recompute, error) {
 		}
 		return Recompute(everyPrefix + strconv.Itoa(k)), nil
 	}
-	return "", fmt.Errorf("there is no such checkpointing as %q; use %s, %s, %s, every=N or selective=mm,sdpa", text,
+	return "", fmt.Errorf("there is no checkpointing %q; use %s, %s, %s, every=N or selective=mm,sdpa", text,
 		nonReentrant, Reentrant, ReentrantTrained)
 }
 
@@ -258,7 +258,7 @@ func parseCublasWorkspace(text string) (string, error) {
 	const most = 1 << 40
 	pairs := cublasBuffers.FindAllString(text, mostCublasPairs)
 	if strings.Join(pairs, "") != text || cublasBytes(text) > most {
-		return "", fmt.Errorf("%q is not KiB and how many, like :4096:8 or :16:8", text)
+		return "", fmt.Errorf("%q is not :KIB:COUNT, like :4096:8 or :16:8", text)
 	}
 	return text, nil
 }
@@ -284,8 +284,8 @@ func parseRouting(text string) (string, error) {
 	f, err := strconv.ParseFloat(factor, 64)
 	switch {
 	case skewed && (err != nil || !(f >= 1) || math.IsInf(f, 1)):
-		return "", fmt.Errorf("%q is not %sF, F being how many times as many tokens as with balanced routing come to "+
-			"the rank, 1 or more", text, skewedRouting)
+		return "", fmt.Errorf("%q is not %sF; F, 1 or more, is the rank's number of tokens relative to balanced "+
+			"routing", text, skewedRouting)
 	case !skewed && text != balancedRouting && text != worstRouting:
 		return "", fmt.Errorf("%q is neither %s, %s nor %sF", text, balancedRouting, worstRouting, skewedRouting)
 	case text == balancedRouting:

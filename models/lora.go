@@ -119,7 +119,7 @@ func ParseLoRA(text string) (LoRA, error) {
 		}
 	}
 	if strings.Index(text, "method=") > 0 {
-		return LoRA{}, errors.New("method: it comes first, as what follows are its options")
+		return LoRA{}, errors.New("method: write it first, before its options")
 	}
 	pairs, err := loraOptions.Pairs("", text)
 	if err != nil {
@@ -131,7 +131,7 @@ func ParseLoRA(text string) (LoRA, error) {
 			return LoRA{}, err
 		}
 		if matched && p.Key == "target" {
-			return LoRA{}, errors.New("match: target is given, too; layers are chosen one way")
+			return LoRA{}, errors.New("match: target also chooses the layers; give one of them")
 		}
 		all = all || p == options.Pair{Key: "target", Value: allLinear}
 	}
@@ -249,7 +249,7 @@ func parseDoRA(text string) (string, error) {
 
 func parseExpression(text string) (string, error) {
 	if _, err := regexp.Compile(text); err != nil || text == "" {
-		return "", fmt.Errorf("%q is no regular expression that vprof reads, which has no look-ahead", text)
+		return "", fmt.Errorf("%q is not a regular expression of Go, which has no look-ahead", text)
 	}
 	return text, nil
 }

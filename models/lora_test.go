@@ -79,7 +79,7 @@ func TestLoRAErrorsNameTheKey(t *testing.T) {
 		"lora_bias=maybe":            `lora_bias: "maybe" is neither true nor false`,
 		"trainable_token_indices=3+": `trainable_token_indices: "" is not a whole number`,
 		"match=":                     `match: "" is no regular expression`,
-		"r=2,match=(?!a)b":           `match: "(?!a)b" is no regular expression that vprof reads, which has no look-ahead`,
+		"r=2,match=(?!a)b":           `match: "(?!a)b" is not a regular expression of Go, which has no look-ahead`,
 		"target=a,match=b":           "match: target is given, too",
 	} {
 		_, err := ParseLoRA(text)

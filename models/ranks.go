@@ -37,7 +37,7 @@ func (m Model) DifferentRanks(c Case, gpu trace.GPU, o Options) ([]RankRange, er
 	}
 	s := c.Strategy
 	if s == nil {
-		return nil, errors.New("one GPU has one rank")
+		return nil, errors.New("one GPU has no other rank")
 	}
 	record := func(rank int64) (*program.Program, error) {
 		one := *s
@@ -63,7 +63,7 @@ func (m Model) DifferentRanks(c Case, gpu trace.GPU, o Options) ([]RankRange, er
 	}
 	if world > mostCompared {
 		return nil,
-			fmt.Errorf("each of %d ranks of %s has something else, and no more than %d are compared; name one with "+
+			fmt.Errorf("each of %d ranks of %s differs, and at most %d are compared; name one with "+
 				"--rank", world, s.Name, mostCompared)
 	}
 	return eachRank(world, record)

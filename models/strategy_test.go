@@ -131,7 +131,7 @@ func TestStrategyErrorsNameTheKey(t *testing.T) {
 		"fsdp2:reshard=0":           "reshard: 0 is not a number of ranks",
 		"fsdp2:wrap=h.*+":           "has an empty name",
 		"fsdp2:wrap=norm::head":     "has an empty pattern",
-		"fsdp2:wrap=h.*/0":          `h.*/0: behind the slash stands how many modules are wrapped together: "0" is not a whole number`,
+		"fsdp2:wrap=h.*/0":          `h.*/0: after the slash, give the number of modules that are wrapped together: "0" is not a whole number`,
 		"fsdp2:wrap=h.*+none":       "none goes with no other pattern",
 		"fsdp2:wrap=ends+h.*":       "ends goes with no other pattern",
 		"ddp:bucket_cap_mb=1e3":     `bucket_cap_mb: "1e3" is not a whole number`,

@@ -47,7 +47,7 @@ func parseWrap(text string) (Wrap, error) {
 		n, err := options.Within(number, 1, mostModules)
 		if err != nil {
 			return Wrap{},
-				fmt.Errorf("%s: behind the slash stands how many modules are wrapped together: %w", text, err)
+				fmt.Errorf("%s: after the slash, give the number of modules that are wrapped together: %w", text, err)
 		}
 		w.Each = int(n)
 	}
@@ -66,7 +66,7 @@ func parseWraps(value string) ([]string, error) {
 			err = wrong
 		}
 		if err == nil && len(all) > 1 && slices.Contains([]string{RootAlone, Ends}, w.Patterns[0]) {
-			err = fmt.Errorf("%s goes with no other pattern: it says of all modules whether they are wrapped",
+			err = fmt.Errorf("%s excludes other patterns: it decides for all modules",
 				w.Patterns[0])
 		}
 	}

@@ -87,7 +87,7 @@ func Read(r io.Reader) (Job, error) {
 		return Job{}, fmt.Errorf("job: %w", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return Job{}, errors.New("job: there is more after it")
+		return Job{}, errors.New("job: more data follows it")
 	}
 	return j, j.check()
 }
@@ -109,7 +109,7 @@ func (j Job) check() error {
 	case j.Kind == report.Plan && j.Target.GPU == nil:
 		return errors.New("job: a plan needs a simulated GPU")
 	case j.Target.GPU != nil && j.Target.GPU.Memory <= j.Target.GPU.Context:
-		return fmt.Errorf("job: a GPU with %d bytes of memory has no room", j.Target.GPU.Memory)
+		return fmt.Errorf("job: a GPU with %d bytes of memory is too small", j.Target.GPU.Memory)
 	case j.Kind != report.Plan && j.Lengths != nil:
 		return errors.New("job: lengths of samples are for a plan")
 	case len(j.Batches) == 0:

@@ -82,7 +82,7 @@ func (c Check) check(limit int64) error {
 	}
 	strained := c.Lengths != nil && c.Lengths.Epochs.Strained()
 	if c.Safe && (c.Need > limit || c.OOM != nil || !c.Fits || strained) {
-		return errors.New("it is marked safe and is not")
+		return errors.New("it is marked safe, but its numbers are not")
 	}
 	return c.Lengths.check()
 }

@@ -11,14 +11,14 @@ import (
 )
 
 // notOne begins what is wrong with reports that do not merge.
-const notOne = "the reports are not parts of one"
+const notOne = "these reports cannot be merged into one"
 
 // Merge puts the reports of jobs of one case together, in their order: what one
 // job for all of their devices and batch sizes would have given. Parts of a sweep that
 // found where its GPU ends are of that one GPU; see [MergeSweeps] for several. The error means bad input.
 func Merge(reports ...*Report) (*Report, error) {
 	if len(reports) == 0 {
-		return nil, input.Errorf("%s: there are none", notOne)
+		return nil, input.Errorf("%s: no reports are given", notOne)
 	}
 	reports = lists.Map(reports, copied)
 	NameDevices(reports...)
@@ -69,7 +69,7 @@ func (r *Report) end(parts []*Report) error {
 	case !stopped && r.Largest == nil:
 		return nil
 	case len(r.Devices) > 1:
-		return errors.New("sweeps that found where a GPU ends stand for themselves, each GPU's")
+		return errors.New("sweeps that ran out of memory merge only within one GPU")
 	}
 	slices.SortStableFunc(r.Points, func(a, b Point) int { return cmp.Compare(a.Batch, b.Batch) })
 	failed := slices.IndexFunc(r.Points, func(p Point) bool { return p.Run != nil && !p.Run.Fits })
@@ -125,7 +125,7 @@ func MergeSweeps(parts ...*Report) ([]*Report, error) {
 		sweeps = append(sweeps, whole)
 	}
 	if len(sweeps) == 0 {
-		return nil, input.Errorf("%s: there are none", notOne)
+		return nil, input.Errorf("%s: no reports are given", notOne)
 	}
 	return sweeps, nil
 }

@@ -162,7 +162,7 @@ func (h Header) check() error {
 	case h.Of < 1 || h.Of > MaxShards || h.Shard < 0 || h.Shard >= h.Of:
 		return fmt.Errorf("it is shard %d of %d", h.Shard, h.Of)
 	case h.Units < 0 || h.From != from || h.To != to:
-		return fmt.Errorf("it has units %d to %d of %d, as shard %d of %d does not", h.From, h.To, h.Units,
+		return fmt.Errorf("units %d to %d of %d are not what shard %d of %d holds", h.From, h.To, h.Units,
 			h.Shard, h.Of)
 	}
 	return nil

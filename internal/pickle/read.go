@@ -73,7 +73,7 @@ func NewBudget(file int) *Budget {
 // Spend takes bytes from the budget. The error says that there are too few.
 func (b *Budget) Spend(bytes int64) error {
 	if b.left -= bytes; b.left < 0 {
-		return fmt.Errorf("what is in it would take more than %d MiB, which no snapshot of its length does", b.all>>20)
+		return fmt.Errorf("its content takes more than %d MiB, more than a snapshot of its length can", b.all>>20)
 	}
 	return nil
 }

@@ -252,7 +252,7 @@ func open(f File) (*target, error) {
 	t := &target{name: f.Path, path: path, before: f.Before, after: f.After, mode: 0o644}
 	switch {
 	case f.Before == nil && err == nil:
-		return nil, fmt.Errorf("%s: someone else made it just now; nothing was changed, try again", f.Path)
+		return nil, fmt.Errorf("%s: another process created it just now; nothing was changed, try again", f.Path)
 	case f.Before == nil:
 		t.path = f.Path
 		return t, nil
@@ -282,7 +282,7 @@ func (t *target) unchanged() error {
 	defer f.Close()
 	now, err := io.ReadAll(io.LimitReader(f, int64(len(t.before))+1))
 	if err == nil && !bytes.Equal(now, t.before) {
-		err = fmt.Errorf("%s: someone else changed it just now; nothing was changed, try again", t.name)
+		err = fmt.Errorf("%s: another process changed it just now; nothing was changed, try again", t.name)
 	}
 	return err
 }

@@ -58,8 +58,8 @@ func (c Context) shard(f *frame, b *TextBatch) {
 func (c Context) shrink(f *frame, b *TextBatch) {
 	n, length := b.IDs.Size(0), b.IDs.Size(1)
 	if length%(2*c.Ranks) != 0 {
-		f.Tape().Raise(fmt.Errorf("cp: context_parallel shares rows in %d parts, two for each rank, and %d tokens "+
-			"are no multiple of that; take another length", 2*c.Ranks, length))
+		f.Tape().Raise(fmt.Errorf("cp: context_parallel splits sequences into %d parts, two for each rank, and "+
+			"%d tokens are no multiple of that; use another length", 2*c.Ranks, length))
 	}
 	for _, x := range []**tensor{&b.IDs, &b.Labels, &b.Positions} {
 		if *x != nil {
@@ -100,9 +100,9 @@ func (c Context) Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) 
 	switch {
 	case mask != nil && c.By != models.RingOfTorch: // for which a hook takes it away (_attach_context_parallel_hooks)
 		f.Tape().Raise(fmt.Errorf("cp: attention over sequences that ranks share takes no mask, and this model needs " +
-			"one; plan rows without padding that hold one sequence each (--set packed=0), and no windows"))
+			"one; plan sequences without padding or packing (--set packed=0), and no windows"))
 	case c.By != models.Ulysses && o.Dropout > 0:
-		f.Tape().Raise(fmt.Errorf("cp: vprof records ring attention without dropout; take cp_by=%s", models.Ulysses))
+		f.Tape().Raise(fmt.Errorf("cp: vprof records ring attention without dropout; use cp_by=%s", models.Ulysses))
 	case c.By == models.Ulysses:
 		return c.byHeads(f, q, k, v, o)
 	}
@@ -122,7 +122,7 @@ func (c Context) Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) 
 	if c.By == models.Llama3 {
 		if q.Size(0) != 1 {
 			f.Tape().Raise(
-				fmt.Errorf("cp: ring-flash-attn's llama3 attention takes one row; take a batch of 1, or cp_by=%s",
+				fmt.Errorf("cp: ring-flash-attn's llama3 attention needs a batch of 1; use it, or cp_by=%s",
 					models.Ring))
 		}
 		y = g.Let(g.Apply(c.gathered(), q.Squeeze(0), k.Squeeze(0), v.Squeeze(0))[0]).Unsqueeze(0)
@@ -137,7 +137,7 @@ func (c Context) Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) 
 func (c Context) byHeads(f *frame, q, k, v *tensor, o AttentionOptions) *tensor {
 	if k.Size(1)%c.Ranks != 0 {
 		f.Tape().Raise(
-			fmt.Errorf("cp: %d ranks cannot share %d heads of keys and values evenly; take a number of ranks "+
+			fmt.Errorf("cp: %d ranks cannot share %d heads of keys and values evenly; use a number of ranks "+
 				"that divides them, or cp_by=%s", c.Ranks, k.Size(1), models.Ring))
 	}
 	g := f.FuncFrame(q, k, v)

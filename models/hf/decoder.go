@@ -20,10 +20,10 @@ type Decoder interface {
 func (t Text) forBatch(f *frame, b TextBatch) Text {
 	switch {
 	case t.TokenRanks > 1 && b.IDs.Size(1)%t.TokenRanks != 0:
-		f.Tape().Raise(fmt.Errorf("sequence: %d ranks cannot share rows of %d tokens evenly; take a length that %d "+
-			"divides", t.TokenRanks, b.IDs.Size(1), t.TokenRanks))
+		f.Tape().Raise(fmt.Errorf("sequence: %d ranks cannot share sequences of %d tokens evenly; use a length "+
+			"that %d divides", t.TokenRanks, b.IDs.Size(1), t.TokenRanks))
 	case t.VocabRanks > 1 && !t.whole():
-		f.Tape().Raise(errors.New("loss: loss_parallel takes the scores of the output layer; leave out the fused or " +
+		f.Tape().Raise(errors.New("loss: loss_parallel needs the logits of the output layer; leave out the fused or " +
 			"chunked loss, or the strategy's loss"))
 	}
 	t.positions = b.Positions
@@ -33,8 +33,8 @@ func (t Text) forBatch(f *frame, b TextBatch) Text {
 // checkLinearLoss refuses a loss of the output layer's weight where the scores are not what that layer gives.
 func (t Text) checkLinearLoss(f *frame) {
 	if t.ScoreCap || t.ScoreScaled {
-		f.Tape().Raise(errors.New("linear_cross_entropy takes the scores as the output layer gives them, and this " +
-			"model scales or caps them; use --set chunked-loss=N"))
+		f.Tape().Raise(errors.New("linear_cross_entropy needs the logits unchanged, and this model scales or " +
+			"caps them; use --set chunked-loss=N"))
 	}
 }
 
@@ -131,8 +131,8 @@ func (t *TextTask) objective(c *caller) {
 func plainWeight(f *frame, output nn.Layer) *tensor {
 	if nn.Base(output) != nn.Trained(output) {
 		f.Tape().Raise(
-			errors.New("the loss in chunks reads the weight of the output layer, and leaves out the adapter " +
-				"beside it; leave the layer out of the targets of --lora, or take another loss"))
+			errors.New("the chunked loss reads the weight of the output layer without its adapter; leave the " +
+				"layer out of the targets of --lora, or use another loss"))
 	}
 	return nn.OutputWeight(output)
 }

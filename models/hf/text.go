@@ -291,8 +291,8 @@ func (t *TextTask) Loss(f *trace.Frame, loss **trace.Tensor) {
 func (t *TextTask) AdaptEmbeddings(method peft.Config) (nn.Adapter, error) {
 	plain := t.Classes == nil && t.Extra == nil && t.Objective.IsZero() && t.Packed != Several
 	if method.ForLanguageModels() && !plain || t.Context.Ranks > 1 {
-		return nil, errors.New("vprof records methods of peft at the words of language models that learn the next " +
-			"token of rows with one text each; use \"vprof run\"")
+		return nil, errors.New("vprof records methods of peft at the embeddings of language models that learn the " +
+			"next token of sequences with one text each; use \"vprof run\"")
 	}
 	words := peft.Words{Embeddings: t.Inputs, Output: t.Output, Attentions: t.Attentions}
 	tuned, err := peft.AdaptEmbeddings(t.Net, method, words)

@@ -92,7 +92,7 @@ func TestSequencesThatCannotBeShared(t *testing.T) {
 	require.ErrorContains(t, shared(models.Strategy{Name: models.FSDP2, CP: 8}, 8, 1, 0),
 		"8 ranks cannot share 4 heads of keys and values evenly")
 	require.ErrorContains(t, shared(models.Strategy{Name: models.FSDP2, CP: 2, CPBy: models.Llama3}, 8, 2, 0),
-		"takes one row; take a batch of 1")
+		"needs a batch of 1")
 	require.ErrorContains(t, shared(models.Strategy{Name: models.FSDP2, CP: 2}, 8, 2, 1), "takes no mask")
 	require.ErrorContains(t, shared(models.Strategy{Name: models.DDP, CP: 3}, 8, 1, 0),
 		"8 GPUs cannot be divided into groups of 3 that share a sequence (cp=3)")
@@ -204,6 +204,6 @@ func TestPyTorchsContextParallelSaysWhatItCannotShare(t *testing.T) {
 		return err
 	}
 	require.NoError(t, record(64, "bf16"))
-	require.ErrorContains(t, record(60, "bf16"), "in 8 parts, two for each rank")
+	require.ErrorContains(t, record(60, "bf16"), "into 8 parts, two for each rank")
 	require.ErrorContains(t, record(64, "fp32"), "train in bf16")
 }

@@ -75,7 +75,7 @@ func NewConfig(name string, given map[string]string) (Config, error) {
 		choices := strings.Split(standard, "|")
 		switch {
 		case !ok:
-			return Config{}, fmt.Errorf("%s has no option %s that bears on memory; there are %s", name, key,
+			return Config{}, fmt.Errorf("%s has no option %s that affects memory; there are %s", name, key,
 				strings.Join(keys, ", "))
 		case len(choices) > 1 && !slices.Contains(choices, value):
 			return Config{}, fmt.Errorf("%s=%s of %s is not one of %s", key, value, name, strings.Join(choices, ", "))
@@ -162,7 +162,7 @@ func (o options) positive(keys ...string) error {
 func divides(what string, n int64, widths ...int64) error {
 	for _, w := range widths {
 		if n < 1 || w%n != 0 {
-			return fmt.Errorf("peft raises there: %s %d does not divide %d", what, n, w)
+			return fmt.Errorf("peft raises an error: %s %d does not divide %d", what, n, w)
 		}
 	}
 	return nil

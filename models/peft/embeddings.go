@@ -61,7 +61,7 @@ func AdaptEmbeddings(model any, c Config, w Words) (*Site, error) {
 	}
 	places := nn.HoldersOf(model, w.Embeddings)
 	if len(places) == 0 {
-		return nil, errors.New("vprof has no place for it at the embeddings of this model; use \"vprof run\"")
+		return nil, errors.New("vprof cannot add it to the embeddings of this model; use \"vprof run\"")
 	}
 	for _, p := range places {
 		*p = s
@@ -248,8 +248,8 @@ func (s *Site) addPrompts() error {
 	for _, key := range []string{"adapter_len", "adapter_layers"} {
 		n, err := strconv.ParseInt(s.text(key), 10, 64)
 		if err != nil || n < 1 || key == "adapter_layers" && n > int64(len(all)) {
-			return fmt.Errorf("%s=%s: say the tokens of a prompt and how many of the last layers, of %d, have one, as "+
-				"in adapter_len=10,adapter_layers=2", key, s.text(key), len(all))
+			return fmt.Errorf("%s=%s: give the tokens of a prompt and the number of last layers, of %d, that have "+
+				"one, as in adapter_len=10,adapter_layers=2", key, s.text(key), len(all))
 		}
 		numbers[key] = n
 	}

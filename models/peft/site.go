@@ -45,7 +45,7 @@ func Adapt(model any, c Config, wanted func(path string) bool, excluded ...nn.La
 			return
 		}
 		if !linear {
-			err = fmt.Errorf("%s is no linear layer as PyTorch has it, beside which vprof has rules for LoRA alone",
+			err = fmt.Errorf("%s is not torch.nn.Linear; for other layers vprof has rules for LoRA alone",
 				path)
 			return
 		}

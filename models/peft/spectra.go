@@ -15,7 +15,8 @@ func (s *Site) addSpectrum() error {
 	n := s.count("n_frequency")
 	s.weight(s.method.name+"_spectrum", n)
 	if n > s.in*s.out {
-		return fmt.Errorf("peft raises there: n_frequency %d is more than the %d elements of the weight", n, s.in*s.out)
+		return fmt.Errorf("peft raises an error: n_frequency %d is more than the %d elements of the weight",
+			n, s.in*s.out)
 	}
 	return s.positive("n_frequency")
 }

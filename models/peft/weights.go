@@ -186,7 +186,7 @@ func (s *Site) addMiSS() error {
 		s.weight("miss_block", r, s.out)
 	}
 	if r > s.in {
-		return fmt.Errorf("peft raises there: r=%d is more than the layer's %d inputs", r, s.in)
+		return fmt.Errorf("peft raises an error: r=%d is more than the layer's %d inputs", r, s.in)
 	}
 	return s.positive("r")
 }
@@ -301,7 +301,7 @@ func (s *Site) addSHiRA() error {
 	s.weight("shira_weight", n)
 	s.Own.Buffer(trace.I32, 2, n) // shira_indices
 	if all := s.in * s.out; n > all {
-		return fmt.Errorf("peft raises there: r=%d makes %d places of the %d of the weight", s.count("r"), n, all)
+		return fmt.Errorf("peft raises an error: r=%d makes %d places of the %d of the weight", s.count("r"), n, all)
 	}
 	return s.positive("r")
 }

@@ -94,7 +94,7 @@ func findOutputLayer(g *graph, result int32, returnsLoss bool) (*outputLayer, er
 			return nil, err
 		}
 		if scores = inputOf(n, "self"); scores < 0 {
-			return nil, errors.New("the cross entropy has no scores")
+			return nil, errors.New("the cross entropy has no logits")
 		}
 	}
 	if err := s.scores(scores); err != nil {
@@ -143,7 +143,7 @@ func (s *seeker) scores(v int32) error {
 	for next := s.found.loss; s.found.linear < 0; {
 		i := s.maker[v]
 		if i < 0 {
-			return errors.New("the scores are an input of the model, not the result of a linear layer")
+			return errors.New("the logits are an input of the model, not the result of a linear layer")
 		}
 		n := &s.p.Nodes[i]
 		if err := s.goes(v, next); err != nil {
@@ -159,7 +159,7 @@ func (s *seeker) scores(v int32) error {
 		case name == "slice.Tensor" && (keepsAll(n) || cutsLast(n)):
 			s.cut = s.cut || cutsLast(n)
 		case !shaping[name]:
-			return fmt.Errorf("the scores are the result of %s, not of a linear layer", describe(n))
+			return fmt.Errorf("the logits are the result of %s, not of a linear layer", describe(n))
 		case len(s.found.adjust) > 0 && strings.HasPrefix(name, "to."):
 			s.found.adjust = append([]int{i}, s.found.adjust...)
 		}
@@ -177,10 +177,10 @@ func (s *seeker) goes(v int32, next int) error {
 	for _, i := range s.takers[v] {
 		if i != next {
 			if s.found.loss < 0 {
-				return fmt.Errorf("%s needs the scores, too; leave out --loss if it is the loss of the model itself",
+				return fmt.Errorf("%s needs the logits, too; leave out --loss if it is the loss of the model itself",
 					describe(&s.p.Nodes[i]))
 			}
-			return fmt.Errorf("%s needs the scores or labels, too", describe(&s.p.Nodes[i]))
+			return fmt.Errorf("%s needs the logits or labels, too", describe(&s.p.Nodes[i]))
 		}
 	}
 	return nil
@@ -263,7 +263,7 @@ func (s *seeker) labels(v int32) error {
 	}
 	if v < 0 || shifted != (padded || s.cut) {
 		return errors.New(
-			"scores and labels are shifted against each other in another way than that each token predicts the next")
+			"logits and labels are not shifted as for predicting the next token")
 	}
 	s.found.labels, s.found.ownLabels = v, !shifted
 	return nil

@@ -111,7 +111,7 @@ func TestLossesInChunksThatAGraphCannotHave(t *testing.T) {
 		change func(p *export.Program)
 		c      models.Case
 	}{
-		"the scores are the result of add.Tensor, not of a linear layer": {
+		"the logits are the result of add.Tensor, not of a linear layer": {
 			"hf-bart-base", same,
 			models.Case{Settings: chunks},
 		},
@@ -128,7 +128,7 @@ func TestLossesInChunksThatAGraphCannotHave(t *testing.T) {
 			argument("cross_entropy_loss.default", "reduction", export.Argument{Kind: export.Integer, Int: 2}),
 			models.Case{Settings: chunks},
 		},
-		"shifted against each other in another way": {
+		"not shifted as for predicting the next token": {
 			"hf-qwen3-tiny",
 			argument("slice.Tensor", "start", export.Argument{Kind: export.Integer}),
 			models.Case{Settings: chunks},
@@ -141,7 +141,7 @@ func TestLossesInChunksThatAGraphCannotHave(t *testing.T) {
 			"hf-qwen3-tiny", twice,
 			models.Case{Settings: chunks},
 		},
-		"to.dtype needs the scores, too; leave out --loss": {
+		"to.dtype needs the logits, too; leave out --loss": {
 			"hf-qwen3-tiny", same,
 			models.Case{Settings: chunks, Loss: pt2.TokenCrossEntropy, Output: "logits"},
 		},
@@ -174,7 +174,7 @@ func TestLossesInChunksThatAGraphCannotHave(t *testing.T) {
 			"hf-qwen3-tiny", same,
 			models.Case{Settings: chunks, GPUs: 2, Strategy: &models.Strategy{Name: models.PP}},
 		},
-		"ranks gather lm_head when it is called": {
+		"ranks would gather lm_head for every chunk": {
 			"hf-qwen3-tiny", same,
 			models.Case{Settings: chunks, GPUs: 2, Strategy: &models.Strategy{Name: models.ZeRO3}},
 		},

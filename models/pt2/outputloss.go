@@ -67,8 +67,8 @@ func (t *task) chunkLoss() (setting string, err error) {
 	}
 	l, err := findOutputLayer(t.g, t.g.Results[t.output].Value, t.c.Loss == Output)
 	if err != nil {
-		return setting, fmt.Errorf("vprof takes the place of a linear layer that gives the scores and of their cross "+
-			"entropy, and in this graph %w", err)
+		return setting, fmt.Errorf("a chunked loss needs a linear layer that gives logits and their cross entropy, "+
+			"and in this graph %w", err)
 	}
 	h := &head{t: t, l: l, setting: setting, weight: inputOf(&t.g.Nodes[l.linear], "weight")}
 	if err := h.check(); err != nil {
@@ -119,7 +119,7 @@ func (h *head) check() error {
 	if name, reads := weightReaders[h.setting]; reads {
 		switch {
 		case len(h.l.adjust) > 0 && (h.setting == linearLoss || !h.caps()):
-			return fmt.Errorf("%s takes the scores as the output layer gives them, and this model scales or caps "+
+			return fmt.Errorf("%s needs the logits unchanged, and this model scales or caps "+
 				"them; use --set chunked-loss=N", name)
 		case inputOf(n, "bias") >= 0:
 			return fmt.Errorf("vprof describes %s of a layer without a bias, and %s has one; use --set chunked-loss=N",
@@ -135,7 +135,7 @@ func (h *head) check() error {
 		return errors.New(
 			"vprof describes losses in chunks of exported models without pipelines; use another --strategy")
 	case h.l.loss < 0:
-		return errors.New("ranks gather the output layer within the model, which returns its scores; use a model " +
+		return errors.New("ranks gather the output layer within the model, which returns its logits; use a model " +
 			"that returns its loss, or --strategy ddp")
 	}
 	for i := range h.l.gone {
@@ -154,8 +154,8 @@ func (h *head) wrapped(wraps []*wrapped) error {
 	for _, c := range wraps {
 		for i := range h.l.gone {
 			if c.begin <= i && i < c.end && c.end-c.begin < len(h.t.g.Nodes) {
-				return fmt.Errorf("ranks gather %s when it is called, and it is called for every chunk then; vprof "+
-					"describes that of models of transformers (hf:config.json)", h.t.g.Nodes[h.l.linear].Module)
+				return fmt.Errorf("ranks would gather %s for every chunk; vprof describes that for models of "+
+					"transformers (hf:config.json)", h.t.g.Nodes[h.l.linear].Module)
 			}
 		}
 	}

@@ -100,7 +100,7 @@ func TestInterleavedStagesShareOutTheModel(t *testing.T) {
 	_, err = record(models.Strategy{Name: models.PP, Rank: &zero, Schedule: models.Interleaved, Stages: 5}, plain)
 	require.ErrorContains(t, err, "a pipeline of 10 stages has at least a block in each, and the model has 8")
 	_, err = record(models.Strategy{Name: models.PP, Rank: &zero, Micro: 5, Schedule: models.Interleaved}, plain)
-	require.ErrorContains(t, err, "5 micro-batches cannot go round 2 ranks in 2 rounds")
+	require.ErrorContains(t, err, "5 micro-batches cannot be divided among 2 ranks in 2 rounds")
 	_, err = record(models.Strategy{Name: models.PP, Rank: &zero, Stages: 2}, plain)
 	require.ErrorContains(t, err, "stages=2 is about schedule=interleaved")
 }

@@ -129,7 +129,7 @@ func adapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]nn.
 func adaptEmbeddings(a Adaptable, l *models.LoRA, method string, options map[string]string) (nn.Adapter, error) {
 	w, ok := a.(Worded)
 	if !ok {
-		return nil, errors.New("the model has no words for " + method)
+		return nil, errors.New("the model has no token embeddings for " + method)
 	}
 	t, err := peft.NewConfig(method, options)
 	if err != nil {

@@ -92,8 +92,8 @@ func NewPipeline(tape *trace.Tape, c models.Case, blocks []string,
 	p.schedule = distributed.Schedule(s.Schedule, p.micro, ranks, rank)
 	if s.Schedule == models.Interleaved {
 		if rounds := distributed.Rounds(p.micro, ranks); p.micro%rounds != 0 {
-			return nil, fmt.Errorf("%d micro-batches cannot go round %d ranks in %d rounds, as the interleaved "+
-				"schedule has them; take a multiple", p.micro, ranks, rounds)
+			return nil, fmt.Errorf("%d micro-batches cannot be divided among %d ranks in %d rounds, as the "+
+				"interleaved schedule requires; use a multiple", p.micro, ranks, rounds)
 		}
 		p.schedule = distributed.Interleaved(p.micro, ranks, rank, each)
 	}

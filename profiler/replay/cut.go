@@ -93,7 +93,7 @@ func Cut(p *program.Program, microBatches int) (*Steps, error) {
 
 // ErrUnsteady says that the last step of a recording ends with other buffers than it began with, so that it cannot
 // stand for all further steps. A recording of more steps may be steady.
-var ErrUnsteady = errors.New("replay: the last recorded step does not leave what it found")
+var ErrUnsteady = errors.New("replay: the last recorded step does not end with the memory it began with")
 
 // steady reports whether the step that represents all further ones leaves as many buffers of each class as it found.
 func (s *Steps) steady() bool {

@@ -135,7 +135,7 @@ func (l *Loop) change(h *holding, b program.Buffer) error {
 		*h = holding{block, b.Bytes}
 		return nil
 	case program.Weights, program.OptimizerState:
-		return fmt.Errorf("replay: %v of %d bytes follow such of %d: the programs are not of one model", b.Class,
+		return fmt.Errorf("replay: %v of %d bytes follow %d bytes: the programs are of different models", b.Class,
 			b.Bytes, h.bytes)
 	default:
 		return nil

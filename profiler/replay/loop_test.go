@@ -112,7 +112,7 @@ func TestALoopNeedsProgramsOfOneModel(t *testing.T) {
 	require.NoError(t, err)
 	require.Error(t, loop.Step(t.Context()))
 	require.NoError(t, loop.Step(t.Context(), small))
-	require.ErrorContains(t, loop.Step(t.Context(), large), "not of one model")
+	require.ErrorContains(t, loop.Step(t.Context(), large), "of different models")
 }
 
 func TestWhatCannotBeCut(t *testing.T) {

@@ -67,7 +67,7 @@ const (
 func (s *Sharers) UnmarshalText(text []byte) error {
 	i := slices.Index([]string{"Llama", "Starcoder2", "Mistral", "GPT-NeoX"}, string(text))
 	if i < 0 {
-		return fmt.Errorf("%q is no model after which a group that shares functions is named", text)
+		return fmt.Errorf("%q is not a group of models that share functions", text)
 	}
 	*s = SharedByLlama + Sharers(i)
 	return nil

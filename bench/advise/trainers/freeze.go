@@ -149,7 +149,7 @@ func layersOf(path string) (count int, composite bool, err error) {
 	}
 	count = cmp.Or(l.NumHidden, l.Num, l.N)
 	if count < 1 || count > mostLayers {
-		return 0, false, fmt.Errorf("%s says no number of layers (num_hidden_layers)", path)
+		return 0, false, fmt.Errorf("%s gives no number of layers (num_hidden_layers)", path)
 	}
 	return count, config.Text != nil || config.Vision != nil, nil
 }

@@ -56,9 +56,9 @@ func (c *Calibration) Run(ctx context.Context) (*report.Calibration, *coefficien
 		return nil, nil, err
 	}
 	if i := slices.IndexFunc(c.Runs, func(o Observed) bool { return o.OthersAssumed }); i >= 0 && !c.Force {
-		return nil, nil, input.Errorf("%s: what other processes held of the GPU was not known, so its device "+
-			"bytes may be theirs in part; run it where NVML answers (vprof doctor), or learn from it all the "+
-			"same with --force", c.Runs[i].Label)
+		return nil, nil, input.Errorf("%s: the memory of other processes on the GPU is unknown, and its device "+
+			"bytes may include it; run it where NVML works (vprof doctor), or use the run nevertheless with "+
+			"--force", c.Runs[i].Label)
 	}
 	gpu, err := device.Lookup(c.Runs[0].GPU)
 	if known := c.Runs[0].Known; err != nil && known.Name != "" {

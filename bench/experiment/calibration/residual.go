@@ -24,7 +24,7 @@ const (
 
 // tooFar returns the error of a run that does not belong to the case in its label.
 func tooFar(label, what string, observed, says int64, bound float64) error {
-	return input.Errorf("%s: %s are %s, and vprof says %s (%.0f %% off, %.0f %% may be): it is of another model, "+
+	return input.Errorf("%s: %s are %s, and the estimate is %s (%.0f %% off, above %.0f %%): it is of another model, "+
 		"batch size or setting, or has no whole step; --force learns from it nevertheless",
 		label, what, bytesize.Format(observed), bytesize.Format(says), 100*residual(observed, says), 100*bound)
 }
@@ -82,7 +82,7 @@ func enough(r *calibrate.Result) error {
 		}
 		if n > 0 && len(r.Points) < n+spareRuns {
 			return &FewError{input.Errorf("%d runs are too few for %d coefficients: each is compared with a fit to "+
-				"the others, which takes %d; run a sweep of more batch sizes, or learn from these nevertheless with "+
+				"the others, which needs %d; run a sweep of more batch sizes, or learn from these nevertheless with "+
 				"--force", len(r.Points), n, n+spareRuns)}
 		}
 	}
@@ -94,7 +94,7 @@ const maxContext = 4 << 30
 
 // impossible returns the error of a coefficient that no GPU can have.
 func impossible(t planner.Term, value, most string) error {
-	return input.Errorf("%s would be %s, and %s is the most that it can be: the runs are of something else, or "+
+	return input.Errorf("%s would be %s, above the possible %s: the runs are of another model, or "+
 		"another process was on the GPU; --force learns it nevertheless", t, value, most)
 }
 

@@ -135,8 +135,8 @@ func lawOf(name string, given givenKeys) (*Law, error) {
 		// the smaller root of s^2/2 - 1.64 s + ln(q/m) = 0.
 		under := quantile95*quantile95 - 2*math.Log(p95/mean)
 		if under < 0 {
-			return nil, fmt.Errorf("no such law has a 95th percentile of %.2f times its mean, 3.86 is the most; give "+
-				"median in place of mean", p95/mean)
+			return nil, fmt.Errorf("no such distribution has a 95th percentile of %.2f times its mean, at most 3.86; "+
+				"give median in place of mean", p95/mean)
 		}
 		l.Scale = quantile95 - math.Sqrt(under)
 		l.Location = math.Log(mean) - l.Scale*l.Scale/2
@@ -147,9 +147,9 @@ func lawOf(name string, given givenKeys) (*Law, error) {
 func (l *Law) check() error {
 	switch {
 	case !slices.Contains([]string{LogNormal, Normal, Uniform, Quantiles}, l.Name):
-		return fmt.Errorf("there is no law %q", l.Name)
+		return fmt.Errorf("there is no distribution %q", l.Name)
 	case (l.Name == Quantiles) != (len(l.Points) >= 2):
-		return fmt.Errorf("%d quantiles are no law", len(l.Points))
+		return fmt.Errorf("%d quantiles are no distribution; need at least two", len(l.Points))
 	case l.Least < 1 || l.Least > l.Most || l.Most > maxLength:
 		return fmt.Errorf("lengths from %d to %d are no range within 1 to %d", l.Least, l.Most, maxLength)
 	case l.Samples < 1 || l.Samples > maxSamples:

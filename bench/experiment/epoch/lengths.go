@@ -171,7 +171,7 @@ func (l *Lengths) Check() error {
 	case !slices.Contains(Batchings(), l.Batching):
 		return fmt.Errorf("lengths: there is no batching %q", l.Batching)
 	case l.Multiple < 0 || l.Multiple > maxLength:
-		return fmt.Errorf("lengths: %d is nothing that a length is a multiple of", l.Multiple)
+		return fmt.Errorf("lengths: %d is not a multiple to pad to", l.Multiple)
 	case l.Law != nil:
 		return l.Law.check()
 	}

@@ -124,7 +124,7 @@ func (t *Trial) loads(ctx context.Context) (loads []steptime.Load, err error) {
 func (l Local) prepare(ctx context.Context, t *Trial) (err error) {
 	if t.setup == nil {
 		if l.Models == nil {
-			return errors.New("there are no models here for a trial from elsewhere")
+			return errors.New("the executor has no models, which a trial from another process needs")
 		}
 		if t.setup, err = Of(l.Models, t.Case, Evidence{}); err != nil {
 			return err

@@ -99,8 +99,8 @@ func (j *journal) add(s monitor.Sample) error {
 	seen := map[int]bool{}
 	for _, p := range s.Processes {
 		if p.PID < 1 || seen[p.PID] || p.Used < -1 || p.Used > maxBytes {
-			return fmt.Errorf("processes: %d of process %d: a process has a number of its own and bytes, or -1 "+
-				"where the driver does not tell", p.Used, p.PID)
+			return fmt.Errorf("processes: %d of process %d: need each process once, and its bytes or -1 "+
+				"if they are unknown", p.Used, p.PID)
 		}
 		seen[p.PID] = true
 	}

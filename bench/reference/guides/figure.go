@@ -65,7 +65,7 @@ func ParseFigure(text string) (Figure, error) {
 	case f.High < f.Low:
 		return Figure{}, fmt.Errorf("%q ends below its start", text)
 	case f.Share && f.High > 1:
-		return Figure{}, fmt.Errorf("%q is more than all of it", text)
+		return Figure{}, fmt.Errorf("%q is more than 100 %%", text)
 	case f.High > 1<<50:
 		return Figure{}, fmt.Errorf("%q is more than any memory holds", text)
 	}
@@ -75,7 +75,7 @@ func ParseFigure(text string) (Figure, error) {
 // UnmarshalYAML implements [yaml.Unmarshaler].
 func (f *Figure) UnmarshalYAML(n *yaml.Node) (err error) {
 	if n.Kind != yaml.ScalarNode {
-		return fmt.Errorf("line %d: a figure is a word", n.Line)
+		return fmt.Errorf("line %d: a value must be text", n.Line)
 	}
 	if *f, err = ParseFigure(n.Value); err != nil {
 		return fmt.Errorf("line %d: %w", n.Line, err)

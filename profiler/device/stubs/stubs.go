@@ -37,7 +37,7 @@ func Unpack(cache string) (string, error) {
 	}
 	defer os.RemoveAll(work)
 	if err := extract(work); err != nil {
-		return "", fmt.Errorf("unpack the libraries that stand in for NVIDIA's: %w", err)
+		return "", fmt.Errorf("unpack the stubs of NVIDIA's: %w", err)
 	}
 	// Another process may have been faster, with the same.
 	if err := os.Rename(work, dir); err != nil && !errors.Is(err, os.ErrExist) {

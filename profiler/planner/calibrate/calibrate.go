@@ -140,9 +140,9 @@ func check(observations []Observation) error {
 	for _, o := range observations {
 		switch {
 		case o.Sample.Batch < 1 || o.Sample.Allocated() <= 0 || o.Sample.Reserved < o.Sample.Allocated():
-			return fmt.Errorf("%s: the replay is none", o.Label)
+			return fmt.Errorf("%s: there is no replay", o.Label)
 		case o.observed() == 0:
-			return fmt.Errorf("%s: no bytes were seen", o.Label)
+			return fmt.Errorf("%s: no bytes were measured", o.Label)
 		case min(o.Allocated, o.Reserved, o.Device) < 0:
 			return fmt.Errorf("%s: negative bytes", o.Label)
 		case o.Reserved > 0 && o.Allocated > o.Reserved:

@@ -10,7 +10,7 @@ import (
 )
 
 // errNoEnd says that the active set cycles, which rounding errors cause where columns are nearly dependent.
-var errNoEnd = errors.New("calibrate: the least squares found no end; the columns hardly differ")
+var errNoEnd = errors.New("calibrate: the least squares do not converge; the columns hardly differ")
 
 // NNLS finds the x with no negative element for which |a·x - b| is smallest, by the active-set method of Lawson and
 // Hanson, Solving Least Squares Problems, 1974, chapter 23. Columns should be of like size; they need not be

@@ -38,7 +38,7 @@ func newEnsemble(variants *forest.Forest, counts map[string]*forest.Forest) (*En
 			return nil, err
 		}
 		if v.choices[i].Splits > 0 {
-			return nil, fmt.Errorf("variant %q: its splits are voted on apart", variant)
+			return nil, fmt.Errorf("variant %q: its splits are chosen separately", variant)
 		}
 		if !split {
 			continue

@@ -199,7 +199,7 @@ func checkKnobsOf(t *testing.T, v *Ensemble) {
 	require.NotEmpty(t, v.choices)
 	for i, c := range v.choices {
 		split := v.splits[i].votes != nil
-		require.Zero(t, c.Splits, "%v: its splits are voted on apart", c)
+		require.Zero(t, c.Splits, "%v: its splits are chosen separately", c)
 		require.Equal(t, c.TileM > 0, c.TileN > 0, "%v", c)
 		if split || c.TileM > 0 {
 			require.True(t, c.Engine.splits(), "%v, split %v", c, split)
