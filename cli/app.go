@@ -193,7 +193,7 @@ func newRootCmd(a *app) *cobra.Command {
 	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(flagError)
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-")) // as trainers' command lines have them
+		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-")) // as in trainers' command lines
 	})
 	if a.only != nil {
 		root.AddCommand(a.only(a))

@@ -65,7 +65,7 @@ func (f *applyFlags) check(gpus int) error {
 // path returns the file of a system that is written.
 func (f *applyFlags) path(s systems.System) string { return cmp.Or(f.config, s.Config) }
 
-// fixByFile fixes in the case what stays as the user's file has it: what --map does not reach, and the precision and
+// fixByFile fixes in the case what stays as in the user's file: what --map does not reach, and the precision and
 // checkpointing of a project. The recommendation must hold with the rest of the file as it is. It returns the names, in
 // our words, that were fixed.
 func (f *applyFlags) fixByFile(m models.Model, c *models.Case) (held map[string]bool, err error) {
@@ -106,7 +106,7 @@ func (f *applyFlags) preferPrecision(fit *report.Fit, best report.Choice) report
 	})
 	values, err := systems.ReadMapped(f.config, pairs)
 	if err != nil {
-		return best // writing says what is wrong
+		return best // writing describes what is wrong
 	}
 	amp, err := models.ParseAutocast(fmt.Sprint(values["amp"]))
 	if err != nil {

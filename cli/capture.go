@@ -186,7 +186,7 @@ func stepCommand(cmd *cobra.Command, args []string) string {
 }
 
 // recordStep records training steps of a model as they run on a simulated GPU, in place of its graph, writes them and
-// says what they are.
+// describes what they are.
 func recordStep(ctx context.Context, o *captureOptions) error {
 	if !strings.HasSuffix(o.Output, recorded.Suffix) {
 		return usagef("invalid -o %s: the file of a recorded step must end in %s", o.Output, recorded.Suffix)

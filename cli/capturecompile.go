@@ -111,7 +111,7 @@ func (o *captureOptions) startCompile(ctx context.Context) *compilation {
 	return c
 }
 
-// stop ends the recording, if it goes on.
+// stop ends the recording, if it still runs.
 func (c *compilation) stop() {
 	c.cancel()
 	<-c.done

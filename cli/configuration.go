@@ -14,8 +14,8 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// A configuration is the file of the user's project that says how to train: of a project that package systems lists,
-// or any file, with --map.
+// A configuration is the file of the user's project that describes how to train: of a project that package systems
+// lists, or any file, with --map.
 type configuration struct {
 	path  string
 	pairs []string // of --map

@@ -27,7 +27,7 @@ type fitOptions struct {
 	tune  []string
 	// over is what --search searches: batch or seq-len.
 	over string
-	// levers says to search the levers of fine-tuning, too.
+	// levers adds the memory-saving options of fine-tuning to the search.
 	levers bool
 	group  groupFlags
 
@@ -130,7 +130,7 @@ func runFit(cmd *cobra.Command, o *fitOptions) (err error) {
 	return nil
 }
 
-// verdictOf returns an error if nothing fits, which says what else could be tried.
+// verdictOf returns an error if nothing fits, which describes what else could be tried.
 func verdictOf(f *report.Fit, advice string) error {
 	if !slices.ContainsFunc(f.Choices, report.Choice.Fits) {
 		return negative{fmt.Errorf("%s does not fit; %s", f.Model, advice)}

@@ -102,7 +102,7 @@ func (o *fitOptions) open() error {
 	k.path, k.searched = o.apply.config, true
 	if s, known, err := systems.Lookup(o.c.model); o.apply.apply && k.path == "" && known {
 		if _, missing := os.Stat(s.Config); missing != nil || err != nil {
-			return err // writing says what is missing
+			return err // writing describes what is missing
 		}
 		k.path = s.Config
 	}
@@ -241,7 +241,7 @@ func (o *fitOptions) tuned(settings models.Settings) ([]models.Settings, error) 
 	all := []models.Settings{settings}
 	for _, t := range o.tune {
 		name, list, ok := strings.Cut(t, "=")
-		name = strings.ReplaceAll(name, "_", "-") // as Python has it
+		name = strings.ReplaceAll(name, "_", "-") // as in Python
 		if !ok || name == "" {
 			return nil, usagef("--tune: %q is not name=values", t)
 		}

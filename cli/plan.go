@@ -33,8 +33,8 @@ type planOptions struct {
 	lengths lengthFlags
 	// request is the scheduler that is to be asked for the memory; empty for none.
 	request string
-	// requestFile is the file of requests that machines make (see [request]); empty for none.
-	// requestLines says that each line of it is one.
+	// requestFile is the file of requests that machines make (see [request]); empty for none. requestLines reports
+	// whether each line of it is one.
 	requestFile  string
 	requestLines bool
 }
@@ -44,7 +44,7 @@ func newPlanCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// planCmd returns the command with its options, for those who plan what others say.
+// planCmd returns the command with its options, for callers that plan what others say.
 func planCmd(a *app) (*cobra.Command, *planOptions) {
 	o := &planOptions{app: a, out: output{app: a}}
 	cmd := &cobra.Command{

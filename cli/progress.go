@@ -31,7 +31,7 @@ type progressLine struct {
 	shown       bool
 }
 
-// startProgress shows progress on a terminal, unless the user or the verb wants none. The caller calls end.
+// startProgress shows progress on a terminal, unless the user or the verb needs none. The caller calls end.
 func startProgress(a *app, quiet bool) *progressLine {
 	p := &progressLine{to: a.stderr, tell: a.tell, stop: make(chan struct{}), began: time.Now()}
 	if !quiet && !a.quiet && terminal(a.stderr) {

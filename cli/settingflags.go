@@ -126,7 +126,7 @@ func (f *caseFlags) origins(m models.Model, cases ...models.Case) report.Origins
 			out.Given = append(out.Given, name)
 		case isTaken:
 			out.FromFile = append(out.FromFile, name)
-		case at < flags && m.Settings[i].Default != 0 && // zero is a lever that is not turned
+		case at < flags && m.Settings[i].Default != 0 && // zero is a memory-saving option that is not turned
 			!slices.ContainsFunc(cases, chosen):
 			out.Assumed = append(out.Assumed, name)
 		}
@@ -138,7 +138,7 @@ func (f *caseFlags) origins(m models.Model, cases ...models.Case) report.Origins
 	return out
 }
 
-// defaults says which settings were left to the model; empty if none that decide were.
+// defaults names which settings were left to the model; empty if none that decide were.
 func defaults(m models.Model, from report.Origins) string {
 	words := lists.Map(from.Assumed, func(name string) string {
 		if name == "stage" {

@@ -171,7 +171,7 @@ func (*sweepOptions) unverifiable(device string) error {
 	return usagef("--verify: %s has no memory to write to; use a real GPU", device)
 }
 
-// check reads the file to go on with, and refuses flags that make no sense.
+// check reads the file to continue with, and refuses flags that make no sense.
 func (o *sweepOptions) check() error {
 	const most = 1000
 	for flag, n := range map[string]int{"--warm-up": o.conditions.WarmUp, "--repeat": o.conditions.Repeat - 1} {

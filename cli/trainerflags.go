@@ -87,7 +87,7 @@ func (f *caseFlags) openTrainer(cmd *cobra.Command, a *app, args []string, at in
 	return err
 }
 
-// noFile says what an argument may be that is no file of a trainer.
+// noFile describes what an argument may be that is no file of a trainer.
 func noFile(cmd *cobra.Command, a *app, args []string) error {
 	if err := asScript(cmd, args); err != nil {
 		return err
@@ -173,7 +173,7 @@ func (f *caseFlags) applyTrainer(cmd *cobra.Command, a *app, searched []string) 
 			s.Flag == trainers.ImageSize && !f.onImages() ||
 			set && f.settings.gives(name)
 	})
-	if m, err := a.models().Lookup(f.model); err == nil { // the case says what is wrong with a model
+	if m, err := a.models().Lookup(f.model); err == nil { // the case describes what is wrong with a model
 		if settings, err = t.Suited(m, settings); err != nil {
 			return err
 		}

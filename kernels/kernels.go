@@ -1,6 +1,6 @@
 // Package kernels is the work that vprof gives a GPU: kernels in CUDA C, the PTX and the cubins made from them (make
-// kernels), and one Go type per kernel that says what it takes and turns into a [Launch]. Everything here is arithmetic
-// over addresses; starting a launch is the device's part.
+// kernels), and one Go type per kernel that describes what it takes and turns into a [Launch]. Everything here is
+// arithmetic over addresses; starting a launch is the device's part.
 //
 // A module holds all kernels. Besides its code it takes 8 MiB of device memory, where blocks of one launch leave
 // partial results for each other: launches of a module must run one at a time, as on one stream.

@@ -109,8 +109,8 @@ func (m Matrix) extent(rows, depth, batch int64) int64 {
 //	gradient of weight  filters by taps, positions deep
 //
 // Filters are the output channels, positions the output pixels, taps the elements of one filter. Output and weight are
-// matrices of these sizes, which tells the three apart; the input may have any size. Where two would do, as for filters
-// of one element, they are the same product.
+// matrices of these sizes, which distinguishes the three; the input may have any size. Where two would do, as for
+// filters of one element, they are the same product.
 func (p *plan) convolve(w *Work) {
 	if len(p.reads) < 2 || len(p.writes) == 0 {
 		p.matmul(w)

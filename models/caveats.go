@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Caveats returns what a user must know of a complete case that its figures do not
-// show, a sentence each without its full stop.
+// Caveats returns what a user must know of a complete case that its values do not show, a sentence each without its
+// full stop.
 func (m Model) Caveats(c Case) []string {
 	var caveats []string
 	for _, s := range m.Settings {

@@ -27,7 +27,7 @@ func OfTransformers(class string, s Settings, config map[string]any) Class {
 	return Class{Spec: "hf:" + string(text), Size: int(s["image-size"]), Seq: int(s["seq-len"])}
 }
 
-// ClassOf returns the class that a complete case trains. The reason says why there is none, empty if there is one.
+// ClassOf returns the class that a complete case trains. The reason reports why there is none, empty if there is one.
 func (m Model) ClassOf(c Case) (class Class, reason string) {
 	if m.Class == nil {
 		return class, m.Name + " is no class of a library; capture your own code, as docs/compile.md has it"
@@ -43,7 +43,7 @@ func (m Model) ClassOf(c Case) (class Class, reason string) {
 	return class, ""
 }
 
-// capturedBy says what records the step of a case under torch.compile, or why nothing does.
+// capturedBy describes what records the step of a case under torch.compile, or why nothing does.
 func (m Model) capturedBy(c Case) string {
 	switch _, reason := m.ClassOf(c); {
 	case m.Description != (Description{}):

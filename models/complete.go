@@ -77,8 +77,8 @@ const MaxBatch = 1 << 20
 // mostAccumulated limits the micro-batches that one optimizer step can have in a recording.
 const mostAccumulated = 1024
 
-// CheckBatch returns an error if n samples are no batch that anybody trains with: from a
-// flag, or from a file that says what was or shall be trained.
+// CheckBatch returns an error if n samples are no batch that anybody trains with: from a flag, or from a file that
+// describes what was or shall be trained.
 func CheckBatch(n int) error {
 	switch {
 	case n < 1:
@@ -101,8 +101,8 @@ func CheckAccumulate(n int) error {
 	return nil
 }
 
-// Canonical returns a complete case without the settings that have the model's own
-// values, as files have it: however a case was asked for, it is the same then.
+// Canonical returns a complete case without the settings that have the model's own values, as in files: however a case
+// was asked for, it is the same then.
 func (m Model) Canonical(c Case) Case {
 	own := Settings{}
 	for _, s := range m.Settings {

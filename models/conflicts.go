@@ -14,7 +14,7 @@ type Conflict struct {
 	// Field is the field to change, and With what it does not go together with.
 	Field, With string
 	when        func(*choice) bool
-	// Reason says why, and what to do. Names in braces stand for values of the case.
+	// Reason reports why, and what to do. Names in braces stand for values of the case.
 	Reason string
 }
 
@@ -69,7 +69,7 @@ func (k *choice) first(all []Conflict) (field, reason string) {
 
 var braced = regexp.MustCompile(`\{[A-Za-z_ -]+\}`)
 
-// fill puts values of the case in the place of names in braces: of the model, of the strategy's options or of fields.
+// fill puts values of the case in place of names in braces: of the model, of the strategy's options or of fields.
 func (k *choice) fill(reason string) string {
 	choices := map[string][]string{"all stages": k.m.Stages, "all tasks": k.m.Tasks, "all losses": k.m.Losses}
 	numbers := map[string]int64{

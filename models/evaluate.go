@@ -7,8 +7,8 @@ import (
 	"github.com/vprof/vprof/internal/options"
 )
 
-// Evaluation is what a trainer does between training steps: batches without gradients, in evaluation
-// mode, as transformers' Trainer has them. The zero value is what the model's own system does.
+// Evaluation is what a trainer does between training steps: batches without gradients, in evaluation mode, as in
+// transformers' Trainer. The zero value is what the model's own system does.
 type Evaluation struct {
 	// Batch is the number of samples of a batch; zero is the batch size of the model's system, or of training.
 	Batch int
@@ -73,7 +73,7 @@ func (e Evaluation) Words() string {
 	return ""
 }
 
-// IsZero tells that nothing was said of evaluation.
+// IsZero reports whether nothing was said of evaluation.
 func (e Evaluation) IsZero() bool { return e == Evaluation{} }
 
 // MarshalText implements [encoding.TextMarshaler].

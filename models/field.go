@@ -23,7 +23,7 @@ type Field struct {
 	Label string
 	// Usage is a line of help, with the name of the value between backquotes; "{values}" stands for all Values.
 	Usage string
-	// Group is what it is about, and Main says that it is among the few that help shows first.
+	// Group is what it is about, and Main reports whether it is among the few that help shows first.
 	Group Group
 	Main  bool
 	// Key reports whether --set NAME=VALUE sets it, and no flag of its own.
@@ -63,7 +63,7 @@ type Change struct {
 	set  func(*Case)
 }
 
-// Parse reads a value of the field. The error says what may stand there.
+// Parse reads a value of the field. The error describes what may stand there.
 func (f *Field) Parse(text string) (Change, error) {
 	set, err := f.parse(text)
 	return Change{f, text, set}, err
@@ -264,7 +264,7 @@ func fixed(words string) func(*Case, string) string {
 	return func(*Case, string) string { return words }
 }
 
-// Words says what a case has of the field, in a line about the case; empty if it is not worth a word.
+// Words describes what a case has of the field, in a line about the case; empty if it is not worth a word.
 func (f *Field) Words(c *Case) string {
 	text := f.text(c)
 	if f.say == nil || text == "" {

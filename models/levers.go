@@ -63,14 +63,14 @@ type Levers struct {
 	Evaluate Evaluation `json:"evaluate,omitzero" jsonschema:"type=string"`
 }
 
-// ownLoop is why a model refuses levers of the training loop.
+// ownLoop is why a model refuses memory-saving options of the training loop.
 const ownLoop = "vprof describes this model's own training loop; " +
 	"models of transformers and exported models (.pt2) have a choice"
 
-// LeverSet says which levers a model has.
+// LeverSet names which memory-saving options a model has.
 type LeverSet struct {
-	// Loop is the loop that is recorded where a case says none; cases may have another, and offload, the
-	// optimizer in backward, and clipping. Empty is that the model has a loop of its own.
+	// Loop is the loop that is recorded where a case sets none; cases may have another, and offload, the optimizer in
+	// backward, and clipping. Empty is that the model has a loop of its own.
 	Loop Loop
 	// Cache: keys and values as a part of the output.
 	Cache bool
@@ -212,7 +212,7 @@ func parseKept(text string) (all []trace.Kept, err error) {
 // mostLayersApart bounds every=N.
 const mostLayersApart = 1 << 10
 
-// leverCaveats returns what a user must know of levers.
+// leverCaveats returns what a user must know of memory-saving options.
 func (l Levers) leverCaveats(c *Case) []string {
 	var all []string
 	if l.InBackward && c.Accumulate > 1 {

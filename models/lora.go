@@ -53,7 +53,7 @@ type LoRA struct {
 	Blocks []int64
 	// Patterns are the ranks of layers that have another than Rank: rank_pattern. The first that matches decides.
 	Patterns []RankPattern
-	// Bias says which biases are trained, too: [AllBiases], [AdaptedBiases], or none, which is empty.
+	// Bias names which biases are trained, too: [AllBiases], [AdaptedBiases], or none, which is empty.
 	Bias string
 	// Biased has the second matrix of an adapter have a bias: lora_bias.
 	Biased bool

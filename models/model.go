@@ -29,7 +29,7 @@ type Model struct {
 	Torch string
 	// Stages are the freeze stages, the default first.
 	Stages []string
-	// Trains says what is trained in a stage; see [Model.StageNote].
+	// Trains describes what is trained in a stage; see [Model.StageNote].
 	Trains map[string]string
 	// Default is the case the real system runs.
 	Default Case
@@ -62,7 +62,7 @@ type Model struct {
 	Transformers bool
 	// Towers reports whether it has encoders of images or sound, which a step of text alone does not call.
 	Towers bool
-	// Levers says which levers cases may turn.
+	// Levers names which memory-saving options cases may turn.
 	Levers LeverSet
 	// HalfWeights reports whether cases may have weights in half precision.
 	HalfWeights bool
@@ -71,8 +71,8 @@ type Model struct {
 	// Class is the class of a library that the model stands for, in the sizes that the settings give; nil if it is none
 	// of a library.
 	Class func(Settings) Class
-	// Unrecorded says why there is no recording of the step of a case under torch.compile, as a clause; empty if there
-	// is one, nil if there is none of any case.
+	// Unrecorded reports why there is no recording of the step of a case under torch.compile, as a clause; empty if
+	// there is one, nil if there is none of any case.
 	Unrecorded func(Case) string
 	// Reordered builds a case whose step was recorded under torch.compile at other batch sizes in the other order that
 	// its kernels may come in, nil if that is not in doubt.
@@ -88,7 +88,7 @@ type Model struct {
 	Check func(Case) error
 	// Notes are what a user should know about the system.
 	Notes []string
-	// Caveat finds what a user must know of a case that its figures do not show: that the system itself would not train
+	// Caveat finds what a user must know of a case that its values do not show: that the system itself would not train
 	// so, or that a choice changes nothing. Nil if there is never any.
 	Caveat func(Case) []string
 	// Curriculum has the parts of training that the system's project distinguishes; nil if it has none.

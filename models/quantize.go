@@ -17,9 +17,9 @@ type QAT struct {
 
 // The kinds of training for quantization.
 const (
-	// QAT8da4w is Int8DynActInt4WeightQATQuantizer, as torchtune has it.
+	// QAT8da4w is Int8DynActInt4WeightQATQuantizer, as in torchtune.
 	QAT8da4w = "8da4w"
-	// QATInt8Int4 has Int4WeightFakeQuantizeConfig for weights and 8 bits for each token of inputs, as axolotl has it.
+	// QATInt8Int4 has Int4WeightFakeQuantizeConfig for weights and 8 bits for each token of inputs, as in axolotl.
 	QATInt8Int4 = "int8-int4"
 )
 
@@ -62,7 +62,7 @@ func Float8s() []string { return []string{"tensorwise"} }
 // Settings of decoders whose layers bitsandbytes holds in another way than it does now, or
 // others of them than transformers has it do.
 const (
-	// EarlySetting is for layers in 4 bits as bitsandbytes 0.42 has them.
+	// EarlySetting is for layers in 4 bits as in bitsandbytes 0.42.
 	EarlySetting = "early-bitsandbytes"
 	// PackedHeadSetting is for a quantized output layer.
 	PackedHeadSetting = "packed-head"

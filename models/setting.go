@@ -14,9 +14,9 @@ import (
 type Setting struct {
 	// Name is its name on the command line: "seq-len".
 	Name string `json:"name"`
-	// Usage says what the number counts: "tokens of a sequence".
+	// Usage describes what the number counts: "tokens of a sequence".
 	Usage string `json:"usage"`
-	// Inert says why it does not change memory; empty if it does.
+	// Inert reports why it does not change memory; empty if it does.
 	Inert string `json:"inert,omitempty"`
 	// Length reports whether the samples of a data set differ in it, and that a batch is as long as its longest.
 	Length bool `json:"-"`
@@ -29,7 +29,7 @@ type Setting struct {
 	Lower Fraction `json:"-"`
 }
 
-// Switch returns a setting that is 1 or 0, for yes or no; usage says what each means.
+// Switch returns a setting that is 1 or 0, for yes or no; usage describes what each means.
 func Switch(name string, usual int64, usage string) Setting {
 	return Setting{Name: name, Usage: usage, Default: usual, Min: 0, Max: 1}
 }

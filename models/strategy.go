@@ -86,9 +86,9 @@ type Strategy struct {
 	Memory []int64
 	// BackwardPrefetch is backward_prefetch of FullyShardedDataParallel: "post" or "none"; empty is BACKWARD_PRE.
 	BackwardPrefetch string
-	// Init is where the model is before its weights are shared out; empty is the meta device, from which it comes
-	// shard by shard (to_empty, as torchtitan and torchtune have it), or by transformers' plan from_pretrained, which
-	// first allocates as much as all shards.
+	// Init is where the model is before its weights are shared out; empty is the meta device, from which it comes shard
+	// by shard (to_empty, as in torchtitan and torchtune), or by transformers' plan from_pretrained, which first
+	// allocates as much as all shards.
 	Init Init
 }
 
@@ -172,7 +172,7 @@ const RootAlone = "none"
 // RootAlone reports whether the root alone is wrapped.
 func (s *Strategy) RootAlone() bool { return len(s.Wrap) == 1 && s.Wrap[0] == RootAlone }
 
-// WrapsEnds reports whether what stands around the blocks is wrapped as [Ends] says, as transformers' own plan has it.
+// WrapsEnds reports whether what stands around the blocks is wrapped as [Ends] says, as in transformers' own plan.
 func (s *Strategy) WrapsEnds() bool {
 	return len(s.Wrap) == 1 && s.Wrap[0] == Ends || len(s.Wrap) == 0 && s.TPBy != ""
 }

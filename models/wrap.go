@@ -20,7 +20,7 @@ type Wrap struct {
 }
 
 // Ends is the value of wrap under which fully_shard wraps the blocks, the embeddings, and the last norm together with
-// the output layer, whose parameters stay after forward: as accelerate has it from release 1.14 on, and torchtitan.
+// the output layer, whose parameters stay after forward: as in accelerate from release 1.14 on, and torchtitan.
 const Ends = "ends"
 
 // Wraps returns the calls of fully_shard in a strategy: "layers.*" wraps every block, "layers.*/2"

@@ -116,7 +116,7 @@ type Kubernetes struct {
 	ServiceAccount string `yaml:"service-account"`
 	RuntimeClass   string `yaml:"runtime-class"`
 	Queue          string `yaml:"queue"`
-	// Selector are labels of nodes for all GPUs, besides the labels of each; Tolerations are as a pod has them.
+	// Selector are labels of nodes for all GPUs, besides the labels of each; Tolerations are as in a pod.
 	Selector    map[string]string `yaml:"node-selector"`
 	Tolerations []map[string]any  `yaml:"tolerations"`
 	// Pod are further fields of the pod's spec, which replace vprof's.

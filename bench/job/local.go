@@ -31,7 +31,7 @@ type Local struct {
 	Evidence step.Evidence
 	// Open opens a GPU of this machine by its name, for one job, which closes it; nil if jobs have none.
 	Open func(name string) (device.Device, error)
-	// Progress is told how far work on lengths is.
+	// Progress receives how far work on lengths is.
 	Progress progress.Func
 	// Done is what an earlier sweep of the job left behind; nil for none.
 	Done *report.Report
@@ -91,7 +91,7 @@ func (l *Local) open(t Target) (device.Device, error) {
 	return sim.New(*t.GPU, 0)
 }
 
-// RunAll runs jobs one after the other, each on GPUs of its own, and merges their reports. Progress is told how many
+// RunAll runs jobs one after the other, each on GPUs of its own, and merges their reports. Progress receives how many
 // are done. What PyTorch refuses on all GPUs is an error.
 func RunAll(ctx context.Context, e Executor, jobs []Job, progress progress.Func) (*report.Report, error) {
 	reports := make([]*report.Report, 0, len(jobs))
@@ -108,7 +108,7 @@ func RunAll(ctx context.Context, e Executor, jobs []Job, progress progress.Func)
 		reports = append(reports, r)
 		done(1)
 	}
-	// The first says what the others need not say again.
+	// The first describes what the others need not say again.
 	slices.SortStableFunc(reports, func(a, b *report.Report) int {
 		return cmp.Compare(min(len(b.Points), 1), min(len(a.Points), 1))
 	})

@@ -55,7 +55,7 @@ type tried struct {
 }
 
 // New returns the judge of a case on a GPU, of which other processes hold some bytes. The budget's Memory is taken from
-// the GPU. The error says that nothing is left of it.
+// the GPU. The error reports that nothing is left of it.
 func New(s *step.Setup, gpu device.GPU, b planner.Budget, others int64) (*Judge, error) {
 	b, err := s.Budget(b, gpu, others)
 	return &Judge{Cases: append([]*step.Setup{s}, s.Parts()...), GPU: gpu, Budget: b, Others: others}, err

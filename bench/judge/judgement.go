@@ -69,8 +69,8 @@ type Evaluation struct {
 	// Need is the number of bytes that must be within the limit, and Reason why they are not; empty if they are.
 	Need   int64
 	Reason planner.Reason
-	// Judged reports whether the verdict counts the evaluation: users or projects evaluate. Otherwise it only says what
-	// would happen if they did.
+	// Judged reports whether the verdict counts the evaluation: users or projects evaluate. Otherwise it only describes
+	// what would happen if they did.
 	Judged bool
 }
 

@@ -71,7 +71,7 @@ func decodeFineTune(line []byte) (Record, error) {
 	r.FineTuned = true
 	if w.Loop != "" {
 		r.UseCache = strconv.FormatBool(w.UseCache)
-		r.Settings["shared-labels"] = 1 // as the script has it
+		r.Settings["shared-labels"] = 1 // as in the script
 	}
 	if !w.Unpacked {
 		// A simulated device says of any positions that they are of several sequences, so transformers makes a mask.

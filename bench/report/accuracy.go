@@ -11,7 +11,7 @@ import (
 // AccuracySchema names the format of an accuracy report.
 const AccuracySchema = "vprof.accuracy/v1"
 
-// Accuracy says how far estimates are from reference records.
+// Accuracy describes how far estimates are from reference records.
 type Accuracy struct {
 	Schema  string          `json:"schema" jsonschema:"const=vprof.accuracy/v1"`
 	Rows    []AccuracyRow   `json:"rows"`
@@ -103,16 +103,16 @@ type AccuracySummary struct {
 	ByAMP        []AccuracyGroup `json:"by_amp"`
 	ByStage      []AccuracyGroup `json:"by_stage"`
 	ByGPU        []AccuracyGroup `json:"by_gpu"`
-	// ByTorch tells releases of PyTorch apart.
+	// ByTorch distinguishes releases of PyTorch.
 	ByTorch []AccuracyGroup `json:"by_torch"`
 	// ByPhase has the errors of the peaks within phases of a name.
 	ByPhase []AccuracyGroup `json:"by_phase"`
 }
 
-// AccuracyGroup is the figures of a group of rows.
+// AccuracyGroup is the values of a group of rows.
 type AccuracyGroup struct {
 	Name string `json:"name"`
-	// Compared is the number of rows whose errors the figures summarize.
+	// Compared is the number of rows whose errors the values summarize.
 	Compared int `json:"compared"`
 	AccuracyFigures
 }
@@ -159,7 +159,7 @@ func figuresOf(errs []RelativeError, oom Verdicts) AccuracyFigures {
 	}
 }
 
-// describe computes the figures of errors; of none, all are zero.
+// describe computes the values of errors; of none, all are zero.
 func describe(errs []float64) ErrorFigures {
 	if len(errs) == 0 {
 		return ErrorFigures{}

@@ -44,7 +44,7 @@ func (t Tone) paint(s string, color bool) string {
 }
 
 const (
-	// barCells is the length of a bar that ends at the limit, in characters, and beyondCells how far one goes on.
+	// barCells is the length of a bar that ends at the limit, in characters, and beyondCells how far a longer one goes.
 	barCells    = 36
 	beyondCells = 9
 )

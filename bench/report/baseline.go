@@ -19,7 +19,7 @@ import (
 const maxSmoke = 16 << 20
 
 // ReadSmoke reads an earlier result of a smoke test, to watch for growth. One that could hide growth is an error:
-// without checks, with figures that no step has, or of a configuration that was not safe itself. File is the name for
+// without checks, with values that no step has, or of a configuration that was not safe itself. File is the name for
 // errors, which are [*input.FormatError].
 func ReadSmoke(file string, r io.Reader) (*Smoke, error) {
 	var s Smoke

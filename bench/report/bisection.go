@@ -14,7 +14,7 @@ const BisectionSchema = "vprof.bisection/v1"
 // mostLines bounds the lines of a table of changes.
 const mostLines = 8
 
-// Bisection says which releases of packages changed what a script needs.
+// Bisection names which releases of packages changed what a script needs.
 type Bisection struct {
 	Schema  string   `json:"schema" jsonschema:"const=vprof.bisection/v1"`
 	Tool    Tool     `json:"tool"`

@@ -219,7 +219,7 @@ func (c *Coefficients) Data() Data {
 	}
 }
 
-// exact returns the figures of a coefficient with all of their digits.
+// exact returns the values of a coefficient with all of their digits.
 func (c *Coefficient) exact(of string) extra {
 	if c == nil {
 		return nil

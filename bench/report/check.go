@@ -148,7 +148,7 @@ func sum(name string, parts []Component, of string, total int64) error {
 	return nil
 }
 
-// check finds figures that no run can have seen.
+// check finds values that no run can have seen.
 func (u *Run) check() error {
 	if u == nil {
 		return nil

@@ -59,7 +59,7 @@ type Answer struct {
 	Seconds *Seconds `json:"seconds,omitempty"`
 	// Verdict answers a claim that a batch fits.
 	Verdict Verdict `json:"verdict,omitempty" jsonschema:"enum=fits,enum=tight,enum=fits slowly,enum=does not fit"`
-	// Refused says why there is no answer.
+	// Refused reports why there is no answer.
 	Refused string `json:"refused,omitempty"`
 }
 
@@ -94,7 +94,7 @@ func (a *Answer) Judged(v Verdict) {
 	a.Verdict = a.Verdict.Worse(v)
 }
 
-// Source says where the claim stands.
+// Source reports where the claim stands.
 func (c Claim) Source() string { return fmt.Sprintf("%s (%s), %s", c.Guide, c.Project, c.Where) }
 
 // String returns the range in a few words.
@@ -154,8 +154,8 @@ func (c Claim) Judge() string {
 	return "-"
 }
 
-// judgeBytes compares amounts. Where the truth is a range, a figure that is not
-// right for all of it is not right; too little matters more than too much.
+// judgeBytes compares amounts. Where the truth is a range, a value that is not right for all of it is not right; too
+// little matters more than too much.
 func judgeBytes(guide, truth ByteRange) string {
 	low, high := float64(truth.Low), float64(truth.High)
 	least, most := float64(guide.Low), float64(guide.High)

@@ -45,8 +45,8 @@ func streamedCell(p Point, c column) string {
 	return c.interval(*p.Streamed)
 }
 
-// subject returns the model and what all choices have in common: its task, adapters,
-// the PyTorch that was asked for, and what of its data lies on the GPU.
+// subject returns the model and what all choices have in common: its task, adapters, the PyTorch that was asked for,
+// and what of its data is on the GPU.
 func (f *Fit) subject() string {
 	if len(f.Choices) == 0 {
 		return f.Model

@@ -50,7 +50,7 @@ func writable(path string) (Export, error) {
 	if err != nil {
 		return Export{}, err
 	}
-	// A rename must not take the place of a link.
+	// A rename must not replace a link.
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return Export{}, err
 	}

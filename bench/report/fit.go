@@ -32,11 +32,11 @@ type Fit struct {
 	Budget Budget          `json:"budget"`
 	// Devices are the GPUs that choices refer to by name.
 	Devices []Device `json:"devices"`
-	// Parallel says that several GPUs of a kind share the work; estimates are of each. Absent for one.
+	// Parallel reports whether several GPUs of a kind share the work; estimates are of each. Absent for one.
 	Parallel *Parallel `json:"parallel,omitempty"`
 	// Choices are the configurations searched, by device and stage, the fastest first.
 	Choices []Choice `json:"choices"`
-	// Intervals names the records from which the ranges of the estimates were computed, and says how many of them
+	// Intervals names the records from which the ranges of the estimates were computed, and gives how many of them
 	// ranges of the others held.
 	Intervals string `json:"intervals,omitempty"`
 	// Parts are the settings of the parts of a curriculum that train with one batch: each choice is safe in all.

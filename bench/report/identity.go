@@ -137,7 +137,7 @@ func qualify(gpus []Device, names []string, group []int) {
 		called := func(i int) string { return names[i] + strings.Join(suffix[i], ", ") }
 		for _, alike := range lists.Groups(group, called) {
 			if slices.IndexFunc(alike, func(i int) bool { return of(gpus[i]) != of(gpus[alike[0]]) }) < 0 {
-				continue // it tells none apart
+				continue // it distinguishes none
 			}
 			for _, i := range alike {
 				suffix[i] = append(suffix[i], cmp.Or(of(gpus[i]), "unknown"))

@@ -143,7 +143,7 @@ func (s Sheet) split(width int, show func(string) string) []Sheet {
 	return parts
 }
 
-// numbered returns the sheet with numbers of its rows in the first column, unless that tells them apart.
+// numbered returns the sheet with numbers of its rows in the first column, unless that distinguishes them.
 func (s Sheet) numbered() Sheet {
 	if len(lists.Groups(s.Rows, func(r []string) string { return r[0] })) == len(s.Rows) {
 		return s

@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/internal/rewrite"
 )
 
-// Pages are JSON Lines of reports in several files of a folder, each at most as large as a reader wants, but for one
+// Pages are JSON Lines of reports in several files of a folder, each at most as large as a reader needs, but for one
 // report that is larger: page-0001.jsonl and so on. A page is there when it is whole.
 type Pages struct {
 	Dir string

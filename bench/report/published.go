@@ -10,19 +10,19 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// PublishedSchema names the format of a report on published figures.
+// PublishedSchema names the format of a report on published values.
 const PublishedSchema = "vprof.published/v1"
 
-// Published says how far plans are from figures that others measured on real GPUs.
+// Published describes how far plans are from values that others measured on real GPUs.
 type Published struct {
 	Schema string         `json:"schema" jsonschema:"const=vprof.published/v1"`
 	Rows   []PublishedRow `json:"rows"`
 	Groups []FigureGroup  `json:"groups"`
 }
 
-// PublishedRow is a figure beside its plan.
+// PublishedRow is a value beside its plan.
 type PublishedRow struct {
-	// Group is whose figures are summed up together, Source where this one stands.
+	// Group is whose values are summed up together, Source where this one stands.
 	Group  string `json:"group"`
 	Source string `json:"source"`
 	// What says in their words what was trained, with which release of PyTorch and on which GPU.
@@ -31,17 +31,17 @@ type PublishedRow struct {
 	GPU   string `json:"gpu,omitempty"`
 	// Kind is what was measured: "allocated", "reserved" or "device".
 	Kind string `json:"kind"`
-	// Bytes is the figure, which may be off by Rounding, as it was printed.
+	// Bytes is the value, which may be off by Rounding, as it was printed.
 	Bytes    int64 `json:"published_bytes"`
 	Rounding int64 `json:"rounding_bytes,omitempty"`
 	// Command is the plan that says the same: "plan --model hf:config.json ...", with files beside the rows' own.
 	Command string `json:"command,omitempty"`
-	// Estimate is what the plan says; absent without one, and Refused says why.
+	// Estimate is what the plan says; absent without one, and Refused reports why.
 	Estimate *Interval `json:"estimate,omitempty"`
 	Refused  string    `json:"refused,omitempty"`
 }
 
-// FigureGroup sums up the figures of one kind and group.
+// FigureGroup sums up the values of one kind and group.
 type FigureGroup struct {
 	Group   string       `json:"group"`
 	Kind    string       `json:"kind"`
@@ -72,7 +72,7 @@ func PublishedOf(rows []PublishedRow) *Published {
 	return d
 }
 
-// off returns how far the plan is from the figure, relative to that; within its rounding it is not.
+// off returns how far the plan is from the value, relative to that; within its rounding it is not.
 func (r *PublishedRow) off() float64 {
 	d := r.Estimate.Bytes - r.Bytes
 	if max(d, -d) <= r.Rounding {
@@ -87,7 +87,7 @@ func (d *Published) Data() Data {
 		estimate_bytes estimate_low_bytes estimate_high_bytes refused`, d.Rows)}
 }
 
-// Sheets returns the errors of each group, and the figures furthest off.
+// Sheets returns the errors of each group, and the values furthest off.
 func (d *Published) Sheets() []Sheet {
 	s := Sheet{
 		Title: fmt.Sprintf("%d published measurements of real GPUs", len(d.Rows)),
@@ -104,7 +104,7 @@ func (d *Published) Sheets() []Sheet {
 	return []Sheet{s, d.worst(10)}
 }
 
-// worst returns the figures that plans are furthest from.
+// worst returns the values that plans are furthest from.
 func (d *Published) worst(most int) Sheet {
 	s := Sheet{Title: "furthest off", Columns: Columns("source | what | bytes | published> | planned> | error>")}
 	rows := slices.DeleteFunc(slices.Clone(d.Rows), func(r PublishedRow) bool { return r.Estimate == nil })

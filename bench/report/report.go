@@ -71,7 +71,7 @@ type Case struct {
 	Config json.RawMessage `json:"config,omitempty" jsonschema:"type=object"`
 }
 
-// CaseOf returns a complete case of a model as reports have it.
+// CaseOf returns a complete case of a model as in reports.
 func CaseOf(m models.Model, c models.Case) Case {
 	c = m.Canonical(c)
 	c.Batch = 0
@@ -121,7 +121,7 @@ type Device struct {
 	// Driver is the release of a real one's driver, as far as it is known, and CUDA the newest version that it speaks.
 	Driver string `json:"driver,omitempty"`
 	CUDA   string `json:"cuda,omitempty"`
-	// UUID is the driver's name of a real GPU or of the slice of one, MIG tells that it is a slice, and Host the
+	// UUID is the driver's name of a real GPU or of the slice of one, MIG reports whether it is a slice, and Host the
 	// machine that it is in; absent in older files and where it is unknown.
 	UUID string `json:"uuid,omitempty"`
 	MIG  bool   `json:"mig,omitempty"`
@@ -196,7 +196,7 @@ type Buffer struct {
 	Line  string `json:"line"`
 	Bytes int64  `json:"bytes"`
 	Count int    `json:"count"`
-	// Saved tells that forward keeps it for backward, and Reused are the nodes whose results lie there later on.
+	// Saved reports whether forward keeps it for backward, and Reused are the nodes whose results lie there later on.
 	Saved  bool     `json:"saved_for_backward"`
 	Reused []string `json:"reused_for,omitempty"`
 }

@@ -25,8 +25,8 @@ type Script struct {
 	// Error is the exception that ended it, Traceback with its lines; absent if none did.
 	Error     string `json:"error,omitempty"`
 	Traceback string `json:"traceback,omitempty"`
-	// Steps is how often each optimizer stepped, Optimizers are their kinds, and Ended
-	// says why training ended: steps, eval, save, or exit where the script ended itself.
+	// Steps is how often each optimizer stepped, Optimizers are their kinds, and Ended reports why training ended:
+	// steps, eval, save, or exit where the script ended itself.
 	Steps      []int    `json:"steps"`
 	Optimizers []string `json:"optimizers"`
 	Ended      string   `json:"ended,omitempty"`
@@ -382,7 +382,7 @@ func (r *Report) unseen() (all []string) {
 	return all
 }
 
-// besides returns the notes below the figures.
+// besides returns the notes below the values.
 func (r *Report) besides() []string {
 	s, notes := r.Script, phrase.List(nil)
 	if w := s.Workspaces; w != nil {

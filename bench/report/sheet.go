@@ -17,7 +17,7 @@ import (
 
 // Sheet is a table for people with lines above and below it.
 type Sheet struct {
-	// Title says what the table shows; empty for none.
+	// Title describes what the table shows; empty for none.
 	Title string
 	// Answer stands before the table: what readers came for, a sentence a line.
 	Answer  []string
@@ -126,7 +126,7 @@ type Layout struct {
 	Color bool
 	// Width is what lines have room for, in characters; zero is any.
 	Width int
-	// Defaults name the settings that were left to the model and decide the figures; they end the first title.
+	// Defaults name the settings that were left to the model and decide the values; they end the first title.
 	Defaults string
 }
 

@@ -30,8 +30,8 @@ type Smoke struct {
 	// Limit is the number of bytes that may be filled: the budget's share of the memory that other processes leave.
 	Limit  int64   `json:"limit_bytes"`
 	Checks []Check `json:"checks"`
-	// Intervals names the records from which the ranges of the needs were computed, and says how many of them ranges of
-	// the others held; absent of measured checks.
+	// Intervals names the records from which the ranges of the needs were computed, and gives how many of them ranges
+	// of the others held; absent of measured checks.
 	Intervals string `json:"intervals,omitempty"`
 	// Safe reports whether every check is within the limit.
 	Safe bool `json:"safe"`
@@ -53,7 +53,7 @@ type Smoke struct {
 	// Workspaces counts the convolutions of the training step whose workspace is cuDNN's own answer; absent
 	// where cuDNN was not asked about the model.
 	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
-	// Warnings are about other processes on the device, and what the figures do not show of the case.
+	// Warnings are about other processes on the device, and what the values do not show of the case.
 	Warnings []Warning `json:"warnings,omitempty"`
 	SettingsFrom
 }

@@ -169,7 +169,7 @@ func (r *Report) stepHead() string {
 	case driven:
 		return "ms/step"
 	}
-	return "ms/step ≥" // [Report.stepNote] says why
+	return "ms/step ≥" // [Report.stepNote] reports why
 }
 
 // paceMark marks rates that the GPU does not exceed.

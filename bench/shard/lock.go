@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// ErrLocked says that another process has the lock.
+// ErrLocked reports that another process has the lock.
 var ErrLocked = errors.New("locked by another process")
 
 // Lock locks a file against other processes until release is called or this process ends. Who is

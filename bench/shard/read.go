@@ -95,7 +95,8 @@ type State struct {
 	// Done of Units units are done.
 	Done, Units int
 	Whole       bool
-	// Running tells that a process of this machine, or of one that shares its file system's locks, is working on it.
+	// Running reports whether a process of this machine, or of one that shares its file system's locks, is working on
+	// it.
 	Running bool
 	// Failure is the last one; nil if there was none since a unit was done.
 	Failure *Failure
@@ -112,7 +113,7 @@ type Set struct {
 	states []State
 }
 
-// A FolderError says what is wrong with a folder of shards.
+// A FolderError describes what is wrong with a folder of shards.
 type FolderError struct{ Dir, Reason string }
 
 func (e *FolderError) Error() string { return e.Dir + ": " + e.Reason }
@@ -210,7 +211,7 @@ func (s *State) look(path string, h Header) error {
 // States returns the states of all shards.
 func (s *Set) States() []State { return s.states }
 
-// An IncompleteError says which shards are not there.
+// An IncompleteError names which shards are not there.
 type IncompleteError struct {
 	Dir string
 	Of  int
@@ -237,7 +238,7 @@ func (e *IncompleteError) Error() string {
 // Usage marks the error as bad input.
 func (*IncompleteError) Usage() bool { return true }
 
-// String says how far the shard is.
+// String describes how far the shard is.
 func (s State) String() string {
 	text := fmt.Sprintf("shard %d has %d of %d units", s.Shard, s.Done, s.Units)
 	if s.Running {
@@ -253,7 +254,7 @@ func (s State) String() string {
 	return text
 }
 
-// Incomplete says what is missing; nil if nothing is.
+// Incomplete describes what is missing; nil if nothing is.
 func (s *Set) Incomplete() error {
 	e := &IncompleteError{Dir: s.dir, Of: s.Of}
 	for _, state := range s.states {

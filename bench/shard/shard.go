@@ -2,7 +2,7 @@
 //
 // A plan is a number of units of work in an order, cut into shards of neighbors. A shard's file is JSON Lines: a
 // header, a line for each unit that is done, and an end. It grows under another name and is renamed once it is whole,
-// so that a file is complete or not there, and work that was broken off goes on where it was.
+// so that a file is complete or not there, and work that was broken off continues where it was.
 package shard
 
 import (
@@ -87,8 +87,8 @@ const MaxShards = 100_000
 // Auto is the value of --shard that has the scheduler say which shard it is.
 const Auto = "auto"
 
-// Parse reads "i/n" with i from 0, "auto", or "auto/n" where the scheduler says which
-// it is and not of how many. Getenv looks up an environment variable.
+// Parse reads "i/n" with i from 0, "auto", or "auto/n" where the scheduler names which it is and not of how many.
+// Getenv looks up an environment variable.
 func Parse(s string, getenv func(string) string) (Part, error) {
 	which, many, given := strings.Cut(s, "/")
 	if which != Auto {

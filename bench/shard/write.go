@@ -35,9 +35,9 @@ type File struct {
 	partial json.RawMessage
 }
 
-// Open goes on with a shard in a folder, which is made if it is not there, or begins
-// it. Nil says that the shard is whole already. The error means bad input if the
-// folder has shards of another plan or of another version; it is another error if a process is working on the shard.
+// Open continues with a shard in a folder, which is made if it is not there, or begins it. Nil means that the shard is
+// whole already. The error means bad input if the folder has shards of another plan or of another version; it is
+// another error if a process is working on the shard.
 func Open(dir string, h Header) (*File, error) {
 	h.Schema = Schema
 	h.From, h.To = Part{h.Shard, h.Of}.Range(h.Units)
@@ -60,7 +60,7 @@ func Open(dir string, h Header) (*File, error) {
 	return s, nil
 }
 
-// same reports whether a file of a header goes on as another.
+// same reports whether a file of a header continues as another.
 func (h Header) same(path string, other Header) error {
 	switch {
 	case h.Tool != other.Tool:

@@ -28,7 +28,7 @@ type unit struct {
 	bytes int64
 }
 
-// scales are the units that figures are shown in, the largest first.
+// scales are the units that values are shown in, the largest first.
 var scales = []unit{{"TiB", TiB}, {"GiB", GiB}, {"MiB", MiB}, {"KiB", KiB}, {"B", 1}}
 
 // suffixes are what Parse accepts after a number, in lower case.
@@ -105,7 +105,7 @@ func Format(n int64) string {
 	return s.Format(n) + " " + s.Unit()
 }
 
-// A Scale is the unit that a whole column of figures shares, so that a reader compares numbers and not units.
+// A Scale is the unit that a whole column of values shares, so that a reader compares numbers and not units.
 type Scale struct{ unit unit }
 
 // ScaleOf picks the scale for a column: the largest unit in which the largest

@@ -65,8 +65,8 @@ func userToken() string {
 // commitOf matches what the hub calls a commit. It becomes a folder's name.
 var commitOf = regexp.MustCompile(`^[0-9a-f]{40}$`)
 
-// Fetch fetches a file of a repository ("org/name") at a revision (empty is "main") and returns its path in the
-// cache. The error says what to do.
+// Fetch fetches a file of a repository ("org/name") at a revision (empty is "main") and returns its path in the cache.
+// The error describes what to do.
 func (c *Client) Fetch(name, revision, file string) (path string, err error) {
 	revision = cmp.Or(revision, "main")
 	address, err := url.JoinPath(c.Endpoint, name, "resolve", url.PathEscape(revision), file)

@@ -133,7 +133,7 @@ type usage interface {
 // Errorf returns an error that means bad input, formatted as by [fmt.Errorf].
 func Errorf(format string, args ...any) error { return wrong{fmt.Errorf(format, args...)} }
 
-// wrong is an error that means bad input, and nothing that a caller could tell apart from others.
+// wrong is an error that means bad input, and nothing that a caller could distinguish from others.
 type wrong struct{ error }
 
 // Unwrap returns what the words are about.
@@ -157,7 +157,7 @@ type FormatError struct {
 	// Key is the path of the value that is wrong, such as "phases[3][1]"; "" if the
 	// line or the file is wrong as a whole.
 	Key string
-	// Reason says what was found, what is expected, and what to do where that helps.
+	// Reason describes what was found, what is expected, and what to do where that helps.
 	Reason string
 }
 

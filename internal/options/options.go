@@ -31,7 +31,7 @@ func (o Option[T]) For(names ...string) Option[T] {
 // Table holds all options of a type, in the order in which they are written.
 type Table[T any] []Option[T]
 
-// Pair is an option as its text has it.
+// Pair is an option as in its text.
 type Pair struct{ Key, Value string }
 
 // Pairs splits a text like "r=8,target=q_proj,v_proj,packed" into the options of a name; it leaves unknown keys to

@@ -70,7 +70,7 @@ func NewBudget(file int) *Budget {
 	return &Budget{all, all}
 }
 
-// Spend takes bytes from the budget. The error says that there are too few.
+// Spend takes bytes from the budget. The error reports that there are too few.
 func (b *Budget) Spend(bytes int64) error {
 	if b.left -= bytes; b.left < 0 {
 		return fmt.Errorf("its content takes more than %d MiB, more than a snapshot of its length can", b.all>>20)

@@ -16,7 +16,7 @@ import (
 	"github.com/vprof/vprof/internal/input"
 )
 
-// ErrNotFound says that no file of a project names the package.
+// ErrNotFound reports that no file of a project names the package.
 var ErrNotFound = errors.New("no release is asked for")
 
 // mostBytes of a file are read: lock files of large projects have a few MiB.
@@ -106,7 +106,7 @@ func Version(file string, text []byte, name string) string {
 
 var hyphen = regexp.MustCompile(`[-_.]+`)
 
-// Normalized returns the name of a package as indexes have it.
+// Normalized returns the name of a package as in indexes.
 func Normalized(name string) string { return strings.ToLower(hyphen.ReplaceAllString(name, "-")) }
 
 // Pinned returns the releases that a lock file (uv.lock, poetry.lock, pylock.toml), a list of requirements or an

@@ -17,7 +17,7 @@ import (
 	"github.com/vprof/vprof/internal/nearest"
 )
 
-// Keyed is a type that reads its keys itself, and says which there are.
+// Keyed is a type that reads its keys itself, and names which there are.
 type Keyed interface{ Keys() []string }
 
 // Decode reads the one document of data into the struct that v points to. The error is an [*input.FormatError].

@@ -17,8 +17,8 @@ var AskScript string
 
 // Asking says whom to ask about convolutions.
 type Asking struct {
-	// Python is the interpreter whose cuDNN is asked. Empty: python3 or python of the
-	// PATH. Library is a libcudnn.so.9 in the place of its PyTorch's.
+	// Python is the interpreter whose cuDNN is asked. Empty: python3 or python of the PATH. Library is a libcudnn.so.9
+	// in place of its PyTorch's.
 	Python, Library string
 	// Driver is a library of the driver to load, which cuDNN needs to propose kernels that it compiles; empty for none.
 	Driver string

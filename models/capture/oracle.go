@@ -18,7 +18,7 @@ import (
 type Oracle struct {
 	// Folder has the interpreter's name and the answers of earlier processes.
 	Folder string
-	// Silent has it say nothing, for those who look for what is not known yet.
+	// Silent has it say nothing, for callers that look for what is not known yet.
 	Silent bool
 
 	mu     sync.Mutex

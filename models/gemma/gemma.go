@@ -31,9 +31,9 @@ type Config struct {
 	PerLayer, PerLayerVocab int64
 	// KeysAreValues has the layers with full attention take keys for values.
 	KeysAreValues bool
-	// Experts are next to the feed-forward half of every layer; a count of zero says that there are none.
+	// Experts are next to the feed-forward half of every layer; a count of zero means that there are none.
 	Experts Experts
-	// ScoreCap bounds the logits by a tanh, Tied says that the output layer shares the weight of the embeddings.
+	// ScoreCap bounds the logits by a tanh, Tied reports whether the output layer shares the weight of the embeddings.
 	ScoreCap, Tied bool
 	// Blocks has the model around the decoder mark what tokens see each other both ways,
 	// which is none of a text, but makes masks.

@@ -25,7 +25,7 @@ type Config struct {
 	Untied bool
 	// Eager attention computes scores and keeps them.
 	Eager bool
-	// CausalBuffers are masks [1, 1, positions, positions] of all layers, as releases before 5.2 have them.
+	// CausalBuffers are masks [1, 1, positions, positions] of all layers, as in releases before 5.2.
 	CausalBuffers bool
 	// Cache has the keys and values of all layers; nil for none.
 	Cache *hf.Cache
@@ -181,8 +181,8 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	return hf.CausalLM(names, m, m, nn.Table(m.Wte), head, text)
 }
 
-// Classification returns the task of telling something of each sequence. padToken
-// says that the model knows which token is padding.
+// Classification returns the task of telling something of each sequence. padToken reports whether the model knows which
+// token is padding.
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
 	c.Cache = text.Cache
 	m := New(c)

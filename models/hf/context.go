@@ -132,8 +132,8 @@ func (c Context) Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) 
 	return g.Return(y)
 }
 
-// byHeads follows DeepSpeed's Ulysses as ms-swift has it: ranks exchange tokens for heads, each
-// attends over all tokens with some of the heads, and heads come back for tokens.
+// byHeads follows DeepSpeed's Ulysses as in ms-swift: ranks exchange tokens for heads, each attends over all tokens
+// with some of the heads, and heads come back for tokens.
 func (c Context) byHeads(f *frame, q, k, v *tensor, o AttentionOptions) *tensor {
 	if k.Size(1)%c.Ranks != 0 {
 		f.Tape().Raise(

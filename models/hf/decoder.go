@@ -159,7 +159,7 @@ func (t Text) adjustScores(f *frame, scores **tensor) {
 }
 
 // SequenceClassification returns the task of predicting classes, or a number, for each row with a decoder and a linear
-// layer of scores, see [CausalLM]. padToken says that the model knows which token is padding.
+// layer of scores, see [CausalLM]. padToken reports whether the model knows which token is padding.
 func SequenceClassification(names nn.Names, holder any, m Decoder, inputs *nn.Embedding, width int64, classes Classes,
 	padToken bool, text Text,
 ) *TextTask {

@@ -178,7 +178,7 @@ func (t *TextTask) Generate(f *trace.Frame, n int64) {
 	g.End()
 }
 
-// write calls the model and puts the word that follows in the place of the batch.
+// write calls the model and puts the word that follows in place of the batch.
 func (t *TextTask) write(f *trace.Frame, b *TextBatch) {
 	t.Cache.layer = 0
 	g := f.FuncFrame()

@@ -150,7 +150,7 @@ func LossSettingNames() []string {
 	return []string{chunksSetting, keptSetting, fusedSetting, linearSetting, plainSetting, trlSetting}
 }
 
-// CheckLoss finds settings of the loss that do not go together, and says why.
+// CheckLoss finds settings of the loss that do not go together, and reports why.
 func CheckLoss(c models.Case) (setting, reason string) {
 	if c.On(plainSetting) && (!c.Liger || c.On(fusedSetting)) {
 		return plainSetting, "is about --liger without its fused loss; leave it out, or give --liger alone"

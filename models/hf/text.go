@@ -48,7 +48,7 @@ type Rows struct {
 	// sequences. Attention needs a mask in both cases.
 	Padded bool
 	Packed Packing
-	// Flat reports whether all sequences of a batch lie in one row.
+	// Flat reports whether all sequences of a batch are in one row.
 	Flat bool
 }
 
@@ -303,8 +303,8 @@ func (t *TextTask) AdaptEmbeddings(method peft.Config) (nn.Adapter, error) {
 	return tuned, nil
 }
 
-// prompted returns the loss of a batch with virtual tokens before each row, whose labels and mask say
-// that they are there (PeftModelForCausalLM.forward).
+// prompted returns the loss of a batch with virtual tokens before each row, whose labels and mask cover them
+// (PeftModelForCausalLM.forward).
 func (t *TextTask) prompted(f *frame) *tensor {
 	b, g := t.batch, f.FuncFrame(t.batch.IDs, t.batch.Labels, t.batch.Padding)
 	t.tuned.CalledFrom(g)

@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Tiles says that feed-forward layers see a part of the tokens at a time.
+// Tiles reports whether feed-forward layers see a part of the tokens at a time.
 type Tiles struct {
 	// Count is how many parts there are, [models.AutoTiles] one for every 32768 tokens;
 	// zero is that they see all at once.
@@ -22,7 +22,7 @@ type Tiles struct {
 const tokensOfTile = 32768
 
 // Tiled returns the forward of a feed-forward layer under axolotl's patch_tiled_mlp, over x [batch, length, width];
-// half is the forward that it takes the place of, and params are the layer's.
+// half is the forward that it replaces, and params are the layer's.
 func Tiled(f *frame, x *tensor, tiles Tiles, params []*nn.Parameter, half func(f *frame, x *tensor) *tensor) *tensor {
 	t := f.Tape()
 	n := tiles.Count

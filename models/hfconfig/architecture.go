@@ -99,7 +99,7 @@ func (a *architecture) caveatsOf(c models.Case) (notes []string) {
 	return notes
 }
 
-// leverSet returns the levers of an architecture: all have the options of the training loop.
+// leverSet returns the memory-saving options of an architecture: all have the options of the training loop.
 func (a *architecture) leverSet() models.LeverSet {
 	l := a.levers
 	l.Loop, l.Quantize, l.QAT = models.LoopTrainer, true, true

@@ -17,7 +17,7 @@ func (a *architecture) flashed(c llama.Config) {
 	}
 }
 
-// chosen returns a configuration as the settings of a case have it.
+// chosen returns a configuration as in the settings of a case.
 func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
 	rules := k.Libraries()
 	if c.AttentionCap && !hf.Eager.Chosen(k) && !rules.EagerCaps && rules.SharedFunctions >= trace.SharedByMistral {

@@ -29,8 +29,8 @@ func (d relative) mixture(c llama.Config, a *architecture) {
 	if len(d.Fused) == 0 {
 		return
 	}
-	// listed says that linear layers have the names, too: the layers of an expert that sees all tokens, or of dense
-	// blocks.
+	// listed reports whether linear layers have the names, too: the layers of an expert that sees all tokens, or of
+	// dense blocks.
 	listed := c.Experts.Shared > 0 || slices.Contains(c.Experts.Dense, true)
 	a.rule(func(c models.Case) (setting, reason string) {
 		if c.LoRA != nil {

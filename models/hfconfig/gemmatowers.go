@@ -56,7 +56,7 @@ func conformer(a *reader) tower.Conformer {
 	return h
 }
 
-// towersGemma4Unified reads what takes the place of towers in Gemma 4 Unified.
+// towersGemma4Unified reads what replaces towers in Gemma 4 Unified.
 func towersGemma4Unified(r *reader, c *gemma.Config) func() llama.Wrapper {
 	sees, hears := r.has("vision_config"), r.has("audio_config")
 	v, a := r.sub("vision_config"), r.sub("audio_config")

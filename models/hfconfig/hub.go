@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// hubConfigs are configurations of models on the Hugging Face hub by their names, each as a public repository has it.
+// hubConfigs are configurations of models on the Hugging Face hub by their names, each as in a public repository.
 //
 //go:embed hub.json
 var hubConfigs []byte

@@ -19,8 +19,8 @@ const (
 
 // vision is how images reach the decoder of a model.
 type vision struct {
-	// side is the usual height and width of an image in pixels; fixed says that it is that of
-	// all images, as the tower takes no others.
+	// side is the usual height and width of an image in pixels; fixed reports whether it is that of all images, as the
+	// tower takes no others.
 	side  int64
 	fixed bool
 	// tokens is how many tokens of a row an image of some pixels of a side takes.

@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/models/tower"
 )
 
-// linearizedSetting says how Llama 4 has its experts.
+// linearizedSetting describes how Llama 4 has its experts.
 const linearizedSetting = "linearized-experts"
 
 // readLlama4 reads a decoder whose layers see chunks or know no positions.

@@ -17,7 +17,7 @@ func (a *architecture) withoutKernels(what, packages string) {
 		"needs less", what, packages))
 }
 
-// special says what there is to know of mixtures and of layers without attention.
+// special describes what there is to know of mixtures and of layers without attention.
 func (d relative) special(c llama.Config, a *architecture) {
 	d.attention(c, a)
 	switch {

@@ -393,7 +393,7 @@ var mostOf = map[string]int64{
 }
 
 // fields sets fields of a configuration, to which c points, by rows of text: "QKVBias+OutputBias=attention_bias:false"
-// sets two fields to what that key of the file says, or else to false, and "!Untied=tie_word_embeddings:true" sets one
+// sets two fields to what that key of the file gives, or else to false, and "!Untied=tie_word_embeddings:true" sets one
 // to the opposite. Whole numbers are sizes, others probabilities, and words the names of functions.
 func (r *reader) fields(c any, rows string) {
 	for row := range strings.FieldsSeq(rows) {

@@ -18,8 +18,8 @@ type wrapper struct {
 	// text is the model_type of a text_config that names none, and usual its keys then.
 	text  string
 	usual map[string]string
-	// tied is tie_word_embeddings where the file says nothing; flat says that
-	// the keys of the text may be among the keys of the whole.
+	// tied is tie_word_embeddings where the file sets nothing; flat reports whether the keys of the text may be among
+	// the keys of the whole.
 	tied, flat bool
 	// liger reports whether liger-kernel has its kernels for all of the decoder.
 	liger bool

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Kernels is what liger-kernel 0.8 puts in the place of one file of transformers
-// (apply_liger_kernel_to_llama and its like), as far as this package describes it.
+// Kernels is what liger-kernel 0.8 puts in place of one file of transformers (apply_liger_kernel_to_llama and its
+// like), as far as this package describes it.
 type Kernels struct {
 	// Norm is the class of the file's norms and what takes their place; Gated is the class of
 	// feed-forward layers whose product of activation and values is one kernel.

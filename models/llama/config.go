@@ -23,8 +23,8 @@ type Config struct {
 	QKNorm QKNorm
 	QKV    QKV
 	MLP    MLP
-	// Rotary is the rotary position embedding of query and key; Unrotated says of each layer whether it
-	// has none (nil: all have it), NoRotary that no layer has it.
+	// Rotary is the rotary position embedding of query and key; Unrotated gives for each layer whether it has none
+	// (nil: all have it), NoRotary that no layer has it.
 	Rotary    Rotary
 	Unrotated LayerFlags
 	NoRotary  bool
@@ -36,10 +36,10 @@ type Config struct {
 	AttentionGate bool
 	// AdaptionPrompts reports whether peft has LLaMA-Adapter for the type.
 	AdaptionPrompts bool
-	// Latent is multi-head latent attention, in the place of the other.
+	// Latent is multi-head latent attention, in place of the other.
 	Latent Latent
-	// CrossAttention says of each layer whether it attends to images, as some of Llama 3.2 Vision do;
-	// ExtraTokens is how many tokens the embeddings have more than the output layer.
+	// CrossAttention gives for each layer whether it attends to images, as some of Llama 3.2 Vision do; ExtraTokens is
+	// how many tokens the embeddings have more than the output layer.
 	CrossAttention LayerFlags
 	ExtraTokens    int64
 
@@ -82,7 +82,8 @@ type Dropouts struct {
 
 // Masks are the attention masks that transformers makes.
 type Masks struct {
-	// Windowed says of each layer whether its tokens see only those up to Window before them; nil says that none does.
+	// Windowed gives for each layer whether its tokens see only those up to Window before them; nil means that none
+	// does.
 	Windowed LayerFlags
 	Window   int64
 	// AlwaysFullMask makes the mask of full attention even if no layer has it, AlwaysWindowMask the mask of a window.
@@ -93,7 +94,7 @@ type Masks struct {
 
 // Scaling holds the factors and bounds that the configuration applies to activations.
 type Scaling struct {
-	// EmbedScale says how the embeddings are scaled.
+	// EmbedScale describes how the embeddings are scaled.
 	EmbedScale Scale
 	// ResidualScaled scales what the halves of a layer give.
 	ResidualScaled bool
@@ -162,7 +163,7 @@ const (
 	NemotronBlock Order = "NemotronBlock"
 )
 
-// QKNorm says which normalization query and key have, and where.
+// QKNorm names which normalization query and key have, and where.
 type QKNorm string
 
 const (
@@ -200,7 +201,7 @@ const (
 	Ungated MLP = "Ungated"
 )
 
-// Rotary says how positions turn query and key.
+// Rotary describes how positions turn query and key.
 type Rotary struct {
 	// Size is how many elements of a head are turned; zero means all.
 	Size int64

@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/ops"
 )
 
-// DeltaNet says of layers that they have linear attention by the gated delta rule in the place of attention.
+// DeltaNet gives layers linear attention by the gated delta rule in place of attention.
 type DeltaNet struct {
 	Layers                                   LayerFlags
 	KeyHeads, ValueHeads, KeySize, ValueSize int64

@@ -6,13 +6,14 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Experts says that the feed-forward half of layers is a mixture of experts.
+// Experts describes the mixture of experts in the feed-forward half of layers.
 type Experts struct {
-	// Count is how many there are, PerToken how many of them see a token, Inner how wide
-	// they are; a count of zero says that there are none.
+	// Count is how many there are, PerToken how many of them see a token, Inner how wide they are; a count of zero
+	// means that there are none.
 	Count, PerToken, Inner int64
 	hf.ExpertSharing
-	// Dense says of each layer whether it has a feed-forward half like that of Llama instead; nil says that none has.
+	// Dense gives for each layer whether it has a feed-forward half like that of Llama instead; nil means that none
+	// has.
 	Dense   LayerFlags
 	Routing Routing
 	// Normalized has the weights of a token's experts sum to one.
@@ -26,8 +27,8 @@ type Experts struct {
 	// they see; zero is as wide as all.
 	NoGate      bool
 	LatentWidth int64
-	// Clamped has experts as GPT-OSS has them: with biases, weights the other way round, and
-	// gates that are neighbors of what they gate, both held within bounds.
+	// Clamped has experts as in GPT-OSS: with biases, weights the other way round, and gates that are neighbors of what
+	// they gate, both held within bounds.
 	Clamped bool
 	Groups  Groups
 }

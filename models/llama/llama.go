@@ -244,8 +244,8 @@ func (m *Model) head() *nn.Linear {
 	return head
 }
 
-// Classification returns the task of telling something of each sequence. padToken
-// says that the model knows which token is padding.
+// Classification returns the task of telling something of each sequence. padToken reports whether the model knows which
+// token is padding.
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
 	c.applyTraining(text)
 	m := New(c)

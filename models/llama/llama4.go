@@ -14,7 +14,7 @@ type Llama4 struct {
 	// QKNorm has queries and keys with rotary positions normalized without a weight,
 	// TemperatureTuning scales queries without them by their positions (attn_temperature_tuning).
 	QKNorm, TemperatureTuning bool
-	// Linearized has experts as lists of linear layers, as axolotl's llama4_linearized_experts has them.
+	// Linearized has experts as lists of linear layers, as in axolotl's llama4_linearized_experts.
 	Linearized bool
 	// Chunked has layers with a window see the tokens before them in chunks of that size.
 	Chunked bool

@@ -11,7 +11,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Models returns the system as its configuration file has it, and in stage 01 of its curriculum.
+// Models returns the system as in its configuration file, and in stage 01 of its curriculum.
 func Models() []models.Model {
 	entry := func(name, summary string, negatives, positives int64) models.Model {
 		return models.Model{

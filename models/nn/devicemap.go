@@ -22,12 +22,12 @@ type DeviceMap struct {
 	Packed bool
 }
 
-// ErrNotOnGPUs says that a model has no room on all GPUs together.
+// ErrNotOnGPUs reports that a model has no room on all GPUs together.
 var ErrNotOnGPUs = errors.New("from_pretrained leaves a part of the model on the host, where it does not train; " +
 	"take more GPUs, or more of their memory")
 
-// Devices returns the numbers of the GPUs that a model lies on, by the paths of modules and parameters that lie on one
-// as a whole: infer_auto_device_map. What is added to the model later (adapters) does not count.
+// Devices returns the numbers of the GPUs that a model is on, by the paths of modules and parameters that are on one as
+// a whole: infer_auto_device_map. What is added to the model later (adapters) does not count.
 func (t *Tree) Devices(m DeviceMap) (map[string]int, error) {
 	root, memory := t.deviceModules(m), slices.Clone(m.Memory)
 	if !m.Sequential && len(memory) > 1 {
@@ -222,7 +222,7 @@ func (i *inference) splitPartner(m *deviceModule, partners []*deviceModule) bool
 func inside(name, path string) bool { return name == path || Below(name, path) }
 
 // Spread places the modules and parameters of the model on the GPUs of a device map. The tape records the GPU with the
-// given number. Batches lie on the first GPU that holds any part.
+// given number. Batches are on the first GPU that holds any part.
 func (t *Tree) Spread(tape *trace.Tape, on map[string]int, gpu int) {
 	onOther := func(path string) (is, known bool) {
 		for {

@@ -227,8 +227,8 @@ func (e *Embedding) Forward(_ *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return e.Lookup(x, e.Weight.T())
 }
 
-// Lookup maps indices to rows of a table that stands in the place of the layer's own, and applies the layer's scale
-// and the hook of [Embedding.RequireGrads].
+// Lookup maps indices to rows of a table that stands in place of the layer's own, and applies the layer's scale and the
+// hook of [Embedding.RequireGrads].
 func (e *Embedding) Lookup(x, table *trace.Tensor) *trace.Tensor {
 	y := x.Embedding(table)
 	if e.EmbedScale != nil {

@@ -10,8 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// LoRA are the options of low-rank adapters, as peft.LoraConfig has them.
-// The scale, alpha/r, has no influence on memory.
+// LoRA are the options of low-rank adapters, as in peft.LoraConfig. The scale, alpha/r, has no influence on memory.
 type LoRA struct {
 	// Rank is r, the width of the bottleneck; RankAt returns the rank of the layer of a path, nil where all have Rank.
 	Rank   int64

@@ -61,8 +61,8 @@ type Parameter struct {
 	Away   bool // another rank of a pipeline has it
 	// Strides are the strides of a parameter that is dense in another order than its dimensions', else nil.
 	Strides []int64
-	// load brings the parameter to the device in another way than a copy; movesLater says
-	// that [MoveAdapters] moves it, after the model.
+	// load brings the parameter to the device in another way than a copy; movesLater reports whether [MoveAdapters]
+	// moves it, after the model.
 	load       func(t *trace.Tape)
 	movesLater bool
 	// returns reports whether from_pretrained takes it back to the host before it is packed (Bnb8bitQuantize).

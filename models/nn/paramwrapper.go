@@ -119,8 +119,8 @@ func (w *ParamWrapper) sum(of *trace.Tensor) (y *trace.Tensor) {
 	return y
 }
 
-// value binds the parameter as the module has it without its wrappers. What is packed is
-// unpacked at each access, except from within a wrapper, where the cache is on.
+// value binds the parameter as in the module without its wrappers. What is packed is unpacked at each access, except
+// from within a wrapper, where the cache is on.
 func (w *ParamWrapper) value(f *trace.Frame) (x *trace.Tensor) {
 	switch {
 	case w.of.unpack == nil:
@@ -206,7 +206,7 @@ func (w *ParamWrapper) access(f *trace.Frame) *trace.Tensor {
 // WrapsParameters is a module whose own parameters adapters can wrap.
 type WrapsParameters interface {
 	// Wrap offers parameters in their order, by the names that the module has for them, and keeps the wrappers, nil
-	// where no adapter is wanted. swapped says that a parameter is [experts, out, in].
+	// where no adapter is wanted. swapped reports whether a parameter is [experts, out, in].
 	Wrap(wrap WrapParameter)
 }
 
@@ -226,8 +226,8 @@ func (w *Wrappers) Wrapping(around *ParamWrapper) *Wrappers {
 }
 
 // AdaptParameters wraps in adapters the parameters of experts whose names, or ends of names, are those given, as peft
-// does for target_parameters. rank is by the parameter's name; scaled says that alpha is not the rank. It returns the
-// adapters in the order of the parameters, and names for which there is none.
+// does for target_parameters. rank is by the parameter's name; scaled reports whether alpha is not the rank. It returns
+// the adapters in the order of the parameters, and names for which there is none.
 func AdaptParameters(model any, names []string, rank func(own string) int64, scaled bool) (made []Adapter,
 	missing []string,
 ) {

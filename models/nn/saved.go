@@ -47,7 +47,7 @@ func notIn(found map[string]bool, names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return found[name] })
 }
 
-// Trained returns the layer that is used in the place of l: the copy if there is one.
+// Trained returns the layer that is used in place of l: the copy if there is one.
 func Trained(l Layer) Layer {
 	if m, ok := l.(*ModulesToSave); ok {
 		return m.Saved

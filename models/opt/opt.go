@@ -209,8 +209,8 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	return hf.CausalLM(nil, &body{Decoder: m}, m, m.embedding, head, text)
 }
 
-// Classification returns the task of telling something of each sequence. padToken says that the
-// model knows which token is padding.
+// Classification returns the task of telling something of each sequence. padToken reports whether the model knows which
+// token is padding.
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
 	c.Cache = text.Cache
 	m := New(c)

@@ -40,7 +40,7 @@ func init() {
 	}
 }
 
-// Methods returns the names of the methods other than LoRA, as peft's PeftType has them in small letters.
+// Methods returns the names of the methods other than LoRA, as in peft's PeftType in small letters.
 func Methods() []string { return slices.Sorted(maps.Keys(methods)) }
 
 // Config is a method with values for its options.

@@ -51,7 +51,7 @@ func (c Config) AtEmbeddings() bool { return c.method.atEmbeddings }
 func (c Config) ForLanguageModels() bool { return c.method.name != "trainable_tokens" }
 
 // AdaptEmbeddings follows peft.get_peft_model with a method at the input embeddings of a frozen model: it puts the
-// method in the place of the embeddings, and of an output layer that shares their weight. The error says what the
+// method in place of the embeddings, and of an output layer that shares their weight. The error describes what the
 // method does not take.
 func AdaptEmbeddings(model any, c Config, w Words) (*Site, error) {
 	t := &table{Embeddings: w.Embeddings, attentions: w.Attentions}

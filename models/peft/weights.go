@@ -211,7 +211,7 @@ func (s *Site) miss(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(dtype))
 }
 
-// gloraPath returns what a path of GLoRA gives: parameters, or else the buffer of a place, which goes on to the next.
+// gloraPath returns what a path of GLoRA gives: parameters, or else the buffer of a place, which continues to the next.
 func (s *Site) gloraPath(f *frame, name, kind string, place *int) *tensor {
 	var y *tensor
 	switch {

@@ -60,7 +60,7 @@ func capturedFunctions(p *export.Program) []export.FunctionCall {
 	return out
 }
 
-// ownBackwardOf parses a call. The error says where the graph is not as a capture writes it.
+// ownBackwardOf parses a call. The error reports where the graph is not as a capture writes it.
 func ownBackwardOf(p *export.Program, c export.FunctionCall) (*ownBackward, error) {
 	f := &ownBackward{region: &region{begin: c.Begin, end: c.End}, call: c, gives: map[int32]int32{}}
 	wrong := func(i int) (*ownBackward, error) {

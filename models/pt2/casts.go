@@ -100,8 +100,8 @@ func movesOnly(n *export.Node) bool {
 
 var deviceOnly = regexp.MustCompile(`\.to\((device=)?[\w.]*\bdevice\)`)
 
-// maskedQuery finds the query of the attention that takes what node i makes, chosen from by
-// another mask, as its mask: PyTorch wants both in one type.
+// maskedQuery finds the query of the attention that takes what node i makes, chosen from by another mask, as its mask:
+// PyTorch needs both in one type.
 func maskedQuery(p *export.Program, u uses, i int) (query int32, ok bool) {
 	mask := result(&p.Nodes[i])
 	for mask >= 0 && len(u.takers[mask]) > 0 {

@@ -22,7 +22,7 @@ type dimensions struct {
 	fixed  int
 	// affine has the sizes that depend on a fixed batch; nil if it is unknown which do.
 	affine *export.Batch
-	// inferred reports whether affine is not what the file says.
+	// inferred reports whether affine is not what the file gives.
 	inferred bool
 	settings []models.Setting
 	symbols  map[string]string // the setting that a symbol is

@@ -158,8 +158,8 @@ func (w *walker) function(fn function) {
 	w.returned(r, outs, results)
 }
 
-// gradients returns the backward of a Function of which nothing is known: one kernel makes a
-// gradient of each argument that wants one.
+// gradients returns the backward of a Function of which nothing is known: one kernel makes a gradient of each argument
+// that needs one.
 func gradients(f *trace.Frame, ctx *trace.FunctionContext, grads []*trace.Tensor) []*trace.Tensor {
 	reads := lists.Filter(grads, func(g *trace.Tensor) bool { return g != nil })
 	out := make([]*trace.Tensor, ctx.Inputs())

@@ -268,7 +268,7 @@ func note(unknown map[string]*UnknownOperator, n *export.Node) {
 	u.Count++
 }
 
-// UnknownOperatorsError says which operators of a model the recorder does not know, all of them at once.
+// UnknownOperatorsError names which operators of a model the recorder does not know, all of them at once.
 type UnknownOperatorsError struct {
 	File      string
 	Operators []*UnknownOperator
@@ -333,7 +333,7 @@ func (g *graph) assignData() {
 	}
 }
 
-// uses says which nodes of a program make and use its values.
+// uses names which nodes of a program make and use its values.
 type uses struct {
 	maker  []int   // the node that makes a value, -1 if none does
 	takers [][]int // the nodes that have a value as an argument of its own, in order

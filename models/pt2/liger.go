@@ -197,7 +197,7 @@ func gatedKernel(p *export.Program, c export.KernelCall) *kernel {
 	}
 }
 
-// span returns a kernel in the place of all nodes of a call, and these as a region.
+// span returns a kernel in place of all nodes of a call, and these as a region.
 func span(p *export.Program, c export.KernelCall) (*kernel, *region) {
 	r := &region{begin: c.Begin, end: c.End}
 	r.borders(p)

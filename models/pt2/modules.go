@@ -27,7 +27,7 @@ type weight struct {
 // tensor returns the weight's tensor on the device; nil if another layer has replaced it.
 func (w *weight) tensor() *trace.Tensor { return cmp.Or(w.Parameter.T(), w.Buffer.T()) }
 
-// site is a linear layer of the model, in whose place a lever may put another.
+// site is a linear layer of the model, in whose place a memory-saving option may put another.
 type site struct {
 	*nn.Linear
 	in   *nn.Parts
@@ -37,7 +37,7 @@ type site struct {
 // layer returns the layer at the site.
 func (s *site) layer() nn.Layer { return s.in.At(s.name) }
 
-// replaced notes that another layer is in the place of the linear layer with a weight.
+// replaced notes that another layer is in place of the linear layer with a weight.
 func (m *modules) replaced(weight int32) bool {
 	s := m.sites[weight]
 	return s != nil && s.layer() != nn.Layer(s.Linear)
@@ -105,8 +105,8 @@ func newModules(p *export.Program) *modules {
 	return m
 }
 
-// keyOf returns what tells the tensors of a model apart: the first of their names. Constants, whose names are
-// numbers in a graph, also have their sizes.
+// keyOf returns what distinguishes the tensors of a model: the first of their names. Constants, whose names are numbers
+// in a graph, also have their sizes.
 func keyOf(in *export.Input, tied map[string]string) string {
 	if in.Role == export.Constant {
 		return fmt.Sprint(in.Name, in.Sizes, in.Type)

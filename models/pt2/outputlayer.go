@@ -10,8 +10,8 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// outputLayer is where a program computes scores and their cross entropy: what a loss that
-// goes through chunks of tokens takes the place of.
+// outputLayer is where a program computes scores and their cross entropy: what a loss that goes through chunks of
+// tokens replaces.
 type outputLayer struct {
 	// linear is the node of the layer; loss the node of the cross entropy, -1 if the model returns logits.
 	linear, loss int
@@ -84,7 +84,7 @@ func newSeeker(g *graph) *seeker {
 }
 
 // findOutputLayer finds the output layer by the result that the loss is of: the loss itself, or scores that are given
-// to a cross entropy of every token (labels of their own). The error says what there is instead.
+// to a cross entropy of every token (labels of their own). The error describes what there is instead.
 func findOutputLayer(g *graph, result int32, returnsLoss bool) (*outputLayer, error) {
 	s := newSeeker(g)
 	scores := result

@@ -105,8 +105,8 @@ func (p part) of(n int64) int64 {
 	return n * p.has / p.wholly
 }
 
-// reshaped returns another shape of the whole tensor as the rank has it: the dimension is in the one whose stride is
-// the same.
+// reshaped returns another shape of the whole tensor as in the rank: the dimension is in the one whose stride is the
+// same.
 func (p part) reshaped(to []int64) []int64 {
 	before := int64(1) // elements of the dimensions outside
 	for _, n := range p.whole[:p.dim] {

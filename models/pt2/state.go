@@ -15,9 +15,10 @@ import (
 // node of the next forward behind which another takes its place.
 type kept struct {
 	value, until int32
-	// input is the place among the inputs of what the next forward takes it as (self.memory = f(self.memory)), -1 if
-	// it does not; half says that this is half precision under autocast from the first forward on. The node first is
-	// where it is taken first. detached says that it is the value's memory alone, without what backward needs of it.
+	// input is the place among the inputs of what the next forward takes it as (self.memory = f(self.memory)), -1 if it
+	// does not; half reports whether this is half precision under autocast from the first forward on. The node first is
+	// where it is taken first. detached reports whether it is the value's memory alone, without what backward needs of
+	// it.
 	input, first int
 	half         bool
 	detached     bool
@@ -219,7 +220,7 @@ func (w *walker) hold(v int32) {
 		k := &w.keeping[i]
 		switch {
 		case k.value != v || k.of != nil:
-		case k.detached || k.input >= 0: // no backward goes on into the forward before
+		case k.detached || k.input >= 0: // no backward continues into the forward before
 			k.of = w.frame.Tape().Hold(x.Detach())
 		default:
 			k.of = w.frame.Tape().Hold(x)

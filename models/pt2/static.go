@@ -48,8 +48,8 @@ func inferBatch(g *graph, batch int64) *export.Batch {
 	return nil
 }
 
-// forward runs the graph with a number of samples and returns the shapes of its values. The error says why it does not
-// run.
+// forward runs the graph with a number of samples and returns the shapes of its values. The error reports why it does
+// not run.
 func (t *task) forward(batch int64) (shapes [][]int64, err error) {
 	defer func() {
 		if what := recover(); what != nil {
@@ -68,8 +68,9 @@ func (t *task) forward(batch int64) (shapes [][]int64, err error) {
 	return shapes, err
 }
 
-// follower takes down which arguments follow the batch while forward runs with another one, of to samples. Created says
-// that tensors which are made in a size of the exported batch follow it; err is why an argument cannot follow.
+// follower takes down which arguments follow the batch while forward runs with another one, of to samples. Created
+// reports whether tensors which are made in a size of the exported batch follow it; err is why an argument cannot
+// follow.
 type follower struct {
 	*export.Batch
 	created bool
@@ -95,7 +96,7 @@ func (f *follower) resize(n *export.Node, given []aten.Arg) {
 // creating are the operators that make a tensor of a size that is said.
 var creating = strings.Fields("arange empty full new_empty new_full new_ones new_zeros ones rand randn zeros")
 
-// sized returns a size with its first dimension that is the batch's as the other batch has it.
+// sized returns a size with its first dimension that is the batch's as in the other batch.
 func (f *follower) sized(size aten.Value) aten.Value {
 	switch size := size.(type) {
 	case int64:

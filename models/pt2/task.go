@@ -14,8 +14,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// task is a graph and a case: forward and loss of a batch that lies on the device and stays there.
-// It implements [train.Graph].
+// task is a graph and a case: forward and loss of a batch that is on the device and stays there. It implements
+// [train.Graph].
 type task struct {
 	*modules
 	// plain is the program before it is given the sizes of a batch, which sizes knows of.
@@ -36,16 +36,16 @@ type task struct {
 	enter   func(block string) // is called there
 	// inputGrads has the results of embeddings require gradients.
 	inputGrads bool
-	// ranks is the model as one rank of several has it, nil on one GPU; wraps are the
-	// calls of its wrapped modules, in order, the outer before the inner.
+	// ranks is the model as in one rank of several, nil on one GPU; wraps are the calls of its wrapped modules, in
+	// order, the outer before the inner.
 	ranks *train.Ranks
 	wraps []*wrapped
 	// whole are the shapes of values where no rank has a part only; nil but under tensor parallelism.
 	whole [][]int64
 	// resized looks at the arguments of a call, and may change them; nil for most.
 	resized func(n *export.Node, given []aten.Arg)
-	// first are the tasks of the first forward, by batches, where it does more than those after it; begun says that it
-	// has run. In one of these, then is the task of the forwards that follow.
+	// first are the tasks of the first forward, by batches, where it does more than those after it; begun reports
+	// whether it has run. In one of these, then is the task of the forwards that follow.
 	first []*task
 	then  *task
 	begun bool

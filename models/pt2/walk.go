@@ -238,8 +238,8 @@ func countMasks(given []aten.Arg, count export.Count, batch int64) {
 	}
 }
 
-// linear is the operator of linear layers, which levers put others in the place of; embedding that
-// whose result is the first to require gradients where checkpointing needs that.
+// linear is the operator of linear layers, which memory-saving options put others in place of; embedding that whose
+// result is the first to require gradients where checkpointing needs that.
 const (
 	linear    = "torch.ops.aten.linear.default"
 	embedding = "torch.ops.aten.embedding.default"
@@ -313,7 +313,7 @@ func (w *walker) set(v int32, x aten.Value) {
 	w.values[v] = x
 }
 
-// value returns an argument with its values filled in; typ is the type that the operator wants.
+// value returns an argument with its values filled in; typ is the type that the operator needs.
 func (w *walker) value(a export.Argument, typ string) aten.Value {
 	if a.Autocast != export.NotSeen && w.g.autocast != 0 {
 		if a.Autocast == export.Halves {

@@ -28,7 +28,7 @@ type castArgument struct {
 	own, got *trace.Tensor
 }
 
-// Wrap implements [train.Graph]. Layers that levers have put in are called as modules are.
+// Wrap implements [train.Graph]. Layers that memory-saving options have put in are called as modules are.
 func (t *task) Wrap(tape *trace.Tape, net *nn.Tree, r *train.Ranks) error {
 	t.ranks = r
 	for _, m := range slices.Sorted(maps.Keys(r.Wrappers)) {

@@ -119,7 +119,7 @@ func (l *loop) setGrad(p, at *trace.Tensor, offset int64) {
 	}
 }
 
-// lying returns a tensor that lies in an allocation, behind some bytes.
+// lying returns a tensor that is in an allocation, behind some bytes.
 func lying(in *trace.Tensor, d trace.DType, dims []int64, offset int64) *trace.Tensor {
 	strides := trace.DenseStrides(dims, lists.Ascending(len(dims)))
 	return in.ViewType(d).AsStrided(dims, strides, offset/d.Size())

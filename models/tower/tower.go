@@ -34,7 +34,8 @@ type Size struct {
 	Activation          string
 	Window              int64
 	FullAttentionLayers []int64
-	// DeepLayers are the layers that hand what they make to the decoder, too. Gated says that feed-forward halves are.
+	// DeepLayers are the layers that hand what they make to the decoder, too. Gated reports whether feed-forward halves
+	// are.
 	DeepLayers []int64
 	Gated      bool
 	// FeatureLayer is the layer whose states are looked at, counted from the last one's, -1; zero is

@@ -19,11 +19,10 @@ type Vision interface {
 	// RequireGrads makes what is first made of images require gradients though the tower is
 	// frozen, as enable_input_require_grads() of transformers does.
 	RequireGrads()
-	// ReplacesTokens reports whether features take the place of tokens; else it leaves tokens alone, and
-	// Encode is given none.
+	// ReplacesTokens reports whether features replace tokens; else it leaves tokens alone, and Encode is given none.
 	ReplacesTokens() bool
-	// Encode puts what the tower makes of images in the place of their tokens among embeddings
-	// [rows, length, width], in the frame of the model that binds them; padding may be nil.
+	// Encode puts what the tower makes of images in place of their tokens among embeddings [rows, length, width], in
+	// the frame of the model that binds them; padding may be nil.
 	Encode(f *frame, ids, padding, embeds *tensor, text hf.Text) DecoderInputs
 }
 
@@ -33,8 +32,8 @@ type DecoderInputs struct {
 	Embeds *tensor
 	// Positions are those in time, height and width [3, rows, length]; nil where the decoder counts its tokens.
 	Positions *tensor
-	// ImageTokens says which tokens are of images [rows, length]; Deepstack are features that are added
-	// there to what the first layers make.
+	// ImageTokens names which tokens are of images [rows, length]; Deepstack are features that are added there to what
+	// the first layers make.
 	ImageTokens *tensor
 	Deepstack   []*tensor
 	// Full and Window are the masks of layers that see all before them and of layers with a

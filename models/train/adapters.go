@@ -90,7 +90,7 @@ func savedLayers(a Adaptable, names []string) (saved []*nn.Layer, missing []stri
 	return lists.Union(saved, a.Saved()...), missing
 }
 
-// adapters wraps linear layers in adapters of LoRA or of another method. The error says what that does not take.
+// adapters wraps linear layers in adapters of LoRA or of another method. The error describes what that does not take.
 func adapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]nn.Adapter, error) {
 	if c.LoRA.Method == "" {
 		made := nn.AdaptLinears(a.Model(), o, excluded...)
@@ -202,7 +202,7 @@ func pathsOf(model any, excluded []nn.Layer) []string {
 	return nn.LinearPaths(model)
 }
 
-// noneAdapted says that none of the layers of the given paths gets an adapter. peft raises there, too.
+// noneAdapted reports that none of the layers of the given paths gets an adapter. peft raises there, too.
 func noneAdapted(l *models.LoRA, paths []string) string {
 	if l.Match == "" || len(paths) == 0 {
 		names := map[string]bool{}

@@ -18,8 +18,8 @@ const (
 	subGroupSize       = 1_000_000_000
 )
 
-// Place runs to, which moves a model to the device, as the case's strategy does. Under ZeRO-3, and under fully_shard
-// unless it is told otherwise, no memory is allocated for the weights yet, since they come to the device in parts.
+// Place runs to, which moves a model to the device, as the case's strategy does. Under ZeRO-3, and under fully_shard by
+// default, no memory is allocated for the weights yet, since they come to the device in parts.
 func Place(t *trace.Tape, c models.Case, to func()) {
 	if s := c.Strategy; s != nil && s.Init != models.InitDevice &&
 		(s.SharesWeights() || s.SharesStages(c.GPUs)) {
@@ -76,7 +76,7 @@ func zero3(t *trace.Tape, w distributed.World, c models.Case, l Layout) (*Ranks,
 		OffloadWeights: s.Offload == models.OffloadParams || s.Offload == models.OffloadAll,
 		Serial:         s.Serial, Scattered: s.Scattered, TorchLinear: s.TorchLinear,
 	}
-	if s.Prefetch == models.AutoSize { // as transformers' HfTrainerDeepSpeedConfig has it
+	if s.Prefetch == models.AutoSize { // as in transformers' HfTrainerDeepSpeedConfig
 		fetch.Prefetch = width(l) * width(l) * 9 / 10
 	}
 	if s.Persist == models.AutoSize {

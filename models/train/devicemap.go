@@ -19,7 +19,7 @@ func (t *taskTrainer) loading() nn.Loading {
 // contextBytes is the assumed use of a GPU before a model is loaded, by CUDA and PyTorch themselves.
 const contextBytes = 600 << 20
 
-// spread places the model on several GPUs of the process, if the case says so.
+// spread places the model on several GPUs of the process, if the case sets it.
 func (t *taskTrainer) spread(tape *trace.Tape) {
 	s := t.c.Strategy
 	if s == nil || s.Name != models.DeviceMap {

@@ -58,7 +58,7 @@ func shardOptions(s *models.Strategy) distributed.Options {
 	return o
 }
 
-// comesFrom says how shards come to the device from where a model is made.
+// comesFrom describes how shards come to the device from where a model is made.
 var comesFrom = map[models.Init]distributed.Source{
 	"": distributed.FromMeta, models.InitMeta: distributed.FromMeta, models.InitDevice: distributed.FromDevice,
 	models.InitHost:  distributed.FromHost,

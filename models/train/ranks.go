@@ -13,7 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Ranks is a model as one rank of several has it. On one GPU it is nil, and its methods do nothing.
+// Ranks is a model as in one rank of several. On one GPU it is nil, and its methods do nothing.
 type Ranks struct {
 	// Parameters are what the optimizer is given, in the order of parameters().
 	Parameters []*trace.Tensor
@@ -31,7 +31,7 @@ type Ranks struct {
 	end   func()
 	check func() error
 	each  bool // micro-batches reduce their gradients
-	// update takes the place of the optimizer's step, which it is given.
+	// update replaces the optimizer's step, which it is given.
 	update func(step func())
 	// finish ends the backward passes of all micro-batches where a pipeline says when.
 	finish func()
@@ -65,7 +65,7 @@ func distribute(t *trace.Tape, c models.Case, l Layout) (*Ranks, error) {
 	return dataParallel(t, w, s, l)
 }
 
-// dataParallel returns DistributedDataParallel, with ZeroRedundancyOptimizer if the strategy says so.
+// dataParallel returns DistributedDataParallel, with ZeroRedundancyOptimizer if the strategy sets it.
 func dataParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
 	o := distributed.DDPOptions{
 		Cap: s.BucketCap << 20, BucketView: s.BucketView, FindUnused: s.FindUnused,

@@ -50,7 +50,7 @@ func (bare) Enter([]*trace.Tensor)              {}
 func (bare) Inputs() (d trace.DType, cast bool) { return d, false }
 func (bare) Leave([]*trace.Tensor)              {}
 
-// enter says that a block begins, with its arguments.
+// enter marks the beginning of a block, with its arguments.
 func (t *taskTrainer) enter(block string, args []*trace.Tensor) {
 	if t.onBlock != nil {
 		t.onBlock(block, args)
@@ -126,8 +126,8 @@ func (s *survey) ReceiveLeaf(x *trace.Tensor) {
 // Send implements [trace.StageBoundary].
 func (s *survey) Send(*trace.Tensor) bool { return false }
 
-// survey finds what crosses the boundary in front of block from, all of the model's weights
-// and buffers if there is none, and says what is used by those in front of block to.
+// survey finds what crosses the boundary in front of block from, all of the model's weights and buffers if there is
+// none, and describes what is used by those in front of block to.
 func (t *taskTrainer) survey(tape *trace.Tape, blocks []string, from, to string) (*survey, error) {
 	scratch := trace.New(tape.GPU(), *tape.Rules(), trace.Options{})
 	defer scratch.Finish()

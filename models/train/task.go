@@ -40,7 +40,7 @@ type Adaptable interface {
 
 // Worded is a task over tokens, whose input embeddings methods of peft can adapt.
 type Worded interface {
-	// AdaptEmbeddings puts a method of peft at the input embeddings. The error says what it does not take.
+	// AdaptEmbeddings puts a method of peft at the input embeddings. The error describes what it does not take.
 	AdaptEmbeddings(c peft.Config) (nn.Adapter, error)
 }
 
@@ -94,9 +94,9 @@ type Preparing interface {
 	Prepare(f *trace.Frame)
 }
 
-// Graph is a task whose model is a list of calls of operators, as exports have it: its modules
-// hold parameters and the layers that levers replace, and none of them is called as a whole. So it
-// says itself where the calls of its modules begin and end.
+// Graph is a task whose model is a list of calls of operators, as in exports: its modules hold parameters and the
+// layers that memory-saving options replace, and none of them is called as a whole. So it says itself where the calls
+// of its modules begin and end.
 type Graph interface {
 	Adaptable
 	// Unpacked returns the layers that stay as they are where others are packed, in addition to
@@ -154,8 +154,8 @@ type taskTrainer struct {
 	net   *nn.Tree
 	// adapters come to the device after the model.
 	adapters []nn.Adapter
-	// ranks is the model as one rank of several has it, nil on one GPU; clipped are
-	// the parameters whose gradients are clipped.
+	// ranks is the model as in one rank of several, nil on one GPU; clipped are the parameters whose gradients are
+	// clipped.
 	ranks   *Ranks
 	clipped []*trace.Tensor
 	// reference is a frozen model to compare with, nil for most.

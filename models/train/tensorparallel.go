@@ -116,8 +116,8 @@ func shardOver(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout)
 	return &Ranks{Parameters: trained(l)}, nil
 }
 
-// The names of modules in torchtitan's plan of sequence parallelism (apply_non_moe_tp) as Llama and its
-// like have them in transformers: halves of a block, which see all tokens, and the output layer.
+// The names of modules in torchtitan's plan of sequence parallelism (apply_non_moe_tp) as in Llama and its like in
+// transformers: halves of a block, which see all tokens, and the output layer.
 var (
 	halves      = []string{"self_attn", "mlp"}
 	outputLayer = "lm_head"
@@ -167,7 +167,7 @@ func outsideBlocks(s *models.Strategy, l Layout) (layers []distributed.Shared, s
 	return layers, styles, missingModules(s, l, found)
 }
 
-// missingModules says which modules of the plan a model does not have.
+// missingModules names which modules of the plan a model does not have.
 func missingModules(s *models.Strategy, l Layout, found map[string]int) error {
 	blocks := len(l.Blocks)
 	switch {

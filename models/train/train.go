@@ -137,8 +137,8 @@ func (s *Session) InBackward(c models.Case, own optim.Config, params []*trace.Te
 	return nil
 }
 
-// Forward runs f, the forward pass of case c, in the case's precision, and with what
-// it saves in the host's memory if the case says so.
+// Forward runs f, the forward pass of case c, in the case's precision, and with what it saves in the host's memory if
+// the case sets it.
 func (s *Session) Forward(c models.Case, f func()) {
 	s.Autocast(func() { s.Saving(c, f) })
 }

@@ -169,7 +169,7 @@ func (l Layout) ends() []models.Wrap {
 	return wraps
 }
 
-// apart refuses a call with a module that lies in another of it.
+// apart refuses a call with a module that is in another of it.
 func apart(call []string) error {
 	for _, m := range call {
 		for _, outer := range call {

@@ -36,7 +36,7 @@ func Models() []models.Model {
 	}, 8, segmentation)}
 }
 
-// check wants sizes that halve at every level, or skips would not fit.
+// check needs sizes that halve at every level, or skips would not fit.
 func check(c models.Case) error {
 	if c.Settings["image-size"]%(1<<(levels-1)) != 0 {
 		return c.Wrong("image-size", "it must be a multiple of 16: the image is halved four times")

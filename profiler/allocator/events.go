@@ -21,8 +21,8 @@ func (a *Allocator) RecordStream(b *Block, s Stream) {
 	b.recorded = true
 }
 
-// CompleteEvents says that the device has finished all work given to it so far. The frees that waited for it complete
-// with the next Malloc, which is when PyTorch looks.
+// CompleteEvents completes all events: the device has finished all work given to it so far. The frees that waited for
+// it complete with the next Malloc, which is when PyTorch looks.
 func (a *Allocator) CompleteEvents() { a.done = a.now }
 
 // recordEvents leaves a freed block pending until the streams that use it have come this far.

@@ -5,8 +5,8 @@ import "math/bits"
 // A freeList is the set of free blocks of one pool and stream, ordered by size
 // and then rank, with best fit in constant time.
 //
-// Blocks lie in bins by size: exact multiples of 512 bytes up to 32 KiB, then 32 bins to each power of two. A bitmap
-// says which bins are filled. Within a bin the entries are sorted downwards, so that the best fit of a bin is its last
+// Blocks are in bins by size: exact multiples of 512 bytes up to 32 KiB, then 32 bins to each power of two. A bitmap
+// names which bins are filled. Within a bin the entries are sorted downwards, so that the best fit of a bin is its last
 // entry and taking it moves nothing. Bins hold few blocks in practice, since free neighbors merge.
 type freeList struct {
 	filled [numBins / 64]uint64

@@ -7,8 +7,8 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 )
 
-// An OOMError reports that a request did not fit although the cache was emptied.
-// It is a result as much as a failure: the allocator goes on working.
+// An OOMError reports that a request did not fit although the cache was emptied. It is a result as much as a failure:
+// the allocator continues working.
 type OOMError struct {
 	// Requested is the size of the tensor in bytes. Segment is the size of the memory that the allocator requested from
 	// the device to hold it: PyTorch's "tried to allocate".

@@ -112,7 +112,7 @@ func stride(a *Args) Value {
 	return x.Strides()[d]
 }
 
-// composed are operators that PyTorch makes of others (CompositeImplicitAutograd), each as its source has it.
+// composed are operators that PyTorch makes of others (CompositeImplicitAutograd), each as in its source.
 var composed = family{
 	"addr":                      (*tensor).AddR,
 	"cartesian_prod":            cartesianProduct,

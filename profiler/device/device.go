@@ -1,4 +1,4 @@
-// Package device says what a GPU is. A [Device] is one that programs are replayed on: simulated
+// Package device describes what a GPU is. A [Device] is one that programs are replayed on: simulated
 // ([github.com/vprof/vprof/profiler/device/sim]) or real. A [GPU] of the catalog describes one that need not be there.
 package device
 
@@ -129,7 +129,7 @@ func (k Kernel) Traffic() int64 {
 type UnusableError struct {
 	// Device is what was asked for: "cuda:0", or "cuda" if it is about all.
 	Device string
-	// Reason says what is in the way, and Remedy what to do, each in a clause; Remedy may be empty.
+	// Reason describes what is in the way, and Remedy what to do, each in a clause; Remedy may be empty.
 	Reason, Remedy string
 	// Err is what the driver said; nil if it was not asked.
 	Err error

@@ -16,7 +16,7 @@ import (
 )
 
 // GPU is the description of a GPU: the properties that PyTorch and its libraries query before they decide how much to
-// allocate, and its speed. Entries of the catalog are typical GPUs under Linux; a real device fills in its own figures.
+// allocate, and its speed. Entries of the catalog are typical GPUs under Linux; a real device fills in its own values.
 type GPU struct {
 	// Name is how users call it, such as "rtx-5060-ti".
 	Name string
@@ -58,7 +58,7 @@ type GPU struct {
 	Libraries int64 `json:",omitempty"`
 	// Bare reports whether the process is vprof's own, which loads no library: Context is then the bare one.
 	Bare bool `json:",omitempty"`
-	// Source says where the other figures come from.
+	// Source reports where the other values come from.
 	Source string
 	// Rising reports whether the driver gives each segment a higher address than the one before ([allocator.Memory]).
 	// The driver below the reference records did.
@@ -101,8 +101,8 @@ const (
 	oldestCUDA13 Capability = 75
 )
 
-// Unsupported returns the reason why a release of PyTorch does not run on a GPU as PyPI has
-// it, for a version of CUDA like "13.0"; empty if it does.
+// Unsupported returns the reason why a release of PyTorch does not run on a GPU as in PyPI, for a version of CUDA like
+// "13.0"; empty if it does.
 func (g GPU) Unsupported(torch, cuda string) string {
 	oldest := oldestCUDA12
 	if !strings.HasPrefix(cuda, "12.") {

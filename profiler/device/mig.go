@@ -37,8 +37,8 @@ func readProfiles() map[string][]profile {
 	return all
 }
 
-// sliced parses the name of a slice: "a100-80 1g.10gb", or "NVIDIA A100-SXM4-80GB MIG
-// 1g.10gb" as the driver has it. Media engines ("+me") make no difference.
+// sliced parses the name of a slice: "a100-80 1g.10gb", or "NVIDIA A100-SXM4-80GB MIG 1g.10gb" as in the driver. Media
+// engines ("+me") make no difference.
 var sliced = pattern.Of(`(?i)^(.+?)[ :/-]*(?:[ :/-]mig)?[ :/-]+([1-7]g\.[0-9]+gb)(?:\+\S+)?$`)
 
 // slice finds a slice of a GPU by its name; false if it is none of a known GPU. Rates and

@@ -74,8 +74,8 @@ type Identity struct {
 
 // A Baseline is memory of a GPU that is in use without any segment, in bytes.
 type Baseline struct {
-	// Others is what was in use before the context was made. It is only known
-	// if OthersKnown; else it is what was in use beyond a context as the catalog has it.
+	// Others is what was in use before the context was made. It is only known if OthersKnown; else it is what was in
+	// use beyond a context as in the catalog.
 	Others      int64
 	OthersKnown bool
 	// Context is what making the context took, Kernels what loading the kernels took.
@@ -99,7 +99,7 @@ type Neighbor struct {
 	Name string
 	// Used is the memory it holds in bytes, -1 if it is not known.
 	Used int64
-	// Computes tells that it uses the GPU for computing, not only to draw.
+	// Computes reports whether it uses the GPU for computing, not only to draw.
 	Computes bool
 }
 

@@ -37,11 +37,11 @@ var compiledModels = []compiledModel{
 // both in the same unit and measured the same way.
 type compiledPair struct {
 	eager, compiled float64
-	// of is what was trained, and source where the figures stand.
+	// of is what was trained, and source where the values stand.
 	of, source string
 }
 
-// compiledPairs are published pairs that change torch.compile and nothing else. None says what of its bytes no
+// compiledPairs are published pairs that change torch.compile and nothing else. None describes what of its bytes no
 // compiler changes, so that they bound what is needed from above alone.
 var compiledPairs = []compiledPair{
 	{82.4, 77.0, "Llama 3.1 8B, FSDP, reserved GiB", torchtitanTable},
@@ -58,8 +58,8 @@ const (
 	physicalAI      = "open-edge-platform/physical-ai-studio pull request 477"
 )
 
-// Compiled says how far a step under torch.compile may be from the eager one, which is replayed where there is
-// no recording of the compiled one. The zero value is an eager step.
+// Compiled describes how far a step under torch.compile may be from the eager one, which is replayed where there is no
+// recording of the compiled one. The zero value is an eager step.
 type Compiled struct {
 	// Allocated and Reserved are relative to the bytes that a compiler can change.
 	Allocated, Reserved Residual
@@ -129,5 +129,5 @@ func (c Compiled) of(s Sample) (allocated, reserved Residual) {
 	return share(c.Allocated, s.Allocated()), share(c.Reserved, s.Reserved)
 }
 
-// unknown tells that the step is compiled and not recorded.
+// unknown reports whether the step is compiled and not recorded.
 func (c Compiled) unknown() bool { return c.Allocated.Records > 0 }

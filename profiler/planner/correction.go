@@ -62,11 +62,12 @@ type Coefficients struct {
 	// Learned are the other terms; zero where nothing was measured. What it
 	// says of [ContextBytes] is not used: that is Context.
 	Learned [NumTerms]Coefficient
-	// Correlation says how errors of two terms go together, from -1 to 1. It is symmetric; its diagonal is not used.
+	// Correlation describes how errors of two terms go together, from -1 to 1. It is symmetric; its diagonal is not
+	// used.
 	Correlation [NumTerms][NumTerms]float64
 	// Allocated and Reserved say how far replays are from PyTorch.
 	Allocated, Reserved Residual
-	// Compiled says how far a step under torch.compile is from the eager one.
+	// Compiled describes how far a step under torch.compile is from the eager one.
 	Compiled Compiled
 }
 

@@ -71,8 +71,8 @@ func Draw(batches []int, replay func(batch int) (Sample, error)) (*Curve, error)
 	return c, nil
 }
 
-// At returns the sample of a batch size; exact says that it was replayed and not interpolated. Beyond the ends of the
-// curve its outermost pieces are continued; a curve through a single sample is known at that batch size only.
+// At returns the sample of a batch size; exact reports whether it was replayed and not interpolated. Beyond the ends of
+// the curve its outermost pieces are continued; a curve through a single sample is known at that batch size only.
 func (c *Curve) At(batch int) (s Sample, exact bool, err error) {
 	i, exact := slices.BinarySearchFunc(c.samples, batch, func(s Sample, b int) int { return s.Batch - b })
 	switch {

@@ -180,7 +180,7 @@ func (r Residual) and(other Residual) Residual {
 }
 
 // contextStdErr is the standard error of a context that was not measured, in bytes. Beside the context itself, CUDA's
-// libraries load 50 to 400 MiB of kernels in the first steps, by published figures; half that spread is what two
+// libraries load 50 to 400 MiB of kernels in the first steps, by published values; half that spread is what two
 // standard errors must hold.
 const contextStdErr = 90 << 20
 
@@ -220,7 +220,7 @@ const (
 )
 
 // CommunicationOf returns the coefficient of what NCCL's communicators take on a GPU outside the allocator. Published
-// figures are from 0.3 to 1.6 GB a communicator, so that its error is as large as itself.
+// values are from 0.3 to 1.6 GB a communicator, so that its error is as large as itself.
 func CommunicationOf(gpu device.GPU, communicators int) Coefficient {
 	channels := pcieChannels
 	if gpu.Link > nvlinkSpeed {

@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// Residual says how far PyTorch was from our replays, relative to the replay: the middle 95 % of the records of a group
-// lie between Low and High. A positive figure means that PyTorch needed more.
+// Residual describes how far PyTorch was from our replays, relative to the replay: the middle 95 % of the records of a
+// group lie between Low and High. A positive figure means that PyTorch needed more.
 type Residual struct {
 	Low     float64 `json:"low"`
 	High    float64 `json:"high"`

@@ -37,8 +37,8 @@ type Search struct {
 	known map[int]int64
 }
 
-// Start is where a search for a batch size looks first. Near says that the edge is expected there, as of an estimate,
-// so that the neighbor comes next and not a size as far off again.
+// Start is where a search for a batch size looks first. Near reports whether the edge is expected there, as of an
+// estimate, so that the neighbor comes next and not a size as far off again.
 type Start struct {
 	Batch int
 	Near  bool
@@ -52,13 +52,13 @@ const (
 
 // ClearShare is the share of the limit below which a need implies that all smaller batches are within the limit too.
 // nearShare is the share below which it implies this for batches of at most farBelow of its own, or below of it where
-// the batch is at least fine. No bound is proven, and docs/lab/internals.md says why: over all sizes of 556 cases (32
-// models in Go, their stages, precisions and checkpointing, up to 20 or 80 GiB, with the spread of perturbed replays)
-// no batch needs more than 1.47 times what a larger one does (redimnet-b3, frozen, bf16 on an H100: 3 and 4). Such
-// pairs are close. Of 258 random cases on seven GPUs (batches up to 256, PyTorch 2.15) the closest pair of batches with
-// a factor above 1.075 is 0.6 apart (vit-h14-224 in fp16 on an H100: 6 and 10), and 0.808 where the larger is at least
-// 20 (patch-vqvae-p8 in bf16: 21 and 26). In 33 settings of decoders on 4 and 8 GPUs (four models, sizes up to 40,
-// sequences of 128 to 2048, ddp, fsdp2, zero3, tp and pp) the factor is 1.04 so far apart, and 1.12 close.
+// the batch is at least fine. No bound is proven, and docs/lab/internals.md reports why: over all sizes of 556 cases
+// (32 models in Go, their stages, precisions and checkpointing, up to 20 or 80 GiB, with the spread of perturbed
+// replays) no batch needs more than 1.47 times what a larger one does (redimnet-b3, frozen, bf16 on an H100: 3 and 4).
+// Such pairs are close. Of 258 random cases on seven GPUs (batches up to 256, PyTorch 2.15) the closest pair of batches
+// with a factor above 1.075 is 0.6 apart (vit-h14-224 in fp16 on an H100: 6 and 10), and 0.808 where the larger is at
+// least 20 (patch-vqvae-p8 in bf16: 21 and 26). In 33 settings of decoders on 4 and 8 GPUs (four models, sizes up to
+// 40, sequences of 128 to 2048, ddp, fsdp2, zero3, tp and pp) the factor is 1.04 so far apart, and 1.12 close.
 const (
 	ClearShare = 0.66
 	nearShare  = 0.93

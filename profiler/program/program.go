@@ -12,7 +12,7 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// Kind says what an [Instruction] does.
+// Kind describes what an [Instruction] does.
 type Kind uint8
 
 const (
@@ -28,7 +28,7 @@ const (
 	EmptyCache
 	// Record puts event Arg into the queue of its stream.
 	Record
-	// Await is wait Arg: a stream goes on only once an event was reached.
+	// Await is wait Arg: a stream continues only once an event was reached.
 	Await
 )
 
@@ -45,7 +45,7 @@ type Instruction struct {
 type Buffer struct {
 	// Bytes is the size as requested, before the allocator rounds it.
 	Bytes int64
-	// Class says what the buffer was for, over its whole life.
+	// Class describes what the buffer was for, over its whole life.
 	Class Class
 	// Stream is the one that was current when it was allocated: its memory is
 	// taken from that stream's pool and goes back there.
@@ -179,7 +179,7 @@ func (p Precision) String() string {
 	return "unknown"
 }
 
-// Site says where something happened, in the words of PyTorch.
+// Site reports where something happened, in the words of PyTorch.
 type Site struct {
 	// Op is the operator called from the model or by the autograd node.
 	Op string

@@ -9,7 +9,7 @@ import (
 )
 
 // Steps are the training steps of a program, cut at the places where a training loop gets its next batch. There a
-// [Loop] may go on with the steps of another program of the same model, whose batches have another length.
+// [Loop] may continue with the steps of another program of the same model, whose batches have another length.
 type Steps struct {
 	setup *part
 	// steps holds the recorded steps. The last stands for all that follow: the first allocates the optimizer's state.
@@ -91,7 +91,7 @@ func Cut(p *program.Program, microBatches int) (*Steps, error) {
 	return s, nil
 }
 
-// ErrUnsteady says that the last step of a recording ends with other buffers than it began with, so that it cannot
+// ErrUnsteady reports that the last step of a recording ends with other buffers than it began with, so that it cannot
 // stand for all further steps. A recording of more steps may be steady.
 var ErrUnsteady = errors.New("replay: the last recorded step does not end with the memory it began with")
 
@@ -145,7 +145,7 @@ func (c *cutter) step(from, to, microBatches int) cutStep {
 	return s
 }
 
-// left returns the buffers that a part leaves, as a part that does nothing has them.
+// left returns the buffers that a part leaves, as in a part that does nothing.
 func (p *part) left() (numbers []uint32, buffers []program.Buffer) {
 	for i, b := range p.leave {
 		numbers, buffers = append(numbers, uint32(i)), append(buffers, p.buffers[b])

@@ -1,4 +1,4 @@
-// Package replay carries a program out on a caching allocator and says what that took: a [Run].
+// Package replay carries a program out on a caching allocator and describes what that took: a [Run].
 //
 //	program × allocator × source of segments → run
 //

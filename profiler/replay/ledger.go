@@ -35,7 +35,7 @@ type memoryUse interface {
 	end(e entry) error
 }
 
-// errOverlap says that the same memory was handed out twice, by the allocator or by the device.
+// errOverlap reports that the same memory was handed out twice, by the allocator or by the device.
 var errOverlap = errors.New("the allocator gave out the same memory twice")
 
 // trace implements the Trace hook of [Replay]. It stores an error in l.err.

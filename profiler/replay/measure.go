@@ -108,13 +108,13 @@ type measurer struct {
 	measurement *Measurement
 	device      device.Device
 	observer    device.Observer // nil if the device is none
-	// computed tells that times and bytes are the same in every replay. A driver
-	// that simulates is taken through all that a real one is.
+	// computed reports whether times and bytes are the same in every replay. A driver that simulates is taken through
+	// all that a real one is.
 	computed bool
 	program  *program.Program
 	config   *allocator.Config
 
-	// unseen tells that the GPU holds more than when others were last asked what they see.
+	// unseen reports whether the GPU holds more than when others were last asked what they see.
 	unseen bool
 
 	marks  []device.Event // the start of a replay, and the end of every phase

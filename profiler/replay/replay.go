@@ -432,8 +432,8 @@ func (r *replayer) site(b program.Buffer) program.Site {
 	return r.program.Sites[b.Site]
 }
 
-// phase returns the phase that goes on at an instruction: the one that the next
-// mark ends. Behind the last mark it has no name and the last step.
+// phase returns the phase that continues at an instruction: the one that the next mark ends. Behind the last mark it
+// has no name and the last step.
 func (r *replayer) phase(instruction int) program.Phase {
 	from := max(instruction, 0)
 	rest := r.program.Instructions[from:]

@@ -19,7 +19,7 @@ type Run struct {
 	// Phases are the ended phases in order, set-up first. After an OOM a last one, named "oom", is the phase in which
 	// it happened, as in the reference records.
 	Phases []Phase
-	// OOM says what did not fit; nil if everything did.
+	// OOM describes what did not fit; nil if everything did.
 	OOM *OOM
 	// Stats are the allocator's statistics at the end. Peaks in them are those since the last mark.
 	Stats allocator.Stats
@@ -59,7 +59,7 @@ type Phase struct {
 type Moment struct {
 	// Instruction is the index in Program.Instructions; -1 before the first.
 	Instruction int
-	// Phase is the phase that goes on: the one that the next mark ends.
+	// Phase is the phase that continues: the one that the next mark ends.
 	Phase program.Phase
 	// Requested and Allocated are the bytes of the live buffers by class. Their totals equal the totals of Usage.
 	Requested, Allocated program.Breakdown
@@ -83,7 +83,7 @@ type Holding struct {
 	Requested, Allocated int64
 }
 
-// OOM says which request did not fit.
+// OOM names which request did not fit.
 type OOM struct {
 	// Instruction, Buffer, Class and Site describe the allocation that failed; Phase is the phase in which it failed.
 	Instruction int

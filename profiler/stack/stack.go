@@ -1,7 +1,7 @@
 // Package stack knows releases of PyTorch and of the libraries beside it, and the rules by which they take memory.
 //
 // Rules are written down as differences. A release has one small file, torch2_15.go, with what begins in it; the rules
-// of a release are the rules of all releases up to it. Data that rules are made of lie in folders next to them: cudnn
+// of a release are the rules of all releases up to it. Data that rules are made of are in folders next to them: cudnn
 // has the choices of cuDNN, by version.
 package stack
 

@@ -6,7 +6,7 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// spread is a model whose modules lie on several GPUs of one process, of which the tape records one. Tensors of the
+// spread is a model whose modules are on several GPUs of one process, of which the tape records one. Tensors of the
 // others have shapes but no memory, and belong to the same graph. An operator runs on the GPU of its arguments.
 type spread struct {
 	// home is the GPU of batches and of the model's outputs.
@@ -61,7 +61,7 @@ func (x *Tensor) WhereItIs(f func()) {
 	f()
 }
 
-// SameGPU reports whether x and y lie on one GPU.
+// SameGPU reports whether x and y are on one GPU.
 func (x *Tensor) SameGPU(y *Tensor) bool { return x.store.otherGPU == y.store.otherGPU }
 
 // ToGPUOf records x.to(y.device).

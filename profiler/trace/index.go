@@ -110,8 +110,8 @@ type picks struct {
 	slice int64
 }
 
-// picks works out AdvancedIndex: the indices are broadcast together; their shape takes the place of the dimensions they
-// pick from, or the front if those are not neighbors.
+// picks works out AdvancedIndex: the indices are broadcast together; their shape replaces the dimensions they pick
+// from, or the front if those are not neighbors.
 func (x *Tensor) picks(indices []*Tensor) picks {
 	all := indicesGiven(indices)
 	var rest []int64

@@ -145,7 +145,7 @@ func (l *linearLoss) run(f *Frame) {
 // rowsFrom returns how many rows the chunk has that begins there.
 func (l *linearLoss) rowsFrom(from int64) int64 { return min(l.chunk, l.x.shape[0]-from) }
 
-// lossOf computes the scores of a chunk, adds its loss, and leaves the scaled softmax in the place of the scores.
+// lossOf computes the scores of a chunk, adds its loss, and leaves the scaled softmax in place of the scores.
 func (l *linearLoss) lossOf(f *Frame, from int64) {
 	t, n := f.t, l.rowsFrom(from)
 	x := f.Let(l.x.Slice(0, from, from+n))

@@ -34,7 +34,7 @@ func (x *Tensor) nonzero(n int64) *Tensor {
 	return c.End(y.Permute(1, 0))
 }
 
-// expandMasks puts the indices of the elements that are true in the place of masks among indices (expandTensors).
+// expandMasks puts the indices of the elements that are true in place of masks among indices (expandTensors).
 func (c *Call) expandMasks(indices []*Tensor) []*Tensor {
 	if !slices.ContainsFunc(indices, func(i *Tensor) bool { return i.isMask() && i.TrueIsKnown() }) {
 		return indices

@@ -103,7 +103,7 @@ func (x *Tensor) Local() *Tensor {
 	})
 }
 
-// SumInPlace records _AllReduceForward of transformers: the sum over the ranks takes the place of x.
+// SumInPlace records _AllReduceForward of transformers: the sum over the ranks replaces x.
 func (x *Tensor) SumInPlace(ranks int64) *Tensor {
 	x.tape.Collective(program.AllReduce, ranks, x, x)
 	return x.viewAs("_AllReduceForward", "_AllReduceForwardBackward", x.layout, x.offset, func(b *Gradients) {
@@ -111,7 +111,7 @@ func (x *Tensor) SumInPlace(ranks int64) *Tensor {
 	})
 }
 
-// SumGradient records _AllReduceBackward of transformers: x, whose gradient the sum over the ranks takes the place of.
+// SumGradient records _AllReduceBackward of transformers: x, whose gradient the sum over the ranks replaces.
 func (x *Tensor) SumGradient(ranks int64) *Tensor {
 	return x.viewAs("_AllReduceBackward", "_AllReduceBackwardBackward", x.layout, x.offset, func(b *Gradients) {
 		g := b.Grad.Contiguous()
@@ -198,8 +198,7 @@ func (x *Tensor) parallelEmbedding(weight *Tensor, of Sharing) *Tensor {
 	}, back))
 }
 
-// ownIndices records _MaskPartial._partition_value: which of indices other ranks have, and the indices
-// as the rank has them.
+// ownIndices records _MaskPartial._partition_value: which of indices other ranks have, and the indices as in the rank.
 func (f *Frame) ownIndices(indices *Tensor) (mask, own *Tensor) {
 	g := f.FuncFrame(indices)
 	low := g.Let(indices.GtScalar())

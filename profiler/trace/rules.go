@@ -93,7 +93,7 @@ type Libraries struct {
 	// GroupedHeads: scaled_dot_product_attention without a mask is given fewer heads of key and value than of the
 	// query. Otherwise they are repeated.
 	GroupedHeads bool
-	// ViewedHeads: it is given heads as they lie in memory. Otherwise they are copied to be contiguous.
+	// ViewedHeads: it is given heads as they are in memory. Otherwise they are copied to be contiguous.
 	ViewedHeads bool
 	// RemapsPositions: masks of several sequences in a row see positions within sequences.
 	RemapsPositions bool

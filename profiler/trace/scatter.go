@@ -65,7 +65,7 @@ type writing struct {
 	gradients func(b *Gradients)
 }
 
-// name returns the operator as events have it: "scatter_add_", or "scatter__src" with an overload.
+// name returns the operator as in events: "scatter_add_", or "scatter__src" with an overload.
 func (w *writing) name(inPlace bool) string {
 	base, overload, overloaded := strings.Cut(w.op, ".")
 	if inPlace {
@@ -224,7 +224,7 @@ func (x *Tensor) OneHot(classes int64) *Tensor {
 }
 
 // MaskedScatter records x.masked_scatter(mask, source): x with the elements of source, in order, where the mask is set.
-// All of source is taken to be used, as where images' features take the place of their tokens.
+// All of source is taken to be used, as where images' features replace their tokens.
 func (x *Tensor) MaskedScatter(mask, source *Tensor) *Tensor {
 	c := x.tape.Begin("masked_scatter", x, mask, source)
 	shape := broadcast(x, mask)

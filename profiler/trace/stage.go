@@ -118,7 +118,7 @@ func (t *Tape) OnHost(f func()) {
 	t.OnOtherRank(t.ranks.pipeline.boundary == nil && t.onEmptyRead == nil, f)
 }
 
-// OnHost reports whether x lies in the host's memory.
+// OnHost reports whether x is in the host's memory.
 func (x *Tensor) OnHost() bool {
 	return x.store.blank && !x.store.otherGPU && x.store.bytes > 0 && x.tape.ranks.pipeline.boundary == nil &&
 		x.tape.onEmptyRead == nil

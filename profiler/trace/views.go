@@ -154,8 +154,8 @@ func (x *Tensor) TensorSplit(starts []int64, d int) []*Tensor {
 	return c.EndAll(outs...)
 }
 
-// Sections returns where all but the first of n parts of a dimension begin, as tensor_split has
-// them: the first parts are longer by one if they cannot all be equal.
+// Sections returns where all but the first of n parts of a dimension begin, as in tensor_split: the first parts are
+// longer by one if they cannot all be equal.
 func Sections(size, n int64) []int64 {
 	var starts []int64
 	at := int64(0)

@@ -218,8 +218,8 @@ func (c *Config) shard() error {
 	return nil
 }
 
-// shards returns the options of fully_shard about where shards are, how weights arrive, and what is wrapped; flat says
-// that the trainer has FSDP of flat parameters, whose loading and wraps are others.
+// shards returns the options of fully_shard about where shards are, how weights arrive, and what is wrapped; flat
+// reports whether the trainer has FSDP of flat parameters, whose loading and wraps are others.
 func (c *Config) shards(flat bool) (list phrase.List) {
 	loading, ends := c.facts["loading"].value, c.facts["wrap"].value == models.Ends && !flat
 	list.If(c.facts["shards"].value == "host", "offload=all")
@@ -334,7 +334,7 @@ func (c *Config) deepSpeed() error {
 	return nil
 }
 
-// elements reads a number of elements as DeepSpeed's JSON has it: "5e8", or "auto". None at all is as good as one.
+// elements reads a number of elements as in DeepSpeed's JSON: "5e8", or "auto". None at all is as good as one.
 func elements(text string) (string, error) {
 	if text == "auto" {
 		return text, nil

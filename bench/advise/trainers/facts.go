@@ -32,7 +32,7 @@ func (f facts) extend(name string, options ...string) {
 	}
 }
 
-// options returns what the flag of a lever takes behind its name, in pairs of an option and the fact
+// options returns what the flag of a memory-saving option takes behind its name, in pairs of an option and the fact
 // that has its value. Those without a value, or with one that is false or zero, are left out.
 func (f facts) options(pairs ...string) (list []string) {
 	for i := 0; i < len(pairs); i += 2 {

@@ -15,8 +15,8 @@ const (
 // expertsInside is the fact that the ranks that share out the experts are a part of the ranks that shard the weights.
 const expertsInside = "experts-inside"
 
-// mesh finds how many GPUs train from the sizes of their mesh, where the file says how many
-// share out the weights or the experts.
+// mesh finds how many GPUs train from the sizes of their mesh, where the file gives how many share out the weights or
+// the experts.
 func (c *Config) mesh() error {
 	sizes := []string{meshShard, meshCopies, meshTensor, meshContext, meshPipeline, meshExperts}
 	from, given := c.facts[meshShard]
@@ -47,8 +47,8 @@ func (c *Config) mesh() error {
 // globalBatch is the fact of the samples that all ranks take before a step.
 const globalBatch = "global-batch"
 
-// accumulations finds how many batches a rank takes before a step from the samples that all ranks take, where the
-// file says how many GPUs train.
+// accumulations finds how many batches a rank takes before a step from the samples that all ranks take, where the file
+// gives how many GPUs train.
 func (c *Config) accumulations() error {
 	all, given := c.facts[globalBatch]
 	if !given {

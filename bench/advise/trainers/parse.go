@@ -62,7 +62,7 @@ func parse(path string, data []byte) (*document, error) {
 	return d, nil
 }
 
-// yamlLine is how the library says where it stopped.
+// yamlLine is how the library reports where it stopped.
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
 
 // parseYAML reads the one document of a YAML file. Anchors and merge keys are resolved.

@@ -26,7 +26,7 @@ const (
 // schedules maps torchtitan's names, in lower case, to the pipeline schedules that vprof records.
 var schedules = map[string]string{"": "1f1b", "1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": models.Interleaved}
 
-// pipeline makes the strategy a pipeline, whose stages ranks share as the strategy says. Batch is then the size of a
+// pipeline makes the strategy a pipeline, whose stages ranks share as the strategy sets. Batch is then the size of a
 // micro-batch.
 func (c *Config) pipeline() error {
 	n, ok := c.facts[meshPipeline]
@@ -96,7 +96,7 @@ func (c *Config) rowsOfPipeline(v Values) []configfile.Edit {
 	return []configfile.Edit{{Path: path, Value: int64(n) * int64(v.Batch), Create: true}}
 }
 
-// cutStages completes the strategy of a pipeline with the layers that its stages begin with, as torchtitan has it
+// cutStages completes the strategy of a pipeline with the layers that its stages begin with, as in torchtitan
 // (generate_llm_fqn_per_model_part): the embeddings and the output layer count as layers, and what is left over when
 // they are shared out goes to the first stages.
 func (c *Config) cutStages(model string) error {

@@ -21,7 +21,7 @@ import (
 type Config struct {
 	// File is the configuration, Trainer and Version the table that it was read by.
 	File, Trainer, Version string
-	// Model is what is trained; its Name is empty if the files do not say.
+	// Model is what is trained; its Name is empty if the files do not give it.
 	Model Model
 	// Teacher is the model that it learns from; its Name is empty for none.
 	Teacher Model
@@ -31,8 +31,8 @@ type Config struct {
 	Notes phrase.List
 	// Unknown are the keys that the table does not have.
 	Unknown []UnknownKey
-	// Several is the strategy by which the trainer shares the work among several GPUs where the
-	// files do not say how; empty for DDP.
+	// Several is the strategy by which the trainer shares the work among several GPUs where the files do not describe
+	// how; empty for DDP.
 	Several string
 	// Script is a Python file of the user's own that a command starts, whose arguments are not read: what is trained
 	// stands elsewhere.
@@ -46,7 +46,7 @@ type Config struct {
 	facts facts
 	// uncounted is the number of GPUs where it is no number but a variable or a command of the shell.
 	uncounted fact
-	// total is the batch of a whole step, if that is what the file says.
+	// total is the batch of a whole step, if that is what the file gives.
 	total int
 	// groups is the number of groups of ranks that each train on different samples (the data-parallel size); set only
 	// where the file gives the global batch.
@@ -84,7 +84,7 @@ type Setting struct {
 	// Change is what it changes in a case; the zero value where the flag is no field of one, or
 	// where several GPUs share the work, which the verb decides.
 	Change models.Change
-	// From is the key that says so; its Path is empty for what the trainer does where the file says nothing.
+	// From is the key that says so; its Path is empty for what the trainer does where the file sets nothing.
 	From Key
 }
 
@@ -334,7 +334,7 @@ func unknownTrainer(d *document) error {
 		strings.Join(ways, "; "), misspelled(d, []*Table{like}))
 }
 
-// misspelled says which key may have been meant for one by which a trainer is recognized.
+// misspelled names which key may have been meant for one by which a trainer is recognized.
 func misspelled(d *document, tables []*Table) string {
 	var signs []string
 	known := func(key string) bool { return false }

@@ -28,8 +28,8 @@ func (c *Config) Described() (string, error) {
 	return hfconfig.Scheme + ":" + path + hfconfig.TeacherMark + teacher, err
 }
 
-// Shared returns the settings with those about several GPUs as they are for a number of them: "" leaves it to the
-// file. Where neither the file nor whoever calls says how the work is shared, the trainer's own way is added.
+// Shared returns the settings with those about several GPUs as they are for a number of them: "" leaves it to the file.
+// Where neither the file nor the caller describes how the work is shared, the trainer's own way is added.
 func (c *Config) Shared(gpus string, chosen bool) ([]Setting, error) {
 	var out []Setting
 	for _, s := range c.Settings {

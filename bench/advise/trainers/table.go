@@ -36,7 +36,7 @@ type Table struct {
 	// Strategy reports whether such a file only tells how several GPUs share the work of a trainer, or of what flags
 	// say.
 	Strategy bool `yaml:"strategy"`
-	// Several is the strategy by which several GPUs share the work where the file does not say how; empty for DDP.
+	// Several is the strategy by which several GPUs share the work where the file does not describe how; empty for DDP.
 	Several string `yaml:"several"`
 	// Only are groups of keys that count where other keys have one of some values, and nowhere else.
 	Only map[string]map[string]Any `yaml:"only"`
@@ -44,8 +44,8 @@ type Table struct {
 	Keys map[string]Row `yaml:"keys"`
 	// Written are the keys that say batch, accumulate and checkpointing in a file that does not say them yet.
 	Written map[string]string `yaml:"written"`
-	// Turned are the keys that turn a lever, and their values, by "fact=value"; a value that
-	// begins with + is added to a list.
+	// Turned are the keys that turn a memory-saving option, and their values, by "fact=value"; a value that begins with
+	// + is added to a list.
 	Turned map[string]map[string]string `yaml:"turned"`
 	// Harmless are the known keys that do not change what a step needs, or groups of
 	// them; "wandb_*" stands for all that begin so.
@@ -110,7 +110,7 @@ type Rule struct {
 	Set map[string]string `yaml:"set"`
 	// Clear are facts that are forgotten.
 	Clear []string `yaml:"clear"`
-	// Refuse says why the configuration cannot be, or cannot be planned; At is the fact whose key is to blame.
+	// Refuse reports why the configuration cannot be, or cannot be planned; At is the fact whose key is to blame.
 	Refuse string `yaml:"refuse"`
 	At     string `yaml:"at"`
 	// Note is said to the user.

@@ -32,7 +32,7 @@ const (
 // value is a value of a file, with where it stands.
 type value struct {
 	kind kind
-	// text is a scalar as tables have it: true and false for all spellings of a boolean, whole numbers in decimal.
+	// text is a scalar as in tables: true and false for all spellings of a boolean, whole numbers in decimal.
 	text string
 	line int
 	// items are the elements of a list, entries the keys of a group with their values, in the file's order.

@@ -21,7 +21,8 @@ type Values struct {
 	Levers map[string]string
 }
 
-// Turns reports whether the trainer has a key for a lever, which is given as the name of its flag without dashes.
+// Turns reports whether the trainer has a key for a memory-saving option, which is given as the name of its flag
+// without dashes.
 func (c *Config) Turns(flag string) bool {
 	for lever := range c.table.Turned {
 		if strings.HasPrefix(lever, flag+"=") {
@@ -52,7 +53,7 @@ func (c *Config) turned(levers map[string]string) (edits []configfile.Edit, err 
 	return edits, nil
 }
 
-// literal returns a word of a table as a file has it: a switch, a number, or the word.
+// literal returns a word of a table as in a file: a switch, a number, or the word.
 func literal(word string) any {
 	if on, err := strconv.ParseBool(word); err == nil && len(word) > 1 {
 		return on

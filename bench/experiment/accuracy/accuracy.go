@@ -28,7 +28,7 @@ const (
 	negligibleShare     = 0.02
 )
 
-// An Outcome is the result of replaying a case: peaks in bytes, as a reference record has them.
+// An Outcome is the result of replaying a case: peaks in bytes, as in a reference record.
 type Outcome struct {
 	OOM       bool
 	Allocated int64
@@ -38,8 +38,8 @@ type Outcome struct {
 
 // A Replayer records cases and replays the recordings. Several goroutines use it at once.
 type Replayer interface {
-	// Record records a case for a GPU. A [*step.RefusedError] says that PyTorch
-	// would not run it, any other error that vprof does not know the case.
+	// Record records a case for a GPU. A [*step.RefusedError] reports that PyTorch would not run it, any other error
+	// that vprof does not know the case.
 	Record(c models.Case, d models.Description, gpu device.GPU, steps int) (Replayable, error)
 }
 

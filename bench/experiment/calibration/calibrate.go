@@ -307,7 +307,7 @@ func summary(errs []float64) coefficients.Error {
 		return coefficients.Error{}
 	}
 	slices.Sort(errs)
-	// The nearest rank, as accuracy reports have it.
+	// The nearest rank, as in accuracy reports.
 	return coefficients.Error{Median: round(errs[(len(errs)-1)/2]), Max: round(errs[len(errs)-1])}
 }
 

@@ -26,7 +26,7 @@ import (
 // Observed is a training step that ran: its case, its GPU, and the peaks that were
 // measured, in bytes; a peak that was not measured is zero.
 type Observed struct {
-	// Label says where it comes from: "b2.json: batch 8".
+	// Label reports where it comes from: "b2.json: batch 8".
 	Label string
 	Case  models.Case
 	// Description describes the case's model.
@@ -35,7 +35,7 @@ type Observed struct {
 	GPU string
 	// Known is the GPU as its driver described it; the zero GPU where it did not.
 	Known device.GPU
-	// GPU identifies the physical GPU, in words; empty where the file does not say.
+	// GPU identifies the physical GPU, in words; empty where the file does not give it.
 	Identity  string
 	Stack     coefficients.Stack
 	Simulated bool
@@ -234,7 +234,7 @@ func (o *Observed) process() string {
 	return "PyTorch's"
 }
 
-// mixed says what differs in runs that cannot be calibrated together.
+// mixed describes what differs in runs that cannot be calibrated together.
 func mixed(what, a, b string) error {
 	return input.Errorf("runs of different %s: %s and %s; calibrate them apart", what, a, b)
 }

@@ -1,5 +1,5 @@
-// Package card says what a repository's training needs: it runs the documented command without weights, data and GPUs,
-// varies the settings that its parser has, and writes the needs as a page.
+// Package card describes what a repository's training needs: it runs the documented command without weights, data and
+// GPUs, varies the settings that its parser has, and writes the needs as a page.
 package card
 
 import (

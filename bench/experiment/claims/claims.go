@@ -1,4 +1,4 @@
-// Package claims compares the figures that projects' guides give with vprof's own for the same conditions.
+// Package claims compares the values that projects' guides give with vprof's own for the same conditions.
 package claims
 
 import (
@@ -46,8 +46,8 @@ func claimOf(g guides.Guide, c guides.Claim) report.Claim {
 	return out
 }
 
-// Of returns the figures of guides that hold for the setup's case at a batch size on a
-// GPU and count all that a training step needs.
+// Of returns the values of guides that hold for the setup's case at a batch size on a GPU and count all that a training
+// step needs.
 func Of(s *step.Setup, gpu device.GPU, batch int) []report.Claim {
 	c := s.Case()
 	c.Batch = batch
@@ -58,9 +58,9 @@ func Of(s *step.Setup, gpu device.GPU, batch int) []report.Claim {
 	return out
 }
 
-// Answered returns all figures that guides give for a model, each with vprof's own figure
-// for the same conditions, on the GPU of the claim or else on the one given. A claim of
-// conditions that PyTorch refuses is answered with the refusal.
+// Answered returns all values that guides give for a model, each with vprof's own figure for the same conditions, on
+// the GPU of the claim or else on the one given. A claim of conditions that PyTorch refuses is answered with the
+// refusal.
 func Answered(ctx context.Context, m models.Model, gpu device.GPU, residuals step.Residuals) ([]report.Claim, error) {
 	a := &answers{model: m, residuals: residuals, known: map[projectionKey]*projection{}}
 	var out []report.Claim
@@ -95,7 +95,7 @@ func eachStage(m models.Model, all []guides.Claim) (out []guides.Claim) {
 	return out
 }
 
-// answers computes vprof's figures for claims, each case once.
+// answers computes vprof's values for claims, each case once.
 type answers struct {
 	model     models.Model
 	residuals step.Residuals

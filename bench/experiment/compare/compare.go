@@ -39,10 +39,10 @@ type Amounts struct {
 	AnyRelease string
 	// Script reports whether it is a run of a command, which is compared with another whatever their names are.
 	Script bool
-	// Case is what was trained; without a model where the file does not say.
+	// Case is what was trained; without a model where the file does not give it.
 	Case  models.Case
 	Batch int
-	// GPU is the name of the very GPU, and UUID the driver's; empty where the file does not say.
+	// GPU is the name of the very GPU, and UUID the driver's; empty where the file does not give it.
 	Identity, UUID string
 }
 
@@ -141,7 +141,7 @@ func (s *Side) reports(r io.Reader, name string) error {
 	return nil
 }
 
-// amountsOf begins the amounts of a case at a batch size on a kind of GPU; their figures are filled in by the caller.
+// amountsOf begins the amounts of a case at a batch size on a kind of GPU; their values are filled in by the caller.
 // Two steps are compared if they share one of the names and the GPU.
 func amountsOf(c models.Case, batch int, gpu string) Amounts {
 	a := Amounts{Of: fmt.Sprintf("%s, batch %d", c, batch), Case: c, Batch: batch}
@@ -153,7 +153,7 @@ func amountsOf(c models.Case, batch int, gpu string) Amounts {
 
 // Sides puts b beside a. Differences are relative to a; a row is over the tolerance if the larger side is off by more
 // than that. Batch, if not zero, chooses the steps of that batch size. Where each side has one step of the same model,
-// trained otherwise, the comparison says what differs and, by price, what it costs.
+// trained otherwise, the comparison describes what differs and, by price, what it costs.
 func Sides(a, b *Side, tolerance float64, batch int, price Price) (*report.Comparison, error) {
 	out := &report.Comparison{
 		Schema: report.ComparisonSchema, A: a.Label, B: b.Label, Tolerance: tolerance, Rows: []report.ComparisonRow{},
@@ -167,7 +167,7 @@ func Sides(a, b *Side, tolerance float64, batch int, price Price) (*report.Compa
 		}
 		out.Match(as[0].Amounts, bs[0].Amounts, cmp.Or(as[0].Of, bs[0].Of, "snapshot"))
 	} else if pair(out, as, bs); len(out.Rows) == 0 && len(as) == 1 && len(bs) == 1 && as[0].Script && bs[0].Script {
-		// Each file has one run: its user wants these two compared, although the commands differ.
+		// Each file has one run: its user needs these two compared, although the commands differ.
 		out.Match(as[0].Amounts, bs[0].Amounts, as[0].Of+" and "+bs[0].Of)
 	} else if len(out.Rows) == 0 && oneModel(as, bs) {
 		out.OnlyA, out.OnlyB = nil, nil

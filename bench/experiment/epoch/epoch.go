@@ -31,7 +31,7 @@ type Options struct {
 	// Within, if not zero, ends the replays where an epoch does not get through, gets through only by giving cached
 	// memory back, or reserves more than these bytes: a search for a batch size asks for no more.
 	Within int64
-	// Progress is told how far it is.
+	// Progress receives how far it is.
 	Progress progress.Func
 }
 
@@ -55,9 +55,9 @@ func (o Options) Quick() Options {
 	return o
 }
 
-// Run replays epochs over samples of different lengths on a simulated GPU, at a batch
-// size: the steps of each in one allocator, from the first on. Samples longer than what
-// the case says are cut off, as trainers do. The same input gives the same result.
+// Run replays epochs over samples of different lengths on a simulated GPU, at a batch size: the steps of each in one
+// allocator, from the first on. Samples longer than what the case sets are cut off, as trainers do. The same input
+// gives the same result.
 func Run(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, l *Lengths,
 	o Options,
 ) (*report.Lengths, error) {

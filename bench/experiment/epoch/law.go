@@ -53,9 +53,9 @@ const usualSamples = 10_000
 // quantile95 is the 95th percentile of the standard normal distribution.
 const quantile95 = 1.6448536269514722
 
-// parseLaw reads "lognormal:mean=512,p95=1500,max=4096,samples=50000"; ok tells that the
-// text begins as a law does. Of mean and median one is given; uniform:min=64,max=512 has
-// neither, and of quantiles:p50=300,p99=2000,p99.9=4096,max=8192 all but max may be left out.
+// parseLaw reads "lognormal:mean=512,p95=1500,max=4096,samples=50000"; ok reports whether the text begins as a law
+// does. Of mean and median one is given; uniform:min=64,max=512 has neither, and of
+// quantiles:p50=300,p99=2000,p99.9=4096,max=8192 all but max may be left out.
 func parseLaw(text string) (law *Law, ok bool, err error) {
 	name, rest, ok := strings.Cut(text, ":")
 	if !ok || !slices.Contains([]string{LogNormal, Normal, Uniform, Quantiles}, name) {

@@ -45,14 +45,15 @@ type Search struct {
 	// SeqLen searches the longest safe row ([SeqLen]) at Batch, in place of the batch.
 	SeqLen bool
 	step.Evidence
-	// Ranks says that the cases have strategies, of which each records a rank; its
-	// zero value is that they have none. Of strategies that are searched, several at a
-	// time are read off lines, and the smallest number of GPUs is looked for.
+	// Ranks reports whether the cases have strategies, of which each records a rank; its zero value is that they have
+	// none. Of strategies that are searched, several at a time are read off lines, and the smallest number of GPUs is
+	// looked for.
 	Ranks report.Parallel
 	// Device, if not nil, is the one GPU: what is recommended is measured
 	// on it, and comes down until it fits there, too.
 	Device device.Device
-	// Levers reports whether the cases differ by levers, so that what is recommended is explained by them.
+	// Levers reports whether the cases differ by memory-saving options, so that what is recommended is explained by
+	// them.
 	Levers bool
 	// Lengths are the lengths of the data set's samples, nil if all are alike: what is
 	// recommended gets through whole epochs over them. On one simulated GPU alone.
@@ -65,7 +66,7 @@ type Search struct {
 	Unread func(models.Case) string
 	// Slots are shared with searches that run at the same time; nil if there are none.
 	Slots Slots
-	// Progress is told how many configurations are done.
+	// Progress receives how many configurations are done.
 	Progress progress.Func
 }
 
@@ -246,8 +247,8 @@ func rank(f *report.Fit, stages []string) {
 // asFast is the share of the fastest choice's samples per second from which on a choice is as fast.
 const asFast = 0.99
 
-// plainer reports whether of two choices that are as fast the first takes less from those who train: it is
-// trained as its authors do, or with fewer levers, or differs only by a strategy with fewer options.
+// plainer reports whether of two choices that are as fast the first takes less from those who train: it is trained as
+// its authors do, or with fewer memory-saving options, or differs only by a strategy with fewer options.
 func plainer(a, b *report.Choice) bool {
 	like := a.Case.Case
 	like.Strategy = b.Case.Strategy
@@ -274,8 +275,8 @@ func turned(c *report.Choice) (n int) {
 	return n
 }
 
-// choice finds the largest batch size of one configuration on one GPU, from where the
-// search begins. refused says why PyTorch or the model would not train it.
+// choice finds the largest batch size of one configuration on one GPU, from where the search begins. refused reports
+// why PyTorch or the model would not train it.
 func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begin planner.Start) (out report.Choice,
 	refused, err error,
 ) {

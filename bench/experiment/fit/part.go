@@ -69,7 +69,7 @@ func placeOf(c report.Choice) string {
 }
 
 // Join makes the whole of the parts, which have the configurations in order. Head is the whole without choices, stages
-// are the model's. The error says that PyTorch or the model refuses every configuration.
+// are the model's. The error reports that PyTorch or the model refuses every configuration.
 func Join(head report.Fit, stages []string, parts []*Part) (*report.Fit, error) {
 	f := &head
 	f.Choices = []report.Choice{}

@@ -17,11 +17,11 @@ import (
 const AnyStrategy = "auto"
 
 // StrategiesFor returns the strategies that a search of a case of a model goes through on so many GPUs. Parameters in
-// half precision are for cases without autocast, which they take the place of. Tensor parallelism is for cases that
-// PyTorch would not refuse, which clips no gradients over two meshes; where ranks can share tokens and scores, too,
-// they do (as torchtitan has it), and clip. Groups have eight ranks at most, as machines have GPUs. Pipelines have as
-// many micro-batches as stages; of several machines each may be a stage, too. What comes out best is looked at more
-// closely, see [finer]. The experts of mixtures are shared out, and rows that are long.
+// half precision are for cases without autocast, which they replace. Tensor parallelism is for cases that PyTorch would
+// not refuse, which clips no gradients over two meshes; where ranks can share tokens and scores, too, they do (as in
+// torchtitan), and clip. Groups have eight ranks at most, as machines have GPUs. Pipelines have as many micro-batches
+// as stages; of several machines each may be a stage, too. What comes out best is looked at more closely, see [finer].
+// The experts of mixtures are shared out, and rows that are long.
 func StrategiesFor(m models.Model, c models.Case, gpus int) []string {
 	all := []string{"ddp:bucket_view=true", "zero1:bucket_view=true", "fsdp2", "fsdp2:reshard=false", "fsdp2:wrap=none"}
 	half := c.AMP == models.NoAutocast && c.Weights == models.FP32
@@ -146,8 +146,8 @@ func selective(s *models.Strategy) string {
 	return ""
 }
 
-// dropRefused leaves out what only a search of all strategies has tried and the model
-// cannot do, and says why where nothing is left of a strategy.
+// dropRefused leaves out what only a search of all strategies has tried and the model cannot do, and reports why where
+// nothing is left of a strategy.
 func dropRefused(f *report.Fit) {
 	if f.Parallel == nil || f.Parallel.Strategy != AnyStrategy {
 		return
@@ -235,7 +235,7 @@ func frugal(cases []models.Case) []models.Case {
 	})
 }
 
-// frugality says how likely configurations are to need little memory.
+// frugality describes how likely configurations are to need little memory.
 func frugality(c models.Case) int {
 	n := 0
 	if c.Checkpointing {

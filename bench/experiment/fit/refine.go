@@ -258,7 +258,7 @@ func (s *Search) wraps(c models.Case) [][]string {
 	return out
 }
 
-// starred returns a path with stars in the place of numbers.
+// starred returns a path with stars in place of numbers.
 func starred(module string) string {
 	names := strings.Split(module, ".")
 	for i, n := range names {

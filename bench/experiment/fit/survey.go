@@ -321,9 +321,9 @@ func (l line) at(batch, index int) float64 {
 	return max(first+slope*float64(batch-a), first*min(1, float64(batch)/float64(a)))
 }
 
-// confirm replays each recommended choice of a survey at its own batch size and GPU, and replaces the figures. Where
-// one then does not fit, what comes next of its stage is recommended, and replayed as well. Returned are the replays by
-// the places of the choices that they replace, and by their own.
+// confirm replays each recommended choice of a survey at its own batch size and GPU, and replaces the values. Where one
+// then does not fit, what comes next of its stage is recommended, and replayed as well. Returned are the replays by the
+// places of the choices that they replace, and by their own.
 func (s *Search) confirm(ctx context.Context, f *report.Fit) (confirmed map[string]report.Choice, err error) {
 	confirmed = map[string]report.Choice{}
 	for settled := !s.surveys(); !settled; settled = settle(f, s.Model.Stages, confirmed) {

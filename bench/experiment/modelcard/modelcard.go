@@ -1,5 +1,5 @@
-// Package modelcard collects what there is to know of a model: element counts, the
-// tensors of a batch, attention backends, and its guide's figures.
+// Package modelcard collects what there is to know of a model: element counts, the tensors of a batch, attention
+// backends, and its guide's values.
 package modelcard
 
 import (
@@ -19,7 +19,7 @@ import (
 )
 
 // Describe records a model to find what its page shows beyond the registry: element counts of each stage, the tensors
-// of a batch, attention backends by precision, and the guide's figures beside vprof's.
+// of a batch, attention backends by precision, and the guide's values beside vprof's.
 func Describe(ctx context.Context, m models.Model, gpu device.GPU, residuals step.Residuals) (*report.Model, error) {
 	out := &report.Model{GPU: gpu.Name}
 	tasks := m.Tasks

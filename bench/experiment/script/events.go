@@ -42,7 +42,7 @@ type Event struct {
 	PeakAllocated int64  `json:"peak_allocated"`
 	PeakReserved  int64  `json:"peak_reserved"`
 	PeakRequested int64  `json:"peak_requested"`
-	// Of mark: the GPU, and the bytes of it that are in use, by anybody. Of end: the GPU that all figures are of.
+	// Of mark: the GPU, and the bytes of it that are in use, by anybody. Of end: the GPU that all values are of.
 	GPU  int   `json:"gpu"`
 	Used int64 `json:"used"`
 
@@ -89,9 +89,9 @@ type Event struct {
 	Steps      []int    `json:"steps"`
 	Optimizers []string `json:"optimizers"`
 	Trace      string   `json:"trace"`
-	// Growth is by how many bytes each of the last steps has grown; zero if they have not by as many. Uneven tells that
-	// each has left as many allocations, of different sizes. Through is what holds them.
-	// Total is the number of steps after which that is over, at most; zero where it is not known.
+	// Growth is by how many bytes each of the last steps has grown; zero if they have not by as many. Uneven reports
+	// whether each has left as many allocations, of different sizes. Through is what holds them. Total is the number of
+	// steps after which that is over, at most; zero where it is not known.
 	Growth  int64  `json:"growth"`
 	Total   int    `json:"total"`
 	Uneven  bool   `json:"uneven"`
@@ -106,7 +106,7 @@ type Event struct {
 	Failure *Failure `json:"failure"`
 	Retries int64    `json:"retries"`
 	OOMs    int64    `json:"ooms"`
-	// Benchmark tells that torch.backends.cudnn.benchmark is on.
+	// Benchmark reports whether torch.backends.cudnn.benchmark is on.
 	Benchmark bool `json:"benchmark"`
 	// TunedBefore is how many kernels of torch.compile Inductor found tuned when the run began.
 	TunedBefore int `json:"tuned_before"`

@@ -15,7 +15,7 @@ import (
 // Outcome is the result of running a command.
 type Outcome struct {
 	Command
-	// Seconds is how long it ran, and Late tells that it was ended by its timeout.
+	// Seconds is how long it ran, and Late reports whether it was ended by its timeout.
 	Seconds float64
 	Late    bool
 	// ExitCode is the command's, as a shell says it.
@@ -79,7 +79,7 @@ func (o *Outcome) of(name string) []Event {
 	return slices.DeleteFunc(o.named(name), func(e Event) bool { return e.PID != pid })
 }
 
-// marks returns the ends of phases on the GPU that figures are of.
+// marks returns the ends of phases on the GPU that values are of.
 func (o *Outcome) marks() []Event {
 	gpu := o.End().GPU
 	return slices.DeleteFunc(o.of("mark"), func(e Event) bool { return e.GPU != gpu })
@@ -128,7 +128,7 @@ func (o *Outcome) paths(event string) []string {
 	return slices.Compact(paths)
 }
 
-// Kind says how a run ended.
+// Kind describes how a run ended.
 type Kind int
 
 // The kinds of ends.

@@ -54,7 +54,7 @@ func engineOf(given map[string]string) (e engine, err error) {
 	return e, err
 }
 
-// parseQuestion reads a line; package stubs says what lines there are.
+// parseQuestion reads a line; package stubs describes what lines there are.
 func parseQuestion(line string) (question, error) {
 	words := strings.Fields(line)
 	if len(words) < 2 {

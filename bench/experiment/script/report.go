@@ -17,7 +17,7 @@ import (
 	"github.com/vprof/vprof/profiler/stack"
 )
 
-// results are the kinds of ends as reports have them.
+// results are the kinds of ends as in reports.
 var results = map[Kind]string{
 	Fits: "fits", OutOfMemory: "out of memory", Failed: "failed", TimedOut: "timeout",
 	NoCUDA: "no cuda", NoGPU: "no gpu", Untrained: "no training",
@@ -65,7 +65,7 @@ func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
 	return r, err
 }
 
-// warnings returns what the figures do not show.
+// warnings returns what the values do not show.
 func (o *Outcome) warnings() []report.Warning {
 	var all []report.Warning
 	warn := func(hint, format string, args ...any) {

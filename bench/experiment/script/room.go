@@ -41,7 +41,7 @@ func Hook() string {
 // A room is the folder of one run, which holds the hook, what it has seen and what the script has saved.
 type room struct {
 	dir string
-	// running is open as long as the run goes on, by which the processes of the command know that it does.
+	// running is open while the run continues; the processes of the command watch it.
 	running io.Closer
 }
 
@@ -168,8 +168,8 @@ func (c *Command) compiling(r *room) []string {
 	return append(env, "TORCHINDUCTOR_COMPILE_THREADS=1") // there is nothing to compile in processes of its own
 }
 
-// driverVersion is a version of CUDA times 1000, as cuDriverGetVersion has it: newer than what any
-// release of PyTorch needs.
+// driverVersion is a version of CUDA times 1000, as in cuDriverGetVersion: newer than what any release of PyTorch
+// needs.
 const driverVersion = 13020
 
 // withGPU adds the variables that describe the GPU to the stub libraries.

@@ -1,7 +1,7 @@
 // Package script runs a user's own training command, unchanged, on a GPU that is not there, and turns what was seen
 // into a result. The command runs in the user's environment with a hook in its Python (package hook), which counts
-// optimizer steps, tells phases and records PyTorch's allocations. Libraries that take the place of NVIDIA's give
-// PyTorch the GPU.
+// optimizer steps, tells phases and records PyTorch's allocations. Libraries that replace NVIDIA's give PyTorch the
+// GPU.
 package script
 
 import (
@@ -40,7 +40,8 @@ type Command struct {
 	// Longest limits the search for the largest batches of the data set, of which one or two are trained on after the
 	// steps; zero skips the search.
 	Longest time.Duration
-	// Until is "eval" or "save" where training goes on until one has been seen, "end" to let the command end by itself.
+	// Until is "eval" or "save" where training continues until one has been seen, "end" to let the command end by
+	// itself.
 	Until string
 	// Timeout ends the command; zero is none.
 	Timeout time.Duration
@@ -67,7 +68,7 @@ type Command struct {
 	// Stdin, Stdout and Stderr are the command's. What goes to no Stderr is hidden: Outcome.Said is the end of it.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Foreground tells that the command shares a terminal with this process.
+	// Foreground reports whether the command shares a terminal with this process.
 	Foreground bool
 	// Told is called with each event as it happens; nil for none.
 	Told func(Event)
@@ -168,7 +169,7 @@ func (c *Command) await(ctx context.Context, p *supervisor.Process, log *log) (l
 	}
 }
 
-// ended says how the command ended.
+// ended describes how the command ended.
 func (o *Outcome) ended(err error, state *os.ProcessState) {
 	var failed *exec.ExitError
 	if errors.As(err, &failed) {

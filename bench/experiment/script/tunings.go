@@ -16,10 +16,10 @@ import (
 // A tuning is a line of the file that stands for Inductor's cache on a machine with the GPU: a command that began,
 // or what it has tuned.
 //
-// In that cache a file beside each kernel says which of its configurations was the fastest, another says which products
-// of matrices are faster with their operands padded (pad_mm), and a process that compiles the same later on tries
-// nothing. So does a command that first runs after the one that has tuned. When a command runs again, it finds what it
-// found the first time, and tunes the rest as then: its figures stay the same.
+// In that cache a file beside each kernel names which of its configurations was the fastest, another names which
+// products of matrices are faster with their operands padded (pad_mm), and a process that compiles the same later on
+// tries nothing. So does a command that first runs after the one that has tuned. When a command runs again, it finds
+// what it found the first time, and tunes the rest as then: its values stay the same.
 type tuning struct {
 	Command string `json:"command"`
 	// Tuned are the files with what Inductor tuned: names in its cache, and contents.

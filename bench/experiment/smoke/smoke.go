@@ -45,13 +45,13 @@ type Test struct {
 	// Lengths is the distribution of the lengths of the data set's samples, nil if all are
 	// alike. Epochs over them are replayed, on a simulated GPU even if there is a device.
 	Lengths *epoch.Lengths
-	// Progress is told how far work on lengths is.
+	// Progress receives how far work on lengths is.
 	Progress progress.Func
 }
 
 // Run replays the training step of a case and looks at the moments at which training runs out of memory: in the order
-// of a training run, with the late moments last. If not all are within the budget, it says which batch would be. A case
-// that PyTorch would refuse is an error.
+// of a training run, with the late moments last. If not all are within the budget, it names which batch would be. A
+// case that PyTorch would refuse is an error.
 func Run(ctx context.Context, t Test) (*report.Smoke, error) {
 	setup, err := step.New(t.Model, t.Case, t.Evidence)
 	if err != nil {
@@ -263,9 +263,9 @@ func (m *checks) parts(ctx context.Context) error {
 	return nil
 }
 
-// saves says what the device holds while a checkpoint is saved. Whoever asks for whole weights of ranks that share them
-// out (full_state_dict of torch.distributed.checkpoint, stage3_gather_16bit_weights_on_model_save) has one after the
-// other gathered and copied.
+// saves describes what the device holds while a checkpoint is saved. Whoever asks for whole weights of ranks that share
+// them out (full_state_dict of torch.distributed.checkpoint, stage3_gather_16bit_weights_on_model_save) has one after
+// the other gathered and copied.
 func saves(c models.Case) string {
 	if c.Strategy.SharesWeights() {
 		return "copies to the host; a whole checkpoint gathers one weight at a time beside what it held"

@@ -69,8 +69,8 @@ func (e Evidence) Speed(gpu device.GPU, model string) (steptime.Efficiency, erro
 	return e.Calibrated.Speed(gpu.Name, model)
 }
 
-// Refused reports whether an error says that the case cannot be trained, since PyTorch or the
-// model refuses it. Other errors are failures.
+// Refused reports whether an error reports that the case cannot be trained, since PyTorch or the model refuses it.
+// Other errors are failures.
 func Refused(err error) bool {
 	return errors.As(err, new(*RefusedError)) || errors.As(err, new(*models.CaseError))
 }

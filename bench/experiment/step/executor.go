@@ -157,7 +157,7 @@ func Plentiful(gpu device.GPU) device.GPU {
 	return gpu
 }
 
-// simulate replays a program on a simulated GPU, as the trial of the result says.
+// simulate replays a program on a simulated GPU, as the trial of the result describes.
 func simulate(ctx context.Context, p *program.Program, r *Result) error {
 	t, conf, gpu := &r.trial, r.trial.setup.conf, r.trial.GPU
 	conf.Expandable = conf.Expandable || t.Replay.Expandable
@@ -186,7 +186,7 @@ func simulate(ctx context.Context, p *program.Program, r *Result) error {
 	return err
 }
 
-// measure replays a program on the device, as the trial of the result says.
+// measure replays a program on the device, as the trial of the result describes.
 func (l Local) measure(ctx context.Context, p *program.Program, r *Result) error {
 	how, conf := r.trial.Replay, r.trial.setup.conf
 	if l.Device == nil || l.Device.Name() != how.Device {

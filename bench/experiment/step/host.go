@@ -92,7 +92,7 @@ const (
 	hostMemory = 40e9
 )
 
-// hostSeconds returns how long a step takes for what lies on the host: copies there and back, and the optimizer's step,
+// hostSeconds returns how long a step takes for what is on the host: copies there and back, and the optimizer's step,
 // which reads weights, gradients and state, and writes weights and state. Weights come for forward and for backward of
 // each micro-batch. Only DeepSpeed sends gradients after each, and the stepped weights in half of their size.
 func hostSeconds(c models.Case, facts trace.Facts) float64 {

@@ -60,9 +60,9 @@ func (s *Setup) Events(ctx context.Context, gpu device.GPU, batch, steps int) (*
 	return rec.Program, nil
 }
 
-// RecordedSteps returns how many of the n micro-batches of a step are recorded for figures that are interpolated or
-// only compared with each other; verdicts record more. Gradients exist from the second on, so that all later ones
-// allocate the same within a thousandth; what the cache reserves for them may differ by several percent.
+// RecordedSteps returns how many of the n micro-batches of a step are recorded for values that are interpolated or only
+// compared with each other; verdicts record more. Gradients exist from the second on, so that all later ones allocate
+// the same within a thousandth; what the cache reserves for them may differ by several percent.
 func RecordedSteps(n int) int { return min(n, 2) }
 
 // Simulation is a replay on a simulated GPU.

@@ -42,7 +42,7 @@ func Caveats(m models.Model, cases ...models.Case) []report.Warning {
 	return all
 }
 
-// Unsupported says which GPUs the releases of PyTorch that train the cases do not run on, one warning for each reason.
+// Unsupported names which GPUs the releases of PyTorch that train the cases do not run on, one warning for each reason.
 func Unsupported(gpus []device.GPU, cases ...models.Case) []report.Warning {
 	var releases []string
 	for _, c := range cases {
@@ -63,7 +63,7 @@ func Unsupported(gpus []device.GPU, cases ...models.Case) []report.Warning {
 	for _, release := range releases {
 		s, err := stack.Lookup(release)
 		if err != nil {
-			continue // which whoever trains the case says
+			continue // set by the user
 		}
 		for _, gpu := range gpus {
 			if why := gpu.Unsupported(release, s.Versions().CUDA); why != "" {
@@ -109,7 +109,7 @@ func (s *Setup) Describe(r *report.Report, gpu device.GPU, of *Result) error {
 	return nil
 }
 
-// outside says what a step needs that the caching allocator knows nothing of.
+// outside describes what a step needs that the caching allocator knows nothing of.
 func outside(r *Result) []report.Warning {
 	var all []report.Warning
 	if n := r.Facts.Managed; n > 0 {

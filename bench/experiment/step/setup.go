@@ -19,7 +19,7 @@ type Setup struct {
 	c        models.Case
 	conf     allocator.Config
 	evidence Evidence
-	// reported is the case as reports have it.
+	// reported is the case as in reports.
 	reported report.Case
 	// settling is shared with the setups that were made of this one.
 	settling *settling

@@ -46,15 +46,15 @@ type Trial struct {
 	shared *sharedProgram
 }
 
-// Replay says how the recorded steps are replayed. Its zero value is on the simulated GPU with more memory than any
-// step needs, since an estimate must go on where the GPU's memory ends.
+// Replay describes how the recorded steps are replayed. Its zero value is on the simulated GPU with more memory than
+// any step needs, since an estimate must go on where the GPU's memory ends.
 type Replay struct {
 	// Within ends the memory where the GPU's ends, of which other processes hold Others bytes.
 	Within bool  `json:"within,omitempty"`
 	Others int64 `json:"others,omitempty"`
 	// Training leaves out the validation batch.
 	Training bool `json:"training,omitempty"`
-	// Expandable is with expandable segments, whatever the case says.
+	// Expandable is with expandable segments, whatever the case sets.
 	Expandable bool `json:"expandable,omitempty"`
 	// Nominal leaves out the perturbed replays, and with them [Result.Spread].
 	Nominal bool `json:"nominal,omitempty"`
@@ -143,8 +143,8 @@ type Result struct {
 	// Reordered are the peaks of such a step in the other order that its kernels may come in, which comes with the
 	// perturbed replays; nil if there is none.
 	Reordered *report.Peaks `json:"reordered,omitempty"`
-	// Loads are the work of one step on each of the GPUs that the trial wants timed. Of
-	// the steps it is the one whose work is that of all further ones.
+	// Loads are the work of one step on each of the GPUs that the trial needs timed. Of the steps it is the one whose
+	// work is that of all further ones.
 	Loads []steptime.Load `json:"loads,omitempty"`
 	// Run is the replay, nil if the trial omits it; on a device the first, which is watched.
 	Run *replay.Run `json:"run,omitempty"`

@@ -20,7 +20,7 @@ import (
 
 // Conditions say how far a sweep goes and how each batch size is run.
 type Conditions struct {
-	// FindMax goes on where the sizes end, to the largest that fits.
+	// FindMax continues where the sizes end, to the largest that fits.
 	FindMax bool `json:"find_max,omitempty"`
 	// WarmUp is the number of untimed replays, Repeat that of timed ones, and Verify writes and reads back the memory,
 	// as in [step.Replay].

@@ -39,7 +39,7 @@ type Table struct {
 	Dataset int64
 	// Measured is a step that was timed on the GPU; zero for none.
 	Measured Measured
-	// Progress is told how many GPUs are done.
+	// Progress receives how many GPUs are done.
 	Progress progress.Func
 }
 

@@ -77,7 +77,7 @@ type watchedGPU struct {
 }
 
 // New makes a monitor of GPUs of a session, which it closes in the end. When a GPU cannot be read, the source opens
-// NVML again. Watched says which processes are meant, nil means all that use a GPU.
+// NVML again. Watched names which processes are meant, nil means all that use a GPU.
 func New(session Session, source Source, watched func(pid int) bool) *Monitor {
 	m := &Monitor{session: session, source: source, watched: watched}
 	for _, b := range session.GPUs {
@@ -99,7 +99,7 @@ func (m *Monitor) Close() error {
 }
 
 // Sample reads every GPU. One that cannot be read has a sample with its error; NVML is then opened again, at most as
-// often as the pauses allow, and the monitor goes on.
+// often as the pauses allow, and the monitor continues.
 func (m *Monitor) Sample(now time.Time) Round {
 	m.reopen(now)
 	out := Round{Samples: make([]Sample, len(m.gpus))}

@@ -12,14 +12,14 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Conditions are the circumstances for which a guide gives a figure. Those left out are not stated by the guide: the
-// figure then holds for every stage and every GPU, and otherwise for the system as its authors train it.
+// Conditions are the circumstances for which a guide gives a value. Those left out are not stated by the guide: the
+// value then holds for every stage and every GPU, and otherwise for the system as its authors train it.
 type Conditions struct {
 	Stage         string           `yaml:"stage"`
 	Batch         Range            `yaml:"batch"`
 	AMP           *models.Autocast `yaml:"amp"`
 	Checkpointing *bool            `yaml:"checkpointing"`
-	// Accumulate is no condition in [Matching]: all guides say that it does not change memory.
+	// Accumulate is no condition in [Matching]: all guides state that it does not change memory.
 	Accumulate int             `yaml:"accumulate"`
 	Settings   models.Settings `yaml:"settings"`
 	// Dataset is training data on the GPU.
@@ -116,7 +116,7 @@ func (k Conditions) hold(m models.Model, c models.Case, gpu string) bool {
 		stated.Optimizer == c.Optimizer && c.LoRA == nil && stated.Dataset == c.Dataset
 }
 
-// specificity returns the number of conditions stated: of two figures that hold, the more specific is used.
+// specificity returns the number of conditions stated: of two values that hold, the more specific is used.
 func (k Conditions) specificity() int {
 	n := len(k.Settings)
 	if k.Batch.From > 0 && k.Batch.From == k.Batch.To {

@@ -16,13 +16,13 @@ import (
 type Figure struct {
 	// Text is what stands there: "~5-6 GB", "30-40 %", "≥ 6-8 GiB", "same".
 	Text string
-	// Share tells that the limits are shares, not bytes.
+	// Share reports whether the limits are shares, not bytes.
 	Share bool
 	// Low and High are bytes, or shares; of "4 GiB or less" the low one is 0.
 	Low, High float64
 }
 
-// units of figures. What the guides call MB and GB is a quotient by 1024**2 and 1024**3 in their code.
+// units of values. What the guides call MB and GB is a quotient by 1024**2 and 1024**3 in their code.
 var units = map[string]float64{
 	"B": 1, "KB": bytesize.KiB, "KiB": bytesize.KiB, "MB": bytesize.MiB, "MiB": bytesize.MiB, "GB": bytesize.GiB,
 	"GiB": bytesize.GiB,
@@ -30,7 +30,7 @@ var units = map[string]float64{
 
 var figure = pattern.Of(`^(≥ ?|~)?([0-9]+(?:\.[0-9]+)?)(?:-([0-9]+(?:\.[0-9]+)?))? ?(%|[KMG]?i?B)( or less)?$`)
 
-// ParseFigure reads a figure. "same" is a share of zero: nothing is saved.
+// ParseFigure reads a value. "same" is a share of zero: nothing is saved.
 func ParseFigure(text string) (Figure, error) {
 	if text == "same" {
 		return Figure{Text: text, Share: true}, nil

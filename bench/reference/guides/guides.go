@@ -1,8 +1,8 @@
 // Package guides holds, as data, the memory estimates of the shipped systems' guides: each with its conditions, and a
 // file for each guide. Package claims compares them with vprof's estimates.
 //
-// What a guide calls MB and GB its code divides by 1024**2 and 1024**3. Where a
-// guide does not say what a figure counts, that is what the GPU shows in use.
+// What a guide calls MB and GB its code divides by 1024**2 and 1024**3. Where a guide does not say what a value counts,
+// that is what the GPU shows in use.
 package guides
 
 import (
@@ -44,7 +44,7 @@ type Claim struct {
 	// Phase is the phase of a step that Of refers to, where it refers to one: "forward".
 	Phase  string `yaml:"phase"`
 	Figure Figure `yaml:"figure"`
-	// Took is the time that the figure of [Time] is, in seconds, of so many samples, or of one step without a number.
+	// Took is the time that the value of [Time] is, in seconds, of so many samples, or of one step without a number.
 	Took    Span  `yaml:"took"`
 	Samples int64 `yaml:"samples"`
 	// Words are the guide's own where it has no number.

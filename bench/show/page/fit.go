@@ -21,7 +21,7 @@ var fitMarkup string
 type fitView struct {
 	*report.Fit
 	frame
-	// Verdict is the answer, line by line; Good says that something is recommended.
+	// Verdict is the answer, line by line; Good reports whether something is recommended.
 	Verdict []string
 	Good    bool
 	Needs   breakdown

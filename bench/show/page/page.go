@@ -29,7 +29,7 @@ import (
 type Page struct {
 	// Runs belong to one case and have points. They may have several devices.
 	Runs []*report.Report
-	// Step is a step of the case; nil shows none, and NoStep says why.
+	// Step is a step of the case; nil shows none, and NoStep reports why.
 	Step   *profile.Profile
 	NoStep string
 	// Ranks are plans of the ranks of the case that differ, at one batch size; nil shows none.

@@ -152,7 +152,7 @@ func (p *Pair) verdict(a, b report.Point) string {
 		bytesize.Format(needB), words, fit)
 }
 
-// upTo says which of the page's batch sizes is the largest that fits.
+// upTo names which of the page's batch sizes is the largest that fits.
 func upTo(p *Page) string {
 	if best, ok := lists.Most(p.series()[0].points, report.Point.Fitting); ok {
 		return fmt.Sprintf("%d is the largest that fits", best.Batch)
@@ -183,7 +183,7 @@ func componentsApart(a, b report.Point) []difference {
 	return append(rows, row("together", "", totals[0], totals[1]))
 }
 
-// signed says how much more there is: "+1.00 MiB", "-1.00 MiB", "same".
+// signed describes how much more there is: "+1.00 MiB", "-1.00 MiB", "same".
 func signed(n int64) string {
 	switch {
 	case n == 0:

@@ -72,7 +72,7 @@ func (s *stacks) of(frames []string) []*profile.Location {
 			s.out.Function = append(s.out.Function, f)
 			s.out.Location = append(s.out.Location, l)
 		}
-		out[len(frames)-1-i] = l // pprof wants the innermost first
+		out[len(frames)-1-i] = l // pprof needs the innermost first
 	}
 	return out
 }

@@ -1,4 +1,4 @@
-// Package profile shows what lies in the memory during training steps of one case at one batch size, and writes that in
+// Package profile shows what is in the memory during training steps of one case at one batch size, and writes that in
 // the forms that other tools read: pprof, PyTorch's memory_viz, Perfetto.
 //
 // A profile is made anew from the case whenever it is needed. Recording a case always gives the same program, and
@@ -178,7 +178,7 @@ func (p *Profile) ByClass() []program.Breakdown {
 	return series
 }
 
-// String says what was profiled, in a line.
+// String describes what was profiled, in a line.
 func (p *Profile) String() string {
 	return fmt.Sprintf("%s, batch %d; simulated %s", p.Case, p.Batch, p.GPU.Product)
 }

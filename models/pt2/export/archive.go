@@ -119,7 +119,7 @@ func contents(f *zip.File, most uint64) ([]byte, error) {
 		return nil, fmt.Errorf("%s cannot be unpacked: %w", f.Name, err)
 	}
 	defer r.Close()
-	// The size in the header may be a lie in either direction.
+	// The size in the header may be wrong in either direction.
 	var buf bytes.Buffer
 	buf.Grow(int(min(f.UncompressedSize64, f.CompressedSize64*16, most)) + bytes.MinRead)
 	n, err := buf.ReadFrom(io.LimitReader(r, int64(most)+1))

@@ -27,7 +27,7 @@ type Extra struct {
 	// Tied are names of one parameter: another name, and that in the graph.
 	Tied  [][2]string `json:"tied,omitempty"`
 	Batch *Batch      `json:"batch,omitempty"`
-	// BatchDims are the dimensions that the user called batch, by input: the first unless told.
+	// BatchDims are the dimensions that the user called batch, by input: the first by default.
 	BatchDims map[string]int `json:"batch_dims,omitempty"`
 	// Autocast has types that are float32 in the graph.
 	Autocast []TypeMark `json:"autocast,omitempty"`
@@ -46,9 +46,10 @@ type Extra struct {
 	Leaves []string `json:"leaves,omitempty"`
 	// Assigned are copy_ nodes that stand for p.data = x.
 	Assigned []int32 `json:"assigned,omitempty"`
-	// Host is what lies in the host's memory.
+	// Host is what is in the host's memory.
 	Host Host `json:"host,omitzero"`
-	// OtherWay says that forward calls other operators at another batch; nil if it does not, or that was not observed.
+	// OtherWay reports whether forward calls other operators at another batch; nil if it does not, or that was not
+	// observed.
 	OtherWay *OtherWay `json:"other_way,omitempty"`
 	// Scripted reports whether functions of torch.jit.script were captured as Python runs them.
 	Scripted bool `json:"scripted,omitempty"`
@@ -79,7 +80,7 @@ type TypeMark struct {
 // UnmarshalJSON reads [12, "dtype", true].
 func (m *TypeMark) UnmarshalJSON(data []byte) error { return inOrder(data, m) }
 
-// AttentionMark says which kernels of attention a node may use (torch.nn.attention.sdpa_kernel).
+// AttentionMark names which kernels of attention a node may use (torch.nn.attention.sdpa_kernel).
 type AttentionMark struct {
 	Node    int32
 	Kernels []string
@@ -115,7 +116,7 @@ type OtherWay struct {
 // UnmarshalJSON reads [1031, "model.py:30"].
 func (o *OtherWay) UnmarshalJSON(data []byte) error { return inOrder(data, o) }
 
-// Symbol is how the user called a size, and what it is in the example; Given says that the user chose that.
+// Symbol is how the user called a size, and what it is in the example; Given reports whether the user chose that.
 type Symbol struct {
 	Name    string
 	Example int64
@@ -141,9 +142,9 @@ type State struct {
 // UnmarshalJSON reads ["b_memory", "add_3", true].
 func (s *State) UnmarshalJSON(data []byte) error { return inOrder(data, s) }
 
-// Death is the values, by name and in order, whose last Python reference went after a node
-// of the graph had run; Node is its index. Detached says that the reference was to x.detach(), which keeps the memory
-// and nothing that backward needs.
+// Death is the values, by name and in order, whose last Python reference went after a node of the graph had run; Node
+// is its index. Detached reports whether the reference was to x.detach(), which keeps the memory and nothing that
+// backward needs.
 type Death struct {
 	Node     int32
 	Values   []string
@@ -153,14 +154,14 @@ type Death struct {
 // UnmarshalJSON reads [12, ["conv2d_3", "relu"]] and [12, ["std"], true].
 func (d *Death) UnmarshalJSON(data []byte) error { return inOrder(data, d) }
 
-// Host is what lies in the host's memory when the model trains on a GPU: the results of nodes, and tensors, by the
-// values that they are, that modules keep without having registered them (self.positions = torch.arange(n)).
+// Host is what is in the host's memory when the model trains on a GPU: the results of nodes, and tensors, by the values
+// that they are, that modules keep without having registered them (self.positions = torch.arange(n)).
 type Host struct {
 	Nodes []int32  `json:"nodes,omitempty"`
 	Kept  []string `json:"kept,omitempty"`
 }
 
-// Batch says which integers of a graph with fixed shapes depend on the batch.
+// Batch names which integers of a graph with fixed shapes depend on the batch.
 type Batch struct {
 	// Exported is the batch size of the graph.
 	Exported int64         `json:"exported"`

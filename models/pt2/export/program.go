@@ -11,7 +11,7 @@ import (
 
 // Program is an exported model.
 type Program struct {
-	// Torch is the version that wrote the file, as far as the file says.
+	// Torch is the version that wrote the file, as far as the file gives.
 	Torch string
 	// Class is the class of the model: "timm.models.resnet.ResNet".
 	Class string
@@ -66,7 +66,7 @@ type Input struct {
 	// Name is that in named_parameters() or named_buffers(); of a user input it is the argument's.
 	Name  string
 	Value int32
-	// Type, Sizes and Strides describe a tensor. Number reports that it is no tensor but a whole number, Size.
+	// Type, Sizes and Strides describe a tensor. Number reports whether it is no tensor but a whole number, Size.
 	Type         ScalarType
 	Sizes        []Size
 	Strides      []Size
@@ -116,8 +116,8 @@ type FunctionCall struct {
 	Line  string `json:"line"`
 	Begin int    `json:"begin"`
 	End   int    `json:"end"`
-	// Backward is where its own backward begins in the graph, 0 where it is unknown. AMP says that it runs under the
-	// autocast of forward, Gives for which tensor arguments that can have one it gives a gradient.
+	// Backward is where its own backward begins in the graph, 0 where it is unknown. AMP reports whether it runs under
+	// the autocast of forward, Gives for which tensor arguments that can have one it gives a gradient.
 	Backward int    `json:"backward,omitempty"`
 	AMP      bool   `json:"amp,omitempty"`
 	Gives    []bool `json:"gives,omitempty"`
@@ -141,7 +141,7 @@ const (
 	GatedProduct      Kernel = "gated-product"
 )
 
-// Kind says what an argument or result is.
+// Kind describes what an argument or result is.
 type Kind uint8
 
 // The kinds of arguments; lists have their elements in List.
@@ -176,7 +176,7 @@ type Argument struct {
 	Autocast UnderAutocast
 }
 
-// UnderAutocast says what becomes of a type under autocast, if that was observed.
+// UnderAutocast describes what becomes of a type under autocast, if that was observed.
 type UnderAutocast int8
 
 // A type of the code stays, a tensor's type (x.to(y.dtype)) is half precision where the tensor is.

@@ -129,7 +129,7 @@ func (t *tracer) leave() {
 	t.release(result...)
 }
 
-// advance moves the activation to the line of the next call; calling says that it calls what the trace shows.
+// advance moves the activation to the line of the next call; calling reports whether it calls what the trace shows.
 func (a *activation) advance(t *tracer, f export.Frame, calling bool) {
 	text := parse(f.Source)
 	again := a.text.single && calling && a.calls > 0 // of a loop over one line

@@ -51,10 +51,10 @@ type Device struct {
 	floor time.Duration
 
 	// leave is the memory that is not taken, so that others find it; hosts is the part of it that the host needs;
-	// spills tells that the driver hands out more than the GPU has: see room.
+	// spills reports whether the driver hands out more than the GPU has: see room.
 	leave, hosts int64
 	spills       bool
-	// timed tells that kernels have a time limit: see most.
+	// timed reports whether kernels have a time limit: see most.
 	timed bool
 	// pageable reports whether memory can be mapped page by page.
 	pageable bool
@@ -80,7 +80,7 @@ func Open(index int) (*Device, error) {
 	runtime.LockOSThread()
 	d.defers(func() error { runtime.UnlockOSThread(); return nil })
 	if err := d.open(index); err != nil {
-		// The first failure says why; those on the way back follow from it.
+		// The first failure reports why; those on the way back follow from it.
 		_ = d.Close()
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func start() error {
 
 func cudaVersion(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 
-// loadError says why there is no driver library.
+// loadError reports why there is no driver library.
 func loadError(err error) error {
 	u := &device.UnusableError{
 		Device: all, Reason: "no NVIDIA driver",
@@ -86,7 +86,7 @@ func loadError(err error) error {
 	return u
 }
 
-// initError says why the driver does not start.
+// initError reports why the driver does not start.
 func initError(err error) error {
 	u := &device.UnusableError{Device: all, Reason: "the driver does not start", Err: err}
 	var c *CallError
@@ -174,7 +174,7 @@ func listed(n int) string {
 	return strings.Join(names, ", ")
 }
 
-// contextError says why a context could not be made.
+// contextError reports why a context could not be made.
 func (d *Device) contextError(err error) error {
 	u := &device.UnusableError{Device: d.name, Reason: "no context can be made", Err: err}
 	mode, modeErr := d.id.Attribute(cu.ComputeMode)

@@ -43,7 +43,7 @@ const (
 	sliceID = "MIG-"
 )
 
-// observe finds the GPU in NVML and says what is in use on it, in bytes, or -1 if NVML does not tell. That NVML is
+// observe finds the GPU in NVML and describes what is in use on it, in bytes, or -1 if NVML does not tell. That NVML is
 // missing or does not know the GPU is no failure: it only adds to what the driver says.
 func (d *Device) observe() int64 {
 	id := d.identify()

@@ -52,7 +52,7 @@ func (d *Device) getForTrial(bytes int64) (uint64, error) {
 	return addr, err
 }
 
-// noRoom says that the GPU lacks memory for what vprof itself needs.
+// noRoom reports whether the GPU lacks memory for what vprof itself needs.
 func (d *Device) noRoom(what string) error {
 	return &device.UnusableError{
 		Device: d.name, Reason: "the GPU has no room " + what, Remedy: "other processes fill it (see nvidia-smi)",

@@ -42,9 +42,9 @@ type ProbedGPU struct {
 	Neighbors []device.Neighbor
 	// Identity tells the GPU from others of its kind.
 	Identity device.Identity
-	// Shared says how software shares the GPU: see [device.Divided].
+	// Shared describes how software shares the GPU: see [device.Divided].
 	Shared []string
-	// Simulated tells that the driver runs no kernels, or says that it is none.
+	// Simulated reports whether the driver runs no kernels, as a simulated one.
 	Simulated bool
 	// Err is why the GPU cannot be used; nil if it can.
 	Err error

@@ -62,8 +62,8 @@ func assembled(capability int) (cu.Module, error) {
 	return cu.LoadDataEx(cubin)
 }
 
-// moduleError says why the kernels could not be loaded; log is the first line of
-// what the driver's compiler says, if anything.
+// moduleError reports why the kernels could not be loaded; log is the first line of what the driver's compiler says, if
+// anything.
 func (d *Device) moduleError(err error, log string) error {
 	var c *CallError
 	if !errors.As(err, &c) {

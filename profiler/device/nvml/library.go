@@ -338,8 +338,8 @@ func printable(name string) string {
 	}, name)
 }
 
-// Read reads everything. The error is a failure of the GPU, such as one that
-// fell off the bus, not a figure that it does not have.
+// Read reads everything. The error is a failure of the GPU, such as one that fell off the bus, not a value that it does
+// not have.
 func (b *GPU) Read() (Reading, error) {
 	var r Reading
 	var err error
@@ -397,13 +397,13 @@ const (
 	mostMilliwatts = 10_000_000
 )
 
-// figures keeps the first failure of several calls, and the values that no GPU has.
+// values keeps the first failure of several calls, and the values that no GPU has.
 type figures struct {
 	err        error
 	impossible []string
 }
 
-// add returns the figure that a call gave, nil if the GPU does not have it or it is above the most that a GPU can have.
+// add returns the value that a call gave, nil if the GPU does not have it or it is above the most that a GPU can have.
 func (f *figures) add(call string, v, most uint32, code api.Return) *int {
 	switch {
 	case code == api.SUCCESS && v <= most:

@@ -9,9 +9,9 @@ package nvml
 import "errors"
 
 var (
-	// ErrNoDriver says that there is no NVIDIA driver on this machine.
+	// ErrNoDriver reports whether there is no NVIDIA driver on this machine.
 	ErrNoDriver = errors.New("no NVIDIA driver")
-	// ErrNotBuilt says that the binary cannot ask NVML.
+	// ErrNotBuilt reports that the binary cannot ask NVML.
 	ErrNotBuilt = errors.New(
 		"this vprof was built without cgo and cannot ask NVML; build it with a C compiler (make build)")
 )
@@ -74,7 +74,7 @@ type Process struct {
 	Name string
 	// Used is the device memory it holds in bytes, -1 if NVML does not report it.
 	Used int64
-	// Computes tells that it uses the GPU for computing, not only to draw.
+	// Computes reports whether it uses the GPU for computing, not only to draw.
 	Computes bool
 }
 

@@ -161,7 +161,7 @@ func TestImpossibleRunsAreNamed(t *testing.T) {
 	good := truth(coefficients(3e8, 0, 0, 0, 0), 8)
 	for want, spoil := range map[string]func(*Observation){
 		"there is no replay":           func(o *Observation) { o.Sample.Batch = 0 },
-		"no bytes were measured":           func(o *Observation) { o.Allocated, o.Reserved, o.Device = 0, 0, 0 },
+		"no bytes were measured":       func(o *Observation) { o.Allocated, o.Reserved, o.Device = 0, 0, 0 },
 		"negative bytes":               func(o *Observation) { o.Allocated = -1 },
 		"bytes allocated of":           func(o *Observation) { o.Allocated = o.Reserved + 1 },
 		"that the device shows in use": func(o *Observation) { o.Device = o.Reserved - 1 },

@@ -9,7 +9,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// errNoEnd says that the active set cycles, which rounding errors cause where columns are nearly dependent.
+// errNoEnd reports that the active set cycles, which rounding errors cause where columns are nearly dependent.
 var errNoEnd = errors.New("calibrate: the least squares do not converge; the columns hardly differ")
 
 // NNLS finds the x with no negative element for which |a·x - b| is smallest, by the active-set method of Lawson and

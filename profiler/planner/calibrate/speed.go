@@ -21,8 +21,8 @@ type Timed struct {
 	Seconds float64
 }
 
-// groups are sets of coefficients that are corrected by one factor, from the finest: what a few runs can hardly tell
-// apart must move together. The last number of each is the group of the launches.
+// groups are sets of coefficients that are corrected by one factor, from the finest: what a few runs can hardly
+// distinguish must move together. The last number of each is the group of the launches.
 var groups = [][steptime.NumWorks + 1]int{
 	grouped(func(w program.Work) int {
 		switch w {

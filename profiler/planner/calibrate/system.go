@@ -22,7 +22,7 @@ type system struct {
 	terms []planner.Term
 	// optional are terms to add if the rows determine them, too.
 	optional []planner.Term
-	// what the terms tell apart, for messages.
+	// what the terms distinguish, for messages.
 	what    string
 	rows    []row
 	batches []int
@@ -104,7 +104,7 @@ func (s *system) design(terms []planner.Term) (*mat.Dense, []float64) {
 	return a, scale
 }
 
-// condition returns the condition number of the design. Columns are not weighted for it: what a design can tell apart
+// condition returns the condition number of the design. Columns are not weighted for it: what a design can distinguish
 // must not depend on how large a memory is known how well. It is infinite where there are fewer distinct rows than
 // terms.
 func (s *system) condition(terms []planner.Term) float64 {

@@ -31,12 +31,12 @@ type Load struct {
 	Sent int64
 	// Schedule is the order of the work, where it is of several streams.
 	Schedule Schedule `json:",omitempty"`
-	// Host is how long a step takes for what lies in the host's memory, in seconds, at assumed speeds of the machine.
+	// Host is how long a step takes for what is in the host's memory, in seconds, at assumed speeds of the machine.
 	Host float64 `json:",omitempty"`
 	// Stretch is how many times as long as its work the step takes, waiting for other
 	// stages of a pipeline; zero for no more than the work.
 	Stretch float64 `json:",omitempty"`
-	// Compiled tells that torch.compile runs the step, though the work is that of eager kernels.
+	// Compiled reports whether torch.compile runs the step, though the work is that of eager kernels.
 	Compiled bool `json:",omitempty"`
 }
 
@@ -128,7 +128,7 @@ type Efficiency struct {
 	// Share is the expected time of the kernels of a class over the time that they take: one by the table. A
 	// calibration replaces it.
 	Share [NumWorks]planner.Coefficient
-	// OfPeak tells that Share is relative to the GPU's peak rates, as calibrations before the table of kernel
+	// OfPeak reports whether Share is relative to the GPU's peak rates, as calibrations before the table of kernel
 	// parameters fitted it.
 	OfPeak bool
 	// Launch is the time of every kernel besides, in seconds.

@@ -2,8 +2,8 @@ package cudnn
 
 import "github.com/vprof/vprof/internal/ceil"
 
-// BatchNorm is a batch norm in training over a tensor in channels-last layout. In other layouts, and in
-// evaluation, cuDNN wants no workspace for one.
+// BatchNorm is a batch norm in training over a tensor in channels-last layout. In other layouts, and in evaluation,
+// cuDNN needs no workspace for one.
 type BatchNorm struct {
 	Channels, Rows int64 // rows are the positions of all samples
 	Half           bool  // in half precision

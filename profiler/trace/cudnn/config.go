@@ -71,8 +71,8 @@ type Config struct {
 	Layout Layout
 }
 
-// GPU is the figures of a GPU that determine which engines cuDNN chooses. Its number of
-// multiprocessors is not among them (see the package comment).
+// GPU is the values of a GPU that determine which engines cuDNN chooses. Its number of multiprocessors is not among
+// them (see the package comment).
 type GPU struct {
 	// Name appears in error texts and explanations only.
 	Name string

@@ -28,7 +28,7 @@
 //
 // A few kernels for few channels in half precision are proposed only where there is a device; where they run is learned
 // from what PyTorch was recorded to ask for on six GPUs, and for one of them (summedBySample) on two. Nothing else is:
-// TestRecordedCalls compares the model with these records and has the figures, which say how far to trust it. Between
+// TestRecordedCalls compares the model with these records and has the values, which say how far to trust it. Between
 // GPUs of one architecture cuDNN makes no difference, so a GPU counts by its architecture only.
 //
 // A transposed convolution runs as the ordinary one's data gradient and the reverse; 1-D runs as 2-D with one row.

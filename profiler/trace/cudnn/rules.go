@@ -96,7 +96,7 @@ func ended(rest []byte) error {
 	return nil
 }
 
-// once decodes a file, and what lies in another to be read after it if there is one, when they are first needed.
+// once decodes a file, and what is in another to be read after it if there is one, when they are first needed.
 func once[T any](files fs.FS, decode func([]byte) (T, error), name, behind string) func() T {
 	return sync.OnceValue(func() T {
 		b, err := fs.ReadFile(files, name)

@@ -25,7 +25,7 @@ const (
 type DDPOptions struct {
 	// Cap is bucket_cap_mb in bytes; zero is the default, with a small first bucket.
 	Cap int64
-	// BucketView is gradient_as_bucket_view: gradients lie in the buckets.
+	// BucketView is gradient_as_bucket_view: gradients are in the buckets.
 	BucketView bool
 	// FindUnused is find_unused_parameters: buckets are never rebuilt.
 	FindUnused bool

@@ -21,7 +21,7 @@ const (
 // streamNames holds the names of [trace.Tape.Streams].
 var streamNames = []string{"compute", "all-gather copy-in", "reduce-scatter", "all-gather", "all-reduce"}
 
-// Reshard says what becomes of whole parameters after forward.
+// Reshard describes what becomes of whole parameters after forward.
 type Reshard uint8
 
 // The values of fully_shard's reshard_after_forward.
@@ -34,7 +34,7 @@ const (
 	ReshardNone
 )
 
-// Source is where parameters are before they are sharded, which says how shards come to the device.
+// Source is where parameters are before they are sharded, which describes how shards come to the device.
 type Source uint8
 
 // The sources of parameters.
@@ -67,8 +67,8 @@ type Options struct {
 	Beside bool
 	// WarmUp allocates as much as all shards first, and frees it (from_pretrained of transformers).
 	WarmUp bool
-	// Manual has parameters stay whole and gradients as they are after every backward pass, until [FSDP.Finish], as
-	// the stages of pipelines have it.
+	// Manual has parameters stay whole and gradients as they are after every backward pass, until [FSDP.Finish], as in
+	// the stages of pipelines.
 	Manual bool
 	// Prefetch is backward_prefetch of FullyShardedDataParallel: [PrefetchPre], [PrefetchPost], or another word for
 	// none.
@@ -177,7 +177,7 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error
 	return f, nil
 }
 
-// place gives shards their memory, in the place of the parameters: group by group, or in the order of the model.
+// place gives shards their memory, in place of the parameters: group by group, or in the order of the model.
 func (f *FSDP) place(groups []Group) {
 	inOrder := f.options.From == FromMeta || f.options.From == FromRank0
 	if inOrder {

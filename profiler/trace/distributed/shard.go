@@ -34,7 +34,7 @@ type shardedParam struct {
 	accumulated *trace.Tensor
 }
 
-// newShardedParam lays a parameter out over the ranks of a world: rows of the first dimension, as torch.chunk has them,
+// newShardedParam lays a parameter out over the ranks of a world: rows of the first dimension, as in torch.chunk,
 // padded to equal shares. Its memory is allocated by shard.
 func newShardedParam(p Param, w World, o Options) (*shardedParam, error) {
 	x := *p.Tensor
@@ -56,7 +56,7 @@ func newShardedParam(p Param, w World, o Options) (*shardedParam, error) {
 	return s, nil
 }
 
-// shard allocates the rank's rows, unless another parameter has them; onHost says that the host does.
+// shard allocates the rank's rows, unless another parameter has them; onHost reports whether the host does.
 func (s *shardedParam) shard(t *trace.Tape, onHost bool, tied *shardedParam) {
 	if tied != nil {
 		s.data, s.local = t.Hold(tied.data), t.Hold(tied.local)

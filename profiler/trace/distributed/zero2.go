@@ -9,8 +9,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// ZeRO2 is a model under DeepSpeed's stage 2, or under stage 1, whose gradients are whole:
-// all weights that train lie in one flat buffer, of which a rank steps a part.
+// ZeRO2 is a model under DeepSpeed's stage 2, or under stage 1, whose gradients are whole: all weights that train are
+// in one flat buffer, of which a rank steps a part.
 type ZeRO2 struct {
 	tape    *trace.Tape
 	world   World
@@ -30,7 +30,7 @@ type ZeRO2 struct {
 	// kept holds the rank's reduced gradients of this backward, summed the sums of earlier backwards of the same step,
 	// in the order of parameters.
 	kept, summed []*trace.Tensor
-	reduced      *trace.Tensor // the buffer that kept lies in
+	reduced      *trace.Tensor // the buffer that kept is in
 	at           int64
 	queued       bool
 	last         bool   // micro-batch of a step

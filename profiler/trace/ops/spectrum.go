@@ -5,8 +5,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Short-time Fourier transforms as the operators themselves have them, with all their
-// options; torch.stft of [batch, samples] is [Tensor.STFT].
+// Short-time Fourier transforms as in the operators themselves, with all their options; torch.stft of [batch, samples]
+// is [Tensor.STFT].
 
 // STFTArgs are the options of both directions.
 type STFTArgs struct {

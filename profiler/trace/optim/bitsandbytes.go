@@ -30,7 +30,7 @@ const (
 // initBits8 makes the state of Optimizer2State and Optimizer1State.
 func initBits8(o *Optimizer, s *slot) { o.initBits8Of(s, s.param) }
 
-// initBits8Of makes the state of a slot for a tensor p in the place of its parameter.
+// initBits8Of makes the state of a slot for a tensor p in place of its parameter.
 func (o *Optimizer) initBits8Of(s *slot, p *trace.Tensor) {
 	a := o.config.Algorithm
 	states := 2

@@ -146,7 +146,7 @@ func singleGaLore8bit(o *Optimizer, f *trace.Frame, l *batch) {
 		g := o.tape.Frame()
 		aside := g.Let(p.Clone())
 		low := g.Let(grad.Clone())
-		g.Del(&aside) // which takes the place of p
+		g.Del(&aside) // which replaces p
 		p.ZeroGrad()
 		o.readyBits8(s, low)
 		o.updateBits8(s, low, grad)

@@ -30,7 +30,7 @@ var named = []namedConfig{
 	{"rmsprop", Config{Algorithm: RMSprop}},
 	{"adagrad", Config{Algorithm: Adagrad}},
 	{"adadelta", Config{Algorithm: Adadelta}},
-	// unlike the others, not foreach unless told
+	// unlike the others, not foreach by default
 	{"adafactor", Config{Algorithm: Adafactor, Implementation: SingleTensor}},
 	{"adafactor-foreach", Config{Algorithm: Adafactor}},
 	{"adamax", Config{Algorithm: Adamax}},

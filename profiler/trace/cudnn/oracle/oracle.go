@@ -1,5 +1,5 @@
 // Package oracle writes and reads the questions that cuDNN itself is asked: which engine it would take for a
-// convolution, and how much workspace that needs. Directory ask has the program that asks; its README says how.
+// convolution, and how much workspace that needs. Directory ask has the program that asks; its README describes how.
 package oracle
 
 import (
