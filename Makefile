@@ -269,7 +269,7 @@ properties: ## hours: verdicts of all verbs on SETTINGS random settings of fifte
 	VPROF_SETTINGS=$(SETTINGS) $(GO) test ./cli -run TestVerbsAgree -count 1 -timeout 0 -v
 
 nightly: properties fuzz-nightly allocator-check ## the checks that take hours, and all cases of tests that take minutes
-	VPROF_TESTS=nightly $(GO) test -timeout 60m ./tools/web ./kernels
+	VPROF_TESTS=nightly $(GO) test -timeout 60m ./tools/web ./kernels ./bench/experiment/fit
 	$(CUDA_ENV) VPROF_TESTS=nightly $(GO) test -timeout 60m -tags cuda ./tools/gpucheck ./cli
 
 bench: ## benchmarks, in a form that benchstat reads

@@ -378,6 +378,7 @@ func least(c report.Choice) int {
 // Batch 16 of this case needs 1.45 times what batch 17 does, the most that was found: where 16 is not safe,
 // 17 is not either.
 func TestABatchIsNotSafeWhereASmallerOneIsNot(t *testing.T) {
+	sample.Alone(t)
 	for _, batch := range []string{"16", "17"} {
 		a, _, stderr := desk()
 		a.models, a.residuals = all.Models, planner.Residuals
@@ -437,6 +438,7 @@ func redimnetOfThree(t *testing.T) training {
 // The trainer's loop keeps less than one that keeps outputs, and yet may need more of this GPU: where nobody has
 // said the loop, a batch is safe if it is so in both.
 func TestABatchIsSafeInBothLoops(t *testing.T) {
+	sample.Alone(t)
 	c := training{
 		judges: newJudges(t), memory: 2701,
 		flags: []string{

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/tools/sample"
 )
 
 // TestPlansOfLLaMAFactorysFilesAreWhatItsCodeNeeds plans example files of LLaMA-Factory's repository with small models,
@@ -11,6 +13,7 @@ import (
 // lengths of rows may be smaller than in the repository, and DeepSpeed is left out. "make llamafactory-files" records
 // them (tools/record/llamafactory_files.py).
 func TestPlansOfLLaMAFactorysFilesAreWhatItsCodeNeeds(t *testing.T) {
+	sample.Alone(t)
 	steps := recordedSteps[fileStep](t, "testdata/llamafactory.jsonl.gz")
 	require.Len(t, steps, 9)
 	for _, s := range steps {

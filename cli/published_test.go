@@ -59,6 +59,7 @@ func publishedRows(t *testing.T) []report.PublishedRow {
 // TestPlansOfPublishedFiguresAreCurrent plans published figures again: some, in CI figures of known loops and some
 // others, or all with -update.
 func TestPlansOfPublishedFiguresAreCurrent(t *testing.T) {
+	sample.Alone(t)
 	rows, _, err := reference.OpenPublished(publishedFolder + "/loops.jsonl.gz")
 	require.NoError(t, err)
 	of := func(i int) bool {

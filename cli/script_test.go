@@ -65,8 +65,8 @@ func TestScripts(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/script/*.txtar")
 	require.NoError(t, err)
 	require.NotEmpty(t, scripts)
-	if testing.Short() { // several goroutines search
-		scripts = []string{"testdata/script/fit.txtar"}
+	if testing.Short() { // several goroutines plan for GPUs at a time; package fit tests its own
+		scripts = []string{"testdata/script/time.txtar"}
 	}
 	testscript.Run(t, testscript.Params{
 		Files:         scripts,

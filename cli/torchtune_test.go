@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/tools/sample"
 )
 
 // TestPlansOfTorchtunesFilesAreWhatItsRecipesNeed plans example files of torchtune's repository with small models, and
@@ -11,6 +13,7 @@ import (
 // positions; the plan has the copies of transformers. "make torchtune-files" records the steps
 // (tools/record/torchtune_files.py).
 func TestPlansOfTorchtunesFilesAreWhatItsRecipesNeed(t *testing.T) {
+	sample.Alone(t)
 	steps := recordedSteps[fileStep](t, "testdata/torchtune.jsonl.gz")
 	require.Len(t, steps, 4)
 	for _, s := range steps {

@@ -7,12 +7,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/tools/sample"
 )
 
 // TestPlansOfTRLsCommandsAreWhatItsScriptsNeed plans documented commands of TRL with small models, and compares the
 // allocated bytes with the steps of its own scripts: half of them to 0.2 %, all to 2 %. The recorded commands
 // name local data. "make trl-files" records them (tools/record/trl_files.py).
 func TestPlansOfTRLsCommandsAreWhatItsScriptsNeed(t *testing.T) {
+	sample.Alone(t)
 	var off []float64
 	for _, s := range recordedSteps[fileStep](t, "testdata/trl-files.jsonl.gz") {
 		_, config := s.write(t, "model/config.json")

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/vprof/vprof/tools/sample"
 )
 
 // trlStep is a step that a release of TRL ran on a simulated A100 (tools/record/trl_steps.py; "make trl-stacks").
@@ -54,6 +56,7 @@ func (s trlStep) command(t *testing.T, folder string) []string {
 // Steps that releases of TRL ran need what is planned of the same configuration: to 0.12 % in the median, all to 2 %.
 // What is left is mostly the ends of blocks that the allocator does not split, at most 1 MiB each.
 func TestPlansOfTRLAreThoseOfItsReleases(t *testing.T) {
+	sample.Alone(t)
 	releases, errors := map[string]int{}, []float64{}
 	for _, r := range recordedSteps[trlStep](t, "testdata/trl.jsonl.gz") {
 		off := math.Abs(float64(allocatedOfPlan(t, r.command(t, t.TempDir())))/float64(r.Allocated) - 1)

@@ -64,6 +64,14 @@ func Whole(t testing.TB) {
 	}
 }
 
+// Nightly skips a test that takes half a minute and repeats what shorter ones test.
+func Nightly(t testing.TB) {
+	t.Helper()
+	if os.Getenv(Variable) != nightly {
+		t.Skipf("takes long: set %s=%s", Variable, nightly)
+	}
+}
+
 // Alone skips a test in a short run, where the race detector looks on: one goroutine works in it, and others run the
 // same code.
 func Alone(t testing.TB) {

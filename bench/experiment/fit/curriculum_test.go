@@ -16,7 +16,7 @@ import (
 // On the A100 with 80 GiB the script of the NAICS embedder recommends 128 anchors for
 // both parts; a hundred would not fit.
 func TestProfilesAreSafeWhereTheProjectsScriptIsNot(t *testing.T) {
-	sample.Whole(t)
+	sample.Nightly(t) // curriculum.txtar does the same on the command line
 	gpu, err := device.Lookup("a100-80")
 	require.NoError(t, err)
 	m, err := all.Models().Lookup("naics-embedder")
