@@ -21,7 +21,8 @@ STEPS = 2
 # The share of the time that is left for an evaluation; the rest is for what follows it.
 EVALUATION = 0.6
 
-# The share of the time so far for further epochs of a step each, and at least so many seconds.
+# The share of the time so far for further epochs of two steps each, and at least so many seconds. The first step may make
+# an optimizer's states, which the second one meets.
 EPOCHS, LEAST = 0.1, 2.0
 
 # Larger models are not saved: files of this size take longer than the steps.
@@ -36,7 +37,7 @@ MOST, ALLOCATIONS = 400, 150_000
 
 # What evaluates and what saves, in the source of a script; trainers do so by themselves.
 LINES = {
-    "eval": re.compile(r"^[^#]*\.(eval\(\)|generate\()"),
+    "eval": re.compile(r"^[^#]*\.(eval\(\)|train\(False\)|generate\()"),
     "save": re.compile(r"^[^#]*\b(torch\.save|save_pretrained|save_file|save_model|save_checkpoint|save_state)\("),
 }
 TRAINERS = ("transformers.trainer", "pytorch_lightning", "lightning.pytorch")
@@ -58,7 +59,8 @@ class Closing:
         self.sought = 0  # when what has not been seen is given up
         self.again = None  # the step that was running when the loader was asked for another epoch
         self.epochs = 0  # when further epochs are over
-        self.rounds = self.total = 0  # of the loops around a step, and the steps of a trainer; zero where they are not known
+        self.loops = []  # around a step, the innermost first
+        self.total = 0  # steps of a trainer; zero where they are not known
         self.graphs = None  # the variables with graphs of autograd that an evaluation has, by their ids
         self.graded = ""  # the line of a loop that evaluates and records further graphs with each batch
         self.ran = set()  # the lines of the script that called eval()
@@ -67,7 +69,7 @@ class Closing:
         """Reports whether the script runs on after a step that ends training."""
         watch = self.watch
         if self.began is not None:
-            return watch.step() < self.began + STEPS or self.seeks()
+            return watch.step() < self.began + STEPS or self.seeks() or self.turns()
         longest = watch.longest
         if longest.seconds <= longest.spent or watch.due:
             return False
@@ -82,7 +84,7 @@ class Closing:
         return True
 
     def cut(self):
-        """Ends the epoch of the training loader, and each further one after a step; training when their time is over."""
+        """Ends the epoch of the training loader, and each further one after two steps; training when their time is over."""
         step, self.graphs = self.watch.step(), None
         if self.began is None or step < self.began:
             return
@@ -90,12 +92,22 @@ class Closing:
             return self.end()
         if self.ended and self.again is None:
             self.again, self.epochs = step, time.process_time() + max(LEAST, EPOCHS * time.process_time())
-        if self.again == step or self.seeks(sys._getframe(1)):
+        if self.again is not None and step < self.again + STEPS or self.seeks(sys._getframe(1)):
             return
         if self.ended and time.process_time() > self.epochs:
             return self.end()
         self.ended, self.again = True, None if self.again is None else step
         raise StopIteration
+
+    def turns(self):
+        """Reports whether there is time for the next epoch, or the next loader of a script that has several."""
+        longest = self.watch.longest
+        if self.trainer or longest.loader is None or self.watch.growth.found():
+            return False
+        if longest.other is not None:
+            longest.loader, longest.other = longest.other, None
+            self.again = self.again and self.watch.step() - 1  # a step of a new loader, which ends with its next batch
+        return self.ended and time.process_time() < (self.epochs or float("inf"))
 
     def seeks(self, frame=None):
         """Reports whether further steps, of the loop that a frame runs, may come to what the script has and that was not seen."""
@@ -112,7 +124,7 @@ class Closing:
 
     def measure(self, frame):
         """Notes how often the loops run that a step is in, or the steps of Lightning's trainer."""
-        self.rounds = loops.rounds(frame, self.watch.memory.libraries)
+        self.loops = loops.nest(frame, self.watch.memory.libraries, loaders.length(self.watch.longest.loader))
         while frame is not None and not self.total:
             trainer = getattr(memory.variables(frame).get("self"), "trainer", None)
             steps = getattr(trainer, "estimated_stepping_batches", 0) if type(trainer).__module__.startswith(TRAINERS[1:]) else 0
@@ -122,11 +134,11 @@ class Closing:
         """Returns the steps of the whole script, at most; zero where they are not known. It is over with some reason."""
         if reason == "exit" and getattr(sys, "last_value", None) is None:
             return max(self.watch.step(), self.watch.batches)
-        longest, rounds = self.watch.longest, self.rounds
+        longest, rounds = self.watch.longest, loops.rounds(self.loops, self.watch.growth.holder)
         batches = max(longest.given // max(self.watch.step(), 1), 1)  # of a step
         if self.watch.growth.epoch:  # which frees what has grown
             rounds = loaders.length(longest.loader) or self.watch.growth.epoch
-        return self.total or rounds // batches
+        return min(filter(None, (self.total or rounds // batches, self.watch.growth.bound)), default=0)
 
     def unseen(self):
         """Returns the lines that evaluate and save and did not run yet; empty if only a library's trainer does so."""

@@ -23,6 +23,8 @@ class Growth:
         self.each = 0  # the bytes by which every step grows; zero if steps do not, or not by as much
         self.row = 1  # the number of steps of which each grows by as much as another did before
         self.epoch = 0  # the step after which what has grown was freed
+        self.holder = None  # the variable that leads to it: its name and function
+        self.bound = 0  # the step after which it holds no more; zero if nothing limits it
         self.left = False  # whether so many steps have left allocations behind
 
     def note(self, step, allocated):

@@ -100,7 +100,7 @@ class Path:
     """How a name of the script leads to a tensor: variable, attributes, collections."""
 
     def __init__(self, watch, tensor):
-        self.torch, self.libraries = watch.torch, watch.memory.libraries
+        self.torch, self.libraries, self.growth = watch.torch, watch.memory.libraries, watch.growth
         self.steps = []  # (holder, held), the name's first
         self.name = self.kind = ""
         names, came, level = self.names(), {id(tensor): None}, [tensor]
@@ -183,7 +183,9 @@ class Path:
         whole = ".".join(parts)
         if owner is not None and (len(parts) > 3 or not self.is_user(self.name[2])):
             whole = type(owner).__name__ + "." + parts[-1]
-        self.kind = kind
+        self.kind, self.growth.holder = kind, (name, function)
+        limits = [h.maxlen * len(self.growth.ends) // len(h) for h, _ in self.steps if isinstance(h, collections.deque) and h.maxlen and h]
+        self.growth.bound = min(limits, default=0)
         text = f"the {kind} {whole}" if kind else whole
         text += " of " + function if function and whole == name else ""
         where = line_that_fills(file, parts[-1], kind)

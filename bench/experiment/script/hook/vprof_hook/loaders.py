@@ -30,6 +30,7 @@ class Longest:
         self.seconds = float(os.environ.get("VPROF_LONGEST", "0"))
         self.spent = 0  # of them
         self.loader = None  # that is trained with, once an optimizer has stepped
+        self.other = None  # another, which gave the last batch
         self.largest = self.row = 0  # elements of the largest batch so far, and of the longest sample in one
         self.shape = []  # of the largest batch
         self.kept = None  # a copy of it, for trials
@@ -74,6 +75,7 @@ class Longest:
         if watch.ended or "evaluation" in watch.phases or watch.step() < 1 or self.loader not in (None, loader):
             watch.closing.check(loader)
             watch.loaded()
+            self.other = None if "evaluation" in watch.phases or self.loader in (None, loader) else loader
             return self.note(own())
         watch.closing.cut()
         if watch.trials.running:

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import itertools
 import linecache
 import math
 import re
@@ -29,10 +30,37 @@ def around(frame):
     return sorted((n for n in loops if first <= n.lineno <= line <= n.end_lineno), key=lambda n: n.lineno)
 
 
-def rounds(frame, libraries):
-    """Returns how often the loops of the user's code around a frame run altogether, at most; zero if that is not known."""
-    found = [length(loop, f) for f in memory.frames_of_user(frame, libraries) for loop in around(f)]
-    return math.prod(found) if found else 0
+def nest(frame, libraries, batches):
+    """Returns the loops of the user's code around a frame, the innermost first.
+
+    Of each: how often it runs, zero if that is not known, and the variables (name, function) that each of its rounds
+    assigns anew. A loop over what a call returns has as many rounds as the loader has batches, once.
+    """
+    found, inner = [], set()
+    for f in memory.frames_of_user(frame, libraries):
+        code = f.f_code
+        function = "" if code.co_name == "<module>" else code.co_name
+        for loop in reversed(around(f)):
+            count = length(loop, f)
+            if not count and isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call):
+                count, batches = batches, 0
+            found.append((count, inner | {(name, function) for name in assigned(loop)}))
+        inner = inner | {(name, code.co_name) for name in code.co_varnames[code.co_argcount:]}
+    return found
+
+
+def assigned(loop):
+    """Yields the variables that every round of a loop assigns, and not from their own values."""
+    for node in loop.body:
+        if isinstance(node, ast.Assign):
+            read = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)}
+            yield from (t.id for t in node.targets if isinstance(t, ast.Name) and t.id not in read)
+
+
+def rounds(loops, holder):
+    """Returns how often loops run altogether, at most, until a variable (name, function) is assigned anew; zero if that is not known."""
+    within = list(itertools.takewhile(lambda loop: holder not in loop[1], loops))
+    return math.prod(count for count, _ in within) if within else 0
 
 
 def length(loop, frame):
