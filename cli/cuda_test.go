@@ -520,7 +520,7 @@ func TestWithoutNVMLNothingIsLearned(t *testing.T) {
 		"tell")
 	got := command(t, "calibrate", file, "--dry-run")
 	require.Equal(t, exitUsage, got.code)
-	require.Contains(t, got.stderr, "batch 8: what other processes held of the GPU was not known")
+	require.Contains(t, got.stderr, "batch 8: the memory of other processes on the GPU is unknown")
 }
 
 // A GPU that nobody has heard of is swept, and learned from by what its driver said.

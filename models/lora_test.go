@@ -73,14 +73,14 @@ func TestLoRAErrorsNameTheKey(t *testing.T) {
 		"exclude_modules=a++b":       `exclude_modules: "a++b" has an empty name`,
 		"layers_to_transform=-1":     `layers_to_transform: "-1" is not a whole number`,
 		"rank_pattern=down_proj":     `rank_pattern: "down_proj" is not a layer's name and a rank`,
-		"rank_pattern=(:4":           `rank_pattern: "(" is no regular expression`,
+		"rank_pattern=(:4":           `rank_pattern: "(" is not a regular expression`,
 		"rank_pattern=a:0":           `rank_pattern: "0" is not a whole number from 1`,
 		"bias=some":                  `bias: "some" is none of none, all and lora_only`,
 		"lora_bias=maybe":            `lora_bias: "maybe" is neither true nor false`,
 		"trainable_token_indices=3+": `trainable_token_indices: "" is not a whole number`,
-		"match=":                     `match: "" is no regular expression`,
+		"match=":                     `match: "" is not a regular expression`,
 		"r=2,match=(?!a)b":           `match: "(?!a)b" is not a regular expression of Go, which has no look-ahead`,
-		"target=a,match=b":           "match: target is given, too",
+		"target=a,match=b":           "match: target also chooses the layers",
 	} {
 		_, err := ParseLoRA(text)
 		require.ErrorContains(t, err, want, text)

@@ -100,7 +100,7 @@ func TestReadSaysWhatIsWrongWithAJob(t *testing.T) {
 		require.ErrorContains(t, err, c[2])
 	}
 	_, err = Read(strings.NewReader(string(text) + "{}"))
-	require.ErrorContains(t, err, "there is more after it")
+	require.ErrorContains(t, err, "more data follows it")
 }
 
 // However the jobs are shared out, each is in one part, and the parts merge to what one process gives.
@@ -187,5 +187,5 @@ func TestReportsOfDifferentWorkDoNotMerge(t *testing.T) {
 	require.Equal(t, []string{"sim:t4 (14.74 GiB)", "sim:t4 (7.37 GiB)"},
 		[]string{merged.Points[0].Device, merged.Points[1].Device})
 	_, err = report.Merge()
-	require.ErrorContains(t, err, "there are none")
+	require.ErrorContains(t, err, "no reports are given")
 }

@@ -36,13 +36,13 @@ func TestFineTuningRecordsAreCases(t *testing.T) {
 
 func TestDamagedFineTuningRecordsAreExplained(t *testing.T) {
 	for want, change := range map[string][2]any{
-		`steps.jsonl:1: weights: there is no type "int3"; use fp32, bf16 or fp16`: {"weights", "int3"},
-		`steps.jsonl:1: adapter: there is no adapter "dora"`:                      {"adapter", "dora"},
-		`steps.jsonl:1: rank: want at least 1, found 0`:                           {"rank", 0},
-		`steps.jsonl:1: checkpointing: 3 is neither false nor the name of a kind`: {"checkpointing", 3},
-		`steps.jsonl:1: checkpointing: there is no such checkpointing as "yes"; use non-reentrant, reentrant, reentrant-trained, every=N or selective=mm,sdpa`: {"checkpointing", "yes"},
-		`steps.jsonl:1: by_step: missing`:             {"by_step", []int{}},
-		`steps.jsonl:1: batch: 0 is not a batch size`: {"batch", 0},
+		`steps.jsonl:1: weights: there is no type "int3"; use fp32, bf16 or fp16`:                                                                      {"weights", "int3"},
+		`steps.jsonl:1: adapter: there is no adapter "dora"`:                                                                                           {"adapter", "dora"},
+		`steps.jsonl:1: rank: want at least 1, found 0`:                                                                                                {"rank", 0},
+		`steps.jsonl:1: checkpointing: 3 is neither false nor the name of a kind`:                                                                      {"checkpointing", 3},
+		`steps.jsonl:1: checkpointing: there is no checkpointing "yes"; use non-reentrant, reentrant, reentrant-trained, every=N or selective=mm,sdpa`: {"checkpointing", "yes"},
+		`steps.jsonl:1: by_step: missing`:                                                                                                              {"by_step", []int{}},
+		`steps.jsonl:1: batch: 0 is not a batch size`:                                                                                                  {"batch", 0},
 	} {
 		record := map[string]any{}
 		require.NoError(t, json.Unmarshal([]byte(fineTuneLine), &record))

@@ -31,7 +31,7 @@ func TestConfigRefuses(t *testing.T) {
 	}{
 		{"lora2", nil, "vprof has no rules for the method lora2 of peft; there are adalora, "},
 		{"boft", map[string]string{"boft_P": "tpu"}, "boft_P=tpu of boft is not one of gpu, cpu"},
-		{"loha", map[string]string{"rank": "8"}, "loha has no option rank that bears on memory; there are r"},
+		{"loha", map[string]string{"rank": "8"}, "loha has no option rank that affects memory; there are r"},
 		{"loha", map[string]string{"r": "eight"}, "r=eight of loha cannot be read; it is something like 8"},
 		{"oft", map[string]string{"use_cayley_neumann": "2"}, "use_cayley_neumann=2 of oft cannot be read"},
 	} {

@@ -25,7 +25,7 @@ func TestWriteChangesFilesWithBackups(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{path + ".backup"}, backups)
 	_, err = Write(t.Context(), []Change{c})
-	require.ErrorContains(t, err, "someone else changed it")
+	require.ErrorContains(t, err, "another process changed it")
 }
 
 func TestPrepareNamesTheFile(t *testing.T) {

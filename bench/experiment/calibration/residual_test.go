@@ -128,10 +128,10 @@ func TestTooFewRunsAndImpossibleCoefficientsAreRefused(t *testing.T) {
 		beside[i].Device += beside[i].Reserved * 2
 	}
 	_, _, err = calibrationOf(beside).Run(t.Context())
-	require.ErrorContains(t, err, "device_slack would be 200 %, and 25 % is the most that it can be")
+	require.ErrorContains(t, err, "device_slack would be 200 %, above the possible 25 %")
 	for i := range beside {
 		beside[i].Device = beside[i].Reserved + 5<<30
 	}
 	_, _, err = calibrationOf(beside).Run(t.Context())
-	require.ErrorContains(t, err, "context would be 5.00 GiB, and 4.00 GiB is the most that it can be")
+	require.ErrorContains(t, err, "context would be 5.00 GiB, above the possible 4.00 GiB")
 }

@@ -124,7 +124,7 @@ func TestBadLawsAreNamed(t *testing.T) {
 		"lognormal:mean=512":                   "lognormal: p95 is missing",
 		"lognormal:p95=512":                    "one of mean and median is needed",
 		"lognormal:mean=1,median=1,p95=5":      "one of mean and median is needed",
-		"lognormal:mean=100,p95=500":           "3.86 is the most; give median",
+		"lognormal:mean=100,p95=500":           "at most 3.86; give median",
 		"lognormal:mean=100,p95=100":           "p95=100 is not above 100",
 		"lognormal:mean=100,p95=NaN":           `"NaN" is not a number from 1`,
 		"normal:median=5,p95=7":                `normal has no option "median", only lognormal`,

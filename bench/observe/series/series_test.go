@@ -173,7 +173,7 @@ func TestDamageIsNamed(t *testing.T) {
 		"{\"used_bytes\": 1, \"used_bytes\": 2}\n":                       "used_bytes appears twice",
 		"{\"used_bytes\": 3, \"total_bytes\": 2}\n":                      "3 is more than the total_bytes of 2",
 		"{\"used_bytes\": 3, \"watched_bytes\": -2}\n":                   "watched_bytes: -2",
-		"{\"used_bytes\": 3, \"processes\":[{\"pid\":1},{\"pid\":1}]}\n": "a number of its own",
+		"{\"used_bytes\": 3, \"processes\":[{\"pid\":1},{\"pid\":1}]}\n": "need each process once",
 		"{\"used_bytes\": -1}\n":                                         "log:1: -1 is not a number of bytes",
 		"{\"processes\": [{\"pid\": 7, \"used_bytes\": 5}]}\n":           "log:1: used_bytes is missing",
 		"{\"used_bytes\": 1, \"error\": \"lost\"}\n":                     "there are no samples",

@@ -139,7 +139,7 @@ func TestReadSaysWhichClaimIsWrong(t *testing.T) {
 		"{where: a, of: device, figure: lots}":                                         `"lots": write a value like`,
 		"{where: a, of: device, figure: 1 GB, batch: 8-4}":                             `"8-4" is no batch size`,
 		"{where: a, of: device, figure: 1 GB, bach: 8}":                                "bach",
-		"{where: a, of: device, figure: {low: 1}}":                                     "a figure is a word",
+		"{where: a, of: device, figure: {low: 1}}":                                     "a value must be text",
 		"{where: a, of: device, models: [], figure: 1 GB}":                             "it names no model",
 		"{where: a, of: device, figure: 1 GB, checkpointing: maybe, settings: {a: b}}": "cannot unmarshal",
 	} {
