@@ -96,8 +96,14 @@ func readBERT(r *reader) architecture {
 	return a
 }
 
-func readRoBERTa(r *reader) architecture {
-	c, labels := r.bertConfig(50265, true), r.labels()
+func readRoBERTa(r *reader) architecture { return r.roberta(50265) }
+
+// readXLMRoBERTa reads XLM-RoBERTa and CamemBERT, whose modules are RoBERTa's by other names.
+func readXLMRoBERTa(r *reader) architecture { return r.roberta(30522) }
+
+// roberta returns the encoder of a configuration, with a vocabulary of so many tokens where it gives none.
+func (r *reader) roberta(vocab int64) architecture {
+	c, labels := r.bertConfig(vocab, true), r.labels()
 	pad, some := r.padToken(1, c.Vocab)
 	r.must(some && pad >= 0, "pad_token_id", "absent: RoBERTa counts positions from it")
 	most := c.Positions - pad - 1

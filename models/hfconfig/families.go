@@ -47,6 +47,14 @@ func smallFamilies() map[string]family {
 		"roberta": {
 			heads: headsOf("Roberta", maskedLM, classification, tokens), usual: maskedLM, half: true, read: readRoBERTa,
 		},
+		"xlm-roberta": {
+			heads: headsOf("XLMRoberta", maskedLM, classification, tokens), usual: maskedLM, half: true,
+			read: readXLMRoBERTa,
+		},
+		"camembert": {
+			heads: headsOf("Camembert", maskedLM, classification, tokens), usual: maskedLM, half: true,
+			read: readXLMRoBERTa,
+		},
 		"distilbert": {
 			heads: headsOf("DistilBert", maskedLM, classification, tokens), usual: maskedLM, half: true,
 			read: readDistil,
