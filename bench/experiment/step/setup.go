@@ -3,6 +3,7 @@ package step
 import (
 	"context"
 	"maps"
+	"slices"
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/input"
@@ -98,8 +99,13 @@ func (s *Setup) Try(ctx context.Context, t Trial) (*Result, error) {
 
 // Jagged reports whether what is reserved may jump from one batch to the next: a block of max_split_size_mb is kept for
 // requests of nearly its size, so that tensors that just reach it leave many (wav2vec2-base on an RTX 4070 with the
-// activations on the host and 128 MiB: a batch of 4 may reserve 11.2 GiB, one of 5 1.8).
-func (s *Setup) Jagged() bool { return s.conf.MaxSplit != allocator.Unlimited }
+// activations on the host and 128 MiB: a batch of 4 may reserve 11.2 GiB, one of 5 1.8). roundup_power2_divisions makes
+// many sizes equal, which then take each other's blocks or not (patch-vqvae, 4 divisions: 448 needs 1.3 times what 464
+// does).
+func (s *Setup) Jagged() bool {
+	rounds := func(divisions uint64) bool { return divisions > 1 }
+	return s.conf.MaxSplit != allocator.Unlimited || slices.ContainsFunc(s.conf.Roundup[:], rounds)
+}
 
 // On returns the setup with a device that its trials may name, which then run in this process.
 func (s *Setup) On(d device.Device) *Setup {

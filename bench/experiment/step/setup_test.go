@@ -75,3 +75,15 @@ func TestAFullGPUSpillsWhereItDrivesDisplays(t *testing.T) {
 		require.Nil(t, spill(r.Run.Max.Reserved/2))
 	}
 }
+
+// All sizes below the edge of a search are judged where the allocator's settings make needs jump between batches.
+func TestSettingsThatMakeNeedsJump(t *testing.T) {
+	for conf, jagged := range map[string]bool{
+		"": false, "max_split_size_mb:128": true, "roundup_power2_divisions:1": false,
+		"roundup_power2_divisions:4": true, "roundup_power2_divisions:[256:1,512:8,>:2]": true,
+	} {
+		setup, err := step.New(toy.Model(), models.Case{Stage: "full", Accumulate: 1, AllocConf: conf}, steptest.Exact())
+		require.NoError(t, err, conf)
+		require.Equal(t, jagged, setup.Jagged(), conf)
+	}
+}
