@@ -94,7 +94,7 @@ func (a *Answer) Judged(v Verdict) {
 	a.Verdict = a.Verdict.Worse(v)
 }
 
-// Source reports where the claim stands.
+// Source returns where the claim stands.
 func (c Claim) Source() string { return fmt.Sprintf("%s (%s), %s", c.Guide, c.Project, c.Where) }
 
 // String returns the range in a few words.

@@ -58,7 +58,7 @@ type GPU struct {
 	Libraries int64 `json:",omitempty"`
 	// Bare reports whether the process is vprof's own, which loads no library: Context is then the bare one.
 	Bare bool `json:",omitempty"`
-	// Source reports where the other values come from.
+	// Source names where the other values come from.
 	Source string
 	// Rising reports whether the driver gives each segment a higher address than the one before ([allocator.Memory]).
 	// The driver below the reference records did.

@@ -179,7 +179,7 @@ func (p Precision) String() string {
 	return "unknown"
 }
 
-// Site reports where something happened, in the words of PyTorch.
+// Site is where something happened, in the words of PyTorch.
 type Site struct {
 	// Op is the operator called from the model or by the autograd node.
 	Op string

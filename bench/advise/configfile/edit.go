@@ -81,7 +81,7 @@ func (e Edit) missing() error {
 const maxFile = 4 << 20
 
 // Splice sets the values in data and leaves every other byte alone. An edit that would change nothing leaves all. The
-// error joins a [*KeyError] for each edit that failed, or reports whether data is not of the format.
+// error joins a [*KeyError] for each edit that failed, or says that data is not of the format.
 func Splice(f Format, data []byte, edits []Edit) ([]byte, error) {
 	switch {
 	case len(data) > maxFile:

@@ -82,7 +82,7 @@ var wrappers = []string{
 	"numactl", "stdbuf", "timeout", "sudo",
 }
 
-// StartsNothing describes what vprof knows, of a command that is none of it.
+// StartsNothing ends the error of a command that starts no trainer, and names the ones known to vprof.
 const StartsNothing = "starts no trainer that vprof knows: swift sft, trl sft, llamafactory-cli train, axolotl " +
 	"train, tune run, litgpt finetune, or a Python program by accelerate launch, torchrun, deepspeed or python"
 
@@ -161,7 +161,7 @@ func (d *document) environment(vars map[string]token) {
 	}
 	if v, said := vars[visibleGPUs]; said {
 		d.visible(v, d.file)
-	} else if d.sharing == nil || d.sharing.config == "" { // which gives how many processes there are
+	} else if d.sharing == nil || d.sharing.config == "" { // which gives the number of processes
 		d.visible(token{text: os.Getenv(visibleGPUs)}, "environment")
 	}
 }

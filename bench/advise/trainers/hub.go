@@ -15,7 +15,7 @@ import (
 // Model is what a configuration trains: a folder, or a repository of a hub.
 type Model struct {
 	Name, Revision string
-	// Folder is where the configuration reports that its files lie; empty if it does not.
+	// Folder is the path of the model's files in the configuration; empty if it gives none.
 	Folder string
 	from   Key
 }

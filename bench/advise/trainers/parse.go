@@ -62,7 +62,7 @@ func parse(path string, data []byte) (*document, error) {
 	return d, nil
 }
 
-// yamlLine is how the library reports where it stopped.
+// yamlLine matches an error of the library: the line where it stopped, if it gives one, and the reason.
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
 
 // parseYAML reads the one document of a YAML file. Anchors and merge keys are resolved.

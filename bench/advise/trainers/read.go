@@ -334,7 +334,7 @@ func unknownTrainer(d *document) error {
 		strings.Join(ways, "; "), misspelled(d, []*Table{like}))
 }
 
-// misspelled names which key may have been meant for one by which a trainer is recognized.
+// misspelled names the key that may have been meant, of those by which a trainer is recognized.
 func misspelled(d *document, tables []*Table) string {
 	var signs []string
 	known := func(key string) bool { return false }

@@ -38,7 +38,7 @@ type Outcome struct {
 
 // A Replayer records cases and replays the recordings. Several goroutines use it at once.
 type Replayer interface {
-	// Record records a case for a GPU. A [*step.RefusedError] reports that PyTorch would not run it, any other error
+	// Record records a case for a GPU. A [*step.RefusedError] means that PyTorch would not run it, any other error
 	// that vprof does not know the case.
 	Record(c models.Case, d models.Description, gpu device.GPU, steps int) (Replayable, error)
 }

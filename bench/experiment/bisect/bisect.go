@@ -188,7 +188,7 @@ func (f *Finder) Find() ([]Cause, error) {
 	return all, nil
 }
 
-// releases returns the releases of one package at which the peak changes, while the other packages stay as in beside.
+// releases returns the releases of one package at which the peak changes, while the others stay at those in beside.
 func (f *Finder) releases(c Change, beside Pins) ([]Cause, error) {
 	all, err := f.Releases(c.Package)
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 // Observed is a training step that ran: its case, its GPU, and the peaks that were
 // measured, in bytes; a peak that was not measured is zero.
 type Observed struct {
-	// Label reports where it comes from: "b2.json: batch 8".
+	// Label names its source: "b2.json: batch 8".
 	Label string
 	Case  models.Case
 	// Description describes the case's model.

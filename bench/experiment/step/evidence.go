@@ -69,7 +69,7 @@ func (e Evidence) Speed(gpu device.GPU, model string) (steptime.Efficiency, erro
 	return e.Calibrated.Speed(gpu.Name, model)
 }
 
-// Refused reports whether an error reports that the case cannot be trained, since PyTorch or the model refuses it.
+// Refused reports whether an error means that the case cannot be trained, since PyTorch or the model refuses it.
 // Other errors are failures.
 func Refused(err error) bool {
 	return errors.As(err, new(*RefusedError)) || errors.As(err, new(*models.CaseError))

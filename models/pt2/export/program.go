@@ -11,7 +11,7 @@ import (
 
 // Program is an exported model.
 type Program struct {
-	// Torch is the version that wrote the file, as far as the file gives.
+	// Torch is the version that wrote the file, as far as the file gives it.
 	Torch string
 	// Class is the class of the model: "timm.models.resnet.ResNet".
 	Class string

@@ -20,7 +20,7 @@ type Device struct {
 // Open returns a [*device.UnusableError].
 func Open(index int) (*Device, error) { return nil, notBuilt(fmt.Sprintf("cuda:%d", index)) }
 
-// Probe reports whether there is no CUDA in the binary.
+// Probe returns a system whose error says that the binary has no CUDA.
 func Probe() System { return System{Err: notBuilt("cuda")} }
 
 func notBuilt(name string) error {

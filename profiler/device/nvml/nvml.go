@@ -9,9 +9,9 @@ package nvml
 import "errors"
 
 var (
-	// ErrNoDriver reports whether there is no NVIDIA driver on this machine.
+	// ErrNoDriver means that there is no NVIDIA driver on this machine.
 	ErrNoDriver = errors.New("no NVIDIA driver")
-	// ErrNotBuilt reports that the binary cannot ask NVML.
+	// ErrNotBuilt means that the binary cannot ask NVML.
 	ErrNotBuilt = errors.New(
 		"this vprof was built without cgo and cannot ask NVML; build it with a C compiler (make build)")
 )
