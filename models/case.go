@@ -122,8 +122,8 @@ func (c Case) Libraries() trace.Libraries {
 	return s.Rules().Libraries
 }
 
-// ParseRelease reads the name of a release as [stack.Lookup] does, and returns it as in cases: "2.15", and nothing for
-// the release of cases that name none.
+// ParseRelease looks a release of PyTorch up by its name, see [stack.Lookup], and returns the name that cases hold:
+// "2.15", or "" for the release of cases that name none.
 func ParseRelease(text string) (string, error) {
 	s, err := stack.Lookup(text)
 	if err != nil || s.Release() == unnamedRelease {

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// Caveats returns what a user must know of a complete case that its values do not show, a sentence each without its
-// full stop.
+// Caveats returns warnings about a complete case that its values do not show, one sentence each, without the full stop.
 func (m Model) Caveats(c Case) []string {
 	var caveats []string
 	for _, s := range m.Settings {

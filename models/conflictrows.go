@@ -38,8 +38,8 @@ var optimizerConflicts = []Conflict{
 		"vprof records {this optimizer} on one GPU and under ddp; leave out --strategy, or take another"),
 }
 
-// otherObjective reports whether the model learns something else than the next token, by itself and not by a value, for
-// which few rules hold.
+// otherObjective reports whether the objective is another than the next token. LLaMA-Factory's reward model is not
+// counted: it trains a value head, and few rules hold for it.
 func (k *choice) otherObjective() bool {
 	o := k.Objective
 	return !o.IsZero() && (o.Name != Reward || o.As != AsLLaMAFactory)

@@ -32,7 +32,7 @@ type choice struct {
 	opt optim.Config
 }
 
-// Conflicts returns all combinations that no case may have, in the order in which they are looked for.
+// Conflicts returns all invalid combinations of options, in the order in which they are checked.
 func Conflicts() []Conflict { return conflicts }
 
 var conflicts = slices.Concat(
@@ -69,7 +69,7 @@ func (k *choice) first(all []Conflict) (field, reason string) {
 
 var braced = regexp.MustCompile(`\{[A-Za-z_ -]+\}`)
 
-// fill puts values of the case in place of names in braces: of the model, of the strategy's options or of fields.
+// fill replaces the names in braces by values of the case: of the model, of the strategy's options or of fields.
 func (k *choice) fill(reason string) string {
 	choices := map[string][]string{"all stages": k.m.Stages, "all tasks": k.m.Tasks, "all losses": k.m.Losses}
 	numbers := map[string]int64{

@@ -62,7 +62,7 @@ func (e Evaluation) String() string {
 	return evaluationOptions.Text(&e)
 }
 
-// Words returns what an evaluation keeps or makes besides its loss.
+// Words describes what an evaluation stores or generates besides its loss.
 func (e Evaluation) Words() string {
 	switch {
 	case e.Scores > 0:
@@ -73,7 +73,7 @@ func (e Evaluation) Words() string {
 	return ""
 }
 
-// IsZero reports whether nothing was said of evaluation.
+// IsZero reports whether the case sets no evaluation.
 func (e Evaluation) IsZero() bool { return e == Evaluation{} }
 
 // MarshalText implements [encoding.TextMarshaler].

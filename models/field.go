@@ -72,7 +72,7 @@ func (f *Field) Parse(text string) (Change, error) {
 // Text returns the value of the field in a case, as [Field.Parse] reads it; empty where the model decides.
 func (f *Field) Text(c Case) string { return f.text(&c) }
 
-// About returns what tables call the field.
+// About returns the field's label in tables.
 func (f *Field) About() string {
 	switch {
 	case f.Label != "":
@@ -83,7 +83,7 @@ func (f *Field) About() string {
 	return f.JSON
 }
 
-// Help returns the usage with its values, which the caller may know better than the table.
+// Help returns the usage with the given values in place of {values}, or else with the table's values.
 func (f *Field) Help(values []string) string {
 	if values == nil && f.Values != nil {
 		values = f.Values()
@@ -129,8 +129,8 @@ func FieldNamed(name string) *Field {
 	return nil
 }
 
-// checkFields returns a field whose value no flag could have, and normalizes the spelling of the others. A case from a
-// file or from code so meets the same rules as one from flags.
+// checkFields returns the first field whose value no flag could set, and normalizes the spelling of all others. Cases
+// from files and from code thus meet the same rules as cases from flags.
 func (c *Case) checkFields() (field, reason string) {
 	for i := range fields {
 		f := &fields[i]
@@ -149,7 +149,7 @@ func (c *Case) checkFields() (field, reason string) {
 	return "", ""
 }
 
-// valued returns a value that others read and write.
+// valued returns the form of a value with its functions that parse and write it.
 func valued[T any](read func(string) (T, error), at func(*Case) *T, write func(T) string) form {
 	parse := func(text string) (func(*Case), error) {
 		value, err := read(text)

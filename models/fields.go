@@ -14,8 +14,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Fields returns all fields of a case but the model's name and its batch size, in the order in
-// which a line about a case says them. A later one is put into a case after an earlier one.
+// Fields returns all fields of a case except the model's name and the batch size, in the order in which they appear in
+// a description of a case. They are also applied to a case in this order.
 func Fields() []Field { return fields }
 
 var omitted = fixed("")

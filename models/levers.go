@@ -212,7 +212,7 @@ func parseKept(text string) (all []trace.Kept, err error) {
 // mostLayersApart bounds every=N.
 const mostLayersApart = 1 << 10
 
-// leverCaveats returns what a user must know of memory-saving options.
+// leverCaveats returns warnings about the memory-saving options of a case.
 func (l Levers) leverCaveats(c *Case) []string {
 	var all []string
 	if l.InBackward && c.Accumulate > 1 {
@@ -336,7 +336,7 @@ func ParseTiles(text string) (Tiles, error) {
 // Count returns the number of parts, [AutoTiles] or zero.
 func (t Tiles) Count() int64 { return int64(t) }
 
-// String returns what [ParseTiles] reads; empty for none.
+// String returns the form that [ParseTiles] reads; empty for none.
 func (t Tiles) String() string {
 	switch t {
 	case 0:

@@ -1,7 +1,7 @@
 package models
 
-// Loop is what a training loop keeps of a step: what the model returned, besides the loss, holds the
-// scores, which are often the largest tensor there is.
+// Loop names which tensors a training loop keeps of a step. The model's output, besides the loss, holds the logits,
+// which are often the largest tensor of the step.
 type Loop string
 
 const (
@@ -19,7 +19,7 @@ const (
 // Loops returns the names of loops.
 func Loops() []string { return []string{string(LoopTrainer), string(LoopFunction), string(LoopPlain)} }
 
-// ZeroGrad is when gradients go.
+// ZeroGrad names when the loop frees or zeroes gradients.
 type ZeroGrad string
 
 const (
@@ -68,8 +68,8 @@ func (m *Model) KeepingMost(c Case) (Case, bool) {
 	return c, reason == ""
 }
 
-// scoresOfStages reports whether the last stage of a pipeline gives scores to a loss_fn, of a model that computes its
-// loss itself where it is asked to.
+// scoresOfStages reports whether the last stage of a pipeline passes logits to a loss_fn, although the model can
+// compute its loss itself.
 func scoresOfStages(m *Model, c *Case) bool {
 	return m.Levers.Loop == LoopTrainer && c.Strategy != nil && c.Strategy.Name == PP && c.Loop == LoopFunction
 }

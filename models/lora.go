@@ -141,7 +141,7 @@ func ParseLoRA(text string) (LoRA, error) {
 	return l, nil
 }
 
-// Set sets one option. Options that another method than LoRA does not share are kept as texts for the method.
+// Set sets one option. Options that only another method than LoRA has are kept as texts for that method.
 func (l *LoRA) Set(p options.Pair) error {
 	if l.Method == "" || loraOptions.Has(l.Method, p.Key) {
 		return loraOptions.Set(l, l.Method, p)
@@ -298,7 +298,7 @@ func parsePatterns(text string) (patterns []RankPattern, err error) {
 	return patterns, nil
 }
 
-// String returns what [ParseLoRA] reads; empty for nil.
+// String returns the form that [ParseLoRA] reads; empty for nil.
 func (l *LoRA) String() string {
 	if l == nil {
 		return ""
@@ -327,7 +327,7 @@ func (l *LoRA) Adapts() func(path string) bool {
 	}
 }
 
-// chooses returns what Targets and Match say.
+// chooses returns the function that selects module paths by Targets or Match.
 func (l *LoRA) chooses() func(path string) bool {
 	switch {
 	case l.Match != "":
@@ -351,10 +351,10 @@ func endsIn(path string, names []string) bool {
 	})
 }
 
-// block is where a path has the number of its block, as check_target_module_exists looks for it.
+// block finds the number of a block in a path, by the pattern of peft's check_target_module_exists.
 var block = regexp.MustCompile(`^.*?\.[^.]*\.(\d+)\.`)
 
-// inBlocks reports whether a layer is in one of the blocks, of which a regular expression says nothing more.
+// inBlocks reports whether a layer is in one of Blocks. A regular expression (Match) already selects the blocks itself.
 func (l *LoRA) inBlocks(path string) bool {
 	if len(l.Blocks) == 0 || l.Match != "" {
 		return true

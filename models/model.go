@@ -54,7 +54,8 @@ type Model struct {
 	// Sized reports whether batches have exactly the sizes that the case gives, as the batches of a captured model do:
 	// its runs differ only in the order of frees.
 	Sized bool
-	// Free reports whether cases may freeze any parameters and recompute any modules, by patterns.
+	// Free reports whether cases may freeze any parameters and recompute any modules, selected by patterns of their
+	// names.
 	Free bool
 	// Adapts reports whether cases may have LoRA.
 	Adapts bool
@@ -88,8 +89,8 @@ type Model struct {
 	Check func(Case) error
 	// Notes are what a user should know about the system.
 	Notes []string
-	// Caveat finds what a user must know of a case that its values do not show: that the system itself would not train
-	// so, or that a choice changes nothing. Nil if there is never any.
+	// Caveat returns warnings about a case that its values do not show: that the system itself would not train so, or
+	// that an option has no effect. It is nil if there are none for any case.
 	Caveat func(Case) []string
 	// Curriculum has the parts of training that the system's project distinguishes; nil if it has none.
 	Curriculum *Curriculum
@@ -113,7 +114,7 @@ type Validator interface {
 	Validate(t *trace.Tape, n int) error
 }
 
-// A Wrappable is a [Trainer] that can say what fully_shard may wrap.
+// A Wrappable is a [Trainer] that lists the modules that fully_shard may wrap.
 type Wrappable interface {
 	// Parts returns the modules of the model; a module comes before the modules that it holds.
 	Parts() []Part
@@ -122,7 +123,7 @@ type Wrappable interface {
 // Part is a module of a model, as fully_shard sees it.
 type Part struct {
 	Path string
-	// Parameters is how many elements the parameters in it have.
+	// Parameters is the number of elements of all parameters in the module.
 	Parameters int64
 	// Block reports whether it is wrapped unless the strategy names others.
 	Block bool
@@ -165,8 +166,8 @@ func (r *Recording) On(other int) *Recording {
 	return &on
 }
 
-// Discard ends the use of the recording's program, whose memory later recordings take
-// over. The caller must be the only one who has it.
+// Discard ends the use of the recording's program. Later recordings reuse its memory, so the caller must hold the only
+// reference.
 func (r *Recording) Discard() {
 	if r.Program != nil {
 		trace.Recycle(r.Program)

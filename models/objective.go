@@ -107,13 +107,13 @@ const (
 	mostCompletion  = 1 << 22
 )
 
-// Distills reports whether the model learns from the scores of a teacher.
+// Distills reports whether the model learns from the logits of a teacher.
 func (o Objective) Distills() bool { return o.Name == GKD }
 
 // Generates reports whether the model learns from answers that it has generated.
 func (o Objective) Generates() bool { return o.Name == GRPO }
 
-// Answers reports whether rows are prompts and answers, whose scores alone are computed.
+// Answers reports whether rows are prompts and answers, and logits are computed for the answers only.
 func (o Objective) Answers() bool { return o.Generates() || o.Name == GKD }
 
 // Answer returns the number of tokens of a generated answer.
@@ -124,7 +124,7 @@ func (o Objective) Answer() int64 {
 	return o.Completion
 }
 
-// String returns what [ParseObjective] reads; empty for none.
+// String returns the form that [ParseObjective] reads; empty for none.
 func (o Objective) String() string { return objectiveOptions.Named(o.Name, &o) }
 
 // IsZero reports whether the model learns the next token.

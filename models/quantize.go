@@ -39,7 +39,7 @@ func ParseQAT(text string) (q QAT, err error) {
 	return q, err
 }
 
-// String returns what [ParseQAT] reads; empty for none.
+// String returns the form that [ParseQAT] reads; empty for none.
 func (q QAT) String() string {
 	if q.Group == usualGroup[q.Name] {
 		q.Group = 0
@@ -56,7 +56,7 @@ func (q QAT) MarshalText() ([]byte, error) { return []byte(q.String()), nil }
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (q *QAT) UnmarshalText(text []byte) error { return unmarshal(q, text, ParseQAT) }
 
-// Float8s returns how linear layers multiply in 8-bit floats: torchao's recipes.
+// Float8s returns torchao's recipes for linear layers in 8-bit floats.
 func Float8s() []string { return []string{"tensorwise"} }
 
 // Settings of decoders whose layers bitsandbytes holds in another way than it does now, or
@@ -71,9 +71,8 @@ const (
 	DeviceMapSetting = "device-map"
 )
 
-// Loads reports whether from_pretrained brings the model to the device itself, as it does where bitsandbytes packs
-// layers. It brings parts of models that are sharded in another way, and libraries that pack the output layer have
-// loaders of their own.
+// Loads reports whether from_pretrained itself moves the model to the device, as it does where bitsandbytes packs
+// layers. Sharded models are moved in parts instead, and libraries that pack the output layer have their own loaders.
 func (c Case) Loads() bool {
 	s := c.Strategy
 	if s != nil && s.Name == DeviceMap {

@@ -25,11 +25,11 @@ func (r RankRange) String() string {
 	return fmt.Sprintf("%d-%d", r.First, r.Last)
 }
 
-// mostCompared is how many ranks are recorded one by one to be compared.
+// mostCompared is the largest number of ranks that are recorded one by one and compared.
 const mostCompared = 64
 
-// DifferentRanks finds which ranks of a case differ, by recording them: one range for
-// each program. Of replicas (HSDP) it has the ranks of the first.
+// DifferentRanks records a case's ranks and returns one range for each different program. Of replicas (HSDP) it has
+// only the ranks of the first replica.
 func (m Model) DifferentRanks(c Case, gpu trace.GPU, o Options) ([]RankRange, error) {
 	c, err := m.Complete(c)
 	if err != nil {
@@ -90,8 +90,8 @@ func eachRank(world int64, record rankRecorder) ([]RankRange, error) {
 	return out, nil
 }
 
-// orderedRanks compares n units of neighboring ranks that run the same, of which a later one has no more rows of any
-// parameter than an earlier one: if two run the same, so do all between them.
+// orderedRanks compares n groups of neighboring ranks; the ranks of a group run the same program. Shards never grow
+// with the rank, so if two groups run the same program, all groups between them do, too.
 func orderedRanks(record rankRecorder, n, each int64) ([]RankRange, error) {
 	first, err := record(0)
 	if err != nil {

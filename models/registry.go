@@ -54,8 +54,8 @@ func NewRegistry(systems ...[]Model) *Registry {
 	return r
 }
 
-// Steps gives a model its step under torch.compile where one was recorded of a complete case: in a file's content, or
-// if that is nil in the file that is kept for it. Without one it returns the model as it is.
+// Steps returns a model with its step under torch.compile, if one was recorded for the complete case: in the content of
+// a file or, if that is nil, in the file that is stored for the model. Otherwise it returns the model unchanged.
 type Steps func(m Model, c Case, content []byte) (Model, error)
 
 // WithSteps adds the steps that were recorded under torch.compile.
@@ -211,5 +211,5 @@ func (c Case) Wrong(field, format string, args ...any) error {
 	return &CaseError{Model: c.Model, Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
-// Optimizers returns the values Case.Optimizer can have besides "", which keeps the system's own.
+// Optimizers returns the valid values of Case.Optimizer besides "", which selects the system's own optimizer.
 func Optimizers() []string { return optim.Names() }

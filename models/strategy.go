@@ -78,7 +78,7 @@ type Strategy struct {
 	TorchLinear bool
 	// Engine is "deepspeed" where ZeRO-1 is DeepSpeed's and not PyTorch's.
 	Engine string
-	// Offload is what waits in the host's memory: "optimizer", "params" or "all".
+	// Offload names what is kept in the host's memory: "optimizer", "params" or "all".
 	Offload string
 	// Map and Memory are the device_map of a model that one process has spread over its GPUs: a word of
 	// [DeviceMapWords], empty for the first, and how many bytes of weights each may have (max_memory), none for all.
@@ -160,7 +160,7 @@ func (s *Strategy) SharesStages(gpus int) bool {
 	return s.Name == PP && s.PipelineRanks(gpus) < int64(gpus)
 }
 
-// SharesWeights reports whether ranks share out the weights, which come to each GPU in parts.
+// SharesWeights reports whether weights are sharded over the ranks, so that each GPU loads only its part.
 func (s *Strategy) SharesWeights() bool {
 	return s != nil && slices.Contains([]string{FSDP1, FSDP2, TP, ZeRO3}, s.Name)
 }
@@ -172,7 +172,8 @@ const RootAlone = "none"
 // RootAlone reports whether the root alone is wrapped.
 func (s *Strategy) RootAlone() bool { return len(s.Wrap) == 1 && s.Wrap[0] == RootAlone }
 
-// WrapsEnds reports whether what stands around the blocks is wrapped as [Ends] says, as in transformers' own plan.
+// WrapsEnds reports whether the modules around the blocks are wrapped as [Ends] describes, as in transformers' own
+// plan.
 func (s *Strategy) WrapsEnds() bool {
 	return len(s.Wrap) == 1 && s.Wrap[0] == Ends || len(s.Wrap) == 0 && s.TPBy != ""
 }
@@ -214,9 +215,9 @@ func (s *Strategy) Communicators(gpus int) int {
 	return max(1, n)
 }
 
-// Batches returns how many batches all ranks train on together, in the time in which each rank is
-// given one: as many as there are ranks, where the ranks of a tensor-parallel group, or of a group
-// that shares sequences, count as one; of a pipeline, its micro-batches, as often as there are pipelines.
+// Batches returns the number of batches that all ranks train on in the time in which one rank trains on its own. Ranks
+// of one tensor-parallel group, or of one group that shares sequences, count as one. For a pipeline it is its
+// micro-batches times the number of pipelines.
 func (c Case) Batches() int {
 	s := c.Strategy
 	switch {

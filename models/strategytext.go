@@ -113,7 +113,7 @@ var strategyOptions = options.Table[Strategy]{
 	options.Of("rank", parseRank, func(s *Strategy) **int64 { return &s.Rank }, rankText),
 }
 
-// parseReplicas reads the number of replicas; one is none besides the model itself.
+// parseReplicas reads the number of replicas; 1 means no replica besides the model itself.
 func parseReplicas(value string) (int64, error) {
 	n, err := options.Within(value, 1, mostRanks)
 	if n == 1 {
@@ -141,7 +141,7 @@ func (s *Strategy) setReshard(value string) (err error) {
 	return err
 }
 
-// setOverlap sets overlap_comm, which stage 3 has by itself.
+// setOverlap sets overlap_comm, which is on by default in stage 3.
 func (s *Strategy) setOverlap(value string) error {
 	on, err := options.ParseTruth(value)
 	s.Overlap, s.Serial = on && s.Name != ZeRO3, !on && s.Name == ZeRO3
@@ -181,7 +181,7 @@ func parseSize(value string) (int64, error) {
 	return max(1, n), err
 }
 
-// parseAutoSize reads a size that DeepSpeed derives itself where it is "auto".
+// parseAutoSize reads a size; DeepSpeed derives the value of "auto" itself.
 func parseAutoSize(value string) (int64, error) {
 	if value == autoSize {
 		return AutoSize, nil
@@ -236,7 +236,7 @@ func memoryText(sizes []int64) string {
 	return options.JoinNames(lists.Map(sizes, options.Number))
 }
 
-// String returns what [ParseStrategy] reads; empty for nil. Options that have PyTorch's own values are left out.
+// String returns the form that [ParseStrategy] reads; empty for nil. Options with PyTorch's defaults are left out.
 func (s *Strategy) String() string {
 	if s == nil {
 		return ""

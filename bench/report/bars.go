@@ -124,7 +124,7 @@ func (r *Report) bars() Bars {
 	return b
 }
 
-// Verdict reports whether the point fits its device: as its run went, or else as estimated.
+// Verdict returns whether the point fits its device: by its run, or else by its estimate.
 func (p Point) Verdict() Verdict {
 	switch {
 	case p.Run == nil:

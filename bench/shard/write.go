@@ -60,7 +60,7 @@ func Open(dir string, h Header) (*File, error) {
 	return s, nil
 }
 
-// same reports whether a file of a header continues as another.
+// same returns an error unless a file with this header continues another one.
 func (h Header) same(path string, other Header) error {
 	switch {
 	case h.Tool != other.Tool:

@@ -242,7 +242,7 @@ func New(c Config) *Model {
 func (m *Model) EnableInputRequireGrads() { nn.Table(m.Embeddings.WordEmbeddings).RequireGrads() }
 
 // Call maps token ids and a padding mask [batch, length] to hidden states [batch, length, width]. padded reports
-// whether the mask has a zero. What the pooler makes of the states is computed and goes unused.
+// whether the mask has a zero. The pooler's output is computed and not used.
 func (m *Model) Call(f *frame, ids, padding *tensor, padded, checkpointing bool) *tensor {
 	states, pooled := m.outputs(f, ids, padding, padded, checkpointing)
 	if pooled != nil {
@@ -251,7 +251,7 @@ func (m *Model) Call(f *frame, ids, padding *tensor, padded, checkpointing bool)
 	return states
 }
 
-// outputs returns the hidden states and what the pooler makes of them, nil without a pooler.
+// outputs returns the hidden states and the pooler's output, nil without a pooler.
 func (m *Model) outputs(f *frame, ids, padding *tensor, padded, checkpointing bool) (states, pooled *tensor) {
 	g := f.ModuleFrame(m, ids, padding)
 	x := g.Let(g.Call(m.Embeddings, ids))

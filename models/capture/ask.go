@@ -15,14 +15,14 @@ import (
 //go:embed ask.py
 var AskScript string
 
-// Asking says whom to ask about convolutions.
+// Asking names the cuDNN that is asked about convolutions.
 type Asking struct {
 	// Python is the interpreter whose cuDNN is asked. Empty: python3 or python of the PATH. Library is a libcudnn.so.9
 	// in place of its PyTorch's.
 	Python, Library string
 	// Driver is a library of the driver to load, which cuDNN needs to propose kernels that it compiles; empty for none.
 	Driver string
-	// Verbose shows what Python says on stderr of this process.
+	// Verbose copies Python's output to stderr of this process.
 	Verbose bool
 }
 

@@ -28,7 +28,7 @@ var script string
 //go:embed vprof_backward.py vprof_host.py vprof_child.py vprof_choices.py
 var parts embed.FS
 
-// assemble puts the parts into the script, where Python finds them by name.
+// assemble inserts the parts into the script, where Python finds them by name.
 func assemble() string {
 	texts := map[string]string{}
 	names, err := parts.ReadDir(".")
@@ -52,7 +52,7 @@ type Options struct {
 	Spec string
 	// Output is the file to write.
 	Output string
-	// Inputs are what forward takes, as name=dtype[dim,...].
+	// Inputs are the arguments of forward, as name=dtype[dim,...].
 	Inputs []string
 	// InputsFrom is a Python function that returns an example of the inputs, as
 	// file.py:function or pkg.module:function.
@@ -65,13 +65,13 @@ type Options struct {
 	Size, Seq, Samples int
 	// Python is the interpreter. Empty: python3 or python of the PATH.
 	Python string
-	// Verbose shows everything that Python says on stderr of this process.
+	// Verbose copies all of Python's output to stderr of this process.
 	Verbose bool
 }
 
 // Outcome is the result of a capture.
 type Outcome struct {
-	// File is what was written, of Bytes bytes and Nodes nodes.
+	// File is the written file, of Bytes bytes and Nodes nodes.
 	File  string `json:"file"`
 	Bytes int64  `json:"bytes"`
 	Nodes int    `json:"nodes"`
@@ -79,11 +79,11 @@ type Outcome struct {
 	// works at any batch size, by a symbol or by the numbers that follow it.
 	Symbols  []string `json:"symbols"`
 	AnyBatch bool     `json:"batch"`
-	// Notes are what the user must know of the file.
+	// Notes are warnings about the file.
 	Notes []string `json:"notes"`
 }
 
-// SameCommand is how a refusal names the command that records a step in place of a graph.
+// SameCommand names, in a refusal, the command that records a step in place of a graph.
 const SameCommand = "the same command with --step"
 
 // A RefusedError is something in the user's hands that stands against a capture.
@@ -113,7 +113,7 @@ func Run(ctx context.Context, o Options) (*Outcome, error) {
 	return made, nil
 }
 
-// args returns the options as the script takes them.
+// args returns the options as arguments of the script.
 func (o *Options) args() []string {
 	inputs := lists.Map(o.Inputs, func(input string) string { return "--input=" + input })
 	args := append([]string{"--output", o.Output}, inputs...)

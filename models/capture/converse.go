@@ -93,7 +93,7 @@ func (c *Conversation) start() (err error) {
 // Ask returns the workspace of a convolution in bytes, -1 where cuDNN has no engine.
 func (c *Conversation) Ask(q oracle.Question) (int64, error) { return c.AskLine(q.String()) }
 
-// AskLine returns the answer to a line as the asking program reads it, which may also describe another graph than a
+// AskLine returns the answer to a line in the asking program's format, which may also describe another graph than a
 // convolution.
 func (c *Conversation) AskLine(q string) (bytes int64, err error) {
 	err = c.ask(q, &bytes)
@@ -126,7 +126,7 @@ func (c *Conversation) Notes(q oracle.Question) (notes []int, err error) {
 	return notes, err
 }
 
-// ask sends a line, and reads the answer to it.
+// ask sends a line and reads the answer.
 func (c *Conversation) ask(q string, answer any) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,12 +13,12 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
-// An Oracle asks the cuDNN of the Python with which models were captured about convolutions
-// as they come up, and keeps what it said in a folder of the user's.
+// An Oracle asks the cuDNN of the Python that captured models about convolutions when they are needed, and stores the
+// answers in a folder of the user's.
 type Oracle struct {
 	// Folder has the interpreter's name and the answers of earlier processes.
 	Folder string
-	// Silent has it say nothing, for callers that look for what is not known yet.
+	// Silent disables asking, for callers that look for unknown convolutions.
 	Silent bool
 
 	mu     sync.Mutex
@@ -41,8 +41,8 @@ const (
 	answersFile = "answers.json"
 )
 
-// Remember keeps the interpreter whose cuDNN is asked from now on. Which one is never read
-// from files that may come from others, since it is run.
+// Remember stores the path of the interpreter whose cuDNN is asked from now on. It is never read from files that others
+// may have made, since it is run.
 func (o *Oracle) Remember(python string) error {
 	path, err := find(python)
 	if err != nil {
@@ -78,7 +78,7 @@ func (o *Oracle) Answers(version string, generation int) cudnn.Answer {
 	return o.answer(t)
 }
 
-// open reads the answers in the folder. The ones that cannot be read are asked again.
+// open reads the stored answers. Answers that cannot be read are asked again.
 func (o *Oracle) open() {
 	if o.opened {
 		return
@@ -96,7 +96,7 @@ func (o *Oracle) open() {
 	o.known, _ = asked.Read(filepath.Join(o.Folder, answersFile))
 }
 
-// answer returns what a teller says.
+// answer returns a function that answers from the stored answers, or else asks cuDNN.
 func (o *Oracle) answer(t *teller) cudnn.Answer {
 	return func(c cudnn.Config, d cudnn.Direction) (int64, bool) {
 		if n, ok := t.before(c, d); ok {

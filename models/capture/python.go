@@ -21,11 +21,11 @@ import (
 // why there is none, in the file that --result names.
 type program struct {
 	name, text string
-	// purpose is what errors begin with.
+	// purpose is the first part of error messages.
 	purpose string
 	// python is the interpreter; empty: python3 or python of the PATH.
 	python string
-	// files are what lies next to the script, by name.
+	// files are stored next to the script, by name.
 	files   map[string][]byte
 	stdin   io.Reader
 	verbose bool
@@ -76,8 +76,8 @@ func (s *program) execute(ctx context.Context, args func(dir string) []string, r
 	return read(out, python, ended, said.Last(), result)
 }
 
-// read returns what the script has left behind. If that is nothing, Python ended
-// before the script could say why: ended, and the last line that it said.
+// read reads the script's result. If there is none, Python ended early: the error has the reason (ended) and the last
+// line of its output.
 func read(path, python string, ended error, last string, result any) error {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -156,7 +156,7 @@ func (c *Config) masks(g *frame, embeds, positions, padding, blocks *tensor, tex
 	return masks
 }
 
-// flashTakes reports whether the heads of a kind of layers are as wide as FlashAttention takes them.
+// flashTakes reports whether FlashAttention supports the width of the heads of a kind of layer.
 func (c *Config) flashTakes(kind int) bool {
 	const widest = 256
 	return !slices.ContainsFunc(c.Layers, func(l Layer) bool { return l.kind() == kind && l.HeadSize > widest })

@@ -130,7 +130,7 @@ func (l *layer4) forward(f *frame, args []*tensor, s *state) *tensor {
 	return x.MulInPlace(l.LayerScalar.Tensor)
 }
 
-// addExperts adds what the experts make of the residual stream to what the feed-forward half has made of it.
+// addExperts adds the output of the experts, run on the residual stream, to the output of the feed-forward half.
 func (l *layer4) addExperts(f *frame, x, residual *tensor) *tensor {
 	first := f.Let(f.Call(l.PostFeedforwardLayernorm1, x))
 	flat := f.Let(residual.Reshape(-1, residual.Size(-1)))
@@ -159,8 +159,8 @@ func newRouter(c *Config) *router {
 	}
 }
 
-// call gives the probabilities of all experts for tokens [tokens, width], and the weights
-// and numbers of the chosen ones.
+// call returns the probabilities of all experts for tokens [tokens, width], and the weights and numbers of the chosen
+// ones.
 func (r *router) call(f *frame, x *tensor) (probabilities, weights, chosen *tensor) {
 	g := f.ModuleFrame(r, x)
 	g.Set(&x, g.Call(r.Norm, x))

@@ -113,7 +113,7 @@ func newAttention(c *Config, l Layer) *attention {
 	return a
 }
 
-// call gives what attention makes of x [batch, length, width], and the weights if they are kept.
+// call returns the attention output for x [batch, length, width], and the weights if they are kept.
 func (a *attention) call(f *frame, x, mask, cos, sin *tensor, shared keysValues) (y, weights *tensor) {
 	g := f.ModuleFrame(a, x, mask, cos, sin)
 	q := g.Let(a.heads(g, a.QProj, x))

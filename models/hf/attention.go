@@ -53,8 +53,8 @@ func Attention(f *frame, q, k, v, mask *tensor, o AttentionOptions) *tensor {
 	return g.Return(g.Set(&y, y.Transpose(1, 2).Contiguous()))
 }
 
-// Attend returns the attention interface in the frame of an attention module, which holds what it gives: the results of
-// [EagerAttention] if eager is set, else that of [Attention] without weights.
+// Attend computes attention in the frame of an attention module, which holds the results: the ones of [EagerAttention]
+// if eager is set, else the output of [Attention] without weights.
 func Attend(f *frame, q, k, v, mask *tensor, o AttentionOptions, eager bool) (y, weights *tensor) {
 	if eager {
 		y, weights = EagerAttention(f, q, k, v, mask, o, false)
@@ -94,8 +94,8 @@ func EagerAttention(f *frame, q, k, v, mask *tensor, o AttentionOptions, softcap
 	return g.ReturnPair(y, weights)
 }
 
-// SinkAttention follows eager_attention_forward of GPT-OSS, [EagerAttention] in which a sink of each
-// head [heads] takes part in the softmax, which nothing is read from.
+// SinkAttention follows eager_attention_forward of GPT-OSS: [EagerAttention] whose softmax includes a sink for each
+// head [heads], which has no value.
 func SinkAttention(f *frame, q, k, v, mask, sinks *tensor, o AttentionOptions) (y, weights *tensor) {
 	g := f.FuncFrame(q, k, v, mask)
 	keys, values := k, v

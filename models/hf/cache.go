@@ -25,14 +25,14 @@ func CacheOf(c models.Case) *Cache {
 	return nil
 }
 
-// begin empties the cache at the beginning of a call, whose frame keeps what layers put in.
+// begin empties the cache at the beginning of a call. The call's frame keeps the tensors that layers add.
 func (c *Cache) begin(model *frame) {
 	if c != nil {
 		*c = Cache{model: model, off: c.off}
 	}
 }
 
-// over lets several calls share the cache, which the frame keeps; end stops that.
+// over shares the cache among several calls, in a frame that keeps its tensors; end stops the sharing.
 func (c *Cache) over(f *frame) (end func()) {
 	before := *c
 	*c = Cache{model: f}
@@ -47,8 +47,8 @@ func (c *Cache) Returned() []*tensor {
 	return c.kept
 }
 
-// Update follows DynamicLayer.update, which an attention module calls in its frame: keys and values
-// behind the ones of earlier calls. It returns copies.
+// Update follows DynamicLayer.update, which an attention module calls in its frame. It appends keys and values to the
+// stored ones of earlier calls, and returns copies.
 func (c *Cache) Update(f *frame, k, v *tensor) (keys, values *tensor) {
 	if c == nil || c.off {
 		return k, v
@@ -92,8 +92,8 @@ const (
 	Unseen
 )
 
-// WithoutPositions returns the packing of masks that do not see the positions of the batch, and so take a row
-// for one sequence.
+// WithoutPositions returns the packing as seen by masks without the batch's positions, which treat a row as one
+// sequence.
 func (p Packing) WithoutPositions() Packing {
 	if p == Several {
 		return Single
@@ -101,8 +101,8 @@ func (p Packing) WithoutPositions() Packing {
 	return p
 }
 
-// givesMasks reports whether a release that makes a mask for rows without one is given it, as collators of the Trainer
-// do.
+// givesMasks reports whether the model gets a padding mask, as collators of the Trainer pass one, in a release that
+// does not skip masks of rows without padding.
 func givesMasks(c models.Case) bool {
 	return !c.Libraries().SkipsMasks && (c.Loop == "" || c.Loop == models.LoopTrainer) &&
 		!c.On(packedSetting) && !c.On(flatSetting)

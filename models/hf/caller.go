@@ -31,7 +31,7 @@ func (c *caller) logits(f *frame, b TextBatch) *tensor {
 // scores returns logits in the precision of training.
 func (c *caller) scores(f *frame, b TextBatch) *tensor { return c.text.autocast(f, b, c.logits) }
 
-// logs returns what [tiledLogs] gives of a batch, whose labels are given.
+// logs returns the results of [tiledLogs] for a batch with labels.
 func (c *caller) logs(f *frame, b TextBatch, types ...trace.DType) (all []*tensor) {
 	train.Autocast(f.Tape(), c.text.AMP, func() {
 		g := f.ModuleFrame(c.net, b.IDs, b.Padding, b.Labels)
@@ -58,8 +58,8 @@ func (t Text) autocast(f *frame, b TextBatch, call func(*frame, TextBatch) *tens
 	return y
 }
 
-// states shows the embeddings, the result of every layer but the last, and the model's own in its
-// place, to visit, which may hold them. It returns the scores.
+// states calls visit with the embeddings, the result of each layer but the last, and the model's final states. visit
+// may keep them. It returns the logits.
 func (c *caller) states(f *frame, b TextBatch, visit func(x *tensor)) *tensor {
 	shown := c.text
 	var last *tensor

@@ -116,7 +116,7 @@ func HeadDropoutSetting() models.Setting {
 		"1 if the head of token classification has its dropout, 0 if it is off (TRL's disable_dropout)")
 }
 
-// HeadDropout returns the dropout of such a head: what the configuration says, or none.
+// HeadDropout returns the dropout of a classification head with probability p, or 0 if the case turns it off.
 func HeadDropout(c models.Case, p float64) *nn.Dropout {
 	if !c.On(headDropout) {
 		p = 0

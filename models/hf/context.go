@@ -10,13 +10,13 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Context is how ranks share each sequence (context parallelism): every one has as many of
-// its tokens as the others, and attention brings keys and values together.
+// Context describes how ranks share each sequence (context parallelism): all have the same number of tokens, and
+// attention exchanges keys and values.
 type Context struct {
-	// Ranks is how many share a sequence, zero none; Rank is which of them is recorded, the
-	// later ones of which see more keys.
+	// Ranks is the number of ranks that share a sequence, zero for none; Rank is the recorded one. Later ranks have
+	// more keys.
 	Ranks, Rank int64
-	// By is how, one of [models.ContextWays].
+	// By names the implementation, one of [models.ContextWays].
 	By string
 }
 
@@ -38,7 +38,7 @@ func (c Context) On() bool { return c.Ranks > 1 }
 // perToken reports whether ranks that share sequences compute a loss for every token, outside of the model.
 func (t Text) perToken() bool { return t.Context.By == models.Ulysses && t.OfModel() }
 
-// shard leaves of a batch, whose labels may be nil, what the rank has of its tokens.
+// shard replaces the tokens of a batch, and labels if there are any, by the rank's part.
 func (c Context) shard(f *frame, b *TextBatch) {
 	switch {
 	case !c.On():
@@ -53,8 +53,8 @@ func (c Context) shard(f *frame, b *TextBatch) {
 	}
 }
 
-// shrink leaves of a batch what context_parallel does: buffers of whole sequences whose beginnings have the
-// rank's tokens (Tensor.resize_). Labels are shifted before.
+// shrink resizes a batch as context_parallel does: the buffers hold whole sequences, and their beginnings the rank's
+// tokens (Tensor.resize_). Labels are shifted before.
 func (c Context) shrink(f *frame, b *TextBatch) {
 	n, length := b.IDs.Size(0), b.IDs.Size(1)
 	if length%(2*c.Ranks) != 0 {
@@ -69,8 +69,8 @@ func (c Context) shrink(f *frame, b *TextBatch) {
 	b.Shifted = true
 }
 
-// buffers makes what context_parallel needs for a batch of n rows: positions, and the rank's tokens of each buffer,
-// which are copied to its beginning.
+// buffers allocates the tensors that context_parallel needs for a batch of n rows: positions, and the rank's tokens of
+// each buffer, which are copied to its beginning.
 func (c Context) buffers(fresh func(op string, shape ...int64) *tensor, n, length int64) (positions *tensor) {
 	positions = fresh("arange", n, length)
 	for range 4 { // the last is a copy, which its name keeps

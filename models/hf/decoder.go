@@ -144,8 +144,7 @@ func (t Text) scores(f *frame, output nn.Layer, x *tensor) *tensor {
 	return f.Call(output, x)
 }
 
-// adjustScores scales scores, as Granite does, and holds them down by a tanh, as Gemma 2
-// does, if the model is such a one.
+// adjustScores scales logits, as Granite does, and caps them by a tanh, as Gemma 2 does, if the model is such a one.
 func (t Text) adjustScores(f *frame, scores **tensor) {
 	if t.ScoreScaled {
 		f.Set(scores, (*scores).MulScalar())

@@ -5,12 +5,12 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// flexBlock is how many queries or keys a block of a block mask has.
+// flexBlock is the number of queries or keys in a block of a block mask.
 const flexBlock = 128
 
-// FlexMask returns what create_block_mask makes of a causal mask, compiled: tensors [batch, blocks]
-// and [batch, blocks, blocks] of the blocks that queries see and keys are seen by, and the tensors
-// that the function reads, which are kept with them. Chunked is for a mask of chunks.
+// FlexMask follows create_block_mask, compiled, for a causal mask. It returns tensors [batch, blocks] and [batch,
+// blocks, blocks], of the key blocks of each query block and the reverse, and the tensors that the mask function reads,
+// which live as long. Chunked selects a mask of chunks.
 func FlexMask(f *frame, batch int64, positions, padding *tensor, packed Packing, chunked bool) []*tensor {
 	g := f.CallFrame(positions, padding)
 	var read []*tensor
@@ -31,8 +31,8 @@ func FlexMask(f *frame, batch int64, positions, padding *tensor, packed Packing,
 	return out
 }
 
-// blockMask returns the tensors of a BlockMask of n blocks of queries and of keys, as the code that
-// TorchInductor makes of create_block_mask allocates them.
+// blockMask returns the tensors of a BlockMask of n blocks of queries and of keys, as create_block_mask allocates them
+// when compiled by TorchInductor.
 func blockMask(f *frame, batch, n int64) []*tensor {
 	t := f.Tape()
 	fresh := func(d trace.DType, shape ...int64) *tensor { return f.Let(t.Empty(d, shape...)) }
@@ -53,8 +53,8 @@ func blockMask(f *frame, batch, n int64) []*tensor {
 }
 
 // FlexAttention follows flex_attention_forward over [batch, heads, length, head size], with the tensors of a block
-// mask, as the code that TorchInductor of PyTorch 2.11 makes of it allocates. The results are [batch, length, heads,
-// head size], and the logarithms of the sums of a row's scores [batch, heads, length].
+// mask, as compiled by TorchInductor of PyTorch 2.11. It returns the output [batch, length, heads, head size] and the
+// logsumexp of each row [batch, heads, length].
 func FlexAttention(f *frame, q, k, v *tensor, blocks []*tensor, o AttentionOptions) (y, sums *tensor) {
 	g := f.FuncFrame(q, k, v)
 	if heads := q.Size(1); o.Groups > 1 && heads&(heads-1) != 0 {

@@ -49,7 +49,7 @@ func WithoutNil(args ...*tensor) []*tensor {
 	return slices.DeleteFunc(slices.Clone(args), func(x *tensor) bool { return x == nil })
 }
 
-// withNone puts None, which is nil, back among the arguments that were given.
+// withNone inserts nil, which stands for None, where all has it among the arguments in.
 func withNone(in, all []*tensor) []*tensor {
 	out := make([]*tensor, len(all))
 	for i, x := range all {

@@ -48,8 +48,8 @@ func (o OwnLoss) of(f *frame) bool {
 	return f.Tape().Rules().Libraries.SharedFunctions < max(o.Until, trace.SharedByLlama)
 }
 
-// shiftedLoss returns what a loss makes of scores in fp32, as rows, and of the labels that follow,
-// of which the last of a row is none.
+// shiftedLoss computes a loss of logits in fp32, flattened to rows, and of the shifted labels; the last label of a row
+// is ignored.
 func shiftedLoss(f *frame, logits, labels *tensor, of func(f *frame, source, target *tensor) *tensor) *tensor {
 	g := f.FuncFrame(logits, labels)
 	g.Set(&logits, logits.To(trace.F32))
@@ -80,14 +80,14 @@ type OutputLoss struct {
 	Output nn.Layer
 	// Adjust changes the scores of some tokens; nil leaves them.
 	Adjust func(f *trace.Frame, scores **trace.Tensor)
-	// OwnLabels reports whether each token has a label of its own; else it predicts the next.
+	// OwnLabels reports whether labels are not shifted; otherwise each token predicts the next.
 	OwnLabels bool
 }
 
-// Chunked returns the LinearCrossEntropyLoss of torchtune 0.7 (torchtune/modules/loss/cross_entropy_loss.py): tokens
-// are split by tensor_split, and the scores of one of so many chunks are there at a time. Autograd keeps the
-// log-softmax of every chunk, so what is spared are the scores themselves and their copies. No label is taken to be
-// ignored, not even the last of a row, which torchtune leaves out.
+// Chunked records the LinearCrossEntropyLoss of torchtune 0.7 (torchtune/modules/loss/cross_entropy_loss.py): tokens
+// are split by tensor_split, and the logits of one chunk exist at a time. Autograd keeps the log-softmax of every
+// chunk, so only the logits and their copies are saved. No label is ignored, not even the last of a row, which
+// torchtune leaves out.
 func (l OutputLoss) Chunked(f *trace.Frame, x, labels *trace.Tensor, chunks int64) *trace.Tensor {
 	t, g := f.Tape(), f.FuncFrame(x, labels)
 	if !l.OwnLabels {
@@ -150,8 +150,8 @@ func (l OutputLoss) Linear(f *trace.Frame, x, weight, labels *trace.Tensor) *tra
 	return g.Return(g.LinearCrossEntropy(x, weight, labels))
 }
 
-// EndWithLoss ends the frame of a model that returns an output object with a loss. What else the object
-// holds, such as the scores, lives as long as the training loop keeps the object.
+// EndWithLoss ends the frame of a model that returns an output object with a loss. The other tensors of the object,
+// such as the logits, live as long as the training loop keeps the object.
 func EndWithLoss(f *frame, loss *tensor, rest ...*tensor) *tensor {
 	return Text{}.EndWithLoss(f, loss, rest...)
 }
@@ -168,8 +168,8 @@ func (t Text) EndWithLoss(f *frame, loss *tensor, rest ...*tensor) *tensor {
 	return all[0]
 }
 
-// loss follows per_token_loss_func_sp of ms-swift, outside of the model's own frame: a loss for
-// every token of the rank, which are gathered from all of them and summed.
+// loss follows per_token_loss_func_sp of ms-swift, outside of the model's own frame. It computes a loss for every token
+// of the rank, gathers the losses of all ranks, and sums them.
 func (c Context) loss(f *frame, model *caller, b TextBatch) *tensor {
 	g := f.FuncFrame(b.IDs, b.Labels)
 	labels := g.Let(c.local(g, b.Labels))

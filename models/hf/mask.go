@@ -81,15 +81,15 @@ func BlockMask(f *frame, batch int64, positions, padding, blocks *tensor, packed
 	return orderedMask(f, batch, positions, padding, packed, true, always(mask), overlay, sdpaMask)
 }
 
-// sequenceMask makes a mask of a function of queries and keys if rows are
-// padded or packed, or it is needed anyway, in the form that attention takes it in.
+// sequenceMask computes a mask function for all queries and keys, in the form that attention needs, if rows are padded
+// or packed, or if it is needed anyway.
 func sequenceMask(
 	f *frame, batch int64, positions, padding *tensor, packed Packing, needed bool, mask maskFunction, form maskForm,
 ) *tensor {
 	return orderedMask(f, batch, positions, padding, packed, needed, always(mask), asItIs, form)
 }
 
-// always returns a function that takes no tensors of its own.
+// always returns a maskMaker for a function that reads no tensors.
 func always(mask maskFunction) maskMaker {
 	return func(*frame, int64, *tensor) maskFunction { return mask }
 }
@@ -100,8 +100,8 @@ func asItIs(mask maskFunction) maskFunction { return mask }
 // maskMaker makes a function for rows with a padding mask.
 type maskMaker func(f *frame, batch int64, padding *tensor) maskFunction
 
-// orderedMask computes [sequenceMask] for a function that takes tensors of its own, and of what overlay
-// makes of it before padding counts.
+// orderedMask computes [sequenceMask] for a function that reads tensors, combined by overlay before the padding mask is
+// applied.
 func orderedMask(
 	f *frame, batch int64, positions, padding *tensor, packed Packing, needed bool, of maskMaker,
 	overlay func(maskFunction) maskFunction, form maskForm,
@@ -224,7 +224,7 @@ func leftPadding(f *frame, batch int64, padding *tensor) *tensor {
 	return padding.CumSum(-1).Eq(padding.ZerosLike()).Sum(false, -1)
 }
 
-// allOf follows and_masks, which joins masks one by one, and or_masks, which allocates the same.
+// allOf follows and_masks, which combines masks one by one, and or_masks, which allocates the same.
 func allOf(masks ...maskFunction) maskFunction {
 	return func(f *frame, i indices) *tensor {
 		g := f.FuncFrame(i.batch, i.query, i.key)
@@ -239,7 +239,7 @@ func allOf(masks ...maskFunction) maskFunction {
 // maskForm makes the mask of a function for a kind of attention.
 type maskForm func(f *frame, batch, queries, keys int64, mask maskFunction) *tensor
 
-// eagerMask follows eager_mask: what sdpaMask says as numbers of a type, to be added.
+// eagerMask follows eager_mask: the mask of sdpaMask as an additive one of the given type.
 func eagerMask(d trace.DType) maskForm {
 	return func(f *frame, batch, queries, keys int64, mask maskFunction) *tensor {
 		g := f.FuncFrame()
@@ -248,7 +248,7 @@ func eagerMask(d trace.DType) maskForm {
 	}
 }
 
-// sdpaMask follows sdpa_mask: what a function says of every query and key.
+// sdpaMask follows sdpa_mask: a boolean mask with the function's value for every query and key.
 func sdpaMask(f *frame, batch, queries, keys int64, mask maskFunction) *tensor {
 	g := f.FuncFrame()
 	t := g.Tape()

@@ -46,13 +46,13 @@ var activations = map[string]func() *nn.Func{
 	"tanh":              func() *nn.Func { return nn.NewFunc((*tensor).Tanh) },
 }
 
-// Activations returns the names that [Activation] knows, sorted.
+// Activations returns the names that [Activation] accepts, sorted.
 func Activations() []string { return slices.Sorted(maps.Keys(activations)) }
 
 // Activation returns ACT2FN[name]; a name not in [Activations] is a bug and panics.
 func Activation(name string) *nn.Func { return activations[name]() }
 
-// RMSNormalize binds x to what LlamaRMSNorm makes of it in fp32 before its weight, in the frame of the norm.
+// RMSNormalize normalizes x in fp32 as LlamaRMSNorm does before it multiplies by its weight, in the frame of the norm.
 func RMSNormalize(f *frame, x **tensor) {
 	f.Set(x, (*x).To(trace.F32))
 	variance := f.Let((*x).Pow(2).Mean(true, -1))

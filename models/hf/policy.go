@@ -17,11 +17,11 @@ import (
 type policy struct {
 	task      *TextTask
 	objective models.Objective
-	// prompts, answers and their masks have a row for each sample of all micro-batches, and so has what is known of
-	// them before: log-probabilities, of the model itself and of the reference.
+	// prompts, answers and their masks have a row for each sample of all micro-batches. So do the log-probabilities
+	// that are computed before them, of the model itself (old) and of the reference.
 	prompts, promptMask, answers, answerMask, advantages *tensor
 	old, reference                                       *tensor
-	// rows is how many of them a micro-batch has, micro the number of the next.
+	// rows is the number of rows of a micro-batch, micro the number of the next one.
 	rows, micro int64
 }
 
@@ -63,8 +63,8 @@ func (p *policy) score(f *frame) {
 	t.Mark("score")
 }
 
-// perTokenAlone follows _get_logps_via_local_forward of ms-swift: a micro-batch of which nothing
-// is held while the next is in the model.
+// perTokenAlone follows _get_logps_via_local_forward of ms-swift for a micro-batch; all its tensors are freed before
+// the next one runs.
 func (p *policy) perTokenAlone(f *frame, ids, padding *tensor, model *caller) *tensor {
 	answer := p.objective.Answer()
 	g := f.FuncFrame(ids, padding)
@@ -149,7 +149,7 @@ func (p *policy) loss(f *frame) *tensor {
 	return g.Return(each.Mul(mask).Sum(false, -1).Div(mask.Sum(false, -1).ClampMin()).Mean(false).DivScalar())
 }
 
-// mostGrowths is how often the cache grows at most in a recording; of more tokens it grows by several.
+// mostGrowths bounds how often the cache grows in a recording; for more tokens it grows by several at a time.
 const mostGrowths = 512
 
 // Generate implements [train.Generating]: GenerationMixin.generate of n tokens after each row of the batch. The first
@@ -178,7 +178,7 @@ func (t *TextTask) Generate(f *trace.Frame, n int64) {
 	g.End()
 }
 
-// write calls the model and puts the word that follows in place of the batch.
+// write runs the model and replaces the batch by the generated token.
 func (t *TextTask) write(f *trace.Frame, b *TextBatch) {
 	t.Cache.layer = 0
 	g := f.FuncFrame()

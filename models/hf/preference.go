@@ -38,8 +38,8 @@ func (p *preferences) loss(f *frame, b TextBatch) *tensor {
 	return g.Return(loss)
 }
 
-// forward gives scores and the log-probabilities of rows. TRL's function holds the model's
-// output to its end; functions of other trainers return log-probabilities alone.
+// forward returns logits and the log-probabilities of rows. TRL's function keeps the model's output until it returns;
+// functions of other trainers return only log-probabilities.
 func (p *preferences) forward(f *frame, b TextBatch, model *caller) (logits, logps *tensor) {
 	if p.tiled(f) {
 		b.Labels = f.Let(b.IDs.MaskedFill(f.Let(b.IDs.EqScalar())))
@@ -78,8 +78,8 @@ func (p *preferences) tiled(f *frame) bool {
 	return p.objective.As == "" && p.objective.Refers() && f.Tape().Rules().Libraries.FusedHead
 }
 
-// halves returns log-probabilities of the chosen answers, then of the rejected ones, as
-// torchtune's full_dpo_distributed takes them.
+// halves returns log-probabilities of the chosen answers, then of the rejected ones, as torchtune's
+// full_dpo_distributed computes them.
 func (p *preferences) halves(f *frame, logits, ids *tensor) *tensor {
 	rows, g := ids.Size(0), f.FuncFrame(logits, ids)
 	chosen := g.Let(p.logps(g, logits.Slice(0, 0, rows/2), ids.Slice(0, 0, rows/2)))
@@ -236,8 +236,8 @@ func answersLoss(f *frame, logits, ids *tensor) *tensor {
 // entropyRows is the chunk_size of entropy_from_logits.
 const entropyRows = 128
 
-// entropies follows entropy_from_logits of scores [rows, tokens, vocabulary], of which the first
-// chunk is recorded: the others need the same again.
+// entropies follows entropy_from_logits of logits [rows, tokens, vocabulary]. Only the first chunk is recorded, since
+// the others need the same memory again.
 func entropies(f *frame, logits *tensor) {
 	g := f.FuncFrame(logits)
 	flat := g.Let(logits.Reshape(-1, logits.Size(-1)))
@@ -246,9 +246,9 @@ func entropies(f *frame, logits *tensor) {
 	g.End()
 }
 
-// metrics computes what TRL logs of the scores: their entropy, of a copy in one piece, and the
-// mean scores of the chosen and of the rejected answers. These are views of a batch of
-// pairs; of judged answers they are picked first, and half of them taken for good ones.
+// metrics computes what TRL logs of the logits: the entropy, of a copy in one piece, and the mean logits of chosen and
+// of rejected answers. For pairs these are views of a batch; for judged answers they are indexed first, and half of
+// them are assumed to be chosen.
 func (p *preferences) metrics(f *frame, logits *tensor) {
 	f.Tape().NoGrad(func() {
 		g := f.FuncFrame()
@@ -284,7 +284,7 @@ func rewardLoss(f *frame, logits *tensor) *tensor {
 	return g.Return(parts[0].Sub(parts[1]).LogSigmoid().Neg().Mean(false))
 }
 
-// withReference runs f with the call of the reference: a model of its own, or this one without its adapters.
+// withReference calls f with the reference model: a second model, or this one without its adapters.
 func (t *TextTask) withReference(f func(model *caller)) {
 	if t.Reference != nil {
 		f(t.Reference.model)

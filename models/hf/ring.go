@@ -12,7 +12,7 @@ func (c Context) gathered() *trace.Function {
 	return sharedAttention("Llama3FlashAttnVarlenFuncBackward", c.gatheredForward, c.gatheredBackward)
 }
 
-// sharedAttention returns an autograd function of ring-flash-attn, which saves its inputs and what it gives.
+// sharedAttention returns an autograd function of ring-flash-attn, which saves its inputs and its output.
 func sharedAttention(name string, forward func(f *frame, q, k, v *tensor) (y, lse *tensor),
 	backward func(f *frame, q, k, v *tensor) []*tensor,
 ) *trace.Function {
@@ -31,7 +31,7 @@ func sharedAttention(name string, forward func(f *frame, q, k, v *tensor) (y, ls
 	}
 }
 
-// keysSeen returns how many keys the tokens of the rank see: their own and the keys of ranks before it.
+// keysSeen returns the number of keys that the rank's tokens attend to: their own and the keys of ranks before it.
 func (c Context) keysSeen(local int64) int64 { return (c.Rank + 1) * local }
 
 // gatheredForward follows llama3_flash_attn_varlen_forward.
@@ -84,12 +84,12 @@ func (c Context) gatheredBackward(f *frame, q, k, v *tensor) []*tensor {
 }
 
 // ring follows RingFlashAttnFunc of ring-flash-attn over query, key and value [batch, local length, heads, head size]:
-// keys and values go round, and what each block gives is put together in fp32.
+// keys and values are passed around the ring, and the results of the blocks are combined in fp32.
 func (c Context) ring() *trace.Function {
 	return sharedAttention("RingFlashAttnFuncBackward", c.ringForward, c.ringBackward)
 }
 
-// next receives what the rank before sends while x goes to the one behind.
+// next sends x to the next rank and receives the tensor of the previous one.
 func (c Context) next(f *frame, x *tensor) *tensor {
 	y := f.Let(x.EmptyLike())
 	f.Tape().Collective(program.Send, c.Ranks, y, x)

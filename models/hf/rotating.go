@@ -3,9 +3,9 @@ package hf
 import "github.com/vprof/vprof/profiler/trace"
 
 // rotating returns attention under PyTorch's context_parallel (torch/distributed/tensor/experimental/_context_parallel,
-// _templated_ring_attention) over query, key and value [batch, heads, local length, head size], as it is by default:
-// keys and values of all ranks are gathered at once, and each rank has a part from the head and one from the tail of a
-// sequence, so that all have as much to do. What the blocks give is put together in fp32.
+// _templated_ring_attention) over query, key and value [batch, heads, local length, head size], with its defaults: keys
+// and values of all ranks are gathered at once. Each rank has one part of the head and one of the tail of a sequence,
+// which balances the work. The results of the blocks are combined in fp32.
 func (c Context) rotating() *trace.Function {
 	return &trace.Function{
 		Name: "ScaledDotProductFlashAttentionBackward0",

@@ -28,7 +28,7 @@ func LengthSetting(usual, most int64) models.Setting {
 // Padding is the name of the setting that reports whether rows are padded.
 const Padding = "padding"
 
-// PaddingSetting reports whether rows are padded, which needs a mask.
+// PaddingSetting returns the setting that pads rows, which needs a mask.
 func PaddingSetting(usual int64) models.Setting {
 	return models.Switch(Padding, usual, "1 if a sequence of the batch is padded, 0 if none is")
 }
@@ -37,12 +37,12 @@ func PaddingSetting(usual int64) models.Setting {
 const PaddingNote = "a batch without padding needs no attention mask, and flash attention serves it in half " +
 	"precision: --set padding=0"
 
-// PackedSetting reports whether rows hold several sequences, which needs a mask.
+// PackedSetting returns the setting that packs several sequences into a row, which needs a mask.
 func PackedSetting(usual int64) models.Setting {
 	return models.Switch(packedSetting, usual, "1 if rows hold several sequences, 0 if each holds one")
 }
 
-// FlatSetting reports whether the sequences of a batch lie behind each other in one row, which needs a mask over all.
+// FlatSetting returns the setting that puts all sequences of a batch into one row, which needs a mask over all.
 func FlatSetting() models.Setting {
 	return models.Switch(flatSetting, 0,
 		"1 if all sequences of a batch are in one row without padding (padding_free), 0 if each has a row")
@@ -84,20 +84,20 @@ const PackedNote = "rows that hold one sequence each need no attention mask, and
 // SharedLabels is the name of the setting of labels.
 const SharedLabels = "shared-labels"
 
-// SharedLabelsSetting reports whether labels take memory of their own.
+// SharedLabelsSetting returns the setting that makes the labels the very tensor of the token ids.
 func SharedLabelsSetting() models.Setting {
 	const usage = "1 if labels are the very tensor of the token ids (labels=input_ids), 0 if they are another, " +
 		"as data collators make them"
 	return models.Switch(SharedLabels, 0, usage)
 }
 
-// Head returns the setting that leaves the output layer out.
+// Head returns the setting that leaves out the output layer and its loss.
 func Head() models.Setting {
 	return models.Switch(HeadSetting, 1, "1 if the output layer and its loss are computed, 0 for the layers before it "+
 		"alone, whose result is summed up, as benchmarks of layers time them")
 }
 
-// LossSettings returns how the scores of a language model and their loss are computed.
+// LossSettings returns the settings of how a language model's logits and their loss are computed.
 func LossSettings() []models.Setting {
 	return append(ChunkSettings(),
 		models.Switch(keptSetting, 0, "1 if --set chunked-loss has the scores of all chunks at a time, as torchtune's "+
@@ -121,7 +121,7 @@ const (
 	trlNLL     = 2
 )
 
-// trlLoss returns what of a loss TRL's SFTTrainer computes in place of the model: tiles, or chunks.
+// trlLoss reports whether TRL's SFTTrainer computes logits and loss in place of the model: in tiles, or in chunks.
 func trlLoss(c models.Case) (tiles, chunks bool) {
 	how := c.Settings[trlSetting]
 	if how == 0 {
@@ -131,7 +131,7 @@ func trlLoss(c models.Case) (tiles, chunks bool) {
 	return rules.FusedHead, !rules.FusedHead && how == trlDefault && rules.ChunksLoss && !c.Liger
 }
 
-// ChunkSettings returns how PyTorch and torchtune compute them for some tokens at a time.
+// ChunkSettings returns the settings of how PyTorch and torchtune compute logits and loss in chunks of tokens.
 func ChunkSettings() []models.Setting {
 	return []models.Setting{
 		{
@@ -198,8 +198,8 @@ func ReadsHead(c models.Case) bool {
 	return tiles || chunks || fusedLoss(c) || c.On(linearSetting)
 }
 
-// LigerLoss reports whether the fused loss comes with liger-kernel's replacement of modules
-// (--liger), and not from a setting of its own.
+// LigerLoss reports whether liger-kernel's replacement of modules (--liger) brings the fused loss, and not its own
+// setting.
 func LigerLoss(c models.Case) bool { return fusedLoss(c) && !c.On(fusedSetting) }
 
 // TextOf reads the settings of a case.
@@ -229,7 +229,7 @@ func TextOf(c models.Case) Text {
 	}
 }
 
-// tensorRanks returns how many ranks are in a tensor-parallel group that does something, else zero.
+// tensorRanks returns the number of ranks of a tensor-parallel group if its strategy has a property, else zero.
 func tensorRanks(c models.Case, does func(s *models.Strategy) bool) int64 {
 	if c.Strategy == nil || !does(c.Strategy) {
 		return 0
@@ -237,5 +237,5 @@ func tensorRanks(c models.Case, does func(s *models.Strategy) bool) int64 {
 	return c.Strategy.TP
 }
 
-// Positions returns the positions of tokens, nil if the model counts them itself.
+// Positions returns the positions of tokens, nil if the model computes them itself.
 func (t Text) Positions() *tensor { return t.positions }

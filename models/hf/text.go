@@ -17,7 +17,7 @@ type Text struct {
 	Recomputation
 	Scores
 	Sharing
-	// Objective is what is learnt in place of the next token.
+	// Objective is the training objective, if it is not the next token.
 	Objective models.Objective
 	// AMP is the precision of autocast.
 	AMP models.Autocast
@@ -32,7 +32,7 @@ type Text struct {
 	// Cache has the keys and values of all layers; nil for none.
 	Cache *Cache
 
-	// hidden is shown the embeddings and what every layer makes of them (output_hidden_states).
+	// hidden is called with the embeddings and the output of every layer (output_hidden_states).
 	hidden func(x *tensor)
 	// positions are the positions of tokens [1, length], nil if the model counts them.
 	positions *tensor
@@ -118,7 +118,7 @@ func (s Scores) whole() bool {
 	return !s.FusedLoss && !s.LinearLoss && s.LossChunks < 2 && !s.TiledLoss && !s.CheckpointedLoss && !s.Headless
 }
 
-// OfModel reports whether the model computes scores and loss as it does by itself.
+// OfModel reports whether the model itself computes logits and loss, in its usual way.
 func (t Text) OfModel() bool { return t.whole() && t.Objective.IsZero() }
 
 // TextBatch is a batch of token ids [n, length]; Padding is its attention mask or nil, Labels has one for each token or
@@ -146,7 +146,7 @@ type TextTask struct {
 	Heads []*nn.Layer
 	// Bidirectional reports whether a batch comes with a padding mask even if no row is padded.
 	Bidirectional bool
-	// Call is the loss of a batch, of which nothing else outlives the call.
+	// Call computes the loss of a batch. Everything else that the call allocates is freed when it returns.
 	Call func(f *trace.Frame, b TextBatch) *trace.Tensor
 	// Reference is the frozen model that an objective compares with; nil if there is none,
 	// or the model without its adapters is.
@@ -174,7 +174,7 @@ type TextTask struct {
 type Extra interface {
 	// Load brings that of some rows to the device.
 	Load(t *trace.Tape, rows int64)
-	// RequireGrads makes what is first made of it require gradients.
+	// RequireGrads makes the model's first result for it require gradients.
 	RequireGrads()
 }
 

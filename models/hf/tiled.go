@@ -11,14 +11,13 @@ import (
 
 // Tiles reports whether feed-forward layers see a part of the tokens at a time.
 type Tiles struct {
-	// Count is how many parts there are, [models.AutoTiles] one for every 32768 tokens;
-	// zero is that they see all at once.
+	// Count is the number of parts, [models.AutoTiles] one for every 32768 tokens; zero is a single part.
 	Count int64
 	// Synchronized reports whether several ranks agree on how many parts there are.
 	Synchronized bool
 }
 
-// tokensOfTile is how many tokens axolotl gives a tile if it is not told.
+// tokensOfTile is axolotl's default number of tokens in a tile.
 const tokensOfTile = 32768
 
 // Tiled returns the forward of a feed-forward layer under axolotl's patch_tiled_mlp, over x [batch, length, width];

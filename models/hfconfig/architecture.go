@@ -34,7 +34,7 @@ type architecture struct {
 	teacher *architecture
 }
 
-// check finds what does not go together in a case.
+// check returns an error for a case with incompatible values.
 func (a *architecture) check(c models.Case) error {
 	for _, refused := range a.rules {
 		if field, reason := refused(c); reason != "" {
@@ -106,7 +106,7 @@ func (a *architecture) leverSet() models.LeverSet {
 	return l
 }
 
-// note says something with every result.
+// note adds a note to every result.
 func (a *architecture) note(note string) {
 	a.notes = append(a.notes, note)
 	a.caveat(func(models.Case) []string { return []string{note} })

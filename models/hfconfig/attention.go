@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// flashed adds the choice of FlashAttention where it needs another step than PyTorch's attention.
+// flashed adds the choice of FlashAttention where its step differs from PyTorch's attention.
 func (a *architecture) flashed(c llama.Config) {
 	if !c.Llama4.Enabled && (c.Eager || slices.Contains(c.Windowed, true)) {
 		a.settings = append(a.settings, hf.Flash.Setting())
@@ -39,7 +39,7 @@ func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
 	return c
 }
 
-// attention says of an architecture which attention cases may choose.
+// attention sets the attention implementations that cases may choose.
 func (d relative) attention(c llama.Config, a *architecture) {
 	if c.Eager {
 		a.levers.Eager = true
@@ -59,7 +59,7 @@ func (a *architecture) eager() {
 	})
 }
 
-// flexed adds the choice of flex_attention, which takes no dropout.
+// flexed adds the choice of flex_attention, which does not support dropout.
 func (a *architecture) flexed(dropout float64) {
 	a.settings = append(a.settings, hf.Flex.Setting())
 	a.caveat(func(c models.Case) (notes []string) {

@@ -57,7 +57,7 @@ func (r *reader) even(key string, width int64) {
 	r.must(width%2 == 0, key, "%d is odd; rotary positions need an even number", width)
 }
 
-// bertConfig reads what BERT and RoBERTa share.
+// bertConfig reads the keys that BERT and RoBERTa share.
 func (r *reader) bertConfig(vocab int64, roberta bool) bert.Config {
 	r.refuse("is_decoder", "false")
 	r.refuse("add_cross_attention", "false")
@@ -101,7 +101,7 @@ func readRoBERTa(r *reader) architecture { return r.roberta(50265) }
 // readXLMRoBERTa reads XLM-RoBERTa and CamemBERT, whose modules are RoBERTa's by other names.
 func readXLMRoBERTa(r *reader) architecture { return r.roberta(30522) }
 
-// roberta returns the encoder of a configuration, with a vocabulary of so many tokens where it gives none.
+// roberta returns the encoder of a configuration; vocab is the default vocabulary size.
 func (r *reader) roberta(vocab int64) architecture {
 	c, labels := r.bertConfig(vocab, true), r.labels()
 	pad, some := r.padToken(1, c.Vocab)

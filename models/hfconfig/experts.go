@@ -12,7 +12,7 @@ import (
 // The bounds of mixtures.
 const mostExperts = 1 << 12
 
-// mixture says of an architecture what a mixture of experts brings with it.
+// mixture adds the notes and settings of a mixture of experts.
 func (d relative) mixture(c llama.Config, a *architecture) {
 	a.notes = append(a.notes,
 		"experts run by grouped products, transformers' grouped_mm: no size depends on how tokens are routed")
@@ -57,10 +57,10 @@ func (d relative) mixture(c llama.Config, a *architecture) {
 	})
 }
 
-// converted returns the adapters that peft makes where layers are named that transformers 5 has in parameters of the
-// experts (convert_peft_config_for_transformers): of those parameters, with twice the rank where two layers are one
-// parameter, and of no other layer of these names. For peft all-linear has the names, too, and the names of all linear
-// layers do if they are listed.
+// converted returns the adapters that peft makes if named layers are stored in parameters of the experts in
+// transformers 5 (convert_peft_config_for_transformers): adapters of those parameters, with twice the rank where two
+// layers are one parameter, and of no other layer of these names. peft counts these names in all-linear, and in a list
+// of the names of all linear layers.
 func (d relative) converted(l models.LoRA, listed bool) (out models.LoRA, reason string) {
 	if l.Match != "" || l.Method != "" {
 		return l, d.expression(l)
@@ -117,8 +117,8 @@ func chosen(first bool, a, b string) string {
 	return b
 }
 
-// expression refuses a regular expression that reaches the layers that are in parameters:
-// peft makes names of what it matches, which reach further.
+// expression returns why a regular expression that matches layers stored in parameters is refused: peft converts its
+// matches to names, which match more.
 func (d relative) expression(l models.LoRA) string {
 	if l.Method != "" { // which peft converts nothing of
 		return ""
@@ -138,7 +138,7 @@ func (d relative) expression(l models.LoRA) string {
 	return ""
 }
 
-// experts reads a mixture: how many experts there are by one of two names, how many see a token, and how wide they are.
+// experts reads a mixture: the number of experts, by one of two keys, the number per token, and their width.
 func (r *reader) experts(c *llama.Config, count int64, key, also string, each, inner int64, innerKey string) {
 	if _, given := r.raw[also]; given {
 		key = also
@@ -150,7 +150,7 @@ func (r *reader) experts(c *llama.Config, count int64, key, also string, each, i
 	r.routes("num_experts_per_tok", c.Experts.PerToken, c.Experts.Count)
 }
 
-// routes checks how many of the experts see a token, and that they run by transformers' usual products.
+// routes checks the number of experts per token, and that they run by transformers' default products.
 func (r *reader) routes(key string, perToken, count int64) {
 	r.must(perToken <= count, key, "%d is more than the %d experts that there are", perToken, count)
 	for _, key := range []string{"experts_implementation", "_experts_implementation"} {

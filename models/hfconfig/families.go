@@ -22,8 +22,7 @@ type family struct {
 	read    func(*reader) architecture
 }
 
-// familyOf returns the family of a model type: one of those in this file, or of the tables of decoders and their
-// wrappers.
+// familyOf returns the family of a model type, from this file or from the tables of decoders and their wrappers.
 func familyOf(kind string) (f family, ok bool) {
 	if f, ok = smallFamilies()[kind]; ok {
 		return f, true

@@ -27,8 +27,8 @@ var hubName = regexp.MustCompile(`^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$`)
 // fileOfModel matches files that look like a name of the hub, "folder/model.pt".
 var fileOfModel = regexp.MustCompile(`\.(json|py|pt2?|pth|ckpt|bin|safetensors|onnx|vprof)$`)
 
-// located returns where the config.json is that a path or a name of the hub stands for. No shell
-// sees the home directory behind "hf:".
+// located returns the path of the config.json for a path or a name of the hub. It expands "~/", which no shell does
+// behind "hf:".
 func located(path string) string {
 	if rest, ok := strings.CutPrefix(filepath.ToSlash(path), "~/"); ok {
 		if home, err := os.UserHomeDir(); err == nil {
@@ -77,8 +77,8 @@ func read(path string) ([]byte, error) {
 	return data, err
 }
 
-// name returns what the user would call the model: by the file, or by the folder if the file is called as all are. A
-// snapshot in the cache of the hub stands in a folder whose name contains the name of its repository.
+// name returns a name for the model: of the file, or of the folder if the file is called config.json. A snapshot in the
+// cache of the hub is named by its repository.
 func (r *reader) name() string {
 	path, err := filepath.Abs(r.file)
 	if err != nil {
@@ -106,7 +106,7 @@ func (r *reader) name() string {
 	return cmp.Or(name, "model")
 }
 
-// plain keeps what can stand in a name, and not too much of it.
+// plain keeps the characters that a name may have, at most 64.
 func plain(name string) string {
 	const most = 64
 	name = strings.Map(func(c rune) rune {

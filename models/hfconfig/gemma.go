@@ -121,13 +121,13 @@ func (r *reader) gemmaText(window int64) (c gemma.Config, l gemma.Layer, n int64
 	return c, l, r.size("num_hidden_layers", 30, mostLayers)
 }
 
-// slides reads which of n layers see a window; every sixth does not.
+// slides reads which of n layers use a sliding window; by default all but every sixth.
 func (r *reader) slides(n int64) []bool {
 	c := llama.Config{Sizes: llama.Sizes{Layers: n}, Masks: llama.Masks{Window: 1}}
 	return r.attentionTypes(&c, slidingAttention, func(i int64) bool { return (i+1)%6 != 0 })
 }
 
-// sharing marks the last layers, which take keys and values from earlier ones of their kind.
+// sharing marks the last layers, which reuse keys and values of earlier layers of their kind.
 func (r *reader) sharing(of []gemma.Layer, last int64) {
 	if last == 0 || len(of) == 0 {
 		return

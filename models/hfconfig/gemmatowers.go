@@ -7,7 +7,7 @@ import (
 	"github.com/vprof/vprof/models/tower"
 )
 
-// towersGemma4 reads the towers of Gemma 4, either of which may not be there.
+// towersGemma4 reads the towers of Gemma 4; each may be absent.
 func towersGemma4(r *reader, c *gemma.Config) func() llama.Wrapper {
 	sees, hears := r.has("vision_config"), r.has("audio_config")
 	v, a := r.sub("vision_config"), r.sub("audio_config")
@@ -56,7 +56,7 @@ func conformer(a *reader) tower.Conformer {
 	return h
 }
 
-// towersGemma4Unified reads what replaces towers in Gemma 4 Unified.
+// towersGemma4Unified reads the modules that replace towers in Gemma 4 Unified.
 func towersGemma4Unified(r *reader, c *gemma.Config) func() llama.Wrapper {
 	sees, hears := r.has("vision_config"), r.has("audio_config")
 	v, a := r.sub("vision_config"), r.sub("audio_config")

@@ -17,15 +17,15 @@ const (
 	mostImages    = 1 << 10
 )
 
-// vision is how images reach the decoder of a model.
+// vision describes the images of a model and how they reach its decoder.
 type vision struct {
 	// side is the usual height and width of an image in pixels; fixed reports whether it is that of all images, as the
 	// tower takes no others.
 	side  int64
 	fixed bool
-	// tokens is how many tokens of a row an image of some pixels of a side takes.
+	// tokens returns the number of tokens of an image with a side in pixels.
 	tokens func(side int64) int64
-	// of makes it of what a multimodal model has besides the decoder.
+	// of makes the vision part from the multimodal model around the decoder.
 	of func(w llama.Wrapper, p tower.Pictures, c models.Case) tower.Vision
 	// crosses reports whether layers of the decoder attend to what the tower makes.
 	crosses bool
@@ -34,7 +34,7 @@ type vision struct {
 	without string
 }
 
-// pictures returns how many images a row of a case has, and their height and width.
+// pictures returns the number of images in a row of a case, and their height and width.
 func (s *vision) pictures(c models.Case) tower.Pictures {
 	if s == nil {
 		return tower.Pictures{}
@@ -46,7 +46,7 @@ func (s *vision) pictures(c models.Case) tower.Pictures {
 	return p
 }
 
-// with returns what the model of a case has besides the decoder, its images included.
+// with returns the wrapper of a case's model, with its images.
 func (s *vision) with(w llama.Wrapper, c models.Case) llama.Wrapper {
 	if p := s.pictures(c); p.PerRow > 0 {
 		w.Vision = s.of(w, p, c)
@@ -54,8 +54,8 @@ func (s *vision) with(w llama.Wrapper, c models.Case) llama.Wrapper {
 	return w
 }
 
-// seeing gives an architecture the settings of images, and says of each case what of them is
-// counted; s is nil where vprof describes no step on images.
+// seeing adds the settings of images, and a caveat of what is counted of them; s is nil where vprof records no step on
+// images.
 func (a *architecture) seeing(senses string, s *vision) {
 	alone := fmt.Sprintf("this is a step on text alone: the towers' weights are there, and what %s add is not counted",
 		senses)
@@ -93,7 +93,7 @@ func (a *architecture) seeing(senses string, s *vision) {
 	a.rule(s.check)
 }
 
-// check finds what does not go together with images.
+// check returns the setting and the reason if a case's images are impossible.
 func (s *vision) check(c models.Case) (setting, reason string) {
 	p := s.pictures(c)
 	switch {

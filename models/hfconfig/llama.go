@@ -101,7 +101,7 @@ func (d relative) config(r *reader) llama.Config {
 	return c
 }
 
-// readHeads reads how wide heads are, and which part of them has rotary positions.
+// readHeads reads the width of heads, and the rotated part of them.
 func (d relative) readHeads(r *reader, c *llama.Config) {
 	if c.HeadSize = r.sizeOr("head_dim", d.HeadSize, 0, mostWidth); c.HeadSize == 0 {
 		r.heads("num_attention_heads", c.Heads, "hidden_size", c.Width)
@@ -154,7 +154,7 @@ func readGemma(r *reader, c *llama.Config) {
 	}
 }
 
-// readGemma2 reads a decoder whose attention is eager: that of PyTorch knows no tanh.
+// readGemma2 reads a decoder with eager attention: PyTorch's fused one has no tanh.
 func readGemma2(r *reader, c *llama.Config) {
 	r.refuse("use_bidirectional_attention", "false")
 	c.Activation = r.word("hidden_activation", "gelu_pytorch_tanh", hf.Activations())
@@ -173,7 +173,7 @@ func readGemma3(r *reader, c *llama.Config) {
 	c.Rotary.Kinds = kindsOf(c.Windowed)
 }
 
-// kindsOf returns the number of kinds of layers that there are, by which see a window: each has angles of its own.
+// kindsOf returns the number of kinds of layers, with and without a window: each has its own angles.
 func kindsOf(windowed []bool) int {
 	if slices.Contains(windowed, true) && slices.Contains(windowed, false) {
 		return 2
@@ -187,7 +187,7 @@ func readCohere(r *reader, c *llama.Config) {
 	}
 }
 
-// readCohere2 reads a decoder whose layers with full attention know no positions.
+// readCohere2 reads a decoder whose layers with full attention have no positions.
 func readCohere2(r *reader, c *llama.Config) {
 	c.HeadSize = max(2, c.Width/c.Heads) // whatever head_dim says
 	c.AlwaysFullMask = true
@@ -209,7 +209,7 @@ func readNeoX(r *reader, c *llama.Config) {
 	r.must(c.KVHeads == c.Heads, "num_key_value_heads", "%d: GPT-NeoX has as many as num_attention_heads", c.KVHeads)
 }
 
-// readSmolLM3 reads a decoder some of whose layers know no positions.
+// readSmolLM3 reads a decoder in which some layers have no positions.
 func readSmolLM3(r *reader, c *llama.Config) {
 	readLlama(r, c)
 	r.refuse("use_sliding_window", "false")
@@ -278,8 +278,8 @@ func (r *reader) layersOf(key string, c *llama.Config, kind, other string, usual
 	})
 }
 
-// attentionTypes returns the layers whose tokens see a part of those before them: layer_types says so, by the
-// name of that kind, or usual does.
+// attentionTypes returns the layers whose tokens attend to a part of those before them: by layer_types, or else by
+// usual.
 func (r *reader) attentionTypes(c *llama.Config, sliding string, usual func(layer int64) bool) []bool {
 	some := r.layersOf("layer_types", c, sliding, fullAttention, usual)
 	r.must(c.Window > 0 || r.words("layer_types") == nil || !slices.Contains(some, true), "layer_types",

@@ -15,7 +15,7 @@ import (
 // linearizedSetting describes how Llama 4 has its experts.
 const linearizedSetting = "linearized-experts"
 
-// readLlama4 reads a decoder whose layers see chunks or know no positions.
+// readLlama4 reads a decoder whose layers attend within chunks or have no positions.
 func readLlama4(r *reader, c *llama.Config) {
 	c.Experts.Count = r.size("num_local_experts", 16, mostExperts)
 	c.Experts.PerToken = r.size("num_experts_per_tok", 1, mostExperts)
@@ -53,7 +53,7 @@ func (r *reader) tuned() bool {
 	return r.flag(key, true)
 }
 
-// llama4 says of an architecture what Llama 4 brings with it.
+// llama4 adds the settings and notes of Llama 4.
 func llama4(a *architecture) {
 	a.settings = append(a.settings, models.Switch(linearizedSetting, 0,
 		"1 if experts are lists of linear layers, as axolotl's llama4_linearized_experts has them, 0 if they are "+

@@ -10,14 +10,14 @@ import (
 	"github.com/vprof/vprof/models/llama"
 )
 
-// withoutKernels adds a note to every result: layers for which packages have kernels are recorded as transformers runs
-// them without these.
+// withoutKernels adds a note to every result: layers are recorded as transformers runs them without the kernels of
+// other packages.
 func (a *architecture) withoutKernels(what, packages string) {
 	a.note(fmt.Sprintf("%s is recorded as transformers runs it in PyTorch alone; with the kernels of %s a step "+
 		"needs less", what, packages))
 }
 
-// special describes what there is to know of mixtures and of layers without attention.
+// special adds the settings and notes of mixtures and of layers without attention.
 func (d relative) special(c llama.Config, a *architecture) {
 	d.attention(c, a)
 	switch {
@@ -35,7 +35,7 @@ func (d relative) special(c llama.Config, a *architecture) {
 	}
 }
 
-// deltaNets reads linear attention, and which layers have it.
+// deltaNets reads linear attention, and the layers that have it.
 func (r *reader) deltaNets(c *llama.Config) {
 	d := llama.DeltaNet{Fused: c.DeltaNet.Fused}
 	r.fields(&d, "KeyHeads=linear_num_key_heads:16 ValueHeads=linear_num_value_heads:32 "+
@@ -63,8 +63,8 @@ func readQwen3Next(r *reader, c *llama.Config) {
 	r.sparseLayers(c)
 }
 
-// excludeFromAdapters refuses adapters where peft does: the kernels of Mamba take the weight of
-// that layer and would not see them.
+// excludeFromAdapters refuses adapters where peft does: Mamba's kernels read the layer's weight directly and would not
+// run an adapter.
 func (a *architecture) excludeFromAdapters(path string) {
 	a.refuse("lora", fmt.Sprintf("peft puts no adapters beside %s of Mamba models; name other layers, such as "+
 		"target=in_proj", path[strings.LastIndexByte(path, '.')+1:]),
@@ -119,8 +119,8 @@ func (r *reader) either(first, second string) string {
 	return second
 }
 
-// layerBlocks reads what layers have after their norm: hybrid_override_pattern says so by a letter
-// each, or layers_block_type by names.
+// layerBlocks reads the kinds of blocks: from hybrid_override_pattern, one letter for each layer, or from the names in
+// layers_block_type.
 func (r *reader) layerBlocks() []llama.Block {
 	kinds := map[string]llama.Block{
 		"M": llama.MixerBlock, "mamba": llama.MixerBlock, "linear_attention": llama.MixerBlock, "E": llama.ExpertsBlock,

@@ -15,8 +15,8 @@ import (
 	"github.com/vprof/vprof/models/hf"
 )
 
-// A reader reads the keys of a configuration. What is absent has the default of transformers. It keeps the first error
-// and reads on with defaults, so that those who read need not ask after every key.
+// A reader reads the keys of a configuration. Absent keys have transformers' defaults. It keeps the first error and
+// continues with defaults, so that callers need not check after every key.
 type reader struct {
 	file string
 	raw  map[string]json.RawMessage
@@ -48,7 +48,7 @@ func newReader(file string, data []byte) (*reader, error) {
 	return r, nil
 }
 
-// sub reads the configuration that stands under a key; one that is absent has nothing but defaults.
+// sub reads the configuration under a key; if it is absent, all its keys have defaults.
 func (r *reader) sub(key string) *reader {
 	if known := r.under[key]; known != nil {
 		return known
@@ -100,7 +100,7 @@ func (r *reader) must(holds bool, key, format string, args ...any) {
 	}
 }
 
-// get finds the value of a key, and the name under which it stands.
+// get finds the value of a key, and the name under which the file has it.
 func (r *reader) get(key string) (value json.RawMessage, name string, ok bool) {
 	for _, name := range []string{r.aliases[key], key} {
 		if value, ok := r.raw[name]; ok && name != "" {
@@ -143,7 +143,7 @@ func (r *reader) whole(value json.RawMessage, name string, least, most int64) (n
 	return 0, false
 }
 
-// size returns a number of things, of which there is at least one.
+// size returns a number that is at least one.
 func (r *reader) size(key string, otherwise, most int64) int64 {
 	return r.number(key, otherwise, 1, most)
 }
@@ -158,7 +158,7 @@ func (r *reader) number(key string, otherwise, least, most int64) int64 {
 	return otherwise
 }
 
-// sizeOr returns a size whose absence and whose None mean different things.
+// sizeOr returns a size that may be absent or null (None), with different meanings.
 func (r *reader) sizeOr(key string, absent, none, most int64) int64 {
 	if value, _, ok := r.get(key); ok && null(value) {
 		return none
@@ -295,7 +295,7 @@ func (r *reader) words(key string) []string {
 	return list
 }
 
-// refuse notes a key whose value, unless it is one of those given or absent, asks for what vprof does not describe.
+// refuse records an error if a key has a value that vprof does not support: any but null and the harmless ones.
 func (r *reader) refuse(key string, harmless ...string) {
 	value, name, ok := r.get(key)
 	if ok && !null(value) && !slices.Contains(harmless, string(value)) {
@@ -321,7 +321,7 @@ func (r *reader) labels() int64 {
 	return int64(len(labels))
 }
 
-// common reads what all configurations have in common, none of which vprof describes unless it is as usual.
+// common checks the keys that all configurations have, of which vprof supports only the usual values.
 func (r *reader) common() {
 	if !r.dequantized() && r.stored() == "" {
 		r.refuseStored()
@@ -360,8 +360,8 @@ func (r *reader) dequantized() bool {
 	return ok && json.Unmarshal(value, &q) == nil && q.Method == "mxfp4"
 }
 
-// trained returns the task that the architectures of the file name. If they name
-// none that vprof knows, it is "", and instead has them.
+// trained returns the task of the file's architectures. If vprof supports none of them, task is "" and instead has
+// their names.
 func (r *reader) trained(f family) (task string, instead []string) {
 	given := r.words("architectures")
 	for _, a := range given {
@@ -393,8 +393,8 @@ var mostOf = map[string]int64{
 }
 
 // fields sets fields of a configuration, to which c points, by rows of text: "QKVBias+OutputBias=attention_bias:false"
-// sets two fields to what that key of the file gives, or else to false, and "!Untied=tie_word_embeddings:true" sets one
-// to the opposite. Whole numbers are sizes, others probabilities, and words the names of functions.
+// sets two fields to the value of that key, by default false, and "!Untied=tie_word_embeddings:true" sets one to the
+// opposite. Whole numbers are sizes, others probabilities, and words the names of functions.
 func (r *reader) fields(c any, rows string) {
 	for row := range strings.FieldsSeq(rows) {
 		names, key, _ := strings.Cut(row, "=")

@@ -62,7 +62,7 @@ func (a *architecture) varied(c llama.Config) {
 	a.rule(checkPacked)
 }
 
-// checkPacked finds what does not go together with settings of quantized layers.
+// checkPacked returns the setting and the reason if settings of quantized layers are incompatible with a case.
 func checkPacked(c models.Case) (setting, reason string) {
 	switch {
 	case c.EarlyLayers() && c.Quantize != "nf4" && c.Quantize != "nf4-dq":

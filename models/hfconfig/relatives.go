@@ -10,8 +10,8 @@ import (
 	"github.com/vprof/vprof/models/llama"
 )
 
-// relative is a model_type of Llama's family: what transformers takes where a file says
-// nothing, and what its classes do otherwise than Llama's.
+// relative is a model_type of Llama's family: transformers' defaults for it, and the differences between its classes
+// and Llama's.
 type relative struct {
 	// Name is the beginning of its classes' names in transformers: Llama of LlamaForCausalLM.
 	Name string
@@ -83,7 +83,7 @@ func relativeOf(kind string) (d relative, ok bool) {
 	return d, true
 }
 
-// relativeReaders read what a file says of a type beyond its row.
+// relativeReaders read keys of a type that its row does not describe.
 var relativeReaders = map[string]func(r *reader, c *llama.Config){
 	"llama":             readLlama,
 	"llama4_text":       readLlama4,

@@ -57,7 +57,7 @@ func (s stored) bits() string {
 	return kind
 }
 
-// caveat reports a case that takes another kind of the same bits.
+// caveat returns a warning if a case has another quantization than the stored weights.
 func (s stored) caveat(c models.Case) []string {
 	if s == "" || c.Packing() == string(s) {
 		return nil

@@ -64,7 +64,7 @@ func readModel(path string) (data []byte, named bool, err error) {
 	return nil, false, &input.FormatError{File: path, Reason: reason + howToGet(path)}
 }
 
-// teacher reads the model that another learns from; nil if there is none.
+// teacher reads the model that another is distilled from; nil if there is none.
 func (r *reader) teacher() (*architecture, error) {
 	if _, ok := r.raw[teacherKey]; !ok {
 		return nil, nil

@@ -13,7 +13,7 @@ import (
 
 // wrapper is a model_type that has a decoder in text_config, and towers for images or sound besides it.
 type wrapper struct {
-	// name is what the names of its classes begin with.
+	// name is the prefix of its classes' names.
 	name string
 	// text is the model_type of a text_config that names none, and usual its keys then.
 	text  string
@@ -23,11 +23,11 @@ type wrapper struct {
 	tied, flat bool
 	// liger reports whether liger-kernel has its kernels for all of the decoder.
 	liger bool
-	// senses is what the towers take: "images", "sound".
+	// senses names the inputs of the towers: "images", "sound".
 	senses string
-	// towers reads what the model has besides the decoder, and gives what makes it.
+	// towers reads the modules around the decoder, and returns a function that makes them.
 	towers func(r *reader, text llama.Config) func() llama.Wrapper
-	// vision reads how images reach the decoder; nil if vprof does not describe it.
+	// vision reads how images reach the decoder; nil if vprof does not support it.
 	vision func(r *reader) *vision
 }
 
@@ -136,14 +136,14 @@ func (w wrapper) architecture(r *reader) architecture {
 	return a
 }
 
-// withoutClasses takes the classes of a head from the settings of a decoder that has no such head.
+// withoutClasses removes the class counts from the settings of a decoder without a classification head.
 func (a *architecture) withoutClasses() {
 	a.settings, a.only = slices.DeleteFunc(a.settings, func(s models.Setting) bool {
 		return s.Name == hf.ClassesSetting(1).Name
 	}), nil
 }
 
-// decoder finds what text_config describes.
+// decoder finds the decoder that text_config describes.
 func (w wrapper) decoder(t *reader) (d relative, kind string) {
 	kind = w.text
 	if value, _, ok := t.get("model_type"); ok && t.up != nil {
@@ -158,7 +158,7 @@ func (w wrapper) decoder(t *reader) (d relative, kind string) {
 	return d, kind
 }
 
-// readMllama reads a decoder some of whose layers attend to images, which a step on text alone leaves out.
+// readMllama reads a decoder in which some layers attend to images; a step on text alone leaves them out.
 func readMllama(r *reader, c *llama.Config) {
 	c.ExtraTokens = 8
 	c.AttentionDropout = r.probability("dropout", 0)

@@ -84,9 +84,8 @@ var others = []string{
 	"qwen3_moe", "qwen3_next", "qwen3_vl", "qwen3_vl_moe", "smolvlm",
 }
 
-// Of splits a class of transformers ("transformers.models.llama.modeling_llama.LlamaMLP") into
-// the kernels for the file that it is of and its own name; ok is false where liger-kernel
-// replaces nothing in the file, or nothing that is described.
+// Of splits a class of transformers ("transformers.models.llama.modeling_llama.LlamaMLP") into the kernels for its file
+// and its own name; ok is false if liger-kernel replaces nothing in the file, or nothing that vprof supports.
 func Of(class string) (k Kernels, name string, ok bool) {
 	folder, name := fileOf(class)
 	k, ok = files[folder]

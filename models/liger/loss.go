@@ -27,7 +27,8 @@ func LinearCrossEntropy(f *frame, x, weight, labels *tensor) *tensor {
 	return g.Return(loss)
 }
 
-// chunkRows returns how many rows of n have their scores at a time: about as many bytes of scores as of hidden states.
+// chunkRows returns the number of rows of n in a chunk, so that the logits of a chunk take about as many bytes as the
+// hidden states.
 func chunkRows(n, width, vocabulary int64) int64 {
 	want := ceil.Div(n, ceil.Div(vocabulary, width))
 	rows := int64(1)
@@ -88,8 +89,8 @@ func lossAndGradients(f *frame, x, weight, labels *tensor, weightNeeds bool) (lo
 	return losses.Sum(false), dx, dw
 }
 
-// chunkGradients computes the scores of some rows, their gradients in their place, and what follows from those for the
-// rows and the weight. scores is memory for them, nil where autocast has every product make its own.
+// chunkGradients computes the logits of some rows, their gradients in place, and from these the gradients of the rows
+// and the weight. scores is memory for the logits, nil where autocast makes each product allocate its own.
 func chunkGradients(f *frame, scores, x, weight, dx, dw *tensor) {
 	t := f.Tape()
 	g := f.FuncFrame(x)
@@ -108,8 +109,8 @@ func chunkGradients(f *frame, scores, x, weight, dx, dw *tensor) {
 	g.End()
 }
 
-// weightGradient adds what some rows give to the gradient of the weight, which may be nil: in its place where tensor
-// cores of Ampere or later multiply in half precision, else by way of a product of its own.
+// weightGradient adds the contribution of some rows to the weight's gradient, which may be nil: in place where tensor
+// cores of Ampere or later multiply in half precision, else through a separate product.
 func weightGradient(f *frame, scores, x, dw *tensor) {
 	if dw == nil {
 		return

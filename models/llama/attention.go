@@ -200,7 +200,7 @@ func (a *attention) heads(f *frame, project, norm nn.Layer, x *tensor) *tensor {
 	return hf.Heads(y, a.c.HeadSize)
 }
 
-// applyRotary binds query and key to what rotary positions make of them.
+// applyRotary binds query and key to their results after rotary position embedding.
 func (a *attention) applyRotary(f *frame, q, k **tensor, cos, sin *tensor) {
 	if a.c.Liger {
 		turnedQ, turnedK := liger.Rotate(f, *q, *k, cos, sin)
@@ -220,7 +220,8 @@ func queryScale(f *frame, positions *tensor) *tensor {
 	return g.Return(scaling.Unsqueeze(1).Unsqueeze(-1))
 }
 
-// attentions returns the modules that LLaMA-Adapter's prompts can be put at; none of models that peft knows no way for.
+// attentions returns the attention modules that can have LLaMA-Adapter's prompts; none for models that peft does not
+// support.
 func (m *Model) attentions() (all []peft.Attention) {
 	for _, l := range m.Layers {
 		if a, ok := l.SelfAttn.(*attention); ok && m.c.AdaptionPrompts {

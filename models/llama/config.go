@@ -38,8 +38,8 @@ type Config struct {
 	AdaptionPrompts bool
 	// Latent is multi-head latent attention, in place of the other.
 	Latent Latent
-	// CrossAttention gives for each layer whether it attends to images, as some of Llama 3.2 Vision do; ExtraTokens is
-	// how many tokens the embeddings have more than the output layer.
+	// CrossAttention marks the layers that attend to images, as some of Llama 3.2 Vision do; ExtraTokens is the number
+	// of tokens that the embeddings have and the output layer does not.
 	CrossAttention LayerFlags
 	ExtraTokens    int64
 
@@ -51,7 +51,7 @@ type Config struct {
 
 	// Experts is the mixture that replaces the feed-forward half.
 	Experts Experts
-	// Llama4 is what Llama 4 does otherwise.
+	// Llama4 holds the differences of Llama 4.
 	Llama4 Llama4
 	// ScoresFloat keeps the logits in fp32.
 	ScoresFloat bool
@@ -155,11 +155,11 @@ const (
 	CohereParallel Order = "CohereParallel"
 	// NeoX is NormFirst as GPT-NeoX writes it.
 	NeoX Order = "NeoX"
-	// NeoXParallel has both halves see the input, each through a norm of its own.
+	// NeoXParallel feeds the input to both halves, each through its own norm.
 	NeoXParallel Order = "NeoXParallel"
 	// Llama4Order is NormFirst that keeps what attention gives, as Llama 4 writes it.
 	Llama4Order Order = "Llama4Order"
-	// NemotronBlock is a norm and what Blocks says.
+	// NemotronBlock is a norm and the module that Blocks names.
 	NemotronBlock Order = "NemotronBlock"
 )
 
@@ -203,7 +203,7 @@ const (
 
 // Rotary describes how positions turn query and key.
 type Rotary struct {
-	// Size is how many elements of a head are turned; zero means all.
+	// Size is the number of elements of a head that are rotated; zero means all.
 	Size int64
 	// Inside splits heads in the function that rotates them and joins them again, as Phi-3 does in one
 	// statement and, Stepwise, GPT-NeoX in several. Kept holds the rotated parts until the end, as Nemotron does.
@@ -236,12 +236,13 @@ const (
 // Names are the names of modules in PyTorch, by the names that they have here.
 type Names = nn.Names
 
-// LayerFlags says something of each layer; nil says it of none.
+// LayerFlags marks layers; nil marks none.
 type LayerFlags []bool
 
 func (s LayerFlags) has(i int) bool { return i < len(s) && s[i] }
 
-// kinds reports whether layer i has attention, and whether it has a mixer, which takes the mask of padded rows itself.
+// kinds reports whether layer i has attention, and whether it has a mixer, which applies the mask of padded rows
+// itself.
 func (c *Config) kinds(i int) (attends, recurs bool) {
 	if kind, ok := c.blocks(i); ok {
 		return kind == AttentionBlock, kind == MixerBlock

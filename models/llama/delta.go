@@ -12,14 +12,14 @@ import (
 type DeltaNet struct {
 	Layers                                   LayerFlags
 	KeyHeads, ValueHeads, KeySize, ValueSize int64
-	// Kernel is how many tokens the convolution reaches over.
+	// Kernel is the number of tokens that the convolution covers.
 	Kernel int64
 	// Fused projects query, key, value and gate by one layer, and beta and decay by another, in
 	// the order of the heads of the key, as Qwen3-Next does.
 	Fused bool
 }
 
-// deltaChunk is how many tokens the rule takes at a time.
+// deltaChunk is the number of tokens that the rule processes at a time.
 const deltaChunk = 64
 
 // deltaNet is Qwen3_5GatedDeltaNet.
@@ -160,7 +160,7 @@ func (d *deltaNet) rule(f *frame, query, key, value, decay, beta *tensor) *tenso
 	return g.Return(g.Set(&y, y.Transpose(1, 2).ToContiguous(dtype)))
 }
 
-// rebind runs "a, b = (made(x) for x in (a, b))": all are made before a name is bound.
+// rebind runs "a, b = (made(x) for x in (a, b))": all results are computed before a name is bound.
 func rebind(f *frame, made func(x *tensor) *tensor, names ...**tensor) {
 	fresh := lists.Map(names, func(x **tensor) *tensor { return f.Let(made(*x)) })
 	for i, x := range names {

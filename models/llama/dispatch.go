@@ -8,8 +8,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// SharedExperts returns the number of experts of a layer that ranks can share out (expert
-// parallelism), zero for models of which vprof does not describe that.
+// SharedExperts returns the number of experts of a layer that can be distributed over ranks (expert parallelism), or
+// zero for models for which vprof does not support this.
 func (c *Config) SharedExperts() int64 {
 	e := c.Experts
 	if e.Clamped || e.NoGate || c.Llama4.Enabled {
@@ -29,8 +29,8 @@ func (e Experts) width() int64 {
 	return ceil.Div(e.Inner, max(1, e.Tensor))
 }
 
-// received returns how many tokens come to a rank where every rank has some: each token that chooses at least
-// one of the rank's experts, once, where all choices of experts are equally likely, times the skew.
+// received returns the number of tokens that a rank receives if every rank has this number of tokens. Each token is
+// sent once if it chooses at least one of the rank's experts. Choices are equally likely, times the skew.
 func (e Experts) received(tokens int64) int64 {
 	missed := 1.0
 	for i := range e.PerToken {
@@ -40,8 +40,8 @@ func (e Experts) received(tokens int64) int64 {
 	return int64(math.Round(float64(tokens*e.Ranks) * share))
 }
 
-// dispatched follows deep_ep_grouped_mm_experts_forward of axolotl: tokens go to the ranks that have
-// their experts, which multiply what has come, and what they give comes back.
+// dispatched follows deep_ep_grouped_mm_experts_forward of axolotl: tokens are sent to the ranks of their experts,
+// multiplied there, and the results are sent back.
 func (e *ExpertWeights) dispatched(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.ModuleFrame(e, x, chosen, weights)
 	t, own := g.Tape(), x.DType()
@@ -70,8 +70,8 @@ func (e *ExpertWeights) masked(f *frame, x, chosen, weights *tensor) *tensor {
 	return g.Return(y)
 }
 
-// exchanged follows AllToAllEP of transformers: each pair of a token and an expert goes to the rank of the expert, and
-// what that gives comes back to be weighed and summed.
+// exchanged follows AllToAllEP of transformers: each pair of a token and an expert is sent to the rank of the expert,
+// and the result is sent back, weighted and summed.
 func (e *ExpertWeights) exchanged(f *frame, x, chosen, weights *tensor) *tensor {
 	g := f.ModuleFrame(e, x, chosen, weights)
 	local := e.local(g)
@@ -92,8 +92,8 @@ func (e *ExpertWeights) ran(f *frame, x, chosen, weights *tensor, local []*tenso
 	return g.Return(e.products(g, x, chosen, weights, local))
 }
 
-// reduced follows AllReduceEP, which AutoEP takes where no gradient flows and all ranks see the same tokens: each runs
-// its experts on all of them, and what these give is summed.
+// reduced follows AllReduceEP, which AutoEP uses where no gradient is needed and all ranks have the same tokens: each
+// rank runs its experts on all tokens, and the results are summed.
 func (e *ExpertWeights) reduced(f *frame, x, chosen, weights *tensor, local []*tensor) *tensor {
 	g := f.FuncFrame(x, chosen, weights)
 	others := g.Let(trace.Compare("ne_Scalar", chosen.FloorDivide(trace.IntNumber)))
@@ -117,8 +117,8 @@ func (e *ExpertWeights) summed(f *frame, x, chosen, weights *tensor) *tensor {
 	return g.Return(y.SumInPlace(ranks))
 }
 
-// dispatch follows _dispatch_tokens: the rows that the rank's experts run on, the numbers of their experts and weights
-// of one, the order in which the rank's own pairs went, and their weights. Ranks that see the same tokens share them.
+// dispatch follows _dispatch_tokens. It returns the rows for the rank's experts, the numbers of their experts, weights
+// of one, the order in which the rank's own pairs were sent, and their weights. Ranks with the same tokens share them.
 func (e *ExpertWeights) dispatch(f *frame, x, chosen, weights *tensor) (tokens, numbers, ones, order, share *tensor) {
 	g := f.FuncFrame(x, chosen, weights)
 	t, n := g.Tape(), e.c.Experts.Ranks
@@ -147,8 +147,8 @@ func (e *ExpertWeights) dispatch(f *frame, x, chosen, weights *tensor) (tokens, 
 	return tokens, numbers, ones, order, weights
 }
 
-// weighed follows _combine_tokens: what experts give for the rank's own pairs, in the order of its tokens, of which all
-// ranks that see the same get rows.
+// weighed follows _combine_tokens: the experts' results for the rank's own pairs, in the order of its tokens. All ranks
+// that have the same tokens gather the rows.
 func (e *ExpertWeights) weighed(f *frame, y, order, weights *tensor, rows int64) *tensor {
 	g := f.FuncFrame(y, order, weights)
 	back := g.Let(y.AllToAll(e.c.Experts.Ranks, order.Size(0)))
@@ -162,15 +162,15 @@ func (e *ExpertWeights) weighed(f *frame, y, order, weights *tensor, rows int64)
 	return g.Return(out)
 }
 
-// arriving returns how many pairs of a token and an expert come to a rank where every rank has some: as many as it has
-// itself where all experts are chosen equally often, times the skew; a token chooses each of the rank's at most once.
+// arriving returns the number of token-expert pairs that a rank receives if every rank sends this many: the same number
+// where experts are chosen equally often, times the skew. A token chooses each expert at most once.
 func (e Experts) arriving(pairs int64) int64 {
 	most := float64(e.Ranks) * min(1, float64(e.local())/float64(e.PerToken))
 	return int64(math.Round(float64(pairs) * min(e.Skew, most)))
 }
 
-// send follows _DeepEPDispatch: tokens, the numbers of their experts and weights go to other ranks;
-// in backward gradients come back.
+// send follows _DeepEPDispatch: tokens, the numbers of their experts and weights are sent to other ranks; in backward
+// the gradients are returned.
 func (e *ExpertWeights) send(tokens int64) *trace.Function {
 	return &trace.Function{
 		Name: "_DeepEPDispatchBackward",
@@ -203,8 +203,8 @@ func (e *ExpertWeights) send(tokens int64) *trace.Function {
 	}
 }
 
-// combine follows _DeepEPCombine: what experts give comes back to the ranks of the tokens; in
-// backward gradients go to the experts.
+// combine follows _DeepEPCombine: results of experts are returned to the ranks of the tokens; in backward gradients are
+// sent to the experts.
 func (e *ExpertWeights) combine(tokens int64) *trace.Function {
 	exchange := func(f *frame, x *tensor, rows int64) []*tensor {
 		from := f.Let(x.Contiguous())

@@ -8,14 +8,14 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Latent is the size of multi-head latent attention, in which keys and values of all heads
-// are made of one narrow vector; no rank of those means other attention.
+// Latent has the sizes of multi-head latent attention, in which keys and values of all heads are projected from one
+// narrow vector. A Rank of zero means ordinary attention.
 type Latent struct {
-	// QueryRank is the width that queries are made of, zero if they are projected at once;
-	// Rank is that of keys and values.
+	// QueryRank is the width of the vector from which queries are projected, zero if they are projected directly; Rank
+	// is the same for keys and values.
 	QueryRank, Rank int64
-	// NoPE elements of a head of query and key know no positions (qk_nope_head_dim), RoPE ones are
-	// rotated by them (qk_rope_head_dim); Value is how wide heads of the value are (v_head_dim).
+	// NoPE is the number of elements of a query or key head without position (qk_nope_head_dim), RoPE the number of
+	// rotated elements (qk_rope_head_dim), Value the width of a value head (v_head_dim).
 	NoPE, RoPE, Value int64
 	// Interleaved turns neighbors.
 	Interleaved bool
@@ -97,7 +97,7 @@ func (l *latent) queries(f *frame, x *tensor) *tensor {
 	return f.Call(l.QBProj, f.Call(l.QALayernorm, f.Call(l.QAProj, x)))
 }
 
-// applyRotary gives what rotary positions make of parts of query and key.
+// applyRotary rotates the parts of query and key that have positions.
 func (l *latent) applyRotary(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor) {
 	switch {
 	case l.c.Rotary.Complex:

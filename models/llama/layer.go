@@ -79,12 +79,11 @@ func fourNorms(l *layer, norm func() nn.Layer) {
 	l.PreFeedforwardLayernorm, l.PostFeedforwardLayernorm = norm(), norm()
 }
 
-// SelfContained reports whether calls give nothing but their output, unlike calls of routers, whose scores
-// a loss may read.
+// SelfContained reports whether calls return only their output. Routers also return their logits, which a loss may use.
 func (l *layer) SelfContained() bool { return l.c.Experts.Count == 0 }
 
-// attend returns what mixes the tokens of x in this layer: attention, whose weights the layer's frame
-// holds, or what stands in its place.
+// attend mixes the tokens of x by the layer's attention or, in some layers, by linear attention. The layer's frame
+// holds the attention weights.
 func (l *layer) attend(f *frame, x *tensor, in inputs) *tensor {
 	if l.LinearAttn != nil {
 		return l.LinearAttn.call(f, x, in.rows)

@@ -112,7 +112,7 @@ func (m *Model) runLayers(g *frame, seen tower.DecoderInputs, padding *tensor, t
 	return g.Set(&x, g.Call(m.Norm, x))
 }
 
-// run calls layer i as the model does, which gives all layers the states of images.
+// run calls layer i as the model does, which passes the states of images to every layer.
 func (l *layer) run(f *frame, i int, in inputs, images []*tensor, text hf.Text) *tensor {
 	forward := func(f *frame, args []*tensor) *tensor {
 		own := inputs{x: args[0], mask: args[1], positions: args[2], cos: args[3], sin: args[4], rows: args[5]}
@@ -123,8 +123,7 @@ func (l *layer) run(f *frame, i int, in inputs, images []*tensor, text hf.Text) 
 	return text.CallLayer(f, i, l, forward, []*tensor{in.x}, append(named, images...)...)
 }
 
-// positionIDs returns the positions of tokens [1, length], which the model counts unless it is given
-// them, or uses the positions of images.
+// positionIDs returns the positions of tokens [1, length]: the positions of images, given positions, or computed ones.
 func (m *Model) positionIDs(g *frame, seen tower.DecoderInputs, embeds *tensor, text hf.Text) *tensor {
 	switch {
 	case seen.Positions != nil:
@@ -188,8 +187,8 @@ func (m *Model) blockMasks(f *frame, embeds, positions, padding *tensor, packed 
 	return blocks
 }
 
-// fullyMasked reports whether there is a mask of all that is before a token, partlyMasked that there is one of a part
-// of it.
+// fullyMasked reports whether a mask of full causal attention is made, partlyMasked whether one of a window or of
+// chunks is.
 func (c *Config) fullyMasked() bool {
 	return c.AlwaysFullMask || len(c.Windowed) == 0 || slices.Contains(c.Windowed, false)
 }

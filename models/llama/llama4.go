@@ -143,7 +143,7 @@ func (s *llama4Experts) Forward(f *frame, x *tensor) *tensor {
 	return y
 }
 
-// call gives what comes of hidden states [batch, length, width], as rows, and the scores.
+// call returns the output for hidden states [batch, length, width], as rows, and the router's logits.
 func (s *llama4Experts) call(f *frame, x *tensor) (y, scores *tensor) {
 	g := f.ModuleFrame(s, x)
 	e := s.c.Experts
@@ -165,8 +165,8 @@ type scorer struct {
 	c      *Config
 }
 
-// call gives a weight of every expert for every token of x [tokens, width], which is zero for
-// experts that are not chosen, and the scores.
+// call returns a weight of every expert for every token of x [tokens, width], zero for experts that are not chosen, and
+// the router's logits.
 func (s *scorer) call(f *frame, x *tensor) (weights, scores *tensor) {
 	g := f.ModuleFrame(s, x)
 	scores = g.Let(x.Linear(s.Weight.Tensor, nil))

@@ -11,7 +11,7 @@ import (
 // Mamba is the size of a Mamba 2 mixer; no heads mean none.
 type Mamba struct {
 	Heads, HeadSize, Groups, State int64
-	// Kernel is how many tokens the convolution reaches over, Chunk how many the scan takes at a time.
+	// Kernel is the number of tokens that the convolution covers, Chunk the number that the scan processes at a time.
 	Kernel, Chunk int64
 	// ConvBias and ProjectionBias are the biases of the convolution and of the projections.
 	ConvBias, ProjectionBias bool

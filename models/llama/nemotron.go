@@ -19,7 +19,7 @@ const (
 	FeedBlock
 )
 
-// blocks returns what layer i is, if layers are blocks.
+// blocks returns the kind of layer i, if layers are blocks.
 func (c *Config) blocks(i int) (kind Block, ok bool) {
 	if i >= len(c.Blocks) {
 		return 0, false
@@ -68,8 +68,8 @@ type plainExperts struct {
 	In, Out       nn.Layer
 }
 
-// TorchName gives the linear layers before and after the experts, which make tokens narrower
-// and wide again, their names in PyTorch.
+// TorchName returns the names in PyTorch of the linear layers before and after the experts, which narrow and widen the
+// tokens.
 func (s *plainExperts) TorchName(own string) string {
 	switch own {
 	case "in":

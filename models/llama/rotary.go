@@ -163,7 +163,7 @@ func (r Rotary) rotateParts(f *frame, q, k, cos, sin *tensor) (*tensor, *tensor)
 	return g.ReturnPair(a, b)
 }
 
-// split gives the elements of each head that are turned, and the others.
+// split returns the rotated elements of each head, and the other ones.
 func (r Rotary) split(f *frame, x *tensor, size int64) []*tensor {
 	return slices.Clone([]*tensor{f.Let(x.Slice(-1, 0, size)), f.Let(x.Slice(-1, size, x.Size(-1)))})
 }

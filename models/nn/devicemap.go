@@ -46,8 +46,8 @@ func (t *Tree) Devices(m DeviceMap) (map[string]int, error) {
 	return i.on, i.run(root)
 }
 
-// deviceModule is a module, or a parameter of one, by its path, with the bytes of parameters and buffers in it.
-// parameters is how many of its children are parameters, which come first.
+// deviceModule is a module, or a parameter of one, with the bytes of its parameters and buffers. Its first children are
+// parameters; parameters counts them.
 type deviceModule struct {
 	path       string
 	bytes      int64

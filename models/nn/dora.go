@@ -50,7 +50,7 @@ func (l *LoRALinear) doraDelta(f *trace.Frame, x, base *trace.Tensor) *trace.Ten
 	return g.Return(g.Let(scale.AddScalar().Mul(base).Add(scale.Mul(adapted).MulScalar())))
 }
 
-// torchtuneDoRA returns what follows the layer's own result in DoRALinear.forward of torchtune 0.7.
+// torchtuneDoRA returns the term that DoRALinear.forward of torchtune 0.7 adds to the layer's own result.
 func (l *LoRALinear) torchtuneDoRA(f *trace.Frame, x, base *trace.Tensor) *trace.Tensor {
 	g := f.FuncFrame(x, base)
 	g.In(l.Magnitude)

@@ -17,9 +17,10 @@ type FakeQuantization struct {
 	Legacy bool
 }
 
-// FakeQuantizeLinears replaces the linear layers with wanted paths by torchao's FakeQuantizedLinear, without the
-// excluded ones. It returns how many were replaced, and how many were not because groups do not divide their inputs.
-// The legacy kind leaves layers that share their weight with embeddings, since torchtune calls no module for them.
+// FakeQuantizeLinears replaces the linear layers with wanted paths, except the excluded ones, by torchao's
+// FakeQuantizedLinear. It returns the number of replaced layers, and of layers that were not replaced because groups do
+// not divide their inputs. The legacy kind skips layers that share their weight with embeddings, since torchtune does
+// not call those as modules.
 func FakeQuantizeLinears(model any, q FakeQuantization, wanted func(path string) bool,
 	excluded ...Layer,
 ) (replaced, undivided int) {

@@ -15,11 +15,11 @@ type Float8Linear struct {
 	Weight, Bias *Parameter
 }
 
-// float8Multiple is a number of which the sizes of a layer must be multiples.
+// float8Multiple must divide the sizes of a layer.
 const float8Multiple = 16
 
-// Float8Linears replaces the linear layers of a model that 8-bit floats serve, without those
-// excluded, and returns how many there are.
+// Float8Linears replaces the linear layers of a model whose sizes allow 8-bit floats, except the excluded ones, and
+// returns their number.
 func Float8Linears(model any, excluded ...Layer) (replaced int) {
 	WalkLinears(model, excluded, func(v reflect.Value, _ string) {
 		l, ok := v.Interface().(*Linear)
@@ -99,7 +99,7 @@ func toFloat8(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return g.Return(g.Let(scaled.Clamp()).FilledLike("to_dtype", float8))
 }
 
-// float8Matmul multiplies [m, k] and [k, n], of which copies are made where they do not lie by rows and by columns.
+// float8Matmul multiplies [m, k] and [k, n]. It copies a first unless a is row-major, and b unless b is column-major.
 func float8Matmul(f *trace.Frame, a, b *trace.Tensor, d trace.DType) *trace.Tensor {
 	return f.Tape().ProductBySubclass(func() *trace.Tensor {
 		g := f.FuncFrame(a, b)

@@ -41,7 +41,7 @@ type Conv struct {
 type ConvOptions struct {
 	Kernel []int64
 	Stride []int64
-	// Padding is per dimension; Same asks for padding="same" instead.
+	// Padding is per dimension; Same selects padding="same" instead.
 	Padding  []int64
 	Same     bool
 	Dilation []int64
@@ -63,7 +63,7 @@ func NewConvTranspose(in, out int64, o ConvOptions) *Conv {
 	return c
 }
 
-// newConv makes a weight of two sizes and of the kernel's, and a bias of out channels.
+// newConv returns a convolution with a weight [first, second/groups, kernel...] and a bias of out channels.
 func newConv(first, second, out int64, o ConvOptions) *Conv {
 	groups := max(o.Groups, 1)
 	c := &Conv{

@@ -15,7 +15,7 @@ type Loading struct {
 	// after the other then, which is peft's prepare_model_for_kbit_training.
 	Read  trace.DType
 	Widen bool
-	// Asks reports whether a number is put on each GPU first, to ask for its free memory (get_max_memory without
+	// Asks reports whether a scalar is first allocated on each GPU, to query its free memory (get_max_memory without
 	// max_memory).
 	Asks bool
 }

@@ -133,7 +133,7 @@ func (l *LoRALinear) Disable(off bool) { l.off = off }
 // Frozen returns the wrapped layer.
 func (l *LoRALinear) Frozen() Layer { return l.BaseLayer }
 
-// MoveLater leaves adapters out when the model is moved to a device, and copies of modules: [MoveAdapters] moves them.
+// MoveLater excludes adapters, and copies of modules, when the model is moved to a device: [MoveAdapters] moves them.
 func MoveLater(adapters []Adapter, saved []*Layer) {
 	for _, l := range adapters {
 		for _, p := range l.Trained() {
@@ -197,8 +197,8 @@ func MoveAdapters(tape *trace.Tape, model *Tree, adapters []Adapter) {
 // Moved is an adapter with something to do once its parameters are on the device.
 type Moved interface{ AfterMove(t *trace.Tape) }
 
-// Forward maps [..., in] to [..., out] in the type of the base layer's result. The adapter takes its input in the type
-// of its weights, whatever autocast makes of it afterwards.
+// Forward maps [..., in] to [..., out] in the dtype of the base layer's result. The adapter casts its input to the
+// dtype of its weights, even if autocast casts it again.
 func (l *LoRALinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	result := f.Let(f.Call(l.BaseLayer, x))
 	if l.off {

@@ -20,7 +20,7 @@ type Module struct {
 	tree *Tree // the last that has the module
 }
 
-// ModulePath returns where the module is in the model, known once that has been given to [NewTree].
+// ModulePath returns the path of the module in the model, which [NewTree] sets.
 func (m *Module) ModulePath() *trace.Path { return &m.path }
 
 // Training reports whether the module is in training mode.
@@ -67,7 +67,7 @@ type Parameter struct {
 	movesLater bool
 	// returns reports whether from_pretrained takes it back to the host before it is packed (Bnb8bitQuantize).
 	returns bool
-	// unpack is what an access of the module's gives in place of what is held.
+	// unpack computes the value that an access of the module's attribute returns, in place of the packed parameter.
 	unpack *unpacking
 	// wrapper is the adapter of it.
 	wrapper *ParamWrapper
@@ -155,8 +155,8 @@ type tiedParameter struct {
 	at          **Parameter
 }
 
-// Untie gives the further modules that have a parameter one of their own, and returns it, without a tensor, and its
-// name; nil if no module shares it.
+// Untie gives the other modules that share a parameter a parameter of their own. It returns the new parameter, without
+// a tensor, and its name; nil if no module shares it.
 func (t *Tree) Untie(p *Parameter) (own *Parameter, name string) {
 	for _, s := range t.tied {
 		if s.p != p || s.at == nil {
@@ -294,8 +294,7 @@ func (t *Tree) module(v reflect.Value, layer any, path string) {
 	}
 }
 
-// parameter notes a parameter of a module, which may be nil. Of several modules that have it the
-// first gives it its name.
+// parameter registers a parameter of a module, which may be nil. If several modules share it, the first one names it.
 func (t *Tree) parameter(p *Parameter, module, own string, at **Parameter) {
 	switch {
 	case p == nil:

@@ -39,8 +39,7 @@ type MultiheadArgs struct {
 	IsCausal bool
 }
 
-// Attend calls m; weights is nil unless asked for. What is not used of the two
-// results must be given to [trace.Frame.Discard].
+// Attend calls m; weights is nil unless requested. Unused results must be passed to [trace.Frame.Discard].
 func (m *MultiheadAttention) Attend(f *trace.Frame, query, key, value *trace.Tensor, a MultiheadArgs) (y,
 	weights *trace.Tensor,
 ) {

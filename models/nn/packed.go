@@ -17,7 +17,7 @@ type packed4bit struct {
 	weight *Parameter
 	from   *Parameter // the weight as it was stored: unpacked, it has its shape and type again
 	double bool
-	// unpacks is the type that the state says the weight had.
+	// unpacks is the dtype of the unpacked weight by the QuantState.
 	unpacks trace.DType
 	// The state: scales, and if those are quantized their own scales, the table of
 	// their values, and what was subtracted from them.
@@ -26,8 +26,8 @@ type packed4bit struct {
 	shared *bool
 }
 
-// newPacked4bit packs a weight that layers compute with in a type. Weights in fp32 are so since peft's
-// prepare_model_for_kbit_training, which leaves packed ones as they are: those were read in the type of computing.
+// newPacked4bit packs a weight for layers that compute in a dtype. Weights in fp32 are in that dtype only since peft's
+// prepare_model_for_kbit_training, which skips packed weights: these were loaded in the compute dtype.
 func newPacked4bit(from *Parameter, double bool, compute trace.DType, shared *bool) *packed4bit {
 	if from.DType == trace.F32 {
 		stored := *from
@@ -42,7 +42,7 @@ func newPacked4bit(from *Parameter, double bool, compute trace.DType, shared *bo
 	return p
 }
 
-// quantize records quantize_4bit of weights that come to the device as they are stored.
+// quantize records quantize_4bit of weights that are moved to the device unquantized.
 func (p *packed4bit) quantize(t *trace.Tape) {
 	f := t.Frame()
 	w := f.Let(t.New("to_dtype_layout", program.Temporaries, p.from.DType, p.from.Dims...))
@@ -145,12 +145,12 @@ func (p *packed8bit) dequantize(f *trace.Frame) *trace.Tensor {
 // PacksParameters is a module whose own parameters bitsandbytes can quantize: weights of
 // experts, which are in no linear layer.
 type PacksParameters interface {
-	// PackParameters puts what pack makes of its weights in their places.
+	// PackParameters replaces its weights by the results of pack.
 	PackParameters(pack func(*Parameter) *Parameter)
 }
 
-// PackExperts holds the parameters of the [PacksParameters] of a tree as quantizer does, as bitsandbytes.nn.parametrize
-// and axolotl's moe_quant do: an access of the module's unpacks them.
+// PackExperts quantizes the parameters of the [PacksParameters] of a tree, as bitsandbytes.nn.parametrize and axolotl's
+// moe_quant do: an access of the module's attribute unpacks them.
 func PackExperts(t *Tree, q *Quantizer) (found bool) {
 	for _, l := range t.packs {
 		found = true

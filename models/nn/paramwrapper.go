@@ -13,15 +13,15 @@ type ParamWrapper struct {
 	Module
 	LoraA *Linear `torch:"lora_A.default"`
 	LoraB *Linear `torch:"lora_B.default"`
-	// of is the parameter as it is held, whole as it was before it was packed.
+	// of is the current parameter, whole the parameter before it was packed.
 	of, whole *Parameter
 	// swapped reports whether the parameter is [experts, out, in], not [experts, in, out].
 	swapped bool
 	// scaled reports whether the scale is not one.
 	scaled      bool
 	off, inside bool
-	// around is the frame of the outermost wrapper while the module runs; left and right
-	// are the factors, adapted is what the module's first access has made of them.
+	// around is the frame of the outermost wrapper while the module runs; left and right are the factors, adapted is
+	// the value of the module's first access.
 	around               *trace.Frame
 	left, right, adapted *trace.Tensor
 }
@@ -76,7 +76,7 @@ func (w *ParamWrapper) prepare(f *trace.Frame) {
 	w.left, w.right = f.Let(left), f.Let(right)
 }
 
-// split gives the adapter's weights as they are for each expert: down [experts, rank, in], up [out, rank, experts].
+// split reshapes the adapter's weights by expert, without a copy: down [experts, rank, in], up [out, rank, experts].
 func (w *ParamWrapper) split(f *trace.Frame) (down, up *trace.Tensor) {
 	a, b, experts := w.LoraA.Weight, w.LoraB.Weight, w.whole.Dims[0]
 	return f.Let(a.Reshape(experts, -1, a.Dims[1])), f.Let(b.Reshape(b.Dims[0], -1, experts))
@@ -109,7 +109,7 @@ func (w *ParamWrapper) product(f *trace.Frame) *trace.Tensor {
 	return g.Return(g.Set(&delta, delta.To(w.whole.DType)))
 }
 
-// sum returns what the parametrization makes of the parameter.
+// sum returns the parameter with the adapter's delta added.
 func (w *ParamWrapper) sum(of *trace.Tensor) (y *trace.Tensor) {
 	if w.right == nil {
 		return of.Add(w.left)
@@ -147,7 +147,7 @@ func (w *ParamWrapper) register(f *trace.Frame, inside bool) {
 	g.End()
 }
 
-// Wrappers are those around one module, of which each has the next as its base layer.
+// Wrappers are the wrappers around one module; each has the next as its base layer.
 type Wrappers struct {
 	Inner *ParamWrapper `torch:"base_layer"`
 	Outer *ParamWrapper `torch:""`

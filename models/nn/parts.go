@@ -24,7 +24,7 @@ type Parts struct {
 // NewChain returns a module that calls the children that are added one after the other.
 func NewChain() *Parts { return &Parts{chained: true} }
 
-// Add puts a layer in, under a name or a path, and returns the module itself.
+// Add registers a layer under a name or a path, and returns the module itself.
 func (p *Parts) Add(name string, l Layer) *Parts {
 	p.names, p.children = append(p.names, name), append(p.children, l)
 	return p
@@ -37,13 +37,13 @@ func (p *Parts) In(name string) *Parts {
 	return child
 }
 
-// Own gives the module a parameter of its own.
+// Own adds a new parameter to the module.
 func (p *Parts) Own(name string, dims ...int64) *Parts {
 	p.own, p.weights = append(p.own, name), append(p.weights, NewParameter(dims...))
 	return p
 }
 
-// Put gives the module a parameter that there is already, which other modules may have, too.
+// Put registers an existing parameter, which other modules may share.
 func (p *Parts) Put(name string, w *Parameter) {
 	p.own, p.weights = append(p.own, name), append(p.weights, w)
 }
@@ -104,7 +104,7 @@ func (p *Parts) Owned(name string) *trace.Tensor {
 	panic("nn: no parameter is called " + name)
 }
 
-// Remove takes the module's own parameter of a name out of it, if there is one.
+// Remove deletes the module's own parameter of a name, if there is one.
 func (p *Parts) Remove(name string) {
 	if i := slices.Index(p.own, name); i >= 0 {
 		p.own, p.weights = slices.Delete(p.own, i, i+1), slices.Delete(p.weights, i, i+1)

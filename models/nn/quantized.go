@@ -89,7 +89,7 @@ func (l *Linear4bit) Widths() (in, out int64) { return l.in, l.out }
 // AdapterType implements [Projection].
 func (l *Linear4bit) AdapterType() trace.DType { return l.compute }
 
-// Forward maps [..., in] to [..., out] in the type of x; it computes in another.
+// Forward maps [..., in] to [..., out] in the dtype of x; the product is computed in the layer's compute dtype.
 func (l *Linear4bit) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	dtype := x.DType()
 	f.Set(&x, x.To(l.compute))
@@ -146,7 +146,8 @@ func (l *Linear4bit) function() *trace.Function {
 	}
 }
 
-// multiply records gemm_4bit: for a few rows one kernel that unpacks as it goes, else the weight is unpacked first.
+// multiply records gemm_4bit. For a few rows one kernel unpacks the weight as it multiplies; otherwise the weight is
+// unpacked first.
 func (l *Linear4bit) multiply(f *trace.Frame, x, bias *trace.Tensor) *trace.Tensor {
 	if l.early {
 		g := f.FuncFrame(x)

@@ -37,7 +37,7 @@ func (c *Computed) set(x *trace.Tensor) *trace.Tensor {
 	return x
 }
 
-// holdInstead sets an attribute to a tensor in place of its former one, if any.
+// holdInstead replaces an attribute by another tensor, and releases the former one, if any.
 func holdInstead(t *trace.Tape, attribute **trace.Tensor, x *trace.Tensor) {
 	old := *attribute
 	*attribute = t.Hold(x)

@@ -27,7 +27,7 @@ func NewModulesToSave(l Layer) *ModulesToSave {
 }
 
 // Places returns the fields and list elements of type [Layer] that hold layers of the given names, or ends of paths,
-// and in which those can be replaced. missing are the names that no layer has.
+// and can be replaced. missing are the names without a layer.
 func Places(model any, names []string) (places []*Layer, missing []string) {
 	found := map[string]bool{}
 	places = holders(model, func(l Layer, path string) bool {

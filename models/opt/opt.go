@@ -117,8 +117,8 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	return x
 }
 
-// packingOf returns the packing of rows, which come to masks with a padding mask that the model makes, where these are
-// not looked at otherwise.
+// packingOf returns the packing of rows for masks. The model passes a padding mask of its own, and releases that do not
+// skip masks then ignore packing.
 func packingOf(f *frame, text hf.Text) hf.Packing {
 	if !f.Tape().Rules().Libraries.SkipsMasks {
 		return hf.Unseen

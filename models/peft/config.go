@@ -15,8 +15,8 @@ import (
 // method is one of peft's methods other than LoRA, at a frozen layer.
 type method struct {
 	name string
-	// options are the keys of its configuration that bear on memory, with their defaults, and
-	// with what else there is where it is one of a few words: "r=8 variant=road_1|road_2".
+	// options are the keys of its configuration that affect memory, with their defaults and, where the value is one of
+	// a few words, the other words: "r=8 variant=road_1|road_2".
 	options string
 	// atEmbeddings reports whether it is at the input embeddings and not at linear layers.
 	atEmbeddings bool
@@ -28,9 +28,9 @@ type method struct {
 	add func(s *Site) error
 	// share makes what all sites have in common, nil for most.
 	share func(sites []*Site)
-	// forward is that of peft's layer, of which x is the argument.
+	// forward is the forward pass of peft's layer for input x.
 	forward func(s *Site, f *trace.Frame, x *trace.Tensor) *trace.Tensor
-	// penalty adds to the loss what the method's model does, nil for most.
+	// penalty adds the method's regularization to the loss, nil for most.
 	penalty func(f *trace.Frame, sites []*Site, loss *trace.Tensor)
 }
 
@@ -124,7 +124,7 @@ func sameType(standard, value string) bool {
 	return value != ""
 }
 
-// text returns an option as it was given.
+// text returns an option's unparsed value.
 func (o options) text(key string) string {
 	value, ok := o[key]
 	if !ok {

@@ -50,9 +50,8 @@ func (c Config) AtEmbeddings() bool { return c.method.atEmbeddings }
 // ForLanguageModels reports whether the method is recorded in language models alone, of which a row is one text.
 func (c Config) ForLanguageModels() bool { return c.method.name != "trainable_tokens" }
 
-// AdaptEmbeddings follows peft.get_peft_model with a method at the input embeddings of a frozen model: it puts the
-// method in place of the embeddings, and of an output layer that shares their weight. The error describes what the
-// method does not take.
+// AdaptEmbeddings follows peft.get_peft_model with a method at the input embeddings of a frozen model: it replaces the
+// embeddings, and an output layer that shares their weight. The error names an unsupported option.
 func AdaptEmbeddings(model any, c Config, w Words) (*Site, error) {
 	t := &table{Embeddings: w.Embeddings, attentions: w.Attentions}
 	s, err := newSite(t, c, "")
@@ -74,7 +73,7 @@ func AdaptEmbeddings(model any, c Config, w Words) (*Site, error) {
 	return s, nil
 }
 
-// VirtualTokens returns how many tokens the method puts before each row.
+// VirtualTokens returns the number of tokens that the method puts before each row.
 func (s *Site) VirtualTokens() int64 {
 	if _, ok := s.options["num_virtual_tokens"]; ok {
 		return s.count("num_virtual_tokens")
@@ -82,7 +81,7 @@ func (s *Site) VirtualTokens() int64 {
 	return 0
 }
 
-// CalledFrom gives the site the frame of PeftModel.forward, whose variables the virtual tokens are.
+// CalledFrom sets the frame of PeftModel.forward, in which the virtual tokens are variables.
 func (s *Site) CalledFrom(f *trace.Frame) { s.caller = f }
 
 func (s *Site) embeddings() *nn.Embedding { return s.BaseLayer.(*table).Embeddings }
@@ -225,7 +224,7 @@ func (l *tiedTokens) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 
 // LLaMA-Adapter puts tokens of its own at the attention of the last layers.
 
-// lookedUp returns the embeddings as they are.
+// lookedUp returns the unchanged embeddings.
 func (s *Site) lookedUp(f *frame, ids *tensor) *tensor { return f.Call(s.BaseLayer, ids) }
 
 // Attention is an attention module that takes a prompt of LLaMA-Adapter.

@@ -110,7 +110,7 @@ func (s *Site) addRandLoRA() error {
 	return nil
 }
 
-// shareRandLoRA makes the frozen bases, which are as large as the largest of the layers needs.
+// shareRandLoRA makes the frozen bases in the size that the largest of the layers needs.
 func shareRandLoRA(sites []*Site) {
 	in, out := widest(sites)
 	r, least := sites[0].count("r"), min(in, out)
@@ -217,7 +217,7 @@ func (s *Site) addFRoD() error {
 	return nil
 }
 
-// frodPlaces returns how many elements of a layer's rotation are trained.
+// frodPlaces returns the number of trained elements of a layer's rotation.
 func (s *Site) frodPlaces() int64 {
 	return max(1, min(int64(float64(s.in*s.in)*s.number("sparse_rate")), s.in*(s.in-1)))
 }

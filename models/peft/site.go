@@ -90,7 +90,7 @@ func newSite(base nn.Projection, c Config, path string) (*Site, error) {
 	return s, s.addDeclared()
 }
 
-// addDeclared gives a site what the row of its method has.
+// addDeclared adds the parameters and buffers that the method's row lists to a site.
 func (s *Site) addDeclared() error {
 	if err := s.positive(strings.Fields(s.method.counts)...); err != nil {
 		return err
@@ -199,7 +199,7 @@ func (s *Site) w(name string) *trace.Tensor { return s.parameter(name).T() }
 // has reports whether there is a parameter of a name.
 func (s *Site) has(name string) bool { return s.parameter(name) != nil }
 
-// borrow makes the site use the parameter of another site, in place of its own if it has one.
+// borrow makes the site use a parameter of another site instead of its own.
 func (s *Site) borrow(name string, from *Site) {
 	if s == from {
 		return

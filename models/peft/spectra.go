@@ -63,7 +63,7 @@ func (s *Site) waveft(f *frame, x *tensor) *tensor {
 	})
 }
 
-// masked is the index of a vector by a mask of which all is true.
+// masked indexes a vector by a mask that is all true.
 var masked = &trace.Function{
 	Name: "IndexBackward0",
 	Forward: func(g *frame, ctx *trace.FunctionContext, in []*tensor) []*tensor {

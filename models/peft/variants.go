@@ -14,7 +14,7 @@ import (
 
 // Methods that add a product of low rank to what the layer gives.
 
-// addBDLoRA gives a site matrices of which one is block diagonal.
+// addBDLoRA adds the two matrices of LoRA, one of them block diagonal, to a site.
 func (s *Site) addBDLoRA() error {
 	r, n := s.count("r"), s.count("nblocks")
 	if err := divides("nblocks", n, s.in, s.out, r); err != nil {
@@ -99,8 +99,8 @@ func (s *Site) adalora(f *frame, x *tensor) *tensor {
 	return result
 }
 
-// orthogonal adds what AdaLoraModel.forward adds to the loss: how far the singular vectors of all
-// layers are from being orthogonal.
+// orthogonal adds AdaLoraModel.forward's regularization to the loss: the deviation of all layers' singular vectors from
+// orthogonality.
 func orthogonal(f *frame, sites []*Site, loss *tensor) {
 	g := f.FuncFrame()
 	var sum, product, id *tensor
@@ -145,8 +145,8 @@ func (s *Site) delora(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(dtype))
 }
 
-// shareLily makes layers of one name and shape use the second matrix of the first of them, and the
-// first matrix of one in so many.
+// shareLily shares matrices among layers of one name and shape: all use the second matrix of the first layer, and
+// groups of successive layers use one first matrix.
 func shareLily(sites []*Site) {
 	type group struct {
 		name    string
@@ -200,7 +200,7 @@ func (s *Site) addOSF() error {
 	return nil
 }
 
-// osf adds what the small singular vectors have become, less what they were.
+// osf adds the change of the weight's small singular part.
 func (s *Site) osf(f *frame, x *tensor) *tensor {
 	dtype := x.DType()
 	result := f.Let(f.Call(s.BaseLayer, x))
@@ -214,8 +214,8 @@ func (s *Site) osf(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.Add(delta.To(dtype)))
 }
 
-// ranked returns the rank that rank_pattern ("q_proj:2944+k_proj:896") has for the layer, or else the rank
-// of an option, zero if that is none.
+// ranked returns the layer's rank from rank_pattern ("q_proj:2944+k_proj:896"), or else the rank option, zero if it is
+// none.
 func (s *Site) ranked(key string) (int64, error) {
 	if pattern := s.text("rank_pattern"); pattern != none {
 		for entry := range strings.SplitSeq(pattern, "+") {

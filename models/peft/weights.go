@@ -48,7 +48,7 @@ func (s *Site) loha(f *frame, x *tensor) *tensor {
 	})
 }
 
-// factorization returns how LoKr splits a width in two factors, the smaller one first.
+// factorization returns LoKr's two factors of a width, the smaller one first.
 func factorization(n, factor int64) (small, large int64) {
 	if factor > 0 && n%factor == 0 {
 		return factor, n / factor
@@ -211,7 +211,8 @@ func (s *Site) miss(f *frame, x *tensor) *tensor {
 	return f.Set(&result, result.To(dtype))
 }
 
-// gloraPath returns what a path of GLoRA gives: parameters, or else the buffer of a place, which continues to the next.
+// gloraPath returns the tensor of a path of GLoRA: its parameters or, if it has none, the next stored buffer, at place,
+// which advances.
 func (s *Site) gloraPath(f *frame, name, kind string, place *int) *tensor {
 	var y *tensor
 	switch {
@@ -228,7 +229,7 @@ func (s *Site) gloraPath(f *frame, name, kind string, place *int) *tensor {
 	return f.Let(y.To(s.plain().Weight.T().DType()))
 }
 
-// missBat follows MiSS whose blocks change the weight itself.
+// missBat follows the variant of MiSS whose blocks change the weight itself.
 func (s *Site) missBat(f *frame, x *tensor) *tensor {
 	dtype, base, block := x.DType(), s.plain(), s.w("miss_block")
 	weight, r := f.Let(base.Weight.Clone()), block.Size(-1)

@@ -32,8 +32,8 @@ type ownBackward struct {
 	gives map[int32]int32
 }
 
-// capturedFunctions returns the calls that "vprof capture" has seen, with the places of nodes in
-// place of their numbers. Calls that do not fit the graph are left out.
+// capturedFunctions returns the calls that "vprof capture" has recorded, with node indices in place of node numbers.
+// Calls that do not fit the graph are left out.
 func capturedFunctions(p *export.Program) []export.FunctionCall {
 	if p.Extra == nil {
 		return nil
@@ -60,7 +60,7 @@ func capturedFunctions(p *export.Program) []export.FunctionCall {
 	return out
 }
 
-// ownBackwardOf parses a call. The error reports where the graph is not as a capture writes it.
+// ownBackwardOf parses a call. The error names where the graph differs from the form that a capture writes.
 func ownBackwardOf(p *export.Program, c export.FunctionCall) (*ownBackward, error) {
 	f := &ownBackward{region: &region{begin: c.Begin, end: c.End}, call: c, gives: map[int32]int32{}}
 	wrong := func(i int) (*ownBackward, error) {
@@ -151,7 +151,7 @@ func addOnce(list *[]int32, v int32, wanted bool) {
 	}
 }
 
-// take removes the tensors from values, and returns the ones that backward needs.
+// take removes tensors from values, and returns the ones that backward needs.
 func (f *ownBackward) take(of []aten.Value) (keep []*trace.Tensor, at []int32) {
 	for i, v := range of {
 		if x, ok := v.(*trace.Tensor); ok {

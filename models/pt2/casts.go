@@ -9,10 +9,10 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// followTypes makes casts follow the types that tensors have in a run. Export writes the type of a cast as it was in
-// the export: where a model in fp32 says x.to(input_dtype), the graph says fp32, and under autocast or with weights in
-// half precision that is wrong. So a cast that changed nothing in the export, and whose source line names no type,
-// takes the type of the module's argument.
+// followTypes makes casts follow the dtypes of a run. Export writes the dtype of a cast as it was in the export: where
+// a model in fp32 has x.to(input_dtype), the graph has fp32, which is wrong under autocast and with weights in half
+// precision. So a cast that changed nothing in the export, and whose source line names no dtype, casts to the dtype of
+// the module's argument.
 func followTypes(p *export.Program) {
 	marks := typeMarks(p)
 	follow(p)
@@ -93,15 +93,15 @@ func typeOfValues(values ...int32) export.Argument {
 	})}
 }
 
-// movesOnly reports whether the line of a cast moves a tensor to a device, and says no type.
+// movesOnly reports whether the line of a cast moves a tensor to a device and names no dtype.
 func movesOnly(n *export.Node) bool {
 	return len(n.Trace) > 0 && deviceOnly.MatchString(n.Trace[len(n.Trace)-1].Source)
 }
 
 var deviceOnly = regexp.MustCompile(`\.to\((device=)?[\w.]*\bdevice\)`)
 
-// maskedQuery finds the query of the attention that takes what node i makes, chosen from by another mask, as its mask:
-// PyTorch needs both in one type.
+// maskedQuery returns the query of the attention whose mask is made from the result of node i, if there is one: PyTorch
+// needs query and mask in one dtype.
 func maskedQuery(p *export.Program, u uses, i int) (query int32, ok bool) {
 	mask := result(&p.Nodes[i])
 	for mask >= 0 && len(u.takers[mask]) > 0 {
@@ -127,8 +127,8 @@ func find(n *export.Node, name string) *export.Argument {
 	return nil
 }
 
-// typeNames are how source lines name fp32, or call the losses of transformers, which
-// compute in fp32. A line that is not known may.
+// typeNames are texts of source lines that name fp32, or call the losses of transformers, which compute in fp32. A line
+// that is unknown may do so, too.
 var typeNames = []string{"torch.float", ".float()", "dtype=float", "self.loss_function("}
 
 func namesType(n *export.Node) bool {
@@ -200,8 +200,8 @@ func restoreCastArguments(p *export.Program) {
 	}
 }
 
-// likeArgument makes y.type_as(x) mean x itself where the cast that x was called by is a part of another expression,
-// such as norm(x.float()).
+// likeArgument replaces x by the cast's argument in y.type_as(x) where x was renamed by a cast inside another expression, such
+// as norm(x.float()).
 func likeArgument(n *export.Node, means map[int32]int32, p *export.Program, born []int) {
 	if n.Target != "torch.ops.aten.type_as.default" || len(n.Trace) == 0 {
 		return

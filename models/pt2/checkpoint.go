@@ -30,7 +30,8 @@ func parsePatterns(text string) patterns {
 	return lists.Present(strings.Split(text, ","), strings.TrimSpace)
 }
 
-// match returns the first pattern that a name matches, -1 if none does. A broken pattern matches nothing.
+// match returns the index of the first pattern that matches a name, -1 if none does. An invalid pattern matches
+// nothing.
 func (ps patterns) match(name string) int {
 	return slices.IndexFunc(ps, func(p string) bool {
 		ok, err := path.Match(strings.ReplaceAll(p, "[!", "[^"), name)
@@ -154,8 +155,8 @@ func (w *walker) inputsOf(r *region) (inputs []*trace.Tensor, at []int32) {
 	return inputs, at
 }
 
-// runRegion runs the nodes of the region that w is inside of, on inputs for the values at.
-// Results are all that come out of it, outs the tensors among them.
+// runRegion runs the nodes of the walker's region, with inputs for the values at. results are all results of the
+// region, outs the tensors among them.
 func (w *walker) runRegion(at []int32, inputs []*trace.Tensor) (outs []*trace.Tensor, results []aten.Value) {
 	for i, v := range at {
 		w.values[v] = inputs[i]
@@ -207,7 +208,7 @@ func (w *walker) recomputed(module string, run func(*trace.Frame, []*trace.Tenso
 	}, nil, inputs...)}
 }
 
-// outside reports whether a value is held by the caller of the region: it comes from outside, or goes there.
+// outside reports whether the caller of the region holds a value: it is an input or a result of the region.
 func (r *region) outside(v int32) bool {
 	return slices.Contains(r.after, v) || slices.Contains(r.inputs, v) || slices.Contains(r.outputs, v)
 }
@@ -266,7 +267,7 @@ func isModuleList(modules []string, class map[string]string) bool {
 	return true
 }
 
-// numelBelow returns how many elements the parameters below a module have, one that is tied counted once.
+// numelBelow returns the number of elements of all parameters below a module; tied ones count once.
 func numelBelow(p *export.Program, module string, tied map[string]string) int64 {
 	var n int64
 	counted := map[string]bool{}

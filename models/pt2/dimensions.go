@@ -31,11 +31,11 @@ type dimensions struct {
 	unit  string
 }
 
-// most is the upper bound of a dimension that has none of its own.
+// most is the upper bound of a dimension without a bound of its own.
 const most = 1 << 24
 
-// findDimensions finds the batch: the first dimension of the first input that has one for it, or the one that
-// capture was told. It makes settings of the other symbols.
+// findDimensions finds the batch: the dimension that the capture names, or the first dimension of the first input whose
+// size is a symbol. The other symbols become settings.
 func findDimensions(p *export.Program) *dimensions {
 	d := &dimensions{symbols: map[string]string{}}
 	var at map[string]int
@@ -61,8 +61,8 @@ func findDimensions(p *export.Program) *dimensions {
 	return d
 }
 
-// findBatch finds the symbol of the batch, which is in one dimension of each input, and other symbols of the same
-// name. It returns both.
+// findBatch finds the symbol of the batch, which is in one dimension of each input. It returns the batch's symbol and
+// others of the same name.
 func (d *dimensions) findBatch(p *export.Program, at map[string]int) (seen map[string]bool) {
 	for _, symbol := range slices.Sorted(maps.Keys(d.named)) {
 		if d.named[symbol].Name == "batch" && d.batch == "" {
@@ -148,8 +148,8 @@ func (d *dimensions) taken(name string) bool {
 	return slices.ContainsFunc(d.settings, func(s models.Setting) bool { return s.Name == name })
 }
 
-// alike returns the setting of another symbol with the same user-given name; "" if there is none. torch.export may have
-// several symbols for one size.
+// alike returns the setting of another symbol to which the user gave the same name; "" if there is none. torch.export
+// may have several symbols for one size.
 func (d *dimensions) alike(symbol string) string {
 	for other, name := range d.symbols {
 		if given := d.named[symbol].Name; given != "" && given == d.named[other].Name {
@@ -175,7 +175,7 @@ func nameOf(in *export.Input, dim int) (name, usage string) {
 	}
 }
 
-// usual returns the size that a dimension has unless another is asked for.
+// usual returns the default size of a dimension.
 func usual(in *export.Input, dim int) int64 {
 	name, _ := nameOf(in, dim)
 	switch name {
@@ -245,8 +245,8 @@ func (d *dimensions) check(file string, c models.Case) error {
 	return nil
 }
 
-// scale returns a program of a fixed batch at another batch size, where it is known which of its integers follow the
-// batch; else it returns the program itself.
+// scale returns a program that was exported with a fixed batch at another batch size, if it is known which of its sizes
+// follow the batch; else it returns the program unchanged.
 func (d *dimensions) scale(p *export.Program, batch int64) (*export.Program, error) {
 	if d.batch != "" || d.affine == nil || batch == d.affine.Exported {
 		return p, nil

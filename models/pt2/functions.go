@@ -49,7 +49,7 @@ func customFunctions(p *export.Program) []export.FunctionCall {
 // applied is the source of a line that calls an autograd.Function.
 var applied = regexp.MustCompile(`\b([A-Za-z_]\w*)\.apply\(`)
 
-// application is where a stack calls something on a line with Name.apply(.
+// application describes the line of a stack that calls Name.apply(.
 type application struct {
 	// name is the Function's, "" if there is no such line.
 	name   string
@@ -65,8 +65,8 @@ type caller struct {
 	frames int
 }
 
-// applicationOf finds the outermost line of a stack that has Name.apply( and whose callee is
-// called forward. A model's lines alone count, not lines of PyTorch itself.
+// applicationOf finds the outermost line of a stack that has Name.apply( and whose callee is called forward. Lines of
+// PyTorch itself do not count.
 func applicationOf(stack []export.Frame) application {
 	for i := 0; i+1 < len(stack); i++ {
 		if !strings.Contains(stack[i].Source, ".apply(") || strings.Contains(stack[i].File, "-packages/torch/") {
@@ -158,8 +158,8 @@ func (w *walker) function(fn function) {
 	w.returned(r, outs, results)
 }
 
-// gradients returns the backward of a Function of which nothing is known: one kernel makes a gradient of each argument
-// that needs one.
+// gradients returns the gradients of a Function whose code is unknown: one kernel computes one for each argument that
+// needs it.
 func gradients(f *trace.Frame, ctx *trace.FunctionContext, grads []*trace.Tensor) []*trace.Tensor {
 	reads := lists.Filter(grads, func(g *trace.Tensor) bool { return g != nil })
 	out := make([]*trace.Tensor, ctx.Inputs())

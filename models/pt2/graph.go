@@ -51,7 +51,7 @@ type call struct {
 	instead func(w *walker) []aten.Value
 	// kernels are the ones that attention may use; nil for all.
 	kernels []string
-	// trues is how many elements of the node's mask are true; nil if nobody knows.
+	// trues is the number of true elements of the node's mask; nil if unknown.
 	trues *export.Count
 	// onHost reports whether the node runs on the host, whose memory is not counted.
 	onHost bool
@@ -69,8 +69,8 @@ type place struct{ path trace.Path }
 // ModulePath returns the path of a module.
 func (p *place) ModulePath() *trace.Path { return &p.path }
 
-// prepare looks up the operators of a program, and of the first forward's, which is left out if they are not known. The
-// error is an [*UnknownOperatorsError] if some of the program are not known.
+// prepare looks up the operators of a program, and of the programs of the first forward. The latter are dropped if some
+// operator is unknown; in the former that is an [*UnknownOperatorsError].
 func prepare(p *export.Program) (*graph, error) {
 	g, err := prepareGraph(p, p)
 	if err != nil {
@@ -103,7 +103,7 @@ func blockEnds(p *export.Program) map[int]int {
 	return ends
 }
 
-// prepareGraph prepares a graph of which modules keep values for the next forward's.
+// prepareGraph prepares a graph. Its modules keep values for the forward of next.
 func prepareGraph(p, next *export.Program) (*graph, error) {
 	g := &graph{Program: p, calls: make([]call, len(p.Nodes))}
 	places := map[[2]string]*place{}
@@ -200,11 +200,11 @@ func (g *graph) findLeaves() {
 // unknown in a recording, which needs none that a graph only checks.
 const item = "torch.ops.aten.item.default"
 
-// row is x[i], of which a number that depends on data may be the index.
+// row is x[i]. The index may be a number that depends on data.
 const row = "torch.ops.aten.select.int"
 
-// checksAlone reports for each node whether it is a check of the graph, or computes a number that only checks use,
-// and indices of single rows.
+// checksAlone returns for each node whether it is a check of the graph, or computes a number that only checks use, and
+// indices of single rows.
 func checksAlone(p *export.Program) []bool {
 	out := make([]bool, len(p.Nodes))
 	taken := make([]bool, p.Values) // by something else than a check
@@ -237,7 +237,7 @@ func isCheck(target string) bool {
 		strings.HasPrefix(target, "torch.ops.aten.sym_constrain_range")
 }
 
-// find returns what a target does, if it is known.
+// find finds the function of a target, and reports whether it is known.
 func (c *call) find(target string) bool {
 	if target == "" {
 		c.skip = true
@@ -254,7 +254,7 @@ func (c *call) find(target string) bool {
 // UnknownOperator is an operator that the recorder does not know.
 type UnknownOperator struct {
 	Target string
-	// Count is how many calls there are, Module and Line where the first is.
+	// Count is the number of calls, Module and Line describe the first one.
 	Count        int
 	Module, Line string
 }
@@ -298,7 +298,7 @@ func (e *UnknownOperatorsError) Error() string {
 // Usage marks the error as bad input.
 func (*UnknownOperatorsError) Usage() bool { return true }
 
-// dtypes are the element types that the recorder knows.
+// dtypes are the supported element types.
 var dtypes = map[export.ScalarType]trace.DType{
 	export.Byte:     trace.U8,
 	export.Char:     trace.U8, // of the same size
@@ -374,7 +374,7 @@ func eachOutput(n *export.Node, f func(v int32)) {
 	}
 }
 
-// result returns the value of a node that makes one, -1 of others: files can say anything.
+// result returns the value of a node with one result, -1 for others: files can contain anything.
 func result(n *export.Node) int32 {
 	if len(n.Outputs) == 1 && n.Outputs[0].Kind == export.Ref {
 		return n.Outputs[0].Ref
@@ -382,7 +382,7 @@ func result(n *export.Node) int32 {
 	return -1
 }
 
-// inputOf returns the value that a node has as the argument of a name, -1 if it has none.
+// inputOf returns the value of a node's argument by name, -1 if there is none.
 func inputOf(n *export.Node, name string) int32 {
 	if a := find(n, name); a != nil && a.Kind == export.Ref {
 		return a.Ref

@@ -15,8 +15,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// ligerKernels finds the nodes in whose place liger-kernel has kernels: it replaces classes
-// and functions of single files of transformers, which calls are known by.
+// ligerKernels finds the nodes that liger-kernel replaces by its kernels. It replaces classes and functions of some
+// files of transformers, by their names.
 func ligerKernels(p *export.Program) []export.KernelCall {
 	var out []export.KernelCall
 	u := usesOf(p)
@@ -59,20 +59,20 @@ func together(p *export.Program, begin int, alike func(a, b *export.Node) bool) 
 // sameCall reports whether two nodes belong to one call of a module.
 func sameCall(a, b *export.Node) bool { return slices.Equal(a.Stack, b.Stack) }
 
-// sameLine reports whether two nodes belong to one call of a function that turns queries and keys.
+// sameLine reports whether two nodes belong to one call of a function that rotates queries and keys.
 func sameLine(a, b *export.Node) bool {
 	return sameCall(a, b) && turnedAt(b) >= 0 && a.Trace[turnedAt(a)] == b.Trace[turnedAt(b)]
 }
 
-// turnedAt returns the frame with the line that calls apply_rotary_pos_emb, which is the last one
-// since PyTorch 2.8; -1 if a node is of no such call.
+// turnedAt returns the frame whose line calls apply_rotary_pos_emb, which is the last one since PyTorch 2.8; -1 if the
+// node does not belong to such a call.
 func turnedAt(n *export.Node) int {
 	return slices.IndexFunc(n.Trace, func(f export.Frame) bool {
 		return strings.Contains(f.Source, "apply_rotary_pos_emb(")
 	})
 }
 
-// activationOf returns the node of the activation that node i multiplies with, -1 if it is none.
+// activationOf returns the node of the activation whose result node i multiplies, -1 if there is none.
 func activationOf(p *export.Program, u uses, i int, activation string) int {
 	n := &p.Nodes[i]
 	if n.Target != multiply {
@@ -208,8 +208,8 @@ func span(p *export.Program, c export.KernelCall) (*kernel, *region) {
 	return k, r
 }
 
-// withKernels returns the graph with liger-kernel's kernels: they run where the last of their
-// nodes would, and all that the nodes release is released then.
+// withKernels returns the graph with liger-kernel's kernels. A kernel runs in place of the last node that it replaces,
+// and releases all values that the replaced nodes release.
 func (g *graph) withKernels() *graph {
 	p := *g.Program
 	p.Nodes = slices.Clone(p.Nodes)
@@ -272,7 +272,7 @@ func (k *kernel) call(n *export.Node) func(w *walker) []aten.Value {
 	}
 }
 
-// ligerProblem returns why a graph has nothing that liger-kernel replaces and vprof describes; empty if it has.
+// ligerProblem returns why liger-kernel replaces nothing in a graph that vprof supports; empty if it does.
 func ligerProblem(p *export.Program) string {
 	u := usesOf(p)
 	for i := range p.Nodes {
@@ -295,7 +295,7 @@ func ligerProblem(p *export.Program) string {
 		cmp.Or(p.Class, "of no class that the file names"))
 }
 
-// ligerFound returns what liger-kernel computes of a graph in a case.
+// ligerFound describes which parts of a graph liger-kernel computes in a case.
 func ligerFound(p *export.Program, c models.Case) string {
 	counts := map[string]int{}
 	for _, k := range p.Kernels {
@@ -332,7 +332,7 @@ func hasLigerLoss(p *export.Program) bool {
 	})
 }
 
-// useLiger makes liger-kernel's kernels run the graph, if the case asks for them.
+// useLiger runs the graph with liger-kernel's kernels, if the case has liger.
 func (t *task) useLiger() error {
 	if !t.c.Liger {
 		return nil

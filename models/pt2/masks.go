@@ -8,11 +8,10 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// dropMasks takes attention masks out of a graph that are there only because it was traced. The functions of
-// transformers that make masks return None where a mask would hide nothing, and where a causal one is no more than the
-// is_causal of attention, but not while a model is traced (masking_utils.py: _ignore_bidirectional_mask_sdpa,
-// _ignore_causal_mask_sdpa). Such a mask is made of positions alone: one of padding or of packed sequences has other
-// inputs.
+// dropMasks removes attention masks that exist only because the graph was traced. The functions of transformers that
+// make masks return None where a mask would hide nothing, and where a causal mask equals attention's is_causal, but not
+// while a model is traced (masking_utils.py: _ignore_bidirectional_mask_sdpa, _ignore_causal_mask_sdpa). Such a mask
+// depends only on positions: a mask of padding or of packed sequences has other inputs.
 func dropMasks(p *export.Program) {
 	for i := 0; i < len(p.Nodes); i++ {
 		end := i
@@ -44,14 +43,14 @@ const (
 	greaterOrEqual = "ge.Scalar"
 )
 
-// ofPositions are the operators of masks that are made of positions alone.
+// ofPositions are the operators of masks that depend only on positions.
 var ofPositions = map[string]bool{
 	"arange.default": true, "arange.start": true, "add.Tensor": true, "unsqueeze.default": true, "expand.default": true,
 	lessOrEqual: true, greaterOrEqual: true,
 }
 
-// dropMask removes the mask that the nodes from begin to end make, if it depends on positions alone and only
-// attention uses it.
+// dropMask removes the mask made by the nodes from begin to end, if it depends only on positions and only attention
+// uses it.
 func dropMask(p *export.Program, begin, end int) {
 	made, causal, ok := positions(p.Nodes[begin:end])
 	if !ok {
@@ -90,8 +89,8 @@ func dropMask(p *export.Program, begin, end int) {
 	}
 }
 
-// positions finds what nodes make of positions alone, and whether they compare
-// these with each other; ok is false for any other mask.
+// positions returns the values of nodes that depend only on positions, and whether positions are compared with each
+// other; ok is false for any other mask.
 func positions(nodes []export.Node) (made map[int32]bool, causal, ok bool) {
 	made = map[int32]bool{}
 	all := false
@@ -112,8 +111,8 @@ func positions(nodes []export.Node) (made map[int32]bool, causal, ok bool) {
 	return made, causal, causal != all
 }
 
-// forAllRows leaves a causal mask as it is made where attention adds a bias of positions:
-// one for all rows of the batch (create_position_bias_mask).
+// forAllRows keeps a causal mask unexpanded where attention adds a position bias: one mask for all rows of the batch
+// (create_position_bias_mask).
 func forAllRows(p *export.Program, begin, end int) {
 	for i := begin; i < end; i++ {
 		if n := &p.Nodes[i]; n.Target == "torch.ops.aten.expand.default" {

@@ -37,7 +37,7 @@ type site struct {
 // layer returns the layer at the site.
 func (s *site) layer() nn.Layer { return s.in.At(s.name) }
 
-// replaced notes that another layer is in place of the linear layer with a weight.
+// replaced reports whether another layer is in place of the linear layer with a weight.
 func (m *modules) replaced(weight int32) bool {
 	s := m.sites[weight]
 	return s != nil && s.layer() != nn.Layer(s.Linear)
@@ -105,8 +105,8 @@ func newModules(p *export.Program) *modules {
 	return m
 }
 
-// keyOf returns what distinguishes the tensors of a model: the first of their names. Constants, whose names are numbers
-// in a graph, also have their sizes.
+// keyOf returns the identity of an input tensor: the first of its tied names. Constants, whose names are numbers in a
+// graph, also have their sizes and types.
 func keyOf(in *export.Input, tied map[string]string) string {
 	if in.Role == export.Constant {
 		return fmt.Sprint(in.Name, in.Sizes, in.Type)
@@ -144,8 +144,8 @@ func (m *modules) addFirst(p *export.Program, byName map[string]*weight, tied ma
 	}
 }
 
-// written reports whether a constant is numbers in the code, of which each forward makes a tensor, as
-// torch.tensor([1, 2]) does.
+// written reports whether a constant is a literal in the code, such as torch.tensor([1, 2]), of which each forward
+// makes a tensor.
 func written(p *export.Program, constant int32) bool {
 	found := false
 	for i := range p.Nodes {
@@ -225,8 +225,8 @@ func (m *modules) findSites(p *export.Program, root *branch) {
 	}
 }
 
-// ownerOf returns the path of the linear layer that a node calls: the module that has the weight,
-// under one of its names if it is tied to another's.
+// ownerOf returns the path of the linear layer that a node calls: the module that has the weight, if it is tied under
+// the module's own name.
 func ownerOf(w *weight, n *export.Node, p *export.Program) string {
 	for i := range p.Inputs {
 		if in := &p.Inputs[i]; in.Name == n.Module+".weight" && slices.Contains(w.values, in.Value) {
@@ -246,7 +246,7 @@ type branch struct {
 	made     *nn.Parts
 }
 
-// at returns the module of a path, made if it is not there yet.
+// at returns the module with a path, and creates it if it does not exist.
 func (b *branch) at(path string) *branch {
 	for path != "" {
 		var name string
@@ -304,9 +304,9 @@ func (b *branch) parts() *nn.Parts {
 
 func parent(name string) string { return name[:max(strings.LastIndexByte(name, '.'), 0)] }
 
-// ties groups the names of parameters that are one tensor; each has the first name of its group. Files of vprof capture
-// say which are. In others, export has replaced a tied parameter by the last of its names everywhere: the others are
-// used nowhere, and a module uses what is not its own.
+// ties groups the names of parameters that share a tensor; each maps to the first name of its group. Files of vprof
+// capture list them. In other files export has replaced a tied parameter by its last name everywhere: the others are
+// unused, and a module uses a parameter of another.
 func ties(p *export.Program) map[string]string {
 	group := map[string]string{}
 	join := func(a, b string) {
@@ -360,7 +360,7 @@ func inOrder(p *export.Program, group map[string]string) map[string]string {
 	return out
 }
 
-// usage finds the values that nodes use, and the values that nodes use in modules other than the parameter's.
+// usage returns the values that nodes use, and the parameters that nodes of other modules use.
 func usage(p *export.Program) (used, strange map[int32]bool) {
 	owner := map[int32]string{}
 	for i := range p.Inputs {
@@ -442,7 +442,7 @@ var recurrentOperators = []string{
 	"torch.ops.aten.rnn_tanh.input", "torch.ops.aten.rnn_relu.input",
 }
 
-// flattenRecurrent makes recurrent layers copy their weights into one buffer when they have come to the device
+// flattenRecurrent makes recurrent layers copy their weights into one buffer after they are moved to the device
 // (flatten_parameters).
 func (m *modules) flattenRecurrent(p *export.Program, root *branch) {
 	for i := range p.Nodes {

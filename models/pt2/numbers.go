@@ -39,7 +39,7 @@ var ofTensors = map[string]func(x *trace.Tensor, d int) int64{
 	"torch.ops.aten.sym_storage_offset.default": func(*trace.Tensor, int) int64 { return 0 },
 }
 
-// numberOf returns what computes a size on the host, which allocates nothing; nil for other targets.
+// numberOf returns the function that computes a size on the host, without allocating; nil for other targets.
 func numberOf(target string) func(args []aten.Value) (aten.Value, error) {
 	if name := sizes[target]; name != "" {
 		return func(args []aten.Value) (aten.Value, error) { return computed(name, args) }
@@ -56,7 +56,7 @@ func numberOf(target string) func(args []aten.Value) (aten.Value, error) {
 	return nil
 }
 
-// condition returns a truth of n numbers.
+// condition returns a function that evaluates a predicate of n numbers.
 func condition(n int, holds func(xs []export.Number) bool) func(args []aten.Value) (aten.Value, error) {
 	return func(args []aten.Value) (aten.Value, error) {
 		xs, err := operands(args, n)
@@ -67,7 +67,7 @@ func condition(n int, holds func(xs []export.Number) bool) func(args []aten.Valu
 	}
 }
 
-// computed returns what a function makes of numbers.
+// computed applies a function, by its name, to numbers.
 func computed(name string, args []aten.Value) (aten.Value, error) {
 	xs, err := operands(args, len(args))
 	if err != nil {

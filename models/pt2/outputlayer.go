@@ -10,8 +10,8 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// outputLayer is where a program computes scores and their cross entropy: what a loss that goes through chunks of
-// tokens replaces.
+// outputLayer describes the nodes that compute logits and their cross entropy. A loss in chunks of tokens replaces
+// them.
 type outputLayer struct {
 	// linear is the node of the layer; loss the node of the cross entropy, -1 if the model returns logits.
 	linear, loss int
@@ -21,7 +21,7 @@ type outputLayer struct {
 	gone map[int]bool
 	// x are the hidden states; labels the batch's, -1 if the model returns logits.
 	x, labels int32
-	// ownLabels reports whether each token has a label of its own; else it predicts the next.
+	// ownLabels reports whether labels are not shifted; otherwise each token predicts the next.
 	ownLabels bool
 }
 
@@ -83,8 +83,8 @@ func newSeeker(g *graph) *seeker {
 	return s
 }
 
-// findOutputLayer finds the output layer by the result that the loss is of: the loss itself, or scores that are given
-// to a cross entropy of every token (labels of their own). The error describes what there is instead.
+// findOutputLayer finds the output layer from the result that the loss is computed from: the loss itself, or logits
+// whose cross entropy is computed over all tokens, with unshifted labels. The error describes what was found instead.
 func findOutputLayer(g *graph, result int32, returnsLoss bool) (*outputLayer, error) {
 	s := newSeeker(g)
 	scores := result
@@ -137,7 +137,7 @@ func (s *seeker) crossEntropy(result int32) (*export.Node, error) {
 	return n, nil
 }
 
-// scores follows scores to the linear layer that makes them.
+// scores follows the logits back to the linear layer that computes them.
 func (s *seeker) scores(v int32) error {
 	s.found.linear = -1
 	for next := s.found.loss; s.found.linear < 0; {
@@ -172,7 +172,7 @@ func (s *seeker) scores(v int32) error {
 	return nil
 }
 
-// goes returns an error if something else than the node next takes a value that is to vanish.
+// goes returns an error if another node than next uses a value that will be removed.
 func (s *seeker) goes(v int32, next int) error {
 	for _, i := range s.takers[v] {
 		if i != next {
@@ -230,7 +230,7 @@ func sliced(n *export.Node) (start, end int64, ok bool) {
 	return start, end, known && ends && steps && step == 1
 }
 
-// keepsAll reports whether a slice leaves nothing out.
+// keepsAll reports whether a slice keeps everything.
 func keepsAll(n *export.Node) bool {
 	start, end, ok := sliced(n)
 	return ok && start == 0 && end == math.MaxInt64
@@ -289,8 +289,8 @@ func shapes(n *export.Node, padded, shifted *bool) bool {
 	}
 }
 
-// without returns the program as it is walked without the output layer: what its nodes release
-// is released by the node of the loss, or with forward's frame where the scores were returned.
+// without returns the program without the output layer. Values that its nodes release are released by the node of the
+// loss, or with forward's frame if the logits were returned.
 func (l *outputLayer) without(g *graph) *graph {
 	p := *g.Program
 	p.Nodes = slices.Clone(p.Nodes)
@@ -315,7 +315,7 @@ func (l *outputLayer) without(g *graph) *graph {
 	return out
 }
 
-// returned returns the nodes whose results the model returns, as they are or scaled and capped.
+// returned returns the nodes whose results the model returns, possibly scaled and capped.
 func returned(p *export.Program) map[int]bool {
 	out := map[int]bool{}
 	maker := usesOf(p).maker

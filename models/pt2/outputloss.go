@@ -43,8 +43,8 @@ type head struct {
 	loss    hf.OutputLoss
 }
 
-// chunkLoss computes logits and loss for some tokens at a time, if the case asks for it, in place of the nodes that
-// do it for all at once. The error belongs to the setting that it returns.
+// chunkLoss computes logits and loss in chunks of tokens if the case asks for it, in place of the nodes that compute
+// them at once. The error belongs to the returned setting.
 func (t *task) chunkLoss() (setting string, err error) {
 	switch {
 	case t.c.On(linearLoss):
@@ -102,7 +102,7 @@ var weightReaders = map[string]string{
 	ligerLoss: "liger-kernel's fused linear cross entropy",
 }
 
-// caps reports whether logits are held down by a tanh and nothing else, which liger-kernel's loss does itself
+// caps reports whether logits are capped by a tanh and otherwise unchanged, which liger-kernel's loss supports
 // (softcap).
 func (h *head) caps() bool {
 	var names []string
@@ -113,7 +113,7 @@ func (h *head) caps() bool {
 	return slices.Equal(names, []string{"div", "tanh", "mul"})
 }
 
-// check finds what keeps the output layer from being called by the loss.
+// check returns an error if the loss cannot call the output layer itself.
 func (h *head) check() error {
 	n := &h.t.g.Nodes[h.l.linear]
 	if name, reads := weightReaders[h.setting]; reads {
@@ -149,7 +149,8 @@ func (h *head) check() error {
 	return nil
 }
 
-// wrapped finds a wrapped module, but for the model itself, whose calls are no more where they were.
+// wrapped returns an error if a wrapped module, other than the model itself, contains nodes of the output layer, whose
+// calls would move.
 func (h *head) wrapped(wraps []*wrapped) error {
 	for _, c := range wraps {
 		for i := range h.l.gone {

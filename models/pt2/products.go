@@ -8,9 +8,9 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// castProducts puts casts to the type of the weight where a module has computed in fp32, multiplies by a weight of its
-// own, and gives the product to a linear layer. In half precision PyTorch has no such layer for fp32, so the code casts
-// under a condition that was false in the export, as T5's norm does: if self.weight.dtype in [float16, bfloat16].
+// castProducts inserts casts to the weight's dtype where a module has computed in fp32, multiplies by a weight of its
+// own, and passes the product to a linear layer. In half precision PyTorch has no such layer for fp32, so the code
+// casts under a condition that was false in the export, as T5's norm does: if self.weight.dtype in [float16, bfloat16].
 func castProducts(p *export.Program) {
 	weights := map[int32]bool{}
 	for i := range p.Inputs {
@@ -47,7 +47,7 @@ func castProducts(p *export.Program) {
 
 const multiply = "torch.ops.aten.mul.Tensor"
 
-// weighted returns the two factors of a product of which one is a weight; nil of others.
+// weighted returns the two factors of a product if exactly one of them is a weight, else nil.
 func weighted(n *export.Node, weights map[int32]bool) (weight, factor *export.Argument) {
 	a, b := find(n, "self"), find(n, "other")
 	if a == nil || b == nil || a.Kind != export.Ref || b.Kind != export.Ref || weights[a.Ref] == weights[b.Ref] {
@@ -59,8 +59,8 @@ func weighted(n *export.Node, weights map[int32]bool) (weight, factor *export.Ar
 	return a, b
 }
 
-// castBefore makes the node that casts a product's factor to the type of its weight, and has
-// the product take its result.
+// castBefore returns a node that casts a product's factor to the dtype of its weight, and makes the product use its
+// result.
 func castBefore(p *export.Program, product *export.Node, weight, factor *export.Argument) export.Node {
 	cast := *product
 	cast.Target, cast.Dies = "torch.ops.aten.to.dtype", nil
@@ -72,14 +72,13 @@ func castBefore(p *export.Program, product *export.Node, weight, factor *export.
 	return cast
 }
 
-// isCast reports whether a value is made by a cast: the code says itself which type it has.
+// isCast reports whether a value is the result of a cast, so that the code itself determines its dtype.
 func isCast(p *export.Program, u uses, v int32) bool {
 	i := u.maker[v]
 	return i >= 0 && len(p.Nodes[i].Outputs) == 1 && strings.HasPrefix(p.Nodes[i].Target, "torch.ops.aten.to.")
 }
 
-// goesToLinear reports whether linear layers take a value, after a dropout or scaled or as it
-// is, and nothing else does.
+// goesToLinear reports whether a value is used only by linear layers, directly or after dropout or scaling.
 func goesToLinear(p *export.Program, u uses, v int32) bool {
 	found := false
 	for v >= 0 {

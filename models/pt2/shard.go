@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// shapes runs forward on a tape of its own, and returns the shape of each value of the graph that is a tensor.
+// shapes runs forward on a separate tape, and returns the shape of each value of the graph that is a tensor.
 func (t *task) shapes(scratch *trace.Tape, net *nn.Tree) [][]int64 {
 	net.To(scratch)
 	t.Load(scratch, int64(t.c.Batch))
@@ -69,7 +69,7 @@ func (w *walker) localize(n *export.Node, given []aten.Arg) {
 	}
 }
 
-// part is a tensor of which a rank has a part of one dimension, or of which another batch has more.
+// part is a tensor of which a rank has a part along one dimension, or which is larger there for another batch.
 type part struct {
 	whole       []int64
 	dim         int
@@ -105,8 +105,8 @@ func (p part) of(n int64) int64 {
 	return n * p.has / p.wholly
 }
 
-// reshaped returns another shape of the whole tensor as in the rank: the dimension is in the one whose stride is the
-// same.
+// reshaped returns the rank's part of another shape of the whole tensor. The sharded dimension lies in the one with the
+// same stride.
 func (p part) reshaped(to []int64) []int64 {
 	before := int64(1) // elements of the dimensions outside
 	for _, n := range p.whole[:p.dim] {

@@ -19,7 +19,7 @@ import (
 const (
 	// Scheme is the prefix of the names of these models.
 	Scheme = "pt2"
-	// Suffix is what their files end in.
+	// Suffix is the suffix of their files.
 	Suffix = ".pt2"
 )
 
@@ -79,8 +79,8 @@ func restore(name, config string, o asked.Oracle) (models.Model, error) {
 	return newModel(name, name, config, p, o)
 }
 
-// complete makes a program follow the types that tensors have in a run, and leaves out what only tracing added. It
-// finds what the nodes do not say: lifetimes of values, and blocks, Functions and kernels of the model.
+// complete corrects the dtypes of a program, removes what only tracing added, and finds what the nodes do not contain:
+// lifetimes of values, and blocks, Functions and kernels of the model.
 func complete(file string, p *export.Program) error {
 	p.First = slices.DeleteFunc(p.First, func(first *export.Program) bool { return complete(file, first) != nil })
 	followTypes(p)
@@ -179,8 +179,8 @@ func halfWeights(p *export.Program) models.WeightType {
 	return models.FP32
 }
 
-// caveats returns what the graph of a model leaves out: an exported graph has the operators of a custom
-// autograd.Function's forward, but neither what it saves for backward nor its backward.
+// caveats returns warnings about a graph that is incomplete: an exported graph has the operators of a custom
+// autograd.Function's forward, but neither its saved tensors nor its backward.
 func caveats(file string, p *export.Program, d *dimensions) func(models.Case) []string {
 	lines := leftOut(p)
 	return func(c models.Case) []string {
@@ -212,7 +212,7 @@ func caveats(file string, p *export.Program, d *dimensions) func(models.Case) []
 	}
 }
 
-// begins reports whether the first forward of a case is planned as it is.
+// begins reports whether the first forward of a case is planned from its own graph.
 func begins(p *export.Program, c models.Case) bool {
 	return c.Strategy == nil && slices.ContainsFunc(p.First, func(first *export.Program) bool {
 		return findDimensions(first).check("", c) == nil
@@ -243,7 +243,7 @@ func otherWay(x *export.Extra) string {
 		x.OtherWay.Batch, captured(x), x.OtherWay.Line)
 }
 
-// leftOut returns the Functions of which the graph has no backward.
+// leftOut returns warnings about Functions whose backward is not in the graph.
 func leftOut(p *export.Program) []string {
 	var lines []string
 	found := map[string]bool{}

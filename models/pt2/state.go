@@ -15,18 +15,17 @@ import (
 // node of the next forward behind which another takes its place.
 type kept struct {
 	value, until int32
-	// input is the place among the inputs of what the next forward takes it as (self.memory = f(self.memory)), -1 if it
-	// does not; half reports whether this is half precision under autocast from the first forward on. The node first is
-	// where it is taken first. detached reports whether it is the value's memory alone, without what backward needs of
-	// it.
+	// input is the index of the input by which the next forward gets it (self.memory = f(self.memory)), -1 if it does
+	// not; half reports whether this is in half precision under autocast from the first forward on. first is the node
+	// that first uses it. detached reports whether only its memory is kept, without its graph.
 	input, first int
 	half         bool
 	detached     bool
 	of           *trace.Tensor
 }
 
-// keptOf returns the values of a graph that modules keep for the next forward, whose graph is the same one unless this
-// is the first forward's. What the first forward makes are inputs of later graphs, and none of their values: -1.
+// keptOf returns the values of a graph that modules keep for the next forward. next is the graph of that forward, the
+// same one except after the first. Values of the first forward that are inputs of later graphs have no value there: -1.
 func keptOf(p, next *export.Program) (out []kept) {
 	if p.Extra == nil {
 		return nil
@@ -92,7 +91,7 @@ func inputNamed(p *export.Program, name string) int {
 	return slices.IndexFunc(p.Inputs, func(in export.Input) bool { return named(p, in, name) })
 }
 
-// madeByName returns the values that nodes make, by name: other values may share a name with the one they alias.
+// madeByName returns the results of nodes by name. An input or alias may have the same name; those are not in it.
 func madeByName(p *export.Program) map[string]int32 {
 	out := map[string]int32{}
 	for i := range p.Nodes {
@@ -110,8 +109,9 @@ func named(p *export.Program, in export.Input, name string) bool {
 	return in.Value >= 0 && p.Names[in.Value] == name
 }
 
-// findState finds what the modules of a graph keep for the next forward. It takes out the copies that torch.export puts
-// at the end of the graph for buffers that forward replaces: PyTorch has the module refer to the other tensor.
+// findState finds the values that the modules of a graph keep for the next forward. It removes the copies that
+// torch.export puts at the end of the graph for buffers that forward replaces: PyTorch makes the module refer to the
+// new tensor.
 func (g *graph) findState(next *export.Program) {
 	g.kept = keptOf(g.Program, next)
 	for k := range g.kept {
@@ -178,7 +178,8 @@ func (w *walker) takeState() {
 	}
 }
 
-// makeState makes what a node takes and no module has, in the first forward and where the batch has another size.
+// makeState allocates the state that a node reads and no module holds yet, in the first forward and after a change of
+// the batch size.
 func (w *walker) makeState(node int) {
 	for _, k := range w.g.kept {
 		if w.then != nil || k.input < 0 || k.first != node || w.values[w.g.Inputs[k.input].Value] != nil {
@@ -210,7 +211,7 @@ func shapeOf(in *export.Input) []int64 {
 	return shape
 }
 
-// hold keeps a value that modules keep: x.detach() before x dies, with what backward needs of it.
+// hold keeps a value that modules keep: x.detach() before x is freed, or x with its graph.
 func (w *walker) hold(v int32) {
 	if len(w.keeping) == 0 || v < 0 || !w.Training() || w.tensor(v) == nil {
 		return
@@ -228,7 +229,7 @@ func (w *walker) hold(v int32) {
 	}
 }
 
-// keep holds what modules keep of a forward.
+// keep holds the values that modules keep after a forward.
 func (w *walker) keep() {
 	for i := range w.keeping {
 		k := &w.keeping[i]
@@ -246,7 +247,7 @@ func (w *walker) keep() {
 	}
 }
 
-// begin returns the first forward pass, where it does more than those after it, which find what it leaves.
+// begin runs the first forward pass if it does more than later ones, which use the state that it leaves.
 func (t *task) begin(b *task, f *trace.Frame, results *[]*trace.Tensor, loss **trace.Tensor) *trace.Tensor {
 	b.inputGrads, b.kept, b.inputs = t.inputGrads, nil, make([]*trace.Tensor, len(b.g.Inputs))
 	for i, in := range b.g.Inputs {

@@ -18,7 +18,7 @@ import (
 // [train.Graph].
 type task struct {
 	*modules
-	// plain is the program before it is given the sizes of a batch, which sizes knows of.
+	// plain is the program before the sizes of a batch are inserted; sizes are its dimensions.
 	plain *graph
 	sizes *dimensions
 
@@ -89,7 +89,7 @@ func newTrainer(g *graph, d *dimensions, c models.Case) (models.Trainer, error) 
 	return trainer, t.sized(c.Batch)
 }
 
-// makeFirst makes the tasks of the first forward, which have the same modules. Ranks and stages have none.
+// makeFirst makes the tasks of the first forward, which share the modules. They are not used with ranks or stages.
 func (t *task) makeFirst() {
 	for _, g := range t.plain.first {
 		sizes := findDimensions(g.Program)
@@ -198,7 +198,8 @@ func (t *task) Gate(blocks []string, enter func(block string)) error {
 	return nil
 }
 
-// recompute finds the calls that backward runs again, if the case asks for it. The error belongs to the field that it names.
+// recompute finds the calls that backward recomputes, if the case has checkpointing. The error belongs to the field
+// that it names.
 func (t *task) recompute() (field string, err error) {
 	switch {
 	case !t.c.Checkpointing:

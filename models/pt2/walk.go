@@ -169,8 +169,8 @@ func (w *walker) call(n *export.Node, c *call) {
 	w.bind(n, out)
 }
 
-// arguments returns the arguments of an operator's call: on a rank the ones of its part, in evaluation with dropout
-// off.
+// arguments returns the arguments of an operator's call: with the sizes of the rank's part, and without dropout in
+// evaluation.
 func (w *walker) arguments(n *export.Node, c *call) []aten.Arg {
 	given := make([]aten.Arg, len(n.Inputs))
 	for i := range n.Inputs {

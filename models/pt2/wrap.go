@@ -145,7 +145,7 @@ func (w *walker) tensors(values []int32) []*trace.Tensor {
 	return lists.Present(values, w.tensor)
 }
 
-// within returns the wrapped calls inside a region that is not one of them itself.
+// within returns the wrapped calls inside a region, except the region itself.
 func within(wraps []*wrapped, r *region) []*wrapped {
 	return lists.Filter(wraps, func(c *wrapped) bool {
 		return c.begin >= r.begin && c.end <= r.end && (c.begin != r.begin || c.end != r.end)

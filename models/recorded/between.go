@@ -77,8 +77,8 @@ func (f *File) in(amp string) []*Recording {
 	return all
 }
 
-// neighbors returns the recordings of a precision whose batch sizes are next to one: first the one where Inductor fuses
-// what it fuses at this size, or else the nearer one. If one is of that size, it is both.
+// neighbors returns the recordings of a precision at the batch sizes next to the given one. near is the one in which
+// Inductor fuses as at this size, or else the nearer one. A recording at this very size is returned as both.
 func (f *File) neighbors(amp string, batch int) (near, far *Recording, err error) {
 	all := f.in(amp)
 	if i := slices.IndexFunc(all, func(r *Recording) bool { return r.Batch == batch }); i >= 0 {
@@ -100,7 +100,8 @@ func (f *File) neighbors(amp string, batch int) (near, far *Recording, err error
 	return near, far, nil
 }
 
-// otherwise counts the reductions that Inductor fuses at a batch size and not at the recorded one, or the reverse.
+// otherwise counts the reductions that Inductor fuses at only one of two batch sizes: the given one and the recorded
+// one.
 func (r *Recording) otherwise(batch int) int {
 	n := r.splitsOtherwise(batch)
 	for _, from := range r.FusesFrom {
@@ -111,7 +112,8 @@ func (r *Recording) otherwise(batch int) int {
 	return n
 }
 
-// splitsOtherwise counts the sums that are split into samples at one of a batch size and the recorded one.
+// splitsOtherwise counts the reductions that are split at only one of two batch sizes: the given one and the recorded
+// one.
 func (r *Recording) splitsOtherwise(batch int) (n int) {
 	for _, at := range r.SplitsAt {
 		if slices.Contains(at, r.Batch) != slices.Contains(at, batch) {
@@ -121,8 +123,8 @@ func (r *Recording) splitsOtherwise(batch int) (n int) {
 	return n
 }
 
-// Missing returns batch sizes between the recorded ones of a precision at which Inductor splits sums in a way that no
-// recording has: the largest size of each way.
+// Missing returns batch sizes between the recorded ones of a precision at which Inductor splits reductions in a way
+// that no recording shows: the largest size of each way.
 func (f *File) Missing(amp string) []int {
 	all := f.in(amp)
 	largest, known := map[string]int{}, map[string]bool{}
@@ -162,7 +164,7 @@ func (s *Step) node(n int) string {
 }
 
 // interpolate returns the recording at a batch size between, or beyond, this one and another. It is an error if more
-// than [mostUnmatched] of a step has no counterpart in the other one. Eager steps run their lines in the same order.
+// than [mostUnmatched] of a step has no counterpart in the other. Eager steps run their lines in the same order.
 func (r *Recording) interpolate(far *Recording, batch int, eager bool) (*Recording, error) {
 	out := *r
 	out.Batch = batch
@@ -196,8 +198,8 @@ func (r *Recording) interpolate(far *Recording, batch int, eager bool) (*Recordi
 	return &out, nil
 }
 
-// convolutionsAt returns the convolutions of a step of a batch size at another one, with as many samples for each of
-// the batch. Others are left out.
+// convolutionsAt returns the convolutions of a step at another batch size, scaled with it, without any whose samples
+// would not be a whole number.
 func (s *Step) convolutionsAt(batch, other int64) []Convolution {
 	var all []Convolution
 	for _, c := range s.Convolutions {
@@ -209,8 +211,8 @@ func (s *Step) convolutionsAt(batch, other int64) []Convolution {
 	return all
 }
 
-// used reports for each allocation whether another event comes between it and its free. None does for the workspaces of
-// libraries, which depend on the algorithm that a library picks for the batch size and need no counterpart.
+// used returns for each allocation whether another event comes between it and its free. For workspaces of libraries
+// there is none: they depend on the algorithm that a library selects for the batch size, and need no counterpart.
 func (s *Step) used() []bool {
 	used := make([]bool, len(s.Allocations))
 	for i, n := range s.Order {

@@ -85,7 +85,7 @@ type Recording struct {
 	// SplitsAt lists, for each sum that Inductor splits, the batch sizes at which the pieces are the samples. It then
 	// fuses them with the kernels that go through the samples.
 	SplitsAt [][]int `json:"splits_at,omitempty"`
-	// Program is what ran.
+	// Program is the recorded program.
 	Program *program.Program `json:"program"`
 	// Notes are what is known of recorded steps besides their allocations, in order.
 	Notes []Note `json:"notes,omitempty"`
@@ -121,7 +121,7 @@ const (
 	convolutionNote = "convolution"
 )
 
-// Forms returns what can be compiled.
+// Forms returns the parts of a step that can be compiled.
 func Forms() []string { return []string{"whole", "loss", "blocks"} }
 
 // Eager is the form of steps that ran without torch.compile.

@@ -61,7 +61,7 @@ func (f *File) batches(amp string) []int {
 	return slices.Compact(lists.Map(f.in(amp), func(r *Recording) int { return r.Batch }))
 }
 
-// stepCaveats returns what limits the estimates of recorded steps.
+// stepCaveats returns warnings that limit the estimates of recorded steps.
 func (f *File) stepCaveats(c models.Case) []string {
 	amp := string(c.AMP)
 	batches := f.batches(amp)

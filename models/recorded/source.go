@@ -90,7 +90,7 @@ func runModel(f *File, name string) (models.Model, error) {
 	}, nil
 }
 
-// caveatsOfRun returns what limits the estimates of a recorded run.
+// caveatsOfRun returns warnings that limit the estimates of a recorded run.
 func caveatsOfRun(h *Header) []string {
 	all := []string{
 		fmt.Sprintf("replayed: this is the program of a run of %s that was recorded on %s; on other GPUs "+

@@ -80,9 +80,9 @@ type played struct {
 	places map[int]*Convolution // of its convolutions that cuDNN is asked about, by their places
 }
 
-// play plays the recorded forward and backward passes, and sets the gradients that they leave. What the step before
-// still holds goes when its variables are bound to what forward has returned. The scaler, nil if there is none, scales
-// the loss in between.
+// play plays the recorded forward and backward passes, and sets the gradients that they leave. Tensors of the previous
+// step are freed when its variables are bound to the new results. The scaler, nil if there is none, scales the loss in
+// between.
 func (l *loop) play(r *Recording, scaler *optim.GradScaler) {
 	s := &r.steps[min(l.count, len(r.steps)-1)]
 	p := &played{
@@ -189,12 +189,11 @@ func (l *loop) events(p *played, from, to int) {
 	}
 }
 
-// Unnamed is the operator of what compiled code allocates where nobody knows for which node of the graph: the function
-// that allocates.
+// Unnamed is the operator of an allocation of compiled code whose graph node is unknown: the function that allocates.
 const Unnamed = "empty_strided"
 
-// end plays the frees at the end of a step, when the variables that hold its tensors go. What the first step leaves
-// allocated stays for good; what later steps leave is freed, since the next step allocates its own.
+// end plays the frees at the end of a step, when the variables of its tensors are deleted. What the first step leaves
+// allocated stays for good. What later steps leave is freed, since the next step allocates its own.
 func (l *loop) end() {
 	p := l.now
 	if p == nil {

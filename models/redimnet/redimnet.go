@@ -210,8 +210,8 @@ var sizes = map[string]config{
 // order is the order in which sizes are listed.
 var order = []string{"b0", "b1", "b2", "b3", "b4", "b5", "b6", "M"}
 
-// asTrained returns what the MRL trainer builds from a size's checkpoint: it takes over channels, bins, block kinds and
-// stages, and has its own defaults for the rest.
+// asTrained returns the configuration that the MRL trainer builds from a size's checkpoint: channels, bins, block kinds
+// and stages are the checkpoint's, the rest the trainer's defaults.
 func asTrained(c config) config {
 	c.groupDivisor, c.globalContext, c.hop, c.outChannels = 4, false, 160, 512
 	return c

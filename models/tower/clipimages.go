@@ -6,14 +6,14 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Squares is how a model with CLIP's or SigLIP's tower sees: images all have the size that the tower is made for.
+// Squares runs CLIP's or SigLIP's tower on images, all of the size that the tower is made for.
 type Squares struct {
 	Tower *nn.Parts
 	Size  Size
 	// Classed reports whether the tower is CLIP's, with a place for the class of an image.
 	Classed  bool
 	Pictures Pictures
-	// Projected is what the model makes of the states of the tower: tokens of all images.
+	// Projected projects the states of the tower to the tokens of all images.
 	Projected func(f *frame, states States) *tensor
 	// Masked makes the masks of a decoder whose tokens of an image see each other both ways, of
 	// its ids and their padding mask; nil where it makes its own.
@@ -23,8 +23,8 @@ type Squares struct {
 	grads         bool
 }
 
-// States are what a tower makes of images [images, places, width]: Chosen after the layer that is asked for, nil if
-// none is, and Last in the end, through the last norm where the tower has it there.
+// States are the hidden states of a tower for images [images, places, width]: Chosen is the output of the selected
+// layer, nil for none, and Last the final output, after the last norm where the tower has one there.
 type States struct{ Chosen, Last *tensor }
 
 // Load implements [Vision].
@@ -132,8 +132,8 @@ func (q *Squares) layer(f *frame, l *nn.Parts, x *tensor) *tensor {
 	return f.Set(&x, residual.Add(x))
 }
 
-// LlavaProjected returns what LlavaModel makes of the states of its tower: of one layer, without
-// the class of an image if cut says so, through two layers.
+// LlavaProjected returns LlavaModel's projection of the tower's states through two layers; cut removes the class token
+// of an image first.
 func LlavaProjected(p *nn.Parts, activation string, cut bool) func(f *frame, states States) *tensor {
 	return func(f *frame, states States) *tensor {
 		x := states.Last
@@ -152,8 +152,8 @@ func LlavaProjected(p *nn.Parts, activation string, cut bool) func(f *frame, sta
 	}
 }
 
-// Gemma3Projected returns what Gemma3MultiModalProjector makes of the states of its tower: the mean
-// of the patches of each square, of which there are tokens of an image.
+// Gemma3Projected returns the forward pass of Gemma3MultiModalProjector: patches are averaged over squares, tokens of
+// them along each side of an image.
 func Gemma3Projected(p *nn.Parts, s Size, tokens int64) func(f *frame, states States) *tensor {
 	return func(f *frame, states States) *tensor {
 		return callModule(f, p, []*tensor{states.Last}, func(g *frame) *tensor {
@@ -172,7 +172,7 @@ func Gemma3Projected(p *nn.Parts, s Size, tokens int64) func(f *frame, states St
 	}
 }
 
-// Gemma3Masks returns the masks of a decoder whose tokens of an image see each other both ways
+// Gemma3Masks returns the masks of a decoder in which tokens of one image attend to each other in both directions
 // (create_masks_for_vision_model).
 func Gemma3Masks(window int64) func(f *frame, ids, kinds, padding *tensor) (full, part *tensor) {
 	return func(f *frame, ids, kinds, padding *tensor) (full, part *tensor) {

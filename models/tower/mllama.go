@@ -9,8 +9,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Tiled is how MllamaVisionModel cuts images into tiles: at most Tiles of them, in one of as
-// many arrangements as Shapes, all of which Global layers see at once.
+// Tiled has the sizes by which MllamaVisionModel cuts images into tiles: at most Tiles of them, in one of Shapes
+// arrangements. Global is the number of layers that attend over all tiles.
 type Tiled struct{ Tiles, Shapes, Global int64 }
 
 // Mllama returns MllamaVisionModel; s.Positions are the patches of a tile.
@@ -40,8 +40,7 @@ func mllamaLayers(p *nn.Parts, s Size, n int64, gated bool) {
 	})
 }
 
-// Tiles is how Mllama sees: images are cut into tiles, and layers of the decoder attend to what
-// the tower makes of them.
+// Tiles runs Mllama's tower: images are cut into tiles, and layers of the decoder attend to the tower's states.
 type Tiles struct {
 	Tower     *nn.Parts
 	Projector *nn.Parts // what holds it
@@ -80,7 +79,8 @@ func (q *Tiles) Encode(f *frame, _, _, _ *tensor, _ hf.Text) DecoderInputs {
 	return DecoderInputs{Cross: []*tensor{states, f.Let(mask), f.Let(rows)}}
 }
 
-// crossMask follows _prepare_cross_attention_mask: what of the images each token sees, and which tokens see anything.
+// crossMask follows _prepare_cross_attention_mask: the image states that each token attends to, and the tokens that
+// attend to any.
 func (q *Tiles) crossMask(f *frame, places int64) (mask, rows *tensor) {
 	g := f.FuncFrame(q.among)
 	b, d := q.among.Size(0), q.patchType()

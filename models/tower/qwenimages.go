@@ -19,23 +19,23 @@ type Qwen struct {
 	grads               bool
 }
 
-// QwenTokens returns how many tokens of a row an image of some pixels of a side is, once it is
-// rounded to whole squares (smart_resize).
+// QwenTokens returns the number of tokens of an image with the given side in pixels, rounded to whole squares
+// (smart_resize).
 func QwenTokens(s Size, side int64) int64 {
 	n := squares(s, side)
 	return n * n
 }
 
-// squares returns how many squares that become tokens a side has.
+// squares returns the number of tokens along a side, each a square of patches.
 func squares(s Size, side int64) int64 {
 	unit := s.Patch * s.Merge
 	return max(1, (side+unit/2)/unit)
 }
 
-// side returns how many patches a side has.
+// side returns the number of patches along a side.
 func (q *Qwen) side() int64 { return squares(q.Size, q.Pictures.Side) * q.Size.Merge }
 
-// images returns how many there are in the batch.
+// images returns the number of images in the batch.
 func (q *Qwen) images() int64 { return q.grid.Size(0) }
 
 // Load implements [Vision].
@@ -46,7 +46,8 @@ func (q *Qwen) Load(t *trace.Tape, rows int64) {
 	q.kinds = batchOf(t, trace.I64, rows, q.Pictures.Length)
 }
 
-// RequireGrads implements [Vision]. transformers does not know what Qwen3VLVisionModel makes of images first.
+// RequireGrads implements [Vision]. transformers does not find the first module of Qwen3VLVisionModel, so it has no
+// effect there.
 func (q *Qwen) RequireGrads() { q.grads = q.Size.Positions == 0 }
 
 // ReplacesTokens implements [Vision].
@@ -70,8 +71,8 @@ func (q *Qwen) Encode(f *frame, ids, _, embeds *tensor, text hf.Text) DecoderInp
 	return seen
 }
 
-// features follows get_image_features: the last state of the tower, the features of each image,
-// and the features of deeper layers. All of them live as long as f.
+// features follows get_image_features: the last state of the tower, the features of each image, and the features of
+// deeper layers. All of them live in frame f.
 func (q *Qwen) features(f *frame, text hf.Text) (last *tensor, images []*tensor, deep [][]*tensor) {
 	g := f.CallFrame(q.pixels, q.grid)
 	pixels := g.Let(q.pixels.To(q.patchEmbed().DType))
@@ -93,8 +94,8 @@ func (q *Qwen) patchEmbed() *nn.Parameter {
 	return nn.Base(q.Tower.At("patch_embed.proj")).(*nn.Conv).Weight
 }
 
-// encodeImages follows forward of the tower: what its last layer makes, one token of each square, and what
-// deeper layers make.
+// encodeImages follows forward of the tower: the output of its last layer, the merged tokens (one for each square), and
+// the outputs of deeper layers.
 func (q *Qwen) encodeImages(f *frame, pixels *tensor, text hf.Text) (last, merged *tensor, deep []*tensor) {
 	s := q.Size
 	g := f.ModuleFrame(q.Tower, pixels, q.grid)

@@ -19,13 +19,13 @@ type (
 // Size is the size of a tower. What a kind of tower has no use for is zero.
 type Size struct {
 	Width, Inner, Layers, Heads int64
-	// Channels, Patch and Image describe the input: colors, and pixels of a side; Frames
-	// is how many images a patch reaches over, Bins how many frequencies sound has.
+	// Channels, Patch and Image describe the input: colors, and pixels along a side; Frames is the number of images
+	// that a patch covers, Bins the number of frequency bins of sound.
 	Channels, Patch, Image, Frames, Bins int64
-	// Positions is how many places have an embedding, Merge how many patches of a side
-	// become one token, Out the width of what comes out.
+	// Positions is the number of position embeddings, Merge the number of patches along a side that become one token,
+	// Out the width of the output.
 	Positions, Merge, Out int64
-	// Deep is how many layers hand what they make to the decoder, too.
+	// Deep is the number of layers whose output the decoder gets, too.
 	Deep int64
 	// Pooled reports whether there is a head that pools, Bias that projections have a bias.
 	Pooled, Bias bool
@@ -34,12 +34,12 @@ type Size struct {
 	Activation          string
 	Window              int64
 	FullAttentionLayers []int64
-	// DeepLayers are the layers that hand what they make to the decoder, too. Gated reports whether feed-forward halves
-	// are.
+	// DeepLayers are the layers whose output the decoder gets, too. Gated reports whether feed-forward halves are
+	// gated.
 	DeepLayers []int64
 	Gated      bool
-	// FeatureLayer is the layer whose states are looked at, counted from the last one's, -1; zero is
-	// what the tower itself gives.
+	// FeatureLayer is the layer whose output is used, counted back from the last one, -1; zero is the output of the
+	// tower itself.
 	FeatureLayer int64
 }
 

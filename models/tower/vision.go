@@ -16,13 +16,13 @@ type Pictures struct{ PerRow, Side, Length int64 }
 type Vision interface {
 	// Load brings the images of some rows to the device.
 	Load(t *trace.Tape, rows int64)
-	// RequireGrads makes what is first made of images require gradients though the tower is
-	// frozen, as enable_input_require_grads() of transformers does.
+	// RequireGrads makes the tower's first result require gradients although the tower is frozen, as
+	// enable_input_require_grads() of transformers does.
 	RequireGrads()
 	// ReplacesTokens reports whether features replace tokens; else it leaves tokens alone, and Encode is given none.
 	ReplacesTokens() bool
-	// Encode puts what the tower makes of images in place of their tokens among embeddings [rows, length, width], in
-	// the frame of the model that binds them; padding may be nil.
+	// Encode replaces the tokens of images by the tower's features among embeddings [rows, length, width], in the frame
+	// of the model that binds them; padding may be nil.
 	Encode(f *frame, ids, padding, embeds *tensor, text hf.Text) DecoderInputs
 }
 
@@ -32,15 +32,15 @@ type DecoderInputs struct {
 	Embeds *tensor
 	// Positions are those in time, height and width [3, rows, length]; nil where the decoder counts its tokens.
 	Positions *tensor
-	// ImageTokens names which tokens are of images [rows, length]; Deepstack are features that are added there to what
-	// the first layers make.
+	// ImageTokens marks the tokens of images [rows, length]; Deepstack are features that are added at these tokens to
+	// the output of the first layers.
 	ImageTokens *tensor
 	Deepstack   []*tensor
 	// Full and Window are the masks of layers that see all before them and of layers with a
 	// window; both nil where the decoder makes its own.
 	Full, Window *tensor
-	// Cross are the states of images that layers of their own attend to, the mask of what each
-	// token sees of them, and which tokens see anything; Embeds are nil then.
+	// Cross are the states of images that separate layers attend to, the mask of the states that each token attends to,
+	// and the tokens that attend to any; Embeds are nil then.
 	Cross []*tensor
 	// Kept are features that the model returns besides its states.
 	Kept []*tensor
@@ -68,8 +68,8 @@ func batchOf(t *trace.Tape, d trace.DType, shape ...int64) *tensor {
 // movingBatch is the native function that copies a batch to the device.
 const movingBatch = "to_dtype_layout"
 
-// imagePlaces follows get_placeholder_mask: which of the ids stand for images, and for what else a
-// model sees; the number of the former is counted.
+// imagePlaces follows get_placeholder_mask: masks of the ids that are placeholders of images, and of other inputs. It
+// also sums each mask.
 func imagePlaces(f *frame, ids *tensor, kinds int) []*tensor {
 	g := f.FuncFrame(ids)
 	masks := lists.Times(kinds, func(int) *tensor { return g.Let(ids.EqScalar()) })
@@ -81,7 +81,7 @@ func imagePlaces(f *frame, ids *tensor, kinds int) []*tensor {
 	return masks
 }
 
-// callModule runs the body of a module in a frame of its own.
+// callModule runs the body of a module in a new frame.
 func callModule(f *frame, m any, args []*tensor, body func(g *frame) *tensor) *tensor {
 	g := f.ModuleFrame(m, args...)
 	return g.Return(body(g))
@@ -94,7 +94,7 @@ func feedForward(f *frame, m *nn.Parts, first, activation, second string, x *ten
 	})
 }
 
-// feedForwardInSteps returns such a half whose class binds what each step gives to a name.
+// feedForwardInSteps returns the same for a class that binds the result of each step to a name.
 func feedForwardInSteps(f *frame, m *nn.Parts, activation string, x *tensor) *tensor {
 	return callModule(f, m, []*tensor{x}, func(g *frame) *tensor {
 		g.Pass(&x, m.At("fc1"), hf.Activation(activation), m.At("fc2"))
@@ -102,8 +102,8 @@ func feedForwardInSteps(f *frame, m *nn.Parts, activation string, x *tensor) *te
 	})
 }
 
-// selfAttention follows forward of an attention module that projects query, key and value one by one, and what
-// comes of them by the layer output; splitLast splits heads when all three are there.
+// selfAttention follows forward of an attention module that projects query, key and value one by one, and the result by
+// the layer output. splitLast splits heads after all three projections.
 func selfAttention(f *frame, m *nn.Parts, x, mask *tensor, s Size, output string, splitLast bool) *tensor {
 	heads := func(y *tensor) *tensor { return hf.Heads(y, s.Width/s.Heads) }
 	return callModule(f, m, []*tensor{x, mask}, func(g *frame) *tensor {

@@ -90,7 +90,8 @@ func savedLayers(a Adaptable, names []string) (saved []*nn.Layer, missing []stri
 	return lists.Union(saved, a.Saved()...), missing
 }
 
-// adapters wraps linear layers in adapters of LoRA or of another method. The error describes what that does not take.
+// adapters wraps linear layers in adapters of LoRA or of another method. The error names an option or a layer that the
+// method does not support.
 func adapters(a Adaptable, c models.Case, o nn.LoRA, excluded []nn.Layer) ([]nn.Adapter, error) {
 	if c.LoRA.Method == "" {
 		made := nn.AdaptLinears(a.Model(), o, excluded...)
@@ -162,8 +163,8 @@ func trainBiases(model any, made []nn.Adapter, which string) {
 	}
 }
 
-// pack quantizes linear layers and, where the case asks for it, the experts of a mixture. It skips the layers in stay,
-// of which the output layer comes first.
+// pack quantizes linear layers and, where the case sets it, the experts of a mixture. It skips the layers in stay,
+// which begins with the output layer.
 func pack(a Adaptable, c models.Case, stay []nn.Layer) error {
 	if c.Quantize == "" {
 		return nil
@@ -185,8 +186,8 @@ func pack(a Adaptable, c models.Case, stay []nn.Layer) error {
 	return nil
 }
 
-// withoutAdapters returns which of the layers in stay get no adapters. The output layer, which comes first, is left
-// out of all-linear, but not of names.
+// withoutAdapters returns the layers of stay that get no adapters. The output layer, which comes first, is excluded
+// from all-linear, but may be named.
 func withoutAdapters(l *models.LoRA, a Adaptable, stay []nn.Layer) []nn.Layer {
 	if l.All() {
 		return stay
@@ -194,7 +195,8 @@ func withoutAdapters(l *models.LoRA, a Adaptable, stay []nn.Layer) []nn.Layer {
 	return stay[len(a.Unadapted()):]
 }
 
-// pathsOf returns the paths of a model's linear layers without the excluded ones, or of all where there are no others.
+// pathsOf returns the paths of a model's linear layers without the excluded ones, or of all linear layers if none is
+// left.
 func pathsOf(model any, excluded []nn.Layer) []string {
 	if paths := nn.LinearPaths(model, excluded...); len(paths) > 0 {
 		return paths
@@ -202,7 +204,8 @@ func pathsOf(model any, excluded []nn.Layer) []string {
 	return nn.LinearPaths(model)
 }
 
-// noneAdapted reports that none of the layers of the given paths gets an adapter. peft raises there, too.
+// noneAdapted returns the error message if none of the layers of the given paths gets an adapter. peft raises there,
+// too.
 func noneAdapted(l *models.LoRA, paths []string) string {
 	if l.Match == "" || len(paths) == 0 {
 		names := map[string]bool{}
@@ -221,7 +224,8 @@ func noneAdapted(l *models.LoRA, paths []string) string {
 	return fmt.Sprintf("%s, as a whole, which peft raises for; one is called %s", l.Wanted(), closest)
 }
 
-// checkParameterAdapters finds what does not go together with adapters of n single parameters.
+// checkParameterAdapters returns why n adapters of single parameters are impossible in a case; empty if they are
+// possible.
 func checkParameterAdapters(c models.Case, n int, missing []string) string {
 	switch {
 	case len(missing) > 0:

@@ -49,7 +49,7 @@ type fingerprints struct {
 	made, read []int
 }
 
-// follow finds where buffers begin and are read last.
+// follow finds the first and the last use of each buffer.
 func (f *fingerprints) follow() {
 	for i, in := range f.p.Instructions {
 		switch in.Kind {

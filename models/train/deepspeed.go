@@ -115,8 +115,8 @@ func frozen3(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (
 	return wrapping(z), nil
 }
 
-// owners returns the modules with parameters of their own, and those parameters, and the modules around
-// adapters, whose code reads an adapter's weight (peft's _cast_input_dtype).
+// owners returns the modules with their own parameters, and the modules around adapters, whose code reads an adapter's
+// weight (peft's _cast_input_dtype).
 func owners(l Layout) []distributed.Group {
 	var groups []distributed.Group
 	at := map[string]int{}

@@ -17,7 +17,7 @@ func validate(t *trace.Tape, net *nn.Tree, c models.Case, load func(), evaluate 
 	})
 }
 
-// evaluated records what f does without gradients, in evaluation mode, after load has brought a batch to the device.
+// evaluated records a batch in evaluation mode: load brings it to the device, and f computes without gradients.
 func evaluated(t *trace.Tape, net *nn.Tree, load func(), f func(f *trace.Frame)) error {
 	return t.Try(func() {
 		net.Train(false)

@@ -36,7 +36,7 @@ func fullyShard(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout
 	return r, nil
 }
 
-// shardOptions returns what the options of a strategy say to fully_shard and FullyShardedDataParallel.
+// shardOptions returns the options of fully_shard and FullyShardedDataParallel that a strategy sets.
 func shardOptions(s *models.Strategy) distributed.Options {
 	o := distributed.Options{Replicate: s.Replicate, Offload: s.Offload != "", From: comesFrom[s.Init]}
 	switch s.Resharding() {

@@ -54,8 +54,8 @@ func (l *Layout) params(net *nn.Tree, wanted func(*nn.Parameter) bool) {
 	}
 }
 
-// tiesShards reports whether weights are tied once they are sharded, as from_pretrained(distributed_config) does it:
-// fully_shard has made a parameter of each side, which gathers and reduces by itself, over one shard.
+// tiesShards reports whether weights are tied after they are sharded, as from_pretrained(distributed_config) does.
+// fully_shard then has two parameters over one shard, each with its own all-gather and reduction.
 func tiesShards(c models.Case) bool {
 	s := c.Strategy
 	return s.TPBy != "" && s.Init != models.InitDevice && int64(c.GPUs) > s.TP

@@ -7,8 +7,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace/optim"
 )
 
-// Own is a training system with a loop of its own, which is handed batches of type B. It implements
-// [models.Trainer] and [models.Validator].
+// Own is a training system with its own loop over batches of type B. It implements [models.Trainer] and
+// [models.Validator].
 type Own[B any] struct {
 	Case models.Case
 	Net  *nn.Tree

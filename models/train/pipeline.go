@@ -68,7 +68,7 @@ type Crossing struct {
 type Pass struct {
 	// Roots are the leaves whose gradients are sent back.
 	Roots []*trace.Tensor
-	// Outs are what is sent on, in the order of the stage's outputs.
+	// Outs are the tensors to send on, in the order of the stage's outputs.
 	Outs []*trace.Tensor
 	// Result and Loss are the results of the last stage, Scores the tensors that its loss was computed from, where the
 	// schedule keeps them.
@@ -76,9 +76,9 @@ type Pass struct {
 	Scores       []*trace.Tensor
 }
 
-// NewPipeline makes the stages of a case's rank. Several stages lie as many stages apart as there are ranks. Blocks
-// are divided among the stages. Stage makes the one from block "from" to before block "to"; empty names mean the first
-// and the last stage.
+// NewPipeline makes the stages of a case's rank. If a rank has several stages, their numbers differ by the number of
+// ranks. Blocks are divided among the stages. Stage makes the stage from block "from" to before block "to"; empty names
+// mean the first and the last stage.
 func NewPipeline(tape *trace.Tape, c models.Case, blocks []string,
 	stage func(from, to string) (*Stage, error),
 ) (*Pipeline, error) {
@@ -160,8 +160,8 @@ func (p *Pipeline) Optimizer(s *Session, c models.Case, own optim.Config,
 	return s.OptimizerOf(c, own, nil, trained)
 }
 
-// Prepare makes the examples of inputs and outputs that stages are made with, and the batch of
-// every micro-batch, by load. An output that looks like an input has the same example.
+// Prepare allocates the example inputs and outputs that stages are made with, and the batch of every micro-batch, by
+// load. An output with the shape and type of an input shares its example.
 func (p *Pipeline) Prepare(load func()) {
 	for _, st := range p.stages {
 		f := p.tape.Frame()

@@ -15,12 +15,12 @@ import (
 
 // Ranks is a model as in one rank of several. On one GPU it is nil, and its methods do nothing.
 type Ranks struct {
-	// Parameters are what the optimizer is given, in the order of parameters().
+	// Parameters are the optimizer's parameters, in the order of parameters().
 	Parameters []*trace.Tensor
-	// meshes are, where transformers' Trainer steps the parameters of each mesh as a group of their own, the names of
-	// theirs.
+	// meshes are the names of the parameters' meshes, where transformers' Trainer has one parameter group for each
+	// mesh.
 	meshes []string
-	// styles are what parallelize_module puts around the calls of modules, by their paths.
+	// styles are what parallelize_module does around the calls of modules, by module path.
 	styles map[string]trace.Style
 	// Wrappers are to be called around the forward passes of modules, by their paths.
 	Wrappers map[string]trace.Wrapper
@@ -31,9 +31,9 @@ type Ranks struct {
 	end   func()
 	check func() error
 	each  bool // micro-batches reduce their gradients
-	// update replaces the optimizer's step, which it is given.
+	// update replaces the optimizer's step, which is its argument.
 	update func(step func())
-	// finish ends the backward passes of all micro-batches where a pipeline says when.
+	// finish ends the backward passes of all micro-batches, where the pipeline's schedule decides when.
 	finish func()
 }
 
@@ -92,7 +92,7 @@ func dataParallel(t *trace.Tape, w distributed.World, s *models.Strategy, l Layo
 	return r, nil
 }
 
-// replicated returns the parameters that all ranks have: not the experts that they share out.
+// replicated returns the parameters that all ranks have, which excludes distributed experts.
 func replicated(s *models.Strategy, all []distributed.Param) []distributed.Param {
 	return lists.Filter(all, func(p distributed.Param) bool {
 		return s.EP == 0 || !strings.Contains(p.Name, expertsInside)
@@ -105,7 +105,7 @@ const (
 	expertsInside = experts + "."
 )
 
-// Updates reports whether the strategy has a way of its own to step the optimizer, which Update takes.
+// Updates reports whether the strategy has its own optimizer step, see Update.
 func (r *Ranks) Updates() bool { return r != nil && r.update != nil }
 
 // Update steps the optimizer.
@@ -134,7 +134,7 @@ func (r *Ranks) Begin(i, n int) {
 	}
 }
 
-// End records what a rank does after the optimizer's step.
+// End records a rank's work after the optimizer's step.
 func (r *Ranks) End(t *trace.Tape) {
 	switch {
 	case r == nil:
@@ -170,7 +170,7 @@ func (t *taskTrainer) blocks() []string {
 	return t.net.Blocks()
 }
 
-// share puts a model under the strategy of the case; a frozen one comes in addition to the trained one.
+// share applies the case's strategy to a model, and to a second, frozen one if there is one.
 func (t *taskTrainer) share(s *Session, net *nn.Tree, frozen bool) *Ranks {
 	l := Layout{
 		Modules: net.Modules(), Blocks: t.blocks(), Linears: net.Linears(), Frozen: frozen, Adapted: t.c.LoRA != nil,
@@ -238,15 +238,15 @@ func (t *taskTrainer) shareStage(s *Session, blocks []string) *Ranks {
 	return r
 }
 
-// ofStage returns the ranks of a stage of a pipeline, and which of them is recorded.
+// ofStage returns the ranks of a pipeline stage, and the recorded one among them.
 func (t *taskTrainer) ofStage() distributed.World {
 	s := t.c.Strategy
 	ranks := int64(t.c.GPUs) / s.PipelineRanks(t.c.GPUs)
 	return distributed.World{Size: ranks, Rank: *s.Rank % ranks}
 }
 
-// parallelizeAll shares the layers of all stages of a pipeline, also of other ranks: what they send has the shape in
-// which they compute.
+// parallelizeAll shards the layers of all stages of a pipeline, also of other ranks' stages, whose outputs have the
+// shape in which they compute.
 func (t *taskTrainer) parallelizeAll(tape *trace.Tape) {
 	if t.c.Strategy.TP == 0 {
 		return
@@ -306,7 +306,8 @@ func (s sinking) Leave(results []*trace.Tensor) {
 	})
 }
 
-// ParameterType returns the type that the strategy has parameters in where they are used, if it is not their own.
+// ParameterType returns the dtype to which the strategy casts parameters for forward and backward; cast is false if it
+// does not.
 func (r *Ranks) ParameterType() (d trace.DType, cast bool) {
 	if r == nil || r.Wrappers[""] == nil {
 		return d, false

@@ -68,7 +68,8 @@ func (t *taskTrainer) gates(tape *trace.Tape, blocks []string) {
 	}
 }
 
-// compute returns a forward pass; result is what the loss is of where a graph returns it, and else the loss itself.
+// compute runs a forward pass. result is the output that the loss is computed from if a graph returns one, else the
+// loss.
 func (t *taskTrainer) compute(s *Session, f *trace.Frame) (loss, result *trace.Tensor) {
 	s.Autocast(func() {
 		if t.graph != nil {
@@ -81,14 +82,14 @@ func (t *taskTrainer) compute(s *Session, f *trace.Frame) (loss, result *trace.T
 	return loss, result
 }
 
-// survey is a pass on a tape of its own over shapes alone, which shows what crosses a boundary: what the blocks from
-// one on read and code before them has made. It implements [trace.StageBoundary].
+// survey finds the tensors that cross a boundary between stages, by a pass over shapes on a separate tape: tensors that
+// the blocks behind the boundary read and that code before it made. It implements [trace.StageBoundary].
 type survey struct {
 	known     map[any]bool // the model's own storages, and whether the stage uses them
 	inside    bool
 	crossings []Crossing
 	numbers   []uint32
-	// result is what the model computes in the end.
+	// result is the model's final result.
 	result Crossing
 	// parameters and buffers are the ones that the stage uses.
 	parameters []*nn.Parameter
@@ -126,8 +127,8 @@ func (s *survey) ReceiveLeaf(x *trace.Tensor) {
 // Send implements [trace.StageBoundary].
 func (s *survey) Send(*trace.Tensor) bool { return false }
 
-// survey finds what crosses the boundary in front of block from, all of the model's weights and buffers if there is
-// none, and describes what is used by those in front of block to.
+// survey finds the tensors that cross the boundary in front of block from, and the parameters and buffers that are used
+// from there to before block to. Empty names mean the first and the last stage.
 func (t *taskTrainer) survey(tape *trace.Tape, blocks []string, from, to string) (*survey, error) {
 	scratch := trace.New(tape.GPU(), *tape.Rules(), trace.Options{})
 	defer scratch.Finish()
@@ -176,7 +177,7 @@ func (t *taskTrainer) survey(tape *trace.Tape, blocks []string, from, to string)
 	return s, err
 }
 
-// stage makes the stage of the blocks from one to another.
+// stage makes the stage with the blocks from one to before another.
 func (t *taskTrainer) stage(tape *trace.Tape, blocks []string, from, to string) (*Stage, error) {
 	s, err := t.survey(tape, blocks, from, to)
 	if err != nil {

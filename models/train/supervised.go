@@ -12,7 +12,7 @@ type Supervised struct {
 	Net, Last any
 	// Embeddings are the output embeddings, which adapters leave alone.
 	Embeddings []nn.Layer
-	// RequireGrads has what the input is first made of require gradients; nil where nothing needs to.
+	// RequireGrads makes the first result computed from the input require gradients; nil where it is not needed.
 	RequireGrads func()
 	// Sample brings n inputs with their labels to the device.
 	Sample func(t *trace.Tape, n int64) (x, labels *trace.Tensor)

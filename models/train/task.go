@@ -28,8 +28,8 @@ type Task interface {
 // Adaptable is a task whose model can be trained through low-rank adapters.
 type Adaptable interface {
 	Task
-	// Unadapted are the layers that only targets by name adapt, and that stay
-	// as they are where others are packed: output embeddings.
+	// Unadapted are the layers that get adapters only if they are named, and that are not quantized with the others:
+	// output embeddings.
 	Unadapted() []nn.Layer
 	// Saved returns the places of layers that are trained as a whole, in a copy: the layers that peft adds to
 	// modules_to_save for the kind of task. Adapters leave them alone, too.
@@ -51,15 +51,15 @@ type Detaching interface {
 
 // Recomputing is a task whose model prepares itself for recomputation.
 type Recomputing interface {
-	// PrepareRecomputation is what transformers' activation_checkpointing_enable does besides having layers recomputed:
-	// of models that take tokens, what the input embeddings give requires gradients, though they may be frozen.
-	// LLaMA-Factory, which recomputes layers that are trained alone, leaves it out.
+	// PrepareRecomputation does what transformers' activation_checkpointing_enable does besides recomputing layers: in
+	// models over tokens the output of the input embeddings requires gradients, even if they are frozen. LLaMA-Factory,
+	// which recomputes only layers with trained parameters, leaves it out.
 	PrepareRecomputation()
 }
 
 // Comparing is a task that compares the trained model with a frozen one.
 type Comparing interface {
-	// ReferenceModel is what [nn.NewTree] takes, nil if there is none.
+	// ReferenceModel is the frozen model, as [nn.NewTree] accepts it; nil if there is none.
 	ReferenceModel() any
 }
 
@@ -90,17 +90,16 @@ func whole(task Task, c models.Case) any {
 
 // Preparing is a task that does something before the micro-batches of each step.
 type Preparing interface {
-	// Prepare runs it and marks a phase of its own.
+	// Prepare does that work and marks its own phase.
 	Prepare(f *trace.Frame)
 }
 
-// Graph is a task whose model is a list of calls of operators, as in exports: its modules hold parameters and the
-// layers that memory-saving options replace, and none of them is called as a whole. So it says itself where the calls
-// of its modules begin and end.
+// Graph is a task whose model is a list of operator calls, as in exports: its modules hold parameters and the layers
+// that memory-saving options replace, and none of them is called as a whole. The task itself reports where calls of its
+// modules begin and end.
 type Graph interface {
 	Adaptable
-	// Unpacked returns the layers that stay as they are where others are packed, in addition to
-	// the layers of Unadapted.
+	// Unpacked returns the layers that are not quantized with the others, in addition to the layers of Unadapted.
 	Unpacked() []nn.Layer
 	// Blocks are the modules that are wrapped, and that stages begin with, unless the case names others.
 	Blocks() []string
@@ -319,7 +318,7 @@ func (t *taskTrainer) place(tape *trace.Tape) {
 	}
 }
 
-// optimizer returns the optimizer of the trained parameters, or one for each of them.
+// optimizer returns one optimizer of all trained parameters, or one for each of them.
 func (t *taskTrainer) optimizer(s *Session, trained []*trace.Tensor) *optim.Optimizer {
 	s.Linears = linearLayers(t.task)
 	err := s.CheckProjected(t.c, trained)
@@ -336,8 +335,8 @@ func (t *taskTrainer) optimizer(s *Session, trained []*trace.Tensor) *optim.Opti
 	return opt
 }
 
-// loop returns the training loop of a case that names none: a function's for graphs, and transformers'
-// Trainer, which clips gradients.
+// loop returns the default training loop of a case: LoopFunction for graphs, and otherwise transformers' Trainer, which
+// clips gradients.
 func (t *taskTrainer) loop() models.Loop {
 	if t.graph != nil {
 		return models.LoopFunction
@@ -411,7 +410,7 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer, f *Variables) {
 	f.EndStep(s.Tape, opt)
 }
 
-// noGrad returns what PyTorch raises in backward, with the reason where it can be told.
+// noGrad returns the error that PyTorch raises in backward, with its reason where vprof can tell it.
 func noGrad(c models.Case) error {
 	why := "the loss hangs on nothing that is trained; where an autograd.Function of the model trains parameters " +
 		"that are not its arguments, record its steps: vprof capture --step"

@@ -53,8 +53,7 @@ func NewSession(t *trace.Tape, c models.Case) *Session {
 	return s
 }
 
-// Optimizer makes the optimizer of case c over groups of parameters: the
-// system's own, or the one the case puts in its place.
+// Optimizer makes the optimizer of case c over groups of parameters: the case's own, or else the system's.
 func (s *Session) Optimizer(c models.Case, own optim.Config, groups ...[]*nn.Parameter) (*optim.Optimizer, error) {
 	return s.OptimizerOf(c, own, nil, lists.Map(groups, Tensors)...)
 }
@@ -120,8 +119,8 @@ func (s *Session) CheckProjected(c models.Case, params []*trace.Tensor) error {
 		c.Optimizer)
 }
 
-// InBackward gives every parameter an optimizer of its own, which steps as soon as
-// backward has left a gradient there, and frees it.
+// InBackward gives each parameter its own optimizer, which steps as soon as backward has accumulated the gradient, and
+// frees it.
 func (s *Session) InBackward(c models.Case, own optim.Config, params []*trace.Tensor) error {
 	c.InBackward = false // of each of them
 	for _, p := range params {

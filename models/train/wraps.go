@@ -132,8 +132,8 @@ var (
 	outputNames = []string{"lm_head", "embed_out", "output"}
 )
 
-// ends returns the wraps of what stands around a model's blocks: its embeddings, and the last norm with the output
-// layer, which stay after forward. A layer that shares the embeddings' weights is wrapped with them
+// ends returns the wraps of the modules around a model's blocks: its embeddings, and the last norm with the output
+// layer, which are not resharded after forward. A layer that shares the embeddings' weights is wrapped with them
 // (fsdp2_prepare_model of accelerate). The norm is a child of the base model; peft's wrappers hide it.
 func (l Layout) ends() []models.Wrap {
 	var embedding, norm, output string
@@ -169,7 +169,7 @@ func (l Layout) ends() []models.Wrap {
 	return wraps
 }
 
-// apart refuses a call with a module that is in another of it.
+// apart returns an error if a call wraps a module together with one that contains it.
 func apart(call []string) error {
 	for _, m := range call {
 		for _, outer := range call {
@@ -182,8 +182,8 @@ func apart(call []string) error {
 	return nil
 }
 
-// untied refuses wraps that hold a weight and not all modules that share it: fully_shard
-// makes a parameter of its own of it for each.
+// untied returns an error if a wrap contains a weight, but not all modules that share it: fully_shard would give each a
+// parameter of its own.
 func untied(s *models.Strategy, l Layout, groups []distributed.Group) error {
 	if len(s.Wrap) == 0 || s.RootAlone() {
 		return nil
@@ -206,8 +206,8 @@ func untied(s *models.Strategy, l Layout, groups []distributed.Group) error {
 // owner returns the path of the module that has a parameter.
 func owner(name string) string { return name[:max(strings.LastIndexByte(name, '.'), 0)] }
 
-// afterChildren numbers modules, given in the order of modules(), so that each comes
-// after those in it: fully_shard collects parameters in that order.
+// afterChildren numbers modules, given in the order of modules(), so that each module follows its children: fully_shard
+// collects parameters in that order.
 func afterChildren(modules []string) map[string]int {
 	numbers := map[string]int{}
 	var open []string
@@ -225,8 +225,7 @@ func afterChildren(modules []string) map[string]int {
 	return numbers
 }
 
-// Matching returns the modules whose paths a glob pattern matches, but for the root. A star
-// stands for one name of a path.
+// Matching returns the modules whose paths match a glob pattern, except the root. A star matches one name of a path.
 func Matching(pattern string, modules []string) []string {
 	slashed := func(m string) string { return strings.ReplaceAll(m, ".", "/") }
 	return lists.Filter(modules, func(m string) bool {

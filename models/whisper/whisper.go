@@ -50,7 +50,7 @@ func newAttention(c Config, heads int64, causal bool) *attention {
 	}
 }
 
-// call attends from x to states, or to x itself if there are none.
+// call computes attention from x to states, or to x itself if states is nil.
 func (a *attention) call(f *frame, x, states, mask *tensor) *tensor {
 	g := f.ModuleFrame(a, x, states, mask)
 	size := x.Size(-1) / a.heads

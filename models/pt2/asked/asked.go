@@ -127,7 +127,7 @@ func Save(ctx context.Context, path string, s Set) error {
 	return os.Remove(backup) // what it held is in the new one
 }
 
-// An Oracle answers what version of cuDNN it can be asked about GPUs of a generation; nil where it cannot.
+// An Oracle returns the answers of a version of cuDNN for GPUs of a generation, nil if it cannot be asked.
 type Oracle func(version string, generation int) cudnn.Answer
 
 // Answer makes a tape use the answers of a version of cuDNN about the tape's GPUs.
@@ -137,7 +137,7 @@ func (o Oracle) Answer(tape *trace.Tape, version string) {
 	})
 }
 
-// With returns the answers to which an oracle adds what they lack; it may be nil.
+// With returns an oracle of these answers that asks o, which may be nil, for others.
 func (a Answers) With(o Oracle) Oracle {
 	return func(version string, generation int) cudnn.Answer {
 		known := a.For(version, generation)

@@ -72,7 +72,7 @@ func (in *Input) check() error {
 	return nil
 }
 
-// unmade returns the first value in an argument that is not made yet, -1 if there is none.
+// unmade returns the first value in an argument that no node has made yet, -1 if there is none.
 func unmade(made []bool, a Argument) int32 {
 	if a.Kind == Ref && !made[a.Ref] {
 		return a.Ref

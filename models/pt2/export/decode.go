@@ -157,8 +157,8 @@ func (d *decoder) graph(g *graph) {
 	d.graphs = d.graphs[:len(d.graphs)-1]
 }
 
-// valueOf returns the number of a name of the innermost graph. A name gets one where
-// it is first met: outputs of a graph stand before its nodes.
+// valueOf returns the number of a name in the innermost graph. It is assigned when the name first appears: outputs of a
+// graph precede its nodes.
 func (d *decoder) valueOf(name string) int32 {
 	g := d.graphs[len(d.graphs)-1]
 	n, ok := g.names[name]

@@ -116,7 +116,7 @@ type OtherWay struct {
 // UnmarshalJSON reads [1031, "model.py:30"].
 func (o *OtherWay) UnmarshalJSON(data []byte) error { return inOrder(data, o) }
 
-// Symbol is how the user called a size, and what it is in the example; Given reports whether the user chose that.
+// Symbol is the user's name of a size and its value in the example; Given reports whether the user chose that value.
 type Symbol struct {
 	Name    string
 	Example int64

@@ -53,8 +53,8 @@ func (d *decoder) nestedGraph() *graph {
 	return g
 }
 
-// close makes a node that holds a graph the beginning of a block, which ends here: the graph's inputs are what the node
-// is called with, and the node's results are the graph's.
+// close turns a node that holds a graph into the beginning of a block that ends here. The graph's inputs are the node's
+// arguments, and the node's results are the graph's.
 func (d *decoder) close(n *Node, in *nested) {
 	args := n.Inputs[in.at+1:]
 	if len(args) != len(in.graph.inputs) {

@@ -82,7 +82,7 @@ var (
 	larger = fold(func(a, b int64) (int64, error) { return max(a, b), nil }, math.Max)
 )
 
-// check finds a function that is not known, or not of n numbers.
+// check returns an error for an unknown function or a wrong number of arguments.
 func check(name string, n int) error {
 	f, known := functions[name]
 	switch {
@@ -94,7 +94,7 @@ func check(name string, n int) error {
 	return nil
 }
 
-// Compute returns what a function, by its name in SymPy, makes of numbers.
+// Compute applies a function, by its name in SymPy, to numbers.
 func Compute(name string, args ...Number) (Number, error) {
 	if err := check(name, len(args)); err != nil {
 		return Number{}, err
@@ -120,7 +120,8 @@ func fold(ints func(a, b int64) (int64, error), floats func(a, b float64) float6
 	}
 }
 
-// divide computes two numbers, of which the second is not zero. Without a rule for whole numbers the result is none.
+// divide computes a function of two numbers, the second not zero. The result is a fraction if there is no rule for
+// whole numbers.
 func divide(ints func(a, b int64) int64, floats func(a, b float64) float64) func([]Number) (Number, error) {
 	return func(args []Number) (Number, error) {
 		a, b := args[0], args[1]

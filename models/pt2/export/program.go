@@ -24,25 +24,25 @@ type Program struct {
 	Results []Result
 	// Nodes are the calls in the order in which they run.
 	Nodes []Node
-	// Values are how many values there are; they are numbered from 0.
+	// Values is the number of values; they are numbered from 0.
 	Values int
 	// Names are the names of values in their own graphs.
 	Names []string
-	// Blocks is the pattern of the modules that checkpointing recomputes unless it is told others.
+	// Blocks is the pattern of the modules that checkpointing recomputes by default.
 	Blocks string
 	// Ranges are the bounds of symbols.
 	Ranges map[string]Range
 	// Functions are the calls of autograd.Functions, in order.
 	Functions []FunctionCall
-	// Kernels are the nodes in whose place liger-kernel has kernels of its own, in order.
+	// Kernels are the nodes that liger-kernel replaces by its kernels, in order.
 	Kernels []KernelCall
 	// First are graphs of the first forward, where it does more than those after it, each of other batches.
 	First []*Program
 	// Extra is what vprof capture put next to the graph, nil if nothing.
 	Extra *Extra
-	// Asked is what cuDNN said itself about the convolutions, nil if it was not asked.
+	// Asked holds cuDNN's own answers about the convolutions, nil if it was not asked.
 	Asked asked.Answers
-	// Oracle answers questions about others; nil for none.
+	// Oracle answers questions about other convolutions; nil for none.
 	Oracle asked.Oracle
 
 	// model and extra are the entries that it was read from.
@@ -116,8 +116,8 @@ type FunctionCall struct {
 	Line  string `json:"line"`
 	Begin int    `json:"begin"`
 	End   int    `json:"end"`
-	// Backward is where its own backward begins in the graph, 0 where it is unknown. AMP reports whether it runs under
-	// the autocast of forward, Gives for which tensor arguments that can have one it gives a gradient.
+	// Backward is the index of its backward's first node in the graph, 0 if it is unknown. AMP reports whether backward
+	// runs under the autocast of forward, Gives marks the tensor arguments that get a gradient.
 	Backward int    `json:"backward,omitempty"`
 	AMP      bool   `json:"amp,omitempty"`
 	Gives    []bool `json:"gives,omitempty"`
@@ -159,7 +159,7 @@ const (
 	List
 	// TypeOf is the element type of the first tensor of floating point in List.
 	TypeOf
-	// Opaque is what no recording needs: a device, a layout, an object.
+	// Opaque is an argument that no recording needs: a device, a layout, an object.
 	Opaque
 )
 
@@ -172,7 +172,7 @@ type Argument struct {
 	Real float64
 	Text string
 	List []Argument
-	// Autocast is what a type that is float32 in the graph is under autocast.
+	// Autocast describes the type that float32 in the graph becomes under autocast.
 	Autocast UnderAutocast
 }
 
@@ -194,7 +194,7 @@ type Named struct {
 
 // Node is a call in the graph, or the beginning or end of a block.
 type Node struct {
-	// Target is what is called: "torch.ops.aten.layer_norm.default".
+	// Target is the called function: "torch.ops.aten.layer_norm.default".
 	Target string
 	// Number counts the nodes of all graphs, nodes of a nested one after the node
 	// that holds it; a Close has the number of the node before it.
@@ -267,7 +267,7 @@ func parseTrace(text string) []Frame {
 	return out
 }
 
-// ownLine returns the innermost line that is not of PyTorch's own modules, whose lines say nothing of the model.
+// ownLine returns the innermost line outside of PyTorch's own modules, which say nothing about the model.
 func ownLine(trace []Frame) string {
 	for i := len(trace) - 1; i >= 0; i-- {
 		f := trace[i]

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// signature reads what the inputs and outputs of the graph are.
+// signature reads the kinds of the graph's inputs and outputs.
 func (d *decoder) signature() {
 	d.object(func(key string) {
 		switch key {
@@ -105,7 +105,7 @@ func resultNames(spec string) []string {
 	return names
 }
 
-// finish puts together what the outermost graph and the signature say.
+// finish combines the outermost graph with the signature.
 func (d *decoder) finish(g *graph) {
 	if len(g.inputs) != len(d.inputs) {
 		d.err = fmt.Errorf("the graph has %d inputs and its signature %d", len(g.inputs), len(d.inputs))

@@ -61,9 +61,9 @@ func (t *tracer) enter(n *export.Node) {
 	t.prev = n
 }
 
-// shared returns how many of the running activations a call is in. Frames are the same as long as their lines are; a
-// frame whose line has changed has gone on, and what it called has returned. Where the modules part, the frame of the
-// first other module is another.
+// shared returns the number of running activations that a call is inside. A frame with the same line is the same frame.
+// If its line has changed, it continues, and the functions that it called have returned. Where the modules differ, the
+// frame of the first other module is a new one.
 func (t *tracer) shared(n *export.Node) int {
 	s := 0
 	for s < len(t.stack) && s < len(n.Trace) {
@@ -104,8 +104,8 @@ func frameOf(n *export.Node, m int) int {
 	return len(n.Trace)
 }
 
-// leave ends the innermost activation: its names go, in the order in which they
-// were bound, then its arguments; what it returns is the caller's.
+// leave ends the innermost activation: its names are released, in the order in which they were bound, then its
+// arguments. The caller gets the result.
 func (t *tracer) leave() {
 	a := t.stack[len(t.stack)-1]
 	t.stack = t.stack[:len(t.stack)-1]
@@ -144,8 +144,8 @@ func (a *activation) advance(t *tracer, f export.Frame, calling bool) {
 	a.line, a.text, a.calls = f.Line, text, 0
 }
 
-// yield makes values the result of the statement so far, and returns the values that
-// were before, which have lost a reference and are to be settled.
+// yield makes values the statement's current result, and returns the former ones, which have lost a reference and must
+// be settled.
 func (a *activation) yield(t *tracer, values []int32) (old []int32) {
 	t.hold(values...)
 	old = a.result
@@ -192,12 +192,12 @@ func (a *activation) bind(t *tracer, result []int32) {
 	}
 }
 
-// leaving returns the values that the statement's calls have made and others use.
+// leaving returns the values that the statement's calls have made and later nodes use.
 func (a *activation) leaving(t *tracer) []int32 {
 	return lists.Union(nil, lists.Filter(a.made, func(v int32) bool { return t.last[v] > t.now })...)
 }
 
-// set binds a name; what it was bound to before loses a reference.
+// set binds a name, and releases the values that it was bound to.
 func (a *activation) set(t *tracer, b binding) {
 	for _, v := range b.values {
 		t.hold(v)
@@ -214,8 +214,8 @@ func (a *activation) set(t *tracer, b binding) {
 	a.names = append(a.names, b)
 }
 
-// infer finds a name that holds a value although no statement was seen that bound it, such as "residual = x": the value
-// has lost its name and is used nevertheless, in a statement with one name that is not known.
+// infer finds the name of a value whose binding statement was not seen, such as "residual = x": the value has lost its
+// name and is used again, in a statement with one unknown name.
 func (a *activation) infer(t *tracer, v int32) {
 	if t.count[v] > 0 || !t.named[v] {
 		return

@@ -158,7 +158,7 @@ func (t *tracer) release(values ...int32) {
 	}
 }
 
-// settle ends a value that nothing holds and nothing will use.
+// settle frees a value that has no reference and no further use.
 func (t *tracer) settle(v int32) {
 	if t.count[v] > 0 || t.dead[v] || t.fixed[v] || t.last[v] > t.now {
 		return

@@ -8,8 +8,8 @@ import (
 	"github.com/vprof/vprof/models/pt2/export"
 )
 
-// observed returns the lifetimes that were seen in a run of forward. A value that no entry names lives to the end of
-// the step; one without a name, which was put into the graph after it was written, until its last use.
+// observed sets the lifetimes that were seen in a run of forward. A value that no entry names lives to the end of the
+// step. A value without a name, which was added to the graph later, lives until its last use.
 func observed(p *export.Program) error {
 	at := map[int32]int{-1: 0}
 	for i := range p.Nodes {
@@ -52,7 +52,7 @@ func observed(p *export.Program) error {
 	return nil
 }
 
-// madeBy returns the values that nodes make, and the named ones of them.
+// madeBy returns the results of nodes, and those with a name.
 func madeBy(p *export.Program) (made map[int32]bool, named map[string]int32) {
 	made, named = map[int32]bool{}, map[string]int32{}
 	for i := range p.Nodes {

@@ -52,7 +52,7 @@ func (d *Device) getForTrial(bytes int64) (uint64, error) {
 	return addr, err
 }
 
-// noRoom reports whether the GPU lacks memory for what vprof itself needs.
+// noRoom returns the error that the GPU lacks memory for an allocation of vprof itself.
 func (d *Device) noRoom(what string) error {
 	return &device.UnusableError{
 		Device: d.name, Reason: "the GPU has no room " + what, Remedy: "other processes fill it (see nvidia-smi)",

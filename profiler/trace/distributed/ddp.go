@@ -155,7 +155,7 @@ func (d *DDP) makeBuckets(assigned [][]int) {
 	}
 }
 
-// Sync reports whether the backward passes that follow reduce gradients (no_sync).
+// Sync sets whether the next backward passes reduce gradients (no_sync).
 func (d *DDP) Sync(on bool) { d.syncs = on }
 
 // Inputs implements [trace.Wrapper].

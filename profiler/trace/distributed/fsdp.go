@@ -321,7 +321,7 @@ func (f *FSDP) Finish() {
 	f.syncs = false
 }
 
-// Sync reports whether the backward passes that follow reduce gradients (set_requires_gradient_sync).
+// Sync sets whether the next backward passes reduce gradients (set_requires_gradient_sync).
 func (f *FSDP) Sync(on bool) { f.syncs = on }
 
 // enter begins a forward pass: the streams wait for what came before.

@@ -180,7 +180,7 @@ func (f *FSDP1) Parameters(names []string) (out []*trace.Tensor) {
 	return out
 }
 
-// Sync reports whether the backward passes that follow reduce gradients.
+// Sync sets whether the next backward passes reduce gradients.
 func (f *FSDP1) Sync(on bool) { f.syncs = on }
 
 // dropGradients ends gradients of shards that the optimizer has dropped (_reset_flat_param_grad_info_if_needed).

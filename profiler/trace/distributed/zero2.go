@@ -170,7 +170,7 @@ func bytesOf(params []Param) int64 {
 // Masters returns what the optimizer steps; none if the host does.
 func (z *ZeRO2) Masters() []*trace.Tensor { return z.masters.parts }
 
-// Sync reports whether the next micro-batch is a step's last.
+// Sync sets whether the next micro-batch is the last one of a step.
 func (z *ZeRO2) Sync(on bool) { z.last, z.several = on, z.several || !on }
 
 // mine reports whether some of a parameter is this rank's.
