@@ -333,10 +333,8 @@ func (w *layerWalk) walk(v reflect.Value, path string) {
 		if wrapper, ok := layer.(*ParamWrapper); ok && w.wrapper != nil {
 			w.wrapper(wrapper)
 		}
-		for i := range v.Elem().NumField() {
-			if f := v.Elem().Type().Field(i); f.IsExported() {
-				w.walk(v.Elem().Field(i), join(path, childName(layer, fieldName(f))))
-			}
+		for _, f := range fieldsOf(v.Elem().Type()).children {
+			w.walk(v.Elem().Field(f.index), join(path, childName(layer, f.name)))
 		}
 	}
 }

@@ -320,7 +320,9 @@ func (t *taskTrainer) place(tape *trace.Tape) {
 
 // optimizer returns one optimizer of all trained parameters, or one for each of them.
 func (t *taskTrainer) optimizer(s *Session, trained []*trace.Tensor) *optim.Optimizer {
-	s.Linears = linearLayers(t.task)
+	if own, err := optim.Named(t.c.Optimizer); err == nil && own.Low() {
+		s.Linears = linearLayers(t.task)
+	}
 	err := s.CheckProjected(t.c, trained)
 	var opt *optim.Optimizer
 	if err == nil {
