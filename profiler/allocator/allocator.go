@@ -32,7 +32,7 @@ type Allocator struct {
 	source Source
 	paged  PagedSource // source, if expandable segments are on
 
-	// limit is what may be reserved under a memory fraction; negative without.
+	// limit is the largest number of reserved bytes under a memory fraction; negative without one.
 	limit int64
 	// collects reports whether garbage collection is on.
 	collects bool
@@ -127,7 +127,7 @@ func New(source Source, config Config) (*Allocator, error) {
 // released is a pool of used allocators. New ones reuse their tables, which is faster than clearing new memory.
 var released = sync.Pool{New: func() any { return &Allocator{} }}
 
-// Release ends the use of the allocator and of its blocks. It gives nothing back to the source.
+// Release ends the use of the allocator and of its blocks. It releases nothing to the source.
 func (a *Allocator) Release() {
 	used := Allocator{streams: a.streams[:1], blocks: slab{chunks: a.blocks.chunks}, segments: a.segments[:0]}
 	for _, p := range [...]*pool{&used.streams[0].small, &used.streams[0].large} {
@@ -171,8 +171,8 @@ func (a *Allocator) MallocOn(s Stream, n int64) (*Block, error) {
 	return b, nil
 }
 
-// Free gives a block back. A block that other streams use goes back to the
-// cache only when the events recorded here on those streams have completed.
+// Free frees a block. A block that other streams use returns to the cache only when the events recorded here on those
+// streams have completed.
 func (a *Allocator) Free(b *Block) {
 	if b == nil {
 		return
@@ -194,8 +194,8 @@ func (a *Allocator) Free(b *Block) {
 	a.release(b)
 }
 
-// EmptyCache gives all cached segments and pages that are wholly free back to
-// the source, as torch.cuda.empty_cache does. Errors come from the source.
+// EmptyCache releases all cached segments, and pages that are wholly free, to the source, as torch.cuda.empty_cache
+// does. Errors come from the source.
 func (a *Allocator) EmptyCache() error {
 	if err := a.releaseCached(); err != nil {
 		return fmt.Errorf("empty cache: %w", err)
@@ -221,8 +221,8 @@ func (a *Allocator) Requested() int64 { return a.stats.RequestedBytes[All].Curre
 // Allocated returns the current memory_allocated() in bytes.
 func (a *Allocator) Allocated() int64 { return a.stats.AllocatedBytes[All].Current }
 
-// Active returns the bytes of blocks that cannot be given out: allocated ones, and freed
-// ones that still wait for another stream's event.
+// Active returns the bytes of blocks that cannot be reused: allocated ones, and freed ones that still wait for another
+// stream's event.
 func (a *Allocator) Active() int64 {
 	if !a.shares {
 		return a.Allocated()
@@ -233,8 +233,7 @@ func (a *Allocator) Active() int64 {
 // Reserved returns the current memory_reserved() in bytes.
 func (a *Allocator) Reserved() int64 { return a.stats.ReservedBytes[All].Current }
 
-// use turns the unused block b, which is in no set, into an allocated block of
-// size bytes, and puts what is left over back.
+// use turns the unused block b, which is in no set, into an allocated block of size bytes, and caches the rest.
 func (a *Allocator) use(b *Block, n, size int64) {
 	segment := a.segment(b)
 	p := segment.pool
@@ -314,7 +313,7 @@ func (a *Allocator) cache(p *pool, b *Block) {
 	p.free.insert(b)
 }
 
-// takeFree takes the best fitting cached block out of the free list; nil if none may serve the request.
+// takeFree removes the best fitting cached block from the free list; nil if none fits the request.
 func (a *Allocator) takeFree(p *pool, size int64) *Block {
 	if a.collects {
 		a.clocks[p.kind]++
@@ -382,7 +381,7 @@ func roundToDivision(size, d uint64) uint64 {
 	return (size + step - 1) &^ (step - 1)
 }
 
-// poolFor returns where a rounded size on a stream is served.
+// poolFor returns the pool that serves a rounded size on a stream.
 func (a *Allocator) poolFor(s Stream, size int64) *pool {
 	on := a.streams[0]
 	if s != 0 {

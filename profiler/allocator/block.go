@@ -133,7 +133,8 @@ func (s *slab) absorb(b *Block) {
 	s.put(rest)
 }
 
-// reach returns how large a free block of an expandable segment can become: itself and the unmapped stretch behind it.
+// reach returns the size that a free block of an expandable segment can grow to: itself and the unmapped stretch behind
+// it.
 func (s *slab) reach(b *Block) int64 {
 	if next := s.at(b.next); next != nil && next.state == unmapped {
 		return b.size + next.size

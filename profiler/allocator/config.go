@@ -11,12 +11,12 @@ import (
 	"unicode"
 )
 
-// Config is what PYTORCH_CUDA_ALLOC_CONF sets, as far as it has an effect on
-// device memory. Use [DefaultConfig] or [ParseConfig] to get one.
+// Config holds the settings of PYTORCH_CUDA_ALLOC_CONF that affect device memory. Use [DefaultConfig] or [ParseConfig]
+// to get one.
 type Config struct {
 	// MaxSplit is the size from which blocks are not split (max_split_size_mb); [Unlimited] by default.
 	MaxSplit int64
-	// MaxNonSplitRounding is how much larger than the request a block of at least MaxSplit bytes may be
+	// MaxNonSplitRounding is the number of bytes by which a block of at least MaxSplit bytes may exceed the request
 	// (max_non_split_rounding_mb); LargeSegment by default.
 	MaxNonSplitRounding int64
 	// LargeSegment is the segment for requests over 1 MiB and under 10 MiB, and the page of expandable segments of the
@@ -214,7 +214,7 @@ var parsers = map[string]func(c *Config, value string) error{
 	"release_lock_on_hipmalloc":         checked(parseBool),
 }
 
-// into returns the parser of a setting whose value goes into a field.
+// into returns the parser of a setting that stores its value in a field.
 func into[T any](parse func(v string) (T, error), field func(c *Config) *T) func(c *Config, v string) error {
 	return func(c *Config, v string) (err error) {
 		*field(c), err = parse(v)
@@ -265,8 +265,8 @@ func parseBool(v string) (bool, error) {
 	return v == "True", nil
 }
 
-// parseMiB reads a number of MiB of at least least and returns the bytes.
-// Like PyTorch it takes the largest it can hold for any that is larger.
+// parseMiB reads a number of MiB, at least least, and returns the bytes. Like PyTorch it limits larger numbers to the
+// largest that it can hold.
 func parseMiB(v string, least int64) (int64, error) {
 	n, err := parseCount(v)
 	if err != nil {
@@ -339,7 +339,7 @@ func isPowerOf2(n uint64) bool { return n != 0 && n&(n-1) == 0 }
 // stack has the rules of each release. The zero value is the newest release. The allocator's own constants, sizes of
 // 512 bytes and 1, 2, 10 and 20 MiB, are the same in all known releases.
 type Rules struct {
-	// Unknown are the keys that the release rejects because it does not know them.
+	// Unknown are the keys that the release rejects.
 	Unknown []string
 	// MaxSplitAbove reports whether max_split_size_mb must be above the size of a large
 	// segment; later releases also take that size itself.

@@ -21,11 +21,11 @@ func (a *Allocator) RecordStream(b *Block, s Stream) {
 	b.recorded = true
 }
 
-// CompleteEvents completes all events: the device has finished all work given to it so far. The frees that waited for
-// it complete with the next Malloc, which is when PyTorch looks.
+// CompleteEvents completes all events, as when the device has finished all queued work. The frees that waited for it
+// complete with the next Malloc, which is when PyTorch checks.
 func (a *Allocator) CompleteEvents() { a.done = a.now }
 
-// recordEvents leaves a freed block pending until the streams that use it have come this far.
+// recordEvents keeps a freed block pending until the streams that use it have finished the work queued so far.
 func (a *Allocator) recordEvents(b *Block) {
 	b.state = PendingFree
 	b.recorded = false

@@ -13,8 +13,8 @@ import (
 // merge across what would be segment borders. A range consists of blocks like any segment; stretches without memory are
 // unmapped blocks, kept by address in pool.unmapped.
 
-// within returns the size of an address range on a device with total bytes. An eighth more than the device has leaves
-// room for pages that move.
+// within returns the size of an address range on a device with total bytes: an eighth more than the device has, so that
+// pages can move.
 func (e Extent) within(total int64) int64 {
 	whole := total + total/8
 	switch {
@@ -26,8 +26,8 @@ func (e Extent) within(total int64) int64 {
 	return whole
 }
 
-// expand takes size bytes at the lowest address of the pool where free and unmapped blocks add up to them, mapping what
-// is missing. The block it returns is in no set; it is nil if the device has too little memory.
+// expand returns size bytes at the lowest address of the pool where free and unmapped blocks are large enough, and maps
+// missing pages. The block is in no set; it is nil if the device has too little memory.
 func (a *Allocator) expand(p *pool, size int64) (*Block, error) {
 	b, err := a.room(p, size)
 	if b == nil || err != nil {
@@ -49,8 +49,8 @@ func (a *Allocator) expand(p *pool, size int64) (*Block, error) {
 	return b, nil
 }
 
-// room finds the first free or unmapped block from which on size bytes are
-// unused. If there is none it reserves a new range. It returns nil if the request is larger than a range.
+// room finds the first free or unmapped block from which on size bytes are unused, or else reserves a new range. It
+// returns nil if the request is larger than a range.
 func (a *Allocator) room(p *pool, size int64) (*Block, error) {
 	for _, b := range p.unmapped {
 		if prev := a.blocks.at(b.prev); prev != nil && prev.available() {
@@ -110,8 +110,8 @@ func (a *Allocator) mapPages(b *Block, size int64) (*Block, error) {
 	return b, nil
 }
 
-// contract takes the memory of the pages that lie wholly inside a free block back; what is left at its ends stays as
-// smaller free blocks. A range without any memory left is released.
+// contract unmaps the pages that lie wholly inside a free block; the rest of the block at its ends remains as smaller
+// free blocks. A range without mapped memory is released.
 func (a *Allocator) contract(b *Block) error {
 	s := a.segment(b)
 	from := ceil.Multiple(int64(b.addr-s.addr), s.page)
@@ -164,7 +164,7 @@ func (a *Allocator) unmapRange(addr uint64, size, page int64) error {
 	return nil
 }
 
-// hide puts a block among the unmapped ones of its pool.
+// hide adds a block to the unmapped blocks of its pool.
 func (a *Allocator) hide(b *Block) {
 	b.state = unmapped
 	p := a.pool(b)
@@ -172,7 +172,7 @@ func (a *Allocator) hide(b *Block) {
 	p.unmapped = slices.Insert(p.unmapped, i, b)
 }
 
-// unhide takes a block out of the unmapped ones of its pool.
+// unhide removes a block from the unmapped blocks of its pool.
 func (a *Allocator) unhide(b *Block) {
 	p := a.pool(b)
 	i, _ := slices.BinarySearchFunc(p.unmapped, b, byAddr)

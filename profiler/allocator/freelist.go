@@ -78,7 +78,7 @@ func (f *freeList) remove(b *Block) {
 	f.removeAt(place{n, position(f.bins[n].live(), b.size, b.rank) - 1})
 }
 
-// removeAt takes out the entry at a place.
+// removeAt removes the entry at a position.
 func (f *freeList) removeAt(at place) {
 	bin := &f.bins[at.bin]
 	bin.count--

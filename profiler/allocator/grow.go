@@ -15,7 +15,7 @@ type OOMError struct {
 	Requested, Segment int64
 	// Allocated and Reserved are the statistics at that moment.
 	Allocated, Reserved int64
-	// Limit is what the memory fraction allows to reserve; negative without.
+	// Limit is the number of bytes that the memory fraction allows to reserve; negative without one.
 	Limit int64
 }
 

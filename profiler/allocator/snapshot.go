@@ -22,7 +22,7 @@ type SegmentInfo struct {
 type BlockInfo struct {
 	Address uint64
 	Size    int64
-	// Requested is what was asked for; zero for a free block.
+	// Requested is the requested size in bytes; zero for a free block.
 	Requested int64
 	State     State
 }

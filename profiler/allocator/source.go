@@ -50,15 +50,15 @@ type Memory struct {
 	next              uint64
 }
 
-// memoryBase is where the addresses of a [Memory] begin. Any multiple of the
-// granule does; zero would look like no address at all.
+// memoryBase is the first address of a [Memory]. Any multiple of the granule works; zero would look like no address at
+// all.
 const memoryBase uint64 = 0x7f00_0000_0000
 
-// addressSpace is what one range may take: the 47 bits of a process.
+// addressSpace is the largest size of a range: the 47 bits of a process.
 const addressSpace = 1 << 47
 
-// NewMemory returns the memory of a device with total bytes, of which taken
-// bytes are in use by others: the CUDA context, libraries, other processes.
+// NewMemory returns the memory of a device with total bytes, of which others use taken bytes: the CUDA context,
+// libraries, other processes.
 func NewMemory(total, taken int64) *Memory {
 	return &Memory{total: total, used: taken, peak: taken, next: memoryBase}
 }
@@ -66,7 +66,7 @@ func NewMemory(total, taken int64) *Memory {
 // Total returns the size of the memory in bytes.
 func (m *Memory) Total() int64 { return m.total }
 
-// Used returns the number of bytes in use now, those taken by others included.
+// Used returns the number of bytes in use now, including other users.
 func (m *Memory) Used() int64 { return m.used }
 
 // Free returns the number of bytes not in use now, as cudaMemGetInfo says it.

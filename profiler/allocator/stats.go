@@ -72,7 +72,7 @@ type Stats struct {
 	ActiveBytes PoolStat
 	// InactiveSplitBytes are the sizes of the blocks InactiveSplit counts.
 	InactiveSplitBytes PoolStat
-	// RequestedBytes are the bytes asked for in active blocks.
+	// RequestedBytes are the requested bytes of active blocks.
 	RequestedBytes PoolStat
 
 	// OversizeAllocations and OversizeSegments count blocks and segments of at least the maximum split size.

@@ -1,6 +1,6 @@
 package allocator
 
-// Action is what a [TraceEvent] tells of, as a PyTorch snapshot spells it.
+// Action is the kind of a [TraceEvent], as a PyTorch snapshot spells it.
 type Action string
 
 // The actions.
@@ -18,7 +18,7 @@ const (
 // TraceEvent is something that happened in an allocator: an entry of the device_traces of a PyTorch snapshot.
 type TraceEvent struct {
 	Action Action
-	// Addr is where; zero for TraceOOM.
+	// Addr is the address; zero for TraceOOM.
 	Addr uint64
 	// Size is the requested size, without rounding, of an allocation or free; the bytes of a segment that was allocated
 	// or released; the rounded request that failed for TraceOOM.

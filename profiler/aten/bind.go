@@ -37,8 +37,8 @@ var composite = map[reflect.Type]func(a *Args) any{
 	reflect.TypeFor[trace.BatchNormState](): func(a *Args) any { return a.batchNorm() },
 }
 
-// bind makes the body of an operator from its row. A row that does not go with the schema is a mistake
-// of the table, which its test finds.
+// bind makes the body of an operator from its row. A row that does not fit the schema is a mistake in the table, which
+// its test finds.
 func bind(s *Schema, row any) body {
 	if run, ok := row.(body); ok {
 		return run
@@ -68,7 +68,8 @@ func bind(s *Schema, row any) body {
 	}
 }
 
-// parameters returns how each parameter of a function of type t gets its value; last names the last ones.
+// parameters returns a function for each parameter of a function of type t that computes its value from the arguments;
+// last names the last parameters.
 func (s *Schema) parameters(t reflect.Type, last []string) []func(a *Args) reflect.Value {
 	out := make([]func(a *Args) reflect.Value, t.NumIn())
 	var ofArguments []int
@@ -97,7 +98,7 @@ func (s *Schema) parameters(t reflect.Type, last []string) []func(a *Args) refle
 	return out
 }
 
-// parameter gives a parameter of type t the value of argument i, which is p. None is zero.
+// parameter returns a function that converts argument i, which is p, to a parameter of type t. None is zero.
 func (p *Argument) parameter(i int, t reflect.Type) func(a *Args) reflect.Value {
 	zero := reflect.Zero(t)
 	value := func(a *Args) any {

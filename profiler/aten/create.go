@@ -53,8 +53,8 @@ var creation = family{
 	},
 }
 
-// made returns a tensor of the given size, whose values the operator that is called sets; its type is
-// otherwise unless the call says one.
+// made returns a tensor of the given size, whose values the called operator sets; its type is otherwise unless the call
+// has one.
 func (a *Args) made(otherwise trace.DType, size ...int64) *tensor {
 	return a.tape.Filled(a.op.base(), a.DType("dtype", otherwise), size...)
 }
@@ -65,7 +65,7 @@ func (a *Args) strided(otherwise trace.DType) *tensor {
 
 func filled(a *Args) *tensor { return a.made(trace.F32, a.Ints("size")...) }
 
-// full records aten::full, whose result has the type of its number.
+// full records aten::full, whose result has the type of its fill value.
 func full(a *Args) *tensor { return a.made(numberType(a.value("fill_value")), a.Ints("size")...) }
 
 // numberType returns the type of a tensor made of a number.

@@ -66,8 +66,8 @@ func inPlaceForm(name string, f *entry) *entry {
 	})
 }
 
-// outForm writes the result of the functional form into the argument out. Autograd refuses
-// arguments that require gradients, so nothing is kept. Pointwise operators compute in place.
+// outForm writes the result of the functional form to the argument out. Autograd refuses out arguments that require
+// gradients, so nothing is saved. Pointwise operators compute in place.
 func outForm(name string, f *entry) *entry {
 	if f == nil {
 		return nil

@@ -111,7 +111,7 @@ func scatterReduce(a *Args) *tensor {
 	}
 }
 
-// scatterReduceInPlace needs nothing of its own unless autograd records it, which keeps a copy of self.
+// scatterReduceInPlace allocates nothing unless autograd records it, which saves a copy of self.
 func scatterReduceInPlace(a *Args) *tensor {
 	x, src := a.first(0), a.Tensor("src")
 	if !a.Tape().Tracks(x, src) && a.Text("reduce") != "mean" {
@@ -120,7 +120,7 @@ func scatterReduceInPlace(a *Args) *tensor {
 	return x.CopyInPlace(scatterReduce(a))
 }
 
-// outputSize returns the size that a call must give, since it otherwise depends on the data.
+// outputSize returns the size that a call must pass, since it otherwise depends on the data.
 func (a *Args) outputSize() int64 {
 	if a.IsNone("output_size") {
 		a.Tape().Raise(errors.New("without output_size the size of the result depends on the data"))

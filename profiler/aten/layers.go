@@ -96,7 +96,7 @@ func ctc(a *Args) *tensor {
 		ops.CTCLossArgs{Reduction: a.reduction(), ZeroInfinity: a.Bool("zero_infinity")})
 }
 
-// recurrent layers run in cuDNN, all of them of a stack at once.
+// recurrent layers run in cuDNN, all layers of a stack at once.
 var recurrent = family{
 	"lstm.input":                    lstm,
 	"gru.input":                     rnn(ops.GRU),

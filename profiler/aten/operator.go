@@ -18,8 +18,8 @@ type Operator struct {
 // body records a call. Results are in the order of the schema's returns.
 type body = func(a *Args) []Value
 
-// Call records the operator. What PyTorch would raise, and arguments whose shapes do not go together, come back as
-// errors; the recording is of no use after that.
+// Call records the operator. Errors that PyTorch would raise, and incompatible shapes of arguments, are returned; the
+// recording is unusable after that.
 func (o *Operator) Call(t *trace.Tape, a Args) (out []Value, err error) {
 	defer func() {
 		if r := recover(); r != nil {

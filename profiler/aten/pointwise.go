@@ -113,7 +113,7 @@ func clampInPlace(a *Args) *tensor {
 
 func bitwiseNot(x *tensor) *tensor { return x.And(x) }
 
-// itself returns an operator that has nothing to do for real tensors.
+// itself returns an operator that has no effect on real tensors.
 func itself(x *tensor) *tensor { return x }
 
 func function(name string) func(x *tensor) *tensor {

@@ -76,7 +76,7 @@ func (a *Args) resized() []int64 {
 
 func upsample(a *Args) *tensor { return ops.Upsample(a.op.base(), a.first(0), a.resized()...) }
 
-// batched returns the body of a pooling, which adds the dimension of the batch where the input has none.
+// batched returns the body of a pooling; it adds a batch dimension to inputs without one.
 func batched(f func(x *tensor, p trace.PoolArgs) *tensor) any {
 	return func(x *tensor, p trace.PoolArgs) *tensor {
 		if x.NDim() == len(p.Kernel)+1 {

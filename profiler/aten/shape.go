@@ -239,7 +239,7 @@ func atLeast(n int) func(x *tensor) *tensor {
 	}
 }
 
-// joined puts tensors together along a dimension, which is the first of vectors.
+// joined concatenates tensors along a dimension, which is the first for vectors.
 func joined(dim, atLeast int) func(a *Args) *tensor {
 	return func(a *Args) *tensor {
 		xs := slices.Clone(a.Tensors("tensors"))

@@ -72,14 +72,15 @@ var libraries = family{
 	},
 }
 
-// regions returns an operator on regions of interest; places reports whether it also returns where values are from.
+// regions returns an operator on regions of interest; places reports whether it also returns the positions of its
+// values.
 func (a *Args) regions(op string, channels int64, places bool) (y, from *tensor) {
 	return ops.Regions(a.first(0), a.Tensor("rois"), ops.RegionArgs{
 		Op: op, Height: a.Int("pooled_height"), Width: a.Int("pooled_width"), Channels: channels, Places: places,
 	})
 }
 
-// positionSensitive returns an operator that takes each place of a region's result from channels of its own.
+// positionSensitive returns an operator that computes each position of a region's result from separate channels.
 func positionSensitive(op string) func(a *Args) (y, from *tensor) {
 	return func(a *Args) (*tensor, *tensor) {
 		return a.regions(op, a.first(0).Size(1)/(a.Int("pooled_height")*a.Int("pooled_width")), true)
@@ -88,8 +89,7 @@ func positionSensitive(op string) func(a *Args) (y, from *tensor) {
 
 func (a *Args) twoOf(height, width string) [2]int64 { return [2]int64{a.Int(height), a.Int(width)} }
 
-// queries are operators without results, and operators that return facts known
-// before a tensor is computed. They take no memory.
+// queries are operators without results, and operators that return properties of tensors. They allocate nothing.
 var queries = family{
 	"_assert_tensor_metadata _assert_async _assert_async.msg _assert_scalar sym_constrain_range": nothing,
 	"sym_constrain_range_for_size": nothing,
@@ -112,7 +112,7 @@ func stride(a *Args) Value {
 	return x.Strides()[d]
 }
 
-// composed are operators that PyTorch makes of others (CompositeImplicitAutograd), each as in its source.
+// composed are operators that PyTorch composes of others (CompositeImplicitAutograd), each as in its source.
 var composed = family{
 	"addr":                      (*tensor).AddR,
 	"cartesian_prod":            cartesianProduct,
@@ -133,8 +133,7 @@ var composed = family{
 	"hamming_window":         ops.HannWindow, // with other constants
 }
 
-// window returns a window of a signal that is computed in so many further operations; it is periodic unless the
-// call says otherwise.
+// window returns a window of a signal that takes the given number of further operations; it is periodic by default.
 func window(operations int) func(a *Args) *tensor {
 	return func(a *Args) *tensor {
 		periodic := a.op.index("periodic") < 0 || a.Bool("periodic")

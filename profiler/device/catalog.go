@@ -60,7 +60,7 @@ func build(text string) ([]GPU, map[string]int) {
 	return gpus, index
 }
 
-// gpuOf returns the GPU of a row. A rate that is left out is zero.
+// gpuOf returns the GPU of a row. An empty rate is zero.
 func gpuOf(head, row []string) GPU {
 	cell := func(name string) string { return row[slices.Index(head, name)] }
 	rate := func(name, exponent string) float64 {

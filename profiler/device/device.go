@@ -74,7 +74,7 @@ type Patterns interface {
 // A PatternError reports that memory does not hold the pattern that was written.
 type PatternError struct {
 	Range Range
-	// Offset is where the first difference is, within 16 bytes, and Bytes how many may differ.
+	// Offset is the position of the first difference, within 16 bytes, and Bytes the number of bytes that may differ.
 	Offset, Bytes int64
 }
 
@@ -85,8 +85,8 @@ func (e *PatternError) Error() string {
 
 // An Event is a point in a device's queue of work.
 type Event interface {
-	// Since waits until the queue has reached the event and returns the time
-	// the device took to get there from an earlier event of its own.
+	// Since waits until the queue has reached the event, and returns the device's time since an earlier event of its
+	// own.
 	Since(earlier Event) (time.Duration, error)
 	// Close releases the event.
 	Close() error
@@ -105,8 +105,8 @@ type Kernel struct {
 	Window program.Window
 	// Stream is the queue that the kernel waits in.
 	Stream program.Stream
-	// Sent is what goes to other GPUs, in bytes: zero but for collectives. A device
-	// that is alone copies instead, from Reads to Writes.
+	// Sent is the number of bytes sent to other GPUs: zero but for collectives. A device that is alone copies from
+	// Reads to Writes instead.
 	Sent int64
 	// Reads and Writes are the memory touched.
 	Reads, Writes []Range
@@ -127,11 +127,11 @@ func (k Kernel) Traffic() int64 {
 // An UnusableError reports that a GPU that was asked for cannot be used, and what can be done about it. It is about the
 // machine, not about the program: no driver, no such device, a GPU that others have to themselves.
 type UnusableError struct {
-	// Device is what was asked for: "cuda:0", or "cuda" if it is about all.
+	// Device is the requested device: "cuda:0", or "cuda" for all.
 	Device string
 	// Reason describes what is in the way, and Remedy what to do, each in a clause; Remedy may be empty.
 	Reason, Remedy string
-	// Err is what the driver said; nil if it was not asked.
+	// Err is the driver's error; nil if there is none.
 	Err error
 }
 
@@ -154,7 +154,7 @@ func (e *UnusableError) Unwrap() error { return e.Err }
 type DefectError struct {
 	// Device is which, "cuda:0".
 	Device string
-	// Finding is what came out wrong.
+	// Finding describes the wrong result.
 	Finding string
 }
 

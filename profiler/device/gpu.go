@@ -30,7 +30,7 @@ type GPU struct {
 	Capability Capability
 	// SMs is the number of streaming multiprocessors.
 	SMs int
-	// ThreadsPerSM is the largest number of resident threads of one of them.
+	// ThreadsPerSM is the largest number of resident threads of a multiprocessor.
 	ThreadsPerSM int
 	// L2 is the size of the second-level cache in bytes, as NVIDIA's papers on the architectures and
 	// cudaDeviceProp.l2CacheSize have it: Inductor allocates a buffer of that size when it tunes a kernel.
@@ -63,7 +63,7 @@ type GPU struct {
 	// Rising reports whether the driver gives each segment a higher address than the one before ([allocator.Memory]).
 	// The driver below the reference records did.
 	Rising bool `json:",omitempty"`
-	// HostMemory is the memory of the machine that the GPU is in, in bytes; zero if that is not known.
+	// HostMemory is the memory of the GPU's machine, in bytes; zero if unknown.
 	HostMemory int64 `json:",omitempty"`
 	// Unified reports whether Memory is the machine's own, which programs on the CPU use, too.
 	Unified bool `json:",omitempty"`
@@ -145,9 +145,8 @@ func (r Rates) Of(p program.Precision) float64 {
 	return rate
 }
 
-// Roofline returns the time below which the GPU cannot do flops operations that move bytes to and from its memory:
-// whichever takes longer at full speed. Launch latency and imperfect kernels come on top. It is zero for a GPU whose
-// rates are not known.
+// Roofline returns the least possible time of flops operations that move bytes to and from the GPU's memory: the longer
+// of the two at full speed. Launch latency and imperfect kernels come on top. It is zero for a GPU with unknown rates.
 func (g GPU) Roofline(flops, bytes int64, p program.Precision) time.Duration {
 	rate := g.Peak.Of(p)
 	if rate == 0 || g.Bandwidth == 0 {
@@ -157,8 +156,7 @@ func (g GPU) Roofline(flops, bytes int64, p program.Precision) time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// Transfer returns the time below which the GPU cannot send bytes to others. It is zero
-// for a GPU whose links are not known.
+// Transfer returns the least possible time to send bytes to other GPUs. It is zero for a GPU with unknown links.
 func (g GPU) Transfer(bytes int64) time.Duration {
 	if g.Link == 0 {
 		return 0

@@ -41,8 +41,8 @@ func readProfiles() map[string][]profile {
 // engines ("+me") make no difference.
 var sliced = pattern.Of(`(?i)^(.+?)[ :/-]*(?:[ :/-]mig)?[ :/-]+([1-7]g\.[0-9]+gb)(?:\+\S+)?$`)
 
-// slice finds a slice of a GPU by its name; false if it is none of a known GPU. Rates and
-// bandwidth are the slice's share of the GPU's multiprocessors and memory.
+// slice finds a slice of a GPU by its name; false if there is no such slice of a known GPU. Rates and bandwidth are the
+// slice's share of the GPU's multiprocessors and memory.
 func slice(name string) (GPU, bool) {
 	m := sliced().FindStringSubmatch(strings.TrimSpace(name))
 	if m == nil {

@@ -7,12 +7,12 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 )
 
-// An Observer is a device that knows what else is on its GPU.
+// An Observer is a device that can report other users of its GPU.
 type Observer interface {
-	// Baseline is what was in use before the first segment.
+	// Baseline returns the memory in use before the first segment.
 	Baseline() Baseline
-	// ProcessMemory is what the GPU holds for this process as seen from outside, in bytes, its context included. It is
-	// false if that cannot be told.
+	// ProcessMemory returns the GPU memory of this process as NVML reports it, in bytes, with its context; false if
+	// unknown.
 	ProcessMemory() (bytes int64, ok bool)
 	// Neighbors are the other processes that use the GPU now, as far as they can be seen.
 	Neighbors() []Neighbor
@@ -22,7 +22,7 @@ type Observer interface {
 type Limiter interface {
 	// Leave has allocations fail that would leave fewer free bytes than these.
 	Leave(bytes int64)
-	// Left is how many bytes those are now.
+	// Left returns the number of those bytes now.
 	Left() int64
 }
 
@@ -31,7 +31,7 @@ type Driven interface {
 	Driver() Driver
 }
 
-// A Timed is a device that knows what its work takes at least, by the speed of the GPU.
+// A Timed is a device with a lower bound of the time of its work, by the speed of the GPU.
 type Timed interface {
 	// Floor returns that time for everything launched so far; the difference of two is the time of the launches between
 	// them. It stays zero on a GPU whose speed is not known.
@@ -74,20 +74,20 @@ type Identity struct {
 
 // A Baseline is memory of a GPU that is in use without any segment, in bytes.
 type Baseline struct {
-	// Others is what was in use before the context was made. It is only known if OthersKnown; else it is what was in
-	// use beyond a context as in the catalog.
+	// Others is the memory that was in use before the context was made. It is only known if OthersKnown; else it is the
+	// memory in use beyond the catalog's context.
 	Others      int64
 	OthersKnown bool
-	// Context is what making the context took, Kernels what loading the kernels took.
+	// Context is the memory that making the context took, Kernels the memory that loading the kernels took.
 	Context, Kernels int64
 }
 
 // Total returns all that is in use.
 func (b Baseline) Total() int64 { return b.Others + b.Context + b.Kernels }
 
-// A Divided device knows whether software divides its GPU among processes (MPS) or virtual machines (vGPU).
+// A Divided device reports whether software divides its GPU among processes (MPS) or virtual machines (vGPU).
 type Divided interface {
-	// Shared says of each such way what it means, a sentence without its full stop.
+	// Shared describes each such way, in a sentence without its full stop.
 	Shared() []string
 }
 

@@ -132,7 +132,7 @@ func ofCapability(c Capability) (generation string, threads int) {
 	return generation, threads
 }
 
-// check finds what no GPU can be.
+// check returns an error for values that no GPU can have.
 func (g GPU) check() error {
 	// The widest GPU has 192 multiprocessors and the largest some 300 GB.
 	const mostSMs, mostMemory, mostRate = 1024, 1 << 42, 1e18

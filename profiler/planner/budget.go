@@ -9,11 +9,12 @@ import (
 
 // Budget is the limit of a safe batch: the upper end of its need must be within a share of the memory.
 type Budget struct {
-	// Memory is what there is to take, context included: the GPU's total less what other processes hold, in bytes.
+	// Memory is the available memory, the context included: the GPU's total less the memory of other processes, in
+	// bytes.
 	Memory int64
-	// Margin is the share of Memory that a step may fill, in (0, 1]. The rest is for what no estimate of a step knows:
-	// what else comes to the GPU, what a script does besides its steps, and what thousands of steps leave in the
-	// allocator's cache. How far the estimate itself may be off is a matter of its interval and not counted again.
+	// Margin is the share of Memory that a step may fill, in (0, 1]. The rest is reserved for memory that no estimate
+	// of a step contains: other users of the GPU, other work of the script, and growth of the allocator's cache over
+	// thousands of steps. The error of the estimate itself is in its interval and not counted again.
 	Margin float64
 	// Risk, if not zero, replaces Margin: the probability, below a half, with which the step
 	// alone may need more than all of Memory.
@@ -26,7 +27,7 @@ const DefaultMargin = 0.85
 // SearchedBatch is up to which batch a search goes unless another is given.
 const SearchedBatch = 4096
 
-// defaultRisk is how likely it is that a need is above the upper end of an interval of 95 %.
+// defaultRisk is the probability that a need exceeds the upper end of a 95 % interval.
 const defaultRisk = 0.025
 
 // Need returns the number of bytes of an estimate that must not exceed [Budget.Limit]: the upper end of its device
@@ -62,7 +63,7 @@ const (
 	OutOfMemory Reason = "oom"
 	// GivesBack is a replay on the GPU that gets through only since PyTorch gives cached memory back to the driver.
 	GivesBack Reason = "gives-back"
-	// NotRecorded is a need that depends on what torch.compile makes of the step, which has not been recorded.
+	// NotRecorded is a need under torch.compile whose step has not been recorded.
 	NotRecorded Reason = "not-recorded"
 	// HostFull is a need of the machine's memory beyond what it has.
 	HostFull Reason = "host-full"

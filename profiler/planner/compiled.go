@@ -37,7 +37,7 @@ var compiledModels = []compiledModel{
 // both in the same unit and measured the same way.
 type compiledPair struct {
 	eager, compiled float64
-	// of is what was trained, and source where the values stand.
+	// of names the training, and source where the values were published.
 	of, source string
 }
 
@@ -65,8 +65,8 @@ type Compiled struct {
 	Allocated, Reserved Residual
 }
 
-// Compile adapts the coefficients to a step under torch.compile that was not recorded, of a model that learns tokens,
-// or may do so, or of another.
+// Compile adapts the coefficients to a step under torch.compile that was not recorded; text reports whether the model
+// learns, or may learn, tokens.
 func (c *Coefficients) Compile(text bool) {
 	kind := slices.DeleteFunc(slices.Clone(compiledModels), func(m compiledModel) bool { return m.text != text })
 	name := "models of images and sound"

@@ -23,7 +23,7 @@ const (
 	LibraryWorkspace Term = iota
 	// ContextBytes are the CUDA context and what libraries load besides the allocator.
 	ContextBytes
-	// Granularity is what the driver adds to each segment, in bytes.
+	// Granularity is the number of bytes that the driver adds to each segment.
 	Granularity
 	// AllocatedSlack is the share of the recorded allocated bytes that real tensors need beyond them.
 	AllocatedSlack
@@ -31,8 +31,8 @@ const (
 	ReservedSlack
 	// DeviceSlack is the share of the reserved bytes that the device shows beyond them, besides the context.
 	DeviceSlack
-	// CommunicationShare is what NCCL takes of the device of one of several ranks, as a
-	// share of what is assumed of it (see [CommunicationOf]).
+	// CommunicationShare is the device memory of NCCL on one of several ranks, as a share of the assumed amount (see
+	// [CommunicationOf]).
 	CommunicationShare
 
 	// NumTerms is the number of terms.
@@ -54,18 +54,19 @@ func (t Term) String() string {
 type Coefficients struct {
 	// Context is the bytes of the CUDA context, and of what PyTorch's libraries load unless Bare is set.
 	Context Coefficient
-	// Bare reports whether the process loads no libraries: vprof's own. Libraries is what they add, otherwise.
+	// Bare reports whether the process, as vprof's own, loads no libraries. Libraries is the memory that they add
+	// otherwise.
 	Bare      bool
 	Libraries Coefficient
-	// Communication is what NCCL takes of device bytes; zero for one GPU alone.
+	// Communication is NCCL's part of the device bytes; zero for one GPU alone.
 	Communication Coefficient
-	// Learned are the other terms; zero where nothing was measured. What it
-	// says of [ContextBytes] is not used: that is Context.
+	// Learned are the other terms; zero where nothing was measured. Its entry for [ContextBytes] is unused: Context has
+	// it.
 	Learned [NumTerms]Coefficient
 	// Correlation describes how errors of two terms go together, from -1 to 1. It is symmetric; its diagonal is not
 	// used.
 	Correlation [NumTerms][NumTerms]float64
-	// Allocated and Reserved say how far replays are from PyTorch.
+	// Allocated and Reserved are the errors of replays against PyTorch.
 	Allocated, Reserved Residual
 	// Compiled describes how far a step under torch.compile is from the eager one.
 	Compiled Compiled
@@ -79,8 +80,8 @@ func (c *Coefficients) Term(t Term) Coefficient {
 	return c.Learned[t]
 }
 
-// SetBareContext replaces the bare context by one that was measured without PyTorch's libraries, which stay as they
-// were.
+// SetBareContext replaces the bare context by one that was measured without PyTorch's libraries, whose memory stays
+// unchanged.
 func (c *Coefficients) SetBareContext(to Coefficient) {
 	if !c.Bare {
 		to.Value += c.Libraries.Value
@@ -99,9 +100,8 @@ func (c *Coefficients) Set(t Term, to Coefficient) {
 	c.Learned[t] = to
 }
 
-// List returns the coefficients as named values, in a fixed order: the context, the terms that were learned, and the
-// residuals. The value of a residual is the middle of its range, its standard error what a normal distribution of that
-// range would have.
+// List returns the coefficients as named values, in a fixed order: the context, the learned terms, and the residuals.
+// The value of a residual is the middle of its range; its standard error assumes a normal distribution with this range.
 func (c Coefficients) List() []Coefficient {
 	list := []Coefficient{c.Context}
 	if c.Communication.Name != "" {
@@ -120,10 +120,10 @@ func (c Coefficients) List() []Coefficient {
 	return append(list, allocated, reserved)
 }
 
-// source returns what intervals come from, and how often they held.
+// source returns the records behind the intervals, and in how many of them they held.
 func (c *Coefficients) source() string { return SourceOf(c.Allocated, c.Reserved) }
 
-// SourceOf returns what two residuals of a group come from, and how often they held.
+// SourceOf returns the records behind two residuals of a group, and in how many of them they held.
 func SourceOf(allocated, reserved Residual) string {
 	if reserved.Apart == "" {
 		return allocated.Source()
@@ -135,7 +135,7 @@ func SourceOf(allocated, reserved Residual) string {
 	return allocated.Source() + "; reserved bytes " + held
 }
 
-// Communicate sets what NCCL takes: an assumption, or that times the share that was learned.
+// Communicate sets the memory of NCCL to an assumed amount, times the learned share if there is one.
 func (c *Coefficients) Communicate(assumed Coefficient) {
 	if k := c.Learned[CommunicationShare]; k.Name != "" {
 		assumed.Value, assumed.StdErr, assumed.Source = assumed.Value*k.Value, assumed.Value*k.StdErr, k.Source
@@ -165,7 +165,7 @@ func (s Sample) DeviceRow() Row {
 	return r
 }
 
-// correction returns what the terms add to a total, and its standard error.
+// correction returns the bytes that the terms add to a total, and their standard error.
 func (c *Coefficients) correction(r Row) (bytes int64, stderr float64) {
 	var sum, variance float64
 	for i, x := range r {

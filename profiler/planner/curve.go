@@ -18,27 +18,27 @@ type Sample struct {
 	Classes program.Breakdown
 	// Reserved is the peak that the allocator held from the device.
 	Reserved int64
-	// Less and More are how much less and more was allocated in another order of kernels.
+	// Less and More are the differences of allocated bytes with another order of kernels, down and up.
 	Less, More int64
-	// Below and Above are how much less and more was reserved where sizes and the order of frees
-	// were a little different.
+	// Below and Above are the differences of reserved bytes with slightly different sizes and orders of frees, down and
+	// up.
 	Below, Above int64
 	// Segments is the number of segments that the allocator held from the device at the end.
 	Segments int64
-	// PeakPhase is where the allocated bytes peaked, as "STEP:PHASE".
+	// PeakPhase is the phase of the peak of allocated bytes, as "STEP:PHASE".
 	PeakPhase string
-	// Managed is the state in managed memory, which the allocator knows nothing of.
+	// Managed is the state in managed memory, outside of the allocator.
 	Managed int64
-	// Modeled reports whether the workspace of some convolution is modeled, since cuDNN was not asked about it.
+	// Modeled reports whether the workspace of some convolution is modeled, without an answer of cuDNN.
 	Modeled bool
-	// Host is what the step needs of the machine; zero if that is not known.
+	// Host is the step's memory on the host; zero if unknown.
 	Host host.Need
 }
 
 // Allocated returns the peak of allocated bytes.
 func (s Sample) Allocated() int64 { return s.Classes.Total() }
 
-// Slack returns what the allocator holds beyond the peak of allocated bytes: unused parts of segments and fragments.
+// Slack returns reserved minus allocated bytes: unused parts of segments and fragments.
 func (s Sample) Slack() int64 { return s.Reserved - s.Allocated() }
 
 // Curve interpolates samples, piecewise linearly in the batch size.
@@ -50,8 +50,8 @@ type Curve struct {
 // relative is a relative error of allocated and reserved bytes.
 type relative struct{ allocated, reserved float64 }
 
-// Draw makes the curve through the replays at the given batch sizes, which must not be empty; order and repetition do
-// not matter. It stops at the first replay that fails, with its error.
+// Draw makes the curve through the replays at the given batch sizes, at least one, in any order. It stops at the first
+// replay that fails, with its error.
 func Draw(batches []int, replay func(batch int) (Sample, error)) (*Curve, error) {
 	if len(batches) == 0 {
 		return nil, errors.New("planner: no batch sizes to draw a curve through")

@@ -18,13 +18,13 @@ type Component uint8
 
 // The components: the classes of the program, then what is not a tensor.
 const (
-	// Slack is what the caching allocator holds beyond allocated bytes.
+	// Slack is the memory that the caching allocator holds beyond allocated bytes.
 	Slack Component = program.NumClasses + iota
-	// Context is what CUDA takes before the first tensor.
+	// Context is the memory of CUDA before the first tensor.
 	Context
 	// Paged is state in managed memory, as far as it finds room on the GPU.
 	Paged
-	// Communication is what NCCL takes for itself, of several ranks.
+	// Communication is the memory of NCCL itself, with several ranks.
 	Communication
 
 	// NumComponents is the number of components.
@@ -57,10 +57,10 @@ type Estimate struct {
 	Device     Interval
 	// Paged is the part of Device that the driver takes away where there is no room: state in managed memory.
 	Paged Interval
-	// Host is what the machine needs; zero if that is not known.
+	// Host is the memory on the host; zero if unknown.
 	Host      host.Estimate
 	PeakPhase string
-	// Source is what the intervals come from, and how often they held.
+	// Source names the records behind the intervals, and in how many of them they held.
 	Source string
 	// Interpolated is false where this very batch size was replayed.
 	Interpolated bool
@@ -76,7 +76,7 @@ const (
 	// Tight means that the upper end does not fit, but the tensors alone do. PyTorch then releases cached memory and
 	// may or may not get through.
 	Tight Verdict = "tight"
-	// Unrecorded means that it depends on what torch.compile makes of the step, which has not been recorded.
+	// Unrecorded means that the need depends on torch.compile, and the compiled step has not been recorded.
 	Unrecorded Verdict = "not known without a recording"
 	// DoesNotFit means that even the lower end of the tensors does not.
 	DoesNotFit Verdict = "does not fit"
@@ -86,7 +86,7 @@ const (
 type Planner struct {
 	Curve        *Curve
 	Coefficients Coefficients
-	// Memory is what the driver reports as the GPU's total, in bytes.
+	// Memory is the GPU's total as the driver reports it, in bytes.
 	Memory int64
 }
 
@@ -116,8 +116,7 @@ func (p *Planner) Estimate(batch int) (Estimate, error) {
 	return e, nil
 }
 
-// page adds managed memory, which the driver keeps on the GPU while there is room
-// and takes away where there is none: no verdict depends on it.
+// page adds managed memory, which the driver keeps on the GPU only as long as there is room: no verdict depends on it.
 func (e *Estimate) page(managed, memory int64) {
 	within := func(device int64) int64 { return min(managed, max(0, memory-device)) }
 	e.Paged = Interval{Value: within(e.Device.Value), Low: within(e.Device.Low), High: within(e.Device.High)}
@@ -140,11 +139,11 @@ func (p *Planner) verdict(e Estimate) Verdict {
 	}
 }
 
-// z95 is how many standard errors to either side hold 95 % of a normal distribution.
+// z95 is the number of standard errors on either side of the mean that contain 95 % of a normal distribution.
 const z95 = 1.96
 
-// widen makes the interval of a value from the quantiles of its relative
-// residual and the relative error of interpolation.
+// widen returns the interval of a value from the quantiles of its relative residual and the relative error of
+// interpolation.
 func widen(value int64, r Residual, interpolation float64) Interval {
 	v := float64(value)
 	return Interval{
@@ -219,8 +218,8 @@ const (
 	ringNeighbors = 2
 )
 
-// CommunicationOf returns the coefficient of what NCCL's communicators take on a GPU outside the allocator. Published
-// values are from 0.3 to 1.6 GB a communicator, so that its error is as large as itself.
+// CommunicationOf returns the coefficient of the memory of NCCL's communicators on a GPU, outside the allocator.
+// Published values are from 0.3 to 1.6 GB a communicator, so its error is as large as itself.
 func CommunicationOf(gpu device.GPU, communicators int) Coefficient {
 	channels := pcieChannels
 	if gpu.Link > nvlinkSpeed {

@@ -16,15 +16,15 @@ type Residual struct {
 	Low     float64 `json:"low"`
 	High    float64 `json:"high"`
 	Records int     `json:"records"`
-	// Held is how many of the records lie within the range of the others.
+	// Held is the number of records within the range of the others.
 	Held int `json:"held"`
-	// Group is what the records have in common: "all models on PyTorch 2.15". Apart is what was left out with a record
-	// to count the held ones: "their model"; empty where that was not counted.
+	// Group names the common property of the records: "all models on PyTorch 2.15". Apart names the records that were
+	// left out together to count the held ones: "their model"; empty where that was not counted.
 	Group string `json:"-"`
 	Apart string `json:"-"`
 }
 
-// Source returns what the range comes from, and how often it held where it was not fitted.
+// Source returns the records behind the range, and in how many of them it held when they were left out.
 func (r Residual) Source() string {
 	from := fmt.Sprintf("%d reference records of %s; ", r.Records, r.Group)
 	if r.Apart == "" {
@@ -40,13 +40,13 @@ type Subject struct {
 	Release string
 	// Partial reports whether the model's description lacks something that its steps need.
 	Partial bool
-	// Modeled reports whether cuDNN was not asked about some convolution, whose workspace is modeled.
+	// Modeled reports whether the workspace of some convolution is modeled, without an answer of cuDNN.
 	Modeled bool
 	// Compiled reports whether the step is one of torch.compile that was recorded, perhaps at other batch sizes.
 	Compiled bool
 }
 
-// residualFile is how residuals are stored. Tests of packages accuracy and cli write them from the records.
+// residualFile is the file format of residuals. Tests of packages accuracy and cli write them from the records.
 type residualFile struct {
 	Schema string          `json:"schema"`
 	Source string          `json:"source"`
@@ -73,20 +73,21 @@ var (
 
 // The groups of published.json.
 const (
-	// modeled are other people's models that torch.export wrote (docs/lab/models.md), of whose convolutions, some of
-	// them in three dimensions, cuDNN was not asked. captured have no convolution, or cuDNN's answers about each.
+	// modeled are other people's models exported by torch.export (docs/lab/models.md), without cuDNN's answers about
+	// their convolutions, some of which are three-dimensional. captured have no convolution, or cuDNN's answers about
+	// each.
 	modeled  = "73 captured models without cuDNN's answers"
 	captured = "41 captured models"
 	// compiledSteps are the records of torch.compile at batch sizes 16 and 40 compared to plans of captures at 8 and 64
-	// (docs/lab/compile.md), of which some found in Inductor's cache what others had tuned.
+	// (docs/lab/compile.md). Some of them found tuning results of others in Inductor's cache.
 	compiledSteps = "compiled steps"
-	// knownLoops are steps of configurations that others measured on real GPUs, whose loop and releases are known, and
-	// reported steps of which something is not (docs/lab/evidence.md).
+	// knownLoops are steps that others measured on real GPUs, with known loop and releases; reported are such steps of
+	// which something is unknown (docs/lab/evidence.md).
 	knownLoops = "others' loops on real GPUs"
 	reported   = "runs that others report"
 )
 
-// population returns the group of published.json of a model that comes from a file; empty for others.
+// population returns the group of published.json for a model from a file; empty for other models.
 func (s Subject) population() string {
 	switch scheme, _, _ := strings.Cut(s.Model, ":"); {
 	case s.Compiled:
@@ -101,8 +102,8 @@ func (s Subject) population() string {
 	return ""
 }
 
-// Residuals returns the shipped residuals of a subject: of what comes from the same kind of file, else of all models on
-// its release. A release without records has the residuals of the last earlier release with records.
+// Residuals returns the shipped residuals of a subject: of models from the same kind of file, else of all models on its
+// release. A release without records has the residuals of the last earlier release with records.
 func Residuals(s Subject) (allocated, reserved Residual, err error) {
 	f, err := shippedResiduals()
 	if err != nil {
@@ -111,8 +112,8 @@ func Residuals(s Subject) (allocated, reserved Residual, err error) {
 	return f.residuals(s)
 }
 
-// Reported returns the residuals of runs that others report, of which something is not known, beyond the intervals of
-// the same steps.
+// Reported returns the residuals of runs that others report and that are not fully known, in addition to the intervals
+// of the same steps.
 func Reported() (allocated, reserved Residual, err error) { return populationOf(reported) }
 
 // Both files are read once: a search needs the residuals of thousands of cases.

@@ -18,9 +18,10 @@ type Search struct {
 	// From and To are the smallest and the largest batch.
 	From, To int
 	Begin    Start
-	// Limit is what the need of a batch may be, in bytes.
+	// Limit is the largest allowed need of a batch, in bytes.
 	Limit int64
-	// Need is the need of a batch in bytes, MaxInt64 where it is unknown and over the limit. It is asked once for each.
+	// Need returns the need of a batch in bytes, MaxInt64 where it is unknown and over the limit. It is called once for
+	// each.
 	Need func(batch int) (int64, error)
 	// Runs reports whether each need is a run of minutes, so that no size is run for the sake of larger ones alone.
 	Runs bool
@@ -28,17 +29,17 @@ type Search struct {
 	// when the line through the needs ends at the batch that fits (of 32 and more at the next); zero ends it at
 	// neighbors.
 	Coarse int
-	// Jagged reports whether a size may need many times what a larger one does, so that all up to the edge are asked
-	// for.
+	// Jagged reports whether a size may need many times as much as a larger one, so that all sizes up to the edge are
+	// tested.
 	Jagged bool
-	// Together is how many needs may be asked at a time; zero is one.
+	// Together is the number of needs that may be computed at a time; zero is one.
 	Together int
 
 	known map[int]int64
 }
 
-// Start is where a search for a batch size looks first. Near reports whether the edge is expected there, as of an
-// estimate, so that the neighbor comes next and not a size as far off again.
+// Start is the batch with which a search begins. Near reports whether the edge is expected there, as after an estimate,
+// so that the search continues with a neighbor and not with a distant size.
 type Start struct {
 	Batch int
 	Near  bool
@@ -178,8 +179,8 @@ func (s *Search) ahead(size int) {
 	}
 }
 
-// Largest returns the largest safe batch; zero if none is, and To if that is. It asks for few needs:
-// memory is nearly linear in the batch, so the line through two of them points to the edge.
+// Largest returns the largest safe batch; zero if there is none, and To if all are safe. It computes few needs: memory
+// is nearly linear in the batch, so the line through two of them points to the edge.
 func (s *Search) Largest() (int, error) {
 	if err := s.check(); err != nil {
 		return 0, err
@@ -250,7 +251,7 @@ func (e *edge) ended(last int) bool {
 
 // line returns the batch at which the line through two needs meets the limit, and whether there are two. In a coarse
 // search that has not failed yet they are the largest batch and one of at most three quarters of it, or the smallest:
-// lines through close ones are steps.
+// between close ones the need is a step function.
 func (e *edge) line() (at float64, known bool) {
 	a, b := e.nearest()
 	if n, tried := e.known[e.fails]; e.Coarse > 0 && e.fits >= e.From && (!tried || n == math.MaxInt64) {
@@ -313,8 +314,8 @@ func (e *edge) guess(last, step int) int {
 // rounding is the share by which a batch on a line through needs may come out too small, being a floating-point number.
 const rounding = 1e-9
 
-// proportional returns the batch to try after one near the edge: where the line through nothing at batch zero meets the
-// limit. What does not grow with the batch makes the true edge lie beyond that.
+// proportional returns the next batch to try near the edge: where the line through zero bytes at batch zero meets the
+// limit. The constant part of the need puts the true edge beyond that.
 func (e *edge) proportional(batch int) int {
 	at := float64(batch) * float64(e.Limit) / float64(max(1, e.known[batch]))
 	return int(min(at, 2*float64(batch)))

@@ -14,7 +14,7 @@ const (
 	Buffers
 	// Gradients are the .grad of parameters.
 	Gradients
-	// OptimizerState is what the optimizer and the GradScaler keep.
+	// OptimizerState is the state of the optimizer and the GradScaler.
 	OptimizerState
 	// Activations are kept by autograd for backward.
 	Activations

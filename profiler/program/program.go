@@ -179,7 +179,7 @@ func (p Precision) String() string {
 	return "unknown"
 }
 
-// Site is where something happened, in the words of PyTorch.
+// Site is where an allocation or an operator happened, in the words of PyTorch.
 type Site struct {
 	// Op is the operator called from the model or by the autograd node.
 	Op string
@@ -223,7 +223,7 @@ type Program struct {
 	Waits   []Wait
 }
 
-// ProductOf returns the matrix product that an op amounts to; zero if it is none.
+// ProductOf returns the matrix product of an op; zero if it is none.
 func (p *Program) ProductOf(op *Op) Product {
 	if op.Product == 0 {
 		return Product{}
@@ -231,8 +231,8 @@ func (p *Program) ProductOf(op *Op) Product {
 	return p.Products[op.Product-1]
 }
 
-// Traffic returns what a rank sends over its links in a collective, in bytes: a ring moves every byte of the whole once
-// for each of the other ranks, divided among them; a sum that all get goes around twice. It is zero for other ops.
+// Traffic returns the bytes that a rank sends over its links in a collective: in a ring every byte of the whole is sent
+// once for each of the other ranks, divided among them; an all-reduce sends twice as much. It is zero for other ops.
 func (p *Program) Traffic(op *Op) int64 {
 	if op.Group < 2 {
 		return 0
@@ -291,7 +291,7 @@ func (p *Program) Peak() (peak int64) {
 	return peak
 }
 
-// Left returns what the program leaves allocated at its end, in bytes as requested.
+// Left returns the requested bytes that are still allocated at the end of the program.
 func (p *Program) Left() (left int64) {
 	for _, now := range p.Live() {
 		left = now

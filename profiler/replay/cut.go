@@ -19,8 +19,8 @@ type Steps struct {
 // at returns the n-th step.
 func (s *Steps) at(n int) *cutStep { return &s.steps[min(n, len(s.steps)-1)] }
 
-// A cutStep is a training step: its micro-batches, and what follows the last of them.
-// It has the first micro-batch, and one that stands for all others.
+// A cutStep is a training step: its micro-batches, and the rest after them. It has the first micro-batch, and one that
+// stands for all others.
 type cutStep struct {
 	batches []*part
 	rest    *part
@@ -54,8 +54,8 @@ func (s *Steps) Actions() int {
 	return n
 }
 
-// Cut cuts a recording of two training steps or more, of so many micro-batches each. One
-// of two micro-batches stands for steps of more.
+// Cut cuts a recording of two or more training steps, each with the given number of micro-batches. A recording with two
+// micro-batches also serves steps with more.
 func Cut(p *program.Program, microBatches int) (*Steps, error) {
 	if microBatches < 1 {
 		return nil, fmt.Errorf("replay: %d micro-batches are no step", microBatches)
@@ -91,11 +91,12 @@ func Cut(p *program.Program, microBatches int) (*Steps, error) {
 	return s, nil
 }
 
-// ErrUnsteady reports that the last step of a recording ends with other buffers than it began with, so that it cannot
-// stand for all further steps. A recording of more steps may be steady.
+// ErrUnsteady reports that the last step of a recording does not end with the buffers that it began with, so that it
+// cannot represent further steps. A recording of more steps may be steady.
 var ErrUnsteady = errors.New("replay: the last recorded step does not end with the memory it began with")
 
-// steady reports whether the step that represents all further ones leaves as many buffers of each class as it found.
+// steady reports whether the last step, which represents all further ones, leaves as many buffers of each class as it
+// found.
 func (s *Steps) steady() bool {
 	count := func(p *part, numbers []uint32) (n [program.NumClasses]int) {
 		for _, b := range numbers {
@@ -145,7 +146,7 @@ func (c *cutter) step(from, to, microBatches int) cutStep {
 	return s
 }
 
-// left returns the buffers that a part leaves, as in a part that does nothing.
+// left returns the buffers that live after a part, numbered from zero.
 func (p *part) left() (numbers []uint32, buffers []program.Buffer) {
 	for i, b := range p.leave {
 		numbers, buffers = append(numbers, uint32(i)), append(buffers, p.buffers[b])
@@ -174,7 +175,7 @@ func (c *cutter) backwards(from, to, microBatches int) []int {
 	return last
 }
 
-// part takes the instructions of a range out of the program.
+// part copies a range of instructions out of the program.
 func (c *cutter) part(from, to int) *part {
 	p := &part{}
 	number := make(map[uint32]uint32, len(c.live))

@@ -19,14 +19,14 @@ type Loop struct {
 	steps  int                // that were carried out
 }
 
-// A holding of the loop is a block with the size that was asked for, in bytes.
+// A holding of the loop is a block with its requested size in bytes.
 type holding struct {
 	block *allocator.Block
 	bytes int64
 }
 
-// NewLoop makes a loop on the memory that the options name, of which nothing is
-// returned. Timeline and Hooks have no meaning here.
+// NewLoop makes a loop on the memory that the options name; it returns no memory to it. Timeline and Hooks have no
+// effect here.
 func NewLoop(o Options) (*Loop, error) {
 	heap, err := o.allocator()
 	if err != nil {
@@ -35,8 +35,8 @@ func NewLoop(o Options) (*Loop, error) {
 	return &Loop{heap: heap}, nil
 }
 
-// Step carries out a training step with a program for each micro-batch; the first one also sets up the model, and makes
-// the optimizer's state. An allocation that does not fit is an [*allocator.OOMError]; the loop is over then.
+// Step runs a training step with a program for each micro-batch. The first call also sets up the model, and makes the
+// optimizer's state. An allocation that does not fit is an [*allocator.OOMError] and ends the loop.
 func (l *Loop) Step(ctx context.Context, batches ...*Steps) error {
 	if len(batches) == 0 {
 		return errors.New("replay: a step without a batch")
@@ -122,8 +122,8 @@ func (l *Loop) enter(p *part) error {
 	return nil
 }
 
-// change takes account of a buffer whose size is another in this part: a batch is another one, which comes to the
-// device before the name of the last is bound to it; what the last step has left is as large as that step made it.
+// change handles a buffer whose size differs in this part. A new batch is allocated before the old one is freed. Other
+// buffers of the last step keep their sizes; weights and state must not differ.
 func (l *Loop) change(h *holding, b program.Buffer) error {
 	switch b.Class {
 	case program.Batch:
@@ -142,7 +142,7 @@ func (l *Loop) change(h *holding, b program.Buffer) error {
 	}
 }
 
-// leave puts the blocks that live when a part ends before the blocks unknown to it.
+// leave stores the blocks that live at the end of a part, before blocks that the part does not know.
 func (l *Loop) leave(p *part) {
 	var live [program.NumClasses][]holding
 	for _, n := range p.leave {

@@ -73,8 +73,8 @@ func (m *Measurement) Step() []time.Duration {
 	return steps
 }
 
-// Measure replays a program on a device and has the device do the work of every op. Like [Replay] it gives everything
-// back, and takes running out of memory for a result.
+// Measure replays a program on a device, which does the work of every op. Like [Replay] it releases all memory, and
+// running out of memory is a result.
 func Measure(ctx context.Context, d device.Device, p *program.Program, c Conditions) (*Measurement, error) {
 	m := &Measurement{Process: -1}
 	w := &measurer{measurement: m, device: d, program: p, config: c.Config}
@@ -114,7 +114,7 @@ type measurer struct {
 	program  *program.Program
 	config   *allocator.Config
 
-	// unseen reports whether the GPU holds more than when others were last asked what they see.
+	// unseen reports whether the GPU holds more than at the last reading of the process's memory.
 	unseen bool
 
 	marks  []device.Event // the start of a replay, and the end of every phase
@@ -122,9 +122,9 @@ type measurer struct {
 	kernel device.Kernel  // its slices are used for one launch after the other
 }
 
-// watch replays once and watches the memory: how much of the GPU is in use, what others
-// see of it, that nothing is handed out twice, and that all of it can be written and
-// read. Looking takes time, which a simulated device does not count.
+// watch replays once and checks the memory: how much of the GPU is in use, how much of it NVML reports, that no memory
+// is allocated twice, and that all of it can be written and read. Checks take time, which a simulated device does not
+// count.
 func (w *measurer) watch(ctx context.Context) error {
 	l := &ledger{program: w.program}
 	if !w.computed {
@@ -210,7 +210,7 @@ func (w *measurer) replay(ctx context.Context, o Options, counts bool) (run *Run
 	return run, w.possible(times, w.floor()-before)
 }
 
-// floor returns what the device's work so far takes at least; zero if it does not know.
+// floor returns the least possible time of the device's work so far; zero if unknown.
 func (w *measurer) floor() time.Duration {
 	if t, ok := w.device.(device.Timed); ok {
 		return t.Floor()
@@ -218,7 +218,7 @@ func (w *measurer) floor() time.Duration {
 	return 0
 }
 
-// possible returns an error for times that no GPU can have. Times of a simulated device are never called measured, so
+// possible returns an error for times that are too short for any GPU. Simulated times are never called measured, so
 // they are not checked.
 func (w *measurer) possible(times []time.Duration, floor time.Duration) error {
 	var took time.Duration
@@ -357,8 +357,8 @@ func (w *measurer) verify(ctx context.Context) error {
 type gauge struct {
 	allocator.PagedSource
 	of *measurer
-	// used is what was in use after the last call, added what the driver took beyond the size of
-	// each segment or page that is held, by address; bytes.
+	// used is the memory in use after the last call, added the driver's overhead for each held segment or page, by
+	// address; bytes.
 	used  int64
 	added map[uint64]int64
 }
@@ -429,8 +429,8 @@ func (g *gauge) Unmap(addr uint64, size int64) error {
 	return g.PagedSource.Unmap(addr, size)
 }
 
-// see reads what others see of this process, if it holds more than ever before: before some of it is released, and at
-// the ends of phases. Reading for each segment would take longer than the segments.
+// see reads the memory of this process from outside (NVML) if it holds more than ever before: before some of it is
+// released, and at the ends of phases. Reading at each segment would take longer than the segments.
 func (w *measurer) see() {
 	if !w.unseen || w.observer == nil {
 		return

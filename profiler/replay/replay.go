@@ -79,9 +79,9 @@ func (o *Options) source() (allocator.Source, error) {
 // checkEvery is the number of instructions between two checks of the context.
 const checkEvery = 1024
 
-// Replay carries out a program. If the context ends, a hook fails, the device fails, or the program frees what it has
-// not allocated, it returns the run so far with the error. An allocation that does not fit ends the replay too, but is
-// no error: see Run.OOM.
+// Replay runs a program. If the context ends, a hook or the device fails, or the program frees unallocated memory, it
+// returns the run so far with the error. An allocation that does not fit ends the replay too, but is no error: see
+// Run.OOM.
 func Replay(ctx context.Context, p *program.Program, o Options) (*Run, error) {
 	r, err := newReplayer(p, o)
 	if err != nil {
@@ -101,9 +101,9 @@ func Replay(ctx context.Context, p *program.Program, o Options) (*Run, error) {
 	return r.result, err
 }
 
-// SnapshotAt replays a program on counted memory up to and with the instruction, and returns the layout of the heap:
-// with the instruction of Run.Peak, the layout at the peak. Hooks are not called. An instruction that does not fit is
-// left out.
+// SnapshotAt replays a program on counted memory up to and including the instruction, and returns the layout of the
+// heap: at the instruction of Run.Peak, the layout at the peak. Hooks are not called. An instruction that does not fit
+// is left out.
 func SnapshotAt(ctx context.Context, p *program.Program, o Options, instruction int) (*Layout, error) {
 	o.Source, o.Hooks, o.Timeline = nil, Hooks{}, false
 	if instruction < 0 || instruction >= len(p.Instructions) {
@@ -424,7 +424,7 @@ func (r *replayer) moment(instruction int, reserved int64) Moment {
 	return m
 }
 
-// site returns where a buffer was allocated; zero if the program does not say.
+// site returns the site at which a buffer was allocated; zero if unknown.
 func (r *replayer) site(b program.Buffer) program.Site {
 	if int(b.Site) >= len(r.program.Sites) {
 		return program.Site{}

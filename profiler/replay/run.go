@@ -131,7 +131,8 @@ type PhaseUsage struct {
 // Whole returns the peak of the run.
 func (r *Run) Whole() PhaseUsage { return PhaseUsage{r.Max, r.OOM != nil} }
 
-// EndOf returns the memory in use when the last phase of a step ends, or the last one of a name; zero if there is none.
+// EndOf returns the memory in use at the end of a step's last phase, or of its last phase with a name; zero if there is
+// none.
 func (r *Run) EndOf(step int, name string) PhaseUsage {
 	if r.missed(step, name) {
 		return PhaseUsage{r.Max, true}

@@ -88,7 +88,7 @@ type event struct {
 	// scaled reports whether the size depends on the batch, convolution that it is a workspace of one.
 	scaled, convolution bool
 	stream              program.Stream
-	// place is where the block is kept until its free, the place of a block that was freed before.
+	// place is the index under which the block is kept until its free; indices are reused.
 	place uint32
 	bytes int64
 }
@@ -128,8 +128,8 @@ type perturbed struct {
 	workspace int64
 	chance    *rand.PCG          // of late frees; nil for none
 	blocks    []*allocator.Block // by place
-	// late are delayed frees. The first of them comes before the allocation with the number due; allocations counts
-	// those made so far.
+	// late are delayed frees. The first of them happens before allocation number due; allocations counts the ones made
+	// so far.
 	late             []lateFree
 	due, allocations uint64
 }

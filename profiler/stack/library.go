@@ -18,10 +18,10 @@ type Libraries map[string]string
 // A library is a package beside PyTorch whose code decides what a step allocates.
 type library struct {
 	name string
-	// first and newest are the oldest and the newest release whose rules are known. oldest is one before them of which
-	// most is known; empty for none.
+	// first and newest are the oldest and the newest supported release. oldest is an earlier one of which most rules
+	// are known; empty for none.
 	oldest, first, newest string
-	// changes are what began with a release, oldest first.
+	// changes are the rules that began with a release, oldest first.
 	changes []change
 }
 
@@ -31,7 +31,7 @@ type change struct {
 	rule  func(*trace.Libraries)
 }
 
-// libraries are all that are known. One without changes has the rules of the release that vprof describes.
+// libraries are all supported libraries. One without changes has the same rules in all releases.
 var libraries = []library{
 	{name: "cuda"},
 	{name: "cudnn"},
@@ -116,7 +116,7 @@ func (l Libraries) join(equals, comma string) string {
 	return strings.Join(lists.Map(names, func(name string) string { return name + equals + l[name] }), comma)
 }
 
-// Unknown returns the libraries whose release is older or newer than the known ones.
+// Unknown returns the libraries whose release is older or newer than the supported ones.
 func (l Libraries) Unknown() []string {
 	return lists.Filter(slices.Sorted(maps.Keys(l)), func(name string) bool { return l.nearest(name) != l[name] })
 }

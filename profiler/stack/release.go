@@ -7,13 +7,13 @@ import (
 
 // release is the differences of a release of PyTorch from the one before.
 type release struct {
-	// Versions are what PyPI's wheel of the release asks for.
+	// Versions are the versions that PyPI's wheel of the release requires.
 	Versions
 	// asked holds versions of cuDNN in the order in which their rules override each other: folder cudnn has all rules
 	// of [complete], and only the differing ones of other versions. The last is the version nearest to the release's
 	// own whose heuristics were queried. Nil if the rules are the former release's.
 	asked []string
-	// askedFor is the only compute capability that the last of them was queried for; empty for all.
+	// askedFor is the only compute capability for which the last of them was queried; empty for all.
 	askedFor string
 	// change turns the rules of the former release into the rules of this one; nil if nothing changes.
 	change func(*trace.Rules)
@@ -23,7 +23,7 @@ type release struct {
 	settings []string
 }
 
-// releases are all that are known, oldest first. A new one goes to the end.
+// releases are all supported releases, oldest first. A new one is added at the end.
 var releases = []release{
 	torch2_08,
 	{

@@ -33,7 +33,7 @@ type Stack struct {
 	rulesOf string
 	// cudnnOf is the version of cuDNN whose choices the rules have.
 	cudnnOf string
-	// askedFor is the compute capability that was asked about; empty for all.
+	// askedFor is the only compute capability for which cuDNN was queried; empty for all.
 	askedFor  string
 	rules     trace.Rules
 	allocator allocator.Rules
@@ -53,8 +53,8 @@ func (s *Stack) Rules() trace.Rules { return s.rules }
 // Allocator returns the rules for allocator settings.
 func (s *Stack) Allocator() allocator.Rules { return s.allocator }
 
-// Notes tells which release's rules are used where a release itself was not measured, or its version of cuDNN not
-// asked.
+// Notes names the release whose rules are used, if the release itself was not measured, or its version of cuDNN not
+// queried.
 func (s *Stack) Notes() (notes []string) {
 	switch {
 	case s.rulesOf != s.versions.Torch:
@@ -104,8 +104,8 @@ func Releases() []string {
 	return lists.Map(known, func(s *Stack) string { return s.Release() })
 }
 
-// Lookup finds a release by its name: "2.11", or with all that people and files write around it, as in "v2.11.0+cu130".
-// Of a release that is not known the result has the rules of the nearest before it, or of the first; see [Stack.Note].
+// Lookup finds a release by its name: "2.11", also with prefixes and suffixes, as in "v2.11.0+cu130". An unknown
+// release gets the rules of the nearest one before it, or of the first; see [Stack.Note].
 func Lookup(release string) (*Stack, error) {
 	at, err := parse(release)
 	if err != nil {
@@ -178,7 +178,7 @@ func convolutions(versions ...string) *cudnn.Rules {
 	return cudnn.NewRules(folders)
 }
 
-// folders are files of which the last folder that has one holds.
+// folders looks for a file in the last folder first.
 type folders []fs.FS
 
 // Open opens a file.

@@ -16,14 +16,14 @@ const (
 	cudnnAttention
 )
 
-// attentionNames are the kernel families as PyTorch's users know them.
+// attentionNames are the names of the kernel families in PyTorch's documentation.
 var attentionNames = [...]string{
 	mathAttention: "math", flashAttention: "flash", efficientAttention: "memory-efficient",
 	cudnnAttention: "cuDNN",
 }
 
-// AttentionKernels runs f where attention may use kernels of these names alone: "flash", "memory-efficient", "cuDNN"
-// and "math" (torch.nn.attention.sdpa_kernel). Where none of them can be used, the recording ends with an error.
+// AttentionKernels runs f with attention limited to kernels of the given names: "flash", "memory-efficient", "cuDNN"
+// and "math" (torch.nn.attention.sdpa_kernel). If none of them supports an input, the recording ends with an error.
 func (t *Tape) AttentionKernels(allowed []string, f func()) {
 	during(&t.libraries.attentionKernels, allowed, f)
 }

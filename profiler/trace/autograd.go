@@ -84,8 +84,8 @@ func (x *Tensor) gradEdge() edge {
 	return edge{x.accum, 0}
 }
 
-// GradientEdge returns the start of backward of x (torch.autograd.graph.get_gradient_edge) as a
-// flat tensor without memory, which the caller holds.
+// GradientEdge returns the start of backward of x (torch.autograd.graph.get_gradient_edge), as a flat tensor without
+// memory. The caller owns it.
 func (x *Tensor) GradientEdge() *Tensor {
 	e, y := x.gradEdge(), x.tape.Unallocated(x.dtype, x.Numel())
 	e.node.retain()
@@ -137,7 +137,7 @@ func holdForBackward(x *Tensor) *Tensor {
 	return y.Retain()
 }
 
-// setOutputs records that n has made outs, so that their gradients come to it. A nil node leaves them untracked.
+// setOutputs makes n the node of outs, so that their gradients reach it. A nil node leaves them without autograd.
 func (n *Node) setOutputs(outs ...*Tensor) {
 	if n == nil {
 		return

@@ -120,7 +120,7 @@ func (c *Call) Let(x *Tensor) *Tensor {
 	return x
 }
 
-// LetAll binds a local vector of tensors, some of them nil, whose first element is destroyed first.
+// LetAll binds a C++ vector of tensors, some of which may be nil. Its first element is destroyed first.
 func (c *Call) LetAll(xs []*Tensor) {
 	for i := len(xs) - 1; i >= 0; i-- {
 		if xs[i] != nil {
@@ -226,8 +226,8 @@ func (c *Call) returnTo(x *Tensor) {
 	c.t.list(x)
 }
 
-// Finish leaves the activation without a result. It ends temporaries, locals, and last the
-// arguments, which die if a Python caller was their only holder.
+// Finish ends the activation without a result: temporaries first, then locals, then the arguments, which are freed if
+// only a Python caller held them.
 func (c *Call) Finish() {
 	c.leave()
 	c.releaseArguments()

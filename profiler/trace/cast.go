@@ -3,10 +3,10 @@ package trace
 // castOp names the copies that autocast makes.
 const castOp = "to_copy"
 
-// AsType records Tensor.to(dtype) as C++ calls it: x itself if nothing is to be done.
+// AsType records Tensor.to(dtype) as C++ calls it. It returns x itself if x has the dtype.
 func (x *Tensor) AsType(d DType) *Tensor { return x.castInto(d, x.AllocLike) }
 
-// castInto returns x if it has the type, else a cast copy that alloc allocates.
+// castInto returns x if it has the dtype, else a converted copy that alloc allocates.
 func (x *Tensor) castInto(d DType, alloc func(DType) *Tensor) *Tensor {
 	if x.dtype == d {
 		return x
@@ -37,8 +37,8 @@ func (x *Tensor) To(d DType) *Tensor {
 	return c.End(x.AsType(d))
 }
 
-// ToContiguous records x.to(d, memory_format=torch.contiguous_format): in one step, and x itself,
-// however it is laid out, if it has the type.
+// ToContiguous records x.to(d, memory_format=torch.contiguous_format), in one step. It returns x itself, in any layout,
+// if it has the dtype.
 func (x *Tensor) ToContiguous(d DType) *Tensor {
 	c := x.tape.Begin("to_dtype", x)
 	return c.End(x.castInto(d, func(d DType) *Tensor { return x.tape.Alloc(d, x.shape...) }))
@@ -66,13 +66,13 @@ func (x *Tensor) cloneInto(alloc func(DType) *Tensor) *Tensor {
 	return c.End(y.Derived("CloneBackward0", inputs{x}, nil, func(b *Gradients) { b.Give(0, b.Grad) }))
 }
 
-// Contiguous records x.contiguous(): x itself if it is.
+// Contiguous records x.contiguous(). It returns x itself if x is contiguous.
 func (x *Tensor) Contiguous() *Tensor {
 	c := x.tape.Begin("contiguous", x)
 	return c.End(x.AsContiguous())
 }
 
-// AsContiguous records x.contiguous() as C++ calls it: x itself if it is contiguous.
+// AsContiguous records x.contiguous() as C++ calls it. It returns x itself if x is contiguous.
 func (x *Tensor) AsContiguous() *Tensor {
 	if x.IsContiguous() {
 		return x
@@ -80,8 +80,8 @@ func (x *Tensor) AsContiguous() *Tensor {
 	return x.CloneContiguous()
 }
 
-// ContiguousChannelsLast records x.contiguous(memory_format=channels_last), or
-// channels_last_3d for five dimensions: x itself if it is laid out so.
+// ContiguousChannelsLast records x.contiguous(memory_format=channels_last), or channels_last_3d for five dimensions. It
+// returns x itself if x has that layout.
 func (x *Tensor) ContiguousChannelsLast() *Tensor {
 	c := x.tape.Begin("contiguous", x)
 	return c.End(x.contiguousChannelsLast())

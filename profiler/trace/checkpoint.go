@@ -45,8 +45,8 @@ func (h *savedHooks) pack(t *Tape, x *Tensor) saved {
 	return saved{x: holdForBackward(x)}
 }
 
-// hold keeps an input of a checkpointed region: the tensor, or the result of a hook in force.
-// Tensors of no bytes, which may be a [Slot]'s, are kept themselves.
+// hold keeps an input of a checkpointed region: the tensor, or the result of an active saved-tensor hook. Empty
+// tensors, which may belong to a [Slot], are kept themselves.
 func (h *savedHooks) hold(t *Tape, x *Tensor) saved {
 	if n := len(h.stack); n > 0 && !x.store.blank {
 		if o, ok := h.stack[n-1].(offload); ok {

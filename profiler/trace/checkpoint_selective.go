@@ -20,8 +20,7 @@ const (
 // KeptOperators returns the values of [Kept].Op.
 func KeptOperators() []string { return []string{keptMM, keptAddMM, keptBMM, keptAttention} }
 
-// KeepInRegions makes all regions that are checkpointed from now on, except reentrant ones, keep
-// the results of operators.
+// KeepInRegions sets the operators whose results are kept by all later checkpointed regions, except reentrant ones.
 func (t *Tape) KeepInRegions(all []Kept) { t.autograd.kept = all }
 
 // selection has the results that one region keeps: the storage of its two dispatch modes.
@@ -59,8 +58,8 @@ func (s *selection) during(t *Tape, again bool, f func()) {
 // operators that f calls, since dispatch modes are off below an operator.
 func (t *Tape) BelowDispatch(f func()) { during(&t.autograd.selection, nil, f) }
 
-// ProductBySubclass records aten.mm of a subclass of Tensor, which compute records: selective checkpointing sees one
-// product, and none of the operators that make it up.
+// ProductBySubclass records aten.mm of a subclass of Tensor, computed by compute. Selective checkpointing treats it as
+// one product and ignores the operators inside.
 func (t *Tape) ProductBySubclass(compute func() *Tensor) *Tensor {
 	return t.selected(keptMM, func() (y []*Tensor) {
 		t.BelowDispatch(func() { y = []*Tensor{compute()} })
@@ -92,8 +91,8 @@ func (s *selection) release() {
 	clear(s.store)
 }
 
-// selected returns the results of an operator: the ones that the region has kept, or the results
-// of compute, which it may keep.
+// selected returns the results of an operator: the kept ones if the region has kept them, or else the results of
+// compute, which it may keep.
 func (t *Tape) selected(op string, compute func() []*Tensor) []*Tensor {
 	s := t.autograd.selection
 	if s == nil || t.autograd.hooks.unwinding || t.autograd.hooks.stopping || !s.keeps(op) {

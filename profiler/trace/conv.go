@@ -89,8 +89,8 @@ func (x *Tensor) Conv(weight, bias *Tensor, args ConvArgs) *Tensor {
 	return c.End(x.convolution(weight, bias, args))
 }
 
-// padSame works out the padding of padding="same"; where it differs between
-// the two ends, the input is padded first (convolution_same).
+// padSame computes the padding of padding="same". If it differs between the two ends, the input is padded first
+// (convolution_same).
 func (x *Tensor) padSame(w *Tensor, args *ConvArgs) *Tensor {
 	dims := len(x.shape) - 2
 	left := make([]int64, dims)
@@ -119,7 +119,7 @@ func (x *Tensor) convolution(weight, bias *Tensor, args ConvArgs) *Tensor {
 		func(b *Gradients) { convBackward(b, args) }))
 }
 
-// view1dAs2d gives the arguments of the same convolution over images of height one, which is how PyTorch runs conv1d.
+// view1dAs2d returns the arguments of the same convolution over images of height one, which is how PyTorch runs conv1d.
 func (a ConvArgs) view1dAs2d() ConvArgs {
 	a.flat = true
 	a.Stride = []int64{1, a.Stride[0]}

@@ -9,15 +9,15 @@ import (
 // The temporary storage of CUB's device-wide algorithms: sizes as in dispatch_radix_sort.cuh and its siblings, tunings
 // (tuning_radix_sort.cuh) by Rules.CUB. Offsets have 64 bits, as ATen's wrappers pass them.
 
-// cubBlob returns the size of one allocation that holds several pieces
-// (AliasTemporaries): each is aligned, and so can the start be.
+// cubBlob returns the size of one allocation for several pieces (AliasTemporaries), with padding to align each piece
+// and the start.
 func cubBlob(pieces ...int64) int64 {
 	const align = 256
 	return align - 1 + lists.Sum(pieces, func(p int64) int64 { return ceil.Multiple(p, align) })
 }
 
-// cubTile returns how many elements a block handles that is tuned to the given threads and items of four bytes
-// (RegBoundScaling): wider elements get fewer items, and no more threads than 48 KiB of shared memory hold.
+// cubTile returns the number of elements of a block that is tuned to the given threads and items of four bytes
+// (RegBoundScaling). Wider elements get fewer items, and threads are limited to 48 KiB of shared memory.
 func cubTile(threads, items, width int64) int64 {
 	items = max(1, items*4/max(4, width))
 	return min(threads, ceil.Div(48<<10/(width*items), 32)*32) * items

@@ -6,12 +6,12 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// spread is a model whose modules are on several GPUs of one process, of which the tape records one. Tensors of the
-// others have shapes but no memory, and belong to the same graph. An operator runs on the GPU of its arguments.
+// spread is a model with modules on several GPUs of one process; the tape records one GPU. Tensors of the others have
+// shapes but no memory, and belong to the same graph. An operator runs on the GPU of its arguments.
 type spread struct {
 	// home is the GPU of batches and of the model's outputs.
 	home StagePart
-	// modules has the GPU of each module with one of its own. Other modules run on the GPU of their inputs.
+	// modules maps modules to GPUs. Other modules run on the GPU of their inputs.
 	modules map[*Path]StagePart
 }
 
@@ -41,7 +41,7 @@ func (t *Tape) goTo(x *Tensor) (back func()) {
 	return func() { t.ranks.pipeline.part = was }
 }
 
-// runWith runs an operator on the GPU of its arguments, which must be the same except for single numbers.
+// runWith runs an operator on the GPU of its arguments. All must be on the same GPU, except scalars.
 func (t *Tape) runWith(args []*Tensor) {
 	for i, x := range args {
 		switch {

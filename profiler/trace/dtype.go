@@ -89,8 +89,8 @@ func (d DType) kind() int {
 	}
 }
 
-// resultType returns torch.result_type: tensors without dimensions count only
-// if their kind is higher than the kind of all others.
+// resultType returns torch.result_type. Tensors without dimensions count only if their category (bool, integer, float)
+// is higher than that of all others.
 func resultType(xs ...*Tensor) DType {
 	var dimmed, zero DType
 	var hasDimmed, hasZero bool

@@ -92,7 +92,7 @@ func (x *Tensor) Backward() {
 var errNoGrad = errors.New("element 0 of tensors does not require grad and does not have a grad_fn: the loss does " +
 	"not depend on anything that is trained")
 
-// backward runs the graph behind roots, whose gradients are given.
+// backward runs the graph behind roots with their given gradients.
 func (t *Tape) backward(roots, grads []*Tensor) {
 	a := &t.autograd
 	a.visit++
@@ -338,7 +338,7 @@ func (n *Node) start(grads []*Tensor) *Gradients {
 	return b
 }
 
-// atLeast returns a slice of n nils: nils itself where it is long enough.
+// atLeast returns a slice of n nils, from nils if it is long enough.
 func atLeast(nils []*Tensor, n int) []*Tensor {
 	if n > len(nils) {
 		return make([]*Tensor, n)

@@ -45,7 +45,8 @@ func (x *Tensor) extremeOfAll(op, node string) *Tensor {
 		func(b *Gradients) { b.Give(0, evenGrad(b.Grad, b.Saved(0), b.Saved(1))) }))
 }
 
-// evenGrad shares the gradient among all that are equal to the result, NaN among them (evenly_distribute_backward).
+// evenGrad divides the gradient equally among all elements that are equal to the result, including NaN
+// (evenly_distribute_backward).
 func evenGrad(grad, input, value *Tensor) *Tensor {
 	c := grad.tape.Begin("evenly_distribute_backward", grad, input, value)
 	nan := c.Let(input.IsNaN())

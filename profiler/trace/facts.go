@@ -79,7 +79,7 @@ func (t *Tape) Facts() Facts {
 // AutocastAlone declares that autocast affects the recording only through its regions.
 func (t *Tape) AutocastAlone() { t.facts.Uncast = true }
 
-// input adds a tensor that is held from set-up on, if it belongs to the batch.
+// input adds a tensor that lives from set-up on, if it belongs to the batch.
 func (f *Facts) input(t *Tape, x *Tensor) {
 	if s := x.store; t.step < 0 && !s.blank && t.prog.Buffers[s.buffer].Class == program.Batch {
 		f.Inputs = append(f.Inputs, Input{x.dtype, slices.Clone(x.shape)})

@@ -9,11 +9,11 @@ import (
 // Operators over lists of tensors, and pointwise operators without autograd, for optimizers,
 // gradient clipping and loss scaling.
 
-// multiTensorChunk is how many elements a block of multi_tensor_apply works
-// on (kChunkSize of ATen/native/cuda/MultiTensorApply.cuh).
+// multiTensorChunk is the number of elements that a block of multi_tensor_apply processes (kChunkSize of
+// ATen/native/cuda/MultiTensorApply.cuh).
 const multiTensorChunk = 65536
 
-// multiTensorMax is how many tensors one launch takes, by the number of lists (depth_to_max_tensors, there).
+// multiTensorMax is the largest number of tensors in one launch, by the number of lists (depth_to_max_tensors, there).
 var multiTensorMax = [...]int{110, 64, 48, 36, 30}
 
 // ForeachNew records torch._foreach_<op>, which returns a list: one result like each tensor
@@ -115,7 +115,7 @@ func Update(op string, flops int64, out *Tensor, xs ...*Tensor) *Tensor {
 	return c.End(out)
 }
 
-// Compare records a comparison of x with a number, which makes a mask.
+// Compare records a comparison of x with a number, whose result is a mask.
 func Compare(op string, x *Tensor) *Tensor { return x.CompareScalar(op) }
 
 // VectorNorm records torch.linalg.vector_norm of x over dims, all if none are given, without autograd.

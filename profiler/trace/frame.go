@@ -18,7 +18,7 @@ type Frame struct {
 	// activation to return to
 	python, subclassed bool
 	place              *place
-	// placed reports whether the frame's module has a GPU of its own, and before is the caller's, see [Tape.Spread].
+	// placed reports whether the frame's module has a GPU of its own; before is the caller's GPU, see [Tape.Spread].
 	placed bool
 	before StagePart
 }

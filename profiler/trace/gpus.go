@@ -45,8 +45,8 @@ func (t *Tape) atLeast(capability int) bool {
 	return OnGPU(t, func(gpu GPU) bool { return gpu.Capability >= capability })
 }
 
-// GPU returns the GPU that the step is recorded for. The caller may depend on any property of it,
-// so that from then on the recording serves no other GPU.
+// GPU returns the GPU of the recording. The caller may depend on any of its properties, so from then on the recording
+// serves no other GPU.
 func (t *Tape) GPU() GPU {
 	for i := range t.gpus.lost[1:] {
 		t.gpus.lost[i+1] = true
@@ -168,7 +168,7 @@ type GPU struct {
 	Capability int
 	// SMs is the number of streaming multiprocessors.
 	SMs int
-	// ThreadsPerSM is the largest number of resident threads of one of them.
+	// ThreadsPerSM is the largest number of resident threads of a multiprocessor.
 	ThreadsPerSM int
 	// Memory is the memory the driver reports, in bytes.
 	Memory int64

@@ -87,8 +87,8 @@ func during[T any](variable *T, value T, f func()) {
 // SetStep sets the training step that is recorded from here on; -1 is set-up.
 func (t *Tape) SetStep(step int) { t.step = step }
 
-// Steps yields the numbers of training steps, each of which is the step of the phases in it: so many steps, and then as
-// many as [Options.Further] asks for.
+// Steps yields the numbers of n training steps, and of further ones while [Options.Further] returns true. Phases in the
+// loop belong to the yielded step.
 func (t *Tape) Steps(n int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i := 0; i < n || t.opts.Further != nil && t.opts.Further(t.soFar()); i++ {

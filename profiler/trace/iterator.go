@@ -32,8 +32,7 @@ func broadcast(xs ...*Tensor) []int64 {
 	return shape
 }
 
-// elementwise allocates the result of a pointwise operator: its shape is the
-// broadcast one, its layout the one TensorIterator gives it.
+// elementwise allocates the result of a pointwise operator, with the broadcast shape and TensorIterator's layout.
 func (t *Tape) elementwise(d DType, xs ...*Tensor) *Tensor {
 	l := xs[0].layout
 	for _, x := range xs {
@@ -139,7 +138,7 @@ func sortDimensions(dst []int, shape []int64, xs []*Tensor, reduced []bool) []in
 	return perm
 }
 
-// WrapDims turns dimensions counted from the end into plain ones; none given means all.
+// WrapDims converts dimensions counted from the end to non-negative ones; no dimensions mean all.
 func WrapDims(n int, dims []int) []int {
 	if len(dims) == 0 {
 		return lists.Ascending(n)

@@ -47,7 +47,7 @@ func (s *layouts) of(shape, strides []int64) *layout {
 	return s.table[at]
 }
 
-// place returns where the layout is in the table, or would be.
+// place returns the index of the layout in the table, or the index at which to insert it.
 func (s *layouts) place(shape, strides []int64) uint64 {
 	const mix = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio
 	h := uint64(len(shape))
@@ -100,8 +100,8 @@ func newLayout(shape, strides []int64) *layout {
 
 func (l *layout) sameShape(m *layout) bool { return l == m || slices.Equal(l.shape, m.shape) }
 
-// mostElements is how many elements a tensor can have: more than fit any
-// device, and so few that sums over all tensors of a step do not overflow.
+// mostElements is the largest number of elements of a tensor: more than any device can hold, and small enough that sums
+// over all tensors of a step do not overflow.
 const mostElements = 1 << 46
 
 // Numel counts elements, up to just beyond [mostElements].

@@ -9,11 +9,11 @@ import (
 // LinearLossRules describe how torch.nn.functional.linear_cross_entropy processes rows in
 // chunks, with the default LinearCrossEntropyOptions().
 type LinearLossRules struct {
-	// Known: the release has it.
+	// Known reports whether the release has the function.
 	Known bool
 	// Halved: chunks are half as long as the ratio of classes to features, and there is no longest one.
 	Halved bool
-	// Materializes: backward gets zeros for the gradients of what only it uses.
+	// Materializes: backward gets zeros as gradients of outputs that only it uses.
 	Materializes bool
 }
 
@@ -142,10 +142,10 @@ func (l *linearLoss) run(f *Frame) {
 	}
 }
 
-// rowsFrom returns how many rows the chunk has that begins there.
+// rowsFrom returns the number of rows of the chunk that begins at from.
 func (l *linearLoss) rowsFrom(from int64) int64 { return min(l.chunk, l.x.shape[0]-from) }
 
-// lossOf computes the scores of a chunk, adds its loss, and leaves the scaled softmax in place of the scores.
+// lossOf computes the logits of a chunk, adds its loss, and overwrites the logits by the scaled softmax.
 func (l *linearLoss) lossOf(f *Frame, from int64) {
 	t, n := f.t, l.rowsFrom(from)
 	x := f.Let(l.x.Slice(0, from, from+n))

@@ -6,8 +6,8 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// SetTrue sets how many elements of the mask x are true, which a recording cannot compute: as many rows does
-// the mask pick from a tensor.
+// SetTrue sets the number of true elements of the mask x, which a recording cannot compute. Indexing by the mask
+// selects that many rows.
 func (x *Tensor) SetTrue(n int64) { x.store.trues = n + 1 }
 
 // TrueIsKnown reports whether SetTrue has set the number of true elements of x.
@@ -34,7 +34,7 @@ func (x *Tensor) nonzero(n int64) *Tensor {
 	return c.End(y.Permute(1, 0))
 }
 
-// expandMasks puts the indices of the elements that are true in place of masks among indices (expandTensors).
+// expandMasks replaces masks among indices by the indices of their true elements (expandTensors).
 func (c *Call) expandMasks(indices []*Tensor) []*Tensor {
 	if !slices.ContainsFunc(indices, func(i *Tensor) bool { return i.isMask() && i.TrueIsKnown() }) {
 		return indices

@@ -47,8 +47,7 @@ func (t *Tape) multipliable(a, b *Tensor) {
 	}
 }
 
-// multiply returns the product of two matrices, or of transposes of them: la and lb
-// are the layouts that the product sees.
+// multiply returns the product of two matrices, or of their transposes; la and lb are the layouts that cuBLAS gets.
 func (t *Tape) multiply(a, b *Tensor, la, lb *layout) *Tensor {
 	return t.selected(keptMM, func() []*Tensor {
 		m, k, cols := la.shape[0], la.shape[1], lb.shape[1]
@@ -82,8 +81,8 @@ func mmBackward(w *Gradients) {
 	}
 }
 
-// prepareMatrix records prepare_matrix_for_cublas: cuBLAS takes a matrix whose rows or columns are dense; of any other
-// the product works on a copy. It sees x, or its transpose, as l.
+// prepareMatrix records prepare_matrix_for_cublas: cuBLAS accepts a matrix with dense rows or columns; any other is
+// copied. l is the layout of x, or of its transpose, that cuBLAS gets.
 func (x *Tensor) prepareMatrix(l *layout) {
 	rows, cols := l.shape[0], l.shape[1]
 	switch {
@@ -97,8 +96,8 @@ func (x *Tensor) prepareMatrix(l *layout) {
 	}
 }
 
-// columnMajor reports a transposed matrix: mm_mat1_backward and its sister
-// then compute the transposed product, so that the gradient is laid out alike.
+// columnMajor reports whether a matrix is transposed: mm_mat1_backward and mm_mat2_backward then compute the transposed
+// product, so that the gradient has the same layout.
 func (l *layout) columnMajor() bool {
 	return l.strides[0] == 1 && l.strides[1] == l.shape[0]
 }

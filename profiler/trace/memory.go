@@ -128,7 +128,7 @@ func (t *Tape) channelsLast(shape []int64) *layout {
 	return t.layout(shape, channelsLastStrides(buf[:0], shape))
 }
 
-// fresh returns a tensor with a storage of its own, which extends from its first to its last element.
+// fresh returns a tensor with its own storage, from its first to its last element.
 func (t *Tape) fresh(d DType, l *layout) *Tensor {
 	if l.numel > mostElements {
 		t.Raise(fmt.Errorf("RuntimeError: Storage size calculation overflowed with sizes=%v", l.shape))

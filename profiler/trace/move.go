@@ -22,8 +22,7 @@ func (x *Tensor) Flip(dims ...int) *Tensor {
 	return c.End(x.copied("FlipBackward0", y, func(g *Tensor) *Tensor { return g.Flip(dims...) }))
 }
 
-// Roll records x.roll(shifts, dims) for as many shifts as dims are given, at least
-// one: each dimension is rolled by itself.
+// Roll records x.roll(shifts, dims) for one or more dims: each dimension is rolled separately.
 func (x *Tensor) Roll(dims ...int) *Tensor {
 	c := x.tape.Begin("roll", x)
 	y := x.roll(len(dims))
@@ -55,8 +54,8 @@ func (x *Tensor) triangle(op, node string) *Tensor {
 	return c.End(x.copied(node, y, func(g *Tensor) *Tensor { return g.triangle(op, node) }))
 }
 
-// Repeat records x.repeat(times): the whole tensor, so many times along each
-// dimension; more times than dimensions add leading ones.
+// Repeat records x.repeat(times): the tensor is repeated along each dimension. If there are more times than dimensions,
+// the result has additional leading dimensions.
 func (x *Tensor) Repeat(times ...int64) *Tensor {
 	c := x.tape.Begin("repeat", x)
 	lead := len(times) - len(x.shape)
@@ -93,7 +92,7 @@ func (g *Tensor) repeatBackward(times, from []int64) *Tensor {
 	return c.End(y)
 }
 
-// Tile records x.tile(times): repeat, with fewer times than dimensions filled up with ones in front.
+// Tile records x.tile(times): repeat, with leading ones if there are fewer times than dimensions.
 func (x *Tensor) Tile(times ...int64) *Tensor {
 	c := x.tape.Begin("tile", x)
 	for len(times) < len(x.shape) {

@@ -119,7 +119,7 @@ func (t *Tape) newLists() *nodeLists {
 	return e
 }
 
-// end returns the memory of a node without references.
+// end releases the memory of a node without references.
 func (n *Node) end(t *Tape) {
 	if n.inputs == exceeding {
 		e := n.more

@@ -65,7 +65,7 @@ func (x *Tensor) paddedShape(pads []int64) []int64 {
 	return shape
 }
 
-// borderPad pads with values of x itself; backward adds them up again.
+// borderPad pads with values of x itself; backward adds their gradients.
 func (x *Tensor) borderPad(node, back string, pads []int64) *Tensor {
 	t := x.tape
 	c := t.Begin("pad", x)

@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// Split is how the ranks of a group share the weight of a linear layer: the placement of a DTensor.
+// Split is how a group of ranks shards the weight of a linear layer: the placement of a DTensor.
 type Split uint8
 
 // The splits of a weight [out, in].
@@ -48,7 +48,7 @@ func (x *Tensor) ShareAmong(s Sharing) {
 	t.ranks.splits[x] = s
 }
 
-// SplitLike gives x the mark of y, which it replaces.
+// SplitLike copies the sharding of y, which x replaces, to x.
 func (x *Tensor) SplitLike(y *Tensor) {
 	t := x.tape
 	if of, split := t.ranks.splits[y]; split {
@@ -134,7 +134,7 @@ func (x *Tensor) AllRows(ranks, rows int64) *Tensor {
 		func(g *Tensor) *Tensor { return g.ownRows(ranks) })
 }
 
-// ownRows returns the rows of the first rank, which has the most where ranks do not divide them.
+// ownRows returns the rows of the first rank, which has the most if the number of ranks does not divide them.
 func (x *Tensor) ownRows(ranks int64) *Tensor {
 	f := x.tape.funcFrame(x)
 	return f.Return(f.Let(x.Narrow(0, 0, ceil.Div(x.shape[0], ranks))).Clone())
@@ -163,7 +163,8 @@ func (x *Tensor) redistributed(op string, forward, back func(*Tensor) *Tensor) *
 	return c.End(y.Derived("RedistributeBackward", inputs{x}, nil, func(b *Gradients) { b.Give(0, back(b.Grad)) }))
 }
 
-// reduced records _c10d_functional.all_reduce: a copy, which is reduced in place. The compute stream waits for it.
+// reduced records _c10d_functional.all_reduce: a copy that is reduced in place. The compute stream waits for the
+// reduction.
 func (x *Tensor) reduced(ranks int64) *Tensor {
 	y := x.CloneContiguous()
 	x.tape.Collective(program.AllReduce, ranks, y, y)

@@ -26,7 +26,7 @@ type FunctionContext struct {
 // NeedsInputGrad returns ctx.needs_input_grad[i].
 func (c *FunctionContext) NeedsInputGrad(i int) bool { return c.needs[i] }
 
-// Inputs returns how many arguments the Function has.
+// Inputs returns the number of arguments of the Function.
 func (c *FunctionContext) Inputs() int { return len(c.needs) }
 
 // SaveForBackward records ctx.save_for_backward(*xs).
@@ -53,7 +53,7 @@ func (c *FunctionContext) Keep(xs ...*Tensor) {
 // Kept returns the i-th attribute.
 func (c *FunctionContext) Kept(i int) *Tensor { return c.attrs[i] }
 
-// Take returns the i-th attribute, which the context releases (ctx.name = None) and the frame holds from now on.
+// Take returns the i-th attribute and releases it from the context (ctx.name = None); the frame holds it from now on.
 func (c *FunctionContext) Take(f *Frame, i int) *Tensor {
 	x := f.Let(c.attrs[i])
 	c.attrs[i] = nil
@@ -146,8 +146,8 @@ func (t *Tape) Empty(d DType, shape ...int64) *Tensor {
 	return c.End(t.Alloc(d, shape...))
 }
 
-// Kernel launches a kernel of Python code, such as Triton's, which reads and writes existing
-// tensors, with the number of operations in all.
+// Kernel launches a kernel of Python code, such as Triton's, that reads and writes existing tensors and performs the
+// given number of operations.
 func (t *Tape) Kernel(name string, flops int64, writes, reads []*Tensor) {
 	c := t.Begin(name)
 	t.Launch(program.Elementwise, flops, writes, reads)

@@ -56,8 +56,8 @@ func (t *Tape) FinishAll() (own *program.Program, others *Others) {
 // recycled are programs whose tables later recordings overwrite.
 var recycled sync.Pool
 
-// Recycle passes the tables of a program to later recordings: they take megabytes, which cost more to allocate and
-// collect than to fill. The program must not be used afterwards, nor anything that refers to its tables.
+// Recycle passes the tables of a program to later recordings. They have megabytes, which take longer to allocate and
+// collect than to fill. The program, and everything that refers to its tables, must not be used afterwards.
 func Recycle(p *program.Program) { recycled.Put(p) }
 
 // empty clears the pools for the next recording.
@@ -115,7 +115,7 @@ func (s *slab[T]) take() *T {
 	return x
 }
 
-// give returns an object to the slab.
+// give puts an object back into the slab.
 func (s *slab[T]) give(x *T) { s.free = append(s.free, x) }
 
 // begin starts the next piece. A piece of an earlier recording is cleared only now,

@@ -22,8 +22,8 @@ type reduceGeometry struct {
 // the output, where they are zero for one that is reduced.
 type reduceDim struct{ size, in, out int64 }
 
-// reduceGeometry works out the geometry for a sum of x over the marked dimensions into elements of the given size. It
-// puts the dimensions into dst, which is empty.
+// reduceGeometry computes the geometry of a sum of x over the marked dimensions into elements of the given size. It
+// writes the dimensions to dst, which is empty.
 func (x *Tensor) reduceGeometry(dst []reduceDim, reduced []bool, outSize int64) reduceGeometry {
 	g := reduceGeometry{dims: dst, inputs: 1, outputs: 1}
 	out := outSize
@@ -167,7 +167,7 @@ func lastPow2(n int64) int64 {
 	return 1 << (63 - bits.LeadingZeros64(uint64(n)))
 }
 
-// reducedShape returns the shape of a reduction over dims, all if none are given, and which those are.
+// reducedShape returns the shape of a reduction over dims (all if none are given), and marks the reduced dimensions.
 func (x *Tensor) reducedShape(dims []int, keep bool) (shape []int64, reduced []bool) {
 	shape, reduced = make([]int64, 0, len(x.shape)), make([]bool, len(x.shape))
 	for d := range reduced {
@@ -284,7 +284,7 @@ func (x *Tensor) Mean(keep bool, dims ...int) *Tensor {
 	return c.End(y.spreads(x, node, dims, keep, true))
 }
 
-// spreads makes the node of a sum of x, or of a mean, whose gradient is spread over x again.
+// spreads makes the node of a sum or mean of x; its backward expands the gradient to the shape of x.
 func (y *Tensor) spreads(x *Tensor, node string, dims []int, keep, mean bool) *Tensor {
 	from := x.shape
 	return y.Derived(node, inputs{x}, nil, func(b *Gradients) {

@@ -42,7 +42,8 @@ func prodAllGrad(grad, input, result *Tensor) *Tensor {
 	return c.End(grad.Mul(slope))
 }
 
-// Median records x.median() of all elements, which it sorts. The gradient is shared among all that are equal to it.
+// Median records x.median() of all elements, which it sorts. The gradient is divided among all elements that are equal
+// to the median.
 func (x *Tensor) Median() *Tensor {
 	c := x.tape.Begin("median", x)
 	c.t.NoGrad(func() {

@@ -18,7 +18,7 @@ func (c *Call) gathered(x, index *Tensor, shape ...int64) *Tensor {
 	return y
 }
 
-// putInto records zeros, made by the given operator, with the elements of g at places.
+// putInto records zeros, made by the given operator, into which the elements of g are written at places.
 func (g *Tensor) putInto(op, zeros string, shape []int64, places *Tensor) *Tensor {
 	c := g.tape.Begin(op, g)
 	z := c.Let(c.t.Filled(zeros, g.dtype, shape...))
@@ -322,7 +322,7 @@ func scatterExtremeGrads(b *Gradients, grad *Tensor) (gx, gsrc *Tensor) {
 	return c.EndPair(gx, gsrc)
 }
 
-// scatterProductGrads records the backward of products, which distinguishes none, one and more zeros.
+// scatterProductGrads records the backward of products, with separate cases for none, one and more zeros.
 func scatterProductGrads(b *Gradients, grad *Tensor) (gx, gsrc *Tensor) {
 	index, self, src, result := b.Saved(0), b.Saved(1), b.Saved(2), b.Saved(3)
 	c := grad.tape.Begin("scatter_reduce_backward", grad)
@@ -383,7 +383,7 @@ func (x *Tensor) SegmentReduce(lengths, offsets *Tensor) *Tensor {
 	}))
 }
 
-// segments runs over them; where they begin is summed up from lengths.
+// segments reduces over segments. Their beginnings are computed from lengths by a prefix sum.
 func (x *Tensor) segments(y *Tensor, lengths bool, marks *Tensor) {
 	c := x.tape.Begin("segment_reduce", x)
 	if lengths {

@@ -158,8 +158,8 @@ func (x *Tensor) async(how program.Work, ranks int64, shape []int64) *Tensor {
 	return y
 }
 
-// AllToAll records all_to_all_single: rows go to the ranks of a group, and as many arrive. Nothing
-// waits for them before they are read. In backward gradients go back.
+// AllToAll records all_to_all_single: rows are sent to the ranks of a group, and received from them. The result is
+// awaited only when it is read. Backward sends the gradients back.
 func (x *Tensor) AllToAll(ranks, rows int64) *Tensor {
 	c := x.tape.Begin("all_to_all_single", x)
 	exchange := func(x *Tensor, rows int64) *Tensor {

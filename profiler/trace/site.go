@@ -35,7 +35,7 @@ type Path struct {
 	place *place
 }
 
-// placeOn returns the place of the module with path p.
+// placeOn returns the tape's record of the module with path p, to which allocation sites refer.
 func (t *Tape) placeOn(p *Path) *place {
 	if p.tape != t {
 		p.tape, p.place = t, t.placeOf(p.Name, p.Line)
@@ -43,7 +43,7 @@ func (t *Tape) placeOn(p *Path) *place {
 	return p.place
 }
 
-// placeOf returns the place of a module, or of a line of it.
+// placeOf returns the tape's record of a module, or of one of its source lines.
 func (t *Tape) placeOf(module, line string) *place {
 	key := [2]string{module, line}
 	p, known := t.places[key]

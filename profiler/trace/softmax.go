@@ -38,7 +38,7 @@ var (
 	opLogSoftmax = softmaxKind{"log_softmax", "LogSoftmaxBackward0", "_log_softmax_backward_data", false}
 )
 
-// softmax computes in type d. The kernel itself goes from fp16 to fp32; other types are converted before.
+// softmax computes in dtype d. The kernel itself converts fp16 to fp32; other dtypes are converted before.
 func (x *Tensor) softmax(k *softmaxKind, d DType) *Tensor {
 	c := x.tape.Begin(k.op, x)
 	if x.dtype != d && (x.dtype != F16 || d != F32) {

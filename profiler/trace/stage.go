@@ -32,7 +32,7 @@ type StageBoundary interface {
 type pipeline struct {
 	part     StagePart
 	boundary StageBoundary
-	// numbered counts the storages of earlier stages. Some of them, by number, are in received buffers.
+	// numbered counts the storages of earlier stages. Some of them, by number, are received buffers.
 	numbered uint32
 	received map[uint32]*Tensor
 	// crossings counts the calls of the boundary while later stages run.

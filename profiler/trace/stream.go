@@ -22,14 +22,14 @@ func (t *Tape) WaitEvent(s program.Stream, event uint32) {
 	t.emit(program.Await, uint32(len(t.prog.Waits)-1))
 }
 
-// WaitStream makes a stream wait for all the work that another has queued so far.
+// WaitStream makes a stream wait for all work queued so far on another.
 func (t *Tape) WaitStream(s, on program.Stream) {
 	if s != on {
 		t.WaitEvent(s, t.RecordEvent(on))
 	}
 }
 
-// Collective records a collective of a group of ranks: it reads in and writes out, of which one may be nil.
+// Collective records a collective of a group of ranks that reads in and writes out; one of them may be nil.
 func (t *Tape) Collective(w program.Work, group int64, out, in *Tensor) {
 	var writes []*Tensor
 	if out != nil {
@@ -74,7 +74,7 @@ func (x *Tensor) Part(offset int64, shape ...int64) *Tensor {
 	return x.Alias(shape, contiguousStrides(buf[:0], shape), x.offset+offset)
 }
 
-// PartLike returns a view of a flat tensor, from an offset on, laid out as another tensor is.
+// PartLike returns a view of a flat tensor, from an offset on, with the layout of another tensor.
 func (x *Tensor) PartLike(offset int64, y *Tensor) *Tensor {
 	if !y.dense {
 		return x.Part(offset, y.shape...)

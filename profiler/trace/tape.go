@@ -57,7 +57,7 @@ func (t *Tape) stopIfDone() {
 	}
 }
 
-// Tape records what happens on one device. It is not safe for concurrent use.
+// Tape records the operators of one device. It is not safe for concurrent use.
 type Tape struct {
 	interpreter // the code that runs
 	memory      // storages, buffers and the program
@@ -119,8 +119,7 @@ func extend[T any](table *[]T) *T {
 	return &(*table)[n]
 }
 
-// Play copies the tables of a program that was recorded elsewhere into the tape. The tape
-// must be new and records nothing else.
+// Play copies the tables of a program recorded elsewhere into the tape, which must be new and records nothing else.
 func (t *Tape) Play(p *program.Program) {
 	own := &t.prog
 	own.Instructions = append(own.Instructions[:0], p.Instructions...)

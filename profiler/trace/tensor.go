@@ -71,7 +71,7 @@ func (x *Tensor) Numel() int64 { return x.numel }
 // DType returns the element type.
 func (x *Tensor) DType() DType { return x.dtype }
 
-// Bytes returns the size of the elements, whatever else the storage holds.
+// Bytes returns the size of the elements in bytes. The storage may be larger.
 func (x *Tensor) Bytes() int64 { return x.numel * x.dtype.Size() }
 
 // Tape returns the recording this tensor belongs to.

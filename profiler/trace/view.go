@@ -111,7 +111,7 @@ func (x *Tensor) unsafeView(shape []int64) *Tensor {
 	return x.trackedAlias("UnsafeViewBackward0", l, x.offset, reshapeBackward).ofViewKind(isReshape)
 }
 
-// inferShape fills in the one size given as -1.
+// inferShape computes the one size that is given as -1.
 func inferShape(shape []int64, total int64) []int64 {
 	known, hole := int64(1), -1
 	for i, s := range shape {
@@ -177,7 +177,7 @@ func (x *Tensor) Permute(dims ...int) *Tensor {
 	})
 }
 
-// MoveDim records x.movedim(from, to): dimension from goes to place to, the others keep their order.
+// MoveDim records x.movedim(from, to): dimension from moves to position to, and the others keep their order.
 func (x *Tensor) MoveDim(from, to int) *Tensor {
 	c := x.tape.Begin("movedim_int", x)
 	from, to = x.Dim(from), x.Dim(to)
@@ -217,7 +217,7 @@ func (x *Tensor) matrixT() *layout {
 	return x.transposed
 }
 
-// ofViewKind notes which kind of view x is, so that [Node.viewBackward] finds its gradient.
+// ofViewKind sets the kind of view of x, by which [Node.viewBackward] computes its gradient.
 func (x *Tensor) ofViewKind(kind nodeFlags) *Tensor {
 	if x.node != nil {
 		x.node.flags |= kind
@@ -276,8 +276,8 @@ func (x *Tensor) Expand(shape ...int64) *Tensor {
 	})
 }
 
-// UseParts makes parts views of the flat leaf x again, as FullyShardedDataParallel does before the forward pass of a
-// unit: backward joins their gradients into one of x.
+// UseParts replaces parts by views of the flat leaf x, as FullyShardedDataParallel does before the forward pass of a
+// unit: backward joins their gradients into the gradient of x.
 func (x *Tensor) UseParts(parts []*Tensor) {
 	dtype := x.dtype
 	flat := func(g *Tensor) *Tensor { return g.AsShape([]int64{g.numel}) }
@@ -286,8 +286,8 @@ func (x *Tensor) UseParts(parts []*Tensor) {
 	})
 }
 
-// PartAs returns a view of a flat tensor's memory in a type, from an offset in elements of x on, laid out as another
-// tensor is.
+// PartAs returns a view of a flat tensor's memory in another dtype, from an offset in elements of x on, with the layout
+// of another tensor.
 func (x *Tensor) PartAs(d DType, offset int64, y *Tensor) *Tensor {
 	return x.tape.header(x.store, d, y.layout, (x.offset+offset)*x.dtype.Size()/d.Size())
 }

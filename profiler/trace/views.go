@@ -141,8 +141,8 @@ func Meshgrid(xy bool, xs ...*Tensor) []*Tensor {
 	return c.EndAll(outs...)
 }
 
-// TensorSplit records x.tensor_split: views that begin at zero and at the given places along
-// dimension d, such as [Sections].
+// TensorSplit records x.tensor_split: views that begin at zero and at the given indices along dimension d, such as
+// [Sections].
 func (x *Tensor) TensorSplit(starts []int64, d int) []*Tensor {
 	c := x.tape.Begin("tensor_split", x)
 	outs := make([]*Tensor, 0, len(starts)+1)
@@ -154,8 +154,8 @@ func (x *Tensor) TensorSplit(starts []int64, d int) []*Tensor {
 	return c.EndAll(outs...)
 }
 
-// Sections returns where all but the first of n parts of a dimension begin, as in tensor_split: the first parts are
-// longer by one if they cannot all be equal.
+// Sections returns the indices at which all but the first of n parts of a dimension begin, as in tensor_split: the
+// first parts are longer by one if n does not divide the size.
 func Sections(size, n int64) []int64 {
 	var starts []int64
 	at := int64(0)
@@ -205,7 +205,7 @@ func (x *Tensor) scatterInto(op, node string, src *Tensor, view func(*Tensor) *T
 	)))
 }
 
-// Offset returns where in its storage x begins, in elements.
+// Offset returns the offset of x in its storage, in elements.
 func (x *Tensor) Offset() int64 { return x.offset }
 
 // BroadcastAll records torch.broadcast_tensors(xs).

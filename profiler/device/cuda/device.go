@@ -29,7 +29,7 @@ type Device struct {
 	context cu.CUContext
 	stream  cu.Stream
 	work    *workload
-	// identity is what the driver and NVML say of which GPU it is.
+	// identity identifies the GPU, by the driver and NVML.
 	identity device.Identity
 
 	// segments, ranges and pages hold the sizes of memory to release, by address.
@@ -39,7 +39,7 @@ type Device struct {
 
 	// GPU is the GPU as NVML sees it, nil if NVML does not.
 	watched *nvml.GPU
-	// typical is what a context is expected to take, bytes.
+	// typical is the expected size of a context, in bytes.
 	typical  int64
 	baseline device.Baseline
 	// strangers are the processes that used the GPU before this one did.
@@ -312,8 +312,8 @@ func (d *Device) Release(addr uint64, size int64) error {
 	return d.gone(d.ranges, addr, d.check("cuMemAddressFree", size, cudalib.FreeAddresses(addr, size)))
 }
 
-// gone notes that the memory at an address is released, unless releasing failed. A lost context takes it along, so then
-// it is no failure.
+// gone records that the memory at an address is released, unless releasing failed. A lost context releases all memory,
+// so then it is no failure.
 func (d *Device) gone(from map[uint64]int64, addr uint64, err error) error {
 	if d.lost != nil {
 		err = nil

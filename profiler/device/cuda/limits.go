@@ -25,8 +25,8 @@ const virtualMemory cu.DeviceAttribute = 102
 // the host: filling it takes the machine down.
 const hostShare = 8
 
-// displayShare is what stays free of a GPU with a display unless another size is given:
-// a desktop that cannot have memory for its next window goes down, and the step with it.
+// displayShare is the memory that stays free on a GPU with a display by default: a desktop without memory for its next
+// window crashes, and the step with it.
 const displayShare = 512 << 20
 
 // limits asks what the GPU's memory is, and whether kernels have a time limit.
@@ -72,7 +72,7 @@ func (d *Device) most(p program.Precision) int64 {
 	return mostUnknown
 }
 
-// multiProcess is CU_DEVICE_ATTRIBUTE_MPS_ENABLED, which older drivers do not know.
+// multiProcess is CU_DEVICE_ATTRIBUTE_MPS_ENABLED, which older drivers do not have.
 const multiProcess cu.DeviceAttribute = 133
 
 // virtual are the names of parts of a GPU that a hypervisor hands out: the product,

@@ -25,8 +25,7 @@ func (d *Device) Driver() device.Driver { return d.driver }
 // Identity implements [device.Identified].
 func (d *Device) Identity() device.Identity { return d.identity }
 
-// identify asks which GPU it is. Whether that is the slice of one shows in the
-// product's name, and in that by which NVML knows it.
+// identify finds out which GPU it is. Whether it is a MIG slice shows in the product's name, and in NVML's name of it.
 func (d *Device) identify() (id string) {
 	id, err := cudalib.UUID(int(d.id))
 	if err != nil {
@@ -85,8 +84,8 @@ func (d *Device) used() (int64, error) {
 	return d.gpu.Memory - free, err
 }
 
-// sizeContext tells the context from what others held before. Where that is unknown, a context takes what the catalog
-// says, or as much more again as it may be off; the rest is others'.
+// sizeContext separates the context from memory that others held before. If that is unknown, the context has the
+// catalog's size, or more by at most the catalog's error; the rest is others'.
 func (d *Device) sizeContext(before int64) error {
 	used, err := d.used()
 	d.baseline.OthersKnown = before >= 0 && before <= used
@@ -102,8 +101,8 @@ func (d *Device) sizeContext(before int64) error {
 	return err
 }
 
-// typicalContext returns what a bare context takes of a GPU by the catalog, or of the GPU whose
-// context takes most if the catalog does not have this one; in bytes.
+// typicalContext returns the bytes of a bare context by the catalog. If the catalog does not have the GPU, it returns
+// the largest context of all GPUs.
 func typicalContext(gpu device.GPU) int64 {
 	if gpu.Context > 0 {
 		return gpu.WithoutLibraries().Context
@@ -137,9 +136,9 @@ func (d *Device) Neighbors() []device.Neighbor {
 	return neighbors
 }
 
-// unlisted returns what was in use when the device was opened and none of the listed processes
-// holds, in bytes; zero where it is less than a context, so that no process computes with it. On a
-// GPU with a display it is what is on the screen.
+// unlisted returns the memory that was in use when the device was opened and belongs to none of the listed processes,
+// in bytes; zero if it is less than a context, so that no process computes with it. On a GPU with a display it is the
+// desktop's.
 func (d *Device) unlisted(others []nvml.Process) int64 {
 	left := d.baseline.Others
 	for _, p := range others {

@@ -5,7 +5,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// workOf returns an op's work as in the kernels. Its ranges go into the slices of the work given, which are used again.
+// workOf returns an op's work in the kernels' types. Its ranges reuse the slices of the given work.
 func workOf(w kernels.Work, k device.Kernel) kernels.Work {
 	return kernels.Work{
 		Kind: k.Work, Precision: k.Precision, FLOPs: k.FLOPs,

@@ -36,8 +36,7 @@ func (e *CallError) Error() string {
 	return s
 }
 
-// Is makes the driver's error for lack of memory an [allocator.ErrOutOfMemory], which the
-// allocator takes for a result and not for a failure.
+// Is makes the driver's error for lack of memory an [allocator.ErrOutOfMemory], which the allocator treats as a result.
 func (e *CallError) Is(target error) bool {
 	return target == allocator.ErrOutOfMemory && e.Code == outOfMemory
 }

@@ -20,11 +20,11 @@ func Present(dev string) string {
 	return ""
 }
 
-// A System is what this machine has to drive GPUs with.
+// A System describes this machine's driver and GPUs.
 type System struct {
 	// Library is the file of the driver's library, empty if none was loaded.
 	Library string
-	// CUDA is the newest version that the driver speaks, times 1000; zero if it does not say.
+	// CUDA is the newest version that the driver supports, times 1000; zero if unknown.
 	CUDA int
 	// GPUs are the GPUs that the driver shows.
 	GPUs []ProbedGPU
@@ -37,7 +37,7 @@ type ProbedGPU struct {
 	// Name is the name of the device, "cuda:0".
 	Name string
 	GPU  device.GPU
-	// Baseline is what was in use with a context and the kernels, and Neighbors the other processes seen.
+	// Baseline is the memory in use with a context and the kernels, and Neighbors are the other processes seen.
 	Baseline  device.Baseline
 	Neighbors []device.Neighbor
 	// Identity tells the GPU from others of its kind.

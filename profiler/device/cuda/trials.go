@@ -10,13 +10,13 @@ import (
 	"github.com/vprof/vprof/kernels"
 )
 
-// A trial is a kernel, what it computes from, and what the CPU makes of that.
+// A trial is a kernel, its inputs, and the result computed on the CPU.
 type trial struct {
 	name   string
 	format format
 	inputs [][]float64
 	want   []float64
-	// within is how far a result may be off, zero where it is exact.
+	// within is the tolerance of a result, zero where it is exact.
 	within float64
 	// launch computes from inputs at the first addresses to the last.
 	launch func(at []uint64, capability int) kernels.Launch

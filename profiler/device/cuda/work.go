@@ -108,9 +108,9 @@ var _ device.Timed = (*Device)(nil)
 // Floor implements [device.Timed].
 func (d *Device) Floor() time.Duration { return d.floor }
 
-// floorOf returns the time below which a launch cannot be. Caches hold what a launch before has left, at most 128 MiB
-// (the data sheets have 126 MB for B200), and GPUs clock up to a fifth higher than the peaks of data sheets hold for.
-// FP64 is computed in FP32.
+// floorOf returns the least possible time of a launch. Caches may hold data of an earlier launch, at most 128 MiB (the
+// data sheets have 126 MB for B200), and GPUs may clock a fifth higher than their data sheets' peaks assume. FP64 is
+// computed in FP32.
 func (d *Device) floorOf(l *kernels.Launch, p program.Precision) time.Duration {
 	const caches, boost = 128 << 20, 1.25
 	if p == program.FP64 {

@@ -86,8 +86,8 @@ func (l *Library) Versions() (Versions, error) {
 	return Versions{driver, library}, nil
 }
 
-// GPUs lists the GPUs of this machine in NVML's order: the bus's order, not always CUDA's. With an error
-// come the GPUs that NVML could tell of: one that fell off the bus does not take the others with it.
+// GPUs lists the GPUs of this machine in NVML's order: the bus's order, not always CUDA's. With an error it returns the
+// GPUs that NVML could read: one that fell off the bus does not hide the others.
 func (l *Library) GPUs() ([]*GPU, error) {
 	n, code := l.api.DeviceGetCount()
 	if err := check("nvmlDeviceGetCount", code); err != nil {
@@ -249,7 +249,7 @@ func (b *GPU) Slices() ([]*GPU, error) {
 	return slices, nil
 }
 
-// Memory reads how full the GPU is.
+// Memory reads the total and the used memory of the GPU.
 func (b *GPU) Memory() (Memory, error) {
 	m2, code := b.device.GetMemoryInfo_v2()
 	if code == api.SUCCESS {
@@ -369,7 +369,7 @@ func (b *GPU) Read() (Reading, error) {
 	return r, f.err
 }
 
-// Clocks reads how fast the GPU runs, and nothing else.
+// Clocks reads only the clocks of the GPU.
 func (b *GPU) Clocks() (Clocks, error) {
 	f := figures{}
 	var c Clocks

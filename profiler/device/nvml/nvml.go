@@ -11,7 +11,7 @@ import "errors"
 var (
 	// ErrNoDriver means that there is no NVIDIA driver on this machine.
 	ErrNoDriver = errors.New("no NVIDIA driver")
-	// ErrNotBuilt means that the binary cannot ask NVML.
+	// ErrNotBuilt means that the binary was built without NVML.
 	ErrNotBuilt = errors.New(
 		"this vprof was built without cgo and cannot ask NVML; build it with a C compiler (make build)")
 )
@@ -35,7 +35,7 @@ type Reading struct {
 	Celsius *int
 	// Milliwatts is the power drawn, LimitMilliwatts what is enforced.
 	Milliwatts, LimitMilliwatts *int
-	// Slowdowns say why the clocks are lower than they could be, nil if they are not.
+	// Slowdowns are the reasons for reduced clocks, nil if there are none.
 	Slowdowns []Slowdown
 	// Impossible are the values that were left out since no GPU has them: "nvmlDeviceGetTemperature reports
 	// 4294967291".
@@ -107,7 +107,7 @@ func slowdownsOf(mask uint64) []Slowdown {
 	return reasons
 }
 
-// Mode says who may make CUDA contexts on a GPU.
+// Mode is the compute mode of a GPU: which processes may make CUDA contexts on it.
 type Mode string
 
 // The compute modes.

@@ -18,7 +18,7 @@ import (
 type Device struct {
 	*allocator.Memory
 	gpu device.GPU
-	// taken is what libraries and other processes hold, bytes.
+	// taken is the memory of libraries and other processes, in bytes.
 	taken int64
 	// now is the simulated time since the device was made, of each stream that ran something.
 	now []time.Duration
@@ -30,8 +30,8 @@ var (
 	_ device.Observer = (*Device)(nil)
 )
 
-// New makes a device out of a description. Of its memory, the context and taken bytes, which stand for libraries and
-// other processes, are in use from the start. It is an error if that leaves nothing.
+// New makes a device from a description. The context and taken bytes, for libraries and other processes, are in use
+// from the start. It is an error if no memory is left.
 func New(gpu device.GPU, taken int64) (*Device, error) {
 	if taken < 0 {
 		return nil, fmt.Errorf("sim:%s: %d bytes taken by others: want none or more", gpu.Name, taken)
@@ -86,7 +86,7 @@ func (d *Device) Launch(k device.Kernel) error {
 // spend lets time pass on a stream.
 func (d *Device) spend(s program.Stream, t time.Duration) { *d.clock(s) += t }
 
-// clock returns the time on a stream. One that has run nothing yet is at the start.
+// clock returns the time on a stream; a new stream begins at zero.
 func (d *Device) clock(s program.Stream) *time.Duration {
 	for int(s) >= len(d.now) {
 		d.now = append(d.now, 0)

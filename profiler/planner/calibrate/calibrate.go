@@ -30,11 +30,11 @@ type Observation struct {
 	// Replayed reports whether Allocated and Reserved are counters of vprof's own allocator. They show nothing of
 	// what PyTorch's tensors and libraries need.
 	Replayed bool
-	// Communication is what NCCL is assumed to take of the device, in bytes; zero of one GPU alone.
+	// Communication is the assumed device memory of NCCL, in bytes; zero for one GPU alone.
 	Communication float64
 }
 
-// observed returns the highest level that was measured (device, else reserved, else allocated), in bytes.
+// observed returns the bytes of the highest level that was measured: device, else reserved, else allocated.
 func (o Observation) observed() int64 { return cmp.Or(o.Device, o.Reserved, o.Allocated) }
 
 // estimated returns the estimate of that level by coefficients, in bytes.
@@ -155,7 +155,7 @@ func check(observations []Observation) error {
 	return nil
 }
 
-// fit solves level after level, each with what the one before it left open.
+// fit fits one level after the other, each to the differences that the levels before it do not explain.
 func fit(observations []Observation, from planner.Coefficients) (*Result, error) {
 	r := &Result{Coefficients: from}
 	for _, level := range []func([]Observation, *planner.Coefficients) *system{
@@ -279,8 +279,8 @@ const (
 	repeatShare = 1e-3
 )
 
-// noise returns the standard error of a difference between a run and a replay of so many bytes: what the residuals of
-// the model against PyTorch say, whose range holds 95 %, and what is left of it between two equal runs.
+// noise returns the standard error of a difference between a run and a replay of some bytes: from the model's residuals
+// against PyTorch, whose range contains 95 %, and from the difference between two equal runs.
 func noise(bytes int64, r planner.Residual) float64 {
 	share := math.Hypot(repeatShare, (r.High-r.Low)/2/1.96)
 	return math.Hypot(repeatBytes, share*float64(bytes))

@@ -107,7 +107,7 @@ func (e *Entry) Apply(model string, c *planner.Coefficients) {
 // SimulatedSource is the suffix of the source of numbers that were learned from simulated runs.
 const SimulatedSource = " (simulated)"
 
-// source returns where a number comes from, as estimates show it.
+// source returns the source of a number, as estimates show it.
 func (e *Entry) source(n Number) string {
 	s := n.Source + "; " + e.Name
 	if e.Simulated {
@@ -181,8 +181,8 @@ func (e *Entry) SetSpeed(s steptime.Efficiency, synthetic bool) {
 	}
 }
 
-// A Selection is the coefficients that estimates are corrected by: the entries of a file, of which GPUs and models have
-// their own. It is plain data, so that a job can carry it to another machine. Nil is no correction.
+// A Selection holds the coefficients that correct estimates: the entries of a file for GPUs and models. It is plain
+// data, so that a job can carry it to another machine. Nil is no correction.
 type Selection struct {
 	Entries []Entry `json:"entries"`
 	// Name is the one entry to use; empty selects the entry of the GPU and model.
@@ -205,8 +205,8 @@ func (s *Selection) Correct(gpu, model string, c *planner.Coefficients) error {
 	return nil
 }
 
-// Speed returns how much of a GPU's peak rates each class of kernel reaches. What no
-// entry of the GPU has is as [steptime.Assumed]. The error is a [*NoEntryError].
+// Speed returns the share of a GPU's peak rates that each class of kernel reaches. Classes without an entry for the GPU
+// are as [steptime.Assumed]. The error is a [*NoEntryError].
 func (s *Selection) Speed(gpu, model string) (steptime.Efficiency, error) {
 	speed := steptime.Assumed()
 	if s == nil {

@@ -106,7 +106,7 @@ type Number struct {
 	Source string  `yaml:"source" json:"source"`
 }
 
-// Correlation is how the errors of two terms go together.
+// Correlation is the correlation of the errors of two terms.
 type Correlation struct {
 	Between [2]string `yaml:"between" json:"between"`
 	Value   float64   `yaml:"value" json:"value"`
@@ -221,7 +221,7 @@ func has(m map[string]any, keys []string, where string) error {
 	return nil
 }
 
-// check finds what a reader could stumble over later.
+// check returns an error for contents that would fail later.
 func (f *File) check() error {
 	if f.Schema != Schema {
 		return fmt.Errorf("schema %q is not %s", f.Schema, Schema)

@@ -23,7 +23,7 @@ var (
 	Worker  = Interval{Value: 150 * mib, Low: 14 * mib, High: 660 * mib}
 )
 
-// Ahead is how many batches each worker has ready (DataLoader's prefetch_factor).
+// Ahead is the number of batches that each worker prefetches (DataLoader's prefetch_factor).
 const Ahead = 2
 
 // MostOnAMachine is the assumed maximum number of GPUs of one machine, as in clouds and clusters.
@@ -42,10 +42,10 @@ type Need struct {
 	Processes, Workers int
 	// Loading are copies of the weights that the processes have together while they load.
 	Loading Interval
-	// Saving is what one process copies to write a checkpoint: the trained weights.
+	// Saving is the copy that one process makes to write a checkpoint: the trained weights.
 	Saving int64
-	// Weights, Gradients and State are offloaded for the whole of training, and Rounding is what page-locked
-	// memory takes beyond them.
+	// Weights, Gradients and State are offloaded for the whole of training, and Rounding is the additional size of
+	// page-locked memory.
 	Weights, Gradients, State, Rounding int64
 	// Activations wait for backward, and take Pinned where they are page-locked.
 	Activations, Pinned int64
@@ -53,7 +53,7 @@ type Need struct {
 	Managed int64
 	// Batch is the size of one batch.
 	Batch int64
-	// Memory is what the machine has; zero if that is not known.
+	// Memory is the machine's memory; zero if unknown.
 	Memory int64
 	// Unified reports whether the GPU takes its memory from Memory.
 	Unified bool
@@ -83,8 +83,8 @@ func (e Estimate) Exceeds() bool { return e.Memory > 0 && e.High > e.Memory }
 // Hopeless reports whether it has too little for certain.
 func (e Estimate) Hopeless() bool { return e.Memory > 0 && e.Low > e.Memory }
 
-// Estimate returns the need at its peak, where so much of the managed memory is on the GPU. A GPU with unified memory
-// takes some bytes of the machine's memory while the weights load, and others in training.
+// Estimate returns the need at its peak, with onGPU bytes of the managed memory on the GPU. A GPU with unified memory
+// uses loaded bytes of the machine's memory while the weights load, and trained bytes in training.
 func (n Need) Estimate(onGPU, loaded, trained int64) Estimate {
 	all := int64(max(1, n.Processes))
 	loading := []Part{

@@ -69,7 +69,7 @@ var Parameters = []string{
 	"collective", "launch", "operator", "module", "spread",
 }
 
-// of returns a parameter: of the rows that hold for the GPU and the precision, the one that names them most closely.
+// of returns a parameter from the most specific row for the GPU and the precision.
 func (k Kernels) of(name string, gpu *device.GPU, p program.Precision) (value float64) {
 	best := -1
 	for _, r := range k[name] {

@@ -25,16 +25,16 @@ type Load struct {
 	// Launches is the number of kernels. Modules counts products, convolutions, attention and norms, for
 	// which libraries choose a kernel.
 	Launches, Modules int
-	// FLOPs and Bytes are what the kernels compute and move.
+	// FLOPs and Bytes are the operations of the kernels and the bytes that they move.
 	FLOPs, Bytes int64
-	// Sent is what collectives send to other GPUs, in bytes.
+	// Sent is the number of bytes that collectives send to other GPUs.
 	Sent int64
 	// Schedule is the order of the work, where it is of several streams.
 	Schedule Schedule `json:",omitempty"`
-	// Host is how long a step takes for what is in the host's memory, in seconds, at assumed speeds of the machine.
+	// Host is the time of a step on the host's memory, in seconds, at assumed speeds of the machine.
 	Host float64 `json:",omitempty"`
-	// Stretch is how many times as long as its work the step takes, waiting for other
-	// stages of a pipeline; zero for no more than the work.
+	// Stretch is the duration of the step relative to its work, since it waits for other stages of a pipeline; zero for
+	// no waiting.
 	Stretch float64 `json:",omitempty"`
 	// Compiled reports whether torch.compile runs the step, though the work is that of eager kernels.
 	Compiled bool `json:",omitempty"`
@@ -123,7 +123,7 @@ func (l Load) products() float64 {
 	return l.Seconds[program.Matmul] + l.Seconds[program.Convolution] + l.Seconds[program.Attention]
 }
 
-// Efficiency is how fast kernels run, by class of work.
+// Efficiency describes the speed of kernels, by class of work.
 type Efficiency struct {
 	// Share is the expected time of the kernels of a class over the time that they take: one by the table. A
 	// calibration replaces it.
@@ -160,8 +160,8 @@ func (k Kernels) Assumed() Efficiency {
 	return e
 }
 
-// OnHost returns the efficiency where the host takes times.Value as long to launch a kernel. The interval still holds
-// the differences between models.
+// OnHost returns the efficiency with the time of a kernel launch on the host multiplied by times.Value. The interval
+// still includes the differences between models.
 func (e Efficiency) OnHost(times planner.Coefficient) Efficiency {
 	for _, c := range []*planner.Coefficient{&e.Dispatch, &e.Module} {
 		c.Value *= times.Value
@@ -226,8 +226,8 @@ func (e *Efficiency) Host(l *Load) float64 {
 // HostBound reports whether the GPU waits for the host to launch its kernels.
 func (e Efficiency) HostBound(l Load) bool { return !l.Compiled && e.Host(&l) > e.kernels(&l) }
 
-// hostSpread is how much faster or slower machines are than is assumed of them: PCIe 3.0 x8 to 5.0 x16, memory from two
-// channels for all GPUs to three for each, and optimizers that go over their state once or six times.
+// hostSpread is the factor by which machines may be faster or slower than assumed: PCIe 3.0 x8 to 5.0 x16, memory from
+// two channels for all GPUs to three for each, and optimizers that go over their state once or six times.
 const hostSpread = 4
 
 // kernels returns the time of the kernels of a load, one after the other.
@@ -294,8 +294,8 @@ func (s *Schedule) add(p *program.Program, in program.Instruction, b *limits) {
 	}
 }
 
-// seconds returns how long the schedule takes if the kernels take what e says and collectives run at the full speed of
-// the links, side by side with kernels of other streams.
+// seconds returns the duration of the schedule with kernels at the speed of e and collectives at the full speed of the
+// links, in parallel with kernels of other streams.
 func (s Schedule) seconds(e *Efficiency) float64 {
 	clocks := map[program.Stream]float64{}
 	events := map[uint32]float64{}

@@ -19,8 +19,8 @@ const (
 	normFixedBackward = 264
 )
 
-// tiles counts the tiles that blocks take, with so many passes of all threads for each; columns
-// are the tiles along the channels, and padded the channels in whole columns.
+// tiles returns the number of tiles if each block makes the given number of passes with all its threads; columns are
+// the tiles along the channels, and padded the channels in whole columns.
 func (n BatchNorm) tiles(passes int64) (tiles, columns, padded int64) {
 	width := int64(normVector)
 	if n.Channels%normVector != 0 {

@@ -184,7 +184,7 @@ type Choice struct {
 	Engine Engine
 	// TileM and TileN are the sides of the kernel's tile where the workspace depends on them, else zero.
 	TileM, TileN int64
-	// Splits is how often the reduction is split, zero for most.
+	// Splits is the number of parts of a split reduction, zero for most.
 	Splits int64
 }
 
@@ -201,7 +201,7 @@ func (c Choice) String() string {
 	return s
 }
 
-// parseChoice reads what String writes.
+// parseChoice reads the form that String writes.
 func parseChoice(s string) (Choice, error) {
 	var c Choice
 	name, knobs := s, ""

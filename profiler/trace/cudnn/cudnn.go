@@ -78,8 +78,8 @@ func (a *architecture) choose(p *problem, f []float32) Choice {
 	return choice
 }
 
-// onDevice returns the half-precision kernel for few channels of each group that replaces an engine with a workspace of
-// so many bytes, if one does. cuDNN proposes such kernels only on a machine with a GPU.
+// onDevice returns the half-precision kernel for few channels per group that replaces an engine with a workspace of the
+// given bytes, if one does. cuDNN proposes such kernels only on a machine with a GPU.
 func (a *architecture) onDevice(p *problem, f []float32, bytes int64) (c Choice, runs bool) {
 	switch {
 	case p.DType == F32:
@@ -91,8 +91,8 @@ func (a *architecture) onDevice(p *problem, f []float32, bytes int64) (c Choice,
 }
 
 // OnDevice reports whether one direction of a convolution runs on a kernel that cuDNN proposes only on a machine with a
-// GPU, in place of an engine with a workspace of so many bytes, and returns the bytes of that kernel's workspace.
-// The units of sizes and channels follow [Canonical].
+// GPU, in place of an engine with a workspace of the given bytes. It returns that kernel's workspace in bytes. The
+// units of sizes and channels follow [Canonical].
 func (r *Rules) OnDevice(c Config, d Direction, gpu GPU, bytes int64) (workspace int64, runs bool) {
 	p := newProblem(c, d, &gpu)
 	f := p.features()

@@ -224,7 +224,8 @@ func (p *problem) bytes(choice Choice) int64 {
 	return 0
 }
 
-// SampleSums engines keep so many sums in fp32 of each sample and tap, and of channels this multiple.
+// SampleSums engines keep sampleSums fp32 sums for each sample, filter tap and channel, whose number is rounded up to a
+// multiple of sampleChannels.
 const (
 	sampleSums     = 8
 	sampleChannels = 32
@@ -320,8 +321,8 @@ func (p *problem) depthwiseTiles(c Choice) int64 {
 	return n
 }
 
-// An Answer returns what cuDNN itself answered about a convolution, the bytes of its plan's
-// workspace, and whether it was asked about it. Sizes are given as [Canonical] has them.
+// An Answer returns cuDNN's own answer about a convolution, the workspace bytes of its plan, and whether cuDNN was
+// asked about it. Sizes follow [Canonical].
 type Answer func(Config, Direction) (bytes int64, asked bool)
 
 // Answered returns the transient allocations of one direction of a convolution as [Rules.Workspaces] does, but by

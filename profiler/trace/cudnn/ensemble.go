@@ -81,7 +81,7 @@ func AppendEnsemble(b []byte, variants forest.Grown, counts map[string]forest.Gr
 	return forest.Append(b, forests...)
 }
 
-// DecodeEnsemble reads what AppendEnsemble wrote, and returns the bytes that follow it.
+// DecodeEnsemble reads the form that AppendEnsemble writes, and returns the rest of the bytes.
 func DecodeEnsemble(b []byte) (v *Ensemble, rest []byte, err error) {
 	cuts, b, err := forest.DecodeCuts(b)
 	if err != nil {

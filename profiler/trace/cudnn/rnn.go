@@ -12,7 +12,7 @@ const (
 	LSTM
 )
 
-// Gates returns how many products a step makes of its input.
+// Gates returns the number of products of a step with its input.
 func (m RNNMode) Gates() int64 { return [...]int64{1, 3, 4}[m] }
 
 // RNN is a stack of recurrent layers that cuDNN runs as one, with its standard algorithm.
@@ -53,7 +53,7 @@ func (r RNN) kept() int64 { return [...]int64{1, 6, 5}[r.Mode] }
 // states returns the number of tensors that a layer hands from step to step.
 func (r RNN) states() int64 { return [...]int64{1, 1, 2}[r.Mode] }
 
-// steps returns the number of steps of all sequences.
+// steps returns the number of time steps, summed over the sequences of the batch.
 func (r RNN) steps() int64 {
 	if r.Packed > 0 {
 		return r.Packed
@@ -71,8 +71,8 @@ func (r RNN) FLOPs() int64 {
 	return flops
 }
 
-// Workspace returns what any pass asks for in bytes, on a GPU of a compute capability (times ten).
-// Training asks for the larger of what forward and backward need.
+// Workspace returns the workspace of a pass in bytes, on a GPU of a compute capability (times ten). Training allocates
+// the larger of the workspaces of forward and backward.
 //
 // The counts were fitted to thousands of answers of cuDNN 9.10, 9.19, 9.20, 9.24 and 9.26, and give them to the byte
 // where sizes are multiples of 16, within 256 bytes elsewhere. cuDNN gave these answers without a GPU; peaks of PyTorch
@@ -126,9 +126,8 @@ func (r RNN) forward() int64 {
 	return elements
 }
 
-// backward returns the elements of a pass backward: gradients of the inputs and outputs of the layers,
-// of which several in one direction run behind each other within a window of steps, and of
-// padded sequences packed copies of what goes in and out.
+// backward returns the elements of a backward pass: gradients of the layers' inputs and outputs, and packed copies of
+// padded inputs and outputs. Several layers in one direction run behind each other within a window of steps.
 func (r RNN) backward() int64 {
 	d, states := r.Directions, r.states()
 	steps, layers, widest := r.steps(), r.Batch*r.Hidden*r.Layers, max(r.Inputs, r.Hidden)
@@ -147,7 +146,7 @@ func (r RNN) backward() int64 {
 	return elements
 }
 
-// window returns how many steps the first of several layers runs ahead of the last.
+// window returns the number of steps that the first of several layers is ahead of the last.
 func (r RNN) window() int64 {
 	ahead := int64(2)
 	for _, row := range [][2]int64{{1, 32}, {8, 16}, {16, 8}, {96, 4}} {

@@ -17,8 +17,8 @@ var generations = [...]int{75, 80, 86, 89, 90, 120}
 // Rules are the decision rules of one release of cuDNN, by architecture. They may be used concurrently.
 type Rules struct{ architectures map[int]*architecture }
 
-// NewRules returns the rules in a directory of files (see [RuleFile]), each of which is read when it is first needed. A
-// file that cannot be read then is a bug of ours and panics.
+// NewRules returns the rules in a directory of files (see [RuleFile]), each of which is read on first use. A file that
+// cannot be read then is a bug of ours and panics.
 func NewRules(files fs.FS) *Rules {
 	r := &Rules{map[int]*architecture{}}
 	for _, g := range generations {
@@ -31,8 +31,8 @@ func NewRules(files fs.FS) *Rules {
 type architecture struct {
 	// ensemble choose, by operation and element size.
 	ensemble [len(kindNames)][len(precisionNames)]func() Corrected
-	// device says, by operation, where kernels for few channels in half precision run instead, which need no workspace
-	// and which cuDNN proposes only if there is a device.
+	// device holds, by operation, rules for half-precision kernels with few channels, which need no workspace and which
+	// cuDNN proposes only if there is a device.
 	device [len(kindNames)]func() *forest.Forest
 }
 
@@ -50,8 +50,8 @@ func RuleFile(generation int, operation string, half bool) string {
 	return fmt.Sprintf("sm%d-%s-%s", generation, operation, precision)
 }
 
-// CorrectionsFile returns the name of the file of corrections to such rules: all that a release has that answers nearly
-// as the one whose rules it takes over. There need not be one.
+// CorrectionsFile returns the name of the file of corrections to such rules. A release whose answers nearly equal
+// another one's has only corrections. The file is optional.
 func CorrectionsFile(generation int, operation string, half bool) string {
 	return RuleFile(generation, operation, half) + "-corrections"
 }
@@ -96,7 +96,8 @@ func ended(rest []byte) error {
 	return nil
 }
 
-// once decodes a file, and what is in another to be read after it if there is one, when they are first needed.
+// once returns a function that decodes a file on first use, together with the optional file behind, which is appended
+// to it.
 func once[T any](files fs.FS, decode func([]byte) (T, error), name, behind string) func() T {
 	return sync.OnceValue(func() T {
 		b, err := fs.ReadFile(files, name)

@@ -29,7 +29,8 @@ func (p *problem) partials(c Choice) int64 {
 }
 
 const (
-	// splitHeader is what CUTLASS engines that split add, tileHeader the same of xmma engines.
+	// splitHeader is the constant part of the workspace of split CUTLASS engines in bytes, tileHeader that of xmma
+	// engines.
 	splitHeader = 128
 	tileHeader  = 159
 	// groupTile is the side of the blocks that grouped kernels cut the channels of all groups into.
@@ -39,7 +40,7 @@ const (
 // tileBytes returns one tile of partial sums.
 func (c Choice) tileBytes() int64 { return 4 * c.TileM * c.TileN }
 
-// tileCount returns how many tiles the result is cut into. The grouped wgrad takes several small groups in one block.
+// tileCount returns the number of tiles of the result. The grouped wgrad processes several small groups in one block.
 func (p *problem) tileCount(c Choice) int64 {
 	s := p.padded(copyHabits[c.Engine])
 	var rows, columns int64

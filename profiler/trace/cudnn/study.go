@@ -6,8 +6,8 @@ import (
 	"github.com/vprof/vprof/internal/lists"
 )
 
-// Study exposes what the rules are found from, for command fit and for tests:
-// the features of a case and what each choice would ask for.
+// Study exposes the data from which the rules are learned, for command fit and for tests: the features of a case and
+// the workspace of each choice.
 type Study struct{ p problem }
 
 // NewStudy prepares a case.

@@ -61,7 +61,7 @@ type bucket struct {
 	pending int
 }
 
-// DistributedDataParallel makes the buckets of a model's parameters and hooks them.
+// DistributedDataParallel makes the gradient buckets of a model's parameters and registers their hooks.
 func DistributedDataParallel(t *trace.Tape, w World, o DDPOptions, params []Param,
 	buffers []*trace.Tensor,
 ) (*DDP, error) {
@@ -133,7 +133,7 @@ func fill(tensors []*trace.Tensor, order []int, limits []int64) [][]int {
 	return out
 }
 
-// makeBuckets allocates new buckets, which replace the former ones (initialize_buckets).
+// makeBuckets allocates new buckets in place of the former ones (initialize_buckets).
 func (d *DDP) makeBuckets(assigned [][]int) {
 	t := d.tape
 	t.Release(d.views...)

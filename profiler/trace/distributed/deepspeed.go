@@ -43,7 +43,7 @@ type masters struct {
 	parts []*trace.Tensor
 }
 
-// hold makes the master weights of n elements that are in the type of the weights.
+// hold makes the master weights of n elements in the dtype of the weights.
 func (m *masters) hold(d trace.DType, n int64) {
 	t := m.tape
 	t.NoGrad(func() {
@@ -95,7 +95,7 @@ func norm(t *trace.Tape, sizes []int64) {
 // span is a parameter's place in a flat buffer.
 type span struct{ begin, end int64 }
 
-// overlap returns how much of a span is in another.
+// overlap returns the length of the intersection of two spans.
 func (s span) overlap(o span) int64 { return max(0, min(s.end, o.end)-max(s.begin, o.begin)) }
 
 // aligned returns n rounded up to a multiple that all ranks share equally.

@@ -35,7 +35,7 @@ const mostRanks = 1 << 20
 type Param struct {
 	// Name is as in named_parameters().
 	Name string
-	// Tensor is where the model finds the parameter's tensor.
+	// Tensor is the model's field for the parameter's tensor.
 	Tensor **trace.Tensor
 	// Order is the parameter's place among all of the model.
 	Order int

@@ -34,7 +34,7 @@ const (
 	ReshardNone
 )
 
-// Source is where parameters are before they are sharded, which describes how shards come to the device.
+// Source is the device of parameters before they are sharded. It decides how shards come to the GPU.
 type Source uint8
 
 // The sources of parameters.
@@ -56,19 +56,19 @@ type Options struct {
 	// ParamType and ReduceType are param_dtype and reduce_dtype of MixedPrecisionPolicy; nil keeps the types of
 	// parameters and gradients.
 	ParamType, ReduceType *trace.DType
-	// Among is how many ranks share parameters out again after forward, where these are
-	// fewer than share the model (reshard_after_forward as an int); zero is all.
+	// Among is the number of ranks that share parameters after forward, if it is less than all that share the model
+	// (reshard_after_forward as an int); zero is all.
 	Among int64
 	// Replicate is the number of groups of ranks that each hold a whole model (HSDP); one for plain sharding.
 	Replicate int64
 	// Offload keeps shards, their gradients and the optimizer's state in the host's memory (CPUOffloadPolicy).
 	Offload bool
-	// Beside reports whether this is a frozen model next to the one that is trained. It gathers on streams of its own.
+	// Beside reports whether this is a frozen model in addition to the trained one. It gathers on separate streams.
 	Beside bool
 	// WarmUp allocates as much as all shards first, and frees it (from_pretrained of transformers).
 	WarmUp bool
-	// Manual has parameters stay whole and gradients as they are after every backward pass, until [FSDP.Finish], as in
-	// the stages of pipelines.
+	// Manual keeps parameters whole and gradients unreduced after every backward pass, until [FSDP.Finish], as in
+	// pipeline stages.
 	Manual bool
 	// Prefetch is backward_prefetch of FullyShardedDataParallel: [PrefetchPre], [PrefetchPost], or another word for
 	// none.
@@ -177,7 +177,7 @@ func FullyShard(t *trace.Tape, w World, o Options, groups []Group) (*FSDP, error
 	return f, nil
 }
 
-// place gives shards their memory, in place of the parameters: group by group, or in the order of the model.
+// place allocates the shards in place of the parameters: group by group, or in the order of the model.
 func (f *FSDP) place(groups []Group) {
 	inOrder := f.options.From == FromMeta || f.options.From == FromRank0
 	if inOrder {
@@ -202,7 +202,7 @@ func (f *FSDP) place(groups []Group) {
 	}
 }
 
-// shard allocates the shard of a parameter that is tied to none, or to one whose shard is there.
+// shard allocates the shard of a parameter. A tied parameter uses the shard of the other if that exists.
 func (f *FSDP) shard(s *shardedParam) {
 	var tied *shardedParam
 	if s.tiedTo != "" {
@@ -249,7 +249,7 @@ func (f *FSDP) arrive(params ...*shardedParam) {
 	}
 }
 
-// arrived ends the hold on whole parameters, of which there are shards now.
+// arrived frees the whole parameters after they have been sharded.
 func (f *FSDP) arrived() {
 	f.tape.Release(f.arriving...)
 	f.arriving = nil
@@ -284,7 +284,7 @@ func mostRows(groups []Group) int64 {
 	return most
 }
 
-// Groups returns the groups in the order in which they were given.
+// Groups returns the groups in the order in which they were passed.
 func (f *FSDP) Groups() []*ParamGroup { return append(f.groups[1:len(f.groups):len(f.groups)], f.root) }
 
 // Parameters returns the shards that train, in the order of the names given.
@@ -324,14 +324,14 @@ func (f *FSDP) Finish() {
 // Sync sets whether the next backward passes reduce gradients (set_requires_gradient_sync).
 func (f *FSDP) Sync(on bool) { f.syncs = on }
 
-// enter begins a forward pass: the streams wait for what came before.
+// enter begins a forward pass: the streams wait for the work queued before.
 func (f *FSDP) enter(g *ParamGroup) {
 	f.outermost = g
 	f.tape.WaitStream(f.copyIn(), computeStream)
 	f.tape.WaitStream(f.allGather(), computeStream)
 }
 
-// leave ends a forward pass: nothing is copied out any more.
+// leave ends a forward pass, and frees what its gathers have kept for copies.
 func (f *FSDP) leave() {
 	if g := f.gathered; g != nil {
 		f.gathered = nil

@@ -128,7 +128,7 @@ func (u *FlatUnit) flatten(params []Param) error {
 	return nil
 }
 
-// place allocates the rank's part: all parameters come to the device and are put together, of which a part is copied.
+// place allocates the rank's shard: all parameters are copied to the device and concatenated, and a part is copied.
 func (u *FlatUnit) place(params []Param, own trace.DType, total int64) {
 	f, t := u.fsdp, u.fsdp.tape
 	var whole []*trace.Tensor
@@ -374,7 +374,7 @@ func (u *FlatUnit) postBackward() {
 	}
 }
 
-// reduce shares the gradient out among the ranks, each of which sums its part (_reduce_grad).
+// reduce reduces and scatters the gradient; each rank gets the sum of its part (_reduce_grad).
 func (u *FlatUnit) reduce() {
 	f, t := u.fsdp, u.fsdp.tape
 	computed := u.flat.TakeGrad()
@@ -403,7 +403,7 @@ func (u *FlatUnit) reduce() {
 	t.Release(computed)
 }
 
-// accumulate makes a reduced gradient the shard's, or adds it to the one before (_accumulate_sharded_grad).
+// accumulate makes a reduced gradient the shard's gradient, or adds it to the existing one (_accumulate_sharded_grad).
 func (u *FlatUnit) accumulate(part *trace.Tensor) {
 	if u.grad != nil {
 		trace.Update("add__Tensor", 1, u.grad, part)

@@ -46,8 +46,8 @@ func (g *ParamGroup) Wrappers() map[string]trace.Wrapper {
 	return out
 }
 
-// member is a module that is wrapped together with others: what runs before forward does so before the first of them,
-// and what runs after it after the last (_register_group_forward_hooks).
+// member is one of several modules that are wrapped together: pre-forward hooks run before the first of them, and
+// post-forward hooks after the last (_register_group_forward_hooks).
 type member struct {
 	group *ParamGroup
 	index int
@@ -214,8 +214,8 @@ func (g *ParamGroup) reshard() {
 	g.whole = false
 }
 
-// divide shares the whole parameters out among fewer ranks than the shards are shared among
-// (to_sharded_post_forward): the rank keeps a copy of its part.
+// divide reshards the whole parameters over fewer ranks than the shards (to_sharded_post_forward): the rank keeps a
+// copy of its part.
 func (g *ParamGroup) divide() {
 	t, n := g.fsdp.tape, g.fsdp.options.Among
 	t.NoGrad(func() {

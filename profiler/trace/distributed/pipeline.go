@@ -8,9 +8,9 @@ type Action struct {
 	Backward bool
 }
 
-// Schedule returns the order of a rank's actions for some micro-batches, with a stage on each
-// rank: "gpipe" has all forward passes first (ScheduleGPipe), others begin backward as
-// soon as a micro-batch comes back from the last stage, and then take turns (Schedule1F1B).
+// Schedule returns the order of a rank's actions for some micro-batches, with one stage on each rank. "gpipe" runs all
+// forward passes first (ScheduleGPipe). Otherwise backward begins as soon as a micro-batch returns from the last stage,
+// and then forward and backward alternate (Schedule1F1B).
 func Schedule(name string, micro, ranks, rank int) []Action {
 	ahead := min(micro, ranks-rank)
 	if name == "gpipe" {
@@ -29,9 +29,8 @@ func Schedule(name string, micro, ranks, rank int) []Action {
 	return out
 }
 
-// Interleaved returns the order of a rank that has several stages, which lie as many ranks
-// apart (ScheduleInterleaved1F1B): micro-batches go round in as many rounds as they fill
-// the ranks. [Rounds] must divide them.
+// Interleaved returns the order of a rank with several stages, whose numbers differ by the number of ranks
+// (ScheduleInterleaved1F1B): micro-batches pass through the ranks in rounds. [Rounds] must divide their number.
 func Interleaved(micro, ranks, rank, stages int) []Action {
 	round := micro / Rounds(micro, ranks)
 	all := micro * stages
@@ -59,5 +58,5 @@ func Interleaved(micro, ranks, rank, stages int) []Action {
 	return out
 }
 
-// Rounds returns how often micro-batches go round an interleaved pipeline.
+// Rounds returns the number of rounds of micro-batches through an interleaved pipeline.
 func Rounds(micro, ranks int) int { return max(1, micro/ranks) }

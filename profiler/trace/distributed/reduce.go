@@ -15,8 +15,8 @@ type reduction struct {
 	done  uint32
 }
 
-// reduce shares gradients out among the ranks, each of which sums its rows
-// (foreach_reduce). It takes over the references to the gradients.
+// reduce reduces and scatters gradients; each rank gets the sum of its rows (foreach_reduce). It takes over the
+// references to the gradients.
 func (g *ParamGroup) reduce(params []*shardedParam, grads []*trace.Tensor) *reduction {
 	t := g.fsdp.tape
 	r := &reduction{}

@@ -8,11 +8,11 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// shardedParam is a parameter of which the rank keeps its rows (FSDPParam).
+// shardedParam is a parameter that is sharded by rows (FSDPParam).
 type shardedParam struct {
 	name  string
 	shape []int64
-	// row is the number of elements of a row, rows how many of them every rank has room for.
+	// row is the number of elements of a row, rows the number of rows for which each rank allocates memory.
 	row, rows int64
 	dtype     trace.DType // of the shard
 	gathered  trace.DType // of the whole
@@ -56,7 +56,8 @@ func newShardedParam(p Param, w World, o Options) (*shardedParam, error) {
 	return s, nil
 }
 
-// shard allocates the rank's rows, unless another parameter has them; onHost reports whether the host does.
+// shard allocates the rank's rows, unless another parameter shares them; onHost reports whether they are in the host's
+// memory.
 func (s *shardedParam) shard(t *trace.Tape, onHost bool, tied *shardedParam) {
 	if tied != nil {
 		s.data, s.local = t.Hold(tied.data), t.Hold(tied.local)
@@ -89,8 +90,8 @@ func (s *shardedParam) allocateRows(t *trace.Tape, onHost bool) {
 	}
 }
 
-// offload counts the rank's rows in the host's memory: weights that are page-locked
-// (FSDPParam._init_sharded_param), gradients that are, too, since they come by a copy that does not wait.
+// offload counts the rank's rows in the host's memory: weights, which are page-locked (FSDPParam._init_sharded_param),
+// and gradients, which are page-locked too, since they are copied asynchronously.
 func (s *shardedParam) offload(h *trace.Host, bytes int64) {
 	h.Pin(&h.Weights, bytes)
 	if s.trains {

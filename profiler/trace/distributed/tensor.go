@@ -13,16 +13,16 @@ type Shared struct {
 	// Path is the path of its module.
 	Path string
 	trace.Sharing
-	// Weight and Bias are where the model finds its parameters; Bias may be nil.
+	// Weight and Bias are the model's fields for its parameters; Bias may be nil.
 	Weight, Bias **trace.Tensor
 }
 
 // splitDim is the dimension of a weight that ranks have parts of, by how they share it.
 var splitDim = map[trace.Split]int{trace.ByColumn: 0, trace.ByWord: 0, trace.ByRow: 1}
 
-// ParallelizeModule shares the weights of layers out among the ranks of a world, one layer after the
-// other (parallelize_module with ColwiseParallel, RowwiseParallel and SequenceParallel). With meta the
-// weights are on the meta device: nothing is allocated.
+// ParallelizeModule shards the weights of layers over the ranks of a world, one layer after the other
+// (parallelize_module with ColwiseParallel, RowwiseParallel and SequenceParallel). With meta the weights are on the
+// meta device: nothing is allocated.
 func ParallelizeModule(t *trace.Tape, w World, layers []Shared, meta bool) error {
 	if err := w.Check(); err != nil {
 		return err
@@ -85,8 +85,8 @@ func splitOnMeta(t *trace.Tape, w World, p **trace.Tensor, dim int) {
 	t.Release(x)
 }
 
-// split puts the rank's chunk in a parameter's place (distribute_tensor with Shard): the
-// first rank scatters chunks, which are copied where they are not contiguous.
+// split replaces a parameter by the rank's chunk (distribute_tensor with Shard): the first rank scatters chunks, and
+// copies non-contiguous ones.
 func split(t *trace.Tape, w World, p **trace.Tensor, dim int) {
 	x := *p
 	shape := append([]int64{}, x.Shape()...)

@@ -9,8 +9,8 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// ZeRO2 is a model under DeepSpeed's stage 2, or under stage 1, whose gradients are whole: all weights that train are
-// in one flat buffer, of which a rank steps a part.
+// ZeRO2 is a model under DeepSpeed's stage 2, or under stage 1, which keeps whole gradients. All trained weights are in
+// one flat buffer, and a rank steps a part of it.
 type ZeRO2 struct {
 	tape    *trace.Tape
 	world   World
@@ -114,8 +114,8 @@ func (z *ZeRO2) offload(h *trace.Host, d trace.DType, largest int64) {
 	h.Stepped += n * trace.F32.Size()
 }
 
-// flatten lays the weights that train out in one buffer: on the device if it has room for
-// both copies, else by way of the host.
+// flatten copies the trained weights into one flat buffer: on the device if it has room for both copies, else through
+// the host.
 func (z *ZeRO2) flatten(params []Param) {
 	t := z.tape
 	var places []Param
@@ -167,7 +167,7 @@ func bytesOf(params []Param) int64 {
 	return lists.Sum(params, func(p Param) int64 { return (*p.Tensor).Bytes() })
 }
 
-// Masters returns what the optimizer steps; none if the host does.
+// Masters returns the master weights that the optimizer steps; none if the host steps them.
 func (z *ZeRO2) Masters() []*trace.Tensor { return z.masters.parts }
 
 // Sync sets whether the next micro-batch is the last one of a step.

@@ -47,8 +47,8 @@ type ZeRO3 struct {
 	members  []*zeroParam
 	grads    *trace.Tensor // the rank's parts of all gradients
 	queued   bool
-	// order holds the modules of a step in the order of their calls, once known; used is the position of the running
-	// step in it, ahead the position that fetching has reached.
+	// order holds the modules of a step in the order of their calls, once known; used is the index of the running
+	// module, ahead the index of the module being fetched.
 	order       []*ZeROModule
 	known       bool
 	used, ahead int
@@ -58,7 +58,7 @@ type ZeRO3 struct {
 	running, active []*ZeROModule
 }
 
-// zeroParam is a parameter of which the rank has a part.
+// zeroParam is a parameter that is partitioned over the ranks.
 type zeroParam struct {
 	numel, part   int64
 	trains, stays bool
@@ -85,7 +85,8 @@ type ZeROModule struct {
 	recomputed []*zeroParam
 }
 
-// FullyPartitioned puts a model under stage 3. Its weights must not be on the device yet: they come there part by part.
+// FullyPartitioned puts a model under stage 3. Its weights must not be on the device yet: they are copied to it in
+// parts.
 func FullyPartitioned(t *trace.Tape, w World, o DeepSpeed, fetch Fetching, groups []Group) (*ZeRO3, error) {
 	if err := w.Check(); err != nil {
 		return nil, err
@@ -134,8 +135,8 @@ func (z *ZeRO3) gathering() program.Stream {
 	return gatheringStream
 }
 
-// external gathers a parameter that the code of another module reads, which has it like its own from
-// then on (register_external_parameter).
+// external gathers a parameter that another module's code reads. From then on it counts as that module's parameter, too
+// (register_external_parameter).
 func (z *ZeRO3) external(x *trace.Tensor) {
 	for _, m := range z.modules {
 		for _, q := range m.params {
@@ -187,7 +188,7 @@ func (z *ZeRO3) partition(p Param) *zeroParam {
 	return q
 }
 
-// own records where the rank has its part of a parameter: all of it if it trains alone.
+// own sets the memory of the rank's part of a parameter if there is only one rank, which has all of it.
 func (z *ZeRO3) own(q *zeroParam, part *trace.Tensor, at int64) {
 	if z.world.Size > 1 {
 		return
@@ -198,7 +199,7 @@ func (z *ZeRO3) own(q *zeroParam, part *trace.Tensor, at int64) {
 	q.isWhole, q.alone = true, true
 }
 
-// allocate makes what the rank holds of weights, gradients and master weights.
+// allocate allocates the rank's weights, gradients and master weights.
 func (z *ZeRO3) allocate() {
 	t := z.tape
 	total, inGroup := int64(0), int64(0)
@@ -288,10 +289,10 @@ func sizeOf(params []*zeroParam) int64 {
 	return lists.Sum(params, func(q *zeroParam) int64 { return q.part })
 }
 
-// Masters returns what the optimizer steps; none if the host does.
+// Masters returns the master weights that the optimizer steps; none if the host steps them.
 func (z *ZeRO3) Masters() []*trace.Tensor { return z.masters.parts }
 
-// Modules returns those with parameters, in the order in which they were given.
+// Modules returns the modules with parameters, in the order in which they were passed.
 func (z *ZeRO3) Modules() []*ZeROModule { return z.modules }
 
 // Module returns the path of the module.

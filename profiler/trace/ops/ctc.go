@@ -66,8 +66,8 @@ func ctcForward(x *tensor, targets *tensor) (alpha, loss *tensor) {
 	return c.EndPair(alpha, loss)
 }
 
-// ctcGrad records _ctc_loss_backward. Long inputs go another way: the gradient of
-// the blanks is a reduction over the tables, every other column of them.
+// ctcGrad records _ctc_loss_backward. For long inputs the gradient of the blanks is computed otherwise: by a reduction
+// over every other column of the tables.
 func ctcGrad(grad, x, targets, loss, alpha *tensor, zeroInfinity bool) *tensor {
 	c := x.Tape().Begin("_ctc_loss_backward", grad, x, targets)
 	steps, batch, labels := x.Shape()[0], x.Shape()[1], x.Shape()[2]

@@ -67,7 +67,7 @@ func paddedProduct(x *tensor, y *tensor) *tensor {
 	return c.End(z)
 }
 
-// euclideanDistanceBackward records _euclidean_dist_backward, which makes both gradients, needed or not.
+// euclideanDistanceBackward records _euclidean_dist_backward, which computes both gradients even if one is not needed.
 func euclideanDistanceBackward(b *backward) {
 	x, y, res := b.Saved(0), b.Saved(1), b.Saved(2)
 	gx, gy := euclideanDistanceGrads(b.Grad, x, y, res)

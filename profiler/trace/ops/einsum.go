@@ -34,8 +34,8 @@ type contraction struct {
 	path   []int64 // of opt_einsum, see EinsumAlong; nil: from left to right
 }
 
-// spellOut replaces the dimensions of an ellipsis by letters of their own, the last
-// of all operands the same; without an arrow they come first in the output.
+// spellOut replaces the dimensions of an ellipsis by separate letters, aligned at the last dimension of all operands.
+// Without an arrow they come first in the output.
 func spellOut(equation string, operands []*tensor) string {
 	const ellipsis, letters = "...", "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	left, right, explicit := strings.Cut(equation, "->")

@@ -67,7 +67,7 @@ func execFFT(t *tape, y, x *tensor, dims []int) {
 	c.Finish()
 }
 
-// batchDims returns the dimensions that a transform over dims leaves, those with the largest strides first.
+// batchDims returns the dimensions that a transform over dims does not change, largest strides first.
 func batchDims(x *tensor, dims []int) []int {
 	batch := lists.Filter(lists.Ascending(x.NDim()), func(d int) bool { return !slices.Contains(dims, d) })
 	slices.SortStableFunc(batch, func(a, b int) int { return cmp.Compare(x.Strides()[b], x.Strides()[a]) })

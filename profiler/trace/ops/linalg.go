@@ -31,7 +31,7 @@ func batched(x *tensor, more ...int64) []int64 {
 	return slices.Concat(x.Shape()[:len(x.Shape())-2], more)
 }
 
-// matrices returns how many matrices x holds.
+// matrices returns the number of matrices in x.
 func matrices(x *tensor) int64 { return trace.Numel(batched(x)) }
 
 // mT records x.mT, matrices transposed.
@@ -52,7 +52,7 @@ func batchedBLAS(t *tape, arrays int, batch int64) {
 	c.Finish()
 }
 
-// emptyInfo returns the info of LAPACK for each matrix of x, which a factorization leaves: zero for success.
+// emptyInfo returns LAPACK's info of a factorization, one number for each matrix of x: zero for success.
 func emptyInfo(x *tensor) *tensor { return x.Tape().Alloc(trace.I32, batched(x)...) }
 
 // checkInfo records _linalg_check_errors.

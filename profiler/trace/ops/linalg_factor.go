@@ -271,8 +271,8 @@ func TriangularSolve(b *tensor, a *tensor) (x, clone *tensor) {
 	return c.EndPair(x, clone)
 }
 
-// solveTriangular computes column by column, so the result is laid out by columns, and a
-// is copied if it is dense neither by rows nor by columns.
+// solveTriangular computes column by column, so the result is column-major, and a is copied if it has neither dense
+// rows nor dense columns.
 func solveTriangular(t *tape, a, b *tensor) *tensor {
 	c := t.Begin("linalg_solve_triangular", a, b)
 	y := c.Let(byColumns(t, b.DType(), b.Shape()...))

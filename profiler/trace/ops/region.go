@@ -13,12 +13,12 @@ type RegionArgs struct {
 	// Channels is the number of the result's channels: as many as x has, or for
 	// ps_roi_align divided by the result's positions.
 	Channels int64
-	// Places reports whether the operator also returns where its values are from: 32-bit integers of the same shape.
+	// Places reports whether the operator also returns the positions of its values: 32-bit integers of the same shape.
 	Places bool
 }
 
-// Regions returns a torchvision operator on regions of x [batch, channels, height, width]; rois are
-// [regions, 5]. Autocast runs it in fp32 and gives the result the type of x.
+// Regions records an operator of torchvision on regions of interest (roi_align, roi_pool and others): x is [batch,
+// channels, height, width], rois are [regions, 5]. Autocast runs it in fp32 and converts the result to the dtype of x.
 func Regions(x *tensor, rois *tensor, a RegionArgs) (y, places *tensor) {
 	t := x.Tape()
 	c := t.Begin(a.Op, x, rois)

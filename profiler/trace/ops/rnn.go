@@ -39,7 +39,7 @@ func (a *RNNArgs) directions() int64 {
 	return 1
 }
 
-// of returns the layers as cuDNN sees them, run over x.
+// of returns cuDNN's description of the layers for input x.
 func (a *RNNArgs) of(x *tensor) cudnn.RNN {
 	length, batch := x.Shape()[0], x.Shape()[1]
 	if a.BatchFirst {
@@ -78,7 +78,8 @@ func RNN(x *tensor, h, c *tensor, a RNNArgs) (y, hy, cy *tensor) {
 	return outs[0], outs[1], outs[2]
 }
 
-// flattenHalf copies fp32 weights into one flat fp16 buffer, whose views take their place; autograd follows the copies.
+// flattenHalf copies fp32 weights into one flat fp16 buffer and replaces them by views of it; autograd records the
+// copies.
 func flattenHalf(c *call, weights []*tensor) []*tensor {
 	t := c.Tape()
 	flat := c.Let(t.Zeros(trace.F16, trace.TotalNumel(weights)))

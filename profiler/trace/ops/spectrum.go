@@ -18,8 +18,8 @@ type STFTArgs struct {
 	Length                 int64 // of the signal that istft gives; 0 for all
 }
 
-// window returns the window of a transform, nil if there is none, padded with zeros to the length
-// of a frame; without one, ones are if they are shorter than a frame, or always.
+// window returns the window of a transform, padded with zeros to the length of a frame. Without a window it returns
+// nil, or ones if a window would be shorter than a frame or always is set.
 func window(c *call, a *STFTArgs, d trace.DType, always bool) *tensor {
 	w := a.Window
 	if w != nil && w.Shape()[0] == a.FFT || w == nil && a.WindowLength == a.FFT && !always {

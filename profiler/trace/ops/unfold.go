@@ -40,8 +40,8 @@ func unfoldShape(a trace.PoolArgs, x *tensor) []int64 {
 	return a.OutShape(x)
 }
 
-// likeThenResized returns a result made like x and then resized: a larger one gets
-// a storage of its own while the first still lives, a smaller one keeps it.
+// likeThenResized returns a result made like x and then resized: a larger one gets a new storage before the first is
+// freed, a smaller one keeps it.
 func likeThenResized(x *tensor, c *call, shape []int64) *tensor {
 	t := x.Tape()
 	c.Let(x.ContiguousUntracked())

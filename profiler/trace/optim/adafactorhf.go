@@ -16,7 +16,7 @@ const (
 	factoredSquare = factoredRows
 )
 
-// factoredState makes second moments of a gradient in fp32 where there are none.
+// factoredState makes the second moments of a gradient, in fp32, if there are none.
 func (o *Optimizer) factoredState(s *slot, grad *trace.Tensor) {
 	if s.state[factoredRows] != nil {
 		return
@@ -48,8 +48,8 @@ func factored(f *trace.Frame, s *slot, grad *trace.Tensor, update **trace.Tensor
 		trace.Update("clamp_", 1, trace.Pointwise("div_Tensor", 4, rootMeanSquare(*update))))
 }
 
-// singleAdafactorHF records Adafactor.step of transformers 5.23, and GaLore's copy of it, which projects. Its names
-// live on from one parameter to the next.
+// singleAdafactorHF records Adafactor.step of transformers 5.23, and GaLore's copy of it, which projects gradients. Its
+// local names live on from one parameter to the next.
 func singleAdafactorHF(o *Optimizer, f *trace.Frame, l *batch) {
 	var grad, whole, update *trace.Tensor
 	for i, p := range l.params {

@@ -41,8 +41,8 @@ func foreachAdam(o *Optimizer, f *trace.Frame, l *batch) {
 	trace.ForeachUpdate("_foreach_addcdiv__ScalarList", 6, l.params, avg, root)
 }
 
-// foreachGradients returns what the foreach loops make of the gradients before they use them: with the parameter added
-// for weight decay. It reports whether they are a list of their own.
+// foreachGradients returns the gradients that the foreach loops use: with coupled weight decay a new list with the
+// parameters added, which own reports, else l.grads.
 func (o *Optimizer) foreachGradients(f *trace.Frame, l *batch) (grads []*trace.Tensor, own bool) {
 	l.tick()
 	switch {

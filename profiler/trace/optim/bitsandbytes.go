@@ -15,7 +15,7 @@ const (
 	minPaged = 100_000
 )
 
-// block is how many elements of 8-bit state share a scale.
+// block is the number of elements of 8-bit state with a common scale.
 const block = 256
 
 // The states of bitsandbytes' optimizers, besides their scales.
@@ -30,7 +30,7 @@ const (
 // initBits8 makes the state of Optimizer2State and Optimizer1State.
 func initBits8(o *Optimizer, s *slot) { o.initBits8Of(s, s.param) }
 
-// initBits8Of makes the state of a slot for a tensor p in place of its parameter.
+// initBits8Of makes the state of a slot, for tensor p instead of the slot's parameter.
 func (o *Optimizer) initBits8Of(s *slot, p *trace.Tensor) {
 	a := o.config.Algorithm
 	states := 2
@@ -96,8 +96,8 @@ const (
 	values8bit  = 256
 )
 
-// initTorchao makes the state of torchao's AdamW in few bits: codes and scales, and a table of
-// what codes stand for with each tensor. Small and odd tensors have states in their own type.
+// initTorchao makes the state of torchao's low-bit AdamW: for each tensor codes, scales and a table of the codes'
+// values. Small and odd tensors have states in their own dtype.
 func initTorchao(o *Optimizer, s *slot) {
 	n, a := s.param.Numel(), o.config.Algorithm
 	elements, bytes, values := int64(block), n, int64(values8bit)

@@ -14,7 +14,7 @@ const (
 )
 
 // Project makes the optimizer use projected gradients, by matrices of its rank, for the parameters that wanted selects.
-// These form groups of their own and are stepped last. It returns their number.
+// They form separate groups and are stepped last. It returns their number.
 func (o *Optimizer) Project(wanted func(p *trace.Tensor) bool) int {
 	n := 0
 	for k, group := range o.groups {

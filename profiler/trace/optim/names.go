@@ -16,7 +16,7 @@ type namedConfig struct {
 	config Config
 }
 
-// named are the configurations a case may ask for, the usual ones first.
+// named are the optimizers that a case may name, the usual ones first.
 var named = []namedConfig{
 	{"adamw", Config{Algorithm: AdamW, WeightDecay: true}},
 	{"adamw-fused", Config{Algorithm: AdamW, WeightDecay: true, Implementation: Fused}},

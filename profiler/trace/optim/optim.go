@@ -73,7 +73,7 @@ type Config struct {
 	Target string
 }
 
-// Moments returns how many tensors of a parameter's size the state of an optimizer has that steps on the host.
+// Moments returns the number of state tensors of a parameter's size of an optimizer that steps on the host.
 func (c Config) Moments() int64 {
 	switch {
 	case c.Algorithm == SGD && !c.Momentum, c.Algorithm == Adafactor, c.Algorithm == AdafactorHF, c.Algorithm == None:
@@ -111,7 +111,7 @@ type slot struct {
 // maxStates is the largest number of state tensors of a parameter's size.
 const maxStates = 5
 
-// rule is how an algorithm is computed.
+// rule has the functions of an algorithm.
 type rule struct {
 	// init makes the state of a parameter at its first step.
 	init func(o *Optimizer, s *slot)
@@ -156,8 +156,8 @@ var rules = map[Algorithm]rule{
 // initNothing serves algorithms without state on the device, or with state that the step allocates.
 func initNothing(*Optimizer, *slot) {}
 
-// New returns the optimizer of the given configuration over groups of parameters. It updates only those in share, in
-// that order, and has the state of those alone, as one of several ranks does; a nil share is all parameters.
+// New returns the optimizer of the given configuration over groups of parameters. It updates only the parameters in
+// share, in that order, and has state only for them, as one of several ranks does; a nil share is all parameters.
 func New(t *trace.Tape, c Config, share []*trace.Tensor, groups ...[]*trace.Tensor) (*Optimizer, error) {
 	r, known := rules[c.Algorithm]
 	if !known {
@@ -302,7 +302,7 @@ func (o *Optimizer) like(op string, s *slot, k int) {
 	s.state[k] = o.keep(func() *trace.Tensor { return trace.Pointwise(op, 0, s.param) })
 }
 
-// deviceStep makes the count of steps, which lives on the host unless the kernels need it.
+// deviceStep allocates the step counter on the device if the kernels need it there; otherwise it is on the host.
 func (o *Optimizer) deviceStep(s *slot) {
 	if o.config.Implementation == Fused {
 		s.step = o.keep(func() *trace.Tensor { return o.tape.Zeros(trace.F32) })

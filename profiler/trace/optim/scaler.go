@@ -40,10 +40,10 @@ func (s *GradScaler) Scale(loss *trace.Tensor) *trace.Tensor {
 	return loss.Mul(s.scale)
 }
 
-// Unscales returns the error that PyTorch raises where a scaler is to unscale the gradients of
-// parameters, nil if it does: those in fp32, and those in fp16 within the kernel of a fused
-// optimizer, which is where it unscales gradients that are not clipped. The kernel that looks for
-// infinities takes no bf16 up to PyTorch 2.15 (github.com/pytorch/pytorch/issues/127176).
+// Unscales returns the error that PyTorch raises if a scaler cannot unscale the gradients of parameters, else nil. It
+// unscales fp32 gradients, and fp16 ones inside the kernel of a fused optimizer if gradients are not clipped. The
+// kernel that checks for infinities does not support bf16 up to PyTorch 2.15
+// (github.com/pytorch/pytorch/issues/127176).
 func Unscales(inKernel bool, groups ...[]*trace.Tensor) error {
 	for _, p := range slices.Concat(groups...) {
 		switch {

@@ -5,7 +5,7 @@ import "github.com/vprof/vprof/profiler/trace"
 // The state of SGD.
 const momentumBuffer = 0
 
-// firstMomentum gives a parameter its buffer, a copy of its first gradient.
+// firstMomentum makes the momentum buffer of a parameter, a copy of its first gradient.
 func (o *Optimizer) firstMomentum(s *slot, grad *trace.Tensor) {
 	s.state[momentumBuffer] = o.keep(grad.Clone)
 }

@@ -16,7 +16,7 @@ type Branch struct {
 	Class int
 }
 
-// Grown is a forest to be written: trees over classes, of which there are at most 65536 with names in ASCII.
+// Grown is a forest to be written: trees over at most 65536 classes with ASCII names.
 type Grown struct {
 	Classes []string
 	Trees   []*Branch
@@ -33,7 +33,7 @@ func (b *Branch) Leaves() int {
 	return b.Less.Leaves() + b.Other.Leaves()
 }
 
-// Merge renumbers the classes of the leaves below b, and joins neighbors whose classes become one.
+// Merge renumbers the classes of the leaves below b, and joins neighbors whose classes become equal.
 func (b *Branch) Merge(classes []int) *Branch {
 	if b.Leaf() {
 		return &Branch{Class: classes[b.Class]}
@@ -194,7 +194,7 @@ func (p *planter) question(b *Branch, parent int) {
 	}
 }
 
-// branch writes a question below one of a feature, which has other cuts left.
+// branch writes a subtree below a question about a feature; r is the range of cuts of the feature that remains.
 func (p *planter) branch(feature int, r room, b *Branch) {
 	kept := p.rooms[feature]
 	p.rooms[feature] = r

@@ -20,7 +20,7 @@ const (
 // longBits is the number of bits above which a branch is long.
 const longBits = 2048
 
-// widths returns how a number below a limit is written: numbers below short with one bit less than long.
+// widths returns the bits of a number below a limit: numbers below short take one bit less than long.
 func widths(limit int) (long, short int) {
 	long = bits.Len(uint(limit))
 	return long, 1<<long - limit
@@ -168,7 +168,7 @@ func (f *Forest) walk(w *walker, i int, x []float32) int {
 	}
 }
 
-// tree is a tree as it is written, and where reading went on after branches that were skipped.
+// tree is an encoded tree, with the positions after branches that were skipped before.
 type tree struct {
 	packed []byte
 	mutex  sync.RWMutex
@@ -181,7 +181,7 @@ type end struct {
 	classModel
 }
 
-// skip moves w past a question below one of a feature, which has the cuts in a room left, and all below it.
+// skip moves w past a subtree below a question about a feature; left is the range of cuts of the feature that remains.
 func (t *tree) skip(w *walker, parent int, left room) {
 	from := w.at
 	t.mutex.RLock()
@@ -201,7 +201,7 @@ func (t *tree) skip(w *walker, parent int, left room) {
 	t.ends[from] = end{w.at, w.clone()}
 }
 
-// branch reads a question below one of a feature, which has the cuts in a room left, and all below it.
+// branch reads a subtree below a question about a feature; left is the range of cuts of the feature that remains.
 func (w *walker) branch(parent int, left room) {
 	kept := w.rooms[parent]
 	w.rooms[parent] = left

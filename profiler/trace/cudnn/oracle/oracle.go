@@ -49,7 +49,7 @@ func (q Question) String() string {
 	return string(line[:len(line)-1])
 }
 
-// ParseQuestion reads what String writes.
+// ParseQuestion reads the form that String writes.
 func ParseQuestion(line string) (Question, error) {
 	var q Question
 	words := strings.Fields(line)
