@@ -115,8 +115,7 @@ func Smoke(ctx context.Context, r Request) (*SmokeResult, error) {
 	return ask(ctx, "smoke", r, answer, &answer.Smoke, &answer.Message)
 }
 
-// An InputError says in a sentence what is wrong with a request or a file that it names, and what to do, in the words
-// of the command line.
+// An InputError says in a sentence what is wrong with a request or file, and what to do, in the command line's words.
 type InputError struct{ error }
 
 // Unwrap returns the cause.

@@ -41,8 +41,7 @@ const requestText = "text"
 // longestRequest is the length limit of a request line, in bytes.
 const longestRequest = 1 << 20
 
-// line returns the command line of a request, whose result has a format. It refuses flags that write files or choose
-// the output.
+// line returns a request's command line, whose result has a format. It refuses flags that write files or choose output.
 func (r request) line(verb string, flags *pflag.FlagSet, format report.Format) ([]string, error) {
 	args := []string{verb}
 	for _, name := range slices.Sorted(maps.Keys(r)) {

@@ -185,8 +185,7 @@ func stepCommand(cmd *cobra.Command, args []string) string {
 	return shellword.Join(append(words, "--step"))
 }
 
-// recordStep records training steps of a model as they run on a simulated GPU, in place of its graph, writes them and
-// describes what they are.
+// recordStep records training steps of a model on a simulated GPU, in place of its graph, writes and describes them.
 func recordStep(ctx context.Context, o *captureOptions) error {
 	if !strings.HasSuffix(o.Output, recorded.Suffix) {
 		return usagef("invalid -o %s: the file of a recorded step must end in %s", o.Output, recorded.Suffix)

@@ -89,8 +89,7 @@ func (f *compileFlags) complete() error {
 // plentyOfMemory is the GPU's memory while steps are recorded, so that none runs out of it.
 const plentyOfMemory = 1 << 44
 
-// compilation records the compiled step of a model while the model is exported. Each uses one core, so that they run in
-// parallel.
+// compilation records the compiled step of a model while the model is exported: each uses one core.
 type compilation struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed at the end, when the others are there
@@ -179,8 +178,7 @@ func (o *captureOptions) recordStepsAt(ctx context.Context, command script.Comma
 	return nil
 }
 
-// besideConfig returns the file for compiled steps beside the configuration of a model of transformers; empty for other
-// models.
+// besideConfig returns the file of compiled steps beside a configuration of transformers; empty for other models.
 func besideConfig(spec string) string {
 	config, ok := strings.CutPrefix(spec, "hf:")
 	if !ok {

@@ -272,8 +272,7 @@ func joinValues(args []string) []string {
 // autoRelease is the value of --torch that finds the release by itself.
 const autoRelease = "auto"
 
-// release returns the release of PyTorch that the flags name for a model, as in cases. Without one a recorded run is of
-// that which ran.
+// release returns the release of PyTorch that flags name for a model, as in cases; without, a recorded run's own.
 func (f *caseFlags) release(m models.Model) (string, error) {
 	if f.torch == "" && f.stack.torch == "" && m.Recorded {
 		return m.Default.Torch, nil

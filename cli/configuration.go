@@ -19,8 +19,7 @@ import (
 type configuration struct {
 	path  string
 	pairs []string // of --map
-	// searched reports whether the verb searches the batch and what the files of the curriculum have, so that they need
-	// not have it.
+	// searched reports whether the verb searches the batch and what the curriculum's files have: they need not have it.
 	searched bool
 	// reported reports whether the verb's result has the warnings, so that standard error need not.
 	reported bool

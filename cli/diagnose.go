@@ -296,8 +296,7 @@ func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data 
 	return o.remedyFor(ctx, d, setup, of.Case.Model, at.Batch, gpu)
 }
 
-// remedy adds remedies for the case that the flags describe, if they do. The GPU comes from --gpu, or
-// else from the file.
+// remedy adds remedies for the case that the flags describe, if any. The GPU is of --gpu, or else of the file.
 func (o *diagnoseOptions) remedy(ctx context.Context, d *report.Diagnosis, gpu device.GPU) error {
 	if o.c.model == "" {
 		d.GPU = ""

@@ -168,8 +168,7 @@ func (o *fitOptions) checkSearch() error {
 	return without(o.c.flags, "--search seq-len is of simulated GPUs; leave out --%s", "device", "profile")
 }
 
-// recomputed sets how the trainer recomputes layers in cases that a search has checkpointed, and leaves out cases in
-// which it cannot.
+// recomputed sets how the trainer recomputes layers in cases that a search checkpoints; it leaves out impossible ones.
 func (o *fitOptions) recomputed(m models.Model, c models.Case, cases []models.Case) (out []models.Case) {
 	for _, k := range cases {
 		if o.c.trainer != nil && k.Checkpointing && !c.Checkpointing {

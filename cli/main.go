@@ -53,8 +53,7 @@ func runInterruptibly(a *app, args []string) exitCode {
 	return run(ctx, a, args)
 }
 
-// callPeriod is after how long a call of the driver that does not return is reported, and callPatience after how long
-// it ends the process.
+// callPeriod is after how long a driver's call that does not return is reported, callPatience when it ends the process.
 var callPeriod, callPatience = 30 * time.Second, 10 * time.Minute
 
 // waiting reports a call of the driver or NVML that does not return, once, and in the end exits: nothing else ends it.

@@ -68,8 +68,7 @@ func (a *app) agentServer() *mcp.Server {
 	return server
 }
 
-// notify returns a function that sends progress notifications, at most one in [pace], to a caller that asked for them;
-// otherwise nil.
+// notify returns a function that sends progress, at most once in [pace], to a caller that asked for it; otherwise nil.
 func notify(ctx context.Context, call *mcp.CallToolRequest) progress.Func {
 	token := call.Params.GetProgressToken()
 	if token == nil {

@@ -62,8 +62,7 @@ func (f *rankFlags) single() error {
 	return without(f.flags, "--%s is about several GPUs; say how many with --gpus", "strategy", "rank", "link")
 }
 
-// alone tells of a strategy that one GPU can have, too, where the user has one: DeepSpeed's engine trains on one as on
-// several.
+// alone names a strategy that one GPU can have, too, if the user has one: DeepSpeed's engine trains on one as well.
 func (f *rankFlags) alone() bool {
 	s, err := models.ParseStrategy(f.strategy)
 	return f.flags.Changed("gpus") && f.flags.Changed("strategy") && err == nil && s.DeepSpeed() &&

@@ -194,8 +194,7 @@ func timelineOf(ctx context.Context, o *reportOptions, paths []string) (writer, 
 	return o.picture(page.Timeline(p))
 }
 
-// picture returns the writer of a picture. A run that cannot be drawn, and a file that is not named as SVG, are bad
-// input.
+// picture returns the writer of a picture. A run that cannot be drawn and a file not named as SVG are bad input.
 func (o *reportOptions) picture(p *page.Picture, err error) (writer, error) {
 	switch {
 	case err != nil:

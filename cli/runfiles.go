@@ -44,8 +44,7 @@ func readRuns(ctx context.Context, a *app, paths []string) ([]*report.Report, er
 	return runsIn(ctx, a, files)
 }
 
-// runsIn returns the reports of files that sweep and plan wrote, and plans anew what files of fit and of smoke are
-// about.
+// runsIn returns the reports of files that sweep and plan wrote, and plans what files of fit and smoke are about.
 func runsIn(ctx context.Context, a *app, files []runFile) ([]*report.Report, error) {
 	var all []*report.Report
 	for _, f := range files {

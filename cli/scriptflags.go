@@ -72,8 +72,7 @@ func substitute(words []string, values map[string]string) ([]string, error) {
 	return filled, missing
 }
 
-// asScript describes how a training script is run, where a model or the configuration of a trainer is wanted; nil if
-// the words name none.
+// asScript describes how to run a training script where a model or configuration is wanted; nil if the words name none.
 func asScript(cmd *cobra.Command, words []string) error {
 	at := slices.IndexFunc(words, func(w string) bool { return filepath.Ext(w) == ".py" })
 	if i := slices.Index(words, "-m"); at < 0 && 0 < i && i+1 < len(words) {

@@ -67,8 +67,7 @@ func (f *settingFlags) values(patch models.Patch) (models.Settings, error) {
 	return s, nil
 }
 
-// read puts the options that a flag gives as name=value into a patch, which may be nil, and returns the others, which
-// are numbers.
+// read puts a flag's name=value options into a patch, which may be nil, and returns the others, which are numbers.
 func (f *settingFlags) read(flag string, patch models.Patch) (models.Settings, error) {
 	s, seen := models.Settings{}, map[string]bool{}
 	for _, pair := range f.pairs {

@@ -40,8 +40,7 @@ type setting struct {
 	Source string `json:"source"`
 }
 
-// findSettings returns the settings of the environment, the project of the working directory and the user, by their
-// names.
+// findSettings returns the settings of the environment, the working directory's project and the user, by name.
 func findSettings() (map[string]setting, error) {
 	here, err := os.Getwd()
 	if err != nil {

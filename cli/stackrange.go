@@ -18,8 +18,7 @@ import (
 	"github.com/vprof/vprof/profiler/stack"
 )
 
-// mostRanged is the largest number of points whose range over releases is computed: each is planned by the rules of
-// about ten releases.
+// mostRanged is how many points at most get a range over releases: each is planned by the rules of about ten.
 const mostRanged = 2
 
 // A release is a release of a library.
@@ -43,9 +42,8 @@ func (o *planOptions) releases(libraries stack.Libraries) (all []release, over [
 	return all, over
 }
 
-// ranged judges a report's points by the rules of other releases. Where the flags name no stack, points get the range of
-// runs that others report ([report.StackRange]). Where they name a release that was not measured, intervals are widened
-// to the range.
+// ranged judges a report's points by the rules of other releases. Where flags name no stack, points get the range of
+// runs that others report ([report.StackRange]); where they name an unmeasured release, intervals widen to it.
 func (o *planOptions) ranged(ctx context.Context, here *job.Local, r *report.Report, jobs []job.Job,
 	tell progress.Func,
 ) error {

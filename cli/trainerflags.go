@@ -54,8 +54,7 @@ func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched func() []s
 	}
 }
 
-// openTrainer reads the configuration that stands in files, or in a command behind --, which is at a place of the
-// arguments.
+// openTrainer reads the configuration that stands in files, or in a command behind --, at a place of the arguments.
 func (f *caseFlags) openTrainer(cmd *cobra.Command, a *app, args []string, at int) (err error) {
 	switch {
 	case at > 0:

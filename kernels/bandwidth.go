@@ -87,8 +87,7 @@ func (p *plan) softmax() {
 	p.add(Softmax{Type: p.t, Input: input, Output: output, Rows: rows, Columns: columns}.Launch())
 }
 
-// equal returns the index of the first range with the given number of bytes, other than the range at index but; -1 if
-// there is none.
+// equal returns the index of the first range with a number of bytes, other than the one at but; -1 if there is none.
 func equal(ranges []Range, bytes int64, but int) int {
 	for i, r := range ranges {
 		if i != but && r.Bytes == bytes {

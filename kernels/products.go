@@ -39,8 +39,7 @@ func productScale(depth int64) float64 { return 1 / math.Sqrt(float64(max(depth,
 func roundDown(a, unit int64) int64 { return a / unit * unit }
 
 // multiply multiplies inputs a and b to the longest output, by a product of m by n, k deep, if the output is of that
-// size, and else by one of its own with as many operations. Inputs may have any size: rows that lie closer than they
-// are long overlap.
+// size, and else by one of its own with as many operations. Inputs may have any size: rows may overlap.
 func (p *plan) multiply(a, b int, m, n, k, batch int64) {
 	w := largest(p.writes)
 	out := p.elements(p.writes[w]) / max(batch, 1)

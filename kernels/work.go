@@ -7,8 +7,7 @@ import (
 )
 
 // Work is the work of one operator: its arithmetic, and the memory that it reads and writes. [Work.Append] finds
-// launches with that traffic and that arithmetic over that memory. What is computed has no meaning: it takes as long,
-// and touches every byte.
+// launches with that traffic and that arithmetic over that memory. The results mean nothing, but take as long.
 type Work struct {
 	Kind      program.Work
 	Precision program.Precision
@@ -160,8 +159,7 @@ func (p *plan) stream() {
 	p.reads, p.writes = p.reads[:0], p.writes[:0]
 }
 
-// rounds returns the number of multiply-adds for each element, besides the additions of its inputs, so that the total
-// is flops operations.
+// rounds returns the multiply-adds for each element, besides the additions of its inputs, for flops operations in all.
 func rounds(flops, elements, inputs int64) int64 {
 	missing := flops - elements*max(inputs-1, 0)
 	if elements == 0 || missing <= 0 {

@@ -54,8 +54,7 @@ type Case struct {
 	// Dataset is the size in bytes of training data that stays on the GPU for the whole
 	// run, besides the batch; absent if all of it comes from the host.
 	Dataset int64 `json:"dataset_bytes,omitempty"`
-	// Workers is the number of processes of the DataLoader for each process that trains; they need memory of
-	// the host alone.
+	// Workers is how many processes the DataLoader has for each that trains; they need memory of the host alone.
 	Workers int `json:"workers,omitempty"`
 	// Settings are the model's free numbers; those left out have its defaults.
 	Settings Settings `json:"settings,omitempty"`
@@ -268,8 +267,7 @@ func (d Description) WithSteps(content []byte) Description {
 	return Describe(string(text))
 }
 
-// parts returns the text of the model itself, and the content of the file with its steps under torch.compile; nil for
-// none.
+// parts returns the text of the model itself, and the content of its file of steps under torch.compile; nil for none.
 func (d Description) parts() (model string, steps []byte) {
 	var both compiledDescription
 	if !strings.HasPrefix(d.text, `{"compiled":"`) || json.Unmarshal([]byte(d.text), &both) != nil {

@@ -29,8 +29,7 @@ func (m Model) Caveats(c Case) []string {
 	return caveats
 }
 
-// NotRecorded returns the reason why a plan does not use a compiled step of the case; empty if it does, or if the case
-// is eager.
+// NotRecorded returns why a plan does not use a compiled step of the case; empty if it does, or if the case is eager.
 func (m Model) NotRecorded(c Case) string {
 	switch {
 	case !c.Compile:

@@ -147,8 +147,7 @@ var tileConflicts = []Conflict{
 		"vprof records tiles on one GPU and under fully_shard; use fsdp2"),
 }
 
-// loopOption returns the first field about the training loop that the case sets; empty for none. The loop that was
-// recorded does not count.
+// loopOption returns the first field about the training loop that the case sets; empty for none. Not the recorded loop.
 func (k *choice) loopOption() string {
 	switch {
 	case k.Loop != "" && k.Loop != k.m.Levers.Loop && !scoresOfStages(k.m, k.Case):

@@ -294,8 +294,7 @@ func parseRouting(text string) (string, error) {
 	return text, nil
 }
 
-// Skew returns the load factor of a rank's experts: the tokens that arrive, divided by the number for evenly chosen
-// experts.
+// Skew returns the load factor of a rank's experts: the tokens that arrive, by the number for evenly chosen ones.
 func (l Levers) Skew() float64 {
 	if factor, skewed := strings.CutPrefix(l.Routing, skewedRouting); skewed {
 		f, err := strconv.ParseFloat(factor, 64)

@@ -181,8 +181,7 @@ type Options struct {
 	Context context.Context
 	// Steps is the number of training steps; zero means [Case.Steps].
 	Steps int
-	// Further, if not nil, is called after the last step with the program so far, and reports whether another step is
-	// recorded.
+	// Further, if not nil, gets the program after the last step, and reports whether another step is recorded.
 	Further func(*program.Program) bool
 	// Validation, if not zero, is the size of a validation batch to record after the steps, of systems that validate.
 	Validation int

@@ -44,8 +44,7 @@ func Objectives() []string {
 	return []string{CPO, DPO, GKD, GRPO, KTO, ORPO, Reward, SimPO}
 }
 
-// rareObjectives are objectives of trainers that few of their examples use (docs/lab/evidence.md). vprof does not
-// describe them.
+// rareObjectives are objectives that few examples of trainers use (docs/lab/evidence.md). vprof does not describe them.
 var rareObjectives = []string{"asft", "dft", "eaft", "ebft", "embedding", "kd", "reranker"}
 
 // lossesOfDPO are losses of DPO (TRL's loss_type) that compute one number of a pair, as DPO's own loss does.

@@ -64,8 +64,7 @@ func (r *Registry) WithSteps(s Steps) *Registry {
 	return r
 }
 
-// Complete completes a case as [Model.Complete] does, with the step of the case under torch.compile if one was
-// recorded.
+// Complete completes a case as [Model.Complete] does, with its step under torch.compile if one was recorded.
 func (r *Registry) Complete(m Model, c Case) (Model, Case, error) {
 	full, err := m.Complete(c)
 	if err != nil || !full.Compile || m.Unrecorded != nil || r.steps == nil {

@@ -49,8 +49,7 @@ type Strategy struct {
 	EP   int64
 	EPBy string
 
-	// PP is the number of ranks of a pipeline, zero all; of more GPUs, as many as are left share each stage
-	// (fully_shard).
+	// PP is the number of ranks of a pipeline, zero all; of more GPUs, equally many share each stage (fully_shard).
 	PP int64
 	// Schedule is the schedule of a pipeline: "1f1b", "gpipe" or [Interleaved]. Micro is the number
 	// of micro-batches of a step, zero for the number of the pipeline's ranks. Stages is the number

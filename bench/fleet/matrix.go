@@ -142,8 +142,7 @@ func (u Unit) estimate(ctx context.Context, row []report.MatrixCell, group []int
 }
 
 // samples returns replays at the smallest and the largest batch size, and so that there is a line, at a larger one of a
-// single. Units that differ in their number of micro-batches alone share them, since all after the second meet the same
-// memory.
+// single. Units that differ in their number of micro-batches alone share them: after the second, memory is the same.
 func (u Unit) samples(ctx context.Context, setup *step.Setup, gpu device.GPU) (all []planner.Sample, err error) {
 	from, to := u.Batches[0], u.Batches[len(u.Batches)-1]
 	if from == to {

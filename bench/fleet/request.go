@@ -133,8 +133,7 @@ func Requests() []string {
 	return lists.Map(requests, func(r request) string { return r.name })
 }
 
-// WriteRequests writes the request to a scheduler, one of [Requests], for the GPUs and the memory of each point of a
-// plan.
+// WriteRequests writes the request to a scheduler, one of [Requests], for the GPUs and memory of each point of a plan.
 func WriteRequests(w io.Writer, r *report.Report, to string) error {
 	at := slices.IndexFunc(requests, func(r request) bool { return r.name == to })
 	for i, p := range r.Points {

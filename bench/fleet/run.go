@@ -227,8 +227,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	}
 }
 
-// start starts the tasks that are neither done, waiting nor running; settled reports whether none waits or runs any
-// more.
+// start starts the tasks that are not done, waiting or running; settled reports whether none waits or runs any more.
 func (r *Runner) start(ctx context.Context, s *Status) (settled bool, err error) {
 	settled = !s.Active()
 	for i, b := range s.GPUs {

@@ -32,8 +32,7 @@ type Job struct {
 	Target Target      `json:"target"`
 	// Batches are the batch sizes to estimate, and to run in a sweep.
 	Batches []int `json:"batches"`
-	// Lengths is the distribution of the lengths of a plan's samples; absent where all have the length that the case
-	// sets.
+	// Lengths is how the lengths of a plan's samples are distributed; absent where all have the case's length.
 	Lengths *epoch.Lengths `json:"lengths,omitempty"`
 	// Parts are the other parts of a curriculum, which train with the same batch; absent where training has one.
 	Parts []step.Part `json:"parts,omitempty"`
@@ -47,8 +46,7 @@ type Job struct {
 type Target struct {
 	// Device names a GPU of the machine that runs the job, "cuda:0", or is [Auto]; absent where the GPU is simulated.
 	Device string `json:"device,omitempty"`
-	// GPU is the GPU to simulate, with all its values, since not every GPU is in every catalog; absent for a GPU of the
-	// machine.
+	// GPU is the GPU to simulate, with all its values, since catalogs differ; absent for a GPU of the machine.
 	GPU *device.GPU `json:"board,omitempty"`
 }
 

@@ -27,8 +27,7 @@ type Comparison struct {
 	OnlyA     []string          `json:"only_a,omitempty"`
 	OnlyB     []string          `json:"only_b,omitempty"`
 	Snapshots []SnapshotSummary `json:"snapshots,omitempty"`
-	// Changes are the settings in which A and B differ where both train the same model, in the order in which they are
-	// applied.
+	// Changes are the settings in which A and B differ if both train the same model, in the order of application.
 	Changes []Change `json:"changes,omitempty"`
 }
 

@@ -104,8 +104,7 @@ type Choice struct {
 	Capped bool `json:"capped,omitempty"`
 	// Batch is the one to use: Largest, unless the effective batch is met more evenly by less. Accumulate is in Case.
 	Batch int `json:"batch"`
-	// SeqLen is the number of tokens of the longest sequence within the budget, also in Case; absent where the batch
-	// was searched.
+	// SeqLen is the longest sequence within the budget in tokens, also in Case; absent where the batch was searched.
 	SeqLen int `json:"seq_len,omitempty"`
 	// EffectiveBatch is the number of samples of one optimizer step.
 	EffectiveBatch int `json:"effective_batch"`
@@ -122,8 +121,7 @@ type Choice struct {
 	// Lengths are the epochs over samples of different lengths that were replayed at Batch,
 	// or at a batch of one if none gets through; absent unless lengths were given.
 	Lengths *Lengths `json:"lengths,omitempty"`
-	// Workspaces counts the convolutions whose workspace is cuDNN's own answer; absent where cuDNN was not
-	// asked about the model.
+	// Workspaces counts the convolutions whose workspace cuDNN answered; absent where it was not asked about the model.
 	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
 	// Run is the step at Batch, replayed on the device.
 	Run *Run `json:"run,omitempty"`

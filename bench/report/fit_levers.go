@@ -76,8 +76,7 @@ func ReadFit(data []byte) *Fit {
 	return &f
 }
 
-// ReadTried reads the cases of a file of fit or smoke; other files have none. File is its name for errors, which are
-// [*input.FormatError].
+// ReadTried reads the cases of a file of fit or smoke; others have none. Errors, [*input.FormatError], name the file.
 func ReadTried(file string, data []byte) ([]Tried, error) {
 	var d struct {
 		Schema string `json:"schema"`

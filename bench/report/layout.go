@@ -14,8 +14,7 @@ import (
 const leastText = 20
 
 // fitted returns tables that show the sheet within a width. Text columns wrap first, then the least important columns
-// are left out. A sheet that is still too wide continues below with the first column repeated. Left are the heads of
-// the columns left out.
+// are left out, whose heads are left. A sheet that is still too wide continues below with the first column repeated.
 func (s Sheet) fitted(width int, show func(string) string) (tables []string, left []string) {
 	if width <= 0 {
 		return []string{s.drawn(show, nil)}, nil

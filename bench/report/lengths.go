@@ -10,8 +10,7 @@ import (
 	"github.com/vprof/vprof/internal/phrase"
 )
 
-// Lengths is the result of epochs over samples of different lengths on a GPU, whose steps were replayed in one
-// allocator.
+// Lengths is the result of epochs over samples of different lengths on a GPU, replayed in one allocator.
 type Lengths struct {
 	// Simulated is true: no GPU was touched.
 	Simulated bool `json:"simulated"`

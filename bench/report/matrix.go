@@ -236,8 +236,7 @@ func (m *Matrix) list() Sheet {
 	return s
 }
 
-// Grid returns a cell of each GPU, and for each case its cells in the order of the GPUs, which are the zero value where
-// a case has none.
+// Grid returns a cell of each GPU, and for each case its cells in the order of the GPUs, zero where a case has none.
 func (m *Matrix) Grid() (gpus []MatrixCell, cases [][]MatrixCell) {
 	for _, of := range lists.Groups(m.Rows, func(r MatrixCell) string { return r.Device }) {
 		gpus = append(gpus, of[0])

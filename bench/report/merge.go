@@ -130,8 +130,7 @@ func MergeSweeps(parts ...*Report) ([]*Report, error) {
 	return sweeps, nil
 }
 
-// OutOfMemory returns why a sweep ends at the first batch size that does not fit; left are the batch sizes that do
-// not run.
+// OutOfMemory returns why a sweep ends at the first batch that does not fit; left are the batch sizes that do not run.
 func OutOfMemory(batch int, left []int) *Stopped {
 	return &Stopped{Batch: batch, Left: left, Reason: fmt.Sprintf("out of memory at batch %d", batch)}
 }

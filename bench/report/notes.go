@@ -141,8 +141,7 @@ func warningNotes(warnings []Warning) []string {
 	return notes
 }
 
-// findingNotes returns what fits at most, what hardly fits, what failed first, what was left out because of it, and
-// what the times mean.
+// findingNotes returns what fits at most and hardly, what failed first, what was left out for it, and what times mean.
 func (r *Report) findingNotes(word string) []string {
 	var notes phrase.List
 	notes.If(r.Agreement != nil, "%s.", r.Agreement)

@@ -105,8 +105,7 @@ func slackWords(e *Estimate, expandable Interval) string {
 		bytesize.Format(expandable.Bytes))
 }
 
-// slackNote returns what expandable segments would save at the batch size where that is most; empty where slack does
-// not matter.
+// slackNote returns what expandable segments would save at the batch where that is most; empty if slack is no matter.
 func (r *Report) slackNote() string {
 	most, ok := lists.Most(r.Points, Point.spared)
 	if !ok {

@@ -153,11 +153,9 @@ type Point struct {
 	// Spill is the host memory that the step takes on Windows or WSL2; absent if the batch fits, and for GPUs that run
 	// on neither.
 	Spill *Spill `json:"spill,omitempty"`
-	// Workspaces counts the convolutions whose workspace is cuDNN's own answer; absent where cuDNN was not
-	// asked about the model.
+	// Workspaces counts the convolutions whose workspace cuDNN answered; absent where it was not asked about the model.
 	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
-	// Buffers are the largest buffers of compiled graphs at the peak of requested bytes, the largest first; absent
-	// without torch.compile.
+	// Buffers are the largest of compiled graphs at the peak of requested bytes, largest first; absent without them.
 	Buffers []Buffer `json:"compiled_buffers,omitempty"`
 	// LastStep is the peak of allocated bytes in later steps than the first, in which Inductor tunes; absent without
 	// a recorded step of torch.compile, or where it is the same.

@@ -62,8 +62,7 @@ type Script struct {
 	Growth *StepGrowth `json:"growth,omitempty"`
 	// Remedies are changes that need less memory, the largest saving first.
 	Remedies []Remedy `json:"remedies,omitempty"`
-	// Without is the need in device bytes on a GPU with memory without end, of a command that ran out of memory; absent
-	// where it was not found.
+	// Without is the need in device bytes of a command that ran out of memory, on an endless GPU; absent if not found.
 	Without int64 `json:"unlimited_device_bytes,omitempty"`
 	// Private are the pools of CUDA graphs; absent if there are none.
 	Private *PrivatePools `json:"private_pools,omitempty"`
@@ -125,8 +124,7 @@ func (g *StepGrowth) String() string {
 	return text + phrase.After(", held by ", g.Through)
 }
 
-// Seen tells which part of training a few steps cover: whether the data set has larger batches, and which of them were
-// trained on.
+// Seen tells which part of training a few steps cover: whether the data has larger batches, and which were trained on.
 type Seen struct {
 	// Batches are the batches of an epoch, Samples the samples of the data set; absent where they are not known.
 	Batches int `json:"batches,omitempty"`
@@ -302,8 +300,7 @@ func remedySheet(all []Remedy, total int64) Sheet {
 	return s
 }
 
-// buffersSheets returns the buffers of compiled graphs at the peak of the last batch size; none if nothing was
-// compiled.
+// buffersSheets returns compiled graphs' buffers at the last batch size's peak; none if nothing was compiled.
 func (r *Report) buffersSheets() []Sheet {
 	var p Point
 	if n := len(r.Points); n > 0 {
@@ -366,8 +363,7 @@ func (r *Report) stepTime() *Timing {
 	return r.Points[0].Run.Step
 }
 
-// unseen returns the parts of training that a run did not reach because vprof ended it, each with the flag that reaches
-// it.
+// unseen returns the parts of training not reached because vprof ended the run, each with the flag that reaches it.
 func (r *Report) unseen() (all []string) {
 	if r.Script.Ended != "steps" || len(r.Points) == 0 || r.Points[0].Run == nil {
 		return nil

@@ -21,8 +21,7 @@ type StackRange struct {
 	Allocated Interval `json:"allocated"`
 	Reserved  Interval `json:"reserved"`
 	Device    Interval `json:"device"`
-	// Intervals names the records from which the margins were computed, and gives how many of them margins of the
-	// others held.
+	// Intervals names the records that the margins come from, and how many of them margins of the others held.
 	Intervals string `json:"intervals"`
 	// Verdict is the verdict on the release that needs most.
 	Verdict Verdict `json:"verdict"`

@@ -157,8 +157,7 @@ func (r *Report) driven() (Device, bool) {
 	return lists.First(r.Devices, func(d Device) bool { return d.CUDA != "" })
 }
 
-// Bare reports whether Context was read from a driver. It is then the context of vprof's own process, which loads none
-// of PyTorch's libraries.
+// Bare reports whether Context was read from a driver. It is then that of vprof's process, without PyTorch's libraries.
 func (d Device) Bare() bool { return d.CUDA != "" || !d.Simulated }
 
 // stepHead returns the head of the column of step times. On a real GPU they are times of synthetic kernels.

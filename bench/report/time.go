@@ -69,8 +69,7 @@ type TimeRow struct {
 	Epoch            *Seconds `json:"epoch,omitempty"`
 	Epochs           float64  `json:"epochs,omitempty"`
 	Total            *Seconds `json:"total,omitempty"`
-	// Workspaces counts the convolutions whose workspace is cuDNN's own answer; absent where cuDNN was not
-	// asked about the model.
+	// Workspaces counts the convolutions whose workspace cuDNN answered; absent where it was not asked about the model.
 	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
 	// Checkpointing is the cost of recomputing activations at this batch size.
 	Checkpointing *Checkpointing `json:"checkpointing,omitempty"`

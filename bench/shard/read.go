@@ -95,8 +95,7 @@ type State struct {
 	// Done of Units units are done.
 	Done, Units int
 	Whole       bool
-	// Running reports whether a process of this machine, or of one that shares its file system's locks, is working on
-	// it.
+	// Running reports whether a process of this machine, or of one that shares the file system's locks, works on it.
 	Running bool
 	// Failure is the last one; nil if there was none since a unit was done.
 	Failure *Failure

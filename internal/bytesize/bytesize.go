@@ -1,8 +1,7 @@
 // Package bytesize reads and writes amounts of memory the way people do: 16GiB, 512MiB, 24564M, 16GB, 17179869184.
 //
 // Powers of two are the rule, as in PyTorch's messages and nvidia-smi. Only a suffix that ends in B without an i is
-// decimal, as the SI defines it: 16GB is 16,000,000,000 bytes, which is also on the safe side of what a GPU sold as "16
-// GB" gives to programs.
+// decimal, as the SI defines it: 16GB is 16,000,000,000 bytes, below what a GPU sold as "16 GB" gives to programs.
 package bytesize
 
 import (
@@ -55,8 +54,7 @@ func Parse(s string) (int64, error) {
 	return n, nil
 }
 
-// ParseMemory reads an amount of memory as [Parse] does. A bare number too small for bytes, below 65,536, means GiB, as
-// in "a 24 GB card".
+// ParseMemory reads an amount of memory like [Parse]. A bare number too small for bytes, below 65,536, means GiB.
 func ParseMemory(s string) (int64, error) {
 	if gib, err := strconv.ParseFloat(strings.TrimSpace(s), 64); err == nil && gib > 0 && gib < 1<<16 {
 		return int64(gib * GiB), nil

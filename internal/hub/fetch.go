@@ -35,8 +35,7 @@ type Client struct {
 // Online is the client of this process; nil fetches nothing. The command line sets it, tests leave it.
 var Online *Client
 
-// FromEnvironment returns a client of HF_ENDPOINT; nil if HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE forbids the network,
-// as in huggingface_hub.
+// FromEnvironment returns a client of HF_ENDPOINT; nil if HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE forbids the network.
 func FromEnvironment(announce func(string)) *Client {
 	for _, name := range []string{"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"} {
 		switch strings.ToUpper(os.Getenv(name)) {

@@ -21,8 +21,7 @@ const MaxFile = 256 << 20
 // reading counts the inputs that are being read.
 var reading atomic.Int32
 
-// Reading reports whether input is being read. A pipe may never come to its end, so that a signal must end the process
-// meanwhile.
+// Reading reports whether input is being read. A pipe may never end, so that a signal must end the process meanwhile.
 func Reading() bool { return reading.Load() > 0 }
 
 // Begin marks input as being read until the function that it returns is called.

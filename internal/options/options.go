@@ -34,8 +34,7 @@ type Table[T any] []Option[T]
 // Pair is an option as in its text.
 type Pair struct{ Key, Value string }
 
-// Pairs splits a text like "r=8,target=q_proj,v_proj,packed" into the options of a name; it leaves unknown keys to
-// [Table.Set].
+// Pairs splits a text like "r=8,target=q_proj,v_proj,packed" into options of a name; [Table.Set] judges unknown keys.
 func (t Table[T]) Pairs(name, text string) ([]Pair, error) {
 	var all []Pair
 	for field := range strings.SplitSeq(text, ",") {
@@ -72,8 +71,7 @@ func (t Table[T]) Read(v *T, name, text string) error {
 	return err
 }
 
-// ReadNamed reads a name, which must be one of names, into at, and the options behind a colon into v. What names the
-// value in errors.
+// ReadNamed reads a name, one of names, into at, and the options behind a colon into v. What names the value in errors.
 func (t Table[T]) ReadNamed(v *T, at *string, what, text string, names []string) error {
 	name, list, more := strings.Cut(text, ":")
 	if !slices.Contains(names, name) {

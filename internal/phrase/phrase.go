@@ -51,8 +51,7 @@ func (l *List) Text(texts ...string) {
 	}
 }
 
-// Such adds a sentence about things, if there are any: how many, and the first as an example. The format has a verb for
-// each of the two.
+// Such adds a sentence about things, if any: how many, and the first as an example. The format has a verb for each.
 func (l *List) Such(format, unit string, things []string) {
 	if n := len(things); n > 0 {
 		l.Add(format, Count(n, unit), things[0])

@@ -62,8 +62,7 @@ func unsafe(r rune) bool {
 		unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp) || r == unicode.ReplacementChar
 }
 
-// Cell returns [Text] that a spreadsheet shows unchanged: an apostrophe precedes a formula. Numbers stay numbers. CSV
-// goes to terminals, too.
+// Cell returns [Text] that a spreadsheet shows unchanged: an apostrophe precedes a formula, and numbers stay numbers.
 func Cell(s string) string {
 	s = Text(s)
 	if s == "" || !strings.ContainsRune("=+-@\t", rune(s[0])) {

@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Func receives how far long work is: how many of a total are done, and of what. It may be nil. It is called from one
-// goroutine at a time.
+// Func receives how far long work is: how many of a total are done, and of what. It may be nil; calls do not overlap.
 type Func func(what string, done, total int)
 
 // Counting returns a function to call when more of a total are done, from any goroutine.

@@ -70,8 +70,7 @@ var otherNames = map[string]string{
 }
 
 // patterns find the release of a package NAME by the kind of a file: a lock file with tables (uv.lock, poetry.lock),
-// pyproject.toml, one of conda's environments or pixi's lock file, and requirements.txt. OP stands for the signs before
-// a release.
+// pyproject.toml, one of conda's environments or pixi's lock file, and requirements.txt. OP are the signs before it.
 var patterns = map[string]string{
 	".lock": `(?m)^name = "NAME"\r?\nversion = "(\d[\w.!+]*)"|^\s*name: NAME\r?\n\s*version: ["']?(\d[\w.+]*)|` +
 		`/NAME-(\d[\w.+%]*)-[^/\s]*\.(?:conda|whl|tar\.bz2)\s*$`,
@@ -110,8 +109,7 @@ var hyphen = regexp.MustCompile(`[-_.]+`)
 func Normalized(name string) string { return strings.ToLower(hyphen.ReplaceAllString(name, "-")) }
 
 // Pinned returns the releases that a lock file (uv.lock, poetry.lock, pylock.toml), a list of requirements or an
-// environment of conda fixes, by the normalized names of packages. Of a package that stands in it twice, the first
-// counts.
+// environment of conda fixes, by the normalized names of packages. Of a package named twice, the first counts.
 func Pinned(file string, text []byte) map[string]string {
 	pins := map[string]string{}
 	for _, place := range find(strings.Replace(file, ".toml", ".lock", 1), text, `([A-Za-z0-9][\w.-]*?)`, "===?") {

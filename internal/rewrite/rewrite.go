@@ -120,8 +120,7 @@ type target struct {
 	before, after  []byte // before is nil for a new file
 	mode           fs.FileMode
 	staged, backup string
-	// inPlace marks a file that would lose hard links, its owner or attributes if a new file were renamed over it: it
-	// is overwritten.
+	// inPlace marks a file to overwrite: a new file renamed over it would lose hard links, its owner or attributes.
 	inPlace bool
 }
 

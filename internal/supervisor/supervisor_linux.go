@@ -165,6 +165,5 @@ func readProcess(pid int) (p process, ok bool) {
 // gone reports whether there is no process of a number.
 func gone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
-// EndWith makes the system end a command with the thread that starts it, so that it does not outlive a vprof that is
-// killed.
+// EndWith makes the system end a command with the thread that starts it, so that it does not outlive a killed vprof.
 func EndWith(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -1,7 +1,6 @@
 // Package cudac is the kernels' CUDA C, and a CPU to run it on in tests: every thread of a block is a fiber, barriers
 // and the instructions of tensor cores are played by functions, and memory outside of the buffers may not be touched.
-// It shows that the arithmetic is right, that every byte is visited and that no barrier is missing; it says nothing
-// about speed.
+// It shows that the arithmetic is right, every byte visited and no barrier missing; nothing about speed.
 package cudac
 
 import "embed"

@@ -28,8 +28,7 @@ type Conversation struct {
 	answers *bufio.Scanner
 }
 
-// Converse begins to ask cuDNN about GPUs of a generation, as [cudnn.Generation] has it. The error reports why there is
-// no cuDNN to ask.
+// Converse begins to ask cuDNN about GPUs of a [cudnn.Generation]. The error reports why there is no cuDNN to ask.
 func (a Asking) Converse(ctx context.Context, generation int) (*Conversation, error) {
 	python, err := find(a.Python)
 	if err != nil {

@@ -51,8 +51,7 @@ func (c *Compile) Points() []Point {
 	return all
 }
 
-// StepRecorder is a command that records steps, with a folder of its own. It has to run where PyTorch finds a GPU, real
-// or not.
+// StepRecorder is a command that records steps, with a folder of its own, where PyTorch finds a GPU, real or not.
 type StepRecorder struct {
 	// Args are Python, the script and its arguments.
 	Args   []string
@@ -85,8 +84,7 @@ func (o Options) Record(c Compile, points []Point) (*StepRecorder, error) {
 	return &StepRecorder{append(args, o.args()...), dir, points}, nil
 }
 
-// Result adds the recordings of the command to a file. The error is a [*RefusedError] if the user can do something
-// about it.
+// Result adds the recordings of the command to a file. The error is a [*RefusedError] if the user can act on it.
 func (c *StepRecorder) Result(all *recorded.File) error {
 	for _, p := range c.points {
 		var h recorded.Header

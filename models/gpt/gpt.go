@@ -181,8 +181,7 @@ func CausalLM(c Config, text hf.Text) *hf.TextTask {
 	return hf.CausalLM(names, m, m, nn.Table(m.Wte), head, text)
 }
 
-// Classification returns the task of telling something of each sequence. padToken reports whether the model knows which
-// token is padding.
+// Classification returns the task of classifying sequences. padToken reports whether the model knows its padding token.
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
 	c.Cache = text.Cache
 	m := New(c)

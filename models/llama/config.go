@@ -61,8 +61,7 @@ type Config struct {
 	Names Names
 }
 
-// Sizes are counts of tokens, layers and heads, and widths: of the residual stream, of a head, and of
-// the feed-forward half.
+// Sizes are counts of tokens, layers and heads, and widths of the residual stream, a head and the feed-forward half.
 type Sizes struct {
 	Vocab, Width, Layers, Heads, KVHeads, HeadSize, Inner int64
 }
@@ -82,8 +81,7 @@ type Dropouts struct {
 
 // Masks are the attention masks that transformers makes.
 type Masks struct {
-	// Windowed gives for each layer whether its tokens see only those up to Window before them; nil means that none
-	// does.
+	// Windowed gives for each layer whether its tokens see only those up to Window before them; nil for none.
 	Windowed LayerFlags
 	Window   int64
 	// AlwaysFullMask makes the mask of full attention even if no layer has it, AlwaysWindowMask the mask of a window.
@@ -112,8 +110,7 @@ type Kernels struct {
 	Tiles hf.Tiles
 	// Context has ranks share each sequence.
 	Context hf.Context
-	// Eager computes and keeps the scores of attention, Flash uses flash-attn's kernels, Flex TorchInductor's of
-	// flex_attention.
+	// Eager computes and keeps attention's scores, Flash uses flash-attn's kernels, Flex the ones of flex_attention.
 	Eager, Flash, Flex bool
 	// RepeatKV reports whether keys and values are repeated for every head of the query.
 	RepeatKV bool

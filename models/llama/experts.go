@@ -12,8 +12,7 @@ type Experts struct {
 	// means that there are none.
 	Count, PerToken, Inner int64
 	hf.ExpertSharing
-	// Dense gives for each layer whether it has a feed-forward half like that of Llama instead; nil means that none
-	// has.
+	// Dense gives for each layer whether it has a feed-forward half like Llama's instead; nil means that none has.
 	Dense   LayerFlags
 	Routing Routing
 	// Normalized has the weights of a token's experts sum to one.

@@ -243,8 +243,7 @@ func (m *Model) head() *nn.Linear {
 	return head
 }
 
-// Classification returns the task of telling something of each sequence. padToken reports whether the model knows which
-// token is padding.
+// Classification returns the task of classifying sequences. padToken reports whether the model knows its padding token.
 func Classification(c Config, classes hf.Classes, padToken bool, text hf.Text) *hf.TextTask {
 	c.applyTraining(text)
 	m := New(c)

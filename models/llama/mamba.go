@@ -79,8 +79,7 @@ func newCausalConv(channels, kernel int64, bias bool) *nn.Conv {
 	})
 }
 
-// causalConv follows causal_conv1d_fn in PyTorch, over x [batch, channels, length]; each channel
-// has a kernel of its own.
+// causalConv follows causal_conv1d_fn over x [batch, channels, length]; each channel has its kernel.
 func causalConv(f *frame, x *tensor, conv *nn.Conv) *tensor {
 	g := f.FuncFrame(x)
 	length, d := x.Size(2), x.DType()

@@ -164,8 +164,7 @@ func (t *trainer) losses(f *frame, n *names, b *batch) {
 	f.Tape().Mark("loss")
 }
 
-// curriculum has the two profiles of scripts/optimize_gpu_config.py, for stages of the curriculum, and its effective
-// batch.
+// curriculum has the two profiles of scripts/optimize_gpu_config.py, for stages of the curriculum, and its batch.
 var curriculum = models.Curriculum{
 	EffectiveBatch: 256,
 	Parts: []models.CurriculumPart{

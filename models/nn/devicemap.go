@@ -12,8 +12,7 @@ import (
 
 // DeviceMap is how from_pretrained(device_map) of transformers 5.24 shares a model out over the GPUs of a process.
 type DeviceMap struct {
-	// Sequential fills each GPU before the next; LowZero leaves the first as empty as it may be. Without either all
-	// have about as much.
+	// Sequential fills each GPU before the next; LowZero leaves the first as empty as can be; without, all are alike.
 	Sequential, LowZero bool
 	// Memory is how many bytes of weights each GPU may have (max_memory).
 	Memory []int64
@@ -183,8 +182,7 @@ func (i *inference) put(m *deviceModule, bytes int64, partners []*deviceModule) 
 	}
 }
 
-// reserve returns the bytes to leave free on the first GPU: the largest of the layers that are not placed
-// (get_max_layer_size).
+// reserve returns the bytes to leave free on the first GPU: the largest unplaced layer (get_max_layer_size).
 func (i *inference) reserve() (bytes int64) {
 	for _, m := range i.left {
 		bytes = max(bytes, m.largest(func(m *deviceModule) bool { return !m.splits() }))

@@ -83,8 +83,7 @@ func (l *FakeQuantizedLinear) Forward(f *trace.Frame, x *trace.Tensor) *trace.Te
 	return x.Linear(w, l.Bias.T())
 }
 
-// integers records IntxFakeQuantizer: blocks of the last dimension share a scale and a zero point, which stay with the
-// layer.
+// integers records IntxFakeQuantizer: blocks of the last dimension share a scale and zero point, which the layer keeps.
 func (l *FakeQuantizedLinear) integers(f *trace.Frame, x *trace.Tensor, kept *[2]*trace.Tensor, block int64,
 	symmetric bool,
 ) *trace.Tensor {

@@ -93,8 +93,7 @@ func (l Loading) of(p *Parameter) trace.DType {
 	return p.DType
 }
 
-// LoadKey returns a name in a form that sorts as transformers sorts names: part by part, numbers by their value and
-// first.
+// LoadKey returns a name in a form that sorts as in transformers: part by part, numbers by their value and first.
 func LoadKey(name string) string {
 	parts := strings.Split(name, ".")
 	for i, p := range parts {

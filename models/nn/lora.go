@@ -25,8 +25,7 @@ type LoRA struct {
 	NoTowers bool
 	// Biased gives the second matrix a bias (lora_bias).
 	Biased bool
-	// Adapts reports whether the layer of a path gets one; nil takes all linear layers. Named reports whether it does,
-	// linear or not.
+	// Adapts reports whether the layer of a path gets one; nil takes all linear layers. Named reports it of any layer.
 	Adapts, Named func(path string) bool
 }
 

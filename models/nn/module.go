@@ -26,8 +26,7 @@ func (m *Module) ModulePath() *trace.Path { return &m.path }
 // Training reports whether the module is in training mode.
 func (m *Module) Training() bool { return !m.eval }
 
-// Parameters returns the parameters of the module and its children, in the order of parameters(), after [NewTree] has
-// visited it.
+// Parameters returns the parameters of the module and its children in PyTorch's order, after [NewTree] has visited it.
 func (m *Module) Parameters() (below []*Parameter) {
 	for i, n := range m.tree.names {
 		if Below(join(n.module, n.own), m.path.Name) {

@@ -15,8 +15,7 @@ import (
 
 // Methods whose sites share matrices or vectors.
 
-// shareVeRA makes two frozen matrices that are as wide as the widest of the layers. The first has n rows for each of
-// the rank.
+// shareVeRA makes two frozen matrices that are as wide as the widest of the layers. The first has n rows per rank.
 func shareVeRA(n int64) func(sites []*Site) {
 	return func(sites []*Site) {
 		in, out := widest(sites)

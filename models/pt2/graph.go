@@ -162,8 +162,7 @@ func prepareGraph(p, next *export.Program) (*graph, error) {
 	return g, nil
 }
 
-// markCalls notes which kernels calls of attention may use, how many elements of masks are true, and what runs on
-// the host.
+// markCalls notes which kernels attention may use, how many elements of masks are true, and what runs on the host.
 func (g *graph) markCalls() {
 	if g.Extra == nil {
 		return
@@ -312,8 +311,7 @@ var dtypes = map[export.ScalarType]trace.DType{
 	export.BFloat16: trace.BF16,
 }
 
-// assignData turns the copies that represent p.data = x in a graph into this: the parameter takes the memory of x,
-// and its own is freed.
+// assignData carries out what copies in a graph mean by p.data = x: the parameter takes x's memory, its own is freed.
 func (g *graph) assignData() {
 	if g.Extra == nil {
 		return

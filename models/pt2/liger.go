@@ -242,9 +242,8 @@ func (g *graph) withKernels() *graph {
 	return out
 }
 
-// castToQuery makes eager attention cast its weights to the type of the query that a kernel turns. Queries stay in
-// the type of autocast then, which cosines in fp32 raise otherwise. The type of the graph's cast is the type of the
-// module's argument.
+// castToQuery makes eager attention cast its weights to the type of the query that a kernel turns. Queries then stay in
+// autocast's type, which cosines in fp32 raise otherwise. The graph's cast has the type of the module's argument.
 func castToQuery(p *export.Program, u uses, from int, query int32) {
 	for i := from; i < len(p.Nodes) && p.Nodes[i].Module == p.Nodes[from].Module; i++ {
 		n := &p.Nodes[i]

@@ -416,8 +416,7 @@ func (m *modules) freeze(names string) error {
 	return nil
 }
 
-// toChannelsLast runs model.to(memory_format=torch.channels_last): tensors of four dimensions get another storage,
-// one after the other.
+// toChannelsLast runs model.to(memory_format=torch.channels_last): tensors of four dimensions get new storages in turn.
 func toChannelsLast(t *trace.Tape, net *nn.Tree) {
 	again := func(old *trace.Tensor, c program.Class) *trace.Tensor {
 		x := t.Hold(t.NewChannelsLast("to", c, old.DType(), old.Shape()...))

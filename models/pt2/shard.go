@@ -74,8 +74,7 @@ type part struct {
 	whole       []int64
 	dim         int
 	has, wholly int64 // sizes of the dimension
-	// single reports whether the whole tensor has one sample: its dimension is of size 1, unless it was joined with
-	// others.
+	// single reports whether the whole tensor has one sample: its dimension is 1, unless it was joined with others.
 	single bool
 }
 

@@ -48,8 +48,7 @@ func inferBatch(g *graph, batch int64) *export.Batch {
 	return nil
 }
 
-// forward runs the graph with a number of samples and returns the shapes of its values. The error reports why it does
-// not run.
+// forward runs the graph with a number of samples and returns the shapes of its values. The error says why not.
 func (t *task) forward(batch int64) (shapes [][]int64, err error) {
 	defer func() {
 		if what := recover(); what != nil {
@@ -68,9 +67,8 @@ func (t *task) forward(batch int64) (shapes [][]int64, err error) {
 	return shapes, err
 }
 
-// follower takes down which arguments follow the batch while forward runs with another one, of to samples. Created
-// reports whether tensors which are made in a size of the exported batch follow it; err is why an argument cannot
-// follow.
+// follower takes down which arguments follow the batch while forward runs with to samples. Created reports whether
+// tensors which are made in a size of the exported batch follow it; err is why an argument cannot follow.
 type follower struct {
 	*export.Batch
 	created bool

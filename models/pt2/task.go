@@ -14,8 +14,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// task is a graph and a case: forward and loss of a batch that is on the device and stays there. It implements
-// [train.Graph].
+// task is a graph and a case: forward and loss of a batch that stays on the device. It implements [train.Graph].
 type task struct {
 	*modules
 	// plain is the program before the sizes of a batch are inserted; sizes are its dimensions.
@@ -109,8 +108,7 @@ var autocasts = map[models.Autocast]trace.DType{"bf16": trace.BF16, "fp16": trac
 
 var halves = map[models.WeightType]trace.DType{"bf16": trace.BF16, "fp16": trace.F16}
 
-// sized gives the graph the sizes of a batch, and replaces its nodes as the case needs. The error is a
-// [*models.CaseError].
+// sized gives the graph a batch's sizes, and replaces its nodes for the case. The error is a [*models.CaseError].
 func (t *task) sized(batch int) error {
 	wrong := func(field string, err error) error {
 		return &models.CaseError{Model: t.c.Model, Field: field, Reason: err.Error()}

@@ -290,8 +290,7 @@ func (m *matching) pair(both *[2][]int) {
 }
 
 // matchByName matches gradients of the same parameter, and allocations for results of the same node of the graph, whose
-// sizes follow one expression. Where a graph runs several times, as a compiled block does, they are matched in their
-// order.
+// sizes follow one expression. Where a graph runs several times, as compiled blocks do, they match in order.
 func (m *matching) matchByName() {
 	gradients := map[*Step]map[int]string{m.own: m.own.parameters(), m.far: m.far.parameters()}
 	for name, both := range left(m, func(s *Step, n int) string { return gradients[s][n] }) {
@@ -354,8 +353,7 @@ func (s *Step) counterparts(far *Step, batch, farBatch int64, eager bool) []int 
 	return m.found
 }
 
-// matchBySize matches allocations of equal keys whose sizes are proportional to the batch, then allocations of equal
-// size.
+// matchBySize matches allocations of equal keys with sizes proportional to the batch, then allocations of one size.
 func (m *matching) matchBySize(key func(s *Step, n int) matchKey, batch, farBatch int64) {
 	type sized struct {
 		matchKey

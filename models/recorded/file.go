@@ -55,8 +55,7 @@ type Steps struct {
 	Budget  float64 `json:"budget,omitempty"`
 	// Sizes are the symbols of the inputs besides the batch: {"seq": 256}.
 	Sizes map[string]int64 `json:"sizes,omitempty"`
-	// Parameters and Buffers are in the order in which .to(device) moves them. In Inputs a dimension of -1 is the
-	// batch.
+	// Parameters and Buffers are in the order of .to(device). In Inputs a dimension of -1 is the batch.
 	Parameters []Tensor `json:"parameters"`
 	Buffers    []Tensor `json:"buffers"`
 	Inputs     []Tensor `json:"inputs"`
@@ -74,8 +73,7 @@ type Tensor struct {
 
 // Recording is a program of training steps.
 type Recording struct {
-	// AMP is the precision of autocast, empty for none, and Batch the number of samples of a micro-batch; zero if it is
-	// unknown.
+	// AMP is the precision of autocast, empty for none, and Batch the samples of a micro-batch; zero if unknown.
 	AMP   string `json:"amp,omitempty"`
 	Batch int    `json:"batch,omitempty"`
 	// Breaks is the number of graph breaks.

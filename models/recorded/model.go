@@ -11,8 +11,7 @@ import (
 	"github.com/vprof/vprof/models/pt2/asked"
 )
 
-// stepModel returns the model of recorded eager steps. Its cases vary only in fields that the recording leaves open:
-// see [leftOpen].
+// stepModel returns the model of recorded eager steps, whose cases vary only in fields that are [leftOpen].
 func stepModel(f *File, name string, o asked.Oracle) (models.Model, error) {
 	torch, err := models.ParseRelease(f.Torch)
 	if err != nil {

@@ -12,8 +12,7 @@ import (
 // Step holds the allocations of set-up, or of a training step: forward, loss, backward and the end of the step.
 type Step struct {
 	Allocations []Allocation
-	// Order has the allocation n as n and its free as ^n. Forward and Backward count the events before the end of the
-	// phase.
+	// Order has the allocation n as n and its free as ^n. Forward and Backward count events before the phase's end.
 	Order             []int
 	Forward, Backward int
 	// Returned are the allocations that hold the model's results. Order has their frees where a loop frees them once it

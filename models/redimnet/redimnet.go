@@ -111,8 +111,7 @@ func (t *trainer) losses(f *trace.Frame, embeddings *[]*tensor, loss **tensor, b
 	f.Tape().Mark("loss")
 }
 
-// step runs one optimizer step of the trainer, which clips after every backward and does not divide the loss by the
-// number of micro-batches.
+// step runs one optimizer step of the trainer, which clips after every backward and does not divide the loss.
 func (t *trainer) step(s *train.Session, opt *optim.Optimizer, b batch) {
 	f := s.Tape.Frame()
 	t.Net.Train(true)
@@ -170,8 +169,7 @@ type config struct {
 }
 
 // sizes are the published bodies. Sources: the stage tables of wespeaker's port of ReDimNet (b0, b1, b3 to b6), the
-// class defaults of IDRnD/ReDimNet (M); the table of b2 is the one that gives the 5,016,305 parameters its trainer
-// reports.
+// class defaults of IDRnD/ReDimNet (M); b2's gives the 5,016,305 parameters that its trainer reports.
 var sizes = map[string]config{
 	"b0": {
 		60, 10, convAndAttention, basicResNet, 1, true, 160, 0,

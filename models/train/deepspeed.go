@@ -101,8 +101,7 @@ func wrapping(z *distributed.ZeRO3) *Ranks {
 	return r
 }
 
-// frozen3 returns stage 3 of a model that is not trained, as TRL's prepare_deepspeed sets it up: nothing is fetched
-// ahead.
+// frozen3 returns stage 3 of an untrained model, as TRL's prepare_deepspeed sets it up: nothing is fetched ahead.
 func frozen3(t *trace.Tape, w distributed.World, s *models.Strategy, l Layout) (*Ranks, error) {
 	fetch := distributed.Fetching{
 		Persist: 10 * width(l), Reuse: mostReuseDistance, Live: mostLiveParameters, Frozen: true, Serial: s.Serial,

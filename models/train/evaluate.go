@@ -48,9 +48,8 @@ func (t *taskTrainer) Validate(tape *trace.Tape, n int) error {
 	})
 }
 
-// evaluationLoop records Trainer.evaluation_loop with metrics. The logits of a batch live until the next batch has
-// returned its own, and are then joined with the logits of earlier batches (nested_concat, which makes scalars
-// vectors of one).
+// evaluationLoop records Trainer.evaluation_loop with metrics. A batch's logits live until the next has returned its
+// own, and are then joined with earlier ones (nested_concat, which makes scalars vectors of one).
 func (t *taskTrainer) evaluationLoop(f *trace.Frame) {
 	var scores, all []*trace.Tensor
 	for range t.c.Evaluate.Scores {

@@ -29,8 +29,7 @@ type layers struct {
 	outs map[any]int
 }
 
-// gate is a wrapper around the first or last block of a stage, outside of the strategy's wrappers. It implements
-// [trace.Wrapper].
+// gate is a [trace.Wrapper] around the first or last block of a stage, outside of the strategy's wrappers.
 type gate struct {
 	block string
 	t     *taskTrainer

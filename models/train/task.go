@@ -153,8 +153,7 @@ type taskTrainer struct {
 	net   *nn.Tree
 	// adapters come to the device after the model.
 	adapters []nn.Adapter
-	// ranks is the model as in one rank of several, nil on one GPU; clipped are the parameters whose gradients are
-	// clipped.
+	// ranks is the model as in one of several ranks, nil on one GPU; clipped are the parameters with clipped gradients.
 	ranks   *Ranks
 	clipped []*trace.Tensor
 	// reference is a frozen model to compare with, nil for most.

@@ -128,8 +128,7 @@ var (
 var transformersSplits = map[string]trace.Split{embeddings: trace.ByWord, outputLayer: trace.ByColumn}
 
 // outsideBlocks returns the layers that ranks share besides the linear ones of the blocks: embeddings and output layer
-// with sequence parallelism, the latter with a parallel loss, and norms, which each rank has whole; and the styles of
-// modules.
+// with sequence parallelism, the latter with a parallel loss, and norms, whole on each rank; and the styles of modules.
 func outsideBlocks(s *models.Strategy, l Layout) (layers []distributed.Shared, styles map[string]trace.Style,
 	err error,
 ) {

@@ -125,8 +125,7 @@ func (l Layout) matching(w models.Wrap, seen map[string]bool) (found []string, e
 	return found, nil
 }
 
-// What transformers' models call their embeddings of tokens and their output layers (get_input_embeddings,
-// get_output_embeddings).
+// How transformers' models name embeddings and output layers (get_input_embeddings, get_output_embeddings).
 var (
 	inputNames  = []string{"embed_tokens", "wte", "embed_in", "word_embeddings", "tok_embeddings"}
 	outputNames = []string{"lm_head", "embed_out", "output"}

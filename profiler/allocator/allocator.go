@@ -139,9 +139,8 @@ func (a *Allocator) Release() {
 	released.Put(a)
 }
 
-// Malloc returns a block for n bytes on the default stream, nil if n is zero. If there is not enough memory the error
-// is an [*OOMError], the cache has been emptied, and the allocator can still be used; any other error comes from the
-// source.
+// Malloc returns a block for n bytes on the default stream, nil if n is zero. Without enough memory the error is an
+// [*OOMError], the cache is empty, and the allocator still usable; any other error is the source's.
 func (a *Allocator) Malloc(n int64) (*Block, error) { return a.MallocOn(0, n) }
 
 // MallocOn allocates on a stream, as Malloc does on the default one.

@@ -146,8 +146,7 @@ func (r Rules) split(s string) ([]setting, error) {
 	return settings, nil
 }
 
-// parsers has a function for every key that some release of PyTorch knows. Settings that change no device memory are
-// only checked.
+// parsers has a function for every key that a release of PyTorch knows; keys that change no memory are only checked.
 var parsers = map[string]func(c *Config, value string) error{
 	"expandable_segments": into(parseBool, func(c *Config) *bool { return &c.Expandable }),
 	"large_segment_size_mb": func(c *Config, v string) (err error) {

@@ -149,9 +149,8 @@ func (a *Allocator) dropSegment(b *Block) {
 	a.blocks.put(b)
 }
 
-// collectGarbage releases cached segments of the large pool, oldest first, until the reserved memory is at the
-// threshold. Age is the number of searches since a block became free; each round releases blocks at least as old as the
-// average.
+// collectGarbage releases cached segments of the large pool, oldest first, until reserved memory is at the threshold.
+// Age is the number of searches since a block became free; each round releases blocks of average age and above.
 func (a *Allocator) collectGarbage() error {
 	threshold := int64(a.config.GarbageCollection * float64(a.limit))
 	target := a.reserved - threshold

@@ -11,8 +11,7 @@ import (
 // error of a source is a failure of the device and ends the allocation at once.
 var ErrOutOfMemory = errors.New("device out of memory")
 
-// A Source is the memory below an [Allocator]: segments are allocated and released whole, as with cudaMalloc and
-// cudaFree.
+// A Source is the memory below an [Allocator]: it allocates and releases whole segments, as cudaMalloc and cudaFree do.
 type Source interface {
 	// Total is the memory of the device in bytes, taken or not. It is what a memory fraction is a fraction of.
 	Total() int64

@@ -78,8 +78,7 @@ type Stats struct {
 	// OversizeAllocations and OversizeSegments count blocks and segments of at least the maximum split size.
 	OversizeAllocations, OversizeSegments Stat
 
-	// NumAllocRetries counts allocations tried again after the cache was emptied, NumOOMs the allocations that failed
-	// permanently.
+	// NumAllocRetries counts allocations tried again with an empty cache, NumOOMs allocations that failed permanently.
 	NumAllocRetries, NumOOMs int64
 	// NumSyncAllStreams counts waits for all pending events.
 	NumSyncAllStreams int64

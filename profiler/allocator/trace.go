@@ -26,8 +26,7 @@ type TraceEvent struct {
 	Stream Stream
 }
 
-// SetTrace registers f for every event from now on, in PyTorch's order; nil turns it off. f must not call the
-// allocator.
+// SetTrace calls f for every event from now on, in PyTorch's order; nil turns it off. f must not call the allocator.
 func (a *Allocator) SetTrace(f func(TraceEvent)) { a.tracer = f }
 
 func (a *Allocator) trace(action Action, addr uint64, size int64, p *pool) {

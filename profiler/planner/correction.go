@@ -63,8 +63,7 @@ type Coefficients struct {
 	// Learned are the other terms; zero where nothing was measured. Its entry for [ContextBytes] is unused: Context has
 	// it.
 	Learned [NumTerms]Coefficient
-	// Correlation describes how errors of two terms go together, from -1 to 1. It is symmetric; its diagonal is not
-	// used.
+	// Correlation tells how errors of two terms go together, from -1 to 1. It is symmetric; its diagonal is unused.
 	Correlation [NumTerms][NumTerms]float64
 	// Allocated and Reserved are the errors of replays against PyTorch.
 	Allocated, Reserved Residual

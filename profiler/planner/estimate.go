@@ -207,8 +207,7 @@ func Run(gpu device.GPU, reserved int64) Estimate {
 	return e
 }
 
-// The memory of NCCL on a GPU, in bytes. Channels belong to a ring or tree over the links: NVLink has two dozen, PCIe a
-// few.
+// The memory of NCCL on a GPU, in bytes. Channels form a ring or tree over the links: NVLink has two dozen, PCIe a few.
 const (
 	ncclBuffer    = 4 << 20 // NCCL_BUFFSIZE, for each connection of a channel
 	ncclRest      = 100 << 20

@@ -26,8 +26,7 @@ type Search struct {
 	// Runs reports whether each need is a run of minutes, so that no size is run for the sake of larger ones alone.
 	Runs bool
 	// Coarse ends a search of long runs when what fits and what fails lie within this share of the batch, 1/Coarse, or
-	// when the line through the needs ends at the batch that fits (of 32 and more at the next); zero ends it at
-	// neighbors.
+	// when the line through the needs ends at the batch that fits (from 32 on at the next); zero ends it at neighbors.
 	Coarse int
 	// Jagged reports whether a size may need many times as much as a larger one, so that all sizes up to the edge are
 	// tested.
@@ -153,8 +152,7 @@ func (s *Search) unsafeBelow(size int) (at int, err error) {
 	return at, nil
 }
 
-// ahead asks for the needs of a size and of those below it at a time. What fails is tried again when its size is
-// needed.
+// ahead asks for the needs of a size and those below at a time. What fails is tried again when its size is needed.
 func (s *Search) ahead(size int) {
 	if _, known := s.known[size]; known || s.Together < 2 {
 		return

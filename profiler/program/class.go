@@ -2,8 +2,7 @@ package program
 
 import "github.com/vprof/vprof/internal/lists"
 
-// Class describes what a buffer is for. Every buffer belongs to exactly one class, so class totals always sum to the
-// whole.
+// Class describes what a buffer is for. Every buffer has exactly one class, so class totals sum to the whole.
 type Class uint8
 
 // The classes, in the order tables show them.

@@ -11,8 +11,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Libraries are releases of packages beside PyTorch, by the names on PyPI: "transformers": "5.12". CUDA and cuDNN are
-// "cuda" and "cudnn".
+// Libraries are releases of packages beside PyTorch, by the names on PyPI ("transformers": "5.12"), "cuda" and "cudnn".
 type Libraries map[string]string
 
 // A library is a package beside PyTorch whose code decides what a step allocates.

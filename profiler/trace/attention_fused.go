@@ -218,8 +218,7 @@ func (q *Tensor) efficientAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	return c.End(y)
 }
 
-// efficientSeeds returns the offset and seed of the random generator, both zero. With dropout it returns nil, since
-// they stay on the host.
+// efficientSeeds returns the random generator's offset and seed, both zero; nil with dropout: they stay on the host.
 func (t *Tape) efficientSeeds(c *Call, a AttentionArgs) []*Tensor {
 	if !t.rules.Attention.EfficientSeeds || a.Dropout > 0 {
 		return nil

@@ -31,8 +31,7 @@ func (t *Tape) NoGrad(f func()) { during(&t.autograd.noGrad, true, f) }
 // EnableGrad runs f with autograd on, as under torch.enable_grad().
 func (t *Tape) EnableGrad(f func()) { during(&t.autograd.noGrad, false, f) }
 
-// Tracks reports whether autograd follows an operator on xs: grad mode is on and one of them requires grad. Nil tensors
-// are skipped.
+// Tracks reports whether autograd follows an operator on xs: grad mode is on and one, nil tensors aside, requires grad.
 func (t *Tape) Tracks(xs ...*Tensor) bool {
 	if t.autograd.noGrad {
 		return false

@@ -103,8 +103,7 @@ func (b *gpus) programs(p *program.Program) *Others {
 	return o
 }
 
-// On returns the program on another GPU, by its number; nil if that GPU needs a recording of its own. Each call makes
-// it anew.
+// On returns the program on another GPU, by number, made anew; nil if that GPU needs a recording of its own.
 func (o *Others) On(other int) *program.Program {
 	if !o.Serves(other) {
 		return nil

@@ -31,8 +31,7 @@ func (f *Frame) wrapped(p *Path) {
 	f.t.RunHook(func() { w.Enter(f.held) })
 }
 
-// Argument returns an argument of the frame's module, cast to the compute type of the module's wrapper (FSDP's mixed
-// precision).
+// Argument returns an argument of the frame's module in the compute type of its wrapper (FSDP's mixed precision).
 func (f *Frame) Argument(x *Tensor) *Tensor {
 	if f.wrapper == nil || !x.dtype.IsFloat() {
 		return x
@@ -156,8 +155,7 @@ func (b *Gradients) zeros(i int) *Tensor {
 	return x
 }
 
-// TakeGrad removes and returns the gradient of a leaf, nil if there is none. The caller releases
-// it with [Tape.Release].
+// TakeGrad removes and returns a leaf's gradient, nil if none. The caller releases it.
 func (x *Tensor) TakeGrad() *Tensor {
 	g := x.grad
 	x.grad = nil

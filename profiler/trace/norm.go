@@ -9,8 +9,7 @@ import (
 )
 
 // Operations per element of the normalizations, counted in their formulas: each addition, multiplication and comparison
-// is one. On every GPU of the catalog they take less time than the memory traffic, so that a count off by a few changes
-// no estimate.
+// is one. On every GPU of the catalog memory traffic takes longer, so that a count off by a few changes no estimate.
 const (
 	// Two sums and a square for mean and variance, then subtract, scale, and the affine multiplication and addition.
 	normFLOPs = 8

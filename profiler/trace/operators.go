@@ -21,8 +21,7 @@ type backwardKernel struct {
 
 var pointwiseOperators, backwardKernels = readOperators(operatorText)
 
-// readOperators reads rows of operators and of kernels of backward passes. It panics on a mistake in the table, which
-// every test finds.
+// readOperators reads rows of operators and backward kernels. It panics on a mistake in the table: every test finds it.
 func readOperators(text string) (rows []*Operator, kernels map[string]backwardKernel) {
 	kernels = map[string]backwardKernel{}
 	var o *Operator

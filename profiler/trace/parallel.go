@@ -95,8 +95,7 @@ func (x *Tensor) fromReplicas(ranks int64) *Tensor {
 	})
 }
 
-// Local records to_local() of x, a DTensor, for code without ranks. Its gradient reaches x after the backward of that
-// code.
+// Local records to_local() of x, a DTensor, for code without ranks, whose backward ends before the gradient reaches x.
 func (x *Tensor) Local() *Tensor {
 	return x.viewAs("_ToTorchTensor", "_ToTorchTensorBackward", x.layout, x.offset, func(b *Gradients) {
 		b.Give(0, b.Grad)

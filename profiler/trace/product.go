@@ -41,8 +41,7 @@ func (c *Call) matmul(a, b *Tensor) *Tensor {
 }
 
 // shouldFold reports whether the batch of the larger operand goes into the rows of one matrix product (should_fold):
-// always if the smaller one requires a gradient, which would otherwise be as large as the batch; else only if no copy
-// is needed.
+// always if the smaller requires a gradient, else as large as the batch; otherwise only if no copy is needed.
 func shouldFold(a, b *Tensor) bool {
 	large, small := a, b
 	if len(b.shape) > len(a.shape) {

@@ -102,8 +102,7 @@ type Libraries struct {
 	// EagerCaps: attention whose scores are capped is eager by default (Gemma 2), as it is where models do not share
 	// functions for attention. Otherwise it leaves the cap out.
 	EagerCaps bool
-	// SolvesDelta: the gated delta rule solves a triangular system for each chunk of tokens. Otherwise it goes from row
-	// to row.
+	// SolvesDelta: the gated delta rule solves a triangular system per chunk of tokens, else it goes row by row.
 	SolvesDelta bool
 	// ChunksLoss: TRL's SFTTrainer computes its default loss in chunks of tokens. Otherwise the model computes it.
 	ChunksLoss bool

@@ -14,8 +14,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// Thresholds of findings. The guides of the recipes give the first two; the others leave out findings that are too
-// small to act on.
+// Thresholds of findings. The recipes' guides give the first two; others leave out findings too small to act on.
 const (
 	underUsed    = 0.5  // of the GPU, at the peak
 	nearlyFull   = 0.95 // of the GPU, at the peak

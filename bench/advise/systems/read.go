@@ -49,8 +49,7 @@ func (s System) Read(config string) (map[string]any, error) {
 	return values, nil
 }
 
-// A Part is a part of a curriculum: a file beside the configuration, with the settings that it has in place of the
-// configuration's.
+// A Part is a part of a curriculum: a file beside the configuration, whose settings replace the configuration's.
 type Part struct {
 	// Name is the file's name without its suffix, and Model the model that stands for it.
 	Name, Model string

@@ -9,8 +9,7 @@ import (
 	"github.com/vprof/vprof/bench/advise/configfile"
 )
 
-// usualKeys are the keys that transformers and Lightning have for what a map does not name, in the group in which
-// they have the batch.
+// usualKeys are keys of transformers and Lightning for what a map does not name, in the group that has the batch.
 var usualKeys = map[string][]string{
 	"checkpointing": {"gradient_checkpointing", "use_gradient_checkpointing", "activation_checkpointing"},
 	"accumulate":    {"gradient_accumulation_steps", "accumulate_grad_batches", "accumulation_steps"},

@@ -334,8 +334,7 @@ func tuneRun(file string, c []token) *document {
 	return d
 }
 
-// programName returns the file name of a program without its folder and without ".exe", of paths of Linux and of
-// Windows.
+// programName returns the file name of a program without folder and ".exe", for paths of Linux and Windows.
 func programName(path string) string {
 	return strings.TrimSuffix(path[strings.LastIndexAny(path, `/\`)+1:], ".exe")
 }

@@ -15,8 +15,7 @@ const (
 // expertsInside is the fact that the ranks that share out the experts are a part of the ranks that shard the weights.
 const expertsInside = "experts-inside"
 
-// mesh finds how many GPUs train from the sizes of their mesh, where the file gives how many share out the weights or
-// the experts.
+// mesh finds how many GPUs train from the sizes of their mesh, where the file says how many share weights or experts.
 func (c *Config) mesh() error {
 	sizes := []string{meshShard, meshCopies, meshTensor, meshContext, meshPipeline, meshExperts}
 	from, given := c.facts[meshShard]

@@ -31,8 +31,7 @@ type Config struct {
 	Notes phrase.List
 	// Unknown are the keys that the table does not have.
 	Unknown []UnknownKey
-	// Several is the strategy by which the trainer shares the work among several GPUs where the files do not describe
-	// how; empty for DDP.
+	// Several is how the trainer shares work among several GPUs if the files do not describe it; empty for DDP.
 	Several string
 	// Script is a Python file of the user's own that a command starts, whose arguments are not read: what is trained
 	// stands elsewhere.
@@ -53,8 +52,7 @@ type Config struct {
 	groups int64
 }
 
-// UnknownKey is a key that the table of a trainer does not have, and the one that it may have meant; empty
-// if none is near.
+// UnknownKey is a key that a trainer's table lacks, and the one it may have meant; empty if none is near.
 type UnknownKey struct {
 	Key
 	Near, Trainer string

@@ -177,8 +177,7 @@ func (s *scanner) expand() {
 	}
 }
 
-// substitute replaces "$(expr 16 / $n)" and "$((16 / n))" by their values. Other commands stay unchanged, since nothing
-// is run.
+// substitute replaces "$(expr 16 / $n)" and "$((16 / n))" by their values. Other commands stay: nothing is run.
 func (s *scanner) substitute(rest string) {
 	depth, end := 0, -1
 	for i := 0; i < len(rest) && i < 1<<10 && end < 0; i++ {

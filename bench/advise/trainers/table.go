@@ -33,8 +33,7 @@ type Table struct {
 	Scripts []string `yaml:"scripts"`
 	// Tasks are the trainings that one file may be of, the usual one first; empty for a trainer with one.
 	Tasks []Task `yaml:"tasks"`
-	// Strategy reports whether such a file only tells how several GPUs share the work of a trainer, or of what flags
-	// say.
+	// Strategy reports whether such a file only tells how several GPUs share the work of a trainer or of flags.
 	Strategy bool `yaml:"strategy"`
 	// Several is the strategy by which several GPUs share the work where the file does not describe how; empty for DDP.
 	Several string `yaml:"several"`
@@ -44,8 +43,7 @@ type Table struct {
 	Keys map[string]Row `yaml:"keys"`
 	// Written are the keys that say batch, accumulate and checkpointing in a file that does not say them yet.
 	Written map[string]string `yaml:"written"`
-	// Turned are the keys that turn a memory-saving option, and their values, by "fact=value"; a value that begins with
-	// + is added to a list.
+	// Turned are the keys that turn a memory-saving option, with values, by "fact=value"; + adds a value to a list.
 	Turned map[string]map[string]string `yaml:"turned"`
 	// Harmless are the known keys that do not change what a step needs, or groups of
 	// them; "wandb_*" stands for all that begin so.

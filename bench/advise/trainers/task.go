@@ -156,8 +156,7 @@ var (
 	trainerClass = regexp.MustCompile(`\b([A-Z]\w*)Trainer\b`)
 )
 
-// trainerClasses returns the names of the trainers' classes in a Python file without "Trainer"; none if there is no
-// such file.
+// trainerClasses returns the names of trainer classes in a Python file, without "Trainer"; none without such a file.
 func trainerClasses(script string) (names []string) {
 	if script == "" {
 		return nil

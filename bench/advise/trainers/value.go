@@ -162,8 +162,7 @@ type document struct {
 	facts facts
 	// trainer names the table if the command line does.
 	trainer string
-	// script is the name of the Python file that the command line starts, source its path, and starter the program that
-	// it starts it with.
+	// script is the name of the Python file that the command line starts, source its path, starter what starts it.
 	script, source, starter string
 	// task is the word for what the trainer trains by ("dpo"), where the command or the user names it.
 	task string

@@ -21,8 +21,7 @@ type Values struct {
 	Levers map[string]string
 }
 
-// Turns reports whether the trainer has a key for a memory-saving option, which is given as the name of its flag
-// without dashes.
+// Turns reports whether the trainer has a key for a memory-saving option, named as its flag without dashes.
 func (c *Config) Turns(flag string) bool {
 	for lever := range c.table.Turned {
 		if strings.HasPrefix(lever, flag+"=") {

@@ -50,8 +50,7 @@ type Replayable interface {
 }
 
 // Compare estimates every record and returns how far the estimates are from PyTorch, on all cores. Records of one case
-// and GPU share a recording. After each recording, progress is called with how many records are done; calls do not
-// overlap.
+// and GPU share a recording. After each, progress is called with how many are done; calls do not overlap.
 func Compare(ctx context.Context, records []reference.Record, r Replayer,
 	progress progress.Func,
 ) (*report.Accuracy, error) {

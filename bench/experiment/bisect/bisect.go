@@ -22,8 +22,7 @@ type Step struct {
 
 // Search finds the positions at which a value changes.
 type Search struct {
-	// Value returns the value at a position. An error that is [ErrUnusable] leaves the position out, any other ends
-	// the search.
+	// Value returns the value at a position. [ErrUnusable] leaves the position out, any other error ends the search.
 	Value func(position int) (int64, error)
 	// Same reports whether two values count as equal.
 	Same func(a, b int64) bool
@@ -69,8 +68,7 @@ func (s *Search) Steps(last int) ([]Step, error) {
 	return found, nil
 }
 
-// between returns a position inside a range that is usable, as near to its middle as there is one, and its value; -1
-// if there is none.
+// between returns the usable position nearest to a range's middle, inside it, and its value; -1 if there is none.
 func (s *Search) between(r Step, open []Step) (position int, value int64, err error) {
 	inside := make([]int, 0, r.High-r.Low)
 	for i := r.Low + 1; i < r.High; i++ {
@@ -120,8 +118,7 @@ func Changes(before, after Pins) (all []Change) {
 	return all
 }
 
-// Between returns the releases from the old one of a package to the new one, both included, in that order and without
-// pre-releases.
+// Between returns a package's releases from the old to the new one, both included, in order, without pre-releases.
 func (c Change) Between(releases []string) []string {
 	low, high := c.Old, c.New
 	down := CompareReleases(low, high) > 0

@@ -281,8 +281,7 @@ func nameOf(s coefficients.Stack) string {
 	return "replay"
 }
 
-// errorsOf summarizes the differences between the points and the observations. Held-out errors need all points to have
-// one.
+// errorsOf summarizes the differences between points and observations. Held-out errors need all points to have one.
 func errorsOf(points []calibrate.Point) (before, after coefficients.Error, heldOut *coefficients.Error) {
 	var b, a, h []float64
 	for _, p := range points {

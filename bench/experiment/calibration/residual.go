@@ -60,8 +60,7 @@ func checkFit(points []calibrate.Point) error {
 }
 
 // spareRuns is how many more runs than coefficients calibration needs. Each run is left out once and predicted by
-// coefficients that were fitted to the others; that fit, too, needs more runs than coefficients for its standard
-// errors.
+// coefficients that were fitted to the others; that fit needs more runs than coefficients, too.
 const spareRuns = 3
 
 // levels are the coefficients that are fitted together, to the runs that saw that level.

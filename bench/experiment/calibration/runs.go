@@ -39,8 +39,7 @@ type Observed struct {
 	Identity  string
 	Stack     coefficients.Stack
 	Simulated bool
-	// OthersAssumed reports whether it is not known what other processes held of the GPU, so that Device may include
-	// their memory.
+	// OthersAssumed reports whether what other processes held of the GPU is unknown, so that Device may include it.
 	OthersAssumed bool
 	// Synthetic reports whether kernels of vprof's own ran in place of PyTorch's, which
 	// know nothing of what cuBLAS and cuDNN load.

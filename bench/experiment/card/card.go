@@ -70,8 +70,7 @@ const documented = "as documented"
 var batchFlag = pattern.Of(
 	`^--?((global_|total_|per_device_|micro_|local_)?(train_)?(micro_)?batch_?size(_per_gpu|_per_device)?|bs|b)$`)
 
-// Make fills a card: each setting once, until a time. Settings that the card has are not run again. keep is called with
-// the card after each.
+// Make fills a card: each setting that it lacks, once, until a time. keep is called with the card after each.
 func (c *Card) Make(ctx context.Context, of script.Command, until time.Time, keep func() error) error {
 	c.GPUs = c.gpus()
 	of.GPUs = c.GPUs

@@ -74,8 +74,7 @@ var (
 	quotes     = pattern.Of(`"([^"]*)"|'([^']*)'`)
 )
 
-// Find returns the training commands that a repository documents, first the one that most likely trains; bad input if
-// there is none.
+// Find returns the training commands that a repository documents, likeliest first; bad input if there is none.
 func Find(dir string) ([]Command, error) {
 	var all []Command
 	seen, programs := map[string]bool{}, map[string]string{}

@@ -46,8 +46,7 @@ func claimOf(g guides.Guide, c guides.Claim) report.Claim {
 	return out
 }
 
-// Of returns the values of guides that hold for the setup's case at a batch size on a GPU and count all that a training
-// step needs.
+// Of returns guides' values for the setup's case at a batch size on a GPU, which count all that a training step needs.
 func Of(s *step.Setup, gpu device.GPU, batch int) []report.Claim {
 	c := s.Case()
 	c.Batch = batch
@@ -59,8 +58,7 @@ func Of(s *step.Setup, gpu device.GPU, batch int) []report.Claim {
 }
 
 // Answered returns all values that guides give for a model, each with vprof's own figure for the same conditions, on
-// the GPU of the claim or else on the one given. A claim of conditions that PyTorch refuses is answered with the
-// refusal.
+// the claim's GPU or else the one given. A claim of conditions that PyTorch refuses is answered with the refusal.
 func Answered(ctx context.Context, m models.Model, gpu device.GPU, residuals step.Residuals) ([]report.Claim, error) {
 	a := &answers{model: m, residuals: residuals, known: map[projectionKey]*projection{}}
 	var out []report.Claim

@@ -301,8 +301,7 @@ func snapshotOf(label string, s *snapshot.Summary) report.SnapshotSummary {
 	return out
 }
 
-// Price estimates the device memory in bytes of training a case with a batch size on a GPU of the catalog, which
-// is given by its name.
+// Price estimates the device memory in bytes of training a case with a batch size on a GPU of the catalog, by name.
 type Price func(c models.Case, batch int, gpu string) (int64, error)
 
 // oneModel reports whether each side is one step, and both train the same model.

@@ -21,8 +21,7 @@ type Search struct {
 	Options Options
 	// Once reports whether one batch alone is tried.
 	Once bool
-	// Share returns the batch up to a size and its number of micro-batches; nil for the size itself with as many as the
-	// case has.
+	// Share returns the batch up to a size and its number of micro-batches; nil for the size and number of the case.
 	Share func(ctx context.Context, largest int) (batch, steps int, err error)
 	// Seen are the results by batch. Those from before the search cover all epochs.
 	Seen map[int]*report.Lengths

@@ -303,8 +303,7 @@ func (m *checks) stretched(c models.Case) (models.Case, error) {
 	return m.test.Model.Complete(c)
 }
 
-// verdict judges the batch: every check that is not aside, and what no check shows, such as a smaller batch or the
-// machine's memory.
+// verdict judges the batch: every check that is not aside, and what none shows: a smaller batch, the machine's memory.
 func (m *checks) verdict(ctx context.Context) error {
 	s, batch := m.smoke, m.smoke.Batch
 	for _, check := range s.Checks {

@@ -13,8 +13,7 @@ import (
 	"github.com/vprof/vprof/profiler/planner/steptime"
 )
 
-// Evidence is the input of estimates: trials, the errors of their replays compared with PyTorch, and calibrated
-// coefficients.
+// Evidence is the input of estimates: trials, their replays' errors compared with PyTorch, calibrated coefficients.
 type Evidence struct {
 	// Trials runs them; nil is [Local], this process.
 	Trials Executor

@@ -26,8 +26,7 @@ type Remembered struct {
 }
 
 // mostRemembered limits the number of instructions in kept recordings. An instruction takes about 100 bytes with its
-// tables, so that some dozens of recordings of a usual model are kept: as many as searches on GPUs of similar
-// memory share.
+// tables, so that dozens of recordings are kept: as many as searches on GPUs of similar memory share.
 const mostRemembered = 1 << 19
 
 // forget counts the instructions of steps, and drops the oldest ones beyond the bound.
@@ -80,8 +79,7 @@ func InTurn(gpus []device.GPU, of func(i int) models.Key) []int {
 	return at
 }
 
-// generation returns the compute capability by which cuDNN chooses kernels on a GPU. GPUs of one generation mostly
-// share a recording.
+// generation returns the compute capability by which cuDNN chooses kernels. GPUs of one mostly share a recording.
 func generation(gpu device.GPU) device.Capability {
 	return device.Capability(cudnn.Generation(cudnn.GPU{Capability: int(gpu.Capability)}))
 }
@@ -96,8 +94,7 @@ type sharedSteps struct {
 	recordings []*sharedRecording
 }
 
-// A sharedRecording is a recording, the GPUs that it was made for (its own is the first), and its programs that are in
-// use.
+// A sharedRecording is a recording, the GPUs that it was made for (its own is the first), and its programs in use.
 type sharedRecording struct {
 	*models.Recording
 	gpus     []device.GPU

@@ -149,8 +149,7 @@ func ParametersOf(c models.Counts) report.Parameters {
 	return report.Parameters{Total: c.Total, Trainable: c.Trainable, Criterion: c.Criterion, Buffers: c.Buffers}
 }
 
-// rare are the components that are shown only where there is some of them: of CUDA graphs, paged optimizers and several
-// GPUs.
+// rare are the components shown only where there is some: of CUDA graphs, paged optimizers and several GPUs.
 var rare = []planner.Component{planner.Component(program.GraphPools), planner.Paged, planner.Communication}
 
 // EstimateOf returns an estimate as reports show it.

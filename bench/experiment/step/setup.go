@@ -39,8 +39,7 @@ type Part struct {
 	Settings models.Settings `json:"settings"`
 }
 
-// New completes a case of the model. The error is a [*models.CaseError], or means that PyTorch would refuse the
-// allocator settings.
+// New completes a case of the model. The error is a [*models.CaseError], or PyTorch's refusal of allocator settings.
 func New(m models.Model, c models.Case, e Evidence) (*Setup, error) {
 	c, err := m.Complete(c)
 	if err != nil {

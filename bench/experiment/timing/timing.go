@@ -49,8 +49,7 @@ type Measured struct {
 	Batch   int
 }
 
-// Correct returns the GPU's efficiency, corrected so that the step of a setup takes the measured time; unchanged
-// without a measurement.
+// Correct returns the GPU's efficiency so that a setup's step takes the measured time; unchanged without one.
 func (m Measured) Correct(ctx context.Context, of *step.Setup, gpu device.GPU, speed steptime.Efficiency,
 ) (steptime.Efficiency, error) {
 	if m.Seconds == 0 {

@@ -45,8 +45,7 @@ func run(ctx context.Context, stdin, name string, args ...string) (string, error
 	return strings.TrimSpace(string(out)), err
 }
 
-// Here returns the partitions of the cluster that this machine is of. It is an error if Slurm's commands are missing or
-// find no cluster.
+// Here returns the partitions of this machine's cluster; an error if Slurm's commands are missing or find none.
 func Here(ctx context.Context) ([]string, error) {
 	for _, name := range []string{"sbatch", "squeue", "scancel"} {
 		if _, err := exec.LookPath(name); err != nil {

@@ -75,8 +75,7 @@ func (k Conditions) String() string {
 	return strings.Join(words, ", ")
 }
 
-// Over returns the case with its values replaced by the values of the conditions. Of a range of batch sizes it uses
-// the first.
+// Over returns the case with its values replaced by the conditions'. Of a range of batch sizes it uses the first.
 func (k Conditions) Over(c models.Case) models.Case {
 	c.Stage = cmp.Or(k.Stage, c.Stage)
 	c.Batch = cmp.Or(k.Batch.From, c.Batch)

@@ -54,8 +54,7 @@ type Claim struct {
 	// Note is a remark for the reader.
 	Note       string `yaml:"note"`
 	Conditions `yaml:",inline"`
-	// Baseline holds the conditions that differ in the configuration that the estimate is relative to. Nil if the
-	// estimate is absolute.
+	// Baseline holds what differs in the configuration that the estimate is relative to; nil for an absolute estimate.
 	Baseline *Conditions `yaml:"than"`
 }
 

@@ -258,8 +258,7 @@ func (p *Page) peakRow(d report.Device, point report.Point, share func(int64) fl
 	return row
 }
 
-// claimed returns the guide's estimate for a point, less the context if it covers the whole device: the chart shows
-// reserved bytes.
+// claimed returns the guide's estimate for a point, less the context if it has one: the chart shows reserved bytes.
 func claimed(p report.Point, context int64) (report.ByteRange, bool) {
 	if len(p.Claims) == 0 || p.Claims[0].Bytes == nil {
 		return report.ByteRange{}, false

@@ -44,8 +44,7 @@ func (f *Fit) Write(w io.Writer) error {
 	return execute(w, fitMarkup, v)
 }
 
-// needs returns a bar for each configuration that is recommended. All bars have one axis, which ends with the memory of
-// the largest GPU.
+// needs returns a bar for each recommended configuration, all on one axis that ends with the largest GPU's memory.
 func (f *Fit) needs() breakdown {
 	b := breakdown{Unit: "configuration"}
 	var top int64

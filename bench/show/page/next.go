@@ -34,8 +34,7 @@ func (p *Page) next() (todo []string, command string) {
 		fitCommand(p.Runs[0].Case, s.device)
 }
 
-// fitCommand returns the line that searches the case's largest batch: with all that its fields say, but for what fit
-// tries.
+// fitCommand returns the line that searches the case's largest batch: with all its fields but what fit tries.
 func fitCommand(c report.Case, d report.Device) string {
 	words := []string{"vprof", "fit", "--model", c.Model, "--gpu", d.GPU}
 	if c.ConfigHash != "" {

@@ -27,8 +27,7 @@ type Picture struct {
 
 // chartPicture is a chart of a device. Peaks is nil for a breakdown.
 type chartPicture struct {
-	// Top, Depth and AxisTop are where the chart begins, how high its rows are together, and where its axis begins
-	// below Top, in pixels.
+	// Top, Depth and AxisTop are the chart's begin, the height of its rows, and the axis's begin below Top, in pixels.
 	Top, Depth, AxisTop int
 
 	Heading string
@@ -119,8 +118,7 @@ func (p *Picture) explain(entries []placedEntry) {
 	p.Height += 24 + (len(entries)+legendColumns-1)/legendColumns*legendHeight
 }
 
-// Peaks draws the reserved peak of each batch size: the estimate with its interval, the runs, and the end of each
-// GPU's memory.
+// Peaks draws the reserved peak of each batch size: the estimate with interval, the runs, the end of each GPU's memory.
 func Peaks(r *report.Report) (*Picture, error) {
 	page := &Page{Runs: []*report.Report{r}}
 	if err := page.Check(); err != nil {
@@ -192,8 +190,7 @@ type moment struct {
 	total, reserved int64
 }
 
-// Timeline draws the allocated bytes of the step with the peak, stacked by class, with its phases and the reserved
-// bytes.
+// Timeline draws the allocated bytes of the step with the peak, stacked by class, its phases and reserved bytes.
 func Timeline(pr *profile.Profile) (*Picture, error) {
 	step, from, to := pr.PeakStep()
 	data := timeline(pr, from, to)

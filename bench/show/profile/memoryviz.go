@@ -12,8 +12,7 @@ import (
 
 // WriteMemoryViz writes the steps as PyTorch's torch.cuda.memory._dump_snapshot would after them: the segments at the
 // end and everything that happened in the allocator before. pytorch.org/memory_viz and torch/cuda/_memory_viz.py read
-// it. In place of Python's frames stand the operator and the modules around it; a key of its own reports that it was
-// simulated.
+// it. Operator and modules stand in place of Python's frames; a key of its own reports that it was simulated.
 func (p *Profile) WriteMemoryViz(w io.Writer) error {
 	out := pickle.NewWriter(w)
 	s := snapshot{p, out, p.owners()}

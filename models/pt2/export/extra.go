@@ -37,8 +37,7 @@ type Extra struct {
 	Counts []Count `json:"counts,omitempty"`
 	// Numbers are the lines at which forward went by numbers in tensors, if it was captured with some.
 	Numbers []string `json:"numbers,omitempty"`
-	// Replaced says of values that modules keep after forward (self.attention = a) behind which node of the
-	// next forward they go.
+	// Replaced says of values kept after forward (self.attention = a) behind which node of the next forward they go.
 	Replaced []Death `json:"replaced,omitempty"`
 	// State are buffers and other attributes of modules that each forward replaces (self.memory = new).
 	State []State `json:"state,omitempty"`
@@ -48,8 +47,7 @@ type Extra struct {
 	Assigned []int32 `json:"assigned,omitempty"`
 	// Host is what is in the host's memory.
 	Host Host `json:"host,omitzero"`
-	// OtherWay reports whether forward calls other operators at another batch; nil if it does not, or that was not
-	// observed.
+	// OtherWay reports whether forward calls other operators at another batch; nil if not, or not observed.
 	OtherWay *OtherWay `json:"other_way,omitempty"`
 	// Scripted reports whether functions of torch.jit.script were captured as Python runs them.
 	Scripted bool `json:"scripted,omitempty"`
@@ -89,8 +87,7 @@ type AttentionMark struct {
 // UnmarshalJSON reads [12, ["math"]].
 func (m *AttentionMark) UnmarshalJSON(data []byte) error { return inOrder(data, m) }
 
-// Count is how many of the elements of a node's mask are true: a polynomial of the batch, and True of each Among
-// elements.
+// Count is how many elements of a node's mask are true: a polynomial of the batch, and True of each Among.
 type Count struct {
 	Node                  int32
 	Least, Linear, Square int64
@@ -143,8 +140,7 @@ type State struct {
 func (s *State) UnmarshalJSON(data []byte) error { return inOrder(data, s) }
 
 // Death is the values, by name and in order, whose last Python reference went after a node of the graph had run; Node
-// is its index. Detached reports whether the reference was to x.detach(), which keeps the memory and nothing that
-// backward needs.
+// is its index. Detached reports whether the reference was to x.detach(), which keeps only the memory.
 type Death struct {
 	Node     int32
 	Values   []string

@@ -10,8 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Limits of a program's JSON; skipped parts do not count. The largest graphs in use have some 10^4 nodes of about 60
-// values each.
+// Limits of a program's JSON without skipped parts. The largest graphs in use have some 10^4 nodes of 60 values.
 const (
 	mostDepth  = 100
 	mostValues = 3_000_000

@@ -71,8 +71,7 @@ func Split(s string) (path, name string) {
 var gpuTerms = []planner.Term{planner.ContextBytes, planner.Granularity, planner.CommunicationShare}
 
 // Apply corrects the coefficients of a model by the entry. Terms of a model, the library workspace and the slacks, are
-// left alone where the entry has not seen the model; the context and its error then stand without their correlated
-// terms.
+// left alone where the entry has not seen the model; context and error then stand without correlated terms.
 func (e *Entry) Apply(model string, c *planner.Coefficients) {
 	mine := slices.Contains(e.Models, model)
 	for t := range planner.Term(planner.NumTerms) {

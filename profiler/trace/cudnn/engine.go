@@ -103,8 +103,7 @@ func (e Engine) String() string {
 	return "unknown"
 }
 
-// can reports whether engines of class e exist for the problem: what the algorithms need, whatever the heuristics
-// prefer.
+// can reports whether engines of class e exist for the problem, by what algorithms need, not what heuristics prefer.
 func (p *problem) can(e Engine) bool {
 	switch e {
 	case Looped, LoopedSerial, Grouped, GroupPairs:

@@ -300,8 +300,7 @@ func (f *FSDP) Parameters(names []string) []*trace.Tensor {
 	return lists.Present(names, func(n string) *trace.Tensor { return byName[n] })
 }
 
-// Finish ends the backward passes of a pipeline's micro-batches: gradients are reduced, and parameters freed
-// (finalize_backward).
+// Finish ends backward of a pipeline's micro-batches: it reduces gradients and frees parameters (finalize_backward).
 func (f *FSDP) Finish() {
 	f.syncs = true
 	order := slices.Clone(f.groups)

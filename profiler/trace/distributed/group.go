@@ -271,8 +271,7 @@ func (g *ParamGroup) postBackward() {
 	f.reducing = g.reduce(with, grads)
 }
 
-// own returns the part of gradient x to reduce, if the ranks of another group share the parameter. It takes over the
-// reference to x.
+// own returns the part of gradient x to reduce, if another group's ranks share the parameter. It takes over x.
 func (s *shardedParam) own(x *trace.Tensor) *trace.Tensor {
 	t := x.Tape()
 	y := x

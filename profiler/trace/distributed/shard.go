@@ -23,8 +23,7 @@ type shardedParam struct {
 
 	// data is the padded shard, local the rows that the rank has of it, which the optimizer updates.
 	data, local *trace.Tensor
-	// part is the rank's part of the parameter between forward and backward, if fewer ranks share it then
-	// (Options.Among).
+	// part is the rank's part between forward and backward, if fewer ranks share it then (Options.Among).
 	part *trace.Tensor
 	// output is the flat buffer of the whole parameter, empty between uses; whole is
 	// the parameter over it. The model computes with it.

@@ -55,8 +55,7 @@ func ParallelizeModule(t *trace.Tape, w World, layers []Shared, meta bool) error
 	return nil
 }
 
-// ToDevice allocates the parameters that are on the meta device (to_empty), with warm after a block for all
-// (from_pretrained).
+// ToDevice allocates parameters of the meta device (to_empty), with warm after a block for all (from_pretrained).
 func ToDevice(t *trace.Tape, params []Param, warm bool) {
 	params = slices.Clone(params)
 	slices.SortStableFunc(params, func(a, b Param) int { return a.Order - b.Order })

@@ -8,8 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// enter gathers a module's parameters and starts gathering the parameters of the modules that follow
-// (fetch_sub_module).
+// enter gathers a module's parameters and begins to gather the next modules' (fetch_sub_module).
 func (z *ZeRO3) enter(m *ZeROModule) {
 	var need []*zeroParam
 	if z.used == 0 { // what small parameters take that stay is not counted (reset_step)

@@ -5,8 +5,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Short-time Fourier transforms as in the operators themselves, with all their options; torch.stft of [batch, samples]
-// is [Tensor.STFT].
+// Short-time Fourier transforms with all options of the operators; torch.stft of [batch, samples] is [Tensor.STFT].
 
 // STFTArgs are the options of both directions.
 type STFTArgs struct {

@@ -60,8 +60,7 @@ func (o *Optimizer) initBits8Of(s *slot, p *trace.Tensor) {
 	}
 }
 
-// stateBuffer records get_state_buffer. Large buffers of paged optimizers are in managed memory, outside the caching
-// allocator.
+// stateBuffer records get_state_buffer. Large buffers of paged optimizers are managed, outside the caching allocator.
 func (o *Optimizer) stateBuffer(p *trace.Tensor, d trace.DType) *trace.Tensor {
 	if o.config.Paged && p.Numel() >= minPaged {
 		o.tape.Managed(p.Numel() * d.Size())

@@ -70,8 +70,7 @@ func (s *GradScaler) Unscale(o *Optimizer) {
 	})
 }
 
-// unscaleGradients records _unscale_grads_: it multiplies all gradients and looks for infinities. The flag goes to a
-// copy for the device.
+// unscaleGradients records _unscale_grads_: it multiplies gradients and looks for infinities. The device gets a flag.
 func (s *GradScaler) unscaleGradients(o *Optimizer, inverse, found *trace.Tensor, unscaled bool) {
 	f := s.tape.Frame()
 	var flag *trace.Tensor
