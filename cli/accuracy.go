@@ -174,7 +174,7 @@ func (o *accuracyOptions) anonymize() error {
 // isReport reports whether a file with this beginning is a result of sweep, plan or run.
 func isReport(head []byte) bool { return bytes.Contains(head, []byte(`"`+report.Schema+`"`)) }
 
-// beginning returns the first bytes of a file; none if it cannot be read, since reading all of it returns the error.
+// beginning returns the first bytes of a file; none if it cannot be read, which the later read of the file reports.
 func beginning(path string) []byte {
 	f, err := input.OpenFile(path)
 	if err != nil {

@@ -65,9 +65,9 @@ func (f *applyFlags) check(gpus int) error {
 // path returns the file of a system that is written.
 func (f *applyFlags) path(s systems.System) string { return cmp.Or(f.config, s.Config) }
 
-// fixByFile fixes in the case what stays as in the user's file: what --map does not reach, and the precision and
-// checkpointing of a project. The recommendation must hold with the rest of the file as it is. It returns the names, in
-// our words, that were fixed.
+// fixByFile fixes in the case the values that the user's file keeps: those outside of --map, and the precision and
+// checkpointing of a project. The recommendation must be safe with the rest of the file unchanged. It returns the names
+// of the fixed fields.
 func (f *applyFlags) fixByFile(m models.Model, c *models.Case) (held map[string]bool, err error) {
 	held = map[string]bool{}
 	if s, values, found, err := f.file(m); found || err != nil {

@@ -33,7 +33,7 @@ type bisectOptions struct {
 	changed []string
 }
 
-// peakOf is what a run needed: bytes, and what the lines hold at the peak.
+// peakOf is the need of a run in bytes, and the bytes of each line at the peak.
 type peakOf struct {
 	allocated, reserved int64
 	holders             []report.Holder
@@ -135,7 +135,7 @@ func (o *bisectOptions) prepare(args []string) (err error) {
 	return err
 }
 
-// result returns what the script needs with some releases.
+// result returns the script's need with some releases.
 func (o *bisectOptions) result(ctx context.Context, pins bisect.Pins) (*peakOf, error) {
 	folders, err := o.installer.Folders(ctx, pins, o.changed)
 	if err != nil {
@@ -175,7 +175,7 @@ func (o *bisectOptions) result(ctx context.Context, pins bisect.Pins) (*peakOf, 
 	return p, nil
 }
 
-// withinPackages cuts from a line the folder in which its package lies, which differs by release.
+// withinPackages removes the folder of packages, which differs by release, from a line.
 func withinPackages(line, cache string) string {
 	line = strings.ReplaceAll(line, string(filepath.Separator), "/")
 	if rest, ok := strings.CutPrefix(line, filepath.ToSlash(cache)+"/"); ok {

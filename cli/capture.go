@@ -133,7 +133,7 @@ const noGPUs = "none"
 // askedGPUs are one of each architecture that cuDNN answers about quickly.
 var askedGPUs = []string{"a100-80", "rtx-3090", "rtx-4090", "h100", "rtx-5090"}
 
-// captureName returns the file of a model that is given no name: the last part of its spec.
+// captureName returns the default name of a model's file: the last part of its spec.
 func captureName(spec string) string {
 	spec, _, _ = strings.Cut(spec, "@")
 	spec = strings.TrimSuffix(strings.ReplaceAll(spec, `\`, "/"), "/config.json")
@@ -158,13 +158,13 @@ func tellCaptured(a *app, made *capture.Outcome) {
 	printable.Fprintf(a.stdout, "next: vprof plan --model %s --batch 8\n", made.File)
 }
 
-// recordedStep takes the way out that --step is from what a refusal says to do.
+// recordedStep removes the advice to use --step from a refusal.
 var recordedStep = strings.NewReplacer(
 	"Record a training step as it runs ("+capture.SameCommand+"), or run", "Run",
 	"record a training step as it runs ("+capture.SameCommand+"), or run", "run",
 )
 
-// stepCommand returns the command that was given, with --step: what can be done where a graph cannot be made.
+// stepCommand returns the given command with --step, for models without a graph.
 func stepCommand(cmd *cobra.Command, args []string) string {
 	words := append([]string{"vprof", "capture"}, args...)
 	cmd.Flags().Visit(func(f *pflag.Flag) {

@@ -93,7 +93,7 @@ func (o *askOptions) run(ctx context.Context) error {
 	return ask(ctx, o.app, o.asker, q)
 }
 
-// usualBatches returns what is asked about unless --batch names others.
+// usualBatches returns the batch sizes that are asked about by default.
 func usualBatches(m models.Model) []int {
 	return slices.DeleteFunc(slices.Clone(m.Batches), func(n int) bool { return n > 64 && len(m.Batches) > 1 })
 }
@@ -117,7 +117,7 @@ type question struct {
 	asking.Options
 }
 
-// mostAtOnce is how many questions a capture asks of its own, at a millisecond or two each.
+// mostAtOnce is the largest number of questions that a capture asks by itself, at a millisecond or two each.
 const mostAtOnce = 2000
 
 // askAfterCapture asks about a file that was just captured. Unless GPUs were named, that there is

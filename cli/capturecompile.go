@@ -116,8 +116,8 @@ func (c *compilation) stop() {
 	<-c.done
 }
 
-// recordSteps runs the steps of a model on a simulated GPU, and then those at batch sizes between the given ones at
-// which Inductor decides otherwise.
+// recordSteps runs the steps of a model on a simulated GPU, at the given batch sizes and at sizes between them at which
+// Inductor generates other code.
 func (o *captureOptions) recordSteps(ctx context.Context) (*recorded.File, error) {
 	gpu, err := o.compile.target.chosen()
 	if err != nil {
@@ -187,8 +187,8 @@ func besideConfig(spec string) string {
 	return recorded.FileOf(config[strings.LastIndexByte(config, '@')+1:])
 }
 
-// finishCompile waits for the recordings, writes them to files of which the second may be empty, and prints what they
-// are and the command that plans the model.
+// finishCompile waits for the recordings and writes them to files; the second may be empty. It prints a summary and the
+// command that plans the model.
 func finishCompile(o *captureOptions, c *compilation, model string, paths ...string) error {
 	bar := startProgress(o.app, o.Verbose)
 	bar.step("Python compiles "+model, 0, 0)
@@ -221,8 +221,8 @@ func finishCompile(o *captureOptions, c *compilation, model string, paths ...str
 	return nil
 }
 
-// recordListed records the compiled step of the class that a model of vprof's list stands for, and keeps it for plans
-// of the model in those settings.
+// recordListed records the compiled step of the class that a listed model stands for, and stores it for plans of the
+// model with those settings.
 func recordListed(ctx context.Context, o *captureOptions) error {
 	m, err := o.app.models().Lookup(o.Spec)
 	if err != nil {

@@ -30,7 +30,7 @@ import (
 type caseFlags struct {
 	model, torch string
 	stack        stackFlag
-	// patch is what the flags choose, but for several GPUs, the release and --set.
+	// patch holds the values that the flags set, except for several GPUs, the release and --set.
 	patch models.Patch
 	// calibrates reports whether the command is calibrate, whose stack also has the driver.
 	calibrates bool
@@ -272,7 +272,7 @@ func joinValues(args []string) []string {
 // autoRelease is the value of --torch that finds the release by itself.
 const autoRelease = "auto"
 
-// release returns the release of PyTorch that flags name for a model, as in cases; without, a recorded run's own.
+// release returns the release of PyTorch that the flags name, or else the release of a recorded run.
 func (f *caseFlags) release(m models.Model) (string, error) {
 	if f.torch == "" && f.stack.torch == "" && m.Recorded {
 		return m.Default.Torch, nil
@@ -291,8 +291,8 @@ func (f *caseFlags) release(m models.Model) (string, error) {
 	return release, nil
 }
 
-// findRelease returns the release that wrote the model's file, or else the one that the
-// project asks for: the folder with the project file, here or above, or this one.
+// findRelease returns the release that wrote the model's file, or else the one that the project requires: in the folder
+// with the project file, here or above, or in this folder.
 func findRelease(m models.Model) (string, error) {
 	if m.Torch != "" {
 		return m.Torch, nil

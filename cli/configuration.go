@@ -32,8 +32,8 @@ type configuration struct {
 	unplanned []report.Warning
 }
 
-// takeProject takes a file of a project that package systems lists as the configuration. The model is the one that the
-// file names, unless a flag does.
+// takeProject uses a project's file that package systems lists as the configuration. The model is the file's, unless a
+// flag names one.
 func (f *caseFlags) takeProject(cmd *cobra.Command, files []string, model string) error {
 	switch {
 	case len(files) > 1:

@@ -44,7 +44,7 @@ func (f *caseFlags) otherParts(m models.Model, c models.Case) ([]step.Part, erro
 	}), err
 }
 
-// file returns the system whose configuration is written, with what it holds, and whether there is one.
+// file returns the system whose configuration is written, and its values; ok is false if there is none.
 func (f *applyFlags) file(m models.Model) (s systems.System, values map[string]any, found bool, err error) {
 	if !f.apply && f.config == "" || len(f.pairs) > 0 || f.trainer != nil {
 		return s, nil, false, nil

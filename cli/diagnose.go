@@ -217,8 +217,8 @@ func (o *diagnoseOptions) series(ctx context.Context, d *report.Diagnosis, data 
 	return o.remedy(ctx, d, gpu)
 }
 
-// gpuOf returns the GPU on which memory ran out, by its size: the first of the catalog's nearest, or the zero GPU. Where
-// none has just that size, all that may have it are named.
+// gpuOf returns the GPU on which memory ran out, by the size of its memory: the first of the catalog's nearest, or the
+// zero GPU. If no GPU has just that size, the diagnosis names all that are near enough.
 func gpuOf(messages []oomtext.Message, d *report.Diagnosis) device.GPU {
 	for _, m := range messages {
 		off := func(gpu device.GPU) int64 { return max(gpu.Memory-m.Total, m.Total-gpu.Memory, printed) }
@@ -296,7 +296,7 @@ func (o *diagnoseOptions) report(ctx context.Context, d *report.Diagnosis, data 
 	return o.remedyFor(ctx, d, setup, of.Case.Model, at.Batch, gpu)
 }
 
-// remedy adds remedies for the case that the flags describe, if any. The GPU is of --gpu, or else of the file.
+// remedy adds remedies for the case of the flags, if any. The GPU comes from --gpu, or else from the file.
 func (o *diagnoseOptions) remedy(ctx context.Context, d *report.Diagnosis, gpu device.GPU) error {
 	if o.c.model == "" {
 		d.GPU = ""

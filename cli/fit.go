@@ -130,7 +130,7 @@ func runFit(cmd *cobra.Command, o *fitOptions) (err error) {
 	return nil
 }
 
-// verdictOf returns an error if nothing fits, which describes what else could be tried.
+// verdictOf returns an error if nothing fits, with what else could be tried.
 func verdictOf(f *report.Fit, advice string) error {
 	if !slices.ContainsFunc(f.Choices, report.Choice.Fits) {
 		return negative{fmt.Errorf("%s does not fit; %s", f.Model, advice)}
@@ -186,7 +186,7 @@ func (o *fitOptions) profiles(ctx context.Context, s fit.Search) ([]report.Profi
 	return fit.Profiles(ctx, s, o.app.models().Lookup)
 }
 
-// fitHead is what the parts of a search have in common.
+// fitHead holds what all parts of a search have in common.
 type fitHead struct {
 	Fit    report.Fit `json:"fit"`
 	Stages []string   `json:"stages"`

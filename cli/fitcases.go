@@ -34,7 +34,7 @@ func (o *fitOptions) checkBatches() error {
 	return nil
 }
 
-// search returns what the flags ask for.
+// search returns the search that the flags describe.
 func (o *fitOptions) search(ctx context.Context) (s fit.Search, err error) {
 	if err := o.checkBatches(); err != nil {
 		return s, err
@@ -93,7 +93,7 @@ func (o *fitOptions) search(ctx context.Context) (s fit.Search, err error) {
 	return s, nil
 }
 
-// open names the configuration of the user's project, which other values are read from than the searched ones.
+// open opens the configuration of the user's project, which sets all values that are not searched.
 func (o *fitOptions) open() error {
 	if o.c.trainer != nil || len(o.apply.pairs) > 0 {
 		return nil
@@ -109,8 +109,8 @@ func (o *fitOptions) open() error {
 	return nil
 }
 
-// keepFile keeps the number of samples of an optimizer step that the project's file has, and returns the
-// parts of the curriculum beside it, which train with the same batch.
+// keepFile fixes the samples of an optimizer step to the number in the project's file. It returns the other parts of
+// the curriculum, which train with the same batch.
 func (o *fitOptions) keepFile(m models.Model) ([]models.Settings, error) {
 	s, values, found, err := o.apply.file(m)
 	if err != nil || !found {
@@ -168,7 +168,7 @@ func (o *fitOptions) checkSearch() error {
 	return without(o.c.flags, "--search seq-len is of simulated GPUs; leave out --%s", "device", "profile")
 }
 
-// recomputed sets how the trainer recomputes layers in cases that a search checkpoints; it leaves out impossible ones.
+// recomputed sets the trainer's kind of checkpointing in checkpointed cases, and removes impossible cases.
 func (o *fitOptions) recomputed(m models.Model, c models.Case, cases []models.Case) (out []models.Case) {
 	for _, k := range cases {
 		if o.c.trainer != nil && k.Checkpointing && !c.Checkpointing {
@@ -273,5 +273,5 @@ func (o *fitOptions) tuned(settings models.Settings) ([]models.Settings, error) 
 // mostEffective is the largest number of samples of a step that is accepted.
 const mostEffective = 1 << 30
 
-// maxTuned is how many combinations of settings a search goes through at most.
+// maxTuned is the largest number of combinations of settings that a search tests.
 const maxTuned = 256

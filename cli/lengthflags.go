@@ -32,7 +32,7 @@ func (f *lengthFlags) register(cmd *cobra.Command) {
 	})
 }
 
-// applyTrainer takes what was not given from the configuration of a trainer.
+// applyTrainer sets flags that were not given from the configuration of a trainer.
 func (f *lengthFlags) applyTrainer(cmd *cobra.Command, c *caseFlags) error {
 	if c.trainer == nil {
 		return nil

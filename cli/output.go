@@ -37,7 +37,7 @@ type output struct {
 	files  []report.Export
 }
 
-// register completes a command by the flags of its output, which are checked before its work.
+// register adds the flags of the output to a command. They are checked before the command runs.
 func (o *output) register(cmd *cobra.Command) *cobra.Command {
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

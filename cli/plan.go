@@ -351,8 +351,8 @@ func rankPlans(ctx context.Context, here *job.Local, m models.Model, c report.Ca
 	return out, nil
 }
 
-// ranksOf plans the ranks of a run's case that differ, at one of its batch sizes; none
-// where one GPU trains, and where there are too many to compare.
+// ranksOf plans the differing ranks of a run's case, at one of its batch sizes; none if one GPU trains, or if there are
+// too many ranks to compare.
 func ranksOf(ctx context.Context, a *app, r *report.Report, batch int) (report.Ranks, error) {
 	if r.Case.Strategy == nil || len(r.Points) == 0 {
 		return nil, nil

@@ -191,8 +191,8 @@ func (o *runOptions) check() error {
 	return nil
 }
 
-// execute runs a command. Its output goes through; where results go to standard output
-// as a format for programs, the command's goes to standard error.
+// execute runs a command. Its output is passed on: to standard error if the results on standard output are in a format
+// for programs.
 func (o *runOptions) execute(ctx context.Context, c script.Command) (*script.Outcome, error) {
 	c.Stdin, c.Stdout, c.Stderr = o.app.stdin, o.app.stdout, o.app.stderr
 	if c.Device == "" {
@@ -216,8 +216,8 @@ func (o *runOptions) execute(ctx context.Context, c script.Command) (*script.Out
 	return script.Run(ctx, c)
 }
 
-// addNeed runs a command that ran out of memory again, on a GPU with more than it needs, and adds to the report what it
-// needs and what would need less. Nothing is added where the command does not get through that.
+// addNeed reruns a command that ran out of memory on a GPU with enough memory, and adds its need and possible savings
+// to the report. It adds nothing if the command fails there, too.
 func (o *runOptions) addNeed(ctx context.Context, failed *script.Outcome, r *report.Report) error {
 	c := failed.Command
 	c.GPU, c.Timeout = step.Plentiful(c.GPU), time.Minute+time.Duration(3*failed.Seconds*float64(time.Second))

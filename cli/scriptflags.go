@@ -52,7 +52,7 @@ func settingValues(settings []string) map[string]string {
 	return values
 }
 
-// substitute puts values in the places of their names.
+// substitute replaces names by their values.
 func substitute(words []string, values map[string]string) ([]string, error) {
 	var missing error
 	filled := make([]string, len(words))

@@ -99,8 +99,8 @@ func (f *settingFlags) read(flag string, patch models.Patch) (models.Settings, e
 	return s, nil
 }
 
-// origins says of the settings that decide what a step takes where they come from: flags, a file, or the model, where
-// they were not searched in the cases either.
+// origins returns where the settings that decide a step's need come from: flags, a file, or the model's defaults.
+// Defaults are left out where the cases vary the setting.
 func (f *caseFlags) origins(m models.Model, cases ...models.Case) report.Origins {
 	given, _ := f.givenSettings() // an error has been told by then
 	var out report.Origins
@@ -137,7 +137,7 @@ func (f *caseFlags) origins(m models.Model, cases ...models.Case) report.Origins
 	return out
 }
 
-// defaults names which settings were left to the model; empty if none that decide were.
+// defaults names the settings whose defaults decide the need; empty if there are none.
 func defaults(m models.Model, from report.Origins) string {
 	words := lists.Map(from.Assumed, func(name string) string {
 		if name == "stage" {

@@ -122,7 +122,7 @@ func coefficientsBeside(path, value string) string {
 	return strings.TrimSuffix(filepath.Join(filepath.Dir(path), file)+"#"+name, "#")
 }
 
-// applySettings sets the flags of a command that the command line leaves alone. Such a flag does not count as given.
+// applySettings sets the flags that the command line does not set. Such a flag does not count as given.
 func applySettings(cmd *cobra.Command) error {
 	found, err := findSettings()
 	if err != nil {

@@ -117,7 +117,7 @@ func (o *smokeOptions) judge(s *report.Smoke, started time.Time, before *report.
 	return nil
 }
 
-// test returns what the flags and the configuration ask for.
+// test returns the test that the flags and the configuration describe.
 func (o *smokeOptions) test() (t smoke.Test, err error) {
 	m, c, err := o.c.resolve(o.app)
 	if err != nil {

@@ -126,7 +126,7 @@ func runSweep(cmd *cobra.Command, o *sweepOptions) error {
 	return errors.Join(err, o.out.print(r), o.verdict(r))
 }
 
-// verdict returns a negative one where the flags ask for one and a GPU has shown something else than was estimated.
+// verdict returns an error if --tolerance is given and the GPU differs from the estimates by more.
 func (o *sweepOptions) verdict(r *report.Report) error {
 	if o.tolerance == "" || r.Agreement == nil || !r.Agreement.Beyond() {
 		return nil
@@ -134,7 +134,7 @@ func (o *sweepOptions) verdict(r *report.Report) error {
 	return negative{fmt.Errorf("the GPU differs from the estimates by more than %s: %v", o.tolerance, *r.Agreement)}
 }
 
-// stamp says in a report when it was made, by what, and which GPU was left out.
+// stamp adds the time, the version, the origins of settings and an unused GPU to a report.
 func (o *sweepOptions) stamp(r *report.Report, started time.Time) {
 	o.app.stamp(r, started)
 	r.SetOrigins(o.out.origins)
@@ -198,7 +198,7 @@ func (o *sweepOptions) check() error {
 	return o.out.alsoWrite(o.resume)
 }
 
-// begunIn reads the sweep that a file holds; nil if it is not there, or was broken off before the first batch size.
+// begunIn reads an unfinished sweep from a file; nil if there is no file, or it ends before the first batch size.
 func begunIn(path string) (*report.Report, error) {
 	file, err := input.OpenFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -221,7 +221,7 @@ func begunIn(path string) (*report.Report, error) {
 	return reports[0], nil
 }
 
-// presets returns the batch sizes to try when none are given.
+// presets returns the default batch sizes.
 func presets(m models.Model, c models.Case) []int {
 	if len(m.Batches) == 0 {
 		return []int{c.Batch}

@@ -19,7 +19,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// searchNothing returns no flags, for commands that search none and take every setting of the file.
+// searchNothing returns no flags, for commands that use every setting of the file.
 func searchNothing() []string { return nil }
 
 // takesTrainer makes a command accept the configuration of a trainer as its arguments. It sets
@@ -54,7 +54,7 @@ func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched func() []s
 	}
 }
 
-// openTrainer reads the configuration that stands in files, or in a command behind --, at a place of the arguments.
+// openTrainer reads a trainer's configuration from files, or from a command behind --, at a given argument.
 func (f *caseFlags) openTrainer(cmd *cobra.Command, a *app, args []string, at int) (err error) {
 	switch {
 	case at > 0:
@@ -224,14 +224,14 @@ func (f *caseFlags) fixed(flag string) bool {
 	return f.flags.Changed(flag) && !slices.Contains(f.fromTrainer, flag)
 }
 
-// onImages reports whether the user has the model trained on images, of which it takes any size.
+// onImages reports whether the user sets images, so that the model trains on images; their number does not matter.
 func (f *caseFlags) onImages() bool {
 	return slices.ContainsFunc(f.settings.pairs, func(pair string) bool {
 		return strings.HasPrefix(pair, "images=") && pair != "images=0"
 	})
 }
 
-// shared returns the settings with those about several GPUs as the command takes them.
+// shared returns the trainer's settings, with the ones about several GPUs as the command's flags set them.
 func (f *caseFlags) shared(cmd *cobra.Command) ([]trainers.Setting, error) {
 	gpus := ""
 	if f.flags.Changed("gpus") {
@@ -259,7 +259,7 @@ func separator(noOption string) string {
 	return " "
 }
 
-// blame puts an error about a case where the trainer's configuration says so.
+// blame turns an error about a case into one about the key of the trainer's configuration that set the value.
 func (f *caseFlags) blame(err error) error {
 	var wrong *models.CaseError
 	if f.trainer == nil || !errors.As(err, &wrong) {

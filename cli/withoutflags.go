@@ -39,7 +39,7 @@ func (w *withoutFlags) registerData(cmd *cobra.Command) {
 		"with placeholders, fetch configurations and headers of weights, and no values, from HF_ENDPOINT")
 }
 
-// resolve returns what the flags say.
+// resolve returns the placeholders that the flags describe.
 func (w *withoutFlags) resolve() (_ script.Without, err error) {
 	switch {
 	case w.fetch && !w.Any():

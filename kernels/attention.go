@@ -118,8 +118,8 @@ func (p *plan) attendBackward(w *Work) bool {
 	return true
 }
 
-// attention adds a launch over the operands at three indices, with as many of the keys as so many operations take: half
-// of them under a causal mask. What it visits is taken from the beginnings of its ranges, unless a launch before has.
+// attention adds a launch over the operands at three indices. Its number of keys follows from the number of operations,
+// of which a causal mask leaves half. It visits the beginnings of the operands' ranges that no launch has visited yet.
 func (p *plan) attention(h heads, flops int64, operands [3]int, result int) {
 	perKey := 4 * h.queries * h.depth * h.count
 	keys := max(1, min(h.keys, (flops+perKey/2)/perKey))

@@ -32,7 +32,7 @@ type Launch struct {
 	// Reads and Writes are the bytes of device memory that the kernel visits,
 	// each counted once, and FLOPs its operations, a multiply-add being two.
 	Reads, Writes, FLOPs int64
-	// Again is how many of Reads a launch before, for the same [Work], reads too.
+	// Again is the number of bytes of Reads that an earlier launch, for the same [Work], reads too.
 	Again int64
 }
 

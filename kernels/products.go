@@ -17,9 +17,9 @@ func (p *plan) matmul(w *Work) {
 	p.multiply(0, min(1, len(p.reads)-1), w.M, w.N, w.K, w.Batch)
 }
 
-// tiled reports whether a product is worth its tiles. They are computed as wholes; where most of one would be for
-// nothing, it is no kernel for the work: products with a vector, and convolutions of each channel by itself, are bound
-// by memory. Tensor cores are so fast that more may be for nothing.
+// tiled reports whether a product is worth its tiles, which are computed as wholes. A product that leaves most of a
+// tile unused has no kernel: products with a vector, and depthwise convolutions, are limited by memory bandwidth. With
+// tensor cores a larger part may be unused.
 func (p *plan) tiled(m, n, k, batch int64) bool {
 	if min(m, n, k, batch) <= 0 || max(m, n, k, batch) >= 1<<30 {
 		return false
@@ -195,9 +195,9 @@ func (p *plan) done(first, second, out int64) {
 	take(p.writes, 0, out)
 }
 
-// geometry returns the convolution that a kernel can do: the one at hand, or, where its windows leave pixels out or its
-// geometry is not known, one over a row of pixels. There is none if channels do not come by 16 bytes, or if most of a
-// tile would be for nothing.
+// geometry returns the convolution that a kernel can compute: the given one or, if its windows skip pixels or its
+// geometry is unknown, one over a row of pixels. There is none if channels are not multiples of 16 bytes, or if most of
+// a tile would be unused.
 func (p *plan) geometry(c convolution) (Conv, bool) {
 	lanes := vectorBytes / p.t.Size()
 	if !p.tiled(c.positions, c.filters, c.taps, c.groups) || c.filters%lanes != 0 ||
@@ -229,9 +229,9 @@ func (p *plan) overImages(c convolution) (k Conv, ok bool) {
 		k.inputBytes() == c.input.Bytes && k.visitedInput() == c.input.Bytes && k.visitedOutput() == k.outputBytes()
 }
 
-// overRow returns a convolution over a single row of pixels with the sizes given: all that
-// matters of another's for traffic and arithmetic. It visits the input's first pixels,
-// as many as are under some filter. There is none if no number of taps fits.
+// overRow returns a convolution over a single row of pixels with the same sizes, and so the same traffic and
+// arithmetic. It visits the input's first pixels, as many as lie under a filter. There is none if no number of taps
+// fits.
 func (p *plan) overRow(c convolution) (k Conv, ok bool) {
 	size := p.t.Size()
 	lanes := vectorBytes / size

@@ -113,8 +113,7 @@ func (k NormalizeBackward) Launch() Launch {
 	return l
 }
 
-// rowsLaunch returns a launch that gives a row to a warp, or if it is long to a
-// block, and the number of threads that is.
+// rowsLaunch returns a launch with a warp for each row, or a block if rows are long, and its number of threads.
 func rowsLaunch(name string, t Type, rows, columns int64) (Launch, int64) {
 	const warp, longest = 32, 4096 // bytes: eight vectors a lane
 	team := int64(warp)

@@ -88,8 +88,8 @@ func (s *share) attention() []Work {
 	return s.among(n, func(part *Work) { part.Batch /= n }, true)
 }
 
-// among makes n parts, each smaller in one size. Either all ranges are shared out, or the first input and output alone,
-// and the second input is for all. What cannot be shared out evenly goes to the first part.
+// among makes n parts, each smaller in one size. Either all ranges are divided, or only the first input and output, and
+// all parts read the second input. A remainder goes to the first part.
 func (s *share) among(n int64, smaller func(*Work), all bool) []Work {
 	w := s.work
 	even := func(r Range) bool { return r.Bytes%(n*vectorBytes) == 0 }

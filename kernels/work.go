@@ -93,7 +93,7 @@ type plan struct {
 	tf32          bool
 	reads, writes []Range
 	flops         int64
-	// visited is where the inputs begin and what of each was read.
+	// visited are the addresses of the inputs and the bytes that were read of each.
 	visited [8]Range
 }
 
@@ -103,13 +103,13 @@ func (p *plan) add(l Launch) {
 	p.flops = max(0, p.flops-l.FLOPs)
 }
 
-// take takes the first bytes of a range.
+// take removes the first bytes of a range.
 func take(ranges []Range, i int, bytes int64) {
 	ranges[i].Addr += uint64(bytes)
 	ranges[i].Bytes -= bytes
 }
 
-// elements returns how many whole ones a range holds.
+// elements returns the number of whole elements in a range.
 func (p *plan) elements(r Range) int64 { return r.Bytes / p.t.Size() }
 
 // largest returns the place of the range with most bytes; -1 if there is none.
@@ -133,8 +133,8 @@ const (
 // streamed without arithmetic, because it may be too small to take much.
 func (p *plan) begun() bool { return len(p.launches) > p.before }
 
-// stream reads and writes all that is left, in one launch if there are few
-// ranges, and if that is everything with rounds of arithmetic.
+// stream reads and writes the rest of all ranges, in one launch if there are few; if that is all of the work, with
+// rounds of arithmetic.
 func (p *plan) stream() {
 	p.reads, p.writes = occupied(p.reads[:0], p.reads), occupied(p.writes[:0], p.writes)
 	if len(p.reads)+len(p.writes) == 0 {

@@ -135,7 +135,7 @@ func Errorf(format string, args ...any) error { return wrong{fmt.Errorf(format, 
 // wrong is an error that means bad input, and nothing that a caller could distinguish from others.
 type wrong struct{ error }
 
-// Unwrap returns what the words are about.
+// Unwrap returns the wrapped error.
 func (e wrong) Unwrap() error { return e.error }
 
 // Usage marks the error as bad input.

@@ -86,8 +86,8 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// Typo returns the name of which word is a misspelling: the nearest one that at most a quarter of the letters set
-// apart, or their order alone, with the same digits; empty if there is none, or if word is one of the names.
+// Typo returns the name that word misspells: the nearest one that differs in at most a quarter of the letters, or only
+// in their order, with the same digits; empty if there is none, or if word is one of the names.
 func Typo(word string, names []string) string {
 	folded, best, least := Fold(word), "", len(word)
 	for _, name := range names {

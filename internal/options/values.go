@@ -112,7 +112,7 @@ func ParseNames(text string) ([]string, error) {
 	return names, nil
 }
 
-// JoinNames returns what [ParseNames] reads.
+// JoinNames returns the form that [ParseNames] reads.
 func JoinNames(names []string) string { return strings.Join(names, "+") }
 
 // Number returns a number as text; empty for zero.

@@ -14,8 +14,8 @@ import (
 // A List is a list or a tuple.
 type List struct{ Items []any }
 
-// A Dict has those items of a dict whose keys [Read] was asked for. They are so few
-// that a slice is smaller than a map and as fast.
+// A Dict has the items of a dict whose keys [Read] was asked for. They are so few that a slice is smaller than a map
+// and as fast.
 type Dict struct {
 	items []item
 	// Taken is for the reader's caller, who can note in it that this dict was seen:
@@ -365,7 +365,7 @@ func (u *unpickler) fill(d *Dict, items []any) {
 	u.spend(costEntry * (len(d.items) - before))
 }
 
-// kept returns how many of the items of a dict have keys that are kept.
+// kept returns the number of items of a dict whose keys are kept.
 func (u *unpickler) kept(items []any) (n int) {
 	for i := 0; i < len(items); i += 2 {
 		if key, ok := items[i].(string); ok && u.keys[key] {

@@ -196,7 +196,7 @@ func prepare(ctx context.Context, d disk, targets []*target) (backups []string, 
 	return backups, nil
 }
 
-// stageAll writes what files are to hold, and what they held, beside them.
+// stageAll writes the new and the old contents of files next to them.
 func stageAll(d disk, targets []*target) (backups []string, err error) {
 	for _, t := range targets {
 		if t.staged, err = d.Stage(t.path, t.after, t.mode); err != nil {
@@ -286,7 +286,7 @@ func (t *target) unchanged() error {
 	return err
 }
 
-// backUp keeps what a file holds under a name that nothing has.
+// backUp copies a file's content to a new name.
 func backUp(d disk, t *target) (string, error) {
 	staged, err := d.Stage(t.path, t.before, t.mode)
 	if err != nil {

@@ -87,7 +87,8 @@ func (p *Process) End(patience time.Duration) {
 	}
 }
 
-// ExitCode returns what a shell would say of how a command ended: its own code, or 128 and the signal that ended it.
+// ExitCode returns a command's exit code by a shell's rules: its own code, or 128 plus the number of the signal that
+// ended it.
 func ExitCode(err *exec.ExitError) int {
 	if s, ok := err.Sys().(syscall.WaitStatus); ok && s.Signaled() {
 		return 128 + int(s.Signal())

@@ -42,7 +42,7 @@ func Decode(file string, data []byte, v any) error {
 	return nil
 }
 
-// wrong returns what yaml says, in a line.
+// wrong returns yaml's error message in one line, for a file.
 func wrong(file string, err error) error {
 	if errors.As(err, new(*input.FormatError)) {
 		return err
@@ -55,7 +55,7 @@ func wrong(file string, err error) error {
 	return e
 }
 
-// check finds keys that a type does not have. What decodes itself is left to that.
+// check returns an error for keys that a type does not have. Types that decode themselves check their own keys.
 func check(file string, n *yaml.Node, t reflect.Type, path string) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -20,7 +20,7 @@ func NewSparse(int64) (*Buffer, error) { panic(Missing) }
 // Free ends the buffer.
 func (b *Buffer) Free() {}
 
-// Address returns what kernels call the first byte.
+// Address returns the first byte's address, as kernels see it.
 func (b *Buffer) Address() uint64 { return 0 }
 
 // Bytes returns the memory itself.
@@ -29,7 +29,7 @@ func (b *Buffer) Bytes() []byte { return nil }
 // Reads and Writes return how often kernels read and wrote byte i.
 func (b *Buffer) Reads(int) int { return 0 }
 
-// Writes returns how often kernels wrote byte i.
+// Writes returns the number of times that kernels wrote byte i.
 func (b *Buffer) Writes(int) int { return 0 }
 
 // ClearMarks forgets all reads and writes.

@@ -78,7 +78,7 @@ func (b *Buffer) Free() {
 	C.free(unsafe.Pointer(b.r))
 }
 
-// Address returns what kernels call the first byte.
+// Address returns the first byte's address, as kernels see it.
 func (b *Buffer) Address() uint64 { return uint64(uintptr(unsafe.Pointer(b.r.data))) }
 
 // Bytes returns the memory itself.
@@ -88,13 +88,13 @@ func (b *Buffer) Bytes() []byte { return b.bytes }
 // 15 at most.
 func (b *Buffer) Reads(i int) int { return int(b.marks[i] & 15) }
 
-// Writes returns how often kernels wrote byte i.
+// Writes returns the number of times that kernels wrote byte i.
 func (b *Buffer) Writes(i int) int { return int(b.marks[i] >> 4) }
 
 // ClearMarks forgets all reads and writes.
 func (b *Buffer) ClearMarks() { clear(b.marks) }
 
-// Arguments returns the size in bytes of what a kernel takes, and whether there is such a kernel.
+// Arguments returns the size of a kernel's arguments in bytes, and whether there is such a kernel.
 func Arguments(arch int, name string) (int, bool) {
 	cname := C.CString(name)
 	defer C.free(unsafe.Pointer(cname))

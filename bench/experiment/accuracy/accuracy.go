@@ -49,8 +49,8 @@ type Replayable interface {
 	Replay(ctx context.Context, allocConf string) (Outcome, error)
 }
 
-// Compare estimates every record and returns how far the estimates are from PyTorch, on all cores. Records of one case
-// and GPU share a recording. After each, progress is called with how many are done; calls do not overlap.
+// Compare estimates every record, on all cores, and returns the errors against PyTorch. Records of one case and GPU
+// share a recording. After each, progress is called with the number of finished records; calls do not overlap.
 func Compare(ctx context.Context, records []reference.Record, r Replayer,
 	progress progress.Func,
 ) (*report.Accuracy, error) {
@@ -109,8 +109,8 @@ func shareRecordings(records []reference.Record) [][]int {
 	return groups
 }
 
-// stepsOf returns how many steps a replay needs to be comparable with all records
-// of a case. An OOM record stops early, but only because PyTorch did.
+// stepsOf returns the number of steps that make a replay comparable with all records of a case. An OOM record stops
+// early, but only because PyTorch did.
 func stepsOf(r *reference.Record) int {
 	if r.Status == reference.OK {
 		return r.Steps()

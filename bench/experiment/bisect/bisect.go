@@ -98,7 +98,7 @@ func (s *Search) left(values int) {
 	}
 }
 
-// tries returns how many values must be computed to find one change among a number of neighbors.
+// tries returns the number of values that must be computed to find one change among a number of neighbors.
 func tries(neighbors int) int { return bits.Len(uint(max(neighbors-1, 0))) }
 
 // Change is a package with its releases in two environments.

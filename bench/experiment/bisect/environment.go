@@ -198,7 +198,7 @@ func (i *Installer) Releases(ctx context.Context, name string) (all []string, er
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' }), nil
 }
 
-// output returns what a command prints, to standard output first. Its error has the end of that.
+// output returns the standard output of a command, or its error with the end of what it printed.
 func output(ctx context.Context, name string, args ...string) (string, error) {
 	var stdout, stderr strings.Builder
 	cmd := exec.CommandContext(ctx, name, args...)

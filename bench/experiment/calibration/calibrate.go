@@ -184,7 +184,7 @@ func (c *Calibration) setup(o Observed) (*step.Setup, error) {
 	return step.New(m, o.Case, step.Evidence{Trials: c.Trials, Residuals: c.Residuals})
 }
 
-// communication returns what NCCL is assumed to take of a run's GPU, in bytes: nothing where no NCCL ran.
+// communication returns the assumed memory of NCCL on a run's GPU, in bytes: zero without NCCL.
 func communication(o Observed, gpu device.GPU) float64 {
 	if o.Case.Strategy == nil || o.Synthetic {
 		return 0

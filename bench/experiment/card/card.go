@@ -142,7 +142,7 @@ func (c *Card) settings() []Row {
 	return rows
 }
 
-// with returns arguments with a flag set to a value, or given where it has none.
+// with returns arguments with a flag set to a value, or only added if it has none.
 func with(args []string, flag, value string) []string {
 	args = slices.DeleteFunc(slices.Clone(args), func(a string) bool { return strings.HasPrefix(a, flag+"=") })
 	if at := slices.Index(args, flag); at >= 0 {
@@ -269,7 +269,7 @@ func (c *Card) Least() *Row {
 	return least
 }
 
-// Read reads the state of a card; what is another command's, or unreadable, is left.
+// Read reads the state of a card. Entries of other commands, and unreadable ones, are ignored.
 func (c *Card) Read(data []byte) {
 	var kept Card
 	if json.Unmarshal(data, &kept) == nil && slices.Equal(kept.Command.Args, c.Command.Args) && kept.GPU == c.GPU {

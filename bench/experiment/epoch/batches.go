@@ -165,7 +165,7 @@ func (r *freeSpace) change(free int64, by int32) {
 	}
 }
 
-// take removes the row with the least room for n tokens, and returns how much it has.
+// take removes the row with the least room for n tokens, and returns its room.
 func (r *freeSpace) take(n int64) (free int64, ok bool) {
 	i := r.base + int(n)
 	// Up, until a tree to the right has a row; then down to its first.

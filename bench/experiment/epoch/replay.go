@@ -28,8 +28,8 @@ type outcome struct {
 	oomLength int64
 }
 
-// beyond reports whether memory ran out, cached memory was freed, or more was reserved than these bytes; never of zero
-// bytes, which stand for no limit.
+// beyond reports whether memory ran out, cached memory was freed, or more was reserved than a limit in bytes; a limit
+// of zero is none.
 func (o outcome) beyond(bytes int64) bool {
 	return bytes > 0 && (o.oomStep > 0 || o.retries > 0 || o.peak > bytes)
 }
@@ -145,7 +145,7 @@ func summary(outcomes []outcome, at []int) report.Epochs {
 	return e
 }
 
-// clopperPearson returns the exact interval that holds a probability with 95 %, of which k of n trials came true.
+// clopperPearson returns the exact 95 % confidence interval of a probability after k successes in n trials.
 func clopperPearson(k, n int) (low, high float64) {
 	low, high = 0, 1
 	if k > 0 {

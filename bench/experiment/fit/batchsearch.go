@@ -23,13 +23,13 @@ type batchSearch struct {
 	judge *judge.Judge
 	parts []models.Settings
 	begin planner.Start
-	// max is where to end; given is the one batch to try, zero for none.
+	// max is the end of the range; given is the one batch to try, zero for none.
 	max, given int
 	// row is the batch of a search for the longest row; zero where the batch is searched.
 	row      int
 	multiple int
 	speed    steptime.Efficiency
-	// together is how many sizes are tried concurrently.
+	// together is the number of sizes that are tried concurrently.
 	together int
 }
 
@@ -80,7 +80,7 @@ func (q *batchSearch) setupOf(size, accumulate int) (*step.Setup, int) {
 	return setup.For(c), q.row
 }
 
-// judged returns how many of a step's micro-batches are recorded to judge whether it is safe.
+// judged returns the number of a step's micro-batches to record for its verdict.
 func judged(micro int) int { return min(micro, step.MostMicro) }
 
 // find returns the size to use, a batch or the length of rows, and its number of micro-batches, and the largest
@@ -190,7 +190,7 @@ func (q *batchSearch) try(ctx context.Context, size, accumulate int) (*judge.Jud
 	return q.judge.Worst(ctx, cases, batch)
 }
 
-// seconds returns how long a step of a judgement takes; zero if that is not known.
+// seconds returns the duration of a step of a judgement; zero if unknown.
 func (q *batchSearch) seconds(ctx context.Context, d *judge.Judgement) (float64, error) {
 	load, err := d.Load(ctx)
 	return seconds(q.speed, load), err
@@ -239,7 +239,7 @@ func (q *batchSearch) describe(ctx context.Context, out *report.Choice, found, s
 	return nil
 }
 
-// pace notes how fast a choice is whose step takes out.StepSeconds, zero if that is not known.
+// pace records the speed of a choice whose step takes out.StepSeconds, zero if that is unknown.
 func pace(out *report.Choice) {
 	if out.StepSeconds > 0 {
 		out.SamplesPerSecond = float64(out.EffectiveBatch) / out.StepSeconds

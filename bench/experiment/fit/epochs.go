@@ -24,9 +24,9 @@ func (s *Search) longest(c models.Case) (models.Case, error) {
 	return k, err
 }
 
-// survive replays epochs over the lengths of the data set with what is recommended, for each stage and for all of them
-// together. Where one runs out of memory, the batch comes down to the largest that gets through, and what is then
-// slower than another loses its recommendation, until every recommended choice gets through.
+// survive replays epochs over the lengths of the data set with the recommended choices, for each stage and for all of
+// them together. If one runs out of memory, its batch is reduced to the largest that completes the epochs. A choice
+// that is then slower than another loses its recommendation, until every recommended choice completes them.
 func (s *Search) survive(ctx context.Context, f *report.Fit) error {
 	gpus := s.gpus()
 	replayed := map[string]bool{}
@@ -43,7 +43,7 @@ func (s *Search) survive(ctx context.Context, f *report.Fit) error {
 	}
 }
 
-// throughEpochs brings the batch of a choice down to the largest with which epochs get through; zero if none does.
+// throughEpochs reduces the batch of a choice to the largest that completes the epochs; zero if none does.
 func (s *Search) throughEpochs(ctx context.Context, gpu device.GPU, c *report.Choice) error {
 	whole, err := step.New(s.Model, c.Case.Case, s.Evidence)
 	if err != nil {

@@ -77,7 +77,7 @@ type Slots chan struct{}
 // NewSlots returns a slot for each core.
 func NewSlots() Slots { return make(Slots, runtime.GOMAXPROCS(0)) }
 
-// take waits for a slot, and returns what gives it back.
+// take waits for a slot, and returns the function that releases it.
 func (s Slots) take() (giveBack func()) {
 	if s == nil {
 		return func() {}
@@ -247,8 +247,8 @@ func rank(f *report.Fit, stages []string) {
 // asFast is the share of the fastest choice's samples per second from which on a choice is as fast.
 const asFast = 0.99
 
-// plainer reports whether of two choices that are as fast the first takes less from those who train: it is trained as
-// its authors do, or with fewer memory-saving options, or differs only by a strategy with fewer options.
+// plainer reports whether the first of two equally fast choices is simpler for users: it is trained as its authors do,
+// or has fewer memory-saving options, or only a strategy with fewer options.
 func plainer(a, b *report.Choice) bool {
 	like := a.Case.Case
 	like.Strategy = b.Case.Strategy
@@ -316,7 +316,7 @@ func (s *Search) choice(ctx context.Context, gpu device.GPU, c models.Case, begi
 	return out, nil, q.describe(ctx, &out, size, steps)
 }
 
-// refuse makes the choice of a configuration that PyTorch or the model refuses; other errors are returned as such.
+// refuse records a configuration that PyTorch or the model refuses as a choice; it returns other errors.
 func (s *Search) refuse(gpu device.GPU, c models.Case, cause error) (report.Choice, error, error) {
 	if !step.Refused(cause) {
 		return report.Choice{}, nil, cause

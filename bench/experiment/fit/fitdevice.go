@@ -10,8 +10,9 @@ import (
 	"github.com/vprof/vprof/profiler/planner"
 )
 
-// onDevice measures what is recommended, for each stage and for all of them together. A choice that turns out slower
-// than another, or not to fit, loses its recommendation to the next, until every recommended choice was measured.
+// onDevice measures the recommended choices, for each stage and for all of them together. A choice that turns out
+// slower than another, or does not fit, loses its recommendation to the next, until every recommended choice was
+// measured.
 func (s *Search) onDevice(ctx context.Context, f *report.Fit) error {
 	f.Devices[0] = step.DeviceOn(s.Device)
 	for i := range f.Choices {
@@ -56,8 +57,8 @@ func (s *Search) measureChoice(ctx context.Context, c *report.Choice) error {
 	return s.measure(ctx, setup, c)
 }
 
-// measure runs a choice on the device. If that takes more than the budget, the batch comes down to the largest below
-// that does not; the number of micro-batches stays.
+// measure runs a choice on the device. If it exceeds the budget, the batch is reduced to the largest that does not; the
+// number of micro-batches stays.
 func (s *Search) measure(ctx context.Context, setup *step.Setup, c *report.Choice) error {
 	q, err := s.batchSearch(setup, s.GPUs[0])
 	if err != nil {

@@ -51,8 +51,8 @@ func turns() []turn {
 	}
 }
 
-// Levered returns the cases that come of turning memory-saving options, the case itself first: every combination that
-// makes sense for the model, of memory-saving options that no flag fixes.
+// Levered returns the cases with combinations of memory-saving options, the case itself first: every combination that
+// makes sense for the model, of options that no flag fixes.
 func Levered(m models.Model, c models.Case, fixed func(flag string) bool) []models.Case {
 	cases := []models.Case{c}
 	for _, t := range turns() {
@@ -91,8 +91,8 @@ func worthwhile(t turn, m models.Model, c models.Case) bool {
 	return true
 }
 
-// excluded reports whether another memory-saving option of a case is in the way of one, or that it would only follow
-// another: activations are offloaded where they are recomputed already.
+// excluded reports whether one memory-saving option of a case is impossible or useless with another: activations that
+// are recomputed need no offloading.
 func excluded(t turn, c *models.Case) bool {
 	switch t.flag {
 	case "optimizer":
@@ -150,7 +150,7 @@ func (s *Search) waterfall(ctx context.Context, gpu device.GPU, c *report.Choice
 	return out, nil
 }
 
-// need returns what a case needs at a batch size, whatever the GPU has.
+// need returns the need of a case at a batch size, independent of the GPU's memory.
 func (s *Search) need(ctx context.Context, gpu device.GPU, k models.Case, batch int) (report.Lever, error) {
 	setup, err := step.New(s.Model, k, s.Evidence)
 	if err != nil {

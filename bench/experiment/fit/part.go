@@ -25,8 +25,8 @@ type Part struct {
 	Profiles []report.Profile `json:"profiles,omitempty"`
 }
 
-// RunPart searches the configurations of a part, which the search has and no others.
-// Several GPUs are searched in simulation; there is no measuring.
+// RunPart searches the configurations of one part of a search. Several GPUs are searched in simulation, without
+// measuring.
 func RunPart(ctx context.Context, s Search) (*Part, error) {
 	f := s.begin()
 	s.Evidence = s.Sharing(s.GPUs)
@@ -50,7 +50,7 @@ func RunPart(ctx context.Context, s Search) (*Part, error) {
 	return p, nil
 }
 
-// intervalsOf returns what the intervals of the first estimate come from; empty without one.
+// intervalsOf returns the source of the intervals of the first estimate; empty without one.
 func intervalsOf(choices []report.Choice) string {
 	c, ok := lists.First(choices, func(c report.Choice) bool { return c.Estimate != nil })
 	if !ok {
@@ -68,8 +68,8 @@ func placeOf(c report.Choice) string {
 	return c.Device + " " + string(text)
 }
 
-// Join makes the whole of the parts, which have the configurations in order. Head is the whole without choices, stages
-// are the model's. The error reports that PyTorch or the model refuses every configuration.
+// Join merges the parts, which have the configurations in order. head is the result without choices, stages are the
+// model's. The error reports that PyTorch or the model refuses every configuration.
 func Join(head report.Fit, stages []string, parts []*Part) (*report.Fit, error) {
 	f := &head
 	f.Choices = []report.Choice{}

@@ -146,8 +146,8 @@ func selective(s *models.Strategy) string {
 	return ""
 }
 
-// dropRefused leaves out what only a search of all strategies has tried and the model cannot do, and reports why where
-// nothing is left of a strategy.
+// dropRefused removes strategies that only a search of all strategies has tried and that the model does not support,
+// with the reason if nothing is left of a strategy.
 func dropRefused(f *report.Fit) {
 	if f.Parallel == nil || f.Parallel.Strategy != AnyStrategy {
 		return
@@ -173,7 +173,7 @@ func dropRefused(f *report.Fit) {
 	}
 }
 
-// batchesOf returns how many batches the GPUs that train a case see at a time.
+// batchesOf returns the number of batches that the GPUs of a case train on at a time.
 func (s *Search) batchesOf(c models.Case) int { return max(1, c.Batches()) }
 
 // surveys reports whether configurations are read off lines, and what is recommended is confirmed.

@@ -25,8 +25,8 @@ const (
 // leastSaving is the share of the peak below which a change is not worth a line.
 const leastSaving = 0.01
 
-// remedies returns the changes that would need less memory than a run: ones that the hook tried in further steps, the
-// allocator's settings replayed, and estimates from what the peak is made of.
+// remedies returns the changes that would need less memory than a run: changes that the hook tried in further steps,
+// replays with other allocator settings, and estimates from the breakdown of the peak.
 func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.Held) ([]report.Remedy, error) {
 	var all []report.Remedy
 	add := func(what, how string, saves int64) {
@@ -87,8 +87,8 @@ func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.Held)
 	return all, nil
 }
 
-// keptInEvaluation returns the bytes that evaluations hold at their peak of outputs of batches before the last one, and
-// the line that has made most, and the bytes of all lines.
+// keptInEvaluation returns the bytes of outputs of earlier batches at the peak of evaluations: of the line with most,
+// that line, and the bytes of all lines.
 func (o *Outcome) keptInEvaluation() (most int64, line string, all int64) {
 	within := func(p *program.Phase) bool { return p.Name == "evaluation" }
 	return step.PeakOf(o.Program, within).Repeated(3)
@@ -105,7 +105,7 @@ var (
 // around is the number of lines before and after one that belong to the same computation.
 const around = 8
 
-// scores returns the bytes that are held of what lines of the user's attention have made, and the line of most.
+// scores returns the bytes that lines of the user's attention hold, and the line with most.
 func scores(held step.Held) (sum int64, most string) {
 	for _, c := range held.Lines(20) {
 		if text, near := source(c.Name); scoring().MatchString(text) && attention().MatchString(near) {

@@ -8,8 +8,8 @@ import (
 	"github.com/vprof/vprof/profiler/stack"
 )
 
-// WriteProgram writes what the process that trained allocated as a recorded program, which vprof
-// takes as a model (train.vprof): on other GPUs, with other settings of the allocator.
+// WriteProgram writes the allocations of the training process as a recorded program, a model for other GPUs and
+// allocator settings (train.vprof).
 func (o *Outcome) WriteProgram(w io.Writer) error {
 	if o.Program == nil {
 		return errors.New("nothing was recorded, since nothing trained")

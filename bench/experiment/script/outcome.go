@@ -93,7 +93,7 @@ func (o *Outcome) End() Event {
 	return Event{}
 }
 
-// Steps returns how often each optimizer stepped that did, most often first.
+// Steps returns the number of steps of each optimizer that stepped, largest first.
 func (o *Outcome) Steps() []int {
 	return slices.DeleteFunc(slices.Clone(o.End().Steps), func(n int) bool { return n == 0 })
 }
@@ -218,7 +218,7 @@ func (o *Outcome) readTrace() error {
 	return nil
 }
 
-// Seen returns how far a command came that did not train.
+// Seen describes how far a command without training steps came.
 func (o *Outcome) Seen() string {
 	if wanted := o.Wanted(); wanted != "" {
 		return wanted

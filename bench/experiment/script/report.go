@@ -65,7 +65,7 @@ func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
 	return r, err
 }
 
-// warnings returns what the values do not show.
+// warnings returns warnings about properties of the run that the values do not show.
 func (o *Outcome) warnings() []report.Warning {
 	var all []report.Warning
 	warn := func(hint, format string, args ...any) {
@@ -101,7 +101,7 @@ func (o *Outcome) warnings() []report.Warning {
 	return all
 }
 
-// OOMs returns how many allocations failed.
+// OOMs returns the number of failed allocations.
 func (o *Outcome) OOMs() int64 { return o.End().OOMs }
 
 // name returns the script among the arguments, without its folder.
@@ -159,8 +159,8 @@ func (o *Outcome) script() *report.Script {
 	return s
 }
 
-// seen returns which part of training a run covers that vprof ended; nil where the script ended by itself, or the user
-// chose the number of steps.
+// seen returns the parts of training that a run covers, if vprof ended it; nil if the script ended by itself, or the
+// user chose the number of steps.
 func (o *Outcome) seen() *report.Seen {
 	if o.Longest == 0 || !slices.Contains([]string{"steps", "shortened"}, o.End().Reason) {
 		return nil

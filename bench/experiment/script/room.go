@@ -79,8 +79,8 @@ func (r *room) path(name string) string { return filepath.Join(r.dir, name) }
 // Close removes the room, and ends what still runs in it.
 func (r *room) Close() error { return errors.Join(r.running.Close(), os.RemoveAll(r.dir)) }
 
-// removeMade removes the folders that the command has made and put nothing into, since that went to the room. It
-// returns the others, without those within them: what code that is not Python has written is not known by its name.
+// removeMade removes the empty folders that the command made for files that went to the temporary folder. It returns
+// the other folders, without subfolders: their files were written by code other than Python, whose names are unknown.
 func removeMade(events []Event) []string {
 	var left []string
 	for _, e := range slices.Backward(events) {
@@ -188,7 +188,7 @@ func (c *Command) withGPU(r *room, env []string) ([]string, error) {
 	return env, nil
 }
 
-// visible returns the GPU of the machine that the command sees, out of CUDA_VISIBLE_DEVICES.
+// visible returns the GPU of the machine that the command sees, by CUDA_VISIBLE_DEVICES.
 func (c *Command) visible(otherwise string) string {
 	number := strings.TrimPrefix(c.Device, "cuda:")
 	index, err := strconv.Atoi(number)

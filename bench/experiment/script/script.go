@@ -77,8 +77,8 @@ type Command struct {
 // patience is how long a command has to end once it was interrupted.
 const patience = 10 * time.Second
 
-// Run runs the command to its end. That it fails is a result; the error is about what
-// stands around it, and means bad input if there is no such program.
+// Run runs the command to its end. A failure of the command is a result. The error is about its environment, and means
+// bad input if there is no such program.
 func Run(ctx context.Context, c Command) (*Outcome, error) {
 	room, err := openRoom()
 	if err != nil {

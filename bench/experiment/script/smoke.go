@@ -36,9 +36,8 @@ func trains(p report.Phase) bool {
 	return p.Step > 0 && slices.Contains([]string{"forward", "backward", "optimizer"}, p.Name)
 }
 
-// Smoke returns the run of a command, of which r is the report, as a smoke test: whether each point of training is
-// within the budget. Of points that were not reached it has nothing. The batch size is what {batch} of the
-// command stood for; 1 where it has none.
+// Smoke returns the run of a command, reported by r, as a smoke test: whether each point of training is within the
+// budget. Points that were not reached are left out. batch is the value of {batch} in the command; 1 without it.
 func Smoke(r *report.Report, budget planner.Budget, batch int) *report.Smoke {
 	ran := r.Devices[0]
 	budget.Memory = ran.Memory
@@ -138,8 +137,8 @@ func Largest(gpu device.GPU, b planner.Budget, multiple, most int, run func(batc
 	return found, err
 }
 
-// components returns what a training step is made of at its peak: by what tensors are for, if that is
-// the peak of the whole run, of which alone that is known.
+// components returns the breakdown of a training step at its peak. Classes are known only at the peak of the whole run;
+// another step has its allocated bytes in one part.
 func components(run *report.Run, step report.Check) []report.Component {
 	all := slices.Clone(run.Classes)
 	if step.Allocated != run.Allocated {

@@ -62,7 +62,7 @@ func (w Without) environment(r *room, env []string) ([]string, error) {
 		"TRANSFORMERS_OFFLINE=1"), err
 }
 
-// Replaced returns what was absent and had a placeholder, each once.
+// Replaced returns the absent things that had a placeholder, each once.
 func (o *Outcome) Replaced() []report.Replaced {
 	all := lists.Union(nil, lists.Map(o.named("replaced"), func(e Event) report.Replaced {
 		return report.Replaced{Kind: e.Kind, Name: e.Path, By: e.By}

@@ -121,8 +121,8 @@ func (s *server) answer(line string) string {
 	return s.known[line]
 }
 
-// find returns the answer of cuDNN if it has one, and else the result of the rules. Kernels that cuDNN proposes only
-// on a machine with a GPU also go by the rules.
+// find returns the answer of cuDNN if it has one, and else the result of the rules. Kernels that cuDNN proposes only on
+// a machine with a GPU also follow the rules.
 func (s *server) find(q question) string {
 	if q.engine != (engine{}) {
 		return s.other(q)
@@ -206,7 +206,7 @@ func bits(numbers []int) (set uint64) {
 	return set
 }
 
-// ask returns the bytes that cuDNN answers; false if it gives no answer.
+// ask returns cuDNN's answer in bytes; false if it gives none.
 func (s *server) ask(q question) (n int64, asked bool) {
 	c := s.converse(q)
 	if c == nil {

@@ -38,7 +38,7 @@ func (s *Setup) Planner(gpu device.GPU, samples ...planner.Sample) (*planner.Pla
 	}, nil
 }
 
-// Estimate returns what a sample needs on a GPU, with its interval.
+// Estimate returns the need of a sample on a GPU, with its interval.
 func (s *Setup) Estimate(gpu device.GPU, sample planner.Sample) (planner.Estimate, error) {
 	p, err := s.Planner(gpu, sample)
 	if err != nil {
@@ -139,8 +139,8 @@ func grewIn(r *replay.Run, step int) bool {
 	return r.PeakOf(step, "").Reserved > before
 }
 
-// Coefficients returns the planner's coefficients for the case on a GPU, where the workspaces of some convolutions
-// are modeled or none are. Of which batch sizes a compiled step is known may depend on the sizes.
+// Coefficients returns the planner's coefficients for the case on a GPU; they depend on whether workspaces of
+// convolutions are modeled. For a compiled step they may depend on the batch sizes, too.
 func (s *Setup) Coefficients(gpu device.GPU, modeled bool, batches ...int) (planner.Coefficients, error) {
 	unknown := slices.ContainsFunc(s.cases(batches), func(c models.Case) bool { return s.model.NotRecorded(c) != "" })
 	of := planner.Subject{
@@ -250,9 +250,9 @@ func (s *Setup) EstimateAt(gpu device.GPU, r *Result, u replay.Usage) (planner.E
 	return s.Estimate(gpu, sample)
 }
 
-// besidePeak returns the breakdown that is assumed for a moment other than the peak, of which only the sum of the
-// allocated bytes is known. What torch.compile does not change is taken to be as large as at the peak, and the rest to
-// be activations. The interval of a moment then never ends above the interval of a moment that holds more.
+// besidePeak returns an assumed breakdown for a moment other than the peak, of which only the allocated bytes are
+// known. Memory that torch.compile does not change is assumed to be as large as at the peak, and the rest to be
+// activations. The interval of a moment then never ends above the interval of a moment that holds more.
 func besidePeak(peak program.Breakdown, sum int64) (b program.Breakdown) {
 	for class, bytes := range planner.Uncompiled(peak) {
 		b[class] = min(bytes, sum)

@@ -59,8 +59,8 @@ func (e Evidence) Coefficients(gpu device.GPU, of planner.Subject) (planner.Coef
 	return c, err
 }
 
-// Speed returns how much of its peak rates a GPU reaches with a model: what calibration
-// has found, else [steptime.Assumed]. The error is a [*coefficients.NoEntryError].
+// Speed returns the share of a GPU's peak rates that a model reaches: by calibration, else [steptime.Assumed]. The
+// error is a [*coefficients.NoEntryError].
 func (e Evidence) Speed(gpu device.GPU, model string) (steptime.Efficiency, error) {
 	if e.Timed != nil {
 		return *e.Timed, nil

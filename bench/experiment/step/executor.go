@@ -120,7 +120,7 @@ func (t *Trial) loads(ctx context.Context) (loads []steptime.Load, err error) {
 	return loads, nil
 }
 
-// prepare makes what a trial that comes from elsewhere lacks: the case, complete, and its recording.
+// prepare completes a trial that comes from elsewhere: its case, and its recording.
 func (l Local) prepare(ctx context.Context, t *Trial) (err error) {
 	if t.setup == nil {
 		if l.Models == nil {

@@ -25,8 +25,8 @@ type Held struct {
 // AtPeak finds what a program holds when its requested bytes are highest.
 func AtPeak(p *program.Program) Held { return PeakOf(p, nil) }
 
-// PeakOf returns what a program holds at the peak of its requested bytes within the selected phases, of what these
-// phases allocated. A nil function selects all phases.
+// PeakOf returns the buffers that are alive at the peak of a program's requested bytes within the selected phases, and
+// that these phases allocated. A nil function selects all phases.
 func PeakOf(p *program.Program, within func(*program.Phase) bool) Held {
 	most, peak, n := int64(0), 0, 0
 	phases, now := []*program.Phase(nil), (*program.Phase)(nil)
@@ -56,8 +56,8 @@ func PeakOf(p *program.Program, within func(*program.Phase) bool) Held {
 	return h
 }
 
-// Repeated returns the line that holds most in buffers of one size, of which there are at least so many, and their bytes
-// without the last buffer; and the bytes of all such lines. Lines of libraries are told apart, too.
+// Repeated finds lines that hold at least that number of buffers of one size, and counts their bytes without the last
+// buffer. It returns the line with most, its bytes, and the bytes of all lines. Lines of libraries count separately.
 func (h Held) Repeated(least int) (most int64, line string, all int64) {
 	type key struct {
 		line, below string
@@ -79,7 +79,7 @@ func (h Held) Repeated(least int) (most int64, line string, all int64) {
 	return most, line, all
 }
 
-// KeptOf finds what a program holds at its end of the buffers that it made in a step.
+// KeptOf returns the buffers that a step allocated and that are alive at the end of the program.
 func KeptOf(p *program.Program, made int) Held {
 	h, phases, freed := Held{p: p}, allocatedIn(p), make([]bool, len(p.Buffers))
 	for _, in := range p.Instructions {
@@ -96,7 +96,7 @@ func KeptOf(p *program.Program, made int) Held {
 	return h
 }
 
-// Bytes returns the requested bytes of all that is held.
+// Bytes returns the requested bytes of all these buffers.
 func (h Held) Bytes() (sum int64) {
 	for _, i := range h.buffers {
 		sum += h.p.Buffers[i].Bytes
@@ -104,8 +104,8 @@ func (h Held) Bytes() (sum int64) {
 	return sum
 }
 
-// allocatedIn returns the phases in which buffers were allocated, by the number of the buffer; nil behind the last mark,
-// each of which ends a phase.
+// allocatedIn returns the phase in which each buffer was allocated, by its number; nil for buffers after the last mark,
+// since a mark ends a phase.
 func allocatedIn(p *program.Program) []*program.Phase {
 	phases, pending := make([]*program.Phase, len(p.Buffers)), []uint32{}
 	for _, in := range p.Instructions {
@@ -125,13 +125,13 @@ func allocatedIn(p *program.Program) []*program.Phase {
 // site returns where a buffer was allocated.
 func (h Held) site(buffer uint32) program.Site { return h.p.Sites[h.p.Buffers[buffer].Site] }
 
-// Lines returns the lines of the user's source that hold most, at most n of them.
+// Lines returns the n lines of the user's source that hold most.
 func (h Held) Lines(n int) []report.Component {
 	return h.named(n, func(s program.Site) string { return s.Where })
 }
 
-// Below returns the lines of libraries, with the paths of their modules, that hold most of what a line of the user's
-// source calls, at most n of them.
+// Below returns the n lines of libraries, with their module paths, that hold most of the buffers below a line of the
+// user's source.
 func (h Held) Below(line string, n int) []report.Component {
 	return h.named(n, func(s program.Site) string {
 		if s.Where != line || s.Native == "" {
@@ -141,7 +141,7 @@ func (h Held) Below(line string, n int) []report.Component {
 	})
 }
 
-// named returns the names that hold most, at most n of them. name names the site of a buffer; "" leaves it out.
+// named sums bytes by the name of their site and returns the n largest sums; sites with an empty name are left out.
 func (h Held) named(n int, name func(program.Site) string) []report.Component {
 	byLine := map[string]int64{}
 	for _, i := range h.buffers {
@@ -159,8 +159,8 @@ func (h Held) named(n int, name func(program.Site) string) []report.Component {
 	return all[:min(n, len(all))]
 }
 
-// Holders returns what each line holds, by the phase in which it was allocated, the largest first, without lines that
-// hold less than a thousandth of all.
+// Holders returns the bytes by line and by the phase of allocation, largest first, without lines that hold less than a
+// thousandth of all.
 func (h Held) Holders() []report.Holder {
 	phases := allocatedIn(h.p)
 	sums, total := map[report.Holder]int64{}, int64(0)
@@ -184,7 +184,7 @@ func (h Held) Holders() []report.Holder {
 	return all
 }
 
-// Compiled returns the buffers of compiled graphs that hold most, at most n of them; buffers of one name count as one.
+// Compiled returns the n largest buffers of compiled graphs; buffers of one name count as one.
 func (h Held) Compiled(n int) []report.Buffer {
 	type key struct {
 		program.Site
@@ -215,8 +215,8 @@ func (h Held) Compiled(n int) []report.Buffer {
 // tuning is the operator of what Inductor allocates to tune.
 const tuning = "autotuning"
 
-// Tuned returns the peaks of a program without what Inductor allocates to tune, which it does once for code that it
-// finds in its cache later on. It is nil if nothing is tuned.
+// Tuned returns the peaks of a program without the allocations of Inductor's autotuning, which is done once and then
+// cached. It is nil if nothing is tuned.
 func Tuned(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config) (*report.Peaks, error) {
 	again := *p
 	again.Instructions = slices.DeleteFunc(slices.Clone(p.Instructions), func(in program.Instruction) bool {

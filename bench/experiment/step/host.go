@@ -77,8 +77,8 @@ func (r *Result) loading(c models.Case, processes int64) host.Interval {
 	return host.Interval{Value: weights, Low: weights, High: 2 * high}
 }
 
-// stagesOf counts the stages of a case's pipeline: the stages that the given GPUs of one machine hold, and all.
-// Without a pipeline the model is one stage.
+// stagesOf returns two numbers of pipeline stages: on the given GPUs of one machine, and in all. Without a pipeline the
+// model is one stage.
 func stagesOf(c models.Case, gpus int64) (here, all int64) {
 	all = c.Strategy.PipelineRanks(c.GPUs)
 	return max(1, ceil.Div(gpus*all, int64(max(1, c.GPUs)))), all
@@ -92,9 +92,10 @@ const (
 	hostMemory = 40e9
 )
 
-// hostSeconds returns how long a step takes for what is on the host: copies there and back, and the optimizer's step,
-// which reads weights, gradients and state, and writes weights and state. Weights come for forward and for backward of
-// each micro-batch. Only DeepSpeed sends gradients after each, and the stepped weights in half of their size.
+// hostSeconds returns the time that a step takes on the host: copies in both directions, and the optimizer's step,
+// which reads weights, gradients and state, and writes weights and state. Weights are copied for forward and for
+// backward of each micro-batch. Only DeepSpeed sends gradients after each, and returns the stepped weights in half the
+// size.
 func hostSeconds(c models.Case, facts trace.Facts) float64 {
 	h, batches := facts.Host, int64(max(1, c.Accumulate))
 	moved := 2*batches*(facts.HostSaved+h.Weights) + h.Gradients

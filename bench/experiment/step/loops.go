@@ -6,8 +6,8 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// Loops returns the case in each training loop that it may have: as it is, and where no flag chose the loop, also with
-// the plain one, which keeps most of a step alive. A batch must be safe in both.
+// Loops returns the case in each training loop that it may have: in its own and, if no flag chose the loop, also in the
+// plain one, which keeps most of a step alive. A batch must be safe in both.
 func (s *Setup) Loops() []*Setup {
 	c, unchosen := s.model.KeepingMost(s.c)
 	if !unchosen || s.model.Levers.Loop == models.LoopPlain {
@@ -30,8 +30,8 @@ func (s *Setup) Evaluates() bool {
 	return !s.c.Evaluate.Off && (!s.c.Evaluate.IsZero() || s.model.Levers.Loop == "")
 }
 
-// Training returns a trial with an evaluation batch recorded, unless the case has none, of which the training steps
-// alone are replayed. A batch size of zero is the evaluation's own, the project's, or that of training.
+// Training returns a trial that also records an evaluation batch, unless the case has none, but replays only the
+// training steps. A batch size of zero means the evaluation's own, the project's, or the training's.
 func (s *Setup) Training(t Trial, evaluation int) Trial {
 	t.Replay.Training = true
 	if !s.c.Evaluate.Off {

@@ -60,9 +60,9 @@ func (s *Setup) Events(ctx context.Context, gpu device.GPU, batch, steps int) (*
 	return rec.Program, nil
 }
 
-// RecordedSteps returns how many of the n micro-batches of a step are recorded for values that are interpolated or only
-// compared with each other; verdicts record more. Gradients exist from the second on, so that all later ones allocate
-// the same within a thousandth; what the cache reserves for them may differ by several percent.
+// RecordedSteps returns the number of a step's n micro-batches to record for values that are only interpolated or
+// compared; verdicts record more. Gradients exist from the second on, so all later ones allocate the same within a
+// thousandth; the cache's reserved bytes may differ by several percent.
 func RecordedSteps(n int) int { return min(n, 2) }
 
 // Simulation is a replay on a simulated GPU.
@@ -72,7 +72,7 @@ type Simulation struct {
 	Device int64
 }
 
-// Simulate replays a program on a simulated GPU of which other processes hold some bytes.
+// Simulate replays a program on a simulated GPU; other processes hold some bytes of it.
 func Simulate(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config,
 	others int64,
 ) (*Simulation, error) {

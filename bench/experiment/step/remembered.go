@@ -65,7 +65,7 @@ func Kinds(gpus []device.GPU) (kinds [][]int) {
 	return kinds
 }
 
-// InTurn returns the numbers of searches, each of a case on a GPU, in the order in which they share most recordings.
+// InTurn returns the indices of searches, each of a case on a GPU, in the order in which they share most recordings.
 func InTurn(gpus []device.GPU, of func(i int) models.Key) []int {
 	at := make([]int, len(gpus))
 	for i := range at {
@@ -180,7 +180,7 @@ func (r *sharedRecording) serves(gpu device.GPU) int {
 	return at
 }
 
-// on returns the program of a GPU; nil if it needs a recording of its own.
+// on returns the program for a GPU; nil if the GPU needs its own recording.
 func (r *sharedRecording) on(gpu device.GPU) *sharedProgram {
 	at := r.serves(gpu)
 	if at < 0 {
@@ -240,8 +240,8 @@ func keysOf(c models.Case) (own, other models.Key) {
 	return own, c.Key()
 }
 
-// steps returns the [Trial.Steps] with which a case is tried: the steps that the last trial of it took, zero for the
-// usual ones, or one in another loop where this loop was not tried; otherwise the recording decides.
+// steps returns [Trial.Steps] for a trial of a case: the number that its last trial needed (zero is the usual number),
+// or that of another loop if this loop was not tried. Otherwise the recording decides.
 func (r *settling) steps(c models.Case) int {
 	own, other := keysOf(c)
 	r.mu.Lock()

@@ -56,8 +56,8 @@ func New(m models.Model, c models.Case, e Evidence) (*Setup, error) {
 	return &Setup{model: m, c: c, conf: conf, evidence: e, reported: report.CaseOf(m, c), settling: &settling{}}, nil
 }
 
-// Of makes the setup of a report's case, of which the report holds everything. The error
-// is a [*models.UnknownModelError], an error of [New], or an error of a source of models.
+// Of makes the setup of a report's case from the report alone. The error is a [*models.UnknownModelError], an error of
+// [New], or an error of a source of models.
 func Of(r *models.Registry, c report.Case, e Evidence) (*Setup, error) {
 	m, err := r.Of(c.Case, c.Description())
 	if err != nil {
@@ -113,7 +113,7 @@ func (s *Setup) On(d device.Device) *Setup {
 	return &other
 }
 
-// Beside returns the setup on GPUs of which other processes hold some bytes.
+// Beside returns the setup on GPUs on which other processes hold some bytes.
 func (s *Setup) Beside(others int64) *Setup {
 	other := *s
 	other.others = others

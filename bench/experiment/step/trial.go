@@ -60,7 +60,7 @@ type Replay struct {
 	Nominal bool `json:"nominal,omitempty"`
 	// Omit leaves out the replay of the recording as it is, and with it [Result.Run].
 	Omit bool `json:"omit,omitempty"`
-	// Spill asks for [Result.Spilled].
+	// Spill requests [Result.Spilled].
 	Spill bool `json:"spill,omitempty"`
 	// Device is the name of the executor's device to replay on, with its own memory and a kernel for every operator;
 	// empty to simulate. WarmUp, Repeat and Verify are as in [replay.Conditions].
@@ -182,8 +182,7 @@ func (r *Result) LastStep() int64 {
 	return most
 }
 
-// Discard ends the use of the recording, whose memory later ones take over. It is made
-// again for trials of [Result.Again].
+// Discard ends the use of the recording, whose memory later ones reuse. Trials of [Result.Again] record again.
 func (r *Result) Discard() {
 	if r.trial.shared != nil {
 		r.trial.shared, r.trial.recording = nil, nil

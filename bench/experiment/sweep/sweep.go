@@ -256,8 +256,8 @@ func (w *sweeper) gpu() device.GPU {
 	return w.device.GPU()
 }
 
-// others returns the memory of the device that is not for the step: what other processes hold, and
-// what is left to them; in bytes.
+// others returns the memory of the device that the step cannot use: memory of other processes, and memory that is left
+// free for them; in bytes.
 func (w *sweeper) others() int64 {
 	var bytes int64
 	if o, ok := w.device.(device.Observer); ok {
@@ -269,8 +269,8 @@ func (w *sweeper) others() int64 {
 	return bytes
 }
 
-// predict returns the largest batch size whose estimate fits a GPU beside the kernels, looked for
-// from the one that was found.
+// predict returns the largest batch size whose estimate fits a GPU in addition to the kernels. The search begins at the
+// size that was found.
 func (w *sweeper) predict(ctx context.Context, found int) (int, error) {
 	o, driven := w.device.(device.Observer)
 	if !driven || w.device.Simulated() {
