@@ -28,8 +28,7 @@ type Request struct {
 	Model string `json:"model,omitempty"`
 	// Files are the configuration of a trainer (.yaml, .json, .toml, .sh), which the other fields override.
 	Files []string `json:"files,omitempty"`
-	// GPU holds names of GPUs ("rtx-4090"; "vprof gpus" lists them), or "all". Smoke accepts one. The default is an RTX
-	// 5060 Ti.
+	// GPU holds names of GPUs ("rtx-4090"), or "all"; "vprof gpus" lists them. Smoke accepts one. RTX 5060 Ti if empty.
 	GPU []string `json:"gpu,omitempty"`
 	// GPUMemory replaces the total memory of the GPU. HostMemory is the memory of the machine, to be checked, too.
 	GPUMemory  Bytes `json:"gpu-memory,omitempty"`
@@ -45,8 +44,7 @@ type Request struct {
 	Accumulate int `json:"accumulate,omitempty"`
 	// SeqLen is the length of each sample in tokens, of models that have any.
 	SeqLen int `json:"seq-len,omitempty"`
-	// AMP is the precision of autocast: "none", "fp16" or "bf16". Weights is the type of the weights: "fp32", "fp16" or
-	// "bf16".
+	// AMP is autocast's precision: "none", "fp16" or "bf16". Weights is the weights' type: "fp32", "fp16" or "bf16".
 	AMP     string `json:"amp,omitempty"`
 	Weights string `json:"weights,omitempty"`
 	// Checkpointing is "true", "false", "reentrant", "every=2" and others.
@@ -74,8 +72,7 @@ func (b Bytes) MarshalJSON() ([]byte, error) {
 // Response is the answer of [Plan]: what each GPU needs at each batch size, and whether it fits.
 type Response = report.Response
 
-// FitResult is the answer of [Fit]: the configurations searched with the largest batch of each; Overall returns the one
-// to use on a GPU.
+// FitResult is the answer of [Fit]: configurations with the largest batch of each; Overall returns one GPU's best.
 type FitResult struct {
 	report.Fit
 	// Message holds warnings, and advice if nothing fits.

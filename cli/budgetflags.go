@@ -126,8 +126,7 @@ func (f *searchFlags) register(cmd *cobra.Command, a *app, gpuUsage string) {
 	f.local.register(cmd, &f.target)
 }
 
-// search makes the search for a single case. A GPU to measure on is then open, and
-// local closes it, even after an error.
+// search makes the search for a single case. local closes the GPU to measure on, even after an error.
 func (f *searchFlags) search(a *app, m models.Model, c models.Case) (fit.Search, error) {
 	s := fit.Search{Model: m, Cases: []models.Case{c}}
 	var err error

@@ -14,8 +14,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// A configuration is the file of the user's project that describes how to train: of a project that package systems
-// lists, or any file, with --map.
+// A configuration is the user's file that describes how to train: of a project of package systems, or any, with --map.
 type configuration struct {
 	path  string
 	pairs []string // of --map
@@ -88,8 +87,7 @@ func (f *caseFlags) configured(a *app, m models.Model, c models.Case) (models.Ca
 	return m.Complete(c)
 }
 
-// setFromFile sets a case's precision, checkpointing and micro-batches from the values of a file, by our names, except
-// for given fields.
+// setFromFile sets a case's precision, checkpointing and micro-batches from a file's values by our names, unless given.
 func setFromFile(c *models.Case, values map[string]any, given func(name string) bool) (err error) {
 	if amp, ok := values["amp"].(string); ok && !given("amp") {
 		if c.AMP, err = models.ParseAutocast(amp); err != nil {

@@ -174,8 +174,7 @@ const agentInstructions = "vprof estimates the GPU memory of PyTorch training be
 	"diagnose reads an out-of-memory error (text) or log. Judge by the upper end of an interval. " +
 	"Answers are short tables; \"report\": true gives all as JSON."
 
-// requestSchema returns the JSON Schema of requests for a verb: the flags that its help shows. All others go under
-// [moreOptions].
+// requestSchema returns the JSON Schema of a verb's requests: flags that its help shows; others are in [moreOptions].
 func requestSchema(cmd *cobra.Command) map[string]any {
 	shown, _ := help{}.chosen(cmd)
 	properties := map[string]any{

@@ -158,8 +158,7 @@ func (s *sinks) close() error {
 	return err
 }
 
-// serve answers Prometheus until the listener is closed: on this machine only, unless
-// the address names another interface.
+// serve answers Prometheus until the listener is closed, to this machine unless the address says more.
 func serve(address string, e *monitor.Exporter) (net.Listener, error) {
 	if strings.HasPrefix(address, ":") {
 		address = "localhost" + address

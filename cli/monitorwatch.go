@@ -31,8 +31,8 @@ type watch struct {
 	notices io.Writer
 	sampled bool
 
-	// root is the command's process ID, 0 before it starts; tree holds all descendants ever
-	// seen, as of the time in fresh.
+	// root is the command's process ID, 0 before it starts; tree holds all descendants ever seen, as of the time in
+	// fresh.
 	root  int
 	tree  []int
 	fresh time.Time

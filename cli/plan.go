@@ -33,8 +33,7 @@ type planOptions struct {
 	lengths lengthFlags
 	// request is the scheduler that is to be asked for the memory; empty for none.
 	request string
-	// requestFile is the file of requests that machines make (see [request]); empty for none. requestLines reports
-	// whether each line of it is one.
+	// requestFile is the file of machines' requests (see [request]); empty for none. requestLines: each line is one.
 	requestFile  string
 	requestLines bool
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/vprof/vprof/bench/report"
 )
 
-// readBack returns an error if a trainer's file with the new values would give another plan than the choice. Then
-// nothing is written.
+// readBack returns an error if a trainer's file with the new values would give another plan: nothing is written.
 func (f *applyFlags) readBack(changes []configfile.Change, c report.Choice) error {
 	if f.trainer == nil || len(f.pairs) > 0 || len(changes) != 1 {
 		return nil

@@ -89,8 +89,7 @@ func (o *runOptions) register(cmd *cobra.Command) {
 	complete(cmd, "until", func() []string { return untilEvents })
 }
 
-// usualSteps is the number of steps without --steps, and longestSearch limits the search for the largest batches that
-// follow them.
+// usualSteps is the number of steps without --steps; longestSearch limits the search for larger batches after them.
 const (
 	usualSteps    = 3
 	longestSearch = 20 * time.Second

@@ -106,8 +106,7 @@ func covered(in, taps, stride, pad, dilation int64) int64 {
 	return count
 }
 
-// visitedOutput returns the number of bytes of the output that depend on some pixel: all, unless whole windows are in
-// the padding.
+// visitedOutput returns the output bytes that depend on some pixel: all, unless whole windows are in the padding.
 func (k Conv) visitedOutput() int64 {
 	rows := inside(k.Height, k.TapsY, k.StrideY, k.PadY, k.DilationY)
 	columns := inside(k.Width, k.TapsX, k.StrideX, k.PadX, k.DilationX)

@@ -76,8 +76,7 @@ func (k Cast) Launch() Launch {
 const MaxOperands = 8
 
 // Elementwise writes to every output the sum of its inputs, scaled and shifted as often as there are rounds. Ranges are
-// read as elements of a type, one after the other, and as zeros past their ends; they need not be equally long, nor
-// whole elements.
+// read as elements of a type, zeros past their ends; they may differ in length, and end in parts of elements.
 type Elementwise struct {
 	Type          Type
 	Reads, Writes []Range

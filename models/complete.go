@@ -77,8 +77,7 @@ const MaxBatch = 1 << 20
 // mostAccumulated limits the micro-batches that one optimizer step can have in a recording.
 const mostAccumulated = 1024
 
-// CheckBatch returns an error if n samples are no batch that anybody trains with: from a flag, or from a file that
-// describes what was or shall be trained.
+// CheckBatch returns an error if n samples are no batch that anybody trains with: from a flag or a file.
 func CheckBatch(n int) error {
 	switch {
 	case n < 1:

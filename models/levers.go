@@ -187,8 +187,8 @@ func (r Recompute) KeptOperators() []trace.Kept {
 	return all
 }
 
-// parseKept reads the operators whose results checkpointed layers keep: "mm/2,sdpa", where
-// mm/2 recomputes every second call.
+// parseKept reads the operators whose results checkpointed layers keep: "mm/2,sdpa", where mm/2 recomputes every second
+// call.
 func parseKept(text string) (all []trace.Kept, err error) {
 	for word := range strings.SplitSeq(text, ",") {
 		name, n, every := strings.Cut(word, "/")

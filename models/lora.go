@@ -33,8 +33,7 @@ type LoRA struct {
 	// Parameters are names of single parameters that get adapters, or ends of
 	// their names: target_parameters. Without Targets and Match they are all that is adapted.
 	Parameters []string
-	// Ranks holds the ranks of parameters whose rank differs from Rank, by the parameters' own
-	// names: rank_pattern. No text has them.
+	// Ranks holds ranks that differ from Rank, by the parameters' own names: rank_pattern. No text has them.
 	Ranks map[string]int64
 	// DoRA scales the rows of adapted weights by trained magnitudes: use_dora.
 	// [PeftDoRA] or [TorchtuneDoRA]; empty for none.

@@ -45,8 +45,7 @@ type Model struct {
 	Tasks []string
 	// Losses are the loss functions that cases may choose from; empty if there is no choice.
 	Losses []string
-	// Foreign reports whether the model is a user's file: a contradiction in it is an error of the
-	// file and not a bug of vprof.
+	// Foreign reports whether the model is a user's file, whose contradictions are not bugs of vprof.
 	Foreign bool
 	// Partial reports whether the file lacks something that training needs, such as the backward pass of
 	// a custom autograd.Function, which is then estimated.
@@ -69,8 +68,7 @@ type Model struct {
 	HalfWeights bool
 	// Distributes reports whether cases may have a strategy for several GPUs.
 	Distributes bool
-	// Class is the class of a library that the model stands for, in the sizes that the settings give; nil if it is none
-	// of a library.
+	// Class is the library's class that the model stands for, in the sizes of the settings; nil if it is of none.
 	Class func(Settings) Class
 	// Unrecorded reports why there is no recording of the step of a case under torch.compile, as a clause; empty if
 	// there is one, nil if there is none of any case.

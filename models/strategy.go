@@ -56,8 +56,8 @@ type Strategy struct {
 	// of stages of a rank in an interleaved schedule, zero for two.
 	Schedule      string
 	Micro, Stages int64
-	// Split are the blocks that stages but the first begin with, by their paths or numbers;
-	// none shares them out evenly.
+	// Split are the blocks that stages but the first begin with, by their paths or numbers; none shares them out
+	// evenly.
 	Split []string
 
 	// EachSync reduces gradients after every micro-batch of a step, and not after the last only.
@@ -100,8 +100,7 @@ const (
 	InitMeta Init = "meta"
 	// InitDevice has the whole model on each GPU.
 	InitDevice Init = "device"
-	// InitHost has every process make it in the host's memory, from which fully_shard brings each group as a whole, and
-	// a pipeline its stage.
+	// InitHost has every process make it in the host's memory: fully_shard brings whole groups, a pipeline its stage.
 	InitHost Init = "host"
 	// InitRank0 has the first rank load it, for all, and send one parameter at a time as a whole: accelerate's
 	// cpu_ram_efficient_loading.

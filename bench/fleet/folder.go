@@ -42,8 +42,7 @@ type Unit struct {
 	Refused error
 }
 
-// Units returns all models in all cases, in the order of the file. tell is called for each trainer's configuration
-// that was read.
+// Units returns all models in all cases, in the file's order. tell is called for each trainer's configuration read.
 func (c *Config) Units(file string, r *models.Registry, tell func(*trainers.Config)) ([]Unit, error) {
 	cases := c.Cases
 	if len(cases) == 0 {

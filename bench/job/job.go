@@ -50,8 +50,7 @@ type Target struct {
 	GPU *device.GPU `json:"board,omitempty"`
 }
 
-// Auto is the [Target.Device] of a job that runs on the first GPU of its machine, or on a
-// simulated GPU if there is none.
+// Auto is the [Target.Device] of a job on its machine's first GPU, or a simulated one if it has none.
 const Auto = "auto"
 
 // Simulated returns the target that a GPU of the catalog is.

@@ -58,8 +58,7 @@ type Record struct {
 	// Case has the PYTORCH_CUDA_ALLOC_CONF that the run had, and no optimizer where it is the system's own.
 	models.Case
 	GPU string
-	// Exported reports whether the model comes from another library, which is in a file of
-	// torch.export called [FileName].
+	// Exported reports whether the model is another library's, in a file of torch.export called [FileName].
 	Exported bool
 	// FineTuned reports whether the model is in [FineTuned], or a configuration of transformers of that name.
 	FineTuned bool

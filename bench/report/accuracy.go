@@ -125,8 +125,7 @@ type AccuracyFigures struct {
 	OOM Verdicts `json:"oom_verdicts"`
 }
 
-// ErrorFigures describe relative errors. Median, P90, P95 and Max are nearest-rank quantiles of the absolute values;
-// Mean keeps the sign.
+// ErrorFigures describe relative errors. Quantiles are nearest-rank, of absolute values; Mean keeps the sign.
 type ErrorFigures struct {
 	Median float64 `json:"median"`
 	P90    float64 `json:"p90"`

@@ -19,8 +19,7 @@ type Agreement struct {
 	Found     int `json:"found_batch,omitempty"`
 }
 
-// Agree compares the measurements of a GPU with the estimates. It returns false for other devices, where both are the
-// same calculation.
+// Agree compares a GPU's measurements with the estimates; false for other devices, where both are one calculation.
 func (r *Report) Agree(tolerance float64) (Agreement, bool) {
 	d, driven := r.driven()
 	if !driven || d.Simulated {

@@ -156,8 +156,7 @@ type Coefficients struct {
 	Notes    []string `json:"notes,omitempty"`
 }
 
-// CoefficientRow is a coefficient of an entry. Old is its former value: absent if files
-// are not compared, or if it is new.
+// CoefficientRow is a coefficient of an entry. Old is its former value; absent if new or not compared.
 type CoefficientRow struct {
 	Entry string       `json:"entry"`
 	Name  string       `json:"name"`

@@ -36,8 +36,7 @@ type Fit struct {
 	Parallel *Parallel `json:"parallel,omitempty"`
 	// Choices are the configurations searched, by device and stage, the fastest first.
 	Choices []Choice `json:"choices"`
-	// Intervals names the records from which the ranges of the estimates were computed, and gives how many of them
-	// ranges of the others held.
+	// Intervals names the records that the estimates' ranges come from, and how many of them ranges of the others held.
 	Intervals string `json:"intervals,omitempty"`
 	// Parts are the settings of the parts of a curriculum that train with one batch: each choice is safe in all.
 	Parts []models.Settings `json:"parts,omitempty"`

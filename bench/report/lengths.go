@@ -19,8 +19,7 @@ type Lengths struct {
 	Source  string `json:"source"`
 	Setting string `json:"setting"`
 	Limit   int64  `json:"limit"`
-	// Batching is how batches are made: padded, grouped or packed. Multiple is what their
-	// length is a multiple of; absent for one.
+	// Batching is how batches are made: padded, grouped or packed. Multiple divides their length; absent for one.
 	Batching string `json:"batching" jsonschema:"enum=padded,enum=grouped,enum=packed"`
 	Multiple int64  `json:"multiple,omitempty"`
 	// Samples is the number of samples of an epoch, Mean, Longest and the quantiles are their lengths
@@ -42,8 +41,7 @@ type Lengths struct {
 	// Worst estimates a process that begins with the worst batch, whose samples are of WorstLength.
 	WorstLength int64     `json:"worst_length"`
 	Worst       *Estimate `json:"worst"`
-	// Epochs is the result of the epochs, Expandable the same with expandable segments;
-	// absent where nothing would change.
+	// Epochs is the epochs' result, Expandable that with expandable segments; absent without a change.
 	Epochs Epochs `json:"epochs"`
 	// MostDevice estimates what the device shows when most is reserved; absent where epochs run out of memory.
 	MostDevice *Interval `json:"most_device,omitempty"`

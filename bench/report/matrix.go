@@ -49,8 +49,7 @@ type MatrixCell struct {
 	// Fits is the verdict on Batch: the largest requested batch size that fits, or else the smallest.
 	Fits  Verdict `json:"fits,omitempty"`
 	Batch int     `json:"batch"`
-	// Largest is the largest safe batch size, of a sweep the largest that ran; zero if there is
-	// none or it was not looked for.
+	// Largest is the largest safe batch size, of a sweep the largest that ran; zero if none or not sought.
 	Largest int `json:"largest,omitempty"`
 	// Needs are the device's bytes at Batch.
 	Needs Interval `json:"needs"`

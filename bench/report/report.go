@@ -150,8 +150,7 @@ type Point struct {
 	// Expandable estimates the bytes that the device would show with expandable
 	// segments; absent where they are on already or would spare little.
 	Expandable *Interval `json:"expandable_device,omitempty"`
-	// Spill is the host memory that the step takes on Windows or WSL2; absent if the batch fits, and for GPUs that run
-	// on neither.
+	// Spill is the step's host memory on Windows or WSL2; absent if the batch fits, and for GPUs that run on neither.
 	Spill *Spill `json:"spill,omitempty"`
 	// Workspaces counts the convolutions whose workspace cuDNN answered; absent where it was not asked about the model.
 	Workspaces *Workspaces `json:"convolution_workspaces,omitempty"`
@@ -164,8 +163,7 @@ type Point struct {
 	Tuned *Peaks `json:"tuned_before,omitempty"`
 	// Lengths is the result of epochs over samples of different lengths; absent where all samples have one length.
 	Lengths *Lengths `json:"lengths,omitempty"`
-	// Claims are the estimates of the project's guide for this case, the one with the most conditions first; absent
-	// without any.
+	// Claims are the estimates of the project's guide for this case, the most specific first; absent without any.
 	Claims []Claim `json:"claims,omitempty"`
 }
 

@@ -126,8 +126,7 @@ func number(v float64) string {
 
 func integer(n int64) string { return strconv.FormatInt(n, 10) }
 
-// linesOf returns documents of one row each, so that files of lines can be cut and concatenated freely; rows finds
-// the rows of a document.
+// linesOf returns documents of one row each, so that files of lines can be cut and joined; rows finds the rows.
 func linesOf[D, R any](document D, rows func(*D) *[]R) []any {
 	all := *rows(&document)
 	lines := make([]any, len(all))

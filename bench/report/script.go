@@ -53,8 +53,7 @@ type Script struct {
 	TunedBefore int `json:"kernels_tuned_before,omitempty"`
 	// Replaced are the weights, data and libraries that were absent and had placeholders.
 	Replaced []Replaced `json:"replaced,omitempty"`
-	// Seen tells which part of training the steps cover; absent where the script ended by itself, or the user chose the
-	// number of steps.
+	// Seen tells which part of training the steps cover; absent where the script ended, or the user chose the steps.
 	Seen *Seen `json:"seen,omitempty"`
 	// Unseen are the lines, file:line, that evaluate ("eval") or save and did not run; empty where a trainer may do so.
 	Unseen map[string]string `json:"unseen,omitempty"`

@@ -199,8 +199,7 @@ func (s Sheet) drawn(show func(string) string, most []int) string {
 	return b.String()
 }
 
-// table returns the sheet's table, each cell as show makes it safe to show and columns at
-// most so wide; zero and nil is any.
+// table returns the sheet's table, with cells as show makes them and columns at most so wide; zero is any.
 func (s Sheet) table(f Format, show func(string) string, most []int) table.Writer {
 	t := table.NewWriter()
 	style := table.StyleLight

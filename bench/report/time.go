@@ -25,8 +25,7 @@ type Times struct {
 	Devices []Device  `json:"devices"`
 	// Dataset is the number of samples of an epoch; absent if it was not given.
 	Dataset int64 `json:"dataset_size,omitempty"`
-	// Price is the price of a GPU per hour, in the user's currency, and Prices the prices of GPUs with their own;
-	// absent without --price.
+	// Price is a GPU-hour's price in the user's currency, Prices what some GPUs have instead; absent without --price.
 	Price  float64            `json:"price_per_hour,omitempty"`
 	Prices map[string]float64 `json:"prices_per_hour,omitempty"`
 	Rows   []TimeRow          `json:"rows"`

@@ -15,8 +15,7 @@ const (
 	Fits Verdict = "fits"
 	// Tight means that the expected need fits, but the upper end of the estimate does not.
 	Tight Verdict = "tight"
-	// Slow means that the step fits only because PyTorch frees cached memory to the driver and allocates it again, in
-	// every step.
+	// Slow means that the step fits only because PyTorch frees cached memory and allocates it again, in every step.
 	Slow Verdict = "fits slowly"
 	// Unrecorded means that the need depends on what torch.compile makes of the step, which has not been recorded.
 	// Checks that gate a pipeline treat it as not safe.

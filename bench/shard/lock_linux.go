@@ -6,8 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock keeps other processes from a file until it is closed. The kernel unlocks it when
-// the process ends, however it ends.
+// lock keeps other processes from a file until it is closed, or the process ends in whatever way.
 func lock(f *os.File) error {
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
 }

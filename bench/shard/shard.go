@@ -73,8 +73,7 @@ type Failure struct {
 // Part is one shard of several.
 type Part struct{ Index, Of int }
 
-// Range returns the units of a part: neighbors, so that what they can share they do;
-// sizes of parts differ by at most one.
+// Range returns a part's units: neighbors, which share most; sizes of parts differ by at most one.
 func (p Part) Range(units int) (from, to int) {
 	return p.Index * units / p.Of, (p.Index + 1) * units / p.Of
 }

@@ -95,8 +95,7 @@ func (c *Client) Fetch(name, revision, file string) (path string, err error) {
 	return keep(name, revision, response.Header.Get("X-Repo-Commit"), file, data)
 }
 
-// get requests an address. The token goes to the endpoint's host alone: Go's client would send it to subdomains of a
-// redirect, too.
+// get requests an address. The token goes to the endpoint's host alone, not to subdomains of a redirect.
 func (c *Client) get(ctx context.Context, address string) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {

@@ -153,8 +153,7 @@ type FormatError struct {
 	File string
 	// Line is counted from 1; 0 if no line in particular is wrong.
 	Line int
-	// Key is the path of the value that is wrong, such as "phases[3][1]"; "" if the
-	// line or the file is wrong as a whole.
+	// Key is the path of the value that is wrong, such as "phases[3][1]"; "" if all of it is wrong.
 	Key string
 	// Reason describes what was found, what is expected, and what to do where that helps.
 	Reason string

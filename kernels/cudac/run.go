@@ -84,8 +84,7 @@ func (b *Buffer) Address() uint64 { return uint64(uintptr(unsafe.Pointer(b.r.dat
 // Bytes returns the memory itself.
 func (b *Buffer) Bytes() []byte { return b.bytes }
 
-// Reads and Writes return how often kernels read and wrote byte i since the buffer was made or its marks were cleared,
-// 15 at most.
+// Reads and Writes return how often kernels read and wrote byte i since the marks were cleared, 15 at most.
 func (b *Buffer) Reads(i int) int { return int(b.marks[i] & 15) }
 
 // Writes returns the number of times that kernels wrote byte i.

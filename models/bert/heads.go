@@ -114,8 +114,7 @@ func Classification(c Config, classes hf.Classes, dropout float64, text hf.Text)
 	return task
 }
 
-// classifier is BertForTokenClassification and its like, and BertForSequenceClassification or
-// RobertaForSequenceClassification.
+// classifier is BertForTokenClassification, BertForSequenceClassification and their like of RoBERTa.
 type classifier struct {
 	nn.Module
 	Bert, Roberta *Model

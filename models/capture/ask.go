@@ -17,8 +17,7 @@ var AskScript string
 
 // Asking names the cuDNN that is asked about convolutions.
 type Asking struct {
-	// Python is the interpreter whose cuDNN is asked. Empty: python3 or python of the PATH. Library is a libcudnn.so.9
-	// in place of its PyTorch's.
+	// Python is the interpreter whose cuDNN is asked; empty is the PATH's. Library is a libcudnn.so.9 in its place.
 	Python, Library string
 	// Driver is a library of the driver to load, which cuDNN needs to propose kernels that it compiles; empty for none.
 	Driver string

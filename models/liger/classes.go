@@ -100,8 +100,7 @@ func Undescribed(class string) bool {
 		strings.HasSuffix(name, "ForConditionalGeneration")
 }
 
-// fileOf returns the folder of the file that a class of transformers is of, "" of other
-// classes, and the class's own name.
+// fileOf returns the folder of a class of transformers, "" of other classes, and the class's name.
 func fileOf(class string) (folder, name string) {
 	rest, ok := strings.CutPrefix(class, "transformers.models.")
 	if !ok {

@@ -14,8 +14,7 @@ type (
 
 // Norm holds the properties in which models' norms differ.
 type Norm struct {
-	// OutOfPlace makes backward write the gradient of the input into a tensor of its own, not over the gradient
-	// of the output (in_place=False).
+	// OutOfPlace makes backward give the input's gradient its own tensor, not the output gradient's (in_place=False).
 	OutOfPlace bool
 }
 

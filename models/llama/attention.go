@@ -123,8 +123,7 @@ func (a *attention) attend(f *frame, q, k, v *tensor, in inputs) (y, weights *te
 	return a.c.attend(f, q, k, v, in, o)
 }
 
-// attend returns the attention interface of models without sinks. The weights are nil where
-// PyTorch's fused attention serves it.
+// attend returns the attention interface of models without sinks. Fused attention gives nil weights.
 func (c *Config) attend(f *frame, q, k, v *tensor, in inputs, o hf.AttentionOptions) (y, weights *tensor) {
 	switch {
 	case c.Eager:

@@ -66,8 +66,7 @@ type Sizes struct {
 	Vocab, Width, Layers, Heads, KVHeads, HeadSize, Inner int64
 }
 
-// Biases are the biases of query, key and value, of the projection after attention, of the feed-forward
-// layers, and of the output layer.
+// Biases are of query, key and value, the projection after attention, feed-forward layers and the output layer.
 type Biases struct {
 	QKVBias, OutputBias, MLPBias, HeadBias bool
 }

@@ -8,8 +8,7 @@ import (
 
 // Experts describes the mixture of experts in the feed-forward half of layers.
 type Experts struct {
-	// Count is how many there are, PerToken how many of them see a token, Inner how wide they are; a count of zero
-	// means that there are none.
+	// Count is how many there are, zero for none, PerToken how many of them see a token, Inner how wide they are.
 	Count, PerToken, Inner int64
 	hf.ExpertSharing
 	// Dense gives for each layer whether it has a feed-forward half like Llama's instead; nil means that none has.
@@ -22,8 +21,7 @@ type Experts struct {
 	SharedGate bool
 	// SharedLast has that expert see tokens after the others.
 	SharedLast bool
-	// NoGate has experts of one layer in and one out. LatentWidth is how wide the tokens are that
-	// they see; zero is as wide as all.
+	// NoGate has experts of one layer in and one out. LatentWidth is the width of tokens for them; zero is all.
 	NoGate      bool
 	LatentWidth int64
 	// Clamped has experts as in GPT-OSS: with biases, weights the other way round, and gates that are neighbors of what

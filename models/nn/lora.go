@@ -84,8 +84,7 @@ func (c *Conv1D) Forward(f *trace.Frame, x *trace.Tensor) *trace.Tensor {
 	return f.Set(&x, x.View(shape...))
 }
 
-// LoRALinear is peft's lora.Linear with one adapter: a frozen linear layer and, parallel to it,
-// a trained low-rank bottleneck.
+// LoRALinear is peft's lora.Linear with one adapter: a frozen linear layer beside a trained bottleneck.
 type LoRALinear struct {
 	Module
 	BaseLayer   Projection

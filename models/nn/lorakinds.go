@@ -2,8 +2,7 @@ package nn
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// LoRAEmbedding is peft's lora.Embedding with one adapter: a frozen table and, beside it, a narrow one whose
-// rows a matrix makes as wide.
+// LoRAEmbedding is peft's lora.Embedding with one adapter: a frozen table, and a narrow one that a matrix widens.
 type LoRAEmbedding struct {
 	Module
 	BaseLayer *Embedding

@@ -38,8 +38,8 @@ func (m *Module) Parameters() (below []*Parameter) {
 
 func (m *Module) base() *Module { return m }
 
-// Names are the names of modules in PyTorch, by the names that they have here. A module that embeds
-// them has its children under those names.
+// Names are the names of modules in PyTorch, by the names that they have here. A module that embeds them has its
+// children under those names.
 type Names map[string]string
 
 // TorchName returns the name of a module in PyTorch, its own unless there is another.
@@ -60,8 +60,7 @@ type Parameter struct {
 	Away   bool // another rank of a pipeline has it
 	// Strides are the strides of a parameter that is dense in another order than its dimensions', else nil.
 	Strides []int64
-	// load brings the parameter to the device in another way than a copy; movesLater reports whether [MoveAdapters]
-	// moves it, after the model.
+	// load brings the parameter to the device other than by a copy; movesLater reports whether [MoveAdapters] moves it.
 	load       func(t *trace.Tape)
 	movesLater bool
 	// returns reports whether from_pretrained takes it back to the host before it is packed (Bnb8bitQuantize).
@@ -367,8 +366,7 @@ func fieldName(f reflect.StructField) string {
 	return b.String()
 }
 
-// childName returns the name of a layer's child in PyTorch by the name of its field; a layer that several models share
-// may change it.
+// childName returns the name of a layer's child in PyTorch by its field's name; a shared layer may change it.
 func childName(layer any, own string) string {
 	if l, ok := layer.(interface{ TorchName(own string) string }); ok {
 		return l.TorchName(own)

@@ -142,8 +142,7 @@ func (p *packed8bit) dequantize(f *trace.Frame) *trace.Tensor {
 	return g.Return(scaled.MulScalar().Reshape(dims...))
 }
 
-// PacksParameters is a module whose own parameters bitsandbytes can quantize: weights of
-// experts, which are in no linear layer.
+// PacksParameters is a module whose own parameters bitsandbytes can quantize: weights of experts.
 type PacksParameters interface {
 	// PackParameters replaces its weights by the results of pack.
 	PackParameters(pack func(*Parameter) *Parameter)
@@ -174,8 +173,7 @@ func (q *Quantizer) parameter(p *Parameter) *Parameter {
 	return weight
 }
 
-// unpacking is torch.nn.utils.parametrize of a packed parameter, with its cache, which
-// hooks of modules turn on and off.
+// unpacking is torch.nn.utils.parametrize of a packed parameter, with its cache, turned by hooks.
 type unpacking struct {
 	dequantize func(f *trace.Frame) *trace.Tensor
 	// from is the parameter that is packed.

@@ -17,8 +17,7 @@ type (
 // Config has the fields of OPTConfig that affect memory.
 type Config struct {
 	Vocab, Width, Layers, Heads, Inner, Positions int64
-	// EmbedWidth is the width of token embeddings (word_embed_proj_dim); where it is not Width, linear layers
-	// project it to that and back.
+	// EmbedWidth is the width of token embeddings (word_embed_proj_dim); linear layers project it to Width and back.
 	EmbedWidth                int64
 	Dropout, AttentionDropout float64
 	// Activation is the name of a function, see [hf.Activations].

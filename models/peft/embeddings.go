@@ -206,8 +206,7 @@ func (s *Site) trainableTokens(f *frame, ids *tensor) *tensor {
 	return s.embeddings().Lookup(ids, s.merged(f))
 }
 
-// tiedTokens is the output layer of a model whose input embeddings have tokens that are trained,
-// and whose weight is theirs.
+// tiedTokens is an output layer with the weight of input embeddings whose tokens are trained.
 type tiedTokens struct {
 	nn.Module
 	BaseLayer  *nn.Linear

@@ -132,8 +132,7 @@ func normKernel(p *export.Program, c export.KernelCall) *kernel {
 	return k
 }
 
-// rotaryKernel returns liger_rotary_pos_emb for queries, keys, cosines and sines: the first two are what one result
-// alone depends on.
+// rotaryKernel returns liger_rotary_pos_emb of queries, keys, cosines and sines; each of the first two gives a result.
 func rotaryKernel(p *export.Program, c export.KernelCall) *kernel {
 	k, r := span(p, c)
 	if len(r.inputs) != 4 || len(r.outputs) != 2 {

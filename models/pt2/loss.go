@@ -54,8 +54,7 @@ var losses = map[string]loss{
 	Output: func(_ *trace.Frame, out *trace.Tensor) *trace.Tensor { return out },
 }
 
-// chooseOutput finds the output that the loss is of: the named one, a number called loss, or
-// the first that is a tensor.
+// chooseOutput finds the output for the loss: the named one, a number called loss, or the first tensor.
 func chooseOutput(p *export.Program, name string) (int, error) {
 	if name == "" {
 		if i := slices.IndexFunc(p.Results, isLoss); i >= 0 {

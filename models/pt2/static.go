@@ -76,8 +76,7 @@ type follower struct {
 	err     error
 }
 
-// resize gives tensors that a node creates or repeats the size of the other batch, and notes the arguments that differ
-// from the file's.
+// resize gives tensors that a node creates or repeats the other batch's size, and notes which arguments differ.
 func (f *follower) resize(n *export.Node, given []aten.Arg) {
 	name := overloaded(n.Target)
 	for i := range given {

@@ -21,8 +21,7 @@ import (
 // FileOf returns the name of the file beside a model's file that holds its compiled steps: "vit.vprof" for vit.pt2.
 func FileOf(model string) string { return strings.TrimSuffix(model, filepath.Ext(model)) + Suffix }
 
-// FileOfListed returns the file in a folder with the compiled steps of a complete case of a listed model: one for each
-// choice of settings.
+// FileOfListed returns the file of compiled steps of a listed model's complete case in a folder: one for each setting.
 func FileOfListed(folder string, m models.Model, c models.Case) string {
 	words := append([]string{m.Name}, m.Canonical(c).Settings.Words()...)
 	return filepath.Join(folder, strings.Join(words, ",")+Suffix)

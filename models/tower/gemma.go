@@ -9,8 +9,7 @@ import (
 type GemmaVision struct {
 	Size
 	HeadSize, KVHeads int64
-	// Clipped has layers hold what goes in and comes out within bounds, Standardized scales
-	// what comes out of the tower.
+	// Clipped has layers bound what goes in and out, Standardized scales what the tower gives.
 	Clipped, Standardized bool
 }
 

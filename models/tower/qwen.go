@@ -36,8 +36,7 @@ func joined(l *nn.Parts, width int64, bias bool) {
 	l.In("attn").Add("qkv", nn.NewLinear(width, 3*width, bias)).Add("proj", nn.NewLinear(width, width, bias))
 }
 
-// Qwen3VL returns Qwen3VLVisionModel, and that of Qwen3.5, which has no layers besides the last
-// that speak to the decoder.
+// Qwen3VL returns Qwen3VLVisionModel, and Qwen3.5's, whose last layer alone speaks to the decoder.
 func Qwen3VL(s Size) *nn.Parts {
 	p := &nn.Parts{}
 	p.In("patch_embed").Add("proj", patches(s.Channels, s.Width, true, s.Frames, s.Patch, s.Patch))

@@ -8,8 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Qwen is the image encoder of Qwen2-VL, Qwen2.5-VL and Qwen3-VL. The sides of images are any multiples of the squares
-// that become tokens.
+// Qwen is the image encoder of Qwen2-VL, Qwen2.5-VL and Qwen3-VL. Images' sides are any multiples of a token's square.
 type Qwen struct {
 	Tower    *nn.Parts
 	Size     Size

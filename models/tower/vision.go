@@ -8,8 +8,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Pictures are the images of a batch: how many stand among the Length tokens of a row, and
-// the pixels of a side, as squares.
+// Pictures are a batch's images: how many a row of Length tokens has, and the pixels of their sides.
 type Pictures struct{ PerRow, Side, Length int64 }
 
 // Vision puts images among the tokens of a batch.

@@ -9,8 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// validate records a validation batch on the tape: load brings it to the device, evaluate runs the
-// forward pass and the loss.
+// validate records a validation batch: load brings it to the device, evaluate runs forward and loss.
 func validate(t *trace.Tape, net *nn.Tree, c models.Case, load func(), evaluate func(f *trace.Frame)) error {
 	return evaluated(t, net, load, func(f *trace.Frame) {
 		(&Session{Tape: t, amp: c.AMP}).Autocast(func() { evaluate(f) })

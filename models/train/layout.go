@@ -19,8 +19,8 @@ type Layout struct {
 	Params []distributed.Param
 	// Buffers are the buffers of the modules.
 	Buffers []*trace.Tensor
-	// Modules are the paths of the modules, Blocks the paths of the modules that are wrapped
-	// unless the strategy names others.
+	// Modules are the paths of the modules, Blocks the paths of the modules that are wrapped unless the strategy names
+	// others.
 	Modules, Blocks []string
 	// Linears are the paths of the linear layers.
 	Linears []string

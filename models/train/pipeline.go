@@ -70,8 +70,7 @@ type Pass struct {
 	Roots []*trace.Tensor
 	// Outs are the tensors to send on, in the order of the stage's outputs.
 	Outs []*trace.Tensor
-	// Result and Loss are the results of the last stage, Scores the tensors that its loss was computed from, where the
-	// schedule keeps them.
+	// Result and Loss are the last stage's, Scores the tensors that its loss came from, where the schedule keeps them.
 	Result, Loss *trace.Tensor
 	Scores       []*trace.Tensor
 }

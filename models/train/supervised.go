@@ -5,8 +5,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Supervised is the task of a network whose batch is one input with its labels. It implements [Adaptable]; peft adds no
-// layer of its own to such tasks.
+// Supervised is a network's task whose batch is one input with labels. It implements [Adaptable]; peft adds no layer.
 type Supervised struct {
 	// Net is what [nn.NewTree] takes, Last the layer that stage "head" trains.
 	Net, Last any

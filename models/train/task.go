@@ -63,8 +63,7 @@ type Comparing interface {
 	ReferenceModel() any
 }
 
-// Valued is a task with a head of values around its model, which is trained as a whole, in fp32,
-// whatever adapters the model has.
+// Valued is a task with a head of values around its model, wholly trained, in fp32, beside any adapters.
 type Valued interface {
 	// Valued are the model with the head and the head, as [nn.NewTree] takes them; nil if there is none.
 	Valued() (model, head any)

@@ -136,8 +136,7 @@ func (s *Session) InBackward(c models.Case, own optim.Config, params []*trace.Te
 	return nil
 }
 
-// Forward runs f, the forward pass of case c, in the case's precision, and with what it saves in the host's memory if
-// the case sets it.
+// Forward runs f, the forward pass of case c, in its precision, saving to the host's memory if the case sets it.
 func (s *Session) Forward(c models.Case, f func()) {
 	s.Autocast(func() { s.Saving(c, f) })
 }
@@ -176,8 +175,7 @@ func (s *Session) Backward(loss *trace.Tensor) {
 	loss.Backward()
 }
 
-// Step runs one update: unscale, clip, step, update the scale. Clipped are the parameters whose gradient norm is
-// clipped, nil for none.
+// Step runs one update: unscale, clip, step, update the scale. Clipped are those to clip, nil for none.
 func (s *Session) Step(o *optim.Optimizer, clipped []*nn.Parameter) {
 	var tensors []*trace.Tensor
 	if clipped != nil {

@@ -39,8 +39,7 @@ var families = []family{
 	losses, recurrent, transforms, queries, composed, special, libraries,
 }
 
-// schemas are the declarations of the operators in families, one a line, as PyTorch's native_functions.yaml
-// and the libraries have them.
+// schemas declare the operators in families, one a line, as in PyTorch's native_functions.yaml and the libraries.
 //
 //go:embed schemas.txt
 var schemas string

@@ -1,6 +1,5 @@
 // Package program holds the narrow waist of vprof: the flat, ordered list of instructions that a recorded training step
-// comes down to. It knows nothing of tensors, models, allocators or devices; a recorder writes a Program and a replay
-// reads it.
+// comes down to. It knows no tensors, models, allocators or devices; a recorder writes a Program, a replay reads it.
 package program
 
 import (

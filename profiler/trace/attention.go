@@ -18,8 +18,7 @@ type AttentionArgs struct {
 }
 
 // ScaledDotProductAttention records torch.nn.functional.scaled_dot_product_attention(q, k, v, ...) over tensors [batch,
-// heads, length, head size]. The kernel, and with it the tensors saved for backward, is PyTorch's choice for the GPU of
-// the recording.
+// heads, length, head size]. PyTorch chooses kernel and saved tensors by the recording's GPU.
 func (q *Tensor) ScaledDotProductAttention(k, v *Tensor, a AttentionArgs) *Tensor {
 	c := q.tape.Begin("scaled_dot_product_attention", q, k, v, a.Mask)
 	c.Lower(&q, &k, &v, &a.Mask)

@@ -6,8 +6,7 @@ type autocast struct {
 	depth int
 	// cached are the fp32 leaves that require grad and have a half copy, until the outermost region ends.
 	cached []*Tensor
-	// consulted reports whether a result may depend on autocast: a tensor was cast for it,
-	// or code read whether it is on.
+	// consulted reports whether autocast may matter: a tensor was cast, or code read whether it is on.
 	consulted bool
 }
 

@@ -211,8 +211,7 @@ func (f *Frame) Checkpoint(fn func(f *Frame, inputs []*Tensor) *Tensor, inputs .
 	return f.CheckpointClosure(nil, fn, inputs...)
 }
 
-// CheckpointClosure runs Checkpoint of a function that captures variables. They live as long
-// as the function may run again.
+// CheckpointClosure runs Checkpoint of a function that captures variables; they live until it last runs.
 func (f *Frame) CheckpointClosure(captured []*Tensor, fn func(f *Frame, inputs []*Tensor) *Tensor,
 	inputs ...*Tensor,
 ) *Tensor {

@@ -149,8 +149,7 @@ func (t *Tape) ConvWorkspace(c cudnn.Config, dir cudnn.Direction) {
 	plan.Finish()
 }
 
-// findWorkspaces returns cuDNN's workspaces of a call by GPU: cuDNN's own answers if there are any,
-// else the rules' estimates.
+// findWorkspaces returns cuDNN's workspaces of a call by GPU: its own answers if any, else estimates.
 func (t *Tape) findWorkspaces(k convCall) [][]int64 {
 	call := Convolution{Config: k.config, Direction: k.dir}
 	sizes, plans := make([][]int64, len(t.gpus.all)), make([]cudnn.Plan, len(t.gpus.all))

@@ -83,8 +83,7 @@ func (t *Tape) reduceByCUB(sum, x *Tensor) {
 	t.scratchFor(bytes, x.numel, []*Tensor{sum}, []*Tensor{x})
 }
 
-// selectByCUB records the indices of the true elements of x (DeviceSelect), with the tiles tuned
-// for flags and 64-bit integers.
+// selectByCUB records the true elements' indices (DeviceSelect), in tiles for flags and 64-bit integers.
 func (t *Tape) selectByCUB(places, x, count *Tensor) { t.scanByCUB(places, x, 1280, count) }
 
 // scanByCUB records a scan of x by tiles, each of which publishes its state.

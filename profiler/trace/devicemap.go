@@ -30,8 +30,7 @@ func (x *Tensor) part() StagePart {
 	return OwnStage
 }
 
-// goTo runs the code that follows on the GPU of x, until the returned function is called. Without
-// [Tape.Spread] it does nothing.
+// goTo runs what follows on the GPU of x, until the returned function is called, under [Tape.Spread].
 func (t *Tape) goTo(x *Tensor) (back func()) {
 	if t.ranks.spread == nil || x == nil {
 		return func() {}
@@ -108,8 +107,7 @@ func (f *Frame) AllHere(args []*Tensor) []*Tensor {
 	return lists.Map(args, f.Here)
 }
 
-// Home returns a model's outputs on the GPU of the batch (io_same_device). All of them are copied
-// before any is freed. Nil stays nil.
+// Home returns a model's outputs on the GPU of the batch (io_same_device). All are copied, then freed.
 func (t *Tape) Home(xs []*Tensor) []*Tensor {
 	if t.ranks.spread == nil {
 		return xs

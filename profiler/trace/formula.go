@@ -11,8 +11,7 @@ import (
 	"strings"
 )
 
-// term is a compiled formula: it computes the value from the tensors that its names refer to. The
-// first is the incoming gradient.
+// term is a compiled formula: it computes the value from the tensors that its names refer to. grad is first.
 type term func(xs []*Tensor) *Tensor
 
 // compiler turns formulas of derivatives.yaml and FunctionsManual.cpp into code that records them. They are written as

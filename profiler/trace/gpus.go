@@ -158,8 +158,7 @@ func withoutBuffers(all []program.Instruction, gone map[uint32]bool) []program.I
 	return kept
 }
 
-// GPU has the properties of a GPU that decide how much PyTorch and its libraries allocate. The
-// catalog of GPUs has their values.
+// GPU has the properties of a GPU that decide how much PyTorch and its libraries allocate.
 type GPU struct {
 	// Name is the catalog's name, such as "rtx-5060-ti".
 	Name string

@@ -20,8 +20,8 @@ type Operator struct {
 	// InPlace reports whether PyTorch also has the form that overwrites self.
 	InPlace bool
 
-	// gradients are formulas of the arguments' gradients, see [compiler]. Autograd does not
-	// follow an operator that has none.
+	// gradients are formulas of the arguments' gradients, see [compiler]. Autograd does not follow an operator that has
+	// none.
 	gradients map[string]string
 	// node is the class of the autograd node; by default the name and "Backward0".
 	node string
@@ -232,8 +232,7 @@ func (t *Tape) complexAbs(x *Tensor, op string) *Tensor {
 	return y
 }
 
-// CallInPlace records the form that overwrites the first argument. If gradients need its old
-// value, autograd keeps a clone.
+// CallInPlace records the form that overwrites the first argument, of which autograd may need a clone.
 func (o *Operator) CallInPlace(xs ...*Tensor) *Tensor {
 	o.once.Do(o.prepare)
 	x := xs[0]

@@ -55,8 +55,7 @@ func powExponentGrad(grad, self, exponent, result *Tensor) *Tensor {
 	return c.End(grad.Mul(Where(cond, zero, slope)))
 }
 
-// NumberPow records number ** x. The operator also fills a double on the device from the
-// number. Autocast runs it in fp32.
+// NumberPow records number ** x. It also fills a double on the device. Autocast runs it in fp32.
 func (x *Tensor) NumberPow(n Number) *Tensor {
 	c := x.tape.Begin("pow_Scalar", x)
 	c.Full(&x)

@@ -24,8 +24,7 @@ type Rules struct {
 	Operators Operators
 	// GatherEndsFirst: fully_shard frees an all-gather before it copies the next one out, instead of afterwards.
 	GatherEndsFirst bool
-	// ReduceFreesAll: fully_shard frees all gradients once they are copied, instead of the last
-	// ones after the reduction.
+	// ReduceFreesAll: fully_shard frees all gradients once copied, not the last ones after reduction.
 	ReduceFreesAll bool
 	// StagesReceiveLate: stages of a pipeline allocate tensors when they receive them and free them when they are sent.
 	// fully_shard finishes backward once for all micro-batches, the last module first. Otherwise buffers of all
@@ -78,14 +77,12 @@ type Libraries struct {
 	// SharedFunctions are the models whose loss and attention are computed by functions that models share. Other models
 	// do so themselves: most have logits in fp32 in place of the logits, and copy heads only where there is a mask.
 	SharedFunctions Sharers
-	// ShiftsLabels: the loss of a causal model shifts the labels. Otherwise it copies the scores of all tokens but the
-	// last of each row.
+	// ShiftsLabels: the loss of a causal model shifts the labels, else it copies scores less the last of each row.
 	ShiftsLabels bool
 	// ReadsPositions: masks are made of the positions of tokens, so that sequences of one row do not see each other.
 	// Otherwise rows without a padding mask have no mask.
 	ReadsPositions bool
-	// SkipsMasks: rows without a padding mask are looked at, and have no mask where each holds one sequence. Otherwise
-	// they have one whatever they hold.
+	// SkipsMasks: rows without a padding mask have no mask where each holds one sequence. Otherwise all have one.
 	SkipsMasks bool
 	// LayersCheckpoint: a layer that is checkpointed does so in its call (GradientCheckpointingLayer). Otherwise the
 	// model checkpoints the call, so that wrappers around the layer run again, too.
@@ -110,8 +107,7 @@ type Libraries struct {
 	ChunksInHalf bool
 	// ScalesAnew: TRL's GRPOTrainer divides scores by the temperature into new memory. Otherwise it does so in place.
 	ScalesAnew bool
-	// LogKernels: TRL's trainers compute log-probabilities and entropies of scores in one kernel. Otherwise they use
-	// PyTorch's operators, row by row.
+	// LogKernels: TRL's trainers compute log-probabilities and entropies in one kernel, not by operators, row by row.
 	LogKernels bool
 	// FusedHead: TRL's trainers, SFTTrainer included, compute log-probabilities of hidden states in tiles.
 	FusedHead bool

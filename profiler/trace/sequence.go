@@ -70,8 +70,7 @@ type asyncCollective struct {
 	input  *Tensor
 }
 
-// releasesWhenRead keeps the input of a collective until its result, y, is read. Code of other
-// ranks of a pipeline reads nothing.
+// releasesWhenRead keeps the input of a collective until its result, y, is read. Code of other ranks reads nothing.
 func (y *Tensor) releasesWhenRead(input *Tensor) {
 	if !y.tape.ranks.here() {
 		return

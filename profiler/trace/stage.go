@@ -146,8 +146,7 @@ func (b *pipeline) fill(s *storage) {
 	}
 }
 
-// crossesBoundary passes the tensors that a kernel reads to the boundary. It reports whether
-// another rank runs the kernel.
+// crossesBoundary passes a kernel's inputs to the boundary. It reports whether another rank runs it.
 func (t *Tape) crossesBoundary(reads []*Tensor) bool {
 	b := &t.ranks.pipeline
 	if b.boundary == nil || b.part == EarlierStages {

@@ -41,8 +41,7 @@ func spliceJSON(data []byte, p path, e Edit) ([]byte, error) {
 	return spliceAt(JSON, data, p, e, at)
 }
 
-// findJSON returns the text of the last value with a path, where it ends, and how many there are. An
-// empty path is the document itself.
+// findJSON returns the last value's text with a path, its end, and how many there are. An empty path is the document.
 func findJSON(data []byte, p path) (raw jsontext.Value, end, times int) {
 	var want jsontext.Pointer
 	for _, key := range p {

@@ -79,8 +79,7 @@ func lastLine(n *yaml.Node) int {
 	return last
 }
 
-// addItem adds the edit's value to a list of a YAML document: at the end of a block list, at the start of a list in
-// brackets. A missing list is created.
+// addItem adds the edit's value to a YAML list, made if missing: at the end of a block, the start of brackets.
 func (s *yamlSplice) addItem(root *yaml.Node, p path) ([]byte, error) {
 	parent, node, lacking, err := s.find(root, p)
 	if err != nil {

@@ -26,8 +26,7 @@ const (
 	warmUp       = 0.2  // of the samples, in which caches fill
 )
 
-// Series finds patterns in a log of memory over time. A GPU whose size the log does not
-// have is looked up in the catalog.
+// Series finds patterns in a log of memory over time. GPU sizes that the log lacks come from the catalog.
 func Series(s series.Series) []report.Finding {
 	if gpu, err := device.Lookup(s.Product); s.Total == 0 && err == nil {
 		s.Total = gpu.Memory
@@ -192,8 +191,7 @@ type cache struct {
 	free, largest, failed int64
 }
 
-// fragmentation finds a cache that is far larger than the tensors in it, or that has enough free bytes for a failed
-// allocation, but not in one block.
+// fragmentation finds a cache far larger than its tensors, or with room for a failed allocation, but not in one block.
 func fragmentation(c cache) []report.Finding {
 	over := float64(c.reserved) >= cacheOverUse*float64(c.allocated) && c.reserved-c.allocated >= noticeable
 	// A little is always in pieces.

@@ -19,8 +19,7 @@ import (
 //go:embed systems.yaml
 var data []byte
 
-// System is a project that trains some of the models, and where its configuration files
-// keep the values that vprof recommends.
+// System is a project that trains models, and where its files keep the values that vprof recommends.
 type System struct {
 	// Models are names, or patterns as of [path.Match].
 	Models []string `yaml:"models"`

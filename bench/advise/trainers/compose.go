@@ -61,15 +61,13 @@ var sets = []struct{ fact, setting string }{
 	{linearized, linearized},
 }
 
-// imagePixels is the fact of how many pixels an image has at the most, ImageSize the flag of
-// the side of a square of as many.
+// imagePixels is the fact of an image's most pixels, ImageSize the flag of the side of such a square.
 const (
 	imagePixels = "image-pixels"
 	ImageSize   = "image-size"
 )
 
-// loraTarget is the fact of which layers get adapters: names, or a regular expression,
-// which is one if it has any of these.
+// loraTarget is the fact of which layers get adapters: names, or a regular expression with any of these.
 const (
 	loraTarget = "lora-target"
 	expression = `\*()[]|^$`
@@ -230,8 +228,7 @@ func (c *Config) shards(flat bool) (list phrase.List) {
 	return list
 }
 
-// unfrozenRange matches the range of rows that may follow one of axolotl's patterns. Gradients of other rows are set to
-// zero.
+// unfrozenRange matches rows that may follow a pattern of axolotl. Gradients of others are set to zero.
 var unfrozenRange = regexp.MustCompile(`\[\d*:?\d*\]$`)
 
 // unfreeze makes a regular expression of axolotl's patterns of the parameters that are

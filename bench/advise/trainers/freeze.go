@@ -123,8 +123,7 @@ func (c *Config) trainedLayers(count int) (ids []string, err error) {
 	return ids, nil
 }
 
-// layersOf reads how many layers the language model has that a config.json describes, and
-// whether it is one among others.
+// layersOf reads a language model's number of layers from a config.json, and whether it is one among others.
 func layersOf(path string) (count int, composite bool, err error) {
 	data, err := readConfig(path)
 	if err != nil {

@@ -21,8 +21,7 @@ var accelerateGroups = map[string]string{
 	"deepspeed_":     "deepspeed_config", "gradient_": "deepspeed_config",
 }
 
-// distributedTypes are the options of accelerate that say how GPUs share the work, and what
-// its file says in their place.
+// distributedTypes are accelerate's options of how GPUs share the work, and what its file says instead.
 var distributedTypes = map[string]string{
 	"use_fsdp": "FSDP", "use_deepspeed": "DEEPSPEED",
 	"use_megatron_lm": "MEGATRON_LM", "multi_gpu": "MULTI_GPU",
@@ -58,8 +57,7 @@ func (d *document) launch(starter []string, options *value) {
 	d.facts.set("gpus", count, Key{d.file, ranks.line, "--" + ranks.key})
 }
 
-// accelerate makes accelerate's configuration of the options of "accelerate launch", which
-// stand over the file that they name.
+// accelerate makes a configuration of the options of "accelerate launch", which stand over the file that they name.
 func (d *document) accelerate(options *value) {
 	s := &document{file: d.file, command: true, trainer: "accelerate", root: &value{kind: group}}
 	for _, e := range options.entries {

@@ -26,8 +26,7 @@ const (
 // schedules maps torchtitan's names, in lower case, to the pipeline schedules that vprof records.
 var schedules = map[string]string{"": "1f1b", "1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": models.Interleaved}
 
-// pipeline makes the strategy a pipeline, whose stages ranks share as the strategy says. Batch is then the size of a
-// micro-batch.
+// pipeline makes the strategy a pipeline, whose stages ranks share by the strategy. Batch is then a micro-batch.
 func (c *Config) pipeline() error {
 	n, ok := c.facts[meshPipeline]
 	if !ok {

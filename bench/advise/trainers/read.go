@@ -33,8 +33,7 @@ type Config struct {
 	Unknown []UnknownKey
 	// Several is how the trainer shares work among several GPUs if the files do not describe it; empty for DDP.
 	Several string
-	// Script is a Python file of the user's own that a command starts, whose arguments are not read: what is trained
-	// stands elsewhere.
+	// Script is the user's Python file that a command starts. Its arguments are not read: flags say what is trained.
 	Script string
 	// Mapped and Harmless are the numbers of keys that matter and that do not.
 	Mapped, Harmless int

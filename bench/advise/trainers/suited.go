@@ -10,8 +10,7 @@ import (
 	"github.com/vprof/vprof/models/hfconfig"
 )
 
-// fusedLoss is the setting that computes the loss alone by liger-kernel, plainLoss the one that has
-// everything but the loss computed by it.
+// fusedLoss is the setting that computes the loss alone by liger-kernel, plainLoss all but the loss.
 const (
 	fusedLoss = "fused-loss"
 	plainLoss = "plain-loss=1"

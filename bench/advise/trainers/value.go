@@ -83,8 +83,7 @@ func (v *value) add(e entry) {
 	v.entries = append(v.entries, e)
 }
 
-// put sets the entry at its key, a path with dots, whatever stood there. A word for a component
-// of torchtune names the component.
+// put sets the entry at its key, a path with dots. A word for a component of torchtune names the component.
 func (v *value) put(e entry) {
 	key, rest, deeper := strings.Cut(e.key, ".")
 	at := v.own(key)

@@ -242,8 +242,7 @@ func relative(estimate, reference, negligible int64) float64 {
 	return share
 }
 
-// samePhases returns our phases of the steps that the reference has; nil if those are not
-// the same phases in the same order.
+// samePhases returns our phases of the reference's steps; nil if they are others, or in another order.
 func samePhases(ref, ours []reference.Phase) []reference.Phase {
 	steps := map[int]bool{}
 	for _, p := range ref {

@@ -97,8 +97,7 @@ func impossible(t planner.Term, value, most string) error {
 		"another process was on the GPU; --force learns it nevertheless", t, value, most)
 }
 
-// possible finds coefficients that no GPU has: a context that is not one, and shares of slack beyond
-// how far a run may be from its replay.
+// possible finds coefficients that no GPU has: impossible contexts, and slack beyond a run's distance from its replay.
 func possible(r *calibrate.Result) error {
 	for _, t := range r.Terms {
 		v := r.Coefficients.Term(t).Value

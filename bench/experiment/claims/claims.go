@@ -165,8 +165,7 @@ func (a *answers) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (*
 	return out, nil
 }
 
-// cases returns the cases that a claim is about: every stage if it names none, and both ends of
-// its range of batch sizes.
+// cases returns a claim's cases: every stage if it names none, and both ends of its range of batch sizes.
 func (a *answers) cases(c guides.Claim) []models.Case {
 	k := c.Over(a.model.Default)
 	k.Accumulate = step.RecordedSteps(max(1, k.Accumulate))

@@ -34,8 +34,8 @@ type Amounts struct {
 	// Of names the step; steps of both sides with the same name are compared.
 	// It is empty for a snapshot, which does not know what was trained.
 	Of string
-	// AnyRelease is the name of the step without the release of PyTorch: steps of different releases are compared
-	// where each side has one release.
+	// AnyRelease is the name of the step without the release of PyTorch: steps of different releases are compared where
+	// each side has one release.
 	AnyRelease string
 	// Script reports whether it is a run of a command, which is compared with another whatever their names are.
 	Script bool

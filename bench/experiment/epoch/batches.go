@@ -76,8 +76,7 @@ func (l *Lengths) epoch(r *rand.Rand, size int, limit int64, most int) plan {
 	return p
 }
 
-// Spread returns n lengths that represent the samples of an epoch and include the longest, in an order that is random
-// and always the same.
+// Spread returns n lengths that represent an epoch's samples, the longest too, in a random order, always the same.
 func (l *Lengths) Spread(n int) []int64 {
 	r := rand.New(rand.NewPCG(1, 1)) //nolint:gosec // the order of samples is no secret
 	samples := l.samples(r)

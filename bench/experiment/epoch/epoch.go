@@ -56,8 +56,7 @@ func (o Options) Quick() Options {
 }
 
 // Run replays epochs over samples of different lengths on a simulated GPU, at a batch size: the steps of each in one
-// allocator, from the first on. Samples longer than what the case sets are cut off, as trainers do. The same input
-// gives the same result.
+// allocator, from the first on. Longer samples than the case's are cut, as trainers do. Results can be repeated.
 func Run(ctx context.Context, s *step.Setup, gpu device.GPU, batch int, l *Lengths,
 	o Options,
 ) (*report.Lengths, error) {
@@ -129,8 +128,7 @@ type experiment struct {
 	recorded map[int64]*replay.Steps
 }
 
-// random returns the source of random numbers of an epoch. Its seed depends on the epoch
-// alone, so that results can be repeated.
+// random returns an epoch's random numbers. The seed is the epoch's alone, so that results can be repeated.
 func random(epoch int) *rand.Rand { return rand.New(rand.NewPCG(uint64(epoch), 2026)) } //nolint:gosec // no secret
 
 // plan plans the epochs: as many steps of each as the bounds allow.
@@ -306,8 +304,7 @@ func (e *experiment) most(s *step.Setup, worst planner.Sample, all report.Epochs
 	return new(step.IntervalOf(most.Device)), err
 }
 
-// describe fills in the part of the report that is about the data set and its batches:
-// lengths, padding, numbers of steps.
+// describe fills in what the report says of the data set and batches: lengths, padding, steps.
 func (e *experiment) describe() *report.Lengths {
 	out := &report.Lengths{
 		Simulated: true, Source: e.lengths.Source, Setting: e.setting.Name, Batching: string(e.lengths.Batching),

@@ -29,8 +29,7 @@ type Lengths struct {
 	// Batching is how batches are made; Multiple what their length is a multiple of, zero for one.
 	Batching Batching `json:"batching"`
 	Multiple int64    `json:"multiple,omitempty"`
-	// Masked reports whether batches with padding have an attention mask, where the model makes
-	// one (its setting [hf.Padding]).
+	// Masked reports whether padded batches have an attention mask, if the model makes one ([hf.Padding]).
 	Masked bool `json:"masked,omitempty"`
 }
 

@@ -136,8 +136,7 @@ func endOf(step int, name string) moment {
 
 func whole(r *replay.Run) replay.PhaseUsage { return r.Whole() }
 
-// add appends a check of the memory in use at a point of the run of a loop, of its training steps or of a result with
-// an evaluation after them.
+// add appends a check of the memory in use at a point of a run: of a loop, its steps, or a result with an evaluation.
 func (m *checks) add(ctx context.Context, name, note string, s *step.Setup, r *step.Result, of moment) error {
 	if r.Measured != nil { // other processes that were seen on the device
 		m.smoke.Warnings = append(m.smoke.Warnings,
@@ -362,8 +361,7 @@ func (m *checks) otherStages(c models.Case) (others []models.Case) {
 	return others
 }
 
-// variants returns the cases that a batch size must be safe in: all stages, all parts of a curriculum, and the longest
-// samples.
+// variants returns the cases where a batch size must be safe: all stages, parts of a curriculum, the longest samples.
 func (m *checks) variants(batch int) []models.Case {
 	c := m.setup.Case()
 	c.Batch = batch

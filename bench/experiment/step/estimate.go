@@ -91,9 +91,8 @@ func (s *Setup) Perturb(ctx context.Context, r *Result) error {
 	return err
 }
 
-// Allocations returns a digest of what the first step of a batch allocates and frees. All steps run the same code, so
-// that cases that differ in a release alone and have one digest have the same needs. Errors are the same as for
-// [Setup.Record].
+// Allocations returns a digest of what the first step of a batch allocates and frees. Cases that differ in a release
+// alone and have one digest have the same needs. Errors are the ones of [Setup.Record].
 func (s *Setup) Allocations(ctx context.Context, gpu device.GPU, batch int) (uint64, error) {
 	c := s.c
 	c.Batch, c.Accumulate = batch, RecordedSteps(c.Accumulate)

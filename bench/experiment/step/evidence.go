@@ -68,8 +68,7 @@ func (e Evidence) Speed(gpu device.GPU, model string) (steptime.Efficiency, erro
 	return e.Calibrated.Speed(gpu.Name, model)
 }
 
-// Refused reports whether an error means that the case cannot be trained, since PyTorch or the model refuses it.
-// Other errors are failures.
+// Refused reports whether an error is PyTorch's or the model's refusal of the case. Others are failures.
 func Refused(err error) bool {
 	return errors.As(err, new(*RefusedError)) || errors.As(err, new(*models.CaseError))
 }
@@ -107,8 +106,7 @@ func Shared(d device.Device) []report.Warning {
 // A Neighborhood is the set of other processes on a device that were warned of, by process id.
 type Neighborhood map[int]bool
 
-// Warnings returns a warning for each process that uses the device now, or was seen on
-// it, and was not warned of before.
+// Warnings returns one for each process that uses or used the device and was not warned of before.
 func (n *Neighborhood) Warnings(d device.Device, seen ...device.Neighbor) []report.Warning {
 	if o, ok := d.(device.Observer); ok {
 		seen = append(seen, o.Neighbors()...)

@@ -17,8 +17,7 @@ import (
 // Executor runs trials. Experiments plan trials and read results; the program that runs them may
 // be elsewhere. Several may be asked for at a time, but for those on a device.
 type Executor interface {
-	// Try runs a trial. The error is a [*models.CaseError] if the case is impossible, a
-	// [*RefusedError] if PyTorch would raise.
+	// Try runs a trial. The error is a [*models.CaseError], or a [*RefusedError] if PyTorch would raise.
 	Try(ctx context.Context, t Trial) (*Result, error)
 }
 
@@ -136,8 +135,7 @@ func (l Local) prepare(ctx context.Context, t *Trial) (err error) {
 	return err
 }
 
-// steadyStep is the step of a recording whose work is that of all further ones: the first
-// makes the optimizer's state besides.
+// steadyStep is the step whose work all further ones repeat: the first makes the optimizer's state, too.
 const steadyStep = 1
 
 // before returns the beginning of a program, up to the first instruction of a step.

@@ -127,8 +127,7 @@ func outside(r *Result) []report.Warning {
 	return all
 }
 
-// WorkspacesOf counts the convolutions of a step that cuDNN was asked about; nil if the
-// model comes without its answers.
+// WorkspacesOf counts a step's convolutions that cuDNN was asked about; nil without its answers.
 func WorkspacesOf(facts trace.Facts) *report.Workspaces {
 	if !facts.Answered || len(facts.Convolutions) == 0 {
 		return nil

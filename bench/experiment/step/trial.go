@@ -70,8 +70,7 @@ type Replay struct {
 	Verify bool   `json:"verify,omitempty"`
 }
 
-// Key identifies a trial: the SHA-256 of its JSON, in hexadecimal. Trials with equal keys give equal results, except
-// for measured values.
+// Key identifies a trial: its JSON's SHA-256, in hexadecimal. Equal keys give equal results, measured values aside.
 func (t Trial) Key() string {
 	text, err := json.Marshal(t)
 	if err != nil {

@@ -247,8 +247,7 @@ func active(out []byte, gpus []fleet.GPUTasks) (map[fleet.Task]string, error) {
 	return tasks, nil
 }
 
-// active adds the tasks of a GPU that have not ended. Which of them run is not said;
-// the first of them are taken for those.
+// active adds the tasks of a GPU that have not ended. The first are taken for the running ones.
 func (s status) active(b fleet.GPUTasks, tasks map[fleet.Task]string) {
 	ended := map[int]bool{}
 	for _, i := range append(indexes(s.Completed), indexes(s.Failed)...) {

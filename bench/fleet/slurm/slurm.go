@@ -124,8 +124,7 @@ func (e *Engine) Start(ctx context.Context, b fleet.GPUTasks, tasks []int, avoid
 	return rewrite.Append(e.arraysFile(), append(text, '\n'), 0o644)
 }
 
-// option returns a line of #SBATCH as sbatch reads it: blanks and comments end a value that is
-// not quoted. It is empty without a value.
+// option returns a line of #SBATCH as sbatch reads it: blanks and comments end a bare value; empty without one.
 func option(name, value string) (string, error) {
 	switch {
 	case value == "":

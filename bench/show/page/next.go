@@ -12,8 +12,7 @@ import (
 	"github.com/vprof/vprof/models"
 )
 
-// next returns what to do with the result, and the command that does more: of the first
-// device, where there are several.
+// next returns what to do with the result, and the command that does more, of the first device.
 func (p *Page) next() (todo []string, command string) {
 	s := p.series()[0]
 	safe := lists.Filter(s.points, func(q report.Point) bool { return q.Estimate == nil || q.Estimate.Unsafe == "" })

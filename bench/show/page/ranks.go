@@ -40,8 +40,7 @@ const (
 	lanePoints            = 400
 )
 
-// lanesOf returns the streams of a step that has several: the bytes allocated on each between
-// two instructions, on one scale of time.
+// lanesOf returns the streams of a step with several: the bytes allocated on each over time, on one scale.
 func lanesOf(p *profile.Profile, from, to int) []lane {
 	names := p.Program.Streams
 	if len(names) < 2 {

@@ -56,8 +56,7 @@ type Extra struct {
 	// Symbols are the sizes that are open, by the symbols of the graph.
 	Symbols map[string]Symbol `json:"symbols,omitempty"`
 	// First is the forward that prepares what later ones find there (a codebook, a table), where one does: its graphs
-	// at batches that follow each other, and the Extra of each, whose State and Replaced are of inputs and nodes of the
-	// graph of later ones.
+	// at batches that follow each other, and the Extra of each, whose State and Replaced are of later ones' graph.
 	First []struct{ Graph, Extra json.RawMessage } `json:"first,omitempty"`
 }
 

@@ -21,8 +21,8 @@ type description struct {
 	Asked  asked.Answers `json:"asked,omitempty"`
 }
 
-// Describe describes a program that was read in a JSON object, so that results of it can be looked
-// into where its file is not.
+// Describe describes a program that was read in a JSON object, so that results of it can be looked into where its file
+// is not.
 func (p *Program) Describe() ([]byte, error) {
 	d := description{Format: graphFormat, Asked: p.Asked}
 	var err error

@@ -34,8 +34,7 @@ type File struct {
 	// Tool is the version of vprof that wrote the file.
 	Tool    string  `yaml:"tool" json:"tool"`
 	Entries []Entry `yaml:"entries" json:"entries"`
-	// Host is the time that this machine's host takes to launch a kernel, relative to the table of kernel parameters;
-	// nil if it was not measured.
+	// Host is this machine's time to launch a kernel, relative to the table of kernel parameters; nil if not measured.
 	Host *Number `yaml:"host,omitempty" json:"host,omitempty"`
 }
 
@@ -51,8 +50,7 @@ type Entry struct {
 	Bare bool `yaml:"bare,omitempty" json:"bare,omitempty"`
 	// Fitted is when, UTC.
 	Fitted time.Time `yaml:"fitted" json:"fitted"`
-	// Models are the models that were run. The slacks hold for them only; context, granularity and efficiency belong to
-	// the GPU.
+	// Models are the models that were run. Slacks hold for them only; all else is the GPU's.
 	Models []string `yaml:"models" json:"models"`
 	// Memory are the terms that were fitted, by the names of [planner.Term].
 	Memory       map[string]Number `yaml:"memory" json:"memory"`

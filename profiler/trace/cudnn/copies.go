@@ -26,8 +26,7 @@ const (
 	padGroup
 )
 
-// shape is the size of the copies that an engine makes: channels per group on both sides,
-// groups, and bytes per element.
+// shape is the size of an engine's copies: channels per group on both sides, groups, bytes per element.
 type shape struct{ c, k, groups, es int64 }
 
 // padded returns the shape of the copies of an engine with habits h.

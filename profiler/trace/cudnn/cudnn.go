@@ -103,8 +103,7 @@ func (r *Rules) OnDevice(c Config, d Direction, gpu GPU, bytes int64) (workspace
 // summedBySample reports whether [SampleSums] runs in place of an engine of so many bytes. Filters of 7x7 points that
 // are not strided always do, wherever peaks of PyTorch 2.11 on an RTX 3090 and an A100 tell (ConvNeXt, CAFormer and
 // MambaOut, whose convolutions find channels last). Of others it is one of several choices, and cuDNN's answer holds
-// unless that is to copy the image with every channel padded to a group of several: wherever the kernel could run, no
-// recorded call does.
+// unless that copies the image with every channel padded to a group: where the kernel could run, no recorded call does.
 func (p *problem) summedBySample(bytes int64) bool {
 	const padded = 4
 	return p.sumsBySample() && (p.K[0] == 7 && !p.strided() || bytes > padded*p.N*p.c*p.xs*p.es)

@@ -70,8 +70,7 @@ type Options struct {
 	// Manual keeps parameters whole and gradients unreduced after every backward pass, until [FSDP.Finish], as in
 	// pipeline stages.
 	Manual bool
-	// Prefetch is backward_prefetch of FullyShardedDataParallel: [PrefetchPre], [PrefetchPost], or another word for
-	// none.
+	// Prefetch is FullyShardedDataParallel's backward_prefetch: [PrefetchPre], [PrefetchPost], other words are none.
 	Prefetch string
 }
 

@@ -59,9 +59,8 @@ func (z *ZeRO3) prefetch() {
 	z.launch(next)
 }
 
-// A gatherHandle holds parameters that are gathered together. A single one has its own buffer. Several share one buffer
-// for each type; all are copied out when the first is needed, and the buffer stays until all were
-// (AllGatherCoalescedHandle).
+// A gatherHandle holds parameters that are gathered together. Several share one buffer for each type; all are copied
+// out when the first is needed, and it stays until all were (AllGatherCoalescedHandle).
 type gatherHandle struct {
 	types  [][]*zeroParam
 	flats  []*trace.Tensor

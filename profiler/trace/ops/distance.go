@@ -118,8 +118,7 @@ func pairwiseDistancesGrad(grad, x, y, z *tensor, p float64) *tensor {
 	return c.End(result)
 }
 
-// Dist records torch.dist(x, y, p): the norm of their difference, which backward computes
-// again. Autocast runs it in fp32.
+// Dist records torch.dist(x, y, p), whose difference backward computes again. Autocast runs it in fp32.
 func Dist(x *tensor, y *tensor, p float64) *tensor {
 	c := x.Tape().Begin("dist", x, y)
 	c.Full(&x, &y)

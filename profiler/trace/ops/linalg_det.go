@@ -21,8 +21,7 @@ func parity(pivots *tensor) *tensor {
 	return c.End(odd)
 }
 
-// LinalgDet records torch.linalg.det(x): the product of the diagonal of an LU factorization, with
-// the sign of its permutation.
+// LinalgDet records torch.linalg.det(x): the diagonal's product of an LU factorization, with a sign.
 func LinalgDet(x *tensor) *tensor {
 	t := x.Tape()
 	c := t.Begin("_linalg_det", x)

@@ -25,8 +25,7 @@ type Forest struct {
 	trees   []tree
 }
 
-// Decode reads the next forest that [Append] wrote with these cuts, and returns the bytes that follow it. The forest
-// keeps using b.
+// Decode reads the next forest that [Append] wrote with these cuts, and returns the bytes behind it. It keeps b.
 func (c *Cuts) Decode(b []byte) (*Forest, []byte, error) {
 	d := decoder{b: b}
 	f := &Forest{Classes: make([]string, d.count("classes", math.MaxUint16+1)), cuts: c}

@@ -30,8 +30,7 @@ func GPU(generation int) []byte {
 // stubName is the name under which cuBLASLt of CUDA 13 is found.
 const stubName = "libcublasLt.so.13"
 
-// Stubs returns the stub libraries that replace cuBLASLt, by their names. It returns nil
-// if there are none for this machine.
+// Stubs returns stub libraries in place of cuBLASLt, by name; nil if this machine has none.
 func Stubs() map[string][]byte {
 	if runtime.GOOS != "linux" {
 		return nil
