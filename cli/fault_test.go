@@ -61,7 +61,7 @@ func TestWhicheverCallFailsTheCommandSaysSo(t *testing.T) {
 // A call that does not return is named, and ends the process in the end.
 func TestACallThatHangsIsNamedAndEndsTheProcess(t *testing.T) {
 	t.Setenv("VPROF_TEST_PATIENCE", "400ms")
-	for _, name := range []string{"cuInit", "cuDevicePrimaryCtxRetain", "cuMemAlloc", "cuStreamSynchronize"} {
+	for _, name := range []string{"cuInit", "cuMemAlloc", "cuStreamSynchronize", "nvmlDeviceGetMemoryInfo_v2"} {
 		setup := fakecuda.Simulated(catalogGPU(t, "rtx-5060-ti"))
 		setup.Hang = name + ":1"
 		cmd := vprof(t, setup.Driver(t), "sweep", "--model", "toy", "--batch", "8", "--device", "cuda:0")
@@ -96,6 +96,19 @@ func TestMemoryTakenInTheMiddleIsTheOthers(t *testing.T) {
 		require.Contains(t, got.stdout, "cuda:0 is also used by python3 (9999), which holds")
 		requireBalanced(t, driver)
 	}
+
+	// Whenever all is taken before the first batch, too.
+	for after := 10; after < opened; after += 20 {
+		setup := fakecuda.Genuine(gpu)
+		setup.Take = &fakecuda.Taking{After: after, Bytes: gpu.Memory}
+		driver := setup.Restart(t)
+		got := command(t, args...)
+		if got.code != exitFine {
+			requireSentence(t, got.stderr, after)
+			require.Contains(t, got.stderr, "other processes fill it", after)
+		}
+		requireBalanced(t, driver)
+	}
 }
 
 // Values of NVML that no GPU has are left out and named; what it says of memory is then not believed.
@@ -114,6 +127,16 @@ func TestWhatNVMLCannotMeanIsNotBelieved(t *testing.T) {
 	require.Contains(t, stderr, "gpu 0: nvmlDeviceGetUtilizationRates reports 4000000000, ")
 	require.Contains(t, stderr, "nvmlDeviceGetTemperature reports 4294967291")
 	require.Contains(t, stderr, ", which no GPU has; such values are left out\n")
+
+	for lie, says := range map[string]string{
+		"total": "nvmlDeviceGetMemoryInfo_v2 reports 0 bytes in use and 0 reserved of 0, which cannot be",
+		"count": "nvmlDeviceGetCount reports 4000000000 GPUs, which cannot be",
+	} {
+		setup.Lies = lie
+		setup.Restart(t)
+		require.Contains(t, command(t, "monitor", "--once").stderr, says)
+		swept(t, "--model", "toy", "--batch", "8", "--device", "cuda:0")
+	}
 
 	setup.Lies = "memory"
 	driver := setup.Restart(t)

@@ -15,12 +15,14 @@ type Setup struct {
 	GPUs []GPU
 	// Fail lists calls that fail: see [FailNth] and [FailCall].
 	Fail []string
-	// Hang is a call that does not return before the next Restart, "cuMemAlloc:3" for the third of the name.
+	// Hang is a call of the driver or of NVML that does not return before the next Restart, "cuMemAlloc:3" for the third
+	// of the name.
 	Hang string
 	// Take has another process allocate Bytes of the first GPU at the call number After of the driver; nil for none.
 	Take *Taking
 	// Lies has NVML report values that no GPU has: "sensors" 4294967291 degrees and the like, "memory" more in use than
-	// there is.
+	// there is, "total" no memory at all, "process" all of it for this process, "nothing" nothing in use, "count"
+	// 4000000000 GPUs, "names" names that no terminal should get.
 	Lies string
 	// Version is that of CUDA times 1000; zero is 13.0.
 	Version int

@@ -64,8 +64,8 @@ func (d *Device) observe() int64 {
 		d.identity = device.Identity{UUID: sliceID + id, MIG: true}
 	}
 	memory, err := d.watched.Memory()
-	if err != nil {
-		return -1
+	if err != nil || memory.Shared {
+		return -1 // programs on the CPU hold more of it
 	}
 	d.strangers = map[int]bool{}
 	processes, err := d.watched.Processes()

@@ -135,8 +135,7 @@ func (d *Device) warmUp() error {
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for work := program.Elementwise; work <= program.OptimizerUpdate; work++ {
+	for work := program.Elementwise; err == nil && work <= program.OptimizerUpdate; work++ {
 		for _, p := range []program.Precision{program.FP32, program.TF32, program.FP16, program.BF16} {
 			bytes := side * side * elementSize(p)
 			k := device.Kernel{
@@ -147,14 +146,14 @@ func (d *Device) warmUp() error {
 				k.Reads = append(k.Reads, device.Range{Addr: addr + uint64(i*bytes), Bytes: bytes})
 			}
 			k.Writes = []device.Range{{Addr: addr + uint64(3*bytes), Bytes: bytes}}
-			if errs = append(errs, d.Launch(k)); errs[len(errs)-1] != nil {
+			if err = d.Launch(k); err != nil {
 				break
 			}
 		}
 	}
-	errs = append(errs, d.Put(addr, room)) // waits
+	err = d.join(err, d.Put(addr, room)) // waits
 	d.floor = 0
-	return d.join(errs...)
+	return err
 }
 
 func elementSize(p program.Precision) int64 {

@@ -149,7 +149,7 @@ func (d *Device) function(name string) (cu.Function, error) {
 	}
 	f, err := d.work.module.Function(name)
 	if err != nil {
-		return f, fmt.Errorf("kernel %s: %w", name, d.check("cuModuleGetFunction", 0, err))
+		return f, d.moduleError(fmt.Errorf("kernel %s: %w", name, d.check("cuModuleGetFunction", 0, err)), "")
 	}
 	d.work.functions[name] = f
 	return f, nil

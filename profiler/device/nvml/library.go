@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"unicode"
 
 	api "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -92,6 +93,9 @@ func (l *Library) GPUs() ([]*GPU, error) {
 	n, code := l.api.DeviceGetCount()
 	if err := check("nvmlDeviceGetCount", code); err != nil {
 		return nil, err
+	}
+	if n > mostGPUs {
+		return nil, fmt.Errorf("nvmlDeviceGetCount reports %d GPUs, which cannot be", n)
 	}
 	var gpus []*GPU
 	var failed error
@@ -259,19 +263,36 @@ func (b *GPU) Memory() (Memory, error) {
 		return Memory{}, check("nvmlDeviceGetMemoryInfo_v2", code)
 	}
 	m, code := b.device.GetMemoryInfo()
+	if code == api.ERROR_NOT_SUPPORTED {
+		return b.shared()
+	}
 	if err := check("nvmlDeviceGetMemoryInfo", code); err != nil {
 		return Memory{}, err
 	}
 	return possible("nvmlDeviceGetMemoryInfo", m.Total, 0, m.Used)
 }
 
+// shared returns the memory of a GPU that has none of its own, as GB10: the host's, and what NVML's processes hold of it.
+func (b *GPU) shared() (Memory, error) {
+	var host syscall.Sysinfo_t
+	processes, err := b.Processes()
+	if err = errors.Join(err, syscall.Sysinfo(&host)); err != nil {
+		return Memory{}, err
+	}
+	m := Memory{Total: int64(host.Totalram) * int64(host.Unit), Shared: true}
+	for _, p := range processes {
+		m.Used += max(0, p.Used)
+	}
+	return m, nil
+}
+
 // possible returns the memory that a call reported, in bytes, or an error if no GPU is as large or as full.
 func possible(call string, total, reserved, used uint64) (Memory, error) {
-	if total > mostBytes || reserved > total || used > total {
+	if total == 0 || total > mostBytes || reserved > total || used > total {
 		return Memory{}, fmt.Errorf("%s reports %d bytes in use and %d reserved of %d, which cannot be", call, used,
 			reserved, total)
 	}
-	return Memory{int64(total), int64(reserved), int64(used)}, nil
+	return Memory{Total: int64(total), Reserved: int64(reserved), Used: int64(used)}, nil
 }
 
 // mostBytes is above what any GPU has. NVML also reports all ones for the memory of a process that it does not know.
@@ -395,6 +416,7 @@ const (
 	mostCelsius    = 200
 	mostMHz        = 100_000
 	mostMilliwatts = 10_000_000
+	mostGPUs       = 1024
 )
 
 // values keeps the first failure of several calls, and the values that no GPU has.

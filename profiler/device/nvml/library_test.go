@@ -138,6 +138,34 @@ func TestWhatIsNotToldIsNil(t *testing.T) {
 	}
 }
 
+// GB10 has no memory of its own: NVML lists processes, and the memory is the host's.
+func TestTheMemoryOfAUnifiedGPUIsTheHosts(t *testing.T) {
+	d := busy()
+	d.GetMemoryInfo_v2Func = answer(api.Memory_v2{}, api.ERROR_NOT_SUPPORTED)
+	d.GetMemoryInfoFunc = answer(api.Memory{}, api.ERROR_NOT_SUPPORTED)
+	m, err := only(t, d).Memory()
+	require.NoError(t, err)
+	require.True(t, m.Shared)
+	require.Greater(t, m.Total, int64(64*mib))
+	require.EqualValues(t, 65*mib, m.Used, "process 3 does not report its memory")
+	require.EqualValues(t, 65*mib, m.Held(m.Total))
+}
+
+// A GPU without any memory and more GPUs than a machine holds are refused.
+func TestCountsThatCannotBeAreRefused(t *testing.T) {
+	d := busy()
+	d.GetMemoryInfo_v2Func = answer(api.Memory_v2{}, api.SUCCESS)
+	_, err := only(t, d).Memory()
+	require.ErrorContains(t, err, "nvmlDeviceGetMemoryInfo_v2 reports 0 bytes in use and 0 reserved of 0, which cannot be")
+
+	many := machine(d)
+	many.DeviceGetCountFunc = answer(4_000_000_000, api.SUCCESS)
+	l, err := OpenWith(many)
+	require.NoError(t, err)
+	_, err = l.GPUs()
+	require.EqualError(t, err, "nvmlDeviceGetCount reports 4000000000 GPUs, which cannot be")
+}
+
 // A GPU that fell off the bus fails every call; each failure has the name of its call.
 func TestALostGPUIsAnError(t *testing.T) {
 	const lost = api.ERROR_GPU_IS_LOST

@@ -54,12 +54,14 @@ type Memory struct {
 	// Total is the GPU's memory in bytes. Reserved is the driver's own share, Used that of contexts. An old driver
 	// counts its share in Used and reports a Reserved of zero.
 	Total, Reserved, Used int64
+	// Shared reports whether the memory is the host's. Used then counts only what the listed processes hold on the GPU.
+	Shared bool
 }
 
 // Held returns the memory in bytes that contexts of programs hold. Visible is the total that programs see of the GPU.
 // An old driver counts its own share of the memory as used; that share is what programs do not see, and is subtracted.
 func (m Memory) Held(visible int64) int64 {
-	if m.Reserved > 0 {
+	if m.Reserved > 0 || m.Shared {
 		return m.Used
 	}
 	return max(0, m.Used-max(0, m.Total-visible))

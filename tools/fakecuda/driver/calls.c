@@ -4,7 +4,7 @@
  *                   memory=, context=, module=, mode=, mig=, id=, other=PID:NAME:BYTES (repeatable)
  *   FAKECUDA_FAIL   failures, divided by ',': N:RESULT fails the Nth call, NAME:N:RESULT the Nth call of
  *                   that name, counted from 1
- *   FAKECUDA_HANG   NAME:N, the Nth call of that name does not return until the library is restarted
+ *   FAKECUDA_HANG   NAME:N, the Nth call of that name, NVML's included, does not return until the library is restarted
  *   FAKECUDA_TAKE   N:BYTES, another process allocates so many bytes of the first GPU at the Nth call
  *   FAKECUDA_STATS  a file for the statistics
  *   FAKECUDA_LOG    a file with a line for each call: its name, and why it failed if it did
@@ -87,6 +87,13 @@ static void hang(const char *name)
         usleep(1000);
         pthread_mutex_lock(&lock);
     }
+}
+
+void stall(const char *name)
+{
+    pthread_mutex_lock(&lock);
+    hang(name);
+    pthread_mutex_unlock(&lock);
 }
 
 /* Has another process allocate memory if its time has come. */

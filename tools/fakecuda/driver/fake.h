@@ -104,6 +104,7 @@ void end_context(void);     /* releases everything  */
 void reclaim_memory(void);  /* what memory.c holds */
 void reclaim_modules(void); /* what module.c holds */
 void forget_nvml(void);     /* what happened to it */
+void stall(const char *name); /* does not return if the call of NVML is the one that hangs */
 int in_memory(uint64_t at, uint64_t bytes);
 
 /* The device's clock only moves with work, so that times are the same on every run. */

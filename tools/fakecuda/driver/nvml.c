@@ -45,7 +45,8 @@ static double wave(void)
 
 void forget_nvml(void) { looks = taken = refused = 0; }
 
-/* FAKENVML_LIES=sensors or memory has NVML report values of these that no GPU has. */
+/* FAKENVML_LIES=sensors, memory, total, process, nothing, count or names has NVML report values of these that no GPU
+ * has: total is no memory at all, process more for this process than is in use, nothing that nothing is in use. */
 static int lies(const char *what)
 {
     char value[16];
@@ -55,6 +56,7 @@ static int lies(const char *what)
 API int nvmlInit_v2(void)
 {
     start();
+    stall(__func__);
     int failure = fails();
     if (taken == 1 && refused-- > 0)
         failure = 9;
@@ -108,8 +110,11 @@ API int nvmlSystemGetProcessName(unsigned pid, char *out, unsigned size)
 
 API int nvmlDeviceGetCount_v2(unsigned *n)
 {
+    stall(__func__);
     for (*n = 0; nth_gpu((int)*n, SLICE) >= 0;)
         ++*n;
+    if (lies("count"))
+        *n = 4000000000u;
     return SUCCESS;
 }
 
@@ -131,6 +136,7 @@ static void uuid_of(const gpu *b, char out[64])
 API int nvmlDeviceGetHandleByUUID(const char *uuid, gpu **b)
 {
     char own[64];
+    stall(__func__);
     for (int i = 0; i < ngpus; i++) {
         uuid_of(&gpus[i], own);
         if (!strcmp(own, uuid)) {
@@ -141,7 +147,10 @@ API int nvmlDeviceGetHandleByUUID(const char *uuid, gpu **b)
     return NVML_NOT_FOUND;
 }
 
-API int nvmlDeviceGetName(const gpu *b, char *out, unsigned size) { return text(out, size, b->name); }
+API int nvmlDeviceGetName(const gpu *b, char *out, unsigned size) 
+{
+    return text(out, size, lies("names") ? "\x1b[31m\xff" : b->name);
+}
 
 API int nvmlDeviceGetUUID(const gpu *b, char *out, unsigned size)
 {
@@ -185,6 +194,8 @@ typedef struct { unsigned version; unsigned long long total, reserved, available
 static int look(const gpu *b, memory *m)
 {
     enum { RESERVED = 400 };
+    if (b->integrated)
+        return NOT_SUPPORTED; /* as of GB10 */
     if (b == gpus)
         looks++;
     if (gone())
@@ -194,6 +205,10 @@ static int look(const gpu *b, memory *m)
     m->used = b->used + (uint64_t)(wave() * (double)used_by_others(b));
     if (lies("memory"))
         m->used = m->total * 3;
+    if (lies("nothing"))
+        m->used = 0;
+    if (lies("total"))
+        m->total = m->reserved = m->used = 0;
     m->available = b->memory - m->used;
     return SUCCESS;
 }
@@ -203,6 +218,7 @@ API int nvmlDeviceGetMemoryInfo_v2(const gpu *b, memory *m)
 {
     enum { FUNCTION_NOT_FOUND = 13 };
     char old[8];
+    stall(__func__);
     return configured("FAKENVML_OLD", old, sizeof old) ? FUNCTION_NOT_FOUND : look(b, m);
 }
 
@@ -220,6 +236,7 @@ typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, c
 
 API int nvmlDeviceGetComputeRunningProcesses_v3(const gpu *b, unsigned *n, process *out)
 {
+    stall(__func__);
     unsigned room = *n, others = b->unlisted ? 0 : (unsigned)b->nothers, have = others + (b->used > 0);
     *n = have;
     if (have > room)
@@ -227,7 +244,7 @@ API int nvmlDeviceGetComputeRunningProcesses_v3(const gpu *b, unsigned *n, proce
     for (unsigned i = 0; i < others; i++)
         out[i] = (process){b->others[i].pid, (uint64_t)(wave() * (double)b->others[i].bytes), ~0u, ~0u};
     if (b->used)
-        out[others] = (process){(unsigned)getpid(), lies("memory") ? 1ull << 60 : b->used, ~0u, ~0u};
+        out[others] = (process){(unsigned)getpid(), lies("memory") ? 1ull << 60 : lies("process") ? b->memory : lies("nothing") ? 0 : b->used, ~0u, ~0u};
     return SUCCESS;
 }
 
@@ -251,6 +268,7 @@ API int nvmlDeviceGetUtilizationRates(const gpu *b, unsigned percent[2])
 
 API int nvmlDeviceGetTemperature(const gpu *b, int sensor, unsigned *celsius)
 {
+    stall(__func__);
     if (b->mig == SLICE)
         return INVALID_ARGUMENT; /* a slice has none of its own */
     (void)sensor;
