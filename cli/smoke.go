@@ -46,7 +46,7 @@ func newSmokeCmd(a *app) *cobra.Command {
 	o.c.config.reported = true
 	f.StringVar(&o.c.config.path, "config-path", "", "the project's configuration `file` to test")
 	f.StringArrayVar(&o.c.config.pairs, "map", nil,
-		"where any other YAML, TOML or JSON of --config-path has a value, as `name=path.to.key`; names are batch, "+
+		"key of a value in any other YAML, TOML or JSON of --config-path, as `name=path.to.key`; names are batch, "+
 			"accumulate, amp, checkpointing and settings (repeatable)")
 	f.StringArrayVar(&o.longest, "longest", nil, "a setting of the longest sample, as `name=value` (repeatable)")
 	o.lengths.register(cmd)

@@ -149,7 +149,7 @@ type Recording struct {
 	// Stretch is how many times as long as the recorded rank alone a step takes, since
 	// the rank waits for the other stages of its pipeline; zero if it is part of none.
 	Stretch float64
-	// Others are the programs on [Options.Others]; all else is the same.
+	// Others are the programs for [Options.Others]; everything else is the same for all GPUs.
 	Others *trace.Others
 }
 

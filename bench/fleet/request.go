@@ -38,7 +38,7 @@ type request struct {
 	lines bool
 }
 
-// document returns a request in YAML, lines one that stands in a script.
+// document returns a request in YAML; lines returns one for a script.
 func document(name, text string) request {
 	return request{name: name, text: template.Must(template.New(name).Parse(text))}
 }

@@ -159,7 +159,7 @@ func (h Header) check() error {
 	case h.Schema != Schema:
 		return fmt.Errorf("its schema is %q, not %s", h.Schema, Schema)
 	case h.Of < 1 || h.Of > MaxShards || h.Shard < 0 || h.Shard >= h.Of:
-		return fmt.Errorf("it is shard %d of %d", h.Shard, h.Of)
+		return fmt.Errorf("its shard number %d of %d is out of range", h.Shard, h.Of)
 	case h.Units < 0 || h.From != from || h.To != to:
 		return fmt.Errorf("units %d to %d of %d are not what shard %d of %d holds", h.From, h.To, h.Units,
 			h.Shard, h.Of)

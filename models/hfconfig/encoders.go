@@ -52,7 +52,7 @@ func (r *reader) heads(key string, heads int64, widthKey string, width int64) {
 	r.must(width%heads == 0, key, "%d heads do not divide %s %d", heads, widthKey, width)
 }
 
-// even checks the width of what rotary positions turn.
+// even checks that the width of rotary positions is even.
 func (r *reader) even(key string, width int64) {
 	r.must(width%2 == 0, key, "%d is odd; rotary positions need an even number", width)
 }

@@ -90,8 +90,8 @@ func (f *freeList) removeAt(at place) {
 	}
 }
 
-// position returns the index of the first entry that is ordered before (size,
-// rank): where an entry with that key goes, and one past where it is.
+// position returns the index of the first entry that is ordered before (size, rank): the place to insert an entry with
+// that key, and one past its own index.
 func position(entries []freeEntry, size int64, rank uint64) int {
 	lo, hi := 0, len(entries)
 	for lo < hi {

@@ -44,7 +44,7 @@ type tomlReader struct {
 	count  int
 }
 
-// line returns where a node stands.
+// line returns the line number of a node.
 func (t *tomlReader) line(n *unstable.Node) int { return t.parser.Shape(n.Raw).Start.Line }
 
 // bounded refuses documents that hold or nest too much.

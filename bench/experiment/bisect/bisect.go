@@ -185,7 +185,8 @@ func (f *Finder) Find() ([]Cause, error) {
 	return all, nil
 }
 
-// releases returns the releases of one package at which the peak changes, while the others stay at those in beside.
+// releases returns the releases of one package at which the peak changes, with the other packages at the releases in
+// beside.
 func (f *Finder) releases(c Change, beside Pins) ([]Cause, error) {
 	all, err := f.Releases(c.Package)
 	if err != nil {
