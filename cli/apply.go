@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -190,7 +191,7 @@ func (f *applyFlags) run(ctx context.Context, o *output, fit *report.Fit) error 
 	}
 	changed := 0
 	for _, c := range changes {
-		if c.Changed() {
+		if !bytes.Equal(c.Before, c.After) {
 			changed++
 		}
 		fmt.Fprint(to, c.Diff())

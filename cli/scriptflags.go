@@ -23,13 +23,10 @@ import (
 // placeholder matches a placeholder for a value in a command: {batch}, or a name of --set.
 var placeholder = regexp.MustCompile(`\{[A-Za-z_][\w.-]*\}`)
 
-// templated reports whether a command has a placeholder, and is therefore run and not read.
-func templated(words []string) bool { return slices.ContainsFunc(words, placeholder.MatchString) }
-
 // isRun reports whether a command is run and not read: it has a placeholder, or the verb's --run says so.
 func isRun(cmd *cobra.Command, words []string) bool {
 	run := cmd.Flags().Lookup("run")
-	return templated(words) || run != nil && run.Changed
+	return slices.ContainsFunc(words, placeholder.MatchString) || run != nil && run.Changed
 }
 
 // takeScript keeps a command that is run, of the commands that can.

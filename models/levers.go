@@ -332,9 +332,6 @@ func ParseTiles(text string) (Tiles, error) {
 	return Tiles(n), nil
 }
 
-// Count returns the number of parts, [AutoTiles] or zero.
-func (t Tiles) Count() int64 { return int64(t) }
-
 // String returns the form that [ParseTiles] reads; empty for none.
 func (t Tiles) String() string {
 	switch t {

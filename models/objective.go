@@ -57,9 +57,6 @@ const (
 	AsTorchtune    = "torchtune"
 )
 
-// ObjectiveTrainers returns the values of [Objective.As] of what is learnt from compared answers.
-func ObjectiveTrainers() []string { return []string{AsLLaMAFactory, AsSwift, AsTorchtune} }
-
 // objectiveOptions holds the options, in the order in which they are written.
 var objectiveOptions = options.Table[Objective]{
 	options.Count("completion", 1, mostCompletion, func(o *Objective) *int64 { return &o.Completion }).
@@ -97,7 +94,7 @@ func (o *Objective) trainers() []string {
 	if o.Name == GRPO {
 		return []string{AsSwift}
 	}
-	return ObjectiveTrainers()
+	return []string{AsLLaMAFactory, AsSwift, AsTorchtune}
 }
 
 // UsualCompletion is TRL's max_completion_length, and mostCompletion bounds it.

@@ -25,7 +25,7 @@ func (m Model) Record(c Case, gpu trace.GPU, o Options) (*Recording, error) {
 // train it is checked again. A data set on the GPU is allocated before the model, as one tensor. With
 // [Options.Reordered] the recording is nil if there is no other order.
 func (m Model) RecordComplete(c Case, gpu trace.GPU, o Options) (rec *Recording, err error) {
-	if s := c.Strategy; s != nil && s.PassesOn() && s.Rank == nil {
+	if s := c.Strategy; s != nil && (s.Name == PP || s.Name == DeviceMap) && s.Rank == nil {
 		o.Further = nil // ranks are compared in the same steps
 		return m.recordWorst(c, gpu, o)
 	}

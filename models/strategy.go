@@ -176,9 +176,6 @@ func (s *Strategy) WrapsEnds() bool {
 	return len(s.Wrap) == 1 && s.Wrap[0] == Ends || len(s.Wrap) == 0 && s.TPBy != ""
 }
 
-// PassesOn reports whether each GPU has a part of the layers and passes on what it computes.
-func (s *Strategy) PassesOn() bool { return s.Name == PP || s.Name == DeviceMap }
-
 // StagesOfRank returns how many stages of a pipeline a rank has.
 func (s *Strategy) StagesOfRank() int {
 	switch {
@@ -266,9 +263,6 @@ const (
 	RingOfTorch = "torch"
 )
 
-// ContextWays returns the values of [Strategy.CPBy].
-func ContextWays() []string { return []string{Ulysses, Llama3, Ring, RingOfTorch} }
-
 // The values of [Strategy.EPBy]: how tokens come to the ranks that have their experts.
 const (
 	// DeepEP sends each token once to a rank (axolotl's ExpertParallelPlugin).
@@ -276,9 +270,6 @@ const (
 	// TorchExperts sends each pair of a token and an expert by all-to-all of torch.distributed (transformers' ep_size).
 	TorchExperts = "torch"
 )
-
-// ExpertWays returns the values of [Strategy.EPBy].
-func ExpertWays() []string { return []string{DeepEP, TorchExperts} }
 
 // ContextWay returns how ranks share sequences.
 func (s *Strategy) ContextWay() string { return cmp.Or(s.CPBy, Ulysses) }

@@ -80,9 +80,10 @@ var strategyOptions = options.Table[Strategy]{
 	options.Names("col", func(s *Strategy) *[]string { return &s.Col }).For(TP),
 	options.Names("row", func(s *Strategy) *[]string { return &s.Row }).For(TP),
 	options.Count("cp", 2, mostRanks, func(s *Strategy) *int64 { return &s.CP }).For(ofContext...),
-	options.Word("cp_by", Ulysses, func(s *Strategy) *string { return &s.CPBy }, ContextWays()...).For(ofContext...),
+	options.Word("cp_by", Ulysses, func(s *Strategy) *string { return &s.CPBy },
+		Ulysses, Llama3, Ring, RingOfTorch).For(ofContext...),
 	options.Count("ep", 2, mostRanks, func(s *Strategy) *int64 { return &s.EP }).For(ofExperts...),
-	options.Word("ep_by", DeepEP, func(s *Strategy) *string { return &s.EPBy }, ExpertWays()...).For(ofExperts...),
+	options.Word("ep_by", DeepEP, func(s *Strategy) *string { return &s.EPBy }, DeepEP, TorchExperts).For(ofExperts...),
 	options.Word("schedule", "1f1b", func(s *Strategy) *string { return &s.Schedule }, "1f1b", "gpipe", Interleaved).
 		For(PP),
 	options.Count("micro", 1, mostAccumulated, func(s *Strategy) *int64 { return &s.Micro }).For(PP),

@@ -37,7 +37,7 @@ type Sheet struct {
 // [Columns]; "{}" in them is that unit.
 func sheetIn(title, heads string, amounts ...int64) Sheet {
 	unit := columnOf(amounts...)
-	return Sheet{Title: title, Columns: unit.columns(heads), unit: unit}
+	return Sheet{Title: title, Columns: Columns(strings.ReplaceAll(heads, "{}", unit.scale.Unit())), unit: unit}
 }
 
 // largest returns the largest amount that the elements of a list have, zero of none.
@@ -251,11 +251,6 @@ type column struct{ scale bytesize.Scale }
 func columnOf(amounts ...int64) column { return column{bytesize.ScaleOf(amounts...)} }
 
 func (c column) head(name string) string { return name + " " + c.scale.Unit() }
-
-// columns reads [Columns] with the unit in place of "{}".
-func (c column) columns(heads string) []Column {
-	return Columns(strings.ReplaceAll(heads, "{}", c.scale.Unit()))
-}
 
 // amount shows a number of bytes, which may be negative.
 func (c column) amount(bytes int64) string {

@@ -237,10 +237,6 @@ func New(c Config) *Model {
 	return m
 }
 
-// EnableInputRequireGrads makes the word embeddings of every batch require
-// grad, as adapters on a frozen model need for checkpointing.
-func (m *Model) EnableInputRequireGrads() { nn.Table(m.Embeddings.WordEmbeddings).RequireGrads() }
-
 // Call maps token ids and a padding mask [batch, length] to hidden states [batch, length, width]. padded reports
 // whether the mask has a zero. The pooler's output is computed and not used.
 func (m *Model) Call(f *frame, ids, padding *tensor, padded, checkpointing bool) *tensor {

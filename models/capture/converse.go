@@ -89,9 +89,6 @@ func (c *Conversation) start() (err error) {
 	return nil
 }
 
-// Ask returns the workspace of a convolution in bytes, -1 where cuDNN has no engine.
-func (c *Conversation) Ask(q oracle.Question) (int64, error) { return c.AskLine(q.String()) }
-
 // AskLine returns the answer to a line in the asking program's format, which may also describe another graph than a
 // convolution.
 func (c *Conversation) AskLine(q string) (bytes int64, err error) {

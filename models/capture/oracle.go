@@ -109,7 +109,7 @@ func (o *Oracle) answer(t *teller) cudnn.Answer {
 		n, ok := t.Bytes[text]
 		if !ok && o.converse(t) {
 			var err error
-			if n, err = t.talk.Ask(q); err != nil {
+			if n, err = t.talk.AskLine(q.String()); err != nil {
 				t.silent = true
 				return 0, false
 			}

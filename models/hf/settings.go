@@ -225,7 +225,7 @@ func TextOf(c models.Case) Text {
 			VocabRanks: tensorRanks(c, func(s *models.Strategy) bool { return s.ParallelLoss }),
 		},
 		Objective: c.Objective, AMP: c.AMP, Micro: int64(max(1, c.Accumulate)), Liger: c.Liger, Adapted: c.LoRA != nil,
-		Tiles: Tiles{Count: c.TiledMLP.Count(), Synchronized: c.GPUs > 1}, Cache: CacheOf(c),
+		Tiles: Tiles{Count: int64(c.TiledMLP), Synchronized: c.GPUs > 1}, Cache: CacheOf(c),
 	}
 }
 

@@ -239,7 +239,7 @@ func (a *attention) adapted(f *frame, x *tensor, in inputs) *tensor {
 	inner := inputs{x: x, mask: in.mask, positions: in.positions, cos: in.cos, sin: in.sin}
 	y, _ := a.plain(g, x, inner)
 	g.Let(y)
-	rows, n, groups := y.Size(0), a.prompt.Tokens(), a.c.Heads/a.c.KVHeads
+	rows, n, groups := y.Size(0), a.prompt.Weight.Dims[1], a.c.Heads/a.c.KVHeads
 	key := g.Let(g.Call(a.KProj, a.prompt.Weight.T()))
 	value := g.Let(g.Call(a.VProj, a.prompt.Weight.T()))
 	spread := func(x *tensor) *tensor {

@@ -58,7 +58,7 @@ func newNetwork(checkpointing, adapterDropout bool) *network {
 	}
 	for range channels {
 		e := bert.New(miniLM)
-		e.EnableInputRequireGrads()
+		nn.Table(e.Embeddings.WordEmbeddings).RequireGrads()
 		adapted := nn.AdaptLinears(e, adapters)
 		nn.NewTree(e).Train(checkpointing)
 		if adapterDropout {

@@ -232,9 +232,6 @@ type Attention interface{ AddPrompt(p *Prompt) }
 // Prompt has tokens [1, tokens, width] that a layer attends to besides the row, and a gate [1] for what comes of it.
 type Prompt struct{ Weight, Gate *nn.Parameter }
 
-// Tokens returns the number of tokens.
-func (p *Prompt) Tokens() int64 { return p.Weight.Dims[1] }
-
 // addPrompts puts a prompt at each of the last layers, in the type of the weights.
 func (s *Site) addPrompts() error {
 	all := s.BaseLayer.(*table).attentions

@@ -161,10 +161,6 @@ type matryoshkaLoss struct {
 	Base *angularMargin
 }
 
-func newMatryoshkaLoss() *matryoshkaLoss {
-	return &matryoshkaLoss{Base: &angularMargin{Weight: nn.NewParameter(speakers, widths[len(widths)-1])}}
-}
-
 func (m *matryoshkaLoss) call(f *frame, embeddings []*tensor, labels *tensor) *tensor {
 	g := f.CallFrame(labels)
 	var loss, total *tensor

@@ -80,7 +80,8 @@ type trainer struct {
 type batch struct{ wave, labels *tensor }
 
 func newTrainer(c config, k models.Case) *trainer {
-	t := &trainer{model: newModel(c), criterion: newMatryoshkaLoss()}
+	margin := &angularMargin{Weight: nn.NewParameter(speakers, widths[len(widths)-1])}
+	t := &trainer{model: newModel(c), criterion: &matryoshkaLoss{Base: margin}}
 	frozen := k.Stage == "frozen"
 	if frozen {
 		nn.Freeze(t.model.Mel, t.model.Body, t.model.Pool)

@@ -108,9 +108,6 @@ const (
 // Updates reports whether the strategy has its own optimizer step, see Update.
 func (r *Ranks) Updates() bool { return r != nil && r.update != nil }
 
-// Update steps the optimizer.
-func (r *Ranks) Update(step func()) { r.update(step) }
-
 // Groups returns the groups of parameters that the optimizer is given.
 func (r *Ranks) Groups(trained []*trace.Tensor) (groups [][]*trace.Tensor) {
 	if r == nil || r.meshes == nil {

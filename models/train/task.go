@@ -399,7 +399,7 @@ func (t *taskTrainer) step(s *Session, opt *optim.Optimizer, f *Variables) {
 	switch {
 	case t.c.InBackward:
 	case t.ranks.Updates():
-		t.ranks.Update(opt.Step)
+		t.ranks.update(opt.Step)
 	case t.clips():
 		s.StepOver(opt, t.clipped)
 	default:

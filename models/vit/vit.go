@@ -31,9 +31,6 @@ type Config struct {
 	NoQKVBias bool
 }
 
-// Tokens returns the number of patches, and one for the class.
-func (c Config) Tokens() int64 { return (c.Image/c.Patch)*(c.Image/c.Patch) + 1 }
-
 // patchEmbeddings is ViTPatchEmbeddings.
 type patchEmbeddings struct {
 	nn.Module
@@ -61,7 +58,7 @@ func newEmbeddings(c Config) *embeddings {
 	return &embeddings{
 		ClsToken:           nn.NewParameter(1, 1, c.Width),
 		PatchEmbeddings:    &patchEmbeddings{Projection: nn.NewConv(c.Channels, c.Width, patch)},
-		PositionEmbeddings: nn.NewParameter(1, c.Tokens(), c.Width),
+		PositionEmbeddings: nn.NewParameter(1, (c.Image/c.Patch)*(c.Image/c.Patch)+1, c.Width), // one for the class
 		Dropout:            nn.NewDropout(c.HiddenDropout),
 	}
 }

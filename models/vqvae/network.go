@@ -181,7 +181,3 @@ type network struct {
 	Decoder   *decoder
 	Heads     *heads
 }
-
-func newNetwork() *network {
-	return &network{Encoder: newEncoder(), Quantizer: newQuantizer(), Decoder: newDecoder(), Heads: newHeads()}
-}

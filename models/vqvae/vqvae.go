@@ -79,7 +79,8 @@ type trainer struct {
 }
 
 func newTrainer(c models.Case) *trainer {
-	t := &trainer{patches: c.Settings["n-patches"], model: newNetwork()}
+	n := &network{Encoder: newEncoder(), Quantizer: newQuantizer(), Decoder: newDecoder(), Heads: newHeads()}
+	t := &trainer{patches: c.Settings["n-patches"], model: n}
 	if c.Stage == "codebook-frozen" {
 		nn.Freeze(t.model.Quantizer)
 	}

@@ -107,9 +107,6 @@ type Model struct {
 	Decoder *decoder
 }
 
-// New builds the model.
-func New(c Config) *Model { return &Model{Encoder: newEncoder(c), Decoder: newDecoder(c)} }
-
 // generation is WhisperForConditionalGeneration; its output layer usually shares the weight of the token embeddings.
 type generation struct {
 	nn.Module
@@ -118,7 +115,7 @@ type generation struct {
 }
 
 func newGeneration(c Config) *generation {
-	m := New(c)
+	m := &Model{Encoder: newEncoder(c), Decoder: newDecoder(c)}
 	out := &nn.Linear{Weight: m.Decoder.EmbedTokens.Weight}
 	if c.Untied {
 		out = nn.NewLinear(c.Width, c.Vocab, false)

@@ -287,9 +287,6 @@ func (a *Args) Float(name string) float64 {
 	return 0
 }
 
-// Floats returns a list of numbers, nil for None.
-func (a *Args) Floats(name string) []float64 { return valueOf[[]float64](a, name) }
-
 // Bool returns a boolean argument, false for None.
 func (a *Args) Bool(name string) bool { return valueOf[bool](a, name) }
 

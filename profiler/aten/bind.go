@@ -29,8 +29,10 @@ var composite = map[reflect.Type]func(a *Args) any{
 	reflect.TypeFor[*trace.Tape]():     func(a *Args) any { return a.tape },
 	reflect.TypeFor[trace.Reduction](): func(a *Args) any { return a.reduction() },
 	reflect.TypeFor[trace.PoolArgs]():  func(a *Args) any { return a.pool() },
-	reflect.TypeFor[trace.Factors]():   func(a *Args) any { return a.factors() },
-	reflect.TypeFor[trace.ConvArgs]():  func(a *Args) any { return a.conv() },
+	reflect.TypeFor[trace.Factors](): func(a *Args) any { // of beta * x + alpha * a @ b
+		return trace.Factors{Beta: a.Float("beta") != 1, Alpha: a.Float("alpha") != 1}
+	},
+	reflect.TypeFor[trace.ConvArgs](): func(a *Args) any { return a.conv() },
 	reflect.TypeFor[ops.CellWeights](): func(a *Args) any {
 		return a.cellWeights()
 	},

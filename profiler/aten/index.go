@@ -14,7 +14,7 @@ var indexing = family{
 		"indices", "offsets", "mode", "per_sample_weights", "include_last_offset"),
 	"index.Tensor":             picked,
 	"nonzero":                  nonzero,
-	"nonzero_numpy where":      columns,
+	"nonzero_numpy where":      func(a *Args) []*tensor { return nonzero(a).Unbind(1) },
 	"_unique2":                 unique,
 	"masked_select":            func(a *Args) *tensor { return a.first(0).MaskedSelect(a.mask(a.Tensor("mask"))) },
 	"index_select":             (*tensor).IndexSelect,
@@ -94,9 +94,6 @@ func unique(a *Args) []*tensor {
 	}
 	return x.Unique(x.Trues(), a.Bool("return_inverse"), a.Bool("return_counts"))
 }
-
-// columns returns the columns of nonzero, as torch.where(condition) does.
-func columns(a *Args) []*tensor { return nonzero(a).Unbind(1) }
 
 func scatterReduce(a *Args) *tensor {
 	x, index, src, withSelf := a.first(0), a.Tensor("index"), a.Tensor("src"), a.Bool("include_self")

@@ -65,11 +65,6 @@ func product(xs []*tensor) *tensor {
 	return y
 }
 
-// factors returns beta and alpha of beta * x + alpha * a @ b.
-func (a *Args) factors() trace.Factors {
-	return trace.Factors{Beta: a.Float("beta") != 1, Alpha: a.Float("alpha") != 1}
-}
-
 func groupedMM(a *Args) *tensor {
 	if a.Tensor("offs") == nil || a.Tensor("bias") != nil {
 		a.Tape().Raise(errors.New("_grouped_mm is described for rows in groups (offs), without a bias"))

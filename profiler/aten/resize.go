@@ -68,7 +68,7 @@ func (a *Args) resized() []int64 {
 	if a.op.index("scale_factors") < 0 {
 		return size
 	}
-	for i, f := range a.Floats("scale_factors") {
+	for i, f := range valueOf[[]float64](a, "scale_factors") {
 		size[i] = int64(math.Floor(float64(in[i]) * f))
 	}
 	return size

@@ -177,15 +177,12 @@ func (f *residualFile) of(s Subject) (allocated, reserved Residual, known bool, 
 	}
 	group := f.Groups[0]
 	for _, g := range f.Groups {
-		if compareReleases(g.Release, s.Release) <= 0 {
+		if slices.Compare(numbersOf(g.Release), numbersOf(s.Release)) <= 0 {
 			group = g
 		}
 	}
 	return group.Allocated, group.Reserved, group.Release == s.Release, nil
 }
-
-// compareReleases orders names of releases, "2.9" before "2.11".
-func compareReleases(a, b string) int { return slices.Compare(numbersOf(a), numbersOf(b)) }
 
 func numbersOf(release string) []int {
 	var numbers []int

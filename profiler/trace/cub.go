@@ -83,9 +83,6 @@ func (t *Tape) reduceByCUB(sum, x *Tensor) {
 	t.scratchFor(bytes, x.numel, []*Tensor{sum}, []*Tensor{x})
 }
 
-// selectByCUB records the true elements' indices (DeviceSelect), in tiles for flags and 64-bit integers.
-func (t *Tape) selectByCUB(places, x, count *Tensor) { t.scanByCUB(places, x, 1280, count) }
-
 // scanByCUB records a scan of x by tiles, each of which publishes its state.
 func (t *Tape) scanByCUB(out, x *Tensor, tile int64, also ...*Tensor) {
 	storage := cubBlob(tileState * (ceil.Div(x.numel, tile) + tilePadding))

@@ -30,7 +30,7 @@ func (x *Tensor) nonzero(n int64) *Tensor {
 	count := c.Let(c.t.Alloc(I32))
 	c.t.reduceByCUB(count, x)
 	y := c.Let(c.t.Alloc(I64, int64(len(x.shape)), n))
-	c.t.selectByCUB(y, x, count)
+	c.t.scanByCUB(y, x, 1280, count) // DeviceSelect, in tiles for flags and 64-bit integers
 	return c.End(y.Permute(1, 0))
 }
 

@@ -1,7 +1,6 @@
 package configfile
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -35,9 +34,6 @@ func Prepare(path string, edits []Edit) (Change, error) {
 	}
 	return c, nil
 }
-
-// Changed reports whether anything is to be written.
-func (c Change) Changed() bool { return !bytes.Equal(c.Before, c.After) }
 
 // Diff returns the change as a unified diff; empty if there is none.
 func (c Change) Diff() string {

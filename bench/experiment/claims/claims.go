@@ -16,6 +16,7 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/steptime"
+	"github.com/vprof/vprof/profiler/program"
 	"github.com/vprof/vprof/profiler/replay"
 )
 
@@ -222,7 +223,7 @@ func (o *projection) value(c guides.Claim) float64 {
 		return float64(o.Allocated.Value)
 	case guides.ModelState:
 		var sum int64
-		for _, class := range guides.States() {
+		for _, class := range []program.Class{program.Weights, program.Gradients, program.OptimizerState} {
 			sum += o.Components[class]
 		}
 		return float64(sum)

@@ -50,7 +50,7 @@ func (e Evidence) Coefficients(gpu device.GPU, of planner.Subject) (planner.Coef
 		Allocated: allocated, Reserved: reserved,
 	}
 	err = e.Calibrated.Correct(gpu.Name, of.Model, &c)
-	if none, ok := errors.AsType[*coefficients.NoEntryError](err); ok && none.Unknown() {
+	if none, ok := errors.AsType[*coefficients.NoEntryError](err); ok && none.Name == "" && len(none.Found) == 0 {
 		if e.Missed != nil {
 			e.Missed(err)
 		}

@@ -100,7 +100,7 @@ func (k Conditions) Over(c models.Case) models.Case {
 // hold reports whether the conditions hold for a complete case of the model on a GPU.
 func (k Conditions) hold(m models.Model, c models.Case, gpu string) bool {
 	stated, err := m.Complete(k.Over(m.Default))
-	if err != nil || k.Compile || !k.Batch.Holds(c.Batch) || k.GPU != "" && k.GPU != gpu {
+	if err != nil || k.Compile || c.Batch < k.Batch.From || c.Batch > k.Batch.To || k.GPU != "" && k.GPU != gpu {
 		return false
 	}
 	if k.Stage == "" {

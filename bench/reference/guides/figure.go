@@ -104,9 +104,6 @@ func (s *Span) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// Holds reports whether a batch size is one of the range.
-func (r Range) Holds(batch int) bool { return r.From <= batch && batch <= r.To }
-
 // String writes the range as it is read.
 func (r Range) String() string {
 	if r.From == r.To {

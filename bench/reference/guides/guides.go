@@ -18,7 +18,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/vprof/vprof/profiler/planner"
-	"github.com/vprof/vprof/profiler/program"
 )
 
 //go:embed data/*.yaml
@@ -107,11 +106,6 @@ func (q Quantity) Component() (planner.Component, bool) {
 // Total reports whether the quantity is all that a training step needs: what
 // tables show beside the estimate of the whole.
 func (q Quantity) Total() bool { return q == Device || q == Allocated }
-
-// States returns the components that make up [ModelState].
-func States() []program.Class {
-	return []program.Class{program.Weights, program.Gradients, program.OptimizerState}
-}
 
 // String returns the quantity in words.
 func (c Claim) String() string {

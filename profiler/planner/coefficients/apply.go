@@ -31,9 +31,6 @@ func (e *NoEntryError) Error() string {
 		strings.Join(e.Found, ", "))
 }
 
-// Unknown reports whether no entry was named and the GPU has none, so that the defaults apply.
-func (e *NoEntryError) Unknown() bool { return e.Name == "" && len(e.Found) == 0 }
-
 // Usage marks the error as bad input.
 func (*NoEntryError) Usage() bool { return true }
 

@@ -53,10 +53,6 @@ func foreachRAdam(o *Optimizer, f *trace.Frame, l *batch) {
 	trace.ForeachUpdate("_foreach_addcmul_", 3, l.params, avg, buffer)
 }
 
-// rectified reports whether RAdam's variance is tractable at step t (rho_t >
-// 5 with the default beta2 of 0.999), from where on it adapts.
-func rectified(t int) bool { return t > 5 }
-
 func singleRAdam(o *Optimizer, f *trace.Frame, l *batch) {
 	var grad, corrected *trace.Tensor
 	for i, p := range l.params {
@@ -66,7 +62,7 @@ func singleRAdam(o *Optimizer, f *trace.Frame, l *batch) {
 		singleMoments(avg, sq, grad)
 		f.Set(&corrected, trace.Pointwise("div_Tensor", 4, avg))
 		change := trace.Pointwise("mul_Tensor", 1, corrected)
-		if rectified(l.slots[i].count) {
+		if l.slots[i].count > 5 { // from where on rho_t > 5 with the default beta2, and the variance is tractable
 			change = trace.Pointwise("mul_Tensor", 1, change, adaptiveRate(sq))
 			change = trace.Pointwise("mul_Tensor", 1, change)
 		}
