@@ -20,7 +20,7 @@ CUDA_RUN  = '^($(shell grep -l '^//go:build cuda' cli/*_test.go | xargs grep -oh
 # Wheels from PyPI that targets use, pinned by their hashes.
 WHEELS := .cache/cuda
 
-.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build race lint lines python-lint vulncheck fmt record-check run-check run-alone without-check allocator-check guarantee evidence bench fuzz fuzz-nightly properties nightly golden docs pictures time-picture cover kernels kernels-check cuda-header stubs stubs-check stubs-emulated notices wheel wheels wheel-check web site dist release clean
+.PHONY: all build static cuda test test-cuda test-slurm gpu-check gpu-check-build gpu-session race lint lines python-lint vulncheck fmt record-check run-check run-alone without-check allocator-check guarantee evidence bench fuzz fuzz-nightly properties nightly golden docs pictures time-picture cover kernels kernels-check cuda-header stubs stubs-check stubs-emulated notices wheel wheels wheel-check web site dist release clean
 
 all: build lint test
 
@@ -79,6 +79,9 @@ gpu-check-build: ## the binaries of gpu-check, in bin/gpu
 WITH_TORCH ?=
 gpu-check: gpu-check-build ## all checks that need a GPU; results in a folder of bin/gpu-check. WITH_TORCH=python also compares vprof with PyTorch
 	bin/gpu/gpucheck $(if $(WITH_TORCH),--with-torch $(WITH_TORCH)) bin/gpu-check/$$(date -u +%Y%m%dT%H%M%SZ)
+
+gpu-session: gpu-check-build ## the same and more in a quarter of an hour, with a limit for each part; WITH_TORCH as above
+	python3 tools/evidence/session.py $(if $(WITH_TORCH),--python $(WITH_TORCH)) --out bin/gpu-session/$$(date -u +%Y%m%dT%H%M%SZ)
 
 record-check: ## the Python of tools/, of vprof capture and of vprof run; needs a PYTHON with PyTorch, no GPU
 	$(PYTHON) -m unittest discover -s models/capture -p '*_test.py'
@@ -174,8 +177,8 @@ run-check: build ## training scripts under vprof run; needs a PYTHON with PyTorc
 without-check: build ## scripts without their weights under vprof run equal those with them; needs a PYTHON as run-check does
 	python3 tools/evidence/without_check.py --vprof ./vprof --python $(PYTHON)
 
-guarantee: build ## how often a step needs more than the upper end of its estimate; needs a PYTHON with PyTorch for CUDA and timm
-	$(PYTHON) tools/evidence/guarantee.py --vprof ./vprof
+guarantee: build ## how often a step or script needs more than the upper end of its estimate; needs a PYTHON as run-check does. DEVICE=cuda:0 tries 20 on a GPU
+	$(PYTHON) tools/evidence/guarantee.py --vprof ./vprof $(if $(DEVICE),--device $(DEVICE) --cases 20)
 
 EVIDENCE := bench/reference/data/2.15/zoo.jsonl.gz
 

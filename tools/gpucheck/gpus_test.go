@@ -86,7 +86,8 @@ func TestEverySizeOfGPUIsChecked(t *testing.T) {
 				setup.GPUs[0].Display = true
 			}
 			if strings.Contains(gpu.Product, "MIG") {
-				whole, err := device.Lookup(gpu.Name[:strings.Index(gpu.Name, "-mig")])
+				name, _, _ := strings.Cut(gpu.Name, "-mig")
+				whole, err := device.Lookup(name)
 				require.NoError(t, err)
 				setup.GPUs[0].MIG = fakecuda.Slice
 				setup.GPUs = append([]fakecuda.GPU{{GPU: whole, MIG: fakecuda.Sliced}}, setup.GPUs...)

@@ -207,7 +207,7 @@ func TestRealKernelsStayWithinOperandsOfGigabytes(t *testing.T) {
 		at := addr + i*uint64(bytes+edge)
 		edges = append(edges, device.Range{Addr: at, Bytes: edge})
 		operands = append(operands, device.Range{Addr: at + edge, Bytes: bytes})
-		require.NoError(t, p.Write(edges[i], uint64(i)))
+		require.NoError(t, p.Write(edges[i], i))
 	}
 	for w := program.Elementwise; w <= program.OptimizerUpdate; w++ {
 		for _, precision := range []program.Precision{program.FP32, program.FP16} {
