@@ -126,7 +126,7 @@ func runCommand(ctx context.Context, o *runOptions, args []string) error {
 		if err != nil {
 			return err
 		}
-		r, err := outcome.Report(ctx)
+		r, err := o.report(ctx, outcome)
 		if err != nil {
 			return err
 		}
@@ -215,6 +215,14 @@ func (o *runOptions) execute(ctx context.Context, c script.Command) (*script.Out
 	return script.Run(ctx, c)
 }
 
+// report returns the result of a run, after a second one where the first tried no changes.
+func (o *runOptions) report(ctx context.Context, outcome *script.Outcome) (*report.Report, error) {
+	if err := outcome.TryChanges(ctx); err != nil {
+		return nil, err
+	}
+	return outcome.Report(ctx)
+}
+
 // addNeed reruns a command that ran out of memory on a GPU with enough memory, and adds its need and possible savings
 // to the report. It adds nothing if the command fails there, too.
 func (o *runOptions) addNeed(ctx context.Context, failed *script.Outcome, r *report.Report) error {
@@ -229,7 +237,7 @@ func (o *runOptions) addNeed(ctx context.Context, failed *script.Outcome, r *rep
 		return err
 	}
 	again.GPU = failed.GPU
-	more, err := again.Report(ctx)
+	more, err := o.report(ctx, again)
 	if err == nil && len(more.Points) > 0 {
 		r.Script.Without, r.Script.Remedies = more.Points[0].Run.Device, more.Script.Remedies
 	}

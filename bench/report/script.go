@@ -113,8 +113,8 @@ func (g *StepGrowth) Later() int64 {
 func (g *StepGrowth) String() string {
 	text := fmt.Sprintf("grows by %s a step: the GPU is full after about %d steps", bytesize.Format(g.Bytes), g.Full)
 	if !g.Fills() {
-		text = fmt.Sprintf("grows by %s a step up to step %d, of which %s are counted for steps not seen",
-			bytesize.Format(g.Bytes), g.Steps, bytesize.Format(g.Rest))
+		text = fmt.Sprintf("grows by %s a step up to step %d", bytesize.Format(g.Bytes), g.Steps) +
+			phrase.If(g.Rest > 0, ", of which %s are counted for steps not seen", bytesize.Format(g.Rest))
 	}
 	if len(g.Lines) > 0 {
 		text += "; made by " + g.Lines[0].Name +

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
@@ -21,6 +22,30 @@ const (
 	replayed = "replayed"
 	estimate = "estimate"
 )
+
+// mostAgain limits the second run of a script that ended before changes were tried.
+const mostAgain = 20 * time.Second
+
+// TryChanges runs the command again for few steps, and then with changes, where the script ended by itself before its
+// hook tried any and took no longer than mostAgain. What was tried counts as of the first run.
+func (o *Outcome) TryChanges(ctx context.Context) error {
+	if !o.End().Untried || len(o.of("tried")) > 0 || o.Kind() != Fits || o.KeepFiles || o.Stubs == "" ||
+		o.Seconds > mostAgain.Seconds() {
+		return nil
+	}
+	c := o.Command
+	c.Steps, c.Brief, c.Timeout = 2, true, mostAgain
+	c.Stdin, c.Stdout, c.Stderr, c.Told = nil, nil, nil, nil
+	again, err := Run(ctx, c)
+	if err != nil {
+		return err
+	}
+	for _, e := range append(again.of("tried"), again.of("copy")...) {
+		e.PID = o.Trained()
+		o.events = append(o.events, e)
+	}
+	return nil
+}
 
 // leastSaving is the share of the peak below which a change is not worth a line.
 const leastSaving = 0.01

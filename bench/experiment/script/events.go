@@ -89,15 +89,19 @@ type Event struct {
 	Steps      []int    `json:"steps"`
 	Optimizers []string `json:"optimizers"`
 	Trace      string   `json:"trace"`
-	// Growth is by how many bytes each of the last steps has grown; zero if they have not by as many. Uneven reports
-	// whether each has left as many allocations, of different sizes. Through is what holds them. Total is the number of
-	// steps after which that is over, at most; zero where it is not known.
+	// Growth is by how many bytes each of the last steps has grown, at its end or its peak; zero if they have not by as
+	// many. Uneven reports whether each has left as many allocations, of different sizes. Through is what holds them.
+	// Total is the number of steps after which that is over, at most; zero where it is not known. Later is the peak of
+	// the last of them; zero where the steps seen do not give it.
 	Growth  int64  `json:"growth"`
 	Total   int    `json:"total"`
+	Later   int64  `json:"later"`
 	Uneven  bool   `json:"uneven"`
 	Through string `json:"through"`
 	// Graded is the line, file:line, of a loop that evaluates and keeps graphs of autograd; empty if none does.
 	Graded string `json:"graded"`
+	// Untried reports whether further steps would show what changes save, unless "tried" events follow.
+	Untried bool `json:"untried"`
 	// Unseen are the lines, file:line, that evaluate ("eval") or save and did not run; empty where a trainer may do so.
 	Unseen map[string]string `json:"unseen"`
 	// Releases are the versions of the imported libraries, by their names on PyPI.

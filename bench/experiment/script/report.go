@@ -208,7 +208,9 @@ func (o *Outcome) growth(run *report.Run) *report.StepGrowth {
 		return nil
 	}
 	if total := o.End().Total; total > 0 && total <= g.Full {
-		g.Steps, g.Rest = total, each*int64(max(0, total-last))
+		if g.Steps, g.Rest = total, each*int64(max(0, total-last)); o.End().Later > 0 {
+			g.Rest = max(0, o.End().Later-run.Allocated)
+		}
 	}
 	return g
 }

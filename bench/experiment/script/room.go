@@ -109,6 +109,9 @@ func (c *Command) environment(r *room) ([]string, error) {
 	set("VPROF_HOOK", r.dir)
 	set("VPROF_STEPS", strconv.Itoa(c.stepsWanted()))
 	set("VPROF_UNTIL", c.until())
+	if c.Brief {
+		set("VPROF_SEEK", "0")
+	}
 	if c.Timed || c.Device != "" {
 		set("VPROF_TIMED", "1")
 	}

@@ -35,6 +35,8 @@ type Command struct {
 	Others int64
 	// Steps is how often each optimizer steps before training is ended; zero for all.
 	Steps int
+	// Brief ends training after the steps and the longest batches: no later steps are looked at.
+	Brief bool
 	// Timed has further steps timed after them, as they always are on a GPU of the machine.
 	Timed bool
 	// Longest limits the search for the largest batches of the data set, of which one or two are trained on after the

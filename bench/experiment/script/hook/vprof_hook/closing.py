@@ -29,10 +29,11 @@ EPOCHS, LEAST = 0.1, 2.0
 SAVED = 4 << 30
 
 
-# Where a line of the script evaluates or saves and has not run, steps go on for so many seconds; where nothing tells the
-# sizes of later batches, for a share of them. Both end after so many steps and allocations.
+# Where a line of the script evaluates or saves and has not run, or what grows is freed soon, steps go on for so many
+# seconds; where nothing tells the sizes of later batches, for a share of them after the last rise of the peak. All end
+# after so many steps and allocations.
 SEEK = float(os.environ.get("VPROF_SEEK", "8"))
-LOOK = 0.25
+LOOK, RISE = 0.25, 1.02
 MOST, ALLOCATIONS = 400, 150_000
 
 # What evaluates and what saves, in the source of a script; trainers do so by themselves.
@@ -57,6 +58,7 @@ class Closing:
         self.asked = False
         self.never = set()  # what the Trainer was told not to do
         self.sought = 0  # when what has not been seen is given up
+        self.looked = self.top = 0  # when later batches are taken for alike, and the peak when it last rose
         self.again = None  # the step that was running when the loader was asked for another epoch
         self.epochs = 0  # when further epochs are over
         self.loops = []  # around a step, the innermost first
@@ -114,9 +116,13 @@ class Closing:
         watch = self.watch
         now = time.process_time()
         self.sought = self.sought or now + SEEK
-        if now >= self.sought or watch.step() > MOST or watch.growth.found() or watch.memory.made() > ALLOCATIONS:
+        if now >= self.sought or watch.step() > MOST or watch.memory.made() > ALLOCATIONS:
             return False
-        if not watch.longest.known and now < self.sought - SEEK * (1 - LOOK):
+        if watch.growth.found():  # which ends soon, or not
+            return watch.step() < self.steps("steps") + STEPS <= MOST
+        if watch.memory.top() > RISE * self.top:
+            self.looked, self.top = now + SEEK * LOOK, watch.memory.top()
+        if not watch.longest.known and now < self.looked:
             return True
         lines = [line for line in self.unseen().values() if line]
         user = memory.frame_of_user(frame, watch.memory.libraries)

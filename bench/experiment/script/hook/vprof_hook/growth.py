@@ -1,6 +1,6 @@
 """Reports whether what a training script holds at the end of its steps grows without end."""
 
-from . import events
+from . import events, rising
 
 # After so many equal changes, or rows of up to LONGEST changes, what is held grows, and is no warm-up: states of
 # optimizers, caches.
@@ -46,6 +46,10 @@ class Growth:
         if not self.found() and len(counts) == STEADY and counts[0] > 0 and len(set(counts)) == 1:
             self.each = (self.ends[-1][0] - self.ends[-1 - STEADY][0]) // STEADY
         return self.found()
+
+    def rising(self, trace):
+        """Returns the allocations of the last step, which has ended in a trace, with their changes."""
+        return rising.Rising(trace, self.times, [allocated for allocated, _ in self.ends], self.each)
 
     def changes(self, of):
         """Returns the changes from step to step of the bytes (0) or the allocations (1)."""

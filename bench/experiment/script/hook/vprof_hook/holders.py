@@ -54,16 +54,16 @@ def by_graph(watch, kept, tensors, grown):
 
 
 def addresses(watch):
-    """Returns the bytes, by address, that earlier steps allocated and did not free."""
-    times = watch.growth.times
+    """Returns the bytes, by address, that earlier steps allocated and did not free, or that grow in each step."""
+    times, trace, live = watch.growth.times, watch.memory.trace(), {}
     first, last = times[-min(1 + growth.STEADY * watch.growth.row, len(times))], times[-2]
-    live = {}
-    for e in watch.torch.cuda.memory._snapshot()["device_traces"][watch.memory.judged()]:
+    for e in trace:
         if e["action"] == "alloc":
             live[e["addr"]] = e
         elif e["action"] == "free_completed":
             live.pop(e["addr"], None)
-    return {address: e["size"] for address, e in live.items() if first < e.get("time_us", 0) <= last}
+    left = {address: e["size"] for address, e in live.items() if first < e.get("time_us", 0) <= last}
+    return left or watch.growth.rising(trace).growing()
 
 
 def is_strided(torch, thing):

@@ -124,6 +124,14 @@ class Memory:
         """Returns the allocated bytes on the reported GPU; zero before it is used."""
         return self.in_use()[0]
 
+    def trace(self):
+        """Returns the entries of the allocator's trace of the reported GPU."""
+        return self.torch.cuda.memory._snapshot()["device_traces"][self.judged()]
+
+    def top(self):
+        """Returns the most allocated bytes so far on any GPU."""
+        return max((peaks["allocated"] for peaks in self.highest.values()), default=0)
+
     def made(self):
         """Returns the number of allocations so far."""
         return self.read(self.judged())["allocation"]["all"]["allocated"] if self.used else 0

@@ -31,7 +31,8 @@ class Watch:
         self.wanted = int(os.environ.get("VPROF_STEPS", "0"))
         self.until = os.environ.get("VPROF_UNTIL", "")
         self.memory = Memory(torch)
-        self.counts = weakref.WeakKeyDictionary()  # calls of step by optimizer
+        # Calls of step by optimizer. One that replaces another counts on.
+        self.counts = weakref.WeakKeyDictionary()
         # The name and the steps of each optimizer that stepped; the list outlives what a function has made.
         self.stepped = weakref.WeakKeyDictionary()
         self.tally = []
@@ -156,12 +157,13 @@ class Watch:
 
     def count(self, optimizer):
         """Counts a step, one that a GradScaler left out too, and ends training after the last."""
+        done = self.step()
 
         def more():
             if self.phases[-1] == "optimizer":  # ends with the step: no moment after it counts as the same step's forward
                 self.phases.pop()
             self.phases[0] = "forward"
-            self.counts[optimizer] = self.counts.get(optimizer, 0) + 1
+            self.counts[optimizer] = max(self.counts.get(optimizer, 0) + 1, 0 if optimizer in self.stepped else done)
             if optimizer not in self.stepped:
                 self.stepped[optimizer] = [type(optimizer).__name__, 0]
                 self.tally.append(self.stepped[optimizer])
@@ -195,7 +197,7 @@ class Watch:
 
     def trained(self):
         """Reports whether all optimizers have made the requested number of steps."""
-        counts = self.active().values()
+        counts = [self.stepped.get(o, ("", n))[1] for o, n in self.active().items()]
         return self.wanted > 0 and any(counts) and min(counts) >= self.wanted and not self.goes_on()
 
     def goes_on(self):
@@ -321,13 +323,22 @@ class Watch:
         if not steps and self.alone:
             steps, kinds = [self.alone], ["no optimizer"]
         trace, failure = self.memory.write()
-        backends = getattr(self.torch, "backends", None)
+        backends, total = getattr(self.torch, "backends", None), self.closing.steps(reason)
+        rise, later = self.rise(total)
         events.send(
             "end", reason=reason, steps=steps, optimizers=kinds, trace=trace, failure=failure,
             benchmark=bool(backends and backends.cudnn.benchmark), tuned_before=len(compiling.found),
-            growth=self.growth.each, total=self.closing.steps(reason), batches=self.batches, uneven=self.growth.uneven(), through=self.through or "",
-            graded=self.closing.graded, unseen=self.closing.unseen(), releases=libraries.releases(), **self.memory.peaks(),
+            growth=rise, total=total, later=later, batches=self.batches, uneven=self.growth.uneven(), through=self.through or "",
+            untried=self.step() > self.wanted and self.trials.possible(), graded=self.closing.graded, unseen=self.closing.unseen(),
+            releases=libraries.releases(), **self.memory.peaks(),
         )
+
+    def rise(self, total):
+        """Returns by how many bytes each step grows, at its end or its peak, and the peak of the step with a number."""
+        if not self.growth.each:
+            return 0, 0
+        rising = self.growth.rising(self.memory.trace())
+        return max(self.growth.each, rising.each_peak()), rising.peak(max(0, total - len(self.growth.ends)))
 
     def exit(self):
         """Called when Python ends."""

@@ -53,13 +53,19 @@ class Trials:
         """Returns all parameters of the optimizers."""
         return [p for o in self.watch.counts for group in o.param_groups for p in group["params"]]
 
+    def possible(self):
+        """Reports whether further steps of the script would tell what changes save."""
+        watch, distributed = self.watch, self.torch.distributed
+        if watch.longest.seconds <= 0 or watch.growth.found() or events.quiet or not watch.memory.used:
+            return False
+        # A change would compile again, and ranks must do the same.
+        return not compiles() and not (distributed.is_available() and distributed.is_initialized())
+
     def begin(self):
         """Starts the trials after the last counted step. Returns False if there is nothing to try."""
         watch = self.watch
-        if watch.longest.seconds <= 0 or watch.growth.found() or events.quiet or not watch.memory.used or not any(watch.counts.values()):
+        if not self.possible() or not any(watch.counts.values()):
             return False
-        if compiles() or watch.torch.distributed.is_available() and watch.torch.distributed.is_initialized():
-            return False  # a change would compile again, and ranks must do the same
         budget = max(LEAST, SHARE * (time.process_time() - self.began))
         self.until = time.process_time() + budget
         try:
