@@ -94,26 +94,26 @@ type batchRuns struct {
 	values map[string]string
 	gpu    device.GPU
 	all    *report.Report
-	tried  map[int]bool  // whether a batch size fits
+	tried  map[int]script.Sized
 	took   time.Duration // all of them
 }
 
 func newBatchRuns(a *app, words, settings []string, gpu device.GPU) (*batchRuns, error) {
-	b := &batchRuns{app: a, words: words, values: settingValues(settings), gpu: gpu, tried: map[int]bool{}}
+	b := &batchRuns{app: a, words: words, values: settingValues(settings), gpu: gpu, tried: map[int]script.Sized{}}
 	b.values["batch"] = "1"
 	_, err := substitute(words, b.values)
 	return b, err
 }
 
-// try runs the command at a batch size, once, and reports whether it fits.
-func (b *batchRuns) try(ctx context.Context, batch int) (bool, error) {
-	if fits, done := b.tried[batch]; done {
-		return fits, nil
+// try runs the command at a batch size, once.
+func (b *batchRuns) try(ctx context.Context, batch int) (script.Sized, error) {
+	if sized, done := b.tried[batch]; done {
+		return sized, nil
 	}
 	b.values["batch"] = strconv.Itoa(batch)
 	words, err := substitute(b.words, b.values)
 	if err != nil {
-		return false, err
+		return script.Sized{}, err
 	}
 	o := &runOptions{app: b.app, quiet: true}
 	o.out.chosen = report.Table
@@ -137,25 +137,25 @@ func (b *batchRuns) try(ctx context.Context, batch int) (bool, error) {
 	bar.end()
 	b.took += time.Since(began)
 	if err != nil {
-		return false, err
+		return script.Sized{}, err
 	}
 	r, err := outcome.Report(ctx)
 	if err != nil {
-		return false, err
+		return script.Sized{}, err
 	}
 	ended := endOf(outcome, r)
 	if g := r.Script.Growth; g.Fills() { // whatever the batch, it ends
-		return false, negative{fmt.Errorf("batch %d: the script %v", batch, g)}
+		return script.Sized{}, negative{fmt.Errorf("batch %d: the script %v", batch, g)}
 	} else if g != nil {
 		r.Points[0].Run.Reserved += g.Rest
 		r.Points[0].Run.Device += g.Rest
 	}
 	if ended != nil && !errors.As(ended, new(negative)) {
-		return false, fmt.Errorf("batch %d: %w", batch, ended)
+		return script.Sized{}, fmt.Errorf("batch %d: %w", batch, ended)
 	}
 	b.add(r, batch)
-	b.tried[batch] = ended == nil
-	return ended == nil, nil
+	b.tried[batch] = outcome.Sized(batch, r)
+	return b.tried[batch], nil
 }
 
 // usualRuns is the number of runs that a search for the largest batch usually needs.
@@ -192,11 +192,11 @@ func (b *batchRuns) add(r *report.Report, batch int) {
 // upward runs batch sizes to the first that does not fit.
 func (b *batchRuns) upward(ctx context.Context, batches []int) error {
 	for i, batch := range batches {
-		fits, err := b.try(ctx, batch)
+		sized, err := b.try(ctx, batch)
 		if err != nil {
 			return err
 		}
-		if !fits && i+1 < len(batches) {
+		if sized.Reserved == 0 && i+1 < len(batches) {
 			b.all.Stopped = &report.Stopped{Batch: batch, Left: batches[i+1:], Reason: "out of memory"}
 			return nil
 		}
@@ -206,14 +206,8 @@ func (b *batchRuns) upward(ctx context.Context, batches []int) error {
 
 // largest finds the largest multiple that is safe on the GPU, up to a limit.
 func (b *batchRuns) largest(ctx context.Context, multiple, most int, budget planner.Budget) error {
-	found, err := script.Largest(b.gpu, budget, multiple, most, func(batch int) (*report.Run, error) {
-		fits, err := b.try(ctx, batch)
-		if err != nil || !fits {
-			return nil, err
-		}
-		at := slices.IndexFunc(b.all.Points, func(p report.Point) bool { return p.Batch == batch })
-		return b.all.Points[at].Run, nil
-	})
+	try := func(batch int) (script.Sized, error) { return b.try(ctx, batch) }
+	found, err := script.Largest(ctx, b.gpu, budget, multiple, most, try)
 	if err == nil {
 		b.all.Largest = &found
 	}

@@ -25,9 +25,6 @@ type Search struct {
 	Need func(batch int) (int64, error)
 	// Runs reports whether each need is a run of minutes, so that no size is run for the sake of larger ones alone.
 	Runs bool
-	// Coarse ends a search of long runs when what fits and what fails lie within this share of the batch, 1/Coarse, or
-	// when the line through the needs ends at the batch that fits (from 32 on at the next); zero ends it at neighbors.
-	Coarse int
 	// Jagged reports whether a size may need many times as much as a larger one, so that all sizes up to the edge are
 	// tested.
 	Jagged bool
@@ -214,7 +211,7 @@ func (s *Search) edge() (int, error) {
 		} else {
 			e.fails = next
 		}
-		if e.neighbors() || e.ended(next) {
+		if e.neighbors() {
 			return e.fits, nil
 		}
 		next = e.within(e.guess(next, step))
@@ -229,38 +226,11 @@ type edge struct {
 }
 
 // neighbors reports whether there is no size between what fits and what fails.
-func (e *edge) neighbors() bool {
-	next := e.fits + 1
-	if e.Coarse > 0 {
-		next += e.fits / e.Coarse
-	}
-	return e.judged(next) >= e.fails
-}
+func (e *edge) neighbors() bool { return e.judged(e.fits+1) >= e.fails }
 
-// ended reports whether a coarse search ran a batch that fits, and the line through the needs has no larger one within
-// the limit, or of 32 batches and more at most one.
-func (e *edge) ended(last int) bool {
-	if e.Coarse == 0 || last != e.fits || len(e.known) < 2 {
-		return false
-	}
-	at, known := e.line()
-	return known && at < float64(e.fits+1+min(1, e.fits/everyBatch))
-}
-
-// line returns the batch at which the line through two needs meets the limit, and whether there are two. In a coarse
-// search that has not failed yet they are the largest batch and one of at most three quarters of it, or the smallest:
-// between close ones the need is a step function.
+// line returns the batch at which the line through the two nearest needs meets the limit, and whether there is one.
 func (e *edge) line() (at float64, known bool) {
 	a, b := e.nearest()
-	if n, tried := e.known[e.fails]; e.Coarse > 0 && e.fits >= e.From && (!tried || n == math.MaxInt64) {
-		sizes := slices.Sorted(maps.Keys(e.known))
-		a, b = sizes[0], e.fits
-		for _, batch := range sizes {
-			if 4*batch <= 3*b {
-				a = batch
-			}
-		}
-	}
 	na, nb := e.known[a], e.known[b]
 	if nb <= na || nb == math.MaxInt64 {
 		return 0, false
@@ -289,22 +259,17 @@ func (e *edge) guess(last, step int) int {
 		switch {
 		case e.Begin.Near:
 			return e.proportional(last)
-		case e.Coarse > 0 && e.fits == last: // the farther apart, the truer the line
-			return int(min(float64(last)*float64(e.Limit)/float64(max(1, e.known[last])), float64(e.fails)))
 		case e.fits == last:
 			return 2 * last
 		}
 		return last / 2
 	}
 	at, known := e.line()
-	_, tried := e.known[e.fails]
 	switch {
-	case step%4 == 3 && (tried || e.Coarse == 0): // whatever the line says, the range halves now and then
+	case step%4 == 3: // whatever the line says, the range halves now and then
 		return middle
 	case known:
 		return int(min(max(at*(1+rounding), 0), float64(e.fails)))
-	case e.Coarse > 0 && e.fits >= e.From:
-		return e.proportional(e.fits)
 	}
 	return middle
 }

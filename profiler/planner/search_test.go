@@ -153,22 +153,3 @@ func TestAJaggedSearchAsksForAllSizesBelow(t *testing.T) {
 		require.Equal(t, 3, largest, "from %d", begin)
 	}
 }
-
-// A coarse search of runs ends within its share of the edge, and is exact below it.
-func TestACoarseSearchEndsNearTheEdge(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		fixed, each := rapid.Int64Range(0, 1000).Draw(t, "fixed"), rapid.Int64Range(1, 500).Draw(t, "each")
-		limit, runs := fixed+each*rapid.Int64Range(1, 4000).Draw(t, "best"), 0
-		s := Search{From: 1, To: 4096, Begin: Start{Batch: 8}, Limit: limit, Runs: true, Coarse: 64}
-		s.Need = func(batch int) (int64, error) {
-			runs++
-			return fixed + each*int64(batch), nil
-		}
-		found, err := s.Largest()
-		require.NoError(t, err)
-		best := int((limit - fixed) / each)
-		require.LessOrEqual(t, found, best)
-		require.GreaterOrEqual(t, found+max(min(1, found/32), found/64), best)
-		require.LessOrEqual(t, runs, 4)
-	})
-}

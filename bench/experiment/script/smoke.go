@@ -1,7 +1,6 @@
 package script
 
 import (
-	"math"
 	"slices"
 
 	"github.com/vprof/vprof/bench/judge"
@@ -99,42 +98,6 @@ func Smoke(r *report.Report, budget planner.Budget, batch int) *report.Smoke {
 // upper end of the context.
 func needOf(b planner.Budget, context, reserved int64) int64 {
 	return b.Need(planner.Run(device.GPU{Context: context}, reserved))
-}
-
-// Runs of a command take seconds to minutes: the search for the largest batch begins at firstBatch and ends within a
-// share of 1/coarse, so that up to coarse the answer is exact.
-const (
-	firstBatch = 8
-	coarse     = 64
-)
-
-// Largest finds the largest multiple that is safe on a GPU, up to a limit. Each run that it asks for returns nil where
-// the batch does not fit.
-func Largest(gpu device.GPU, b planner.Budget, multiple, most int, run func(batch int) (*report.Run, error),
-) (found report.Largest, err error) {
-	b.Memory, found.Safe = gpu.Memory, true
-	s := planner.Search{
-		From: 1, To: max(1, most/multiple), Begin: planner.Start{Batch: firstBatch / multiple}, Limit: b.Limit(),
-		Runs: true, Coarse: coarse,
-	}
-	s.Need = func(n int) (int64, error) {
-		need := int64(math.MaxInt64)
-		r, err := run(n * multiple)
-		if r != nil {
-			need = needOf(b, gpu.Context, r.Reserved)
-		}
-		if need > s.Limit && (found.Fails == 0 || n*multiple < found.Fails) {
-			found.Fails = n * multiple
-		}
-		return need, err
-	}
-	n, err := s.Largest()
-	found.Batch = n * multiple
-	next := n + 1 + min(1, n/32)
-	if n > 0 && n < s.To && (found.Fails == 0 || found.Fails > (next+n/coarse)*multiple) {
-		found.Fails, found.ByLine = next*multiple, true
-	}
-	return found, err
 }
 
 // components returns the breakdown of a training step at its peak. Classes are known only at the peak of the whole run;

@@ -1,0 +1,168 @@
+package script
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"github.com/vprof/vprof/bench/experiment/step"
+	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+	"github.com/vprof/vprof/profiler/program"
+)
+
+// firstBatch is the batch size of the first run of a search.
+const firstBatch = 8
+
+// A Sized is a run of a command at a batch size.
+type Sized struct {
+	Batch int
+	// Reserved are the bytes that it reserved, with growth of steps that were not run; zero where it did not fit.
+	Reserved int64
+
+	program *program.Program
+	conf    allocator.Config
+}
+
+// Sized returns the outcome, of which r is the report, as a run at a batch size.
+func (o *Outcome) Sized(batch int, r *report.Report) Sized {
+	sized := Sized{Batch: batch, program: o.Program, conf: o.allocator()}
+	if o.Kind() == Fits && len(r.Points) > 0 {
+		sized.Reserved = r.Points[0].Run.Reserved
+	}
+	return sized
+}
+
+// batches is a search for the largest batch of a command: each run costs minutes, so that allocations between runs are
+// interpolated and replayed.
+type batches struct {
+	gpu         device.GPU
+	need        func(reserved int64) int64
+	limit       int64
+	runs        []Sized // of known needs, ascending
+	fits, fails int     // the largest batch that fits, the smallest that does not; in multiples
+	multiple    int
+}
+
+// Largest finds the largest multiple that is safe on a GPU, up to a limit, by few runs.
+func Largest(ctx context.Context, gpu device.GPU, b planner.Budget, multiple, most int,
+	run func(batch int) (Sized, error),
+) (found report.Largest, err error) {
+	b.Memory, found.Safe = gpu.Memory, true
+	s := batches{gpu: gpu, limit: b.Limit(), fails: max(1, most/multiple) + 1, multiple: multiple}
+	s.need = func(reserved int64) int64 { return needOf(b, gpu.Context, reserved) }
+	for next := max(1, firstBatch/multiple); next > s.fits; {
+		next = min(next, s.fails-1)
+		r, err := run(next * multiple)
+		if err != nil {
+			return found, err
+		}
+		if r.Reserved > 0 {
+			s.runs = append(s.runs, r)
+			slices.SortFunc(s.runs, func(a, b Sized) int { return a.Batch - b.Batch })
+		}
+		if s.fits < next && r.Reserved > 0 && s.need(r.Reserved) <= s.limit {
+			s.fits = next
+		} else {
+			s.fails, found.Fails = next, next*multiple
+		}
+		if next, err = s.next(ctx, r.Reserved > 0); err != nil {
+			return found, err
+		}
+	}
+	if found.Batch = s.fits * multiple; s.fits > 0 && s.fits+1 < s.fails && found.Batch < most {
+		found.Fails, found.ByLine = found.Batch+multiple, true
+	}
+	return found, nil
+}
+
+// next returns the multiple to run next: the largest whose predicted need is within the limit; what fits where that is
+// the last. known reports whether the need of the last run is known.
+func (s *batches) next(ctx context.Context, known bool) (int, error) {
+	low, high := s.fits, s.fails
+	if len(s.runs) == 0 {
+		return high / 2, nil
+	}
+	if len(s.runs) == 1 {
+		one := s.runs[0]
+		return int(min(float64(one.Batch)*float64(s.limit)/float64(s.need(one.Reserved)), float64(high*s.multiple))) /
+			s.multiple, nil
+	}
+	for step := 1; high-low > 1; step *= 2 {
+		middle := low + (high-low)/2
+		if s.fails-high == 0 { // of an edge that may be far below the limit
+			middle = min(middle, low+step)
+		}
+		need, err := s.predicted(ctx, middle*s.multiple)
+		if err != nil {
+			return 0, err
+		}
+		if need <= s.limit {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	if !known && low > s.fits { // what is predicted was not true above
+		low = s.fits + (low-s.fits+1)/2
+	}
+	return low, nil
+}
+
+// predicted returns the need of a batch by the largest run of a known need, and the largest of at most three quarters of
+// its batch, or the smallest.
+func (s *batches) predicted(ctx context.Context, batch int) (int64, error) {
+	b := s.runs[len(s.runs)-1]
+	a := s.runs[0]
+	for _, r := range s.runs {
+		if 4*r.Batch <= 3*b.Batch {
+			a = r
+		}
+	}
+	share := float64(batch-a.Batch) / float64(b.Batch-a.Batch)
+	there, err := reservedAt(ctx, s.gpu, a, b, share)
+	if err != nil {
+		return 0, err
+	}
+	known, err := reservedAt(ctx, s.gpu, a, b, 1)
+	return s.need(b.Reserved + there - known), err
+}
+
+// reservedAt returns the reserved bytes at a share of the way from one run to another, or beyond: by allocations in
+// between, or on a line where these do not correspond.
+func reservedAt(ctx context.Context, gpu device.GPU, a, b Sized, share float64) (int64, error) {
+	p := between(a.program, b.program, share)
+	if p == nil {
+		return a.Reserved + int64(math.Round(share*float64(b.Reserved-a.Reserved))), nil
+	}
+	run, err := step.Simulate(ctx, p, step.Plentiful(gpu), b.conf, 0)
+	if err != nil {
+		return 0, err
+	}
+	return run.Max.Reserved, nil
+}
+
+// between returns a program at a share of the way from one to another of the same command, with the sizes of their
+// allocations in between, or beyond; nil where they differ in more than sizes before the third step.
+func between(a, b *program.Program, share float64) *program.Program {
+	n, end := 0, 0
+	for n < min(len(a.Instructions), len(b.Instructions)) && a.Instructions[n] == b.Instructions[n] {
+		if in := a.Instructions[n]; in.Kind == program.Mark && a.Phases[in.Arg].Step >= 2 {
+			end = n + 1
+		}
+		n++
+	}
+	if end == 0 {
+		return nil
+	}
+	p := *a
+	p.Instructions = p.Instructions[:end]
+	p.Buffers = slices.Clone(a.Buffers)
+	for i := range min(len(a.Buffers), len(b.Buffers)) {
+		grown := share * float64(b.Buffers[i].Bytes-a.Buffers[i].Bytes)
+		p.Buffers[i].Bytes = max(1, a.Buffers[i].Bytes+int64(math.Round(grown)))
+	}
+	return &p
+}
