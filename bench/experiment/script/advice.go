@@ -29,7 +29,7 @@ const mostAgain = 20 * time.Second
 // TryChanges runs the command again for few steps, and then with changes, where the script ended by itself before its
 // hook tried any and took no longer than mostAgain. What was tried counts as of the first run.
 func (o *Outcome) TryChanges(ctx context.Context) error {
-	if !o.End().Untried || len(o.of("tried")) > 0 || o.Kind() != Fits || o.KeepFiles || o.Stubs == "" ||
+	if !o.End().Untried || len(o.of("tried")) > 0 || o.Kind() != Fits || o.KeepFiles || o.Device != "" ||
 		o.Seconds > mostAgain.Seconds() {
 		return nil
 	}

@@ -148,6 +148,9 @@ func reservedAt(ctx context.Context, gpu device.GPU, a, b Sized, share float64) 
 // allocations in between, or beyond; nil where they differ in more than sizes before the third step.
 func between(a, b *program.Program, share float64) *program.Program {
 	n, end := 0, 0
+	if a == nil || b == nil {
+		return nil
+	}
 	for n < min(len(a.Instructions), len(b.Instructions)) && a.Instructions[n] == b.Instructions[n] {
 		if in := a.Instructions[n]; in.Kind == program.Mark && a.Phases[in.Arg].Step >= 2 {
 			end = n + 1

@@ -463,6 +463,36 @@ func TestGrowthIsNamed(t *testing.T) {
 	require.EqualValues(t, r.Points[0].Run.Reserved+36*2000, smoke.Checks[len(smoke.Checks)-1].Reserved)
 }
 
+// Where what has grown is freed soon, as at an epoch's end, steps go on to that, and see what is made of it.
+func TestGrowthIsFollowedToItsEnd(t *testing.T) {
+	t.Setenv("VPROF_SEEK", "100")
+	card := device.GPU{Name: "card", Memory: 1 << 20}
+	o, said := trial(t, script.Command{Steps: 3, Longest: time.Minute, GPU: card}, "grow", "rounds")
+	require.Equal(t, []int{12}, o.Steps(), said)
+	r, err := o.Report(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 10, r.Script.Growth.Steps)
+	require.Zero(t, r.Script.Growth.Rest)
+	require.Greater(t, r.Points[0].Run.Allocated, int64(10*2000+50000), "the tensor at the end of a round")
+	require.Contains(t, r.Sheets()[0].Answer[1], "it grows by 1.95 KiB a step up to step 10, held by the list kept")
+}
+
+// Changes are tried in a second run where the script ended by itself before that.
+func TestChangesAreTriedInASecondRun(t *testing.T) {
+	t.Setenv("VPROF_SEEK", "100")
+	o, said := trial(t, script.Command{Steps: 3, Longest: time.Minute}, "foreach")
+	require.Equal(t, []int{40}, o.Steps(), said)
+	r, err := o.Report(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, r.Script.Remedies)
+	require.NoError(t, o.TryChanges(t.Context()))
+	r, err = o.Report(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []int{40}, r.Script.Steps, "of the first run")
+	require.Equal(t, "Adam with foreach=False", r.Script.Remedies[0].What)
+	require.EqualValues(t, 6000, r.Script.Remedies[0].Saves, "down to the peak of backward")
+}
+
 // A command that fits is as safe as its smoke test says.
 func TestRunsAreJudgedAsSmokeTestsAre(t *testing.T) {
 	o, _ := trial(t, script.Command{Steps: 3})

@@ -215,6 +215,12 @@ if "grow" in args:
     if "object" in args:
         keeper = Rollout()
     total = Node(None)
+    for _ in range(4 if "rounds" in args else 0):
+        kept = []
+        for it in range(10):
+            train(m, adam, scaler)
+            kept.append(torch.Tensor(2000))
+        torch.Tensor(50000)
     for it in range(40):
         train(m, adam, scaler)
         if "uneven" in args:
@@ -232,6 +238,8 @@ if "grow" in args:
         elif it < 3:
             kept.append(torch.Tensor(100 * (it + 1)))
     sys.exit()
+if "foreach" in args:
+    adam.param_groups[0]["foreach"] = None
 if "small" in args:
     torch.counter.limit = 5500
 for it in range(40):

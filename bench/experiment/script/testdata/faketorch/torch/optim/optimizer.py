@@ -28,5 +28,7 @@ class SGD(Optimizer):
 
 class Adam(Optimizer):
     def update(self):
+        if self.param_groups[0].get("foreach", False) is None:  # copies
+            torch.Tensor(9000)
         for p in self.param_groups[0]["params"]:
             self.state.setdefault(p, {"exp_avg": torch.Tensor(p.size)})

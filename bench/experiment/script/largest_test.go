@@ -1,0 +1,38 @@
+package script_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/vprof/vprof/bench/experiment/script"
+	"github.com/vprof/vprof/profiler/device"
+	"github.com/vprof/vprof/profiler/planner"
+)
+
+// The largest batch of a command whose need is linear in the batch takes at most four runs, and is a multiple.
+func TestTheLargestBatchTakesFewRuns(t *testing.T) {
+	gpu := device.GPU{Name: "card", Memory: 24 << 30}
+	rapid.Check(t, func(t *rapid.T) {
+		fixed, each := rapid.Int64Range(1<<20, 8<<30).Draw(t, "fixed"), rapid.Int64Range(1<<20, 1<<30).Draw(t, "each")
+		multiple, runs := rapid.IntRange(1, 8).Draw(t, "multiple"), 0
+		reserved := func(batch int) int64 { return fixed + each*int64(batch) }
+		budget := planner.Budget{Memory: gpu.Memory, Margin: planner.DefaultMargin}
+		safe := func(batch int) bool { return budget.Need(planner.Run(gpu, reserved(batch))) <= budget.Limit() }
+		found, err := script.Largest(t.Context(), gpu, budget, multiple, 1<<16, func(batch int) (script.Sized, error) {
+			runs++
+			sized := script.Sized{Batch: batch}
+			if reserved(batch) <= gpu.Memory {
+				sized.Reserved = reserved(batch)
+			}
+			return sized, nil
+		})
+		require.NoError(t, err)
+		require.Zero(t, found.Batch%multiple)
+		require.True(t, found.Batch == 0 || safe(found.Batch))
+		require.False(t, safe(found.Batch+multiple))
+		require.Equal(t, found.Batch+multiple, found.Fails)
+		require.LessOrEqual(t, runs, 4)
+	})
+}
