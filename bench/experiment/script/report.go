@@ -204,13 +204,13 @@ func (o *Outcome) growth(run *report.Run) *report.StepGrowth {
 		Bytes: each, Full: last + int(max(0, o.GPU.Memory-run.Device)/each), Lines: kept.Lines(3),
 		Through: o.End().Through,
 	}
-	if g.Full > mostSteps {
-		return nil
-	}
 	if total := o.End().Total; total > 0 && total <= g.Full {
 		if g.Steps, g.Rest = total, each*int64(max(0, total-last)); o.End().Later > 0 {
 			g.Rest = max(0, o.End().Later-run.Allocated)
 		}
+	}
+	if g.Full > mostSteps && 100*g.Rest < run.Allocated {
+		return nil
 	}
 	return g
 }

@@ -101,6 +101,7 @@ class Path:
 
     def __init__(self, watch, tensor):
         self.torch, self.libraries, self.growth = watch.torch, watch.memory.libraries, watch.growth
+        self.fresh = watch.closing.loops[0][1] if watch.closing.loops else ()  # variables that hold nothing of earlier steps
         self.steps = []  # (holder, held), the name's first
         self.name = self.kind = ""
         names, came, level = self.names(), {id(tensor): None}, [tensor]
@@ -135,20 +136,24 @@ class Path:
             thing = self.steps[-1][1]
 
     def names(self):
-        """Returns the names of objects, by their id: the script's global and local variables, and the variables of
-        libraries that run it.
+        """Returns the names of objects, by their id: the script's global and local variables, without those that each step
+        assigns anew, and the variables of libraries that run it.
         """
         names, frame = {}, sys._getframe(1)
         while frame is not None:
             code = frame.f_code
             if code.co_filename != __file__:
+                function = "" if code.co_name == "<module>" else code.co_name
                 for name, value in memory.variables(frame).items():
+                    if (name, function) in self.fresh:
+                        continue
                     if self.is_user(code.co_filename) or id(value) not in names:
-                        names[id(value)] = (name, "" if code.co_name == "<module>" else code.co_name, code.co_filename)
+                        names[id(value)] = (name, function, code.co_filename)
             frame = frame.f_back
         for module, file in memory.loaded():
             if self.is_user(file):
-                names.update((id(value), (name, "", file)) for name, value in list(module.items()) if not name.startswith("__"))
+                named = [(name, value) for name, value in module.items() if not name.startswith("__") and (name, "") not in self.fresh]
+                names.update((id(value), (name, "", file)) for name, value in named)
         for singleton in (None, True, False, self.torch):
             names.pop(id(singleton), None)
         return names
@@ -165,7 +170,7 @@ class Path:
         name, function, file = self.name
         owner, parts, kind, end = None, [name], "", None
         for number, (holder, held) in enumerate(self.steps):
-            namespace = self.is_namespace(holder)
+            namespace = parts[-1] == "_modules" or self.is_namespace(holder)
             if isinstance(holder, COLLECTIONS) and len(holder) >= 3 and not namespace:
                 kind, end = kind if kind == "functools.lru_cache" else type(holder).__name__, len(parts)
             elif type(holder).__name__ == "_lru_cache_wrapper":
