@@ -136,8 +136,8 @@ class Path:
             thing = self.steps[-1][1]
 
     def names(self):
-        """Returns the names of objects, by their id: the script's global and local variables, without those that each step
-        assigns anew, and the variables of libraries that run it.
+        """Returns the names of objects, by their id: the script's global and local variables, except where each step
+        assigns them anew, and the variables of libraries that run it.
         """
         names, frame = {}, sys._getframe(1)
         while frame is not None:

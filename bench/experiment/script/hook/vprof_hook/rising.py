@@ -18,7 +18,7 @@ class Rising:
         )
         made = [[e for e in entries if e["action"] == "alloc"] for entries in (before, last)]
         self.entries = []  # (bytes, change of a step), negative where memory is freed
-        self.alive = {}  # by address: those of what was allocated in the two steps
+        self.alive = {}  # allocations of the two steps by address: (bytes, change)
         if len(made[0]) != len(made[1]):
             return
         changes = [b["size"] - a["size"] for a, b in zip(*made)]
