@@ -174,7 +174,7 @@ func (a *app) runVerb(
 	own := &app{
 		stdin: strings.NewReader(text), stdout: &out, stderr: &errs, now: a.now, models: a.models,
 		residuals: a.residuals, detect: a.detect, openGPU: a.openGPU, gpus: a.gpus, trials: a.trials,
-		only: only, tell: a.tell,
+		only: only, tell: a.tell, look: a.look,
 	}
 	args, err := r.line(verb, flags, format)
 	if err != nil {

@@ -60,6 +60,8 @@ type app struct {
 	gpus monitor.Source
 	// tell receives the progress of long work, one call at a time; nil if no program asked for it.
 	tell progress.Func
+	// look receives a plan as far as it is known, before it is complete; nil if no program asked for it.
+	look func(*report.Report)
 	// printed is the document that the verb wrote to stdout.
 	printed report.Document
 	// only creates the single verb of a request; nil creates all verbs.

@@ -60,7 +60,7 @@ func (a *app) agentServer() *mcp.Server {
 			},
 			func(ctx context.Context, call *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 				own := *a
-				own.tell = notify(ctx, call)
+				own.tell, own.look = notify(ctx, call)
 				return own.callTool(ctx, cmd, call.Params.Arguments), nil
 			},
 		)
@@ -68,24 +68,27 @@ func (a *app) agentServer() *mcp.Server {
 	return server
 }
 
-// notify returns a function that sends progress, at most once in [pace], to a caller that asked for it; otherwise nil.
-func notify(ctx context.Context, call *mcp.CallToolRequest) progress.Func {
+// notify returns functions that send progress, at most once in [pace], and plans that are not complete, to a caller that
+// asked for progress; otherwise nil.
+func notify(ctx context.Context, call *mcp.CallToolRequest) (tell progress.Func, look func(*report.Report)) {
 	token := call.Params.GetProgressToken()
 	if token == nil {
-		return nil
+		return nil, nil
 	}
 	began := time.Now()
 	last := began
-	return func(what string, done, total int) {
-		if time.Since(last) < pace {
-			return
-		}
+	send := func(message string, so mcp.Meta) {
 		last = time.Now()
 		_ = call.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ // the answer counts, not its progress
-			ProgressToken: token, Progress: last.Sub(began).Seconds(),
-			Message: fmt.Sprintf("%d of %d %s", done, total, what),
+			Meta: so, ProgressToken: token, Progress: last.Sub(began).Seconds(), Message: message,
 		})
 	}
+	tell = func(what string, done, total int) {
+		if time.Since(last) >= pace {
+			send(fmt.Sprintf("%d of %d %s", done, total, what), nil)
+		}
+	}
+	return tell, func(r *report.Report) { send("not complete", mcp.Meta{wholeReport: r}) }
 }
 
 // callTool runs a verb. A negative verdict is an answer; a refused request is an error for the agent.
@@ -103,6 +106,8 @@ func (a *app) callTool(ctx context.Context, cmd *cobra.Command, arguments json.R
 	format := report.Table
 	if whole {
 		format = report.JSON
+	} else {
+		a.look = nil
 	}
 	s := a.runVerb(ctx, cmd.Name(), nil, cmd.Flags(), r, format)
 	if s.code != exitFine && s.code != exitNegative || s.document == nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/fleet"
 	"github.com/vprof/vprof/bench/job"
+	"github.com/vprof/vprof/bench/judge"
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/input"
@@ -231,6 +232,9 @@ func (o *planOptions) plan(ctx context.Context, here *job.Local, releases [][]jo
 	bar := startProgress(o.app, false)
 	defer bar.end()
 	here.Progress = bar.step
+	if err := o.first(ctx, here, releases[0][0]); err != nil {
+		return nil, err
+	}
 	var plans report.Releases
 	for _, jobs := range releases {
 		r, err := job.RunAll(ctx, here, jobs, bar.step)
@@ -238,6 +242,9 @@ func (o *planOptions) plan(ctx context.Context, here *job.Local, releases [][]jo
 			return nil, err
 		}
 		if len(releases) == 1 {
+			if o.app.look != nil {
+				o.app.look(r)
+			}
 			if err := o.ranged(ctx, here, r, jobs, bar.step); err != nil {
 				return nil, err
 			}
@@ -247,6 +254,21 @@ func (o *planOptions) plan(ctx context.Context, here *job.Local, releases [][]jo
 		plans = append(plans, r)
 	}
 	return plans, nil
+}
+
+// first shows what the first batch of a job needs, before it is judged, to a program that asked for that.
+func (o *planOptions) first(ctx context.Context, here *job.Local, j job.Job) error {
+	if o.app.look == nil || j.Lengths != nil {
+		return nil
+	}
+	setup, err := step.Of(here.Models, j.Case, here.Evidence)
+	if err != nil {
+		return err
+	}
+	if r, err := judge.First(ctx, setup, *j.Target.GPU, j.Batches[0]); err == nil { // else the plan says why not
+		o.app.look(r)
+	}
+	return nil
 }
 
 // shard estimates a part of all GPUs and batch sizes: the batch sizes of a GPU are neighbors. Warnings cover all GPUs.

@@ -46,7 +46,8 @@ class Engine {
     if (m.program) this.program = m.program;
     if (m.loading !== undefined) this.loading?.(m.loading);
     if (m.ready) { URL.revokeObjectURL(this.url); this.resolve(m.ready); }
-    if (m.progress && call) call.progress?.(m.progress);
+    if (m.report && call) call.look?.(m.report);
+    else if (m.progress && call) call.progress?.(m.progress);
     if (m.text !== undefined && call) { this.calls.delete(m.id); call.resolve(m); }
     if (m.broken !== undefined) this.stop(new Error(m.broken));
   }
@@ -60,13 +61,22 @@ class Engine {
     this.worker = null;
   }
 
-  // call returns the answer of a tool: its text, and whether it failed.
-  async call(tool, args, progress) {
+  // cancel ends all calls. The worker stays, and ends its work on them as soon as it can.
+  cancel() {
+    for (const [id, call] of this.calls) {
+      this.worker.postMessage({cancel: id});
+      call.reject(new Error("stopped"));
+    }
+    this.calls.clear();
+  }
+
+  // call returns the answer of a tool: its text, and whether it failed. Before that, look gets reports that are not complete.
+  async call(tool, args, progress, look) {
     if (!this.worker) this.start();
     await this.ready;
     const id = ++this.last;
     return new Promise((resolve, reject) => {
-      this.calls.set(id, {resolve, reject, progress});
+      this.calls.set(id, {resolve, reject, progress, look});
       this.worker.postMessage({id, tool, arguments: args, files: [...files.values()]});
     });
   }
@@ -193,9 +203,10 @@ function fail(message) {
   for (const id of ["need", "largest", "fits", "take"]) $(id).hidden = true;
 }
 
-// ask answers the question of the form. Of questions that come while one is answered, the last is answered next.
+// ask answers the question of the form, and no earlier one any more.
 async function ask() {
   const mine = ++turn;
+  engine.cancel();
   if (background?.calls.size) background.stop(new Error("stopped"));
   toLink();
   await waiting;
@@ -204,14 +215,22 @@ async function ask() {
   let done;
   waiting = new Promise((resolve) => { done = resolve; });
   try {
-    const q = question();
-    const began = performance.now();
-    const answer = await engine.call("plan", {...q, report: true}, busy);
-    document.body.dataset.took = Math.round(performance.now() - began);
+    const q = question(), took = document.body.dataset;
+    const began = performance.now(), since = () => Math.round(performance.now() - began);
+    [text, chosen] = ["", 0];
+    took.shown = took.judged = "";
+    const answer = await engine.call("plan", {...q, report: true}, busy, (r) => {
+      if (mine !== turn) return;
+      report = r;
+      show(q);
+      took.shown ||= since();
+      if (r.points[0]?.estimate.verdict) took.judged ||= since();
+    });
+    took.whole = since();
     if (mine !== turn) return;
     answered = true;
     if (answer.failed) { fail(answer.text); return; }
-    [text, report, chosen] = [answer.text, JSON.parse(answer.text), 0];
+    [text, report] = [answer.text, JSON.parse(answer.text)];
     show(q);
     $("printed").textContent = answer.table;
     keep();
@@ -228,6 +247,7 @@ async function ask() {
 const verdicts = {
   "fits": ["good", "Safe"], "tight": ["doubtful", "Tight"], "fits slowly": ["doubtful", "Fits slowly"],
   "not known without a recording": ["doubtful", "Not known without a recording"], "does not fit": ["bad", "Does not fit"],
+  "": ["open", "So far"], // it is not judged yet
 };
 const reasons = {
   "over-share": "over the share of the memory that may be filled", "gpu-full": "over the memory of the GPU",
@@ -243,8 +263,10 @@ function judged(e) {
 
 const deviceOf = (p) => report.devices.find((d) => d.name === p.device);
 
+// show shows the report, which may be incomplete: then its text is not there yet, nor at first a verdict and intervals.
 function show(q) {
-  for (const id of ["need", "take"]) $(id).hidden = false;
+  $("need").hidden = false;
+  $("take").hidden = !text;
   $("points").replaceChildren(...report.points.length < 2 ? [] : report.points.map((p, i) => make("button",
     {type: "button", "aria-pressed": i === chosen, onclick: () => { chosen = i; show(q); }},
     `${report.devices.length > 1 ? deviceOf(p).gpu + ", " : ""}batch ${p.batch}: ${judged(p.estimate)[1].toLowerCase()}`)));
@@ -254,7 +276,7 @@ function show(q) {
     `${c.gpus > 1 ? "each of " + c.gpus : "one"} ${d.title}`, e.unsafe ? `: ${reasons[e.unsafe] ?? e.unsafe}.` : ".");
   $("need-sub").textContent = `${c.model}, ${c.stage}, ${c.amp === "none" ? "no autocast" : c.amp + " autocast"}, ` +
     `batch of ${p.batch} ${c.batch_unit}${p.batch === 1 ? "" : "s"}, PyTorch ${c.torch}. Estimated, not measured; ` +
-    `the device needs ${range(e.device)} GiB.`;
+    (e.verdict ? `the device needs ${range(e.device)} GiB.` : "the interval and the verdict follow.");
   showParts(e, d);
   showNotes(p, e);
   $("command").textContent = commandOf("plan", q);
@@ -274,7 +296,7 @@ function showParts(e, d) {
   };
   let at = 0;
   bar.replaceChildren(...e.components.map((c) => place("c-" + c.name.replaceAll(" ", "-"), at, at += c.bytes)),
-    place("interval", e.device.low_bytes, e.device.high_bytes), place("limit", d.memory_bytes, d.memory_bytes));
+    ...e.verdict ? [place("interval", e.device.low_bytes, e.device.high_bytes)] : [], place("limit", d.memory_bytes, d.memory_bytes));
   bar.setAttribute("aria-label", `${percent(e.device.bytes, d.memory_bytes)} of the memory of the ${d.title}`);
   $("components").tBodies[0].replaceChildren(...e.components.map((c) => {
     const share = make("span", {class: "share c-" + c.name.replaceAll(" ", "-")});
@@ -284,7 +306,7 @@ function showParts(e, d) {
   }));
   $("components").tFoot.replaceChildren(...["allocated", "reserved", "device"].map((name) => make("tr", {},
     make("th", {scope: "row"}, name), make("td", {class: "num"}, gib(e[name].bytes)),
-    make("td", {class: "num"}, name === "allocated" ? "" : range(e[name])))));
+    make("td", {class: "num"}, name === "allocated" || !e.verdict ? "" : range(e[name])))));
 }
 
 function showNotes(p, e) {

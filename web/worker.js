@@ -1,7 +1,7 @@
 // Runs vprof's WebAssembly: `vprof mcp`, the server that agents use, over standard input and output.
 //
-// The page posts {base, program, epoch}, then {id, tool, arguments, files}; the worker posts {loading, program}, {ready},
-// {id, progress}, {id, text, table, failed} and {broken}. Nothing leaves this machine: the only requests are for files beside this one.
+// The page posts {base, program, epoch}, then {id, tool, arguments, files} and {cancel: id}; the worker posts {loading, program}, {ready},
+// {id, progress, report}, {id, text, table, failed} and {broken}. Nothing leaves this machine: the only requests are for files beside this one.
 "use strict";
 
 let base; // the folder of the page
@@ -91,7 +91,10 @@ globalThis.fs = {
   ...Object.fromEntries(writing.split(" ").map((name) => [name, refused])),
   constants: {O_WRONLY: 1, O_RDWR: 2, O_CREAT: 64, O_TRUNC: 512, O_APPEND: 1024, O_EXCL: 128, O_DIRECTORY: 65536},
   writeSync: written,
-  write: answering((fd, bytes, offset, length) => written(fd, bytes.subarray(offset, offset + length))),
+  write(fd, bytes, offset, length, position, done) {
+    const n = written(fd, bytes.subarray(offset, offset + length));
+    setTimeout(done, 0, null, n); // messages that came in the meantime are read first: Go lets no others through while it computes
+  },
   fsync: answering(() => null),
   open: answering((path, flags) => {
     if (flags & 3) throw fault("EROFS");
@@ -131,7 +134,7 @@ function receive(m) {
     send({method: "notifications/initialized"});
     postMessage({ready: m.result.serverInfo.version});
   } else if (m.method === "notifications/progress") {
-    postMessage({id: m.params.progressToken, progress: m.params.message});
+    postMessage({id: m.params.progressToken, progress: m.params.message, report: m.params._meta?.report});
   } else if (m.id !== undefined && m.error) {
     postMessage({id: m.id, failed: true, text: m.error.message});
   } else if (m.id !== undefined) {
@@ -169,6 +172,7 @@ async function start({program, epoch}) {
 // The first message has the folder of the page, and the compiled program if another worker has it; others are calls.
 onmessage = ({data: q}) => {
   if (!base) { base = q.base; start(q).catch(broken); return; }
+  if (q.cancel) { send({method: "notifications/cancelled", params: {requestId: q.cancel}}); return; }
   dropped = new Map(q.files.map((f) => [FOLDER + f.name, f.bytes]));
   send({id: q.id, method: "tools/call", params: {name: q.tool, arguments: q.arguments, _meta: {progressToken: q.id}}});
 };

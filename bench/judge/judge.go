@@ -74,6 +74,20 @@ func Of(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*Judgeme
 	return Default(s, gpu, 0).try(ctx, s, batch, true)
 }
 
+// First returns a report of what a batch needs in the loop that keeps most of a step alive, which takes a fraction of
+// the time that a judgement takes. It has no verdict, and intervals lack what perturbed replays add.
+func First(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*report.Report, error) {
+	d := &Judgement{judge: Default(s, gpu, 0), setup: s, Batch: batch}
+	l, err := d.steps(ctx, s.KeepingMost())
+	if err != nil {
+		return nil, err
+	}
+	r, e := s.Report(report.Plan, gpu), step.EstimateOf(l.Estimate)
+	e.Verdict = ""
+	r.Points = []report.Point{{Batch: batch, Device: step.SimName(gpu), Estimate: e}}
+	return r, nil
+}
+
 // At judges a batch of the case itself, with all that a report shows. A batch is not safe either where another of
 // the cases is not, or a smaller batch.
 func (j *Judge) At(ctx context.Context, batch int) (*Judgement, error) {

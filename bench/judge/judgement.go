@@ -83,16 +83,11 @@ const evaluation = "evaluation"
 
 // begin replays the batch until its need is known, or known to be beyond the limit.
 func (d *Judgement) begin(ctx context.Context) error {
-	for _, s := range d.setup.Loops() {
-		l := &Loop{Name: s.Loop(), Setup: s}
-		t := s.Training(s.Trial(d.judge.GPU, d.Batch), d.judge.Validation)
-		t.Ceiling, t.Replay.Device = d.judge.Ceiling, d.judge.Device
+	loops := d.setup.Loops()
+	d.Loops = make([]*Loop, len(loops))
+	for i, s := range slices.Backward(loops) { // what [First] has recorded
 		var err error
-		if l.Steps, err = s.Settle(ctx, t); err != nil {
-			return err
-		}
-		d.Loops = append(d.Loops, l)
-		if err := d.measure(l); err != nil {
+		if d.Loops[i], err = d.steps(ctx, s); err != nil {
 			return err
 		}
 	}
@@ -107,6 +102,17 @@ func (d *Judgement) begin(ctx context.Context) error {
 		return err
 	}
 	return d.Evaluate(ctx)
+}
+
+// steps returns a loop of the batch with its steps replayed.
+func (d *Judgement) steps(ctx context.Context, s *step.Setup) (l *Loop, err error) {
+	l = &Loop{Name: s.Loop(), Setup: s}
+	t := s.Training(s.Trial(d.judge.GPU, d.Batch), d.judge.Validation)
+	t.Ceiling, t.Replay.Device = d.judge.Ceiling, d.judge.Device
+	if l.Steps, err = s.Settle(ctx, t); err != nil {
+		return nil, err
+	}
+	return l, d.measure(l)
 }
 
 // ranOnGPU replays steps within the limit on the GPU itself, where the GPU's end or the allocator settings would change
