@@ -256,9 +256,9 @@ func (o *planOptions) plan(ctx context.Context, here *job.Local, releases [][]jo
 	return plans, nil
 }
 
-// first shows what the first batch of a job needs, before it is judged, to a program that asked for that.
+// first shows to a program that asked for it what the first batch of a job needs, before it is judged.
 func (o *planOptions) first(ctx context.Context, here *job.Local, j job.Job) error {
-	if o.app.look == nil || j.Lengths != nil {
+	if o.app.look == nil || j.Lengths != nil || j.Parts != nil {
 		return nil
 	}
 	setup, err := step.Of(here.Models, j.Case, here.Evidence)

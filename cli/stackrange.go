@@ -88,6 +88,7 @@ func byReleases(ctx context.Context, setup *step.Setup, gpu device.GPU, p *repor
 ) (map[string]*report.Estimate, error) {
 	c := setup.Case()
 	c.Loop = cmp.Or(p.Estimate.Loop, c.Loop)
+	c.Evaluate.Off = !setup.Evaluates() // what no verdict counts is not recorded
 	setup = setup.For(c)
 	own, err := setup.Allocations(ctx, gpu, p.Batch)
 	if err != nil {

@@ -247,7 +247,7 @@ async function ask() {
 const verdicts = {
   "fits": ["good", "Safe"], "tight": ["doubtful", "Tight"], "fits slowly": ["doubtful", "Fits slowly"],
   "not known without a recording": ["doubtful", "Not known without a recording"], "does not fit": ["bad", "Does not fit"],
-  "": ["open", "So far"], // it is not judged yet
+  "": ["open", "So far"],
 };
 const reasons = {
   "over-share": "over the share of the memory that may be filled", "gpu-full": "over the memory of the GPU",
@@ -263,7 +263,7 @@ function judged(e) {
 
 const deviceOf = (p) => report.devices.find((d) => d.name === p.device);
 
-// show shows the report, which may be incomplete: then its text is not there yet, nor at first a verdict and intervals.
+// show shows the report. Until its text is there it is incomplete: a verdict may be missing, and intervals may widen.
 function show(q) {
   $("need").hidden = false;
   $("take").hidden = !text;
@@ -276,7 +276,7 @@ function show(q) {
     `${c.gpus > 1 ? "each of " + c.gpus : "one"} ${d.title}`, e.unsafe ? `: ${reasons[e.unsafe] ?? e.unsafe}.` : ".");
   $("need-sub").textContent = `${c.model}, ${c.stage}, ${c.amp === "none" ? "no autocast" : c.amp + " autocast"}, ` +
     `batch of ${p.batch} ${c.batch_unit}${p.batch === 1 ? "" : "s"}, PyTorch ${c.torch}. Estimated, not measured; ` +
-    (e.verdict ? `the device needs ${range(e.device)} GiB.` : "the interval and the verdict follow.");
+    `the device needs ${range(e.device)} GiB${text ? "." : " so far."}`;
   showParts(e, d);
   showNotes(p, e);
   $("command").textContent = commandOf("plan", q);
@@ -296,7 +296,7 @@ function showParts(e, d) {
   };
   let at = 0;
   bar.replaceChildren(...e.components.map((c) => place("c-" + c.name.replaceAll(" ", "-"), at, at += c.bytes)),
-    ...e.verdict ? [place("interval", e.device.low_bytes, e.device.high_bytes)] : [], place("limit", d.memory_bytes, d.memory_bytes));
+    place("interval", e.device.low_bytes, e.device.high_bytes), place("limit", d.memory_bytes, d.memory_bytes));
   bar.setAttribute("aria-label", `${percent(e.device.bytes, d.memory_bytes)} of the memory of the ${d.title}`);
   $("components").tBodies[0].replaceChildren(...e.components.map((c) => {
     const share = make("span", {class: "share c-" + c.name.replaceAll(" ", "-")});
@@ -306,7 +306,7 @@ function showParts(e, d) {
   }));
   $("components").tFoot.replaceChildren(...["allocated", "reserved", "device"].map((name) => make("tr", {},
     make("th", {scope: "row"}, name), make("td", {class: "num"}, gib(e[name].bytes)),
-    make("td", {class: "num"}, name === "allocated" || !e.verdict ? "" : range(e[name])))));
+    make("td", {class: "num"}, name === "allocated" ? "" : range(e[name])))));
 }
 
 function showNotes(p, e) {
@@ -321,6 +321,10 @@ function showNotes(p, e) {
   if (e.other_loop) notes.push(`The training loop is assumed to be ${e.loop}; ${e.other_loop.loop} needs ` +
     `${gib(e.other_loop.device_bytes)} GiB: --loop ${e.other_loop.loop}.`);
   if (e.host) notes.push(`The host needs ${gib(e.host.bytes)} GiB ${range(e.host)}.`);
+  const others = p.stack_range;
+  if (others) notes.push(`A run that others report, also with other releases (${others.over.join(", ")}), needs ` +
+    `${range(others.device)} GiB: ${verdicts[others.verdict]?.[1].toLowerCase() ?? others.verdict}.`);
+  if (!text) notes.push("This answer is not complete yet.");
   for (const w of report.warnings ?? []) notes.push(w.hint ? `${w.what}; ${w.hint}` : w.what);
   $("notes").replaceChildren(...notes.map((n) => make("li", {}, n)));
 }

@@ -74,16 +74,23 @@ func Of(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*Judgeme
 	return Default(s, gpu, 0).try(ctx, s, batch, true)
 }
 
-// First returns a report of what a batch needs in the loop that keeps most of a step alive, which takes a fraction of
-// the time that a judgement takes. It has no verdict, and intervals lack what perturbed replays add.
+// First returns a report of what a batch needs in the loop that keeps most of a step alive, in a fraction of the time of
+// a judgement. Its intervals lack what perturbed replays add. It has a verdict where these and other loops cannot change
+// it: the need is far below the limit and nothing else is judged, or far above the memory.
 func First(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*report.Report, error) {
 	d := &Judgement{judge: Default(s, gpu, 0), setup: s, Batch: batch}
 	l, err := d.steps(ctx, s.KeepingMost())
 	if err != nil {
 		return nil, err
 	}
-	r, e := s.Report(report.Plan, gpu), step.EstimateOf(l.Estimate)
-	e.Verdict = ""
+	r, e, b := s.Report(report.Plan, gpu), step.EstimateOf(l.Estimate), d.judge.Budget
+	isClear := float64(l.Need) <= closeLoop*planner.ClearShare*float64(b.Limit()) && !d.evaluates()
+	if isClear && s.Case().AllocConf == "" ||
+		e.Verdict == report.DoesNotFit && closeLoop*float64(l.Device.Low) > float64(b.Memory) {
+		e.Unsafe = report.Reason(d.judge.why(l.Estimate))
+	} else {
+		e.Verdict = ""
+	}
 	r.Points = []report.Point{{Batch: batch, Device: step.SimName(gpu), Estimate: e}}
 	return r, nil
 }

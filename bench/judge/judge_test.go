@@ -8,6 +8,7 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/judge"
+	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/planner"
@@ -52,6 +53,28 @@ func TestABatchIsJudgedOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Same(t, first, again)
 	require.Equal(t, once, trials)
+}
+
+// What is shown before a batch is judged agrees with the judgement. Near the limit it has no verdict.
+func TestAnEarlyVerdictHolds(t *testing.T) {
+	gpu := steptest.GPUs(t, "rtx-4090")[0]
+	s := setup(t, "gpt2", models.Case{Settings: models.Settings{"layers": 2}})
+	for batch, want := range map[int]report.Verdict{1: report.Fits, 4: report.Fits, 16: "", 24: "", 64: report.DoesNotFit} {
+		first, err := judge.First(t.Context(), s, gpu, batch)
+		require.NoError(t, err)
+		early := first.Points[0].Estimate
+		require.Equal(t, want, early.Verdict, "batch %d", batch)
+		d, err := judge.Of(t.Context(), s, gpu, batch)
+		require.NoError(t, err)
+		e, err := d.Report(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, e.Components, early.Components)
+		require.Equal(t, e.Device.Bytes, early.Device.Bytes)
+		if want != "" {
+			require.Equal(t, e.Verdict, early.Verdict)
+			require.Equal(t, e.Unsafe, early.Unsafe)
+		}
+	}
 }
 
 // The loop that needs more is judged, whichever that is.

@@ -85,7 +85,7 @@ const evaluation = "evaluation"
 func (d *Judgement) begin(ctx context.Context) error {
 	loops := d.setup.Loops()
 	d.Loops = make([]*Loop, len(loops))
-	for i, s := range slices.Backward(loops) { // what [First] has recorded
+	for i, s := range slices.Backward(loops) { // begins with what [First] recorded
 		var err error
 		if d.Loops[i], err = d.steps(ctx, s); err != nil {
 			return err

@@ -192,15 +192,17 @@ func BenchmarkPage(b *testing.B) {
 	} {
 		name, _, _ := strings.Cut(strings.TrimPrefix(q, "model="), "&")
 		b.Run(strings.ReplaceAll(name, "/", "-"), func(b *testing.B) {
-			shown := 0 // milliseconds until answers are shown, before the printed table is there, too
+			shown, judged := 0, 0 // milliseconds until figures are shown, and until verdicts are
 			for n := 1; b.Loop(); n++ {
 				before := js[int](b, page, `turn`)
 				js[any](b, page, fmt.Sprintf(`location.hash = "`+q+`", null`, n))
 				page.await(b, fmt.Sprintf(`turn > %d`, before))
 				page.answer(b)
-				shown += js[int](b, page, `+document.body.dataset.took`)
+				shown += js[int](b, page, `+document.body.dataset.shown`)
+				judged += js[int](b, page, `+document.body.dataset.judged`)
 			}
 			b.ReportMetric(float64(shown)/float64(b.N), "shown-ms")
+			b.ReportMetric(float64(judged)/float64(b.N), "judged-ms")
 		})
 	}
 }
@@ -239,20 +241,43 @@ func questions() []map[string]any {
 	return all
 }
 
+// asked is the answer to a question, and the milliseconds until its figures were there, until its verdict was, and until
+// it was complete. Verdicts are those that came before.
+type asked struct {
+	Text                 string
+	Shown, Judged, Whole int
+	Verdicts             []string
+}
+
 func fifty(t *testing.T, b *tab, s *served) {
 	folder := t.TempDir()
-	var took []time.Duration
+	var judged, whole []int
 	for _, q := range sample.OfSlow(questions()) {
 		text, err := json.Marshal(q)
 		require.NoError(t, err)
-		began := time.Now()
-		got := js[string](t, b, `engine.call("plan", {...`+string(text)+`, report: true}).then((a) => a.text)`)
-		took = append(took, time.Since(began))
+		got := js[asked](t, b, `(async () => {
+			const began = performance.now(), since = () => Math.round(performance.now() - began), early = {verdicts: []};
+			const {text} = await engine.call("plan", {...`+string(text)+`, report: true}, null, (r) => {
+				early.shown ??= since();
+				const {verdict} = r.points[0].estimate;
+				if (verdict) { early.judged ??= since(); early.verdicts.push(verdict); }
+			});
+			const whole = since();
+			return {shown: whole, judged: whole, ...early, whole, text};
+		})()`)
+		t.Logf("%5d %5d %5d ms %s", got.Shown, got.Judged, got.Whole, text)
+		judged, whole = append(judged, got.Judged), append(whole, got.Whole)
 		command := js[string](t, b, `commandOf("plan", `+string(text)+`)`)
-		require.Equal(t, s.told(t, folder, command), got, "%s", text)
+		require.Equal(t, s.told(t, folder, command), got.Text, "%s", text)
+		for _, verdict := range got.Verdicts {
+			require.Contains(t, got.Text, `"verdict": "`+verdict+`"`, "a verdict that is shown early holds: %s", text)
+		}
 	}
-	slices.Sort(took)
-	t.Logf("%d answers: median %v, slowest %v", len(took), took[len(took)/2], took[len(took)-1])
+	slices.Sort(judged)
+	slices.Sort(whole)
+	n := len(whole)
+	t.Logf("%d answers: judged after %d ms, at most %d; complete after %d, at most %d", n, judged[n/2], judged[n-1],
+		whole[n/2], whole[n-1])
 }
 
 // formed fills the form by keyboard, follows a link, and asks for other verbs.
