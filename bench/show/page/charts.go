@@ -61,15 +61,23 @@ var unsureWords = map[report.Verdict]string{
 	report.Unrecorded: "may fit: torch.compile changes its need, which is not recorded",
 }
 
+// doubt returns why a point's verdict is neither yes nor no; empty if it is either.
+func doubt(p *report.Point) string {
+	if p.Run == nil && p.Verdict() == report.Fits && p.Estimate.Unsafe != "" {
+		return "fits, but is not safe: " + p.Estimate.Unsafe.String()
+	}
+	return unsureWords[p.Verdict()]
+}
+
 func (s series) verdict(model string) (clause string, v report.Verdict) {
 	var best, unsure, failed *report.Point
 	for i := range s.points {
 		p := &s.points[i]
-		switch p.Verdict() {
-		case report.Fits:
-			best, unsure = p, nil
-		case report.Tight, report.Slow, report.Unrecorded:
+		switch {
+		case doubt(p) != "":
 			unsure = p
+		case p.Verdict() == report.Fits:
+			best, unsure = p, nil
 		default:
 			if failed == nil {
 				failed = p
@@ -82,14 +90,13 @@ func (s series) verdict(model string) (clause string, v report.Verdict) {
 		return fmt.Sprintf("%s does not fit a %s, not even with batch %d", model, gpu, s.points[0].Batch),
 			report.DoesNotFit
 	case best == nil:
-		return fmt.Sprintf("%s on a %s: batch %d %s", model, gpu, unsure.Batch, unsureWords[unsure.Verdict()]),
-			unsure.Verdict()
+		return fmt.Sprintf("%s on a %s: batch %d %s", model, gpu, unsure.Batch, doubt(unsure)), report.Tight
 	}
 	need := deviceBytes(*best)
 	clause = fmt.Sprintf("%s fits a %s up to batch %d, which needs %s and leaves %s", model, gpu, best.Batch,
 		bytesize.Format(need), bytesize.Format(max(0, s.device.Memory-need)))
 	if unsure != nil {
-		clause += fmt.Sprintf("; batch %d %s", unsure.Batch, unsureWords[unsure.Verdict()])
+		clause += fmt.Sprintf("; batch %d %s", unsure.Batch, doubt(unsure))
 	}
 	switch {
 	case failed == nil:

@@ -8,16 +8,19 @@ import (
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/internal/lists"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/internal/shellword"
 	"github.com/vprof/vprof/models"
 )
 
 // next returns what to do with the result, and the command that does more, of the first device.
 func (p *Page) next() (todo []string, command string) {
-	s := p.series()[0]
+	all := p.series()
+	s := all[0]
 	safe := lists.Filter(s.points, func(q report.Point) bool { return q.Estimate == nil || q.Estimate.Unsafe == "" })
 	if best, ok := lists.Most(safe, report.Point.Fitting); ok {
-		todo = append(todo, fmt.Sprintf("Largest safe batch of those shown: %d.", best.Batch))
+		todo = append(todo, fmt.Sprintf("Largest safe batch of those shown%s: %d.",
+			phrase.If(len(all) > 1, " on the %s", s.device.Title), best.Batch))
 	} else {
 		todo = append(todo,
 			"None of the batch sizes shown is safe: try a smaller one, gradient checkpointing or a half precision.")

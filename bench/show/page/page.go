@@ -71,7 +71,7 @@ func (p *Page) Write(w io.Writer) error {
 	if err := p.Check(); err != nil {
 		return err
 	}
-	v, err := p.view(scales{})
+	v, err := p.view(p.scales())
 	if err != nil {
 		return err
 	}

@@ -132,8 +132,13 @@ func TestTightIsNotFitting(t *testing.T) {
 	require.Regexp(t,
 		`class="verdict good">toy fits a .* up to batch 16, which needs .*; batch 32 is tight: [^;]*; batch 64 does not fit\.`, html)
 	require.Equal(t, 1, strings.Count(html, "<b>tight</b>"))
+	points[1].Estimate.Unsafe = "over-share"
+	require.Regexp(t, `class="verdict good">toy fits a .* up to batch 8, which`, written(t, p))
 	points[0].Estimate.Verdict, points[1].Estimate.Verdict = report.Tight, report.Tight
 	require.Regexp(t, `class="verdict">toy on a .*: batch 32 is tight`, written(t, p))
+	p.Runs[0].Points = points[:2]
+	points[1].Estimate.Verdict, points[0].Estimate = report.Fits, points[1].Estimate
+	require.Regexp(t, `class="verdict">toy on a .*: batch 16 fits, but is not safe: over the limit\.`, written(t, p))
 }
 
 // A batch that fits only because cached memory is freed is not green.
@@ -147,8 +152,8 @@ func TestSlowIsNotFitting(t *testing.T) {
 	require.Equal(t, 1, strings.Count(html, "<b>fits slowly</b>"))
 }
 
-// Of several GPUs it is said whose step is shown.
-func TestStepNamesItsGPU(t *testing.T) {
+// Several GPUs share an axis, and the step and the advice name theirs.
+func TestSeveralGPUsShareAnAxis(t *testing.T) {
 	p := toyPage(t)
 	require.NotContains(t, written(t, p), "simulated on the ")
 	other := *p.Runs[0]
@@ -158,8 +163,16 @@ func TestStepNamesItsGPU(t *testing.T) {
 	for i := range other.Points {
 		other.Points[i].Device = "sim:other"
 	}
+	other.Devices[0].Memory *= 4
 	p.Runs = append(p.Runs, &other)
-	require.Contains(t, written(t, p), "simulated on the NVIDIA GeForce RTX 5060 Ti.")
+	html := written(t, p)
+	require.Contains(t, html, "simulated on the NVIDIA GeForce RTX 5060 Ti.")
+	require.Contains(t, html, "Largest safe batch of those shown on the NVIDIA GeForce RTX 5060 Ti: 16.")
+	axes := regexp.MustCompile(`(?s)class="row axis".*?</div>`).FindAllString(html, -1)
+	require.Len(t, axes, 2)
+	ticks := regexp.MustCompile(`<text x="[^"]*" y="12">[^<]*</text>`)
+	require.NotEmpty(t, ticks.FindString(axes[0]))
+	require.Equal(t, ticks.FindAllString(axes[0], -1), ticks.FindAllString(axes[1], -1))
 }
 
 func TestPageShowsWhatThereIs(t *testing.T) {
