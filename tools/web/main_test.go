@@ -242,7 +242,7 @@ func questions() []map[string]any {
 }
 
 // asked is the answer to a question, and the milliseconds until its figures were there, until its verdict was, and until
-// it was complete. Verdicts are those that came before.
+// it was complete. Verdicts came before it.
 type asked struct {
 	Text                 string
 	Shown, Judged, Whole int
