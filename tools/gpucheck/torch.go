@@ -18,19 +18,19 @@ import (
 //go:embed torch_models.py
 var torchModels []byte
 
-// torchCases lists the models of torch_models.py that PyTorch trains. Models that people train are swept, too, so that
-// all three values stand side by side.
+// torchCases lists the models of torch_models.py that PyTorch trains. Models that people train come first, and are swept,
+// too, so that all three values stand side by side.
 var torchCases = []struct {
 	name, input string
 	swept       bool
 }{
+	{"redimnet_b2", "x=float32[batch,72,301]", true},
+	{"spoter", "x=float32[batch,100,108]", true},
 	{"convnet", "x=float32[batch,3,128,128]", false},
 	{"depthwise", "x=float32[batch,3,128,128]", false},
 	{"mlp", "x=float32[batch,1024]", false},
 	{"transformer", "x=float32[batch,256,512]", false},
 	{"autoencoder", "x=float32[batch,3,128,128]", false},
-	{"redimnet_b2", "x=float32[batch,72,301]", true},
-	{"spoter", "x=float32[batch,100,108]", true},
 }
 
 // torchSteps returns the commands of --with-torch by name. Each case is captured,
