@@ -1,6 +1,8 @@
 package train
 
 import (
+	"slices"
+
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/nn"
 	"github.com/vprof/vprof/profiler/trace"
@@ -45,4 +47,36 @@ func referenceWeights(c models.Case) models.WeightType {
 		return models.WeightType(c.AMP)
 	}
 	return c.Weights
+}
+
+// loading returns how from_pretrained brings the model to the device.
+func (t *taskTrainer) loading() nn.Loading {
+	return nn.Loading{
+		Read: computeType(t.c), Widen: t.c.Quantize != "" && dtypeOf(t.c.Weights) == trace.F32,
+		Asks: t.c.Strategy != nil && t.c.Strategy.Name == models.DeviceMap && len(t.c.Strategy.Memory) == 0,
+	}
+}
+
+// contextBytes is the assumed use of a GPU before a model is loaded, by CUDA and PyTorch themselves.
+const contextBytes = 600 << 20
+
+// spread places the model on several GPUs of the process, if the case sets it.
+func (t *taskTrainer) spread(tape *trace.Tape) {
+	s := t.c.Strategy
+	if s == nil || s.Name != models.DeviceMap {
+		return
+	}
+	memory := s.Memory
+	if memory == nil {
+		free := trace.OnGPU(tape, func(gpu trace.GPU) int64 { return gpu.Memory }) - contextBytes
+		memory = slices.Repeat([]int64{free}, t.c.GPUs)
+	}
+	on, err := t.net.Devices(nn.DeviceMap{
+		Sequential: s.Map == "sequential", LowZero: s.Map == "balanced_low_0", Memory: memory,
+		Loading: t.loading(), Packed: t.c.Quantize != "",
+	})
+	if err != nil {
+		tape.Raise(err)
+	}
+	t.net.Spread(tape, on, int(*s.Rank))
 }

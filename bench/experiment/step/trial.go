@@ -119,12 +119,6 @@ func (t *Trial) unlimited() allocator.Config {
 	return conf
 }
 
-// Of returns the trial of a recording that was made by [Trial.Record] of an equal one.
-func (t Trial) Of(rec *models.Recording) Trial {
-	t.recording = rec
-	return t
-}
-
 // A Result is the result of a trial.
 type Result struct {
 	Counts models.Counts `json:"counts"`
