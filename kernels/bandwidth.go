@@ -115,8 +115,8 @@ func pair(ranges []Range, n, whole int64) (first, second int) {
 // cachedRow is the longest row in bytes whose second reading still finds it in a cache.
 const cachedRow = 64 << 10
 
-// normalizeApart reads all operands to sum them, and leaves it to the stream to read them again and write: so are
-// groups normalized that are long, or lie apart as the channels of images do.
+// normalizeApart reads all operands once to sum them; the stream then reads them again and writes. Long groups, and
+// groups that are not contiguous, such as the channels of images, are normalized so.
 func (p *plan) normalizeApart() {
 	first, size := p.reads[largest(p.reads)], p.t.Size()
 	reads := make([]Range, 0, MaxOperands)

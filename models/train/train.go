@@ -184,7 +184,7 @@ func (s *Session) Step(o *optim.Optimizer, clipped []*nn.Parameter) {
 	s.StepOver(o, tensors)
 }
 
-// StepOver runs [Session.Step] on tensors; without any to clip, the scaler unscales.
+// StepOver runs [Session.Step] on tensors. If none are clipped, the scaler's own step unscales.
 func (s *Session) StepOver(o *optim.Optimizer, clipped []*trace.Tensor) {
 	if !o.Updates() {
 		return

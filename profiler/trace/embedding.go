@@ -119,8 +119,8 @@ func (weight *Tensor) EmbeddingBag(indices, offsets *Tensor, mode BagMode, sampl
 	return c.EndAll(y, bagOf, size, highest)
 }
 
-// embeddingBagBackward records _embedding_bag_dense_backward_cuda: of sums and means the sorted
-// parts of the embedding's gradient, of maxima the rows where these were.
+// embeddingBagBackward records _embedding_bag_dense_backward_cuda: for sums and means the sorted kernels of the
+// embedding's gradient, for maxima an addition at the rows of the maxima.
 func (g *Tensor) embeddingBagBackward(indices, highest *Tensor, mode BagMode, rows int64) *Tensor {
 	c := g.tape.Begin("_embedding_bag_dense_backward", g, indices)
 	grad := c.Let(g.ContiguousUntracked())

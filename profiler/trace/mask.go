@@ -16,7 +16,7 @@ func (x *Tensor) TrueIsKnown() bool { return x.store.trues > 0 }
 // Trues returns the number that SetTrue has set.
 func (x *Tensor) Trues() int64 { return x.store.trues - 1 }
 
-// isMask reports whether x picks by its elements when it is an index, and not by numbers.
+// isMask reports whether x selects elements by a boolean mask when it is an index, and not by numbers.
 func (x *Tensor) isMask() bool { return x != nil && (x.dtype == Bool || x.dtype == U8) }
 
 // Nonzero records x.nonzero(): a row of indices for each element of x that is true, see SetTrue.

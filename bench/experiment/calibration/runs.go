@@ -31,7 +31,7 @@ type Observed struct {
 	Case  models.Case
 	// Description describes the case's model.
 	Description models.Description
-	// GPU is a name that [device.Lookup] takes, or that of Known.
+	// GPU is a GPU's name for [device.Lookup], or the name of Known.
 	GPU string
 	// Known is the GPU as its driver described it; the zero GPU where it did not.
 	Known device.GPU

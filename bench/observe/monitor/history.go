@@ -71,7 +71,7 @@ func (r *ring) add(number, v int64) {
 	}
 }
 
-// latest returns the n entries up to the one of a number, the oldest first, None where nothing is known.
+// latest returns the n entries up to number upTo, oldest first; unknown ones are None.
 func (r *ring) latest(n int, upTo int64) []int64 {
 	out := make([]int64, n)
 	for i := range out {
