@@ -55,7 +55,7 @@ func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	k, v = a.cache.Update(g, k, v)
 	dropout := hf.DropoutIn(a, a.dropout)
 	if a.eager {
-		y, weights = eagerAttention(g, q, k, v, mask, dropout)
+		y, weights = eagerAttention(g, a.Bias, q, k, v, mask, dropout)
 		g.LetAll([]*tensor{y, weights})
 	} else {
 		y = g.Let(hf.Attention(g, q, k, v, mask, hf.AttentionOptions{Causal: true, Dropout: dropout}))
@@ -65,11 +65,18 @@ func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	return g.ReturnPair(y, weights)
 }
 
-// eagerAttention follows eager_attention_forward of GPT-2 in transformers 5.24.
-func eagerAttention(f *frame, q, k, v, mask *tensor, dropout float64) (y, weights *tensor) {
+// eagerAttention follows eager_attention_forward of GPT-2. Releases with causal buffers replace scores by them, and add
+// a mask if there is one.
+func eagerAttention(f *frame, causal *nn.Buffer, q, k, v, mask *tensor, dropout float64) (y, weights *tensor) {
 	g := f.FuncFrame(q, k, v, mask)
 	weights = g.Let(q.Matmul(k.Transpose(2, 3)).MulScalar())
-	g.Set(&weights, weights.Add(mask))
+	if causal != nil {
+		seen := g.Let(causal.T().Slice(2, 0, q.Size(2)).Slice(3, 0, k.Size(2)))
+		g.Set(&weights, trace.Where(seen, weights, g.Let(g.Tape().Full(weights.DType()))))
+	}
+	if mask != nil {
+		g.Set(&weights, weights.Add(mask))
+	}
 	g.Set(&weights, weights.Softmax(-1))
 	g.Set(&weights, weights.To(v.DType()))
 	g.Set(&weights, weights.Dropout(dropout, dropout > 0))
@@ -152,10 +159,11 @@ func (m *Model) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	positionEmbeds := g.Let(g.Call(m.Wpe, positions))
 	x := g.Let(embeds.Add(positionEmbeds))
 	var mask *tensor
-	if m.eager {
-		mask = hf.EagerCausalMask(g, embeds, positions, padding, text.Packed)
-	} else {
+	switch {
+	case !m.eager:
 		mask = hf.CausalMask(g, ids.Size(0), positions, padding, text.Packed)
+	case padding != nil || g.Tape().Rules().Libraries.ReadsPositions:
+		mask = hf.EagerCausalMask(g, embeds, positions, padding, text.Packed)
 	}
 	g.LetEach(mask)
 	g.Set(&x, g.Call(m.Drop, x))

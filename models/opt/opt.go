@@ -63,10 +63,31 @@ func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	g.Set(&v, hf.Heads(v, size))
 	k, v = a.c.Cache.Update(g, k, v)
 	o := hf.AttentionOptions{Causal: true, Dropout: hf.DropoutIn(a, a.c.AttentionDropout)}
-	y, weights = hf.Attend(g, q, k, v, mask, o, a.c.Eager)
+	if a.c.Eager && !f.Tape().Rules().Libraries.PlainScores {
+		y, weights = clampedAttention(g, q, k, v, mask, o.Dropout)
+		g.LetAll([]*tensor{y, weights})
+	} else {
+		y, weights = hf.Attend(g, q, k, v, mask, o, a.c.Eager)
+	}
 	g.Set(&y, hf.Merge(y))
 	g.Set(&y, g.Call(a.OutProj, y))
 	return g.ReturnPair(y, weights)
+}
+
+// clampedAttention follows the eager OPTAttention before transformers 4.50, which keeps the scores with their mask, as it
+// raises them to the least number of their type. Their backward compares them again, twice.
+func clampedAttention(f *frame, q, k, v, mask *tensor, dropout float64) (y, weights *tensor) {
+	g := f.FuncFrame(q, k, v, mask)
+	weights = g.Let(q.Matmul(k.Transpose(2, 3)).Add(mask))
+	g.Set(&weights, weights.Maximum(g.Let(g.Tape().Full(weights.DType()))))
+	if weights.DType() == trace.F16 {
+		g.Set(&weights, weights.SoftmaxTo(-1, trace.F32).To(trace.F16))
+	} else {
+		g.Set(&weights, weights.Softmax(-1))
+	}
+	probabilities := g.Let(weights.Dropout(dropout, dropout > 0))
+	y = g.Let(probabilities.Matmul(v))
+	return g.ReturnPair(g.Set(&y, y.Transpose(1, 2)), weights)
 }
 
 // layer is OPTDecoderLayer.

@@ -10,6 +10,7 @@ var transformers = library{
 		shared("4.47", trace.SharedByStarcoder2),
 		shared("4.48", trace.SharedByMistral), // ALL_ATTENTION_FUNCTIONS
 		{"4.49", func(r *trace.Libraries) { r.SharedFunctions, r.ShiftsLabels = trace.SharedByNeoX, true }},
+		{"4.50", func(r *trace.Libraries) { r.PlainScores = true }},      // eager_attention_forward of OPT
 		{"4.52", func(r *trace.Libraries) { r.LayersCheckpoint = true }}, // modeling_layers.py
 		{"4.53", func(r *trace.Libraries) { r.ReadsPositions = true }},   // masking_utils.py
 		{"4.54", func(r *trace.Libraries) { r.GroupedHeads = true }},     // use_gqa_in_sdpa of sdpa_attention.py

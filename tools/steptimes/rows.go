@@ -194,10 +194,25 @@ func stepRows(path string) (rows []measurement) {
 // keep moves the phases of the step that were not timed to another step.
 func keep(p *program.Program, of int, passes string) {
 	for i := range p.Phases {
-		if ph := &p.Phases[i]; ph.Step == of && !strings.Contains(passes, ph.Name) && ph.Name != "loss" {
+		if ph := &p.Phases[i]; ph.Step == of && !strings.Contains(passes, ph.Name) {
 			ph.Step = of + 1000
 		}
 	}
+	p.Instructions = withoutLoss(p, of)
+}
+
+// withoutLoss returns the instructions of a program without the kernels that follow those of the last module in the
+// forward pass of a step: benchmarks compute the loss outside of what they time.
+func withoutLoss(p *program.Program, of int) []program.Instruction {
+	end := slices.IndexFunc(p.Instructions, func(in program.Instruction) bool {
+		return in.Kind == program.Mark && p.Phases[in.Arg] == program.Phase{Step: of, Name: "forward"}
+	})
+	last := end
+	for in := p.Instructions[last]; in.Kind != program.Launch || p.Sites[p.Ops[in.Arg].Site].Module == ""; {
+		last--
+		in = p.Instructions[last]
+	}
+	return slices.Concat(p.Instructions[:last+1], p.Instructions[end:])
 }
 
 // steady is the step that is timed: those before it still allocate.

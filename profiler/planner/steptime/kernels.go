@@ -4,6 +4,7 @@ import (
 	_ "embed" // the table
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -103,11 +104,7 @@ func (k Kernels) of(name string, gpu *device.GPU, p program.Precision) (value fl
 
 // stacked reports whether the memory of a GPU is HBM, by its chip: compute capability 6.0, 7.0, 8.0, 9.0, 10.0 or 10.3.
 func stacked(gpu *device.GPU) bool {
-	switch gpu.Capability {
-	case 60, 70, 80, 90, 100, 103:
-		return true
-	}
-	return false
+	return slices.Contains([]device.Capability{60, 70, 80, 90, 100, 103}, gpu.Capability)
 }
 
 // limits are the parameters of a GPU, resolved once.
