@@ -24,7 +24,7 @@ func TestTheTableIsAsGoodAsTheDocumentsSay(t *testing.T) {
 	others := stepRows(filepath.Join(data, "times", "steps.jsonl"))
 	images := stepRows(filepath.Join(data, "times", "timm.jsonl"))
 	require.Len(t, steps, 24)
-	require.Len(t, others, 96) // 39 of them judge and are not fitted to
+	require.Len(t, others, 96) // 34 of them judge and are not fitted to
 	require.Len(t, images, 14)
 	k := steptime.Table()
 	for _, c := range []struct {
