@@ -166,10 +166,6 @@ func (o *timeOptions) perHour(gpus []device.GPU) (all float64, each map[string]f
 	if !o.c.flags.Changed("price") {
 		return 0, nil, nil
 	}
-	if o.dataset == 0 || o.epochs == 0 && o.stages == "" {
-		return 0, nil, usagef("--price: the cost needs the time of training; add --dataset-size, and --epochs or " +
-			"--stages")
-	}
 	each = map[string]float64{}
 	for item := range strings.SplitSeq(o.price, ",") {
 		name, text, named := strings.Cut(strings.TrimSpace(item), "=")
@@ -193,6 +189,10 @@ func (o *timeOptions) perHour(gpus []device.GPU) (all float64, each map[string]f
 		}
 		each[gpu.Name] = v
 	}
+	if o.dataset == 0 || o.epochs == 0 && o.stages == "" {
+		return 0, nil, usagef("--price: the cost needs the time of training; add --dataset-size, and --epochs or " +
+			"--stages")
+	}
 	return all, each, nil
 }
 
@@ -200,7 +200,7 @@ func (o *timeOptions) check() error {
 	switch {
 	case o.c.flags.Changed("batch") && (o.batch < 1 || o.batch > 1<<20):
 		return usagef("--batch: %d is not a batch size; the smallest is 1", o.batch)
-	case o.dataset < 0 || o.dataset > 1<<50:
+	case o.c.flags.Changed("dataset-size") && (o.dataset < 1 || o.dataset > 1<<50):
 		return usagef("--dataset-size: %d is not a number of samples", o.dataset)
 	case !(o.epochs >= 0 && o.epochs <= 1e9):
 		return usagef("--epochs: %v is not a number of epochs", o.epochs)
