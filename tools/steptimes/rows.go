@@ -201,8 +201,8 @@ func keep(p *program.Program, of int, passes string) {
 	p.Instructions = withoutLoss(p, of)
 }
 
-// withoutLoss returns the instructions of a program without the kernels after the last module's in the forward pass of a
-// step: benchmarks compute the loss outside of what they time.
+// withoutLoss returns the instructions of a program without the kernels after the last module's in the forward pass of
+// a step: benchmarks compute the loss outside of what they time.
 func withoutLoss(p *program.Program, of int) []program.Instruction {
 	end := slices.IndexFunc(p.Instructions, func(in program.Instruction) bool {
 		return in.Kind == program.Mark && p.Phases[in.Arg] == program.Phase{Step: of, Name: "forward"}
