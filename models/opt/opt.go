@@ -74,8 +74,8 @@ func (a *attention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	return g.ReturnPair(y, weights)
 }
 
-// clampedAttention follows the eager OPTAttention before transformers 4.50, which raises masked scores to the least number
-// of their type and keeps them: their backward compares them again, twice.
+// clampedAttention follows the eager OPTAttention before transformers 4.50, which raises masked scores to the least
+// number of their type and keeps them: their backward compares them again, twice.
 func clampedAttention(f *frame, q, k, v, mask *tensor, dropout float64) (y, weights *tensor) {
 	g := f.FuncFrame(q, k, v, mask)
 	weights = g.Let(q.Matmul(k.Transpose(2, 3)).Add(mask))
