@@ -27,9 +27,10 @@ const (
 const mostAgain = 20 * time.Second
 
 // TryChanges runs the command again for few steps, and then with changes, where the script ended by itself before its
-// hook tried any and took no longer than mostAgain. What was tried counts as of the first run.
+// hook tried all and took no longer than mostAgain. What was tried counts as of the first run.
 func (o *Outcome) TryChanges(ctx context.Context) error {
-	if !o.End().Untried || len(o.of("tried")) > 0 || o.Kind() != Fits || o.KeepFiles || o.Device != "" ||
+	all := len(o.of("tried")) > 0 && len(o.of("cut")) == 0
+	if !o.End().Untried || all || o.Kind() != Fits || o.KeepFiles || o.Device != "" ||
 		o.Seconds > mostAgain.Seconds() {
 		return nil
 	}
@@ -40,6 +41,7 @@ func (o *Outcome) TryChanges(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	o.events = slices.DeleteFunc(o.events, func(e Event) bool { return e.Name == "tried" || e.Name == "copy" })
 	for _, e := range append(again.of("tried"), again.of("copy")...) {
 		e.PID = o.Trained()
 		o.events = append(o.events, e)

@@ -13,7 +13,7 @@ import (
 type Event struct {
 	// Name is what it is: importing, imported, torch, cuda, phase, mark, step, diverted,
 	// kept, made, guessed, allocator, replaced, wanted, lengths, longer, error, end, timed, tried,
-	// copy, busy.
+	// cut (the script ended before all changes were tried), copy, busy.
 	Name string `json:"event"`
 	PID  int    `json:"pid"`
 	// At is when, in microseconds since 1970.

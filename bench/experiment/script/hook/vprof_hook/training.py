@@ -346,6 +346,8 @@ class Watch:
             return
         if self.ended:
             self.times.finish()
+            if self.trials.running:
+                events.send("cut")
             return
         error = getattr(sys, "last_value", None)
         failed = error is not None and not isinstance(error, SystemExit)
