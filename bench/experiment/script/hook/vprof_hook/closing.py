@@ -118,8 +118,9 @@ class Closing:
         self.sought = self.sought or now + SEEK
         if now >= self.sought or watch.step() > MOST or watch.memory.made() > ALLOCATIONS:
             return False
-        if watch.growth.found():  # which ends soon, or not
-            return watch.step() < self.steps("steps") + STEPS <= MOST
+        if watch.growth.found():  # which ends soon, or not; what steps compute of it may reach a limit
+            last = self.steps("steps") + STEPS
+            return watch.step() < last if STEPS < last <= MOST else now < self.sought - SEEK * (1 - LOOK)
         if watch.memory.top() > RISE * self.top:
             self.looked, self.top = now + SEEK * LOOK, watch.memory.top()
         if not watch.longest.known and now < self.looked:
