@@ -49,15 +49,16 @@ func (s *Setup) Estimate(gpu device.GPU, sample planner.Sample) (planner.Estimat
 
 // Settle tries a trial with as many steps as it takes until further ones need no more; [Result.Spread] may be missing.
 // Where the cache had to grow in the second step, a third finds it in another order: it may have to grow once more,
-// or take blocks that are larger than what is requested. The first try has as many steps as another size of the case
-// took, or another loop of it; without one, the recording decides.
+// or take blocks that are larger than what is requested. The first try has as many steps as the
+// nearest size of the case took, on any GPU, or another loop of it; without one, the recording decides.
 func (s *Setup) Settle(ctx context.Context, t Trial) (*Result, error) {
 	t.Replay.Nominal = true
 	usual := t.setup.c.Steps()
 	if usual != steadyStep+1 {
 		return s.Try(ctx, t)
 	}
-	t.Steps = s.settling.steps(t.setup.c)
+	settling := s.evidence.settling
+	t.Steps = settling.steps(t.setup.c, t.Batch)
 	for first := true; ; first = false {
 		r, err := s.Try(ctx, t)
 		if err != nil || r.Run == nil || lastStep(r.Run) != r.Steps-1 {
@@ -68,7 +69,7 @@ func (s *Setup) Settle(ctx context.Context, t Trial) (*Result, error) {
 			enough++
 		}
 		if enough == r.Steps || enough < r.Steps && !first || r.Steps == mostSteps && enough > r.Steps {
-			s.settling.took(t.setup.c, beyond(r.Steps))
+			settling.took(t.setup.c, t.Batch, beyond(r.Steps))
 			return r, nil
 		}
 		r.Discard()

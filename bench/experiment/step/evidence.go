@@ -25,10 +25,13 @@ type Evidence struct {
 	Missed func(error)
 	// Timed is the speed that a step which the user timed gives, in place of the calibrated one; nil for none.
 	Timed *steptime.Efficiency
+	// settling is shared with the setups that were made of one, or of all GPUs ([Evidence.Sharing]).
+	settling *settling
 }
 
 // Sharing returns the evidence with recordings and replays that several GPUs share, unless others run the trials.
 func (e Evidence) Sharing(gpus []device.GPU) Evidence {
+	e.settling = &settling{}
 	if e.Trials == nil && len(gpus) > 1 {
 		e.Trials = &Remembered{GPUs: gpus}
 	}

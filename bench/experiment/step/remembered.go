@@ -8,7 +8,6 @@ import (
 
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/profiler/device"
-	"github.com/vprof/vprof/profiler/trace/cudnn"
 )
 
 // Remembered runs trials as [Local] does and keeps the latest recordings with their replays, for processes that answer
@@ -27,7 +26,7 @@ type Remembered struct {
 
 // mostRemembered limits the number of instructions in kept recordings. An instruction takes about 100 bytes with its
 // tables, so that dozens of recordings are kept: as many as searches on GPUs of similar memory share.
-const mostRemembered = 1 << 19
+const mostRemembered = 1 << 20
 
 // forget counts the instructions of steps, and drops the oldest ones beyond the bound.
 func (x *Remembered) forget(used *sharedSteps) {
@@ -73,18 +72,12 @@ func InTurn(gpus []device.GPU, of func(i int) models.Key) []int {
 	}
 	slices.SortStableFunc(at, func(a, b int) int {
 		x, y := gpus[a], gpus[b]
-		return cmp.Or(cmp.Compare(of(a), of(b)), cmp.Compare(generation(x), generation(y)),
-			cmp.Compare(x.Memory, y.Memory))
+		return cmp.Or(cmp.Compare(of(a), of(b)), cmp.Compare(x.Memory, y.Memory))
 	})
 	return at
 }
 
-// generation returns the compute capability by which cuDNN chooses kernels. GPUs of one mostly share a recording.
-func generation(gpu device.GPU) device.Capability {
-	return device.Capability(cudnn.Generation(cudnn.GPU{Capability: int(gpu.Capability)}))
-}
-
-// sharedSteps are the recordings of a trial on the GPUs of one generation.
+// sharedSteps are the recordings of a trial: one for all GPUs, or a few.
 type sharedSteps struct {
 	key string
 	// instructions is the number that is counted of theirs.
@@ -130,7 +123,7 @@ func (x *Remembered) Try(ctx context.Context, t Trial) (_ *Result, err error) {
 func (x *Remembered) of(t Trial) *sharedSteps {
 	// [Trial.Record] depends on whether GPUs are timed where there are many micro-batches.
 	whole := len(t.Timed) > 0 && t.setup.c.Accumulate > MostMicro
-	t.GPU, t.Replay, t.Timed = device.GPU{Capability: generation(t.GPU)}, Replay{Omit: whole}, nil
+	t.GPU, t.Replay, t.Timed = device.GPU{}, Replay{Omit: whole}, nil
 	key := t.Key()
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -146,7 +139,11 @@ func (x *Remembered) of(t Trial) *sharedSteps {
 	return x.steps[key]
 }
 
-// program returns the program of a trial on its GPU, recorded with the other GPUs alike that no recording serves yet.
+// nearMemory is up to how many times the memory of another a GPU has for both to be searched at about the same batches.
+const nearMemory = 2
+
+// program returns the program of a trial on its GPU, recorded with the others that no recording serves yet; where a
+// batch is judged, with those of about the same memory.
 func (s *sharedSteps) program(ctx context.Context, t Trial, all []device.GPU) (*sharedProgram, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,8 +153,9 @@ func (s *sharedSteps) program(ctx context.Context, t Trial, all []device.GPU) (*
 		}
 	}
 	others := slices.DeleteFunc(slices.Clone(all), func(gpu device.GPU) bool {
-		return gpu.Name == t.GPU.Name || generation(gpu) != generation(t.GPU) ||
-			slices.ContainsFunc(s.recordings, func(r *sharedRecording) bool { return r.serves(gpu) >= 0 })
+		far := max(gpu.Memory, t.GPU.Memory) > nearMemory*min(gpu.Memory, t.GPU.Memory)
+		served := slices.ContainsFunc(s.recordings, func(r *sharedRecording) bool { return r.serves(gpu) >= 0 })
+		return served || gpu.Name == t.GPU.Name || far && t.Replay.Training
 	})
 	rec, err := t.Record(ctx, others...)
 	if err != nil {
@@ -228,8 +226,8 @@ func (p *sharedProgram) try(ctx context.Context, t Trial) (*Result, error) {
 // settling remembers how many steps trials of a case took until the cache had settled. Goroutines may share it.
 type settling struct {
 	mu sync.Mutex
-	// longest are the steps that the last trial of a case took, if it took more than the usual ones.
-	longest map[models.Key]int
+	// sizes are the steps that batch sizes of a case took, and of a case in any loop; zero for the usual ones.
+	sizes map[models.Key]map[int]int
 }
 
 // keysOf returns the key of a case, and of the case in any loop. Both are the same for all releases of libraries.
@@ -240,32 +238,43 @@ func keysOf(c models.Case) (own, other models.Key) {
 	return own, c.Key()
 }
 
-// steps returns [Trial.Steps] for a trial of a case: the number that its last trial needed (zero is the usual number),
-// or that of another loop if this loop was not tried. Otherwise the recording decides.
-func (r *settling) steps(c models.Case) int {
+// steps returns the [Trial.Steps] with which a batch size of a case is tried: the steps that the nearest size took,
+// zero for the usual ones, or in another loop where this loop was not tried and that took more; otherwise the recording
+// decides.
+func (r *settling) steps(c models.Case, batch int) int {
 	own, other := keysOf(c)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n, known := r.longest[own]
-	if !known {
-		n = cmp.Or(r.longest[other], untilSettled)
+	if sizes := r.sizes[own]; len(sizes) > 0 {
+		return sizes[nearest(sizes, batch)]
 	}
-	return n
+	sizes := r.sizes[other]
+	return cmp.Or(sizes[nearest(sizes, batch)], untilSettled)
 }
 
-// took notes the steps that a trial of a case takes beyond the usual ones; zero if it does not. Zero replaces no number
-// of an earlier trial, since most sizes of a case take that number.
-func (r *settling) took(c models.Case, steps int) {
+// nearest returns the size that is nearest to a batch, the smaller one of two; zero if there is none.
+func nearest(sizes map[int]int, batch int) (size int) {
+	for n := range sizes {
+		apart, least := max(n-batch, batch-n), max(size-batch, batch-size)
+		if size == 0 || apart < least || apart == least && n < size {
+			size = n
+		}
+	}
+	return size
+}
+
+// took notes the steps that a batch size of a case takes, zero for the usual ones.
+func (r *settling) took(c models.Case, batch, steps int) {
 	own, other := keysOf(c)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.longest == nil {
-		r.longest = map[models.Key]int{}
+	if r.sizes == nil {
+		r.sizes = map[models.Key]map[int]int{}
 	}
-	if _, known := r.longest[own]; steps > 0 || !known {
-		r.longest[own] = steps
-	}
-	if steps > 0 {
-		r.longest[other] = steps
+	for _, key := range [...]models.Key{own, other} {
+		if r.sizes[key] == nil {
+			r.sizes[key] = map[int]int{}
+		}
+		r.sizes[key][batch] = steps
 	}
 }

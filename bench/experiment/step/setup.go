@@ -23,8 +23,6 @@ type Setup struct {
 	evidence Evidence
 	// reported is the case as in reports.
 	reported report.Case
-	// settling is shared with the setups that were made of this one.
-	settling *settling
 	// others is the memory that other processes hold on the GPU, in bytes.
 	others int64
 	// device runs the trials that name it (Replay.Device); nil if there is none.
@@ -54,7 +52,10 @@ func New(m models.Model, c models.Case, e Evidence) (*Setup, error) {
 	if err != nil {
 		return nil, input.Errorf("%w", err)
 	}
-	return &Setup{model: m, c: c, conf: conf, evidence: e, reported: report.CaseOf(m, c), settling: &settling{}}, nil
+	if e.settling == nil {
+		e.settling = &settling{}
+	}
+	return &Setup{model: m, c: c, conf: conf, evidence: e, reported: report.CaseOf(m, c)}, nil
 }
 
 // Of makes the setup of a report's case from the report alone. The error is a [*models.UnknownModelError], an error of
