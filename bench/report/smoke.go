@@ -149,7 +149,9 @@ func (c Check) separate() bool {
 
 // Verdict returns the result in a line.
 func (s *Smoke) Verdict() string {
-	w, most := s.Worst(), largestNeed(lists.Filter(s.Checks, func(c Check) bool { return !c.separate() }))
+	w, most := s.Worst(), largestNeed(lists.Filter(s.Checks, func(c Check) bool {
+		return !c.separate() && !strings.HasPrefix(c.Name, "validation")
+	}))
 	needs := "needs " + bytesize.Format(w.Need)
 	switch {
 	case w.Lengths != nil && w.OutOfMemory():

@@ -320,8 +320,10 @@ func (m *checks) verdict(ctx context.Context) error {
 	}
 	s.Host = step.EstimateOf(e).Host
 	switch {
-	case !s.Safe:
+	case !s.Safe && (d.Safe() || d.Reason == planner.SmallerBatch):
 		s.Reason = s.Worst().Reason
+	case !s.Safe:
+		s.Reason = report.Reason(d.Reason)
 	case !d.Safe():
 		s.Safe, s.Reason = false, report.Reason(d.Reason)
 		if d.Reason != planner.HostFull {

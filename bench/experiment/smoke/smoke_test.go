@@ -11,6 +11,7 @@ import (
 	"github.com/vprof/vprof/bench/experiment/fit"
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/internal/bytesize"
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/all"
 	"github.com/vprof/vprof/profiler/device"
@@ -98,6 +99,12 @@ func TestSmokeTakesValidationAtItsOwnBatch(t *testing.T) {
 	require.True(t, byName(s)["training step"].Safe)
 	require.Equal(t, "validation, batch 400", s.Worst().Name)
 	require.Contains(t, s.Verdict(), "no batch of training is safe with that")
+	test = toySmoke(60, models.Case{Batch: 8})
+	test.Validation = 400
+	s, err = Run(t.Context(), test)
+	require.NoError(t, err)
+	require.NotNil(t, s.Worst().OOM)
+	require.Contains(t, s.Verdict(), "training may need "+bytesize.Format(byName(s)["training step"].Need))
 }
 
 // Learned coefficients correct every moment: 50 MiB of workspaces, and a tenth
