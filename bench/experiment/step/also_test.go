@@ -144,7 +144,7 @@ func TestATrialAcrossGPUsGivesWhatEachWouldAlone(t *testing.T) {
 	}
 }
 
-// unnumbered returns a result's run without the numbers of buffers, of which a shared recording has those of all GPUs.
+// unnumbered returns a result's run without the numbers of buffers: a shared recording numbers the buffers of all GPUs.
 func unnumbered(r *step.Result) replay.Run {
 	run := *r.Run
 	run.Peak.Live = slices.Clone(run.Peak.Live)

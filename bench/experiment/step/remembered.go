@@ -139,11 +139,11 @@ func (x *Remembered) of(t Trial) *sharedSteps {
 	return x.steps[key]
 }
 
-// nearMemory is up to how many times the memory of another a GPU has for both to be searched at about the same batches.
+// nearMemory is up to which ratio of their memories two GPUs are searched at about the same batches.
 const nearMemory = 2
 
 // program returns the program of a trial on its GPU, recorded with the others that no recording serves yet; where a
-// batch is judged, with those of about the same memory.
+// batch is judged, with GPUs of about the same memory.
 func (s *sharedSteps) program(ctx context.Context, t Trial, all []device.GPU) (*sharedProgram, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
