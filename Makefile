@@ -124,6 +124,7 @@ WHEEL_BINARY := $(if $(GLIBC),$(if $(filter linux-amd64,$(HOST)),bin/cuda/linux-
 vprof: build
 
 wheel: $(WHEEL_BINARY) $(NOTICES) ## dist/vprof_gpu-*.whl for this machine: the binary and the Python package
+	$(PYTHON) -c 'import pip' 2>/dev/null || $(PYTHON) -m ensurepip -q # an environment that uv made has no pip
 	rm -rf dist && VPROF_BINARY=$(CURDIR)/$< $(WHEEL)
 
 # The binaries of the other wheels, and what their platforms are called there. Go's oldest macOS is 12.

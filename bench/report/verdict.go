@@ -86,6 +86,6 @@ func (d *Decision) String() string {
 	if d.Need <= d.Limit { // a replay on the GPU decides
 		return fmt.Sprintf("%s, batch %d", d.What, d.Batch)
 	}
-	return fmt.Sprintf("%s, batch %d, may need %s of the %s that may be filled", d.What, d.Batch,
+	return fmt.Sprintf("%s, batch %d, may need %s, more than the limit of %s", d.What, d.Batch,
 		bytesize.Format(d.Need), bytesize.Format(d.Limit))
 }

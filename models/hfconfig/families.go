@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/vprof/vprof/internal/input"
 )
@@ -111,21 +110,17 @@ func Types() []string {
 }
 
 func (r *reader) family() (kind string, f family, err error) {
-	supported := func() string { return "vprof describes " + strings.Join(Types(), ", ") }
 	value, _, ok := r.get("model_type")
-	if !ok {
-		return "", f, input.KeyErrorf(r.file, "model_type", "absent: it says what the model is; %s", supported())
-	}
-	if json.Unmarshal(value, &kind) != nil {
-		return "", f, input.KeyErrorf(r.file, "model_type", "%s is not a name; %s", excerpt(value), supported())
+	switch {
+	case !ok:
+		return "", f, input.KeyErrorf(r.file, "model_type", "absent: it says what the model is, like \"llama\"")
+	case json.Unmarshal(value, &kind) != nil:
+		return "", f, input.KeyErrorf(r.file, "model_type", "%s is not a name like \"llama\"", excerpt(value))
 	}
 	if f, ok = familyOf(kind); !ok {
-		return "", f, input.KeyErrorf(r.file, "model_type",
-			"vprof does not describe %s. \"vprof run -- python train.py\" runs your training script on the simulated "+
-				"GPU "+
-				"and reports exactly what it needs; \"vprof capture %s:%s -o model.pt2\" makes a file for the other "+
-				"commands. Types that it describes: %s",
-			excerpt(value), Scheme, r.file, strings.Join(Types(), ", "))
+		return "", f, input.KeyErrorf(r.file, "model_type", "vprof does not describe %s; \"vprof run -- python "+
+			"train.py\" measures your training script on a simulated GPU, and \"vprof capture %s:%s -o model.pt2\" "+
+			"makes a file for the other commands", excerpt(value), Scheme, r.file)
 	}
 	return kind, f, nil
 }

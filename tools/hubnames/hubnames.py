@@ -6,9 +6,13 @@ not in that table: FAMILIES has them for each family, with their source. Other m
 the public file that shows its configuration. Copies under other names are from unsloth's table of its 16-bit models
 (the Apache-2.0 package unsloth, unsloth/models/mapper.py), without Phi, whose layers unsloth splits.
 
+Fine-tuned copies of GPT-2 are those of a table of the hub's configurations of 2023
+(RahulSChand/gpu_poor, public/all_configs.json), which leaves some keys out: only models are taken whose sizes are those
+of a release, since what that table lacks is then the release's, too.
+
     pip download --no-deps litgpt==0.5.13 unsloth==2026.10.9
     unzip litgpt-*.whl litgpt/config.py && unzip unsloth-*.whl unsloth/models/mapper.py
-    python tools/hubnames/hubnames.py litgpt/config.py unsloth/models/mapper.py 2026-11-29
+    python tools/hubnames/hubnames.py litgpt/config.py unsloth/models/mapper.py all_configs.json 2026-11-29
 """
 
 import importlib.util
@@ -19,6 +23,7 @@ import sys
 
 LITGPT = "litgpt 0.5.13, litgpt/config.py"
 UNSLOTH = "unsloth 2026.10.9, unsloth/models/mapper.py"
+POOR = "RahulSChand/gpu_poor ad2fc0ef, public/all_configs.json"
 MLC = "mlc-ai/mlc-llm 79d603f0, python/mlc_llm/model/model_preset.py"
 
 # Name pattern, model_type, architecture, type of the weights, shared embeddings, source of these two.
@@ -47,12 +52,22 @@ FAMILIES = [
 ]
 
 
+# Sizes of releases: n_embd, n_head and n_layer.
+GPT2 = {(768, 12, 12), (1024, 16, 24), (1280, 20, 36), (1600, 25, 48), (768, 12, 6), (2, 2, 2)}
+# Words of its vocabulary, with those that users add; models with others were trained from the start, maybe otherwise.
+WORDS = range(50257, 50300)
+# GPT-2 is taken from its fine-tuned copies by name alone: other languages have its vocabulary's size, too.
+GPT2_NAMES = re.compile(r"(?<!ru)dialogpt|dlite|prompt|imdb|personagpt|tiny-gpt2$|^(distil)?gpt2", re.IGNORECASE)
+# Names of models with other settings, or whose weights are stored in other types.
+UNLIKE = re.compile(r"efficient|-(el|nl|dl|ff|dm)\d|fp16|bf16|half|bit|gptq|ggml|awq|onnx|random|-chinese|spanish",
+                    re.IGNORECASE)
+
 # Where litgpt shortens the longest sequence to what it trains: max_position_embeddings of the hub's configurations.
 POSITIONS = [(r"google/(code)?gemma-(2b|7b)", 8192), (r"microsoft/Phi-3(.5-mini|-mini-128k)", 131072),
              (r"mistralai/Mistral-7B-(Instruct-)?v0.1", 32768)]
 
 # Names without an organization, which the hub redirects.
-SHORT = {"google-bert/": "bert-", "openai-community/": "gpt2", "FacebookAI/": "roberta-", "distilbert/": "distil"}
+SHORT = {"google-bert/": "bert-", "openai-community/": "gpt2", "FacebookAI/": ("roberta-", "xlm-roberta-"), "distilbert/": "distil"}
 
 
 def configuration(c, model_type, architecture, dtype, tied):
@@ -113,6 +128,17 @@ def language(path, read):
                 break
 
 
+def finetuned(path, read):
+    """Yields names and rows of models that are copies of GPT-2 with other weights."""
+    for name, c in json.loads(pathlib.Path(path).read_text()).items():
+        kind, keys = (c.get("architectures") or [""])[0], ("n_embd", "n_head", "n_layer")
+        if kind != "GPT2LMHeadModel" or UNLIKE.search(name) or not GPT2_NAMES.search(name):
+            continue
+        if tuple(c[k] for k in keys) in GPT2 and c["vocab_size"] in WORDS and not c.get("n_inner"):
+            config = {"architectures": [kind], "model_type": "gpt2"} | {k: c[k] for k in (*keys, "vocab_size")}
+            yield name, {"source": POOR, "read": read, "config": config}
+
+
 def copies(path):
     """Yields the names of unsloth's copies with the names of their originals."""
     for copy, original in re.findall(r'"(unsloth/[^"]+)"\s*,\s*"([^"]+/[^"]+)"', pathlib.Path(path).read_text()):
@@ -122,13 +148,16 @@ def copies(path):
 
 def main():
     """Writes the table: names in order, and a configuration that another name has by that name."""
-    path, mapper, read = sys.argv[1:]
+    path, mapper, poor, read = sys.argv[1:]
     here = pathlib.Path(__file__).parent
-    rows = dict(language(path, read)) | json.loads((here / "others.json").read_text())
+    rows = dict(finetuned(poor, read)) | dict(language(path, read)) | json.loads((here / "others.json").read_text())
     # The hub redirects the names of Llama 3.1, which have been shortened since.
     rows |= {n.replace("Meta-Llama-3.1", "Llama-3.1"): r for n, r in rows.items() if "Meta-Llama-3.1" in n
              and n.replace("Meta-Llama-3.1", "Llama-3.1") not in rows}
-    rows |= {n.removeprefix(org): r for org, short in SHORT.items() for n, r in rows.items() if n.startswith(org + short)}
+    rows = {org + n: r for org, short in SHORT.items() for n, r in rows.items()
+            if "/" not in n and n.startswith(short)} | rows
+    rows |= {n.removeprefix(org): r for org, short in SHORT.items() for n, r in rows.items()
+             if n.startswith(org) and n.removeprefix(org).startswith(short)}
     first, lines = {}, []
     for name in sorted(rows):
         row = rows[name]

@@ -92,7 +92,7 @@ func parseBatch(s string) (int, error) {
 	case errors.Is(err, strconv.ErrRange) || err == nil && b > maxBatch:
 		return 0, fmt.Errorf("%s is more than any batch (%d)", s, maxBatch)
 	case err != nil:
-		hint := ""
+		hint := "; sizes are like 64, 8,16 or 8..128x2"
 		if from, to, ok := strings.Cut(s, "-"); ok && from != "" && to != "" {
 			hint = fmt.Sprintf("; ranges are %s..%sx2 or %s..%s+8", from, to, from, to)
 		}
