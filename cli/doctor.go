@@ -134,8 +134,8 @@ func (d *diagnosis) askNVML() []checkedGPU {
 	library, err := nvml.Open()
 	if err != nil {
 		hint := "libnvidia-ml.so.1 belongs to the driver; without it other processes on a GPU are invisible"
-		if errors.Is(err, nvml.ErrNotBuilt) {
-			hint = "build it with a C compiler on Linux (CGO_ENABLED=1)"
+		if errors.Is(err, nvml.ErrNotBuilt) { // the error says what to do
+			hint = ""
 		}
 		d.Problems = append(d.Problems, report.Warning{What: "NVML: " + err.Error(), Hint: hint})
 		return []checkedGPU{}

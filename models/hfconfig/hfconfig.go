@@ -120,6 +120,12 @@ func parse(file, name string, data []byte) (models.Model, error) {
 		return models.Model{}, fmt.Errorf("%s: %w", file, err)
 	}
 	packed, tasks := r.stored(), slices.Sorted(maps.Values(f.heads))
+	if trained != "" && len(instead) > 0 {
+		a.caveat(func(c models.Case) []string {
+			return []string{fmt.Sprintf("%s has no loss of its own; planned as %s (--task: %s)",
+				strings.Join(instead, ", "), c.Task, strings.Join(tasks, ", "))}
+		})
+	}
 	a.rule(packed.check)
 	a.refuse("task", fmt.Sprintf("the configuration's architectures say %s, which vprof does not know how to train; "+
 		"choose with --task: %s", strings.Join(instead, ", "), strings.Join(tasks, ", ")),

@@ -57,6 +57,11 @@ func TestModelsOfTheHubAreKnownByName(t *testing.T) {
 		// Names leave embeddings out, or are rounded: Gemma 2 has 2.6 billion in its 2b, Llama 3.2 1.24 in its 1B.
 		require.InEpsilon(t, size, trainer.Counts().Total, 0.35, listed.Name)
 	}
+	bare, err := Open("sentence-transformers/all-MiniLM-L6-v2")
+	require.NoError(t, err)
+	require.Equal(t, maskedLM, bare.Default.Task)
+	require.Contains(t, bare.Caveat(bare.Default), "BertModel has no loss of its own; planned as masked-lm "+
+		"(--task: classification, masked-lm, token-classification)")
 	lower, err := Open("qwen/qwen3-4b")
 	require.NoError(t, err)
 	require.Contains(t, lower.Source, "qwen3")

@@ -360,13 +360,21 @@ func (r *reader) dequantized() bool {
 	return ok && json.Unmarshal(value, &q) == nil && q.Method == "mxfp4"
 }
 
-// trained returns the task of the file's architectures. If vprof supports none of them, task is "" and instead has
-// their names.
+// trained returns the task of the file's architectures. A model without a head has the usual task; if vprof supports
+// none of them, task is "". In both cases instead has their names.
 func (r *reader) trained(f family) (task string, instead []string) {
 	given := r.words("architectures")
 	for _, a := range given {
 		if task, ok := f.heads[a]; ok {
 			return task, nil
+		}
+	}
+	for head := range f.heads {
+		if slices.ContainsFunc(given, func(a string) bool {
+			bare, ok := strings.CutSuffix(a, "Model")
+			return ok && strings.HasPrefix(head, bare+"For")
+		}) {
+			return f.usual, given
 		}
 	}
 	if len(given) == 0 {
