@@ -203,8 +203,8 @@ func (f *caseFlags) applyTrainer(cmd *cobra.Command, a *app, searched []string) 
 
 // tellTrainer tells what a trainer's configuration was read as.
 func tellTrainer(a *app, t *trainers.Config) {
-	printable.Fprintf(a.stderr, "vprof: %s is a configuration of %s (keys as of %s); keys that affect memory: %d, others: %d\n",
-		t.File, t.Trainer, t.Version, t.Mapped, t.Harmless)
+	printable.Fprintf(a.stderr, "vprof: %s is a configuration of %s (keys as of %s); keys that affect memory: %d, "+
+		"others: %d\n", t.File, t.Trainer, t.Version, t.Mapped, t.Harmless)
 	for _, note := range t.Notes {
 		printable.Fprintf(a.stderr, "vprof: warning: %s\n", note)
 	}
