@@ -30,7 +30,7 @@ func Hint(word string, names []string, n int) string {
 }
 
 // Names returns up to n of the names, those nearest to word first, and names at the same distance in their given order.
-// Names that contain the word come first. Names that would need more than half of the longer of both rewritten are left
+// Names with a part that begins with the word come first. Names that would need more than half of the longer of both rewritten are left
 // out: they were not meant. Both sides are folded.
 func Names(word string, names []string, n int) []string {
 	folded := Fold(word)
@@ -39,28 +39,38 @@ func Names(word string, names []string, n int) []string {
 	}
 	type candidate struct {
 		name     string
-		contains int // 0 if the name contains the word, else 1: sorts first
+		begins   int // 0 if a part of the name begins with the word, else 1: sorts first
 		distance int
 	}
 	var near []candidate
 	for _, name := range names {
 		other := Fold(name)
-		c := candidate{name: name, contains: 1, distance: distance(folded, other)}
-		if strings.Contains(other, folded) {
-			c.contains = 0
+		c := candidate{name: name, begins: 1, distance: distance(folded, other)}
+		if begins(name, folded) {
+			c.begins = 0
 		} else if 2*c.distance > max(len(folded), len(other)) {
 			continue
 		}
 		near = append(near, c)
 	}
 	slices.SortStableFunc(near, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.contains, b.contains), cmp.Compare(a.distance, b.distance))
+		return cmp.Or(cmp.Compare(a.begins, b.begins), cmp.Compare(a.distance, b.distance))
 	})
 	var best []string
 	for _, c := range near[:min(n, len(near))] {
 		best = append(best, c.name)
 	}
 	return best
+}
+
+// begins reports whether a part of the name, like 4090 of rtx-4090, begins with the folded word.
+func begins(name, folded string) bool {
+	for i := range name {
+		if (i == 0 || Fold(name[i-1:i]) == "") && strings.HasPrefix(Fold(name[i:]), folded) {
+			return true
+		}
+	}
+	return false
 }
 
 // distance returns the Levenshtein distance in bytes: the least number of
