@@ -6,9 +6,9 @@ not in that table: FAMILIES has them for each family, with their source. Other m
 the public file that shows its configuration. Copies under other names are from unsloth's table of its 16-bit models
 (the Apache-2.0 package unsloth, unsloth/models/mapper.py), without Phi, whose layers unsloth splits.
 
-Fine-tuned copies of GPT-2 are those of a table of the hub's configurations of 2023
-(RahulSChand/gpu_poor, public/all_configs.json), which leaves some keys out: only models are taken whose sizes are those
-of a release, since what that table lacks is then the release's, too.
+Fine-tuned copies of GPT-2 are from a table of the hub's configurations of 2023
+(RahulSChand/gpu_poor, public/all_configs.json), which leaves some keys out: only models with the sizes of a release are
+taken, since what that table lacks is then the release's, too.
 
     pip download --no-deps litgpt==0.5.13 unsloth==2026.10.9
     unzip litgpt-*.whl litgpt/config.py && unzip unsloth-*.whl unsloth/models/mapper.py
@@ -54,7 +54,7 @@ FAMILIES = [
 
 # Sizes of releases: n_embd, n_head and n_layer.
 GPT2 = {(768, 12, 12), (1024, 16, 24), (1280, 20, 36), (1600, 25, 48), (768, 12, 6), (2, 2, 2)}
-# Words of its vocabulary, with those that users add; models with others were trained from the start, maybe otherwise.
+# Words of its vocabulary, with further ones that users add; models with other numbers were trained from the start, maybe otherwise.
 WORDS = range(50257, 50300)
 # GPT-2 is taken from its fine-tuned copies by name alone: other languages have its vocabulary's size, too.
 GPT2_NAMES = re.compile(r"(?<!ru)dialogpt|dlite|prompt|imdb|personagpt|tiny-gpt2$|^(distil)?gpt2", re.IGNORECASE)
