@@ -41,8 +41,8 @@ func (o *Outcome) TryChanges(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o.events = slices.DeleteFunc(o.events, func(e Event) bool { return e.Name == "tried" || e.Name == "copy" })
-	for _, e := range append(again.of("tried"), again.of("copy")...) {
+	o.events = slices.DeleteFunc(o.events, func(e Event) bool { return e.Name == "tried" })
+	for _, e := range again.of("tried") {
 		e.PID = o.Trained()
 		o.events = append(o.events, e)
 	}

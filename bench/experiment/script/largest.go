@@ -16,6 +16,9 @@ import (
 // firstBatch is the batch size of the first run of a search.
 const firstBatch = 8
 
+// squareError is the share by which bytes that grow with the square of a batch may be off, since they are rounded.
+const squareError = 0.02
+
 // A Sized is a run of a command at a batch size.
 type Sized struct {
 	Batch int
@@ -85,6 +88,9 @@ func (s *batches) next(ctx context.Context, known bool) (int, error) {
 	if len(s.runs) == 0 {
 		return high / 2, nil
 	}
+	if len(s.runs) == 1 && !known { // it grows faster than on a line
+		return int(math.Ceil(math.Sqrt(float64(low * high)))), nil
+	}
 	if len(s.runs) == 1 {
 		one := s.runs[0]
 		return int(min(float64(one.Batch)*float64(s.limit)/float64(s.need(one.Reserved)), float64(high*s.multiple))) /
@@ -121,21 +127,20 @@ func (s *batches) predicted(ctx context.Context, batch int) (int64, error) {
 			a = r
 		}
 	}
-	share := float64(batch-a.Batch) / float64(b.Batch-a.Batch)
-	there, err := reservedAt(ctx, s.gpu, a, b, share)
+	there, err := reservedAt(ctx, s.gpu, a, b, batch)
 	if err != nil {
 		return 0, err
 	}
-	known, err := reservedAt(ctx, s.gpu, a, b, 1)
+	known, err := reservedAt(ctx, s.gpu, a, b, b.Batch)
 	return s.need(b.Reserved + there - known), err
 }
 
-// reservedAt returns the reserved bytes at a share of the way from one run to another, or beyond: by allocations in
+// reservedAt returns the reserved bytes at a batch size between two runs, or beyond: by allocations in
 // between, or on a line where these do not correspond.
-func reservedAt(ctx context.Context, gpu device.GPU, a, b Sized, share float64) (int64, error) {
-	p := between(a.program, b.program, share)
+func reservedAt(ctx context.Context, gpu device.GPU, a, b Sized, batch int) (int64, error) {
+	p := between(a, b, batch)
 	if p == nil {
-		return a.Reserved + int64(math.Round(share*float64(b.Reserved-a.Reserved))), nil
+		return at(batch, a.Batch, b.Batch, a.Reserved, b.Reserved), nil
 	}
 	run, err := step.Simulate(ctx, p, step.Plentiful(gpu), b.conf, 0)
 	if err != nil {
@@ -144,10 +149,10 @@ func reservedAt(ctx context.Context, gpu device.GPU, a, b Sized, share float64) 
 	return run.Max.Reserved, nil
 }
 
-// between returns a program at a share of the way from one to another of the same command, with the sizes of their
-// allocations in between, or beyond; nil where they differ in more than sizes before the third step.
-func between(a, b *program.Program, share float64) *program.Program {
-	n, end := 0, 0
+// between returns a program at a batch size between two runs, with the sizes of their allocations in between,
+// or beyond; nil where they differ in more than sizes before the third step.
+func between(one, other Sized, batch int) *program.Program {
+	n, end, a, b := 0, 0, one.program, other.program
 	if a == nil || b == nil {
 		return nil
 	}
@@ -164,8 +169,18 @@ func between(a, b *program.Program, share float64) *program.Program {
 	p.Instructions = p.Instructions[:end]
 	p.Buffers = slices.Clone(a.Buffers)
 	for i := range min(len(a.Buffers), len(b.Buffers)) {
-		grown := share * float64(b.Buffers[i].Bytes-a.Buffers[i].Bytes)
-		p.Buffers[i].Bytes = max(1, a.Buffers[i].Bytes+int64(math.Round(grown)))
+		p.Buffers[i].Bytes = at(batch, one.Batch, other.Batch, a.Buffers[i].Bytes, b.Buffers[i].Bytes)
 	}
 	return &p
+}
+
+// at returns the bytes at a batch size on the line through those at two others, or on the parabola from none at a batch
+// of zero where they have grown with its square, as matrices of pairs of samples do.
+func at(batch, from, to int, start, end int64) int64 {
+	grown := float64(batch-from) / float64(to-from) * float64(end-start)
+	square := func(batch int) float64 { return math.Pow(float64(batch)/float64(from), 2) * float64(start) }
+	if math.Abs(float64(end)-square(to)) <= squareError*square(to) {
+		grown = square(batch) - float64(start)
+	}
+	return max(1, start+int64(math.Round(grown)))
 }

@@ -23,6 +23,12 @@ for number in range(3):
     outputs = []
     for batch in loader():
         step()
+def train(meter, bank, lines):
+    for number in range(30):
+        step()
+bank = dict()
+for number in range(4):
+    train(dict(), bank, lines=[])
 """
 
 
@@ -34,10 +40,11 @@ class LoopsTest(unittest.TestCase):
             file.write_text(SCRIPT)
             names = {"told": lambda frame: seen.append(loops.nest(frame, (), 20)), "frame": sys._getframe, "loader": lambda: iter("ab")}
             exec(compile(SCRIPT, str(file), "exec"), names)
-        first, last = seen[0], seen[-1]
+        first, later, last = seen[0], seen[350], seen[-1]
         for of, holder, rounds in (
             (first, ("kept", ""), 350), (first, ("losses", "epoch"), 50),
-            (last, ("kept", ""), 60), (last, ("outputs", ""), 20), (last, None, 60),
+            (later, ("kept", ""), 60), (later, ("outputs", ""), 20), (later, None, 60),
+            (last, ("meter", "train"), 30), (last, ("lines", "train"), 30), (last, ("bank", "train"), 120),
         ):
             self.assertEqual(rounds, loops.rounds(of[:2], holder), holder)
 

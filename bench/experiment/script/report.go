@@ -200,16 +200,16 @@ func (o *Outcome) growth(run *report.Run) *report.StepGrowth {
 	if each <= 0 {
 		return nil
 	}
+	room := o.GPU.Memory - run.Context - run.Allocated // the allocator frees what it has cached
 	g := &report.StepGrowth{
-		Bytes: each, Full: last + int(max(0, o.GPU.Memory-run.Device)/each), Lines: kept.Lines(3),
-		Through: o.End().Through,
+		Bytes: each, Full: last + int(max(0, room)/each), Lines: kept.Lines(3), Through: o.End().Through,
 	}
 	if total := o.End().Total; total > 0 && total <= g.Full {
 		if g.Steps, g.Rest = total, each*int64(max(0, total-last)); o.End().Later > 0 {
 			g.Rest = max(0, o.End().Later-run.Allocated)
 		}
 	}
-	if g.Full > mostSteps && 100*g.Rest < run.Allocated {
+	if g.Full > mostSteps && 100*max(g.Rest, each*int64(g.Steps)) < run.Allocated {
 		return nil
 	}
 	return g

@@ -110,7 +110,7 @@ func (c *Command) environment(r *room) ([]string, error) {
 	set("VPROF_STEPS", strconv.Itoa(c.stepsWanted()))
 	set("VPROF_UNTIL", c.until())
 	if c.Brief {
-		set("VPROF_SEEK", "0")
+		set("VPROF_BRIEF", "1")
 	}
 	if c.Timed || c.Device != "" {
 		set("VPROF_TIMED", "1")

@@ -36,6 +36,9 @@ SEEK = float(os.environ.get("VPROF_SEEK", "8"))
 LOOK, RISE = 0.25, 1.02
 MOST, ALLOCATIONS = 400, 150_000
 
+# Whether training ends after its steps and the longest batches.
+BRIEF = "VPROF_BRIEF" in os.environ
+
 # What evaluates and what saves, in the source of a script; trainers do so by themselves.
 LINES = {
     "eval": re.compile(r"^[^#]*\.(eval\(\)|train\(False\)|generate\()"),
@@ -73,7 +76,7 @@ class Closing:
         if self.began is not None:
             return watch.step() < self.began + STEPS or self.seeks() or self.turns()
         longest = watch.longest
-        if longest.seconds <= longest.spent or watch.due:
+        if longest.seconds <= longest.spent or watch.due or BRIEF:
             return False
         if longest.loader is None:
             return self.seeks()

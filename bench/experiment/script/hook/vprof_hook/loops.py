@@ -15,18 +15,18 @@ PLAIN = (ast.Expression, ast.Name, ast.Attribute, ast.Constant, ast.BinOp, ast.o
 
 @functools.lru_cache(maxsize=None)
 def parsed(file):
-    """Returns the nodes of a source file that are loops and functions."""
+    """Returns the nodes of a source file that are loops, functions and calls."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:
         return []
-    return [n for n in ast.walk(tree) if isinstance(n, (ast.For, ast.While, ast.FunctionDef))]
+    return [n for n in ast.walk(tree) if isinstance(n, (ast.For, ast.While, ast.FunctionDef, ast.Call))]
 
 
 def around(frame):
     """Returns the loops of its function that a frame runs, the innermost last."""
     first, line = frame.f_code.co_firstlineno, frame.f_lineno
-    loops = [n for n in parsed(frame.f_code.co_filename) if not isinstance(n, ast.FunctionDef)]
+    loops = [n for n in parsed(frame.f_code.co_filename) if isinstance(n, (ast.For, ast.While))]
     return sorted((n for n in loops if first <= n.lineno <= line <= n.end_lineno), key=lambda n: n.lineno)
 
 
@@ -45,8 +45,27 @@ def nest(frame, libraries, batches):
             if not count and isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call):
                 count, batches = batches, 0
             found.append((count, inner | {(name, function) for name in assigned(loop)}))
-        inner = inner | {(name, code.co_name) for name in code.co_varnames[code.co_argcount:]}
+        inner = inner | {(name, code.co_name) for name in [*code.co_varnames[code.co_argcount:], *made(f)]}
     return found
+
+
+def made(frame):
+    """Yields the arguments of a frame's function that the call itself makes: lists, dicts and objects of classes."""
+    caller, code = frame.f_back, frame.f_code
+    names = code.co_varnames[code.co_varnames[:1] == ("self",):]
+    for call in parsed(caller.f_code.co_filename) if caller else ():
+        here = isinstance(call, ast.Call) and call.lineno <= caller.f_lineno <= call.end_lineno
+        if here and getattr(call.func, "id", getattr(call.func, "attr", "")) == code.co_name:
+            given = [*zip(names, call.args), *((k.arg, k.value) for k in call.keywords)]
+            yield from (name for name, node in given if is_new(node, caller))
+
+
+def is_new(node, frame):
+    """Reports whether an expression makes an object each time that it is evaluated."""
+    try:
+        return isinstance(node, (ast.List, ast.Dict)) or isinstance(value(node.func, frame), type)
+    except Exception:  # of calls of other functions
+        return False
 
 
 def assigned(loop):

@@ -1,6 +1,7 @@
 """Counts optimizer steps, tells the phases of training, and ends it when enough was seen."""
 
 import atexit
+import contextlib
 import functools
 import importlib
 import os
@@ -357,6 +358,9 @@ class Watch:
                 self.through = self.through or self.name_holder()
             events.send("error", kind=type(error).__name__, text=str(error)[:2000], traceback="".join(lines)[-8000:])
         self.finish(self.closing.reason())
+        if not failed and self.trials.possible():
+            with contextlib.suppress(Exception):  # of objects of the script's own
+                self.trials.send_copies()
 
 
 watching = None  # what watches this process

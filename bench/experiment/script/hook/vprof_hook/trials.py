@@ -69,7 +69,7 @@ class Trials:
         budget = max(LEAST, SHARE * (time.process_time() - self.began))
         self.until = time.process_time() + budget
         try:
-            self.owned = {id(p) for o in watch.counts for group in o.param_groups for p in group["params"]}
+            self.owned = {id(p) for p in self.trained()}
             self.send_copies()
             self.queue.extend([("", self.observe), *self.optimizers(), *self.unowned(), *self.blocks()])
             self.running = True
@@ -252,7 +252,7 @@ class Trials:
         """Sends the bytes of untrained copies of trained parameters: averages, target networks, reference models."""
         torch = self.torch
         trained = collections.Counter(tuple(p.shape) for p in self.trained() if p.is_cuda)
-        own = self.owned | {id(s) for o in self.watch.counts for state in o.state.values() if isinstance(state, dict) for s in state.values()}
+        own = {id(p) for p in self.trained()} | {id(s) for o in self.watch.counts for state in o.state.values() if isinstance(state, dict) for s in state.values()}
         own |= {id(p.grad) for p in self.trained()}
         own_storages = {p.untyped_storage().data_ptr() for p in self.trained()}
         sets = [(type(m).__name__, list(m.parameters())) for m in self.modules()]

@@ -1,0 +1,72 @@
+"""Tests of vprof_hook/closing.py:  python -m unittest bench/experiment/script/closing_test.py"""
+
+import os
+import sys
+import types
+import unittest
+from unittest import mock
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook"))
+from vprof_hook import closing
+
+
+class Ended(Exception):
+    """Training has ended."""
+
+
+class Script:
+    """A script of which three steps are wanted, with loaders of 100 batches."""
+
+    def __init__(self, grows=False):
+        self.done = 0
+        self.longest = types.SimpleNamespace(loader="first", other=None, seconds=3600, spent=0)
+        growth = types.SimpleNamespace(found=lambda: grows)
+        watch = types.SimpleNamespace(step=lambda: self.done, growth=growth, longest=self.longest, due=None, ended=False)
+        self.closing = closing.Closing(watch)
+        self.closing.seeks = lambda *_: False  # no line of it evaluates or saves
+        self.closing.end = mock.Mock(side_effect=Ended)
+
+    def epoch(self, loader):
+        """Returns the number of batches that an epoch of a loader has."""
+        for batch in range(100):
+            if loader == self.longest.loader:
+                try:
+                    self.closing.cut()
+                except StopIteration:
+                    return batch
+            else:
+                self.longest.other = loader
+            self.done += 1
+            if self.done >= 3 and not self.closing.goes_on():
+                raise Ended
+        return 100
+
+
+@mock.patch.object(closing, "hide_failures", mock.Mock())
+@mock.patch.object(closing.threading, "Timer", mock.Mock())
+class EpochsTest(unittest.TestCase):
+    def test_further_epochs_and_loaders_have_two_steps_each(self):
+        script = Script()
+        loaders = ["first", "first", "first", "second", "second", "third"]
+        self.assertEqual([3, 2, 2, 2, 2, 2], [script.epoch(loader) for loader in loaders])
+
+    def test_training_ends_with_the_epoch_in_which_the_time_is_over(self):
+        script = Script()
+        self.assertEqual([3, 2], [script.epoch("first"), script.epoch("first")])
+        script.closing.epochs = 0.001
+        self.assertRaises(Ended, script.epoch, "first")
+        self.assertEqual(6, script.done)
+
+    def test_what_grows_is_not_followed_through_further_epochs(self):
+        script = Script(grows=True)
+        self.assertEqual(3, script.epoch("first"))
+        self.assertRaises(Ended, script.epoch, "first")
+        self.assertEqual(5, script.done)
+
+    def test_a_brief_run_ends_with_its_steps(self):
+        with mock.patch.object(closing, "BRIEF", True):
+            self.assertFalse(Script().closing.goes_on())
+
+
+if __name__ == "__main__":
+    unittest.main()
