@@ -7,8 +7,7 @@ var modelConflicts = []Conflict{
 	refuse("stage", "a model without the stage", func(k *choice) bool { return !slices.Contains(k.m.Stages, k.Stage) },
 		"there is no stage \"{stage}\"; its stages are {all stages}"),
 	refuse("weights", "a model in fp32", func(k *choice) bool { return k.Weights != "" && !k.m.HalfWeights },
-		"vprof describes this model with weights in fp32 only; it does the text models of transformers in "+
-			"{weights}, too"),
+		"this model is planned only with weights in fp32; text models of transformers also with {weights}"),
 	refuse("task", "a model with one task", func(k *choice) bool { return k.Task != "" && len(k.m.Tasks) == 0 },
 		"this model has one task; the models of configurations (hf:config.json) have a choice"),
 	refuse("task", "a model without the task",
@@ -16,7 +15,7 @@ var modelConflicts = []Conflict{
 		"there is no task \"{task}\"; its tasks are {all tasks}"),
 	refuse("loss", "a model with its own loss",
 		func(k *choice) bool { return (k.Loss != "" || k.Output != "") && len(k.m.Losses) == 0 },
-		"vprof describes this model with its loss; exported models (.pt2) have a choice"),
+		"this model has one loss, its own; exported models (.pt2) have a choice"),
 	refuse("loss", "a model without the loss",
 		func(k *choice) bool { return k.Loss != "" && !slices.Contains(k.m.Losses, k.Loss) },
 		"there is no loss \"{loss}\"; use {all losses}"),
@@ -24,7 +23,7 @@ var modelConflicts = []Conflict{
 		"this model has freeze stages instead: {all stages}"),
 	refuse("checkpoint", "a model with its own checkpointing",
 		func(k *choice) bool { return k.Blocks != "" && !k.m.Free },
-		"vprof describes what this model recomputes; exported models (.pt2) have a choice"),
+		"this model recomputes fixed modules; exported models (.pt2) have a choice"),
 	refuse("lora", "a model without adapters", func(k *choice) bool { return k.LoRA != nil && !k.m.Adapts },
 		"vprof does not know how to put adapters into this model; it does for models of transformers"),
 }
@@ -32,10 +31,9 @@ var modelConflicts = []Conflict{
 // optimizerConflicts are optimizers with other ways to step.
 var optimizerConflicts = []Conflict{
 	refuse("optimizer", "strategy but ddp", func(k *choice) bool { return k.opt.Low() && k.shards() },
-		"{this optimizer} needs each gradient as a whole, on one GPU or under ddp; leave out --strategy, or take "+
-			"another"),
+		"{this optimizer} needs whole gradients, on one GPU or under ddp; leave out --strategy, or use another"),
 	refuse("optimizer", "strategy but ddp", func(k *choice) bool { return k.opt.Whole() && k.shards() },
-		"vprof records {this optimizer} on one GPU and under ddp; leave out --strategy, or take another"),
+		"vprof supports {this optimizer} only on one GPU and under ddp; leave out --strategy, or use another"),
 }
 
 // otherObjective reports whether the objective is another than the next token. LLaMA-Factory's reward model is not
@@ -49,11 +47,12 @@ func (k *choice) otherObjective() bool {
 var objectiveConflicts = []Conflict{
 	refuse("objective", "a model without objectives",
 		func(k *choice) bool { return !k.Objective.IsZero() && !k.m.Levers.Objective },
-		"vprof records preferences with the decoders of transformers (hf:config.json); a graph has its loss in it"),
+		"preference objectives need a decoder of transformers (hf:config.json); an exported graph contains its own "+
+			"loss"),
 	refuse("objective", "reward:as=llama-factory with task", func(k *choice) bool {
 		return k.Objective.Name == Reward && k.Objective.As == AsLLaMAFactory && k.Task != preferenceTask
 	},
-		"LLaMA-Factory's reward is a value next to the words of a language model; use --task causal-lm"),
+		"LLaMA-Factory's reward model is a language model with a value head; use --task causal-lm"),
 	refuse("objective", "reward with task",
 		func(k *choice) bool { return k.otherObjective() && k.Objective.Name == Reward && k.Task != rewardTask },
 		"a reward is a score of a whole answer; add --task classification --set classes=1"),
@@ -67,18 +66,18 @@ var objectiveConflicts = []Conflict{
 	refuse("objective", "packed with the settings padding, packed", func(k *choice) bool {
 		return k.otherObjective() && k.Objective.Packed && (k.On("padding") || k.On("packed"))
 	},
-		"texts in one row have neither padding nor a mask here; leave out padding=1 and packed=1"),
+		"packed pairs have neither padding nor a mask; leave out padding=1 and packed=1"),
 	refuse("liger", "objective", func(k *choice) bool { return k.otherObjective() && k.Liger },
-		"vprof does not describe liger-kernel's losses of preferences"),
+		"vprof does not support liger-kernel's preference losses"),
 	refuse("objective", "a reference model with tp, fsdp1", func(k *choice) bool {
 		return k.otherObjective() && (k.ReferenceModel() || k.Objective.Distills()) && k.named(TP, FSDP1)
 	},
-		"vprof does not plan a reference model under tensor parallelism or fsdp1; train adapters, whose reference is "+
-			"the model itself, or take another strategy"),
+		"vprof does not support a reference model under tensor parallelism or fsdp1; train adapters, whose reference "+
+			"is the model itself, or use another strategy"),
 	refuse("objective", "answers as long as seq-len",
 		func(k *choice) bool { return k.Objective.Answers() && k.Objective.Answer() >= k.Settings["seq-len"] },
-		"answers of {answer} tokens leave no prompt in rows of {seq-len}; say {this objective}:completion=N with "+
-			"less than seq-len"),
+		"answers of {answer} tokens leave no room for a prompt in sequences of {seq-len}; use {this "+
+			"objective}:completion=N with less than seq-len"),
 	refuse("objective", "fused and chunked losses", func(k *choice) bool {
 		return k.otherObjective() &&
 			(k.Settings["chunked-loss"] > 1 || k.On("fused-loss") || k.On("linear-cross-entropy"))
@@ -95,46 +94,43 @@ var trainOnlyConflicts = []Conflict{
 		func(k *choice) bool { return k.TrainedWeights != "" && k.TrainOnly == "" },
 		"all weights are trained; their type is --weights (--train-only freezes some)"),
 	refuse("trained-weights", "strategy but ddp", func(k *choice) bool { return k.TrainedWeights != "" && k.shards() },
-		"strategies that share out weights take one type for all; leave it out, or use ddp"),
+		"strategies that shard weights need one type for all; leave it out, or use ddp"),
 	refuse("train-only", "a model with its own freeze stages",
 		func(k *choice) bool { return k.TrainOnly != "" && k.m.Levers.Loop == "" },
-		"vprof describes this model's own freeze stages; models of transformers and exported models (.pt2) have a "+
-			"choice of parameters"),
+		"this model has fixed freeze stages; models of transformers and exported models (.pt2) have a choice of "+
+			"parameters"),
 	refuse("train-only", "lora", func(k *choice) bool { return k.TrainOnly != "" && k.LoRA != nil },
 		"adapters freeze all of the model; train further modules with --lora save=..."),
 	refuse("train-only", "stage, freeze",
 		func(k *choice) bool { return k.TrainOnly != "" && (k.Stage != "full" || k.Freeze != "") },
-		"another choice of what is trained is given, too; give one of them"),
+		"another option also selects the trained parameters; give one of them"),
 }
 
 // layerConflicts are rounded layers and layers in 8-bit floats with models and other layers.
 var layerConflicts = []Conflict{
 	refuse("qat", "a model without linear layers of transformers",
 		func(k *choice) bool { return !k.QAT.IsZero() && !k.m.Levers.QAT },
-		"vprof puts rounded layers in place of layers of transformers (hf:config.json) and of exported models "+
-			"(.pt2)"),
+		"quantization-aware training needs a model of transformers (hf:config.json) or an exported model (.pt2)"),
 	refuse("qat", "quantize", func(k *choice) bool { return !k.QAT.IsZero() && k.Quantize != "" },
-		"layers in few bits have nothing to round; leave out --quantize"),
+		"quantized layers cannot be trained quantization-aware; leave out --quantize"),
 	refuse("qat", "strategy tp", func(k *choice) bool { return !k.QAT.IsZero() && k.named(TP) },
-		"parallelize_module does not find rounded layers; use another strategy"),
+		"parallelize_module does not find layers of quantization-aware training; use another strategy"),
 	refuse("float8", "a model without linear layers of transformers",
 		func(k *choice) bool { return k.Float8 != "" && !k.m.Levers.QAT },
-		"vprof puts layers in 8-bit floats in place of layers of transformers (hf:config.json) and of exported "+
-			"models (.pt2)"),
+		"float8 training needs a model of transformers (hf:config.json) or an exported model (.pt2)"),
 	refuse("float8", "lora, quantize, qat",
 		func(k *choice) bool { return k.Float8 != "" && (k.Quantize != "" || !k.QAT.IsZero() || k.LoRA != nil) },
-		"vprof records 8-bit floats in models that are trained as a whole; leave out --lora, --quantize, qat"),
+		"float8 training needs a model that is trained as a whole; leave out --lora, --quantize, qat"),
 	refuse("float8", "strategy but ddp, fsdp2",
 		func(k *choice) bool { return k.Float8 != "" && !k.named("", DDP, FSDP2) },
-		"vprof records layers in 8-bit floats on one GPU, under ddp and under fsdp2"),
+		"float8 training is supported on one GPU, under ddp and under fsdp2"),
 }
 
 // tileConflicts are feed-forward layers in tiles with models and ways to train.
 var tileConflicts = []Conflict{
 	refuse("tiled-mlp", "a model without such layers",
 		func(k *choice) bool { return k.TiledMLP != 0 && !k.m.Levers.Tiles },
-		"vprof describes tiles of the feed-forward layers of transformers' decoders (hf:config.json) that are no "+
-			"mixtures of experts"),
+		"tiled feed-forward layers need a decoder of transformers (hf:config.json) that is not a mixture of experts"),
 	refuse("tiled-mlp", "optimizer-in-backward", func(k *choice) bool { return k.TiledMLP != 0 && k.InBackward },
 		"the optimizer would step after every tile of a layer; leave out --optimizer-in-backward"),
 	refuse("tiled-mlp", "strategy ddp, zero1",
@@ -142,9 +138,9 @@ var tileConflicts = []Conflict{
 		"DistributedDataParallel raises where parameters get their gradients tile by tile (\"Expected to mark a "+
 			"variable ready only once\"); use fsdp2"),
 	refuse("tiled-mlp", "DeepSpeed", func(k *choice) bool { return k.TiledMLP != 0 && k.s.DeepSpeed() },
-		"vprof records tiles as axolotl has them without DeepSpeed; use fsdp2"),
+		"tiled feed-forward layers are supported as in axolotl without DeepSpeed; use fsdp2"),
 	refuse("tiled-mlp", "strategy but fsdp2", func(k *choice) bool { return k.TiledMLP != 0 && !k.named("", FSDP2) },
-		"vprof records tiles on one GPU and under fully_shard; use fsdp2"),
+		"tiled feed-forward layers are supported on one GPU and under fully_shard; use fsdp2"),
 }
 
 // loopOption returns the first field about the training loop that the case sets; empty for none. Not the recorded loop.
@@ -172,10 +168,10 @@ func loopRows() (all []Conflict) {
 			refuse(field, "a model with its own loop",
 				func(k *choice) bool { return given(k) && k.m.Levers.Loop == "" }, ownLoop),
 			refuse(field, "objective", func(k *choice) bool { return given(k) && !k.Objective.IsZero() },
-				"the loop of the trainer that has the objective {this objective} is recorded"),
+				"the objective {this objective} runs in its trainer's own loop"),
 			refuse(field, "strategy pp", func(k *choice) bool {
 				return given(k) && k.named(PP) && (field != "use-cache" || k.UseCache == yes)
-			}, "the schedule of a pipeline is its loop"),
+			}, "a pipeline's schedule is its training loop"),
 		}...)
 	}
 	return append(all, []Conflict{
@@ -184,7 +180,7 @@ func loopRows() (all []Conflict) {
 			"an exported model returns what it was exported with; export it with use_cache"),
 		refuse("use-cache", "a model without a cache",
 			func(k *choice) bool { return k.UseCache == yes && !k.m.Levers.Cache },
-			"vprof records the cache of decoders of transformers that have attention in every layer; this is none"),
+			"the cache is recorded only for decoders of transformers with attention in every layer"),
 		refuse("use-cache", "checkpointing", func(k *choice) bool { return k.UseCache == yes && k.Checkpointing },
 			"transformers leaves the cache out while layers are recomputed; leave out one of the two"),
 		refuse("zero-grad", "optimizer-in-backward", func(k *choice) bool { return k.InBackward && k.ZeroGrad != "" },
@@ -196,14 +192,14 @@ func loopRows() (all []Conflict) {
 var evaluationConflicts = []Conflict{
 	refuse("evaluate", "strategy pp",
 		func(k *choice) bool { return !k.Evaluate.IsZero() && !k.Evaluate.Off && k.named(PP) },
-		"evaluation by the stages of a pipeline is not recorded"),
+		"vprof does not support evaluation in a pipeline"),
 	refuse("evaluate", "new-tokens with objective, task, a model without a cache",
 		func(k *choice) bool { return k.Evaluate.NewTokens > 0 && (!k.m.Levers.Cache || !k.nextToken()) },
-		"vprof records generation (new-tokens) of decoders of transformers that learn the next token and have "+
-			"attention in every layer; this is none"),
+		"generation (new-tokens) needs a decoder of transformers that learns the next token and has attention in "+
+			"every layer"),
 	refuse("evaluate", "new-tokens with the setting padding",
 		func(k *choice) bool { return k.Evaluate.NewTokens > 0 && k.On("padding") },
-		"vprof records generation (new-tokens) behind rows without padding; leave out padding"),
+		"generation (new-tokens) needs sequences without padding; leave out padding"),
 	refuse("evaluate", "scores with a model with its own loop",
 		func(k *choice) bool { return k.Evaluate.Scores > 0 && k.m.Levers.Loop == "" },
 		"the scores that are kept for metrics belong to transformers' Trainer; "+
@@ -222,23 +218,22 @@ var otherConflicts = []Conflict{
 		func(k *choice) bool { return k.Liger && !k.m.Levers.Liger && k.m.Levers.NoLiger != "" },
 		"{no liger}"),
 	refuse("liger", "a model without such layers", func(k *choice) bool { return k.Liger && !k.m.Levers.Liger },
-		"liger-kernel has nothing for this model that vprof describes; it has for decoders of transformers "+
-			"(hf:config.json, and exported ones), whose modules it replaces"),
+		"vprof supports no kernels of liger-kernel for this model; it does for decoders of transformers "+
+			"(hf:config.json, and exported ones)"),
 	refuse("checkpointing", "a way to recompute without checkpointing",
 		func(k *choice) bool { return k.Recompute != "" && !k.Checkpointing },
-		"{checkpointing} says how to recompute; it needs checkpointing on"),
+		"{checkpointing} is a kind of checkpointing and needs checkpointing on"),
 	refuse("checkpointing", "a model with its own checkpointing",
 		func(k *choice) bool { return k.Recompute != "" && !k.m.Levers.Recompute },
-		"vprof describes how this model recomputes; the decoders of transformers and exported models (.pt2) have a "+
-			"choice"),
+		"this model has one kind of checkpointing; decoders of transformers and exported models (.pt2) have a choice"),
 	refuse("optimizer-in-backward", "strategy", func(k *choice) bool { return k.InBackward && k.Strategy != nil },
-		"vprof describes it on one GPU; leave out --strategy"),
+		"vprof supports it only on one GPU; leave out --strategy"),
 	refuse("optimizer-in-backward", "amp fp16", func(k *choice) bool { return k.InBackward && k.AMP == "fp16" },
 		"the loss scaler must see all gradients before a step; use bf16"),
 	refuse("clip", "optimizer-in-backward", func(k *choice) bool { return k.InBackward && k.Clip == ClipNorm },
 		"the norm of all gradients is not known while the optimizer steps in backward; leave out clipping"),
 	refuse("routing", "no strategy with ep=N", func(k *choice) bool { return k.Routing != "" && k.s.EP == 0 },
-		"it says how many tokens come to a rank that has a part of the experts; it needs a strategy with ep=N"),
+		"it sets how many tokens a rank with a part of the experts gets, and needs a strategy with ep=N"),
 	refuse("offload", "a model with its own loop", func(k *choice) bool { return k.m.Levers.Loop == "" && k.Offload },
 		ownLoop),
 	refuse("optimizer-in-backward", "a model with its own loop",

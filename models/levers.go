@@ -64,8 +64,7 @@ type Levers struct {
 }
 
 // ownLoop is why a model refuses memory-saving options of the training loop.
-const ownLoop = "vprof describes this model's own training loop; " +
-	"models of transformers and exported models (.pt2) have a choice"
+const ownLoop = "this model has its own training loop; models of transformers and exported models (.pt2) have a choice"
 
 // LeverSet names which memory-saving options a model has.
 type LeverSet struct {

@@ -33,7 +33,7 @@ func TestLeversThatContradictAreExplained(t *testing.T) {
 	for want, c := range map[string]Case{
 		`it: quantize: there is no quantization "nf3"; use nf4, nf4-dq, int8, nf4+experts, nf4-dq+experts, int8+experts`: {Levers: Levers{Quantize: "nf3"}},
 		"it: quantize: quantized layers cannot be trained; train adapters beside them with --lora":                       {Levers: Levers{Quantize: "nf4"}},
-		"it: checkpointing: reentrant says how to recompute; it needs checkpointing on":                                  {Levers: Levers{Recompute: Reentrant}},
+		"it: checkpointing: reentrant is a kind of checkpointing and needs checkpointing on":                             {Levers: Levers{Recompute: Reentrant}},
 		"it: optimizer-in-backward: the loss scaler must see all gradients before a step; use bf16":                      {AMP: "fp16", Levers: Levers{InBackward: true}},
 		`it: clip: "value" is neither norm nor none`:                                                                     {Levers: Levers{Clip: "value"}},
 		"it: clip: the norm of all gradients is not known while the optimizer steps in backward; leave out clipping":     {Levers: Levers{InBackward: true, Clip: ClipNorm}},
@@ -55,13 +55,13 @@ func TestLeversThatContradictAreExplained(t *testing.T) {
 	for want, c := range map[string]Case{
 		"it: quantize: vprof does not know how to quantize this model; it does for models of transformers and for " +
 			"exported models (.pt2)": {LoRA: lora, Levers: Levers{Quantize: "nf4"}},
-		"it: liger: liger-kernel has nothing for this model that vprof describes; it has for decoders of " +
-			"transformers (hf:config.json, and exported ones), whose modules it replaces": {
+		"it: liger: vprof supports no kernels of liger-kernel for this model; it does for decoders of " +
+			"transformers (hf:config.json, and exported ones)": {
 			Levers: Levers{Liger: true},
 		},
-		"it: offload: vprof describes this model's own training loop; models of transformers and exported models " +
+		"it: offload: this model has its own training loop; models of transformers and exported models " +
 			"(.pt2) have a choice": {Levers: Levers{Offload: true}},
-		"it: checkpointing: vprof describes how this model recomputes; the decoders of transformers and exported " +
+		"it: checkpointing: this model has one kind of checkpointing; decoders of transformers and exported " +
 			"models (.pt2) have a choice": {Checkpointing: true, Levers: Levers{Recompute: Reentrant}},
 	} {
 		_, err := m.Complete(c)

@@ -78,8 +78,8 @@ func TestObjectivesThatCannotBeAreExplained(t *testing.T) {
 	for want, c := range map[string]Case{
 		"it: objective: a reward is a score of a whole answer": {Levers: Levers{Objective: Objective{Name: Reward}}},
 		"it: objective: dpo is learnt by a language model":     {Task: "classification", Levers: dpo},
-		"it: liger: vprof does not describe liger-kernel's":    {Levers: Levers{Liger: true, Objective: dpo.Objective}},
-		"vprof does not plan a reference model under tensor": {
+		"it: liger: vprof does not support liger-kernel's":     {Levers: Levers{Liger: true, Objective: dpo.Objective}},
+		"vprof does not support a reference model under tensor": {
 			Levers: Levers{Objective: dpo.Objective, Clip: ClipNone},
 			GPUs:   4, Strategy: &Strategy{Name: TP, TP: 2},
 		},
@@ -91,5 +91,5 @@ func TestObjectivesThatCannotBeAreExplained(t *testing.T) {
 	require.NoError(t, err, "the reference is the model without its adapters")
 	m.Levers.Objective = false
 	_, err = m.Complete(Case{Levers: dpo})
-	require.ErrorContains(t, err, "a graph has its loss in it")
+	require.ErrorContains(t, err, "an exported graph contains its own loss")
 }

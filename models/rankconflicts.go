@@ -16,13 +16,13 @@ var rankConflicts = []Conflict{
 		"{gpus} GPUs need a strategy, one of ddp, fsdp1, fsdp2, tp, zero1, zero2, zero3, pp, device-map"),
 	refuse("strategy", "a model with its own loop",
 		func(k *choice) bool { return k.Strategy != nil && !k.m.Distributes },
-		"vprof does not record this model's own training loop on several GPUs; it does the models of its common "+
-			"loop and exported ones (.pt2); vprof run --gpus N -- torchrun SCRIPT runs the model's own script"),
+		"vprof does not support this model's own training loop on several GPUs, only models of its common loop and "+
+			"exported ones (.pt2); vprof run --gpus N -- torchrun SCRIPT runs the model's own script"),
 	refuse("strategy", "too many GPUs",
 		func(k *choice) bool { return k.Strategy != nil && (k.GPUs < 1 || k.GPUs > mostRanks) },
 		"{gpus} is not a number of GPUs from 1 to 1048576"),
 	refuse("strategy", "pp with accumulate", func(k *choice) bool { return k.named(PP) && k.Accumulate > 1 },
-		"a pipeline has its micro-batches in the strategy (micro=N), not as accumulation"),
+		"a pipeline's micro-batches are set in the strategy (micro=N), not by accumulation"),
 	refuse("strategy", "pp with amp fp16", func(k *choice) bool { return k.named(PP) && k.AMP == "fp16" },
 		"the schedule of a pipeline runs backward itself, without a GradScaler's scale; take bf16"),
 	refuse("strategy", "pp with objective", func(k *choice) bool { return k.named(PP) && !k.Objective.IsZero() },
@@ -40,35 +40,33 @@ var deviceMapConflicts = []Conflict{
 			"hf:, or \"vprof run\""),
 	refuse("strategy", "device-map with objective",
 		func(k *choice) bool { return k.named(DeviceMap) && !k.Objective.IsZero() },
-		"vprof records models that are spread over GPUs with the loss of the next token or of classes; leave out "+
-			"the objective, or use \"vprof run\""),
+		"device-map supports only next-token and classification losses; leave out the objective, or use \"vprof run\""),
 	refuse("strategy", "device-map with amp fp16",
 		func(k *choice) bool { return k.named(DeviceMap) && k.AMP == "fp16" },
-		"vprof does not record a GradScaler of gradients on several GPUs; take bf16"),
+		"vprof does not support a GradScaler of gradients on several GPUs; use bf16"),
 	refuse("strategy", "device-map with offload, optimizer-in-backward",
 		func(k *choice) bool { return k.named(DeviceMap) && (k.Offload || k.InBackward) },
-		"vprof records models that are spread over GPUs without offloading and without an optimizer in backward"),
+		"device-map is supported without offloading and without an optimizer in backward"),
 }
 
 // contextConflicts are sequences that ranks share, with models and pipelines that do not.
 var contextConflicts = []Conflict{
 	refuse("strategy", "cp with a model without plain attention",
 		func(k *choice) bool { return k.s.CP > 0 && !k.m.Levers.Context },
-		"vprof records sequences that ranks share (cp) for transformers' decoders with plain attention "+
-			"(hf:config.json)"),
+		"context parallelism (cp) needs a decoder of transformers with plain attention (hf:config.json)"),
 	refuse("strategy", "cp with task, objective", func(k *choice) bool { return k.s.CP > 0 && !k.nextToken() },
-		"vprof records sequences that ranks share (cp) for learning the next token"),
+		"context parallelism (cp) is supported only for next-token training"),
 	refuse("strategy", "cp with pp",
 		func(k *choice) bool { return k.s.CP > 0 && k.named(PP) && k.s.CPBy != RingOfTorch },
-		"vprof records sequences that ranks of a stage share (cp) with cp_by=torch"),
+		"context parallelism (cp) in pipeline stages needs cp_by=torch"),
 }
 
 // expertConflicts are experts that ranks share out, with numbers of ranks and other ways to share.
 var expertConflicts = []Conflict{
 	refuse("strategy", "ep with a model without experts",
 		func(k *choice) bool { return k.s.EP > 0 && k.m.Levers.Experts == 0 },
-		"vprof records experts that ranks share out (ep) for mixtures of transformers whose experts are grouped "+
-			"products, as in Qwen, Mixtral and DeepSeek"),
+		"expert parallelism (ep) needs a mixture of transformers whose experts are grouped products, as in Qwen, "+
+			"Mixtral and DeepSeek"),
 	refuse("strategy", "ep that does not divide the experts",
 		func(k *choice) bool { return k.s.EP > 0 && k.m.Levers.Experts%k.s.EP != 0 },
 		"{ep} ranks cannot share out {experts} experts evenly (ep={ep})"),
@@ -76,36 +74,34 @@ var expertConflicts = []Conflict{
 		func(k *choice) bool { return k.s.EP > 0 && k.each()%k.s.EP != 0 },
 		"{GPUs of a stage} GPUs cannot be divided into groups of {ep} that share out the experts (ep={ep})"),
 	refuse("strategy", "ep with pp", func(k *choice) bool { return k.s.EP > 0 && k.named(PP) && k.s.EPBy == "" },
-		"vprof records experts that ranks of a stage share out (ep) with ep_by=torch"),
+		"expert parallelism (ep) in pipeline stages needs ep_by=torch"),
 	refuse("strategy", "ep with tp", func(k *choice) bool {
 		return k.s.EP > 0 && k.s.TP > 0 && (k.s.TPBy == "" || k.s.EPBy == "" || k.s.CP > 0)
 	},
-		"vprof records experts that ranks share out (ep) and layers that they share (tp) together as transformers "+
-			"does: tp:tp=N,tp_by=transformers,ep=M,ep_by=torch, without cp"),
+		"expert parallelism (ep) with tensor parallelism (tp) is supported as transformers does it: "+
+			"tp:tp=N,tp_by=transformers,ep=M,ep_by=torch, without cp"),
 	refuse("strategy", "ep that is no multiple of tp",
 		func(k *choice) bool { return k.s.EP > 0 && k.s.TP > 0 && k.s.EP%k.s.TP != 0 },
-		"transformers has ep a multiple of tp: ep={ep} is none of tp={tp}"),
+		"transformers needs ep to be a multiple of tp: ep={ep} is not a multiple of tp={tp}"),
 	refuse("strategy", "ep with replicate",
 		func(k *choice) bool { return k.s.EP > 0 && k.each()/max(1, k.s.Replicate)%k.s.EP != 0 },
 		"the GPUs of each of {replicate} replicas cannot be divided into groups of {ep} that share out the experts "+
 			"(ep={ep})"),
 	refuse("strategy", "ep with cp, replicate",
 		func(k *choice) bool { return k.s.EP > 0 && (k.s.CP > 0 || k.s.Replicate > 1) && k.s.EPBy == "" },
-		"vprof records experts that ranks share out (ep) together with sequences that they share, and with "+
-			"replicas, by ep_by=torch alone; leave out cp and replicate"),
+		"expert parallelism (ep) with cp or replicate needs ep_by=torch; leave out cp and replicate"),
 	refuse("strategy", "ep with cp",
 		func(k *choice) bool { return k.s.EP > 0 && k.s.CP > 0 && (k.s.CPBy != RingOfTorch || k.named(DDP)) },
-		"vprof records experts that ranks share out (ep) together with sequences that they share under fsdp2 and "+
-			"pp, with cp_by=torch"),
+		"expert parallelism (ep) with context parallelism (cp) needs fsdp2 or pp, and cp_by=torch"),
 	refuse("strategy", "ep with fsdp2",
 		func(k *choice) bool { return k.s.EP > 0 && k.named(FSDP2) && int64(k.GPUs) == k.s.EP && k.s.EPBy == "" },
 		"with ep={ep} on {gpus} GPUs nothing is left over which fully_shard could shard the experts; take a "+
 			"multiple of {ep} GPUs, or ddp:ep={ep}"),
 	refuse("strategy", "ep with ddp",
 		func(k *choice) bool { return k.s.EP > 0 && k.named(DDP) && int64(k.GPUs) != k.s.EP },
-		"vprof records DistributedDataParallel with experts over all ranks alone: ep={gpus}"),
+		"DistributedDataParallel with expert parallelism needs experts over all ranks: ep={gpus}"),
 	refuse("strategy", "ep with quantize", func(k *choice) bool { return k.s.EP > 0 && k.Quantize != "" },
-		"vprof records experts that ranks share out (ep) in the type of the weights; leave out --quantize"),
+		"expert parallelism (ep) does not support quantized weights; leave out --quantize"),
 }
 
 // deepSpeedConflicts are ways to train that DeepSpeed's engine does itself.
@@ -118,9 +114,9 @@ var deepSpeedConflicts = []Conflict{
 		"FullyShardedDataParallel flattens no weights in 8-bit integers (ValueError: Cannot flatten integer dtype "+
 			"tensors); quantize to nf4, or use fsdp2"),
 	refuse("strategy", "zero3 with quantize", func(k *choice) bool { return k.named(ZeRO3) && k.Quantize != "" },
-		"ZeRO-3 does not share out the weights of a model that bitsandbytes has quantized; use zero2 or fsdp2"),
+		"ZeRO-3 does not shard weights that bitsandbytes has quantized; use zero2 or fsdp2"),
 	refuse("strategy", "DeepSpeed with offload", func(k *choice) bool { return k.s.DeepSpeed() && k.Offload },
-		"vprof records DeepSpeed without hooks that save to the host; leave out --set offload"),
+		"vprof supports DeepSpeed without hooks that save to the host; leave out --set offload"),
 }
 
 // tensor reports whether ranks share layers, and tokens whether they also share tokens or logits.
@@ -134,8 +130,8 @@ func (k *choice) tokens() bool {
 var tensorConflicts = []Conflict{
 	refuse("strategy", "tp with lora, quantize",
 		func(k *choice) bool { return k.tensor() && (k.LoRA != nil || k.Quantize != "") },
-		"adapters and packed weights stand in the place of linear layers, which parallelize_module then does not "+
-			"find; use another strategy"),
+		"adapters and quantized layers replace linear layers, which parallelize_module then does not find; use "+
+			"another strategy"),
 	refuse("strategy", "tp with clip", func(k *choice) bool {
 		return k.tensor() && !k.s.Sequence && k.s.TPBy == "" &&
 			(k.Clip == ClipNorm || k.Clip == "" && !k.m.Free)
@@ -144,17 +140,17 @@ var tensorConflicts = []Conflict{
 			"mesh\") unless all parameters are shared; take sequence=true, or train with --clip none"),
 	refuse("strategy", "sequence, loss, tp_by with a model without plain attention",
 		func(k *choice) bool { return k.tokens() && !k.m.Levers.Context },
-		"vprof records sequence, loss and tp_by of tensor parallelism for transformers' decoders with plain "+
-			"attention (hf:config.json)"),
+		"sequence, loss and tp_by of tensor parallelism need a decoder of transformers with plain attention "+
+			"(hf:config.json)"),
 	refuse("strategy", "tp_by with a model without a plan",
 		func(k *choice) bool { return k.tokens() && k.s.TPBy != "" && !k.m.Levers.TensorPlan },
-		"vprof does not record what transformers has ranks share of this model (tp_by): its plan gathers between "+
-			"layers, leaves some whole, or is not there; leave out tp_by, or take fsdp2"),
+		"vprof does not support transformers' tensor-parallel plan of this model (tp_by): it gathers between layers, "+
+			"leaves some whole, or does not exist; leave out tp_by, or use fsdp2"),
 	refuse("strategy", "sequence, loss, tp_by with cp", func(k *choice) bool { return k.tokens() && k.s.CP > 0 },
-		"vprof records sequence and loss of tensor parallelism without context parallelism; leave out cp"),
+		"sequence and loss of tensor parallelism are not supported with context parallelism; leave out cp"),
 	refuse("strategy", "sequence, loss, tp_by with task, objective",
 		func(k *choice) bool { return k.tokens() && !k.nextToken() },
-		"vprof records sequence and loss of tensor parallelism for learning the next token"),
+		"sequence and loss of tensor parallelism are supported only for next-token training"),
 	refuse("strategy", "tp over all GPUs with foreach optimizers", func(k *choice) bool {
 		return k.tensor() && !k.s.Sequence && k.s.TPBy == "" && k.each() == k.s.TP &&
 			k.opt.Implementation != optim.SingleTensor
@@ -173,18 +169,18 @@ var shapeConflicts = []Conflict{
 		"{gpus} GPUs cannot be divided into {replicate} replicas"),
 	refuse("strategy", "stages without schedule=interleaved",
 		func(k *choice) bool { return k.s.Stages > 0 && k.s.Schedule != Interleaved },
-		"stages={stages} is about schedule=interleaved; other schedules have one stage on each rank"),
+		"stages={stages} needs schedule=interleaved; other schedules have one stage on each rank"),
 	refuse("strategy", "bucket, overlap, offload without engine", func(k *choice) bool {
 		return k.named(ZeRO1) && k.s.Engine == "" && (k.s.Bucket != 0 || k.s.Overlap || k.s.Offload != "")
 	},
-		"bucket, overlap and offload are DeepSpeed's; say engine=deepspeed, too"),
+		"bucket, overlap and offload are DeepSpeed's; add engine=deepspeed"),
 	refuse("strategy", "engine with options of ddp", func(k *choice) bool {
 		return k.named(ZeRO1) && k.s.Engine != "" &&
 			(k.s.BucketView || k.s.BucketCap > 0 || k.s.StaticGraph || k.s.FindUnused || k.s.EachSync)
 	},
-		"engine=deepspeed takes bucket, overlap and offload, and no options of DistributedDataParallel"),
+		"engine=deepspeed accepts bucket, overlap and offload, and no options of DistributedDataParallel"),
 	refuse("strategy", "cp_by without cp", func(k *choice) bool { return k.s.CPBy != "" && k.s.CP == 0 },
-		"cp_by={cp_by} says how ranks share sequences; say how many with cp=N"),
+		"cp_by={cp_by} needs the number of ranks that share a sequence; add cp=N"),
 	refuse("strategy", "cp that does not divide the GPUs",
 		func(k *choice) bool { return k.s.CP > 0 && int64(k.GPUs)%(k.s.CP*max(1, k.s.TP)) != 0 },
 		"{gpus} GPUs cannot be divided into groups of {groups} that share a sequence (cp={cp})"),
@@ -193,10 +189,10 @@ var shapeConflicts = []Conflict{
 	},
 		"tp_by={tp_by} is a plan of its own; leave out sequence, loss, col and row"),
 	refuse("strategy", "ep_by without ep", func(k *choice) bool { return k.s.EPBy != "" && k.s.EP == 0 },
-		"ep_by={ep_by} says how ranks exchange tokens; say how many share out the experts with ep=N"),
+		"ep_by={ep_by} needs the number of ranks that share the experts; add ep=N"),
 	refuse("strategy", "memory of another number of GPUs",
 		func(k *choice) bool { return k.named(DeviceMap) && len(k.s.Memory) > 0 && len(k.s.Memory) != k.GPUs },
-		"memory names {memory sizes} GPUs, and there are {gpus}; say as many sizes, like memory=10GiB+20GiB"),
+		"memory has {memory sizes} sizes for {gpus} GPUs; give one for each, like memory=10GiB+20GiB"),
 	refuse("strategy", "static_graph with find_unused",
 		func(k *choice) bool { return k.s.StaticGraph && k.s.FindUnused },
 		"static_graph and find_unused exclude each other"),
@@ -212,15 +208,14 @@ var shapeConflicts = []Conflict{
 		"FullyShardedDataParallel has one module in a unit and keeps all or none after forward (reshard=true|false); "+
 			"fsdp2 has the others"),
 	refuse("strategy", "reshard=N with tp", func(k *choice) bool { return k.s.ReshardAmong() > 0 && k.s.TP > 0 },
-		"reshard={reshard}: PyTorch reshards to fewer ranks without tensor parallelism alone; take true, false or "+
-			"auto"),
+		"reshard={reshard}: PyTorch reshards to fewer ranks only without tensor parallelism; use true, false or auto"),
 	refuse("strategy", "reshard=N with ep", func(k *choice) bool { return k.s.ReshardAmong() > 0 && k.s.EP > 0 },
-		"reshard={reshard}: vprof records experts that ranks share out (ep={ep}) with true, false or auto"),
+		"reshard={reshard}: expert parallelism (ep={ep}) needs true, false or auto"),
 	refuse("strategy", "reshard=N that does not divide the ranks", func(k *choice) bool {
 		n := k.s.ReshardAmong()
 		return n > 0 && (n > k.sharers() || k.sharers()%n != 0)
 	},
-		"reshard={reshard}: parameters are shared by {sharers} ranks, of which it must be a factor"),
+		"reshard={reshard}: it must divide the {sharers} ranks that share the parameters"),
 	refuse("strategy", "tp without tp=N", func(k *choice) bool { return k.named(TP) && k.s.TP == 0 },
 		"tensor parallelism needs the number of ranks that share a layer, such as tp:tp=2"),
 	refuse("strategy", "tp that does not divide the GPUs",
@@ -238,15 +233,14 @@ var shapeConflicts = []Conflict{
 		"{gpus} GPUs cannot be divided into {ranks} stages that as many share (pp={ranks})"),
 	refuse("strategy", "pp with init but host",
 		func(k *choice) bool { return k.named(PP) && k.s.Init != "" && k.s.Init != InitHost },
-		"stages are made on the meta device, or in the host's memory of each process with the whole model "+
-			"(init=host); init={init} is about fully_shard of a whole model"),
+		"stages are made on the meta device, or in the host's memory with the whole model (init=host); init={init} "+
+			"needs fully_shard of a whole model"),
 	refuse("strategy", "micro below the stages",
 		func(k *choice) bool { return k.named(PP) && k.s.Micro > 0 && k.s.Micro < k.stages() },
 		"{micro} micro-batches do not fill a pipeline of {ranks} stages; take at least as many"),
 	refuse("strategy", "schedule=interleaved with shared stages",
 		func(k *choice) bool { return k.named(PP) && k.each() > 1 && k.s.Schedule == Interleaved },
-		"vprof records stages that {GPUs of a stage} GPUs share with one stage on each rank; leave out "+
-			"schedule=interleaved"),
+		"stages of {GPUs of a stage} GPUs need one stage on each rank; leave out schedule=interleaved"),
 	refuse("strategy", "tp, cp, replicate that do not divide a stage", func(k *choice) bool {
 		return k.named(PP) && k.each()%(max(1, k.s.TP)*max(1, k.s.CP)*max(1, k.s.Replicate)) != 0
 	},

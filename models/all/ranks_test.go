@@ -85,7 +85,7 @@ func TestTensorParallelRanksHaveTheirPart(t *testing.T) {
 	_, err = record("tp:tp=2", func(c *models.Case) { c.Clip = models.ClipNorm })
 	require.ErrorContains(t, err, "train with --clip none")
 	_, err = record("tp:tp=2", func(c *models.Case) { c.LoRA = &models.LoRA{Rank: 4} })
-	require.ErrorContains(t, err, "adapters and packed weights stand in the place of linear layers")
+	require.ErrorContains(t, err, "adapters and quantized layers replace linear layers")
 }
 
 // TestParametersThatFewerRanksShare: with reshard=N the rank has the same between steps, and

@@ -97,7 +97,7 @@ func TestSequencesThatCannotBeShared(t *testing.T) {
 	require.ErrorContains(t, shared(models.Strategy{Name: models.DDP, CP: 3}, 8, 1, 0),
 		"8 GPUs cannot be divided into groups of 3 that share a sequence (cp=3)")
 	require.ErrorContains(t, shared(models.Strategy{Name: models.DDP, CPBy: models.Ring}, 8, 1, 0),
-		"say how many with cp=N")
+		"add cp=N")
 	require.NoError(t, shared(models.Strategy{Name: models.DDP, CP: 4}, 8, 1, 0))
 	require.NoError(t, shared(models.Strategy{Name: models.TP, TP: 2, CP: 2}, 8, 1, 0), "heads of both are shared")
 }
@@ -150,14 +150,14 @@ func TestExpertsThatRanksShareOut(t *testing.T) {
 	odd, plain, wide := shared, shared, shared
 	odd.TP, odd.EP, plain.TPBy, wide.EP, wide.Replicate = 4, 2, "", 4, 2
 	for reason, s := range map[string]models.Strategy{
-		"3 ranks cannot share out 8 experts evenly (ep=3)":                       {Name: models.DDP, EP: 3},
-		"DistributedDataParallel with experts over all ranks alone: ep=4":        {Name: models.DDP, EP: 2},
-		"with ep=4 on 4 GPUs nothing is left over which fully_shard could shard": {Name: models.FSDP2, EP: 4},
-		"with sequences that they share, and with replicas, by ep_by=torch alone; leave out cp and replic": {
+		"3 ranks cannot share out 8 experts evenly (ep=3)":                                   {Name: models.DDP, EP: 3},
+		"DistributedDataParallel with expert parallelism needs experts over all ranks: ep=4": {Name: models.DDP, EP: 2},
+		"with ep=4 on 4 GPUs nothing is left over which fully_shard could shard":             {Name: models.FSDP2, EP: 4},
+		"with cp or replicate needs ep_by=torch; leave out cp and replic": {
 			Name: models.FSDP2,
 			EP:   2, CP: 2,
 		},
-		"with sequences that they share under fsdp2 and pp, with cp_by=torch": {
+		"with context parallelism (cp) needs fsdp2 or pp, and cp_by=torch": {
 			Name: models.FSDP2,
 			EP:   2, EPBy: models.TorchExperts, CP: 2,
 		},
@@ -166,8 +166,8 @@ func TestExpertsThatRanksShareOut(t *testing.T) {
 		require.ErrorContains(t, err, reason)
 	}
 	for reason, s := range map[string]models.Strategy{
-		"as transformers does: tp:tp=N,tp_by=transformers,ep=M,ep_by=torch":            plain,
-		"transformers has ep a multiple of tp: ep=2 is none of tp=4":                   odd,
+		"as transformers does it: tp:tp=N,tp_by=transformers,ep=M,ep_by=torch":         plain,
+		"transformers needs ep to be a multiple of tp: ep=2 is not a multiple of tp=4": odd,
 		"the GPUs of each of 2 replicas cannot be divided into groups of 4 that share": wide,
 	} {
 		_, err := record(s, 4)
@@ -187,7 +187,7 @@ func TestPlansOfTransformersThatAreNotRecorded(t *testing.T) {
 		if recorded {
 			require.NoError(t, err, kind)
 		} else {
-			require.ErrorContains(t, err, "vprof does not record what transformers has ranks share of this model", kind)
+			require.ErrorContains(t, err, "vprof does not support transformers' tensor-parallel plan of this model", kind)
 		}
 	}
 }

@@ -62,7 +62,7 @@ func TestDeviceMapsThatDoNotTrain(t *testing.T) {
 		"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 8}`
 	for _, want := range []struct{ config, strategy, reason string }{
 		{small, "device-map:map=sequential,memory=4MiB+4MiB", "on the host"},
-		{small, "device-map:memory=4MiB", "names 1 GPUs"},
+		{small, "device-map:memory=4MiB", "memory has 1 sizes for 2 GPUs"},
 		{classifier, "device-map", "same device"},
 	} {
 		s, err := models.ParseStrategy(want.strategy)

@@ -14,7 +14,7 @@ func TestWrongGemmasAreExplained(t *testing.T) {
 		`{"model_type": "gemma4_text", "num_kv_shared_layers": 25}`:                                  `num_kv_shared_layers: 25: layer 5 has no earlier one of its kind to take keys from`,
 		`{"model_type": "gemma4_text", "num_kv_shared_layers": 5, "hidden_size_per_layer_input": 0}`: `num_kv_shared_layers: 5 without hidden_size_per_layer_input: transformers cannot run it`,
 		`{"model_type": "gemma4_text", "attention_k_eq_v": true, "num_global_key_value_heads": 3}`:   `num_global_key_value_heads: 3 do not divide num_attention_heads 8`,
-		`{"model_type": "gemma4_text", "use_bidirectional_attention": "all"}`:                        `use_bidirectional_attention: "all": vprof does not describe models with it`,
+		`{"model_type": "gemma4_text", "use_bidirectional_attention": "all"}`:                        `use_bidirectional_attention: "all": vprof does not support models with it`,
 		`{"model_type": "gemma4_text", "global_head_dim": 65}`:                                       `global_head_dim: 65 is odd; rotary positions need an even number`,
 		`{"model_type": "gemma4", "text_config": {"enable_moe_block": true, "num_experts": 4}}`:      `text_config.top_k_experts: 8 is more than the 4 experts that there are`,
 		`{"model_type": "gemma4", "audio_config": {"subsampling_conv_channels": [8]}}`:               `audio_config.subsampling_conv_channels: has 1 convolutions; there are two`,

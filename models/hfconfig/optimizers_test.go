@@ -82,7 +82,7 @@ func TestOptimizersThatDoNotGoWithTheRest(t *testing.T) {
 		},
 		"rank: \"none\" is not a whole number": {Optimizer: "galore-adamw:rank=none"},
 		"optimizer muon takes no options":      {Optimizer: "muon:rank=2"},
-		"needs each gradient as a whole": {
+		"needs whole gradients": {
 			Optimizer: "galore-adamw",
 			Strategy:  &models.Strategy{Name: "fsdp2"}, GPUs: 2,
 		},

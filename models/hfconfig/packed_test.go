@@ -88,12 +88,12 @@ func TestWeightsStoredInFewBits(t *testing.T) {
 		"quantize: the weights are stored as nf4, which transformers keeps; planned is nf4-dq")
 	_, err = Parse("config.json",
 		[]byte(sizes+`{"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_type": "fp4"}}`))
-	require.ErrorContains(t, err, "vprof does not describe models with it")
+	require.ErrorContains(t, err, "vprof does not support models with it")
 	for method, want := range map[string]string{
 		"gptq": "the layers of gptqmodel", "awq": "the layers of gptqmodel", "fp8": "FP8 kernels",
 		"compressed-tensors": "the layers of compressed-tensors",
 		"hqq":                "the layers of hqq", "nvfp4": "transformers trains nothing beside",
-		"other": "vprof does not describe models with it",
+		"other": "vprof does not support models with it",
 	} {
 		_, err = Parse("config.json", []byte(sizes+`{"quant_method": "`+method+`", "bits": 4}}`))
 		require.ErrorContains(t, err, "quantization_config: ", method)

@@ -62,7 +62,7 @@ func TestParametersAreTrainedByName(t *testing.T) {
 			LoRA:   &models.LoRA{Rank: 4},
 			Levers: models.Levers{TrainOnly: "layers"},
 		},
-		"train-only: another choice of what is trained is given": {
+		"train-only: another option also selects the trained parameters": {
 			Stage:  "head",
 			Levers: models.Levers{TrainOnly: "layers"},
 		},
@@ -105,7 +105,7 @@ func TestTrainedLayersRequestWhatPyTorchDoes(t *testing.T) {
 			TrainOnly:      "layers",
 			TrainedWeights: "bf16",
 		}},
-		"trained-weights: strategies that share": {
+		"trained-weights: strategies that shard": {
 			Levers: models.Levers{TrainOnly: "layers", TrainedWeights: "fp32"},
 			GPUs:   2, Strategy: &models.Strategy{Name: models.FSDP2},
 		},

@@ -53,7 +53,7 @@ func TestTrainingForQuantization(t *testing.T) {
 		models.Options{})
 	require.NoError(t, err)
 	_, err = m.Complete(models.Case{LoRA: &models.LoRA{Rank: 8}, Levers: models.Levers{QAT: q8da4w, Quantize: "nf4"}})
-	require.ErrorContains(t, err, "qat: layers in few bits have nothing to round; leave out --quantize")
+	require.ErrorContains(t, err, "qat: quantized layers cannot be trained quantization-aware; leave out --quantize")
 }
 
 // Peaks in the second step of peft 0.21 with use_dora, otherwise as above.

@@ -218,7 +218,7 @@ func (r *reader) square(key string, otherwise int64) int64 {
 	}
 	sides := r.sizes(key, []int64{otherwise, otherwise}, mostImage)
 	if len(sides) != 2 || sides[0] != sides[1] {
-		r.wrong(name, "%s is not square, and vprof describes square ones only", excerpt(value))
+		r.wrong(name, "%s is not square, and vprof supports only square ones", excerpt(value))
 	}
 	return sides[0]
 }
@@ -299,7 +299,7 @@ func (r *reader) words(key string) []string {
 func (r *reader) refuse(key string, harmless ...string) {
 	value, name, ok := r.get(key)
 	if ok && !null(value) && !slices.Contains(harmless, string(value)) {
-		r.wrong(name, "%s: vprof does not describe models with it", excerpt(value))
+		r.wrong(name, "%s: vprof does not support models with it", excerpt(value))
 	}
 }
 

@@ -236,8 +236,8 @@ type Prompt struct{ Weight, Gate *nn.Parameter }
 func (s *Site) addPrompts() error {
 	all := s.BaseLayer.(*table).attentions
 	if len(all) == 0 {
-		return errors.New("peft 0.21 raises there: it puts adaption prompts at llama, mistral and gpt2, of which " +
-			"vprof has rules for the first two")
+		return errors.New("peft 0.21 raises an error: it adds adaption prompts to llama, mistral and gpt2; vprof " +
+			"supports the first two")
 	}
 	numbers := map[string]int64{}
 	for _, key := range []string{"adapter_len", "adapter_layers"} {

@@ -201,8 +201,8 @@ func (w *walker) recomputed(module string, run func(*trace.Frame, []*trace.Tenso
 	return []*trace.Tensor{w.frame.CheckpointReentrant(func(f *trace.Frame, in []*trace.Tensor) *trace.Tensor {
 		outs := run(f, in)
 		if len(outs) != 1 {
-			f.Tape().Raise(fmt.Errorf("%s returns %d tensors; reentrant checkpointing is described for modules that "+
-				"return one, so use --checkpointing non-reentrant", module, len(outs)))
+			f.Tape().Raise(fmt.Errorf("%s returns %d tensors; reentrant checkpointing is supported for modules that "+
+				"return one; use --checkpointing non-reentrant", module, len(outs)))
 		}
 		return outs[0]
 	}, nil, inputs...)}

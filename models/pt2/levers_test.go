@@ -118,7 +118,7 @@ func TestLeversThatAGraphCannotHave(t *testing.T) {
 			Checkpointing: true,
 			LoRA:          &models.LoRA{Rank: 8}, Levers: models.Levers{Recompute: "reentrant"},
 		}},
-		"it needs checkpointing on": {
+		"needs checkpointing on": {
 			"hf-qwen3-tiny",
 			models.Case{Levers: models.Levers{Recompute: "reentrant"}},
 		},

@@ -139,7 +139,7 @@ func TestLigerThatAGraphCannotHave(t *testing.T) {
 			"hf-qwen3-tiny", same,
 			models.Case{Settings: models.Settings{"plain-loss": 1}},
 		},
-		"fused linear cross entropy of a layer without a bias": {
+		"fused linear cross entropy only for a layer without a bias": {
 			"hf-bert-tiny", same,
 			models.Case{Settings: models.Settings{"fused-loss": 1}},
 		},

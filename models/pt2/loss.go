@@ -107,7 +107,7 @@ func checkLoss(name string, r export.Result) error {
 	case losses[name] == nil:
 		return fmt.Errorf("there is no loss %q; use %s", name, strings.Join(Losses(), ", "))
 	case !d.IsFloat():
-		return fmt.Errorf("the output is of type %s, of which there are no gradients; choose another with --output",
+		return fmt.Errorf("the output has type %s, which has no gradients; choose another with --output",
 			d.Torch())
 	case name == Output && r.Dims != 0:
 		return fmt.Errorf("the output has %d dimensions, and a loss has none; use another loss, sum for instance",

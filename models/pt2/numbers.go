@@ -106,7 +106,7 @@ func property(of func(x *trace.Tensor, d int) int64, args []aten.Value) (aten.Va
 // operands returns the n numbers of a call; true is 1.
 func operands(args []aten.Value, n int) ([]export.Number, error) {
 	if len(args) != n {
-		return nil, fmt.Errorf("%d numbers where %d are due", len(args), n)
+		return nil, fmt.Errorf("got %d numbers, need %d", len(args), n)
 	}
 	out := make([]export.Number, n)
 	for i, a := range args {
@@ -121,7 +121,7 @@ func operands(args []aten.Value, n int) ([]export.Number, error) {
 				out[i] = export.Fraction(1)
 			}
 		default:
-			return nil, fmt.Errorf("%T where a number is due", a)
+			return nil, fmt.Errorf("got %T, need a number", a)
 		}
 	}
 	return out, nil

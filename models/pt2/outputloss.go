@@ -122,7 +122,8 @@ func (h *head) check() error {
 			return fmt.Errorf("%s needs the logits unchanged, and this model scales or caps "+
 				"them; use --set chunked-loss=N", name)
 		case inputOf(n, "bias") >= 0:
-			return fmt.Errorf("vprof describes %s of a layer without a bias, and %s has one; use --set chunked-loss=N",
+			return fmt.Errorf("vprof supports %s only for a layer without a bias, and %s has one; use --set "+
+				"chunked-loss=N",
 				name, n.Module)
 		case h.t.replaced(h.weight):
 			return fmt.Errorf("%s multiplies by the weight of %s alone, which has an adapter or is packed; leave it "+
@@ -133,7 +134,7 @@ func (h *head) check() error {
 	case s == nil || s.Name == models.DDP:
 	case s.Name == models.PP:
 		return errors.New(
-			"vprof describes losses in chunks of exported models without pipelines; use another --strategy")
+			"vprof supports chunked losses of exported models without pipelines; use another --strategy")
 	case h.l.loss < 0:
 		return errors.New("ranks gather the output layer within the model, which returns its logits; use a model " +
 			"that returns its loss, or --strategy ddp")
@@ -155,7 +156,7 @@ func (h *head) wrapped(wraps []*wrapped) error {
 	for _, c := range wraps {
 		for i := range h.l.gone {
 			if c.begin <= i && i < c.end && c.end-c.begin < len(h.t.g.Nodes) {
-				return fmt.Errorf("ranks would gather %s for every chunk; vprof describes that for models of "+
+				return fmt.Errorf("ranks would gather %s for every chunk; vprof supports that only for models of "+
 					"transformers (hf:config.json)", h.t.g.Nodes[h.l.linear].Module)
 			}
 		}

@@ -102,5 +102,5 @@ func TestInterleavedStagesShareOutTheModel(t *testing.T) {
 	_, err = record(models.Strategy{Name: models.PP, Rank: &zero, Micro: 5, Schedule: models.Interleaved}, plain)
 	require.ErrorContains(t, err, "5 micro-batches cannot be divided among 2 ranks in 2 rounds")
 	_, err = record(models.Strategy{Name: models.PP, Rank: &zero, Stages: 2}, plain)
-	require.ErrorContains(t, err, "stages=2 is about schedule=interleaved")
+	require.ErrorContains(t, err, "stages=2 needs schedule=interleaved")
 }

@@ -85,7 +85,7 @@ func convert(v Value, typ string) (Value, error) {
 		if optional || base == "Tensor" {
 			return nil, nil
 		}
-		return nil, fmt.Errorf("no value where the schema says %s", typ)
+		return nil, fmt.Errorf("got no value, the schema needs %s", typ)
 	}
 	var ok bool
 	switch element, list := listOf(base); {
@@ -106,7 +106,7 @@ func convert(v Value, typ string) (Value, error) {
 		v, ok = convertOne(v, base)
 	}
 	if !ok {
-		return nil, fmt.Errorf("%T where the schema says %s", v, typ)
+		return nil, fmt.Errorf("got %T, the schema needs %s", v, typ)
 	}
 	return v, nil
 }

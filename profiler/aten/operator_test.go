@@ -103,7 +103,7 @@ func TestBadCallsAreErrors(t *testing.T) {
 	}{
 		{"relu.default", `argument "self" is missing`, func(*trace.Frame) []Arg { return nil }},
 		{"relu.default", `has no argument "x"`, func(f *trace.Frame) []Arg { return []Arg{{"x", input(f, 2)}} }},
-		{"view.default", `string where the schema says SymInt[]`, func(f *trace.Frame) []Arg {
+		{"view.default", `got string, the schema needs SymInt[]`, func(f *trace.Frame) []Arg {
 			return []Arg{{"self", input(f, 2)}, {"size", "2"}}
 		}},
 		{"mm.default", "do not go together", func(f *trace.Frame) []Arg {

@@ -155,7 +155,7 @@ func (g GPU) check() error {
 		"bf16_tflops": g.Peak.BF16, "fp64_tflops": g.Peak.FP64,
 	} {
 		if !(rate >= 0 && rate <= mostRate) {
-			return fmt.Errorf("%s is no rate", name)
+			return fmt.Errorf("%s: %v is not a rate; need a number from 0 to %g", name, rate, mostRate)
 		}
 	}
 	return nil

@@ -58,7 +58,7 @@ func (s *Steps) Actions() int {
 // micro-batches also serves steps with more.
 func Cut(p *program.Program, microBatches int) (*Steps, error) {
 	if microBatches < 1 {
-		return nil, fmt.Errorf("replay: %d micro-batches are no step", microBatches)
+		return nil, fmt.Errorf("replay: a step of %d micro-batches: need at least 1", microBatches)
 	}
 	c := &cutter{program: p}
 	s := &Steps{}
@@ -80,7 +80,7 @@ func Cut(p *program.Program, microBatches int) (*Steps, error) {
 		from = i + 1
 	}
 	if c.err == nil && (s.setup == nil || len(s.steps) < 2) {
-		c.err = errors.New("the program is not of a set-up and two training steps")
+		c.err = errors.New("the program needs a set-up and two training steps")
 	}
 	if c.err != nil {
 		return nil, fmt.Errorf("replay: %w", c.err)

@@ -36,7 +36,7 @@ type memoryUse interface {
 }
 
 // errOverlap reports that the same memory was handed out twice, by the allocator or by the device.
-var errOverlap = errors.New("the allocator gave out the same memory twice")
+var errOverlap = errors.New("the allocator allocated the same memory twice")
 
 // trace implements the Trace hook of [Replay]. It stores an error in l.err.
 func (l *ledger) trace(instruction int, e allocator.TraceEvent) {
@@ -75,7 +75,7 @@ func (l *ledger) add(addr uint64, bytes int64, buffer uint32) error {
 func (l *ledger) remove(addr uint64) error {
 	i, ok := l.find(addr)
 	if !ok {
-		return fmt.Errorf("the allocator takes back %#x, which it did not give", addr)
+		return fmt.Errorf("the allocator freed %#x, which it had not allocated", addr)
 	}
 	e := l.live[i]
 	l.live = slices.Delete(l.live, i, i+1)

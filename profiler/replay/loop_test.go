@@ -120,14 +120,14 @@ func TestWhatCannotBeCut(t *testing.T) {
 		program      *program.Program
 		microBatches int
 	}{
-		"are no step":                            {training(1, 3, 3), 0},
-		"not of a set-up and two":                {training(1, 3), 1},
+		"need at least 1":                        {training(1, 3, 3), 0},
+		"needs a set-up and two":                 {training(1, 3), 1},
 		"2 backward passes, which do not divide": {training(2, 3, 3, 3, 3), 3},
 		"is freed but does not live": {&program.Program{Instructions: []program.Instruction{
 			{Kind: program.Free},
 			{Kind: program.Mark},
 		}, Phases: []program.Phase{{}}, Buffers: make([]program.Buffer, 1)}, 1},
-		"not of a set-up and two training ": {&program.Program{}, 1},
+		"needs a set-up and two training ": {&program.Program{}, 1},
 	} {
 		_, err := replay.Cut(c.program, c.microBatches)
 		require.ErrorContains(t, err, want)

@@ -161,8 +161,8 @@ func Sides(a, b *Side, tolerance float64, batch int, price Price) (*report.Compa
 	as, bs := ofBatch(a.Steps, batch), ofBatch(b.Steps, batch)
 	if a.Snapshot != nil || b.Snapshot != nil {
 		if len(as) != 1 || len(bs) != 1 {
-			return nil, input.Errorf("a snapshot does not say what was trained, so it can be compared "+
-				"with one step only; choose one with --batch (%s has %d, %s has %d)", a.Label, len(as),
+			return nil, input.Errorf("a snapshot does not name its model, so it can be compared with one step only; "+
+				"choose one with --batch (%s has %d, %s has %d)", a.Label, len(as),
 				b.Label, len(bs))
 		}
 		out.Match(as[0].Amounts, bs[0].Amounts, cmp.Or(as[0].Of, bs[0].Of, "snapshot"))

@@ -58,7 +58,7 @@ func engineOf(given map[string]string) (e engine, err error) {
 func parseQuestion(line string) (question, error) {
 	words := strings.Fields(line)
 	if len(words) < 2 {
-		return question{}, fmt.Errorf("%q is not a question", line)
+		return question{}, fmt.Errorf("invalid question %q: need an operation and its values", line)
 	}
 	if words[0] == "graph" {
 		return question{asked: line, compiled: true}, nil
@@ -87,7 +87,7 @@ func parseQuestion(line string) (question, error) {
 		n, err := batchNorm(words[1], given)
 		return question{rule: constant(n)}, err
 	}
-	return question{}, fmt.Errorf("there is no question like %q", line)
+	return question{}, fmt.Errorf("unknown operation in question %q", line)
 }
 
 func constant(n int64) func(*cudnn.Rules, cudnn.GPU) int64 {

@@ -97,7 +97,7 @@ func (p *exprParser) expr(depth int) (*Expr, error) {
 	}
 	name := p.word()
 	if name == "" {
-		return nil, fmt.Errorf("nothing where a term is due, at byte %d", p.at)
+		return nil, fmt.Errorf("need a term at byte %d", p.at)
 	}
 	if p.next() != '(' {
 		return nil, fmt.Errorf("%q has no arguments", name)
@@ -117,7 +117,7 @@ func (p *exprParser) expr(depth int) (*Expr, error) {
 		if p.next() == ',' {
 			p.at++
 		} else if p.next() != ')' {
-			return nil, fmt.Errorf("no ) at byte %d", p.at)
+			return nil, fmt.Errorf("need ) at byte %d", p.at)
 		}
 	}
 	p.at++

@@ -55,7 +55,8 @@ func FitSpeed(steps []Timed, from steptime.Efficiency) (steptime.Efficiency, err
 	}
 	for _, s := range steps {
 		if !(s.Seconds > 0) || math.IsInf(s.Seconds, 1) || !s.Load.Known() {
-			return from, fmt.Errorf("a step of %v s with a roofline of %v s is none", s.Seconds, s.Load.Roofline())
+			return from, fmt.Errorf("step time %v s (roofline %v s): need a positive time, and the work of the "+
+				"step", s.Seconds, s.Load.Roofline())
 		}
 	}
 	assumed := from

@@ -77,7 +77,7 @@ func TestTimesThatAreNoneAreRefused(t *testing.T) {
 	_, err := FitSpeed(nil, steptime.Assumed())
 	require.ErrorContains(t, err, "no times")
 	_, err = FitSpeed([]Timed{{load(1, 1, 1), 0}}, steptime.Assumed())
-	require.ErrorContains(t, err, "is none")
+	require.ErrorContains(t, err, "need a positive time")
 	_, err = FitSpeed([]Timed{{steptime.Load{}, 1}}, steptime.Assumed())
-	require.ErrorContains(t, err, "is none")
+	require.ErrorContains(t, err, "need a positive time")
 }

@@ -286,12 +286,13 @@ func (e *Entry) check() error {
 	}
 	for i, c := range e.Correlations {
 		if slices.ContainsFunc(e.Correlations[:i], func(other Correlation) bool { return other.about(c) }) {
-			return fmt.Errorf("correlations: %s and %s stand there twice", c.Between[0], c.Between[1])
+			return fmt.Errorf("correlations: %s and %s appear twice", c.Between[0], c.Between[1])
 		}
 		_, a := termOf(c.Between[0])
 		_, b := termOf(c.Between[1])
 		if !a || !b || c.Between[0] == c.Between[1] || !(math.Abs(c.Value) <= 1) {
-			return fmt.Errorf("correlations: %v between %s and %s is none", c.Value, c.Between[0], c.Between[1])
+			return fmt.Errorf("correlations: invalid %v between %s and %s: need two different terms and a value from "+
+				"-1 to 1", c.Value, c.Between[0], c.Between[1])
 		}
 	}
 	return nil
@@ -310,13 +311,13 @@ func (e *Entry) checkHistory() error {
 	errs := map[string]*Error{"before": &e.Errors.Before, "after": &e.Errors.After, "held_out": e.Errors.HeldOut}
 	for name, n := range errs {
 		if n != nil && !(n.Median >= 0 && n.Median <= n.Max && n.Max <= mostError) {
-			return fmt.Errorf("errors: %s: a median of %v and at most %v are none", name, n.Median, n.Max)
+			return fmt.Errorf("errors: %s: median %v and maximum %v contradict each other", name, n.Median, n.Max)
 		}
 	}
 	for _, in := range e.Inputs {
 		for i, batch := range in.Batches {
 			if batch < 1 || slices.Contains(in.Batches[:i], batch) {
-				return fmt.Errorf("inputs: %s: batch %d is none, or appears twice", in.File, batch)
+				return fmt.Errorf("inputs: %s: batch %d is below 1, or appears twice", in.File, batch)
 			}
 		}
 	}

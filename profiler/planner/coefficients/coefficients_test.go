@@ -92,7 +92,7 @@ func TestDamageIsNamed(t *testing.T) {
 		"word":           {"value: 0.03", "value: much", "cannot unmarshal"},
 		"no work":        {"matmul:", "matmull:", `no class of work "matmull"`},
 		"too efficient":  {"value: 0.6", "value: 1.5", "value 1.5 is not between 0 and 1"},
-		"correlation":    {"value: -0.9", "value: -1.9", "correlations: -1.9"},
+		"correlation":    {"value: -0.9", "value: -1.9", "correlations: invalid -1.9"},
 		"twice":          {"    models:", "    gpu: t4\n    models:", "already defined"},
 		"two documents":  {"schema:", "schema: x\n---\nschema:", "more than one YAML document"},
 		"errors":         {"median: ", "median: -", "errors: "},
