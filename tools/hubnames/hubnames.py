@@ -54,7 +54,8 @@ FAMILIES = [
 
 # Sizes of releases: n_embd, n_head and n_layer.
 GPT2 = {(768, 12, 12), (1024, 16, 24), (1280, 20, 36), (1600, 25, 48), (768, 12, 6), (2, 2, 2)}
-# Words of its vocabulary, with further ones that users add; models with other numbers were trained from the start, maybe otherwise.
+# Words of its vocabulary, with further ones that users add; models with other numbers were trained from the start,
+# maybe otherwise.
 WORDS = range(50257, 50300)
 # GPT-2 is taken from its fine-tuned copies by name alone: other languages have its vocabulary's size, too.
 GPT2_NAMES = re.compile(r"(?<!ru)dialogpt|dlite|prompt|imdb|personagpt|tiny-gpt2$|^(distil)?gpt2", re.IGNORECASE)
@@ -67,7 +68,8 @@ POSITIONS = [(r"google/(code)?gemma-(2b|7b)", 8192), (r"microsoft/Phi-3(.5-mini|
              (r"mistralai/Mistral-7B-(Instruct-)?v0.1", 32768)]
 
 # Names without an organization, which the hub redirects.
-SHORT = {"google-bert/": "bert-", "openai-community/": "gpt2", "FacebookAI/": ("roberta-", "xlm-roberta-"), "distilbert/": "distil"}
+SHORT = {"google-bert/": "bert-", "openai-community/": "gpt2", "FacebookAI/": ("roberta-", "xlm-roberta-"),
+         "distilbert/": "distil"}
 
 
 def configuration(c, model_type, architecture, dtype, tied):
