@@ -84,8 +84,8 @@ type Libraries struct {
 	ReadsPositions bool
 	// SkipsMasks: rows without a padding mask have no mask where each holds one sequence. Otherwise all have one.
 	SkipsMasks bool
-	// PlainScores: eager attention of OPT leaves its scores as they are. Otherwise it raises them to the least number of
-	// their type, and keeps those before for backward.
+	// PlainScores: eager attention of OPT leaves its scores as they are. Otherwise it raises them to the least number
+	// of their type, and keeps the earlier scores for backward.
 	PlainScores bool
 	// LayersCheckpoint: a layer that is checkpointed does so in its call (GradientCheckpointingLayer). Otherwise the
 	// model checkpoints the call, so that wrappers around the layer run again, too.

@@ -15,8 +15,8 @@ type Setup struct {
 	GPUs []GPU
 	// Fail lists calls that fail: see [FailNth] and [FailCall].
 	Fail []string
-	// Hang is a call of the driver or of NVML that does not return before the next Restart, "cuMemAlloc:3" for the third
-	// of the name.
+	// Hang is a call of the driver or of NVML that does not return before the next Restart, "cuMemAlloc:3" for the
+	// third of the name.
 	Hang string
 	// Take has another process allocate Bytes of the first GPU at the call number After of the driver; nil for none.
 	Take *Taking
