@@ -57,8 +57,9 @@ GPT2 = {(768, 12, 12), (1024, 16, 24), (1280, 20, 36), (1600, 25, 48), (768, 12,
 # Words of its vocabulary, with further ones that users add; models with other numbers were trained from the start,
 # maybe otherwise.
 WORDS = range(50257, 50300)
-# GPT-2 is taken from its fine-tuned copies by name alone: other languages have its vocabulary's size, too.
-GPT2_NAMES = re.compile(r"(?<!ru)dialogpt|dlite|prompt|imdb|personagpt|tiny-gpt2$|^(distil)?gpt2", re.IGNORECASE)
+# Fine-tuned copies of GPT-2 that public scripts name; the table has hundreds of chat bots that nobody else uses.
+GPT2_NAMES = re.compile(r"^(microsoft/|af1tang/personaGPT$|aisquared/dlite|(edbeeching|lvwerra)/gpt2-imdb$|succinctly/|"
+                        r"Gustavosta/MagicPrompt|AUTOMATIC/promptgen|FredZhang7/|sshleifer/tiny-gpt2$|(distil)?gpt2)")
 # Names of models with other settings, or whose weights are stored in other types.
 UNLIKE = re.compile(r"efficient|-(el|nl|dl|ff|dm)\d|fp16|bf16|half|bit|gptq|ggml|awq|onnx|random|-chinese|spanish",
                     re.IGNORECASE)
