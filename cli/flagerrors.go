@@ -99,6 +99,9 @@ func meantFlag(flags *pflag.FlagSet, name string) string {
 	if f := models.FieldNamed(called); f != nil && f.Key && flags.Lookup("set") != nil {
 		return fmt.Sprintf("; write --set %s=VALUE", called)
 	}
+	if strings.HasPrefix(called, "config") && flags.Lookup("model") != nil && flags.Lookup("config-path") == nil {
+		return "; name the file without a flag"
+	}
 	near := cmp.Or(calledOtherwise[nearest.Fold(called)], nearest.Typo(called, names))
 	if first, _, _ := strings.Cut(near, " "); !slices.Contains(names, first) {
 		near = nearest.Typo(called, names)

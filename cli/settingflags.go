@@ -90,6 +90,9 @@ func (f *settingFlags) read(flag string, patch models.Patch) (models.Settings, e
 			}
 			continue
 		}
+		if f.flags.Lookup(name) != nil && !slices.Contains(namedSettings(), name) {
+			return nil, usagef("%s %s: this is a flag; write --%s %s", flag, name, name, value)
+		}
 		n, err := strconv.ParseInt(value, 10, 64)
 		if err != nil {
 			return nil, usagef("%s %s: %q is not a whole number", flag, name, value)

@@ -33,6 +33,14 @@ func (f *caseFlags) takesTrainer(cmd *cobra.Command, a *app, searched func() []s
 		return nil
 	}
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		file := cmd.Flags().Lookup("config-path")
+		if len(args) == 0 && file != nil && f.model == "" && looksLikeFile(file.Value.String()) {
+			args = []string{file.Value.String()} // without a model, the same as the file without the flag
+			file.Changed = false
+			if err := file.Value.Set(""); err != nil {
+				return err
+			}
+		}
 		if len(args) == 0 {
 			return nil
 		}

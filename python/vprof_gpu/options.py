@@ -255,7 +255,7 @@ class SmokeOptions(CaseOptions, total=False):
     """A setting of the longest sample, as name=value (repeatable)."""
 
     map: Values
-    """Where any other YAML, TOML or JSON of --config-path has a value, as name=path.to.key; names are batch,
+    """Key of a value in any other YAML, TOML or JSON of --config-path, as name=path.to.key; names are batch,
     accumulate, amp, checkpointing and settings (repeatable)."""
 
     other_processes: Values
