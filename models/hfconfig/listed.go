@@ -13,6 +13,7 @@ import (
 	"github.com/vprof/vprof/models"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/train"
+	"github.com/vprof/vprof/models/whisper"
 )
 
 // listedConfigs are the configurations of models with a name of their own.
@@ -22,18 +23,97 @@ var listedConfigs []byte
 
 // A listedKind holds the properties that listed models of a model_type share, besides their configurations.
 type listedKind struct {
-	// As ends the summary.
-	As    string
-	Class string
-	// Captured reports whether vprof capture takes the class.
-	Captured bool
-	// Settings are the settings of a case, nil for the ones of the type. Keys are the keys of the configuration that
+	// as ends the summary.
+	as    string
+	class string
+	// captured reports whether vprof capture takes the class.
+	captured bool
+	// settings are the settings of a case, nil for the ones of the type. keys are the keys of the configuration that
 	// settings change, which have their defaults.
-	Settings []models.Setting
-	Keys     map[string]string
-	Half     bool
-	Levers   models.LeverSet
-	Notes    []string
+	settings []models.Setting
+	keys     map[string]string
+	half     bool
+	levers   models.LeverSet
+	notes    []string
+}
+
+// sized returns a setting for a number of the configuration.
+func sized(name, usage string, most int64) models.Setting {
+	return models.Setting{Name: name, Usage: usage, Min: 1, Max: most}
+}
+
+const (
+	headNote = "stage head trains the output layer"
+	tiedNote = headNote + ", whose weight the embeddings share"
+)
+
+// listedKinds has the kinds of listed models by model_type.
+var listedKinds = map[string]listedKind{
+	"vit": {
+		class: "ViTForImageClassification", as: ", as image classifier", captured: true,
+		keys: map[string]string{"image-size": "image_size", "classes": "num_labels"},
+	},
+	"bert": {
+		class: "BertForMaskedLM", as: ", as masked language model", captured: true, half: true,
+		settings: []models.Setting{
+			hf.LengthSetting(128, 512), sized("layers", "encoder layers", 256), hf.PaddingSetting(1),
+		},
+		keys:  map[string]string{"layers": "num_hidden_layers"},
+		notes: []string{tiedNote, hf.PaddingNote},
+	},
+	"gpt2": {
+		class: "GPT2LMHeadModel", as: ", as causal language model", captured: true, half: true,
+		settings: []models.Setting{
+			hf.LengthSetting(1024, 1024), sized("layers", "decoder layers", 256), hf.PackedSetting(1),
+			hf.SharedLabelsSetting(),
+		},
+		keys:   map[string]string{"layers": "n_layer"},
+		levers: models.LeverSet{Cache: true, Quantize: true, Recompute: true},
+		notes:  []string{tiedNote, hf.PackedNote},
+	},
+	"llama": {
+		class: "LlamaForCausalLM", as: " unless set, as causal language model", captured: true, half: true,
+		settings: []models.Setting{
+			hf.LengthSetting(0, 1<<20), sized("layers", "decoder layers", 512),
+			{Name: "width", Usage: "width of the residual stream", Min: 2, Max: 1 << 16},
+			sized("heads", "heads of the query, which divide the width", 1<<10),
+			sized("kv-heads", "heads of key and value, which divide the heads", 1<<10),
+			sized("inner", "width of the feed-forward layers", 1<<20),
+			sized("vocab", "tokens in the vocabulary", 1<<24),
+			models.Switch("tied", 0, "1 if the output layer shares the weight of the embeddings, 0 if not"),
+			hf.PackedSetting(1), hf.SharedLabelsSetting(),
+		},
+		keys: map[string]string{
+			"seq-len": positionsKey, "layers": "num_hidden_layers", "width": "hidden_size",
+			"heads": "num_attention_heads", "kv-heads": "num_key_value_heads", "inner": "intermediate_size",
+			"vocab": "vocab_size", "tied": "tie_word_embeddings",
+		},
+		levers: models.LeverSet{
+			Cache: true, Quantize: true, Recompute: true, Liger: true, Tiles: true, Context: true,
+		},
+		notes: []string{headNote, hf.PackedNote},
+	},
+	"whisper": {
+		class: "WhisperForConditionalGeneration",
+		settings: []models.Setting{
+			hf.LengthSetting(128, 448), sized("mel-bins", "bins of a log-mel frame", 1024), hf.PackedSetting(1),
+			whisper.PositionsSetting(),
+		},
+		keys: map[string]string{"mel-bins": "num_mel_bins"},
+		notes: []string{
+			"every clip is padded to 30 s, so its length does not matter", tiedNote, hf.PackedNote,
+			"the steps measured for vprof train the encoder's positions; hf:config.json leaves them fixed: --set " +
+				"encoder-positions=0,packed=0 is the same step",
+		},
+	},
+	"wav2vec2": {
+		class: "Wav2Vec2ForCTC",
+		notes: []string{
+			"the input of the convolutions requires a gradient in training, so stage head runs backward through all " +
+				"of them",
+			"layers are never dropped and nothing is masked, so that every step needs the same",
+		},
+	},
 }
 
 // A listed model is a configuration with a name.
@@ -45,24 +125,18 @@ type listed struct {
 }
 
 // allListed reads the listed models.
-var allListed = sync.OnceValue(func() []listed {
-	var all struct {
-		Kinds  map[string]listedKind
-		Models []listed
-	}
+var allListed = sync.OnceValue(func() (all []listed) {
 	if err := json.Unmarshal(listedConfigs, &all); err != nil {
 		panic(err)
 	}
-	for i, l := range all.Models {
-		all.Models[i].listedKind = all.Kinds[unquoted(l.Config["model_type"])]
-	}
-	return all.Models
+	return all
 })
 
 // Listed returns the listed models of some types.
 func Listed(kinds ...string) (out []models.Model) {
 	for _, l := range allListed() {
-		if slices.Contains(kinds, unquoted(l.Config["model_type"])) {
+		if kind := unquoted(l.Config["model_type"]); slices.Contains(kinds, kind) {
+			l.listedKind = listedKinds[kind]
 			out = append(out, l.model())
 		}
 	}
@@ -72,7 +146,7 @@ func Listed(kinds ...string) (out []models.Model) {
 // with returns the configuration with the values of settings, where booleans are 1 and 0.
 func (l listed) with(s models.Settings) map[string]json.RawMessage {
 	c := maps.Clone(l.Config)
-	for name, key := range l.Keys {
+	for name, key := range l.keys {
 		value, given := s[name]
 		switch old := string(l.Config[key]); {
 		case given && (old == "true" || old == "false"):
@@ -106,7 +180,7 @@ func (l listed) check(c models.Case) error {
 	var wrong *input.FormatError
 	switch {
 	case errors.As(err, &wrong):
-		for name, key := range l.Keys {
+		for name, key := range l.keys {
 			if key == wrong.Key {
 				return c.Wrong(name, "%s", wrong.Reason)
 			}
@@ -127,24 +201,23 @@ func (l listed) model() models.Model {
 	if err != nil {
 		panic(err)
 	}
-	settings := slices.Clone(l.Settings)
+	settings := slices.Clone(l.settings)
 	if settings == nil {
 		settings = a.settings
 	}
 	for i, s := range settings {
-		settings[i].Length = s.Length || s.Name == "seq-len" // which JSON leaves out
-		if key := l.Keys[s.Name]; key != "" && s.Default == 0 {
+		if key := l.keys[s.Name]; key != "" && s.Default == 0 {
 			_ = json.Unmarshal(l.Config[key], &settings[i].Default) // false is zero
 		}
 	}
-	l.Levers.Loop = models.LoopTrainer
+	l.levers.Loop = models.LoopTrainer
 	m := models.Model{
-		Name: l.Name, Summary: a.summary + l.As, Source: "transformers 5.23, " + l.Class,
-		Batches: a.batches, BatchUnit: a.unit, Settings: settings, Adapts: true, HalfWeights: l.Half,
+		Name: l.Name, Summary: a.summary + l.as, Source: "transformers 5.23, " + l.class,
+		Batches: a.batches, BatchUnit: a.unit, Settings: settings, Adapts: true, HalfWeights: l.half,
 		Transformers: true,
-		Levers:       l.Levers, Notes: l.Notes, Check: l.check,
+		Levers:       l.levers, Notes: l.notes, Check: l.check,
 	}
-	if l.Captured {
+	if l.captured {
 		m.Class = l.captures
 	}
 	return train.Model(m, max(l.Batch, a.batch), func(c models.Case) train.Task {
@@ -162,7 +235,7 @@ func (l listed) captures(s models.Settings) models.Class {
 	for key, value := range l.with(s) {
 		config[key] = value
 	}
-	class := models.OfTransformers(l.Class, s, config)
+	class := models.OfTransformers(l.class, s, config)
 	if s[hf.Padding] == 1 {
 		class.Inputs = []string{fmt.Sprintf("attention_mask=int64[batch,seq=%d]", class.Seq)}
 	}

@@ -121,8 +121,14 @@ func (l *layer) forward(f *frame, args []*tensor) *tensor {
 	return x
 }
 
-// positionsSetting is the name of the setting that trains the encoder's positions.
+// positionsSetting is the name of [PositionsSetting].
 const positionsSetting = "encoder-positions"
+
+// PositionsSetting returns the setting that trains the encoder's positions.
+func PositionsSetting() models.Setting {
+	return models.Switch(positionsSetting, 1, "1 if the encoder's positions are trained with all other parameters, 0 "+
+		"if they stay sinusoids, as transformers leaves them")
+}
 
 // Transcription returns the task of predicting the transcripts of clips.
 func Transcription(c Config, k models.Case) train.Adaptable {
