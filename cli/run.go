@@ -126,7 +126,7 @@ func runCommand(ctx context.Context, o *runOptions, args []string) error {
 		if err != nil {
 			return err
 		}
-		r, err := o.report(ctx, outcome)
+		r, err := reportOf(ctx, outcome)
 		if err != nil {
 			return err
 		}
@@ -215,8 +215,8 @@ func (o *runOptions) execute(ctx context.Context, c script.Command) (*script.Out
 	return script.Run(ctx, c)
 }
 
-// report returns the result of a run, after a second one where the first tried no changes.
-func (o *runOptions) report(ctx context.Context, outcome *script.Outcome) (*report.Report, error) {
+// reportOf returns the result of a run, after a second one where the first tried no changes.
+func reportOf(ctx context.Context, outcome *script.Outcome) (*report.Report, error) {
 	if err := outcome.TryChanges(ctx); err != nil {
 		return nil, err
 	}
@@ -237,7 +237,7 @@ func (o *runOptions) addNeed(ctx context.Context, failed *script.Outcome, r *rep
 		return err
 	}
 	again.GPU = failed.GPU
-	more, err := o.report(ctx, again)
+	more, err := reportOf(ctx, again)
 	if err == nil && len(more.Points) > 0 {
 		r.Script.Without, r.Script.Remedies = more.Points[0].Run.Device, more.Script.Remedies
 	}

@@ -147,11 +147,13 @@ func (c Check) separate() bool {
 		strings.HasPrefix(c.Name, "stage ") || strings.HasPrefix(c.Name, "part ")
 }
 
+// evaluates reports whether the check is an evaluation's.
+func (c Check) evaluates() bool { return strings.HasPrefix(c.Name, "validation") }
+
 // Verdict returns the result in a line.
 func (s *Smoke) Verdict() string {
-	w, most := s.Worst(), largestNeed(lists.Filter(s.Checks, func(c Check) bool {
-		return !c.separate() && !strings.HasPrefix(c.Name, "validation")
-	}))
+	w := s.Worst()
+	most := largestNeed(lists.Filter(s.Checks, func(c Check) bool { return !c.separate() && !c.evaluates() }))
 	needs := "needs " + bytesize.Format(w.Need)
 	switch {
 	case w.Lengths != nil && w.OutOfMemory():
@@ -188,7 +190,7 @@ func (s *Smoke) Verdict() string {
 		return fmt.Sprintf("NOT SAFE: %s; the largest safe batch is %d", what, s.LargestBatch)
 	case s.Command != nil:
 		return "NOT SAFE: " + what
-	case strings.HasPrefix(w.Name, "validation"):
+	case w.evaluates():
 		return "NOT SAFE: " + what + "; no batch of training is safe with that"
 	}
 	return "NOT SAFE: " + what + "; not even the smallest batch is safe"
@@ -248,7 +250,7 @@ func (s *Smoke) Sheets() []Sheet {
 	sheet.Notes = append(sheet.Notes, answers.notes()...)
 	sheet.Notes = append(sheet.Notes, warningNotes(s.Warnings)...)
 	sheet.Notes.If(
-		!slices.ContainsFunc(s.Checks, func(c Check) bool { return strings.HasPrefix(c.Name, "validation") }), "%s",
+		!slices.ContainsFunc(s.Checks, Check.evaluates), "%s",
 		s.unvalidated())
 	return append(s.lengthsSheets(), sheet)
 }

@@ -96,12 +96,16 @@ func (s *batches) next(ctx context.Context, known bool) (int, error) {
 		return int(min(float64(one.Batch)*float64(s.limit)/float64(s.need(one.Reserved)), float64(high*s.multiple))) /
 			s.multiple, nil
 	}
-	for step := 1; high-low > 1; step *= 2 {
+	predicted, err := s.prediction(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for stride := 1; high-low > 1; stride *= 2 {
 		middle := low + (high-low)/2
-		if s.fails-high == 0 { // of an edge that may be far below the limit
-			middle = min(middle, low+step)
+		if high == s.fails { // the edge may be far below
+			middle = min(middle, low+stride)
 		}
-		need, err := s.predicted(ctx, middle*s.multiple)
+		need, err := predicted(middle * s.multiple)
 		if err != nil {
 			return 0, err
 		}
@@ -117,9 +121,9 @@ func (s *batches) next(ctx context.Context, known bool) (int, error) {
 	return low, nil
 }
 
-// predicted returns the need of a batch by the largest run of a known need, and the largest of at most three quarters of
-// its batch, or the smallest.
-func (s *batches) predicted(ctx context.Context, batch int) (int64, error) {
+// prediction returns the need as a function of the batch: by the largest run of a known need, and the largest of at
+// most three quarters of its batch, or the smallest.
+func (s *batches) prediction(ctx context.Context) (func(batch int) (int64, error), error) {
 	b := s.runs[len(s.runs)-1]
 	a := s.runs[0]
 	for _, r := range s.runs {
@@ -127,12 +131,11 @@ func (s *batches) predicted(ctx context.Context, batch int) (int64, error) {
 			a = r
 		}
 	}
-	there, err := reservedAt(ctx, s.gpu, a, b, batch)
-	if err != nil {
-		return 0, err
-	}
 	known, err := reservedAt(ctx, s.gpu, a, b, b.Batch)
-	return s.need(b.Reserved + there - known), err
+	return func(batch int) (int64, error) {
+		there, err := reservedAt(ctx, s.gpu, a, b, batch)
+		return s.need(b.Reserved + there - known), err
+	}, err
 }
 
 // reservedAt returns the reserved bytes at a batch size between two runs, or beyond: by allocations in

@@ -205,8 +205,9 @@ func (o *Outcome) growth(run *report.Run) *report.StepGrowth {
 		Bytes: each, Full: last + int(max(0, room)/each), Lines: kept.Lines(3), Through: o.End().Through,
 	}
 	if total := o.End().Total; total > 0 && total <= g.Full {
-		if g.Steps, g.Rest = total, each*int64(max(0, total-last)); o.End().Later > 0 {
-			g.Rest = max(0, o.End().Later-run.Allocated)
+		g.Steps, g.Rest = total, each*int64(max(0, total-last))
+		if later := o.End().Later; later > 0 {
+			g.Rest = max(0, later-run.Allocated)
 		}
 	}
 	if g.Full > mostSteps && 100*max(g.Rest, each*int64(g.Steps)) < run.Allocated {
