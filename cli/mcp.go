@@ -68,8 +68,8 @@ func (a *app) agentServer() *mcp.Server {
 	return server
 }
 
-// notify returns functions that send progress, at most once in [pace], and plans that are not complete, to a caller that
-// asked for progress; otherwise nil.
+// notify returns functions that send progress, at most once in [pace], and incomplete plans to a caller that asked for
+// progress; otherwise nil.
 func notify(ctx context.Context, call *mcp.CallToolRequest) (tell progress.Func, look func(*report.Report)) {
 	token := call.Params.GetProgressToken()
 	if token == nil {

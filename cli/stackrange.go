@@ -18,7 +18,7 @@ import (
 	"github.com/vprof/vprof/profiler/stack"
 )
 
-// mostRanged is how many points at most get a range over releases: each is planned by the rules of about ten.
+// mostRanged limits the points with a range over releases: each is planned by the rules of about ten releases.
 const mostRanged = 2
 
 // A release is a release of a library.

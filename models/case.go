@@ -54,7 +54,7 @@ type Case struct {
 	// Dataset is the size in bytes of training data that stays on the GPU for the whole
 	// run, besides the batch; absent if all of it comes from the host.
 	Dataset int64 `json:"dataset_bytes,omitempty"`
-	// Workers is how many processes the DataLoader has for each that trains; they need memory of the host alone.
+	// Workers is the number of DataLoader workers of each training process; they need only host memory.
 	Workers int `json:"workers,omitempty"`
 	// Settings are the model's free numbers; those left out have its defaults.
 	Settings Settings `json:"settings,omitempty"`

@@ -15,7 +15,7 @@ type Evaluation struct {
 	// Scores is the number of batches whose scores are on the GPU at a time, as the Trainer keeps them for
 	// compute_metrics: eval_accumulation_steps, or all batches. Zero is that the loss alone is kept.
 	Scores int
-	// NewTokens is how many tokens each row generates (predict_with_generate), in place of a loss; zero is none.
+	// NewTokens is the number of tokens that a row generates (predict_with_generate) instead of a loss; zero for none.
 	NewTokens int
 	// Off leaves evaluation out, which users who do not evaluate choose.
 	Off bool

@@ -32,7 +32,7 @@ type Job struct {
 	Target Target      `json:"target"`
 	// Batches are the batch sizes to estimate, and to run in a sweep.
 	Batches []int `json:"batches"`
-	// Lengths is how the lengths of a plan's samples are distributed; absent where all have the case's length.
+	// Lengths is the distribution of the lengths of a plan's samples; absent where all have the case's length.
 	Lengths *epoch.Lengths `json:"lengths,omitempty"`
 	// Parts are the other parts of a curriculum, which train with the same batch; absent where training has one.
 	Parts []step.Part `json:"parts,omitempty"`

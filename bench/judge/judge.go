@@ -74,9 +74,9 @@ func Of(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*Judgeme
 	return Default(s, gpu, 0).try(ctx, s, batch, true)
 }
 
-// First returns a report of what a batch needs in the loop that keeps most of a step alive, in a fraction of the time of
-// a judgement. Its intervals lack what perturbed replays add. It has a verdict where these and other loops cannot change
-// it: the need is far below the limit and nothing else is judged, or far above the memory.
+// First returns a report of a batch's need in the loop that keeps most of a step alive, in a fraction of the time of a
+// judgement. Its intervals lack the share of perturbed replays. It has a verdict if neither these nor other loops can
+// change it: the need is far below the limit and nothing else is judged, or far above the memory.
 func First(ctx context.Context, s *step.Setup, gpu device.GPU, batch int) (*report.Report, error) {
 	d := &Judgement{judge: Default(s, gpu, 0), setup: s, Batch: batch}
 	l, err := d.steps(ctx, s.KeepingMost())

@@ -55,7 +55,7 @@ func TestABatchIsJudgedOnce(t *testing.T) {
 	require.Equal(t, once, trials)
 }
 
-// What is shown before a batch is judged agrees with the judgement. Near the limit it has no verdict.
+// An early verdict agrees with the judgement. Near the limit there is none.
 func TestAnEarlyVerdictHolds(t *testing.T) {
 	gpu := steptest.GPUs(t, "rtx-4090")[0]
 	s := setup(t, "gpt2", models.Case{Settings: models.Settings{"layers": 2}})

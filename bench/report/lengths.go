@@ -19,7 +19,7 @@ type Lengths struct {
 	Source  string `json:"source"`
 	Setting string `json:"setting"`
 	Limit   int64  `json:"limit"`
-	// Batching is how batches are made: padded, grouped or packed. Multiple divides their length; absent for one.
+	// Batching is the way batches are made: padded, grouped or packed. Multiple divides their length; absent for one.
 	Batching string `json:"batching" jsonschema:"enum=padded,enum=grouped,enum=packed"`
 	Multiple int64  `json:"multiple,omitempty"`
 	// Samples is the number of samples of an epoch, Mean, Longest and the quantiles are their lengths

@@ -30,8 +30,8 @@ func Hint(word string, names []string, n int) string {
 }
 
 // Names returns up to n of the names, those nearest to word first, and names at the same distance in their given order.
-// Names with a part that begins with the word come first. Names that would need more than half of the longer of both rewritten are left
-// out: they were not meant. Both sides are folded.
+// Names with a part that begins with the word come first. Names that would need more than half of the longer of both
+// rewritten are left out: they were not meant. Both sides are folded.
 func Names(word string, names []string, n int) []string {
 	folded := Fold(word)
 	if folded == "" {

@@ -8,7 +8,7 @@ import (
 
 // Experts describes the mixture of experts in the feed-forward half of layers.
 type Experts struct {
-	// Count is how many there are, zero for none, PerToken how many of them see a token, Inner how wide they are.
+	// Count is the number of experts, zero for none; PerToken the number that process a token; Inner their width.
 	Count, PerToken, Inner int64
 	hf.ExpertSharing
 	// Dense gives for each layer whether it has a feed-forward half like Llama's instead; nil means that none has.

@@ -200,8 +200,8 @@ func restoreCastArguments(p *export.Program) {
 	}
 }
 
-// likeArgument replaces x by the cast's argument in y.type_as(x) where x was renamed by a cast inside another expression, such
-// as norm(x.float()).
+// likeArgument replaces x by the cast's argument in y.type_as(x) where x was renamed by a cast inside another
+// expression, such as norm(x.float()).
 func likeArgument(n *export.Node, means map[int32]int32, p *export.Program, born []int) {
 	if n.Target != "torch.ops.aten.type_as.default" || len(n.Trace) == 0 {
 		return

@@ -20,7 +20,7 @@ type Ranks struct {
 	// meshes are the names of the parameters' meshes, where transformers' Trainer has one parameter group for each
 	// mesh.
 	meshes []string
-	// styles are what parallelize_module does around the calls of modules, by module path.
+	// styles are the parallel styles that parallelize_module applies to modules, by module path.
 	styles map[string]trace.Style
 	// Wrappers are to be called around the forward passes of modules, by their paths.
 	Wrappers map[string]trace.Wrapper

@@ -18,8 +18,8 @@ import (
 //go:embed torch_models.py
 var torchModels []byte
 
-// torchCases lists the models of torch_models.py that PyTorch trains. Models that people train come first, and are swept,
-// too, so that all three values stand side by side.
+// torchCases lists the models of torch_models.py that PyTorch trains. Models that people train come first, and are also
+// swept, so that all three values stand side by side.
 var torchCases = []struct {
 	name, input string
 	swept       bool

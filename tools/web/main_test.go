@@ -241,8 +241,8 @@ func questions() []map[string]any {
 	return all
 }
 
-// asked is the answer to a question, and the milliseconds until its figures were there, until its verdict was, and until
-// it was complete. Verdicts came before it.
+// asked is the answer to a question, and the milliseconds until its figures, until its verdict and until it was
+// complete. Verdicts came before it.
 type asked struct {
 	Text                 string
 	Shown, Judged, Whole int

@@ -31,7 +31,7 @@ type Config struct {
 	Notes phrase.List
 	// Unknown are the keys that the table does not have.
 	Unknown []UnknownKey
-	// Several is how the trainer shares work among several GPUs if the files do not describe it; empty for DDP.
+	// Several is the strategy for several GPUs if the files do not describe one; empty for DDP.
 	Several string
 	// Script is the user's Python file that a command starts. Its arguments are not read: flags say what is trained.
 	Script string

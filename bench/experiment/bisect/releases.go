@@ -34,7 +34,7 @@ func CompareReleases(a, b string) int {
 	return 0
 }
 
-// segments is how many numbers stand before a release's words; missing ones are zeros: 1.2rc1 is 1.2.0.0.0.0 rc 1.
+// segments is the number of numbers before a release's words; missing ones are zeros: 1.2rc1 is 1.2.0.0.0.0 rc 1.
 const segments = 6
 
 // releaseParts returns a release as numbers that compare in its order.

@@ -8,7 +8,7 @@ import (
 	"github.com/vprof/vprof/internal/ceil"
 )
 
-// Batching is how batches are made of samples of different lengths.
+// Batching is a way to make batches of samples of different lengths.
 type Batching string
 
 // The ways of forming batches.

@@ -26,7 +26,7 @@ type Lengths struct {
 	// Counts are the lengths of a file in ascending order, Law what lengths are drawn by instead.
 	Counts []Count `json:"counts,omitempty"`
 	Law    *Law    `json:"law,omitempty"`
-	// Batching is how batches are made; Multiple what their length is a multiple of, zero for one.
+	// Batching is the way batches are made; Multiple divides their length, zero for one.
 	Batching Batching `json:"batching"`
 	Multiple int64    `json:"multiple,omitempty"`
 	// Masked reports whether padded batches have an attention mask, if the model makes one ([hf.Padding]).

@@ -89,10 +89,10 @@ type Event struct {
 	Steps      []int    `json:"steps"`
 	Optimizers []string `json:"optimizers"`
 	Trace      string   `json:"trace"`
-	// Growth is by how many bytes each of the last steps has grown, at its end or its peak; zero if they have not by as
-	// many. Uneven reports whether each has left as many allocations, of different sizes. Through is what holds them.
-	// Total is the number of steps after which that is over, at most; zero where it is not known. Later is the peak of
-	// the last of them; zero where the steps seen do not give it.
+	// Growth is the bytes that each of the last steps added at its end or its peak; zero if they differ. Uneven reports
+	// whether the steps added equal numbers of allocations with different sizes. Through names what holds them. Total
+	// is the largest number of steps that can grow; zero if unknown. Later is the peak of the last of them; zero if the
+	// steps seen do not show it.
 	Growth  int64  `json:"growth"`
 	Total   int    `json:"total"`
 	Later   int64  `json:"later"`

@@ -477,7 +477,7 @@ func TestGrowthIsFollowedToItsEnd(t *testing.T) {
 	require.Contains(t, r.Sheets()[0].Answer[1], "it grows by 1.95 KiB a step up to step 10, held by the list kept")
 }
 
-// Changes are tried in a second run where the script ended by itself before that.
+// A second run tries changes where the script ended by itself before that.
 func TestChangesAreTriedInASecondRun(t *testing.T) {
 	t.Setenv("VPROF_SEEK", "100")
 	o, said := trial(t, script.Command{Steps: 3, Longest: time.Minute}, "foreach")

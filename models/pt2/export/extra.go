@@ -86,7 +86,7 @@ type AttentionMark struct {
 // UnmarshalJSON reads [12, ["math"]].
 func (m *AttentionMark) UnmarshalJSON(data []byte) error { return inOrder(data, m) }
 
-// Count is how many elements of a node's mask are true: a polynomial of the batch, and True of each Among.
+// Count is the number of true elements of a node's mask: a polynomial of the batch, plus True for each Among.
 type Count struct {
 	Node                  int32
 	Least, Linear, Square int64

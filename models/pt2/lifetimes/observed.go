@@ -52,7 +52,7 @@ func observed(p *export.Program) error {
 	return nil
 }
 
-// madeBy returns the results of nodes, and those with a name.
+// madeBy returns the set of values that nodes compute, and the named ones by their names.
 func madeBy(p *export.Program) (made map[int32]bool, named map[string]int32) {
 	made, named = map[int32]bool{}, map[string]int32{}
 	for i := range p.Nodes {

@@ -272,7 +272,7 @@ func (b *GPU) Memory() (Memory, error) {
 	return possible("nvmlDeviceGetMemoryInfo", m.Total, 0, m.Used)
 }
 
-// shared returns the memory of a GPU that has none of its own, as GB10: the host's, and what NVML's processes hold of it.
+// shared returns the memory of a GPU that uses the host's, as GB10: its size, and the bytes of processes on the GPU.
 func (b *GPU) shared() (Memory, error) {
 	var host syscall.Sysinfo_t
 	processes, err := b.Processes()
