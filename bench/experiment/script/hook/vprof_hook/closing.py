@@ -1,7 +1,9 @@
-"""Has a script whose training steps were seen evaluate and save once, where that costs little, before it is ended.
+"""Ends a script after its training steps were recorded, and before that makes it evaluate and save once if that is
+quick.
 
-Where batches come from a DataLoader, the epoch ends early: what the script does at an epoch's end follows, and a step
-beside what that has left. transformers' Trainer is told to evaluate and to save. Both end with the time that is left.
+The training DataLoader ends its epoch early, so the script's own code for the end of an epoch runs. The steps after it
+show memory that this code left allocated. transformers' Trainer is told to evaluate and to save. All this stops when
+the time limit has passed.
 """
 
 import ctypes
@@ -15,31 +17,32 @@ import time
 
 from . import events, loaders, loops, memory
 
-# A loader that fetches ahead has its last batches after the cut.
+# Steps that still run after the request to end the epoch: a prefetching loader already holds their batches. Also the
+# steps of each further epoch.
 STEPS = 2
 
-# The share of the time that is left for an evaluation; the rest is for what follows it.
+# The share of the remaining time for an evaluation. The code after it gets the rest.
 EVALUATION = 0.6
 
-# The share of the time so far for further epochs of two steps each, and at least so many seconds. The first step may make
-# an optimizer's states, which the second one meets.
+# Further epochs of two steps each may use this share of the CPU time used so far, and at least LEAST seconds. Two
+# steps, since the first may create optimizer states and only the second one shows their effect.
 EPOCHS, LEAST = 0.1, 2.0
 
-# Larger models are not saved: files of this size take longer than the steps.
+# Models that allocate more bytes are not saved: writing the file takes longer than the steps.
 SAVED = 4 << 30
 
 
-# Where a line of the script evaluates or saves and has not run, or what grows is freed soon, steps go on for so many
-# seconds; where nothing tells the sizes of later batches, for a share of them after the last rise of the peak. All end
-# after so many steps and allocations.
+# Further steps run for up to SEEK seconds of CPU time if the script has a line that evaluates or saves and did not run
+# yet, or if growing memory is freed soon. If the sizes of later batches are unknown, they run until the peak has not
+# risen (by the factor RISE) for LOOK * SEEK seconds. They end after MOST steps or ALLOCATIONS allocations.
 SEEK = float(os.environ.get("VPROF_SEEK", "8"))
 LOOK, RISE = 0.25, 1.02
 MOST, ALLOCATIONS = 400, 150_000
 
-# Whether training ends after its steps and the longest batches.
+# Whether the run ends directly after its steps and the longest batches.
 BRIEF = "VPROF_BRIEF" in os.environ
 
-# What evaluates and what saves, in the source of a script; trainers do so by themselves.
+# Source lines that evaluate or save. The trainers listed below do both in their own code.
 LINES = {
     "eval": re.compile(r"^[^#]*\.(eval\(\)|train\(False\)|generate\()"),
     "save": re.compile(r"^[^#]*\b(torch\.save|save_pretrained|save_file|save_model|save_checkpoint|save_state)\("),
@@ -48,30 +51,30 @@ TRAINERS = ("transformers.trainer", "pytorch_lightning", "lightning.pytorch")
 
 
 class Closing:
-    """What follows the last step."""
+    """Decides after each step whether the script runs on, and ends it."""
 
     def __init__(self, watch):
         self.watch = watch
-        self.began = None  # the step after which the epoch was to end
-        self.over = 0  # when an evaluation ends
-        self.late = False  # whether the time is over
-        self.batches = {}  # of evaluations, by loader
-        self.ended = False  # whether the loader has ended its epoch
-        self.trainer = False  # whether transformers' Trainer runs, which is asked
+        self.began = None  # the step after which the epoch was asked to end; None before that
+        self.over = 0  # deadline of an evaluation, by time.monotonic()
+        self.late = False  # whether the time limit has passed
+        self.batches = {}  # number of evaluation batches by id of the loader
+        self.ended = False  # whether the training loader has ended its epoch
+        self.trainer = False  # whether transformers' Trainer runs; asked: whether it was told to evaluate and save
         self.asked = False
-        self.never = set()  # what the Trainer was told not to do
-        self.sought = 0  # when what has not been seen is given up
-        self.looked = self.top = 0  # when later batches are taken for alike, and the peak when it last rose
-        self.again = None  # the step that was running when the loader was asked for another epoch
-        self.epochs = 0  # when further epochs are over
-        self.loops = []  # around a step, the innermost first
-        self.total = 0  # steps of a trainer; zero where they are not known
-        self.graphs = None  # the variables with graphs of autograd that an evaluation has, by their ids
-        self.graded = ""  # the line of a loop that evaluates and records further graphs with each batch
-        self.ran = set()  # the lines of the script that called eval()
+        self.never = set()  # "eval" and "save" if the Trainer's arguments turn them off
+        self.sought = 0  # deadline for reaching lines that evaluate or save, in CPU seconds
+        self.looked = self.top = 0  # deadline for a further rise of the peak, in CPU seconds, and the peak at its last rise
+        self.again = None  # the step at which the loader began another epoch; None before that
+        self.epochs = 0  # deadline of further epochs, in CPU seconds
+        self.loops = []  # the loops around a step, the innermost first (see loops.nest)
+        self.total = 0  # number of steps of a trainer, zero if unknown
+        self.graphs = None  # ids of tensors with autograd graphs in an evaluation's variables, at its last batch
+        self.graded = ""  # file:line of an evaluation loop that adds an autograd graph with each batch
+        self.ran = set()  # file:line of the script's calls of eval() and generate()
 
     def goes_on(self):
-        """Reports whether the script runs on after a step that ends training."""
+        """Reports whether further steps run after the requested ones. The first call sets the time limit."""
         watch = self.watch
         if self.began is not None:
             return watch.step() < self.began + STEPS or self.seeks() or self.turns()
@@ -89,7 +92,9 @@ class Closing:
         return True
 
     def cut(self):
-        """Ends the epoch of the training loader, and each further one after two steps; training when their time is over."""
+        """Called before each training batch. Raises StopIteration to end the epoch, and each later epoch after two
+        steps. Ends training when the time for epochs is over.
+        """
         step, self.graphs = self.watch.step(), None
         if self.began is None or step < self.began:
             return
@@ -105,23 +110,27 @@ class Closing:
         raise StopIteration
 
     def turns(self):
-        """Reports whether there is time for the next epoch, or the next loader of a script that has several."""
+        """Reports whether the script may still begin another epoch, or train with another loader."""
         longest = self.watch.longest
         if self.trainer or longest.loader is None or self.watch.growth.found():
             return False
         if longest.other is not None:
             longest.loader, longest.other = longest.other, None
-            self.again = self.again and self.watch.step() - 1  # a step of a new loader, which ends with its next batch
+            # The last step already used the new loader, which ends its epoch at the next batch.
+            self.again = self.again and self.watch.step() - 1
         return self.ended and time.process_time() < (self.epochs or float("inf"))
 
     def seeks(self, frame=None):
-        """Reports whether further steps, of the loop that a frame runs, may come to what the script has and that was not seen."""
+        """Reports whether further steps may show memory that was not seen yet: growing memory may be freed, the peak
+        may still rise, or the loop around frame has a line that evaluates or saves and did not run.
+        """
         watch = self.watch
         now = time.process_time()
         self.sought = self.sought or now + SEEK
         if now >= self.sought or watch.step() > MOST or watch.memory.made() > ALLOCATIONS:
             return False
-        if watch.growth.found():  # which ends soon, or not; what steps compute of it may reach a limit
+        # Growth that ends within MOST steps is followed to its end, other growth for LOOK * SEEK seconds.
+        if watch.growth.found():
             last = self.steps("steps") + STEPS
             return watch.step() < last if STEPS < last <= MOST else now < self.sought - SEEK * (1 - LOOK)
         if watch.memory.top() > RISE * self.top:
@@ -133,7 +142,7 @@ class Closing:
         return any(lines) and (self.ended or user is None or loops.calls(user, lines))
 
     def measure(self, frame):
-        """Notes how often the loops run that a step is in, or the steps of Lightning's trainer."""
+        """Stores the loops around the current step, and the number of steps planned by Lightning's trainer."""
         self.loops = loops.nest(frame, self.watch.memory.libraries, loaders.length(self.watch.longest.loader))
         while frame is not None and not self.total:
             trainer = getattr(memory.variables(frame).get("self"), "trainer", None)
@@ -141,17 +150,21 @@ class Closing:
             self.total, frame = int(steps) if steps < float("inf") else 0, frame.f_back
 
     def steps(self, reason):
-        """Returns the steps of the whole script, at most; zero where they are not known. It is over with some reason."""
+        """Returns the largest number of steps that the whole script can run; zero if unknown. reason tells why it
+        ended.
+        """
         if reason == "exit" and getattr(sys, "last_value", None) is None:
             return max(self.watch.step(), self.watch.batches)
         longest, rounds = self.watch.longest, loops.rounds(self.loops, self.watch.growth.holder)
-        batches = max(longest.given // max(self.watch.step(), 1), 1)  # of a step
-        if self.watch.growth.epoch:  # which frees what has grown
+        batches = max(longest.given // max(self.watch.step(), 1), 1)  # batches per step (gradient accumulation)
+        if self.watch.growth.epoch:  # each epoch frees the memory that has grown
             rounds = loaders.length(longest.loader) or self.watch.growth.epoch
         return min(filter(None, (self.total or rounds // batches, self.watch.growth.bound)), default=0)
 
     def unseen(self):
-        """Returns the lines that evaluate and save and did not run yet; empty if only a library's trainer does so."""
+        """Returns, by "eval" and "save", the line that did not run yet; empty if only a library's trainer has such
+        code.
+        """
         found = {}
         for kind in LINES.keys() - self.watch.seen:
             line = next((line for line in self.lines()[kind] if line not in self.ran), None)
@@ -159,9 +172,9 @@ class Closing:
                 found[kind] = line or ""
         return found
 
-    @functools.lru_cache(maxsize=None)  # noqa: B019, of one object
+    @functools.lru_cache(maxsize=None)  # noqa: B019, there is one object
     def lines(self):
-        """Returns the lines of the script's own files that evaluate and save, as file:line."""
+        """Returns the lines of the script's own files that evaluate or save, by kind, as file:line."""
         found = {kind: [] for kind in LINES}
         for file in {file for _, file in memory.loaded()}:
             if memory.of_user(file, self.watch.memory.libraries):
@@ -172,13 +185,15 @@ class Closing:
         return found
 
     def evaluates(self, frame):
-        """Notes the line of the script that called eval()."""
+        """Records the line of the script that called eval() or generate()."""
         user = memory.frame_of_user(frame, self.watch.memory.libraries)
         if user is not None:
             self.ran.add(f"{user.f_code.co_filename}:{user.f_lineno}")
 
     def check(self, loader):
-        """Ends an evaluation whose time is over as if its loader had no further batch."""
+        """Called before each batch of a loader that does not train. Ends an evaluation after its deadline by raising
+        StopIteration.
+        """
         self.note_graphs(memory.frame_of_user(sys._getframe(1), self.watch.memory.libraries))
         if self.began is None or self.watch.ended:
             return
@@ -188,7 +203,7 @@ class Closing:
         self.batches[id(loader)] = done + 1
 
     def note_graphs(self, user):
-        """Notes whether the loop of an evaluation has come to graphs of autograd since its last batch."""
+        """Records the line of an evaluation loop if it made autograd graphs since its last batch."""
         torch = self.watch.torch
         if user is not None and "evaluation" in self.watch.phases and torch.is_grad_enabled():
             values = memory.variables(user).values()
@@ -198,12 +213,12 @@ class Closing:
             self.graphs = graphs
 
     def is_late(self):
-        """Notes that the time limit has passed, and reports whether that ends the script."""
+        """Called when the time limit has passed. Returns whether the script must end."""
         self.late = self.late or not self.watch.ended
         return not self.watch.ended
 
     def reason(self):
-        """Why training ended where the script has come to its end."""
+        """Returns why training ended, for a script that ran to its own end."""
         return "exit" if self.began is None else "steps" if self.late else "shortened"
 
     def end(self):
@@ -215,7 +230,7 @@ class Closing:
 
 
 def interrupt(due):
-    """Ends the main thread if that is due."""
+    """Raises TrainingEnded in the main thread if due() is true."""
     from .training import TrainingEnded
 
     if due():
@@ -223,7 +238,8 @@ def interrupt(due):
 
 
 def hide_failures():
-    """Hides the error of a script whose epoch was cut short. Running out of memory is still a result."""
+    """Hides the traceback of a script whose epoch was cut short. An out-of-memory error is still shown: it is a result.
+    """
     shown = sys.excepthook
 
     def hook(kind, error, trace):
@@ -234,7 +250,7 @@ def hide_failures():
 
 
 def note_generation(module):
-    """Called when transformers' generation has been imported, which evaluates."""
+    """Called when transformers.generation.utils was imported: generate() counts as an evaluation."""
     from . import training
 
     own = module.GenerationMixin.generate
@@ -249,7 +265,8 @@ def note_generation(module):
 
 
 def ask_trainer(callbacks):
-    """Called when transformers.trainer_callback has been imported: its Trainer evaluates and saves when it is told to."""
+    """Called when transformers.trainer_callback was imported: makes the Trainer evaluate and save after the last step.
+    """
     from . import training
 
     flow = callbacks.DefaultFlowCallback
@@ -272,5 +289,5 @@ def ask_trainer(callbacks):
 
 
 def chosen(strategy):
-    """Reports whether a strategy of the Trainer is other than "no"."""
+    """Reports whether a strategy in the Trainer's arguments is other than "no"."""
     return getattr(strategy, "value", strategy) != "no"

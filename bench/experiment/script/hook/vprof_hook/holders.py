@@ -1,4 +1,5 @@
-"""Finds through what a script holds memory that grows with every step: a list, a graph of autograd, a hook, a cache."""
+"""Finds the object of a script that holds memory growing with every step: a list, an autograd graph, a hook, a cache.
+"""
 
 import collections
 import gc
@@ -12,15 +13,15 @@ from . import growth, memory
 
 COLLECTIONS = (list, dict, set, collections.deque)
 
-# How many references a name may be away from a tensor, how many objects are followed, and how many nodes of graphs.
+# Limits of the search: references between a named variable and a tensor, objects visited, and autograd nodes visited.
 FARTHEST = 10
 MOST_OBJECTS = 20_000
 MOST_NODES = 50_000
 
 
 def find(watch):
-    """Names the object that holds the tensors of the last steps, as in "list losses of main (train.py:12)"; empty if
-    none is found.
+    """Describes the object that holds the tensors left by the last steps, such as "list losses of main (train.py:12)".
+    Returns an empty string if none is found.
     """
     torch, grown = watch.torch, addresses(watch)
     gc.collect()
@@ -38,7 +39,9 @@ def find(watch):
 
 
 def by_graph(watch, kept, tensors, grown):
-    """Names the tensors that hold an autograd graph: a growing collection, or one tensor that every step adds to."""
+    """Describes the variable whose tensors keep autograd graphs alive: a growing collection, or one tensor to which
+    every step adds.
+    """
     best, owner = 0, None
     for tensor in kept[-1:] or [t for t in tensors if t.grad_fn is not None][-256:]:
         held = saved(tensor.grad_fn, grown)
@@ -54,7 +57,9 @@ def by_graph(watch, kept, tensors, grown):
 
 
 def addresses(watch):
-    """Returns the bytes, by address, that earlier steps allocated and did not free, or that grow in each step."""
+    """Returns sizes in bytes, by address, of allocations that earlier steps did not free. If all were freed, returns
+    those replaced by larger ones in each step.
+    """
     times, trace, live = watch.growth.times, watch.memory.trace(), {}
     first, last = times[-min(1 + growth.STEADY * watch.growth.row, len(times))], times[-2]
     for e in trace:
@@ -73,12 +78,12 @@ def is_strided(torch, thing):
 def address_of(tensor):
     try:
         return tensor.untyped_storage().data_ptr()
-    except RuntimeError:  # a tensor without storage
+    except RuntimeError:  # the tensor has no storage
         return 0
 
 
 def saved(node, grown):
-    """Returns the bytes that a graph's nodes have saved of the memory that grows."""
+    """Returns how many bytes of the growing memory an autograd graph holds in its saved tensors."""
     nodes, todo, found = set(), [node], set()
     while todo and len(nodes) < MOST_NODES:
         node = todo.pop()
@@ -90,19 +95,19 @@ def saved(node, grown):
             if name.startswith("_saved_") or name == "saved_tensors":
                 try:
                     values = getattr(node, name)
-                except RuntimeError:  # which backward has freed
+                except RuntimeError:  # backward has freed the saved tensors
                     continue
                 found.update(address_of(v) for v in (values if isinstance(values, tuple) else [values]) if hasattr(v, "untyped_storage"))
     return sum(grown.get(address, 0) for address in found)
 
 
 class Path:
-    """How a name of the script leads to a tensor: variable, attributes, collections."""
+    """The references that lead from a variable of the script to a tensor: attributes and elements of collections."""
 
     def __init__(self, watch, tensor):
         self.torch, self.libraries, self.growth = watch.torch, watch.memory.libraries, watch.growth
-        self.fresh = watch.closing.loops[0][1] if watch.closing.loops else ()  # variables that hold nothing of earlier steps
-        self.steps = []  # (holder, held), the name's first
+        self.fresh = watch.closing.loops[0][1] if watch.closing.loops else ()  # variables that each step assigns anew
+        self.steps = []  # (holder, held) pairs, from the variable to the tensor
         self.name = self.kind = ""
         names, came, level = self.names(), {id(tensor): None}, [tensor]
         own = {id(came), id(names), id(self.steps)}
@@ -129,15 +134,16 @@ class Path:
         return isinstance(holder, dict) and str(holder.get("__name__", "")).startswith("vprof_hook")
 
     def found(self, name, thing, came):
-        """Keeps the way from a named object to the tensor."""
+        """Stores the references from a named object to the tensor. came maps an object's id to its (holder, held) pair.
+        """
         self.name = name
         while came[id(thing)] is not None:
             self.steps.append(came[id(thing)])
             thing = self.steps[-1][1]
 
     def names(self):
-        """Returns the names of objects, by their id: the script's global and local variables, except where each step
-        assigns them anew, and the variables of libraries that run it.
+        """Returns (name, function, file) by object id, for the script's global and local variables and the variables of
+        libraries that call it. Variables that each step assigns anew are left out.
         """
         names, frame = {}, sys._getframe(1)
         while frame is not None:
@@ -162,8 +168,8 @@ class Path:
         return memory.of_user(file, self.libraries)
 
     def text(self):
-        """Describes what grows: its kind and name, the line that fills it, and the hook that does. Empty if no name was
-        found.
+        """Describes the growing object: its kind and name, the line that adds to it, and the hook that runs this line.
+        Empty if no variable leads to the tensor.
         """
         if not self.name:
             return ""
@@ -181,7 +187,7 @@ class Path:
                 attribute = next((name for name, cell in names if cell is held), "")
             else:
                 attribute = key_of(holder, held) if namespace else attribute_of(holder, held)
-            if attribute and end is None:  # what is inside of elements has no name
+            if attribute and end is None:  # objects inside elements of the collection get no name
                 owner = above if namespace else holder
                 parts.append(attribute)
                 file = self.file_of(owner) or file
@@ -199,19 +205,19 @@ class Path:
         return text + (f", which the hook {hook} fills" if hook else "")
 
     def is_namespace(self, holder):
-        """Reports whether a dict has the variables of a module or the attributes of an object."""
+        """Reports whether a dict holds a module's globals or an object's attributes."""
         if not isinstance(holder, dict):
             return False
         return "__name__" in holder or any(getattr(o, "__dict__", None) is holder for o in gc.get_referrers(holder))
 
     def file_of(self, owner):
-        """Returns the user's file that has the class of an object."""
+        """Returns the user's file that defines the class of an object; empty for a library's class."""
         module = sys.modules.get(type(owner).__module__)
         file = getattr(module, "__file__", None)
         return file if isinstance(file, str) and self.is_user(file) else ""
 
     def hook(self):
-        """Returns the name of a module hook that refers to the held object."""
+        """Returns the name of a module hook that refers to an object on the path; empty if none does."""
         on_way = {id(holder) for holder, _ in self.steps}
         for module in gc.get_objects():
             if not issubclass(type(module), self.torch.nn.Module):
@@ -224,12 +230,12 @@ class Path:
 
 
 def attribute_of(holder, held):
-    """Returns the name of the attribute of one object that is the other; empty if there is none."""
+    """Returns the name of the attribute of holder whose value is held; empty if there is none."""
     try:
         values = object.__getattribute__(holder, "__dict__")
     except AttributeError:
         return next((n for n in getattr(type(holder), "__slots__", ()) if getattr(holder, n, None) is held), "")
-    if held is values:  # the attribute follows
+    if held is values:  # held is the attribute dict; the next pair names the attribute
         return ""
     return key_of(values, held) if isinstance(values, dict) else ""
 
@@ -239,13 +245,13 @@ def key_of(values, held):
 
 
 def reach(hook):
-    """Returns the ids of the objects that a hook refers to: closure, default arguments, globals, self."""
+    """Returns the ids of the objects that a hook refers to: closure cells, default arguments, globals, self."""
     function = getattr(hook, "func", hook)
     known = [getattr(function, "__self__", None), *getattr(hook, "args", ()), *(getattr(function, "__defaults__", None) or ())]
     for cell in getattr(function, "__closure__", None) or ():
         try:
             known.append(cell.cell_contents)
-        except ValueError:  # empty
+        except ValueError:  # an empty cell
             pass
     names = getattr(getattr(function, "__code__", None), "co_names", ())
     known += [function.__globals__[n] for n in names if n in getattr(function, "__globals__", {})]
@@ -254,7 +260,7 @@ def reach(hook):
 
 
 def line_that_fills(file, name, kind):
-    """Returns the number of the line that adds to a variable; zero where none is found."""
+    """Returns the number of the line that adds to a variable; zero if none is found."""
     word = r"\b" + re.escape(name) + r"\b"
     item = r"(\[[^]]*\])*"
     patterns = [word + item + r"\.(append|appendleft|extend|add|insert|update|setdefault|push)\b", word + r"\[[^]]*\]\s*=[^=]"] if kind else []

@@ -1,8 +1,8 @@
-"""Finds the longest batches that a training script will meet, and has it train on them, too.
+"""Finds the longest batches that a training script will load, and trains on them, too.
 
-A script is ended after a few steps, and its longest sample may come in a later one. Where the data set can be read by
-index, the sizes of its samples are read in a time limit, and the batches that hold most come next, in place of the
-script's own. Copies are read, and the states of random numbers are put back.
+A run ends after a few steps, but the longest sample may come later. If the data set can be read by index, the sizes of
+its samples are read within a time limit, and the largest batches replace the script's next ones. Copies of the data set
+and samplers are read, and the random states are restored.
 """
 
 import copy
@@ -15,42 +15,43 @@ import time
 
 from . import events
 
-# So many samples of one size, one after the other, are taken for a data set of which all are alike.
+# If the first ALIKE samples all have one size, all samples of the data set are taken to have it.
 ALIKE = 256
 
-# Batches that are larger by less than this are no others.
+# A batch counts as larger if its size exceeds the largest so far by this factor.
 LARGER = 1.02
 
 
 class Longest:
-    """What is known of the batches of the loader that a script trains with."""
+    """Sizes of the batches of the script's training loader, and the longest batches, which are trained on next."""
 
     def __init__(self, torch, watch):
         self.torch, self.watch = torch, watch
         self.seconds = float(os.environ.get("VPROF_LONGEST", "0"))
-        self.spent = 0  # of them
-        self.loader = None  # that is trained with, once an optimizer has stepped
-        self.other = None  # another, which gave the last batch
-        self.largest = self.row = 0  # elements of the largest batch so far, and of the longest sample in one
-        self.shape = []  # of the largest batch
-        self.kept = None  # a copy of it, for trials
-        self.waiting = []  # batches that are to come
-        self.known = False  # whether it is known that later batches are no larger
-        self.given = 0  # batches for training
-        self.handed = None  # the step at which the last of them was handed out
-        self.began = 0  # the step that was running when they were found
+        self.spent = 0  # seconds used of them
+        self.loader = None  # the training loader: the one in use after the first optimizer step
+        self.other = None  # another loader, if the last batch came from it
+        self.largest = self.row = 0  # elements of the largest batch so far, and of the longest sample
+        self.shape = []  # shape of the largest tensor in the largest batch
+        self.kept = None  # a copy of the largest batch, for trials
+        self.waiting = []  # longest batches that were not trained on yet
+        self.known = False  # whether later batches are known to be no larger
+        self.given = 0  # number of training batches loaded
+        self.handed = None  # the step at which the last longest batch was returned
+        self.began = 0  # the step at which the search began
 
     def open(self):
-        """Reports whether a batch has been found that was not trained on yet."""
+        """Reports whether steps must go on because a longest batch was not trained on yet."""
         if self.loader is None:
             return False
         done = self.watch.step()
         if self.waiting:
-            return done < self.began + 16  # a script that asks for no further batch
-        return self.handed is not None and done < self.handed + 2  # trainers may hold the next batch already
+            # After 16 steps without it, the script is taken to load no further batch.
+            return done < self.began + 16
+        return self.handed is not None and done < self.handed + 2  # a trainer may prefetch one batch
 
     def iterate(self, iterate):
-        """Wraps DataLoader.__iter__, which also gives training the longest batches."""
+        """Wraps DataLoader.__iter__: the returned iterator also yields the longest batches."""
 
         @functools.wraps(iterate)
         def wrapped(loader):
@@ -62,7 +63,7 @@ class Longest:
         return wrapped
 
     def next(self, loader, own):
-        """Returns the next batch of a loader: its own, or one that was found. own makes its own."""
+        """Returns the next batch of a loader: own(), which loads the loader's own, or one of the longest batches."""
         watch = self.watch
         if watch.times.running:
             return watch.times.apart(own)
@@ -86,23 +87,24 @@ class Longest:
         while self.waiting and watch.step() >= watch.wanted and not watch.growth.open():
             batch = self.waiting.pop(0)
             size, shape = shape_of(self.torch, batch)
-            if self.is_larger(size, shape):  # the script has come upon none as large since
+            if self.is_larger(size, shape):  # the script's own batches since the search may be as large
                 self.handed = watch.step()
                 events.send("longer", shape=shape, before=self.shape)
-                if 2 * size > self.largest:  # else its elements alone are few
+                # A batch with few elements may hold the longest sample; it is not the one for trials.
+                if 2 * size > self.largest:
                     self.kept = copy.copy(batch)
                 return batch
         return self.note(own())
 
     def is_larger(self, size, shape):
-        """Reports whether a batch has more elements than those so far, or longer samples."""
+        """Reports whether a batch has more elements than all so far, or a longer sample."""
         return size > LARGER * self.largest or math.prod(shape[1:]) > LARGER * self.row
 
     def note(self, batch):
-        """Keeps the size of the largest batch that the script itself has loaded."""
+        """Records the size of a training batch that the script has loaded, and returns the batch."""
         try:
             size, shape = shape_of(self.torch, batch)
-        except Exception:  # of a class of the script's own
+        except Exception:  # the batch has a class of the script's own
             return batch
         if self.watch.ended or "evaluation" in self.watch.phases:
             return batch
@@ -114,7 +116,7 @@ class Longest:
         return batch
 
     def find(self, loader):
-        """Searches the longest batches, and reports how many samples were read."""
+        """Searches for the longest batches and reports how many samples were read."""
         began = time.monotonic()
         self.began = self.watch.step()
         states, scan = save_states(self.torch), None
@@ -126,7 +128,7 @@ class Longest:
                 batch = scan.load(indices)
                 if self.is_larger(*shape_of(self.torch, batch)):
                     self.waiting.append(batch)
-        except Exception as error:  # of the script's own data set
+        except Exception as error:  # raised by the script's own data set
             self.waiting, why = [], "%s: %s" % (type(error).__name__, str(error)[:200])
         finally:
             restore_states(self.torch, states)
@@ -138,7 +140,7 @@ class Longest:
 
 
 class Batches:
-    """An iterator of a loader whose batches pass by Longest."""
+    """Iterates over a loader; each batch comes from Longest.next."""
 
     def __init__(self, longest, loader, found):
         self.longest, self.loader, self.found = longest, loader, found
@@ -157,18 +159,18 @@ class Batches:
 
 
 class Scan:
-    """Reads the sizes of the samples of a loader until a time, by copies of its data set and samplers."""
+    """Reads the sizes of a loader's samples until a deadline, from copies of its data set and samplers."""
 
     def __init__(self, torch, loader, until):
         self.torch, self.loader, self.until = torch, loader, until
         self.why = ""  # why not all samples were read; empty if all were
-        self.alike = False  # whether the others are taken for alike
+        self.alike = False  # whether the samples that were not read are taken to have the same size
         self.read = self.samples = 0
         self.dataset = copy.copy(loader.dataset)
 
     def longest(self):
-        """Returns the indices of the batch with most elements, and of the one with the longest sample where that is
-        another.
+        """Returns the indices of the batch with most elements and, if it is another one, of the batch with the longest
+        sample. Elements include padding to the longest sample.
         """
         data = self.torch.utils.data
         if isinstance(self.dataset, data.IterableDataset):
@@ -176,7 +178,7 @@ class Scan:
             return []
         self.samples = len(self.dataset)
         if isinstance(self.dataset, data.TensorDataset):
-            self.read = self.samples  # one tensor, of which all samples have one shape
+            self.read = self.samples  # slices of one tensor: all samples have one shape
             return []
         batches = self.batches()
         if not batches:
@@ -186,7 +188,7 @@ class Scan:
         for indices in batches:
             of = [self.size(i, sizes) for i in indices]
             if None in of:
-                break  # the time is over
+                break  # the deadline has passed
             highest = max(of, default=0)
             if most is None or len(of) * highest > most[0]:
                 most = (len(of) * highest, indices)
@@ -201,8 +203,8 @@ class Scan:
         return found
 
     def batches(self):
-        """Returns the indices of all batches of an epoch, as the sampler gives them; shuffled ones in an order like its
-        own.
+        """Returns the sample indices of all batches of an epoch. A random sampler's order is of the same kind, not the
+        one that training will see.
         """
         sampler = self.loader.batch_sampler
         single = sampler is None
@@ -225,7 +227,7 @@ class Scan:
                 generator.set_state(state)
 
     def size(self, index, sizes):
-        """Returns the number of elements of a sample; None when the time is over."""
+        """Returns the number of elements of a sample; None after the deadline. sizes caches the results."""
         if index in sizes:
             return sizes[index]
         if time.monotonic() > self.until:
@@ -236,14 +238,14 @@ class Scan:
         return sizes[index]
 
     def load(self, indices):
-        """Returns the batch of some indices, as the loader makes it in this process."""
+        """Returns the collated batch of some samples, loaded in this process."""
         if self.loader.batch_sampler is None:
             return self.loader.collate_fn(self.dataset[indices[0]])
         return self.loader.collate_fn([self.dataset[i] for i in indices])
 
 
 def elements(torch, value):
-    """Returns the number of elements of a sample: of its tensors, arrays, lists of numbers and texts."""
+    """Returns the number of elements of a sample's tensors, arrays, lists of numbers and texts."""
     if isinstance(value, torch.Tensor):
         if value.is_cuda:
             raise TypeError("samples are on the GPU")
@@ -256,9 +258,9 @@ def elements(torch, value):
         if value and all(isinstance(v, (int, float)) for v in value):
             return len(value)
         return sum(elements(torch, v) for v in value)
-    if hasattr(value, "keys") and hasattr(value, "__getitem__"):  # BatchEncoding and its like
+    if hasattr(value, "keys") and hasattr(value, "__getitem__"):  # BatchEncoding and similar mappings
         return sum(elements(torch, value[k]) for k in value.keys())
-    size = getattr(value, "size", None)  # of an array, or of a picture: width and height
+    size = getattr(value, "size", None)  # of an array; of a PIL image (width, height)
     if isinstance(size, int):
         return size
     if isinstance(size, tuple):
@@ -266,12 +268,12 @@ def elements(torch, value):
     return 1
 
 
-# The most values of a batch that are looked at.
+# At most this many values of a batch are counted.
 MOST_VALUES = 100_000
 
 
 def shape_of(torch, batch):
-    """Returns the number of elements of a batch, and the shape of its largest tensor."""
+    """Returns the number of elements of a batch and the shape of its largest tensor."""
     total, shape, largest, seen = 0, [], 0, 0
     todo = [batch]
     while todo and seen < MOST_VALUES:
@@ -291,21 +293,21 @@ def shape_of(torch, batch):
 
 
 def on_gpu(torch, batch):
-    """Reports whether a batch has values on the GPU, which must not be kept."""
+    """Reports whether a batch holds CUDA tensors. A copy of it must not be kept, since that would hold GPU memory."""
     values = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else [batch]
     return any(getattr(v, "is_cuda", False) for v in values)
 
 
 def length(loader):
-    """Returns the number of batches of an epoch; zero where the loader does not know it."""
+    """Returns the number of batches of an epoch; zero if the loader has no length."""
     try:
         return len(loader)
-    except Exception:  # of the script's own data set or sampler
+    except Exception:  # raised by the script's own data set or sampler
         return 0
 
 
 def save_states(torch):
-    """Returns the states of all generators of random numbers that data sets use."""
+    """Returns the states of the random number generators of Python, PyTorch and NumPy."""
     numpy = sys.modules.get("numpy")
     return random.getstate(), torch.random.get_rng_state(), numpy and numpy.random.get_state()
 
@@ -318,7 +320,7 @@ def restore_states(torch, states):
 
 
 def watch(module):
-    """Called when torch.utils.data has been imported."""
+    """Called when torch.utils.data was imported: wraps DataLoader.__iter__."""
     from . import training
 
     loader = module.DataLoader

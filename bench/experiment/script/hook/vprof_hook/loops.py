@@ -1,4 +1,4 @@
-"""Reads in the source of a script how often the loops around a step run, and what they call."""
+"""Reads from a script's source how many rounds the loops around a training step have, and which functions they call."""
 
 import ast
 import functools
@@ -9,13 +9,13 @@ import re
 
 from . import memory
 
-# Expressions of these kinds are evaluated, since that changes nothing.
+# Expressions of these kinds are evaluated: they have no side effects.
 PLAIN = (ast.Expression, ast.Name, ast.Attribute, ast.Constant, ast.BinOp, ast.operator, ast.Subscript, ast.expr_context)
 
 
 @functools.lru_cache(maxsize=None)
 def parsed(file):
-    """Returns the nodes of a source file that are loops, functions and calls."""
+    """Returns the loops, functions and calls in the syntax tree of a source file; empty if it cannot be parsed."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:
@@ -24,17 +24,17 @@ def parsed(file):
 
 
 def around(frame):
-    """Returns the loops of its function that a frame runs, the innermost last."""
+    """Returns the loops of a frame's function that contain its current line, the innermost last."""
     first, line = frame.f_code.co_firstlineno, frame.f_lineno
     loops = [n for n in parsed(frame.f_code.co_filename) if isinstance(n, (ast.For, ast.While))]
     return sorted((n for n in loops if first <= n.lineno <= line <= n.end_lineno), key=lambda n: n.lineno)
 
 
 def nest(frame, libraries, batches):
-    """Returns the loops of the user's code around a frame, the innermost first.
+    """Returns the loops of the user's code around a frame, the innermost first, as (rounds, variables).
 
-    Of each: how often it runs, zero if that is not known, and the variables (name, function) that each of its rounds
-    assigns anew. A loop over what a call returns has as many rounds as the loader has batches, once.
+    rounds is zero if unknown. variables are the (name, function) pairs that each round assigns anew. Of the loops over
+    the result of a call, the innermost counts as the loop over the DataLoader: it has batches rounds.
     """
     found, inner = [], set()
     for f in memory.frames_of_user(frame, libraries):
@@ -50,7 +50,8 @@ def nest(frame, libraries, batches):
 
 
 def made(frame):
-    """Yields the arguments of a frame's function that the call itself makes: lists, dicts and objects of classes."""
+    """Yields the arguments of a frame's function that the call expression creates: lists, dicts and objects of classes.
+    """
     caller, code = frame.f_back, frame.f_code
     names = code.co_varnames[code.co_varnames[:1] == ("self",):]
     for call in parsed(caller.f_code.co_filename) if caller else ():
@@ -61,15 +62,15 @@ def made(frame):
 
 
 def is_new(node, frame):
-    """Reports whether an expression makes an object each time that it is evaluated."""
+    """Reports whether an expression creates a new object each time it is evaluated."""
     try:
         return isinstance(node, (ast.List, ast.Dict)) or isinstance(value(node.func, frame), type)
-    except Exception:  # of calls of other functions
+    except Exception:  # a call of a function, or a name that is unknown
         return False
 
 
 def assigned(loop):
-    """Yields the variables that every round of a loop assigns, and not from their own values."""
+    """Yields the variables that every round of a loop assigns from other variables."""
     for node in loop.body:
         if isinstance(node, ast.Assign):
             read = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)}
@@ -77,25 +78,29 @@ def assigned(loop):
 
 
 def rounds(loops, holder):
-    """Returns how often loops run altogether, at most, until a variable (name, function) is assigned anew; zero if that is not known."""
+    """Returns the product of the rounds of the inner loops, up to the loop that assigns holder (name, function) anew;
+    zero if unknown.
+    """
     within = list(itertools.takewhile(lambda loop: holder not in loop[1], loops))
     return math.prod(count for count, _ in within) if within else 0
 
 
 def length(loop, frame):
-    """Returns how often a loop runs; zero if that is not known."""
+    """Returns how many rounds a loop has; zero if unknown."""
     try:
         if isinstance(loop, ast.For):
             return count(loop.iter, frame)
         if isinstance(loop.test, ast.Compare) and isinstance(loop.test.ops[0], (ast.Lt, ast.LtE)):
             return int(value(loop.test.comparators[0], frame))
-    except Exception:  # of objects of the script's own
+    except Exception:  # raised by the script's own objects
         pass
     return 0
 
 
 def count(node, frame):
-    """Returns the number of values of an expression: a range, an object with a length, or a call around one, such as enumerate."""
+    """Returns the number of values of an iterable expression: a range, an object with a length, or a call around one
+    (enumerate).
+    """
     if isinstance(node, ast.Call) and node.args:
         if getattr(node.func, "id", "") in ("range", "trange"):
             return len(range(*(value(a, frame) for a in node.args)))
@@ -104,14 +109,16 @@ def count(node, frame):
 
 
 def value(node, frame):
-    """Returns the value of an expression without calls; fails for others."""
+    """Returns the value of an expression that contains no call. Raises ValueError for others."""
     if not all(isinstance(n, PLAIN) for n in ast.walk(node)):
         raise ValueError
     return eval(compile(ast.Expression(node), "<loop>", "eval"), frame.f_globals, memory.variables(frame))
 
 
 def calls(frame, lines):
-    """Reports whether the innermost loop that a frame runs has one of some lines, file:line, or calls a function by name that has."""
+    """Reports whether the innermost loop around a frame contains one of the lines (file:line), directly or in a
+    function that it calls by name.
+    """
     todo = [(frame.f_code.co_filename, loop) for loop in around(frame)[-1:]]
     files, seen = {line.rpartition(":")[0] for line in lines}, set()
     while todo:

@@ -1,26 +1,28 @@
-"""Times further steps of the script, after everything else was seen and recording has stopped."""
+"""Measures the time of further training steps, after memory was recorded and the recording has stopped."""
 
 import os
 
 from . import events
 
-# The steps that are not timed, in which clocks and caches settle, and the steps that are.
+# The numbers of steps before timing (clocks and caches settle) and of timed steps.
 WARM_UP, TIMED = 3, 10
 
 
 class Times:
-    """CUDA events at the ends of steps, and around each loading of a batch."""
+    """CUDA events at the end of each step and around the loading of each batch."""
 
     def __init__(self, watch):
         self.watch, self.cuda = watch, watch.torch.cuda
         self.wanted = bool(os.environ.get("VPROF_TIMED"))
         self.running = False
-        self.stepped = set()  # the optimizers that have stepped in this step
-        self.ends = []  # an event for each step
-        self.loads = []  # the pairs of events of each step
+        self.stepped = set()  # optimizers that have stepped since the current step began
+        self.ends = []  # one event at the end of each step
+        self.loads = []  # for each step, (begin, end) events of its batch loads
 
     def begin(self):
-        """Starts timing after the last recorded step. Returns False if no steps are to be timed."""
+        """Called after the last recorded step. Starts timing and returns True; returns False if timing was not
+        requested, or CUDA or an optimizer was not used.
+        """
         if not self.wanted or events.quiet or not self.watch.memory.used or not any(self.watch.counts.values()):
             return False
         self.wanted, self.running = False, True
@@ -29,7 +31,7 @@ class Times:
         return True
 
     def started(self):
-        """Reports whether a loader started now may be used in a timed step."""
+        """Reports whether an iterator of a DataLoader that is made now may serve a timed step."""
         return self.wanted or self.running
 
     def mark(self):
@@ -37,20 +39,20 @@ class Times:
         self.loads.append([])
 
     def now(self):
-        """Returns an event on the stream that the script uses."""
+        """Records and returns a CUDA event on the current stream."""
         event = self.cuda.Event(enable_timing=True)
         event.record()
         return event
 
     def apart(self, load):
-        """Loads a batch. Time that the GPU waits for it does not count as part of the step."""
+        """Returns load(), the next batch. The time of the call is subtracted from the step's time."""
         began = self.now()
         batch = load()
         self.loads[-1].append((began, self.now()))
         return batch
 
     def after_step(self, optimizer):
-        """Ends a step when every active optimizer has stepped."""
+        """Called after each optimizer step. Ends the timed step once every active optimizer has stepped."""
         self.stepped.add(optimizer)
         if any(n > 0 and o not in self.stepped for o, n in self.watch.active().items()):
             return
@@ -61,7 +63,7 @@ class Times:
             self.watch.close()
 
     def finish(self):
-        """Sends the times of the steps that were timed, in seconds, without and with the loading of their batches."""
+        """Sends two lists of seconds per timed step: the step without loading batches, and the loading."""
         if not self.running:
             return
         self.running = False

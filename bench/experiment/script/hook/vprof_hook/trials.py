@@ -1,7 +1,9 @@
-"""Tries what would save memory: further steps of the script, each with one change, when all else has been seen.
+"""Measures memory-saving options: after everything else was recorded, runs further steps of the script with one change
+each.
 
-The changes are made between steps, in objects that the script has made: options of its optimizers, checkpointing of its
-blocks, autocast. What a step needs is compared with a step without changes. A script that fails in such a step has been seen.
+The changes are made between steps, in objects of the script: options of its optimizers, checkpointing of its blocks,
+autocast. The peak of each step is compared with an unchanged step. If a changed step fails, the run still counts as
+complete.
 """
 
 import collections
@@ -13,15 +15,16 @@ import time
 
 from . import closing, events
 
-# Further steps may take this share of the processor's time that the script has had, and at least so many seconds.
+# Trials may use this share of the CPU time used so far, and at least LEAST seconds.
 SHARE, LEAST = 0.1, 4.0
 
-# Losses over fewer classes have small logits.
+# Cross-entropy over fewer classes is not split: its logits are small.
 CLASSES = 4096
 
 CHUNKS = 8
 
-# The methods of transformers' and diffusers' models that turn checkpointing on and off, and their property that it is on.
+# Methods of models in transformers and diffusers: checkpointing on, checkpointing off, and the property that reports
+# it.
 METHODS = (
     ("activation_checkpointing_enable", "activation_checkpointing_disable", "is_activation_checkpointing"),
     ("gradient_checkpointing_enable", "gradient_checkpointing_disable", "is_gradient_checkpointing"),
@@ -30,13 +33,13 @@ METHODS = (
 
 
 def compiles():
-    """Reports whether torch.compile has seen a function of the script."""
+    """Reports whether torch.compile has compiled a function of the script."""
     utils = sys.modules.get("torch._dynamo.utils")
     return utils is not None and utils.counters["frames"]["total"] > 0
 
 
 class Trials:
-    """The changes that are tried, one a step."""
+    """Runs the changes, one for each step."""
 
     def __init__(self, watch):
         self.watch, self.torch = watch, watch.torch
@@ -45,24 +48,26 @@ class Trials:
         self.queue = collections.deque()
         self.undo = None
         self.name = ""
-        self.base = 0  # the peak of a step without changes
-        self.stepped = set()  # the optimizers that have stepped in this trial
-        self.autocast = self.loss = False  # whether the script computes under autocast, and a loss of many classes
+        self.base = 0  # peak of the unchanged step, in bytes
+        self.stepped = set()  # optimizers that have stepped during this trial
+        self.autocast = self.loss = False  # whether the script uses autocast, and a cross-entropy over at least CLASSES classes
 
     def trained(self):
-        """Returns all parameters of the optimizers."""
+        """Returns the parameters of all optimizers."""
         return [p for o in self.watch.counts for group in o.param_groups for p in group["params"]]
 
     def possible(self):
-        """Reports whether further steps of the script would tell what changes save."""
+        """Reports whether further steps can measure the changes: memory must be recorded and must not grow between
+        steps.
+        """
         watch, distributed = self.watch, self.torch.distributed
         if watch.longest.seconds <= 0 or watch.growth.found() or events.quiet or not watch.memory.used:
             return False
-        # A change would compile again, and ranks must do the same.
+        # With torch.compile a change would recompile; with several ranks, all of them would have to make the change.
         return not compiles() and not (distributed.is_available() and distributed.is_initialized())
 
     def begin(self):
-        """Starts the trials after the last counted step. Returns False if there is nothing to try."""
+        """Starts the trials after the last counted step. Returns False if nothing can be tried."""
         watch = self.watch
         if not self.possible() or not any(watch.counts.values()):
             return False
@@ -74,7 +79,7 @@ class Trials:
             self.queue.extend([("", self.observe), *self.optimizers(), *self.unowned(), *self.blocks()])
             self.running = True
             self.next()
-        except Exception:  # of a release or a model without what is changed
+        except Exception:  # this release or model lacks an attribute that a change sets
             self.running = False
             return False
         sys.excepthook = lambda *_: None
@@ -84,7 +89,9 @@ class Trials:
         return True
 
     def after_step(self, optimizer):
-        """Ends a trial when every active optimizer has stepped."""
+        """Called after each optimizer step. Once every active optimizer has stepped, sends the peak and starts the next
+        trial.
+        """
         self.stepped.add(optimizer)
         if any(n > 0 and o not in self.stepped for o, n in self.watch.active().items()):
             return
@@ -99,7 +106,7 @@ class Trials:
         self.next()
 
     def next(self):
-        """Makes the next change; ends the script when there is none, or the time is over."""
+        """Applies the next change. Ends the script if none is left or the time is used up."""
         if not self.queue or time.process_time() > self.until:
             self.running = False
             self.watch.leave_loop()
@@ -110,10 +117,10 @@ class Trials:
         memory = self.watch.memory
         memory.reset(memory.judged())
 
-    # Changes: each function changes something and returns what puts it back.
+    # Changes. Each generator yields (text, change); change applies the option and returns the function that undoes it.
 
     def observe(self):
-        """Changes nothing, and detects whether the script uses autocast and a loss over many classes."""
+        """Changes nothing; detects whether the script uses autocast and a cross-entropy over many classes."""
         torch = self.torch
         enter, loss = torch.autocast.__enter__, torch.nn.functional.cross_entropy
 
@@ -134,7 +141,7 @@ class Trials:
         return undo
 
     def optimizers(self):
-        """Returns optimizers that make copies of all their values at once."""
+        """Yields foreach=False for optimizers whose multi-tensor step copies all values at once."""
         groups = [g for o in self.watch.counts for g in o.param_groups if g.get("foreach", False) is not False and not g.get("fused")]
         if not groups:
             return
@@ -150,13 +157,13 @@ class Trials:
         yield "%s with %sforeach=False" % (" and ".join(names), fused), change
 
     def modules(self):
-        """Returns the root modules, which no other module contains."""
+        """Returns the root modules: modules that no other module contains."""
         every = [m for m in gc.get_objects() if issubclass(type(m), self.torch.nn.Module) and "_modules" in vars(m)]
         inner = {id(c) for m in every for c in m._modules.values() if c is not None}
         return [m for m in every if id(m) not in inner]
 
     def unowned(self):
-        """Returns parameters that receive gradients but belong to no optimizer."""
+        """Yields requires_grad_(False) for parameters that get gradients although no optimizer updates them."""
         found = {id(p): p for m in self.modules() for p in m.parameters() if p.requires_grad and p.grad is not None and id(p) not in self.owned}
         if not found:
             return
@@ -169,7 +176,9 @@ class Trials:
         yield "requires_grad_(False) for %d parameters that no optimizer has" % len(found), change
 
     def blocks(self):
-        """Checkpointing by the model's own method, or of blocks of one kind."""
+        """Yields SDPA instead of eager attention, and checkpointing: by the model's own method, or else of its repeated
+        blocks.
+        """
         for module in self.modules():
             if not any(id(p) in self.owned for p in module.parameters()):
                 continue
@@ -206,7 +215,7 @@ class Trials:
         return lambda: [vars(block).pop("forward", None) for block in blocks]
 
     def losses(self):
-        """Returns a loss over many classes whose rows are computed in parts."""
+        """Yields a cross-entropy that computes the rows in CHUNKS checkpointed parts."""
         if not self.loss:
             return
         from torch.utils.checkpoint import checkpoint
@@ -229,7 +238,7 @@ class Trials:
         yield "cross_entropy in %d parts, each checkpointed" % CHUNKS, change
 
     def casts(self):
-        """Autocast in bf16 where parameters are fp32."""
+        """Yields bf16 autocast if all parameters are fp32."""
         torch = self.torch
         if not all(p.dtype is torch.float32 for p in self.trained()):
             return
@@ -246,10 +255,12 @@ class Trials:
 
         yield 'torch.autocast("cuda", torch.bfloat16)', change
 
-    # What is not run.
+    # Copies of the model, found without a trial.
 
     def send_copies(self):
-        """Sends the bytes of untrained copies of trained parameters: averages, target networks, reference models."""
+        """Sends the bytes of copies of the trained parameters that are not trained: averages, target networks,
+        reference models.
+        """
         torch = self.torch
         trained = collections.Counter(tuple(p.shape) for p in self.trained() if p.is_cuda)
         own = {id(p) for p in self.trained()} | {id(s) for o in self.watch.counts for state in o.state.values() if isinstance(state, dict) for s in state.values()}
