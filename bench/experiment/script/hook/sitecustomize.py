@@ -1,7 +1,7 @@
-"""Runs at the start of every Python that inherits the environment of `vprof run`.
+"""Runs at the start of every Python process that inherits the environment of `vprof run`.
 
-It lies first on PYTHONPATH and does two things: it has vprof_hook watch for the import of
-PyTorch, and it runs the sitecustomize that would have run without it.
+Its folder is the first of PYTHONPATH. It makes vprof_hook watch for the import of PyTorch, and then runs the
+sitecustomize module that it hides.
 """
 
 import os
@@ -9,7 +9,7 @@ import sys
 
 
 def run_hidden_sitecustomize(here):
-    """Runs the sitecustomize that this one hides, if there is one."""
+    """Runs the sitecustomize module that Python would have found without this one, if there is one."""
     from importlib.machinery import PathFinder
 
     others = [entry for entry in sys.path if os.path.realpath(entry or os.curdir) != here]

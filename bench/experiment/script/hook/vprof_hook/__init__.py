@@ -1,24 +1,23 @@
-"""Watches a training script from outside: what it allocates, in which step and phase.
+"""Records a training script from outside: its allocations, by step and phase.
 
-`vprof run` starts the user's command with this package on its path. Nothing of the script
-is edited: PyTorch is told to report optimizer steps through its own global hooks, and a
-few of its functions are wrapped (backward, save, eval).
+`vprof run` starts the user's command with this package on its path. The script is not changed: PyTorch's global hooks
+report optimizer steps, and a few of its functions are wrapped (backward, save, eval).
 
-The environment says what to do:
+Environment variables are the settings:
 
-    VPROF_HOOK       folder for what is seen: events.jsonl, trace-PID.jsonl, saved/
-    VPROF_STEPS      calls of each optimizer after which training ends; 0 is all
-    VPROF_LONGEST    seconds in which the longest batches are looked for, which training then sees, too; 0 is not
-    VPROF_TIMED      set if further steps are to be timed
-    VPROF_UNTIL      "eval" or "save": training goes on until one has been seen
-    VPROF_KEEP       set if what the script saves is to be kept
-    VPROF_WORLD      number of ranks that the script believes in; VPROF_RANK which it is
-    VPROF_STUBS   folder with libraries that take the place of NVIDIA's
-    VPROF_ACTIVATION_BUDGET  the share of activations that compiled code keeps for backward
-    VPROF_TRITON     set if Triton is to compile the kernels of torch.compile
-    VPROF_WITHOUT    "weights", "data" or both with a comma: what gets placeholders where it is absent
-    VPROF_LENGTHS    lengths of texts in tokens, with commas; VPROF_SHAPES a file of the shapes of data
-    VPROF_FETCH      folder for configurations and headers that may be fetched from the hub
+    VPROF_HOOK       folder for results: events.jsonl, trace-PID.jsonl, saved/
+    VPROF_STEPS      number of steps of each optimizer after which training ends; 0 runs the whole script
+    VPROF_LONGEST    time limit in seconds of the search for the longest batches, which are then trained on; 0 for none
+    VPROF_TIMED      set to time further steps
+    VPROF_UNTIL      "eval" or "save": training runs until one has ended
+    VPROF_KEEP       set to write the script's files to their own paths
+    VPROF_WORLD      number of ranks; VPROF_RANK the rank to run
+    VPROF_STUBS      folder with the stubs of NVIDIA's libraries
+    VPROF_ACTIVATION_BUDGET  share of activations that compiled code keeps for backward
+    VPROF_TRITON     set to compile the Triton kernels of torch.compile
+    VPROF_WITHOUT    "weights", "data" or both with a comma: absent files of these kinds get placeholders
+    VPROF_LENGTHS    lengths of texts in tokens, with commas; VPROF_SHAPES a file with the shapes of data
+    VPROF_FETCH      folder for configurations and headers downloaded from the hub
 """
 
 import faulthandler
@@ -34,7 +33,7 @@ from . import events
 
 
 def watch():
-    """Waits for the import of the modules that are of interest."""
+    """Registers the functions that run when modules such as torch are imported."""
     from . import closing, compiling, files, loaders, ranks, values
 
     end_with_vprof()
@@ -62,7 +61,11 @@ def watch():
 
 
 def end_with_vprof():
-    """Has the system end this process when vprof ends, even by a kill: it signals readers of a pipe that nobody writes to."""
+    """Makes the kernel kill this process when vprof ends, even if vprof is killed.
+
+    vprof holds the only write end of a pipe. When it closes, the kernel sends SIGKILL to the processes that read from
+    it.
+    """
     global running
     try:
         running = os.open(events.folder("running"), os.O_RDONLY | os.O_NONBLOCK)
@@ -70,11 +73,11 @@ def end_with_vprof():
         fcntl.fcntl(running, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(running, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
     except (OSError, AttributeError):
-        pass  # no such pipe, or not on this system
+        pass  # the pipe does not exist, or the system lacks F_SETSIG
 
 
 def watch_torch(torch):
-    """Called when torch has been imported."""
+    """Called when torch was imported."""
     from . import files, ranks, training, values
 
     faulthandler.enable(open(events.folder("fault-%d" % os.getpid()), "w"), all_threads=False)
@@ -94,8 +97,8 @@ def watch_torch(torch):
 
 
 def has_gpu(torch):
-    """Reports whether PyTorch finds a GPU, by the management library: CUDA, once asked, works in no child that is
-    forked.
+    """Reports whether PyTorch finds a GPU. NVML answers this: if CUDA was initialized, forked children could not use
+    it.
     """
     name = "PYTORCH_NVML_BASED_CUDA_CHECK"
     before = os.environ.get(name)
@@ -110,18 +113,18 @@ def has_gpu(torch):
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds modules as Python would, and calls a function when one of them has been imported."""
+    """Finds modules as Python would. Calls a function after one of the given modules was imported."""
 
     def __init__(self, imported):
         self.imported = dict(imported)
 
     def replace_absent(self):
-        """Watches for the modules that load what may be absent, too."""
+        """Registers also the modules that load files which may be absent."""
         from . import data, failures, folders, formats, hub, kernels, options, placeholders, sounds, trackers, weights
 
         for part in (hub, kernels, trackers, folders, failures):
             part.start()
-        os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # which hides what failed
+        os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # show the error that Hydra's own message hides
         for part in (hub, trackers, options, failures):
             self.add(part.WATCHED)
         if "data" in placeholders.ASKED:
@@ -133,7 +136,7 @@ class Finder(importlib.abc.MetaPathFinder):
             self.add(weights.WATCHED)
 
     def add(self, imported):
-        """Calls further functions when modules have been imported."""
+        """Adds functions to call when modules are imported."""
         for name, then in imported.items():
             before = self.imported.get(name)
             self.imported[name] = then if before is None else lambda module, first=then, second=before: (first(module), second(module))
@@ -149,12 +152,13 @@ class Finder(importlib.abc.MetaPathFinder):
             if spec is not None:
                 break
         if spec is not None and spec.loader is not None:
-            spec.loader = Loader(spec.loader, name, self.imported)  # many ask whether there is a module before it is imported
+            # The function runs after the import: scripts often call find_spec without importing the module.
+            spec.loader = Loader(spec.loader, name, self.imported)
         return spec
 
 
 class Loader(importlib.abc.Loader):
-    """Loads a module as another loader does, and calls a function then."""
+    """Loads a module with its own loader, then calls the function registered for it."""
 
     def __init__(self, loader, name, imported):
         self.loader, self.name, self.imported = loader, name, imported

@@ -1,4 +1,5 @@
-"""Tells what a script does in long parts without events, such as the first step of compiled code."""
+"""Reports the current activity of a script during long times without events, such as the compilation of the first step.
+"""
 
 import os
 import sys
@@ -7,10 +8,10 @@ import time
 
 from . import events, memory
 
-# After so many seconds without an event, and as many after that.
+# A report is sent after this many seconds without an event, and again after each further period.
 SILENCE = float(os.environ.get("VPROF_SILENCE", "30"))
 
-# What code of libraries does, by a part of its path.
+# Activities of libraries, by a part of the source file's path.
 WORK = (("_inductor", "torch.compile compiles"), ("_dynamo", "torch.compile traces"), ("triton", "Triton compiles"), ("datasets", "reads data"))
 
 
@@ -27,16 +28,16 @@ def tell(libraries, main):
 
 
 def describe(main, libraries):
-    """Returns what the innermost frames of a thread do: the work of a library, and the line of the user.
+    """Describes the innermost frames of a thread: the library's activity, and the user's line that caused it.
 
-    No frame is held longer: it would hold the tensors of its function.
+    No frame is stored, since that would keep the tensors of its function alive.
     """
     frame, what = sys._current_frames().get(main), ""
     while frame is not None:
         file = frame.f_code.co_filename
         if memory.of_user(file, libraries):
             return (what or "runs") + f" {os.path.basename(file)}:{frame.f_lineno}"
-        if "importlib._bootstrap" in file:  # a library's modules run when they are imported, too
+        if "importlib._bootstrap" in file:  # this library code runs while its module is imported
             what = "runs the imports of"
         what = what or next((text for part, text in WORK if os.sep + part in file), "")
         frame = frame.f_back

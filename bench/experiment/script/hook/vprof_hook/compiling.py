@@ -1,9 +1,9 @@
-"""torch.compile under vprof: Inductor is the user's own, its kernels are not compiled to machine code.
+"""torch.compile under vprof: the user's own Inductor generates the code, but Triton kernels are not compiled.
 
-Triton takes most of the time of compiling, and its code would do nothing here. What Inductor allocates
-depends on it in one place: whether a reduction is tuned hangs on the registers that its code takes (count_registers).
-Buffers, workspaces and what autotuning allocates come from Inductor's own Python, which runs. VPROF_TRITON has Triton
-compile all the same.
+Compiling them takes most of the time, and on the simulated GPU they do nothing. Inductor's allocations depend on a
+compiled kernel in one case only: a reduction is tuned if its code takes too many registers (counting_registers).
+Buffers, workspaces and the allocations of autotuning come from Inductor's Python code, which runs. VPROF_TRITON
+compiles the kernels all the same.
 """
 
 import functools
@@ -16,10 +16,10 @@ import tempfile
 
 
 class Result:
-    """A kernel in place of what Triton would have compiled for a configuration."""
+    """Replaces the compiled Triton kernel of a configuration."""
 
     hash = ""
-    n_regs = None  # nobody knows but where count_registers asks
+    n_regs = None  # unknown, unless counting_registers compiles the kernel
     cubin_raw = None
 
     def __init__(self, config):
@@ -27,22 +27,22 @@ class Result:
         self.kernel = self
 
     def make_launcher(self):
-        """Returns the function that launches the kernel, with what Inductor asks of one."""
+        """Returns a function that launches nothing, with the attributes that Inductor reads."""
 
         def launch(*_args, **_kwargs):
             return None
 
         launch.config = self.config
-        launch.n_regs, launch.n_spills, launch.shared = None, 0, 0  # what spills is compared with a bound
+        launch.n_regs, launch.n_spills, launch.shared = None, 0, 0  # Inductor compares the number of spilled registers with a limit
         launch.cache_hash, launch.store_cubin = "", False
         return launch
 
 
 def spare_triton(heuristics):
-    """Called when torch._inductor.runtime.triton_heuristics has been imported."""
+    """Called when torch._inductor.runtime.triton_heuristics was imported."""
     tuner = heuristics.CachingAutotuner
     if os.environ.get("VPROF_TRITON") or not hasattr(heuristics, "TritonCompileResult"):
-        return  # PyTorch before 2.7 takes the binary itself, so Triton compiles
+        return  # before 2.7, PyTorch uses Triton's binary itself
     compile_config = tuner._precompile_config
 
     @functools.wraps(compile_config)
@@ -58,20 +58,20 @@ def spare_triton(heuristics):
 
 
 def counting_registers(scale, compile_config):
-    """Replaces Inductor's check whether a reduction takes too many registers, for which Triton compiles the kernels in
-    question.
+    """Wraps Inductor's check whether a reduction takes too many registers; the reductions that it concerns are compiled
+    by Triton.
 
-    If it does, Inductor also tries half the block, and tunes: for that it allocates a buffer of the size of the L2 cache,
-    and copies of what the kernel changes.
+    If one does, Inductor also tries half the block size and tunes. Tuning allocates a buffer of the size of the L2
+    cache and copies of the kernel's mutated arguments.
     """
 
     @functools.wraps(scale)
     def counted(self):
         loops = not self.inductor_meta.get("persistent_reduction") and getattr(self.heuristic_type, "name", "") == "REDUCTION"
         blocks = (self.size_hints or {}).get("x", 0) if isinstance(self.size_hints, dict) else 0
-        # Where each processor has one block at most, registers decide nothing.
+        # With at most one block per multiprocessor, Inductor does not check registers.
         if loops and blocks > (self.device_props.multi_processor_count or 0):
-            if getattr(self.fn, "fn", self) is None:  # another process has compiled it
+            if getattr(self.fn, "fn", self) is None:  # another process has compiled the kernel
                 self.fn = self._reload_kernel().fn
             for result in self.compile_results:
                 if isinstance(result, Result):
@@ -82,7 +82,7 @@ def counting_registers(scale, compile_config):
 
 
 def registers(kernel):
-    """Returns a kernel's registers per thread, read by Triton's cuobjdump; None if it reports none."""
+    """Returns a kernel's registers per thread as Triton's cuobjdump reports them; None if it does not."""
     import triton
 
     code = getattr(kernel, "cubin_raw", None) or getattr(kernel, "asm", {}).get("cubin")
@@ -99,11 +99,11 @@ def registers(kernel):
 
 
 def spare_benchmarks(benchmarking):
-    """Called when torch._inductor.runtime.benchmarking has been imported.
+    """Called when torch._inductor.runtime.benchmarking was imported.
 
-    Kernels that do nothing take no time, and what the host needs to launch them is noise by which no decision may go:
-    all candidates take the same time. What a benchmark allocates it allocates again in each of its hundreds of
-    iterations, of which two are enough: one before the buffer that flushes the cache is there, and one with it.
+    Times measured on the simulated GPU are noise of the host and must not decide anything: every candidate gets the
+    same time. A benchmark repeats the same allocations in hundreds of iterations. Two are enough: one before the buffer
+    that flushes the L2 cache exists, and one after.
     """
     few = {
         "InductorBenchmarker": {"estimation_iters": 1, "memory_warmup_iters": 0, "benchmark_iters": 1},
@@ -116,31 +116,31 @@ def spare_benchmarks(benchmarking):
 
 
 def without_time(benchmark, iterations):
-    """Wraps a benchmark: it runs few iterations, and each takes the same time."""
+    """Wraps a benchmark function: it runs few iterations and returns the same time for every candidate."""
 
     @functools.wraps(benchmark)
     def spared(self, *args, **kwargs):
         took = benchmark(self, *args, **{**kwargs, **iterations})
         if isinstance(took, (list, tuple)):
             return type(took)(MILLISECOND for _ in took)
-        return took if took == float("inf") else MILLISECOND  # infinite: the configuration is invalid
+        return took if took == float("inf") else MILLISECOND  # Inductor marks an invalid configuration with an infinite time
 
     return spared
 
 
-# What each benchmark finds.
+# The time that every benchmark returns, in milliseconds.
 MILLISECOND = 1.0
 
 
-# The files of compiled kernels that had been tuned before this run.
+# Files of autotuning results that existed before this run and were used.
 found = set()
 
 
 def count_found(autotune_cache):
-    """Called when torch._inductor.runtime.autotune_cache has been imported."""
+    """Called when torch._inductor.runtime.autotune_cache was imported."""
     cache = getattr(autotune_cache, "AutotuneCache", None)
     if not hasattr(cache, "read_best"):
-        return  # PyTorch is older
+        return  # an older PyTorch
     read = cache.read_best
     there = set(glob.glob(os.path.join(os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""), "*", "*.best_config")))
 
@@ -155,26 +155,26 @@ def count_found(autotune_cache):
 
 
 def hide_from_dynamo(trace_rules):
-    """Called when torch._dynamo.trace_rules has been imported.
+    """Called when torch._dynamo.trace_rules was imported.
 
-    Where code runs eagerly in a function that is compiled, between two graphs, PyTorch calls what values.py has put in
-    the place of kernels, and Dynamo would compile that, too.
+    Keeps Dynamo from tracing this package: its operator overrides (values.py) run between the graphs of a compiled
+    function.
     """
     trace_rules.add(__package__)
 
 
 def keep_share(config):
-    """Called when torch._functorch.config has been imported: sets what vprof run --activation-memory-budget says."""
+    """Called when torch._functorch.config was imported: applies vprof run --activation-memory-budget."""
     share = os.environ.get("VPROF_ACTIVATION_BUDGET")
     if share:
         config.activation_memory_budget = float(share)
 
 
 def name_lines(wrapper):
-    """Called when torch._inductor.codegen.wrapper has been imported.
+    """Called when torch._inductor.codegen.wrapper was imported.
 
-    Each line of generated code that allocates gets the user's line in a comment, which memory.py reads, and the names of
-    the graph's nodes whose results lie in the memory one after the other: Inductor reuses buffers.
+    Appends a comment to each generated line that allocates a buffer: the user's line, which memory.py reads, and the
+    names of the graph nodes whose results use the buffer one after the other (Inductor reuses buffers).
     """
     generator = wrapper.PythonWrapperCodegen
     make, call, plan = generator.make_buffer_allocation, generator._generate_extern_kernel_alloc_helper, wrapper.AllocateLine.plan
@@ -204,13 +204,13 @@ def name_lines(wrapper):
     generator.make_buffer_allocation, generator._generate_extern_kernel_alloc_helper = make_named, call_named
 
 
-# The name of what Inductor allocates to tune, which it does not do again where its cache has the outcome.
+# The site of allocations made during Inductor's tuning. They do not occur if the tuning result is cached.
 TUNING = "autotuning"
 
 
 def tunes(frame):
-    """Reports whether a frame of a stack is of Inductor's tuning: of kernels, of the choice between them, of padding
-    products.
+    """Reports whether a stack frame belongs to Inductor's tuning: of a kernel, of a choice between kernels, or of
+    padding for matrix products.
     """
     file = frame["filename"]
     return "_inductor" in file and (
@@ -218,13 +218,13 @@ def tunes(frame):
     )
 
 
-# What comes before the user's line in the comment of a generated line.
+# Precedes the user's line in the comment of a generated line.
 MARK = "vprof: "
 
 
 def comment(buffer, reused):
-    """Returns the comment for a line that allocates a buffer: the user's line, a tab, and node names; reused maps
-    buffers to later users.
+    """Returns the comment for a generated line that allocates a buffer: the user's line, a tab, and node names. reused
+    maps the name of a buffer to the buffer that takes over its memory.
     """
     where, names = origin(buffer), []
     while buffer is not None and len(names) < MOST_NAMES:
@@ -233,21 +233,21 @@ def comment(buffer, reused):
     return f"  # {MARK}{where}\t{' > '.join(names)}"
 
 
-# So many results of a buffer that is reused are named.
+# At most this many nodes of a reused buffer are named.
 MOST_NAMES = 8
 
 
 def node_name(buffer):
-    """Returns the name of a buffer's node in the graph ("addmm_3"), or Inductor's name of the buffer."""
+    """Returns the name of the graph node that computes a buffer ("addmm_3"), or else Inductor's name of the buffer."""
     try:
-        node = buffer.get_origin_node() or max(buffer.get_origins())  # the last in the graph
+        node = buffer.get_origin_node() or max(buffer.get_origins())  # the last node in the graph
     except (AttributeError, NotImplementedError, TypeError, ValueError):
         node = None
     return getattr(node, "name", None) or buffer.get_name()
 
 
 def origin(buffer):
-    """Returns the user's line that an Inductor buffer comes from, as file:line:function; empty if unknown."""
+    """Returns the user's line for which Inductor allocates a buffer, as file:line:function; empty if unknown."""
     try:
         nodes = [n for n in (buffer.get_origin_node(), *buffer.get_origins()) if n is not None]
     except (AttributeError, NotImplementedError):
@@ -261,7 +261,7 @@ def origin(buffer):
 
 @functools.lru_cache(maxsize=None)
 def line_of_trace(text):
-    """Returns the innermost line in a stack trace as text that is not PyTorch's, as file:line:function."""
+    """Returns the innermost line outside PyTorch in the text of a stack trace, as file:line:function."""
     lines = []
     for line in text.splitlines():
         words = line.strip().split('"')
@@ -273,8 +273,8 @@ def line_of_trace(text):
 
 
 def line_of_code(file, number):
-    """Returns the comment that name_lines has written beside a line of Inductor's; empty if there is none, None if
-    Inductor did not write the line.
+    """Returns the comment that name_lines has appended to a line of generated code. Returns an empty string if the line
+    has none, and None if the file is not generated by Inductor.
     """
     if not file.startswith(os.environ.get("TORCHINDUCTOR_CACHE_DIR", "\0")):
         return None

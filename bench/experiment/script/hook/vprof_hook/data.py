@@ -1,7 +1,7 @@
-"""Data that is absent: data sets with rows of the declared features, or of the columns that the script uses.
+"""Placeholders for absent data: data sets with rows of the declared features, or of the columns that the script uses.
 
-Where nothing states the length of a text or the size of an image, it is larger than what scripts cut: a batch in which it
-has come through whole ends the run with the line and the flag that answers.
+If nothing states the length of texts or the size of images, a size is used that scripts truncate or resize. If a batch
+still has that size, the run ends with the line and the flag that states the size.
 """
 
 import ast
@@ -16,7 +16,7 @@ import sys
 from . import files, hub, lists, memory, placeholders, shapes
 from .placeholders import replaced, wanted
 
-# Data sets of the hub by the kinds of their columns, as their cards declare the features.
+# Kinds of the columns of data sets on the hub, as their cards declare the features.
 KNOWN = {
     "imdb": {"text": "string", "label": "int64<2"}, "rotten_tomatoes": {"text": "string", "label": "int64<2"},
     "ag_news": {"text": "string", "label": "int64<4"}, "dbpedia_14": {"label": "int64<14", "title": "string", "content": "string"},
@@ -49,7 +49,7 @@ GLUE = {
     "mnli": ("premise", "hypothesis"), "qnli": ("question", "sentence"), "rte": ("sentence1", "sentence2"), "wnli": ("sentence1", "sentence2"),
 }
 
-# torchvision's data sets: width and height, classes, and the numbers of their samples.
+# torchvision's data sets: width, height, classes, training samples and test samples. Width 0 means that sizes differ.
 PICTURES = {
     "MNIST": (28, 28, 10, 60000, 10000), "FashionMNIST": (28, 28, 10, 60000, 10000), "KMNIST": (28, 28, 10, 60000, 10000),
     "CIFAR10": (32, 32, 10, 50000, 10000), "CIFAR100": (32, 32, 100, 50000, 10000), "SVHN": (32, 32, 10, 73257, 26032), "STL10": (96, 96, 10, 5000, 8000),
@@ -58,14 +58,14 @@ PICTURES = {
     "FGVCAircraft": (0, 0, 100, 3334, 3333), "Caltech101": (0, 0, 101, 8677, 8677), "Caltech256": (0, 0, 257, 30607, 30607),
 }
 
-# Black images are transformed so often, and then had again: what transforms draw changes no size.
+# The first ALIKE images are transformed. Later samples repeat these, since random transforms do not change sizes.
 ALIKE = 16
 
 MODES = {"MNIST": "L", "FashionMNIST": "L", "KMNIST": "L"}
 
 
 class Unknown(SystemExit):
-    """Ends the script where the shape of data cannot be known. Handlers of Exception do not catch it."""
+    """Ends the script because the shape of its data cannot be known. Handlers of Exception do not catch it."""
 
 
 def stop(what, answer):
@@ -74,11 +74,11 @@ def stop(what, answer):
 
 
 SHAPES_FLAG = "state it in a file, --data-shapes FILE"
-made = set()  # the kinds of placeholders that were made: "text", "image"
+made = set()  # kinds of the placeholders made so far: "text", "image", "sound N" (N samples)
 
 
 def start(torch):
-    """Called when torch has been imported."""
+    """Called when torch was imported."""
     loader = importlib.import_module("torch.utils.data.dataloader")._BaseDataLoaderIter
     loader.__next__ = checking(torch, loader.__next__)
     torch.utils.data.DataLoader.__init__ = alone(torch.utils.data.DataLoader.__init__)
@@ -86,11 +86,12 @@ def start(torch):
         base.__init_subclass__ = classmethod(stating(base.__dict__.get("__init_subclass__"), torch, base))
 
 
-# Batches.
+# Checks of batches.
 
 
 def checking(torch, real):
-    """Wraps the loader's __next__, which ends the run if a placeholder's length was not cut by the script."""
+    """Wraps __next__ of a DataLoader's iterator to end the run if the script did not truncate or resize a placeholder.
+    """
     from . import loaders
 
     @functools.wraps(real)
@@ -105,7 +106,7 @@ def checking(torch, real):
 
 
 def alone(real):
-    """Wraps the loader's __init__ to use one worker: batches that more would prefetch are never trained on."""
+    """Wraps DataLoader.__init__ to use at most one worker: batches prefetched by more workers are never trained on."""
 
     @functools.wraps(real)
     def wrapped(self, *args, **kwargs):
@@ -116,7 +117,7 @@ def alone(real):
 
 
 def check(shape):
-    """Ends the run if a batch has a size that only placeholders have."""
+    """Ends the run if a dimension of a batch has a size that only placeholders have."""
     if "text" in made and not shapes.lengths() and any(shapes.uncut() <= n <= shapes.uncut() + 16 for n in shape[-3:]):
         stop("the lengths of texts, which nothing cuts (a batch has the shape %s)" % "x".join(map(str, shape)),
              "state them with --lengths, such as --lengths lognormal:mean=512,p95=1500")
@@ -127,12 +128,12 @@ def check(shape):
         stop("the size of images, which nothing resizes", 'state it in a file, --data-shapes FILE: {"images": "640x480"}')
 
 
-# Samples between the frames of spectrograms.
+# Usual hop lengths of spectrograms, in samples; 1 is the waveform itself.
 HOPS = (1, 80, 128, 160, 200, 240, 256, 275, 300, 320, 400, 441, 480, 512)
 
 
 def is_scaled(a, b):
-    """Reports whether two sizes have the aspect ratio of an uncropped image, to a pixel."""
+    """Reports whether two sizes have the aspect ratio of a placeholder image, within one pixel."""
     width, height = shapes.UNSIZED
     return min(a, b) > 100 and abs(a - b * width / height) < 1
 
@@ -141,14 +142,14 @@ def is_scaled(a, b):
 
 
 def watch_load(module):
-    """Called when datasets.load has been imported."""
+    """Called when datasets.load was imported."""
     real, disk = module.load_dataset, module.load_from_disk
 
     @functools.wraps(real)
     def load_dataset(path, name=None, data_dir=None, data_files=None, split=None, *args, **kwargs):
         try:
             return real(path, name, data_dir, data_files, split, *args, **kwargs)
-        except OSError:  # nothing there, or no network
+        except OSError:  # no such files, or no network
             source = data_files if path in ("json", "csv", "parquet", "text", "imagefolder", "audiofolder", "arrow") and data_files else path
             return placeholder(str(source), path, name, split, kwargs.get("streaming"))
 
@@ -160,7 +161,9 @@ def watch_load(module):
 
 
 def watch_rows(module):
-    """Called when datasets.arrow_dataset has been imported: scripts select more rows than a placeholder has, which begin anew."""
+    """Called when datasets.arrow_dataset was imported: if a script selects more rows than a placeholder has, rows
+    repeat.
+    """
     real = module.Dataset.select
 
     @functools.wraps(real)
@@ -174,7 +177,7 @@ def watch_rows(module):
 
 
 def placeholder(source, path, name, split, streaming):
-    """Returns a data set of the hub's library in place of one that is absent."""
+    """Returns a datasets.Dataset, or a dict of its splits, in place of an absent one."""
     datasets = importlib.import_module("datasets")
     if series() and not shapes.entry("datasets", source):
         whole = datasets.Dataset.from_pandas(hours(importlib.import_module("pandas"), source))
@@ -205,7 +208,7 @@ def made_of(columns):
 
 
 def columns_of(source, path, name):
-    """Returns the kinds of the columns of a data set, and their source."""
+    """Returns the kinds of a data set's columns by name, and a text that tells where they come from."""
     stated = shapes.entry("datasets", source)
     if stated:
         return stated["columns"], "as --data-shapes states"
@@ -228,7 +231,7 @@ def columns_of(source, path, name):
 
 
 def declared_columns(source):
-    """Returns the columns as the card of a data set declares them, which --fetch reads."""
+    """Returns the columns that a data set's card declares, by name. --fetch downloads the card; None without it."""
     if not os.environ.get("VPROF_FETCH") or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", source):
         return None
     path = os.path.join(os.environ["VPROF_FETCH"], "datasets--" + source.replace("/", "--"), "README.md")
@@ -241,7 +244,7 @@ def declared_columns(source):
 
 
 def kind_of(feature):
-    """Returns the kind of a feature as cards write them."""
+    """Returns the kind of a feature in the notation of data-set cards."""
     if "struct" in feature:
         return {f["name"]: kind_of(f) for f in feature["struct"]}
     inner = feature.get("list") or feature.get("sequence")
@@ -254,8 +257,8 @@ def kind_of(feature):
 
 
 def used_columns():
-    """Returns the columns that the user's source names in subscripts and in arguments about columns, by their usual
-    contents.
+    """Returns columns that the user's source names in subscripts and in arguments about columns. Their kinds follow
+    from their names.
     """
     usual = {name: kind for kind, names in shapes.USUAL.items() for name in names.split()}
     usual.update(shapes.given().get("columns", {}))
@@ -268,12 +271,14 @@ def used_columns():
     return found
 
 
-# Names that arguments about columns have in full, such as conditioning_image, by their ends.
+# Kinds of columns by the ends of their names, for names that appear in arguments, such as conditioning_image.
 ENDS = {"_image": "image", "_prompt": "string", "_caption": "string", "_text": "string"}
 
 
 def sources():
-    """Returns the files of the user's source: the script's folder, and what it has imported."""
+    """Returns the paths of the user's source: the script and the modules that it has imported, or else the files beside
+    it.
+    """
     script = os.path.abspath(sys.argv[0] or os.curdir)
     folder = script if os.path.isdir(script) else os.path.dirname(script)
     near = [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".py")][:200] if os.path.isdir(folder) else []
@@ -283,7 +288,9 @@ def sources():
 
 @functools.lru_cache(maxsize=None)
 def names_used(paths):
-    """Returns strings in subscripts and in arguments and defaults about columns, in the order of the source, and the strings of arguments alone."""
+    """Returns the strings in subscripts, and in arguments and defaults about columns, in the order of the
+    source; then the strings of arguments alone.
+    """
     names, stated = [], []
     for path in paths:
         try:
@@ -303,7 +310,7 @@ def names_used(paths):
 
 
 def source(path):
-    """Returns the text of a file of the user's source."""
+    """Returns the text of a source file of the user; empty if it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
@@ -316,7 +323,7 @@ def constants(node):
 
 
 def table(datasets, columns, rows):
-    """Returns rows of the kinds of some columns."""
+    """Returns a datasets.Dataset whose columns have the given kinds."""
     features, content = {}, {}
     parts = shapes.strings(columns)
     for name, kind in columns.items():
@@ -333,11 +340,11 @@ def table(datasets, columns, rows):
     return whole.cast(datasets.Features(known)) if features else whole
 
 
-# torchvision.
+# Data sets of torchvision.
 
 
 def watch_torchvision(module):
-    """Called when torchvision.datasets has been imported."""
+    """Called when torchvision.datasets was imported."""
     for name, picture in PICTURES.items():
         if hasattr(module, name):
             wrap_pictures(getattr(module, name), name, picture)
@@ -345,9 +352,9 @@ def watch_torchvision(module):
 
 
 def wrap_pictures(cls, name, picture):
-    """Has a class of torchvision make a placeholder of itself where its files are absent."""
+    """Wraps __init__ of a torchvision data set: if its files are absent, the object becomes a placeholder."""
     real = cls.__init__
-    if name == "ImageNet":  # a folder of images below
+    if name == "ImageNet":  # ImageFolder, its base class, is wrapped
         return
 
     @functools.wraps(real)
@@ -379,7 +386,8 @@ def arguments(function, *args, **kwargs):
 
 
 def folder_picture(root):
-    """Returns classes and images of a folder as --data-shapes states them, or as the name of ImageNet does."""
+    """Returns a row as in PICTURES for a folder of images: what --data-shapes states, or ImageNet's row for its folder.
+    """
     stated = shapes.entry("folders", root)
     if stated:
         return 0, 0, stated["classes"], stated.get("images", shapes.ROWS), stated.get("images", shapes.ROWS)
@@ -389,7 +397,7 @@ def folder_picture(root):
 
 
 class Pictures:
-    """A data set of black images in the place of one of torchvision's."""
+    """A data set of black images in place of one of torchvision's."""
 
     def fill(self):
         numpy = importlib.import_module("numpy")
@@ -407,7 +415,7 @@ class Pictures:
         for name, content in values.items():
             try:
                 setattr(self, name, content)
-            except AttributeError:  # a property of the class
+            except AttributeError:  # a read-only property of the class
                 pass
 
     def __len__(self):
@@ -425,7 +433,7 @@ class Pictures:
 
 
 class Samples:
-    """The paths and classes of the images of a folder."""
+    """The (path, class) pairs of the images in a folder."""
 
     def __init__(self, count, classes):
         self.count, self.classes = count, classes
@@ -441,11 +449,11 @@ class Samples:
         return "%d.jpg" % index, index % self.classes
 
 
-# Classes of the user, whose samples --data-shapes states.
+# Data sets defined by the user, whose samples --data-shapes states.
 
 
 def stating(before, torch, base):
-    """Wraps Dataset.__init_subclass__: classes named by --data-shapes get samples without files."""
+    """Wraps Dataset.__init_subclass__: classes that --data-shapes names return samples without reading files."""
 
     def made_class(cls, **kwargs):
         super(base, cls).__init_subclass__(**kwargs)
@@ -472,7 +480,7 @@ def stating(before, torch, base):
 
 
 def sample(torch, kind, row):
-    """A sample with tensors in place of arrays."""
+    """Returns a sample of a kind, with tensors in place of arrays."""
     if isinstance(kind, dict):
         return {name: sample(torch, inner, row) for name, inner in kind.items()}
     if isinstance(kind, list):
@@ -483,18 +491,18 @@ def sample(torch, kind, row):
 
 # Files.
 
-# Files of rows by the end of their names, and of what else is opened by a name.
+# Extensions of files of rows, and names of JSON files that hold rows.
 ROW_FILES = (".jsonl", ".ndjson", ".csv", ".tsv")
 LISTS = re.compile(r"(train|valid|val|dev|test|data|instruct|alpaca)[^/]*\.json$")
 
 
 def watch_files():
-    """Makes absent files of rows readable. Called when Python starts, before files are diverted."""
+    """Called when Python starts, before files are redirected: makes absent files of rows readable."""
     files.absent_rows, files.absent_list = rows_file, lists.file
 
 
 def rows_file(path):
-    """Returns a file with rows in place of one that is absent; None for files of other kinds."""
+    """Returns the path of a file with rows in place of an absent one; None for files of other kinds."""
     listed = lists.file(path)
     if listed:
         return listed
@@ -527,7 +535,9 @@ def plain(content):
 
 
 def watch_numpy(module):
-    """Called when numpy has been imported: streams of tokens that scripts map, and arrays that --data-shapes states."""
+    """Called when numpy was imported: replaces absent files of tokens (np.memmap), and arrays that --data-shapes
+    states.
+    """
     real_map, real_load = module.memmap, module.load
 
     class Mapped(real_map):
@@ -556,7 +566,7 @@ def watch_numpy(module):
 
 
 def watch_pil(module):
-    """Called when PIL.Image has been imported."""
+    """Called when PIL.Image was imported."""
     real = module.open
 
     @functools.wraps(real)
@@ -573,7 +583,7 @@ def watch_pil(module):
 
 
 def watch_cv2(module):
-    """Called when cv2 has been imported, which opens files by itself."""
+    """Called when cv2 was imported; it opens files from C++."""
     real = module.imread
 
     @functools.wraps(real)
@@ -589,19 +599,19 @@ def watch_cv2(module):
 
 
 def watch_pandas(module):
-    """Called when pandas has been imported."""
+    """Called when pandas was imported."""
     for name in ("read_csv", "read_json", "read_parquet", "read_table"):
         setattr(module, name, reading(module, getattr(module, name)))
 
 
-# Rows of a file of time series: two years of hours, as ETTh1 has them.
+# Rows of a file of time series: about two years of hourly values, as in ETTh1.
 HOURS = 17420
 
 
 @functools.lru_cache(maxsize=None)
 def series():
-    """Returns the columns of a file of time series, whose number and last name forecasting scripts have as options;
-    none elsewhere.
+    """Returns the names of the columns of a time series. The options --enc_in and --target of forecasting scripts state
+    them; empty for other scripts.
     """
     options = dict(zip(sys.argv, sys.argv[1:]))
     count = options.get("--enc_in", "")
@@ -609,7 +619,7 @@ def series():
 
 
 def hours(pandas, source):
-    """Returns a table of time series in place of one that is absent."""
+    """Returns a pandas.DataFrame with hourly values in place of an absent time series."""
     replaced("data", source, "%d rows of %d series, one of each hour" % (HOURS, len(series())))
     dates = pandas.date_range("2016-07-01", periods=HOURS, freq="h").strftime("%Y-%m-%d %H:%M:%S")
     return pandas.DataFrame({"date": dates, **{name: [0.5 + row % 7 for row in range(HOURS)] for name in series()}})

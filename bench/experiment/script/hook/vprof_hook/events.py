@@ -1,29 +1,29 @@
-"""Events for vprof: any process appends lines of JSON to a file."""
+"""Events for vprof: every process of the script appends lines of JSON to one file."""
 
 import json
 import os
 import time
 
-# Set in processes that a training process forks, such as workers of a DataLoader, which send only what placeholders tell.
+# True in forked processes such as DataLoader workers. They send only the events of placeholders (TOLD).
 quiet = False
 TOLD = ("replaced", "wanted")
 
-# When the last event was sent, in microseconds since 1970.
+# Time of the last event, in microseconds since 1970.
 last = 0
 
 
 def folder(*names):
-    """Returns the path of something in the folder that vprof reads."""
+    """Returns the path of a file in the folder that vprof reads."""
     return os.path.join(os.environ["VPROF_HOOK"], *names)
 
 
 def now():
-    """Microseconds since 1970, as PyTorch's allocator counts them."""
+    """Returns the time in microseconds since 1970, the clock of the allocator's trace."""
     return time.time_ns() // 1000
 
 
 def send(event, **facts):
-    """Appends an event. A short line that is written at once stays in one piece."""
+    """Appends an event with its values. One write() of a short line is atomic."""
     if quiet and event not in TOLD:
         return
     global last
@@ -32,17 +32,17 @@ def send(event, **facts):
     try:
         file = os.open(folder("events.jsonl"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     except OSError:
-        return  # vprof has ended and its folder is gone
+        return  # vprof has ended and removed its folder
     try:
         os.write(file, line.encode())
     except OSError:
-        pass  # the disk is full, which vprof reports
+        pass  # the disk is full; vprof reports this
     finally:
         os.close(file)
 
 
 def silence():
-    """Stops the events of this process."""
+    """Called after a fork, in the child: stops its events."""
     global quiet
     quiet = True
 

@@ -1,4 +1,4 @@
-"""What a failure of a script means whose data, packages or files are absent."""
+"""Explains why a script failed whose data, packages or files are absent."""
 
 import functools
 import importlib
@@ -12,20 +12,21 @@ from .placeholders import wanted
 
 
 def start():
-    """Has failures explained; called when Python starts."""
+    """Called when Python starts: wraps sys.excepthook and the processes of multiprocessing to report explanations."""
     sys.excepthook = explaining(sys.excepthook)
     process = importlib.import_module("multiprocessing.process").BaseProcess
     process.run = noting(process.run)
 
 
 def watch_spawn(module):
-    """Called when torch.multiprocessing.spawn has been imported: its processes hand their parent a text alone."""
+    """Called when torch.multiprocessing.spawn was imported: its processes pass only the text of an error to the parent.
+    """
     wrap = module._wrap
     module._wrap = functools.wraps(wrap)(lambda fn, *args: wrap(noting(fn), *args))
 
 
 def watch_workers(module):
-    """Called when torch._utils has been imported: workers of loaders hand over texts, too."""
+    """Called when torch._utils was imported: DataLoader workers, too, pass only the text of an error to the parent."""
     made = module.ExceptionWrapper.__init__
 
     @functools.wraps(made)
@@ -38,7 +39,7 @@ def watch_workers(module):
 
 
 def noting(call):
-    """A function of a process that the script starts, whose failure is explained there."""
+    """Wraps the function that a child process runs, to explain its exception in that process."""
 
     @functools.wraps(call)
     def wrapped(*args, **kwargs):
@@ -52,11 +53,11 @@ def noting(call):
 
 
 def explaining(hook):
-    """Wraps sys.excepthook, and notes which missing data made the script fail."""
+    """Wraps sys.excepthook to explain the error that ended the script."""
 
     def wrapped(kind, error, trace):
         first = error
-        while isinstance(first.__cause__, Exception):  # such as what a library of configurations met as it made an object
+        while isinstance(first.__cause__, Exception):  # for example, Hydra wraps errors of the objects that it instantiates
             first = first.__cause__
         if not issubclass(kind, SystemExit):
             explain(first, trace if first is error else first.__traceback__)
@@ -69,12 +70,14 @@ CLASSES = 'put it there, or state the samples of the data set\'s class: --data-s
 
 
 def explain(error, trace, otherwise=None):
-    """Notes what would have kept an exception from being raised; otherwise is that of others, if they are to be noted."""
+    """Reports what would have prevented an exception: an absent file, package or release. otherwise is the text for any
+    other exception; None reports nothing.
+    """
     lines = [f for f in traceback.extract_tb(trace) if memory.of_user(f.filename, memory.LIBRARIES) and os.path.exists(f.filename)]
     where = "%s:%d" % (lines[-1].filename, lines[-1].lineno) if lines else ""
     name, owner = getattr(error, "filename", None), data_set(trace)
     said = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip().splitlines() or [type(error).__name__]
-    if said[0].startswith(("Caught ", "-- Process ")):  # what another process has explained
+    if said[0].startswith(("Caught ", "-- Process ")):  # the process that raised the error has explained it
         return
     text, library = said[0], library_of(error, trace, said[0])
     if isinstance(error, FileNotFoundError):
@@ -103,12 +106,14 @@ def explain(error, trace, otherwise=None):
         wanted("%s (%s)" % (otherwise, text), "correct the command or what it reads", where)
 
 
-# Texts of libraries about what they had in earlier releases.
+# Error texts of libraries about interfaces of their earlier releases.
 REMOVED = re.compile(r"removed in|been removed|no longer supported|future \w+ release")
 
 
 def library_of(error, trace, text):
-    """The package whose object or function lacks what the user's source asks of it; empty if that is not why an exception was raised."""
+    """Returns the package that lacks an attribute or argument which the user's source uses. Returns an empty string for
+    other exceptions.
+    """
     found, frames = getattr(error, "obj", None), [f for f, _ in traceback.walk_tb(trace) if memory.of_user(f.f_code.co_filename, memory.LIBRARIES)]
     if isinstance(error, TypeError) and frames and re.search(r"\(\) (takes|got|missing) ", text):
         line = traceback.extract_tb(trace)[-1].line or ""
@@ -127,8 +132,8 @@ def library_of(error, trace, text):
 
 
 def data_set(trace):
-    """Returns the name of the class of a data set in whose method, or for whose samples, an exception was raised; None
-    for one elsewhere.
+    """Returns the class name of the data set whose method raised an exception, or whose samples were being loaded.
+    Returns None for other exceptions.
     """
     base = getattr(getattr(getattr(sys.modules.get("torch"), "utils", None), "data", None), "Dataset", ())
     found = (f.f_locals.get(name) for f, _ in traceback.walk_tb(trace) for name in ("self", "data_source"))

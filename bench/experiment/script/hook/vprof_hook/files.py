@@ -1,7 +1,7 @@
-"""Keeps a run that is not real from spoiling files: what it saves goes to a folder of vprof.
+"""Redirects the files that a simulated run writes to a folder of vprof, so that they do not replace real ones.
 
-That folder mirrors the tree of the real one: /data/best.pt is saved/data/best.pt, where every
-process of the run finds it again, by torch.load, open, os.stat or a listing of /data.
+The folder mirrors the file system: /data/best.pt is written to saved/data/best.pt. Every process of the run finds it
+under its own name through torch.load, open, os.stat or a listing of /data.
 """
 
 import builtins
@@ -14,10 +14,10 @@ import tempfile
 
 from . import events
 
-# Files of weights, by which a folder is known as a checkpoint.
+# Extensions of files with weights.
 CHECKPOINTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".distcp", ".pth.tar", ".onnx", ".gguf", ".pt2")
 
-# Files that libraries open without Python, or that compilers read: they stay where they are put.
+# Files that libraries open from C or that compilers read. They are not redirected.
 NATIVE = (
     ".arrow", ".parquet", ".feather", ".mmap", ".db", ".sqlite", ".sqlite3", ".h5", ".hdf5", ".lmdb", ".mdb", ".lock", ".so", ".o",
     ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".ninja", ".py", ".pyc",
@@ -25,35 +25,35 @@ NATIVE = (
 
 real_open, real_stat, real_mkdir, real_remove = io.open, os.stat, os.mkdir, os.remove
 
-OWN = os.getcwd()  # where the script was started
-absent_rows = None  # gives a file with rows in place of one that is absent, or None: see data.py
-absent_list = None  # the same of a list of samples, by which scripts ask for it before they open it
-absent_folder = None  # puts images where an absent folder is listed, and reports whether it did: see folders.py
-placed = set()  # the absent folders that have images now
-made = set()  # folders that this process has made
-told = set()  # files that vprof knows of
+OWN = os.getcwd()  # the folder in which the script was started
+absent_rows = None  # function set by data.py: returns a file with rows in place of an absent file, or None
+absent_list = None  # the same for a list of samples, which scripts check with os.stat before opening it
+absent_folder = None  # function set by folders.py: fills the mirror of an absent folder and reports whether it did
+placed = set()  # absent folders whose mirrors were filled
+made = set()  # folders that this process has created
+told = set()  # redirected files that were reported to vprof
 
 
 def diverts():
-    """Reports whether writes are redirected at all."""
+    """Reports whether writes are redirected."""
     return not os.environ.get("VPROF_KEEP")
 
 
-# Where files are.
+# Paths.
 
 
 def mirror(path):
-    """Returns the path that replaces a redirected file."""
+    """Returns the redirected path of a file."""
     return events.folder("saved", os.path.abspath(os.fspath(path)).lstrip(os.sep))
 
 
 def named(path):
-    """Reports whether something is a path, and not a file object or a number."""
+    """Reports whether an argument is a path, and not a file object or a descriptor."""
     return isinstance(path, (str, os.PathLike)) and isinstance(os.fspath(path), str)
 
 
 def found(path):
-    """Returns the current path of a file: the redirected one if this run has written it."""
+    """Returns the path to read a file from: the redirected one if this run has written it, else the path itself."""
     if not named(path):
         return path
     other = mirror(path)
@@ -61,24 +61,24 @@ def found(path):
 
 
 def folder_of(path):
-    """Returns the folder to list for a path: its mirror, if it is absent and has a placeholder."""
+    """Returns the path to list a folder from: its mirror if the folder is absent and has a placeholder."""
     if absent_folder and named(path) and absent_folder(path):
         placed.add(os.path.abspath(os.fspath(path)))
     return found(path)
 
 
 def place(path, copied=False):
-    """Returns the path to write a file to. With copied, the existing contents are copied there first."""
+    """Returns the path to write a file to. With copied, the file's existing contents are copied there first."""
     folder = os.path.dirname(os.path.abspath(os.fspath(path)))
     if not os.path.isdir(folder):
-        return path  # to fail as it would have
+        return path  # the write fails as it would without vprof
     other = mirror(path)
     os.makedirs(os.path.dirname(other), exist_ok=True)
     if copied and exists(path) and not os.path.lexists(other):
         shutil.copyfile(path, other)
     if other not in told:
         told.add(other)
-        if not cached(folder):  # temporary files are none that are kept
+        if not cached(folder):  # temporary files are not reported
             events.send("diverted", path=os.path.abspath(os.fspath(path)))
     return other
 
@@ -91,12 +91,12 @@ def exists(path):
         return False
 
 
-# Which files.
+# Rules of redirection.
 
 
 def goes(path):
-    """Reports whether a file that is opened for writing goes elsewhere: a checkpoint, a file that was there before, one
-    in a folder that this run has made, and what trackers note.
+    """Reports whether a file opened for writing is redirected: a checkpoint, a log of TensorBoard, a file that existed
+    before, or a file in a folder that this run has created.
     """
     path = os.path.abspath(os.fspath(path))
     folder, name = os.path.split(path)
@@ -106,11 +106,12 @@ def goes(path):
 
 
 def cached(folder):
-    """Reports whether a folder belongs to a cache or the system, or holds temporary files."""
+    """Reports whether a folder belongs to a cache or to the system, or holds temporary files."""
     if within(folder, events.folder()) or within(folder, "/dev") or within(folder, "/proc"):
         return True
     if folder.startswith(os.path.join(tempfile.gettempdir(), "torchinductor_")):
-        return True  # Inductor's headers, which a compiler reads, also where the script was started in a folder for temporary files
+        # A compiler reads Inductor's headers. They stay even if the script was started in a folder for temporary files.
+        return True
     inner = folder[len(OWN):] if within(folder, OWN) else folder
     if "site-packages" in inner or any(part.startswith(".") for part in inner.split(os.sep)):
         return True
@@ -129,14 +130,14 @@ def within(path, folder):
     return path == folder or path.startswith(folder + os.sep)
 
 
-# Python's own functions.
+# Replacements of Python's functions.
 
 
 def opened(file, mode="r", *args, **kwargs):
-    """Wraps open for redirected files."""
+    """Replaces open: opens the redirected file."""
     if named(file):
         if set(mode) & set("wax+"):
-            if not os.path.isdir(file) and (os.path.lexists(mirror(file)) or goes(file)):  # a folder gets a file without a name
+            if not os.path.isdir(file) and (os.path.lexists(mirror(file)) or goes(file)):  # TemporaryFile opens its folder
                 file = place(file, copied=not set(mode) & set("wx"))
         else:
             file = absent_rows and absent_rows(found(file)) or found(file)
@@ -144,7 +145,7 @@ def opened(file, mode="r", *args, **kwargs):
 
 
 def following(call):
-    """Wraps a function of paths, so that it finds redirected files."""
+    """Wraps a function whose first argument is a path to redirect."""
 
     @functools.wraps(call)
     def wrapped(path, *args, **kwargs):
@@ -154,7 +155,7 @@ def following(call):
 
 
 def asking(stat):
-    """Wraps os.stat, with which scripts check a folder before they list it."""
+    """Wraps os.stat. A script checks a folder with it before listing the folder."""
 
     @functools.wraps(stat)
     def wrapped(path, *args, **kwargs):
@@ -170,7 +171,7 @@ def asking(stat):
 
 
 def moving(call):
-    """Wraps os.rename or os.replace, with which scripts move a complete file into place."""
+    """Wraps os.rename or os.replace. A script moves a completely written file into place with them."""
 
     @functools.wraps(call)
     def wrapped(source, target, **kwargs):
@@ -206,13 +207,13 @@ def spared(path):
 
 
 def copied(source, target):
-    """Puts a copy of a file where another goes."""
+    """Copies a file to the redirected path of target."""
     with real_open(source, "rb") as file, real_open(place(target), "wb") as copy:
         shutil.copyfileobj(file, copy)
 
 
 def removed(path, **kwargs):
-    """Wraps os.remove, which must not remove checkpoints of real runs."""
+    """Replaces os.remove: checkpoints of real runs are kept."""
     if not named(path) or found(path) is path and not spared(path):
         real_remove(path, **kwargs)
     elif found(path) is not path:
@@ -220,7 +221,7 @@ def removed(path, **kwargs):
 
 
 def removing(rmtree):
-    """Wraps shutil.rmtree, which must not remove checkpoints of real runs."""
+    """Wraps shutil.rmtree: a folder with checkpoints of real runs is kept."""
 
     @functools.wraps(rmtree)
     def wrapped(path, *args, **kwargs):
@@ -236,7 +237,7 @@ def removing(rmtree):
 
 
 def make(path):
-    """Remembers a folder that the run has made; vprof removes it at the end if it is empty."""
+    """Records a folder that the run has created; vprof removes it at the end if it is empty."""
     path = os.path.abspath(os.fspath(path))
     made.add(path)
     if not cached(path):
@@ -264,7 +265,7 @@ def listing(listdir):
 
 def scanning(scandir):
     class Entries:
-        """The entries of a folder, and the further ones of its mirror."""
+        """The entries of a folder, followed by further ones of its mirror."""
 
         def __init__(self, path):
             self.real, self.other = scandir(path), scandir(mirror(path))
@@ -299,7 +300,7 @@ def scanning(scandir):
 
 
 def patch(module, name, function):
-    """Replaces a function, and in sets such as os.supports_fd too."""
+    """Replaces a function of os, also in sets such as os.supports_fd."""
     for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
         if getattr(module, name) in able:
             able.add(function)
@@ -307,7 +308,7 @@ def patch(module, name, function):
 
 
 def divert(torch):
-    """Redirects what the script saves, and later reads of it."""
+    """Called when torch was imported: redirects the files that the script writes, and later reads of them."""
     if not diverts():
         return
     torch.save, torch.load = saving(torch.save), following(torch.load)
@@ -327,7 +328,7 @@ def divert(torch):
 
 
 def saving(save):
-    """Returns a function that saves an object to a file."""
+    """Wraps a function that saves an object to a file (torch.save)."""
 
     @functools.wraps(save)
     def wrapped(obj, f, *args, **kwargs):
@@ -337,7 +338,7 @@ def saving(save):
 
 
 def divert_safetensors(module):
-    """Redirects safetensors, which opens files itself."""
+    """Redirects reads of safetensors, which opens files from Rust."""
     if diverts():
         module.safe_open = following(module.safe_open)
 

@@ -1,4 +1,6 @@
-"""Folders that are absent: of images, sounds and arrays that a data set lists, and of packages of the repository that are not installed."""
+"""Placeholders for absent folders: of images, sounds and arrays that a data set lists, and of packages in the
+repository that are not installed.
+"""
 
 import functools
 import importlib
@@ -13,18 +15,20 @@ import threading
 
 from . import files, memory, placeholders, shapes
 
-# Ends of the names of images and sounds, of which a placeholder has the first that the script's source names.
+# Extensions of images and sounds. A placeholder has the first one that the script's source mentions.
 IMAGES, SOUNDS = (".png", ".jpg", ".jpeg"), (".wav", ".flac")
 
-# Folders of images with one number for each pixel.
+# Names of folders with masks: images with one value for each pixel.
 MASKS = re.compile("mask|label|seg|depth|^gt")
 
-# Functions that list samples, besides methods of data sets.
+# Names of the user's functions that list samples. Methods of data sets do so under any name.
 LISTS = re.compile("data|image")
 
 
 def start():
-    """Watches folders that are listed and packages that are imported; called when Python starts, before files are diverted."""
+    """Called when Python starts, before files are redirected: watches folders that are listed and packages that are
+    imported.
+    """
     sys.meta_path.append(Finder())
     if "data" in placeholders.ASKED:
         files.absent_folder = image_folder
@@ -32,17 +36,19 @@ def start():
 
 
 class Opened(io.FileIO):
-    """io.FileIO, by which some libraries open files without open()."""
+    """io.FileIO, which some libraries open instead of calling open()."""
 
     def __init__(self, file, *args, **kwargs):
         super().__init__(files.found(file), *args, **kwargs)
 
 
-own = threading.local()  # .asks while this module itself looks at files
+own = threading.local()  # own.asks is true while this module itself inspects files
 
 
 def image_folder(path):
-    """Puts images where a data set lists a folder that is absent or empty; reports whether they are there."""
+    """Fills the mirror of a folder that a data set lists and that is absent or empty. Reports whether samples are
+    there.
+    """
     path = os.path.abspath(os.fspath(path))
     if getattr(own, "asks", False) or os.path.splitext(path)[1] or files.cached(path) or not lists_samples():
         return False
@@ -54,14 +60,14 @@ def image_folder(path):
 
 
 def is_empty(path):
-    """Reports whether a folder is absent or has hidden files alone."""
+    """Reports whether a folder is absent or has only hidden files."""
     if not os.path.lexists(path):
         return True
     return os.path.isdir(path) and all(name.startswith(".") for name in os.listdir(path))
 
 
 def fill(path):
-    """Puts files into the mirror of a folder; reports whether the script reads any of a known kind."""
+    """Writes sample files into the mirror of a folder. Returns False if the script reads no known kind of file."""
     end = kind_of_files()
     if end is None:
         return False
@@ -74,7 +80,7 @@ def fill(path):
         os.link(first, os.path.join(work, "%05d%s" % (row, end)))
     try:
         os.rename(work, folder)
-    except OSError:  # another process of the script was faster, with the same
+    except OSError:  # another process of the script has written the same files first
         shutil.rmtree(work)
         return True
     placeholders.replaced("data", path, "%d %s" % (shapes.ROWS, what))
@@ -82,7 +88,7 @@ def fill(path):
 
 
 def sample(file, path, end):
-    """Writes the file of a sample in a folder, and returns what such files are."""
+    """Writes the first sample file of a folder. Returns a description of the samples."""
     from . import data, sounds
 
     if end in IMAGES:
@@ -104,7 +110,9 @@ def sample(file, path, end):
 
 
 def lists_samples():
-    """Reports whether a data set, or a function of the user that is named for data, asks for a folder."""
+    """Reports whether the call comes from a data set, or from a function of the user with "data" or "image" in its
+    name.
+    """
     torch, frame = sys.modules.get("torch"), sys._getframe(1)
     base = getattr(getattr(getattr(torch, "utils", None), "data", None), "Dataset", ())
     while frame is not None:
@@ -117,7 +125,9 @@ def lists_samples():
 
 
 def kind_of_files():
-    """Returns the end of the names of samples that the user's source reads, first the file of it that asks; None if it reads none."""
+    """Returns the extension of the samples that the user's source reads: one that the calling file mentions, else one of
+    another file, or .png if images are only opened. Returns None if there is none.
+    """
     from . import data
 
     whole = "\n".join(map(data.source, data.sources()))
@@ -129,7 +139,9 @@ def kind_of_files():
 
 
 class Finder:
-    """Finds packages of the repository that are not installed: in folders with the files by which pip installs them, or in src there."""
+    """Imports packages of the repository that are not installed, from folders that have a setup.py or pyproject.toml,
+    and from src inside them.
+    """
 
     def find_spec(self, name, path=None, target=None):
         for folder in installable() if path is None else ():
@@ -143,7 +155,9 @@ class Finder:
 
 @functools.lru_cache(maxsize=None)
 def installable():
-    """Returns the folders of packages that pip would install from the folder where the command was started, the one around it and those in it."""
+    """Returns the folders from which pip would install packages: the folder where the command was started, its parent
+    and its subfolders.
+    """
     bases = [files.OWN, os.path.dirname(files.OWN)] + [entry.path for entry in os.scandir(files.OWN) if entry.is_dir() and not entry.name.startswith(".")]
     return [
         os.path.join(base, inner) for base in bases for inner in ("", "src")

@@ -1,4 +1,4 @@
-"""Absent files in formats of their own: annotations of objects in images, as COCO has them, and HDF5."""
+"""Placeholders for absent files in special formats: annotations of objects in images (COCO), and HDF5."""
 
 import functools
 import json
@@ -6,13 +6,14 @@ import os
 
 from . import data, files, placeholders, shapes
 
-# Images of a placeholder, their usual size in COCO, the objects of each (7.3 on average), and the numbers of the categories.
+# A placeholder's number of images, their usual size in COCO, objects per image (7.3 on average in COCO), and COCO's
+# category numbers.
 IMAGES, SIZE, OBJECTS = 128, "640x480", 7
 CATEGORIES = [n for n in range(1, 91) if n not in (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)]
 
 
 def watch_coco(module):
-    """Called when pycocotools.coco has been imported."""
+    """Called when pycocotools.coco was imported."""
     real = module.COCO.__init__
 
     @functools.wraps(real)
@@ -24,7 +25,7 @@ def watch_coco(module):
 
 
 def written(path):
-    """Returns the path of a file of annotations that takes the place of another."""
+    """Writes a file of annotations in place of an absent one and returns its path."""
     shapes.given().setdefault("images", SIZE)
     width, height = shapes.sizes("images")
     box = [width // 4, height // 4, width // 2, height // 2]
@@ -44,7 +45,9 @@ def written(path):
 
 
 def watch_h5py(module):
-    """Called when h5py has been imported: absent files have the arrays, and the attributes (@name), that --data-shapes states."""
+    """Called when h5py was imported: an absent file has the arrays, and the attributes (@name), that --data-shapes
+    states.
+    """
 
     class File(module.File):
         def __init__(self, name, mode="r", *args, **kwargs):

@@ -1,7 +1,7 @@
-"""The hub of Hugging Face without a network: what its client would download comes from tables, or is a placeholder.
+"""The Hugging Face hub without a network: downloads of its client are replaced by entries of tables or by placeholders.
 
-With --fetch configurations, tokenizers and headers of weights are downloaded from HF_ENDPOINT and kept; nothing else is.
-HF_TOKEN goes to the host of HF_ENDPOINT alone, also where it redirects to another.
+With --fetch, configurations, tokenizers and headers of weights are downloaded from HF_ENDPOINT and cached; other files
+never are. HF_TOKEN is sent only to the host of HF_ENDPOINT, not to hosts that it redirects to.
 """
 
 import contextlib
@@ -19,29 +19,29 @@ import urllib.request
 
 from . import events, files, memory, pipelines, placeholders
 
-# The most bytes of a configuration or a tokenizer, and of a header of weights.
+# Size limit in bytes of a configuration, a tokenizer or a header of weights.
 MOST = 64 << 20
 
-# What --fetch may download besides headers, by the end of the name.
+# Extensions of the files that --fetch may download, besides headers of weights.
 SMALL = (".json", ".txt", ".model", ".jinja", ".yaml", ".vocab")
 
-# Files without which a library does not load a model; it also asks for others, which few repositories have.
+# Files that a library requires to load a model. It also requests optional ones, which few repositories have.
 REQUIRED = {"config.json", "model_index.json", "preprocessor_config.json", "scheduler_config.json", "tokenizer.json", "tokenizer_config.json"}
 
-own = threading.local()  # .fetching while this process downloads for vprof
+own = threading.local()  # own.fetching is true while this thread downloads for vprof
 
 
 def start():
-    """Keeps the processes of a run off the network; vprof_hook calls it as Python starts."""
+    """Called when Python starts: keeps the script's processes off the network."""
     sys.addaudithook(refuse)
 
 
-# Commands that download, which Python's audit sees as they start.
+# Commands that download. Python's audit events report each command before it starts.
 DOWNLOADS = re.compile(r"(^|[\s/;&|])(curl|wget|aria2c|gdown|gsutil|(pip3?|conda|apt(-get)?|uv pip) (install|download)|git (clone|fetch|pull))\b")
 
 
 def refuse(event, args):
-    """Refuses connections to other machines and commands that download. It is an audit hook of Python."""
+    """An audit hook of Python: refuses connections to other machines and commands that download."""
     if event in ("subprocess.Popen", "os.system"):
         words = args[1 if event == "subprocess.Popen" else 0]
         command = " ".join(map(os.fsdecode, words)) if isinstance(words, (list, tuple)) else os.fsdecode(words)
@@ -68,15 +68,18 @@ def repository(name):
 
 
 class Repository:
-    """A repository of the hub, or a path where one should be: what is known of it without its files."""
+    """A repository of the hub, or a path to a missing model folder: finds or makes its files without downloading them.
+    """
 
     def __init__(self, name):
         self.name = name.rstrip("/")
         self.folder = os.path.join(placeholders.folder(), "hub", re.sub(r"[^\w.-]+", "--", self.name).strip("-.") or "unnamed")
-        self.origin = ""  # where its configuration is from
+        self.origin = ""  # where the configuration comes from, for the report
 
     def file(self, name):
-        """Returns the path of a file: from the hub's cache, fetched, or a placeholder; None if it cannot be known."""
+        """Returns the path of a file: in the hub's cache, fetched, or a placeholder. Returns None if its contents are
+        unknown.
+        """
         there = cached(self.name, name)
         if there:
             return there
@@ -97,7 +100,7 @@ class Repository:
         return path
 
     def known(self, name):
-        """Returns the contents of a small file from the tables."""
+        """Returns the contents of a small file from the tables; None if they lack it."""
         config = pipelines.config(self.name, name)
         if config is None and name == "config.json":
             config = self.config()
@@ -114,8 +117,8 @@ class Repository:
         return None
 
     def config(self):
-        """Returns the configuration from the binary's tables, or the defaults of transformers that name this
-        repository.
+        """Returns the configuration from vprof's tables, else the defaults of the class whose documentation names this
+        repository, else the configuration of a similar model. Returns None if there is none.
         """
         for key, config in tables().items():
             if key == self.name or "/" in key and key.split("/")[1].lower() == os.path.basename(self.name).lower():
@@ -124,8 +127,8 @@ class Repository:
         return self.default() or self.kin()
 
     def kin(self):
-        """Returns the configuration of the model in the tables that has the same family and size in its name; None if
-        there is none.
+        """Returns the configuration of a model in the tables whose name has the same family and size; None if there is
+        none.
         """
         own, best = words(self.name), None
         for key, config in tables().items():
@@ -138,7 +141,9 @@ class Repository:
         return best[2]
 
     def default(self):
-        """Returns the defaults of the configuration class whose documentation names this repository."""
+        """Returns the defaults of the configuration class whose documentation names this repository; None if no class
+        does.
+        """
         found = defaults().get(self.name) or defaults().get(os.path.basename(self.name))
         if found is None:
             return None
@@ -150,7 +155,9 @@ class Repository:
     # Downloads.
 
     def fetched(self, name):
-        """Returns a small file of the hub, if --fetch is given and it is there."""
+        """Returns the contents of a small file that --fetch downloads; None without --fetch, or if the hub has no such
+        file.
+        """
         kept = os.environ.get("VPROF_FETCH")
         if not kept or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", self.name):
             return None
@@ -161,7 +168,7 @@ class Repository:
         return "%s/%s/resolve/main/%s" % (endpoint(), self.name, urllib.parse.quote(name))
 
     def header(self, name):
-        """Returns the header of a file of weights of the hub, as text."""
+        """Returns the header (JSON text) of a safetensors file on the hub; None if there is no such file."""
         kept = os.environ.get("VPROF_FETCH")
         path = placeholders.inside(os.path.join(kept, self.name.replace("/", "--")), name + ".header.json")
 
@@ -177,8 +184,8 @@ class Repository:
         return keep(path, get)
 
     def fetch_weights(self, inner):
-        """Returns a folder with the files of a model as its headers state them; None without --fetch, or where there
-        are none.
+        """Returns a folder with placeholders made from the headers of a model's weights. Returns None without --fetch,
+        or if the hub has no safetensors files of this model.
         """
         if not os.environ.get("VPROF_FETCH"):
             return None
@@ -205,25 +212,27 @@ class Repository:
 
 
 def words(name):
-    """Returns the words of the name of a model without its owner."""
+    """Returns the words of a model's name, without its owner."""
     return os.path.basename(name).lower().replace("_", "-").split("-")
 
 
 def sized(of):
-    """Returns the word that gives a model's size, such as 7b; empty if none does."""
+    """Returns the word that states a model's size, such as 7b or base; empty if no word does."""
     return next((word for word in of if re.fullmatch(r"\d+(\.\d+)?[bm]|tiny|small|base|medium|large|xl|xxl", word)), "")
 
 
 @functools.lru_cache(maxsize=None)
 def tables():
-    """Returns the binary's configurations by the names of their models."""
+    """Returns the configurations of vprof's tables by model name."""
     with open(events.folder("configs.json"), encoding="utf-8") as file:
         return json.load(file)
 
 
 @functools.lru_cache(maxsize=None)
 def defaults():
-    """Returns configuration classes by the repository that transformers' documentation names for their defaults."""
+    """Returns (repository, module, class) of transformers' configuration classes, by the repository that the class's
+    documentation names for its defaults.
+    """
     transformers = importlib.import_module("transformers")
     root, found = os.path.join(os.path.dirname(transformers.__file__), "models"), {}
     for model in sorted(os.listdir(root)):
@@ -244,16 +253,16 @@ def cached(name, file, revision=None, cache_dir=None):
     hub = sys.modules.get("huggingface_hub") or importlib.import_module("huggingface_hub")
     try:
         found = hub.try_to_load_from_cache(name, file, cache_dir=cache_dir, revision=revision)
-    except ValueError:  # no name of a repository
+    except ValueError:  # not a valid repository name
         return None
     return found if isinstance(found, str) and os.path.exists(found) else None
 
 
-# The client.
+# Wrappers of the hub's client.
 
 
 def watch_download(module):
-    """Called when huggingface_hub.file_download has been imported."""
+    """Called when huggingface_hub.file_download was imported."""
     real = module.hf_hub_download
 
     @functools.wraps(real)
@@ -273,7 +282,7 @@ def watch_download(module):
 
 
 def watch_cached_files(module):
-    """Called when transformers.utils.hub has been imported; before release 4.51 it asks for one file at a time."""
+    """Called when transformers.utils.hub was imported. Before 4.51 it has cached_file only, which loads one file."""
     one = module.cached_file
     real = getattr(module, "cached_files", None) or (lambda name, filenames, **kwargs: [one(name, filenames[0], **kwargs)])
 
@@ -303,7 +312,7 @@ def watch_cached_files(module):
 
 
 def watch_api(module):
-    """Called when huggingface_hub.hf_api has been imported: of pipelines in the table the files are known."""
+    """Called when huggingface_hub.hf_api was imported: model_info lists the files of the pipelines in vprof's table."""
     real = module.HfApi.model_info
 
     @functools.wraps(real)
@@ -317,7 +326,7 @@ def watch_api(module):
     module.model_info = functools.partial(model_info, module.api)
 
 
-# Downloads.
+# Downloads with --fetch.
 
 
 def endpoint():
@@ -325,7 +334,7 @@ def endpoint():
 
 
 def keep(path, get):
-    """Returns the contents of a cached file, which get() fetches the first time; None if there is no such file."""
+    """Returns the contents of a cached file. The first time, get() downloads it; None if there is no such file."""
     if os.path.exists(path):
         with open(path, "rb") as file:
             return file.read()
@@ -339,7 +348,7 @@ def keep(path, get):
 
 
 class Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects without sending the first host's token to another host."""
+    """Follows redirects. The token for HF_ENDPOINT is not sent to another host."""
 
     def redirect_request(self, req, fp, code, msg, headers, newurl):
         to = urllib.parse.urlsplit(newurl)
@@ -352,12 +361,13 @@ class Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def is_endpoint(url):
-    """Reports whether an address has the scheme, host and port of HF_ENDPOINT."""
+    """Reports whether a URL has the scheme, host and port of HF_ENDPOINT."""
     return urllib.parse.urlsplit(url)[:2] == urllib.parse.urlsplit(endpoint())[:2]
 
 
 def download(url, span=None):
-    """Returns the bytes of a file, or of a span of it; None if there is no such file."""
+    """Downloads a file, or the bytes of span (first, last). Returns None on failure, and for files over the size limit.
+    """
     request = urllib.request.Request(url, headers={"User-Agent": "vprof"})
     if os.environ.get("HF_TOKEN") and is_endpoint(url):
         request.add_header("Authorization", "Bearer " + os.environ["HF_TOKEN"])

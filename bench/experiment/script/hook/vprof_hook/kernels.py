@@ -1,8 +1,9 @@
-"""Kernels that are compiled for a GPU and not installed: placeholders that allocate what the libraries' sources allocate.
+"""Placeholders for packages with compiled CUDA kernels that are not installed. They allocate like the libraries'
+sources.
 
-They are found where no real package is, and only by scripts whose source or command names them: a library that would
-use one if it were there must not. Sources: flash_api.cpp and flash_attn_interface.py of flash-attention 2.8,
-causal_conv1d.cpp of causal-conv1d 1.5; xformers calls flash-attention's kernels in half precision.
+Only a script whose source or command names a package gets its placeholder: other libraries use such a package whenever
+it is importable, and must not. Sources: flash_api.cpp and flash_attn_interface.py of flash-attention 2.8,
+causal_conv1d.cpp of causal-conv1d 1.5. xformers calls flash-attention's kernels in half precision.
 """
 
 import importlib.machinery
@@ -12,7 +13,7 @@ from . import events, memory, placeholders
 
 PACKAGES = {"flash_attn": ("flash_attn", "flash-attn", "flash_attention_2"), "xformers": ("xformers",), "causal_conv1d": ("causal_conv1d", "causal-conv1d")}
 
-# Packages with kernels for which there is no placeholder.
+# Packages with compiled kernels that have no placeholder.
 REFUSED = set(
     """mamba_ssm apex transformer_engine natten torch_scatter torch_sparse torch_cluster pytorch3d detectron2 spconv MinkowskiEngine tinycudann
     nvdiffrast flash_attn_interface flash_attn_3 sageattention gsplat diff_gaussian_rasterization mmcv vllm fla deep_ep torchsparse
@@ -21,7 +22,7 @@ REFUSED = set(
 
 
 class Finder:
-    """Finds placeholders of packages after all that is installed."""
+    """Imports a placeholder if no installed package has the name."""
 
     def find_spec(self, name, path=None, target=None):
         if path is not None or name not in PACKAGES or not asked(name):
@@ -29,8 +30,8 @@ class Finder:
         folder = events.folder("hook", "kernels")
         placeholders.replaced("kernel", name, "a placeholder that allocates as version %s documents" % VERSIONS[name])
         if folder not in sys.path:
-            sys.path.append(folder)  # where importlib.metadata finds its version
-        utils = sys.modules.get("transformers.utils.import_utils")  # which has listed all packages when it was imported
+            sys.path.append(folder)  # importlib.metadata finds the placeholder's version there
+        utils = sys.modules.get("transformers.utils.import_utils")  # it has listed the installed packages at its import
         getattr(utils, "PACKAGE_DISTRIBUTION_MAPPING", {}).setdefault(name, [name.replace("_", "-")])
         return importlib.machinery.PathFinder.find_spec(name, [folder])
 
@@ -59,7 +60,9 @@ def start():
 
 
 def splits(torch, q, batch, heads, length_q, length_k, head_size):
-    """Returns the number of splits of the keys in forward (num_splits_heuristic); small batches have several."""
+    """Returns the number of splits along the keys in forward (num_splits_heuristic of flash_api.cpp). It exceeds 1 for
+    small batches.
+    """
     sms = torch.cuda.get_device_properties(q.device).multi_processor_count * 2
     blocks = -(-length_k // (256 if head_size <= 64 else 128 if head_size <= 128 else 64))
     work = batch * heads * -(-length_q // 64)
@@ -73,15 +76,15 @@ def splits(torch, q, batch, heads, length_q, length_k, head_size):
 
 
 def rounded(head_size):
-    """Returns the head size that the kernels compute with."""
+    """Returns the head size to which the kernels pad."""
     return -(-head_size // 32) * 32 if head_size <= 192 else 256
 
 
 def make(torch):
-    """Makes the functions of autograd, when the first placeholder is imported."""
+    """Returns the autograd functions of flash-attention and causal-conv1d. They are defined at the first call."""
 
     class Flash(torch.autograd.Function):
-        """flash_attn_func and, with the lengths of sequences, flash_attn_varlen_func."""
+        """Backs flash_attn_func, and flash_attn_varlen_func with packed sequences."""
 
         @staticmethod
         def forward(ctx, q, k, v, dropout, most_q, most_k, batch, deterministic):
@@ -120,7 +123,7 @@ def make(torch):
                 copies = -(-sms // (batch * heads))
             size = (length, heads, rounded(q.size(-1))) if packed else (batch, length, heads, rounded(q.size(-1)))
             accumulated = torch.empty((copies, *size) if deterministic else size, dtype=torch.float32, device=q.device)
-            if k.size(-2) != heads:  # grouped queries
+            if k.size(-2) != heads:  # grouped-query attention
                 expanded = [torch.empty((*x.shape[:-2], heads, x.size(-1)), dtype=x.dtype, device=x.device) for x in (k, v)]
                 for to, whole in zip((dk, dv), expanded):
                     torch.sum(whole.view(*to.shape[:-1], heads // k.size(-2), to.size(-1)), -2, out=to)
@@ -129,7 +132,7 @@ def make(torch):
             return (*(x[..., :head_size] for x in (dq, dk, dv)), None, None, None, None, None)
 
     class Convolution(torch.autograd.Function):
-        """causal_conv1d_fn."""
+        """Backs causal_conv1d_fn."""
 
         @staticmethod
         def forward(ctx, x, weight, bias, seq_idx, initial, final, activation):
@@ -161,7 +164,8 @@ def functions():
 
 
 def refuse(what):
-    """Returns a function that refuses a call, for what placeholders lack."""
+    """Returns a function in place of one without a placeholder: its call reports this and raises NotImplementedError.
+    """
 
     def call(*_, **__):
         placeholders.wanted("%s, of which vprof has no placeholder" % what, "install the package")
@@ -183,7 +187,7 @@ def packed_attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seql
 
 
 def efficient_attention(query, key, value, attn_bias=None, p=0.0, scale=None, **_):
-    """xformers.ops.memory_efficient_attention."""
+    """Replaces xformers.ops.memory_efficient_attention."""
     torch = sys.modules["torch"]
     grouped = query.dim() == 5
     q, k, v = (x.flatten(2, 3) if grouped else x.unsqueeze(2) if x.dim() == 3 else x for x in (query, key, value))
@@ -200,7 +204,7 @@ def causal_conv1d_fn(x, weight, bias=None, seq_idx=None, initial_states=None, re
     return functions()[1].apply(x, weight, bias, seq_idx, initial_states, return_final_states, activation)
 
 
-# flash_attn.bert_padding: operators of PyTorch.
+# Functions of flash_attn.bert_padding. The package builds them from PyTorch's operators, too.
 
 
 def unpad_input(hidden, mask, unused_mask=None):

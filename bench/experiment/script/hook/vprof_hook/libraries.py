@@ -1,4 +1,4 @@
-"""Loads the libraries that take the place of NVIDIA's, before PyTorch loads those."""
+"""Loads the stubs of NVIDIA's libraries before PyTorch loads the real ones."""
 
 import ctypes
 import glob
@@ -9,8 +9,8 @@ import sys
 
 from . import events
 
-# Packages with NVIDIA's libraries, as pip and as conda call them, and how the library counts its releases: factors of
-# the first numbers of the package's version.
+# Packages of NVIDIA's libraries (names on PyPI and in conda), and the factors that make a version number from the
+# package's version: 9.10.2 is 91002 with (10000, 100, 1).
 PACKAGES = {
     "runtime": (("nvidia-cuda-runtime", "cuda-cudart"), (1000, 10)),
     "cudnn": (("nvidia-cudnn", "libcudnn", "cudnn"), (10000, 100, 1)),
@@ -18,10 +18,10 @@ PACKAGES = {
     "nccl": (("nvidia-nccl", "nccl"), (10000, 100, 1)),
 }
 
-# Libraries that work without a GPU, and their packages: they are only stood in for where they are missing.
+# Libraries that work without a GPU, and their packages. A stub is loaded only if the package is not installed.
 KEPT = {"nvrtc": ("nvidia-cuda-nvrtc", "cuda-nvrtc"), "curand": ("nvidia-curand", "libcurand")}
 
-# Modules above PyTorch on whose release the memory of a step depends, and their packages.
+# Modules whose release changes the memory of a step, and their packages.
 TRAINERS = {
     "transformers": "transformers", "trl": "trl", "peft": "peft", "accelerate": "accelerate", "bitsandbytes": "bitsandbytes",
     "liger_kernel": "liger-kernel", "deepspeed": "deepspeed", "axolotl": "axolotl", "llamafactory": "llamafactory",
@@ -30,46 +30,46 @@ TRAINERS = {
 
 
 def releases():
-    """Returns the releases of the imported packages of TRAINERS."""
+    """Returns the installed versions of the imported packages of TRAINERS, by package."""
     found = {}
     for module, package in TRAINERS.items():
         if module in sys.modules:
             try:
                 found[package] = importlib.metadata.version(package)
             except importlib.metadata.PackageNotFoundError:
-                pass  # a module of the user by that name
+                pass  # the user's own module has this name
     return found
 
 
 def load():
-    """Loads every library of the folder for PyTorch's CUDA, in the order of their names.
+    """Loads the stubs for PyTorch's CUDA version, in alphabetical order.
 
-    The linker then finds them under their names (their SONAME) when PyTorch asks.
+    The dynamic linker then resolves PyTorch's libraries to them by SONAME.
     """
     folder = os.environ.get("VPROF_STUBS")
     if not folder:
         return
     folder = os.path.join(folder, cuda_of_torch())
     if not os.path.isdir(folder):
-        return  # PyTorch finds no GPU then, which vprof reports
+        return  # PyTorch finds no GPU then; vprof reports this
     tell_versions()
     use_own_allocator()
     os.environ["TRITON_LIBCUDA_PATH"] = folder
     own = [name for name, packages in KEPT.items() if installed(packages)]
     if "nvrtc" not in own:
-        os.environ["USE_PYTORCH_KERNEL_CACHE"] = "0"  # in which the stub's empty kernels would stay
+        os.environ["USE_PYTORCH_KERNEL_CACHE"] = "0"  # else the cache would keep the stub's empty kernels
     for name in sorted(os.listdir(folder)):
         if not any(kept in name for kept in own):
             ctypes.CDLL(os.path.join(folder, name), ctypes.RTLD_GLOBAL)
     load_builtins()
 
 
-# Settings under which PyTorch neither counts nor records what it allocates as its own allocator does.
+# Settings under which PyTorch bypasses its caching allocator, so that no allocations are recorded.
 OTHER_ALLOCATORS = ("backend:cudaMallocAsync", "PYTORCH_NO_CUDA_MEMORY_CACHING")
 
 
 def use_own_allocator():
-    """Makes PyTorch use its own caching allocator if another was configured, and reports that."""
+    """Makes PyTorch use its own caching allocator if another was configured, and reports the change."""
     asynchronous, uncached = OTHER_ALLOCATORS
     for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
         settings = os.environ.get(name, "").split(",")
@@ -82,9 +82,7 @@ def use_own_allocator():
 
 
 def load_builtins():
-    """Loads the builtins library of NVRTC, which NVRTC finds by name. PyTorch loads it beside NVIDIA's cuBLAS, which
-    ours replaces.
-    """
+    """Loads libnvrtc-builtins, which NVRTC opens by name. Normally NVIDIA's cuBLAS loads it; the stub does not."""
     nvrtc = distribution(KEPT["nvrtc"])
     for file in nvrtc.files or () if nvrtc else ():
         if file.name.startswith("libnvrtc-builtins.so."):
@@ -92,7 +90,9 @@ def load_builtins():
 
 
 def cuda_of_torch():
-    """Returns the major version of the CUDA that PyTorch was built for ("13"), which is not imported yet."""
+    """Returns the major version of CUDA that PyTorch was built for, such as "13", before PyTorch is imported. Returns
+    "none" for a build without CUDA.
+    """
     for folder in sys.path:
         path = os.path.join(folder, "torch", "version.py")
         if os.path.exists(path):
@@ -103,7 +103,7 @@ def cuda_of_torch():
 
 
 def tell_versions():
-    """Adds the releases of NVIDIA's libraries that PyTorch expects to the description of the GPU."""
+    """Adds the installed versions of NVIDIA's libraries to the GPU's description, which the stubs read."""
     path = os.environ.get("VPROF_STUB_GPU")
     if not path:
         return
@@ -120,7 +120,7 @@ def tell_versions():
 
 
 def distribution(packages):
-    """Returns the distribution of the first package that pip has installed; None if there is none."""
+    """Returns the distribution of the first package that is installed from PyPI; None if there is none."""
     for name in (package + suffix for package in packages for suffix in ("", "-cu13", "-cu12")):
         try:
             return importlib.metadata.distribution(name)
@@ -130,14 +130,16 @@ def distribution(packages):
 
 
 def installed(packages):
-    """Returns the version of the first installed package; empty if none is installed."""
+    """Returns the version of the first installed package as a list of numbers; empty if none is installed."""
     found = distribution(packages)
     version = found.version if found else in_conda(packages)
     return [int(n) for n in version.split(".")[:3] if n.isdigit()]
 
 
 def in_conda(packages):
-    """Returns the version of the first installed conda package, from its file name-version-build.json."""
+    """Returns the version of the first installed conda package, from the name of its file NAME-VERSION-BUILD.json;
+    empty if none is installed.
+    """
     for name in packages:
         for path in glob.glob(os.path.join(sys.prefix, "conda-meta", name + "-[0-9]*.json")):
             return os.path.basename(path)[len(name) + 1:].split("-")[0]

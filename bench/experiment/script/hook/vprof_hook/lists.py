@@ -1,4 +1,4 @@
-"""Lists of samples that are absent: files of text with a line for each."""
+"""Placeholders for absent lists of samples: text files with one line for each sample."""
 
 import inspect
 import os
@@ -8,19 +8,22 @@ import sys
 from . import files, folders, formats, memory, placeholders, shapes
 from .placeholders import replaced
 
-# Lists of samples, a line for each, and the characters of the texts that belong to a second of sound: LJSpeech has 1,308,678 in 24 hours.
+# Names of such lists, and the characters of text per second of speech (LJSpeech: 1,308,678 in 24 hours).
 SAMPLES = re.compile(r"(train|val|test|list|meta)[^/]*\.(txt|lst|list)$")
 CHARACTERS = 15
 
-# Objects of an image as YOLO has them: a class, and the middle and the size of a box, in a folder beside the images.
+# Files of YOLO with the objects of an image, in a folder "labels" beside the images: class, center and size of a box.
 OBJECTS = re.compile(r"/labels/.*\.txt$")
 
-# Fields of such a line by what their names hold, else numbers.
+# Kinds of fields by their names, as regular expressions. A field with another name is a number.
 FIELDS = {"path": "path|file|wav|audio|im", "text": "text|trans|phon|caption|sent"}
 
 
 def file(path):
-    """A list of samples in place of one that is absent, as the function that asks for it splits lines; None if it is none."""
+    """Returns the path of a placeholder for an absent list of samples; None if the path names no such list.
+
+    The user's function that opens the list decides on its fields and separator: they are read from its source.
+    """
     from . import data, sounds
 
     path = os.path.abspath(os.fspath(path))

@@ -203,8 +203,8 @@ class Scan:
         return found
 
     def batches(self):
-        """Returns the sample indices of all batches of an epoch. A random sampler's order is of the same kind, not the
-        one that training will see.
+        """Returns the sample indices of all batches of an epoch. With a random sampler they are one possible order, not
+        the one that training will see.
         """
         sampler = self.loader.batch_sampler
         single = sampler is None

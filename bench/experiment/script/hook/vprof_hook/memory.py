@@ -1,4 +1,4 @@
-"""PyTorch's own counts of memory: the peaks of each phase, and every allocation with its line."""
+"""PyTorch's memory statistics: peaks of each phase, and every allocation with its source line."""
 
 import ast
 import bisect
@@ -14,54 +14,54 @@ import types
 
 from . import compiling, events, program
 
-# Of each amount PyTorch keeps the present value and the peak.
+# Statistics that are read, by name: PyTorch reports their current value and peak.
 AMOUNTS = {"allocated": "allocated_bytes", "reserved": "reserved_bytes", "requested": "requested_bytes"}
 
 
 class Memory:
-    """The memory of the devices that this process uses."""
+    """Memory of the GPUs that this process uses."""
 
     def __init__(self, torch):
         self.torch = torch
         self.libraries = (*LIBRARIES, os.path.join(os.path.dirname(torch.__file__), ""))
-        self.used = False  # whether there is a device at all
-        self.highest = {}  # peaks of the whole run, by device
-        self.earlier = {}  # peaks of this phase before the script has reset them, by device
-        self.since = {}  # peaks since the script has reset them
+        self.used = False  # whether CUDA was initialized
+        self.highest = {}  # peaks of the whole run by device
+        self.earlier = {}  # peaks by device, in the current phase before the script reset its peaks
+        self.since = {}  # peaks since the script's last reset, by (device, statistic, pool)
         self.labels = program.Labels()
 
     # Peaks.
 
     def record(self):
-        """Starts recording once PyTorch has initialized CUDA."""
+        """Called when PyTorch initializes CUDA: starts the recording."""
         cuda = self.torch.cuda
         self.used = True
         cuda.memory._record_memory_history(enabled="all", context="alloc", stacks="python", max_entries=sys.maxsize)
-        # What the script turns on is on, and is not turned off: a snapshot of its own holds all that was recorded.
+        # Recording stays on whatever the script requests: its own snapshot also needs a recording.
         self.history = self.torch._C._cuda_record_memory_history
         self.torch._C._cuda_record_memory_history = lambda *_, **__: None
         self.read, self.reset = self.torch._C._cuda_memoryStats, self.torch._C._cuda_resetPeakMemoryStats
         self.torch._C._cuda_memoryStats = self.stats_of_script
         self.torch._C._cuda_resetPeakMemoryStats = self.reset_of_script
-        if hasattr(self.torch._C, "_accelerator_getDeviceStats"):  # Inductor's tuning goes by these peaks
+        if hasattr(self.torch._C, "_accelerator_getDeviceStats"):  # autotuning of Inductor reads these peaks
             self.torch._C._accelerator_getDeviceStats = self.stats_of_script
             self.torch._C._accelerator_resetPeakStats = self.reset_of_script
         cuda.empty_cache = self.noting_empty_cache(cuda.empty_cache)
         events.send("cuda", device=cuda.get_device_name(), allocator=os.environ.get("PYTORCH_CUDA_ALLOC_CONF", os.environ.get("PYTORCH_ALLOC_CONF", "")))
 
     def stop(self):
-        """Stops recording. Python stacks cost more host time than the allocations themselves."""
+        """Stops the recording. Collecting Python stacks takes more host time than the allocations."""
         ignored, self.torch._C._cuda_record_memory_history = self.torch._C._cuda_record_memory_history, self.history
         self.torch.cuda.memory._record_memory_history(enabled=None)
         self.torch._C._cuda_record_memory_history = ignored
 
     def devices(self):
-        """Returns the current device and the others that hold parts of the model."""
+        """Returns the indices of the current device and of all others with a CUDA context."""
         c = self.torch._C
         return sorted({c._cuda_getDevice(), *filter(c._cuda_hasPrimaryContext, range(self.torch.cuda.device_count()))})
 
     def mark(self, step, phase):
-        """Ends a phase: sends its peaks to vprof and resets them for the next."""
+        """Ends a phase: sends its peaks to vprof and resets them for the next phase."""
         for device in self.devices() if self.used else ():
             stats = self.read(device)
             earlier, highest = self.earlier.pop(device, {}), self.highest.setdefault(device, {})
@@ -79,7 +79,7 @@ class Memory:
             events.send("mark", at=at, gpu=device, step=step, phase=phase, used=total - free, **facts)
 
     def keep(self, device, stats):
-        """Keeps the peaks for the script, because the hook resets them."""
+        """Stores the peaks for the script before the hook resets them."""
         for key, value in stats.items():
             if isinstance(value, dict):
                 pools = value if "all" in value else {"": value}
@@ -89,7 +89,7 @@ class Memory:
                         self.since[place] = max(self.since.get(place, 0), amount["peak"])
 
     def stats_of_script(self, device):
-        """Returns the counts of PyTorch as if the hook had not reset its peaks."""
+        """Returns PyTorch's statistics with the peaks that the script would see without the hook."""
         stats = self.read(device)
         self.keep(device, stats)
         for (index, key, pool), peak in self.since.items():
@@ -99,7 +99,7 @@ class Memory:
         return stats
 
     def reset_of_script(self, device):
-        """The script resets the peaks."""
+        """Called when the script resets the peaks."""
         stats = self.read(device)
         for name, key in AMOUNTS.items():
             for peaks in (self.earlier.setdefault(device, {}), self.highest.setdefault(device, {})):
@@ -116,33 +116,35 @@ class Memory:
         return wrapped
 
     def judged(self):
-        """Returns the device that is reported: one whose memory ran out, else the one with most reserved bytes."""
+        """Returns the index of the reported device: one that ran out of memory, else the one with the most reserved
+        bytes.
+        """
         reserved = {device: peaks["reserved"] for device, peaks in self.highest.items()} or dict.fromkeys(self.devices(), 0)
         return max(reserved, key=lambda device: (self.read(device)["num_ooms"] > 0, reserved[device]))
 
     def allocated(self):
-        """Returns the allocated bytes on the reported GPU; zero before it is used."""
+        """Returns the allocated bytes on the reported device; zero before CUDA is initialized."""
         return self.in_use()[0]
 
     def trace(self):
-        """Returns the entries of the allocator's trace of the reported GPU."""
+        """Returns the allocator's trace of the reported device."""
         return self.torch.cuda.memory._snapshot()["device_traces"][self.judged()]
 
     def top(self):
-        """Returns the most allocated bytes so far on any GPU."""
+        """Returns the highest peak of allocated bytes on any device, in the phases that have ended."""
         return max((peaks["allocated"] for peaks in self.highest.values()), default=0)
 
     def made(self):
-        """Returns the number of allocations so far."""
+        """Returns the number of allocations so far on the reported device."""
         return self.read(self.judged())["allocation"]["all"]["allocated"] if self.used else 0
 
     def in_use(self):
-        """Returns the allocated bytes on the reported GPU and the number of allocations."""
+        """Returns (allocated bytes, number of live allocations) on the reported device."""
         stats = self.read(self.judged()) if self.used else {}
         return tuple(stats[key]["all"]["current"] if key in stats else 0 for key in ("allocated_bytes", "allocation"))
 
     def peaks(self):
-        """Returns the peaks of the whole run."""
+        """Returns the peaks of the whole run as values of an event."""
         if not self.used:
             return {}
         device = self.judged()
@@ -157,22 +159,22 @@ class Memory:
         pools = {tuple(s["segment_pool_id"]) for s in segments}
         return {"private_pools": len(pools), "private_bytes": sum(s["total_size"] for s in segments)}
 
-    # What tensors are for.
+    # Labels of tensors by their purpose.
 
     def label(self, kind, tensor):
-        """Labels the memory of a tensor with its current purpose."""
+        """Labels the memory of a CUDA tensor with a purpose, at the current time."""
         if not isinstance(tensor, self.torch.Tensor) or not tensor.is_cuda:
             return
-        local = getattr(tensor, "_local_tensor", tensor)  # of a DTensor
+        local = getattr(tensor, "_local_tensor", tensor)  # a DTensor's local shard
         try:
             address = local.untyped_storage().data_ptr()
-        except RuntimeError:  # a tensor without storage
+        except RuntimeError:  # the tensor has no storage
             return
         if address:
             self.labels.add("label", kind, address)
 
     def label_optimizer(self, optimizer):
-        """Labels parameters, gradients and state of an optimizer."""
+        """Labels an optimizer's parameters, their gradients and its state."""
         if not self.used:
             return
         for group in optimizer.param_groups:
@@ -185,10 +187,11 @@ class Memory:
                 self.label("optimizer state", value)
 
     def label_batch(self, frame):
-        """Labels the tensors in the script's variables that no operator computed: the batch."""
+        """Labels the batch: leaf tensors in the script's variables that require no gradient."""
         while self.used and frame is not None:
             if of_user(frame.f_code.co_filename, self.libraries):
-                most = 64 if frame.f_code.co_flags & inspect.CO_OPTIMIZED else 8  # dicts of a module's are copies of models
+                # In module-level code, longer lists and dicts are mostly copies of models.
+                most = 64 if frame.f_code.co_flags & inspect.CO_OPTIMIZED else 8
                 for value in variables(frame).values():
                     self.label_inputs(value, 2, most)
             frame = frame.f_back
@@ -207,7 +210,7 @@ class Memory:
                 self.label_inputs(part, depth - 1, most)
 
     def label_modules(self):
-        """Labels parameters and buffers of all modules that are alive."""
+        """Labels parameters and buffers of all live modules."""
         for thing in gc.get_objects():
             if not issubclass(type(thing), self.torch.nn.Module) or "_parameters" not in vars(thing):
                 continue
@@ -219,7 +222,7 @@ class Memory:
     # The recording.
 
     def write(self):
-        """Writes what was allocated as a program; returns the file and the last allocation that failed."""
+        """Writes the allocations as a program. Returns its path and the last failed allocation (None for none)."""
         if not self.used:
             return None, None
         self.label_modules()
@@ -233,27 +236,28 @@ class Memory:
 
 
 def variables(frame):
-    """Returns the variables of a frame by their names."""
+    """Returns a frame's variables by name."""
     values = frame.f_locals
     found = dict(values)
-    # Before Python 3.13 the frame keeps the first dict, which would hold the tensors longer, unless the script has asked for it.
+    # Before Python 3.13 the frame keeps this dict, which would keep tensors alive. It is emptied unless the script uses
+    # it.
     if frame.f_code.co_flags & inspect.CO_OPTIMIZED and isinstance(values, dict) and sys.getrefcount(values) <= 3:
         values.clear()
     return found
 
 
 def private(segments, device):
-    """Returns a device's segments in private pools, which only CUDA graphs (or a user's MemPool) may use."""
+    """Returns a device's segments in private pools, which only CUDA graphs and a user's MemPool use."""
     return [s for s in segments if s["device"] == device and tuple(s.get("segment_pool_id", (0, 0))) != (0, 0)]
 
 
 def pooled(trace, segments):
-    """Returns the numbers of the entries of a trace that allocate in some segments, which are there when the trace
-    ends.
+    """Returns indices of a trace's entries that allocate in the given segments. The segments exist at the end of the
+    trace.
     """
     ends = {s["address"]: s["address"] + s["total_size"] for s in segments}
     begins, found = sorted(ends), set()
-    # What was allocated before a segment was there lay in another one at this address.
+    # An allocation before the segment was created belongs to an earlier segment at the same address.
     made = {e["addr"]: i for i, e in enumerate(trace) if e["action"] == "segment_alloc"} if begins else {}
     for i, e in enumerate(trace if begins else ()):
         if e["action"] == "alloc":
@@ -279,7 +283,7 @@ def of_user(file, libraries):
 
 
 def frames_of_user(frame, libraries):
-    """Yields the frames of the user's own source, from one outwards."""
+    """Yields the frames of the user's own source, from the given frame outwards."""
     while frame is not None:
         if of_user(frame.f_code.co_filename, libraries):
             yield frame
@@ -287,27 +291,27 @@ def frames_of_user(frame, libraries):
 
 
 def frame_of_user(frame, libraries):
-    """Returns the innermost frame of the user's own source, from one outwards; None if there is none."""
+    """Returns the innermost frame of the user's own source, from the given frame outwards; None if there is none."""
     return next(frames_of_user(frame, libraries), None)
 
 
 def modules():
-    """Yields the modules that were imported, with their variables. Lazy ones are not asked for these, which would load
-    them.
-    """
+    """Yields (module, variables) of the imported modules. Reading __dict__ directly does not load lazy modules."""
     for module in list(sys.modules.values()):
         if isinstance(module, types.ModuleType):
             yield module, object.__getattribute__(module, "__dict__")
 
 
 def loaded():
-    """Returns the variables of the modules that were loaded from files, with these."""
+    """Returns (variables, file) of the modules that were loaded from files."""
     return [(variables, variables["__file__"]) for _, variables in modules() if isinstance(variables.get("__file__"), str)]
 
 
 @functools.lru_cache(maxsize=None)
 def of_code(file, libraries):
-    """Reports whether a source file belongs to the user or to a library above PyTorch, which comes last of libraries."""
+    """Reports whether a source file belongs to the user or to a library other than PyTorch. PyTorch's folder is the
+    last one of libraries.
+    """
     if of_user(file, libraries):
         return True
     path = os.path.abspath(file)
@@ -316,15 +320,17 @@ def of_code(file, libraries):
 
 
 class Below:
-    """Names the lines of libraries above PyTorch that the user's lines call, and the modules that they belong to."""
+    """Finds the library's line that allocates for a line of the user, and the modules of the class it belongs to."""
 
     def __init__(self, torch, libraries):
         self.torch, self.libraries = torch, libraries
-        self.classes = {}  # by file: (first line, last line, name) of each class
-        self.paths = None  # patterns of paths by file and class
+        self.classes = {}  # (first line, last line, name) of each class, by file
+        self.paths = None  # module paths by (file, class)
 
     def line(self, frames):
-        """After two tabs the innermost line of a library, and after one more its modules; empty where the user's own code is innermost."""
+        """Returns "\t\tLINE\tMODULES" for the innermost line of a library other than PyTorch. Returns an empty string
+        if the user's own code is the innermost.
+        """
         for frame in frames:
             file = frame["filename"]
             if of_user(file, self.libraries):
@@ -335,7 +341,7 @@ class Below:
         return ""
 
     def module(self, file, line):
-        """Returns the paths of the modules whose class has a line, with * for numbers that differ."""
+        """Returns the paths in the model of modules whose class contains a line, with * in place of indices."""
         if file not in self.classes:
             try:
                 tree = ast.parse("".join(linecache.getlines(file)))
@@ -362,8 +368,8 @@ class Below:
 def line_of_user(frames, libraries, of_user=of_user):
     """Returns the innermost line of the user's own source, as file:line:function; empty if there is none.
 
-    Of what compiled code allocates also, after a tab, the names of the graph's nodes that it is for. Where those come from
-    modules of PyTorch alone, the line is the one that runs the code.
+    For an allocation of compiled code, the names of graph nodes follow after a tab. If their source is PyTorch itself,
+    the line is the one that calls the compiled code.
     """
     names = ""
     for frame in frames:

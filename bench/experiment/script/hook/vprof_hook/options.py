@@ -1,4 +1,4 @@
-"""The options of the script's own parser, by which `vprof card` varies a command."""
+"""Reports the options of the script's argument parser. `vprof card` varies a command by them."""
 
 import functools
 import sys
@@ -7,7 +7,7 @@ from . import events
 
 
 def watch_argparse(module):
-    """Called when argparse has been imported: HfArgumentParser and many others are made of it."""
+    """Called when argparse was imported. HfArgumentParser and many other parsers are based on it."""
     parse = module.ArgumentParser.parse_known_args
 
     @functools.wraps(parse)
@@ -30,7 +30,7 @@ def describe(module, action, values):
 
 
 def watch_click(module):
-    """Called when click.core has been imported."""
+    """Called when click.core was imported."""
     make = module.Command.make_context
 
     @functools.wraps(make)

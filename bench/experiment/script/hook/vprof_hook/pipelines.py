@@ -1,6 +1,6 @@
-"""Configurations of the pipelines of diffusers that training scripts start from, as their repositories on the hub have them.
+"""Configurations of diffusers pipelines that training scripts start from, as in their repositories on the hub.
 
-A part that is not here has its class's own defaults, or is fetched with --fetch.
+A part that is missing here uses the defaults of its class, or is downloaded with --fetch.
 """
 
 import re
@@ -27,7 +27,8 @@ T5_XXL = {
     "vocab_size": 32128, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False,
 }
 
-UNET = {"_class_name": "UNet2DConditionModel", "sample_size": 64, "cross_attention_dim": 768, "attention_head_dim": 8}  # the rest is the class's default
+# Values that UNET and FLUX lack are the defaults of the class.
+UNET = {"_class_name": "UNet2DConditionModel", "sample_size": 64, "cross_attention_dim": 768, "attention_head_dim": 8}
 UNET_XL = {
     "_class_name": "UNet2DConditionModel", "sample_size": 128, "cross_attention_dim": 2048, "attention_head_dim": [5, 10, 20],
     "block_out_channels": [320, 640, 1280], "down_block_types": ["DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"],
@@ -40,14 +41,14 @@ NOISE = {
 }
 FLOW = {"_class_name": "FlowMatchEulerDiscreteScheduler", "num_train_timesteps": 1000, "shift": 3.0}
 FLUX = {
-    "transformer": {"_class_name": "FluxTransformer2DModel", "guidance_embeds": True},  # the rest is the class's default
+    "transformer": {"_class_name": "FluxTransformer2DModel", "guidance_embeds": True},
     "vae": {**KL_16, "scaling_factor": 0.3611, "shift_factor": 0.1159},
     "text_encoder": {**CLIP_L, "dtype": "bfloat16"}, "text_encoder_2": {**T5_XXL, "dtype": "bfloat16"},
     "scheduler": {**FLOW, "use_dynamic_shifting": True, "base_shift": 0.5, "max_shift": 1.15, "base_image_seq_len": 256, "max_image_seq_len": 4096},
 }
 STABLE = {"unet": UNET, "vae": KL, "text_encoder": CLIP_L, "scheduler": NOISE}
 
-# Parts by the end of the names of repositories; "" is a repository of one model.
+# Parts by the end of the repository's name; "" is the only part of a repository that holds one model.
 PIPELINES = {
     r"stable-diffusion-v1-[1-5]": STABLE,
     r"stable-diffusion-2(-1)?-base": {
@@ -76,22 +77,23 @@ PIPELINES = {
 
 
 def parts(repository):
-    """Returns the configurations of a pipeline's parts by folder; empty for repositories not in the table."""
+    """Returns the configurations of a pipeline's parts by folder; empty for repositories that the table lacks."""
     name = repository.rstrip("/").split("/")[-1].lower()
     return next((found for pattern, found in PIPELINES.items() if re.fullmatch(pattern, name)), {})
 
 
 def names(repository):
-    """Returns the files of configurations of a repository in the table."""
+    """Returns the names of a repository's configuration files; empty for repositories that the table lacks."""
     return [("%s/" % folder if folder else "") + ("scheduler_config.json" if folder == "scheduler" else "config.json") for folder in parts(repository)]
 
 
 def config(repository, name):
-    """Returns what a file of configuration in a repository holds; None for a file that the table lacks."""
+    """Returns the contents of a configuration file; None if the table lacks it."""
     folder, _, file = name.rpartition("/")
     found = parts(repository).get(folder)
     if found is not None and file == ("scheduler_config.json" if folder == "scheduler" else "config.json"):
         return found
     if found is None and folder.startswith("tokenizer") and file == "config.json":
-        return parts(repository).get(folder.replace("tokenizer", "text_encoder"))  # the vocabulary of the encoder that reads its tokens
+        # a tokenizer has the vocabulary of the text encoder
+        return parts(repository).get(folder.replace("tokenizer", "text_encoder"))
     return None

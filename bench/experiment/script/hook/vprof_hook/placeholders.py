@@ -1,7 +1,8 @@
-"""What placeholders of weights, data and libraries share: the report, and tensors and files without values.
+"""Common code of the placeholders for absent weights, data and libraries: reports of them, and tensors and files
+without values.
 
-A tensor without values lies in memory that is mapped and never written, so that it takes none of the host's. The stubs
-of NVIDIA's libraries skip copies of it to the GPU; copies on the host are further tensors without values.
+A tensor without values lies in mapped memory that is never written, so it takes no host memory. The stub libraries skip
+copies of it to the GPU. A copy of it on the host is another tensor without values.
 """
 
 import ctypes
@@ -16,13 +17,13 @@ import weakref
 
 from . import events, memory
 
-# What is to be replaced where it is absent: "weights", "data".
+# The kinds of absent files that get placeholders: "weights", "data".
 ASKED = frozenset(filter(None, os.environ.get("VPROF_WITHOUT", "").split(",")))
 
-# Bytes from which a tensor without values is mapped: smaller ones are zeros.
+# A tensor without values is mapped from this size in bytes; a smaller one holds zeros.
 MAPPED = 1 << 16
 
-# Operators that draw random values, and others by which the initialization of a parameter changes it.
+# Operators that fill a tensor with random values, and in-place operators with which parameters are initialized.
 RANDOM = ("uniform_", "normal_")
 CHANGES = ("erfinv_", "mul_.Tensor", "add_.Tensor", "sub_.Tensor", "div_.Tensor", "clamp_", "clamp_min_", "clamp_max_", "bernoulli_.float")
 
@@ -30,35 +31,40 @@ told = set()
 
 
 def replaced(kind, name, by):
-    """Reports something that was absent, and what took its place."""
+    """Reports to vprof what was absent (kind, name) and the placeholder that replaced it (by). Each report is sent
+    once.
+    """
     if (kind, name, by) not in told:
         told.add((kind, name, by))
         events.send("replaced", kind=kind, path=str(name), by=by)
 
 
 def wanted(what, answer, where=None):
-    """Notes that a line of the script requires something that no placeholder can be, and what would answer it.
+    """Reports that a line of the script requires something for which no placeholder exists (what), and how the user
+    provides it (answer).
 
-    The exception of the library follows. If the script does not catch it, vprof reports this sentence.
+    The library's own exception follows. If the script does not catch it, vprof prints this report.
     """
     events.send("wanted", path=where or line_of_script(), text=what, by=answer)
 
 
 def line_of_script():
-    """Returns the innermost line that runs in the user's own source, as file:line."""
+    """Returns the innermost line of the user's own source on the stack, as file:line; empty if there is none."""
     frame = memory.frame_of_user(sys._getframe(1), memory.LIBRARIES)
     return "%s:%d" % (frame.f_code.co_filename, frame.f_lineno) if frame else ""
 
 
 def folder():
-    """Returns the folder of placeholder files, which goes with the run."""
+    """Returns the folder of placeholder files, which is removed after the run."""
     path = events.folder("placeholders")
     os.makedirs(path, exist_ok=True)
     return path
 
 
 def inside(folder, name):
-    """Returns the path of a file that an index or an archive names, in its folder; ValueError if it is elsewhere."""
+    """Returns the path of a file that an index or an archive names, inside its folder. Raises ValueError for a path
+    outside it.
+    """
     path = os.path.normpath(os.path.join(folder, name))
     if os.path.isabs(name) or os.path.commonpath([os.path.abspath(folder), os.path.abspath(path)]) != os.path.abspath(folder):
         raise ValueError("%r leaves its folder %s" % (name, folder))
@@ -69,18 +75,19 @@ def inside(folder, name):
 
 
 class Lazy:
-    """Makes tensors without values, and keeps copies of them on the host from taking memory."""
+    """Makes host tensors without values, and overrides PyTorch's CPU operators so that copies of them take no memory.
+    """
 
     def __init__(self, torch):
         self.torch = torch
-        self.ranges = {}  # bytes by address
+        self.ranges = {}  # size in bytes by address
         self.lock = threading.Lock()
         self.libraries = []
-        path = os.path.join(os.environ.get("TRITON_LIBCUDA_PATH", ""), "libvprof_gpu.so")  # libraries.load has set the folder
+        path = os.path.join(os.environ.get("TRITON_LIBCUDA_PATH", ""), "libvprof_gpu.so")  # libraries.load has set the variable
         self.stub = ctypes.CDLL(path) if os.environ.get("VPROF_STUBS") and os.path.exists(path) else None
         if self.stub:
             self.stub.vprof_placeholder.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
-        if hasattr(getattr(torch, "library", None), "get_kernel"):  # from 2.11 on
+        if hasattr(getattr(torch, "library", None), "get_kernel"):  # PyTorch 2.11 and later
             for name in ("copy_", "_to_copy", "clone", "cat"):
                 self.override(name, getattr(self, name))
             for name in RANDOM if "weights" in ASKED else ():
@@ -89,7 +96,7 @@ class Lazy:
                 self.override(name, self.unchanged)
 
     def empty(self, shape, dtype):
-        """Returns a tensor of the host without values."""
+        """Returns a host tensor of a shape and dtype without values."""
         torch = self.torch
         elements = math.prod(shape)
         size = elements * dtype.itemsize
@@ -112,15 +119,15 @@ class Lazy:
             self.stub.vprof_placeholder(address, size)
 
     def holds(self, tensor):
-        """Reports whether a tensor of the host has no values."""
+        """Reports whether a host tensor has no values."""
         if not self.ranges or not tensor.is_cpu or tensor.numel() * tensor.element_size() < MAPPED:
             return False
         try:
             return tensor.untyped_storage().data_ptr() in self.ranges
-        except (RuntimeError, NotImplementedError):  # a tensor without storage
+        except (RuntimeError, NotImplementedError):  # the tensor has no storage
             return False
 
-    # What the operators of the host give for such tensors.
+    # Results of the CPU operators for such tensors. A method returns None if the operator's own kernel must run.
 
     def override(self, name, instead):
         torch = self.torch
@@ -141,7 +148,9 @@ class Lazy:
         self.libraries[-1].impl(op, run, "CPU", with_keyset=True)
 
     def number(self, value):
-        """Returns a tensor of a number, which PyTorch's dispatcher has made of one before it called Python."""
+        """Returns a 0-dim tensor of a number. PyTorch's dispatcher converts such tensors to numbers before it calls
+        Python.
+        """
         types = {bool: self.torch.bool, int: self.torch.int64, float: self.torch.float64}
         with self.torch._C.DisableTorchFunction():
             return self.torch.scalar_tensor(value, dtype=types[type(value)], device="cpu")
@@ -153,7 +162,9 @@ class Lazy:
         return tensor if self.holds(tensor) else None
 
     def drawn(self, tensor, *_, **__):
-        """A parameter that is initialized has no values from here on: nobody knows trained ones either."""
+        """Replaces a parameter that is being initialized by a tensor without values, since its initial values have no
+        effect either.
+        """
         whole = tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
         if isinstance(tensor, self.torch.nn.Parameter) and whole and tensor.is_contiguous() and not self.holds(tensor):
             tensor.set_(self.empty(tensor.shape, tensor.dtype))
@@ -183,7 +194,7 @@ lazy = None
 
 
 def start(torch):
-    """Called when torch has been imported."""
+    """Called when torch was imported."""
     global lazy
     lazy = Lazy(torch)
 
@@ -192,7 +203,9 @@ def start(torch):
 
 
 def write_shapes(path, tensors, metadata=None):
-    """Writes a safetensors file of some tensors' shapes: its header, and a hole where the values would be."""
+    """Writes a safetensors file with the names, dtypes and shapes of tensors. The file has a hole in place of the
+    values.
+    """
     names = {dtype: name for name, dtype in sys.modules["safetensors.torch"]._TYPES.items()}
     header, at = {"__metadata__": metadata} if metadata else {}, 0
     for name, tensor in tensors.items():
@@ -203,7 +216,7 @@ def write_shapes(path, tensors, metadata=None):
 
 
 def write_header(path, header):
-    """Writes a safetensors file of a header, and a hole of the size that it states."""
+    """Writes a safetensors file with a given header, and a hole of the size that the header states."""
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     size = max((entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0)
@@ -213,18 +226,20 @@ def write_header(path, header):
 
 
 def read_header(path):
-    """Returns the header of a safetensors file."""
+    """Returns the header of a safetensors file as a dict."""
     with open(path, "rb") as file:
         return json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
 
 
 def is_placeholder(path):
-    """Reports whether a file is a placeholder of this run."""
+    """Reports whether a path names a placeholder file of this run."""
     return isinstance(path, (str, os.PathLike)) and os.path.abspath(os.fspath(path)).startswith(folder() + os.sep)
 
 
 class Opened:
-    """safetensors.safe_open of a placeholder: the same interface over tensors without values."""
+    """The object that safetensors.safe_open returns for a placeholder file: the same interface, with tensors without
+    values.
+    """
 
     def __init__(self, filename, framework="pt", device="cpu", **_):
         self.header = read_header(filename)
@@ -258,7 +273,7 @@ class Opened:
 
 
 class Slice:
-    """What safe_open's get_slice returns."""
+    """The object that get_slice returns: reads parts of one tensor."""
 
     def __init__(self, file, name):
         self.file, self.name = file, name

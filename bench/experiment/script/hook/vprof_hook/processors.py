@@ -1,4 +1,6 @@
-"""Processors of images and sounds that are absent: the defaults of the class for the type of the model, with the model's sizes."""
+"""Placeholders for absent processors of images and audio: the defaults of the model type's class, with the model's
+sizes.
+"""
 
 import importlib
 import json
@@ -7,7 +9,7 @@ from .placeholders import replaced
 
 
 def file(repository):
-    """Returns the text of preprocessor_config.json; None for a model that is not known, or has no such processor."""
+    """Returns the contents of preprocessor_config.json; None for unknown models and those without a processor."""
     path = repository.file("config.json")
     if path is None:
         return None
@@ -30,10 +32,10 @@ def file(repository):
 
 
 def class_of(kind):
-    """Returns the name of transformers' class of processors for a type of model; None if there is none."""
+    """Returns the name of transformers' processor class for a model type; None if there is none."""
     for module, table in (("feature_extraction_auto", "FEATURE_EXTRACTOR_MAPPING_NAMES"), ("image_processing_auto", "IMAGE_PROCESSOR_MAPPING_NAMES")):
         names = getattr(importlib.import_module("transformers.models.auto." + module), table).get(kind)
-        if isinstance(names, dict):  # by what it computes with
+        if isinstance(names, dict):  # one class per backend
             names = names.get("torchvision")
         name = names if isinstance(names, str) else next((n for n in reversed(names or ()) if n), None)
         if name:

@@ -1,17 +1,17 @@
-"""A trace of PyTorch's allocator as a program, in the JSON of .vprof files (docs/lab/formats.md)."""
+"""Converts a trace of PyTorch's allocator to a program, in the JSON of .vprof files (docs/lab/formats.md)."""
 
 import json
 import time
 
 from . import events
 
-# What memory is for. Of two labels of a buffer the first in this list holds: an optimizer's state may also be a module's
-# parameter. Of the memory of CUDA graphs only what has no other label is "graph pools".
+# Purposes of memory. If a buffer gets two labels, the first one in this list applies: a parameter may also be an
+# optimizer's state. Memory of CUDA graphs is "graph pools" only without another label.
 CLASSES = ("weights", "optimizer state", "gradients", "buffers", "batch data", "activations", "graph pools", "temporaries")
 
 
 class Labels:
-    """What is known of a program besides the trace: (time, kind, values), of the methods of Program."""
+    """Facts about a program besides the trace, as (time, method of Program, arguments)."""
 
     def __init__(self):
         self.all = []
@@ -24,14 +24,15 @@ class Labels:
         time.sleep(0.001)
 
 
-# At one time what is known of a buffer goes before an entry of the trace, and that before the borders of phases.
+# Order of facts with the same time.
 ORDER = ("label", "note", "empty_cache", "entry", "turn", "mark")
 
 
 class Program:
-    """The instructions of a device's trace.
+    """Builds the instructions of a device's program.
 
-    line_of returns the user's line of a stack, and after tabs the graph's nodes, a library's line below it, and its modules.
+    line_of(frames) returns the site of an allocation: the user's line, then after tabs the graph nodes, the library's
+    line and its modules.
     """
 
     def __init__(self, line_of, device=0):
@@ -39,12 +40,14 @@ class Program:
         self.sites, self.streams = {}, {0: 0}
         self.buffers, self.phases = [], []
         self.instructions, self.times, self.notes = [], [], []
-        self.live = {}  # buffers by address
+        self.live = {}  # indices of buffers by address
         self.phase = {"step": -1, "phase": "set-up"}
-        self.failure = None  # the last allocation that failed
+        self.failure = None  # the last failed allocation
 
     def follow(self, trace, labels, pooled=()):
-        """Adds the entries of a trace and labels in the order of their times. pooled has the entries in private pools."""
+        """Adds the entries of a trace and the labels in order of time. pooled holds the indices of entries in private
+        pools.
+        """
         things = list(labels)
         for i, e in enumerate(trace):
             things.append((e.get("time_us", 0), "entry", (e, i in pooled)))
@@ -81,11 +84,11 @@ class Program:
         self.emit("empty-cache")
 
     def note(self, kind, address, offset, text=""):
-        """Adds a note about the buffer at an address plus an offset; docs/lab/formats.md lists the kinds."""
+        """Adds a note about the buffer at an address, offset bytes into it. docs/lab/formats.md lists the kinds."""
         self.add_note(len(self.instructions), kind, self.live.get(address, -1), offset, text)
 
     def add_note(self, place, kind, buffer, offset=0, text=""):
-        """Notes what a buffer holds, before an instruction."""
+        """Adds a note about a buffer, before the instruction with index place."""
         self.notes.append({"At": place, "Kind": kind, "Buffer": buffer, "Offset": offset, "Text": text})
 
     def mark(self, step, phase, device=0):
@@ -95,14 +98,14 @@ class Program:
             self.phases.append({"Step": step, "Name": phase})
 
     def turn(self, step, phase):
-        """Begins a phase. Buffers without a label that live when backward begins are kept for it."""
+        """Begins a phase. Unlabeled buffers that are live when backward begins are activations."""
         self.phase = {"step": step, "phase": phase}
         for number in self.live.values() if phase == "backward" else ():
             buffer = self.buffers[number]
             buffer["Class"] = min(buffer["Class"], "activations", key=CLASSES.index)
 
     def write(self, path, **conditions):
-        """Writes a recording."""
+        """Writes a recording with the given conditions to a file; returns its path."""
         sites = [dict(zip(("Where", "Op", "Native", "Module"), where.split("\t"))) for where in self.sites]
         streams = ["stream %d" % n for n in self.streams.values()] if len(self.streams) > 1 else []
         program = {"Instructions": self.instructions, "Buffers": self.buffers, "Phases": self.phases, "Sites": sites, "Streams": streams}

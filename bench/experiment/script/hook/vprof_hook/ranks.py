@@ -1,4 +1,4 @@
-"""One rank of several: the other ranks are not there, and their part is answered here."""
+"""Runs one rank of a distributed script without the other ranks."""
 
 import dataclasses
 import functools
@@ -10,7 +10,7 @@ from . import memory
 
 
 def world():
-    """Returns the number of ranks, and which of them this is."""
+    """Returns the number of ranks and the index of this one."""
     return int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
 
 
@@ -24,7 +24,7 @@ def environment(ranks, rank):
 
 
 def start_one_rank(launcher):
-    """Makes torchrun, and launchers built on it, run one rank in this process in place of starting all."""
+    """Makes torchrun, and launchers based on it, run one rank in this process instead of starting all ranks."""
 
     def become(self, *args):
         enter(self._config.max_nodes * self._config.nproc_per_node)
@@ -48,14 +48,14 @@ def start_one_of_deepspeed(runner):
 
 
 def enter(ranks):
-    """Makes this process the rank that is to be run, and returns its number."""
+    """Sets the environment of the rank that is to run (VPROF_RANK) and returns its index."""
     rank = min(int(os.environ.get("VPROF_RANK", "0")), ranks - 1)
     os.environ.update(environment(ranks, rank))
     return rank
 
 
 def answer_for_others(torch):
-    """Makes process groups initialize without the other ranks."""
+    """Called when torch was imported: makes process groups initialize and communicate without the other ranks."""
     if world()[0] == 1 or not torch.distributed.is_available():
         return
     dist = torch.distributed
@@ -64,16 +64,17 @@ def answer_for_others(torch):
     @functools.wraps(init)
     def alone(backend=None, init_method=None, timeout=None, world_size=-1, rank=-1, store=None, group_name="", device_id=None, **options):
         ranks, own = world()
-        if rank >= 0 and rank != own:  # of ranks that the script starts by itself
+        if rank >= 0 and rank != own:  # the script starts its ranks itself
             os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
         rank = rank if rank >= 0 else own
-        importlib.import_module("torch.testing._internal.distributed.fake_pg")  # which registers the backend
+        importlib.import_module("torch.testing._internal.distributed.fake_pg")  # registers the backend "fake"
         init(
             backend=without_gloo(backend), timeout=timeout, world_size=world_size if world_size > 0 else ranks,
             rank=rank, store=store_of(dist, rank), group_name=group_name, **options,
         )
         if hasattr(dist.group.WORLD, "bound_device_id"):
-            # NCCL's communicator is not split then for part of the ranks, of which it would have to hear from all.
+            # Without a bound device, NCCL creates a subgroup without splitting the communicator, which requires all
+            # ranks.
             dist.group.WORLD.bound_device_id = None
 
     @functools.wraps(new_group)
@@ -121,7 +122,7 @@ def answer_for_others(torch):
 
 
 def gradients_of(sent):
-    """Returns the shapes that the next pipeline stage would send for gradients: the outputs' shapes."""
+    """Returns the shapes of the gradients that the next pipeline stage would send: the shapes of the outputs."""
     if type(sent).__name__ != "_StageForwardMeta":
         return sent
     from torch.distributed.pipelining import stage
@@ -130,7 +131,8 @@ def gradients_of(sent):
 
 
 def inputs_of_stage(stage):
-    """Returns what the previous pipeline stage would send: the script's input_args; None without them."""
+    """Returns the inputs that the previous pipeline stage would send, from the script's input_args; None without them.
+    """
     inputs = getattr(getattr(stage, "_user_meta", None), "inputs", None)
     if inputs is None:
         return None
@@ -140,16 +142,16 @@ def inputs_of_stage(stage):
 
 
 def accept_plans(planner):
-    """Called when torch.distributed.checkpoint.default_planner has been imported.
+    """Called when torch.distributed.checkpoint.default_planner was imported.
 
-    The ranks' parts of a checkpoint need not cover it: all of them are this rank's. It also writes itself what another
-    rank was to write of what both have.
+    Accepts checkpoints that contain only this rank's shards. This rank also writes the tensors that PyTorch's
+    deduplication would leave to another rank.
     """
     validate = planner._validate_global_plan
 
     @functools.wraps(validate)
     def accepted(plans, metadata):
-        return [] if isinstance(validate(plans, metadata), list) else True  # errors, or in older releases whether it is valid
+        return [] if isinstance(validate(plans, metadata), list) else True  # a list of errors; in older releases a bool
 
     planner._validate_global_plan = accepted
     planner.dedup_save_plans = lambda plans, *_: [
@@ -158,7 +160,7 @@ def accept_plans(planner):
 
 
 def replace_everywhere(home, functions):
-    """Replaces functions of a module, in all modules that have imported them."""
+    """Replaces functions of a module, also in modules that have imported them by name."""
     for name, function in functions.items():
         original = getattr(home, name, None)
         for module, variables in memory.modules():
@@ -166,7 +168,7 @@ def replace_everywhere(home, functions):
                 setattr(module, name, function)
 
 
-# The size in bytes of ncclUniqueId, which rank 0 makes and the others read.
+# Size of ncclUniqueId in bytes. Rank 0 creates it and the other ranks read it.
 UNIQUE_ID = 128
 
 
@@ -174,17 +176,17 @@ stores = []
 
 
 def store_of(dist, rank):
-    """Returns a rendezvous store for a single rank."""
+    """Returns a rendezvous store that works with a single rank."""
     if rank == 0:
         return dist.HashStore()
 
     class Lone(dist.Store):
-        """Answers with an identifier of zeros in place of what rank 0 would have written, and never waits."""
+        """Returns zeros in place of values that rank 0 would have written, and never waits."""
 
         def __init__(self, values):
             super().__init__()
             self.values = values
-            stores.append(self)  # C++ asks this object and does not keep it alive
+            stores.append(self)  # C++ refers to this object without keeping it alive
 
         def clone(self):
             return Lone(self.values)
@@ -223,7 +225,7 @@ def store_of(dist, rank):
         def num_keys(self):
             return len(self.values)
 
-        def deleteKey(self, key):  # as PyTorch's C++ calls it
+        def deleteKey(self, key):  # the name that PyTorch's C++ calls
             return self.delete_key(key)
 
         def getNumKeys(self):
@@ -236,7 +238,7 @@ def store_of(dist, rank):
 
 
 def without_gloo(backend):
-    """Returns a backend whose groups on the CPU need no other rank."""
+    """Returns a backend string in which "fake" replaces gloo, since gloo would wait for the other ranks."""
     if not backend:
         return "cpu:fake,cuda:nccl"
     return backend.lower().replace("gloo", "fake")

@@ -1,13 +1,17 @@
-"""Extrapolates the allocations of a training step, each of which may grow with the steps, to a later step."""
+"""Extrapolates the allocations of a training step to a later step. The size of each allocation may grow linearly with
+the steps.
+"""
 
-# So many steps ahead the allocations that grow fastest decide the peak.
+# After this many further steps, the fastest-growing allocations decide the peak.
 FAR = 1_000_000
 
 
 class Rising:
-    """The entries of an allocator's trace in the last step, with the change of each allocation since the step before.
+    """The allocations and frees of the last step, with the change in size of each allocation since the step before.
 
-    times are the ends of steps, in microseconds, and ends the allocated bytes then, after which steps grow by so many.
+    trace holds the allocator's entries. times are the ends of the steps in microseconds, ends the allocated bytes at
+    these times, and each the growth of the allocated bytes per step. entries is empty if the last two steps have
+    different numbers of allocations.
     """
 
     def __init__(self, trace, times, ends, each):
@@ -17,8 +21,8 @@ class Rising:
             for begin, end in zip(times[-3:], times[-2:])
         )
         made = [[e for e in entries if e["action"] == "alloc"] for entries in (before, last)]
-        self.entries = []  # (bytes, change of a step), negative where memory is freed
-        self.alive = {}  # allocations of the two steps by address: (bytes, change)
+        self.entries = []  # (bytes, change per step); negative for frees
+        self.alive = {}  # allocations of the last two steps that are not freed, by address: (bytes, change per step)
         if len(made[0]) != len(made[1]):
             return
         changes = [b["size"] - a["size"] for a, b in zip(*made)]
@@ -34,11 +38,11 @@ class Rising:
                     self.entries.append((-size, -change))
 
     def growing(self):
-        """Returns the bytes, by address, of allocations that are larger in each step and replace those before."""
+        """Returns sizes in bytes, by address, of live allocations that are larger than in the step before."""
         return {address: size for address, (size, change) in self.alive.items() if change > 0}
 
     def peak(self, further):
-        """Returns the most allocated bytes of a step after so many further steps; zero where steps do not correspond."""
+        """Returns the peak of allocated bytes in the step that runs this many steps later; zero if entries is empty."""
         live = most = self.start + further * self.each if self.entries else 0
         for size, change in self.entries:
             live += size + further * change
@@ -46,5 +50,5 @@ class Rising:
         return most
 
     def each_peak(self):
-        """Returns the bytes by which peaks grow with each step in the long run."""
+        """Returns the growth of the peak in bytes per step, after many steps."""
         return (self.peak(2 * FAR) - self.peak(FAR)) // FAR

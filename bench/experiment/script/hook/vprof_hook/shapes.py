@@ -1,7 +1,7 @@
-"""Shapes of data that is absent: what --data-shapes states, and samples of them.
+"""Shapes of absent data as --data-shapes states them, and samples of these shapes.
 
-A kind is text: "string", "messages", "conversations", "image 640x480", "audio 16000", "bool", or a type of numbers with
-their exclusive bound and the sizes of an array: "float32 3x224x224", "int64<1000", "int64<32000 77".
+A kind is a string: "string", "messages", "conversations", "image 640x480", "audio 16000", "bool", or a type of numbers
+with an exclusive upper bound and the shape of an array: "float32 3x224x224", "int64<1000", "int64<32000 77".
 """
 
 import fnmatch
@@ -16,16 +16,16 @@ from . import placeholders
 
 NUMBERS = re.compile(r"(bool|u?int(?:8|16|32|64)|float(?:16|32|64))(?:<(\d+))?(?: (\d+(?:x\d+)*))?$")
 
-# The tokens of a text that nothing cuts, at least: a batch that has them all shows that its length is not known.
+# Least number of tokens of a placeholder text. A batch with that many shows that the script does not truncate.
 UNCUT = 8209
 
-# Sizes of an image that nothing resizes, for the same purpose.
+# Width and height of a placeholder image. A batch with these sizes shows that the script does not resize.
 UNSIZED = (509, 503)
 
-# Rows of a data set of which no number is known, and of its parts that nobody trains on.
+# Rows of a placeholder: of the training split, and of the other splits of a data set on the hub.
 ROWS, OTHER_ROWS = 256, 32
 
-# Columns by their usual contents, for data sets of which nothing but their use is known.
+# Kinds of columns by their usual names, for data sets without declared features.
 USUAL = {
     "string": """text sentence sentence1 sentence2 premise hypothesis question answer question1 question2 context prompt completion chosen rejected
         instruction input output response content document summary article highlights dialogue title query positive negative anchor passage
@@ -37,7 +37,7 @@ USUAL = {
 
 @functools.lru_cache(maxsize=None)
 def given():
-    """Returns the contents of the file of --data-shapes, which vprof has checked."""
+    """Returns the contents of the file of --data-shapes, which vprof has checked; empty without one."""
     path = os.environ.get("VPROF_SHAPES")
     if not path:
         return {}
@@ -46,7 +46,7 @@ def given():
 
 
 def entry(section, name):
-    """Returns the file's entry for a name. Keys are shell patterns; None if no key matches."""
+    """Returns the file's entry for a name; None if no key of the section, a shell pattern, matches it."""
     for pattern, value in given().get(section, {}).items():
         if fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(os.path.basename(name.rstrip("/")), pattern):
             return value
@@ -55,54 +55,54 @@ def entry(section, name):
 
 @functools.lru_cache(maxsize=None)
 def lengths():
-    """Returns lengths of texts in tokens as --lengths states them; empty for none."""
+    """Returns the lengths of texts in tokens that --lengths states; empty without it."""
     return [int(n) for n in os.environ.get("VPROF_LENGTHS", "").split(",") if n]
 
 
 @functools.lru_cache(maxsize=None)
 def uncut():
-    """Returns the tokens of texts without --lengths: more than any number in the command."""
+    """Returns the number of tokens of texts without --lengths. It exceeds every number in the command."""
     numbers = [int(n) for word in sys.argv for n in re.findall(r"\d{3,6}", word)]
     return max([UNCUT] + [2 * n + 11 for n in numbers if n <= 1 << 17])
 
 
 def tokens(row, parts=1):
-    """Returns the number of tokens of one text of a row; the texts of a row share its length."""
+    """Returns the number of tokens of one text in a row with parts texts, which share the length of --lengths."""
     return max(lengths()[row % len(lengths())] // parts, 1) if lengths() else uncut()
 
 
 @functools.lru_cache(maxsize=4096)
 def text(count):
-    """Returns a text of count words, each of which is one token."""
+    """Returns a text of count words, each of which is one token of a placeholder tokenizer."""
     return " ".join(["the"] * count)
 
 
 def image(size=None, mode="RGB"):
-    """Returns a black image of PIL."""
+    """Returns a black PIL image."""
     module = sys.modules.get("PIL.Image") or __import__("PIL.Image").Image
     return module.new(mode, tuple(size or sizes("images") or UNSIZED))
 
 
 def sizes(section):
-    """Returns the width and height of images as the file states them."""
+    """Returns the (width, height) that the file states in a section; None if it does not."""
     return tuple(int(n) for n in given()[section].split("x")) if section in given() else None
 
 
 def shape_of(kind):
-    """Returns the type of numbers of a kind, their bound and the sizes of its array; None for other kinds."""
+    """Returns (dtype, exclusive bound or 0, shape of the array) of a kind of numbers; None for other kinds."""
     found = NUMBERS.match(kind)
     return found and (found[1], int(found[2] or 0), [int(n) for n in (found[3] or "").split("x") if n])
 
 
 def value(kind, row=0, parts=1):
-    """Returns a value of a kind, of numbers as an array of NumPy or a number."""
+    """Returns the value of a kind in a row; for numbers a NumPy array, or a Python number without a shape."""
     if isinstance(kind, dict):
         return {name: value(inner, row, parts) for name, inner in kind.items()}
     if isinstance(kind, list):
         return [value(inner, row, parts) for inner in kind]
     if kind == "string":
         return text(tokens(row, parts))
-    if kind == "path":  # of an image that is absent
+    if kind == "path":  # the path of an absent image
         return "absent/%d.jpg" % row
     if kind in ("messages", "conversations"):
         half = text(max(tokens(row, parts) // 2, 1))
@@ -122,7 +122,7 @@ def value(kind, row=0, parts=1):
 
 
 def numbers(dtype, bound, array, row):
-    """Returns an array: whole numbers below a bound that follow each other, or fractions."""
+    """Returns an array with one value: the row's index modulo the bound for integers, a random fraction for floats."""
     numpy = __import__("numpy")
     if dtype.startswith(("int", "uint", "bool")):
         found = numpy.zeros(array, dtype) + numpy.asarray(row % max(bound, 2), dtype)
@@ -132,5 +132,5 @@ def numbers(dtype, bound, array, row):
 
 
 def strings(columns):
-    """Returns how many of some columns are texts, which share the length of a row."""
+    """Returns how many columns hold texts, at least 1. They share the row's tokens."""
     return max(sum(kind in ("string", "messages", "conversations") for kind in columns.values()), 1)

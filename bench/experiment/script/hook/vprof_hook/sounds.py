@@ -1,4 +1,6 @@
-"""Files of sound that are absent, as --data-shapes or the script's settings state their rate, and --lengths their samples."""
+"""Placeholders for absent audio files. --data-shapes or the script's settings state the sampling rate, --lengths the
+number of samples.
+"""
 
 import functools
 import os
@@ -10,7 +12,7 @@ from .placeholders import replaced
 
 
 def absent(path):
-    """Returns the samples of a file that is absent, and their rate; None for a file that is there, or is no path."""
+    """Returns (samples, sampling rate) for an absent file; None if the file exists or the argument is no path."""
     if not files.named(path) or os.path.exists(files.found(path)):
         return None
     stated = shapes.entry("files", str(path)) or configured()
@@ -28,16 +30,14 @@ RATE = re.compile(r"\b(?:sampling_rate|sample_rate|target_sample_rate|sr)\b[\"']
 
 @functools.lru_cache(maxsize=None)
 def configured():
-    """Returns the kind of sounds, with the first rate in the command or in a file that it names; None without one."""
+    """Returns the kind of audio with the first sampling rate in the command or in a file it names; None without one."""
     named = [part for word in sys.argv[1:] for part in word.split("=") if os.path.isfile(part) and os.path.getsize(part) < 1 << 20]
     found = RATE.search("\n".join([" ".join(sys.argv), *map(data.source, named)]))
     return found and "audio " + found[1]
 
 
 def reading(real, result):
-    """Returns a function that reads a file of sound; result makes what it returns of samples, their rate and the call's
-    arguments.
-    """
+    """Wraps a function that reads an audio file. For an absent file it returns result(samples, rate, *arguments)."""
 
     @functools.wraps(real)
     def wrapped(path, *args, **kwargs):
@@ -48,29 +48,29 @@ def reading(real, result):
 
 
 def resampled(samples, rate, sr=22050, *_, **__):
-    """Returns what librosa.load returns."""
+    """Returns (samples, rate) like librosa.load, resampled to sr."""
     if not sr:
         return samples, rate
     return samples[:1].repeat(int(len(samples) * sr / rate)), sr
 
 
 def watch_scipy(module):
-    """Called when scipy.io.wavfile has been imported."""
+    """Called when scipy.io.wavfile was imported."""
     module.read = reading(module.read, lambda samples, rate, *_, **__: (rate, (samples * 32767).astype("int16")))
 
 
 def watch_soundfile(module):
-    """Called when soundfile has been imported."""
+    """Called when soundfile was imported."""
     module.read = reading(module.read, lambda samples, rate, *_, **__: (samples, rate))
 
 
 def watch_librosa(module):
-    """Called when librosa.core.audio has been imported."""
+    """Called when librosa.core.audio was imported."""
     module.load = reading(module.load, resampled)
 
 
 def watch_torchaudio(module):
-    """Called when torchaudio has been imported."""
+    """Called when torchaudio was imported."""
     module.load = reading(module.load, lambda samples, rate, *_, **__: (sys.modules["torch"].from_numpy(samples)[None], rate))
 
 

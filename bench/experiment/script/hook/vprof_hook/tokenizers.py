@@ -1,10 +1,10 @@
-"""Tokenizers that are absent: files of one that has the size of the model's vocabulary and a token for each word."""
+"""Placeholders for absent tokenizers: files of a word-level tokenizer with the vocabulary size of the model."""
 
 import json
 
 from .placeholders import replaced
 
-# Special tokens by the type of the model: classes that read both ways have a padding token, most decoders none.
+# Special tokens by model type. Bidirectional encoders have a padding token, most decoders have none.
 ENCODERS = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
 TWO_SIDED = {"unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"}
 ENCODER_DECODERS = {"unk_token": "<unk>", "pad_token": "<pad>", "eos_token": "</s>"}
@@ -19,7 +19,7 @@ BY_TYPE = {
     "phi3": PADDED_DECODERS, "whisper": PADDED_DECODERS,
 }
 
-# A template of conversations with the marks of ChatML, which most later models have in some form.
+# A chat template with ChatML's marks, which most recent models use in some form.
 TEMPLATE = (
     "{% for m in messages %}<|im_start|> {{ m['role'] }} {% if m['role'] == 'assistant' %}{% generation %}{{ m['content'] }} {% endgeneration %}"
     "{% else %}{{ m['content'] }} {% endif %}<|im_end|> {% endfor %}{% if add_generation_prompt %}<|im_start|> assistant {% endif %}"
@@ -27,7 +27,9 @@ TEMPLATE = (
 
 
 def file(repository, name):
-    """Returns the text of one of a tokenizer's files; None if the size of the vocabulary cannot be known."""
+    """Returns the contents of tokenizer.json or tokenizer_config.json; None for other files, or if the vocabulary size is
+    unknown.
+    """
     folder, _, name = name.rpartition("/")
     config = repository.file(f"{folder}/config.json".lstrip("/"))
     if config is None or name not in ("tokenizer.json", "tokenizer_config.json"):
@@ -61,7 +63,7 @@ def file(repository, name):
 
 
 def ends(special, vocabulary):
-    """Returns what stands before and after each text: [CLS] and [SEP], </s>, or <s>."""
+    """Returns the post-processor that adds special tokens around each text: [CLS] and [SEP], </s>, or <s>."""
     first, last = special.get("cls_token"), special.get("sep_token")
     if not first:
         first, last = (None, special["eos_token"]) if special is ENCODER_DECODERS else (special.get("bos_token"), None)

@@ -1,4 +1,4 @@
-"""Accounts and trackers without a network: they answer as if all had been recorded, and keep nothing."""
+"""Accounts and experiment trackers without a network: calls succeed and record nothing."""
 
 import builtins
 import functools
@@ -10,18 +10,18 @@ import types
 
 from . import memory, placeholders
 
-# Trackers of which a placeholder takes the place where the user's own source imports one that is not installed.
+# Trackers that get a placeholder if the user's own source imports one that is not installed.
 TRACKERS = {"wandb", "tensorboardX", "mlflow", "comet_ml", "neptune", "swanlab", "clearml", "aim", "trackio", "dvclive", "torch.utils.tensorboard"}
 
 
 class Nothing:
-    """An object whose methods do nothing and return the object itself."""
+    """An object whose attributes, items and calls are objects of the same kind, and which does nothing."""
 
     def __init__(self, *_, **__):
         pass
 
     def __call__(self, *args, **__):
-        return args[0] if len(args) == 1 and isinstance(args[0], types.FunctionType) else Nothing()  # as a decorator
+        return args[0] if len(args) == 1 and isinstance(args[0], types.FunctionType) else Nothing()  # used as a decorator
 
     def __getattr__(self, name):
         if name.startswith("__") and name.endswith("__"):
@@ -60,7 +60,7 @@ class Nothing:
 
 
 class Finder:
-    """Finds placeholders of trackers for imports of the user's own source."""
+    """Finds placeholders of trackers for imports in the user's own source."""
 
     def find_spec(self, name, path=None, target=None):
         root = "torch.utils.tensorboard" if name == "torch.utils.tensorboard" else name.split(".")[0]
@@ -89,12 +89,12 @@ def imported_by_user():
     return frame is not None and memory.of_user(frame.f_code.co_filename, memory.LIBRARIES)
 
 
-# Names of variables of the environment that hold accounts, in scripts that cannot do without.
+# Names of environment variables with accounts, which some scripts require.
 ACCOUNTS = re.compile(r"ENTITY|PROJECT|KEY|TOKEN|SECRET|PASSWORD|WANDB|USER|ACCOUNT")
 
 
 def naming(get):
-    """os.environ[...], which names a placeholder where the user's own source asks for an account."""
+    """Wraps os.environ[...]: returns a placeholder if the user's own source reads a missing account."""
 
     @functools.wraps(get)
     def wrapped(self, key):
@@ -110,7 +110,7 @@ def naming(get):
 
 
 def answering(ask):
-    """input, which answers with an empty line, the default of most questions, where nobody is there to ask."""
+    """Wraps input(): returns an empty line, the default of most questions, if standard input has ended."""
     asked = []
 
     @functools.wraps(ask)
@@ -127,7 +127,7 @@ def answering(ask):
     return wrapped
 
 
-# Questions that are answered: a script that takes no empty line asks on and on.
+# At most this many questions are answered: a script that rejects an empty line would ask forever.
 QUESTIONS = 20
 
 
@@ -143,7 +143,7 @@ def start():
 
 
 def watch_hub(module):
-    """Called when huggingface_hub.hf_api has been imported."""
+    """Called when huggingface_hub.hf_api was imported."""
     answers = {
         "create_repo": lambda repo_id="", *_, **__: Address(repo_id), "whoami": lambda *_, **__: {"name": "user", "type": "user", "orgs": []},
         "repo_exists": lambda *_, **__: False,
@@ -167,7 +167,7 @@ def done(name):
 
 
 class Address(str):
-    """The address of a repository that was not made."""
+    """The URL of a repository that was not created."""
 
     @property
     def repo_id(self):
@@ -178,22 +178,22 @@ class Address(str):
 
 
 def watch_login(module):
-    """Called when huggingface_hub._login has been imported."""
+    """Called when huggingface_hub._login was imported."""
     module.login = module.notebook_login = module.interpreter_login = lambda *_, **__: None
 
 
 def watch_wandb(module):
-    """Called when wandb has been imported: a login needs no key, since runs are offline."""
+    """Called when wandb was imported: its runs are offline, so login needs no key."""
     module.login = lambda *_, **__: True
 
 
 def watch_availability(module):
-    """Called when a library has been imported that tells scripts which trackers are there."""
+    """Called when a library was imported that tells scripts which trackers are installed."""
 
     def wrap(available):
         return functools.wraps(available)(lambda: memory.of_user(sys._getframe(1).f_code.co_filename, memory.LIBRARIES) or available())
 
-    if module.__name__ == "transformers.utils" and not hasattr(module, "send_example_telemetry"):  # until release 5
+    if module.__name__ == "transformers.utils" and not hasattr(module, "send_example_telemetry"):  # removed in release 5
         module.send_example_telemetry = lambda *_, **__: None
     for name in ("is_tensorboard_available", "is_wandb_available"):
         if hasattr(module, name):

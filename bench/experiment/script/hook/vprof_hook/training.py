@@ -1,4 +1,4 @@
-"""Counts optimizer steps, tells the phases of training, and ends it when enough was seen."""
+"""Counts optimizer steps, records the phases of training, and ends the script after the requested steps."""
 
 import atexit
 import contextlib
@@ -15,58 +15,57 @@ from .memory import Memory
 from .timing import Times
 from .trials import Trials
 
-# An optimizer that was made and does not step is waited for until another has made so many
-# times the steps that are asked for.
+# An optimizer that has not stepped yet is waited for until another one has made PATIENCE times the requested steps.
 PATIENCE = 10
 
 
 class TrainingEnded(SystemExit):
-    """Ends the script when its training has been seen: `finally` runs, no handler of errors does."""
+    """Ends the script after its training was recorded. `finally` blocks run; handlers of Exception do not catch it."""
 
 
 class Watch:
-    """What is seen of the training in this process."""
+    """The state of the recorded training in this process."""
 
     def __init__(self, torch):
         self.torch = torch
         self.wanted = int(os.environ.get("VPROF_STEPS", "0"))
         self.until = os.environ.get("VPROF_UNTIL", "")
         self.memory = Memory(torch)
-        # Calls of step by optimizer. One that replaces another counts on.
+        # Number of steps by optimizer. An optimizer that replaces another continues its count.
         self.counts = weakref.WeakKeyDictionary()
-        # The name and the steps of each optimizer that stepped; the list outlives what a function has made.
+        # [class name, steps] by optimizer; tally lists the same pairs and outlives optimizers that were deleted.
         self.stepped = weakref.WeakKeyDictionary()
         self.tally = []
-        self.alone = 0  # backward passes before there was any optimizer: scripts may change their parameters by themselves
-        self.phases = ["set-up"]  # that run, innermost last
-        self.seen = set()  # "eval" and "save", once they have ended
-        self.evaluated = None  # the module that is being evaluated
-        self.copied = False  # whether that is a copy of the one that is trained, such as an average
-        self.batches = 0  # of a script that has made no optimizer
-        self.due = None  # why training ends when the backward pass that is running has returned
+        self.alone = 0  # number of backward passes if no optimizer exists: a script may update its parameters itself
+        self.phases = ["set-up"]  # phases that are running, the innermost last
+        self.seen = set()  # "eval" and "save" after the first evaluation or save has ended
+        self.evaluated = None  # weak reference to the module that is being evaluated
+        self.copied = False  # whether this module is a copy of the trained one, such as an average of its weights
+        self.batches = 0  # number of batches loaded before any optimizer exists
+        self.due = None  # reason for the end of training, if it must wait for the running backward pass; else None
         self.ended = False
-        self.over = False  # the script ends when it begins the next step
-        self.gathering = False  # a state_dict was made, which may be saved
+        self.over = False  # whether the script ends at the beginning of its next step
+        self.gathering = False  # whether state_dict() was called and the save that may follow has not begun
         self.closing = Closing(self)
         self.trials = Trials(self)
         self.times = Times(self)
         self.longest = loaders.Longest(torch, self)
         self.growth = growth.Growth()
-        self.through = None  # what holds that which grows
+        self.through = None  # description of the object that holds growing memory (see holders.find); None before a search
 
     # Phases.
 
     def step(self):
-        """Returns the number of the step that is running, from 0; -1 in set-up."""
+        """Returns the index of the running step, from 0; -1 during set-up."""
         if self.phases[0] == "set-up":
             return -1
-        done = max((steps for _, steps in self.tally), default=0)  # where the script has deleted its optimizers
+        done = max((steps for _, steps in self.tally), default=0)  # used if the script has deleted its optimizers
         return min(self.active().values(), default=done)
 
     def active(self):
-        """Returns the optimizers that step, or may still, with their step counts."""
+        """Returns step counts by optimizer, for the optimizers that have stepped or may still do so."""
         most = max(self.counts.values(), default=0)
-        # An optimizer that wraps another, as SAM's does, has the same groups and may never step itself.
+        # A wrapping optimizer such as SAM shares the parameter groups of the inner one and may never step itself.
         wrapped = {id(group) for o, n in self.counts.items() if n for group in o.param_groups}
         return {
             o: n for o, n in self.counts.items()
@@ -74,7 +73,7 @@ class Watch:
         }
 
     def turn(self, change):
-        """Ends the current phase and begins another by changing the list of phases."""
+        """Ends the current phase; change() updates the list of phases, whose last one begins."""
         if self.ended:
             return
         self.memory.mark(self.step(), self.phases[-1])
@@ -83,7 +82,7 @@ class Watch:
         events.send("phase", step=self.step(), phase=self.phases[-1])
 
     def begin(self, phase):
-        """Begins a phase within the current one."""
+        """Begins a phase inside the current one."""
         self.turn(lambda: self.phases.append(phase))
 
     def leave(self):
@@ -92,7 +91,7 @@ class Watch:
             self.turn(self.phases.pop)
 
     def within(self, phase, call):
-        """Returns a function that runs as a phase of its own."""
+        """Wraps a function so that each call runs as a phase of the given name."""
 
         @functools.wraps(call)
         def wrapped(*args, **kwargs):
@@ -122,7 +121,7 @@ class Watch:
     # Steps.
 
     def went_back(self):
-        """Counts backward passes without an optimizer, and ends training after many of them."""
+        """Counts backward passes if no optimizer exists, and ends training after PATIENCE times the requested steps."""
         if self.counts or self.tally:
             return
         self.alone += 1
@@ -130,7 +129,7 @@ class Watch:
             self.end("steps")
 
     def made(self, optimizer):
-        """An optimizer has been made: set-up ends with the last one before the first step."""
+        """Called after an optimizer was constructed. The last one before the first step ends the set-up phase."""
         self.counts[optimizer] = 0
         if self.batches:
             self.batches, self.growth, self.through = 0, growth.Growth(), None
@@ -157,11 +156,12 @@ class Watch:
         self.count(optimizer)
 
     def count(self, optimizer):
-        """Counts a step, one that a GradScaler left out too, and ends training after the last."""
+        """Counts a step, also one that GradScaler has skipped, and ends training after the last one."""
         done = self.step()
 
         def more():
-            if self.phases[-1] == "optimizer":  # ends with the step: no moment after it counts as the same step's forward
+            # The optimizer phase ends here: the same call of turn() begins the forward phase of the next step.
+            if self.phases[-1] == "optimizer":
                 self.phases.pop()
             self.phases[0] = "forward"
             self.counts[optimizer] = max(self.counts.get(optimizer, 0) + 1, 0 if optimizer in self.stepped else done)
@@ -177,13 +177,16 @@ class Watch:
             self.end("steps")
 
     def loaded(self):
-        """Counts a batch of a script that trains nothing so far: a step of its loop."""
+        """Called for each loaded batch. Before any optimizer exists, each batch counts as a step of the script's loop.
+        """
         if not self.counts and not self.tally and not self.alone and not self.ended:
             self.batches += 1
             self.note(self.batches)
 
     def note(self, step):
-        """Notes what is held at the end of a step, and what holds it if that grows."""
+        """Records allocated bytes and allocations at the end of a step. If they grow, searches for the object that
+        holds them.
+        """
         self.growth.note(step, self.memory.in_use())
         if step == self.wanted:
             self.closing.measure(sys._getframe(2))
@@ -193,27 +196,29 @@ class Watch:
     def name_holder(self):
         try:
             return holders.find(self)
-        except Exception:  # objects of the script's own that answer in strange ways
+        except Exception:  # raised by attribute access of the script's own objects
             return ""
 
     def trained(self):
-        """Reports whether all optimizers have made the requested number of steps."""
+        """Reports whether all optimizers have made the requested number of steps and no further steps are needed."""
         counts = [self.stepped.get(o, ("", n))[1] for o, n in self.active().items()]
         return self.wanted > 0 and any(counts) and min(counts) >= self.wanted and not self.goes_on()
 
     def goes_on(self):
-        """Reports whether further steps are needed, for growth, the longest batches, or the capture of a CUDA graph."""
+        """Reports whether further steps are needed: to decide whether memory grows, to train on the longest batches, or
+        to capture a CUDA graph.
+        """
         return self.longest.seconds > 0 and (self.growth.open() or self.longest.open() or self.warms_up())
 
     def warms_up(self):
-        """Reports whether a step ran on a stream of its own, as those before the capture of a CUDA graph do."""
+        """Reports whether the step ran on a side stream, as the warm-up steps before the capture of a CUDA graph do."""
         cuda = self.torch.cuda
         if not self.memory.used or not hasattr(cuda, "current_stream") or self.step() >= growth.MOST:
             return False
         return cuda.current_stream() != cuda.default_stream()
 
     def scaled(self, step):
-        """Wraps GradScaler.step, which calls the optimizer's step only if the gradients are finite."""
+        """Wraps GradScaler.step to count steps that it skips because gradients are not finite."""
 
         @functools.wraps(step)
         def wrapped(scaler, optimizer, *args, **kwargs):
@@ -228,7 +233,9 @@ class Watch:
     # Evaluation.
 
     def mode(self, module, training):
-        """A module was put into training or evaluation mode."""
+        """Called after module.train() or module.eval(). eval() on a module with trained parameters begins an
+        evaluation.
+        """
         if self.ended:
             return
         if not training:
@@ -239,9 +246,10 @@ class Watch:
             self.begin("evaluation")
 
     def settle(self, trains=True):
-        """Ends the evaluation if its module trains again: not all call train() to say so. What was gathered is not saved.
+        """Ends the evaluation phase if its module is in training mode again, and a saving phase that began with
+        state_dict() if no save followed.
 
-        The evaluation of a copy ends when anything trains.
+        trains tells that training continues: this ends the evaluation of a copy, whose own mode does not change.
         """
         if self.gathering:
             self.gathering = False
@@ -255,7 +263,7 @@ class Watch:
         self.saw("eval")
 
     def gathers(self, gather):
-        """Wraps Module.state_dict, with which the making of a checkpoint may begin."""
+        """Wraps Module.state_dict: its call may begin the saving of a checkpoint."""
 
         @functools.wraps(gather)
         def wrapped(module, *args, **kwargs):
@@ -267,28 +275,31 @@ class Watch:
         return wrapped
 
     def trains(self, module):
-        """Reports whether an optimizer has parameters of a module, or has stepped and has as many of the same shapes."""
+        """Reports whether an optimizer updates parameters of a module, or the module is a copy: its parameters have the
+        same shapes.
+        """
         owned = {id(p): p for o in self.counts for group in o.param_groups for p in group["params"]}
         own = list(module.parameters())
         self.copied = not any(id(p) in owned for p in own)
         return not self.copied or any(self.counts.values()) and shapes(own) == shapes(owned.values())
 
     def saw(self, what):
-        """An evaluation or a save has ended, which may be what training goes on for."""
+        """Called when an evaluation or a save has ended. Ends training if it was requested to run until then."""
         self.seen.add(what)
         if self.until == what and any(self.counts.values()):
             self.end(what)
 
-    # The end.
+    # End of training.
 
     def end(self, reason):
-        """Ends the script. If an optimizer steps in a backward hook, it waits for the end of backward: the exception
-        must not unwind autograd's threads.
+        """Ends training. During a backward pass (an optimizer that steps in a hook) the end waits for its return, since
+        an exception must not unwind autograd's threads.
         """
         if self.torch._C._current_graph_task_id() >= 0:
             self.due = reason
             return
-        if reason == "steps" and not self.due:  # callbacks that follow the last step run; the next step does not
+        # The callbacks after the last step still run; the script ends when its next step begins.
+        if reason == "steps" and not self.due:
             self.finish(reason, marked=True)
             if not self.times.begin():
                 self.close()
@@ -297,23 +308,27 @@ class Watch:
         raise TrainingEnded(0)
 
     def close(self):
-        """Tries memory-saving options, or leaves the loop."""
+        """Called after recording and timing: starts the trials of memory-saving options, or else ends the script at its
+        next step.
+        """
         if not self.trials.begin():
             self.leave_loop()
 
     def leave_loop(self):
-        """Makes the script end where its next step begins."""
+        """Makes the script end when its next step begins."""
         self.over = True
-        if "torch._dynamo" not in sys.modules:  # which would compile again for a hook
+        if "torch._dynamo" not in sys.modules:  # a global hook would make torch.compile recompile
             self.torch.nn.modules.module.register_module_forward_pre_hook(lambda *_: self.stop())
 
     def stop(self):
-        """Ends the script where its next step begins, if it was to end with the last."""
+        """Ends the script if it was to end at the beginning of its next step. Called where a step may begin."""
         if self.over and not events.quiet:
             raise TrainingEnded(0)
 
     def finish(self, reason, marked=False):
-        """Writes down what was seen. marked tells that the last phase has just ended, and the next has not begun."""
+        """Writes the recording and sends the results to vprof. marked tells that no phase is open: the last one has
+        just ended.
+        """
         if self.ended:
             return
         if not marked:
@@ -335,14 +350,14 @@ class Watch:
         )
 
     def rise(self, total):
-        """Returns by how many bytes each step grows, at its end or its peak, and the peak of the step with a number."""
+        """Returns (bytes by which each step grows, peak in bytes of step number total); (0, 0) if steps do not grow."""
         if not self.growth.each:
             return 0, 0
         rising = self.growth.rising(self.memory.trace())
         return max(self.growth.each, rising.each_peak()), rising.peak(max(0, total - len(self.growth.ends)))
 
     def exit(self):
-        """Called when Python ends."""
+        """Called when Python exits."""
         if events.quiet:
             return
         if self.ended:
@@ -352,26 +367,27 @@ class Watch:
             return
         error = getattr(sys, "last_value", None)
         failed = error is not None and not isinstance(error, SystemExit)
-        if failed and (self.closing.began is None or "OutOfMemory" in type(error).__name__):  # else of a short epoch
+        # Any other error may come from the epoch that was cut short.
+        if failed and (self.closing.began is None or "OutOfMemory" in type(error).__name__):
             lines = traceback.format_exception(type(error), error, error.__traceback__)
             if "OutOfMemory" in type(error).__name__ and self.growth.conclude():
                 self.through = self.through or self.name_holder()
             events.send("error", kind=type(error).__name__, text=str(error)[:2000], traceback="".join(lines)[-8000:])
         self.finish(self.closing.reason())
         if not failed and self.trials.possible():
-            with contextlib.suppress(Exception):  # of objects of the script's own
+            with contextlib.suppress(Exception):  # raised by attribute access of the script's own objects
                 self.trials.send_copies()
 
 
-watching = None  # what watches this process
+watching = None  # the Watch of this process
 
 
 def watch(torch):
-    """Begins to watch."""
+    """Called when torch was imported: registers the hooks and wrappers that record training."""
     global watching
     watching = w = Watch(torch)
     torch.cuda._lazy_call(w.memory.record)
-    optimizer = importlib.import_module("torch.optim.optimizer")  # of which torch.optim has no name
+    optimizer = importlib.import_module("torch.optim.optimizer")  # torch.optim does not export this function
     optimizer.register_optimizer_step_pre_hook(w.before_step)
     optimizer.register_optimizer_step_post_hook(w.after_step)
     torch.optim.Optimizer.__init__ = announcing(torch.optim.Optimizer.__init__, w.made)
@@ -381,14 +397,14 @@ def watch(torch):
     torch.save = w.within("saving", torch.save)
     torch.nn.Module.state_dict = w.gathers(torch.nn.Module.state_dict)
     torch.nn.Module.train = switching(torch.nn.Module.train, w.mode)
-    if "torch.utils.data" in sys.modules:  # else when it is imported
+    if "torch.utils.data" in sys.modules:  # otherwise loaders.watch is called when it is imported
         loaders.watch(sys.modules["torch.utils.data"])
     atexit.register(w.exit)
     busy.watch(w.memory.libraries)
 
 
 def announcing(init, made):
-    """Wraps Optimizer.__init__, which then reports the optimizer that it has made."""
+    """Wraps Optimizer.__init__ to call made(optimizer) afterwards."""
 
     @functools.wraps(init)
     def wrapped(self, *args, **kwargs):
@@ -403,7 +419,7 @@ def shapes(tensors):
 
 
 def switching(train, told):
-    """Wraps Module.train, which then reports the switched module, without its children."""
+    """Wraps Module.train to call told(module, mode) afterwards, once for the outermost module."""
     running = False
 
     @functools.wraps(train)

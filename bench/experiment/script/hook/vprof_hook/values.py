@@ -1,11 +1,10 @@
-"""Numbers that kernels would have computed, where scripts go by them.
+"""Computes on the host the values that a script branches or indexes on. Kernels of the simulated GPU compute nothing.
 
-Kernels of the simulated GPU do nothing. What comes out as whole numbers or as true and false
-(masks, lengths, positions, comparisons) is computed here on the host, if it is small: PyTorch's own
-kernel allocates as ever, then the result is written where the device's memory is, which is host
-memory. So are floating-point numbers (boxes, thresholds, probabilities) of operators that scripts go by, if they are
-smaller still or come of numbers that the host wrote. Layers are not: what they give reads as zeros where nobody
-wrote others. The storage of each tensor remembers how much of it is known.
+Results of integer and bool operators (masks, lengths, positions, comparisons) are computed if the tensors are small.
+PyTorch's own kernel allocates as usual; then the result is written into device memory, which is host memory here. So
+are floating-point results (boxes, thresholds, probabilities) of the operators listed below, if the tensors are smaller
+still or depend on values copied from the host. Layers are not computed: their outputs read as zeros. Each tensor's
+storage records how much of its values is known.
 """
 
 import contextlib
@@ -19,14 +18,14 @@ import warnings
 
 from . import events, memory, placeholders
 
-# Elements of the largest tensors that are computed: of whole numbers, and of floating-point numbers that come of small
-# tensors from the host; and of other floating-point numbers.
+# Largest number of elements of tensors that are computed: MOST for integers, and for floating-point numbers computed
+# from known ones unless these were copied from a large host tensor; FLOATS for other floating-point numbers.
 MOST, FLOATS = 1 << 22, 1 << 16
 
-# How much of a tensor is known: nothing, some of what it was computed from, all.
+# How much of a tensor's values is known: nothing, some of its inputs, everything.
 NOTHING, SOME, ALL = 0, 1, 2
 
-# Operators by what they give: a result, or a changed argument.
+# Operators that return a new tensor.
 RESULTS = """
     eq.Tensor eq.Scalar ne.Tensor ne.Scalar lt.Tensor lt.Scalar le.Tensor le.Scalar gt.Tensor gt.Scalar ge.Tensor ge.Scalar
     logical_and logical_or logical_not logical_xor bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor bitwise_not
@@ -39,7 +38,7 @@ RESULTS = """
     __lshift__.Scalar __lshift__.Tensor __rshift__.Scalar __rshift__.Tensor fmod.Tensor fmod.Scalar _log_softmax
     unfold_backward
 """
-# These may have no finite result of numbers that nobody knows.
+# Operators whose results on unknown values may be infinite or NaN.
 ARITHMETIC = """
     div.Tensor div.Tensor_mode reciprocal exp expm1 log log1p log2 sqrt rsqrt pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar
     sigmoid tanh softplus _softmax mean mean.dim std.correction var.correction linalg_vector_norm prod cumprod
@@ -55,20 +54,20 @@ CHANGES = """
 RANDOM = """
     random_ random_.to random_.from randperm.generator_out uniform_ normal_ exponential_ bernoulli bernoulli_.float bernoulli_.Tensor multinomial
 """
-# Operators that say which columns are largest, by which scripts send tokens to experts.
+# Operators that select the largest columns. Scripts route tokens to experts with them.
 CHOICES = "topk argmax max.dim"
-# Operators whose result has as many elements as a kernel counts: PyTorch reads the number back.
+# Operators whose result size is counted by a kernel; PyTorch reads the count back.
 COUNTED = "nonzero _unique2 unique_dim unique_consecutive masked_select"
-# What they write does not depend on what was there.
+# Operators whose result does not depend on the previous values of the changed tensor.
 OVERWRITES = {"fill_", "zero_", "copy_", "arange", "linspace", "eye", "cumsum", "any", "all"}
 
 
 def compute(torch):
-    """Makes PyTorch's operators return correct values where that is cheap. Needs PyTorch 2.11."""
-    # libraries.load has set the folder.
+    """Overrides PyTorch's CUDA operators to return correct values where that is cheap. Needs PyTorch 2.11."""
+    # libraries.load has set the variable.
     path = os.path.join(os.environ.get("TRITON_LIBCUDA_PATH", ""), "libvprof_gpu.so")
     if os.environ.get("VPROF_TIMED"):
-        return  # which would count as time of the host
+        return  # computing here would count as the script's host time
     if not os.environ.get("VPROF_STUBS") or not os.path.exists(path) or not hasattr(getattr(torch, "library", None), "get_kernel"):
         return
     global host
@@ -90,7 +89,7 @@ def compute(torch):
 
 
 def compute_detection(_torchvision):
-    """Called when torchvision has been imported, whose operators have results of lengths that kernels count."""
+    """Called when torchvision was imported: its nms has a result size that a kernel counts."""
     if host is not None:
         host.override("nms", host.counted, "torchvision")
 
@@ -99,24 +98,25 @@ host = None
 
 
 def tensors_of(op):
-    """Returns the positions of an operator's tensor arguments that may also be numbers."""
+    """Returns the positions of an operator's tensor arguments. Callers may pass numbers there."""
     return [i for i, argument in enumerate(op._schema.arguments) if str(argument.type) == "Tensor"]
 
 
 class Host:
-    """Computes on the host the values in device memory."""
+    """Computes operators on the host, on the values in device memory."""
 
     def __init__(self, torch, library):
         self.torch, self.library = torch, library
-        self.zeros, self.empty, self.ones = torch.zeros, torch.empty, torch.ones  # which zero.Init of DeepSpeed replaces
+        # DeepSpeed's zero.Init replaces these functions of torch.
+        self.zeros, self.empty, self.ones = torch.zeros, torch.empty, torch.ones
         self.library.vprof_tell.argtypes = [ctypes.c_int64]
         self.library.cudaMemset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
         self.libraries = []
         self.whole = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
         self.generator = torch.Generator().manual_seed(0)
         self.telling = False
-        self.descends = False  # while L-BFGS steps
-        self.compares = False  # while torch.equal runs
+        self.descends = False  # whether L-BFGS is stepping
+        self.compares = False  # whether torch.equal is running
         self.readings = 0
         self.lines = set()
 
@@ -137,7 +137,7 @@ class Host:
             self.libraries.append(torch.library.Library(namespace, "IMPL"))
             self.libraries[-1].impl(op, wrapped, key, with_keyset=True)
 
-    # What replaces a kernel, by kind of operator.
+    # Wrappers of kernels, one for each group of operators above.
 
     def result(self, op, kernel, finite=False):
         tensors = tensors_of(op)
@@ -196,7 +196,9 @@ class Host:
         return run
 
     def choice(self, op, kernel):
-        """Where scores are all alike, as unknown ones are, rows take turns: each column is chosen as often as the others."""
+        """Wraps an operator of CHOICES. If all scores are equal, as unknown ones are, rows select different columns in
+        turn, so that every column is selected equally often.
+        """
         computed = self.result(op, kernel)
         at, dim = next((i, a) for i, a in enumerate(op._schema.arguments) if a.name == "dim")
 
@@ -222,7 +224,7 @@ class Host:
                 self.guessed()
             first = known[0] if isinstance(known, tuple) else known
             along = args[1] if op.__name__.startswith("unique_dim") else 0
-            # Of more than is computed each element counts.
+            # If the count is not computed here, every element counts.
             with self.tell(tensors[0].numel() if first is None else first.size(along)):
                 out = kernel(keys, *args, **kwargs)
             if known is None:
@@ -235,10 +237,9 @@ class Host:
         return run
 
     def coalesced(self, _op, kernel):
-        """Wraps the operator that coalesces sparse tensors, such as gradients of embeddings, to one entry for each
-        index.
+        """Wraps the operator that coalesces a sparse tensor (such as an embedding's gradient) to one entry per index.
 
-        PyTorch's kernel counts the places in memory of its own, so that nobody can tell it their number.
+        PyTorch's kernel counts the indices in its own memory, so a count cannot be supplied to it.
         """
         torch = self.torch
 
@@ -247,7 +248,7 @@ class Host:
             if not 0 < places.numel() <= MOST:
                 return kernel(keys, tensor)
             known = self.view(places).unique(dim=1)
-            # As the kernel has: places as one number each, their order, and the first of each kind.
+            # Allocations of the kernel: linear indices, their order, and the first position of each distinct index.
             scratch = [torch.empty_like(places[0]) for _ in range(3)]
             sums = values.new_empty((known.size(1), *values.shape[1:]))
             once = places.new_empty(known.shape)
@@ -262,7 +263,7 @@ class Host:
 
     @contextlib.contextmanager
     def tell(self, number):
-        """Makes the simulated kernels report a number as their count."""
+        """Makes the stub library return number wherever PyTorch copies a count from the GPU."""
         self.telling = True
         self.library.vprof_tell(number)
         try:
@@ -272,7 +273,7 @@ class Host:
             self.telling = False
 
     def asserted(self, check):
-        """Replaces torch._is_all_true, with which distributions check their arguments: unknown numbers pass."""
+        """Wraps torch._is_all_true, which torch.distributions uses to check arguments: unknown values pass."""
 
         def holds(tensor):
             out = check(tensor)
@@ -284,7 +285,9 @@ class Host:
         return holds
 
     def read(self, _op, kernel):
-        """Wraps the operator that reads a number. An unknown number is positive; a guessed bool is noted."""
+        """Wraps the operator behind .item(). An unknown float is returned as positive; the use of an unknown bool is
+        reported.
+        """
 
         def run(keys, tensor):
             number = kernel(keys, tensor)
@@ -293,7 +296,8 @@ class Host:
             if isinstance(number, bool) and not self.compares:
                 self.guessed()
             if isinstance(number, float) and (number == 0 or number - number != 0 or not self.is_written(tensor)):
-                # Scripts divide by losses and take their logarithms; loops that wait for a small one end.
+                # Scripts divide by losses and take their logarithms. The value decreases, so that loops waiting for a
+                # small one end.
                 self.readings += 1
                 return max(0.9 ** self.readings, 1e-30)
             return number
@@ -301,7 +305,7 @@ class Host:
         return run
 
     def compared(self, op, kernel):
-        """Replaces torch.equal, whose kernel calls others without PyTorch's dispatcher."""
+        """Wraps torch.equal, whose kernel calls other kernels without the dispatcher."""
 
         def run(keys, *args):
             self.compares = True
@@ -316,8 +320,8 @@ class Host:
 
         return run
 
-    # L-BFGS goes by gradients, which nobody knows: it has not come to its end yet, keeps each direction as one of
-    # positive curvature, and its line search takes the first step.
+    # L-BFGS decides by gradients, which are unknown. It does not stop early, treats each direction as one of positive
+    # curvature, and its line search accepts the first step.
 
     def descending(self, step):
         @functools.wraps(step)
@@ -350,7 +354,9 @@ class Host:
         return run
 
     def seen_by_host(self, out, args):
-        """Returns a copy to the host with zeros for memory never written, and finite values for unknown ones."""
+        """Returns a copy to the host, with zeros for memory that was never written and finite values for unknown
+        numbers.
+        """
         known = self.known(*args[1:])
         if known < ALL:
             out.untyped_storage().vprof = known
@@ -362,7 +368,8 @@ class Host:
         return out
 
     def naming(self, convert):
-        """Wraps Tensor.numpy or tolist, which give integers to code outside PyTorch. A guessed value is reported."""
+        """Wraps Tensor.numpy or tolist, through which integers leave PyTorch. The use of an unknown value is reported.
+        """
 
         @functools.wraps(convert)
         def wrapped(tensor, *args, **kwargs):
@@ -373,7 +380,7 @@ class Host:
         return wrapped
 
     def guessed(self):
-        """Notes the user's line that depends on a number that was never computed."""
+        """Reports the user's line that depends on a value that was never computed."""
         libraries = (*memory.LIBRARIES, os.path.join(os.path.dirname(self.torch.__file__), ""))
         frame = memory.frame_of_user(sys._getframe(1), libraries)
         line = frame and "%s:%d" % (frame.f_code.co_filename, frame.f_lineno)
@@ -382,8 +389,8 @@ class Host:
             events.send("guessed", path=line)
 
     def lifted(self, args, tensors):
-        """Converts number arguments to tensors of the result's type where an operator needs tensors. PyTorch passes the
-        numbers to Python.
+        """Returns args with numbers converted to tensors at the positions in tensors. PyTorch passes such arguments to
+        Python as numbers, but the kernel requires tensors of the result's dtype.
         """
         for i in tensors:
             if i < len(args) and isinstance(args[i], (bool, int, float, complex)):
@@ -394,10 +401,10 @@ class Host:
                 args = (*args[:i], number, *args[i + 1:])
         return args
 
-    # What is known.
+    # How much is known.
 
     def known(self, *args):
-        """Returns how much is known about the values of the tensor arguments."""
+        """Returns how much is known about the values of tensor arguments: ALL, SOME or NOTHING."""
         levels = {self.level(t) for t in self.tensors(args)}
         return ALL if levels <= {ALL} else SOME if levels - {NOTHING} else NOTHING
 
@@ -407,11 +414,13 @@ class Host:
         otherwise = NOTHING if tensor.is_cuda else ALL
         try:
             return getattr(tensor.untyped_storage(), "vprof", otherwise)
-        except (RuntimeError, NotImplementedError):  # a tensor without storage
+        except (RuntimeError, NotImplementedError):  # the tensor has no storage
             return otherwise
 
     def in_backward(self):
-        """Reports whether autograd runs. It adds gradients in place only if Python has no object of their storage."""
+        """Reports whether backward runs. Then no attribute is set on storages: autograd accumulates gradients in place
+        only if Python holds no reference to them.
+        """
         return self.torch._C._current_graph_task_id() >= 0
 
     def mark(self, out, known):
@@ -430,22 +439,24 @@ class Host:
                 yield from self.tensors(a)
 
     def is_written(self, tensor):
-        """Reports whether a tensor has been written. Unknown floating-point numbers are zeros in memory."""
+        """Reports whether a tensor's values may be read. A floating-point CUDA tensor that was never written reads as
+        zeros.
+        """
         if not tensor.is_cuda or tensor.dtype in self.whole:
             return True
         try:
             return hasattr(tensor.untyped_storage(), "vprof")
-        except (RuntimeError, NotImplementedError):  # a tensor without storage
+        except (RuntimeError, NotImplementedError):  # the tensor has no storage
             return True
 
     def are_alike(self, scores):
-        """Reports whether all scores look equal, because no known value distinguishes them."""
+        """Reports whether all scores are equal because no known value distinguishes them."""
         if scores.dtype in self.whole or self.known(scores) == ALL:
             return False
         return not self.is_written(scores) or scores.numel() <= MOST and bool((self.view(scores) == self.view(scores).flatten()[0]).all())
 
     def guess_rest(self, out):
-        """Sets unknown numbers to one before a script overwrites some, such as with zeros for excluded choices."""
+        """Sets unknown scores to 1 before a script overwrites some of them, such as with zeros for excluded choices."""
         storage = out.untyped_storage()
         size = storage.nbytes() // out.element_size()
         if out.dtype in self.whole or out.numel() > 64 or size > MOST or self.in_backward() or self.known(out) == ALL:
@@ -456,14 +467,14 @@ class Host:
             storage.vprof = self.known(out)
 
     def copied(self, out, args, whole):
-        """Returns how much is known about the result of a copy that is too large to compute here. Copies from the host
-        are known.
+        """Returns how much is known about the result of a copy that is too large to compute here. Copies of host
+        tensors are known.
         """
         sources = [t for t in self.tensors(args[1:]) if t.is_cpu and t.dim()]
         if not sources or self.in_backward():
             return NOTHING
         storage = out.untyped_storage()
-        trained = any(t.requires_grad for t in (out, *sources))  # nobody goes by the numbers of parameters
+        trained = any(t.requires_grad for t in (out, *sources))  # no script branches on the values of parameters
         if whole and not trained and out.is_contiguous() and not any(placeholders.lazy and placeholders.lazy.holds(t) for t in sources):
             storage.vprof, storage.vprof_copied = NOTHING, True
             return self.known(*sources)
@@ -472,22 +483,22 @@ class Host:
         return NOTHING
 
     def blank(self, out):
-        """Zeroes the memory of a tensor before it is written."""
+        """Zeroes a tensor's memory before its first write."""
         storage = out.untyped_storage()
         if not self.is_written(out) and not self.in_backward():
             ctypes.memset(storage.data_ptr(), 0, min(storage.nbytes(), 4 * MOST))
             storage.vprof = NOTHING
 
     def clear(self, out):
-        """Zeroes integers that were not computed, since stale memory would be an invalid index or length."""
+        """Zeroes integers that were not computed: stale memory would be an invalid index or length."""
         for t in self.tensors((out,)):
             if t.is_cuda and t.dtype in self.whole and t.numel() * t.element_size() == t.untyped_storage().nbytes():
                 self.library.cudaMemset(t.data_ptr(), 0, t.untyped_storage().nbytes())
 
-    # Numbers.
+    # Computing.
 
     def is_small(self, out, args, known):
-        """Reports whether a result is worth computing: integers, few numbers, or values from the host."""
+        """Reports whether the tensors are small enough to compute the result on the host (see MOST and FLOATS)."""
         outs = list(self.tensors((out,)))
         whole = any(o.dtype in self.whole for o in outs)
         if not whole and self.in_backward():
@@ -499,15 +510,15 @@ class Host:
         return whole or all(o.numel() <= FLOATS for o in outs) or not any(self.is_copied(t) for t in self.tensors(args))
 
     def is_copied(self, tensor):
-        """Reports whether a large tensor was copied from the host. Tensors of its size are not computed."""
+        """Reports whether a large tensor was copied from the host. Operators on it are not computed."""
         return tensor.is_cuda and tensor.numel() > FLOATS and hasattr(tensor.untyped_storage(), "vprof_copied")
 
     def trains(self, args):
-        """Reports whether autograd records. Scripts sample from masked scores only where they don't train."""
+        """Reports whether autograd records the operator. Scripts sample from masked scores only if it does not."""
         return self.torch.is_grad_enabled() and any(t.requires_grad for t in self.tensors(args))
 
     def computed(self, op, args, kwargs):
-        """Returns the operator's result computed on the host; None if it fails there."""
+        """Returns an operator's result computed on the host; None if that raises an error."""
         torch = self.torch
         with torch._C.DisableTorchFunction():
             try:
@@ -525,7 +536,7 @@ class Host:
         return value
 
     def view(self, tensor):
-        """Returns a host tensor that shares the memory of a device tensor."""
+        """Returns a host tensor that shares the memory of a CUDA tensor."""
         storage = tensor.untyped_storage()
         size = storage.nbytes() // tensor.element_size()
         if not size:
@@ -535,7 +546,9 @@ class Host:
         return flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
     def write(self, out, known, finite=False):
-        """Writes computed numbers into a result; zeros for integers that the host could not compute."""
+        """Writes computed values into a result; zeros for integers that the host could not compute. finite replaces NaN
+        and infinity by zero.
+        """
         outs = out if isinstance(out, tuple) else (out,)
         known = (0,) * len(outs) if known is None else known if isinstance(known, tuple) else (known,)
         for to, numbers in zip(outs, known):

@@ -1,9 +1,9 @@
-"""Weights that are absent: modules of the right shapes without values, loaded by each library's own loader.
+"""Placeholders for absent weights: modules of the right shapes without values, loaded by each library's own loader.
 
-A library that can save a model writes the placeholder itself: its class makes the model of a configuration on the meta
-device and saves it, and a file of shapes takes the place of each file of values. The library then decides
-on names, shards, tied weights, conversions and the temporary peaks of loading. A file that names no class is a
-Missing: a state dict with the names and shapes of the module that loads it.
+If a library can save a model, it writes the placeholder itself: its class builds the model of a configuration on the
+meta device and saves it, and each file contains shapes without values. So the library decides on names, shards, tied
+weights, conversions and the temporary peaks of loading. For a file without a known class, a Missing object replaces its
+contents: a state dict with the names and shapes of the module that loads it.
 """
 
 import collections
@@ -19,12 +19,12 @@ import sys
 from . import events, files, hub, placeholders
 from .placeholders import replaced, wanted
 
-# The size of shards as most repositories of the hub have them.
+# Size of shards, as in most repositories of the hub.
 SHARD = "5GB"
 
 
 def start(torch):
-    """Called when torch has been imported."""
+    """Called when torch was imported."""
     request = importlib.import_module("urllib.request")
     request.urlretrieve = retrieving(request.urlretrieve)
     torch.load = loading(torch, torch.load)
@@ -37,22 +37,22 @@ def start(torch):
 
 
 def watch_transformers(module):
-    """Called when transformers.modeling_utils has been imported."""
+    """Called when transformers.modeling_utils was imported."""
     module.PreTrainedModel.from_pretrained = from_pretrained(module.PreTrainedModel.from_pretrained, Transformers())
 
 
 def watch_diffusers(module):
-    """Called when diffusers.models.modeling_utils has been imported."""
+    """Called when diffusers.models.modeling_utils was imported."""
     module.ModelMixin.from_pretrained = from_pretrained(module.ModelMixin.from_pretrained, Diffusers())
 
 
 class Transformers:
-    """What transformers calls its files, and how its models are made."""
+    """transformers' file names and its way to build a model."""
 
     names = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 
     def config(self, cls, source, kwargs):
-        """Returns the configuration of a model, and the arguments that its class takes."""
+        """Returns the configuration of a model."""
         config = kwargs.get("config")
         if config is not None and not isinstance(config, (str, os.PathLike)):
             return copy.deepcopy(config)
@@ -60,7 +60,9 @@ class Transformers:
         return cls.config_class.from_pretrained(config or source, return_unused_kwargs=True, **known)[0]
 
     def dtype(self, torch, config, kwargs):
-        """Returns the type in which the weights are loaded. Conversions would take host memory."""
+        """Returns the dtype in which the library would load the weights. The placeholder is saved in it: a conversion
+        would take host memory.
+        """
         asked = kwargs.get("dtype", kwargs.get("torch_dtype"))
         if isinstance(asked, str) and asked != "auto":
             asked = getattr(torch, asked)
@@ -69,7 +71,7 @@ class Transformers:
         own = getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)
         before5 = sys.modules["transformers"].__version__.startswith("4.")
         if own is None or asked is None and before5:
-            return torch.float32  # what releases before 5 load without a dtype
+            return torch.float32  # the default of releases before 5
         return own if isinstance(own, torch.dtype) else getattr(torch, str(own).replace("torch.", ""))
 
     def model(self, cls, config):
@@ -79,14 +81,14 @@ class Transformers:
         return sys.modules["transformers.modeling_utils"]
 
     def name(self, model, source):
-        """Sets a model's name_or_path to the source that the script asked for."""
+        """Sets a model's name_or_path to the name that the script requested."""
         for part in (model, getattr(model, "config", None)):
             if hasattr(part, "name_or_path"):
                 part.name_or_path = source
 
 
 class Diffusers(Transformers):
-    """The same of diffusers."""
+    """diffusers' file names and its way to build a model."""
 
     names = tuple(name.replace(base, "diffusion_pytorch_model") for base in ("model", "pytorch_model") for name in Transformers.names if name.startswith(base))
 
@@ -109,7 +111,7 @@ class Diffusers(Transformers):
 
 
 def from_pretrained(method, library):
-    """Wraps from_pretrained, which loads placeholders for absent weights."""
+    """Wraps from_pretrained to load placeholders for absent weights."""
     call = method.__func__
 
     @functools.wraps(call)
@@ -128,7 +130,7 @@ def from_pretrained(method, library):
 
 
 def has_weights(library, source, kwargs):
-    """Reports whether there are weights where a name or a path leads: in a folder, or in the cache of the hub."""
+    """Reports whether a model's weights exist: in a folder, or in the hub's cache."""
     inner = kwargs.get("subfolder") or ""
     if os.path.isfile(source):
         return True
@@ -138,13 +140,13 @@ def has_weights(library, source, kwargs):
 
 
 def weights_in(folder):
-    """Returns the files of weights in a folder, without pointers of Git LFS."""
+    """Returns the names of weight files in a folder, without Git LFS pointers."""
     names = os.listdir(folder) if os.path.isdir(folder) else ()
     return [n for n in names if n.endswith(files.CHECKPOINTS) and not is_pointer(os.path.join(folder, n))]
 
 
 def is_pointer(path):
-    """Reports whether a file is a pointer that Git LFS leaves in place of a large one."""
+    """Reports whether a file is a Git LFS pointer, which replaces a large file that was not downloaded."""
     if os.path.getsize(path) > 1024:
         return False
     with open(path, "rb") as file:
@@ -152,7 +154,7 @@ def is_pointer(path):
 
 
 def folder_of(library, cls, source, kwargs):
-    """Returns a folder with the files of a model, and placeholders of its weights."""
+    """Returns a folder with a model's files and placeholders of its weights."""
     torch = sys.modules["torch"]
     inner = kwargs.get("subfolder") or ""
     repository = None if os.path.isdir(source) else hub.repository(source)
@@ -182,7 +184,7 @@ def link_others(source, folder):
 
 @contextlib.contextmanager
 def unseen(torch):
-    """Keeps the script's random state and default dtype from being used while a placeholder is made."""
+    """Restores the script's random state and default dtype after a placeholder was built."""
     state, dtype = torch.random.get_rng_state(), torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
@@ -195,7 +197,7 @@ def unseen(torch):
 
 @contextlib.contextmanager
 def quiet():
-    """Hides progress bars and warnings of the loading of placeholders."""
+    """Disables log messages up to warnings while placeholders are loaded."""
     logging = importlib.import_module("logging")
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
@@ -207,7 +209,7 @@ def quiet():
 
 @contextlib.contextmanager
 def saving_shapes(module):
-    """Has safetensors write shapes without values while a library saves a model."""
+    """Makes safetensors write shapes without values while a library saves a model."""
     numbers = importlib.import_module("safetensors.torch")
 
     def save(tensors, filename, metadata=None):
@@ -216,7 +218,7 @@ def saving_shapes(module):
     bars = getattr(getattr(module, "logging", None), "disable_progress_bar", None)
     if bars:
         bars()
-    # Before transformers 5 all tensors on the meta device count as shared, since they have no addresses.
+    # transformers 4 takes all tensors on the meta device for shared ones, since they have no addresses.
     instead = {"save_file": save, "safe_save_file": save, "id_tensor_storage": lambda tensor: tensor.untyped_storage()._cdata}
     places = [(numbers, "save_file")] + [(module, name) for name in instead if hasattr(module, name)]
     before = [(place, name, getattr(place, name)) for place, name in places]
@@ -231,13 +233,13 @@ def saving_shapes(module):
             module.logging.enable_progress_bar()
 
 
-# Files of weights that no class is named for.
+# Files of weights without a known class.
 
 
 class Missing(dict):
-    """What a file holds that is absent: a state dict of the module that loads it, and numbers that are 0."""
+    """The contents of an absent file: a state dict of the module that loads it. As a number it is 0."""
 
-    iterated = []  # what the script has made another dictionary of
+    iterated = []  # objects whose entries the script has iterated over, to make another dict
 
     def __init__(self, path, device=None, key=""):
         super().__init__()
@@ -270,7 +272,9 @@ class Missing(dict):
         return len(self.pairs())
 
     def pairs(self):
-        """Returns what iteration gives: one pair in place of all, which load_state_dict knows by its key."""
+        """Returns the entries that iteration yields: a single pair, by whose value load_state_dict recognizes the
+        object.
+        """
         Missing.iterated.append(self)
         return {STAR: self}
 
@@ -291,7 +295,7 @@ class Missing(dict):
             wanted("%s of %s%s, which is absent" % (name, self.path, self.key), "put the file there")
         raise AttributeError("the file %s is absent: vprof has no %s of it" % (self.path, name))
 
-    # Numbers of the training before, such as its epoch.
+    # As a number, such as the epoch of an earlier run.
 
     def __index__(self):
         return 0
@@ -331,7 +335,7 @@ STAR = "*"
 
 
 def absent(path):
-    """Reports whether a file of weights is absent, or a pointer of Git LFS, or a placeholder without known contents."""
+    """Reports whether a file of weights is absent, a Git LFS pointer, or an empty placeholder."""
     if not files.named(path):
         return False
     path = files.found(path)
@@ -346,7 +350,7 @@ def missing(path, device):
 
 
 def loading(torch, load):
-    """Wraps torch.load, which returns placeholders for absent files."""
+    """Wraps torch.load to return a Missing object for an absent file."""
 
     @functools.wraps(load)
     def wrapped(f, map_location=None, *args, **kwargs):
@@ -358,7 +362,7 @@ def loading(torch, load):
 
 
 def filling(torch, load_state_dict):
-    """Wraps Module.load_state_dict, whose argument may come from an absent file."""
+    """Wraps Module.load_state_dict, whose argument may be a Missing object or contain some."""
 
     @functools.wraps(load_state_dict)
     def wrapped(self, state_dict, strict=True, assign=False):
@@ -377,7 +381,7 @@ def filling(torch, load_state_dict):
 
 
 def without_values(torch, value, device=None):
-    """Returns a tensor without values of the shape of another."""
+    """Returns a tensor of the same shape and dtype without values."""
     if not isinstance(value, torch.Tensor):
         return value
     made = placeholders.lazy.empty(value.shape, value.dtype)
@@ -385,7 +389,9 @@ def without_values(torch, value, device=None):
 
 
 def resuming(torch, load_state_dict):
-    """Optimizer.load_state_dict: from an absent file, the state has the shapes that a step on the meta device makes."""
+    """Wraps Optimizer.load_state_dict: for a Missing object, the state gets the shapes that a step on the meta device
+    creates.
+    """
 
     @functools.wraps(load_state_dict)
     def wrapped(self, state_dict):
@@ -393,7 +399,7 @@ def resuming(torch, load_state_dict):
             return load_state_dict(self, state_dict)
         try:
             self.state.update(first_state(torch, self))
-        except Exception:  # an optimizer that reads values: it begins anew
+        except Exception:  # the optimizer reads values: its state stays empty
             pass
         return None
 
@@ -401,7 +407,7 @@ def resuming(torch, load_state_dict):
 
 
 def first_state(torch, optimizer):
-    """Returns an optimizer's state without values, made by a step on the meta device."""
+    """Returns an optimizer's state without values, created by a step on the meta device."""
     twin, parameters = copy.copy(optimizer), []
     twin.state, twin.param_groups = collections.defaultdict(dict), []
     for group in optimizer.param_groups:
@@ -420,7 +426,7 @@ def first_state(torch, optimizer):
 
 
 def leaving(load_state_dict):
-    """Wraps a load_state_dict, which does nothing for a Missing state."""
+    """Wraps a load_state_dict to ignore Missing objects."""
 
     @functools.wraps(load_state_dict)
     def wrapped(self, state_dict):
@@ -430,7 +436,7 @@ def leaving(load_state_dict):
 
 
 def watch_safetensors(module):
-    """Called when safetensors has been imported."""
+    """Called when safetensors was imported."""
     real = module.safe_open
 
     @functools.wraps(real)
@@ -443,7 +449,7 @@ def watch_safetensors(module):
 
 
 def watch_safetensors_torch(module):
-    """Called when safetensors.torch has been imported."""
+    """Called when safetensors.torch was imported."""
     real = module.load_file
 
     @functools.wraps(real)
@@ -453,18 +459,18 @@ def watch_safetensors_torch(module):
     module.load_file = wrapped
 
 
-# Libraries whose loaders have a model already.
+# Libraries that build the model before they load its weights.
 
 
 def to_file(url, dst, *_, **__):
-    """download_url_to_file: leaves a placeholder of which nothing is known."""
+    """Replaces torch.hub.download_url_to_file: leaves an empty file as placeholder."""
     with open(files.place(dst) if files.diverts() else dst, "wb"):
         pass
     replaced("weights", url, "the shapes of the module that loads it")
 
 
 def retrieving(real):
-    """urllib.request.urlretrieve, of a file of weights."""
+    """Wraps urllib.request.urlretrieve: leaves a placeholder for a file of weights."""
 
     @functools.wraps(real)
     def wrapped(url, filename=None, *args, **kwargs):
@@ -477,7 +483,7 @@ def retrieving(real):
 
 
 def watch_torch_hub(module):
-    """Called when torch.hub has been imported: a file that it would download is absent."""
+    """Called when torch.hub was imported: weights that it would download are absent."""
     download = module.load_state_dict_from_url
 
     @functools.wraps(download)
@@ -494,7 +500,7 @@ def watch_torch_hub(module):
 
 
 def explained(module, load):
-    """Wraps torch.hub.load, and explains a failure where the repository's code is absent."""
+    """Wraps torch.hub.load to explain its failure if the repository's code is absent."""
 
     @functools.wraps(load)
     def wrapped(repo_or_dir, *args, **kwargs):
@@ -502,7 +508,7 @@ def explained(module, load):
             return load(repo_or_dir, *args, **kwargs)
         except (RuntimeError, OSError):
             if glob.glob(os.path.join(module.get_dir(), repo_or_dir.partition(":")[0].replace("/", "_") + "_*")) or os.path.isdir(repo_or_dir):
-                raise  # an error of the repository
+                raise  # an error of the repository's own code
             wanted("the code of %s, which torch.hub would download" % repo_or_dir, "load it once with a network, so that its cache has it")
             raise
 
@@ -510,7 +516,9 @@ def explained(module, load):
 
 
 def watch_timm(module):
-    """Called when timm.models._builder has been imported: its model has its shapes before weights are loaded."""
+    """Called when timm.models._builder was imported. timm builds the model before it loads weights, so nothing is
+    loaded.
+    """
     load = module.load_pretrained
 
     @functools.wraps(load)
@@ -529,7 +537,7 @@ def watch_timm(module):
 
 
 def watch_open_clip(module):
-    """Called when open_clip.factory has been imported."""
+    """Called when open_clip.factory was imported."""
     load, download = module.load_checkpoint, module.download_pretrained
 
     @functools.wraps(load)
@@ -548,7 +556,9 @@ def watch_open_clip(module):
 
 
 def watch_peft(module):
-    """Called when peft.peft_model has been imported: weights of adapters are loaded to the GPU at first."""
+    """Called when peft.peft_model was imported: an adapter's absent weights are made on the device where peft loads
+    them.
+    """
     load, adapter = module.load_peft_weights, module.PeftModel.load_adapter
     loading_into = []
 
@@ -576,7 +586,8 @@ def watch_peft(module):
 
 
 def watch_accelerate(module):
-    """Called when accelerate.utils.modeling has been imported: a checkpoint that is absent has the names of the model."""
+    """Called when accelerate.utils.modeling was imported: an absent checkpoint gets the names and shapes of the model.
+    """
     load = module.load_checkpoint_in_model
 
     @functools.wraps(load)
@@ -598,7 +609,7 @@ def watch_accelerate(module):
     module.load_checkpoint_in_model = wrapped
 
 
-# The modules that are watched for.
+# Functions to call when modules are imported.
 WATCHED = {
     "safetensors": watch_safetensors,
     "safetensors.torch": watch_safetensors_torch,

@@ -1,4 +1,4 @@
-"""A placeholder of causal-conv1d: see vprof_hook/kernels.py."""
+"""A placeholder for causal-conv1d: see vprof_hook/kernels.py."""
 
 from vprof_hook.kernels import causal_conv1d_fn, refuse  # noqa: F401
 

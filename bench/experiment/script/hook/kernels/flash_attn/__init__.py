@@ -1,4 +1,4 @@
-"""A placeholder of flash-attention: see vprof_hook/kernels.py."""
+"""A placeholder for flash-attention: see vprof_hook/kernels.py."""
 
 from vprof_hook.kernels import attention as flash_attn_func  # noqa: F401
 from vprof_hook.kernels import packed_attention as flash_attn_varlen_func  # noqa: F401

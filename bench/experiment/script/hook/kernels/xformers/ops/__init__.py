@@ -1,4 +1,4 @@
-"""A placeholder of xformers.ops: see vprof_hook/kernels.py."""
+"""A placeholder for xformers.ops: see vprof_hook/kernels.py."""
 
 from vprof_hook.kernels import efficient_attention as memory_efficient_attention  # noqa: F401
 from vprof_hook.kernels import refuse
@@ -7,7 +7,7 @@ SwiGLU = swiglu = refuse("xformers.ops.SwiGLU")
 
 
 class LowerTriangularMask:
-    """The mask of causal attention, which takes no memory."""
+    """The mask of causal attention. It has no tensor, so it takes no memory."""
 
 
 def unbind(x, dim):
