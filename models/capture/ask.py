@@ -1,23 +1,28 @@
-"""Asks cuDNN which workspaces it wants for convolutions, without a GPU.
+"""Reports the workspace bytes of cuDNN's convolutions and other graphs, without a GPU.
 
     python ask.py --result answers.json --stubs FOLDER --gpu sm86.json < questions
 
-cuDNN 9.8 and newer compile for a device that is only described. What is done here is
-what PyTorch does with cudnn.benchmark off: of the proposals of mode instant, then
-fallback, the first that no numerical note rules out and that builds. A question is a line:
-operation dtype layout dims N C K groups x.. kernel.. y.. stride.. pad.. dilation..
-(operation 0 forward, 1 gradient of x, 2 gradient of w; dtype 0 fp32, 1 fp16, 2 bf16;
-layout 1 channels last; dims 2 or 3). Of other graphs it is "graph" and a word for each
-descriptor, the graph's own last: its kind, and after bars name:type:values of attributes,
-numbers of cudnn_graph.h, where a descriptor counts by its place in the line. The result has bytes for each, -1 for none. With
---converse each is also printed as soon as it is known, after a line with the version. Of a convolution behind "notes"
-they are the numerical notes of that engine. Behind "all" they are two lists, of mode instant and of fallback: bytes and
-notes of all proposals that are not ruled out and build, as PyTorch tries them with cudnn.benchmark on.
+cuDNN 9.8 and newer build plans for a device that is only described. Like PyTorch with cudnn.benchmark off, this script
+selects the first engine configuration of mode instant, then fallback, that has no excluded numerical note and can be
+built. A question is a line:
 
-cuDNN asks cuBLASLt whether it has a kernel for a product, which it cannot say without a
-GPU. The folder of stubs has libraries of its name that say yes. Engines that are
-compiled at run time, such as attention, are only proposed where there is a library
-of the driver, which --driver names: nothing is compiled, since a proposal tells its workspace.
+    operation dtype layout dims N C K groups x.. kernel.. y.. stride.. pad.. dilation..
+
+with operation 0 forward, 1 gradient of x, 2 gradient of w; dtype 0 fp32, 1 fp16, 2 bf16; layout 1 channels last; dims 2
+or 3. The answer is the workspace in bytes, -1 for none. After the word "notes" it is the numerical notes of the selected
+engine. After "all" it is two lists, for mode instant and fallback: bytes and notes of all configurations that PyTorch
+tries with cudnn.benchmark on.
+
+A question about another graph is "graph" and a word for each descriptor, with the graph's own last. A word is the
+descriptor's type, then for each attribute "|" and name:type:values, as numbers of cudnn_graph.h. A descriptor among the
+values is its index in the line. The answer is the bytes that the first proposal reports.
+
+The result is a JSON file with the answers in order. With --converse, each answer is also printed at once, after a line
+with cuDNN's version.
+
+cuDNN asks cuBLASLt whether it has a kernel for a product, which needs a GPU. The folder of stubs has a cuBLASLt that
+always agrees. Engines compiled at run time, such as attention, are only proposed if libcuda can be loaded, which --driver
+names. Nothing is compiled, since a proposal reports its workspace.
 """
 
 import argparse
@@ -32,23 +37,23 @@ import sys
 
 OLDEST = (9, 8)
 
-# Numbers of cudnn_graph.h, which are the same in all of cuDNN 9.
+# Constants of cudnn_graph.h, the same in all releases of cuDNN 9.
 CONVOLUTION, ENGINE, ENGINECFG, ENGINEHEUR, PLAN, KNOB, GRAPH, TENSOR, DEVICEPROP = 1, 2, 3, 4, 5, 7, 15, 17, 38
-OPERATIONS = [(10, 700), (12, 706), (11, 712)]  # descriptor and first attribute: forward, gradient of x, of w
+OPERATIONS = [(10, 700), (12, 706), (11, 712)]  # descriptor type and first attribute: forward, gradient of x, gradient of w
 BOOLEAN = 2
 DATA_TYPE, INT64, FLOAT, CONVOLUTION_MODE, HEUR_MODE, KNOB_TYPE, NOTE, DESCRIPTOR, CHAR = 1, 3, 4, 7, 8, 9, 11, 15, 24
 DOUBLE, INT64_FRACTION = 5, 26
 DOWN_CONVERT_INPUTS = 1
 INSTANT, FALLBACK, MODE_A = 0, 2, 3
 DTYPES = [0, 2, 9]  # float, half, bfloat16
-# Engines that call cuBLASLt have this knob: 1x1 filters that are one product.
+# A knob of engines that call cuBLASLt: they compute a 1x1 convolution as one matrix product.
 PRODUCT_KNOB = 25
 MOST_KNOBS = 32
-NONE = (-1, [])  # bytes and notes where there is no engine
+NONE = (-1, [])  # answer (bytes, notes) if no engine works
 
 
 class Refusal(Exception):
-    """Something that the user can mend: what is wrong, and what to do."""
+    """An error that the user can correct: the problem, and in do the remedy."""
 
     def __init__(self, what, do=""):
         super().__init__(what)
@@ -56,7 +61,7 @@ class Refusal(Exception):
 
 
 def find_cudnn(named):
-    """Returns the path of libcudnn of this Python."""
+    """Returns the path of libcudnn: the named one, or the one of this Python. Raises Refusal if there is none."""
     if named:
         return named
     places = []
@@ -81,7 +86,7 @@ def find_cudnn(named):
 
 class CuDNN:
     def __init__(self, path, stubs):
-        # Whoever looks for cuBLASLt finds what is loaded under its name already.
+        # dlopen() of cuBLASLt then returns the stub that is already loaded under its name.
         for name in sorted(os.listdir(stubs)):
             ctypes.CDLL(os.path.join(stubs, name), ctypes.RTLD_GLOBAL)
         try:
@@ -109,7 +114,7 @@ class CuDNN:
         return "%d.%d" % self.version
 
     def describe(self, gpu):
-        """Says which device the questions are about."""
+        """Sets the device of all questions: gpu is the text of a device description (JSON)."""
         text = gpu.encode()
         self.device = self.make(DEVICEPROP)
         self.set(self.device, 2702, CHAR, ctypes.create_string_buffer(text, len(text)), len(text))
@@ -150,7 +155,7 @@ class CuDNN:
         for i in reversed(order):
             strides[i], step = step, step * sizes[i]
         d = self.make(TENSOR)
-        self.ints(d, 900, 32)  # alignment
+        self.ints(d, 900, 32)  # alignment in bytes
         self.ints(d, 901, dtype, kind=DATA_TYPE)
         self.ints(d, 902, *sizes)
         self.ints(d, 903, *strides)
@@ -160,7 +165,7 @@ class CuDNN:
         return d
 
     def notes(self, config):
-        """Returns the numerical notes of a proposal's engine."""
+        """Returns the numerical notes of the engine of a heuristics result."""
         engine, notes = self.make(ENGINE), (ctypes.c_int * 64)()
         self.get(config, 300, DESCRIPTOR, 1, ctypes.byref(engine))
         n = self.get(engine, 1303, NOTE, 64, notes)
@@ -177,7 +182,7 @@ class CuDNN:
         return found
 
     def workspace(self, config):
-        """Returns the bytes of the plan for a proposal, None if it does not build."""
+        """Returns the workspace bytes of an engine configuration; None if no plan can be built from it."""
         plan, n = self.make(PLAN), None
         self.points(plan, 401, config)
         self.points(plan, 407, self.device)
@@ -188,23 +193,26 @@ class CuDNN:
         return None if n is None else n.value
 
     def work(self, graph, mode, products):
-        """Yields the proposals for a graph that work, one after the other: bytes and numerical notes."""
+        """Yields (workspace bytes, numerical notes) of the engine configurations that the heuristics propose for a
+        graph and that can be built, in their order.
+        """
         h = self.make(ENGINEHEUR)
         try:
             self.points(h, 201, graph)
             self.ints(h, 200, mode, kind=HEUR_MODE)
             self.points(h, 204, self.device)
             n = self.get(h, 202, DESCRIPTOR, 0, None) if self.finalize(h) else 0
-            # The first is asked for by itself: it nearly always works, and all take ten times as long.
+            # ^The first configuration nearly always works. Requesting all of them takes ten times as long.
             for seen, most in ((0, min(1, n)), (1, n)):
                 yield from self.build(h, seen, most, products)
         finally:
             self.drop(h)
 
     def build(self, heuristics, seen, most, products):
-        """Those proposals, up to so many, that work, less the first ones that were seen.
+        """Returns (bytes, notes) of the heuristics' first most configurations that can be built, without the first seen
+        ones.
 
-        PyTorch leaves out engines that convert their inputs down.
+        Engines that convert their inputs to a smaller type are left out, as in PyTorch.
         """
         configs = (ctypes.c_void_p * most)(*(self.make(ENGINECFG).value for _ in range(most)))
         n = self.get(heuristics, 202, DESCRIPTOR, most, configs) if most else 0
@@ -218,22 +226,24 @@ class CuDNN:
         return work
 
     def choose(self, graph, products):
-        """Returns the bytes and the notes of the engine that PyTorch takes, -1 without one."""
+        """Returns (bytes, notes) of the engine that PyTorch uses without cudnn.benchmark; NONE if no engine works."""
         return next(itertools.chain.from_iterable(self.work(graph, mode, products) for mode in (INSTANT, FALLBACK)), NONE)
 
     def try_all(self, graph, products):
-        """The same of all engines that PyTorch tries with cudnn.benchmark: what is proposed, and what to fall back to."""
+        """Returns (bytes, notes) of all engines that PyTorch tries with cudnn.benchmark: a list for mode instant and
+        one for fallback.
+        """
         return [list(self.work(graph, mode, products)) for mode in (INSTANT, FALLBACK)]
 
     def ask(self, question, products, then, none):
-        """Returns what is said of the graph of a question, none where cuDNN takes no such graph."""
+        """Builds the graph of a question and returns then(graph, products); none if cuDNN refuses the graph."""
         operation, dtype, last, dims, n, c, k, groups, *rest = question
         x, kernel, y, stride, pad, dilation = (rest[i * dims : (i + 1) * dims] for i in range(6))
         products = products or operation == 2 or max(kernel) > 1
         dtype = DTYPES[dtype]
         tensors = [self.tensor(s, last, name, dtype) for s, name in (([k, c // groups, *kernel], "w"), ([n, c, *x], "x"), ([n, k, *y], "y"))]
         conv = self.make(CONVOLUTION)
-        self.ints(conv, 100, 0, kind=DATA_TYPE)  # computes in fp32
+        self.ints(conv, 100, 0, kind=DATA_TYPE)  # accumulates in fp32
         self.ints(conv, 101, 1, kind=CONVOLUTION_MODE)  # cross-correlation
         self.ints(conv, 102, *dilation)
         self.ints(conv, 103, *stride)
@@ -257,7 +267,8 @@ class CuDNN:
             self.drop(graph, op, conv, *tensors)
 
     def first_size(self, graph):
-        """Returns the bytes that the first proposal says it wants, which is not built; -1 without any."""
+        """Returns the workspace bytes that the first proposal reports without being built; -1 if there is no proposal.
+        """
         h, config, bytes_ = self.make(ENGINEHEUR), self.make(ENGINECFG), ctypes.c_int64(-1)
         self.points(h, 201, graph)
         self.ints(h, 200, MODE_A, kind=HEUR_MODE)
@@ -268,7 +279,8 @@ class CuDNN:
         return bytes_.value
 
     def ask_graph(self, words):
-        """Returns the bytes that cuDNN wants for a graph that is given by its descriptors."""
+        """Returns the workspace bytes for a graph given as a list of descriptors (see above); -1 if cuDNN refuses it.
+        """
         made = []
         try:
             for word in words:
@@ -285,7 +297,7 @@ class CuDNN:
             self.drop(*reversed(made))
 
     def set_again(self, d, made, name, kind, values):
-        """Sets an attribute to numbers as they lie in memory, or to descriptors that were made."""
+        """Sets an attribute of a descriptor, to numbers or to earlier descriptors given by their indices in made."""
         kind, values = int(kind), [int(v) for v in values.split(",") if v]
         if kind == DESCRIPTOR:
             array = (ctypes.c_void_p * len(values))(*(made[v].value for v in values))
@@ -296,7 +308,7 @@ class CuDNN:
         self.set(d, int(name), kind, array, len(values))
 
     def answer(self, line, products):
-        """Returns the answer to a line."""
+        """Returns the answer to one line of the input."""
         words = line.split()
         if words[0] == "graph":
             return self.ask_graph(words[1:])
@@ -314,7 +326,7 @@ def main():
     parser.add_argument("--gpu", required=True)
     parser.add_argument("--cudnn", default="")
     parser.add_argument("--driver", default="", help="a libcuda.so.1 to load")
-    # cuBLASLt has no kernel for many products on these GPUs, where cuDNN goes on to its next proposal.
+    # On these GPUs cuBLASLt has no kernel for many products, and cuDNN then uses its next proposal.
     parser.add_argument("--no-products-from", default="", help="version of cuDNN from which 1x1 convolutions are no products")
     parser.add_argument("--converse", action="store_true", help="print each answer at once")
     opts = parser.parse_args()

@@ -4,10 +4,11 @@
     python capture.py mypkg.model:build --input 'x=float32[batch,3,224,224]' -o mine.pt2
     python capture.py train.py:make_model --inputs-from train.py:example_batch -o mine.pt2
 
-The model is built on the meta device where it can be, so that no weights are
-made, and exported with torch.export. Forward runs once more in plain Python to
-see when its tensors die, which the exported graph does not say. What was seen is
-added to the file as extra/vprof.json. Needs PyTorch 2.6 or newer; no GPU, no network.
+The model is built on the meta device if possible, so that no weights are
+allocated, and exported with torch.export. Forward also runs in plain Python to
+record when its tensors are freed, which the exported graph does not show. The
+record is added to the file as extra/vprof.json. Needs PyTorch 2.6 or newer; no
+GPU, no network.
 """
 
 import argparse
@@ -31,7 +32,7 @@ OLDEST_TORCH = (2, 6)
 
 
 def find_parts(texts):
-    """Has modules found that are text in this script."""
+    """Registers an importer for the modules whose source this script contains as text."""
 
     class Parts(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         def find_spec(self, name, path=None, target=None):
@@ -55,29 +56,30 @@ from vprof_observe import answers_of, compiled, leave_uncompiled, line_of, numbe
 
 
 def as_eager(model):
-    """Returns the model as it is trained, by one GPU."""
+    """Returns the module to train on one GPU: without DataParallel or DDP around it, in training mode."""
     import torch
 
     if isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
         model = model.module
     for m in model.modules():
         if hasattr(m, "warn_if_padding_and_no_attention_mask"):
-            m.warn_if_padding_and_no_attention_mask = lambda *args, **kwargs: None  # looks at the tokens
+            m.warn_if_padding_and_no_attention_mask = lambda *args, **kwargs: None  # it reads token values
         if hasattr(getattr(m, "config", None), "use_cache"):
-            m.config.use_cache = False  # a cache of keys is not a tensor, and of no use in training
+            m.config.use_cache = False  # training needs no KV cache, and export cannot return one
     return model.train()
 
 
 def build_on(place, build):
-    """Returns the model, made on "meta", with "fake" tensors, or on the "cpu", where forward runs without numbers or
-    with "numbers"."""
+    """Returns the model, built in a place: on the "meta" device, with "fake" tensors, or on the "cpu". In the last
+    place, "numbers", it is on the CPU and forward also computes values.
+    """
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     import vprof_known as known
 
     failure = None
-    for gpu in (contextlib.nullcontext, described_gpu):  # some constructors insist on a GPU
+    for gpu in (contextlib.nullcontext, described_gpu):  # some constructors require a GPU
         seed()
         numbers = known.Numbers()
         try:
@@ -92,7 +94,7 @@ def build_on(place, build):
 
 
 class Example:
-    """Inputs of forward at given sizes of the symbols."""
+    """The inputs of forward, for given values of the symbols (symbolic sizes)."""
 
     def __init__(self, model, inputs):
         self.inputs = inputs
@@ -110,7 +112,7 @@ class Example:
         return self.arguments(lambda i: torch.zeros(i.sizes(symbols), dtype=i.dtype, device=place))
 
     def repeated(self, symbols):
-        """Tensors of the host with the numbers of the user's example."""
+        """Returns (args, kwargs) on the CPU with the values of the user's example."""
         return self.arguments(lambda i: i.repeated(symbols))
 
     def arguments(self, make):
@@ -118,7 +120,7 @@ class Example:
         return ((), made) if self.by_name else (tuple(made.values()), {})
 
     def shapes(self, free, derived=()):
-        """dynamic_shapes of torch.export, with the symbols in free kept open, and those in derived if it can."""
+        """Returns dynamic_shapes for torch.export: the symbols in free are dynamic, those in derived Dim.AUTO."""
         import torch
 
         dims = {s: torch.export.Dim(s, min=2, max=max(65536, 1024 * self.symbols[s])) for s in free}
@@ -127,11 +129,11 @@ class Example:
         return shapes if self.by_name else tuple(shapes.values())
 
 
-# ---------------------------------------------------------------- what else vprof wants to know
+# ---------------------------------------------------------------- what else the file holds
 
 
 def tied(model):
-    """Other names of parameters and buffers, each with the first."""
+    """Returns [name, first name] of each parameter and buffer that has a second name."""
     found = []
     for named in (model.named_parameters, model.named_buffers):
         names = {id(p): n for n, p in named()}
@@ -140,7 +142,7 @@ def tied(model):
 
 
 def symbols_of(example, program):
-    """How the user called the sizes that are open, and what they are in the example."""
+    """Returns the user's name and the example size of each symbol in the exported program."""
     graph, signature = program["graph_module"]["graph"], program["graph_module"]["signature"]
     names = [n for s in signature["input_specs"] if "user_input" in s for n in names_in(s["user_input"]["arg"])]
     inputs = [i for i in example.inputs.values() if isinstance(i, Input)]
@@ -153,7 +155,7 @@ def symbols_of(example, program):
     return found
 
 
-BUILDING = [  # what to do where a constructor fails
+BUILDING = [  # advice for errors of a constructor, by the error's text
     (r"missing \d+ required|required positional", "the model is built without arguments: write a function that gives them, def build(): return Model(width=64), and capture file.py:build"),
     (r"No such file|not find|offline|connect|resolve|URLError", "capture needs no weights: build the model without loading any (weights=None, pretrained=False, from a configuration), in a function of its own"),
     (r"cuda|nvidia|gpu", f"capture builds the model without a GPU: leave moving it there to who builds it, or {SCRIPT_DOOR}"),
@@ -172,7 +174,7 @@ ADVICE = [
 
 
 def refusal(e, opts, doing):
-    """Returns what the user can do about an exception in their model."""
+    """Returns a Refusal for an exception in the user's model: the failing line, and what the user can do."""
     if isinstance(e, Refusal):
         return e
     where = line_of(traceback.extract_tb(e.__traceback__))
@@ -187,11 +189,11 @@ def refusal(e, opts, doing):
     return Refusal(what, known or otherwise, known is not None)
 
 
-# ---------------------------------------------------------------- the whole of it
+# ---------------------------------------------------------------- the capture
 
 
 def prepare():
-    """Changes PyTorch, once, to what a capture wants of it. What is returned is to be kept as long."""
+    """Patches PyTorch, once, for observing and exporting models. The returned library must be kept alive."""
     import vprof_backward
     import vprof_known as known
 
@@ -203,11 +205,11 @@ def prepare():
 
 
 PLACES = ("meta", "fake", "cpu", "numbers")
-MOST_WITH_NUMBERS = 1 << 30  # parameters of a model whose forward is computed, 4 GiB of them
+MOST_WITH_NUMBERS = 1 << 30  # most parameters of a model whose forward is computed: 4 GiB in fp32
 
 
 def capture(opts, places=PLACES):
-    """Writes the file. Returns what to tell the user."""
+    """Captures the model and writes the file, in the first place (see build_on) that works. Returns the outcome."""
     import torch
 
     compiled.clear()
@@ -234,16 +236,18 @@ def capture(opts, places=PLACES):
                 if opts.verbose:
                     traceback.print_exc()
                 refused = refusal(e, opts, doing)
-                plain = place == "numbers" and doing == "forward"  # as PyTorch itself runs it
+                plain = place == "numbers" and doing == "forward"  # ran with values, as in plain PyTorch
                 if failed in (None, "building the model") or plain or refused.known and not failure.known and doing != "building the model":
-                    failure, failed = refused, doing  # elsewhere it fails for another reason, the user's own
+                    failure, failed = refused, doing  # failures in other places may only come from missing values
                 if doing != "torch.export":
                     break
     raise failure
 
 
 def observe_with_loss(model, inputs, place, opts):
-    """Observes forward; without labels, should they be ours and the model's own loss not run without numbers."""
+    """Observes forward and returns (example, observation). If the loss of a transformers model reads values of labels
+    that the user did not give, forward is observed without labels.
+    """
     import vprof_backward
 
     try:
@@ -259,8 +263,10 @@ def observe_with_loss(model, inputs, place, opts):
 
 
 def described(build, model, example, seen, graph, then=None):
-    """Returns what the graph lacks about the observed forward, and the node numbers of its operators; then is the next
-    forward with the numbers and nodes of its graph, which does the same unless it is given."""
+    """Returns (facts about the observed forward that the graph lacks, node index by operator, number of operators
+    missing in the graph). then is (observation, node indices, nodes) of the next forward; by default it is the same as
+    this one.
+    """
     nodes = nodes_of(graph["graph_module"]["graph"])
     number = align(seen.ops, nodes)
     then = then or (seen, number, nodes)
@@ -278,8 +284,9 @@ def described(build, model, example, seen, graph, then=None):
 
 
 def first_forward(build, example, place, then):
-    """Returns the graph of a forward that prepares what later ones find there, such as a codebook, and what it does not
-    say."""
+    """Returns the graph of the first forward, and the facts it lacks. It differs from later ones by what it prepares
+    for them, such as a codebook.
+    """
 
     def begun(symbols, runs=1):
         model = build_on(place, build)
@@ -296,12 +303,13 @@ def first_forward(build, example, place, then):
     return {"graph": graph, "extra": {"version": 1, **extra, "batch": batch}}
 
 
-MOST_FIRST = 3  # graphs of the first forward: what it prepares may hang on how many samples there are
+MOST_FIRST = 3  # most graphs of the first forward: it may prepare different things at different batch sizes
 
 
 def first_forwards(build, example, place, then):
-    """Returns the graphs of the first forward: at the example's batch, and at the one from which on it does something
-    else."""
+    """Returns graphs of the first forward: at the example's batch, and at larger batches from which it takes another
+    path.
+    """
     found = []
     while len(found) < MOST_FIRST:
         found.append(first_forward(build, example, place, then))
@@ -314,7 +322,7 @@ def first_forwards(build, example, place, then):
     return found
 
 
-MOST_BATCH = 4096  # of samples at which a first forward is tried
+MOST_BATCH = 4096  # largest batch at which a first forward is tried
 
 
 def write(opts, build, model, example, place, seen):
@@ -384,7 +392,7 @@ def write(opts, build, model, example, place, seen):
 
 
 def numbers_lines(model):
-    """Returns the lines at which forward branched on tensor values, as file:line."""
+    """Returns the lines at which forward read tensor values, as file:line."""
     known = answers_of[model]
     lines = [*known.counts, *(f"{path}:{line}" for path, line, _ in known.answers)]
     return [os.path.relpath(line) if line.startswith(os.getcwd()) else line for line in dict.fromkeys(lines)]
@@ -399,7 +407,7 @@ def told(refused):
 
 
 def capture_apart(opts):
-    """Captures in a process of its own. Where it crashes, the next place is tried."""
+    """Captures in a child process. If it crashes, the next place is tried."""
     import torch
     import vprof_child
 
@@ -408,17 +416,17 @@ def capture_apart(opts):
             return capture(opts, places)
         except Refusal as e:
             return told(e)
-        except BaseException as e:  # a bug of ours: told as Python does
+        except BaseException as e:  # a bug in this script: print the traceback
             traceback.print_exc()
             return told(Refusal(f"{type(e).__name__}: {first_line(e)}", "please report it with --verbose"))
 
-    torch.set_num_threads(1)  # threads do not survive a fork
+    torch.set_num_threads(1)  # other threads would not exist after a fork
     crashed = None
     for k in range(len(PLACES)):
         try:
             outcome = vprof_child.in_child(functools.partial(attempt, PLACES[k:]))
         except vprof_child.Crash as e:
-            crashed = crashed if crashed and crashed.frames else e  # one that tells where it was
+            crashed = crashed if crashed and crashed.frames else e  # prefer a crash with a known line
             continue
         return outcome
     where, _, number = line_of([traceback.FrameSummary(path, int(n), "") for path, n in reversed(crashed.frames)]).rpartition(":")
@@ -457,7 +465,7 @@ def main(argv):
             import logging
 
             logging.disable(logging.ERROR)
-        sys.argv = [opts.spec]  # for a script that parses its own
+        sys.argv = [opts.spec]  # for a script that parses its own arguments
         _kept = prepare()
         outcome = capture_apart(opts)
         code = 2 if "error" in outcome else 0

@@ -1,8 +1,8 @@
-"""Records the steps of a model: as they are for vprof capture --step, or compiled for vprof capture --compile.
+"""Records training steps of a model: in eager mode for vprof capture --step, compiled for vprof capture --compile.
 
-It runs under the hook of vprof run, which gives PyTorch a GPU and spares Triton: Dynamo, AOTAutograd and Inductor are
-the user's own. Two steps run, forward, loss and backward: the first, which compiles and tunes, and a later one. The
-hook's recorder writes each allocation and free in order, with the user's line.
+It runs under the hook of vprof run, which simulates a GPU and skips Triton's compilation. Dynamo, AOTAutograd and
+Inductor are the user's own. Two steps run, each with forward, loss and backward: the first one, which compiles and
+tunes, and a later one. The hook's recorder writes each allocation and free in order, with the user's line.
 """
 
 import argparse
@@ -19,12 +19,12 @@ import vprof_capture as capture
 from vprof_choices import fusions, pieces, splits
 from vprof_hook import events, memory, program, training
 
-# At most so many processes record at a time: each has Inductor's memory, a GiB or two.
+# At most this many processes record at the same time. Inductor takes one or two GiB of memory in each.
 MOST = 2
 
 
 def blocks(model):
-    """Returns the modules of the longest list of modules of one class."""
+    """Returns the modules of the longest ModuleList or Sequential whose elements have one class."""
     import torch
 
     best = []
@@ -37,7 +37,7 @@ def blocks(model):
 
 
 def loss_or_logits(out):
-    """Of what a model returned the first scalar that can be trained, which is a loss, or else the first tensor."""
+    """Returns the first scalar in a model's output that requires a gradient (its loss), or else the first tensor."""
     import torch
 
     values = [v for v in torch.utils._pytree.tree_leaves(dict(out) if isinstance(out, dict) else out) if isinstance(v, torch.Tensor)]
@@ -47,7 +47,7 @@ def loss_or_logits(out):
 
 
 def held(value):
-    """Returns all tensors that a value holds: in lists and dicts, and in objects such as a cache of keys and values."""
+    """Returns all tensors in a value: in lists, dicts and objects such as a KV cache."""
     import torch
 
     found, left, seen = [], [value], set()
@@ -62,8 +62,9 @@ def held(value):
 
 
 def loss_of(name):
-    """Returns the loss of an output, as vprof names losses: its default is the output itself, or cross entropy of
-    scores."""
+    """Returns the function that computes a loss from a model's output. name is one of vprof's losses. The default is
+    the output itself if it is a scalar, else cross-entropy of logits.
+    """
     import torch
     import torch.nn.functional as F
 
@@ -97,23 +98,24 @@ def loss_of(name):
 
 
 class Convolutions:
-    """The convolutions that cuDNN runs: when, and in the words in which it is asked about their workspaces.
+    """The calls of cuDNN's convolutions: their times, and the questions about their workspaces that ask.py answers.
 
-    A workspace depends on the engine that cuDNN takes for a batch size, and does not follow from other batch sizes.
+    The workspace depends on the engine that cuDNN selects at a batch size, so it cannot be computed from other batch
+    sizes.
     """
 
     TYPES = {"torch.float32": 0, "torch.float16": 1, "torch.bfloat16": 2}
-    # What is computed: the result, the gradient of the input, the gradient of the weight.
+    # Operations of a convolution: output, gradient of the input, gradient of the weight.
     FORWARD, INPUT, WEIGHT = range(3)
 
     def __init__(self, torch):
         self.torch, self.calls, self.libraries = torch, [], []
         for name, asked in ("cudnn_convolution", self.forward), ("cudnn_convolution_transpose", self.transposed), ("convolution_backward", self.backward):
-            if hasattr(torch.library, "get_kernel"):  # from PyTorch 2.11 on
+            if hasattr(torch.library, "get_kernel"):  # PyTorch 2.11 and later
                 self.override(name, asked)
 
     def override(self, name, asked):
-        """Has the kernel of an operator note when it runs, and what asked says of its arguments and its result."""
+        """Wraps an operator's kernel to store the time of each call and asked(result, *arguments), its questions."""
         torch = self.torch
         op = getattr(torch.ops.aten, name).default
         kernel = torch.library.get_kernel(op, "CUDA").call_boxed
@@ -144,12 +146,11 @@ class Convolutions:
         return self.questions(needed, images, w, features, stride, padding, dilation, groups, x)
 
     def questions(self, operations, images, w, features, stride, padding, dilation, groups, laid=None):
-        """Returns what cuDNN is asked about operations of an ordinary convolution: numbers in a line, as vprof's oracle
-        reads them."""
+        """Returns one question for each operation of a convolution, as lines for ask.py; none for other dtypes."""
         if str(images.dtype) not in self.TYPES:
             return []
         dims = [list(v) for v in (images.shape[2:], w.shape[2:], features.shape[2:], stride, padding, dilation)]
-        if len(dims[0]) == 1:  # images of one row
+        if len(dims[0]) == 1:  # cuDNN gets 1-d convolutions as 2-d ones of height 1
             dims = [[one, *v] for one, v in zip((1, 1, 1, 1, 0, 1), dims)]
         suggest = self.torch._prims_common.suggest_memory_format
         last = any(suggest(t) != self.torch.contiguous_format for t in (images if laid is None else laid, w))
@@ -157,19 +158,21 @@ class Convolutions:
         return [" ".join(map(str, [operation, *head, *sum(dims, [])])) for operation in operations]
 
     def add_to(self, p):
-        """Adds notes to a program: before each workspace, or where it would be, what cuDNN is asked."""
+        """Adds the questions to a program as notes, before each workspace or where it would be allocated."""
         places = [i for i, one in enumerate(p.instructions) if one["Kind"] in ("alloc", "free")]
         order = [one["Arg"] if one["Kind"] == "alloc" else ~one["Arg"] for one in (p.instructions[i] for i in places)]
         for place, buffer, question in self.placed(order, [p.times[i] for i in places]):
             p.add_note(places[place] if place < len(places) else len(p.instructions), "convolution", buffer, 0, question)
 
     def placed(self, order, times):
-        """Returns where in the order of buffers and frees each workspace is or would be: [place, the buffer or -1,
-        question]."""
+        """Returns [index, buffer, question] for each convolution: its position in order, and the workspace's buffer (-1
+        for no workspace). order lists buffers, and ~buffer for frees; times are their times.
+        """
         found = []
         for begin, end, questions in self.calls:
             at, end = bisect.bisect_left(times, begin), bisect.bisect_right(times, end)
-            for question in questions:  # of each the result is allocated first, and stays
+            # The result is allocated before the workspace and outlives the call.
+            for question in questions:
                 while at < end and (order[at] < 0 or ~order[at] in order[at:end]):
                     at += 1
                 at += 1
@@ -181,15 +184,15 @@ class Convolutions:
 
 
 class Recorder:
-    """Records the steps of a model on the GPU."""
+    """Records steps of a model on the simulated GPU."""
 
     def __init__(self, opts):
         import torch
 
-        training.watching.ended = True  # the steps tell their phases themselves
+        training.watching.ended = True  # disables the hook's own phases
         if opts.budget:
             importlib.import_module("torch._functorch.config").activation_memory_budget = opts.budget
-        torch._inductor.config.compile_threads = 1  # there is nothing for other processes to compile
+        torch._inductor.config.compile_threads = 1  # compiles in this process, not in workers
         self.torch, self.opts = torch, opts
         build, inputs_of = capture.resolve(opts)
         capture.seed()
@@ -202,8 +205,9 @@ class Recorder:
         self.loss = loss_of(opts.loss)
 
     def forward(self):
-        """Returns the step's forward pass and loss, compiled anew unless the form is eager: a function of the model's
-        arguments."""
+        """Returns a function (args, kwargs) that computes (output, loss), newly compiled unless the form is eager. Form
+        "loss" returns no output.
+        """
         torch, model, loss = self.torch, self.model, self.loss
         options = {"dynamic": True} if self.opts.dynamic else {}
         if self.opts.form == "blocks":
@@ -220,7 +224,7 @@ class Recorder:
         return forward
 
     def step(self, number, call, args, kwargs, amp):
-        """Runs a step that frees what the model returned as soon as it has the loss."""
+        """Runs one step. The model's output is released as soon as the loss is computed."""
         torch = self.torch
 
         def run():
@@ -240,8 +244,8 @@ class Recorder:
                 for name, g in shared:
                     self.note("gradient", [g], name)
 
-        run()  # and frees its variables
-        gc.collect()  # what compiling has left in cycles, of which one may hold a result
+        run()  # its variables are freed on return
+        gc.collect()  # compilation leaves reference cycles, which may hold results
         self.mark(number, "step_end")
         self.model.zero_grad(set_to_none=True)
         self.mark(number, "zero_grad")
@@ -253,14 +257,16 @@ class Recorder:
         self.labels.pause()
 
     def note(self, kind, tensors, text=""):
-        """Notes where tensors lie."""
+        """Adds a note with the addresses of tensors."""
         self.labels.pause()
         for t in tensors:
             self.labels.add("note", kind, t.untyped_storage().data_ptr(), t.storage_offset() * t.element_size(), text)
         self.labels.pause()
 
     def record(self, point):
-        """Records steps in a precision at a batch size, where nothing has run on the GPU yet."""
+        """Records two steps at a point such as bf16-16 (precision and batch size). Nothing may have run on the GPU
+        before.
+        """
         torch, opts = self.torch, self.opts
         amp, batch = point.split("-")
         batch = int(batch)
@@ -268,7 +274,7 @@ class Recorder:
         self.convolutions = Convolutions(torch)
         fuses, sums = (fusions(batch), pieces(batch)) if self.opts.form != "eager" else (set(), set())
         self.model.to("cuda")
-        # Some weights do not lie where they came: recurrent layers copy theirs into one buffer.
+        # Some parameters change their address: recurrent layers copy theirs into one buffer.
         self.note("tensor", self.moved())
         self.mark(-1, "model")
         symbols = {**self.example.symbols, "batch": batch}
@@ -287,8 +293,9 @@ class Recorder:
         write(opts, point, {"torch": torch.__version__, "name": opts.spec, "steps": steps})
 
     def moved(self):
-        """Returns the model's parameters and then its buffers, in the order in which .to(device) moves them, each
-        once."""
+        """Returns the model's parameters, then its buffers, in the order in which .to(device) moves them. Each is
+        listed once.
+        """
         order = {}
 
         def move(module):
@@ -300,16 +307,18 @@ class Recorder:
         return sorted(order.values(), key=lambda t: not isinstance(t, self.torch.nn.Parameter))
 
     def line(self, frames):
-        """Returns the user's line of a stack, and the graph's nodes after a tab."""
+        """Returns the user's line of a stack trace and, after a tab, the graph nodes."""
         libraries = (*memory.LIBRARIES, os.path.join(os.path.dirname(self.torch.__file__), ""))
         frames = [f for f in frames if (f["filename"], f["name"]) != (__file__, "noted")]
         where, tab, nodes = memory.line_of_user(frames, libraries).replace(__file__, "loss").partition("\t")
         if nodes and where.startswith("loss:") and where.endswith((":forward", ":run")):
-            where = ""  # the line that calls a model of PyTorch's own modules
+            where = ""  # this script's line that calls the model
         return where + tab + nodes
 
     def described(self):
-        """Returns the model's parameters, buffers and inputs, in the order in which .to(device) moves them."""
+        """Returns descriptions of the model's parameters and buffers, in the order in which .to(device) moves them, and
+        of its inputs.
+        """
         torch = self.torch
         names = {}
         for n, t in (*self.model.named_parameters(), *self.model.named_buffers()):
@@ -330,23 +339,25 @@ class Recorder:
 
 
 def apart(r, argv, points):
-    """Records each of some points in a process of its own: a GPU is used there for the first time."""
+    """Records each point in a child process, because each recording needs a GPU that was not used before."""
     running = []
     for point in points:
         if len(running) == MOST:
             os.waitpid(running.pop(0), 0)
-        # What Inductor tunes for one point it would find in its cache for the next, and not tune again.
+        # A separate cache per point: a tuning result in the cache would make Inductor skip the tuning of the next
+        # point.
         cache = os.path.join(os.environ.get("TORCHINDUCTOR_CACHE_DIR", ""), point)
-        if r.torch.cuda.is_initialized():  # importing the model has used the GPU, as bitsandbytes does; CUDA works in no fork then
-            end = argv.index("--")  # before the model
+        # Importing the model has initialized CUDA, as bitsandbytes does. Forked processes cannot use CUDA then.
+        if r.torch.cuda.is_initialized():
+            end = argv.index("--")  # the model follows
             command = [sys.executable, __file__, *argv[:end], "--at", point, *argv[end:]]
             running.append(os.posix_spawn(sys.executable, command, {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache}))
             continue
         pid = os.fork()
         if pid == 0:
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
-            r.torch.set_num_threads(1)  # the threads of the first process are not there
-            events.quiet = False  # what lines go by numbers that nobody knows is told from here, too
+            r.torch.set_num_threads(1)  # the parent's threads do not exist in a forked child
+            events.quiet = False  # report from this process, too, which lines depend on unknown values
             with telling(r.opts, point):
                 r.record(point)
             os._exit(0)
@@ -356,14 +367,14 @@ def apart(r, argv, points):
 
 
 def write(opts, point, outcome):
-    """Writes the header of the file that the recording of a point is for, or why there is none."""
+    """Writes the header of a point's recording, or the reason why there is none."""
     with open(os.path.join(opts.result, point + ".json"), "w", encoding="utf-8") as f:
         json.dump(outcome, f)
 
 
 @contextlib.contextmanager
 def telling(opts, point):
-    """Writes what the user can do about an error."""
+    """Writes an error of the block, with what the user can do about it."""
     try:
         yield
     except Exception as e:

@@ -1,11 +1,12 @@
-"""The backward of custom autograd.Functions, run right behind their forward.
+"""Traces the backward of custom autograd.Functions directly after their forward.
 
-torch.export writes down what a Function's forward does; its backward is Python code that
-only a training step runs. So it runs here, on tensors without numbers: the graph has
+torch.export records a Function's forward. Its backward is Python code that only a training step runs, so it is run here
+on tensors without values. The graph then contains, in this order,
 
     alias of each tensor argument | forward | empty_like of each result | backward | alias of each gradient
 
-and the file says where the parts begin. What backward takes from before is what was saved.
+and the file has the indices at which the parts begin. Tensors that backward takes from the parts before are the saved
+ones.
 """
 
 import contextlib
@@ -13,21 +14,22 @@ import traceback
 
 import torch
 
-refused = set()  # Functions whose backward does not run without numbers
+refused = set()  # Functions whose backward needs values
 
 
 class Again(Exception):
-    """A backward has failed: forward is to run again without it."""
+    """A backward has failed: forward must run again without tracing it."""
 
 
 class Context:
-    """The ctx of forward and backward."""
+    """The ctx argument of forward and backward."""
 
     def __init__(self, args):
         self.saved_tensors = ()
         able = tuple(differentiable(a) for a in args)
         needed = tuple(d and a.requires_grad for d, a in zip(able, args))
-        self.needs_input_grad = needed if any(needed) else able  # without any, PyTorch runs no backward
+        # Without an input that requires a gradient PyTorch runs no backward. One is traced for all inputs then.
+        self.needs_input_grad = needed if any(needed) else able
 
     def save_for_backward(self, *tensors):
         self.saved_tensors = tensors
@@ -45,17 +47,17 @@ def differentiable(v):
 
 
 class Calls:
-    """What is taken down while forward runs."""
+    """The calls of custom Functions during one forward."""
 
     def __init__(self, count, line_of, apart=contextlib.nullcontext):
-        self.count, self.line_of = count, line_of  # of operators so far, of frames
-        self.apart = apart  # what other Functions run in
+        self.count, self.line_of = count, line_of  # functions: number of operators so far; line of a stack
+        self.apart = apart  # context manager around Functions that are not traced
         self.known, self.unknown, self.inside = [], [], False
 
     def apply(self, cls, args, kwargs):
-        """cls.apply(*args), with its backward behind."""
+        """Runs cls.apply(*args) and then its backward."""
         ctx, call = Context(args), {"name": name_of(cls), "line": self.line_of(traceback.extract_stack()[:-2]), "begin": self.count()}
-        self.inside = True  # what forward applies itself has no backward of its own
+        self.inside = True  # Functions applied inside forward get no backward of their own
         try:
             for a in filter(differentiable, args):
                 torch.ops.aten.alias.default(a)
@@ -83,7 +85,7 @@ def forward(cls, ctx, args, kwargs):
 
 
 def backward(cls, ctx, args, out):
-    """Runs the backward. Returns of which of the tensor arguments it gives a gradient."""
+    """Runs the backward on empty gradients. Returns for each differentiable argument whether it gets a gradient."""
     try:
         grads = [torch.ops.aten.empty_like.default(o) if differentiable(o) else None for o in (out if isinstance(out, tuple) else (out,))]
         given = cls.backward(ctx, *grads)
@@ -98,11 +100,14 @@ def backward(cls, ctx, args, out):
         raise Again(f"{name_of(cls)}.backward: {type(e).__name__}: {e}") from e
 
 
-recorder = None  # the Calls that custom Functions are taken down in
+recorder = None  # the Calls to which calls of custom Functions are added; None outside of recording()
 
 
 def watch_functions():
-    """Notes calls of custom Functions while a recording runs. Comes before the import of the model's code, which may have scan = Scan.apply."""
+    """Patches Function.apply to record calls of custom Functions.
+
+    Must run before the model's code is imported, which may store the method: scan = Scan.apply.
+    """
     original = torch.autograd.Function.__dict__["apply"]
 
     def apply(cls, *args, **kwargs):
@@ -125,7 +130,7 @@ def watch_functions():
 
 @contextlib.contextmanager
 def recording(calls):
-    """Takes down the calls of custom Functions."""
+    """Records calls of custom Functions in calls while the block runs."""
     global recorder
     before, recorder = recorder, calls
     try:
@@ -135,7 +140,7 @@ def recording(calls):
 
 
 def until_known(run):
-    """Runs forward until no backward fails in it."""
+    """Runs forward until no traced backward fails."""
     while True:
         with contextlib.suppress(Again):
             return run()

@@ -1,7 +1,6 @@
-"""Runs a function in a process of its own, so that a crash in it can be told.
+"""Runs a function in a child process, so that a crash in it can be reported.
 
-Operators on tensors without numbers are not what libraries are tested with: some end the
-process instead of raising an error.
+Libraries are not tested with tensors without values. Some operators crash the process instead of raising an error.
 """
 
 import faulthandler
@@ -14,7 +13,9 @@ import tempfile
 
 
 class Crash(Exception):
-    """The process has ended: by which signal, and the lines that were running, the innermost first."""
+    """The child process was killed by a signal. frames are the (file, line) pairs that were running, the innermost
+    first.
+    """
 
     def __init__(self, number, frames):
         super().__init__(signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}")
@@ -22,7 +23,7 @@ class Crash(Exception):
 
 
 def in_child(function):
-    """Returns what the function returns, which JSON can hold. The error is a Crash."""
+    """Returns the function's result, passed as JSON. Raises Crash if the child process dies."""
     if not hasattr(os, "fork"):
         return function()
     with tempfile.TemporaryFile("w+") as trace, tempfile.TemporaryFile("w+") as said:

@@ -1,4 +1,4 @@
-"""At which batch sizes Inductor decides otherwise than at the one that is recorded."""
+"""Finds batch sizes at which Inductor makes other decisions than at the recorded one."""
 
 import importlib
 import inspect
@@ -6,23 +6,24 @@ import math
 
 
 def fusions(batch):
-    """Returns a set that fills with the batch sizes from which on Inductor fuses a sum of rows with one of columns, of
-    those it meets.
+    """Returns a set to which the batch sizes are added from which on Inductor fuses a sum over rows with a sum over
+    columns.
 
-    It does so of at least 4096 rows with 5 * 2**20 elements (MixOrderReduction.can_fuse), and needs other buffers then.
+    Inductor does so from 4096 rows and 5 * 2**20 elements on (MixOrderReduction.can_fuse), and then needs other
+    buffers.
     """
     import torch
 
     found = set()
     mix = getattr(importlib.import_module("torch._inductor.scheduler"), "MixOrderReduction", None)
     config, strict = torch._inductor.config.triton, "mix_order_reduction_non_strict_mode"
-    if mix is None or not hasattr(config, strict):  # PyTorch is older
+    if mix is None or not hasattr(config, strict):  # an older PyTorch
         return found
     fuses = mix.can_fuse
 
     def noted(cls, one, other):
         was, fused = getattr(config, strict), fuses(one, other)
-        setattr(config, strict, True)  # whatever the sizes
+        setattr(config, strict, True)  # fuse at any size
         try:
             possible = fused or fuses(one, other)
         finally:
@@ -38,13 +39,13 @@ def fusions(batch):
 
 
 def pieces(batch):
-    """Returns a set that fills with the sums over samples that Inductor may split into samples: the device, how many
-    elements of a sample each result is the sum of, and how many results there are.
+    """Returns a set to which the reductions over samples are added that Inductor may split by sample: (device, elements
+    of a sample in each sum, number of sums).
 
-    They lie side by side in each sample, but not from one sample to the next, as in the sum for the gradient of a
-    convolution's bias. Where Inductor splits such a sum into as many pieces as there are samples
-    (Reduction.num_splits), it finds each piece in the order in which other kernels go through the tensor and fuses it with
-    these; else it keeps the tensor until it sums.
+    Their elements are contiguous in each sample, but not across samples, as in the gradient of a convolution's bias. If
+    Inductor splits such a reduction into as many parts as there are samples (Reduction.num_splits), the loop order of
+    each part matches other kernels on the tensor and it fuses with them. Otherwise the tensor stays allocated until it
+    is summed.
     """
     ir = importlib.import_module("torch._inductor.ir")
     found = set()
@@ -67,19 +68,20 @@ def pieces(batch):
 
 
 def given(summed):
-    """Reports whether what is summed comes from outside of the graph, so that no kernel there is to be fused with."""
+    """Reports whether a reduction's input is an input of the graph, so that there is no kernel to fuse it with."""
     from torch._inductor.virtualized import V
 
     return summed is not None and set(summed.get_read_names() or [summed.get_name()]) <= V.graph.graph_inputs.keys()
 
 
 def splits(sums, most=512):
-    """Returns the batch sizes up to most at which each of some sums is split into samples; sums that are split at none
-    are left out."""
+    """Returns, for each reduction, the tuple of batch sizes up to most at which it is split by sample. Reductions that
+    are never split are left out.
+    """
     from torch._inductor.virtualized import V
 
     factor = getattr(getattr(V, "choices", None), "reduction_split_factor", None)
-    if factor is None:  # PyTorch is older
+    if factor is None:  # an older PyTorch
         return []
     found = {tuple(b for b in range(2, most + 1) if factor(device, b * each, results, True) == b) for device, each, results in sums}
     return sorted(found - {()})

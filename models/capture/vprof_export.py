@@ -1,4 +1,4 @@
-"""Exports a model with torch.export, and saves what came of it."""
+"""Exports a model with torch.export and saves the program."""
 
 import contextlib
 import gc
@@ -15,8 +15,9 @@ hiding = True
 
 
 def hide_tracing():
-    """Tells models that they are not being exported: some then take another way than in training
-    (transformers builds masks that it leaves out otherwise). torch itself must know."""
+    """Makes torch.compiler.is_exporting() and the like return False to models. Some models take another path while
+    exporting (transformers builds masks that training leaves out). torch's own calls get the true answer.
+    """
     import torch
 
     def shy(flag):
@@ -32,8 +33,9 @@ def hide_tracing():
 
 
 def name_devices():
-    """Has torch.autocast take the device of tensors without numbers for a GPU, and Module.to change nothing where all is in
-    place, as PyTorch does: it would exchange the parameters that torch.export has given names."""
+    """Makes torch.autocast treat the meta device as a GPU. Makes Module.to a no-op if all tensors are on the device
+    already, as in PyTorch: on the meta device it would replace parameters that torch.export has registered.
+    """
     import torch
 
     entering, moving = torch.amp.autocast_mode.autocast.__init__, torch.nn.Module.to
@@ -52,8 +54,9 @@ def name_devices():
 
 
 def shape_recurrent_layers():
-    """Has recurrent layers give tensors of their shapes at once where tensors have no numbers: torch takes them apart
-    step by step there, which takes minutes."""
+    """Makes recurrent layers without values return tensors of the right shapes at once. PyTorch decomposes them step by
+    step, which takes minutes.
+    """
     import torch
 
     def layers(x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
@@ -68,8 +71,9 @@ def shape_recurrent_layers():
 
 
 def paths_of_the_example():
-    """Has the order in which einsum contracts more than two tensors chosen by the sizes of the example where sizes are
-    open: opt_einsum compares them, which would leave the batch no other size."""
+    """Makes einsum choose its contraction order by the example's sizes. opt_einsum compares sizes, which would
+    specialize the dynamic batch.
+    """
     import torch
     from torch.backends import opt_einsum
 
@@ -98,17 +102,19 @@ def export(models, example, place, symbols, free, derived=()):
     import vprof_backward
     import vprof_known as known
 
-    torch._export.config.error_on_lifted_constant_tensors = False  # no number of theirs matters
+    torch._export.config.error_on_lifted_constant_tensors = False  # values of lifted constants do not matter
     with known.asking(known.Answers(answers_of[model], symbols.get("batch"))), known.OneDevice(place), vprof_backward.recording(vprof_backward.Calls(lambda: 0, line_of)), spared():
         return torch.export.export(model, args, kwargs, dynamic_shapes=example.shapes(free, derived) if free or derived else None, strict=False)
 
 
-BATCHES = (2, 3, 5)  # at which a graph is exported that has no open batch
+BATCHES = (2, 3, 5)  # at which a graph is exported whose batch cannot be dynamic
 
 
 def sized(models, example, place, symbols, name):
-    """Returns the archive of an export and its program, with how a fixed batch is in it (None if the batch is open, or
-    there is none), and the sizes of the symbols there. Models gives the one to export at given sizes."""
+    """Returns (archive entries, program, dependence on the batch, sizes of the symbols). The dependence tells how
+    integers of the graph follow a fixed batch; it is None if the batch is dynamic or there is none. models(symbols)
+    returns the model to export at these sizes.
+    """
     program, free, symbols = freest(models, example, place, symbols)
     entries, graph = saved(program, name)
     if "batch" not in symbols or free:
@@ -119,9 +125,11 @@ def sized(models, example, place, symbols, name):
 
 
 def freest(models, example, place, symbols):
-    """Exports with as many symbols open as the model lets be: all, the batch and what torch.export finds (a Dim must
-    be right for every size in its range, and sizes that are divided, or may be too small, are not), the batch, the batch
-    as far as torch.export finds, none."""
+    """Exports with as many dynamic symbols as the model allows, and returns (program, whether any is dynamic, sizes).
+
+    Tried in this order: all symbols; the batch, the others as Dim.AUTO (a Dim must hold for all sizes in its range,
+    which fails for sizes that are divided or may be too small); the batch alone; the batch as Dim.AUTO; none.
+    """
     batch = [s for s in symbols if s == "batch"]
     others = [s for s in symbols if s != "batch"]
     tries = [(list(symbols), [])]
@@ -131,7 +139,7 @@ def freest(models, example, place, symbols):
         tries.append(([], batch))
     if tries[-1] != ([], []):
         tries.append(([], []))
-    bounded = False  # whether the batch may be any up to a bound, or any but some
+    bounded = False  # whether torch.export asks for a bounded or restricted batch
     for free, derived in tries:
         if batch and derived == batch and not bounded:
             continue
@@ -139,7 +147,7 @@ def freest(models, example, place, symbols):
         try:
             program = export(models, example, place, sizes, free, derived)
             if batch and derived == batch and not program.range_constraints:
-                continue  # the batch is a constant there
+                continue  # torch.export has specialized the batch
             return program, free or derived, sizes
         except Exception as e:
             if (free, derived) == tries[-1]:
@@ -149,9 +157,10 @@ def freest(models, example, place, symbols):
 
 @contextlib.contextmanager
 def spared():
-    """Leaves out what takes half of the time of an export and changes nothing of it: collecting garbage, remembering
-    what operators gave for such sizes, writing Python for each stage of the graph, and a sorted copy of the program
-    that torch.export.save makes and drops."""
+    """Disables work that takes half of the export's time and does not change the result: garbage collection, the cache
+    of fake tensors, generating Python code for each stage of the graph, and the canonical copy of the program that
+    torch.export.save makes and discards.
+    """
     import torch._dynamo
     from torch._export.serde import serialize
     from torch.fx import _lazy_graph_module
@@ -170,7 +179,7 @@ def spared():
 
 
 def saved(program, name):
-    """Returns the archive that torch.export.save writes, without weights, and its program."""
+    """Returns the entries of the archive that torch.export.save writes, without weights, and the program as JSON."""
     import torch
 
     for values in (program.state_dict, program.constants):
@@ -186,6 +195,6 @@ def saved(program, name):
     if new:
         root = new[: -len("models/model.json")]
         entries = {name + "/" + n[len(root) :]: data for n, data in entries.items()}
-    else:  # releases before 2.8 had other names
+    else:  # releases before 2.8 use other names
         entries = {name + "/models/model.json": entries["serialized_exported_program.json"], name + "/archive_format": b"pt2", name + "/archive_version": b"0", name + "/byteorder": sys.byteorder.encode()}
     return entries, json.loads(entries[name + "/models/model.json"])

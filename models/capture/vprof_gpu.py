@@ -1,4 +1,4 @@
-"""What a graph does not show of a model on a GPU, since it was made without one and without autocast."""
+"""Facts about a model on a GPU under autocast that a graph exported without both does not show."""
 
 import contextlib
 import types
@@ -8,8 +8,9 @@ from vprof_observe import answers_of, numbers_of, observe, seed
 
 
 def observe_on_gpu(captured, make, example, seen):
-    """Returns what forward shows under autocast on a GPU that is not there, and which operator of it is which of those
-    seen. None where the model is not built so."""
+    """Observes forward under bf16 autocast on fake CUDA tensors. Returns (observation, its operator by operator of
+    seen); (None, {}) if that fails.
+    """
     import torch
     import vprof_backward
     import vprof_known as known
@@ -39,7 +40,7 @@ def observe_on_gpu(captured, make, example, seen):
 
 @contextlib.contextmanager
 def described_gpu():
-    """Answers a model's questions about the GPU as if there were one, of compute capability 8.9."""
+    """Makes torch.cuda describe one GPU of compute capability 8.9 while the block runs."""
     import torch
 
     gpu = types.SimpleNamespace(name="a described GPU", major=8, minor=9, multi_processor_count=128, total_memory=24 << 30)
@@ -55,10 +56,10 @@ def described_gpu():
 
 
 def marks_of_gpu(captured, make, example, seen, number):
-    """Returns what the graph does not show, since it was made without a GPU and without autocast: [number of a node,
-    argument, whether it is half precision] of types that are float32 in the graph (x.to(y.dtype) is a type of its own
-    under autocast), [number, kernels] of attention that may not use all kernels, and which of seen.state are half
-    precision."""
+    """Returns three facts that the graph lacks: [node, argument, whether it is half precision under autocast] for dtype
+    arguments that are float32 in the graph (x.to(y.dtype)); [node, kernels] for attention that may not use all kernels;
+    and the entries of seen.state that are half precision.
+    """
     import torch
 
     wanted = sorted((k, a) for k, given in enumerate(seen.types) for a, t in given.items() if t is torch.float32)
@@ -67,7 +68,7 @@ def marks_of_gpu(captured, make, example, seen, number):
         return [], [], set()
     with described_gpu():
         cast, other = observe_on_gpu(captured, make, example, seen)
-    if cast is None or not cast.ended:  # what the model does with a GPU needs one
+    if cast is None or not cast.ended:  # the model needs a real GPU there
         plain = observe_on_gpu(captured, make, example, seen)
         if cast is None or plain[0] and len(plain[0].ops) > len(cast.ops):
             cast, other = plain

@@ -1,4 +1,4 @@
-"""The exported graph beside what plain Python did: which node is which operator, and where tensors die."""
+"""Matches the exported graph with the forward observed in Python: the node of each operator, and where tensors die."""
 
 import array
 import collections
@@ -10,8 +10,10 @@ from vprof_model import SCRIPT_DOOR, Refusal
 
 
 def nodes_of(graph, inside=""):
-    """Nodes of the program and of the graphs in it, each right after the node that holds it:
-    (node, names of the tensors that it makes). Names of an inner graph have its number before them."""
+    """Returns (node, prefix, names of the tensors that it makes) for each node of the graph and of the graphs inside
+    it. Nodes of an inner graph follow the node that contains it, and their names have the
+    prefix "N/", the index of that node.
+    """
     count = itertools.count()
 
     def walk(graph, prefix):
@@ -27,7 +29,9 @@ def nodes_of(graph, inside=""):
 
 
 def tensors_in(value):
-    """Returns the tensors in an argument or result of an exported node, which are objects with a name."""
+    """Returns the tensors of a serialized argument or result, a dict with one key that is its type ({"as_tensor":
+    ...}). A tensor is a dict with its name; empty for other types.
+    """
     tag, v = next(iter(value.items()))
     if tag == "as_tensor":
         return [v]
@@ -43,8 +47,9 @@ def names_in(value):
 
 
 def align(ops, nodes):
-    """Operator of the observation -> number of its node. The same Python has run twice, so
-    the names follow each other but for what one side alone shows."""
+    """Returns node indices by operator of the observation. Both list the operators of the same Python code, so that the
+    longest common subsequence of their names matches them.
+    """
     quiet = re.compile(r"torch\.ops\.(higher_order|aten\.(sym_|_assert))")
     theirs = [(n, node["target"]) for n, (node, _, _) in enumerate(nodes) if node["target"].startswith("torch.ops.") and not quiet.match(node["target"])]
     ours = [(k, name) for k, (name, _) in enumerate(ops) if not quiet.match(name)]
@@ -52,8 +57,9 @@ def align(ops, nodes):
 
 
 def common(a, b):
-    """Returns the pairs (i, j) of a longest common subsequence of a and b. Of equal elements it has the last ones: x[:,
-    :2] is one slice in Python and two in a graph whose batch is open, and what follows takes the second."""
+    """Returns pairs (i, j) of a longest common subsequence of a and b. Among equal elements the last ones match: x[:,
+    :2] is one slice in Python and two in a graph with a dynamic batch, and the next node takes the second.
+    """
     last = len(a) - 1, len(b) - 1
     pairs = common_first(a[::-1], b[::-1])
     if pairs is None:
@@ -62,13 +68,14 @@ def common(a, b):
     return [(last[0] - i, last[1] - j) for i, j in pairs][::-1]
 
 
-MOST_DIFFERENCES = 3000  # for which Myers' algorithm takes some 5 seconds and 36 MB
+MOST_DIFFERENCES = 3000  # Myers' algorithm takes about 5 seconds and 36 MB for these
 
 
 def common_first(a, b):
-    """Returns the longest common subsequence by Myers' greedy algorithm (1986), whose time and memory go with the
-    square of how much differs: for each number d of elements left out, how far in a one comes on each diagonal i - j.
-    None if more differs than that pays for."""
+    """Returns pairs (i, j) of a longest common subsequence by Myers' greedy algorithm (1986), or None if more than
+    MOST_DIFFERENCES elements differ. For each number d of unmatched elements, it stores the furthest i on each diagonal
+    i - j; time and memory grow with the square of d.
+    """
     zero = min(len(a) + len(b), MOST_DIFFERENCES) + 1  # index of diagonal 0
     furthest, reached = [0] * (2 * zero + 1), []
     for d in range(zero):
@@ -84,7 +91,9 @@ def common_first(a, b):
 
 
 def entered(furthest, zero, k, d):
-    """Returns where in a one comes to diagonal k with the d-th element left out, and whether that is one of b."""
+    """Returns (i at which the path with d unmatched elements enters diagonal k, whether the last unmatched element is
+    one of b).
+    """
     from_b = k == -d or k != d and furthest[zero + k - 1] < furthest[zero + k + 1]
     return (furthest[zero + k + 1], True) if from_b else (furthest[zero + k - 1] + 1, False)
 
@@ -99,9 +108,11 @@ def walked_back(reached, i, j):
 
 
 def lifetimes(seen, number, nodes, program, then):
-    """Returns the lists "dies" and "replaced" of the file, [number of a node, values that die before the next one], of
-    this forward and of what it leaves to the next one, there with whether they were detached; and how many operators
-    are not in the graph. Then is the next forward with the numbers and nodes of its graph."""
+    """Returns the lists "dies" and "replaced" of the file, and the number of operators that are not in the graph.
+
+    dies has [node, tensors freed before the next node]; replaced the same for tensors that the next forward frees, with
+    whether they were detached. then is (observation, node indices, nodes) of that forward.
+    """
     last = last_nodes(seen, number)
     replaced, kept, later = [], set(), last_nodes(*then[:2])
     for k, values in then[0].replaced if then[0] is not seen or seen.keeps else ():
@@ -122,13 +133,14 @@ def lifetimes(seen, number, nodes, program, then):
 
 
 def last_nodes(seen, number):
-    """Returns the number of the last node by each operator."""
+    """Returns, for each operator, the index of the last node up to it; -1 before the first."""
     return list(itertools.accumulate((number.get(k, -1) for k in range(len(seen.ops))), max))
 
 
 def memory_of(values, seen, number, nodes):
-    """Returns what the graph calls values, or, of a view that is not in it since nothing there takes it, the values
-    that it looks at; and whether such a view was detached, so that it keeps the memory and no history."""
+    """Returns (names of a tensor in the graph, whether it was detached). For a view that the graph lacks, since no node
+    uses it, the names are its base's. A detached view keeps the memory without the autograd history.
+    """
     for op, _ in values:
         if op not in number and op in seen.views:
             name, arguments = seen.ops[op]
@@ -138,9 +150,10 @@ def memory_of(values, seen, number, nodes):
 
 
 def carried(seen, number, nodes, half, then):
-    """Returns the list "state" of the file: [input of the next forward's graph, value that this one has put in its
-    place, whether it is half precision under autocast] of buffers and other attributes that each forward replaces
-    (self.memory = new), or that this one alone has made."""
+    """Returns the list "state" of the file: [input of the next forward's graph, tensor that this forward stores there,
+    whether it is half precision under autocast]. It has buffers and attributes that each forward replaces (self.memory
+    = new), or that only this one creates.
+    """
     following, numbers, theirs = then
     gone = [values for _, values in following.replaced]
     found = {}
@@ -156,8 +169,9 @@ def carried(seen, number, nodes, half, then):
 
 
 def taken_at(k, argument, i, seen, number):
-    """Returns where the graph takes what operator k took: there, or, where k did nothing (x.float()) and is not in it,
-    where k's result is taken."""
+    """Returns (operator, argument, position) where the graph uses an argument of operator k. If k did nothing
+    (x.float()) and has no node, this is the first use of its result.
+    """
     if k in number:
         return k, argument, i
     for later in range(k + 1, len(seen.ops)):
@@ -169,7 +183,7 @@ def taken_at(k, argument, i, seen, number):
 
 
 def outside(name, prefix, nodes):
-    """Returns what the outermost graph calls an input of the graph with a prefix, None if that has no such input."""
+    """Returns the outermost graph's name of an inner graph's input; None if the outermost graph has none."""
     while prefix and name:
         node, prefix, _ = nodes[int(prefix[:-1])]
         arguments = [i["arg"] for i in node["inputs"]]
@@ -180,15 +194,17 @@ def outside(name, prefix, nodes):
 
 
 def names_of(values, number, nodes):
-    """Returns the graph's names of values."""
+    """Returns the names of an observed tensor in the graph."""
     return [nodes[number[op]][2][i] for op, i in values if op in number and i < len(nodes[number[op]][2])]
 
 
 def rewire(seen, number, nodes, program):
-    """Lets the graph name the tensors that Python used. Where an operator had nothing to do and gave its
-    argument (x.float() of a float32), export takes the two for one from there on, and the graph says the later
-    name for both. With another precision they are two. A tensor of other sizes is none of the two: there Python took
-    another way than export did (grouped heads that it repeats beside a mask alone)."""
+    """Makes nodes use the tensors that Python used.
+
+    If an operator returned its argument (x.float() of a float32 tensor), export merges the two and uses the later name
+    for both. At another precision they are two tensors. If sizes differ, Python took another path than export (repeated
+    heads of grouped-query attention with a mask), and the name stays.
+    """
 
     sizes = {name: value["sizes"] for name, value in program["graph_module"]["graph"]["tensor_values"].items()}
 
@@ -199,7 +215,7 @@ def rewire(seen, number, nodes, program):
                 tensor["name"] = names[-1]
 
     for k, (_, arguments) in enumerate(seen.ops):
-        if k in number and not nodes[number[k]][1]:  # in an inner graph, values of the outer ones have other names
+        if k in number and not nodes[number[k]][1]:  # inner graphs have their own names for tensors of the outer one
             node = nodes[number[k]][0]
             for i in node["inputs"]:
                 tensors, observed = tensors_in(i["arg"]), arguments.get(i["name"], [])
@@ -214,7 +230,7 @@ def rewire(seen, number, nodes, program):
 
 
 def functions(seen, number, nodes):
-    """Returns the calls of custom Functions whose parts are all in the graph, with the numbers of their first nodes."""
+    """Returns the calls of custom Functions whose parts all have nodes, with the indices of these nodes."""
     found = []
     for call in seen.functions.known:
         parts = [number.get(k) for k in (call["begin"], call["backward"], call["end"] - 1)]
@@ -225,11 +241,11 @@ def functions(seen, number, nodes):
 
 
 def last_uses(number, nodes, program):
-    """Returns where values of nodes that no operator of the observation has made are used last."""
+    """Returns tensors by the node of their last use, for tensors made by nodes without an observed operator."""
     unseen = set(range(len(nodes))) - set(number.values())
     last = {}
     for n, (node, prefix, names) in enumerate(nodes):
-        if n in unseen and not any("as_graph" in i["arg"] for i in node["inputs"]):  # what a graph gives has its own names there
+        if n in unseen and not any("as_graph" in i["arg"] for i in node["inputs"]):  # an inner graph names its results itself
             last.update((v, n) for v in names)
         for i in node["inputs"]:
             last.update((v, n) for v in (prefix + name for name in names_in(i["arg"])) if v in last)
@@ -243,7 +259,9 @@ def last_uses(number, nodes, program):
 
 
 def affine(programs, batches):
-    """Integers in which programs of two batches differ, as a + b * batch; the third checks them."""
+    """Returns [node, argument, index, a, b] for each integer a + b * batch that differs between programs exported at
+    several batches. All batches must be on the line.
+    """
     graphs = [nodes_of(p["graph_module"]["graph"]) for p in programs]
     shape = [[(node["target"], len(node["inputs"])) for node, _, _ in g] for g in graphs]
     if any(s != shape[0] for s in shape):
@@ -260,7 +278,7 @@ def affine(programs, batches):
 
 
 def affine_inputs(programs, batches):
-    """Sizes of inputs that differ between the programs: [input, dimension, a, b] of a + b * batch."""
+    """Returns [input, dimension, a, b] for each input size a + b * batch that differs between the programs."""
     graphs = [p["graph_module"]["graph"] for p in programs]
     found = []
     for name in (n for i in graphs[0]["inputs"] for n in names_in(i)):
@@ -272,7 +290,7 @@ def affine_inputs(programs, batches):
 
 
 def line(values, batches):
-    """a and b of a + b * batch."""
+    """Returns a and b of the line a + b * batch through the values. Raises Refusal if there is none."""
     b = (values[1] - values[0]) // (batches[1] - batches[0])
     a = values[0] - b * batches[0]
     if any(v != a + b * n for v, n in zip(values, batches)):

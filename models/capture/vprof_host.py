@@ -1,37 +1,38 @@
-"""Which tensors lie in the host's memory when the model trains on a GPU.
+"""Determines which tensors are in host memory when the model trains on a GPU.
 
-Parameters, buffers and inputs are moved to the GPU. A tensor that a module keeps as a plain attribute is not, nor
-is what forward makes without naming a device, until .to(device) makes a copy of it there.
+Parameters, buffers and inputs are moved to the GPU. Tensors that a module stores as plain attributes are not, nor are
+tensors that forward creates without a device; .to(device) copies them.
 """
 
 import torch
 from vprof_graph import names_in
 from vprof_observe import tensors_of
 
-# Operators that take a tensor of the host beside one of the GPU, and give one where their first argument lies.
+# Operators that accept CPU and CUDA tensors together; their result is on the device of the first argument.
 MIXED = ("copy_", "index", "index_put", "index_put_", "view_as", "reshape_as", "expand_as", "sum_to_size", "_pack_padded_sequence", "ctc_loss", "tensor_split")
 
 
 class Host:
-    """Follows where tensors lie while forward runs without a GPU."""
+    """Tracks which tensors would be in host memory, while forward runs without a GPU."""
 
     def __init__(self, place, moved, made, before=None):
-        self.names_device = place == "meta"  # where a device that is named can be told from the GPU
-        self.made = made  # ids of living tensors that operators have made
+        self.names_device = place == "meta"  # whether an explicit device differs from the GPU (on "meta")
+        self.made = made  # ids of live tensors that operators have created
         self.moved = {id(t) for t in moved}
-        self.of = {}  # id of a living tensor on the host -> its Group
-        self.earlier = {key: group for key, group in before.of.items() if key in made} if before else {}  # that the forward before has left
+        self.of = {}  # Group by id, of live tensors in host memory
+        # Tensors that the previous forward has left.
+        self.earlier = {key: group for key, group in before.of.items() if key in made} if before else {}
         self.results = []  # (operator, Group) of operators that ran on the host
-        self.kept = {}  # id of a tensor that forward found -> (operator, argument, position, Group) where it was first taken
-        self.alive = []  # so that ids of those stay their own
+        self.kept = {}  # (operator, argument, position, Group) of the first use, by id of an existing tensor
+        self.alive = []  # keeps these tensors alive, so that ids stay unique
 
     def arrive(self, inputs):
-        """Forward is called with tensors that lie on the GPU."""
+        """Records that forward's inputs are on the GPU."""
         self.moved.update(map(id, inputs))
         self.alive += inputs
 
     def follow(self, number, op, given, out):
-        """An operator has run: which of its results lie on the host."""
+        """Records whether an operator's results are in host memory. number is the operator's index."""
         tensors = [(name, i, t) for name, v in given.items() for i, t in enumerate(tensors_of(v))]
         groups = [self.group(number, *found) for found in tensors]
         hosted = [g for g in groups if g is not None]
@@ -45,7 +46,7 @@ class Host:
             onhost = bool(groups) and groups[0] is not None
         elif tensors:
             onhost = len(hosted) == len(groups)
-            if hosted and not onhost:  # PyTorch takes numbers from the host beside tensors of the GPU, no others
+            if hosted and not onhost:  # PyTorch mixes only 0-dim CPU tensors with CUDA tensors
                 for group, (_, _, t) in zip(groups, tensors):
                     if group is not None and t.dim():
                         group.root().onhost = False
@@ -58,7 +59,7 @@ class Host:
         self.of.update((id(t), group) for t in out)
 
     def group(self, number, name, i, tensor):
-        """Returns the Group of an argument; None if it lies on the GPU."""
+        """Returns the Group of an argument; None if it is on the GPU."""
         key = id(tensor)
         if key in self.of:
             return self.of[key]
@@ -70,8 +71,7 @@ class Host:
         return group
 
     def told(self, number, nodes):
-        """Returns what the file says: the nodes that run on the host, and the tensors there that are not made in the
-        graph."""
+        """Returns the file's entries: nodes that run on the host, and tensors in host memory that no node creates."""
         taken = [k for k in self.kept.values() if k[0] in number and k[3].root().onhost and not nodes[number[k[0]]][1]]
         names = {(k, a["name"]): names_in(a["arg"]) for k, *_ in taken for a in nodes[number[k]][0]["inputs"]}
         return {
@@ -81,7 +81,7 @@ class Host:
 
 
 class Group:
-    """Tensors that were made of each other, and so lie in one memory."""
+    """Tensors computed from each other, which are all in host memory or all on the GPU."""
 
     def __init__(self):
         self.onhost, self.joined = True, None

@@ -1,9 +1,8 @@
-"""Numbers that do not depend on the batch, for models that look at them.
+"""Computes tensor values that do not depend on the batch, for models that read them.
 
-A model is captured without numbers. Numbers of masks, counters and flags follow from its
-code all the same: they are computed beside, on the CPU, so that
-bool((mask == causal).all()), `if self.initted` and int(self.step) have their answers. What
-was answered while forward was observed is answered again while it is exported.
+A model is captured without values. Values of masks, counters and flags follow from its code nevertheless. They are
+computed separately on the CPU to answer bool((mask == causal).all()), `if self.initted` and int(self.step). The answers
+given while forward is observed are repeated during its export.
 """
 
 import ast
@@ -19,30 +18,30 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-MOST = 1 << 22  # elements of a tensor whose numbers are kept
+MOST = 1 << 22  # most elements of a tensor whose values are kept
 
-# What gives Python numbers of tensors.
+# Functions that return tensor values to Python.
 READERS = {
     torch.Tensor: ("item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__", "equal", "allclose", "is_nonzero"),
     torch: ("equal", "allclose", "is_nonzero"),
 }
 
-looking = None  # the Numbers or Answers that readers ask
+looking = None  # the Numbers or Answers that answers a reader; None for PyTorch's own answer
 
 
 class Numbers:
-    """The numbers of tensors that have none, as far as they are known."""
+    """The known values of tensors without values of their own."""
 
-    forward = False  # it is forward that runs, and no constructor
+    forward = False  # whether forward runs, and not a constructor
 
     def __init__(self, of_buffers=None):
-        self.kept = {}  # id of a living tensor -> its numbers
-        self.lost = set()  # ids of tensors that something unknown was written to
+        self.kept = {}  # values by id of a live tensor
+        self.lost = set()  # ids of tensors overwritten by unknown values
         self.of_buffers = of_buffers or {}
-        self.answers = collections.defaultdict(list)  # place in the code -> what was read there
-        self.counts = collections.defaultdict(list)  # line -> each Count there
-        self.assigned = lambda: None  # is told that the next operator is a copy that stands for tensor.data = value
-        self.placed = lambda tensor: None  # is told of a tensor that is made on a device which the model names
+        self.answers = collections.defaultdict(list)  # results of reads, by place in the code
+        self.counts = collections.defaultdict(list)  # lists of Count by line
+        self.assigned = lambda: None  # called before an operator that is the copy for tensor.data = value
+        self.placed = lambda tensor: None  # called with a tensor created on an explicit device
 
     def of(self, tensor):
         if id(tensor) in self.kept:
@@ -50,9 +49,11 @@ class Numbers:
         return tensor if isreal(tensor) and id(tensor) not in self.lost else None
 
     def adopt(self, model, computed):
-        """Forward begins: gives the buffers of the model the numbers that they had when it was built, unless they have their own."""
+        """Called before forward. Sets the known values of the model's buffers to the values at its construction, unless
+        forward computes values itself.
+        """
         self.forward = True
-        with unwatched():  # a mode of fake tensors would make one of the copy
+        with unwatched():  # a fake mode would make the copies fake
             for name, buffer in model.named_buffers():
                 if name in self.of_buffers and not computed:
                     self.kept[id(buffer)] = self.of_buffers[name].clone()
@@ -62,12 +63,12 @@ class Numbers:
         return {name: n.clone() for name, n in found.items() if n is not None}
 
     def begin(self):
-        """Another forward begins, whose answers are its own."""
+        """Called before each further forward: clears the answers of the last one."""
         self.answers.clear()
         self.counts.clear()
 
     def follow(self, op, args, kwargs, out):
-        """Computes beside what an operator has made, where all that it takes is known."""
+        """Computes an operator's result on the CPU if all of its arguments are known."""
         leaves, spec = torch.utils._pytree.tree_flatten((args, kwargs))
         tensors = [v for v in leaves if isinstance(v, torch.Tensor)]
         made = [t for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor)]
@@ -82,7 +83,7 @@ class Numbers:
                 kwargs["device"] = torch.device("cpu")
             with unwatched():
                 numbers = [n for n in torch.utils._pytree.tree_leaves(op(*args, **kwargs)) if isinstance(n, torch.Tensor)]
-        except Exception:  # an operator without a kernel for the CPU, and the like
+        except Exception:  # for example no CPU kernel
             return
         for t, n in zip(made, numbers):
             if not isreal(t):
@@ -94,7 +95,7 @@ class Numbers:
                 self.kept[id(made)] = maker(*args, **{**kwargs, "device": "cpu"})
 
     def plain(self, v):
-        """Returns the argument with the example's numbers for open sizes."""
+        """Returns an argument with known values, and with the example's sizes for symbolic ones."""
         if isinstance(v, torch.Tensor):
             return self.of(v)
         if isinstance(v, (torch.SymInt, torch.SymBool, torch.SymFloat)):
@@ -102,7 +103,7 @@ class Numbers:
         return v
 
     def forget(self, tensors):
-        """Drops all numbers that share memory with tensors that something unknown was written to."""
+        """Drops the known values of all tensors that share memory with tensors overwritten by unknown values."""
         for n in filter(lambda n: n is not None, map(self.of, list(tensors))):
             at = n.untyped_storage().data_ptr()
             for key in [k for k, other in self.kept.items() if other.untyped_storage().data_ptr() == at]:
@@ -126,8 +127,9 @@ class Numbers:
 
 
     def count(self, op, arguments, line):
-        """Returns a Count of the elements of a mask that are true, or of a tensor that differ, where an operator gives
-        as many; None if nobody knows."""
+        """Returns the Count of an operator whose result size depends on values: true elements of a mask, or unique
+        elements. Returns None if the values are unknown.
+        """
         name = str(op).removeprefix("aten.")
         mask = arguments.get(MASKS[name]) if name in MASKS else None
         masks = [m for m in (mask if isinstance(mask, (list, tuple)) else [mask]) if isinstance(m, torch.Tensor)]
@@ -137,22 +139,23 @@ class Numbers:
             return None
         with asking(None), unwatched():
             count = Count(numbers.unique().numel() if "unique" in name else int(torch.count_nonzero(numbers)), numbers.numel())
-        if not name.startswith("index_put"):  # whose result has the size of what it writes to
+        if not name.startswith("index_put"):  # the result of index_put does not depend on the count
             self.counts[line()].append(count)
         return count
 
 
 class Count:
-    """How many elements of a mask are true: least + linear * batch + square * batch**2 + elements * true // among."""
+    """Number of true elements of a mask: least + linear * batch + square * batch**2 + elements * true // among."""
 
     def __init__(self, true, among):
         self.seen = true
-        # Never fewer than two, of the half of the example's batch neither: torch.export makes sizes of 0 and 1 constants.
+        # At least 2, also at half of the example's batch: torch.export specializes sizes 0 and 1.
         self.formula = [0, 0, 0, true, among] if true >= 4 else [min(2, among), 0, 0, max(true - 2, 0), max(among, 1)]
 
     def fit(self, batch, others):
-        """Takes a polynomial of the batch in place of the share, should one of whole numbers go through all that was seen:
-        others has the counts at three other batches."""
+        """Replaces the share by a polynomial of the batch, if one with integer coefficients matches all counts. others
+        holds the counts at three other batches.
+        """
         (b0, y0), (b1, y1), (b2, y2) = others.items()
         slope, later = (y1 - y0) / (b1 - b0), (y2 - y1) / (b2 - b1)
         square = (later - slope) / (b2 - b0)
@@ -162,7 +165,9 @@ class Count:
             self.formula = [*map(int, formula), 0, 1]
 
     def of(self, elements, batch=None):
-        """Returns the count among so many elements, at a batch if that is not open in them."""
+        """Returns the count for a number of elements, at a fixed batch unless elements is symbolic. Returns None if the
+        batch is unknown.
+        """
         least, linear, square, true, among = self.formula
         if linear or square:
             batch = batch if isinstance(elements, int) else batch_in(elements)
@@ -172,7 +177,7 @@ class Count:
 
 
 def batch_in(elements):
-    """Returns the batch, which alone is open in a number of elements; None if it is not."""
+    """Returns the batch if it is the only symbol in a number of elements; else None."""
     node = elements.node
     free = list(node.expr.free_symbols)
     return node.shape_env.create_symintnode(free[0], hint=int(node.shape_env.size_hint(free[0]))) if len(free) == 1 else None
@@ -183,9 +188,10 @@ BOOLEAN = ("__bool__", "is_nonzero", "equal", "allclose")
 
 
 def passes(frame, callers=2):
-    """Returns the answer of a check with which forward continues: where the other one only raises an error, as in
-    torch.distributions, it is not the one of a training that runs. The check may be what a function returns to its
-    caller. None of what is no such check."""
+    """Returns the answer with which forward continues, for a check whose other branch only raises an error
+    (torch.distributions). Returns None if the line is no such check. A function may return the check's value to its
+    caller, up to callers levels.
+    """
     at = statement(frame.f_code.co_filename, frame.f_lineno)
     if isinstance(at, ast.Return) and at.value and callers and frame.f_back:
         answer = passes(frame.f_back, callers - 1)
@@ -197,7 +203,7 @@ def passes(frame, callers=2):
 
 @functools.cache
 def statement(path, line):
-    """Returns the statement that is a check, or returns one, on a line; None if there is none."""
+    """Returns the if, assert or return statement on a line; None if there is none."""
     with contextlib.suppress(SyntaxError):
         for node in ast.walk(ast.parse("".join(linecache.getlines(path)))):
             if isinstance(node, (ast.If, ast.Assert, ast.Return)) and node.lineno <= line <= getattr(node, "test", node).end_lineno:
@@ -206,7 +212,7 @@ def statement(path, line):
 
 
 def answer_of(test, value):
-    """Returns what the tensors of a test say where it has this value; None if that differs among them."""
+    """Returns the value of the tensors in a test that makes the test equal to value; None if they differ."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return answer_of(test.operand, not value)
     if isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and test.func.id == "bool" and test.args:
@@ -218,12 +224,12 @@ def answer_of(test, value):
 
 
 class Answers:
-    """What was read while forward was observed, to be read again in the same order."""
+    """The reads of an observed forward, to be repeated in the same order."""
 
     forward = True
 
     def __init__(self, numbers, batch=None):
-        self.batch = batch  # in numbers of elements in which it is not open
+        self.batch = batch  # used where the number of elements is not symbolic
         self.left = {where: list(answers) for where, answers in numbers.answers.items()}
         self.counts = {line: list(counts) for line, counts in numbers.counts.items()}
         self.assigned = lambda: None
@@ -234,14 +240,15 @@ class Answers:
         return answer[0] if answer else reader(*args, **kwargs)
 
     def count(self, line, elements):
-        """Returns how many of a mask's elements are true, as on that line of the example; None if it was not seen
-        there."""
+        """Returns the number of a mask's true elements, as on that line of the observed forward; None if the line was
+        not seen.
+        """
         counts = self.counts.get(line)
         return (counts.pop(0) if len(counts) > 1 else counts[0]).of(elements, self.batch) if counts else None
 
 
 class Building(TorchDispatchMode):
-    """Follows the numbers of what a constructor makes."""
+    """Tracks the values of tensors that a constructor creates."""
 
     def __init__(self, numbers):
         super().__init__()
@@ -259,12 +266,12 @@ class Building(TorchDispatchMode):
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
         out = op(*args, **(kwargs or {}))
         self.numbers.follow(op, args, kwargs or {}, out)
-        self.made.append(out)  # so that ids stay their own
+        self.made.append(out)  # keeps tensors alive, so that ids stay unique
         return out
 
 
 class OneDevice(TorchFunctionMode):
-    """Has tensors stay where the model is captured when its code moves them to a GPU, or back to the host."""
+    """Keeps tensors on the capture's device if the model's code moves them to a GPU or back to the CPU."""
 
     def __init__(self, place):
         super().__init__()
@@ -283,7 +290,7 @@ class OneDevice(TorchFunctionMode):
 
 
 def count(line, elements):
-    """Returns the number of a mask's true elements while a question about it is open."""
+    """Returns the number of a mask's true elements during export; None otherwise."""
     return looking.count(line(), elements) if isinstance(looking, Answers) else None
 
 
@@ -302,7 +309,7 @@ def unwatched():
 
 
 def watch_readers():
-    """Has those who look at numbers ask what is known, while somebody looks."""
+    """Patches READERS to use known values while looking is set."""
 
     def asking(name, reader):
         def read(*args, **kwargs):
@@ -310,7 +317,7 @@ def watch_readers():
             if looking is None:
                 return reader(*args, **kwargs)
             frame, asked = sys._getframe(1), looking
-            looking = None  # readers that call others
+            looking = None  # a reader may call another reader
             try:
                 return asked.read((frame.f_code.co_filename, frame.f_lineno, name), reader, args, kwargs, frame)
             finally:
@@ -340,9 +347,9 @@ def watch_readers():
         with torch.no_grad():
             tensor.copy_(value)
 
-    # The graph does not see tensor.data: read it is detach() to it, written a copy.
+    # The graph does not contain tensor.data: reading it is replaced by detach(), writing it by a copy.
     torch.Tensor.data = property(lambda tensor: tensor.detach() if looking is not None and looking.forward else base.__get__(tensor), write)
-    for name in ("tensor", "as_tensor"):  # which make what they are given without an operator
+    for name in ("tensor", "as_tensor"):  # these create tensors without an operator
         setattr(torch, name, keeping(getattr(torch, name)))
     for owner, names in READERS.items():
         for name in names:

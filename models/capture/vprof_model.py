@@ -1,4 +1,4 @@
-"""What is to be captured: a model that is named, and the inputs that its forward takes."""
+"""Resolves the model to capture, and the inputs of its forward, from the command line."""
 
 import collections
 import contextlib
@@ -29,7 +29,7 @@ SCRIPT_DOOR = "record a training step as it runs (the same command with --step),
 
 
 class Refusal(Exception):
-    """Something that the user can mend: what is wrong, what to do, and whether that is known to help."""
+    """An error that the user can correct: the problem, the remedy, and whether that is known to help."""
 
     def __init__(self, what, do="", known=True):
         super().__init__(what)
@@ -37,14 +37,15 @@ class Refusal(Exception):
 
 
 class Input(collections.namedtuple("Input", "dtype dims numbers", defaults=(None,))):
-    """An input of the model. A dimension is a number, or (symbol, example size), with True behind where the user gave the
-    size; numbers come from the user's example."""
+    """An input of forward. A dimension is a number, or (symbol, example size); a third element True means that the user
+    gave the size. numbers is the user's example tensor or None.
+    """
 
     def sizes(self, symbols):
         return [symbols[d[0]] if isinstance(d, tuple) else d for d in self.dims]
 
     def repeated(self, symbols):
-        """Returns the user's numbers, again and again where there are fewer; zeros where there are none."""
+        """Returns a CPU tensor that repeats the user's values up to the sizes; zeros if there are none."""
         import torch
 
         if self.numbers is None:
@@ -56,7 +57,7 @@ class Input(collections.namedtuple("Input", "dtype dims numbers", defaults=(None
 
 
 def parse_input(text):
-    """name=dtype[dim,...] -> name, Input. A dim is a number, a symbol, or symbol=example."""
+    """Returns (name, Input) of name=dtype[dim,...]. A dim is a number, a symbol, or symbol=example size."""
     m = re.fullmatch(r"(\w+)=(\w+)\[([^\]]*)\]", text.replace(" ", ""))
     if not m:
         raise Refusal(f"--input {text!r} is not name=dtype[dim,...]", "for example x=float32[batch,3,224,224]")
@@ -111,7 +112,7 @@ def torchvision_model(name, opts):
     if "weights_backbone" in inspect.signature(make).parameters:
         options["weights_backbone"] = None
     if name in ("inception_v3", "googlenet"):
-        options["aux_logits"] = False  # a second head of its own loss
+        options["aux_logits"] = False  # an auxiliary head with its own loss
 
     def inputs(model):
         size = opts.size or (299 if name == "inception_v3" else 224)
@@ -124,7 +125,9 @@ def torchvision_model(name, opts):
 
 
 def hf_model(name, opts):
-    """hf:config.json, or hf:ORG/NAME@config.json where ORG/NAME is only what it is called."""
+    """Returns functions that build the model and its inputs. name is config.json, or ORG/NAME@config.json, where
+    ORG/NAME is a label.
+    """
     import transformers
 
     path = name.rpartition("@")[2]
@@ -146,7 +149,7 @@ def hf_model(name, opts):
 
 
 def hf_inputs(model, config, opts):
-    """Returns the inputs of a model of transformers with its labels, so that it makes its own loss."""
+    """Returns the inputs of a transformers model, with labels if it computes its own loss."""
     import torch
 
     longest = getattr(getattr(config, "text_config", config), "max_position_embeddings", None) or opts.seq
@@ -164,7 +167,7 @@ def hf_inputs(model, config, opts):
             inputs["decoder_input_ids"] = text("target")
         if not re.search("SequenceClassification|MultipleChoice", kind):
             labels = text("target" if "decoder_input_ids" in takes else "seq")
-        if "pixel_values" in takes and hasattr(config, "vision_config"):  # images with their captions
+        if "pixel_values" in takes and hasattr(config, "vision_config"):  # a model of images and captions
             size = opts.size or config.vision_config.image_size
             inputs["pixel_values"] = image(getattr(config.vision_config, "num_channels", 3), size, size)
         if "return_loss" in takes:
@@ -180,7 +183,7 @@ def hf_inputs(model, config, opts):
         inputs[main] = Input(torch.float32, [("batch", EXAMPLE_BATCH), config.max_length, config.num_mel_bins])
     elif main == "input_values":
         inputs[main] = Input(torch.float32, [("batch", EXAMPLE_BATCH), opts.samples])
-    elif main == "input_features" and hasattr(config, "num_mel_bins") and hasattr(config, "max_source_positions"):  # Whisper and its kin
+    elif main == "input_features" and hasattr(config, "num_mel_bins") and hasattr(config, "max_source_positions"):  # Whisper
         inputs[main] = Input(torch.float32, [("batch", EXAMPLE_BATCH), config.num_mel_bins, 2 * config.max_source_positions])
         if "decoder_input_ids" in takes:
             inputs["decoder_input_ids"] = text("target")
@@ -198,24 +201,24 @@ def image(*dims):
     return Input(torch.float32, [("batch", EXAMPLE_BATCH), *dims])
 
 
-@functools.cache  # a file that has both the model and its inputs runs once
+@functools.cache  # runs a file once that defines both the model and its inputs
 def module_at(where):
-    """Returns the module of a dotted name, or of a file.py."""
+    """Returns the module with a dotted name, or of a file.py."""
     if not where.endswith(".py"):
         sys.path.insert(0, os.getcwd())
         return importlib.import_module(where)
     sys.path.insert(0, os.path.dirname(os.path.abspath(where)))
     found = importlib.util.spec_from_file_location(os.path.basename(where)[:-3], where)
     module = importlib.util.module_from_spec(found)
-    sys.modules[found.name] = module  # dataclasses and pickles look it up
+    sys.modules[found.name] = module  # required by dataclasses and pickle
     found.loader.exec_module(module)
     return module
 
 
 def load(spec):
-    """pkg.module:name or file.py:name -> the object."""
+    """Returns the object that pkg.module:name or file.py:name names."""
     where, _, name = spec.rpartition(":")
-    if not where or not name or name.endswith(".py"):  # the colon of a drive names nothing
+    if not where or not name or name.endswith(".py"):  # a colon after a Windows drive names nothing
         raise Refusal(f"{spec!r} is not a model", "write timm:NAME, torchvision:NAME, hf:config.json, pkg.module:callable or file.py:callable")
     try:
         module = module_at(where)
@@ -250,7 +253,7 @@ def own_model(spec, opts):
 
 
 def of_batch(batch, model, where):
-    """Returns the inputs in what the user's function returns: a tensor, several, or a dict of them."""
+    """Returns the inputs (name to Input) of the user's example: a tensor, a tuple or a dict of them."""
     import torch
 
     if not isinstance(batch, (dict, tuple, list)):
@@ -269,13 +272,15 @@ def of_batch(batch, model, where):
 
 
 def one_by_one(batch, model):
-    """Gives the tensors that arguments hold (a batch as a dict) to forward as arguments of their own, which a file can name."""
+    """Wraps forward so that tensors inside arguments (a batch as a dict) become arguments with names. Returns them by
+    name.
+    """
     import torch
 
     flat = {}
 
     def names(name, v):
-        """Returns the argument's value with names in place of what it holds."""
+        """Returns the argument's structure with a name in place of each element, and adds the elements to flat."""
         if isinstance(v, dict):
             return {k: names(f"{name}_{k}", each) for k, each in v.items()}
         if isinstance(v, (list, tuple)):
@@ -305,7 +310,7 @@ def one_by_one(batch, model):
 
 
 def resolve(opts):
-    """Returns the functions that build the model and say what it takes."""
+    """Returns functions that build the model, and that return its inputs."""
     library, _, name = opts.spec.partition(":")
     known = {"timm": timm_model, "torchvision": torchvision_model, "hf": hf_model}
     try:

@@ -1,6 +1,6 @@
-"""Watches a model's forward in plain Python: its operators, and when Python frees each tensor.
+"""Observes a model's forward in plain Python: its operators, and when Python frees each tensor.
 
-An exported graph does not say the second, and on it hangs what is in memory at the same time.
+An exported graph lacks the frees, which decide how much memory is in use at the same time.
 """
 
 import contextlib
@@ -17,15 +17,15 @@ import weakref
 
 from vprof_model import Refusal
 
-numbers_of = weakref.WeakKeyDictionary()  # model -> numbers of its buffers
-answers_of = weakref.WeakKeyDictionary()  # model -> what it read of numbers when it was observed
+numbers_of = weakref.WeakKeyDictionary()  # known buffer values by model
+answers_of = weakref.WeakKeyDictionary()  # the Numbers of its last observation by model
 
 
-lot = 0  # the seed with which forward is observed and exported
+lot = 0  # the random seed of observation and export
 
 
 def seed():
-    """Export and observation must take the same way where models draw lots in Python."""
+    """Sets all random seeds: export and observation must take the same path if a model branches on random numbers."""
     import torch
 
     random.seed(lot)
@@ -35,7 +35,7 @@ def seed():
 
 
 def line_of(frames):
-    """Returns the innermost line that is neither torch's nor ours, as file:line."""
+    """Returns the innermost line outside torch and this package, as file:line; empty if there is none."""
     import torch
 
     library = os.path.dirname(os.__file__) + os.sep
@@ -50,60 +50,64 @@ ATTENTION = {"flash": "flash_sdp_enabled", "memory-efficient": "mem_efficient_sd
 
 
 def attention_allowed():
-    """Returns the kernels of attention that torch.nn.attention.sdpa_kernel and torch.backends.cuda leave."""
+    """Returns the attention kernels that torch.nn.attention.sdpa_kernel and torch.backends.cuda allow."""
     import torch
 
     return [name for name, enabled in ATTENTION.items() if getattr(torch.backends.cuda, enabled)()]
 
 
 class Observation:
-    """What one forward in plain Python showed. A tensor is a list of values (operator, result):
-    of the operator that made it, and of operators that wrote to it in place."""
+    """The record of one forward in plain Python. A tensor is a list of values (operator, result index): of the operator
+    that created it, and of operators that wrote to it in place.
+    """
 
     def __init__(self):
-        self.ops = []  # name of each ATen operator called from Python, and its tensor arguments: {name: [values or None]}
-        self.counts = {}  # operator -> how many elements of its mask are true, where that is a size (Numbers.count)
-        self.types = []  # of each operator the arguments that are types
-        self.attention = {}  # operator -> kernels of attention that are allowed there (sdpa_kernel), where not all are
+        # (name, {argument: [values of each tensor]}) of each ATen operator called from Python.
+        self.ops = []
+        self.counts = {}  # Count of true elements by operator, for operators whose result size depends on it
+        self.types = []  # for each operator its dtype arguments, by name
+        self.attention = {}  # allowed attention kernels by operator, if not all are allowed
         self.results = []  # values of the tensors that forward returned
-        self.deaths = []  # (last operator called by then, values of the tensor that died)
-        self.regions = []  # checkpointed calls: (module or None, first operator, last, reentrant)
+        self.deaths = []  # (last operator before the free, values of the freed tensor)
+        self.regions = []  # checkpointed calls: (module or None, first operator, last operator, reentrant)
         self.functions = None  # calls of custom autograd.Functions
-        self.assigned = []  # operators that are copies and stand for tensor.data = value
-        self.host = None  # what lies in the host's memory in training
-        self.lots = False  # whether numbers were drawn on the host, by which it may go
-        self.elements = 0  # of all results
-        self.replaced = []  # (last operator by then, values in the forward before of a tensor of its that died)
-        self.state = []  # (operator, argument, position, values in the forward before of the tensor that is taken there, its type)
-        self.views = set()  # operators whose result lies in the memory of their first argument
-        self.leaves = []  # values of tensors that forward itself has require gradients (x.detach().requires_grad_())
-        self.ended = False  # whether it came to its end
-        self.keeps = False  # whether the forward before did the same, so that its values are the same
-        self.differs = None  # where it began to take another way than expected: the line
-        self.before = None  # the Observation of the forward before
+        self.assigned = []  # operators that are the copies for tensor.data = value
+        self.host = None  # the Host that tracks tensors in host memory
+        self.lots = False  # whether random numbers were drawn that forward may branch on
+        self.elements = 0  # of all results together
+        self.replaced = []  # (last operator before the free, values in the previous forward) of tensors that it left
+        self.state = []  # (operator, argument, position, values in the previous forward, dtype) of uses of tensors that it left
+        self.views = set()  # operators whose result shares the memory of their first argument
+        self.leaves = []  # values of tensors that forward made require gradients (x.detach().requires_grad_())
+        self.ended = False  # whether forward returned
+        self.keeps = False  # whether the previous forward called the same operators, so that values of both match
+        self.differs = None  # the line of the first operator that was not the expected one
+        self.before = None  # the Observation of the previous forward
         self.begins = False  # whether the first forward did more than this one
-        self.notes = []  # what the user must know
+        self.notes = []  # sentences for the user
 
     def names(self):
         return [name for name, _ in self.ops]
 
 
 class Earlier(list):
-    """Values that a tensor had in the forward before, which made it."""
+    """Values of a tensor in the previous forward, which created it."""
 
 
-RUNS = 3  # of forward, in which what it prepares is there and what it keeps has the sizes of the batch
+RUNS = 3  # most runs of forward: state that the first creates exists in the second, and has the batch's sizes in the third
 
 
 def observe(model, example, place, symbols, fake=None, expected=None, answers=None, runs=RUNS):
-    """Runs forward until it does what it did before, or what is expected, and at most so often, and gives what the last one showed: each operator
-    and the death of each tensor. Where operators are expected, it notes the first line that calls another. Answers makes
-    the ones that it takes, of another forward.
+    """Runs forward until it calls the same operators as before, or the expected ones, at most runs times. Returns the
+    Observation of the last run: each operator, and when each tensor was freed.
 
-    Operators are seen where torch.export sees them (the PreDispatch key: before
-    autograd and before compound operators are taken apart), so that both name the same ones.
-    Autograd, which would hold tensors, sees none of them; what it would tell of a tensor is told
-    all the same, since forward may go by it (x.requires_grad, torch.is_grad_enabled())."""
+    With expected operator names, the first line that calls another operator is recorded. answers() makes the Answers to
+    use for reads of values, from another forward.
+
+    Operators are observed at the same level as torch.export (the PreDispatch key: before autograd and before composite
+    operators are decomposed), so that both name the same ones. Autograd itself does not run, since it would keep tensors
+    alive. Its visible state (x.requires_grad, torch.is_grad_enabled()) is set anyway, since forward may branch on it.
+    """
     import torch
     from torch._dispatch.python import enable_python_dispatcher
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -120,7 +124,7 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
     numbers = known.Numbers(numbers_of.get(model))
 
     def born(tensor, value, written):
-        if id(tensor) in values:  # an operator in place gives its argument
+        if id(tensor) in values:  # the result of an in-place operator is its argument
             values[id(tensor)].append(value)
             return
         values[id(tensor)] = [value]
@@ -139,7 +143,7 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
         return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView))
 
     def taken(name, position, tensor):
-        """Returns the values of an argument of the next operator."""
+        """Returns the values of an argument of the operator about to run."""
         which = values.get(id(tensor), [])
         if isinstance(which, Earlier):
             seen.state.append((len(seen.ops), name, position, which, tensor.dtype))
@@ -148,7 +152,7 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
             seen.leaves.append(which[:])
         return which[:]
 
-    class Mode(SchemaCheckMode):  # the one kind of mode of others that this key admits
+    class Mode(SchemaCheckMode):  # the only existing mode that PreDispatch accepts
         def __init__(self):
             super(SchemaCheckMode, self).__init__(torch._C.DispatchKey.PreDispatch)
 
@@ -157,14 +161,14 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
             refuse_sparse(t for v in given.values() for t in tensors_of(v))
             arguments = {name: [taken(name, i, t) for i, t in enumerate(tensors_of(v))] for name, v in given.items()}
             differentiable = torch.is_grad_enabled() and any(t.requires_grad for v in given.values() for t in tensors_of(v))
-            with below(), torch.no_grad():  # where views do not hold what they look at
+            with below(), torch.no_grad():  # so that views hold no reference to their base
                 out = op(*args, **(kwargs or {}))
-            # An operator that had nothing to do (contiguous, to, broadcast_tensors) gives its argument. With another precision
-            # or memory format it makes a tensor, which dies at its own time; so make another one here, too.
+            # ^An operator with nothing to do (contiguous, to, broadcast_tensors) returns its argument. At another
+            # precision or memory format it creates a tensor with its own lifetime, so create one here, too.
             if not op._schema.is_mutable and (same := {id(t) for t in tensors_of(out)} & {id(t) for v in given.values() for t in tensors_of(v)}):
                 with below(), torch.no_grad():
                     out = torch.utils._pytree.tree_map(lambda t: torch.ops.aten.alias.default(t) if id(t) in same else t, out)
-            # What functorch transforms (vmap, grad) has no requires_grad of its own.
+            # Inside functorch transforms (vmap, grad), tensors have no requires_grad of their own.
             if differentiable and torch._C._functorch.peek_interpreter_stack() is None and op not in (torch.ops.aten.detach.default, torch.ops.aten.detach_.default):
                 for tensor in filter(vprof_backward.differentiable, tensors_of(out)):
                     tensor.requires_grad_()
@@ -193,7 +197,7 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
         if any(map(torch.nn.parameter.is_lazy, (*model.parameters(), *model.buffers()))):
             with torch.no_grad(), known.OneDevice(place):
                 args, kwargs = example.tensors(place, symbols)
-                model(*args, **kwargs)  # which gives lazy layers their shapes
+                model(*args, **kwargs)  # initializes lazy layers
         numbers.adopt(model, place == "numbers")
         numbers.assigned = lambda: seen.assigned.append(len(seen.ops))
         numbers.placed = lambda tensor: seen.host.of.pop(id(tensor), None)
@@ -219,7 +223,7 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
             seen.lots = seen.lots or random.getstate() != drawn
             seen.results = [values.get(id(t), []) for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor)]
             seen.ended = True
-            done, seen = seen, None  # what dies from here on outlives forward
+            done, seen = seen, None  # frees after this line are not forward's
             return done
 
         try:
@@ -229,7 +233,7 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
         except Exception:
             if place != "cuda":
                 raise
-            last = seen  # up to what needs a GPU
+            last = seen  # up to the operator that needs a GPU
         first = last.elements
         for _ in range(runs - 1):
             if not last.ended or expected is not None and last.names() == expected:
@@ -240,7 +244,7 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
                 last.before = before
             except vprof_backward.Again:
                 raise
-            except Exception:  # what does not run twice keeps nothing that is known
+            except Exception:  # nothing is known of state if forward cannot run twice
                 seen = None
                 break
             if last.names() == before.names():
@@ -252,16 +256,16 @@ def observe(model, example, place, symbols, fake=None, expected=None, answers=No
 
 
 def shares_memory(x, y):
-    """Reports whether two tensors lie in one memory."""
+    """Reports whether two tensors share memory."""
     import torch
 
-    with contextlib.suppress(Exception):  # what functorch transforms has none of its own
+    with contextlib.suppress(Exception):  # tensors inside functorch transforms have no storage
         return isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor) and x.untyped_storage()._cdata == y.untyped_storage()._cdata
     return False
 
 
 def refuse_sparse(tensors):
-    """A file has sparse tensors in the size that they would have dense."""
+    """Raises Refusal for sparse tensors: an exported program describes them as dense."""
     import torch
 
     for t in tensors:
@@ -272,8 +276,9 @@ def refuse_sparse(tensors):
 
 
 def observe_counts(model, example, place, symbols):
-    """observe(), where sizes that follow from numbers are also seen at three other batches, for how they go with it. Of a
-    forward that draws lots on the host (layers that are dropped, a step that is left out) the one of several that makes most is taken."""
+    """Calls observe(). Counts of mask elements are also observed at three other batches, to fit their dependence on the
+    batch. If forward draws random numbers on the host (layer dropout), the draw with the most elements is used.
+    """
     global lot
     seen = observe(model, example, place, symbols)
     if seen.lots and lot == 0:
@@ -287,7 +292,7 @@ def observe_counts(model, example, place, symbols):
             seen.notes.append(f"forward draws lots, and does more or less by them: planned is the draw that does most of {DRAWS}")
     numbers = answers_of[model]
     if seen.counts and "batch" in symbols:
-        with contextlib.suppress(Exception):  # as when it takes the example's batch alone
+        with contextlib.suppress(Exception):  # fails if forward accepts the example's batch alone
             others = {b: observe(model, example, place, {**symbols, "batch": b}, expected=seen.names()).counts for b in (2, 3, 5)}
             for k, count in seen.counts.items():
                 count.fit(symbols["batch"], {b: counts[k].seen for b, counts in others.items()})
@@ -295,16 +300,17 @@ def observe_counts(model, example, place, symbols):
     return seen
 
 
-DRAWS = 8  # in which a layer that is left out half of the time runs at least once, but for one model in 256
-FEW = 64  # numbers that a forward may go by, where they are drawn on the GPU, as well
+DRAWS = 8  # with 8 draws, a layer skipped half of the time runs at least once, except for one model in 256
+FEW = 64  # also random tensors on the GPU with at most this many elements may decide branches
 
 
-OTHER_BATCH = 1031  # more than samples are usually put together by, and a multiple of nothing
+OTHER_BATCH = 1031  # a prime above usual batch sizes
 
 
 def other_way(model, example, place, symbols, seen):
-    """[batch, line] where forward calls other operators at another batch than that of symbols, else None. The
-    number of parts that a batch is cut into, say, is a number like others in the graph."""
+    """Returns [batch, line] if forward calls other operators at another batch, else None. It does, for example, if it
+    splits the batch into parts: the graph has their number as a constant.
+    """
     expected = seen.names()
     if "batch" not in symbols or place == "numbers":
         return None
@@ -312,8 +318,8 @@ def other_way(model, example, place, symbols, seen):
         found = observe(model, example, place, {**symbols, "batch": OTHER_BATCH}, expected=expected)
         if found.differs is None and len(found.ops) == len(expected):
             return None
-        again = observe(model, example, place, symbols, expected=expected)  # unless it never does the same twice
-    except Exception:  # as when it takes the example's batch alone
+        again = observe(model, example, place, symbols, expected=expected)  # unless forward never does the same twice
+    except Exception:  # fails if forward accepts the example's batch alone
         return None
     return [OTHER_BATCH, found.differs or ""] if again.differs is None and len(again.ops) == len(expected) else None
 
@@ -330,13 +336,16 @@ def fake_mode_of(model):
     return next((p.fake_mode for p in model.parameters() if hasattr(p, "fake_mode")), None)
 
 
-watched = None  # the Observation under way, and the model
+watched = None  # (Observation, module names by module) during an observation
 
 
 def shape_operators():
-    """Says what some operators give for tensors without numbers, which torch does not: ctc_loss its losses and the table
-    of forward probabilities, whose targets are as long as their rows; bincount as many counts as its minlength says;
-    where takes bytes for its condition, as it does with numbers. Returns what keeps that in force."""
+    """Registers result shapes of operators on tensors without values that PyTorch lacks. The returned library keeps
+    them registered.
+
+    ctc_loss returns losses and forward probabilities, with target lengths taken from the targets' shape. bincount
+    returns minlength counts. where accepts uint8 conditions, as it does with values.
+    """
     import torch
     import vprof_known as known
     from torch._subclasses import fake_impls
@@ -361,7 +370,9 @@ def shape_operators():
         return fake
 
     def counted(operator, dims):
-        """The operator gives as many rows as a mask has true elements, by what was answered before."""
+        """Registers an operator that returns one row for each true element of a mask, as many as in the observed
+        forward.
+        """
         unknown = fake_impls.op_implementations_dict[operator]
 
         def fake(mode, function, *args):
@@ -377,7 +388,7 @@ def shape_operators():
         fake_impls.register_op_impl(operator)(fake)
 
     def unique(mode, function, x, sorted=True, return_inverse=False, return_counts=False):
-        """The operator gives as many elements as differ, by what was answered before."""
+        """Returns as many unique elements as in the observed forward."""
         count = known.count(lambda: line_of(traceback.extract_stack()), x.numel())
         if count is None:
             return any_number(mode, function, x, sorted, return_inverse, return_counts)
@@ -388,9 +399,10 @@ def shape_operators():
     fake_impls.register_op_impl(aten._unique2.default)(unique)
     counted(aten.nonzero.default, lambda x: [x.dim()])
     counted(aten.masked_select.default, lambda x: [])
-    # PyTorch 2.11 has a function in Python for where already, and wants to be told that this one goes before it.
+    # PyTorch 2.11 has a Python implementation of where and requires a flag to override it.
     override = {"allow_override": True} if "allow_override" in inspect.signature(library.impl).parameters else {}
-    questions = [getattr(aten, name) for name in ("_use_cudnn_ctc_loss", "_use_miopen_ctc_loss") if hasattr(aten, name)]  # to the GPU
+    # Both operators ask the GPU.
+    questions = [getattr(aten, name) for name in ("_use_cudnn_ctc_loss", "_use_miopen_ctc_loss") if hasattr(aten, name)]
     for operator in (getattr(q, overload) for q in questions for overload in q.overloads()):
         fake_impls.op_implementations_dict.pop(operator, None)
         fake_impls.register_op_impl(operator)(lambda *_, **__: False)
@@ -402,17 +414,22 @@ def shape_operators():
 
 
 def share_copied_modes():
-    """Has copies of a module's tensors keep their fake mode. copy.deepcopy (nn.Transformer copies its layers) copies the mode
-    with all that it holds, and a copy of its weak references to storages frees them a second time: heap corruption."""
+    """Makes copies of a module's tensors keep their fake mode.
+
+    copy.deepcopy (nn.Transformer copies its layers) would copy the mode with its weak references to storages; the copy
+    frees them a second time and corrupts the heap.
+    """
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     FakeTensorMode.__deepcopy__ = lambda self, memo: self
 
 
 def watch_checkpoint():
-    """Puts a checkpoint() in place of torch's that just runs the function, and notes that it did while
-    somebody looks. Before the model's code is imported, which may take the function by its name. The
-    reentrant one would leave the rest of an exported graph under no_grad."""
+    """Replaces torch's checkpoint() by a call of the function, which is recorded during an observation.
+
+    Must run before the model's code is imported, which may import the function by name. The reentrant variant would
+    leave the rest of an exported graph under no_grad.
+    """
     import torch.utils.checkpoint as module
 
     def checkpoint(function, *args, use_reentrant=None, **kwargs):
@@ -429,13 +446,14 @@ def watch_checkpoint():
     module.checkpoint = checkpoint
 
 
-compiled = weakref.WeakSet()  # modules and functions that torch.compile was given and that may run
-scripted = weakref.WeakSet()  # functions of torch.jit.script
+compiled = weakref.WeakSet()  # compiled modules, and functions that have run
+scripted = weakref.WeakSet()  # the same for torch.jit.script
 
 
 def leave_uncompiled():
-    """Has torch.compile, which a graph does not show, and torch.jit.script, whose code detaches what it is called with, return
-    what they are given. Before the model's code is imported."""
+    """Makes torch.compile and torch.jit.script return their argument. A graph does not show compilation, and scripted
+    code detaches its inputs. Must run before the model's code is imported.
+    """
     import torch
 
     def plain(model, noted):
@@ -452,14 +470,14 @@ def leave_uncompiled():
         return called
 
     def compile(model=None, **_):
-        return compile if model is None else plain(model, compiled)  # @torch.compile(...)
+        return compile if model is None else plain(model, compiled)  # used as @torch.compile(...)
 
     torch.compile, torch.jit.script = compile, lambda model, *_, **__: plain(model, scripted)
     torch.nn.Module.compile = lambda self, *_, **__: compiled.add(self)
 
 
 def module_of(function):
-    """Returns the module whose call is checkpointed, if it is one."""
+    """Returns the module that a checkpointed function belongs to, else the function itself."""
     while not hasattr(function, "__self__") and hasattr(function, "func"):  # functools.partial
         function = function.func
     return getattr(function, "__self__", function)
@@ -467,7 +485,7 @@ def module_of(function):
 
 @contextlib.contextmanager
 def watching(model, seen):
-    """Notes checkpointed calls and custom autograd.Functions in seen."""
+    """Records checkpointed calls and custom autograd.Functions in seen while the block runs."""
     import torch
     import vprof_backward
 
