@@ -1,6 +1,6 @@
 //go:build cuda && linux && cgo
 
-/* shim.c: the symbols of libcuda.so.1, each a jump through a slot that vprof_cuda_load fills. */
+/* shim.c: defines the symbols of libcuda.so.1. Each is a jump through a pointer (slot) that vprof_cuda_load sets. */
 #define _GNU_SOURCE
 #include "shim.h"
 
@@ -11,14 +11,14 @@
 
 #define HIDDEN __attribute__((visibility("hidden")))
 
-/* What every slot holds until the library is loaded: CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND. */
+/* The initial value of every slot: returns CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND. */
 static int missing(void) { return 302; }
 
 #define X(name) HIDDEN void *vprof_slot_##name = (void *)missing;
 #include "syms.h"
 #undef X
 
-/* The jumps. They are hidden, so that the driver's own libraries never bind to them. */
+/* The jumps. They have hidden visibility, so that the driver's own libraries do not bind to them. */
 #if defined(__x86_64__)
 #define JUMP(name) "jmp *vprof_slot_" #name "(%rip)\n"
 #elif defined(__aarch64__)
@@ -32,7 +32,7 @@ static int missing(void) { return 302; }
 #include "syms.h"
 #undef X
 
-/* Called by cu before main: see the package comment. */
+/* Called by package cu before main; see this package's comment. */
 HIDDEN int cuInit(unsigned flags)
 {
     (void)flags;

@@ -1,18 +1,18 @@
-/* shim.h: what shim.c offers to Go. */
+/* shim.h: the functions of shim.c that Go calls. */
 #ifndef VPROF_SHIM_H
 #define VPROF_SHIM_H
 
-/* Loads the library and looks up every symbol. Returns NULL, or what went wrong, which lives until the
- * next call. The missing symbols only show when they are called. */
+/* Loads the library and looks up every symbol. Returns NULL, or an error message that is valid until the next call.
+ * A missing symbol is reported only when it is called. */
 const char *vprof_cuda_load(const char *path);
 
-/* The real cuInit of the library loaded; 303 (shared object initialization failed) without one. */
+/* Calls cuInit of the loaded library. Returns 303 (shared object initialization failed) if none is loaded. */
 int vprof_cuInit(void);
 
-/* Whether the library has a symbol that the program can call. */
+/* Reports whether the loaded library has a symbol of syms.h. */
 int vprof_cuda_has(const char *symbol);
 
-/* The file that the library was loaded from, or an empty string. */
+/* Returns the path of the loaded library, or an empty string. */
 const char *vprof_cuda_path(void);
 
 #endif

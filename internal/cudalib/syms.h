@@ -1,5 +1,5 @@
-/* syms.h: every entry point of the driver that the program can call, cuInit aside. A test compares it
- * with what gorgonia.org/cu and this package leave undefined. */
+/* syms.h: all driver functions that the program calls, without cuInit. A test compares the list with the undefined
+ * symbols of gorgonia.org/cu and this package. */
 X(cuArray3DCreate_v2) X(cuArray3DGetDescriptor_v2) X(cuArrayCreate_v2) X(cuArrayDestroy)
 X(cuArrayGetDescriptor_v2) X(cuCtxCreate_v2) X(cuCtxDestroy_v2) X(cuCtxDisablePeerAccess)
 X(cuCtxEnablePeerAccess) X(cuCtxGetApiVersion) X(cuCtxGetCacheConfig) X(cuCtxGetCurrent) X(cuCtxGetDevice)

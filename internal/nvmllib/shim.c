@@ -1,6 +1,7 @@
 //go:build linux && cgo
 
-/* shim.c: the symbols of libnvidia-ml.so.1, each a jump through a slot that vprof_nvml_load fills. */
+/* shim.c: defines the symbols of libnvidia-ml.so.1. Each is a jump through a pointer (slot) that vprof_nvml_load
+ * sets. */
 #define _GNU_SOURCE
 #include "shim.h"
 
@@ -9,14 +10,14 @@
 
 #define HIDDEN __attribute__((visibility("hidden")))
 
-/* What every slot holds until the library is loaded: NVML_ERROR_FUNCTION_NOT_FOUND. */
+/* The initial value of every slot: returns NVML_ERROR_FUNCTION_NOT_FOUND. */
 static int missing(void) { return 13; }
 
 #define X(name) HIDDEN void *vprof_slot_##name = (void *)missing;
 #include "syms.h"
 #undef X
 
-/* The jumps. They are hidden, so that the library itself never binds to them. */
+/* The jumps. They have hidden visibility, so that the library itself does not bind to them. */
 #if defined(__x86_64__)
 #define JUMP(name) "jmp *vprof_slot_" #name "(%rip)\n"
 #elif defined(__aarch64__)

@@ -1,5 +1,5 @@
-/* syms.h: every entry point of NVML that go-nvml can call, nvmlErrorString aside. A test compares it with
- * what go-nvml leaves undefined. */
+/* syms.h: all NVML functions that go-nvml calls, without nvmlErrorString. A test compares the list with the
+ * undefined symbols of go-nvml. */
 X(nvmlComputeInstanceDestroy) X(nvmlComputeInstanceGetInfo) X(nvmlComputeInstanceGetInfo_v2)
 X(nvmlDeviceClearAccountingPids) X(nvmlDeviceClearCpuAffinity) X(nvmlDeviceClearEccErrorCounts)
 X(nvmlDeviceClearFieldValues) X(nvmlDeviceCreateGpuInstance) X(nvmlDeviceCreateGpuInstanceWithPlacement)

@@ -1,6 +1,6 @@
-/* cuda.h: the part of CUDA's driver interface that gorgonia.org/cu v0.9.6 and this package use, as of
- * CUDA 12, so that building takes neither a toolkit nor a download. It holds declarations only.
- * "make cuda-header" compares it with NVIDIA's own header. */
+/* cuda.h: the declarations of CUDA's driver interface that gorgonia.org/cu v0.9.6 and this package use, as of CUDA
+ * 12. With them a build requires neither a toolkit nor a download. "make cuda-header" compares them with NVIDIA's
+ * header. */
 #ifndef VPROF_CUDA_H
 #define VPROF_CUDA_H
 
@@ -12,7 +12,7 @@
 #define CU_TRSF_READ_AS_INTEGER 0x01
 #define CU_TRSF_NORMALIZED_COORDINATES 0x02
 
-/* Names whose binary interface has a newer version. */
+/* Functions whose current version has a suffix. */
 #define cuArray3DCreate cuArray3DCreate_v2
 #define cuArray3DGetDescriptor cuArray3DGetDescriptor_v2
 #define cuArrayCreate cuArrayCreate_v2

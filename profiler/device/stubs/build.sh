@@ -1,8 +1,8 @@
 #!/bin/sh
 # Builds the stubs for one major version of CUDA into a folder.
 #     build.sh 12|13 FOLDER INCLUDE...
-# CC names the compiler. The libraries have NVIDIA's sonames; the files do not have those of the runtime,
-# since PyTorch loads every library again that it finds beside a file named libcudart.so.
+# CC names the compiler. The libraries have NVIDIA's sonames. The runtime's files have other names: if a file is
+# named libcudart.so, PyTorch loads the libraries beside it again.
 set -eu
 cuda=$1 out=$2
 shift 2

@@ -1,18 +1,18 @@
-/* calls.c: what every call goes through, and the environment that tells the fake how to be.
+/* calls.c: code around every call, and the environment variables that configure the driver.
  *
- *   FAKECUDA        GPUs, divided by ';', each of fields divided by ',': name=, cc=86, sms=, threads=,
+ *   FAKECUDA        GPUs, separated by ';'. A GPU has fields separated by ',': name=, cc=86, sms=, threads=,
  *                   memory=, context=, module=, mode=, mig=, id=, other=PID:NAME:BYTES (repeatable)
- *   FAKECUDA_FAIL   failures, divided by ',': N:RESULT fails the Nth call, NAME:N:RESULT the Nth call of
+ *   FAKECUDA_FAIL   failures, separated by ',': N:RESULT fails the Nth call, NAME:N:RESULT the Nth call of
  *                   that name, counted from 1
- *   FAKECUDA_HANG   NAME:N, the Nth call of that name, NVML's included, does not return until the library is restarted
+ *   FAKECUDA_HANG   NAME:N, the Nth call of that name, also of NVML, blocks until the library is restarted
  *   FAKECUDA_TAKE   N:BYTES, another process allocates so many bytes of the first GPU at the Nth call
  *   FAKECUDA_STATS  a file for the statistics
- *   FAKECUDA_LOG    a file with a line for each call: its name, and why it failed if it did
- *   FAKECUDA_VERSION  what cuDriverGetVersion says
- *   FAKECUDA_BACKED=1 gives device memory host memory, so that copies and kernels happen
- *   FAKECUDA_GENUINE=1 does so for the first launches of a context, after which a launch takes 100 ms;
- *   with FAKECUDA_FAST=1 10 us as ever
- *   FAKECUDA_SICK=KERNELS makes kernels whose names begin so compute wrong results, where kernels run */
+ *   FAKECUDA_LOG    a file with a line for each call: its name and result, and rules that it broke
+ *   FAKECUDA_VERSION  the CUDA version that cuDriverGetVersion returns
+ *   FAKECUDA_BACKED=1 backs device memory by host memory, so that copies and kernels run
+ *   FAKECUDA_GENUINE=1 does so for the first launches of a context; a launch takes 100 ms of device time, or 10 us
+ *   with FAKECUDA_FAST=1
+ *   FAKECUDA_SICK=PREFIX makes kernels whose names begin so write wrong results, if kernels run */
 #define _GNU_SOURCE
 #include "fake.h"
 
@@ -28,15 +28,15 @@
 gpu gpus[MAX_GPUS];
 int ngpus, backed, genuine, fast;
 char sick[32];
-static statistics own; /* while nobody wants them */
+static statistics own; /* used without FAKECUDA_STATS */
 statistics *stats = &own;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int started;
 static FILE *log_file;
-static char calling[64]; /* the call under way */
+static char calling[64]; /* name of the call that runs */
 
-/* ---- failures on demand --------------------------------------------------------------------- */
+/* ---- injected failures ---------------------------------------------------------------------- */
 
 enum { MAX_FAILURES = 8 };
 static struct { char name[64]; uint64_t after; int result; } failures[MAX_FAILURES];
@@ -56,7 +56,7 @@ static void read_failures(char *list)
     }
 }
 
-/* Results after which the context is lost. */
+/* Reports whether a result destroys the context: later calls return it, too. */
 static int is_fatal(int result)
 {
     return result == 214 || result == 220 || result == 700 || result == 702 || (result >= 714 && result <= 719) || result == 999;
@@ -71,13 +71,13 @@ static int injected(const char *name)
     return result;
 }
 
-/* ---- what happens in the middle of a run ---------------------------------------------------------- */
+/* ---- events during a run --------------------------------------------------------------------------- */
 
 static struct { char name[64]; unsigned long long after; } hanging;
 static struct { unsigned long long after, bytes; } taking;
 static unsigned restarts;
 
-/* Waits until the library is restarted if the call is the one that hangs. The lock is free meanwhile. */
+/* Blocks the call that FAKECUDA_HANG names until the library is restarted. The lock is released meanwhile. */
 static void hang(const char *name)
 {
     if (strcmp(hanging.name, name) || !hanging.after || --hanging.after)
@@ -96,7 +96,7 @@ void stall(const char *name)
     pthread_mutex_unlock(&lock);
 }
 
-/* Has another process allocate memory if its time has come. */
+/* Counts calls, and lets another process allocate memory at the call that FAKECUDA_TAKE names. */
 static void take(void)
 {
     if (!taking.after || --taking.after)
@@ -199,7 +199,7 @@ static void read_environment(void)
 
 int initialized, lost, current_gpu = -1;
 uint64_t context_number;
-__thread uint64_t my_context; /* the number of the context that is current on this thread */
+__thread uint64_t my_context; /* number of the context that is current on this thread */
 
 void start(void)
 {
@@ -209,7 +209,7 @@ void start(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* For tests that are several machines, one after the other. */
+/* Reads the environment again, for a test that simulates one machine after another. */
 API void fakecuda_restart(void)
 {
     pthread_mutex_lock(&lock);

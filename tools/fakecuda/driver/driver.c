@@ -8,10 +8,11 @@
 extern int initialized;
 extern uint64_t context_number;
 extern __thread uint64_t my_context;
-static int references; /* to the primary context */
+static int references; /* retains of the primary context */
 int eager;
 
-/* The GPU with a number among the GPUs that CUDA_VISIBLE_DEVICES, a list of numbers, leaves; -1 without. */
+/* Returns the index in gpus of visible device n. CUDA_VISIBLE_DEVICES lists the indices of visible GPUs; all are
+ * visible without it. Returns -1 if there is no such device. */
 static int shown(int n)
 {
     char list[64], *left = NULL;
@@ -90,7 +91,7 @@ static void uuid_of(unsigned char *uuid, int device)
     uuid[15] = (unsigned char)device;
 }
 
-/* The older call does not know slices: it gives the GPU's. */
+/* This older function does not know MIG instances: it returns the GPU's UUID. */
 API int cuDeviceGetUuid(unsigned char *uuid, int device)
 {
     CALL(cuDeviceGetUuid, DRIVER);
@@ -109,7 +110,7 @@ API int cuDeviceGetUuid_v2(unsigned char *uuid, int device)
     return SUCCESS;
 }
 
-/* Numbers as in the public enum CUdevice_attribute. */
+/* attribute is a value of the public enum CUdevice_attribute. */
 API int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
     CALL(cuDeviceGetAttribute, DRIVER);
@@ -133,7 +134,7 @@ API int cuDeviceGetAttribute(int *value, int attribute, int device)
 
 /* ---- the primary context -------------------------------------------------------------------- */
 
-static int handle; /* the context's address */
+static int handle; /* its address is the context's handle */
 
 API int cuDevicePrimaryCtxRetain(void **context, int device)
 {
@@ -203,7 +204,7 @@ typedef struct thing {
     uint64_t at;
     struct thing *next;
 } thing;
-static thing *things; /* every stream and event ever made, so that stale handles are recognized */
+static thing *things; /* every stream and event ever created, to detect stale handles */
 
 static thing *make(int kind)
 {

@@ -1,6 +1,5 @@
-/* fake.h: what the parts of the fake driver know of each other.
- *
- * The types of CUDA's and NVML's interfaces are written out by hand where they are needed. */
+/* fake.h: functions and data that the files of the fake driver share.
+ * Types of CUDA's and NVML's interfaces are declared by hand in the files that need them. */
 #ifndef FAKE_H
 #define FAKE_H
 
@@ -9,9 +8,9 @@
 
 #define API __attribute__((visibility("default")))
 #define MIB (1024ull * 1024ull)
-#define GRANULE (2 * MIB) /* physical memory goes in these */
+#define GRANULE (2 * MIB) /* granularity of physical memory */
 
-/* The results that the fake gives of its own accord. */
+/* CUresult values that the driver returns. */
 enum {
     SUCCESS = 0,
     INVALID_VALUE = 1,
@@ -29,51 +28,51 @@ enum {
     ILLEGAL_ADDRESS = 700,
 };
 
-/* A GPU, as FAKECUDA describes it. */
+/* A GPU as FAKECUDA describes it. A GPU in MIG mode is SLICED; its instances, each a SLICE, follow it. */
 enum { MAX_GPUS = 16, MAX_OTHERS = 8 };
 enum { WHOLE, SLICE, SLICED };
 typedef struct {
     char name[96];
     int major, minor, sms, threads, mode;
-    int mhz;          /* the highest clock of its multiprocessors                 */
-    int id;           /* a number that no GPU of another machine has; zero is the first's */
-    int integrated;   /* its memory is the host's                                 */
-    int mps;          /* contexts share it through the Multi-Process Service      */
-    int display;      /* it drives one, so kernels have a time limit             */
-    int unlisted;     /* NVML lists no other processes, as in a container         */
-    int unpaged;      /* it cannot map page by page                               */
-    int spills;       /* allocations go on in host memory once the GPU is full  */
-    int mig;          /* SLICED: cut into the SLICEs that follow it, which CUDA sees in its place */
-    uint64_t memory;  /* what the driver reports as total                         */
-    uint64_t context; /* what a context takes                                     */
-    uint64_t adds;    /* what the driver adds to a segment                        */
-    uint64_t module;  /* what loading a module takes                              */
-    struct { unsigned pid; char name[32]; uint64_t bytes; } others[MAX_OTHERS]; /* other processes */
+    int mhz;          /* highest SM clock */
+    int id;           /* index over all machines, from which the UUID is made; 0 for the first */
+    int integrated;   /* shares memory with the host */
+    int mps;          /* contexts share it through MPS */
+    int display;      /* drives a display, so kernels have a time limit */
+    int unlisted;     /* NVML lists no other processes, as in a container */
+    int unpaged;      /* no virtual memory management */
+    int spills;       /* allocations beyond its memory use host memory (WSL2) */
+    int mig;          /* WHOLE, SLICE or SLICED; CUDA sees instances instead of a SLICED GPU */
+    uint64_t memory;  /* total bytes as the driver reports them */
+    uint64_t context; /* bytes of a context */
+    uint64_t adds;    /* bytes the driver adds to a segment */
+    uint64_t module;  /* bytes of a loaded module */
+    struct { unsigned pid; char name[32]; uint64_t bytes; } others[MAX_OTHERS]; /* other processes on the GPU */
     int nothers;
-    uint64_t used;    /* physical memory that this process holds, context included */
+    uint64_t used;    /* bytes in use by this process, with its context */
 } gpu;
 extern gpu gpus[MAX_GPUS];
 extern int ngpus;
-int nth_gpu(int n, int other_than); /* the index of the nth GPU that is not SLICE or not SLICED; -1 */
+int nth_gpu(int n, int other_than); /* index of the nth GPU whose mig differs from other_than; -1 if there is none */
 uint64_t used_by_others(const gpu *b);
-int charge(gpu *b, uint64_t bytes); /* 0 if there is not enough */
+int charge(gpu *b, uint64_t bytes); /* adds to the bytes in use; 0 if the GPU has too little left */
 
-/* What tests read, through the file that FAKECUDA_STATS names: it is mapped, so that it is up to date
- * however the process ends. The Go side has the same structure. */
+/* Counts for tests. The file FAKECUDA_STATS is mapped to this structure, so that it is current however the process
+ * ends. Stats in Go has the same layout. */
 typedef struct {
-    uint64_t calls;      /* of the driver, failed ones included              */
-    uint64_t injected;   /* failures that FAKECUDA_FAIL asked for            */
-    uint64_t violations; /* of the interface's rules; the log has the call   */
-    uint64_t used, peak; /* bytes of all GPUs that this process holds      */
-    uint64_t contexts, segments, ranges, mappings, handles, modules, streams, events; /* alive now */
-    uint64_t reclaimed;  /* things that a context took with it when it ended */
-    uint64_t launches, seconds_e9; /* device time in nanoseconds             */
-    uint64_t nvml;       /* nvmlInit without its nvmlShutdown                */
+    uint64_t calls;      /* driver calls, failed ones included */
+    uint64_t injected;   /* failures injected by FAKECUDA_FAIL */
+    uint64_t violations; /* calls that broke a rule of the interface; the log names them */
+    uint64_t used, peak; /* bytes in use by this process on all GPUs */
+    uint64_t contexts, segments, ranges, mappings, handles, modules, streams, events; /* live objects */
+    uint64_t reclaimed;  /* objects destroyed with their context */
+    uint64_t launches, seconds_e9; /* kernel launches; device time in ns */
+    uint64_t nvml;       /* calls of nvmlInit minus nvmlShutdown */
 } statistics;
 extern statistics *stats;
 
-/* Every entry point begins with CALL: the call is counted and logged, fails if it is told to or if what
- * it needs is not there, and holds the lock until it returns. */
+/* Begins every driver function. Counts and logs the call, and holds the lock until the function returns. Returns an
+ * injected failure, or an error if what the call needs (initialization, a context) is missing. */
 enum needs { NOTHING, DRIVER, CONTEXT };
 int enter(const char *name, enum needs needs);
 void leave(int *unused);
@@ -83,31 +82,30 @@ void leave(int *unused);
     if (entered)                                           \
     return entered
 
-/* violation notes that the caller broke a rule, and returns the result to answer with. */
+/* Records that the caller broke a rule; returns result. */
 int violation(int result, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-void start(void);          /* reads the environment, once                          */
-extern int current_gpu;  /* of the context of this process; -1 without           */
-extern int lost;           /* the failure that took the context; 0 while it works  */
-extern int eager;          /* modules take their memory when they are loaded, not when they are used: so
-                              said CUDA_MODULE_LOADING to cuInit                         */
-extern int backed;         /* device memory is host memory, and kernels run        */
-extern int genuine;        /* so it is until a context has had PROOF launches: enough to pass for a GPU */
-extern int fast;           /* launches take 10 us even so                           */
-extern char sick[32];      /* kernels whose names begin so come out wrong          */
+void start(void);          /* reads the environment on the first call */
+extern int current_gpu;  /* GPU of this process's context; -1 if none */
+extern int lost;           /* error that destroyed the context; 0 if none */
+extern int eager;          /* CUDA_MODULE_LOADING=EAGER: modules allocate memory at load, not at first use */
+extern int backed;         /* device memory has host memory behind it and kernels run */
+extern int genuine;        /* backed until PROOF launches and a free, like a real GPU under test; launches take 100 ms */
+extern int fast;           /* launches of a genuine driver take 10 us */
+extern char sick[32];      /* kernels whose names begin so write wrong results */
 enum { PROOF = 9 };
-void believe(void);        /* memory was freed                                   */
-int backs(void);           /* whether memory is there now                          */
-int configured(const char *name, char *value, size_t size); /* an environment variable */
+void believe(void);        /* called when memory is freed: ends the backed phase of genuine */
+int backs(void);           /* reports whether memory is backed now */
+int configured(const char *name, char *value, size_t size); /* reads an environment variable; 0 if unset */
 
-void end_context(void);     /* releases everything  */
-void reclaim_memory(void);  /* what memory.c holds */
-void reclaim_modules(void); /* what module.c holds */
-void forget_nvml(void);     /* what happened to it */
-void stall(const char *name); /* does not return if the call of NVML is the one that hangs */
+void end_context(void);     /* destroys all objects of the context */
+void reclaim_memory(void);  /* frees the blocks of memory.c */
+void reclaim_modules(void); /* unloads the modules of module.c */
+void forget_nvml(void);     /* resets NVML's counters */
+void stall(const char *name); /* blocks if FAKECUDA_HANG names this NVML call */
 int in_memory(uint64_t at, uint64_t bytes);
 
-/* The device's clock only moves with work, so that times are the same on every run. */
+/* Advances the device clock, which moves only with work, so that measured times are the same in every run. */
 void spend(uint64_t nanoseconds);
 
 #endif

@@ -1,6 +1,5 @@
-/* memory.c: device memory. Addresses are reserved in this process and cannot be touched, so that no two
- * things have the same and a stray access of the CPU faults, as with a real GPU. If the fake is backed,
- * allocated ones are host memory. */
+/* memory.c: device memory. Its addresses are reserved in this process without access: no two objects share one, and
+ * an access from the CPU faults, as with a real GPU. If the driver is backed, allocated memory is host memory. */
 #define _GNU_SOURCE
 #include "fake.h"
 
@@ -11,10 +10,10 @@
 enum kind { SEGMENT, RANGE, MAPPING, HANDLE };
 typedef struct block {
     enum kind kind;
-    uint64_t at, bytes, phys; /* phys is what it is charged with */
-    int accessible;           /* of a mapping */
+    uint64_t at, bytes, phys; /* phys: bytes charged to the GPU */
+    int accessible;           /* of a mapping: access is set */
     struct block *handle;     /* of a mapping */
-    int mappings, released;   /* of a handle  */
+    int mappings, released;   /* of a handle */
     struct block *next;
 } block;
 static block *blocks;
@@ -70,9 +69,9 @@ static int overlaps_any(uint64_t at, uint64_t bytes)
     return 0;
 }
 
-/* Addresses rise and are not used twice: the caching allocator prefers lower ones, so where it puts things
- * depends on their order, and the simulated GPUs use this order. They come from an arena of addresses
- * that cost nothing. FAKECUDA_ADDRESSES has them fall, or come in no order. */
+/* Reserves addresses from an arena without memory; 0 on failure. Addresses are not reused and ascend, unless
+ * FAKECUDA_ADDRESSES is "falling" or "random". The caching allocator prefers lower addresses, so its results depend
+ * on this order. */
 static uint64_t reserve(uint64_t bytes)
 {
     static uint64_t next, end, begin, random = 1;
@@ -125,7 +124,7 @@ API int cuMemGetInfo_v2(size_t *available, size_t *total)
     const gpu *b = &gpus[current_gpu];
     *total = b->memory;
     uint64_t taken = b->used + used_by_others(b);
-    *available = taken < b->memory ? b->memory - taken : 0; /* less where allocations spill */
+    *available = taken < b->memory ? b->memory - taken : 0; /* less if allocations spill into host memory */
     return SUCCESS;
 }
 
@@ -156,7 +155,7 @@ API int cuMemFree_v2(uint64_t at)
     return SUCCESS;
 }
 
-/* ---- mapping page by page ------------------------------------------------------------------- */
+/* ---- virtual memory management -------------------------------------------------------------- */
 
 typedef struct { int type, id; } location;
 typedef struct { int type, handle_types; location location; void *windows; unsigned char flags[8]; } properties;
@@ -206,7 +205,7 @@ API int cuMemCreate(uint64_t *handle, size_t bytes, const properties *p, unsigne
     return SUCCESS;
 }
 
-/* Memory lives as long as its handle or a mapping of it. */
+/* Destroys a handle that is released and has no mapping left. */
 static void let_go(block *handle)
 {
     if (handle->released && !handle->mappings)
@@ -271,7 +270,7 @@ API int cuMemUnmap(uint64_t at, size_t bytes)
 
 /* ---- copies --------------------------------------------------------------------------------- */
 
-/* Whether bytes at an address may be touched. */
+/* Reports whether all bytes of a range are allocated and accessible. */
 int in_memory(uint64_t at, uint64_t bytes)
 {
     for (uint64_t end = at + bytes; at < end;) {
@@ -288,7 +287,7 @@ int in_memory(uint64_t at, uint64_t bytes)
     return 1;
 }
 
-/* The whole device moves a byte in a picosecond, and takes a microsecond to begin. */
+/* Advances the clock for a copy: 1 us, and 1 ps per byte. */
 static void spend_on(uint64_t bytes) { spend(1000 + bytes / 1000); }
 
 static int stray(uint64_t at, uint64_t bytes)

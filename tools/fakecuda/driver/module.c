@@ -1,6 +1,6 @@
 /* module.c: modules, functions and launches. */
 #include "fake.h"
-#include "run.h" /* of kernels/cudac */
+#include "run.h" /* from kernels/cudac */
 
 #include <elf.h>
 #include <stdio.h>
@@ -17,10 +17,10 @@ struct module {
     int nfunctions;
     module *next;
 };
-static module *modules; /* all that ever were, so that stale handles are recognized */
+static module *modules; /* every module ever loaded, to detect stale handles */
 
-static int launched; /* by the context, as far as that matters */
-static int believed; /* a genuine driver has run what a device is tried with */
+static int launched; /* launches in this context, counted up to PROOF */
+static int believed; /* a genuine driver has shown results of PROOF launches, and is no longer backed */
 
 void reclaim_modules(void)
 {
@@ -35,8 +35,7 @@ void reclaim_modules(void)
     launched = believed = 0;
 }
 
-/* The PTX version that the driver's compiler takes, times ten: 7.8 came with CUDA 11.8, 8.0 with 12.0,
- * 9.0 with 13.0. */
+/* Returns the newest PTX version that the driver accepts, times ten: 78 for CUDA 11.8, 80 for 12.0, 90 for 13.0. */
 static int newest_ptx(void)
 {
     char text[16];
@@ -44,7 +43,7 @@ static int newest_ptx(void)
     return version < 12000 ? 70 + version % 1000 / 10 : (version / 1000 - 4) * 10 + version % 1000 / 10;
 }
 
-/* Allocates the memory of a module's code once. Returns whether it is there. */
+/* Charges the GPU for a module's code, once per module. Returns 0 if memory is exhausted. */
 static int occupy(module *m)
 {
     gpu *b = &gpus[current_gpu];
@@ -63,7 +62,7 @@ static void add_function(module *m, const char *name, size_t length)
     snprintf(f->name, sizeof f->name, "%.*s", (int)length, name);
 }
 
-/* PTX: its entries, and the version and target that it says. */
+/* Reads the kernels (.entry), the version and the target of PTX. */
 static int read_ptx(module *m, const char *ptx)
 {
     static const char entry[] = ".entry ";
@@ -81,8 +80,8 @@ static int read_ptx(module *m, const char *ptx)
     return SUCCESS;
 }
 
-/* A cubin: an ELF file whose flags have the architecture and whose sections are called after kernels. It
- * runs on GPUs of the same major number from its own minor one on. */
+/* Reads a cubin: an ELF file with the architecture in its flags and a section .text.NAME for each kernel. It runs on
+ * GPUs of the same major and at least the same minor capability. */
 static int read_cubin(module *m, const char *image)
 {
     enum { CUDA = 190, EARLIER_ABI = 0x33 };
@@ -101,7 +100,7 @@ static int read_cubin(module *m, const char *image)
         if (!strncmp(name, text, strlen(text)))
             add_function(m, name + strlen(text), strlen(name) - strlen(text));
     }
-    m->arch = arch < 80 ? arch : 80; /* the sources that it was made of */
+    m->arch = arch < 80 ? arch : 80; /* the sources are the same from sm_80 on */
     return SUCCESS;
 }
 
@@ -158,15 +157,15 @@ API int cuModuleGetFunction(function **out, module *m, const char *name)
     return NOT_FOUND;
 }
 
-/* Whoever frees memory after the proof has its result. */
+/* Called at a free: after PROOF launches, the caller has read the results. */
 void believe(void) { believed |= launched >= PROOF; }
 
 int backs(void) { return backed || (genuine && !believed); }
 
-/* The argument of a product, a convolution or attention that says where it writes. */
+/* Returns the index of the argument that is the output address, for products, convolutions and attention. */
 static int result_of(const char *name) { return !strncmp(name, "gemm_", 5) ? 6 : !strncmp(name, "conv_", 5) ? 2 : 3; }
 
-/* The kernels run on the CPU. */
+/* Runs a kernel on the CPU. */
 static int run(const function *f, const unsigned *grid, const unsigned *block, unsigned shared, void **params)
 {
     if (host_arguments(f->module->arch, f->name) < 0)

@@ -1,4 +1,4 @@
-/* nvml.c: NVML for the GPUs of the fake driver. It reports the memory of the driver in this process. */
+/* nvml.c: NVML for the GPUs of the fake driver. It reports the memory of this process's driver. */
 #include "fake.h"
 
 #include <stdio.h>
@@ -14,8 +14,8 @@ static int fails(void)
     return configured("FAKENVML_FAIL", text, sizeof text) ? atoi(text) : 0;
 }
 
-/* FAKENVML_LOSE=AFTER:CODE:FAILS takes the GPUs away after so many looks at their memory: every call
- * says CODE until NVML is initialized again, which fails FAILS times first. It happens once. */
+/* FAKENVML_LOSE=AFTER:CODE:FAILS makes the GPUs disappear once, after this many memory queries: every call returns
+ * CODE until NVML is initialized again, which fails FAILS times first. */
 static int looks, taken, refused;
 
 static int gone(void)
@@ -31,8 +31,8 @@ static int gone(void)
     return taken ? code : 0;
 }
 
-/* FAKENVML_WAVE=LOOKS has the memory of other processes, and the load, rise from nothing to all and fall
- * again within so many looks. */
+/* Returns the factor for the load and the memory of other processes. With FAKENVML_WAVE=QUERIES it rises from 0 to 1
+ * and falls again within so many memory queries; else it is 1. */
 static double wave(void)
 {
     char value[16];
@@ -45,8 +45,8 @@ static double wave(void)
 
 void forget_nvml(void) { looks = taken = refused = 0; }
 
-/* FAKENVML_LIES=sensors, memory, total, process, nothing, count or names has NVML report values of these that no GPU
- * has: total is no memory at all, process more for this process than is in use, nothing that nothing is in use. */
+/* Reports whether FAKENVML_LIES names a value that NVML shall report wrongly: sensors, memory, total (0 bytes),
+ * process (all memory in use by this process), nothing (0 bytes in use), count or names. */
 static int lies(const char *what)
 {
     char value[16];
@@ -190,12 +190,12 @@ API int nvmlDeviceGetMigDeviceHandleByIndex(const gpu *b, unsigned i, gpu **slic
 
 typedef struct { unsigned version; unsigned long long total, reserved, available, used; } memory;
 
-/* What the GPU shows from outside: more than there is for programs. */
+/* Returns the memory of a GPU as NVML reports it: 400 MiB more than CUDA programs can use, which are reserved. */
 static int look(const gpu *b, memory *m)
 {
     enum { RESERVED = 400 };
     if (b->integrated)
-        return NOT_SUPPORTED; /* as of GB10 */
+        return NOT_SUPPORTED; /* as on GB10 */
     if (b == gpus)
         looks++;
     if (gone())
@@ -213,7 +213,7 @@ static int look(const gpu *b, memory *m)
     return SUCCESS;
 }
 
-/* FAKENVML_OLD=1 has only the older call, which counts what is reserved as used. */
+/* With FAKENVML_OLD=1 only the older function exists, which counts reserved memory as used. */
 API int nvmlDeviceGetMemoryInfo_v2(const gpu *b, memory *m)
 {
     enum { FUNCTION_NOT_FOUND = 13 };
@@ -258,7 +258,7 @@ API int nvmlDeviceGetGraphicsRunningProcesses_v3(const gpu *b, unsigned *n, proc
 API int nvmlDeviceGetUtilizationRates(const gpu *b, unsigned percent[2])
 {
     if (b->mig == SLICE)
-        return INVALID_ARGUMENT; /* a slice has none of its own */
+        return INVALID_ARGUMENT; /* an MIG instance has no value of its own */
     percent[0] = b->nothers ? (unsigned)(99 * wave()) : 0;
     if (lies("sensors"))
         percent[0] = 4000000000u;
@@ -270,7 +270,7 @@ API int nvmlDeviceGetTemperature(const gpu *b, int sensor, unsigned *celsius)
 {
     stall(__func__);
     if (b->mig == SLICE)
-        return INVALID_ARGUMENT; /* a slice has none of its own */
+        return INVALID_ARGUMENT; /* an MIG instance has no value of its own */
     (void)sensor;
     *celsius = lies("sensors") ? (unsigned)-5 : 40 + (b->nothers ? (unsigned)(30 * wave()) : 0);
     return SUCCESS;
@@ -279,7 +279,7 @@ API int nvmlDeviceGetTemperature(const gpu *b, int sensor, unsigned *celsius)
 API int nvmlDeviceGetPowerUsage(const gpu *b, unsigned *milliwatts)
 {
     if (b->mig == SLICE)
-        return INVALID_ARGUMENT; /* a slice has none of its own */
+        return INVALID_ARGUMENT; /* an MIG instance has no value of its own */
     *milliwatts = lies("sensors") ? ~0u : 30000 + (b->nothers ? (unsigned)(240000 * wave()) : 0);
     return SUCCESS;
 }
@@ -287,7 +287,7 @@ API int nvmlDeviceGetPowerUsage(const gpu *b, unsigned *milliwatts)
 API int nvmlDeviceGetEnforcedPowerLimit(const gpu *b, unsigned *milliwatts)
 {
     if (b->mig == SLICE)
-        return INVALID_ARGUMENT; /* a slice has none of its own */
+        return INVALID_ARGUMENT; /* an MIG instance has no value of its own */
     *milliwatts = 300000;
     return SUCCESS;
 }
@@ -295,7 +295,7 @@ API int nvmlDeviceGetEnforcedPowerLimit(const gpu *b, unsigned *milliwatts)
 API int nvmlDeviceGetClockInfo(const gpu *b, int kind, unsigned *mhz)
 {
     if (b->mig == SLICE)
-        return INVALID_ARGUMENT; /* a slice has none of its own */
+        return INVALID_ARGUMENT; /* an MIG instance has no value of its own */
     *mhz = lies("sensors") ? ~0u : kind == 2 ? 9000 : 1500;
     return SUCCESS;
 }
@@ -303,7 +303,7 @@ API int nvmlDeviceGetClockInfo(const gpu *b, int kind, unsigned *mhz)
 API int nvmlDeviceGetCurrentClocksThrottleReasons(const gpu *b, unsigned long long *reasons)
 {
     if (b->mig == SLICE)
-        return INVALID_ARGUMENT; /* a slice has none of its own */
+        return INVALID_ARGUMENT; /* an MIG instance has no value of its own */
     *reasons = 1; /* idle */
     return SUCCESS;
 }

@@ -1,9 +1,9 @@
-/* blas.c: cuBLAS and cuBLASLt, where nothing but an answer is needed. */
+/* blas.c: functions of cuBLAS and cuBLASLt that must return more than zeros. */
 #include "core.h"
 
 #include <string.h>
 
-/* cublasLtMatmulHeuristicResult_t: an algorithm that needs no workspace. */
+/* cublasLtMatmulHeuristicResult_t; the stub reports one algorithm without a workspace. */
 typedef struct { uint64_t algorithm[8]; size_t workspace; int state; float waves; int reserved[4]; } heuristic;
 
 API int cublasLtMatmulAlgoGetHeuristic(void *handle, void *operation, void *a, void *b, void *c, void *d,

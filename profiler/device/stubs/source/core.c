@@ -1,4 +1,4 @@
-/* core.c: the environment, the GPUs and their memory. */
+/* core.c: the description of the GPUs, their memory, the log, and questions to vprof. */
 #include "core.h"
 
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 
 #define GIB (1024 * MIB)
 
-/* What a GPU is that nobody described. */
+/* The default GPU, used without VPROF_STUB_GPU. */
 gpu_spec spec = {
     .name = "vprof", .memory = 24 * GIB, .context = 300 * MIB, .cc_major = 8, .cc_minor = 6, .sms = 82,
     .threads_per_sm = 1536, .warp = 32, .shared_per_block = 101376, .shared_per_sm = 102400, .l2 = 6 * MIB,
@@ -83,7 +83,7 @@ void note(const char *format, ...)
     close(file);
 }
 
-/* ---- questions ------------------------------------------------------------------------------ */
+/* ---- questions to vprof --------------------------------------------------------------------- */
 
 static int dial(void)
 {
@@ -100,7 +100,8 @@ static int dial(void)
     return fd;
 }
 
-/* One connection for each question: children that fork cannot mix up answers. */
+/* Sends a question and receives its answer. Each question opens a connection, so that forked children cannot receive
+ * each other's answers. Returns 0 if there is no answer. */
 static int converse(const char *question, char *answer, size_t size)
 {
     int fd = dial();
@@ -118,7 +119,7 @@ static int converse(const char *question, char *answer, size_t size)
     return n > 0;
 }
 
-/* Answers are kept: a script asks the same in every step. */
+/* Answers by question: a script asks the same questions in every step. */
 typedef struct known { char *question; uint64_t bytes; struct known *next; } known;
 
 uint64_t ask(const char *question)
@@ -208,11 +209,11 @@ void set_backing(uint64_t at, uint64_t bytes, int on)
         note("no addresses for %llu bytes", (unsigned long long)bytes);
 }
 
-/* Blocks by rising address. */
+/* All blocks in ascending order of their addresses. */
 static block *blocks;
 static size_t nblocks, room;
 
-static size_t place_of(uint64_t address) /* the first block that ends above it */
+static size_t place_of(uint64_t address) /* returns the index of the first block that ends above address */
 {
     size_t low = 0, high = nblocks;
     while (low < high) {
@@ -289,11 +290,12 @@ int deallocate(uint64_t at)
 
 enum { SMALL = MIB };
 
-/* Memory of the host in place of weights that are absent. It holds zeros, and copies of it take no memory. */
+/* Host memory without values, mapped for absent weights (vprof_hook/placeholders.py). It reads as zeros. */
 typedef struct placeholder { uintptr_t at; size_t bytes; struct placeholder *next; } placeholder;
 static placeholder *placeholders;
 
-/* Registers host memory as a placeholder of absent weights; with zero bytes, removes the placeholder at the address. */
+/* Registers host memory without values, so that copy_bytes skips copies of it to the GPU: they would allocate host
+ * memory. bytes 0 unregisters the memory at the address. */
 API void vprof_placeholder(uintptr_t at, size_t bytes)
 {
     lock();
@@ -328,7 +330,7 @@ void copy_bytes(void *to, const void *from, size_t n)
         memmove(to, from, n);
 }
 
-/* Zeroed pages are returned to the host. */
+/* Sets device memory. Whole pages of zeros are returned to the host; other values are written to at most 64 MiB. */
 void fill_bytes(void *at, int value, size_t n)
 {
     uintptr_t page = 4096, begin = ((uintptr_t)at + page - 1) / page * page, end = ((uintptr_t)at + n) / page * page;

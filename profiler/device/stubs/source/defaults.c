@@ -1,15 +1,15 @@
-/* defaults.c: every function of names.inc, unless another file defines it. */
+/* defaults.c: weak definitions of all functions of names.inc, used unless another file defines them. */
 #include "question.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Whether it has been called, and whether it makes something: its results are handles, which are not NULL. */
+/* called: number of calls. makes: whether the function creates objects, so that its results are handles, not NULL. */
 typedef struct { const char *name, *outs; int called, makes; } row;
 
 enum { SLOTS = 21 };
 
-/* A handle that no other is equal to: PyTorch keeps workspaces by them. Nobody looks into it. */
+/* Returns a unique handle: PyTorch keeps workspaces by handle. Handles are never dereferenced. */
 static uint64_t new_handle(void)
 {
     static uint64_t last = 0x1000;
@@ -19,7 +19,7 @@ static uint64_t new_handle(void)
     return made;
 }
 
-/* Nobody knows a size that such a function tells; the question lets vprof say so. */
+/* Asks vprof for a size that is unknown, so that vprof reports the function. */
 static void count_unknown(const char *name)
 {
     question q = {0};
@@ -48,7 +48,7 @@ static long answer(row *r, void *const *arguments)
     return 0;
 }
 
-/* Integer and pointer arguments are read where the processor's calling convention has them. */
+/* The arguments are declared as pointers. Integers and pointers are passed the same way by the calling convention. */
 #define ARGUMENT(n) void *a##n
 #define NAME(name, outs)                                                                                           \
     API __attribute__((weak)) long name(ARGUMENT(0), ARGUMENT(1), ARGUMENT(2), ARGUMENT(3), ARGUMENT(4),           \
@@ -62,4 +62,4 @@ static long answer(row *r, void *const *arguments)
                                           a16, a17, a18, a19, a20});                                               \
     }
 #include "names.inc"
-API int nvshmem_selected_device_transport; /* NVSHMEM exports data */
+API int nvshmem_selected_device_transport; /* a variable that NVSHMEM exports */

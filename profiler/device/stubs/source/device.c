@@ -63,7 +63,7 @@ API cudaError_t cudaRuntimeGetVersion(int *version)
 
 /* ---- devices -------------------------------------------------------------------------------- */
 
-/* CUDA_VISIBLE_DEVICES only limits how many there are: all are the same GPU. */
+/* CUDA_VISIBLE_DEVICES only changes the number of devices, since all are the same GPU. */
 API cudaError_t cudaGetDeviceCount(int *n)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -130,7 +130,7 @@ API cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 }
 #endif
 
-int device_attribute(int attribute) /* the numbers of CUDA's runtime and driver are the same */
+int device_attribute(int attribute) /* attributes have the same numbers in the runtime and the driver */
 {
     struct cudaDeviceProp p;
     cudaGetDeviceProperties(&p, 0);

@@ -1,5 +1,5 @@
-/* dnn.c: cuDNN's backend interface, which is graphs. It keeps the attributes that are set, proposes engines for
- * every graph, and asks vprof for the workspace of a plan. */
+/* dnn.c: cuDNN's backend interface (operation graphs). It stores attributes, proposes engines for every graph, and
+ * asks vprof for a plan's workspace. */
 #include "question.h"
 
 #include <stdio.h>
@@ -8,8 +8,7 @@
 
 enum { SUCCESS = 0, NOT_SUPPORTED = 3000 };
 
-/* Numbers of the public enumerations cudnnBackendDescriptorType_t, cudnnBackendAttributeName_t and
- * cudnnBackendAttributeType_t. */
+/* Values of cudnnBackendDescriptorType_t, cudnnBackendAttributeName_t and cudnnBackendAttributeType_t. */
 enum { ENGINE = 2, PLAN = 5 };
 enum {
     CONV_COMPUTE = 100, CONV_DILATIONS = 102, CONV_STRIDES = 103, CONV_PADDINGS = 105,
@@ -25,7 +24,7 @@ API size_t cudnnGetCudartVersion(void) { return spec.runtime ? spec.runtime : sp
 API const char *cudnnGetErrorString(int error) { return error ? "CUDNN_STATUS_NOT_SUPPORTED" : "CUDNN_STATUS_SUCCESS"; }
 API void cudnnGetLastErrorString(char *text, size_t size) { snprintf(text, size, "not supported by the simulated GPU"); }
 
-/* The parts of a version, as the enumeration libraryPropertyType counts them. */
+/* part is a value of libraryPropertyType: 0 major, 1 minor, 2 patch. */
 API int cudnnGetProperty(int part, int *value)
 {
     static const int units[] = {10000, 100, 1};
@@ -41,7 +40,7 @@ typedef struct attribute {
     struct attribute *next;
     _Alignas(8) char values[];
 } attribute;
-/* A descriptor lives as long as its owner or another that holds it. */
+/* references counts the creator and the attributes that refer to the descriptor. */
 typedef struct { int kind, references; attribute *attributes; } descriptor;
 
 static size_t size_of(int type)
@@ -83,7 +82,7 @@ API int cudnnBackendDestroyDescriptor(descriptor *d)
     return SUCCESS;
 }
 
-/* A later value of an attribute hides the earlier one. */
+/* Prepends the attribute: find() returns the last value set. */
 API int cudnnBackendSetAttribute(descriptor *d, int name, int type, int64_t count, const void *values)
 {
     size_t bytes = size_of(type) * (size_t)count;
@@ -101,14 +100,14 @@ API int cudnnBackendSetAttribute(descriptor *d, int name, int type, int64_t coun
     return SUCCESS;
 }
 
-/* A descriptor that an attribute holds. */
+/* Returns the descriptor at index i of an attribute; NULL if it is missing. */
 static descriptor *held(const descriptor *d, int name, int i)
 {
     const attribute *a = find(d, name);
     return a && i < a->count ? ((descriptor *const *)a->values)[i] : NULL;
 }
 
-/* ---- questions ------------------------------------------------------------------------------ */
+/* ---- questions to vprof --------------------------------------------------------------------- */
 
 static void put_list(question *q, const char *key, const attribute *a)
 {
@@ -129,7 +128,7 @@ static void put_tensor(question *q, const char *key, const descriptor *tensor)
     put_list(q, ";s=", find(tensor, TENSOR_STRIDES));
 }
 
-/* The operations that are convolutions, with the attributes of the three tensors and their description. */
+/* Convolution operations: the attributes with their parameters (convolution) and their tensors x, w, y. */
 static const struct { const char *name; int convolution, x, w, y; } convolutions[] = {
     {"fprop", 702, 704, 703, 705},
     {"dgrad", 708, 710, 709, 711},
@@ -164,7 +163,8 @@ static void put_convolution(question *q, const descriptor *operation)
     }
 }
 
-/* The descriptors that a question has named, in the order in which they can be made. */
+/* The descriptors that a question contains, in the order of their words. A descriptor refers to earlier ones by
+ * index. */
 typedef struct { const descriptor *all[1024]; int n; } named;
 
 static int place_in(const named *names, const descriptor *d)
@@ -185,8 +185,8 @@ static long long value_of(const attribute *a, int64_t i, const named *names)
 
 static int hidden(const descriptor *d, const attribute *a) { return find(d, a->name) != a; }
 
-/* A descriptor after the descriptors that its attributes hold: its kind and its attributes, each with its name, type and
- * values as whole numbers of the bits. */
+/* Appends a descriptor to a question, after the descriptors that it refers to: " TYPE" and "
+ * NAME:TYPE:VALUES" for each attribute. Values are written as integers of their bits. */
 static void put_descriptor(question *q, named *names, const descriptor *d)
 {
     if (!d || place_in(names, d) < names->n || names->n == (int)(sizeof names->all / sizeof *names->all))
@@ -205,9 +205,10 @@ static void put_descriptor(question *q, named *names, const descriptor *d)
     }
 }
 
-/* Numbers of engines: the proposals of the heuristics, in their order, and from FALLBACKS on the fallback engines. How
- * many cuDNN has for a convolution is only known once it is asked, which takes time and is only needed where PyTorch
- * tries them all (torch.backends.cudnn.benchmark) or memory is short: no plan can use more than it has. */
+/* Engine indices: the heuristics' proposals in order, then from FALLBACKS on the fallback engines. cuDNN must be
+ * asked for the number of its proposals for a convolution. This takes time and only matters if PyTorch tries them
+ * all (torch.backends.cudnn.benchmark) or memory runs out, so PROPOSALS are assumed and a plan that does not exist
+ * is refused. */
 enum { PROPOSALS = 64, FALLBACKS = PROPOSALS, HEUR_MODE_FALLBACK = 2 };
 
 static void put_engine(question *q, const descriptor *graph, int engine)
@@ -217,8 +218,8 @@ static void put_engine(question *q, const descriptor *graph, int engine)
         put(q, engine < FALLBACKS ? " proposal=%d" : " fallback=%d", engine % FALLBACKS);
 }
 
-/* The bytes that an engine wants for a graph; negative if there is no such engine. Other graphs than convolutions have
- * one, and one to fall back to which needs no workspace. */
+/* Returns the workspace bytes of an engine for a graph; negative if the engine does not exist. A graph that is no
+ * convolution has one engine, and a fallback engine without a workspace. */
 static int64_t workspace(const descriptor *graph, int engine)
 {
     question q = {0};
@@ -233,7 +234,7 @@ static int64_t workspace(const descriptor *graph, int engine)
     return (int64_t)reply(&q);
 }
 
-/* The numerical notes of an engine, by which PyTorch rules engines out. */
+/* Copies an engine's numerical notes, by which PyTorch excludes engines. */
 static int copy_notes(const descriptor *engine, int64_t wanted, int64_t *count, int *notes)
 {
     question q = {0};
@@ -252,9 +253,9 @@ static int copy_notes(const descriptor *engine, int64_t wanted, int64_t *count, 
     return SUCCESS;
 }
 
-/* ---- answers -------------------------------------------------------------------------------- */
+/* ---- results -------------------------------------------------------------------------------- */
 
-/* A proposal: a configuration whose engine belongs to the asked graph. */
+/* Makes config a proposal for a graph: a configuration with the engine of index number. */
 static void configure(descriptor *config, descriptor *graph, int64_t number)
 {
     descriptor *engine;
@@ -262,7 +263,7 @@ static void configure(descriptor *config, descriptor *graph, int64_t number)
     cudnnBackendSetAttribute(engine, ENGINE_GRAPH, DESCRIPTOR, 1, &graph);
     cudnnBackendSetAttribute(engine, ENGINE_INDEX, 3, 1, &number);
     cudnnBackendSetAttribute(config, CONFIG_ENGINE, DESCRIPTOR, 1, &engine);
-    cudnnBackendDestroyDescriptor(engine); /* the configuration holds it */
+    cudnnBackendDestroyDescriptor(engine); /* config keeps a reference */
 }
 
 static int propose(const descriptor *heuristics, int64_t wanted, int64_t *count, descriptor **configs)
@@ -288,7 +289,7 @@ static int copy_out(const attribute *a, int64_t wanted, int64_t *count, void *va
     return SUCCESS;
 }
 
-/* Descriptors are read into the caller's descriptors. */
+/* Copies attributes into descriptors that the caller has created, as cuDNN does. */
 static int copy_descriptors(const attribute *a, int64_t wanted, int64_t *count, descriptor **out)
 {
     int64_t n = a ? a->count : 0;
@@ -325,7 +326,7 @@ API int cudnnBackendFinalize(descriptor *d)
     return d->kind == PLAN && workspace_of_plan(d) < 0 ? NOT_SUPPORTED : SUCCESS;
 }
 
-/* Nothing is computed, but whoever times engines finds the first to be the fastest. */
+/* Computes nothing, but lets the first engine appear as the fastest when engines are timed. */
 API int cudnnBackendExecute(void *h, descriptor *plan, descriptor *pack)
 {
     (void)h, (void)pack;

@@ -1,4 +1,4 @@
-/* driver.c: the functions of the CUDA driver that PyTorch and Triton call beside the runtime's. */
+/* driver.c: functions of the CUDA driver that PyTorch and Triton call, besides the runtime. */
 #include "runtime.h"
 
 #include <cuda.h>
@@ -17,7 +17,7 @@ API CUresult cuDriverGetVersion(int *version)
     return CUDA_SUCCESS;
 }
 
-/* NVIDIA's libraries ask for private tables here, which nobody documents. */
+/* NVIDIA's libraries request undocumented tables with this function. */
 API CUresult cuGetExportTable(const void **table, const CUuuid *id)
 {
     (void)id;
@@ -25,7 +25,7 @@ API CUresult cuGetExportTable(const void **table, const CUuuid *id)
     return CUDA_ERROR_NOT_FOUND;
 }
 
-/* A name stands for its newest version. Only this library is searched, whatever else is loaded. */
+/* Returns the newest version of a driver function. Only this library is searched, not others that are loaded. */
 static void *entry_point(const char *name)
 {
     static void *self;
@@ -135,7 +135,7 @@ API CUresult cuCtxGetDevice(CUdevice *device)
     return CUDA_SUCCESS;
 }
 
-/* ---- memory, also page by page -------------------------------------------------------------- */
+/* ---- memory, also virtual memory management -------------------------------------------------- */
 
 typedef struct { uint64_t bytes; int device, references; } handle;
 
@@ -147,7 +147,7 @@ static void let_go(handle *h)
     free(h);
 }
 
-/* What is mapped where, so that unmapping finds its handle. */
+/* A mapped handle, by address, for cuMemUnmap. */
 typedef struct mapping { CUdeviceptr at; handle *of; struct mapping *next; } mapping;
 static mapping *mappings;
 
@@ -265,7 +265,7 @@ API CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, C
     return CUDA_SUCCESS;
 }
 
-/* Multicast objects connect GPUs; there is nothing to connect. */
+/* Multicast objects connect GPUs; there are none to connect. */
 API CUresult cuMulticastCreate(CUmemGenericAllocationHandle *h, const CUmulticastObjectProp *p)
 {
     (void)h, (void)p;
@@ -295,7 +295,7 @@ API CUresult cuModuleUnload(CUmodule module)
     return CUDA_SUCCESS;
 }
 
-/* A function is its module: nothing is known of it. */
+/* A function handle is its module's: kernels do nothing. */
 API CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
     (void)name;

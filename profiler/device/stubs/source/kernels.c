@@ -1,9 +1,10 @@
-/* kernels.c: kernels of the CUDA runtime, which do nothing. */
+/* kernels.c: launches of kernels with the CUDA runtime. Kernels do nothing. */
 #include "runtime.h"
 
 #include <string.h>
 
-/* The architectures that builds of PyTorch have kernels for: a GPU runs the kernels of the nearest older one. */
+/* Returns the architecture of the kernel that would run: the newest one in PyTorch's builds that is not newer than
+ * the GPU. */
 static int compiled_for(void)
 {
     static const int built[] = {120, 100, 90, 86, 80, 75, 70, 60, 50};
@@ -47,7 +48,8 @@ API cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *n, c
     return cudaOccupancyMaxActiveBlocksPerMultiprocessor(n, function, threads, shared);
 }
 
-/* What nvcc's output calls. The launch configuration travels from <<<>>> to the kernel's stub. */
+/* Functions that nvcc's host code calls. <<<>>> stores the launch configuration, and the kernel's host stub
+ * retrieves it. */
 static __thread struct { dim3 grid, threads; size_t shared; void *stream; } configuration;
 
 API unsigned __cudaPushCallConfiguration(dim3 grid, dim3 threads, size_t shared, void *stream)
@@ -83,7 +85,7 @@ API void **__cudaRegisterFatBinary(void *image)
     return registered;
 }
 
-/* The functions that register something answer nothing. */
+/* Registration functions, which do nothing. */
 #define SILENT(name) \
     API void name(void) {}
 SILENT(__cudaRegisterFatBinaryEnd)

@@ -1,5 +1,5 @@
-/* layers.c: what cuDNN has beside graphs and PyTorch uses: recurrent layers, batch norms, dropout. Their
- * descriptors are kept, and vprof is asked for their sizes. */
+/* layers.c: cuDNN's functions outside the backend interface that PyTorch calls: recurrent layers, batch norm,
+ * dropout. It stores their descriptors and asks vprof for their sizes. */
 #include "question.h"
 
 #include <stdlib.h>
@@ -59,7 +59,7 @@ API int cudnnGetFilterNdDescriptor(const tensor *t, int wanted, int *type, int *
 /* ---- recurrent layers ----------------------------------------------------------------------- */
 
 enum { RELU, TANH, LSTM, GRU };
-enum { UNPACKED, PACKED }; /* CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_* */
+enum { UNPACKED, PACKED }; /* the two sequence-major values of cudnnRNNDataLayout_t */
 
 typedef struct { float probability; } dropout;
 typedef struct { int mode, biases, directions, type, inputs, hidden, projected, layers, drops; } recurrent;
@@ -130,8 +130,9 @@ API int cudnnGetRNNTempSpaceSizes(void *handle, const recurrent *r, int training
     return SUCCESS;
 }
 
-/* The weights of all layers and directions come first, then their biases. Each has the weights of the input, one
- * for each gate, then as many of the state, then the projection. */
+/* A matrix or bias in the weight space, at an offset in elements. The space holds the matrices of all layers and
+ * directions, then all biases. A layer has an input matrix per gate, a recurrent matrix per gate, and the
+ * projection. */
 typedef struct { int rows, columns; size_t at; } part;
 
 static int gates(const recurrent *r) { return r->mode == LSTM ? 4 : r->mode == GRU ? 3 : 1; }
@@ -206,9 +207,9 @@ API int cudnnGetRNNWeightParams(void *handle, const recurrent *r, int layer, siz
     return SUCCESS;
 }
 
-/* ---- batch norms ---------------------------------------------------------------------------- */
+/* ---- batch norm ----------------------------------------------------------------------------- */
 
-enum { PERSISTENT = 2 }; /* of cudnnBatchNormMode_t; only this one has a workspace */
+enum { PERSISTENT = 2 }; /* value of cudnnBatchNormMode_t; only this mode has a workspace */
 
 static uint64_t workspace_of_norm(const char *pass, int mode, const tensor *x)
 {
@@ -241,7 +242,7 @@ API int cudnnGetBatchNormalizationBackwardExWorkspaceSize(void *handle, int mode
 
 /* ---- dropout -------------------------------------------------------------------------------- */
 
-/* The random state: 24 bytes for each thread that the GPU can hold. */
+/* The size of the random states: 24 bytes for each thread that is resident on the GPU. */
 API int cudnnDropoutGetStatesSize(void *handle, size_t *bytes)
 {
     (void)handle;

@@ -1,4 +1,4 @@
-/* memory.c: memory of the CUDA runtime, and copies. */
+/* memory.c: allocations and copies of the CUDA runtime. */
 #include "runtime.h"
 
 #include <stdlib.h>
@@ -23,7 +23,7 @@ API cudaError_t cudaMalloc(void **at, size_t bytes)
 
 API cudaError_t cudaFree(void *at)
 {
-    open_context(current_device); /* cudaFree(0) is how programs make one */
+    open_context(current_device); /* programs call cudaFree(0) to create a context */
     return !at || deallocate((uintptr_t)at) ? cudaSuccess : fail(cudaErrorInvalidValue);
 }
 
@@ -47,7 +47,7 @@ API cudaError_t cudaMallocManaged(void **at, size_t bytes, unsigned flags)
 
 enum { PAGE = 4096 };
 
-/* Pinned memory is ordinary memory of the host, found again by cudaPointerGetAttributes. */
+/* Pinned allocations, which are ordinary host memory. cudaPointerGetAttributes searches this list. */
 typedef struct pinned { char *at; size_t bytes; struct pinned *next; } pinned;
 static pinned *pins;
 
@@ -138,7 +138,8 @@ API cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const 
     return cudaSuccess;
 }
 
-/* A number that a kernel of the operator under way would have counted, which this thread reads back; -1. */
+/* A count that the running operator's kernel would compute. cudaMemcpy to the host returns it to this thread; -1 for
+ * none. */
 static __thread int64_t told = -1;
 API void vprof_tell(int64_t number) { told = number; }
 

@@ -1,12 +1,13 @@
-/* nccl.c: a world whose other ranks are this one: collectives return at once, with its own data in every
- * slot of the result where that is small. */
+/* nccl.c: collectives of one rank without the others. They return at once; small results hold this rank's data in
+ * the place of every rank. */
 #include "core.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of ncclDataType_t's elements: int8, uint8, int32, uint32, int64, uint64, half, float, double, bfloat16, fp8 twice. */
+/* Element sizes of ncclDataType_t in bytes: int8, uint8, int32, uint32, int64, uint64, half, float, double,
+ * bfloat16, fp8 (two types). */
 static const size_t bytes_of[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
 
 static size_t size_of(size_t n, int type) { return type >= 0 && type < 12 ? n * bytes_of[type] : n; }
@@ -98,10 +99,10 @@ API int ncclAllReduce(const void *from, void *to, size_t n, int type, int op, co
 
 API int ncclReduce(const void *from, void *to, size_t n, int type, int op, int root, communicator *c, void *stream)
 {
-    return root == c->rank ? ncclAllReduce(from, to, n, type, op, c, stream) : 0; /* the others have no room for it */
+    return root == c->rank ? ncclAllReduce(from, to, n, type, op, c, stream) : 0; /* only the root has a result buffer */
 }
 
-/* Of the ranks of one process (DataParallel) the root comes first. */
+/* Among several ranks in one process (DataParallel), the root calls first. */
 API int ncclBcast(void *at, size_t n, int type, int root, communicator *c, void *stream)
 {
     static __thread const void *sent;
@@ -113,9 +114,9 @@ API int ncclBcast(void *at, size_t n, int type, int root, communicator *c, void 
     return 0;
 }
 
-/* A group of broadcasts, one from each rank, is how PyTorch gathers pieces of uneven sizes; sends to all ranks and
- * receipts from them are how it exchanges such pieces. What this rank sends to all, or to itself, goes into every piece
- * that arrives. */
+/* The current group of calls. PyTorch gathers parts of unequal sizes by a group of broadcasts, one from each rank,
+ * and exchanges them by sends to and receives from all ranks. Every received part is filled with the data that this
+ * rank broadcasts, or sends to itself. */
 enum { PIECES = 1024 };
 static __thread struct {
     int depth, n;
@@ -158,7 +159,7 @@ API int ncclBroadcast(const void *from, void *to, size_t n, int type, int root, 
 {
     size_t bytes = size_of(n, type);
     if (group.depth && (root == 0 || group.n == PIECES))
-        gather(); /* the next tensor */
+        gather(); /* the first broadcast for the next tensor */
     arrives(to, bytes);
     if (root == c->rank)
         leaves(from, bytes);

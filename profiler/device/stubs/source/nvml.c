@@ -1,4 +1,4 @@
-/* nvml.c: what PyTorch asks the management library for, mostly for the text of out-of-memory errors. */
+/* nvml.c: functions of NVML that PyTorch calls, mostly for the text of out-of-memory errors. */
 #include "core.h"
 
 #include <stdio.h>
@@ -7,11 +7,11 @@
 
 enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7 };
 
-/* As nvml.h has them. */
+/* nvmlProcessInfo_t and nvmlMemory_t. */
 typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; } process;
 typedef struct { unsigned long long total, free, used; } memory;
 
-/* A device is its number, plus one. */
+/* A device handle is the device's index plus one. */
 static int number(const void *device) { return (int)(uintptr_t)device - 1; }
 
 API int nvmlInit_v2(void) { return SUCCESS; }

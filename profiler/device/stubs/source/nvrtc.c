@@ -1,5 +1,5 @@
-/* nvrtc.c: the compiler of kernels at run time, for environments without it. Its programs are empty, since kernels
- * do nothing; what else it has is in names.inc. */
+/* nvrtc.c: NVRTC, for environments without it. Its programs are empty, since kernels do nothing. Other functions are
+ * in names.inc. */
 #include "core.h"
 
 API const char *nvrtcGetErrorString(int error) { return error ? "NVRTC_ERROR" : "NVRTC_SUCCESS"; }
@@ -12,7 +12,7 @@ API int nvrtcVersion(int *major, int *minor)
     return 0;
 }
 
-/* Nobody looks a function up by its name: see cuModuleGetFunction. */
+/* The name is returned unchanged: cuModuleGetFunction ignores it. */
 API int nvrtcGetLoweredName(void *program, const char *name, const char **lowered)
 {
     (void)program;

@@ -1,4 +1,4 @@
-/* question.c: questions to vprof. */
+/* question.c: builds questions to vprof. */
 #include "question.h"
 
 #include <stdarg.h>

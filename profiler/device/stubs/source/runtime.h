@@ -1,4 +1,4 @@
-/* runtime.h: what the files of the CUDA runtime and of the driver know of each other. */
+/* runtime.h: functions that the files of the CUDA runtime and driver share. */
 #ifndef RUNTIME_H
 #define RUNTIME_H
 
@@ -6,8 +6,8 @@
 
 #include <cuda_runtime_api.h>
 
-cudaError_t fail(cudaError_t error);  /* keeps it for cudaGetLastError */
-int device_attribute(int attribute);  /* numbers are the same for the runtime and the driver */
+cudaError_t fail(cudaError_t error);  /* stores the error for cudaGetLastError and returns it */
+int device_attribute(int attribute);  /* attributes have the same numbers in the runtime and the driver */
 int blocks_per_sm(int threads, size_t shared);
 
 #endif

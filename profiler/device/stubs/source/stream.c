@@ -1,4 +1,4 @@
-/* stream.c: streams, events and graphs of the CUDA runtime. Work is done as soon as it is queued. */
+/* stream.c: streams, events and graphs of the CUDA runtime. Work is complete as soon as it is queued. */
 #include "core.h"
 
 #include <cuda_runtime_api.h>
@@ -6,10 +6,10 @@
 #include <string.h>
 #include <time.h>
 
-/* A stream; the default ones are NULL, 1 and 2, and cannot be captured. */
+/* A stream created by the program. The default streams are NULL, 1 and 2; they cannot be captured. */
 typedef struct stream {
     int priority, device;
-    unsigned long long capture; /* the number of the graph that it records; 0 */
+    unsigned long long capture; /* number of the graph being captured; 0 if none */
     struct stream *next;
 } stream;
 
@@ -74,7 +74,7 @@ API cudaError_t cudaStreamGetDevice(cudaStream_t s, int *device)
 API cudaError_t cudaStreamSynchronize(cudaStream_t s) { return (void)s, cudaSuccess; }
 API cudaError_t cudaStreamQuery(cudaStream_t s) { return (void)s, cudaSuccess; }
 
-/* A stream that waits for an event of one being captured is captured with it. */
+/* Waiting for an event of a captured stream adds the stream to that capture. */
 API cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 {
     (void)flags;

@@ -1,4 +1,4 @@
-/* drive.c drives the stubs without PyTorch: drive FOLDER. The GPU has 1 GiB, a context takes a quarter. */
+/* drive.c calls the stubs without PyTorch: drive FOLDER. The GPU has 1 GiB, of which a context takes a quarter. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,17 +41,17 @@ static void memory(void)
     CHECK(!CALL(cudaMemcpy, text, other, (size_t)7, 2) && !strcmp(text, "seven!"));
     CHECK(!CALL(cudaMemcpy, zeros, at + 200 * MIB, (size_t)8, 2) && !memcmp(zeros, "\0\0\0\0\0\0\0", 8));
     function("vprof_tell")(7L);
-    CHECK(!CALL(cudaMemcpy, text, at + 100, (size_t)4, 2) && text[0] == 7); /* a number that was told, once it is */
+    CHECK(!CALL(cudaMemcpy, text, at + 100, (size_t)4, 2) && text[0] == 7); /* vprof_tell replaces one copied count */
     function("vprof_tell")(-1L);
     CHECK(!CALL(cudaMemcpy, text, at + 100, (size_t)4, 2) && text[0] == 's');
-    CHECK(!CALL(cudaSetDevice, 1)); /* the second device has memory of its own */
+    CHECK(!CALL(cudaSetDevice, 1)); /* the second device has its own memory */
     CHECK(!CALL(cudaMemGetInfo, &left, &total) && left == 768 * MIB);
     CHECK(!CALL(cudaFree, at) && !CALL(cudaFree, other));
-    CHECK(CALL(cudaFree, at)); /* twice */
+    CHECK(CALL(cudaFree, at)); /* freed twice */
     CHECK(!CALL(cudaSetDevice, 0) && !CALL(cudaMemGetInfo, &left, &total) && left == 768 * MIB);
 }
 
-/* Two ranks of one process, as DataParallel has: the root alone gets a sum, all get what it broadcasts. */
+/* Two ranks in one process, as in DataParallel: only the root gets a sum, all get its broadcast. */
 static void ranks(void)
 {
     enum { CHARACTERS = 0, SUM = 0 };
@@ -64,7 +64,7 @@ static void ranks(void)
     CHECK(!CALL(ncclBcast, two, (size_t)4, CHARACTERS, 0, ranks[1], NULL) && !strcmp(two, "one"));
 }
 
-/* An exchange with ranks that are taken to send what this one sends itself: in pieces, and of one size. */
+/* An exchange with other ranks, which are assumed to send the same data: parts of unequal sizes, and of one size. */
 static void exchange(void)
 {
     enum { CHARACTERS = 0 };
@@ -86,7 +86,7 @@ static void graph(void)
     int capturing;
     CHECK(!CALL(cudaStreamCreateWithFlags, &stream, 1u) && !CALL(cudaStreamCreateWithFlags, &second, 1u));
     CHECK(!CALL(cudaEventCreateWithFlags, &event, 2u));
-    CHECK(CALL(cudaStreamBeginCapture, NULL, 0)); /* not the default stream */
+    CHECK(CALL(cudaStreamBeginCapture, NULL, 0)); /* a default stream cannot be captured */
     CHECK(!CALL(cudaStreamBeginCapture, stream, 0));
     CHECK(!CALL(cudaEventRecord, event, stream) && !CALL(cudaStreamWaitEvent, second, event, 0u));
     CHECK(!CALL(cudaStreamIsCapturing, second, &capturing) && capturing);
@@ -104,8 +104,8 @@ static void refused(void)
         CHECK(!CALL(cusparseCreate, &handle) && handle);
 }
 
-/* cuDNN's proposals for a graph of one operation: many for a convolution, one for others, and never more than there is
- * room for, which is how many callers then take them to be. */
+/* cuDNN's proposals for a graph of one operation: many for a convolution, one for others, and never more than the
+ * caller has descriptors for, since callers take the returned count for the number copied. */
 static void proposals(void)
 {
     enum { CONVOLUTION = 1, ENGINECFG = 3, ENGINEHEUR = 4, FORWARD = 10, GRAPH = 15 };

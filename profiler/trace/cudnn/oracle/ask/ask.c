@@ -1,20 +1,17 @@
-/* ask [-no-products] GPU.json: asks cuDNN which engine its heuristics take for convolutions,
- * without a GPU: cuDNN compiles ahead of time for the device that the file
- * describes (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, since cuDNN 9.8). It
- * does what PyTorch 2.11 does with cudnn.benchmark off: of the proposals of mode
- * instant, then fallback, the first that no numerical note rules out and that
- * builds.
+/* ask [-no-products] GPU.json: prints which engine cuDNN selects for convolutions, without a GPU. cuDNN builds plans
+ * for the device that the file describes (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, since cuDNN 9.8). Like
+ * PyTorch 2.11 with cudnn.benchmark off, it selects the first engine configuration of mode instant, then fallback,
+ * that has no excluded numerical note and can be built.
  *
- * Reads questions, one a line:
+ * Reads questions, one per line:
  *   operation dtype layout dims N C K groups x.. kernel.. y.. stride.. pad.. dilation..
  * (operation 0 forward, 1 gradient of x, 2 gradient of w; dtype 0 fp32, 1 fp16,
  * 2 bf16; layout 1 channels last; dims 2 or 3). Writes a line for each:
- *   bytes engine,knob=value,.. proposals-before[f]
- * with f for fallback, or "none".
+ *   bytes engine,knob=value,.. index[f]
+ * with the index among the proposals, and f for mode fallback; or "none".
  *
- * -no-products leaves out engines that have cuBLASLt compute the forward pass or the
- * gradient of x as a matrix product: where cuBLASLt has no kernel for them, which
- * its stub cannot know, cuDNN goes on to its next proposal. */
+ * -no-products excludes engines that compute the forward pass or the gradient of x as a matrix product with cuBLASLt.
+ * If cuBLASLt has no kernel for the product, which its stub cannot know, cuDNN uses its next proposal. */
 #include <cudnn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -96,7 +93,7 @@ static desc tensor(int dims, const int64_t *size, int last, int64_t id, cudnnDat
     return d;
 }
 
-/* PyTorch leaves out engines that convert their inputs down. */
+/* Reports whether an engine converts its inputs to a smaller type. PyTorch excludes such engines. */
 static int ruled_out(desc config)
 {
     cudnnBackendNumericalNote_t notes[64];
@@ -112,8 +109,8 @@ static int ruled_out(desc config)
 
 enum { most_knobs = 32 };
 
-/* Engines that call cuBLASLt have this knob: for 1x1 filters the engines that compute
- * one product, for other filters the engines that transform (Winograd, FFT). */
+/* A knob of engines that call cuBLASLt. For 1x1 filters they compute one matrix product, for other filters they
+ * transform (Winograd, FFT). */
 enum { product_knob = 25 };
 static int no_products, skip_products;
 
@@ -156,7 +153,7 @@ static void print_config(desc config)
         drop(knobs[i]);
 }
 
-/* Prints the first of at most so many proposals that works. */
+/* Prints the first of the heuristics' first most configurations that can be built. Returns whether there is one. */
 static int answer_of(desc heuristics, int64_t most, const char *mark)
 {
     int found = 0;
@@ -195,7 +192,7 @@ static int ask(desc graph, cudnnBackendHeurMode_t mode, const char *mark)
     set(h, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &device);
     if (!cudnnBackendFinalize(h)) {
         int64_t n = get(h, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, NULL);
-        /* The first nearly always works, and the others take ten times as long. */
+        /* The first configuration nearly always works. Requesting all of them takes ten times as long. */
         found = n > 0 && (answer_of(h, 1, mark) || (n > 1 && answer_of(h, n, mark)));
     }
     drop(h);
@@ -210,7 +207,7 @@ static void convolution(int op, int dtype, int last, int dims, int64_t n, int64_
         CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
         CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
     };
-    static const int first[] = { /* of the attributes alpha, beta, convolution, w, x, y */
+    static const int first[] = { /* first of the attributes alpha, beta, convolution, w, x, y */
         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,

@@ -1,14 +1,12 @@
-/* A stub for cuBLASLt that computes nothing: it says yes to every product,
- * with no workspace. cuDNN asks cuBLASLt whether it has a kernel before it
- * proposes its matrix-product, Winograd and FFT engines, and cuBLASLt itself
- * cannot be asked without a GPU. What cuBLASLt would want for itself is
- * therefore missing from the answers (split products of one sample, or of
- * channels-last tensors). */
+/* A stub of cuBLASLt that accepts every matrix product without a workspace. cuDNN asks cuBLASLt whether it has a
+ * kernel before it proposes matrix-product, Winograd and FFT engines, and the real cuBLASLt requires a GPU. So
+ * cuBLASLt's own workspaces are missing from the answers (split products of one sample, or of channels-last
+ * tensors). */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { block = 256 }; /* bytes of any descriptor */
+enum { block = 256 }; /* size of any descriptor in bytes */
 
 typedef struct {
     uint64_t algo[8];
