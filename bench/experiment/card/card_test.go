@@ -74,6 +74,7 @@ func TestFindReadsDocumentedCommands(t *testing.T) {
 		{"tool-train serve tiny\ntool-train tune tiny", "python -m tool.train tune tiny"},
 		{"python train.py --do_eval\npython train.py --do_train --do_eval", "python train.py --do_train --do_eval"},
 		{"python -m paddle.distributed.launch train.py\npython train.py --lr 1", "python train.py --lr 1"},
+		{"torchrun --nnodes=... --node_rank=... train.py --bs=768", "torchrun train.py --bs=768"},
 		{"python train.py --help\npython submit_train.py", ""},
 		{"python test.py\npython missing_train.py\npython evaluate.py", ""},
 	} {
@@ -101,6 +102,17 @@ func TestCommandsRunInTheFolderThatDocumentsThem(t *testing.T) {
 	require.Equal(t, "one", found[0].Dir)
 	found, err = card.Find(repository(t, map[string]string{"README.md": "`python train.py --lr 1`", "tiny/train.py": ""}))
 	require.NoError(t, err)
+	require.Equal(t, "tiny", found[0].Dir)
+}
+
+func TestScriptsOfTheShellHaveTheArgumentsOfTheirDocumentedCall(t *testing.T) {
+	found, err := card.Find(repository(t, map[string]string{
+		"README.md":        "    bash scripts/train.sh dp3 hammer 0 > log.txt\n",
+		"scripts/train.sh": "task=${2}\nname=\"$task-${1}-$4\"\nrun=out/${task}_$3\ncd tiny\npython train.py -c ${1}.yaml $run $name",
+		"tiny/train.py":    "",
+	}))
+	require.NoError(t, err)
+	require.Equal(t, "python train.py -c dp3.yaml out/hammer_0 absent-name", strings.Join(found[0].Args, " "))
 	require.Equal(t, "tiny", found[0].Dir)
 }
 

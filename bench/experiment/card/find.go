@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -26,7 +27,7 @@ type Command struct {
 // places are where repositories document their commands, most telling first.
 var places = []string{
 	"README*", "readme*", "*.md", "docs/*.md", "scripts/*.sh", "scripts/*/*.sh", "*.sh", "examples/*.md", "*/README*",
-	"*/*/README*", "*/*/*/README*", "*/*.md", "*/*.sh", "*/*/*.sh", "*/*/*/*.sh", "*/*/*/*/*.sh",
+	"*/*/README*", "*/*/*/README*", "*/*.md", "*/*/*.md", "*/*.sh", "*/*/*.sh", "*/*/*/*.sh", "*/*/*/*/*.sh",
 	".github/workflows/*.y*ml",
 }
 
@@ -58,9 +59,10 @@ var (
 	arrayed  = pattern.Of(`(?ms)^\s*([A-Za-z_]\w*)=\(\s*$(.*?)^\s*\)`)
 	arrays   = pattern.Of(`"?\$\{(\w+)\[[@*]\]\}"?`)
 	remark   = pattern.Of(`(?m)(^|\s)#.*$`)
-	assigned = pattern.Of(`(?m)^\s*(?:export\s+)?([A-Za-z_]\w*)=("[^"$]*"|'[^']*'|\$\{\w+:-[^}$]*\}|[^\s$;&|(]*)\s*$`)
+	assigned = pattern.Of(`(?m)^\s*(?:export\s+)?([A-Za-z_]\w*)=("[^"(\x60]*"|'[^']*'|[^\s;&|(\x60]*)\s*$`)
 	blank    = pattern.Of(`<[^<>]+>|\[[A-Z][^\[\]]+\]|\[[a-z][\w-]*( [\w-]+)+\]`)
-	optional = pattern.Of(`\[-[^\[\]]*\]|"?\$[@*]"?`)                  // an option as manuals write it
+	// optional matches an option as manuals write it, and one whose value they leave out: --node-rank=...
+	optional = pattern.Of(`\[-[^\[\]]*\]|"?\$[@*]"?|--[\w-]+=\.\.\.(\s|$)`)
 	ranks    = pattern.Of(`(--nproc[-_]per[-_]node[= ])[A-Za-z<$]\S*`) // a number that readers fill in
 	port     = pattern.Of(`(port[= ])absent-\S*`)
 	words    = pattern.Of(`(?:"[^"]*"|'[^']*'|[^\s"'])+`)
@@ -72,12 +74,14 @@ var (
 		`(absent-|path[/_-]to|your[_-])|^\.\.\.$`)
 	configured = pattern.Of(`[^\s=]+\.(ya?ml|toml|json)$`)
 	quotes     = pattern.Of(`"([^"]*)"|'([^']*)'`)
+	// wrapped matches the documented call of a script of the shell that starts the command: bash scripts/train.sh tiny 1.
+	wrapped = pattern.Of("(?:bash |sh |\\./)(\\S+\\.sh)((?: +[^\\s`|&;>#]+)*)")
 )
 
 // Find returns the training commands that a repository documents, likeliest first; bad input if there is none.
 func Find(dir string) ([]Command, error) {
 	var all []Command
-	seen, programs := map[string]bool{}, map[string]string{}
+	seen, programs, calls := map[string]bool{}, map[string]string{}, map[string][]string{}
 	for _, name := range []string{"pyproject.toml", "setup.cfg", "setup.py"} {
 		text, _ := os.ReadFile(filepath.Join(dir, name)) // few repositories have all of them
 		for _, m := range declared().FindAllStringSubmatch(string(text), -1) {
@@ -96,7 +100,16 @@ func Find(dir string) ([]Command, error) {
 				return nil, err
 			}
 			name = strings.TrimPrefix(name, dir+string(filepath.Separator))
-			all = append(all, commandsOf(dir, name, string(text), programs)...)
+			for _, m := range wrapped().FindAllStringSubmatch(string(text), -1) {
+				if to := filepath.Base(m[1]); calls[to] == nil {
+					calls[to] = strings.Fields(m[2])
+				}
+			}
+			known := map[string]string{}
+			for i, argument := range calls[filepath.Base(name)] {
+				known[strconv.Itoa(i+1)] = argument
+			}
+			all = append(all, commandsOf(dir, name, string(text), programs, known)...)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Command) int { return a.lacks - b.lacks })
@@ -107,22 +120,34 @@ func Find(dir string) ([]Command, error) {
 	return all, nil
 }
 
-// commandsOf returns the commands of a text that run a script of a folder, or one of its programs.
-func commandsOf(dir, name, text string, programs map[string]string) (all []Command) {
-	known := map[string]string{} // first what is assigned below the commands
+// expanded returns a text with the values of its variables; absent-NAME for one that is not known.
+func expanded(text string, known map[string]string) string {
+	return variable().ReplaceAllStringFunc(text, func(v string) string {
+		name := variable().FindStringSubmatch(v)
+		if value, ok := known[name[1]+name[3]]; ok {
+			return value
+		}
+		return cmp.Or(name[2], "absent-"+strings.ToLower(name[1]+name[3]))
+	})
+}
+
+// commandsOf returns the commands of a text that run a script of a folder, or one of its programs. known has the
+// arguments of a script of the shell by their numbers.
+func commandsOf(dir, name, text string, programs, known map[string]string) (all []Command) {
 	text = strings.ReplaceAll(text, "\r", "")
-	value := func(v string) string {
-		v = strings.Trim(v, `"'`)
-		if m := variable().FindStringSubmatch(v); m != nil && m[2] != "" {
-			return m[2]
-		}
+	assign := func(name, v string) {
+		v = expanded(strings.Trim(v, `"'`), known)
 		if !strings.HasPrefix(v, "-") {
-			return strings.ReplaceAll(v, " ", "-") // words of the reader's own, such as "path to the model"
+			v = strings.ReplaceAll(v, " ", "-") // words of the reader's own, such as "path to the model"
 		}
-		return v
+		if !strings.Contains(v, "absent-") {
+			known[name] = v
+		}
 	}
-	for _, m := range assigned().FindAllStringSubmatch(text, -1) {
-		known[m[1]] = cmp.Or(known[m[1]], value(m[2]))
+	for _, m := range assigned().FindAllStringSubmatch(text, -1) { // first what is assigned below the commands
+		if known[m[1]] == "" {
+			assign(m[1], m[2])
+		}
 	}
 	for _, m := range arrayed().FindAllStringSubmatch(text, -1) {
 		known[m[1]] = strings.Join(strings.Fields(remark().ReplaceAllString(m[2], "")), " ")
@@ -133,7 +158,7 @@ func commandsOf(dir, name, text string, programs map[string]string) (all []Comma
 		var line string
 		line, at = joined(lines, at)
 		if m := assigned().FindStringSubmatch(line); m != nil {
-			known[m[1]] = value(m[2])
+			assign(m[1], m[2])
 		}
 		if m := spanned().FindStringSubmatch(line); m != nil {
 			line = m[1]
@@ -180,14 +205,7 @@ func commandOf(dir, name, line string, known map[string]string) *Command {
 	}
 	line = arrays().ReplaceAllString(m[2], "$${$1}")
 	line = ranks().ReplaceAllString(optional().ReplaceAllString(strings.Trim(line, "` "), ""), "${1}1")
-	command := variable().ReplaceAllStringFunc(line, func(v string) string {
-		name := variable().FindStringSubmatch(v)
-		if value, ok := known[name[1]+name[3]]; ok {
-			return value
-		}
-		return cmp.Or(name[2], "absent-"+strings.ToLower(name[1]+name[3]))
-	})
-	command = blank().ReplaceAllStringFunc(command, func(b string) string {
+	command := blank().ReplaceAllStringFunc(expanded(line, known), func(b string) string {
 		letters := strings.FieldsFunc(strings.ToLower(b), func(r rune) bool { return !unicode.IsLetter(r) })
 		return "absent-" + strings.Join(letters, "-")
 	})
@@ -249,10 +267,12 @@ func folderOf(dir, name, script string) string {
 			break
 		}
 	}
-	below, _ := filepath.Glob(filepath.Join(dir, filepath.Dir(name), "*", script)) // no pattern but ours
-	if len(below) != 1 {
-		return ""
+	for _, in := range []string{filepath.Dir(name), "."} {
+		below, _ := filepath.Glob(filepath.Join(dir, in, "*", script)) // no pattern but ours
+		if len(below) == 1 {
+			in, _ = filepath.Rel(dir, strings.TrimSuffix(below[0], script))
+			return in
+		}
 	}
-	in, _ := filepath.Rel(dir, strings.TrimSuffix(below[0], script))
-	return in
+	return ""
 }

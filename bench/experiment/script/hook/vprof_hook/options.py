@@ -1,23 +1,51 @@
-"""Reports the options of the script's argument parser. `vprof card` varies a command by them."""
+"""Reports the options of the script's argument parser. `vprof card` varies a command by them, and leaves values open that documents do."""
 
 import functools
 import sys
 
-from . import events
+from . import events, placeholders
+
+# Packages of programs that start a script, whose own options are none of the script's.
+LAUNCHERS = ("torch.distributed", "accelerate.commands", "deepspeed.launcher")
+
+# The begin of a value in place of one that a document leaves to its reader: vprof card writes <your epochs> as absent-your-epochs.
+ABSENT = "absent-"
 
 
 def watch_argparse(module):
     """Called when argparse was imported. HfArgumentParser and many other parsers are based on it."""
-    parse = module.ArgumentParser.parse_known_args
+    parse, get, check = module.ArgumentParser.parse_known_args, module.ArgumentParser._get_value, module.ArgumentParser._check_value
 
     @functools.wraps(parse)
     def wrapped(self, args=None, namespace=None):
         found = parse(self, args, namespace)
-        if args is None or list(args) == sys.argv[1:]:
+        if (args is None or list(args) == sys.argv[1:]) and not launches(sys._getframe(1)):
             send([describe(module, action, found[0]) for action in self._actions if action.option_strings])
         return found
 
-    module.ArgumentParser.parse_known_args = wrapped
+    @functools.wraps(get)
+    def converted(self, action, text):
+        if not str(text).startswith(ABSENT):
+            return get(self, action, text)
+        try:
+            found = get(self, action, text)
+            check(self, action, found)
+            return found
+        except module.ArgumentError:
+            if action.default == module.SUPPRESS or not isinstance(action.default, (str, int, float)):
+                raise
+        value = get(self, action, action.default) if isinstance(action.default, str) else action.default
+        placeholders.replaced("setting", max(action.option_strings, key=len, default=action.dest), "the default %s, as the command leaves the value open" % (value,))
+        return value
+
+    module.ArgumentParser.parse_known_args, module.ArgumentParser._get_value = wrapped, converted
+
+
+def launches(frame):
+    """Reports whether the program that starts a script parses its own options."""
+    while frame.f_globals.get("__name__") == "argparse" or frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    return str(frame.f_globals.get("__package__")).startswith(LAUNCHERS)
 
 
 def describe(module, action, values):

@@ -1,0 +1,114 @@
+"""Packages that are not installed: many a script imports one at its top that its training never calls.
+
+A placeholder can be imported, named in annotations and made a base of classes. Its first call, or any other use, ends the
+script as the import would have. Imports that a script does without, in a try of its own, fail as they did.
+"""
+
+import ast
+import functools
+import importlib.machinery
+import sys
+import types
+
+from . import data, kernels, memory, placeholders
+from .trackers import TRACKERS
+
+
+class Part:
+    """A class, function or value of a package that is not installed."""
+
+    def __init__(self, path):
+        self.vprof_path = path
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Part("%s.%s" % (self.vprof_path, name))
+
+    def __getitem__(self, _):  # as in annotations
+        return self
+
+    def __or__(self, _):
+        return self
+
+    __ror__ = __or__
+
+    def __instancecheck__(self, _):
+        return False
+
+    __subclasscheck__ = __instancecheck__
+
+    def __mro_entries__(self, _):
+        return (type(self.vprof_path.rpartition(".")[2], (), {"__new__": lambda cls, *_, **__: self()}),)
+
+    def __call__(self, *_, **__):
+        name = self.vprof_path.split(".")[0]
+        placeholders.wanted("the package %s, which is not installed and has the %s that is used here" % (name, self.vprof_path), "install it")
+        raise ModuleNotFoundError("No module named %r" % name, name=name)
+
+    __iter__ = __len__ = __enter__ = __exit__ = __float__ = __index__ = __add__ = __radd__ = __mul__ = __rmul__ = __setitem__ = __call__
+
+
+class Finder:
+    """Finds placeholders of packages that nothing else finds, for imports at the top of the user's own modules."""
+
+    def find_spec(self, name, path=None, target=None):
+        root = name.split(".")[0]
+        if not isinstance(sys.modules.get(root), Package) and (path is not None or not wanted_by_user(name)):
+            return None
+        return importlib.machinery.ModuleSpec(name, Loader(), is_package=True)
+
+
+class Package(types.ModuleType):
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Part("%s.%s" % (self.__name__, name))
+
+
+class Loader:
+    def create_module(self, spec):
+        return Package(spec.name)
+
+    def exec_module(self, module):
+        if "." not in module.__name__:
+            placeholders.replaced("package", module.__name__, "a placeholder of which nothing was called, as it is not installed")
+
+
+def wanted_by_user(name):
+    """Reports whether the user's own modules import a package at their top, where no placeholder or refusal is known."""
+    if name in TRACKERS or name in kernels.PACKAGES or name in kernels.REFUSED:
+        return False
+    frame, first = sys._getframe(2), True
+    while frame is not None:
+        code = frame.f_code
+        if "importlib" in code.co_filename:
+            if first and not code.co_filename.startswith("<frozen importlib._bootstrap"):  # a package is looked for by its name
+                return False
+        elif memory.of_user(code.co_filename, memory.LIBRARIES):
+            if code.co_name != "<module>":
+                return not first
+            if frame.f_lineno in spared(code.co_filename):
+                return False
+            first = False
+        elif first:
+            return False
+        frame = frame.f_back
+    return not first
+
+
+@functools.lru_cache(maxsize=None)
+def spared(path):
+    """Returns the lines of a file whose imports may fail, in a try or a with, or take all names."""
+    try:
+        tree = ast.parse(data.source(path))
+    except (SyntaxError, ValueError):
+        return frozenset()
+    blocks = [statement for node in ast.walk(tree) if isinstance(node, (ast.Try, ast.With)) for statement in node.body]
+    blocks += [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"]
+    return frozenset(line for block in blocks for line in range(block.lineno, block.end_lineno + 1))
+
+
+def start():
+    """Called when Python starts, after all other finders of placeholders."""
+    sys.meta_path.append(Finder())

@@ -1,0 +1,87 @@
+"""Tests of vprof_hook/packages.py and options.py. They need no packages."""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import types
+import unittest
+import unittest.mock
+
+HOOK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook")
+sys.path.insert(0, HOOK)
+from vprof_hook import options
+
+START = """
+    import os, sys
+    sys.path.insert(0, %r)
+    from vprof_hook import packages
+    packages.start()
+""" % HOOK
+
+
+def run(text, others=()):
+    """Runs a script under the finder of placeholders, and returns the lines that it prints, or those of its failure."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in {"main.py": START + "    import script", "script.py": text, **dict(others)}.items():
+            with open(os.path.join(folder, name), "w") as file:
+                file.write(textwrap.dedent(content))
+        done = subprocess.run([sys.executable, "main.py"], cwd=folder, env={**os.environ, "VPROF_HOOK": folder}, capture_output=True, text=True)
+        return (done.stdout or done.stderr.splitlines()[-1]).strip()
+
+
+class PackagesTest(unittest.TestCase):
+    def test_a_package_is_imported_and_ends_the_script_where_it_is_used(self):
+        top = """
+            import absent_one, absent_two.inner as inner
+            from absent_two.inner import Base, solve
+            class Child(Base):
+                x: "inner.Array" = None
+            def of(a: inner.Array[float, 3] | None): return isinstance(a, Base)
+        """
+        self.assertEqual(run(top + "    print(of(3))"), "False")
+        for use in ("solve(1)", "Child()", "list(inner.things)", "absent_one.make.more()"):
+            self.assertRegex(run(top + "    " + use), "ModuleNotFoundError: No module named 'absent_(one|two)'", use)
+
+    def test_a_script_that_does_without_goes_on_without(self):
+        for text in (
+            "try:\n    import absent_one\nexcept ImportError:\n    print('without')",
+            "import contextlib\nwith contextlib.suppress(ImportError):\n    import absent_one\nprint('absent_one' in sys.modules or 'without')",
+            "import importlib.util\nprint(importlib.util.find_spec('absent_one') or 'without')",
+            "import importlib\ntry:\n    importlib.import_module('absent_one')\nexcept ImportError:\n    print('without')",
+            "try:\n    import other\nexcept ImportError:\n    print('without')",
+        ):
+            self.assertEqual(run("import sys\n" + text, {"other.py": "import absent_one"}), "without", text)
+        self.assertIn("ModuleNotFoundError", run("import mamba_ssm"))
+        self.assertIn("ModuleNotFoundError", run("from absent_one import *"))
+
+
+class OptionsTest(unittest.TestCase):
+    @unittest.mock.patch.object(options.placeholders, "replaced")
+    def test_values_that_a_command_leaves_open_are_defaults(self, replaced):
+        module = types.SimpleNamespace(**{**vars(argparse), "ArgumentParser": type("Parser", (argparse.ArgumentParser,), {})})
+        options.watch_argparse(module)
+        parser = module.ArgumentParser()
+        parser.add_argument("--epochs", type=int, default=7)
+        parser.add_argument("--kind", choices=("a", "b"), default="b")
+        parser.add_argument("--size", type=int)
+        parser.add_argument("--name")
+        found = parser.parse_args("--epochs absent-epochs --kind absent-kind --name absent-name".split())
+        self.assertEqual((found.epochs, found.kind, found.name), (7, "b", "absent-name"))
+        self.assertEqual([call.args[1] for call in replaced.call_args_list], ["--epochs", "--kind"])
+        for text in ("--size absent-size", "--epochs x", "--kind c"):
+            with self.assertRaises(SystemExit), unittest.mock.patch("sys.stderr"):
+                parser.parse_args(text.split())
+
+    def test_options_of_programs_that_start_a_script_are_not_its_own(self):
+        for package, launches in (("torch.distributed", True), ("accelerate.commands", True), ("", False)):
+            code = compile("import sys\nframe = sys._getframe()", "launcher.py", "exec")
+            names = {"__package__": package, "__name__": "__main__"}
+            exec(code, names)
+            self.assertEqual(options.launches(names["frame"]), launches)
+
+
+if __name__ == "__main__":
+    unittest.main()
