@@ -1,5 +1,6 @@
 """Tests of vprof_hook/data.py, shapes.py, tokenizers.py and trackers.py. They need NumPy, and no PyTorch."""
 
+import glob
 import json
 import linecache
 import os
@@ -138,6 +139,31 @@ class DataTest(unittest.TestCase):
                 self.assertEqual(os.listdir(os.path.dirname(files.mirror(absent))), ["photos"])
                 self.assertEqual(listing(self.folder), os.listdir(self.folder), "a folder with files stays as it is")
 
+    def test_a_pattern_of_names_lists_an_absent_folder(self):
+        kinds = []
+
+        def scandir(_):
+            kinds.append(folders.lists_samples() and folders.kind_of_files())
+            raise FileNotFoundError
+
+        with unittest.mock.patch.object(os, "scandir", scandir):
+            found = [glob.glob("/absent/images/*" + end) for end in (".png", ".txt", ".wav")]
+        self.assertEqual((found, kinds), ([[], [], []], [".png", False, ".wav"]))
+        self.assertFalse(folders.lists_samples())
+
+    @unittest.mock.patch.object(data, "replaced")
+    def test_libraries_that_open_images_find_absent_ones(self, _):
+        picture = {"RGB": numpy.zeros((3, 4, 3)), "L": numpy.zeros((3, 4))}
+        with unittest.mock.patch.object(shapes, "image", lambda mode: picture[mode]):
+            for name, arguments, folder, dims in (
+                ("cv2", (), "masks", 3), ("cv2", (0,), "photos", 2), ("cv2", (-1,), "masks", 2), ("cv2", (-1,), "photos", 3),
+                ("skimage.io", (), "photos", 3), ("skimage.io", (), "masks", 2),
+            ):
+                library = types.SimpleNamespace(__name__=name, imread=lambda path, *_: path)
+                data.watch_imread(library)
+                self.assertEqual(library.imread("/absent/%s/1.png" % folder, *arguments).ndim, dims, (name, arguments, folder))
+                self.assertEqual(library.imread(__file__), __file__, "a file that is there is read")
+
     def test_sounds_have_the_stated_rate(self):
         self.state({"files": {"*.wav": "audio 100"}})
         os.environ["VPROF_LENGTHS"] = "70"
@@ -212,6 +238,13 @@ class DataTest(unittest.TestCase):
             dataset("ab").select(range(3))
         data.made.add("text")
         self.assertEqual(dataset("ab").select(range(3)), ["a", "b", "a"])
+
+    def test_a_stream_does_not_end_in_the_rows_that_a_script_skips(self):
+        stream = type("IterableDataset", (list,), {"skip": lambda self, n: self[n:]})
+        data.watch_stream(types.SimpleNamespace(IterableDataset=stream))
+        self.assertEqual(stream("abc").skip(2), ["c"])
+        data.made.add("text")
+        self.assertEqual(stream("abc").skip(5), ["a", "b", "c"])
 
     def test_arguments_about_columns_name_them_in_full(self):
         path = os.path.join(self.folder, "train.py")

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 
-from . import files, hub, lists, memory, placeholders, shapes
+from . import files, folders, hub, lists, memory, placeholders, shapes
 from .placeholders import replaced, wanted
 
 # Kinds of the columns of data sets on the hub, as their cards declare the features.
@@ -174,6 +174,17 @@ def watch_rows(module):
         return real(self, indices, *args, **kwargs)
 
     module.Dataset.select = select
+
+
+def watch_stream(module):
+    """Called when datasets.iterable_dataset has been imported: scripts skip more rows than a placeholder has, too."""
+    real = module.IterableDataset.skip
+
+    @functools.wraps(real)
+    def skip(self, n):
+        return real(self, 0 if made else n)
+
+    module.IterableDataset.skip = skip
 
 
 def placeholder(source, path, name, split, streaming):
@@ -574,7 +585,7 @@ def watch_pil(module):
         if files.named(fp) and not os.path.exists(fp):
             made.add("image")
             replaced("data", os.path.dirname(os.path.abspath(fp)), "images of %dx%d" % (shapes.sizes("images") or shapes.UNSIZED))
-            picture = shapes.image()
+            picture = shapes.image(mode="L" if folders.MASKS.search(os.path.basename(os.path.dirname(os.path.abspath(fp)))) else "RGB")
             picture.format = "PNG" if str(fp).endswith(".png") else "JPEG"
             return picture
         return real(fp, *args, **kwargs)
@@ -582,18 +593,21 @@ def watch_pil(module):
     module.open = opened
 
 
-def watch_cv2(module):
-    """Called when cv2 was imported; it opens files from C++."""
+def watch_imread(module):
+    """Called when a library that opens images by itself has been imported: OpenCV, scikit-image or imageio."""
     real = module.imread
 
     @functools.wraps(real)
     def imread(filename, *args, **kwargs):
         path = files.found(filename)
-        if os.path.exists(path):
-            return real(os.fspath(path), *args, **kwargs)
+        if not files.named(path) or os.path.exists(path):
+            return real(filename if path is filename else os.fspath(path), *args, **kwargs)
+        flag = (args or (kwargs.get("flags", 1),))[0] if module.__name__ == "cv2" else -1  # IMREAD_UNCHANGED
         made.add("image")
-        replaced("data", os.path.dirname(os.path.abspath(path)), "images of %dx%d" % (shapes.sizes("images") or shapes.UNSIZED))
-        return importlib.import_module("numpy").asarray(shapes.image())
+        folder = os.path.dirname(os.path.abspath(path))
+        replaced("data", folder, "images of %dx%d" % (shapes.sizes("images") or shapes.UNSIZED))
+        grey = flag == 0 or flag == -1 and folders.MASKS.search(os.path.basename(folder))
+        return importlib.import_module("numpy").asarray(shapes.image(mode="L" if grey else "RGB"))
 
     module.imread = imread
 
@@ -645,5 +659,5 @@ def reading(module, real):
 
 
 WATCHED = {
-    "datasets.load": watch_load, "datasets.arrow_dataset": watch_rows, "torchvision.datasets": watch_torchvision, "numpy": watch_numpy, "PIL.Image": watch_pil, "cv2": watch_cv2, "pandas": watch_pandas,
+    "datasets.load": watch_load, "datasets.arrow_dataset": watch_rows, "datasets.iterable_dataset": watch_stream, "torchvision.datasets": watch_torchvision, "numpy": watch_numpy, "PIL.Image": watch_pil, **dict.fromkeys(("cv2", "skimage.io", "imageio", "imageio.v2", "imageio.v3"), watch_imread), "pandas": watch_pandas,
 }

@@ -21,6 +21,9 @@ IMAGES, SOUNDS = (".png", ".jpg", ".jpeg"), (".wav", ".flac")
 # Names of folders with masks: images with one value for each pixel.
 MASKS = re.compile("mask|label|seg|depth|^gt")
 
+# Modules of Python that list files by patterns.
+LISTED = re.compile(r"\b(glob|pathlib)\b(/__init__)?\.py$|pathlib/_\w+\.py$")
+
 # Names of the user's functions that list samples. Methods of data sets do so under any name.
 LISTS = re.compile("data|image")
 
@@ -110,9 +113,11 @@ def sample(file, path, end):
 
 
 def lists_samples():
-    """Reports whether the call comes from a data set, or from a function of the user with "data" or "image" in its
-    name.
+    """Reports whether the call comes from a data set, from a function of the user with "data" or "image" in its name, or
+    from a pattern of the names of samples.
     """
+    if pattern_of_files():
+        return True
     torch, frame = sys.modules.get("torch"), sys._getframe(1)
     base = getattr(getattr(getattr(torch, "utils", None), "data", None), "Dataset", ())
     while frame is not None:
@@ -124,12 +129,26 @@ def lists_samples():
     return False
 
 
+def pattern_of_files():
+    """Returns the end of the names that the user's source lists by a pattern, such as glob("images/*.jpg"); None for other ends."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        pattern = frame.f_locals.get("pathname") or frame.f_locals.get("pattern") if LISTED.search(frame.f_code.co_filename) else None
+        end = os.path.splitext(str(pattern))[1]
+        if end in (*IMAGES, *SOUNDS):
+            return end
+        frame = frame.f_back
+    return None
+
+
 def kind_of_files():
     """Returns the extension of the samples that the user's source reads: one that the calling file mentions, else one of
     another file, or .png if images are only opened. Returns None if there is none.
     """
     from . import data
 
+    if pattern_of_files():
+        return pattern_of_files()
     whole = "\n".join(map(data.source, data.sources()))
     for text in (data.source(memory.frame_of_user(sys._getframe(1), memory.LIBRARIES).f_code.co_filename), whole):
         ends = [end for end in (".npy", *SOUNDS, *IMAGES) if re.search(r"\b%s\b" % end[1:], text) and (end != ".npy" or shapes.entry("files", "00000.npy"))]
