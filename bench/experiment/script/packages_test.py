@@ -1,4 +1,4 @@
-"""Tests of vprof_hook/packages.py and options.py. They need no packages."""
+"""Tests of vprof_hook/packages.py, moved.py and options.py. They need no packages."""
 
 import argparse
 import os
@@ -12,12 +12,13 @@ import unittest.mock
 
 HOOK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook")
 sys.path.insert(0, HOOK)
-from vprof_hook import options
+from vprof_hook import moved, options
 
 START = """
     import os, sys
     sys.path.insert(0, %r)
-    from vprof_hook import packages
+    from vprof_hook import moved, packages
+    moved.start()
     packages.start()
 """ % HOOK
 
@@ -26,6 +27,7 @@ def run(text, others=()):
     """Runs a script under the finder of placeholders, and returns the lines that it prints, or those of its failure."""
     with tempfile.TemporaryDirectory() as folder:
         for name, content in {"main.py": START + "    import script", "script.py": text, **dict(others)}.items():
+            os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
             with open(os.path.join(folder, name), "w") as file:
                 file.write(textwrap.dedent(content))
         done = subprocess.run([sys.executable, "main.py"], cwd=folder, env={**os.environ, "VPROF_HOOK": folder}, capture_output=True, text=True)
@@ -56,6 +58,34 @@ class PackagesTest(unittest.TestCase):
             self.assertEqual(run("import sys\n" + text, {"other.py": "import absent_one"}), "without", text)
         self.assertIn("ModuleNotFoundError", run("import mamba_ssm"))
         self.assertIn("ModuleNotFoundError", run("from absent_one import *"))
+
+
+LIBRARY = {
+    "site-packages/lib/__init__.py": "", "site-packages/lib/old.py": "", "site-packages/lib/parts/__init__.py": "",
+    "site-packages/lib/parts/_home.py": "class Thing: pass\ndef twice(): pass\n", "site-packages/lib/more.py": "def twice(): pass\n",
+}
+
+
+class MovedTest(unittest.TestCase):
+    def test_names_are_found_where_the_installed_release_has_them(self):
+        begin = "import sys\nsys.path.insert(0, 'site-packages')\n"
+        for text, printed in (
+            ("from lib.old import Thing\nprint(Thing.__module__)", "lib.parts._home"),
+            ("import lib.home\nfrom lib.home import Thing\nprint(Thing.__module__)", "lib.parts._home"),
+            ("from lib.old import twice", "ImportError: cannot import name 'twice'"),
+            ("import lib.nowhere", "ModuleNotFoundError: No module named 'lib.nowhere'"),
+            ("try:\n    from lib.old import Thing\nexcept ImportError:\n    print('another way')", "another way"),
+            ("from collections import Iterable, OrderedDict\nprint(isinstance((), Iterable))", "True"),
+        ):
+            self.assertIn(printed, run(begin + text, LIBRARY), text)
+
+    def test_names_that_numpy_had(self):
+        module = types.SimpleNamespace(inf=1.0)
+        with unittest.mock.patch.object(moved.placeholders, "replaced"):
+            moved.watch_numpy(module)
+            self.assertEqual((module.__getattr__("Inf"), module.__getattr__("int")), (1.0, int))
+            with self.assertRaises(AttributeError):
+                module.__getattr__("nothing")
 
 
 class OptionsTest(unittest.TestCase):

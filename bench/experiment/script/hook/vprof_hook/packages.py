@@ -7,11 +7,16 @@ script as the import would have. Imports that a script does without, in a try of
 import ast
 import functools
 import importlib.machinery
+import os
 import sys
 import types
 
 from . import data, kernels, memory, placeholders
 from .trackers import TRACKERS
+
+
+# The module that wraps imports, whose frames are between those of an import.
+MOVED = os.path.join(os.path.dirname(__file__), "moved.py")
 
 
 class Part:
@@ -82,7 +87,9 @@ def wanted_by_user(name):
     frame, first = sys._getframe(2), True
     while frame is not None:
         code = frame.f_code
-        if "importlib" in code.co_filename:
+        if code.co_filename == MOVED:
+            pass
+        elif "importlib" in code.co_filename:
             if first and not code.co_filename.startswith("<frozen importlib._bootstrap"):  # a package is looked for by its name
                 return False
         elif memory.of_user(code.co_filename, memory.LIBRARIES):

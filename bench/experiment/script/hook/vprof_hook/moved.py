@@ -1,0 +1,168 @@
+"""Names that a script imports of an older release: found where the installed release has them, or made as they were."""
+
+import builtins
+import collections.abc
+import functools
+import importlib
+import importlib.machinery
+import os
+import re
+import sys
+import types
+
+from . import memory, packages, placeholders
+
+# What NumPy has removed, by what its notes of releases name instead.
+NUMPY = {
+    "float": float, "int": int, "bool": bool, "object": object, "str": str, "complex": complex, "float_": "float64", "complex_": "complex128", "unicode_": "str_", "string_": "bytes_",
+    "Inf": "inf", "infty": "inf", "NaN": "nan", "product": "prod", "cumproduct": "cumprod", "alltrue": "all", "sometrue": "any", "in1d": "isin", "row_stack": "vstack", "trapz": "trapezoid",
+}
+
+# Of torch._six, which PyTorch had until release 1.13.
+SIX = {
+    "inf": float("inf"), "nan": float("nan"), "string_classes": (str, bytes), "int_classes": int, "container_abcs": collections.abc, "PY3": True, "PY37": True,
+    "FileNotFoundError": FileNotFoundError, "StringIO": importlib.import_module("io").StringIO,
+}
+
+
+def start():
+    """Called when Python starts, before the placeholders of packages look for what nobody finds."""
+    sys.meta_path.append(Finder())
+    builtins.__import__ = importing(builtins.__import__)
+    for name in ("Callable", "Iterable", "Iterator", "Mapping", "MutableMapping", "Sequence", "Sized", "Hashable"):  # until Python 3.9
+        if not hasattr(collections, name):
+            setattr(collections, name, getattr(collections.abc, name))
+
+
+def importing(real):
+    """__import__, which looks for the names that a library's module lacks where the user's own source imports them."""
+
+    @functools.wraps(real)
+    def wrapped(name, globals=None, locals=None, fromlist=(), level=0):
+        module = real(name, globals, locals, fromlist, level)
+        if fromlist and not level and by_user(sys._getframe(1)):
+            for part in fromlist:
+                if part != "*" and not hasattr(module, part):
+                    found = definition(module, part)
+                    if found is not None:
+                        setattr(module, part, found)
+        return module
+
+    return wrapped
+
+
+def by_user(frame):
+    """Reports whether a line of the user's own source imports, which has no other way in a try."""
+    path = frame.f_code.co_filename
+    return memory.of_user(path, memory.LIBRARIES) and frame.f_lineno not in packages.spared(path)
+
+
+def definition(module, name):
+    """Returns the class or function by a name that one other module of the package of a module defines; None without one."""
+    root = module.__name__.split(".")[0]
+    if (root, name) == ("transformers", "AdamW"):  # until release 4.48
+        note("transformers.AdamW", "torch.optim.AdamW, one parameter at a time")
+        return adamw()
+    defines = re.compile(r"^(?:class|def) %s\b" % re.escape(name), re.MULTILINE)
+    homes = [file for file in sources(root) if defines.search(text(file))]
+    if len(homes) != 1:
+        return None
+    found = getattr(importlib.import_module(module_of(root, homes[0])), name, None)
+    note("%s.%s" % (module.__name__, name), module_of(root, homes[0]))
+    return found
+
+
+def adamw():
+    """Returns the optimizer that transformers had."""
+
+    class AdamW(importlib.import_module("torch").optim.AdamW):
+        def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0, correct_bias=True, no_deprecation_warning=False):
+            super().__init__(params, lr, betas, eps, weight_decay, foreach=False)
+
+    return AdamW
+
+
+def note(name, home):
+    placeholders.replaced("package", name, "what the installed release has in %s" % home)
+
+
+@functools.lru_cache(maxsize=None)
+def sources(root):
+    """Returns the files of an installed package; none of the user's own, and of a placeholder."""
+    file = getattr(sys.modules.get(root), "__file__", None)
+    if not file or os.path.basename(file) != "__init__.py" or memory.of_user(file, memory.LIBRARIES):
+        return ()
+    return tuple(sorted(os.path.join(folder, name) for folder, _, names in os.walk(os.path.dirname(file)) for name in names if name.endswith(".py")))
+
+
+def text(file):
+    with open(file, encoding="utf-8", errors="replace") as opened:
+        return opened.read()
+
+
+def module_of(root, file):
+    """Returns the name of the module of a file of a package."""
+    folder = os.path.dirname(os.path.dirname(sys.modules[root].__file__))
+    return os.path.relpath(file, folder)[: -len(".py")].replace(os.sep, ".").removesuffix(".__init__")
+
+
+class Finder:
+    """Finds modules that a library has under another name now, for imports of the user's own source."""
+
+    def find_spec(self, name, path=None, target=None):
+        frame = sys._getframe(1)
+        while "importlib" in frame.f_code.co_filename or frame.f_code.co_filename == __file__:
+            frame = frame.f_back
+        if path is None or not by_user(frame):
+            return None
+        if name == "torch._six":
+            return importlib.machinery.ModuleSpec(name, Loader(types.SimpleNamespace(**SIX, __name__="Python")))
+        root, last = name.split(".")[0], name.split(".")[-1]
+        homes = [file for file in sources(root) if module_of(root, file).split(".")[-1].lstrip("_") == last]
+        if len(homes) != 1:
+            return None
+        return importlib.machinery.ModuleSpec(name, Loader(importlib.import_module(module_of(root, homes[0]))))
+
+
+class Loader:
+    """Makes a module that has what another has."""
+
+    def __init__(self, home):
+        self.home = home
+
+    def create_module(self, spec):
+        module = types.ModuleType(spec.name)
+        module.__getattr__ = functools.partial(getattr, self.home)
+        return module
+
+    def exec_module(self, module):
+        note(module.__name__, self.home.__name__)
+
+
+# Names that are no longer there.
+
+
+def watch_numpy(module):
+    """Called when numpy has been imported."""
+    real = getattr(module, "__getattr__", None)
+
+    def attribute(name):
+        found = NUMPY.get(name)
+        if found is None or not memory.of_user(sys._getframe(1).f_code.co_filename, memory.LIBRARIES):
+            if real is None:
+                raise AttributeError(name)
+            return real(name)
+        note("numpy." + name, found if isinstance(found, str) else "Python")
+        return getattr(module, found) if isinstance(found, str) else found
+
+    module.__getattr__ = attribute
+
+
+def watch_pil(module):
+    """Called when PIL.Image has been imported."""
+    for old, new in {"ANTIALIAS": "LANCZOS", "LINEAR": "BILINEAR", "CUBIC": "BICUBIC"}.items():
+        if not hasattr(module, old):
+            setattr(module, old, getattr(module.Resampling, new))
+
+
+WATCHED = {"numpy": watch_numpy, "PIL.Image": watch_pil}
