@@ -138,6 +138,13 @@ class DataTest(unittest.TestCase):
                 self.assertTrue(folders.fill(absent), "another process of the script has filled it")
                 self.assertEqual(os.listdir(os.path.dirname(files.mirror(absent))), ["photos"])
                 self.assertEqual(listing(self.folder), os.listdir(self.folder), "a folder with files stays as it is")
+            asking = files.asking(os.stat)
+            for name in ("mask/other.png", "mask/00001.txt"):
+                with self.assertRaises(FileNotFoundError):
+                    asking(os.path.join(self.folder, name))
+            self.assertTrue(asking(os.path.join(self.folder, "mask", "00001.jpg")), "the mask of an image")
+            with self.assertRaises(FileNotFoundError):
+                asking(os.path.join(self.folder, "mask", "00001.png"))
 
     def test_a_pattern_of_names_lists_an_absent_folder(self):
         kinds = []

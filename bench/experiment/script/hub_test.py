@@ -12,7 +12,7 @@ import unittest
 import unittest.mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook"))
-from vprof_hook import hub, placeholders
+from vprof_hook import families, hub, placeholders
 
 HEADER = json.dumps({"w": {"dtype": "BF16", "shape": [4, 2], "data_offsets": [0, 16]}}).encode()
 FILES = {
@@ -126,6 +126,24 @@ class HubTest(unittest.TestCase):
         self.assertIsNone(hub.Repository("org/model").file("config.json"))
         self.assertIsNone(hub.Repository("org/model").fetch_weights(""))
         self.assertEqual(self.server.asked, [])
+
+    def test_configurations_of_encoders_by_the_sizes_in_their_names(self):
+        for name, key, value in (
+            ("t5-base", "d_ff", 3072), ("google/flan-t5-xl", "d_ff", 5120), ("google/umt5-xxl", "vocab_size", 256384), ("openai/clip-vit-large-patch14-336", "projection_dim", 768),
+            ("laion/CLIP-ViT-H-14-laion2B-s32B-b79K", "projection_dim", 1024), ("facebook/dinov2-giant", "num_hidden_layers", 40), ("nvidia/mit-b5", "depths", [3, 6, 40, 3]),
+        ):
+            self.assertEqual(families.config(name)[key], value, name)
+        self.assertEqual(families.config("google/siglip-so400m-patch14-384")["vision_config"]["image_size"], 384)
+        self.assertIsNone(families.config("google/t5-efficient-tiny"))
+
+    def test_relatives_have_the_family_of_the_name(self):
+        known = {"google/vit-large-patch16-224": {"model_type": "vit"}, "meta-llama/Llama-3.1-8B": {"model_type": "llama"}}
+        for patched in (unittest.mock.patch.object(hub, "tables", lambda: known), unittest.mock.patch.object(hub, "kinds", lambda: {"clip", "vit", "llama"})):
+            patched.start()
+            self.addCleanup(patched.stop)
+        self.assertIsNone(hub.Repository("own/clip-vit-large").kin())
+        for name, kind in (("own/vit-large-finetuned", "vit"), ("NousResearch/Meta-Llama-3-8B", "llama")):
+            self.assertEqual(hub.Repository(name).kin()["model_type"], kind)
 
     def test_other_machines_are_refused(self):
         with self.assertRaises(ConnectionRefusedError):

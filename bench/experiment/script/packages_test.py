@@ -56,7 +56,7 @@ class PackagesTest(unittest.TestCase):
             "try:\n    import other\nexcept ImportError:\n    print('without')",
         ):
             self.assertEqual(run("import sys\n" + text, {"other.py": "import absent_one"}), "without", text)
-        self.assertIn("ModuleNotFoundError", run("import mamba_ssm"))
+        self.assertIn("ModuleNotFoundError", run("from mamba_ssm import Mamba\nMamba(3)"))
         self.assertIn("ModuleNotFoundError", run("from absent_one import *"))
 
 

@@ -53,13 +53,24 @@ def image_folder(path):
     there.
     """
     path = os.path.abspath(os.fspath(path))
-    if getattr(own, "asks", False) or os.path.splitext(path)[1] or files.cached(path) or not lists_samples():
+    if getattr(own, "asks", False) or files.cached(path):
+        return False
+    folder, end = os.path.dirname(path), os.path.splitext(path)[1]
+    if end:
+        return end in IMAGES and is_counterpart(path) and not os.path.lexists(folder) and fill(folder, end)
+    if not lists_samples():
         return False
     own.asks = True
     try:
         return is_empty(path) and (os.path.isdir(files.mirror(path)) or fill(path))
     finally:
         own.asks = False
+
+
+def is_counterpart(path):
+    """Reports whether a file has the name of a sample of another folder that has placeholders, as the mask of an image has."""
+    stem = os.path.splitext(os.path.basename(path))[0]
+    return any(files.exists(os.path.join(files.mirror(folder), stem + end)) for folder in list(files.placed) for end in IMAGES)
 
 
 def is_empty(path):
@@ -69,9 +80,9 @@ def is_empty(path):
     return os.path.isdir(path) and all(name.startswith(".") for name in os.listdir(path))
 
 
-def fill(path):
+def fill(path, end=None):
     """Writes sample files into the mirror of a folder. Returns False if the script reads no known kind of file."""
-    end = kind_of_files()
+    end = end or kind_of_files()
     if end is None:
         return False
     folder = files.mirror(path)

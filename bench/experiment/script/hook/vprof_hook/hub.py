@@ -6,7 +6,7 @@ never are. HF_TOKEN is sent only to the host of HF_ENDPOINT, not to hosts that i
 
 import contextlib
 import functools
-import importlib
+import importlib.util
 import json
 import os
 import re
@@ -17,7 +17,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from . import events, files, memory, pipelines, placeholders
+from . import events, families, files, memory, pipelines, placeholders
 
 # Size limit in bytes of a configuration, a tokenizer or a header of weights.
 MOST = 64 << 20
@@ -124,7 +124,9 @@ class Repository:
             if key == self.name or "/" in key and key.split("/")[1].lower() == os.path.basename(self.name).lower():
                 self.origin = " (of %s in vprof's table)" % key
                 return config
-        return self.default() or self.kin()
+        config = families.config(self.name)
+        self.origin = " (of vprof's table)" if config else ""
+        return config or self.default() or self.kin()
 
     def kin(self):
         """Returns the configuration of a model in the tables whose name has the same family and size; None if there is
@@ -133,7 +135,9 @@ class Repository:
         own, best = words(self.name), None
         for key, config in tables().items():
             of = words(key)
-            if of[0] in own and sized(of) and sized(of) == sized(own) and (best is None or len(set(of) - set(own)) < best[0]):
+            if of[0] not in own or any(word in kinds() for word in own[:own.index(of[0])]):  # clip-vit-large is no vit
+                continue
+            if sized(of) and sized(of) == sized(own) and (best is None or len(set(of) - set(own)) < best[0]):
                 best = len(set(of) - set(own)), key, config
         if best is None:
             return None
@@ -229,6 +233,13 @@ def tables():
 
 
 @functools.lru_cache(maxsize=None)
+def kinds():
+    """Returns the kinds of models that the installed transformers has."""
+    found = importlib.util.find_spec("transformers")
+    return frozenset(os.listdir(os.path.join(os.path.dirname(found.origin), "models"))) if found and found.origin else frozenset()
+
+
+@functools.lru_cache(maxsize=None)
 def defaults():
     """Returns (repository, module, class) of transformers' configuration classes, by the repository that the class's
     documentation names for its defaults.
@@ -241,7 +252,8 @@ def defaults():
             continue
         with open(path, encoding="utf-8") as file:
             text = file.read()
-        for name, kind in re.findall(r"@auto_docstring\(checkpoint=\"([^\"]+)\"[^\n]*\n(?:@[^\n]*\n)*class (\w+)\(", text):
+        # Of the classes that name the same repository, such as those of text, vision and both, the last has the others.
+        for name, kind in reversed(re.findall(r"@auto_docstring\(checkpoint=\"([^\"]+)\"[^\n]*\n(?:@[^\n]*\n)*class (\w+)\(", text)):
             entry = (name, "transformers.models.%s.configuration_%s" % (model, model), kind)
             found.setdefault(name, entry)
             found.setdefault(name.split("/")[-1], entry)

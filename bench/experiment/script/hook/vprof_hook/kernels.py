@@ -43,9 +43,7 @@ def asked(name):
     """Reports whether the user's source or command mentions a package."""
     from . import data
 
-    frame = sys._getframe(1)
-    while frame is not None and ("importlib" in frame.f_code.co_filename or frame.f_code.co_filename == __file__):
-        frame = frame.f_back
+    frame = placeholders.importer(sys._getframe(1))
     if frame is not None and memory.of_user(frame.f_code.co_filename, memory.LIBRARIES):
         return True
     words = PACKAGES[name]

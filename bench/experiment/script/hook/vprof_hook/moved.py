@@ -110,10 +110,8 @@ class Finder:
     """Finds modules that a library has under another name now, for imports of the user's own source."""
 
     def find_spec(self, name, path=None, target=None):
-        frame = sys._getframe(1)
-        while "importlib" in frame.f_code.co_filename or frame.f_code.co_filename == __file__:
-            frame = frame.f_back
-        if path is None or not by_user(frame):
+        frame = placeholders.importer(sys._getframe(1))
+        if path is None or frame is None or not by_user(frame):
             return None
         if name == "torch._six":
             return importlib.machinery.ModuleSpec(name, Loader(types.SimpleNamespace(**SIX, __name__="Python")))

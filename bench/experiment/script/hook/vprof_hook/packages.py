@@ -81,8 +81,8 @@ class Loader:
 
 
 def wanted_by_user(name):
-    """Reports whether the user's own modules import a package at their top, where no placeholder or refusal is known."""
-    if name in TRACKERS or name in kernels.PACKAGES or name in kernels.REFUSED:
+    """Reports whether the user's own modules import a package at their top, where no other placeholder is known."""
+    if name in TRACKERS or name in kernels.PACKAGES or name == "torch":
         return False
     frame, first = sys._getframe(2), True
     while frame is not None:

@@ -54,6 +54,14 @@ def line_of_script():
     return "%s:%d" % (frame.f_code.co_filename, frame.f_lineno) if frame else ""
 
 
+def importer(frame):
+    """Returns the frame of the statement that imports, from one of a finder outwards; None where there is none."""
+    own = os.path.dirname(__file__)
+    while frame is not None and ("importlib" in frame.f_code.co_filename or frame.f_code.co_filename.startswith(own)):
+        frame = frame.f_back
+    return frame
+
+
 def folder():
     """Returns the folder of placeholder files, which is removed after the run."""
     path = events.folder("placeholders")

@@ -83,9 +83,7 @@ class Loader:
 
 
 def imported_by_user():
-    frame = sys._getframe(2)
-    while frame is not None and ("importlib" in frame.f_code.co_filename or frame.f_code.co_filename == __file__):
-        frame = frame.f_back
+    frame = placeholders.importer(sys._getframe(2))
     return frame is not None and memory.of_user(frame.f_code.co_filename, memory.LIBRARIES)
 
 
