@@ -105,11 +105,7 @@ func Find(dir string) ([]Command, error) {
 					calls[to] = strings.Fields(m[2])
 				}
 			}
-			known := map[string]string{}
-			for i, argument := range calls[filepath.Base(name)] {
-				known[strconv.Itoa(i+1)] = argument
-			}
-			all = append(all, commandsOf(dir, name, string(text), programs, known)...)
+			all = append(all, commandsOf(dir, name, string(text), programs, calls[filepath.Base(name)])...)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Command) int { return a.lacks - b.lacks })
@@ -131,9 +127,13 @@ func expanded(text string, known map[string]string) string {
 	})
 }
 
-// commandsOf returns the commands of a text that run a script of a folder, or one of its programs. known has the
-// arguments of a script of the shell by their numbers.
-func commandsOf(dir, name, text string, programs, known map[string]string) (all []Command) {
+// commandsOf returns the commands of a text that run a script of a folder, or one of its programs; arguments are those
+// of a script of the shell.
+func commandsOf(dir, name, text string, programs map[string]string, arguments []string) (all []Command) {
+	known := map[string]string{}
+	for i, argument := range arguments {
+		known[strconv.Itoa(i+1)] = argument
+	}
 	text = strings.ReplaceAll(text, "\r", "")
 	assign := func(name, v string) {
 		v = expanded(strings.Trim(v, `"'`), known)
@@ -145,9 +145,7 @@ func commandsOf(dir, name, text string, programs, known map[string]string) (all 
 		}
 	}
 	for _, m := range assigned().FindAllStringSubmatch(text, -1) { // first what is assigned below the commands
-		if known[m[1]] == "" {
-			assign(m[1], m[2])
-		}
+		assign(m[1], m[2])
 	}
 	for _, m := range arrayed().FindAllStringSubmatch(text, -1) {
 		known[m[1]] = strings.Join(strings.Fields(remark().ReplaceAllString(m[2], "")), " ")
@@ -218,7 +216,7 @@ func commandOf(dir, name, line string, known map[string]string) *Command {
 	if end := slices.IndexFunc(c.Args, ends); end > 0 {
 		c.Args = c.Args[:end]
 	}
-	if slices.Contains(c.Args, "--do_eval") && !slices.ContainsFunc(c.Args, isTraining) {
+	if slices.Contains(c.Args, "--do_eval") && !strings.Contains(line, "--do_train") {
 		return nil
 	}
 	if len(c.Args) < 3 && !strings.HasPrefix(name, "README") {
@@ -251,28 +249,21 @@ func lacks(dir, setting string) bool {
 	})
 }
 
-func isTraining(word string) bool { return strings.HasPrefix(word, "--do_train") }
-
 // folderOf returns the folder of a repository in which a script that a file names is found: the repository's own, the
-// file's, one around it, or the only one in the file's; empty if there is none. A module may be installed.
+// file's, the only one in it with the script, or one around it; empty if there is none. A module may be installed.
 func folderOf(dir, name, script string) string {
 	for in := filepath.Dir(name); ; in = filepath.Dir(in) {
-		if _, err := os.Stat(filepath.Join(dir, script)); err == nil || strings.HasPrefix(script, "-m") {
-			return "."
-		}
-		if _, err := os.Stat(filepath.Join(dir, in, script)); err == nil {
-			return in
+		for _, at := range []string{".", in, in + "/*"} {
+			found, _ := filepath.Glob(filepath.Join(dir, at, script)) // no pattern but ours
+			if at == in+"/*" && len(found) == 1 {
+				at, _ = filepath.Rel(dir, strings.TrimSuffix(found[0], filepath.Clean(script)))
+			}
+			if len(found) == 1 || strings.HasPrefix(script, "-m") {
+				return at
+			}
 		}
 		if in == "." {
-			break
+			return ""
 		}
 	}
-	for _, in := range []string{filepath.Dir(name), "."} {
-		below, _ := filepath.Glob(filepath.Join(dir, in, "*", script)) // no pattern but ours
-		if len(below) == 1 {
-			in, _ = filepath.Rel(dir, strings.TrimSuffix(below[0], script))
-			return in
-		}
-	}
-	return ""
 }
