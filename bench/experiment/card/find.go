@@ -74,7 +74,7 @@ var (
 		`(absent-|path[/_-]to|your[_-])|^\.\.\.$`)
 	configured = pattern.Of(`[^\s=]+\.(ya?ml|toml|json)$`)
 	quotes     = pattern.Of(`"([^"]*)"|'([^']*)'`)
-	// wrapped matches the documented call of a script of the shell that starts the command: bash scripts/train.sh tiny 1.
+	// wrapped matches the documented call of a script of the shell: bash scripts/train.sh tiny 1.
 	wrapped = pattern.Of("(?:bash |sh |\\./)(\\S+\\.sh)((?: +[^\\s`|&;>#]+)*)")
 )
 
@@ -127,8 +127,8 @@ func expanded(text string, known map[string]string) string {
 	})
 }
 
-// commandsOf returns the commands of a text that run a script of a folder, or one of its programs; arguments are those
-// of a script of the shell.
+// commandsOf returns the commands of a text that run a script of a folder, or one of its programs. arguments are the
+// values of $1, $2 and so on, where the text is a script of the shell.
 func commandsOf(dir, name, text string, programs map[string]string, arguments []string) (all []Command) {
 	known := map[string]string{}
 	for i, argument := range arguments {

@@ -1,6 +1,6 @@
 """Configurations of encoders that scripts load beside what they train, by the sizes in their names.
 
-The sizes are those of the config.json of the hub; what is not named here is a default of transformers' class.
+The sizes are from the config.json files of the hub. Other settings are the defaults of transformers' classes.
 """
 
 import re
@@ -23,7 +23,7 @@ def transformer(size, of=ENCODERS, **others):
 
 
 def t5(kind, size):
-    """T5; kind is t5, or that of one with gated layers."""
+    """Returns the configuration of a T5 of a kind: "t5", "gated" (releases 1.1 and FLAN), "mt5" or "umt5"."""
     width, inner, layers, heads = T5["t5" if kind == "t5" else "gated"][size]
     config = {
         "model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "d_model": width, "d_ff": inner, "num_layers": layers, "num_decoder_layers": layers, "num_heads": heads,
@@ -72,7 +72,7 @@ def electra(size, part):
 
 
 def speech(kind, size):
-    """WavLM and HuBERT."""
+    """Returns the configuration of a WavLM or HuBERT."""
     whole = {"base": {}, "large": {"feat_extract_norm": "layer", "do_stable_layer_norm": True, "conv_bias": kind == "hubert"}}[size]
     return transformer(size, model_type=kind, architectures=[{"wavlm": "WavLMModel", "hubert": "HubertModel"}[kind]], **whole)
 

@@ -252,7 +252,7 @@ def defaults():
             continue
         with open(path, encoding="utf-8") as file:
             text = file.read()
-        # Of the classes that name the same repository, such as those of text, vision and both, the last has the others.
+        # Several classes name the same repository: CLIPTextConfig, CLIPVisionConfig, CLIPConfig. The last contains the others.
         for name, kind in reversed(re.findall(r"@auto_docstring\(checkpoint=\"([^\"]+)\"[^\n]*\n(?:@[^\n]*\n)*class (\w+)\(", text)):
             entry = (name, "transformers.models.%s.configuration_%s" % (model, model), kind)
             found.setdefault(name, entry)

@@ -15,7 +15,7 @@ from . import data, kernels, memory, placeholders
 from .trackers import TRACKERS
 
 
-# The module that wraps imports, whose frames are between those of an import.
+# The file of the wrapper of __import__, which is on the stack of every import.
 MOVED = os.path.join(os.path.dirname(__file__), "moved.py")
 
 
