@@ -1,5 +1,6 @@
-// Command allocations compares vprof's caching allocator with PyTorch's own: the same random operations, statistics
-// after each. PyTorch's runs under vprof run. It needs a Python with PyTorch and a build of vprof, no GPU.
+// Command allocations compares vprof's caching allocator with PyTorch's: it runs the same random operations on both and
+// compares the statistics after each. PyTorch runs under vprof run. It needs a Python with PyTorch and a build of
+// vprof, no GPU.
 package main
 
 import (
@@ -63,7 +64,7 @@ func main() {
 	}
 }
 
-// compare runs all settings and returns the number of the ones that differ. The error tells why there is no comparison.
+// compare runs all settings and returns how many of them differ. An error means that nothing was compared.
 func compare(ctx context.Context, vprof, python string, count, seed int) (differing int, err error) {
 	folder, err := os.MkdirTemp("", "allocations")
 	if err != nil {
@@ -82,7 +83,7 @@ func compare(ctx context.Context, vprof, python string, count, seed int) (differ
 	}
 	operations, failures := 0, int64(0)
 	for i, conf := range settings {
-		// A file of its own, since a script overwrites none under vprof run.
+		// Each setting has its own file: under vprof run, existing files are not overwritten.
 		file := filepath.Join(folder, fmt.Sprintf("operations-%d.txt", i))
 		run := exec.CommandContext(ctx, vprof, "run", "-q", "--gpu-spec", "gpu.yaml", "--",
 			python, script, "--seed", strconv.Itoa(seed), "--count", strconv.Itoa(count), file)
@@ -160,7 +161,7 @@ func replay(file, conf string) (r result, err error) {
 	return r, lines.Err()
 }
 
-// repeated is an allocator that repeats PyTorch's operations.
+// repeated is vprof's allocator with the state to repeat PyTorch's operations.
 type repeated struct {
 	heap   *allocator.Allocator
 	stream allocator.Stream
@@ -178,7 +179,7 @@ func (h *repeated) do(words []string) error {
 	stream := func(n int64) allocator.Stream { return allocator.Stream(n << 16) }
 	switch words[0] {
 	case "m":
-		h.heap.CompleteEvents() // an event of the simulated GPU is complete when PyTorch queries it
+		h.heap.CompleteEvents() // a query by PyTorch finds every event of the simulated GPU complete
 		b, err := h.heap.MallocOn(h.stream, arguments[0])
 		h.blocks = append(h.blocks, b)
 		if err != nil && !errors.As(err, new(*allocator.OOMError)) {

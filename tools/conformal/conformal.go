@@ -1,6 +1,6 @@
-// Package conformal computes by how much predictions must be widened to hold what was measured, and how often such
-// ranges hold measurements that they were not computed from. It is split-conformal prediction (Lei and others, JASA
-// 2018) whose counts leave out whole groups: records of a model or a source resemble each other.
+// Package conformal computes by how much predicted intervals must be widened to contain the measurements, and how often
+// such intervals contain measurements of other groups. It is split-conformal prediction (Lei and others, JASA 2018).
+// Coverage is counted by leaving out whole groups, since records of one model or source resemble each other.
 package conformal
 
 import (
@@ -9,18 +9,19 @@ import (
 	"slices"
 )
 
-// A Miss is by how much a measurement lies outside a prediction, relative to it: Low is negative below it, High
-// positive above it.
+// A Miss is the distance of a measurement from a predicted interval, as a share of the estimate: Low is negative below
+// the interval, High positive above it, both are zero inside.
 type Miss struct{ Low, High float64 }
 
-// MissOf returns the miss of a value, known to a rounding, where low to high was predicted around an estimate.
+// MissOf returns the miss of a measured value with a rounding error, for an estimate with the interval low to high.
 func MissOf(value, rounding, low, estimate, high int64) Miss {
 	of := float64(max(1, estimate))
 	return Miss{min(0, float64(value+rounding-low)/of), max(0, float64(value-rounding-high)/of)}
 }
 
-// A Margin widens predictions downwards (Low is not positive) and upwards. Records counts what it was computed from,
-// and Held how many of them the margin of all other groups holds.
+// A Margin widens intervals: by Low downwards (zero or negative) and by High upwards, as shares of the estimate.
+// Records is the number of records that it was computed from. Held is the number of these that lie within the margin of
+// all other groups.
 type Margin struct {
 	Low     float64 `json:"low"`
 	High    float64 `json:"high"`
@@ -28,12 +29,12 @@ type Margin struct {
 	Held    int     `json:"held"`
 }
 
-// Schema names the form of the files that hold groups.
+// Schema is the name and version of the file format for groups.
 const Schema = "vprof.residuals/v3"
 
-// A Group has the margins of records that have something in common. Release is their PyTorch's, empty if they differ.
-// Apart names what was left out together with each record when held intervals were counted, such as its model; empty if
-// they were not counted.
+// A Group has the margins of records with a common property. Release is their PyTorch release, empty if there are
+// several. Apart names the property by which records were left out together to count Held, such as the model; it is
+// empty if Held was not counted.
 type Group struct {
 	Release   string `json:"release"`
 	Group     string `json:"group"`
@@ -42,7 +43,7 @@ type Group struct {
 	Reserved  Margin `json:"reserved"`
 }
 
-// Encode returns groups from a source as the file that package planner reads.
+// Encode returns a file of groups, as package planner reads it. Source describes the records.
 func Encode(source string, groups []Group) ([]byte, error) {
 	data, err := json.MarshalIndent(struct {
 		Schema string  `json:"schema"`
@@ -52,13 +53,13 @@ func Encode(source string, groups []Group) ([]byte, error) {
 	return append(data, '\n'), err
 }
 
-// Middle95 and Middle90 are the shares of the records that margins leave out on each side, if there are enough.
+// Middle95 and Middle90 are the shares of records outside the margin on each side, if there are enough records.
 const (
 	Middle95 = 0.025
 	Middle90 = 0.05
 )
 
-// Of returns the margin of groups of misses that leaves out a share on each side.
+// Of returns the margin of groups of misses that leaves a share of the records outside on each side.
 func Of(outside float64, groups [][]Miss) Margin {
 	all := slices.Concat(groups...)
 	m := rangeOf(outside, all)

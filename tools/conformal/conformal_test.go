@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Of 79 misses of 0.000 ... 0.078 a margin leaves the largest out, of 78 none.
+// With 79 misses 0.000 ... 0.078, a margin excludes the largest; with 78 it excludes none.
 func TestMarginsLeaveOutAFortiethOnEachSide(t *testing.T) {
 	var misses []Miss
 	for i := range int64(79) {
@@ -18,20 +18,20 @@ func TestMarginsLeaveOutAFortiethOnEachSide(t *testing.T) {
 	require.InDelta(t, 0.076, Of(Middle95, [][]Miss{misses[:77]}).High, 1e-9)
 }
 
-// What lies within the printed rounding of a value is no miss.
+// A value within its printed rounding is no miss.
 func TestRoundingIsNoMiss(t *testing.T) {
 	require.Equal(t, Miss{}, MissOf(95, 5, 100, 200, 300))
 	require.Equal(t, Miss{Low: -.05}, MissOf(85, 5, 100, 200, 300))
 	require.Equal(t, Miss{High: .1}, MissOf(325, 5, 100, 200, 300))
 }
 
-// A group that differs from all others is not held by their margin, whose own range holds it.
+// A group that differs from all others lies outside their margin.
 func TestHeldCountsGroupsThatAreLeftOut(t *testing.T) {
 	m := Of(Middle95, [][]Miss{{{}, {}}, {{0, .5}, {0, .1}}, {{-.2, 0}}})
 	require.Equal(t, Margin{Low: -.2, High: .5, Records: 5, Held: 2}, m)
 }
 
-// Groups of equal records are held at the promised rate: misses that are exchangeable are, in the mean of many.
+// Groups of exchangeable misses are held at the promised rate on average.
 func TestExchangeableMissesAreHeldAtThePromisedRate(t *testing.T) {
 	held, of := 0, 0
 	rapid.Check(t, func(t *rapid.T) {

@@ -20,8 +20,8 @@ import (
 //go:embed driver/*.c driver/*.h
 var driver embed.FS
 
-// library builds the driver with the kernels in it, unless that was done before, and returns the path of the one file
-// that is both libcuda and libnvidia-ml.
+// library builds the driver with vprof's kernels, unless it was built before. It returns the path of the library, which
+// is both libcuda and libnvidia-ml.
 func library(tb testing.TB) string {
 	tb.Helper()
 	sources, err := sources()
@@ -35,7 +35,7 @@ func library(tb testing.TB) string {
 	return path
 }
 
-// sources returns the files that the library is made of, by name.
+// sources returns the library's source files by name.
 func sources() (map[string][]byte, error) {
 	root, err := moduleRoot()
 	if err != nil {
@@ -81,8 +81,8 @@ func moduleRoot() (string, error) {
 	}
 }
 
-// build keeps the library under a name made of its sources and processor, so
-// that tests of all packages share it and a change makes a new one.
+// build builds the library under a name with the hash of its sources and the processor, so that tests of all packages
+// share it and a change builds a new one.
 func build(sources map[string][]byte) (string, error) {
 	sum := sha256.New()
 	fmt.Fprintln(sum, runtime.GOARCH)
@@ -112,11 +112,11 @@ func build(sources map[string][]byte) (string, error) {
 	if err := compile(work); err != nil {
 		return "", err
 	}
-	// Whoever is last replaces the same with the same.
+	// Concurrent builds replace each other's file with an identical one.
 	return path, os.Rename(filepath.Join(work, "libfakecuda.so"), path)
 }
 
-// compile makes libfakecuda.so in the folder of the sources.
+// compile compiles libfakecuda.so in the folder of the sources.
 func compile(dir string) error {
 	common := []string{"-O1", "-fPIC", "-fvisibility=hidden", "-c"}
 	return errors.Join(
@@ -126,7 +126,8 @@ func compile(dir string) error {
 	)
 }
 
-// command runs a compiler, which an environment variable may name, in a folder over the files of a pattern.
+// command runs a compiler, named by an environment variable or the default, in a folder on the files that match a
+// pattern.
 func command(dir, variable, compiler string, args []string, pattern string) error {
 	if v := os.Getenv(variable); v != "" {
 		compiler = v

@@ -7,7 +7,7 @@ package fakecuda
 #include <dlfcn.h>
 #include <stdlib.h>
 
-// restart has the library forget everything and read the environment again.
+// restart calls fakecuda_restart of the library, which reads the environment again. Returns an error message or NULL.
 static const char *restart(const char *path) {
 	void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	void (*f)(void) = library ? (void (*)(void))dlsym(library, "fakecuda_restart") : NULL;
@@ -25,7 +25,7 @@ import (
 	"unsafe"
 )
 
-// Restart makes the setup the machine of this process. Nothing of a machine before it may still be open.
+// Restart makes the setup the machine of this process. All objects of the previous machine must be closed.
 func (s Setup) Restart(tb testing.TB) *Driver {
 	tb.Helper()
 	d := s.Driver(tb)

@@ -10,92 +10,92 @@ import (
 	"github.com/vprof/vprof/profiler/device"
 )
 
-// A Setup is a machine with a driver.
+// A Setup describes a machine with GPUs and a driver.
 type Setup struct {
 	GPUs []GPU
 	// Fail lists calls that fail: see [FailNth] and [FailCall].
 	Fail []string
-	// Hang is a call of the driver or of NVML that does not return before the next Restart, "cuMemAlloc:3" for the
-	// third of the name.
+	// Hang names a call of the driver or NVML that blocks until the next Restart: "cuMemAlloc:3" is the third
+	// cuMemAlloc.
 	Hang string
-	// Take has another process allocate Bytes of the first GPU at the call number After of the driver; nil for none.
+	// Take makes another process allocate Bytes of the first GPU at driver call number After; nil for none.
 	Take *Taking
-	// Lies has NVML report values that no GPU has: "sensors" 4294967291 degrees and the like, "memory" more in use than
-	// there is, "total" no memory at all, "process" all of it for this process, "nothing" nothing in use, "count"
-	// 4000000000 GPUs, "names" names that no terminal should get.
+	// Lies makes NVML report impossible values: "sensors" 4294967291 degrees and the like, "memory" more bytes in use
+	// than the total, "total" no memory at all, "process" all memory in use by this process, "nothing" no memory in
+	// use, "count" 4000000000 GPUs, "names" names with control characters.
 	Lies string
-	// Version is that of CUDA times 1000; zero is 13.0.
+	// Version is the CUDA version times 1000; zero means 13.0.
 	Version int
-	// NVML is what nvmlInit returns: zero works, 9 is a driver not loaded.
+	// NVML is the result of nvmlInit: 0 is success, 9 a driver that is not loaded.
 	NVML int
-	// OldNVML has NVML count what the driver keeps for itself as used.
+	// OldNVML makes NVML count the driver's reserved memory as used.
 	OldNVML bool
-	// Lose takes the GPUs away from NVML in the middle; nil keeps them.
+	// Lose makes NVML lose the GPUs during a run; nil for never.
 	Lose *Loss
-	// Wave has the memory of other processes rise from nothing and fall again
-	// within so many looks at it; zero has it stay.
+	// Wave is a period in memory queries: the load and the memory of other processes rise from zero and fall again
+	// within it. Zero keeps them constant.
 	Wave int
-	// Backed gives device memory host memory, and runs the kernels.
+	// Backed backs device memory by host memory and runs the kernels.
 	Backed bool
-	// Genuine makes the driver pass for a real one: memory is allocated and kernels run until a context has made
-	// enough launches, each launch takes 100 ms, and NVML does not report that the driver is simulated.
+	// Genuine makes the driver look like a real one: memory is backed and kernels run until a context has made enough
+	// launches, each launch takes 100 ms, and NVML does not report that the driver is simulated.
 	Genuine bool
-	// Fast has such a driver's launches take the 10 us of others, which no GPU could.
+	// Fast makes launches of a genuine driver take 10 us, as for a simulated one.
 	Fast bool
-	// Sick has kernels whose names begin so, as "gemm" or "attention", come out wrong, where kernels run.
+	// Sick is a prefix of kernel names ("gemm", "attention"): these kernels write wrong results, if kernels run.
 	Sick string
-	// Addresses is the order of addresses: "falling", which is the default, "random" or "rising".
+	// Addresses is the order of allocated addresses: "falling" (the default), "random" or "rising".
 	Addresses string
-	// Quiet leaves the log of all calls out, for benchmarks.
+	// Quiet disables the log of all calls, for benchmarks.
 	Quiet bool
 }
 
-// A Taking is memory that another process allocates in the middle of a run.
+// A Taking is an allocation by another process during a run.
 type Taking struct {
 	After int
 	Bytes int64
 }
 
-// A Loss is NVML's, once: a driver that is loaded anew.
+// A Loss makes NVML fail once, as when the driver is reloaded.
 type Loss struct {
-	// After is how many looks at the memory of GPUs succeed before.
+	// After is the number of memory queries that succeed before.
 	After int
-	// Code is what calls return from then on, until NVML is initialized again:
-	// 15 is a GPU that is lost. That fails Refused times first.
+	// Code is the result of every call from then on, such as 15 for a lost GPU, until NVML is initialized again. The
+	// initialization fails Refused times first.
 	Code, Refused int
 }
 
-// A GPU is one of the GPUs.
+// A GPU is a GPU of the catalog with its state.
 type GPU struct {
 	device.GPU
 	// Mode is the compute mode: 0 default, 2 prohibited, 3 exclusive.
 	Mode int
-	// MIG makes it one of the slices of the GPU before, or the GPU that is cut into them.
+	// MIG tells whether it is a MIG instance of the GPU before it, or a GPU with instances.
 	MIG MIG
-	// ID is a number, less than 256, of which its UUID is made: GPUs of several machines need different ones.
+	// ID, less than 256, determines the UUID: GPUs of different machines need different ones.
 	ID int
-	// Integrated has the GPU share the host's memory; Unpaged cannot map memory page by page; Spills hands out host
-	// memory once the GPU is full, as WSL2 does; Display has it drive one, which limits the time of kernels; MPS has
-	// contexts share it through the Multi-Process Service.
+	// Integrated shares memory with the host. Unpaged lacks virtual memory management. Spills allocates host memory
+	// when the GPU is full, as WSL2 does. Display drives a display, which limits the run time of kernels. MPS shares
+	// the GPU through the Multi-Process Service.
 	Integrated, Unpaged, Spills, Display, MPS bool
-	// Unlisted has NVML list no other processes, as in a container.
+	// Unlisted hides other processes from NVML, as in a container.
 	Unlisted bool
-	// Module is what loading a module takes, Adds what the driver adds to a segment, bytes.
+	// Module is the bytes of a loaded module, Adds the bytes that the driver adds to a segment.
 	Module, Adds int64
 	Others       []Process
 }
 
-// MIG is the part of a GPU in multi-instance mode.
+// MIG is the role of a GPU in multi-instance (MIG) mode.
 type MIG int
 
-// A GPU in that mode is not seen by CUDA, its slices are.
+// CUDA does not see a Sliced GPU, but the Slices that follow it, which are its instances.
 const (
 	Whole MIG = iota
 	Slice
 	Sliced
 )
 
-// A Process is another one that uses a GPU.
+// A Process is another process that uses a GPU.
 type Process struct {
 	PID  int
 	Name string
@@ -105,26 +105,26 @@ type Process struct {
 // FailNth makes the nth call of the driver, counted from 1, return a CUresult.
 func FailNth(n, result int) string { return fmt.Sprintf("%d:%d", n, result) }
 
-// FailCall makes the nth call of a name, such as "cuMemAlloc", return a CUresult.
+// FailCall makes the nth call of a function, such as "cuMemAlloc", return a CUresult.
 func FailCall(name string, n, result int) string { return fmt.Sprintf("%s:%d:%d", name, n, result) }
 
-// Simulated returns a machine with one GPU of the catalog.
+// Simulated returns the setup of a machine with one GPU of the catalog.
 func Simulated(gpu device.GPU) Setup { return Setup{GPUs: []GPU{{GPU: gpu}}} }
 
-// Genuine returns such a machine that passes for one with the GPU.
+// Genuine returns the setup of a machine that looks like a real one with this GPU.
 func Genuine(gpu device.GPU) Setup { return Setup{GPUs: []GPU{{GPU: gpu}}, Genuine: true} }
 
-// A Driver is a setup in the environment of a test or of its children.
+// A Driver is a setup as environment variables of a test or its child processes.
 type Driver struct {
 	// Library is the file that is both libcuda and libnvidia-ml.
 	Library string
-	// Env are the variables, KEY=VALUE.
+	// Env are the environment variables, KEY=VALUE.
 	Env []string
 	// stats and log are the files that the driver writes.
 	stats, log string
 }
 
-// Driver builds the library and puts the setup into an environment.
+// Driver builds the library and returns it with the environment variables of the setup.
 func (s Setup) Driver(tb testing.TB) *Driver {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -168,7 +168,7 @@ func (s Setup) Driver(tb testing.TB) *Driver {
 	return d
 }
 
-// flag returns a variable that is set or empty.
+// flag returns "1" for true and an empty string for false.
 func flag(on bool) string {
 	if on {
 		return "1"
@@ -176,7 +176,7 @@ func flag(on bool) string {
 	return ""
 }
 
-// number returns n in decimal, or nothing where zero stands for the default.
+// number returns n in decimal, or an empty string for zero, which selects the default.
 func number(n int) string {
 	if n == 0 {
 		return ""
@@ -184,7 +184,7 @@ func number(n int) string {
 	return fmt.Sprint(n)
 }
 
-// String returns the GPU as the driver reads it.
+// String returns the GPU in the format of FAKECUDA.
 func (b GPU) String() string {
 	text := fmt.Sprintf("name=%s,cc=%d,sms=%d,threads=%d,mhz=%d,memory=%d,context=%d,module=%d,mode=%d",
 		b.Product, int(b.Capability), b.SMs, b.ThreadsPerSM, b.BoostMHz, b.Memory, b.WithoutLibraries().Context,

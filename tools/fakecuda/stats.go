@@ -10,34 +10,35 @@ import (
 	"testing"
 )
 
-// Stats are the counts of a driver: the structure in fake.h.
+// Stats are counts of the driver, with the layout of the structure in fake.h.
 type Stats struct {
-	// Calls of the driver, Injected failures of them, and Violations of the interface's rules.
+	// Calls counts driver calls, Injected the failures injected, and Violations the calls that broke a rule of the
+	// interface.
 	Calls, Injected, Violations uint64
-	// Used is the bytes of the GPUs held by the process, Peak the highest that it was.
+	// Used is the bytes in use by the process on all GPUs, Peak their maximum.
 	Used, Peak uint64
-	// Objects that are not destroyed.
+	// Numbers of live objects.
 	Contexts, Segments, Ranges, Mappings, Handles, Modules, Streams, Events uint64
-	// Reclaimed things were still alive when their context ended.
+	// Reclaimed counts objects that were destroyed with their context.
 	Reclaimed uint64
 	Launches  uint64
-	// Nanoseconds of the device's clock.
+	// Nanoseconds of device time.
 	Nanoseconds uint64
-	// NVML is nvmlInit without nvmlShutdown.
+	// NVML counts calls of nvmlInit minus nvmlShutdown.
 	NVML uint64
 }
 
-// Alive returns how many things the process still has from the driver.
+// Alive returns the number of objects that the process has not destroyed.
 func (s Stats) Alive() uint64 {
 	return s.Contexts + s.Segments + s.Ranges + s.Mappings + s.Handles + s.Modules + s.Streams + s.Events
 }
 
-// Stats reads the counts. They are up to date, however a process ended; zero if it never loaded the driver.
+// Stats returns the current counts, also after the process has crashed. They are zero if it never loaded the driver.
 func (d *Driver) Stats(tb testing.TB) Stats {
 	tb.Helper()
 	var s Stats
 	raw, err := os.ReadFile(d.stats)
-	if errors.Is(err, fs.ErrNotExist) || (err == nil && len(raw) == 0) { // or is about to
+	if errors.Is(err, fs.ErrNotExist) || (err == nil && len(raw) == 0) { // it may not have loaded the driver yet
 		return s
 	}
 	if err == nil {
@@ -49,7 +50,7 @@ func (d *Driver) Stats(tb testing.TB) Stats {
 	return s
 }
 
-// Calls returns the names of all calls so far.
+// Calls returns the names of all calls so far, in order.
 func (d *Driver) Calls(tb testing.TB) []string {
 	tb.Helper()
 	var names []string
@@ -61,7 +62,7 @@ func (d *Driver) Calls(tb testing.TB) []string {
 	return names
 }
 
-// Violations returns the calls that broke a rule, and which.
+// Violations returns the calls that broke a rule, each with the rule.
 func (d *Driver) Violations(tb testing.TB) []string {
 	tb.Helper()
 	var found []string

@@ -1,5 +1,4 @@
-// Package golden compares what a test made with a file that holds what it
-// should be. With -update the test writes the file instead.
+// Package golden compares the output of a test with a file. With -update the test writes the file instead.
 package golden
 
 import (
@@ -17,7 +16,7 @@ var update = flag.Bool("update", false, "rewrite golden files")
 // Updating reports whether the test run rewrites golden files.
 func Updating() bool { return *update }
 
-// Equal fails the test unless the file at path holds got.
+// Equal fails the test unless the file at path contains got.
 func Equal(t testing.TB, path string, got []byte) {
 	t.Helper()
 	if *update {
@@ -33,7 +32,7 @@ func Equal(t testing.TB, path string, got []byte) {
 	}
 }
 
-// firstDifference finds the first line that differs, counted from 1; zero if none does.
+// firstDifference returns the number of the first line that differs, counted from 1, and both texts; zero if none does.
 func firstDifference(want, got string) (line int, w, g string) {
 	if want == got {
 		return 0, "", ""

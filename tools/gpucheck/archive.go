@@ -15,14 +15,15 @@ import (
 	"strings"
 )
 
-// A secret is data that is removed from archives: its description, a pattern that finds it, and the replacement.
+// A secret is a kind of data that archives must not contain: its description, a pattern that finds it, and its
+// replacement.
 type secret struct {
 	what    string
 	pattern *regexp.Regexp
 	instead string
 }
 
-// secrets returns the secrets of every machine, and the names of this one.
+// secrets returns the secrets of every machine, and this machine's names.
 func secrets() []secret {
 	all := []secret{
 		{"UUIDs of GPUs", regexp.MustCompile(`\b(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`), "$1-removed"},
@@ -42,7 +43,7 @@ func secrets() []secret {
 			})
 		}
 	}
-	host, _ := os.Hostname() // without one there is nothing to leave out
+	host, _ := os.Hostname() // without a host name there is nothing to remove
 	named("names of hosts", host, "HOST")
 	if short, _, dotted := strings.Cut(host, "."); dotted {
 		named("names of hosts", short, "HOST")
@@ -56,13 +57,13 @@ func secrets() []secret {
 	return all
 }
 
-// processes is the heading of nvidia-smi's list of a GPU's processes, which are indented below it.
+// processes is the heading of nvidia-smi's list of processes, whose lines are indented.
 const processes = "Processes"
 
-// withoutProcesses leaves such lists out of a text, and says how many there were.
+// withoutProcesses removes such lists from a text and returns how many there were.
 func withoutProcesses(text string) (rest string, left int) {
 	var b strings.Builder
-	inside := -1 // how far the heading is set in
+	inside := -1 // indentation of the heading; -1 outside of a list
 	for line := range strings.Lines(text) {
 		in := len(line) - len(strings.TrimLeft(line, " "))
 		if inside >= 0 && in > inside {
@@ -79,10 +80,10 @@ func withoutProcesses(text string) (rest string, left int) {
 	return b.String(), left
 }
 
-// texts are the files that an archive has. Models that were captured may have anything in them.
+// texts are the extensions of files in an archive. Captured models are left out, since they may contain anything.
 var texts = []string{".txt", ".json", ".jsonl", ".md", ".yaml"}
 
-// pack writes FOLDER.tar.gz: the texts of a folder without secrets, and a list of what was removed.
+// pack writes FOLDER.tar.gz: the folder's text files without secrets, and OMITTED.txt with what was removed.
 func pack(folder string) (string, error) {
 	left := map[string]int{}
 	var out bytes.Buffer
@@ -125,7 +126,7 @@ func pack(folder string) (string, error) {
 	return archive, os.WriteFile(archive, out.Bytes(), 0o644)
 }
 
-// redacted returns a text without secrets, and counts the removed ones.
+// redacted returns a text without secrets, and adds the number of removed ones to left.
 func redacted(text string, all []secret, left map[string]int) string {
 	text, lists := withoutProcesses(text)
 	if lists > 0 {
@@ -140,7 +141,7 @@ func redacted(text string, all []secret, left map[string]int) string {
 	return text
 }
 
-// omitted says what was left out, and how often.
+// omitted describes what was removed, and how often.
 func omitted(left map[string]int) string {
 	var lines []string
 	for what, n := range left {

@@ -32,7 +32,7 @@ func unpacked(t *testing.T, archive string) map[string]string {
 	}
 }
 
-// What leaves a machine tells neither which it is, nor whose, nor what runs on it.
+// An archive reveals neither the machine, nor its owner, nor its processes.
 func TestAnArchiveHasNoNames(t *testing.T) {
 	host, err := os.Hostname()
 	require.NoError(t, err)

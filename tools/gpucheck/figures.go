@@ -22,10 +22,10 @@ const schema = "vprof.gpucheck/v1"
 // simulatedDriver is the release that a simulated driver reports.
 const simulatedDriver = "simulated driver"
 
-// A result is the outcome of all steps, with the machine's details.
+// A result has the outcome of all steps and the machine's details.
 type result struct {
 	Schema string `json:"schema"`
-	// Simulated reports whether no GPU was there: nothing of this was measured.
+	// Simulated reports whether the driver was simulated, so that nothing was measured.
 	Simulated bool        `json:"simulated"`
 	GPU       string      `json:"gpu"`
 	UUID      string      `json:"uuid,omitempty"`
@@ -35,35 +35,36 @@ type result struct {
 	Started   time.Time   `json:"started"`
 	Steps     []step      `json:"steps"`
 	Figures   []figure    `json:"figures"`
-	// Needs are what models need by PyTorch, plan and sweep, side by side.
+	// Needs are the bytes of models by PyTorch, by the plan and by the sweep.
 	Needs []need `json:"needs,omitempty"`
 	// Verdict is the overall outcome; empty on a simulated driver.
 	Verdict verdict `json:"verdict,omitempty"`
-	// Defects are what was found wrong with the GPU, Missing the figures that no step left.
+	// Defects are faults of the GPU. Missing are values that the steps did not produce.
 	Defects []string `json:"defects,omitempty"`
 	Missing []string `json:"missing,omitempty"`
 
-	memory int64 // of the GPU, bytes
+	memory int64 // bytes of the GPU
 }
 
-// A figure is a number and how high or low it should be.
+// A figure is a measured value and its allowed range.
 type figure struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit"`
-	// AtLeast and AtMost are the bar; absent where there is none.
+	// AtLeast and AtMost are the bounds to pass; absent for no bound.
 	AtLeast float64 `json:"at_least,omitempty"`
 	AtMost  float64 `json:"at_most,omitempty"`
-	// Impossible is what no GPU of the kind can have: whoever says it did not measure. Absent where there is none.
+	// Impossible is the value above which the measurement must be wrong, since no GPU of this kind reaches it; absent
+	// for none.
 	Impossible float64 `json:"impossible,omitempty"`
 }
 
-// reached reports whether the value is on the right side of its bar.
+// reached reports whether the value is within its bounds.
 func (f figure) reached() bool {
 	return f.Value >= f.AtLeast && (f.AtMost == 0 || f.Value <= f.AtMost) && f.possible()
 }
 
-// possible reports whether a GPU can have the value.
+// possible reports whether a GPU can reach the value.
 func (f figure) possible() bool { return f.Impossible == 0 || f.Value <= f.Impossible }
 
 func (f figure) bar() string {
@@ -76,9 +77,9 @@ func (f figure) bar() string {
 	return ""
 }
 
-// shares returns the shares of the GPU's peak that kernels should reach, in percent, on a GPU of a compute capability.
-// Shares of products fall from Hopper on, whose peak comes from instructions that the kernels do not have
-// (docs/lab/gpu.md), and are low for Turing, whose GPUs for servers are short of power.
+// shares returns the percentages of the GPU's peak rates that kernels should reach, by kernel. Products reach less from
+// Hopper on, since the peak requires instructions that the kernels lack (docs/lab/gpu.md), and little on Turing, whose
+// server GPUs are limited by power.
 func shares(c device.Capability) map[string]float64 {
 	products := 50.0
 	switch {
@@ -97,13 +98,13 @@ func shares(c device.Capability) map[string]float64 {
 	}
 }
 
-// No rate is above the GPU's: a little more is its clock, which data sheets have lower.
+// Upper bounds of rates. A few percent above the GPU's peak are possible: data sheets state lower clocks.
 const (
 	impossibleBandwidth = 110
 	impossibleProducts  = 130
 )
 
-// The bars of the sweep.
+// Bounds of the sweep.
 const (
 	sweepBatches = 8
 	deviceError  = 2 // percent, after calibration
@@ -114,24 +115,23 @@ const (
 func sweepSeconds(gpu device.GPU) float64 {
 	const seconds, rate = 15, 20e12
 	if gpu.Peak.FP32 == 0 {
-		return 0 // not known
+		return 0 // FP32 rate unknown
 	}
 	return math.Round(seconds * max(1, rate/gpu.Peak.FP32))
 }
 
-// gpu returns the checked GPU as the catalog describes it; the zero GPU if it does not.
+// gpu returns the checked GPU from the catalog; the zero GPU if the catalog lacks it.
 func (r *result) gpu() device.GPU {
 	gpu, _ := device.Identify(r.GPU, r.memory)
 	return gpu
 }
 
-// read takes the figures from what the steps left in a folder. What a failed
-// step did not leave is missing, and the error says so.
+// read reads the values that the steps wrote to a folder. The error names missing values of steps that failed.
 func (r *result) read(out string) error {
 	return errors.Join(r.kernels(filepath.Join(out, "kernels.txt")), r.sweep(out), r.calibration(out))
 }
 
-// line is a result of a benchmark: "BenchmarkReal/NAME-CPUS  N  VALUE UNIT ...".
+// line matches a benchmark result: "BenchmarkReal/NAME-CPUS  N  VALUE UNIT ...".
 var line = regexp.MustCompile(`(?m)^BenchmarkReal/([\w-]+?)(?:-\d+)?\s+\d+\s+(.*)$`)
 
 func (r *result) kernels(file string) error {
@@ -225,7 +225,7 @@ func (r *result) write(out string) error {
 	)
 }
 
-// summary returns the result for people.
+// summary returns the result as Markdown.
 func (r *result) summary() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s, driver %s, CUDA %s\n\n", r.GPU, r.Driver, r.CUDA)
@@ -266,8 +266,8 @@ func (r *result) summary() string {
 	return b.String()
 }
 
-// judge returns the verdict; what is wrong is a [*verdictError]. Values of a simulated driver have no minimum, but must
-// be present.
+// judge returns the verdict, with a [*verdictError] for a fault. Values of a simulated driver need not reach their
+// bounds, but must be present.
 func (r *result) judge() error {
 	found := map[verdict][]string{defect: r.Defects}
 	for _, s := range r.Steps {
@@ -291,7 +291,7 @@ func (r *result) judge() error {
 		}
 	}
 	if sweepSeconds(r.gpu()) == 0 {
-		wanted-- // nobody knows how long it should take
+		wanted-- // the sweep's time limit is unknown
 	}
 	if barred < wanted {
 		found[couldNotRun] = append(found[couldNotRun],

@@ -23,7 +23,7 @@ PASS
 
 const sweepJSON = `{"schema":"vprof.report/v1","kind":"sweep","tool":{"version":"devel","commit":"abc"},"case":{"model":"toy"},"devices":[{"name":"cuda:0","gpu":"h200"}],"points":[%s]}`
 
-// folder returns what the steps leave behind when n batch sizes ran.
+// folder writes the files of steps that ran n batch sizes, and returns their folder.
 func folder(t *testing.T, n int) string {
 	dir := t.TempDir()
 	points := make([]string, n)
@@ -65,7 +65,7 @@ func TestFiguresAreReadAndJudged(t *testing.T) {
 	require.Contains(t, r.summary(), "| gemm-f16 | 49.9 % of the peak | >= 50 | MISSED |")
 	require.Contains(t, r.summary(), "| fill | 93.1 % of the peak | >= 85 | reached |")
 
-	// The worst is named first: a step that failed says more than a slow figure.
+	// The most severe fault is reported first: a failed step before a low rate.
 	r = &result{GPU: "a100-40", Steps: []step{{Name: "sweep", Seconds: 16}, {Name: "tests", Exit: 1}}}
 	require.NoError(t, r.read(folder(t, 7)))
 	require.EqualError(t, r.judge(),
@@ -76,7 +76,7 @@ func TestFiguresAreReadAndJudged(t *testing.T) {
 	require.Equal(t, defect, r.Verdict)
 }
 
-// Bars belong to the GPU: what a healthy one of its kind reaches.
+// Bounds depend on the GPU: a healthy one of its kind reaches them.
 func TestBarsAreOfTheGPU(t *testing.T) {
 	for _, tt := range []struct {
 		gpu      string
@@ -103,7 +103,7 @@ func TestBarsAreOfTheGPU(t *testing.T) {
 	}
 }
 
-// A rate that no GPU has is no rate.
+// A rate that no GPU can reach does not pass.
 func TestRatesAbovePhysicsAreNotReached(t *testing.T) {
 	dir := folder(t, 8)
 	text, err := os.ReadFile(filepath.Join(dir, "kernels.txt"))
@@ -132,7 +132,7 @@ func TestErrorsOfTheGPUAreThoseThatCameMeanwhile(t *testing.T) {
 		gpuErrors{uncorrected: 3, xids: []string{"old", "NVRM: Xid 48"}}.since(before))
 }
 
-// What a simulated driver gave is not judged, and says so wherever it stands.
+// Results of a simulated driver are not judged, and all files state that they are simulated.
 func TestASimulatedDriverMeasuresNothing(t *testing.T) {
 	r := &result{Steps: []step{{Name: "sweep", Seconds: 100}}}
 	require.NoError(t,
@@ -161,7 +161,7 @@ func TestASimulatedDriverMeasuresNothing(t *testing.T) {
 	require.Error(t, r.diagnose([]byte(`no driver`)))
 }
 
-// Results that are committed were measured.
+// Committed results come from real GPUs.
 func TestCommittedResultsAreOfRealGPUs(t *testing.T) {
 	files, err := filepath.Glob("../../bench/reference/gpu/*/result.json")
 	require.NoError(t, err)

@@ -19,7 +19,7 @@ import (
 	"github.com/vprof/vprof/tools/sample"
 )
 
-// built is the folder of the binary with CUDA, empty until a test needs it.
+// built is the folder of the CUDA binary, built when a test needs it; empty before.
 var built string
 
 func TestMain(m *testing.M) {
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// vprof returns the path of that binary.
+// vprof returns the path of the CUDA binary.
 func vprof(t *testing.T) string {
 	if built == "" {
 		dir, err := os.MkdirTemp("", "gpucheck")
@@ -41,7 +41,7 @@ func vprof(t *testing.T) string {
 	return filepath.Join(built, "vprof")
 }
 
-// on returns a check of a machine: with vprof itself, and kernels of figures that any GPU reaches.
+// on returns a check of a simulated machine, with the real vprof and with benchmark results that any GPU reaches.
 func on(t *testing.T, setup fakecuda.Setup) (*check, *fakecuda.Driver) {
 	driver := setup.Driver(t)
 	for _, variable := range driver.Env {
@@ -66,7 +66,7 @@ func requireFree(t *testing.T, driver *fakecuda.Driver) {
 	require.Zero(t, s.Used)
 }
 
-// Every step runs on every size of GPU, and finds a healthy one healthy.
+// Every step runs on every size of GPU, and a healthy GPU passes.
 func TestEverySizeOfGPUIsChecked(t *testing.T) {
 	names := sample.OfSlow([]string{
 		"rtx-4060", "rtx-3080", "rtx-3060", "a100-80-mig-1g.10gb", "rtx-4090", "l40s", "a100-80", "rtx-5060-ti",
@@ -98,7 +98,7 @@ func TestEverySizeOfGPUIsChecked(t *testing.T) {
 			for _, s := range c.result.Steps {
 				require.Zero(t, s.Exit, "%s: %s", s.Name, c.screen)
 			}
-			// How long a sweep takes is a matter of this machine.
+			// The sweep's time depends on the machine that runs the test.
 			for i := range c.result.Figures {
 				if f := &c.result.Figures[i]; f.Name == "time of the sweep" {
 					f.Value = min(f.Value, f.AtMost)
@@ -115,7 +115,7 @@ func TestEverySizeOfGPUIsChecked(t *testing.T) {
 	}
 }
 
-// An interrupted check frees the GPU, as does a check that hangs.
+// A check that is interrupted or hangs frees the GPU.
 func TestAnInterruptLeavesTheGPUFree(t *testing.T) {
 	gpu, err := device.Lookup("rtx-5060-ti")
 	require.NoError(t, err)
@@ -138,7 +138,7 @@ func TestAnInterruptLeavesTheGPUFree(t *testing.T) {
 		}
 		step := c.do(ctx, "sweep", filepath.Join(c.bin, "vprof"), "sweep", "--device", "cuda:0", "--model",
 			"redimnet-b2", "--batch", "8", "--warm-up", "1000", "--repeat", "1000")
-		_ = step // the folder is not there, which is not what this is about
+		_ = step // the folder is missing, which this test does not concern
 		cancel()
 		requireFree(t, driver)
 		require.NotZero(t, c.result.Steps[0].Exit)

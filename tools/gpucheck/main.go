@@ -65,26 +65,26 @@ func checked(out, python string) int {
 	return 0
 }
 
-// noGPU says that the doctor found nothing to check.
+// noGPU reports that there is no GPU to check.
 type noGPU struct{ error }
 
-// A check is one under way.
+// A check is a running check of a machine.
 type check struct {
-	// bin has the binaries vprof and cuda.test, out takes the results.
+	// bin has the binaries vprof and cuda.test, out receives the results.
 	bin, out string
-	// python has PyTorch; empty to leave it out.
+	// python is an interpreter with PyTorch; empty to skip its steps.
 	python string
 	screen io.Writer
 	result result
 }
 
-// A step is a command and how it ended.
+// A step is a command with its outcome.
 type step struct {
 	Name    string   `json:"name"`
 	Command []string `json:"command"`
 	Exit    int      `json:"exit_code"`
 	Seconds float64  `json:"seconds"`
-	// Verdict is what a failure says of the GPU; empty without one.
+	// Verdict is what a failure tells about the GPU; empty without a failure.
 	Verdict verdict `json:"verdict,omitempty"`
 }
 
@@ -103,7 +103,7 @@ func (c *check) run(ctx context.Context) error {
 	}
 	for _, s := range append(c.steps(), withTorch...) {
 		if ctx.Err() != nil {
-			break // what there is so far is written
+			break // interrupted: the results so far are written
 		}
 		if err := c.do(ctx, s[0], s[1:]...); err != nil {
 			return err
@@ -116,7 +116,7 @@ func (c *check) run(ctx context.Context) error {
 		err = errors.Join(err, c.result.torch(c.out))
 	}
 	if err != nil {
-		fmt.Fprintln(c.screen, err) // a step before it failed, or it would be there
+		fmt.Fprintln(c.screen, err) // file missing because an earlier step failed
 		c.result.Missing = strings.Split(err.Error(), "\n")
 	}
 	judged := c.result.judge()
@@ -132,7 +132,7 @@ func (c *check) run(ctx context.Context) error {
 	return judged
 }
 
-// doctor sees what there is to check.
+// doctor runs vprof doctor to find the GPU to check.
 func (c *check) doctor(ctx context.Context) error {
 	vprof := filepath.Join(c.bin, "vprof")
 	asked, done := context.WithTimeout(ctx, 2*time.Minute)
@@ -153,7 +153,7 @@ func (c *check) doctor(ctx context.Context) error {
 		return err
 	}
 	if s := (step{Exit: 1}); ended != nil {
-		// A GPU that computes wrongly is there.
+		// A GPU that computes wrong results is a GPU to check.
 		if s.classify(string(out)); s.Verdict == defect {
 			return &verdictError{defect, []string{"the doctor says what, in " + c.out}}
 		}
@@ -162,16 +162,16 @@ func (c *check) doctor(ctx context.Context) error {
 	return nil
 }
 
-// nvidiaSMI notes the state of the GPUs, where that program is installed.
+// nvidiaSMI writes nvidia-smi's report about the GPUs, if that program is installed.
 func (c *check) nvidiaSMI(ctx context.Context) {
 	out, err := exec.CommandContext(ctx, "nvidia-smi", "-q").CombinedOutput()
 	if err == nil {
-		_ = os.WriteFile(filepath.Join(c.out, "nvidia-smi.txt"), out, 0o644) // nice to have
+		_ = os.WriteFile(filepath.Join(c.out, "nvidia-smi.txt"), out, 0o644) // optional file
 	}
 }
 
-// largest returns a batch size of redimnet-b2 that a GPU's memory, bytes, has room for: it needs
-// about 240 MiB a sample, and the rest is for the context, a display and what comes.
+// largest returns a batch size of redimnet-b2 that fits into a GPU's memory in bytes. It needs about 240 MiB per
+// sample; the rest is left for the context and a display.
 func largest(memory int64) int {
 	const sample, rest, most = 240 << 20, 5 << 28, 48
 	if memory == 0 {
@@ -180,7 +180,7 @@ func largest(memory int64) int {
 	return int(min(max((memory-rest)/sample, sweepBatches+1), most))
 }
 
-// batches returns eight batch sizes up to the largest. A batch norm refuses one sample.
+// batches returns eight batch sizes up to the largest. The smallest is above 1, which batch norm refuses.
 func batches(memory int64) string {
 	var list []string
 	for i := range sweepBatches {
@@ -189,7 +189,7 @@ func batches(memory int64) string {
 	return strings.Join(list, ",")
 }
 
-// steps returns the commands by name.
+// steps returns the commands to run, each with its name first.
 func (c *check) steps() [][]string {
 	vprof, tests := filepath.Join(c.bin, "vprof"), filepath.Join(c.bin, "cuda.test")
 	file := func(name string) string { return filepath.Join(c.out, name) }
@@ -229,22 +229,22 @@ func (c *check) steps() [][]string {
 	}
 }
 
-// stepLimit ends a step that hangs. The longest takes a few minutes on the slowest GPUs.
+// stepLimit is the time after which a step is killed. The longest step takes a few minutes on the slowest GPUs.
 var stepLimit = 20 * time.Minute
 
-// do runs a step. Its output goes to the screen and to a file of its name. The
-// error is about that, not about how the step ended.
+// do runs a step. Its output goes to the screen and to a file named after the step. An error means that the output was
+// not written; the step's own failure is in its record.
 func (c *check) do(ctx context.Context, name string, command ...string) error {
 	fmt.Fprintf(c.screen, "\n== %s\n", name)
 	var out bytes.Buffer
 	ctx, done := context.WithTimeout(ctx, stepLimit)
 	defer done()
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it gives the GPU back
-	cmd.WaitDelay = time.Minute                                           // and is ended if it does not
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // lets the step free the GPU
+	cmd.WaitDelay = time.Minute                                           // then it is killed
 	cmd.Env = os.Environ()
 	if !c.result.Simulated {
-		cmd.Env = append(cmd.Env, "VPROF_REAL_GPU=1") // for the tests: there is one
+		cmd.Env = append(cmd.Env, "VPROF_REAL_GPU=1") // tells the tests that there is a GPU
 	}
 	cmd.Stdout = io.MultiWriter(c.screen, &out)
 	cmd.Stderr = cmd.Stdout
@@ -275,7 +275,7 @@ func (c *check) do(ctx context.Context, name string, command ...string) error {
 	return os.WriteFile(filepath.Join(c.out, name+".txt"), out.Bytes(), 0o644)
 }
 
-// diagnose notes what the doctor says of the machine.
+// diagnose reads the machine's details from the output of vprof doctor.
 func (r *result) diagnose(doctor []byte) error {
 	var d struct {
 		Driver, CUDA string

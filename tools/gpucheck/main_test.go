@@ -15,7 +15,7 @@ import (
 	"github.com/vprof/vprof/tools/golden"
 )
 
-// machine returns a folder with programs that say what vprof and the tests would.
+// machine returns a check with scripts in place of vprof and the tests, which print the given outputs.
 func machine(t *testing.T, vprof, tests string) *check {
 	bin := t.TempDir()
 	for name, script := range map[string]string{"vprof": vprof, "cuda.test": tests} {
@@ -37,7 +37,7 @@ esac
 	fast = `echo "VPROF_REAL_GPU is $VPROF_REAL_GPU"; cat "$(dirname "$0")/kernels.txt"`
 )
 
-// What PyTorch needed, and what the sweep of the same says, in bytes.
+// Bytes that PyTorch needed, and that the sweep of the same model reports.
 const (
 	peakJSON   = `{"status":"ok","batch":8,"amp":null,"peak_allocated":104857600,"peak_reserved":115343360,"peak_device_used":314572800}`
 	besideJSON = `{"schema":"vprof.report/v1","kind":"sweep","tool":{"version":"devel"},"case":{"model":"x"},"devices":[{"name":"cuda:0","gpu":"t4"}],` +
@@ -91,7 +91,7 @@ func TestAnInterruptedCheckWritesWhatItHas(t *testing.T) {
 	require.FileExists(t, filepath.Join(c.out, "summary.md"))
 }
 
-// A writer hands on what is written.
+// A writer passes written text to a function.
 type writer func(text string)
 
 func (w writer) Write(text []byte) (int, error) {
@@ -107,8 +107,8 @@ func TestWithoutAGPUThereIsNothingToCheck(t *testing.T) {
 	require.Len(t, c.result.Steps, 1)
 }
 
-// What a check says of three GPUs: one that is healthy, one that computes wrongly,
-// and a driver that runs nothing. docs/lab/gpu.md shows them.
+// The results of checks of three GPUs: one healthy, one that computes wrong results, and one whose driver runs nothing.
+// docs/lab/gpu.md shows them.
 func TestThreeGPUs(t *testing.T) {
 	took, sweep := regexp.MustCompile(`\d+\.\d s`), regexp.MustCompile(`time of the sweep \| [\d.]+ s`)
 	for name, tt := range map[string]struct {
@@ -144,7 +144,7 @@ func TestADefectThatTheDoctorFindsIsNoMissingGPU(t *testing.T) {
 	require.Equal(t, 3, found.verdict.exit())
 }
 
-// With PyTorch beside it, cases are captured, recorded and judged. Here a script stands for the interpreter.
+// With PyTorch, cases are captured, recorded and judged. A script replaces the interpreter.
 func TestWithTorchCasesAreJudged(t *testing.T) {
 	c := machine(t, doctor+`
 while [ $# -gt 1 ]; do [ "$1" != --export ] || file="$2"; shift; done

@@ -18,8 +18,8 @@ import (
 	"github.com/vprof/vprof/tools/sample"
 )
 
-// The session of tools/evidence/session.py runs to its end on a driver without a GPU, part by part; with VPROF_PYTHON,
-// a Python with PyTorch, also the parts that train. A call that hangs costs the part its limit and the GPU nothing.
+// The session of tools/evidence/session.py runs to its end with a driver without a GPU. With VPROF_PYTHON, a Python
+// with PyTorch, the parts that train run, too. A call that hangs costs its part the time limit and leaves the GPU free.
 func TestASessionOnAGPUIsRehearsed(t *testing.T) {
 	if os.Getenv(sample.Variable) != "nightly" && os.Getenv("VPROF_PYTHON") == "" {
 		t.Skip("minutes")

@@ -13,13 +13,13 @@ import (
 	"github.com/vprof/vprof/internal/bytesize"
 )
 
-// What PyTorch itself needs on the GPU, and what vprof says it does: the evidence that no GPU without it gives.
+// Steps that measure what PyTorch needs on the GPU, and compare vprof's estimates.
 
 //go:embed torch_models.py
 var torchModels []byte
 
-// torchCases lists the models of torch_models.py that PyTorch trains. Models that people train come first, and are also
-// swept, so that all three values stand side by side.
+// torchCases lists the models of torch_models.py that PyTorch trains. The real models come first; they are also swept,
+// so that measurement, plan and sweep can be compared.
 var torchCases = []struct {
 	name, input string
 	swept       bool
@@ -33,8 +33,8 @@ var torchCases = []struct {
 	{"autoencoder", "x=float32[batch,3,128,128]", false},
 }
 
-// torchSteps returns the commands of --with-torch by name. Each case is captured,
-// recorded while it trains, and judged. They leave their files in the folder torch.
+// torchSteps returns the commands of --with-torch, each with its name first. A case is captured, recorded while it
+// trains, and compared. The files are written to the folder torch.
 func (c *check) torchSteps() ([][]string, error) {
 	if c.python == "" {
 		return nil, nil
@@ -48,7 +48,7 @@ func (c *check) torchSteps() ([][]string, error) {
 		return nil, err
 	}
 	vprof, record := filepath.Join(c.bin, "vprof"), filepath.Join(c.bin, "tools", "record", "record.py")
-	// The recorder imports what reads a model's name from the folder of capture.
+	// record.py imports capture.py, which resolves model names.
 	for _, file := range []string{record, filepath.Join(c.bin, "models", "capture", "capture.py")} {
 		if _, err := os.Stat(file); err != nil {
 			return nil, fmt.Errorf("%w; make gpu-check-build puts it there", err)
@@ -56,7 +56,7 @@ func (c *check) torchSteps() ([][]string, error) {
 	}
 	device := []string{"--device", "cuda:0"}
 	if c.result.Simulated {
-		// A dry run: its figures are no evidence, and say so.
+		// A dry run: the values are no evidence and marked so.
 		device = []string{"--device", "cpu", "--gpu", "t4"}
 	}
 	steps := [][]string{{
@@ -86,7 +86,7 @@ func (c *check) torchSteps() ([][]string, error) {
 				"--quiet", "--warm-up", "0", "--repeat", "1",
 				"--export", filepath.Join(dir, t.name+"-sweep.json"),
 			})
-			if !c.result.Simulated { // whose GPU PyTorch itself could not use
+			if !c.result.Simulated { // PyTorch cannot use a simulated driver
 				steps = append(steps, []string{
 					"both-" + t.name, vprof, "run", "--both", "--", c.python, models,
 					t.name, "8",
@@ -97,11 +97,11 @@ func (c *check) torchSteps() ([][]string, error) {
 	return steps, nil
 }
 
-// torchBar is how far off the reserved bytes may be, in percent: on GPUs and
-// releases that nobody has recorded, libraries' workspaces differ.
+// torchBar is the largest allowed error of reserved bytes in percent. On GPUs and releases without records, workspaces
+// of libraries differ.
 const torchBar = 10
 
-// torch records the largest error of each case's peaks.
+// torch adds the largest error of each case's peaks to the figures.
 func (r *result) torch(out string) error {
 	var errs []error
 	for _, t := range torchCases {
@@ -145,7 +145,7 @@ type need struct {
 	Device    int64  `json:"device_bytes"`
 }
 
-// compareNeeds lists what PyTorch needed with the plan and the sweep of a model.
+// compareNeeds adds the bytes of a model by PyTorch, by the plan and by the sweep.
 func (r *result) compareNeeds(out, model string) error {
 	file := func(name string) string { return filepath.Join(out, "torch", model+name) }
 	f, err := os.Open(file("-sweep.json"))
@@ -176,7 +176,7 @@ func (r *result) compareNeeds(out, model string) error {
 	return nil
 }
 
-// torchNeed returns what PyTorch needed of a batch size in full precision, in reference records.
+// torchNeed returns PyTorch's bytes for a batch size in fp32, from reference records.
 func torchNeed(records []byte, batch int) (need, bool) {
 	for line := range strings.Lines(string(records)) {
 		var record struct {
@@ -195,7 +195,7 @@ func torchNeed(records []byte, batch int) (need, bool) {
 	return need{}, false
 }
 
-// needTable returns the needs for people.
+// needTable returns the needs as a Markdown table.
 func (r *result) needTable() string {
 	if len(r.Needs) == 0 {
 		return ""

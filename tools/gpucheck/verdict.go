@@ -13,8 +13,8 @@ import (
 // A verdict is the outcome of a check.
 type verdict string
 
-// The verdicts, the worst last. A defect is a GPU that computes or stores wrongly; a step that could not run may
-// have any reason and says nothing about the GPU; slow is a GPU that works below its expected speed.
+// The verdicts, the most severe last. defect: the GPU computes or stores wrong values. A step that could not run may
+// have any reason and tells nothing about the GPU. slow: the GPU is below its expected speed.
 const (
 	healthy     verdict = "healthy"
 	slow        verdict = "slow"
@@ -35,17 +35,17 @@ type verdictError struct {
 
 func (e *verdictError) Error() string { return string(e.verdict) + ": " + strings.Join(e.wrong, "; ") }
 
-// defects match messages of commands about wrong results or wrong memory of the GPU.
+// defects match messages of commands about wrong results or faulty memory of the GPU.
 var defects = []string{
 	"the GPU gives wrong results", "do not hold what was written", "CUDA_ERROR_ECC_UNCORRECTABLE",
 	"CUDA_ERROR_HARDWARE_STACK_ERROR",
 	"CUDA_ERROR_NVLINK_UNCORRECTABLE",
 }
 
-// negative is the exit code of a step that ran and found that something does not fit.
+// negative is the exit code of a step that ran and found that a configuration does not fit.
 const negative = 3
 
-// classify says what a failed step's output means.
+// classify sets the step's verdict from the output of a failure.
 func (s *step) classify(output string) {
 	if s.Exit == 0 || s.Exit == negative {
 		return
@@ -56,20 +56,20 @@ func (s *step) classify(output string) {
 	}
 }
 
-// lastLine returns the last line of a text that is not empty.
+// lastLine returns the last nonempty line of a text.
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return lines[len(lines)-1]
 }
 
-// gpuErrors are errors that the driver counts: uncorrected errors of memory, and the Xids of the kernel log.
+// gpuErrors are errors that the driver has counted: uncorrected memory errors, and Xids in the kernel log.
 type gpuErrors struct {
 	uncorrected int
 	xids        []string
 }
 
-// errorsOfGPU reads the errors of the GPU with a UUID from nvidia-smi, whose number for it may differ from CUDA's, and
-// from dmesg. Values that they do not report, as nvidia-smi does not for a slice, are missing.
+// errorsOfGPU reads the errors of the GPU with a UUID from nvidia-smi, whose index may differ from CUDA's, and from
+// dmesg. Values that these do not report are missing, as for a MIG instance.
 func errorsOfGPU(ctx context.Context, uuid string) gpuErrors {
 	var e gpuErrors
 	ctx, done := context.WithTimeout(ctx, time.Minute)
@@ -89,7 +89,7 @@ func errorsOfGPU(ctx context.Context, uuid string) gpuErrors {
 	return e
 }
 
-// since returns the errors that came after an earlier look.
+// since returns the errors that were added after an earlier reading.
 func (e gpuErrors) since(before gpuErrors) []string {
 	var found []string
 	if n := e.uncorrected - before.uncorrected; n > 0 {

@@ -1,4 +1,4 @@
-// Package headless opens tabs of a Chromium without a window, for tests of pages.
+// Package headless opens tabs in a headless Chromium, for tests of web pages.
 package headless
 
 import (
@@ -15,17 +15,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Variable names the environment variable with which tests fail where there is no Chromium: its value is "required".
+// Variable is an environment variable: with the value "required", tests fail if there is no Chromium.
 const Variable = "VPROF_BROWSER"
 
-// A Tab is a tab of a Chromium, which ends with its test, and the errors that the tab's console shows.
+// A Tab is a tab of a Chromium that ends with its test, with the errors in its console.
 type Tab struct {
 	context.Context
 	mu     sync.Mutex
 	errors []string
 }
 
-// Find returns the path of a Chromium. Without one the test is skipped, see [Variable].
+// Find returns the path of a Chromium. Without one it skips the test, or fails it (see [Variable]).
 func Find(t testing.TB) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -40,7 +40,7 @@ func Find(t testing.TB) string {
 	return ""
 }
 
-// Open starts a Chromium with an empty tab of a size in pixels, which ends with the test or after eight minutes.
+// Open starts a Chromium with an empty tab of a size in pixels. It ends with the test, at most after eight minutes.
 func Open(t testing.TB, width, height int64) *Tab {
 	t.Helper()
 	found := Find(t)
@@ -57,7 +57,7 @@ func Open(t testing.TB, width, height int64) *Tab {
 	return b
 }
 
-// listen collects what the console shows.
+// listen adds console errors and exceptions to the tab's errors.
 func (b *Tab) listen(event any) {
 	switch e := event.(type) {
 	case *runtime.EventConsoleAPICalled:
@@ -67,14 +67,14 @@ func (b *Tab) listen(event any) {
 	}
 }
 
-// Add adds an error to the console's.
+// Add adds an error to the tab's errors.
 func (b *Tab) Add(text string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.errors = append(b.errors, text)
 }
 
-// Quiet fails the test if the console shows errors.
+// Quiet fails the test if the console has shown errors.
 func (b *Tab) Quiet(t testing.TB) {
 	t.Helper()
 	b.mu.Lock()
@@ -82,14 +82,14 @@ func (b *Tab) Quiet(t testing.TB) {
 	require.Empty(t, b.errors, "the console shows errors")
 }
 
-// Forget drops the errors so far, which a test provoked.
+// Forget drops the errors so far, for a test that provokes them.
 func (b *Tab) Forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.errors = nil
 }
 
-// Value returns the value of an expression in the page.
+// Value returns the value of a JavaScript expression in the page.
 func Value[T any](t testing.TB, b context.Context, expression string) T {
 	t.Helper()
 	v, err := chromedp.Run(b, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// compare returns the first difference.
+// compare returns a description of the first difference; empty if there is none.
 func compare(phase string, want, got []string) string {
 	for i := range max(len(want), len(got)) {
 		if i >= len(want) || i >= len(got) || want[i] != got[i] {
@@ -17,7 +17,7 @@ func compare(phase string, want, got []string) string {
 	return ""
 }
 
-// sortedTail brings the frees at the end of the events in a fixed order.
+// sortedTail sorts the frees at the end of the events.
 func sortedTail(events []string) []string {
 	i := len(events)
 	for i > 0 && events[i-1][0] == '-' {
@@ -28,7 +28,7 @@ func sortedTail(events []string) []string {
 	return out
 }
 
-// sortedRuns brings frees that follow on one another in a fixed order.
+// sortedRuns sorts each run of consecutive frees.
 func sortedRuns(events []string) []string {
 	out := slices.Clone(events)
 	for i := 0; i < len(out); i++ {
@@ -41,14 +41,14 @@ func sortedRuns(events []string) []string {
 	return out
 }
 
-// difference compares but for what has no order.
+// difference compares events, except for orders that PyTorch does not define.
 func (v *Vector) difference(phase string, want, got []string) string {
 	return compare(phase, v.unordered(phase, want), v.unordered(phase, got))
 }
 
-// unordered hides an order that PyTorch does not define: autocast's cache frees its copies in the order of a hash map
-// keyed by address. That happens at the end of forward, and in backward where a checkpoint ends the autocast region it
-// has run again.
+// unordered sorts frees whose order PyTorch does not define: autocast's cache frees its copies in the order of a hash
+// map keyed by address. It does so at the end of forward, and in backward when a checkpoint leaves the autocast region
+// of its recomputation.
 func (v *Vector) unordered(phase string, events []string) []string {
 	switch {
 	case v.Regime == "fp32":

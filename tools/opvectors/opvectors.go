@@ -1,5 +1,5 @@
-// Package opvectors is test support: it reads recorded vectors of single PyTorch operators (what they allocate and
-// free, forward and backward) and sets the recorder's own events against them.
+// Package opvectors is test support. It reads recorded vectors of single PyTorch operators (their allocations and frees
+// in forward and backward) and compares them with the events of vprof's recorder.
 package opvectors
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Tensor is a shape and an element type; View marks one that was not plain contiguous (see Vector.Layout).
+// Tensor is a shape and an element type. View reports whether the tensor was not contiguous (see Vector.Layout).
 type Tensor struct {
 	Shape []int64
 	DType trace.DType
@@ -71,14 +71,14 @@ type Vector struct {
 	Backward []string `json:"backward"`
 	Saved    []any    `json:"saved"`
 	GradFn   string   `json:"grad_fn"`
-	// Err is what PyTorch raised.
+	// Err is the exception that PyTorch raised.
 	Err string `json:"err"`
 
-	stack *stack.Stack // what it was recorded with
-	kept  []int64      // what the last recording kept for backward
+	stack *stack.Stack // the releases that recorded the vector
+	kept  []int64      // bytes of tensors that the last comparison saved for backward
 }
 
-// Params are named parameters in the order of the recording.
+// Params are named parameters in the order in which they were recorded.
 type Params []Param
 
 // Param is a named parameter.
@@ -87,7 +87,7 @@ type Param struct {
 	Tensor
 }
 
-// UnmarshalJSON keeps the order of the object's keys.
+// UnmarshalJSON reads an object and keeps the order of its keys.
 func (p *Params) UnmarshalJSON(b []byte) error {
 	dec := json.NewDecoder(strings.NewReader(string(b)))
 	if _, err := dec.Token(); err != nil {
@@ -107,7 +107,7 @@ func (p *Params) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Int returns an integer argument, def if it was not given.
+// Int returns an integer argument, or def if the vector lacks it.
 func (v *Vector) Int(name string, def int64) int64 {
 	if x, ok := v.Args[name].(float64); ok {
 		return int64(x)
@@ -130,7 +130,7 @@ func (v *Vector) Ints(name string) []int64 {
 	return nil
 }
 
-// Bool returns a boolean argument, def if it was not given.
+// Bool returns a boolean argument, or def if the vector lacks it.
 func (v *Vector) Bool(name string, def bool) bool {
 	if x, ok := v.Args[name].(bool); ok {
 		return x
@@ -138,7 +138,7 @@ func (v *Vector) Bool(name string, def bool) bool {
 	return def
 }
 
-// String returns a textual argument, def if it was not given.
+// String returns a string argument, or def if the vector lacks it.
 func (v *Vector) String(name, def string) string {
 	if x, ok := v.Args[name].(string); ok {
 		return x
@@ -146,8 +146,8 @@ func (v *Vector) String(name, def string) string {
 	return def
 }
 
-// Load reads a bzip2 file of JSON lines, recorded with a release of PyTorch. Calls
-// that PyTorch could not carry out are left out.
+// Load reads a bzip2-compressed file of JSON lines, recorded with the releases of a stack. Calls that raised an error
+// in PyTorch before any event are left out.
 func Load(path string, s *stack.Stack) ([]*Vector, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -169,22 +169,22 @@ func Load(path string, s *stack.Stack) ([]*Vector, error) {
 	return out, in.Err()
 }
 
-// Call runs the operator of a vector: inputs are what a net would hand it,
-// params its parameters by name. It returns the outputs in order.
+// Call runs the operator of a vector on the recorder and returns its outputs in order. in are the inputs and params the
+// parameters and buffers by name.
 type Call func(f *trace.Frame, v *Vector, in []*trace.Tensor, params map[string]*trace.Tensor) []*trace.Tensor
 
-// GPUs are the GPUs the vectors were recorded for.
+// GPUs are the GPUs of the recordings.
 var GPUs = map[string]trace.GPU{
 	"rtx-5060-ti": {Name: "rtx-5060-ti", Capability: 120, SMs: 36, ThreadsPerSM: 1536, Memory: 16615079936},
 	"h200":        {Name: "h200", Capability: 90, SMs: 132, ThreadsPerSM: 2048, Memory: 150109093888},
 	"t4":          {Name: "t4", Capability: 75, SMs: 40, ThreadsPerSM: 1024, Memory: 15828320256},
 }
 
-// Compare records the call and returns the first difference to the vector, "" if all events are identical.
+// Compare runs the call on the recorder and returns the first difference to the vector's events, "" if there is none.
 func (v *Vector) Compare(call Call) (diff string) { return v.compare(call, "") }
 
-// CompareBut compares as Compare does, without the allocations of one native function, such as run_conv_plan, where
-// cuDNN's workspaces come from.
+// CompareBut compares like [Vector.Compare], without the allocations of one native function, such as run_conv_plan,
+// which allocates cuDNN's workspaces.
 func (v *Vector) CompareBut(native string, call Call) (diff string) { return v.compare(call, native) }
 
 func (v *Vector) compare(call Call, but string) (diff string) {
@@ -197,18 +197,19 @@ func (v *Vector) compare(call Call, but string) (diff string) {
 	return v.difference("backward", number.tokens(v.Backward, but), backward)
 }
 
-// explain makes a panic a difference like any other.
+// explain turns a panic into a difference.
 func explain(diff *string) {
 	if r := recover(); r != nil {
 		*diff = fmt.Sprintf("panic: %v", r)
 	}
 }
 
-// Procedure prepares a function over parameters that have gradients, such as
-// clipping or a step of the GradScaler, and returns what is recorded of it.
+// Procedure prepares a function without backward, such as gradient clipping or a GradScaler step, and returns it. Its
+// parameters have gradients. Only the events of run are compared.
 type Procedure func(t *trace.Tape, v *Vector, params []*trace.Tensor) (run func())
 
-// CompareProcedure compares as [Vector.Compare] does, for procedures.
+// CompareProcedure runs a procedure on the recorder and returns the first difference to the vector's forward events, ""
+// if there is none.
 func (v *Vector) CompareProcedure(p Procedure) (diff string) {
 	defer explain(&diff)
 	t := trace.New(GPUs[v.GPU], v.stack.Rules(), trace.Options{Warm: true})
@@ -222,7 +223,7 @@ func (v *Vector) CompareProcedure(p Procedure) (diff string) {
 	return Difference("forward", v.Forward, rec.Events())
 }
 
-// leaves returns parameters of the shapes and the type that the arguments name, each with a gradient.
+// leaves returns parameters with the shapes and the type in the vector's arguments, each with a gradient.
 func (v *Vector) leaves(t *trace.Tape) ([]*trace.Tensor, error) {
 	d, err := dtype(v.String("dtype", "f32"))
 	if err != nil {
@@ -243,12 +244,13 @@ func (v *Vector) leaves(t *trace.Tape) ([]*trace.Tensor, error) {
 	return out, nil
 }
 
-// Difference returns the first difference between recorded events and our own, "" if there is none.
+// Difference returns the first difference between recorded events and the recorder's, "" if there is none.
 func Difference(phase string, want, got []string) string {
 	return compare(phase, tokens(want), got)
 }
 
-// record runs the call and renders its events as the vectors do.
+// record runs the call and returns the recorder's events of forward and backward, without the allocations of the native
+// function but.
 func (v *Vector) record(call Call, but string) (forward, backward []string) {
 	t := trace.New(GPUs[v.GPU], v.stack.Rules(), trace.Options{Warm: true})
 	f := t.Frame()
@@ -289,8 +291,7 @@ func (v *Vector) record(call Call, but string) (forward, backward []string) {
 	return forward, rec.Events()
 }
 
-// inputs returns the tensors that the call is given. Those with a gradient are results of
-// another operator, as in a net.
+// inputs returns the call's inputs. Inputs with a gradient are results of another operator, as in a network.
 func (v *Vector) inputs(f *trace.Frame) []*trace.Tensor {
 	in := make([]*trace.Tensor, len(v.In))
 	k := 0
@@ -329,8 +330,8 @@ func (v *Vector) parameters(f *trace.Frame) map[string]*trace.Tensor {
 	return params
 }
 
-// incoming returns the gradient of output y: laid out as y is, but in the vectors
-// of the H200, an earlier recording, always contiguous.
+// incoming returns the gradient of output y. It has y's layout, except in the older vectors of the H200, where it is
+// contiguous.
 func (v *Vector) incoming(y *trace.Tensor) *trace.Tensor {
 	if v.GPU == "h200" {
 		return y.Tape().New("incoming", program.Temporaries, y.DType(), y.Shape()...)
@@ -338,22 +339,22 @@ func (v *Vector) incoming(y *trace.Tensor) *trace.Tensor {
 	return y.Incoming()
 }
 
-// view brings an input to the vector's layout.
+// view returns an input in the vector's layout.
 func (v *Vector) view(x *trace.Tensor) *trace.Tensor {
 	switch {
 	case strings.HasPrefix(v.Layout, "channels_last"):
 		return x.ContiguousChannelsLast()
-	case v.Layout == "[B,S,H,D] transposed", v.Layout == "": // matmul_4d_nc does not name it
+	case v.Layout == "[B,S,H,D] transposed", v.Layout == "": // matmul_4d_nc has no layout
 		return x.Transpose(1, 2)
 	case v.Layout == "narrowed":
-		// Columns 3 to 40 of 133; the vectors record the whole.
+		// Columns 3 to 40 of 133; the vectors list the base tensor.
 		return x.Slice(-1, 3, 40)
 	default:
 		return x.Transpose(-2, -1)
 	}
 }
 
-// parameter makes a parameter; a module in channels_last has its weights so.
+// parameter returns a parameter; a channels-last vector has channels-last weights.
 func (v *Vector) parameter(t *trace.Tape, s Tensor) *trace.Tensor {
 	if v.Layout == "channels_last" && len(s.Shape) == 4 {
 		return t.NewChannelsLast("parameter", program.Weights, s.DType, s.Shape...)
@@ -361,14 +362,14 @@ func (v *Vector) parameter(t *trace.Tape, s Tensor) *trace.Tensor {
 	return t.New("parameter", program.Weights, s.DType, s.Shape...)
 }
 
-// buffers returns what a module has beside its parameters, in their type: the vectors do not list them.
+// buffers returns the module's buffers, which the vectors do not list.
 func (v *Vector) buffers() []Param {
 	f32 := func(name string, shape ...int64) Param { return Param{name, Tensor{Shape: shape, DType: trace.F32}} }
 	switch {
 	case v.Op == "stft":
 		return []Param{f32("window", v.Int("n_fft", 0))}
 	case strings.HasPrefix(v.Op, "spectral_norm"), strings.HasPrefix(v.Op, "weight_norm"):
-		// The weight of the call before belongs to the module.
+		// The module also keeps the weight that the previous call computed.
 		w := v.Params[len(v.Params)-1].Shape
 		rows, columns := w[0], int64(1)
 		for _, n := range w[1:] {
@@ -386,9 +387,9 @@ func (v *Vector) buffers() []Param {
 	return []Param{{"running_mean", stats}, {"running_var", stats}}
 }
 
-// SavedDifference returns the first difference between the storages that PyTorch keeps for backward and those the last
-// recording kept, "" if there is none. Buffers of modules and the 8-byte states of random generators, which live on the
-// host, do not count.
+// SavedDifference returns the first difference between the storages that PyTorch saved for backward and the ones of the
+// last comparison, "" if there is none. It ignores buffers of modules and the 8-byte states of random generators on the
+// host.
 func (v *Vector) SavedDifference() string {
 	var want, statistics []int64
 	for _, s := range v.Saved {

@@ -9,21 +9,21 @@ import (
 	"github.com/vprof/vprof/profiler/trace"
 )
 
-// Recorder renders instructions as the vectors' events.
+// Recorder converts the instructions of a tape to the events of vectors.
 type Recorder struct {
 	t     *trace.Tape
 	start int
 	next  int
 	index map[uint32]int
-	but   string // native function whose allocations do not count
+	but   string // native function whose allocations are ignored
 }
 
-// NewRecorder begins with what t does from here on.
+// NewRecorder returns a recorder of the tape's further instructions.
 func NewRecorder(t *trace.Tape) *Recorder {
 	return &Recorder{t: t, start: len(t.Program().Instructions), index: map[uint32]int{}}
 }
 
-// Events returns the events since the last call, or since the recorder was made.
+// Events returns the events since the previous call, or since NewRecorder.
 func (r *Recorder) Events() []string {
 	p := r.t.Program()
 	var out []string
@@ -51,8 +51,8 @@ func (r *Recorder) Events() []string {
 	return out
 }
 
-// convWorkspace is the native function that the workspaces of convolutions come from. Vectors since 2.15 name the
-// operator instead, as they do for its result; there the workspace is what is freed at once.
+// convWorkspace is the native function that allocates workspaces of convolutions. Vectors since 2.15 name the operator
+// instead, for its result, too; in them a workspace is an allocation that is freed at once.
 const convWorkspace = "run_conv_plan"
 
 var convolution = map[string]bool{
@@ -60,13 +60,13 @@ var convolution = map[string]bool{
 	"convolution_backward": true,
 }
 
-// numbering gives recorded allocations new numbers when some are left out.
+// numbering renumbers recorded allocations when some are ignored.
 type numbering struct {
-	kept []int // by recorded number; -1 for those left out
+	kept []int // new number by recorded number; -1 for ignored ones
 	next int
 }
 
-// tokens reduces recorded events to the compared parts: sizes and order.
+// tokens returns events reduced to the compared parts: sizes and order.
 func tokens(events []string) []string {
 	out := make([]string, len(events))
 	for i, e := range events {
@@ -75,7 +75,7 @@ func tokens(events []string) []string {
 	return out
 }
 
-// tokens returns the same without the allocations of one native function, if it is named.
+// tokens returns reduced events without the allocations of one native function, if one is named.
 func (n *numbering) tokens(events []string, but string) []string {
 	if but == "" {
 		return tokens(events)
@@ -84,7 +84,7 @@ func (n *numbering) tokens(events []string, but string) []string {
 	for i, e := range events {
 		token, rest, _ := strings.Cut(e, " ")
 		if token[0] == '+' {
-			own := fmt.Sprintf("-%d", len(n.kept)) // frees it
+			own := fmt.Sprintf("-%d", len(n.kept)) // the free of this allocation
 			if words := strings.Fields(rest); len(words) > 1 && (words[1] == but || but == convWorkspace &&
 				convolution[words[1]] && i+1 < len(events) && events[i+1] == own) {
 				n.kept = append(n.kept, -1)

@@ -36,8 +36,8 @@ func main() {
 	}
 }
 
-// check returns why packages do not compile for a target, written as GOOS/GOARCH. Of their dependencies it reads the
-// declarations alone. An error means that nothing was checked.
+// check returns the errors of packages that do not compile for a target, GOOS/GOARCH. Of dependencies it reads only the
+// declarations. An error means that nothing was checked.
 func check(dir, target string, tests bool, patterns ...string) (faults []string, err error) {
 	system, machine, ok := strings.Cut(target, "/")
 	if !ok {
@@ -57,7 +57,7 @@ func check(dir, target string, tests bool, patterns ...string) (faults []string,
 	}
 	for _, p := range loaded {
 		if len(p.CompiledGoFiles) == 0 && len(p.IgnoredFiles) > 0 {
-			continue // none of its files is for the target
+			continue // no file of the package is for the target
 		}
 		for _, fault := range p.Errors {
 			faults = append(faults, fault.Error())

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A fault in a file for one system is found for that system alone.
+// An error in a file for one system is found only for that system.
 func TestFaultsAreFoundForTheirSystem(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

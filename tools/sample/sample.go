@@ -1,6 +1,6 @@
-// Package sample keeps tests over large corpora quick. A plain `go test` runs a sample of
-// the cases; with VPROF_TESTS=all, which .ci/run sets, it runs all of them. Under the race
-// detector, which is ten times slower and looks for something else, -short leaves a few.
+// Package sample makes tests over large corpora fast. A plain `go test` runs a sample of the cases. With
+// VPROF_TESTS=all, which .ci/run sets, it runs all of them. Under -short, used with the race detector, it runs only a
+// few.
 package sample
 
 import (
@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// Variable names the environment variable that selects the whole corpora with the value "all", and with "nightly" also
-// the cases of tests that take minutes.
+// Variable is the environment variable that selects all cases with the value "all", and with "nightly" also the tests
+// that take minutes.
 const (
 	Variable = "VPROF_TESTS"
 	nightly  = "nightly"
 )
 
-// How many cases there are for one that is tested: in a plain run, and in a short one.
+// One of so many cases is tested, in a plain and in a short run.
 const (
 	usual = 3
 	short = 30
@@ -27,8 +27,8 @@ func All() bool {
 	return (level == "all" || level == nightly) && !testing.Short()
 }
 
-// OfSlow returns the cases of a test that takes minutes: all of them in a nightly run, or else as [Of] does in a plain
-// one.
+// OfSlow returns the cases to run of a test that takes minutes: all in a nightly run, else as many as [Of] in a plain
+// run.
 func OfSlow[T any](all []T) []T {
 	if os.Getenv(Variable) == nightly {
 		return all
@@ -47,7 +47,7 @@ func Of[T any](all []T) []T {
 	return every(all, usual)
 }
 
-// every returns each of-th case.
+// every returns every of-th element.
 func every[T any](all []T, of int) []T {
 	some := make([]T, 0, len(all)/of+1)
 	for i := 0; i < len(all); i += of {
@@ -56,7 +56,7 @@ func every[T any](all []T, of int) []T {
 	return some
 }
 
-// Whole skips a test that needs all cases together, or that takes long and repeats what samples test.
+// Whole skips a test unless all cases run: it needs all cases together, or is slow and repeats what samples test.
 func Whole(t testing.TB) {
 	t.Helper()
 	if !All() {
@@ -64,7 +64,7 @@ func Whole(t testing.TB) {
 	}
 }
 
-// Nightly skips a test that takes half a minute and repeats what shorter ones test.
+// Nightly skips a test unless the run is nightly: it takes half a minute and repeats what shorter tests cover.
 func Nightly(t testing.TB) {
 	t.Helper()
 	if os.Getenv(Variable) != nightly {
@@ -72,8 +72,8 @@ func Nightly(t testing.TB) {
 	}
 }
 
-// Alone skips a test in a short run, where the race detector looks on: one goroutine works in it, and others run the
-// same code.
+// Alone skips a test in a short run, which uses the race detector: it has one goroutine, and other tests run the same
+// code.
 func Alone(t testing.TB) {
 	t.Helper()
 	if testing.Short() {

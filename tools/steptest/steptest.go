@@ -1,4 +1,4 @@
-// Package steptest has GPUs and setups that tests of experiments share.
+// Package steptest has GPUs and setups for the tests of several experiments.
 package steptest
 
 import (
@@ -28,7 +28,7 @@ func Card(free int64) device.GPU {
 	}
 }
 
-// GPUs returns GPUs of the catalog.
+// GPUs returns GPUs of the catalog by name.
 func GPUs(t require.TestingT, names ...string) []device.GPU {
 	var all []device.GPU
 	for _, name := range names {
@@ -39,7 +39,7 @@ func GPUs(t require.TestingT, names ...string) []device.GPU {
 	return all
 }
 
-// Toy returns the setup of a case of the toy model with allocator settings.
+// Toy returns the setup for a case of the toy model with allocator settings.
 func Toy(t require.TestingT, c models.Case, conf string) *step.Setup {
 	c.AllocConf = conf
 	setup, err := step.New(toy.Model(), c, Exact())
@@ -47,31 +47,30 @@ func Toy(t require.TestingT, c models.Case, conf string) *step.Setup {
 	return setup
 }
 
-// Full returns a case that trains in the stage "full", with one micro-batch a step unless it says more.
+// Full returns the case in the stage "full", with one micro-batch per step if it sets none.
 func Full(c models.Case) models.Case {
 	c.Stage, c.Accumulate = "full", max(1, c.Accumulate)
 	return c
 }
 
-// Exact returns the evidence that replays are PyTorch's very numbers, without residuals, and that the
-// context of a [Card] is known.
+// Exact returns evidence that replays equal PyTorch exactly: no residuals, and the known context of a [Card].
 func Exact() step.Evidence {
 	return step.Evidence{Residuals: Exactly, Calibrated: &coefficients.Selection{Entries: []coefficients.Entry{{
 		GPU: "card", Memory: map[string]coefficients.Number{planner.ContextBytes.String(): {Value: 100 * MiB}},
 	}}}}
 }
 
-// Exactly returns the residuals of a model that replays get right.
+// Exactly returns zero residuals, for a model whose replays are exact.
 func Exactly(planner.Subject) (allocated, reserved planner.Residual, err error) { return }
 
-// On returns a simulated GPU.
+// On returns a simulated device for a GPU.
 func On(t require.TestingT, gpu device.GPU) device.Device {
 	d, err := sim.New(gpu, 0)
 	require.NoError(t, err)
 	return d
 }
 
-// Wire is an executor that trials reach as JSON, and whose results come back as JSON: what one in another process is.
+// Wire is an executor that passes trials and results as JSON, like an executor in another process.
 type Wire struct {
 	Models *models.Registry
 	trials atomic.Int64
@@ -80,7 +79,7 @@ type Wire struct {
 // Trials returns the number of trials so far.
 func (w *Wire) Trials() int { return int(w.trials.Load()) }
 
-// Try implements [step.Executor].
+// Try runs a trial after it was encoded as JSON and decoded. It implements [step.Executor].
 func (w *Wire) Try(ctx context.Context, t step.Trial) (*step.Result, error) {
 	w.trials.Add(1)
 	there, err := sent(t)
@@ -95,7 +94,7 @@ func (w *Wire) Try(ctx context.Context, t step.Trial) (*step.Result, error) {
 	return &back, err
 }
 
-// sent returns what arrives of a value.
+// sent returns a value after it was encoded as JSON and decoded.
 func sent[T any](v T) (T, error) {
 	var there T
 	text, err := json.Marshal(v)

@@ -1,8 +1,8 @@
-// Command steptimes fits the table of kernel parameters of profiler/planner/steptime to measured kernels and steps.
+// Command steptimes fits the table of kernel parameters in profiler/planner/steptime to measured kernels and steps.
 //
-// It reads rows of single kernels (kernels.csv.gz) and of steps (records with step_ms, and steps.jsonl), moves one
-// parameter after the other to the value that gives the least mean error, and prints the table. With -judge it changes
-// nothing and prints the errors, for steps also by tables fitted without their family of models.
+// It reads measurements of single kernels (kernels.csv.gz) and of steps (records with step_ms, and steps.jsonl),
+// changes one parameter after the other to the value with the least mean error, and prints the table. With -judge it
+// changes nothing and prints the errors, for steps also with tables fitted without their family of models.
 package main
 
 import (
@@ -24,16 +24,16 @@ import (
 
 // A measurement is a kernel or a step with its measured time.
 type measurement struct {
-	// family is the group that is held out together, source the file of the row.
+	// family is the group of rows that is held out together, source the file of the row.
 	family, source, label string
 	gpu                   device.GPU
 	program               *program.Program
-	// step is the step of the program that was timed; -1 for a kernel, which is the program's only op.
+	// step is the index of the timed step in the program; -1 for a kernel, which is the program's only op.
 	step    int
 	seconds float64
-	// held rows judge and are never fitted to.
+	// held reports whether the row is only used for evaluation.
 	held bool
-	// load is the work of the step by the parameters that fit tries; nil outside a fit.
+	// load is the step's work by fitted parameter; nil outside a fit.
 	load *steptime.Load
 }
 
@@ -47,7 +47,7 @@ func (m *measurement) estimate(k steptime.Kernels) float64 {
 	return k.Assumed().Time(k.Load(m.program, m.gpu, m.step)).Seconds
 }
 
-// works are the classes of kernels that a parameter is about; those without an entry are about all.
+// works lists the classes of kernels that a parameter affects; a parameter without an entry affects all.
 var works = map[string][]program.Work{
 	"reduction": {program.Reduction}, "softmax": {program.Softmax}, "index": {program.Index},
 	"row-norm": {program.Normalization}, "channel-norm": {program.Normalization},
@@ -56,10 +56,10 @@ var works = map[string][]program.Work{
 	"convolution": {program.Convolution}, "transposes": {program.Convolution},
 	"matmul": {program.Matmul}, "attention": {program.Attention},
 	"feed": {program.Matmul, program.Convolution}, "fill": {program.Matmul, program.Convolution},
-	"launch": {}, "operator": {}, "module": {}, // which are no part of a load
+	"launch": {}, "operator": {}, "module": {}, // these do not change the load
 }
 
-// affected returns the indices of the steps whose load a parameter of some GPUs can change.
+// affected returns the indices of the steps whose load depends on a parameter of some GPUs.
 func affected(rows []measurement, parameter, gpus string) (found []int) {
 	of, some := works[parameter]
 	for i := range rows {
@@ -75,7 +75,7 @@ func affected(rows []measurement, parameter, gpus string) (found []int) {
 	return found
 }
 
-// set changes a parameter and the loads that it affects, and returns them as they were.
+// set changes a parameter and recomputes the loads that depend on it. It returns the previous loads by index.
 func set(k steptime.Kernels, rows []measurement, cells []string, value float64) (before map[int]*steptime.Load) {
 	k.Set(cells[0], cells[1], cells[2], value)
 	before = map[int]*steptime.Load{}
@@ -87,16 +87,16 @@ func set(k steptime.Kernels, rows []measurement, cells []string, value float64) 
 	return before
 }
 
-// miss returns the logarithm of the estimate over the measurement.
+// miss returns the logarithm of estimate / measurement.
 func (m *measurement) miss(k steptime.Kernels) float64 { return math.Log(m.estimate(k) / m.seconds) }
 
-// inside reports whether the interval of the estimate holds the measurement.
+// inside reports whether the measurement is within the estimate's interval.
 func (m *measurement) inside(k steptime.Kernels) bool {
 	e := k.Assumed().Time(k.Load(m.program, m.gpu, m.step))
 	return e.Low <= m.seconds && m.seconds <= e.High
 }
 
-// hostBound reports whether the host holds the step up.
+// hostBound reports whether the step is limited by the host.
 func (m *measurement) hostBound(k steptime.Kernels) bool {
 	return m.step >= 0 && k.Assumed().HostBound(k.Load(m.program, m.gpu, m.step))
 }
@@ -137,10 +137,11 @@ func check(err error) {
 	}
 }
 
-// most is the largest logarithmic error of a row that counts in full, so that outliers do not pull parameters.
+// most is the largest absolute log error that counts in full; larger ones are limited, so that outliers do not
+// dominate.
 const most = 0.5
 
-// loss returns the mean absolute logarithmic error over families, each of which counts the same.
+// loss returns the mean absolute log error over families, which have equal weight.
 func loss(rows []measurement, k steptime.Kernels) float64 {
 	sum, count := map[string]float64{}, map[string]float64{}
 	for i := range rows {
@@ -154,7 +155,7 @@ func loss(rows []measurement, k steptime.Kernels) float64 {
 	return total / float64(len(sum))
 }
 
-// fit moves the rows of a table whose source begins with the kind of measurement.
+// fit fits the rows of a table whose source begins with kind, and returns the table's new text.
 func fit(text string, rows []measurement, kind string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	k, err := steptime.ReadKernels(text)
@@ -170,7 +171,7 @@ func fit(text string, rows []measurement, kind string) string {
 	for factor := 1.3; factor > 1.01; factor = math.Pow(factor, 0.6) {
 		for i, line := range lines[1:] {
 			cells := strings.SplitN(line, ",", 5)
-			if !strings.HasPrefix(cells[4], kind) || cells[0] == "spread" { // which has no effect on an estimate
+			if !strings.HasPrefix(cells[4], kind) || cells[0] == "spread" { // "spread" does not change estimates
 				continue
 			}
 			value, err := strconv.ParseFloat(cells[3], 64)
@@ -196,18 +197,18 @@ func fit(text string, rows []measurement, kind string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// digits returns a value as the table has it.
+// digits formats a value with the digits of the table.
 func digits(value float64) string { return strconv.FormatFloat(value, 'g', 3, 64) }
 
-// rounded returns a value as the table will print it: a fit tries no digits that the table loses.
+// rounded returns a value as the table prints it, so that a fit tries only such values.
 func rounded(value float64) float64 {
 	v, err := strconv.ParseFloat(digits(value), 64)
 	check(err)
 	return v
 }
 
-// neutral returns the table with round values in place of those fitted to steps, so that a fit without a family of
-// models begins with nothing that was learned from it.
+// neutral returns the table with default values in place of those fitted to steps, so that a fit without a family of
+// models starts without information from it.
 func neutral(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	for i, line := range lines[1:] {
@@ -265,7 +266,7 @@ func judgeAll(text string, kernels, steps []measurement, only string) {
 				rest = append(rest, m)
 			}
 		}
-		// Twice, since one fit moves a parameter by a factor of two at most.
+		// Fit twice: one fit changes a parameter by a factor of two at most.
 		held, err := steptime.ReadKernels(fit(fit(neutral(text), rest, "steps"), rest, "steps"))
 		check(err)
 		for i := range out {
@@ -286,7 +287,7 @@ func judgeAll(text string, kernels, steps []measurement, only string) {
 	fmt.Printf("intervals hold %d of these %d steps\n", inside, len(all)+len(host))
 }
 
-// list prints how far the estimate of each step is off.
+// list prints the error of each step's estimate.
 func list(steps []measurement, k steptime.Kernels) {
 	for i := range steps {
 		m := &steps[i]

@@ -15,7 +15,7 @@ import (
 
 const data = "../../bench/reference/data"
 
-// Errors of the table on the measurements that come with vprof, and how many of the steps its intervals hold.
+// Errors of the table on vprof's own measurements, and how many steps lie within its intervals.
 func TestTheTableIsAsGoodAsTheDocumentsSay(t *testing.T) {
 	sample.Whole(t)
 	kernels, err := readKernels(filepath.Join(data, "times", "kernels.csv.gz"))
@@ -24,7 +24,7 @@ func TestTheTableIsAsGoodAsTheDocumentsSay(t *testing.T) {
 	others := stepRows(filepath.Join(data, "times", "steps.jsonl"))
 	images := stepRows(filepath.Join(data, "times", "timm.jsonl"))
 	require.Len(t, steps, 24)
-	require.Len(t, others, 96) // 34 of them judge and are not fitted to
+	require.Len(t, others, 96) // 34 of them are used for evaluation only
 	require.Len(t, images, 14)
 	k := steptime.Table()
 	for _, c := range []struct {
@@ -43,7 +43,7 @@ func TestTheTableIsAsGoodAsTheDocumentsSay(t *testing.T) {
 	require.GreaterOrEqual(t, inside, 122, "of 134")
 }
 
-// A fit to kernels that take twice as long finds about half the shares.
+// A fit to kernels that take twice as long gives about half the utilization.
 func TestAFitFollowsTheMeasurements(t *testing.T) {
 	kernels, err := readKernels(filepath.Join(data, "times", "kernels.csv.gz"))
 	require.NoError(t, err)

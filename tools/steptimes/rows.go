@@ -25,7 +25,7 @@ import (
 	"github.com/vprof/vprof/profiler/program"
 )
 
-// measuredOn are the GPUs of kernels.csv.gz. The V100 with PCIe has a lower clock than the catalog's with NVLink.
+// measuredOn are the GPUs of kernels.csv.gz. The V100 with PCIe has a lower clock than the catalog's NVLink version.
 var measuredOn = map[string]func() device.GPU{
 	"Tesla T4":              named("t4", 0),
 	"Tesla P100-PCIE-16GB":  named("p100", 0),
@@ -45,7 +45,7 @@ func named(name string, fp32 float64) func() device.GPU {
 	}
 }
 
-// least is the shortest kernel that is fitted to: shorter ones measure the events around them.
+// least is the shortest kernel time in seconds that is used: shorter times are dominated by the CUDA events.
 const least = 0.5e-3
 
 func readKernels(path string) ([]measurement, error) {
@@ -93,7 +93,7 @@ func readKernels(path string) ([]measurement, error) {
 	}
 }
 
-// kernel returns a program of one op.
+// kernel returns a program with the kernel as its only op.
 func kernel(name string, get func(string) int64) *program.Program {
 	const width = 4
 	b, n := get("batch"), get("row_length")
@@ -132,7 +132,7 @@ func kernel(name string, get func(string) int64) *program.Program {
 	return p
 }
 
-// records returns the steps with times of reference records.
+// records returns measurements of the steps in reference records that have times.
 func records(folder string, names ...string) (rows []measurement) {
 	for _, name := range names {
 		f, err := reference.Open(filepath.Join(folder, name))
@@ -156,14 +156,14 @@ type stepRow struct {
 	GPU    string
 	Family string
 	StepMS float64 `json:"step_ms"`
-	// Passes is "forward" or "forward and backward" where nothing else was timed.
+	// Passes is "forward" or "forward and backward" if the rest of the step was not timed.
 	Passes string
-	// Held rows judge and are never fitted to.
+	// Held reports whether the row is only used for evaluation.
 	Held bool
 	FP32 float64 `json:"fp32_tflops"`
 }
 
-// stepRows returns the rows of a file of steps. Rows whose model is in a missing file are left out.
+// stepRows returns the measurements of a file of steps, without rows whose model file is missing.
 func stepRows(path string) (rows []measurement) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -191,7 +191,7 @@ func stepRows(path string) (rows []measurement) {
 	return rows
 }
 
-// keep moves the phases of the step that were not timed to another step.
+// keep moves the phases that were not timed from step of to another step.
 func keep(p *program.Program, of int, passes string) {
 	for i := range p.Phases {
 		if ph := &p.Phases[i]; ph.Step == of && !strings.Contains(passes, ph.Name) {
@@ -201,8 +201,8 @@ func keep(p *program.Program, of int, passes string) {
 	p.Instructions = withoutLoss(p, of)
 }
 
-// withoutLoss returns the instructions of a program without the kernels after the last module's in the forward pass of
-// a step: benchmarks compute the loss outside of what they time.
+// withoutLoss returns a program's instructions without the kernels after the last module in the forward pass of a step:
+// benchmarks do not time the loss.
 func withoutLoss(p *program.Program, of int) []program.Instruction {
 	end := slices.IndexFunc(p.Instructions, func(in program.Instruction) bool {
 		return in.Kind == program.Mark && p.Phases[in.Arg] == program.Phase{Step: of, Name: "forward"}
@@ -215,7 +215,7 @@ func withoutLoss(p *program.Program, of int) []program.Instruction {
 	return slices.Concat(p.Instructions[:last+1], p.Instructions[end:])
 }
 
-// steady is the step that is timed: those before it still allocate.
+// steady is the index of the timed step: earlier ones still allocate.
 const steady = 1
 
 func timed(c models.Case, gpu device.GPU, source, family string, ms float64) measurement {

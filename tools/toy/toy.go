@@ -1,11 +1,12 @@
-// Package toy is a model for tests whose memory can be added up in the head.
+// Package toy is a model for tests whose memory is easy to compute.
 //
-// It has 16 MiB of weights. A sample takes 1 MiB of batch data, leaves 10 MiB of activations (5 in half precision, 2
-// with checkpointing) and needs 4 MiB of temporaries in backward and in validation, each as often as seq-len says.
-// Gradients are as large as the weights, the optimizer's state, made in the first step, twice as large. Only stage full
-// has either. PyTorch would refuse to normalize a batch of one.
+// Its weights have 16 MiB. A sample needs 1 MiB of batch data, 10 MiB of activations (5 in half precision, 2 with
+// checkpointing), and 4 MiB of temporaries in backward and in validation, each times seq-len. Gradients have the size
+// of the weights. The optimizer's state, created in the first step, has twice that size. Only stage full has gradients
+// and a state. Like PyTorch's batch norm, it refuses a batch of one.
 //
-// Its peak is in the backward of a step after the first: in stage full and fp32 16 + 32 + 16 MiB + 15 MiB per sample.
+// Its peak is in the backward of a step after the first: in stage full and fp32, 16 + 32 + 16 MiB, and 15 MiB per
+// sample.
 package toy
 
 import (
@@ -18,7 +19,7 @@ import (
 
 const mib = 1 << 20
 
-// Model returns the toy under the name "toy".
+// Model returns the toy model under the name "toy".
 func Model() models.Model {
 	return models.Model{
 		Name: "toy", Summary: "a model to add up in the head", Source: "tools/toy", BatchUnit: "sample",
@@ -34,7 +35,7 @@ func Model() models.Model {
 	}
 }
 
-// check wants the heads to have equal shares of the tokens.
+// check returns an error unless the heads divide the tokens evenly.
 func check(c models.Case) error {
 	if n, heads := c.Settings["seq-len"], c.Settings["heads"]; n%heads != 0 {
 		return &models.CaseError{
@@ -62,7 +63,7 @@ func (m trainer) Record(t *trace.Tape, steps int) error {
 		return fmt.Errorf(
 			"norm: Expected more than 1 value per channel when training, got input size torch.Size([1, 64])")
 	}
-	f := t.Frame() // it does not end: weights, batch and state stay
+	f := t.Frame() // never ended: weights, batch and state stay allocated
 	f.Let(bytes(t, "to", program.Weights, 16*mib))
 	t.Mark("model")
 	f.Let(bytes(t, "to", program.Batch, mib*m.batch()))
@@ -107,7 +108,7 @@ func (m trainer) step(t *trace.Tape, f *trace.Frame, first bool) {
 	t.Mark("optimizer")
 }
 
-// batch counts samples of one token; a case that was not completed has them.
+// batch returns the number of samples of one token, batch times seq-len.
 func (m trainer) batch() int64 { return int64(m.c.Batch) * max(1, m.c.Settings["seq-len"]) }
 
 func (m trainer) activations() int64 {

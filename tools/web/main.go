@@ -1,4 +1,4 @@
-// Command web builds the page that plans in a browser: one folder of static files, for any server.
+// Command web builds the page that plans in a browser, as a folder of static files for any web server.
 //
 //	go run ./tools/web FOLDER
 package main
@@ -35,20 +35,20 @@ func main() {
 	}
 }
 
-// program is the compressed WebAssembly. Its name has no ending of the kind that makes some servers decompress it.
+// program is the file name of the compressed WebAssembly. It has no extension for which servers add a Content-Encoding.
 const program = "vprof.bin"
 
 // site is the page's data.json.
 type site struct {
-	// Version names this build of the page, and Release that of vprof.
+	// Version identifies this build of the page, Release is the version of vprof.
 	Version string `json:"version"`
 	Release string `json:"release"`
-	// Program is the size of the compressed program in bytes, and Data are the sizes of files that questions need.
+	// Program is the size of the compressed program in bytes. Data are the sizes of files that requests need.
 	Program int            `json:"program"`
 	Data    map[string]int `json:"data"`
 	Models  []model        `json:"models"`
 	GPUs    []gpu          `json:"gpus"`
-	// Choices are the values of flags.
+	// Choices are the possible values of flags.
 	Choices map[string][]string `json:"choices"`
 }
 
@@ -64,11 +64,10 @@ type gpu struct {
 	Memory     int64  `json:"memory"`
 }
 
-// chosen are the flags whose values the page lists.
+// chosen are the flags whose values the page offers.
 var chosen = []string{"strategy", "amp", "quantize", "weights", "optimizer", "torch"}
 
-// build builds the page of a checkout in a folder. The program, for this machine and for a browser, is built in
-// scratch.
+// build writes the page of a checkout to a folder. scratch is for the binaries of this machine and of the browser.
 func build(root, folder, scratch string) error {
 	if err := os.RemoveAll(folder); err != nil {
 		return err
@@ -110,7 +109,7 @@ func build(root, folder, scratch string) error {
 	return nil
 }
 
-// compile compiles the command line for a system.
+// compile compiles the command line for an operating system and architecture.
 func compile(root, to, system, architecture string) error {
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", to, "./cmd/vprof")
 	cmd.Dir, cmd.Stderr = root, os.Stderr
@@ -118,7 +117,7 @@ func compile(root, to, system, architecture string) error {
 	return cmd.Run()
 }
 
-// sources returns the files of the page by their paths: the folder web, Go's own script, and the rules of cuDNN.
+// sources returns the page's files by path: the folder web, Go's wasm_exec.js, and the rules of cuDNN.
 func sources(root string) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	var err error
@@ -136,7 +135,7 @@ func sources(root string) (map[string][]byte, error) {
 		add(files, os.DirFS(filepath.Join(root, "profiler", "stack")), "cudnn"))
 }
 
-// add adds the files in and below a folder of a tree, by their paths in the tree.
+// add adds the files below a folder of a file system, by their paths in it.
 func add(files map[string][]byte, tree fs.FS, folder string) error {
 	return fs.WalkDir(tree, folder, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -162,7 +161,7 @@ func compressed(path string) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// ask asks the binary what the page lists.
+// ask runs the binary to get the data that the page offers.
 func ask(binary string) (*site, error) {
 	s := &site{Choices: map[string][]string{}, Data: map[string]int{}}
 	var models struct{ Models, Hub []model }
@@ -197,12 +196,12 @@ func ask(binary string) (*site, error) {
 			return nil, fmt.Errorf("values of --%s: %w", flag, err)
 		}
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-		s.Choices[flag] = lines[:len(lines)-1] // the last is for the shell
+		s.Choices[flag] = lines[:len(lines)-1] // the last line is a directive for the shell
 	}
 	return s, nil
 }
 
-// finish adds data.json to the files, and what the service worker keeps.
+// finish adds data.json, and the service worker's list of files to cache.
 func (s *site) finish(files map[string][]byte) error {
 	s.Program = len(files[program])
 	sum := sha256.New()

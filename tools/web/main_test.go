@@ -27,10 +27,10 @@ import (
 
 const root = "../.."
 
-// clock is the time of all answers, since answers hold it.
+// clock fixes the time in all answers.
 const clock = "SOURCE_DATE_EPOCH=1800000000"
 
-// served is the page on a server of this machine.
+// served is the page on a local server.
 type served struct {
 	url, binary string
 	server      *httptest.Server
@@ -40,7 +40,7 @@ type served struct {
 	requests []string
 }
 
-// serve builds the page once, in the folder VPROF_PAGE if that is set, and serves it.
+// serve builds the page once, in the folder VPROF_PAGE if it is set, and serves it.
 func serve(t testing.TB) *served {
 	t.Helper()
 	folder, scratch := cmp.Or(os.Getenv("VPROF_PAGE"), filepath.Join(t.TempDir(), "page")), t.TempDir()
@@ -70,20 +70,20 @@ func (c *counter) Write(b []byte) (int, error) {
 	return c.ResponseWriter.Write(b)
 }
 
-// loaded returns the bytes that the server has sent.
+// loaded returns the number of bytes that the server has sent.
 func (s *served) loaded() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.bytes
 }
 
-// tab is a tab with the page.
+// tab is a browser tab with the page.
 type tab struct{ *headless.Tab }
 
-// js returns the value of an expression in the page.
+// js returns the value of a JavaScript expression in the page.
 func js[T any](t testing.TB, b *tab, expression string) T { return headless.Value[T](t, b, expression) }
 
-// await waits until an expression is true in the page.
+// await waits until a JavaScript expression is true in the page.
 func (b *tab) await(t testing.TB, expression string) {
 	t.Helper()
 	js[bool](t, b, `new Promise((resolve) => {
@@ -92,14 +92,14 @@ func (b *tab) await(t testing.TB, expression string) {
 	})`)
 }
 
-// answer returns the answer to what the page asks last, as JSON.
+// answer returns the answer to the page's last request, as JSON.
 func (b *tab) answer(t testing.TB) string {
 	t.Helper()
 	b.await(t, `document.body.dataset.answered == turn`)
 	return js[string](t, b, `text`)
 }
 
-// told returns what the command line prints for a command of the page, in a folder.
+// told returns the output of the native command line for a command of the page, in a folder.
 func (s *served) told(t *testing.T, folder, command string) string {
 	t.Helper()
 	require.True(t, strings.HasPrefix(command, "vprof "), command)
@@ -113,10 +113,10 @@ func (s *served) told(t *testing.T, folder, command string) string {
 	return string(out)
 }
 
-// mostRules returns the bytes of all rules of cuDNN that steps on one GPU can need, on the GPU with the most.
+// mostRules returns the largest size in bytes of cuDNN's rules for one GPU.
 func mostRules(t *testing.T) (most int) {
 	sizes := map[string]int{}
-	for _, version := range []string{"9.19", "9.26"} { // the rules of the release that a question has by default
+	for _, version := range []string{"9.19", "9.26"} { // the default release's rules
 		files, err := os.ReadDir(filepath.Join(root, "profiler/stack/cudnn", version))
 		require.NoError(t, err)
 		for _, f := range files {
@@ -136,7 +136,7 @@ func mostRules(t *testing.T) (most int) {
 
 func TestPage(t *testing.T) {
 	headless.Find(t)
-	s := serve(t) // before the tab, whose time is limited
+	s := serve(t) // before the tab, which has a time limit
 	b := &tab{headless.Open(t, 1280, 900)}
 	require.NoError(t, chromedp.Listen(b, func(event any) {
 		if e, ok := event.(*log.EventEntryAdded); ok { // a violation of the content security policy, or a missing file
@@ -165,8 +165,8 @@ func TestPage(t *testing.T) {
 	b.Quiet(t)
 }
 
-// BenchmarkPage measures the time from opening the page, without a cache, to its first answer, and the megabytes that
-// it loads until then; and the time of later answers, each to a question of another model, GPU or batch.
+// BenchmarkPage measures the time from opening the page, without a cache, to its first answer, and the megabytes loaded
+// until then. It also measures the time of later answers, each about another model, GPU or batch.
 func BenchmarkPage(b *testing.B) {
 	s := serve(b)
 	b.Run("first", func(b *testing.B) {
@@ -192,7 +192,7 @@ func BenchmarkPage(b *testing.B) {
 	} {
 		name, _, _ := strings.Cut(strings.TrimPrefix(q, "model="), "&")
 		b.Run(strings.ReplaceAll(name, "/", "-"), func(b *testing.B) {
-			shown, judged := 0, 0 // milliseconds until figures are shown, and until verdicts are
+			shown, judged := 0, 0 // milliseconds until values and verdicts are shown
 			for n := 1; b.Loop(); n++ {
 				before := js[int](b, page, `turn`)
 				js[any](b, page, fmt.Sprintf(`location.hash = "`+q+`", null`, n))
@@ -207,7 +207,7 @@ func BenchmarkPage(b *testing.B) {
 	}
 }
 
-// questions returns fifty questions, over models, GPUs and settings, some of them wrong.
+// questions returns fifty requests over models, GPUs and settings; some are invalid.
 func questions() []map[string]any {
 	settings := []map[string]any{
 		{},
@@ -241,8 +241,8 @@ func questions() []map[string]any {
 	return all
 }
 
-// asked is the answer to a question, and the milliseconds until its figures, until its verdict and until it was
-// complete. Verdicts came before it.
+// asked is the answer to a request, with the milliseconds until its values, its verdict and the whole answer were
+// shown. Verdicts are the ones shown before the whole answer.
 type asked struct {
 	Text                 string
 	Shown, Judged, Whole int
@@ -280,7 +280,7 @@ func fifty(t *testing.T, b *tab, s *served) {
 		whole[n/2], whole[n-1])
 }
 
-// formed fills the form by keyboard, follows a link, and asks for other verbs.
+// formed tests the form with the keyboard, a link, and other verbs.
 func formed(t *testing.T, b *tab, s *served) {
 	js[any](t, b, `form.elements.model.value = "", null`)
 	require.NoError(t, chromedp.Do(b,
@@ -303,7 +303,7 @@ func formed(t *testing.T, b *tab, s *served) {
 	js[any](t, b, `document.querySelector("[data-verb=fit]").click(), null`)
 	b.await(t, `$("verb").textContent.includes("samples/s")`)
 
-	// The server tells how far a search is.
+	// The server reports the progress of a search.
 	require.Regexp(t, `^\d+ of \d+ `, js[string](t, b, `(async () => {
 		let told = "";
 		await engine.call("fit", {model: "gpt2", gpu: "t4"}, (words) => { told = words; });
@@ -315,7 +315,7 @@ func formed(t *testing.T, b *tab, s *served) {
 	require.True(t, js[bool](t, b, `$("need").hidden`))
 }
 
-// dropped asks about files, in the page's folder.
+// dropped tests requests about files, in the page's folder.
 func dropped(t *testing.T, b *tab, s *served) {
 	folder := filepath.Join(t.TempDir(), "model")
 	require.NoError(t, os.Mkdir(folder, 0o755))
@@ -346,7 +346,7 @@ func dropped(t *testing.T, b *tab, s *served) {
 	js[any](t, b, `files.clear(), showFiles(), null`)
 }
 
-// looks holds the page to a phone's width, to both themes, and to names for all that can be used.
+// looks tests the page at the width of a phone, in both themes, and that every control has a name.
 func looks(t *testing.T, b *tab) {
 	js[any](t, b, `location.hash = "model=gpt2&gpu=rtx-4090", null`)
 	b.await(t, `form.elements.model.value === "gpt2"`)
@@ -361,13 +361,13 @@ func looks(t *testing.T, b *tab) {
 	require.LessOrEqual(t, js[int](t, b, `document.documentElement.scrollWidth`), 360)
 	require.Empty(t, js[[]string](t, b, `[...document.querySelectorAll("input, select, button")].filter((e) =>
 		!e.labels?.length && !e.textContent.trim() && !e.ariaLabel).map((e) => e.outerHTML)`))
-	// The tab key goes through everything in its order.
+	// The tab key reaches every control in order.
 	require.NoError(t, chromedp.Do(b, chromedp.Focus(`.skip`), chromedp.KeyEvent(kb.Tab)))
 	require.Equal(t, "model", js[string](t, b, `document.activeElement.name`))
 	require.NoError(t, chromedp.Do(b, chromedp.EmulateViewport(1280, 900)))
 }
 
-// nothingLeaves checks that requests are for files and tell nothing, and that workers reach no other server.
+// nothingLeaves tests that requests only load files and carry no data, and that workers reach no other server.
 func nothingLeaves(t *testing.T, b *tab, s *served) {
 	s.mu.Lock()
 	for _, r := range s.requests {
@@ -382,10 +382,10 @@ func nothingLeaves(t *testing.T, b *tab, s *served) {
 		const say = "fetch('`+other.URL+`', {mode: 'no-cors'}).then(() => postMessage('sent'), () => postMessage('refused'))";
 		new Worker(URL.createObjectURL(new Blob([say]))).onmessage = (e) => resolve(e.data);
 	})`))
-	b.Forget() // the violation is shown
+	b.Forget() // drop the expected violation
 }
 
-// offline stops the server and loads the page again.
+// offline stops the server and reloads the page.
 func offline(t *testing.T, b *tab, s *served) {
 	b.await(t, `$("offline").textContent === "All of it works offline."`)
 	s.server.Close()

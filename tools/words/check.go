@@ -11,14 +11,14 @@ import (
 	"strings"
 )
 
-// A finding is a place whose words break a rule.
+// A finding is a position in a file where the text breaks a rule.
 type finding struct {
 	file string
 	line int
 	what string
 }
 
-// String returns the finding as compilers write one.
+// String returns the finding in the format of compiler errors.
 func (f finding) String() string { return fmt.Sprintf("%s:%d: %s", f.file, f.line, f.what) }
 
 // check returns the findings of one file.
@@ -29,7 +29,7 @@ func check(file string, text []byte) []finding {
 	return phrasesIn(file, 1, string(text))
 }
 
-// checkGo returns the findings of Go's comments and of its strings that are sentences.
+// checkGo returns the findings in Go comments and in string literals that contain a space.
 func checkGo(file string, text []byte) []finding {
 	set := token.NewFileSet()
 	parsed, err := parser.ParseFile(set, file, text, parser.ParseComments)
@@ -39,7 +39,7 @@ func checkGo(file string, text []byte) []finding {
 	var found []finding
 	line := func(p token.Pos) int { return set.Position(p).Line }
 	for _, group := range parsed.Comments {
-		text := make([]string, len(group.List)) // a line or a block each; a phrase may go on in the next
+		text := make([]string, len(group.List)) // one line or block each; a phrase may continue on the next line
 		for i, comment := range group.List {
 			text[i] = strings.TrimPrefix(strings.TrimPrefix(comment.Text, "//"), " ")
 		}
@@ -65,16 +65,16 @@ func checkGo(file string, text []byte) []finding {
 	return found
 }
 
-// law matches the functions whose comment states a law or shows a use.
+// law matches functions whose comment states a property or shows an example.
 var law = regexp.MustCompile(`^(Test|Benchmark|Fuzz|Example)`)
 
-// verb matches verbs in the third person, and states the ones that describe nothing that a function does.
+// verb matches verbs in the third person; state matches verbs that describe no action.
 var (
 	verb  = regexp.MustCompile(`^[a-z][a-z-]*s$`)
 	state = regexp.MustCompile(`^(is|was|has|its|this|thus|always|whether|as|does)$`)
 )
 
-// unverbed returns what is wrong with the first words of a function's comment; nothing of functions without one.
+// unverbed returns what is wrong with the first words of a function's comment; empty if nothing is, or if it has none.
 func unverbed(f *ast.FuncDecl) string {
 	if f.Doc == nil || law.MatchString(f.Name.Name) {
 		return ""
@@ -92,8 +92,8 @@ func unverbed(f *ast.FuncDecl) string {
 	return ""
 }
 
-// phrasesIn returns the phrases in a text that begins in a line, without names that files and programs know. A phrase
-// may go on in the next line.
+// phrasesIn returns the listed phrases in a text that starts at a line. Phrases in keys are ignored, and a phrase may
+// continue on the next line.
 func phrasesIn(file string, line int, text string) []finding {
 	blank := func(key string) string { return strings.Repeat("\x00", len(key)) }
 	joined := strings.ReplaceAll(keys.ReplaceAllStringFunc(text, blank), "\n", " ")

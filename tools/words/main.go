@@ -43,7 +43,8 @@ func main() {
 	}
 }
 
-// tracked lists the files to check among the files that git tracks below the paths, or in the working folder.
+// tracked returns the files to check among the ones that git tracks below the paths, or below the working folder if
+// there are no paths.
 func tracked(paths []string) ([]string, error) {
 	out, err := exec.Command("git", append([]string{"ls-files", "-z", "--"}, paths...)...).Output()
 	if err != nil {

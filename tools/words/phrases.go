@@ -2,13 +2,13 @@ package main
 
 import "regexp"
 
-// A phrase is a turn that no text uses, with what to write in its place.
+// A phrase is a pattern that texts must not contain, and its replacement.
 type phrase struct {
 	pattern *regexp.Regexp
 	instead string
 }
 
-// phrases are expressions that a reader has to decode, or for which the field has a word.
+// phrases are expressions that are hard to read, or for which the field has a word.
 var phrases = []phrase{
 	{
 		regexp.MustCompile(`(?i)\b(is|are|was|were) of (a|an|the|one|it|them|its|their|all|which|what)\b`),
@@ -29,11 +29,11 @@ var phrases = []phrase{
 	{regexp.MustCompile(`(?i)\bboards?\b`), "GPU"},
 }
 
-// keys are identifiers that files and programs know by these words: JSON, YAML, C and CSV names.
+// keys are identifiers in files and programs that contain such words: JSON, YAML, C and CSV names.
 var keys = regexp.MustCompile(`(?i)tensorboard|cache given back|near it: boards|keyboard|dashboard|clipboard` +
 	`|motherboard|"boards?"|\bboards?[:=_[\]\\]|\x60boards?\x60|--board|_boards?\b|boards?/|board_\w+|,boards?,`)
 
-// exceptions are files whose words are not ours.
+// exceptions are files with the words of others.
 var exceptions = []string{
 	"LICENSE",
 	"tools/words/phrases.go",

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a text of one line is reported for: nothing, or the start of each finding.
+// Texts of one line, with the beginning of each finding.
 func TestPhrasesAreFoundInProse(t *testing.T) {
 	for text, want := range map[string][]string{
 		"The board is full.":                     {`"board"`},
@@ -45,7 +45,7 @@ func TestCommentsOfFunctionsBeginWithAVerb(t *testing.T) {
 	require.Empty(t, check("x.go", []byte("package x\n\n// What holds.\nfunc TestPeak() {}\n\nfunc plain() {}\n")))
 }
 
-// Words of strings count where a person reads them: in sentences, not in keys and tags.
+// Strings are checked only if they are sentences, not if they are keys or tags.
 func TestStringsThatAreNoSentencesAreKeys(t *testing.T) {
 	require.Empty(t, check("x.go", []byte("package x\n\nvar a = \"board\"\n\ntype b struct {\n\tC int `json:\"board c\"`\n}\n")))
 	require.Len(t, check("x.go", []byte("package x\n\nvar a = \"the board is full\"\n")), 1)

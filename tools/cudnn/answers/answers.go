@@ -1,4 +1,4 @@
-// Package answers reads what cuDNN itself answered to the questions of package oracle.
+// Package answers reads recorded answers of cuDNN to questions of package oracle.
 package answers
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
-// Answer has the engine that cuDNN would choose for a convolution.
+// Answer is the engine that cuDNN selects for a convolution.
 type Answer struct {
 	oracle.Question
 	// Engine is cuDNN's index of the engine among the operation's engines.
@@ -25,8 +25,8 @@ type Answer struct {
 	Bytes int64
 }
 
-// parseAnswer reads a line of the asking program: bytes, engine and knobs, and how many of the heuristics' proposals
-// came before. Lines that begin with "none" tell that cuDNN has no engine.
+// parseAnswer reads a line of oracle/ask: bytes, engine with knobs, and the number of proposals before it. ok is false
+// for lines that begin with "none": cuDNN has no engine.
 func parseAnswer(q oracle.Question, line string) (a Answer, ok bool, err error) {
 	words := strings.Fields(line)
 	if len(words) > 0 && words[0] == "none" {
@@ -54,7 +54,7 @@ func parseAnswer(q oracle.Question, line string) (a Answer, ok bool, err error) 
 	return a, true, nil
 }
 
-// ReadQuestions calls visit with every question of a file, one a line.
+// ReadQuestions calls visit with every question of a file, which has one on each line.
 func ReadQuestions(path string, visit func(oracle.Question)) error {
 	return readLines(path, func(line string) error {
 		q, err := oracle.ParseQuestion(line)
@@ -65,8 +65,8 @@ func ReadQuestions(path string, visit func(oracle.Question)) error {
 	})
 }
 
-// Read calls visit with every question of a file that cuDNN has an engine for.
-// Each line is a question and its answer, with a bar between.
+// Read calls visit with every answer of a file for which cuDNN has an engine. A line is a question, "
+// " and its answer.
 func Read(path string, visit func(Answer)) error {
 	return readLines(path, func(line string) error {
 		question, answer, found := strings.Cut(line, "|")
@@ -85,8 +85,8 @@ func Read(path string, visit func(Answer)) error {
 	})
 }
 
-// readLines calls visit with every line of a file, and names file and line in its errors. Files whose names end in .gz
-// are compressed.
+// readLines calls visit with every line of a file. Errors name the file and the line. Files ending in .gz are
+// decompressed.
 func readLines(path string, visit func(string) error) error {
 	f, err := os.Open(path)
 	if err != nil {

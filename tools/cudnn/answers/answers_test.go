@@ -16,14 +16,14 @@ import (
 
 const stem = "0 1 0 2 32 3 64 1 224 224 7 7 112 112 2 2 3 3 1 1"
 
-// write makes a file of these lines.
+// write writes a file with the text and returns its path.
 func write(t *testing.T, name string, text []byte) string {
 	path := filepath.Join(t.TempDir(), name)
 	require.NoError(t, os.WriteFile(path, text, 0o600))
 	return path
 }
 
-// read collects all answers of a file.
+// read returns all answers of a file.
 func read(path string) (answers []Answer, err error) {
 	err = Read(path, func(a Answer) { answers = append(answers, a) })
 	return answers, err

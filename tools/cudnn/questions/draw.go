@@ -8,14 +8,14 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
-// drawer generates random convolution calls to ask cuDNN about.
+// drawer draws random convolution calls for questions to cuDNN.
 type drawer struct {
 	*rand.Rand
-	// small reports whether the shape is a small experiment's: few samples, channels and points.
+	// small limits shapes to small experiments: few samples, channels and elements.
 	small bool
 }
 
-// most returns the largest tensor drawn, in elements.
+// most returns the largest number of elements of a drawn tensor.
 func (d drawer) most() int64 {
 	if d.small {
 		return 1 << 23
@@ -23,10 +23,10 @@ func (d drawer) most() int64 {
 	return 1 << 30
 }
 
-// chance returns true in p of all cases.
+// chance returns true with probability p.
 func (d drawer) chance(p float64) bool { return d.Float64() < p }
 
-// spread draws a whole number between low and high, evenly in the logarithm.
+// spread draws an integer between low and high from a log-uniform distribution.
 func (d drawer) spread(low, high float64) int64 {
 	return int64(math.Exp(math.Log(low) + d.Float64()*math.Log(high/low)))
 }
@@ -34,7 +34,7 @@ func (d drawer) spread(low, high float64) int64 {
 // among draws one of the values.
 func (d drawer) among(values ...int64) int64 { return values[d.IntN(len(values))] }
 
-// question draws until a shape fits.
+// question draws configurations until one has a valid size, and returns its question.
 func (d drawer) question() oracle.Question {
 	d.small = d.chance(0.5)
 	for {
@@ -55,7 +55,7 @@ func (d drawer) question() oracle.Question {
 	}
 }
 
-// elements returns the size of the largest tensor.
+// elements returns the number of elements of the largest tensor.
 func elements(c *cudnn.Config) int64 {
 	x, y, w := c.N*c.Ci, c.N*c.Co, c.Ci/c.Groups*c.Co
 	for i := range c.Dim {
@@ -64,7 +64,7 @@ func elements(c *cudnn.Config) int64 {
 	return max(x, y, w)
 }
 
-// outputs computes the output's size and reports whether it exists.
+// outputs sets the output's size and reports whether it is positive.
 func outputs(c *cudnn.Config) bool {
 	for i := range c.Dim {
 		room := c.In[i] + 2*c.Pad[i] - c.Dilation[i]*(c.K[i]-1) - 1
@@ -87,7 +87,7 @@ func (d drawer) batch() int64 {
 	return d.spread(1, 500)
 }
 
-// width draws a number of channels: of three in four nets a round one.
+// width draws a number of channels: a round one for three in four networks.
 func (d drawer) width() int64 {
 	switch p := d.Float64(); {
 	case d.small && p < 0.4:
@@ -104,11 +104,11 @@ func (d drawer) width() int64 {
 	return d.spread(1, 1600)
 }
 
-// channels draws the channels of x and y and the groups.
+// channels draws input channels, output channels and groups.
 func (d drawer) channels(c *cudnn.Config) {
 	c.Ci, c.Groups = d.width(), 1
 	switch p := d.Float64(); {
-	case p < 0.10: // the first of a net
+	case p < 0.10: // the first layer of a network
 		c.Ci = d.among(1, 1, 2, 3, 3, 3, 3, 4, 6)
 		c.Co = d.width()
 	case p < 0.40:
@@ -117,7 +117,7 @@ func (d drawer) channels(c *cudnn.Config) {
 		c.Co = c.Ci * d.among(2, 2, 4, 3, 6)
 	case p < 0.75:
 		c.Co = max(1, c.Ci/d.among(2, 2, 4, 3, 6))
-	case p < 0.82: // depthwise, also with several outputs each
+	case p < 0.82: // depthwise, also with several outputs per channel
 		c.Groups = c.Ci
 		c.Co = c.Ci * d.among(1, 1, 1, 1, 2)
 	case p < 0.92: // grouped
@@ -132,8 +132,8 @@ func (d drawer) channels(c *cudnn.Config) {
 	}
 }
 
-// side draws the size of an image along one axis: of half of them what is left
-// of a common size after some layers of stride two.
+// side draws the size of an image along one axis: half of them are a common size halved by several layers of stride
+// two.
 func (d drawer) side() int64 {
 	if d.small {
 		return d.spread(1, 240)
@@ -145,7 +145,7 @@ func (d drawer) side() int64 {
 	return d.spread(1, 600)
 }
 
-// image draws the spatial sizes.
+// image draws the spatial sizes of a signal, image or volume.
 func (d drawer) image(c *cudnn.Config) {
 	c.Dilation = [3]int64{1, 1, 1}
 	c.Stride = c.Dilation
@@ -197,11 +197,11 @@ func (d drawer) kernels(c *cudnn.Config) {
 	for i := range c.Dim {
 		c.K[i] = side
 	}
-	if d.chance(0.06) { // along one axis, as in spectrograms
+	if d.chance(0.06) { // along one axis, as for spectrograms
 		d.band(c)
 		return
 	}
-	if d.chance(0.15) { // unlike sides
+	if d.chance(0.15) { // different sizes along the axes
 		for i := range c.Dim {
 			c.K[i] = d.among(1, 1, 2, 3, 3, 5, 7)
 		}
@@ -213,7 +213,7 @@ func (d drawer) kernels(c *cudnn.Config) {
 	case p < 0.24:
 		s = d.among(3, 4)
 	case p < 0.32:
-		s = 0 // patches
+		s = 0 // patch embedding: stride equals kernel
 	}
 	for i := range c.Dim {
 		c.Stride[i] = s
@@ -232,7 +232,7 @@ func (d drawer) kernels(c *cudnn.Config) {
 	}
 }
 
-// band draws a kernel that reaches along one axis only, strided like a patch or not at all.
+// band draws a kernel along one axis; its stride is the kernel's size or one.
 func (d drawer) band(c *cudnn.Config) {
 	axis := d.IntN(c.Dim)
 	for i := range c.Dim {

@@ -14,11 +14,11 @@ import (
 // layer is a convolution of a model at any batch size.
 type layer struct {
 	cudnn.Config
-	// samples is how many it sees for each of the batch.
+	// samples is the convolution's number of samples for each sample of the batch.
 	samples int64
 }
 
-// readList reads what convolutions.py has written.
+// readList reads a list that convolutions.py has written.
 func readList(path string) ([]layer, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -40,8 +40,8 @@ func readList(path string) ([]layer, error) {
 	return layers, s.Err()
 }
 
-// parseLayer reads a line: dims transposed samples Ci Co groups, then for each axis
-// the input, kernel, stride, padding, dilation and output.
+// parseLayer reads a line: dims transposed samples Ci Co groups, then input, kernel, stride, padding, dilation and
+// output for each axis.
 func parseLayer(line string) (layer, error) {
 	var l layer
 	words := strings.NewReader(line)
@@ -71,7 +71,7 @@ func parseLayer(line string) (layer, error) {
 	return l, nil
 }
 
-// ofList draws questions about layers: any of them, at any of the batch sizes.
+// ofList draws n questions: random layers at random batch sizes.
 func ofList(layers []layer, batches []int, n int, seed uint64) []oracle.Question {
 	d := drawer{Rand: rand.New(rand.NewPCG(seed, 1))}
 	asked := make([]oracle.Question, 0, n)

@@ -15,13 +15,13 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/oracle"
 )
 
-// batches are the sizes that models are asked with.
+// batches are the batch sizes of questions about models.
 var batches = []int{
 	1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128,
 	160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024,
 }
 
-// ofFiles returns the questions of exported models. Models that cannot be planned are named and left out.
+// ofFiles returns the questions of exported models. Models that cannot be planned are logged and left out.
 func ofFiles(files []string, batches []int) ([]oracle.Question, error) {
 	registry := all.Models()
 	var found []models.Model
@@ -36,9 +36,9 @@ func ofFiles(files []string, batches []int) ([]oracle.Question, error) {
 	return ofModels(found, batches)
 }
 
-// ofModels returns the convolutions of models, at all batches and precisions, with
-// their settings as they are, halved and doubled: in each direction, since what a
-// model leaves out (a gradient of its input) others do, and in both layouts.
+// ofModels returns the convolutions of models at all batches and precisions. Settings are used as they are, halved and
+// doubled. Every direction and both layouts are included, since one model omits what another needs (a gradient of its
+// input).
 func ofModels(known []models.Model, batches []int) ([]oracle.Question, error) {
 	asked := map[oracle.Question]bool{}
 	for _, m := range known {
@@ -56,7 +56,7 @@ func ofModels(known []models.Model, batches []int) ([]oracle.Question, error) {
 	return questions, nil
 }
 
-// casesOf returns the cases of a model that differ in the shapes of convolutions.
+// casesOf returns the cases of a model that have different convolution shapes.
 func casesOf(m models.Model, batches []int) []models.Case {
 	settings := []models.Settings{nil}
 	for _, s := range m.Settings {
@@ -81,7 +81,7 @@ func casesOf(m models.Model, batches []int) []models.Case {
 	return cases
 }
 
-// record adds the calls of one step. Cases that the model or PyTorch refuses have none.
+// record adds the calls of one step to asked. Cases that the model or PyTorch refuses have none.
 func record(m models.Model, c models.Case, asked map[oracle.Question]bool) error {
 	c, err := m.Complete(c)
 	var refused *models.CaseError
@@ -98,7 +98,7 @@ func record(m models.Model, c models.Case, asked map[oracle.Question]bool) error
 	tape := trace.New(trace.GPU{Name: "any", Capability: 80, SMs: 100, ThreadsPerSM: 2048, Memory: 1 << 40},
 		stack.Default().Rules(), trace.Options{})
 	if err := trainer.Record(tape, 1); err != nil {
-		return nil //nolint:nilerr // what PyTorch refuses never reaches cuDNN
+		return nil //nolint:nilerr // PyTorch refuses the case, so cuDNN is not called
 	}
 	tape.Convolutions(func(c cudnn.Config, _ cudnn.Direction) {
 		for d := cudnn.Forward; d <= cudnn.GradWeight; d++ {
@@ -110,7 +110,7 @@ func record(m models.Model, c models.Case, asked map[oracle.Question]bool) error
 	return nil
 }
 
-// layoutsOf returns the layouts that a convolution may be called with: of one channel, both are the same.
+// layoutsOf returns the layouts that a convolution may have; with one channel both are the same.
 func layoutsOf(c cudnn.Config) []cudnn.Layout {
 	if c.Ci == 1 || c.Dim == 1 {
 		return []cudnn.Layout{cudnn.Contiguous}

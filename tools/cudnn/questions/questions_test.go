@@ -36,7 +36,7 @@ func TestDrawnQuestionsAreConvolutionsThatExist(t *testing.T) {
 			for i := range c.Dim {
 				require.Positive(t, min(c.In[i], c.K[i], c.Out[i], c.Stride[i], c.Dilation[i]), q)
 				require.GreaterOrEqual(t, c.Pad[i], int64(0), q)
-				// The last window ends inside the padded image, and no further one does.
+				// The last window ends inside the padded image, and a further one would not.
 				end := (c.Out[i]-1)*c.Stride[i] + c.Dilation[i]*(c.K[i]-1) + 1
 				room := c.In[i] + 2*c.Pad[i]
 				require.LessOrEqual(t, end, room, q)
@@ -79,7 +79,7 @@ func TestDrawsReachAllThatNetworksHave(t *testing.T) {
 	}
 }
 
-// lines returns drawn questions.
+// lines returns drawn questions as text.
 func lines(t *testing.T, n int, seed uint64) []string {
 	drawn, err := chosen(false, nil, "", "", n, seed)
 	require.NoError(t, err)
@@ -99,7 +99,7 @@ func TestASeedStandsForItsQuestions(t *testing.T) {
 	require.Equal(t, drawerOf(1).question().String(), first[0])
 }
 
-// askedBy returns the questions of one step.
+// askedBy returns the questions of one training step.
 func askedBy(t *testing.T, c models.Case) map[oracle.Question]bool {
 	m, err := all.Models().Lookup(c.Model)
 	require.NoError(t, err)
@@ -178,7 +178,7 @@ func TestListsAreDrawnFromAtAnyBatch(t *testing.T) {
 	}
 	require.Equal(t, map[[3]int64]bool{
 		{2, 2, 224}: true, {2, 4, 224}: true,
-		{2, 8, 1}: true, {2, 16, 1}: true, // a signal of four windows for each of the batch
+		{2, 8, 1}: true, {2, 16, 1}: true, // a 1-d convolution over four windows for each sample
 		{3, 2, 16}: true, {3, 4, 16}: true, // from the transposed convolution's output to its input
 	}, seen)
 }

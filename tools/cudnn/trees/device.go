@@ -13,13 +13,14 @@ import (
 	"github.com/vprof/vprof/tools/cudnn/vectors"
 )
 
-// deviceKernels run where few channels meet in half precision. They need no workspace, and cuDNN proposes them only
-// where there is a device; so answers without one say nothing of them, and where they run is learned from records.
+// deviceKernels are kernels for few channels in half precision. They need no workspace, and cuDNN proposes them only on
+// a real GPU, so answers without a GPU do not contain them. Records of real GPUs show where they run.
 var deviceKernels = []string{
 	"wgrad2d_shmem_tiling", "dgrad2d_c1_k1_nchw_shmem_tiling", "conv2d_c1_k1_nchw_shmem_tiling", "conv1D_NCHW_wgrad",
 }
 
-// onDevices writes the rules of where those kernels run, for all architectures and operations.
+// onDevices writes the rules that tell where deviceKernels run, for all architectures and operations. path is the file
+// of records.
 func (f *fitter) onDevices(path string) error {
 	records, err := vectors.Read(path)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/vprof/vprof/tools/cudnn/answers"
 )
 
-// Knobs of cuDNN that the workspace depends on.
+// Knobs of cuDNN's engines that determine the workspace.
 const (
 	knobSplitK   = 0
 	knobTile     = 2
@@ -18,10 +18,10 @@ const (
 	knobSplitSlc = 17
 )
 
-// splitKnobs tell how often a reduction is split.
+// splitKnobs are the knobs for the number of splits of a reduction.
 var splitKnobs = []int{knobSplitK, knobSplitBuf, knobSplitSlc}
 
-// tiles are the values of CUDNN_KNOB_TYPE_TILE_SIZE, as the names of the kernels that run tell them.
+// tiles are tile sizes by value of CUDNN_KNOB_TYPE_TILE_SIZE, as in the names of the kernels that run.
 var tiles = map[int64][2]int64{
 	0: {128, 128}, 1: {128, 64}, 2: {128, 32}, 3: {256, 128}, 4: {256, 64}, 5: {64, 64},
 	6: {128, 256}, 7: {64, 128}, 8: {64, 32}, 9: {64, 256}, 10: {64, 16}, 11: {32, 16},
@@ -29,21 +29,21 @@ var tiles = map[int64][2]int64{
 	19: {128, 192}, 20: {256, 96}, 23: {32, 128},
 }
 
-// depthwiseTiles are the tiles of depthwise kernels: channels and taps.
+// depthwiseTiles are the tile sizes of depthwise kernels: channels and filter taps.
 var depthwiseTiles = [][2]int64{{64, 16}, {64, 8}, {32, 16}, {64, 32}, {32, 32}, {64, 64}, {32, 8}, {32, 64}}
 
-// labeled is an answer and the choices that explain it.
+// labeled is an answer with the choices whose formulas match its workspace.
 type labeled struct {
 	answers.Answer
 	study cudnn.Study
 	found []cudnn.Choice
-	// check marks answers to compare with, not to learn from.
+	// check marks answers used for evaluation, not for training.
 	check bool
-	// trusted marks questions whose answers the rules to be corrected know.
+	// trusted marks questions that the rules to correct already answer right.
 	trusted bool
 }
 
-// fold puts a geometry into one of five parts, by a hash of everything but batch size, type and layout.
+// fold assigns a convolution to one of five folds, by a hash of its geometry without batch size, type and layout.
 func fold(c cudnn.Config) int64 {
 	c.N, c.DType, c.Layout = 0, 0, 0
 	h := fnv.New32a()
@@ -51,7 +51,7 @@ func fold(c cudnn.Config) int64 {
 	return int64(h.Sum32() % 5)
 }
 
-// explanations returns the choices whose formula gives the answer's bytes.
+// explanations returns the choices whose formula matches the answer's workspace.
 func explanations(s cudnn.Study, a *answers.Answer) []cudnn.Choice {
 	var found []cudnn.Choice
 	for _, e := range cudnn.Engines() {
@@ -67,7 +67,7 @@ func explanations(s cudnn.Study, a *answers.Answer) []cudnn.Choice {
 	return found
 }
 
-// possible returns the choices of an engine class that an answer's knobs allow.
+// possible returns the choices of an engine class that are consistent with an answer's knobs.
 func possible(s cudnn.Study, e cudnn.Engine, a *answers.Answer) []cudnn.Choice {
 	all := []cudnn.Choice{{Engine: e}}
 	if !s.Splits(e) {
@@ -96,7 +96,7 @@ func hasKnob(a *answers.Answer, knob int) bool {
 	return ok
 }
 
-// splitsOf returns the numbers of splits that an answer's knobs may mean.
+// splitsOf returns the numbers of splits that are consistent with an answer's knobs.
 func splitsOf(a *answers.Answer) []int64 {
 	var splits []int64
 	if a.Knobs[knobSplitBuf] < 0 {
@@ -110,7 +110,7 @@ func splitsOf(a *answers.Answer) []int64 {
 	return splits
 }
 
-// variant is how a choice of an engine of cuDNN's looks, whatever its knobs.
+// variant is a choice together with cuDNN's engine, without its knobs.
 type variant struct {
 	kind         cudnn.Direction
 	half         bool
@@ -126,7 +126,7 @@ func variantOf(a *answers.Answer, c cudnn.Choice) variant {
 // census counts how often each variant explains an answer.
 type census map[variant]int
 
-// pick returns the explanation whose variant is commonest.
+// pick returns the matching choice whose variant is the most frequent.
 func (n census) pick(a *answers.Answer, found []cudnn.Choice) cudnn.Choice {
 	return slices.MaxFunc(found, func(x, y cudnn.Choice) int {
 		return cmp.Or(cmp.Compare(n[variantOf(a, x)], n[variantOf(a, y)]), cmp.Compare(y.Engine, x.Engine))

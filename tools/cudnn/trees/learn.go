@@ -12,11 +12,12 @@ import (
 	"github.com/vprof/vprof/tools/cudnn/answers"
 )
 
-// kernel is what the first vote learns: a choice without its splits, and all that tells cuDNN's kernels apart.
+// kernel is a class of the first vote: a choice without its splits, and the engine and knobs that identify cuDNN's
+// kernel.
 type kernel struct {
 	choice cudnn.Choice
 	splits bool
-	name   string // of engine and knobs, without the number of splits
+	name   string // engine and knobs, without the knobs for splits
 }
 
 func kernelOf(a *answers.Answer, c cudnn.Choice) kernel {
@@ -33,10 +34,10 @@ func kernelOf(a *answers.Answer, c cudnn.Choice) kernel {
 	return k
 }
 
-// split is what the second vote learns: how often the reduction is split, and all knobs that have to do with it.
+// split is a class of the second vote: the number of splits, and the knobs for it.
 type split struct {
 	count int64
-	knobs [3]int64 // zero for those the engine lacks
+	knobs [3]int64 // zero for knobs that the engine lacks
 }
 
 func splitOf(a *answers.Answer, c cudnn.Choice) split {
@@ -47,8 +48,8 @@ func splitOf(a *answers.Answer, c cudnn.Choice) split {
 	return s
 }
 
-// learn grows the trees that vote on kernels, and for each kernel that splits the reduction the trees that vote on the
-// number of splits. It returns them as they are written.
+// learn grows the trees that vote on kernels, and for each kernel that splits its reduction the trees that vote on the
+// number of splits. It returns them in the format of the rule files.
 func (f *fitter) learn(train []labeled, variants census) ([]byte, error) {
 	if len(train) == 0 {
 		return nil, errors.New("no answer to learn from")
@@ -56,7 +57,7 @@ func (f *fitter) learn(train []labeled, variants census) ([]byte, error) {
 	t := tabulate(train)
 	var kernels classes[kernel]
 	var splits []classes[split] // by kernel
-	var samples [][]int32       // of kernels that split the reduction
+	var samples [][]int32       // samples of each kernel that split the reduction
 	all := make([]int32, len(train))
 	class, often := make([]int32, len(train)), make([]int32, len(train))
 	for i := range train {
@@ -92,7 +93,7 @@ func (f *fitter) learn(train []labeled, variants census) ([]byte, error) {
 	return cudnn.AppendEnsemble(nil, vote(trees, len(kernels.all), variant), votes), nil
 }
 
-// vote makes a forest of trees that tell more classes apart than there are names.
+// vote makes a forest from trees over n classes, and merges classes with the same name.
 func vote(trees []*forest.Branch, n int, name func(class int) string) forest.Grown {
 	var names classes[string]
 	number := make([]int, n)
@@ -105,13 +106,13 @@ func vote(trees []*forest.Branch, n int, name func(class int) string) forest.Gro
 	return forest.Grown{Classes: names.all, Trees: trees}
 }
 
-// classes number things in the order they come.
+// classes numbers values in the order of their first use.
 type classes[T comparable] struct {
 	all   []T
 	index map[T]int32
 }
 
-// of returns the number of class x, a new one if it has none.
+// of returns the number of a value; a new value gets the next number.
 func (c *classes[T]) of(x T) int32 {
 	i, ok := c.index[x]
 	if !ok {

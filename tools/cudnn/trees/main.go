@@ -76,7 +76,7 @@ func main() {
 	}
 }
 
-// fitter fits and writes the rules of architectures.
+// fitter computes and writes the rules of architectures.
 type fitter struct {
 	dir                          string
 	trees, support, splitSupport int
@@ -87,7 +87,7 @@ type fitter struct {
 	over                         string
 }
 
-// operation is a kind of convolution call with decision trees of its own.
+// operation is a kind of convolution call that has its own decision trees.
 type operation struct {
 	direction cudnn.Direction
 	half      bool
@@ -207,7 +207,7 @@ func (f *fitter) operation(generation int, o operation, cases []labeled, variant
 	return os.WriteFile(filepath.Join(f.dir, f.file(generation, cases[0].study.Operation(), o)), rules, 0o644)
 }
 
-// file returns the name of the file that is written.
+// file returns the name of the file to write.
 func (f *fitter) file(generation int, name string, o operation) string {
 	if f.over != "" {
 		return cudnn.CorrectionsFile(generation, name, o.half)
@@ -215,13 +215,12 @@ func (f *fitter) file(generation int, name string, o operation) string {
 	return cudnn.RuleFile(generation, name, o.half)
 }
 
-// chooser is rules that choose for a case with these features.
+// chooser is a set of rules that make a choice from the features of a case.
 type chooser interface {
 	Choose(x []float32) cudnn.Choice
 }
 
-// first returns the rules to be corrected, nil if none are, and what of them comes before
-// the corrections in the file that is written.
+// first returns the rules to correct, nil if none are, and the part of the rule file that precedes the corrections.
 func (f *fitter) first(generation int, name string, o operation) (rules chooser, before []byte, err error) {
 	if !f.correct {
 		return nil, nil, nil
@@ -244,7 +243,7 @@ func (f *fitter) first(generation int, name string, o operation) (rules chooser,
 	return rules, before, nil
 }
 
-// keep marks the cases in which the rules choose right, or whose answers they know.
+// keep marks the cases that the rules answer right or that are trusted.
 func keep(rules chooser, cases []labeled) {
 	for i := range cases {
 		c := &cases[i]
@@ -254,7 +253,7 @@ func keep(rules chooser, cases []labeled) {
 	}
 }
 
-// given returns the workspace, in bytes, that a choice leads to.
+// given returns the workspace in bytes of a choice; zero if its engine does not apply.
 func given(s cudnn.Study, c cudnn.Choice) int64 {
 	if !s.Can(c.Engine) {
 		return 0
@@ -262,8 +261,8 @@ func given(s cudnn.Study, c cudnn.Choice) int64 {
 	return s.Bytes(c)
 }
 
-// examine tells how often an ensemble gives every byte, or nearly; with rules that it
-// corrects, also how often those alone do.
+// examine reports how often an ensemble predicts the exact workspace, or nearly. With rules that it corrects, it also
+// reports how often these alone are exact.
 func examine(first chooser, v *cudnn.Ensemble, held []labeled) string {
 	exact, near, before := 0, 0, 0
 	for _, c := range held {

@@ -9,7 +9,7 @@ import (
 	"github.com/vprof/vprof/profiler/trace/cudnn/forest"
 )
 
-// table is the features of samples, each as the rank of its value: how many of the cuts lie below.
+// table holds the features of samples as ranks: the number of thresholds (cuts) that are at most the value.
 type table struct {
 	cuts  [][]float32 // by feature, ascending
 	ranks [][]uint16  // by feature, then sample
@@ -35,7 +35,7 @@ func tabulate(cases []labeled) *table {
 		for i, v := range values {
 			at, found := slices.BinarySearch(cuts, v)
 			if found {
-				at++ // a value is not less than its own cut
+				at++ // an equal cut counts
 			}
 			ranks[i] = uint16(at)
 		}
@@ -44,7 +44,7 @@ func tabulate(cases []labeled) *table {
 	return t
 }
 
-// cutsOf returns thresholds between the distinct values, thinned out evenly if they are too many.
+// cutsOf returns thresholds between the distinct values, thinned out evenly to mostCuts.
 func cutsOf(values []float32) []float32 {
 	distinct := slices.Clone(values)
 	slices.Sort(distinct)
@@ -62,17 +62,17 @@ type grower struct {
 	*table
 	class   []int32 // by sample of the table
 	support int32
-	// random draws features; nil considers them all.
+	// random draws the features to consider; nil considers all of them.
 	random *rand.PCG
-	// scratch of find.
+	// Buffers of find.
 	count               []int32
 	order               []int32
 	total, below, above []int32
 }
 
-// plant grows trees over some samples of a table, each of one of so many classes. Trees split by the question that
-// tells most (in bits) until a leaf has one answer. The first may ask about all features, others about half of them,
-// drawn anew each time.
+// plant grows trees over samples of a table, each with one of so many classes. A node splits by the threshold with the
+// largest information gain, until a leaf has one class. The first tree considers all features, the others a random half
+// of them at each node.
 func (t *table) plant(trees, support int, samples, class []int32, classes int) []*forest.Branch {
 	grown := make([]*forest.Branch, trees)
 	for i := range grown {
@@ -110,8 +110,8 @@ func (g *grower) grow(samples []int32) *forest.Branch {
 	return b
 }
 
-// find sets the feature and threshold of the question that leaves the least entropy, and b's class should there be
-// none. It returns the rank of the cut, or less than zero.
+// find sets the feature and threshold with the least remaining entropy, or b's class if no split helps. It returns the
+// rank of the cut, or a negative number.
 func (g *grower) find(b *forest.Branch, samples []int32) (cut int) {
 	clear(g.total)
 	for _, s := range samples {
@@ -143,7 +143,7 @@ func (g *grower) find(b *forest.Branch, samples []int32) (cut int) {
 		}
 		clear(g.below)
 		copy(g.above, g.total)
-		low, high := 0.0, whole // sums of n*log(n) over classes
+		low, high := 0.0, whole // sums of n*log(n) over the classes
 		for i := int32(1); i < n; i++ {
 			s := order[i-1]
 			c := g.class[s]
@@ -162,7 +162,7 @@ func (g *grower) find(b *forest.Branch, samples []int32) (cut int) {
 	return cut
 }
 
-// sort orders the samples by rank.
+// sort sorts the samples by rank.
 func (g *grower) sort(order, samples []int32, ranks []uint16, kinds int) {
 	if len(samples) < kinds {
 		copy(order, samples)
@@ -186,7 +186,7 @@ func (g *grower) sort(order, samples []int32, ranks []uint16, kinds int) {
 	}
 }
 
-// xlogx returns x log x, from a table for the counts that occur most.
+// xlogx returns x log x. Small counts are looked up in a table.
 func xlogx(x int32) float64 {
 	if int(x) < len(logTable) {
 		return logTable[x]
@@ -202,7 +202,7 @@ var logTable = func() (t [1 << 17]float64) {
 	return t
 }()
 
-// between returns the roundest number above x and not above y.
+// between returns the roundest number in the interval (x, y].
 func between(x, y float32) float32 {
 	middle := (float64(x) + float64(y)) / 2
 	if x > 0 && y > 8*x {

@@ -22,7 +22,7 @@ import (
 
 var testGPU = cudnn.GPU{Capability: 90, Memory: 1 << 60}
 
-// square returns a 3x3 convolution that keeps the size of its images.
+// square returns a 3x3 convolution whose output has the size of its input.
 func square(n, ci, co, side, groups int64) cudnn.Config {
 	return cudnn.Config{
 		Dim: 2, N: n, Ci: ci, Co: co, In: [3]int64{side, side}, Out: [3]int64{side, side}, K: [3]int64{3, 3},
@@ -41,7 +41,7 @@ func drawQuestion(t *rapid.T) oracle.Question {
 	return oracle.Of(c, cudnn.Direction(size("direction", 0, 2)))
 }
 
-// drawChoice draws a choice that exists for s, and the knobs cuDNN names it with.
+// drawChoice draws a valid choice for s, and cuDNN's knobs for it.
 func drawChoice(t *rapid.T, s cudnn.Study) (cudnn.Choice, map[int]int64) {
 	engines := slices.DeleteFunc(cudnn.Engines(), func(e cudnn.Engine) bool { return !s.Can(e) })
 	c := cudnn.Choice{Engine: rapid.SampledFrom(engines).Draw(t, "engine")}
@@ -100,7 +100,7 @@ func TestTheCommonestVariantIsPickedAndOfEqualsTheFirstEngine(t *testing.T) {
 	require.Equal(t, direct, census{}.pick(a, found))
 	n := census{variantOf(a, copies): 2, variantOf(a, direct): 1}
 	require.Equal(t, copies, n.pick(a, found))
-	// What other engines of cuDNN's do says nothing of this one.
+	// Frequencies of another engine of cuDNN do not count for this one.
 	require.Equal(t, direct, n.pick(&answers.Answer{Engine: 6}, found))
 }
 
@@ -117,8 +117,8 @@ func TestFoldsKeepAGeometryTogether(t *testing.T) {
 	require.Greater(t, len(seen), 1)
 }
 
-// madeUp answers as a heuristic might that prefers copies with tiles for a few samples, splitting the reduction the
-// more often the more channels there are, and beyond that copies in one piece.
+// madeUp answers as a made-up heuristic: for few samples it selects copies with tiles and splits the reduction more
+// often with more channels; for more samples it selects copies in one piece.
 func madeUp(t require.TestingT, n, ci, side int64) answers.Answer {
 	a := answers.Answer{
 		Question: oracle.Of(square(n, ci, 64, side, 1), cudnn.GradWeight), Engine: 1,
@@ -141,8 +141,8 @@ func manyMadeUp(t require.TestingT, seed uint64, n int) []answers.Answer {
 	random := rand.New(rand.NewPCG(seed, 0))
 	answers := make([]answers.Answer, n)
 	for i := range answers {
-		// The features that the answers turn on have few values, so that
-		// every boundary can be seen; the images may have any size.
+		// Features that the answers depend on take few values, so that every boundary occurs in training. Images may
+		// have any size.
 		samples, channels := int64(8+8*random.IntN(6)), int64(32+32*random.IntN(6))
 		answers[i] = madeUp(t, samples, channels, int64(4+random.IntN(60)))
 	}
@@ -161,7 +161,7 @@ func label(answers []answers.Answer) ([]labeled, census) {
 	return cases, variants
 }
 
-// misses counts the cases whose bytes ensemble get wrong.
+// misses counts the cases whose workspace the ensemble predicts wrongly.
 func misses(v *cudnn.Ensemble, cases []labeled) int {
 	n := 0
 	for _, c := range cases {
@@ -172,7 +172,7 @@ func misses(v *cudnn.Ensemble, cases []labeled) int {
 	return n
 }
 
-// ensemble reads what a fitter learns.
+// ensemble returns the rules that a fitter learns.
 func ensemble(t *testing.T, f fitter, train []labeled, variants census) *cudnn.Ensemble {
 	b, err := f.learn(train, variants)
 	require.NoError(t, err)
@@ -218,7 +218,7 @@ func TestNoLeafHasFewerCasesThanItNeeds(t *testing.T) {
 	}
 }
 
-// leafOf walks a tree down.
+// leafOf returns the leaf of a tree for a sample.
 func leafOf(b *forest.Branch, x []float32) *forest.Branch {
 	switch {
 	case b.Leaf():
@@ -247,7 +247,7 @@ func TestKernelsDifferInAllButTheirSplits(t *testing.T) {
 	require.NotEqual(t, kernelOf(&a, c), kernelOf(&more, c))
 }
 
-// answersFile writes answers, and what comes after them, as they are asked for.
+// answersFile writes a file of answers, followed by more text, and returns its path.
 func answersFile(t *testing.T, answers []answers.Answer, behind string) string {
 	var text strings.Builder
 	for _, a := range answers {
@@ -266,7 +266,7 @@ func TestFitWritesWhatItLearnsOfEachFileOfAnswers(t *testing.T) {
 	log.SetOutput(io.Discard)
 	defer log.SetOutput(os.Stderr)
 	answers := manyMadeUp(t, 3, 50)
-	path := answersFile(t, answers, fmt.Sprintf("%v|1 0 0\n", answers[0].Question)) // nothing explains one byte
+	path := answersFile(t, answers, fmt.Sprintf("%v|1 0 0\n", answers[0].Question)) // no choice needs one byte
 	f := fitter{dir: t.TempDir(), trees: 2, support: 1, splitSupport: 1, fold: -1}
 	require.NoError(t, f.fit(testGPU.Capability, []string{path}))
 
@@ -278,8 +278,8 @@ func TestFitWritesWhatItLearnsOfEachFileOfAnswers(t *testing.T) {
 	require.Equal(t, learned, written)
 }
 
-// A release that answers otherwise in some cases has corrections alone: after the rules of the other they give its
-// answers, and leave equal answers.
+// A release that answers differently in some cases has a file of corrections alone. Together with the other release's
+// rules they give its answers, and equal answers stay.
 func TestAReleaseThatDiffersHasCorrectionsAlone(t *testing.T) {
 	log.SetOutput(io.Discard)
 	defer log.SetOutput(os.Stderr)
@@ -322,7 +322,7 @@ func TestRanksCountTheCutsThatAreNotAbove(t *testing.T) {
 			below := len(slices.DeleteFunc(slices.Clone(cuts), func(cut float32) bool { return v < cut }))
 			require.Equal(t, below, int(table.ranks[f][i]))
 			for j := range i {
-				// Every two values have a cut between them.
+				// There is a cut between every two values.
 				w := cases[j].study.Features()[f]
 				require.Equal(t, v < w, table.ranks[f][i] < table.ranks[f][j])
 			}
@@ -364,14 +364,14 @@ func TestCutsLieBetweenNeighborsAndAreRound(t *testing.T) {
 		{24, 32, 30},
 		{63, 64, 64},
 		{1000, 1001, 1001},
-		{1, 1e6, 1000}, // far apart: halfway in the logarithm
+		{1, 1e6, 1000}, // far apart: the logarithmic mean
 		{-1, 1, 1},
 	} {
 		require.InDelta(t, c.want, between(c.x, c.y), 1e-6, "%v to %v", c.x, c.y)
 	}
 }
 
-// Classes with one name become one, and the trees smaller.
+// Classes with the same name are merged, and the trees get smaller.
 func TestVotesNameEachClassOnce(t *testing.T) {
 	leaf := func(class int) *forest.Branch { return &forest.Branch{Class: class} }
 	fork := func(cut float32, less, other *forest.Branch) *forest.Branch {

@@ -1,5 +1,5 @@
-// Package vectors reads recorded convolution workspaces: what cuDNN 9.19 asked for through PyTorch 2.11 on six GPUs,
-// one line of JSON per configuration and GPU, compressed by bzip2.
+// Package vectors reads recorded workspaces of convolutions: the bytes that cuDNN 9.19 allocated through PyTorch 2.11
+// on six GPUs, as bzip2-compressed lines of JSON for each configuration and GPU.
 package vectors
 
 import (
@@ -17,15 +17,15 @@ import (
 type Vector struct {
 	GPU    cudnn.GPU
 	Config cudnn.Config
-	// Reference marks a convolution of a reference model.
+	// Reference reports whether the convolution belongs to a reference model.
 	Reference bool
-	// Workspaces are by direction, in bytes and the order they are asked for.
+	// Workspaces are bytes by direction, in the order of their allocation.
 	Workspaces [3][]int64
-	// Kernels are the names of the kernels that ran, by direction.
+	// Kernels are names of the kernels that ran, by direction.
 	Kernels [3][]string
 }
 
-// GPUs are the recorded GPUs by name. Memory is the size libraries saw.
+// GPUs are the recorded GPUs by name. Memory is the total as libraries see it.
 var GPUs = map[string]cudnn.GPU{
 	"t4":          {Name: "t4", Capability: 75, Memory: 16 << 30},
 	"rtx-3060":    {Name: "rtx-3060", Capability: 86, Memory: 12 << 30},
