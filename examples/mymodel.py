@@ -1,4 +1,4 @@
-"""A module of one's own: vprof capture examples/mymodel.py:build --input 'x=float32[batch,3,224,224]' -o mine.pt2"""
+"""A custom module: vprof capture examples/mymodel.py:build --input 'x=float32[batch,3,224,224]' -o mine.pt2"""
 
 from torch import nn
 

@@ -1,8 +1,8 @@
-"""A test of memory without a GPU: pytest test_memory.py, with PyTorch for CUDA and the wheel of vprof-gpu."""
+"""A memory test without a GPU: pytest test_memory.py. Requires PyTorch for CUDA and the vprof-gpu wheel."""
 
 
 def step():
-    """One training step of a small network."""
+    """Runs one training step of a small network."""
     import torch
 
     model = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 10)).cuda()

@@ -1,4 +1,4 @@
-"""A training loop as people write it by hand: vprof run --gpu rtx-4090 -- python examples/train.py --batch-size 32"""
+"""A hand-written training loop: vprof run --gpu rtx-4090 -- python examples/train.py --batch-size 32"""
 
 import argparse
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 class Tagger(nn.Module):
-    """Small convolutional network; forward returns the loss."""
+    """A small convolutional network. forward returns the loss."""
 
     def __init__(self, tags=50):
         super().__init__()
@@ -23,7 +23,7 @@ class Tagger(nn.Module):
 
 
 def example_batch(batch=8):
-    """Returns what the model takes, for vprof capture."""
+    """Returns an example of the model's inputs, for vprof capture."""
     return torch.randn(batch, 3, 224, 224), torch.randint(50, (batch,))
 
 

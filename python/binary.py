@@ -1,7 +1,7 @@
-"""Puts the vprof binary into the wheel, as a script on the PATH.
+"""Adds the vprof binary to the wheel, as a script on the PATH.
 
-`make wheel` says which binary that is (VPROF_BINARY) and, where it is of another system, for which platforms
-(VPROF_PLATFORM, a wheel's platform tag). There is no other way to build the package: Python cannot compile vprof.
+`make wheel` sets the binary's path (VPROF_BINARY) and, for another operating system, the wheel's platform tag
+(VPROF_PLATFORM). The package cannot be built in another way, since Python cannot compile vprof.
 """
 
 import os
@@ -18,8 +18,8 @@ from check_wheels import newest_glibc
 
 
 def platform_of(binary):
-    """Returns the platform tag of a binary that was built here: on Linux by its glibc symbols (PEP 600); a static one
-    runs with musl, too.
+    """Returns the platform tag of a binary that was built here. On Linux it depends on the glibc symbols (PEP 600); a
+    static binary also runs with musl.
     """
     if platform.system() != "Linux":
         return re.sub(r"\W", "_", sysconfig.get_platform())
@@ -27,7 +27,7 @@ def platform_of(binary):
     minor = newest_glibc(pathlib.Path(binary).read_bytes())
     if minor is None:
         return f"manylinux_2_17_{machine}.musllinux_1_1_{machine}"
-    if minor <= 17:  # pip before 20.3 knows it by this name alone
+    if minor <= 17:  # the only name that pip before 20.3 knows
         return f"manylinux_2_17_{machine}.manylinux2014_{machine}"
     return f"manylinux_2_{minor}_{machine}"
 

@@ -1,8 +1,8 @@
-"""Checks wheels of vprof-gpu, and programs of archives, before they are published: check_wheels.py FILE...
+"""Checks vprof-gpu wheels, and programs of archives, before they are published: check_wheels.py FILE...
 
-The platform in a wheel's name must match its binary: the processor, the newest glibc symbol of a manylinux wheel,
-no dynamic linker in a musllinux one. A wheel has at most 28 MB, the package, and the licenses of all that it links.
-A program for Linux in an archive runs with glibc 2.17.
+The platform in a wheel's name must match its binary: the processor, the newest glibc symbol of a manylinux wheel, no
+dynamic linker in a musllinux wheel. A wheel has at most 28 MB and contains the package and the licenses of all linked
+libraries. A Linux program in an archive must run with glibc 2.17.
 """
 
 import os
@@ -14,26 +14,28 @@ import zipfile
 MOST = 28_000_000
 OLDEST_GLIBC = 17
 MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine of ELF
-INTERPRETER = 3  # p_type of the dynamic linker's name
+INTERPRETER = 3  # p_type of the segment that names the dynamic linker
 
 
 def segments(program):
-    """Returns the types of the segments of a 64-bit ELF file."""
+    """Returns the segment types of a 64-bit ELF file."""
     offset, = struct.unpack_from("<Q", program, 32)
     size, number = struct.unpack_from("<HH", program, 54)
     return [struct.unpack_from("<I", program, offset + i * size)[0] for i in range(number)]
 
 
 def newest_glibc(program):
-    """Returns the minor version of the newest glibc symbol (GLIBC_2.N) that a program needs; None for a static one."""
+    """Returns the minor version of the newest glibc symbol (GLIBC_2.N) that a program requires; None for a static
+    program.
+    """
     if INTERPRETER not in segments(program):
         return None
-    # Symbol versions stand in the string table of the dynamic linker, which ends each with a zero.
+    # Names of symbol versions are in the dynamic string table, each between zero bytes.
     return max(map(int, re.findall(rb"\0GLIBC_2\.(\d+)(?:\.\d+)?(?=\0)", program)), default=None)
 
 
 def problems(name, size, files):
-    """Yields what is wrong with a wheel: its name, its bytes, and its files by name."""
+    """Yields the problems of a wheel, given its name, its size in bytes and its files by name."""
     program = next((data for file, data in files.items() if re.search(r"\.data/scripts/vprof(\.exe)?$", file)), None)
     if size > MOST:
         yield f"has {size} bytes, more than {MOST}"
@@ -57,7 +59,7 @@ def problems(name, size, files):
 
 
 def problems_of(path):
-    """Returns what is wrong with a file."""
+    """Returns the problems of a wheel or program."""
     with open(path, "rb") as raw:
         if not path.endswith(".whl"):
             minor = newest_glibc(raw.read()) or 0

@@ -1,7 +1,8 @@
-"""Packs files and the files of folders, the same tar for the same files: pack.py ARCHIVE.tar[.xz] PATH...
+"""Packs files and folders into a reproducible tar archive: pack.py ARCHIVE.tar[.xz] PATH...
 
-What the files have in common is stored once: modules of one source for several GPUs take a quarter of the bytes that they
-take alone."""
+xz stores common parts of the files once: modules compiled from one source for several GPUs take a quarter of the bytes
+that they take separately.
+"""
 import io, lzma, pathlib, sys, tarfile
 
 out = io.BytesIO()

@@ -1,4 +1,4 @@
-"""What tests of captures share: a model's source is captured, and what was written is read."""
+"""Common code of capture tests: captures the model of a source text and reads the file."""
 
 import json
 import os
@@ -15,7 +15,7 @@ kept = capture.prepare()
 
 
 class Made:
-    """A captured file: its nodes and what was added."""
+    """A captured file: its nodes and the added facts."""
 
     def __init__(self, path):
         with zipfile.ZipFile(path) as z:
@@ -28,7 +28,7 @@ class Made:
         self.targets = [node["target"].removeprefix("torch.ops.aten.") for node, _, _ in self.nodes]
 
     def deaths(self):
-        """{operator after which: [operators whose results die]}, of a graph in which each operator comes once."""
+        """Returns {operator: [operators whose results die after it]} for a graph in which each operator occurs once."""
         makes = {v: self.targets[n].partition(".")[0] for n, (_, _, names) in enumerate(self.nodes) for v in names}
         return {self.targets[n].partition(".")[0] if n >= 0 else "": [makes[v] for v in names] for n, names in self.extra["dies"]}
 
@@ -40,7 +40,7 @@ class CaptureCase(unittest.TestCase):
         self.folder = folder.name
 
     def capture(self, source, *options, inputs="x=float32[batch,8]"):
-        """Captures model() of a file with this source."""
+        """Captures the model() of a file with this source."""
         path = os.path.join(self.folder, f"m{len(os.listdir(self.folder))}.py")
         with open(path, "w") as f:
             f.write("import torch\nfrom torch import nn\nfrom torch.nn import functional as F\nfrom torch.utils.checkpoint import checkpoint\n" + textwrap.dedent(source))

@@ -150,7 +150,7 @@ class CaptureTest(CaptureCase):
             """, init="self.rate, self.table, self.bias = torch.tensor(2.0), torch.ones(8), torch.ones(8)")
         host = made.extra["host"]
         self.assertEqual([made.targets[n] for n in host["nodes"]], ["arange.default", "mul.Tensor"])
-        self.assertEqual(host["kept"], ["c_rate", "c_table"])  # bias must be on the GPU, or this would not run
+        self.assertEqual(host["kept"], ["c_rate", "c_table"])  # bias must be on the GPU, or forward would fail
 
     def test_models_that_ask_whether_they_are_exported_are_trained(self):
         made = self.forward("return torch.sin(x) if torch.compiler.is_exporting() else torch.cos(x)")
@@ -230,7 +230,7 @@ class CaptureTest(CaptureCase):
         self.assertIn("vprof run", said.do)
 
     def test_refusals_name_the_line_and_the_way_out(self):
-        with unittest.mock.patch.object(capture, "MOST_WITH_NUMBERS", -1):  # as of a large model
+        with unittest.mock.patch.object(capture, "MOST_WITH_NUMBERS", -1):  # as for a large model
             said = self.refusal("""
                 class model(nn.Module):
                     def forward(self, x):

@@ -1,4 +1,4 @@
-"""Tests of what capture.py says of checkpointing and of custom functions. They need PyTorch, no GPU."""
+"""Tests of captured checkpointing and custom autograd.Functions. They need PyTorch, no GPU."""
 
 import unittest
 
@@ -7,7 +7,7 @@ from capture_case import CaptureCase
 
 class FunctionsTest(CaptureCase):
     def twice(self, result, gradient="g * 2"):
-        """Captures a model whose result calls a custom Function, which has a gradient of its own."""
+        """Captures a model whose result calls a custom Function with its own gradient."""
         return self.capture(f"""
             class Twice(torch.autograd.Function):
                 @staticmethod

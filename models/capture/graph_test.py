@@ -1,4 +1,5 @@
-"""Tests of vprof_graph.py: which node of the graph is which call in Python, and when its result dies. They need PyTorch, no GPU."""
+"""Tests of vprof_graph.py: which graph node is which Python call, and when its result dies. They need PyTorch, no GPU.
+"""
 
 import itertools
 import random
@@ -37,7 +38,7 @@ class GraphTest(CaptureCase):
             x = torch.exp(y)
             return torch.tanh(x)
             """)
-        self.assertEqual(made.deaths(), {"exp": ["sin"], "tanh": ["exp", "cos"]})  # locals die in the order of their first names
+        self.assertEqual(made.deaths(), {"exp": ["sin"], "tanh": ["exp", "cos"]})  # locals die in the order in which their names first occur
 
     def test_temporaries_die_after_their_use(self):
         made = self.forward("return torch.exp(torch.cos(torch.sin(x)))")
@@ -69,7 +70,7 @@ class GraphTest(CaptureCase):
             return z.float().sum(), z, F.layer_norm(y, (8,)) + z
             """)
         inputs = {names[0]: [v for i in node["inputs"] for v in capture.names_in(i["arg"])] for node, _, names in made.nodes if names}
-        self.assertEqual((inputs["layer_norm"], inputs["add"]), (["sin"], ["layer_norm", "cos"]))  # export says to, to_1
+        self.assertEqual((inputs["layer_norm"], inputs["add"]), (["sin"], ["layer_norm", "cos"]))  # export itself names to, to_1
         self.assertEqual([v for o in made.program["graph_module"]["graph"]["outputs"] for v in capture.names_in(o)], ["sum_1", "cos", "add"])
 
     def test_arguments_of_a_module_live_until_it_returns(self):

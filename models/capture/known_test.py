@@ -1,4 +1,4 @@
-"""Tests of vprof_known.py: numbers that are known although nothing is computed. They need PyTorch, no GPU."""
+"""Tests of vprof_known.py: values that are known although nothing is computed. They need PyTorch, no GPU."""
 
 import unittest
 
@@ -119,7 +119,7 @@ class KnownTest(CaptureCase):
         self.assertEqual(sorted(counted), sorted(["_unique2", "index", "index_put_", "where", "masked_select", "nonzero"]))
         self.assertIn([made.targets.index("masked_select.default"), 0, 8, 0, 0, 1], made.extra["counts"])
         self.assertIn([made.targets.index("_unique2.default"), 0, 8, 0, 0, 1], made.extra["counts"])
-        self.assertIn([made.targets.index("where.default"), 2, 0, 0, 0, 32], made.extra["counts"])  # never none
+        self.assertIn([made.targets.index("where.default"), 2, 0, 0, 0, 32], made.extra["counts"])  # never zero
         self.assertRegex(self.outcome["notes"][-1], r"depends on numbers in tensors \(.*m0\.py:14.*of random inputs")
     def test_lengths_of_ctc_may_be_tensors(self):
         lengths = "full = torch.full((x.shape[0],), 6)\n"

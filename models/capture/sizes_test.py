@@ -1,4 +1,4 @@
-"""Tests of which sizes stay open in what capture.py writes. They need PyTorch, no GPU."""
+"""Tests of which sizes stay dynamic in captured files. They need PyTorch, no GPU."""
 
 import unittest
 

@@ -17,7 +17,7 @@ os.environ.setdefault("VPROF_HOOK", "/nonexistent")
 import capture
 import sympy
 
-sys.modules["vprof_capture"] = capture  # which is its name beside steps.py
+sys.modules["vprof_capture"] = capture  # its name beside steps.py
 import steps
 import torch
 import vprof_choices
@@ -97,7 +97,8 @@ class Steps(unittest.TestCase):
 
     def test_workspaces_of_convolutions_come_after_their_results(self):
         c = steps.Convolutions.__new__(steps.Convolutions)
-        # A result; a copy of the weight, a workspace; then backward: a gradient without a workspace, one with, a sum.
+        # An output; a copy of the weight and a workspace. Then backward: a gradient without a workspace, one with, a
+        # sum.
         order = [0, 1, 2, ~2, ~1, 3, 4, 5, ~5, 6, ~0]
         c.calls = [(10, 14, ["forward"]), (15, 19, ["input", "weight"])]
         self.assertEqual([[2, 2, "forward"], [6, -1, "input"], [7, 5, "weight"]], c.placed(order, [*range(10, 20), 25]))
@@ -144,7 +145,7 @@ class Steps(unittest.TestCase):
             for rows in 8 * 512, 8 * 4096, 8 * 4096 + 1:
                 self.assertFalse(mix.can_fuse(rows, "rows"))
             self.assertFalse(mix.can_fuse(8, "columns"))
-        self.assertEqual({10, 2}, found)  # 5120 rows of 1024; the last has no rows of a sample
+        self.assertEqual({10, 2}, found)  # 5120 rows of 1024; the last reduction is not over samples
         self.assertFalse(config.triton.mix_order_reduction_non_strict_mode)
 
     def test_batches_at_which_sums_are_split_into_samples(self):
@@ -259,7 +260,7 @@ class Kernels(unittest.TestCase):
         calls, benchmark = [], InductorBenchmarker().benchmark_gpu
         self.assertEqual(benchmark(lambda: 3.0), benchmark(lambda: calls.append(1) or 7.0, rep=40))
         self.assertEqual(2, len(calls))
-        self.assertEqual(float("inf"), benchmark(lambda: float("inf")))  # an invalid configuration never wins
+        self.assertEqual(float("inf"), benchmark(lambda: float("inf")))  # an invalid configuration is never selected
 
     def test_kernels_of_the_host_are_compiled(self):
         module = self.heuristics()

@@ -1,4 +1,4 @@
-"""The scripts of the GitHub action, as its steps run them."""
+"""Tests of the GitHub action's scripts, run like its steps."""
 
 import functools
 import hashlib
@@ -62,7 +62,7 @@ class ActionTest(unittest.TestCase):
         self.assertNotEqual(self.smoke("--model 'resnet18")[0], 0, "a quote is not closed")
 
     def release(self, checksum=None):
-        """Writes a release with an archive, and returns the address of a server of it."""
+        """Writes a release with an archive, and returns the URL of a server for it."""
         program = b"#!/bin/sh\necho released\n"
         (self.folder / "v1.2.3").mkdir()
         archive = self.folder / "v1.2.3" / "vprof_1.2.3_linux_amd64.tar.gz"

@@ -1,4 +1,4 @@
-"""The package against the real command: the wheel's, or the one that VPROF_BINARY names."""
+"""Tests of the package with the real command: the wheel's, or the one that VPROF_BINARY names."""
 
 import concurrent.futures
 import contextlib
@@ -143,7 +143,7 @@ class ServerTest(unittest.TestCase):
 
     def test_a_call_ends_at_its_limit(self):
         with mock.patch.object(command, "timeout", 0.001):
-            vprof_gpu.command.server.server(command.binary())  # its start is not the call's
+            vprof_gpu.command.server.server(command.binary())  # not part of the measured call
             with self.assertRaisesRegex(vprof_gpu.VprofError, "took longer than 0.001 s"):
                 vprof_gpu.fit(model="gpt2", gpu="rtx-4090")
         self.assertTrue(vprof_gpu.plan(**self.QUESTION).points[0].fits)
@@ -182,7 +182,7 @@ class ServerTest(unittest.TestCase):
 
 
 def running(pid):
-    """Reports whether a process runs and is no zombie."""
+    """Reports whether a process runs and is not a zombie."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
             return f.read().rpartition(")")[2].split()[0] != "Z"
@@ -212,7 +212,7 @@ class ResultsTest(unittest.TestCase):
         self.assertTrue(all(row.startswith("t4 ") and row.endswith("fits") for row in rows))
 
     def test_answers_become_data_frames(self):
-        frames = types.SimpleNamespace(DataFrame=list)  # pandas needs no test of ours
+        frames = types.SimpleNamespace(DataFrame=list)  # replaces pandas, which needs no test here
         with mock.patch.dict(sys.modules, pandas=frames):
             plan = vprof_gpu.plan(model="gpt2", batch=[2, 4], gpu="t4").to_dataframe()
             fit = vprof_gpu.fit(model="gpt2", gpu="t4", stage="full", amp="fp16", checkpointing=False).to_dataframe()
@@ -247,7 +247,7 @@ class ResultsTest(unittest.TestCase):
 
 
 class WatchTest(unittest.TestCase):
-    """Replaces PyTorch by a stub that only counts."""
+    """Tests with a PyTorch that only counts."""
 
     def torch(self, allocated, reserved, memory):
         cuda = types.SimpleNamespace(
@@ -328,7 +328,7 @@ class LoopTest(WatchTest):
 
 
 class AssertPeakTest(unittest.TestCase):
-    """The runs are stubs; examples/test_memory.py has a real one."""
+    """Tests with stubbed runs; examples/test_memory.py has a real one."""
 
     def needs(self, **values):
         run = vprof_gpu.Run({}, (), "t4", 16 << 30, 1 << 30, 2 << 30, 3 << 30, True, 0)
@@ -359,7 +359,7 @@ class AssertPeakTest(unittest.TestCase):
 
 
 class NotebookTest(unittest.TestCase):
-    """Runs the cells of docs/python.ipynb as Jupyter would; those about PyTorch where it is."""
+    """Runs the cells of docs/python.ipynb like Jupyter. Cells that need PyTorch run if it is installed."""
 
     def test_every_cell_runs(self):
         with open(NOTEBOOK, encoding="utf-8") as f:

@@ -1,4 +1,4 @@
-"""The check of wheels before they are published."""
+"""Tests of the check of wheels before they are published."""
 
 import pathlib
 import struct
@@ -10,7 +10,7 @@ import check_wheels  # noqa: E402
 
 
 def program(machine=62, symbols=(), dynamic=False):
-    """Returns the parts of an ELF file that the check reads."""
+    """Returns a minimal ELF file with the parts that the check reads."""
     header = bytearray(b"\x7fELF" + bytes(60))
     struct.pack_into("<H", header, 18, machine)
     struct.pack_into("<Q", header, 32, 64)

@@ -1,8 +1,8 @@
 """Know before you train: the peak GPU memory of a PyTorch training step.
 
-Each function returns what the command of its name says; nothing is computed here. Options
-are the command's, with ``_`` for ``-``: ``seq_len=512`` is ``--seq-len 512``. Arguments without a name are
-files of trainers, as the command takes them.
+Each function runs the vprof command of the same name and returns its result. Options are the command's, with ``_`` for
+``-``: ``seq_len=512`` is ``--seq-len 512``. Positional arguments are configuration files of trainers, as for the
+command.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ __all__ = [
 
 try:
     __version__ = importlib.metadata.version("vprof-gpu")
-except importlib.metadata.PackageNotFoundError:  # run from a clone
+except importlib.metadata.PackageNotFoundError:  # run from a checkout
     __version__ = "0"
 
 
 def plan(*config: str, **options: Unpack[PlanOptions]) -> Plan:
-    """Estimates what a training step needs, without a GPU: of a model, or of a trainer's file."""
+    """Estimates the GPU memory of a training step, without a GPU, for a model or a trainer's configuration file."""
     return Plan.read(ask("plan", config, options))
 
 
@@ -49,9 +49,10 @@ def smoke(*config: str, **options: Unpack[SmokeOptions]) -> Smoke:
 
 
 def run(command: str | Sequence[str], **options: Unpack[RunOptions]) -> Run:
-    """Runs a training script on a simulated GPU and returns what it needs. The command is a list, or a line.
+    """Runs a training script on a simulated GPU and returns its peak memory. The command is a list or a string.
 
-    A VprofError has the traceback of a script that fails."""
+    If the script fails, raises a VprofError with its traceback.
+    """
     words = shlex.split(command) if isinstance(command, str) else list(command)
     seen = call("run", ["--", *words], {"quiet": True, **options}, accept=(0, 1, 3))
     script = seen["script"]

@@ -1,4 +1,4 @@
-"""``python -m vprof_gpu`` is the command: for Pythons whose scripts are not on the PATH."""
+"""``python -m vprof_gpu`` runs the vprof command, for environments whose scripts are not on the PATH."""
 
 import subprocess
 import sys

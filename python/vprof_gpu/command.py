@@ -1,4 +1,4 @@
-"""Calls the vprof binary."""
+"""Runs the vprof binary."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 from . import server
 from .options import ANSWERED
 
-# Seconds that a call may take; None for no limit.
+# Time limit of a call in seconds; None for no limit.
 timeout: float | None = None
 
 
 class VprofError(Exception):
-    """vprof refused, in its own words. Its exit code is 1 for a failure, 2 for wrong input, 4 for no GPU."""
+    """An error message of vprof. Its exit code is 1 for a failure, 2 for invalid input, 4 for no GPU."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -26,7 +26,7 @@ class VprofError(Exception):
 
 
 class UsageError(VprofError):
-    """An option, a file or a model that vprof does not take; the message names it and says what to do."""
+    """Invalid input: an option, a file or a model. The message names it and says what to do."""
 
 
 class NoGPUError(VprofError):
@@ -34,22 +34,24 @@ class NoGPUError(VprofError):
 
 
 def failure(message: str, exit_code: int) -> VprofError:
-    """Returns the error of an exit code."""
+    """Returns the exception for an exit code."""
     return {2: UsageError, 4: NoGPUError}.get(exit_code, VprofError)(message, exit_code)
 
 
 def expired(verb: str) -> VprofError:
-    """Returns the error of a call that takes too long."""
+    """Returns the exception for a call that exceeded the time limit."""
     return VprofError(f"vprof {verb} took longer than {timeout:g} s, the limit in vprof_gpu.command.timeout", 1)
 
 
 def unusable(why: OSError) -> VprofError:
-    """Returns the error of a binary that does not start."""
+    """Returns the exception for a binary that does not start."""
     return VprofError(f"{binary()} does not start: {why.strerror}; say where vprof is with VPROF_BINARY", 1)
 
 
 def binary() -> str:
-    """Returns the vprof of this package; VPROF_BINARY names another. A vprof of the PATH may be another tool's."""
+    """Returns the path of the vprof binary: VPROF_BINARY, else this package's, else the first on the PATH, which may
+    belong to another tool.
+    """
     named = os.environ.get("VPROF_BINARY")
     if named:
         return named
@@ -64,7 +66,7 @@ def binary() -> str:
 
 
 def flags(options: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the flags of options by their Python names: lists are joined by commas, None is not given."""
+    """Yields the command-line flags for options by their Python names. Lists are joined by commas; None is left out."""
     for name, value in options.items():
         flag = "--" + name.rstrip("_").replace("_", "-")
         if isinstance(value, Mapping):
@@ -79,7 +81,7 @@ def flags(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def request(arguments: Iterable[str], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns options and files as a request to the process that answers: a dict by their flags."""
+    """Returns options and files as arguments of a tool of the vprof server process, by flag name."""
     asked: dict[str, Any] = {"report": True, "files": [str(file) for file in arguments]}
     for name, value in options.items():
         name = name.rstrip("_").replace("_", "-")
@@ -95,7 +97,7 @@ def request(arguments: Iterable[str], options: Mapping[str, Any]) -> dict[str, A
 def call(
     verb: str, arguments: Iterable[str], options: Mapping[str, Any], accept: tuple[int, ...] = (0, 3)
 ) -> dict[str, Any]:
-    """Returns the JSON that a verb writes. Exit code 3 is an answer: it does not fit."""
+    """Runs a verb and returns its JSON output. Exit code 3 is a result, too: the configuration does not fit."""
     command = [binary(), verb, "--format=json", *flags(options), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False,
@@ -111,8 +113,9 @@ def call(
 
 
 def ask(verb: str, arguments: Iterable[str], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what `call` does, from the process that answers all calls, if it takes the options: it writes no files
-    and uses no GPU of this machine. What it does not know gets the command's own refusal."""
+    """Returns the result of a verb like `call`, but from the vprof server process if it knows all options, which write
+    no files and use no GPU. Unknown options are passed to `call`, which raises the command's own error.
+    """
     names = {name.rstrip("_").replace("-", "_") for name in options}
     if not names <= ANSWERED[verb]:
         return call(verb, arguments, options)

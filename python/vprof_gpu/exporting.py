@@ -1,4 +1,4 @@
-"""Makes a .pt2 file of a module that this process has."""
+"""Exports a module of this process to a .pt2 file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from .command import VprofError, binary
 
 
 def capture(module: Any, example: Any, output: str | os.PathLike[str], batch_dim: int = 0) -> str:
-    """Exports a torch.nn.Module for ``plan(model=output)``; ``example`` is what its forward takes: a tensor,
-    several, or a dict of them, whose dimension ``batch_dim`` is the batch. Nothing of the module changes: a child
-    process, which shares its memory, exports a copy without weights."""
+    """Exports a torch.nn.Module for ``plan(model=output)``. ``example`` is the input of its forward: a tensor, several,
+    or a dict of them. Dimension ``batch_dim`` is the batch. The module is not changed: a forked child process exports a
+    copy without weights.
+    """
     if "fork" not in multiprocessing.get_all_start_methods():
         raise VprofError("capture of a module needs a system that can fork; use the command: vprof capture --help", 1)
     with tempfile.TemporaryDirectory() as folder:
@@ -40,7 +41,7 @@ def capture(module: Any, example: Any, output: str | os.PathLike[str], batch_dim
 
 
 def export(module: Any, example: Any, output: str, batch_dim: int, result: str) -> None:
-    """Runs vprof's own script on the module, as `vprof capture` does in a Python of its own."""
+    """Runs the script of `vprof capture` on the module."""
     source = subprocess.run([binary(), "capture", "--print-script"], capture_output=True, text=True, check=True).stdout
     script = types.ModuleType("vprof_capture")
     sys.modules[script.__name__] = script
@@ -65,7 +66,7 @@ def without_memory(module: Any) -> Any:
 
 
 def described(module: Any, example: Any, batch_dim: int) -> list[str]:
-    """Returns the example's tensors as `vprof capture --input` has them, with one dimension named batch."""
+    """Returns the example's tensors in the format of `vprof capture --input`, with one dimension named batch."""
     if not isinstance(example, dict):
         values = example if isinstance(example, (tuple, list)) else (example,)
         example = dict(zip(inspect.signature(module.forward).parameters, values))

@@ -1,4 +1,4 @@
-"""A callback of Lightning's Trainer."""
+"""A callback for Lightning's Trainer."""
 
 from typing import Any
 
@@ -9,8 +9,9 @@ from .watching import Watch
 
 
 class PeakMemory(Callback):
-    """Logs planned and real peaks to every logger of the trainer: ``Trainer(callbacks=[PeakMemory(plan)])``.
-    The options are `Watch`'s."""
+    """Logs planned and measured peaks to every logger of the trainer: ``Trainer(callbacks=[PeakMemory(plan)])``. The
+    options are `Watch`'s.
+    """
 
     def __init__(self, plan: Plan, **options: Any) -> None:
         self.peaks = Watch(plan, **options)

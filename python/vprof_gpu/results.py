@@ -1,4 +1,4 @@
-"""The answers of vprof as values. All memory is in bytes; ``document`` is the whole JSON (see ``vprof schema``)."""
+"""Results of vprof. All memory is in bytes; ``document`` is the complete JSON (see ``vprof schema``)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 GIB = 1 << 30
 
-# A cell of a table: a float is a share, shown as a bar or in percent.
+# A row of a table, by column. A float is a fraction, shown as a bar or in percent.
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate and the range that truth is in for 95 of 100 cases like it."""
+    """An estimate and its 95 % interval."""
 
     bytes: int
     low_bytes: int
@@ -34,13 +34,13 @@ class Interval:
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """An answer. In a notebook it shows itself as a table, printed as text."""
+    """A result. Notebooks show it as an HTML table, print() as text."""
 
     document: Mapping[str, Any]
 
     @property
     def warnings(self) -> Sequence[str]:
-        """The warnings of the answer."""
+        """The warnings of the result."""
         return tuple(w["what"] for w in self.document.get("warnings", ()))
 
     def title(self) -> str:
@@ -52,11 +52,12 @@ class Result:
         raise NotImplementedError
 
     def records(self) -> Sequence[Row]:
-        """Returns the rows of a data frame: bytes as numbers, an interval as three columns."""
+        """Returns the rows of a data frame: memory in bytes, and three columns for an interval."""
         raise NotImplementedError
 
     def to_dataframe(self) -> pandas.DataFrame:
-        """Returns a row for each point, choice or check, with memory in bytes. It needs pandas."""
+        """Returns a pandas.DataFrame with a row for each point, choice or check, with memory in bytes. Requires pandas.
+        """
         import pandas
 
         return pandas.DataFrame([dict(r) for r in self.records()])
@@ -80,8 +81,9 @@ def columns(**intervals: Interval | None) -> dict[str, int | None]:
 
 @dataclass(frozen=True)
 class Point:
-    """A batch size on a GPU: allocated and reserved as PyTorch counts them, device as the driver does, and what
-    each machine needs of its own memory, None where that is not known."""
+    """The estimate for a batch size on a GPU: allocated and reserved bytes of PyTorch, device bytes as the driver
+    reports them, and the host memory of each machine (None if unknown).
+    """
 
     batch: int
     gpu: str
@@ -97,18 +99,18 @@ class Point:
 
     @property
     def fits(self) -> bool:
-        """Whether the step runs on the whole memory of the GPU."""
+        """Whether the step fits into the whole memory of the GPU."""
         return self.verdict == "fits"
 
     @property
     def safe(self) -> bool:
-        """Whether the upper end leaves the share of the memory free that smoke and fit leave."""
+        """Whether the upper bound leaves the share of memory free that smoke and fit require."""
         return self.unsafe is None and self.verdict in ("fits", "tight")
 
 
 @dataclass(frozen=True, repr=False)
 class Plan(Result):
-    """What each batch size needs on each GPU."""
+    """Estimates by batch size and GPU."""
 
     case: Mapping[str, Any]
     points: Sequence[Point]
@@ -150,7 +152,7 @@ class Plan(Result):
 
 @dataclass(frozen=True)
 class Choice:
-    """A configuration on a GPU, with the largest batch that is safe; 0 if none is."""
+    """A configuration on a GPU with its largest safe batch; 0 if no batch is safe."""
 
     gpu: str
     case: Mapping[str, Any]
@@ -162,7 +164,7 @@ class Choice:
 
 @dataclass(frozen=True, repr=False)
 class Fit(Result):
-    """The configurations that were tried, the best first."""
+    """The configurations that were compared, the best first."""
 
     model: str
     choices: Sequence[Choice]
@@ -177,7 +179,7 @@ class Fit(Result):
 
     @property
     def best(self) -> Choice | None:
-        """What vprof recommends; None if nothing fits."""
+        """The recommended configuration; None if nothing fits."""
         return next((c for c in self.choices if c.recommended), None)
 
     def title(self) -> str:
@@ -201,7 +203,7 @@ class Fit(Result):
 
 @dataclass(frozen=True)
 class Check:
-    """A moment of training: what it needs, and whether that is safe."""
+    """A point of training: its memory, and whether it is safe."""
 
     name: str
     need_bytes: int
@@ -240,7 +242,7 @@ class Smoke(Result):
 
 @dataclass(frozen=True, repr=False)
 class Run(Result):
-    """What a script needed on a simulated GPU: the largest counts of the whole run, as its PyTorch had them."""
+    """Peak memory of a script on a simulated GPU, as its PyTorch reported it over the whole run."""
 
     command: Sequence[str]
     gpu: str
@@ -295,7 +297,7 @@ def bar(share: float) -> str:
 
 
 def table(title: str, notes: Sequence[str], rows: Sequence[Row]) -> str:
-    """Returns a table whose columns are the keys of the rows, and shares, which are bars."""
+    """Returns an HTML table whose columns are the keys of the rows. Fractions are shown as bars."""
 
     def line(tag: str, cells: Iterable[Any]) -> str:
         shown = (bar(c) if isinstance(c, float) else escape(str(c)) for c in cells)

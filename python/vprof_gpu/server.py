@@ -1,7 +1,7 @@
-"""One vprof process that answers the calls of this process, by the Model Context Protocol over pipes.
+"""A vprof process that serves the calls of this process by the Model Context Protocol over pipes.
 
 It starts with the first call and serves as long as the binary, the working directory and the environment stay the same.
-It ends with this process, whose death closes its standard input. Threads share it; a forked child starts its own.
+It ends with this process, when its standard input closes. Threads share it; a forked child starts its own.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from typing import Any
 
 PROTOCOL = "2025-06-18"
 
-# Seconds that a process may take to start, and to end once its standard input is closed.
+# Seconds for a process to start, and to end after its standard input is closed.
 STARTING, ENDING = 60.0, 2.0
 
 
 class Gone(Exception):
-    """The process has ended before it answered; the message is the end of its standard error."""
+    """The process ended before it answered. The message is the end of its standard error."""
 
 
 class Expired(Exception):
-    """The answer took longer than allowed."""
+    """The answer took longer than the time limit."""
 
 
 class Server:
-    """A running process. Requests of several threads are answered at the same time."""
+    """A running vprof process. It serves requests of several threads at the same time."""
 
     def __init__(self, path: str) -> None:
         with tempfile.TemporaryFile() as errors:
-            # A session of its own: Ctrl-C interrupts the call here, not the process behind it.
+            # In its own session, Ctrl-C interrupts this call but not the process.
             self.process = subprocess.Popen(
                 [path, "mcp"], bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
                 start_new_session=True)
             self.errors = os.fdopen(os.dup(errors.fileno()), "rb")
         self.ids = itertools.count(1)
-        self.lock = threading.Lock()  # of what follows, and of writing
+        self.lock = threading.Lock()  # for the fields below, and for writing to the pipe
         self.waiting: dict[int, queue.SimpleQueue[dict[str, Any] | None]] = {}
         self.ended = False
         self.last_words = ""
@@ -59,7 +59,8 @@ class Server:
             raise
 
     def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
-        """Returns the result of a request; raises Gone, Expired, or RuntimeError with the process's refusal."""
+        """Returns the result of a request. Raises Gone, Expired, or RuntimeError with an error message of the process.
+        """
         answer: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         with self.lock:
             if self.ended:
@@ -69,7 +70,7 @@ class Server:
             self.write({"id": number, "method": method, "params": params})
         try:
             message = answer.get(timeout=timeout)
-        except BaseException as why:  # also KeyboardInterrupt: nobody waits for the answer any more
+        except BaseException as why:  # also KeyboardInterrupt: the answer has no receiver
             self.process.kill()
             if isinstance(why, queue.Empty):
                 raise Expired from None
@@ -82,7 +83,8 @@ class Server:
         return result
 
     def write(self, message: Mapping[str, Any]) -> None:
-        """Writes a message, with the lock held. A broken pipe shows where the answer is awaited."""
+        """Writes a message; the caller holds the lock. A broken pipe is reported to the thread that awaits the answer.
+        """
         assert self.process.stdin is not None
         try:
             left = memoryview(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
@@ -92,7 +94,7 @@ class Server:
             self.process.kill()
 
     def read(self) -> None:
-        """Hands answers to those who wait, until the process ends."""
+        """Reads answers and passes them to the waiting threads, until the process ends."""
         assert self.process.stdout is not None
         lines = io.BufferedReader(self.process.stdout)  # type: ignore[type-var]  # a raw file: see bufsize
         for line in lines:
@@ -117,7 +119,7 @@ class Server:
             answer.put(None)
 
     def retire(self) -> None:
-        """Ends the process after the requests that it has: nobody asks it again."""
+        """Closes the process's standard input: it ends after the pending requests."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.close()
@@ -125,9 +127,9 @@ class Server:
             pass
 
     def close(self) -> None:
-        """Ends the process."""
+        """Ends the process, after at most ENDING seconds for pending requests."""
         self.retire()
-        self.reader.join(ENDING)  # what is asked meanwhile still gets its answer
+        self.reader.join(ENDING)  # pending requests still get their answers
         self.process.kill()
         self.reader.join(ENDING)
 
@@ -135,11 +137,12 @@ class Server:
 Surroundings = tuple[str, str, dict[str, str]]
 lock = threading.Lock()
 current: tuple[Surroundings, Server] | None = None
-inherited: list[Server] = []  # of the parent; its reader may hold the lock of the pipe, so that nothing may close it
+# The parent's servers. Their reader may hold the lock of the pipe, so the pipe must not be closed in a child.
+inherited: list[Server] = []
 
 
 def server(path: str) -> Server:
-    """Returns the process of a binary in this working directory and environment, and starts it if need be."""
+    """Returns the server of a binary in this working directory and environment; starts one if necessary."""
     global current
     now = path, os.getcwd(), dict(os.environ)
     with lock:
@@ -152,7 +155,7 @@ def server(path: str) -> Server:
 
 
 def call(path: str, verb: str, arguments: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
-    """Returns what a tool answers. A process that ends is started again, once."""
+    """Returns the result of a tool. If the process ends, the call is repeated once with a new one."""
     request = {"name": verb, "arguments": arguments}
     try:
         return server(path).ask("tools/call", request, timeout)
@@ -170,13 +173,13 @@ def close() -> None:
 
 
 def forget() -> None:
-    """Leaves the process to the parent, after a fork: the child's copy of the pipe would keep it alive."""
+    """Called in a forked child: leaves the process to the parent. An open copy of the pipe would keep it alive."""
     global current, lock
     lock = threading.Lock()
     if current is not None:
         inherited.append(current[1])
         current[1].retire()
-        current[1].process.returncode = 0  # it is not this process's child
+        current[1].process.returncode = 0  # not a child of this process
     current = None
 
 

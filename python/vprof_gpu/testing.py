@@ -1,6 +1,6 @@
-"""Assertions on the memory of GPU code, in tests that need no GPU. Also a plugin of pytest with a fixture of that name.
+"""Assertions on the GPU memory of code, for tests without a GPU. Also a pytest plugin with the fixture assert_peak.
 
-``assert_peak(train_step, gpu="t4", below="12GiB")`` calls the function in a Python of its own, on a simulated GPU.
+``assert_peak(train_step, gpu="t4", below="12GiB")`` calls the function in a new Python process on a simulated GPU.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def assert_peak(
 ) -> Run:
     """Fails if a function without arguments needs more than ``below`` on a simulated GPU, or does not fit it.
 
-    The bytes compared are the device's: what PyTorch reserves, and the CUDA context. The function is found again by its
-    file and name, so it is at the top level of a module. It takes the options of ``vprof run``. It returns the run.
+    Device bytes are compared: PyTorch's reserved bytes and the CUDA context. The function is imported by its file and
+    name, so it must be at the top level of a module. It accepts the options of ``vprof run``. Returns the run.
     """
     where = f"{inspect.getsourcefile(function)}:{function.__qualname__}"
     if not function.__qualname__.isidentifier():
@@ -47,13 +47,13 @@ def assert_peak(
 
 
 def pytest_configure(config: Any) -> None:
-    """Registers the fixture assert_peak; pytest is imported by itself alone."""
+    """Registers the fixture assert_peak. Importing this module does not import pytest."""
     import pytest
 
     class Fixtures:
         @pytest.fixture(name="assert_peak")
         def peak(self) -> Callable[..., Run]:
-            """Returns vprof_gpu.testing.assert_peak."""
+            """The fixture: returns vprof_gpu.testing.assert_peak."""
             return assert_peak
 
     config.pluginmanager.register(Fixtures(), "vprof-gpu-fixtures")

@@ -1,4 +1,4 @@
-"""A callback of transformers' Trainer."""
+"""A callback for transformers' Trainer."""
 
 from typing import Any
 
@@ -9,8 +9,9 @@ from .watching import Watch
 
 
 class PeakMemory(TrainerCallback):
-    """Logs planned and real peaks by way of the trainer, and so to W&B, TensorBoard and others:
-    ``trainer.add_callback(PeakMemory(trainer, plan))``. The options are `Watch`'s."""
+    """Logs planned and measured peaks through the trainer, and so to W&B, TensorBoard and others:
+    ``trainer.add_callback(PeakMemory(trainer, plan))``. The options are `Watch`'s.
+    """
 
     def __init__(self, trainer: Trainer, plan: Plan, **options: Any) -> None:
         self.trainer, self.peaks = trainer, Watch(plan, **options)

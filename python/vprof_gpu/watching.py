@@ -1,4 +1,4 @@
-"""What PyTorch needed, beside what was planned: shared by the callbacks of trainers."""
+"""Compares PyTorch's measured peaks with a plan: shared by the callbacks of trainers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from .results import GIB, Plan
 
 
 class Watch:
-    """Compares PyTorch's peaks with a plan at its ``step``-th optimizer step; the third has met all that comes.
+    """Compares PyTorch's peaks with a plan at optimizer step number ``step``. By the third step, all allocations have
+    occurred.
 
-    ``record`` is a file for one line that ``vprof accuracy`` reads. Where less than ``margin`` of the GPU is
-    left, or more is reserved than the plan's upper end, a warning says so, once.
+    ``record`` is a file to which one line for ``vprof accuracy`` is appended. It warns once if less than ``margin`` of
+    the GPU is free, or if more is reserved than the plan's upper bound.
     """
 
     def __init__(
@@ -30,7 +31,7 @@ class Watch:
         self.step, self.margin, self.record = step, margin, record
 
     def after(self, step: int) -> Mapping[str, float]:
-        """Returns what there is to log after an optimizer step: nothing, but at the step that is compared."""
+        """Returns the values to log after an optimizer step: empty except at the compared step."""
         import torch
 
         if step < self.step or not torch.cuda.is_available():
@@ -66,7 +67,8 @@ class Watch:
             "simulated": bool(os.environ.get("VPROF_STUBS")),
             "peak_requested": torch.cuda.memory_stats().get("requested_bytes.all.peak", 0),
             "peak_allocated": allocated, "peak_reserved": reserved,
-            # What the driver counts now, other processes included, and memory that the cache has freed since its peak.
+            # Bytes in use by the driver's count, with other processes, plus memory that the cache has freed since its
+            # peak.
             "peak_device": total - free + reserved - torch.cuda.memory_reserved(),
         }
         if self.record is not None:
@@ -75,11 +77,11 @@ class Watch:
 
 
 class CliffError(RuntimeError):
-    """Raised by a watched loop before the memory of the GPU runs out."""
+    """Raised by a watched loop before the GPU runs out of memory."""
 
 
 class Loop:
-    """The peaks of a plain training loop. All memory is in bytes."""
+    """Peaks of a training loop, in bytes."""
 
     def __init__(self, limit: int | None, stop: bool) -> None:
         self.limit, self.stop, self.steps, self.warned = limit, stop, 0, False
@@ -88,7 +90,7 @@ class Loop:
     def step(self) -> None:
         """Records the peaks so far. Call it after each optimizer step.
 
-        It warns once when more is reserved than the limit, or raises `CliffError` with ``stop=True``.
+        If more than the limit is reserved, it warns once, or raises `CliffError` with ``stop=True``.
         """
         import torch
 
@@ -112,11 +114,11 @@ class Loop:
 
 @contextmanager
 def watch(limit: int | str | None = None, stop: bool = False) -> Iterator[Loop]:
-    """Watches the memory of a plain training loop.
+    """Watches the memory of a training loop without a trainer.
 
-    ``with vprof_gpu.watch(limit="11GiB") as loop: ...; loop.step()`` records the peaks and warns when more than
-    ``limit`` is reserved (the default is 95 % of the GPU), or ends the loop with ``stop=True``. An OutOfMemoryError
-    is explained by ``vprof diagnose`` on standard error, and goes on.
+    ``with vprof_gpu.watch(limit="11GiB") as loop: ...; loop.step()`` records the peaks. It warns if more than ``limit``
+    is reserved (default: 95 % of the GPU), or raises CliffError with ``stop=True``. For an OutOfMemoryError, it prints
+    the output of ``vprof diagnose`` to standard error and raises the error again.
     """
     try:
         yield Loop(size(limit) if isinstance(limit, str) else limit, stop)
@@ -137,10 +139,10 @@ def size(memory: str) -> int:
 
 
 def explain(message: str) -> None:
-    """Writes what vprof diagnose says of PyTorch's message to standard error."""
+    """Prints what vprof diagnose reports about PyTorch's message to standard error."""
     try:
         done = subprocess.run([binary(), "diagnose", "-"], input="torch.OutOfMemoryError: " + message,
                               capture_output=True, encoding="utf-8", errors="replace", check=False)
     except (OSError, VprofError):
-        return  # the error itself goes on
+        return  # the original error is raised
     print(done.stdout.strip(), file=sys.stderr)

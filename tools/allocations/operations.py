@@ -1,8 +1,8 @@
-"""Random operations of PyTorch's caching allocator with its statistics after each, for tools/allocations.
+"""Runs random operations of PyTorch's caching allocator and writes its statistics after each, for tools/allocations.
 
-The first line of the output has the bytes of the GPU and those in use before the first operation. Each further line is
-an operation and the values of STATISTICS: m BYTES allocates on the current stream, f N frees allocation N, r N STREAM
-records a use on another stream, s STREAM changes the stream, e empties the cache.
+The first line of the output has the bytes of the GPU and the bytes in use before the first operation. Each further line
+is an operation and the values of STATISTICS. m BYTES allocates on the current stream, f N frees allocation N, r N
+STREAM records a use on another stream, s STREAM changes the stream, and e empties the cache.
 
     PYTORCH_CUDA_ALLOC_CONF=SETTINGS vprof run --gpu rtx-3060 -- python operations.py --seed 1 --count 2500 FILE
 """
@@ -16,7 +16,7 @@ STATISTICS = [name + ".all.current" for name in ("allocated_bytes", "reserved_by
 STATISTICS += [name + ".all.current" for name in ("inactive_split_bytes", "requested_bytes", "segment")]
 STATISTICS += ["num_alloc_retries", "num_ooms"]
 
-# The ranges of sizes in bytes, equally likely: of the small pool, of shared segments, of segments of their own.
+# Ranges of sizes in bytes, equally likely: for the small pool, for shared segments, and for segments of their own.
 SIZES = [(1, 1 << 20), (1 << 20, 10 << 20), (10 << 20, 400 << 20)]
 
 
@@ -26,7 +26,7 @@ def statistics():
 
 
 def operations(chance, count, streams):
-    """Yields count operations, each after it was done."""
+    """Yields count operations. Each is carried out before it is yielded."""
     live, made, stream = {}, 0, 0
     for _ in range(count):
         kind = chance.random()

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Sets vprof against what others measured on real GPUs and published: docs/lab/evidence.md.
+"""Compares vprof's estimates with measurements on real GPUs that others have published: docs/lab/evidence.md.
 
     python tools/evidence/evidence.py --vprof ./vprof --folder /tmp/models --models resnet18,vit_small_patch16_224
 
-Captures each model with "vprof capture" where the folder does not have its .pt2 file,
-asks vprof for the published batch sizes, and writes the table. --models chooses among
-timm's, --sample 150 takes so many of those with peaks, drawn at random; without either: all
-that are published. --made takes those alone whose files are there.
+Captures each model with "vprof capture" if the folder lacks its .pt2 file, plans the published batch sizes, and writes
+the tables. --models selects timm's models by name; --sample 150 selects that many models with peaks, at random. The
+default is all published models. --made selects only models whose files exist.
 """
 
 import argparse
@@ -31,7 +30,9 @@ def lines(name):
 
 
 def published():
-    """Peaks and brackets of timm's models, by model."""
+    """Returns (peaks, brackets) of timm's models, each a list of rows by model. A bracket has the largest batch that
+    fitted and the smallest that ran out of memory.
+    """
     peaks, brackets = {}, {}
     for row in lines("published.jsonl.gz"):
         (peaks if "bytes" in row else brackets).setdefault(row["model"], []).append(row)
@@ -39,7 +40,7 @@ def published():
 
 
 def others():
-    """Peaks of torchvision's models, by source, model and GPU."""
+    """Returns the peaks of torchvision's models, by (source, model, image size, optimizer, GPU)."""
     groups = {}
     for row in lines("others.jsonl.gz"):
         groups.setdefault((row["source"], row["model"], row["image"], row["optimizer"], row["gpu"]), []).append(row)
@@ -47,8 +48,9 @@ def others():
 
 
 def captured(opts, spec, size=0, fused=True):
-    """Returns the file of a model for images of a size (0: its own), made now if need be; None if there is none. Not
-    fused: with attention computed step by step, as before PyTorch 2.0."""
+    """Returns the path of a model's .pt2 file for an image size (0: the model's own). It is captured if missing.
+    Returns None if that fails. fused=False computes attention step by step, as before PyTorch 2.0.
+    """
     path = os.path.join(opts.folder, spec.removeprefix("timm:").replace(":", "-") + (f"@{size}" if size else "") + ".pt2")
     if not os.path.exists(path):
         if opts.made:
@@ -62,7 +64,7 @@ def captured(opts, spec, size=0, fused=True):
 
 
 def plan(opts, path, gpu, batches, *flags):
-    """Estimates by batch size, None where vprof cannot plan the model."""
+    """Returns estimates by batch size; None if vprof cannot plan the model."""
     command = [opts.vprof, "plan", "--model", path, "--gpu", gpu, "--batch", ",".join(map(str, sorted(set(batches)))), "--format", "json", *flags]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -72,7 +74,8 @@ def plan(opts, path, gpu, batches, *flags):
 
 
 def compare_peaks(opts, peaks, models):
-    """(model, batch, measured, reserved, device) of each published peak that was no out-of-memory."""
+    """Returns (model, batch, measured, reserved, device) in bytes for each published peak that is not an out-of-memory.
+    """
     rows = []
     for model in models:
         wanted = [r for r in peaks.get(model, []) if not r["oom"]]
@@ -85,7 +88,9 @@ def compare_peaks(opts, peaks, models):
 
 
 def compare_others(opts, groups):
-    """By source: the rows of compare_peaks, of models with their GPUs, and (batch, what vprof says) of each out-of-memory."""
+    """Returns two dicts by source: rows like compare_peaks, named by model and GPU; and (name, batch, vprof's verdict)
+    for each out-of-memory.
+    """
     peaks, ooms = {}, {}
     for (source, model, image, optimizer, gpu), wanted in groups.items():
         path = captured(opts, model, image)
@@ -100,7 +105,9 @@ def compare_others(opts, groups):
 
 
 def compare_brackets(opts, brackets, models):
-    """(model, fits, does not fit, what vprof says of either) of each bracket of contiguous tensors."""
+    """Returns (model, precision, batch that fits, batch that does not, vprof's verdicts on both) for each bracket of
+    contiguous tensors.
+    """
     rows = []
     for model in models:
         for r in brackets.get(model, []):
@@ -120,8 +127,9 @@ def quantile(values, q):
 
 
 def rising(rows):
-    """Returns the rows whose figures rise with the batch. One that a smaller batch exceeds, or a larger one does not,
-    is no peak of training."""
+    """Returns the rows whose measured bytes increase with the batch. A row is left out if a smaller batch has more
+    bytes or a larger one fewer: it is not the peak of a training step.
+    """
 
     def ordered(row):
         return all((o[1] - row[1]) * (o[2] - row[2]) > 0 for o in rows if o[0] == row[0] and o[1] != row[1])
@@ -130,12 +138,13 @@ def rising(rows):
 
 
 def context_of(rows):
-    """Returns the context that fits rows best."""
+    """Returns the CUDA context in bytes that fits the rows best."""
     return int(statistics.median(measured - reserved for _, _, measured, reserved, _ in rows))
 
 
 def errors(rows, context=None):
-    """Relative errors of the device's bytes, or of reserved bytes and one context for all."""
+    """Returns relative errors of the estimated device bytes; with a context, of the reserved bytes plus this context.
+    """
     return [(device if context is None else reserved + context) / measured - 1 for _, _, measured, reserved, device in rows]
 
 
@@ -145,7 +154,9 @@ def summary(name, values):
 
 
 def increments(rows):
-    """Errors of the growth from a model's smallest batch to its largest, in which no context is. Some published figures do not grow."""
+    """Returns relative errors of the difference between a model's smallest and largest batch, which contains no
+    context. Models whose published values do not grow are left out.
+    """
     by = {}
     for row in sorted(rows, key=lambda r: r[1]):
         by.setdefault(row[0], []).append(row)
@@ -154,7 +165,7 @@ def increments(rows):
 
 
 def section(rows):
-    """Returns a table of the errors of the rows. rows.csv has them one by one."""
+    """Returns a Markdown table of the rows' errors. rows.csv lists them."""
     context, grown = context_of(rows), increments(rows)
     if len(rows) < 10:
         off = statistics.median(map(abs, errors(rows))), statistics.median(map(abs, errors(rows, context)))
@@ -171,8 +182,9 @@ def section(rows):
 
 
 def rows_of(source, rows):
-    """Returns the rows of a source for rows.csv: source, model, batch, what was measured, reserved bytes and one
-    context for all (MiB)."""
+    """Returns the rows of a source for rows.csv: source, model, batch, measured MiB, and estimated reserved MiB plus
+    one context for all.
+    """
     context = context_of(rows)
     return [(source, model, batch, measured // MIB, (reserved + context) // MIB) for model, batch, measured, reserved, _ in rows]
 
@@ -185,14 +197,14 @@ def keep(folder, name, head, rows):
 
 
 def verdicts(rows, column, right, what):
-    """Returns how many rows have the one verdict that is right, and which others there are."""
+    """Returns a sentence with the number of rows that have the right verdict, and the numbers of other verdicts."""
     counts = {v: sum(r[column] == v for r in rows) for v in ("fits", "fits slowly", "tight", "does not fit")}
     said = [right] + [v for v in counts if v != right and counts[v]]
     return f"Of {len(rows)} batch sizes that {what}, vprof says " + ", ".join(f'"{v}" of {counts[v]}' for v in said) + "."
 
 
 def fitting(brackets):
-    """Returns how many verdicts on what fits are correct; brackets.csv lists each."""
+    """Returns the section about verdicts on brackets. brackets.csv lists them."""
     fits = [r for r in brackets if r[4]]
     fails = [r for r in brackets if r[5]]
     out = ["", "## What fits on an RTX 3090", "", f"{verdicts(fits, 4, 'fits', 'fitted')} {verdicts(fails, 5, 'does not fit', 'ran out of memory')}"]
@@ -200,7 +212,7 @@ def fitting(brackets):
 
 
 def write(opts, peaks, brackets, more=({}, {})):
-    brackets = sorted(set(brackets), key=str)  # several releases gave the same
+    brackets = sorted(set(brackets), key=str)  # several releases gave the same bracket
     by_source = {"itu-rad/GPUMemNet": peaks, **more[0]}
     keep(opts.rows, "rows.csv", "source model batch measured_mib reserved_and_context_mib", [row for source, rows in by_source.items() for row in rows_of(source, rows)])
     keep(opts.rows, "brackets.csv", "model precision fitted verdict out_of_memory verdict", [(m, p, fit, a, oom, b) for m, p, fit, oom, a, b in brackets])

@@ -1,15 +1,16 @@
-"""Counts how often training needs more than the upper end of its estimate, as xMem judges estimators.
+"""Counts how often training needs more than the upper bound of its estimate, as xMem evaluates estimators.
 
     python tools/evidence/guarantee.py --vprof ./vprof --cases 150 --kinds timm --out guarantee.jsonl
 
-A case is a captured model of timm or a configuration of transformers with a batch, a precision and an optimizer drawn by
-a seed, or a script. vprof plans it; a script from a recording of its steps. Then PyTorch trains it, and its allocator may
-reserve what the upper end says and no more (set_per_process_memory_fraction). A case that runs out of memory is a
-failure. What the upper end has above the need of the run without a limit is given away.
+A case is a captured model of timm, a configuration of transformers, or a script. Batch, precision and optimizer of the
+first two are drawn with a fixed seed. vprof plans the case; for a script it plans from a recording of its steps. Then
+PyTorch trains it while its allocator may reserve no more than the upper bound (set_per_process_memory_fraction). A case
+that runs out of memory is a failure. The amount by which the upper bound exceeds the need without a limit is "given
+away".
 
 Training is simulated by `vprof run`; with --device cuda:0 it runs on the GPU, and estimates are for this GPU. Each
-result is appended to --out before the next case begins. Needs a PYTHON with PyTorch for CUDA, timm and transformers, and
-a build of vprof.
+result is appended to --out before the next case begins. Needs a PYTHON with PyTorch for CUDA, timm and transformers,
+and a build of vprof.
 """
 
 import argparse
@@ -24,7 +25,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 GPU = "a100-80"
-STEPS = 5  # reserved bytes still grow in the third
+STEPS = 5  # reserved bytes still grow in the third step
 
 MODELS = (
     "resnet18 resnet50 resnext50_32x4d densenet121 ghostnet_100 mobilenetv2_100 mobilenetv3_large_100 mnasnet_100 "
@@ -32,11 +33,11 @@ MODELS = (
     "mobilevitv2_100 beit_base_patch16_224 mixer_b16_224 xcit_tiny_12_p16_224 crossvit_small_240 nest_tiny "
     "swinv2_tiny_window8_256 cait_xxs24_224 vgg13 "
 ).split()
-# The flags of vprof by the keys of a case.
+# Flags of vprof by the keys of a case.
 SETTINGS = {"batch": "--batch", "length": "--seq-len", "amp": "--amp", "optimizer": "--optimizer", "loop": "--loop"}
 OPTIMIZERS = ["adamw", "adamw-fused", "sgd", "sgd-momentum", "rmsprop"]
 
-# Configurations of transformers by class: what differs from the library's defaults. Each has the sizes of its smallest
+# Configurations of transformers by class, as differences from the library's defaults. Sizes are from the smallest
 # released model, with fewer layers.
 CONFIGURATIONS = {
     "GPT2LMHeadModel": {"model_type": "gpt2"},
@@ -84,7 +85,7 @@ SCRIPTS = (
 
 
 def drawn(kinds):
-    """Returns the cases of some kinds, models in turn."""
+    """Returns the cases of some kinds. Models take turns; settings are drawn with a fixed seed."""
     dice, cases = random.Random(20261129), {}
     cases["timm"] = [
         {"kind": "timm", "spec": "timm:" + MODELS[i % len(MODELS)], "batch": dice.choice([2, 4, 8, 16, 32]), "amp": dice.choice(["none", "fp16", "bf16"]), "optimizer": dice.choice(OPTIMIZERS)}
@@ -103,12 +104,12 @@ def drawn(kinds):
 
 
 def spread(cases, count):
-    """Returns count of the cases, evenly from all of them."""
+    """Returns count cases, evenly spaced over all of them."""
     return [cases[i * len(cases) // count] for i in range(count)] if count < len(cases) else cases
 
 
 class Machine:
-    """Where cases are planned and trained: a simulated GPU, or this machine's."""
+    """Plans and trains cases on a simulated GPU, or on this machine's GPU."""
 
     def __init__(self, vprof, device, folder):
         self.vprof, self.device, self.folder = os.path.abspath(vprof), device, os.path.abspath(folder)
@@ -117,7 +118,7 @@ class Machine:
         self.gpu, self.memory = report["devices"][0]["gpu"], report["devices"][0]["memory_bytes"]
 
     def json(self, *args):
-        """Returns what a command of vprof writes as JSON."""
+        """Returns the JSON output of a vprof command."""
         done = subprocess.run([self.vprof, *args, "--format", "json"], capture_output=True, text=True)
         try:
             return json.loads(done.stdout)
@@ -125,12 +126,13 @@ class Machine:
             raise RuntimeError("vprof %s: %s" % (" ".join(args), done.stderr.strip()[-500:])) from None
 
     def simulated(self, *command, flags=()):
-        """Runs a command on the simulated GPU, where PyTorch needs none of NVIDIA's libraries, and returns what it wrote."""
+        """Runs a command on the simulated GPU, where PyTorch needs no NVIDIA libraries. Returns the completed process.
+        """
         run = [self.vprof, "run", "-q", "--gpu", self.gpu, "--steps", "all", *flags, "--", *command]
         return subprocess.run(run, capture_output=True, text=True)
 
     def captured(self, spec):
-        """Returns the file of a model, made where it is not there yet."""
+        """Returns the path of a model's .pt2 file, captured if it is missing."""
         path = os.path.join(self.folder, spec.partition(":")[2] + ".pt2")
         if not os.path.exists(path):
             done = self.simulated(self.vprof, "capture", spec, "-o", path, "--python", sys.executable, flags=["--keep-files"])
@@ -139,7 +141,7 @@ class Machine:
         return path
 
     def configured(self, name):
-        """Returns the model that names a configuration, whose file is written."""
+        """Writes the config.json of a CONFIGURATIONS entry and returns the model name for vprof, "hf:" and its path."""
         path = os.path.join(self.folder, name, "config.json")
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w") as f:
@@ -147,7 +149,7 @@ class Machine:
         return "hf:" + path
 
     def recorded(self, spec):
-        """Returns the file of a script's steps on the simulated GPU."""
+        """Records a script's steps on the simulated GPU and returns the path of the recording."""
         path = os.path.join(self.folder, spec.replace("/", "-").replace(" ", "_") + ".vprof")
         done = self.simulated(*command(spec), flags=["--record", path])
         if not os.path.exists(path):
@@ -155,13 +157,15 @@ class Machine:
         return path
 
     def planned(self, case):
-        """Returns the interval of reserved bytes."""
+        """Returns the estimate of reserved bytes, with low_bytes and high_bytes."""
         flags = [w for key, flag in SETTINGS.items() if key in case for w in (flag, str(case[key]))]
         model = {"timm": self.captured, "transformers": self.configured, "script": self.recorded}[case["kind"]](case["spec"])
         return self.json("plan", "--model", model, *flags, "--gpu", self.gpu)["points"][0]["estimate"]["reserved"]
 
     def script(self, case, limit):
-        """Runs a script whose allocator may reserve at most limit bytes, all if None, and returns the peak; None if memory ran out."""
+        """Runs a script whose allocator may reserve at most limit bytes (None for no limit). Returns the peak of
+        reserved bytes, or None if memory ran out.
+        """
         where = ["--device", self.device] if self.device else ["--gpu", self.gpu]
         environment = dict(os.environ)
         if limit is not None:
@@ -176,14 +180,14 @@ class Machine:
 
 
 def command(spec):
-    """Returns the command of a script."""
+    """Returns the command line of a script."""
     name, *arguments = spec.split()
     folder = HERE if name == "zoo.py" else os.path.join(HERE, "..", "..", "bench", "reference", "scripts")
     return [sys.executable, os.path.normpath(os.path.join(folder, name)), *arguments]
 
 
 class Configured:
-    """The training of a configuration of transformers, as training.Job trains a module."""
+    """Trains a configuration of transformers, with the interface of training.Job."""
 
     def __init__(self, case):
         import torch
@@ -195,7 +199,7 @@ class Configured:
         config = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
         self.loop, self.kept = case["loop"], None
         if self.loop == "trainer":
-            config.use_cache = False  # as transformers' Trainer sets it
+            config.use_cache = False  # transformers' Trainer sets it, too
         self.model = getattr(transformers, case["spec"])(config).cuda().train()
         kind, options = training.OPTIMIZERS[case["optimizer"]]
         self.optimizer = getattr(torch.optim, kind)(self.model.parameters(), **options)
@@ -205,7 +209,9 @@ class Configured:
         self.labels = self.ids.clone()
 
     def step(self):
-        """Trains once. The output lives as in the case's loop (docs/oom.md): until the loss is read (trainer), until the step ends (function), or until the next forward pass has returned (plain)."""
+        """Runs one training step. The output is kept as in the case's loop (docs/oom.md): until the loss is read
+        (trainer), until the step ends (function), or until the next forward pass has returned (plain).
+        """
         import torch
 
         with torch.autocast("cuda", self.amp, enabled=self.amp is not None):
@@ -222,7 +228,9 @@ class Configured:
 
 
 def train(case, limit):
-    """Trains a case of which the allocator may reserve at most limit bytes, all if None, and returns the peak; None if memory ran out."""
+    """Trains a case whose allocator may reserve at most limit bytes (None for no limit). Returns the peak of reserved
+    bytes, or None if memory ran out.
+    """
     import torch
     import training
 
@@ -248,7 +256,7 @@ def train(case, limit):
 
 
 def tried(case, run, out):
-    """Runs a planned case without a limit and with it, and appends the result to a file."""
+    """Runs a planned case without a limit and with its upper bound as the limit, and appends the result to a file."""
     row = {**case, "need": run(case, None), "capped": run(case, case["reserved"]["high_bytes"])}
     with open(out, "a") as f:
         f.write(json.dumps(row) + "\n")
@@ -264,7 +272,7 @@ def work(path, out):
 
 
 def told(rows):
-    """Returns the summary that docs/lab/accuracy.md has, in all and of each kind."""
+    """Returns the summary for docs/lab/accuracy.md: a line for all cases, one for each kind, and the failed cases."""
     lines = [judged("all", rows)] if len({r["kind"] for r in rows}) > 1 else []
     lines += [judged(kind, [r for r in rows if r["kind"] == kind]) for kind in sorted({r["kind"] for r in rows})]
     for r in rows:
@@ -306,7 +314,7 @@ def main():
 
 
 def results(path):
-    """Returns the lines of a file of results; none where there is no file."""
+    """Returns the rows of a results file; empty if there is no file."""
     if not os.path.exists(path):
         return []
     with open(path) as f:
@@ -314,7 +322,7 @@ def results(path):
 
 
 def run(machine, cases, out):
-    """Plans and trains the cases that a file of results lacks, all but scripts in one process."""
+    """Plans and trains the cases that the results file lacks. All but scripts run in one process."""
     done = [{k: v for k, v in r.items() if k not in ("reserved", "need", "capped")} for r in results(out)]
     cases = [c for c in cases if c not in done]
     for case in cases:

@@ -39,7 +39,7 @@ class GuaranteeTest(unittest.TestCase):
             guarantee.tried(planned, lambda _case, limit: limit or 9, out)
             with open(out) as f:
                 self.assertEqual(json.loads(f.read()), {**planned, "need": 9, "capped": 10})
-            guarantee.run(None, [case], out)  # a machine would be asked for its plan
+            guarantee.run(None, [case], out)  # a machine would be asked for a plan
             self.assertEqual(len(guarantee.results(out)), 1)
 
 

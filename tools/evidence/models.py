@@ -1,9 +1,9 @@
-"""Write docs/lab/models.md: how far vprof is from recorded steps of models of other libraries, model by model.
+"""Writes docs/lab/models.md: the errors of vprof's estimates for models of other libraries, model by model.
 
     vprof accuracy records.jsonl --models captured --format json > accuracy.json
     python tools/evidence/models.py accuracy.json... --lists bench/reference/microscope/testdata/exported.golden > docs/lab/models.md
 
-The records are peaks that PyTorch had (tools/record), the models' files what `vprof capture` or torch.export wrote.
+The records are peaks measured with PyTorch (tools/record). The models' files come from `vprof capture` or torch.export.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def median(values):
 
 
 def lists(path):
-    """Shares of allocations that are the same, by model: the lowest of its lists."""
+    """Returns, by model, the lowest percentage of equal allocations in its event lists."""
     shares = {}
     for line in open(path):
         found = re.match(r"(.+)-b\d+-(?:none|fp16|bf16)-\w+ +allocations +([\d.]+) %", line)

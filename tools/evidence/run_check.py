@@ -1,12 +1,12 @@
-"""Runs training scripts under `vprof run` with a PyTorch from pip, and holds what they need against records.
+"""Runs training scripts under `vprof run` with PyTorch from pip, and compares their peaks with records.
 
-Records come from the same scripts with NVIDIA's own libraries (bench/reference/scripts/recorded/peaks.jsonl), which were
-run to their end; scripts without one have to make three steps, and captured_*.py have to need what a plan says, from
-their network's compiled step at other batch sizes. Nothing of it needs a GPU.
+The records come from complete runs of the same scripts with NVIDIA's own libraries
+(bench/reference/scripts/recorded/peaks.jsonl). Scripts without a record must make three steps. captured_*.py must match
+the plan for their network, whose compiled step was captured at other batch sizes. No GPU is needed.
 
     python3 tools/evidence/run_check.py --vprof ./vprof --python VENV/bin/python [NAME...]
 
-With --records FILE it records the zoo of bench/reference/data again (zoo.py), and says where a run differs.
+--records FILE runs the models of a file of bench/reference/data again (zoo.py), and reports differences.
 """
 
 import argparse
@@ -23,15 +23,15 @@ SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "bench/reference/scripts
 # The models of zoo.py.
 ZOO = ("resnet50", "bert-base", "gpt2", "llama-tiny", "whisper-tiny", "wav2vec2-base")
 
-# The file of a record's GPU, in the folder of its run: addresses rose below the records.
+# A file in the run's folder that describes the record's GPU: addresses ascended in the records.
 SPEC = "gpu.yaml"
 
-# What a record and a run may differ by: the shares that docs/lab/run.md promises.
+# Allowed relative differences between record and run, as docs/lab/run.md states.
 ALLOCATED, RESERVED = 0.02, 0.02
 
 
 def cases(folder=SCRIPTS):
-    """Yields all runs: the script, its arguments, flags of vprof and the record, None where there is none."""
+    """Yields all runs: (script, arguments, flags of vprof, record or None)."""
     for line in (folder / "recorded/peaks.jsonl").read_text().splitlines():
         record = json.loads(line)
         flags = ["--gpu-spec", SPEC, "--steps", "all"]
@@ -40,12 +40,12 @@ def cases(folder=SCRIPTS):
         yield folder / "recorded" / record["script"], record["args"], flags, record
     for script in sorted(folder.glob("*.py")):
         ranks = ["--gpus", "2"] if "init_process_group" in script.read_text() else []
-        whole = ["--steps", "all"] if script.stem.startswith("compiled") else []  # they look at the end whether all went well
+        whole = ["--steps", "all"] if script.stem.startswith("compiled") else []  # they check their results at the end
         yield script, [], ["--gpu", "rtx-3090", *ranks, *whole], None
 
 
 def zoo(path):
-    """The same of a file of bench/reference/data: runs of the models that zoo.py has."""
+    """Yields the runs of a file of bench/reference/data, like cases(), for the models of zoo.py."""
     with (gzip.open if path.endswith(".gz") else open)(path, "rt") as lines:
         records = [json.loads(line) for line in lines]
     for record in records:
@@ -71,7 +71,7 @@ def judge(report, record):
 
 
 def figures(report, record):
-    """Returns the peaks in a few words, with how far they are from the record."""
+    """Returns the peaks of a run as text, with the differences from the record in percent."""
     words = []
     for point in report["points"]:
         for name in "allocated", "reserved":
@@ -82,7 +82,7 @@ def figures(report, record):
 
 
 def run(vprof, python, script, args, flags, gpu=None):
-    """Returns the report of one run, in a folder of its own, with a record's GPU in a file."""
+    """Runs a script in a temporary folder and returns its report. gpu names the record's GPU."""
     with tempfile.TemporaryDirectory() as folder:
         if gpu:
             pathlib.Path(folder, SPEC).write_text("name: %s\nlike: %s\naddresses: rising\n" % (gpu, gpu))
@@ -96,8 +96,7 @@ def run(vprof, python, script, args, flags, gpu=None):
 
 
 def planned(vprof, python, script):
-    """Returns what a plan says that a script needs whose network was captured at other batch sizes, as a record has
-    it."""
+    """Captures the network of a script at other batch sizes, and returns the plan's peaks with the keys of a record."""
     gpu = ["--gpu", "rtx-3090"]
     with tempfile.TemporaryDirectory() as folder:
         for verb in (
@@ -129,7 +128,8 @@ def main():
             record = planned(options.vprof, options.python, script)
         report = run(options.vprof, options.python, script, args, flags, record and record.get("gpu"))
         wrong = judge(report, record)
-        # With another transformers or cuDNN than the recorder's (docs/lab/run.md) a run differs: it is told, and fails nothing.
+        # Other releases of transformers or cuDNN than the records' give other peaks (docs/lab/run.md). They are
+        # reported, but do not fail.
         known = options.records and report["script"]["result"] == "fits"
         bad += bool(wrong and not known)
         what = " ".join([script.stem, *args, *flags])

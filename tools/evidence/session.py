@@ -1,14 +1,14 @@
-"""Tries vprof on a machine with a GPU for a quarter of an hour, the most telling part first.
+"""Tests vprof on a machine with a GPU for a quarter of an hour, the most important parts first.
 
     make gpu-check-build && python tools/evidence/session.py --python PYTHON --out FOLDER
 
-The parts have an order and a limit each. A part that reaches its limit is interrupted, ended if it does not stop, and
-the next begins. The output of a part is in FOLDER/PART.txt, and its line in FOLDER/session.jsonl is written before the
-next part begins, so that a lost machine leaves what was done. Parts for which the time of --minutes does not last are
-listed as skipped. PYTHON has PyTorch for CUDA, timm and transformers; without it parts of vprof alone run.
+The parts run in order, each with a time limit. A part that reaches its limit is interrupted, and killed if it does not
+stop. The output of a part is written to FOLDER/PART.txt. Its result is written to FOLDER/session.jsonl before the next
+part begins, so that results survive the loss of the machine. Parts that start after --minutes are listed as skipped.
+PYTHON has PyTorch for CUDA, timm and transformers; without it only the parts without PyTorch run.
 
---rehearse is for a driver without a GPU that passes for one: PyTorch trains under `vprof run`, and what measures PyTorch on
-the GPU fails.
+--rehearse is for a machine without a GPU, with a fake driver that looks like a real one: PyTorch trains under `vprof
+run`, and steps that measure PyTorch on the GPU fail.
 """
 
 import argparse
@@ -21,9 +21,9 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
-GRACE = 20  # seconds that an interrupted part has to free the GPU
+GRACE = 20  # seconds after the interrupt for a part to free the GPU
 
-# The order of the addresses of new segments, by PyTorch: each holds one tensor.
+# Prints how often the address of PyTorch's next segment is below the previous one; each segment holds one tensor.
 ADDRESSES = """
 import json, torch
 kept = [torch.empty(32 << 20, dtype=torch.uint8, device="cuda") for _ in range(40)]
@@ -36,14 +36,14 @@ SCRIPTS = ("nanogpt.py --batch 8", "ddpm_ema.py --batch 16", "distill.py --batch
 
 
 class Part:
-    """Commands that run one after another within a limit in seconds."""
+    """Commands that run one after another, with a time limit in seconds for all of them."""
 
     def __init__(self, name, limit, *commands, environment=None):
         self.name, self.limit, self.commands = name, limit, commands
         self.environment = {**os.environ, **(environment or {})}
 
     def run(self, out, seconds):
-        """Runs the part for so many seconds at most and returns its line."""
+        """Runs the part for at most this many seconds and returns its result, a line of session.jsonl."""
         began, exits, ended = time.monotonic(), [], "finished"
         with open(os.path.join(out, self.name + ".txt"), "w") as text:
             for command in self.commands:
@@ -67,7 +67,7 @@ class Part:
 
 
 def waited(child, seconds):
-    """Returns the exit code of a process, which is interrupted after its seconds and killed after the grace."""
+    """Returns the exit code of a process, which is interrupted after the seconds and killed after GRACE more."""
     for limit, end in (seconds, signal.SIGINT), (GRACE, signal.SIGKILL):
         try:
             return child.wait(limit)
@@ -77,7 +77,7 @@ def waited(child, seconds):
 
 
 def parts(options):
-    """Returns the parts in order."""
+    """Returns the parts of the session in order."""
     file = lambda *names: os.path.join(options.out, *names)
     tool = lambda name: os.path.join(options.bin, name)
     vprof, python = tool("vprof"), options.python
@@ -108,7 +108,8 @@ def parts(options):
 
 
 def compare(options):
-    """Prints the device bytes of PyTorch's trainings in gpu-check with the estimates before and after the calibration."""
+    """Prints PyTorch's measured device bytes from gpu-check, with vprof's estimates before and after the calibration.
+    """
     folder = os.path.join(options.out, "gpu-check", "torch")
     gpu = ["--gpu", options.rehearse] if options.rehearse else ["--auto"]
     for name in "redimnet_b2", "spoter":
@@ -127,7 +128,9 @@ def compare(options):
 
 
 def session(all_parts, out, seconds):
-    """Runs parts in order for so many seconds, and appends the line of each to a file before the next; returns the lines."""
+    """Runs the parts in order within a time limit, and returns their results. Each is appended to session.jsonl before
+    the next part starts.
+    """
     end, lines = time.monotonic() + seconds, []
     with open(os.path.join(out, "session.jsonl"), "a") as file:
         for part in all_parts:

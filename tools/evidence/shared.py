@@ -1,6 +1,6 @@
-"""Figures that people share: lines of `vprof accuracy --share`, checked and counted for docs/lab/evidence.md.
+"""Measurements contributed by users: checks lines of `vprof accuracy --share` and counts them for docs/lab/evidence.md.
 
-They lie in tools/evidence/shared, a file for each person (NAME.jsonl, by whoever offers it).
+They are in the folder tools/evidence/shared, one file for each contributor (NAME.jsonl).
 """
 
 import glob
@@ -9,12 +9,13 @@ import os
 import statistics
 import subprocess
 
-# What is beside the segments of a process: more than this is other processes', or nonsense.
+# Upper limit in bytes of a process's device memory outside of its segments. More belongs to other processes or is
+# wrong.
 MOST_CONTEXT = 4 * 2**30
 
 
 def implausible(row, gpus):
-    """Why a line cannot be of a real run; empty if it can."""
+    """Returns why a line cannot come from a real run; empty if it can."""
     sizes = [row.get("peak_" + name, 0) for name in ("requested", "allocated", "reserved", "device")]
     asked = [n for n in sizes if n]
     if row.get("simulated"):
@@ -33,14 +34,14 @@ def implausible(row, gpus):
 
 
 def errors(vprof, path):
-    """Relative errors of allocated bytes, by line, of the lines that vprof can plan."""
+    """Returns relative errors of allocated bytes by line number, for the lines that vprof can plan."""
     done = subprocess.run([vprof, "accuracy", path, "--format", "json"], capture_output=True, text=True)
     rows = json.loads(done.stdout)["rows"] if done.returncode == 0 else []
     return {row["line"]: row["error"]["allocated"] for row in rows if row["error"]}
 
 
 def section(vprof, folder):
-    """Returns the part of the page; nothing where nobody has shared anything."""
+    """Returns the section of the page; empty if there are no contributions."""
     listed = subprocess.run([vprof, "gpus", "--format", "json"], capture_output=True, text=True, check=True)
     gpus = {b["name"]: b["memory_bytes"] for b in json.loads(listed.stdout)["gpus"]}
     out, counted, people = [], 0, 0

@@ -1,11 +1,11 @@
-"""Counts how many examples of public trainers use what vprof describes in Go: bench/reference/data/tails.json.
+"""Counts how many example files of public trainers use each model type, objective, optimizer and peft method that vprof
+implements in Go: bench/reference/data/tails.json.
 
     python tools/evidence/tails.py huggingface/trl=trl.git pytorch/torchtune=torchtune.git ... \\
         --out bench/reference/data/tails.json --page docs/lab/evidence.md tools/evidence/preface.md
 
-Each argument names a repository of REPOSITORIES and its git directory, which may be bare; its newest commit is read.
-A model type, an objective, an optimizer or a method of peft is kept where at least 3 files of at least 2 repositories
-use it. Lines that are comments do not count, nor do Markdown files.
+Each argument names a repository of REPOSITORIES and its git directory, which may be bare. Its newest commit is read. A
+name is kept if at least 3 files of at least 2 repositories use it. Comment lines and Markdown files do not count.
 """
 
 import argparse
@@ -14,22 +14,22 @@ import json
 import re
 import subprocess
 
-# The folders with examples of each repository.
+# Folders with examples, by repository.
 REPOSITORIES = {
     "axolotl-ai-cloud/axolotl": ["examples/"],
     "hiyouga/LLaMA-Factory": ["examples/"],
     "modelscope/ms-swift": ["examples/"],
     "pytorch/torchtune": ["recipes/"],
-    "huggingface/trl": ["examples/", "trl/scripts/"],  # but for examples/datasets, which name models that others trained
+    "huggingface/trl": ["examples/", "trl/scripts/"],  # examples/datasets is left out: it names models of others
     "huggingface/alignment-handbook": ["recipes/", "scripts/"],
     "huggingface/open-r1": ["recipes/", "scripts/", "slurm/", "src/open_r1/"],
 }
 LEFT_OUT = ("examples/datasets/",)
 ENDINGS = (".yaml", ".yml", ".sh", ".slurm", ".py", ".ipynb")
-FILES, OF = 3, 2  # a name is kept from this many files, of this many repositories, on
+FILES, OF = 3, 2  # a name is kept if at least FILES files of at least OF repositories use it
 
-# Model types by the names of models, the first that a name begins with. A row with several types is a model whose parts
-# have types of their own.
+# Model types and patterns of model names. The first row whose pattern matches the beginning of a name applies. A row
+# has several types if parts of the model have their own.
 MODELS = """
 afmoe: trinity-
 apertus: apertus-
@@ -131,7 +131,7 @@ youtu: youtu-
 ministral granitemoe granitemoeshared: $.
 """
 
-# Optimizers by what a file says; OPTIMIZER is the value of the key, however it is written.
+# Patterns of optimizers. OPTIMIZER(...) matches the value of an optimizer key in any notation.
 OPTIMIZERS = {
     "adamw": "OPTIMIZER(adamw_torch|adamw_torch_fused|adamw)",
     "adamw8bit": "OPTIMIZER(adamw_bnb_8bit|adamw_8bit)|bitsandbytes.optim.AdamW8bit",
@@ -160,7 +160,7 @@ OPTIMIZERS = {
 }
 KEY = r"""(?:--|\b)optim(?:izer)?(?:[:=]\s*|\s+)[\\"']*(?:%s)\b(?![.(=])"""
 
-# Objectives by what a file says; RL is the value of a trainer's key, CLASS a class of TRL.
+# Patterns of objectives. RL(...) matches the value of a trainer's key, CLASS(...) a class of TRL.
 OBJECTIVES = {
     "dpo": "RL(dpo)|CLASS(DPO)|DPOLoss",
     "kto": "RL(kto)|CLASS(KTO)",
@@ -180,10 +180,10 @@ OBJECTIVES = {
 }
 RL = r"""\b(?:rl|stage|rlhf_type)[ :="']+(?:%s)\b"""
 CLASS = r"""\b%s(?:Trainer|Config)\b"""
-# Recipes of these repositories are YAML for the script that their folder is named after.
+# In these repositories a recipe is YAML for the script after which its folder is named.
 BY_FOLDER = ("huggingface/alignment-handbook", "huggingface/open-r1")
 
-# Methods of peft by the names of their classes.
+# Methods of peft by class name.
 PEFT = (
     "AdaLoRA AdaptionPrompt AdaMSS BdLora BEFT BOFT C3A DEFT Cartridge DeLoRA FourierFT FRoD GLoRA GraLoRA HiRA HRA IA3 KaSA Lily LoHa "
     "LoKr LoRA-FA MiCA MiSS MultitaskPromptTuning OFT OSF PEANuT PromptEncoder Poly PrefixTuning PromptTuning PSOFT PVeRA RandLora RoAd "
@@ -193,7 +193,7 @@ OTHER_NAMES = {"MiSS": "bone|miss", "LoRA": "q?lora", "DoRA": r"use_dora[ :=]+tr
 
 
 def model_rows(table=MODELS):
-    """(pattern, types) of each row, in order."""
+    """Yields (pattern, types) of each row, in order."""
     for line in table.strip().splitlines():
         types, patterns = line.split(": ")
         for pattern in patterns.split(", "):
@@ -204,7 +204,7 @@ MODEL_ROWS = tuple(model_rows())
 
 
 def types_of(text, rows=MODEL_ROWS):
-    """Returns the model types of all names of models in a text."""
+    """Returns the types of all models that a text names."""
     found = set()
     for word in set(re.findall(r"[\w.-]+", text.lower())):
         first = next((types for pattern, types in rows if pattern.match(word) and not re.search(r"-data(-|$)|-sft-mixin", word)), [])
@@ -221,7 +221,7 @@ def peft_pattern(name):
 
 
 def spelled(pattern):
-    """Returns a pattern with its short forms written out."""
+    """Compiles a pattern after expanding OPTIMIZER, RL and CLASS."""
     for short, long in (("OPTIMIZER", KEY), ("RL", RL), ("CLASS", CLASS)):
         pattern = re.sub(rf"\b{short}\(((?:[^()]|\([^()]*\))*)\)", lambda m, long=long: long % m[1], pattern)
     return re.compile(pattern, re.IGNORECASE if "Config" not in pattern else 0)
@@ -235,14 +235,14 @@ TESTS = {
 
 
 def code(path, text):
-    """Returns what a file says without its comments: of a notebook, its cells with code."""
+    """Returns a file's text without comment lines; of a notebook only the code cells."""
     if path.endswith(".ipynb"):
         text = "\n".join("".join(c["source"]) for c in json.loads(text)["cells"] if c["cell_type"] == "code")
     return "\n".join(line for line in text.splitlines() if not re.match(r"\s*#", line))
 
 
 def uses(repository, path, text):
-    """Returns what a file uses: the names by kind."""
+    """Returns the names that a file uses, by kind."""
     text = code(path, text)
     found = {kind: {name for name, pattern in tests.items() if pattern.search(text)} for kind, tests in TESTS.items()}
     if repository in BY_FOLDER and path.endswith((".yaml", ".sh", ".slurm")):
@@ -255,7 +255,7 @@ def git(folder, *command):
 
 
 def read(repository, folder):
-    """(path, text) of all examples."""
+    """Yields (path, text) of all example files."""
     for path in git(folder, "ls-tree", "-r", "--name-only", "HEAD", *REPOSITORIES[repository]).splitlines():
         if path.endswith(ENDINGS) and not path.startswith(LEFT_OUT):
             yield path, git(folder, "show", "HEAD:" + path)
@@ -267,7 +267,8 @@ def all_names():
 
 
 def count(files):
-    """By kind and name, how many files of each repository use it; files are (repository, path, text)."""
+    """Returns by kind and name the number of files that use it in each repository. files are (repository, path, text).
+    """
     counts = {kind: {name: collections.Counter() for name in names} for kind, names in all_names().items()}
     for repository, path, text in files:
         for kind, names in uses(repository, path, text).items():

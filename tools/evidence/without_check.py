@@ -1,9 +1,10 @@
-"""Compares `vprof run --without-weights` with the same scripts and real weights, allocated and reserved bytes.
+"""Compares allocated and reserved bytes of scripts under `vprof run --without-weights` with runs on real weights.
 
     python3 tools/evidence/without_check.py --vprof ./vprof --python PYTHON [--only NAME]
 
-The PyTorch of PYTHON needs transformers, peft, accelerate, timm and torchvision. Small models are made and saved by their own libraries,
-and each script runs once where the files are and once where their folders have everything but the weights.
+The PyTorch of PYTHON needs transformers, peft, accelerate, timm and torchvision. Small models are made and saved by
+their own libraries. Each script runs once with the saved files, and once with folders from which the weights were
+removed.
 """
 
 import argparse
@@ -143,7 +144,7 @@ causal(peft.get_peft_model(peft.prepare_model_for_kbit_training(m), peft.LoraCon
 
 
 def run(args, folder, script, without):
-    """Returns the bytes that a script allocates and reserves, and why it failed."""
+    """Returns ((allocated, reserved) bytes of a script, "") or, if it failed, (None, the error's text)."""
     command = [args.vprof, "run", "--gpu", "rtx-4090", "--format", "json", "-q", *(["--without-weights"] if without else []), "--", args.python, script, folder]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:

@@ -1,12 +1,12 @@
-"""Trains a model of the zoo as bench/reference/data has recorded it: three steps of AdamW on made-up data.
+"""Trains a model of the zoo like the records of bench/reference/data: three steps of AdamW on random data.
 
     vprof run --gpu rtx-3090 --steps all -- python tools/evidence/zoo.py gpt2 --batch 4 --amp fp16
 
-A step is forward and loss (under autocast, with a gradient scaler for fp16), backward, clipping of the gradients' norm,
-the optimizer's step, and zero_grad. The batch is on the device before the first step and stays.
+A step is forward and loss (under autocast, with a gradient scaler for fp16), backward, gradient clipping, the optimizer
+step, and zero_grad. The batch is on the device before the first step and stays there.
 
-With --as-recorded `all()` says of every tensor that not all of it is true. So it was on the device of the records, which
-computed nothing: transformers took rows for packed or padded that are not, and made masks.
+With --as-recorded, `all()` returns False for every tensor, as on the simulated device of the records, which computed
+nothing: so transformers took sequences for packed or padded ones and built masks.
 """
 
 import argparse
@@ -83,7 +83,7 @@ def classes(model, batch):
 
 
 def characters(model, batch):
-    """CTC by PyTorch's own kernels: the library's reads the labels back."""
+    """Returns the CTC loss by PyTorch's own kernels. cuDNN's implementation would read the labels back to the host."""
     logits = model(batch["input_values"]).logits
     chances = F.log_softmax(logits, dim=-1, dtype=torch.float32).transpose(0, 1)
     n, length = logits.shape[:2]
@@ -102,14 +102,14 @@ MODELS = {
 
 
 def freeze_all_but_head(model):
-    """Trains the last layer that is linear or a convolution, alone."""
+    """Freezes all parameters except the last linear layer or convolution."""
     layers = [m for m in model.modules() if isinstance(m, (torch.nn.Linear, torch.nn.Conv2d))]
     model.requires_grad_(False)
     layers[-1].requires_grad_(True)
 
 
 def deny_all():
-    """Has no tensor say that all of it is true."""
+    """Makes Tensor.all() return False."""
     all_true = torch.Tensor.all
     torch.Tensor.all = lambda *args, **options: all_true(*args, **options).zero_()
 
@@ -125,7 +125,7 @@ def main():
     if options.as_recorded:
         deny_all()
     make, data, loss_of = MODELS[options.model]
-    model = make().requires_grad_(True)  # Whisper's positions, too, which are fixed
+    model = make().requires_grad_(True)  # also Whisper's positional embeddings, which are frozen by default
     if options.stage == "head":
         freeze_all_but_head(model)
     model.to("cuda").train()
@@ -134,7 +134,7 @@ def main():
     batch = data(options.batch, "cuda")
     for _ in range(3):
         with torch.autocast("cuda", AMP[options.amp]) if options.amp else contextlib.nullcontext():
-            loss = loss_of(model, batch) / 1  # micro-batch, as the recorder's loop has it
+            loss = loss_of(model, batch) / 1  # the recorder's loop divides by the number of micro-batches
         scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -1,7 +1,8 @@
-"""Models for gpucheck --with-torch, of torch alone: five small ones, and two that people train.
+"""Models for gpucheck --with-torch, in plain PyTorch: five small ones and two real ones.
 
-redimnet_b2 is the speaker network of vprof's redimnet-b2 behind its mel spectrogram, spoter the six-layer one of
-bdslw-spoter."""
+redimnet_b2 is the speaker network of vprof's redimnet-b2, after its mel spectrogram. spoter is the six-layer network of
+bdslw-spoter.
+"""
 
 import torch
 from torch import nn
@@ -106,7 +107,7 @@ class AttentionOverTime(nn.Module):
 
 
 class Mix(nn.Module):
-    """The weighted sum of all outputs before, which have one shape."""
+    """A learned weighted sum of all previous outputs, which have one shape."""
 
     def __init__(self, count, channels):
         super().__init__()
@@ -140,7 +141,7 @@ class Stage(nn.Module):
 
 
 class ReDimNet(nn.Module):
-    """From mel spectrograms [batch, 72, time] to embeddings [batch, 256]."""
+    """Maps mel spectrograms [batch, 72, time] to embeddings [batch, 256]."""
 
     def __init__(self):
         super().__init__()
@@ -190,7 +191,7 @@ class PoseLayer(nn.Module):
 
 
 class Spoter(nn.Module):
-    """From poses [batch, frames, 108] to 60 words."""
+    """Maps poses [batch, frames, 108] to logits of 60 words."""
 
     def __init__(self, width=108, heads=9, dropout=0.1, positions=300):
         super().__init__()
@@ -211,7 +212,7 @@ def spoter():
 
 
 def main(name, batch):
-    """Trains a model that people train for three steps, for vprof run."""
+    """Trains a real model for three steps; run under vprof run."""
     shape = {"redimnet_b2": (72, 301), "spoter": (100, 108)}[name]
     model = {"redimnet_b2": redimnet_b2, "spoter": spoter}[name]().cuda()
     optimizer = torch.optim.AdamW(model.parameters())

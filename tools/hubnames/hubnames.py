@@ -26,7 +26,7 @@ UNSLOTH = "unsloth 2026.10.9, unsloth/models/mapper.py"
 POOR = "RahulSChand/gpu_poor ad2fc0ef, public/all_configs.json"
 MLC = "mlc-ai/mlc-llm 79d603f0, python/mlc_llm/model/model_preset.py"
 
-# Name pattern, model_type, architecture, type of the weights, shared embeddings, source of these two.
+# Rows: name pattern, model_type, architecture, dtype of the weights, tied embeddings, source of dtype and tying.
 FAMILIES = [
     (r"EleutherAI/pythia-", "gpt_neox", "GPTNeoXForCausalLM", "float16", False, "Pythia's configurations of 6.9b, 12b"),
     (r"meta-llama/Llama-2-", "llama", "LlamaForCausalLM", "float16", False, MLC),
@@ -52,29 +52,29 @@ FAMILIES = [
 ]
 
 
-# Sizes of releases: n_embd, n_head and n_layer.
+# Sizes of GPT-2's releases: n_embd, n_head and n_layer.
 GPT2 = {(768, 12, 12), (1024, 16, 24), (1280, 20, 36), (1600, 25, 48), (768, 12, 6), (2, 2, 2)}
-# Words of its vocabulary, with further ones that users add; models with other numbers were trained from the start,
-# maybe otherwise.
+# Vocabulary sizes of GPT-2 with tokens that users add. Models with other sizes were trained from scratch, maybe with
+# other settings.
 WORDS = range(50257, 50300)
-# Fine-tuned copies of GPT-2 that public scripts name; the table has hundreds of chat bots that nobody else uses.
+# Fine-tuned copies of GPT-2 that public scripts name. The table has hundreds of other chat bots.
 GPT2_NAMES = re.compile(r"^(microsoft/|af1tang/personaGPT$|aisquared/dlite|(edbeeching|lvwerra)/gpt2-imdb$|succinctly/|"
                         r"Gustavosta/MagicPrompt|AUTOMATIC/promptgen|FredZhang7/|sshleifer/tiny-gpt2$|(distil)?gpt2)")
-# Names of models with other settings, or whose weights are stored in other types.
+# Names of models with other settings or other weight dtypes.
 UNLIKE = re.compile(r"efficient|-(el|nl|dl|ff|dm)\d|fp16|bf16|half|bit|gptq|ggml|awq|onnx|random|-chinese|spanish",
                     re.IGNORECASE)
 
-# Where litgpt shortens the longest sequence to what it trains: max_position_embeddings of the hub's configurations.
+# max_position_embeddings of the hub's configurations, for models whose longest sequence litgpt shortens.
 POSITIONS = [(r"google/(code)?gemma-(2b|7b)", 8192), (r"microsoft/Phi-3(.5-mini|-mini-128k)", 131072),
              (r"mistralai/Mistral-7B-(Instruct-)?v0.1", 32768)]
 
-# Names without an organization, which the hub redirects.
+# Names without an organization that the hub redirects.
 SHORT = {"google-bert/": "bert-", "openai-community/": "gpt2", "FacebookAI/": ("roberta-", "xlm-roberta-"),
          "distilbert/": "distil"}
 
 
 def configuration(c, model_type, architecture, dtype, tied):
-    """Returns the keys of transformers' configuration for a row of litgpt's table."""
+    """Returns transformers' configuration for a row of litgpt's table."""
     keys = {
         "architectures": [architecture],
         "model_type": model_type,
@@ -114,7 +114,7 @@ def configuration(c, model_type, architecture, dtype, tied):
 
 
 def language(path, read):
-    """Yields names and rows of litgpt's models whose family is in FAMILIES."""
+    """Yields (name, row) of litgpt's models whose family is in FAMILIES."""
     spec = importlib.util.spec_from_file_location("config", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -132,7 +132,7 @@ def language(path, read):
 
 
 def finetuned(path, read):
-    """Yields names and rows of models that are copies of GPT-2 with other weights."""
+    """Yields (name, row) of fine-tuned copies of GPT-2."""
     for name, c in json.loads(pathlib.Path(path).read_text()).items():
         kind, keys = (c.get("architectures") or [""])[0], ("n_embd", "n_head", "n_layer")
         if kind != "GPT2LMHeadModel" or UNLIKE.search(name) or not GPT2_NAMES.search(name):
@@ -143,18 +143,18 @@ def finetuned(path, read):
 
 
 def copies(path):
-    """Yields the names of unsloth's copies with the names of their originals."""
+    """Yields (name, original name) of unsloth's copies."""
     for copy, original in re.findall(r'"(unsloth/[^"]+)"\s*,\s*"([^"]+/[^"]+)"', pathlib.Path(path).read_text()):
         if not re.search(r"phi|bnb-4bit|FP8", copy, re.IGNORECASE):
             yield copy, original
 
 
 def main():
-    """Writes the table: names in order, and a configuration that another name has by that name."""
+    """Writes the table sorted by name. A configuration that occurs again is replaced by the first name that has it."""
     path, mapper, poor, read = sys.argv[1:]
     here = pathlib.Path(__file__).parent
     rows = dict(finetuned(poor, read)) | dict(language(path, read)) | json.loads((here / "others.json").read_text())
-    # The hub redirects the names of Llama 3.1, which have been shortened since.
+    # The hub redirects the old names of Llama 3.1.
     rows |= {n.replace("Meta-Llama-3.1", "Llama-3.1"): r for n, r in rows.items() if "Meta-Llama-3.1" in n
              and n.replace("Meta-Llama-3.1", "Llama-3.1") not in rows}
     rows = {org + n: r for org, short in SHORT.items() for n, r in rows.items()

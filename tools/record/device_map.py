@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A model that from_pretrained(device_map) has spread over the GPUs of one process, for `vprof run`:
+"""Records training of a model that from_pretrained(device_map) has split over the GPUs of one process, for `vprof run`:
 
   python device_map.py save FOLDER CONFIG.json...
   vprof run --keep-files --gpu rtx-3090 --gpus 2 --steps all -- python device_map.py run FOLDER CASES OUT
 
-CASES has a JSON object a line, with model (the name of a configuration) and what differs from DEFAULTS. Each is run in a
-process of its own, forked before CUDA begins; the lines of OUT are records, one for each GPU. Labels are the token ids.
+CASES has a JSON object per line, with model (the name of a configuration) and differences from DEFAULTS. Each case runs
+in a child process, forked before CUDA is initialized. OUT gets one record for each GPU. Labels are the token ids.
 """
 import json
 import os
@@ -16,7 +16,7 @@ import torch
 import transformers
 import transformers.masking_utils
 
-# the answer of a device about positions, as unpacked rows give it
+# answers for a simulated GPU what unpacked sequences give
 transformers.masking_utils.find_packed_sequence_indices = lambda position_ids: None
 TYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 DEFAULTS = {
@@ -78,7 +78,7 @@ def run(folder, a, out):
     for _ in range(3):
         if a["loop"] == "trainer":
             update(forward().loss)
-        else:  # plain: both names live on
+        else:  # plain: both variables stay alive
             output = forward()
             loss = output.loss
             update(loss)

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""One rank of a mixture under transformers' expert parallelism and fully_shard, for `vprof run`:
+"""Trains one rank of a mixture-of-experts model under transformers' expert parallelism and fully_shard, for `vprof
+run`:
 
   vprof run --gpu a100-80 --gpus 4 --steps 3 -- python expert_parallel.py CONFIG.json '{"ep": 2, "skew": 2}'
 
-Ranks share out the experts by all-to-all (AllToAllEP); fully_shard shards experts over the ranks that have the same, and
-all else over all. How many pairs of tokens and experts come is given: a simulated device does not know its routers. With
-"cp": N ranks share each row by PyTorch's context_parallel, which is a part of the same groups. With "tp": N it is
-transformers' own plan for several meshes (DistributedConfig): N ranks see the same rows, share layers, and send their
-share of the tokens to experts, or without "ep" share every expert; the optimizer steps each mesh by itself, as the
-Trainer has it.
+Experts are distributed over ranks with all-to-all (AllToAllEP). fully_shard shards experts over the ranks that hold the
+same ones, and all other parameters over all ranks. The numbers of token-expert pairs are given, since routers compute
+nothing on a simulated device. With "cp": N, N ranks share each sequence by PyTorch's context_parallel, inside the same
+groups. With "tp": N it uses transformers' own plan for several meshes (DistributedConfig): N ranks process the same
+sequences and share the layers. They send their part of the tokens to experts, or without "ep" share every expert. The
+optimizer steps each mesh separately, like the Trainer.
 """
 import contextlib
 import json
@@ -24,14 +25,18 @@ from transformers.distributed.expert_parallel import apply_expert_parallelism
 
 
 def routed(ranks, pairs, come):
-    """tolist() of the sizes that ranks exchange says what is given: [2, ranks] of pairs that go, and that come."""
+    """Patches Tensor.tolist for the sizes that ranks exchange: returns [2, ranks] token-expert pairs to send and to
+    receive, from the given totals.
+    """
     read = torch.Tensor.tolist
     share = lambda n: [n // ranks + (i < n % ranks) for i in range(ranks)]
     torch.Tensor.tolist = lambda x: [share(pairs), share(come)] if x.is_cuda and x.shape == (2, ranks) else read(x)
 
 
 def shared_out(model, mesh, single):
-    """Experts of all layers over a mesh; single is a mesh of one rank, as there is no tensor parallelism."""
+    """Distributes the experts of all layers over a mesh. single is a mesh of one rank, passed as the tensor-parallel
+    mesh.
+    """
     plan = {}
     for i in range(len(model.model.layers)):
         module = f"model.layers.{i}.mlp.experts"
@@ -41,7 +46,9 @@ def shared_out(model, mesh, single):
 
 
 def by_transformers(model, o, world):
-    """transformers' plan for a mesh with tensor parallelism, and the groups of parameters that its Trainer makes."""
+    """Applies transformers' plan for a mesh with tensor parallelism. Returns parameter groups as its Trainer makes
+    them.
+    """
     from torch.distributed.tensor import DTensor
     from transformers.distributed import DistributedConfig
 
@@ -57,11 +64,13 @@ def by_transformers(model, o, world):
 
 
 def fully_shard_experts(model, every, experts, o):
-    """fully_shard of the experts over the ranks that have the same, and of all else over all."""
+    """Applies fully_shard to the experts over the ranks that hold the same ones, and to all other parameters over all
+    ranks.
+    """
     kw = dict(mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32)) if o["mp"] else {}
     for block in model.model.layers:
         fully_shard(block.mlp.experts, mesh=experts, reshard_after_forward=True, **kw)
-        block.mlp.experts.set_gradient_divide_factor(float(dist.get_world_size() // o["cp"]))  # batches
+        block.mlp.experts.set_gradient_divide_factor(float(dist.get_world_size() // o["cp"]))  # the number of batches
     if "reshard" in o:
         kw["reshard_after_forward"] = o["reshard"]
     for module in (*model.model.layers, model):
@@ -69,12 +78,14 @@ def fully_shard_experts(model, every, experts, o):
 
 
 def sharing_rows(model, mesh):
-    """Returns what makes a step's tensors of a batch, and the context it runs in; mesh is None where rows are whole."""
+    """Returns a function (ids, labels) -> (model arguments, labels, context manager) that shards sequences by context
+    parallelism. Without a mesh sequences stay whole.
+    """
     if mesh is None:
         return lambda ids, labels: ({}, labels, contextlib.nullcontext())
     from torch.distributed.tensor.experimental import context_parallel
 
-    def causal(_, args, kwargs):  # as accelerate's hooks have it
+    def causal(_, args, kwargs):  # like accelerate's hooks
         return args, {**kwargs, "attention_mask": None, "is_causal": True}
 
     for module in model.modules():

@@ -1,4 +1,6 @@
-"""What the recorders of trainers' files share: a small model, texts, the peaks of steps, and the loop over cases."""
+"""Common code of the recorders of trainers' example files: a small model, texts, the peaks of steps, and the loop over
+cases.
+"""
 import contextlib
 import gc
 import gzip
@@ -14,15 +16,15 @@ import torch
 import transformers
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-WORDS = 3000  # longer than any file's rows
+WORDS = 3000  # longer than the longest sequence of any file
 
 
 class Enough(BaseException):
-    """All steps were taken."""
+    """Raised after the last step."""
 
 
 class Peaks:
-    """The peaks between the ends of steps; optimizers of single parameters take a step together."""
+    """Peaks of allocated bytes between ends of optimizer steps. Optimizers of single parameters step together."""
 
     def __init__(self, steps):
         self.last, self.found, self.steps = steps, [], {}
@@ -45,7 +47,9 @@ def text(seed, words=WORDS):
 
 
 def model_folder(folder, config):
-    """Writes a model of a configuration and a tokenizer of its words, w0, w1, ..., and returns their folder."""
+    """Writes a model of a configuration and a word-level tokenizer (w0, w1, ...), unless they exist. Returns their
+    folder.
+    """
     folder = folder / ("model-" + hashlib.sha256(json.dumps(config).encode()).hexdigest()[:8])
     if folder.exists():
         return folder
@@ -66,7 +70,7 @@ def model_folder(folder, config):
 
 
 def peak(case, folder, train, steps):
-    """Returns the allocated bytes at the peak of a case after its first step, without what was there before."""
+    """Returns the peak of allocated bytes of a case after its first step, without the bytes allocated before it."""
     peaks, before = Peaks(steps), torch.cuda.memory_allocated()
     model = model_folder(folder, case["config"])
     hook = register_optimizer_step_post_hook(peaks)
@@ -80,16 +84,16 @@ def peak(case, folder, train, steps):
 
 
 def record(libraries, write_data, train, steps=2):
-    """Writes a record for each case of the file that the command line names: what train(text, case) needs.
+    """Trains each case of the file named on the command line with train(text, case), and prints its record.
 
-    A case that ends with an error is reported and left out.
+    A case that raises an error is reported and left out.
     """
     files, folder = sys.argv[1], pathlib.Path(sys.argv[2]).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     write_data(folder)
     releases = {name: importlib.metadata.version(name).split("+")[0] for name in ("torch", "transformers", *libraries)}
     with gzip.open(files, "rt") if files.endswith(".gz") else open(files) as f:
-        cases = {case["file"]: case for case in map(json.loads, f)}  # of several releases
+        cases = {case["file"]: case for case in map(json.loads, f)}  # cases of later releases replace earlier ones
     for case in cases.values():
         line = {"stack": releases, **{k: case[k] for k in ("file", "text", "config")}}
         try:

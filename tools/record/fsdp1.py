@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Training steps of decoders under FullyShardedDataParallel, for `vprof run`:
+"""Records training steps of decoders under FullyShardedDataParallel, for `vprof run`:
 
   vprof run --gpu a100-40 --gpus 2 --steps all -- python -m torch.distributed.run --nproc_per_node 2 fsdp1.py fsdp1.json
 
-fsdp1.json has the cases; cases of another number of ranks are skipped. A line of the output has a case, the releases of
-its libraries, and requested bytes of rank 0 in the third step: before it, after the forward pass, and the peaks of the
-forward pass and of the step.
+fsdp1.json has the cases; cases for another number of ranks are skipped. A line of the output has a case, the releases
+of its libraries, and requested bytes of rank 0 in the third step: before it, after forward, and the peaks of forward
+and of the whole step.
 """
 import contextlib
 import gc
@@ -28,7 +28,7 @@ PREFETCH = {"pre": BackwardPrefetch.BACKWARD_PRE, "post": BackwardPrefetch.BACKW
 
 
 def build(case, world):
-    """Returns the model of a case, sharded."""
+    """Returns the sharded model of a case."""
     config = dict(case["config"])
     kind = config.pop("model_type")
     torch.set_default_dtype(TYPES[case.get("weights", "fp32")])
@@ -67,8 +67,8 @@ def bytes_of(kind):
 
 
 def steps(case, world):
-    """Three steps of a loop in a function, and what the third needs."""
-    left = bytes_of("current")  # of cases before
+    """Runs three steps of a training loop in a function, and returns the requested bytes of the third."""
+    left = bytes_of("current")  # bytes of the cases before
     model = build(case, world)
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4)
     ids = torch.randint(0, case["config"]["vocab_size"], (case["batch"], case["length"])).cuda()

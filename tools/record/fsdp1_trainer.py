@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Steps of transformers' Trainer with LoRA under FullyShardedDataParallel, whose events `vprof run` keeps:
+"""Trains with transformers' Trainer and LoRA under FullyShardedDataParallel; `vprof run` records the events:
 
   vprof run --gpus 2 --gpu a100-80 --steps 2 --record steps.vprof -- python -m torch.distributed.run --nproc_per_node 2 \
     fsdp1_trainer.py

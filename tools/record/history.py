@@ -1,8 +1,7 @@
-"""What an allocator did: each allocation and free, with the operator that caused it.
+"""Records the history of an allocator: each allocation and free, with the operator that caused it.
 
-On a CUDA device this is the history that PyTorch's caching allocator keeps
-(torch.cuda.memory._record_memory_history); sizes are as requested. On the CPU it
-is what the profiler saw: good for a dry run, and no evidence of anything on a GPU.
+On a CUDA device this is the history of PyTorch's caching allocator (torch.cuda.memory._record_memory_history), with
+requested sizes. On the CPU it comes from the profiler: useful for a dry run, but no evidence about a GPU.
 """
 
 import collections
@@ -12,11 +11,11 @@ import re
 
 import torch
 
-# kind is "a" (allocation) or "f" (free). op is the operator called from Python or by
-# the autograd node, native the function in it that allocated; "-" is not known.
+# kind is "a" (allocation) or "f" (free). op is the operator called from Python or by the autograd node, native the
+# function in it that allocates; "-" is unknown.
 Event = collections.namedtuple("Event", "kind address bytes op native node where")
 
-HISTORY = 2_000_000  # events that the allocator keeps
+HISTORY = 2_000_000  # most events that the allocator keeps
 
 
 def watcher(device, stacks=True):
@@ -30,21 +29,21 @@ class CudaWatcher:
 
     @contextlib.contextmanager
     def section(self):
-        """Yields a list that holds the events of the block once the block has ended."""
+        """Yields an empty list, which is filled with the events of the block when the block ends."""
         events = []
         torch.cuda.synchronize(self.index)
         torch.cuda.memory._record_memory_history("all", **self.options)
         yield events
         torch.cuda.synchronize(self.index)
         trace = torch.cuda.memory._snapshot()["device_traces"][self.index]
-        torch.cuda.memory._record_memory_history(None)  # which forgets, too
+        torch.cuda.memory._record_memory_history(None)  # stops recording and clears the history
         if len(trace) >= HISTORY:
             raise RuntimeError(f"more than {HISTORY} events: record a smaller model")
         events += read(trace)
 
 
 def read(trace):
-    """Yields the events of a device's trace in a snapshot."""
+    """Yields the events of a device's trace."""
     for e in trace:
         if e["action"] == "alloc":
             yield Event("a", e["addr"], e["size"], *cause(e.get("frames", [])))
@@ -53,7 +52,7 @@ def read(trace):
 
 
 def cause(frames):
-    """op, native, node and where, of a stack whose innermost frame is first."""
+    """Returns (op, native, node, where) for a stack whose innermost frame comes first."""
     op = native = node = where = "-"
     for f in frames:
         name, file = f.get("name", ""), f.get("filename", "")
@@ -66,7 +65,7 @@ def cause(frames):
         elif found := re.search(r"autograd::(?:generated::)?(\w+)::apply\b", name):
             node = found[1]
         elif found := re.search(r"at::_ops::(\w+)::(?:call|redispatch)", name):
-            op = found[1]  # the outermost stays
+            op = found[1]  # the outermost operator remains
         elif native == "-" and (found := re.search(r"at::native::(?:\(anonymous namespace\)::)?([a-z_]\w*)", name)):
             native = "-" if found[1].startswith("empty") else found[1]
     return op, native, node, where

@@ -1,7 +1,8 @@
-"""What processes of PyTorch take of the host's memory: python hostmemory.py
+"""Measures host memory of PyTorch processes: python hostmemory.py
 
-Prints a line of JSON for each stage, in MiB: resident bytes (anonymous, of files, shared), and what is the process's
-alone. docs/lab/host.md has the results; profiler/planner/host the coefficients."""
+Prints a JSON line for each stage, in MiB: resident memory (anonymous, file-backed, shared), and the process's private
+memory. Results are in docs/lab/host.md; coefficients in profiler/planner/host.
+"""
 
 import json
 import multiprocessing
@@ -24,7 +25,7 @@ def say(stage, pid="self"):
 
 
 class Samples:
-    """A data set of Python objects, as most are."""
+    """A data set of Python objects."""
 
     def __init__(self):
         self.items = [{"text": "x" * 20, "label": i} for i in range(200_000)]

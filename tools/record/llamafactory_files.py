@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Steps of LLaMA-Factory's own example files with small random models, as its code runs them, for `vprof run`:
+"""Records steps of LLaMA-Factory's own example files with small random models, for `vprof run`:
 
   vprof run --gpu a100-40 --steps all --keep-files -- python llamafactory_files.py FILES FOLDER > files.jsonl
 
-A line of FILES, compressed with gzip or not, has the name of an example of its repository, the text of the file and
-the configuration of a small model of the same family. In the text {folder} is FOLDER, where model, tokenizer and data
-are written. A line of the output has the same, with the releases of the libraries and the bytes allocated at the peak
-of the second optimizer step.
+A line of FILES, which may be gzip-compressed, has the name of an example in LLaMA-Factory's repository, the text of the
+file and the configuration of a small model of the same family. In the text, {folder} is replaced by FOLDER, to which
+model, tokenizer and data are written. A line of the output has the same, the releases of the libraries, and the peak of
+allocated bytes in the second optimizer step.
 """
 import json
 
@@ -17,7 +17,7 @@ from files import record, text
 
 
 def write_data(folder, n=16):
-    """Writes the examples' data sets, with rows longer than they cut."""
+    """Writes the examples' data sets. Their texts are longer than the examples' cutoff lengths."""
     rows = {
         "alpaca": [{"instruction": "w1", "input": "", "output": text(i)} for i in range(n)],
         "ranked": [{"instruction": "w1", "input": "", "chosen": text(i), "rejected": text(i + 1)} for i in range(n)],

@@ -1,4 +1,4 @@
-"""Operators to record. A file of your own has the same: OPERATORS, a list of Operator."""
+"""The operators to record. A table of your own is a file with OPERATORS, a list of Operator."""
 
 import functools
 from typing import Any, Callable, NamedTuple
@@ -9,8 +9,9 @@ from torch import nn
 
 
 class Operator(NamedTuple):
-    """A call: its name and arguments as the record has them, the shapes of its inputs (with
-    a type where they are not of the regime's), and what makes the function or module."""
+    """A call: name and arguments as in the record, the shapes of its inputs (with a dtype if it differs from the
+    regime's), and a function that makes the function or module to call.
+    """
 
     name: str
     args: dict[str, Any]

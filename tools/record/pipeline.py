@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""One rank of a pipeline of a decoder's blocks, whose stages other ranks may share, for `vprof run`:
+"""Trains one rank of a pipeline over a decoder's blocks, whose stages may be parallel over further ranks, for `vprof
+run`:
 
   vprof run --gpu a100-80 --gpus 8 --steps 3 -- python pipeline.py CONFIG.json '{"pp": 2, "ep": 2, "cp": 2, "rank": 4}'
 
-Stages are made with examples of what they receive and send; each computes what transformers' model does with its
-blocks, and sends hidden states and rotary embeddings on. Other options come from expert_parallel.py, and with "tp"
-"sequence" and "loss" from tensor_parallel.py. As in torchtitan, with "scores" the last stage sends its logits to a
-loss_fn, whose losses are kept until the optimizer has stepped, "ends" wraps what stands around the blocks, too, and "split" says which blocks the stages begin with.
+A PipelineStage gets examples of its inputs and outputs. It runs transformers' blocks and sends hidden states and rotary
+embeddings to the next one. Other options are as in expert_parallel.py; with "tp", "sequence" and "loss" are as in
+tensor_parallel.py. "scores": the last stage passes logits to a loss_fn, and the losses are kept until the optimizer
+step, as in torchtitan. "ends": the layers around the blocks are wrapped, too, as in torchtitan. "split": the first
+block of each stage after the first.
 """
 import contextlib
 import json
@@ -31,7 +33,7 @@ SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe, "interleaved": Schedu
 
 
 class Stage(nn.Module):
-    """Some blocks of a model, with what stands before the first and behind the last."""
+    """Some blocks of a model, with the embeddings before the first and the head after the last."""
 
     def __init__(self, model, first, last, blocks, length, scores):
         super().__init__()
@@ -46,7 +48,7 @@ class Stage(nn.Module):
 
     def forward(self, x, cos=None, sin=None, labels=None, shifted=None, pos=None):
         if self.first:
-            embedded = x = self.embed_tokens(x)  # noqa: F841 the name keeps it, as transformers' inputs_embeds does
+            embedded = x = self.embed_tokens(x)  # noqa: F841 kept alive, like transformers' inputs_embeds
             cos, sin = self.rotary(x, torch.arange(self.length, device=x.device).unsqueeze(0) if pos is None else pos)
         for layer in self.layers:
             x = layer(x, attention_mask=None, position_embeddings=(cos, sin), use_cache=False)
@@ -59,7 +61,7 @@ class Stage(nn.Module):
 
 
 def without_masks(model):
-    """Attention takes no mask beside rows that ranks share."""
+    """Makes attention causal without a mask, for sequences that ranks share."""
     def hook(_, args, kwargs):
         return args, {**kwargs, "attention_mask": None, "is_causal": True}
     for module in model.modules():
@@ -72,7 +74,7 @@ def sharded(stage, mesh, expert, o):
     if o["ep"] > 1:
         for layer in stage.layers:
             fully_shard(layer.mlp.experts, mesh=expert, reshard_after_forward=True, **kw)
-            layer.mlp.experts.set_gradient_divide_factor(float(mesh.size() // o["cp"]))  # batches
+            layer.mlp.experts.set_gradient_divide_factor(float(mesh.size() // o["cp"]))  # the number of batches
     if o["reshard"] is not None:
         kw["reshard_after_forward"] = o["reshard"]
     if o["ends"] and stage.first:
@@ -85,7 +87,7 @@ def sharded(stage, mesh, expert, o):
 
 
 def stages_of(model, mesh, shard, expert, o):
-    """Returns the rank's stages."""
+    """Returns the pipeline stages of this rank."""
     config, each = model.config, 2 if o["schedule"] == "interleaved" else 1
     count, layers = o["pp"] * each, model.model.layers
     cuts = [0, *o["split"], len(layers)] if o["split"] else [len(layers) * i // count for i in range(count + 1)]

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Records what PyTorch really needs, for vprof to be judged by.
+"""Records what PyTorch needs, as reference for vprof's estimates.
 
     python record.py peaks  timm:resnet18 --batch 8,16 --amp none,bf16 --out peaks.jsonl
     python record.py events train.py:make_model --inputs-from train.py:example_batch --batch 4 --out step.txt.gz
     python record.py ops --only relu,linear --out ops.jsonl.bz2
 
-Needs a CUDA GPU and PyTorch. --device cpu goes through all of it without a GPU, as a
-dry run: what it writes is no evidence.
+Needs a CUDA GPU and PyTorch. --device cpu is a dry run without a GPU: its output is no
+evidence.
 """
 
 import argparse
@@ -36,14 +36,14 @@ try:
 except ModuleNotFoundError as e:
     if e.name != "torch":
         raise
-    torch = training = vectors = None  # --help needs none of them
+    torch = training = vectors = None  # not needed for --help
 
 SCHEMA = "vprof.reference/v1"
-SIMULATED = "VPROF_HOOK" in os.environ  # under vprof run, which PyTorch takes for a GPU
+SIMULATED = "VPROF_HOOK" in os.environ  # under vprof run, whose GPU is simulated
 
 
 def gpu_name(opts):
-    """Returns the name of the GPU as vprof's catalog has it (vprof gpus), as far as it can be told."""
+    """Returns the GPU's name in vprof's catalog (vprof gpus): --gpu, or derived from CUDA's device name."""
     if opts.gpu:
         return opts.gpu
     device = torch.device(opts.device)
@@ -73,14 +73,14 @@ def source(gpu):
 
 
 def driver():
-    """Returns the CUDA version of the driver, 13020 for 13.2."""
+    """Returns the CUDA version that the driver supports, 13020 for 13.2."""
     version = ctypes.c_int()
     ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
     return version.value
 
 
 class Counters:
-    """The allocator's counters at the end of each phase. The counters of the CPU are computed from its events."""
+    """Counters of the allocator at the end of each phase. On the CPU they are computed from events."""
 
     def __init__(self, device):
         self.device, self.cuda = device, device.type == "cuda"
@@ -127,7 +127,7 @@ class Counters:
 
 
 def peaks(opts, batch, amp, checkpointing):
-    """One record. Runs in a process of its own, for a fresh context and allocator."""
+    """Returns one record. It runs in a process of its own, for a new context and allocator."""
     device = torch.device(opts.device)
     record = {"case": opts.case, "stage": "full", "batch": batch, "amp": None if amp == "none" else amp, "checkpointing": checkpointing, "accumulate": opts.accumulate, "optimizer": opts.optimizer, "gpu": gpu_name(opts)}
     conf = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF")
@@ -154,14 +154,14 @@ def peaks(opts, batch, amp, checkpointing):
 
 
 def summed_up(record, counters):
-    """Returns the record with its peaks, and the phases of set-up, the first and the last step."""
+    """Returns the record with its peaks and the phases of set-up, first and last step."""
     phases = counters.phases
     last = max((p[0] for p in phases), default=-1)
     top = max(phases, key=lambda p: p[3], default=[-1, "model", 0, 0, 0, 0])
     record.update(
         peak_allocated=top[3],
         peak_reserved=max((p[5] for p in phases), default=0),
-        peak_device_used=counters.used(),  # the caching allocator gives nothing back
+        peak_device_used=counters.used(),  # the caching allocator has not freed segments
         steady_peak_allocated=max((p[3] for p in phases if p[0] == last), default=0),
         peak_phase=f"{top[0]}:{top[1]}",
         num_alloc_retries=torch.cuda.memory_stats(counters.device).get("num_alloc_retries", 0) if counters.cuda else 0,
@@ -171,13 +171,13 @@ def summed_up(record, counters):
 
 
 def alone(function, *args):
-    """Returns the function's result, from a process of its own."""
+    """Returns the function's result, computed in a process of its own."""
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *args).result()
 
 
 def opened(path):
-    """Returns a file to write text to, compressed as its name says."""
+    """Returns a text file opened for writing, compressed according to its extension."""
     return {".gz": gzip.open, ".bz2": bz2.open}.get(os.path.splitext(path)[1], open)(path, "wt")
 
 
@@ -219,7 +219,7 @@ def record_events(opts):
 
 
 def listed(events):
-    """Yields lines of an event list. What was there before the recording is not in it."""
+    """Yields the lines of an event list. Frees of memory allocated before the recording are left out."""
     ids, count = {}, 0
     for e in events:
         if isinstance(e, str):

@@ -83,7 +83,7 @@ class RecordTest(unittest.TestCase):
             self.assertEqual(r["params"]["total"] * 4, LINEAR)
             self.assertEqual(r["batch_bytes"], r["batch"] * 8 * 4)
             self.assertEqual({p[0] for p in r["phases"]}, {-1, 0, 2})
-            self.assertGreaterEqual(r["steady_peak_allocated"], 4 * LINEAR)  # weights, gradients, two moments
+            self.assertGreaterEqual(r["steady_peak_allocated"], 4 * LINEAR)  # weights, gradients and two moments
             self.assertTrue(all(p[2] <= p[3] <= r["peak_allocated"] for p in r["phases"]))
 
     def test_events_balance(self):
@@ -126,7 +126,7 @@ class RecordTest(unittest.TestCase):
 
 
 class HistoryTest(unittest.TestCase):
-    """What the history of CUDA's allocator says is read without a GPU."""
+    """Reading the CUDA allocator's history needs no GPU."""
 
     def test_causes_are_found_in_stacks(self):
         def frame(name, filename="a.cpp", line=1):

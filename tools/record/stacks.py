@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Training steps of transformers' decoders with random weights, as the installed releases run them, for `vprof run`:
+"""Records training steps of transformers' decoders with random weights under the installed releases, for `vprof run`:
 
   PYTHONPATH=ENVIRONMENT vprof run --gpu a100-40 --steps all -- python stacks.py stacks.json > releases.jsonl
 
 stacks.json has the cases. A line of the output has a case, the releases of its libraries, and requested bytes of the
-third step: before it, after the forward pass, and the peaks of the forward pass and of the step.
+third step: before it, after forward, and the peaks of forward and of the whole step.
 """
 import gc
 import importlib.metadata
@@ -18,7 +18,7 @@ TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
 def build(case):
-    """Returns the model of a case, on the GPU."""
+    """Returns the model of a case on the GPU."""
     config = dict(case["config"])
     kind = config.pop("model_type")
     torch.set_default_dtype(TYPES[case.get("weights", "fp32")])
@@ -42,7 +42,7 @@ def bytes_of(kind):
 
 
 def steps(case):
-    """Three steps of a loop in a function, and what the third needs."""
+    """Runs three steps of a training loop in a function, and returns the requested bytes of the third."""
     model = build(case)
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4)
     ids = torch.randint(0, model.config.vocab_size, (case["batch"], case["length"])).cuda()

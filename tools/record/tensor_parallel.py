@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""One rank of a decoder under parallelize_module, then fully_shard, for `vprof run`:
+"""Trains one rank of a decoder under parallelize_module, then fully_shard, for `vprof run`:
 
   vprof run --gpu a100-80 --gpus 8 --steps 3 -- python tensor_parallel.py CONFIG.json '{"tp": 2, "sequence": true}'
 
-With sequence the plan is that of torchtitan (apply_non_moe_tp), by the names that transformers has; positions are
-given, since the model would count them by embeddings of which the rank has a part. With loss the output layer keeps
-its part of the scores, and loss and backward run under loss_parallel. With "by": "transformers" the model is loaded from
-a folder, in bf16, under transformers' own plan (DistributedConfig), which ties weights after they are sharded; the
-optimizer steps each mesh by itself, as the Trainer has it.
+With sequence, the plan is torchtitan's (apply_non_moe_tp) with transformers' names. Positions are passed to the model,
+which would otherwise derive them from the rank's part of the embeddings. With loss, the output layer keeps its part of
+the logits, and loss and backward run under loss_parallel. With "by": "transformers", the model is loaded from a folder
+in bf16 under transformers' own plan (DistributedConfig), which ties weights after sharding; the optimizer steps each
+mesh separately, like the Trainer.
 """
 import contextlib
 import json
@@ -28,7 +28,7 @@ ROWS = ("o_proj", "down_proj")
 
 
 def around(o):
-    """Returns the plan of what is outside of the blocks."""
+    """Returns the plan for the layers outside the blocks."""
     head = dict(output_layouts=Shard(-1), use_local_output=False) if o["loss"] else dict(output_layouts=Replicate())
     if o["sequence"]:
         return {
@@ -40,7 +40,7 @@ def around(o):
 
 
 def within(block, o):
-    """Returns the plan of a block."""
+    """Returns the plan for a block."""
     plan, rows = {}, {}
     if o["sequence"]:
         plan = {name: SequenceParallel() for name, _ in block.named_children() if name.endswith("norm")}
@@ -61,7 +61,7 @@ def within(block, o):
 
 
 def shard(model, mesh, o):
-    """fully_shard over the groups, if there are several."""
+    """Applies fully_shard to the blocks and the model, if there is more than one data-parallel rank."""
     if mesh["dp"].size() * o["replicate"] == 1:
         return
     options = dict(mesh=mesh["rep", "dp"] if o["replicate"] > 1 else mesh["dp"])
@@ -75,8 +75,9 @@ def shard(model, mesh, o):
 
 
 def loaded(o):
-    """Returns the model of a folder under transformers' own plan, and the groups of parameters that its Trainer
-    makes."""
+    """Loads a model from a folder under transformers' own plan. Returns it with parameter groups as its Trainer makes
+    them.
+    """
     from torch.distributed.tensor import DTensor
     from transformers.distributed import DistributedConfig
 
@@ -94,7 +95,7 @@ def loaded(o):
 
 
 def planned(o):
-    """Returns a model of a configuration under torchtitan's plan, or that of linear layers alone."""
+    """Returns a model and its parameters under torchtitan's plan, or with parallel linear layers only."""
     shape, names = [dist.get_world_size() // o["tp"] // o["replicate"], o["tp"]], ["dp", "tp"]
     if o["replicate"] > 1:
         shape, names = [o["replicate"], *shape], ["rep", *names]

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Steps of torchtune's own example files with small models, as its recipes run them, for `vprof run`:
+"""Records steps of torchtune's own example files with small models, run by its recipes, for `vprof run`:
 
   vprof run --gpu a100-40 --steps all --keep-files -- python torchtune_files.py FILES FOLDER > files.jsonl
 
-A line of FILES, compressed with gzip or not, has the name of an example of its repository, its recipe, the text of the file
-and the configuration of a small model of the same family. In the text {folder} is FOLDER, where the model is written. A line
-of the output has the same, with the releases of the libraries and the bytes allocated at the peak of the third optimizer step.
+A line of FILES, which may be gzip-compressed, has the name of an example in torchtune's repository, its recipe, the
+text of the file and the configuration of a small model of the same family. In the text, {folder} is replaced by FOLDER,
+to which the model is written. A line of the output has the same, the releases of the libraries, and the peak of
+allocated bytes in the third optimizer step.
 """
 import argparse
 import contextlib
@@ -28,11 +29,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 
 class Enough(BaseException):
-    """Three steps were taken."""
+    """Raised after three steps."""
 
 
 class Peaks:
-    """The peaks between the ends of steps of the one optimizer."""
+    """Peaks of allocated bytes between ends of optimizer steps."""
 
     def __init__(self):
         self.found = []
@@ -45,7 +46,7 @@ class Peaks:
 
 
 def write_model(folder, config):
-    """Writes weights of a decoder like Llama."""
+    """Writes the weights and the configuration of a Llama-like decoder."""
     c = argparse.Namespace(**config)
     keys = c.hidden_size // c.num_attention_heads * c.num_key_value_heads
     shapes = {"model.embed_tokens": (c.vocab_size, c.hidden_size), "model.norm": (c.hidden_size,)}
@@ -65,14 +66,14 @@ def write_model(folder, config):
 
 
 class Lengths:
-    """A tokenizer that only says how long rows are."""
+    """A tokenizer that only provides the sequence length."""
 
     def __init__(self, max_seq_len=None, **_):
         self.max_seq_len, self.pad_id, self.eos_id = max_seq_len, 0, 1
 
 
 class Rows(torch.utils.data.Dataset):
-    """Rows as long as the tokenizer lets them be."""
+    """A data set of sequences with the tokenizer's maximum length."""
 
     def __init__(self, tokenizer, **_):
         self.length = tokenizer.max_seq_len
@@ -86,7 +87,7 @@ class Rows(torch.utils.data.Dataset):
 
 
 class Pairs(Rows):
-    """A chosen and a rejected row each."""
+    """A data set of pairs of a chosen and a rejected sequence."""
 
     def __getitem__(self, at):
         row = super().__getitem__(at)
@@ -95,7 +96,9 @@ class Pairs(Rows):
 
 
 def make_small(text, c):
-    """Gives the builders of the file's model the sizes of a configuration, and its data sets tokens in place of texts."""
+    """Patches torchtune's model builders to use a configuration's sizes, and its data sets to return tokens without
+    texts.
+    """
     for family in set(re.findall(r"torchtune\.models\.(\w+)", text)):
         importlib.import_module("torchtune.models." + family)
     sizes = {
@@ -124,7 +127,7 @@ def make_small(text, c):
 
 
 def train(case, folder):
-    """Runs the recipe of a case until it ends."""
+    """Runs a case's recipe. Enough is raised after its third step."""
     file = folder / "case.yaml"
     file.write_text(case["text"].replace("{folder}", str(folder)))
     recipe = pathlib.Path(torchtune.__file__).parent.parent / "recipes" / (case["recipe"] + ".py")
@@ -134,7 +137,7 @@ def train(case, folder):
 
 
 def peak(case, folder):
-    """Returns the allocated bytes of the third step of a case, without what was there before."""
+    """Returns the peak of allocated bytes in the third step of a case, without the bytes allocated before it."""
     peaks, before = Peaks(), torch.cuda.memory_allocated()
     write_model(folder / "model", case["config"])
     make_small(case["text"], case["config"])

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""One rank of a decoder under the Trainer of transformers, for `vprof run`:
+"""Trains one rank of a decoder with transformers' Trainer, for `vprof run`:
 
   vprof run --gpu a100-80 --gpus 8 --steps 3 -- accelerate launch --config_file fsdp.yaml trainer.py \
     --model_name_or_path FOLDER --per_device_train_batch_size 2 --block_size 1024 --bf16 --max_steps 5 --save_strategy no
 
-FOLDER has what save_pretrained wrote of a model in bf16.
+FOLDER has a bf16 model as save_pretrained writes it.
 """
 from dataclasses import dataclass
 

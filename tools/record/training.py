@@ -1,4 +1,4 @@
-"""A model by its name or by the user's own script, and one training step of it."""
+"""Builds a model by its name or from the user's own script, and runs training steps of it."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "models", "capture"))
-import capture  # noqa: E402  what a SPEC means is said there
+import capture  # noqa: E402  it resolves SPEC
 
 OPTIMIZERS = {
     "adamw": ("AdamW", {}),
@@ -27,7 +27,7 @@ AMP = {"none": None, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def first(out):
-    """Returns the tensor that the loss is of: the only output, the first, or what the model calls logits."""
+    """Returns the tensor for the loss: the only or first output, or the entry named logits, out or sample."""
     if isinstance(out, torch.Tensor):
         return out
     if hasattr(out, "keys"):
@@ -43,7 +43,7 @@ def class_numbers(y, dim):
     return torch.zeros(y.shape[:dim] + y.shape[dim + 1 :], dtype=torch.long, device=y.device)
 
 
-# The same as vprof's --loss.
+# The losses of vprof's --loss.
 LOSSES = {
     "output": own_loss,
     "cross-entropy": lambda out: F.cross_entropy(first(out), class_numbers(first(out), 1)),
@@ -56,7 +56,7 @@ LOSSES = {
 
 
 class Job:
-    """A model on a device with all that its training step needs."""
+    """A model on a device, with its inputs, loss and optimizer."""
 
     def __init__(self, opts, batch, amp, checkpointing, mark):
         self.device = torch.device(opts.device)
@@ -78,13 +78,13 @@ class Job:
         mark("batch")
 
     def chosen_loss(self, name):
-        """Returns the loss that vprof takes by default, if none is named: the model's own, if it has one."""
+        """Returns the named loss. The default is vprof's: the model's own loss if it has labels, else cross-entropy."""
         if name:
             return LOSSES[name]
         return LOSSES["output" if "labels" in self.example.inputs else "cross-entropy"]
 
     def step(self):
-        """Forward and loss, backward, optimizer, no more gradients. Nothing else outlives it."""
+        """Runs forward, loss, backward and the optimizer, and frees the gradients. The output is freed on return."""
         dtype = AMP[self.amp]
         for _ in range(self.accumulate):
             with torch.autocast(self.device.type, dtype=dtype) if dtype else contextlib.nullcontext():
@@ -115,7 +115,7 @@ class Job:
 
 
 def checkpoint_blocks(model):
-    """Puts the children of the longest list of equal modules under torch.utils.checkpoint, as vprof does."""
+    """Applies torch.utils.checkpoint to the elements of the longest list of equal modules, as vprof does."""
     from torch.utils.checkpoint import checkpoint
 
     lists = [list(m) for m in model.modules() if isinstance(m, (torch.nn.ModuleList, torch.nn.Sequential)) and len({type(k) for k in m}) == 1]

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Steps of TRL's documented commands with small random models, as its scripts run them, for `vprof run`:
+"""Records steps of TRL's documented commands with small random models, run by its scripts, for `vprof run`:
 
   vprof run --gpu a100-40 --steps all --keep-files -- python trl_files.py FILES FOLDER > files.jsonl
 
-A line of FILES, compressed with gzip or not, has the name of a script or configuration, a command of it and the
-configuration of a small model. In the command {folder} is FOLDER, where model, tokenizer and data are written. A line
-of the output has the same, with the releases of the libraries and the bytes allocated at the peak of the second and third step.
+A line of FILES, which may be gzip-compressed, has the name of a script or configuration, its command and the
+configuration of a small model. In the command, {folder} is replaced by FOLDER, to which model, tokenizer and data are
+written. A line of the output has the same, the releases of the libraries, and the peak of allocated bytes in the second
+and third step.
 """
 import importlib.util
 import json
@@ -17,11 +18,13 @@ import trl
 
 from files import record, text
 
-PROMPT_WORDS = 512  # what vprof plans without a length of prompts
+PROMPT_WORDS = 512  # the prompt length that vprof plans by default
 
 
 def write_data(folder, n=64):
-    """Writes a data set for each task. Rows have seven tokens less than the commands cut, to one more."""
+    """Writes a data set for each task. Sequences have from seven tokens less than the commands' maximum length to one
+    more.
+    """
     texts = [text(i, 1017 + i % 8) for i in range(n + 1)]
     rows = {
         "sft": [{"text": texts[i]} for i in range(n)],
@@ -36,7 +39,9 @@ def write_data(folder, n=64):
 
 
 def generated(trainer, prompt_ids, *_, **__):
-    """Takes the place of a trainer's generation: answers of the largest length, or a token less. What is recorded is the update."""
+    """Replaces a trainer's generation: returns completions of the maximum length, or one token less. The record is
+    about the update.
+    """
     longest = trainer.args.max_completion_length
     answers = [[(i * 13 + j) % 1000 for j in range(longest - i % 2)] for i in range(len(prompt_ids))]
     return answers if isinstance(trainer, trl.RLOOTrainer) else (answers, None)
@@ -48,7 +53,7 @@ def reward(completions, **_):
 
 
 def experimental(task, arguments):
-    """Trains by a trainer outside of TRL's command line, as its example script does."""
+    """Trains with a trainer that TRL's command line lacks, as its example script does."""
     module = importlib.import_module("trl.experimental." + task)
     config, trainer = (getattr(module, task.upper() + kind) for kind in ("Config", "Trainer"))
     parser = transformers.HfArgumentParser((trl.ScriptArguments, config, trl.ModelConfig))

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Training steps of TRL's trainers with random weights, as the installed releases run them, for `vprof run`:
+"""Records training steps of TRL's trainers with random weights under the installed releases, for `vprof run`:
 
   PYTHONPATH=ENVIRONMENT vprof run --gpu a100-40 --steps all -- python trl_steps.py trl_steps.json FOLDER > trl.jsonl
 
-trl_steps.json has the configurations: of each the class of the trainer and the keys of its YAML. The model and its tokenizer
-are written to FOLDER. A line of the output has a configuration, the releases of its libraries, and the allocated and
-requested bytes at the peaks of its third step.
+trl_steps.json has the configurations, each with the trainer's class and the keys of its YAML. The model and its
+tokenizer are written to FOLDER. A line of the output has a configuration, the releases of its libraries, and the peaks
+of allocated and requested bytes in the third step.
 """
 import gc
 import importlib.metadata
@@ -23,7 +23,7 @@ LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate")
 
 
 def model_folder(folder, config):
-    """Writes a model of a configuration with a tokenizer of its words: w0, w1, ..."""
+    """Writes a model of a configuration and a word-level tokenizer (w0, w1, ...)."""
     kind = config["model_type"]
     words = {f"w{i}": i for i in range(config["vocab_size"] - 2)}
     words |= {"<eos>": len(words), "<pad>": len(words) + 1}
@@ -42,7 +42,7 @@ def text(words, seed):
 
 
 def rows_of(task, args, n):
-    """Yields rows as long as the configuration lets them be; every second one is a token shorter."""
+    """Yields sequences of the configuration's maximum length; every second one has one token less."""
     length = args.row_words or getattr(args, "max_length", None) or 0
     for i in range(n):
         words = length - i % 2
@@ -61,7 +61,7 @@ def bytes_of(kind):
 
 
 class Peaks(transformers.TrainerCallback):
-    """The peaks of each step."""
+    """Records the peaks of each step."""
 
     def __init__(self):
         self.steps = []
@@ -74,7 +74,7 @@ class Peaks(transformers.TrainerCallback):
 
 
 def steps(case, folder):
-    """Returns what the third step of a configuration needs."""
+    """Returns the peaks of the third step of a configuration."""
     task, keys = case["task"], dict(case["keys"])
     parser = trl.TrlParser((getattr(trl, task + "Config"), trl.ModelConfig))
     args, model_args = parser.parse_dict({
@@ -97,7 +97,7 @@ def steps(case, folder):
 
 
 def answers(trainer, length):
-    """Replaces the generation by answers of the largest length: what is recorded is the update."""
+    """Replaces generation by completions of the given length: the record is about the update."""
     def generated(prompt_ids, *_, **__):
         return [[(i * 13 + j) % 1000 for j in range(length)] for i in range(len(prompt_ids))], None
     trainer._generate_single_turn = generated
@@ -113,7 +113,7 @@ def main():
         record = {"stack": releases, "config": config, **case}
         try:
             record.update(steps(case, folder))
-        except Exception as e:  # a release without this configuration
+        except Exception as e:  # this release lacks the configuration
             record["error"] = f"{type(e).__name__}: {e}"[:300]
         gc.collect()
         torch._C._cuda_clearCublasWorkspaces()

@@ -1,9 +1,8 @@
-"""What one operator allocates and frees in forward and backward, byte for byte.
+"""Records what one operator allocates and frees in forward and backward, byte for byte.
 
-A vector is the second run in a warm process: the workspaces of libraries exist. Each
-input that needs a gradient is the result of a clone, and the gradient of the output is
-made by a node above it that nobody else holds, so that gradients travel as they would
-between other operators.
+A vector is the second run in a warm process, in which the workspaces of libraries exist. Each input that requires a
+gradient is the result of a clone. The gradient of the output is created by an autograd node above it and referenced by
+nothing else, so that gradients are passed as between operators of a network.
 """
 
 import contextlib
@@ -26,7 +25,7 @@ REGIMES = {
 
 
 class Incoming(torch.autograd.Function):
-    """A number above the output, whose backward makes the output's gradient."""
+    """A scalar computed from the output. Its backward creates the output's gradient."""
 
     @staticmethod
     def forward(ctx, out):
@@ -40,7 +39,7 @@ class Incoming(torch.autograd.Function):
 
 
 def made(operator, regime, device):
-    """Returns the module or function, and its inputs: leaves, and what reaches the operator."""
+    """Returns the function or module to call, and its leaf inputs."""
     _, dtype, parameters = REGIMES[regime]
     call = operator.make()
     if isinstance(call, torch.nn.Module):
@@ -54,8 +53,9 @@ def made(operator, regime, device):
 
 
 def run(call, leaves, autocast, device, watch):
-    """One forward and backward: their events, what the output is, and its address. The output
-    outlives both, as the input of whatever comes next does."""
+    """Runs forward and backward. Returns their events, facts about the output, and its address. The output stays alive,
+    as the input of a next operator would.
+    """
     x = [leaf.clone() if leaf.requires_grad else leaf for leaf in leaves]
     with watch.section() as forward:
         with torch.autocast(device.type, dtype=autocast) if autocast else contextlib.nullcontext():
@@ -77,7 +77,9 @@ def run(call, leaves, autocast, device, watch):
 
 
 def saved(call, leaves, autocast, device):
-    """Returns storages that autograd keeps, and whose they are."""
+    """Returns [bytes, name, dtype, shape] of each storage that autograd saves. The name is an input, a parameter or the
+    output.
+    """
     names, rows = {}, []
 
     def pack(t):
@@ -100,8 +102,9 @@ def saved(call, leaves, autocast, device):
 
 
 def numbered(events, living, count):
-    """Returns events as text: "+BYTES OP NATIVE NODE" is number count, -N frees number N, -xBYTES what was there
-    before."""
+    """Returns (events as text, next allocation number). "+BYTES OP NATIVE NODE" is an allocation, -N the free of
+    allocation N, -xBYTES the free of earlier memory.
+    """
     rows = []
     for e in events:
         if e.kind == "a":
@@ -120,7 +123,7 @@ def vector(operator, regime, device, gpu):
     autocast = REGIMES[regime][0]
     call, leaves = made(operator, regime, device)
     watch = watcher(device)
-    run(call, leaves, autocast, device, watch)  # warms libraries up
+    run(call, leaves, autocast, device, watch)  # warm-up of libraries
     for t in (*leaves, *(call.parameters() if isinstance(call, torch.nn.Module) else ())):
         t.grad = None
     kept = saved(call, leaves, autocast, device)

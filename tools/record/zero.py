@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""One rank of a decoder under DeepSpeed's ZeRO, for `vprof run`:
+"""Trains one rank of a decoder under DeepSpeed's ZeRO, for `vprof run`:
 
   vprof run --gpu a100-80 --gpus 8 --steps 4 -- python zero.py CONFIG.json '{"zero": {"stage": 3}}'
 
-`zero` is the part zero_optimization of DeepSpeed's JSON; weights are in bf16. Four steps, since DeepSpeed fetches by
-the trace of the first from the third on.
+`zero` is the section zero_optimization of DeepSpeed's JSON. Weights are in bf16. It runs four steps, since from the
+third step on DeepSpeed prefetches parameters by the trace of the first.
 """
 import json
 import sys

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 
 class Page(HTMLParser):
-    """The anchors and links of a page. Loaded are the files that a browser requests with it."""
+    """Collects the anchors and links of a page. loaded are the files that a browser requests with it."""
 
     def __init__(self, path):
         super().__init__()
@@ -29,7 +29,7 @@ class Page(HTMLParser):
 
 
 def faults(folder):
-    """Returns what is wrong, a line each."""
+    """Returns the errors in a folder, one line each."""
     pages = {path: Page(path) for path in sorted(folder.rglob("*.html"))}
     wrong = [] if pages else [f"{folder}: no pages"]
     for path, page in pages.items():

@@ -1,4 +1,4 @@
-"""Configuration of Sphinx for `make site`: the documents of this repository as a site, from the same Markdown files."""
+"""Sphinx configuration for `make site`: builds a site from this repository's Markdown documents."""
 
 import re
 import shutil
@@ -21,12 +21,12 @@ html_sidebars = {"**": ["sidebar/brand.html", "ask.html", "sidebar/search.html",
                         "sidebar/navigation.html", "sidebar/scroll-end.html"]}
 html_theme_options = {"navigation_with_keys": True}
 myst_heading_anchors = 6
-# Neither concerns links: code that Pygments does not know, and levels of headings.
+# These warnings are not about links: languages that Pygments lacks, and heading levels.
 suppress_warnings = ["misc.highlighting_failure", "myst.header"]
 
 
 def to_sources(match, folder, pages):
-    """A link to a file that is no page, or to a folder, leads to the repository."""
+    """Points links to folders, and to files that are no pages, to the repository on GitHub."""
     target = (folder / match["path"]).resolve()
     if not target.is_relative_to(ROOT) or not target.exists() or target.suffix in (".svg", ".png"):
         return match[0]
@@ -36,7 +36,7 @@ def to_sources(match, folder, pages):
 
 
 def prepare(app, docname, source):
-    """The first page lists all others: Sphinx needs each page in a table of contents."""
+    """Lists all pages on the first one: Sphinx requires every page in a table of contents."""
     folder = Path(app.env.doc2path(docname)).parent
     source[0] = re.sub(r"\]\((?P<path>[^()#:\s]+)\)", lambda m: to_sources(m, folder, app.env.found_docs), source[0])
     if docname == root_doc:
@@ -44,7 +44,7 @@ def prepare(app, docname, source):
 
 
 def add_index(app, failed):
-    """The first page is the README; servers look for index.html."""
+    """Copies the first page, made from the README, to index.html."""
     if not failed:
         shutil.copy(Path(app.outdir) / "README.html", Path(app.outdir) / "index.html")
 

@@ -11,11 +11,11 @@ from vprof_hook import closing
 
 
 class Ended(Exception):
-    """Training has ended."""
+    """Raised when training ends."""
 
 
 class Script:
-    """A script of which three steps are wanted, with loaders of 100 batches."""
+    """A script with three requested steps and loaders of 100 batches."""
 
     def __init__(self, grows=False):
         self.done = 0
@@ -23,11 +23,11 @@ class Script:
         growth = types.SimpleNamespace(found=lambda: grows)
         watch = types.SimpleNamespace(step=lambda: self.done, growth=growth, longest=self.longest, due=None, ended=False)
         self.closing = closing.Closing(watch)
-        self.closing.seeks = lambda *_: False  # no line of it evaluates or saves
+        self.closing.seeks = lambda *_: False  # no line of the script evaluates or saves
         self.closing.end = mock.Mock(side_effect=Ended)
 
     def epoch(self, loader):
-        """Returns the number of batches that an epoch of a loader has."""
+        """Returns the number of batches in an epoch of a loader."""
         for batch in range(100):
             if loader == self.longest.loader:
                 try:

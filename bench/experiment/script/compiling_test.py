@@ -13,7 +13,7 @@ from vprof_hook import compiling, memory
 
 
 def buffer(name, node=None, line=""):
-    """Returns a buffer of Inductor as the result of a node of the graph."""
+    """Returns an Inductor buffer as the result of a graph node."""
     node = node and types.SimpleNamespace(name=node, meta={"stack_trace": line})
     return types.SimpleNamespace(get_name=lambda: name, get_origin_node=lambda: node, get_origins=lambda: [])
 

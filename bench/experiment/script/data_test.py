@@ -185,7 +185,7 @@ class DataTest(unittest.TestCase):
             (ImportError("cannot import name 'x' from 'lib.old' (file)", name="lib.old"), "another release of lib (cannot import name 'x' from 'lib.old')"),
             (FileNotFoundError("no such file: 'x.h5'"), "a file (no such file: 'x.h5'), which is absent"),
             (FileNotFoundError(2, "No such file", "x.h5"), "x.h5, which is absent"),
-            (FileNotFoundError("Caught FileNotFoundError in DataLoader worker process 0.\n  trace\nother.h5"), "x.h5, which is absent"),  # as the worker said
+            (FileNotFoundError("Caught FileNotFoundError in DataLoader worker process 0.\n  trace\nother.h5"), "x.h5, which is absent"),  # reported in the worker
             (EOFError("EOF when reading a line"), "an answer from the keyboard (EOF when reading a line)"),
         ):
             failures.explain(error, None)
@@ -193,7 +193,7 @@ class DataTest(unittest.TestCase):
                 self.assertEqual(json.loads(file.readlines()[-1])["text"], meaning)
 
     def meaning(self, source, names):
-        """What the failure of a user's line means."""
+        """Returns the first line of the list that a user's function gets."""
         path = os.path.join(self.folder, "train.py")
         with open(path, "w") as file:
             file.write(source)
@@ -226,7 +226,7 @@ class DataTest(unittest.TestCase):
             answer("Go on?")
 
     def list_for(self, text):
-        """The first line of the list that a function of a script gets."""
+        """Returns the first line of the list that a user's function gets."""
         path, found, names = os.path.join(self.folder, "train.py"), [], {}
         with open(path, "w") as file:
             file.write(text)

@@ -1,4 +1,4 @@
-"""Trains ResNet-50 on small images under autocast, and prints the processor time of each step in seconds."""
+"""Trains ResNet-50 on small images under autocast, and prints the CPU time of each step in seconds."""
 
 import time
 

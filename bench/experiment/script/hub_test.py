@@ -24,7 +24,7 @@ FILES = {
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Answers requests with files, or sends all of them to another server."""
+    """An HTTP server that serves files, or redirects all requests to another server."""
 
     def __init__(self, to=None):
         super().__init__(("127.0.0.1", 0), Handler)

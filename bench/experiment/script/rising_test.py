@@ -9,7 +9,9 @@ from vprof_hook import rising
 
 
 def trained(steps, kept, copied):
-    """Returns the trace, the ends and the peaks of steps that keep so many bytes each, and may join all that was kept before."""
+    """Returns (trace, ends, peaks) of steps that each keep some bytes; with copied, a step also concatenates all kept
+    memory.
+    """
     trace, ends, times, peaks, live, bank = [], [], [], [], 100, 0
 
     def note(action, address, size):

@@ -15,7 +15,7 @@ aten = torch.ops.aten
 
 
 class Library:
-    """The simulated GPU's: what it was told."""
+    """Replaces the stub library: stores what it was told."""
 
     def __init__(self):
         self.told = []
@@ -24,7 +24,7 @@ class Library:
 
 
 def idle(make):
-    """Returns a kernel that allocates and computes nothing."""
+    """Returns a kernel that allocates a result and computes nothing."""
     return lambda keys, *args, **kwargs: make(*args)
 
 
@@ -141,7 +141,7 @@ class ValuesTest(unittest.TestCase):
         product = self.host.product(None, lambda keys, x, y: dot(x, y))
         for search, evaluations in (None, 20), ("strong_wolfe", 21):
             p = torch.nn.Parameter(torch.zeros(3))
-            p.grad = torch.zeros(3)  # by which it would end at once
+            p.grad = torch.zeros(3)  # gradients at which L-BFGS would stop
             optimizer = torch.optim.LBFGS([p], line_search_fn=search)
             calls.clear()
             with unittest.mock.patch.object(torch.Tensor, "dot", lambda x, y: product(None, x, y)), \

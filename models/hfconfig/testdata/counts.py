@@ -1,10 +1,10 @@
-"""What transformers and peft count: elements of the models of configurations,
-and of the same with adapters of rank 4 beside all linear layers.
+"""Counts elements as transformers and peft do: of models made from configurations, with and without adapters of rank 4
+for all linear layers.
 
     python counts.py configs/*/config.json > counts.json
 
-Needs torch, transformers and peft. Models are built on the meta device, which has no
-data, so this takes seconds and little memory.
+Needs torch, transformers and peft. Models are built on the meta device without data, so this takes seconds and little
+memory.
 """
 import json
 import os
@@ -39,7 +39,7 @@ AUTO = (transformers.AutoModelForCausalLM, transformers.AutoModelForSequenceClas
 
 
 def classes(path):
-    """The names of the classes of a configuration's type."""
+    """Returns the class names for a configuration's model type."""
     with open(path) as f:
         kind = json.load(f)["model_type"]
     if kind in CLASSES:
@@ -65,9 +65,9 @@ def count(path, name):
 
 
 def adapted(model, kind):
-    """Counts with adapters; None where peft refuses all-linear, which would
-    also adapt a layer that it saves as a whole, adapts more than linear layers, or
-    takes the place of a layer with two results, after which no step runs."""
+    """Returns the counts with adapters; None if all-linear fails in peft: it would adapt a layer that is saved as a
+    whole, adapt more than linear layers, or replace a layer with two outputs, so that no step runs.
+    """
     if any(type(m).__name__ == "Llama4Router" for m in model.modules()):
         return None
     try:
@@ -76,7 +76,7 @@ def adapted(model, kind):
     except (TypeError, ValueError):
         return None
     if model.peft_config["default"].target_parameters:
-        return None  # beside experts' parameters, too
+        return None  # also next to experts' parameters
     parameters = list(model.parameters())
     return {
         "total": sum(p.numel() for p in parameters),

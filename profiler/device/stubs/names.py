@@ -2,20 +2,20 @@
 
     python3 names.py INCLUDE... -- OBJECT...
 
-INCLUDE are folders with NVIDIA's public headers, OBJECT PyTorch's shared objects, whose
-undefined names are added where no header declares them. Rows of the table that is there are kept, so
-that the releases and CUDA versions of several runs add up. A row is the name and where the function
-writes a size or a handle: "3:8" is eight bytes through the fourth argument in an integer register,
-"5:4*6" four bytes for each of as many matrices as the seventh says.
+INCLUDE are folders with NVIDIA's public headers. OBJECT are PyTorch's shared objects, whose undefined symbols are added
+if no header declares them. Rows of an existing table are kept, so that runs with several releases and CUDA versions add
+up. A row has the function's name and its outputs, sizes or handles that the function writes through pointers. "3:8" is
+eight bytes through argument 3, counted from 0 among the integer arguments. "5:4*6" is four bytes through argument 5 for
+each of as many matrices as argument 6 states.
 """
 import pathlib, re, subprocess, sys
 
 TABLE = pathlib.Path(__file__).with_name("source") / "names.inc"
-# What is exported as data, and so not in the table.
+# Symbols exported as data, so they are not in the table.
 DATA = {"nvshmem_selected_device_transport"}
 PREFIX = r"(?:__cuda|cuda|cublas(?:Lt)?|cudnn|cufft(?:Xt)?|cusparse(?:Lt)?|cusolver|nccl|cupti|cuFile|nvml|nvrtc|nvshmem\w*|cu)[A-Z_a-z]\w*"
 OUT_SIZES = {"size_t": 8, "int": 4, "unsigned": 4, "int64_t": 8, "uint64_t": 8, "int32_t": 4, "uint32_t": 4, "long long": 8}
-# Functions of many matrices that say of each on the device whether it could be factorized. Others say it once, on the host.
+# Functions over many matrices that report a status for each matrix on the device. Others write one status on the host.
 OF_EACH = re.compile(r"(getrf|getri|matinv|potrf|syev|heev|gesvd)\w*Batched$")
 FLOATS = {"float", "double", "cuComplex", "cuDoubleComplex", "cufftReal", "cufftDoubleReal"}
 
@@ -29,7 +29,7 @@ def text_of(folder):
 
 
 def type_sizes(text):
-    """Returns what a pointer to each typedef writes: a handle 8 bytes, an enumeration 4."""
+    """Returns the number of bytes written through a pointer to each typedef: 8 for a handle, 4 for an enumeration."""
     sizes = {name: 8 for name in re.findall(r"typedef\s+(?:const\s+)?(?:struct\s+)?\w+\s*\*\s*(\w+)(?:\s+\w+_DEPRECATED)?\s*;", text)}
     sizes |= {name: 4 for name in re.findall(r"typedef\s+enum\s*\w*\s*\{[^}]*\}\s*(\w+)(?:\s+\w+_DEPRECATED)?\s*;", text)}
     sizes |= {name: 4 for name in re.findall(r"typedef\s+(?:int|unsigned int|uint32_t)\s+(\w+)\s*;", text)}

@@ -1,11 +1,10 @@
-"""Lists the convolutions of models of timm, torchvision, segmentation-models-pytorch, monai,
-diffusers and transformers, for command questions (-list). Nothing is computed: models and
-inputs live on the meta device.
+"""Lists the convolutions of models of timm, torchvision, segmentation-models-pytorch, monai, diffusers and
+transformers, as input of command questions (-list). Models and inputs are on the meta device, so nothing is computed.
 
     python convolutions.py --minutes 20 > libraries.txt
 
-A line is dims transposed samples Ci Co groups in.. kernel.. stride.. pad.. dilation.. out..;
-samples is how many the convolution sees for each of the batch (windows, frames), most often 1.
+A line is dims transposed samples Ci Co groups in.. kernel.. stride.. pad.. dilation.. out.. where samples is the
+convolution's number of samples for each sample of the batch (windows, frames), usually 1.
 """
 
 import argparse
@@ -27,7 +26,7 @@ SIZES = (128, 160, 192, 256, 288, 320, 384, 448, 512)
 
 
 class Convolutions(TorchDispatchMode):
-    """Notes each call of aten.convolution."""
+    """Records each call of aten.convolution."""
 
     def __init__(self):
         super().__init__()
@@ -165,7 +164,7 @@ def main():
     sources = [list(of()) for of in (of_timm, of_torchvision, of_smp, of_monai, of_diffusers, of_transformers)]
     for s in sources:
         random.shuffle(s)
-    # timm has more models than all others: two of them for each of the others'.
+    # timm has the most models: two of them come for each one of the other libraries.
     turns = [(of + 0.5) / len(s) for s in sources for of in range(len(s))]
     order = [m for _, m in sorted(zip(turns, itertools.chain(*sources)), key=lambda t: t[0])]
     seen, failed, done, end = set(), 0, 0, time.time() + 60 * a.minutes
@@ -181,7 +180,7 @@ def main():
                 with note:
                     model(*inputs)
             done += 1
-        except Exception:  # a size that the model does not take
+        except Exception:  # a size that the model does not accept
             failed += 1
         finally:
             signal.alarm(0)
