@@ -5,6 +5,7 @@ import json
 import linecache
 import os
 import re
+import signal
 import sys
 import tempfile
 import types
@@ -191,6 +192,16 @@ class DataTest(unittest.TestCase):
             failures.explain(error, None)
             with open(os.path.join(os.environ["VPROF_HOOK"], "events.jsonl")) as file:
                 self.assertEqual(json.loads(file.readlines()[-1])["text"], meaning)
+
+    def test_a_thread_that_fails_for_its_data_interrupts_the_process(self):
+        killed = unittest.mock.patch.object(os, "kill")
+        with killed as kill, unittest.mock.patch.object(failures, "explain") as explain, unittest.mock.patch.object(failures, "data_set", lambda trace: "Set"):
+            failures.interrupting(lambda _: None)(types.SimpleNamespace(exc_value=KeyError("text"), exc_traceback=None))
+        kill.assert_called_once_with(os.getpid(), signal.SIGINT)
+        explain.assert_called_once()
+        with killed as kill:
+            failures.interrupting(lambda _: None)(types.SimpleNamespace(exc_value=KeyError("text"), exc_traceback=None))
+        kill.assert_not_called()
 
     def meaning(self, source, names):
         """Returns the first line of the list that a user's function gets."""

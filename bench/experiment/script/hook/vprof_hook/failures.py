@@ -4,7 +4,9 @@ import functools
 import importlib
 import os
 import re
+import signal
 import sys
+import threading
 import traceback
 
 from . import data, events, kernels, memory
@@ -12,8 +14,11 @@ from .placeholders import wanted
 
 
 def start():
-    """Called when Python starts: wraps sys.excepthook and the processes of multiprocessing to report explanations."""
+    """Called when Python starts: wraps the hooks for exceptions of Python and its threads, and the processes of
+    multiprocessing, to report explanations.
+    """
     sys.excepthook = explaining(sys.excepthook)
+    threading.excepthook = interrupting(threading.excepthook)
     process = importlib.import_module("multiprocessing.process").BaseProcess
     process.run = noting(process.run)
 
@@ -36,6 +41,20 @@ def watch_workers(module):
             explain(*(exc_info or sys.exc_info())[1:], "a worker of a loader that ends without an error")
 
     module.ExceptionWrapper.__init__ = init
+
+
+def interrupting(hook):
+    """Wraps threading.excepthook: an error of a data set in a thread interrupts its process, which else waits for the
+    thread's samples until vprof's time ends.
+    """
+
+    def wrapped(args):
+        hook(args)
+        if args.exc_value is not None and data_set(args.exc_traceback):
+            explain(args.exc_value, args.exc_traceback)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return wrapped
 
 
 def noting(call):
