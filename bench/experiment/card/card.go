@@ -176,11 +176,10 @@ func (c *Card) run(ctx context.Context, of script.Command, r Row, until time.Tim
 		return err
 	}
 	r.fill(o, result)
-	if at >= 0 {
-		c.Rows[at] = r
-	} else {
-		c.Rows = append(c.Rows, r)
+	if at < 0 {
+		at, c.Rows = len(c.Rows), append(c.Rows, r)
 	}
+	c.Rows[at] = r
 	if r.Setting == documented {
 		c.Options = o.Options()
 	}

@@ -69,6 +69,10 @@ func TestFindReadsDocumentedCommands(t *testing.T) {
 			"accelerate launch train.py --lr 1 --name tiny -v",
 		},
 		{"accelerate launch inversion.py --lr 1", "accelerate launch inversion.py --lr 1"},
+		{"torchrun fid.py calc\npython run.py --encoder a\npython inversion.py", "python inversion.py"},
+		{"See `train.py`, or run it:\npython inversion.py --lr 1", "python inversion.py --lr 1"},
+		{"- To train a network: run `train.py`\n- to test one: run `test.py`", "python train.py"},
+		{"size=7 # or 14\npython train.py --size $size", "python train.py --size 7"},
 		{"python train.py\n  --lr 1\n  --epochs 2\nand wait", "python train.py --lr 1 --epochs 2"},
 		{"python train.py --model /path/to/model\npython train.py --model tiny", "python train.py --model tiny"},
 		{"tool-train serve tiny\ntool-train tune tiny", "python -m tool.train tune tiny"},
@@ -79,9 +83,10 @@ func TestFindReadsDocumentedCommands(t *testing.T) {
 		{"python test.py\npython missing_train.py\npython evaluate.py", ""},
 	} {
 		files := map[string]string{"README.md": c.text, "sub/have.yaml": ""}
-		for _, name := range []string{"train.py", "test.py", "evaluate.py", "inversion.py"} {
+		for _, name := range []string{"train.py", "test.py", "evaluate.py", "fid.py", "run.py"} {
 			files[name] = ""
 		}
+		files["inversion.py"] = "loss.backward()"
 		files["pyproject.toml"] = "[project.scripts]\ntool-train = \"tool.train:main\"\n"
 		found, err := card.Find(repository(t, files))
 		if c.want == "" {

@@ -39,13 +39,13 @@ var (
 	starts = pattern.Of(`^(?:[-$>#*` + "`" + `\s]|run:|\([\w-]+\)|\[[\w-]+\]\$)*((?:[A-Z_]+=\S+\s+)*)` +
 		`(?:mpi(?:exec|run) -np? \S+ )?((?:uv run |poetry run )?` +
 		`(?:python[\d.]*|torchrun|accelerate launch|deepspeed)\s.*)$`)
-	trains = pattern.Of(`(?i)train|tune|sft|dpo|lora|main|run[_.]|fit|imitat|learn|_ft\b|\bft_`)
-	// launched matches programs that start ranks, as only training needs in most repositories.
-	launched = pattern.Of(`^(torchrun|accelerate launch|deepspeed)\s`)
-	scripts  = pattern.Of(`\S+\.py\b`)
-	modules  = pattern.Of(`-m\s+\S+(\s+[a-z]\w*)?`) // with a program's subcommand
-	others   = pattern.Of(`(?i)eval|infer|test|sampl|generat|demo|predict|export|convert|preproc|prepare|download|` +
-		`setup|submit|gradio|merge|fetch|search|\b(serve|chat|deploy)\b`)
+	trains = pattern.Of(`(?i)train|tune|sft|dpo|lora|main|fit|imitat|learn|_ft\b|\bft_`)
+	// steps matches the source of a script that trains and has another name.
+	steps   = pattern.Of(`\.backward\(|Trainer\(|\.fit\(`)
+	scripts = pattern.Of(`\S+\.py\b`)
+	modules = pattern.Of(`-m\s+\S+(\s+[a-z]\w*)?`) // with a program's subcommand
+	others  = pattern.Of(`(?i)eval|infer|test|sampl|generat|demo|predict|export|convert|preproc|prepare|download|` +
+		`setup|submit|gradio|merge|fetch|search|cache|\b(serve|chat|deploy)\b`)
 	frameworks = pattern.Of(`-m (paddle|mindspore)\b`) // other than PyTorch
 	// evaluates matches an option by which a training script evaluates or explains itself, and does not train.
 	evaluates = pattern.Of(`(?i)^--?(only[-_])?(h|help|eval|evaluate|test|infer|inference|predict)([-_]only)?$|` +
@@ -53,13 +53,15 @@ var (
 	continued = pattern.Of(`\\(\s+#.*)?\s*$`)
 	indented  = pattern.Of(`^\s+--?\w`) // options below a command, as documents for several shells write them
 	// spanned matches a command in a sentence or a list: "1. Run `python train.py`".
-	spanned  = pattern.Of("`((?:[A-Z_]+=\\S+ +)*(?:python[\\d.]*|torchrun|accelerate launch|deepspeed) [^`]*)`")
-	variable = pattern.Of(`\$\{(\w+)(?::-["']?([^}"']*)["']?)?\}|\$(\w+)`)
+	spanned = pattern.Of("`((?:[A-Z_]+=\\S+ +)*(?:python[\\d.]*|torchrun|accelerate launch|deepspeed) [^`]*)`")
+	// mentioned matches a script in a sentence: run `train.py`.
+	mentioned = pattern.Of("[`\"]([\\w/]*train\\w*\\.py)[`\"]")
+	variable  = pattern.Of(`\$\{(\w+)(?::-["']?([^}"']*)["']?)?\}|\$(\w+)`)
 	// arrayed matches an array of options, a line or several for each, and arrays its use.
 	arrayed  = pattern.Of(`(?ms)^\s*([A-Za-z_]\w*)=\(\s*$(.*?)^\s*\)`)
 	arrays   = pattern.Of(`"?\$\{(\w+)\[[@*]\]\}"?`)
 	remark   = pattern.Of(`(?m)(^|\s)#.*$`)
-	assigned = pattern.Of(`(?m)^\s*(?:export\s+)?([A-Za-z_]\w*)=("[^"(\x60]*"|'[^']*'|[^\s;&|(\x60]*)\s*$`)
+	assigned = pattern.Of(`(?m)^\s*(?:export\s+)?([A-Za-z_]\w*)=("[^"(\x60]*"|'[^']*'|[^\s;&|(\x60]*)(?:\s+#.*)?\s*$`)
 	blank    = pattern.Of(`<[^<>]+>|\[[A-Z][^\[\]]+\]|\[[a-z][\w-]*( [\w-]+)+\]`)
 	// optional matches an option as manuals write it, and one whose value they leave out: --node-rank=...
 	optional = pattern.Of(`\[-[^\[\]]*\]|"?\$[@*]"?|--[\w-]+=\.\.\.(\s|$)`)
@@ -161,11 +163,16 @@ func commandsOf(dir, name, text string, programs map[string]string, arguments []
 		if m := spanned().FindStringSubmatch(line); m != nil {
 			line = m[1]
 		}
+		mention := mentioned().FindStringSubmatch(line)
+		if mention != nil && !starts().MatchString(line) {
+			line = "python " + mention[1]
+		}
 		if m := called().FindStringSubmatch(line); m != nil && programs[m[2]] != "" {
 			line = m[1] + programs[m[2]] + m[3]
 		}
 		if c := commandOf(dir, name, line, known); c != nil {
 			c.From = fmt.Sprintf("%s:%d", name, number)
+			c.lacks += len(mention)
 			all = append(all, *c)
 		}
 	}
@@ -197,8 +204,8 @@ func commandOf(dir, name, line string, known map[string]string) *Command {
 	}
 	script := cmp.Or(scripts().FindString(m[2]), modules().FindString(m[2]))
 	base, in := filepath.Base(script), folderOf(dir, name, script)
-	trainer := trains().MatchString(base) || launched().MatchString(m[2])
-	if !trainer || others().MatchString(base) || in == "" || frameworks().MatchString(line) {
+	source, _ := os.ReadFile(filepath.Join(dir, in, script)) // a module may be installed
+	if !trains().MatchString(base) && !steps().Match(source) || others().MatchString(base) || in == "" || frameworks().MatchString(line) {
 		return nil
 	}
 	line = arrays().ReplaceAllString(m[2], "$${$1}")
