@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import struct
+import subprocess
 import sys
 import tempfile
 import threading
@@ -152,7 +153,19 @@ class HubTest(unittest.TestCase):
             hub.refuse("socket.getaddrinfo", ("huggingface.co", 443, 0, 0, 0))
         hub.refuse("socket.connect", (None, ("127.0.0.1", 443)))
         hub.refuse("socket.connect", (None, "/tmp/socket"))
+        hub.refuse("socket.sendmsg", (None, None))
         self.assertTrue(hub.is_local(socket.gethostname()))
+
+    def test_python_refuses_what_its_audit_reports(self):
+        calls = (
+            "socket.create_connection(('192.0.2.1', 80), 1)", "socket.gethostbyname('vprof.invalid')", "socket.gethostbyaddr('192.0.2.1')", "socket.getnameinfo(('192.0.2.1', 80), 0)",
+            "socket.socket(type=socket.SOCK_DGRAM).sendto(b'', ('192.0.2.1', 9))", "socket.socket(type=socket.SOCK_DGRAM).sendmsg([b''], [], 0, ('192.0.2.1', 9))",
+            "subprocess.run(['curl', 'http://192.0.2.1'])",
+        )
+        text = "import socket, subprocess, sys\nsys.path.insert(0, %r)\nfrom vprof_hook import hub\nhub.start()\n" % sys.path[0]
+        text += "".join("try:\n    %s\n    print('asked')\nexcept (ConnectionRefusedError, FileNotFoundError) as error:\n    print('vprof' in str(error))\n" % call for call in calls)
+        done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+        self.assertEqual(done.stdout.split(), ["True"] * len(calls), done.stderr)
 
 
 if __name__ == "__main__":

@@ -40,6 +40,12 @@ def start():
 DOWNLOADS = re.compile(r"(^|[\s/;&|])(curl|wget|aria2c|gdown|gsutil|(pip3?|conda|apt(-get)?|uv pip) (install|download)|git (clone|fetch|pull))\b")
 
 
+# Audit events of the network, and the argument that is a host, or an address with a host.
+NETWORK = {
+    "socket.connect": -1, "socket.sendto": -1, "socket.sendmsg": -1, "socket.getaddrinfo": 0, "socket.gethostbyname": 0, "socket.gethostbyaddr": 0, "socket.getnameinfo": 0,
+}
+
+
 def refuse(event, args):
     """An audit hook of Python: refuses connections to other machines and commands that download."""
     if event in ("subprocess.Popen", "os.system"):
@@ -47,9 +53,13 @@ def refuse(event, args):
         command = " ".join(map(os.fsdecode, words)) if isinstance(words, (list, tuple)) else os.fsdecode(words)
         if DOWNLOADS.search(command):
             raise FileNotFoundError(2, "vprof run without weights or data runs no command that downloads", command)
-    if event not in ("socket.connect", "socket.getaddrinfo", "socket.sendto") or getattr(own, "fetching", False):
+    if event not in NETWORK or getattr(own, "fetching", False):
         return
-    host = args[0] if event == "socket.getaddrinfo" else args[-1][0] if isinstance(args[-1], tuple) else None
+    host = args[NETWORK[event]]
+    if isinstance(host, tuple):
+        host = host[0]
+    elif NETWORK[event]:  # the path of a socket of this machine, or the address of an earlier connect
+        return
     if host is None or is_local(host.decode() if isinstance(host, bytes) else str(host)):
         return
     raise ConnectionRefusedError("vprof run without weights or data uses no network: %s was not asked" % (host,))
