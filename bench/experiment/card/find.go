@@ -205,7 +205,8 @@ func commandOf(dir, name, line string, known map[string]string) *Command {
 	script := cmp.Or(scripts().FindString(m[2]), modules().FindString(m[2]))
 	base, in := filepath.Base(script), folderOf(dir, name, script)
 	source, _ := os.ReadFile(filepath.Join(dir, in, script)) // a module may be installed
-	if !trains().MatchString(base) && !steps().Match(source) || others().MatchString(base) || in == "" || frameworks().MatchString(line) {
+	trainer := trains().MatchString(base) || steps().Match(source)
+	if !trainer || others().MatchString(base) || in == "" || frameworks().MatchString(line) {
 		return nil
 	}
 	line = arrays().ReplaceAllString(m[2], "$${$1}")
