@@ -137,8 +137,7 @@ func askAfterCapture(ctx context.Context, o *captureOptions, file string) error 
 	if err != nil {
 		return nil // what the file lacks is said where it is planned
 	}
-	c := m.Default
-	c.Model = m.Name
+	c := m.Usual()
 	if options.Setups, err = inPrecisions(a, m, c, models.Precisions()); err == nil {
 		options.Batches = usualBatches(m)
 		slices.Reverse(options.Batches)

@@ -75,7 +75,8 @@ func (o *planOptions) ranged(ctx context.Context, here *job.Local, r *report.Rep
 			if err != nil {
 				return err
 			}
-			p.Range(over, others, reported)
+			on, _ := r.Find(p.Device)
+			p.Range(over, others, reported, on.Memory)
 		}
 	}
 	return nil

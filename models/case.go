@@ -97,6 +97,11 @@ func (c Case) String() string {
 	return strings.Join(append([]string{c.Model}, words...), ", ")
 }
 
+// AnyRelease returns the line of [Case.String] without the release of PyTorch.
+func (c Case) AnyRelease() string {
+	return strings.Replace(c.String(), ", PyTorch "+c.ReleaseName(), "", 1)
+}
+
 // unnamedRelease is the release of PyTorch of cases that name none: the only one there was before files named it.
 const unnamedRelease = "2.11"
 

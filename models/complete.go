@@ -10,6 +10,17 @@ import (
 	"github.com/vprof/vprof/profiler/stack"
 )
 
+// Usual returns the model's default case by the release of PyTorch that verbs plan for where none is named: the newest,
+// or the one that made a recording.
+func (m Model) Usual() Case {
+	c := m.Default
+	c.Model = m.Name
+	if !m.Recorded {
+		c.Torch = stack.Default().Release()
+	}
+	return c
+}
+
 // Complete fills what c leaves open (stage, batch, accumulation, settings) with the model's defaults and checks the
 // rest. What "" and false mean for precision, weights, checkpointing and optimizer is a choice already, so those stay
 // as they are. The error is a [*CaseError].

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -34,8 +35,9 @@ type Field struct {
 	Values func() []string
 	// form reads and writes its text; it cannot be read if it has no name.
 	form
-	// say puts the text into a line about a case; nil says it as it is.
-	say func(c *Case, text string) string
+	// say puts the text into a line about a case; nil says it as it is. Absent is said of a case without one.
+	say    func(c *Case, text string) string
+	absent string
 }
 
 // form is how a field is read from text, and written: empty for what the model decides.
@@ -268,7 +270,7 @@ func fixed(words string) func(*Case, string) string {
 func (f *Field) Words(c *Case) string {
 	text := f.text(c)
 	if f.say == nil || text == "" {
-		return text
+		return cmp.Or(text, f.absent)
 	}
 	return f.say(c, text)
 }

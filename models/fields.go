@@ -297,6 +297,7 @@ var fields = []Field{
 		Name: "torch", JSON: "torch", Group: GroupWhere, Main: true,
 		Usage: "`release` of PyTorch that trains, like 2.15, by whose rules memory is taken",
 		form:  spelled(ParseRelease, func(c *Case) *string { return &c.Torch }), say: prefixed("PyTorch "),
+		absent: "PyTorch " + unnamedRelease,
 	},
 	{
 		Name: "stack", JSON: "stack", Label: "libraries", Group: GroupWhere, Main: true,

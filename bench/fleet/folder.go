@@ -27,7 +27,6 @@ import (
 	"github.com/vprof/vprof/models/hfconfig"
 	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/planner/coefficients"
-	"github.com/vprof/vprof/profiler/stack"
 )
 
 // Schema names this version of fleet.json.
@@ -78,12 +77,9 @@ func (c *Config) Units(file string, r *models.Registry, tell func(*trainers.Conf
 
 // open finds the model, and the case that is its own or its trainer's.
 func (c Case) open(folder string, r *models.Registry, tell func(*trainers.Config)) (models.Model, models.Case, error) {
-	release, err := models.ParseRelease(stack.Default().Release())
-	if err != nil {
-		return models.Model{}, models.Case{}, err
-	}
 	name := c.Model
 	var t *trainers.Config
+	var err error
 	if len(c.Trainer) > 0 {
 		if t, name, err = c.trainer(folder); err != nil {
 			return models.Model{}, models.Case{}, err
@@ -93,8 +89,7 @@ func (c Case) open(folder string, r *models.Registry, tell func(*trainers.Config
 	if err != nil {
 		return models.Model{}, models.Case{}, err
 	}
-	trained := m.Default
-	trained.Model, trained.Torch = m.Name, cmp.Or(m.Torch, release)
+	trained := m.Usual()
 	if t == nil {
 		return m, trained, nil
 	}

@@ -37,7 +37,7 @@ func Matrix(ctx context.Context, units []Unit, gpus []device.GPU, e step.Evidenc
 		Warnings: step.Unsupported(gpus, cases...),
 	}
 	if exact {
-		m.Notes = append(m.Notes, "in brackets, the largest safe batch; it and what a cell needs are recorded.")
+		m.Notes = append(m.Notes, "the steps of each cell are recorded.")
 	} else {
 		m.Notes = append(m.Notes,
 			fmt.Sprintf("many cells: they are read off the line between recordings at the smallest and the largest "+
@@ -170,7 +170,7 @@ func (u Unit) fillExactly(ctx context.Context, cell *report.MatrixCell, setup *s
 	if cell.Largest, err = j.Largest(ctx, begin, planner.SearchedBatch); err != nil {
 		return err
 	}
-	cell.Batch = u.upTo(cell.Largest)
+	cell.Capped, cell.Batch = cell.Largest == planner.SearchedBatch, u.upTo(cell.Largest)
 	d, err := j.Try(ctx, setup, cell.Batch)
 	if err != nil {
 		return err
@@ -193,7 +193,7 @@ func (u Unit) fill(cell *report.MatrixCell, setup *step.Setup, gpu device.GPU, s
 	if cell.Largest, err = j.LargestOf(p.Estimate, begin, planner.SearchedBatch); err != nil {
 		return err
 	}
-	cell.Batch = u.upTo(cell.Largest)
+	cell.Capped, cell.Batch = cell.Largest == planner.SearchedBatch, u.upTo(cell.Largest)
 	e, err := p.Estimate(cell.Batch)
 	cell.Fits, cell.Needs = report.Verdict(e.Verdict), step.IntervalOf(e.Device)
 	return err

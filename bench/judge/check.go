@@ -107,7 +107,8 @@ func (j *Judge) Through(l *report.Lengths, p *report.Point) {
 	c := j.Epochs(l)
 	if e := p.Estimate; c.Reason != "" && e.Unsafe == "" {
 		e.Unsafe, e.Decides = c.Reason, &report.Decision{
-			What: "an epoch over these lengths", Batch: p.Batch, Need: c.Need, Limit: j.Budget.Limit(),
+			What: "an epoch over these lengths", Batch: p.Batch, Need: c.Need,
+			Limit: j.Budget.Bound(planner.Reason(c.Reason)),
 		}
 	}
 }

@@ -302,7 +302,7 @@ func (d *Judgement) Report(ctx context.Context) (*report.Estimate, error) {
 	out.Unsafe = report.Reason(d.Reason)
 	if d.Reason != "" {
 		out.Decides = &report.Decision{
-			What: d.Decides.What, Batch: d.Decides.Batch, Need: d.Decides.Need, Limit: d.judge.Budget.Limit(),
+			What: d.Decides.What, Batch: d.Decides.Batch, Need: d.Decides.Need, Limit: d.judge.Budget.Bound(d.Reason),
 		}
 	}
 	return out, nil

@@ -53,7 +53,7 @@ func (f *Fit) subject() string {
 	}
 	c, name := f.Choices[0].Case, f.Model
 	return name + phrase.After(", ", c.Task) + phrase.If(c.LoRA != nil, ", LoRA %v", c.LoRA) +
-		phrase.If(c.Torch != "", ", PyTorch %s", c.ReleaseName()) +
+		", PyTorch " + c.ReleaseName() +
 		phrase.If(c.Dataset != 0, " with %s of data on the GPU", bytesize.Format(c.Dataset))
 }
 

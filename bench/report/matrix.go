@@ -50,7 +50,9 @@ type MatrixCell struct {
 	Fits  Verdict `json:"fits,omitempty"`
 	Batch int     `json:"batch"`
 	// Largest is the largest safe batch size, of a sweep the largest that ran; zero if none or not sought.
-	Largest int `json:"largest,omitempty"`
+	// Capped reports whether the search ended there, so that a larger one may be safe, too.
+	Largest int  `json:"largest,omitempty"`
+	Capped  bool `json:"capped,omitempty"`
 	// Needs are the device's bytes at Batch.
 	Needs Interval `json:"needs"`
 	// Error is how far the estimate is from a run, as a share of it; absent without.
@@ -76,8 +78,8 @@ var matrixColumns = []matrixColumn{
 	{"run", func(c MatrixCell) string { return c.Run }, nil},
 	gib("memory", func(c MatrixCell) int64 { return c.Memory }),
 	{"fits", func(c MatrixCell) string { return string(c.Fits) }, nil},
-	counted("batch", func(c MatrixCell) int { return c.Batch }),
-	counted("largest", func(c MatrixCell) int { return c.Largest }),
+	counted("batch", func(c MatrixCell) (int, bool) { return c.Batch, false }),
+	counted("largest", func(c MatrixCell) (int, bool) { return c.Largest, c.Capped }),
 	gib("needs", func(c MatrixCell) int64 { return c.Needs.Bytes }),
 	gib("low", func(c MatrixCell) int64 { return c.Needs.Low }),
 	gib("high", func(c MatrixCell) int64 { return c.Needs.High }),
@@ -100,13 +102,12 @@ func gib(name string, of func(MatrixCell) int64) matrixColumn {
 	return matrixColumn{name, func(c MatrixCell) string { return strconv.FormatFloat(number(c), 'f', 2, 64) }, number}
 }
 
-func counted(name string, of func(MatrixCell) int) matrixColumn {
+// counted returns a column of numbers, with a plus where it may be larger.
+func counted(name string, of func(MatrixCell) (n int, capped bool)) matrixColumn {
 	return matrixColumn{name, func(c MatrixCell) string {
-		if of(c) == 0 {
-			return "-"
-		}
-		return strconv.Itoa(of(c))
-	}, func(c MatrixCell) float64 { return float64(of(c)) }}
+		n, capped := of(c)
+		return cmp.Or(phrase.If(n > 0, "%d", n)+phrase.If(capped, "+"), "-")
+	}, func(c MatrixCell) float64 { n, _ := of(c); return float64(n) }}
 }
 
 // MatrixColumns returns the names that Columns, Sort and Filter take.
@@ -260,8 +261,9 @@ func (c MatrixCell) Column() string {
 
 // square returns a row for each case and a column for each GPU.
 func (m *Matrix) square() Sheet {
-	const marks = "batch (largest safe batch): GiB needed at batch; ? tight, ! does not fit, x refused."
-	s := Sheet{Title: m.Name, Columns: Columns("model | case"), Notes: append([]string{marks}, m.notes()...)}
+	notes := phrase.List{"batch (largest safe batch): GiB needed at batch."}
+	notes.Text(append([]string{legend(m.signs())}, m.notes()...)...)
+	s := Sheet{Title: m.Name, Columns: Columns("model | case"), Notes: notes}
 	gpus, cases := m.Grid()
 	for _, g := range gpus {
 		memory := fmt.Sprintf("%.1f GiB", float64(g.Memory)/bytesize.GiB)
@@ -272,6 +274,18 @@ func (m *Matrix) square() Sheet {
 		s.Row(of.Model, of.Case, lists.Map(cells, MatrixCell.String))
 	}
 	return s
+}
+
+// signs returns the signs that cells show.
+func (m *Matrix) signs() (signs []string) {
+	for _, c := range m.Rows {
+		if c.Refused != "" {
+			signs = append(signs, refusedCell)
+			continue
+		}
+		signs = append(signs, c.Fits.mark(), phrase.If(c.Capped, "+"))
+	}
+	return signs
 }
 
 // simulated names the GPUs whose runs were simulated; empty if there are none.
@@ -295,11 +309,11 @@ func (m *Matrix) simulated() string {
 func (c MatrixCell) String() string {
 	switch {
 	case c.Refused != "":
-		return "x"
+		return refusedCell
 	case c == MatrixCell{}:
 		return ""
 	}
-	return strconv.Itoa(c.Batch) + phrase.If(c.Largest > 0, " (%d)", c.Largest) +
+	return strconv.Itoa(c.Batch) + phrase.If(c.Largest > 0, " (%d%s)", c.Largest, phrase.If(c.Capped, "+")) +
 		fmt.Sprintf(": %.2f", float64(c.Needs.Bytes)/bytesize.GiB) + c.Fits.mark()
 }
 

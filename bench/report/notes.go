@@ -229,10 +229,27 @@ func (r *Report) besidesNote() string {
 // slowWords explains [Slow].
 const slowWords = "fits slowly: only because PyTorch frees cached memory and allocates it again."
 
-// marks explains the marks.
-const marks = "* not safe: over the share of the memory that may be filled, or because of a smaller batch or an " +
-	"evaluation; ? tight: the upper end of the estimate exceeds the GPU's memory; ~ fits slowly: only because " +
-	"PyTorch frees cached memory; ! does not fit."
+// marks are what the signs of cells mean.
+var marks = [][2]string{
+	{"*", "not safe: over the share of the memory that may be filled, or because of a smaller batch or an evaluation"},
+	{"?", "tight: the upper end of the estimate exceeds the GPU's memory"},
+	{"~", "fits slowly: only because PyTorch frees cached memory"},
+	{"!", "does not fit"},
+	{refusedCell, "refused"},
+	{"+", "at least: the search ended there"},
+}
+
+// refusedCell is the cell of a case that cannot be trained.
+const refusedCell = "x"
+
+// legend explains the signs of a table's cells, each once: "? tight: ...; ! does not fit."; empty without signs.
+func legend(signs []string) string {
+	shown := lists.Filter(marks, func(m [2]string) bool {
+		return slices.ContainsFunc(signs, func(s string) bool { return strings.TrimSpace(s) == m[0] })
+	})
+	words := lists.Map(shown, func(m [2]string) string { return m[0] + " " + m[1] })
+	return phrase.If(len(words) > 0, "%s.", strings.Join(words, "; "))
+}
 
 // timesOver returns a count of events in words.
 func timesOver(n int64) string {

@@ -44,7 +44,10 @@ func (r *Report) componentsSheet() Sheet {
 func (r *Report) gpusSheet() Sheet {
 	c := columnOf(largest(r.Points, func(p Point) int64 { return p.Estimate.Device.High }))
 	s := sheetIn(r.Case.String(), "gpu | memory {}>", largest(r.Devices, func(d Device) int64 { return d.Memory }))
-	s.Bars, s.Notes = r.bars(), slices.Concat([]string{marks}, r.refusals(), r.sideNotes(), warningNotes(r.Warnings))
+	signs := lists.Map(r.Points, func(p Point) string { return p.Estimate.mark() })
+	var notes phrase.List
+	notes.Text(legend(signs))
+	s.Bars, s.Notes = r.bars(), slices.Concat(notes, r.refusals(), r.sideNotes(), warningNotes(r.Warnings))
 	var needs, claims []int // batch sizes, and the ones that a guide estimates
 	for _, p := range r.Points {
 		needs = lists.Union(needs, p.Batch)

@@ -212,9 +212,8 @@ func (r Releases) on(d Device) Releases {
 
 // sheet returns the table of one GPU.
 func (r Releases) sheet() Sheet {
-	c := r[0].Case
-	c.Torch = ""
-	s := sheetIn(fmt.Sprintf("%s; %s", c, r[0].Devices[0]), "batch> | {}", largest(r, (*Report).largestDevice))
+	s := sheetIn(fmt.Sprintf("%s; %s", r[0].Case.AnyRelease(), r[0].Devices[0]), "batch> | {}",
+		largest(r, (*Report).largestDevice))
 	for i, release := range r {
 		s.Columns = append(s.Columns, Column{Head: "PyTorch " + release.Case.ReleaseName(), Right: true})
 		if i > 0 {

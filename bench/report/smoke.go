@@ -217,14 +217,15 @@ func (s *Smoke) Sheets() []Sheet {
 		largest(s.Checks, func(c Check) int64 { return c.Device }))
 	ended := false // the training run
 	for _, c := range s.Checks {
-		note, verdict := c.Note+phrase.If(c.Aside, "; not part of the verdict"), c.Reason.String()
+		note, verdict := c.Note, c.Reason.String()
 		switch {
 		case c.OOM == nil:
 		case ended && !c.separate():
 			note, verdict = "what it would need; memory runs out before", "not reached"
 		default:
-			note, ended = c.OOM.String(), ended || !c.separate()
+			note, ended = c.OOM.String(), ended || !c.separate() && !c.Aside
 		}
+		note += phrase.If(c.Aside, "; not part of the verdict")
 		sheet.Row(c.Name, c.Allocated, c.Reserved, c.Device, verdict, note)
 	}
 	sheet.Answer = []string{s.Verdict()}

@@ -23,7 +23,7 @@ type StackRange struct {
 	Device    Interval `json:"device"`
 	// Intervals names the records that the margins come from, and how many of them margins of the others held.
 	Intervals string `json:"intervals"`
-	// Verdict is the verdict on the release that needs most.
+	// Verdict is the verdict on the release that needs most, and tight at best where the range exceeds the memory.
 	Verdict Verdict `json:"verdict"`
 }
 
@@ -35,8 +35,8 @@ type Reported struct {
 }
 
 // Range sets the range of the point over releases, whose estimates of it are given by release, with the margins of runs
-// that others report. Without these, the point's own intervals are widened to the releases.
-func (p *Point) Range(over []string, others map[string]*Estimate, reported *Reported) {
+// that others report, on a GPU of so many bytes. Without these, the point's own intervals are widened to the releases.
+func (p *Point) Range(over []string, others map[string]*Estimate, reported *Reported, memory int64) {
 	e := p.Estimate
 	if e == nil {
 		return
@@ -66,6 +66,9 @@ func (p *Point) Range(over []string, others map[string]*Estimate, reported *Repo
 	r.Reserved = r.Reserved.beyond(reported.Reserved, e.Reserved.Bytes)
 	r.Device = r.Device.beyond(reported.Reserved, e.Reserved.Bytes)
 	r.Intervals = reported.Source
+	if r.Device.High > memory {
+		r.Verdict = r.Verdict.Worse(Tight)
+	}
 	p.StackRange = &r
 }
 

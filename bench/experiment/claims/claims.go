@@ -168,7 +168,7 @@ func (a *answers) answer(ctx context.Context, c guides.Claim, gpu device.GPU) (*
 
 // cases returns a claim's cases: every stage if it names none, and both ends of its range of batch sizes.
 func (a *answers) cases(c guides.Claim) []models.Case {
-	k := c.Over(a.model.Default)
+	k := c.Over(a.model.Usual())
 	k.Accumulate = step.RecordedSteps(max(1, k.Accumulate))
 	stages := a.model.Stages
 	if c.Stage != "" {

@@ -146,8 +146,7 @@ func (s *Side) reports(r io.Reader, name string) error {
 func amountsOf(c models.Case, batch int, gpu string) Amounts {
 	a := Amounts{Of: fmt.Sprintf("%s, batch %d", c, batch), Case: c, Batch: batch}
 	a.GPU, a.Torch = gpu, c.ReleaseName()
-	c.Torch = ""
-	a.AnyRelease = fmt.Sprintf("%s, batch %d", c, batch)
+	a.AnyRelease = fmt.Sprintf("%s, batch %d", c.AnyRelease(), batch)
 	return a
 }
 

@@ -28,7 +28,7 @@ func Describe(ctx context.Context, m models.Model, gpu device.GPU, residuals ste
 	}
 	for _, task := range tasks {
 		for _, stage := range m.Stages {
-			c := m.Default
+			c := m.Usual()
 			c.Task, c.Stage = task, stage
 			counts, err := countsOf(m, c)
 			if err != nil {
@@ -66,7 +66,7 @@ func countsOf(m models.Model, c models.Case) (models.Counts, error) {
 // factsOf records one step of the model's default case at a batch size, with fp32
 // weights, which go with any precision, and returns the recording's facts.
 func factsOf(m models.Model, gpu device.GPU, amp models.Autocast, batch int) (trace.Facts, error) {
-	c := m.Default
+	c := m.Usual()
 	c.AMP, c.Batch, c.Weights = amp, batch, ""
 	if c.Task == "" && len(m.Tasks) > 0 {
 		c.Task = m.Tasks[0]
