@@ -3,6 +3,8 @@ package script
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -92,11 +94,24 @@ func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.Held)
 		add("outputs of the evaluation brought to the host batch by batch ("+line+
 			"; eval_accumulation_steps of a Trainer)", estimate, min(kept, run.Allocated-evaluation))
 	}
+	if rest, step := apart(run.Phases); step > 0 && !o.End().Benchmark {
+		add(fmt.Sprintf("in step %d, which needs more than others, a batch no larger than theirs", step), estimate,
+			run.Allocated-max(rest, other))
+	}
 	if bytes, line := scores(held); bytes > 0 {
 		add("F.scaled_dot_product_attention in place of scores and masks ("+line+")", estimate,
 			min(bytes, run.Allocated-other))
 	}
-	if conf := o.allocator(); !conf.Expandable && o.Stubs != "" {
+	conf, saved := o.allocator(), step.Saved(o.Program)
+	if lines := saved.Lines(1); len(lines) > 0 {
+		there, err := saved.Without(ctx, step.Plentiful(o.GPU), conf)
+		if err != nil {
+			return nil, err
+		}
+		add("copies for the checkpoint on the host, one parameter after the other ("+lines[0].Name+")", replayed,
+			run.Reserved-there.Reserved)
+	}
+	if !conf.Expandable && o.Stubs != "" {
 		conf.Expandable = true
 		there, err := step.Simulate(ctx, o.Program, step.Plentiful(o.GPU), conf, 0)
 		if err != nil {
@@ -114,6 +129,25 @@ func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.Held)
 	return all, nil
 }
 
+// apart returns the training step with the highest peak, if few steps come near it, and the peak of the others; zeros
+// if many do.
+func apart(phases []report.Phase) (rest int64, step int) {
+	peaks := map[int]int64{}
+	for _, p := range phases {
+		if p.Step > 0 && (p.Name == "forward" || p.Name == "backward") {
+			if peaks[p.Step] = max(peaks[p.Step], p.PeakAllocated); peaks[p.Step] > peaks[step] {
+				step = p.Step
+			}
+		}
+	}
+	sorted := slices.Sorted(maps.Values(peaks))
+	few := len(sorted)/10 + 1
+	if step == 1 || len(sorted) <= 2*few || sorted[len(sorted)-1-few] > sorted[len(sorted)-1]*9/10 {
+		return 0, 0
+	}
+	return sorted[len(sorted)-1-few], step
+}
+
 // keptInEvaluation returns the bytes of outputs of earlier batches at the peak of evaluations: of the line with most,
 // that line, and the bytes of all lines.
 func (o *Outcome) keptInEvaluation() (most int64, line string, all int64) {
@@ -124,9 +158,9 @@ func (o *Outcome) keptInEvaluation() (most int64, line string, all int64) {
 // scoring matches source lines that compute scores or masks, and attention what lines around them have where these are
 // attention's. place has the file and the number of file:line:function.
 var (
-	scoring   = pattern.Of(`\b(masked_fill|softmax|baddbmm)_?\(`)
+	scoring   = pattern.Of(`\b(masked_fill|softmax|baddbmm|where)_?\(`)
 	place     = pattern.Of(`^(.*):(\d+):[^:]*$`)
-	attention = pattern.Of(`(?i)att(n|ention|_|\b)`)
+	attention = pattern.Of(`(?i)att(n|en[dt]|_|\b)`)
 )
 
 // around is the number of lines before and after one that belong to the same computation.

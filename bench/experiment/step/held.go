@@ -56,20 +56,29 @@ func PeakOf(p *program.Program, within func(*program.Phase) bool) Held {
 	return h
 }
 
-// Repeated finds lines that hold at least that number of buffers of one size, and counts their bytes without the last
-// buffer. It returns the line with most, its bytes, and the bytes of all lines. Lines of libraries count separately.
+// Repeated finds lines that hold at least that number of buffers of one size, of which few were freed since their phase
+// began, and counts their bytes without the last buffer. It returns the line with most, its bytes, and the bytes of all
+// lines. Lines of libraries count separately.
 func (h Held) Repeated(least int) (most int64, line string, all int64) {
 	type key struct {
 		line, below string
 		bytes       int64
 	}
-	counts := map[key]int{}
+	keyOf := func(i uint32) key { return key{h.site(i).Where, h.site(i).Native, h.p.Buffers[i].Bytes} }
+	phases, now := allocatedIn(h.p), map[*program.Phase]bool{}
+	counts, made := map[key]int{}, map[key]int{}
 	for _, i := range h.buffers {
-		counts[key{h.site(i).Where, h.site(i).Native, h.p.Buffers[i].Bytes}]++
+		counts[keyOf(i)]++
+		now[phases[i]] = true
+	}
+	for i, phase := range phases {
+		if now[phase] {
+			made[keyOf(uint32(i))]++
+		}
 	}
 	for k, n := range counts {
 		sum := k.bytes * int64(n-1)
-		if n < least || k.line == "" {
+		if n < least || 2*n < made[k] || k.line == "" {
 			continue
 		}
 		if all += sum; sum > most || sum == most && k.line < line {
@@ -77,6 +86,39 @@ func (h Held) Repeated(least int) (most int64, line string, all int64) {
 		}
 	}
 	return most, line, all
+}
+
+// Saved returns the buffers that saves allocate, and all of the lines that allocate most of their bytes then.
+func Saved(p *program.Program) Held {
+	h, phases, sums := Held{p: p}, allocatedIn(p), map[string]int64{}
+	saves := func(i uint32) bool { return phases[i] != nil && phases[i].Name == "saving" }
+	for i, b := range p.Buffers {
+		if bytes := b.Bytes; saves(uint32(i)) {
+			sums[p.Sites[b.Site].Where] += bytes
+		} else {
+			sums[p.Sites[b.Site].Where] -= bytes
+		}
+	}
+	delete(sums, "") // the lines that are not known are not one
+	for i := range uint32(len(p.Buffers)) {
+		if saves(i) || sums[h.site(i).Where] > 0 {
+			h.buffers = append(h.buffers, i)
+		}
+	}
+	return h
+}
+
+// Without returns the peaks of the program without these buffers; nil if there are none.
+func (h Held) Without(ctx context.Context, gpu device.GPU, conf allocator.Config) (*report.Peaks, error) {
+	if len(h.buffers) == 0 {
+		return nil, nil
+	}
+	again := *h.p
+	again.Instructions = slices.DeleteFunc(slices.Clone(h.p.Instructions), func(in program.Instruction) bool {
+		_, left := slices.BinarySearch(h.buffers, in.Arg)
+		return left && (in.Kind == program.Alloc || in.Kind == program.Free)
+	})
+	return peaks(ctx, &again, gpu, conf)
 }
 
 // KeptOf returns the buffers that a step allocated and that are alive at the end of the program.
@@ -218,14 +260,13 @@ const tuning = "autotuning"
 // Tuned returns the peaks of a program without the allocations of Inductor's autotuning, which is done once and then
 // cached. It is nil if nothing is tuned.
 func Tuned(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config) (*report.Peaks, error) {
-	again := *p
-	again.Instructions = slices.DeleteFunc(slices.Clone(p.Instructions), func(in program.Instruction) bool {
-		return (in.Kind == program.Alloc || in.Kind == program.Free) && p.Sites[p.Buffers[in.Arg].Site].Op == tuning
-	})
-	if len(again.Instructions) == len(p.Instructions) {
-		return nil, nil
+	h := Held{p: p}
+	for i := range uint32(len(p.Buffers)) {
+		if h.site(i).Op == tuning {
+			h.buffers = append(h.buffers, i)
+		}
 	}
-	return peaks(ctx, &again, gpu, conf)
+	return h.Without(ctx, gpu, conf)
 }
 
 // peaks returns the peaks of a program on a simulated GPU.

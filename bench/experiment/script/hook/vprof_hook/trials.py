@@ -143,9 +143,13 @@ class Trials:
     def optimizers(self):
         """Yields foreach=False for optimizers whose multi-tensor step copies all values at once."""
         groups = [g for o in self.watch.counts for g in o.param_groups if g.get("foreach", False) is not False and not g.get("fused")]
-        if not groups:
-            return
+        if groups:
+            yield self.each(groups)
+        for optimizer in self.watch.counts:
+            if not type(optimizer).__module__.startswith("torch.optim"):
+                yield "a step of %s for one parameter after the other, without _foreach functions" % type(optimizer).__name__, functools.partial(self.split, optimizer)
 
+    def each(self, groups):
         def change():
             before = [g["foreach"] for g in groups]
             for group in groups:
@@ -154,7 +158,27 @@ class Trials:
 
         names = sorted({type(o).__name__ for o in self.watch.counts if any(g in groups for g in o.param_groups)})
         fused = "fused=True or " if all("fused" in g for g in groups) else ""
-        yield "%s with %sforeach=False" % (" and ".join(names), fused), change
+        return "%s with %sforeach=False" % (" and ".join(names), fused), change
+
+    @staticmethod
+    def split(optimizer):
+        """Has an optimizer step for each parameter alone: the others have no gradients then."""
+        whole, own = optimizer.step, getattr(type(optimizer).step, "__wrapped__", type(optimizer).step)
+
+        def step(*args, **kwargs):
+            grads = {p: p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None}
+            for p in grads:
+                p.grad = None
+            for number, (p, grad) in enumerate(grads.items(), 1):
+                p.grad = grad
+                result = whole(*args, **kwargs) if number == len(grads) else own(optimizer)
+                p.grad = None
+            for p, grad in grads.items():
+                p.grad = grad
+            return result
+
+        optimizer.step = step
+        return lambda: setattr(optimizer, "step", whole)
 
     def modules(self):
         """Returns the root modules: modules that no other module contains."""
@@ -191,10 +215,10 @@ class Trials:
                         yield f"{on}() of the {type(inner).__name__}", functools.partial(self.switch, getattr(inner, on), getattr(inner, off))
                         return
                 if isinstance(inner, (self.torch.nn.ModuleList, self.torch.nn.Sequential)) and len(inner) >= 3:
-                    kinds = {type(c) for c in inner}
-                    if len(kinds) == 1 and all(any(True for _ in c.children()) for c in inner):
-                        what = "checkpointing of the %d %s (torch.utils.checkpoint)" % (len(inner), kinds.pop().__name__)
-                        yield what, functools.partial(self.wrap, list(inner))
+                    kind, number = collections.Counter(type(c) for c in inner).most_common(1)[0]
+                    alike = [c for c in inner if type(c) is kind and any(True for _ in c.children())]
+                    if number == len(alike) >= 3:
+                        yield "checkpointing of the %d %s (torch.utils.checkpoint)" % (number, kind.__name__), functools.partial(self.wrap, alike)
                         return
 
     @staticmethod
@@ -269,7 +293,7 @@ class Trials:
         sets = [(type(m).__name__, list(m.parameters())) for m in self.modules()]
         for thing in gc.get_objects():
             if type(thing) in (list, dict, collections.OrderedDict) and len(thing) >= len(trained):
-                sets.append(("a " + type(thing).__name__, list(thing.values() if isinstance(thing, dict) else thing)))
+                sets.append((f"an {type(thing).__name__}" if type(thing) is collections.OrderedDict else "a " + type(thing).__name__, list(thing.values() if isinstance(thing, dict) else thing)))
         known, least = set(), sum(trained.values())
         for name, values in sets:
             values = [v for v in values if issubclass(type(v), torch.Tensor) and v.is_cuda and v.grad_fn is None]
