@@ -229,6 +229,9 @@ func (r *Report) scriptAnswer() []string {
 	return answer
 }
 
+// mostPhases is the number of rows beyond which steps have rows only at the peak.
+const mostPhases = 60
+
 // phaseSheet returns a row for each phase of each step.
 func (r *Report) phaseSheet(run *Run) Sheet {
 	s := sheetIn(strings.Join(r.Script.Command, " "),
@@ -237,76 +240,50 @@ func (r *Report) phaseSheet(run *Run) Sheet {
 	if len(r.Devices) > 0 {
 		s.Title += "; " + r.Devices[0].String()
 	}
-	for _, row := range phaseRows(run.Phases) {
-		s.Row(row.steps, row.Name, row.PeakAllocated, row.PeakReserved, row.Allocated)
+	left := 0
+	for phases := run.Phases; len(phases) > 0; {
+		one, alike := stepsAlike(phases)
+		phases = phases[alike*len(one):]
+		peak := func(p Phase) bool { return p.PeakAllocated == run.Allocated }
+		if len(s.Rows) > mostPhases && !slices.ContainsFunc(one, peak) {
+			left += alike
+			continue
+		}
+		step := strconv.Itoa(one[0].Step)
+		if last := one[0].Step + alike - 1; alike > 1 {
+			step += "-" + strconv.Itoa(last)
+		} else if last == 0 {
+			step = ""
+		}
+		for _, p := range one {
+			s.Row(step, p.Name, p.PeakAllocated, p.PeakReserved, p.Allocated)
+		}
 	}
+	s.Notes.If(left > 0, "%d steps that need less are left out; --format json has them.", left)
 	s.Row("", "whole run", run.Allocated, run.Reserved, "")
 	s.Totals = 1
 	return s
 }
 
-// A phaseRow stands for a phase of some steps, with the highest values that it has in them.
-type phaseRow struct {
-	Phase
-	steps string
-}
-
-// mostPhaseRows is the number of rows beyond which steps that differ by little are shown as one.
-const mostPhaseRows = 60
-
-// phaseRows returns the rows of phases: of steps that are equal in a row, or differ by a share of their bytes that
-// makes the rows few.
-func phaseRows(phases []Phase) (rows []phaseRow) {
-	for share := 0.0; share == 0 || len(rows) > mostPhaseRows && share < 1; share += 0.05 {
-		rows = nil
-		for left := phases; len(left) > 0; {
-			one, alike := stepsAlike(left, share)
-			left = left[alike*len(one):]
-			steps := strconv.Itoa(one[0].Step)
-			if last := one[0].Step + alike - 1; alike > 1 {
-				steps += "-" + strconv.Itoa(last)
-			} else if last == 0 {
-				steps = ""
-			}
-			for _, p := range one {
-				rows = append(rows, phaseRow{p, steps})
-			}
-		}
-	}
-	return rows
-}
-
-// stepsAlike returns the phases of the first step, and how many steps in a row have the same: bytes that differ by no
-// more than a share, of which it returns the highest.
-func stepsAlike(phases []Phase, share float64) (one []Phase, alike int) {
+// stepsAlike returns the phases of the first step, and how many steps in a row have the same.
+func stepsAlike(phases []Phase) (one []Phase, alike int) {
 	n := 1
 	for n < len(phases) && phases[n].Step == phases[0].Step {
 		n++
 	}
-	one, alike = slices.Clone(phases[:n]), 1
+	one, alike = phases[:n], 1
 	for ; (alike+1)*n <= len(phases); alike++ {
-		next := phases[alike*n : (alike+1)*n]
-		for i, p := range next {
-			q := phases[i]
-			if p.Step != q.Step+alike || p.Name != q.Name || !near(p.PeakAllocated, q.PeakAllocated, share) ||
-				!near(p.PeakReserved, q.PeakReserved, share) || !near(p.Allocated, q.Allocated, share) {
+		for i, p := range phases[alike*n : (alike+1)*n] {
+			if p.Step -= alike; p != one[i] {
 				return one, alike
 			}
 		}
 		if end := (alike + 1) * n; end < len(phases) && phases[end].Step == one[0].Step+alike {
 			return one, alike
 		}
-		for i, p := range next {
-			one[i].PeakAllocated = max(one[i].PeakAllocated, p.PeakAllocated)
-			one[i].PeakReserved = max(one[i].PeakReserved, p.PeakReserved)
-			one[i].Allocated = max(one[i].Allocated, p.Allocated)
-		}
 	}
 	return one, alike
 }
-
-// near reports whether bytes differ by no more than a share.
-func near(a, b int64, share float64) bool { return float64(max(a-b, b-a)) <= share*float64(max(a, b)) }
 
 // holdersSheet returns the parts of a total that are not zero.
 func holdersSheet(title, head string, parts []Component, total int64) Sheet {

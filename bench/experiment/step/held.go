@@ -93,11 +93,11 @@ func Saved(p *program.Program) Held {
 	h, phases, sums := Held{p: p}, allocatedIn(p), map[string]int64{}
 	saves := func(i uint32) bool { return phases[i] != nil && phases[i].Name == "saving" }
 	for i, b := range p.Buffers {
-		if bytes := b.Bytes; saves(uint32(i)) {
-			sums[p.Sites[b.Site].Where] += bytes
-		} else {
-			sums[p.Sites[b.Site].Where] -= bytes
+		more := -b.Bytes
+		if saves(uint32(i)) {
+			more = b.Bytes
 		}
+		sums[p.Sites[b.Site].Where] += more
 	}
 	delete(sums, "") // the lines that are not known are not one
 	for i := range uint32(len(p.Buffers)) {
