@@ -3,8 +3,6 @@ package script
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -63,19 +61,7 @@ func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.Held)
 			all = append(all, report.Remedy{What: what, How: how, Saves: saves})
 		}
 	}
-	other, evaluation := int64(0), int64(0) // the peaks outside of training steps, and outside of evaluation
-	evaluates := func(step int) bool {      // what follows an evaluation in its step uses its outputs
-		evaluation := func(p report.Phase) bool { return p.Step == step && p.Name == "evaluation" }
-		return slices.ContainsFunc(run.Phases, evaluation)
-	}
-	for _, p := range run.Phases {
-		if !trains(p) || evaluates(p.Step) {
-			other = max(other, p.PeakAllocated)
-		}
-		if !evaluates(p.Step) {
-			evaluation = max(evaluation, p.PeakAllocated)
-		}
-	}
+	other, evaluation := peaksBeside(run.Phases)
 	for _, e := range o.of("tried") {
 		if e.Text != "" {
 			add(e.Text, tried, min(e.Allocated-e.PeakAllocated, run.Allocated-other))
@@ -84,19 +70,16 @@ func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.Held)
 				min(run.Allocated-e.Allocated, run.Allocated-other))
 		}
 	}
-	for _, e := range o.of("copy") {
+	for _, e := range o.of("estimate") {
 		add(e.Text, estimate, e.Allocated)
 	}
-	if kept, line, all := o.keptInEvaluation(); kept > 0 && o.End().Graded != "" {
+	evaluates := func(p *program.Phase) bool { return p.Name == "evaluation" }
+	if kept, line, all := step.PeakOf(o.Program, evaluates).Repeated(3); kept > 0 && o.End().Graded != "" {
 		add("torch.no_grad() for the evaluation, whose batches keep graphs ("+o.End().Graded+")", estimate,
 			min(all, run.Allocated-evaluation))
 	} else if kept > 0 {
 		add("outputs of the evaluation brought to the host batch by batch ("+line+
 			"; eval_accumulation_steps of a Trainer)", estimate, min(kept, run.Allocated-evaluation))
-	}
-	if rest, step := apart(run.Phases); step > 0 && !o.End().Benchmark {
-		add(fmt.Sprintf("in step %d, which needs more than others, a batch no larger than theirs", step), estimate,
-			run.Allocated-max(rest, other))
 	}
 	if bytes, line := scores(held); bytes > 0 {
 		add("F.scaled_dot_product_attention in place of scores and masks ("+line+")", estimate,
@@ -129,30 +112,21 @@ func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.Held)
 	return all, nil
 }
 
-// apart returns the training step with the highest peak, if few steps come near it, and the peak of the others; zeros
-// if many do.
-func apart(phases []report.Phase) (rest int64, step int) {
-	peaks := map[int]int64{}
+// peaksBeside returns the peaks outside of training steps, and outside of evaluation: what follows an evaluation in its
+// step uses its outputs.
+func peaksBeside(phases []report.Phase) (training, evaluation int64) {
 	for _, p := range phases {
-		if p.Step > 0 && (p.Name == "forward" || p.Name == "backward") {
-			if peaks[p.Step] = max(peaks[p.Step], p.PeakAllocated); peaks[p.Step] > peaks[step] {
-				step = p.Step
-			}
+		evaluates := slices.ContainsFunc(phases, func(q report.Phase) bool {
+			return q.Step == p.Step && q.Name == "evaluation"
+		})
+		if !trains(p) || evaluates {
+			training = max(training, p.PeakAllocated)
+		}
+		if !evaluates {
+			evaluation = max(evaluation, p.PeakAllocated)
 		}
 	}
-	sorted := slices.Sorted(maps.Values(peaks))
-	few := len(sorted)/10 + 1
-	if step == 1 || len(sorted) <= 2*few || sorted[len(sorted)-1-few] > sorted[len(sorted)-1]*9/10 {
-		return 0, 0
-	}
-	return sorted[len(sorted)-1-few], step
-}
-
-// keptInEvaluation returns the bytes of outputs of earlier batches at the peak of evaluations: of the line with most,
-// that line, and the bytes of all lines.
-func (o *Outcome) keptInEvaluation() (most int64, line string, all int64) {
-	within := func(p *program.Phase) bool { return p.Name == "evaluation" }
-	return step.PeakOf(o.Program, within).Repeated(3)
+	return training, evaluation
 }
 
 // scoring matches source lines that compute scores or masks, and attention what lines around them have where these are

@@ -13,7 +13,7 @@ import (
 type Event struct {
 	// Name is what it is: importing, imported, torch, cuda, phase, mark, step, diverted,
 	// kept, made, guessed, allocator, replaced, wanted, lengths, longer, error, end, timed, tried,
-	// cut (the script ended before all changes were tried), copy, busy.
+	// cut (the script ended before all changes were tried), estimate, busy.
 	Name string `json:"event"`
 	PID  int    `json:"pid"`
 	// At is when, in microseconds since 1970.
@@ -72,7 +72,7 @@ type Event struct {
 	By string `json:"by"`
 
 	// Of tried: the text names a change that was made for one step, which had the peak PeakAllocated, and Allocated is
-	// the peak of a step without changes. Of copy: the text names a copy of the model of Allocated bytes. Of busy: the
+	// the peak of a step without changes. Of estimate: the text names a change that saves Allocated bytes. Of busy: the
 	// text is what the script does, without an event for Seconds.
 	// Of options: what the parser of the command has.
 	Options []Option `json:"options"`

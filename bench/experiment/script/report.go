@@ -95,14 +95,11 @@ func (o *Outcome) warnings() []report.Warning {
 				"all their workspaces are counted, and the one that cuDNN proposes first is taken for the fastest")
 		}
 	}
-	if o.OOMs() > 0 && o.Kind() != OutOfMemory {
-		warn("", "the script ran out of memory %d times and caught the errors", o.OOMs())
+	if o.End().OOMs > 0 && o.Kind() != OutOfMemory {
+		warn("", "the script ran out of memory %d times and caught the errors", o.End().OOMs)
 	}
 	return all
 }
-
-// OOMs returns the number of failed allocations.
-func (o *Outcome) OOMs() int64 { return o.End().OOMs }
 
 // name returns the script among the arguments, without its folder.
 func (o *Outcome) name() string {
@@ -129,9 +126,9 @@ func (o *Outcome) script() *report.Script {
 	torch, end, failure := o.Torch(), o.End(), o.failure()
 	s := &report.Script{
 		Command: o.Args, Torch: torch.Version, CUDA: torch.CUDA, Result: results[o.Kind()], ExitCode: o.ExitCode,
-		Steps: nonNil(o.Steps()), Optimizers: nonNil(end.Optimizers), Ended: end.Reason,
+		Steps: append([]int{}, o.Steps()...), Optimizers: append([]string{}, end.Optimizers...), Ended: end.Reason,
 		Seconds: o.Seconds, Host: o.HostPeak, Lines: []report.Component{},
-		Diverted: nonNil(o.Diverted()), Spared: o.paths("kept"), Left: o.Left, Guessed: o.Guessed(),
+		Diverted: append([]string{}, o.Diverted()...), Spared: o.paths("kept"), Left: o.Left, Guessed: o.Guessed(),
 		TunedBefore: end.TunedBefore, Seen: o.seen(), Replaced: o.Replaced(),
 		Unseen: end.Unseen,
 	}
@@ -216,14 +213,6 @@ func (o *Outcome) growth(run *report.Run) *report.StepGrowth {
 	return g
 }
 
-// nonNil returns a list that JSON writes as [] where it is empty.
-func nonNil[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
-}
-
 // run returns the run on the GPU. What the peak is made of comes from a replay of the recording.
 func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error) {
 	end := o.End()
@@ -242,7 +231,7 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 		return cmp.Compare(a.PeakAllocated, b.PeakAllocated)
 	})
 	out.PeakPhase = program.Phase{Step: highest.Step - 1, Name: highest.Name}.String()
-	if f := o.OOM; f != nil && o.OOMs() > 0 {
+	if f := o.OOM; f != nil && o.End().OOMs > 0 {
 		out.OOM = &report.OOM{
 			Want: f.Want, Free: f.Free, Class: program.Temporaries.String(), Op: "allocation",
 			Line: f.Where, Phase: program.Phase{Step: f.Step, Name: f.Phase}.String(),

@@ -231,7 +231,7 @@ func TestFailuresHaveTheirKind(t *testing.T) {
 	}
 	o, _ := trial(t, script.Command{Steps: 3}, "small", "catch")
 	require.Equal(t, script.Fits, o.Kind())
-	require.EqualValues(t, 1, o.OOMs())
+	require.EqualValues(t, 1, o.End().OOMs)
 	require.EqualValues(t, 1000, o.OOM.Want)
 	require.Equal(t, "backward", o.OOM.Phase)
 	o, _ = trial(t, script.Command{Timeout: 300 * time.Millisecond}, strings.Fields("save")...)

@@ -29,30 +29,31 @@ func AtPeak(p *program.Program) Held { return PeakOf(p, nil) }
 // that these phases allocated. A nil function selects all phases.
 func PeakOf(p *program.Program, within func(*program.Phase) bool) Held {
 	most, peak, n := int64(0), 0, 0
-	phases, now := []*program.Phase(nil), (*program.Phase)(nil)
-	if within != nil {
-		phases = allocatedIn(p)
-	}
+	phases, now := allocatedIn(p), (*program.Phase)(nil)
 	counts := func(phase *program.Phase) bool { return within == nil || phase != nil && within(phase) }
 	for _, live := range p.Live() {
-		if in := p.Instructions[n]; in.Kind == program.Alloc && within != nil {
+		if in := p.Instructions[n]; in.Kind == program.Alloc {
 			now = phases[in.Arg]
 		}
 		if n++; live > most && counts(now) {
 			most, peak = live, n
 		}
 	}
+	return alive(p, peak, func(i uint32) bool { return counts(phases[i]) })
+}
+
+// alive returns the selected buffers that are alive after n instructions, in the order of their allocation.
+func alive(p *program.Program, n int, selected func(buffer uint32) bool) Held {
 	h, freed := Held{p: p}, make([]bool, len(p.Buffers))
-	for _, in := range p.Instructions[:peak] {
-		if in.Kind == program.Free {
+	for _, in := range p.Instructions[:n] {
+		switch {
+		case in.Kind == program.Free:
 			freed[in.Arg] = true
-		}
-	}
-	for _, in := range p.Instructions[:peak] {
-		if in.Kind == program.Alloc && !freed[in.Arg] && (within == nil || counts(phases[in.Arg])) {
+		case in.Kind == program.Alloc && selected(in.Arg):
 			h.buffers = append(h.buffers, in.Arg)
 		}
 	}
+	h.buffers = slices.DeleteFunc(h.buffers, func(buffer uint32) bool { return freed[buffer] })
 	return h
 }
 
@@ -90,7 +91,7 @@ func (h Held) Repeated(least int) (most int64, line string, all int64) {
 
 // Saved returns the buffers that saves allocate, and all of the lines that allocate most of their bytes then.
 func Saved(p *program.Program) Held {
-	h, phases, sums := Held{p: p}, allocatedIn(p), map[string]int64{}
+	phases, sums := allocatedIn(p), map[string]int64{}
 	saves := func(i uint32) bool { return phases[i] != nil && phases[i].Name == "saving" }
 	for i, b := range p.Buffers {
 		more := -b.Bytes
@@ -100,8 +101,14 @@ func Saved(p *program.Program) Held {
 		sums[p.Sites[b.Site].Where] += more
 	}
 	delete(sums, "") // the lines that are not known are not one
+	return selected(p, func(i uint32) bool { return saves(i) || sums[p.Sites[p.Buffers[i].Site].Where] > 0 })
+}
+
+// selected returns the selected buffers of the whole program.
+func selected(p *program.Program, which func(buffer uint32) bool) Held {
+	h := Held{p: p}
 	for i := range uint32(len(p.Buffers)) {
-		if saves(i) || sums[h.site(i).Where] > 0 {
+		if which(i) {
 			h.buffers = append(h.buffers, i)
 		}
 	}
@@ -123,19 +130,8 @@ func (h Held) Without(ctx context.Context, gpu device.GPU, conf allocator.Config
 
 // KeptOf returns the buffers that a step allocated and that are alive at the end of the program.
 func KeptOf(p *program.Program, made int) Held {
-	h, phases, freed := Held{p: p}, allocatedIn(p), make([]bool, len(p.Buffers))
-	for _, in := range p.Instructions {
-		switch in.Kind {
-		case program.Free:
-			freed[in.Arg] = true
-		case program.Alloc:
-			if phase := phases[in.Arg]; phase != nil && phase.Step == made {
-				h.buffers = append(h.buffers, in.Arg)
-			}
-		}
-	}
-	h.buffers = slices.DeleteFunc(h.buffers, func(buffer uint32) bool { return freed[buffer] })
-	return h
+	phases := allocatedIn(p)
+	return alive(p, len(p.Instructions), func(i uint32) bool { return phases[i] != nil && phases[i].Step == made })
 }
 
 // Bytes returns the requested bytes of all these buffers.
@@ -260,13 +256,8 @@ const tuning = "autotuning"
 // Tuned returns the peaks of a program without the allocations of Inductor's autotuning, which is done once and then
 // cached. It is nil if nothing is tuned.
 func Tuned(ctx context.Context, p *program.Program, gpu device.GPU, conf allocator.Config) (*report.Peaks, error) {
-	h := Held{p: p}
-	for i := range uint32(len(p.Buffers)) {
-		if h.site(i).Op == tuning {
-			h.buffers = append(h.buffers, i)
-		}
-	}
-	return h.Without(ctx, gpu, conf)
+	tunes := func(i uint32) bool { return p.Sites[p.Buffers[i].Site].Op == tuning }
+	return selected(p, tunes).Without(ctx, gpu, conf)
 }
 
 // peaks returns the peaks of a program on a simulated GPU.

@@ -7,6 +7,8 @@ import (
 
 	"github.com/vprof/vprof/bench/experiment/step"
 	"github.com/vprof/vprof/bench/report"
+	"github.com/vprof/vprof/profiler/allocator"
+	"github.com/vprof/vprof/profiler/device"
 	"github.com/vprof/vprof/profiler/program"
 )
 
@@ -44,4 +46,61 @@ func TestWhatIsHeldAtThePeak(t *testing.T) {
 	}, held.Compiled(5))
 	require.Len(t, held.Compiled(1), 1)
 	require.Empty(t, step.AtPeak(&program.Program{}).Lines(5))
+}
+
+// What saves allocate is found by their phase, with what their lines allocate before it, and replayed away. Buffers that
+// each batch of an evaluation frees are no outputs that it keeps.
+func TestBuffersOfSavesAndEvaluations(t *testing.T) {
+	p := &program.Program{
+		Sites: []program.Site{{Where: "a.py:1:train"}, {Where: "a.py:2:save"}, {Where: "a.py:3:validate"}},
+		Phases: []program.Phase{
+			{Step: 0, Name: "forward"},
+			{Step: 0, Name: "saving"},
+			{Step: 0, Name: "evaluation"},
+		},
+	}
+	add := func(site uint32, mebibytes int64) uint32 {
+		n := uint32(len(p.Buffers))
+		p.Buffers = append(p.Buffers, program.Buffer{Bytes: mebibytes << 20, Site: site})
+		p.Instructions = append(p.Instructions, program.Instruction{Kind: program.Alloc, Arg: n})
+		return n
+	}
+	free := func(n uint32) {
+		p.Instructions = append(p.Instructions, program.Instruction{Kind: program.Free, Arg: n})
+	}
+	mark := func(phase uint32) {
+		p.Instructions = append(p.Instructions, program.Instruction{Kind: program.Mark, Arg: phase})
+	}
+	add(0, 40)
+	before := add(1, 20)
+	mark(0)
+	add(1, 60)
+	mark(1)
+	free(before)
+	for range 3 {
+		free(add(2, 24))
+		free(add(2, 24))
+	}
+	kept := []uint32{add(2, 24), add(2, 24), add(2, 24)}
+	mark(2)
+
+	saved := step.Saved(p)
+	require.Equal(t, []report.Component{{Name: "a.py:2:save", Bytes: 80 << 20}}, saved.Lines(2))
+	gpu, err := device.Lookup("rtx-3090")
+	require.NoError(t, err)
+	there, err := saved.Without(t.Context(), gpu, allocator.DefaultConfig())
+	require.NoError(t, err)
+	require.EqualValues(t, (40+3*24)<<20, there.Allocated)
+
+	within := func(p *program.Phase) bool { return p.Name == "evaluation" }
+	most, _, _ := step.PeakOf(p, within).Repeated(3)
+	require.Zero(t, most, "most were freed")
+	p.Instructions = p.Instructions[:len(p.Instructions)-1]
+	for range 6 {
+		kept = append(kept, add(2, 24))
+	}
+	mark(2)
+	most, line, _ := step.PeakOf(p, within).Repeated(3)
+	require.EqualValues(t, int64(len(kept)-1)*24<<20, most)
+	require.Equal(t, "a.py:3:validate", line)
 }

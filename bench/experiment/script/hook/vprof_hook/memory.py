@@ -18,6 +18,10 @@ from . import compiling, events, program
 AMOUNTS = {"allocated": "allocated_bytes", "reserved": "reserved_bytes", "requested": "requested_bytes"}
 
 
+# The share of its peak that other steps stay below if a step needs more than they do.
+APART = 0.9
+
+
 class Memory:
     """Memory of the GPUs that this process uses."""
 
@@ -29,6 +33,7 @@ class Memory:
         self.earlier = {}  # peaks by device, in the current phase before the script reset its peaks
         self.since = {}  # peaks since the script's last reset, by (device, statistic, pool)
         self.labels = program.Labels()
+        self.tops = {}  # the peaks of allocated bytes in the parts of steps, by step and name of the phase
 
     # Peaks.
 
@@ -71,6 +76,7 @@ class Memory:
                 peak = max(amount["peak"], earlier.get(name, 0))
                 facts[name], facts["peak_" + name] = amount["current"], peak
                 highest[name] = max(highest.get(name, 0), peak)
+            self.tops[step, phase] = max(self.tops.get((step, phase), 0), facts["peak_allocated"])
             self.keep(device, stats)
             self.reset(device)
             free, total = self.torch.cuda.mem_get_info(device)
@@ -133,6 +139,22 @@ class Memory:
     def top(self):
         """Returns the highest peak of allocated bytes on any device, in the phases that have ended."""
         return max((peaks["allocated"] for peaks in self.highest.values()), default=0)
+
+    def apart(self):
+        """Returns the number (from 1) of a step that needs more than nearly all others to compute, and how many bytes more
+        than anything else does; (0, 0) if there is none.
+        """
+        peaks, rest = {}, [0]
+        for (step, phase), peak in self.tops.items():
+            if step > 0 and phase in ("forward", "backward"):
+                peaks[step] = max(peaks.get(step, 0), peak)
+            else:
+                rest.append(peak)
+        steps = sorted(peaks, key=peaks.get)
+        few = len(steps) // 10 + 1
+        if len(steps) <= 2 * few or peaks[steps[-1 - few]] > APART * peaks[steps[-1]]:
+            return 0, 0
+        return steps[-1] + 1, peaks[steps[-1]] - max(*rest, peaks[steps[-1 - few]])
 
     def made(self):
         """Returns the number of allocations so far on the reported device."""

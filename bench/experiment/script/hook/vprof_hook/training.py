@@ -338,6 +338,7 @@ class Watch:
         kinds = sorted({name for name, _ in self.tally})
         if not steps and self.alone:
             steps, kinds = [self.alone], ["no optimizer"]
+        self.send_apart()
         trace, failure = self.memory.write()
         backends, total = getattr(self.torch, "backends", None), self.closing.steps(reason)
         rise, later = self.rise(total)
@@ -348,6 +349,12 @@ class Watch:
             untried=self.step() > self.wanted and self.trials.possible(), graded=self.closing.graded, unseen=self.closing.unseen(),
             releases=libraries.releases(), **self.memory.peaks(),
         )
+
+    def send_apart(self):
+        """Sends what a step needs that is apart from the others, as one with a longer batch is."""
+        step, more = self.memory.apart()
+        if self.longest.seconds > 0 and more > 0:
+            events.send("estimate", text=f"in step {step}, which needs more than others, a batch no larger than theirs", allocated=more)
 
     def rise(self, total):
         """Returns (bytes by which each step grows, peak in bytes of step number total); (0, 0) if steps do not grow."""

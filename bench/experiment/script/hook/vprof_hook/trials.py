@@ -303,4 +303,4 @@ class Trials:
             if trained - collections.Counter(tuple(v.shape) for v in values) or known & set(storages) or own_storages & set(storages):
                 continue
             known |= set(storages)
-            events.send("copy", text=f"the copy of the model in {name}, such as an average, on the host", allocated=sum(storages.values()))
+            events.send("estimate", text=f"the copy of the model in {name}, such as an average, on the host", allocated=sum(storages.values()))
