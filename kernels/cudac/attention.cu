@@ -1,4 +1,4 @@
-// Attention: softmax(Q K^T scale) V for each head, without the matrix between.
+// Attention: softmax(Q K^T scale) V for each head, without storing the matrix of scores.
 #include "mma.cuh"
 
 struct AttentionArgs {
@@ -12,14 +12,14 @@ const float least = -3e38f;
 
 #if ARCH >= 750
 
-// Tensor cores: a warp has 16 queries, a block 64; keys come by 64. Depth is
-// up to 128, a multiple of 8. In shared memory lie queries, keys and values,
-// with lines of 256 bytes whose chunks are swizzled.
+// For tensor cores: a warp computes 16 queries and a block 64, over keys in tiles of 64. Depth is a multiple of 8, up
+// to 128. Shared memory holds tiles of queries, keys and values with lines of 256 bytes, whose 16-byte chunks are
+// swizzled.
 const int attention_lines = 64, attention_tile = attention_lines * 256;
 
 DEVICE int swizzled(int line, int chunk) { return line * 256 + ((chunk ^ (line & 7)) << 4); }
 
-// Lines past the last and chunks past the depth are zero.
+// bring_lines copies a tile to shared memory. Lines past count and chunks past the depth are zero.
 DEVICE void bring_lines(char *to, u64 from, i64 first, i64 count, int depth) {
 #pragma unroll 4
   for (int i = threadIdx.x; i < attention_lines * 16; i += 128) {
@@ -41,7 +41,7 @@ DEVICE void close_lines() {
 #endif
 }
 
-// wait_lines waits until at most so many closed groups are still on their way.
+// wait_lines waits until at most Pending closed groups of copies are incomplete.
 template <int Pending> DEVICE void wait_lines() {
 #if ARCH >= 800
   wait_groups<Pending>();
@@ -49,9 +49,9 @@ template <int Pending> DEVICE void wait_lines() {
   sync();
 }
 
-// Three tiles of shared memory: the queries, which go to registers, then keys,
-// values and the next keys in turn. While one product is computed, the other's
-// operand is on its way (from sm_80 on).
+// Shared memory holds three tiles. The first holds the queries, which are then kept in registers; after that the tiles
+// hold keys, values and the next keys in turn. While one product is computed, the operand of the next is being copied
+// (from sm_80 on).
 template <class T> DEVICE void attention(const AttentionArgs &a) {
   char *k = shared_memory(), *v = k + attention_tile, *next = v + attention_tile;
   int depth = (int)a.depth, keys = (int)a.keys, size = 2;
@@ -64,14 +64,14 @@ template <class T> DEVICE void attention(const AttentionArgs &a) {
   close_lines();
   bring_lines(v, value, 0, keys, depth);
   close_lines();
-  // Lane 4g+t holds columns 2t and 2t+1 of rows g and g+8 of each 16 by 8.
+  // Lane 4g+t holds columns 2t and 2t+1 of rows g and g+8 of each tile of 16 by 8.
   float out[16][4], most[2] = {least, least}, sum[2] = {0, 0};
 #pragma unroll
   for (int i = 0; i < 16; i++)
 #pragma unroll
     for (int j = 0; j < 4; j++) out[i][j] = 0;
   int l = lane() & 7, low = lane() >> 3 & 1, high = lane() >> 4, own = warp() * 16;
-  float scale = (float)a.scale * 1.44269504f; // for powers of two
+  float scale = (float)a.scale * 1.44269504f; // for exponentials with base 2
   wait_lines<2>();
   u32 x[8][4];
 #pragma unroll
@@ -80,7 +80,7 @@ template <class T> DEVICE void attention(const AttentionArgs &a) {
 #pragma unroll 1
   for (int begin = 0; begin < keys; begin += attention_lines) {
     bool more = begin + attention_lines < keys;
-    wait_lines<1>(); // the keys are there, and nobody needs what next holds
+    wait_lines<1>(); // the keys have arrived, and the tile next is free
     if (more) bring_lines(next, key, begin + attention_lines, keys, depth);
     close_lines();
     float s[8][4];
@@ -125,7 +125,7 @@ template <class T> DEVICE void attention(const AttentionArgs &a) {
         s[i][j] = power_of_two(s[i][j] - most[j / 2]);
         sum[j / 2] += s[i][j];
       }
-    wait_lines<1>(); // the values are there, and nobody needs the keys
+    wait_lines<1>(); // the values have arrived, and the tile of keys is free
     if (more) bring_lines(k, value, begin + attention_lines, keys, depth);
     close_lines();
 #pragma unroll
@@ -168,15 +168,14 @@ KERNEL(attention_bf16, 128, 2, AttentionArgs) { attention<bf16>(a); }
 
 #endif
 
-// On cores for f32, for what tensor cores do not take: 64 queries and 64 keys a
-// tile, 32 elements deep at a time, depth up to 128. A thread has four queries
-// and each sixteenth key of the scores, then pairs of columns of the output.
-// Shared memory has lines of 36 floats for operands and of 68 for weights, so
-// that lines lie a bank group apart.
+// For f32 cores, where tensor cores do not apply: tiles of 64 queries by 64 keys, 32 elements of the depth at a time,
+// depth up to 128. A thread computes four queries with every sixteenth key of the scores, then pairs of columns of the
+// output. Lines in shared memory have 36 floats for operands and 68 for weights, so that consecutive lines start in
+// different bank groups.
 const int scores_side = 64, scores_depth = 32, scores_line = 36, weights_line = 68;
 
-// Brings 64 lines in, scores_depth elements of each from column on; zeros past the
-// last line and the depth.
+// bring_numbers copies 64 lines as floats, scores_depth elements from column on. Elements past count and the depth are
+// zero.
 template <class T> DEVICE void bring_numbers(float *to, u64 from, i64 first, i64 count, int depth, int column) {
   typedef typename T::bits bits;
 #pragma unroll
@@ -197,7 +196,7 @@ template <class T> DEVICE void bring_numbers(float *to, u64 from, i64 first, i64
   }
 }
 
-// Reductions over the 16 threads that share queries.
+// Reductions over the 16 threads that compute the same queries.
 DEVICE float sixteen_max(float x) {
 #pragma unroll
   for (int m = 8; m; m >>= 1) x = larger(x, shuffle_xor(x, m));
@@ -318,8 +317,7 @@ KERNEL(attention_f16, 256, 2, AttentionArgs) { attention_on_cores<f16>(a); }
 KERNEL(attention_bf16, 256, 2, AttentionArgs) { attention_on_cores<bf16>(a); }
 #endif
 
-// Any type and any depth up to 256: a warp has a query, a lane up to eight of
-// its elements.
+// Any type, depth up to 256: a warp computes one query, a lane up to eight elements of it.
 KERNEL(attention_any, 256, 2, AttentionArgs) {
   int type = (int)a.type, size = number_size(type), depth = (int)a.depth;
   i64 row = (i64)blockIdx.x * 8 + warp(), head = blockIdx.y + (i64)blockIdx.z * gridDim.y;

@@ -1,11 +1,9 @@
-"""Compiles kernels.cu to one PTX module per architecture, with NVRTC alone.
+"""Compiles kernels.cu to one PTX module per architecture with NVRTC.
 
 Usage: compile.py LIBRARY OUTPUT
 
-LIBRARY is the folder that the wheel of wheels/nvrtc.txt was installed in, OUTPUT
-where sm_70.ptx and the others go.
-The same sources give the same PTX; each file begins with their digest, so that a
-test can tell a stale one.
+LIBRARY is the folder in which the wheel of wheels/nvrtc.txt is installed. OUTPUT gets sm_70.ptx and the others. The
+same sources give the same PTX. Each file begins with the digest of its sources, by which a test detects stale files.
 """
 
 import concurrent.futures

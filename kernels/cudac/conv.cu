@@ -1,15 +1,15 @@
-// Convolutions of two dimensions as products of matrices that are never laid
-// out: a view finds the elements where they lie. Channels come last: images
-// are [image][y][x][channel], weights [output channel][y][x][input channel].
+// Convolutions in two dimensions as products of matrices that are not stored: a view computes the address of each
+// element. The layout is channels last: images are [image][y][x][channel], weights [output channel][y][x][input
+// channel].
 #include "product.cuh"
 
-// Division by a number known before the launch, of numbers below 2^31.
+// Division of numbers below 2^31 by a number known before the launch.
 struct Divisor {
   u64 magic_shift;
   METHOD int divide(int n) const { return (int)((high_product((u32)n, (u32)magic_shift) + (u32)n) >> (int)(magic_shift >> 32)); }
 };
 
-// Channels are those of one group; the batch of the tiling is the groups.
+// Channel counts are per group. The batch of the tiling is the number of groups.
 struct ConvArgs {
   u64 input, weight, output;
   i64 images, height, width, channels;
@@ -19,10 +19,10 @@ struct ConvArgs {
   Tiling tiling;
 };
 
-// What the views have in common.
+// The base of the views.
 struct ConvView {
   const ConvArgs &a;
-  int group, size; // bytes of an element
+  int group, size; // size: bytes of an element
   METHOD ConvView(const ConvArgs &a, int group, int size) : a(a), group(group), size(size) {}
   METHOD int input_pitch() const { return (int)(a.channels * a.tiling.batch); }
   METHOD int output_pitch() const { return (int)(a.out_channels * a.tiling.batch); }
@@ -34,11 +34,11 @@ struct ConvView {
 
 DEVICE bool within(int i, i64 n) { return (u32)i < (u32)n; }
 
-// Forward: the input under each output position, (tap, channel) deep.
+// Forward: a row for each output position, with the inputs under its filter as depth, ordered by (tap, channel).
 struct Patches : ConvView {
   static const bool along_depth = true;
   struct Place {
-    int p; // pixel (y, x), which may lie outside: from the input, by 16 bytes
+    int p; // offset of pixel (y, x), which may be outside the image, from the input, in units of 16 bytes
     int y, x;
   };
   METHOD Patches(const ConvArgs &a, int group, int size) : ConvView(a, group, size) {}
@@ -58,8 +58,8 @@ struct Patches : ConvView {
   }
 };
 
-// Gradient of the input: the output gradients that an input position gave
-// rise to, (tap, output channel) deep.
+// Gradient of the input: a row for each input position, with the gradients of the outputs that it contributes to as
+// depth, ordered by (tap, output channel).
 struct Spread : ConvView {
   static const bool along_depth = true;
   struct Place {
@@ -85,7 +85,7 @@ struct Spread : ConvView {
   }
 };
 
-// Gradient of the input: the weights by input channel, as deep.
+// Gradient of the input: the weights by input channel, with (tap, output channel) as depth.
 struct Turned : ConvView {
   static const bool along_depth = false;
   struct Place {
@@ -103,7 +103,7 @@ struct Turned : ConvView {
   }
 };
 
-// Gradient of the weights: the output gradients by channel, positions deep.
+// Gradient of the weights: the output gradients by channel, with output positions as depth.
 struct Channels : ConvView {
   static const bool along_depth = false;
   struct Place {
@@ -118,7 +118,7 @@ struct Channels : ConvView {
   }
 };
 
-// Gradient of the weights: the input by (tap, channel), positions deep.
+// Gradient of the weights: the inputs by (tap, channel), with output positions as depth.
 struct Windows : ConvView {
   static const bool along_depth = false;
   struct Place {

@@ -1,4 +1,4 @@
-// Copies: as they are, or with a cast.
+// Copies, with and without a cast.
 #include "device.cuh"
 
 struct CopyArgs {
@@ -13,7 +13,7 @@ KERNEL(copy, 256, 4, CopyArgs) {
   store_vectors<unroll>(a.to, base, v);
 }
 
-// Eight elements a thread: one vector of the narrow type, two of the wide.
+// A thread casts eight elements: one vector of the narrow type to two of the wide type.
 template <class T> DEVICE void widen(const CopyArgs &a) {
   i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
   Vector in = load_vector(a.from, i), out[2];

@@ -1,18 +1,18 @@
-// Tiles on cores for f32: 256 threads with 8 by 8 each, 8 deep, or 16 for 16-bit
-// operands.
+// Tiles for f32 cores: 256 threads compute 8 by 8 elements each, over a depth of 8, or 16 for 16-bit operands, at a
+// time.
 #pragma once
 #include "tile.cuh"
 
 namespace cores {
 
 const int block = 256;
-// Of a stage: one chunk of each operand a thread. More takes registers that the
-// addresses of convolutions need.
+// Depth of a stage: one chunk of each operand per thread. A larger depth would take registers that the addresses of
+// convolutions need.
 template <class T> constexpr int depth = 2 * T::lanes;
-const int line = tile + 4; // floats; off by a bank group from line to line
+const int line = tile + 4; // floats; lines start one bank group apart
 
-// The threads of a warp take 4 by 8 squares of 4 by 4 twice each way, so that
-// they read whole lines of 128 bytes.
+// A warp's threads form two by two groups of 4 by 8 squares of 4 by 4 elements, so that they read whole lines of 128
+// bytes.
 DEVICE int thread_row() { return warp() / 2 * 32 + lane() / 8 * 4; }
 DEVICE int thread_column() { return warp() % 2 * 64 + lane() % 8 * 4; }
 
@@ -34,7 +34,7 @@ template <class T> DEVICE void multiply(float *acc, const float *a, const float 
   }
 }
 
-// How tiles are brought in: by 16 bytes, the next while one is multiplied.
+// Copies tiles to shared memory in chunks of 16 bytes: the next tile is loaded while the current one is multiplied.
 template <class View, class T> struct Chunks {
   typedef Loader<View, T, depth<T>, block> L;
   L loader;
@@ -56,7 +56,7 @@ template <class View, class T> struct Chunks {
   }
 };
 
-// Stores a thread's results, four columns at a time where they are aligned.
+// write stores a thread's results, four columns at a time if they are aligned.
 template <class T> DEVICE void write(const float *acc, const Output &c, int m0, int n0) {
   typedef typename T::bits bits;
   const int size = sizeof(bits);

@@ -1,11 +1,10 @@
-"""Assembles the PTX modules for the GPUs that there are.
+"""Assembles the PTX modules to a cubin for each architecture.
 
 Usage: cubins.py LIBRARY PTX OUTPUT
 
-LIBRARY is the folder that the wheel of wheels/ptxas-12.9.txt was installed in, PTX
-has sm_70.ptx and the others, OUTPUT gets a cubin for each architecture
-and usage.csv, which says what the assembler made of each kernel. The same PTX gives
-the same files.
+LIBRARY is the folder in which the wheel of wheels/ptxas-12.9.txt is installed, PTX the folder of sm_70.ptx and the
+others. OUTPUT gets the cubins and usage.csv, which has the registers, stack and spills of each kernel. The same PTX
+gives the same files.
 """
 
 import concurrent.futures

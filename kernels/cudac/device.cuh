@@ -1,9 +1,8 @@
-// What every kernel builds on. Under NVRTC the words below are CUDA and PTX;
-// under a C++ compiler host.h stands in for them, so that the same kernels run
-// on a CPU, thread by thread.
+// Types and functions that all kernels use. With NVRTC they are CUDA and PTX. With a C++ compiler host.h replaces them,
+// so that the same kernels run on a CPU, one thread after the other.
 //
-// Kernels touch device memory through these functions only: that is how the
-// CPU run can tell which bytes were read and written, and stop at a stray one.
+// Kernels access device memory only through these functions. So the CPU version can record which bytes were read and
+// written, and stop at an invalid access.
 #pragma once
 
 typedef unsigned char u8;
@@ -12,7 +11,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
 
-// Sixteen bytes, the widest access of a thread.
+// Sixteen bytes, the largest access of a thread.
 struct alignas(16) Vector {
   u32 w[4];
 };
@@ -22,9 +21,9 @@ struct alignas(16) Vector {
 #define ARCH __CUDA_ARCH__
 #define DEVICE static __device__ __forceinline__
 #define METHOD __device__ __forceinline__
-// SCRATCH declares memory of the module itself.
+// SCRATCH declares a variable in the module's device memory.
 #define SCRATCH static __device__
-// A kernel takes one structure of 8-byte fields, named a.
+// KERNEL defines a kernel, whose argument a is one structure of 8-byte fields.
 #define KERNEL(name, threads, blocks, Args) \
   extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ Args a)
 
@@ -37,8 +36,8 @@ DEVICE u64 atomic_add(u64 *p, u64 x) { return atomicAdd(p, x); }
 DEVICE u64 atomic_max(u64 *p, u64 x) { return atomicMax(p, x); }
 DEVICE void fence() { __threadfence(); }
 
-// The compiler cannot see everywhere that an address is device memory's, and would
-// have the hardware find out. Volatile keeps loads and stores in their order.
+// Loads and stores of global memory. PTX states the address space, which the compiler cannot always derive and would
+// have the hardware test. Volatile keeps them in order.
 DEVICE u8 load(const u8 *p) {
   u32 x;
   asm volatile("ld.global.u8 %0, [%1];" : "=r"(x) : "l"(p));
@@ -66,7 +65,7 @@ DEVICE void store(u64 *p, u64 x) { asm volatile("st.global.u64 [%0], %1;" ::"l"(
 DEVICE void store(Vector *p, Vector x) {
   asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(x.w[0]), "r"(x.w[1]), "r"(x.w[2]), "r"(x.w[3]));
 }
-// Memory that the launch does not write.
+// Loads of memory that the launch does not write.
 DEVICE u16 load_input(const u16 *p) {
   u16 x;
   asm("ld.global.u16 %0, [%1];" : "=h"(x) : "l"(p));
@@ -82,7 +81,7 @@ DEVICE Vector load_input(const Vector *p) {
   asm("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "l"(p));
   return v;
 }
-// What another block wrote, past this multiprocessor's cache.
+// Loads a value that another block has written, bypassing this multiprocessor's cache.
 DEVICE float load_fresh(const float *p) { return __ldcg(p); }
 
 DEVICE float f16_to_f32(u16 h) {
@@ -95,7 +94,7 @@ DEVICE u16 f32_to_f16(float f) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
   return h;
 }
-// Two numbers in one word, the first in the lower half.
+// Packs two numbers into one word, the first in the lower half.
 DEVICE u32 f16_pair(float x, float y) {
 #if ARCH >= 800
   u32 p;
@@ -127,12 +126,12 @@ template <class T> DEVICE T smaller(T a, T b) { return a < b ? a : b; }
 template <class T> DEVICE T larger(T a, T b) { return a > b ? a : b; }
 DEVICE bool aligned(u64 address) { return (address & 15) == 0; }
 
-// The element types. Arithmetic is in f32, as PyTorch computes.
+// The element types. Arithmetic is in f32, as in PyTorch.
 struct f32 {
   typedef u32 bits;
-  static constexpr int type = 0; // as load_number knows it
-  static const int lanes = 4; // per Vector
-  static const u32 fraction = 0x807fffff, half = 0x3f000000; // of a word: see settle
+  static constexpr int type = 0; // the number in load_number
+  static const int lanes = 4; // elements per Vector
+  static const u32 fraction = 0x807fffff, half = 0x3f000000; // masks of a word, see settle
   DEVICE float get(const Vector &v, int i) { return bits_f32(v.w[i]); }
   DEVICE void set(Vector &v, int i, float x) { v.w[i] = f32_bits(x); }
   DEVICE float widen(bits b) { return bits_f32(b); }
@@ -143,7 +142,7 @@ template <class T> struct half_width {
   typedef u16 bits;
   static const int lanes = 8;
   DEVICE float get(const Vector &v, int i) { return T::widen((u16)(v.w[i / 2] >> (16 * (i & 1)))); }
-  // set writes lanes in rising order: an even one clears its neighbor.
+  // set must be called in ascending order of i: an even lane clears the odd one after it.
   DEVICE void set(Vector &v, int i, float x) {
     u32 b = T::narrow(x);
     v.w[i / 2] = i & 1 ? (v.w[i / 2] & 0xffff) | b << 16 : b;
@@ -162,7 +161,7 @@ struct bf16 : half_width<bf16> {
   static constexpr int type = 2;
   static const u32 fraction = 0x807f807f, half = 0x3f003f00;
   DEVICE float widen(bits b) { return bits_f32((u32)b << 16); }
-  // To nearest, ties to even; NaN stays one.
+  // Rounds to nearest, ties to even; NaN stays NaN.
   DEVICE bits narrow(float x) {
     u32 b = f32_bits(x);
     if ((b & 0x7fffffff) > 0x7f800000) return 0x7fff;
@@ -179,15 +178,14 @@ struct bf16 : half_width<bf16> {
   }
 };
 
-// settle keeps sign and fraction of numbers and brings them between a half and one,
-// so that work upon work neither dies out nor overflows, and the bits stay as
-// mixed as those of real data: power and clocks depend on that.
+// settle keeps sign and fraction of each number and sets its magnitude to between a half and one. So repeated work
+// neither vanishes nor overflows, and the bits stay as random as in real data, which power and clocks depend on.
 template <class T> DEVICE void settle(Vector &v) {
 #pragma unroll
   for (int j = 0; j < 4; j++) v.w[j] = (v.w[j] & T::fraction) | T::half;
 }
 
-// A number of a type that is known only at run time, by its place in Go's list.
+// load_number loads a number of a type that is known only at run time; type is its index in Go's list.
 DEVICE float load_number(const u8 *p, int type) {
   if (type == 0) return bits_f32(load((const u32 *)p));
   u16 b = load((const u16 *)p);
@@ -199,11 +197,11 @@ DEVICE void store_number(u8 *p, int type, float x) {
 }
 DEVICE int number_size(int type) { return type == 0 ? 4 : 2; }
 
-// load_some reads the n bytes at p, at most 16, wherever they lie, and zeros after. Past the
-// end of its memory n is negative, and may be so by more than an int has room for.
+// load_some loads n bytes at p, at most 16, at any alignment; the other bytes are zero. n is negative past the end of
+// the memory, possibly below the range of int.
 DEVICE Vector load_some(const u8 *p, i64 n) {
   if (n >= 16 && aligned((u64)p)) return load((const Vector *)p);
-  u64 low = 0, high = 0; // not an array: its index would not be constant
+  u64 low = 0, high = 0; // not an array, whose index would not be constant
 #pragma unroll 1
   for (int i = (int)larger<i64>(smaller<i64>(n, 16), 0) - 1; i >= 0; i--) {
     high = high << 8 | low >> 56;
@@ -212,7 +210,7 @@ DEVICE Vector load_some(const u8 *p, i64 n) {
   return Vector{{(u32)low, (u32)(low >> 32), (u32)high, (u32)(high >> 32)}};
 }
 
-// load_lanes reads as many whole elements from an aligned place, without a loop.
+// load_lanes loads whole elements in n bytes from an aligned address, without a loop.
 template <class T> DEVICE Vector load_lanes(const u8 *p, int n) {
   typedef typename T::bits bits;
   const int size = sizeof(bits);
@@ -224,7 +222,7 @@ template <class T> DEVICE Vector load_lanes(const u8 *p, int n) {
   return v;
 }
 
-// store_some writes the first n bytes of v, at most 16.
+// store_some stores the first n bytes of v, at most 16.
 DEVICE void store_some(u8 *p, i64 n, Vector v) {
   if (n >= 16 && aligned((u64)p)) return store((Vector *)p, v);
   u64 low = v.w[0] | (u64)v.w[1] << 32, high = v.w[2] | (u64)v.w[3] << 32;
@@ -236,7 +234,7 @@ DEVICE void store_some(u8 *p, i64 n, Vector v) {
   }
 }
 
-// A stretch of device memory.
+// A range of device memory.
 struct Range {
   u64 address;
   i64 bytes;
@@ -246,8 +244,8 @@ DEVICE i64 vectors(i64 bytes) { return (bytes + 15) >> 4; }
 DEVICE Vector load_vector(const Range &r, i64 i) { return load_some((const u8 *)r.address + 16 * i, r.bytes - 16 * i); }
 DEVICE void store_vector(const Range &r, i64 i, Vector v) { store_some((u8 *)r.address + 16 * i, r.bytes - 16 * i, v); }
 
-// load_vectors reads Count vectors, 256 apart. Where all of them are whole the
-// loads are under way together, and one question serves for them.
+// load_vectors loads Count vectors with a stride of 256. If all are complete, a single test suffices and the loads are
+// in flight together.
 template <int Count> DEVICE void load_vectors(Vector *v, const Range &r, i64 base) {
   const Vector *p = (const Vector *)r.address + base;
   if (aligned(r.address) && 16 * (base + 256 * (Count - 1)) + 16 <= r.bytes) {
@@ -269,7 +267,7 @@ template <int Count> DEVICE void store_vectors(const Range &r, i64 base, const V
   }
 }
 
-// aligned_off takes from r what lies before its first whole vector.
+// aligned_off removes the bytes before the first aligned vector from r, and returns them as a range.
 DEVICE Range aligned_off(Range &r) {
   i64 n = smaller<i64>((16 - (r.address & 15)) & 15, r.bytes);
   Range head = {r.address, n};
@@ -278,8 +276,8 @@ DEVICE Range aligned_off(Range &r) {
   return head;
 }
 
-// Memory of the module: what blocks of one launch leave for the last of them.
-// Only one launch at a time may use it. Tickets count arrivals and return to zero.
+// Memory in the module through which the blocks of a launch pass results to the last one. Only one launch at a time may
+// use it. Tickets count arrivals and return to zero.
 const int scratch_floats = 2 << 20;
 const int scratch_tickets = 4096;
 SCRATCH float scratch[scratch_floats];
@@ -288,9 +286,8 @@ SCRATCH u32 tickets[scratch_tickets];
 static host::Module scratch_memory(scratch, sizeof scratch), tickets_memory(tickets, sizeof tickets);
 #endif
 
-// last_to_arrive tells all threads of the last of n blocks with this ticket so.
-// What the others stored to scratch before is then there to load_fresh. flag is
-// a word of shared memory that nobody else uses.
+// last_to_arrive returns true to all threads of the block that arrives last of n blocks with the ticket. It may then
+// read with load_fresh what the other blocks stored to scratch. flag is a word of shared memory that nothing else uses.
 DEVICE bool last_to_arrive(u32 ticket, u32 n, u32 *flag) {
   fence();
   sync();
@@ -305,8 +302,7 @@ DEVICE bool last_to_arrive(u32 ticket, u32 n, u32 *flag) {
   return last;
 }
 
-// keep makes the compiler believe that x is needed: data that a kernel only
-// reads must really be read.
+// keep makes the compiler treat x as used, so that loads of a kernel that only reads are not removed.
 DEVICE void keep(u32 x) {
   if (x == 0x7ec0de57u) scratch[0] = bits_f32(x);
 }
@@ -323,8 +319,8 @@ DEVICE float warp_max(float x) {
   return x;
 }
 
-// block_sum adds x over the block, for all threads. partial is shared memory
-// of 32 floats, free for use again after the next sync.
+// block_sum returns the sum of x over the block to all threads. partial is shared memory of 32 floats, which may be
+// reused after the next sync.
 DEVICE float block_sum(float x, float *partial) {
   x = warp_sum(x);
   sync();

@@ -1,7 +1,7 @@
-// Elementwise work over any number of operands.
+// Elementwise operations on any number of operands.
 #include "device.cuh"
 
-const int most_operands = 8; // of each kind
+const int most_operands = 8; // inputs and outputs each
 
 struct ElementwiseArgs {
   i64 reads, writes, rounds, settled;
@@ -9,8 +9,8 @@ struct ElementwiseArgs {
   Range read[most_operands], write[most_operands];
 };
 
-// Operands are streams of lanes, zero past their ends. Every output is the sum
-// of the inputs, scaled and shifted as many times as there are rounds.
+// Operands are ranges of elements, zero past their ends. Every output is the sum of the inputs, to which scale and
+// shift are applied rounds times.
 template <class T> DEVICE void elementwise(const ElementwiseArgs &a) {
   const int unroll = T::lanes == 8 ? 2 : 4;
   i64 base = (i64)blockIdx.x * (256 * unroll) + threadIdx.x;

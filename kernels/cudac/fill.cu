@@ -1,9 +1,8 @@
-// Patterns: what a byte must be follows from its place and a seed, so that a
-// stray write shows wherever it lands. As numbers of any type they are random and
-// between 2^-15 and 1, so that they serve as data.
+// Test patterns: each byte follows from its position and a seed, so that an invalid write is detected anywhere. As
+// numbers of any type, patterns are random with magnitudes between 2^-15 and 1, so that they can be used as data.
 #include "device.cuh"
 
-const int unroll = 4; // vectors in flight per thread and operand
+const int unroll = 4; // vectors in flight for each thread and operand
 
 struct FillArgs {
   Range to;
@@ -35,8 +34,7 @@ KERNEL(fill, 256, 4, FillArgs) {
 struct VerifyArgs {
   Range of;
   u64 seed;
-  // Two words, zero before: the number of vectors that differ, and the
-  // complement of the first one's place.
+  // Two words, initially zero: the number of vectors that differ, and the bitwise complement of the first one's index.
   u64 *result;
 };
 

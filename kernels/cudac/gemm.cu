@@ -1,9 +1,7 @@
-// Matrix products, C = A B^T, over batches: the depth runs along the rows of
-// both A and B.
+// Batched matrix products C = A B^T: the depth is the row direction of both A and B.
 #include "product.cuh"
 
-// A batch of matrices, dense along rows; distances between rows and between
-// matrices are in elements.
+// A batch of matrices with contiguous rows. Strides between rows and between matrices are in elements.
 struct Matrix {
   u64 address;
   i64 row, batch;

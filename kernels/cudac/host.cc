@@ -1,7 +1,7 @@
 //go:build cgo && linux
 
-// The CPU that kernels run on in tests; host.h says how.
-#undef _FORTIFY_SOURCE // it takes a jump to another fiber for a mistake
+// Emulates the GPU for kernels that run on a CPU in tests; see host.h.
+#undef _FORTIFY_SOURCE // it would report a switch to another fiber as an error
 #include "host.h"
 #include "run.h"
 
@@ -37,9 +37,9 @@ struct Fiber {
 
 const size_t stack_bytes = 256 << 10;
 const size_t guard_bytes = 256;
-const unsigned char guard = 0xA5, poison = 0xFF; // poison reads as NaN in every type
+const unsigned char guard = 0xA5, poison = 0xFF; // poison is NaN in every type
 
-// Lists, not vectors: they grow while the program's globals are made.
+// Linked lists instead of vectors: static constructors add to them.
 host::Kernel *kernels;
 host::Module *modules;
 std::vector<host_range *> ranges;
@@ -70,8 +70,7 @@ void fail(const char *format, ...) {
   va_end(args);
 }
 
-// leave goes back to the scheduler until it resumes the thread. A failed
-// launch resumes none.
+// leave returns to the scheduler, which resumes the thread later, or never if the launch has failed.
 void leave(State s) {
   Fiber &f = fibers[current];
   f.state = s;
@@ -101,7 +100,7 @@ void resume(int t) {
   setcontext(&f.start);
 }
 
-// run_warp runs the lanes of a warp until all wait for the block or are done.
+// run_warp runs the lanes of a warp until all of them wait for the block or have finished.
 void run_warp(int w, bool backward) {
   for (;;) {
     int waiting = 0, done = 0;
@@ -165,8 +164,8 @@ void block_barrier() { leave(AT_BLOCK); }
 
 const unsigned (*exchange(const unsigned *words, int n))[16] {
   Slots &s = slots[current / 32];
-  // Two halves in turn: a fast lane must not overwrite what a slow one has
-  // yet to read. It cannot be two exchanges ahead.
+  // Two halves are used in turn: a fast lane must not overwrite words that a slow lane has not read. No lane can be two
+  // exchanges ahead.
   unsigned(*mine)[16] = s.words[turn[current]];
   turn[current] ^= 1;
   memcpy(mine[current & 31], words, 4 * n);
@@ -210,7 +209,7 @@ void touch(const void *p, size_t bytes, bool write) {
       for (Module *m = modules; m; m = m->next)
         if (inside(*m)) return;
       fail("%s of %zu bytes at %p, which is outside of all memory", write ? "write" : "read", bytes, p);
-      leave(DONE); // for good
+      leave(DONE); // does not return
     }
   }
   if (!last_range->marks) return;
@@ -229,7 +228,7 @@ unsigned short host_f32_to_f16(float f) {
   b &= 0x7fffffff;
   if (b > 0x7f800000) return sign | 0x7fff;
   if (b >= 0x477ff000) return sign | 0x7c00; // rounds up to infinity
-  if (b < 0x38800000) { // subnormal: let the addition round
+  if (b < 0x38800000) { // subnormal: the addition rounds
     float g = bits_f32(b) + bits_f32(0x3f000000);
     return sign | (f32_bits(g) - 0x3f000000);
   }
@@ -287,6 +286,6 @@ extern "C" const char *host_launch(int arch, const char *name, const unsigned *g
     run_block(threads, bytes, backward);
   }
   if (!failed) return nullptr;
-  for (auto &f : fibers) f.begun = false; // whatever they were at is given up
+  for (auto &f : fibers) f.begun = false; // abandons fibers of an earlier launch
   return message;
 }

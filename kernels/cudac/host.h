@@ -1,6 +1,5 @@
-// CUDA's words on a CPU. Each thread of a block is a fiber that runs until a
-// barrier; blocks run one after the other. Device memory is host memory in
-// registered ranges, and every access to it is checked and counted.
+// CUDA's built-ins on a CPU. Each thread of a block is a fiber that runs until a barrier; blocks run one after the
+// other. Device memory is host memory in registered ranges, in which every access is checked and counted.
 #pragma once
 #include <math.h>
 #include <stddef.h>
@@ -22,20 +21,20 @@ extern Dim3 threadIdx, blockIdx, blockDim, gridDim;
 #define SCRATCH static
 
 namespace host {
-// touch notes that bytes at p are read or written; stray ones end the launch.
+// touch records that bytes at p are read or written. An invalid access ends the launch.
 void touch(const void *p, size_t bytes, bool write);
 void block_barrier();
-// A warp's lanes leave a word each and see the words of all others.
+// exchange passes n words of each lane of a warp to all lanes, and returns the words by lane.
 const unsigned (*exchange(const unsigned *words, int n))[16];
 char *shared_memory();
-// One 16-byte asynchronous copy: bytes of it from p, zeros after. It happens
-// when the thread waits for it, not before.
+// copy_later is one asynchronous copy of 16 bytes: the first bytes from p, then zeros. It is carried out when the
+// thread waits for it, as late as possible.
 void copy_later(void *to, const void *p, int bytes);
 void close_group();
 void wait_groups(int pending);
 
 typedef void (*Entry)(const void *args);
-// Memory of the module, which is neither checked nor counted.
+// A variable in the module's memory, whose accesses are neither checked nor counted.
 struct Module {
   Module(void *p, size_t bytes);
   const char *data;

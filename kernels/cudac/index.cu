@@ -1,11 +1,11 @@
-// Rows picked out of a table.
+// Rows gathered from a table.
 #include "device.cuh"
 
 struct GatherArgs {
   u64 from, to;
-  i64 step; // row i comes from row step*i of the table, past its last going on from its first
+  i64 step; // row i is row step*i of the table, modulo its number of rows
   i64 rows, table_rows, row_bytes;
-  i64 unit; // bytes that a thread moves: 16, or what divides rows and addresses
+  i64 unit; // bytes that a thread copies: 16, or a divisor of row size and addresses
 };
 
 KERNEL(gather, 256, 4, GatherArgs) {

@@ -1,18 +1,16 @@
-// The instructions of tensor cores and of asynchronous copies, and their
-// counterparts on a CPU. Layouts of fragments are those of the PTX manual,
-// "Matrix Fragments for mma".
+// Instructions of tensor cores and asynchronous copies, and their emulation on a CPU. Fragments are laid out as in the
+// PTX manual, "Matrix Fragments for mma".
 #pragma once
 #include "device.cuh"
 
-// multiply_fragments is a product of 16 rows by 8 columns, D += A B, over a depth
-// of 32 bytes: 16 halves (two instructions on sm_75) or 8 of F32, of which tf32
-// takes the upper 19 bits. mma_8x8x4 is four products, one by each quarter of
-// the warp, on sm_70.
+// multiply_fragments computes D += A B for 16 rows, 8 columns and a depth of 32 bytes: 16 halves (two instructions on
+// sm_75), or 8 F32 numbers, of which tf32 uses the upper 19 bits. mma_8x8x4 computes four products on sm_70, one in
+// each quarter of the warp.
 struct tf32 : f32 {};
 
 #ifdef __CUDACC_RTC__
 
-// Where something lies in shared memory, in a single register.
+// An address in shared memory, in a single 32-bit register.
 typedef u32 Shared;
 DEVICE Shared shared_at(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 
@@ -76,7 +74,7 @@ DEVICE void load_matrices_transposed(u32 *r, Shared p) {
 }
 #endif
 
-#else // on a CPU
+#else // emulation on a CPU
 
 typedef char *Shared;
 DEVICE Shared shared_at(void *p) { return (char *)p; }
@@ -84,7 +82,7 @@ DEVICE void copy_async(Shared to, const void *p, int bytes) { host::copy_later(t
 DEVICE void close_group() { host::close_group(); }
 template <int N> DEVICE void wait_groups() { host::wait_groups(N); }
 
-// widen_words makes floats of the numbers in n words.
+// widen_words converts the 16-bit numbers in n words to floats.
 template <class T> DEVICE void widen_words(u32 *to, const u32 *words, int n) {
   for (int i = 0; i < 2 * n; i++) to[i] = f32_bits(T::widen((u16)(words[i / 2] >> (16 * (i & 1)))));
 }
@@ -121,7 +119,7 @@ DEVICE void mma_8x8x4(float *d, const u32 *a, const u32 *b) {
   u32 words[4] = {a[0], a[1], b[0], b[1]}, mine[8];
   widen_words<f16>(mine, words, 4);
   const u32(*all)[16] = host::exchange(mine, 8);
-  int quarter = lane() % 16 / 4 * 4; // its first lane; the other four are 16 further
+  int quarter = lane() % 16 / 4 * 4; // its first lane; its other four lanes are 16 further
   for (int i = 0; i < 8; i++) {
     int row = (lane() & 1) + (i & 2) + lane() / 16 * 4, column = (i & 4) + (lane() & 2) + (i & 1);
     for (int k = 0; k < 4; k++) {
@@ -132,7 +130,7 @@ DEVICE void mma_8x8x4(float *d, const u32 *a, const u32 *b) {
   }
 }
 
-// Lane 8j+i gives the place of row i of matrix j.
+// Lane 8j+i passes the address of row i of matrix j.
 DEVICE void matrices(u32 *r, Shared p, bool transposed) {
   u64 at = (u64)p;
   u32 mine[2] = {(u32)at, (u32)(at >> 32)};

@@ -1,21 +1,20 @@
-// Updates of many tensors at a time. Lists run in parallel: of weights, of
-// their gradients, of what the optimizer keeps.
+// Optimizer updates of many tensors in one launch. There are parallel lists of weights, of gradients, and of optimizer
+// states.
 #include "device.cuh"
 
 const int table_words = 480;
-const i64 chunk_vectors = 2048; // 32 KiB: what a block takes of every list
+const i64 chunk_vectors = 2048; // 32 KiB: the part of each list that a block processes
 
 struct UpdateArgs {
   i64 tensors, lists;
-  u64 read, written; // bit l: whether list l is
+  u64 read, written; // bit l: whether list l is read, or written
   i64 rounds, settled;
   double scale, shift;
-  // For each tensor: the chunks of those before it, its bytes, and its address
-  // in every list.
+  // For each tensor: the number of chunks of earlier tensors, its bytes, and its address in each list.
   u64 table[table_words];
 };
 
-// The tensor that a chunk is of.
+// owner returns the row of the table for the tensor that contains a chunk.
 DEVICE const u64 *owner(const UpdateArgs &a, i64 chunk) {
   int width = (int)a.lists + 2, low = 0, high = (int)a.tensors - 1;
   while (low < high) {
@@ -28,8 +27,8 @@ DEVICE const u64 *owner(const UpdateArgs &a, i64 chunk) {
   return a.table + low * width;
 }
 
-// Like elementwise, for each tensor: what is written is the sum of what is
-// read, scaled and shifted for every round.
+// Like elementwise, for each tensor: written lists get the sum of the read lists, to which scale and shift are applied
+// rounds times.
 template <class T> DEVICE void update(const UpdateArgs &a) {
   const u64 *tensor = owner(a, blockIdx.x);
   i64 bytes = tensor[1], base = ((i64)blockIdx.x - (i64)tensor[0]) * chunk_vectors;

@@ -1,19 +1,18 @@
-// How a grid of blocks covers the tiles of a product, and which kernel takes a
-// tile.
+// How a grid of blocks covers the tiles of a product, and the implementation for each type.
 #pragma once
 #include "cores.cuh"
 #include "tensor.cuh"
 
-const int share_unit = 32; // shares of the depth are whole stages
+const int share_unit = 32; // shares of the depth are multiples of this, so that they have whole stages
 
-// How a grid covers the tiles: x has tiles and shares, y and z the batch.
+// A product's size. In the grid, x covers tiles and shares of the depth, y and z the batch.
 struct Tiling {
   i64 m, n, k, batch, splits;
   double scale;
 };
 
-// with_tile calls run(batch, m0, n0, share) for the block's tile. Tiles go in
-// groups of eight rows, so that blocks that run at one time share operands.
+// with_tile calls run(batch, m0, n0, share) for the block's tile. Tiles are ordered in groups of eight rows, so that
+// blocks that run at the same time share operands in the cache.
 template <class Run> DEVICE void with_tile(const Tiling &t, Run run) {
   int down = ((int)t.m + tile - 1) / tile, across = ((int)t.n + tile - 1) / tile;
   int splits = (int)t.splits, id = blockIdx.x / splits, split = blockIdx.x % splits;
@@ -32,7 +31,7 @@ template <class Run> DEVICE void with_tile(const Tiling &t, Run run) {
   run(b, m0, n0, s);
 }
 
-// The kernel for a type: tensor cores, where there are any for it.
+// The implementation for a type: tensor cores if they support it, else f32 cores.
 template <class T> struct Engine {
   static constexpr int size = sizeof(typename T::bits), block = tensor::block;
   template <class A, class B> METHOD void product(const A &a, const B &b, const Output &c, int m0, int n0, const Share &s) const {

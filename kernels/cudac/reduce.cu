@@ -1,20 +1,20 @@
-// Sums over one side of a matrix.
+// Sums over the rows or the columns of a matrix.
 #include "device.cuh"
 
 struct ReduceArgs {
-  u64 from, to; // a matrix with its rows one after the other; the sums
+  u64 from, to; // a matrix with contiguous rows; the sums
   i64 rows, columns;
-  i64 splits; // blocks that share a row (reduce_rows)
+  i64 splits; // blocks per row (reduce_rows)
 };
 
-// A block adds its share of a row; the last to finish one adds the shares.
+// Each block sums its share of a row. The last block of a row to finish adds the shares.
 template <class T> DEVICE void reduce_rows(const ReduceArgs &a) {
   typedef typename T::bits bits;
   float *partial = (float *)shared_memory();
   i64 split = blockIdx.x % a.splits, row = blockIdx.x / a.splits;
   if (row >= a.rows) return;
   i64 share = (a.columns + a.splits - 1) / a.splits;
-  // Shares begin at whole vectors, if rows do.
+  // If rows start at aligned vectors, so do shares.
   share = (share + T::lanes - 1) / T::lanes * T::lanes;
   i64 begin = smaller(split * share, a.columns), count = smaller(share, a.columns - begin);
   Range part = {a.from + (row * a.columns + begin) * (i64)sizeof(bits), count * (i64)sizeof(bits)};
@@ -27,7 +27,7 @@ template <class T> DEVICE void reduce_rows(const ReduceArgs &a) {
 #pragma unroll
     for (int l = 0; l < T::lanes; l++) sum += T::get(v, l);
   }
-  // Where all of a round is there, the loads are under way together.
+  // Complete rounds have their loads in flight together.
   i64 base = threadIdx.x, whole = part.bytes >> 4;
 #pragma unroll 1
   for (; base + 256 * (unroll - 1) < whole; base += 256 * unroll) {
@@ -64,7 +64,7 @@ KERNEL(reduce_rows_f32, 256, 4, ReduceArgs) { reduce_rows<f32>(a); }
 KERNEL(reduce_rows_f16, 256, 4, ReduceArgs) { reduce_rows<f16>(a); }
 KERNEL(reduce_rows_bf16, 256, 4, ReduceArgs) { reduce_rows<bf16>(a); }
 
-// Adds the rows up: a thread goes down a vector of columns.
+// Sums over the rows: each thread sums one vector of columns.
 template <class T> DEVICE void reduce_columns(const ReduceArgs &a) {
   const i64 size = sizeof(typename T::bits);
   i64 i = (i64)blockIdx.x * 256 + threadIdx.x, at = 16 * i, left = a.columns * size - at;

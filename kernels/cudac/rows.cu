@@ -1,9 +1,8 @@
-// Softmax and normalization: work on the rows of a matrix, one after the
-// other in memory. A thread holds its first vectors of a row in registers, all
-// on their way at a time; what a row has beyond them is read again, from caches.
+// Softmax and normalization over the rows of a matrix, which are contiguous. A thread keeps its first vectors of a row
+// in registers, with all their loads in flight together. It reads further vectors again, from caches.
 #include "device.cuh"
 
-// A row has a warp, or the whole block.
+// The threads that compute one row: a warp or the whole block.
 struct Team {
   int size, thread;
   i64 row;
@@ -17,8 +16,8 @@ struct Team {
   METHOD float max(float x) const { return size == 32 ? warp_max(x) : block_max(x, partial); }
 };
 
-// A row of a matrix: elements up to its first whole vector, and vectors. Other
-// matrices' rows are cut where that of the first is.
+// A row of a matrix: the elements before its first aligned vector (head), then vectors (body). Rows of other matrices
+// are divided at the same column.
 template <class T> struct Row {
   Range head, body;
   METHOD Row(u64 address, i64 row, i64 columns) {
@@ -33,7 +32,7 @@ template <class T> struct Row {
   }
   METHOD Vector get(i64 i) const { return i < 0 ? load_vector(head, 0) : load_vector(body, i); }
   METHOD void put(i64 i, Vector v) const { i < 0 ? store_vector(head, 0, v) : store_vector(body, i, v); }
-  // Lanes of vector i that there are, and the column of the first.
+  // lanes returns the number of elements in vector i; column returns the column of its first element.
   METHOD int lanes(i64 i) const {
     i64 left = i < 0 ? head.bytes : body.bytes - 16 * i;
     return (int)(smaller<i64>(left, 16) / (i64)sizeof(typename T::bits));
@@ -41,8 +40,8 @@ template <class T> struct Row {
   METHOD i64 column(i64 i) const { return i < 0 ? 0 : head.bytes / (i64)sizeof(typename T::bits) + i * T::lanes; }
 };
 
-// The vectors of a row that are the thread's; -1 is what lies before the first
-// whole one. Rows of whole vectors are read without asking each.
+// A thread's first vectors of a row; index -1 is the head. If all vectors are complete, they are loaded without
+// individual tests.
 template <class T, int Count> struct Held {
   Vector v[Count];
   METHOD Held(const Team &team, const Row<T> &row) {
@@ -63,8 +62,8 @@ template <class T, int Count> struct Held {
   }
 };
 
-// each calls run(place, lane count, vectors) for them: of one row, or of two that
-// are cut alike.
+// each calls run(index, lane count, vectors) for a thread's vectors: of one row, or of two rows divided at the same
+// column.
 template <class T, int Count, class Run> DEVICE void each(const Team &team, const Row<T> &row, const Held<T, Count> &held, Run run) {
   i64 n = vectors(row.body.bytes), first = team.thread - (row.head.bytes > 0);
 #pragma unroll
@@ -87,17 +86,17 @@ DEVICE void each(const Team &team, const Row<T> &x, const Held<T, Count> &of_x, 
   for (i64 i = first + Count * team.size; i < n; i += team.size) run(i, x.lanes(i), x.get(i), y.get(i));
 }
 
-// Vectors held: with three blocks on a multiprocessor a thread has 80 registers.
+// Number of vectors kept in registers: with three blocks on a multiprocessor a thread has 80 registers.
 const int held_of_one = 6, held_of_two = 3;
 
 struct SoftmaxArgs {
-  u64 input, output, gradient; // backward: of the output; 0: forward
+  u64 input, output, gradient; // gradient: of the output in backward; 0 in forward
   i64 rows, columns, team;
 };
 
 template <class T> DEVICE void softmax(const SoftmaxArgs &a) {
   Team team(a.team);
-  bool in = team.row < a.rows; // all threads of a block go to its barriers
+  bool in = team.row < a.rows; // false threads still take part in the block's barriers
   i64 columns = in ? a.columns : 0;
   Row<T> x(a.input, team.row, columns), y(a.output, team.row, columns, x);
   Held<T, held_of_one> held(team, x);
@@ -122,7 +121,7 @@ template <class T> DEVICE void softmax(const SoftmaxArgs &a) {
   });
 }
 
-// The gradient of the input: y (g - sum of y g). input is y here.
+// The gradient of the input: y (g - sum of y g). The argument input is y.
 template <class T> DEVICE void softmax_backward(const SoftmaxArgs &a) {
   Team team(a.team);
   i64 columns = team.row < a.rows ? a.columns : 0;
@@ -144,14 +143,14 @@ template <class T> DEVICE void softmax_backward(const SoftmaxArgs &a) {
 }
 
 struct NormalizeArgs {
-  u64 input, output, gradient;    // backward: of the output
-  u64 weight, bias;               // a number a column, or none
-  u64 mean, deviation;            // F32, a number a row, or none: mean and 1 / standard deviation
+  u64 input, output, gradient;    // gradient: of the output in backward
+  u64 weight, bias;               // one number per column, or 0
+  u64 mean, deviation;            // mean and 1 / standard deviation in F32, one number per row, or 0
   i64 rows, columns, team;
   double epsilon;
 };
 
-// The numbers of so many columns, or another if there are none.
+// columns_of returns the numbers of the columns from first on as a vector. Every lane is otherwise if address is 0.
 template <class T> DEVICE Vector columns_of(u64 address, i64 first, int lanes, float otherwise) {
   typedef typename T::bits bits;
   Vector v;
@@ -199,7 +198,7 @@ template <class T> DEVICE void normalize(const NormalizeArgs &a) {
   }
 }
 
-// The gradient of the input, from mean and deviation as forward left them.
+// The gradient of the input, from the mean and deviation that forward has stored.
 template <class T> DEVICE void normalize_backward(const NormalizeArgs &a) {
   Team team(a.team);
   bool in = team.row < a.rows;

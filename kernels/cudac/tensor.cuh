@@ -1,5 +1,5 @@
-// Tiles on tensor cores: 4 warps of 64 by 64. A stage is 64 bytes deep, taken in
-// two steps.
+// Tiles for tensor cores: 4 warps compute 64 by 64 elements each. A stage has a depth of 64 bytes, multiplied in two
+// steps.
 #pragma once
 #include "mma.cuh"
 #include "tile.cuh"
@@ -15,9 +15,8 @@ const int stages = 2;
 #endif
 const int stage_bytes = 2 * tile * 64;
 
-// Where chunk c of a line lies in a tile of shared memory: swizzled, so that
-// the eight lines of halves that a matrix load takes at once, or the four of
-// F32 that a warp does, lie in different banks.
+// offset returns the position of chunk c of a line in a tile of shared memory. Chunks are swizzled so that the lines
+// read together lie in different banks: eight lines of halves in a matrix load, or four lines of F32 in a warp.
 template <class T, bool AlongDepth> constexpr int line_bytes = AlongDepth ? 64 : tile * 16 / T::lanes;
 template <class T, bool AlongDepth> DEVICE int offset(int line, int c) {
   int turned = AlongDepth ? line >> 1 & 3 : T::lanes == 8 ? line & 7 : (line & 3) * 2;
@@ -25,9 +24,9 @@ template <class T, bool AlongDepth> DEVICE int offset(int line, int c) {
 }
 
 #if ARCH >= 750
-// Fragments of 64 indices of a tile, 16 at a time: for A the four registers of
-// one, for B those of two, 8 columns each. Within a thread the swizzle does not
-// change with the index, or not with the depth: few offsets serve for all.
+// Reads fragments of 64 indices of a tile, 16 at a time: the four registers of one fragment of A, or of two of B with 8
+// columns each. For one thread, the swizzle does not depend on the index (AlongDepth) or not on the depth, so that a
+// few offsets suffice.
 template <class T, bool AlongDepth, bool IsA> struct Reader {
   int at[AlongDepth ? steps : 4];
 
@@ -54,8 +53,8 @@ template <class T, bool AlongDepth, bool IsA> struct Reader {
 };
 
 #if ARCH >= 800
-// F32 along the index cannot be turned by matrix loads: lane 4g+t takes one
-// number at a time, of index g or g+8 and of depth t or t+4.
+// Matrix loads cannot transpose F32 numbers. If chunks run along the index, lane 4g+t loads single numbers of index g
+// or g+8 and depth t or t+4.
 template <bool IsA> struct Reader<tf32, false, IsA> {
   int base, turned;
 
@@ -86,7 +85,7 @@ template <class T> DEVICE void multiply(float *acc, const Fragments &f) {
   for (int i = 0; i < 4; i++)
 #pragma unroll
     for (int j = 0; j < 8; j++) {
-      // Back and forth, so that a fragment of B is used twice in a row.
+      // In alternating directions, so that a fragment of B is used twice in a row.
       int n = i & 1 ? 7 - j : j;
       multiply_fragments(T(), acc + (i * 8 + n) * 4, f.a[i], f.b[n / 2][n % 2 * 2], f.b[n / 2][n % 2 * 2 + 1]);
     }
@@ -96,8 +95,8 @@ DEVICE int pair_row(int p) { return warp() / 2 * 64 + p / 16 * 16 + p % 2 * 8 + 
 DEVICE int pair_column(int p) { return warp() % 2 * 64 + p / 2 % 8 * 8 + lane() % 4 * 2; }
 
 #else
-// sm_70: the quarters of a warp take 8x8 each of a 16x16. Which rows is free;
-// these let eight lanes in a row read eight lines in a row.
+// sm_70: each quarter of a warp computes 8x8 of a 16x16 tile. The assignment of rows is free; with this one, eight
+// consecutive lanes read eight consecutive lines.
 DEVICE int quarter_row() { return (lane() >> 2 & 1) * 4 + (lane() & 3) + lane() / 16 * 8; }
 DEVICE int quarter_column() { return (lane() >> 3 & 1) * 4 + (lane() & 3) + lane() / 16 * 8; }
 
@@ -130,7 +129,7 @@ DEVICE int pair_column(int p) {
 
 #if ARCH >= 800
 
-// Brings a stage's half in; line 0 of the thread goes to offset at.
+// bring copies half a stage (one operand); line 0 of the thread is written to offset at.
 template <class L> DEVICE void bring(Shared to, const L &from, int k) {
 #pragma unroll
   for (int i = 0; i < L::chunks; i++) {
@@ -140,8 +139,8 @@ template <class L> DEVICE void bring(Shared to, const L &from, int k) {
   }
 }
 
-// While a stage is multiplied, the next are on their way; and while one
-// step of it is, the fragments of the next are.
+// While a stage is multiplied, the next stages are being copied. While a step is multiplied, the fragments of the next
+// step are loaded.
 template <class T, class A, class B> DEVICE void accumulate(float *acc, const A &a, const B &b, int m0, int n0, const Share &s) {
   typedef Loader<A, T, depth<T>, block> LA;
   typedef Loader<B, T, depth<T>, block> LB;
@@ -152,7 +151,7 @@ template <class T, class A, class B> DEVICE void accumulate(float *acc, const A 
   int to_a = offset<T, A::along_depth>(LA::line(0), LA::chunk());
   int to_b = offset<T, B::along_depth>(LB::line(0), LB::chunk()) + stage_bytes / 2;
   Shared memory = shared_at(shared_memory());
-  int k = s.begin; // of what is brought in next
+  int k = s.begin; // the depth of the next stage to copy
 #pragma unroll
   for (int i = 0; i < stages - 1; i++, k += depth<T>) {
     if (k < s.end) {
@@ -181,7 +180,7 @@ template <class T, class A, class B> DEVICE void accumulate(float *acc, const A 
     now = now == (stages - 1) * stage_bytes ? 0 : now + stage_bytes;
     wait_groups<stages - 2>();
     sync();
-    // After the last, these are of no use and no harm.
+    // After the last stage these are not used.
     ra.get(f[0].a, memory + now, 0);
     rb.get(f[0].b, memory + now + stage_bytes / 2, 0);
     multiply<T>(acc, f[1]);
@@ -192,7 +191,7 @@ template <class T, class A, class B> DEVICE void accumulate(float *acc, const A 
 
 #else
 
-// Chunks that run along the index are turned on their way to shared memory.
+// put transposes chunks that run along the index on their way to shared memory.
 template <class L> DEVICE void put(char *to, const Vector *v) {
 #pragma unroll
   for (int i = 0; i < L::chunks; i++) {
@@ -251,7 +250,7 @@ template <class T, class A, class B> DEVICE void accumulate(float *acc, const A 
 
 #endif
 
-// Halves go through shared memory, so that threads write 16 bytes each.
+// Halves are stored through shared memory, so that each thread writes 16 bytes.
 template <class T> DEVICE void write_halves(const float *acc, const Output &c, int m0, int n0) {
   char *memory = shared_memory();
 #pragma unroll
@@ -263,7 +262,7 @@ template <class T> DEVICE void write_halves(const float *acc, const Output &c, i
   write_tile<T, block>(memory, c, m0, n0);
 }
 
-// Four lanes write 32 bytes of F32 side by side, which is as good.
+// F32 needs no shared memory: four lanes write 32 contiguous bytes.
 DEVICE void write_floats(const float *acc, const Output &c, int m0, int n0) {
 #pragma unroll
   for (int p = 0; p < 64; p++) {

@@ -1,9 +1,9 @@
-// C = A B^T for tiles of 128 by 128, whatever A and B are views of.
+// C = A B^T for tiles of 128 by 128, where A and B are views.
 //
-// A view says where the 16 bytes that begin at (index, depth) lie:
-//   along_depth   whether they run along the depth or along the index
-//   place(i)      what is known of an index before the depth is
-//   at(place, k, valid)  their address, and how many of them count
+// A view locates the 16 bytes (chunk) that begin at (index, depth):
+//   along_depth   whether chunks run along the depth or along the index
+//   place(i)      the part of the address that depends on the index alone
+//   at(place, k, valid)  the address at depth k; valid is set to the number of valid bytes
 #pragma once
 #include "device.cuh"
 
@@ -11,17 +11,17 @@ const int tile = 128; // rows and columns of C per block
 
 struct Output {
   u8 *address;
-  i64 row; // distance of rows in elements
+  i64 row; // row stride in elements
   int rows, columns;
 };
 
-// A share of the depth: blocks with the same ticket add theirs.
+// A part of the depth. Blocks with the same ticket add their results.
 struct Share {
   int begin, end, ticket, split, splits;
-  float scale; // of the result
+  float scale; // factor of the result
 };
 
-// The chunks of a view's tile that a thread brings in, Depth elements deep.
+// Loads a thread's chunks of a view's tile, Depth elements deep.
 template <class View, class T, int Depth, int Threads> struct Loader {
   typedef T type;
   static const int lanes = T::lanes;
@@ -52,8 +52,8 @@ template <class View, class T, int Depth, int Threads> struct Loader {
   }
 };
 
-// Sums of the shares of a tile. acc is laid out alike in all blocks, so how
-// does not matter. Returns whether this block is the one that has the sum.
+// combine adds the results of a tile's shares. acc has the same layout in all blocks, which need not be known here. It
+// returns whether this block has the sum.
 template <int Count, int Threads> DEVICE bool combine(float *acc, const Share &s) {
   if (s.splits == 1) return true;
   float *mine = scratch + (i64)(s.ticket * s.splits + s.split) * (Count * Threads) + threadIdx.x;
@@ -71,12 +71,11 @@ template <int Count, int Threads> DEVICE bool combine(float *acc, const Share &s
   return true;
 }
 
-// Rows dense along the depth, which may overlap. Read by 16 bytes, they begin
-// at whole vectors.
+// Rows that are contiguous along the depth and may overlap. Read in chunks of 16 bytes, they start at aligned vectors.
 struct Rows {
   static const bool along_depth = true;
   const u8 *address;
-  i64 row; // their distance, in bytes
+  i64 row; // row stride in bytes
   int last, depth, size;
 
   struct Place {
@@ -84,7 +83,7 @@ struct Rows {
   };
   METHOD Rows(u64 address, i64 row, i64 rows, i64 depth, int size)
       : address((const u8 *)address), row(row * size), last((int)rows - 1), depth((int)depth), size(size) {}
-  // Past the last row, it again: nobody looks at what comes of it.
+  // An index past the last row gives the last row; the result is not used.
   METHOD Place place(int i) const { return Place{address + smaller(i, last) * row}; }
   METHOD const u8 *at(const Place &p, int k, int &valid) const {
     valid = larger(smaller((depth - k) * size, 16), 0);
@@ -92,8 +91,8 @@ struct Rows {
   }
 };
 
-// Writes a tile that lies in shared memory, rows of 256 bytes in chunks of 16,
-// to its place. Threads go along rows.
+// write_tile copies a tile from shared memory, with rows of 256 bytes in chunks of 16, to the output. Threads are
+// assigned along rows.
 template <class T, int Threads> DEVICE void write_tile(const char *from, const Output &c, int m0, int n0) {
   const int size = sizeof(typename T::bits);
 #pragma unroll 4

@@ -27,14 +27,14 @@
 
 gpu gpus[MAX_GPUS];
 int ngpus, backed, genuine, fast;
-char sick[32];
-static statistics own; /* used without FAKECUDA_STATS */
-statistics *stats = &own;
+char wrong_kernels[32];
+static statistics unread_stats; /* used without FAKECUDA_STATS */
+statistics *stats = &unread_stats;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int started;
 static FILE *log_file;
-static char calling[64]; /* name of the call that runs */
+static char current_call[64]; /* name of the call that runs */
 
 /* ---- injected failures ---------------------------------------------------------------------- */
 
@@ -78,7 +78,7 @@ static struct { unsigned long long after, bytes; } taking;
 static unsigned restarts;
 
 /* Blocks the call that FAKECUDA_HANG names until the library is restarted. The lock is released meanwhile. */
-static void hang(const char *name)
+static void wait_if_hanging(const char *name)
 {
     if (strcmp(hanging.name, name) || !hanging.after || --hanging.after)
         return;
@@ -89,15 +89,15 @@ static void hang(const char *name)
     }
 }
 
-void stall(const char *name)
+void block_if_hanging(const char *name)
 {
     pthread_mutex_lock(&lock);
-    hang(name);
+    wait_if_hanging(name);
     pthread_mutex_unlock(&lock);
 }
 
 /* Counts calls, and lets another process allocate memory at the call that FAKECUDA_TAKE names. */
-static void take(void)
+static void take_memory(void)
 {
     if (!taking.after || --taking.after)
         return;
@@ -129,7 +129,7 @@ static void read_field(gpu *b, const char *key, const char *value)
     else if (!strcmp(key, "memory")) b->memory = n;
     else if (!strcmp(key, "context")) b->context = n;
     else if (!strcmp(key, "module")) b->module = n;
-    else if (!strcmp(key, "adds")) b->adds = n;
+    else if (!strcmp(key, "adds")) b->segment_extra = n;
     else if (!strcmp(key, "mode")) b->mode = (int)n;
     else if (!strcmp(key, "mig")) b->mig = (int)n;
     else if (!strcmp(key, "integrated")) b->integrated = (int)n;
@@ -179,8 +179,8 @@ static void read_environment(void)
     if (configured("FAKECUDA_STATS", text, sizeof text)) {
         int fd = open(text, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
         void *p = MAP_FAILED;
-        if (fd >= 0 && ftruncate(fd, sizeof own) == 0)
-            p = mmap(NULL, sizeof own, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (fd >= 0 && ftruncate(fd, sizeof unread_stats) == 0)
+            p = mmap(NULL, sizeof unread_stats, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (p == MAP_FAILED) {
             perror("fakecuda: FAKECUDA_STATS");
             abort();
@@ -191,8 +191,8 @@ static void read_environment(void)
     backed = configured("FAKECUDA_BACKED", text, sizeof text);
     genuine = configured("FAKECUDA_GENUINE", text, sizeof text);
     fast = configured("FAKECUDA_FAST", text, sizeof text);
-    if (!configured("FAKECUDA_SICK", sick, sizeof sick))
-        sick[0] = 0;
+    if (!configured("FAKECUDA_SICK", wrong_kernels, sizeof wrong_kernels))
+        wrong_kernels[0] = 0;
 }
 
 /* ---- calls ---------------------------------------------------------------------------------- */
@@ -215,12 +215,12 @@ API void fakecuda_restart(void)
     pthread_mutex_lock(&lock);
     if (current_gpu >= 0)
         end_context();
-    if (stats != &own)
-        munmap(stats, sizeof own);
+    if (stats != &unread_stats)
+        munmap(stats, sizeof unread_stats);
     if (log_file)
         fclose(log_file);
-    stats = &own;
-    own = (statistics){0};
+    stats = &unread_stats;
+    unread_stats = (statistics){0};
     log_file = NULL;
     memset(gpus, 0, sizeof gpus);
     memset(failures, 0, sizeof failures);
@@ -255,9 +255,9 @@ int enter(const char *name, enum needs needs)
     start();
     pthread_mutex_lock(&lock);
     stats->calls++;
-    hang(name);
-    take();
-    snprintf(calling, sizeof calling, "%s", name);
+    wait_if_hanging(name);
+    take_memory();
+    snprintf(current_call, sizeof current_call, "%s", name);
     int result = answer(name, needs);
     if (log_file)
         fprintf(log_file, "%s %d\n", name, result);
@@ -276,7 +276,7 @@ int violation(int result, const char *format, ...)
     if (log_file) {
         va_list args;
         va_start(args, format);
-        fprintf(log_file, "violation in %s: ", calling);
+        fprintf(log_file, "violation in %s: ", current_call);
         vfprintf(log_file, format, args);
         fputc('\n', log_file);
         va_end(args);
@@ -284,7 +284,7 @@ int violation(int result, const char *format, ...)
     return result;
 }
 
-void spend(uint64_t nanoseconds) { stats->seconds_e9 += nanoseconds; }
+void advance_clock(uint64_t nanoseconds) { stats->seconds_e9 += nanoseconds; }
 
 int nth_gpu(int n, int other_than)
 {

@@ -13,7 +13,7 @@ int eager;
 
 /* Returns the index in gpus of visible device n. CUDA_VISIBLE_DEVICES lists the indices of visible GPUs; all are
  * visible without it. Returns -1 if there is no such device. */
-static int shown(int n)
+static int visible_gpu(int n)
 {
     char list[64], *left = NULL;
     if (n < 0 || !configured("CUDA_VISIBLE_DEVICES", list, sizeof list))
@@ -29,7 +29,7 @@ API int cuInit(unsigned flags)
     CALL(cuInit, NOTHING);
     if (flags)
         return violation(INVALID_VALUE, "flags %u", flags);
-    if (shown(0) < 0)
+    if (visible_gpu(0) < 0)
         return NO_DEVICE;
     char loading[16];
     eager = configured("CUDA_MODULE_LOADING", loading, sizeof loading) && !strcmp(loading, "EAGER");
@@ -54,7 +54,7 @@ API int cuDriverGetVersion(int *version)
 API int cuDeviceGetCount(int *n)
 {
     CALL(cuDeviceGetCount, DRIVER);
-    for (*n = 0; shown(*n) >= 0;)
+    for (*n = 0; visible_gpu(*n) >= 0;)
         ++*n;
     return SUCCESS;
 }
@@ -62,7 +62,7 @@ API int cuDeviceGetCount(int *n)
 API int cuDeviceGet(int *device, int ordinal)
 {
     CALL(cuDeviceGet, DRIVER);
-    *device = shown(ordinal);
+    *device = visible_gpu(ordinal);
     CHECK_GPU(*device);
     return SUCCESS;
 }

@@ -45,7 +45,7 @@ typedef struct {
     int mig;          /* WHOLE, SLICE or SLICED; CUDA sees instances instead of a SLICED GPU */
     uint64_t memory;  /* total bytes as the driver reports them */
     uint64_t context; /* bytes of a context */
-    uint64_t adds;    /* bytes the driver adds to a segment */
+    uint64_t segment_extra;    /* bytes the driver adds to a segment */
     uint64_t module;  /* bytes of a loaded module */
     struct { unsigned pid; char name[32]; uint64_t bytes; } others[MAX_OTHERS]; /* other processes on the GPU */
     int nothers;
@@ -92,20 +92,20 @@ extern int eager;          /* CUDA_MODULE_LOADING=EAGER: modules allocate memory
 extern int backed;         /* device memory has host memory behind it and kernels run */
 extern int genuine;        /* backed until PROOF launches and a free, like a real GPU under test; launches take 100 ms */
 extern int fast;           /* launches of a genuine driver take 10 us */
-extern char sick[32];      /* kernels whose names begin so write wrong results */
+extern char wrong_kernels[32];      /* kernels whose names begin so write wrong results */
 enum { PROOF = 9 };
-void believe(void);        /* called when memory is freed: ends the backed phase of genuine */
-int backs(void);           /* reports whether memory is backed now */
+void note_free(void);        /* called when memory is freed: ends the backed phase of genuine */
+int is_backed(void);           /* reports whether memory is backed now */
 int configured(const char *name, char *value, size_t size); /* reads an environment variable; 0 if unset */
 
 void end_context(void);     /* destroys all objects of the context */
 void reclaim_memory(void);  /* frees the blocks of memory.c */
 void reclaim_modules(void); /* unloads the modules of module.c */
 void forget_nvml(void);     /* resets NVML's counters */
-void stall(const char *name); /* blocks if FAKECUDA_HANG names this NVML call */
+void block_if_hanging(const char *name); /* blocks if FAKECUDA_HANG names this NVML call */
 int in_memory(uint64_t at, uint64_t bytes);
 
 /* Advances the device clock, which moves only with work, so that measured times are the same in every run. */
-void spend(uint64_t nanoseconds);
+void advance_clock(uint64_t nanoseconds);
 
 #endif

@@ -39,18 +39,18 @@ static block *add(enum kind kind, uint64_t at, uint64_t bytes)
     return b;
 }
 
-static void drop(block *gone)
+static void drop(block *removed)
 {
     for (block **p = &blocks; *p; p = &(*p)->next)
-        if (*p == gone) {
-            *p = gone->next;
+        if (*p == removed) {
+            *p = removed->next;
             break;
         }
-    --*count_of(gone->kind);
+    --*count_of(removed->kind);
     gpu *b = &gpus[current_gpu];
-    b->used -= gone->phys;
-    stats->used -= gone->phys;
-    free(gone);
+    b->used -= removed->phys;
+    stats->used -= removed->phys;
+    free(removed);
 }
 
 static block *find(enum kind kind, uint64_t at)
@@ -101,7 +101,7 @@ static uint64_t reserve(uint64_t bytes)
 
 static void set_backing(uint64_t at, uint64_t bytes, int on)
 {
-    if (backs())
+    if (is_backed())
         mmap((void *)(uintptr_t)at, round_up(bytes, GRANULE), on ? PROT_READ | PROT_WRITE : PROT_NONE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
@@ -133,7 +133,7 @@ API int cuMemAlloc_v2(uint64_t *at, size_t bytes)
     CALL(cuMemAlloc, CONTEXT);
     if (!bytes)
         return violation(INVALID_VALUE, "an allocation of nothing");
-    uint64_t phys = round_up(bytes, GRANULE) + gpus[current_gpu].adds;
+    uint64_t phys = round_up(bytes, GRANULE) + gpus[current_gpu].segment_extra;
     if (phys < bytes || !charge(&gpus[current_gpu], phys))
         return OUT_OF_MEMORY;
     block *b = add(SEGMENT, reserve(bytes), bytes);
@@ -150,7 +150,7 @@ API int cuMemFree_v2(uint64_t at)
     if (!b)
         return violation(INVALID_VALUE, "%#llx is not allocated", (unsigned long long)at);
     set_backing(b->at, b->bytes, 0);
-    believe();
+    note_free();
     drop(b);
     return SUCCESS;
 }
@@ -206,7 +206,7 @@ API int cuMemCreate(uint64_t *handle, size_t bytes, const properties *p, unsigne
 }
 
 /* Destroys a handle that is released and has no mapping left. */
-static void let_go(block *handle)
+static void destroy_if_unused(block *handle)
 {
     if (handle->released && !handle->mappings)
         drop(handle);
@@ -219,7 +219,7 @@ API int cuMemRelease(uint64_t handle)
     if (!b || b->released)
         return violation(INVALID_VALUE, "not a handle");
     b->released = 1;
-    let_go(b);
+    destroy_if_unused(b);
     return SUCCESS;
 }
 
@@ -264,7 +264,7 @@ API int cuMemUnmap(uint64_t at, size_t bytes)
     block *h = m->handle;
     drop(m);
     h->mappings--;
-    let_go(h);
+    destroy_if_unused(h);
     return SUCCESS;
 }
 
@@ -288,9 +288,9 @@ int in_memory(uint64_t at, uint64_t bytes)
 }
 
 /* Advances the clock for a copy: 1 us, and 1 ps per byte. */
-static void spend_on(uint64_t bytes) { spend(1000 + bytes / 1000); }
+static void advance_for_copy(uint64_t bytes) { advance_clock(1000 + bytes / 1000); }
 
-static int stray(uint64_t at, uint64_t bytes)
+static int not_allocated(uint64_t at, uint64_t bytes)
 {
     return violation(INVALID_VALUE, "%llu bytes at %#llx are not all allocated", (unsigned long long)bytes, (unsigned long long)at);
 }
@@ -300,10 +300,10 @@ API int cuMemsetD8Async(uint64_t at, unsigned char value, size_t n, void *stream
     CALL(cuMemsetD8Async, CONTEXT);
     (void)stream;
     if (!in_memory(at, n))
-        return stray(at, n);
-    if (backs())
+        return not_allocated(at, n);
+    if (is_backed())
         memset((void *)(uintptr_t)at, value, n);
-    spend_on(n);
+    advance_for_copy(n);
     return SUCCESS;
 }
 
@@ -312,10 +312,10 @@ API int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void *stream)
     CALL(cuMemcpyDtoDAsync, CONTEXT);
     (void)stream;
     if (!in_memory(to, n) || !in_memory(from, n))
-        return stray(to, n);
-    if (backs())
+        return not_allocated(to, n);
+    if (is_backed())
         memmove((void *)(uintptr_t)to, (void *)(uintptr_t)from, n);
-    spend_on(2 * n);
+    advance_for_copy(2 * n);
     return SUCCESS;
 }
 
@@ -323,8 +323,8 @@ API int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t n)
 {
     CALL(cuMemcpyHtoD, CONTEXT);
     if (!in_memory(to, n))
-        return stray(to, n);
-    if (backs())
+        return not_allocated(to, n);
+    if (is_backed())
         memcpy((void *)(uintptr_t)to, from, n);
     return SUCCESS;
 }
@@ -333,8 +333,8 @@ API int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t n)
 {
     CALL(cuMemcpyDtoH, CONTEXT);
     if (!in_memory(from, n))
-        return stray(from, n);
-    if (backs())
+        return not_allocated(from, n);
+    if (is_backed())
         memcpy(to, (void *)(uintptr_t)from, n);
     else
         memset(to, 0, n);

@@ -20,7 +20,7 @@ struct module {
 static module *modules; /* every module ever loaded, to detect stale handles */
 
 static int launched; /* launches in this context, counted up to PROOF */
-static int believed; /* a genuine driver has shown results of PROOF launches, and is no longer backed */
+static int results_read; /* a genuine driver has shown results of PROOF launches, and is no longer backed */
 
 void reclaim_modules(void)
 {
@@ -32,7 +32,7 @@ void reclaim_modules(void)
             stats->used -= m->phys;
         }
     stats->modules = 0;
-    launched = believed = 0;
+    launched = results_read = 0;
 }
 
 /* Returns the newest PTX version that the driver accepts, times ten: 78 for CUDA 11.8, 80 for 12.0, 90 for 13.0. */
@@ -44,7 +44,7 @@ static int newest_ptx(void)
 }
 
 /* Charges the GPU for a module's code, once per module. Returns 0 if memory is exhausted. */
-static int occupy(module *m)
+static int allocate_code(module *m)
 {
     gpu *b = &gpus[current_gpu];
     if (m->phys || !charge(b, b->module))
@@ -110,7 +110,7 @@ API int cuModuleLoadDataEx(module **out, const char *image, unsigned n, void *op
     (void)n, (void)options, (void)values;
     module *m = calloc(1, sizeof *m);
     int result = memcmp(image, ELFMAG, SELFMAG) ? read_ptx(m, image) : read_cubin(m, image);
-    if (!result && eager && !occupy(m))
+    if (!result && eager && !allocate_code(m))
         result = OUT_OF_MEMORY;
     if (result) {
         free(m);
@@ -152,15 +152,15 @@ API int cuModuleGetFunction(function **out, module *m, const char *name)
     for (int i = 0; i < m->nfunctions; i++)
         if (!strcmp(m->functions[i].name, name)) {
             *out = &m->functions[i];
-            return occupy(m) ? SUCCESS : OUT_OF_MEMORY;
+            return allocate_code(m) ? SUCCESS : OUT_OF_MEMORY;
         }
     return NOT_FOUND;
 }
 
 /* Called at a free: after PROOF launches, the caller has read the results. */
-void believe(void) { believed |= launched >= PROOF; }
+void note_free(void) { results_read |= launched >= PROOF; }
 
-int backs(void) { return backed || (genuine && !believed); }
+int is_backed(void) { return backed || (genuine && !results_read); }
 
 /* Returns the index of the argument that is the output address, for products, convolutions and attention. */
 static int result_of(const char *name) { return !strncmp(name, "gemm_", 5) ? 6 : !strncmp(name, "conv_", 5) ? 2 : 3; }
@@ -171,7 +171,7 @@ static int run(const function *f, const unsigned *grid, const unsigned *block, u
     if (host_arguments(f->module->arch, f->name) < 0)
         return violation(NOT_FOUND, "%s cannot be run", f->name);
     const char *problem = host_launch(f->module->arch, f->name, grid, block, shared, params[0], 0, 0);
-    if (!problem && sick[0] && !strncmp(f->name, sick, strlen(sick)))
+    if (!problem && wrong_kernels[0] && !strncmp(f->name, wrong_kernels, strlen(wrong_kernels)))
         ((unsigned char *)((uint64_t *)params[0])[result_of(f->name)])[1] ^= 0x40;
     return problem ? violation(ILLEGAL_ADDRESS, "%s: %s", f->name, problem) : SUCCESS;
 }
@@ -186,9 +186,9 @@ API int cuLaunchKernel(function *f, unsigned gx, unsigned gy, unsigned gz, unsig
     if (!gx || !gy || !gz || gx > 0x7fffffff || gy > 65535 || gz > 65535 || !bx || !by || !bz || bz > 64 ||
         (uint64_t)bx * by * bz > 1024 || shared > 48 * 1024 || !params || extra)
         return violation(INVALID_VALUE, "%s: grid %u %u %u, block %u %u %u, %u bytes shared", f->name, gx, gy, gz, bx, by, bz, shared);
-    int runs = backs() && (backed || launched < PROOF);
+    int runs = is_backed() && (backed || launched < PROOF);
     stats->launches++;
     launched += launched < PROOF;
-    spend(genuine && !fast ? 100000000 : 10000);
+    advance_clock(genuine && !fast ? 100000000 : 10000);
     return runs ? run(f, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, params) : SUCCESS;
 }

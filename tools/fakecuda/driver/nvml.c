@@ -16,15 +16,15 @@ static int fails(void)
 
 /* FAKENVML_LOSE=AFTER:CODE:FAILS makes the GPUs disappear once, after this many memory queries: every call returns
  * CODE until NVML is initialized again, which fails FAILS times first. */
-static int looks, taken, refused;
+static int memory_queries, taken, refused;
 
-static int gone(void)
+static int lost_code(void)
 {
     char value[32];
     int after, code, failures;
     if (taken == 2 || !configured("FAKENVML_LOSE", value, sizeof value) || sscanf(value, "%d:%d:%d", &after, &code, &failures) != 3)
         return 0;
-    if (!taken && looks > after) {
+    if (!taken && memory_queries > after) {
         taken = 1;
         refused = failures;
     }
@@ -33,21 +33,21 @@ static int gone(void)
 
 /* Returns the factor for the load and the memory of other processes. With FAKENVML_WAVE=QUERIES it rises from 0 to 1
  * and falls again within so many memory queries; else it is 1. */
-static double wave(void)
+static double load_factor(void)
 {
     char value[16];
     int period = configured("FAKENVML_WAVE", value, sizeof value) ? atoi(value) : 0;
     if (period < 2)
         return 1;
-    double at = (double)(looks % period) / period;
+    double at = (double)(memory_queries % period) / period;
     return at < 0.5 ? 2 * at : 2 - 2 * at;
 }
 
-void forget_nvml(void) { looks = taken = refused = 0; }
+void forget_nvml(void) { memory_queries = taken = refused = 0; }
 
 /* Reports whether FAKENVML_LIES names a value that NVML shall report wrongly: sensors, memory, total (0 bytes),
  * process (all memory in use by this process), nothing (0 bytes in use), count or names. */
-static int lies(const char *what)
+static int misreports(const char *what)
 {
     char value[16];
     return configured("FAKENVML_LIES", value, sizeof value) && !strcmp(value, what);
@@ -56,7 +56,7 @@ static int lies(const char *what)
 API int nvmlInit_v2(void)
 {
     start();
-    stall(__func__);
+    block_if_hanging(__func__);
     int failure = fails();
     if (taken == 1 && refused-- > 0)
         failure = 9;
@@ -110,10 +110,10 @@ API int nvmlSystemGetProcessName(unsigned pid, char *out, unsigned size)
 
 API int nvmlDeviceGetCount_v2(unsigned *n)
 {
-    stall(__func__);
+    block_if_hanging(__func__);
     for (*n = 0; nth_gpu((int)*n, SLICE) >= 0;)
         ++*n;
-    if (lies("count"))
+    if (misreports("count"))
         *n = 4000000000u;
     return SUCCESS;
 }
@@ -135,11 +135,11 @@ static void uuid_of(const gpu *b, char out[64])
 
 API int nvmlDeviceGetHandleByUUID(const char *uuid, gpu **b)
 {
-    char own[64];
-    stall(__func__);
+    char its_uuid[64];
+    block_if_hanging(__func__);
     for (int i = 0; i < ngpus; i++) {
-        uuid_of(&gpus[i], own);
-        if (!strcmp(own, uuid)) {
+        uuid_of(&gpus[i], its_uuid);
+        if (!strcmp(its_uuid, uuid)) {
             *b = &gpus[i];
             return SUCCESS;
         }
@@ -149,14 +149,14 @@ API int nvmlDeviceGetHandleByUUID(const char *uuid, gpu **b)
 
 API int nvmlDeviceGetName(const gpu *b, char *out, unsigned size) 
 {
-    return text(out, size, lies("names") ? "\x1b[31m\xff" : b->name);
+    return text(out, size, misreports("names") ? "\x1b[31m\xff" : b->name);
 }
 
 API int nvmlDeviceGetUUID(const gpu *b, char *out, unsigned size)
 {
-    char own[64];
-    uuid_of(b, own);
-    return text(out, size, own);
+    char its_uuid[64];
+    uuid_of(b, its_uuid);
+    return text(out, size, its_uuid);
 }
 
 API int nvmlDeviceGetComputeMode(const gpu *b, int *mode)
@@ -191,23 +191,23 @@ API int nvmlDeviceGetMigDeviceHandleByIndex(const gpu *b, unsigned i, gpu **slic
 typedef struct { unsigned version; unsigned long long total, reserved, available, used; } memory;
 
 /* Returns the memory of a GPU as NVML reports it: 400 MiB more than CUDA programs can use, which are reserved. */
-static int look(const gpu *b, memory *m)
+static int query_memory(const gpu *b, memory *m)
 {
     enum { RESERVED = 400 };
     if (b->integrated)
         return NOT_SUPPORTED; /* as on GB10 */
     if (b == gpus)
-        looks++;
-    if (gone())
-        return gone();
+        memory_queries++;
+    if (lost_code())
+        return lost_code();
     m->total = b->memory + RESERVED * MIB;
     m->reserved = RESERVED * MIB;
-    m->used = b->used + (uint64_t)(wave() * (double)used_by_others(b));
-    if (lies("memory"))
+    m->used = b->used + (uint64_t)(load_factor() * (double)used_by_others(b));
+    if (misreports("memory"))
         m->used = m->total * 3;
-    if (lies("nothing"))
+    if (misreports("nothing"))
         m->used = 0;
-    if (lies("total"))
+    if (misreports("total"))
         m->total = m->reserved = m->used = 0;
     m->available = b->memory - m->used;
     return SUCCESS;
@@ -218,14 +218,14 @@ API int nvmlDeviceGetMemoryInfo_v2(const gpu *b, memory *m)
 {
     enum { FUNCTION_NOT_FOUND = 13 };
     char old[8];
-    stall(__func__);
-    return configured("FAKENVML_OLD", old, sizeof old) ? FUNCTION_NOT_FOUND : look(b, m);
+    block_if_hanging(__func__);
+    return configured("FAKENVML_OLD", old, sizeof old) ? FUNCTION_NOT_FOUND : query_memory(b, m);
 }
 
 API int nvmlDeviceGetMemoryInfo(const gpu *b, unsigned long long total_free_used[3])
 {
     memory m = {0};
-    int failure = look(b, &m);
+    int failure = query_memory(b, &m);
     total_free_used[0] = m.total;
     total_free_used[1] = m.available;
     total_free_used[2] = m.used + m.reserved;
@@ -236,15 +236,15 @@ typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, c
 
 API int nvmlDeviceGetComputeRunningProcesses_v3(const gpu *b, unsigned *n, process *out)
 {
-    stall(__func__);
+    block_if_hanging(__func__);
     unsigned room = *n, others = b->unlisted ? 0 : (unsigned)b->nothers, have = others + (b->used > 0);
     *n = have;
     if (have > room)
         return INSUFFICIENT_SIZE;
     for (unsigned i = 0; i < others; i++)
-        out[i] = (process){b->others[i].pid, (uint64_t)(wave() * (double)b->others[i].bytes), ~0u, ~0u};
+        out[i] = (process){b->others[i].pid, (uint64_t)(load_factor() * (double)b->others[i].bytes), ~0u, ~0u};
     if (b->used)
-        out[others] = (process){(unsigned)getpid(), lies("memory") ? 1ull << 60 : lies("process") ? b->memory : lies("nothing") ? 0 : b->used, ~0u, ~0u};
+        out[others] = (process){(unsigned)getpid(), misreports("memory") ? 1ull << 60 : misreports("process") ? b->memory : misreports("nothing") ? 0 : b->used, ~0u, ~0u};
     return SUCCESS;
 }
 
@@ -258,9 +258,9 @@ API int nvmlDeviceGetGraphicsRunningProcesses_v3(const gpu *b, unsigned *n, proc
 API int nvmlDeviceGetUtilizationRates(const gpu *b, unsigned percent[2])
 {
     if (b->mig == SLICE)
-        return INVALID_ARGUMENT; /* an MIG instance has no value of its own */
-    percent[0] = b->nothers ? (unsigned)(99 * wave()) : 0;
-    if (lies("sensors"))
+        return INVALID_ARGUMENT; /* a MIG instance has no value of its own */
+    percent[0] = b->nothers ? (unsigned)(99 * load_factor()) : 0;
+    if (misreports("sensors"))
         percent[0] = 4000000000u;
     percent[1] = percent[0] / 2;
     return SUCCESS;
@@ -268,26 +268,26 @@ API int nvmlDeviceGetUtilizationRates(const gpu *b, unsigned percent[2])
 
 API int nvmlDeviceGetTemperature(const gpu *b, int sensor, unsigned *celsius)
 {
-    stall(__func__);
+    block_if_hanging(__func__);
     if (b->mig == SLICE)
-        return INVALID_ARGUMENT; /* an MIG instance has no value of its own */
+        return INVALID_ARGUMENT; /* a MIG instance has no value of its own */
     (void)sensor;
-    *celsius = lies("sensors") ? (unsigned)-5 : 40 + (b->nothers ? (unsigned)(30 * wave()) : 0);
+    *celsius = misreports("sensors") ? (unsigned)-5 : 40 + (b->nothers ? (unsigned)(30 * load_factor()) : 0);
     return SUCCESS;
 }
 
 API int nvmlDeviceGetPowerUsage(const gpu *b, unsigned *milliwatts)
 {
     if (b->mig == SLICE)
-        return INVALID_ARGUMENT; /* an MIG instance has no value of its own */
-    *milliwatts = lies("sensors") ? ~0u : 30000 + (b->nothers ? (unsigned)(240000 * wave()) : 0);
+        return INVALID_ARGUMENT; /* a MIG instance has no value of its own */
+    *milliwatts = misreports("sensors") ? ~0u : 30000 + (b->nothers ? (unsigned)(240000 * load_factor()) : 0);
     return SUCCESS;
 }
 
 API int nvmlDeviceGetEnforcedPowerLimit(const gpu *b, unsigned *milliwatts)
 {
     if (b->mig == SLICE)
-        return INVALID_ARGUMENT; /* an MIG instance has no value of its own */
+        return INVALID_ARGUMENT; /* a MIG instance has no value of its own */
     *milliwatts = 300000;
     return SUCCESS;
 }
@@ -295,15 +295,15 @@ API int nvmlDeviceGetEnforcedPowerLimit(const gpu *b, unsigned *milliwatts)
 API int nvmlDeviceGetClockInfo(const gpu *b, int kind, unsigned *mhz)
 {
     if (b->mig == SLICE)
-        return INVALID_ARGUMENT; /* an MIG instance has no value of its own */
-    *mhz = lies("sensors") ? ~0u : kind == 2 ? 9000 : 1500;
+        return INVALID_ARGUMENT; /* a MIG instance has no value of its own */
+    *mhz = misreports("sensors") ? ~0u : kind == 2 ? 9000 : 1500;
     return SUCCESS;
 }
 
 API int nvmlDeviceGetCurrentClocksThrottleReasons(const gpu *b, unsigned long long *reasons)
 {
     if (b->mig == SLICE)
-        return INVALID_ARGUMENT; /* an MIG instance has no value of its own */
+        return INVALID_ARGUMENT; /* a MIG instance has no value of its own */
     *reasons = 1; /* idle */
     return SUCCESS;
 }

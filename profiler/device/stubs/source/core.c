@@ -85,7 +85,7 @@ void note(const char *format, ...)
 
 /* ---- questions to vprof --------------------------------------------------------------------- */
 
-static int dial(void)
+static int connect_to_vprof(void)
 {
     const char *path = getenv("VPROF_ORACLE");
     struct sockaddr_un to = {.sun_family = AF_UNIX};
@@ -102,9 +102,9 @@ static int dial(void)
 
 /* Sends a question and receives its answer. Each question opens a connection, so that forked children cannot receive
  * each other's answers. Returns 0 if there is no answer. */
-static int converse(const char *question, char *answer, size_t size)
+static int ask_over_socket(const char *question, char *answer, size_t size)
 {
-    int fd = dial();
+    int fd = connect_to_vprof();
     if (fd < 0)
         return 0;
     size_t n = 0;
@@ -131,7 +131,7 @@ uint64_t ask(const char *question)
     while (k && strcmp(k->question, question))
         k = k->next;
     if (!k && (k = calloc(1, sizeof *k)) && (k->question = strdup(question))) {
-        if (!converse(question, answer, sizeof answer))
+        if (!ask_over_socket(question, answer, sizeof answer))
             note("unanswered %s", question);
         k->bytes = strtoull(answer, NULL, 10);
         k->next = all;
@@ -143,26 +143,26 @@ uint64_t ask(const char *question)
 
 /* ---- physical memory ------------------------------------------------------------------------ */
 
-static struct { uint64_t used; int context; } pots[MAX_GPUS];
+static struct { uint64_t used; int context; } gpus[MAX_GPUS];
 
 void open_context(int device)
 {
     lock();
-    if (!pots[device].context++)
-        pots[device].used += spec.context;
+    if (!gpus[device].context++)
+        gpus[device].used += spec.context;
     unlock();
 }
 
-int has_context(int device) { return pots[device].context > 0; }
-uint64_t used(int device) { return pots[device].used; }
-uint64_t available(int device) { return pots[device].used < spec.memory ? spec.memory - pots[device].used : 0; }
+int has_context(int device) { return gpus[device].context > 0; }
+uint64_t used(int device) { return gpus[device].used; }
+uint64_t available(int device) { return gpus[device].used < spec.memory ? spec.memory - gpus[device].used : 0; }
 
 int charge(int device, uint64_t bytes)
 {
     lock();
     int fits = bytes <= available(device);
     if (fits)
-        pots[device].used += bytes;
+        gpus[device].used += bytes;
     unlock();
     return fits;
 }
@@ -170,7 +170,7 @@ int charge(int device, uint64_t bytes)
 void discharge(int device, uint64_t bytes)
 {
     lock();
-    pots[device].used -= bytes;
+    gpus[device].used -= bytes;
     unlock();
 }
 
@@ -213,7 +213,7 @@ void set_backing(uint64_t at, uint64_t bytes, int on)
 static block *blocks;
 static size_t nblocks, room;
 
-static size_t place_of(uint64_t address) /* returns the index of the first block that ends above address */
+static size_t index_of(uint64_t address) /* returns the index of the first block that ends above address */
 {
     size_t low = 0, high = nblocks;
     while (low < high) {
@@ -231,7 +231,7 @@ void add_block(uint64_t at, uint64_t bytes, int device)
     lock();
     if (nblocks == room)
         blocks = realloc(blocks, (room = 2 * room + 64) * sizeof *blocks);
-    size_t i = place_of(at);
+    size_t i = index_of(at);
     memmove(blocks + i + 1, blocks + i, (nblocks++ - i) * sizeof *blocks);
     blocks[i] = (block){at, bytes, device};
     unlock();
@@ -240,7 +240,7 @@ void add_block(uint64_t at, uint64_t bytes, int device)
 int drop_block(uint64_t at, block *dropped)
 {
     lock();
-    size_t i = place_of(at);
+    size_t i = index_of(at);
     int found = i < nblocks && blocks[i].at == at;
     if (found) {
         *dropped = blocks[i];
@@ -254,7 +254,7 @@ const block *block_of(uint64_t address)
 {
     static __thread block found;
     lock();
-    size_t i = place_of(address);
+    size_t i = index_of(address);
     int inside = i < nblocks && blocks[i].at <= address;
     if (inside)
         found = blocks[i];
@@ -278,11 +278,11 @@ uint64_t allocate(int device, uint64_t bytes)
 
 int deallocate(uint64_t at)
 {
-    block gone;
-    if (!drop_block(at, &gone))
+    block removed;
+    if (!drop_block(at, &removed))
         return 0;
-    set_backing(gone.at, gone.bytes, 0);
-    discharge(gone.device, gone.bytes);
+    set_backing(removed.at, removed.bytes, 0);
+    discharge(removed.device, removed.bytes);
     return 1;
 }
 
@@ -307,9 +307,9 @@ API void vprof_placeholder(uintptr_t at, size_t bytes)
         *new = (placeholder){at, bytes, placeholders};
         placeholders = new;
     } else if (*p) {
-        placeholder *gone = *p;
-        *p = gone->next;
-        free(gone);
+        placeholder *removed = *p;
+        *p = removed->next;
+        free(removed);
     }
     unlock();
 }

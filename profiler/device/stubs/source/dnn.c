@@ -101,7 +101,7 @@ API int cudnnBackendSetAttribute(descriptor *d, int name, int type, int64_t coun
 }
 
 /* Returns the descriptor at index i of an attribute; NULL if it is missing. */
-static descriptor *held(const descriptor *d, int name, int i)
+static descriptor *referenced(const descriptor *d, int name, int i)
 {
     const attribute *a = find(d, name);
     return a && i < a->count ? ((descriptor *const *)a->values)[i] : NULL;
@@ -137,9 +137,9 @@ static const struct { const char *name; int convolution, x, w, y; } convolutions
 
 static int is_convolution(const descriptor *graph)
 {
-    const descriptor *operation = held(graph, GRAPH_OPERATIONS, 0);
+    const descriptor *operation = referenced(graph, GRAPH_OPERATIONS, 0);
     for (size_t i = 0; i < sizeof convolutions / sizeof *convolutions; i++)
-        if (held(operation, convolutions[i].convolution, 0))
+        if (referenced(operation, convolutions[i].convolution, 0))
             return 1;
     return 0;
 }
@@ -147,15 +147,15 @@ static int is_convolution(const descriptor *graph)
 static void put_convolution(question *q, const descriptor *operation)
 {
     for (size_t i = 0; i < sizeof convolutions / sizeof *convolutions; i++) {
-        const descriptor *c = held(operation, convolutions[i].convolution, 0);
+        const descriptor *c = referenced(operation, convolutions[i].convolution, 0);
         if (!c)
             continue;
-        const descriptor *x = held(operation, convolutions[i].x, 0);
+        const descriptor *x = referenced(operation, convolutions[i].x, 0);
         put(q, "conv %s dtype=%s compute=%s", convolutions[i].name, type_name(scalar(x, TENSOR_TYPE)),
             type_name(scalar(c, CONV_COMPUTE)));
         put_tensor(q, " x=", x);
-        put_tensor(q, " w=", held(operation, convolutions[i].w, 0));
-        put_tensor(q, " y=", held(operation, convolutions[i].y, 0));
+        put_tensor(q, " w=", referenced(operation, convolutions[i].w, 0));
+        put_tensor(q, " y=", referenced(operation, convolutions[i].y, 0));
         put_list(q, " pad=", find(c, CONV_PADDINGS));
         put_list(q, " stride=", find(c, CONV_STRIDES));
         put_list(q, " dilation=", find(c, CONV_DILATIONS));
@@ -167,7 +167,7 @@ static void put_convolution(question *q, const descriptor *operation)
  * index. */
 typedef struct { const descriptor *all[1024]; int n; } named;
 
-static int place_in(const named *names, const descriptor *d)
+static int index_in(const named *names, const descriptor *d)
 {
     int i = 0;
     while (i < names->n && names->all[i] != d)
@@ -179,7 +179,7 @@ static long long value_of(const attribute *a, int64_t i, const named *names)
 {
     const char *at = a->values + (size_t)i * size_of(a->type);
     if (a->type == DESCRIPTOR)
-        return place_in(names, *(descriptor *const *)at);
+        return index_in(names, *(descriptor *const *)at);
     return size_of(a->type) == 8 ? *(const long long *)at : size_of(a->type) == 4 ? *(const int *)at : *at;
 }
 
@@ -189,7 +189,7 @@ static int hidden(const descriptor *d, const attribute *a) { return find(d, a->n
  * NAME:TYPE:VALUES" for each attribute. Values are written as integers of their bits. */
 static void put_descriptor(question *q, named *names, const descriptor *d)
 {
-    if (!d || place_in(names, d) < names->n || names->n == (int)(sizeof names->all / sizeof *names->all))
+    if (!d || index_in(names, d) < names->n || names->n == (int)(sizeof names->all / sizeof *names->all))
         return;
     for (const attribute *a = d->attributes; a; a = a->next)
         for (int64_t i = 0; a->type == DESCRIPTOR && !hidden(d, a) && i < a->count; i++)
@@ -213,7 +213,7 @@ enum { PROPOSALS = 64, FALLBACKS = PROPOSALS, HEUR_MODE_FALLBACK = 2 };
 
 static void put_engine(question *q, const descriptor *graph, int engine)
 {
-    put_convolution(q, held(graph, GRAPH_OPERATIONS, 0));
+    put_convolution(q, referenced(graph, GRAPH_OPERATIONS, 0));
     if (engine)
         put(q, engine < FALLBACKS ? " proposal=%d" : " fallback=%d", engine % FALLBACKS);
 }
@@ -235,17 +235,17 @@ static int64_t workspace(const descriptor *graph, int engine)
 }
 
 /* Copies an engine's numerical notes, by which PyTorch excludes engines. */
-static int copy_notes(const descriptor *engine, int64_t wanted, int64_t *count, int *notes)
+static int copy_notes(const descriptor *engine, int64_t room, int64_t *count, int *notes)
 {
     question q = {0};
     uint64_t set = 0;
     int64_t n = 0;
-    if (is_convolution(held(engine, ENGINE_GRAPH, 0))) {
-        put_engine(&q, held(engine, ENGINE_GRAPH, 0), scalar(engine, ENGINE_INDEX));
+    if (is_convolution(referenced(engine, ENGINE_GRAPH, 0))) {
+        put_engine(&q, referenced(engine, ENGINE_GRAPH, 0), scalar(engine, ENGINE_INDEX));
         put(&q, " notes");
         set = reply(&q);
     }
-    for (int note = 0; note < 64 && n < wanted; note++)
+    for (int note = 0; note < 64 && n < room; note++)
         if (set >> note & 1)
             notes[n++] = note;
     if (count)
@@ -266,12 +266,12 @@ static void configure(descriptor *config, descriptor *graph, int64_t number)
     cudnnBackendDestroyDescriptor(engine); /* config keeps a reference */
 }
 
-static int propose(const descriptor *heuristics, int64_t wanted, int64_t *count, descriptor **configs)
+static int propose(const descriptor *heuristics, int64_t room, int64_t *count, descriptor **configs)
 {
-    descriptor *graph = held(heuristics, HEUR_GRAPH, 0);
+    descriptor *graph = referenced(heuristics, HEUR_GRAPH, 0);
     int n = is_convolution(graph) ? PROPOSALS : 1, first = scalar(heuristics, HEUR_MODE) == HEUR_MODE_FALLBACK ? FALLBACKS : 0;
-    if (configs && wanted < n)
-        n = (int)wanted;
+    if (configs && room < n)
+        n = (int)room;
     if (count)
         *count = n;
     for (int i = 0; configs && i < n; i++)
@@ -279,23 +279,23 @@ static int propose(const descriptor *heuristics, int64_t wanted, int64_t *count,
     return SUCCESS;
 }
 
-static int copy_out(const attribute *a, int64_t wanted, int64_t *count, void *values)
+static int copy_out(const attribute *a, int64_t room, int64_t *count, void *values)
 {
     int64_t n = a ? a->count : 0;
     if (count)
         *count = n;
     if (a && values)
-        memcpy(values, a->values, size_of(a->type) * (size_t)(n < wanted ? n : wanted));
+        memcpy(values, a->values, size_of(a->type) * (size_t)(n < room ? n : room));
     return SUCCESS;
 }
 
 /* Copies attributes into descriptors that the caller has created, as cuDNN does. */
-static int copy_descriptors(const attribute *a, int64_t wanted, int64_t *count, descriptor **out)
+static int copy_descriptors(const attribute *a, int64_t room, int64_t *count, descriptor **out)
 {
     int64_t n = a ? a->count : 0;
     if (count)
         *count = n;
-    for (int64_t i = 0; out && i < n && i < wanted; i++) {
+    for (int64_t i = 0; out && i < n && i < room; i++) {
         if (!out[i])
             continue;
         for (const attribute *from = ((descriptor *const *)a->values)[i]->attributes; from; from = from->next)
@@ -313,12 +313,12 @@ static int answer(size_t bytes, const void *from, int64_t *count, void *to)
     return SUCCESS;
 }
 
-static const descriptor *engine_of(const descriptor *plan) { return held(held(plan, PLAN_CONFIG, 0), CONFIG_ENGINE, 0); }
+static const descriptor *engine_of(const descriptor *plan) { return referenced(referenced(plan, PLAN_CONFIG, 0), CONFIG_ENGINE, 0); }
 
 static int64_t workspace_of_plan(const descriptor *plan)
 {
     const descriptor *engine = engine_of(plan);
-    return workspace(held(engine, ENGINE_GRAPH, 0), scalar(engine, ENGINE_INDEX));
+    return workspace(referenced(engine, ENGINE_GRAPH, 0), scalar(engine, ENGINE_INDEX));
 }
 
 API int cudnnBackendFinalize(descriptor *d)
@@ -336,15 +336,15 @@ API int cudnnBackendExecute(void *h, descriptor *plan, descriptor *pack)
     return SUCCESS;
 }
 
-API int cudnnBackendGetAttribute(descriptor *d, int name, int type, int64_t wanted, int64_t *count, void *values)
+API int cudnnBackendGetAttribute(descriptor *d, int name, int type, int64_t room, int64_t *count, void *values)
 {
     switch (name) {
-    case HEUR_RESULTS: return propose(d, wanted, count, values);
-    case ENGINE_NOTES: return copy_notes(d, values ? wanted : 0, count, values);
+    case HEUR_RESULTS: return propose(d, room, count, values);
+    case ENGINE_NOTES: return copy_notes(d, values ? room : 0, count, values);
     case PLAN_WORKSPACE: return answer(sizeof(int64_t), &(int64_t){workspace_of_plan(d)}, count, values);
     case CONFIG_SHARED: return answer(sizeof(int), &(int){0}, count, values);
     }
     if (type == DESCRIPTOR)
-        return copy_descriptors(find(d, name), wanted, count, values);
-    return copy_out(find(d, name), wanted, count, values);
+        return copy_descriptors(find(d, name), room, count, values);
+    return copy_out(find(d, name), room, count, values);
 }

@@ -139,7 +139,7 @@ API CUresult cuCtxGetDevice(CUdevice *device)
 
 typedef struct { uint64_t bytes; int device, references; } handle;
 
-static void let_go(handle *h)
+static void release_reference(handle *h)
 {
     if (--h->references)
         return;
@@ -184,7 +184,7 @@ API CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes, const 
 API CUresult cuMemRelease(CUmemGenericAllocationHandle h)
 {
     lock();
-    let_go((handle *)(uintptr_t)h);
+    release_reference((handle *)(uintptr_t)h);
     unlock();
     return CUDA_SUCCESS;
 }
@@ -216,7 +216,7 @@ static void unmap(mapping **p)
     block gone;
     if (drop_block(m->at, &gone))
         set_backing(gone.at, gone.bytes, 0);
-    let_go(m->of);
+    release_reference(m->of);
     *p = m->next;
     free(m);
 }

@@ -62,7 +62,7 @@ enum { RELU, TANH, LSTM, GRU };
 enum { UNPACKED, PACKED }; /* the two sequence-major values of cudnnRNNDataLayout_t */
 
 typedef struct { float probability; } dropout;
-typedef struct { int mode, biases, directions, type, inputs, hidden, projected, layers, drops; } recurrent;
+typedef struct { int mode, biases, directions, type, inputs, hidden, projected, layers, has_dropout; } recurrent;
 typedef struct { int type, length, batch, inputs, packed; } sequences;
 
 API int cudnnCreateDropoutDescriptor(dropout **d) { return create((void **)d, sizeof **d); }
@@ -115,7 +115,7 @@ static uint64_t ask_of(const recurrent *r, const sequences *s, int training, con
     put(&q, "rnn %s mode=%s dtype=%s length=%d batch=%d inputs=%d hidden=%d projected=%d layers=%d directions=%d training=%d"
         " dropout=%d packed=%d",
         what, modes[r->mode & 3], type_name(s->type), s->length, s->batch, s->inputs, r->hidden, r->projected, r->layers,
-        r->directions, training, training && r->drops, s->packed);
+        r->directions, training, training && r->has_dropout, s->packed);
     return reply(&q);
 }
 

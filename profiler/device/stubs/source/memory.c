@@ -65,9 +65,9 @@ static void unpin(const void *at)
     lock();
     for (pinned **p = &pins; *p; p = &(*p)->next)
         if ((*p)->at == at) {
-            pinned *gone = *p;
-            *p = gone->next;
-            free(gone);
+            pinned *removed = *p;
+            *p = removed->next;
+            free(removed);
             break;
         }
     unlock();
@@ -140,13 +140,13 @@ API cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const 
 
 /* A count that the running operator's kernel would compute. cudaMemcpy to the host returns it to this thread; -1 for
  * none. */
-static __thread int64_t told = -1;
-API void vprof_tell(int64_t number) { told = number; }
+static __thread int64_t told_count = -1;
+API void vprof_tell(int64_t number) { told_count = number; }
 
 API cudaError_t cudaMemcpy(void *to, const void *from, size_t n, enum cudaMemcpyKind kind)
 {
-    if (kind == cudaMemcpyDeviceToHost && told >= 0 && (n == sizeof(int) || n == sizeof told))
-        memcpy(to, &told, n);
+    if (kind == cudaMemcpyDeviceToHost && told_count >= 0 && (n == sizeof(int) || n == sizeof told_count))
+        memcpy(to, &told_count, n);
     else
         copy_bytes(to, from, n);
     return cudaSuccess;

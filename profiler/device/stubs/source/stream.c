@@ -20,7 +20,7 @@ static stream *streams;
 static unsigned long long captures;
 static graph *capturing;
 
-static stream *own(cudaStream_t s) { return (uintptr_t)s > 2 ? (stream *)s : NULL; }
+static stream *created_stream(cudaStream_t s) { return (uintptr_t)s > 2 ? (stream *)s : NULL; }
 
 static double now(void)
 {
@@ -49,10 +49,10 @@ API cudaError_t cudaStreamDestroy(cudaStream_t s)
 {
     lock();
     for (stream **p = &streams; *p; p = &(*p)->next)
-        if (*p == own(s)) {
-            stream *gone = *p;
-            *p = gone->next;
-            free(gone);
+        if (*p == created_stream(s)) {
+            stream *removed = *p;
+            *p = removed->next;
+            free(removed);
             break;
         }
     unlock();
@@ -61,13 +61,13 @@ API cudaError_t cudaStreamDestroy(cudaStream_t s)
 
 API cudaError_t cudaStreamGetPriority(cudaStream_t s, int *priority)
 {
-    *priority = own(s) ? own(s)->priority : 0;
+    *priority = created_stream(s) ? created_stream(s)->priority : 0;
     return cudaSuccess;
 }
 
 API cudaError_t cudaStreamGetDevice(cudaStream_t s, int *device)
 {
-    *device = own(s) ? own(s)->device : current_device;
+    *device = created_stream(s) ? created_stream(s)->device : current_device;
     return cudaSuccess;
 }
 
@@ -78,14 +78,14 @@ API cudaError_t cudaStreamQuery(cudaStream_t s) { return (void)s, cudaSuccess; }
 API cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 {
     (void)flags;
-    if (own(s) && e && ((event *)e)->capture)
-        own(s)->capture = ((event *)e)->capture;
+    if (created_stream(s) && e && ((event *)e)->capture)
+        created_stream(s)->capture = ((event *)e)->capture;
     return cudaSuccess;
 }
 
 API cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t f, void *data)
 {
-    if (!own(s) || !own(s)->capture)
+    if (!created_stream(s) || !created_stream(s)->capture)
         f(data);
     return cudaSuccess;
 }
@@ -116,7 +116,7 @@ API cudaError_t cudaEventDestroy(cudaEvent_t e)
 
 API cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
-    *(event *)e = (event){now(), own(s) ? own(s)->capture : 0};
+    *(event *)e = (event){now(), created_stream(s) ? created_stream(s)->capture : 0};
     return cudaSuccess;
 }
 
@@ -149,25 +149,25 @@ static void set_captured(unsigned long long from, unsigned long long to)
 API cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode)
 {
     (void)mode;
-    if (!own(s) || own(s)->capture)
+    if (!created_stream(s) || created_stream(s)->capture)
         return cudaErrorStreamCaptureUnsupported;
     capturing = calloc(1, sizeof *capturing);
-    own(s)->capture = capturing->number = ++captures;
+    created_stream(s)->capture = capturing->number = ++captures;
     return cudaSuccess;
 }
 
 API cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *g)
 {
-    if (!own(s) || !own(s)->capture)
+    if (!created_stream(s) || !created_stream(s)->capture)
         return cudaErrorIllegalState;
     *g = (cudaGraph_t)capturing;
-    set_captured(own(s)->capture, 0);
+    set_captured(created_stream(s)->capture, 0);
     return cudaSuccess;
 }
 
 API cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *status)
 {
-    *status = own(s) && own(s)->capture ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    *status = created_stream(s) && created_stream(s)->capture ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
     return cudaSuccess;
 }
 
@@ -176,7 +176,7 @@ static cudaError_t capture_info(cudaStream_t s, enum cudaStreamCaptureStatus *st
 {
     cudaStreamIsCapturing(s, status);
     if (id)
-        *id = own(s) ? own(s)->capture : 0;
+        *id = created_stream(s) ? created_stream(s)->capture : 0;
     if (g)
         *g = *status == cudaStreamCaptureStatusActive ? (cudaGraph_t)capturing : NULL;
     if (nodes)
