@@ -43,8 +43,8 @@ func (r *Report) evaluationNote() string {
 	}
 	switch {
 	case !e.Judged:
-		return fmt.Sprintf("if you evaluate, batch %d: needs %s, %s (%s); this verdict is of training. --evaluate "+
-			"batch=N judges it, too.", e.Batch, bytesize.Format(e.Device.Bytes), e.Verdict, e.Unsafe)
+		return fmt.Sprintf("if you evaluate, batch %d: may need %s, %s (%s); this verdict is of training. --evaluate "+
+			"batch=N judges it, too.", e.Batch, bytesize.Format(e.Device.High), e.Verdict, e.Unsafe)
 	case e.Device.Bytes > most.Device.Bytes:
 		return note + ", more than training; the verdict counts it."
 	case e.Allocated.Bytes > most.Allocated.Bytes:
