@@ -73,6 +73,9 @@ func (r *Report) sweepAnswer(word string) []string {
 	if ran, ok := lists.Most(points, Point.Fitting); ok {
 		parts = append(parts, fmt.Sprintf("the largest that fits is batch %d (%s, %s)", ran.Batch,
 			bytesize.Format(ran.Run.Device), word))
+		if e := ran.Estimate; e != nil && !e.safe() {
+			parts = append(parts, fmt.Sprintf("batch %d is not safe: %v", ran.Batch, e.Unsafe))
+		}
 	}
 	if failed, ok := lists.First(points, func(p Point) bool { return p.Fitting() == 0 }); ok {
 		parts = append(parts, fmt.Sprintf("batch %d %s", failed.Batch, failed.Verdict()))

@@ -153,7 +153,7 @@ func (r Ranks) sheet() Sheet {
 		for _, p := range r {
 			e := p.Plan.Points[at].Estimate
 			parts := lists.Map(differ, func(name string) string { return s.unit.amount(component(e, name)) })
-			s.Row(batch, p.RankRange, parts, e.Allocated.Bytes, e.Reserved.Bytes, e.Device.Bytes, e.Verdict)
+			s.Row(batch, p.RankRange, parts, e.Allocated.Bytes, e.Reserved.Bytes, e.Device.Bytes, e.judged())
 			batch = ""
 		}
 	}
@@ -226,9 +226,9 @@ func (r Releases) sheet() Sheet {
 			s.Row(batch, part.name, part.cells(s.unit))
 			batch = ""
 		}
-		verdict := []string{string(p.Estimate.Verdict)}
+		verdict := []string{p.Estimate.judged()}
 		for _, release := range r[1:] {
-			verdict = append(verdict, string(release.Points[at].Estimate.Verdict), "")
+			verdict = append(verdict, release.Points[at].Estimate.judged(), "")
 		}
 		s.Row(batch, "verdict", verdict)
 	}

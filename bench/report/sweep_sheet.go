@@ -145,9 +145,10 @@ func fitsCell(p Point) string {
 	switch {
 	case p.Run != nil:
 		word := map[Verdict]string{Fits: "yes", DoesNotFit: "no"}[p.Verdict()]
-		return cmp.Or(word, string(p.Verdict())) + phrase.If(p.Run.Shared, ", beside others")
+		return cmp.Or(word, string(p.Verdict())) + phrase.If(p.Run.Shared, ", beside others") +
+			phrase.If(word == "yes" && p.Estimate != nil && !p.Estimate.safe(), ", not safe")
 	case p.Estimate != nil:
-		return string(p.Estimate.Verdict)
+		return p.Estimate.judged()
 	}
 	return "-"
 }

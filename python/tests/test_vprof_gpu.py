@@ -209,7 +209,7 @@ class ResultsTest(unittest.TestCase):
         title, head, *rows = str(plan).splitlines()[:4]
         self.assertEqual(title, "gpt2")
         self.assertTrue(head.startswith("gpu  batch  allocated GiB"))
-        self.assertTrue(all(row.startswith("t4 ") and row.endswith("fits") for row in rows))
+        self.assertTrue(all(row.startswith("t4 ") and row.endswith("safe") for row in rows))
 
     def test_answers_become_data_frames(self):
         frames = types.SimpleNamespace(DataFrame=list)  # replaces pandas, which needs no test here

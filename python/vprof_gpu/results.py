@@ -107,6 +107,13 @@ class Point:
         """Whether the upper bound leaves the share of memory free that smoke and fit require."""
         return self.unsafe is None and self.verdict in ("fits", "tight")
 
+    @property
+    def judged(self) -> str:
+        """The verdict in the words of the command line's tables."""
+        if self.safe:
+            return "safe" if self.verdict == "fits" else "safe, tight"
+        return f"{self.verdict}, not safe" if self.verdict in ("fits", "tight") else self.verdict
+
 
 @dataclass(frozen=True, repr=False)
 class Plan(Result):
@@ -146,7 +153,7 @@ class Plan(Result):
             "gpu": p.gpu, "batch": p.batch, "allocated GiB": gib(p.allocated.bytes),
             "reserved GiB": gib(p.reserved.bytes), "device": p.device,
             "share of the GPU": p.device.bytes / p.memory_bytes,
-            "verdict": f"{p.verdict}, not safe" if p.verdict in ("fits", "tight") and not p.safe else p.verdict,
+            "verdict": p.judged,
         } for p in self.points]
 
 
