@@ -72,6 +72,7 @@ class MovedTest(unittest.TestCase):
         for text, printed in (
             ("from lib.old import Thing\nprint(Thing.__module__)", "lib.parts._home"),
             ("import lib.home\nfrom lib.home import Thing\nprint(Thing.__module__)", "lib.parts._home"),
+            ("import lib.parts\nfrom lib.parts import twice\nprint(twice.__module__)", "lib.parts._home"),
             ("from lib.old import twice", "ImportError: cannot import name 'twice'"),
             ("import lib.nowhere", "ModuleNotFoundError: No module named 'lib.nowhere'"),
             ("try:\n    from lib.old import Thing\nexcept ImportError:\n    print('another way')", "another way"),

@@ -58,18 +58,21 @@ def by_user(frame):
 
 
 def definition(module, name):
-    """Returns the class or function by a name that one other module of the package of a module defines; None without one."""
+    """Returns the class or function by a name that another module of the package of a module defines: the only one, or the
+    one that shares the most packages with the module. Returns None without one.
+    """
     root = module.__name__.split(".")[0]
     if (root, name) == ("transformers", "AdamW"):  # until release 4.48
         note("transformers.AdamW", "torch.optim.AdamW, one parameter at a time")
         return adamw()
     defines = re.compile(r"^(?:class|def) %s\b" % re.escape(name), re.MULTILINE)
-    homes = [file for file in sources(root) if defines.search(text(file))]
-    if len(homes) != 1:
+    homes = [module_of(root, file) for file in sources(root) if defines.search(text(file))]
+    shared = [len(os.path.commonprefix([home.split("."), module.__name__.split(".")])) for home in homes]
+    if not homes or shared.count(max(shared)) > 1:
         return None
-    found = getattr(importlib.import_module(module_of(root, homes[0])), name, None)
-    note("%s.%s" % (module.__name__, name), module_of(root, homes[0]))
-    return found
+    home = homes[shared.index(max(shared))]
+    note("%s.%s" % (module.__name__, name), home)
+    return getattr(importlib.import_module(home), name, None)
 
 
 def adamw():
