@@ -16,7 +16,7 @@ import inspect
 import os
 import sys
 
-from . import events, files, hub, placeholders
+from . import events, files, hub, memory, placeholders
 from .placeholders import replaced, wanted
 
 # Size of shards, as in most repositories of the hub.
@@ -29,6 +29,7 @@ def start(torch):
     request.urlretrieve = retrieving(request.urlretrieve)
     torch.load = loading(torch, torch.load)
     torch.nn.Module.load_state_dict = filling(torch, torch.nn.Module.load_state_dict)
+    torch.nn.Module.state_dict = stating(torch, torch.nn.Module.state_dict)
     torch.optim.Optimizer.load_state_dict = resuming(torch, torch.optim.Optimizer.load_state_dict)
     torch.amp.GradScaler.load_state_dict = leaving(torch.amp.GradScaler.load_state_dict)
 
@@ -240,6 +241,7 @@ class Missing(dict):
     """The contents of an absent file: a state dict of the module that loads it. As a number it is 0."""
 
     iterated = []  # objects whose entries the script has iterated over, to make another dict
+    stated = None, {}  # the function of the user that last asked for a state dict, and that dict's shapes and dtypes by name
 
     def __init__(self, path, device=None, key=""):
         super().__init__()
@@ -272,11 +274,20 @@ class Missing(dict):
         return len(self.pairs())
 
     def pairs(self):
-        """Returns the entries that iteration yields: a single pair, by whose value load_state_dict recognizes the
-        object.
+        """Returns the entries that iteration yields: tensors of the names of a module whose state dict the same function
+        compares with, else a single pair. load_state_dict recognizes either by the values.
         """
         Missing.iterated.append(self)
-        return {STAR: self}
+        code, shapes = Missing.stated
+        frame = memory.frame_of_user(sys._getframe(1), memory.LIBRARIES)
+        if frame is None or frame.f_code is not code or not shapes:
+            return {STAR: self}
+        for name in shapes.keys() - dict.keys(self):
+            value = placeholders.lazy.empty(*shapes[name])
+            value = value if self.device is None else value.to(self.device)
+            value.vprof_absent = True
+            dict.__setitem__(self, name, value)
+        return {name: dict.__getitem__(self, name) for name in shapes}
 
     def __iter__(self):
         return iter(self.pairs())
@@ -373,9 +384,28 @@ def filling(torch, load_state_dict):
             if state_dict.device is not None and torch.device(state_dict.device).type == "cuda" and not state_dict.kept:
                 state_dict.kept = [torch.empty_like(v, device=state_dict.device) for v in own.values() if isinstance(v, torch.Tensor)]
             return torch.nn.modules.module._IncompatibleKeys([], [])
-        if any(isinstance(v, Missing) for v in state_dict.values()) or not state_dict and Missing.iterated:
-            state_dict, strict = {k: v for k, v in state_dict.items() if not isinstance(v, Missing)}, False
+        if any(is_absent(v) for v in state_dict.values()) or not state_dict and Missing.iterated:
+            state_dict, strict = {k: v for k, v in state_dict.items() if not is_absent(v)}, False
         return load_state_dict(self, state_dict, strict, assign)
+
+    return wrapped
+
+
+def is_absent(value):
+    """Reports whether a value comes from an absent file."""
+    return isinstance(value, Missing) or getattr(value, "vprof_absent", False)
+
+
+def stating(torch, state_dict):
+    """Wraps Module.state_dict, with whose names the user's functions compare what a file holds."""
+
+    @functools.wraps(state_dict)
+    def wrapped(self, *args, **kwargs):
+        found = state_dict(self, *args, **kwargs)
+        code = sys._getframe(1).f_code
+        if memory.of_user(code.co_filename, memory.LIBRARIES):
+            Missing.stated = code, {name: (v.shape, v.dtype) for name, v in found.items() if isinstance(v, torch.Tensor)}
+        return found
 
     return wrapped
 
