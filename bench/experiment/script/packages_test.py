@@ -63,6 +63,7 @@ class PackagesTest(unittest.TestCase):
 LIBRARY = {
     "site-packages/lib/__init__.py": "", "site-packages/lib/old.py": "", "site-packages/lib/parts/__init__.py": "",
     "site-packages/lib/parts/_home.py": "class Thing: pass\ndef twice(): pass\n", "site-packages/lib/more.py": "def twice(): pass\n",
+    "site-packages/lib/dummies.py": "class Thing(metaclass=DummyObject): pass\n".replace("DummyObject", "type('DummyObject', (type,), {})"),
 }
 
 

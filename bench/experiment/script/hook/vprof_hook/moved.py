@@ -65,7 +65,8 @@ def definition(module, name):
     if (root, name) == ("transformers", "AdamW"):  # until release 4.48
         note("transformers.AdamW", "torch.optim.AdamW, one parameter at a time")
         return adamw()
-    defines = re.compile(r"^(?:class|def) %s\b" % re.escape(name), re.MULTILINE)
+    # diffusers and transformers have a DummyObject for each class whose own dependencies may be missing.
+    defines = re.compile(r"^(?:class|def) %s\b(?!.*DummyObject)" % re.escape(name), re.MULTILINE)
     homes = [module_of(root, file) for file in sources(root) if defines.search(text(file))]
     shared = [len(os.path.commonprefix([home.split("."), module.__name__.split(".")])) for home in homes]
     if not homes or shared.count(max(shared)) > 1:
