@@ -1,6 +1,7 @@
 """Tests of vprof_hook/data.py, shapes.py, tokenizers.py and trackers.py. They need NumPy, and no PyTorch."""
 
 import glob
+import itertools
 import json
 import linecache
 import os
@@ -263,6 +264,12 @@ class DataTest(unittest.TestCase):
         self.assertEqual(stream("abc").skip(2), ["c"])
         data.made.add("text")
         self.assertEqual(stream("abc").skip(5), ["a", "b", "c"])
+
+    def test_a_stream_for_training_does_not_end(self):
+        endless = types.SimpleNamespace(repeat=lambda times: itertools.cycle("ab") if times is None else None)
+        rows = types.SimpleNamespace(to_iterable_dataset=lambda: endless)
+        self.assertEqual(list(itertools.islice(data.stream(rows, True), 3)), ["a", "b", "a"])
+        self.assertIs(data.stream(rows, False), endless)
 
     def test_arguments_about_columns_name_them_in_full(self):
         path = os.path.join(self.folder, "train.py")

@@ -205,12 +205,18 @@ def placeholder(source, path, name, split, streaming):
         if share:
             found[part] = whole.select(range(max(1, min(rows, int(share[1]) * rows // 100 if share[2] else int(share[1])))))
     if streaming:
-        found = {part: rows.to_iterable_dataset() for part, rows in found.items()}
+        found = {part: stream(rows, part.startswith("train")) for part, rows in found.items()}
     if isinstance(split, str):
         return found[split]
     if split:
         return [found[part] for part in wants]
     return (datasets.IterableDatasetDict if streaming else datasets.DatasetDict)(found)
+
+
+def stream(rows, train):
+    """Returns a data set as a stream; for training it does not end before an optimizer has the batches of a step."""
+    found = rows.to_iterable_dataset()
+    return found.repeat(None) if train and hasattr(found, "repeat") else found
 
 
 def made_of(columns):
