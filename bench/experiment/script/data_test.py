@@ -265,6 +265,13 @@ class DataTest(unittest.TestCase):
         data.made.add("text")
         self.assertEqual(stream("abc").skip(5), ["a", "b", "c"])
 
+    def test_masks_have_an_object(self):
+        pasted = []
+        library = types.SimpleNamespace(new=lambda mode, size: types.SimpleNamespace(mode=mode, size=size, paste=lambda *to: pasted.append(to)))
+        with unittest.mock.patch.dict(sys.modules, {"PIL.Image": library}):
+            self.assertEqual((shapes.image((8, 4)).size, pasted), ((8, 4), []))
+            self.assertEqual((shapes.image((8, 4), "L").mode, pasted), ("L", [(1, (2, 1, 6, 3))]))
+
     def test_a_stream_for_training_does_not_end(self):
         endless = types.SimpleNamespace(repeat=lambda times: itertools.cycle("ab") if times is None else None)
         rows = types.SimpleNamespace(to_iterable_dataset=lambda: endless)

@@ -78,9 +78,15 @@ def text(count):
 
 
 def image(size=None, mode="RGB"):
-    """Returns a black PIL image."""
+    """Returns a black PIL image; for mode "L" a mask with an object, since scripts divide by its largest value and look for
+    its box.
+    """
     module = sys.modules.get("PIL.Image") or __import__("PIL.Image").Image
-    return module.new(mode, tuple(size or sizes("images") or UNSIZED))
+    width, height = size or sizes("images") or UNSIZED
+    found = module.new(mode, (width, height))
+    if mode == "L":
+        found.paste(1, (width // 4, height // 4, 3 * width // 4, 3 * height // 4))
+    return found
 
 
 def sizes(section):
