@@ -402,9 +402,9 @@ def stating(torch, state_dict):
     @functools.wraps(state_dict)
     def wrapped(self, *args, **kwargs):
         found = state_dict(self, *args, **kwargs)
-        code = sys._getframe(1).f_code
-        if memory.of_user(code.co_filename, memory.LIBRARIES):
-            Missing.stated = code, {name: (v.shape, v.dtype) for name, v in found.items() if isinstance(v, torch.Tensor)}
+        frame = memory.frame_of_user(sys._getframe(1), memory.LIBRARIES)
+        if frame is not None:
+            Missing.stated = frame.f_code, {name: (v.shape, v.dtype) for name, v in found.items() if isinstance(v, torch.Tensor)}
         return found
 
     return wrapped
