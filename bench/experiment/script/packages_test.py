@@ -63,6 +63,7 @@ class PackagesTest(unittest.TestCase):
 LIBRARY = {
     "site-packages/lib/__init__.py": "", "site-packages/lib/old.py": "", "site-packages/lib/parts/__init__.py": "",
     "site-packages/lib/parts/_home.py": "class Thing: pass\ndef twice(): pass\n", "site-packages/lib/more.py": "def twice(): pass\n",
+    "site-packages/lib/user.py": "from other import (\n    foreign,\n)\n", "site-packages/other.py": "foreign = 3\n",
     "site-packages/lib/dummies.py": "class Thing(metaclass=DummyObject): pass\n".replace("DummyObject", "type('DummyObject', (type,), {})"),
 }
 
@@ -73,6 +74,7 @@ class MovedTest(unittest.TestCase):
         for text, printed in (
             ("from lib.old import Thing\nprint(Thing.__module__)", "lib.parts._home"),
             ("import lib.home\nfrom lib.home import Thing\nprint(Thing.__module__)", "lib.parts._home"),
+            ("from lib.old import foreign\nprint(foreign)", "3"),
             ("import lib.parts\nfrom lib.parts import twice\nprint(twice.__module__)", "lib.parts._home"),
             ("from lib.old import twice", "ImportError: cannot import name 'twice'"),
             ("import lib.nowhere", "ModuleNotFoundError: No module named 'lib.nowhere'"),

@@ -1,6 +1,7 @@
 """Names that a script imports of an older release: found where the installed release has them, or made as they were."""
 
 import builtins
+import collections
 import collections.abc
 import functools
 import importlib
@@ -59,7 +60,8 @@ def by_user(frame):
 
 def definition(module, name):
     """Returns the class or function by a name that another module of the package of a module defines: the only one, or the
-    one that shares the most packages with the module. Returns None without one.
+    one that shares the most packages with the module. Where none does, it is from where most of them import it. Returns
+    None without one.
     """
     root = module.__name__.split(".")[0]
     if (root, name) == ("transformers", "AdamW"):  # until release 4.48
@@ -68,6 +70,9 @@ def definition(module, name):
     # diffusers and transformers have a DummyObject for each class whose own dependencies may be missing.
     defines = re.compile(r"^(?:class|def) %s\b(?!.*DummyObject)" % re.escape(name), re.MULTILINE)
     homes = [module_of(root, file) for file in sources(root) if defines.search(text(file))]
+    if not homes:  # from another package, as pytorch_lightning has rank_zero_only from lightning_utilities
+        imports = re.compile(r"^from ([\w.]+) import (?:\([^)]*\b{0}\b[^)]*\)|[^\n(]*\b{0}\b)".format(re.escape(name)), re.MULTILINE)
+        homes = [home for home, _ in collections.Counter(home for file in sources(root) for home in imports.findall(text(file)) if not home.startswith(".")).most_common(1)]
     shared = [len(os.path.commonprefix([home.split("."), module.__name__.split(".")])) for home in homes]
     if not homes or shared.count(max(shared)) > 1:
         return None
