@@ -209,8 +209,8 @@ class CuDNN:
             self.drop(h)
 
     def build(self, heuristics, seen, most, products):
-        """Returns (bytes, notes) of the heuristics' first most configurations that can be built, without the first seen
-        ones.
+        """Takes the configurations with the indices seen to most - 1 of the heuristics' ranking, and returns (bytes,
+        notes) of each for which cuDNN can build a plan.
 
         Engines that convert their inputs to a smaller type are left out, as in PyTorch.
         """

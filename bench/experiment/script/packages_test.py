@@ -24,7 +24,9 @@ START = """
 
 
 def run(text, others=()):
-    """Runs a script under the finder of placeholders, and returns its output, or the last line of its traceback."""
+    """Runs a script with the finders of moved.py and packages.py, and returns its output, or the last line of its
+    traceback.
+    """
     with tempfile.TemporaryDirectory() as folder:
         for name, content in {"main.py": START + "    import script", "script.py": text, **dict(others)}.items():
             os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)

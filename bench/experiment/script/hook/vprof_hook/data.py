@@ -177,7 +177,9 @@ def watch_rows(module):
 
 
 def watch_stream(module):
-    """Called when datasets.iterable_dataset has been imported: scripts skip more rows than a placeholder has, too."""
+    """Called when datasets.iterable_dataset has been imported. skip() skips nothing in a run with placeholder data,
+    which may have fewer rows than the script skips.
+    """
     real = module.IterableDataset.skip
 
     @functools.wraps(real)
@@ -403,7 +405,8 @@ def arguments(function, *args, **kwargs):
 
 
 def folder_picture(root):
-    """Returns a row as in PICTURES for a folder of images: what --data-shapes states, or ImageNet's row for its folder.
+    """Returns the row for an image folder, as in PICTURES: the counts of classes and images that --data-shapes states,
+    or ImageNet's if the path contains "imagenet". Stops the run otherwise.
     """
     stated = shapes.entry("folders", root)
     if stated:
@@ -600,7 +603,7 @@ def watch_pil(module):
 
 
 def watch_imread(module):
-    """Called when a library that opens images by itself has been imported: OpenCV, scikit-image or imageio."""
+    """Called when a library with a function imread has been imported: OpenCV, scikit-image or imageio."""
     real = module.imread
 
     @functools.wraps(real)

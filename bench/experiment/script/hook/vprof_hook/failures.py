@@ -44,8 +44,8 @@ def watch_workers(module):
 
 
 def interrupting(hook):
-    """Wraps threading.excepthook: an error of a data set in a thread interrupts its process, which else waits for the
-    thread's samples until vprof's time ends.
+    """Wraps threading.excepthook: if a data set raises in a thread, interrupts the process. It would otherwise wait for
+    the thread's samples until vprof's time limit.
     """
 
     def wrapped(args):

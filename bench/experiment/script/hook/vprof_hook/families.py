@@ -1,6 +1,8 @@
-"""Configurations of encoders that scripts load beside what they train, by the sizes in their names.
+"""Configurations of pretrained encoders that training scripts load beside the model they train, derived from the sizes
+in the repository names.
 
-The sizes are from the config.json files of the hub. Other settings are the defaults of transformers' classes.
+The sizes are from the config.json files on the hub. All other settings are the defaults of transformers' configuration
+classes.
 """
 
 import re
@@ -23,7 +25,7 @@ def transformer(size, of=ENCODERS, **others):
 
 
 def t5(kind, size):
-    """Returns the configuration of a T5 of a kind: "t5", "gated" (releases 1.1 and FLAN), "mt5" or "umt5"."""
+    """Returns the configuration of a T5 variant: kind is "t5", "gated" (T5 1.1 and FLAN), "mt5" or "umt5"."""
     width, inner, layers, heads = T5["t5" if kind == "t5" else "gated"][size]
     config = {
         "model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "d_model": width, "d_ff": inner, "num_layers": layers, "num_decoder_layers": layers, "num_heads": heads,
@@ -72,7 +74,7 @@ def electra(size, part):
 
 
 def speech(kind, size):
-    """Returns the configuration of a WavLM or HuBERT."""
+    """Returns the configuration of a WavLM or HuBERT model."""
     whole = {"base": {}, "large": {"feat_extract_norm": "layer", "do_stable_layer_norm": True, "conv_bias": kind == "hubert"}}[size]
     return transformer(size, model_type=kind, architectures=[{"wavlm": "WavLMModel", "hubert": "HubertModel"}[kind]], **whole)
 
@@ -86,7 +88,7 @@ def segformer(size):
     }
 
 
-# Names of repositories without their owners, and what makes a configuration of the parts of a name.
+# Patterns of repository names without the owner. Each function takes the pattern's groups and returns a configuration.
 NAMES = {
     r"t5-(small|base|large|3b|11b)": lambda size: t5("t5", size), r"(?:flan-t5|t5-v1_1)-(small|base|large|xl|xxl)": lambda size: t5("gated", size),
     r"(u?mt5)-(small|base|large|xl|xxl)": t5, r"clip-vit-(base|large)-patch(14|16|32)(?:-(336))?": clip,
@@ -102,7 +104,7 @@ NAMES = {
 
 
 def config(name):
-    """Returns the configuration of a repository of the hub; None where no size is known."""
+    """Returns the configuration of a hub repository; None if no pattern matches its name."""
     for pattern, make in NAMES.items():
         found = re.fullmatch(pattern, name.rsplit("/", 1)[-1].lower())
         if found:

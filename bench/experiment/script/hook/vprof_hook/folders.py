@@ -15,16 +15,17 @@ import threading
 
 from . import files, memory, placeholders, shapes
 
-# Extensions of images and sounds. A placeholder has the first one that the script's source mentions.
+# File extensions of images and sounds. Placeholder files get the first one that the script's source mentions.
 IMAGES, SOUNDS = (".png", ".jpg", ".jpeg"), (".wav", ".flac")
 
 # Names of folders with masks: images with one value for each pixel.
 MASKS = re.compile("mask|label|seg|depth|^gt")
 
-# Modules of Python that list files by patterns.
+# Standard modules that list files by a pattern.
 LISTED = re.compile(r"\b(glob|pathlib)\b(/__init__)?\.py$|pathlib/_\w+\.py$")
 
-# Names of the user's functions that list samples. Methods of data sets do so under any name.
+# The user's functions that list samples have one of these words in their names. Methods of data sets do so under any
+# name.
 LISTS = re.compile("data|image")
 
 
@@ -68,7 +69,9 @@ def image_folder(path):
 
 
 def is_counterpart(path):
-    """Reports whether a file has the name of a sample of another folder that has placeholders, as the mask of an image has."""
+    """Reports whether a file is named like a placeholder sample in a parallel folder, as a mask is named like its
+    image.
+    """
     stem = os.path.splitext(os.path.basename(path))[0]
     return any(files.exists(os.path.join(files.mirror(folder), stem + end)) for folder in list(files.placed) for end in IMAGES)
 
@@ -124,8 +127,8 @@ def sample(file, path, end):
 
 
 def lists_samples():
-    """Reports whether the call comes from a data set, from a function of the user with "data" or "image" in its name, or
-    from a pattern of the names of samples.
+    """Reports whether the caller lists samples: it is a method of a data set, a function of the user with "data" or
+    "image" in its name, or lists files by a pattern with the extension of an image or sound.
     """
     if pattern_of_files():
         return True
@@ -141,7 +144,9 @@ def lists_samples():
 
 
 def pattern_of_files():
-    """Returns the end of the names that the user's source lists by a pattern, such as glob("images/*.jpg"); None for other ends."""
+    """Returns the extension of the pattern that the user's source lists files by, such as .jpg for
+    glob("images/*.jpg"); None if it lists no images or sounds.
+    """
     frame = sys._getframe(1)
     while frame is not None:
         pattern = frame.f_locals.get("pathname") or frame.f_locals.get("pattern") if LISTED.search(frame.f_code.co_filename) else None
@@ -153,8 +158,8 @@ def pattern_of_files():
 
 
 def kind_of_files():
-    """Returns the extension of the samples that the user's source reads: one that the calling file mentions, else one of
-    another file, or .png if images are only opened. Returns None if there is none.
+    """Returns the extension of the samples that the user's source reads: one that the calling file mentions, else one
+    that another file mentions, or .png if images are opened but no extension is mentioned; None otherwise.
     """
     from . import data
 

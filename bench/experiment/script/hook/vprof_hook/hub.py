@@ -40,7 +40,7 @@ def start():
 DOWNLOADS = re.compile(r"(^|[\s/;&|])(curl|wget|aria2c|gdown|gsutil|(pip3?|conda|apt(-get)?|uv pip) (install|download)|git (clone|fetch|pull))\b")
 
 
-# Audit events of the network, and the argument that is a host, or an address with a host.
+# Audit events of network calls, each with the index of the argument that is a host name or an address (host, port).
 NETWORK = {
     "socket.connect": -1, "socket.sendto": -1, "socket.sendmsg": -1, "socket.getaddrinfo": 0, "socket.gethostbyname": 0, "socket.gethostbyaddr": 0, "socket.getnameinfo": 0,
 }
@@ -58,7 +58,8 @@ def refuse(event, args):
     host = args[NETWORK[event]]
     if isinstance(host, tuple):
         host = host[0]
-    elif NETWORK[event]:  # the path of a socket of this machine, or the address of an earlier connect
+    # The address is the path of a Unix socket, or None on a connected socket, which connect() has checked.
+    elif NETWORK[event]:
         return
     if host is None or is_local(host.decode() if isinstance(host, bytes) else str(host)):
         return

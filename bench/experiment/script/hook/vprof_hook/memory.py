@@ -33,7 +33,7 @@ class Memory:
         self.earlier = {}  # peaks by device, in the current phase before the script reset its peaks
         self.since = {}  # peaks since the script's last reset, by (device, statistic, pool)
         self.labels = program.Labels()
-        self.tops = {}  # the peaks of allocated bytes in the parts of steps, by step and name of the phase
+        self.tops = {}  # the peak of allocated bytes by (step, name of the phase)
 
     # Peaks.
 
@@ -141,8 +141,8 @@ class Memory:
         return max((peaks["allocated"] for peaks in self.highest.values()), default=0)
 
     def apart(self):
-        """Returns the number (from 1) of a step that needs more than nearly all others to compute, and how many bytes more
-        than anything else does; (0, 0) if there is none.
+        """Returns (number, from 1, of the step whose forward or backward pass has the highest peak, bytes by which it
+        exceeds the usual steps and all other phases); (0, 0) unless at most a tenth of the steps peak that high.
         """
         peaks, rest = {}, [0]
         for (step, phase), peak in self.tops.items():

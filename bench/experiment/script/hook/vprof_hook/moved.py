@@ -1,4 +1,6 @@
-"""Names that a script imports of an older release: found where the installed release has them, or made as they were."""
+"""Compatibility with code for older releases of libraries: names that a script imports but the installed release has
+moved are imported from their new module, and some removed ones are recreated.
+"""
 
 import builtins
 import collections
@@ -13,13 +15,13 @@ import types
 
 from . import memory, packages, placeholders
 
-# What NumPy has removed, by what its notes of releases name instead.
+# Names that NumPy has removed, each with its replacement according to NumPy's release notes.
 NUMPY = {
     "float": float, "int": int, "bool": bool, "object": object, "str": str, "complex": complex, "float_": "float64", "complex_": "complex128", "unicode_": "str_", "string_": "bytes_",
     "Inf": "inf", "infty": "inf", "NaN": "nan", "product": "prod", "cumproduct": "cumprod", "alltrue": "all", "sometrue": "any", "in1d": "isin", "row_stack": "vstack", "trapz": "trapezoid",
 }
 
-# Of torch._six, which PyTorch had until release 1.13.
+# The contents of torch._six, which PyTorch removed after release 1.13.
 SIX = {
     "inf": float("inf"), "nan": float("nan"), "string_classes": (str, bytes), "int_classes": int, "container_abcs": collections.abc, "PY3": True, "PY37": True,
     "FileNotFoundError": FileNotFoundError, "StringIO": importlib.import_module("io").StringIO,
@@ -27,16 +29,21 @@ SIX = {
 
 
 def start():
-    """Called when Python starts, before the placeholders of packages look for what nobody finds."""
+    """Called when Python starts. The finder of packages.py must come later: it makes placeholders for imports that no
+    other finder resolves.
+    """
     sys.meta_path.append(Finder())
     builtins.__import__ = importing(builtins.__import__)
-    for name in ("Callable", "Iterable", "Iterator", "Mapping", "MutableMapping", "Sequence", "Sized", "Hashable"):  # until Python 3.9
+    # Python 3.10 removed them from collections.
+    for name in ("Callable", "Iterable", "Iterator", "Mapping", "MutableMapping", "Sequence", "Sized", "Hashable"):
         if not hasattr(collections, name):
             setattr(collections, name, getattr(collections.abc, name))
 
 
 def importing(real):
-    """__import__, which looks for the names that a library's module lacks where the user's own source imports them."""
+    """Wraps __import__: if the user's own source imports a name that a library's module lacks, sets the name to the
+    definition that another module of the library has.
+    """
 
     @functools.wraps(real)
     def wrapped(name, globals=None, locals=None, fromlist=(), level=0):
@@ -53,18 +60,20 @@ def importing(real):
 
 
 def by_user(frame):
-    """Reports whether a line of the user's own source imports, which has no other way in a try."""
+    """Reports whether the import statement that a frame executes is in the user's own source and not spared: the script
+    has no fallback for it.
+    """
     path = frame.f_code.co_filename
     return memory.of_user(path, memory.LIBRARIES) and frame.f_lineno not in packages.spared(path)
 
 
 def definition(module, name):
-    """Returns the class or function by a name that another module of the package of a module defines: the only one, or the
-    one that shares the most packages with the module. Where none does, it is from where most of them import it. Returns
-    None without one.
+    """Returns the class or function with this name that another module of the library defines: the only one, or the one
+    whose dotted path shares the longest prefix with the module's (None on a tie). If no module of the library defines
+    it, takes the other package that most of them import it from; None if there is none.
     """
     root = module.__name__.split(".")[0]
-    if (root, name) == ("transformers", "AdamW"):  # until release 4.48
+    if (root, name) == ("transformers", "AdamW"):  # transformers had it until release 4.48
         note("transformers.AdamW", "torch.optim.AdamW, one parameter at a time")
         return adamw()
     # diffusers and transformers have a DummyObject for each class whose own dependencies may be missing.
@@ -82,7 +91,8 @@ def definition(module, name):
 
 
 def adamw():
-    """Returns the optimizer that transformers had."""
+    """Returns a replacement of transformers.AdamW, which took the same arguments and updated one parameter at a time.
+    """
 
     class AdamW(importlib.import_module("torch").optim.AdamW):
         def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0, correct_bias=True, no_deprecation_warning=False):
@@ -97,7 +107,9 @@ def note(name, home):
 
 @functools.lru_cache(maxsize=None)
 def sources(root):
-    """Returns the files of an installed package; none of the user's own, and of a placeholder."""
+    """Returns the paths of all Python files of an imported library; none for the user's own packages and for
+    placeholders.
+    """
     file = getattr(sys.modules.get(root), "__file__", None)
     if not file or os.path.basename(file) != "__init__.py" or memory.of_user(file, memory.LIBRARIES):
         return ()
@@ -110,13 +122,15 @@ def text(file):
 
 
 def module_of(root, file):
-    """Returns the name of the module of a file of a package."""
+    """Returns the dotted module name of a file of a package."""
     folder = os.path.dirname(os.path.dirname(sys.modules[root].__file__))
     return os.path.relpath(file, folder)[: -len(".py")].replace(os.sep, ".").removesuffix(".__init__")
 
 
 class Finder:
-    """Finds modules that a library has under another name now, for imports of the user's own source."""
+    """Resolves the user's imports of a library's module that the installed release has under another path: takes the
+    only module of the library with the same last component, leading underscores aside.
+    """
 
     def find_spec(self, name, path=None, target=None):
         frame = placeholders.importer(sys._getframe(1))
@@ -132,7 +146,7 @@ class Finder:
 
 
 class Loader:
-    """Makes a module that has what another has."""
+    """Loads a module whose attributes are looked up in another module."""
 
     def __init__(self, home):
         self.home = home
@@ -146,7 +160,7 @@ class Loader:
         note(module.__name__, self.home.__name__)
 
 
-# Names that are no longer there.
+# Removed attributes.
 
 
 def watch_numpy(module):

@@ -1,19 +1,21 @@
-"""Reports the options of the script's argument parser. `vprof card` varies a command by them, and leaves values open that documents do."""
+"""Sends the options of the script's argument parser to vprof: `vprof card` tries other values of them. A value that the
+documentation leaves to its reader is replaced by the option's default.
+"""
 
 import functools
 import sys
 
 from . import events, placeholders
 
-# Packages of programs that start a script, whose own options are none of the script's.
+# Packages of launchers, which parse their own options before they start the script.
 LAUNCHERS = ("torch.distributed", "accelerate.commands", "deepspeed.launcher")
 
-# The begin of a value in place of one that a document leaves to its reader: vprof card writes <your epochs> as absent-your-epochs.
+# Prefix of a value that the documentation leaves to its reader: vprof card writes <your epochs> as absent-your-epochs.
 ABSENT = "absent-"
 
 
 def watch_argparse(module):
-    """Called when argparse was imported. HfArgumentParser and many other parsers are based on it."""
+    """Called when argparse has been imported. HfArgumentParser and many other parsers are based on it."""
     parse, get, check = module.ArgumentParser.parse_known_args, module.ArgumentParser._get_value, module.ArgumentParser._check_value
 
     @functools.wraps(parse)
@@ -42,7 +44,7 @@ def watch_argparse(module):
 
 
 def launches(frame):
-    """Reports whether the program that starts a script parses its own options."""
+    """Reports whether the parser belongs to a launcher (torchrun, accelerate, deepspeed) instead of the script."""
     while frame.f_globals.get("__name__") == "argparse" or frame.f_code.co_filename == __file__:
         frame = frame.f_back
     return str(frame.f_globals.get("__package__")).startswith(LAUNCHERS)
@@ -58,7 +60,7 @@ def describe(module, action, values):
 
 
 def watch_click(module):
-    """Called when click.core was imported."""
+    """Called when click.core has been imported."""
     make = module.Command.make_context
 
     @functools.wraps(make)

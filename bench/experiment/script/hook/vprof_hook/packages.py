@@ -1,7 +1,9 @@
-"""Packages that are not installed: many a script imports one at its top that its training never calls.
+"""Placeholders of packages that are not installed: many scripts import a package at module level that their training
+never calls.
 
-A placeholder can be imported, named in annotations and made a base of classes. Its first call, or any other use, ends the
-script as the import would have. Imports that a script does without, in a try of its own, fail as they did.
+A placeholder can be imported, used in annotations and subclassed. A call, or any other use, ends the script with the
+ModuleNotFoundError that the import would have raised. Imports inside a try statement fail as without vprof, because the
+script handles the error itself.
 """
 
 import ast
@@ -15,12 +17,12 @@ from . import data, kernels, memory, placeholders
 from .trackers import TRACKERS
 
 
-# The file of the wrapper of __import__, which is on the stack of every import.
+# This file wraps __import__, so that it is on the stack of every import.
 MOVED = os.path.join(os.path.dirname(__file__), "moved.py")
 
 
 class Part:
-    """A class, function or value of a package that is not installed."""
+    """Stands for a class, function or value of a package that is not installed."""
 
     def __init__(self, path):
         self.vprof_path = path
@@ -30,7 +32,7 @@ class Part:
             raise AttributeError(name)
         return Part("%s.%s" % (self.vprof_path, name))
 
-    def __getitem__(self, _):  # as in annotations
+    def __getitem__(self, _):  # as annotations do
         return self
 
     def __or__(self, _):
@@ -55,7 +57,9 @@ class Part:
 
 
 class Finder:
-    """Finds placeholders of packages that nothing else finds, for imports at the top of the user's own modules."""
+    """Makes placeholders of packages that no other finder resolves, if a module of the user imports them at module
+    level.
+    """
 
     def find_spec(self, name, path=None, target=None):
         root = name.split(".")[0]
@@ -81,7 +85,9 @@ class Loader:
 
 
 def wanted_by_user(name):
-    """Reports whether the user's own modules import a package at their top, where no other placeholder is known."""
+    """Reports whether the package is imported at module level by the user's own modules, outside try and with
+    statements, and no other part of the hook makes a placeholder of it.
+    """
     if name in TRACKERS or name in kernels.PACKAGES or name == "torch":
         return False
     frame, first = sys._getframe(2), True
@@ -90,7 +96,7 @@ def wanted_by_user(name):
         if code.co_filename == MOVED:
             pass
         elif "importlib" in code.co_filename:
-            if first and not code.co_filename.startswith("<frozen importlib._bootstrap"):  # a package is looked for by its name
+            if first and not code.co_filename.startswith("<frozen importlib._bootstrap"):  # find_spec asks if it exists
                 return False
         elif memory.of_user(code.co_filename, memory.LIBRARIES):
             if code.co_name != "<module>":
@@ -106,7 +112,9 @@ def wanted_by_user(name):
 
 @functools.lru_cache(maxsize=None)
 def spared(path):
-    """Returns the lines of a file whose imports may fail, in a try or a with, or take all names."""
+    """Returns the line numbers of a file where an import may fail as without vprof: the body of a try or with
+    statement, or "from x import *".
+    """
     try:
         tree = ast.parse(data.source(path))
     except (SyntaxError, ValueError):
@@ -117,5 +125,5 @@ def spared(path):
 
 
 def start():
-    """Called when Python starts, after all other finders of placeholders."""
+    """Called when Python starts. The finder must be the last one."""
     sys.meta_path.append(Finder())

@@ -55,7 +55,9 @@ def line_of_script():
 
 
 def importer(frame):
-    """Returns the frame of the statement that imports, from one of a finder outwards; None where there is none."""
+    """Returns the frame of the import statement that called a finder: the next outer frame that belongs neither to
+    importlib nor to the hook; None if there is none.
+    """
     own = os.path.dirname(__file__)
     while frame is not None and ("importlib" in frame.f_code.co_filename or frame.f_code.co_filename.startswith(own)):
         frame = frame.f_back

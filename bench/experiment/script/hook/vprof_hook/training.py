@@ -351,7 +351,7 @@ class Watch:
         )
 
     def send_apart(self):
-        """Sends what a step needs that is apart from the others, as one with a longer batch is."""
+        """Sends how many more bytes one step needs than all others, as a step with a much longer batch does."""
         step, more = self.memory.apart()
         if self.longest.seconds > 0 and more > 0:
             events.send("estimate", text=f"in step {step}, which needs more than others, a batch no larger than theirs", allocated=more)

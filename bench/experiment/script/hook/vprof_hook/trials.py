@@ -162,7 +162,9 @@ class Trials:
 
     @staticmethod
     def split(optimizer):
-        """Has an optimizer step for each parameter alone: the others have no gradients then."""
+        """Makes optimizer.step() update one parameter at a time: all other gradients are None meanwhile. Returns a
+        function that undoes the change.
+        """
         whole, own = optimizer.step, getattr(type(optimizer).step, "__wrapped__", type(optimizer).step)
 
         def step(*args, **kwargs):

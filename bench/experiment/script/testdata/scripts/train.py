@@ -1,4 +1,4 @@
-"""Trains with what the arguments say, for as long as it is let."""
+"""A training loop whose behaviour the arguments select. It runs until vprof stops it."""
 
 import collections
 import ctypes
@@ -27,7 +27,7 @@ def model():
 
 
 class Rows:
-    """Samples of 20 numbers, but for a long one near the end; or, by the arguments, of other kinds."""
+    """Samples of about 20 numbers with a long one near the end; the arguments select other lengths."""
 
     def __len__(self):
         return 600
@@ -65,7 +65,7 @@ def files():
     assert torch.load("out/ckpt/best.pt") == {"a": 1}
     os.remove("out/ckpt/a.pt")
     assert os.listdir("out/ckpt") == ["best.pt"]
-    with tempfile.TemporaryFile(dir="out/ckpt") as unnamed:  # which opens the folder
+    with tempfile.TemporaryFile(dir="out/ckpt") as unnamed:  # TemporaryFile opens the folder itself
         unnamed.write(b"gone when it is closed")
     with open("log.txt", "a") as log:
         log.write("new line\n")
@@ -108,7 +108,7 @@ class Rollout:
 
 
 def keeper(module):
-    """Registers a hook that stores what it sees."""
+    """Registers a forward hook that stores every output."""
     seen = {}
 
     def hook(output):
@@ -119,7 +119,7 @@ def keeper(module):
 
 
 class Node(torch.Tensor):
-    """A tensor with a graph."""
+    """A tensor with an autograd graph."""
 
     def __init__(self, graph):
         super().__init__(8)
@@ -137,7 +137,7 @@ if "files" in args:
 if "within" in args:
     sys.exit(1 + subprocess.run([sys.executable, __file__]).returncode)
 def resume():
-    """Goes on from a checkpoint that is absent, with the keys of other loops, and asks for the network and credentials."""
+    """Resumes from an absent checkpoint with the keys of several training loops; uses the network and credentials."""
     last = torch.load("last.pt", map_location="cpu")
     m.load_state_dict(last["model"])
     m.load_state_dict({key.replace("module.", ""): value for key, value in last["state_dict"].items()})
@@ -155,7 +155,7 @@ if "smi" in args:
 if "host" in args:  # trains on the CPU
     torch.optim.SGD([torch.nn.Parameter(0)]).step()
     sys.exit()
-if "bare" in args:  # changes its parameters by itself
+if "bare" in args:  # updates its parameters without an optimizer
     for it in range(40):
         torch.autograd.backward(model().parameters(), 1000)
     sys.exit()
@@ -182,7 +182,7 @@ if "within backward" in args:
     for it in range(40):
         torch.autograd.backward(m.parameters(), 1000)
     sys.exit()
-if "lazy" in args:  # as packages keep what they import when it is first asked for
+if "lazy" in args:  # like packages that import their parts at the first access
 
     class Lazy(types.ModuleType):
         def __getattr__(self, name):

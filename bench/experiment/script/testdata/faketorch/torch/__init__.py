@@ -1,4 +1,4 @@
-"""As much of PyTorch as the hook touches, with an allocator that only counts."""
+"""The parts of PyTorch that the hook uses, with an allocator that only counts."""
 
 import importlib
 import os
@@ -12,7 +12,7 @@ version = types.SimpleNamespace(cuda=os.environ.get("FAKE_CUDA", "13.2"))
 
 
 class Counter:
-    """Bytes in use, their peak, and the trace of all that happened."""
+    """The allocator: bytes in use, their peak, and the trace of all allocations and frees."""
 
     def __init__(self):
         self.now = self.peak = self.blocks = 0
@@ -34,7 +34,7 @@ class Counter:
             frame = frame.f_back
         at = time.time_ns() // 1000
         self.trace.append({"action": action, "addr": address, "size": size, "stream": 0, "time_us": at, "frames": frames})
-        time.sleep(2e-5)  # so that no two moments are the same
+        time.sleep(2e-5)  # so that the times of all events differ
 
     def alloc(self, size):
         if self.now + size > self.limit:
@@ -80,7 +80,7 @@ class Tensor:
 
 
 class Graph:
-    """A node of a graph of autograd, whose saved tensor Python does not see until it asks for it."""
+    """A node of the autograd graph. Its saved tensor is no Python object until _saved_self is read."""
 
     def __init__(self, saved, before):
         self.storage, self.next_functions = Storage(saved), [] if before is None else [(before, 0)]

@@ -1,4 +1,4 @@
-"""Loaders without workers, whose batches are tensors that have a shape and no memory."""
+"""Data loaders without workers. The batches are tensors that have a shape but no memory."""
 
 import torch
 
@@ -22,7 +22,7 @@ class TensorDataset:
 
 
 class Sampler:
-    """Batches of indices in order."""
+    """Yields batches of consecutive indices."""
 
     def __init__(self, samples, rows):
         self.samples, self.rows = samples, rows
