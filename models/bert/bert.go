@@ -105,16 +105,7 @@ type selfAttention struct {
 // call gives its weights, too, if attention is eager.
 func (a *selfAttention) call(f *frame, x, mask *tensor) (y, weights *tensor) {
 	g := f.ModuleFrame(a, x, mask)
-	if !a.eager {
-		return g.Return(hf.SelfAttention(g, a, x, mask, a.Query, a.Key, a.Value, a.headSize, a.dropout)), nil
-	}
-	q := g.Let(hf.Heads(g.Call(a.Query, x), a.headSize))
-	k := g.Let(hf.Heads(g.Call(a.Key, x), a.headSize))
-	v := g.Let(hf.Heads(g.Call(a.Value, x), a.headSize))
-	o := hf.AttentionOptions{Dropout: hf.DropoutIn(a, a.dropout), OwnType: true}
-	y, weights = hf.Attend(g, q, k, v, mask, o, true)
-	g.Set(&y, hf.Merge(y))
-	return g.ReturnPair(y, weights)
+	return g.ReturnPair(hf.SelfAttention(g, a, x, mask, a.Query, a.Key, a.Value, a.headSize, a.dropout, a.eager))
 }
 
 // output ends both halves of a layer: projection, dropout, and the norm of the sum with what came in.
@@ -251,12 +242,7 @@ func (m *Model) Call(f *frame, ids, padding *tensor, padded, checkpointing bool)
 func (m *Model) outputs(f *frame, ids, padding *tensor, padded, checkpointing bool) (states, pooled *tensor) {
 	g := f.ModuleFrame(m, ids, padding)
 	x := g.Let(g.Call(m.Embeddings, ids))
-	var mask *tensor
-	if m.eager {
-		mask = hf.EagerBidirectionalMask(g, x, padding, padded)
-	} else {
-		mask = hf.BidirectionalMask(g, ids.Size(1), padding, padded)
-	}
+	mask := hf.BidirectionalMask(g, x, padding, padded, m.eager)
 	if mask != nil {
 		g.Set(&padding, mask)
 	}

@@ -16,6 +16,8 @@ type DistilledConfig struct {
 	Dropout, AttentionDropout float64
 	// Untied gives the output layer a weight of its own.
 	Untied bool
+	// Eager attention computes scores and keeps them.
+	Eager bool
 }
 
 // distilEmbeddings sum the embeddings of tokens and positions: there are no token types.
@@ -43,11 +45,12 @@ type distilAttention struct {
 	QLin, KLin, VLin, OutLin nn.Layer
 	headSize                 int64
 	dropout                  float64
+	eager                    bool
 }
 
 func (a *distilAttention) call(f *frame, x, mask *tensor) *tensor {
 	g := f.ModuleFrame(a, x, mask)
-	y := hf.SelfAttention(g, a, x, mask, a.QLin, a.KLin, a.VLin, a.headSize, a.dropout)
+	y, _ := hf.SelfAttention(g, a, x, mask, a.QLin, a.KLin, a.VLin, a.headSize, a.dropout, a.eager)
 	return g.Return(g.Set(&y, g.Call(a.OutLin, y)))
 }
 
@@ -79,7 +82,7 @@ func newDistilBlock(c DistilledConfig) *distilBlock {
 	return &distilBlock{
 		Attention: &distilAttention{
 			QLin: linear(), KLin: linear(), VLin: linear(), OutLin: linear(),
-			headSize: c.Width / c.Heads, dropout: c.AttentionDropout,
+			headSize: c.Width / c.Heads, dropout: c.AttentionDropout, eager: c.Eager,
 		},
 		SaLayerNorm: nn.NewLayerNorm(c.Width),
 		Ffn: &distilFFN{
@@ -118,6 +121,7 @@ type Distilled struct {
 	nn.Module
 	Embeddings  *distilEmbeddings
 	Transformer *distilTransformer
+	eager       bool
 }
 
 // NewDistilled builds the model.
@@ -132,6 +136,7 @@ func NewDistilled(c DistilledConfig) *Distilled {
 		Transformer: &distilTransformer{
 			Layer: lists.Times(c.Layers, func(int64) *distilBlock { return newDistilBlock(c) }),
 		},
+		eager: c.Eager,
 	}
 	return m
 }
@@ -140,7 +145,7 @@ func NewDistilled(c DistilledConfig) *Distilled {
 func (m *Distilled) Call(f *frame, ids, padding *tensor, text hf.Text) *tensor {
 	g := f.CallFrame(ids, padding)
 	x := g.Let(g.Call(m.Embeddings, ids))
-	mask := hf.BidirectionalMask(g, ids.Size(1), padding, text.Padded)
+	mask := hf.BidirectionalMask(g, x, padding, text.Padded, m.eager)
 	if mask != nil {
 		g.Set(&padding, mask)
 	}

@@ -119,16 +119,15 @@ func SinkAttention(f *frame, q, k, v, mask, sinks *tensor, o AttentionOptions) (
 }
 
 // SelfAttention projects x [batch, length, width] to query, key and value, attends, and puts the heads side by side
-// again: the common part of encoders' attention modules, in their frames. mask may be nil.
+// again: the common part of encoders' attention modules, in their frames. mask may be nil. Eager attention has weights.
 func SelfAttention(f *frame, m trainer, x, mask *tensor, query, key, value nn.Layer, headSize int64,
-	dropout float64,
-) *tensor {
+	dropout float64, eager bool,
+) (y, weights *tensor) {
 	q := f.Let(Heads(f.Call(query, x), headSize))
 	k := f.Let(Heads(f.Call(key, x), headSize))
 	v := f.Let(Heads(f.Call(value, x), headSize))
-	o := AttentionOptions{Dropout: DropoutIn(m, dropout)}
-	y := f.Let(Attention(f, q, k, v, mask, o))
-	return f.Set(&y, Merge(y))
+	y, weights = Attend(f, q, k, v, mask, AttentionOptions{Dropout: DropoutIn(m, dropout), OwnType: true}, eager)
+	return f.Set(&y, Merge(y)), weights
 }
 
 // trainer is a module that may be in training mode.

@@ -108,6 +108,12 @@ func givesMasks(c models.Case) bool {
 		!c.On(packedSetting) && !c.On(flatSetting)
 }
 
+// IsEager reports whether attention of a model is eager: chosen so, or by default in releases of transformers before
+// PyTorch's fused attention served its group of models.
+func IsEager(c models.Case, by trace.Sharers) bool {
+	return Eager.Chosen(c) || c.Libraries().FusedAttention < by
+}
+
 func packingOf(c models.Case) Packing {
 	switch {
 	case c.Caches(), givesMasks(c):

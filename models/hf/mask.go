@@ -2,19 +2,14 @@ package hf
 
 import "github.com/vprof/vprof/profiler/trace"
 
-// BidirectionalMask follows create_bidirectional_mask: the boolean mask [batch, 1, queries, keys] of what each query
-// may attend to, from the padding mask [batch, keys]. PyTorch reads whether anything is padded and makes no mask if
-// nothing is; padded says so here.
-func BidirectionalMask(f *frame, queries int64, padding *tensor, padded bool) *tensor {
-	return bidirectionalMask(f, queries, padding, padded, sdpaMask)
-}
-
-// EagerBidirectionalMask follows create_bidirectional_mask for eager attention: of numbers, in the type of x.
-func EagerBidirectionalMask(f *frame, x, padding *tensor, padded bool) *tensor {
-	return bidirectionalMask(f, x.Size(1), padding, padded, eagerMask(x.DType()))
-}
-
-func bidirectionalMask(f *frame, queries int64, padding *tensor, padded bool, form maskForm) *tensor {
+// BidirectionalMask follows create_bidirectional_mask: the mask [batch, 1, queries, keys] of what each query of x may
+// attend to, from the padding mask [batch, keys]. It is boolean; for eager attention, of numbers in the type of x.
+// PyTorch reads whether anything is padded and makes no mask if nothing is; padded says so here.
+func BidirectionalMask(f *frame, x, padding *tensor, padded, eager bool) *tensor {
+	form := maskForm(sdpaMask)
+	if eager {
+		form = eagerMask(x.DType())
+	}
 	g := f.FuncFrame(padding)
 	g.Set(&padding, padding.To(trace.Bool))
 	g.Discard(padding.Any(false)) // all()
@@ -22,7 +17,7 @@ func bidirectionalMask(f *frame, queries int64, padding *tensor, padded bool, fo
 		g.End()
 		return nil
 	}
-	g.Set(&padding, form(g, padding.Size(0), queries, padding.Size(1), allOf(everyQuery, picked(padding))))
+	g.Set(&padding, form(g, padding.Size(0), x.Size(1), padding.Size(1), allOf(everyQuery, picked(padding))))
 	return g.Return(padding)
 }
 

@@ -34,7 +34,7 @@ func (d relative) chosen(c llama.Config, k models.Case) llama.Config {
 	if k.On(separateSetting) {
 		c.QKV, c.MLP = llama.ThreeProjections, llama.Gated
 	}
-	c.Eager = c.Eager || hf.Eager.Chosen(k)
+	c.Eager = c.Eager || hf.IsEager(k, d.FusedBy) && !c.Flash
 	c.Flex = hf.Flex.Chosen(k)
 	return c
 }

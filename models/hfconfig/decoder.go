@@ -8,6 +8,7 @@ import (
 	"github.com/vprof/vprof/models/gpt"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/train"
+	"github.com/vprof/vprof/profiler/trace"
 )
 
 // decoder returns what all text decoders share: the sizes of their batches, and the
@@ -70,7 +71,7 @@ func readGPT(r *reader) architecture {
 	a.levers.Cache = true
 	a.task = func(k models.Case) train.Task {
 		c := c
-		c.Eager = hf.Eager.Chosen(k)
+		c.Eager = hf.IsEager(k, trace.FusedByGPT)
 		c.CausalBuffers = !k.Libraries().NoCausalBuffers
 		if k.Task == classification {
 			return gpt.Classification(c, classesOf(k, problem), padded, hf.TextOf(k))

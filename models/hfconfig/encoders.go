@@ -7,6 +7,7 @@ import (
 	"github.com/vprof/vprof/models/bert"
 	"github.com/vprof/vprof/models/hf"
 	"github.com/vprof/vprof/models/train"
+	"github.com/vprof/vprof/profiler/trace"
 )
 
 // encoder returns what all text encoders share: the sizes of their batches, and the
@@ -70,12 +71,12 @@ func (r *reader) bertConfig(vocab int64, roberta bool) bert.Config {
 	return c
 }
 
-// bertTask returns a task of BERT or RoBERTa.
-func (r *reader) bertTask(c bert.Config, labels int64) func(models.Case) train.Task {
+// bertTask returns a task of BERT or RoBERTa, whose attention is fused by default with the group by.
+func (r *reader) bertTask(c bert.Config, labels int64, by trace.Sharers) func(models.Case) train.Task {
 	dropout := r.probability("classifier_dropout", c.HiddenDropout)
 	problem := r.problem(labels)
 	return func(k models.Case) train.Task {
-		c.Eager = hf.Eager.Chosen(k)
+		c.Eager = hf.IsEager(k, by)
 		switch k.Task {
 		case tokens:
 			return bert.TokenClassification(c, classesOf(k, problem), hf.HeadDropout(k, dropout), hf.TextOf(k))
@@ -92,7 +93,7 @@ func readBERT(r *reader) architecture {
 	a := encoder("BERT", c.Layers, c.Width, c.Positions, labels)
 	a.settings = append(a.settings, hf.Head())
 	a.eager()
-	a.task = r.bertTask(c, labels)
+	a.task = r.bertTask(c, labels, trace.FusedByBERT)
 	return a
 }
 
@@ -112,7 +113,7 @@ func (r *reader) roberta(vocab int64) architecture {
 	a := encoder("RoBERTa", c.Layers, c.Width, max(1, most), labels)
 	a.settings = append(a.settings, hf.Head())
 	a.eager()
-	a.task = r.bertTask(c, labels)
+	a.task = r.bertTask(c, labels, trace.FusedByRoBERTa)
 	return a
 }
 
@@ -126,7 +127,9 @@ func readDistil(r *reader) architecture {
 	labels := r.labels()
 	dropout, problem := r.probability("seq_classif_dropout", 0.2), r.problem(labels)
 	a := encoder("DistilBERT", c.Layers, c.Width, c.Positions, labels)
+	a.eager()
 	a.task = func(k models.Case) train.Task {
+		c.Eager = hf.IsEager(k, trace.FusedByOPT)
 		switch k.Task {
 		case tokens:
 			return bert.DistilledTokenClassification(c, classesOf(k, problem),

@@ -137,7 +137,7 @@ func readOPT(r *reader) architecture {
 	}
 	a.task = func(k models.Case) train.Task {
 		c := c
-		c.Eager = hf.Eager.Chosen(k) || k.Libraries().SharedFunctions == trace.SharedByNone // transformers 4.45
+		c.Eager = hf.IsEager(k, trace.FusedByOPT)
 		if k.Task == classification {
 			return opt.Classification(c, classesOf(k, problem), padded, hf.TextOf(k))
 		}

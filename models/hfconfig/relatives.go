@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/vprof/vprof/models/llama"
+	"github.com/vprof/vprof/profiler/trace"
 )
 
 // relative is a model_type of Llama's family: transformers' defaults for it, and the differences between its classes
@@ -25,6 +26,8 @@ type relative struct {
 	Classes string
 	// HiddenAct reports whether hidden_act is read though Base has an activation.
 	HiddenAct bool
+	// FusedBy is the group with which PyTorch's fused attention serves it by default.
+	FusedBy trace.Sharers
 	// Flex reports whether its classes can have flex_attention serve attention.
 	Flex bool
 	// NoClasses reports whether there is no class for sequence classification, Liger that

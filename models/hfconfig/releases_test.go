@@ -30,6 +30,7 @@ type released struct {
 	Checkpointing string
 	Padding       int64
 	Cache         int
+	Class         string
 
 	Before, Forward, Peak int64
 	ForwardPeak           int64 `json:"forward_peak"`
@@ -49,6 +50,9 @@ func (r released) recorded(t *testing.T) [4]int64 {
 			Loop: models.LoopFunction, Clip: "none", UseCache: fmt.Sprint(r.Cache > 0),
 			Recompute: models.Recompute(r.Checkpointing),
 		},
+	}
+	if r.Class == "MaskedLM" {
+		c.Task = maskedLM
 	}
 	if r.Checkpointing == "non-reentrant" {
 		c.Recompute = ""

@@ -88,7 +88,7 @@ func newAttention(c Config) *attention {
 }
 
 func (a *attention) Forward(f *frame, x *tensor) *tensor {
-	y := hf.SelfAttention(f, a, x, nil, a.QProj, a.KProj, a.VProj, a.headSize, a.dropout)
+	y, _ := hf.SelfAttention(f, a, x, nil, a.QProj, a.KProj, a.VProj, a.headSize, a.dropout, false)
 	return f.Set(&y, f.Call(a.OProj, y))
 }
 

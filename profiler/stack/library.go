@@ -17,8 +17,8 @@ type Libraries map[string]string
 // A library is a package beside PyTorch whose code decides what a step allocates.
 type library struct {
 	name string
-	// first and newest are the oldest and the newest supported release. oldest is an earlier one of which most rules
-	// are known; empty for none.
+	// first and newest are the oldest and the newest supported release. oldest is the release with which ranges begin
+	// where most rules of releases before first are known, too; else empty.
 	oldest, first, newest string
 	// changes are the rules that began with a release, oldest first.
 	changes []change
@@ -69,15 +69,18 @@ func Newest(name string) string {
 	return ""
 }
 
-// Rulings returns the known releases of a library with which rules begin, oldest first; each has the rules of all
-// releases up to the next. It is nil for a library without changes.
+// Rulings returns the releases of a library, of about two years, with which rules begin, oldest first; each has the
+// rules of all releases up to the next. It is nil for a library without changes.
 func Rulings(name string) []string {
 	l := libraryNamed(name)
 	if l == nil || l.changes == nil {
 		return nil
 	}
+	from := cmp.Or(l.oldest, l.first)
 	begun := lists.Map(l.changes, func(c change) string { return c.since })
-	return append([]string{cmp.Or(l.oldest, l.first)}, begun...)
+	return append([]string{from}, lists.Filter(begun, func(since string) bool {
+		return mustParse(from).before(mustParse(since))
+	})...)
 }
 
 // ParseLibraries reads releases: "transformers=5.12,trl=1.16". Patches are dropped.

@@ -33,8 +33,15 @@ func TestRulesBeginWithReleases(t *testing.T) {
 	require.Equal(t, []string{"nobody measured transformers 9.9: by the rules of " + stack.Newest("transformers") +
 		", the nearest known"}, of("9.9").Notes())
 	require.Equal(t, trace.SharedByStarcoder2, of("4.47").Rules().Libraries.SharedFunctions)
-	require.Equal(t, of("4.45").Rules(), of("3.0").Rules())
-	require.Len(t, of("3.0").Notes(), 1)
+	for release, by := range map[string]trace.Sharers{
+		"3.0": trace.FusedByLlama, "4.41": trace.FusedByBERT, "4.44": trace.FusedByGPT, "4.45": trace.FusedByRoBERTa,
+		"4.46": trace.FusedByOPT, "5.24": trace.FusedByOPT,
+	} {
+		require.Equal(t, by, of(release).Rules().Libraries.FusedAttention, release)
+	}
+	require.Equal(t, []string{
+		"nobody measured all of transformers 4.40: values follow what is known of releases before 4.45",
+	}, of("4.40").Notes())
 	older := stack.Default().With(stack.Libraries{"trl": "1.6"})
 	require.False(t, older.Rules().Libraries.ChunksLoss)
 	require.Equal(t, []string{

@@ -4,9 +4,14 @@ import "github.com/vprof/vprof/profiler/trace"
 
 // transformers has what begins with releases of transformers, as recorded steps show it (models/hfconfig/testdata).
 var transformers = library{
-	name: "transformers", first: "4.45", newest: "5.24",
+	name: "transformers", oldest: "4.45", first: "4.45", newest: "5.24",
 	changes: []change{
-		shared("4.46", trace.SharedByLlama), // loss_function of CausalLM classes
+		{"4.41", func(r *trace.Libraries) { r.FusedAttention = trace.FusedByBERT }}, // _supports_sdpa
+		{"4.42", func(r *trace.Libraries) { r.FusedAttention = trace.FusedByGPT }},
+		{"4.45", func(r *trace.Libraries) { r.FusedAttention = trace.FusedByRoBERTa }},
+		{"4.46", func(r *trace.Libraries) { // and loss_function of CausalLM classes
+			r.FusedAttention, r.SharedFunctions = trace.FusedByOPT, trace.SharedByLlama
+		}},
 		shared("4.47", trace.SharedByStarcoder2),
 		shared("4.48", trace.SharedByMistral), // ALL_ATTENTION_FUNCTIONS
 		{"4.49", func(r *trace.Libraries) { r.SharedFunctions, r.ShiftsLabels = trace.SharedByNeoX, true }},

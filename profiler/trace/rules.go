@@ -46,29 +46,34 @@ const (
 	NoneInTF32
 )
 
-// Sharers are models that share functions: a group, and all groups before it.
+// Sharers are models that share functions, or PyTorch's fused attention: a group, and all groups before it.
 type Sharers uint8
 
-// The groups, in the order in which releases of transformers changed them.
+// The groups that share functions, in the order in which releases of transformers changed them.
 const (
-	SharedByNone Sharers = iota
-	// SharedByLlama: losses of Llama and most decoders.
-	SharedByLlama
-	// SharedByStarcoder2: its loss, too.
-	SharedByStarcoder2
-	// SharedByMistral: losses of Mistral, Granite, GPT-2 and OPT, and attention of all but GPT-NeoX.
-	SharedByMistral
-	// SharedByNeoX: all of GPT-NeoX.
-	SharedByNeoX
+	SharedByNone       Sharers = iota
+	SharedByLlama              // losses of Llama and most decoders
+	SharedByStarcoder2         // its loss, too
+	SharedByMistral            // losses of Mistral, Granite, GPT-2 and OPT, and attention of all but GPT-NeoX
+	SharedByNeoX               // all of GPT-NeoX
+)
+
+// The groups that PyTorch's fused attention serves by default, in that order. Attention of later groups is eager.
+const (
+	FusedByLlama   Sharers = iota // decoders like Llama, and all models that no group names
+	FusedByBERT                   // BERT
+	FusedByGPT                    // GPT-2 and GPT-NeoX
+	FusedByRoBERTa                // RoBERTa, XLM-RoBERTa, CamemBERT and Phi-3
+	FusedByOPT                    // OPT and DistilBERT
 )
 
 // UnmarshalText reads the model that a group is named after: "Mistral".
 func (s *Sharers) UnmarshalText(text []byte) error {
-	i := slices.Index([]string{"Llama", "Starcoder2", "Mistral", "GPT-NeoX"}, string(text))
+	i := slices.Index([]string{"Llama", "Starcoder2", "Mistral", "GPT-NeoX", "BERT", "GPT", "RoBERTa", "OPT"}, string(text))
 	if i < 0 {
-		return fmt.Errorf("%q is not a group of models that share functions", text)
+		return fmt.Errorf("%q is not a group of models", text)
 	}
-	*s = SharedByLlama + Sharers(i)
+	*s = 1 + Sharers(i)%SharedByNeoX // four groups of either kind
 	return nil
 }
 
@@ -77,6 +82,8 @@ type Libraries struct {
 	// SharedFunctions are the models whose loss and attention are computed by functions that models share. Other models
 	// do so themselves: most have logits in fp32 in place of the logits, and copy heads only where there is a mask.
 	SharedFunctions Sharers
+	// FusedAttention are the models whose attention is not eager by default.
+	FusedAttention Sharers
 	// ShiftsLabels: the loss of a causal model shifts the labels, else it copies scores less the last of each row.
 	ShiftsLabels bool
 	// ReadsPositions: masks are made of the positions of tokens, so that sequences of one row do not see each other.

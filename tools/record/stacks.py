@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Records training steps of transformers' decoders with random weights under the installed releases, for `vprof run`:
+"""Records training steps of transformers' text models with random weights under the installed releases, for `vprof run`:
 
   PYTHONPATH=ENVIRONMENT vprof run --gpu a100-40 --steps all -- python stacks.py stacks.json > releases.jsonl
 
-stacks.json has the cases. A line of the output has a case, the releases of its libraries, and requested bytes of the
-third step: before it, after forward, and the peaks of forward and of the whole step.
+stacks.json has the cases, attention.json the cases of models whose attention was eager before transformers 4.46. A
+line of the output has a case, the releases of its libraries, and requested bytes of the third step: before it, after
+forward, and the peaks of forward and of the whole step.
 """
 import gc
 import importlib.metadata
@@ -12,7 +13,7 @@ import json
 import sys
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+import transformers
 
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
@@ -23,7 +24,8 @@ def build(case):
     kind = config.pop("model_type")
     torch.set_default_dtype(TYPES[case.get("weights", "fp32")])
     options = {"attn_implementation": case["attention"]} if "attention" in case else {}
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **config), **options)
+    model = getattr(transformers, f"AutoModelFor{case.get('class', 'CausalLM')}").from_config(
+        transformers.AutoConfig.for_model(kind, **config), **options)
     torch.set_default_dtype(torch.float32)
     if "lora" in case:
         import peft
