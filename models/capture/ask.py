@@ -236,7 +236,9 @@ class CuDNN:
         return [list(self.work(graph, mode, products)) for mode in (INSTANT, FALLBACK)]
 
     def ask(self, question, products, then, none):
-        """Builds the graph of a question and returns then(graph, products); none if cuDNN refuses the graph."""
+        """Builds the cuDNN graph of a convolution and returns then(graph, products), or the argument none if cuDNN
+        refuses the graph.
+        """
         operation, dtype, last, dims, n, c, k, groups, *rest = question
         x, kernel, y, stride, pad, dilation = (rest[i * dims : (i + 1) * dims] for i in range(6))
         products = products or operation == 2 or max(kernel) > 1

@@ -70,8 +70,8 @@ def as_eager(model):
 
 
 def build_on(place, build):
-    """Returns the model, built in a place: on the "meta" device, with "fake" tensors, or on the "cpu". In the last
-    place, "numbers", it is on the CPU and forward also computes values.
+    """Returns the model, built on the "meta" device, with "fake" tensors or on the "cpu", as place says. With "numbers"
+    it is on the CPU and forward also computes values.
     """
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -209,7 +209,9 @@ MOST_WITH_NUMBERS = 1 << 30  # most parameters of a model whose forward is compu
 
 
 def capture(opts, places=PLACES):
-    """Captures the model and writes the file, in the first place (see build_on) that works. Returns the outcome."""
+    """Captures the model with the first of the places (see build_on) that works, and writes the file. Returns the
+    outcome.
+    """
     import torch
 
     compiled.clear()

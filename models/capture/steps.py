@@ -115,7 +115,9 @@ class Convolutions:
                 self.override(name, asked)
 
     def override(self, name, asked):
-        """Wraps an operator's kernel to store the time of each call and asked(result, *arguments), its questions."""
+        """Wraps an operator's kernel to store, for each call, its begin and end and the questions that asked(result,
+        *arguments) returns.
+        """
         torch = self.torch
         op = getattr(torch.ops.aten, name).default
         kernel = torch.library.get_kernel(op, "CUDA").call_boxed

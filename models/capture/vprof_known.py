@@ -224,7 +224,7 @@ def answer_of(test, value):
 
 
 class Answers:
-    """The reads of an observed forward, to be repeated in the same order."""
+    """Returns, in order, the values and mask counts that an observed forward has read."""
 
     forward = True
 

@@ -75,8 +75,8 @@ class Observation:
         self.host = None  # the Host that tracks tensors in host memory
         self.lots = False  # whether random numbers were drawn that forward may branch on
         self.elements = 0  # of all results together
-        self.replaced = []  # (last operator before the free, values in the previous forward) of tensors that it left
-        self.state = []  # (operator, argument, position, values in the previous forward, dtype) of uses of tensors that it left
+        self.replaced = []  # (last operator before the free, values in the previous forward): freed tensors that it had created
+        self.state = []  # (operator, argument, position, values in the previous forward, dtype): uses of tensors it had created
         self.views = set()  # operators whose result shares the memory of their first argument
         self.leaves = []  # values of tensors that forward made require gradients (x.detach().requires_grad_())
         self.ended = False  # whether forward returned

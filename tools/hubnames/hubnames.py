@@ -60,7 +60,7 @@ WORDS = range(50257, 50300)
 # Fine-tuned copies of GPT-2 that public scripts name. The table has hundreds of other chat bots.
 GPT2_NAMES = re.compile(r"^(microsoft/|af1tang/personaGPT$|aisquared/dlite|(edbeeching|lvwerra)/gpt2-imdb$|succinctly/|"
                         r"Gustavosta/MagicPrompt|AUTOMATIC/promptgen|FredZhang7/|sshleifer/tiny-gpt2$|(distil)?gpt2)")
-# Names of models with other settings or other weight dtypes.
+# Parts of the names of models that differ from GPT-2 in settings or weight dtype.
 UNLIKE = re.compile(r"efficient|-(el|nl|dl|ff|dm)\d|fp16|bf16|half|bit|gptq|ggml|awq|onnx|random|-chinese|spanish",
                     re.IGNORECASE)
 

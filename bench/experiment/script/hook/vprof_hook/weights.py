@@ -72,7 +72,7 @@ class Transformers:
         own = getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)
         before5 = sys.modules["transformers"].__version__.startswith("4.")
         if own is None or asked is None and before5:
-            return torch.float32  # the default of releases before 5
+            return torch.float32  # default of transformers before release 5
         return own if isinstance(own, torch.dtype) else getattr(torch, str(own).replace("torch.", ""))
 
     def model(self, cls, config):

@@ -8,7 +8,7 @@ swiglu = refuse("xformers.ops.swiglu")
 
 
 class SwiGLU(torch.nn.Module):
-    """A layer whose classes scripts derive and whose parameters they make; its kernels have no placeholder."""
+    """A layer that scripts subclass or construct. It has xformers' parameters; calling it stops the run."""
 
     def __init__(self, in_features, hidden_features, out_features=None, bias=True, *, _pack_weights=True):
         super().__init__()
