@@ -194,6 +194,18 @@ class DataTest(unittest.TestCase):
             with open(os.path.join(os.environ["VPROF_HOOK"], "events.jsonl")) as file:
                 self.assertEqual(json.loads(file.readlines()[-1])["text"], meaning)
 
+    def test_a_process_that_fails_is_explained_by_the_first_exception(self):
+        def call():
+            try:
+                raise ModuleNotFoundError("No module named 'x'", name="x")
+            except ImportError as error:
+                raise RuntimeError("Error locating target") from error
+
+        with self.assertRaises(RuntimeError):
+            failures.noting(call)()
+        with open(os.path.join(os.environ["VPROF_HOOK"], "events.jsonl")) as file:
+            self.assertIn("the package x", json.loads(file.readlines()[-1])["text"])
+
     def test_a_thread_that_fails_for_its_data_interrupts_the_process(self):
         killed = unittest.mock.patch.object(os, "kill")
         with killed as kill, unittest.mock.patch.object(failures, "explain") as explain, unittest.mock.patch.object(failures, "data_set", lambda trace: "Set"):

@@ -65,7 +65,7 @@ def noting(call):
         try:
             return call(*args, **kwargs)
         except Exception as error:
-            explain(error, error.__traceback__, "a process of the script that ends without an error")
+            explain(first_of(error), first_of(error).__traceback__, "a process of the script that ends without an error")
             raise
 
     return wrapped
@@ -75,14 +75,19 @@ def explaining(hook):
     """Wraps sys.excepthook to explain the error that ended the script."""
 
     def wrapped(kind, error, trace):
-        first = error
-        while isinstance(first.__cause__, Exception):  # for example, Hydra wraps errors of the objects that it instantiates
-            first = first.__cause__
+        first = first_of(error)
         if not issubclass(kind, SystemExit):
             explain(first, trace if first is error else first.__traceback__)
         hook(kind, error, trace)
 
     return wrapped
+
+
+def first_of(error):
+    """Returns the exception that others were raised from: Hydra, for example, wraps errors of the objects that it makes."""
+    while isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    return error
 
 
 CLASSES = 'put it there, or state the samples of the data set\'s class: --data-shapes FILE: {"classes": {"%s": {"item": {"x": "float32 3x64x64"}}}}'
