@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import types
 import unittest
 import unittest.mock
 
@@ -136,6 +137,11 @@ class HubTest(unittest.TestCase):
             self.assertEqual(families.config(name)[key], value, name)
         self.assertEqual(families.config("google/siglip-so400m-patch14-384")["vision_config"]["image_size"], 384)
         self.assertIsNone(families.config("google/t5-efficient-tiny"))
+
+    def test_names_may_end_in_a_slash(self):
+        module = types.SimpleNamespace(validate_repo_id=lambda name: name)
+        hub.watch_names(module)
+        self.assertEqual(module.validate_repo_id("own/model/"), "own/model")
 
     def test_relatives_have_the_family_of_the_name(self):
         known = {"google/vit-large-patch16-224": {"model_type": "vit"}, "meta-llama/Llama-3.1-8B": {"model_type": "llama"}}

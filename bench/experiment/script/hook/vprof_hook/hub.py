@@ -334,6 +334,19 @@ def watch_cached_files(module):
         module.cached_file = lambda name, filename, **kwargs: (wrapped(name, [filename], **kwargs) or [None])[0]
 
 
+def watch_names(module):
+    """Called when huggingface_hub.utils._validators was imported: a name with a slash at its end may be a folder that is
+    absent, and is looked for as a repository.
+    """
+    real = module.validate_repo_id
+
+    @functools.wraps(real)
+    def validate(repo_id):
+        return real(repo_id.rstrip("/") if isinstance(repo_id, str) else repo_id)
+
+    module.validate_repo_id = validate
+
+
 def watch_api(module):
     """Called when huggingface_hub.hf_api was imported: model_info lists the files of the pipelines in vprof's table."""
     real = module.HfApi.model_info
@@ -424,5 +437,5 @@ def fetching():
 
 
 WATCHED = {
-    "huggingface_hub.file_download": watch_download, "huggingface_hub.hf_api": watch_api, "transformers.utils.hub": watch_cached_files,
+    "huggingface_hub.utils._validators": watch_names, "huggingface_hub.file_download": watch_download, "huggingface_hub.hf_api": watch_api, "transformers.utils.hub": watch_cached_files,
 }
