@@ -40,6 +40,7 @@ class MissingTest(unittest.TestCase):
 
         loaded, strict = weights.filling(self.torch, load)(None, {**own, **kept})
         self.assertEqual((list(loaded), strict), (["steps"], False), "nothing of the absent file is copied")
+        self.assertEqual(list(weights.Missing("other.pth")), [weights.STAR], "names of a module that is loaded are not another's")
 
     def test_another_function_finds_one_pair(self):
         def other():

@@ -377,8 +377,9 @@ def filling(torch, load_state_dict):
 
     @functools.wraps(load_state_dict)
     def wrapped(self, state_dict, strict=True, assign=False):
+        own = self.state_dict() if isinstance(state_dict, Missing) else {}
+        Missing.stated = None, {}  # a function that loads has compared what it loads
         if isinstance(state_dict, Missing):
-            own = self.state_dict()
             if assign:
                 return load_state_dict(self, {k: without_values(torch, v, state_dict.device) for k, v in own.items()}, strict, assign)
             if state_dict.device is not None and torch.device(state_dict.device).type == "cuda" and not state_dict.kept:
