@@ -28,7 +28,9 @@ def start_one_rank(launcher):
 
     def become(self, *args):
         enter(self._config.max_nodes * self._config.nproc_per_node)
-        os.execvp(self._entrypoint, [self._entrypoint, *map(str, args)])
+        # torch.distributed.launch without --use-env passes --local-rank=${local_rank}.
+        own = [str(argument).replace("${local_rank}", os.environ["LOCAL_RANK"]) for argument in args]
+        os.execvp(self._entrypoint, [self._entrypoint, *own])
 
     launcher.elastic_launch.__call__ = become
 
