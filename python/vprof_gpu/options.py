@@ -101,11 +101,10 @@ class CaseOptions(TypedDict, total=False):
 
     optimizer: Values
     """Name of the optimizer (default: the model's): adamw, adamw-fused, adamw-single, amsgrad, adam, adam-wd, sgd,
-    sgd-momentum, sgd-momentum-wd, rmsprop, adagrad, adadelta, adafactor, adafactor-foreach, adamax, nadam,
-    radam, rprop, muon, adamw8bit, paged-adamw8bit, paged-adamw32bit, lion8bit, lion32bit, paged-lion8bit,
-    paged-lion32bit, galore-adamw, galore-adamw8bit, galore-adafactor, adafactor-transformers, adamw8bit-torchao,
-    adamw-fp8, adamw4bit, none; optimizers that project gradients take options like
-    galore-adamw:rank=64,target=attn+mlp."""
+    sgd-momentum, sgd-momentum-wd, rmsprop, adagrad, adadelta, adafactor, adafactor-foreach, adamax, nadam, muon,
+    adamw8bit, paged-adamw8bit, paged-adamw32bit, lion8bit, lion32bit, paged-lion8bit, paged-lion32bit,
+    galore-adamw, galore-adamw8bit, galore-adafactor, adafactor-transformers, adamw8bit-torchao, adamw-fp8,
+    adamw4bit, none; optimizers that project gradients take options like galore-adamw:rank=64,target=attn+mlp."""
 
     optimizer_in_backward: bool
     """Step the optimizer of each parameter when its gradient is there, and free the gradient."""

@@ -38,47 +38,6 @@ func (o *Optimizer) decay(f *trace.Frame, grad **trace.Tensor, p *trace.Tensor) 
 	}
 }
 
-func foreachRAdam(o *Optimizer, f *trace.Frame, l *batch) {
-	grads, own := o.foreachGradients(f, l)
-	avg, sq := l.state[expAvg], l.state[expAvgSq]
-	foreachMoments(avg, sq, grads)
-	if own {
-		f.DelList(grads)
-	}
-	buffer := f.LetList(trace.ForeachNew("_foreach_sqrt", 4, sq))
-	trace.ForeachUpdate("_foreach_add__Scalar", 1, buffer)
-	trace.ForeachUpdate("_foreach_div__ScalarList", 4, buffer)
-	trace.ForeachUpdate("_foreach_reciprocal_", 4, buffer)
-	trace.ForeachUpdate("_foreach_add__ScalarList", 1, buffer)
-	trace.ForeachUpdate("_foreach_addcmul_", 3, l.params, avg, buffer)
-}
-
-func singleRAdam(o *Optimizer, f *trace.Frame, l *batch) {
-	var grad, corrected *trace.Tensor
-	for i, p := range l.params {
-		f.Set(&grad, l.grads[i])
-		o.decay(f, &grad, p)
-		avg, sq := l.state[expAvg][i], l.state[expAvgSq][i]
-		singleMoments(avg, sq, grad)
-		f.Set(&corrected, trace.Pointwise("div_Tensor", 4, avg))
-		change := trace.Pointwise("mul_Tensor", 1, corrected)
-		if l.slots[i].count > 5 { // from where on rho_t > 5 with the default beta2, and the variance is tractable
-			change = trace.Pointwise("mul_Tensor", 1, change, adaptiveRate(sq))
-			change = trace.Pointwise("mul_Tensor", 1, change)
-		}
-		trace.Update("add__Tensor", 2, p, change)
-	}
-}
-
-// adaptiveRate records _compute_adaptive_lr.
-func adaptiveRate(sq *trace.Tensor) *trace.Tensor {
-	f := sq.Tape().Frame()
-	root := f.Let(trace.Pointwise("sqrt", 4, sq))
-	f.Set(&root, trace.Update("add__Tensor", 1, root))
-	rate := divideScalar(root)
-	return f.Return(rate)
-}
-
 func foreachAdamax(o *Optimizer, f *trace.Frame, l *batch) {
 	grads, own := o.foreachGradients(f, l)
 	avg, most := l.state[expAvg], l.state[expAvgSq]

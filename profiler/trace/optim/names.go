@@ -35,8 +35,6 @@ var named = []namedConfig{
 	{"adafactor-foreach", Config{Algorithm: Adafactor}},
 	{"adamax", Config{Algorithm: Adamax}},
 	{"nadam", Config{Algorithm: NAdam}},
-	{"radam", Config{Algorithm: RAdam}},
-	{"rprop", Config{Algorithm: Rprop}},
 	{"muon", Config{Algorithm: Muon, Implementation: SingleTensor}}, // of the matrices; others keep their gradients
 	{"adamw8bit", Config{Algorithm: AdamW8bit, Implementation: SingleTensor}},
 	{"paged-adamw8bit", Config{Algorithm: AdamW8bit, Implementation: SingleTensor, Paged: true}},

@@ -20,12 +20,10 @@ const (
 	Adam            Algorithm = "Adam"
 	AdamW           Algorithm = "AdamW"
 	NAdam           Algorithm = "NAdam"
-	RAdam           Algorithm = "RAdam"
 	Adamax          Algorithm = "Adamax"
 	RMSprop         Algorithm = "RMSprop"
 	Adagrad         Algorithm = "Adagrad"
 	Adadelta        Algorithm = "Adadelta"
-	Rprop           Algorithm = "Rprop"
 	Adafactor       Algorithm = "Adafactor"
 	Muon            Algorithm = "Muon"
 	AdamW8bit       Algorithm = "AdamW8bit"
@@ -128,12 +126,10 @@ var rules = map[Algorithm]rule{
 	Adam:      {init: initAdam, foreach: foreachAdam, single: singleAdam, fused: fusedAdam},
 	AdamW:     {init: initAdam, foreach: foreachAdam, single: singleAdam, fused: fusedAdam},
 	NAdam:     {init: initMoments, foreach: foreachNAdam, single: singleNAdam},
-	RAdam:     {init: initMoments, foreach: foreachRAdam, single: singleRAdam},
 	Adamax:    {init: initMoments, foreach: foreachAdamax, single: singleAdamax},
 	RMSprop:   {init: initRMSprop, foreach: foreachRMSprop, single: singleRMSprop},
 	Adagrad:   {init: initAdagrad, foreach: foreachAdagrad, single: singleAdagrad, fused: fusedAdagrad, eager: true},
 	Adadelta:  {init: initMoments, foreach: foreachAdadelta, single: singleAdadelta},
-	Rprop:     {init: initRprop, foreach: foreachRprop, single: singleRprop},
 	Adafactor: {init: initAdafactor, foreach: foreachAdafactor, single: singleAdafactor},
 	Muon:      {init: initMuon, single: singleMuon, matrices: true},
 

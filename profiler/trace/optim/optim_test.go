@@ -49,7 +49,7 @@ func TestStateIsAllThatAStepLeaves(t *testing.T) {
 	want := map[string]int64{
 		"sgd": 0, "sgd-momentum": 400, "sgd-momentum-wd": 400,
 		"adam": 800, "adam-wd": 800, "adamw": 800, "adamw-single": 800, "amsgrad": 1200, "adamw-fused": 804,
-		"nadam": 800, "radam": 800, "adamax": 800, "adadelta": 800, "rprop": 800, "rmsprop": 400, "adagrad": 400,
+		"nadam": 800, "adamax": 800, "adadelta": 800, "rmsprop": 400, "adagrad": 400,
 		"adafactor": 80, "adafactor-foreach": 80, // a row and a column of ten
 		// below 4096 elements
 		"muon": 400, "adamw8bit": 800, "paged-adamw8bit": 800, "paged-adamw32bit": 800, "lion8bit": 400,
@@ -142,8 +142,8 @@ func TestUnknownOptimizersAreErrors(t *testing.T) {
 	}
 	_, err = optim.New(newTape(), optim.Config{Algorithm: "Lion"}, nil)
 	require.Error(t, err)
-	_, err = optim.New(newTape(), optim.Config{Algorithm: optim.Rprop, Implementation: optim.Fused}, nil)
-	require.ErrorContains(t, err, "Rprop has no fused implementation")
+	_, err = optim.New(newTape(), optim.Config{Algorithm: optim.NAdam, Implementation: optim.Fused}, nil)
+	require.ErrorContains(t, err, "NAdam has no fused implementation")
 }
 
 // TestClippingNeedsGradients returns no norm where there is none.
