@@ -5,7 +5,7 @@ import (
 	"errors"
 	"slices"
 
-	"gonum.org/v1/gonum/stat/distuv"
+	"gonum.org/v1/gonum/mathext"
 
 	"github.com/vprof/vprof/bench/report"
 	"github.com/vprof/vprof/internal/ceil"
@@ -149,10 +149,10 @@ func summary(outcomes []outcome, at []int) report.Epochs {
 func clopperPearson(k, n int) (low, high float64) {
 	low, high = 0, 1
 	if k > 0 {
-		low = distuv.Beta{Alpha: float64(k), Beta: float64(n - k + 1)}.Quantile(0.025)
+		low = mathext.InvRegIncBeta(float64(k), float64(n-k+1), 0.025)
 	}
 	if k < n {
-		high = distuv.Beta{Alpha: float64(k + 1), Beta: float64(n - k)}.Quantile(0.975)
+		high = mathext.InvRegIncBeta(float64(k+1), float64(n-k), 0.975)
 	}
 	return low, high
 }

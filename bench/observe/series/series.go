@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"gonum.org/v1/gonum/stat/distuv"
-
 	"github.com/vprof/vprof/internal/ceil"
 	"github.com/vprof/vprof/internal/input"
 	"github.com/vprof/vprof/internal/lists"
@@ -267,7 +265,7 @@ func TrendOf(values []float64) Trend {
 	p := 1.0
 	if variance > 0 && sum != 0 {
 		z := (math.Abs(sum) - 1) / math.Sqrt(variance)
-		p = 2 * distuv.UnitNormal.Survival(z)
+		p = math.Erfc(z / math.Sqrt2) // both tails of the normal distribution
 	}
 	return Trend{Median(slopes) / float64(stretch), min(1, p)}
 }

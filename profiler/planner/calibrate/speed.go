@@ -6,9 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"gonum.org/v1/gonum/mat"
-	"gonum.org/v1/gonum/stat"
-
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/planner"
 	"github.com/vprof/vprof/profiler/planner/steptime"
@@ -70,10 +67,10 @@ func FitSpeed(steps []Timed, from steptime.Efficiency) (steptime.Efficiency, err
 	for _, g := range groups {
 		n := slices.Max(g[:]) + 1
 		a, b := speedDesign(steps, from, g, n)
-		if len(steps) < n || conditionOf(a) > maxCondition {
+		if len(steps) < n || a.condition() > maxCondition {
 			continue
 		}
-		factors, err := NNLS(a, b)
+		factors, err := nnls(a, b)
 		if err != nil || slices.Min(factors) <= 0 && n > 1 {
 			continue // a coarser grouping has no part that takes no time
 		}
@@ -88,28 +85,27 @@ func FitSpeed(steps []Timed, from steptime.Efficiency) (steptime.Efficiency, err
 
 // speedDesign returns a row for each step: the time of each group by the efficiencies so far, relative to the measured
 // time.
-func speedDesign(steps []Timed, from steptime.Efficiency, g [steptime.NumWorks + 1]int, n int) (*mat.Dense, []float64) {
-	a := mat.NewDense(len(steps), n, nil)
+func speedDesign(steps []Timed, from steptime.Efficiency, g [steptime.NumWorks + 1]int, n int) (matrix, []float64) {
+	a := newMatrix(len(steps), n)
 	b := make([]float64, len(steps))
 	for i, s := range steps {
 		weight := 1 / (timeNoise * s.Seconds)
 		for w, t := range s.Load.Expected {
-			a.Set(i, g[w], a.At(i, g[w])+weight*t/from.Share[w].Value)
+			a[g[w]][i] += weight * t / from.Share[w].Value
 		}
-		last := g[steptime.NumWorks]
-		a.Set(i, last, a.At(i, last)+weight*float64(s.Load.Launches)*from.Launch.Value)
+		a[g[steptime.NumWorks]][i] += weight * float64(s.Load.Launches) * from.Launch.Value
 		b[i] = weight * s.Seconds
 	}
 	return a, b
 }
 
 // scaled applies the factors: a share that takes twice as long is half as large.
-func scaled(e steptime.Efficiency, g [steptime.NumWorks + 1]int, factors []float64, inverse *mat.SymDense,
+func scaled(e steptime.Efficiency, g [steptime.NumWorks + 1]int, factors []float64, inverse matrix,
 	steps int,
 ) steptime.Efficiency {
 	source := fmt.Sprintf("fitted to the times of %d steps, in %d groups", steps, len(factors))
 	// Beyond its own size, an error says nothing more.
-	relative := func(i int) float64 { return min(1, math.Sqrt(inverse.At(i, i))/factors[i]) }
+	relative := func(i int) float64 { return min(1, math.Sqrt(inverse[i][i])/factors[i]) }
 	for w := range e.Share {
 		k := g[w]
 		v := e.Share[w].Value / factors[k]
@@ -124,7 +120,9 @@ func scaled(e steptime.Efficiency, g [steptime.NumWorks + 1]int, factors []float
 // hostScaled multiplies what the host takes for a kernel by the geometric mean of measured over estimated times.
 func hostScaled(e steptime.Efficiency, steps []Timed) steptime.Efficiency {
 	logs := lists.Map(steps, func(s Timed) float64 { return math.Log(s.Seconds / e.Host(&s.Load)) })
-	mean, deviation := stat.MeanStdDev(logs, nil)
+	ones, n := vector(slices.Repeat([]float64{1}, len(logs))), float64(len(logs))
+	mean := ones.dot(logs) / n
+	deviation := matrix{ones}.residual(vector{mean}, logs).length() / math.Sqrt(n-1)
 	if len(steps) == 1 {
 		deviation = e.Dispatch.StdErr / e.Dispatch.Value
 	}

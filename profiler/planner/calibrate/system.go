@@ -5,8 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"gonum.org/v1/gonum/mat"
-	"gonum.org/v1/gonum/stat/distuv"
+	"gonum.org/v1/gonum/mathext"
 
 	"github.com/vprof/vprof/internal/lists"
 	"github.com/vprof/vprof/profiler/planner"
@@ -43,16 +42,16 @@ func (s *system) add(o Observation, factors planner.Row, missing int64, sigma fl
 type solution struct {
 	terms          []planner.Term
 	values, stderr []float64
-	covariance     *mat.SymDense
+	covariance     matrix
 	undetermined   []string
 }
 
 func (s *solution) correlation(i, j int) float64 {
-	d := math.Sqrt(s.covariance.At(i, i) * s.covariance.At(j, j))
+	d := math.Sqrt(s.covariance[i][i] * s.covariance[j][j])
 	if d == 0 {
 		return 0
 	}
-	return min(1, max(-1, s.covariance.At(i, j)/d))
+	return min(1, max(-1, s.covariance[i][j]/d))
 }
 
 // solve fits the terms, and the optional terms that the rows determine with a row to spare.
@@ -87,21 +86,14 @@ func (s *system) solve() (*solution, error) {
 }
 
 // design returns the weighted matrix of the terms, its columns scaled to unit length, and the lengths.
-func (s *system) design(terms []planner.Term) (*mat.Dense, []float64) {
-	a := mat.NewDense(len(s.rows), len(terms), nil)
-	scale := make([]float64, len(terms))
+func (s *system) design(terms []planner.Term) (matrix, []float64) {
+	a := newMatrix(len(s.rows), len(terms))
 	for j, t := range terms {
 		for i, r := range s.rows {
-			a.Set(i, j, r.factors[t]/r.sigma)
-		}
-		scale[j] = mat.Norm(a.ColView(j), 2)
-		for i := range s.rows {
-			if scale[j] > 0 {
-				a.Set(i, j, a.At(i, j)/scale[j])
-			}
+			a[j][i] = r.factors[t] / r.sigma
 		}
 	}
-	return a, scale
+	return a, a.normalize()
 }
 
 // condition returns the condition number of the design. Columns are not weighted for it: what a design can distinguish
@@ -111,44 +103,19 @@ func (s *system) condition(terms []planner.Term) float64 {
 	if len(s.rows) < len(terms) {
 		return math.Inf(1)
 	}
-	a := mat.NewDense(len(s.rows), len(terms), nil)
-	for i, r := range s.rows {
-		for j, t := range terms {
-			a.Set(i, j, r.factors[t])
+	a := newMatrix(len(s.rows), len(terms))
+	for j, t := range terms {
+		for i, r := range s.rows {
+			a[j][i] = r.factors[t]
 		}
 	}
-	return conditionOf(a)
-}
-
-// conditionOf returns the condition number of a with columns of unit length.
-func conditionOf(a *mat.Dense) float64 {
-	var c mat.Dense
-	c.CloneFrom(a)
-	_, n := c.Dims()
-	for j := range n {
-		if length := mat.Norm(c.ColView(j), 2); length > 0 {
-			column := mat.Col(nil, j, &c)
-			for i := range column {
-				column[i] /= length
-			}
-			c.SetCol(j, column)
-		}
-	}
-	var svd mat.SVD
-	if !svd.Factorize(&c, mat.SVDNone) {
-		return math.Inf(1)
-	}
-	values := svd.Values(nil)
-	if last := values[n-1]; last > 1e-12*values[0] {
-		return values[0] / last
-	}
-	return math.Inf(1)
+	return a.condition()
 }
 
 func (s *system) fit(terms []planner.Term) (*solution, error) {
 	a, scale := s.design(terms)
 	b := lists.Map(s.rows, func(r row) float64 { return r.missing / r.sigma })
-	x, err := NNLS(a, b)
+	x, err := nnls(a, b)
 	if err != nil {
 		return nil, err
 	}
@@ -159,46 +126,42 @@ func (s *system) fit(terms []planner.Term) (*solution, error) {
 	}
 	for j := range terms {
 		out.values[j] = x[j] / scale[j]
-		out.stderr[j] = math.Sqrt(out.covariance.At(j, j)) / scale[j]
+		out.stderr[j] = math.Sqrt(out.covariance[j][j]) / scale[j]
 	}
 	return out, nil
 }
 
 // spread returns the factor by which standard errors grow because the rows agree less than expected (Birge's ratio),
 // for so few rows by Student's t; it is 1 where they agree.
-func (s *system) spread(a *mat.Dense, x, b []float64) float64 {
-	rows, columns := a.Dims()
-	freedom := rows - columns
+func (s *system) spread(a matrix, x, b []float64) float64 {
+	freedom := len(b) - len(a)
 	if freedom < 1 {
 		return 1
 	}
-	var r mat.VecDense
-	r.MulVec(a, mat.NewVecDense(columns, x))
-	r.SubVec(&r, mat.NewVecDense(rows, b))
-	ratio := mat.Norm(&r, 2) / math.Sqrt(float64(freedom))
+	ratio := a.residual(x, b).length() / math.Sqrt(float64(freedom))
 	if ratio <= 1 {
 		return 1
 	}
-	t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(freedom)}.Quantile(0.975)
-	return ratio * t / 1.96
+	tail := mathext.InvRegIncBeta(float64(freedom)/2, 0.5, 2*(1-0.975))
+	return ratio * math.Sqrt(float64(freedom)*(1-tail)/tail) / 1.96
 }
 
 // covariance returns the covariance of the scaled solution: spread² (aᵀa)⁻¹. Terms at zero are counted as free,
 // which can only widen intervals.
-func covariance(a *mat.Dense, spread float64) (*mat.SymDense, error) {
-	_, n := a.Dims()
-	gram := mat.NewSymDense(n, nil)
-	gram.SymOuterK(1, a.T())
-	var chol mat.Cholesky
-	if !chol.Factorize(gram) {
-		return nil, errNoEnd
+func covariance(a matrix, spread float64) (matrix, error) {
+	d := a.decompose()
+	if !d.determines(1e-8) {
+		return nil, errDependent
 	}
-	var inverse mat.SymDense
-	if err := chol.InverseTo(&inverse); err != nil {
-		return nil, fmt.Errorf("calibrate: %w", err)
+	c := newMatrix(len(a), len(a))
+	for i := range a {
+		for j := range a {
+			for k, value := range d.values {
+				c[i][j] += d.v[k][i] * d.v[k][j] * (spread * spread / (value * value))
+			}
+		}
 	}
-	inverse.ScaleSym(spread*spread, &inverse)
-	return &inverse, nil
+	return c, nil
 }
 
 // Advise picks, from candidates in ascending batch sizes, the run that would best separate constant from growing memory
