@@ -108,9 +108,15 @@ HOST := $(shell $(GO) env GOOS)-$(shell $(GO) env GOARCH)
 .PHONY: compiler FORCE
 compiler: $(WHEELS)/stubs/compiler/installed
 
+# Code that no step runs is not inlined in wheels: their size counts.
+PLAIN := $(foreach p,net/... crypto/... vendor/... encoding/gob text/... html/... go/... mime/... log/... charm.land/... \
+	go.yaml.in/... $(addprefix github.com/,modelcontextprotocol/... google/... segmentio/... charmbracelet/... pelletier/... \
+	spf13/... jedib0t/... NVIDIA/... $(addprefix vprof/vprof/,cli bench/report bench/advise/... bench/show/... \
+	bench/fleet/...)),-gcflags=$(p)=-l)
+
 bin/cuda/linux-%/vprof: compiler FORCE
 	$(CUDA_ENV) GOOS=linux GOARCH=$* CC=$(CURDIR)/tools/zigcc ZIG=$(CURDIR)/$(ZIG) ZIG_TARGET=$(ZIG_$*)-linux-gnu.2.17 \
-	  $(GO) build -trimpath -ldflags=-s -tags cuda,netgo,osusergo,nethttpomithttp2 -o $@ ./cmd/vprof
+	  $(GO) build -trimpath -ldflags=-s $(PLAIN) -tags cuda,netgo,osusergo,nethttpomithttp2 -o $@ ./cmd/vprof
 
 bin/planning/%/vprof: FORCE
 	CGO_ENABLED=0 GOOS=$(firstword $(subst -, ,$*)) GOARCH=$(lastword $(subst -, ,$*)) $(GO) build -trimpath -ldflags=-s -o $@ ./cmd/vprof

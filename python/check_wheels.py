@@ -1,7 +1,7 @@
 """Checks vprof-gpu wheels, and programs of archives, before they are published: check_wheels.py FILE...
 
 The platform in a wheel's name must match its binary: the processor, the newest glibc symbol of a manylinux wheel, no
-dynamic linker in a musllinux wheel. A wheel has at most 28 MB and contains the package and the licenses of all linked
+dynamic linker in a musllinux wheel. A wheel has at most 24 MB and contains the package and the licenses of all linked
 libraries. A Linux program in an archive must run with glibc 2.17.
 """
 
@@ -11,7 +11,7 @@ import struct
 import sys
 import zipfile
 
-MOST = 28_000_000
+MOST = 24_000_000
 OLDEST_GLIBC = 17
 MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine of ELF
 INTERPRETER = 3  # p_type of the segment that names the dynamic linker

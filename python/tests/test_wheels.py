@@ -46,5 +46,5 @@ class WheelTest(unittest.TestCase):
 
     def test_notices_and_size(self):
         self.assertEqual(found(self.OLD, program(), without="NOTICES"), ["lacks licenses/THIRD_PARTY_NOTICES"])
-        self.assertEqual(found(self.OLD, program(), size=28_000_001), ["has 28000001 bytes, more than 28000000"])
+        self.assertEqual(found(self.OLD, program(), size=24_000_001), ["has 24000001 bytes, more than 24000000"])
         self.assertEqual(found(self.OLD, program(), without="scripts"), ["lacks the binary"])
