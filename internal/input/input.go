@@ -30,6 +30,14 @@ func Begin() (end func()) {
 	return func() { reading.Add(-1) }
 }
 
+// Quote returns a word of a file in quotes, "..." for what is no word: a file that was named by mistake may be secret.
+func Quote(word string) string {
+	if len(word) > 40 || strings.ContainsAny(word, ":*!$/") {
+		return `"..."`
+	}
+	return strconv.Quote(word)
+}
+
 // File is a file that is being read until it is closed.
 type File struct {
 	*os.File

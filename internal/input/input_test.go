@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -71,4 +72,11 @@ func TestLongFilesAreNotRead(t *testing.T) {
 	at, err := f.Seek(0, io.SeekCurrent)
 	require.NoError(t, err)
 	require.Zero(t, at)
+}
+
+func TestLinesOfOtherFilesAreNotQuoted(t *testing.T) {
+	require.Equal(t, `"modle"`, input.Quote("modle"))
+	for _, line := range []string{"root:*:20228:0:99999:7:::", "$6$salt$hash", strings.Repeat("x", 41)} {
+		require.Equal(t, `"..."`, input.Quote(line))
+	}
 }

@@ -104,7 +104,7 @@ func checkMapping(file string, n *yaml.Node, t reflect.Type, path string) error 
 			near := cmp.Or(nearest.Hint(key.Value, names, 3), "; there are "+strings.Join(names, ", "))
 			return &input.FormatError{
 				File: file, Line: key.Line, Key: path,
-				Reason: fmt.Sprintf("there is no key %q%s", key.Value, near),
+				Reason: fmt.Sprintf("there is no key %s%s", input.Quote(key.Value), near),
 			}
 		}
 		if err := check(file, n.Content[i+1], of, strings.TrimPrefix(path+"."+key.Value, ".")); err != nil {

@@ -54,8 +54,8 @@ func ReadSpec(r io.Reader, file string) (GPU, error) {
 	d.KnownFields(true)
 	var s spec
 	if err := d.Decode(&s); err != nil {
-		if errors.Is(err, io.EOF) {
-			err = errors.New("empty; write the GPU's name, memory, compute_capability and multiprocessors")
+		if !bytes.Contains(data, []byte("name:")) { // the error quotes lines, which may be secret
+			err = errors.New("no GPU in it; write its name, memory, compute_capability and multiprocessors")
 		}
 		return GPU{}, &SpecError{file, strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " ")}
 	}

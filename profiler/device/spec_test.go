@@ -28,7 +28,7 @@ func TestGPUOfOnesOwn(t *testing.T) {
 
 func TestWhatNoGPUCanBeIsRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                               "x.yaml: empty",
+		"":                                               "x.yaml: no GPU in it",
 		"memory: 1GiB":                                   "x.yaml: name is missing",
 		"name: x":                                        "memory: 0 B",
 		"name: x\nlike: nosuch":                          `like: unknown GPU "nosuch"`,

@@ -117,16 +117,17 @@ func heading(line string) bool { return !strings.ContainsAny(line, "0123456789")
 func parseCount(line string) (Count, error) {
 	fields := strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(",;\t ", r) })
 	if len(fields) == 0 || len(fields) > 2 {
-		return Count{}, fmt.Errorf("%q is neither a length nor a length and a count", line)
+		return Count{}, fmt.Errorf("%s is neither a length nor a length and a count", input.Quote(line))
 	}
 	c := Count{Samples: 1}
 	var err error
 	if c.Length, err = strconv.ParseInt(fields[0], 10, 64); err != nil || c.Length < 1 || c.Length > maxLength {
-		return Count{}, fmt.Errorf("%q is not a length from 1 to %d", fields[0], maxLength)
+		return Count{}, fmt.Errorf("%s is not a length from 1 to %d", input.Quote(fields[0]), maxLength)
 	}
 	if len(fields) == 2 {
 		if c.Samples, err = strconv.ParseInt(fields[1], 10, 64); err != nil || c.Samples < 0 || c.Samples > maxSamples {
-			return Count{}, fmt.Errorf("%q is not a number of samples from 0 to %d", fields[1], maxSamples)
+			return Count{}, fmt.Errorf("%s is not a number of samples from 0 to %d", input.Quote(fields[1]),
+				maxSamples)
 		}
 	}
 	return c, nil
