@@ -342,7 +342,7 @@ class AssertPeakTest(unittest.TestCase):
 
     def test_the_reason_of_a_failure_is_named(self):
         for values, below, words in (
-            ({}, "2.5GiB", "needs 3.00 GiB on t4, more than 2.50 GiB"),
+            ({}, "2.5GiB", "needs 3.00 GiB on t4, more than 2.5GiB"),
             ({"fits": False}, None, "runs out of memory on t4"),
             ({"exit_code": 7}, None, "ended with 7"),
         ):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .command import NoGPUError, UsageError, VprofError, ask, call
 from .exporting import capture
@@ -24,13 +24,23 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Check", "Choice", "Fit", "Interval", "Loop", "NoGPUError", "Plan", "Point", "Run", "Smoke", "UsageError",
-    "VprofError", "capture", "fit", "plan", "run", "smoke", "watch",
+    "VprofError", "answer", "capture", "fit", "plan", "run", "smoke", "watch",
 ]
 
 try:
     __version__ = importlib.metadata.version("vprof-gpu")
 except importlib.metadata.PackageNotFoundError:  # run from a checkout
     __version__ = "0"
+
+
+def __dir__() -> list[str]:
+    """Returns what completion offers."""
+    return [*__all__, "__version__"]
+
+
+def answer(verb: str, *arguments: str, **options: Any) -> dict[str, Any]:
+    """Returns the JSON of any command: ``answer("time", model="gpt2", gpu="h100", dataset_size=50_000)``."""
+    return call(verb, arguments, options)
 
 
 def plan(*config: str, **options: Unpack[PlanOptions]) -> Plan:

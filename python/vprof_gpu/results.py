@@ -186,8 +186,8 @@ class Fit(Result):
 
     @property
     def best(self) -> Choice | None:
-        """The recommended configuration; None if nothing fits."""
-        return next((c for c in self.choices if c.recommended), None)
+        """The recommended configuration of the fastest GPU; None if nothing is safe, even at batch 1."""
+        return max((c for c in self.choices if c.recommended), key=lambda c: c.samples_per_second or 0, default=None)
 
     def title(self) -> str:
         return self.model
@@ -227,13 +227,21 @@ class Smoke(Result):
     limit_bytes: int
     checks: Sequence[Check]
 
+    @property
+    def largest_batch(self) -> int:
+        """The largest batch that is safe where this one is not; 0 if none is."""
+        return int(self.document.get("largest_batch", 0))
+
     @classmethod
     def read(cls, d: Mapping[str, Any]) -> Smoke:
         checks = tuple(Check(c["name"], c["need_bytes"], c["safe"], c.get("note", "")) for c in d["checks"])
         return cls(d, d["safe"], d["batch"], d["limit_bytes"], checks)
 
     def title(self) -> str:
-        return f"batch {self.batch}: " + ("safe" if self.safe else "not safe")
+        if self.safe:
+            return f"batch {self.batch}: safe"
+        largest = self.largest_batch
+        return f"batch {self.batch}: not safe; " + (f"the largest safe batch is {largest}" if largest else "none is")
 
     def records(self) -> Sequence[Row]:
         return [{"check": c.name, "need_bytes": c.need_bytes, "limit_bytes": self.limit_bytes, "safe": c.safe,

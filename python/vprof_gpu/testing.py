@@ -42,7 +42,8 @@ def assert_peak(
     limit = size(below) if isinstance(below, str) else below
     if limit is not None and needs.device_bytes > limit:
         raise AssertionError(
-            f"{where} needs {needs.device_bytes / GIB:.2f} GiB on {needs.gpu}, more than {limit / GIB:.2f} GiB")
+            f"{where} needs {needs.device_bytes / GIB:.2f} GiB on {needs.gpu}, more than "
+            f"{below if isinstance(below, str) else f'{below} bytes'}")
     return needs
 
 
