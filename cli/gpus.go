@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -49,10 +50,11 @@ func newGPUsCmd(a *app) *cobra.Command {
 	}
 	return (&output{app: a}).showing(cmd, func(args []string) (report.Document, error) {
 		list := gpuList{Schema: "vprof.gpus/v1"}
-		text := strings.ToLower(strings.Join(args, ""))
+		text := strings.Join(args, "")
+		begins := regexp.MustCompile(`(?i)(^|[^a-z])` + regexp.QuoteMeta(text)) // "m3" is no part of HBM3
 		for _, g := range device.Catalog() {
 			names := append([]string{g.Name, g.Product, g.Generation}, g.Aliases...)
-			if !strings.Contains(strings.ToLower(strings.Join(names, " ")), text) {
+			if !begins.MatchString(strings.Join(names, " ")) {
 				continue
 			}
 			list.GPUs = append(list.GPUs, gpuEntry{
@@ -63,7 +65,7 @@ func newGPUsCmd(a *app) *cobra.Command {
 			})
 		}
 		if len(list.GPUs) == 0 {
-			return nil, usagef("no GPU has %q in its name (vprof gpus lists all; --gpu-spec describes another)", text)
+			return nil, usagef("no GPU has %q in its name (vprof gpus lists all; --gpu-spec describes another of NVIDIA's)", text)
 		}
 		return list, nil
 	})

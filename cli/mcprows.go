@@ -43,9 +43,9 @@ func answerSchema(verb string) map[string]any {
 	} else {
 		delete(properties, "fits")
 	}
-	for _, column := range strings.Fields(agentRows[verb]) {
-		name, kind, _ := strings.Cut(column, ":")
-		point[name] = map[string]any{"type": cmp.Or(kind, "string")}
+	describe(point, agentRows[verb])
+	if verb == "smoke" {
+		describe(properties, "safe:boolean passed:boolean largest_batch:integer limit_bytes:integer")
 	}
 	properties["points"] = map[string]any{
 		"type": "array", "items": map[string]any{"type": "object", "properties": point},
@@ -56,12 +56,30 @@ func answerSchema(verb string) map[string]any {
 	}
 }
 
+// describe adds the types of columns to properties of a JSON Schema.
+func describe(properties map[string]any, columns string) {
+	for _, column := range strings.Fields(columns) {
+		name, kind, _ := strings.Cut(column, ":")
+		properties[name] = map[string]any{"type": cmp.Or(kind, "string")}
+	}
+}
+
 // structured returns the answer for programs in at most half of [longestAnswer], without the last points if need be.
 func (s verbAnswer) structured(verb string) json.RawMessage {
 	answer := map[string]any{"schema": report.ResponseSchema, "exit_code": s.code}
 	points := s.points(verb)
+	if d, ok := s.document.(*report.Smoke); ok {
+		answer["safe"], answer["passed"], answer["limit_bytes"] = d.Safe, d.Passed, d.Limit
+		if !d.Safe {
+			answer["largest_batch"] = d.LargestBatch
+		}
+	}
 	if verb == "plan" {
-		answer["fits"] = !slices.ContainsFunc(points, func(p any) bool { return !p.(report.ResponsePoint).Fits })
+		fits := func(p any) bool { return p.(report.ResponsePoint).Fits }
+		answer["fits"] = !slices.ContainsFunc(points, func(p any) bool { return !fits(p) })
+		if !slices.ContainsFunc(points, fits) {
+			answer["exit_code"] = exitNegative
+		}
 	}
 	kept, room := []json.RawMessage{}, longestAnswer/2-120
 	for i, point := range points {

@@ -266,14 +266,18 @@ func cacheFolder(name string) (string, error) {
 type eventPrinter struct {
 	to    io.Writer
 	steps int
+	at    int64 // when a step was printed, in microseconds since 1970
 }
+
+// stepPace is how often a step after the third is printed, in microseconds.
+const stepPace = 2_000_000
 
 func (p *eventPrinter) print(e script.Event) {
 	switch {
 	case e.Name == "imported" && e.Module == "torch":
 		fmt.Fprintf(p.to, "vprof: importing torch %.0f s\n", e.Seconds)
-	case e.Name == "step" && e.Done > p.steps:
-		p.steps = e.Done
+	case e.Name == "step" && e.Done > p.steps && (e.Done <= 3 || e.At-p.at >= stepPace):
+		p.steps, p.at = e.Done, e.At
 		of := ""
 		if e.Of > 0 {
 			of = fmt.Sprintf(" of %d", e.Of)

@@ -101,6 +101,7 @@ func (o *smokeOptions) judge(s *report.Smoke, started time.Time, before *report.
 			return usagef("--watch-baseline %s: %w", o.baseline, err)
 		}
 	}
+	s.Passed = s.Safe && (s.Baseline == nil || len(s.Baseline.Grown) == 0)
 	if err := o.out.finish(s); err != nil {
 		return err
 	}
@@ -111,7 +112,7 @@ func (o *smokeOptions) judge(s *report.Smoke, started time.Time, before *report.
 	case !s.Safe:
 		return negative{fmt.Errorf("%s is not safe; vprof fit finds a safe batch, fit --levers the options that make "+
 			"this one safe", s.Case.Model)}
-	case s.Baseline != nil && len(s.Baseline.Grown) > 0:
+	case !s.Passed:
 		return negative{errors.New(s.Baseline.String())}
 	}
 	return nil

@@ -10,6 +10,7 @@ func TestLoRAIsReadAsPeftNamesIt(t *testing.T) {
 	for text, want := range map[string]LoRA{
 		"r=8,alpha=16,target=all-linear": {Rank: 8, Alpha: 16},
 		"r=4":                            {Rank: 4, Alpha: 8},
+		"4":                              {Rank: 4, Alpha: 8},
 		"target=q_proj+v_proj, dropout=0.05": {
 			Rank: 8, Alpha: 8, Dropout: 0.05,
 			Targets: []string{"q_proj", "v_proj"},
@@ -53,7 +54,6 @@ func TestLoRAIsReadAsPeftNamesIt(t *testing.T) {
 func TestLoRAErrorsNameTheKey(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                           `"" is not key=value; the options are method, r, alpha, dropout, dtype, dora, towers, exclude_modules`,
-		"8":                          `"8" is not key=value; write r=8`,
 		"r=0":                        `r: "0" is not a whole number from 1 to 65536`,
 		"r=many":                     `r: "many" is not a whole number`,
 		"r=99999999999999999999":     `r: "99999999999999999999" is not a whole number`,

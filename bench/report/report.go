@@ -364,6 +364,8 @@ type Largest struct {
 	Predicted int `json:"predicted,omitempty"`
 	// Safe reports whether batches were tried for being safe, which is less than getting through.
 	Safe bool `json:"safe,omitempty"`
+	// Limit is the number of bytes that a safe batch may fill; absent where batches were not tried for being safe.
+	Limit int64 `json:"limit_bytes,omitempty"`
 }
 
 // A Refusal is a batch size that cannot be trained, and why. Device is the name of the device that a plan was for;

@@ -138,9 +138,7 @@ func linesOf[D, R any](document D, rows func(*D) *[]R) []any {
 }
 
 // Values returns the elements of a list as lines.
-func Values[T any](list []T) []any {
-	return lists.Map(list, func(v T) any { return v })
-}
+func Values[T any](list []T) []any { return lists.Map(list, func(v T) any { return v }) }
 
 // Data implements [Document]. Lines are reports of one point each, so that files of lines can be cut and put together
 // freely; CSV has everything that a spreadsheet can use, a point a row.

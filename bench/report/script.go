@@ -192,7 +192,12 @@ func (r *Report) scriptSheets() []Sheet {
 	run := r.Points[0].Run
 	sheets := []Sheet{r.phaseSheet(run), holdersSheet("at the peak", "class", run.Classes, run.Allocated)}
 	if len(r.Script.Lines) > 0 {
-		sheets = append(sheets, holdersSheet("lines that hold most at the peak", "line", r.Script.Lines, run.Requested))
+		rest := Component{Name: "other lines, and backward, which has no line", Bytes: run.Requested}
+		for _, line := range r.Script.Lines {
+			rest.Bytes -= line.Bytes
+		}
+		lines := append(slices.Clone(r.Script.Lines), rest)
+		sheets = append(sheets, holdersSheet("lines that hold most at the peak", "line", lines, run.Requested))
 	}
 	if len(r.Script.Below) > 0 {
 		title := "below " + r.Script.Lines[0].Name
@@ -242,9 +247,9 @@ func (r *Report) phaseSheet(run *Run) Sheet {
 	}
 	left := 0
 	for phases := run.Phases; len(phases) > 0; {
-		one, alike := stepsAlike(phases)
+		one, alike := stepsAlike(phases, run.Device/500)
 		phases = phases[alike*len(one):]
-		peak := func(p Phase) bool { return p.PeakAllocated == run.Allocated }
+		peak := func(p Phase) bool { return p.PeakAllocated >= run.Allocated-run.Device/500 }
 		if len(s.Rows) > mostPhases && !slices.ContainsFunc(one, peak) {
 			left += alike
 			continue
@@ -265,8 +270,8 @@ func (r *Report) phaseSheet(run *Run) Sheet {
 	return s
 }
 
-// stepsAlike returns the phases of the first step, and how many steps in a row have the same.
-func stepsAlike(phases []Phase) (one []Phase, alike int) {
+// stepsAlike returns the phases of the first step, and how many steps in a row have the same, but for a slack.
+func stepsAlike(phases []Phase, slack int64) (one []Phase, alike int) {
 	n := 1
 	for n < len(phases) && phases[n].Step == phases[0].Step {
 		n++
@@ -274,7 +279,7 @@ func stepsAlike(phases []Phase) (one []Phase, alike int) {
 	one, alike = phases[:n], 1
 	for ; (alike+1)*n <= len(phases); alike++ {
 		for i, p := range phases[alike*n : (alike+1)*n] {
-			if p.Step -= alike; p != one[i] {
+			if p.Step -= alike; !p.near(one[i], slack) {
 				return one, alike
 			}
 		}
@@ -283,6 +288,13 @@ func stepsAlike(phases []Phase) (one []Phase, alike int) {
 		}
 	}
 	return one, alike
+}
+
+// near reports whether p is the phase o of a step, and its bytes differ by at most a slack.
+func (p Phase) near(o Phase, slack int64) bool {
+	within := func(a, b int64) bool { return max(a-b, b-a) <= slack }
+	return p.Step == o.Step && p.Name == o.Name && within(p.Allocated, o.Allocated) &&
+		within(p.PeakAllocated, o.PeakAllocated) && within(p.PeakReserved, o.PeakReserved)
 }
 
 // holdersSheet returns the parts of a total that are not zero.

@@ -66,15 +66,13 @@ func (l *Largest) String() string {
 		return fmt.Sprintf("largest batch tried: %d, which is %s", l.Batch, l.criterion())
 	}
 	return fmt.Sprintf("largest batch that is %s: %d; %s%d is not", l.criterion(), l.Batch,
-		phrase.If(l.ByLine, "by the line through the runs, "), l.Fails)
+		phrase.If(l.ByLine, "by the line through the runs, "), l.Fails) +
+		phrase.If(l.Limit > 0, "; the limit is %s of the GPU (--safety-margin)", bytesize.Format(l.Limit))
 }
 
-// criterion returns the condition of a search in words: safe, or not out of memory.
+// criterion returns the condition of a search in words.
 func (l *Largest) criterion() string {
-	if l.Safe {
-		return "safe"
-	}
-	return "not out of memory"
+	return map[bool]string{true: "safe", false: "not out of memory"}[l.Safe]
 }
 
 // String returns the op, phase and tensor of the failed allocation.

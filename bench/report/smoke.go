@@ -35,6 +35,8 @@ type Smoke struct {
 	Intervals string `json:"intervals,omitempty"`
 	// Safe reports whether every check is within the limit.
 	Safe bool `json:"safe"`
+	// Passed reports whether it is safe and nothing has grown since the baseline: the command's exit code is 0.
+	Passed bool `json:"passed"`
 	// Reason is why it is not safe; absent if it is. Judged is the batch size that is not, if
 	// all checks of Batch are within the limit: a smaller one, or the next that is looked at.
 	Reason Reason `json:"reason,omitempty" jsonschema:"enum=over-share,enum=gpu-full,enum=oom,enum=gives-back,enum=not-recorded,enum=host-full,enum=smaller-batch"`

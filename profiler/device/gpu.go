@@ -165,9 +165,7 @@ func (g GPU) Transfer(bytes int64) time.Duration {
 }
 
 // Names returns the names of all GPUs of the catalog, in its order.
-func Names() []string {
-	return lists.Map(catalog, func(g GPU) string { return g.Name })
-}
+func Names() []string { return lists.Map(catalog, func(g GPU) string { return g.Name }) }
 
 // Catalog returns all known GPUs, the oldest generation first and by rising speed within each.
 func Catalog() []GPU { return slices.Clone(catalog) }
@@ -241,7 +239,7 @@ var meant = []struct {
 		"; it is the name of a GPU that is simulated, and --device cuda:0 of sweep, fit and smoke is a GPU of " +
 			"this machine",
 	},
-	{pattern.Of(`(?i)^[0-9]+ ?[x*] ?[a-z]*[0-9]|[x*] ?[0-9]$`), "; several GPUs are --gpus N beside one name"},
+	{pattern.Of(`(?i)^[0-9]+ ?[x*] ?[a-z]*[0-9]|[x*:] ?[0-9]$`), "; several GPUs are --gpus N beside one name"},
 }
 
 func (e *UnknownGPUError) Error() string {

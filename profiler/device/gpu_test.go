@@ -80,7 +80,7 @@ func TestWhatIsNoGPUIsToldSo(t *testing.T) {
 	for name, want := range map[string]string{
 		"MI300X": "NVIDIA's GPUs alone", "gaudi2": "NVIDIA's GPUs alone", "M3 Max": "NVIDIA's GPUs alone",
 		"A100:1g.5gb": "a slice of MIG by --gpu-spec", "MIG 1g.10gb": "a slice of MIG",
-		"8xH100": "--gpus N", "2 x 4090": "--gpus N", "4090x8": "--gpus N", "cuda:0": "--device cuda:0",
+		"8xH100": "--gpus N", "2 x 4090": "--gpus N", "4090x8": "--gpus N", "h100:8": "--gpus N", "cuda:0": "--device cuda:0",
 		"local": "--device cuda:0",
 		"":      "name a GPU", "3080 24GB": `unknown GPU "3080 24GB" (list all`,
 	} {

@@ -55,6 +55,7 @@ func Largest(ctx context.Context, gpu device.GPU, b planner.Budget, multiple, mo
 ) (found report.Largest, err error) {
 	b.Memory, found.Safe = gpu.Memory, true
 	s := batches{gpu: gpu, limit: b.Limit(), fails: max(1, most/multiple) + 1, multiple: multiple}
+	found.Limit = s.limit
 	s.need = func(reserved int64) int64 { return needOf(b, gpu.Context, reserved) }
 	for next := max(1, firstBatch/multiple); next > s.fits; {
 		next = min(next, s.fails-1)

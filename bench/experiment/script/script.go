@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/vprof/vprof/internal/input"
+	"github.com/vprof/vprof/internal/phrase"
 	"github.com/vprof/vprof/internal/supervisor"
 	"github.com/vprof/vprof/internal/tail"
 	"github.com/vprof/vprof/profiler/device"
@@ -109,7 +110,8 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 	began := time.Now()
 	p, err := supervisor.Start(cmd, c.Foreground)
 	if err != nil {
-		return nil, input.Errorf("cannot start %s: %w", c.Args[0], err)
+		how := phrase.If(strings.HasSuffix(c.Args[0], ".py"), "; write python before it")
+		return nil, input.Errorf("cannot start %s: %w%s", c.Args[0], err, how)
 	}
 	log := &log{path: room.path("events.jsonl"), told: c.told(server)}
 	late := c.await(ctx, p, log)
