@@ -123,9 +123,7 @@ func views() []view {
 	}
 }
 
-func viewNames() []string {
-	return lists.Map(views(), func(v view) string { return v.name })
-}
+func viewNames() []string { return lists.Map(views(), func(v view) string { return v.name }) }
 
 // view returns the form of --to, of the output's suffix, or the page.
 func (o *reportOptions) view() (view, error) {

@@ -22,14 +22,10 @@ type Conv struct {
 }
 
 // OutHeight returns the height of the output.
-func (k Conv) OutHeight() int64 {
-	return outExtent(k.Height, k.TapsY, k.StrideY, k.PadY, k.DilationY)
-}
+func (k Conv) OutHeight() int64 { return outExtent(k.Height, k.TapsY, k.StrideY, k.PadY, k.DilationY) }
 
 // OutWidth returns the width of the output.
-func (k Conv) OutWidth() int64 {
-	return outExtent(k.Width, k.TapsX, k.StrideX, k.PadX, k.DilationX)
-}
+func (k Conv) OutWidth() int64 { return outExtent(k.Width, k.TapsX, k.StrideX, k.PadX, k.DilationX) }
 
 func outExtent(in, taps, stride, pad, dilation int64) int64 {
 	return max(0, (in+2*pad-dilation*(taps-1)-1)/stride+1)
@@ -71,9 +67,7 @@ func (k Conv) WeightGradient(capability int) Launch {
 func (k Conv) taps() int64      { return k.TapsY * k.TapsX }
 func (k Conv) positions() int64 { return k.Images * k.OutHeight() * k.OutWidth() }
 
-func (k Conv) inputBytes() int64 {
-	return k.Images * k.Height * k.Width * k.Channels * k.Type.Size()
-}
+func (k Conv) inputBytes() int64  { return k.Images * k.Height * k.Width * k.Channels * k.Type.Size() }
 func (k Conv) outputBytes() int64 { return k.positions() * k.OutChannels * k.Type.Size() }
 func (k Conv) weightBytes() int64 {
 	return k.OutChannels * k.taps() * (k.Channels / k.Groups) * k.Type.Size()

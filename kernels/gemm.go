@@ -118,9 +118,7 @@ type productNames struct {
 	tf32 string
 }
 
-func forProducts(prefix string) productNames {
-	return productNames{forTypes(prefix), prefix + "_tf32"}
-}
+func forProducts(prefix string) productNames { return productNames{forTypes(prefix), prefix + "_tf32"} }
 
 // choose returns the kernel for a type on a GPU of the compute capability.
 func (n *productNames) choose(t Type, tf32 bool, capability int) (string, engine) {

@@ -42,9 +42,7 @@ var conflicts = slices.Concat(
 )
 
 // conflict returns the first conflict of a filled case; the reason is empty if there is none.
-func (m Model) conflict(c Case) (field, reason string) {
-	return choiceOf(&m, &c).first(conflicts)
-}
+func (m Model) conflict(c Case) (field, reason string) { return choiceOf(&m, &c).first(conflicts) }
 
 func choiceOf(m *Model, c *Case) *choice {
 	k := choice{Case: c, m: m}

@@ -40,9 +40,7 @@ const (
 )
 
 // Objectives returns the names of all objectives.
-func Objectives() []string {
-	return []string{CPO, DPO, GKD, GRPO, KTO, ORPO, Reward, SimPO}
-}
+func Objectives() []string { return []string{CPO, DPO, GKD, GRPO, KTO, ORPO, Reward, SimPO} }
 
 // rareObjectives are objectives that few examples of trainers use (docs/lab/evidence.md). vprof does not describe them.
 var rareObjectives = []string{"asft", "dft", "eaft", "ebft", "embedding", "kd", "reranker"}

@@ -198,9 +198,7 @@ type CaseError struct {
 	Reason string
 }
 
-func (e *CaseError) Error() string {
-	return fmt.Sprintf("%s: %s: %s", e.Model, e.Field, e.Reason)
-}
+func (e *CaseError) Error() string { return fmt.Sprintf("%s: %s: %s", e.Model, e.Field, e.Reason) }
 
 // Usage marks the error as bad input.
 func (*CaseError) Usage() bool { return true }

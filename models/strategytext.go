@@ -233,9 +233,7 @@ func parseMemory(value string) (sizes []int64, err error) {
 	return sizes, nil
 }
 
-func memoryText(sizes []int64) string {
-	return options.JoinNames(lists.Map(sizes, options.Number))
-}
+func memoryText(sizes []int64) string { return options.JoinNames(lists.Map(sizes, options.Number)) }
 
 // String returns the form that [ParseStrategy] reads; empty for nil. Options with PyTorch's defaults are left out.
 func (s *Strategy) String() string {

@@ -129,9 +129,7 @@ scaling_config = ScalingConfig(num_workers={{.GPUs}}, use_gpu=True{{if .HostMiB}
 }
 
 // Requests returns the names of the requests that there are.
-func Requests() []string {
-	return lists.Map(requests, func(r request) string { return r.name })
-}
+func Requests() []string { return lists.Map(requests, func(r request) string { return r.name }) }
 
 // WriteRequests writes the request to a scheduler, one of [Requests], for the GPUs and memory of each point of a plan.
 func WriteRequests(w io.Writer, r *report.Report, to string) error {

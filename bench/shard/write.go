@@ -116,9 +116,7 @@ func (s *File) resume() error {
 
 // ended reports whether a line is one that its writer did not get to write: without an
 // end, or with something else where a disk was full or lost its power.
-func ended(err error) bool {
-	return errors.Is(err, errCut) || errors.As(err, new(*input.FormatError))
-}
+func ended(err error) bool { return errors.Is(err, errCut) || errors.As(err, new(*input.FormatError)) }
 
 // begin writes the header.
 func (s *File) begin() error {

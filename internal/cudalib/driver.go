@@ -56,9 +56,7 @@ func Create(size int64, device int) (Handle, error) {
 }
 
 // ReleaseHandle gives physical memory back once it is mapped nowhere: cuMemRelease.
-func ReleaseHandle(h Handle) error {
-	return result(C.cuMemRelease(C.CUmemGenericAllocationHandle(h)))
-}
+func ReleaseHandle(h Handle) error { return result(C.cuMemRelease(C.CUmemGenericAllocationHandle(h))) }
 
 // ReserveAddresses reserves a range of size bytes: cuMemAddressReserve.
 func ReserveAddresses(size int64) (uint64, error) {

@@ -59,9 +59,7 @@ type bertHead struct {
 	Predictions *nn.Parts
 }
 
-func (h *bertHead) Forward(f *frame, x *tensor) *tensor {
-	return f.Let(f.Call(h.Predictions, x))
-}
+func (h *bertHead) Forward(f *frame, x *tensor) *tensor { return f.Let(f.Call(h.Predictions, x)) }
 
 // robertaLM is RobertaForMaskedLM.
 type robertaLM struct {

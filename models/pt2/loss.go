@@ -21,9 +21,7 @@ const (
 )
 
 // Losses returns the names of losses.
-func Losses() []string {
-	return []string{CrossEntropy, TokenCrossEntropy, MSE, BCE, L1, Sum, Output}
-}
+func Losses() []string { return []string{CrossEntropy, TokenCrossEntropy, MSE, BCE, L1, Sum, Output} }
 
 // loss computes the loss of an output; temporaries go with the statement.
 type loss func(f *trace.Frame, out *trace.Tensor) *trace.Tensor

@@ -141,9 +141,7 @@ func (w *walker) giveBack(c *wrapped) {
 }
 
 // tensors returns those among values.
-func (w *walker) tensors(values []int32) []*trace.Tensor {
-	return lists.Present(values, w.tensor)
-}
+func (w *walker) tensors(values []int32) []*trace.Tensor { return lists.Present(values, w.tensor) }
 
 // within returns the wrapped calls inside a region, except the region itself.
 func within(wraps []*wrapped, r *region) []*wrapped {

@@ -61,9 +61,7 @@ func newEncoder() *encoder {
 		newSeparableBlock(latent, latent, 1), nn.NewConv(latent, latent, nn.ConvOptions{Kernel: []int64{1, 1}}))}
 }
 
-func (e *encoder) Forward(f *frame, x *tensor) *tensor {
-	return f.Call(e.Net, x).Tanh().MulScalar()
-}
+func (e *encoder) Forward(f *frame, x *tensor) *tensor { return f.Call(e.Net, x).Tanh().MulScalar() }
 
 // table is the codebook, an nn.Embedding of which only the weight is used.
 type table struct {

@@ -154,9 +154,7 @@ func atLeast3D(x *tensor) *tensor {
 	return x
 }
 
-func depthStack(a *Args) *tensor {
-	return trace.Cat(2, lists.Map(a.Tensors("tensors"), atLeast3D)...)
-}
+func depthStack(a *Args) *tensor { return trace.Cat(2, lists.Map(a.Tensors("tensors"), atLeast3D)...) }
 
 // cartesianProduct returns the grid of all tensors, flattened, as the columns of a matrix.
 func cartesianProduct(a *Args) *tensor {

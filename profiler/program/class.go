@@ -56,6 +56,4 @@ func (b Breakdown) Shown(visit func(c Class, bytes int64)) {
 }
 
 // Total returns the sum over the classes.
-func (b Breakdown) Total() int64 {
-	return lists.Sum(b[:], func(n int64) int64 { return n })
-}
+func (b Breakdown) Total() int64 { return lists.Sum(b[:], func(n int64) int64 { return n }) }

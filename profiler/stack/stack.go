@@ -100,9 +100,7 @@ func Default() *Stack {
 func All() []*Stack { return known }
 
 // Releases returns the names of all that are known, oldest first.
-func Releases() []string {
-	return lists.Map(known, func(s *Stack) string { return s.Release() })
-}
+func Releases() []string { return lists.Map(known, func(s *Stack) string { return s.Release() }) }
 
 // Lookup finds a release by its name: "2.11", also with prefixes and suffixes, as in "v2.11.0+cu130". An unknown
 // release gets the rules of the nearest one before it, or of the first; see [Stack.Note].

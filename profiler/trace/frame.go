@@ -197,9 +197,7 @@ func (f *Frame) Call(m Module, x *Tensor) *Tensor {
 
 // CallFrame opens the frame of a module call with any number of arguments;
 // the caller runs the body and ends it. Nil arguments are skipped.
-func (f *Frame) CallFrame(args ...*Tensor) *Frame {
-	return f.t.callFrame(args)
-}
+func (f *Frame) CallFrame(args ...*Tensor) *Frame { return f.t.callFrame(args) }
 
 func (t *Tape) callFrame(args []*Tensor) *Frame {
 	g := t.funcFrame(args...)

@@ -98,9 +98,7 @@ func (x *Tensor) prepareMatrix(l *layout) {
 
 // columnMajor reports whether a matrix is transposed: mm_mat1_backward and mm_mat2_backward then compute the transposed
 // product, so that the gradient has the same layout.
-func (l *layout) columnMajor() bool {
-	return l.strides[0] == 1 && l.strides[1] == l.shape[0]
-}
+func (l *layout) columnMajor() bool { return l.strides[0] == 1 && l.strides[1] == l.shape[0] }
 
 // mmGrad1 records grad @ b^T (mm_mat1_backward), given the layout of a.
 func mmGrad1(grad, b *Tensor, a *layout) *Tensor {

@@ -3,9 +3,7 @@ package trace
 import "math"
 
 // Pow records x ** e for a number e.
-func (x *Tensor) Pow(e float64) *Tensor {
-	return x.powScalar("pow_Tensor_Scalar", e)
-}
+func (x *Tensor) Pow(e float64) *Tensor { return x.powScalar("pow_Tensor_Scalar", e) }
 
 // Square records torch.square(x).
 func (x *Tensor) Square() *Tensor { return x.powScalar("square", 2) }

@@ -124,9 +124,7 @@ func (q *batchSearch) share(ctx context.Context, effective, largest int) (batch,
 }
 
 // raised reports whether PyTorch would raise an error with a batch, as batch norm does with one sample.
-func raised(err error) bool {
-	return errors.As(err, new(*step.RefusedError))
-}
+func raised(err error) bool { return errors.As(err, new(*step.RefusedError)) }
 
 // rounded returns a batch size as a multiple, unless it is smaller than that.
 func rounded(batch, multiple int) int {
@@ -176,9 +174,7 @@ func (q *batchSearch) search(s *planner.Search) (int, error) {
 }
 
 // describedBatch returns the batch to describe: the one found, else the given one, else 1.
-func (q *batchSearch) describedBatch(batch int) int {
-	return cmp.Or(batch, q.given, 1)
-}
+func (q *batchSearch) describedBatch(batch int) int { return cmp.Or(batch, q.given, 1) }
 
 // try judges a size with a number of recorded micro-batches, in the part of a curriculum that needs most.
 func (q *batchSearch) try(ctx context.Context, size, accumulate int) (*judge.Judgement, error) {

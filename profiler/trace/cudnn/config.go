@@ -165,9 +165,7 @@ func newProblem(cfg Config, d Direction, b *GPU) problem {
 }
 
 // flat reports whether the images have one row, as in 1-D convolutions.
-func (p *problem) flat() bool {
-	return p.Dim == 2 && p.In[0] == 1 && p.Out[0] == 1 && p.K[0] == 1
-}
+func (p *problem) flat() bool { return p.Dim == 2 && p.In[0] == 1 && p.Out[0] == 1 && p.K[0] == 1 }
 
 // outSize returns the spatial size of the output along axis i, without output_padding.
 func outSize(c Config, i int) int64 {

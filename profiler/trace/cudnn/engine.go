@@ -155,9 +155,7 @@ func (p *problem) can(e Engine) bool {
 }
 
 // strided reports whether some axis is strided.
-func (p *problem) strided() bool {
-	return max(p.Stride[0], p.Stride[1], p.Stride[2]) > 1
-}
+func (p *problem) strided() bool { return max(p.Stride[0], p.Stride[1], p.Stride[2]) > 1 }
 
 // plain reports whether nothing is strided or dilated.
 func (p *problem) plain() bool {

@@ -11,9 +11,7 @@ import (
 type Study struct{ p problem }
 
 // NewStudy prepares a case.
-func NewStudy(c Config, d Direction, gpu GPU) Study {
-	return Study{newProblem(c, d, &gpu)}
-}
+func NewStudy(c Config, d Direction, gpu GPU) Study { return Study{newProblem(c, d, &gpu)} }
 
 // FeatureNames returns the names of the features, in order.
 func FeatureNames() []string {

@@ -90,6 +90,4 @@ var projection = options.Table[Config]{
 }
 
 // Names returns the names of all configurations.
-func Names() []string {
-	return lists.Map(named, func(n namedConfig) string { return n.name })
-}
+func Names() []string { return lists.Map(named, func(n namedConfig) string { return n.name }) }

@@ -25,9 +25,7 @@ type foundInf struct {
 }
 
 // NewGradScaler records GradScaler().
-func NewGradScaler(t *trace.Tape) *GradScaler {
-	return &GradScaler{tape: t, held: t.Frame()}
-}
+func NewGradScaler(t *trace.Tape) *GradScaler { return &GradScaler{tape: t, held: t.Frame()} }
 
 // Scale records scaler.scale(loss).
 func (s *GradScaler) Scale(loss *trace.Tensor) *trace.Tensor {
