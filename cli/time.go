@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -79,8 +80,8 @@ func runTime(ctx context.Context, o *timeOptions) error {
 	gpus = o.c.ranks.linked(gpus)
 	rated := func(g device.GPU) bool { return g.Peak.FP32 > 0 && g.Bandwidth > 0 }
 	if !slices.ContainsFunc(gpus, rated) {
-		return usagef("%s: its rates are not known, and times need them: bandwidth_gb_per_s, fp32_tflops and others "+
-			"in a file of --gpu-spec", gpus[0].Name)
+		return usagef("%s: its rates are not known, and times need them: add bandwidth_gb_per_s, fp32_tflops and "+
+			"others to %s", gpus[0].Name, cmp.Or(o.target.spec, "a file of --gpu-spec"))
 	}
 	budget, err := o.budget.budget()
 	if err != nil {

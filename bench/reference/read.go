@@ -158,6 +158,8 @@ func typeName(kind string) string {
 	switch {
 	case strings.HasPrefix(kind, "int"):
 		return "an integer"
+	case strings.HasPrefix(kind, "float"):
+		return "a number"
 	case kind == "bool":
 		return "true or false"
 	case kind == "slice":

@@ -112,6 +112,10 @@ func TestDamageIsNamedByFileLineAndField(t *testing.T) {
 			swap(`"batch":4`, `"batch":4.5`),
 			"toy.jsonl:2: batch: want an integer, found a JSON number 4.5",
 		},
+		"step time a string": {
+			swap(`"batch":4`, `"batch":4,"step_ms":"fast"`),
+			"toy.jsonl:2: step_ms: want a number, found a JSON string",
+		},
 		"batch zero": {swap(`"batch":4`, `"batch":0`), "toy.jsonl:2: batch: 0 is not a batch size"},
 		"batch too large": {
 			swap(`"batch":4`, `"batch":4611686018427387904`),

@@ -100,7 +100,8 @@ func (t *Times) Sheets() []Sheet {
 			s.set("cost", t.cost(d.GPU, r.Total))
 		}
 	}
-	s.Notes.Add("estimated time on the GPU alone, without data loading, validation and logging. %s", t.source())
+	s.Notes.Add("estimated time on the GPU alone, without data loading, validation, logging and saving checkpoints. %s",
+		t.source())
 	s.Notes.If(t.Price > 0 && len(t.Devices) > 1+len(t.Prices), "cost: at one price for all GPUs; give each its own: "+
 		"--price %s=0.35/h,%s=2.50/h.", t.Devices[0].GPU, t.Devices[len(t.Devices)-1].GPU)
 	var waiting []string

@@ -50,7 +50,7 @@ func (m *measurement) estimate(k steptime.Kernels) float64 {
 // works lists the classes of kernels that a parameter affects; a parameter without an entry affects all.
 var works = map[string][]program.Work{
 	"reduction": {program.Reduction}, "softmax": {program.Softmax}, "index": {program.Index},
-	"row-norm": {program.Normalization}, "channel-norm": {program.Normalization},
+	"row-norm": {program.Normalization}, "row": {program.Normalization}, "channel-norm": {program.Normalization},
 	"depthwise": {program.Convolution}, "depthwise-rate": {program.Convolution},
 	"depthwise-last": {program.Convolution}, "grouped": {program.Convolution},
 	"convolution": {program.Convolution}, "transposes": {program.Convolution},
@@ -225,6 +225,8 @@ func neutral(text string) string {
 			cells[3] = "0.1"
 		case "launch":
 			cells[3] = "5e-6"
+		case "row":
+			cells[3] = "1e-6"
 		case "operator", "module":
 			cells[3] = "3e-5"
 		default:
@@ -238,7 +240,7 @@ func neutral(text string) string {
 // limit returns the largest value of a parameter: no kernel is faster than the GPU's peak.
 func limit(parameter string) float64 {
 	switch parameter {
-	case "feed", "fill", "transposes", "depthwise-rate":
+	case "feed", "fill", "transposes", "depthwise-rate", "row":
 		return math.Inf(1)
 	}
 	return 0.97

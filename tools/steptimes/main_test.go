@@ -24,14 +24,14 @@ func TestTheTableIsAsGoodAsTheDocumentsSay(t *testing.T) {
 	others := stepRows(filepath.Join(data, "times", "steps.jsonl"))
 	images := stepRows(filepath.Join(data, "times", "timm.jsonl"))
 	require.Len(t, steps, 24)
-	require.Len(t, others, 96) // 34 of them are used for evaluation only
-	require.Len(t, images, 14)
+	require.Len(t, others, 108) // 42 of them are used for evaluation only
+	require.Len(t, images, 30)
 	k := steptime.Table()
 	for _, c := range []struct {
 		name string
 		rows []measurement
 		most float64 // mean error of families
-	}{{"kernels", kernels, 0.2}, {"H100", steps, 0.12}, {"others", others, 0.12}, {"timm", images, 0.06}} {
+	}{{"kernels", kernels, 0.2}, {"H100", steps, 0.12}, {"others", others, 0.12}, {"timm", images, 0.09}} {
 		require.Less(t, loss(c.rows, k), c.most, c.name)
 	}
 	inside := 0
@@ -40,7 +40,7 @@ func TestTheTableIsAsGoodAsTheDocumentsSay(t *testing.T) {
 			inside++
 		}
 	}
-	require.GreaterOrEqual(t, inside, 122, "of 134")
+	require.GreaterOrEqual(t, inside, 148, "of 162")
 }
 
 // A fit to kernels that take twice as long gives about half the utilization.

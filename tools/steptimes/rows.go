@@ -156,7 +156,7 @@ type stepRow struct {
 	GPU    string
 	Family string
 	StepMS float64 `json:"step_ms"`
-	// Passes is "forward" or "forward and backward" if the rest of the step was not timed.
+	// Passes is "forward", "backward" or "forward and backward" if the rest of the step was not timed.
 	Passes string
 	// Held reports whether the row is only used for evaluation.
 	Held bool
@@ -198,7 +198,9 @@ func keep(p *program.Program, of int, passes string) {
 			ph.Step = of + 1000
 		}
 	}
-	p.Instructions = withoutLoss(p, of)
+	if strings.Contains(passes, "forward") {
+		p.Instructions = withoutLoss(p, of)
+	}
 }
 
 // withoutLoss returns a program's instructions without the kernels after the last module in the forward pass of a step:

@@ -65,7 +65,7 @@ func ReadKernels(text string) (Kernels, error) {
 
 // Parameters are the names of the table. docs/lab/internals.md describes each.
 var Parameters = []string{
-	"stream", "reduction", "softmax", "index", "row-norm", "channel-norm", "depthwise", "depthwise-rate",
+	"stream", "reduction", "softmax", "index", "row-norm", "row", "channel-norm", "depthwise", "depthwise-rate",
 	"depthwise-last", "grouped", "matmul", "convolution", "attention", "feed", "fill", "transposes", "link",
 	"collective", "launch", "operator", "module", "spread",
 }
@@ -113,11 +113,12 @@ type limits struct {
 	class [NumWorks]float64 // share of the memory's bandwidth
 	// depthwiseLast is the share of depthwise convolutions with channels last, depthwise and depthwiseRate are the
 	// shares of bandwidth and of the FP32 rate of those with channels first.
-	channelNorm, depthwise, depthwiseRate, depthwiseLast float64
-	grouped, link, collective, spread                    float64
-	share                                                [3][numPrecisions]float64
-	feed, fill, transposes                               [numPrecisions]float64
-	products                                             map[productKey]float64
+	// row is the time in which the GPU takes one row of a norm, however short it is.
+	channelNorm, row, depthwise, depthwiseRate, depthwiseLast float64
+	grouped, link, collective, spread                         float64
+	share                                                     [3][numPrecisions]float64
+	feed, fill, transposes                                    [numPrecisions]float64
+	products                                                  map[productKey]float64
 }
 
 const numPrecisions = int(program.FP64) + 1
@@ -142,6 +143,7 @@ func (k Kernels) on(gpu *device.GPU) *limits {
 		b.class[w] = stream * plain(name)
 	}
 	b.channelNorm, b.depthwise = stream*plain("channel-norm"), stream*plain("depthwise")
+	b.row = plain("row") / float64(max(1, gpu.SMs))
 	b.depthwiseLast, b.depthwiseRate = stream*plain("depthwise-last"), plain("depthwise-rate")*gpu.Peak.FP32
 	b.grouped, b.spread = plain("grouped"), plain("spread")
 	b.link, b.collective = plain("link"), plain("collective")
@@ -169,6 +171,8 @@ func (b *limits) seconds(p *program.Program, op *program.Op, bytes int64) float6
 		return max(float64(op.FLOPs)/rate/b.share[2][op.Precision], stream)
 	case op.Work == program.Normalization && x.Batch > 1:
 		return moved / b.channelNorm
+	case op.Work == program.Normalization:
+		return max(stream, float64(x.M)*b.row)
 	}
 	return max(stream, float64(op.FLOPs)/rate)
 }

@@ -123,3 +123,16 @@ func TestChannelsLastSparesTransposes(t *testing.T) {
 	require.Greater(t, seconds(large, program.FP16, false), 1.5*seconds(depthwise, program.FP16, false))
 	require.InEpsilon(t, seconds(large, program.FP16, true), seconds(depthwise, program.FP16, true), 0.01)
 }
+
+// The rows of a norm take turns on the multiprocessors, however short they are; long ones take what memory does.
+func TestShortRowsTakeTheirTurn(t *testing.T) {
+	gpu, err := device.Lookup("rtx-3090")
+	require.NoError(t, err)
+	seconds := func(rows, row int64) float64 {
+		x := program.Product{M: rows, N: row, Batch: 1}
+		return Of(one(program.Normalization, program.FP32, x, 8*rows*row), gpu, 0).Expected[program.Normalization]
+	}
+	require.Equal(t, seconds(1<<20, 24), seconds(1<<20, 48))
+	require.InEpsilon(t, 2*seconds(1<<20, 24), seconds(1<<21, 24), 1e-9)
+	require.InEpsilon(t, 2*seconds(1<<10, 1<<13), seconds(1<<10, 1<<14), 1e-9)
+}
