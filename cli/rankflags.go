@@ -59,7 +59,8 @@ func (f *rankFlags) check() error {
 
 // single finds flags that are about several GPUs.
 func (f *rankFlags) single() error {
-	return without(f.flags, "--%s is about several GPUs; say how many with --gpus", "strategy", "rank", "link")
+	return without(f.flags, "--%s is about several GPUs; say how many with --gpus, 2 or more (DeepSpeed's zero1 to "+
+		"zero3 train on one, too)", "strategy", "rank", "link")
 }
 
 // alone names a strategy that one GPU can have, too, if the user has one: DeepSpeed's engine trains on one as well.

@@ -312,7 +312,7 @@ func (o *reportOptions) fill(ctx context.Context, p *page.Page, problem error, b
 			}
 		}
 	}
-	if !o.step {
+	if !o.step || p.Runs[0].Script != nil { // a command's steps are in its tables
 		return nil
 	}
 	var err error

@@ -112,8 +112,8 @@ func (t *Times) Sheets() []Sheet {
 	}
 	s.Notes.If(len(waiting) > 0, "held up by the host, which launches kernels more slowly than the GPU runs them: "+
 		"%s; a larger batch or torch.compile costs little there.", strings.Join(waiting, ", "))
-	s.Notes.If(t.Case.Strategy != nil, "%d GPUs train %d batches of that size at a time; communication runs at the "+
-		"full speed of the links, overlapped with kernels that do not wait for it.", t.Case.GPUs, t.Case.Batches())
+	s.Notes.If(t.Case.Strategy != nil, "%d GPUs train %d batches of that size at a time; communication runs at "+
+		"0.7 of the links' speed, overlapped with kernels that do not wait for it.", t.Case.GPUs, t.Case.Batches())
 	var answers workspaceAnswers
 	for _, r := range t.Rows {
 		answers.add(r.Batch, r.Workspaces)

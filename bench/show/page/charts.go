@@ -42,6 +42,10 @@ func (p *Page) series() []series {
 
 // verdict returns the page in a sentence.
 func (p *Page) verdict() (sentence string, good, bad bool) {
+	if s := p.Runs[0].Script; s != nil {
+		return p.Runs[0].Case.Model + ": " + strings.Join(p.Runs[0].Sheets()[0].Answer, " "),
+			s.Result == "fits" && s.Unsafe == "" && !s.Growth.Fills(), s.Result == "out of memory"
+	}
 	all := p.series()
 	var clauses []string
 	good = true
@@ -63,7 +67,7 @@ var unsureWords = map[report.Verdict]string{
 
 // doubt returns why a point's verdict is neither yes nor no; empty if it is either.
 func doubt(p *report.Point) string {
-	if p.Run == nil && p.Verdict() == report.Fits && p.Estimate.Unsafe != "" {
+	if p.Verdict() == report.Fits && p.Estimate != nil && p.Estimate.Unsafe != "" {
 		return "fits, but is not safe: " + p.Estimate.Unsafe.String()
 	}
 	return unsureWords[p.Verdict()]

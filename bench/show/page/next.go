@@ -2,6 +2,7 @@ package page
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -17,6 +18,11 @@ import (
 func (p *Page) next() (todo []string, command string) {
 	all := p.series()
 	s := all[0]
+	if script := p.Runs[0].Script; script != nil {
+		return []string{"The largest batch of this command, with {batch} in the place of its batch size:"},
+			"vprof fit --gpu " + s.device.GPU + " -- " +
+				batchOption.ReplaceAllString(shellword.Join(script.Command), "${1}{batch}")
+	}
 	safe := lists.Filter(s.points, func(q report.Point) bool { return q.Estimate == nil || q.Estimate.Unsafe == "" })
 	if best, ok := lists.Most(safe, report.Point.Fitting); ok {
 		todo = append(todo, fmt.Sprintf("Largest safe batch of those shown%s: %d.",
@@ -25,16 +31,22 @@ func (p *Page) next() (todo []string, command string) {
 		todo = append(todo,
 			"None of the batch sizes shown is safe: try a smaller one, gradient checkpointing or a half precision.")
 	}
-	remedied := lists.Filter(s.points, func(q report.Point) bool { return q.Expandable != nil })
+	remedied := lists.Filter(s.points, func(q report.Point) bool {
+		return q.Expandable != nil && q.Expandable.High <= s.device.Memory
+	})
 	if n := len(remedied); n > 0 {
 		q := remedied[n-1]
 		todo = append(todo,
-			fmt.Sprintf("Cheapest remedy: PYTORCH_CUDA_ALLOC_CONF=%s; batch %d then needs %s of the device.",
-				report.ExpandableSegments, q.Batch, bytesize.Format(q.Expandable.Bytes)))
+			fmt.Sprintf("Cheapest remedy: PYTORCH_CUDA_ALLOC_CONF=%s; batch %d then needs %s of the device's %s.",
+				report.ExpandableSegments, q.Batch, bytesize.Format(q.Expandable.Bytes),
+				bytesize.Format(s.device.Memory)))
 	}
 	return append(todo, "The largest batch that leaves a margin, over precision and checkpointing:"),
 		fitCommand(p.Runs[0].Case, s.device)
 }
+
+// batchOption matches an option of a command that names its batch size, and the value.
+var batchOption = regexp.MustCompile(`( --?(?:[-\w]*batch[-_]size|batch|bs)[ =])\S+`)
 
 // fitCommand returns the line that searches the case's largest batch: with all its fields but what fit tries.
 func fitCommand(c report.Case, d report.Device) string {

@@ -145,8 +145,13 @@ func (p *Page) view(least scales) (*view, error) {
 	v.Verdict, v.Good, v.Bad = p.verdict()
 	v.Next, v.Command = p.next()
 	for _, s := range p.series() {
-		v.Peaks = append(v.Peaks, p.peakChart(s, least.peaks))
-		v.Breakdowns = append(v.Breakdowns, breakdownOf(s, least.parts))
+		b := breakdownOf(s, least.parts)
+		if first.Script == nil {
+			v.Peaks = append(v.Peaks, p.peakChart(s, least.peaks))
+		} else { // a command keeps its batch size to itself
+			b.Unit, b.Rows[0].Batch = "", "the run"
+		}
+		v.Breakdowns = append(v.Breakdowns, b)
 	}
 	for _, s := range p.series() {
 		if t := timesOf(s, p.Runs[0].Case.BatchUnit); len(t.Rows) > 0 {

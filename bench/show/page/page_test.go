@@ -113,7 +113,7 @@ func TestPageSaysTheVerdictInASentence(t *testing.T) {
 	}
 	// 64 MiB and 15 MiB a sample, 1 GiB less the context.
 	require.Regexp(t,
-		`^toy fits a simulated NVIDIA GeForce RTX 5060 Ti with 1.00 GiB up to batch 32, which needs \S+ MiB and leaves \S+ MiB; batch 64 runs out of memory in backward of step 1\.$`,
+		`^toy fits a simulated NVIDIA GeForce RTX 5060 Ti with 1.00 GiB up to batch 16, which needs \S+ MiB and leaves \S+ MiB; batch 32 fits, but is not safe: over the limit; batch 64 runs out of memory in backward of step 1\.$`,
 		verdict(toyPage(t)))
 	require.Contains(t, verdict(swept(t, toy.Model(), 1<<30, 64)),
 		"toy does not fit a simulated NVIDIA GeForce RTX 5060 Ti with 1.00 GiB, not even with batch 64.")
@@ -303,7 +303,7 @@ func TestPageSaysWhatToDoNext(t *testing.T) {
 	p.Runs[0].Points[3].Expandable = &report.Interval{Bytes: 512 << 20}
 	require.Contains(t, written(t, p),
 		"Cheapest remedy: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; batch 64 then needs 512.00 MiB of the "+
-			"device.")
+			"device&#39;s 1.00 GiB.")
 	for i := range p.Runs[0].Points {
 		p.Runs[0].Points[i].Run.Retries = 1
 	}
