@@ -16,6 +16,10 @@ import (
 // firstBatch is the batch size of the first run of a search.
 const firstBatch = 8
 
+// The second run takes this share of the batch that would fit if the weights, gradients and optimizer states of the
+// first alone did not grow with the batch, and at most so many times the one that would if all did.
+const nearly, mostWhole = 0.9, 4
+
 // squareError is the share by which bytes that grow with the square of a batch may be off, since they are rounded.
 const squareError = 0.02
 
@@ -24,6 +28,8 @@ type Sized struct {
 	Batch int
 	// Reserved are the bytes that it reserved, with growth of steps that were not run; zero where it did not fit.
 	Reserved int64
+	// Fixed are the bytes at the peak that do not grow with the batch, as far as is known.
+	Fixed int64
 
 	program *program.Program
 	conf    allocator.Config
@@ -34,6 +40,9 @@ func (o *Outcome) Sized(batch int, r *report.Report) Sized {
 	sized := Sized{Batch: batch, program: o.Program, conf: o.allocator()}
 	if o.Kind() == Fits && len(r.Points) > 0 {
 		sized.Reserved = r.Points[0].Run.Reserved
+		for _, c := range r.Points[0].Run.Classes[:program.OptimizerState+1] {
+			sized.Fixed += c.Bytes
+		}
 	}
 	return sized
 }
@@ -47,6 +56,7 @@ type batches struct {
 	runs        []Sized // of known needs, ascending
 	fits, fails int     // the largest batch that fits, the smallest that does not; in multiples
 	multiple    int
+	missed      bool // whether a batch that was predicted to fit did not
 }
 
 // Largest finds the largest multiple that is safe on a GPU, up to a limit, by few runs.
@@ -59,6 +69,7 @@ func Largest(ctx context.Context, gpu device.GPU, b planner.Budget, multiple, mo
 	s.need = func(reserved int64) int64 { return needOf(b, gpu.Context, reserved) }
 	for next := max(1, firstBatch/multiple); next > s.fits; {
 		next = min(next, s.fails-1)
+		predicted := len(s.runs) > 1
 		r, err := run(next * multiple)
 		if err != nil {
 			return found, err
@@ -70,13 +81,13 @@ func Largest(ctx context.Context, gpu device.GPU, b planner.Budget, multiple, mo
 		if s.fits < next && r.Reserved > 0 && s.need(r.Reserved) <= s.limit {
 			s.fits = next
 		} else {
-			s.fails, found.Fails = next, next*multiple
+			s.fails, found.Fails, s.missed = next, next*multiple, s.missed || predicted
 		}
 		if next, err = s.next(ctx, r.Reserved > 0); err != nil {
 			return found, err
 		}
 	}
-	if found.Batch = s.fits * multiple; s.fits > 0 && s.fits+1 < s.fails && found.Batch < most {
+	if found.Batch = s.fits * multiple; s.fits > 0 && s.fits+1 < s.fails && found.Batch < most && !s.missed {
 		found.Fails, found.ByLine = found.Batch+multiple, true
 	}
 	return found, nil
@@ -94,8 +105,10 @@ func (s *batches) next(ctx context.Context, known bool) (int, error) {
 	}
 	if len(s.runs) == 1 {
 		one := s.runs[0]
-		return int(min(float64(one.Batch)*float64(s.limit)/float64(s.need(one.Reserved)), float64(high*s.multiple))) /
-			s.multiple, nil
+		need, fixed := s.need(one.Reserved), s.need(one.Fixed)
+		whole := float64(one.Batch) * float64(s.limit) / float64(need)
+		beside := nearly * float64(one.Batch) * float64(s.limit-fixed) / float64(max(1, need-fixed))
+		return int(min(max(whole, beside), mostWhole*whole, float64(high*s.multiple))) / s.multiple, nil
 	}
 	predicted, err := s.prediction(ctx)
 	if err != nil {
@@ -119,16 +132,19 @@ func (s *batches) next(ctx context.Context, known bool) (int, error) {
 	if !known && low > s.fits { // what is predicted was not true above
 		low = s.fits + (low-s.fits+1)/2
 	}
+	if s.missed { // one multiple less spares the run that would show it again
+		low = max(low-1, s.fits)
+	}
 	return low, nil
 }
 
-// prediction returns the need as a function of the batch: by the largest run of a known need, and the largest of at
-// most three quarters of its batch, or the smallest.
+// prediction returns the need as a function of the batch: by the largest run of a known need, and the largest that fits
+// below it, or, if that is the same, the largest of at most three quarters of its batch, or the smallest.
 func (s *batches) prediction(ctx context.Context) (func(batch int) (int64, error), error) {
-	b := s.runs[len(s.runs)-1]
+	b, fits := s.runs[len(s.runs)-1], s.fits*s.multiple
 	a := s.runs[0]
 	for _, r := range s.runs {
-		if 4*r.Batch <= 3*b.Batch {
+		if 4*r.Batch <= 3*b.Batch || r.Batch <= fits && fits < b.Batch {
 			a = r
 		}
 	}

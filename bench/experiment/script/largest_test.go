@@ -18,9 +18,11 @@ func TestTheLargestBatchTakesFewRuns(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		fixed, each := rapid.Int64Range(1<<20, 8<<30).Draw(t, "fixed"), rapid.Int64Range(1<<20, 1<<30).Draw(t, "each")
 		multiple, runs := rapid.IntRange(1, 8).Draw(t, "multiple"), 0
+		known := rapid.Int64Range(0, fixed).Draw(t, "known")
 		reserved, most := func(batch int) int64 { return fixed + each*int64(batch) }, 4
 		if rapid.Bool().Draw(t, "squared") {
 			reserved, most = func(batch int) int64 { return each >> 6 * int64(batch) * int64(batch) }, 6
+			known = 0
 		}
 		budget := planner.Budget{Memory: gpu.Memory, Margin: planner.DefaultMargin}
 		safe := func(batch int) bool { return budget.Need(planner.Run(gpu, reserved(batch))) <= budget.Limit() }
@@ -28,7 +30,7 @@ func TestTheLargestBatchTakesFewRuns(t *testing.T) {
 			runs++
 			sized := script.Sized{Batch: batch}
 			if reserved(batch) <= gpu.Memory {
-				sized.Reserved = reserved(batch)
+				sized.Reserved, sized.Fixed = reserved(batch), known
 			}
 			return sized, nil
 		})
