@@ -86,11 +86,11 @@ func (o *Outcome) remedies(ctx context.Context, run *report.Run, held step.Held)
 			min(bytes, run.Allocated-other))
 	}
 	conf, saved := o.allocator(), step.Saved(o.Program)
+	there, err := saved.Without(ctx, step.Plentiful(o.GPU), conf)
+	if err != nil {
+		return nil, err
+	}
 	if lines := saved.Lines(1); len(lines) > 0 {
-		there, err := saved.Without(ctx, step.Plentiful(o.GPU), conf)
-		if err != nil {
-			return nil, err
-		}
 		add("copies for the checkpoint on the host, one parameter after the other ("+lines[0].Name+")", replayed,
 			run.Reserved-there.Reserved)
 	}

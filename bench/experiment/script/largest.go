@@ -141,8 +141,7 @@ func (s *batches) next(ctx context.Context, known bool) (int, error) {
 // prediction returns the need as a function of the batch: by the largest run of a known need, and the largest that fits
 // below it, or, if that is the same, the largest of at most three quarters of its batch, or the smallest.
 func (s *batches) prediction(ctx context.Context) (func(batch int) (int64, error), error) {
-	b, fits := s.runs[len(s.runs)-1], s.fits*s.multiple
-	a := s.runs[0]
+	a, b, fits := s.runs[0], s.runs[len(s.runs)-1], s.fits*s.multiple
 	for _, r := range s.runs {
 		if 4*r.Batch <= 3*b.Batch || r.Batch <= fits && fits < b.Batch {
 			a = r

@@ -32,9 +32,12 @@ func (o *Outcome) Report(ctx context.Context) (*report.Report, error) {
 	r := &report.Report{
 		Schema: report.Schema, Kind: report.Sweep,
 		Case:         report.Case{Case: c, BatchUnit: "sample"},
-		Devices:      []report.Device{o.device()},
+		Devices:      []report.Device{step.DeviceOf(o.GPU)},
 		Coefficients: []report.Coefficient{}, Points: []report.Point{},
 		Script: o.script(), Warnings: o.warnings(),
+	}
+	if o.Device != "" {
+		r.Devices[0].Name, r.Devices[0].Simulated = o.Device, false
 	}
 	if o.Program == nil {
 		return r, nil
@@ -224,7 +227,10 @@ func (o *Outcome) run(ctx context.Context, r *report.Report) (*report.Run, error
 	}
 	out.Step = o.timing()
 	if o.Device != "" {
-		out.Others, out.Device = o.Others, max(o.used()-o.Others, end.Reserved)
+		out.Others, out.Device = o.Others, end.Reserved
+		for _, e := range o.marks() {
+			out.Device = max(out.Device, e.Used-o.Others)
+		}
 		out.Context = out.Device - end.Reserved
 	}
 	highest := slices.MaxFunc(out.Phases, func(a, b report.Phase) int {
@@ -272,24 +278,6 @@ func (o *Outcome) timing() *report.Timing {
 		Seconds: times[middle], Least: times[0], Most: times[len(times)-1],
 		Loading: loading[min(middle, len(loading)-1)],
 	}
-}
-
-// device returns the GPU as reports show it.
-func (o *Outcome) device() report.Device {
-	d := step.DeviceOf(o.GPU)
-	if o.Device != "" {
-		d.Name, d.Simulated = o.Device, false
-	}
-	return d
-}
-
-// used returns the most of the GPU that was in use at the end of a phase, by anybody.
-func (o *Outcome) used() int64 {
-	most := int64(0)
-	for _, e := range o.marks() {
-		most = max(most, e.Used)
-	}
-	return most
 }
 
 // allocator returns the settings of PyTorch's allocator.

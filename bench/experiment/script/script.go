@@ -124,7 +124,12 @@ func Run(ctx context.Context, c Command) (*Outcome, error) {
 	c.keepTuned(room, known)
 	o := &Outcome{Command: c, Seconds: time.Since(began).Seconds(), Late: late, Said: said.String(), events: log.all}
 	o.Left, o.Sizes = removeMade(log.all), server.Sizes()
-	o.ended(p.Err(), cmd.ProcessState)
+	o.HostPeak = hostPeak(cmd.ProcessState)
+	if failed := (*exec.ExitError)(nil); errors.As(p.Err(), &failed) {
+		o.ExitCode = supervisor.ExitCode(failed)
+	} else if p.Err() != nil {
+		o.ExitCode = 1
+	}
 	err = errors.Join(o.readNative(room), o.readTrace())
 	if (err != nil || o.ExitCode != 0) && (isFull(room.dir) || strings.Contains(o.failure().Text, noSpace)) {
 		return nil, fmt.Errorf("%s in %s, where vprof keeps what the script saves; set TMPDIR to a folder with more",
@@ -171,15 +176,4 @@ func (c *Command) await(ctx context.Context, p *supervisor.Process, log *log) (l
 			_ = log.read() // which is reported when all has been read
 		}
 	}
-}
-
-// ended describes how the command ended.
-func (o *Outcome) ended(err error, state *os.ProcessState) {
-	var failed *exec.ExitError
-	if errors.As(err, &failed) {
-		o.ExitCode = supervisor.ExitCode(failed)
-	} else if err != nil {
-		o.ExitCode = 1
-	}
-	o.HostPeak = hostPeak(state)
 }
