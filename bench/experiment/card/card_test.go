@@ -72,6 +72,7 @@ func TestFindReadsDocumentedCommands(t *testing.T) {
 		{"torchrun fid.py calc\npython run.py --encoder a\npython inversion.py", "python inversion.py"},
 		{"See `train.py`, or run it:\npython inversion.py --lr 1", "python inversion.py --lr 1"},
 		{"- To train a network: run `train.py`\n- to test one: run `test.py`", "python train.py"},
+		{"python train.py --lr 1 2>&1 | tee log", "python train.py --lr 1"},
 		{"size=7 # or 14\npython train.py --size $size", "python train.py --size 7"},
 		{"python train.py\n  --lr 1\n  --epochs 2\nand wait", "python train.py --lr 1 --epochs 2"},
 		{"python train.py --model /path/to/model\npython train.py --model tiny", "python train.py --model tiny"},

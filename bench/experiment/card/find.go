@@ -54,6 +54,7 @@ var (
 	indented  = pattern.Of(`^\s+--?\w`) // options below a command, as documents for several shells write them
 	// spanned matches a command in a sentence or a list: "1. Run `python train.py`".
 	spanned = pattern.Of("`((?:[A-Z_]+=\\S+ +)*(?:python[\\d.]*|torchrun|accelerate launch|deepspeed) [^`]*)`")
+	ends    = pattern.Of(`^(?:[#|&;>\\]|2>)`) // what follows a command in its line: a remark, a pipe, another command
 	// mentioned matches a script in a sentence: run `train.py`.
 	mentioned = pattern.Of("[`\"]([\\w/]*train\\w*\\.py)[`\"]")
 	variable  = pattern.Of(`\$\{(\w+)(?::-["']?([^}"']*)["']?)?\}|\$(\w+)`)
@@ -220,8 +221,7 @@ func commandOf(dir, name, line string, known map[string]string) *Command {
 	for _, word := range words().FindAllString(command, -1) {
 		c.Args = append(c.Args, quotes().ReplaceAllString(word, "$1$2"))
 	}
-	ends := func(word string) bool { return strings.ContainsAny(word[:min(len(word), 1)], `#|&;>\`) }
-	if end := slices.IndexFunc(c.Args, ends); end > 0 {
+	if end := slices.IndexFunc(c.Args, ends().MatchString); end > 0 {
 		c.Args = c.Args[:end]
 	}
 	if slices.Contains(c.Args, "--do_eval") && !strings.Contains(line, "--do_train") {
